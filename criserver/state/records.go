@@ -1,0 +1,171 @@
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Phase says how far a sandbox or a container has come.
+type Phase string
+
+const (
+	// Creating is an intent: parts of it may exist. After a restart of the server it is torn down.
+	Creating Phase = "creating"
+
+	// Ready is a sandbox whose network and shim are up.
+	Ready Phase = "ready"
+	// NotReady is a sandbox that was stopped or whose shim or pause process has died.
+	NotReady Phase = "notready"
+
+	// Created is a container that was not started yet.
+	Created Phase = "created"
+	// Running is a container whose process was started.
+	Running Phase = "running"
+	// Exited is a container whose process has ended or could not be started.
+	Exited Phase = "exited"
+)
+
+// Message stores a protobuf message inside a JSON record.
+type Message[M any, P interface {
+	*M
+	proto.Message
+}] struct{ Value P }
+
+// PodConfig is a pod's configuration as the CRI client sent it.
+type PodConfig = Message[runtime.PodSandboxConfig, *runtime.PodSandboxConfig]
+
+// ContainerConfig is a container's configuration as the CRI client sent it.
+type ContainerConfig = Message[runtime.ContainerConfig, *runtime.ContainerConfig]
+
+// Resources are limits as the CRI client sent them.
+type Resources = Message[runtime.LinuxContainerResources, *runtime.LinuxContainerResources]
+
+// MarshalJSON implements json.Marshaler.
+func (m Message[M, P]) MarshalJSON() ([]byte, error) {
+	if m.Value == nil {
+		return []byte("null"), nil
+	}
+	return protojson.Marshal(m.Value)
+}
+
+// UnmarshalJSON implements json.Unmarshaler. Unknown fields are ignored: a record outlives an upgrade and a downgrade.
+func (m *Message[M, P]) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		m.Value = nil
+		return nil
+	}
+	v := P(new(M))
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, v); err != nil {
+		return err
+	}
+	m.Value = v
+	return nil
+}
+
+// Network is what the pod network gave to a sandbox.
+type Network struct {
+	// Up is written as an intent before the network is asked and stays until the teardown succeeded: as long as it is
+	// set, a teardown is owed.
+	Up        bool            `json:"up,omitempty"`
+	IPs       []netip.Addr    `json:"ips,omitempty"`
+	Interface string          `json:"interface,omitempty"`
+	Raw       json.RawMessage `json:"raw,omitempty"`
+}
+
+// Sandbox is the durable record of a pod sandbox.
+type Sandbox struct {
+	ID        string    `json:"id"`
+	Phase     Phase     `json:"phase"`
+	CreatedAt time.Time `json:"createdAt"`
+	BootID    string    `json:"bootID"`
+
+	Config PodConfig `json:"config"`
+	// Handler is what RunPodSandbox asked for, "" for the default; the next three are what it stood for at that time.
+	Handler     string `json:"handler"`
+	HandlerName string `json:"handlerName"`
+	HandlerType string `json:"handlerType"`
+	Binary      string `json:"binary,omitempty"`
+
+	// CgroupParent is the parent of all cgroups of the pod; CgroupOwned says that the server made it and removes it.
+	CgroupParent string `json:"cgroupParent"`
+	CgroupOwned  bool   `json:"cgroupOwned,omitempty"`
+
+	Network Network `json:"network"`
+
+	// Overhead and Resources are the newest of RunPodSandbox and UpdatePodSandboxResources.
+	Overhead  Resources `json:"overhead"`
+	Resources Resources `json:"resources"`
+}
+
+// Container is the durable record of a container.
+type Container struct {
+	ID        string    `json:"id"`
+	SandboxID string    `json:"sandboxID"`
+	Phase     Phase     `json:"phase"`
+	CreatedAt time.Time `json:"createdAt"`
+
+	Config    ContainerConfig `json:"config"`
+	Resources Resources       `json:"resources"`
+
+	ImageID       string `json:"imageID"`
+	ImageRef      string `json:"imageRef"`
+	ImagePlatform string `json:"imagePlatform"`
+	StopSignal    string `json:"stopSignal"`
+	LogPath       string `json:"logPath,omitempty"`
+	HasRootFS     bool   `json:"hasRootFS"`
+	SnapshotKey   string `json:"snapshotKey,omitempty"`
+	CgroupsPath   string `json:"cgroupsPath"`
+	User          User   `json:"user"`
+
+	PID        int       `json:"pid,omitempty"`
+	StartedAt  time.Time `json:"startedAt,omitzero"`
+	FinishedAt time.Time `json:"finishedAt,omitzero"`
+	ExitCode   int32     `json:"exitCode"`
+	Reason     string    `json:"reason,omitempty"`
+	Message    string    `json:"message,omitempty"`
+
+	// StopSent is when the stop signal was sent: a repeated StopContainer, also after a restart of the server, does not
+	// send it again.
+	StopSent time.Time `json:"stopSent,omitzero"`
+}
+
+// User is who a container's first process runs as.
+type User struct {
+	UID    uint32   `json:"uid"`
+	GID    uint32   `json:"gid"`
+	Groups []uint32 `json:"groups,omitempty"`
+}
+
+// CheckSandbox refuses a record that cannot be worked with; it is given to Open.
+func CheckSandbox(id string, r Sandbox) error {
+	switch {
+	case r.ID != id:
+		return fmt.Errorf("record %q names itself %q", id, r.ID)
+	case r.Config.Value.GetMetadata() == nil:
+		return fmt.Errorf("record %q has no metadata", id)
+	case r.Phase != Creating && r.Phase != Ready && r.Phase != NotReady:
+		return fmt.Errorf("record %q has unknown phase %q", id, r.Phase)
+	}
+	return nil
+}
+
+// CheckContainer refuses a record that cannot be worked with; it is given to Open.
+func CheckContainer(id string, r Container) error {
+	switch {
+	case r.ID != id:
+		return fmt.Errorf("record %q names itself %q", id, r.ID)
+	case r.SandboxID == "":
+		return fmt.Errorf("record %q has no sandbox", id)
+	case r.Config.Value.GetMetadata() == nil:
+		return fmt.Errorf("record %q has no metadata", id)
+	case r.Phase != Creating && r.Phase != Created && r.Phase != Running && r.Phase != Exited:
+		return fmt.Errorf("record %q has unknown phase %q", id, r.Phase)
+	}
+	return nil
+}
