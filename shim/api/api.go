@@ -1,0 +1,45 @@
+// Package api is what travels between a shim and its caller beside containerd's Task API:
+// values of the extra service, its names, and the error classes in both directions.
+package api
+
+import (
+	"time"
+)
+
+// Names of the extra service, which a shim serves on the same ttrpc socket as the Task API.
+// Requests and answers are google.protobuf.StringValue: a container id in, JSON out.
+const (
+	ExtraService  = "sunaba.shim.v1.Extra"
+	MethodReopen  = "ReopenLog"
+	MethodDetails = "Details"
+)
+
+// Names of the Task API's services: messages of both versions are alike on the wire.
+const (
+	TaskService   = "containerd.task.v3.Task"
+	TaskServiceV2 = "containerd.task.v2.Task"
+)
+
+// Type URLs of JSON values inside Task API messages, as containerd's typeurl package names them.
+const (
+	TypeProcess   = "types.containerd.io/opencontainers/runtime-spec/1/Process"
+	TypeResources = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources"
+	TypeFeatures  = "types.containerd.io/opencontainers/runtime-spec/1/features/Features"
+)
+
+// Exit is how a process ended.
+type Exit struct {
+	Code      uint32    `json:"code"`                // exit status verbatim, or 128 + signal
+	At        time.Time `json:"at"`                  // when the shim reaped it
+	Message   string    `json:"message,omitempty"`   // what the engine has to say about it (a trap's name, a start error)
+	OOMKilled bool      `json:"oomKilled,omitempty"` // the kernel killed something in the container's cgroup for lack of memory and the code is not 0
+}
+
+// Details is what callers may ask of a container beyond the Task API.
+type Details struct {
+	PID        int           `json:"pid"`
+	LinearBase uint64        `json:"linearBase,omitempty"` // where the guest's linear memory lies in its process, 0 = none
+	LinearSize uint64        `json:"linearSize,omitempty"` // bytes reserved there
+	EngineCPU  time.Duration `json:"engineCPU,omitempty"`  // CPU time used before the guest's _start
+	Exit       *Exit         `json:"exit,omitempty"`       // set once the init process has ended
+}

@@ -1,0 +1,153 @@
+// Package bundle knows the files a shim keeps in a bundle directory beside OCI's own config.json:
+// enough to learn how a container ended and to clean up after it when its shim is dead.
+package bundle
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sunaba-project/sunaba/shim/api"
+)
+
+// Names of files in a bundle directory.
+const (
+	ConfigName = "config.json" // OCI's
+	RootfsName = "rootfs"      // mount point of the root filesystem
+	ExitName   = "exit.json"   // how init ended; there once the exit is true, before it is announced
+	TaskName   = "task.json"   // which engine and runtime made the container, and its cgroup
+	PidName    = "init.pid"    // init's host pid
+)
+
+// Task is what cleaning up needs to know. It is written before the engine makes anything.
+type Task struct {
+	Engine        string `json:"engine"`
+	Binary        string `json:"binary,omitempty"` // OCI runtime
+	Root          string `json:"root,omitempty"`   // its --root
+	SystemdCgroup bool   `json:"systemdCgroup,omitempty"`
+	Cgroup        string `json:"cgroup,omitempty"` // path below the hierarchies' mount points
+}
+
+// ReadSpec reads the OCI configuration. ErrNotFound without one.
+func ReadSpec(dir string) (*specs.Spec, error) {
+	var spec specs.Spec
+	if err := readJSON(filepath.Join(dir, ConfigName), &spec); err != nil {
+		return nil, err
+	}
+	return &spec, nil
+}
+
+// WriteTask records the container's engine and cgroup.
+func WriteTask(dir string, t Task) error {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", TaskName, err)
+	}
+	return replace(filepath.Join(dir, TaskName), data, false)
+}
+
+// ReadTask returns what WriteTask recorded. ErrNotFound when the shim did not come so far.
+func ReadTask(dir string) (Task, error) {
+	var t Task
+	err := readJSON(filepath.Join(dir, TaskName), &t)
+	return t, err
+}
+
+// WritePid records init's pid.
+func WritePid(dir string, pid int) error {
+	return replace(filepath.Join(dir, PidName), []byte(strconv.Itoa(pid)), false)
+}
+
+// ReadPid returns the recorded pid of init, 0 without a record.
+func ReadPid(dir string) int {
+	data, err := os.ReadFile(filepath.Join(dir, PidName))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || pid < 1 {
+		return 0
+	}
+	return pid
+}
+
+// WriteExit keeps how init ended so that a power cut does not lose it.
+func WriteExit(dir string, e api.Exit) error {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", ExitName, err)
+	}
+	return replace(filepath.Join(dir, ExitName), data, true)
+}
+
+// ReadExit returns what WriteExit kept, false without it.
+func ReadExit(dir string) (api.Exit, bool) {
+	var e api.Exit
+	if err := readJSON(filepath.Join(dir, ExitName), &e); err != nil {
+		return api.Exit{}, false
+	}
+	return e, true
+}
+
+// Forget removes the shim's own files, but not how the container ended.
+func Forget(dir string) error {
+	var errs []error
+	for _, name := range []string{TaskName, PidName} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func readJSON(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("read %q: %w", path, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("decode %q: %w: %w", path, err, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// replace writes a file whole or not at all; durable also survives a power cut.
+func replace(path string, data []byte, durable bool) error {
+	tmp := path + ".tmp"
+	if err := write(tmp, data, durable); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	if !durable {
+		return nil
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+func write(path string, data []byte, sync bool) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}

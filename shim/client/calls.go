@@ -1,0 +1,197 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"syscall"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/api/types/runc/options"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sunaba-project/sunaba/shim/api"
+)
+
+// call asks the Task API and gives errors their class back.
+func (c *Client) call(ctx context.Context, method string, req, resp proto.Message) error {
+	return api.FromStatus(c.rpc.Call(ctx, api.TaskService, method, req, resp))
+}
+
+// Create mounts the root, creates the container and returns its init's pid. On error nothing is left behind.
+func (c *Client) Create(ctx context.Context, r CreateRequest) (int, error) {
+	opts, err := anypb.New(&options.Options{
+		BinaryName:    r.Options.BinaryName,
+		Root:          r.Options.Root,
+		SystemdCgroup: r.Options.SystemdCgroup,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("encode options of container %q: %w", r.ID, err)
+	}
+	req := &task.CreateTaskRequest{
+		ID: r.ID, Bundle: r.Bundle, Terminal: r.Terminal,
+		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Options: opts,
+	}
+	for _, m := range r.Rootfs {
+		req.Rootfs = append(req.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	var resp task.CreateTaskResponse
+	if err := c.call(ctx, "Create", req, &resp); err != nil {
+		return 0, err
+	}
+	return int(resp.Pid), nil
+}
+
+// Start lets a created process begin (execID "" = init) and returns its pid.
+func (c *Client) Start(ctx context.Context, id, execID string) (int, error) {
+	var resp task.StartResponse
+	if err := c.call(ctx, "Start", &task.StartRequest{ID: id, ExecID: execID}, &resp); err != nil {
+		return 0, err
+	}
+	return int(resp.Pid), nil
+}
+
+// Kill signals a process, with all every process of the container. ErrNotFound when it is gone.
+func (c *Client) Kill(ctx context.Context, id, execID string, sig syscall.Signal, all bool) error {
+	return c.call(ctx, "Kill", &task.KillRequest{ID: id, ExecID: execID, Signal: uint32(sig), All: all}, &emptypb.Empty{})
+}
+
+// Wait returns when the process has ended; the exit is then in the bundle's exit.json too.
+func (c *Client) Wait(ctx context.Context, id, execID string) (Exit, error) {
+	var resp task.WaitResponse
+	if err := c.call(ctx, "Wait", &task.WaitRequest{ID: id, ExecID: execID}, &resp); err != nil {
+		return Exit{}, err
+	}
+	return Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}, nil
+}
+
+// Delete releases a process that has ended or never started; with init goes its container, and its root is unmounted.
+func (c *Client) Delete(ctx context.Context, id, execID string) (Exit, error) {
+	var resp task.DeleteResponse
+	if err := c.call(ctx, "Delete", &task.DeleteRequest{ID: id, ExecID: execID}, &resp); err != nil {
+		return Exit{}, err
+	}
+	return Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}, nil
+}
+
+// State returns what a process is doing.
+func (c *Client) State(ctx context.Context, id, execID string) (State, error) {
+	var resp task.StateResponse
+	if err := c.call(ctx, "State", &task.StateRequest{ID: id, ExecID: execID}, &resp); err != nil {
+		return State{}, err
+	}
+	s := State{PID: int(resp.Pid), Status: StatusUnknown}
+	switch resp.Status {
+	case tasktypes.Status_CREATED:
+		s.Status = StatusCreated
+	case tasktypes.Status_RUNNING:
+		s.Status = StatusRunning
+	case tasktypes.Status_STOPPED:
+		s.Status = StatusStopped
+		s.Exit = Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}
+	case tasktypes.Status_PAUSED:
+		s.Status = StatusPaused
+	case tasktypes.Status_PAUSING:
+		s.Status = StatusPausing
+	}
+	return s, nil
+}
+
+// Exec prepares a further process in a running container; Start begins it.
+func (c *Client) Exec(ctx context.Context, r ExecRequest) error {
+	spec, err := jsonAny(api.TypeProcess, r.Process)
+	if err != nil {
+		return fmt.Errorf("encode process %q: %w", r.ExecID, err)
+	}
+	return c.call(ctx, "Exec", &task.ExecProcessRequest{
+		ID: r.ID, ExecID: r.ExecID, Terminal: r.Terminal,
+		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Spec: spec,
+	}, &emptypb.Empty{})
+}
+
+// Update changes a container's resources.
+func (c *Client) Update(ctx context.Context, id string, res *specs.LinuxResources) error {
+	value, err := jsonAny(api.TypeResources, res)
+	if err != nil {
+		return fmt.Errorf("encode resources of container %q: %w", id, err)
+	}
+	return c.call(ctx, "Update", &task.UpdateTaskRequest{ID: id, Resources: value}, &emptypb.Empty{})
+}
+
+// Pause freezes every process of a container.
+func (c *Client) Pause(ctx context.Context, id string) error {
+	return c.call(ctx, "Pause", &task.PauseRequest{ID: id}, &emptypb.Empty{})
+}
+
+// Resume thaws a paused container.
+func (c *Client) Resume(ctx context.Context, id string) error {
+	return c.call(ctx, "Resume", &task.ResumeRequest{ID: id}, &emptypb.Empty{})
+}
+
+// Pids lists a container's processes as host pids.
+func (c *Client) Pids(ctx context.Context, id string) ([]int, error) {
+	var resp task.PidsResponse
+	if err := c.call(ctx, "Pids", &task.PidsRequest{ID: id}, &resp); err != nil {
+		return nil, err
+	}
+	pids := make([]int, 0, len(resp.Processes))
+	for _, p := range resp.Processes {
+		pids = append(pids, int(p.Pid))
+	}
+	return pids, nil
+}
+
+// ResizePty sets a terminal's size in characters.
+func (c *Client) ResizePty(ctx context.Context, id, execID string, width, height uint32) error {
+	return c.call(ctx, "ResizePty", &task.ResizePtyRequest{ID: id, ExecID: execID, Width: width, Height: height}, &emptypb.Empty{})
+}
+
+// CloseIO ends a process's stdin after what was written to it so far has been passed on.
+func (c *Client) CloseIO(ctx context.Context, id, execID string) error {
+	return c.call(ctx, "CloseIO", &task.CloseIORequest{ID: id, ExecID: execID, Stdin: true}, &emptypb.Empty{})
+}
+
+// ReopenLog lets the shim open the container's cri:// log path anew, after it was rotated.
+// ErrFailedPrecondition when the container has ended or has no log file; no file is made then.
+func (c *Client) ReopenLog(ctx context.Context, id string) error {
+	_, err := c.extra(ctx, api.MethodReopen, id)
+	return err
+}
+
+// Details returns what the Task API has no words for.
+func (c *Client) Details(ctx context.Context, id string) (Details, error) {
+	text, err := c.extra(ctx, api.MethodDetails, id)
+	if err != nil {
+		return Details{}, err
+	}
+	var d Details
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		return Details{}, fmt.Errorf("decode details of container %q: %w", id, err)
+	}
+	return d, nil
+}
+
+// Shutdown ends the shim if it has no containers left; otherwise it does nothing.
+func (c *Client) Shutdown(ctx context.Context) error {
+	return c.call(ctx, "Shutdown", &task.ShutdownRequest{}, &emptypb.Empty{})
+}
+
+func (c *Client) extra(ctx context.Context, method, id string) (string, error) {
+	var resp wrapperspb.StringValue
+	err := c.rpc.Call(ctx, api.ExtraService, method, wrapperspb.String(id), &resp)
+	return resp.Value, api.FromStatus(err)
+}
+
+func jsonAny(typeURL string, v any) (*anypb.Any, error) {
+	value, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return &anypb.Any{TypeUrl: typeURL, Value: value}, nil
+}

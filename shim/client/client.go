@@ -1,0 +1,112 @@
+// Package client is the caller's side of a shim: start one, reach it again, ask it, and clean up
+// what a dead one left behind. It is the only way the CRI server talks to shims.
+package client
+
+import (
+	"sync"
+
+	"github.com/containerd/ttrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sunaba-project/sunaba/shim/api"
+)
+
+// Names of the files in a shim's working directory.
+const (
+	SocketName = "shim.sock"
+	PidName    = "shim.pid"
+	LogName    = "shim.log"
+)
+
+// StartOptions says which shim to start and where.
+type StartOptions struct {
+	Binary    string // shim binary
+	Namespace string // "k8s.io"
+	ID        string // sandbox id
+	// Dir is the shim's working directory. The listening socket Dir/shim.sock is made here and
+	// inherited by the shim as fd 3; Dir/shim.pid and Dir/shim.log lie beside it.
+	// The path may be longer than a socket address can hold.
+	Dir       string
+	WasmCache string // compiled module cache; "" = the shim's default
+	Debug     bool
+	// Place, if given, is called right after the process exists: move it into its cgroup.
+	Place func(pid int) error
+}
+
+// Client is a connection to one shim. It is safe for concurrent use.
+type Client struct {
+	pid    int
+	rpc    *ttrpc.Client
+	done   chan struct{}
+	onGone func() // run once when the connection is lost, before done is closed
+	once   sync.Once
+}
+
+// PID is the shim's process id.
+func (c *Client) PID() int { return c.pid }
+
+// Done is closed when the connection is lost, which is how a caller learns that the shim is gone.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Close ends the connection and leaves the shim running.
+func (c *Client) Close() error { return c.rpc.Close() }
+
+// Mount is one mount of a container's root filesystem, as in containerd's Task API.
+type Mount struct {
+	Type, Source, Target string
+	Options              []string
+}
+
+// RuntimeOptions is how an OCI runtime is run; wasm guests ignore it.
+type RuntimeOptions struct {
+	BinaryName    string // OCI runtime binary
+	Root          string // its --root; "" = below the shim's working directory
+	SystemdCgroup bool
+}
+
+// CreateRequest asks for a container. Stdin, Stdout and Stderr: "" discards, a path is a FIFO,
+// cri:///path/0.log is a log file in CRI format that the shim writes itself.
+type CreateRequest struct {
+	ID                    string
+	Bundle                string
+	Rootfs                []Mount
+	Stdin, Stdout, Stderr string
+	Terminal              bool
+	Options               RuntimeOptions
+}
+
+// ExecRequest asks for a further process in a container. Streams as in CreateRequest.
+type ExecRequest struct {
+	ID, ExecID            string
+	Process               *specs.Process
+	Stdin, Stdout, Stderr string
+	Terminal              bool
+}
+
+// Exit is how a process ended. Message and OOMKilled are known from ReadExit and Details only,
+// not from Wait and Delete, whose answers are containerd's.
+type Exit = api.Exit
+
+// Details is what a shim says of a container beyond the Task API.
+type Details = api.Details
+
+// Status of a process in the Task API.
+type Status string
+
+// The states of a process, as the Task API names them.
+const (
+	StatusUnknown Status = "unknown"
+	StatusCreated Status = "created"
+	StatusRunning Status = "running"
+	StatusStopped Status = "stopped"
+	StatusPaused  Status = "paused"
+	StatusPausing Status = "pausing"
+)
+
+// State of one process. Exit is meaningful when Status is StatusStopped.
+type State struct {
+	PID    int
+	Status Status
+	Exit   Exit
+}
+

@@ -1,0 +1,122 @@
+package shim
+
+import (
+	"context"
+	"os"
+	"syscall"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sunaba-project/sunaba/shim/api"
+)
+
+// Annotations on an OCI bundle that the shim and its engines read.
+// The first two are containerd's own names, so that bundles of both callers read alike.
+const (
+	AnnotationContainerType = "io.kubernetes.cri.container-type"
+	AnnotationSandboxID     = "io.kubernetes.cri.sandbox-id"
+	AnnotationHandlerType   = "io.sunaba.handler-type" // "oci" or "wasm": type of the pod's handler; absent = any engine
+	AnnotationWasmModule    = "io.sunaba.wasm.module"  // host path of the module when the image is a wasm artifact
+	AnnotationWasmDigest    = "io.sunaba.wasm.digest"  // digest of that module, if known
+	AnnotationWasmListen    = "io.sunaba.wasm.listen"  // JSON list of the listeners opened before _start
+	AnnotationStopWait      = "io.sunaba.stop-wait"    // "true": a guest that cannot hear a stop waits out the grace
+	ContainerTypeSandbox    = "sandbox"                // value of AnnotationContainerType
+	ContainerTypeContainer  = "container"              // value of AnnotationContainerType
+	HandlerTypeOCI          = "oci"                    // value of AnnotationHandlerType
+	HandlerTypeWasm         = "wasm"                   // value of AnnotationHandlerType
+)
+
+// Bundle is an OCI bundle whose root filesystem, if it has one, is already mounted at Rootfs.
+type Bundle struct {
+	ID, Namespace, SandboxID string
+	Path                     string // bundle directory on the host
+	Rootfs                   string // mounted root (Path/rootfs), "" when the bundle has none (sandbox, wasm artifact)
+	Spec                     *specs.Spec
+}
+
+// IO is what a process reads and writes. The files belong to the shim, which closes its copies
+// once the child holds its own; an engine only hands them on. A nil file means /dev/null.
+//
+// With Terminal set, the three files are one pty slave of the host and Console is its master,
+// for Process.Resize. An engine whose runtime opens the pty itself (OCI: inside the container)
+// ignores the four files and implements ConsoleHolder on its Process.
+type IO struct {
+	Stdin, Stdout, Stderr *os.File
+	Terminal              bool
+	Console               *os.File
+}
+
+// Options is how the caller wants an OCI runtime to be run. Other engines ignore it.
+type Options struct {
+	Binary        string `json:"binary,omitempty"`        // OCI runtime; "" = the engine's default
+	Root          string `json:"root,omitempty"`          // the OCI runtime's --root; "" = the engine's default
+	SystemdCgroup bool   `json:"systemdCgroup,omitempty"` // cgroups through systemd
+	NoPivotRoot   bool   `json:"noPivotRoot,omitempty"`
+}
+
+// Engine turns bundles into processes.
+//
+// Life story: the shim asks its engines in order whether they handle a bundle; the first that does
+// creates the container: everything is set up and the init process exists, but the user's
+// program has not begun. Process.Start lets it begin. When init has exited the shim asks for its Exit,
+// and Delete releases what is left (cgroup, runtime state). An engine never touches the bundle's
+// root mount, log files or exit.json: those are the shim's.
+type Engine interface {
+	// Name is short and lower case; it is kept in the bundle.
+	Name() string
+	// Handles says whether this engine runs the bundle. It is cheap: spec, annotations, magic bytes.
+	// An error ends the search (a bundle that is this engine's but is not valid).
+	Handles(ctx context.Context, b *Bundle) (bool, error)
+	// Create makes the container with its init process, not yet started.
+	// On error nothing is left behind.
+	Create(ctx context.Context, b *Bundle, io IO, o Options) (Container, error)
+}
+
+// Container is a created container of an engine.
+type Container interface {
+	Init() Process
+	// Exec prepares a further process; Process.Start makes and starts it.
+	// errdefs.ErrNotImplemented with a text when the engine cannot.
+	Exec(ctx context.Context, id string, p *specs.Process, io IO) (Process, error)
+	// Pids lists the container's processes as host pids.
+	Pids(ctx context.Context) ([]int, error)
+	Pause(ctx context.Context) error
+	Resume(ctx context.Context) error
+	Update(ctx context.Context, r *specs.LinuxResources) error
+	// Cgroup is spec.Linux.CgroupsPath resolved to a path below the hierarchies' mount points
+	// ("/kubepods/pod1/id"), for stats and OOM; "" when the container has none.
+	Cgroup() string
+	Details() Details
+	// Delete releases everything the engine made. It is idempotent and is called after init exited.
+	Delete(ctx context.Context) error
+}
+
+// Process is one process of a container.
+type Process interface {
+	// Pid is the host pid, 0 before the process exists.
+	Pid() int
+	Start(ctx context.Context) error
+	// Signal sends sig to the process, with all to every process of the container.
+	// errdefs.ErrNotFound when it is already gone.
+	Signal(ctx context.Context, sig syscall.Signal, all bool) error
+	// Exited is closed once, after Exit is true.
+	Exited() <-chan struct{}
+	// Exit is valid after Exited.
+	Exit() Exit
+	// Resize sets the terminal's size in characters.
+	Resize(width, height uint16) error
+	// CloseStdin is called after the shim closed its end of the process's stdin, for engines that hold another.
+	CloseStdin() error
+}
+
+// ConsoleHolder is a Process whose runtime opened the pty itself.
+// Console is the master: valid after Create for an init process, after Start for an exec; the shim then owns and closes it.
+type ConsoleHolder interface {
+	Console() *os.File
+}
+
+// Exit is how a process ended.
+type Exit = api.Exit
+
+// Details is what callers may ask of a container beyond the Task API.
+type Details = api.Details
