@@ -1,0 +1,130 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/bundle"
+)
+
+// ReadExit returns how the init process of a bundle ended, false when it has not, or had not when its shim died.
+func ReadExit(bundleDir string) (Exit, bool) { return bundle.ReadExit(bundleDir) }
+
+// Cleanup releases what a dead shim left in dir: for every bundle below it what runs is killed,
+// the OCI runtime's state and the cgroup are removed and the root is unmounted. A shim that still
+// works in dir (and hangs) is killed first. The directories stay; the call is idempotent.
+func Cleanup(ctx context.Context, binary, namespace, dir, id string) error {
+	if err := killShim(ctx, dir); err != nil {
+		return fmt.Errorf("end shim of %q: %w", id, err)
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if _, err := os.Stat(filepath.Join(path, bundle.ConfigName)); !e.IsDir() || err != nil {
+			continue
+		}
+		if err := deleteBundle(ctx, binary, namespace, e.Name(), path); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, name := range []string{SocketName, PidName} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func deleteBundle(ctx context.Context, binary, namespace, id, path string) error {
+	cmd := exec.CommandContext(ctx, binary, "-namespace", namespace, "-id", id, "-bundle", path, "delete")
+	cmd.Dir = path
+	cmd.Env = shimEnv()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("clean up bundle %q: %w: %s", path, err, strings.TrimSpace(stderr.String()))
+	}
+	return nil
+}
+
+// killShim ends the process that dir's pid file names, if it is a shim of that directory:
+// its working directory says so, whoever has the pid now.
+func killShim(ctx context.Context, dir string) error {
+	pid := readPid(dir)
+	if pid == 0 {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil // gone
+	}
+	defer unix.Close(fd)
+	here, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	cwd, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/cwd")
+	if err != nil || !os.SameFile(here, cwd) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+		return nil
+	}
+	return waitGone(ctx, fd)
+}
+
+// waitGone returns when the process of a pidfd has ended.
+func waitGone(ctx context.Context, pidfd int) error {
+	for ctx.Err() == nil {
+		fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, 1000)
+		if err == unix.EINTR {
+			continue
+		}
+		if n > 0 || err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// Compile compiles the module at modulePath into cacheDir ahead of time, in an unprivileged process of its own.
+// ErrInvalidArgument, with a text, for a module that is not valid and for a component.
+func Compile(ctx context.Context, binary, cacheDir, modulePath, digest string) error {
+	cmd := exec.CommandContext(ctx, binary, "compile", "-cache", cacheDir, "-digest", digest, modulePath)
+	cmd.Env = shimEnv()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &exit) && exit.ExitCode() == compileRefused:
+		return fmt.Errorf("%s: %w", strings.TrimSpace(stderr.String()), errdefs.ErrInvalidArgument)
+	default:
+		return fmt.Errorf("compile %q: %w: %s", modulePath, err, strings.TrimSpace(stderr.String()))
+	}
+}
+
+// compileRefused is the compile face's exit code for a module that is not valid.
+const compileRefused = 65

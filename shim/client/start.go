@@ -1,0 +1,174 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
+
+	"github.com/sunaba-project/sunaba/shim/api"
+)
+
+// Start starts a shim and returns as soon as its process exists; the first call waits for it.
+// On error nothing is left behind. ErrAlreadyExists when a shim answers in the directory already.
+func Start(ctx context.Context, o StartOptions) (_ *Client, err error) {
+	sock := filepath.Join(o.Dir, SocketName)
+	if err := clearSocket(ctx, sock); err != nil {
+		return nil, err
+	}
+	listener, err := api.Listen(sock)
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close()
+	defer func() {
+		if err != nil {
+			os.Remove(sock)
+		}
+	}()
+	conn, err := api.Dial(ctx, sock) // the kernel queues it until the shim accepts
+	if err != nil {
+		return nil, err
+	}
+	cmd, err := spawn(o, listener)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	pid := cmd.Process.Pid
+	err = settle(o, pid)
+	if err != nil {
+		conn.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+		os.Remove(filepath.Join(o.Dir, PidName))
+		return nil, err
+	}
+	// Reaped when the connection ends: a waiting goroutine would hold a thread for as long as the shim lives.
+	return newClient(conn, pid, func() { go cmd.Wait() }), nil
+}
+
+// settle is what has to be done once the process exists.
+func settle(o StartOptions, pid int) error {
+	if o.Place != nil {
+		if err := o.Place(pid); err != nil {
+			return fmt.Errorf("place shim %d: %w", pid, err)
+		}
+	}
+	return os.WriteFile(filepath.Join(o.Dir, PidName), []byte(strconv.Itoa(pid)), 0o600)
+}
+
+// spawn starts the shim's serve face on the listener.
+func spawn(o StartOptions, listener *net.UnixListener) (*exec.Cmd, error) {
+	fd, err := listener.File()
+	if err != nil {
+		return nil, err
+	}
+	defer fd.Close()
+	logFile, err := os.OpenFile(filepath.Join(o.Dir, LogName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer logFile.Close()
+	args := []string{"-namespace", o.Namespace, "-id", o.ID}
+	if o.WasmCache != "" {
+		args = append(args, "-wasm-cache", o.WasmCache)
+	}
+	if o.Debug {
+		args = append(args, "-debug")
+	}
+	cmd := exec.Command(o.Binary, append(args, "serve")...)
+	cmd.Dir = o.Dir
+	cmd.Env = shimEnv()
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.ExtraFiles = []*os.File{fd}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start shim %q: %w", o.Binary, err)
+	}
+	return cmd, nil
+}
+
+// shimEnv is the environment of a shim: enough to find an OCI runtime, and nothing of the daemon's own.
+func shimEnv() []string {
+	path := os.Getenv("PATH")
+	if path == "" {
+		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	}
+	return []string{"PATH=" + path}
+}
+
+// clearSocket removes the socket of a dead shim.
+func clearSocket(ctx context.Context, sock string) error {
+	if _, err := os.Lstat(sock); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	conn, err := api.Dial(ctx, sock)
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("shim at %q: %w", sock, errdefs.ErrAlreadyExists)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(sock)
+}
+
+// Connect reaches the shim that works in dir, after a restart of the daemon.
+// ErrNotFound when it is gone, ErrUnavailable when it does not answer.
+func Connect(ctx context.Context, dir string) (*Client, error) {
+	conn, err := api.Dial(ctx, filepath.Join(dir, SocketName))
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("shim in %q: %w", dir, errdefs.ErrNotFound)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
+	}
+	c := newClient(conn, 0, nil)
+	var resp task.ConnectResponse
+	if err := c.call(ctx, "Connect", &task.ConnectRequest{}, &resp); err != nil {
+		c.Close()
+		if errdefs.IsUnavailable(err) {
+			return nil, fmt.Errorf("shim in %q: %w", dir, errdefs.ErrNotFound)
+		}
+		return nil, fmt.Errorf("ask shim in %q: %w: %w", dir, err, errdefs.ErrUnavailable)
+	}
+	c.pid = int(resp.ShimPid)
+	return c, nil
+}
+
+func newClient(conn net.Conn, pid int, onGone func()) *Client {
+	c := &Client{pid: pid, done: make(chan struct{}), onGone: onGone}
+	c.rpc = ttrpc.NewClient(conn, ttrpc.WithOnClose(func() {
+		c.once.Do(func() {
+			if c.onGone != nil {
+				c.onGone()
+			}
+			close(c.done)
+		})
+	}))
+	return c
+}
+
+// readPid returns the shim's recorded pid, 0 without one.
+func readPid(dir string) int {
+	data, err := os.ReadFile(filepath.Join(dir, PidName))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || pid < 2 {
+		return 0
+	}
+	return pid
+}
