@@ -1,0 +1,129 @@
+// Package images turns a reference and a platform preference into a verified,
+// unpacked root filesystem or a WebAssembly module.
+//
+// # Life of an image
+//
+// Pull resolves a reference (one request), reads the index, lets Select choose
+// the manifest that each runtime handler wants, fetches and verifies what is
+// missing, unpacks it to overlayfs layers, calls Options.Arrived for a new
+// WebAssembly module, and only then writes the records, once everything they
+// name is on disk. From then on the image is found by its id (the digest of its
+// configuration), by tag and by digest. One reference may stand for several
+// images: one per platform that a handler chose.
+//
+// A container takes its root with PrepareRootFS under a key of its own. The key
+// keeps layers and module alive until RemoveRootFS, also when the image itself
+// has been removed.
+//
+// # Errors
+//
+// Errors carry the classes of github.com/containerd/errdefs. One kind has none
+// on purpose: an unreachable registry, whose text begins with
+// "RegistryUnavailable: ". The kubelet compares that beginning, so callers must
+// hand such an error on without putting words in front of it.
+package images
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/registry"
+)
+
+// Kind says what an image consists of.
+type Kind int
+
+const (
+	// RootFS is an image with a root filesystem made of layers.
+	RootFS Kind = iota
+	// Module is a WebAssembly artifact: one module and no filesystem.
+	Module
+)
+
+// String returns "rootfs" or "module".
+func (k Kind) String() string {
+	if k == Module {
+		return "module"
+	}
+	return "rootfs"
+}
+
+// Image is one image of one platform, as it is in the store now.
+type Image struct {
+	// ID is the digest of the image's configuration. An artifact whose
+	// configuration does not name its layer has its manifest's digest instead,
+	// because such a configuration is the same for different modules.
+	ID string
+	// RepoTags and RepoDigests are the full names that lead to this image,
+	// sorted. A digest is that of the manifest or index a name resolved to.
+	RepoTags, RepoDigests []string
+	// Platform is the image's own platform; wasip1/wasm for a Module.
+	Platform ocispec.Platform
+	// Config holds entrypoint, environment, user and the like; empty for an
+	// artifact without an image configuration.
+	Config ocispec.ImageConfig
+	Kind   Kind
+	// Size is the size of configuration and layers as transferred, in bytes.
+	Size   int64
+	Pinned bool
+	// Handlers are the configured handlers that choose this variant, sorted.
+	Handlers []string
+	Manifest ocispec.Descriptor
+	// Module is the WebAssembly module when Kind is Module.
+	Module ocispec.Descriptor
+	// Created is when the image was built; zero if it does not say.
+	Created time.Time
+}
+
+// HandlerPlatforms is a runtime handler and the platforms it runs, best first.
+type HandlerPlatforms struct {
+	Name      string
+	Platforms []ocispec.Platform
+	Default   bool
+}
+
+// Options configures a Service.
+type Options struct {
+	// Root is the directory of the image store, on a filesystem that overlayfs
+	// can be used on.
+	Root string
+	// Handlers are the configured handlers; exactly one is the default.
+	Handlers []HandlerPlatforms
+	Registry registry.Options
+	// Arrived is called when a WebAssembly module is new in the store, with its
+	// host path (valid during the call) and digest, once per content. An error
+	// of class ErrInvalidArgument refuses the image, any other is logged.
+	Arrived func(ctx context.Context, path, digest string) error
+	Logger  *slog.Logger
+}
+
+// PullRequest says what to pull and for whom.
+type PullRequest struct {
+	Ref string
+	// Handler is the runtime handler that the image is for; "" fetches the best
+	// match of every configured handler.
+	Handler string
+	Auth    registry.Credentials
+	// Progress, when set, is called from one goroutine at a time, a few times a
+	// second, and must not block.
+	Progress func(Progress)
+}
+
+// Progress is the state of a pull.
+type Progress struct {
+	// Phase is "resolve", "fetch", "unpack" or "done".
+	Phase string
+	// Layers counts layers to fetch; LayersDone those fetched and unpacked.
+	Layers, LayersDone int
+	// Bytes of BytesTotal have been fetched.
+	Bytes, BytesTotal int64
+}
+
+// Usage is the room that something takes on the filesystem of Path.
+type Usage struct {
+	Path          string
+	Bytes, Inodes int64
+}

@@ -1,0 +1,147 @@
+package images
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// referenceTypeAnnotation marks an index entry that describes another entry:
+// BuildKit's provenance and SBOM attestations.
+const referenceTypeAnnotation = "vnd.docker.reference.type"
+
+// NoMatchError says that none of the platforms wanted is among those there are.
+// Its class is ErrFailedPrecondition.
+type NoMatchError struct {
+	// Want are the platforms asked for, best first.
+	Want []ocispec.Platform
+	// Have are the platforms of the image, in the order of its index.
+	Have []ocispec.Platform
+	// Takers are the configured handlers that run one of Have, if any were
+	// asked.
+	Takers []string
+}
+
+// Error lists what the image has, and who would take it.
+func (e *NoMatchError) Error() string {
+	if len(e.Have) == 0 {
+		return "the image holds nothing that can run"
+	}
+	text := fmt.Sprintf("the image is for %s, not for %s", platformList(e.Have), platformList(e.Want))
+	if len(e.Takers) > 0 {
+		text += "; " + takersText(e.Takers)
+	}
+	return text
+}
+
+// Unwrap returns the error's class.
+func (e *NoMatchError) Unwrap() error { return errdefs.ErrFailedPrecondition }
+
+func takersText(takers []string) string {
+	if len(takers) == 1 {
+		return fmt.Sprintf("handler %q takes it", takers[0])
+	}
+	quoted := make([]string, len(takers))
+	for i, t := range takers {
+		quoted[i] = fmt.Sprintf("%q", t)
+	}
+	return "handlers " + strings.Join(quoted, ", ") + " take it"
+}
+
+func platformList(ps []ocispec.Platform) string {
+	if len(ps) == 0 {
+		return "any platform"
+	}
+	seen := make(map[string]bool)
+	var names []string
+	for _, p := range ps {
+		if f := platforms.Format(p); !seen[f] {
+			seen[f] = true
+			names = append(names, f)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// Select chooses from the entries of an index the one for the first platform
+// of want that any entry can serve. Among the entries that serve a platform the
+// nearest wins, by the rules of github.com/containerd/platforms: arm/v7 takes
+// v7, v6, v5; amd64/v3 takes v3, v2, v1; then the 32-bit sibling. Of equals the
+// first in the index wins.
+//
+// Entries that cannot run are passed over: attestations, unknown/unknown, and
+// entries without a platform (the caller fills that in beforehand, as it
+// replaces nested indexes by their entries).
+//
+// # Errors
+//
+// A *NoMatchError when no entry serves any platform of want.
+func Select(descs []ocispec.Descriptor, want []ocispec.Platform) (ocispec.Descriptor, error) {
+	for _, w := range want {
+		match := platforms.Only(w)
+		best := -1
+		for i, d := range descs {
+			if !runnable(d) || !match.Match(*d.Platform) {
+				continue
+			}
+			if best < 0 || match.Less(*d.Platform, *descs[best].Platform) {
+				best = i
+			}
+		}
+		if best >= 0 {
+			return descs[best], nil
+		}
+	}
+	err := &NoMatchError{Want: want}
+	for _, d := range descs {
+		if runnable(d) {
+			err.Have = append(err.Have, *d.Platform)
+		}
+	}
+	return ocispec.Descriptor{}, err
+}
+
+// runnable reports whether an index entry with a platform can be a workload.
+func runnable(d ocispec.Descriptor) bool {
+	return d.Platform != nil && !describesOther(d) &&
+		d.Platform.OS != "unknown" && d.Platform.Architecture != "unknown"
+}
+
+// describesOther reports whether an index entry is about another entry.
+func describesOther(d ocispec.Descriptor) bool {
+	_, ok := d.Annotations[referenceTypeAnnotation]
+	return ok
+}
+
+// choice is what one handler takes of an image.
+type choice struct {
+	handler  HandlerPlatforms
+	manifest ocispec.Descriptor
+}
+
+// choices returns what each handler selects, in the order of handlers; one that
+// finds nothing is left out.
+func choices(entries []ocispec.Descriptor, handlers []HandlerPlatforms) []choice {
+	var out []choice
+	for _, h := range handlers {
+		if d, err := Select(entries, h.Platforms); err == nil {
+			out = append(out, choice{h, d})
+		}
+	}
+	return out
+}
+
+// chosenBy returns the names of the handlers that select the manifest.
+func chosenBy(entries []ocispec.Descriptor, handlers []HandlerPlatforms, manifest digest.Digest) []string {
+	var names []string
+	for _, c := range choices(entries, handlers) {
+		if c.manifest.Digest == manifest {
+			names = append(names, c.handler.Name)
+		}
+	}
+	return names
+}
