@@ -1,0 +1,89 @@
+# Sunaba: `make demo` shows the main job, `make test` runs every test, `make check` is all that is
+# checked without running a pod. `make` alone builds the two binaries.
+
+SHELL       := /bin/sh
+GO          ?= go
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+BIN         := bin
+TOOLS       := tests/tools
+CRICTL_V    := 1.36.0
+ARCHES      := amd64 arm64 arm riscv64
+
+export CGO_ENABLED := 0
+export GOFLAGS     := -buildvcs=false
+export GOARM       := 7
+
+# The version is one variable of package main, in both binaries.
+LDFLAGS := -s -w -X main.version=$(VERSION)
+BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
+# no_grpc drops the gRPC halves of containerd's API: the shim binary's size is every pod's overhead.
+SHIMTAGS := -tags no_grpc
+
+.PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
+        test setup tools demo bench-pods clean
+
+build:
+	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
+	$(BUILD) $(SHIMTAGS) -o $(BIN)/containerd-shim-sunaba-v1 ./cmd/containerd-shim-sunaba-v1
+
+# --- what is checked without running a pod --------------------------------------------------------
+
+check: check-format check-vet check-staticcheck check-law check-modules check-cross check-clean
+
+check-format:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted (gofmt -w):"; echo "$$out"; exit 1; }
+
+check-vet:
+	$(GO) vet ./...
+	$(GO) vet $(SHIMTAGS) ./cmd/containerd-shim-sunaba-v1
+	GOOS=wasip1 GOARCH=wasm $(GO) vet ./examples/...
+
+check-staticcheck: $(TOOLS)/bin/staticcheck
+	$(TOOLS)/bin/staticcheck -checks "all,-ST1000,-ST1005" ./...
+
+check-law:
+	$(GO) test -count=1 ./tests/law
+
+check-modules:
+	$(GO) mod verify
+	$(GO) mod tidy -diff
+	cd $(TOOLS) && $(GO) mod verify && $(GO) mod tidy -diff
+
+check-cross:
+	@for arch in $(ARCHES); do \
+	  echo "cross-build linux/$$arch"; \
+	  GOOS=linux GOARCH=$$arch $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/sunaba && \
+	  GOOS=linux GOARCH=$$arch $(BUILD) $(SHIMTAGS) -o $(BIN)/cross/$$arch/ ./cmd/containerd-shim-sunaba-v1 || exit 1; \
+	done
+
+check-clean:
+	@out=$$(git status --porcelain); [ -z "$$out" ] || { echo "the tree is not clean:"; echo "$$out"; exit 1; }
+
+# --- what runs pods: as root, with the packages of tests/setup.sh ----------------------------------
+
+setup:
+	@tests/setup.sh
+
+# Packages that change the machine's network, mounts or cgroups run one after another (-p 1).
+test: setup tools build
+	$(GO) test -p 1 -timeout 30m ./...
+
+demo: setup tools build
+	$(GO) run ./tests/demo -bin $(BIN) -crictl $(TOOLS)/bin/crictl
+
+bench-pods: setup tools build
+	$(GO) run ./tests/bench -bin $(BIN)
+
+# --- pinned tools, a module of their own -----------------------------------------------------------
+
+tools: $(TOOLS)/bin/crictl
+
+$(TOOLS)/bin/crictl: $(TOOLS)/go.mod
+	cd $(TOOLS) && $(GO) build -trimpath -ldflags "-s -w -X sigs.k8s.io/cri-tools/pkg/version.Version=$(CRICTL_V)" \
+	  -o bin/crictl sigs.k8s.io/cri-tools/cmd/crictl
+
+$(TOOLS)/bin/staticcheck: $(TOOLS)/go.mod
+	cd $(TOOLS) && $(GO) build -trimpath -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+
+clean:
+	rm -rf $(BIN) $(TOOLS)/bin .cache

@@ -1,0 +1,120 @@
+package law
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/sunaba-project/sunaba"
+
+// pkg is what `go list` says of one package.
+type pkg struct {
+	ImportPath, Name, Dir   string
+	Imports                 []string
+	TestImports             []string
+	XTestImports            []string
+	GoFiles, IgnoredGoFiles []string
+	TestGoFiles             []string
+}
+
+// rel is the package's folder within the project: "shim/runc".
+func (p pkg) rel() string { return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/") }
+
+// goList runs `go list -json` in the project's root and decodes what it prints.
+func goList(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-e", "-json=ImportPath,Name,Dir,Imports,TestImports,XTestImports,GoFiles,IgnoredGoFiles,TestGoFiles"}, args...)...)
+	cmd.Dir = root(t)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %q: %v\n%s", args, err, stderr.String())
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatalf("decode the answer of go list: %v", err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// project lists every package of the project.
+func project(t *testing.T) []pkg {
+	t.Helper()
+	pkgs := goList(t, "./...")
+	if len(pkgs) == 0 {
+		t.Fatal("go list ./... found no package")
+	}
+	return pkgs
+}
+
+// root is the folder of go.mod.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+		t.Fatalf("find the project's root: %v", err)
+	}
+	return dir
+}
+
+// eachFile parses every Go file of the project, build-constrained ones included, and calls fn with its
+// path from the root.
+func eachFile(t *testing.T, fn func(path string, set *token.FileSet, file *ast.File)) {
+	t.Helper()
+	top := root(t)
+	err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() && path != top && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(top, path)
+		if err != nil {
+			return err
+		}
+		fn(rel, set, file)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("read the project's files: %v", err)
+	}
+}
+
+// below says whether path is one of folders or lies in one.
+func below(path string, folders ...string) bool {
+	for _, f := range folders {
+		if path == f || strings.HasPrefix(path, f+"/") {
+			return true
+		}
+	}
+	return false
+}
