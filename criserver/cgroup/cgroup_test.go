@@ -1,0 +1,134 @@
+package cgroup
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+)
+
+func TestLayout(t *testing.T) {
+	for _, c := range []struct {
+		driver           Driver
+		given            string
+		parent, leafPath string
+		owned            bool
+	}{
+		{Cgroupfs, "", "/sunaba/pod-P", "/sunaba/pod-P/C", true},
+		{Cgroupfs, "/kubepods/besteffort/podX", "/kubepods/besteffort/podX", "/kubepods/besteffort/podX/C", false},
+		{Cgroupfs, "relative", "/relative", "/relative/C", false},
+		{Systemd, "", "sunaba-podP.slice", "/sunaba.slice/sunaba-podP.slice/sunaba-C.scope", true},
+		{
+			Systemd, "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podX_1.slice", "kubepods-besteffort-podX_1.slice",
+			"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podX_1.slice/sunaba-C.scope", false,
+		},
+	} {
+		l := Layout{Driver: c.driver}
+		parent, owned, err := l.Pod("P", c.given)
+		if err != nil || parent != c.parent || owned != c.owned {
+			t.Errorf("%s Pod(%q) = %q, %t, %v; want %q, %t", c.driver, c.given, parent, owned, err, c.parent, c.owned)
+		}
+		if got := l.Path(l.Leaf(parent, "C")); got != c.leafPath {
+			t.Errorf("%s leaf below %q is at %q, want %q", c.driver, parent, got, c.leafPath)
+		}
+	}
+	if _, _, err := (Layout{Driver: Systemd}).Pod("P", "/not/a/slice/x"); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("parent that is no slice: %v", err)
+	}
+	if got := (Layout{Driver: Systemd}).Leaf("a.slice", "C"); got != "a.slice:sunaba:C" {
+		t.Errorf("systemd leaf is %q", got)
+	}
+}
+
+func TestParseMounts(t *testing.T) {
+	for _, c := range []struct {
+		name, mounts, unified string
+		v1                    map[string]string
+	}{
+		{
+			"v2", "30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n", "/sys/fs/cgroup",
+			map[string]string{},
+		},
+		{
+			"hybrid", "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n" +
+				"32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:4 - cgroup cgroup rw,cpu,cpuacct\n" +
+				"40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n" +
+				"41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n" +
+				"50 31 0:38 / /sys/fs/cgroup/with\\040space rw - cgroup cgroup rw,memory\n", "",
+			map[string]string{
+				"cpu": "/sys/fs/cgroup/cpu,cpuacct", "cpuacct": "/sys/fs/cgroup/cpu,cpuacct",
+				"name=systemd": "/sys/fs/cgroup/systemd", "memory": "/sys/fs/cgroup/with space",
+			},
+		},
+	} {
+		h, err := parseMounts(strings.NewReader(c.mounts))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Unified != c.unified || !maps.Equal(h.V1, c.v1) {
+			t.Errorf("%s: got %+v", c.name, h)
+		}
+	}
+	if _, err := parseMounts(strings.NewReader("1 2 0:3 / / rw - ext4 /dev/vda rw\n")); err == nil {
+		t.Error("a machine without cgroups was accepted")
+	}
+}
+
+// The test makes real cgroups and removes them.
+func TestPodCgroups(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("must run as root")
+	}
+	m, err := New("cgroupfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, _, err := m.Pod("", "/cgrouptest-"+filepath.Base(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := m.Leaf(parent, "leaf")
+	if err := m.MakePod(parent); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.RemovePod(parent); err != nil {
+			t.Error(err)
+		}
+		if err := m.RemovePod(parent); err != nil {
+			t.Error("second removal:", err)
+		}
+		for _, d := range m.dirs() {
+			if _, err := os.Stat(filepath.Join(d, m.Path(parent))); err == nil {
+				t.Errorf("left in %s", d)
+			}
+		}
+	})
+	cmd := exec.Command("sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Place(leaf, cmd.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	for _, controller := range []string{"cpu", "memory", "pids"} {
+		if !m.Has(controller) {
+			continue
+		}
+		procs, err := os.ReadFile(m.File(m.Path(leaf), controller, "cgroup.procs"))
+		if err != nil || strings.TrimSpace(string(procs)) == "" {
+			t.Errorf("%s: the process is not in the leaf: %q, %v", controller, procs, err)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if err := m.RemoveLeaf(leaf); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,266 @@
+// Package cgroup knows where cgroups are (version 1 and 2, drivers cgroupfs and systemd), and makes and removes those
+// of a pod: its parent, when the client gave none, and the leaf that holds its shim and pause process. The cgroups of
+// containers are made by the engines.
+package cgroup
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Hierarchy is how the machine's cgroup file systems are mounted.
+type Hierarchy struct {
+	// Unified is the mount point of version 2 when it is the only one, else "".
+	Unified string
+	// V1 holds the mount point of every version 1 controller; named ones as "name=systemd".
+	V1 map[string]string
+}
+
+// Find reads the machine's mounts.
+func Find() (*Hierarchy, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("find cgroups: %w", err)
+	}
+	defer f.Close()
+	h, err := parseMounts(f)
+	if err != nil {
+		return nil, fmt.Errorf("find cgroups: %w", err)
+	}
+	return h, nil
+}
+
+// parseMounts reads the form of /proc/self/mountinfo.
+func parseMounts(r io.Reader) (*Hierarchy, error) {
+	h := &Hierarchy{V1: map[string]string{}}
+	unified := ""
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		before, after, ok := strings.Cut(lines.Text(), " - ")
+		fields, tail := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(tail) < 3 {
+			continue
+		}
+		point := unescape(fields[4])
+		switch tail[0] {
+		case "cgroup2":
+			if unified == "" {
+				unified = point
+			}
+		case "cgroup":
+			for opt := range strings.SplitSeq(tail[2], ",") {
+				if opt == "rw" || opt == "ro" || opt == "xattr" || opt == "clone_children" || strings.Contains(opt, "release_agent") {
+					continue
+				}
+				if _, ok := h.V1[opt]; !ok {
+					h.V1[opt] = point
+				}
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if len(h.V1) == 0 {
+		if unified == "" {
+			return nil, errors.New("no cgroup file system is mounted")
+		}
+		h.Unified = unified
+	}
+	return h, nil
+}
+
+// unescape undoes the octal escapes of mountinfo.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// File returns the path of a cgroup's file. The controller matters on version 1 only.
+func (h *Hierarchy) File(cgroup, controller, name string) string {
+	if h.Unified != "" {
+		return filepath.Join(h.Unified, cgroup, name)
+	}
+	return filepath.Join(h.V1[controller], cgroup, name)
+}
+
+// Has says whether a controller is there at all.
+func (h *Hierarchy) Has(controller string) bool {
+	if h.Unified != "" {
+		return true
+	}
+	_, ok := h.V1[controller]
+	return ok
+}
+
+// dirs returns the mount points, each once.
+func (h *Hierarchy) dirs() []string {
+	if h.Unified != "" {
+		return []string{h.Unified}
+	}
+	seen := map[string]bool{}
+	var out []string
+	for _, d := range h.V1 {
+		if !seen[d] {
+			seen[d] = true
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// mkdir makes a cgroup in every hierarchy, with whatever is missing above it.
+func (h *Hierarchy) mkdir(cgroup string) error {
+	for _, root := range h.dirs() {
+		err := h.mkdirIn(root, cgroup)
+		for range 4 {
+			if !errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+			err = h.mkdirIn(root, cgroup) // the folder above was just removed with the last other pod
+		}
+		if err != nil {
+			return fmt.Errorf("make cgroup %q: %w", cgroup, err)
+		}
+	}
+	return nil
+}
+
+func (h *Hierarchy) mkdirIn(root, cgroup string) error {
+	dir := filepath.Join(root, cgroup)
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if parent := path.Dir(cgroup); parent != "/" && parent != "." {
+		if err := h.mkdirIn(root, parent); err != nil {
+			return err
+		}
+	}
+	if h.Unified != "" {
+		enableControllers(filepath.Dir(dir))
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if root == h.V1["cpuset"] {
+		return inheritCpuset(dir)
+	}
+	return nil
+}
+
+// enableControllers hands on what a version 2 cgroup has to its children, as far as the kernel lets it.
+func enableControllers(dir string) {
+	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return
+	}
+	on, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+	if err != nil {
+		return
+	}
+	enabled := " " + strings.TrimSpace(string(on)) + " "
+	for c := range strings.FieldsSeq(string(have)) {
+		if strings.Contains(enabled, " "+c+" ") {
+			continue
+		}
+		// One by one: a controller that cannot be given on must not keep the others back. Whoever needs a limit that
+		// is then missing gets the error when the limit is written.
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0)
+	}
+}
+
+// inheritCpuset fills a new version 1 cpuset, which takes no process while it is empty.
+func inheritCpuset(dir string) error {
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		own, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(string(own)) != "" {
+			continue
+		}
+		above, err := os.ReadFile(filepath.Join(filepath.Dir(dir), name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), above, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place moves a process into a cgroup, in every hierarchy.
+func (h *Hierarchy) place(cgroup string, pid int) error {
+	for _, root := range h.dirs() {
+		file := filepath.Join(root, cgroup, "cgroup.procs")
+		if err := os.WriteFile(file, []byte(strconv.Itoa(pid)), 0); err != nil {
+			return fmt.Errorf("place process %d in cgroup %q: %w", pid, cgroup, err)
+		}
+	}
+	return nil
+}
+
+// remove deletes a cgroup and what is left below it, in every hierarchy. A missing one is no error. A process that
+// dies at this moment keeps its cgroup busy for a little while: the removal is tried again, ever more slowly, for at
+// most half a second.
+func (h *Hierarchy) remove(cgroup string) error {
+	if cgroup == "/" || cgroup == "" {
+		return nil
+	}
+	var errs []error
+	for _, root := range h.dirs() {
+		if err := rmdirAll(filepath.Join(root, cgroup)); err != nil {
+			errs = append(errs, fmt.Errorf("remove cgroup %q: %w", cgroup, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func rmdirAll(dir string) error {
+	var err error
+	for wait := time.Millisecond; wait < 300*time.Millisecond; wait *= 2 {
+		if err = rmdirTree(dir); !errors.Is(err, syscall.EBUSY) {
+			return err
+		}
+		time.Sleep(wait)
+	}
+	return err
+}
+
+func rmdirTree(dir string) error {
+	err := os.Remove(dir)
+	switch {
+	case err == nil, errors.Is(err, fs.ErrNotExist):
+		return nil
+	case !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY):
+		return err
+	}
+	children, rerr := os.ReadDir(dir)
+	if rerr != nil {
+		if errors.Is(rerr, fs.ErrNotExist) {
+			return nil
+		}
+		return rerr
+	}
+	for _, c := range children {
+		if c.IsDir() {
+			if err := rmdirTree(filepath.Join(dir, c.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

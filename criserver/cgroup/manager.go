@@ -1,0 +1,142 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/cgroups/systemd"
+)
+
+// Manager makes and removes the cgroups of pods.
+type Manager struct {
+	Layout
+	*Hierarchy
+}
+
+// New finds the machine's cgroups. driver "auto" or "" is systemd where systemd runs the machine, else cgroupfs.
+func New(driver string) (*Manager, error) {
+	h, err := Find()
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{Hierarchy: h}
+	switch d := Driver(driver); d {
+	case Cgroupfs:
+		m.Driver = d
+	case Systemd:
+		if !systemd.IsRunningSystemd() {
+			return nil, errors.New("cgroup driver systemd: systemd does not run this machine")
+		}
+		m.Driver = d
+	case "", "auto":
+		m.Driver = Cgroupfs
+		if systemd.IsRunningSystemd() {
+			m.Driver = Systemd
+		}
+	default:
+		return nil, fmt.Errorf("cgroup driver %q is not known (known: auto, cgroupfs, systemd)", driver)
+	}
+	return m, nil
+}
+
+// MakePod makes the parent of a pod's cgroups. One that exists is no error.
+func (m *Manager) MakePod(parent string) error {
+	if m.Driver != Systemd {
+		return m.mkdir(m.Path(parent))
+	}
+	unit, err := m.slice(parent)
+	if err != nil {
+		return err
+	}
+	if err := unit.Apply(-1); err != nil {
+		return fmt.Errorf("make slice %q: %w", parent, err)
+	}
+	return nil
+}
+
+// RemovePod removes the parent of a pod's cgroups with all that is left below it. A missing one is no error.
+func (m *Manager) RemovePod(parent string) error {
+	if m.Driver != Systemd {
+		err := m.remove(m.Path(parent))
+		m.prune()
+		return err
+	}
+	unit, err := m.slice(parent)
+	if err != nil {
+		return err
+	}
+	if err := unit.Destroy(); err != nil {
+		return fmt.Errorf("remove slice %q: %w", parent, err)
+	}
+	return nil
+}
+
+// Place moves a process into a leaf, which it makes if it is missing.
+func (m *Manager) Place(leaf string, pid int) error {
+	if m.Driver != Systemd {
+		if err := m.mkdir(m.Path(leaf)); err != nil {
+			return err
+		}
+		return m.place(m.Path(leaf), pid)
+	}
+	unit, err := m.scope(leaf)
+	if err != nil {
+		return err
+	}
+	if err := unit.Apply(pid); err != nil {
+		return fmt.Errorf("place process %d in scope %q: %w", pid, leaf, err)
+	}
+	return nil
+}
+
+// RemoveLeaf removes a leaf. A missing one is no error.
+func (m *Manager) RemoveLeaf(leaf string) error {
+	if m.Driver != Systemd {
+		return m.remove(m.Path(leaf))
+	}
+	unit, err := m.scope(leaf)
+	if err != nil {
+		return err
+	}
+	if err := unit.Destroy(); err != nil {
+		return fmt.Errorf("remove scope %q: %w", leaf, err)
+	}
+	return nil
+}
+
+// prune removes the folder that holds our own pods' cgroups once it is empty; busy ones stay: they hold other pods, or
+// another server's.
+func (m *Manager) prune() {
+	for _, root := range m.dirs() {
+		_ = os.Remove(filepath.Join(root, prefix))
+	}
+}
+
+func (m *Manager) slice(parent string) (cgroups.Manager, error) {
+	name := path.Base(parent)
+	above := ""
+	if i := strings.LastIndex(strings.TrimSuffix(name, sliceSuffix), "-"); i > 0 {
+		above = name[:i] + sliceSuffix
+	}
+	unit, err := manager.New(&cgroups.Cgroup{Name: name, Parent: above, Systemd: true, Resources: &cgroups.Resources{SkipDevices: true}})
+	if err != nil {
+		return nil, fmt.Errorf("open slice %q: %w", parent, err)
+	}
+	return unit, nil
+}
+
+func (m *Manager) scope(leaf string) (cgroups.Manager, error) {
+	slice, rest, _ := strings.Cut(leaf, ":")
+	pre, id, _ := strings.Cut(rest, ":")
+	unit, err := manager.New(&cgroups.Cgroup{Name: id, ScopePrefix: pre, Parent: slice, Systemd: true, Resources: &cgroups.Resources{SkipDevices: true}})
+	if err != nil {
+		return nil, fmt.Errorf("open scope %q: %w", leaf, err)
+	}
+	return unit, nil
+}
