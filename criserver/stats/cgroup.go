@@ -1,0 +1,178 @@
+// Package stats measures: what a container or a pod uses, from its cgroup (version 1 and 2), and what a pod costs
+// beyond its containers' own work, from its processes.
+//
+// Everything is a plain read of a few small files; nothing is collected in the background.
+package stats
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
+)
+
+// CPU is time used.
+type CPU struct {
+	At    time.Time
+	Usage time.Duration // of all cores, since the cgroup was made
+}
+
+// Memory is memory used, in bytes.
+type Memory struct {
+	At         time.Time
+	Usage      uint64
+	WorkingSet uint64 // usage without what the kernel would give back first (inactive files)
+	RSS        uint64 // anonymous memory
+	Limit      uint64 // 0 = none
+	Faults     uint64 // page faults, major ones included
+	Major      uint64 // page faults that read from a disk
+
+	Swap      uint64
+	SwapLimit uint64 // 0 = none or not known
+	HasSwap   bool   // the kernel accounts for swap
+}
+
+// Available is the limit minus the working set, 0 if there is no limit.
+func (m Memory) Available() uint64 {
+	if m.Limit <= m.WorkingSet {
+		return 0
+	}
+	return m.Limit - m.WorkingSet
+}
+
+// Reader reads cgroups. A cgroup is named by its path below the hierarchies' mount points.
+//
+// # Errors
+//
+// All methods answer ErrNotFound for a cgroup that is not there (any more).
+type Reader struct{ hierarchy *cgroup.Hierarchy }
+
+// NewReader returns a reader of a machine's cgroups.
+func NewReader(h *cgroup.Hierarchy) *Reader { return &Reader{hierarchy: h} }
+
+// CPU returns the processor time used by a cgroup and all below it.
+func (r *Reader) CPU(cg string) (CPU, error) {
+	if r.hierarchy.Unified != "" {
+		stat, err := r.table(cg, "cpu", "cpu.stat")
+		if err != nil {
+			return CPU{}, err
+		}
+		return CPU{At: time.Now(), Usage: time.Duration(stat["usage_usec"]) * time.Microsecond}, nil
+	}
+	n, err := r.number(cg, "cpuacct", "cpuacct.usage")
+	if err != nil {
+		return CPU{}, err
+	}
+	return CPU{At: time.Now(), Usage: time.Duration(n)}, nil
+}
+
+// Memory returns the memory used by a cgroup and all below it.
+func (r *Reader) Memory(cg string) (Memory, error) {
+	names := struct{ usage, limit, swap, swapLimit, inactive, anon, faults, major string }{
+		"memory.usage_in_bytes", "memory.limit_in_bytes", "memory.memsw.usage_in_bytes", "memory.memsw.limit_in_bytes",
+		"total_inactive_file", "total_rss", "total_pgfault", "total_pgmajfault",
+	}
+	v2 := r.hierarchy.Unified != ""
+	if v2 {
+		names.usage, names.limit, names.swap, names.swapLimit = "memory.current", "memory.max", "memory.swap.current", "memory.swap.max"
+		names.inactive, names.anon, names.faults, names.major = "inactive_file", "anon", "pgfault", "pgmajfault"
+	}
+	usage, err := r.number(cg, "memory", names.usage)
+	if err != nil {
+		return Memory{}, err
+	}
+	stat, err := r.table(cg, "memory", "memory.stat")
+	if err != nil {
+		return Memory{}, err
+	}
+	m := Memory{
+		At: time.Now(), Usage: usage, RSS: stat[names.anon],
+		Faults: stat[names.faults], Major: stat[names.major],
+	}
+	if inactive := stat[names.inactive]; inactive < usage {
+		m.WorkingSet = usage - inactive
+	}
+	if m.Limit, err = r.number(cg, "memory", names.limit); err != nil {
+		m.Limit = 0 // the root has none
+	}
+	swap, err := r.number(cg, "memory", names.swap)
+	if err != nil {
+		return m, nil
+	}
+	limit, _ := r.number(cg, "memory", names.swapLimit)
+	m.HasSwap = true
+	if v2 {
+		m.Swap, m.SwapLimit = swap, limit
+		return m, nil
+	}
+	m.Swap = swap - min(swap, usage) // version 1 counts memory and swap together
+	if limit > m.Limit && m.Limit > 0 {
+		m.SwapLimit = limit - m.Limit
+	}
+	return m, nil
+}
+
+// Processes returns how many processes and threads are in a cgroup and below it.
+func (r *Reader) Processes(cg string) (uint64, error) {
+	return r.number(cg, "pids", "pids.current")
+}
+
+// unlimited is what version 1 writes for "no limit": the largest page counter, in bytes.
+const unlimited = math.MaxInt64 &^ (1<<16 - 1)
+
+// number reads a file of one number; no limit is 0.
+func (r *Reader) number(cg, controller, name string) (uint64, error) {
+	data, err := os.ReadFile(r.hierarchy.File(cg, controller, name))
+	if err != nil {
+		return 0, wrap(cg, err)
+	}
+	text := strings.TrimSpace(string(data))
+	if text == "max" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, wrap(cg, fmt.Errorf("file %s: %w", name, err))
+	}
+	if n >= unlimited {
+		return 0, nil
+	}
+	return n, nil
+}
+
+// table reads a file of "key number" lines.
+func (r *Reader) table(cg, controller, name string) (map[string]uint64, error) {
+	f, err := os.Open(r.hierarchy.File(cg, controller, name))
+	if err != nil {
+		return nil, wrap(cg, err)
+	}
+	defer f.Close()
+	out := map[string]uint64{}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		key, value, ok := strings.Cut(lines.Text(), " ")
+		if n, err := strconv.ParseUint(value, 10, 64); ok && err == nil {
+			out[key] = n
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, wrap(cg, err)
+	}
+	return out, nil
+}
+
+func wrap(cg string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read cgroup %q: %w", cg, errdefs.ErrNotFound)
+	}
+	return fmt.Errorf("read cgroup %q: %w", cg, err)
+}

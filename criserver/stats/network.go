@@ -1,0 +1,44 @@
+package stats
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// Interface is the traffic of one network interface.
+type Interface struct {
+	Name                               string
+	RxBytes, RxErrors, TxBytes, TxErrs uint64
+}
+
+// Interfaces reads the traffic of all interfaces but the loopback of the network namespace pinned at path.
+func Interfaces(path string) ([]Interface, error) {
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace %q: %w", path, err)
+	}
+	defer ns.Close()
+	handle, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return nil, fmt.Errorf("enter network namespace %q: %w", path, err)
+	}
+	defer handle.Close()
+	links, err := handle.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces in %q: %w", path, err)
+	}
+	var out []Interface
+	for _, l := range links {
+		a := l.Attrs()
+		if a.Name == "lo" || a.Statistics == nil {
+			continue
+		}
+		out = append(out, Interface{
+			Name: a.Name, RxBytes: a.Statistics.RxBytes, RxErrors: a.Statistics.RxErrors,
+			TxBytes: a.Statistics.TxBytes, TxErrs: a.Statistics.TxErrors,
+		})
+	}
+	return out, nil
+}
