@@ -1,0 +1,156 @@
+// Package link is what the engine in the shim and a guest process say to each other: one
+// configuration down, then short messages both ways over an inherited socket pair.
+//
+// Order: the engine sends Config. The guest process locks itself in, loads the module and sends
+// Created, or Error and ends. The engine sends Start; the guest process sends Started, runs the
+// module and sends Exit before it ends. In between the engine may send Interrupt and Ceiling.
+// The end of the stream tells the guest process that its shim is gone: it ends.
+package link
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// FD is the descriptor a guest process finds its end of the link at.
+const FD = 3
+
+// maxFrame bounds one message: a configuration with its environment is the largest.
+const maxFrame = 64 << 20
+
+// Kind tells messages apart.
+type Kind string
+
+// What the engine sends after Config, and what the guest process sends.
+const (
+	Start     Kind = "start"
+	Interrupt Kind = "interrupt" // asks the guest to end
+	Ceiling   Kind = "ceiling"   // a new upper bound of linear memory, in Bytes
+
+	Created Kind = "created"
+	Started Kind = "started" // EngineCPU is final
+	Error   Kind = "error"   // Text and Class say why there will be no guest
+	Exit    Kind = "exit"    // Code and Text say how the guest ended
+)
+
+// Class of an Error.
+type Class string
+
+// Classes: the module is at fault, the container's configuration or this host is, or a name is taken.
+const (
+	Invalid      Class = "invalid"
+	Precondition Class = "precondition"
+	Internal     Class = "internal"
+	Stale        Class = "stale" // the compiled entry does not fit this engine and is to be made again
+)
+
+// Message is one frame after Config. Which fields count depends on Kind.
+type Message struct {
+	Kind       Kind          `json:"kind"`
+	Bytes      uint64        `json:"bytes,omitempty"`      // Ceiling
+	LinearBase uint64        `json:"linearBase,omitempty"` // Created, Started: address of the linear memory's reservation
+	LinearSize uint64        `json:"linearSize,omitempty"` // Created, Started: its size in bytes
+	EngineCPU  time.Duration `json:"engineCPU,omitempty"`  // Created, Started: CPU time used so far
+	Listeners  []string      `json:"listeners,omitempty"`  // Created: names of those that are open
+	Hears      bool          `json:"hears,omitempty"`      // Created: the guest can notice Interrupt
+	Code       uint32        `json:"code,omitempty"`       // Exit
+	Class      Class         `json:"class,omitempty"`      // Error
+	Text       string        `json:"text,omitempty"`       // Error, Exit
+}
+
+// Config is what a guest process is made from. All paths are the host's.
+type Config struct {
+	Args []string `json:"args"`
+	Env  []string `json:"env,omitempty"`
+	// Entry is the compiled module's directory; StartFunction tells that instantiating it runs the
+	// module's code already, so that it waits for Start.
+	Entry         string `json:"entry,omitempty"`
+	StartFunction bool   `json:"startFunction,omitempty"`
+
+	// Rootfs "" is an empty read-only tree that only has mount points.
+	Rootfs   string  `json:"rootfs,omitempty"`
+	ReadOnly bool    `json:"readOnly,omitempty"`
+	Mounts   []Mount `json:"mounts,omitempty"`
+	// Join is the inherited descriptor of a mount namespace that is already laid out: a further
+	// process of a container. Rootfs, ReadOnly and Mounts are not used then. 0 = none.
+	Join int `json:"join,omitempty"`
+
+	Hostname string     `json:"hostname,omitempty"` // "" leaves the UTS namespace alone
+	Listen   []Listener `json:"listen,omitempty"`
+
+	UID     uint32   `json:"uid"`
+	GID     uint32   `json:"gid"`
+	Groups  []uint32 `json:"groups,omitempty"`
+	Rlimits []Rlimit `json:"rlimits,omitempty"`
+
+	// Memory is the upper bound of linear memory in bytes that memory.grow obeys, 0 = none. MemoryLimit is
+	// the container's own limit, which a module's initial memory must fit in, 0 = none.
+	Memory      uint64 `json:"memory,omitempty"`
+	MemoryLimit uint64 `json:"memoryLimit,omitempty"`
+	Terminal    bool   `json:"terminal,omitempty"`
+
+	// Refuse, if set, makes the process say why there is nothing to run and end with RefuseCode.
+	Refuse     string `json:"refuse,omitempty"`
+	RefuseCode uint32 `json:"refuseCode,omitempty"`
+	// Further marks an exec: an Error is written to its standard error and ends it with code 126.
+	Further bool `json:"further,omitempty"`
+}
+
+// Mount is one mount of the container, in the order they are made.
+type Mount struct {
+	Type        string   `json:"type,omitempty"`
+	Source      string   `json:"source,omitempty"`
+	Destination string   `json:"destination"`
+	Options     []string `json:"options,omitempty"`
+}
+
+// Listener is a TCP port that is open before the guest begins. An optional one that is taken by
+// somebody else is left out.
+type Listener struct {
+	Name     string `json:"name"`
+	Port     uint16 `json:"port"`
+	Optional bool   `json:"optional,omitempty"`
+}
+
+// Rlimit is a resource limit by the kernel's number.
+type Rlimit struct {
+	Resource int    `json:"resource"`
+	Soft     uint64 `json:"soft"`
+	Hard     uint64 `json:"hard"`
+}
+
+// Write sends v as one frame: its length in four bytes, then JSON.
+func Write(w io.Writer, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode message: %w", err)
+	}
+	frame := make([]byte, 4+len(body))
+	binary.LittleEndian.PutUint32(frame, uint32(len(body)))
+	copy(frame[4:], body)
+	_, err = w.Write(frame)
+	return err
+}
+
+// Read receives one frame into v. io.EOF between frames is the end of the stream.
+func Read(r io.Reader, v any) error {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return err
+	}
+	n := binary.LittleEndian.Uint32(head[:])
+	if n > maxFrame {
+		return fmt.Errorf("read message: %d bytes are too many", n)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return fmt.Errorf("read message: %w", io.ErrUnexpectedEOF)
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("decode message: %w", err)
+	}
+	return nil
+}
