@@ -1,0 +1,149 @@
+package spec
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/runtimeclass"
+)
+
+// Annotations of the OCI specification: the first are containerd's names, by
+// which shims group a pod's containers; the others are ours.
+const (
+	ContainerType    = "io.kubernetes.cri.container-type" // "sandbox" or "container"
+	SandboxID        = "io.kubernetes.cri.sandbox-id"
+	SandboxName      = "io.kubernetes.cri.sandbox-name"
+	SandboxNamespace = "io.kubernetes.cri.sandbox-namespace"
+	SandboxUID       = "io.kubernetes.cri.sandbox-uid"
+	ContainerName    = "io.kubernetes.cri.container-name"
+	ImageName        = "io.kubernetes.cri.image-name"
+
+	HandlerType = "io.sunaba.handler-type"
+	WasmModule  = "io.sunaba.wasm.module"
+	WasmDigest  = "io.sunaba.wasm.digest"
+	WasmListen  = "io.sunaba.wasm.listen"
+	StopWait    = "io.sunaba.stop-wait"
+)
+
+// PortsAnnotation is where the kubelet lists a container's ports, as JSON.
+const PortsAnnotation = "io.kubernetes.container.ports"
+
+// Listen is a TCP listener that a guest is given, an element of WasmListen.
+type Listen struct {
+	Name string `json:"name"`
+	Port int32  `json:"port"`
+	// Optional listeners are left out when their address is in use: the pod's
+	// ports do not tell which container serves them.
+	Optional bool `json:"optional"`
+}
+
+func (in *Input) annotations(s *specs.Spec) error {
+	s.Annotations = podAnnotations("container", in.SandboxID, in.Handler, in.Sandbox)
+	set := func(key, value string) {
+		if value != "" {
+			s.Annotations[key] = value
+		}
+	}
+	set(ContainerName, in.Container.GetMetadata().GetName())
+	image := in.Container.GetImage().GetUserSpecifiedImage()
+	if image == "" {
+		image = in.Container.GetImage().GetImage()
+	}
+	set(ImageName, image)
+	set(WasmModule, in.ModulePath)
+	if in.artifact() {
+		set(WasmDigest, in.ModuleDigest)
+	}
+	if in.stopWait() {
+		set(StopWait, "true")
+	}
+	if in.Handler != runtimeclass.WASM {
+		return nil
+	}
+	listen, err := in.listeners()
+	if err != nil || len(listen) == 0 {
+		return err
+	}
+	text, err := json.Marshal(listen)
+	if err != nil {
+		return in.invalid("annotations", "write listeners: %v", err)
+	}
+	set(WasmListen, string(text))
+	return nil
+}
+
+// stopWait: the container's word counts before the pod's.
+func (in *Input) stopWait() bool {
+	word, ok := in.Container.GetAnnotations()[StopWait]
+	if !ok {
+		word = in.Sandbox.GetAnnotations()[StopWait]
+	}
+	return word == "true"
+}
+
+func podAnnotations(kind, id string, handler runtimeclass.Type, sandbox *runtime.PodSandboxConfig) map[string]string {
+	m := sandbox.GetMetadata()
+	return map[string]string{
+		ContainerType:    kind,
+		SandboxID:        id,
+		SandboxName:      m.GetName(),
+		SandboxNamespace: m.GetNamespace(),
+		SandboxUID:       m.GetUid(),
+		HandlerType:      string(handler),
+	}
+}
+
+// listeners are the container's TCP ports, or every TCP port of the pod where
+// the container's are not told.
+func (in *Input) listeners() ([]Listen, error) {
+	text, ok := in.Container.GetAnnotations()[PortsAnnotation]
+	if !ok {
+		return in.podListeners(), nil
+	}
+	var ports []struct {
+		Name          string `json:"name"`
+		ContainerPort int32  `json:"containerPort"`
+		Protocol      string `json:"protocol"`
+	}
+	field := "annotations[" + PortsAnnotation + "]"
+	if err := json.Unmarshal([]byte(text), &ports); err != nil {
+		return nil, in.invalid(field, "%v", err)
+	}
+	var list []Listen
+	for _, p := range ports {
+		if p.Protocol != "" && p.Protocol != "TCP" {
+			continue
+		}
+		if p.ContainerPort < 1 || p.ContainerPort > 65535 {
+			return nil, in.invalid(field, "%d is not a port", p.ContainerPort)
+		}
+		list = appendListen(list, Listen{Name: p.Name, Port: p.ContainerPort})
+	}
+	return list, nil
+}
+
+func (in *Input) podListeners() []Listen {
+	var list []Listen
+	for _, p := range in.Sandbox.GetPortMappings() {
+		if p.GetProtocol() == runtime.Protocol_TCP && p.GetContainerPort() > 0 {
+			list = appendListen(list, Listen{Port: p.GetContainerPort(), Optional: true})
+		}
+	}
+	return list
+}
+
+// appendListen gives a listener without a name its port as one, and adds each
+// port once.
+func appendListen(list []Listen, l Listen) []Listen {
+	if slices.ContainsFunc(list, func(have Listen) bool { return have.Port == l.Port }) {
+		return list
+	}
+	if l.Name == "" {
+		l.Name = strconv.Itoa(int(l.Port))
+	}
+	return append(list, l)
+}

@@ -1,0 +1,225 @@
+package spec
+
+import (
+	"cmp"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Volumes returns the paths of the image's anonymous volumes that need a
+// directory of their own: those at which the container mounts nothing.
+func Volumes(image map[string]struct{}, container *runtime.ContainerConfig) []string {
+	taken := map[string]bool{"/": true}
+	for _, m := range container.GetMounts() {
+		taken[path.Clean(m.GetContainerPath())] = true
+	}
+	var out []string
+	for v := range image {
+		if v = path.Join("/", v); !taken[v] {
+			taken[v] = true
+			out = append(out, v)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// mounts: the kernel's file systems, the sandbox's files, the image's volumes,
+// the container's mounts; each gives way to a later one at the same place,
+// and outer ones come before inner ones.
+func (in *Input) mounts(s *specs.Spec) error {
+	own, err := in.ownMounts(s)
+	if err != nil {
+		return err
+	}
+	taken := make(map[string]bool, len(own))
+	for _, m := range own {
+		taken[m.Destination] = true
+	}
+	list := slices.DeleteFunc(in.systemMounts(), func(m specs.Mount) bool {
+		return taken[m.Destination] || taken["/dev"] && strings.HasPrefix(m.Destination, "/dev/")
+	})
+	for _, m := range append(in.sandboxMounts(), in.volumeMounts()...) {
+		if !taken[m.Destination] {
+			list = append(list, m)
+		}
+	}
+	s.Mounts = append(list, own...)
+	return nil
+}
+
+// systemMounts are what every Linux container finds; /sys and the cgroups can
+// be written by a privileged one only.
+func (in *Input) systemMounts() []specs.Mount {
+	access := "ro"
+	if in.privileged() {
+		access = "rw"
+	}
+	return []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		in.shm(),
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", access}},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", access}},
+	}
+}
+
+// shm is the pod's shared memory, the host's where the pod has the host's IPC
+// namespace, or the container's own where the caller gives none.
+func (in *Input) shm() specs.Mount {
+	source := in.Files.Shm
+	if _, ipc, _ := Modes(in.Container, in.Sandbox); ipc == runtime.NamespaceMode_NODE {
+		source = "/dev/shm"
+	}
+	if source == "" {
+		return specs.Mount{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}}
+	}
+	return specs.Mount{Destination: "/dev/shm", Type: "bind", Source: source, Options: []string{"rbind", "rprivate", "rw"}}
+}
+
+func (in *Input) sandboxMounts() []specs.Mount {
+	access := "rw"
+	if in.security().GetReadonlyRootfs() || in.artifact() {
+		access = "ro"
+	}
+	var list []specs.Mount
+	for _, f := range []struct{ path, source string }{
+		{"/etc/hosts", in.Files.Hosts},
+		{"/etc/hostname", in.Files.Hostname},
+		{"/etc/resolv.conf", in.Files.ResolvConf},
+	} {
+		if f.source != "" {
+			list = append(list, specs.Mount{Destination: f.path, Type: "bind", Source: f.source, Options: []string{"rbind", "rprivate", access}})
+		}
+	}
+	return list
+}
+
+func (in *Input) volumeMounts() []specs.Mount {
+	var list []specs.Mount
+	for dst, src := range in.Volumes {
+		list = append(list, specs.Mount{Destination: path.Join("/", dst), Type: "bind", Source: src, Options: []string{"rbind", "rprivate", "rw"}})
+	}
+	sortMounts(list)
+	return list
+}
+
+func (in *Input) ownMounts(s *specs.Spec) ([]specs.Mount, error) {
+	var list []specs.Mount
+	seen := map[string]int{}
+	for i, m := range in.Container.GetMounts() {
+		out, err := in.mount(s, i, m)
+		if err != nil {
+			return nil, err
+		}
+		if first, ok := seen[out.Destination]; ok {
+			return nil, in.invalid(field("mounts", i, "container_path"), "%q is the place of mounts[%d] too", out.Destination, first)
+		}
+		seen[out.Destination] = i
+		list = append(list, out)
+	}
+	sortMounts(list)
+	return list, nil
+}
+
+// sortMounts puts outer mounts before inner ones and keeps the order of
+// others.
+func sortMounts(list []specs.Mount) {
+	depth := func(m specs.Mount) int { return strings.Count(m.Destination, "/") }
+	slices.SortStableFunc(list, func(a, b specs.Mount) int {
+		return cmp.Or(cmp.Compare(depth(a), depth(b)), cmp.Compare(a.Destination, b.Destination))
+	})
+}
+
+func (in *Input) mount(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, error) {
+	none := specs.Mount{}
+	name := func(f string) string { return field("mounts", i, f) }
+	if m.GetImage().GetImage() != "" || m.GetImageSubPath() != "" {
+		return none, in.unimplemented(name("image"), "image volumes are not supported")
+	}
+	if len(m.GetUidMappings()) > 0 || len(m.GetGidMappings()) > 0 {
+		return none, in.unimplemented(name("uidMappings"), "mounts with mapped ids are not supported")
+	}
+	dst, src := m.GetContainerPath(), m.GetHostPath()
+	if dst == "" {
+		return none, in.invalid(name("container_path"), "is empty")
+	}
+	if dst = path.Join("/", dst); dst == "/" {
+		return none, in.invalid(name("container_path"), "a mount cannot cover the container's root")
+	}
+	if !filepath.IsAbs(src) {
+		return none, in.invalid(name("host_path"), "%q is not an absolute path", src)
+	}
+	facts, known := in.Sources[m.GetHostPath()]
+	if known && facts.Path != "" {
+		src = facts.Path
+	}
+	propagation, err := in.propagation(s, name("propagation"), m, facts, known)
+	if err != nil {
+		return none, err
+	}
+	access, err := in.access(s, name("recursive_read_only"), m)
+	if err != nil {
+		return none, err
+	}
+	options := []string{"rbind", propagation, access}
+	for _, o := range m.GetMountOptions() {
+		if o != "noexec" && o != "nodev" && o != "nosuid" {
+			return none, in.invalid(name("mount_options"), "%q is not one of noexec, nodev, nosuid", o)
+		}
+		if !slices.Contains(options, o) {
+			options = append(options, o)
+		}
+	}
+	return specs.Mount{Destination: dst, Type: "bind", Source: src, Options: options}, nil
+}
+
+// propagation answers the mount option and widens the root's propagation to
+// what the mount needs.
+func (in *Input) propagation(s *specs.Spec, field string, m *runtime.Mount, facts Source, known bool) (string, error) {
+	switch p := m.GetPropagation(); p {
+	case runtime.MountPropagation_PROPAGATION_PRIVATE:
+		return "rprivate", nil
+	case runtime.MountPropagation_PROPAGATION_BIDIRECTIONAL:
+		if known && !facts.Shared {
+			return "", in.unmet(field, "is BIDIRECTIONAL, but %q is not on a shared mount", m.GetHostPath())
+		}
+		s.Linux.RootfsPropagation = "rshared"
+		return "rshared", nil
+	case runtime.MountPropagation_PROPAGATION_HOST_TO_CONTAINER:
+		if known && !facts.Shared && !facts.Slave {
+			return "", in.unmet(field, "is HOST_TO_CONTAINER, but %q is on neither a shared nor a slave mount", m.GetHostPath())
+		}
+		if s.Linux.RootfsPropagation == "" {
+			s.Linux.RootfsPropagation = "rslave"
+		}
+		return "rslave", nil
+	default:
+		return "", in.invalid(field, "%s is not known", p)
+	}
+}
+
+func (in *Input) access(s *specs.Spec, field string, m *runtime.Mount) (string, error) {
+	switch {
+	case !m.GetRecursiveReadOnly() && !m.GetReadonly():
+		return "rw", nil
+	case !m.GetRecursiveReadOnly():
+		return "ro", nil
+	case !m.GetReadonly():
+		return "", in.invalid(field, "needs readonly, which is not set")
+	case m.GetPropagation() != runtime.MountPropagation_PROPAGATION_PRIVATE:
+		return "", in.invalid(field, "needs propagation PRIVATE, which is %s", m.GetPropagation())
+	case !in.Host.RecursiveReadOnly:
+		// The word at the front is what clients look for.
+		return "", in.wrap(field, rroUnsupported)
+	}
+	s.Version = versionRecursive
+	return "rro", nil
+}

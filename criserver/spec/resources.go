@@ -1,0 +1,98 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// resources runs after devices, whose rules stand in the same place.
+func (in *Input) resources(s *specs.Spec) error {
+	r := in.Container.GetLinux().GetResources()
+	if r == nil {
+		return nil
+	}
+	out, err := Resources(r, in.Host)
+	if err != nil {
+		return in.wrap("linux.resources", err)
+	}
+	out.Devices = s.Linux.Resources.Devices
+	s.Linux.Resources = out
+	adj := OOMScoreAdj(int(r.GetOomScoreAdj()), in.Host)
+	s.Process.OOMScoreAdj = &adj
+	return nil
+}
+
+// OOMScoreAdj raises a wish to what this process may set.
+func OOMScoreAdj(wish int, host Host) int { return min(max(wish, host.MinOOMScoreAdj, -1000), 1000) }
+
+// Resources translates limits, for creating and for updating a container.
+// Zero means "not given" and leaves the OCI field out. Where the host has the
+// controller, a memory limit without a swap limit means no swap.
+//
+// # Errors
+//
+// ErrInvalidArgument, beginning with the field below linux.resources.
+func Resources(r *runtime.LinuxContainerResources, host Host) (*specs.LinuxResources, error) {
+	invalid := func(field, format string, args ...any) (*specs.LinuxResources, error) {
+		return nil, fmt.Errorf("%s: %w: %w", field, fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
+	}
+	out := &specs.LinuxResources{}
+	shares, period, memory := r.GetCpuShares(), r.GetCpuPeriod(), r.GetMemoryLimitInBytes()
+	switch {
+	case shares < 0:
+		return invalid("cpu_shares", "%d is negative", shares)
+	case period < 0:
+		return invalid("cpu_period", "%d is negative", period)
+	case r.GetMemorySwapLimitInBytes() > 0 && r.GetMemorySwapLimitInBytes() < memory:
+		return invalid("memory_swap_limit_in_bytes", "%d is less than memory_limit_in_bytes, which it includes", r.GetMemorySwapLimitInBytes())
+	case len(r.GetUnified()) > 0 && !host.CgroupV2:
+		return invalid("unified", "needs cgroup v2, which this host does not use")
+	}
+	cpu := specs.LinuxCPU{Cpus: r.GetCpusetCpus(), Mems: r.GetCpusetMems()}
+	if shares > 0 {
+		v := uint64(shares)
+		cpu.Shares = &v
+	}
+	if quota := r.GetCpuQuota(); quota != 0 {
+		cpu.Quota = &quota
+	}
+	if period > 0 {
+		v := uint64(period)
+		cpu.Period = &v
+	}
+	if cpu != (specs.LinuxCPU{}) {
+		out.CPU = &cpu
+	}
+	out.Memory = memoryLimits(memory, r.GetMemorySwapLimitInBytes(), host)
+	for i, h := range r.GetHugepageLimits() {
+		if h.GetPageSize() == "" {
+			return invalid(fmt.Sprintf("hugepage_limits[%d].page_size", i), "is empty")
+		}
+		if host.Hugetlb {
+			out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: h.GetPageSize(), Limit: h.GetLimit()})
+		}
+	}
+	out.Unified = maps.Clone(r.GetUnified())
+	return out, nil
+}
+
+func memoryLimits(memory, swap int64, host Host) *specs.LinuxMemory {
+	out := &specs.LinuxMemory{}
+	if memory != 0 {
+		out.Limit = &memory
+	}
+	if swap == 0 && memory > 0 {
+		swap = memory
+	}
+	if swap != 0 && host.SwapAccounting {
+		out.Swap = &swap
+	}
+	if out.Limit == nil && out.Swap == nil {
+		return nil
+	}
+	return out
+}

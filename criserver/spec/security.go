@@ -1,0 +1,166 @@
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// rroUnsupported begins with the word by which clients know this refusal.
+var rroUnsupported = fmt.Errorf("RROUnsupported: kernel or runtime handler has no recursive read-only mounts: %w", errdefs.ErrFailedPrecondition)
+
+// What a container may not see or change in the kernel's file systems unless
+// the pod says otherwise.
+var (
+	defaultMasked = []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+		"/sys/devices/virtual/powercap", "/sys/firmware",
+	}
+	defaultReadonly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// paths: over the wire an empty list is no list, so it means the defaults.
+// Kubernetes unmasks /proc only for pods with a user namespace of their own.
+func (in *Input) paths(s *specs.Spec) error {
+	if in.privileged() {
+		return nil
+	}
+	s.Linux.MaskedPaths = slices.Clone(defaultMasked)
+	s.Linux.ReadonlyPaths = slices.Clone(defaultReadonly)
+	if list := in.security().GetMaskedPaths(); len(list) > 0 {
+		s.Linux.MaskedPaths = slices.Clone(list)
+	}
+	if list := in.security().GetReadonlyPaths(); len(list) > 0 {
+		s.Linux.ReadonlyPaths = slices.Clone(list)
+	}
+	return nil
+}
+
+// profile reads a security profile from the field in use or from the
+// deprecated one, whose "" means what none says. No profile at all is nil.
+func profile(p *runtime.SecurityProfile, deprecated string) (*runtime.SecurityProfile, error) {
+	if p == nil {
+		ref, local := strings.CutPrefix(deprecated, "localhost/")
+		switch {
+		case deprecated == "":
+			return nil, nil
+		case deprecated == "runtime/default" || deprecated == "docker/default":
+			p = &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_RuntimeDefault}
+		case deprecated == "unconfined":
+			p = &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_Unconfined}
+		case local:
+			p = &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_Localhost, LocalhostRef: ref}
+		default:
+			return nil, fmt.Errorf("profile %q is not known: %w", deprecated, errdefs.ErrInvalidArgument)
+		}
+	}
+	switch p.GetProfileType() {
+	case runtime.SecurityProfile_RuntimeDefault, runtime.SecurityProfile_Unconfined:
+		if p.GetLocalhostRef() != "" {
+			return nil, fmt.Errorf("localhost_ref is given, but profile_type is %s: %w", p.GetProfileType(), errdefs.ErrInvalidArgument)
+		}
+	case runtime.SecurityProfile_Localhost:
+		if p.GetLocalhostRef() == "" {
+			return nil, fmt.Errorf("localhost_ref is empty, but profile_type is Localhost: %w", errdefs.ErrInvalidArgument)
+		}
+	default:
+		return nil, fmt.Errorf("profile_type %s is not known: %w", p.GetProfileType(), errdefs.ErrInvalidArgument)
+	}
+	return p, nil
+}
+
+// SeccompFile returns the path of the profile that a container wants from the
+// node, whose content belongs into Input.Seccomp; "" if it wants none.
+//
+// # Errors
+//
+// ErrInvalidArgument for a path that is not absolute, or a profile that
+// contradicts itself.
+func SeccompFile(container *runtime.ContainerConfig) (string, error) {
+	sc := container.GetLinux().GetSecurityContext()
+	if sc.GetPrivileged() {
+		return "", nil
+	}
+	p, err := seccompProfile(sc)
+	if err != nil || p.GetProfileType() != runtime.SecurityProfile_Localhost {
+		return "", err
+	}
+	return p.GetLocalhostRef(), nil
+}
+
+func seccompProfile(sc *runtime.LinuxContainerSecurityContext) (*runtime.SecurityProfile, error) {
+	p, err := profile(sc.GetSeccomp(), sc.GetSeccompProfilePath())
+	if err != nil {
+		return nil, fmt.Errorf("seccomp: %w", err)
+	}
+	if p.GetProfileType() == runtime.SecurityProfile_Localhost && !filepath.IsAbs(p.GetLocalhostRef()) {
+		return nil, fmt.Errorf("seccomp: localhost_ref: %q is not an absolute path: %w", p.GetLocalhostRef(), errdefs.ErrInvalidArgument)
+	}
+	return p, nil
+}
+
+// seccomp: no profile means no filter; the kubelet names RuntimeDefault where
+// it is wanted.
+func (in *Input) seccomp(s *specs.Spec) error {
+	const field = "linux.security_context"
+	p, err := seccompProfile(in.security())
+	if err != nil {
+		return in.wrap(field, err)
+	}
+	if in.privileged() || p == nil || p.GetProfileType() == runtime.SecurityProfile_Unconfined {
+		return nil
+	}
+	local := p.GetProfileType() == runtime.SecurityProfile_Localhost
+	switch {
+	case in.Host.NoSeccomp && local:
+		return in.unmet(field+".seccomp", "the kernel has no seccomp filters")
+	case in.Host.NoSeccomp:
+	case !local:
+		s.Linux.Seccomp = seccomp.DefaultProfile(s)
+	default:
+		filter := &specs.LinuxSeccomp{}
+		if err := json.Unmarshal(in.Seccomp, filter); err != nil {
+			return in.invalid(field+".seccomp", "read profile %q: %v", p.GetLocalhostRef(), err)
+		}
+		if filter.DefaultAction == "" {
+			return in.invalid(field+".seccomp", "profile %q has no defaultAction", p.GetLocalhostRef())
+		}
+		s.Linux.Seccomp = filter
+	}
+	return nil
+}
+
+// apparmor: no profile means the runtime's default, where the host has one.
+func (in *Input) apparmor(s *specs.Spec) error {
+	const field = "linux.security_context.apparmor"
+	p, err := profile(in.security().GetApparmor(), in.security().GetApparmorProfile())
+	if err != nil {
+		return in.wrap(field, err)
+	}
+	if in.privileged() || p.GetProfileType() == runtime.SecurityProfile_Unconfined {
+		return nil
+	}
+	name := in.Host.AppArmorDefault
+	if p.GetProfileType() == runtime.SecurityProfile_Localhost {
+		name = p.GetLocalhostRef()
+		if !in.Host.AppArmor {
+			return in.unmet(field, "profile %q is asked for, but this host does not use AppArmor", name)
+		}
+	}
+	if !in.Host.AppArmor || name == "" {
+		return nil
+	}
+	if in.Host.AppArmorLoaded != nil && !slices.Contains(in.Host.AppArmorLoaded, name) {
+		return in.unmet(field, "profile %q is not loaded", name)
+	}
+	s.Process.ApparmorProfile = name
+	return nil
+}

@@ -1,0 +1,218 @@
+// Package spec translates the CRI's words into an OCI runtime specification.
+//
+// It is pure: everything it needs to know about the host, the image and the
+// sandbox stands in its Input, and the same input gives the same
+// specification. The facts about the host are collected by package facts
+// beside it. What a request may not ask for is refused with an error that
+// names the container and the field.
+//
+// # Errors
+//
+// ErrInvalidArgument for what no runtime could do, ErrFailedPrecondition for
+// what this host or sandbox cannot, ErrNotImplemented for what this runtime
+// does not do.
+package spec
+
+import (
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/runtimeclass"
+)
+
+// Versions of the runtime specification that are asked for. Runtimes refuse
+// versions that they do not know, so the newer one is named only where
+// something that came with it is used.
+const (
+	version          = "1.0.2"
+	versionRecursive = "1.1.0" // recursive mount attributes
+)
+
+// Input is everything that decides a container's specification.
+type Input struct {
+	ID, SandboxID string
+	Container     *runtime.ContainerConfig
+	Sandbox       *runtime.PodSandboxConfig
+	Image         ocispec.ImageConfig
+	// Handler is the type of the pod's handler.
+	Handler runtimeclass.Type
+	// ModulePath is the host path of the module when the image is a wasm
+	// artifact, which has no root filesystem; ModuleDigest its digest if known.
+	ModulePath, ModuleDigest string
+	Namespaces               Namespaces
+	// CgroupsPath is the container's own cgroup, as the OCI runtime's driver
+	// writes it (cgroupfs: a path; systemd: slice:prefix:name).
+	CgroupsPath string
+	// User is what ResolveUser answered.
+	User  User
+	Files Files
+	// Sources are facts about the host paths of the container's mounts, by
+	// host_path. A path that is missing here is used as it is, and the
+	// propagation that it needs is not checked.
+	Sources map[string]Source
+	// Devices are the devices found at the host paths of the container's
+	// devices, by host_path.
+	Devices map[string][]Device
+	// Volumes are host directories for the image's anonymous volumes, by path
+	// in the container; see Volumes.
+	Volumes map[string]string
+	// Seccomp is the content of the file that SeccompFile named.
+	Seccomp []byte
+	// ProcessLabel and MountLabel are SELinux labels, "" where SELinux is off.
+	ProcessLabel, MountLabel string
+	Host                     Host
+}
+
+// Namespaces are paths of the sandbox's pinned namespaces. Whether one is
+// joined follows from the modes in the sandbox's and container's
+// configuration; see Modes. UTS may be "" for a new one. PID is the pod's for
+// mode POD, the target's for mode TARGET; mode CONTAINER needs none.
+type Namespaces struct {
+	Net, IPC, UTS, PID string
+}
+
+// User is who a container's first process runs as. Groups are its
+// supplementary groups, with GID first.
+type User struct {
+	UID, GID uint32
+	Groups   []uint32
+	Home     string
+}
+
+// Files are host paths of what the sandbox gives to each of its containers;
+// "" for none. Shm is a directory.
+type Files struct {
+	Hosts, ResolvConf, Hostname, Shm string
+}
+
+// Source is a host path that a container mounts.
+type Source struct {
+	// Path is the host path with symbolic links resolved.
+	Path string
+	// Shared and Slave are the propagation of the mount that Path lies on.
+	Shared, Slave bool
+}
+
+// Device is a device file of the host.
+type Device struct {
+	// Path is where it was found: below the host path asked for ("" for that
+	// path itself), or absolute in Host.Devices.
+	Path         string
+	Type         string // "c", "b" or "p"
+	Major, Minor int64
+	Mode         uint32 // permission bits
+	UID, GID     uint32
+}
+
+// Host is what must be known about the machine.
+type Host struct {
+	// Hostname is the node's name, for sandboxes in the host's network.
+	Hostname string
+	// Capabilities that a container can have ("CAP_…"): what "ALL" and
+	// privileged mean. nil: all that this package knows.
+	Capabilities []string
+	CgroupV2     bool
+	// SwapAccounting says that the memory controller limits swap, Hugetlb that
+	// there is a hugetlb controller. Without them such limits are left out.
+	SwapAccounting, Hugetlb bool
+	// MinOOMScoreAdj is the lowest oom_score_adj that may be set, -1000 with
+	// CAP_SYS_RESOURCE. Lower wishes are raised to it.
+	MinOOMScoreAdj int
+	// RecursiveReadOnly says that kernel and handler have recursive read-only
+	// mounts.
+	RecursiveReadOnly bool
+	// NoSeccomp says that the kernel lacks seccomp filters.
+	NoSeccomp bool
+	// AppArmor says that the kernel enforces AppArmor. AppArmorDefault is the
+	// profile of RuntimeDefault, "" for none; AppArmorLoaded are the profiles
+	// that are loaded, nil if that is not known.
+	AppArmor        bool
+	AppArmorDefault string
+	AppArmorLoaded  []string
+	// Devices are all devices of the host, for privileged containers.
+	Devices []Device
+}
+
+// Container translates a container's configuration. The specification names
+// its root filesystem "rootfs", below the bundle; a wasm artifact has none.
+func Container(in Input) (*specs.Spec, error) {
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	s := &specs.Spec{
+		Version: version,
+		Process: &specs.Process{},
+		Linux:   &specs.Linux{CgroupsPath: in.CgroupsPath, MountLabel: in.MountLabel},
+	}
+	if in.ModulePath == "" {
+		s.Root = &specs.Root{Path: "rootfs", Readonly: in.security().GetReadonlyRootfs()}
+	}
+	for _, step := range []func(*specs.Spec) error{
+		in.process,
+		in.capabilities,
+		in.namespaces,
+		in.mounts,
+		in.devices,
+		in.resources,
+		in.paths,
+		in.apparmor,
+		in.seccomp, // after capabilities, which the default profile looks at
+		in.annotations,
+	} {
+		if err := step(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// check refuses what the container may not ask for of this sandbox, and what
+// is not done yet.
+func (in *Input) check() error {
+	if in.Container == nil || in.Sandbox == nil {
+		return fmt.Errorf("translate container %q: configuration of container and sandbox are both needed: %w", in.ID, errdefs.ErrInvalidArgument)
+	}
+	if in.Container.GetMetadata().GetName() == "" {
+		return in.invalid("metadata.name", "is empty")
+	}
+	if len(in.Container.GetCDIDevices()) > 0 {
+		return in.unimplemented("CDI_devices[0]", "CDI devices are not supported")
+	}
+	if in.privileged() && !in.Sandbox.GetLinux().GetSecurityContext().GetPrivileged() {
+		return in.invalid("linux.security_context.privileged", "the sandbox is not privileged, so its containers cannot be")
+	}
+	if err := checkUser(in.security()); err != nil {
+		return in.wrap("linux.security_context", err)
+	}
+	return nil
+}
+
+func (in *Input) security() *runtime.LinuxContainerSecurityContext {
+	return in.Container.GetLinux().GetSecurityContext()
+}
+
+func (in *Input) privileged() bool { return in.security().GetPrivileged() }
+
+// artifact says that the container is a lone wasm module without an image's
+// root filesystem.
+func (in *Input) artifact() bool { return in.ModulePath != "" }
+
+func (in *Input) invalid(field, format string, args ...any) error {
+	return in.wrap(field, fmt.Errorf(format+": %w", append(args, errdefs.ErrInvalidArgument)...))
+}
+
+func (in *Input) unmet(field, format string, args ...any) error {
+	return in.wrap(field, fmt.Errorf(format+": %w", append(args, errdefs.ErrFailedPrecondition)...))
+}
+
+func (in *Input) unimplemented(field, format string, args ...any) error {
+	return in.wrap(field, fmt.Errorf(format+": %w", append(args, errdefs.ErrNotImplemented)...))
+}
+
+func (in *Input) wrap(field string, err error) error {
+	return fmt.Errorf("container %q: %s: %w", in.Container.GetMetadata().GetName(), field, err)
+}

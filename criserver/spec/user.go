@@ -1,0 +1,207 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/sys/user"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxUserFile bounds what is read of an image's passwd and group files.
+const maxUserFile = 8 << 20
+
+// checkUser refuses a user that contradicts itself.
+func checkUser(sc *runtime.LinuxContainerSecurityContext) error {
+	switch {
+	case sc.GetRunAsUser() != nil && sc.GetRunAsUsername() != "":
+		return fmt.Errorf("run_as_username: run_as_user is given too: %w", errdefs.ErrInvalidArgument)
+	case sc.GetRunAsGroup() != nil && sc.GetRunAsUser() == nil && sc.GetRunAsUsername() == "":
+		return fmt.Errorf("run_as_group: is given without run_as_user or run_as_username: %w", errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// ResolveUser says who a container's first process runs as: the security
+// context's user, else the image's, else root. Names are looked up in
+// /etc/passwd and /etc/group of fsys, the container's root filesystem; nil
+// where it has none. fsys must not lead out of that root (os.Root.FS).
+//
+// Without a group the user's own from passwd is taken, else 0. The
+// supplementary groups are that group, with policy Merge those that name the
+// user in /etc/group, and those of the security context.
+//
+// # Errors
+//
+// ErrInvalidArgument for a user or group that is not known or cannot be.
+func ResolveUser(fsys fs.FS, image ocispec.ImageConfig, sc *runtime.LinuxContainerSecurityContext) (User, error) {
+	if err := checkUser(sc); err != nil {
+		return User{}, err
+	}
+	wantUser, wantGroup := strings.TrimSpace(image.User), ""
+	wantUser, wantGroup, _ = strings.Cut(wantUser, ":")
+	field := "image user"
+	if v := sc.GetRunAsUser(); v != nil {
+		field, wantUser, wantGroup = "run_as_user", strconv.FormatInt(v.GetValue(), 10), ""
+	} else if name := sc.GetRunAsUsername(); name != "" {
+		field, wantUser, wantGroup = "run_as_username", name, ""
+	}
+	if v := sc.GetRunAsGroup(); v != nil {
+		wantGroup = strconv.FormatInt(v.GetValue(), 10)
+	}
+	name, u, err := lookupUser(fsys, field, wantUser, field == "run_as_username")
+	if err != nil {
+		return User{}, err
+	}
+	groups, err := readGroups(fsys)
+	if err != nil {
+		return User{}, err
+	}
+	if wantGroup != "" {
+		if u.GID, err = lookupGroup(groups, wantGroup); err != nil {
+			return User{}, err
+		}
+	}
+	u.Groups = []uint32{u.GID}
+	if sc.GetSupplementalGroupsPolicy() == runtime.SupplementalGroupsPolicy_Merge && name != "" {
+		for _, g := range groups {
+			if slices.Contains(g.List, name) && g.Gid >= 0 && int64(g.Gid) < math.MaxUint32 {
+				u.Groups = append(u.Groups, uint32(g.Gid))
+			}
+		}
+	}
+	for _, g := range sc.GetSupplementalGroups() {
+		gid, err := id("supplemental_groups", g)
+		if err != nil {
+			return User{}, err
+		}
+		u.Groups = append(u.Groups, gid)
+	}
+	slices.Sort(u.Groups[1:])
+	u.Groups = unique(u.Groups)
+	return u, nil
+}
+
+// lookupUser answers the user's name too, "" if passwd has none for the id.
+// A name of digits is an id, unless it must be a name.
+func lookupUser(fsys fs.FS, field, want string, nameOnly bool) (string, User, error) {
+	if want == "" {
+		want = "0"
+	}
+	uid, convErr := strconv.ParseInt(want, 10, 64)
+	numeric := convErr == nil && !nameOnly
+	u := User{Home: "/"}
+	if numeric {
+		n, err := id(field, uid)
+		if err != nil {
+			return "", User{}, err
+		}
+		u.UID = n
+	}
+	text, err := readFile(fsys, "etc/passwd")
+	if err != nil {
+		return "", User{}, err
+	}
+	found, err := user.ParsePasswdFilter(strings.NewReader(text), func(e user.User) bool {
+		return e.Name == want && !numeric || numeric && int64(e.Uid) == uid
+	})
+	if err != nil {
+		return "", User{}, fmt.Errorf("read /etc/passwd of the image: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	if len(found) == 0 {
+		if numeric {
+			return "", u, nil
+		}
+		return "", User{}, fmt.Errorf("%s: the image's /etc/passwd has no user %q: %w", field, want, errdefs.ErrInvalidArgument)
+	}
+	e := found[0]
+	if u.UID, err = id(field, int64(e.Uid)); err != nil {
+		return "", User{}, err
+	}
+	if u.GID, err = id(field, int64(e.Gid)); err != nil {
+		return "", User{}, err
+	}
+	if e.Home != "" {
+		u.Home = e.Home
+	}
+	return e.Name, u, nil
+}
+
+func readGroups(fsys fs.FS) ([]user.Group, error) {
+	text, err := readFile(fsys, "etc/group")
+	if err != nil {
+		return nil, err
+	}
+	groups, err := user.ParseGroup(strings.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("read /etc/group of the image: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return groups, nil
+}
+
+func lookupGroup(groups []user.Group, want string) (uint32, error) {
+	if gid, err := strconv.ParseInt(want, 10, 64); err == nil {
+		return id("group", gid)
+	}
+	for _, g := range groups {
+		if g.Name == want {
+			return id("group", int64(g.Gid))
+		}
+	}
+	return 0, fmt.Errorf("the image's /etc/group has no group %q: %w", want, errdefs.ErrInvalidArgument)
+}
+
+// readFile reads a file of the image, which nobody vouches for: only a
+// regular one, and not without end. A missing one is empty.
+func readFile(fsys fs.FS, name string) (string, error) {
+	if fsys == nil {
+		return "", nil
+	}
+	info, err := fs.Stat(fsys, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read /%s of the image: %w", name, err)
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxUserFile {
+		return "", fmt.Errorf("read /%s of the image: it is not a regular file below %d bytes: %w", name, maxUserFile, errdefs.ErrInvalidArgument)
+	}
+	f, err := fsys.Open(name)
+	if err != nil {
+		return "", fmt.Errorf("read /%s of the image: %w", name, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxUserFile))
+	if err != nil {
+		return "", fmt.Errorf("read /%s of the image: %w", name, err)
+	}
+	return string(data), nil
+}
+
+// id checks a user or group id; the highest means "none" to the kernel.
+func id(field string, v int64) (uint32, error) {
+	if v < 0 || v >= math.MaxUint32 {
+		return 0, fmt.Errorf("%s: %d cannot be an id: %w", field, v, errdefs.ErrInvalidArgument)
+	}
+	return uint32(v), nil
+}
+
+// unique drops repetitions and keeps the first of each.
+func unique(list []uint32) []uint32 {
+	var out []uint32
+	for _, v := range list {
+		if !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}

@@ -1,0 +1,78 @@
+package runtimeclass
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+func checkScheduling(s *nodev1.Scheduling) error {
+	for _, key := range slices.Sorted(maps.Keys(s.NodeSelector)) {
+		if errs := validation.IsQualifiedName(key); len(errs) > 0 {
+			return fmt.Errorf("scheduling.nodeSelector[%s]: %s", key, strings.Join(errs, "; "))
+		}
+		if errs := validation.IsValidLabelValue(s.NodeSelector[key]); len(errs) > 0 {
+			return fmt.Errorf("scheduling.nodeSelector[%s]: %s", key, strings.Join(errs, "; "))
+		}
+	}
+	return nil
+}
+
+// MergeScheduling returns the pod's spec as admission would leave it: the
+// class's node selector joined with the pod's, and the class's tolerations
+// added unless the pod has an equal one. The given spec is not changed.
+//
+// # Errors
+//
+// ErrFailedPrecondition, if both select a different value for one label.
+func MergeScheduling(pod *corev1.PodSpec, rc *nodev1.RuntimeClass) (*corev1.PodSpec, error) {
+	out := pod.DeepCopy()
+	if rc == nil || rc.Scheduling == nil {
+		return out, nil
+	}
+	for key, want := range rc.Scheduling.NodeSelector {
+		if have, ok := out.NodeSelector[key]; ok && have != want {
+			return nil, fmt.Errorf("merge scheduling of RuntimeClass %q: nodeSelector[%s] is %q in the class and %q in the pod: %w",
+				rc.Name, key, want, have, errdefs.ErrFailedPrecondition)
+		}
+		if out.NodeSelector == nil {
+			out.NodeSelector = map[string]string{}
+		}
+		out.NodeSelector[key] = want
+	}
+	for _, t := range rc.Scheduling.Tolerations {
+		if !slices.ContainsFunc(out.Tolerations, func(have corev1.Toleration) bool { return tolerates(have, t) }) {
+			out.Tolerations = append(out.Tolerations, t)
+		}
+	}
+	return out, nil
+}
+
+// tolerates says that whatever narrow tolerates, wide does too.
+func tolerates(wide, narrow corev1.Toleration) bool {
+	operator := func(t corev1.Toleration) corev1.TolerationOperator {
+		if t.Operator == "" {
+			return corev1.TolerationOpEqual
+		}
+		return t.Operator
+	}
+	if wide.Key != narrow.Key && (wide.Key != "" || operator(wide) != corev1.TolerationOpExists) {
+		return false
+	}
+	if wide.Effect != narrow.Effect && wide.Effect != "" {
+		return false
+	}
+	if wide.TolerationSeconds != nil && (narrow.TolerationSeconds == nil || *wide.TolerationSeconds < *narrow.TolerationSeconds) {
+		return false
+	}
+	if operator(wide) == corev1.TolerationOpExists {
+		return true
+	}
+	return operator(narrow) == operator(wide) && narrow.Value == wide.Value
+}
