@@ -1,0 +1,205 @@
+// Package reaper waits for every child of the shim in one place: for the programs it starts, for
+// container processes that the kernel hands to it when their runtime has exited, and for orphans nobody asks about.
+package reaper
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// keepUnclaimed bounds how many exits of unknown children are kept for a later Watch.
+const keepUnclaimed = 256
+
+// Reaper reaps all children of this process. Nothing else in the process may wait for children:
+// exec.Cmd.Wait only after the child's exit was seen here.
+type Reaper struct {
+	signals chan os.Signal
+	done    chan struct{}
+
+	mu        sync.Mutex // held across a fork and its registration, and across a reap and its delivery
+	children  map[int]*Child
+	unclaimed []exit // oldest first
+}
+
+type exit struct {
+	pid    int
+	status unix.WaitStatus
+	at     time.Time
+}
+
+// Child is a process the reaper was asked about.
+type Child struct {
+	Pid  int
+	Done <-chan struct{} // closed when the process has been reaped
+
+	done   chan struct{}
+	status unix.WaitStatus
+	at     time.Time
+}
+
+// Status is how the child ended: its exit status verbatim or 128 + signal, and when it was reaped.
+// It is valid after Done.
+func (c *Child) Status() (code int, at time.Time) {
+	if c.status.Signaled() {
+		return 128 + int(c.status.Signal()), c.at
+	}
+	return c.status.ExitStatus(), c.at
+}
+
+// New makes this process the subreaper of its descendants and begins to reap.
+func New() (*Reaper, error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become subreaper: %w", err)
+	}
+	r := &Reaper{
+		signals:  make(chan os.Signal, 1), // SIGCHLD does not count either: one in the channel stands for all
+		done:     make(chan struct{}),
+		children: make(map[int]*Child),
+	}
+	signal.Notify(r.signals, unix.SIGCHLD)
+	go r.run()
+	return r, nil
+}
+
+// Close ends reaping. Children that run on are left alone.
+func (r *Reaper) Close() {
+	signal.Stop(r.signals)
+	close(r.done)
+}
+
+func (r *Reaper) run() {
+	for {
+		select {
+		case <-r.signals:
+			r.reap()
+		case <-r.done:
+			return
+		}
+	}
+}
+
+// reap collects everything that has ended.
+func (r *Reaper) reap() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		r.deliver(exit{pid: pid, status: status, at: time.Now()})
+	}
+}
+
+// deliver hands an exit to its child, or keeps it. The caller holds r.mu.
+func (r *Reaper) deliver(e exit) {
+	if c, ok := r.children[e.pid]; ok {
+		delete(r.children, e.pid)
+		c.end(e)
+		return
+	}
+	if len(r.unclaimed) == keepUnclaimed {
+		r.unclaimed = append(r.unclaimed[:0], r.unclaimed[1:]...)
+	}
+	r.unclaimed = append(r.unclaimed, e)
+}
+
+// Start starts a command whose end the reaper sees. The caller calls cmd.Process.Release when it
+// has no more use for it, and cmd.Wait (after Done, ignoring its error) only if it gave the command
+// writers or readers that need copying, or a context.
+func (r *Reaper) Start(cmd *exec.Cmd) (*Child, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return r.register(cmd.Process.Pid), nil
+}
+
+// Watch returns the child with this pid, which some other program started and which the kernel
+// handed to us. An exit that was reaped before is not lost. A pid that is no child of ours and
+// was never reaped gives a child that has ended with 255.
+func (r *Reaper) Watch(pid int) *Child {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, ok := r.children[pid]; ok {
+		return c
+	}
+	// A child that is there, running or not yet reaped, is the one meant: what was kept under this pid was an earlier process.
+	here := isChild(pid)
+	kept, found := r.take(pid)
+	c := r.register(pid)
+	if here {
+		return c
+	}
+	delete(r.children, pid)
+	if !found {
+		kept = exit{pid: pid, status: unix.WaitStatus(255 << 8), at: time.Now()}
+	}
+	c.end(kept)
+	return c
+}
+
+// register adds a child. The caller holds r.mu.
+func (r *Reaper) register(pid int) *Child {
+	r.take(pid)
+	done := make(chan struct{})
+	c := &Child{Pid: pid, Done: done, done: done}
+	r.children[pid] = c
+	return c
+}
+
+// take removes the youngest kept exit of pid, and all older ones with it. The caller holds r.mu.
+func (r *Reaper) take(pid int) (last exit, found bool) {
+	rest := r.unclaimed[:0]
+	for _, e := range r.unclaimed {
+		if e.pid == pid {
+			last, found = e, true
+			continue
+		}
+		rest = append(rest, e)
+	}
+	r.unclaimed = rest
+	return last, found
+}
+
+func (c *Child) end(e exit) {
+	c.status, c.at = e.status, e.at
+	close(c.done)
+}
+
+// isChild says whether pid is a child of this process that has not been reaped.
+func isChild(pid int) bool {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return err == nil
+		}
+	}
+}
+
+// Signal sends sig to a child that has not been reaped, so that the pid cannot be anybody else's.
+// os.ErrProcessDone when it has.
+func (r *Reaper) Signal(c *Child, sig unix.Signal) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.children[c.Pid] != c {
+		return os.ErrProcessDone
+	}
+	err := unix.Kill(c.Pid, sig)
+	if errors.Is(err, unix.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
