@@ -1,0 +1,102 @@
+package facts
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/moby/sys/mountinfo"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/spec"
+)
+
+func TestHost(t *testing.T) {
+	h, err := Host()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Hostname == "" || h.MinOOMScoreAdj < -1000 || h.MinOOMScoreAdj > 1000 || h.Capabilities == nil {
+		t.Fatalf("%+v", h)
+	}
+	if os.Geteuid() == 0 && !slices.Contains(h.Capabilities, "CAP_CHOWN") {
+		t.Errorf("root has no CAP_CHOWN in %v", h.Capabilities)
+	}
+}
+
+func TestCapabilityNames(t *testing.T) {
+	got := capabilityNames(1<<0 | 1<<21 | 1<<40 | 1<<63)
+	if want := []string{"CAP_CHOWN", "CAP_SYS_ADMIN", "CAP_CHECKPOINT_RESTORE"}; !slices.Equal(got, want) {
+		t.Fatalf("got %v, want %v", got, want)
+	}
+}
+
+func TestSources(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("real", link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "real"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(dir, "a/b")
+	got, err := Sources(&runtime.ContainerConfig{Mounts: []*runtime.Mount{
+		{HostPath: link}, {HostPath: missing}, {HostPath: ""}, {HostPath: "relative"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[link].Path != filepath.Join(dir, "real") || got[missing].Path != missing || len(got) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	if info, err := os.Stat(missing); err != nil || !info.IsDir() {
+		t.Fatalf("missing path was not made: %v", err)
+	}
+}
+
+func TestPropagation(t *testing.T) {
+	table := []*mountinfo.Info{
+		{Mountpoint: "/", Optional: "shared:1"},
+		{Mountpoint: "/a", Optional: "master:1"},
+		{Mountpoint: "/a/b", Optional: ""},
+		{Mountpoint: "/c", Optional: "shared:2"},
+		{Mountpoint: "/c", Optional: "shared:3 master:2"},
+	}
+	for _, tt := range []struct {
+		path          string
+		shared, slave bool
+	}{
+		{"/x", true, false}, {"/a", false, true}, {"/ab", true, false}, {"/a/b/c", false, false}, {"/c/d", true, true},
+	} {
+		if shared, slave := propagation(table, tt.path); shared != tt.shared || slave != tt.slave {
+			t.Errorf("%s: shared %v slave %v", tt.path, shared, slave)
+		}
+	}
+}
+
+func TestDevices(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "null")
+	if err := os.Symlink("/dev/null", link); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Devices(&runtime.ContainerConfig{Devices: []*runtime.Device{{HostPath: link}, {HostPath: "/dev/no-such-device"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := got[link]
+	if len(got) != 1 || len(list) != 1 || list[0].Type != "c" || list[0].Major != 1 || list[0].Minor != 3 || list[0].Path != "" {
+		t.Fatalf("%+v", got)
+	}
+	all, err := HostDevices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(all, func(d spec.Device) bool { return d.Path == "/dev/null" }) {
+		t.Errorf("/dev/null is not among %d devices", len(all))
+	}
+}

@@ -1,0 +1,160 @@
+// Package facts looks up what the pure package spec must know about the
+// machine: its kernel's powers, and the files and devices that a container's
+// configuration names.
+package facts
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/containerd/v2/pkg/apparmor"
+	"github.com/containerd/containerd/v2/pkg/seccomp"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/criserver/spec"
+)
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// Host looks at the machine once; the answer holds while this process lives.
+// RecursiveReadOnly tells of the kernel only: a caller clears it for a handler
+// that lacks it. AppArmorDefault, AppArmorLoaded and Devices are left empty:
+// the first is the caller's choice, the others change (see LoadedProfiles and
+// HostDevices).
+func Host() (spec.Host, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return spec.Host{}, fmt.Errorf("read host name: %w", err)
+	}
+	caps, err := capabilities()
+	if err != nil {
+		return spec.Host{}, err
+	}
+	h := spec.Host{
+		Hostname:          name,
+		Capabilities:      capabilityNames(caps),
+		CgroupV2:          isCgroup2(cgroupRoot),
+		MinOOMScoreAdj:    -1000,
+		RecursiveReadOnly: hasMountSetattr(),
+		NoSeccomp:         !seccomp.IsEnabled(),
+		AppArmor:          apparmor.HostSupports(),
+	}
+	if caps&(1<<unix.CAP_SYS_RESOURCE) == 0 {
+		if h.MinOOMScoreAdj, err = ownOOMScoreAdj(); err != nil {
+			return spec.Host{}, err
+		}
+	}
+	h.SwapAccounting, h.Hugetlb = controllers(h.CgroupV2)
+	return h, nil
+}
+
+// capabilities returns those that this process can hand on: permitted and
+// within its bounding set.
+func capabilities() (uint64, error) {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, fmt.Errorf("read capabilities: %w", err)
+	}
+	set := uint64(math.MaxUint64)
+	found := 0
+	for line := range strings.Lines(string(data)) {
+		key, value, _ := strings.Cut(line, ":")
+		if key != "CapPrm" && key != "CapBnd" {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read capabilities: %s %q: %w", key, value, err)
+		}
+		set &= n
+		found++
+	}
+	if found != 2 {
+		return 0, errors.New("read capabilities: /proc/self/status does not tell them")
+	}
+	return set, nil
+}
+
+func capabilityNames(set uint64) []string {
+	names := []string{}
+	for i, name := range spec.KnownCapabilities() {
+		if set&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// ownOOMScoreAdj is the lowest value that is known to be allowed without
+// CAP_SYS_RESOURCE: the kernel's own lower bound cannot be read.
+func ownOOMScoreAdj() (int, error) {
+	data, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return 0, fmt.Errorf("read own oom_score_adj: %w", err)
+	}
+	n, err := strconv.Atoi(string(bytes.TrimSpace(data)))
+	if err != nil {
+		return 0, fmt.Errorf("read own oom_score_adj: %w", err)
+	}
+	return n, nil
+}
+
+func isCgroup2(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && uint32(st.Type) == unix.CGROUP2_SUPER_MAGIC
+}
+
+// controllers tells whether swap and huge pages can be limited.
+func controllers(v2 bool) (swap, hugetlb bool) {
+	exists := func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	}
+	if !v2 {
+		return exists(filepath.Join(cgroupRoot, "memory/memory.memsw.limit_in_bytes")), exists(filepath.Join(cgroupRoot, "hugetlb"))
+	}
+	data, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
+	if err != nil {
+		return false, false
+	}
+	for _, name := range strings.Fields(string(data)) {
+		hugetlb = hugetlb || name == "hugetlb"
+	}
+	// The root has no memory.swap.max, any cgroup below it does.
+	found, err := filepath.Glob(filepath.Join(cgroupRoot, "*/memory.swap.max"))
+	return err == nil && len(found) > 0, hugetlb
+}
+
+// hasMountSetattr asks for an impossible change: only a kernel without the
+// call says that there is no such call.
+func hasMountSetattr() bool {
+	err := unix.MountSetattr(-1, "", 0, &unix.MountAttr{})
+	return !errors.Is(err, unix.ENOSYS)
+}
+
+// LoadedProfiles returns the AppArmor profiles that the kernel has now.
+func LoadedProfiles() ([]string, error) {
+	f, err := os.Open("/sys/kernel/security/apparmor/profiles")
+	if err != nil {
+		return nil, fmt.Errorf("list AppArmor profiles: %w", err)
+	}
+	defer f.Close()
+	names := []string{}
+	scan := bufio.NewScanner(f)
+	for scan.Scan() {
+		if name, _, ok := strings.Cut(scan.Text(), " ("); ok {
+			names = append(names, name)
+		}
+	}
+	if err := scan.Err(); err != nil {
+		return nil, fmt.Errorf("list AppArmor profiles: %w", err)
+	}
+	return names, nil
+}
