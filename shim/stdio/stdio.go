@@ -1,0 +1,297 @@
+// Package stdio moves bytes between a container's processes and where their caller wants them:
+// nowhere, a FIFO as containerd uses them, or a log file in CRI format that the shim writes itself,
+// so that no line needs the daemon. Idle streams hold no buffer and no thread.
+package stdio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// Scheme begins the name of a CRI log file: cri:///var/log/pods/…/0.log.
+const Scheme = "cri://"
+
+// Config says where the streams of one process go. An empty name discards output and gives
+// an empty input, a path is a FIFO, and Scheme + path is a CRI log file (output only).
+type Config struct {
+	Stdin, Stdout, Stderr string
+	Terminal              bool // one pty for all three; Stderr is not used
+	Logger                *slog.Logger
+}
+
+// Streams are the streams of one process. Life story: Open makes both ends; the child gets its ends
+// from Child; Start closes them here and begins to copy; Drained tells that the last byte
+// of output has been passed on; Close ends what is left, passing on what can be read without waiting.
+type Streams struct {
+	log *slog.Logger
+
+	child struct{ stdin, stdout, stderr, console *os.File }
+
+	stdin   *copier // caller's FIFO → process
+	outputs []*copier
+	console *os.File
+
+	file    *logFile
+	drained chan struct{}
+	begin   sync.Once
+	end     sync.Once
+}
+
+// Open makes the streams. It waits for a reader on output FIFOs, as containerd's callers expect.
+func Open(ctx context.Context, cfg Config) (_ *Streams, err error) {
+	s := &Streams{log: cfg.Logger, drained: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if strings.HasPrefix(cfg.Stdin, Scheme) {
+		return nil, fmt.Errorf("stdin %q: a log file has no input: %w", cfg.Stdin, errdefs.ErrInvalidArgument)
+	}
+	if cfg.Terminal {
+		return s, s.openTerminal(ctx, cfg)
+	}
+	if err := s.openStdin(cfg.Stdin); err != nil {
+		return nil, err
+	}
+	if s.child.stdout, err = s.openOutput(ctx, cfg.Stdout, "stdout"); err != nil {
+		return nil, err
+	}
+	s.child.stderr, err = s.openOutput(ctx, cfg.Stderr, "stderr")
+	return s, err
+}
+
+func (s *Streams) openStdin(path string) error {
+	if path == "" {
+		null, err := os.Open(os.DevNull)
+		s.child.stdin = null
+		return err
+	}
+	fifo, err := openFIFOReader(path)
+	if err != nil {
+		return err
+	}
+	childEnd, shimEnd, err := pipe(true)
+	if err != nil {
+		fifo.Close()
+		return err
+	}
+	s.child.stdin = childEnd
+	s.stdin = newCopier(fifo, &fileSink{File: shimEnd}, true)
+	return nil
+}
+
+// openOutput returns the end a child writes to and adds the copier behind it.
+func (s *Streams) openOutput(ctx context.Context, name, stream string) (*os.File, error) {
+	sink, err := s.sink(ctx, name, stream)
+	if err != nil {
+		return nil, err
+	}
+	if sink == nil {
+		return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	}
+	childEnd, shimEnd, err := pipe(false)
+	if err != nil {
+		sink.Close()
+		return nil, err
+	}
+	s.outputs = append(s.outputs, newCopier(shimEnd, sink, false))
+	return childEnd, nil
+}
+
+// sink opens where a stream goes, nil to discard it.
+func (s *Streams) sink(ctx context.Context, name, stream string) (sink, error) {
+	path, isLog := strings.CutPrefix(name, Scheme)
+	switch {
+	case name == "":
+		return nil, nil
+	case !isLog:
+		return openFIFOWriter(ctx, path)
+	case s.file != nil && s.file.path != path:
+		return nil, fmt.Errorf("log file %q: stdout and stderr go to one file: %w", path, errdefs.ErrInvalidArgument)
+	case s.file == nil:
+		file, err := openLog(path, s.log)
+		if err != nil {
+			return nil, err
+		}
+		s.file = file
+	}
+	return s.file.stream(stream), nil
+}
+
+func (s *Streams) openTerminal(ctx context.Context, cfg Config) error {
+	master, slave, err := openPTY()
+	if err != nil {
+		return err
+	}
+	s.console = master
+	s.child.stdin, s.child.stdout, s.child.stderr, s.child.console = slave, slave, slave, master
+	sink, err := s.sink(ctx, cfg.Stdout, "stdout")
+	if err != nil {
+		return err
+	}
+	if sink == nil {
+		sink = discard{} // somebody has to read a terminal, or its program blocks
+	}
+	s.outputs = append(s.outputs, newCopier(nil, sink, false)) // its source is known at Start
+	if cfg.Stdin == "" {
+		return nil
+	}
+	fifo, err := openFIFOReader(cfg.Stdin)
+	if err != nil {
+		return err
+	}
+	s.stdin = newCopier(fifo, discard{}, true) // so is its sink
+	return nil
+}
+
+// Child returns the ends for the child process. Input and outputs are one pty slave for a terminal,
+// whose master is console; without a terminal console is nil.
+func (s *Streams) Child() (stdin, stdout, stderr, console *os.File) {
+	return s.child.stdin, s.child.stdout, s.child.stderr, s.child.console
+}
+
+// Start closes the child's ends here and begins to copy. A console, if given, is the master of a pty
+// that an OCI runtime opened inside the container; it replaces the one from Open and is closed by Close.
+func (s *Streams) Start(console *os.File) {
+	s.begin.Do(func() { s.start(console) })
+}
+
+func (s *Streams) start(console *os.File) {
+	s.closeChild()
+	if s.console != nil {
+		if console != nil {
+			s.console.Close()
+			s.console = console
+		}
+		s.outputs[0].src = s.console
+		if s.stdin != nil {
+			s.stdin.dst = &fileSink{File: s.console, keep: true}
+		}
+	}
+	if s.stdin != nil {
+		go s.stdin.run()
+	}
+	go func() {
+		for _, c := range s.outputs[min(1, len(s.outputs)):] {
+			go c.run()
+		}
+		if len(s.outputs) > 0 {
+			s.outputs[0].run()
+		}
+		for _, c := range s.outputs {
+			<-c.done
+		}
+		close(s.drained)
+	}()
+}
+
+// CloseStdin passes on what the caller has written so far and then ends the process's input.
+func (s *Streams) CloseStdin() {
+	if s.stdin != nil {
+		s.stdin.finish()
+	}
+}
+
+// Reopen opens the log file anew, after its old one was renamed. No line is lost, doubled or torn.
+// On error lines go on to the old file and no new file is made. ErrFailedPrecondition without a
+// log file, or when its last line has been written.
+func (s *Streams) Reopen() error {
+	if s.file == nil {
+		return fmt.Errorf("no log file: %w", errdefs.ErrFailedPrecondition)
+	}
+	return s.file.reopen()
+}
+
+// Drained is closed when the last byte of output has been passed on.
+func (s *Streams) Drained() <-chan struct{} { return s.drained }
+
+// Close ends copying. What can be read without waiting is passed on first. It is idempotent.
+func (s *Streams) Close() {
+	s.end.Do(func() {
+		s.closeChild()
+		s.begin.Do(func() { // never started
+			for _, c := range s.outputs {
+				c.abandon()
+			}
+			if s.stdin != nil {
+				s.stdin.abandon()
+			}
+			close(s.drained)
+		})
+		if s.stdin != nil {
+			s.stdin.stop()
+		}
+		for _, c := range s.outputs {
+			c.stop()
+		}
+		if s.console != nil {
+			s.console.Close()
+		}
+	})
+}
+
+func (s *Streams) closeChild() {
+	for _, f := range []*os.File{s.child.stdin, s.child.stdout, s.child.stderr} {
+		if f != nil {
+			f.Close() // a terminal's slave comes three times; closing again does nothing
+		}
+	}
+	s.child.stdin, s.child.stdout, s.child.stderr, s.child.console = nil, nil, nil, nil
+}
+
+// pipe makes a pipe: the child's end blocks, as programs expect, the shim's does not.
+func pipe(childReads bool) (childEnd, shimEnd *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	child, ours := fds[1], fds[0]
+	if childReads {
+		child, ours = fds[0], fds[1]
+	}
+	if err := unix.SetNonblock(ours, true); err != nil {
+		unix.Close(child)
+		unix.Close(ours)
+		return nil, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	return os.NewFile(uintptr(child), "pipe"), os.NewFile(uintptr(ours), "pipe"), nil
+}
+
+// sink takes what a copier reads. Write keeps nothing of p. Close comes once, after the last Write.
+type sink interface {
+	io.Writer
+	io.Closer
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (discard) Close() error                { return nil }
+
+// fileSink is a pipe or pty as a sink, with what has to stay open as long as it.
+type fileSink struct {
+	*os.File
+	beside *os.File
+	keep   bool // not ours to close
+}
+
+func (f *fileSink) Close() error {
+	var err error
+	if !f.keep {
+		err = f.File.Close()
+	}
+	if f.beside != nil {
+		err = errors.Join(err, f.beside.Close())
+	}
+	return err
+}
