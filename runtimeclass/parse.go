@@ -19,6 +19,8 @@ import (
 type Document struct {
 	File string
 	Line int // of the first line that is not blank or comment, from 1
+	// Data is the document below as many line breaks as there are lines above
+	// it, so that a YAML error tells the line in the file.
 	Data []byte
 }
 
@@ -44,6 +46,7 @@ func Documents(file string, data []byte) []Document {
 			continue
 		} else if cur.Line == 0 {
 			cur.Line = n
+			cur.Data = bytes.Repeat([]byte("\n"), n-1)
 		}
 		cur.Data = append(cur.Data, line...)
 	}
