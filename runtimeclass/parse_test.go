@@ -49,7 +49,7 @@ func TestParse(t *testing.T) {
 		{"wrong case", head + "metadata: {name: a}\nHandler: a\n", 0, `unknown field "Handler"`},
 		{"duplicate field", head + "metadata: {name: a}\nhandler: a\nhandler: b\n", 0, `"handler" already set in map`},
 		{"not yaml", "a: [\n", 0, "f.yaml:1: "},
-		{"line of a YAML error", good + "---\n" + head + "metadata: {name: a\nhandler: b: c\n", 0, "f.yaml:18: yaml: line 20: "},
+		{"line of a YAML error", good + "---\n" + head + "metadata: {name: a\nhandler: b: c\n", 0, "yaml: line 20: "},
 		{"line of the second", good + "\n---\n\n# comment\n" + head + "metadata: {name: X}\nhandler: a\n", 0, "f.yaml:21: RuntimeClass \"X\": metadata.name: "},
 		{"defined twice", good + "---\n" + good, 0, `f.yaml:19: RuntimeClass "wasm" is defined twice`},
 		{"no name", head + "handler: a\n", 0, "metadata.name: "},
