@@ -1,16 +1,42 @@
 // Package compile keeps the node's compiled modules: a cache of entries that are made once, in an
-// unprivileged process, and verified whenever they are read.
+// unprivileged process of their own, and verified whenever they are read.
+//
+// An entry is a directory CACHE/<module digest>-<engine>, where engine stands for the version of wazero, the
+// architecture and the CPU's features. It holds the module as the engine loads it, wazero's machine
+// code for it (none where wazero interprets), and entry.json with the size and checksum of both. An
+// entry appears by one rename, is never changed, and goes with Drop. What does not verify is thrown away and made
+// again. Processes that want the same entry at the same time wait for the first of them.
+//
+// The compile face of the binary is
+//
+//	compile -cache DIR [-digest D] MODULE        make sure that there is an entry
+//	compile -cache DIR -drop -digest D           remove the module's entries
+//
+// Its exit code is 0, 65 for a module that is refused (the reason is on standard error), 1 for any other error.
 package compile
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/errdefs"
 )
 
-// Options says where the cache is and which binary has the compile face.
+// Options says where the cache is, which binary has the compile face and how children are started.
 type Options struct {
 	CacheDir string
 	Self     string // "" = this process's own binary
+	// Start starts a child and returns how to learn its exit code (or 128 + signal). A process whose
+	// children are reaped in one place sets it; nil is os/exec's own way.
+	Start func(*exec.Cmd) (wait func() int, err error)
 }
 
 // Entry is a compiled module.
@@ -18,15 +44,158 @@ type Entry struct {
 	Dir           string // directory to hand to the guest process, read-only
 	Digest        string // of the module as it came, "sha256:…"
 	StartFunction bool   // instantiating the module runs its code
+	Size          int64  // bytes of the files in Dir that the guest process reads
 }
 
-// Ensure returns the entry of the module at path, compiling it if need be.
+// File names in an entry.
+const (
+	ModuleName = "module.wasm" // what the guest process loads
+	recordName = "entry.json"
+)
+
+const sha256Prefix = "sha256:"
+
+// maxModule bounds what is read into memory.
+const maxModule = 1 << 30
+
+// Ensure returns the entry of the module at path, compiling it if need be. digest, if known, is
+// "sha256:…" of the module: with an entry for it the module is not even read; without, it must match.
+//
+// # Errors
+//
+// ErrInvalidArgument with a text for what is not a core module (a component, for one), does not
+// validate or does not have the digest; ErrResourceExhausted when compiling it exceeds the limits.
 func Ensure(ctx context.Context, o Options, path, digest string) (Entry, error) {
-	return Entry{}, errors.New("compile")
+	if o.Self == "" {
+		o.Self = "/proc/self/exe"
+	}
+	if o.Start == nil {
+		o.Start = startPlain
+	}
+	if digest != "" {
+		if err := checkDigest(digest); err != nil {
+			return Entry{}, err
+		}
+	}
+	module, err := os.Open(path)
+	if err != nil {
+		return Entry{}, fmt.Errorf("open module: %w", err)
+	}
+	defer module.Close()
+	if digest == "" {
+		if digest, err = digestOf(module); err != nil {
+			return Entry{}, fmt.Errorf("read module %q: %w", path, err)
+		}
+	}
+	if e, err := read(o.CacheDir, digest); err == nil {
+		return e, nil
+	}
+	return o.make(ctx, module, digest)
 }
 
-// Drop removes every entry of a module.
-func Drop(cacheDir, digest string) error { return nil }
+// make compiles the module under the digest's lock, unless somebody else just did.
+func (o Options) make(ctx context.Context, module *os.File, digest string) (Entry, error) {
+	if err := checkHeader(module); err != nil {
+		return Entry{}, err
+	}
+	if err := os.MkdirAll(o.CacheDir, 0o755); err != nil {
+		return Entry{}, fmt.Errorf("make module cache: %w", err)
+	}
+	unlock, err := lock(ctx, o.CacheDir, digest)
+	if err != nil {
+		return Entry{}, err
+	}
+	defer unlock()
+	e, err := read(o.CacheDir, digest)
+	if err == nil {
+		return e, nil
+	}
+	// Under the lock nobody works on this digest: what lies about is of those who died, or damaged.
+	if err := sweep(o.CacheDir, digest); err != nil {
+		return Entry{}, err
+	}
+	if err := o.stage(ctx, module, digest); err != nil {
+		return Entry{}, err
+	}
+	if e, err = read(o.CacheDir, digest); err != nil {
+		return Entry{}, fmt.Errorf("read fresh entry of %s: %w", digest, err)
+	}
+	return e, nil
+}
 
-// Main runs the compile face and returns the process's exit code.
-func Main(args []string) int { return 1 }
+// Drop removes every entry of a module. Guests that run it are not disturbed. It is idempotent.
+func Drop(cacheDir, digest string) error {
+	if err := checkDigest(digest); err != nil {
+		return err
+	}
+	if _, err := os.Stat(cacheDir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	unlock, err := lock(context.Background(), cacheDir, digest)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	names, err := filepath.Glob(filepath.Join(cacheDir, bare(digest)+"-*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		// The entry is gone at once for readers, however long its removal takes.
+		gone := filepath.Join(cacheDir, stagePrefix(digest)+"drop-"+filepath.Base(name))
+		if err := os.Rename(name, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("drop entry %q: %w", name, err))
+		}
+	}
+	return errors.Join(append(errs, sweep(cacheDir, digest))...)
+}
+
+// stagePrefix begins the names of a digest's unfinished and dropped directories.
+func stagePrefix(digest string) string { return "tmp-" + bare(digest) + "-" }
+
+func bare(digest string) string { return strings.TrimPrefix(digest, sha256Prefix) }
+
+// sweep removes what unfinished work left, and an entry that does not verify. The caller holds the lock.
+func sweep(cacheDir, digest string) error {
+	names, err := filepath.Glob(filepath.Join(cacheDir, stagePrefix(digest)+"*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range append(names, entryDir(cacheDir, digest)) {
+		errs = append(errs, os.RemoveAll(name))
+	}
+	return errors.Join(errs...)
+}
+
+func checkDigest(digest string) error {
+	hash, ok := strings.CutPrefix(digest, sha256Prefix)
+	if _, err := hex.DecodeString(hash); !ok || err != nil || len(hash) != 2*sha256.Size || strings.ToLower(hash) != hash {
+		return fmt.Errorf("module digest %q is not sha256: %w", digest, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// digestOf reads r to its end.
+func digestOf(r io.Reader) (string, error) {
+	h := sha256.New()
+	n, err := io.Copy(h, io.LimitReader(r, maxModule+1))
+	if err != nil {
+		return "", err
+	}
+	if n > maxModule {
+		return "", fmt.Errorf("module is larger than %d MiB: %w", maxModule>>20, errdefs.ErrInvalidArgument)
+	}
+	return sha256Prefix + hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func startPlain(cmd *exec.Cmd) (func() int, error) {
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return func() int {
+		_ = cmd.Wait() // the exit code says it all
+		return exitCode(cmd.ProcessState)
+	}, nil
+}

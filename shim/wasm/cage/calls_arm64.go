@@ -1,0 +1,16 @@
+package cage
+
+import "golang.org/x/sys/unix"
+
+const auditArch = unix.AUDIT_ARCH_AARCH64
+
+// archCalls are calls that go by another number or exist only here.
+var archCalls = []Call{
+	allow(unix.SYS_NEWFSTATAT, "newfstatat", whyFiles),
+	allow(unix.SYS_FADVISE64, "fadvise64", whyFiles),
+	allow(unix.SYS_RENAMEAT, "renameat", whyFiles),
+	allow(unix.SYS_SENDFILE, "sendfile", whyFiles),
+}
+
+// mapCalls can make memory executable; the protection is their third argument.
+var mapCalls = []call{{unix.SYS_MMAP, "mmap"}}

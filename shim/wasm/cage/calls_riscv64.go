@@ -1,0 +1,17 @@
+package cage
+
+import "golang.org/x/sys/unix"
+
+const auditArch = unix.AUDIT_ARCH_RISCV64
+
+// archCalls are calls that go by another number or exist only here.
+var archCalls = []Call{
+	allow(unix.SYS_NEWFSTATAT, "newfstatat", whyFiles),
+	allow(unix.SYS_FADVISE64, "fadvise64", whyFiles),
+	allow(unix.SYS_SENDFILE, "sendfile", whyFiles),
+	allow(unix.SYS_RISCV_FLUSH_ICACHE, "riscv_flush_icache", whyRuntime),
+	allow(unix.SYS_RISCV_HWPROBE, "riscv_hwprobe", whyRuntime),
+}
+
+// mapCalls can make memory executable; the protection is their third argument.
+var mapCalls = []call{{unix.SYS_MMAP, "mmap"}}

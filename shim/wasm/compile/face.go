@@ -1,0 +1,57 @@
+package compile
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+)
+
+// Main runs the compile face with the arguments after its name and returns the process's exit code.
+func Main(args []string) int {
+	if len(args) == 1 && args[0] == childArgs[1] {
+		return child()
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	err := command(ctx, args)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errdefs.ErrInvalidArgument):
+		// The exit code says the class, the text need not.
+		fmt.Fprintln(os.Stderr, strings.TrimSuffix(err.Error(), ": "+errdefs.ErrInvalidArgument.Error()))
+		return exitRefused
+	default:
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+}
+
+func command(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("compile", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	cache := flags.String("cache", "", "directory of compiled modules")
+	digest := flags.String("digest", "", "sha256 digest of the module")
+	drop := flags.Bool("drop", false, "remove the module's entries")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case *cache == "":
+		return errors.New("compile: -cache is missing")
+	case *drop && flags.NArg() == 0:
+		return Drop(*cache, *digest)
+	case *drop || flags.NArg() != 1:
+		return errors.New("compile: one module is needed, and none to drop")
+	}
+	_, err := Ensure(ctx, Options{CacheDir: *cache}, flags.Arg(0), *digest)
+	return err
+}

@@ -1,0 +1,65 @@
+package compile
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/cpu"
+)
+
+// layout is raised whenever the meaning of an entry's files changes.
+const layout = 1
+
+const wazeroPath = "github.com/tetratelabs/wazero"
+
+// engine names what an entry's machine code depends on beside the module.
+var engine = sync.OnceValue(func() string {
+	text := fmt.Sprintf("%d %s %s %s", layout, wazeroVersion(), runtime.GOARCH, cpuFeatures())
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:6])
+})
+
+// entryDir is where the entry of a module is for this engine.
+func entryDir(cacheDir, digest string) string {
+	return filepath.Join(cacheDir, bare(digest)+"-"+engine())
+}
+
+// wazeroVersion is the version that is linked in.
+func wazeroVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == wazeroPath {
+			return dep.Version
+		}
+	}
+	return "unknown"
+}
+
+// cpuFeatures lists what wazero's compiler looks at, and is empty where it interprets.
+func cpuFeatures() string {
+	var have []string
+	for _, f := range []struct {
+		name string
+		has  bool
+	}{
+		{"sse4.1", cpu.X86.HasSSE41},
+		{"bmi1", cpu.X86.HasBMI1},
+		{"bmi2", cpu.X86.HasBMI2},
+		{"popcnt", cpu.X86.HasPOPCNT},
+		{"atomics", cpu.ARM64.HasATOMICS},
+	} {
+		if f.has {
+			have = append(have, f.name)
+		}
+	}
+	return strings.Join(have, ",")
+}

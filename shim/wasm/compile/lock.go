@@ -1,0 +1,51 @@
+package compile
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// lock takes the lock of one digest: one byte of CACHE/lock, at an offset that the digest
+// gives, so that no files come and go. The lock also ends with its process. Two digests that share a byte wait for each
+// other and nothing worse.
+func lock(ctx context.Context, cacheDir, digest string) (unlock func(), err error) {
+	hash, err := hex.DecodeString(bare(digest))
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(cacheDir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock of module cache: %w", err)
+	}
+	area := unix.Flock_t{Type: unix.F_WRLCK, Len: 1, Start: int64(binary.BigEndian.Uint32(hash) >> 1)}
+	locked := make(chan error, 1)
+	go func() {
+		for {
+			err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLKW, &area)
+			if !errors.Is(err, unix.EINTR) {
+				locked <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-locked:
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("lock module cache: %w", err), f.Close())
+		}
+		return func() { f.Close() }, nil
+	case <-ctx.Done():
+		go func() {
+			<-locked // taken or not, closing gives it back
+			f.Close()
+		}()
+		return nil, fmt.Errorf("wait for another compilation: %w", ctx.Err())
+	}
+}
