@@ -50,6 +50,7 @@ func (in *Input) mounts(s *specs.Spec) error {
 		}
 	}
 	s.Mounts = append(list, own...)
+	sortMounts(s.Mounts)
 	return nil
 }
 
@@ -107,7 +108,7 @@ func (in *Input) volumeMounts() []specs.Mount {
 	for dst, src := range in.Volumes {
 		list = append(list, specs.Mount{Destination: path.Join("/", dst), Type: "bind", Source: src, Options: []string{"rbind", "rprivate", "rw"}})
 	}
-	sortMounts(list)
+	slices.SortFunc(list, func(a, b specs.Mount) int { return cmp.Compare(a.Destination, b.Destination) })
 	return list
 }
 
@@ -125,7 +126,6 @@ func (in *Input) ownMounts(s *specs.Spec) ([]specs.Mount, error) {
 		seen[out.Destination] = i
 		list = append(list, out)
 	}
-	sortMounts(list)
 	return list, nil
 }
 
@@ -133,9 +133,7 @@ func (in *Input) ownMounts(s *specs.Spec) ([]specs.Mount, error) {
 // others.
 func sortMounts(list []specs.Mount) {
 	depth := func(m specs.Mount) int { return strings.Count(m.Destination, "/") }
-	slices.SortStableFunc(list, func(a, b specs.Mount) int {
-		return cmp.Or(cmp.Compare(depth(a), depth(b)), cmp.Compare(a.Destination, b.Destination))
-	})
+	slices.SortStableFunc(list, func(a, b specs.Mount) int { return cmp.Compare(depth(a), depth(b)) })
 }
 
 func (in *Input) mount(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, error) {
@@ -165,7 +163,7 @@ func (in *Input) mount(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, err
 	if err != nil {
 		return none, err
 	}
-	access, err := in.access(s, name("recursive_read_only"), m)
+	access, err := in.access(name("recursive_read_only"), m)
 	if err != nil {
 		return none, err
 	}
@@ -206,7 +204,7 @@ func (in *Input) propagation(s *specs.Spec, field string, m *runtime.Mount, fact
 	}
 }
 
-func (in *Input) access(s *specs.Spec, field string, m *runtime.Mount) (string, error) {
+func (in *Input) access(field string, m *runtime.Mount) (string, error) {
 	switch {
 	case !m.GetRecursiveReadOnly() && !m.GetReadonly():
 		return "rw", nil
@@ -220,6 +218,5 @@ func (in *Input) access(s *specs.Spec, field string, m *runtime.Mount) (string, 
 		// The word at the front is what clients look for.
 		return "", in.wrap(field, rroUnsupported)
 	}
-	s.Version = versionRecursive
 	return "rro", nil
 }

@@ -24,13 +24,10 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// Versions of the runtime specification that are asked for. Runtimes refuse
-// versions that they do not know, so the newer one is named only where
-// something that came with it is used.
-const (
-	version          = "1.0.2"
-	versionRecursive = "1.1.0" // recursive mount attributes
-)
+// version of the runtime specification that is asked for. Runtimes in use
+// (crun of Debian 12) refuse newer ones, also where they have what came with
+// them: recursive read-only mounts, which Host answers for.
+const version = "1.0.2"
 
 // Input is everything that decides a container's specification.
 type Input struct {

@@ -1,0 +1,237 @@
+package spec
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/runtimeclass"
+)
+
+func TestContainerRefuses(t *testing.T) {
+	mount := func(m *runtime.Mount) func(*Input) {
+		return func(in *Input) {
+			m.ContainerPath, m.HostPath = "/m", "/h"
+			in.Container.Mounts = []*runtime.Mount{m}
+		}
+	}
+	const shared, slave = runtime.MountPropagation_PROPAGATION_BIDIRECTIONAL, runtime.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+	for _, tt := range []struct {
+		name   string
+		change func(*Input)
+		want   string
+		class  error
+	}{
+		{"no container", func(in *Input) { in.Container = nil }, "both needed", errdefs.ErrInvalidArgument},
+		{"no name", func(in *Input) { in.Container.Metadata = nil }, "metadata.name: is empty", errdefs.ErrInvalidArgument},
+		{"nothing to run", func(in *Input) { in.Image.Entrypoint, in.Image.Cmd = nil, nil }, "command: neither", errdefs.ErrInvalidArgument},
+		{"env name", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a=b"}} }, "envs: ", errdefs.ErrInvalidArgument},
+		{"env zero byte", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a", Value: []byte("x\x00")}} }, "envs: ", errdefs.ErrInvalidArgument},
+		{"CDI", func(in *Input) { in.Container.CDIDevices = []*runtime.CDIDevice{{Name: "v/c=d"}} }, "CDI_devices[0]: ", errdefs.ErrNotImplemented},
+		{"image volume", mount(&runtime.Mount{Image: &runtime.ImageSpec{Image: "x"}}), "mounts[0].image: ", errdefs.ErrNotImplemented},
+		{"mapped mount", mount(&runtime.Mount{UidMappings: []*runtime.IDMapping{{}}}), "mounts[0].uidMappings: ", errdefs.ErrNotImplemented},
+		{"privileged", func(in *Input) { in.sc().Privileged = true }, "security_context.privileged: the sandbox is not", errdefs.ErrInvalidArgument},
+		{"group alone", func(in *Input) { in.sc().RunAsGroup = &runtime.Int64Value{} }, "run_as_group: is given without", errdefs.ErrInvalidArgument},
+		{"two users", func(in *Input) { in.sc().RunAsUser, in.sc().RunAsUsername = &runtime.Int64Value{}, "a" }, "run_as_username: run_as_user", errdefs.ErrInvalidArgument},
+
+		{"no destination", func(in *Input) { in.Container.Mounts = []*runtime.Mount{{HostPath: "/h"}} }, "mounts[0].container_path: is empty", errdefs.ErrInvalidArgument},
+		{"over the root", func(in *Input) { in.Container.Mounts = []*runtime.Mount{{HostPath: "/h", ContainerPath: "/x/.."}} }, "mounts[0].container_path: a mount", errdefs.ErrInvalidArgument},
+		{"no source", func(in *Input) { in.Container.Mounts = []*runtime.Mount{{ContainerPath: "/m"}} }, `mounts[0].host_path: ""`, errdefs.ErrInvalidArgument},
+		{"relative source", func(in *Input) { in.Container.Mounts = []*runtime.Mount{{ContainerPath: "/m", HostPath: "h"}} }, `mounts[0].host_path: "h"`, errdefs.ErrInvalidArgument},
+		{"same place twice", func(in *Input) {
+			in.Container.Mounts = []*runtime.Mount{{ContainerPath: "/m", HostPath: "/h"}, {ContainerPath: "/m/", HostPath: "/h"}}
+		}, `mounts[1].container_path: "/m" is the place of mounts[0] too`, errdefs.ErrInvalidArgument},
+		{"mount option", mount(&runtime.Mount{MountOptions: []string{"suid"}}), `mounts[0].mount_options: "suid"`, errdefs.ErrInvalidArgument},
+		{"propagation unknown", mount(&runtime.Mount{Propagation: 9}), "mounts[0].propagation: 9", errdefs.ErrInvalidArgument},
+		{"recursive without readonly", mount(&runtime.Mount{RecursiveReadOnly: true}), "mounts[0].recursive_read_only: needs readonly", errdefs.ErrInvalidArgument},
+		{"recursive and shared", mount(&runtime.Mount{RecursiveReadOnly: true, Readonly: true, Propagation: shared}), "recursive_read_only: needs propagation", errdefs.ErrInvalidArgument},
+		{"recursive and slave", mount(&runtime.Mount{RecursiveReadOnly: true, Readonly: true, Propagation: slave}), "recursive_read_only: needs propagation", errdefs.ErrInvalidArgument},
+		{"recursive unsupported", func(in *Input) {
+			mount(&runtime.Mount{RecursiveReadOnly: true, Readonly: true})(in)
+			in.Host.RecursiveReadOnly = false
+		}, "RROUnsupported", errdefs.ErrFailedPrecondition},
+		{"source not shared", func(in *Input) {
+			mount(&runtime.Mount{Propagation: shared})(in)
+			in.Sources = map[string]Source{"/h": {Slave: true}}
+		}, "mounts[0].propagation: is BIDIRECTIONAL", errdefs.ErrFailedPrecondition},
+		{"source private", func(in *Input) {
+			mount(&runtime.Mount{Propagation: slave})(in)
+			in.Sources = map[string]Source{"/h": {}}
+		}, "mounts[0].propagation: is HOST_TO_CONTAINER", errdefs.ErrFailedPrecondition},
+
+		{"no net", func(in *Input) { in.Namespaces.Net = "" }, "no network namespace", errdefs.ErrFailedPrecondition},
+		{"no ipc", func(in *Input) { in.Namespaces.IPC = "" }, "no ipc namespace", errdefs.ErrFailedPrecondition},
+		{"no pod pid", func(in *Input) { in.sc().NamespaceOptions.Pid = runtime.NamespaceMode_POD }, "no pid namespace", errdefs.ErrFailedPrecondition},
+		{"host network in a pod without", func(in *Input) { in.sc().NamespaceOptions.Network = runtime.NamespaceMode_NODE }, "network: is NODE, but the sandbox's is POD", errdefs.ErrInvalidArgument},
+		{"host pid in a pod without", func(in *Input) { in.sc().NamespaceOptions.Pid = runtime.NamespaceMode_NODE }, "pid: is NODE, but the sandbox's is CONTAINER", errdefs.ErrInvalidArgument},
+		{"target without id", func(in *Input) { in.sc().NamespaceOptions.Pid = runtime.NamespaceMode_TARGET }, "target_id: is empty", errdefs.ErrInvalidArgument},
+		{"id without target", func(in *Input) { in.sc().NamespaceOptions.TargetId = "a" }, "target_id: is given", errdefs.ErrInvalidArgument},
+		{"user namespace", func(in *Input) {
+			m := []*runtime.IDMapping{{Length: 65536}}
+			in.sc().NamespaceOptions.UsernsOptions = &runtime.UserNamespace{Mode: runtime.NamespaceMode_POD, Uids: m, Gids: m}
+		}, "userns_options.mode: POD: user namespaces are not supported", errdefs.ErrNotImplemented},
+
+		{"capability unknown", func(in *Input) { in.sc().Capabilities = &runtime.Capability{AddCapabilities: []string{"FLY"}} }, `add_capabilities: "FLY"`, errdefs.ErrInvalidArgument},
+		{"capability of the host", func(in *Input) {
+			in.Host.Capabilities = []string{"CAP_CHOWN"}
+			in.sc().Capabilities = &runtime.Capability{AddCapabilities: []string{"SYS_ADMIN"}}
+		}, "this host cannot give CAP_SYS_ADMIN", errdefs.ErrFailedPrecondition},
+		{"ambient dropped", func(in *Input) {
+			in.sc().Capabilities = &runtime.Capability{AddAmbientCapabilities: []string{"CHOWN"}, DropCapabilities: []string{"CHOWN"}}
+		}, "add_ambient_capabilities: CAP_CHOWN is not among", errdefs.ErrInvalidArgument},
+
+		{"device missing", func(in *Input) { in.Container.Devices = []*runtime.Device{{HostPath: "/dev/x"}} }, `devices[0].host_path: there is no device at "/dev/x"`, errdefs.ErrInvalidArgument},
+		{"device permissions", func(in *Input) { in.Container.Devices = []*runtime.Device{{HostPath: "/dev/x", Permissions: "rx"}} }, `devices[0].permissions: "rx"`, errdefs.ErrInvalidArgument},
+		{"device place", func(in *Input) { in.Container.Devices = []*runtime.Device{{HostPath: "/dev/x", ContainerPath: "x"}} }, "devices[0].container_path: ", errdefs.ErrInvalidArgument},
+
+		{"unified on v1", func(in *Input) {
+			in.Container.Linux.Resources = &runtime.LinuxContainerResources{Unified: map[string]string{"memory.high": "1"}}
+		}, "linux.resources: unified: needs cgroup v2", errdefs.ErrInvalidArgument},
+		{"swap below memory", func(in *Input) {
+			in.Container.Linux.Resources = &runtime.LinuxContainerResources{MemoryLimitInBytes: 2, MemorySwapLimitInBytes: 1}
+		}, "linux.resources: memory_swap_limit_in_bytes", errdefs.ErrInvalidArgument},
+		{"negative shares", func(in *Input) { in.Container.Linux.Resources = &runtime.LinuxContainerResources{CpuShares: -1} }, "cpu_shares: -1", errdefs.ErrInvalidArgument},
+
+		{"seccomp relative", func(in *Input) {
+			in.sc().Seccomp = &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_Localhost, LocalhostRef: "p.json"}
+		}, "seccomp: localhost_ref: \"p.json\" is not an absolute path", errdefs.ErrInvalidArgument},
+		{"seccomp ref without Localhost", func(in *Input) { in.sc().Seccomp = &runtime.SecurityProfile{LocalhostRef: "/p"} }, "localhost_ref is given", errdefs.ErrInvalidArgument},
+		{"seccomp content", func(in *Input) { in.sc().SeccompProfilePath, in.Seccomp = "localhost//p.json", []byte("x") }, `read profile "/p.json"`, errdefs.ErrInvalidArgument},
+		{"seccomp without action", func(in *Input) { in.sc().SeccompProfilePath, in.Seccomp = "localhost//p.json", []byte("{}") }, "has no defaultAction", errdefs.ErrInvalidArgument},
+		{"seccomp unknown", func(in *Input) { in.sc().SeccompProfilePath = "strict" }, `profile "strict" is not known`, errdefs.ErrInvalidArgument},
+		{"no seccomp here", func(in *Input) { in.sc().SeccompProfilePath, in.Host.NoSeccomp = "localhost//p.json", true }, "no seccomp filters", errdefs.ErrFailedPrecondition},
+		{"apparmor off", func(in *Input) { in.sc().ApparmorProfile = "localhost/p" }, `profile "p" is asked for`, errdefs.ErrFailedPrecondition},
+		{"apparmor not loaded", func(in *Input) {
+			in.sc().ApparmorProfile, in.Host.AppArmor, in.Host.AppArmorLoaded = "localhost/p", true, []string{"q"}
+		}, `profile "p" is not loaded`, errdefs.ErrFailedPrecondition},
+
+		{"ports not JSON", func(in *Input) {
+			in.Handler, in.Container.Annotations = runtimeclass.WASM, map[string]string{PortsAnnotation: "80"}
+		}, "annotations[io.kubernetes.container.ports]: ", errdefs.ErrInvalidArgument},
+		{"port too high", func(in *Input) {
+			in.Handler, in.Container.Annotations = runtimeclass.WASM, map[string]string{PortsAnnotation: `[{"containerPort":65536}]`}
+		}, "65536 is not a port", errdefs.ErrInvalidArgument},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := base()
+			tt.change(&in)
+			_, err := Container(in)
+			checkRefusal(t, err, tt.want, tt.class)
+			if err != nil && in.Container.GetMetadata() != nil && !strings.HasPrefix(err.Error(), `container "web": `) {
+				t.Errorf("error %q does not begin with the container's name", err)
+			}
+		})
+	}
+}
+
+func TestValidateSandbox(t *testing.T) {
+	mapping := []*runtime.IDMapping{{Length: 65536}}
+	userns := func(mode runtime.NamespaceMode, m []*runtime.IDMapping) func(*runtime.PodSandboxConfig) {
+		return func(c *runtime.PodSandboxConfig) {
+			c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = &runtime.UserNamespace{Mode: mode, Uids: m, Gids: m}
+		}
+	}
+	sysctl := func(name, value string) func(*runtime.PodSandboxConfig) {
+		return func(c *runtime.PodSandboxConfig) { c.Linux.Sysctls = map[string]string{name: value} }
+	}
+	onHost := func(then func(*runtime.PodSandboxConfig)) func(*runtime.PodSandboxConfig) {
+		return func(c *runtime.PodSandboxConfig) {
+			o := c.Linux.SecurityContext.NamespaceOptions
+			o.Network, o.Ipc, o.Pid = runtime.NamespaceMode_NODE, runtime.NamespaceMode_NODE, runtime.NamespaceMode_NODE
+			then(c)
+		}
+	}
+	ports := func(p ...*runtime.PortMapping) func(*runtime.PodSandboxConfig) {
+		return func(c *runtime.PodSandboxConfig) { c.PortMappings = p }
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*runtime.PodSandboxConfig)
+		want   string // "" for no error
+		class  error
+	}{
+		{"ordinary", func(*runtime.PodSandboxConfig) {}, "", nil},
+		{"nothing for linux", func(c *runtime.PodSandboxConfig) { c.Linux = nil }, "", nil},
+		{"no hostname", func(c *runtime.PodSandboxConfig) { c.Hostname = "" }, "", nil},
+		{"host namespaces", onHost(func(*runtime.PodSandboxConfig) {}), "", nil},
+		{"userns of the host", userns(runtime.NamespaceMode_NODE, nil), "", nil},
+		{"ipc sysctl", sysctl("kernel.shm_rmid_forced", "1"), "", nil},
+		{"mqueue sysctl", sysctl("fs.mqueue.msg_max", "100"), "", nil},
+		{"sysctl with slashes", sysctl("net/ipv4/conf/eth0.1/forwarding", "1"), "", nil},
+		{"ports", ports(&runtime.PortMapping{ContainerPort: 80}, &runtime.PortMapping{ContainerPort: 80, HostPort: 8080},
+			&runtime.PortMapping{ContainerPort: 80, HostPort: 8080, Protocol: runtime.Protocol_UDP},
+			&runtime.PortMapping{ContainerPort: 80, HostPort: 8080, HostIp: "::1"}, &runtime.PortMapping{ContainerPort: 80, HostPort: -1}), "", nil},
+
+		{"no metadata", func(c *runtime.PodSandboxConfig) { c.Metadata = nil }, "metadata.name: is empty", errdefs.ErrInvalidArgument},
+		{"no namespace", func(c *runtime.PodSandboxConfig) { c.Metadata.Namespace = "" }, "metadata.namespace: is empty", errdefs.ErrInvalidArgument},
+		{"no uid", func(c *runtime.PodSandboxConfig) { c.Metadata.Uid = "" }, "metadata.uid: is empty", errdefs.ErrInvalidArgument},
+		{"slash in name", func(c *runtime.PodSandboxConfig) { c.Metadata.Name = "../x" }, `metadata.name: "../x"`, errdefs.ErrInvalidArgument},
+		{"hostname line", func(c *runtime.PodSandboxConfig) { c.Hostname = "a\n1.2.3.4 b" }, "hostname: ", errdefs.ErrInvalidArgument},
+		{"hostname long", func(c *runtime.PodSandboxConfig) { c.Hostname = strings.Repeat("a", 65) }, "longer than 64", errdefs.ErrInvalidArgument},
+		{"network mode", func(c *runtime.PodSandboxConfig) {
+			c.Linux.SecurityContext.NamespaceOptions.Network = runtime.NamespaceMode_CONTAINER
+		}, "namespace_options: network: is CONTAINER", errdefs.ErrInvalidArgument},
+		{"ipc mode", func(c *runtime.PodSandboxConfig) {
+			c.Linux.SecurityContext.NamespaceOptions.Ipc = runtime.NamespaceMode_TARGET
+		}, "namespace_options: ipc: is TARGET", errdefs.ErrInvalidArgument},
+		{"pid target", func(c *runtime.PodSandboxConfig) {
+			c.Linux.SecurityContext.NamespaceOptions.Pid, c.Linux.SecurityContext.NamespaceOptions.TargetId = runtime.NamespaceMode_TARGET, "a"
+		}, "only a container can have", errdefs.ErrInvalidArgument},
+		{"userns", userns(runtime.NamespaceMode_POD, mapping), "not supported", errdefs.ErrNotImplemented},
+		{"userns two mappings", userns(runtime.NamespaceMode_POD, append(mapping, mapping...)), "want one mapping", errdefs.ErrInvalidArgument},
+		{"userns of a container", userns(runtime.NamespaceMode_CONTAINER, mapping), "userns_options.mode: is CONTAINER", errdefs.ErrInvalidArgument},
+		{"userns of the host with mappings", userns(runtime.NamespaceMode_NODE, mapping), "mappings are given", errdefs.ErrInvalidArgument},
+		{"group alone", func(c *runtime.PodSandboxConfig) { c.Linux.SecurityContext.RunAsGroup = &runtime.Int64Value{} }, "run_as_group: is given without", errdefs.ErrInvalidArgument},
+		{"negative user", func(c *runtime.PodSandboxConfig) {
+			c.Linux.SecurityContext.RunAsUser = &runtime.Int64Value{Value: -1}
+		}, "linux.security_context.run_as_user: -1", errdefs.ErrInvalidArgument},
+		{"seccomp", func(c *runtime.PodSandboxConfig) {
+			c.Linux.SecurityContext.Seccomp = &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_Localhost}
+		}, "seccomp: localhost_ref is empty", errdefs.ErrInvalidArgument},
+		{"sysctl of the host", sysctl("vm.swappiness", "0"), "linux.sysctls[vm.swappiness]: does not belong", errdefs.ErrInvalidArgument},
+		{"sysctl hostname", sysctl("kernel.hostname", "x"), "does not belong", errdefs.ErrInvalidArgument},
+		{"sysctl climbs", sysctl("net.ipv4.//x", "0"), "is not the name", errdefs.ErrInvalidArgument},
+		{"sysctl climbs with slashes", sysctl("net/../vm/swappiness", "0"), "linux.sysctls[", errdefs.ErrInvalidArgument},
+		{"sysctl lines", sysctl("net.ipv4.ip_forward", "1\n2"), "line break", errdefs.ErrInvalidArgument},
+		{"net sysctl on the host", onHost(sysctl("net.ipv4.ip_forward", "1")), "network namespace, which is the host's", errdefs.ErrInvalidArgument},
+		{"ipc sysctl on the host", onHost(sysctl("kernel.sem", "1")), "IPC namespace, which is the host's", errdefs.ErrInvalidArgument},
+		{"domain name on the host", onHost(sysctl("kernel.domainname", "a")), "UTS namespace, which is the host's", errdefs.ErrInvalidArgument},
+		{"port protocol", ports(&runtime.PortMapping{Protocol: 7}), "port_mappings[0].protocol: 7", errdefs.ErrInvalidArgument},
+		{"container port", ports(&runtime.PortMapping{ContainerPort: 65536}), "port_mappings[0].container_port: 65536", errdefs.ErrInvalidArgument},
+		{"host port", ports(&runtime.PortMapping{ContainerPort: 1, HostPort: 65536}), "port_mappings[0].host_port: 65536", errdefs.ErrInvalidArgument},
+		{"host port to nowhere", ports(&runtime.PortMapping{HostPort: 80}), "container_port: is 0", errdefs.ErrInvalidArgument},
+		{"host ip", ports(&runtime.PortMapping{ContainerPort: 1, HostIp: "localhost"}), "port_mappings[0].host_ip: ", errdefs.ErrInvalidArgument},
+		{"host port twice", ports(&runtime.PortMapping{ContainerPort: 1, HostPort: 80}, &runtime.PortMapping{ContainerPort: 2, HostPort: 80}), "80 is the host port of port_mappings[0] too", errdefs.ErrInvalidArgument},
+		{"dns", func(c *runtime.PodSandboxConfig) { c.DnsConfig = &runtime.DNSConfig{Searches: []string{"a b"}} }, "dns_config.searches[0]: ", errdefs.ErrInvalidArgument},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			config := base().Sandbox
+			tt.change(config)
+			err := ValidateSandbox(config)
+			if tt.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			checkRefusal(t, err, tt.want, tt.class)
+		})
+	}
+	checkRefusal(t, ValidateSandbox(nil), "missing", errdefs.ErrInvalidArgument)
+}
+
+func checkRefusal(t *testing.T, err error, want string, class error) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q in it", want)
+	}
+	if !strings.Contains(err.Error(), want) {
+		t.Errorf("error %q, want %q in it", err, want)
+	}
+	if !errors.Is(err, class) {
+		t.Errorf("error %q is not of class %q", err, class)
+	}
+}
