@@ -140,25 +140,37 @@ func processes(scope Scope) ([]string, error) {
 }
 
 func mounts(scope Scope) ([]string, error) {
+	points, err := MountPoints(scope)
+	if err != nil {
+		return nil, err
+	}
+	for i, point := range points {
+		points[i] = "mount on " + point
+	}
+	return points, nil
+}
+
+// MountPoints returns the mount points below a scope's folders, in the order in which they were mounted.
+func MountPoints(scope Scope) ([]string, error) {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	var lines []string
+	var points []string
 	scanner := bufio.NewScanner(file)
 	scanner.Buffer(nil, 1<<20)
 	for scanner.Scan() {
-		before, after, _ := strings.Cut(scanner.Text(), " - ")
-		fields, kind := strings.Fields(before), strings.Fields(after)
-		if len(fields) < 5 || len(kind) == 0 {
+		// The fifth field is the mount point; a space in it is written \040.
+		fields := strings.Fields(scanner.Text())
+		if len(fields) < 5 {
 			continue
 		}
-		if below(fields[4], scope.Dirs) {
-			lines = append(lines, fmt.Sprintf("mount %s on %s", kind[0], fields[4]))
+		if point := strings.ReplaceAll(fields[4], `\040`, " "); below(point, scope.Dirs) {
+			points = append(points, point)
 		}
 	}
-	return lines, scanner.Err()
+	return points, scanner.Err()
 }
 
 func network(scope Scope) ([]string, error) {

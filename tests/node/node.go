@@ -1,0 +1,238 @@
+// Package node starts a sunaba daemon with a root, a state folder, a socket and a network of its own,
+// and speaks CRI to it. Scenarios, the demo and the benchmark stand on it.
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/leftovers"
+)
+
+// Options say where a node lives and how it differs from the defaults.
+type Options struct {
+	Bin    string // folder with the two binaries
+	Dir    string // folder for everything of this node; made when it is not there
+	Config string // TOML; "" runs the daemon without a configuration file
+	Args   []string
+	Env    []string
+}
+
+// Node is a running daemon and a CRI client of it.
+type Node struct {
+	runtime.RuntimeServiceClient
+	runtime.ImageServiceClient
+
+	Options             Options
+	Root, State, Socket string
+	ConfigFile, LogFile string
+	Logs                string // parent of the pods' log directories
+	conn                *grpc.ClientConn
+	daemon              *exec.Cmd
+	ended               chan error
+}
+
+// Start starts a daemon and returns when it reports that it and its network are ready.
+func Start(ctx context.Context, options Options) (*Node, error) {
+	n := &Node{
+		Options: options,
+		Root:    filepath.Join(options.Dir, "root"), State: filepath.Join(options.Dir, "state"),
+		Socket: filepath.Join(options.Dir, "sunaba.sock"), Logs: filepath.Join(options.Dir, "logs"),
+		LogFile: filepath.Join(options.Dir, "daemon.log"),
+	}
+	if err := os.MkdirAll(n.Logs, 0o755); err != nil {
+		return nil, err
+	}
+	if options.Config != "" {
+		n.ConfigFile = filepath.Join(options.Dir, "config.toml")
+		if err := os.WriteFile(n.ConfigFile, []byte(options.Config), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := grpc.NewClient("unix://"+n.Socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
+	if err != nil {
+		return nil, err
+	}
+	n.conn = conn
+	n.RuntimeServiceClient = runtime.NewRuntimeServiceClient(conn)
+	n.ImageServiceClient = runtime.NewImageServiceClient(conn)
+	if err := n.StartDaemon(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// StartDaemon starts the daemon of a node whose daemon has ended and waits until it is ready.
+func (n *Node) StartDaemon(ctx context.Context) error {
+	log, err := os.OpenFile(n.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	args := []string{"serve", "--root", n.Root, "--state", n.State, "--socket", n.Socket}
+	if n.ConfigFile != "" {
+		args = append(args, "--config", n.ConfigFile)
+	}
+	n.daemon = exec.Command(filepath.Join(n.Options.Bin, "sunaba"), append(args, n.Options.Args...)...)
+	n.daemon.Stdout, n.daemon.Stderr = log, log
+	n.daemon.Env = append(os.Environ(), n.Options.Env...)
+	if err := n.daemon.Start(); err != nil {
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	n.ended = make(chan error, 1)
+	go func(daemon *exec.Cmd, ended chan<- error) { ended <- daemon.Wait() }(n.daemon, n.ended)
+	if err := n.waitReady(ctx); err != nil {
+		return fmt.Errorf("%w\n%s", err, n.DaemonLog())
+	}
+	return nil
+}
+
+// waitReady asks for the node's status until both conditions hold.
+func (n *Node) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	n.conn.ResetConnectBackoff()
+	for {
+		status, err := n.Status(ctx, &runtime.StatusRequest{}, grpc.WaitForReady(true))
+		if err == nil {
+			ready := 0
+			for _, condition := range status.GetStatus().GetConditions() {
+				if condition.GetStatus() {
+					ready++
+				}
+			}
+			if ready >= 2 {
+				return nil
+			}
+		}
+		select {
+		case ended := <-n.ended:
+			n.ended <- ended
+			return fmt.Errorf("the daemon ended before it was ready: %v", ended)
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the daemon: %w (last answer: %v, %v)", ctx.Err(), status, err)
+		case <-time.After(5 * time.Millisecond):
+			n.conn.ResetConnectBackoff()
+		}
+	}
+}
+
+// DaemonPID is the daemon's process id.
+func (n *Node) DaemonPID() int { return n.daemon.Process.Pid }
+
+// Alive says whether the daemon still runs.
+func (n *Node) Alive() bool { return len(n.ended) == 0 }
+
+// DaemonLog is what the daemon has said so far.
+func (n *Node) DaemonLog() string {
+	data, err := os.ReadFile(n.LogFile)
+	if err != nil {
+		return err.Error()
+	}
+	return string(bytes.TrimSpace(data))
+}
+
+// SignalDaemon sends the daemon a signal and waits for its end, for at most ten seconds. Pods run on.
+func (n *Node) SignalDaemon(signal syscall.Signal) error {
+	if err := n.daemon.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case err := <-n.ended:
+		n.ended <- err
+		var exit *exec.ExitError
+		if signal == syscall.SIGTERM && errors.As(err, &exit) {
+			return fmt.Errorf("the daemon ended with %w\n%s", err, n.DaemonLog())
+		}
+		return nil
+	case <-time.After(10 * time.Second):
+		return fmt.Errorf("the daemon did not end within 10 s of %v", signal)
+	}
+}
+
+// Scope is what belongs to this node on the machine.
+func (n *Node) Scope() leftovers.Scope {
+	return leftovers.Scope{Dirs: []string{n.Options.Dir}}
+}
+
+// RemovePods stops and removes every pod of the node.
+func (n *Node) RemovePods(ctx context.Context) error {
+	pods, err := n.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	var problems []error
+	for _, pod := range pods.GetItems() {
+		if _, err := n.StopPodSandbox(ctx, &runtime.StopPodSandboxRequest{PodSandboxId: pod.GetId()}); err != nil {
+			problems = append(problems, fmt.Errorf("stop pod %q: %w", pod.GetId(), err))
+		}
+		if _, err := n.RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: pod.GetId()}); err != nil {
+			problems = append(problems, fmt.Errorf("remove pod %q: %w", pod.GetId(), err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Close ends the daemon and then takes away all that is left of the node, also what should not have
+// been left. It reports what it had to take away by force.
+func (n *Node) Close() ([]string, error) {
+	stopped := n.SignalDaemon(syscall.SIGTERM)
+	n.conn.Close()
+	forced, err := Sweep(n.Options.Dir)
+	return forced, errors.Join(stopped, err)
+}
+
+// Sweep kills every process of a node's folder, unmounts all below it and removes it. It returns what
+// processes and mounts it found.
+func Sweep(dir string) ([]string, error) {
+	scope := leftovers.Scope{Dirs: []string{dir}, SkipFile: func(string) bool { return true }}
+	forced, err := leftovers.Take(scope)
+	if err != nil {
+		return nil, err
+	}
+	for range 50 {
+		pids, err := leftovers.Processes(scope)
+		if err != nil {
+			return forced, err
+		}
+		if len(pids) == 0 {
+			break
+		}
+		for _, pid := range pids {
+			// It may have ended meanwhile, and that is what is wanted.
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	for range 10 {
+		points, err := leftovers.MountPoints(scope)
+		if err != nil {
+			return forced, err
+		}
+		for i := len(points) - 1; i >= 0; i-- {
+			if err := unix.Unmount(points[i], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+				return forced, fmt.Errorf("unmount %q: %w", points[i], err)
+			}
+		}
+		if len(points) == 0 {
+			// Only with nothing mounted: removing a tree goes through mounts.
+			return forced, os.RemoveAll(dir)
+		}
+	}
+	return forced, fmt.Errorf("mounts below %q do not go away", dir)
+}

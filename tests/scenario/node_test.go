@@ -1,0 +1,133 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/leftovers"
+	"github.com/sunaba-project/sunaba/tests/node"
+)
+
+// machine is a node under test. When its scenario ends, its pods are removed, and then nothing may be
+// there that was not there when it became ready.
+type machine struct {
+	*node.Node
+	t      *testing.T
+	before leftovers.Snapshot
+
+	mu   sync.Mutex
+	pods []string // ids of all pods that were ever run: their cgroups must be gone
+}
+
+// handlers is the handler table of every scenario.
+const handlers = `
+[handlers.runc]
+type = "oci"
+binary = "runc"
+default = true
+
+[handlers.crun]
+type = "oci"
+binary = "crun"
+
+[handlers.wasm]
+type = "wasm"
+`
+
+// everyHandler are the names in it.
+var everyHandler = []string{"runc", "crun", "wasm"}
+
+// start starts a node with the handlers above and its own, empty folder of CNI configurations. more is
+// added to the [network] table.
+func start(t *testing.T, more ...string) *machine {
+	t.Helper()
+	dir, err := os.MkdirTemp(world.folder, "node-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf("[network]\nconf_dir = %q\n%s\n%s", filepath.Join(dir, "cni"), strings.Join(more, "\n"), handlers)
+	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: config})
+	if err != nil {
+		if _, sweep := node.Sweep(dir); sweep != nil {
+			t.Error(sweep)
+		}
+		t.Fatal(err)
+	}
+	m := &machine{Node: n, t: t}
+	m.before = m.look()
+	t.Cleanup(m.finish)
+	return m
+}
+
+// look sees all that belongs to the node, but images and compiled modules, which stay on purpose.
+func (m *machine) look() leftovers.Snapshot {
+	m.t.Helper()
+	scope := m.Scope()
+	scope.Network = true
+	m.mu.Lock()
+	for _, id := range m.pods {
+		scope.Cgroups = append(scope.Cgroups, "sunaba/pod-"+id)
+	}
+	m.mu.Unlock()
+	keep := []string{filepath.Join(m.Root, "images"), filepath.Join(m.Root, "wasm"), m.Logs, m.LogFile}
+	scope.SkipFile = func(path string) bool { return slices.Contains(keep, path) }
+	snapshot, err := leftovers.Take(scope)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return snapshot
+}
+
+// finish removes the pods, looks for leftovers and takes the node away.
+func (m *machine) finish() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if m.Alive() {
+		if err := m.RemovePods(ctx); err != nil {
+			m.t.Errorf("remove the pods: %v", err)
+		}
+		m.clean()
+	}
+	if forced, err := m.Close(); err != nil {
+		m.t.Errorf("close the node: %v", err)
+	} else if len(forced) > 0 {
+		m.t.Errorf("left after the daemon's end:\n%s", strings.Join(forced, "\n"))
+	}
+}
+
+// clean fails the scenario when anything is there that was not there at the start. The kernel takes
+// links and processes away in the background, so it looks for a while.
+func (m *machine) clean() {
+	m.t.Helper()
+	var fresh []string
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if fresh = m.look().Since(m.before); len(fresh) == 0 {
+			return
+		}
+	}
+	m.t.Errorf("left over:\n%s\nthe daemon said:\n%s", strings.Join(fresh, "\n"), m.DaemonLog())
+}
+
+// pull pulls an image as crictl does, without a handler.
+func (m *machine) pull(ref string) string {
+	m.t.Helper()
+	return m.pullFor(ref, "")
+}
+
+func (m *machine) pullFor(ref, handler string) string {
+	m.t.Helper()
+	answer, err := m.PullImage(m.t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: ref, RuntimeHandler: handler}})
+	if err != nil {
+		m.t.Fatalf("pull %s: %v", ref, err)
+	}
+	return answer.GetImageRef()
+}

@@ -1,0 +1,300 @@
+package scenario
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// pod is a sandbox that was run.
+type pod struct {
+	*machine
+	id, handler string
+	config      *runtime.PodSandboxConfig
+}
+
+// container is a container that was created in it.
+type container struct {
+	*pod
+	id, log string
+	config  *runtime.ContainerConfig
+}
+
+var serial atomic.Int64
+
+// podConfig is a sandbox configuration as the kubelet makes one.
+func (m *machine) podConfig(name string) *runtime.PodSandboxConfig {
+	uid := fmt.Sprintf("%s-%d", name, serial.Add(1))
+	return &runtime.PodSandboxConfig{
+		Metadata:     &runtime.PodSandboxMetadata{Name: name, Namespace: "scenario", Uid: uid},
+		Hostname:     name,
+		LogDirectory: filepath.Join(m.Logs, uid),
+		Linux:        &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER}}},
+	}
+}
+
+// run runs a sandbox under a handler; change may alter its configuration.
+func (m *machine) run(handler string, change ...func(*runtime.PodSandboxConfig)) *pod {
+	m.t.Helper()
+	config := m.podConfig("pod")
+	for _, c := range change {
+		c(config)
+	}
+	return m.runConfig(handler, config)
+}
+
+func (m *machine) runConfig(handler string, config *runtime.PodSandboxConfig) *pod {
+	m.t.Helper()
+	answer, err := m.RunPodSandbox(m.t.Context(), &runtime.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
+	if err != nil {
+		m.t.Fatalf("run a pod under %q: %v\n%s", handler, err, m.DaemonLog())
+	}
+	m.mu.Lock()
+	m.pods = append(m.pods, answer.GetPodSandboxId())
+	m.mu.Unlock()
+	return &pod{machine: m, id: answer.GetPodSandboxId(), handler: handler, config: config}
+}
+
+// status is the sandbox's status, verbose.
+func (p *pod) status() *runtime.PodSandboxStatusResponse {
+	p.t.Helper()
+	answer, err := p.PodSandboxStatus(p.t.Context(), &runtime.PodSandboxStatusRequest{PodSandboxId: p.id, Verbose: true})
+	if err != nil {
+		p.t.Fatalf("status of pod %s: %v", p.id, err)
+	}
+	return answer
+}
+
+// ip is the pod's first address.
+func (p *pod) ip() string {
+	p.t.Helper()
+	ip := p.status().GetStatus().GetNetwork().GetIp()
+	if ip == "" {
+		p.t.Fatalf("pod %s has no address", p.id)
+	}
+	return ip
+}
+
+func (p *pod) stop() {
+	p.t.Helper()
+	if _, err := p.StopPodSandbox(p.t.Context(), &runtime.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		p.t.Fatalf("stop pod %s: %v", p.id, err)
+	}
+}
+
+func (p *pod) remove() {
+	p.t.Helper()
+	if _, err := p.RemovePodSandbox(p.t.Context(), &runtime.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		p.t.Fatalf("remove pod %s: %v", p.id, err)
+	}
+}
+
+// containerConfig is a container configuration as the kubelet makes one.
+func containerConfig(image string, args ...string) *runtime.ContainerConfig {
+	name := fmt.Sprintf("c%d", serial.Add(1))
+	return &runtime.ContainerConfig{
+		Metadata: &runtime.ContainerMetadata{Name: name},
+		Image:    &runtime.ImageSpec{Image: image, UserSpecifiedImage: image},
+		Args:     args,
+		LogPath:  name + "/0.log",
+		Linux:    &runtime.LinuxContainerConfig{},
+	}
+}
+
+// sh makes a configuration of a busybox container that runs a script.
+func sh(script string) *runtime.ContainerConfig {
+	config := containerConfig(world.busybox)
+	config.Command = []string{"/bin/sh", "-c", script}
+	return config
+}
+
+// tryCreate asks for a container and returns the error.
+func (p *pod) tryCreate(config *runtime.ContainerConfig) (*container, error) {
+	if config.GetLogPath() != "" {
+		// The kubelet makes the folder of a container's log.
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := p.CreateContainer(p.t.Context(), &runtime.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
+	if err != nil {
+		return nil, err
+	}
+	return &container{pod: p, id: answer.GetContainerId(), config: config, log: filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())}, nil
+}
+
+func (p *pod) create(config *runtime.ContainerConfig) *container {
+	p.t.Helper()
+	c, err := p.tryCreate(config)
+	if err != nil {
+		p.t.Fatalf("create a container of %s: %v\n%s", config.GetImage().GetImage(), err, p.DaemonLog())
+	}
+	return c
+}
+
+// begin creates and starts a container.
+func (p *pod) begin(config *runtime.ContainerConfig) *container {
+	p.t.Helper()
+	c := p.create(config)
+	c.start()
+	return c
+}
+
+func (c *container) start() {
+	c.t.Helper()
+	if _, err := c.StartContainer(c.t.Context(), &runtime.StartContainerRequest{ContainerId: c.id}); err != nil {
+		c.t.Fatalf("start container %s: %v\n%s\nshim: %s", c.config.GetMetadata().GetName(), err, c.DaemonLog(), c.shimLog())
+	}
+}
+
+// shimLog is what the pod's shim said.
+func (p *pod) shimLog() string {
+	data, err := os.ReadFile(filepath.Join(p.State, "sandboxes", p.id, "shim.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+func (c *container) status() *runtime.ContainerStatus {
+	c.t.Helper()
+	answer, err := c.ContainerStatus(c.t.Context(), &runtime.ContainerStatusRequest{ContainerId: c.id})
+	if err != nil {
+		c.t.Fatalf("status of container %s: %v", c.id, err)
+	}
+	return answer.GetStatus()
+}
+
+// wait waits for the container's end.
+func (c *container) wait() *runtime.ContainerStatus {
+	c.t.Helper()
+	var status *runtime.ContainerStatus
+	if !within(20*time.Second, func() bool {
+		status = c.status()
+		return status.GetState() == runtime.ContainerState_CONTAINER_EXITED
+	}) {
+		c.t.Fatalf("container %s does not end: %v\nlog: %q\nshim: %s", c.config.GetMetadata().GetName(), status.GetState(), c.text(), c.shimLog())
+	}
+	return status
+}
+
+// stop stops the container with a grace period in seconds and returns how long it took.
+func (c *container) stop(grace int64) time.Duration {
+	c.t.Helper()
+	begin := time.Now()
+	if _, err := c.StopContainer(c.t.Context(), &runtime.StopContainerRequest{ContainerId: c.id, Timeout: grace}); err != nil {
+		c.t.Fatalf("stop container %s: %v", c.id, err)
+	}
+	return time.Since(begin)
+}
+
+// line is one line of a log in CRI format.
+type line struct {
+	at                    time.Time
+	stream, partial, text string
+}
+
+// lines reads and checks the container's log.
+func (c *container) lines() []line { return c.linesOf(c.log) }
+
+func (c *container) linesOf(path string) []line {
+	c.t.Helper()
+	data, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var lines []line
+	for text := range strings.Lines(string(data)) {
+		text, whole := strings.CutSuffix(text, "\n")
+		if !whole {
+			break // being written
+		}
+		fields := strings.SplitN(text, " ", 4)
+		if len(fields) != 4 {
+			c.t.Fatalf("%s: not a line of a CRI log: %q", path, text)
+		}
+		at, err := time.Parse("2006-01-02T15:04:05.000000000Z07:00", fields[0])
+		if err != nil || (fields[1] != "stdout" && fields[1] != "stderr") || (fields[2] != "F" && fields[2] != "P") {
+			c.t.Fatalf("%s: not a line of a CRI log: %q (%v)", path, text, err)
+		}
+		lines = append(lines, line{at, fields[1], fields[2], fields[3]})
+	}
+	return lines
+}
+
+// text is the log's text without times and tags.
+func (c *container) text() string {
+	c.t.Helper()
+	var b strings.Builder
+	for _, l := range c.lines() {
+		b.WriteString(l.text)
+		if l.partial == "F" {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// says waits until the log holds a text.
+func (c *container) says(want string) {
+	c.t.Helper()
+	if !within(20*time.Second, func() bool { return strings.Contains(c.text(), want) }) {
+		c.t.Fatalf("container %s never said %q: %q\nstatus: %v\nshim: %s", c.config.GetMetadata().GetName(), want, c.text(), c.status(), c.shimLog())
+	}
+}
+
+// expectEnd waits for the end and compares exit code and reason.
+func (c *container) expectEnd(code int32, reason string) *runtime.ContainerStatus {
+	c.t.Helper()
+	status := c.wait()
+	if status.GetExitCode() != code || status.GetReason() != reason {
+		c.t.Errorf("%s under %q ended with %d %s %q, want %d %s\nlog: %q", c.config.GetImage().GetUserSpecifiedImage(), c.handler,
+			status.GetExitCode(), status.GetReason(), status.GetMessage(), code, reason, c.text())
+	}
+	if status.GetFinishedAt() < status.GetStartedAt() || status.GetStartedAt() < status.GetCreatedAt() || status.GetCreatedAt() == 0 {
+		c.t.Errorf("times out of order: created %d, started %d, finished %d", status.GetCreatedAt(), status.GetStartedAt(), status.GetFinishedAt())
+	}
+	return status
+}
+
+// within asks until it holds, for at most the given time.
+func within(limit time.Duration, holds func() bool) bool {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if holds() {
+			return true
+		}
+	}
+	return holds()
+}
+
+// get asks an HTTP server until it answers, for at most ten seconds.
+func (m *machine) get(url string) string {
+	m.t.Helper()
+	var body string
+	var last error
+	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	if !within(10*time.Second, func() bool {
+		var response *http.Response
+		if response, last = client.Get(url); last != nil {
+			return false
+		}
+		defer response.Body.Close()
+		var data []byte
+		data, last = io.ReadAll(response.Body)
+		body = string(data)
+		return last == nil
+	}) {
+		m.t.Fatalf("get %s: %v", url, last)
+	}
+	return body
+}
