@@ -170,7 +170,7 @@ func TestParseName(t *testing.T) {
 			t.Errorf("%s: got %+v", tt.in, n)
 		}
 	}
-	for _, bad := range []string{"", "a:-x", "UPPER/case", "a b", "a@sha256:12", "https://a/b", "a:b:c", strings.Repeat("a", 64)} {
+	for _, bad := range []string{"", "a:-x", "lower/CASE", "a b", "a@sha256:12", "https://a/b", "a:b:c", strings.Repeat("a", 64)} {
 		if _, err := parseName(bad); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%q: got %v, want ErrInvalidArgument", bad, err)
 		}

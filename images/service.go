@@ -1,27 +1,234 @@
 package images
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
 
-	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/unpack"
+)
+
+// resumeGrace is how long the blobs of a pull that did not end well survive a
+// restart, so that the next try need not fetch them again.
+const resumeGrace = 24 * time.Hour
+
+// Labels on the roots of containers.
+const (
+	labelImage  = "sunaba/image"
+	labelModule = "sunaba/module"
 )
 
 // Service is the image store of a node. Its methods are safe for concurrent use.
 type Service struct {
+	root     string
+	handlers []HandlerPlatforms // the default first, then by name
+	arrived  func(ctx context.Context, path, digest string) error
+	logger   *slog.Logger
+
+	registry *registry.Client
+	content  *store.Content
+	db       *store.DB
+	layers   *unpack.Store
+
+	pulls    flight.Group[Image]
+	arrivals flight.Group[struct{}]
+	meters   meters
+
+	// gc is held for writing while it is decided what nothing needs, and for
+	// reading from before something is recorded until its pins are gone.
+	gc sync.RWMutex
+
+	mu      sync.Mutex
+	known   map[digest.Digest]bool  // modules that Arrived has accepted
+	refused map[digest.Digest]error // manifests that cannot run, by this process
 }
 
-func Open(o Options) (*Service, error) { return &Service{}, nil }
-func (s *Service) Close() error { return nil }
-func (s *Service) Pull(ctx context.Context, r PullRequest) (Image, error) { return Image{}, errdefs.ErrNotFound }
-func (s *Service) Find(ctx context.Context, nameOrID, handler string) (Image, error) { return Image{}, errdefs.ErrNotFound }
-func (s *Service) ForContainer(ctx context.Context, image, userSpecified, handler string) (Image, error) { return Image{}, errdefs.ErrNotFound }
-func (s *Service) List(ctx context.Context) ([]Image, error) { return nil, nil }
-func (s *Service) Remove(ctx context.Context, nameOrID string) error { return nil }
-func (s *Service) PrepareRootFS(ctx context.Context, key string, img Image) ([]mount.Mount, error) { return nil, errdefs.ErrNotFound }
-func (s *Service) WithRootFS(ctx context.Context, key string, fn func(root string) error) error { return errdefs.ErrNotFound }
-func (s *Service) RemoveRootFS(ctx context.Context, key string) error { return nil }
-func (s *Service) RootFSKeys(ctx context.Context) ([]string, error) { return nil, nil }
-func (s *Service) RootFSUsage(ctx context.Context, key string) (bytes, inodes int64, err error) { return 0, 0, errdefs.ErrNotFound }
-func (s *Service) ModulePath(img Image) string { return "" }
-func (s *Service) FsUsage(ctx context.Context) (images, containers Usage, err error) { return }
+// Open opens the store, removes what a killed process left half done, and drops
+// the records of images whose content is damaged, so that a pull brings them
+// anew.
+//
+// # Errors
+//
+// ErrInvalidArgument for handlers that make no sense. A root where overlayfs
+// cannot be used, or that another process has open, is an error that says so.
+func Open(o Options) (_ *Service, err error) {
+	handlers, err := orderHandlers(o.Handlers)
+	if err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(o.Root, 0o711); err != nil {
+		return nil, fmt.Errorf("create image store: %w", err)
+	}
+	s := &Service{
+		root:     o.Root,
+		handlers: handlers,
+		arrived:  o.Arrived,
+		logger:   o.Logger,
+		registry: registry.New(o.Registry),
+		known:    make(map[digest.Digest]bool),
+		refused:  make(map[digest.Digest]error),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	ctx := context.Background()
+	if s.db, err = store.OpenDB(filepath.Join(o.Root, "records.db")); err != nil {
+		return nil, err
+	}
+	if s.content, err = store.OpenContent(ctx, filepath.Join(o.Root, "content")); err != nil {
+		return nil, err
+	}
+	if s.layers, err = unpack.Open(ctx, o.Root, o.Logger); err != nil {
+		return nil, err
+	}
+	if err := s.dropDamaged(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.sweep(ctx, resumeGrace)
+}
+
+// Close waits for pulls that are winding down and closes the store. Callers end
+// their calls, by their contexts, beforehand.
+func (s *Service) Close() error {
+	s.pulls.Wait()
+	s.arrivals.Wait()
+	s.registry.Close()
+	var errs []error
+	if s.layers != nil {
+		errs = append(errs, s.layers.Close())
+	}
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func orderHandlers(in []HandlerPlatforms) ([]HandlerPlatforms, error) {
+	out := slices.Clone(in)
+	slices.SortStableFunc(out, func(a, b HandlerPlatforms) int {
+		if a.Default != b.Default {
+			if a.Default {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
+	if len(out) == 0 || !out[0].Default {
+		return nil, fmt.Errorf("no default handler: %w", errdefs.ErrInvalidArgument)
+	}
+	seen := make(map[string]bool)
+	for i, h := range out {
+		if i > 0 && h.Default {
+			return nil, fmt.Errorf("handlers %q and %q are both the default: %w", out[0].Name, h.Name, errdefs.ErrInvalidArgument)
+		}
+		if h.Name == "" || seen[h.Name] {
+			return nil, fmt.Errorf("handler name %q is empty or used twice: %w", h.Name, errdefs.ErrInvalidArgument)
+		}
+		if len(h.Platforms) == 0 {
+			return nil, fmt.Errorf("handler %q runs no platform: %w", h.Name, errdefs.ErrInvalidArgument)
+		}
+		seen[h.Name] = true
+	}
+	return out, nil
+}
+
+// handler returns a configured handler; "" is the default.
+func (s *Service) handler(name string) (HandlerPlatforms, error) {
+	if name == "" {
+		return s.handlers[0], nil
+	}
+	var names []string
+	for _, h := range s.handlers {
+		if h.Name == name {
+			return h, nil
+		}
+		names = append(names, h.Name)
+	}
+	slices.Sort(names)
+	return HandlerPlatforms{}, fmt.Errorf("runtime handler %q is not configured; there are %q: %w", name, names, errdefs.ErrInvalidArgument)
+}
+
+// wanted returns the handlers that a request is for.
+func (s *Service) wanted(name string) ([]HandlerPlatforms, error) {
+	if name == "" {
+		return s.handlers, nil
+	}
+	h, err := s.handler(name)
+	if err != nil {
+		return nil, err
+	}
+	return []HandlerPlatforms{h}, nil
+}
+
+// intact reports whether everything that an image's record names is there.
+func (s *Service) intact(ctx context.Context, img store.Image) bool {
+	return s.content.Has(ctx, img.Manifest) && s.content.Has(ctx, img.Config) &&
+		(img.Module == nil || s.content.Has(ctx, *img.Module)) &&
+		(img.Chain == "" || s.layers.Has(ctx, img.Chain))
+}
+
+func (s *Service) dropDamaged(ctx context.Context) error {
+	var damaged []string
+	for id, img := range s.db.State().Images {
+		if !s.intact(ctx, img) {
+			s.logger.Warn("image is damaged: its record is dropped, pull it again", "image", id)
+			damaged = append(damaged, id)
+		}
+	}
+	if len(damaged) == 0 {
+		return nil
+	}
+	if err := s.db.Update(func(st *store.State) error { st.Forget(damaged...); return nil }); err != nil {
+		return fmt.Errorf("drop damaged images: %w", err)
+	}
+	return nil
+}
+
+// sweep removes the content and layers that no image, no container and no pull
+// needs. Blobs younger than grace stay.
+func (s *Service) sweep(ctx context.Context, grace time.Duration) error {
+	s.gc.Lock()
+	defer s.gc.Unlock()
+	blobs, chains := make(map[digest.Digest]bool), make(map[digest.Digest]bool)
+	st := s.db.State()
+	for _, t := range st.Targets {
+		blobs[t.Digest] = true
+	}
+	for _, img := range st.Images {
+		blobs[img.Manifest.Digest], blobs[img.Config.Digest] = true, true
+		if img.Module != nil {
+			blobs[img.Module.Digest] = true
+		}
+		if img.Chain != "" {
+			chains[img.Chain] = true
+		}
+	}
+	roots, err := s.layers.Roots(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range roots {
+		blobs[digest.Digest(r.Labels[labelModule])] = true
+	}
+	_, err = s.layers.Sweep(ctx, chains)
+	return errors.Join(err, s.content.Sweep(ctx, blobs, grace))
+}

@@ -1,0 +1,148 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/store"
+)
+
+// arrive tells Options.Arrived about a module, once per content.
+//
+// # Errors
+//
+// Those of class ErrInvalidArgument; the others concern the next start of the
+// module only, and are logged.
+func (s *Service) arrive(ctx context.Context, d digest.Digest, path string) error {
+	if s.arrived == nil || s.moduleKnown(d) {
+		return nil
+	}
+	_, err := s.arrivals.Do(ctx, d.String(), func(ctx context.Context) (struct{}, error) {
+		if s.moduleKnown(d) {
+			return struct{}{}, nil
+		}
+		err := s.arrived(ctx, path, d.String())
+		if err != nil && (errdefs.IsInvalidArgument(err) || ctx.Err() != nil) {
+			return struct{}{}, err
+		}
+		if err != nil {
+			s.logger.Warn("module could not be prepared ahead of its start", "module", d, "error", err)
+		}
+		s.setModuleKnown(d, true)
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (s *Service) moduleKnown(d digest.Digest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known[d] {
+		return true
+	}
+	for _, img := range s.db.State().Images {
+		if img.Module != nil && img.Module.Digest == d {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Service) setModuleKnown(d digest.Digest, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known {
+		s.known[d] = true
+	} else {
+		delete(s.known, d)
+	}
+}
+
+// arriveRootFS does what arrive does for a filesystem image for WebAssembly: the
+// module is the file that the entrypoint names. An entrypoint that is not such a
+// file is left to the one who creates the container.
+func (s *Service) arriveRootFS(ctx context.Context, img store.Image) error {
+	if img.Platform.Architecture != "wasm" || img.Chain == "" {
+		return nil
+	}
+	return s.layers.WithChain(ctx, img.Chain, func(dir string) error {
+		f, err := openEntrypoint(dir, img.Runtime)
+		if err != nil {
+			s.logger.Debug("image has no module at its entrypoint", "image", img.ID, "error", err)
+			return nil
+		}
+		defer f.Close()
+		header := make([]byte, 8)
+		n, err := io.ReadFull(f, header)
+		if err != nil || string(header[:4]) != "\x00asm" {
+			return nil
+		}
+		if err := checkModule(header[:n]); err != nil {
+			return err
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("read module: %w", err)
+		}
+		d, err := digest.FromReader(f)
+		if err != nil {
+			return fmt.Errorf("read module: %w", err)
+		}
+		// The name without any symlinks, which could lead out of dir.
+		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		if err != nil {
+			return fmt.Errorf("find module: %w", err)
+		}
+		return s.arrive(ctx, d, name)
+	})
+}
+
+// openEntrypoint opens the regular file that an image's command names, looked
+// for as a shell in the image's working directory would.
+func openEntrypoint(dir string, c ocispec.ImageConfig) (*os.File, error) {
+	command := append(append([]string{}, c.Entrypoint...), c.Cmd...)
+	if len(command) == 0 || command[0] == "" {
+		return nil, fmt.Errorf("no command: %w", errdefs.ErrNotFound)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	for _, p := range candidates(command[0], c) {
+		name := strings.TrimPrefix(path.Clean("/"+p), "/")
+		// An image may hold devices and pipes, which are not even to be opened.
+		if info, err := root.Stat(name); err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		return root.Open(name)
+	}
+	return nil, fmt.Errorf("command %q: %w", command[0], fs.ErrNotExist)
+}
+
+// candidates returns where a command may lie, in the order of search.
+func candidates(command string, c ocispec.ImageConfig) []string {
+	if path.IsAbs(command) {
+		return []string{command}
+	}
+	out := []string{path.Join("/", c.WorkingDir, command)}
+	if strings.Contains(command, "/") {
+		return out
+	}
+	for _, e := range c.Env {
+		if dirs, ok := strings.CutPrefix(e, "PATH="); ok {
+			for d := range strings.SplitSeq(dirs, ":") {
+				out = append(out, path.Join("/", d, command))
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,262 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/store"
+)
+
+// Find returns a present image by id (with or without "sha256:"), by the
+// beginning of an id (four digits or more), by tag or by digest. An id is that
+// image whatever the handler. A name is the variant for the handler; with
+// handler "" the default handler's, then any other's.
+//
+// # Errors
+//
+// ErrNotFound, also for what is no reference at all; ErrInvalidArgument for an
+// unknown handler and for a beginning that fits several ids.
+func (s *Service) Find(ctx context.Context, nameOrID, handler string) (Image, error) {
+	handlers, err := s.wanted(handler)
+	if err != nil {
+		return Image{}, err
+	}
+	st := s.db.State()
+	if n, err := parseName(nameOrID); err == nil {
+		if targets := st.Named(n.full); len(targets) > 0 {
+			return s.variant(targets, handlers)
+		}
+	}
+	if isIDPrefix(nameOrID) {
+		img, err := st.ByID(nameOrID)
+		if err != nil {
+			return Image{}, err
+		}
+		return s.view(st, img), nil
+	}
+	return Image{}, fmt.Errorf("image %q: %w", nameOrID, errdefs.ErrNotFound)
+}
+
+// variant returns the first handler's image among the targets that is present;
+// newer targets come before older ones, handlers before targets. When all
+// handlers were asked and none has one, any image will do: it was chosen by a
+// configuration of the past.
+func (s *Service) variant(targets []store.Target, handlers []HandlerPlatforms) (Image, error) {
+	st := s.db.State()
+	for _, h := range handlers {
+		for _, t := range targets {
+			d, err := Select(t.Entries, h.Platforms)
+			if err != nil {
+				continue
+			}
+			if img, ok := st.Images[t.Images[d.Digest]]; ok {
+				return s.view(st, img), nil
+			}
+		}
+	}
+	if len(handlers) == len(s.handlers) {
+		for _, t := range targets {
+			for _, e := range t.Entries {
+				if img, ok := st.Images[t.Images[e.Digest]]; ok {
+					return s.view(st, img), nil
+				}
+			}
+		}
+	}
+	return Image{}, fmt.Errorf("image %q for handler %q: %w", targets[0].Name(), handlers[0].Name, errdefs.ErrNotFound)
+}
+
+// view makes an Image of a record and the names that lead to it.
+func (s *Service) view(st *store.State, img store.Image) Image {
+	out := Image{
+		ID:       img.ID,
+		RepoTags: st.TagsOf(img.ID),
+		Platform: img.Platform,
+		Config:   img.Runtime,
+		Size:     img.Size,
+		Manifest: img.Manifest,
+		Created:  img.Created,
+	}
+	if img.Module != nil {
+		out.Kind, out.Module = Module, *img.Module
+	}
+	for _, t := range st.Holding(img.ID) {
+		out.RepoDigests = append(out.RepoDigests, t.Name())
+		for m, id := range t.Images {
+			if id == img.ID {
+				out.Handlers = append(out.Handlers, chosenBy(t.Entries, s.handlers, m)...)
+			}
+		}
+	}
+	slices.Sort(out.Handlers)
+	out.Handlers = slices.Compact(out.Handlers)
+	return out
+}
+
+// List returns all images, one entry per id, sorted by id.
+func (s *Service) List(ctx context.Context) ([]Image, error) {
+	st := s.db.State()
+	out := make([]Image, 0, len(st.Images))
+	for _, img := range st.Images {
+		out = append(out, s.view(st, img))
+	}
+	slices.SortFunc(out, func(a, b Image) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// Remove removes an image with all its names. A name removes every variant that
+// bears it, an id only that one. The bytes go, except for what another image or
+// a container needs. What is not there is no error.
+func (s *Service) Remove(ctx context.Context, nameOrID string) error {
+	var removed []store.Image
+	err := s.db.Update(func(st *store.State) error {
+		removed = nil
+		ids := idsOf(st, nameOrID)
+		for _, id := range ids {
+			removed = append(removed, st.Images[id])
+		}
+		st.Forget(ids...)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("remove image %q: %w", nameOrID, err)
+	}
+	if len(removed) == 0 {
+		return nil
+	}
+	for _, img := range removed {
+		if img.Module != nil {
+			s.setModuleKnown(img.Module.Digest, false)
+		}
+	}
+	if err := s.sweep(ctx, 0); err != nil {
+		return fmt.Errorf("free what image %q took: %w", nameOrID, err)
+	}
+	return nil
+}
+
+// idsOf returns the images that a name or id means.
+func idsOf(st *store.State, nameOrID string) []string {
+	var ids []string
+	if n, err := parseName(nameOrID); err == nil {
+		for _, t := range st.Named(n.full) {
+			for _, id := range t.Images {
+				ids = append(ids, id)
+			}
+		}
+	}
+	if len(ids) == 0 && isIDPrefix(nameOrID) {
+		if img, err := st.ByID(nameOrID); err == nil {
+			ids = append(ids, img.ID)
+		}
+	}
+	return ids
+}
+
+// ForContainer returns the variant of an image that a handler runs. image is an
+// id or a reference, userSpecified the reference that the pod names, "" if not
+// known. The kubelet knows one id per reference: where the handler wants another
+// variant of the same index than the one with this id, that variant is answered,
+// and fetched (without credentials) if it is missing.
+//
+// # Errors
+//
+// ErrNotFound if the image is not present in any variant; a *NoMatchError
+// (ErrFailedPrecondition) that names the platform and the handlers that run it,
+// if this one does not; those of Pull for a variant that is fetched.
+func (s *Service) ForContainer(ctx context.Context, image, userSpecified, handler string) (Image, error) {
+	h, err := s.handler(handler)
+	if err != nil {
+		return Image{}, err
+	}
+	st := s.db.State()
+	targets, id := s.targetsOf(st, image, userSpecified)
+	if len(targets) == 0 {
+		return Image{}, fmt.Errorf("image %q: %w", image, errdefs.ErrNotFound)
+	}
+	if img, ok := s.chosen(st, targets, id, h); ok {
+		return img, nil
+	}
+	for _, t := range targets {
+		if d, err := Select(t.Entries, h.Platforms); err == nil {
+			img, err := s.fetchVariant(ctx, st.Targets[t.Name()], d)
+			if err != nil {
+				return Image{}, registry.Describe(fmt.Sprintf("fetch variant of image %q for handler %q", image, h.Name), err)
+			}
+			return img, nil
+		}
+	}
+	var entries []ocispec.Descriptor
+	for _, t := range targets {
+		entries = append(entries, t.Entries...)
+	}
+	return Image{}, fmt.Errorf("use image %q with handler %q: %w", image, h.Name, s.noMatch(entries, []HandlerPlatforms{h}))
+}
+
+// chosen returns the handler's choice among the targets if it is present. The
+// image with the given id is preferred to a sibling of another target.
+func (s *Service) chosen(st *store.State, targets []store.Target, id string, h HandlerPlatforms) (Image, bool) {
+	var found *store.Image
+	for _, t := range targets {
+		d, err := Select(t.Entries, h.Platforms)
+		if err != nil {
+			continue
+		}
+		img, ok := st.Images[t.Images[d.Digest]]
+		if ok && (found == nil || img.ID == id) {
+			found = &img
+		}
+		if ok && img.ID == id {
+			break
+		}
+	}
+	if found == nil {
+		return Image{}, false
+	}
+	return s.view(st, *found), true
+}
+
+// targetsOf returns the targets that a container's image may mean, likeliest
+// first, and the image's id if that is how it was given. For an id these are the
+// targets that hold it: first those that the pod's own reference leads to.
+func (s *Service) targetsOf(st *store.State, image, userSpecified string) (targets []store.Target, id string) {
+	if n, err := parseName(image); err == nil {
+		if targets := st.Named(n.full); len(targets) > 0 {
+			return targets, ""
+		}
+	}
+	if !isIDPrefix(image) {
+		return nil, ""
+	}
+	img, err := st.ByID(image)
+	if err != nil {
+		return nil, ""
+	}
+	specified := make(map[digest.Digest]bool)
+	var repo string
+	if n, err := parseName(userSpecified); err == nil {
+		repo = n.repo
+		for _, t := range st.Named(n.full) {
+			specified[t.Digest] = true
+		}
+	}
+	rank := func(t store.Target) int {
+		switch {
+		case t.Repo == repo && specified[t.Digest]:
+			return 0
+		case t.Repo == repo:
+			return 1
+		}
+		return 2
+	}
+	targets = st.Holding(img.ID)
+	slices.SortStableFunc(targets, func(a, b store.Target) int { return rank(a) - rank(b) })
+	return targets, img.ID
+}

@@ -1,0 +1,212 @@
+package images
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Media types of WebAssembly artifacts.
+const (
+	mediaTypeWasmConfig    = "application/vnd.wasm.config.v0+json"
+	mediaTypeWasm          = "application/wasm"
+	mediaTypeWasmContent   = "application/vnd.wasm.content.layer.v1+wasm"
+	mediaTypeWasmComponent = "application/vnd.bytecodealliance.wasm.component.layer.v0+wasm"
+)
+
+// wasmPlatform is the platform of WASI preview 1 modules.
+var wasmPlatform = ocispec.Platform{OS: "wasip1", Architecture: "wasm"}
+
+// document is an index or a manifest, whichever it turns out to be.
+type document struct {
+	MediaType string               `json:"mediaType"`
+	Config    *ocispec.Descriptor  `json:"config"`
+	Layers    []ocispec.Descriptor `json:"layers"`
+	Manifests []ocispec.Descriptor `json:"manifests"`
+}
+
+// isIndex tells an index from a manifest.
+func (d document) isIndex() bool { return d.Config == nil }
+
+// parseDocument reads an index or a manifest. What the registry says it is, what
+// it says itself and what it holds must agree, so that no two programs can see
+// different images in the same bytes.
+func parseDocument(desc ocispec.Descriptor, data []byte) (document, error) {
+	var d document
+	if err := json.Unmarshal(data, &d); err != nil {
+		return d, fmt.Errorf("parse manifest %s: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
+	}
+	refuse := func(why string) (document, error) {
+		return d, fmt.Errorf("manifest %s %s: %w", desc.Digest, why, errdefs.ErrInvalidArgument)
+	}
+	for _, t := range []string{desc.MediaType, d.MediaType} {
+		switch {
+		case t == images.MediaTypeDockerSchema1Manifest, t == "application/vnd.docker.distribution.manifest.v1+json":
+			return refuse("is of Docker's schema 1, which nothing writes any more; push the image again with a current tool")
+		case images.IsIndexType(t) && d.Config != nil:
+			return refuse("is said to be an index and holds a configuration")
+		case images.IsManifestType(t) && d.Config == nil:
+			return refuse("is said to be an image manifest and holds no configuration")
+		}
+	}
+	if d.Config != nil && d.Manifests != nil || d.Config == nil && (d.Layers != nil || d.Manifests == nil) {
+		return refuse("is neither an index nor an image manifest")
+	}
+	for _, e := range slices.Concat(d.Layers, d.Manifests) {
+		if err := checkDescriptor(e); err != nil {
+			return d, err
+		}
+	}
+	if d.Config != nil {
+		return d, checkDescriptor(*d.Config)
+	}
+	return d, nil
+}
+
+func checkDescriptor(d ocispec.Descriptor) error {
+	if err := d.Digest.Validate(); err != nil {
+		return fmt.Errorf("digest %q: %w: %w", d.Digest, err, errdefs.ErrInvalidArgument)
+	}
+	if d.Size < 0 {
+		return fmt.Errorf("size %d of %s: %w", d.Size, d.Digest, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// isWasmLayer reports whether a layer is a WebAssembly binary.
+func isWasmLayer(mediaType string) bool {
+	switch mediaType {
+	case mediaTypeWasm, mediaTypeWasmContent, mediaTypeWasmComponent:
+		return true
+	}
+	return false
+}
+
+// isModule reports whether a manifest is a WebAssembly artifact and refuses one
+// that is put together wrongly.
+//
+// # Errors
+//
+// ErrInvalidArgument for an artifact that does not have exactly one layer, and
+// for a filesystem image with layers that are none.
+func isModule(m document) (bool, error) {
+	wasm := m.Config.MediaType == mediaTypeWasmConfig ||
+		slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool { return isWasmLayer(l.MediaType) })
+	if wasm {
+		if len(m.Layers) != 1 {
+			return false, fmt.Errorf("a WebAssembly artifact has exactly one layer, this one has %d: %w", len(m.Layers), errdefs.ErrInvalidArgument)
+		}
+		return true, nil
+	}
+	for _, l := range m.Layers {
+		if !isTarLayer(l.MediaType) {
+			return false, fmt.Errorf("layer %s is of type %q, which is not a filesystem: %w", l.Digest, l.MediaType, errdefs.ErrInvalidArgument)
+		}
+	}
+	return false, nil
+}
+
+func isTarLayer(mediaType string) bool {
+	base, _, _ := strings.Cut(mediaType, "+")
+	switch base {
+	case "application/vnd.oci.image.layer.v1.tar",
+		"application/vnd.oci.image.layer.nondistributable.v1.tar",
+		"application/vnd.docker.image.rootfs.diff.tar",
+		"application/vnd.docker.image.rootfs.diff.tar.gzip",
+		"application/vnd.docker.image.rootfs.diff.tar.zstd",
+		"application/vnd.docker.image.rootfs.foreign.diff.tar",
+		"application/vnd.docker.image.rootfs.foreign.diff.tar.gzip":
+		return true
+	}
+	return false
+}
+
+// config is what matters of an image's configuration.
+type config struct {
+	Created  *time.Time          `json:"created"`
+	OS       string              `json:"os"`
+	Arch     string              `json:"architecture"`
+	Variant  string              `json:"variant"`
+	Version  string              `json:"os.version"`
+	Features []string            `json:"os.features"`
+	Config   ocispec.ImageConfig `json:"config"`
+	RootFS   struct {
+		DiffIDs []digest.Digest `json:"diff_ids"`
+	} `json:"rootfs"`
+	LayerDigests []digest.Digest `json:"layerDigests"` // of a wasm configuration
+}
+
+func parseConfig(desc ocispec.Descriptor, data []byte) (config, error) {
+	var c config
+	if err := json.Unmarshal(data, &c); err != nil {
+		return c, fmt.Errorf("parse configuration %s: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
+	}
+	for _, d := range c.RootFS.DiffIDs {
+		if err := d.Validate(); err != nil {
+			return c, fmt.Errorf("parse configuration %s: diff id %q: %w: %w", desc.Digest, d, err, errdefs.ErrInvalidArgument)
+		}
+	}
+	return c, nil
+}
+
+// platform returns the platform an image says it is for. One that says nothing
+// is taken to be for this machine, as old tools meant it.
+func (c config) platform() ocispec.Platform {
+	p := ocispec.Platform{OS: c.OS, Architecture: c.Arch, Variant: c.Variant, OSVersion: c.Version, OSFeatures: c.Features}
+	if p.OS == "" && p.Architecture == "" {
+		p.OS, p.Architecture = runtime.GOOS, runtime.GOARCH
+	}
+	return platforms.Normalize(p)
+}
+
+// names reports whether the configuration names a blob as its content, so that
+// its digest identifies the image.
+func (c config) names(blob digest.Digest) bool {
+	return slices.Contains(c.LayerDigests, blob) || slices.Contains(c.RootFS.DiffIDs, blob)
+}
+
+// checkModule refuses what cannot run by the first eight bytes of a binary: the
+// magic number, and the version that tells core modules from components.
+//
+// # Errors
+//
+// ErrInvalidArgument, with a text for the one who built the image.
+func checkModule(header []byte) error {
+	switch {
+	case len(header) < 8 || string(header[:4]) != "\x00asm":
+		return fmt.Errorf("the layer is not a WebAssembly binary: %w", errdefs.ErrInvalidArgument)
+	case string(header[4:8]) == "\x0d\x00\x01\x00":
+		return fmt.Errorf("the WebAssembly binary is a component, and components do not run yet; "+
+			"core modules for WASI preview 1 (wasip1) are accepted: %w", errdefs.ErrInvalidArgument)
+	case string(header[4:8]) != "\x01\x00\x00\x00":
+		return fmt.Errorf("the WebAssembly binary has unknown version % x; "+
+			"core modules for WASI preview 1 (wasip1) are accepted: %w", header[4:8], errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// readHeader returns the first eight bytes of a file, fewer if it is shorter.
+func readHeader(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read module: %w", err)
+	}
+	defer f.Close()
+	header := make([]byte, 8)
+	n, err := io.ReadFull(f, header)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, fmt.Errorf("read module: %w", err)
+	}
+	return header[:n], nil
+}

@@ -1,0 +1,192 @@
+package registry
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/sirupsen/logrus"
+)
+
+// UnavailablePrefix is how the text of an error begins when the registry cannot
+// be reached or is in trouble. The kubelet compares it (evalCRIPullErr).
+const UnavailablePrefix = "RegistryUnavailable: "
+
+var errStalled = errors.New("the transfer stalled")
+
+// Error is an error of a registry, made fit to be shown: its text holds neither
+// credentials nor query strings, which may be signed.
+//
+// Its classes (errors.Is): ErrNotFound; ErrUnauthenticated for 401;
+// ErrPermissionDenied for 403; ErrResourceExhausted for 429; the context's
+// error if that ended the request. An unavailable registry has no class: the
+// kubelet needs the bare text.
+type Error struct {
+	text        string
+	class       error
+	unavailable bool
+}
+
+// Error returns the text. If Unavailable, it begins with UnavailablePrefix.
+func (e *Error) Error() string {
+	if e.unavailable {
+		return UnavailablePrefix + e.text
+	}
+	return e.text
+}
+
+// Unwrap returns the error's class, nil if it has none.
+func (e *Error) Unwrap() error { return e.class }
+
+// Unavailable reports whether the registry could not be reached, broke off, or
+// answered with a 5xx status.
+func (e *Error) Unavailable() bool { return e.unavailable }
+
+// Describe puts words in front of an error, keeping UnavailablePrefix foremost.
+func Describe(doing string, err error) error {
+	var e *Error
+	if errors.As(err, &e) && e.unavailable {
+		text := strings.ReplaceAll(err.Error(), UnavailablePrefix, "")
+		return &Error{text: doing + ": " + text, unavailable: true}
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// wrap turns an error of the transport or of containerd's resolver into an
+// Error. Nothing of the original is reachable from it but the class.
+func (r *Repository) wrap(ctx context.Context, doing string, err error) error {
+	var done *Error
+	if errors.As(err, &done) {
+		return done
+	}
+	cause := context.Cause(ctx)
+	if cause != nil && !errors.Is(cause, errStalled) {
+		return &Error{text: doing + ": " + cause.Error(), class: cause}
+	}
+	if cause != nil {
+		err = cause
+	}
+	e := &Error{text: doing + ": " + explain(err)}
+	e.class, e.unavailable = classify(err)
+	e.text = redact(e.text, r.secrets)
+	return e
+}
+
+func classify(err error) (class error, unavailable bool) {
+	var status remoteerrors.ErrUnexpectedStatus
+	if errors.As(err, &status) {
+		return classOfStatus(status.StatusCode)
+	}
+	switch {
+	case errors.Is(err, docker.ErrInvalidAuthorization):
+		return errdefs.ErrUnauthenticated, false
+	case errdefs.IsNotFound(err):
+		return errdefs.ErrNotFound, false
+	}
+	return nil, isNetwork(err)
+}
+
+func classOfStatus(code int) (class error, unavailable bool) {
+	switch {
+	case code == http.StatusUnauthorized:
+		return errdefs.ErrUnauthenticated, false
+	case code == http.StatusForbidden:
+		return errdefs.ErrPermissionDenied, false
+	case code == http.StatusNotFound:
+		return errdefs.ErrNotFound, false
+	case code == http.StatusTooManyRequests:
+		return errdefs.ErrResourceExhausted, false
+	}
+	return nil, code >= 500
+}
+
+// isNetwork reports whether an error says that the other side is not there or
+// went away. A certificate that does not verify is not such an error.
+func isNetwork(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &certificate) {
+		return false
+	}
+	var op *net.OpError
+	var dns *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, errStalled), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return true
+	case errors.As(err, &dns):
+		return true
+	case errors.As(err, &op):
+		return op.Op != "remote error" // a TLS alert is an answer
+	case errors.As(err, &timeout):
+		return timeout.Timeout()
+	}
+	return false
+}
+
+// explain shortens what need not be said in containerd's words.
+func explain(err error) string {
+	var status remoteerrors.ErrUnexpectedStatus
+	switch {
+	case errors.Is(err, errRefused):
+		return errRefused.Error()
+	case errors.As(err, &status):
+		text := fmt.Sprintf("the registry answered %s", status.Status)
+		var details docker.Errors
+		if errors.As(err, &details) {
+			text += " (" + details.Error() + ")"
+		}
+		switch status.StatusCode {
+		case http.StatusUnauthorized:
+			text += ": credentials are needed or were refused"
+		case http.StatusForbidden:
+			text += ": these credentials may not pull it"
+		}
+		return text
+	}
+	return err.Error()
+}
+
+var urls = regexp.MustCompile(`https?://[^\s"'<>]+`)
+
+// redact takes query strings, user information and secrets out of a text and
+// makes one line of it.
+func redact(text string, secrets []string) string {
+	text = urls.ReplaceAllStringFunc(text, func(s string) string {
+		tail := ""
+		for strings.HasSuffix(s, ":") || strings.HasSuffix(s, ",") || strings.HasSuffix(s, ")") {
+			s, tail = s[:len(s)-1], s[len(s)-1:]+tail
+		}
+		u, err := url.Parse(s)
+		if err != nil {
+			return "(address)" + tail
+		}
+		u.RawQuery, u.Fragment, u.User = "", "", nil
+		return u.String() + tail
+	})
+	for _, s := range secrets {
+		text = strings.ReplaceAll(text, s, "***")
+	}
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}
+
+// quiet keeps containerd's own log lines, which quote requests and answers, out
+// of everything: what matters comes back as an error.
+func quiet(ctx context.Context) context.Context {
+	silent := logrus.New()
+	silent.SetOutput(io.Discard)
+	silent.SetLevel(logrus.PanicLevel)
+	return log.WithLogger(ctx, logrus.NewEntry(silent))
+}

@@ -1,0 +1,329 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/unpack"
+)
+
+const (
+	// parallelLayers is how many layers of an image are fetched at a time.
+	parallelLayers = 3
+	// indexDepth is how deep indexes may be nested.
+	indexDepth = 4
+)
+
+// session is one run of fetching from one repository. Everything it touches is
+// pinned until it is closed.
+type session struct {
+	s      *Service
+	remote *registry.Repository
+	meter  *meter
+	unpin  []func()
+	layers []digest.Digest // blobs that are of no use once unpacked
+	dirty  bool            // layers have to be synced before they are recorded
+}
+
+func (x *session) close() {
+	for _, f := range x.unpin {
+		f()
+	}
+	x.unpin = nil
+}
+
+func (x *session) pin(ds ...digest.Digest) {
+	x.unpin = append(x.unpin, x.s.content.Pin(ds...))
+}
+
+// blob brings a blob into the store.
+func (x *session) blob(ctx context.Context, desc ocispec.Descriptor) error {
+	x.pin(desc.Digest)
+	return x.ingest(ctx, desc, func(int64) {})
+}
+
+// ingest brings a blob that is pinned into the store and reports bytes as they
+// come.
+func (x *session) ingest(ctx context.Context, desc ocispec.Descriptor, got func(int64)) error {
+	open := func(ctx context.Context) (io.ReadSeekCloser, error) {
+		r, err := x.remote.Fetch(ctx, desc)
+		if err != nil {
+			return nil, err
+		}
+		return &countedReader{r, got}, nil
+	}
+	again := func(err error) bool {
+		var e *registry.Error
+		return errors.As(err, &e) && e.Unavailable()
+	}
+	return x.s.content.Ingest(ctx, desc, open, again)
+}
+
+type countedReader struct {
+	io.ReadSeekCloser
+	got func(int64)
+}
+
+func (r *countedReader) Read(p []byte) (int, error) {
+	n, err := r.ReadSeekCloser.Read(p)
+	r.got(int64(n))
+	return n, err
+}
+
+// document brings a manifest, index or configuration in and returns it.
+func (x *session) document(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
+	if err := store.CheckDocument(desc); err != nil {
+		return nil, err
+	}
+	if err := x.blob(ctx, desc); err != nil {
+		return nil, err
+	}
+	return x.s.content.Document(ctx, desc)
+}
+
+// entries returns the manifests that a descriptor stands for and that can run,
+// each with its platform. Nested indexes are replaced by what they hold.
+func (x *session) entries(ctx context.Context, desc ocispec.Descriptor, depth int) ([]ocispec.Descriptor, error) {
+	if depth > indexDepth {
+		return nil, fmt.Errorf("index %s: nested deeper than %d: %w", desc.Digest, indexDepth, errdefs.ErrInvalidArgument)
+	}
+	data, err := x.document(ctx, desc)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := parseDocument(desc, data)
+	if err != nil {
+		return nil, err
+	}
+	if !doc.isIndex() {
+		p, err := x.platform(ctx, doc)
+		desc.Platform = &p
+		return []ocispec.Descriptor{desc}, err
+	}
+	var out []ocispec.Descriptor
+	for _, e := range doc.Manifests {
+		if describesOther(e) {
+			continue
+		}
+		bare := e.Platform == nil || e.Platform.OS == "" && e.Platform.Architecture == ""
+		switch {
+		case images.IsIndexType(e.MediaType), images.IsManifestType(e.MediaType) && bare:
+			nested, err := x.entries(ctx, e, depth+1)
+			if images.IsManifestType(e.MediaType) && errdefs.IsInvalidArgument(err) {
+				continue // a signature or the like
+			}
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, nested...)
+		case images.IsManifestType(e.MediaType) && runnable(e):
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// platform returns what a manifest is for.
+func (x *session) platform(ctx context.Context, m document) (ocispec.Platform, error) {
+	module, err := isModule(m)
+	if err != nil || module {
+		return wasmPlatform, err
+	}
+	data, err := x.document(ctx, *m.Config)
+	if err != nil {
+		return ocispec.Platform{}, err
+	}
+	c, err := parseConfig(*m.Config, data)
+	return c.platform(), err
+}
+
+// image brings an image in, all but its record: content, unpacked layers, and
+// the word of Arrived.
+//
+// # Errors
+//
+// ErrInvalidArgument means that this image cannot run here, however often it is
+// fetched.
+func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Image, error) {
+	data, err := x.document(ctx, entry)
+	if err != nil {
+		return store.Image{}, err
+	}
+	m, err := parseDocument(entry, data)
+	if err != nil {
+		return store.Image{}, err
+	}
+	if m.isIndex() {
+		return store.Image{}, fmt.Errorf("manifest %s is an index: %w", entry.Digest, errdefs.ErrInvalidArgument)
+	}
+	module, err := isModule(m)
+	if err != nil {
+		return store.Image{}, err
+	}
+	if data, err = x.document(ctx, *m.Config); err != nil {
+		return store.Image{}, err
+	}
+	c, err := parseConfig(*m.Config, data)
+	if err != nil {
+		return store.Image{}, err
+	}
+	img := describe(entry, m, c, module)
+	// Pinned first and looked for then, so that nobody sweeps it in between.
+	if module {
+		x.pin(img.Module.Digest)
+	} else {
+		x.unpin = append(x.unpin, x.s.layers.Pin(identity.ChainIDs(append([]digest.Digest{}, c.RootFS.DiffIDs...))...))
+	}
+	if known, ok := x.s.db.State().Images[img.ID]; ok {
+		x.pin(known.Manifest.Digest, known.Config.Digest)
+		if x.s.intact(ctx, known) {
+			return known, nil
+		}
+	}
+	if module {
+		return img, x.module(ctx, img)
+	}
+	return img, x.rootFS(ctx, img, m.Layers, c.RootFS.DiffIDs)
+}
+
+// describe makes the record of an image from its manifest and configuration.
+func describe(entry ocispec.Descriptor, m document, c config, module bool) store.Image {
+	img := store.Image{
+		ID:       m.Config.Digest.String(),
+		Manifest: ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size},
+		Config:   ocispec.Descriptor{MediaType: m.Config.MediaType, Digest: m.Config.Digest, Size: m.Config.Size},
+		Size:     m.Config.Size,
+		Runtime:  c.Config,
+	}
+	for _, l := range m.Layers {
+		img.Size += l.Size
+	}
+	if c.Created != nil {
+		img.Created = c.Created.UTC().Truncate(time.Second)
+	}
+	if module {
+		l := m.Layers[0]
+		img.Module = &ocispec.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size}
+		img.Platform = wasmPlatform
+		if !c.names(l.Digest) {
+			img.ID = entry.Digest.String()
+		}
+		return img
+	}
+	img.Platform = c.platform()
+	if len(c.RootFS.DiffIDs) > 0 {
+		img.Chain = identity.ChainID(append([]digest.Digest{}, c.RootFS.DiffIDs...))
+	}
+	return img
+}
+
+func (x *session) module(ctx context.Context, img store.Image) error {
+	x.meter.update(func(p *Progress) {
+		p.Phase = "fetch"
+		p.Layers++
+		p.BytesTotal += img.Module.Size
+	})
+	if err := x.ingest(ctx, *img.Module, x.count); err != nil {
+		return err
+	}
+	path := x.s.content.Path(img.Module.Digest)
+	header, err := readHeader(path)
+	if err != nil {
+		return err
+	}
+	if err := checkModule(header); err != nil {
+		return err
+	}
+	x.meter.update(func(p *Progress) { p.LayersDone++ })
+	return x.s.arrive(ctx, img.Module.Digest, path)
+}
+
+// rootFS fetches the layers that are not unpacked yet, some at a time, and
+// unpacks each as soon as it and all below it are there.
+func (x *session) rootFS(ctx context.Context, img store.Image, layers []ocispec.Descriptor, diffs []digest.Digest) error {
+	if len(layers) != len(diffs) {
+		return fmt.Errorf("the manifest has %d layers and the configuration %d: %w", len(layers), len(diffs), errdefs.ErrInvalidArgument)
+	}
+	chains := identity.ChainIDs(append([]digest.Digest{}, diffs...))
+	x.dirty = x.dirty || len(chains) > 0
+	first := 0 // the lowest layer that is missing
+	for i := len(chains) - 1; i >= 0; i-- {
+		if x.s.layers.Has(ctx, chains[i]) {
+			first = i + 1
+			break
+		}
+	}
+	missing := layers[first:]
+	var total int64
+	for _, l := range missing {
+		total += l.Size
+		x.pin(l.Digest)
+		x.layers = append(x.layers, l.Digest)
+	}
+	x.meter.update(func(p *Progress) {
+		p.Phase = "fetch"
+		p.Layers += len(missing)
+		p.BytesTotal += total
+	})
+	ready := make([]chan struct{}, len(missing))
+	for i := range ready {
+		ready[i] = make(chan struct{})
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error {
+		fetches, ctx := errgroup.WithContext(ctx)
+		fetches.SetLimit(parallelLayers)
+		for i, l := range missing {
+			fetches.Go(func() error {
+				if err := x.ingest(ctx, l, x.count); err != nil {
+					return err
+				}
+				close(ready[i])
+				return nil
+			})
+		}
+		return fetches.Wait()
+	})
+	work.Go(func() error {
+		for i, l := range missing {
+			select {
+			case <-ready[i]:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			x.meter.update(func(p *Progress) { p.Phase = "unpack" })
+			n := first + i
+			layer := unpack.Layer{Chain: chains[n], Diff: diffs[n], Open: func(ctx context.Context) (io.ReadCloser, error) {
+				return x.s.content.Open(ctx, l)
+			}}
+			if n > 0 {
+				layer.Parent = chains[n-1]
+			}
+			if err := x.s.layers.Apply(ctx, layer); err != nil {
+				return err
+			}
+			x.meter.update(func(p *Progress) { p.LayersDone++ })
+		}
+		return nil
+	})
+	if err := work.Wait(); err != nil {
+		return err
+	}
+	return x.s.arriveRootFS(ctx, img)
+}
+
+func (x *session) count(n int64) {
+	x.meter.update(func(p *Progress) { p.Bytes += n })
+}

@@ -1,0 +1,171 @@
+// Package store keeps what images consist of: blobs by digest, and the records
+// that say which names lead to which images.
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// schemaVersion changes when older programs could no longer read the records.
+const schemaVersion = "1"
+
+var (
+	bucketMeta    = []byte("meta")
+	bucketImages  = []byte("images")
+	bucketTargets = []byte("targets")
+	bucketTags    = []byte("tags")
+	keyVersion    = []byte("version")
+)
+
+// DB holds the records durably: an Update that returned survives power loss.
+type DB struct {
+	bolt  *bolt.DB
+	mu    sync.Mutex // one Update at a time
+	state atomic.Pointer[State]
+}
+
+// OpenDB opens or creates the records in a file.
+//
+// # Errors
+//
+// A file that another process has open is an error after one second.
+func OpenDB(path string) (*DB, error) {
+	b, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, NoStatistics: true})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("open image records %q: another process has them open", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open image records %q: %w", path, err)
+	}
+	d := &DB{bolt: b}
+	if err := d.init(); err != nil {
+		b.Close()
+		return nil, fmt.Errorf("open image records %q: %w", path, err)
+	}
+	return d, nil
+}
+
+func (d *DB) init() error {
+	err := d.bolt.Update(func(tx *bolt.Tx) error {
+		meta, err := tx.CreateBucketIfNotExists(bucketMeta)
+		if err != nil {
+			return err
+		}
+		if v := meta.Get(keyVersion); v == nil {
+			if err := meta.Put(keyVersion, []byte(schemaVersion)); err != nil {
+				return err
+			}
+		} else if string(v) != schemaVersion {
+			return fmt.Errorf("they have version %s, this program reads %s", v, schemaVersion)
+		}
+		for _, name := range [][]byte{bucketImages, bucketTargets, bucketTags} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return d.bolt.View(func(tx *bolt.Tx) error {
+		s, err := load(tx)
+		d.state.Store(s)
+		return err
+	})
+}
+
+// Close closes the file.
+func (d *DB) Close() error { return d.bolt.Close() }
+
+// State returns the records as of the last Update. It is not to be changed.
+func (d *DB) State() *State { return d.state.Load() }
+
+// Update changes the records through fn, all or nothing. fn gets a copy.
+func (d *DB) Update(fn func(*State) error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var next *State
+	err := d.bolt.Update(func(tx *bolt.Tx) error {
+		s, err := load(tx)
+		if err != nil {
+			return err
+		}
+		if err := fn(s); err != nil {
+			return err
+		}
+		next = s
+		return errors.Join(
+			save(tx.Bucket(bucketImages), s.Images),
+			save(tx.Bucket(bucketTargets), s.Targets),
+			save(tx.Bucket(bucketTags), s.Tags),
+		)
+	})
+	if err != nil {
+		return err
+	}
+	d.state.Store(next)
+	return nil
+}
+
+func load(tx *bolt.Tx) (*State, error) {
+	s := newState()
+	err := errors.Join(
+		read(tx.Bucket(bucketImages), s.Images),
+		read(tx.Bucket(bucketTargets), s.Targets),
+		read(tx.Bucket(bucketTags), s.Tags),
+	)
+	return s, err
+}
+
+func read[T any](b *bolt.Bucket, into map[string]T) error {
+	return b.ForEach(func(k, v []byte) error {
+		var record T
+		if err := json.Unmarshal(v, &record); err != nil {
+			return fmt.Errorf("read record %q: %w", k, err)
+		}
+		into[string(k)] = record
+		return nil
+	})
+}
+
+// save makes a bucket hold exactly the records of from, writing what differs.
+func save[T any](b *bolt.Bucket, from map[string]T) error {
+	var gone [][]byte
+	err := b.ForEach(func(k, _ []byte) error {
+		if _, ok := from[string(k)]; !ok {
+			gone = append(gone, bytes.Clone(k))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, k := range gone {
+		if err := b.Delete(k); err != nil {
+			return err
+		}
+	}
+	for k, record := range from {
+		v, err := json.Marshal(record)
+		if err != nil {
+			return fmt.Errorf("write record %q: %w", k, err)
+		}
+		if bytes.Equal(b.Get([]byte(k)), v) {
+			continue
+		}
+		if err := b.Put([]byte(k), v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,287 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Image is the record of one image of one platform. It names only content and
+// layers that are on disk.
+type Image struct {
+	// ID is the image's id, a digest.
+	ID       string              `json:"id"`
+	Manifest ocispec.Descriptor  `json:"manifest"`
+	Config   ocispec.Descriptor  `json:"config"`
+	Platform ocispec.Platform    `json:"platform"`
+	Runtime  ocispec.ImageConfig `json:"runtime"`
+	// Chain identifies the unpacked layers; "" for a module or an image
+	// without layers.
+	Chain digest.Digest `json:"chain,omitempty"`
+	// Module is the WebAssembly module of an artifact, else nil.
+	Module *ocispec.Descriptor `json:"module,omitempty"`
+	// Size is the size of configuration and layers as transferred, in bytes.
+	Size    int64     `json:"size"`
+	Created time.Time `json:"created,omitzero"`
+}
+
+// Target is what a digest of a repository stands for: an index or a manifest.
+type Target struct {
+	Repo   string             `json:"repo"`
+	Digest digest.Digest      `json:"digest"`
+	Root   ocispec.Descriptor `json:"root"`
+	// Entries are the manifests that can run, with their platforms.
+	Entries []ocispec.Descriptor `json:"entries"`
+	// Images maps those that are in the store to their image ids.
+	Images map[digest.Digest]string `json:"images"`
+}
+
+// Name returns "repo@digest".
+func (t Target) Name() string { return t.Repo + "@" + t.Digest.String() }
+
+// Has reports whether the image is one of the target's.
+func (t Target) Has(id string) bool {
+	for _, i := range t.Images {
+		if i == id {
+			return true
+		}
+	}
+	return false
+}
+
+// Tag is a name that moves.
+type Tag struct {
+	Name string `json:"name"`
+	Repo string `json:"repo"`
+	// Points is where the tag points, newest first. All but the first are left
+	// from before the tag moved, for images that were not pulled again since.
+	Points []Point `json:"points"`
+}
+
+// Point is a target of a tag and the images that bear the tag through it.
+type Point struct {
+	Digest digest.Digest `json:"digest"`
+	Images []string      `json:"images"`
+}
+
+// State is everything the store knows. A State from DB.State is shared and must
+// not be changed; the one given to the function of DB.Update may be.
+//
+// Invariants: every image id in a target or tag is in Images; every image is in
+// a target; no target and no tag is without images.
+type State struct {
+	Images  map[string]Image
+	Targets map[string]Target
+	Tags    map[string]Tag
+}
+
+func newState() *State {
+	return &State{Images: map[string]Image{}, Targets: map[string]Target{}, Tags: map[string]Tag{}}
+}
+
+// Keep says whether an image goes on bearing a tag through an older target once
+// the tag points to a newer one.
+type Keep func(newer, older Target, id string) bool
+
+// AddTarget records a target and its images; images that it had stay. Tags that
+// point to it lead to the new images too.
+func (s *State) AddTarget(t Target, keep Keep, images ...Image) {
+	for _, img := range images {
+		s.Images[img.ID] = img
+	}
+	t.Images = maps.Clone(t.Images)
+	for m, id := range s.Targets[t.Name()].Images {
+		if _, ok := t.Images[m]; !ok {
+			t.Images[m] = id
+		}
+	}
+	s.Targets[t.Name()] = t
+	for name, tag := range s.Tags {
+		if tag.Repo == t.Repo && tag.Points[0].Digest == t.Digest {
+			s.PointTag(name, t.Name(), keep)
+		}
+	}
+}
+
+// PointTag makes a tag point to a target that is in the state. Images that bear
+// the tag through older targets lose it unless keep says otherwise.
+func (s *State) PointTag(name, target string, keep Keep) {
+	t := s.Targets[target]
+	points := []Point{{Digest: t.Digest, Images: t.imageIDs()}}
+	for _, p := range s.Tags[name].Points {
+		older := s.Targets[t.Repo+"@"+p.Digest.String()]
+		ids := slices.DeleteFunc(slices.Clone(p.Images), func(id string) bool {
+			return t.Has(id) || !keep(t, older, id)
+		})
+		if p.Digest != t.Digest && len(ids) > 0 {
+			points = append(points, Point{Digest: p.Digest, Images: ids})
+		}
+	}
+	s.Tags[name] = Tag{Name: name, Repo: t.Repo, Points: points}
+}
+
+// Forget removes images and every name that led only to them.
+func (s *State) Forget(ids ...string) {
+	gone := func(id string) bool { return slices.Contains(ids, id) }
+	for _, id := range ids {
+		delete(s.Images, id)
+	}
+	for name, t := range s.Targets {
+		for m, id := range t.Images {
+			if gone(id) {
+				delete(t.Images, m)
+			}
+		}
+		if len(t.Images) == 0 {
+			delete(s.Targets, name)
+		}
+	}
+	for name, tag := range s.Tags {
+		var points []Point
+		for _, p := range tag.Points {
+			p.Images = slices.DeleteFunc(slices.Clone(p.Images), gone)
+			if len(p.Images) > 0 {
+				points = append(points, p)
+			}
+		}
+		if tag.Points = points; len(points) == 0 {
+			delete(s.Tags, name)
+		} else {
+			s.Tags[name] = tag
+		}
+	}
+}
+
+// Named returns the targets that a full name (a tag or "repo@digest") stands
+// for, newest first, each with only the images that bear the name.
+func (s *State) Named(full string) []Target {
+	if t, ok := s.Targets[full]; ok {
+		return []Target{t}
+	}
+	tag, ok := s.Tags[full]
+	if !ok {
+		return nil
+	}
+	var out []Target
+	for _, p := range tag.Points {
+		t, ok := s.Targets[tag.Repo+"@"+p.Digest.String()]
+		if !ok {
+			continue
+		}
+		images := make(map[digest.Digest]string)
+		for m, id := range t.Images {
+			if slices.Contains(p.Images, id) {
+				images[m] = id
+			}
+		}
+		t.Images = images
+		out = append(out, t)
+	}
+	return out
+}
+
+// Holding returns the targets that have the image, sorted by name.
+func (s *State) Holding(id string) []Target {
+	var out []Target
+	for _, t := range s.Targets {
+		if t.Has(id) {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b Target) int { return strings.Compare(a.Name(), b.Name()) })
+	return out
+}
+
+// TagsOf returns the tags that an image bears, sorted.
+func (s *State) TagsOf(id string) []string {
+	var out []string
+	for name, tag := range s.Tags {
+		if slices.ContainsFunc(tag.Points, func(p Point) bool { return slices.Contains(p.Images, id) }) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// ByID finds an image by its id, with or without the algorithm, or by a prefix
+// of it.
+//
+// # Errors
+//
+// ErrNotFound; ErrInvalidArgument if the prefix fits more than one.
+func (s *State) ByID(prefix string) (Image, error) {
+	if img, ok := s.Images[prefix]; ok {
+		return img, nil
+	}
+	var found []Image
+	for id, img := range s.Images {
+		if strings.HasPrefix(id, prefix) || strings.HasPrefix(digest.Digest(id).Encoded(), prefix) {
+			found = append(found, img)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Image{}, fmt.Errorf("image %q: %w", prefix, errdefs.ErrNotFound)
+	case 1:
+		return found[0], nil
+	}
+	return Image{}, fmt.Errorf("image id %q fits %d images: %w", prefix, len(found), errdefs.ErrInvalidArgument)
+}
+
+// Check returns what is wrong with the state: breaches of its invariants.
+func (s *State) Check() []string {
+	var wrong []string
+	held := make(map[string]bool)
+	for name, t := range s.Targets {
+		if len(t.Images) == 0 {
+			wrong = append(wrong, fmt.Sprintf("target %s has no images", name))
+		}
+		for m, id := range t.Images {
+			held[id] = true
+			if _, ok := s.Images[id]; !ok {
+				wrong = append(wrong, fmt.Sprintf("target %s names image %s, which is not there", name, id))
+			}
+			if !slices.ContainsFunc(t.Entries, func(d ocispec.Descriptor) bool { return d.Digest == m }) {
+				wrong = append(wrong, fmt.Sprintf("target %s has image %s for no entry", name, id))
+			}
+		}
+	}
+	for name, tag := range s.Tags {
+		if len(tag.Points) == 0 {
+			wrong = append(wrong, fmt.Sprintf("tag %s points nowhere", name))
+		}
+		for _, p := range tag.Points {
+			t, ok := s.Targets[tag.Repo+"@"+p.Digest.String()]
+			for _, id := range p.Images {
+				if !ok || !t.Has(id) {
+					wrong = append(wrong, fmt.Sprintf("tag %s names image %s, which %s does not have", name, id, p.Digest))
+				}
+			}
+		}
+	}
+	for id := range s.Images {
+		if !held[id] {
+			wrong = append(wrong, fmt.Sprintf("image %s has no target", id))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+func (t Target) imageIDs() []string {
+	var ids []string
+	for _, id := range t.Images {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -1,0 +1,336 @@
+package unpack
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/opencontainers/go-digest"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+)
+
+// Root is the writable root of a container.
+type Root struct {
+	Key   string
+	Chain digest.Digest // "" for an empty root
+	// Labels are what Prepare was given.
+	Labels map[string]string
+}
+
+// Prepare makes a root upon a chain under a key, or finds it again, and returns
+// what is to be mounted. Labels are limited to what containerd allows for
+// snapshots; their names must begin with "sunaba/".
+//
+// # Errors
+//
+// ErrNotFound if the chain is not unpacked; ErrAlreadyExists if the key has a
+// root upon another chain.
+func (s *Store) Prepare(ctx context.Context, key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error) {
+	ctx = s.quiet(ctx)
+	mounts, err := s.snapshots.Prepare(ctx, rootPrefix+key, chain.String(), snapshots.WithLabels(labels))
+	if errdefs.IsAlreadyExists(err) {
+		info, serr := s.snapshots.Stat(ctx, rootPrefix+key)
+		if serr != nil {
+			return nil, fmt.Errorf("find root %q: %w", key, serr)
+		}
+		if info.Parent != chain.String() {
+			return nil, fmt.Errorf("prepare root %q: it belongs to another image: %w", key, errdefs.ErrAlreadyExists)
+		}
+		mounts, err = s.snapshots.Mounts(ctx, rootPrefix+key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("prepare root %q: %w", key, err)
+	}
+	return mounts, nil
+}
+
+// Remove removes a root with all that was written to it. A key without a root
+// is no error.
+func (s *Store) Remove(ctx context.Context, key string) error {
+	return s.remove(s.quiet(ctx), rootPrefix+key)
+}
+
+func (s *Store) remove(ctx context.Context, key string) error {
+	if err := s.snapshots.Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove %q: %w", key, err)
+	}
+	return s.cleanup(ctx)
+}
+
+// cleanup deletes the directories of snapshots that have been removed.
+func (s *Store) cleanup(ctx context.Context) error {
+	if err := s.snapshots.(snapshots.Cleaner).Cleanup(ctx); err != nil {
+		return fmt.Errorf("delete removed layers: %w", err)
+	}
+	return nil
+}
+
+// Roots returns all roots, sorted by key.
+func (s *Store) Roots(ctx context.Context) ([]Root, error) {
+	var out []Root
+	err := s.walk(ctx, func(info snapshots.Info) {
+		key, ok := strings.CutPrefix(info.Name, rootPrefix)
+		if !ok || info.Kind != snapshots.KindActive {
+			return
+		}
+		labels := make(map[string]string)
+		for k, v := range info.Labels {
+			if strings.HasPrefix(k, "sunaba/") {
+				labels[k] = v
+			}
+		}
+		out = append(out, Root{Key: key, Chain: digest.Digest(info.Parent), Labels: labels})
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(out, func(a, b Root) int { return strings.Compare(a.Key, b.Key) })
+	return out, nil
+}
+
+// RootUsage returns what has been written to a root, in bytes and files.
+func (s *Store) RootUsage(ctx context.Context, key string) (bytes, inodes int64, err error) {
+	u, err := s.snapshots.Usage(s.quiet(ctx), rootPrefix+key)
+	if err != nil {
+		return 0, 0, fmt.Errorf("measure root %q: %w", key, err)
+	}
+	return u.Size, u.Inodes, nil
+}
+
+// Usage returns the room that layers take, and that roots take.
+func (s *Store) Usage(ctx context.Context) (layers, roots snapshots.Usage, err error) {
+	var infos []snapshots.Info
+	if err := s.walk(ctx, func(info snapshots.Info) { infos = append(infos, info) }); err != nil {
+		return layers, roots, err
+	}
+	for _, info := range infos {
+		u, err := s.snapshots.Usage(s.quiet(ctx), info.Name)
+		if errdefs.IsNotFound(err) || errors.Is(err, os.ErrNotExist) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return layers, roots, fmt.Errorf("measure %q: %w", info.Name, err)
+		}
+		if strings.HasPrefix(info.Name, rootPrefix) {
+			roots.Add(u)
+		} else {
+			layers.Add(u)
+		}
+	}
+	return layers, roots, nil
+}
+
+// WithRoot calls fn with a directory that shows a root, read-only, during the
+// call.
+//
+// # Errors
+//
+// ErrNotFound if the key has no root; else fn's error as it is.
+func (s *Store) WithRoot(ctx context.Context, key string, fn func(dir string) error) error {
+	ctx = s.quiet(ctx)
+	mounts, err := s.snapshots.Mounts(ctx, rootPrefix+key)
+	if err != nil {
+		return fmt.Errorf("find root %q: %w", key, err)
+	}
+	return s.withMounts(mounts, fn)
+}
+
+// WithChain calls fn with a directory that shows a chain, read-only, during the
+// call. The caller has pinned the chain.
+func (s *Store) WithChain(ctx context.Context, chain digest.Digest, fn func(dir string) error) (err error) {
+	ctx = s.quiet(ctx)
+	key := workKey()
+	mounts, err := s.snapshots.View(ctx, key, chain.String())
+	if err != nil {
+		return fmt.Errorf("view layers %s: %w", chain, err)
+	}
+	defer func() { err = errors.Join(err, s.remove(context.WithoutCancel(ctx), key)) }()
+	return s.withMounts(mounts, fn)
+}
+
+func (s *Store) withMounts(mounts []mount.Mount, fn func(dir string) error) (err error) {
+	if len(mounts) == 1 && mounts[0].Type == "bind" {
+		return fn(mounts[0].Source)
+	}
+	dir, err := os.MkdirTemp(s.mounts, "")
+	if err != nil {
+		return fmt.Errorf("create mount point: %w", err)
+	}
+	defer func() { err = errors.Join(err, removeMount(dir)) }()
+	if err := mount.All(readOnly(mounts), dir); err != nil {
+		return fmt.Errorf("mount layers for reading: %w", err)
+	}
+	return fn(dir)
+}
+
+// readOnly makes overlay mounts without a writable directory: that becomes the
+// topmost of those below.
+func readOnly(mounts []mount.Mount) []mount.Mount {
+	out := slices.Clone(mounts)
+	for i, m := range out {
+		var upper string
+		var options []string
+		for _, o := range m.Options {
+			if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
+				upper = dir + ":"
+			} else if !strings.HasPrefix(o, "workdir=") {
+				options = append(options, o)
+			}
+		}
+		for j, o := range options {
+			if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok {
+				options[j] = "lowerdir=" + upper + dirs
+			}
+		}
+		out[i].Options = append(options, "ro", "nodev", "nosuid", "noexec")
+	}
+	return out
+}
+
+func removeMount(dir string) error {
+	if err := mount.UnmountAll(dir, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount %q: %w", dir, err)
+	}
+	// Not RemoveAll: should the unmount have left something, it stays.
+	if err := os.Remove(dir); err != nil {
+		return fmt.Errorf("remove mount point: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) removeMounts() error {
+	entries, err := os.ReadDir(s.mounts)
+	if err != nil {
+		return fmt.Errorf("list mount points: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, removeMount(filepath.Join(s.mounts, e.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+// removeUnfinished removes work that no process is doing any more.
+func (s *Store) removeUnfinished(ctx context.Context) error {
+	var keys []string
+	if err := s.walk(ctx, func(info snapshots.Info) {
+		if strings.HasPrefix(info.Name, workPrefix) {
+			keys = append(keys, info.Name)
+		}
+	}); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if err := s.snapshots.Remove(ctx, k); err != nil {
+			return fmt.Errorf("remove unfinished layer: %w", err)
+		}
+	}
+	return s.cleanup(ctx)
+}
+
+// Sweep removes the layers that neither a chain of keep, nor a root, nor a pin
+// needs, and returns how many went.
+func (s *Store) Sweep(ctx context.Context, keep map[digest.Digest]bool) (int, error) {
+	ctx = s.quiet(ctx)
+	removed, err := s.sweep(ctx, keep)
+	if err != nil || removed == 0 {
+		return removed, err
+	}
+	return removed, s.cleanup(ctx)
+}
+
+func (s *Store) sweep(ctx context.Context, keep map[digest.Digest]bool) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parent := make(map[string]string)
+	needed := make(map[string]bool)
+	if err := s.walk(ctx, func(info snapshots.Info) {
+		parent[info.Name] = info.Parent
+		d := digest.Digest(info.Name)
+		if info.Kind != snapshots.KindCommitted || keep[d] || s.pins[d] > 0 {
+			needed[info.Name] = true
+		}
+	}); err != nil {
+		return 0, err
+	}
+	for _, name := range slices.Collect(maps.Keys(needed)) {
+		for p := parent[name]; p != "" && !needed[p]; p = parent[p] {
+			needed[p] = true
+		}
+	}
+	children := make(map[string]int)
+	for _, p := range parent {
+		children[p]++
+	}
+	removed := 0
+	for name := range parent {
+		for n := name; n != "" && !needed[n] && children[n] == 0; n = parent[n] {
+			err := s.snapshots.Remove(ctx, n)
+			if errdefs.IsFailedPrecondition(err) {
+				break // a root has just been prepared upon it
+			}
+			if err != nil {
+				return removed, fmt.Errorf("remove layer %s: %w", n, err)
+			}
+			needed[n] = true // gone; not to be looked at again
+			children[parent[n]]--
+			removed++
+		}
+	}
+	return removed, nil
+}
+
+func (s *Store) walk(ctx context.Context, fn func(snapshots.Info)) error {
+	err := s.snapshots.Walk(s.quiet(ctx), func(_ context.Context, info snapshots.Info) error {
+		fn(info)
+		return nil
+	})
+	if errdefs.IsNotFound(err) {
+		return nil // a store that has never held anything
+	}
+	if err != nil {
+		return fmt.Errorf("list layers: %w", err)
+	}
+	return nil
+}
+
+// workKey returns a key for a snapshot that lives only during one call.
+func workKey() string { return workPrefix + rand.Text() }
+
+// quiet leads containerd's log lines of this context to the store's logger.
+func (s *Store) quiet(ctx context.Context) context.Context { return log.WithLogger(ctx, s.log) }
+
+// newBridge returns a logger for containerd's packages that hands warnings on.
+func newBridge(to *slog.Logger) *logrus.Entry {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	l.SetLevel(logrus.WarnLevel)
+	l.AddHook(bridge{to})
+	return logrus.NewEntry(l)
+}
+
+type bridge struct{ to *slog.Logger }
+
+func (bridge) Levels() []logrus.Level { return []logrus.Level{logrus.WarnLevel, logrus.ErrorLevel} }
+
+func (b bridge) Fire(e *logrus.Entry) error {
+	args := make([]any, 0, 2*len(e.Data))
+	for k, v := range e.Data {
+		args = append(args, k, v)
+	}
+	b.to.Warn("layer store: "+e.Message, args...)
+	return nil
+}
