@@ -20,8 +20,11 @@ const (
 
 	// Ready is a sandbox whose network and shim are up.
 	Ready Phase = "ready"
-	// NotReady is a sandbox that was stopped or whose shim or pause process has died.
+	// NotReady is a sandbox that cannot be used any more but may still hold something: its shim or pause process has
+	// died, or stopping it did not succeed.
 	NotReady Phase = "notready"
+	// Stopped is a sandbox that holds nothing any more.
+	Stopped Phase = "stopped"
 
 	// Created is a container that was not started yet.
 	Created Phase = "created"
@@ -29,6 +32,8 @@ const (
 	Running Phase = "running"
 	// Exited is a container whose process has ended or could not be started.
 	Exited Phase = "exited"
+	// Unknown is a container whose shim does not answer. It is never written to the disk.
+	Unknown Phase = "unknown"
 )
 
 // Message stores a protobuf message inside a JSON record.
@@ -113,15 +118,20 @@ type Container struct {
 	Config    ContainerConfig `json:"config"`
 	Resources Resources       `json:"resources"`
 
+	// ImageID is the image's id, ImageName a name people know it by, ImageRef its reference by digest (or the id).
 	ImageID       string `json:"imageID"`
+	ImageName     string `json:"imageName"`
 	ImageRef      string `json:"imageRef"`
 	ImagePlatform string `json:"imagePlatform"`
-	StopSignal    string `json:"stopSignal"`
-	LogPath       string `json:"logPath,omitempty"`
-	HasRootFS     bool   `json:"hasRootFS"`
-	SnapshotKey   string `json:"snapshotKey,omitempty"`
-	CgroupsPath   string `json:"cgroupsPath"`
-	User          User   `json:"user"`
+	// StopSignal is a signal's name, as an image has it ("SIGTERM", "15").
+	StopSignal string `json:"stopSignal"`
+	LogPath    string `json:"logPath,omitempty"`
+	// RootFS are the mounts of the root filesystem, which the shim makes; none for a WebAssembly artifact. SnapshotKey is
+	// the image store's key of it.
+	RootFS      []Mount `json:"rootFS,omitempty"`
+	SnapshotKey string  `json:"snapshotKey"`
+	CgroupsPath string  `json:"cgroupsPath"`
+	User        User    `json:"user"`
 
 	PID        int       `json:"pid,omitempty"`
 	StartedAt  time.Time `json:"startedAt,omitzero"`
@@ -133,6 +143,14 @@ type Container struct {
 	// StopSent is when the stop signal was sent: a repeated StopContainer, also after a restart of the server, does not
 	// send it again.
 	StopSent time.Time `json:"stopSent,omitzero"`
+}
+
+// Mount is one mount of a root filesystem.
+type Mount struct {
+	Type    string   `json:"type"`
+	Source  string   `json:"source"`
+	Target  string   `json:"target,omitempty"`
+	Options []string `json:"options,omitempty"`
 }
 
 // User is who a container's first process runs as.
@@ -149,7 +167,7 @@ func CheckSandbox(id string, r Sandbox) error {
 		return fmt.Errorf("record %q names itself %q", id, r.ID)
 	case r.Config.Value.GetMetadata() == nil:
 		return fmt.Errorf("record %q has no metadata", id)
-	case r.Phase != Creating && r.Phase != Ready && r.Phase != NotReady:
+	case r.Phase != Creating && r.Phase != Ready && r.Phase != NotReady && r.Phase != Stopped:
 		return fmt.Errorf("record %q has unknown phase %q", id, r.Phase)
 	}
 	return nil

@@ -165,6 +165,16 @@ func (s *Store[R]) Create(id string, rec R) error {
 //
 // ErrNotFound if there is no such record; else change's own error or that of the disk.
 func (s *Store[R]) Update(id string, change func(R) (R, error)) (R, error) {
+	return s.change(id, change, s.write)
+}
+
+// Amend is Update without the disk: the change is durable with the next Update. It is for what may be lost in a crash
+// because something else holds it durably, or because it is found out anew.
+func (s *Store[R]) Amend(id string, change func(R) (R, error)) (R, error) {
+	return s.change(id, change, func(string, R) error { return nil })
+}
+
+func (s *Store[R]) change(id string, change func(R) (R, error), write func(string, R) error) (R, error) {
 	var zero R
 	e, err := s.entry(id)
 	if err != nil {
@@ -182,7 +192,7 @@ func (s *Store[R]) Update(id string, change func(R) (R, error)) (R, error) {
 	if err != nil {
 		return zero, err
 	}
-	if err := s.write(id, next); err != nil {
+	if err := write(id, next); err != nil {
 		return zero, err
 	}
 	e.mu.Lock()

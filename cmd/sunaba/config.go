@@ -1,0 +1,204 @@
+package main
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/sunaba-project/sunaba/runtimeclass"
+)
+
+// defaultTOML is the documented default configuration; a test holds it equal to defaultConfig.
+//
+//go:embed default.toml
+var defaultTOML string
+
+// config is the configuration file. What its fields mean is written once, in default.toml.
+type config struct {
+	CgroupDriver string                   `toml:"cgroup_driver"`
+	Shim         string                   `toml:"shim"`
+	Log          logConfig                `toml:"log"`
+	Images       imagesConfig             `toml:"images"`
+	Network      networkConfig            `toml:"network"`
+	Wasm         wasmConfig               `toml:"wasm"`
+	Handlers     map[string]handlerConfig `toml:"handlers"`
+}
+
+type logConfig struct {
+	Level  string `toml:"level"`
+	Format string `toml:"format"`
+}
+
+type imagesConfig struct {
+	InsecureRegistries []string `toml:"insecure_registries"`
+}
+
+type networkConfig struct {
+	ConfDir  string   `toml:"conf_dir"`
+	BinDirs  []string `toml:"bin_dirs"`
+	Bridge   string   `toml:"bridge"`
+	SubnetV4 string   `toml:"subnet_v4"`
+	SubnetV6 string   `toml:"subnet_v6"`
+}
+
+type wasmConfig struct {
+	Cache string `toml:"cache"`
+}
+
+type handlerConfig struct {
+	Type      string   `toml:"type"`
+	Binary    string   `toml:"binary"`
+	Platforms []string `toml:"platforms"`
+	Default   bool     `toml:"default"`
+}
+
+// defaultConfig is what holds without a file.
+func defaultConfig() config {
+	return config{
+		CgroupDriver: "auto",
+		Log:          logConfig{Level: "info", Format: "text"},
+		Images:       imagesConfig{InsecureRegistries: []string{}},
+		Network:      networkConfig{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}},
+		Handlers:     defaultHandlers(),
+	}
+}
+
+func defaultHandlers() map[string]handlerConfig {
+	return map[string]handlerConfig{
+		"runc": {Type: string(runtimeclass.OCI), Platforms: []string{}, Default: true},
+		"wasm": {Type: string(runtimeclass.WASM), Platforms: []string{}},
+	}
+}
+
+// readConfig reads and checks a configuration file; "" is the default configuration.
+func readConfig(file string) (config, error) {
+	c := defaultConfig()
+	if file == "" {
+		return c, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return c, fmt.Errorf("read configuration: %w", err)
+	}
+	return parseConfig(file, data)
+}
+
+func parseConfig(file string, data []byte) (config, error) {
+	c := defaultConfig()
+	c.Handlers = nil
+	dec := toml.NewDecoder(strings.NewReader(string(data))).DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil {
+		return c, locate(file, err)
+	}
+	if len(c.Handlers) == 0 {
+		c.Handlers = defaultHandlers()
+	}
+	if err := c.check(); err != nil {
+		return c, fmt.Errorf("%s: %w", file, err)
+	}
+	return c, nil
+}
+
+// locate puts file and line before each of the decoder's complaints.
+func locate(file string, err error) error {
+	var missing *toml.StrictMissingError
+	if errors.As(err, &missing) {
+		var all []error
+		for _, e := range missing.Errors {
+			line, _ := e.Position()
+			all = append(all, fmt.Errorf("%s:%d: unknown field %q", file, line, strings.Join(e.Key(), ".")))
+		}
+		return errors.Join(all...)
+	}
+	var bad *toml.DecodeError
+	if errors.As(err, &bad) {
+		line, _ := bad.Position()
+		return fmt.Errorf("%s:%d: %s", file, line, strings.TrimPrefix(bad.Error(), "toml: "))
+	}
+	return fmt.Errorf("%s: %w", file, err)
+}
+
+// check refuses values that the parts would refuse later or not understand.
+func (c config) check() error {
+	for _, f := range []struct {
+		name, value string
+		known       []string
+	}{
+		{"cgroup_driver", c.CgroupDriver, []string{"auto", "cgroupfs", "systemd"}},
+		{"log.level", c.Log.Level, logLevels()},
+		{"log.format", c.Log.Format, logFormats()},
+	} {
+		if !slices.Contains(f.known, f.value) {
+			return fmt.Errorf("%s is %q, not one of %s", f.name, f.value, strings.Join(f.known, ", "))
+		}
+	}
+	if len(c.Network.Bridge) > 15 {
+		return fmt.Errorf("network.bridge %q is longer than 15 characters", c.Network.Bridge)
+	}
+	_, err := c.handlers("")
+	return err
+}
+
+// handlers makes the handler table. oci is the OCI runtime of handlers that name none.
+func (c config) handlers(oci string) (*runtimeclass.Table, error) {
+	var list []runtimeclass.Handler
+	for name, h := range c.Handlers {
+		platforms, err := runtimeclass.ParsePlatforms(h.Platforms)
+		if err != nil {
+			return nil, fmt.Errorf("handlers.%s: %w", name, err)
+		}
+		binary := h.Binary
+		if binary == "" {
+			binary = oci
+		}
+		list = append(list, runtimeclass.Handler{
+			Name: name, Type: runtimeclass.Type(h.Type), Binary: binary, Platforms: platforms, Default: h.Default,
+		})
+	}
+	return runtimeclass.NewTable(list)
+}
+
+// findOCIRuntime looks for runc, then crun. Without either the name runc stands, and starting a Linux container says
+// what is missing; WebAssembly guests need neither.
+func findOCIRuntime() string {
+	for _, name := range []string{"runc", "crun"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return "runc"
+}
+
+// findShim returns the shim's path: the configured one, the one beside this program, or the one in PATH.
+func findShim(configured string) (string, error) {
+	const name = "containerd-shim-sunaba-v1"
+	if configured != "" {
+		path, err := exec.LookPath(configured)
+		if err != nil {
+			return "", fmt.Errorf("find shim: %w", err)
+		}
+		return path, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("find shim: %w", err)
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("find shim %s beside this program or in PATH (or set \"shim\" in the configuration): %w", name, errdefs.ErrNotFound)
+	}
+	return path, nil
+}

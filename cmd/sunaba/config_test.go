@@ -1,0 +1,114 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/sunaba-project/sunaba/runtimeclass"
+)
+
+func TestDefaultFileIsTheDefault(t *testing.T) {
+	got, err := parseConfig("default.toml", []byte(defaultTOML))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := defaultConfig(); !reflect.DeepEqual(got, want) {
+		t.Errorf("default.toml says\n%+v, the code\n%+v", got, want)
+	}
+}
+
+// Every field stands in the documented default, with a comment of its own or that of its neighbours above.
+func TestDefaultFileShowsEveryField(t *testing.T) {
+	var check func(reflect.Type)
+	check = func(s reflect.Type) {
+		for i := range s.NumField() {
+			f := s.Field(i)
+			name := f.Tag.Get("toml")
+			want := "\n" + name + " = "
+			switch f.Type.Kind() {
+			case reflect.Struct:
+				want = "\n[" + name + "]"
+				check(f.Type)
+			case reflect.Map:
+				want = "\n[" + name + "."
+				check(f.Type.Elem())
+			}
+			if !strings.Contains(defaultTOML, want) {
+				t.Errorf("default.toml lacks %q", strings.TrimSpace(want))
+			}
+		}
+	}
+	check(reflect.TypeFor[config]())
+}
+
+func TestConfigErrorsNameTheirPlace(t *testing.T) {
+	for _, c := range []struct{ name, file, want string }{
+		{"unknown field", "cgroup_driver = \"auto\"\n\n[network]\nbrige = \"x\"\n", `f.toml:4: unknown field "network.brige"`},
+		{"unknown table", "[nework]\nbridge = \"x\"\n", `f.toml:1: unknown field "nework"`},
+		{"unknown field of a handler", "[handlers.x]\ntype = \"oci\"\nbin = \"y\"\ndefault = true\n", `f.toml:3: unknown field "handlers.x.bin"`},
+		{"wrong type", "\n[log]\nlevel = 3\n", "f.toml:3: "},
+		{"no TOML", "a = \n", "f.toml:1: "},
+		{"level", "[log]\nlevel = \"loud\"\n", `f.toml: log.level is "loud", not one of debug, info, warn, error`},
+		{"driver", "cgroup_driver = \"x\"\n", `f.toml: cgroup_driver is "x"`},
+		{"bridge", "[network]\nbridge = \"a-name-that-is-too-long\"\n", "longer than 15"},
+		{"handler name", "[handlers.Foo_1]\ntype = \"oci\"\ndefault = true\n", `"Foo_1"`},
+		{"handler type", "[handlers.x]\ntype = \"vm\"\ndefault = true\n", `"vm"`},
+		{"no default", "[handlers.x]\ntype = \"oci\"\n", "default"},
+		{"platform", "[handlers.x]\ntype = \"oci\"\ndefault = true\nplatforms = [\"a b\"]\n", `handlers.x: parse platform "a b"`},
+	} {
+		_, err := parseConfig("f.toml", []byte(c.file))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestConfigKeepsDefaultsThatAFileLeavesOut(t *testing.T) {
+	c, err := parseConfig("f.toml", []byte("[network]\nbridge = \"br9\"\n[handlers.kraft]\ntype = \"wasm\"\ndefault = true\nplatforms = [\"wasip1/wasm\", \"host\"]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Network.Bridge != "br9" || c.Network.ConfDir != "/etc/cni/net.d" || c.Log.Level != "info" {
+		t.Errorf("%+v", c)
+	}
+	table, err := c.handlers("/bin/crun")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := table.All(); len(all) != 1 || all[0].Name != "kraft" || all[0].Type != runtimeclass.WASM ||
+		all[0].Binary != "/bin/crun" || len(all[0].Platforms) != 2 {
+		t.Errorf("%+v", table.All())
+	}
+}
+
+func TestConfigCommand(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good, bad := file("good", defaultTOML), file("bad", "[log]\nlevle = \"info\"\n")
+	for _, c := range []struct {
+		args     []string
+		code     int
+		out, err string
+	}{
+		{[]string{"config", "default"}, 0, defaultTOML, ""},
+		{[]string{"config", "check", good}, 0, good + ": ok\n", ""},
+		{[]string{"config", "check", bad}, 1, "", "sunaba: " + bad + ":2: unknown field \"log.levle\"\n"},
+		{[]string{"config", "check"}, 1, "", "sunaba: config check: want one file\n"},
+		{[]string{"version"}, 0, "sunaba " + version + "\n", ""},
+	} {
+		var out, errOut strings.Builder
+		code := run(append([]string{"sunaba"}, c.args...), &out, &errOut)
+		if code != c.code || out.String() != c.out || errOut.String() != c.err {
+			t.Errorf("%v: %d, %q, %q", c.args, code, out.String(), errOut.String())
+		}
+	}
+}

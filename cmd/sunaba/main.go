@@ -1,0 +1,92 @@
+// Command sunaba is a Kubernetes CRI server for one node, and its command line.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/urfave/cli/v3"
+)
+
+// version is set when a release is built.
+var version = "0.1.0-dev"
+
+func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
+
+// exit is an error that carries the program's exit code and whose text was shown already.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// run is the whole program; it returns the exit code.
+func run(args []string, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	cmd := &cli.Command{
+		Name:           "sunaba",
+		Usage:          "run Kubernetes pods as Linux containers or as WebAssembly guests",
+		Writer:         out,
+		ErrWriter:      errOut,
+		ExitErrHandler: func(context.Context, *cli.Command, error) {},
+		Commands:       []*cli.Command{serveCommand(), configCommand(), runCommand(), versionCommand()},
+	}
+	err := cmd.Run(ctx, args)
+	var code exit
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
+	default:
+		fmt.Fprintln(errOut, "sunaba:", err)
+		return 1
+	}
+}
+
+func versionCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "version",
+		Usage: "print the version",
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			_, err := fmt.Fprintln(cmd.Root().Writer, "sunaba", version)
+			return err
+		},
+	}
+}
+
+func configCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "config",
+		Usage: "show or check a configuration",
+		Commands: []*cli.Command{
+			{
+				Name:  "default",
+				Usage: "print the default configuration, every field explained",
+				Action: func(_ context.Context, cmd *cli.Command) error {
+					_, err := io.WriteString(cmd.Root().Writer, defaultTOML)
+					return err
+				},
+			},
+			{
+				Name:      "check",
+				Usage:     "say what is wrong with a configuration file",
+				ArgsUsage: "FILE",
+				Action: func(_ context.Context, cmd *cli.Command) error {
+					if cmd.NArg() != 1 {
+						return errors.New("config check: want one file")
+					}
+					if _, err := readConfig(cmd.Args().First()); err != nil {
+						return err
+					}
+					_, err := fmt.Fprintf(cmd.Root().Writer, "%s: ok\n", cmd.Args().First())
+					return err
+				},
+			},
+		},
+	}
+}

@@ -1,0 +1,208 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+const (
+	hostsFile    = "hosts"
+	hostnameFile = "hostname"
+	resolvFile   = "resolv.conf"
+	shmDir       = "shm"
+	shmOptions   = "mode=1777,size=65536k"
+)
+
+// Files are the host paths of what a sandbox gives to each of its containers.
+func (s *Sandbox) Files(config *runtime.PodSandboxConfig) spec.Files {
+	dir := s.filesDir()
+	f := spec.Files{
+		Hosts: filepath.Join(dir, hostsFile), Hostname: filepath.Join(dir, hostnameFile), ResolvConf: filepath.Join(dir, resolvFile),
+	}
+	if pins(config).IPC {
+		f.Shm = filepath.Join(s.Dir, shmDir)
+	}
+	return f
+}
+
+// writeFiles writes hosts, hostname and resolv.conf and mounts the pod's shared memory. The files are not synced: they
+// are of no use after a reboot.
+func (s *Sandbox) writeFiles(context.Context) error {
+	rec, err := s.record()
+	if err != nil {
+		return err
+	}
+	config := rec.Config.Value
+	hostname := config.GetHostname()
+	if hostname == "" {
+		hostname = s.manager.o.Host.Hostname
+	}
+	resolv, err := resolvConf(config, pins(config).Net)
+	if err != nil {
+		return err
+	}
+	files := s.Files(config)
+	for path, content := range map[string]string{
+		files.Hosts: hosts(hostname, rec.Network.IPs), files.Hostname: hostname + "\n", files.ResolvConf: resolv,
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	if files.Shm == "" {
+		return nil
+	}
+	if err := os.Mkdir(files.Shm, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("shm", files.Shm, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, shmOptions); err != nil {
+		return fmt.Errorf("mount shared memory %q: %w", files.Shm, err)
+	}
+	return nil
+}
+
+func (s *Sandbox) unmountShm(context.Context) error {
+	dir := filepath.Join(s.Dir, shmDir)
+	err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // not mounted, not there
+		return fmt.Errorf("unmount shared memory %q: %w", dir, err)
+	}
+	return nil
+}
+
+// hosts is the pod's /etc/hosts, for clients that do not bring their own as the kubelet does.
+func hosts(hostname string, ips []netip.Addr) string {
+	var b strings.Builder
+	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+	if len(ips) == 0 && hostname != "localhost" {
+		fmt.Fprintf(&b, "127.0.1.1\t%s\n", hostname)
+	}
+	for _, ip := range ips {
+		fmt.Fprintf(&b, "%s\t%s\n", ip, hostname)
+	}
+	return b.String()
+}
+
+const (
+	hostResolv = "/etc/resolv.conf"
+	// realResolv is where systemd-resolved keeps the servers behind its stub on 127.0.0.53, which a pod's network
+	// namespace does not have.
+	realResolv = "/run/systemd/resolve/resolv.conf"
+)
+
+// resolvConf is the pod's /etc/resolv.conf: the configuration's, or the host's if it says nothing.
+func resolvConf(config *runtime.PodSandboxConfig, ownNetwork bool) (string, error) {
+	if dns := config.GetDnsConfig(); dns != nil {
+		return resolvText(dns), nil
+	}
+	data, err := os.ReadFile(hostResolv)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the host's resolver configuration: %w", err)
+	}
+	if ownNetwork && onlyLoopback(string(data)) {
+		if real, err := os.ReadFile(realResolv); err == nil {
+			data = real
+		}
+	}
+	return string(data), nil
+}
+
+func resolvText(dns *runtime.DNSConfig) string {
+	var b strings.Builder
+	if len(dns.GetSearches()) > 0 {
+		fmt.Fprintf(&b, "search %s\n", strings.Join(dns.GetSearches(), " "))
+	}
+	for _, server := range dns.GetServers() {
+		fmt.Fprintf(&b, "nameserver %s\n", server)
+	}
+	if len(dns.GetOptions()) > 0 {
+		fmt.Fprintf(&b, "options %s\n", strings.Join(dns.GetOptions(), " "))
+	}
+	return b.String()
+}
+
+// onlyLoopback says that every name server of a resolv.conf is on the host's own loopback.
+func onlyLoopback(resolv string) bool {
+	found := false
+	for line := range strings.Lines(resolv) {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[0] != "nameserver" {
+			continue
+		}
+		ip, err := netip.ParseAddr(f[1])
+		if err != nil || !ip.IsLoopback() {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
+// writeBundle writes an OCI bundle's config.json. The folder is on a tmpfs as a rule; nothing is synced.
+func writeBundle(dir string, s *specs.Spec) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("write bundle: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		return fmt.Errorf("write bundle: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o600); err != nil {
+		return fmt.Errorf("write bundle: %w", err)
+	}
+	return nil
+}
+
+// removeShimFiles removes the socket and pid file of a shim that has ended by itself, so that nothing mistakes them for a
+// living one's. It reports whether it could.
+func (s *Sandbox) removeShimFiles() bool {
+	for _, name := range []string{client.SocketName, client.PidName} {
+		if err := os.Remove(filepath.Join(s.Dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false
+		}
+	}
+	return true
+}
+
+// removeTree removes a folder. What is still mounted below it is unmounted first, so that nothing of it is deleted.
+func removeTree(dir string) error {
+	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(real))
+	if err != nil {
+		return fmt.Errorf("list mounts below %q: %w", dir, err)
+	}
+	for _, m := range slices.Backward(mounts) {
+		if err := unix.Unmount(m.Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %q: %w", m.Mountpoint, err)
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+func handlerType(rec state.Sandbox) runtimeclass.Type { return runtimeclass.Type(rec.HandlerType) }

@@ -1,0 +1,393 @@
+// Package sandbox runs pod sandboxes: the namespaces, network, cgroup, files and shim that the containers of a pod share.
+//
+// # Life of a sandbox
+//
+// Run makes a sandbox in the order of one list of steps, each of which can be undone from the sandbox's record alone. The
+// first step writes that record as an intent, the last one as ready; whatever fails or dies in between is undone, now
+// or at the next start of the server. Stop undoes everything but the record and the folders, Remove the rest; both
+// are idempotent. A sandbox whose shim or pause process dies becomes NotReady by itself and waits for Stop.
+//
+// The namespaces are pinned by bind mounts, so a sandbox needs no process of its own but the shim; where its containers
+// share a PID namespace, a pause process holds that.
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+// namespace is the shim's: that of the kubelet's containers in containerd, so that tools find them.
+const namespace = "k8s.io"
+
+// Options configure New.
+type Options struct {
+	Handlers *runtimeclass.Table
+	Network  network.Network
+	Cgroups  *cgroup.Manager
+	// Host are facts of the machine for the specification of pause processes.
+	Host spec.Host
+
+	Records string // folder of the durable records
+	Files   string // folder of the pods' hosts, hostname and resolv.conf files
+	State   string // folder of the shims' working folders; may be gone after a reboot
+
+	Shim      string // shim binary
+	WasmCache string
+	Debug     bool // shims log at debug level
+	// BootID tells one start of the machine from another.
+	BootID string
+	Logger *slog.Logger
+}
+
+// Manager holds all sandboxes.
+type Manager struct {
+	o       Options
+	records *state.Store[state.Sandbox]
+	names   *state.Names
+
+	mu    sync.Mutex
+	boxes map[string]*Sandbox
+}
+
+// New loads the records of sandboxes. Nothing is touched before Recover.
+func New(o Options) (*Manager, error) {
+	records, err := state.Open(o.Records, o.Logger, state.CheckSandbox)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{o.Files, o.State} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, fmt.Errorf("create folder of sandboxes: %w", err)
+		}
+	}
+	m := &Manager{o: o, records: records, names: state.NewNames(), boxes: map[string]*Sandbox{}}
+	for _, rec := range records.List() {
+		m.boxes[rec.ID] = newSandbox(m, rec.ID)
+		if rec.Phase == state.Creating {
+			continue // torn down by Recover
+		}
+		if !m.names.Hold(name(rec.Config.Value), rec.ID) {
+			o.Logger.Warn("two sandboxes have one name", "sandbox", rec.ID, "name", name(rec.Config.Value))
+		}
+	}
+	return m, nil
+}
+
+// name is what no two sandboxes may share.
+func name(config *runtime.PodSandboxConfig) string {
+	md := config.GetMetadata()
+	return fmt.Sprintf("%s_%s_%s_%d", md.GetName(), md.GetNamespace(), md.GetUid(), md.GetAttempt())
+}
+
+// Get returns the record of a sandbox, by its id or an unambiguous beginning of it. One that is still being made is not
+// there yet.
+//
+// # Errors
+//
+// ErrNotFound; ErrInvalidArgument if several ids begin so.
+func (m *Manager) Get(id string) (state.Sandbox, error) {
+	full, err := m.records.Resolve(id)
+	if err != nil {
+		return state.Sandbox{}, fmt.Errorf("find sandbox: %w", err)
+	}
+	rec, err := m.records.Get(full)
+	if err == nil && rec.Phase == state.Creating {
+		err = fmt.Errorf("id %q: %w", id, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return state.Sandbox{}, fmt.Errorf("find sandbox: %w", err)
+	}
+	return rec, nil
+}
+
+// List returns the records of all sandboxes that are not still being made.
+func (m *Manager) List() []state.Sandbox {
+	var out []state.Sandbox
+	for _, rec := range m.records.List() {
+		if rec.Phase != state.Creating {
+			out = append(out, rec)
+		}
+	}
+	return out
+}
+
+// FindLive returns the newest ready sandbox with the metadata of config, of whatever attempt.
+func (m *Manager) FindLive(config *runtime.PodSandboxConfig) (state.Sandbox, bool) {
+	want := config.GetMetadata()
+	var found state.Sandbox
+	for _, rec := range m.records.List() {
+		md := rec.Config.Value.GetMetadata()
+		if rec.Phase == state.Ready && md.GetName() == want.GetName() && md.GetNamespace() == want.GetNamespace() &&
+			md.GetUid() == want.GetUid() && rec.CreatedAt.After(found.CreatedAt) {
+			found = rec
+		}
+	}
+	return found, found.ID != ""
+}
+
+// SetResources keeps the pod-level overhead and resources of UpdatePodSandboxResources; nil leaves one as it is.
+func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxContainerResources) error {
+	_, err := m.records.Update(id, func(r state.Sandbox) (state.Sandbox, error) {
+		if overhead != nil {
+			r.Overhead = state.Resources{Value: overhead}
+		}
+		if resources != nil {
+			r.Resources = state.Resources{Value: resources}
+		}
+		return r, nil
+	})
+	if err != nil {
+		return fmt.Errorf("update resources of sandbox: %w", err)
+	}
+	return nil
+}
+
+// Leaf is the cgroup of one container of a sandbox, or (with the sandbox's id) of its shim, as OCI cgroupsPath.
+func (m *Manager) Leaf(rec state.Sandbox, id string) string {
+	return m.o.Cgroups.Leaf(rec.CgroupParent, id)
+}
+
+// Sandbox returns the living side of a sandbox. id is a full one.
+func (m *Manager) Sandbox(id string) (*Sandbox, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, ok := m.boxes[id]
+	if !ok {
+		return nil, fmt.Errorf("sandbox %q: %w", id, errdefs.ErrNotFound)
+	}
+	return s, nil
+}
+
+func (m *Manager) add(s *Sandbox) {
+	m.mu.Lock()
+	m.boxes[s.ID] = s
+	m.mu.Unlock()
+}
+
+func (m *Manager) drop(id string) {
+	m.mu.Lock()
+	delete(m.boxes, id)
+	m.mu.Unlock()
+}
+
+// Close ends the connections to the shims, which go on.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	boxes := make([]*Sandbox, 0, len(m.boxes))
+	for _, s := range m.boxes {
+		boxes = append(boxes, s)
+	}
+	m.mu.Unlock()
+	for _, s := range boxes {
+		s.detach()
+	}
+}
+
+// Sandbox is the living side of a sandbox: its shim, and who uses it at this moment.
+type Sandbox struct {
+	ID string
+	// Dir is the shim's working folder; a container's bundle lies in it under the container's id.
+	Dir string
+
+	manager *Manager
+	first   state.Sandbox // the record to begin with
+	gate    gate
+	ending  chan struct{} // holds one token; who takes it may stop, remove or bury the sandbox
+	gone    chan struct{} // closed when the shim is gone and what it left was cleaned up
+
+	cleaning sync.Mutex // held while a dead shim's remains are cleaned up
+	clean    bool       // nothing is left of them
+
+	mu       sync.Mutex
+	shim     *client.Client
+	pausePID int
+	buried   bool // gone is closed
+	unwatch  context.CancelFunc
+}
+
+func newSandbox(m *Manager, id string) *Sandbox {
+	s := &Sandbox{ID: id, Dir: filepath.Join(m.o.State, id), manager: m, ending: make(chan struct{}, 1), gone: make(chan struct{})}
+	s.ending <- struct{}{}
+	return s
+}
+
+// Use returns the sandbox's shim and keeps the sandbox from being stopped until release is called.
+//
+// # Errors
+//
+// ErrFailedPrecondition if it is not ready.
+func (s *Sandbox) Use() (shim *client.Client, release func(), err error) {
+	s.mu.Lock()
+	shim = s.shim
+	s.mu.Unlock()
+	if shim == nil || !s.gate.enter() {
+		return nil, nil, fmt.Errorf("sandbox %q is not ready: %w", s.ID, errdefs.ErrFailedPrecondition)
+	}
+	return shim, sync.OnceFunc(s.gate.leave), nil
+}
+
+// Shim returns the sandbox's shim, nil if there is none (any more). Unlike Use it is not in the way of Stop.
+func (s *Sandbox) Shim() *client.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shim
+}
+
+// Gone is closed when the shim has ended and everything that ran under it was cleaned up.
+func (s *Sandbox) Gone() <-chan struct{} { return s.gone }
+
+// PausePID is the pause process, 0 if there is none.
+func (s *Sandbox) PausePID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pausePID
+}
+
+// Namespaces are the paths of the pinned namespaces, for a container's specification.
+func (s *Sandbox) Namespaces(config *runtime.PodSandboxConfig) spec.Namespaces {
+	kinds := pins(config)
+	var ns spec.Namespaces
+	dir := s.pinDir()
+	if kinds.Net {
+		ns.Net = filepath.Join(dir, "net")
+	}
+	if kinds.IPC {
+		ns.IPC = filepath.Join(dir, "ipc")
+	}
+	if kinds.UTS {
+		ns.UTS = filepath.Join(dir, "uts")
+	}
+	if pid := s.PausePID(); pid != 0 {
+		ns.PID = fmt.Sprintf("/proc/%d/ns/pid", pid)
+	}
+	return ns
+}
+
+// NetNS is the path of the sandbox's network namespace, "" if it is the host's.
+func (s *Sandbox) NetNS(config *runtime.PodSandboxConfig) string { return s.Namespaces(config).Net }
+
+func (s *Sandbox) pinDir() string { return filepath.Join(s.Dir, "ns") }
+
+// lock takes the right to end the sandbox.
+func (s *Sandbox) lock(ctx context.Context) (unlock func(), err error) {
+	select {
+	case <-s.ending:
+		return func() { s.ending <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another end of sandbox %q: %w", s.ID, ctx.Err())
+	}
+}
+
+// detach leaves the shim running and forgets it.
+func (s *Sandbox) detach() *client.Client {
+	s.mu.Lock()
+	shim, unwatch := s.shim, s.unwatch
+	s.shim, s.unwatch = nil, nil
+	s.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
+	if shim != nil {
+		shim.Close()
+	}
+	return shim
+}
+
+// bury tells those who wait for it that the shim is gone.
+func (s *Sandbox) bury() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.buried {
+		s.buried = true
+		close(s.gone)
+	}
+}
+
+// gate lets users in until it is shut, and tells when the last one has left.
+type gate struct {
+	mu    sync.Mutex
+	shut  bool
+	users int
+	idle  chan struct{}
+}
+
+func (g *gate) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut {
+		return false
+	}
+	g.users++
+	return true
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.users--
+	if g.users == 0 && g.idle != nil {
+		close(g.idle)
+		g.idle = nil
+	}
+}
+
+// shutNow lets nobody in any more.
+func (g *gate) shutNow() {
+	g.mu.Lock()
+	g.shut = true
+	g.mu.Unlock()
+}
+
+// close shuts the gate for good and waits until nobody is inside.
+func (g *gate) close(ctx context.Context) error {
+	g.mu.Lock()
+	g.shut = true
+	if g.users == 0 {
+		g.mu.Unlock()
+		return nil
+	}
+	if g.idle == nil {
+		g.idle = make(chan struct{})
+	}
+	idle := g.idle
+	g.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// BootID returns the kernel's name for this start of the machine.
+func BootID() (string, error) {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read boot id: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// limit is how long cleaning up may take that nobody waits for.
+const limit = 10 * time.Second
+
+// aside returns a context for undoing: it goes on when the request has been given up.
+func aside(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}

@@ -1,0 +1,179 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/criserver/network/netns"
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+// Found says what a start of the server found of a sandbox.
+type Found int
+
+const (
+	// Living is a sandbox whose shim answers.
+	Living Found = iota
+	// Ended is a sandbox whose shim is gone (also by a reboot) and cleaned up after.
+	Ended
+	// Silent is a sandbox whose shim is there but does not answer. It is left alone until it is stopped.
+	Silent
+)
+
+// recoverAtOnce is how many sandboxes are looked at side by side.
+const recoverAtOnce = 16
+
+// Recover finds out what became of every sandbox while no server ran, and calls each for it, which does the same for its
+// containers. Sandboxes are handled side by side; each has 10 seconds, and none keeps another from being recovered.
+// It ends with the folders that belong to no sandbox.
+func (m *Manager) Recover(ctx context.Context, each func(context.Context, state.Sandbox, *Sandbox, Found)) {
+	var all sync.WaitGroup
+	turn := make(chan struct{}, recoverAtOnce)
+	for _, rec := range m.records.List() {
+		turn <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turn }()
+			ctx, cancel := context.WithTimeout(ctx, limit)
+			defer cancel()
+			m.recoverOne(ctx, rec, each)
+		})
+	}
+	all.Wait()
+	m.removeOrphans(ctx)
+}
+
+func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(context.Context, state.Sandbox, *Sandbox, Found)) {
+	s, err := m.Sandbox(rec.ID)
+	if err != nil {
+		return
+	}
+	log := m.o.Logger.With("sandbox", rec.ID)
+	if rec.Phase == state.Creating {
+		s.fail(ctx, errInterrupted, s.lasting(), s.working())
+		return
+	}
+	found := s.find(ctx, rec)
+	switch found {
+	case Living:
+		if rec.Phase == state.Ready && s.pauseIsMissing(ctx, rec) {
+			log.Warn("pause process is gone")
+			s.becomeNotReady()
+		}
+		s.watch()
+	case Silent:
+		log.Error("shim does not answer; the sandbox can only be stopped")
+		s.becomeNotReady()
+	case Ended:
+		if rec.Phase == state.Ready {
+			log.Warn("shim is gone", "rebooted", rec.BootID != m.o.BootID)
+			s.becomeNotReady()
+		}
+	}
+	each(ctx, rec, s, found)
+	if rec.BootID != m.o.BootID {
+		// The namespace went with the reboot; what the network holds elsewhere is given back now.
+		if err := s.tearDownNetwork(ctx); err != nil {
+			log.Error("recover sandbox", "error", err)
+		}
+	}
+}
+
+var errInterrupted = errors.New("the server ended before the sandbox was made")
+
+// find looks for the shim and, if it is gone, cleans up after it.
+func (s *Sandbox) find(ctx context.Context, rec state.Sandbox) Found {
+	if rec.Phase == state.Stopped {
+		s.gate.shutNow()
+		s.bury()
+		return Ended
+	}
+	if rec.BootID == s.manager.o.BootID {
+		shim, err := client.Connect(ctx, s.Dir)
+		if err == nil {
+			s.mu.Lock()
+			s.shim = shim
+			s.mu.Unlock()
+			return Living
+		}
+		if !errdefs.IsNotFound(err) {
+			s.manager.o.Logger.Warn("connect to shim", "sandbox", s.ID, "error", err)
+			return Silent
+		}
+	}
+	if err := s.cleanUp(ctx); err != nil {
+		s.manager.o.Logger.Error("recover sandbox", "sandbox", s.ID, "error", err)
+	}
+	return Ended
+}
+
+// pauseIsMissing looks for the pause process of a sandbox that must have one, and remembers it.
+func (s *Sandbox) pauseIsMissing(ctx context.Context, rec state.Sandbox) bool {
+	if !shared(rec) {
+		return false
+	}
+	st, err := s.Shim().State(ctx, s.ID, "")
+	if err != nil || st.Status != client.StatusRunning {
+		return true
+	}
+	s.mu.Lock()
+	s.pausePID = st.PID
+	s.mu.Unlock()
+	return false
+}
+
+// removeOrphans removes folders of sandboxes that nobody knows: their record was damaged or never written.
+func (m *Manager) removeOrphans(ctx context.Context) {
+	known := map[string]bool{}
+	for _, id := range m.records.IDs() {
+		known[id] = true
+	}
+	for _, dir := range []string{m.o.State, m.o.Files} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			m.o.Logger.Error("look for orphaned folders", "error", err)
+			continue
+		}
+		for _, e := range entries {
+			if known[e.Name()] || !e.IsDir() {
+				continue
+			}
+			if err := m.removeOrphan(ctx, dir, e.Name()); err != nil {
+				m.o.Logger.Error("remove orphaned folder", "folder", filepath.Join(dir, e.Name()), "error", err)
+				continue
+			}
+			m.o.Logger.Warn("removed a folder that belongs to no sandbox", "folder", filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+func (m *Manager) removeOrphan(ctx context.Context, dir, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	path := filepath.Join(dir, id)
+	if dir == m.o.State {
+		err := client.Cleanup(ctx, m.o.Shim, namespace, path, id)
+		err = errors.Join(err, netns.UnpinNamespaces(filepath.Join(path, "ns")))
+		if err != nil {
+			return fmt.Errorf("clean up: %w", err)
+		}
+	}
+	return removeTree(path)
+}
+
+// Connected returns the ids of the sandboxes that the network still holds something for.
+func (m *Manager) Connected() []string {
+	var ids []string
+	for _, rec := range m.records.List() {
+		if rec.Network.Up {
+			ids = append(ids, rec.ID)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,102 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+// watch notices the death of the shim and of the pause process, until Stop or Close ends it.
+func (s *Sandbox) watch() {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.mu.Lock()
+	s.unwatch = cancel
+	shim, pause := s.shim, s.pausePID
+	s.mu.Unlock()
+	if shim == nil {
+		return
+	}
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-shim.Done():
+			if ctx.Err() == nil {
+				s.lost(ctx)
+			}
+		}
+	}()
+	if pause == 0 {
+		return
+	}
+	go func() {
+		_, err := shim.Wait(ctx, s.ID, "")
+		if ctx.Err() != nil || errdefs.IsUnavailable(err) {
+			return // told to stop watching, or the shim is gone, which is noticed by itself
+		}
+		s.manager.o.Logger.Warn("pause process has died", "sandbox", s.ID)
+		s.mu.Lock()
+		s.pausePID = 0
+		s.mu.Unlock()
+		s.becomeNotReady()
+	}()
+}
+
+func (s *Sandbox) unwatchAll() {
+	s.mu.Lock()
+	unwatch := s.unwatch
+	s.unwatch = nil
+	s.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
+}
+
+// lost cleans up after a shim that has died.
+func (s *Sandbox) lost(ctx context.Context) {
+	s.manager.o.Logger.Warn("shim has died", "sandbox", s.ID)
+	ctx, cancel := aside(ctx)
+	defer cancel()
+	s.gate.shutNow()
+	s.detach()
+	if err := s.cleanUp(ctx); err != nil {
+		s.manager.o.Logger.Error("clean up after shim", "sandbox", s.ID, "error", err)
+	}
+	s.becomeNotReady()
+}
+
+// cleanUp releases what a dead shim held and tells those who wait for that. Once it has succeeded it does nothing more.
+func (s *Sandbox) cleanUp(ctx context.Context) error {
+	s.cleaning.Lock()
+	defer s.cleaning.Unlock()
+	defer s.bury()
+	if s.clean {
+		return nil
+	}
+	if err := client.Cleanup(ctx, s.manager.o.Shim, namespace, s.Dir, s.ID); err != nil {
+		return fmt.Errorf("clean up after shim of sandbox %q: %w", s.ID, err)
+	}
+	s.clean = true
+	return nil
+}
+
+func (s *Sandbox) becomeNotReady() {
+	s.gate.shutNow()
+	_, err := s.manager.records.Update(s.ID, func(r state.Sandbox) (state.Sandbox, error) {
+		if r.Phase == state.Stopped {
+			return r, errStopped
+		}
+		r.Phase = state.NotReady
+		return r, nil
+	})
+	if err != nil && !errdefs.IsNotFound(err) && !errors.Is(err, errStopped) {
+		s.manager.o.Logger.Error("record sandbox as not ready", "sandbox", s.ID, "error", err)
+	}
+}
+
+// errStopped keeps a sandbox that was stopped meanwhile as it is.
+var errStopped = errors.New("sandbox is stopped")
