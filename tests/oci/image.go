@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -22,6 +23,9 @@ var (
 	Wasip1     = v1.Platform{OS: "wasip1", Architecture: "wasm"}
 	Unknown    = v1.Platform{OS: "unknown", Architecture: "unknown"}
 )
+
+// Host is the platform of this machine's own programs.
+func Host() v1.Platform { return v1.Platform{OS: "linux", Architecture: runtime.GOARCH} }
 
 // Media types of WebAssembly artifacts.
 const (

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
 // platformOf is what a program of an example says it is, under each handler.
@@ -12,7 +14,7 @@ func platformOf(handler string) string {
 	if handler == "wasm" {
 		return "wasip1/wasm"
 	}
-	return "linux/amd64"
+	return oci.Host().OS + "/" + oci.Host().Architecture
 }
 
 // withPort declares a container port as the kubelet does for every port of a pod.

@@ -50,6 +50,10 @@ func runOutside() int {
 		fmt.Println(err)
 		return 1
 	}
+	if out, err := exec.Command("make", "-s", "-C", "../..", "tools").CombinedOutput(); err != nil {
+		fmt.Printf("build crictl: %v\n%s", err, out)
+		return 1
+	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"="+folder)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -179,7 +183,7 @@ func pushImages(ctx context.Context) error {
 	if err := push(&world.guest, "guest:v1", image, err); err != nil {
 		return err
 	}
-	image, err = guest(oci.LinuxAMD64)
+	image, err = guest(oci.Host())
 	if err := push(&world.asLinux, "guest:linux", image, err); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func TestDefaultHandler(t *testing.T) {
 	p := m.run("")
 	c := p.begin(containerConfig(world.batch))
 	c.expectEnd(0, "Completed")
-	if !strings.Contains(c.text(), "linux/amd64") {
+	if !strings.Contains(c.text(), platformOf("runc")) {
 		t.Errorf("under the default handler: %q", c.text())
 	}
 }

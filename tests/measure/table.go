@@ -1,0 +1,77 @@
+package measure
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Goals of the first version, in milliseconds for calls (handler "" stands for every handler) and in
+// bytes for memory.
+var (
+	callGoals = map[[2]string]float64{
+		{"RunPodSandbox", ""}:      20,
+		{"StartContainer", "wasm"}: 8,
+		{"StartContainer", "runc"}: 40,
+		{"StopPodSandbox", ""}:     15,
+	}
+	shimGoal  int64 = 5 << 20
+	guestGoal int64 = 3 << 20
+)
+
+// Result is what was measured under one handler.
+type Result struct {
+	Workload
+	Times  Times
+	Memory Memory
+}
+
+// Print writes the results as a table with the goals beside them. It returns how many goals were missed.
+func Print(out io.Writer, results []Result) (missed int, err error) {
+	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+	header := []string{""}
+	for _, r := range results {
+		header = append(header, r.Handler, "p95", "goal")
+	}
+	fmt.Fprintln(w, strings.Join(header, "\t"))
+	for _, call := range Calls {
+		row := []string{call + ", ms"}
+		for _, r := range results {
+			median := milliseconds(r.Times.Quantile(call, 0.5))
+			goal, ok := callGoals[[2]string{call, r.Handler}]
+			if !ok {
+				goal, ok = callGoals[[2]string{call, ""}]
+			}
+			row = append(row, fmt.Sprintf("%.1f", median), fmt.Sprintf("%.1f", milliseconds(r.Times.Quantile(call, 0.95))))
+			row = append(row, against(median, goal, ok, &missed))
+		}
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	shim, workload := []string{"shim PSS, MiB"}, []string{"workload PSS, MiB"}
+	for _, r := range results {
+		shim = append(shim, mebibytes(r.Memory.Shim), "", against(float64(r.Memory.Shim)/(1<<20), float64(shimGoal)/(1<<20), true, &missed))
+		workload = append(workload, mebibytes(r.Memory.Workload), "",
+			against(float64(r.Memory.Workload)/(1<<20), float64(guestGoal)/(1<<20), r.Handler == "wasm", &missed))
+	}
+	fmt.Fprintln(w, strings.Join(shim, "\t"))
+	fmt.Fprintln(w, strings.Join(workload, "\t"))
+	return missed, w.Flush()
+}
+
+// against is a goal's text, marked when it is missed.
+func against(value, goal float64, ok bool, missed *int) string {
+	if !ok {
+		return ""
+	}
+	if value > goal {
+		*missed++
+		return fmt.Sprintf("≤ %g !", goal)
+	}
+	return fmt.Sprintf("≤ %g", goal)
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func mebibytes(bytes int64) string { return fmt.Sprintf("%.2f", float64(bytes)/(1<<20)) }

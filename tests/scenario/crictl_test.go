@@ -1,0 +1,68 @@
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// The scripts of testdata drive a node with the real crictl and with `sunaba run`. $BUSYBOX, $BATCH,
+// $GREETER, $GUEST and $ARTIFACT are image references; $HOST is the registry.
+func TestScripts(t *testing.T) {
+	tools, err := filepath.Abs("../tools/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(tools, "crictl")); err != nil {
+		t.Fatalf("crictl is not built: run `make tools`: %v", err)
+	}
+	scripts, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, script := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
+			m := start(t)
+			// crictl makes pods behind the harness's back: their cgroups are looked for by the daemon's own end.
+			testscript.Run(t, testscript.Params{
+				Files: []string{script},
+				Setup: func(env *testscript.Env) error {
+					for name, value := range map[string]string{
+						"PATH":             strings.Join([]string{tools, world.bin, os.Getenv("PATH")}, ":"),
+						"SOCKET":           m.Socket,
+						"LOGS":             m.Logs,
+						"NODE":             m.Options.Dir,
+						"HOST":             world.registry.Host,
+						"BUSYBOX":          world.busybox,
+						"BATCH":            world.batch,
+						"GREETER":          world.greeter,
+						"GUEST":            world.guest,
+						"ARTIFACT":         world.artifact,
+						"CRI_CONFIG_FILE":  filepath.Join(env.WorkDir, "none.yaml"),
+						"RUNTIME_ENDPOINT": "unix://" + m.Socket,
+					} {
+						env.Setenv(name, value)
+					}
+					// The files of a script name images by these variables.
+					files, err := filepath.Glob(filepath.Join(env.WorkDir, "*"))
+					if err != nil {
+						return err
+					}
+					for _, file := range files {
+						data, err := os.ReadFile(file)
+						if err != nil {
+							continue // a folder
+						}
+						if err := os.WriteFile(file, []byte(os.Expand(string(data), env.Getenv)), 0o644); err != nil {
+							return err
+						}
+					}
+					return os.WriteFile(filepath.Join(env.WorkDir, "none.yaml"), nil, 0o644)
+				},
+			})
+		})
+	}
+}
