@@ -1,0 +1,205 @@
+// Package firewall keeps the nftables rules of one bridge: masquerading for what leaves its subnets, host ports, and a
+// guard for the node's loopback addresses. It speaks netlink itself; no nft or iptables program is needed.
+//
+// All rules stand in one table per address family, named after the bridge. The chains are fixed; host ports are elements
+// of two maps, so that one pod's ports come and go in one small transaction and are removed exactly. Every element
+// carries its pod as comment (nft list table ip sunaba-sunaba0 shows them). The table holds nothing that its owner
+// could not write again: Replace makes it anew from the owner's durable book, atomically.
+package firewall
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+// Mapping leads a host port to a pod.
+type Mapping struct {
+	Protocol string     // tcp, udp or sctp
+	HostIP   netip.Addr // zero = every address of the node, of Target's family
+	HostPort uint16
+	Target   netip.AddrPort
+	Comment  string // whose it is, at most 200 bytes
+}
+
+// Table is the rules of one bridge. It is safe for concurrent use.
+type Table struct {
+	mu       sync.Mutex
+	bridge   string
+	families map[nftables.TableFamily]*family // those installed by Replace
+}
+
+// New returns the rules of a bridge; nothing is installed before Replace.
+func New(bridge string) *Table {
+	return &Table{bridge: bridge, families: map[nftables.TableFamily]*family{}}
+}
+
+// TableName is how the bridge's tables are called in both families.
+func TableName(bridge string) string { return "sunaba-" + bridge }
+
+var bothFamilies = []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
+
+func familyOf(a netip.Addr) nftables.TableFamily {
+	if a.Is4() {
+		return nftables.TableFamilyIPv4
+	}
+	return nftables.TableFamilyIPv6
+}
+
+// Replace installs the tables with these subnets and host ports, whatever was there before, in one transaction per
+// family; a family without a subnet loses its table. Families are independent: the error may be about one of them only
+// ([Table.Has]).
+func (t *Table) Replace(subnets []netip.Prefix, mappings []Mapping) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var errs []error
+	for _, fam := range bothFamilies {
+		delete(t.families, fam)
+		f := newFamily(fam, t.bridge)
+		for _, s := range subnets {
+			if familyOf(s.Addr()) == fam {
+				f.subnets = append(f.subnets, s)
+			}
+		}
+		if len(f.subnets) == 0 {
+			errs = append(errs, deleteTable(f.table))
+			continue
+		}
+		if err := f.install(mappings); err != nil {
+			errs = append(errs, fmt.Errorf("install nftables table %q of family %s (the kernel needs CONFIG_NF_TABLES, "+
+				"CONFIG_NFT_NAT, CONFIG_NFT_MASQ and CONFIG_NFT_FIB for it): %w", f.table.Name, familyName(fam), err))
+			continue
+		}
+		t.families[fam] = f
+	}
+	return errors.Join(errs...)
+}
+
+// Has reports whether the rules of a's family are installed.
+func (t *Table) Has(a netip.Addr) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.families[familyOf(a)] != nil
+}
+
+// Add installs host ports, all or none.
+//
+// # Errors
+//
+// ErrFailedPrecondition when the rules of a mapping's family are not installed; ErrNotFound when somebody has removed
+// the table meanwhile, and only Replace helps.
+func (t *Table) Add(mappings []Mapping) error {
+	return t.change("add host ports", mappings, (*nftables.Conn).SetAddElements)
+}
+
+// Remove removes host ports. Those that are not there are fine.
+func (t *Table) Remove(mappings []Mapping) error {
+	if err := t.change("remove host ports", mappings, (*nftables.Conn).SetDeleteElements); !errors.Is(err, errdefs.ErrNotFound) {
+		return err
+	}
+	// One that is not there fails its whole transaction: once more one by one.
+	var errs []error
+	for _, m := range mappings {
+		if err := t.change("remove host port", []Mapping{m}, (*nftables.Conn).SetDeleteElements); !errors.Is(err, errdefs.ErrNotFound) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *Table) change(verb string, mappings []Mapping, op func(*nftables.Conn, *nftables.Set, []nftables.SetElement) error) error {
+	if len(mappings) == 0 {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	conn, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	for _, m := range mappings {
+		f := t.families[familyOf(m.Target.Addr())]
+		if f == nil {
+			return fmt.Errorf("%s: no nftables rules for %v: %w", verb, m.Target.Addr(), errdefs.ErrFailedPrecondition)
+		}
+		set, element, err := f.element(m)
+		if err != nil {
+			return fmt.Errorf("%s: %w", verb, err)
+		}
+		if err := op(conn, set, []nftables.SetElement{element}); err != nil {
+			return fmt.Errorf("%s: %w", verb, err)
+		}
+	}
+	if err := conn.Flush(); errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%s: %w: %w", verb, err, errdefs.ErrNotFound)
+	} else if err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	return nil
+}
+
+// Present reports whether the tables that Replace installed are still there.
+func (t *Table) Present() (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	conn, err := nftables.New()
+	if err != nil {
+		return false, fmt.Errorf("list nftables tables: %w", err)
+	}
+	for fam, f := range t.families {
+		tables, err := conn.ListTablesOfFamily(fam)
+		if err != nil {
+			return false, fmt.Errorf("list nftables tables: %w", err)
+		}
+		found := false
+		for _, have := range tables {
+			found = found || have.Name == f.table.Name
+		}
+		if !found {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Delete removes the tables and what [Table.OpenForward] added to others. It is idempotent.
+func (t *Table) Delete() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var errs []error
+	for _, fam := range bothFamilies {
+		delete(t.families, fam)
+		errs = append(errs, deleteTable(newFamily(fam, t.bridge).table))
+	}
+	return errors.Join(append(errs, closeForward(t.bridge))...)
+}
+
+// deleteTable removes a table, which need not exist.
+func deleteTable(table *nftables.Table) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	conn.AddTable(table) // makes it exist
+	conn.DelTable(table)
+	err = conn.Flush()
+	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil // a kernel without this family has no such table
+	}
+	if err != nil {
+		return fmt.Errorf("delete nftables table %q: %w", table.Name, err)
+	}
+	return nil
+}
+
+func familyName(f nftables.TableFamily) string {
+	if f == nftables.TableFamilyIPv4 {
+		return "ip"
+	}
+	return "ip6"
+}

@@ -1,0 +1,176 @@
+package lease
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/criserver/network/durable"
+)
+
+// An entry is one line of the journal: eight hex digits of a CRC-32 (IEEE) of the rest, a space, and JSON.
+type entry struct {
+	Open *opened `json:"open,omitempty"`
+	Take *Lease  `json:"take,omitempty"`
+	Next uint64  `json:"next,omitempty"` // with Take: where the next search starts
+	Free *freed  `json:"free,omitempty"`
+}
+
+type opened struct {
+	Boot string `json:"boot"`
+	Next uint64 `json:"next"`
+}
+
+// freed ends a pod's lease, or, in a rewritten journal, says when addresses without a lease were freed.
+type freed struct {
+	Pod   string       `json:"pod,omitempty"`
+	Addrs []netip.Addr `json:"addrs,omitempty"`
+	At    time.Time    `json:"at"`
+}
+
+// journal is the file. Beside it lies a lock file, because the journal itself is replaced by renaming.
+type journal struct {
+	path  string
+	lock  *os.File
+	file  *os.File
+	size  int64
+	lines int
+}
+
+func openJournal(path, boot string) (*journal, []entry, error) {
+	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("lock leases: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, nil, fmt.Errorf("lock leases %q: another server uses this directory: %w", path, errdefs.ErrFailedPrecondition)
+		}
+		return nil, nil, fmt.Errorf("lock leases %q: %w", path, err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		lock.Close()
+		return nil, nil, fmt.Errorf("read leases: %w", err)
+	}
+	entries, err := decode(data)
+	if err != nil && len(entries) > 0 && entries[0].Open != nil && entries[0].Open.Boot != boot {
+		err = nil // a power loss wrote some of what nobody had synced; its leases ended with that boot
+	}
+	if err != nil {
+		lock.Close()
+		return nil, nil, fmt.Errorf("read leases %q: %w", path, err)
+	}
+	return &journal{path: path, lock: lock}, entries, nil
+}
+
+// decode reads all lines but a torn last one. With a bad line before others it returns the ones before that.
+func decode(data []byte) ([]entry, error) {
+	var out []entry
+	for n := 1; len(data) > 0; n++ {
+		line, rest, complete := bytes.Cut(data, []byte{'\n'})
+		e, err := decodeLine(line)
+		if err != nil || !complete {
+			if len(bytes.Trim(rest, "\x00")) == 0 { // a torn tail may have been extended by zeros
+				return out, nil
+			}
+			return out, fmt.Errorf("line %d: %w", n, errors.Join(err, errdefs.ErrDataLoss))
+		}
+		out, data = append(out, e), rest
+	}
+	return out, nil
+}
+
+func decodeLine(line []byte) (entry, error) {
+	var e entry
+	sum, body, ok := bytes.Cut(line, []byte{' '})
+	if !ok || string(sum) != checksum(body) {
+		return e, errors.New("checksum differs")
+	}
+	return e, json.Unmarshal(body, &e)
+}
+
+func encode(e entry) ([]byte, error) {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, "%s %s\n", checksum(body), body), nil
+}
+
+func checksum(body []byte) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE(body)) }
+
+// append adds one line. On an error the journal is as it was.
+func (j *journal) append(e entry, durably bool) error {
+	if j.file == nil {
+		return fmt.Errorf("write leases: %w", os.ErrClosed)
+	}
+	line, err := encode(e)
+	if err != nil {
+		return err
+	}
+	_, err = j.file.WriteAt(line, j.size)
+	if err == nil && durably {
+		err = unix.Fdatasync(int(j.file.Fd()))
+	}
+	if err != nil {
+		return errors.Join(err, j.file.Truncate(j.size))
+	}
+	j.size += int64(len(line))
+	j.lines++
+	return nil
+}
+
+// rewrite replaces the journal.
+func (j *journal) rewrite(entries []entry) error {
+	var data []byte
+	for _, e := range entries {
+		line, err := encode(e)
+		if err != nil {
+			return err
+		}
+		data = append(data, line...)
+	}
+	err := durable.WriteFile(j.path, data, 0o600)
+	if err != nil && j.current() {
+		return err
+	}
+	// From here on the old file is no longer what the path names: better none than one that nobody will read.
+	if j.file != nil {
+		j.file.Close()
+		j.file = nil
+	}
+	f, openErr := os.OpenFile(j.path, os.O_RDWR, 0)
+	if openErr == nil {
+		j.file, j.size, j.lines = f, int64(len(data)), len(entries)
+	}
+	return errors.Join(err, openErr)
+}
+
+// current reports whether the open file is still the one that the path names.
+func (j *journal) current() bool {
+	if j.file == nil {
+		return false
+	}
+	have, err := j.file.Stat()
+	named, err2 := os.Stat(j.path)
+	return err == nil && err2 == nil && os.SameFile(have, named)
+}
+
+func (j *journal) close() error {
+	var err error
+	if j.file != nil {
+		err = j.file.Close()
+		j.file = nil
+	}
+	return errors.Join(err, j.lock.Close())
+}

@@ -1,0 +1,140 @@
+package network
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// What set a pod up, in Result.Raw.
+const (
+	byEmbedded = "embedded"
+	byCNI      = "cni"
+)
+
+func rawEmbedded() json.RawMessage { return json.RawMessage(`{"by":"` + byEmbedded + `"}`) }
+
+// switching is the Network that New returns: CNI as long as there is a configuration, else the embedded network.
+type switching struct {
+	confDir      string
+	sandboxesDir string
+	cni          *cniNetwork
+	embedded     *embedded
+}
+
+// New opens the node's network. With a CNI configuration it changes nothing in the kernel; without one it makes the
+// bridge and its rules, and what it could not make Status tells, and the next Setup or Status tries again.
+//
+// # Errors
+//
+// ErrInvalidArgument for options that cannot be; ErrFailedPrecondition when another server uses StateDir.
+func New(o Options) (Network, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.StateDir == "" {
+		return nil, fmt.Errorf("open network: no state directory: %w", errdefs.ErrInvalidArgument)
+	}
+	e, err := newEmbedded(o)
+	if err != nil {
+		return nil, err
+	}
+	s := &switching{confDir: o.ConfDir, sandboxesDir: o.SandboxesDir, cni: newCNI(o), embedded: e}
+	_, found, err := findConfig(o.ConfDir)
+	if found {
+		if err != nil {
+			o.Logger.Warn("CNI configuration", "error", err)
+		}
+		if len(e.book.All()) == 0 {
+			return s, nil
+		}
+		// Pods of the embedded network live on beside the new ones.
+	}
+	if _, err := e.ensure(true); err != nil {
+		o.Logger.Warn("pod network is not ready", "error", err)
+	}
+	return s, nil
+}
+
+// Destroy removes everything of the embedded network that o describes: its rules, bridge and links, and its choices and
+// leases on disk. It is idempotent. Pods that live on have no network afterwards. CNI networks are not touched.
+//
+// # Errors
+//
+// ErrFailedPrecondition when a server uses StateDir.
+func Destroy(o Options) error {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	e, err := newEmbedded(o)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(e.destroy(), e.Close())
+	if rmErr := os.Remove(o.StateDir); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) && !errors.Is(rmErr, unix.ENOTEMPTY) {
+		err = errors.Join(err, rmErr)
+	}
+	return err
+}
+
+func (s *switching) Setup(ctx context.Context, p Pod) (Result, error) {
+	if p.ID == "" || p.NetNS == "" {
+		return Result{}, fmt.Errorf("connect pod %q: it has no id or no network namespace: %w", p.ID, errdefs.ErrInvalidArgument)
+	}
+	conf, found, err := findConfig(s.confDir)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case found:
+		return s.cni.Setup(ctx, conf, p)
+	}
+	return s.embedded.Setup(ctx, p)
+}
+
+func (s *switching) Teardown(ctx context.Context, p Pod, r Result) error {
+	var by struct {
+		By string `json:"by"`
+	}
+	if len(r.Raw) > 0 {
+		if err := json.Unmarshal(r.Raw, &by); err != nil {
+			return fmt.Errorf("read network of pod %s: %w", p.ID, err)
+		}
+	}
+	switch by.By {
+	case byEmbedded:
+		return s.embedded.Teardown(ctx, p)
+	case byCNI:
+		return s.cni.Teardown(ctx, p, r.Raw)
+	case "": // the caller lost it: whichever knows the pod
+		return errors.Join(s.embedded.Teardown(ctx, p), s.cni.Teardown(ctx, p, nil))
+	}
+	return fmt.Errorf("tear down pod %s: unknown network %q: %w", p.ID, by.By, errdefs.ErrInvalidArgument)
+}
+
+func (s *switching) Status(ctx context.Context) error {
+	conf, found, err := findConfig(s.confDir)
+	switch {
+	case err != nil:
+		return err
+	case found:
+		return s.cni.Status(ctx, conf)
+	}
+	return s.embedded.Status(ctx)
+}
+
+func (s *switching) GC(ctx context.Context, keep []string) error {
+	kept := map[string]bool{}
+	for _, id := range keep {
+		kept[id] = true
+	}
+	conf, _, err := findConfig(s.confDir)
+	return errors.Join(err, s.cni.gc(ctx, conf, kept), gcPins(s.sandboxesDir, kept), s.embedded.gc(kept))
+}
+
+func (s *switching) Close() error { return s.embedded.Close() }
