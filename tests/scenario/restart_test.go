@@ -38,9 +38,9 @@ func TestKillDaemon(t *testing.T) {
 	m := start(t)
 	m.pull(world.batch)
 	type left struct {
-		p              *pod
-		counts, ends   *container
-		created, addrs string
+		p            *pod
+		counts, ends *container
+		addrs        string
 	}
 	var all []left
 	for _, handler := range everyHandler {

@@ -1,0 +1,58 @@
+// Command registry builds the examples, packs each as a multi-platform index and serves them on
+// loopback until it is interrupted, so that the manifests of examples/ can be run as they are:
+//
+//	go run ./tests/cmd/registry
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/sunaba-project/sunaba/tests/oci"
+)
+
+func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	address := flags.String("listen", "127.0.0.1:5000", "loopback `ADDRESS` to serve on")
+	examples := flags.String("examples", "examples", "`FOLDER` of the examples' sources")
+	if err := flags.Parse(args[1:]); err != nil {
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := serve(ctx, stdout, *address, *examples); err != nil {
+		fmt.Fprintln(stderr, "registry:", err)
+		return 1
+	}
+	return 0
+}
+
+func serve(ctx context.Context, stdout io.Writer, address, examples string) error {
+	registry, err := oci.Serve(address)
+	if err != nil {
+		return err
+	}
+	defer registry.Close()
+	for _, name := range []string{"greeter", "batch"} {
+		index, err := oci.ExampleIndex(ctx, filepath.Join(examples, name), name)
+		if err != nil {
+			return err
+		}
+		ref, err := registry.PushIndex(ctx, "sunaba/"+name+":v1", index)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout, ref)
+	}
+	<-ctx.Done()
+	return nil
+}
