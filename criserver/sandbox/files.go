@@ -206,3 +206,11 @@ func removeTree(dir string) error {
 }
 
 func handlerType(rec state.Sandbox) runtimeclass.Type { return runtimeclass.Type(rec.HandlerType) }
+
+// RemoveBundle removes the bundle of one of the sandbox's containers. One that is not there is no error.
+func (s *Sandbox) RemoveBundle(id string) error {
+	if err := removeTree(filepath.Join(s.Dir, id)); err != nil {
+		return fmt.Errorf("remove bundle %q: %w", id, err)
+	}
+	return nil
+}

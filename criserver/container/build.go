@@ -1,0 +1,273 @@
+package container
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+
+	"github.com/containerd/continuity/fs"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/criserver/spec/facts"
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/runtimeclass"
+)
+
+const (
+	configFile = "config.json"
+	rootfsDir  = "rootfs"
+)
+
+// builder makes the parts of one container: root filesystem, volumes, specification and bundle. What it made is removed
+// by Manager.forget.
+type builder struct {
+	manager *Manager
+	sandbox *sandbox.Sandbox
+	pod     state.Sandbox
+	image   images.Image
+	rec     state.Container // User and RootFS are set by build
+}
+
+func (b *builder) config() *runtime.ContainerConfig { return b.rec.Config.Value }
+
+func (b *builder) build(ctx context.Context) error {
+	in := spec.Input{
+		ID: b.rec.ID, SandboxID: b.pod.ID, Container: b.config(), Sandbox: b.pod.Config.Value,
+		Image: b.image.Config, Handler: runtimeclass.Type(b.pod.HandlerType),
+		CgroupsPath: b.rec.CgroupsPath, Files: b.sandbox.Files(b.pod.Config.Value),
+	}
+	for _, step := range []func(context.Context, *spec.Input) error{
+		b.rootfs, b.inRoot, b.namespaces, b.host, b.bundle,
+	} {
+		if err := step(ctx, &in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rootfs takes the image: a module by its path, everything else as a root filesystem of the container's own.
+func (b *builder) rootfs(ctx context.Context, in *spec.Input) error {
+	mounts, err := b.manager.o.Images.PrepareRootFS(ctx, b.rec.SnapshotKey, b.image)
+	if err != nil {
+		return fmt.Errorf("prepare root filesystem: %w", err)
+	}
+	if b.image.Kind == images.Module {
+		in.ModulePath, in.ModuleDigest = b.manager.o.Images.ModulePath(b.image), b.image.Module.Digest.String()
+		return nil
+	}
+	for _, m := range mounts {
+		b.rec.RootFS = append(b.rec.RootFS, state.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return nil
+}
+
+// inRoot does what needs to look into the image.
+func (b *builder) inRoot(ctx context.Context, in *spec.Input) error {
+	sc := b.config().GetLinux().GetSecurityContext()
+	if b.image.Kind == images.Module {
+		user, err := spec.ResolveUser(nil, b.image.Config, sc)
+		b.setUser(in, user)
+		return err
+	}
+	return b.manager.o.Images.WithRootFS(ctx, b.rec.SnapshotKey, func(root string) error {
+		dir, err := os.OpenRoot(root)
+		if err != nil {
+			return fmt.Errorf("open root filesystem: %w", err)
+		}
+		defer dir.Close()
+		user, err := spec.ResolveUser(dir.FS(), b.image.Config, sc)
+		if err != nil {
+			return err
+		}
+		b.setUser(in, user)
+		if in.Handler != runtimeclass.WASM && startsWasm(root, entrypoint(in)) {
+			return b.manager.wrongHandler(b.pod)
+		}
+		return b.volumes(root, in)
+	})
+}
+
+func (b *builder) setUser(in *spec.Input, user spec.User) {
+	in.User = user
+	b.rec.User = state.User{UID: user.UID, GID: user.GID, Groups: user.Groups}
+}
+
+// entrypoint is the file a container would run, as far as that can be said without its PATH.
+func entrypoint(in *spec.Input) string {
+	args := in.Container.GetCommand()
+	if len(args) == 0 {
+		args = append(append([]string{}, in.Image.Entrypoint...), in.Container.GetArgs()...)
+		if len(in.Container.GetArgs()) == 0 {
+			args = append(args, in.Image.Cmd...)
+		}
+	}
+	if len(args) == 0 {
+		return ""
+	}
+	dir := in.Container.GetWorkingDir()
+	if dir == "" {
+		dir = in.Image.WorkingDir
+	}
+	if path.IsAbs(args[0]) {
+		return args[0]
+	}
+	return path.Join("/", dir, args[0])
+}
+
+// startsWasm says whether a file of the image begins as a WebAssembly module does. The path is resolved as the container
+// would see it; it never leads out.
+func startsWasm(root, name string) bool {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(dir)
+	how := &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(dir, name, how)
+	if err != nil {
+		return false
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	var magic [4]byte
+	_, err = io.ReadFull(f, magic[:])
+	return err == nil && string(magic[:]) == "\x00asm"
+}
+
+// volumes makes a folder for each anonymous volume of the image and fills it with what the image has at that place.
+func (b *builder) volumes(root string, in *spec.Input) error {
+	paths := spec.Volumes(b.image.Config.Volumes, b.config())
+	if len(paths) == 0 {
+		return nil
+	}
+	in.Volumes = map[string]string{}
+	for i, p := range paths {
+		dir := filepath.Join(b.manager.volumesDir(b.rec.ID), strconv.Itoa(i))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make volume %q: %w", p, err)
+		}
+		in.Volumes[p] = dir
+		source, err := fs.RootPath(root, p)
+		if err != nil {
+			return fmt.Errorf("make volume %q: %w", p, err)
+		}
+		if info, err := os.Stat(source); errors.Is(err, os.ErrNotExist) || err == nil && !info.IsDir() {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("make volume %q: %w", p, err)
+		}
+		if err := fs.CopyDir(dir, source); err != nil {
+			return fmt.Errorf("fill volume %q: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// namespaces finds what the container joins.
+func (b *builder) namespaces(_ context.Context, in *spec.Input) error {
+	in.Namespaces = b.sandbox.Namespaces(b.pod.Config.Value)
+	if _, _, pid := spec.Modes(in.Container, in.Sandbox); pid != runtime.NamespaceMode_TARGET {
+		return nil
+	}
+	target := b.config().GetLinux().GetSecurityContext().GetNamespaceOptions().GetTargetId()
+	rec, err := b.manager.Get(target)
+	if err != nil {
+		return fmt.Errorf("target of the PID namespace: %w", err)
+	}
+	_, _, mode := spec.Modes(rec.Config.Value, b.pod.Config.Value)
+	switch {
+	case rec.SandboxID != b.pod.ID:
+		return fmt.Errorf("target %q of the PID namespace is in another sandbox: %w", target, errdefs.ErrInvalidArgument)
+	case mode != runtime.NamespaceMode_CONTAINER:
+		return fmt.Errorf("target %q has no PID namespace of its own: %w", target, errdefs.ErrInvalidArgument)
+	case rec.Phase != state.Running:
+		return fmt.Errorf("target %q of the PID namespace does not run: %w", target, errdefs.ErrFailedPrecondition)
+	}
+	in.Namespaces.PID = fmt.Sprintf("/proc/%d/ns/pid", rec.PID)
+	return nil
+}
+
+// host looks at what the configuration names on this machine.
+func (b *builder) host(_ context.Context, in *spec.Input) error {
+	var err error
+	if in.Sources, err = facts.Sources(b.config()); err != nil {
+		return err
+	}
+	if in.Devices, err = facts.Devices(b.config()); err != nil {
+		return err
+	}
+	file, err := spec.SeccompFile(b.config())
+	if err != nil {
+		return err
+	}
+	if file != "" {
+		if in.Seccomp, err = os.ReadFile(file); err != nil {
+			return fmt.Errorf("read seccomp profile: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+	}
+	in.Host = b.manager.o.Host
+	in.Host.RecursiveReadOnly = in.Host.RecursiveReadOnly && in.Handler == runtimeclass.OCI
+	if in.Host.AppArmor {
+		if in.Host.AppArmorLoaded, err = facts.LoadedProfiles(); err != nil {
+			return err
+		}
+	}
+	if b.config().GetLinux().GetSecurityContext().GetPrivileged() {
+		if in.Host.Devices, err = facts.HostDevices(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bundle writes what the shim is given.
+func (b *builder) bundle(_ context.Context, in *spec.Input) error {
+	s, err := spec.Container(*in)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(b.sandbox.Dir, b.rec.ID)
+	if err := os.MkdirAll(filepath.Join(dir, rootfsDir), 0o711); err != nil {
+		return fmt.Errorf("make bundle: %w", err)
+	}
+	if b.config().GetStdin() {
+		if err := unix.Mkfifo(filepath.Join(dir, stdinFifo), 0o600); err != nil {
+			return fmt.Errorf("make stdin of bundle: %w", err)
+		}
+	}
+	return writeSpec(dir, s)
+}
+
+// writeSpec replaces a bundle's specification as a whole. It is not synced: the folder is on a tmpfs as a rule, and no
+// bundle outlives a reboot.
+func writeSpec(dir string, s *specs.Spec) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("write specification: %w", err)
+	}
+	return writeConfig(dir, data)
+}
+
+func writeConfig(dir string, data []byte) error {
+	file := filepath.Join(dir, configFile)
+	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
+		return fmt.Errorf("write specification: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return fmt.Errorf("write specification: %w", err)
+	}
+	return nil
+}

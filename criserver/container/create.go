@@ -1,0 +1,202 @@
+package container
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"google.golang.org/protobuf/proto"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/runtimeclass"
+)
+
+// Create makes a container in a sandbox and returns its id. Its process does not exist yet.
+//
+// The image is the variant that the sandbox's handler wants; if only another one is there it is fetched now. A request
+// that repeats a running one (the client gave up and asks again) joins it.
+//
+// # Errors
+//
+// ErrNotFound for an unknown sandbox or image, ErrFailedPrecondition if the sandbox is not ready, ErrInvalidArgument for
+// a configuration that cannot be, ErrAlreadyExists with the id of the container of the same name. On error nothing
+// is left.
+func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtime.ContainerConfig) (string, error) {
+	pod, err := m.o.Sandboxes.Get(sandboxID)
+	if err != nil {
+		return "", err
+	}
+	if pod.Phase != state.Ready {
+		return "", fmt.Errorf("create container: sandbox %q is not ready: %w", pod.ID, errdefs.ErrFailedPrecondition)
+	}
+	if config.GetMetadata().GetName() == "" {
+		return "", fmt.Errorf("create container: metadata.name is empty: %w", errdefs.ErrInvalidArgument)
+	}
+	if config.GetImage().GetImage() == "" {
+		return "", fmt.Errorf("create container %q: image is empty: %w", config.GetMetadata().GetName(), errdefs.ErrInvalidArgument)
+	}
+	same, err := proto.MarshalOptions{Deterministic: true}.Marshal(&runtime.CreateContainerRequest{PodSandboxId: pod.ID, Config: config})
+	if err != nil {
+		return "", fmt.Errorf("read container configuration: %w", err)
+	}
+	return m.names.Create(ctx, name(config, pod.Config.Value), string(same), func(ctx context.Context) (string, error) {
+		id, err := m.create(ctx, pod, config)
+		if err != nil {
+			return "", fmt.Errorf("create container %q: %w", config.GetMetadata().GetName(), err)
+		}
+		return id, nil
+	})
+}
+
+func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime.ContainerConfig) (string, error) {
+	wanted := config.GetImage()
+	img, err := m.o.Images.ForContainer(ctx, wanted.GetImage(), wanted.GetUserSpecifiedImage(), pod.HandlerName)
+	if err != nil {
+		return "", err
+	}
+	if err := m.checkHandler(pod, img); err != nil {
+		return "", err
+	}
+	sb, err := m.o.Sandboxes.Sandbox(pod.ID)
+	if err != nil {
+		return "", err
+	}
+	_, release, err := sb.Use()
+	if err != nil {
+		return "", err
+	}
+	defer release()
+
+	var raw [32]byte
+	if _, err := rand.Read(raw[:]); err != nil {
+		return "", fmt.Errorf("make id: %w", err)
+	}
+	id := hex.EncodeToString(raw[:])
+	rec := state.Container{
+		ID: id, SandboxID: pod.ID, Phase: state.Creating, CreatedAt: time.Now(),
+		Config:    state.ContainerConfig{Value: config},
+		Resources: state.Resources{Value: config.GetLinux().GetResources()},
+		ImageID:   img.ID, ImageName: imageName(img, config), ImageRef: imageRef(img),
+		ImagePlatform: platforms.FormatAll(img.Platform),
+		StopSignal:    stopSignal(config.GetStopSignal(), img.Config.StopSignal),
+		LogPath:       logPath(pod.Config.Value, config),
+		SnapshotKey:   id,
+		CgroupsPath:   m.o.Sandboxes.Leaf(pod, id),
+	}
+	if err := m.records.Create(id, rec); err != nil {
+		return "", fmt.Errorf("record intent: %w", err)
+	}
+	c := newContainer(m, id, pod.ID)
+	m.add(c)
+	b := &builder{manager: m, sandbox: sb, pod: pod, image: img, rec: rec}
+	err = b.build(ctx)
+	if err == nil {
+		_, err = c.move(state.Created, func(r *state.Container) { r.User, r.RootFS = b.rec.User, b.rec.RootFS })
+	}
+	if err != nil {
+		ctx, cancel := aside(ctx)
+		defer cancel()
+		if uerr := m.forget(ctx, c, rec); uerr != nil {
+			m.o.Logger.Error("undo container", "container", id, "error", uerr)
+		}
+		return "", err
+	}
+	m.o.Logger.Info("container is created", "container", id, "name", config.GetMetadata().GetName(), "sandbox", pod.ID, "image", rec.ImageName)
+	return id, nil
+}
+
+// checkHandler refuses a WebAssembly image in a pod that has no engine for it.
+func (m *Manager) checkHandler(pod state.Sandbox, img images.Image) error {
+	if runtimeclass.Type(pod.HandlerType) == runtimeclass.WASM || !isWasm(img) {
+		return nil
+	}
+	return m.wrongHandler(pod)
+}
+
+func (m *Manager) wrongHandler(pod state.Sandbox) error {
+	var names []string
+	for _, h := range m.o.Handlers.All() {
+		if h.Type == runtimeclass.WASM {
+			names = append(names, h.Name)
+		}
+	}
+	advice := "no handler of type wasm is configured"
+	if len(names) > 0 {
+		advice = "use a RuntimeClass with handler " + strings.Join(names, " or ")
+	}
+	return fmt.Errorf("the image is WebAssembly, which handler %q does not run (%s): %w", pod.HandlerName, advice, errdefs.ErrInvalidArgument)
+}
+
+func isWasm(img images.Image) bool {
+	return img.Kind == images.Module || strings.HasPrefix(img.Platform.Architecture, "wasm")
+}
+
+// imageName is a name by which people know the image.
+func imageName(img images.Image, config *runtime.ContainerConfig) string {
+	wanted := config.GetImage().GetUserSpecifiedImage()
+	switch {
+	case wanted != "" && (len(img.RepoTags) == 0 || slices.Contains(img.RepoTags, wanted)):
+		return wanted
+	case len(img.RepoTags) > 0:
+		return img.RepoTags[0]
+	case len(img.RepoDigests) > 0:
+		return img.RepoDigests[0]
+	}
+	return config.GetImage().GetImage()
+}
+
+func imageRef(img images.Image) string {
+	if len(img.RepoDigests) > 0 {
+		return img.RepoDigests[0]
+	}
+	return img.ID
+}
+
+// logPath is the container's log file, "" if it has none.
+func logPath(pod *runtime.PodSandboxConfig, config *runtime.ContainerConfig) string {
+	if pod.GetLogDirectory() == "" || config.GetLogPath() == "" {
+		return ""
+	}
+	return filepath.Join(pod.GetLogDirectory(), config.GetLogPath())
+}
+
+// forget removes everything of a container that does not run, and its record last.
+func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container) error {
+	var errs []error
+	if err := m.o.Images.RemoveRootFS(ctx, rec.SnapshotKey); err != nil && !errdefs.IsNotFound(err) {
+		errs = append(errs, fmt.Errorf("remove root filesystem: %w", err))
+	}
+	errs = append(errs, os.RemoveAll(m.volumesDir(rec.ID)))
+	if sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID); err == nil {
+		errs = append(errs, sb.RemoveBundle(rec.ID))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := m.records.Delete(rec.ID); err != nil {
+		return err
+	}
+	m.drop(c.ID)
+	return nil
+}
+
+func (m *Manager) volumesDir(id string) string { return filepath.Join(m.o.Volumes, id) }
+
+// limit is how long cleaning up may take that nobody waits for.
+const limit = 10 * time.Second
+
+// aside returns a context for undoing: it goes on when the request has been given up.
+func aside(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}

@@ -1,0 +1,158 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/criserver/state"
+)
+
+// Container is the living side of a container.
+type Container struct {
+	ID, SandboxID string
+
+	manager *Manager
+	ended   chan struct{} // closed once the status says Exited, durably, and the shim has no task of it any more
+	endOnce sync.Once
+	work    chan struct{} // holds one token; who takes it changes the container
+	signal  chan struct{} // holds one token; who takes it may send the stop signal
+	mu      sync.Mutex
+	doing   string // what the holder of work does
+}
+
+func newContainer(m *Manager, id, sandboxID string) *Container {
+	c := &Container{
+		ID: id, SandboxID: sandboxID, manager: m, ended: make(chan struct{}),
+		work: make(chan struct{}, 1), signal: make(chan struct{}, 1),
+	}
+	c.work <- struct{}{}
+	c.signal <- struct{}{}
+	return c
+}
+
+// moves are the only changes of state that there are; see the package comment.
+func moves(from, to state.Phase) bool {
+	switch from {
+	case state.Creating:
+		return to == state.Created
+	case state.Created:
+		return to == state.Running || to == state.Exited
+	case state.Running:
+		return to == state.Exited || to == state.Unknown
+	case state.Unknown:
+		return to == state.Running || to == state.Exited
+	}
+	return false
+}
+
+// move changes the state of a container and whatever else change sets with it, durably.
+//
+// # Errors
+//
+// ErrFailedPrecondition if there is no such move from the present state.
+func (c *Container) move(to state.Phase, change func(*state.Container)) (state.Container, error) {
+	return c.manager.records.Update(c.ID, c.mover(to, change))
+}
+
+func (c *Container) mover(to state.Phase, change func(*state.Container)) func(state.Container) (state.Container, error) {
+	return func(r state.Container) (state.Container, error) {
+		if !moves(r.Phase, to) {
+			return r, fmt.Errorf("container %q is %s and cannot become %s: %w", c.ID, r.Phase, to, errdefs.ErrFailedPrecondition)
+		}
+		r.Phase = to
+		change(&r)
+		return r, nil
+	}
+}
+
+// begin takes the right to change the container for one request, which must find it in one of the given states.
+//
+// # Errors
+//
+// ErrFailedPrecondition if another request is at it, or the state is another; ErrNotFound if it was removed.
+func (c *Container) begin(doing string, in ...state.Phase) (rec state.Container, end func(), err error) {
+	select {
+	case <-c.work:
+	default:
+		return rec, nil, fmt.Errorf("%s container %q: another request is %s it: %w", doing, c.ID, c.does(), errdefs.ErrFailedPrecondition)
+	}
+	return c.begun(doing, in)
+}
+
+// wait is begin for requests that wait until the other one is through.
+func (c *Container) wait(ctx context.Context, doing string, in ...state.Phase) (rec state.Container, end func(), err error) {
+	select {
+	case <-c.work:
+		return c.begun(doing, in)
+	case <-ctx.Done():
+		return rec, nil, fmt.Errorf("%s container %q: wait for another request to be done with it: %w", doing, c.ID, ctx.Err())
+	}
+}
+
+func (c *Container) begun(doing string, in []state.Phase) (rec state.Container, end func(), err error) {
+	c.mu.Lock()
+	c.doing = doing
+	c.mu.Unlock()
+	end = sync.OnceFunc(func() { c.work <- struct{}{} })
+	if rec, err = c.manager.records.Get(c.ID); err == nil && !slices.Contains(in, rec.Phase) {
+		err = fmt.Errorf("%s container %q: it is %s: %w", doing, c.ID, rec.Phase, errdefs.ErrFailedPrecondition)
+	}
+	if err != nil {
+		end()
+		return rec, nil, err
+	}
+	return rec, end, nil
+}
+
+func (c *Container) does() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.doing
+}
+
+// ending is how a container ended, in the words of the CRI.
+type ending struct {
+	code    int32
+	at      time.Time
+	reason  string
+	message string
+}
+
+// Reasons of an end, which the kubelet and its users know by these names.
+const (
+	reasonCompleted  = "Completed"
+	reasonError      = "Error"
+	reasonOOMKilled  = "OOMKilled"
+	reasonStartError = "StartError"
+	reasonUnknown    = "Unknown"
+)
+
+const (
+	codeStartError = 128
+	codeUnknown    = 255
+)
+
+// exit makes the end of a container durable. If the disk refuses, the end stands for as long as this server lives: it
+// must be known, or the container would never be seen to end.
+func (c *Container) exit(e ending) {
+	set := func(r *state.Container) {
+		r.ExitCode, r.FinishedAt, r.Reason, r.Message = e.code, e.at, e.reason, e.message
+	}
+	_, err := c.move(state.Exited, set)
+	if err == nil || errdefs.IsNotFound(err) || errors.Is(err, errdefs.ErrFailedPrecondition) {
+		return // done; or removed or ended already
+	}
+	c.manager.o.Logger.Error("record the end of a container", "container", c.ID, "error", err)
+	if _, err := c.manager.records.Amend(c.ID, c.mover(state.Exited, set)); err != nil {
+		c.manager.o.Logger.Error("keep the end of a container", "container", c.ID, "error", err)
+	}
+}
+
+// over tells those who wait for the end.
+func (c *Container) over() { c.endOnce.Do(func() { close(c.ended) }) }

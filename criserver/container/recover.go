@@ -1,0 +1,137 @@
+package container
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+// Adopt finds out what became of a sandbox's containers while no server ran; it is for sandbox.Manager.Recover.
+func (m *Manager) Adopt(ctx context.Context, _ state.Sandbox, sb *sandbox.Sandbox, found sandbox.Found) {
+	for _, rec := range m.records.List() {
+		if rec.SandboxID == sb.ID {
+			m.adopt(ctx, rec, sb, found)
+		}
+	}
+}
+
+func (m *Manager) adopt(ctx context.Context, rec state.Container, sb *sandbox.Sandbox, found sandbox.Found) {
+	c := m.alive(rec.ID)
+	log := m.o.Logger.With("container", rec.ID)
+	switch {
+	case rec.Phase == state.Creating:
+		if err := m.forget(ctx, c, rec); err != nil {
+			log.Error("remove a container that was not made", "error", err)
+		}
+	case found == sandbox.Living:
+		m.adoptLiving(ctx, c, rec, sb)
+	case found == sandbox.Silent && rec.Phase == state.Running:
+		if _, err := m.records.Amend(c.ID, c.mover(state.Unknown, func(*state.Container) {})); err != nil {
+			log.Error("recover container", "error", err)
+		}
+		go m.watchSandbox(c, sb)
+	case found == sandbox.Ended:
+		m.adoptEnded(c, rec, sb)
+	}
+	if now, err := m.records.Get(rec.ID); err == nil && now.Phase == state.Exited {
+		c.over()
+	}
+}
+
+// adoptLiving compares a record with what the shim says of the task.
+func (m *Manager) adoptLiving(ctx context.Context, c *Container, rec state.Container, sb *sandbox.Sandbox) {
+	shim := sb.Shim()
+	st, err := shim.State(ctx, rec.ID, "")
+	switch {
+	case errdefs.IsNotFound(err):
+		if rec.Phase == state.Running {
+			m.lost(c, sb)
+		}
+		return
+	case err != nil:
+		m.o.Logger.Error("ask shim for container", "container", rec.ID, "error", err)
+		if rec.Phase == state.Running {
+			go m.watch(c, sb, shim)
+		}
+		return
+	}
+	switch {
+	case rec.Phase == state.Exited:
+		// The server died after the status was durable and before the task was deleted.
+		m.dropTask(ctx, shim, rec.ID)
+	case rec.Phase == state.Created && st.Status == client.StatusCreated:
+		// It died between making the task and starting it: as if neither had been.
+		m.dropTask(ctx, shim, rec.ID)
+	default:
+		if rec.Phase == state.Created {
+			// It died after starting the process and before recording that.
+			if _, err := c.move(state.Running, func(r *state.Container) { r.PID, r.StartedAt = st.PID, time.Now() }); err != nil {
+				m.o.Logger.Error("recover container", "container", rec.ID, "error", err)
+				return
+			}
+		}
+		if st.Status == client.StatusStopped {
+			m.reap(c, sb, shim)
+			return
+		}
+		go m.watch(c, sb, shim)
+	}
+}
+
+// adoptEnded is for containers whose shim is gone: those that ran have ended, and those that were only created can not be
+// started any more once their bundle is gone too, which a reboot does.
+func (m *Manager) adoptEnded(c *Container, rec state.Container, sb *sandbox.Sandbox) {
+	switch rec.Phase {
+	case state.Running:
+		m.lost(c, sb)
+	case state.Created:
+		if _, err := os.Stat(filepath.Join(sb.Dir, rec.ID, configFile)); err != nil {
+			c.exit(ending{code: codeUnknown, at: time.Now(), reason: reasonUnknown, message: "the machine was restarted before the container was started"})
+		}
+	}
+}
+
+// RemoveOrphans removes, after all sandboxes were recovered, containers without a sandbox and root filesystems without a
+// container.
+func (m *Manager) RemoveOrphans(ctx context.Context) {
+	known := map[string]bool{}
+	for _, rec := range m.records.List() {
+		if _, err := m.o.Sandboxes.Get(rec.SandboxID); errdefs.IsNotFound(err) {
+			if err := m.forget(ctx, m.alive(rec.ID), rec); err != nil {
+				m.o.Logger.Error("remove a container without sandbox", "container", rec.ID, "error", err)
+			}
+			continue
+		}
+		known[rec.SnapshotKey] = true
+	}
+	keys, err := m.o.Images.RootFSKeys(ctx)
+	if err != nil {
+		m.o.Logger.Error("look for orphaned root filesystems", "error", err)
+	}
+	for _, key := range keys {
+		if known[key] {
+			continue
+		}
+		if err := m.o.Images.RemoveRootFS(ctx, key); err != nil {
+			m.o.Logger.Error("remove orphaned root filesystem", "key", key, "error", err)
+		}
+	}
+	entries, err := os.ReadDir(m.o.Volumes)
+	if err != nil {
+		m.o.Logger.Error("look for orphaned volumes", "error", err)
+	}
+	for _, e := range entries {
+		if _, err := m.records.Get(e.Name()); errdefs.IsNotFound(err) {
+			if err := os.RemoveAll(m.volumesDir(e.Name())); err != nil {
+				m.o.Logger.Error("remove orphaned volumes", "error", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+const stdinFifo = "stdin"
+
+// Start runs the process of a created container.
+//
+// # Errors
+//
+// ErrFailedPrecondition if the container is not Created or its sandbox not ready. Any other error means that it could
+// not be started: it is Exited then, with reason StartError, code 128 and the error as its message.
+func (m *Manager) Start(ctx context.Context, id string) error {
+	_, c, err := m.find(id)
+	if err != nil {
+		return err
+	}
+	rec, end, err := c.begin("start", state.Created)
+	if err != nil {
+		return err
+	}
+	defer end()
+	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
+	if err != nil {
+		return fmt.Errorf("start container %q: %w", rec.ID, err)
+	}
+	shim, release, err := sb.Use()
+	if err != nil {
+		return fmt.Errorf("start container %q: %w", rec.ID, err)
+	}
+	defer release()
+
+	pid, err := m.startTask(ctx, sb, shim, rec)
+	if err == nil {
+		_, err = c.move(state.Running, func(r *state.Container) { r.PID, r.StartedAt = pid, time.Now() })
+	}
+	if err != nil {
+		m.dropTask(ctx, shim, rec.ID)
+		c.exit(ending{code: codeStartError, at: time.Now(), reason: reasonStartError, message: err.Error()})
+		c.over()
+		return fmt.Errorf("start container %q: %w", rec.ID, err)
+	}
+	go m.watch(c, sb, shim)
+	m.o.Logger.Info("container is started", "container", rec.ID, "pid", pid)
+	return nil
+}
+
+// startTask makes the task in the shim and starts it. On error the task may be left.
+func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *client.Client, rec state.Container) (int, error) {
+	pod, err := m.o.Sandboxes.Get(rec.SandboxID)
+	if err != nil {
+		return 0, err
+	}
+	bundle := filepath.Join(sb.Dir, rec.ID)
+	req := client.CreateRequest{
+		ID: rec.ID, Bundle: bundle, Terminal: rec.Config.Value.GetTty(),
+		Options: client.RuntimeOptions{BinaryName: pod.Binary, SystemdCgroup: m.o.Cgroups.Driver == cgroup.Systemd},
+	}
+	for _, mt := range rec.RootFS {
+		req.Rootfs = append(req.Rootfs, client.Mount{Type: mt.Type, Source: mt.Source, Target: mt.Target, Options: mt.Options})
+	}
+	if rec.LogPath != "" {
+		if err := os.MkdirAll(filepath.Dir(rec.LogPath), 0o755); err != nil {
+			return 0, fmt.Errorf("make log folder: %w", err)
+		}
+		req.Stdout = logScheme + rec.LogPath
+		if !req.Terminal {
+			req.Stderr = req.Stdout
+		}
+	}
+	if rec.Config.Value.GetStdin() {
+		req.Stdin = filepath.Join(bundle, stdinFifo)
+	}
+	if _, err := shim.Create(ctx, req); err != nil {
+		return 0, err
+	}
+	return shim.Start(ctx, rec.ID, "")
+}
+
+// logScheme marks a log file in CRI format, which the shim writes by itself.
+const logScheme = "cri://"
+
+// dropTask removes a task that was not started, or whose start nobody recorded.
+func (m *Manager) dropTask(ctx context.Context, shim *client.Client, id string) {
+	ctx, cancel := aside(ctx)
+	defer cancel()
+	err := shim.Kill(ctx, id, "", syscall.SIGKILL, true)
+	if err == nil {
+		_, err = shim.Wait(ctx, id, "")
+	}
+	if err == nil || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
+		_, err = shim.Delete(ctx, id, "")
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		m.o.Logger.Warn("remove task", "container", id, "error", err)
+	}
+}
