@@ -7,10 +7,7 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
@@ -158,105 +155,4 @@ func idsOf(st *store.State, nameOrID string) []string {
 		}
 	}
 	return ids
-}
-
-// ForContainer returns the variant of an image that a handler runs. image is an
-// id or a reference, userSpecified the reference that the pod names, "" if not
-// known. The kubelet knows one id per reference: where the handler wants another
-// variant of the same index than the one with this id, that variant is answered,
-// and fetched (without credentials) if it is missing.
-//
-// # Errors
-//
-// ErrNotFound if the image is not present in any variant; a *NoMatchError
-// (ErrFailedPrecondition) that names the platform and the handlers that run it,
-// if this one does not; those of Pull for a variant that is fetched.
-func (s *Service) ForContainer(ctx context.Context, image, userSpecified, handler string) (Image, error) {
-	h, err := s.handler(handler)
-	if err != nil {
-		return Image{}, err
-	}
-	st := s.db.State()
-	targets, id := s.targetsOf(st, image, userSpecified)
-	if len(targets) == 0 {
-		return Image{}, fmt.Errorf("image %q: %w", image, errdefs.ErrNotFound)
-	}
-	if img, ok := s.chosen(st, targets, id, h); ok {
-		return img, nil
-	}
-	for _, t := range targets {
-		if d, err := Select(t.Entries, h.Platforms); err == nil {
-			img, err := s.fetchVariant(ctx, st.Targets[t.Name()], d)
-			if err != nil {
-				return Image{}, registry.Describe(fmt.Sprintf("fetch variant of image %q for handler %q", image, h.Name), err)
-			}
-			return img, nil
-		}
-	}
-	var entries []ocispec.Descriptor
-	for _, t := range targets {
-		entries = append(entries, t.Entries...)
-	}
-	return Image{}, fmt.Errorf("use image %q with handler %q: %w", image, h.Name, s.noMatch(entries, []HandlerPlatforms{h}))
-}
-
-// chosen returns the handler's choice among the targets if it is present. The
-// image with the given id is preferred to a sibling of another target.
-func (s *Service) chosen(st *store.State, targets []store.Target, id string, h HandlerPlatforms) (Image, bool) {
-	var found *store.Image
-	for _, t := range targets {
-		d, err := Select(t.Entries, h.Platforms)
-		if err != nil {
-			continue
-		}
-		img, ok := st.Images[t.Images[d.Digest]]
-		if ok && (found == nil || img.ID == id) {
-			found = &img
-		}
-		if ok && img.ID == id {
-			break
-		}
-	}
-	if found == nil {
-		return Image{}, false
-	}
-	return s.view(st, *found), true
-}
-
-// targetsOf returns the targets that a container's image may mean, likeliest
-// first, and the image's id if that is how it was given. For an id these are the
-// targets that hold it: first those that the pod's own reference leads to.
-func (s *Service) targetsOf(st *store.State, image, userSpecified string) (targets []store.Target, id string) {
-	if n, err := parseName(image); err == nil {
-		if targets := st.Named(n.full); len(targets) > 0 {
-			return targets, ""
-		}
-	}
-	if !isIDPrefix(image) {
-		return nil, ""
-	}
-	img, err := st.ByID(image)
-	if err != nil {
-		return nil, ""
-	}
-	specified := make(map[digest.Digest]bool)
-	var repo string
-	if n, err := parseName(userSpecified); err == nil {
-		repo = n.repo
-		for _, t := range st.Named(n.full) {
-			specified[t.Digest] = true
-		}
-	}
-	rank := func(t store.Target) int {
-		switch {
-		case t.Repo == repo && specified[t.Digest]:
-			return 0
-		case t.Repo == repo:
-			return 1
-		}
-		return 2
-	}
-	targets = st.Holding(img.ID)
-	slices.SortStableFunc(targets, func(a, b store.Target) int { return rank(a) - rank(b) })
-	return targets, img.ID
 }

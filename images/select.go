@@ -81,7 +81,21 @@ func platformList(ps []ocispec.Platform) string {
 //
 // A *NoMatchError when no entry serves any platform of want.
 func Select(descs []ocispec.Descriptor, want []ocispec.Platform) (ocispec.Descriptor, error) {
-	for _, w := range want {
+	if d, _, ok := selectAt(descs, want); ok {
+		return d, nil
+	}
+	err := &NoMatchError{Want: want}
+	for _, d := range descs {
+		if runnable(d) {
+			err.Have = append(err.Have, *d.Platform)
+		}
+	}
+	return ocispec.Descriptor{}, err
+}
+
+// selectAt is Select; it also tells which of want was served.
+func selectAt(descs []ocispec.Descriptor, want []ocispec.Platform) (_ ocispec.Descriptor, place int, ok bool) {
+	for place, w := range want {
 		match := platforms.Only(w)
 		best := -1
 		for i, d := range descs {
@@ -93,16 +107,10 @@ func Select(descs []ocispec.Descriptor, want []ocispec.Platform) (ocispec.Descri
 			}
 		}
 		if best >= 0 {
-			return descs[best], nil
+			return descs[best], place, true
 		}
 	}
-	err := &NoMatchError{Want: want}
-	for _, d := range descs {
-		if runnable(d) {
-			err.Have = append(err.Have, *d.Platform)
-		}
-	}
-	return ocispec.Descriptor{}, err
+	return ocispec.Descriptor{}, 0, false
 }
 
 // runnable reports whether an index entry with a platform can be a workload.

@@ -281,9 +281,9 @@ func (x *session) rootFS(ctx context.Context, img store.Image, layers []ocispec.
 	for i := range ready {
 		ready[i] = make(chan struct{})
 	}
-	work, ctx := errgroup.WithContext(ctx)
+	work, working := errgroup.WithContext(ctx)
 	work.Go(func() error {
-		fetches, ctx := errgroup.WithContext(ctx)
+		fetches, ctx := errgroup.WithContext(working)
 		fetches.SetLimit(parallelLayers)
 		for i, l := range missing {
 			fetches.Go(func() error {
@@ -300,8 +300,8 @@ func (x *session) rootFS(ctx context.Context, img store.Image, layers []ocispec.
 		for i, l := range missing {
 			select {
 			case <-ready[i]:
-			case <-ctx.Done():
-				return ctx.Err()
+			case <-working.Done():
+				return working.Err()
 			}
 			x.meter.update(func(p *Progress) { p.Phase = "unpack" })
 			n := first + i
@@ -311,7 +311,7 @@ func (x *session) rootFS(ctx context.Context, img store.Image, layers []ocispec.
 			if n > 0 {
 				layer.Parent = chains[n-1]
 			}
-			if err := x.s.layers.Apply(ctx, layer); err != nil {
+			if err := x.s.layers.Apply(working, layer); err != nil {
 				return err
 			}
 			x.meter.update(func(p *Progress) { p.LayersDone++ })

@@ -72,7 +72,8 @@ func (s *Store) remove(ctx context.Context, key string) error {
 
 // cleanup deletes the directories of snapshots that have been removed.
 func (s *Store) cleanup(ctx context.Context) error {
-	if err := s.snapshots.(snapshots.Cleaner).Cleanup(ctx); err != nil {
+	err := s.snapshots.(snapshots.Cleaner).Cleanup(ctx)
+	if err != nil && !errdefs.IsNotFound(err) { // not found: the store has never held anything
 		return fmt.Errorf("delete removed layers: %w", err)
 	}
 	return nil

@@ -63,8 +63,12 @@ type Store struct {
 //
 // # Errors
 //
-// A directory that overlayfs cannot be used on is an error that says so.
+// A directory that overlayfs cannot be used on is an error that says so;
+// ErrInvalidArgument for one whose name overlayfs's mount options cannot carry.
 func Open(ctx context.Context, root string, logger *slog.Logger) (*Store, error) {
+	if strings.ContainsAny(root, `,:\"`) {
+		return nil, fmt.Errorf("use overlayfs on %q: the name must not hold any of , : \\ and quotes: %w", root, errdefs.ErrInvalidArgument)
+	}
 	s := &Store{
 		root:   filepath.Join(root, "layers"),
 		mounts: filepath.Join(root, "mounts"),

@@ -1,0 +1,198 @@
+package images
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+func TestPullArtifact(t *testing.T) {
+	tests := []struct {
+		name, configType, config, layerType string
+		idIsManifest                        bool
+	}{
+		{"wasm configuration", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, false},
+		{"wasm configuration without layers named", mediaTypeWasmConfig, `{"os":"wasip1","architecture":"wasm"}`, mediaTypeWasm, true},
+		{"empty configuration", "application/vnd.oci.empty.v1+json", "{}", mediaTypeWasm, true},
+		{"image configuration", ocispec.MediaTypeImageConfig, `{"os":"wasip1","architecture":"wasm","rootfs":{"type":"layers","diff_ids":[$LAYERS]}}`, mediaTypeWasmContent, false},
+		{"component layer type with a core module", ocispec.MediaTypeImageConfig, `{}`, mediaTypeWasmComponent, true},
+		{"wasm configuration with an untyped layer", mediaTypeWasmConfig, wasmConfig, "application/octet-stream", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, s := newTestRegistry(t), newTestService(t)
+			module := moduleBytes("hello")
+			d := r.artifact("mod", "v1", tt.configType, tt.config, tt.layerType, module)
+			ref := r.host + "/mod:v1"
+			for _, handler := range []string{"wasm", ""} {
+				img := s.mustPull(ref, handler)
+				if img.Kind != Module || img.Platform.OS != "wasip1" || img.Platform.Architecture != "wasm" || img.Size <= 0 {
+					t.Errorf("image is %+v", img)
+				}
+				if img.Module.Digest != digest.FromBytes(module) {
+					t.Errorf("module is %s", img.Module.Digest)
+				}
+				if got := img.ID == d.Digest.String(); got != tt.idIsManifest {
+					t.Errorf("id is the manifest's digest: %v, want %v", got, tt.idIsManifest)
+				}
+				if data, err := os.ReadFile(s.ModulePath(img)); err != nil || string(data) != string(module) {
+					t.Errorf("module holds %q, %v", data, err)
+				}
+			}
+			if len(s.arrived) != 1 || s.arrived[0] != digest.FromBytes(module).String() {
+				t.Errorf("Arrived was called with %q", s.arrived)
+			}
+			_, err := s.Pull(t.Context(), PullRequest{Ref: ref, Handler: "runc"})
+			if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), `handler "wasm" takes it`) {
+				t.Errorf("Pull for runc: %v", err)
+			}
+		})
+	}
+}
+
+func TestArtifactsWithTheSameConfigurationDiffer(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	for _, name := range []string{"a", "b"} {
+		r.artifact(name, "v1", "application/vnd.oci.empty.v1+json", "{}", mediaTypeWasm, moduleBytes(name))
+	}
+	a, b := s.mustPull(r.host+"/a:v1", ""), s.mustPull(r.host+"/b:v1", "")
+	if a.ID == b.ID || a.Module.Digest == b.Module.Digest {
+		t.Errorf("two modules have become one: %s", a.ID)
+	}
+}
+
+func TestPullRefusesWhatCannotRun(t *testing.T) {
+	tests := []struct {
+		name    string
+		modules [][]byte
+		text    []string
+	}{
+		{"component", [][]byte{componentBytes()}, []string{"components do not run yet", "WASI preview 1"}},
+		{"two layers", [][]byte{moduleBytes("a"), moduleBytes("b")}, []string{"exactly one layer, this one has 2"}},
+		{"no layer", nil, []string{"exactly one layer, this one has 0"}},
+		{"text", [][]byte{[]byte("(module)")}, []string{"not a WebAssembly binary"}},
+		{"cut short", [][]byte{[]byte("\x00asm")}, []string{"not a WebAssembly binary"}},
+		{"another version", [][]byte{[]byte("\x00asm\x02\x00\x00\x00")}, []string{"unknown version 02 00 00 00"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, s := newTestRegistry(t), newTestService(t)
+			r.artifact("mod", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, tt.modules...)
+			for _, handler := range []string{"", "wasm"} {
+				_, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/mod:v1", Handler: handler})
+				if !errdefs.IsInvalidArgument(err) {
+					t.Fatalf("Pull: %v, want ErrInvalidArgument", err)
+				}
+				for _, text := range tt.text {
+					if !strings.Contains(err.Error(), text) {
+						t.Errorf("Pull: %v; want %q in it", err, text)
+					}
+				}
+			}
+			if list, _ := s.List(t.Context()); len(list) != 0 || len(s.arrived) != 0 {
+				t.Errorf("%d images, arrived %q", len(list), s.arrived)
+			}
+		})
+	}
+}
+
+func TestArrivedMayRefuse(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	r.artifact("mod", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("x"))
+	req := PullRequest{Ref: r.host + "/mod:v1"}
+	s.refuse = errors.Join(errors.New("imports env.magic"), errdefs.ErrInvalidArgument)
+	if _, err := s.Pull(t.Context(), req); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "imports env.magic") {
+		t.Errorf("Pull: %v, want the hook's error", err)
+	}
+	s.refuse = errors.New("no room for the cache")
+	if _, err := s.Pull(t.Context(), req); err != nil {
+		t.Errorf("Pull: %v; another error of the hook must not matter", err)
+	}
+	s.refuse = nil
+	s.mustPull(req.Ref, "")
+	if len(s.arrived) != 2 {
+		t.Errorf("Arrived was called %d times, want 2", len(s.arrived))
+	}
+}
+
+// An index may hold a variant that does not run next to one that does.
+func TestRefusedVariantDoesNotStandInTheWay(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	host := r.image("app", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "app", content: "x"}))
+	component := r.artifact("app", "", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, componentBytes())
+	r.index("app", "v1", host, component)
+	ref := r.host + "/app:v1"
+	img := s.mustPull(ref, "")
+	if img.Manifest.Digest != host.Digest {
+		t.Errorf("answered %s", img.Manifest.Digest)
+	}
+	r.asked()
+	s.mustPull(ref, "")
+	if n := countBlobs(r.asked()); n != 0 {
+		t.Errorf("%d blobs fetched again", n)
+	}
+	_, err := s.ForContainer(t.Context(), img.ID, ref, "wasm")
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "components do not run yet") {
+		t.Errorf("ForContainer: %v", err)
+	}
+	if _, err := s.Pull(t.Context(), PullRequest{Ref: ref, Handler: "wasm"}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("Pull for wasm: %v", err)
+	}
+}
+
+func TestArtifactInAnIndexWithoutAPlatform(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	host := r.image("app", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "app", content: "x"}))
+	mod := r.artifact("app", "", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("x"))
+	mod.Platform = nil
+	signature := r.document("app", "", ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+		Config: r.blob("app", ocispec.MediaTypeImageConfig, []byte("{}")),
+		Layers: []ocispec.Descriptor{r.blob("app", "application/vnd.dev.cosign.simplesigning.v1+json", []byte("{}"))},
+	})
+	nested := r.index("app", "", mod, signature)
+	nested.Platform = nil
+	r.index("app", "v1", nested, host)
+	s.mustPull(r.host+"/app:v1", "")
+	if img := s.mustFind(r.host+"/app:v1", "wasm"); img.Kind != Module {
+		t.Errorf("wasm variant is %+v", img)
+	}
+}
+
+func TestParseDocumentRefuses(t *testing.T) {
+	d := digest.FromString("x").String()
+	desc := func(mediaType string) ocispec.Descriptor {
+		return ocispec.Descriptor{MediaType: mediaType, Digest: digest.Digest(d)}
+	}
+	config := `"config":{"digest":"` + d + `","size":1}`
+	tests := []struct{ name, mediaType, data, text string }{
+		{"not JSON", "", "<html>", "parse manifest"},
+		{"empty", "", "{}", "neither an index nor"},
+		{"both", ocispec.MediaTypeImageIndex, `{"manifests":[],` + config + `}`, "holds a configuration"},
+		{"both, untyped", "", `{"manifests":[],` + config + `}`, "neither an index nor"},
+		{"index with layers", "", `{"manifests":[],"layers":[]}`, "neither an index nor"},
+		{"manifest that is an index", ocispec.MediaTypeImageManifest, `{"manifests":[]}`, "holds no configuration"},
+		{"says otherwise itself", ocispec.MediaTypeImageManifest, `{"mediaType":"` + ocispec.MediaTypeImageIndex + `",` + config + `}`, "holds a configuration"},
+		{"schema 1", "application/vnd.docker.distribution.manifest.v1+prettyjws", `{}`, "schema 1"},
+		{"bad digest", "", `{"layers":[{"digest":"sha256:../../x","size":1}],` + config + `}`, "digest"},
+		{"bad digest of the configuration", "", `{"config":{"digest":"x","size":1}}`, "digest"},
+		{"negative size", "", `{"manifests":[{"digest":"` + d + `","size":-1}]}`, "size -1"},
+	}
+	for _, tt := range tests {
+		_, err := parseDocument(desc(tt.mediaType), []byte(tt.data))
+		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: %v; want %q", tt.name, err, tt.text)
+		}
+	}
+	for _, good := range []string{`{"manifests":[]}`, `{` + config + `}`, `{"layers":[],` + config + `}`} {
+		if _, err := parseDocument(desc(""), []byte(good)); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+}
