@@ -4,9 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/reaper"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
 // Options of the engine.
@@ -39,10 +47,109 @@ func New(options Options, r *reaper.Reaper) (*Engine, error) {
 // Name implements shim.Engine.
 func (e *Engine) Name() string { return "wasm" }
 
-// Handles implements shim.Engine.
-func (e *Engine) Handles(ctx context.Context, b *shim.Bundle) (bool, error) { return false, nil }
+// Create implements shim.Engine. A module that is not compiled yet is compiled now. What is wrong with
+// the module (it does not validate, it lacks an import, it is a component) is ErrInvalidArgument; what the
+// container or host cannot give it is ErrFailedPrecondition.
+func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.Options) (shim.Container, error) {
+	if err := check(b); err != nil {
+		return nil, fmt.Errorf("create %q: %w", b.ID, err)
+	}
+	c, err := e.create(ctx, b, io)
+	var f *failure
+	if errors.As(err, &f) && f.message.Class == link.Stale {
+		// The entry verified but is not what this engine wants: made anew it is.
+		if err := compile.Drop(e.options.CacheDir, c.entry.Digest); err != nil {
+			return nil, fmt.Errorf("create %q: %w", b.ID, err)
+		}
+		c, err = e.create(ctx, b, io)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create %q: %w", b.ID, err)
+	}
+	return c, nil
+}
 
-// Create implements shim.Engine.
-func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, o shim.Options) (shim.Container, error) {
-	return nil, fmt.Errorf("create %q", b.ID)
+// check refuses what a guest cannot be.
+func check(b *shim.Bundle) error {
+	switch {
+	case b.Spec == nil || b.Spec.Process == nil || len(b.Spec.Process.Args) == 0:
+		return fmt.Errorf("no command: %w", errdefs.ErrInvalidArgument)
+	case namespace(b.Spec, specs.UserNamespace) != nil:
+		return fmt.Errorf("user namespaces are not for wasm guests, which never run as root: %w", errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// create makes the container, or leaves nothing but, for the caller's second try, its entry.
+func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO) (*container, error) {
+	c := &container{
+		engine:   e,
+		bundle:   b,
+		stopWait: b.Spec.Annotations[shim.AnnotationStopWait] == "true",
+		stop:     unix.SignalNum(b.Spec.Annotations[annotationStopSignal]),
+		further:  make(map[*process]struct{}),
+	}
+	var err error
+	if c.entry, err = e.entry(ctx, b); err != nil {
+		return nil, err
+	}
+	config, err := initConfig(b, c.entry, io)
+	if err != nil {
+		return nil, err
+	}
+	c.limit = config.MemoryLimit
+	birth, err := initBirth(b.Spec)
+	if err != nil {
+		return nil, err
+	}
+	defer birth.close()
+	if c.cgroup, err = newCgroup(b); err != nil {
+		return nil, err
+	}
+	birth.io, birth.cgroup = io, c.cgroup
+	c.init = newProcess(c, io)
+	if err := c.init.launch(birth, config); err != nil {
+		return c, errors.Join(err, c.cgroup.destroy())
+	}
+	if err := c.init.awaitReady(ctx); err != nil {
+		e.destroy(c.init.child)
+		<-c.init.exited
+		return c, errors.Join(err, c.cgroup.destroy())
+	}
+	return c, nil
+}
+
+// entry is the bundle's compiled module.
+func (e *Engine) entry(ctx context.Context, b *shim.Bundle) (compile.Entry, error) {
+	if path := b.Spec.Annotations[shim.AnnotationWasmModule]; path != "" {
+		if !filepath.IsAbs(path) {
+			return compile.Entry{}, fmt.Errorf("annotation %s: path %q is not absolute: %w", shim.AnnotationWasmModule, path, errdefs.ErrInvalidArgument)
+		}
+		return e.ensure(ctx, path, b.Spec.Annotations[shim.AnnotationWasmDigest])
+	}
+	module, err := findModule(b.Rootfs, b.Spec.Process)
+	if err != nil {
+		return compile.Entry{}, err
+	}
+	defer module.Close()
+	return e.ensure(ctx, fdPath(int(module.Fd())), "")
+}
+
+// ensure has a module compiled by a child that the reaper sees.
+func (e *Engine) ensure(ctx context.Context, path, digest string) (compile.Entry, error) {
+	return compile.Ensure(ctx, compile.Options{
+		CacheDir: e.options.CacheDir,
+		Self:     e.options.Self,
+		Start: func(cmd *exec.Cmd) (func() int, error) {
+			child, err := e.reaper.Start(cmd)
+			if err != nil {
+				return nil, err
+			}
+			return func() int {
+				<-child.Done
+				code, _ := child.Status()
+				return code
+			}, nil
+		},
+	}, path, digest)
 }

@@ -95,7 +95,7 @@ func Drop(uid, gid uint32, groups []uint32) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("clear dumpable: %w", err)
 	}
-	return nil
+	return noNewPrivs()
 }
 
 // AllThreads makes a system call on every thread of the process. All of them must get the same result.

@@ -174,7 +174,7 @@ func neverCalls() []Call {
 
 // GuestCalls is the list a guest process lives under from before it reads the module to its end.
 func GuestCalls() []Call {
-	calls := runtimeCalls()
+	calls := append(runtimeCalls(), allow(unix.SYS_SECCOMP, "seccomp", "SealCalls: a further list only takes away"))
 	calls = append(calls, codeCalls()...)
 	calls = append(calls, fileCalls()...)
 	calls = append(calls, socketCalls()...)
@@ -193,7 +193,7 @@ func CompileCalls() []Call {
 // loaded. Everything else is left to the list before it.
 func SealCalls() []Call {
 	const protection = 2 // third argument of mmap and mprotect alike
-	calls := []Call{}
+	calls := []Call{{Nr: unix.SYS_SECCOMP, Name: "seccomp", Why: "this is the last list", Then: Kill}}
 	for _, m := range append([]call{{unix.SYS_MPROTECT, "mprotect"}}, mapCalls...) {
 		calls = append(calls, Call{Nr: m.nr, Name: m.name, Why: "code is loaded", Then: Allow, Otherwise: Kill,
 			When: []Cond{{Arg: protection, Mask: unix.PROT_EXEC, In: []uint32{0}}}})

@@ -1,6 +1,105 @@
-// Package guest is the guest face of the shim binary: the process that locks itself in and then
+// Package guest is the guest face of the shim binary: a process that locks itself in and then
 // runs one WebAssembly module.
+//
+// It begins as root in namespaces of its own. From the configuration that the engine sends it builds
+// the container's tree below a private root (/rootfs beside /cache, the compiled module), opens the
+// announced listeners, and gives up root, every capability, every path but those two and most system
+// calls. Only then it opens the module. A further process of a container (exec) joins the tree that is already
+// there instead, and its root is its compiled module's directory.
 package guest
 
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
+)
+
+// Exit codes of a process whose guest never ran; those of guests go over the link.
+const (
+	exitNoLink  = 1
+	exitFailed  = 125
+	exitRefused = 126 // of a further process: what was asked for cannot be executed
+)
+
+// exitTrap is the exit code of a guest that trapped: 128 + SIGABRT, as of an aborted process.
+const exitTrap = 134
+
 // Main runs the guest face and returns the process's exit code.
-func Main() int { return 1 }
+func Main() int {
+	// A descriptor in non-blocking mode is waited for by the runtime's poller, without a thread of its own.
+	if err := unix.SetNonblock(link.FD, true); err != nil {
+		fmt.Fprintf(os.Stderr, "guest: no link to an engine: %v\n", err)
+		return exitNoLink
+	}
+	p := &process{link: os.NewFile(link.FD, "link")}
+	if err := link.Read(p.link, &p.config); err != nil {
+		return exitNoLink // the engine thought better of it
+	}
+	if p.config.Refuse != "" {
+		fmt.Fprintln(os.Stderr, p.config.Refuse)
+		return p.end(p.config.RefuseCode, p.config.Refuse)
+	}
+	if err := p.prepare(); err != nil {
+		return p.fail(err)
+	}
+	if err := p.load(); err != nil {
+		return p.fail(err)
+	}
+	return p.run()
+}
+
+// process is this process.
+type process struct {
+	link   *os.File
+	config link.Config
+	guest  guest
+}
+
+// fault is an error with its class.
+type fault struct {
+	class link.Class
+	err   error
+}
+
+func (f *fault) Error() string { return f.err.Error() }
+func (f *fault) Unwrap() error { return f.err }
+
+func faultf(class link.Class, format string, args ...any) error {
+	return &fault{class: class, err: fmt.Errorf(format, args...)}
+}
+
+// fail reports that there will be no guest.
+func (p *process) fail(err error) int {
+	m := link.Message{Kind: link.Error, Class: link.Internal, Text: err.Error()}
+	var f *fault
+	if errors.As(err, &f) {
+		m.Class = f.class
+	}
+	code := exitFailed
+	if p.config.Further && m.Class != link.Stale {
+		fmt.Fprintln(os.Stderr, m.Text)
+		code = exitRefused
+	}
+	_ = link.Write(p.link, m) // without an engine nobody asks
+	return code
+}
+
+// end reports how the guest ended. Only the low byte of its code fits into the process's own.
+func (p *process) end(code uint32, text string) int {
+	_ = link.Write(p.link, link.Message{Kind: link.Exit, Code: code, Text: text})
+	return int(code & 0xff)
+}
+
+// cpuTime is the CPU time this process has used.
+func cpuTime() time.Duration {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

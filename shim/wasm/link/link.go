@@ -18,6 +18,9 @@ import (
 // FD is the descriptor a guest process finds its end of the link at.
 const FD = 3
 
+// StopCode is the exit code of a guest that was asked to end and cannot hear it: 128 + SIGTERM.
+const StopCode = 143
+
 // maxFrame bounds one message: a configuration with its environment is the largest.
 const maxFrame = 64 << 20
 
@@ -34,6 +37,7 @@ const (
 	Started Kind = "started" // EngineCPU is final
 	Error   Kind = "error"   // Text and Class say why there will be no guest
 	Exit    Kind = "exit"    // Code and Text say how the guest ended
+	Heard   Kind = "heard"   // Interrupt has arrived
 )
 
 // Class of an Error.
@@ -90,7 +94,11 @@ type Config struct {
 	// the container's own limit, which a module's initial memory must fit in, 0 = none.
 	Memory      uint64 `json:"memory,omitempty"`
 	MemoryLimit uint64 `json:"memoryLimit,omitempty"`
-	Terminal    bool   `json:"terminal,omitempty"`
+	// NoStdin tells that standard input is nobody's: it cannot be a way to hear a stop.
+	NoStdin bool `json:"noStdin,omitempty"`
+	// StopWait lets a guest that cannot hear Interrupt run on; without it such a guest ends with StopCode.
+	StopWait bool    `json:"stopWait,omitempty"`
+	Umask    *uint32 `json:"umask,omitempty"`
 
 	// Refuse, if set, makes the process say why there is nothing to run and end with RefuseCode.
 	Refuse     string `json:"refuse,omitempty"`

@@ -1,0 +1,262 @@
+package wasm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs"
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/cgroups/systemd"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim"
+)
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// cgroup is the container's own.
+type cgroup struct {
+	mu      sync.Mutex // managers keep what was set last
+	manager cgroups.Manager
+	path    string // below the hierarchies' mount points
+	systemd bool
+	oomed   uint64 // OOM kills before the first guest process
+}
+
+// newCgroup makes the container's cgroup with its limits, but for systemd, whose scopes begin with their first process.
+func newCgroup(b *shim.Bundle) (*cgroup, error) {
+	config := &cgroups.Cgroup{Resources: &cgroups.Resources{}}
+	given := ""
+	if b.Spec.Linux != nil {
+		given = b.Spec.Linux.CgroupsPath
+		config.Resources = resources(b.Spec.Linux.Resources)
+	}
+	g := &cgroup{}
+	var err error
+	if slice, rest, ok := strings.Cut(given, ":"); ok && !strings.HasPrefix(given, "/") {
+		g.systemd = true
+		config.Systemd = true
+		config.Parent = slice
+		config.ScopePrefix, config.Name, _ = strings.Cut(rest, ":")
+		if g.path, err = scopePath(config); err != nil {
+			return nil, err
+		}
+		g.manager, err = manager.New(config)
+	} else {
+		if given == "" {
+			given = path.Join(b.Namespace, b.ID)
+		}
+		g.path = path.Join("/", given)
+		config.Path = g.path
+		if cgroups.IsCgroup2UnifiedMode() {
+			g.manager, err = manager.New(config)
+		} else {
+			g.manager, err = fs.NewManager(config, v1Paths(g.path))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open cgroup %q: %w", given, err)
+	}
+	if g.systemd {
+		return g, nil
+	}
+	if err := g.join(-1, config.Resources); err != nil {
+		return nil, errors.Join(fmt.Errorf("make cgroup %q: %w", g.path, err), g.manager.Destroy())
+	}
+	g.oomed = g.oomKills()
+	return g, nil
+}
+
+// join makes the cgroup with a process (-1 = none) and sets its limits.
+func (g *cgroup) join(pid int, r *cgroups.Resources) error {
+	if err := g.manager.Apply(pid); err != nil {
+		return err
+	}
+	return g.manager.Set(r)
+}
+
+// begin puts the container's first process into the cgroup.
+func (g *cgroup) begin(pid int) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.systemd {
+		return g.manager.AddPid("", pid)
+	}
+	config, err := g.manager.GetCgroups()
+	if err != nil {
+		return err
+	}
+	if err := g.join(pid, config.Resources); err != nil {
+		return err
+	}
+	g.oomed = g.oomKills()
+	return nil
+}
+
+// add puts a further process into the cgroup.
+func (g *cgroup) add(pid int) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.manager.AddPid("", pid)
+}
+
+// dir opens the cgroup for clone3, which puts a process there at birth. Version 1 cannot: nil.
+func (g *cgroup) dir() (*os.File, error) {
+	if g.systemd && !g.manager.Exists() || !cgroups.IsCgroup2UnifiedMode() {
+		return nil, nil
+	}
+	return os.Open(g.manager.Path(""))
+}
+
+func (g *cgroup) update(r *specs.LinuxResources) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.manager.Set(resources(r))
+}
+
+func (g *cgroup) freeze(state cgroups.FreezerState) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.manager.Freeze(state)
+}
+
+// pids lists the processes in the cgroup.
+func (g *cgroup) pids() ([]int, error) {
+	dir := g.manager.Path("")
+	for _, controller := range []string{"pids", "memory", "freezer"} {
+		if dir == "" {
+			dir = g.manager.Path(controller)
+		}
+	}
+	pids, err := cgroups.GetAllPids(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return pids, err
+}
+
+// oomKills counts what the kernel has killed in the cgroup for lack of memory.
+func (g *cgroup) oomKills() uint64 {
+	n, err := g.manager.OOMKillCount()
+	if err != nil {
+		return 0 // no memory controller
+	}
+	return n
+}
+
+func (g *cgroup) oomKilled() bool { return g.oomKills() > g.oomed }
+
+// destroy removes the cgroup, which has no processes any more. It is idempotent.
+func (g *cgroup) destroy() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.manager.Destroy(); err != nil {
+		return fmt.Errorf("remove cgroup %q: %w", g.path, err)
+	}
+	return nil
+}
+
+// v1Paths finds the hierarchies of cgroup version 1 where they usually are; nil leaves the search in
+// the mount table, which is long on a busy node, to the library. The hybrid layout's second version is
+// left out: nothing of a container is accounted there.
+func v1Paths(inner string) map[string]string {
+	paths := make(map[string]string)
+	for _, name := range []string{"cpuset", "devices", "memory", "cpu", "cpuacct", "pids", "blkio", "hugetlb",
+		"net_cls", "net_prio", "perf_event", "freezer", "rdma", "misc", "name=systemd"} {
+		dir := filepath.Join(cgroupRoot, strings.TrimPrefix(name, "name="))
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err == nil && int64(st.Type) == unix.CGROUP_SUPER_MAGIC {
+			paths[name] = filepath.Join(dir, inner)
+		}
+	}
+	if paths["memory"] == "" || paths["devices"] == "" {
+		return nil
+	}
+	return paths
+}
+
+// scopePath is where systemd puts a scope.
+func scopePath(c *cgroups.Cgroup) (string, error) {
+	parent := c.Parent
+	if parent == "" {
+		parent = "system.slice"
+	}
+	slice, err := systemd.ExpandSlice(parent)
+	if err != nil {
+		return "", fmt.Errorf("cgroup parent %q: %w", c.Parent, err)
+	}
+	return path.Join(slice, c.ScopePrefix+"-"+c.Name+".scope"), nil
+}
+
+// resources turns the spec's limits into the library's. Devices are not limited by cgroup: no mount of a
+// guest has any but the harmless ones.
+func resources(r *specs.LinuxResources) *cgroups.Resources {
+	out := &cgroups.Resources{}
+	if r == nil {
+		return out
+	}
+	if m := r.Memory; m != nil {
+		out.Memory = value(m.Limit)
+		out.MemoryReservation = value(m.Reservation)
+		out.MemorySwap = value(m.Swap)
+		out.MemorySwappiness = m.Swappiness
+		out.OomKillDisable = value(m.DisableOOMKiller)
+	}
+	if c := r.CPU; c != nil {
+		out.CpuShares = value(c.Shares)
+		out.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(out.CpuShares)
+		out.CpuQuota = value(c.Quota)
+		out.CpuBurst = c.Burst
+		out.CpuPeriod = value(c.Period)
+		out.CpuRtRuntime = value(c.RealtimeRuntime)
+		out.CpuRtPeriod = value(c.RealtimePeriod)
+		out.CpusetCpus = c.Cpus
+		out.CpusetMems = c.Mems
+		out.CPUIdle = c.Idle
+	}
+	if r.Pids != nil {
+		out.PidsLimit = r.Pids.Limit
+	}
+	for _, h := range r.HugepageLimits {
+		out.HugetlbLimit = append(out.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: h.Pagesize, Limit: h.Limit})
+	}
+	blockIO(out, r.BlockIO)
+	out.Unified = r.Unified
+	return out
+}
+
+func blockIO(out *cgroups.Resources, b *specs.LinuxBlockIO) {
+	if b == nil {
+		return
+	}
+	out.BlkioWeight = value(b.Weight)
+	out.BlkioLeafWeight = value(b.LeafWeight)
+	for _, w := range b.WeightDevice {
+		out.BlkioWeightDevice = append(out.BlkioWeightDevice, cgroups.NewWeightDevice(w.Major, w.Minor, value(w.Weight), value(w.LeafWeight)))
+	}
+	throttle := func(in []specs.LinuxThrottleDevice) (all []*cgroups.ThrottleDevice) {
+		for _, t := range in {
+			all = append(all, cgroups.NewThrottleDevice(t.Major, t.Minor, t.Rate))
+		}
+		return all
+	}
+	out.BlkioThrottleReadBpsDevice = throttle(b.ThrottleReadBpsDevice)
+	out.BlkioThrottleWriteBpsDevice = throttle(b.ThrottleWriteBpsDevice)
+	out.BlkioThrottleReadIOPSDevice = throttle(b.ThrottleReadIOPSDevice)
+	out.BlkioThrottleWriteIOPSDevice = throttle(b.ThrottleWriteIOPSDevice)
+}
+
+// value is what p points to, or nothing.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}

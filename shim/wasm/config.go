@@ -1,0 +1,146 @@
+package wasm
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/wasm/cage"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
+)
+
+// engineReserve is what the engine itself needs of a container's memory beside its compiled module, in bytes.
+const engineReserve = 4 << 20
+
+// initConfig is the configuration of a container's first guest process.
+func initConfig(b *shim.Bundle, entry compile.Entry, io shim.IO) (link.Config, error) {
+	c, err := processConfig(b, b.Spec.Process, entry, io)
+	if err != nil {
+		return link.Config{}, err
+	}
+	c.Rootfs = b.Rootfs
+	c.ReadOnly = b.Spec.Root != nil && b.Spec.Root.Readonly
+	for _, m := range b.Spec.Mounts {
+		source := m.Source
+		if !path.IsAbs(source) {
+			source = path.Join(b.Path, source)
+		}
+		c.Mounts = append(c.Mounts, link.Mount{Type: m.Type, Source: source, Destination: m.Destination, Options: m.Options})
+	}
+	if ns := namespace(b.Spec, specs.UTSNamespace); ns != nil && ns.Path == "" {
+		c.Hostname = b.Spec.Hostname
+	}
+	if text := b.Spec.Annotations[shim.AnnotationWasmListen]; text != "" {
+		if err := json.Unmarshal([]byte(text), &c.Listen); err != nil {
+			return link.Config{}, fmt.Errorf("annotation %s: %w: %w", shim.AnnotationWasmListen, err, errdefs.ErrInvalidArgument)
+		}
+	}
+	return c, nil
+}
+
+// processConfig is what every guest process of a container has.
+func processConfig(b *shim.Bundle, p *specs.Process, entry compile.Entry, io shim.IO) (link.Config, error) {
+	c := link.Config{
+		Args:          p.Args,
+		Env:           environment(p),
+		Entry:         entry.Dir,
+		StartFunction: entry.StartFunction,
+		NoStdin:       io.Stdin == nil,
+		StopWait:      b.Spec.Annotations[shim.AnnotationStopWait] == "true",
+		Umask:         p.User.Umask,
+	}
+	c.UID, c.GID, c.Groups = identity(p.User)
+	for _, l := range p.Rlimits {
+		resource, ok := rlimits[l.Type]
+		if !ok {
+			return link.Config{}, fmt.Errorf("resource limit %q is not known: %w", l.Type, errdefs.ErrInvalidArgument)
+		}
+		c.Rlimits = append(c.Rlimits, link.Rlimit{Resource: resource, Soft: l.Soft, Hard: l.Hard})
+	}
+	if b.Spec.Linux != nil {
+		c.MemoryLimit = memoryLimit(b.Spec.Linux.Resources)
+		c.Memory = ceiling(c.MemoryLimit, entry.Size)
+	}
+	return c, nil
+}
+
+// environment is the process's, with PWD for the guests that take their working directory from there:
+// WASI has none.
+func environment(p *specs.Process) []string {
+	has := slices.ContainsFunc(p.Env, func(v string) bool { return strings.HasPrefix(v, "PWD=") })
+	if p.Cwd == "" || has {
+		return p.Env
+	}
+	return append(slices.Clip(p.Env), "PWD="+p.Cwd)
+}
+
+// identity is whom a guest runs as. Root becomes nobody, its group and supplementary group 0 too; everybody
+// else is taken as given.
+func identity(u specs.User) (uid, gid uint32, groups []uint32) {
+	if u.UID != 0 {
+		return u.UID, u.GID, u.AdditionalGids
+	}
+	gid = u.GID
+	if gid == 0 {
+		gid = cage.Nobody
+	}
+	groups = slices.DeleteFunc(slices.Clone(u.AdditionalGids), func(g uint32) bool { return g == 0 })
+	return cage.Nobody, gid, groups
+}
+
+// memoryLimit is the container's limit in bytes, 0 = none.
+func memoryLimit(r *specs.LinuxResources) uint64 {
+	if r == nil || r.Memory == nil || r.Memory.Limit == nil || *r.Memory.Limit <= 0 {
+		return 0
+	}
+	return uint64(*r.Memory.Limit)
+}
+
+// ceiling is how far linear memory may grow under a container limit: what the engine needs is left free, but
+// never more than half.
+func ceiling(limit uint64, entrySize int64) uint64 {
+	if limit == 0 {
+		return 0
+	}
+	return limit - min(engineReserve+uint64(entrySize), limit/2)
+}
+
+var rlimits = map[string]int{
+	"RLIMIT_AS":         unix.RLIMIT_AS,
+	"RLIMIT_CORE":       unix.RLIMIT_CORE,
+	"RLIMIT_CPU":        unix.RLIMIT_CPU,
+	"RLIMIT_DATA":       unix.RLIMIT_DATA,
+	"RLIMIT_FSIZE":      unix.RLIMIT_FSIZE,
+	"RLIMIT_LOCKS":      unix.RLIMIT_LOCKS,
+	"RLIMIT_MEMLOCK":    unix.RLIMIT_MEMLOCK,
+	"RLIMIT_MSGQUEUE":   unix.RLIMIT_MSGQUEUE,
+	"RLIMIT_NICE":       unix.RLIMIT_NICE,
+	"RLIMIT_NOFILE":     unix.RLIMIT_NOFILE,
+	"RLIMIT_NPROC":      unix.RLIMIT_NPROC,
+	"RLIMIT_RSS":        unix.RLIMIT_RSS,
+	"RLIMIT_RTPRIO":     unix.RLIMIT_RTPRIO,
+	"RLIMIT_RTTIME":     unix.RLIMIT_RTTIME,
+	"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING,
+	"RLIMIT_STACK":      unix.RLIMIT_STACK,
+}
+
+// namespace is the spec's entry of one type, nil without one.
+func namespace(s *specs.Spec, kind specs.LinuxNamespaceType) *specs.LinuxNamespace {
+	if s.Linux == nil {
+		return nil
+	}
+	for i := range s.Linux.Namespaces {
+		if s.Linux.Namespaces[i].Type == kind {
+			return &s.Linux.Namespaces[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
+)
+
+// Exit codes of what cannot be executed, as a shell gives them.
+const (
+	codeNotExecutable = 126
+	codeNotFound      = 127
+)
+
+// further is a process of a container beside its first: another module of the image.
+type further struct {
+	*process
+	spec *specs.Process
+}
+
+// Exec implements shim.Container.
+func (c *container) Exec(_ context.Context, id string, p *specs.Process, io shim.IO) (shim.Process, error) {
+	if p == nil || len(p.Args) == 0 {
+		return nil, fmt.Errorf("exec %q: no command: %w", id, errdefs.ErrInvalidArgument)
+	}
+	return &further{process: newProcess(c, io), spec: p}, nil
+}
+
+// Start implements shim.Process: the process is made and begins. What cannot be executed becomes a
+// process too, which says so and ends with 126 or 127.
+func (f *further) Start(ctx context.Context) error {
+	c := f.container
+	pid := c.init.Pid()
+	b, err := furtherBirth(pid)
+	if err != nil || c.init.hasEnded() { // looked at after opening: the pid was its
+		b.close()
+		return fmt.Errorf("exec in %q: it has ended: %w", c.bundle.ID, errdefs.ErrFailedPrecondition)
+	}
+	defer b.close()
+	b.io, b.cgroup, b.oom = f.io, c.cgroup, c.bundle.Spec.Process.OOMScoreAdj
+
+	config, err := f.configure(ctx, pid)
+	if err != nil {
+		return fmt.Errorf("exec in %q: %w", c.bundle.ID, err)
+	}
+	f.mu.Lock()
+	if f.started {
+		f.mu.Unlock()
+		return fmt.Errorf("exec in %q: already started: %w", c.bundle.ID, errdefs.ErrFailedPrecondition)
+	}
+	f.started = true
+	f.mu.Unlock()
+	if err := c.admit(f.process); err != nil {
+		return err
+	}
+	if err := f.launch(b, config); err != nil {
+		c.forget(f.process)
+		return fmt.Errorf("exec in %q: %w", c.bundle.ID, err)
+	}
+	go f.begin()
+	return nil
+}
+
+// begin lets the guest run as soon as it is there.
+func (f *further) begin() {
+	<-f.ready
+	f.tell(link.Message{Kind: link.Start})
+}
+
+// configure finds and compiles the module. A configuration that refuses stands for what cannot be executed.
+func (f *further) configure(ctx context.Context, pid int) (link.Config, error) {
+	c := f.container
+	entry, err := f.entry(ctx, pid)
+	var refusal string
+	code := uint32(codeNotExecutable)
+	switch {
+	case errors.Is(err, errdefs.ErrNotFound):
+		refusal, code = fmt.Sprintf("exec %s: no such file in the container", f.spec.Args[0]), codeNotFound
+	case errors.Is(err, errNotWasm):
+		refusal = fmt.Sprintf("exec %s: it is not a WebAssembly module, and this container runs nothing else", f.spec.Args[0])
+	case errors.Is(err, errdefs.ErrInvalidArgument):
+		refusal = fmt.Sprintf("exec %s: %v", f.spec.Args[0], err)
+	case err != nil:
+		return link.Config{}, err
+	}
+	if refusal != "" {
+		return link.Config{Refuse: refusal, RefuseCode: code}, nil
+	}
+	config, err := processConfig(c.bundle, f.spec, entry, f.io)
+	if err != nil {
+		return link.Config{}, err
+	}
+	c.mu.Lock()
+	config.MemoryLimit = c.limit
+	config.Memory = ceiling(c.limit, entry.Size)
+	c.mu.Unlock()
+	config.Join = joinFD
+	config.Further = true
+	return config, nil
+}
+
+// entry is the compiled module that the command names: the container's own by its name, any other below
+// the container's root with all its mounts.
+func (f *further) entry(ctx context.Context, pid int) (compile.Entry, error) {
+	c := f.container
+	if c.bundle.Spec.Annotations[shim.AnnotationWasmModule] != "" && isOwn(f.spec.Args[0], c.bundle.Spec.Process.Args) {
+		return c.entry, nil
+	}
+	// The first process's root is the private one, and the container's lies in it.
+	module, err := findModule(path.Join("/proc", strconv.Itoa(pid), "root", "rootfs"), f.spec)
+	if errors.Is(err, os.ErrNotExist) && !errors.Is(err, errdefs.ErrNotFound) {
+		return compile.Entry{}, fmt.Errorf("look into container: %w: %w", err, errdefs.ErrFailedPrecondition)
+	}
+	if err != nil {
+		return compile.Entry{}, err
+	}
+	defer module.Close()
+	return c.engine.ensure(ctx, fdPath(int(module.Fd())), "")
+}
+
+// isOwn says whether a command names the module of an artifact, which has no file.
+func isOwn(name string, args []string) bool {
+	return len(args) > 0 && slices.Contains([]string{args[0], path.Base(args[0])}, name)
+}
+
+// admit counts a further process in, unless the container goes.
+func (c *container) admit(p *process) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.deleted {
+		return fmt.Errorf("exec in %q: it is deleted: %w", c.bundle.ID, errdefs.ErrFailedPrecondition)
+	}
+	c.further[p] = struct{}{}
+	return nil
+}
+
+// forget takes back admit for a process that never was.
+func (c *container) forget(p *process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.further, p)
+}

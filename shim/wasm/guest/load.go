@@ -1,0 +1,161 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"unsafe"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/cage"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
+)
+
+// guest is the module and what it is given.
+type guest struct {
+	root      *tree  // the container's tree
+	cache     string // directory of the compiled module, in this process's root
+	listeners []wasip1.Listener
+
+	ctx      context.Context
+	host     *wasip1.Host
+	memory   *memory
+	runtime  wazero.Runtime
+	compiled wazero.CompiledModule
+	module   api.Module
+}
+
+// load reads the module from its entry, checks its imports, and instantiates it unless that would
+// run its code already.
+func (p *process) load() error {
+	g := &p.guest
+	g.memory = newMemory(p.config.Memory, p.config.MemoryLimit)
+	g.ctx = experimental.WithMemoryAllocator(context.Background(), g.memory)
+	if err := p.openHost(); err != nil {
+		return err
+	}
+	binary, err := mapFile(path.Join(g.cache, compile.ModuleName))
+	if err != nil {
+		return faultf(link.Stale, "open compiled module: %w", err)
+	}
+	if g.compiled, err = g.runtime.CompileModule(g.ctx, binary); err != nil {
+		// With a fitting entry nothing is compiled, so that nothing is written into the entry.
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+			return faultf(link.Stale, "compiled module does not fit this engine: %w", err)
+		}
+		return faultf(link.Invalid, "load module: %w", err)
+	}
+	if err := g.checkImports(); err != nil {
+		return err
+	}
+	if p.config.StartFunction {
+		return nil
+	}
+	return g.instantiate()
+}
+
+// openHost makes the runtime and the host functions.
+func (p *process) openHost() error {
+	g := &p.guest
+	cache, err := wazero.NewCompilationCacheWithDir(g.cache)
+	if err != nil {
+		return faultf(link.Stale, "open compiled module: %w", err)
+	}
+	g.runtime = wazero.NewRuntimeWithConfig(g.ctx, compile.RuntimeConfig().WithCompilationCache(cache))
+	stdin := unix.Stdin
+	if p.config.NoStdin {
+		stdin = -1
+	}
+	g.host, err = wasip1.New(wasip1.Config{
+		Args:      p.config.Args,
+		Env:       append(slices.Clip(p.config.Env), listenEnv(g.listeners)...),
+		Stdin:     stdin,
+		Stdout:    unix.Stdout,
+		Stderr:    unix.Stderr,
+		Preopens:  []wasip1.Preopen{{FD: g.root.fd, Name: "/"}},
+		Listeners: g.listeners,
+	})
+	if err != nil {
+		return fmt.Errorf("make host: %w", err)
+	}
+	return g.host.Instantiate(g.ctx, g.runtime)
+}
+
+// checkImports names the first import that nobody provides.
+func (g *guest) checkImports() error {
+	for _, f := range g.compiled.ImportedFunctions() {
+		module, name, _ := f.Import()
+		host := g.runtime.Module(module)
+		if host == nil {
+			return faultf(link.Invalid, "import %q.%q is missing: there is no host module %q; WASI preview 1 is what is provided", module, name, module)
+		}
+		have, ok := host.ExportedFunctionDefinitions()[name]
+		if !ok {
+			return faultf(link.Invalid, "import %q.%q is missing: host module %q has no such function", module, name, module)
+		}
+		if !slices.Equal(have.ParamTypes(), f.ParamTypes()) || !slices.Equal(have.ResultTypes(), f.ResultTypes()) {
+			return faultf(link.Invalid, "import %q.%q has another signature than the host's function", module, name)
+		}
+	}
+	return nil
+}
+
+// instantiate makes the module's memory and tables. From then on this process gets no new code.
+func (g *guest) instantiate() error {
+	module, err := g.runtime.InstantiateModule(g.ctx, g.compiled,
+		wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if g.memory.err != nil {
+		return faultf(link.Precondition, "instantiate module: %w", g.memory.err)
+	}
+	if err != nil {
+		return faultf(link.Invalid, "instantiate module: %w", err)
+	}
+	g.module = module
+	return nil
+}
+
+// seal forbids new executable memory.
+func seal() error {
+	return cage.NewFilter(cage.SealCalls(), cage.Allow).Install()
+}
+
+// linear is where the reservation of linear memory lies.
+func (g *guest) linear() (base, size uint64) {
+	r := g.memory.reservation
+	if len(r) == 0 {
+		return 0, 0
+	}
+	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(r)))), uint64(len(r))
+}
+
+// mapFile maps a file read-only, so that all guests of a module share its pages. The mapping stays:
+// wazero keeps references into it.
+func mapFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() == 0 {
+		return nil, errors.New("file is empty")
+	}
+	data, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, &os.PathError{Op: "mmap", Path: name, Err: err}
+	}
+	return data, nil
+}

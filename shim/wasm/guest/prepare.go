@@ -1,0 +1,81 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/cage"
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
+)
+
+// prepare does everything that needs root and ends with locking the process in.
+func (p *process) prepare() error {
+	c := &p.config
+	var err error
+	var cache *tree // where the compiled module is
+	if c.Join != 0 {
+		p.guest.root, cache, err = join(c)
+		p.guest.cache = "/"
+	} else {
+		p.guest.root, cache, err = layOut(c)
+		p.guest.cache = "/" + cacheName
+	}
+	if err != nil {
+		return err
+	}
+	if c.Hostname != "" {
+		if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
+			return fmt.Errorf("set host name: %w", err)
+		}
+	}
+	if p.guest.listeners, err = listen(c.Listen); err != nil {
+		return err
+	}
+	if c.Umask != nil {
+		unix.Umask(int(*c.Umask))
+	}
+	if err := setRlimits(c.Rlimits); err != nil {
+		return err
+	}
+	return p.lockIn(cache)
+}
+
+// lockIn gives up what prepare had. From here on the process is what its guest may become.
+func (p *process) lockIn(cache *tree) error {
+	err := cage.Confine([]cage.Tree{{FD: int(p.guest.root.fd)}, {FD: cache.fd, ReadOnly: true}})
+	if err != nil {
+		return err
+	}
+	cache.close()
+	if err := cage.Drop(p.config.UID, p.config.GID, p.config.Groups); err != nil {
+		return err
+	}
+	return cage.NewFilter(cage.GuestCalls(), cage.Errno(unix.ENOSYS)).Install()
+}
+
+// setRlimits sets the container's resource limits, but for the size of the address space, which the
+// reservations of this process would exceed at once.
+func setRlimits(limits []link.Rlimit) error {
+	for _, l := range limits {
+		if l.Resource == unix.RLIMIT_AS {
+			continue
+		}
+		want := unix.Rlimit{Cur: l.Soft, Max: l.Hard}
+		err := unix.Setrlimit(l.Resource, &want)
+		if errors.Is(err, unix.EPERM) { // no CAP_SYS_RESOURCE: as much as we may
+			var have unix.Rlimit
+			if err := unix.Getrlimit(l.Resource, &have); err != nil {
+				return fmt.Errorf("read resource limit %d: %w", l.Resource, err)
+			}
+			want.Max = min(want.Max, have.Max)
+			want.Cur = min(want.Cur, want.Max)
+			err = unix.Setrlimit(l.Resource, &want)
+		}
+		if err != nil {
+			return fmt.Errorf("set resource limit %d: %w", l.Resource, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
+)
+
+// run reports that the guest is there, waits for the engine to let it begin, and returns the exit
+// code of this process when it has ended.
+func (p *process) run() int {
+	if err := seal(); err != nil {
+		return p.fail(err)
+	}
+	if err := p.report(link.Created); err != nil {
+		return exitNoLink
+	}
+	debug.FreeOSMemory() // what loading needed
+	if !p.awaitStart() {
+		return exitNoLink
+	}
+	go p.obey()
+	if err := p.report(link.Started); err != nil {
+		return exitNoLink
+	}
+	code, text := p.call()
+	return p.end(code, text)
+}
+
+func (p *process) report(kind link.Kind) error {
+	m := link.Message{Kind: kind, EngineCPU: cpuTime(), Hears: p.guest.host.Hears()}
+	m.LinearBase, m.LinearSize = p.guest.linear()
+	for _, l := range p.guest.listeners {
+		m.Listeners = append(m.Listeners, l.Name)
+	}
+	return link.Write(p.link, m)
+}
+
+// awaitStart returns false when the engine is gone, or wants the guest to end before it began.
+func (p *process) awaitStart() bool {
+	for {
+		var m link.Message
+		if err := link.Read(p.link, &m); err != nil {
+			return false
+		}
+		switch m.Kind {
+		case link.Start:
+			return true
+		case link.Ceiling:
+			p.guest.memory.setCeiling(m.Bytes)
+		}
+	}
+}
+
+// obey does what the engine says while the guest runs. Without an engine the guest ends.
+func (p *process) obey() {
+	for {
+		var m link.Message
+		if err := link.Read(p.link, &m); err != nil {
+			os.Exit(exitNoLink)
+		}
+		switch m.Kind {
+		case link.Ceiling:
+			p.guest.memory.setCeiling(m.Bytes)
+		case link.Interrupt:
+			p.interrupt()
+		}
+	}
+}
+
+// interrupt asks the guest to end. One that cannot hear it ends here and now, unless it is to be waited for.
+func (p *process) interrupt() {
+	if !p.guest.host.Hears() && !p.config.StopWait {
+		os.Exit(p.end(link.StopCode, ""))
+	}
+	_ = link.Write(p.link, link.Message{Kind: link.Heard}) // without an engine obey ends the process
+	p.guest.host.Interrupt()
+}
+
+// call runs the guest to its end.
+func (p *process) call() (code uint32, text string) {
+	g := &p.guest
+	if g.module == nil { // its start function is code of its own
+		if err := g.instantiate(); err != nil {
+			return ending(err)
+		}
+	}
+	_, err := g.module.ExportedFunction("_start").Call(g.ctx)
+	return ending(err)
+}
+
+// ending turns what wazero returned into an exit code. Of a trap the stack goes to standard error and its name
+// into the message.
+func ending(err error) (code uint32, text string) {
+	var exit *sys.ExitError
+	switch {
+	case err == nil:
+		return 0, ""
+	case errors.As(err, &exit):
+		return exit.ExitCode(), ""
+	}
+	var f *fault
+	if errors.As(err, &f) && f.class == link.Precondition {
+		fmt.Fprintln(os.Stderr, err)
+		return exitTrap, err.Error()
+	}
+	stack := strings.TrimSpace(err.Error())
+	fmt.Fprintln(os.Stderr, stack)
+	name, _, _ := strings.Cut(stack, "\n")
+	if _, after, found := strings.Cut(name, "wasm error: "); found {
+		name = after
+	}
+	return exitTrap, "wasm trap: " + name
+}

@@ -1,0 +1,303 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/reaper"
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
+)
+
+// hearing is how long a guest process that said it cannot hear a stop has to end itself.
+const hearing = time.Second
+
+// process is one guest process.
+type process struct {
+	engine    *Engine
+	container *container
+	io        shim.IO
+	exited    chan struct{}
+	ready     chan struct{} // closed when the process is created or there will be no guest
+
+	mu      sync.Mutex
+	child   *reaper.Child // nil before the process exists
+	link    *os.File
+	started bool
+	stopped bool         // it was killed because it cannot hear a stop
+	timer   *time.Timer  // kills it if it does not answer
+	created link.Message // with what Started added
+	failure *link.Message
+	last    *link.Message // Exit
+	exit    shim.Exit
+}
+
+var _ shim.Process = (*process)(nil)
+
+func newProcess(c *container, io shim.IO) *process {
+	return &process{engine: c.engine, container: c, io: io, exited: make(chan struct{}), ready: make(chan struct{})}
+}
+
+// launch makes the process and sends its configuration. ready and exited follow.
+func (p *process) launch(b birth, config link.Config) error {
+	child, ours, err := p.engine.fork(b)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.child, p.link = child, ours
+	p.mu.Unlock()
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		p.listen()
+	}()
+	go p.wait(heard)
+	if err := link.Write(ours, config); err != nil {
+		// It ended already: what it said of it, if anything, comes by the link.
+		p.engine.destroy(child)
+	}
+	return nil
+}
+
+// listen takes what the guest process says until it is gone.
+func (p *process) listen() {
+	for {
+		var m link.Message
+		if err := link.Read(p.link, &m); err != nil {
+			return
+		}
+		p.take(m)
+	}
+}
+
+func (p *process) take(m link.Message) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch m.Kind {
+	case link.Created:
+		p.created = m
+		close(p.ready)
+	case link.Started:
+		p.created = m
+	case link.Error:
+		p.failure = &m
+	case link.Exit:
+		p.last = &m
+	case link.Heard:
+		if p.timer != nil {
+			p.timer.Stop()
+		}
+	}
+}
+
+// wait makes the exit true when the process is gone and all it said has been heard.
+func (p *process) wait(heard <-chan struct{}) {
+	<-p.child.Done
+	<-heard
+	p.mu.Lock()
+	p.exit = p.ending()
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	if p.created.Kind == "" {
+		close(p.ready)
+	}
+	p.link.Close()
+	p.mu.Unlock()
+	close(p.exited)
+}
+
+// ending says how the process ended. The caller holds p.mu.
+func (p *process) ending() shim.Exit {
+	code, at := p.child.Status()
+	e := shim.Exit{Code: uint32(code), At: at}
+	switch {
+	case p.last != nil:
+		e.Code, e.Message = p.last.Code, p.last.Text
+	case p.failure != nil:
+		e.Message = p.failure.Text
+	case code == 128+int(unix.SIGKILL) && p.container.cgroup.oomKilled():
+		e.OOMKilled = true
+	case code == 128+int(unix.SIGKILL) && p.stopped:
+		e.Code = link.StopCode
+	case code == 128+int(unix.SIGSYS):
+		e.Message = "guest process ended by its system call list"
+	}
+	return e
+}
+
+// awaitReady returns when the process is created, or the error that it gave.
+func (p *process) awaitReady(ctx context.Context) error {
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.created.Kind != "" {
+		return nil
+	}
+	if p.failure != nil {
+		return &failure{*p.failure}
+	}
+	e := p.exit
+	if e.OOMKilled {
+		return fmt.Errorf("guest process was killed for lack of memory before it began: %w", errdefs.ErrFailedPrecondition)
+	}
+	return fmt.Errorf("guest process ended with %d before it began", e.Code)
+}
+
+// failure is a guest process's reason for not running a guest.
+type failure struct{ message link.Message }
+
+func (f *failure) Error() string { return f.message.Text }
+
+// Unwrap gives the error its class.
+func (f *failure) Unwrap() error {
+	switch f.message.Class {
+	case link.Invalid:
+		return errdefs.ErrInvalidArgument
+	case link.Precondition:
+		return errdefs.ErrFailedPrecondition
+	default:
+		return errdefs.ErrInternal
+	}
+}
+
+// Pid implements shim.Process.
+func (p *process) Pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child == nil {
+		return 0
+	}
+	return p.child.Pid
+}
+
+// Start implements shim.Process.
+func (p *process) Start(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.started {
+		return fmt.Errorf("start guest: already started: %w", errdefs.ErrFailedPrecondition)
+	}
+	if p.gone() {
+		return fmt.Errorf("start guest: it has ended: %w", errdefs.ErrNotFound)
+	}
+	if err := link.Write(p.link, link.Message{Kind: link.Start}); err != nil {
+		return fmt.Errorf("start guest: %w: %w", err, errdefs.ErrNotFound)
+	}
+	p.started = true
+	return nil
+}
+
+// gone says whether there is no process any more. The caller holds p.mu.
+func (p *process) gone() bool {
+	if p.child == nil {
+		return false
+	}
+	select {
+	case <-p.child.Done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Signal implements shim.Process. WASI has no signals: SIGKILL kills, a stop signal asks the guest to
+// end, all else is not known to it and does nothing.
+func (p *process) Signal(_ context.Context, sig syscall.Signal, all bool) error {
+	if !all {
+		return p.signal(sig)
+	}
+	var errs []error
+	for _, one := range p.container.live() {
+		if err := one.signal(sig); err != nil && (one == p || !errors.Is(err, errdefs.ErrNotFound)) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *process) signal(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.child == nil:
+		return fmt.Errorf("signal guest process: not started: %w", errdefs.ErrFailedPrecondition)
+	case p.gone():
+		return fmt.Errorf("signal guest process: it has ended: %w", errdefs.ErrNotFound)
+	case sig == unix.SIGKILL:
+		return p.kill()
+	case !p.container.stops(sig):
+		return nil
+	case !p.started:
+		p.stopped = true
+		return p.kill()
+	}
+	if err := link.Write(p.link, link.Message{Kind: link.Interrupt}); err != nil {
+		return fmt.Errorf("interrupt guest: %w: %w", err, errdefs.ErrNotFound)
+	}
+	if !p.created.Hears && !p.container.stopWait && p.timer == nil {
+		p.timer = time.AfterFunc(hearing, p.giveUp)
+	}
+	return nil
+}
+
+// giveUp kills a guest that cannot hear a stop and whose process does not answer either: its runtime
+// waits for a guest that computes.
+func (p *process) giveUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	_ = p.kill() // gone is as good
+}
+
+// kill ends the process. The caller holds p.mu.
+func (p *process) kill() error {
+	err := p.engine.reaper.Signal(p.child, unix.SIGKILL)
+	if errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill guest process: it has ended: %w", errdefs.ErrNotFound)
+	}
+	return err
+}
+
+// tell sends a message to a guest process that may be gone.
+func (p *process) tell(m link.Message) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child != nil && !p.gone() {
+		_ = link.Write(p.link, m)
+	}
+}
+
+// Exited implements shim.Process.
+func (p *process) Exited() <-chan struct{} { return p.exited }
+
+// Exit implements shim.Process.
+func (p *process) Exit() shim.Exit {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exit
+}
+
+// Resize implements shim.Process.
+func (p *process) Resize(width, height uint16) error {
+	if p.io.Console == nil {
+		return fmt.Errorf("resize: the process has no terminal: %w", errdefs.ErrFailedPrecondition)
+	}
+	return unix.IoctlSetWinsize(int(p.io.Console.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height})
+}
+
+// CloseStdin implements shim.Process: the shim holds the only other end.
+func (p *process) CloseStdin() error { return nil }

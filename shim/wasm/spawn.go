@@ -1,0 +1,199 @@
+package wasm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/reaper"
+	"github.com/sunaba-project/sunaba/shim/wasm/cage"
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
+)
+
+// guestEnv keeps the Go runtime of a guest process small. Its collector only works when there is much
+// garbage: it stops the world, and a guest that computes cannot be stopped. Two Ps are enough for the guest and the link.
+var guestEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=24MiB", "GOTRACEBACK=single"}
+
+// birth is how a guest process comes into being.
+type birth struct {
+	io        shim.IO
+	cgroup    *cgroup
+	first     bool       // the container's first process
+	oom       *int       // oom_score_adj
+	clone     uintptr    // namespaces to make
+	join      []*os.File // namespaces to enter before, on the forking thread
+	inherited []*os.File // descriptors from link.FD+1 on
+}
+
+// fork starts a guest process that waits for its configuration, and returns our end of its link.
+func (e *Engine) fork(b birth) (*reaper.Child, *os.File, error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make link: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(ends[0]), "link"), os.NewFile(uintptr(ends[1]), "link")
+	defer theirs.Close()
+	child, err := e.forkWith(b, theirs)
+	if err != nil {
+		ours.Close()
+		return nil, nil, fmt.Errorf("start guest process: %w", err)
+	}
+	err = settle(b, child.Pid)
+	if err != nil {
+		e.destroy(child)
+		ours.Close()
+		return nil, nil, err
+	}
+	return child, ours, nil
+}
+
+func (e *Engine) forkWith(b birth, theirs *os.File) (*reaper.Child, error) {
+	cmd := exec.Command(e.options.Self, "guest")
+	cmd.Env = guestEnv
+	cmd.Dir = "/"
+	cmd.ExtraFiles = append([]*os.File{theirs}, b.inherited...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: b.clone, Setsid: true}
+	if b.io.Stdin != nil {
+		cmd.Stdin = b.io.Stdin
+	}
+	if b.io.Stdout != nil {
+		cmd.Stdout = b.io.Stdout
+	}
+	if b.io.Stderr != nil {
+		cmd.Stderr = b.io.Stderr
+	}
+	if b.io.Terminal && b.io.Stdin != nil {
+		cmd.SysProcAttr.Setctty = true // its descriptor 0
+	}
+	dir, err := b.cgroup.dir()
+	if err != nil {
+		return nil, err
+	}
+	if dir != nil {
+		defer dir.Close()
+		cmd.SysProcAttr.UseCgroupFD = true
+		cmd.SysProcAttr.CgroupFD = int(dir.Fd())
+	}
+	// The thread that forks enters the pod's namespaces and gives up what its child must not have. None of that
+	// can or need be undone: it ends with its goroutine, which never unlocks it.
+	var child *reaper.Child
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		for _, ns := range b.join {
+			if err = unix.Setns(int(ns.Fd()), 0); err != nil {
+				err = fmt.Errorf("enter namespace %q: %w", ns.Name(), err)
+				return
+			}
+		}
+		if err = cage.Narrow(); err != nil {
+			return
+		}
+		if child, err = e.reaper.Start(cmd); err == nil {
+			_ = cmd.Process.Release() // the reaper has it
+		}
+	}()
+	<-done
+	return child, err
+}
+
+// settle accounts a new process, which still waits, to its container.
+func settle(b birth, pid int) error {
+	var err error
+	if b.first {
+		err = b.cgroup.begin(pid)
+	} else {
+		err = b.cgroup.add(pid)
+	}
+	if err != nil {
+		return fmt.Errorf("enter cgroup %q: %w", b.cgroup.path, err)
+	}
+	if b.oom == nil {
+		return nil
+	}
+	err = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(*b.oom)), 0)
+	// Without CAP_SYS_RESOURCE it cannot be lower than ours, which it has by birth.
+	if err != nil && !errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("set oom_score_adj: %w", err)
+	}
+	return nil
+}
+
+// destroy ends a process that is not wanted and returns when it is gone.
+func (e *Engine) destroy(child *reaper.Child) {
+	if err := e.reaper.Signal(child, unix.SIGKILL); err == nil || errors.Is(err, os.ErrProcessDone) {
+		<-child.Done
+	}
+}
+
+// initBirth reads from the spec which namespaces the container's first process makes and which it enters.
+// A guest has its own mount, PID, IPC and UTS namespace even where the spec leaves it in the host's: WASI
+// shows it none of them.
+func initBirth(spec *specs.Spec) (birth, error) {
+	b := birth{first: true, clone: unix.CLONE_NEWNS}
+	if spec.Process != nil {
+		b.oom = spec.Process.OOMScoreAdj
+	}
+	for _, kind := range []struct {
+		name specs.LinuxNamespaceType
+		flag uintptr
+	}{
+		{specs.NetworkNamespace, unix.CLONE_NEWNET},
+		{specs.IPCNamespace, unix.CLONE_NEWIPC},
+		{specs.UTSNamespace, unix.CLONE_NEWUTS},
+		{specs.PIDNamespace, unix.CLONE_NEWPID},
+	} {
+		ns := namespace(spec, kind.name)
+		switch {
+		case ns != nil && ns.Path != "":
+			f, err := os.Open(ns.Path)
+			if err != nil {
+				b.close()
+				return birth{}, fmt.Errorf("open %s namespace: %w", kind.name, err)
+			}
+			b.join = append(b.join, f)
+		case ns != nil || kind.name != specs.NetworkNamespace:
+			b.clone |= kind.flag
+		}
+	}
+	return b, nil
+}
+
+// furtherBirth is how a process joins the container whose first process is pid.
+func furtherBirth(pid int) (birth, error) {
+	b := birth{}
+	dir := "/proc/" + strconv.Itoa(pid) + "/ns/"
+	for _, name := range []string{"net", "ipc", "uts", "pid"} {
+		f, err := os.Open(dir + name)
+		if err != nil {
+			b.close()
+			return birth{}, err
+		}
+		b.join = append(b.join, f)
+	}
+	mounts, err := os.Open(dir + "mnt")
+	if err != nil {
+		b.close()
+		return birth{}, err
+	}
+	b.inherited = []*os.File{mounts} // entered by the process itself, all of its threads
+	return b, nil
+}
+
+// joinFD is where a process finds the first inherited descriptor.
+const joinFD = link.FD + 1
+
+func (b *birth) close() {
+	for _, f := range append(b.join, b.inherited...) {
+		f.Close()
+	}
+}
