@@ -93,7 +93,7 @@ func Open(o Options) (_ *Service, err error) {
 	if s.db, err = store.OpenDB(filepath.Join(o.Root, "records.db")); err != nil {
 		return nil, err
 	}
-	if s.content, err = store.OpenContent(ctx, filepath.Join(o.Root, "content")); err != nil {
+	if s.content, err = store.OpenContent(filepath.Join(o.Root, "content")); err != nil {
 		return nil, err
 	}
 	if s.layers, err = unpack.Open(ctx, o.Root, o.Logger); err != nil {

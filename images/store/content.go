@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -38,28 +39,21 @@ type Content struct {
 
 // OpenContent opens a store below a directory and removes the unfinished
 // ingests of a process that was killed.
-func OpenContent(ctx context.Context, root string) (*Content, error) {
+func OpenContent(root string) (*Content, error) {
+	// No process has the store open now: what lies in ingest is nobody's.
+	if err := os.RemoveAll(filepath.Join(root, "ingest")); err != nil {
+		return nil, fmt.Errorf("remove unfinished ingests: %w", err)
+	}
 	s, err := local.NewStore(root)
 	if err != nil {
 		return nil, fmt.Errorf("open content store %q: %w", root, err)
 	}
-	c := &Content{root: root, store: s, pins: make(map[digest.Digest]int), ingests: make(map[digest.Digest]chan struct{})}
-	var refs []string
-	err = s.(interface {
-		WalkStatusRefs(context.Context, func(string) error) error
-	}).WalkStatusRefs(ctx, func(ref string) error {
-		refs = append(refs, ref)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list ingests of %q: %w", root, err)
-	}
-	for _, ref := range refs {
-		if err := s.Abort(ctx, ref); err != nil && !errdefs.IsNotFound(err) {
-			return nil, fmt.Errorf("remove ingest %q: %w", ref, err)
-		}
-	}
-	return c, nil
+	return &Content{
+		root:    root,
+		store:   s,
+		pins:    make(map[digest.Digest]int),
+		ingests: make(map[digest.Digest]chan struct{}),
+	}, nil
 }
 
 // Path returns where a blob lies, if it is there. The digest must be valid.

@@ -95,8 +95,14 @@ func (s *State) AddTarget(t Target, keep Keep, images ...Image) {
 	for _, img := range images {
 		s.Images[img.ID] = img
 	}
-	t.Images = maps.Clone(t.Images)
-	for m, id := range s.Targets[t.Name()].Images {
+	t.Images, t.Entries = maps.Clone(t.Images), slices.Clone(t.Entries)
+	old := s.Targets[t.Name()]
+	for _, e := range old.Entries {
+		if !slices.ContainsFunc(t.Entries, func(d ocispec.Descriptor) bool { return d.Digest == e.Digest }) {
+			t.Entries = append(t.Entries, e)
+		}
+	}
+	for m, id := range old.Images {
 		if _, ok := t.Images[m]; !ok {
 			t.Images[m] = id
 		}
