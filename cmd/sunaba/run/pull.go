@@ -1,0 +1,113 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+	corev1 "k8s.io/api/core/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// stillPulling is how often a pull that goes on says so.
+const stillPulling = 5 * time.Second
+
+// pullAll gets every image once and gives the containers its id.
+func (r *runner) pullAll(ctx context.Context) error {
+	have := map[string]*runtime.Image{}
+	for _, c := range r.plan.all() {
+		image, ok := have[c.image]
+		if !ok {
+			var err error
+			if image, err = r.image(ctx, c); err != nil {
+				return err
+			}
+			have[c.image] = image
+		}
+		if err := checkNonRoot(c, image); err != nil {
+			return err
+		}
+		c.config.Image.Image = image.GetId()
+	}
+	return nil
+}
+
+// image answers the image of a container, pulled as its policy says.
+func (r *runner) image(ctx context.Context, c *planned) (*runtime.Image, error) {
+	spec := &runtime.ImageSpec{Image: c.image, UserSpecifiedImage: c.image, RuntimeHandler: r.plan.handler}
+	if c.policy != corev1.PullAlways {
+		image, err := r.imageStatus(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		if image != nil {
+			r.say("image %s is present (%s)", c.image, size(image.GetSize()))
+			return image, nil
+		}
+		if c.policy == corev1.PullNever {
+			return nil, fmt.Errorf("image %q is not present and imagePullPolicy is Never: %w", c.image, errdefs.ErrNotFound)
+		}
+	}
+	began := time.Now()
+	r.say("pulling %s", c.image)
+	stop := r.every(stillPulling, func() { r.say("still pulling %s (%s)", c.image, time.Since(began).Round(time.Second)) })
+	resp, err := r.client.images.PullImage(ctx, &runtime.PullImageRequest{Image: spec, SandboxConfig: r.plan.sandbox})
+	stop()
+	if err != nil {
+		return nil, fmt.Errorf("pull image %q: %w", c.image, fromGRPC(err))
+	}
+	took := time.Since(began)
+	image, err := r.imageStatus(ctx, &runtime.ImageSpec{Image: resp.GetImageRef(), UserSpecifiedImage: c.image, RuntimeHandler: r.plan.handler})
+	if err != nil {
+		return nil, err
+	}
+	if image == nil {
+		return nil, fmt.Errorf("image %q has gone since it was pulled: %w", c.image, errdefs.ErrNotFound)
+	}
+	r.say("pulled %s: %s in %s (%.19s)", c.image, size(image.GetSize()), short(took), image.GetId())
+	return image, nil
+}
+
+// imageStatus answers nil for an image that is not there.
+func (r *runner) imageStatus(ctx context.Context, spec *runtime.ImageSpec) (*runtime.Image, error) {
+	resp, err := r.client.images.ImageStatus(ctx, &runtime.ImageStatusRequest{Image: spec})
+	if err != nil {
+		return nil, fmt.Errorf("ask for image %q: %w", spec.GetImage(), fromGRPC(err))
+	}
+	return resp.GetImage(), nil
+}
+
+// every calls f again and again until stop is called, which waits for a call
+// under way.
+func (r *runner) every(d time.Duration, f func()) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(d)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				f()
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// size is a number of bytes for people.
+func size(n uint64) string {
+	const unit = 1000
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, prefix := float64(n)/unit, 0
+	for value >= unit && prefix < 3 {
+		value /= unit
+		prefix++
+	}
+	return fmt.Sprintf("%.1f %cB", value, "kMGT"[prefix])
+}
