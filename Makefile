@@ -38,8 +38,10 @@ check-vet:
 	$(GO) vet $(SHIMTAGS) ./cmd/containerd-shim-sunaba-v1
 	GOOS=wasip1 GOARCH=wasm $(GO) vet ./examples/...
 
+# Every check but SA1019: clients still send the CRI fields that are marked as deprecated, so they are read.
 check-staticcheck: $(TOOLS)/bin/staticcheck
-	$(TOOLS)/bin/staticcheck -checks "all,-ST1000,-ST1005" ./...
+	$(TOOLS)/bin/staticcheck -checks "all,-SA1019" ./...
+	GOOS=wasip1 GOARCH=wasm $(TOOLS)/bin/staticcheck -checks "all,-SA1019" ./examples/greeter ./examples/batch
 
 check-law:
 	$(GO) test -count=1 ./tests/law
