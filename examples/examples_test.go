@@ -32,9 +32,7 @@ import (
 // program builds a Go example for this machine and returns the path of the program.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	host := oci.LinuxAMD64
-	host.Architecture = hostArchitecture(t)
-	data, err := oci.BuildGo(t.Context(), name, host)
+	data, err := oci.BuildGo(t.Context(), name, oci.Host())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,15 +41,6 @@ func program(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func hostArchitecture(t *testing.T) string {
-	t.Helper()
-	out, err := exec.Command("go", "env", "GOARCH").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(out))
 }
 
 func TestProgramsAreGuestsToo(t *testing.T) {
@@ -141,7 +130,7 @@ func TestGreeter(t *testing.T) {
 				t.Fatal(err)
 			}
 			body := get(t, "http://"+c.address+"/")
-			if want := "Good day from linux/" + hostArchitecture(t) + " on here\n"; body != want {
+			if want := "Good day from linux/" + oci.Host().Architecture + " on here\n"; body != want {
 				t.Errorf("answer %q, want %q", body, want)
 			}
 			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {

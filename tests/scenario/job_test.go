@@ -108,3 +108,16 @@ func TestStatusListsHandlers(t *testing.T) {
 		t.Errorf("version %v", version)
 	}
 }
+
+// A guest's ports come from the kubelet's annotation where there is one.
+func TestPortsFromAnnotation(t *testing.T) {
+	m := start(t)
+	m.pull(world.greeter)
+	p := m.run("wasm")
+	config := containerConfig(world.greeter)
+	config.Annotations = map[string]string{"io.kubernetes.container.ports": `[{"name":"http","containerPort":8123,"protocol":"TCP"}]`}
+	p.begin(config).says("listening")
+	if got := m.get("http://" + p.ip() + ":8123/"); !strings.Contains(got, "wasip1/wasm") {
+		t.Errorf("answer %q", got)
+	}
+}
