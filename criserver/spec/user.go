@@ -35,7 +35,9 @@ func checkUser(sc *runtime.LinuxContainerSecurityContext) error {
 // /etc/passwd and /etc/group of fsys, the container's root filesystem; nil
 // where it has none. fsys must not lead out of that root (os.Root.FS).
 //
-// Without a group the user's own from passwd is taken, else 0. The
+// Without a group the image's is taken if the user is the image's (kubelets
+// name that user in the security context, but not its group), else the user's
+// own from passwd, else 0. The
 // supplementary groups are that group, with policy Merge those that name the
 // user in /etc/group, and those of the security context.
 //
@@ -46,13 +48,15 @@ func ResolveUser(fsys fs.FS, image ocispec.ImageConfig, sc *runtime.LinuxContain
 	if err := checkUser(sc); err != nil {
 		return User{}, err
 	}
-	wantUser, wantGroup := strings.TrimSpace(image.User), ""
-	wantUser, wantGroup, _ = strings.Cut(wantUser, ":")
-	field := "image user"
+	imageUser, imageGroup, _ := strings.Cut(strings.TrimSpace(image.User), ":")
+	field, wantUser, wantGroup := "image user", imageUser, imageGroup
 	if v := sc.GetRunAsUser(); v != nil {
-		field, wantUser, wantGroup = "run_as_user", strconv.FormatInt(v.GetValue(), 10), ""
+		field, wantUser = "run_as_user", strconv.FormatInt(v.GetValue(), 10)
 	} else if name := sc.GetRunAsUsername(); name != "" {
-		field, wantUser, wantGroup = "run_as_username", name, ""
+		field, wantUser = "run_as_username", name
+	}
+	if wantUser != imageUser {
+		wantGroup = ""
 	}
 	if v := sc.GetRunAsGroup(); v != nil {
 		wantGroup = strconv.FormatInt(v.GetValue(), 10)

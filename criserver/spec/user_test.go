@@ -37,6 +37,8 @@ func TestResolveUser(t *testing.T) {
 		{"image unknown id", image, "4242", &sc{}, User{4242, 0, g{0}, "/"}, ""},
 		{"no home", image, "nobody", &sc{}, User{65534, 65534, g{65534}, "/"}, ""},
 		{"run_as_user over the image's", image, "alice:wheel", &sc{RunAsUser: n(0)}, User{0, 0, g{0, 10}, "/root"}, ""},
+		{"run_as_user is the image's", image, "1000:77", &sc{RunAsUser: n(1000)}, User{1000, 77, g{77, 10, 50}, "/home/alice"}, ""},
+		{"run_as_username is the image's", image, "alice:wheel", &sc{RunAsUsername: "alice"}, User{1000, 10, g{10, 50}, "/home/alice"}, ""},
 		{"run_as_user and group", image, "", &sc{RunAsUser: n(1000), RunAsGroup: n(5)}, User{1000, 5, g{5, 10, 50}, "/home/alice"}, ""},
 		{"run_as_username", image, "", &sc{RunAsUsername: "alice"}, User{1000, 100, g{100, 10, 50}, "/home/alice"}, ""},
 		{"run_as_username and group", image, "", &sc{RunAsUsername: "alice", RunAsGroup: n(0)}, User{1000, 0, g{0, 10, 50}, "/home/alice"}, ""},

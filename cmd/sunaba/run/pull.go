@@ -28,6 +28,7 @@ func (r *runner) pullAll(ctx context.Context) error {
 		if err := checkNonRoot(c, image); err != nil {
 			return err
 		}
+		nameUser(c, image)
 		c.config.Image.Image = image.GetId()
 	}
 	return nil

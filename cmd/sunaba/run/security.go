@@ -148,6 +148,20 @@ func checkNonRoot(c *planned, image *runtime.Image) error {
 	}
 }
 
+// nameUser names the image's user where only a group is asked for, since the
+// CRI has no group without a user.
+func nameUser(c *planned, image *runtime.Image) {
+	sc := c.config.GetLinux().GetSecurityContext()
+	if sc.GetRunAsGroup() == nil || sc.GetRunAsUser() != nil {
+		return
+	}
+	if name := image.GetUsername(); name != "" {
+		sc.RunAsUsername = name
+		return
+	}
+	sc.RunAsUser = &runtime.Int64Value{Value: image.GetUid().GetValue()}
+}
+
 func podGroups(sc *corev1.PodSecurityContext) []int64 {
 	groups := slices.Clone(sc.SupplementalGroups)
 	if sc.FSGroup != nil {

@@ -1,0 +1,122 @@
+package run
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const stamp = "2026-01-02T03:04:05.000000006Z "
+
+// appendLog writes to a log as a shim does.
+func appendLog(t *testing.T, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func TestFollow(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	for _, tt := range []struct {
+		name, log, prefix string
+		out, err, fails   string
+	}{
+		{name: "nothing"},
+		{name: "lines", log: stamp + "stdout F one\n" + stamp + "stderr F two\n" + stamp + "stdout F \n", out: "one\n\n", err: "two\n"},
+		{name: "spaces", log: stamp + "stdout F  a  b \n", out: " a  b \n"},
+		{name: "pieces", log: stamp + "stdout P on\n" + stamp + "stdout P e, \n" + stamp + "stdout F two\n", out: "one, two\n"},
+		{name: "tag with more", log: stamp + "stdout P:x on\n" + stamp + "stdout F:x e\n", out: "one\n"},
+		{name: "no end of the last line", log: stamp + "stdout P prompt> \n", out: "prompt> "},
+		{name: "half a line at the end", log: stamp + "stdout F one\n" + stamp + "stdo", out: "one\n"},
+		{name: "prefix", prefix: "web", log: stamp + "stdout F one\n" + stamp + "stderr F two\n", out: "[web] one\n", err: "[web] two\n"},
+		{name: "prefix and pieces", prefix: "web", log: stamp + "stdout P on\n" + stamp + "stderr F two\n" + stamp + "stdout F e\n", out: "[web] one\n", err: "[web] two\n"},
+		{name: "prefix and no end", prefix: "web", log: stamp + "stdout P prompt> \n", out: "[web] prompt> \n"},
+		{name: "prefix and very long", prefix: "w", log: strings.Repeat(stamp+"stdout P "+long+"\n", 3) + stamp + "stdout F .\n", out: "[w] " + strings.Repeat(long, 3) + "\n[w] .\n"},
+		{name: "not a log", log: "hello\n", fails: "is not a line of a CRI log"},
+		{name: "unknown stream", log: stamp + "stdin F x\n", fails: `no stream "stdin"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "0.log")
+			if tt.log != "" {
+				appendLog(t, path, tt.log)
+			}
+			var out, errOut buffer
+			f := follow(path, tt.prefix, &out, &errOut)
+			err := f.finish()
+			if tt.fails == "" && err != nil || tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
+				t.Fatalf("error %v, want %q", err, tt.fails)
+			}
+			if err != f.finish() {
+				t.Error("a second finish answers something else")
+			}
+			if tt.fails == "" && (out.String() != tt.out || errOut.String() != tt.err) {
+				t.Errorf("stdout %q, stderr %q; want %q, %q", out.String(), errOut.String(), tt.out, tt.err)
+			}
+		})
+	}
+}
+
+// Lines appear while the container runs, whatever pieces the file grows by,
+// and none that was written before finish is lost.
+func TestFollowGrowing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	var out buffer
+	f := follow(path, "", &out, &out)
+	appendLog(t, path, stamp+"stdout F fir")
+	appendLog(t, path, "st\n")
+	for end := time.Now().Add(5 * time.Second); out.String() != "first\n"; {
+		if time.Now().After(end) {
+			t.Fatalf("after 5 s: %q", out.String())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	want := "first\n"
+	for i := range 1000 {
+		appendLog(t, path, fmt.Sprintf("%sstdout F line %d\n", stamp, i))
+		want += fmt.Sprintf("line %d\n", i)
+	}
+	if err := f.finish(); err != nil || out.String() != want {
+		t.Fatalf("%v; %d bytes, want %d", err, len(out.String()), len(want))
+	}
+}
+
+func TestFollowTellsOfABrokenWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	appendLog(t, path, stamp+"stdout F x\n")
+	f := follow(path, "", broken{}, broken{})
+	if err := f.finish(); err == nil || err.Error() != "broken" {
+		t.Fatalf("error %v", err)
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, fmt.Errorf("broken") }
