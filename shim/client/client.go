@@ -109,4 +109,3 @@ type State struct {
 	Status Status
 	Exit   Exit
 }
-

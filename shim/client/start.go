@@ -80,7 +80,7 @@ func spawn(o StartOptions, listener *net.UnixListener) (*exec.Cmd, error) {
 		return nil, err
 	}
 	defer logFile.Close()
-	args := []string{"-namespace", o.Namespace, "-id", o.ID}
+	args := []string{"-namespace", o.Namespace, "-id", o.ID, "-socket", filepath.Join(o.Dir, SocketName)}
 	if o.WasmCache != "" {
 		args = append(args, "-wasm-cache", o.WasmCache)
 	}

@@ -1,0 +1,133 @@
+// Command containerd-shim-sunaba-v1 is everything of Sunaba that runs inside a pod: the shim that owns
+// its containers, the guest process that runs a WebAssembly module, the process that compiles one, and the
+// process that holds a shared PID namespace. It is one lean binary because its size is every pod's overhead.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/bootstrap"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/guest"
+)
+
+// version is set by the build.
+var version = "dev"
+
+// defaultWasmCache is where compiled modules are when nobody says otherwise.
+const defaultWasmCache = "/var/lib/sunaba/wasm"
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// arguments are what any face is given on the command line.
+type arguments struct {
+	bootstrap.Flags
+	Socket    string // of serve: removed at the end
+	WasmCache string
+	Version   bool
+	Info      bool
+	Face      string
+}
+
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) > 0 { // faces that are started often come first and take no flags
+		switch args[0] {
+		case "guest":
+			return guest.Main()
+		case "pause":
+			return shim.PauseMain()
+		case "compile":
+			return compile.Main(args[1:])
+		}
+	}
+	a, err := parse(args, stderr)
+	if err != nil {
+		return 2
+	}
+	if err := a.face(stdin, stdout); err != nil {
+		fmt.Fprintf(stderr, "containerd-shim-sunaba-v1: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func parse(args []string, stderr io.Writer) (arguments, error) {
+	var a arguments
+	f := flag.NewFlagSet("containerd-shim-sunaba-v1", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&a.Namespace, "namespace", "", "namespace of the containers")
+	f.StringVar(&a.ID, "id", "", "container, for serve: pod")
+	f.StringVar(&a.Address, "address", "", "containerd's socket")
+	f.StringVar(&a.Bundle, "bundle", "", "bundle directory for delete, if not the working directory")
+	f.StringVar(&a.Socket, "socket", "", "path of the socket that serve inherits, removed at its end")
+	f.StringVar(&a.WasmCache, "wasm-cache", defaultWasmCache, "directory of compiled modules")
+	f.String("publish-binary", "", "not used")
+	f.BoolVar(&a.Debug, "debug", false, "log in detail")
+	f.BoolVar(&a.Version, "v", false, "print the version")
+	f.BoolVar(&a.Info, "info", false, "read runtime options on standard input, write what this runtime can do")
+	f.Usage = func() {
+		fmt.Fprintln(stderr, "usage: containerd-shim-sunaba-v1 [flags] start | delete | serve   (or -info, -v)")
+		f.PrintDefaults()
+	}
+	if err := f.Parse(args); err != nil {
+		return a, err
+	}
+	a.Face = f.Arg(0)
+	return a, nil
+}
+
+// face runs the part that was asked for.
+func (a arguments) face(stdin io.Reader, stdout io.Writer) error {
+	ctx := context.Background()
+	if a.Version {
+		_, err := fmt.Fprintf(stdout, "containerd-shim-sunaba-v1:\n  Version: %s\n", version)
+		return err
+	}
+	if a.Info {
+		return bootstrap.Info(ctx, version, stdin, stdout)
+	}
+	if err := bootstrap.CheckFlags(a.Flags); err != nil {
+		return err
+	}
+	switch a.Face {
+	case "start":
+		return bootstrap.Start(ctx, a.Flags, stdin, stdout)
+	case "delete":
+		return a.delete(ctx, stdout)
+	case "serve":
+		return a.serve(ctx)
+	default:
+		return fmt.Errorf("face %q: there are start, delete, serve, guest, compile and pause", a.Face)
+	}
+}
+
+// delete answers as containerd expects: how the container ended, as a DeleteResponse.
+func (a arguments) delete(ctx context.Context, stdout io.Writer) error {
+	dir := a.Bundle
+	if dir == "" {
+		dir = "."
+	}
+	exit, err := bootstrap.Delete(ctx, dir, a.ID)
+	if err != nil {
+		return err
+	}
+	if exit.At.IsZero() {
+		exit.At = time.Now()
+	}
+	answer, err := proto.Marshal(&task.DeleteResponse{ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At)})
+	if err != nil {
+		return err
+	}
+	_, err = stdout.Write(answer)
+	return err
+}

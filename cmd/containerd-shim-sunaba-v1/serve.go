@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	goruntime "github.com/containerd/go-runc"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/bootstrap"
+	"github.com/sunaba-project/sunaba/shim/reaper"
+	"github.com/sunaba-project/sunaba/shim/runc"
+	"github.com/sunaba-project/sunaba/shim/wasm"
+)
+
+// inherited is the descriptor of the listening socket.
+const inherited = 3
+
+// oomScore makes the shim the last process of its pod that memory shortage hits.
+const oomScore = "-998"
+
+// serve is the shim itself. Its working directory belongs to it: a sandbox's directory under our
+// server, the first container's bundle under containerd.
+func (a arguments) serve(ctx context.Context) error {
+	shim.TuneMemory()
+	logger := slog.New(slog.NewTextHandler(a.logWriter(), &slog.HandlerOptions{Level: a.logLevel()}))
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil && !errors.Is(err, os.ErrPermission) {
+		logger.Warn("lower OOM score", "error", err)
+	}
+	listener, err := listen()
+	if err != nil {
+		return err
+	}
+	if a.Socket != "" {
+		defer os.Remove(a.Socket)
+	}
+	r, err := reaper.New()
+	if err != nil {
+		return err
+	}
+	goruntime.Monitor = reaper.Monitor{Reaper: r} // go-runc's only way to be told
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	engines, err := a.engines(dir, r)
+	if err != nil {
+		return err
+	}
+	options := shim.ServiceOptions{
+		Namespace: a.Namespace, Engines: engines, RuntimeRoot: a.runtimeRoot(dir),
+		Settled: shim.GiveMemoryBackSoon(), Logger: logger,
+	}
+	if address := bootstrap.EventsAddress(); address != "" {
+		events := shim.NewEventPublisher(address, a.Namespace, logger)
+		defer events.Close()
+		options.Publisher = events
+	}
+	return shim.Serve(ctx, listener, options)
+}
+
+func (a arguments) engines(dir string, r *reaper.Reaper) ([]shim.Engine, error) {
+	guests, err := wasm.New(wasm.Options{CacheDir: a.WasmCache}, r)
+	if err != nil {
+		return nil, err
+	}
+	return []shim.Engine{
+		shim.NewPauseEngine("", r),
+		guests,
+		runc.New(runc.Options{Root: a.runtimeRoot(dir), Debug: a.Debug}, r),
+	}, nil
+}
+
+// runtimeRoot is where the OCI runtime keeps its state: with ours below the shim's directory,
+// under containerd beside all shims, because a bundle directory goes with its container.
+func (a arguments) runtimeRoot(dir string) string {
+	if a.Address != "" {
+		return filepath.Join("/run/sunaba/runc", a.Namespace)
+	}
+	return filepath.Join(dir, "runc")
+}
+
+// listen takes the inherited socket.
+func listen() (net.Listener, error) {
+	f := os.NewFile(inherited, "socket")
+	if f == nil {
+		return nil, errors.New("serve: descriptor 3 is not open")
+	}
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("serve: descriptor 3 is no listening socket: %w", err)
+	}
+	return l, nil
+}
+
+func (a arguments) logLevel() slog.Level {
+	if a.Debug {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+// logWriter is standard error with ours, and the FIFO "log" in the bundle that containerd reads.
+func (a arguments) logWriter() io.Writer {
+	if a.Address == "" {
+		return os.Stderr
+	}
+	// Opened for reading as well, it outlives its reader; without blocking, a reader that is slow loses lines.
+	fd, err := unix.Open("log", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.Stderr
+	}
+	return lossyWriter(fd)
+}
+
+// lossyWriter writes what a FIFO takes at once, and drops the rest.
+type lossyWriter int
+
+func (w lossyWriter) Write(p []byte) (int, error) {
+	_, _ = unix.Write(int(w), p)
+	return len(p), nil
+}

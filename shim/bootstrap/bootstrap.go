@@ -1,0 +1,212 @@
+// Package bootstrap is how containerd starts a shim, asks it what it can do, and has it clean up
+// after one that died: the commands start, delete and -info of runtime v2, in both generations
+// of the protocol (parameters as protobuf on stdin from containerd 2.3 on, flags and environment before).
+package bootstrap
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/shim/bundle"
+)
+
+// Files that containerd, or an older one, expects in the bundle directory a shim was started in.
+const (
+	addressName = "address"
+	pidName     = "shim.pid"
+)
+
+// socketDir is where shims' sockets are when containerd names no directory.
+const socketDir = "/run/containerd/s"
+
+// Flags are what containerd gives a shim on its command line.
+type Flags struct {
+	Namespace string
+	ID        string
+	Address   string // containerd's gRPC socket
+	Bundle    string // only with delete; else the working directory is the bundle
+	Debug     bool
+}
+
+// environment names, from containerd to its shims.
+const (
+	envTTRPC      = "TTRPC_ADDRESS"
+	envMaxVersion = "MAX_SHIM_VERSION" // set by containerd from 1.7 on; without it the answer is a plain address
+)
+
+// Versions of the Task API. We serve both; containerd 1.7 refuses to hear of 3.
+const (
+	versionNew = 3
+	versionOld = 2
+)
+
+// Start makes sure that a shim serves the pod the bundle in the working directory belongs to, and
+// writes its address to out in the form this containerd reads. A container of a pod whose shim runs joins it.
+func Start(ctx context.Context, f Flags, in io.Reader, out io.Writer) error {
+	input, err := io.ReadAll(io.LimitReader(in, 10<<20))
+	if err != nil {
+		return fmt.Errorf("read parameters: %w", err)
+	}
+	params := parseParams(input, f)
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	group, err := groupOf(dir, f.ID)
+	if err != nil {
+		return err
+	}
+	path := socketPath(params.GetSocketDir(), f.Address, f.Namespace, group)
+	if err := ensure(ctx, path, dir, group, f, params); err != nil {
+		return err
+	}
+	address := "unix://" + path
+	if err := os.WriteFile(filepath.Join(dir, addressName), []byte(address), 0o600); err != nil {
+		return err
+	}
+	answer, err := encodeAnswer(address, params != nil, os.Getenv(envMaxVersion) != "")
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(answer)
+	return err
+}
+
+// parseParams returns the parameters of a containerd that sends them, nil otherwise. Older ones send
+// runtime options on stdin, which may decode as parameters too, so the identity has to match.
+func parseParams(input []byte, f Flags) *bootapi.BootstrapParams {
+	var p bootapi.BootstrapParams
+	if len(input) == 0 || proto.Unmarshal(input, &p) != nil || p.InstanceID != f.ID || p.Namespace != f.Namespace {
+		return nil
+	}
+	return &p
+}
+
+// encodeAnswer writes a shim's address as the caller reads it: protobuf, JSON, or the bare address.
+func encodeAnswer(address string, protobuf, versioned bool) ([]byte, error) {
+	switch {
+	case protobuf:
+		return proto.Marshal(&bootapi.BootstrapResult{Version: versionNew, Address: address, Protocol: "ttrpc"})
+	case versioned:
+		return json.Marshal(struct {
+			Version  int    `json:"version"`
+			Address  string `json:"address"`
+			Protocol string `json:"protocol"`
+		}{versionOld, address, "ttrpc"})
+	default:
+		return []byte(address), nil
+	}
+}
+
+// groupOf is the pod of a bundle: all its containers share one shim.
+func groupOf(dir, id string) (string, error) {
+	spec, err := bundle.ReadSpec(dir)
+	if err != nil {
+		return "", err
+	}
+	if sandbox := spec.Annotations[shim.AnnotationSandboxID]; sandbox != "" {
+		return sandbox, nil
+	}
+	return id, nil
+}
+
+// socketPath is short whatever the names are: socket addresses hold 107 bytes.
+func socketPath(dir, address, namespace, group string) string {
+	if dir == "" {
+		dir = socketDir
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{"sunaba", address, namespace, group}, "\x00")))
+	return filepath.Join(dir, fmt.Sprintf("%x", sum))
+}
+
+// ensure starts a shim on the socket unless one answers there.
+func ensure(ctx context.Context, path, dir, group string, f Flags, params *bootapi.BootstrapParams) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	listener, err := api.Listen(path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if conn, dialErr := api.Dial(ctx, path); dialErr == nil {
+			return conn.Close() // the pod's shim
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		listener, err = api.Listen(path)
+	}
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	if err := spawn(listener, path, dir, group, f, params); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// spawn starts the serve face.
+func spawn(listener *net.UnixListener, path, dir, group string, f Flags, params *bootapi.BootstrapParams) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	fd, err := listener.File()
+	if err != nil {
+		return err
+	}
+	defer fd.Close()
+	args := []string{"-namespace", f.Namespace, "-id", group, "-address", f.Address, "-socket", path}
+	if f.Debug || params.GetLogLevel() < bootapi.LogLevel_LOG_LEVEL_INFO {
+		args = append(args, "-debug")
+	}
+	cmd := exec.Command(self, append(args, "serve")...)
+	cmd.Dir = dir
+	cmd.Env = environment(params)
+	cmd.ExtraFiles = []*os.File{fd}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start shim: %w", err)
+	}
+	pid := cmd.Process.Pid
+	if err := os.WriteFile(filepath.Join(dir, pidName), []byte(strconv.Itoa(pid)), 0o600); err != nil {
+		return errors.Join(err, cmd.Process.Kill())
+	}
+	return cmd.Process.Release()
+}
+
+// environment of the shim: as it came, with containerd's events address, which newer ones send as a parameter.
+func environment(params *bootapi.BootstrapParams) []string {
+	env := os.Environ()
+	if address := params.GetContainerdTtrpcAddress(); address != "" {
+		env = append(env, envTTRPC+"="+strings.TrimPrefix(address, "unix://"))
+	}
+	return env
+}
+
+// EventsAddress is where a shim started by containerd forwards events to, "" for one of ours.
+func EventsAddress() string { return os.Getenv(envTTRPC) }
+
+// CheckFlags refuses a command line that lacks what a command needs.
+func CheckFlags(f Flags) error {
+	if f.Namespace == "" || f.ID == "" {
+		return fmt.Errorf("-namespace and -id are needed: %w", errdefs.ErrInvalidArgument)
+	}
+	return nil
+}

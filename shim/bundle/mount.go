@@ -1,0 +1,192 @@
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// Mount is one mount of a root filesystem, as in containerd's Task API.
+type Mount struct {
+	Type, Source, Target string // Target is below the root, "" = the root itself
+	Options              []string
+}
+
+// flagOptions are the mount options that are flags of mount(2); all others are the file system's own.
+var flagOptions = map[string]struct {
+	clear bool
+	flag  uintptr
+}{
+	"async":         {true, unix.MS_SYNCHRONOUS},
+	"atime":         {true, unix.MS_NOATIME},
+	"bind":          {false, unix.MS_BIND},
+	"defaults":      {false, 0},
+	"dev":           {true, unix.MS_NODEV},
+	"diratime":      {true, unix.MS_NODIRATIME},
+	"dirsync":       {false, unix.MS_DIRSYNC},
+	"exec":          {true, unix.MS_NOEXEC},
+	"noatime":       {false, unix.MS_NOATIME},
+	"nodev":         {false, unix.MS_NODEV},
+	"nodiratime":    {false, unix.MS_NODIRATIME},
+	"noexec":        {false, unix.MS_NOEXEC},
+	"norelatime":    {true, unix.MS_RELATIME},
+	"nostrictatime": {true, unix.MS_STRICTATIME},
+	"nosuid":        {false, unix.MS_NOSUID},
+	"rbind":         {false, unix.MS_BIND | unix.MS_REC},
+	"relatime":      {false, unix.MS_RELATIME},
+	"ro":            {false, unix.MS_RDONLY},
+	"rw":            {true, unix.MS_RDONLY},
+	"strictatime":   {false, unix.MS_STRICTATIME},
+	"suid":          {true, unix.MS_NOSUID},
+	"sync":          {false, unix.MS_SYNCHRONOUS},
+}
+
+// parseOptions splits options into mount(2)'s flags and data.
+func parseOptions(options []string) (flags uintptr, data []string, err error) {
+	for _, o := range options {
+		switch f, ok := flagOptions[o]; {
+		case ok && f.clear:
+			flags &^= f.flag
+		case ok:
+			flags |= f.flag
+		case o == "loop" || strings.HasPrefix(o, "uidmap=") || strings.HasPrefix(o, "gidmap="):
+			return 0, nil, fmt.Errorf("mount option %q: %w", o, errdefs.ErrNotImplemented)
+		default:
+			data = append(data, o)
+		}
+	}
+	return flags, data, nil
+}
+
+// MountRoot mounts a bundle's root filesystem at its rootfs directory, which it makes if need be,
+// and returns that directory. On error nothing stays mounted.
+func MountRoot(dir string, mounts []Mount) (string, error) {
+	root := filepath.Join(dir, RootfsName)
+	if err := os.Mkdir(root, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	for _, m := range mounts {
+		if err := mount(m, root); err != nil {
+			return "", errors.Join(fmt.Errorf("mount root filesystem: %w", err), UnmountRoot(dir))
+		}
+	}
+	return root, nil
+}
+
+func mount(m Mount, root string) error {
+	target := root
+	if m.Target != "" {
+		target = filepath.Join(root, filepath.Join("/", m.Target))
+	}
+	flags, data, err := parseOptions(m.Options)
+	if err != nil {
+		return err
+	}
+	kind := m.Type
+	if kind == "bind" || kind == "rbind" {
+		flags |= unix.MS_BIND
+		kind = ""
+	}
+	call := func(data []string) error {
+		if err := unix.Mount(m.Source, target, kind, flags, strings.Join(data, ",")); err != nil {
+			return fmt.Errorf("mount %s %q at %q: %w", m.Type, m.Source, target, err)
+		}
+		return nil
+	}
+	if len(strings.Join(data, ",")) >= os.Getpagesize() {
+		err = mountShort(data, call)
+	} else {
+		err = call(data)
+	}
+	if err != nil {
+		return err
+	}
+	if again := flags &^ (unix.MS_BIND | unix.MS_REC); flags&unix.MS_BIND != 0 && again != 0 {
+		// The kernel looks at a bind mount's other flags only when it is mounted again.
+		if err := unix.Mount("", target, "", flags|unix.MS_REMOUNT, ""); err != nil {
+			return fmt.Errorf("remount %q: %w", target, err)
+		}
+	}
+	return nil
+}
+
+// mountShort mounts an overlay whose many lower directories do not fit into one page of options:
+// they are named below their common directory, by a thread that works there.
+func mountShort(data []string, call func(data []string) error) error {
+	short, dir := shorten(data)
+	if dir == "" {
+		return call(data)
+	}
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its working directory
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			result <- fmt.Errorf("leave working directory: %w", err)
+			return
+		}
+		if err := unix.Chdir(dir); err != nil {
+			result <- &os.PathError{Op: "chdir", Path: dir, Err: err}
+			return
+		}
+		result <- call(short)
+	}()
+	return <-result
+}
+
+// shorten names the lower directories below their common one, which it returns, "" when there is none.
+func shorten(data []string) (short []string, dir string) {
+	for i, o := range data {
+		list, ok := strings.CutPrefix(o, "lowerdir=")
+		if !ok {
+			continue
+		}
+		lowers := strings.Split(list, ":")
+		dir = commonDir(lowers)
+		if dir == "" || dir == "/" {
+			return nil, ""
+		}
+		for j := range lowers {
+			lowers[j] = strings.TrimPrefix(lowers[j], dir+"/")
+		}
+		short = append([]string(nil), data...)
+		short[i] = "lowerdir=" + strings.Join(lowers, ":")
+	}
+	return short, dir
+}
+
+func commonDir(paths []string) string {
+	dir := filepath.Dir(paths[0])
+	for _, p := range paths[1:] {
+		for dir != "/" && dir != "." && !strings.HasPrefix(p, dir+"/") {
+			dir = filepath.Dir(dir)
+		}
+	}
+	if dir == "." {
+		return ""
+	}
+	return dir
+}
+
+// UnmountRoot unmounts everything at and below a bundle's rootfs. It is idempotent.
+func UnmountRoot(dir string) error {
+	root := filepath.Join(dir, RootfsName)
+	for {
+		err := unix.Unmount(root, unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EBUSY) { // mounts below it, or a process that has not quite gone
+			err = unix.Unmount(root, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		}
+		switch {
+		case err == nil: // another one may lie beneath
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // no mount there
+			return nil
+		default:
+			return fmt.Errorf("unmount %q: %w", root, err)
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/cgroup"
+	"github.com/sunaba-project/sunaba/shim/stdio"
+)
+
+// killTime is how long what a container left running may take to die.
+const killTime = 10 * time.Second
+
+// container is a created container with its processes.
+type container struct {
+	bundle *Bundle
+	engine Container
+	init   *process
+
+	mu    sync.Mutex
+	execs map[string]*process
+}
+
+// createRequest is a container to create, translated from the Task API.
+type createRequest struct {
+	id, bundle string
+	rootfs     []bundle.Mount
+	options    Options
+	streams    stdio.Config
+}
+
+// create makes a container from its bundle: root, record, streams, engine. On error nothing is left behind.
+func (s *Service) create(ctx context.Context, r createRequest) (_ *container, err error) {
+	var u undo
+	defer func() {
+		if err != nil {
+			u.run()
+		}
+	}()
+	b, err := s.openBundle(r, &u)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := s.choose(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	record := bundle.Task{
+		Engine: engine.Name(), Binary: r.options.Binary, Root: r.options.Root, SystemdCgroup: r.options.SystemdCgroup,
+		Cgroup: cgroupPath(b.Spec, r.options.SystemdCgroup),
+	}
+	if err := bundle.WriteTask(b.Path, record); err != nil {
+		return nil, err
+	}
+	u.add(func() { s.note(bundle.Forget(b.Path), "forget bundle", b.ID) })
+	streams, err := stdio.Open(ctx, r.streams)
+	if err != nil {
+		return nil, err
+	}
+	u.add(streams.Close)
+	ec, err := engine.Create(ctx, b, childIO(streams, r.streams.Terminal), r.options)
+	if err != nil {
+		return nil, err
+	}
+	c := &container{bundle: b, engine: ec, execs: make(map[string]*process)}
+	c.init = newProcess("", ec.Init(), streams, r.streams)
+	c.init.connect()
+	if err := c.record(record); err != nil {
+		u.add(func() { s.note(c.destroy(), "take back container", b.ID) })
+		return nil, err
+	}
+	u.release()
+	return c, nil
+}
+
+// openBundle reads the bundle and mounts its root.
+func (s *Service) openBundle(r createRequest, u *undo) (*Bundle, error) {
+	spec, err := bundle.ReadSpec(r.bundle)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bundle{ID: r.id, Namespace: s.options.Namespace, SandboxID: spec.Annotations[AnnotationSandboxID], Path: r.bundle, Spec: spec}
+	if b.SandboxID == "" {
+		b.SandboxID = r.id
+	}
+	if len(r.rootfs) > 0 {
+		b.Rootfs, err = bundle.MountRoot(r.bundle, r.rootfs)
+		if err != nil {
+			return nil, err
+		}
+		u.add(func() { s.note(bundle.UnmountRoot(r.bundle), "unmount root", r.id) })
+	} else if spec.Root != nil && spec.Root.Path != "" {
+		b.Rootfs = spec.Root.Path
+		if !filepath.IsAbs(b.Rootfs) {
+			b.Rootfs = filepath.Join(r.bundle, b.Rootfs)
+		}
+		if _, err := os.Stat(b.Rootfs); errors.Is(err, os.ErrNotExist) {
+			b.Rootfs = ""
+		}
+	}
+	return b, nil
+}
+
+// choose asks the engines in order who runs the bundle.
+func (s *Service) choose(ctx context.Context, b *Bundle) (Engine, error) {
+	for _, e := range s.options.Engines {
+		handles, err := e.Handles(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		if !handles {
+			continue
+		}
+		if e.Name() == HandlerTypeWasm && b.Spec.Annotations[AnnotationHandlerType] == HandlerTypeOCI {
+			return nil, fmt.Errorf("container %q is a WebAssembly module and its pod's handler runs Linux containers: "+
+				"use a RuntimeClass whose handler has type wasm: %w", b.ID, errdefs.ErrFailedPrecondition)
+		}
+		return e, nil
+	}
+	return nil, fmt.Errorf("bundle %q: no engine runs it: %w", b.Path, errdefs.ErrFailedPrecondition)
+}
+
+func cgroupPath(spec *specs.Spec, systemd bool) string {
+	if spec.Linux == nil {
+		return ""
+	}
+	return cgroup.Resolve(spec.Linux.CgroupsPath, systemd)
+}
+
+func childIO(s *stdio.Streams, terminal bool) IO {
+	stdin, stdout, stderr, console := s.Child()
+	return IO{Stdin: stdin, Stdout: stdout, Stderr: stderr, Console: console, Terminal: terminal}
+}
+
+// record writes what cleaning up after a dead shim needs, and undoes what init inherited from the shim.
+func (c *container) record(t bundle.Task) error {
+	pid := c.init.engine.Pid()
+	if c.bundle.Spec.Process != nil && c.bundle.Spec.Process.OOMScoreAdj == nil {
+		// The shim is the last that memory shortage should hit; its containers are not.
+		_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("0"), 0)
+	}
+	if path := c.engine.Cgroup(); path != t.Cgroup {
+		t.Cgroup = path
+		if err := bundle.WriteTask(c.bundle.Path, t); err != nil {
+			return err
+		}
+	}
+	return bundle.WritePid(c.bundle.Path, pid)
+}
+
+// destroy ends a container whatever it does, and releases it.
+func (c *container) destroy() error {
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	if err := c.init.engine.Signal(ctx, syscall.SIGKILL, false); err == nil {
+		select {
+		case <-c.init.engine.Exited():
+		case <-ctx.Done():
+		}
+	}
+	return c.engine.Delete(ctx)
+}
+
+// ownPids says whether the container has a PID namespace of its own, which dies with its init.
+func (c *container) ownPids() bool {
+	if c.bundle.Spec.Linux == nil {
+		return false
+	}
+	for _, ns := range c.bundle.Spec.Linux.Namespaces {
+		if ns.Type == specs.PIDNamespace {
+			return ns.Path == ""
+		}
+	}
+	return false
+}
+
+// lastRites finds out how init ended, after making sure that nothing of the container runs on.
+func (s *Service) lastRites(c *container) Exit {
+	exit := c.init.engine.Exit()
+	group, err := cgroup.Open(c.engine.Cgroup())
+	if err == nil && !c.ownPids() {
+		ctx, cancel := context.WithTimeout(context.Background(), killTime)
+		s.note(group.Kill(ctx, os.Getpid()), "kill what init left", c.bundle.ID)
+		cancel()
+	}
+	c.init.drain(drainTime)
+	if err == nil && exit.Code != 0 && group.OOMKills() > 0 {
+		exit.OOMKilled = true
+	}
+	return exit
+}
+
+// release gives back everything of a container that has ended. It may be called again after an error.
+func (c *container) release(ctx context.Context) error {
+	if err := c.engine.Delete(ctx); err != nil {
+		return fmt.Errorf("delete container %q: %w", c.bundle.ID, err)
+	}
+	c.init.streams.Close()
+	c.mu.Lock()
+	for id, p := range c.execs {
+		p.streams.Close()
+		delete(c.execs, id)
+	}
+	c.mu.Unlock()
+	if err := bundle.UnmountRoot(c.bundle.Path); err != nil {
+		return err
+	}
+	return bundle.Forget(c.bundle.Path)
+}
+
+// process finds a process, "" = init.
+func (c *container) process(execID string) (*process, error) {
+	if execID == "" {
+		return c.init, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok := c.execs[execID]
+	if !ok || p == nil {
+		return nil, fmt.Errorf("process %q of container %q: %w", execID, c.bundle.ID, errdefs.ErrNotFound)
+	}
+	return p, nil
+}
+
+// exec prepares a further process.
+func (c *container) exec(ctx context.Context, id string, spec *specs.Process, names stdio.Config) (err error) {
+	c.mu.Lock()
+	if _, taken := c.execs[id]; taken {
+		c.mu.Unlock()
+		return fmt.Errorf("process %q of container %q: %w", id, c.bundle.ID, errdefs.ErrAlreadyExists)
+	}
+	c.execs[id] = nil // reserved
+	c.mu.Unlock()
+	var p *process
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err != nil {
+			delete(c.execs, id)
+		} else {
+			c.execs[id] = p
+		}
+	}()
+	if st, _ := c.init.snapshot(); st != running {
+		return fmt.Errorf("container %q is %s: %w", c.bundle.ID, st, errdefs.ErrFailedPrecondition)
+	}
+	streams, err := stdio.Open(ctx, names)
+	if err != nil {
+		return err
+	}
+	ep, err := c.engine.Exec(ctx, id, spec, childIO(streams, names.Terminal))
+	if err != nil {
+		streams.Close()
+		return err
+	}
+	p = newProcess(id, ep, streams, names)
+	return nil
+}
+
+// forget removes an executed process that has ended or never started.
+func (c *container) forget(p *process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.execs[p.id] == p {
+		delete(c.execs, p.id)
+	}
+}

@@ -1,0 +1,145 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	eventsapi "github.com/containerd/containerd/api/services/ttrpc/events/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// How hard the publisher tries: containerd may be restarting.
+const (
+	publishTries   = 6
+	publishPause   = time.Second // before the second try; one more each time
+	publishTimeout = 5 * time.Second
+	publishQueue   = 2048 // events kept while containerd does not answer
+)
+
+// EventPublisher forwards events to containerd's ttrpc events service, in order.
+type EventPublisher struct {
+	address   string
+	namespace string
+	log       *slog.Logger
+
+	mu      sync.Mutex
+	queue   []*types.Envelope
+	working bool
+	client  *ttrpc.Client
+	idle    sync.WaitGroup
+}
+
+// NewEventPublisher makes a publisher to a ttrpc socket ("unix:///path" or a path). It connects when it has something to say.
+func NewEventPublisher(address, namespace string, log *slog.Logger) *EventPublisher {
+	return &EventPublisher{address: strings.TrimPrefix(address, "unix://"), namespace: namespace, log: log}
+}
+
+// Publish implements Publisher.
+func (p *EventPublisher) Publish(topic string, event proto.Message) {
+	value, err := typed(event)
+	if err != nil {
+		p.log.Error("encode event", "topic", topic, "error", err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) == publishQueue {
+		p.log.Error("drop event: containerd takes none", "topic", p.queue[0].Topic)
+		p.queue = p.queue[1:]
+	}
+	p.queue = append(p.queue, &types.Envelope{Timestamp: timestamppb.Now(), Namespace: p.namespace, Topic: topic, Event: value})
+	if !p.working {
+		p.working = true
+		p.idle.Add(1)
+		go p.work()
+	}
+}
+
+// Close forwards what is still queued, for at most a few seconds, and disconnects.
+func (p *EventPublisher) Close() {
+	done := make(chan struct{})
+	go func() { p.idle.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(publishTimeout):
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.client != nil {
+		p.client.Close()
+		p.client = nil
+	}
+}
+
+// work forwards until nothing is queued; there is no goroutine while nothing happens.
+func (p *EventPublisher) work() {
+	defer p.idle.Done()
+	for {
+		p.mu.Lock()
+		if len(p.queue) == 0 {
+			p.working, p.queue = false, nil
+			p.mu.Unlock()
+			return
+		}
+		e := p.queue[0]
+		p.queue = p.queue[1:]
+		p.mu.Unlock()
+		p.forward(e)
+	}
+}
+
+// forward delivers one event before the next one's turn.
+func (p *EventPublisher) forward(e *types.Envelope) {
+	var err error
+	for try := range publishTries {
+		if try > 0 {
+			time.Sleep(time.Duration(try) * publishPause)
+		}
+		if err = p.send(e); err == nil {
+			return
+		}
+	}
+	p.log.Error("drop event", "topic", e.Topic, "error", err)
+}
+
+func (p *EventPublisher) send(e *types.Envelope) error {
+	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
+	defer cancel()
+	client, err := p.connect(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = eventsapi.NewTTRPCEventsClient(client).Forward(ctx, &eventsapi.ForwardRequest{Envelope: e})
+	if err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		client.Close()
+		if p.client == client {
+			p.client = nil
+		}
+	}
+	return err
+}
+
+func (p *EventPublisher) connect(ctx context.Context) (*ttrpc.Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.client != nil {
+		return p.client, nil
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", p.address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to containerd: %w", err)
+	}
+	p.client = ttrpc.NewClient(conn)
+	return p.client, nil
+}

@@ -1,0 +1,85 @@
+package shim
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// pauseUser is who a pause process is: nobody in particular.
+const pauseUser = 65535
+
+// pauseHold is the descriptor whose end of file says that the process is where it belongs.
+const pauseHold = 3
+
+// PauseMain is the pause face: it gives up every privilege, reaps orphans and ends on TERM or INT.
+// It returns the process's exit code.
+func PauseMain() int {
+	ends, orphans := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(ends, unix.SIGTERM, unix.SIGINT)
+	signal.Notify(orphans, unix.SIGCHLD)
+	var b [1]byte
+	for {
+		if _, err := unix.Read(pauseHold, b[:]); err != unix.EINTR {
+			break
+		}
+	}
+	unix.Close(pauseHold)
+	if err := giveUp(); err != nil {
+		fmt.Fprintln(os.Stderr, "pause:", err)
+		return 1
+	}
+	TuneMemory()
+	for {
+		GiveMemoryBack()
+		select {
+		case sig := <-ends:
+			return 128 + int(sig.(syscall.Signal))
+		case <-orphans:
+			reapOrphans()
+		}
+	}
+}
+
+func reapOrphans() {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		if err != unix.EINTR && pid <= 0 {
+			return
+		}
+	}
+}
+
+// giveUp drops capabilities, user and group on every thread, for good.
+func giveUp() error {
+	all := func(what string, call, a, b, c uintptr) error {
+		if _, _, errno := syscall.AllThreadsSyscall(call, a, b, c); errno != 0 {
+			return fmt.Errorf("%s: %w", what, errno)
+		}
+		return nil
+	}
+	if err := all("set no_new_privs", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
+		return err
+	}
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0); err != nil || has == 0 {
+			continue // unknown to this kernel, or gone
+		}
+		if err := all("drop capability", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0); err != nil {
+			return err
+		}
+	}
+	if err := syscall.Setgroups(nil); err != nil {
+		return fmt.Errorf("drop groups: %w", err)
+	}
+	if err := syscall.Setresgid(pauseUser, pauseUser, pauseUser); err != nil {
+		return fmt.Errorf("change group: %w", err)
+	}
+	if err := syscall.Setresuid(pauseUser, pauseUser, pauseUser); err != nil {
+		return fmt.Errorf("change user: %w", err)
+	}
+	return nil
+}

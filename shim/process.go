@@ -1,0 +1,133 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/shim/stdio"
+)
+
+// drainTime is how long the end of a process waits for the last of its output to be passed on.
+// Output is over at once when its writers are; only a FIFO nobody reads, or a process that outlived
+// its parent with the parent's output, can take longer.
+const drainTime = 2 * time.Second
+
+// process is one process of a container: init, or one that was executed in it.
+type process struct {
+	id       string // exec id, "" = init
+	streams  *stdio.Streams
+	names    stdio.Config // as the caller gave them
+	engine   Process
+	finished chan struct{} // closed when the exit has been recorded
+
+	mu    sync.Mutex // held across every step, so that no exit overtakes its start
+	state state
+	exit  Exit
+}
+
+func newProcess(id string, p Process, s *stdio.Streams, names stdio.Config) *process {
+	return &process{id: id, engine: p, streams: s, names: names, state: created, finished: make(chan struct{})}
+}
+
+// start lets the process begin; begun is called before anybody can learn of its end.
+func (p *process) start(ctx context.Context, begun func()) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.state.to(running); err != nil {
+		return err
+	}
+	if err := p.engine.Start(ctx); err != nil {
+		return err
+	}
+	p.state = running
+	p.connect()
+	begun()
+	return nil
+}
+
+// connect begins to copy, once the child holds its ends.
+func (p *process) connect() {
+	var console *os.File
+	if h, ok := p.engine.(ConsoleHolder); ok && p.names.Terminal {
+		console = h.Console()
+	}
+	p.streams.Start(console)
+}
+
+// signal sends a signal to a process that is there.
+func (p *process) signal(ctx context.Context, sig syscall.Signal, all bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state >= stopped {
+		return fmt.Errorf("process has ended: %w", errdefs.ErrNotFound)
+	}
+	if p.engine.Pid() == 0 {
+		return fmt.Errorf("process is not started: %w", errdefs.ErrFailedPrecondition)
+	}
+	err := p.engine.Signal(ctx, sig, all)
+	if errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("process has ended: %w", errdefs.ErrNotFound)
+	}
+	return err
+}
+
+// end records how the process ended. announce is called before waiters learn of it.
+func (p *process) end(exit Exit, announce func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.exit = stopped, exit
+	announce()
+	close(p.finished)
+}
+
+// drain waits until the output has been passed on, but not for ever.
+func (p *process) drain(limit time.Duration) {
+	select {
+	case <-p.streams.Drained():
+		return
+	default:
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.streams.Drained():
+	case <-timer.C:
+	}
+}
+
+// wait returns when the exit has been recorded.
+func (p *process) wait(ctx context.Context) (Exit, error) {
+	select {
+	case <-p.finished:
+		return p.exit, nil
+	case <-ctx.Done():
+		return Exit{}, ctx.Err()
+	}
+}
+
+func (p *process) snapshot() (state, Exit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state, p.exit
+}
+
+// become makes a move that step carries out.
+func (p *process) become(next state, step func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.state.to(next); err != nil {
+		return err
+	}
+	if err := step(); err != nil {
+		return err
+	}
+	p.state = next
+	return nil
+}

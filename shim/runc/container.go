@@ -1,0 +1,254 @@
+package runc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/go-runc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/cgroup"
+	"github.com/sunaba-project/sunaba/shim/reaper"
+	"github.com/sunaba-project/sunaba/shim/stdio"
+)
+
+// undoTime is how long taking a half-made container back may take; the caller's own time may be over.
+const undoTime = 10 * time.Second
+
+// container is an OCI container.
+type container struct {
+	id      string
+	dir     string // bundle
+	runtime *runc.Runc
+	reaper  *reaper.Reaper
+	cgroup  string
+	init    *process
+}
+
+var _ shim.Container = (*container)(nil)
+
+// undoCreate removes what a create that failed may have left.
+func (c *container) undoCreate() {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
+	defer cancel()
+	_ = c.runtime.Delete(ctx, c.id, &runc.DeleteOpts{Force: true}) // says no more than that there is nothing, mostly
+	_ = os.Remove(filepath.Join(c.dir, logName))
+	_ = os.Remove(filepath.Join(c.dir, bundle.PidName))
+}
+
+func (c *container) Init() shim.Process { return c.init }
+
+// Exec implements shim.Container; the runtime makes the process at its Start.
+func (c *container) Exec(ctx context.Context, id string, p *specs.Process, files shim.IO) (shim.Process, error) {
+	e := newProcess(c, nil)
+	e.exec = &execution{id: id, spec: *p, io: files}
+	return e, nil
+}
+
+func (c *container) group() (*cgroup.Group, error) { return cgroup.Open(c.cgroup) }
+
+// Pids reads the cgroup: a runtime's ps does the same, at the price of a program.
+func (c *container) Pids(ctx context.Context) ([]int, error) {
+	g, err := c.group()
+	if err != nil {
+		return nil, err
+	}
+	return g.Pids()
+}
+
+func (c *container) Pause(ctx context.Context) error {
+	return c.ask("pause container", func() error { return c.runtime.Pause(ctx, c.id) })
+}
+
+func (c *container) Resume(ctx context.Context) error {
+	return c.ask("resume container", func() error { return c.runtime.Resume(ctx, c.id) })
+}
+
+func (c *container) Update(ctx context.Context, r *specs.LinuxResources) error {
+	return c.ask("update container", func() error { return c.runtime.Update(ctx, c.id, r) })
+}
+
+func (c *container) Cgroup() string { return c.cgroup }
+
+func (c *container) Details() shim.Details { return shim.Details{PID: c.init.Pid()} }
+
+// Delete implements shim.Container: the runtime runs its hooks and removes its state and the cgroup.
+func (c *container) Delete(ctx context.Context) error {
+	if err := c.delete(ctx); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(c.dir, logName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (c *container) delete(ctx context.Context) error {
+	err := c.ask("delete container", func() error {
+		return c.runtime.Delete(ctx, c.id, &runc.DeleteOpts{Force: true})
+	})
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// process is init, or one that the runtime executes in the container.
+type process struct {
+	container *container
+	exec      *execution // nil for init
+	child     *reaper.Child
+	master    *os.File // pty the runtime opened inside the container
+	exited    chan struct{}
+	exit      shim.Exit
+}
+
+var (
+	_ shim.Process       = (*process)(nil)
+	_ shim.ConsoleHolder = (*process)(nil)
+)
+
+// execution is what a further process will be started with.
+type execution struct {
+	id   string
+	spec specs.Process
+	io   shim.IO
+}
+
+func newProcess(c *container, child *reaper.Child) *process {
+	p := &process{container: c, exited: make(chan struct{})}
+	if child != nil {
+		p.watch(child)
+	}
+	return p
+}
+
+func (p *process) watch(child *reaper.Child) {
+	p.child = child
+	go func() {
+		<-child.Done
+		code, at := child.Status()
+		p.exit = shim.Exit{Code: uint32(code), At: at}
+		close(p.exited)
+	}()
+}
+
+func (p *process) Pid() int {
+	if p.child == nil {
+		return 0
+	}
+	return p.child.Pid
+}
+
+func (p *process) Start(ctx context.Context) error {
+	c := p.container
+	if p.exec == nil {
+		return c.ask("start container", func() error { return c.runtime.Start(ctx, c.id) })
+	}
+	console, err := newConsole(c.dir, p.exec.io.Terminal)
+	if err != nil {
+		return err
+	}
+	defer console.close()
+	name := fnv.New64a()
+	name.Write([]byte(p.exec.id))
+	pidFile := filepath.Join(c.dir, fmt.Sprintf("exec-%x.pid", name.Sum64()))
+	defer os.Remove(pidFile)
+	opts := &runc.ExecOpts{PidFile: pidFile, Detach: true, IO: childIO{p.exec.io}}
+	if p.exec.io.Terminal {
+		opts.ConsoleSocket, opts.IO = console, childIO{}
+	}
+	err = c.ask("execute in container", func() error { return c.runtime.Exec(ctx, c.id, p.exec.spec, opts) })
+	if err != nil {
+		return err
+	}
+	pid, err := runc.ReadPidFile(pidFile)
+	if err != nil {
+		return fmt.Errorf("read pid of process %q: %w", p.exec.id, err)
+	}
+	child := c.reaper.Watch(pid)
+	if p.master, err = console.receive(ctx); err != nil {
+		_ = c.reaper.Signal(child, unix.SIGKILL)
+		return err
+	}
+	p.watch(child)
+	return nil
+}
+
+// Signal signals the process itself: its pid is our child's until we reap it. A program would
+// do no more and take ten milliseconds.
+func (p *process) Signal(ctx context.Context, sig syscall.Signal, all bool) error {
+	if !all || p.exec != nil {
+		err := p.container.reaper.Signal(p.child, sig)
+		if errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("process %d has ended: %w", p.child.Pid, errdefs.ErrNotFound)
+		}
+		return err
+	}
+	g, err := p.container.group()
+	if err != nil {
+		return err
+	}
+	n, err := g.Signal(sig)
+	if err == nil && n == 0 {
+		return fmt.Errorf("container %q has no process: %w", p.container.id, errdefs.ErrNotFound)
+	}
+	return err
+}
+
+func (p *process) Exited() <-chan struct{} { return p.exited }
+
+func (p *process) Exit() shim.Exit { return p.exit }
+
+// Console implements shim.ConsoleHolder.
+func (p *process) Console() *os.File { return p.master }
+
+func (p *process) Resize(width, height uint16) error {
+	if p.master == nil {
+		return fmt.Errorf("process has no terminal yet: %w", errdefs.ErrFailedPrecondition)
+	}
+	return stdio.Resize(p.master, width, height)
+}
+
+func (p *process) CloseStdin() error { return nil }
+
+// childIO hands the shim's files to the runtime, which hands them to the container. It is go-runc's IO.
+type childIO struct{ files shim.IO }
+
+// Set implements runc.IO.
+func (c childIO) Set(cmd *exec.Cmd) {
+	// A nil *os.File in an interface is not nil.
+	if c.files.Stdin != nil {
+		cmd.Stdin = c.files.Stdin
+	}
+	if c.files.Stdout != nil {
+		cmd.Stdout = c.files.Stdout
+	}
+	if c.files.Stderr != nil {
+		cmd.Stderr = c.files.Stderr
+	}
+}
+
+// Stdin implements runc.IO.
+func (childIO) Stdin() io.WriteCloser { return nil }
+
+// Stdout implements runc.IO.
+func (childIO) Stdout() io.ReadCloser { return nil }
+
+// Stderr implements runc.IO.
+func (childIO) Stderr() io.ReadCloser { return nil }
+
+// Close implements runc.IO: the files are the shim's.
+func (childIO) Close() error { return nil }

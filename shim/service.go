@@ -1,0 +1,164 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/containerd/containerd/api/events"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/sunaba-project/sunaba/shim/bundle"
+)
+
+// Publisher announces events to containerd.
+type Publisher interface {
+	// Publish hands on one event without waiting; events of one publisher keep their order.
+	Publish(topic string, event proto.Message)
+}
+
+// ServiceOptions is what a service works with.
+type ServiceOptions struct {
+	Namespace   string
+	Engines     []Engine  // in the order they are asked
+	RuntimeRoot string    // the OCI runtime's --root for callers that give none
+	Publisher   Publisher // nil = nobody listens
+	Settled     func()    // called after a container was created or started: a good moment to give memory back; may be nil
+	Done        func()    // called once, when Shutdown was asked and no container is left
+	Logger      *slog.Logger
+}
+
+// Service owns the containers of one pod and answers the Task API for them.
+type Service struct {
+	options ServiceOptions
+	ending  sync.Once
+
+	mu         sync.Mutex
+	containers map[string]*container // nil while being created
+}
+
+// NewService makes a service without containers.
+func NewService(o ServiceOptions) *Service {
+	if o.Settled == nil {
+		o.Settled = func() {}
+	}
+	return &Service{options: o, containers: make(map[string]*container)}
+}
+
+// container finds a container.
+func (s *Service) container(id string) (*container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.containers[id]; c != nil {
+		return c, nil
+	}
+	return nil, fmt.Errorf("container %q: %w", id, errdefs.ErrNotFound)
+}
+
+func (s *Service) process(id, execID string) (*container, *process, error) {
+	c, err := s.container(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := c.process(execID)
+	return c, p, err
+}
+
+// add creates a container under a name that is taken from the begin.
+func (s *Service) add(ctx context.Context, r createRequest) (c *container, err error) {
+	s.mu.Lock()
+	if _, taken := s.containers[r.id]; taken {
+		s.mu.Unlock()
+		return nil, fmt.Errorf("container %q: %w", r.id, errdefs.ErrAlreadyExists)
+	}
+	s.containers[r.id] = nil
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err != nil {
+			delete(s.containers, r.id)
+		} else {
+			s.containers[r.id] = c
+		}
+	}()
+	return s.create(ctx, r)
+}
+
+// watchInit waits for init's end, writes down how it ended, and only then announces it.
+func (s *Service) watchInit(c *container) {
+	<-c.init.engine.Exited()
+	exit := s.lastRites(c)
+	s.note(bundle.WriteExit(c.bundle.Path, exit), "record exit", c.bundle.ID)
+	c.init.end(exit, func() {
+		if exit.OOMKilled {
+			s.publish("/tasks/oom", &events.TaskOOM{ContainerID: c.bundle.ID})
+		}
+		s.publishExit(c, c.bundle.ID, c.init, exit)
+	})
+}
+
+// watchExec waits for the end of an executed process.
+func (s *Service) watchExec(c *container, p *process) {
+	<-p.engine.Exited()
+	exit := p.engine.Exit()
+	p.end(exit, func() { s.publishExit(c, p.id, p, exit) })
+}
+
+func (s *Service) publishExit(c *container, id string, p *process, exit Exit) {
+	s.publish("/tasks/exit", &events.TaskExit{
+		ContainerID: c.bundle.ID, ID: id, Pid: uint32(p.engine.Pid()),
+		ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At),
+	})
+}
+
+func (s *Service) publish(topic string, event proto.Message) {
+	if s.options.Publisher != nil {
+		s.options.Publisher.Publish(topic, event)
+	}
+}
+
+// remove deletes a container whose init has ended, ending one that was never started.
+func (s *Service) remove(ctx context.Context, c *container) (Exit, error) {
+	if st, _ := c.init.snapshot(); st == created {
+		// It may have ended by itself by now.
+		if err := c.init.signal(ctx, sigKill, false); err != nil && !errdefs.IsNotFound(err) {
+			return Exit{}, err
+		}
+		if _, err := c.init.wait(ctx); err != nil {
+			return Exit{}, err
+		}
+	}
+	err := c.init.become(deleted, func() error { return c.release(ctx) })
+	if err != nil {
+		return Exit{}, err
+	}
+	s.mu.Lock()
+	delete(s.containers, c.bundle.ID)
+	s.mu.Unlock()
+	_, exit := c.init.snapshot()
+	s.publish("/tasks/delete", &events.TaskDelete{
+		ContainerID: c.bundle.ID, Pid: uint32(c.init.engine.Pid()), ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At),
+	})
+	return exit, nil
+}
+
+// shutdown ends the shim if it has no containers.
+func (s *Service) shutdown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.containers) == 0 {
+		s.ending.Do(s.options.Done)
+	}
+}
+
+// note logs an error that changes nothing for the caller.
+func (s *Service) note(err error, doing, id string) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		s.options.Logger.Error(doing, "container", id, "error", err)
+	}
+}

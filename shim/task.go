@@ -1,0 +1,307 @@
+package shim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/cgroup"
+	"github.com/sunaba-project/sunaba/shim/stdio"
+)
+
+const sigKill = syscall.SIGKILL
+
+// taskAPI answers the Task API: it only translates.
+type taskAPI struct{ s *Service }
+
+func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	if r.ID == "" || r.Bundle == "" {
+		return nil, fmt.Errorf("create container: id and bundle are needed: %w", errdefs.ErrInvalidArgument)
+	}
+	if r.Checkpoint != "" {
+		return nil, fmt.Errorf("create container %q from a checkpoint: %w", r.ID, errdefs.ErrNotImplemented)
+	}
+	options, err := decodeOptions(r.Options, t.s.options)
+	if err != nil {
+		return nil, err
+	}
+	req := createRequest{
+		id: r.ID, bundle: r.Bundle, options: options,
+		streams: stdio.Config{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal, Logger: t.s.options.Logger},
+	}
+	for _, m := range r.Rootfs {
+		req.rootfs = append(req.rootfs, bundle.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	c, err := t.s.add(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	pid := uint32(c.init.engine.Pid())
+	t.s.publish("/tasks/create", &events.TaskCreate{
+		ContainerID: r.ID, Bundle: r.Bundle, Rootfs: r.Rootfs, Checkpoint: r.Checkpoint, Pid: pid,
+		IO: &events.TaskIO{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
+	})
+	go t.s.watchInit(c)
+	t.s.options.Settled()
+	return &task.CreateTaskResponse{Pid: pid}, nil
+}
+
+func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	c, p, err := t.s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	err = p.start(ctx, func() {
+		pid := uint32(p.engine.Pid())
+		if p.id == "" {
+			t.s.publish("/tasks/start", &events.TaskStart{ContainerID: r.ID, Pid: pid})
+			return
+		}
+		t.s.publish("/tasks/exec-started", &events.TaskExecStarted{ContainerID: r.ID, ExecID: p.id, Pid: pid})
+		go t.s.watchExec(c, p)
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.s.options.Settled()
+	return &task.StartResponse{Pid: uint32(p.engine.Pid())}, nil
+}
+
+func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	c, p, err := t.s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	var exit Exit
+	if p.id == "" {
+		exit, err = t.s.remove(ctx, c)
+	} else {
+		exit, err = t.deleteExec(c, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &task.DeleteResponse{Pid: uint32(p.engine.Pid()), ExitStatus: exit.Code, ExitedAt: at(exit)}, nil
+}
+
+func (t taskAPI) deleteExec(c *container, p *process) (Exit, error) {
+	if st, _ := p.snapshot(); st == stopped {
+		p.drain(drainTime)
+	}
+	err := p.become(deleted, func() error {
+		p.streams.Close()
+		c.forget(p)
+		return nil
+	})
+	if err != nil {
+		return Exit{}, err
+	}
+	_, exit := p.snapshot()
+	return exit, nil
+}
+
+func (t taskAPI) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb.Empty, error) {
+	if r.ExecID == "" || r.Spec == nil {
+		return nil, fmt.Errorf("execute in container %q: exec id and process are needed: %w", r.ID, errdefs.ErrInvalidArgument)
+	}
+	c, err := t.s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	var spec specs.Process
+	if err := json.Unmarshal(r.Spec.Value, &spec); err != nil {
+		return nil, fmt.Errorf("decode process %q: %w: %w", r.ExecID, err, errdefs.ErrInvalidArgument)
+	}
+	spec.Terminal = r.Terminal
+	names := stdio.Config{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal, Logger: t.s.options.Logger}
+	if err := c.exec(ctx, r.ExecID, &spec, names); err != nil {
+		return nil, err
+	}
+	t.s.publish("/tasks/exec-added", &events.TaskExecAdded{ContainerID: r.ID, ExecID: r.ExecID})
+	return &emptypb.Empty{}, nil
+}
+
+func (t taskAPI) kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty, error) {
+	c, p, err := t.s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	sig := syscall.Signal(r.Signal)
+	if err := p.signal(ctx, sig, r.All); err != nil {
+		return nil, err
+	}
+	if st, _ := c.init.snapshot(); sig == sigKill && st == paused {
+		t.s.note(c.engine.Resume(ctx), "resume a killed container", r.ID) // frozen processes do not die
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (t taskAPI) wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
+	_, p, err := t.s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	exit, err := p.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &task.WaitResponse{ExitStatus: exit.Code, ExitedAt: at(exit)}, nil
+}
+
+func (t taskAPI) state(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	c, p, err := t.s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	st, exit := p.snapshot()
+	resp := &task.StateResponse{
+		ID: r.ID, ExecID: p.id, Bundle: c.bundle.Path, Pid: uint32(p.engine.Pid()), Status: st.status(),
+		Stdin: p.names.Stdin, Stdout: p.names.Stdout, Stderr: p.names.Stderr, Terminal: p.names.Terminal,
+	}
+	if st >= stopped {
+		resp.ExitStatus, resp.ExitedAt = exit.Code, at(exit)
+	}
+	return resp, nil
+}
+
+func (t taskAPI) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
+	c, err := t.s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	pids, err := c.engine.Pids(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp := &task.PidsResponse{}
+	for _, pid := range pids {
+		resp.Processes = append(resp.Processes, &tasktypes.ProcessInfo{Pid: uint32(pid)})
+	}
+	return resp, nil
+}
+
+func (t taskAPI) pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
+	c, err := t.s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.init.become(paused, func() error { return c.engine.Pause(ctx) }); err != nil {
+		return nil, err
+	}
+	t.s.publish("/tasks/paused", &events.TaskPaused{ContainerID: r.ID})
+	return &emptypb.Empty{}, nil
+}
+
+func (t taskAPI) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
+	c, err := t.s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if st, _ := c.init.snapshot(); st != paused {
+		return nil, fmt.Errorf("container %q is not paused: %w", r.ID, errdefs.ErrFailedPrecondition)
+	}
+	if err := c.init.become(running, func() error { return c.engine.Resume(ctx) }); err != nil {
+		return nil, err
+	}
+	t.s.publish("/tasks/resumed", &events.TaskResumed{ContainerID: r.ID})
+	return &emptypb.Empty{}, nil
+}
+
+func (t taskAPI) checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	return nil, fmt.Errorf("checkpoint container %q: this shim makes no checkpoints: %w", r.ID, errdefs.ErrNotImplemented)
+}
+
+func (t taskAPI) resizePty(ctx context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {
+	_, p, err := t.s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	if !p.names.Terminal {
+		return nil, fmt.Errorf("process %q of container %q has no terminal: %w", r.ExecID, r.ID, errdefs.ErrFailedPrecondition)
+	}
+	if err := p.engine.Resize(uint16(r.Width), uint16(r.Height)); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (t taskAPI) closeIO(ctx context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {
+	_, p, err := t.s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	if r.Stdin {
+		p.streams.CloseStdin()
+		if err := p.engine.CloseStdin(); err != nil {
+			return nil, err
+		}
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (t taskAPI) update(ctx context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
+	c, err := t.s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	var res specs.LinuxResources
+	if err := json.Unmarshal(r.Resources.GetValue(), &res); err != nil {
+		return nil, fmt.Errorf("decode resources of container %q: %w: %w", r.ID, err, errdefs.ErrInvalidArgument)
+	}
+	if err := c.engine.Update(ctx, &res); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (t taskAPI) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
+	c, err := t.s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	group, err := cgroup.Open(c.engine.Cgroup())
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w: %w", r.ID, err, errdefs.ErrNotFound)
+	}
+	metrics, err := group.Metrics()
+	if err != nil {
+		return nil, err
+	}
+	value, err := typed(metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &task.StatsResponse{Stats: value}, nil
+}
+
+func (t taskAPI) connect(ctx context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
+	resp := &task.ConnectResponse{ShimPid: uint32(os.Getpid()), Version: "v3"}
+	if c, err := t.s.container(r.ID); err == nil {
+		resp.TaskPid = uint32(c.init.engine.Pid())
+	}
+	return resp, nil
+}
+
+func (t taskAPI) shutdown(ctx context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
+	t.s.shutdown()
+	return &emptypb.Empty{}, nil
+}
+
+// at is an exit's time, nothing for a process that never ran.
+func at(e Exit) *timestamppb.Timestamp {
+	if e.At.IsZero() {
+		return nil
+	}
+	return timestamppb.New(e.At)
+}
