@@ -74,8 +74,8 @@ func parseSignal(text string) (syscall.Signal, error) {
 	return 0, fmt.Errorf("signal %q is not known", text)
 }
 
-// criSignal is parseSignal's inverse for ContainerStatus.
-func criSignal(text string) runtime.Signal {
+// Signal is the CRI's name of a signal as an image or a record has it, the default for one that is not known.
+func Signal(text string) runtime.Signal {
 	n, err := parseSignal(text)
 	if err != nil {
 		return runtime.Signal_SIGNAL_RUNTIME_DEFAULT

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/sunaba-project/sunaba/criserver"
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/container"
+	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/spec/facts"
+	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+// places are the folders and the socket that make one server: several run side by side with different ones.
+type places struct{ root, state, socket string }
+
+// defaultPlaces are those of a machine's one server.
+func defaultPlaces() places {
+	return places{root: "/var/lib/sunaba", state: "/run/sunaba", socket: "/run/sunaba/sunaba.sock"}
+}
+
+// daemon is a CRI server with all its parts.
+type daemon struct {
+	places   places
+	server   *criserver.Server
+	listener net.Listener
+	logger   *slog.Logger
+	close    []func() error // from first made to last
+}
+
+// newDaemon wires a server: everything that one part is told about another stands here. Nothing is changed on the machine
+// but that folders are made and the socket listens.
+func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, err error) {
+	d := &daemon{places: p, logger: logger}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	if err := d.claim(); err != nil {
+		return nil, err
+	}
+	shim, err := findShim(c.Shim)
+	if err != nil {
+		return nil, err
+	}
+	handlers, err := c.handlers(findOCIRuntime())
+	if err != nil {
+		return nil, err
+	}
+	cgroups, err := cgroup.New(c.CgroupDriver)
+	if err != nil {
+		return nil, err
+	}
+	host, err := facts.Host()
+	if err != nil {
+		return nil, err
+	}
+	bootID, err := sandbox.BootID()
+	if err != nil {
+		return nil, err
+	}
+	cache := c.Wasm.Cache
+	if cache == "" {
+		cache = filepath.Join(p.root, "wasm")
+	}
+	store, err := images.Open(imageOptions(c, p, handlers, shim, cache, logger))
+	if err != nil {
+		return nil, err
+	}
+	d.close = append(d.close, store.Close)
+	net, err := network.New(networkOptions(c, p, logger))
+	if err != nil {
+		return nil, err
+	}
+	d.close = append(d.close, net.Close)
+	sandboxes, err := sandbox.New(sandbox.Options{
+		Handlers: handlers, Network: net, Cgroups: cgroups, Host: host,
+		Records: filepath.Join(p.root, "state", "sandboxes"), Files: filepath.Join(p.root, "sandboxes"), State: p.sandboxes(),
+		Shim: shim, WasmCache: cache, Debug: debug, BootID: bootID, Logger: logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	containers, err := container.New(container.Options{
+		Sandboxes: sandboxes, Images: store, Handlers: handlers, Cgroups: cgroups, Host: host,
+		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"), Logger: logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.server = criserver.New(criserver.Options{
+		Version: version, Handlers: handlers, Images: store, Network: net, Cgroups: cgroups, Host: host,
+		Sandboxes: sandboxes, Containers: containers, Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
+	})
+	d.listener, err = listen(p.socket)
+	return d, err
+}
+
+func (p places) images() string    { return filepath.Join(p.root, "images") }
+func (p places) sandboxes() string { return filepath.Join(p.state, "sandboxes") }
+
+func imageOptions(c config, p places, handlers *runtimeclass.Table, shim, cache string, logger *slog.Logger) images.Options {
+	o := images.Options{
+		Root: p.images(), Registry: registry.Options{Insecure: c.Images.InsecureRegistries}, Logger: logger,
+		Arrived: func(ctx context.Context, path, digest string) error {
+			return client.Compile(ctx, shim, cache, path, digest)
+		},
+	}
+	for _, h := range handlers.All() {
+		o.Handlers = append(o.Handlers, images.HandlerPlatforms{Name: h.Name, Platforms: h.Platforms, Default: h.Default})
+	}
+	return o
+}
+
+func networkOptions(c config, p places, logger *slog.Logger) network.Options {
+	bridge := c.Network.Bridge
+	if bridge == "" {
+		bridge = network.DefaultBridgeName(p.root)
+	}
+	return network.Options{
+		ConfDir: c.Network.ConfDir, BinDirs: c.Network.BinDirs,
+		StateDir: filepath.Join(p.root, "network"), SandboxesDir: p.sandboxes(),
+		Embedded: network.EmbeddedOptions{Bridge: bridge, SubnetV4: c.Network.SubnetV4, SubnetV6: c.Network.SubnetV6},
+		Logger:   logger,
+	}
+}
+
+// claim makes the server's folders its own: a second server with the same ones is refused.
+func (d *daemon) claim() error {
+	for _, dir := range []string{d.places.root, d.places.state} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return fmt.Errorf("make folder: %w", err)
+		}
+		f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return fmt.Errorf("lock folder: %w", err)
+		}
+		d.close = append(d.close, f.Close)
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+			if errors.Is(err, syscall.EWOULDBLOCK) {
+				return fmt.Errorf("another server uses %q", dir)
+			}
+			return fmt.Errorf("lock folder %q: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// listen makes the socket, for root and its group only. One that nobody listens on any more is replaced.
+func listen(socket string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o711); err != nil {
+		return nil, fmt.Errorf("make folder of socket: %w", err)
+	}
+	if listens(socket) {
+		return nil, fmt.Errorf("another server listens on %q", socket)
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("replace socket: %w", err)
+	}
+	old := syscall.Umask(0o117)
+	l, err := net.Listen("unix", socket)
+	syscall.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
+}
+
+// listens says whether a server answers on a socket.
+func listens(socket string) bool {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// Serve answers requests until ctx ends; ready is called once they are answered.
+func (d *daemon) Serve(ctx context.Context, ready func()) error {
+	served := make(chan error, 1)
+	go func() { served <- d.server.Serve(d.listener) }()
+	d.logger.Info("serving", "socket", d.places.socket, "root", d.places.root, "state", d.places.state, "version", version)
+	d.server.Recover(context.WithoutCancel(ctx))
+	ready()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+		d.logger.Info("stopping; pods run on")
+		d.server.Stop()
+		return <-served
+	}
+}
+
+// Close gives back what the daemon holds in this process.
+func (d *daemon) Close() error {
+	var errs []error
+	for i := len(d.close) - 1; i >= 0; i-- {
+		errs = append(errs, d.close[i]())
+	}
+	return errors.Join(errs...)
+}

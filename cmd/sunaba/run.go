@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v3"
+
+	pod "github.com/sunaba-project/sunaba/cmd/sunaba/run"
+	"github.com/sunaba-project/sunaba/criserver/network"
+)
+
+func runCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "run the containers of one Pod manifest and end with their exit code",
+		ArgsUsage: "FILE (- is stdin)",
+		Description: "Uses the server on --socket. If none listens there, one is started for this pod alone, in a temporary folder,\n" +
+			"and removed with everything it made.",
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "socket", Usage: "unix socket `FILE` of the server", Value: defaultPlaces().socket},
+			&cli.StringFlag{Name: "config", Usage: "configuration `FILE` of a server that is started for the pod"},
+			&cli.StringFlag{Name: "handler", Usage: "runtime handler `NAME`, before that of the pod's RuntimeClass"},
+			&cli.StringSliceFlag{Name: "runtimeclass", Usage: "`FILE` with RuntimeClasses; may be repeated"},
+			&cli.BoolFlag{Name: "keep", Usage: "leave the pod at the end (needs a server that runs)"},
+		}, logFlags()...),
+		Action: runPod,
+	}
+}
+
+func runPod(ctx context.Context, cmd *cli.Command) error {
+	if cmd.NArg() != 1 {
+		return errors.New("run: want one manifest")
+	}
+	c, err := flagConfig(cmd)
+	if err != nil {
+		return err
+	}
+	if cmd.String("log-level") == "" {
+		c.Log.Level = "error" // what matters to the user is in the answers
+	}
+	logger, err := newLogger(cmd.Root().ErrWriter, c.Log)
+	if err != nil {
+		return err
+	}
+	o := pod.Options{
+		Socket: cmd.String("socket"), File: cmd.Args().First(), Handler: cmd.String("handler"),
+		RuntimeClassFiles: cmd.StringSlice("runtimeclass"), Keep: cmd.Bool("keep"),
+		Stdout: cmd.Root().Writer, Stderr: cmd.Root().ErrWriter, Logger: logger,
+	}
+	if o.File == "-" {
+		o.Reader, o.File = os.Stdin, "stdin"
+	}
+	code := 0
+	if listens(o.Socket) {
+		code, err = pod.Run(ctx, o)
+	} else {
+		code, err = runEmbedded(ctx, c, o, logger)
+	}
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return exit(code)
+	}
+	return nil
+}
+
+// runEmbedded runs a pod in a server of its own, which leaves nothing behind.
+func runEmbedded(ctx context.Context, c config, o pod.Options, logger *slog.Logger) (code int, err error) {
+	if o.Keep {
+		return 1, fmt.Errorf("run: --keep needs a server, and none listens on %q", o.Socket)
+	}
+	if os.Geteuid() != 0 {
+		return 1, fmt.Errorf("run: no server listens on %q, and only root can start one for the pod", o.Socket)
+	}
+	dir, err := os.MkdirTemp("", "sunaba-")
+	if err != nil {
+		return 1, fmt.Errorf("make folder of the server: %w", err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return 1, errors.Join(err, os.RemoveAll(dir))
+	}
+	p := places{root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"), socket: filepath.Join(dir, "sunaba.sock")}
+	fmt.Fprintf(o.Stderr, "sunaba: no server listens on %s: starting one for this pod\n", o.Socket)
+	d, err := newDaemon(c, p, c.Log.Level == "debug", logger)
+	if err != nil {
+		return 1, errors.Join(err, os.RemoveAll(dir))
+	}
+	// The server outlives the signal that ends the pod, so that the pod can be stopped.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ready, served := make(chan struct{}), make(chan error, 1)
+	go func() { served <- d.Serve(serving, func() { close(ready) }) }()
+	select {
+	case <-ready:
+		o.Socket = p.socket
+		code, err = pod.Run(ctx, o)
+	case err = <-served:
+		served <- nil
+	}
+	stop()
+	err = errors.Join(err, <-served, d.Close(), network.Destroy(networkOptions(c, p, logger)))
+	if err != nil {
+		return code, fmt.Errorf("%w (its folder is %s)", err, dir)
+	}
+	return code, os.RemoveAll(dir)
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v3"
+)
+
+// placeFlags are the flags that make a server one of its own.
+func placeFlags() []cli.Flag {
+	p := defaultPlaces()
+	return []cli.Flag{
+		&cli.StringFlag{Name: "config", Usage: "configuration `FILE`; without it, the defaults hold"},
+		&cli.StringFlag{Name: "root", Usage: "`FOLDER` of what outlives a reboot: images, records", Value: p.root},
+		&cli.StringFlag{Name: "state", Usage: "`FOLDER` of what does not: running pods", Value: p.state},
+		&cli.StringFlag{Name: "socket", Usage: "unix socket `FILE` to serve CRI on", Value: p.socket},
+	}
+}
+
+func logFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "log-level", Usage: "`LEVEL`: debug, info, warn or error; before the configuration's"},
+		&cli.StringFlag{Name: "log-format", Usage: "`FORMAT`: text or json; before the configuration's"},
+	}
+}
+
+func serveCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "serve",
+		Usage:     "serve CRI; pods run on when this ends",
+		ArgsUsage: " ",
+		Flags:     append(placeFlags(), logFlags()...),
+		Action:    serve,
+	}
+}
+
+// flagConfig reads the configuration and lays the logging flags over it.
+func flagConfig(cmd *cli.Command) (config, error) {
+	c, err := readConfig(cmd.String("config"))
+	if level := cmd.String("log-level"); level != "" {
+		c.Log.Level = level
+	}
+	if format := cmd.String("log-format"); format != "" {
+		c.Log.Format = format
+	}
+	return c, err
+}
+
+func serve(ctx context.Context, cmd *cli.Command) error {
+	if cmd.NArg() > 0 {
+		return fmt.Errorf("serve: argument %q is not expected", cmd.Args().First())
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("serve: must run as root")
+	}
+	c, err := flagConfig(cmd)
+	if err != nil {
+		return err
+	}
+	logger, err := newLogger(cmd.Root().ErrWriter, c.Log)
+	if err != nil {
+		return err
+	}
+	p := places{root: cmd.String("root"), state: cmd.String("state"), socket: cmd.String("socket")}
+	if err := p.absolute(); err != nil {
+		return err
+	}
+	d, err := newDaemon(c, p, c.Log.Level == "debug", logger)
+	if err != nil {
+		return err
+	}
+	served := d.Serve(ctx, func() {
+		if err := notify("READY=1"); err != nil {
+			logger.Warn("tell the service manager", "error", err)
+		}
+	})
+	return errors.Join(served, d.Close())
+}
+
+// absolute makes the places independent of the working folder: shims have another.
+func (p *places) absolute() error {
+	for _, path := range []*string{&p.root, &p.state, &p.socket} {
+		full, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("find folder %q: %w", *path, err)
+		}
+		*path = full
+	}
+	return nil
+}
+
+// notify tells systemd, if it started this program and wants to know.
+func notify(state string) error {
+	socket := os.Getenv("NOTIFY_SOCKET")
+	if socket == "" {
+		return nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Write([]byte(state))
+	return err
+}

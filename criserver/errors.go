@@ -1,0 +1,109 @@
+package criserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	crierrors "k8s.io/cri-api/pkg/errors"
+)
+
+// classes are the error classes and the gRPC code of each.
+var classes = []struct {
+	class error
+	code  codes.Code
+}{
+	{context.DeadlineExceeded, codes.DeadlineExceeded},
+	{context.Canceled, codes.Canceled},
+	{errdefs.ErrNotFound, codes.NotFound},
+	{errdefs.ErrAlreadyExists, codes.AlreadyExists},
+	{errdefs.ErrInvalidArgument, codes.InvalidArgument},
+	{errdefs.ErrFailedPrecondition, codes.FailedPrecondition},
+	{errdefs.ErrNotImplemented, codes.Unimplemented},
+	{errdefs.ErrUnavailable, codes.Unavailable},
+	{errdefs.ErrUnauthenticated, codes.Unauthenticated},
+	{errdefs.ErrPermissionDenied, codes.PermissionDenied},
+	{errdefs.ErrResourceExhausted, codes.ResourceExhausted},
+	{errdefs.ErrOutOfRange, codes.OutOfRange},
+	{errdefs.ErrAborted, codes.Aborted},
+	{errdefs.ErrDataLoss, codes.DataLoss},
+	{errdefs.ErrInternal, codes.Internal},
+}
+
+// spoken are the errors that the kubelet knows by the beginning of their text. It sees that only with code Unknown: for
+// every other one its client puts words in front.
+var spoken = []error{
+	crierrors.ErrRegistryUnavailable, crierrors.ErrSignatureValidationFailed,
+	crierrors.ErrRROUnsupported, crierrors.ErrImageVolumeMountFailed,
+}
+
+// toStatus gives an error its gRPC code.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	for _, s := range spoken {
+		if strings.HasPrefix(text, s.Error()) {
+			return status.Error(codes.Unknown, text)
+		}
+	}
+	for _, c := range classes {
+		if errors.Is(err, c.class) {
+			return status.Error(c.code, text)
+		}
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Error(codes.Unknown, text)
+}
+
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	begun := time.Now()
+	var resp any
+	err := s.admit()
+	if err == nil {
+		resp, err = handle(ctx, req)
+	}
+	err = toStatus(err)
+	s.log(ctx, info.FullMethod, begun, err)
+	return resp, err
+}
+
+func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	begun := time.Now()
+	err := s.admit()
+	if err == nil {
+		err = handle(srv, stream)
+	}
+	err = toStatus(err)
+	s.log(stream.Context(), info.FullMethod, begun, err)
+	return err
+}
+
+func (s *Server) admit() error {
+	if !s.ready.Load() {
+		return fmt.Errorf("server is not initialized yet: %w", errdefs.ErrUnavailable)
+	}
+	return nil
+}
+
+func (s *Server) log(ctx context.Context, method string, begun time.Time, err error) {
+	name := method[strings.LastIndexByte(method, '/')+1:]
+	took := time.Since(begun)
+	switch status.Code(err) {
+	case codes.OK:
+		s.o.Logger.DebugContext(ctx, "request", "method", name, "took", took)
+	case codes.Unknown, codes.Internal, codes.DataLoss:
+		s.o.Logger.WarnContext(ctx, "request", "method", name, "took", took, "error", err)
+	default:
+		s.o.Logger.InfoContext(ctx, "request", "method", name, "took", took, "error", err)
+	}
+}

@@ -1,0 +1,97 @@
+package criserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/containerd/platforms"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/runtimeclass"
+)
+
+// runtimeName is the "<name>://" before a container's id in Kubernetes.
+const runtimeName = "sunaba"
+
+// nodeAPI answers the requests about the runtime itself.
+type nodeAPI struct{ o Options }
+
+func (a *nodeAPI) Version(context.Context, *runtime.VersionRequest) (*runtime.VersionResponse, error) {
+	return &runtime.VersionResponse{Version: "0.1.0", RuntimeName: runtimeName, RuntimeVersion: a.o.Version, RuntimeApiVersion: "v1"}, nil
+}
+
+func (a *nodeAPI) Status(ctx context.Context, r *runtime.StatusRequest) (*runtime.StatusResponse, error) {
+	network := &runtime.RuntimeCondition{Type: runtime.NetworkReady, Status: true}
+	if err := a.o.Network.Status(ctx); err != nil {
+		network.Status, network.Reason, network.Message = false, "NetworkNotReady", err.Error()
+	}
+	resp := &runtime.StatusResponse{
+		Status: &runtime.RuntimeStatus{Conditions: []*runtime.RuntimeCondition{
+			{Type: runtime.RuntimeReady, Status: true}, network,
+		}},
+		RuntimeHandlers: a.handlers(),
+		Features:        &runtime.RuntimeFeatures{SupplementalGroupsPolicy: true},
+	}
+	if r.GetVerbose() {
+		info, err := a.info()
+		if err != nil {
+			return nil, err
+		}
+		resp.Info = info
+	}
+	return resp, nil
+}
+
+// handlers are all handlers by name, and the default once more as "".
+func (a *nodeAPI) handlers() []*runtime.RuntimeHandler {
+	out := []*runtime.RuntimeHandler{{Name: "", Features: a.features(a.o.Handlers.Default())}}
+	for _, h := range a.o.Handlers.All() {
+		out = append(out, &runtime.RuntimeHandler{Name: h.Name, Features: a.features(h)})
+	}
+	return out
+}
+
+func (a *nodeAPI) features(h runtimeclass.Handler) *runtime.RuntimeHandlerFeatures {
+	return &runtime.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: a.o.Host.RecursiveReadOnly && h.Type == runtimeclass.OCI}
+}
+
+func (a *nodeAPI) info() (map[string]string, error) {
+	type handler struct {
+		Type      string   `json:"type"`
+		Binary    string   `json:"binary"`
+		Platforms []string `json:"platforms"`
+		Default   bool     `json:"default"`
+	}
+	handlers := map[string]handler{}
+	for _, h := range a.o.Handlers.All() {
+		out := handler{Type: string(h.Type), Binary: h.Binary, Default: h.Default}
+		for _, p := range h.Platforms {
+			out.Platforms = append(out.Platforms, platforms.FormatAll(p))
+		}
+		handlers[h.Name] = out
+	}
+	config, err := json.Marshal(map[string]any{
+		"stateDir": a.o.State, "rootDir": a.o.Root, "cgroupDriver": string(a.o.Cgroups.Driver),
+		"cgroupUnified": a.o.Cgroups.Unified != "", "handlers": handlers,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("describe configuration: %w", err)
+	}
+	return map[string]string{"config": string(config)}, nil
+}
+
+func (a *nodeAPI) RuntimeConfig(context.Context, *runtime.RuntimeConfigRequest) (*runtime.RuntimeConfigResponse, error) {
+	driver := runtime.CgroupDriver_CGROUPFS
+	if a.o.Cgroups.Driver == cgroup.Systemd {
+		driver = runtime.CgroupDriver_SYSTEMD
+	}
+	return &runtime.RuntimeConfigResponse{Linux: &runtime.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
+}
+
+// UpdateRuntimeConfig is told the node's pod range. CNI plugins get theirs from their own configuration, and the embedded
+// network from this server's.
+func (a *nodeAPI) UpdateRuntimeConfig(context.Context, *runtime.UpdateRuntimeConfigRequest) (*runtime.UpdateRuntimeConfigResponse, error) {
+	return &runtime.UpdateRuntimeConfigResponse{}, nil
+}

@@ -1,0 +1,115 @@
+// Package criserver is the face that the kubelet and crictl see: CRI v1 over gRPC.
+//
+// The service is composed of one part per subject (sandboxes, containers, images, node, statistics, streaming). Their
+// methods only translate; the work is done by the managers below this package. What all requests share stands in the
+// interceptors: no answer before recovery is done, and error classes become gRPC codes in one place.
+package criserver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/container"
+	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/criserver/stats"
+	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/runtimeclass"
+)
+
+// Options configure New.
+type Options struct {
+	Version    string // of the program
+	Handlers   *runtimeclass.Table
+	Images     *images.Service
+	Network    network.Network
+	Cgroups    *cgroup.Manager
+	Host       spec.Host
+	Sandboxes  *sandbox.Manager
+	Containers *container.Manager
+	// Root and State are the server's folders, for verbose answers; ImagesDir is where containers' layers are written.
+	Root, State, ImagesDir string
+	Logger                 *slog.Logger
+}
+
+// Server is a CRI server.
+type Server struct {
+	o     Options
+	grpc  *grpc.Server
+	ready atomic.Bool
+}
+
+// maxMessage is what kubelets accept, and what is accepted here (gRPC's default is 4 MiB).
+const maxMessage = 16 << 20
+
+// service is CRI v1: each part is embedded and answers the requests of its subject.
+type service struct {
+	sandboxAPI
+	containerAPI
+	imageAPI
+	nodeAPI
+	statsAPI
+	streamAPI
+}
+
+// New returns a server that does not listen yet.
+func New(o Options) *Server {
+	s := &Server{o: o}
+	meter := &meter{reader: stats.NewReader(o.Cgroups.Hierarchy), rates: stats.NewRates(), o: o}
+	svc := &service{
+		sandboxAPI:   sandboxAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter},
+		containerAPI: containerAPI{sandboxes: o.Sandboxes, containers: o.Containers},
+		imageAPI:     imageAPI{images: o.Images, handlers: o.Handlers, sandboxes: o.Sandboxes},
+		nodeAPI:      nodeAPI{o: o},
+		statsAPI:     statsAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter},
+	}
+	s.grpc = grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
+	)
+	runtime.RegisterRuntimeServiceServer(s.grpc, svc)
+	runtime.RegisterImageServiceServer(s.grpc, svc)
+	return s
+}
+
+// Recover finds out what became of pods and containers while no server ran and removes what belongs to none. Until it
+// has returned, every request is answered with Unavailable.
+func (s *Server) Recover(ctx context.Context) {
+	begun := time.Now()
+	s.o.Sandboxes.Recover(ctx, s.o.Containers.Adopt)
+	s.o.Containers.RemoveOrphans(ctx)
+	if err := s.o.Network.GC(ctx, s.o.Sandboxes.Connected()); err != nil {
+		s.o.Logger.Error("remove what is left of pods' networks", "error", err)
+	}
+	s.ready.Store(true)
+	s.o.Logger.Info("recovered", "sandboxes", len(s.o.Sandboxes.List()), "containers", len(s.o.Containers.List()), "took", time.Since(begun))
+}
+
+// Serve answers requests until Stop is called.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.grpc.Serve(l); err != nil {
+		return fmt.Errorf("serve CRI: %w", err)
+	}
+	return nil
+}
+
+// stopLimit is how long running requests may go on when the server is told to stop.
+const stopLimit = 5 * time.Second
+
+// Stop ends the server. Pods and containers run on.
+func (s *Server) Stop() {
+	timer := time.AfterFunc(stopLimit, s.grpc.Stop)
+	s.grpc.GracefulStop()
+	timer.Stop()
+	s.o.Containers.Close()
+	s.o.Sandboxes.Close()
+}

@@ -1,0 +1,59 @@
+package criserver
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// streamAPI answers the requests that this server does not serve: each says what to use instead.
+type streamAPI struct{ unanswered }
+
+// unanswered is there so that a newer CRI can be compiled against.
+type unanswered struct {
+	runtime.UnimplementedRuntimeServiceServer
+}
+
+func refused(what string) error { return fmt.Errorf("%s: %w", what, errdefs.ErrNotImplemented) }
+
+func (streamAPI) Exec(context.Context, *runtime.ExecRequest) (*runtime.ExecResponse, error) {
+	return nil, refused("sunaba does not serve interactive exec; ExecSync (crictl exec -s) runs a command and returns its output")
+}
+
+func (streamAPI) Attach(context.Context, *runtime.AttachRequest) (*runtime.AttachResponse, error) {
+	return nil, refused("sunaba does not serve attach; the container's output is in its log file")
+}
+
+func (streamAPI) PortForward(context.Context, *runtime.PortForwardRequest) (*runtime.PortForwardResponse, error) {
+	return nil, refused("sunaba does not serve port forwarding; the pod's address can be reached from the node")
+}
+
+func (streamAPI) GetContainerEvents(*runtime.GetEventsRequest, runtime.RuntimeService_GetContainerEventsServer) error {
+	return refused("sunaba does not send container events; list the containers instead (the kubelet's generic PLEG)")
+}
+
+func (streamAPI) ListMetricDescriptors(context.Context, *runtime.ListMetricDescriptorsRequest) (*runtime.ListMetricDescriptorsResponse, error) {
+	return nil, refused("sunaba does not give out metrics; ListPodSandboxStats has what pods and containers use")
+}
+
+func (streamAPI) ListPodSandboxMetrics(context.Context, *runtime.ListPodSandboxMetricsRequest) (*runtime.ListPodSandboxMetricsResponse, error) {
+	return nil, refused("sunaba does not give out metrics; ListPodSandboxStats has what pods and containers use")
+}
+
+func (streamAPI) StreamPodSandboxMetrics(*runtime.StreamPodSandboxMetricsRequest, runtime.RuntimeService_StreamPodSandboxMetricsServer) error {
+	return refused("sunaba does not give out metrics; StreamPodSandboxStats has what pods and containers use")
+}
+
+func (streamAPI) CheckpointContainer(context.Context, *runtime.CheckpointContainerRequest) (*runtime.CheckpointContainerResponse, error) {
+	return nil, refused("sunaba cannot checkpoint containers")
+}
+
+func (streamAPI) CheckpointPod(context.Context, *runtime.CheckpointPodRequest) (*runtime.CheckpointPodResponse, error) {
+	return nil, refused("sunaba cannot checkpoint pods")
+}
+
+func (streamAPI) RestorePod(context.Context, *runtime.RestorePodRequest) (*runtime.RestorePodResponse, error) {
+	return nil, refused("sunaba cannot restore pods from checkpoints")
+}
