@@ -1,0 +1,418 @@
+package unpack
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
+	"github.com/klauspost/compress/zstd"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
+	"golang.org/x/sys/unix"
+)
+
+func newStore(t *testing.T) (*Store, string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test mounts overlayfs: run it as root")
+	}
+	root := t.TempDir()
+	s, err := Open(t.Context(), root, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil || bytes.Contains(mounts, []byte(root)) {
+			t.Errorf("mounts left (%v)", err)
+		}
+	})
+	return s, root
+}
+
+// tarOf makes a tar stream of headers; a name is a file unless Typeflag says
+// otherwise, its content is its Linkname.
+func tarOf(t *testing.T, headers ...tar.Header) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, h := range headers {
+		content := ""
+		if h.Typeflag == 0 {
+			h.Typeflag, content, h.Linkname = tar.TypeReg, h.Linkname, ""
+			h.Size = int64(len(content))
+		}
+		if h.Mode == 0 {
+			h.Mode = 0o755
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func text(name, content string) tar.Header { return tar.Header{Name: name, Linkname: content} }
+func dir(name string) tar.Header           { return tar.Header{Name: name, Typeflag: tar.TypeDir} }
+func link(name, to string) tar.Header {
+	return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: to}
+}
+
+func opener(data []byte) func(context.Context) (io.ReadCloser, error) {
+	return func(context.Context) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+}
+
+// apply unpacks layers upon each other and returns the topmost chain.
+func apply(t *testing.T, s *Store, tars ...[]byte) digest.Digest {
+	t.Helper()
+	var diffs []digest.Digest
+	var chain digest.Digest
+	for _, data := range tars {
+		diffs = append(diffs, digest.FromBytes(data))
+		l := Layer{Parent: chain, Chain: identity.ChainID(slices.Clone(diffs)), Diff: digest.FromBytes(data), Open: opener(data)}
+		if err := s.Apply(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		chain = l.Chain
+	}
+	return chain
+}
+
+func gz(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := gzip.NewWriter(&buf)
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// tree lists a chain through a root that is mounted.
+func tree(t *testing.T, s *Store, chain digest.Digest) []string {
+	t.Helper()
+	mounts, err := s.Prepare(t.Context(), t.Name(), chain, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Remove(t.Context(), t.Name()); err != nil {
+			t.Error(err)
+		}
+	}()
+	at := t.TempDir()
+	if err := mount.All(mounts, at); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := mount.UnmountAll(at, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	var out []string
+	err = filepath.WalkDir(at, func(p string, d os.DirEntry, err error) error {
+		if err != nil || p == at {
+			return err
+		}
+		name := strings.TrimPrefix(p, at+"/")
+		switch {
+		case d.IsDir():
+			name += "/"
+		case d.Type() == 0:
+			data, err := os.ReadFile(p)
+			if err != nil {
+				return err
+			}
+			name += "=" + string(data)
+		}
+		out = append(out, name)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestLayers(t *testing.T) {
+	base := []tar.Header{dir("d/"), text("d/a", "1"), text("d/b", "1"), dir("d/sub/"), text("d/sub/c", "1"), text("f", "1")}
+	tests := []struct {
+		name   string
+		layers [][]tar.Header
+		want   string
+	}{
+		{"one", [][]tar.Header{base}, "d/ d/a=1 d/b=1 d/sub/ d/sub/c=1 f=1"},
+		{"changed and added", [][]tar.Header{base, {text("f", "2"), text("d/n", "2")}}, "d/ d/a=1 d/b=1 d/n=2 d/sub/ d/sub/c=1 f=2"},
+		{"whiteout of a file", [][]tar.Header{base, {text("d/.wh.a", "")}}, "d/ d/b=1 d/sub/ d/sub/c=1 f=1"},
+		{"whiteout of a directory", [][]tar.Header{base, {text("d/.wh.sub", "")}}, "d/ d/a=1 d/b=1 f=1"},
+		{"opaque directory", [][]tar.Header{base, {dir("d/"), text("d/.wh..wh..opq", ""), text("d/n", "2")}}, "d/ d/n=2 f=1"},
+		{"opaque mark after the files", [][]tar.Header{base, {dir("d/"), text("d/n", "2"), text("d/.wh..wh..opq", "")}}, "d/ d/n=2 f=1"},
+		{"whiteout in the lowest layer", [][]tar.Header{{text("a", "1"), text(".wh.b", "")}}, "a=1"},
+		{"gone and back", [][]tar.Header{base, {text(".wh.f", "")}, {text("f", "3")}}, "d/ d/a=1 d/b=1 d/sub/ d/sub/c=1 f=3"},
+		{"a file becomes a directory", [][]tar.Header{base, {dir("f/"), text("f/x", "2")}}, "d/ d/a=1 d/b=1 d/sub/ d/sub/c=1 f/ f/x=2"},
+		{"an empty layer", [][]tar.Header{base, {}}, "d/ d/a=1 d/b=1 d/sub/ d/sub/c=1 f=1"},
+		{"up and out", [][]tar.Header{{text("../../x", "1"), text("/../y", "1"), text("d/../../z", "1")}}, "x=1 y=1 z=1"},
+		{"through a symlink", [][]tar.Header{{link("l", "/etc"), text("l/hostile", "1")}}, "etc/ etc/hostile=1 l"},
+		{"through a symlink upwards", [][]tar.Header{{link("l", "../../../../.."), text("l/hostile", "1")}}, "hostile=1 l"},
+		{"whiteout through a symlink", [][]tar.Header{{text("a", "1"), link("l", "/"), text("l/.wh.a", "")}}, "l"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, _ := newStore(t)
+			var tars [][]byte
+			for _, l := range tt.layers {
+				tars = append(tars, tarOf(t, l...))
+			}
+			if got := strings.Join(tree(t, s, apply(t, s, tars...)), " "); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+	if _, err := os.Lstat("/etc/hostile"); err == nil {
+		t.Fatal("a layer wrote to the host")
+	}
+}
+
+func TestCompressions(t *testing.T) {
+	s, _ := newStore(t)
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, pack := range map[string]func([]byte) []byte{
+		"plain": func(b []byte) []byte { return b },
+		"gzip":  func(b []byte) []byte { return gz(t, b) },
+		"zstd":  func(b []byte) []byte { return enc.EncodeAll(b, nil) },
+	} {
+		data := tarOf(t, text(name, "x"))
+		l := Layer{Chain: digest.FromBytes(data), Diff: digest.FromBytes(data), Open: opener(pack(data))}
+		if err := s.Apply(t.Context(), l); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if got := tree(t, s, l.Chain); len(got) != 1 || got[0] != name+"=x" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+func TestBadLayersLeaveNothing(t *testing.T) {
+	s, root := newStore(t)
+	good := tarOf(t, text("a", strings.Repeat("x", 100000)))
+	tests := []struct {
+		name string
+		data []byte
+		diff digest.Digest
+		loss bool
+	}{
+		{"not what the configuration says", gz(t, good), digest.FromString("other"), true},
+		{"cut short", gz(t, good)[:40], digest.FromBytes(good), false},
+		{"not a tar", []byte(strings.Repeat("no tar ", 1000)), digest.FromString("x"), false},
+		{"hard link to nowhere", tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeLink, Linkname: "../../../../etc/passwd"}), digest.FromString("x"), false},
+	}
+	for _, tt := range tests {
+		l := Layer{Chain: digest.FromString(tt.name), Diff: tt.diff, Open: opener(tt.data)}
+		err := s.Apply(t.Context(), l)
+		if err == nil || errdefs.IsDataLoss(err) != tt.loss || !strings.Contains(err.Error(), tt.diff.String()) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if s.Has(t.Context(), l.Chain) {
+			t.Errorf("%s: it is there", tt.name)
+		}
+	}
+	broken := errors.New("broken")
+	l := Layer{Chain: "sha256:x", Diff: digest.FromString("x"), Open: func(context.Context) (io.ReadCloser, error) { return nil, broken }}
+	if err := s.Apply(t.Context(), l); !errors.Is(err, broken) {
+		t.Errorf("error of Open: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(root, "layers", "snapshots")); err != nil || len(left) != 0 {
+		t.Errorf("%d directories left, %v", len(left), err)
+	}
+}
+
+func TestConcurrentApplyOfOneChain(t *testing.T) {
+	s, _ := newStore(t)
+	data := tarOf(t, text("a", "x"))
+	var opened atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			err := s.Apply(t.Context(), Layer{Chain: digest.FromBytes(data), Diff: digest.FromBytes(data),
+				Open: func(ctx context.Context) (io.ReadCloser, error) {
+					opened.Add(1)
+					return opener(data)(ctx)
+				}})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := opened.Load(); n != 1 {
+		t.Errorf("unpacked %d times", n)
+	}
+}
+
+func TestSweepKeepsWhatIsNeeded(t *testing.T) {
+	s, _ := newStore(t)
+	ctx := t.Context()
+	base, x, y, z := tarOf(t, text("base", "")), tarOf(t, text("x", "")), tarOf(t, text("y", "")), tarOf(t, text("z", ""))
+	bx, by, bz := apply(t, s, base, x), apply(t, s, base, y), apply(t, s, base, z)
+	b := digest.FromBytes(base)
+	has := func() string {
+		var out []string
+		for name, c := range map[string]digest.Digest{"b": b, "bx": bx, "by": by, "bz": bz} {
+			if s.Has(ctx, c) {
+				out = append(out, name)
+			}
+		}
+		slices.Sort(out)
+		return strings.Join(out, " ")
+	}
+	if _, err := s.Prepare(ctx, "c", by, map[string]string{"sunaba/image": "i"}); err != nil {
+		t.Fatal(err)
+	}
+	unpin := s.Pin(bz)
+	sweep := func(keep ...digest.Digest) {
+		t.Helper()
+		m := make(map[digest.Digest]bool)
+		for _, k := range keep {
+			m[k] = true
+		}
+		if _, err := s.Sweep(ctx, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps := []struct {
+		do   func()
+		want string
+	}{
+		{func() { sweep(bx) }, "b bx by bz"},
+		{func() { sweep() }, "b by bz"},
+		{func() { unpin(); sweep() }, "b by"},
+		{func() {
+			if err := s.Remove(ctx, "c"); err != nil {
+				t.Fatal(err)
+			}
+			sweep(b)
+		}, "b"},
+		{func() { sweep() }, ""},
+	}
+	for i, step := range steps {
+		step.do()
+		if got := has(); got != step.want {
+			t.Errorf("step %d: %q, want %q", i, got, step.want)
+		}
+	}
+	if layers, roots, err := s.Usage(ctx); err != nil || layers.Inodes != 0 || roots.Inodes != 0 {
+		t.Errorf("Usage: %+v, %+v, %v", layers, roots, err)
+	}
+}
+
+func TestRoots(t *testing.T) {
+	s, _ := newStore(t)
+	ctx := t.Context()
+	chain := apply(t, s, tarOf(t, text("a", "x")))
+	if _, err := s.Prepare(ctx, "c", "sha256:absent", nil); !errdefs.IsNotFound(err) {
+		t.Errorf("Prepare upon nothing: %v", err)
+	}
+	for range 2 {
+		if _, err := s.Prepare(ctx, "c", chain, map[string]string{"sunaba/image": "i"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Prepare(ctx, "c", "", nil); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("Prepare of the key with another chain: %v", err)
+	}
+	roots, err := s.Roots(ctx)
+	if err != nil || len(roots) != 1 || roots[0].Key != "c" || roots[0].Chain != chain || roots[0].Labels["sunaba/image"] != "i" || len(roots[0].Labels) != 1 {
+		t.Errorf("Roots: %+v, %v", roots, err)
+	}
+	for range 2 {
+		if err := s.Remove(ctx, "c"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOpenRemovesWhatAKilledProcessLeft(t *testing.T) {
+	s, root := newStore(t)
+	ctx := t.Context()
+	chain := apply(t, s, tarOf(t, text("a", "x")), tarOf(t, text("b", "x")))
+	if _, err := s.snapshots.Prepare(ctx, workKey(), chain.String()); err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := s.snapshots.View(ctx, workKey(), chain.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(s.mounts, "left")
+	if err := os.Mkdir(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := mount.All(mounts, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.snapshots.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(ctx, root, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	*s = Store{root: again.root, mounts: again.mounts, snapshots: again.snapshots, log: again.log, pins: again.pins}
+	if left, err := os.ReadDir(filepath.Join(root, "layers", "snapshots")); err != nil || len(left) != 2 {
+		t.Errorf("%d directories, %v; want the two layers", len(left), err)
+	}
+	if !s.Has(ctx, chain) {
+		t.Error("a finished layer has gone")
+	}
+}
+
+func TestOpenWhereOverlayCannotBe(t *testing.T) {
+	if _, err := Open(t.Context(), filepath.Join(t.TempDir(), "a,b"), slog.New(slog.DiscardHandler)); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("a name with a comma: %v", err)
+	}
+	// Overlayfs refuses a directory on another overlayfs with an upper layer
+	// of its own: what a container without a volume would give us.
+	base := t.TempDir()
+	var dirs []string
+	for _, d := range []string{"lower", "upper", "work", "merged"} {
+		dirs = append(dirs, filepath.Join(base, d))
+		if err := os.Mkdir(dirs[len(dirs)-1], 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := "lowerdir=" + dirs[0] + ",upperdir=" + dirs[1] + ",workdir=" + dirs[2]
+	if err := unix.Mount("overlay", dirs[3], "overlay", 0, options); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(dirs[3], 0)
+	_, err := Open(t.Context(), filepath.Join(dirs[3], "images"), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "filesystem type overlay") || !strings.Contains(err.Error(), "ext4") {
+		t.Errorf("on overlayfs: %v", err)
+	}
+}
