@@ -46,11 +46,11 @@ func TestLayout(t *testing.T) {
 
 func TestParseMounts(t *testing.T) {
 	for _, c := range []struct {
-		name, mounts, unified string
-		v1                    map[string]string
+		name, mounts, unified, hybrid string
+		v1                            map[string]string
 	}{
 		{
-			"v2", "30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n", "/sys/fs/cgroup",
+			"v2", "30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n", "/sys/fs/cgroup", "",
 			map[string]string{},
 		},
 		{
@@ -58,7 +58,7 @@ func TestParseMounts(t *testing.T) {
 				"32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:4 - cgroup cgroup rw,cpu,cpuacct\n" +
 				"40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n" +
 				"41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n" +
-				"50 31 0:38 / /sys/fs/cgroup/with\\040space rw - cgroup cgroup rw,memory\n", "",
+				"50 31 0:38 / /sys/fs/cgroup/with\\040space rw - cgroup cgroup rw,memory\n", "", "/sys/fs/cgroup/unified",
 			map[string]string{
 				"cpu": "/sys/fs/cgroup/cpu,cpuacct", "cpuacct": "/sys/fs/cgroup/cpu,cpuacct",
 				"name=systemd": "/sys/fs/cgroup/systemd", "memory": "/sys/fs/cgroup/with space",
@@ -69,7 +69,7 @@ func TestParseMounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h.Unified != c.unified || !maps.Equal(h.V1, c.v1) {
+		if h.Unified != c.unified || h.Hybrid != c.hybrid || !maps.Equal(h.V1, c.v1) {
 			t.Errorf("%s: got %+v", c.name, h)
 		}
 	}
@@ -102,7 +102,7 @@ func TestPodCgroups(t *testing.T) {
 		if err := m.RemovePod(parent); err != nil {
 			t.Error("second removal:", err)
 		}
-		for _, d := range m.dirs() {
+		for _, d := range m.all() {
 			if _, err := os.Stat(filepath.Join(d, m.Path(parent))); err == nil {
 				t.Errorf("left in %s", d)
 			}

@@ -24,6 +24,9 @@ type Hierarchy struct {
 	Unified string
 	// V1 holds the mount point of every version 1 controller; named ones as "name=systemd".
 	V1 map[string]string
+	// Hybrid is the mount point of version 2 beside version 1, "" if there is none. Nothing is measured or limited there,
+	// but OCI runtimes make their cgroups and those above them in it too.
+	Hybrid string
 }
 
 // Find reads the machine's mounts.
@@ -76,7 +79,9 @@ func parseMounts(r io.Reader) (*Hierarchy, error) {
 			return nil, errors.New("no cgroup file system is mounted")
 		}
 		h.Unified = unified
+		return h, nil
 	}
+	h.Hybrid = unified
 	return h, nil
 }
 
@@ -116,6 +121,14 @@ func (h *Hierarchy) dirs() []string {
 		}
 	}
 	return out
+}
+
+// all is dirs and where others may have made our cgroups.
+func (h *Hierarchy) all() []string {
+	if h.Hybrid == "" {
+		return h.dirs()
+	}
+	return append(h.dirs(), h.Hybrid)
 }
 
 // mkdir makes a cgroup in every hierarchy, with whatever is missing above it.
@@ -218,7 +231,7 @@ func (h *Hierarchy) remove(cgroup string) error {
 		return nil
 	}
 	var errs []error
-	for _, root := range h.dirs() {
+	for _, root := range h.all() {
 		if err := rmdirAll(filepath.Join(root, cgroup)); err != nil {
 			errs = append(errs, fmt.Errorf("remove cgroup %q: %w", cgroup, err))
 		}

@@ -113,7 +113,7 @@ func (m *Manager) RemoveLeaf(leaf string) error {
 // prune removes the folder that holds our own pods' cgroups once it is empty; busy ones stay: they hold other pods, or
 // another server's.
 func (m *Manager) prune() {
-	for _, root := range m.dirs() {
+	for _, root := range m.all() {
 		_ = os.Remove(filepath.Join(root, prefix))
 	}
 }
