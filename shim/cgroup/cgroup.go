@@ -356,3 +356,12 @@ func keyed(path string) map[string]uint64 {
 	}
 	return values
 }
+
+// Dirs are the group's directories, one for each hierarchy.
+func (g *Group) Dirs() []string {
+	var dirs []string
+	for _, dir := range g.dirs {
+		dirs = append(dirs, dir)
+	}
+	return dirs
+}

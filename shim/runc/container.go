@@ -89,8 +89,10 @@ func (c *container) Delete(ctx context.Context) error {
 	if err := c.delete(ctx); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(c.dir, logName)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	for _, name := range []string{logName, bundle.PidName} {
+		if err := os.Remove(filepath.Join(c.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }
