@@ -153,8 +153,11 @@ func (g *cgroup) oomKills() uint64 {
 
 func (g *cgroup) oomKilled() bool { return g.oomKills() > g.oomed }
 
-// destroy removes the cgroup, which has no processes any more. It is idempotent.
+// destroy removes the cgroup, which has no processes any more. It is idempotent, and nothing for nil.
 func (g *cgroup) destroy() error {
+	if g == nil {
+		return nil
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.manager.Destroy(); err != nil {

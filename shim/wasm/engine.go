@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -89,34 +90,63 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO) (*conta
 		stop:     unix.SignalNum(b.Spec.Annotations[annotationStopSignal]),
 		further:  make(map[*process]struct{}),
 	}
-	var err error
-	if c.entry, err = e.entry(ctx, b); err != nil {
-		return nil, err
-	}
-	config, err := initConfig(b, c.entry, io)
-	if err != nil {
-		return nil, err
-	}
-	c.limit = config.MemoryLimit
 	birth, err := initBirth(b.Spec)
 	if err != nil {
 		return nil, err
 	}
 	defer birth.close()
-	if c.cgroup, err = newCgroup(b); err != nil {
-		return nil, err
+	birth.io = io
+	// A Go process takes its time to begin: meanwhile the module is looked up (or compiled) and the cgroup made.
+	module := later(func() (compile.Entry, error) { return e.entry(ctx, b) })
+	group := later(func() (*cgroup, error) { return newCgroup(b) })
+	if cgroups.IsCgroup2UnifiedMode() {
+		birth.cgroup, _ = group() // processes are born into it
 	}
-	birth.io, birth.cgroup = io, c.cgroup
-	c.init = newProcess(c, io)
-	if err := c.init.launch(birth, config); err != nil {
+	child, ours, forkErr := e.fork(birth)
+	var moduleErr, groupErr error
+	c.entry, moduleErr = module()
+	c.cgroup, groupErr = group()
+	err = errors.Join(moduleErr, groupErr, forkErr)
+	var config link.Config
+	if err == nil {
+		config, err = initConfig(b, c.entry, io)
+	}
+	if err != nil {
+		if forkErr == nil {
+			e.destroy(child)
+			ours.Close()
+		}
 		return c, errors.Join(err, c.cgroup.destroy())
 	}
+	c.limit = config.MemoryLimit
+	birth.cgroup = c.cgroup
+	if err := e.settle(child, ours, birth); err != nil {
+		return c, errors.Join(err, c.cgroup.destroy())
+	}
+	c.init = newProcess(c, io)
+	c.init.adopt(child, ours)
+	c.init.configure(config)
 	if err := c.init.awaitReady(ctx); err != nil {
-		e.destroy(c.init.child)
+		e.destroy(child)
 		<-c.init.exited
 		return c, errors.Join(err, c.cgroup.destroy())
 	}
 	return c, nil
+}
+
+// later calls f at once, beside the caller, and returns how to get what it gave, any number of times.
+func later[T any](f func() (T, error)) func() (T, error) {
+	var value T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		value, err = f()
+	}()
+	return func() (T, error) {
+		<-done
+		return value, err
+	}
 }
 
 // entry is the bundle's compiled module.

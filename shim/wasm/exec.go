@@ -64,10 +64,16 @@ func (f *further) Start(ctx context.Context) error {
 	if err := c.admit(f.process); err != nil {
 		return err
 	}
-	if err := f.launch(b, config); err != nil {
+	child, ours, err := c.engine.fork(b)
+	if err == nil {
+		err = c.engine.settle(child, ours, b)
+	}
+	if err != nil {
 		c.forget(f.process)
 		return fmt.Errorf("exec in %q: %w", c.bundle.ID, err)
 	}
+	f.adopt(child, ours)
+	f.process.configure(config)
 	go f.begin()
 	return nil
 }

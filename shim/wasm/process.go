@@ -46,12 +46,8 @@ func newProcess(c *container, io shim.IO) *process {
 	return &process{engine: c.engine, container: c, io: io, exited: make(chan struct{}), ready: make(chan struct{})}
 }
 
-// launch makes the process and sends its configuration. ready and exited follow.
-func (p *process) launch(b birth, config link.Config) error {
-	child, ours, err := p.engine.fork(b)
-	if err != nil {
-		return err
-	}
+// adopt takes a process that waits for its configuration. ready and exited follow in any case.
+func (p *process) adopt(child *reaper.Child, ours *os.File) {
 	p.mu.Lock()
 	p.child, p.link = child, ours
 	p.mu.Unlock()
@@ -61,11 +57,14 @@ func (p *process) launch(b birth, config link.Config) error {
 		p.listen()
 	}()
 	go p.wait(heard)
-	if err := link.Write(ours, config); err != nil {
+}
+
+// configure sends the configuration.
+func (p *process) configure(config link.Config) {
+	if err := link.Write(p.link, config); err != nil {
 		// It ended already: what it said of it, if anything, comes by the link.
-		p.engine.destroy(child)
+		p.engine.destroy(p.child)
 	}
-	return nil
 }
 
 // listen takes what the guest process says until it is gone.

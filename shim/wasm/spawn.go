@@ -18,14 +18,15 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// guestEnv keeps the Go runtime of a guest process small. Its collector only works when there is much
-// garbage: it stops the world, and a guest that computes cannot be stopped. Two Ps are enough for the guest and the link.
-var guestEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GOMEMLIMIT=24MiB", "GOTRACEBACK=single"}
+// guestEnv keeps the Go runtime of a guest process small. Two Ps are enough for the guest and the link. The collector
+// is off but for a limit that the process sets itself: a collection would stop the world, and a guest that computes
+// cannot be stopped.
+var guestEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GOTRACEBACK=single"}
 
 // birth is how a guest process comes into being.
 type birth struct {
 	io        shim.IO
-	cgroup    *cgroup
+	cgroup    *cgroup    // nil if it is made meanwhile
 	first     bool       // the container's first process
 	oom       *int       // oom_score_adj
 	clone     uintptr    // namespaces to make
@@ -45,12 +46,6 @@ func (e *Engine) fork(b birth) (*reaper.Child, *os.File, error) {
 	if err != nil {
 		ours.Close()
 		return nil, nil, fmt.Errorf("start guest process: %w", err)
-	}
-	err = settle(b, child.Pid)
-	if err != nil {
-		e.destroy(child)
-		ours.Close()
-		return nil, nil, err
 	}
 	return child, ours, nil
 }
@@ -73,18 +68,21 @@ func (e *Engine) forkWith(b birth, theirs *os.File) (*reaper.Child, error) {
 	if b.io.Terminal && b.io.Stdin != nil {
 		cmd.SysProcAttr.Setctty = true // its descriptor 0
 	}
-	dir, err := b.cgroup.dir()
-	if err != nil {
-		return nil, err
-	}
-	if dir != nil {
-		defer dir.Close()
-		cmd.SysProcAttr.UseCgroupFD = true
-		cmd.SysProcAttr.CgroupFD = int(dir.Fd())
+	if b.cgroup != nil {
+		dir, err := b.cgroup.dir()
+		if err != nil {
+			return nil, err
+		}
+		if dir != nil {
+			defer dir.Close()
+			cmd.SysProcAttr.UseCgroupFD = true
+			cmd.SysProcAttr.CgroupFD = int(dir.Fd())
+		}
 	}
 	// The thread that forks enters the pod's namespaces and gives up what its child must not have. None of that
 	// can or need be undone: it ends with its goroutine, which never unlocks it.
 	var child *reaper.Child
+	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -106,21 +104,28 @@ func (e *Engine) forkWith(b birth, theirs *os.File) (*reaper.Child, error) {
 	return child, err
 }
 
-// settle accounts a new process, which still waits, to its container.
-func settle(b birth, pid int) error {
-	var err error
-	if b.first {
-		err = b.cgroup.begin(pid)
-	} else {
-		err = b.cgroup.add(pid)
-	}
+// settle accounts a new process, which still waits, to its container. On error the process is gone.
+func (e *Engine) settle(child *reaper.Child, ours *os.File, b birth) error {
+	err := account(child.Pid, b)
 	if err != nil {
+		e.destroy(child)
+		ours.Close()
+	}
+	return err
+}
+
+func account(pid int, b birth) error {
+	enter := b.cgroup.add
+	if b.first {
+		enter = b.cgroup.begin
+	}
+	if err := enter(pid); err != nil {
 		return fmt.Errorf("enter cgroup %q: %w", b.cgroup.path, err)
 	}
 	if b.oom == nil {
 		return nil
 	}
-	err = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(*b.oom)), 0)
+	err := os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(*b.oom)), 0)
 	// Without CAP_SYS_RESOURCE it cannot be lower than ours, which it has by birth.
 	if err != nil && !errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("set oom_score_adj: %w", err)

@@ -40,6 +40,7 @@ func Main() int {
 	if err := link.Read(p.link, &p.config); err != nil {
 		return exitNoLink // the engine thought better of it
 	}
+	limitHeap(p.config.MemoryLimit)
 	if p.config.Refuse != "" {
 		fmt.Fprintln(os.Stderr, p.config.Refuse)
 		return p.end(p.config.RefuseCode, p.config.Refuse)

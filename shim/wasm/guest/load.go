@@ -93,17 +93,23 @@ func (p *process) openHost() error {
 
 // checkImports names the first import that nobody provides.
 func (g *guest) checkImports() error {
+	provided := map[string]map[string]api.FunctionDefinition{}
 	for _, f := range g.compiled.ImportedFunctions() {
 		module, name, _ := f.Import()
-		host := g.runtime.Module(module)
-		if host == nil {
+		have, known := provided[module]
+		if !known {
+			if host := g.runtime.Module(module); host != nil {
+				have = host.ExportedFunctionDefinitions() // made anew on every call
+			}
+			provided[module] = have
+		}
+		d := have[name]
+		switch {
+		case have == nil:
 			return faultf(link.Invalid, "import %q.%q is missing: there is no host module %q; WASI preview 1 is what is provided", module, name, module)
-		}
-		have, ok := host.ExportedFunctionDefinitions()[name]
-		if !ok {
+		case d == nil:
 			return faultf(link.Invalid, "import %q.%q is missing: host module %q has no such function", module, name, module)
-		}
-		if !slices.Equal(have.ParamTypes(), f.ParamTypes()) || !slices.Equal(have.ResultTypes(), f.ResultTypes()) {
+		case !slices.Equal(d.ParamTypes(), f.ParamTypes()) || !slices.Equal(d.ResultTypes(), f.ResultTypes()):
 			return faultf(link.Invalid, "import %q.%q has another signature than the host's function", module, name)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/tetratelabs/wazero/sys"
@@ -21,7 +20,7 @@ func (p *process) run() int {
 	if err := p.report(link.Created); err != nil {
 		return exitNoLink
 	}
-	debug.FreeOSMemory() // what loading needed
+	settleHeap()
 	if !p.awaitStart() {
 		return exitNoLink
 	}

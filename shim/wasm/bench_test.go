@@ -1,0 +1,100 @@
+package wasm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sunaba-project/sunaba/shim"
+)
+
+// BenchmarkGuest measures the way of a warm C guest: Create, Start until its first byte, the end by
+// SIGKILL and Delete.
+func BenchmarkGuest(b *testing.B) {
+	var create, first, down time.Duration
+	for b.Loop() {
+		n := newBench(b, "sleeper")
+		n.pipes(false)
+		begin := time.Now()
+		c, err := n.engine.Create(context.Background(), n.bundle, n.io, shim.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		n.release()
+		created := time.Now()
+		start(b, c.Init())
+		for n.stdout.soFar() == "" {
+			time.Sleep(20 * time.Microsecond)
+		}
+		up := time.Now()
+		if err := c.Init().Signal(context.Background(), 9, true); err != nil {
+			b.Fatal(err)
+		}
+		<-c.Init().Exited()
+		if err := c.Delete(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		create += created.Sub(begin)
+		first += up.Sub(created)
+		down += time.Since(up)
+	}
+	for name, d := range map[string]time.Duration{"create-ms": create, "start-to-byte-ms": first, "kill-delete-ms": down} {
+		b.ReportMetric(float64(d.Microseconds())/1000/float64(b.N), name)
+	}
+}
+
+// BenchmarkIdle measures the memory of idle C guests, 20 at once.
+func BenchmarkIdle(b *testing.B) {
+	const guests = 20
+	for b.Loop() {
+		var pss, private float64
+		var last string
+		benches := make([]*bench, guests)
+		containers := make([]shim.Container, guests)
+		for i := range benches {
+			benches[i] = newBench(b, "sleeper")
+			containers[i] = benches[i].create()
+			start(b, containers[i].Init())
+			benches[i].stdout.await(b, "up")
+		}
+		time.Sleep(300 * time.Millisecond)
+		for _, c := range containers {
+			p, q, text := rollup(b, c.Init().Pid())
+			pss, private, last = pss+p, private+q, text
+		}
+		b.ReportMetric(pss/guests/1024, "PSS-MiB")
+		b.ReportMetric(private/guests/1024, "private-MiB")
+		if os.Getenv("SUNABA_SHOW_SMAPS") != "" {
+			fmt.Println(last)
+			data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", containers[guests-1].Init().Pid()))
+			fmt.Println(string(data))
+		}
+	}
+}
+
+// rollup sums a process's memory, in KiB.
+func rollup(b *testing.B, pid int) (pss, private float64, text string) {
+	b.Helper()
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		n, _ := strconv.ParseFloat(fields[1], 64)
+		switch fields[0] {
+		case "Pss:":
+			pss = n
+		case "Private_Clean:", "Private_Dirty:":
+			private += n
+		}
+	}
+	return pss, private, string(data)
+}
