@@ -226,8 +226,38 @@ func TestRootFSOfAModuleKeepsIt(t *testing.T) {
 	if err := s.RemoveRootFS(ctx, "c1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Remove(ctx, "nothing"); err != nil {
-		t.Fatal(err)
+	if n := s.blobs(); n != 0 {
+		t.Errorf("%d blobs left", n)
+	}
+}
+
+func TestEmptyStore(t *testing.T) {
+	s := newTestService(t)
+	images, containers, err := s.FsUsage(t.Context())
+	if err != nil || images != (Usage{Path: s.root}) || containers != (Usage{Path: s.root}) {
+		t.Errorf("FsUsage: %+v, %+v, %v", images, containers, err)
+	}
+	keys, err := s.RootFSKeys(t.Context())
+	if err != nil || len(keys) != 0 {
+		t.Errorf("RootFSKeys: %q, %v", keys, err)
+	}
+	list, err := s.List(t.Context())
+	if err != nil || list == nil || len(list) != 0 {
+		t.Errorf("List: %v, %v", list, err)
+	}
+	for _, name := range []string{"absent", "sha256:0000", "0000", "a:-x", ""} {
+		if _, err := s.Find(t.Context(), name, ""); !errdefs.IsNotFound(err) {
+			t.Errorf("Find(%q): %v", name, err)
+		}
+	}
+	if _, err := s.Find(t.Context(), "absent", "kata"); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("Find for an unknown handler: %v", err)
+	}
+	if err := s.RemoveRootFS(t.Context(), "absent"); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.PrepareRootFS(t.Context(), "", Image{}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("PrepareRootFS without a key: %v", err)
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
-
-	"github.com/sunaba-project/sunaba/images/unpack"
 )
 
 // PrepareRootFS makes a writable root for a container and returns what is to be
@@ -35,11 +33,11 @@ func (s *Service) PrepareRootFS(ctx context.Context, key string, img Image) ([]m
 			labels[labelModule] = rec.Module.Digest.String()
 		}
 	} else {
-		root, err := s.findRoot(ctx, key)
-		if err != nil {
+		root, err := s.layers.Root(ctx, key)
+		if err != nil && !errdefs.IsNotFound(err) {
 			return nil, err
 		}
-		if root.Labels[labelImage] != img.ID {
+		if err != nil || root.Labels[labelImage] != img.ID {
 			return nil, fmt.Errorf("prepare root filesystem %q: image %s: %w", key, img.ID, errdefs.ErrNotFound)
 		}
 		chain, labels = root.Chain, root.Labels
@@ -52,20 +50,6 @@ func (s *Service) PrepareRootFS(ctx context.Context, key string, img Image) ([]m
 		return nil, nil
 	}
 	return mounts, nil
-}
-
-// findRoot returns the root of a key, the zero Root if there is none.
-func (s *Service) findRoot(ctx context.Context, key string) (unpack.Root, error) {
-	roots, err := s.layers.Roots(ctx)
-	if err != nil {
-		return unpack.Root{}, err
-	}
-	for _, r := range roots {
-		if r.Key == key {
-			return r, nil
-		}
-	}
-	return unpack.Root{}, nil
 }
 
 // WithRootFS calls fn with a directory in which the root of a container can be
@@ -83,8 +67,11 @@ func (s *Service) WithRootFS(ctx context.Context, key string, fn func(root strin
 // RemoveRootFS removes a container's root and what was written to it. It must
 // not be mounted any more. A key without a root is no error.
 func (s *Service) RemoveRootFS(ctx context.Context, key string) error {
-	root, err := s.findRoot(ctx, key)
-	if err != nil || root.Key == "" {
+	root, err := s.layers.Root(ctx, key)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	if err := s.layers.Remove(ctx, key); err != nil {
@@ -93,7 +80,7 @@ func (s *Service) RemoveRootFS(ctx context.Context, key string) error {
 	if _, ok := s.db.State().Images[root.Labels[labelImage]]; ok {
 		return nil
 	}
-	return s.sweep(ctx, resumeGrace) // the image went before its last container
+	return s.sweep(ctx, 0) // the image went before its last container
 }
 
 // RootFSKeys returns the keys that have a root, sorted.

@@ -206,10 +206,26 @@ func (s *Service) dropDamaged(ctx context.Context) error {
 // sweep removes the content and layers that no image, no container and no pull
 // needs. Blobs younger than grace stay.
 func (s *Service) sweep(ctx context.Context, grace time.Duration) error {
+	err := s.forgetUnneeded(ctx, grace)
+	return errors.Join(err, s.layers.Cleanup(ctx))
+}
+
+func (s *Service) forgetUnneeded(ctx context.Context, grace time.Duration) error {
 	s.gc.Lock()
 	defer s.gc.Unlock()
-	blobs, chains := make(map[digest.Digest]bool), make(map[digest.Digest]bool)
-	st := s.db.State()
+	roots, err := s.layers.Roots(ctx)
+	if err != nil {
+		return err
+	}
+	blobs, chains := needed(s.db.State(), roots)
+	_, err = s.layers.Sweep(ctx, chains)
+	return errors.Join(err, s.content.Sweep(ctx, blobs, grace))
+}
+
+// needed returns the blobs and chains that images and containers consist of.
+// The chains of containers need no mention: Sweep knows its roots.
+func needed(st *store.State, roots []unpack.Root) (blobs, chains map[digest.Digest]bool) {
+	blobs, chains = make(map[digest.Digest]bool), make(map[digest.Digest]bool)
 	for _, t := range st.Targets {
 		blobs[t.Digest] = true
 	}
@@ -222,13 +238,8 @@ func (s *Service) sweep(ctx context.Context, grace time.Duration) error {
 			chains[img.Chain] = true
 		}
 	}
-	roots, err := s.layers.Roots(ctx)
-	if err != nil {
-		return err
-	}
 	for _, r := range roots {
 		blobs[digest.Digest(r.Labels[labelModule])] = true
 	}
-	_, err = s.layers.Sweep(ctx, chains)
-	return errors.Join(err, s.content.Sweep(ctx, blobs, grace))
+	return blobs, chains
 }

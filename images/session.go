@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/images"
@@ -12,19 +13,13 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
-	"github.com/sunaba-project/sunaba/images/unpack"
 )
 
-const (
-	// parallelLayers is how many layers of an image are fetched at a time.
-	parallelLayers = 3
-	// indexDepth is how deep indexes may be nested.
-	indexDepth = 4
-)
+// indexDepth is how deep indexes may be nested.
+const indexDepth = 4
 
 // session is one run of fetching from one repository. Everything it touches is
 // pinned until it is closed.
@@ -184,7 +179,7 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 	if module {
 		x.pin(img.Module.Digest)
 	} else {
-		x.unpin = append(x.unpin, x.s.layers.Pin(identity.ChainIDs(append([]digest.Digest{}, c.RootFS.DiffIDs...))...))
+		x.unpin = append(x.unpin, x.s.layers.Pin(identity.ChainIDs(slices.Clone(c.RootFS.DiffIDs))...))
 	}
 	if known, ok := x.s.db.State().Images[img.ID]; ok {
 		x.pin(known.Manifest.Digest, known.Config.Digest)
@@ -224,7 +219,7 @@ func describe(entry ocispec.Descriptor, m document, c config, module bool) store
 	}
 	img.Platform = c.platform()
 	if len(c.RootFS.DiffIDs) > 0 {
-		img.Chain = identity.ChainID(append([]digest.Digest{}, c.RootFS.DiffIDs...))
+		img.Chain = identity.ChainID(slices.Clone(c.RootFS.DiffIDs))
 	}
 	return img
 }
@@ -248,80 +243,6 @@ func (x *session) module(ctx context.Context, img store.Image) error {
 	}
 	x.meter.update(func(p *Progress) { p.LayersDone++ })
 	return x.s.arrive(ctx, img.Module.Digest, path)
-}
-
-// rootFS fetches the layers that are not unpacked yet, some at a time, and
-// unpacks each as soon as it and all below it are there.
-func (x *session) rootFS(ctx context.Context, img store.Image, layers []ocispec.Descriptor, diffs []digest.Digest) error {
-	if len(layers) != len(diffs) {
-		return fmt.Errorf("the manifest has %d layers and the configuration %d: %w", len(layers), len(diffs), errdefs.ErrInvalidArgument)
-	}
-	chains := identity.ChainIDs(append([]digest.Digest{}, diffs...))
-	x.dirty = x.dirty || len(chains) > 0
-	first := 0 // the lowest layer that is missing
-	for i := len(chains) - 1; i >= 0; i-- {
-		if x.s.layers.Has(ctx, chains[i]) {
-			first = i + 1
-			break
-		}
-	}
-	missing := layers[first:]
-	var total int64
-	for _, l := range missing {
-		total += l.Size
-		x.pin(l.Digest)
-		x.layers = append(x.layers, l.Digest)
-	}
-	x.meter.update(func(p *Progress) {
-		p.Phase = "fetch"
-		p.Layers += len(missing)
-		p.BytesTotal += total
-	})
-	ready := make([]chan struct{}, len(missing))
-	for i := range ready {
-		ready[i] = make(chan struct{})
-	}
-	work, working := errgroup.WithContext(ctx)
-	work.Go(func() error {
-		fetches, ctx := errgroup.WithContext(working)
-		fetches.SetLimit(parallelLayers)
-		for i, l := range missing {
-			fetches.Go(func() error {
-				if err := x.ingest(ctx, l, x.count); err != nil {
-					return err
-				}
-				close(ready[i])
-				return nil
-			})
-		}
-		return fetches.Wait()
-	})
-	work.Go(func() error {
-		for i, l := range missing {
-			select {
-			case <-ready[i]:
-			case <-working.Done():
-				return working.Err()
-			}
-			x.meter.update(func(p *Progress) { p.Phase = "unpack" })
-			n := first + i
-			layer := unpack.Layer{Chain: chains[n], Diff: diffs[n], Open: func(ctx context.Context) (io.ReadCloser, error) {
-				return x.s.content.Open(ctx, l)
-			}}
-			if n > 0 {
-				layer.Parent = chains[n-1]
-			}
-			if err := x.s.layers.Apply(working, layer); err != nil {
-				return err
-			}
-			x.meter.update(func(p *Progress) { p.LayersDone++ })
-		}
-		return nil
-	})
-	if err := work.Wait(); err != nil {
-		return err
-	}
-	return x.s.arriveRootFS(ctx, img)
 }
 
 func (x *session) count(n int64) {

@@ -67,33 +67,48 @@ func (s *Store) remove(ctx context.Context, key string) error {
 	if err := s.snapshots.Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("remove %q: %w", key, err)
 	}
-	return s.cleanup(ctx)
+	return s.Cleanup(ctx)
 }
 
-// cleanup deletes the directories of snapshots that have been removed.
-func (s *Store) cleanup(ctx context.Context) error {
-	err := s.snapshots.(snapshots.Cleaner).Cleanup(ctx)
+// Cleanup deletes the directories of what has been removed, which may take long.
+func (s *Store) Cleanup(ctx context.Context) error {
+	err := s.snapshots.(snapshots.Cleaner).Cleanup(s.quiet(ctx))
 	if err != nil && !errdefs.IsNotFound(err) { // not found: the store has never held anything
 		return fmt.Errorf("delete removed layers: %w", err)
 	}
 	return nil
 }
 
+// Root returns the root of a key.
+//
+// # Errors
+//
+// ErrNotFound if the key has none.
+func (s *Store) Root(ctx context.Context, key string) (Root, error) {
+	info, err := s.snapshots.Stat(s.quiet(ctx), rootPrefix+key)
+	if err != nil {
+		return Root{}, fmt.Errorf("find root %q: %w", key, err)
+	}
+	return rootOf(info), nil
+}
+
+func rootOf(info snapshots.Info) Root {
+	labels := make(map[string]string)
+	for k, v := range info.Labels {
+		if strings.HasPrefix(k, "sunaba/") {
+			labels[k] = v
+		}
+	}
+	return Root{Key: strings.TrimPrefix(info.Name, rootPrefix), Chain: digest.Digest(info.Parent), Labels: labels}
+}
+
 // Roots returns all roots, sorted by key.
 func (s *Store) Roots(ctx context.Context) ([]Root, error) {
 	var out []Root
 	err := s.walk(ctx, func(info snapshots.Info) {
-		key, ok := strings.CutPrefix(info.Name, rootPrefix)
-		if !ok || info.Kind != snapshots.KindActive {
-			return
+		if strings.HasPrefix(info.Name, rootPrefix) {
+			out = append(out, rootOf(info))
 		}
-		labels := make(map[string]string)
-		for k, v := range info.Labels {
-			if strings.HasPrefix(k, "sunaba/") {
-				labels[k] = v
-			}
-		}
-		out = append(out, Root{Key: key, Chain: digest.Digest(info.Parent), Labels: labels})
 	})
 	if err != nil {
 		return nil, err
@@ -239,21 +254,13 @@ func (s *Store) removeUnfinished(ctx context.Context) error {
 			return fmt.Errorf("remove unfinished layer: %w", err)
 		}
 	}
-	return s.cleanup(ctx)
+	return s.Cleanup(ctx)
 }
 
 // Sweep removes the layers that neither a chain of keep, nor a root, nor a pin
-// needs, and returns how many went.
+// needs, and returns how many went. Their room is free after Cleanup.
 func (s *Store) Sweep(ctx context.Context, keep map[digest.Digest]bool) (int, error) {
 	ctx = s.quiet(ctx)
-	removed, err := s.sweep(ctx, keep)
-	if err != nil || removed == 0 {
-		return removed, err
-	}
-	return removed, s.cleanup(ctx)
-}
-
-func (s *Store) sweep(ctx context.Context, keep map[digest.Digest]bool) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	parent := make(map[string]string)
