@@ -216,7 +216,7 @@ func (in *Input) access(field string, m *runtime.Mount) (string, error) {
 		return "", in.invalid(field, "needs propagation PRIVATE, which is %s", m.GetPropagation())
 	case !in.Host.RecursiveReadOnly:
 		// The word at the front is what clients look for.
-		return "", in.wrap(field, rroUnsupported)
+		return "", in.wrap(field, errRROUnsupported)
 	}
 	return "rro", nil
 }

@@ -13,8 +13,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// rroUnsupported begins with the word by which clients know this refusal.
-var rroUnsupported = fmt.Errorf("RROUnsupported: kernel or runtime handler has no recursive read-only mounts: %w", errdefs.ErrFailedPrecondition)
+// errRROUnsupported begins with the word by which clients know this refusal.
+var errRROUnsupported = fmt.Errorf("RROUnsupported: kernel or runtime handler has no recursive read-only mounts: %w", errdefs.ErrFailedPrecondition)
 
 // What a container may not see or change in the kernel's file systems unless
 // the pod says otherwise.
