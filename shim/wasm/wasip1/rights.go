@@ -81,6 +81,8 @@ func (f *file) check(need rights) errno {
 		return enotdir
 	case missing&(rightSockAccept|rightSockShutdown) != 0 && !f.socket():
 		return enotsock
+	case missing&rightSockAccept != 0 && f.kind == kindSocket:
+		return einval
 	case f.kind == kindDirectory && missing&(rightsFile&^rightsDirectory) != 0:
 		return eisdir
 	case missing&(rightFdSeek|rightFdTell) != 0 && f.kind != kindFile:
