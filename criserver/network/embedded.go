@@ -95,6 +95,11 @@ func (e *embedded) Setup(_ context.Context, p Pod) (r Result, err error) {
 	if err != nil {
 		return r, err
 	}
+	for _, port := range ports {
+		if ip, err := netip.ParseAddr(port.HostIP); err == nil && ip == netip.IPv6Loopback() {
+			return r, fmt.Errorf("host port %v: the kernel lets nothing through from ::1 to a pod (127.0.0.1 works): %w", port, errdefs.ErrInvalidArgument)
+		}
+	}
 	ns, err := netns.Open(p.NetNS)
 	if err != nil {
 		return r, err
@@ -222,6 +227,7 @@ func (e *embedded) Status(context.Context) error {
 // Close leaves bridge, links and rules as they are.
 func (e *embedded) Close() error {
 	e.host.Close()
+	e.wall.Close()
 	return e.book.Close()
 }
 

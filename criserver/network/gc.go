@@ -46,7 +46,8 @@ func (e *embedded) gcLinks(keep map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// gcPins takes away the pins of pods that are not kept.
+// gcPins takes away the pins of pods that are not kept, if a network namespace is among them: pods on the node's network
+// are none of ours, and their pins not either.
 func gcPins(sandboxesDir string, keep map[string]bool) error {
 	if sandboxesDir == "" {
 		return nil
@@ -60,8 +61,9 @@ func gcPins(sandboxesDir string, keep map[string]bool) error {
 	}
 	var errs []error
 	for _, d := range dirs {
-		if !keep[d.Name()] {
-			errs = append(errs, netns.UnpinNamespaces(filepath.Join(sandboxesDir, d.Name(), "ns")))
+		dir := filepath.Join(sandboxesDir, d.Name(), "ns")
+		if !keep[d.Name()] && netns.Pinned(filepath.Join(dir, netns.NetFile)) {
+			errs = append(errs, netns.UnpinNamespaces(dir))
 		}
 	}
 	return errors.Join(errs...)

@@ -129,7 +129,7 @@ func (e *embedded) adopt(bridge int) {
 // works without them, less well: noNAT says why.
 func (e *embedded) ensureRules(g ground, first bool) {
 	present := false
-	if !first && e.noNAT == nil {
+	if !first && e.wall.Has(g.subnets.V4.Addr()) {
 		var err error
 		if present, err = e.wall.Present(); err != nil {
 			e.log.Warn("look for nftables rules", "error", err)

@@ -35,7 +35,7 @@ type Pod struct {
 type PortMapping struct {
 	Protocol string // TCP, UDP or SCTP in any case; "" = TCP
 	// HostIP is the node's address the port is open on: "" = every address, "0.0.0.0" every IPv4 address, "::" every
-	// IPv6 address.
+	// IPv6 address. The node's own ::1 is never open (127.0.0.1 is).
 	HostIP                  string
 	HostPort, ContainerPort int32
 }
@@ -66,7 +66,8 @@ type Network interface {
 	Teardown(ctx context.Context, p Pod, r Result) error
 	// Status returns nil when pods can be connected, otherwise what is missing. It mends what it can.
 	Status(ctx context.Context) error
-	// GC removes what belongs to pods of ours that are not in keep, the ids of the sandboxes that are alive.
+	// GC removes what belongs to pods of ours that are not in keep, the ids of the sandboxes that are alive (those on the
+	// node's network may be left out). It goes on after an error and returns all of them.
 	GC(ctx context.Context, keep []string) error
 	// Close leaves the pods' network as it is.
 	Close() error
@@ -84,8 +85,8 @@ type Options struct {
 	CacheDir string
 	// StateDir keeps durable choices and leases; it is made.
 	StateDir string
-	// SandboxesDir is where the pods' directories are: GC takes away pins below SandboxesDir/<id>/ns of pods that are
-	// not kept. "" = none.
+	// SandboxesDir is where the pods' directories are: of pods that are not kept, GC takes away the pins below
+	// SandboxesDir/<id>/ns when a network namespace is among them. "" = none.
 	SandboxesDir string
 	Embedded     EmbeddedOptions
 	Logger       *slog.Logger

@@ -77,8 +77,10 @@ func Destroy(o Options) error {
 		return err
 	}
 	err = errors.Join(e.destroy(), e.Close())
-	if rmErr := os.Remove(o.StateDir); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) && !errors.Is(rmErr, unix.ENOTEMPTY) {
-		err = errors.Join(err, rmErr)
+	for _, dir := range []string{newCNI(o).recordDir, o.StateDir} {
+		if rmErr := os.Remove(dir); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) && !errors.Is(rmErr, unix.ENOTEMPTY) {
+			err = errors.Join(err, fmt.Errorf("remove network state: %w", rmErr))
+		}
 	}
 	return err
 }

@@ -97,9 +97,10 @@ func parseSubnet(s string, v6 bool) (netip.Prefix, error) {
 
 // choice is what StateDir remembers of the subnets.
 type choice struct {
-	V4, V6 netip.Prefix
+	V4 netip.Prefix `json:"v4"`
+	V6 netip.Prefix `json:"v6"`
 	// Former subnets still have pods.
-	Former []netip.Prefix `json:",omitempty"`
+	Former []netip.Prefix `json:"former,omitempty"`
 }
 
 // subnets is what new pods use.

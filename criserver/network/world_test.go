@@ -189,15 +189,15 @@ func serve(t *testing.T, nsPath string, port int, what string) {
 }
 
 // ask connects from a namespace ("" = the node) and returns the answer: what, and the address the server saw.
-func ask(nsPath, network, addr string) (what string, peer netip.Addr, err error) {
+func ask(nsPath, network, addr string, timeout time.Duration) (what string, peer netip.Addr, err error) {
 	try := func() error {
-		d := net.Dialer{Timeout: 2 * time.Second}
+		d := net.Dialer{Timeout: timeout}
 		c, err := d.Dial(network, addr)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(timeout))
 		if _, err := io.WriteString(c, "hello\n"); err != nil {
 			return err
 		}
@@ -220,7 +220,7 @@ func ask(nsPath, network, addr string) (what string, peer netip.Addr, err error)
 
 func (w *world) wantAnswer(nsPath, network, addr, want string) netip.Addr {
 	w.Helper()
-	got, peer, err := ask(nsPath, network, addr)
+	got, peer, err := ask(nsPath, network, addr, 2*time.Second)
 	if err != nil || got != want {
 		w.Errorf("%s %s from %q: answer %q, error %v; want %q", network, addr, filepath.Base(filepath.Dir(filepath.Dir(nsPath))), got, err, want)
 	}
@@ -229,7 +229,7 @@ func (w *world) wantAnswer(nsPath, network, addr, want string) netip.Addr {
 
 func (w *world) wantSilence(nsPath, network, addr string) {
 	w.Helper()
-	if got, _, err := ask(nsPath, network, addr); err == nil {
+	if got, _, err := ask(nsPath, network, addr, 200*time.Millisecond); err == nil {
 		w.Errorf("%s %s: answer %q, want none", network, addr, got)
 	}
 }

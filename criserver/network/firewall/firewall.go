@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -32,11 +33,43 @@ type Table struct {
 	mu       sync.Mutex
 	bridge   string
 	families map[nftables.TableFamily]*family // those installed by Replace
+	conn     *nftables.Conn                   // see open
 }
 
 // New returns the rules of a bridge; nothing is installed before Replace.
 func New(bridge string) *Table {
 	return &Table{bridge: bridge, families: map[nftables.TableFamily]*family{}}
+}
+
+// open returns the connection for one transaction or listing, and done, which takes its error. The connection is kept:
+// closing one after a deletion waits until the kernel has destroyed what was deleted, about 10 ms. After an error it may
+// hold answers that nobody read, and is not used again.
+func (t *Table) open() (conn *nftables.Conn, done func(*error), err error) {
+	if t.conn == nil {
+		if t.conn, err = nftables.New(nftables.AsLasting()); err != nil {
+			t.conn = nil
+			return nil, nil, fmt.Errorf("open netfilter socket: %w", err)
+		}
+	}
+	return t.conn, func(err *error) {
+		if *err != nil {
+			t.closeConn()
+		}
+	}, nil
+}
+
+func (t *Table) closeConn() {
+	if t.conn != nil {
+		_ = t.conn.CloseLasting()
+		t.conn = nil
+	}
+}
+
+// Close ends the use of the table and leaves the rules as they are.
+func (t *Table) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closeConn()
 }
 
 // TableName is how the bridge's tables are called in both families.
@@ -67,10 +100,10 @@ func (t *Table) Replace(subnets []netip.Prefix, mappings []Mapping) error {
 			}
 		}
 		if len(f.subnets) == 0 {
-			errs = append(errs, deleteTable(f.table))
+			errs = append(errs, t.deleteTable(f.table))
 			continue
 		}
-		if err := f.install(mappings); err != nil {
+		if err := t.install(f, mappings); err != nil {
 			errs = append(errs, fmt.Errorf("install nftables table %q of family %s (the kernel needs CONFIG_NF_TABLES, "+
 				"CONFIG_NFT_NAT, CONFIG_NFT_MASQ and CONFIG_NFT_FIB for it): %w", f.table.Name, familyName(fam), err))
 			continue
@@ -112,55 +145,56 @@ func (t *Table) Remove(mappings []Mapping) error {
 	return errors.Join(errs...)
 }
 
-func (t *Table) change(verb string, mappings []Mapping, op func(*nftables.Conn, *nftables.Set, []nftables.SetElement) error) error {
+func (t *Table) change(verb string, mappings []Mapping, op func(*nftables.Conn, *nftables.Set, []nftables.SetElement) error) (err error) {
 	if len(mappings) == 0 {
 		return nil
 	}
+	defer func() {
+		if errors.Is(err, unix.ENOENT) {
+			err = fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", verb, err)
+		}
+	}()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	conn, err := nftables.New()
+	conn, done, err := t.open()
 	if err != nil {
-		return fmt.Errorf("%s: %w", verb, err)
+		return err
 	}
+	defer done(&err)
 	for _, m := range mappings {
 		f := t.families[familyOf(m.Target.Addr())]
 		if f == nil {
-			return fmt.Errorf("%s: no nftables rules for %v: %w", verb, m.Target.Addr(), errdefs.ErrFailedPrecondition)
+			return fmt.Errorf("no nftables rules for %v: %w", m.Target.Addr(), errdefs.ErrFailedPrecondition)
 		}
 		set, element, err := f.element(m)
 		if err != nil {
-			return fmt.Errorf("%s: %w", verb, err)
+			return err
 		}
 		if err := op(conn, set, []nftables.SetElement{element}); err != nil {
-			return fmt.Errorf("%s: %w", verb, err)
+			return err
 		}
 	}
-	if err := conn.Flush(); errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("%s: %w: %w", verb, err, errdefs.ErrNotFound)
-	} else if err != nil {
-		return fmt.Errorf("%s: %w", verb, err)
-	}
-	return nil
+	return conn.Flush()
 }
 
 // Present reports whether the tables that Replace installed are still there.
-func (t *Table) Present() (bool, error) {
+func (t *Table) Present() (present bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	conn, err := nftables.New()
+	conn, done, err := t.open()
 	if err != nil {
-		return false, fmt.Errorf("list nftables tables: %w", err)
+		return false, err
 	}
+	defer done(&err)
 	for fam, f := range t.families {
 		tables, err := conn.ListTablesOfFamily(fam)
 		if err != nil {
 			return false, fmt.Errorf("list nftables tables: %w", err)
 		}
-		found := false
-		for _, have := range tables {
-			found = found || have.Name == f.table.Name
-		}
-		if !found {
+		if !slices.ContainsFunc(tables, func(have *nftables.Table) bool { return have.Name == f.table.Name }) {
 			return false, nil
 		}
 	}
@@ -171,24 +205,26 @@ func (t *Table) Present() (bool, error) {
 func (t *Table) Delete() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var errs []error
+	errs := []error{t.closeForward()}
 	for _, fam := range bothFamilies {
 		delete(t.families, fam)
-		errs = append(errs, deleteTable(newFamily(fam, t.bridge).table))
+		errs = append(errs, t.deleteTable(newFamily(fam, t.bridge).table))
 	}
-	return errors.Join(append(errs, closeForward(t.bridge))...)
+	return errors.Join(errs...)
 }
 
 // deleteTable removes a table, which need not exist.
-func deleteTable(table *nftables.Table) error {
-	conn, err := nftables.New()
+func (t *Table) deleteTable(table *nftables.Table) (err error) {
+	conn, done, err := t.open()
 	if err != nil {
 		return err
 	}
+	defer done(&err)
 	conn.AddTable(table) // makes it exist
 	conn.DelTable(table)
 	err = conn.Flush()
 	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
+		t.closeConn()
 		return nil // a kernel without this family has no such table
 	}
 	if err != nil {

@@ -26,10 +26,11 @@ const (
 func (t *Table) OpenForward() (closed []string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	conn, err := nftables.New()
+	conn, done, err := t.open()
 	if err != nil {
-		return nil, fmt.Errorf("list nftables chains: %w", err)
+		return nil, err
 	}
+	defer done(&err)
 	chains, err := conn.ListChains()
 	if err != nil {
 		return nil, fmt.Errorf("list nftables chains: %w", err)
@@ -81,11 +82,12 @@ func oursIn(conn *nftables.Conn, c *nftables.Chain, bridge string) ([]*nftables.
 }
 
 // closeForward removes what accept made.
-func closeForward(bridge string) error {
-	conn, err := nftables.New()
+func (t *Table) closeForward() (err error) {
+	conn, done, err := t.open()
 	if err != nil {
-		return fmt.Errorf("list nftables chains: %w", err)
+		return err
 	}
+	defer done(&err)
 	chains, err := conn.ListChains()
 	if err != nil {
 		return fmt.Errorf("list nftables chains: %w", err)
@@ -94,7 +96,7 @@ func closeForward(bridge string) error {
 		if !isIPTables(c) {
 			continue
 		}
-		ours, err := oursIn(conn, c, bridge)
+		ours, err := oursIn(conn, c, t.bridge)
 		if err != nil {
 			return err
 		}
@@ -105,7 +107,7 @@ func closeForward(bridge string) error {
 		}
 	}
 	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("remove rules of bridge %q: %w", bridge, err)
+		return fmt.Errorf("remove rules of bridge %q: %w", t.bridge, err)
 	}
 	return nil
 }

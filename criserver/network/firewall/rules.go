@@ -22,6 +22,8 @@ const (
 	ipsDstNAT = 1 << 5
 )
 
+var loopbackV4 = netip.MustParsePrefix("127.0.0.0/8")
+
 // family is the table of one address family.
 type family struct {
 	fam     nftables.TableFamily
@@ -53,12 +55,13 @@ func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
 	return nftables.MustConcatSetType(types...)
 }
 
-// install replaces the table in one transaction.
-func (f *family) install(mappings []Mapping) error {
-	conn, err := nftables.New()
+// install replaces the family's table in one transaction.
+func (t *Table) install(f *family, mappings []Mapping) (err error) {
+	conn, done, err := t.open()
 	if err != nil {
 		return err
 	}
+	defer done(&err)
 	conn.AddTable(f.table)
 	conn.DelTable(f.table)
 	conn.AddTable(f.table)
@@ -145,26 +148,24 @@ func (f *family) addMasquerade(conn *nftables.Conn) {
 		// A pod that reaches a pod (perhaps itself) through a host port: the answer must come back through the node.
 		f.rule(conn, c, f.ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq), f.addrIn(f.saddr, s), rewritten(), masquerade)
 	}
-	// The node that reaches a pod through a host port of its loopback address.
-	f.rule(conn, c, f.ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq), f.addrIn(f.saddr, f.loopback()), masquerade)
+	if f.fam == nftables.TableFamilyIPv4 {
+		// The node that reaches a pod through a host port of its loopback address.
+		f.rule(conn, c, f.ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq), f.addrIn(f.saddr, loopbackV4), masquerade)
+	}
 }
 
 // addGuard drops what pods send to or from loopback addresses: the bridge lets the node's own packets from 127.0.0.1
 // through to pods (route_localnet), and must not give pods the node's local services (CVE-2020-8558).
 func (f *family) addGuard(conn *nftables.Conn) {
+	if f.fam != nftables.TableFamilyIPv4 {
+		return
+	}
 	c := conn.AddChain(&nftables.Chain{Table: f.table, Name: "guard", Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
 	for _, offset := range []uint32{f.saddr, f.saddr + f.addrLen} {
-		f.rule(conn, c, f.ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq), f.addrIn(offset, f.loopback()),
+		f.rule(conn, c, f.ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq), f.addrIn(offset, loopbackV4),
 			[]expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}})
 	}
-}
-
-func (f *family) loopback() netip.Prefix {
-	if f.fam == nftables.TableFamilyIPv4 {
-		return netip.MustParsePrefix("127.0.0.0/8")
-	}
-	return netip.MustParsePrefix("::1/128")
 }
 
 func (f *family) rule(conn *nftables.Conn, c *nftables.Chain, parts ...[]expr.Any) {
@@ -202,11 +203,18 @@ func ifname(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: append([]byte(name), 0)}}
 }
 
+// destinationIsLocal matches every address of the node but ::1: the kernel drops the answers to that one, and a client
+// that is refused there goes on to 127.0.0.1.
 func (f *family) destinationIsLocal() []expr.Any {
-	return []expr.Any{
+	out := []expr.Any{
 		&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
 	}
+	if f.fam == nftables.TableFamilyIPv6 {
+		out = append(append(out, f.loadAddr(f.saddr+f.addrLen, 1)...),
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: netip.IPv6Loopback().AsSlice()})
+	}
+	return out
 }
 
 // rewritten matches connections whose destination was a host port.

@@ -166,11 +166,16 @@ func (j *journal) current() bool {
 	return err == nil && err2 == nil && os.SameFile(have, named)
 }
 
+// close may be called again.
 func (j *journal) close() error {
 	var err error
 	if j.file != nil {
 		err = j.file.Close()
 		j.file = nil
 	}
-	return errors.Join(err, j.lock.Close())
+	if j.lock != nil {
+		err = errors.Join(err, j.lock.Close())
+		j.lock = nil
+	}
+	return err
 }
