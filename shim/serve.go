@@ -54,6 +54,9 @@ func Serve(ctx context.Context, listener net.Listener, o ServiceOptions) error {
 				err = nil
 			}
 		}
+		if o.Ending != nil {
+			o.Ending()
+		}
 		return errors.Join(err, server.Close())
 	}
 }

@@ -28,7 +28,8 @@ type ServiceOptions struct {
 	RuntimeRoot string    // the OCI runtime's --root for callers that give none
 	Publisher   Publisher // nil = nobody listens
 	Settled     func()    // called after a container was created or started: a good moment to give memory back; may be nil
-	Done        func()    // called once, when Shutdown was asked and no container is left
+	Done        func()    // called once, when Shutdown was asked and no container is left (Serve sets it)
+	Ending      func()    // called by Serve before callers see the end: remove the socket; may be nil
 	Logger      *slog.Logger
 }
 

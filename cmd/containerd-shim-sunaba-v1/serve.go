@@ -38,9 +38,6 @@ func (a arguments) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.Socket != "" {
-		defer os.Remove(a.Socket)
-	}
 	r, err := reaper.New()
 	if err != nil {
 		return err
@@ -57,6 +54,9 @@ func (a arguments) serve(ctx context.Context) error {
 	options := shim.ServiceOptions{
 		Namespace: a.Namespace, Engines: engines, RuntimeRoot: a.runtimeRoot(dir),
 		Settled: shim.GiveMemoryBackSoon(), Logger: logger,
+	}
+	if a.Socket != "" {
+		options.Ending = func() { os.Remove(a.Socket) }
 	}
 	if address := bootstrap.EventsAddress(); address != "" {
 		events := shim.NewEventPublisher(address, a.Namespace, logger)

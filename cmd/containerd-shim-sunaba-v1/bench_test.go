@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sunaba-project/sunaba/shim/enginetest"
+)
+
+// build makes the shim binary as the release is made: its size is what is measured.
+func build(t testing.TB) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "containerd-shim-sunaba-v1")
+	cmd := exec.Command("go", "build", "-tags", "no_grpc", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// smaps reads figures of a process's memory in KiB.
+func smaps(t testing.TB, pid int) map[string]int {
+	t.Helper()
+	figures := make(map[string]int)
+	for line := range strings.Lines(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)))(t))) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[2] == "kB" {
+			figures[strings.TrimSuffix(fields[0], ":")], _ = strconv.Atoi(fields[1])
+		}
+	}
+	return figures
+}
+
+func threads(t testing.TB, pid int) int {
+	t.Helper()
+	return len(must(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)))(t))
+}
+
+// settle is how long a shim takes to give memory back after its last call, and some more.
+const settle = 700 * time.Millisecond
+
+// maxPSS is what an idle shim may weigh, in KiB.
+const maxPSS = 5 << 10
+
+func TestIdleShimIsSmall(t *testing.T) {
+	p := newPod(t, build(t))
+	c := p.container(enginetest.Program{Kind: enginetest.Sleep}).create(t).start(t)
+	time.Sleep(settle)
+	m := smaps(t, p.PID())
+	t.Logf("idle shim with one runc container: PSS %d KiB (anonymous %d, file %d), RSS %d, private dirty %d; %d threads",
+		m["Pss"], m["Pss_Anon"], m["Pss_File"], m["Rss"], m["Private_Dirty"], threads(t, p.PID()))
+	if m["Pss"] > maxPSS {
+		t.Errorf("PSS is %d KiB, at most %d are wanted", m["Pss"], maxPSS)
+	}
+	before := cpuTime(t, p.PID())
+	time.Sleep(time.Second)
+	if spent := cpuTime(t, p.PID()) - before; spent > 0 {
+		t.Errorf("an idle shim used %d ticks of CPU in a second", spent)
+	}
+	check(t, p.Kill(within(t), c.id, "", syscall.SIGKILL, false))
+	c.wait(t)
+	c.delete(t)
+}
+
+// cpuTime is user and system time in ticks.
+func cpuTime(t testing.TB, pid int) int {
+	t.Helper()
+	fields := strings.Fields(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(t)))
+	user, _ := strconv.Atoi(fields[13])
+	system, _ := strconv.Atoi(fields[14])
+	return user + system
+}
+
+// BenchmarkRuncContainer measures a container's life through the shim, call by call.
+func BenchmarkRuncContainer(b *testing.B) {
+	p := newPod(b, build(b))
+	times := map[string][]time.Duration{}
+	timed := func(name string, f func()) {
+		begin := time.Now()
+		f()
+		times[name] = append(times[name], time.Since(begin))
+	}
+	for b.Loop() {
+		c := p.container(enginetest.Program{Kind: enginetest.Sleep})
+		timed("create", func() { c.create(b) })
+		timed("start", func() { c.start(b) })
+		timed("kill", func() { check(b, p.Kill(within(b), c.id, "", syscall.SIGKILL, false)); c.wait(b) })
+		timed("delete", func() { c.delete(b) })
+	}
+	for name, all := range times {
+		slices.Sort(all)
+		b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, name+"-ms")
+	}
+}
+
+// BenchmarkShim measures a shim's start to its first answer, its memory and its end.
+func BenchmarkShim(b *testing.B) {
+	binary := build(b)
+	var up, down []time.Duration
+	var pss int
+	for b.Loop() {
+		begin := time.Now()
+		p := newPod(b, binary)
+		_, _ = p.State(within(b), "x", "")
+		up = append(up, time.Since(begin))
+		pss = smaps(b, p.PID())["Pss"]
+		begin = time.Now()
+		check(b, p.Shutdown(within(b)))
+		ended(b, p)
+		down = append(down, time.Since(begin))
+	}
+	slices.Sort(up)
+	slices.Sort(down)
+	b.ReportMetric(float64(up[len(up)/2].Microseconds())/1000, "start-ms")
+	b.ReportMetric(float64(down[len(down)/2].Microseconds())/1000, "end-ms")
+	b.ReportMetric(float64(pss), "first-PSS-KiB")
+}
