@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,6 +27,15 @@ type Credentials struct {
 	// RegistryToken is a bearer token sent to the registry as it is.
 	RegistryToken string
 }
+
+// String hides the credentials from texts that a careless %v would put them in.
+func (Credentials) String() string { return "(credentials)" }
+
+// GoString does the same for %#v.
+func (Credentials) GoString() string { return "(credentials)" }
+
+// LogValue does the same for slog.
+func (Credentials) LogValue() slog.Value { return slog.StringValue("(credentials)") }
 
 // login is what Credentials amount to for one registry.
 type login struct {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -99,6 +100,16 @@ func TestLogin(t *testing.T) {
 		if err != nil || got != tt.want {
 			t.Errorf("%s: got %+v, %v; want %+v", tt.name, got, err, tt.want)
 		}
+	}
+}
+
+func TestCredentialsHide(t *testing.T) {
+	c := Credentials{Username: "u", Password: "s3cr3t", Auth: "s3cr3t", IdentityToken: "s3cr3t", RegistryToken: "s3cr3t"}
+	var buf strings.Builder
+	slog.New(slog.NewJSONHandler(&buf, nil)).Info("pull", "auth", c)
+	fmt.Fprintf(&buf, "%v %+v %#v %s %v", c, struct{ Auth Credentials }{c}, c, c, &c)
+	if strings.Contains(buf.String(), "s3cr3t") {
+		t.Error(buf.String())
 	}
 }
 

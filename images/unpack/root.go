@@ -63,11 +63,23 @@ func (s *Store) Remove(ctx context.Context, key string) error {
 	return s.remove(s.quiet(ctx), rootPrefix+key)
 }
 
+// remove removes one snapshot and its directory. That does not go through
+// Cleanup, which would cost a second transaction.
 func (s *Store) remove(ctx context.Context, key string) error {
-	if err := s.snapshots.Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
+	info, err := s.snapshots.Stat(ctx, key)
+	if err == nil {
+		err = s.snapshots.Remove(ctx, key)
+	}
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("remove %q: %w", key, err)
 	}
-	return s.Cleanup(ctx)
+	if err := os.RemoveAll(filepath.Dir(info.Labels[upperLabel])); err != nil {
+		return fmt.Errorf("delete what %q held: %w", key, err)
+	}
+	return nil
 }
 
 // Cleanup deletes the directories of what has been removed, which may take long.
