@@ -266,7 +266,28 @@ func (s *Store) removeUnfinished(ctx context.Context) error {
 			return fmt.Errorf("remove unfinished layer: %w", err)
 		}
 	}
-	return s.Cleanup(ctx)
+	err := s.snapshots.(snapshots.Cleaner).Cleanup(ctx)
+	if errdefs.IsNotFound(err) {
+		// Nothing was ever recorded, but a process may have been killed just
+		// before its first record, with the directory made.
+		err = removeChildren(filepath.Join(s.root, "snapshots"))
+	}
+	if err != nil {
+		return fmt.Errorf("delete unfinished layers: %w", err)
+	}
+	return nil
+}
+
+func removeChildren(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
 }
 
 // Sweep removes the layers that neither a chain of keep, nor a root, nor a pin

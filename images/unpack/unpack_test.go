@@ -392,6 +392,24 @@ func TestOpenRemovesWhatAKilledProcessLeft(t *testing.T) {
 	}
 }
 
+// A process was killed with its first layer's directory made and nothing
+// recorded yet.
+func TestOpenRemovesTheFirstUnrecordedLayer(t *testing.T) {
+	root := t.TempDir()
+	left := filepath.Join(root, "layers", "snapshots", "1", "fs")
+	if err := os.MkdirAll(left, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), root, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := os.Stat(filepath.Dir(left)); !os.IsNotExist(err) {
+		t.Errorf("the directory is still there (%v)", err)
+	}
+}
+
 func TestOpenWhereOverlayCannotBe(t *testing.T) {
 	if _, err := Open(t.Context(), filepath.Join(t.TempDir(), "a,b"), slog.New(slog.DiscardHandler)); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("a name with a comma: %v", err)
