@@ -18,8 +18,9 @@ type Preopen struct {
 	ReadOnly bool   // refuse with EROFS whatever would change it, beside the kernel's own read-only mounts
 }
 
-// Listener is a listening stream socket that the guest finds open when it starts. New makes its open
-// file non-blocking.
+// Listener is a listening stream socket that the guest finds open when it starts. It is non-blocking for
+// the guest too, as in wasmtime: Go's runtime relies on it. A guest that wants to wait in sock_accept
+// clears the flag.
 type Listener struct {
 	FD   int
 	Name string
@@ -194,7 +195,7 @@ func (h *Host) addListener(l Listener) error {
 	_ = unix.SetsockoptInt(l.FD, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	f := &file{
 		host: l.FD, owned: true, kind: kindListener, filetype: typeSocketStream,
-		preopen: true, name: l.Name, base: rightsListener, inheriting: rightsSocket,
+		flags: flagNonblock, preopen: true, name: l.Name, base: rightsListener, inheriting: rightsSocket,
 	}
 	h.add(f)
 	h.listeners[f] = true
