@@ -25,7 +25,7 @@ type Hierarchy struct {
 	// V1 holds the mount point of every version 1 controller; named ones as "name=systemd".
 	V1 map[string]string
 	// Hybrid is the mount point of version 2 beside version 1, "" if there is none. Nothing is measured or limited there,
-	// but OCI runtimes make their cgroups and those above them in it too.
+	// but OCI runtimes make their containers' cgroups in it too, and crun only if those above are there.
 	Hybrid string
 }
 
@@ -133,7 +133,7 @@ func (h *Hierarchy) all() []string {
 
 // mkdir makes a cgroup in every hierarchy, with whatever is missing above it.
 func (h *Hierarchy) mkdir(cgroup string) error {
-	for _, root := range h.dirs() {
+	for _, root := range h.all() {
 		err := h.mkdirIn(root, cgroup)
 		for range 4 {
 			if !errors.Is(err, fs.ErrNotExist) {

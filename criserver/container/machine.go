@@ -143,6 +143,9 @@ const (
 func (c *Container) exit(e ending) {
 	set := func(r *state.Container) {
 		r.ExitCode, r.FinishedAt, r.Reason, r.Message = e.code, e.at, e.reason, e.message
+		if r.StartedAt.IsZero() {
+			r.StartedAt = e.at // it never began: both times are the same
+		}
 	}
 	_, err := c.move(state.Exited, set)
 	if err == nil || errdefs.IsNotFound(err) || errors.Is(err, errdefs.ErrFailedPrecondition) {

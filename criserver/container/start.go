@@ -44,9 +44,9 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	}
 	defer release()
 
-	pid, err := m.startTask(ctx, sb, shim, rec)
+	pid, started, err := m.startTask(ctx, sb, shim, rec)
 	if err == nil {
-		_, err = c.move(state.Running, func(r *state.Container) { r.PID, r.StartedAt = pid, time.Now() })
+		_, err = c.move(state.Running, func(r *state.Container) { r.PID, r.StartedAt = pid, started })
 	}
 	if err != nil {
 		m.dropTask(ctx, shim, rec.ID)
@@ -59,11 +59,25 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	return nil
 }
 
-// startTask makes the task in the shim and starts it. On error the task may be left.
-func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *client.Client, rec state.Container) (int, error) {
+// startTask makes the task in the shim and starts it. On error the task may be left. The time is that just before the
+// process began: it may have ended when this returns.
+func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *client.Client, rec state.Container) (int, time.Time, error) {
+	req, err := m.taskRequest(sb, rec)
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	if _, err := shim.Create(ctx, req); err != nil {
+		return 0, time.Time{}, err
+	}
+	begun := time.Now()
+	pid, err := shim.Start(ctx, rec.ID, "")
+	return pid, begun, err
+}
+
+func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.CreateRequest, error) {
 	pod, err := m.o.Sandboxes.Get(rec.SandboxID)
 	if err != nil {
-		return 0, err
+		return client.CreateRequest{}, err
 	}
 	bundle := filepath.Join(sb.Dir, rec.ID)
 	req := client.CreateRequest{
@@ -75,7 +89,7 @@ func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *clie
 	}
 	if rec.LogPath != "" {
 		if err := os.MkdirAll(filepath.Dir(rec.LogPath), 0o755); err != nil {
-			return 0, fmt.Errorf("make log folder: %w", err)
+			return req, fmt.Errorf("make log folder: %w", err)
 		}
 		req.Stdout = logScheme + rec.LogPath
 		if !req.Terminal {
@@ -85,10 +99,7 @@ func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *clie
 	if rec.Config.Value.GetStdin() {
 		req.Stdin = filepath.Join(bundle, stdinFifo)
 	}
-	if _, err := shim.Create(ctx, req); err != nil {
-		return 0, err
-	}
-	return shim.Start(ctx, rec.ID, "")
+	return req, nil
 }
 
 // logScheme marks a log file in CRI format, which the shim writes by itself.
