@@ -19,6 +19,7 @@ func TestExitCodes(t *testing.T) {
 	m.pull(world.guest)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
+			m := m.in(t)
 			p := m.run(handler)
 			program := func(code string) *runtime.ContainerConfig { return sh("exit " + code) }
 			if handler == "wasm" {
@@ -224,6 +225,7 @@ func TestStopWithGrace(t *testing.T) {
 	m.pull(world.busybox)
 	for _, handler := range []string{"runc", "crun"} {
 		t.Run(handler, func(t *testing.T) {
+			m := m.in(t)
 			p := m.run(handler)
 			heard := p.begin(sh("trap 'echo bye; exit 3' TERM; echo up; while :; do usleep 5000; done"))
 			ignored := p.begin(sh("trap '' TERM; echo up; while :; do usleep 5000; done"))
@@ -303,6 +305,7 @@ func TestStats(t *testing.T) {
 	m.pull(world.guest)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
+			m := m.in(t)
 			p := m.run(handler)
 			config := sh("while :; do :; done")
 			if handler == "wasm" {

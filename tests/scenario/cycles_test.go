@@ -54,9 +54,7 @@ func (m *machine) cycle(handler string, polite bool) error {
 	if err != nil {
 		return fmt.Errorf("run under %s: %w", handler, err)
 	}
-	m.mu.Lock()
-	m.pods = append(m.pods, run.GetPodSandboxId())
-	m.mu.Unlock()
+	m.pods.add(run.GetPodSandboxId())
 	p := &pod{machine: m, id: run.GetPodSandboxId(), handler: handler, config: config}
 	program := sh("echo up; sleep 1000")
 	if handler == "wasm" {

@@ -68,11 +68,11 @@ func TestContainerByImageID(t *testing.T) {
 // Every shape of a WebAssembly image runs under the wasm handler.
 func TestWasmImageShapes(t *testing.T) {
 	m := start(t)
-	p := m.run("wasm")
 	for _, image := range []string{world.guest, world.artifact, world.asLinux} {
 		t.Run(image[strings.LastIndexByte(image, ':')+1:], func(t *testing.T) {
+			m := m.in(t)
 			m.pull(image)
-			c := p.begin(containerConfig(image, "exit", "7"))
+			c := m.run("wasm").begin(containerConfig(image, "exit", "7"))
 			c.expectEnd(7, "Error")
 		})
 	}

@@ -32,6 +32,7 @@ func TestMainJob(t *testing.T) {
 	m.pull(world.batch)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
+			m := m.in(t)
 			p := m.run(handler, withPort(8080, 0), func(config *runtime.PodSandboxConfig) { config.Hostname = "greeter-" + handler })
 			config := containerConfig(world.greeter)
 			config.Envs = []*runtime.KeyValue{{Key: "GREETING", Value: []byte("Good day")}}

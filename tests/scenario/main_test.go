@@ -119,16 +119,50 @@ func prepare(folder string) error {
 	if err := netlink.LinkSetUp(lo); err != nil {
 		return err
 	}
-	// Debian's crun 1.8 does not work while it sees a cgroup v2 mount beside the v1 controllers.
-	if _, err := os.Stat("/sys/fs/cgroup/unified"); err == nil {
-		if err := unix.Mount("tmpfs", "/sys/fs/cgroup/unified", "tmpfs", unix.MS_RDONLY, ""); err != nil {
-			return fmt.Errorf("hide the unified hierarchy: %w", err)
-		}
+	if err := hideUnified(filepath.Join(folder, "cgroup")); err != nil {
+		return fmt.Errorf("hide the unified hierarchy: %w", err)
 	}
 	if world.registry, err = oci.Serve("127.0.0.1:0"); err != nil {
 		return err
 	}
 	return pushImages(context.Background())
+}
+
+// hideUnified shows the version 1 controllers without the version 2 mount beside them: Debian's crun 1.8 does
+// not work while it sees both. Elsewhere it does nothing.
+func hideUnified(temp string) error {
+	if _, err := os.Stat("/sys/fs/cgroup/unified"); err != nil {
+		return nil
+	}
+	controllers, err := os.ReadDir("/sys/fs/cgroup")
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(temp, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", temp, "tmpfs", 0, "mode=755"); err != nil {
+		return err
+	}
+	for _, controller := range controllers {
+		if controller.Name() == "unified" {
+			continue
+		}
+		from, to := filepath.Join("/sys/fs/cgroup", controller.Name()), filepath.Join(temp, controller.Name())
+		if target, err := os.Readlink(from); err == nil {
+			if err := os.Symlink(target, to); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := os.Mkdir(to, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return err
+		}
+	}
+	return unix.Mount(temp, "/sys/fs/cgroup", "", unix.MS_MOVE, "")
 }
 
 // pushImages builds the images and stores them in the registry.

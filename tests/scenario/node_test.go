@@ -23,9 +23,32 @@ type machine struct {
 	*node.Node
 	t      *testing.T
 	before leftovers.Snapshot
+	pods   *ledger
+}
 
-	mu   sync.Mutex
-	pods []string // ids of all pods that were ever run: their cgroups must be gone
+// ledger holds the ids of all pods that were ever run: their cgroups must be gone at the end.
+type ledger struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+func (l *ledger) add(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ids = append(l.ids, id)
+}
+
+func (l *ledger) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.ids)
+}
+
+// in is the machine within a subtest.
+func (m *machine) in(t *testing.T) *machine {
+	inner := *m
+	inner.t = t
+	return &inner
 }
 
 // handlers is the handler table of every scenario.
@@ -62,7 +85,7 @@ func start(t *testing.T, more ...string) *machine {
 		}
 		t.Fatal(err)
 	}
-	m := &machine{Node: n, t: t}
+	m := &machine{Node: n, t: t, pods: &ledger{}}
 	m.before = m.look()
 	t.Cleanup(m.finish)
 	return m
@@ -73,11 +96,9 @@ func (m *machine) look() leftovers.Snapshot {
 	m.t.Helper()
 	scope := m.Scope()
 	scope.Network = true
-	m.mu.Lock()
-	for _, id := range m.pods {
+	for _, id := range m.pods.all() {
 		scope.Cgroups = append(scope.Cgroups, "sunaba/pod-"+id)
 	}
-	m.mu.Unlock()
 	keep := []string{filepath.Join(m.Root, "images"), filepath.Join(m.Root, "wasm"), m.Logs, m.LogFile}
 	scope.SkipFile = func(path string) bool { return slices.Contains(keep, path) }
 	snapshot, err := leftovers.Take(scope)

@@ -56,9 +56,7 @@ func (m *machine) runConfig(handler string, config *runtime.PodSandboxConfig) *p
 	if err != nil {
 		m.t.Fatalf("run a pod under %q: %v\n%s", handler, err, m.DaemonLog())
 	}
-	m.mu.Lock()
-	m.pods = append(m.pods, answer.GetPodSandboxId())
-	m.mu.Unlock()
+	m.pods.add(answer.GetPodSandboxId())
 	return &pod{machine: m, id: answer.GetPodSandboxId(), handler: handler, config: config}
 }
 

@@ -146,9 +146,7 @@ func TestKillDaemonInTheMiddle(t *testing.T) {
 				if err != nil {
 					return // the daemon is gone
 				}
-				m.mu.Lock()
-				m.pods = append(m.pods, answer.GetPodSandboxId())
-				m.mu.Unlock()
+				m.pods.add(answer.GetPodSandboxId())
 				p := &pod{machine: m, id: answer.GetPodSandboxId(), handler: everyHandler[i%3], config: config}
 				c, err := p.tryCreate(containerConfig(world.batch))
 				if err != nil {
@@ -184,6 +182,7 @@ func TestKillShim(t *testing.T) {
 	m.pull(world.guest)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
+			m := m.in(t)
 			p := m.run(handler)
 			config := sh("echo idle; sleep 1000")
 			if handler == "wasm" {

@@ -53,6 +53,7 @@ func TestNamesInPod(t *testing.T) {
 	m.pull(world.guest)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
+			m := m.in(t)
 			p := m.run(handler, func(config *runtime.PodSandboxConfig) {
 				config.Hostname = "mandarin"
 				config.DnsConfig = &runtime.DNSConfig{Servers: []string{"192.0.2.53"}, Searches: []string{"example.test"}, Options: []string{"ndots:5"}}
@@ -237,6 +238,7 @@ func TestOverhead(t *testing.T) {
 	m.pull(world.busybox)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
+			m := m.in(t)
 			p := m.run(handler, func(config *runtime.PodSandboxConfig) {
 				config.Linux.Overhead = &runtime.LinuxContainerResources{MemoryLimitInBytes: 16 << 20, CpuQuota: 1000, CpuPeriod: 100000}
 				config.Linux.Resources = &runtime.LinuxContainerResources{MemoryLimitInBytes: 128 << 20, CpuShares: 102}
