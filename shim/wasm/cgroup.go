@@ -40,12 +40,10 @@ func newCgroup(b *shim.Bundle) (*cgroup, error) {
 	}
 	g := &cgroup{}
 	var err error
-	if slice, rest, ok := strings.Cut(given, ":"); ok && !strings.HasPrefix(given, "/") {
+	if parent, prefix, name, ok := splitScope(given); ok {
 		g.systemd = true
-		config.Systemd = true
-		config.Parent = slice
-		config.ScopePrefix, config.Name, _ = strings.Cut(rest, ":")
-		if g.path, err = scopePath(config); err != nil {
+		config.Systemd, config.Parent, config.ScopePrefix, config.Name = true, parent, prefix, name
+		if g.path, err = scopePath(parent, prefix, name); err != nil {
 			return nil, err
 		}
 		g.manager, err = manager.New(config)
@@ -185,17 +183,25 @@ func v1Paths(inner string) map[string]string {
 	return paths
 }
 
+// splitScope reads the systemd form of a cgroup path, "slice:prefix:name".
+func splitScope(given string) (parent, prefix, name string, ok bool) {
+	parts := strings.Split(given, ":")
+	if len(parts) != 3 || strings.HasPrefix(given, "/") {
+		return "", "", "", false
+	}
+	return parts[0], parts[1], parts[2], true
+}
+
 // scopePath is where systemd puts a scope.
-func scopePath(c *cgroups.Cgroup) (string, error) {
-	parent := c.Parent
+func scopePath(parent, prefix, name string) (string, error) {
 	if parent == "" {
 		parent = "system.slice"
 	}
 	slice, err := systemd.ExpandSlice(parent)
 	if err != nil {
-		return "", fmt.Errorf("cgroup parent %q: %w", c.Parent, err)
+		return "", fmt.Errorf("cgroup parent %q: %w", parent, err)
 	}
-	return path.Join(slice, c.ScopePrefix+"-"+c.Name+".scope"), nil
+	return path.Join(slice, prefix+"-"+name+".scope"), nil
 }
 
 // resources turns the spec's limits into the library's. Devices are not limited by cgroup: no mount of a

@@ -1,0 +1,128 @@
+package wasm
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
+)
+
+func TestIdentity(t *testing.T) {
+	for _, c := range []struct {
+		user     specs.User
+		uid, gid uint32
+		groups   []uint32
+	}{
+		{specs.User{}, 65534, 65534, nil},
+		{specs.User{AdditionalGids: []uint32{0, 10}}, 65534, 65534, []uint32{10}},
+		{specs.User{GID: 5, AdditionalGids: []uint32{7}}, 65534, 5, []uint32{7}},
+		{specs.User{UID: 1000, GID: 0, AdditionalGids: []uint32{0}}, 1000, 0, []uint32{0}},
+		{specs.User{UID: 1, GID: 2, AdditionalGids: []uint32{3}}, 1, 2, []uint32{3}},
+	} {
+		uid, gid, groups := identity(c.user)
+		if uid != c.uid || gid != c.gid || len(groups) != len(c.groups) || len(groups) > 0 && !reflect.DeepEqual(groups, c.groups) {
+			t.Errorf("%+v: got %d, %d, %v", c.user, uid, gid, groups)
+		}
+	}
+}
+
+func TestCeiling(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		limit uint64
+		entry int64
+		want  uint64
+	}{
+		{0, mib, 0},
+		{64 * mib, mib, 59 * mib},
+		{4 * mib, mib, 2 * mib},
+	} {
+		if got := ceiling(c.limit, c.entry); got != c.want {
+			t.Errorf("limit %d, entry %d: got %d, want %d", c.limit, c.entry, got, c.want)
+		}
+	}
+}
+
+func TestInitConfig(t *testing.T) {
+	limit, umask := int64(32<<20), uint32(0o27)
+	b := &shim.Bundle{
+		ID: "c", Path: "/bundle", Rootfs: "/bundle/rootfs",
+		Spec: &specs.Spec{
+			Hostname: "sandpit",
+			Root:     &specs.Root{Readonly: true},
+			Process: &specs.Process{
+				Args: []string{"a", "b"}, Env: []string{"X=1"}, Cwd: "/work", User: specs.User{Umask: &umask},
+				Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 10, Hard: 20}},
+			},
+			Mounts: []specs.Mount{{Type: "bind", Source: "data", Destination: "/data", Options: []string{"ro"}}},
+			Linux: &specs.Linux{
+				Namespaces: []specs.LinuxNamespace{{Type: specs.UTSNamespace}},
+				Resources:  &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}},
+			},
+			Annotations: map[string]string{
+				shim.AnnotationWasmListen: `[{"name":"http","port":8080,"optional":true}]`,
+				shim.AnnotationStopWait:   "true",
+			},
+		},
+	}
+	got, err := initConfig(b, compile.Entry{Dir: "/cache/x", StartFunction: true, Size: 1 << 20}, shim.IO{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := link.Config{
+		Args: []string{"a", "b"}, Env: []string{"X=1", "PWD=/work"}, Entry: "/cache/x", StartFunction: true,
+		Rootfs: "/bundle/rootfs", ReadOnly: true,
+		Mounts:   []link.Mount{{Type: "bind", Source: "/bundle/data", Destination: "/data", Options: []string{"ro"}}},
+		Hostname: "sandpit", Listen: []link.Listener{{Name: "http", Port: 8080, Optional: true}},
+		UID: 65534, GID: 65534, Rlimits: []link.Rlimit{{Resource: 7, Soft: 10, Hard: 20}},
+		Memory: 27 << 20, MemoryLimit: 32 << 20, NoStdin: true, StopWait: true, Umask: &umask,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	b.Spec.Process.Env = []string{"PWD=/else"}
+	b.Spec.Linux.Namespaces[0].Path = "/pod/uts"
+	if got, err = initConfig(b, compile.Entry{}, shim.IO{}); err != nil || len(got.Env) != 1 || got.Hostname != "" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestResources(t *testing.T) {
+	shares, quota, period, limit, swap, pids := uint64(1024), int64(50000), uint64(100000), int64(1<<20), int64(2<<20), int64(9)
+	got := resources(&specs.LinuxResources{
+		CPU:     &specs.LinuxCPU{Shares: &shares, Quota: &quota, Period: &period, Cpus: "0", Mems: "0"},
+		Memory:  &specs.LinuxMemory{Limit: &limit, Swap: &swap},
+		Pids:    &specs.LinuxPids{Limit: &pids},
+		Unified: map[string]string{"memory.oom.group": "1"},
+		BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{{Rate: 5}}},
+	})
+	if got.CpuShares != shares || got.CpuWeight == 0 || got.CpuQuota != quota || got.CpuPeriod != period || got.CpusetCpus != "0" ||
+		got.Memory != limit || got.MemorySwap != swap || *got.PidsLimit != pids || got.Unified["memory.oom.group"] != "1" ||
+		len(got.BlkioThrottleReadBpsDevice) != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if empty := resources(nil); empty == nil || empty.Memory != 0 {
+		t.Errorf("got %+v", empty)
+	}
+}
+
+func TestScopePath(t *testing.T) {
+	for given, want := range map[string]string{
+		"kubepods-pod1.slice:sunaba:abc": "/kubepods.slice/kubepods-pod1.slice/sunaba-abc.scope",
+		":sunaba:abc":                    "/system.slice/sunaba-abc.scope",
+		"no/slice:x:y":                   "",
+	} {
+		parent, prefix, name, ok := splitScope(given)
+		got, err := scopePath(parent, prefix, name)
+		if !ok || got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: got %q, %v, %v", given, got, ok, err)
+		}
+	}
+	if _, _, _, ok := splitScope("/pods/a:b:c"); ok {
+		t.Error("a path was taken for a scope")
+	}
+}

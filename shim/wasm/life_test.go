@@ -1,0 +1,428 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+)
+
+func TestTrap(t *testing.T) {
+	b := newBench(t, "probe", "trap")
+	exit := b.runToEnd()
+	if exit.Code != 134 || exit.Message != "wasm trap: unreachable" {
+		t.Errorf("exit %+v", exit)
+	}
+	if text := b.stderr.all(); !strings.Contains(text, "unreachable") || !strings.Contains(text, "wasm stack trace") {
+		t.Errorf("stderr %q", text)
+	}
+}
+
+func signal(t *testing.T, p shim.Process, sig syscall.Signal) {
+	t.Helper()
+	if err := p.Signal(context.Background(), sig, false); err != nil {
+		t.Fatalf("signal %v: %v", sig, err)
+	}
+}
+
+func stillRuns(t *testing.T, p shim.Process) {
+	t.Helper()
+	select {
+	case <-p.Exited():
+		t.Fatalf("ended with %+v", p.Exit())
+	case <-time.After(150 * time.Millisecond):
+	}
+}
+
+func TestStop(t *testing.T) {
+	for _, c := range []struct {
+		name, program string
+		wait          bool
+		code          uint32 // after SIGTERM; 0 = it runs on
+	}{
+		{"sleeping", "sleep", false, 143},
+		{"computing", "spin", false, 143},
+		{"told to wait", "sleep", true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, "probe", c.program)
+			if c.wait {
+				b.bundle.Spec.Annotations[shim.AnnotationStopWait] = "true"
+			}
+			container := b.create()
+			p := container.Init()
+			start(t, p)
+			b.stdout.await(t, c.program+"=on")
+			signal(t, p, unix.SIGUSR1)
+			signal(t, p, unix.SIGWINCH)
+			stillRuns(t, p)
+			begin := time.Now()
+			signal(t, p, unix.SIGTERM)
+			if c.code == 0 {
+				stillRuns(t, p)
+				signal(t, p, unix.SIGKILL)
+				c.code = 137
+			}
+			if exit := ended(t, p); exit.Code != c.code || exit.OOMKilled {
+				t.Errorf("exit %+v, want %d", exit, c.code)
+			}
+			if took := time.Since(begin); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+func TestStopBeforeStart(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	c := b.create()
+	signal(t, c.Init(), unix.SIGTERM)
+	if exit := ended(t, c.Init()); exit.Code != 143 {
+		t.Errorf("exit %+v", exit)
+	}
+}
+
+func TestStopEndsStdin(t *testing.T) {
+	b := newBench(t, "suite", "cat")
+	b.pipes(true)
+	c := b.createWith()
+	start(t, c.Init())
+	if _, err := b.stdin.WriteString("before\n"); err != nil {
+		t.Fatal(err)
+	}
+	b.stdout.await(t, "before\n")
+	signal(t, c.Init(), unix.SIGTERM)
+	if exit := ended(t, c.Init()); exit.Code != 0 {
+		t.Errorf("exit %+v, want the guest's own 0", exit)
+	}
+}
+
+func TestConfiguredStopSignal(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	b.bundle.Spec.Annotations[annotationStopSignal] = "SIGUSR2"
+	c := b.create()
+	start(t, c.Init())
+	b.stdout.await(t, "sleep=on")
+	signal(t, c.Init(), unix.SIGUSR2)
+	if exit := ended(t, c.Init()); exit.Code != 143 {
+		t.Errorf("exit %+v", exit)
+	}
+}
+
+func TestKilledFromOutside(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	c := b.create()
+	start(t, c.Init())
+	b.stdout.await(t, "sleep=on")
+	if err := unix.Kill(c.Init().Pid(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if exit := ended(t, c.Init()); exit.Code != 137 || exit.OOMKilled {
+		t.Errorf("exit %+v", exit)
+	}
+}
+
+// TestGuestEndsWithoutShim breaks the link, as the shim's end does.
+func TestGuestEndsWithoutShim(t *testing.T) {
+	for _, started := range []bool{false, true} {
+		b := newBench(t, "probe", "spin")
+		c := b.create()
+		if started {
+			start(t, c.Init())
+			b.stdout.await(t, "spin=on")
+		}
+		c.Init().(*process).link.Close()
+		ended(t, c.Init())
+	}
+}
+
+func TestMemoryGrowthEndsAtLimit(t *testing.T) {
+	b := newBench(t, "probe", "grow", "line", "grow")
+	limit := int64(32 << 20)
+	b.bundle.Spec.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}
+	b.pipes(true)
+	c := b.createWith()
+	start(t, c.Init())
+	b.stdout.await(t, "grow=27\n") // what the engine needs is left out
+	limit = 64 << 20
+	if err := c.Update(context.Background(), &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond) // the ceiling travels beside standard input
+	if _, err := b.stdin.WriteString("go on\n"); err != nil {
+		t.Fatal(err)
+	}
+	if exit := ended(t, c.Init()); exit.Code != 0 {
+		t.Errorf("exit %+v", exit)
+	}
+	if out := b.stdout.all(); out != "grow=27\ngrow=59\n" {
+		t.Errorf("got %q", out)
+	}
+	d := c.Details()
+	if d.LinearBase == 0 || d.LinearSize < 64<<20 || d.EngineCPU <= 0 || d.Exit == nil {
+		t.Errorf("details %+v", d)
+	}
+}
+
+func TestModuleLargerThanLimit(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	limit := int64(1 << 20) // it starts with more: a static block of 1 MiB beside stack and data
+	b.bundle.Spec.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}
+	b.pipes(false)
+	_, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
+	b.release()
+	if !errors.Is(err, errdefs.ErrFailedPrecondition) {
+		t.Errorf("got %v", err)
+	}
+	b.checkGone(0)
+}
+
+func TestOOMKill(t *testing.T) {
+	b := newBench(t, "probe", "fill:/tmp/x")
+	limit := int64(24 << 20)
+	b.bundle.Spec.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}
+	b.bundle.Spec.Mounts = []specs.Mount{{Type: "tmpfs", Destination: "/tmp"}}
+	exit := b.runToEnd()
+	if exit.Code != 137 || !exit.OOMKilled {
+		t.Errorf("exit %+v; stdout %q", exit, b.stdout.all())
+	}
+}
+
+func TestCreateRefuses(t *testing.T) {
+	component := []byte("\x00asm\x0d\x00\x01\x00and so on")
+	for _, c := range []struct {
+		name string
+		prep func(b *bench)
+		want string
+		kind error
+	}{
+		{"missing import", func(b *bench) {
+			copyFile(t, shared.build(t, "lacking"), filepath.Join(b.bundle.Rootfs, "app.wasm"))
+		}, `import "env"."launch_missiles" is missing`, errdefs.ErrInvalidArgument},
+		{"component", func(b *bench) {
+			if err := os.WriteFile(filepath.Join(b.bundle.Rootfs, "app.wasm"), component, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, "component", errdefs.ErrInvalidArgument},
+		{"broken", func(b *bench) {
+			if err := os.WriteFile(filepath.Join(b.bundle.Rootfs, "app.wasm"), []byte("\x00asm\x01\x00\x00\x00\x03\x02\x01\x07"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, "not valid", errdefs.ErrInvalidArgument},
+		{"user namespace", func(b *bench) {
+			b.bundle.Spec.Linux.Namespaces = append(b.bundle.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+		}, "user namespaces", errdefs.ErrFailedPrecondition},
+		{"file system", func(b *bench) {
+			b.bundle.Spec.Mounts = []specs.Mount{{Type: "ext4", Source: "/dev/null", Destination: "/x"}}
+		}, "ext4", errdefs.ErrFailedPrecondition},
+		{"source", func(b *bench) {
+			b.bundle.Spec.Mounts = []specs.Mount{{Type: "bind", Source: "/nothing/here", Destination: "/x"}}
+		}, "/nothing/here", nil},
+		{"listeners", func(b *bench) {
+			b.bundle.Spec.Annotations[shim.AnnotationWasmListen] = "{"
+		}, shim.AnnotationWasmListen, errdefs.ErrInvalidArgument},
+		{"resource limit", func(b *bench) {
+			b.bundle.Spec.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_SOCKS"}}
+		}, "RLIMIT_SOCKS", errdefs.ErrInvalidArgument},
+		{"network namespace", func(b *bench) {
+			b.bundle.Spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: "/nothing/here"}}
+		}, "/nothing/here", nil},
+		{"digest", func(b *bench) {
+			artifact(b)
+			b.bundle.Rootfs = ""
+			b.bundle.Spec.Annotations[shim.AnnotationWasmDigest] = "sha256:" + strings.Repeat("0", 64)
+		}, "digest", errdefs.ErrInvalidArgument},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, "probe")
+			c.prep(b)
+			b.pipes(false)
+			_, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
+			b.release()
+			if err == nil || !strings.Contains(err.Error(), c.want) || c.kind != nil && !errors.Is(err, c.kind) {
+				t.Errorf("got %v, want %v with %q", err, c.kind, c.want)
+			}
+			b.checkGone(0)
+		})
+	}
+}
+
+func TestHandles(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		prep func(b *bench)
+		want bool
+	}{
+		{"absolute", func(*bench) {}, true},
+		{"relative to cwd", func(b *bench) { b.bundle.Spec.Process.Args[0] = "./app.wasm" }, true},
+		{"in cwd", func(b *bench) { b.bundle.Spec.Process.Args[0] = "app.wasm" }, true},
+		{"by path", func(b *bench) {
+			b.bundle.Spec.Process.Args[0], b.bundle.Spec.Process.Cwd = "app.wasm", "/nowhere"
+			b.bundle.Spec.Process.Env = []string{"PATH=/bin:/"}
+		}, true},
+		{"not in path", func(b *bench) { b.bundle.Spec.Process.Args[0], b.bundle.Spec.Process.Cwd = "app.wasm", "/nowhere" }, false},
+		{"elf", func(b *bench) { copyFile(t, "/bin/true", filepath.Join(b.bundle.Rootfs, "app.wasm")) }, false},
+		{"empty", func(b *bench) {
+			if err := os.Truncate(filepath.Join(b.bundle.Rootfs, "app.wasm"), 0); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		{"directory", func(b *bench) { b.bundle.Spec.Process.Args[0] = "/" }, false},
+		{"fifo", func(b *bench) {
+			if err := unix.Mkfifo(filepath.Join(b.bundle.Rootfs, "fifo"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			b.bundle.Spec.Process.Args[0] = "/fifo"
+		}, false},
+		{"link out", func(b *bench) {
+			if err := os.Symlink(shared.build(t, "probe"), filepath.Join(b.bundle.Rootfs, "out")); err != nil {
+				t.Fatal(err)
+			}
+			b.bundle.Spec.Process.Args[0] = "/out"
+		}, false},
+		{"sandbox", func(b *bench) {
+			b.bundle.Spec.Annotations[shim.AnnotationContainerType] = shim.ContainerTypeSandbox
+		}, false},
+		{"artifact", artifact, true},
+		{"nothing", func(b *bench) { b.bundle.Spec.Process = nil }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, "probe")
+			c.prep(b)
+			got, err := b.engine.Handles(context.Background(), b.bundle)
+			if err != nil || got != c.want {
+				t.Errorf("got %v, %v; want %v", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestExec(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	root := b.bundle.Rootfs
+	copyFile(t, shared.build(t, "hello"), filepath.Join(root, "hello.wasm"))
+	copyFile(t, shared.build(t, "lacking"), filepath.Join(root, "lacking.wasm"))
+	for name, content := range map[string]string{"script": "#!/bin/sh\n", "component.wasm": "\x00asm\x0d\x00\x01\x00"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(root, "tmp"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	b.bundle.Spec.Mounts = []specs.Mount{{Type: "tmpfs", Destination: "/tmp"}}
+	c := b.create()
+	start(t, c.Init())
+	b.stdout.await(t, "sleep=on")
+	for _, e := range []struct {
+		args           []string
+		code           uint32
+		stdout, stderr string // what they contain
+	}{
+		{[]string{"/hello.wasm", "there"}, 3, "hello there\n", ""},
+		{[]string{"hello.wasm"}, 3, "hello\n", ""},
+		{[]string{"/app.wasm", "write:/tmp/f", "env:CODE"}, 0, "write:/tmp/f=ok\nenv:CODE=3\n", ""},
+		{[]string{"/app.wasm", "read:/tmp/f"}, 0, "read:/tmp/f=written\n", ""}, // one tmpfs for all processes
+		{[]string{"/app.wasm", "trap"}, 134, "", "unreachable"},
+		{[]string{"/script"}, 126, "", "not a WebAssembly module"},
+		{[]string{"/component.wasm"}, 126, "", "component"},
+		{[]string{"/lacking.wasm"}, 126, "", "launch_missiles"},
+		{[]string{"/nothing"}, 127, "", "no such file"},
+		{[]string{"nothing"}, 127, "", "no such file"},
+	} {
+		exit, stdout, stderr := runFurther(t, c, &specs.Process{Args: e.args, Cwd: "/", Env: []string{"CODE=3"}})
+		if exit.Code != e.code || !strings.Contains(stdout, e.stdout) || !strings.Contains(stderr, e.stderr) {
+			t.Errorf("%v: exit %+v, stdout %q, stderr %q; want %d, %q, %q", e.args, exit, stdout, stderr, e.code, e.stdout, e.stderr)
+		}
+	}
+	// What still runs goes with the container.
+	left := startFurther(t, c, &specs.Process{Args: []string{"/app.wasm", "sleep"}, Cwd: "/"}, "sleep=on")
+	signal(t, c.Init(), unix.SIGKILL)
+	ended(t, c.Init())
+	ended(t, left)
+	p, err := c.Exec(context.Background(), "late", &specs.Process{Args: []string{"/app.wasm"}}, shim.IO{})
+	if err == nil {
+		err = p.Start(context.Background())
+	}
+	if !errors.Is(err, errdefs.ErrFailedPrecondition) {
+		t.Errorf("exec after the end: %v", err)
+	}
+}
+
+func TestExecStop(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	c := b.create()
+	start(t, c.Init())
+	p := startFurther(t, c, &specs.Process{Args: []string{"/app.wasm", "sleep"}, Cwd: "/"}, "sleep=on")
+	signal(t, p, unix.SIGTERM)
+	if exit := ended(t, p); exit.Code != 143 {
+		t.Errorf("exit %+v", exit)
+	}
+	stillRuns(t, c.Init())
+}
+
+func TestExecInArtifactRunsTheModule(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	artifact(b)
+	b.bundle.Spec.Process.Args[0] = "app.wasm"
+	c := b.create()
+	start(t, c.Init())
+	exit, stdout, _ := runFurther(t, c, &specs.Process{Args: []string{"app.wasm", "list:/"}, Cwd: "/"})
+	if exit.Code != 0 || stdout != "list:/=0\n" {
+		t.Errorf("exit %+v, stdout %q", exit, stdout)
+	}
+	if exit, _, _ := runFurther(t, c, &specs.Process{Args: []string{"sh"}, Cwd: "/"}); exit.Code != 127 {
+		t.Errorf("exit %+v", exit)
+	}
+}
+
+// TestStaleEntryIsMadeAgain takes the machine code out of an entry in a way that verifies.
+func TestStaleEntryIsMadeAgain(t *testing.T) {
+	b := newBench(t, "hello")
+	e, err := New(Options{Self: os.Getenv("SUNABA_SHIM"), CacheDir: t.TempDir()}, shared.reaper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.engine = e
+	entry, err := e.ensure(context.Background(), filepath.Join(b.bundle.Rootfs, "app.wasm"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := filepath.Glob(filepath.Join(entry.Dir, "wazero-*", "*"))
+	if err != nil || len(code) != 1 {
+		t.Fatalf("machine code: %v, %v", code, err)
+	}
+	record := filepath.Join(entry.Dir, "entry.json")
+	text, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renamed := filepath.Join(filepath.Dir(code[0]), strings.Repeat("0", 64))
+	if err := os.Rename(code[0], renamed); err != nil {
+		t.Fatal(err)
+	}
+	text = []byte(strings.Replace(string(text), filepath.Base(code[0]), filepath.Base(renamed), 1))
+	if err := os.WriteFile(record, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if exit := b.runToEnd(); exit.Code != 0 || b.stdout.all() != "hello\n" {
+		t.Errorf("exit %+v", exit)
+	}
+	if _, err := os.Stat(code[0]); err != nil {
+		t.Errorf("entry was not made again: %v", err)
+	}
+	if err := compile.Drop(e.options.CacheDir, entry.Digest); err != nil {
+		t.Error(err)
+	}
+}
