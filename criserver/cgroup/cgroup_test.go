@@ -45,6 +45,7 @@ func TestLayout(t *testing.T) {
 }
 
 func TestParseMounts(t *testing.T) {
+	seen := func(point, _ string) bool { return point != "/hidden" }
 	for _, c := range []struct {
 		name, mounts, unified, hybrid string
 		v1                            map[string]string
@@ -55,6 +56,7 @@ func TestParseMounts(t *testing.T) {
 		},
 		{
 			"hybrid", "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n" +
+				"30 31 0:29 / /hidden rw - cgroup cgroup rw,cpu\n" +
 				"32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:4 - cgroup cgroup rw,cpu,cpuacct\n" +
 				"40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n" +
 				"41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n" +
@@ -65,7 +67,7 @@ func TestParseMounts(t *testing.T) {
 			},
 		},
 	} {
-		h, err := parseMounts(strings.NewReader(c.mounts))
+		h, err := parseMounts(strings.NewReader(c.mounts), seen)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +75,7 @@ func TestParseMounts(t *testing.T) {
 			t.Errorf("%s: got %+v", c.name, h)
 		}
 	}
-	if _, err := parseMounts(strings.NewReader("1 2 0:3 / / rw - ext4 /dev/vda rw\n")); err == nil {
+	if _, err := parseMounts(strings.NewReader("1 2 0:3 / / rw - ext4 /dev/vda rw\n"), seen); err == nil {
 		t.Error("a machine without cgroups was accepted")
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Hierarchy is how the machine's cgroup file systems are mounted.
@@ -36,15 +38,27 @@ func Find() (*Hierarchy, error) {
 		return nil, fmt.Errorf("find cgroups: %w", err)
 	}
 	defer f.Close()
-	h, err := parseMounts(f)
+	h, err := parseMounts(f, visible)
 	if err != nil {
 		return nil, fmt.Errorf("find cgroups: %w", err)
 	}
 	return h, nil
 }
 
+// visible says whether a mount can be reached: another one may lie over it.
+func visible(point, fstype string) bool {
+	var fs unix.Statfs_t
+	if unix.Statfs(point, &fs) != nil {
+		return false
+	}
+	if fstype == "cgroup2" {
+		return int64(fs.Type) == unix.CGROUP2_SUPER_MAGIC
+	}
+	return int64(fs.Type) == unix.CGROUP_SUPER_MAGIC
+}
+
 // parseMounts reads the form of /proc/self/mountinfo.
-func parseMounts(r io.Reader) (*Hierarchy, error) {
+func parseMounts(r io.Reader, visible func(point, fstype string) bool) (*Hierarchy, error) {
 	h := &Hierarchy{V1: map[string]string{}}
 	unified := ""
 	lines := bufio.NewScanner(r)
@@ -55,6 +69,9 @@ func parseMounts(r io.Reader) (*Hierarchy, error) {
 			continue
 		}
 		point := unescape(fields[4])
+		if (tail[0] == "cgroup" || tail[0] == "cgroup2") && !visible(point, tail[0]) {
+			continue
+		}
 		switch tail[0] {
 		case "cgroup2":
 			if unified == "" {
