@@ -49,7 +49,7 @@ func (d *demo) show(name, program string, args []string) (string, error) {
 // quiet runs a command without a word.
 func (d *demo) quiet(program string, args []string) (string, error) {
 	cmd := exec.CommandContext(d.ctx, program, args...)
-	cmd.Env = append(os.Environ(), "RUNTIME_ENDPOINT=unix://"+d.socket(), "CONTAINER_RUNTIME_ENDPOINT=unix://"+d.socket(),
+	cmd.Env = append(os.Environ(), "CONTAINER_RUNTIME_ENDPOINT=unix://"+d.socket(),
 		"IMAGE_SERVICE_ENDPOINT=unix://"+d.socket(), "CRI_CONFIG_FILE="+d.path("crictl.yaml"))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -31,18 +31,19 @@ func TestScripts(t *testing.T) {
 				Files: []string{script},
 				Setup: func(env *testscript.Env) error {
 					for name, value := range map[string]string{
-						"PATH":             strings.Join([]string{tools, world.bin, os.Getenv("PATH")}, ":"),
-						"SOCKET":           m.Socket,
-						"LOGS":             m.Logs,
-						"NODE":             m.Options.Dir,
-						"HOST":             world.registry.Host,
-						"BUSYBOX":          world.busybox,
-						"BATCH":            world.batch,
-						"GREETER":          world.greeter,
-						"GUEST":            world.guest,
-						"ARTIFACT":         world.artifact,
-						"CRI_CONFIG_FILE":  filepath.Join(env.WorkDir, "none.yaml"),
-						"RUNTIME_ENDPOINT": "unix://" + m.Socket,
+						"PATH":                       strings.Join([]string{tools, world.bin, os.Getenv("PATH")}, ":"),
+						"SOCKET":                     m.Socket,
+						"LOGS":                       m.Logs,
+						"NODE":                       m.Options.Dir,
+						"HOST":                       world.registry.Host,
+						"BUSYBOX":                    world.busybox,
+						"BATCH":                      world.batch,
+						"GREETER":                    world.greeter,
+						"GUEST":                      world.guest,
+						"ARTIFACT":                   world.artifact,
+						"CRI_CONFIG_FILE":            filepath.Join(env.WorkDir, "none.yaml"),
+						"CONTAINER_RUNTIME_ENDPOINT": "unix://" + m.Socket,
+						"IMAGE_SERVICE_ENDPOINT":     "unix://" + m.Socket,
 					} {
 						env.Setenv(name, value)
 					}

@@ -105,7 +105,8 @@ func (m *machine) look() leftovers.Snapshot {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return snapshot
+	daemon := fmt.Sprintf("process %d ", m.DaemonPID())
+	return slices.DeleteFunc(snapshot, func(line string) bool { return strings.HasPrefix(line, daemon) })
 }
 
 // finish removes the pods, looks for leftovers and takes the node away.

@@ -220,6 +220,7 @@ func TestKillShim(t *testing.T) {
 func TestTwoServers(t *testing.T) {
 	a := start(t)
 	b := start(t)
+	a.before, b.before = a.look(), b.look() // each sees the other's bridge
 	a.pull(world.greeter)
 	b.pull(world.greeter)
 	var pods []*pod
