@@ -22,11 +22,14 @@ import (
 // killTime is how long what a container left running may take to die.
 const killTime = 10 * time.Second
 
-// container is a created container with its processes.
+// container is a created container with its processes. It does not keep the bundle's
+// specification, which is large.
 type container struct {
-	bundle *Bundle
-	engine Container
-	init   *process
+	id      string
+	path    string // bundle
+	ownPids bool   // it has a PID namespace of its own, which dies with its init
+	engine  Container
+	init    *process
 
 	mu    sync.Mutex
 	execs map[string]*process
@@ -73,10 +76,10 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 	if err != nil {
 		return nil, err
 	}
-	c := &container{bundle: b, engine: ec, execs: make(map[string]*process)}
+	c := &container{id: b.ID, path: b.Path, ownPids: ownPids(b.Spec), engine: ec, execs: make(map[string]*process)}
 	c.init = newProcess("", ec.Init(), streams, r.streams)
 	c.init.connect()
-	if err := c.record(record); err != nil {
+	if err := c.record(b.Spec, record); err != nil {
 		u.add(func() { s.note(c.destroy(), "take back container", b.ID) })
 		return nil, err
 	}
@@ -144,19 +147,19 @@ func childIO(s *stdio.Streams, terminal bool) IO {
 }
 
 // record writes what cleaning up after a dead shim needs, and undoes what init inherited from the shim.
-func (c *container) record(t bundle.Task) error {
+func (c *container) record(spec *specs.Spec, t bundle.Task) error {
 	pid := c.init.engine.Pid()
-	if c.bundle.Spec.Process != nil && c.bundle.Spec.Process.OOMScoreAdj == nil {
+	if spec.Process != nil && spec.Process.OOMScoreAdj == nil {
 		// The shim is the last that memory shortage should hit; its containers are not.
 		_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("0"), 0)
 	}
 	if path := c.engine.Cgroup(); path != t.Cgroup {
 		t.Cgroup = path
-		if err := bundle.WriteTask(c.bundle.Path, t); err != nil {
+		if err := bundle.WriteTask(c.path, t); err != nil {
 			return err
 		}
 	}
-	return bundle.WritePid(c.bundle.Path, pid)
+	return bundle.WritePid(c.path, pid)
 }
 
 // destroy ends a container whatever it does, and releases it.
@@ -172,12 +175,11 @@ func (c *container) destroy() error {
 	return c.engine.Delete(ctx)
 }
 
-// ownPids says whether the container has a PID namespace of its own, which dies with its init.
-func (c *container) ownPids() bool {
-	if c.bundle.Spec.Linux == nil {
+func ownPids(spec *specs.Spec) bool {
+	if spec.Linux == nil {
 		return false
 	}
-	for _, ns := range c.bundle.Spec.Linux.Namespaces {
+	for _, ns := range spec.Linux.Namespaces {
 		if ns.Type == specs.PIDNamespace {
 			return ns.Path == ""
 		}
@@ -189,9 +191,9 @@ func (c *container) ownPids() bool {
 func (s *Service) lastRites(c *container) Exit {
 	exit := c.init.engine.Exit()
 	group, err := cgroup.Open(c.engine.Cgroup())
-	if err == nil && !c.ownPids() {
+	if err == nil && !c.ownPids {
 		ctx, cancel := context.WithTimeout(context.Background(), killTime)
-		s.note(group.Kill(ctx, os.Getpid()), "kill what init left", c.bundle.ID)
+		s.note(group.Kill(ctx, os.Getpid()), "kill what init left", c.id)
 		cancel()
 	}
 	c.init.drain(drainTime)
@@ -204,7 +206,7 @@ func (s *Service) lastRites(c *container) Exit {
 // release gives back everything of a container that has ended. It may be called again after an error.
 func (c *container) release(ctx context.Context) error {
 	if err := c.engine.Delete(ctx); err != nil {
-		return fmt.Errorf("delete container %q: %w", c.bundle.ID, err)
+		return fmt.Errorf("delete container %q: %w", c.id, err)
 	}
 	c.init.streams.Close()
 	c.mu.Lock()
@@ -213,10 +215,10 @@ func (c *container) release(ctx context.Context) error {
 		delete(c.execs, id)
 	}
 	c.mu.Unlock()
-	if err := bundle.UnmountRoot(c.bundle.Path); err != nil {
+	if err := bundle.UnmountRoot(c.path); err != nil {
 		return err
 	}
-	return bundle.Forget(c.bundle.Path)
+	return bundle.Forget(c.path)
 }
 
 // process finds a process, "" = init.
@@ -228,7 +230,7 @@ func (c *container) process(execID string) (*process, error) {
 	defer c.mu.Unlock()
 	p, ok := c.execs[execID]
 	if !ok || p == nil {
-		return nil, fmt.Errorf("process %q of container %q: %w", execID, c.bundle.ID, errdefs.ErrNotFound)
+		return nil, fmt.Errorf("process %q of container %q: %w", execID, c.id, errdefs.ErrNotFound)
 	}
 	return p, nil
 }
@@ -238,7 +240,7 @@ func (c *container) exec(ctx context.Context, id string, spec *specs.Process, na
 	c.mu.Lock()
 	if _, taken := c.execs[id]; taken {
 		c.mu.Unlock()
-		return fmt.Errorf("process %q of container %q: %w", id, c.bundle.ID, errdefs.ErrAlreadyExists)
+		return fmt.Errorf("process %q of container %q: %w", id, c.id, errdefs.ErrAlreadyExists)
 	}
 	c.execs[id] = nil // reserved
 	c.mu.Unlock()
@@ -253,7 +255,7 @@ func (c *container) exec(ctx context.Context, id string, spec *specs.Process, na
 		}
 	}()
 	if st, _ := c.init.snapshot(); st != running {
-		return fmt.Errorf("container %q is %s: %w", c.bundle.ID, st, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("container %q is %s: %w", c.id, st, errdefs.ErrFailedPrecondition)
 	}
 	streams, err := stdio.Open(ctx, names)
 	if err != nil {

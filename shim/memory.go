@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"bufio"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -24,6 +23,7 @@ func TuneMemory() {
 // GiveMemoryBack returns to the kernel what the last work needed and idling does not: free heap, and the
 // pages of the program itself, which stay in the page cache and come back one by one when they are used.
 func GiveMemoryBack() {
+	runtime.GC() // what pools hold goes with the second collection
 	debug.FreeOSMemory()
 	unmapProgram()
 }
@@ -41,34 +41,44 @@ func GiveMemoryBackSoon() func() {
 // unmapProgram lets the process forget the pages of its code and constants that it has looked at.
 // They are clean pages of a file: nothing is lost, and a page that is needed is mapped again by its next use.
 func unmapProgram() {
-	program, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		return
-	}
-	maps, err := os.Open("/proc/self/maps")
-	if err != nil {
-		return
-	}
-	defer maps.Close()
-	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		begin, length, ok := programPart(lines.Text(), program)
-		if ok {
-			_, _, _ = unix.Syscall(unix.SYS_MADVISE, begin, length, unix.MADV_DONTNEED)
-		}
+	parts := programParts()
+	for _, p := range parts { // last, and by itself: whatever runs from here on is mapped again
+		_, _, _ = unix.RawSyscall(unix.SYS_MADVISE, p.begin, p.length, unix.MADV_DONTNEED)
 	}
 }
 
+// part is a range of addresses.
+type part struct{ begin, length uintptr }
+
+func programParts() []part {
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return nil
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return nil
+	}
+	var parts []part
+	for line := range strings.Lines(string(maps)) {
+		if p, ok := programPart(strings.TrimSuffix(line, "\n"), program); ok {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
 // programPart reads a line of a maps file: whether it is a part of the program that is never written.
-func programPart(line, program string) (begin, length uintptr, ok bool) {
+func programPart(line, program string) (part, bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 6 || fields[5] != program || len(fields[1]) != 4 || fields[1][1] != '-' || fields[1][3] != 'p' {
-		return 0, 0, false
+		return part{}, false
 	}
 	low, high, found := strings.Cut(fields[0], "-")
 	from, err1 := strconv.ParseUint(low, 16, strconv.IntSize)
 	to, err2 := strconv.ParseUint(high, 16, strconv.IntSize)
 	if !found || err1 != nil || err2 != nil || to <= from {
-		return 0, 0, false
+		return part{}, false
 	}
-	return uintptr(from), uintptr(to - from), true
+	return part{uintptr(from), uintptr(to - from)}, true
 }

@@ -33,8 +33,8 @@ func PauseMain() int {
 		return 1
 	}
 	TuneMemory()
+	GiveMemoryBack()
 	for {
-		GiveMemoryBack()
 		select {
 		case sig := <-ends:
 			return 128 + int(sig.(syscall.Signal))

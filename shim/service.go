@@ -27,7 +27,7 @@ type ServiceOptions struct {
 	Engines     []Engine  // in the order they are asked
 	RuntimeRoot string    // the OCI runtime's --root for callers that give none
 	Publisher   Publisher // nil = nobody listens
-	Settled     func()    // called after a container was created or started: a good moment to give memory back; may be nil
+	Settled     func()    // called after a container was created, started or deleted: a good moment to give memory back; may be nil
 	Done        func()    // called once, when Shutdown was asked and no container is left (Serve sets it)
 	Ending      func()    // called by Serve before callers see the end: remove the socket; may be nil
 	Logger      *slog.Logger
@@ -94,12 +94,12 @@ func (s *Service) add(ctx context.Context, r createRequest) (c *container, err e
 func (s *Service) watchInit(c *container) {
 	<-c.init.engine.Exited()
 	exit := s.lastRites(c)
-	s.note(bundle.WriteExit(c.bundle.Path, exit), "record exit", c.bundle.ID)
+	s.note(bundle.WriteExit(c.path, exit), "record exit", c.id)
 	c.init.end(exit, func() {
 		if exit.OOMKilled {
-			s.publish("/tasks/oom", &events.TaskOOM{ContainerID: c.bundle.ID})
+			s.publish("/tasks/oom", &events.TaskOOM{ContainerID: c.id})
 		}
-		s.publishExit(c, c.bundle.ID, c.init, exit)
+		s.publishExit(c, c.id, c.init, exit)
 	})
 }
 
@@ -112,7 +112,7 @@ func (s *Service) watchExec(c *container, p *process) {
 
 func (s *Service) publishExit(c *container, id string, p *process, exit Exit) {
 	s.publish("/tasks/exit", &events.TaskExit{
-		ContainerID: c.bundle.ID, ID: id, Pid: uint32(p.engine.Pid()),
+		ContainerID: c.id, ID: id, Pid: uint32(p.engine.Pid()),
 		ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At),
 	})
 }
@@ -139,11 +139,11 @@ func (s *Service) remove(ctx context.Context, c *container) (Exit, error) {
 		return Exit{}, err
 	}
 	s.mu.Lock()
-	delete(s.containers, c.bundle.ID)
+	delete(s.containers, c.id)
 	s.mu.Unlock()
 	_, exit := c.init.snapshot()
 	s.publish("/tasks/delete", &events.TaskDelete{
-		ContainerID: c.bundle.ID, Pid: uint32(c.init.engine.Pid()), ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At),
+		ContainerID: c.id, Pid: uint32(c.init.engine.Pid()), ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At),
 	})
 	return exit, nil
 }

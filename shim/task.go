@@ -92,6 +92,7 @@ func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.Delet
 	if err != nil {
 		return nil, err
 	}
+	t.s.options.Settled()
 	return &task.DeleteResponse{Pid: uint32(p.engine.Pid()), ExitStatus: exit.Code, ExitedAt: at(exit)}, nil
 }
 
@@ -166,7 +167,7 @@ func (t taskAPI) state(ctx context.Context, r *task.StateRequest) (*task.StateRe
 	}
 	st, exit := p.snapshot()
 	resp := &task.StateResponse{
-		ID: r.ID, ExecID: p.id, Bundle: c.bundle.Path, Pid: uint32(p.engine.Pid()), Status: st.status(),
+		ID: r.ID, ExecID: p.id, Bundle: c.path, Pid: uint32(p.engine.Pid()), Status: st.status(),
 		Stdin: p.names.Stdin, Stdout: p.names.Stdout, Stderr: p.names.Stderr, Terminal: p.names.Terminal,
 	}
 	if st >= stopped {

@@ -56,6 +56,7 @@ type pod struct {
 	binary  string
 	root    string // busybox
 	logs    string
+	begun   time.Time
 }
 
 // newPod starts a shim as our server does. At the end of the test nothing of it may be left.
@@ -68,6 +69,7 @@ func newPod(t testing.TB, binary string) *pod {
 	p := &pod{id: enginetest.NewID(), binary: binary, root: enginetest.BusyboxRoot(t), logs: t.TempDir()}
 	p.dir = filepath.Join(t.TempDir(), p.id)
 	check(t, os.Mkdir(p.dir, 0o700))
+	p.begun = time.Now()
 	p.Client = must(client.Start(within(t), client.StartOptions{
 		Binary: p.binary, Namespace: "k8s.io", ID: p.id, Dir: p.dir, WasmCache: filepath.Join(p.dir, "wasm"),
 	}))(t)
@@ -146,6 +148,12 @@ func (c *container) path() string { return filepath.Join(c.dir, c.id) }
 // tryCreate writes the bundle and creates the container over an overlay of the pod's root.
 func (c *container) tryCreate(t testing.TB) (int, error) {
 	t.Helper()
+	c.prepare(t)
+	return c.Create(within(t), c.req)
+}
+
+func (c *container) prepare(t testing.TB) {
+	t.Helper()
 	enginetest.WriteBundle(t, c.dir, c.id, c.spec)
 	layers := t.TempDir()
 	for _, name := range []string{"upper", "work"} {
@@ -157,7 +165,6 @@ func (c *container) tryCreate(t testing.TB) (int, error) {
 			"lowerdir=" + c.root, "upperdir=" + filepath.Join(layers, "upper"), "workdir=" + filepath.Join(layers, "work"),
 		}}}
 	}
-	return c.Create(within(t), c.req)
 }
 
 func (c *container) create(t testing.TB) *container {
