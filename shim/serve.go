@@ -91,8 +91,9 @@ type watchedConn struct {
 }
 
 func (c *watchedConn) Write(p []byte) (int, error) {
+	last := c.listener.ending.Load() // asked before: an earlier answer may be read, and answered by Shutdown, before its Write returns
 	n, err := c.Conn.Write(p)
-	if c.listener.ending.Load() {
+	if last {
 		select {
 		case c.listener.written <- struct{}{}:
 		default:

@@ -128,3 +128,13 @@ func Compile(ctx context.Context, binary, cacheDir, modulePath, digest string) e
 
 // compileRefused is the compile face's exit code for a module that is not valid.
 const compileRefused = 65
+
+// DropCompiled removes what Compile keeps of a module, when its image goes. It is idempotent.
+func DropCompiled(ctx context.Context, binary, cacheDir, digest string) error {
+	cmd := exec.CommandContext(ctx, binary, "compile", "-cache", cacheDir, "-digest", digest, "-drop")
+	cmd.Env = shimEnv()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("drop compiled module %q: %w: %s", digest, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
