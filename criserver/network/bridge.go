@@ -127,21 +127,7 @@ func ensureAddresses(h *netlink.Handle, link netlink.Link, want []netip.Prefix) 
 			}
 		}
 	}
-	for _, p := range missing {
-		if err := h.AddrAdd(link, addrOf(p)); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("add address %v to bridge: %w", p, err)
-		}
-	}
-	return nil
-}
-
-// addrOf is an address to add; IPv6 ones are usable at once (nobody else gives addresses in this subnet).
-func addrOf(p netip.Prefix) *netlink.Addr {
-	a := &netlink.Addr{IPNet: ipNet(p)}
-	if p.Addr().Is6() {
-		a.Flags = unix.IFA_F_NODAD
-	}
-	return a
+	return addAddresses(h, link, missing)
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

@@ -77,16 +77,16 @@ func (w *cniWorld) configure(file, name, extra string) {
 	w.Helper()
 	conf := fmt.Sprintf(`{"cniVersion": "1.1.0", "name": %q, "plugins": [{"type": "tiny", "dir": %q, `+
 		`"capabilities": {"portMappings": true, "dns": true, "bandwidth": true, "cgroupPath": true}%s}]}`, name, w.plugins, extra)
-	must(w.T, os.WriteFile(filepath.Join(w.o.ConfDir, file), []byte(conf), 0o600))
+	must(w, os.WriteFile(filepath.Join(w.o.ConfDir, file), []byte(conf), 0o600))
 }
 
 func (w *cniWorld) start() Network {
 	w.Helper()
 	n, err := New(w.o)
-	must(w.T, err)
+	must(w, err)
 	w.Cleanup(func() {
-		must(w.T, n.Close())
-		must(w.T, Destroy(w.o))
+		must(w, n.Close())
+		must(w, Destroy(w.o))
 	})
 	return n
 }
@@ -104,10 +104,10 @@ func (w *cniWorld) calls() (out []call) {
 	if err != nil && !os.IsNotExist(err) {
 		w.Fatal(err)
 	}
-	must(w.T, os.RemoveAll(filepath.Join(w.plugins, "log")))
+	must(w, os.RemoveAll(filepath.Join(w.plugins, "log")))
 	for line := range strings.Lines(string(data)) {
 		var c call
-		must(w.T, json.Unmarshal([]byte(line), &c))
+		must(w, json.Unmarshal([]byte(line), &c))
 		out = append(out, c)
 	}
 	return out
@@ -124,7 +124,7 @@ func commands(calls []call) string {
 func (w *cniWorld) attachments() []string {
 	w.Helper()
 	held, err := filepath.Glob(filepath.Join(w.plugins, "at-*"))
-	must(w.T, err)
+	must(w, err)
 	return held
 }
 
@@ -254,7 +254,7 @@ func (w *cniWorld) record(id string) string {
 func (w *cniWorld) read(path string) string {
 	w.Helper()
 	data, err := os.ReadFile(path)
-	must(w.T, err)
+	must(w, err)
 	return string(data)
 }
 

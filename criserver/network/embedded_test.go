@@ -565,3 +565,22 @@ func TestSettle(t *testing.T) {
 		}
 	}
 }
+
+// When Setup returns, the first packet gets through: a lost one would be sent again after a second.
+func TestReachableAtOnce(t *testing.T) {
+	w := newWorld(t)
+	o := w.options("a")
+	n := w.start(o)
+	for i := range 40 {
+		p := w.pod(o, nil)
+		serve(t, p.NetNS, 80, "p")
+		r, err := n.Setup(t.Context(), p)
+		must(t, err)
+		begin := time.Now()
+		w.wantAnswer("", "tcp", join(r.IPs[i%2], 80), "p")
+		if took := time.Since(begin); took > 500*time.Millisecond {
+			t.Errorf("pod %d: the first answer by %v took %v", i, r.IPs[i%2], took)
+		}
+		must(t, errors.Join(n.Teardown(t.Context(), p, r), netns.UnpinNamespaces(filepath.Dir(p.NetNS))))
+	}
+}

@@ -205,13 +205,13 @@ func (w *world) elements(o Options) map[string]string {
 	w.Helper()
 	out := map[string]string{}
 	conn, err := nftables.New()
-	must(w.T, err)
+	must(w, err)
 	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
 		for _, name := range []string{"ports", "anyports"} {
 			set, err := conn.GetSetByName(&nftables.Table{Family: family, Name: firewall.TableName(o.Embedded.Bridge)}, name)
-			must(w.T, err)
+			must(w, err)
 			elements, err := conn.GetSetElements(set)
-			must(w.T, err)
+			must(w, err)
 			for _, e := range elements {
 				out[fmt.Sprintf("%d %s % x", family, name, e.Key)] = e.Comment
 			}
@@ -224,25 +224,25 @@ func (w *world) elements(o Options) map[string]string {
 func (w *world) dropForward() {
 	w.Helper()
 	conn, err := nftables.New()
-	must(w.T, err)
+	must(w, err)
 	drop := nftables.ChainPolicyDrop
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "filter"})
 	conn.AddChain(&nftables.Chain{Table: table, Name: "FORWARD", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward,
 		Priority: nftables.ChainPriorityFilter, Policy: &drop})
-	must(w.T, conn.Flush())
+	must(w, conn.Flush())
 	w.Cleanup(func() {
 		conn.DelTable(table)
-		must(w.T, conn.Flush())
+		must(w, conn.Flush())
 	})
 }
 
 func (w *world) forwardRules() int {
 	w.Helper()
 	conn, err := nftables.New()
-	must(w.T, err)
+	must(w, err)
 	table := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: "filter"}
 	rules, err := conn.GetRules(table, &nftables.Chain{Table: table, Name: "FORWARD"})
-	must(w.T, err)
+	must(w, err)
 	return len(rules)
 }
 
@@ -250,9 +250,9 @@ func (w *world) forwardRules() int {
 func (w *world) flushRuleset() {
 	w.Helper()
 	conn, err := nftables.New()
-	must(w.T, err)
+	must(w, err)
 	conn.FlushRuleset()
-	must(w.T, conn.Flush())
+	must(w, conn.Flush())
 }
 
 // ownTables makes the tables that o's network would make, owned by another program (NFT_TABLE_F_OWNER: nobody else may
@@ -263,19 +263,19 @@ func (w *world) ownTables(o Options) (release func()) {
 		{Type: unix.NFTA_TABLE_NAME, Data: []byte(firewall.TableName(o.Embedded.Bridge) + "\x00")},
 		{Type: unix.NFTA_TABLE_FLAGS, Data: []byte{0, 0, 0, 2}},
 	})
-	must(w.T, err)
+	must(w, err)
 	message := func(kind int, family byte, attrs []byte) nl.Message {
 		return nl.Message{Header: nl.Header{Type: nl.HeaderType(kind), Flags: nl.Request | nl.Create},
 			Data: append([]byte{family, 0, 0, unix.NFNL_SUBSYS_NFTABLES}, attrs...)}
 	}
 	conn, err := nl.Dial(unix.NETLINK_NETFILTER, nil)
-	must(w.T, err)
+	must(w, err)
 	_, err = conn.SendMessages([]nl.Message{
 		message(unix.NFNL_MSG_BATCH_BEGIN, 0, nil),
 		message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, unix.NFPROTO_IPV4, attrs),
 		message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, unix.NFPROTO_IPV6, attrs),
 		message(unix.NFNL_MSG_BATCH_END, 0, nil),
 	})
-	must(w.T, err)
-	return func() { must(w.T, conn.Close()) }
+	must(w, err)
+	return func() { must(w, conn.Close()) }
 }

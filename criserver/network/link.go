@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -80,6 +81,9 @@ func (v veth) connect(h *netlink.Handle, ns *os.File) ([]netip.Addr, error) {
 		ips, err = v.configureInside()
 		return err
 	})
+	if err == nil {
+		err = errors.Join(awaitUp(h, link.Attrs().Index), awaitUp(h, v.bridge)) // a bridge is up when a link of it is
+	}
 	if err != nil {
 		return nil, errors.Join(err, deleteLink(h, name))
 	}
@@ -101,18 +105,15 @@ func (v veth) configureInside() ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ips []netip.Addr
-	for _, a := range v.addrs {
-		if a.Addr().Is6() && !v6 {
-			continue
-		}
-		if err := h.AddrAdd(link, addrOf(a)); err != nil {
-			return nil, fmt.Errorf("add address %v to link %q in pod: %w", a, podInterface, err)
-		}
-		ips = append(ips, a.Addr())
-	}
+	addrs := slices.DeleteFunc(slices.Clone(v.addrs), func(a netip.Prefix) bool { return a.Addr().Is6() && !v6 })
 	if err := h.LinkSetUp(link); err != nil {
 		return nil, fmt.Errorf("set link %q in pod up: %w", podInterface, err)
+	}
+	if err := addAddresses(h, link, addrs); err != nil {
+		return nil, err
+	}
+	if err := awaitUp(h, link.Attrs().Index); err != nil {
+		return nil, err
 	}
 	for _, gw := range v.gateways {
 		if gw.Is6() && !v6 {
@@ -122,6 +123,10 @@ func (v veth) configureInside() ([]netip.Addr, error) {
 		if err := h.RouteAdd(route); err != nil {
 			return nil, fmt.Errorf("add default route via %v in pod: %w", gw, err)
 		}
+	}
+	var ips []netip.Addr
+	for _, a := range addrs {
+		ips = append(ips, a.Addr())
 	}
 	return ips, nil
 }

@@ -36,17 +36,15 @@ var (
 // A world is a fresh set of directories, an uplink with default routes, and another network namespace at its other end.
 // When the test ends nothing but that may be left.
 type world struct {
-	*testing.T
+	testing.TB
 	dir   string
 	ns    string // the world beyond
-	base  snapshot
-	nets  []Network
 	count int
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{T: t, dir: t.TempDir()}
+	w := &world{TB: t, dir: t.TempDir()}
 	before := takeSnapshot(t, w.dir)
 	w.ns = filepath.Join(w.dir, "world", netns.NetFile)
 	must(t, netns.PinNamespaces(filepath.Dir(w.ns), netns.PinOptions{Net: true}))
@@ -75,7 +73,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func handle(t *testing.T) *netlink.Handle {
+func handle(t testing.TB) *netlink.Handle {
 	t.Helper()
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	must(t, err)
@@ -83,14 +81,12 @@ func handle(t *testing.T) *netlink.Handle {
 	return h
 }
 
-func setUp(t *testing.T, h *netlink.Handle, name string, addrs ...netip.Prefix) {
+func setUp(t testing.TB, h *netlink.Handle, name string, addrs ...netip.Prefix) {
 	t.Helper()
 	l, err := h.LinkByName(name)
 	must(t, err)
 	must(t, h.LinkSetUp(l))
-	for _, a := range addrs {
-		must(t, h.AddrAdd(l, addrOf(a)))
-	}
+	must(t, addAddresses(h, l, addrs))
 }
 
 // options are for one server: its own directories, bridge and subnets chosen by itself.
@@ -101,11 +97,11 @@ func (w *world) options(name string) Options {
 		SandboxesDir: filepath.Join(root, "sandboxes"),
 		CacheDir:     filepath.Join(root, "cni-cache"),
 		Embedded:     EmbeddedOptions{Bridge: DefaultBridgeName(root)},
-		Logger:       slog.New(slog.NewTextHandler(testLog{w.T}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Logger:       slog.New(slog.NewTextHandler(testLog{w}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }
 
-type testLog struct{ t *testing.T }
+type testLog struct{ t testing.TB }
 
 func (l testLog) Write(p []byte) (int, error) {
 	l.t.Logf("log: %s", strings.TrimSpace(string(p)))
@@ -116,10 +112,10 @@ func (l testLog) Write(p []byte) (int, error) {
 func (w *world) start(o Options) Network {
 	w.Helper()
 	n, err := New(o)
-	must(w.T, err)
+	must(w, err)
 	w.Cleanup(func() {
 		n.Close()
-		must(w.T, Destroy(o))
+		must(w, Destroy(o))
 	})
 	return n
 }
@@ -132,10 +128,10 @@ func (w *world) pod(o Options, sysctls map[string]string) Pod {
 	w.count++
 	p := Pod{ID: hex.EncodeToString(id), Name: fmt.Sprintf("pod-%d", w.count), Namespace: "test", UID: "uid-1"}
 	dir := filepath.Join(o.SandboxesDir, p.ID, "ns")
-	must(w.T, netns.PinNamespaces(dir, netns.PinOptions{Net: true, Sysctls: sysctls}))
+	must(w, netns.PinNamespaces(dir, netns.PinOptions{Net: true, Sysctls: sysctls}))
 	w.Cleanup(func() {
-		must(w.T, netns.UnpinNamespaces(dir))
-		must(w.T, os.RemoveAll(filepath.Dir(dir)))
+		must(w, netns.UnpinNamespaces(dir))
+		must(w, os.RemoveAll(filepath.Dir(dir)))
 	})
 	p.NetNS = filepath.Join(dir, netns.NetFile)
 	return p
@@ -145,14 +141,14 @@ func (w *world) pod(o Options, sysctls map[string]string) Pod {
 func (w *world) setup(n Network, p Pod) Result {
 	w.Helper()
 	r, err := n.Setup(context.Background(), p)
-	must(w.T, err)
+	must(w, err)
 	w.Cleanup(func() { _ = n.Teardown(context.Background(), p, r) })
 	return r
 }
 
 // serve answers every TCP connection, and every UDP packet, to this port in the namespace with what and the peer's
 // address.
-func serve(t *testing.T, nsPath string, port int, what string) {
+func serve(t testing.TB, nsPath string, port int, what string) {
 	t.Helper()
 	must(t, netns.Do(nsPath, func() error {
 		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
@@ -269,7 +265,7 @@ func pingSocket(family, proto int, to unix.Sockaddr, echo byte) error {
 // snapshot is everything a test could leave behind.
 type snapshot map[string][]string
 
-func takeSnapshot(t *testing.T, dir string) snapshot {
+func takeSnapshot(t testing.TB, dir string) snapshot {
 	t.Helper()
 	s := snapshot{}
 	h := handle(t)
@@ -281,6 +277,9 @@ func takeSnapshot(t *testing.T, dir string) snapshot {
 	routes, err := dump(func() ([]netlink.Route, error) { return h.RouteList(nil, netlink.FAMILY_ALL) })
 	must(t, err)
 	for _, r := range routes {
+		if r.Dst != nil && r.Dst.IP.IsLinkLocalUnicast() {
+			continue // the kernel adds it some time after a link comes up
+		}
 		s["route"] = append(s["route"], r.String())
 	}
 	conn, err := nftables.New()
@@ -319,7 +318,7 @@ func (s snapshot) compare(now snapshot) error {
 }
 
 // eventually waits for what the kernel does in the background: the end of network namespaces.
-func eventually(t *testing.T, check func() error) {
+func eventually(t testing.TB, check func() error) {
 	t.Helper()
 	var err error
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
