@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/vishvananda/netlink"
@@ -98,9 +99,7 @@ func TestPinNamespaces(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	if now := identities(t); now != before {
-		t.Errorf("the process' own namespaces are %s, before %s", now, before)
-	}
+	wantIdentities(t, before)
 	if err := PinNamespaces(dir, PinOptions{IPC: true}); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("pin again: %v, want AlreadyExists", err)
 	}
@@ -125,6 +124,16 @@ func identities(t *testing.T) string {
 		}
 	}
 	return fmt.Sprint(seen)
+}
+
+// wantIdentities waits for the threads that were elsewhere: they end at their own time.
+func wantIdentities(t *testing.T, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); identities(t) != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the process' own namespaces are %s, before %s", identities(t), want)
+		}
+	}
 }
 
 func TestSomeNamespaces(t *testing.T) {
@@ -311,11 +320,5 @@ func TestParallel(t *testing.T) {
 	if err := UnpinNamespaces(dir); err != nil {
 		t.Error(err)
 	}
-	for range 100 { // threads that end do so at their own time
-		if identities(t) == before {
-			return
-		}
-		runtime.Gosched()
-	}
-	t.Errorf("namespaces %s, before %s", identities(t), before)
+	wantIdentities(t, before)
 }
