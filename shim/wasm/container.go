@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -28,6 +29,7 @@ type container struct {
 	entry    compile.Entry
 	init     *process
 	stopWait bool
+	paused   atomic.Bool
 	stop     syscall.Signal // the configured stop signal, beside the usual ones
 
 	mu      sync.Mutex
@@ -54,10 +56,22 @@ func (c *container) Pids(context.Context) ([]int, error) {
 }
 
 // Pause implements shim.Container.
-func (c *container) Pause(context.Context) error { return c.cgroup.freeze(cgroups.Frozen) }
+func (c *container) Pause(context.Context) error {
+	if err := c.cgroup.freeze(cgroups.Frozen); err != nil {
+		return fmt.Errorf("pause %q: %w", c.bundle.ID, err)
+	}
+	c.paused.Store(true)
+	return nil
+}
 
 // Resume implements shim.Container.
-func (c *container) Resume(context.Context) error { return c.cgroup.freeze(cgroups.Thawed) }
+func (c *container) Resume(context.Context) error {
+	if err := c.cgroup.freeze(cgroups.Thawed); err != nil {
+		return fmt.Errorf("resume %q: %w", c.bundle.ID, err)
+	}
+	c.paused.Store(false)
+	return nil
+}
 
 // Update implements shim.Container: the cgroup's limits at once, linear memory's ceiling for the
 // next growth.

@@ -239,11 +239,10 @@ func (o *output) all() string {
 // await returns when the output contains text.
 func (o *output) await(t testing.TB, text string) {
 	t.Helper()
-	for range 500 {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Microsecond) {
 		if strings.Contains(o.soFar(), text) {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatalf("output has no %q: %q", text, o.soFar())
 }

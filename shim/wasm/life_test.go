@@ -3,6 +3,7 @@ package wasm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,6 +106,22 @@ func TestStopEndsStdin(t *testing.T) {
 	signal(t, c.Init(), unix.SIGTERM)
 	if exit := ended(t, c.Init()); exit.Code != 0 {
 		t.Errorf("exit %+v, want the guest's own 0", exit)
+	}
+}
+
+func TestKillPaused(t *testing.T) {
+	for _, sig := range []syscall.Signal{unix.SIGKILL, unix.SIGTERM} {
+		b := newBench(t, "probe", "sleep")
+		c := b.create()
+		start(t, c.Init())
+		b.stdout.await(t, "sleep=on")
+		if err := c.Pause(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		signal(t, c.Init(), sig)
+		if exit := ended(t, c.Init()); exit.Code != 128+uint32(sig) {
+			t.Errorf("%v: exit %+v", sig, exit)
+		}
 	}
 }
 
@@ -425,4 +442,70 @@ func TestStaleEntryIsMadeAgain(t *testing.T) {
 	if err := compile.Drop(e.options.CacheDir, entry.Digest); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestTerminal(t *testing.T) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, "suite", "cat")
+	b.io = shim.IO{Stdin: slave, Stdout: slave, Stderr: slave, Terminal: true, Console: master}
+	c, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
+	slave.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.delete(c) })
+	start(t, c.Init())
+	if err := c.Init().Resize(99, 44); err != nil {
+		t.Error(err)
+	}
+	if size, err := unix.IoctlGetWinsize(int(master.Fd()), unix.TIOCGWINSZ); err != nil || size.Col != 99 || size.Row != 44 {
+		t.Errorf("size %+v, %v", size, err)
+	}
+	if _, err := master.WriteString("line\n\x04"); err != nil {
+		t.Fatal(err)
+	}
+	if exit := ended(t, c.Init()); exit.Code != 0 {
+		t.Errorf("exit %+v", exit)
+	}
+	text := make([]byte, 100)
+	got, err := master.Read(text)
+	if err != nil || !strings.HasPrefix(string(text[:got]), "line\r\nline\r\n") {
+		t.Errorf("terminal shows %q, %v", text[:got], err)
+	}
+}
+
+// TestSharedPIDNamespace lets a container join another's, as a pod with a shared one does.
+func TestSharedPIDNamespace(t *testing.T) {
+	holder := newBench(t, "probe", "sleep")
+	h := holder.create()
+	b := newBench(t, "probe", "sleep")
+	b.bundle.Spec.Linux.Namespaces[1].Path = fmt.Sprintf("/proc/%d/ns/pid", h.Init().Pid())
+	c := b.create()
+	start(t, c.Init())
+	b.stdout.await(t, "sleep=on")
+	if namespaceOf(t, c.Init().Pid(), "pid") != namespaceOf(t, h.Init().Pid(), "pid") {
+		t.Error("PID namespace is another")
+	}
+	further := startFurther(t, c, &specs.Process{Args: []string{"/app.wasm", "sleep"}, Cwd: "/"}, "sleep=on")
+	if err := c.Init().Signal(context.Background(), unix.SIGKILL, true); err != nil {
+		t.Error(err)
+	}
+	ended(t, c.Init())
+	ended(t, further)
+	stillRuns(t, h.Init())
 }

@@ -71,30 +71,29 @@ func (p *process) configure(config link.Config) {
 func (p *process) listen() {
 	for {
 		var m link.Message
-		if err := link.Read(p.link, &m); err != nil {
+		if err := link.Read(p.link, &m, link.MaxMessage); err != nil {
 			return
 		}
 		p.take(m)
 	}
 }
 
+// take believes a guest process only what fits into its life.
 func (p *process) take(m link.Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch m.Kind {
-	case link.Created:
+	switch {
+	case m.Kind == link.Created && p.created.Kind == "" && p.failure == nil:
 		p.created = m
 		close(p.ready)
-	case link.Started:
+	case m.Kind == link.Started && p.created.Kind == link.Created:
 		p.created = m
-	case link.Error:
+	case m.Kind == link.Error && p.created.Kind == "":
 		p.failure = &m
-	case link.Exit:
+	case m.Kind == link.Exit && p.last == nil:
 		p.last = &m
-	case link.Heard:
-		if p.timer != nil {
-			p.timer.Stop()
-		}
+	case m.Kind == link.Heard && p.timer != nil:
+		p.timer.Stop()
 	}
 }
 
@@ -262,9 +261,12 @@ func (p *process) giveUp() {
 	_ = p.kill() // gone is as good
 }
 
-// kill ends the process. The caller holds p.mu.
+// kill ends the process, a paused one too. The caller holds p.mu.
 func (p *process) kill() error {
 	err := p.engine.reaper.Signal(p.child, unix.SIGKILL)
+	if p.container.paused.Load() {
+		err = errors.Join(err, p.container.Resume(context.Background())) // a frozen process does not die
+	}
 	if errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill guest process: it has ended: %w", errdefs.ErrNotFound)
 	}

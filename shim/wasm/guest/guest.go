@@ -37,7 +37,7 @@ func Main() int {
 		return exitNoLink
 	}
 	p := &process{link: os.NewFile(link.FD, "link")}
-	if err := link.Read(p.link, &p.config); err != nil {
+	if err := link.Read(p.link, &p.config, link.MaxConfig); err != nil {
 		return exitNoLink // the engine thought better of it
 	}
 	limitHeap(p.config.MemoryLimit)
@@ -76,7 +76,7 @@ func faultf(class link.Class, format string, args ...any) error {
 
 // fail reports that there will be no guest.
 func (p *process) fail(err error) int {
-	m := link.Message{Kind: link.Error, Class: link.Internal, Text: err.Error()}
+	m := link.Message{Kind: link.Error, Class: link.Internal, Text: link.Shorten(err.Error())}
 	var f *fault
 	if errors.As(err, &f) {
 		m.Class = f.class
@@ -92,7 +92,7 @@ func (p *process) fail(err error) int {
 
 // end reports how the guest ended. Only the low byte of its code fits into the process's own.
 func (p *process) end(code uint32, text string) int {
-	_ = link.Write(p.link, link.Message{Kind: link.Exit, Code: code, Text: text})
+	_ = link.Write(p.link, link.Message{Kind: link.Exit, Code: code, Text: link.Shorten(text)})
 	return int(code & 0xff)
 }
 

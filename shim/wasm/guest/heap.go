@@ -5,10 +5,15 @@ import (
 	"runtime/debug"
 )
 
-// Sizes of the Go heap, in bytes.
+// Sizes in bytes.
 const (
-	worthCollecting = 6 << 20  // below, a collection makes more memory dirty than it gives back
-	headroom        = 16 << 20 // garbage that host functions may make before there is a collection
+	// worthCollecting is the size of a module from which loading it leaves much garbage. Below, a
+	// collection makes more memory dirty (its own) than it gives back.
+	worthCollecting = 1 << 20
+	// headroom is the garbage that host functions may make before there is a collection; smallHeap is what a
+	// process with a small module uses, and that.
+	headroom  = 16 << 20
+	smallHeap = 8<<20 + headroom
 )
 
 // limitHeap makes the collector work before a container's memory limit is reached. There is no other
@@ -19,17 +24,17 @@ func limitHeap(containerLimit uint64) {
 	}
 }
 
-// settleHeap gives back what loading needed and sets when garbage is collected from now on. Few host
-// functions make any.
-func settleHeap() {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	if m.HeapAlloc > worthCollecting {
+// settleHeap gives back what loading a module of this size needed and sets when garbage is collected
+// from now on. Few host functions make any.
+func settleHeap(moduleSize int) {
+	limit := int64(smallHeap)
+	if moduleSize >= worthCollecting {
 		debug.FreeOSMemory()
+		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
+		limit = int64(m.Sys-m.HeapReleased) + headroom
 	}
-	used := int64(m.Sys - m.HeapReleased)
-	if limit := used + headroom; limit < debug.SetMemoryLimit(-1) {
+	if limit < debug.SetMemoryLimit(-1) {
 		debug.SetMemoryLimit(limit)
 	}
 }

@@ -25,6 +25,7 @@ import (
 type guest struct {
 	root      *tree  // the container's tree
 	cache     string // directory of the compiled module, in this process's root
+	size      int    // of the module, in bytes
 	listeners []wasip1.Listener
 
 	ctx      context.Context
@@ -48,6 +49,7 @@ func (p *process) load() error {
 	if err != nil {
 		return faultf(link.Stale, "open compiled module: %w", err)
 	}
+	g.size = len(binary)
 	if g.compiled, err = g.runtime.CompileModule(g.ctx, binary); err != nil {
 		// With a fitting entry nothing is compiled, so that nothing is written into the entry.
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {

@@ -20,7 +20,7 @@ func (p *process) run() int {
 	if err := p.report(link.Created); err != nil {
 		return exitNoLink
 	}
-	settleHeap()
+	settleHeap(p.guest.size)
 	if !p.awaitStart() {
 		return exitNoLink
 	}
@@ -45,12 +45,15 @@ func (p *process) report(kind link.Kind) error {
 func (p *process) awaitStart() bool {
 	for {
 		var m link.Message
-		if err := link.Read(p.link, &m); err != nil {
+		if err := link.Read(p.link, &m, link.MaxMessage); err != nil {
 			return false
 		}
 		switch m.Kind {
 		case link.Start:
 			return true
+		case link.Interrupt:
+			p.end(link.StopCode, "")
+			return false
 		case link.Ceiling:
 			p.guest.memory.setCeiling(m.Bytes)
 		}
@@ -61,7 +64,7 @@ func (p *process) awaitStart() bool {
 func (p *process) obey() {
 	for {
 		var m link.Message
-		if err := link.Read(p.link, &m); err != nil {
+		if err := link.Read(p.link, &m, link.MaxMessage); err != nil {
 			os.Exit(exitNoLink)
 		}
 		switch m.Kind {

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -21,8 +22,13 @@ const FD = 3
 // StopCode is the exit code of a guest that was asked to end and cannot hear it: 128 + SIGTERM.
 const StopCode = 143
 
-// maxFrame bounds one message: a configuration with its environment is the largest.
-const maxFrame = 64 << 20
+// Bounds of one frame in bytes. What comes from a guest process is kept short: a guest that has taken its
+// process over must not fill the shim's memory.
+const (
+	MaxConfig  = 64 << 20
+	MaxMessage = 64 << 10
+	maxText    = 8 << 10
+)
 
 // Kind tells messages apart.
 type Kind string
@@ -130,6 +136,14 @@ type Rlimit struct {
 	Hard     uint64 `json:"hard"`
 }
 
+// Shorten cuts a text to what a message may carry.
+func Shorten(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + " …"
+}
+
 // Write sends v as one frame: its length in four bytes, then JSON.
 func Write(w io.Writer, v any) error {
 	body, err := json.Marshal(v)
@@ -143,14 +157,14 @@ func Write(w io.Writer, v any) error {
 	return err
 }
 
-// Read receives one frame into v. io.EOF between frames is the end of the stream.
-func Read(r io.Reader, v any) error {
+// Read receives one frame of at most limit bytes into v. io.EOF between frames is the end of the stream.
+func Read(r io.Reader, v any, limit uint32) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return err
 	}
 	n := binary.LittleEndian.Uint32(head[:])
-	if n > maxFrame {
+	if n > limit {
 		return fmt.Errorf("read message: %d bytes are too many", n)
 	}
 	body := make([]byte, n)
