@@ -24,11 +24,20 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK
 )
 
+// landlockVersion is what the kernel has, 0 for none.
+func landlockVersion() int {
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(version)
+}
+
 // Confine leaves every thread of the process only the given trees. Where the kernel has no
 // Landlock (or an old one) it does nothing: it is one wall of several.
 func Confine(trees []Tree) error {
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 || version < 2 {
+	version := landlockVersion()
+	if version < 2 {
 		return nil
 	}
 	write := uint64(landlockWrite)

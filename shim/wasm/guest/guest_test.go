@@ -1,0 +1,163 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/tetratelabs/wazero/sys"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
+)
+
+func TestPlanMount(t *testing.T) {
+	const ro = unix.MOUNT_ATTR_RDONLY
+	for _, c := range []struct {
+		mount link.Mount
+		want  plan
+	}{
+		{link.Mount{Type: "bind"}, plan{bind: true, set: strict, propagation: unix.MS_PRIVATE, data: []string{"mode=1777"}}},
+		{link.Mount{Options: []string{"rbind", "rslave", "ro", "rw", "suid"}},
+			plan{bind: true, recursive: true, set: strict | ro, propagation: unix.MS_SLAVE, data: []string{"mode=1777"}}},
+		{link.Mount{Type: "none", Options: []string{"rbind", "rro", "rshared", "noatime"}},
+			plan{bind: true, recursive: true, set: strict | unix.MOUNT_ATTR_NOATIME, setRecursively: ro, propagation: unix.MS_SLAVE, data: []string{"mode=1777"}}},
+		{link.Mount{Type: "tmpfs", Options: []string{"size=1m", "mode=700", "nosuid", "tmpcopyup"}},
+			plan{set: strict, propagation: unix.MS_PRIVATE, data: []string{"size=1m", "mode=700"}}},
+	} {
+		if got := planMount(c.mount); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%+v:\ngot  %+v\nwant %+v", c.mount, got, c.want)
+		}
+	}
+}
+
+func openTree(t *testing.T, dir string) *tree {
+	t.Helper()
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return &tree{fd}
+}
+
+func TestPlaceMakesWhatIsMissingInside(t *testing.T) {
+	root, outside := t.TempDir(), t.TempDir()
+	for link, target := range map[string]string{
+		"abs": "/real", "rel": "real/deep", "up": "../../../../../../../.." + outside, "out": outside,
+	} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, "real/deep"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		dir  bool
+		want string // below root, "" = an error
+	}{
+		{"/a/b/c", true, "a/b/c"},
+		{"a/f", false, "a/f"},
+		{"/a/f", false, "a/f"},
+		{"/abs/new", true, "real/new"},
+		{"/rel/file", false, "real/deep/file"},
+		{"/../../x", true, "x"},
+		{"/up/new", true, ""},
+		{"/out/new", true, ""},
+		{"/a/f/below", true, ""},
+		{"/", true, "."},
+	} {
+		at, err := openTree(t, root).place(c.name, c.dir)
+		if c.want == "" {
+			if err == nil {
+				t.Errorf("%s: no error", c.name)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		got, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d", at.fd))
+		want, wantErr := os.Stat(filepath.Join(root, c.want))
+		if err != nil || wantErr != nil || !os.SameFile(got, want) || got.IsDir() != c.dir {
+			t.Errorf("%s: got %v, %v; want %v, %v", c.name, got, err, want, wantErr)
+		}
+		at.close()
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 0 {
+		t.Errorf("outside holds %v, %v", entries, err)
+	}
+}
+
+func TestMemoryGrowsToItsCeiling(t *testing.T) {
+	m := newMemory(8*wasmPage, 16*wasmPage)
+	linear := m.Allocate(0, math.MaxUint32+1)
+	first := linear.Reallocate(2 * wasmPage)
+	if len(first) != 2*wasmPage || m.err != nil {
+		t.Fatalf("%d bytes, %v", len(first), m.err)
+	}
+	first[2*wasmPage-1] = 7
+	grown := linear.Reallocate(8 * wasmPage)
+	if len(grown) != 8*wasmPage || &grown[0] != &first[0] || grown[2*wasmPage-1] != 7 {
+		t.Error("memory moved or is short")
+	}
+	grown[8*wasmPage-1] = 1
+	if linear.Reallocate(9*wasmPage) != nil {
+		t.Error("it grew beyond its ceiling")
+	}
+	m.setCeiling(9 * wasmPage)
+	if linear.Reallocate(9*wasmPage) == nil {
+		t.Error("it does not grow to the new ceiling")
+	}
+	m.setCeiling(0)
+	if linear.Reallocate(20*wasmPage) == nil {
+		t.Error("it does not grow without a ceiling")
+	}
+	if linear.Reallocate(uint64(len(m.reservation))+wasmPage) != nil {
+		t.Error("it grew beyond its reservation")
+	}
+}
+
+func TestMemoryThatDoesNotFitIsAnError(t *testing.T) {
+	m := newMemory(wasmPage, wasmPage)
+	linear := m.Allocate(0, 4*wasmPage)
+	if got := linear.Reallocate(2 * wasmPage); len(got) != 2*wasmPage || m.err == nil {
+		t.Errorf("%d bytes, %v", len(got), m.err)
+	}
+}
+
+func TestEnding(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code uint32
+		text string
+	}{
+		{nil, 0, ""},
+		{sys.NewExitError(0), 0, ""},
+		{fmt.Errorf("wrapped: %w", sys.NewExitError(300)), 300, ""},
+		{errors.New("wasm error: unreachable\nwasm stack trace:\n\t.f()"), exitTrap, "wasm trap: unreachable"},
+		{errors.New("module[] function[_start] failed: wasm error: out of bounds memory access\nwasm stack trace:"), exitTrap, "wasm trap: out of bounds memory access"},
+	} {
+		if code, text := ending(c.err); code != c.code || text != c.text {
+			t.Errorf("%v: got %d, %q", c.err, code, text)
+		}
+	}
+}
+
+func TestListenEnv(t *testing.T) {
+	if got := listenEnv(nil); got != nil {
+		t.Errorf("got %q", got)
+	}
+	got := listenEnv([]wasip1.Listener{{Name: "http"}, {Name: "a:b"}})
+	if want := []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=http:a_b"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
