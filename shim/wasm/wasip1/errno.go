@@ -89,6 +89,18 @@ const (
 	enotcapable
 )
 
+// Errors of sock_getaddrinfo, which the socket extension puts behind the specification's.
+const (
+	eaiAgain    errno = 78
+	eaiBadFlags errno = 79
+	eaiFail     errno = 80
+	eaiFamily   errno = 81
+	eaiMemory   errno = 82
+	eaiNoName   errno = 84
+	eaiService  errno = 85
+	eaiSockType errno = 86
+)
+
 // hostErrnos maps what the kernel answers. A number that is missing is EIO for the guest.
 var hostErrnos = map[syscall.Errno]errno{
 	syscall.E2BIG:           e2big,

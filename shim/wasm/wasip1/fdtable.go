@@ -1,6 +1,8 @@
 package wasip1
 
 import (
+	"time"
+
 	"github.com/tetratelabs/wazero/api"
 	"golang.org/x/sys/unix"
 )
@@ -38,9 +40,12 @@ type file struct {
 	stdin    bool
 	owned    bool // close host with the descriptor
 
-	waiting waiting      // poll_oneoff's
-	dir     *directory   // fd_readdir's, nil until used
-	backlog []int        // a listener's connections that Interrupt saved, guarded by Host.mu
+	waiting waiting    // poll_oneoff's
+	dir     *directory // fd_readdir's, nil until used
+	backlog []int      // a listener's connections that Interrupt saved, guarded by Host.mu
+
+	family                  int           // a socket's address family, 0 if not yet known
+	receiveLimit, sendLimit time.Duration // timeouts of sock_setsockopt, 0 = none
 }
 
 // socket reports whether f is a socket of any kind.

@@ -69,11 +69,79 @@ var definitions = []definition{
 	{"sock_shutdown", "ii", sockShutdown},
 }
 
+// extensions are WasmEdge's socket functions. Where a name has several forms, the first is the one that
+// a guest gets of which nothing is known.
+var extensions = []definition{
+	{"sock_open", "iii", sockOpen},
+	{"sock_open_v2", "iii", sockOpen},
+	{"sock_bind", "iii", sockBind},
+	{"sock_bind_v2", "iii", sockBind},
+	{"sock_connect", "iii", sockConnect},
+	{"sock_connect_v2", "iii", sockConnect},
+	{"sock_listen", "ii", sockListen},
+	{"sock_listen_v2", "ii", sockListen},
+	{"sock_accept", "ii", sockAcceptV1}, // its first form is the specification's
+	{"sock_accept_v2", "iii", sockAccept},
+	{"sock_recv_v2", "iiiiii", sockRecv},
+	{"sock_recv_from", "iiiiiiii", sockRecvFrom},
+	{"sock_recv_from", "iiiiiii", sockRecvFromV1},
+	{"sock_recv_from_v2", "iiiiiiii", sockRecvFrom},
+	{"sock_send_v2", "iiiii", sockSend},
+	{"sock_send_to", "iiiiiii", sockSendTo},
+	{"sock_send_to_v2", "iiiiiii", sockSendTo},
+	{"sock_getlocaladdr", "iiii", sockGetlocaladdr},
+	{"sock_getlocaladdr", "iii", sockGetlocaladdrV2},
+	{"sock_getlocaladdr_v2", "iii", sockGetlocaladdrV2},
+	{"sock_getpeeraddr", "iiii", sockGetpeeraddr},
+	{"sock_getpeeraddr", "iii", sockGetpeeraddrV2},
+	{"sock_getpeeraddr_v2", "iii", sockGetpeeraddrV2},
+	{"sock_getsockopt", "iiiii", sockGetsockopt},
+	{"sock_setsockopt", "iiiii", sockSetsockopt},
+	{"sock_getaddrinfo", "iiiiiiii", sockGetaddrinfo},
+}
+
+// choose picks one definition for each name: the one with the parameters that the guest imports, else
+// the first.
+func choose(imports []api.FunctionDefinition) []definition {
+	wanted := map[string]string{}
+	for _, f := range imports {
+		if module, name, ok := f.Import(); ok && module == ModuleName {
+			params := ""
+			for _, p := range f.ParamTypes() {
+				params += map[api.ValueType]string{api.ValueTypeI32: "i", api.ValueTypeI64: "I"}[p]
+			}
+			wanted[name] = params
+		}
+	}
+	index := map[string]int{}
+	var chosen []definition
+	for _, list := range [][]definition{definitions, extensions} {
+		for _, d := range list {
+			i, seen := index[d.name]
+			switch {
+			case !seen:
+				index[d.name] = len(chosen)
+				chosen = append(chosen, d)
+			case wanted[d.name] == d.params:
+				chosen[i] = d
+			}
+		}
+	}
+	return chosen
+}
+
 // Instantiate defines the module wasi_snapshot_preview1 in r: the 45 functions of the specification and
 // the socket extension.
 func (h *Host) Instantiate(ctx context.Context, r wazero.Runtime) error {
+	return h.InstantiateFor(ctx, r, nil)
+}
+
+// InstantiateFor is Instantiate for a guest with these imports (wazero.CompiledModule.ImportedFunctions).
+// Some functions of the socket extension exist with different parameters under one name, and the guest
+// gets the form that it was built for.
+func (h *Host) InstantiateFor(ctx context.Context, r wazero.Runtime, imports []api.FunctionDefinition) error {
 	builder := r.NewHostModuleBuilder(ModuleName)
-	for _, d := range definitions {
+	for _, d := range choose(imports) {
 		builder = d.export(builder, h)
 	}
 	i32 := []api.ValueType{api.ValueTypeI32}

@@ -8,12 +8,13 @@ import (
 )
 
 // receive is recvmsg, waiting in await rather than in the kernel's receive so that Interrupt is heard.
-func (h *Host) receive(f *file, iovs []unix.Iovec, flags int) (uint32, int, errno) {
+// The sender's address is put into h.name if there is room given for it.
+func (h *Host) receive(f *file, iovs []unix.Iovec, flags int, room uint32) (uint32, int, errno) {
 	if len(iovs) == 0 && f.filetype == typeSocketStream {
 		return 0, 0, success
 	}
 	for {
-		n, out, e := h.message(unix.SYS_RECVMSG, f.host, iovs, flags|unix.MSG_DONTWAIT)
+		n, out, e := h.message(unix.SYS_RECVMSG, f.host, iovs, flags|unix.MSG_DONTWAIT, room)
 		if e != eagain || f.flags&flagNonblock != 0 {
 			return n, out, e
 		}
@@ -27,7 +28,7 @@ func (h *Host) receive(f *file, iovs []unix.Iovec, flags int) (uint32, int, errn
 func (h *Host) receiveAll(f *file, iovs []unix.Iovec) (uint32, int, errno) {
 	var done uint32
 	for len(iovs) > 0 {
-		n, out, e := h.receive(f, iovs, 0)
+		n, out, e := h.receive(f, iovs, 0, 0)
 		if n == 0 || e != success {
 			if done > 0 {
 				e = success
@@ -40,36 +41,39 @@ func (h *Host) receiveAll(f *file, iovs []unix.Iovec) (uint32, int, errno) {
 	return done, 0, success
 }
 
-// send is sendmsg, waiting in poll when the socket's buffer is full. A blocked write is not ended by
-// Interrupt: an answer under way is worth its grace period.
-func (h *Host) send(f *file, iovs []unix.Iovec) (uint32, errno) {
+// send is sendmsg, to the address in the first size bytes of h.name if there is one. It waits when the
+// socket's buffer is full, and Interrupt does not end that: an answer under way is worth its grace
+// period.
+func (h *Host) send(f *file, iovs []unix.Iovec, size uint32) (uint32, errno) {
 	var done uint32
 	for {
-		n, _, e := h.message(unix.SYS_SENDMSG, f.host, iovs, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		n, _, e := h.message(unix.SYS_SENDMSG, f.host, iovs, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, size)
 		done += n
 		iovs = advance(iovs, n)
-		switch {
-		case e == success && len(iovs) > 0 && f.flags&flagNonblock == 0 && n > 0:
+		if e == success && len(iovs) > 0 && n > 0 && f.flags&flagNonblock == 0 {
 			continue
-		case e != eagain || f.flags&flagNonblock != 0:
-			if done > 0 {
-				e = success
+		}
+		if e == eagain && f.flags&flagNonblock == 0 {
+			if e = h.drain(f); e == success {
+				continue
 			}
-			return done, e
 		}
-		h.polls[0] = unix.PollFd{Fd: int32(f.host), Events: unix.POLLOUT}
-		if _, err := unix.Ppoll(h.polls[:1], nil, nil); err != nil && err != unix.EINTR {
-			return done, toErrno(err)
+		if done > 0 {
+			e = success
 		}
+		return done, e
 	}
 }
 
-// message is recvmsg or sendmsg without an address.
-func (h *Host) message(call uintptr, fd int, iovs []unix.Iovec, flags int) (uint32, int, errno) {
+// message is recvmsg or sendmsg, with the first size bytes of h.name for the address.
+func (h *Host) message(call uintptr, fd int, iovs []unix.Iovec, flags int, size uint32) (uint32, int, errno) {
 	h.msg = unix.Msghdr{}
 	if len(iovs) > 0 {
 		h.msg.Iov = &iovs[0]
 		h.msg.SetIovlen(len(iovs))
+	}
+	if size > 0 {
+		h.msg.Name, h.msg.Namelen = (*byte)(unsafe.Pointer(&h.name)), size
 	}
 	for {
 		n, _, err := unix.Syscall(call, uintptr(fd), uintptr(unsafe.Pointer(&h.msg)), uintptr(flags))
@@ -108,39 +112,49 @@ func sockRecv(h *Host, mem api.Memory, p []uint64) errno {
 	if e != success {
 		return e
 	}
-	asked := uint16(p[3])
-	if uint32(p[3])&^uint32(recvPeek|recvWaitAll) != 0 {
-		return einval
-	}
 	iovs, e := h.vectors(mem, p[1], p[2])
 	if e != success {
 		return e
 	}
-	defer h.release()
-	var n uint32
-	var out int
-	switch {
-	case asked&recvWaitAll == 0 || f.flags&flagNonblock != 0 || f.filetype != typeSocketStream:
-		n, out, e = h.receive(f, iovs, peekFlag(asked))
-	case asked&recvPeek != 0:
-		// Only the kernel can wait for data that it is to keep; Interrupt is not heard here.
-		n, out, e = h.message(unix.SYS_RECVMSG, f.host, iovs, unix.MSG_PEEK|unix.MSG_WAITALL)
-	default:
-		n, out, e = h.receiveAll(f, iovs)
-	}
+	n, out, e := h.receiveAsked(f, iovs, p[3], 0)
+	h.release()
 	put32(size, n)
-	put16(result, 0)
-	if out&unix.MSG_TRUNC != 0 {
-		put16(result, recvTruncated)
-	}
+	put16(result, out)
 	return h.ended(f, e)
 }
 
-func peekFlag(asked uint16) int {
-	if asked&recvPeek != 0 {
-		return unix.MSG_PEEK
+// receiveAsked receives as a guest's flags say, and gives the flags of the answer.
+func (h *Host) receiveAsked(f *file, iovs []unix.Iovec, asked uint64, room uint32) (n uint32, result uint16, e errno) {
+	if uint32(asked)&^uint32(recvPeek|recvWaitAll) != 0 {
+		return 0, 0, einval
 	}
-	return 0
+	var out int
+	peek, all := uint16(asked)&recvPeek != 0, uint16(asked)&recvWaitAll != 0
+	switch {
+	case all && !peek && f.flags&flagNonblock == 0 && f.filetype == typeSocketStream:
+		n, out, e = h.receiveAll(f, iovs)
+	case all && peek && f.flags&flagNonblock == 0 && f.filetype == typeSocketStream && !f.stdio:
+		n, out, e = h.peekAll(f, iovs)
+	case peek:
+		n, out, e = h.receive(f, iovs, unix.MSG_PEEK, room)
+	default:
+		n, out, e = h.receive(f, iovs, 0, room)
+	}
+	if out&unix.MSG_TRUNC != 0 {
+		result = recvTruncated
+	}
+	return n, result, e
+}
+
+// peekAll waits for as much as the buffers hold without taking it. Only the kernel can wait for data
+// that it is to keep; it does so only on a blocking socket, and does not hear Interrupt.
+func (h *Host) peekAll(f *file, iovs []unix.Iovec) (uint32, int, errno) {
+	if err := unix.SetNonblock(f.host, false); err != nil {
+		return 0, 0, toErrno(err)
+	}
+	n, out, e := h.message(unix.SYS_RECVMSG, f.host, iovs, unix.MSG_PEEK|unix.MSG_WAITALL, 0)
+	_ = unix.SetNonblock(f.host, true)
+	return n, out, e
 }
 
 func sockSend(h *Host, mem api.Memory, p []uint64) errno {
@@ -159,7 +173,7 @@ func sockSend(h *Host, mem api.Memory, p []uint64) errno {
 	if e != success {
 		return e
 	}
-	n, e := h.send(f, iovs)
+	n, e := h.send(f, iovs, 0)
 	h.release()
 	put32(size, n)
 	return e
@@ -207,7 +221,7 @@ func (h *Host) acceptInto(mem api.Memory, fd uint64, flags uint16, result uint64
 	}
 	number, e := h.add(&file{
 		host: conn, owned: true, kind: kindSocket, filetype: f.filetype, flags: flags,
-		base: f.inheriting & rightsSocket, inheriting: f.inheriting,
+		base: f.inheriting & rightsSocket, inheriting: f.inheriting, family: f.family,
 	})
 	if e != success {
 		unix.Close(conn)

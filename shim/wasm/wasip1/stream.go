@@ -43,13 +43,14 @@ func (h *Host) muffle() {
 	unix.Read(h.bell, b[:])
 }
 
-// block waits for one descriptor without an end. It answers EAGAIN in non-blocking mode and ECANCELED
-// when it was interrupted.
+// block waits for one descriptor. It answers EAGAIN in non-blocking mode and after the guest's own
+// timeout, and ECANCELED when it was interrupted.
 func (h *Host) block(f *file, events int16) errno {
 	var none unix.Timespec
 	wait := &none
-	if f.flags&flagNonblock == 0 && !(f.stdin && h.interrupted.Load()) {
-		wait = nil
+	blocking := f.flags&flagNonblock == 0 && !(f.stdin && h.interrupted.Load())
+	if blocking {
+		wait = f.patience(events)
 	}
 	for {
 		why, e := h.await(f.host, events, wait)
@@ -59,7 +60,7 @@ func (h *Host) block(f *file, events int16) errno {
 			return e
 		case why == wakeReady:
 			return success
-		case why == wakeInterrupt && wait == nil:
+		case why == wakeInterrupt && blocking:
 			return ecanceled
 		case why == wakeTimeout:
 			return eagain
@@ -74,7 +75,7 @@ func (h *Host) read(f *file, iovs []unix.Iovec) (uint32, errno) {
 	case kindNull:
 		return 0, success
 	case kindSocket, kindListener:
-		n, _, e := h.receive(f, iovs, 0)
+		n, _, e := h.receive(f, iovs, 0, 0)
 		return n, h.ended(f, e)
 	case kindStream:
 		for len(iovs) > 0 {
@@ -106,7 +107,7 @@ func (h *Host) write(f *file, iovs []unix.Iovec) (uint32, errno) {
 	case kindNull:
 		return total(iovs), success
 	case kindSocket, kindListener:
-		return h.send(f, iovs)
+		return h.send(f, iovs, 0)
 	case kindStream:
 		return h.writeStream(f, iovs)
 	}
@@ -134,11 +135,38 @@ func (h *Host) writeStream(f *file, iovs []unix.Iovec) (uint32, errno) {
 		if e != eagain || f.flags&flagNonblock != 0 {
 			return n, e
 		}
-		h.polls[0] = unix.PollFd{Fd: int32(f.host), Events: unix.POLLOUT}
-		if _, err := unix.Ppoll(h.polls[:1], nil, nil); err != nil && err != unix.EINTR {
-			return 0, toErrno(err)
+		if e := h.drain(f); e != success {
+			return 0, e
 		}
 	}
+}
+
+// drain waits until there is room to write, deaf to Interrupt.
+func (h *Host) drain(f *file) errno {
+	for {
+		h.polls[0] = unix.PollFd{Fd: int32(f.host), Events: unix.POLLOUT}
+		n, err := unix.Ppoll(h.polls[:1], f.patience(unix.POLLOUT), nil)
+		switch {
+		case err == unix.EINTR:
+		case err == nil && n == 0:
+			return eagain
+		default:
+			return toErrno(err)
+		}
+	}
+}
+
+// patience is how long a blocking call waits for events: forever, unless the guest has set a timeout.
+func (f *file) patience(events int16) *unix.Timespec {
+	limit := f.receiveLimit
+	if events&unix.POLLOUT != 0 {
+		limit = f.sendLimit
+	}
+	if limit == 0 {
+		return nil
+	}
+	t := unix.NsecToTimespec(int64(limit))
+	return &t
 }
 
 // shorten cuts a list of buffers to at most limit bytes.
