@@ -167,7 +167,7 @@ func (h *Hierarchy) mkdir(cgroup string) error {
 
 func (h *Hierarchy) mkdirIn(root, cgroup string) error {
 	dir := filepath.Join(root, cgroup)
-	if _, err := os.Stat(dir); err == nil {
+	if _, err := os.Stat(dir); err == nil && (root != h.V1["cpuset"] || filled(dir)) {
 		return nil
 	}
 	if parent := path.Dir(cgroup); parent != "/" && parent != "." {
@@ -208,9 +208,22 @@ func enableControllers(dir string) {
 	}
 }
 
+// filled says whether a version 1 cpuset takes processes; one that somebody else is just making does not yet.
+func filled(dir string) bool {
+	for _, name := range cpusetFiles() {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || strings.TrimSpace(string(data)) == "" {
+			return false
+		}
+	}
+	return true
+}
+
+func cpusetFiles() []string { return []string{"cpuset.cpus", "cpuset.mems"} }
+
 // inheritCpuset fills a new version 1 cpuset, which takes no process while it is empty.
 func inheritCpuset(dir string) error {
-	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+	for _, name := range cpusetFiles() {
 		own, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			return err
@@ -247,13 +260,13 @@ func (h *Hierarchy) remove(cgroup string) error {
 	if cgroup == "/" || cgroup == "" {
 		return nil
 	}
-	var errs []error
+	var failed error
 	for _, root := range h.all() {
-		if err := rmdirAll(filepath.Join(root, cgroup)); err != nil {
-			errs = append(errs, fmt.Errorf("remove cgroup %q: %w", cgroup, err))
+		if err := rmdirAll(filepath.Join(root, cgroup)); err != nil && failed == nil {
+			failed = fmt.Errorf("remove cgroup %q: %w", cgroup, err) // it is the same process that keeps the others
 		}
 	}
-	return errors.Join(errs...)
+	return failed
 }
 
 func rmdirAll(dir string) error {

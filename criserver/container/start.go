@@ -66,7 +66,12 @@ func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *clie
 	if err != nil {
 		return 0, time.Time{}, err
 	}
-	if _, err := shim.Create(ctx, req); err != nil {
+	_, err = shim.Create(ctx, req)
+	if errdefs.IsAlreadyExists(err) {
+		m.dropTask(ctx, shim, rec.ID) // left by a request whose server died
+		_, err = shim.Create(ctx, req)
+	}
+	if err != nil {
 		return 0, time.Time{}, err
 	}
 	begun := time.Now()

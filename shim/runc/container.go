@@ -27,6 +27,9 @@ import (
 // undoTime is how long taking a half-made container back may take; the caller's own time may be over.
 const undoTime = 10 * time.Second
 
+// createTime is how long a runtime may take to create a container, whose caller may be gone.
+const createTime = 2 * time.Minute
+
 // container is an OCI container.
 type container struct {
 	id      string

@@ -89,7 +89,16 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, files shim.IO, o sh
 		}
 	}()
 	_ = os.Remove(pidFile) // of an earlier container in this bundle
-	err = c.ask("create container", func() error { return c.runtime.Create(ctx, b.ID, b.Path, opts) })
+	// A runtime that is killed on its way leaves a first process that its delete knows nothing of. So it is let go on when
+	// the caller is gone, and what it made is removed then.
+	err = c.ask("create container", func() error {
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
+		defer cancel()
+		return c.runtime.Create(whole, b.ID, b.Path, opts)
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, err
 	}
