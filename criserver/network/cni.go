@@ -81,7 +81,10 @@ func (c *cniNetwork) Setup(ctx context.Context, conf cniConfig, p Pod) (r Result
 	if err != nil {
 		return r, err
 	}
-	a := attachment{By: byCNI, ContainerID: p.ID, NetNS: p.NetNS, IfName: podInterface, Network: conf, Args: cniArgs(p)}
+	a := attachment{By: byCNI, ContainerID: p.ID, NetNS: p.NetNS, IfName: podInterface, Network: conf}
+	if a.Args, err = cniArgs(p); err != nil {
+		return r, err
+	}
 	if a.Capabilities, err = capabilities(p); err != nil {
 		return r, err
 	}

@@ -234,6 +234,7 @@ func TestCNIFailures(t *testing.T) {
 	for name, change := range map[string]func(*Pod){
 		"bandwidth": func(p *Pod) { p.Annotations = map[string]string{egressBandwidth: "fast"} },
 		"low":       func(p *Pod) { p.Annotations = map[string]string{egressBandwidth: "1"} },
+		"name":      func(p *Pod) { p.Name = "a;K8S_POD_UID=b" },
 		"port":      func(p *Pod) { p.Ports = []PortMapping{{HostPort: 1, ContainerPort: 1, Protocol: "x"}} },
 	} {
 		bad := p

@@ -109,15 +109,22 @@ func inline(list *libcni.NetworkConfigList) ([]byte, error) {
 	return json.Marshal(whole)
 }
 
-// cniArgs tell plugins of the pod; the names are those that every Kubernetes runtime uses.
-func cniArgs(p Pod) [][2]string {
-	return [][2]string{
+// cniArgs tell plugins of the pod; the names are those that every Kubernetes runtime uses. They travel as one string,
+// NAME=VALUE;NAME=VALUE, so that a value must not look like more of them.
+func cniArgs(p Pod) ([][2]string, error) {
+	args := [][2]string{
 		{"IgnoreUnknown", "1"},
 		{"K8S_POD_NAMESPACE", p.Namespace},
 		{"K8S_POD_NAME", p.Name},
 		{"K8S_POD_INFRA_CONTAINER_ID", p.ID},
 		{"K8S_POD_UID", p.UID},
 	}
+	for _, a := range args {
+		if strings.ContainsAny(a[1], ";=") {
+			return nil, fmt.Errorf("%s %q: contains a semicolon or an equals sign: %w", a[0], a[1], errdefs.ErrInvalidArgument)
+		}
+	}
+	return args, nil
 }
 
 // Annotations of Kubernetes that limit a pod's bandwidth, in bits per second.

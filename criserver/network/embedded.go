@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,12 +31,11 @@ const (
 // host ports in the bridge's nftables table. The book of leases is the truth; bridge, addresses and tables are made
 // from it and made again whenever they are found missing.
 type embedded struct {
-	bridge       string
-	given        lease.Subnets // by the configuration; zero = to be chosen
-	v6           bool
-	stateDir     string
-	sandboxesDir string
-	log          *slog.Logger
+	bridge   string
+	given    lease.Subnets // by the configuration; zero = to be chosen
+	v6       bool
+	stateDir string
+	log      *slog.Logger
 
 	book *lease.Book
 	host *netlink.Handle
@@ -51,7 +51,7 @@ type embedded struct {
 
 // newEmbedded opens the durable state. It changes nothing in the kernel.
 func newEmbedded(o Options) (*embedded, error) {
-	e := &embedded{bridge: o.Embedded.Bridge, stateDir: o.StateDir, sandboxesDir: o.SandboxesDir, log: o.Logger}
+	e := &embedded{bridge: o.Embedded.Bridge, stateDir: o.StateDir, log: o.Logger}
 	if e.bridge == "" {
 		e.bridge = defaultBridge
 	}
@@ -166,11 +166,16 @@ func (e *embedded) openPorts(l lease.Lease) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	mappings, err := hostMappings(l, e.wall.Has)
-	if err != nil {
-		return errors.Join(err, e.noNAT)
+	var mappings []firewall.Mapping
+	for _, p := range l.Ports {
+		usable := slices.DeleteFunc(portMappings(l, p), func(m firewall.Mapping) bool { return !e.wall.Has(m.Target.Addr()) })
+		if len(usable) == 0 {
+			return errors.Join(fmt.Errorf("host port %v: the pod has no address of this family, or no nftables rules are installed for it: %w",
+				p, errdefs.ErrFailedPrecondition), e.noNAT)
+		}
+		mappings = append(mappings, usable...)
 	}
-	err = e.wall.Add(mappings)
+	err := e.wall.Add(mappings)
 	if errdefs.IsNotFound(err) { // somebody flushed the rules; making them again includes this lease
 		_, err = e.ensureLocked(true)
 		err = errors.Join(err, e.noNAT)
@@ -200,11 +205,8 @@ func (e *embedded) remove(l lease.Lease, nsPath string) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// Without rules (the error) there is nothing to remove.
-	if mappings, err := hostMappings(l, e.wall.Has); err == nil {
-		if err := e.wall.Remove(mappings); err != nil {
-			return err
-		}
+	if err := e.wall.Remove(hostMappings(l)); err != nil {
+		return err
 	}
 	e.forgetFlows(l)
 	return e.book.Free(l.Pod)

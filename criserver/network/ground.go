@@ -138,11 +138,7 @@ func (e *embedded) ensureRules(g ground, first bool) {
 	if !present {
 		var mappings []firewall.Mapping
 		for _, l := range e.book.All() {
-			m, err := hostMappings(l, func(netip.Addr) bool { return true })
-			if err != nil {
-				e.log.Warn("open host ports of pod", "pod", l.Pod, "error", err)
-			}
-			mappings = append(mappings, m...)
+			mappings = append(mappings, hostMappings(l)...)
 		}
 		before := e.noNAT
 		if e.noNAT = e.wall.Replace(g.subnets.all(), mappings); e.noNAT != nil && before == nil {

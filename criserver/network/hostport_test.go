@@ -2,9 +2,11 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -20,7 +22,21 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
 )
 
+// What passes a bridge goes through the node's firewall too, or not: it is a sysctl, and both ways must work.
 func TestHostPorts(t *testing.T) {
+	for _, filtered := range []string{"0", "1"} {
+		t.Run("bridge-nf-call="+filtered, func(t *testing.T) {
+			for _, name := range []string{"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
+				if err := setNetSysctl(name, filtered); err != nil && !errors.Is(err, os.ErrNotExist) {
+					t.Fatal(err)
+				}
+			}
+			testHostPorts(t)
+		})
+	}
+}
+
+func testHostPorts(t *testing.T) {
 	w := newWorld(t)
 	o := w.options("a")
 	n := w.start(o)

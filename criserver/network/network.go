@@ -57,7 +57,7 @@ type Network interface {
 	//
 	// # Errors
 	//
-	// ErrInvalidArgument for a port mapping that cannot be, ErrAlreadyExists for a host port that another pod holds,
+	// ErrInvalidArgument for a port mapping that cannot be, ErrNotFound without the network namespace, ErrAlreadyExists for a host port that another pod holds,
 	// ErrResourceExhausted when there is no address left, ErrFailedPrecondition when the kernel lacks what a host port
 	// needs, ErrUnavailable when the network is not ready.
 	Setup(ctx context.Context, p Pod) (Result, error)

@@ -60,38 +60,31 @@ func leasePort(m PortMapping) (lease.Port, error) {
 }
 
 // hostMappings is a lease's host ports as the firewall wants them: one for each of the pod's addresses that the host
-// address allows. installed says which families have rules.
-func hostMappings(l lease.Lease, installed func(netip.Addr) bool) ([]firewall.Mapping, error) {
+// address of the port allows.
+func hostMappings(l lease.Lease) []firewall.Mapping {
 	var out []firewall.Mapping
 	for _, p := range l.Ports {
-		found := false
-		for _, a := range l.Addrs {
-			m := firewall.Mapping{Protocol: p.Protocol, HostPort: p.HostPort, Target: netip.AddrPortFrom(a, p.ContainerPort),
-				Comment: strings.TrimSpace(l.Pod + " " + clip(l.Label, 120))}
-			if p.HostIP != "" {
-				ip, err := netip.ParseAddr(p.HostIP)
-				if err != nil {
-					return nil, fmt.Errorf("host port %v: %w", p, err)
-				}
-				if ip.Is4() != a.Is4() {
-					continue
-				}
-				if !ip.IsUnspecified() {
-					m.HostIP = ip
-				}
-			}
-			if !installed(a) {
-				continue
-			}
-			found = true
-			out = append(out, m)
-		}
-		if !found {
-			return nil, fmt.Errorf("host port %v: the pod has no address of this family for which nftables rules are installed: %w",
-				p, errdefs.ErrFailedPrecondition)
-		}
+		out = append(out, portMappings(l, p)...)
 	}
-	return out, nil
+	return out
+}
+
+func portMappings(l lease.Lease, p lease.Port) []firewall.Mapping {
+	var out []firewall.Mapping
+	ip, err := netip.ParseAddr(p.HostIP)
+	for _, a := range l.Addrs {
+		m := firewall.Mapping{Protocol: p.Protocol, HostPort: p.HostPort, Target: netip.AddrPortFrom(a, p.ContainerPort),
+			Comment: strings.TrimSpace(l.Pod + " " + clip(l.Label, 120))}
+		switch {
+		case p.HostIP == "":
+		case err != nil || ip.Is4() != a.Is4():
+			continue
+		case !ip.IsUnspecified():
+			m.HostIP = ip
+		}
+		out = append(out, m)
+	}
+	return out
 }
 
 func clip(s string, n int) string { return s[:min(len(s), n)] }

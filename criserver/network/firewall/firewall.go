@@ -130,8 +130,9 @@ func (t *Table) Add(mappings []Mapping) error {
 	return t.change("add host ports", mappings, (*nftables.Conn).SetAddElements)
 }
 
-// Remove removes host ports. Those that are not there are fine.
+// Remove removes host ports. Those that are not there are fine, and so are families without rules.
 func (t *Table) Remove(mappings []Mapping) error {
+	mappings = slices.DeleteFunc(slices.Clone(mappings), func(m Mapping) bool { return !t.Has(m.Target.Addr()) })
 	if err := t.change("remove host ports", mappings, (*nftables.Conn).SetDeleteElements); !errors.Is(err, errdefs.ErrNotFound) {
 		return err
 	}

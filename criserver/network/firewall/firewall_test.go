@@ -103,6 +103,8 @@ func TestTable(t *testing.T) {
 		want(1000, 1000)
 		must(table.Replace([]netip.Prefix{subnetV4}, many))
 		want(1000, -1)
+		must(table.Remove(many[:2])) // one of them of the family that is gone
+		want(999, -1)
 		if table.Has(subnetV6.Addr()) || !table.Has(subnetV4.Addr()) {
 			t.Error("want IPv4 installed, IPv6 not")
 		}

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 var subnets = Subnets{V4: netip.MustParsePrefix("10.9.0.0/29"), V6: netip.MustParsePrefix("fd00:9::/64")}
@@ -257,4 +259,45 @@ func TestSubnets(t *testing.T) {
 	if _, err := b.Take("a", "", nil); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("without a subnet: %v", err)
 	}
+}
+
+// A full disk: the pod gets no lease, the journal stays whole, and once there is room again all goes on.
+func TestFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Fatal("needs root, for a small file system")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=32k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	path, filler := filepath.Join(dir, "leases"), filepath.Join(dir, "filler")
+	c := &clock{time.Unix(1000, 0)}
+	b := open(t, path, c, "boot")
+	b.Use(Subnets{V4: netip.MustParsePrefix("10.9.0.0/16")})
+	_ = os.WriteFile(filler, make([]byte, 64<<10), 0o600) // as much as there is room for
+	held := 0
+	for ; held < 200; held++ {
+		if _, err := b.Take(fmt.Sprint("pod-", held), "", nil); errors.Is(err, unix.ENOSPC) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held == 200 || len(b.All()) != held {
+		t.Fatalf("%d leases, %d in the book: want ENOSPC before", held, len(b.All()))
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	take(t, b, "later")
+	b.Close()
+	if b = open(t, path, c, "boot"); len(b.All()) != held+1 {
+		t.Errorf("%d leases after opening again, want %d", len(b.All()), held+1)
+	}
+	b.Close()
 }
