@@ -88,10 +88,9 @@ const (
 	atEvents = 0x14000
 )
 
-// all are the definitions with those that end the guest.
+// all are the definitions with those that end the guest; proc_raise has a result.
 func all() []definition {
-	return append(append([]definition{}, definitions...),
-		definition{"proc_exit", "i", nil}, definition{"proc_raise", "i", fdClose})
+	return append(choose(nil), definition{"proc_exit", "i", nil}, definition{"proc_raise", "i", fdClose})
 }
 
 // newCaller starts a Host with an empty directory as "/" at 3, unless config has preopens or listeners.
@@ -110,20 +109,24 @@ func newCaller(t testing.TB, config Config) *caller {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.host.Close() })
-	c.instantiate()
+	c.instantiate(all())
 	return c
 }
 
-func (c *caller) instantiate() {
+// instantiate makes the guest that imports these functions.
+func (c *caller) instantiate(defs []definition) {
 	c.Helper()
 	ctx := context.Background()
 	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCompilationCache(compiled()))
 	c.Cleanup(func() { r.Close(ctx) })
-	if err := c.host.Instantiate(ctx, r); err != nil {
+	guest, err := r.CompileModule(ctx, trampolines(defs))
+	if err != nil {
 		c.Fatal(err)
 	}
-	var err error
-	if c.mod, err = r.Instantiate(ctx, trampolines(all())); err != nil {
+	if err := c.host.InstantiateFor(ctx, r, guest.ImportedFunctions()); err != nil {
+		c.Fatal(err)
+	}
+	if c.mod, err = r.InstantiateModule(ctx, guest, wazero.NewModuleConfig()); err != nil {
 		c.Fatal(err)
 	}
 	c.mem = c.mod.Memory()

@@ -244,10 +244,14 @@ func (h *Host) connect(f *file, size uint32) errno {
 		return e
 	}
 	number, err := unix.GetsockoptInt(f.host, unix.SOL_SOCKET, unix.SO_ERROR)
-	if err != nil {
+	if err != nil || number != 0 {
+		return max(toErrno(err), toErrno(unix.Errno(number)))
+	}
+	// The kernel tells the outcome to one more connect; a later one of the guest's is to be EISCONN.
+	if err := h.named(unix.SYS_CONNECT, f.host, size); err != unix.EISCONN {
 		return toErrno(err)
 	}
-	return toErrno(unix.Errno(number))
+	return success
 }
 
 // sockGetlocaladdr and sockGetpeeraddr are the first generation: an address, 4 or 6 for its family, and
