@@ -191,15 +191,15 @@ func ownPids(spec *specs.Spec) bool {
 func (s *Service) lastRites(c *container) Exit {
 	exit := c.init.engine.Exit()
 	group, err := cgroup.Open(c.engine.Cgroup())
+	if err == nil && exit.Code != 0 && group.OOMKills() > 0 { // first: systemd may be about to remove an empty group
+		exit.OOMKilled = true
+	}
 	if err == nil && !c.ownPids {
 		ctx, cancel := context.WithTimeout(context.Background(), killTime)
 		s.note(group.Kill(ctx, os.Getpid()), "kill what init left", c.id)
 		cancel()
 	}
 	c.init.drain(drainTime)
-	if err == nil && exit.Code != 0 && group.OOMKills() > 0 {
-		exit.OOMKilled = true
-	}
 	return exit
 }
 
@@ -211,8 +211,10 @@ func (c *container) release(ctx context.Context) error {
 	c.init.streams.Close()
 	c.mu.Lock()
 	for id, p := range c.execs {
-		p.streams.Close()
-		delete(c.execs, id)
+		if p != nil { // nil is a name somebody is about to take; the engine will refuse
+			p.streams.Close()
+			delete(c.execs, id)
+		}
 	}
 	c.mu.Unlock()
 	if err := bundle.UnmountRoot(c.path); err != nil {

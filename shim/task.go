@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -21,6 +22,15 @@ import (
 )
 
 const sigKill = syscall.SIGKILL
+
+// stepTime bounds a step that is finished once begun.
+const stepTime = 2 * time.Minute
+
+// finish returns a context for a step that is carried through even if its caller goes away: half a start
+// that a dying daemon left would be a running container that is called created.
+func finish(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), stepTime)
+}
 
 // taskAPI answers the Task API: it only translates.
 type taskAPI struct{ s *Service }
@@ -58,6 +68,8 @@ func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.C
 }
 
 func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	ctx, cancel := finish(ctx)
+	defer cancel()
 	c, p, err := t.s.process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -79,6 +91,8 @@ func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartRe
 }
 
 func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	ctx, cancel := finish(ctx)
+	defer cancel()
 	c, p, err := t.s.process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -193,6 +207,8 @@ func (t taskAPI) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsRespo
 }
 
 func (t taskAPI) pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
+	ctx, cancel := finish(ctx)
+	defer cancel()
 	c, err := t.s.container(r.ID)
 	if err != nil {
 		return nil, err
@@ -205,6 +221,8 @@ func (t taskAPI) pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empt
 }
 
 func (t taskAPI) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
+	ctx, cancel := finish(ctx)
+	defer cancel()
 	c, err := t.s.container(r.ID)
 	if err != nil {
 		return nil, err
@@ -252,6 +270,8 @@ func (t taskAPI) closeIO(ctx context.Context, r *task.CloseIORequest) (*emptypb.
 }
 
 func (t taskAPI) update(ctx context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
+	ctx, cancel := finish(ctx)
+	defer cancel()
 	c, err := t.s.container(r.ID)
 	if err != nil {
 		return nil, err

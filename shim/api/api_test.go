@@ -1,0 +1,72 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func TestErrorsKeepTheirClass(t *testing.T) {
+	for _, class := range []error{
+		errdefs.ErrNotFound, errdefs.ErrAlreadyExists, errdefs.ErrInvalidArgument, errdefs.ErrFailedPrecondition,
+		errdefs.ErrNotImplemented, errdefs.ErrUnavailable, errdefs.ErrPermissionDenied, errdefs.ErrAborted,
+		context.DeadlineExceeded, context.Canceled,
+	} {
+		before := fmt.Errorf("do thing %q: %w", "x", class)
+		after := FromStatus(ToStatus(before))
+		if !errors.Is(after, class) {
+			t.Errorf("%v lost its class", before)
+		}
+		if after.Error() != before.Error() {
+			t.Errorf("text %q, was %q", after, before)
+		}
+	}
+}
+
+func TestOtherErrors(t *testing.T) {
+	if ToStatus(nil) != nil || FromStatus(nil) != nil {
+		t.Error("no error became one")
+	}
+	if got := FromStatus(ToStatus(errors.New("plain"))); got.Error() != "plain" {
+		t.Errorf("got %q", got)
+	}
+	if got := FromStatus(fmt.Errorf("call: %w", ttrpc.ErrClosed)); !errdefs.IsUnavailable(got) {
+		t.Errorf("a closed connection is %v", got)
+	}
+	already := status.Error(codes.NotFound, "x")
+	if ToStatus(already) != already {
+		t.Error("a status error was changed")
+	}
+}
+
+func TestSocketsWithLongPaths(t *testing.T) {
+	for _, name := range []string{"s", strings.Repeat("n", 100)} {
+		dir := filepath.Join(t.TempDir(), name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "shim.sock")
+		l, err := Listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := Dial(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		l.Close()
+		if _, err := Dial(t.Context(), path); err == nil {
+			t.Error("nobody listens, but somebody answers")
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package bundle
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/api"
+)
+
+func TestRecords(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ReadTask(dir); !errdefs.IsNotFound(err) {
+		t.Errorf("no task: %v", err)
+	}
+	if _, ok := ReadExit(dir); ok {
+		t.Error("an exit from nowhere")
+	}
+	if pid := ReadPid(dir); pid != 0 {
+		t.Errorf("pid %d from nowhere", pid)
+	}
+	task := Task{Engine: "runc", Binary: "crun", Root: "/r", SystemdCgroup: true, Cgroup: "/a/b"}
+	exit := api.Exit{Code: 137, At: time.Now().UTC().Round(0), Message: "m", OOMKilled: true}
+	for _, err := range []error{WriteTask(dir, task), WritePid(dir, 42), WriteExit(dir, exit)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := ReadTask(dir); err != nil || got != task {
+		t.Errorf("task %+v, %v", got, err)
+	}
+	if got := ReadPid(dir); got != 42 {
+		t.Errorf("pid %d", got)
+	}
+	if got, ok := ReadExit(dir); !ok || got != exit {
+		t.Errorf("exit %+v, want %+v", got, exit)
+	}
+	for range 2 {
+		if err := Forget(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != ExitName {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+}
+
+func TestHalfWrittenExitIsNone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, ExitName), []byte(`{"code":1`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e, ok := ReadExit(dir); ok {
+		t.Errorf("exit %+v", e)
+	}
+}
+
+func TestParseOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		options string
+		flags   uintptr
+		data    string
+		refused bool
+	}{
+		"nothing":       {"", 0, "", false},
+		"flags":         {"ro nosuid nodev noexec", unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "", false},
+		"the last wins": {"ro rw noexec exec", 0, "", false},
+		"overlay":       {"index=off lowerdir=/a:/b userxattr ro", unix.MS_RDONLY, "index=off,lowerdir=/a:/b,userxattr", false},
+		"bind":          {"rbind ro", unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY, "", false},
+		"id mapping":    {"uidmap=0:1000:1", 0, "", true},
+		"loop device":   {"loop", 0, "", true},
+	} {
+		flags, data, err := parseOptions(strings.Fields(c.options))
+		if c.refused {
+			if !errdefs.IsNotImplemented(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil || flags != c.flags || strings.Join(data, ",") != c.data {
+			t.Errorf("%s: %#x %q %v", name, flags, data, err)
+		}
+	}
+}
+
+func TestShorten(t *testing.T) {
+	for _, c := range []struct{ options, want, dir string }{
+		{"lowerdir=/s/1/fs:/s/2/fs upperdir=/u", "lowerdir=1/fs:2/fs upperdir=/u", "/s"},
+		{"lowerdir=/s/1/fs:/s/1/gs", "lowerdir=fs:gs", "/s/1"},
+		{"lowerdir=/a/b:/c/d", "", ""},
+		{"lowerdir=a:b", "", ""},
+		{"upperdir=/u", "", ""},
+	} {
+		short, dir := shorten(strings.Fields(c.options))
+		if strings.Join(short, " ") != c.want || dir != c.dir {
+			t.Errorf("%s: %q in %q", c.options, short, dir)
+		}
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test needs root")
+	}
+}
+
+func TestMountRoot(t *testing.T) {
+	needRoot(t)
+	source := t.TempDir()
+	if err := os.WriteFile(filepath.Join(source, "file"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range map[string]Mount{
+		"bind":        {Type: "bind", Source: source, Options: []string{"rbind", "ro"}},
+		"tmpfs":       {Type: "tmpfs", Source: "tmpfs", Options: []string{"size=64k", "nodev", "ro"}},
+		"lower alone": {Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + source + ":" + t.TempDir()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Cleanup(func() { UnmountRoot(dir) })
+			root, err := MountRoot(dir, []Mount{m})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, "new"), nil, 0o600); err == nil {
+				t.Error("a read-only root took a file")
+			}
+			for range 2 {
+				if err := UnmountRoot(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if mounted(t, dir) {
+				t.Error("still mounted")
+			}
+		})
+	}
+}
+
+func TestFailedMountLeavesNone(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	_, err := MountRoot(dir, []Mount{
+		{Type: "tmpfs", Source: "tmpfs"},
+		{Type: "bind", Source: "/nowhere/at/all"},
+	})
+	if err == nil {
+		t.Error("no error")
+	}
+	if mounted(t, dir) {
+		t.Error("the first mount is left")
+	}
+}
+
+func TestManyLayers(t *testing.T) {
+	needRoot(t)
+	layers, lower := t.TempDir(), []string{}
+	for i := range 100 { // in full too long for a page of options, below their common directory not
+		path := filepath.Join(layers, strings.Repeat("l", 25)+fmt.Sprint(i), "fs")
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(path, fmt.Sprint(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		lower = append(lower, path)
+	}
+	dir := t.TempDir()
+	t.Cleanup(func() { UnmountRoot(dir) })
+	if len(strings.Join(lower, ":")) < os.Getpagesize() {
+		t.Fatal("too short to be a test")
+	}
+	_, err := MountRoot(dir, []Mount{{Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + strings.Join(lower, ":")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, RootfsName))
+	if err != nil || len(entries) != len(lower) {
+		t.Errorf("%d files, %v", len(entries), err)
+	}
+}
+
+func mounted(t *testing.T, dir string) bool {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(data), dir)
+}

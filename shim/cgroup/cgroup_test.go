@@ -1,0 +1,171 @@
+package cgroup
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+func TestResolve(t *testing.T) {
+	for _, c := range []struct {
+		path    string
+		systemd bool
+		want    string
+	}{
+		{"/kubepods/pod1/abc", false, "/kubepods/pod1/abc"},
+		{"/kubepods//pod1/../pod1/abc", false, "/kubepods/pod1/abc"},
+		{"relative/abc", false, ""},
+		{"", false, ""},
+		{"kubepods.slice:sunaba:abc", true, "/kubepods.slice/sunaba-abc.scope"},
+		{"kubepods-burstable-pod1_2.slice:sunaba:abc", true, "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice/sunaba-abc.scope"},
+		{":sunaba:abc", true, "/system.slice/sunaba-abc.scope"},
+		{"a.slice::abc", true, "/a.slice/abc.scope"},
+		{"a.slice:x:b.slice", true, "/a.slice/b.slice"},
+		{"-.slice:x:abc", true, "/x-abc.scope"},
+		{"/kubepods/abc", true, ""},
+	} {
+		if got := Resolve(c.path, c.systemd); got != c.want {
+			t.Errorf("%q, systemd %v: %q, want %q", c.path, c.systemd, got, c.want)
+		}
+	}
+}
+
+func TestTheRootIsNobodysGroup(t *testing.T) {
+	for _, path := range []string{"", "/"} {
+		if _, err := Open(path); err == nil {
+			t.Errorf("%q is taken", path)
+		}
+	}
+}
+
+func files(t *testing.T, content map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range content {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestMetricsOfTheUnifiedHierarchy(t *testing.T) {
+	m := metrics2(files(t, map[string]string{
+		"cpu.stat":            "usage_usec 100\nuser_usec 60\nsystem_usec 40\nnr_periods 3\nnr_throttled 2\nthrottled_usec 1\n",
+		"memory.current":      "4096\n",
+		"memory.max":          "max\n",
+		"memory.peak":         "8192\n",
+		"memory.swap.current": "1\n",
+		"memory.swap.max":     "2\n",
+		"memory.stat":         "anon 10\nfile 20\ninactive_file 5\npgfault 7\nworkingset_refault_anon 1\nworkingset_refault_file 2\n",
+		"memory.events":       "low 0\nhigh 0\nmax 4\noom 2\noom_kill 1\n",
+		"pids.current":        "3\n",
+		"pids.max":            "max\n",
+		"io.stat":             "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n\n",
+	}))
+	got := fmt.Sprint(m.CPU.UsageUsec, m.CPU.UserUsec, m.CPU.SystemUsec, m.CPU.NrThrottled, m.Memory.Usage, m.Memory.UsageLimit,
+		m.Memory.MaxUsage, m.Memory.SwapLimit, m.Memory.Anon, m.Memory.InactiveFile, m.Memory.WorkingsetRefault,
+		m.MemoryEvents.OomKill, m.Pids.Current, m.Pids.Limit, len(m.Io.Usage), m.Io.Usage[0].Major, m.Io.Usage[0].Wios)
+	want := "100 60 40 2 4096 18446744073709551615 8192 2 10 5 3 1 3 0 1 8 4"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestMetricsOfTheOlderHierarchies(t *testing.T) {
+	dirs := map[string]string{
+		"cpu":     files(t, map[string]string{"cpu.stat": "nr_periods 3\nnr_throttled 2\nthrottled_time 1\n"}),
+		"cpuacct": files(t, map[string]string{"cpuacct.usage": "1000\n", "cpuacct.stat": "user 5\nsystem 6\n", "cpuacct.usage_percpu": "400 600\n"}),
+		"memory": files(t, map[string]string{
+			"memory.usage_in_bytes": "4096\n", "memory.limit_in_bytes": "8192\n", "memory.failcnt": "9\n",
+			"memory.stat":        "cache 1\nrss 2\ntotal_inactive_file 3\nhierarchical_memory_limit 8192\n",
+			"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n",
+		}),
+		"pids":  files(t, map[string]string{"pids.current": "2\n", "pids.max": "100\n"}),
+		"blkio": files(t, map[string]string{"blkio.throttle.io_service_bytes_recursive": "8:0 Read 10\n8:0 Write 20\nTotal 30\n"}),
+	}
+	m := metrics1(func(c string) string { return dirs[c] })
+	got := fmt.Sprint(m.CPU.Usage.Total, m.CPU.Usage.User, m.CPU.Usage.Kernel, m.CPU.Usage.PerCPU, m.CPU.Throttling.ThrottledPeriods,
+		m.Memory.Usage.Usage, m.Memory.Usage.Limit, m.Memory.Usage.Failcnt, m.Memory.RSS, m.Memory.TotalInactiveFile,
+		m.MemoryOomControl.OomKill, m.Pids.Current, m.Pids.Limit, len(m.Blkio.IoServiceBytesRecursive), m.Blkio.IoServiceBytesRecursive[1].Value)
+	want := "1000 50000000 60000000 [400 600] 2 4096 8192 9 2 3 7 2 100 2 20"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestLifeOfAGroup(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test needs root")
+	}
+	path := fmt.Sprintf("/sunaba-cgrouptest-%d/inner", os.Getpid())
+	g, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, err := Open(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := parent.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := g.Metrics(); !errdefs.IsNotFound(err) {
+		t.Errorf("figures of a group that is not there: %v", err)
+	}
+	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
+		t.Errorf("processes of a group that is not there: %v, %v", pids, err)
+	}
+	for range 2 {
+		if err := g.Create(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("/bin/sh", "-c", "trap '' TERM; sleep 1000 & wait; sleep 1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
+	if err := g.Join(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	if of, err := Of(cmd.Process.Pid); err != nil || of != path {
+		t.Errorf("process is in %q, %v", of, err)
+	}
+	if _, err := g.Metrics(); err != nil {
+		t.Error(err)
+	}
+	if pids, err := parent.Pids(); err != nil || len(pids) == 0 {
+		t.Errorf("the parent's processes: %v, %v", pids, err)
+	}
+	if n, err := g.Signal(unix.SIGTERM); err != nil || n == 0 {
+		t.Errorf("signalled %d, %v", n, err)
+	}
+	if err := g.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Remove(); err == nil {
+		t.Error("a group with processes was removed")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := g.Kill(ctx); err != nil { // frozen, and deaf to TERM
+		t.Fatal(err)
+	}
+	<-ended
+	for range 2 {
+		if err := g.Remove(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
