@@ -24,7 +24,7 @@ func ReadExit(bundleDir string) (Exit, bool) { return bundle.ReadExit(bundleDir)
 // the OCI runtime's state and the cgroup are removed and the root is unmounted. A shim that still
 // works in dir (and hangs) is killed first. The directories stay; the call is idempotent.
 func Cleanup(ctx context.Context, binary, namespace, dir, id string) error {
-	if err := killShim(ctx, dir); err != nil {
+	if err := killShim(ctx, dir, id); err != nil {
 		return fmt.Errorf("end shim of %q: %w", id, err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -64,24 +64,54 @@ func deleteBundle(ctx context.Context, binary, namespace, id, path string) error
 	return nil
 }
 
-// killShim ends the process that dir's pid file names, if it is a shim of that directory:
-// its working directory says so, whoever has the pid now.
-func killShim(ctx context.Context, dir string) error {
-	pid := readPid(dir)
-	if pid == 0 {
+// killShim ends the shim that works in dir, if there is one: the process that dir's pid file names, or, where a caller
+// died after starting the shim and before writing that file, any that says it is the shim of this id. Its working directory
+// must be dir, whoever has the pid now.
+func killShim(ctx context.Context, dir, id string) error {
+	here, err := os.Stat(dir)
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	if pid := readPid(dir); pid != 0 {
+		return killIn(ctx, here, pid)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, SocketName)); err != nil {
+		return nil // none was started
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || !hasArgument(pid, id) {
+			continue
+		}
+		if err := killIn(ctx, here, pid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hasArgument says whether a process was started with an argument.
+func hasArgument(pid int, arg string) bool {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	return err == nil && bytes.Contains(data, []byte("\x00"+arg+"\x00"))
+}
+
+// killIn ends a process if it works in the given directory, and waits for its end.
+func killIn(ctx context.Context, dir os.FileInfo, pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil // gone
 	}
 	defer unix.Close(fd)
-	here, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
 	cwd, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/cwd")
-	if err != nil || !os.SameFile(here, cwd) {
+	if err != nil || !os.SameFile(dir, cwd) {
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
