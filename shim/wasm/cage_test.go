@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/wasm/cage"
 )
 
 // status returns the lines of a /proc status file by name.
@@ -62,7 +63,7 @@ func namespaceOf(t *testing.T, pid int, kind string) string {
 	return link
 }
 
-// pidOf waits until a process exists and its guest runs, by its output.
+// startFurther starts a further process and waits for its guest to say something.
 func startFurther(t *testing.T, c shim.Container, p *specs.Process, until string) shim.Process {
 	t.Helper()
 	out := newOutput(t)
@@ -131,6 +132,42 @@ func TestGuestRunsAsGivenUser(t *testing.T) {
 	b.bundle.Spec.Process.User = specs.User{UID: 4321, GID: 4321}
 	c := b.create()
 	checkLocked(t, c.Init().Pid(), 4321)
+}
+
+func TestGuestHasItsOwnHostName(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	b.bundle.Spec.Hostname = "sandpit"
+	c := b.create()
+	var name unix.Utsname
+	var err error
+	cage.OnThread(func() {
+		var ns *os.File
+		if ns, err = os.Open(fmt.Sprintf("/proc/%d/ns/uts", c.Init().Pid())); err != nil {
+			return
+		}
+		defer ns.Close()
+		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWUTS); err == nil {
+			err = unix.Uname(&name)
+		}
+	})
+	if got := unix.ByteSliceToString(name.Nodename[:]); err != nil || got != "sandpit" {
+		t.Errorf("host name is %q, %v", got, err)
+	}
+	if host, err := os.Hostname(); err != nil || host == "sandpit" {
+		t.Errorf("the host's name is %q, %v", host, err)
+	}
+}
+
+func TestOOMScore(t *testing.T) {
+	for score, want := range map[int]string{500: "500", -1000: ""} { // lowering it may be refused and is then left alone
+		b := newBench(t, "probe", "sleep")
+		b.bundle.Spec.Process.OOMScoreAdj = &score
+		c := b.create()
+		got, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", c.Init().Pid()))
+		if err != nil || want != "" && strings.TrimSpace(string(got)) != want {
+			t.Errorf("%d: got %q, %v", score, got, err)
+		}
+	}
 }
 
 func TestCompileEntryCannotBeWritten(t *testing.T) {

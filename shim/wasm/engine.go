@@ -102,7 +102,7 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO) (*conta
 	if cgroups.IsCgroup2UnifiedMode() {
 		birth.cgroup, _ = group() // processes are born into it
 	}
-	child, ours, forkErr := e.fork(birth)
+	child, ours, forkErr := e.fork(&birth)
 	var moduleErr, groupErr error
 	c.entry, moduleErr = module()
 	c.cgroup, groupErr = group()
@@ -120,7 +120,7 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO) (*conta
 	}
 	c.limit = config.MemoryLimit
 	birth.cgroup = c.cgroup
-	if err := e.settle(child, ours, birth); err != nil {
+	if err := e.settle(child, ours, &birth); err != nil {
 		return c, errors.Join(err, c.cgroup.destroy())
 	}
 	c.init = newProcess(c, io)

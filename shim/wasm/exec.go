@@ -64,9 +64,9 @@ func (f *further) Start(ctx context.Context) error {
 	if err := c.admit(f.process); err != nil {
 		return err
 	}
-	child, ours, err := c.engine.fork(b)
+	child, ours, err := c.engine.fork(&b)
 	if err == nil {
-		err = c.engine.settle(child, ours, b)
+		err = c.engine.settle(child, ours, &b)
 	}
 	if err != nil {
 		c.forget(f.process)

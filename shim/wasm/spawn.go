@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"syscall"
 
@@ -27,6 +26,7 @@ var guestEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GOTRACEBACK=single"}
 type birth struct {
 	io        shim.IO
 	cgroup    *cgroup    // nil if it is made meanwhile
+	born      bool       // the process was born in its cgroup
 	first     bool       // the container's first process
 	oom       *int       // oom_score_adj
 	clone     uintptr    // namespaces to make
@@ -35,7 +35,7 @@ type birth struct {
 }
 
 // fork starts a guest process that waits for its configuration, and returns our end of its link.
-func (e *Engine) fork(b birth) (*reaper.Child, *os.File, error) {
+func (e *Engine) fork(b *birth) (*reaper.Child, *os.File, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make link: %w", err)
@@ -50,7 +50,7 @@ func (e *Engine) fork(b birth) (*reaper.Child, *os.File, error) {
 	return child, ours, nil
 }
 
-func (e *Engine) forkWith(b birth, theirs *os.File) (*reaper.Child, error) {
+func (e *Engine) forkWith(b *birth, theirs *os.File) (*reaper.Child, error) {
 	cmd := exec.Command(e.options.Self, "guest")
 	cmd.Env = guestEnv
 	cmd.Dir = "/"
@@ -75,18 +75,14 @@ func (e *Engine) forkWith(b birth, theirs *os.File) (*reaper.Child, error) {
 		}
 		if dir != nil {
 			defer dir.Close()
+			b.born = true
 			cmd.SysProcAttr.UseCgroupFD = true
 			cmd.SysProcAttr.CgroupFD = int(dir.Fd())
 		}
 	}
-	// The thread that forks enters the pod's namespaces and gives up what its child must not have. None of that
-	// can or need be undone: it ends with its goroutine, which never unlocks it.
 	var child *reaper.Child
 	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
+	cage.OnThread(func() {
 		for _, ns := range b.join {
 			if err = unix.Setns(int(ns.Fd()), 0); err != nil {
 				err = fmt.Errorf("enter namespace %q: %w", ns.Name(), err)
@@ -99,13 +95,12 @@ func (e *Engine) forkWith(b birth, theirs *os.File) (*reaper.Child, error) {
 		if child, err = e.reaper.Start(cmd); err == nil {
 			_ = cmd.Process.Release() // the reaper has it
 		}
-	}()
-	<-done
+	})
 	return child, err
 }
 
 // settle accounts a new process, which still waits, to its container. On error the process is gone.
-func (e *Engine) settle(child *reaper.Child, ours *os.File, b birth) error {
+func (e *Engine) settle(child *reaper.Child, ours *os.File, b *birth) error {
 	err := account(child.Pid, b)
 	if err != nil {
 		e.destroy(child)
@@ -114,13 +109,15 @@ func (e *Engine) settle(child *reaper.Child, ours *os.File, b birth) error {
 	return err
 }
 
-func account(pid int, b birth) error {
+func account(pid int, b *birth) error {
 	enter := b.cgroup.add
 	if b.first {
 		enter = b.cgroup.begin
 	}
-	if err := enter(pid); err != nil {
-		return fmt.Errorf("enter cgroup %q: %w", b.cgroup.path, err)
+	if !b.born {
+		if err := enter(pid); err != nil {
+			return fmt.Errorf("enter cgroup %q: %w", b.cgroup.path, err)
+		}
 	}
 	if b.oom == nil {
 		return nil

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 
@@ -148,15 +147,11 @@ func (o Options) runChild(ctx context.Context, module *os.File, out string) erro
 
 // startNarrowed starts cmd from a thread that is narrowed and then thrown away.
 func startNarrowed(start func(*exec.Cmd) (func() int, error), cmd *exec.Cmd) (wait func() int, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends here
+	cage.OnThread(func() {
 		if err = cage.Narrow(); err == nil {
 			wait, err = start(cmd)
 		}
-	}()
-	<-done
+	})
 	return wait, err
 }
 
