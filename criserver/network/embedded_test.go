@@ -112,6 +112,37 @@ func TestPodWithoutIPv6(t *testing.T) {
 	if r := w.setup(n, w.pod(o, nil)); len(r.IPs) != 1 || !r.IPs[0].Is4() {
 		t.Errorf("addresses %v with subnet none: want one IPv4 address", r.IPs)
 	}
+	const off6 = "ipv6/conf/all/disable_ipv6"
+	must(t, setNetSysctl(off6, "1"))
+	t.Cleanup(func() { must(t, setNetSysctl(off6, "0")) })
+	o = w.options("c")
+	n = w.start(o)
+	must(t, n.Status(t.Context()))
+	p := w.pod(o, nil)
+	if r := w.setup(n, p); len(r.IPs) != 1 || !r.IPs[0].Is4() {
+		t.Errorf("addresses %v on a node without IPv6: want one IPv4 address", r.IPs)
+	}
+	serve(t, w.ns, 80, "world")
+	w.wantAnswer(p.NetNS, "tcp", join(worldV4.Addr(), 80), "world")
+}
+
+// A node that gets its addresses from router advertisements goes on listening to them when it becomes a router.
+func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
+	newWorld(t)
+	must(t, setNetSysctl("ipv6/conf/all/forwarding", "0"))
+	must(t, setNetSysctl("ipv6/conf/up0/accept_ra", "1"))
+	must(t, setNetSysctl("ipv6/conf/lo/accept_ra", "0"))
+	before, err := os.ReadFile("/proc/sys/net/ipv6/conf/default/accept_ra")
+	must(t, err)
+	must(t, forwardPackets(true))
+	for name, want := range map[string]string{
+		"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv6/conf/up0/accept_ra": "2", "ipv6/conf/lo/accept_ra": "0",
+		"ipv6/conf/default/accept_ra": strings.TrimSpace(string(before)),
+	} {
+		if got, err := os.ReadFile(filepath.Join("/proc/sys/net", name)); err != nil || strings.TrimSpace(string(got)) != want {
+			t.Errorf("%s = %s (%v), want %s", name, got, err, want)
+		}
+	}
 }
 
 func TestLeasesSurviveTheDaemon(t *testing.T) {
