@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 )
 
@@ -193,8 +194,13 @@ func (n *Node) RemovePods(ctx context.Context) error {
 func (n *Node) Close() ([]string, error) {
 	stopped := n.SignalDaemon(syscall.SIGTERM)
 	n.conn.Close()
+	// The bridge and its rules stay when a server ends, for its pods and its next start. There is none.
+	destroyed := network.Destroy(network.Options{
+		ConfDir: filepath.Join(n.Options.Dir, "cni"), StateDir: filepath.Join(n.Root, "network"),
+		Embedded: network.EmbeddedOptions{Bridge: network.DefaultBridgeName(n.Root)},
+	})
 	forced, err := Sweep(n.Options.Dir)
-	return forced, errors.Join(stopped, err)
+	return forced, errors.Join(stopped, destroyed, err)
 }
 
 // Sweep kills every process of a node's folder, unmounts all below it and removes it. It returns what
