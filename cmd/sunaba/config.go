@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -39,7 +40,8 @@ type logConfig struct {
 }
 
 type imagesConfig struct {
-	InsecureRegistries []string `toml:"insecure_registries"`
+	InsecureRegistries []string            `toml:"insecure_registries"`
+	Mirrors            map[string][]string `toml:"mirrors"`
 }
 
 type networkConfig struct {
@@ -66,7 +68,7 @@ func defaultConfig() config {
 	return config{
 		CgroupDriver: "auto",
 		Log:          logConfig{Level: "info", Format: "text"},
-		Images:       imagesConfig{InsecureRegistries: []string{}},
+		Images:       imagesConfig{InsecureRegistries: []string{}, Mirrors: map[string][]string{}},
 		Network:      networkConfig{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}},
 		Handlers:     defaultHandlers(),
 	}
@@ -144,8 +146,29 @@ func (c config) check() error {
 	if len(c.Network.Bridge) > 15 {
 		return fmt.Errorf("network.bridge %q is longer than 15 characters", c.Network.Bridge)
 	}
+	if _, err := c.mirrors(); err != nil {
+		return err
+	}
 	_, err := c.handlers("")
 	return err
+}
+
+// mirrors reads the endpoints that are asked before each registry.
+func (c config) mirrors() (map[string][]registry.Mirror, error) {
+	mirrors := map[string][]registry.Mirror{}
+	for host, endpoints := range c.Images.Mirrors {
+		if err := registry.CheckMirrored(host); err != nil {
+			return nil, fmt.Errorf("images.mirrors: %w", err)
+		}
+		for _, endpoint := range endpoints {
+			m, err := registry.ParseMirror(endpoint)
+			if err != nil {
+				return nil, fmt.Errorf("images.mirrors.%q: %w", host, err)
+			}
+			mirrors[host] = append(mirrors[host], m)
+		}
+	}
+	return mirrors, nil
 }
 
 // handlers makes the handler table. oci is the OCI runtime of handlers that name none.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -33,6 +34,10 @@ func TestDefaultFileShowsEveryField(t *testing.T) {
 				want = "\n[" + name + "]"
 				check(f.Type)
 			case reflect.Map:
+				if f.Type.Elem().Kind() != reflect.Struct {
+					want = "." + name + "]\n"
+					break
+				}
 				want = "\n[" + name + "."
 				check(f.Type.Elem())
 			}
@@ -54,6 +59,8 @@ func TestConfigErrorsNameTheirPlace(t *testing.T) {
 		{"level", "[log]\nlevel = \"loud\"\n", `f.toml: log.level is "loud", not one of debug, info, warn, error`},
 		{"driver", "cgroup_driver = \"x\"\n", `f.toml: cgroup_driver is "x"`},
 		{"bridge", "[network]\nbridge = \"a-name-that-is-too-long\"\n", "longer than 15"},
+		{"mirror", "[images.mirrors]\n\"r.io\" = [\"m.lan\"]\n", `f.toml: images.mirrors."r.io": parse mirror "m.lan"`},
+		{"mirrored host", "[images.mirrors]\nlibrary = [\"https://m.lan\"]\n", `f.toml: images.mirrors: "library" is not the host`},
 		{"handler name", "[handlers.Foo_1]\ntype = \"oci\"\ndefault = true\n", `"Foo_1"`},
 		{"handler type", "[handlers.x]\ntype = \"vm\"\ndefault = true\n", `"vm"`},
 		{"no default", "[handlers.x]\ntype = \"oci\"\n", "default"},
@@ -81,6 +88,18 @@ func TestConfigKeepsDefaultsThatAFileLeavesOut(t *testing.T) {
 	if all := table.All(); len(all) != 1 || all[0].Name != "kraft" || all[0].Type != runtimeclass.WASM ||
 		all[0].Binary != "/bin/crun" || len(all[0].Platforms) != 2 {
 		t.Errorf("%+v", table.All())
+	}
+}
+
+func TestConfigReadsMirrors(t *testing.T) {
+	c, err := parseConfig("f.toml", []byte("[images.mirrors]\n\"docker.io\" = [\"https://a\", \"http://b:5000/c\"]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.mirrors()
+	want := map[string][]registry.Mirror{"docker.io": {{Scheme: "https", Host: "a"}, {Scheme: "http", Host: "b:5000", Prefix: "c"}}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
 

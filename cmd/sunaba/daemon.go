@@ -76,7 +76,11 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if cache == "" {
 		cache = filepath.Join(p.root, "wasm")
 	}
-	store, err := images.Open(imageOptions(c, p, handlers, shim, cache, logger))
+	mirrors, err := c.mirrors()
+	if err != nil {
+		return nil, err
+	}
+	store, err := images.Open(imageOptions(c, p, handlers, mirrors, shim, cache, logger))
 	if err != nil {
 		return nil, err
 	}
@@ -112,9 +116,9 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 func (p places) images() string    { return filepath.Join(p.root, "images") }
 func (p places) sandboxes() string { return filepath.Join(p.state, "sandboxes") }
 
-func imageOptions(c config, p places, handlers *runtimeclass.Table, shim, cache string, logger *slog.Logger) images.Options {
+func imageOptions(c config, p places, handlers *runtimeclass.Table, mirrors map[string][]registry.Mirror, shim, cache string, logger *slog.Logger) images.Options {
 	o := images.Options{
-		Root: p.images(), Registry: registry.Options{Insecure: c.Images.InsecureRegistries}, Logger: logger,
+		Root: p.images(), Registry: registry.Options{Insecure: c.Images.InsecureRegistries, Mirrors: mirrors}, Logger: logger,
 		Arrived: func(ctx context.Context, path, digest string) error {
 			return client.Compile(ctx, shim, cache, path, digest)
 		},

@@ -30,6 +30,9 @@ type Options struct {
 	// Insecure lists registries spoken to over plain HTTP, as "host" (any port)
 	// or "host:port". Loopback hosts always are.
 	Insecure []string
+	// Mirrors are asked before a registry, in their order; the registry itself is
+	// asked last. The key is its host as references name it.
+	Mirrors map[string][]Mirror
 	// StallTimeout ends a transfer that brings no byte for so long; 0 means one
 	// minute.
 	StallTimeout time.Duration
@@ -95,12 +98,13 @@ func (c *Client) Repository(ref string, creds Credentials) (*Repository, error) 
 		Path:         "/v2",
 		Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
 	}
+	hosts := append(c.mirrors(domain), host)
 	return &Repository{
 		ref:     ref,
 		stall:   c.options.StallTimeout,
 		secrets: login.secrets(),
 		docker: docker.NewResolver(docker.ResolverOptions{
-			Hosts:   func(string) ([]docker.RegistryHost, error) { return []docker.RegistryHost{host}, nil },
+			Hosts:   func(string) ([]docker.RegistryHost, error) { return hosts, nil },
 			Headers: http.Header{"User-Agent": {"sunaba"}},
 		}),
 	}, nil
