@@ -5,6 +5,7 @@ go 1.26.8
 tool (
 	honnef.co/go/tools/cmd/staticcheck
 	sigs.k8s.io/cri-tools/cmd/crictl
+	sigs.k8s.io/cri-tools/cmd/critest
 )
 
 require (
