@@ -394,9 +394,9 @@ func TestSharedPidNamespace(t *testing.T) {
 	var status string
 	eventually(t, "pause process gives up its privileges", func() bool {
 		status = string(must(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t))
-		return strings.Contains(status, "CapBnd:\t0000000000000000")
+		return strings.Contains(status, "Uid:\t65535\t65535\t65535\t65535") // its last step
 	})
-	for _, want := range []string{"Uid:\t65535\t65535\t65535\t65535", "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1"} {
+	for _, want := range []string{"CapBnd:\t0000000000000000", "CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1"} {
 		if !strings.Contains(status, want) {
 			t.Errorf("pause process: no %q in its status", want)
 		}
