@@ -129,6 +129,8 @@ func (p *process) ending() shim.Exit {
 		e.Code = link.StopCode
 	case code == 128+int(unix.SIGSYS):
 		e.Message = "guest process ended by its system call list"
+	case code < 128:
+		e.Message = fmt.Sprintf("guest process ended with %d and without a word", code)
 	}
 	return e
 }

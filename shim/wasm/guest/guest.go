@@ -82,7 +82,7 @@ func (p *process) fail(err error) int {
 		m.Class = f.class
 	}
 	code := exitFailed
-	if p.config.Further && m.Class != link.Stale {
+	if p.config.Further {
 		fmt.Fprintln(os.Stderr, m.Text)
 		code = exitRefused
 	}

@@ -14,10 +14,7 @@ import (
 // this process's root; the container's tree stays reachable by descriptor alone. Threads share
 // their root and working directory until they are parted, which setns(2) demands.
 func join(c *link.Config) (rootfs, cache *tree, err error) {
-	if cache, err = cloneTree(c.Entry, false); err != nil {
-		return nil, nil, fmt.Errorf("open compiled module: %w", err)
-	}
-	if err := cache.setAttr(strict|unix.MOUNT_ATTR_RDONLY, true); err != nil {
+	if cache, err = openEntry(c.Entry); err != nil {
 		return nil, nil, err
 	}
 	if err := cage.AllThreads(unix.SYS_UNSHARE, unix.CLONE_FS, 0, 0); err != nil {

@@ -36,10 +36,7 @@ func layOut(c *link.Config) (rootfs, cache *tree, err error) {
 	if rootfs, err = openRootfs(c); err != nil {
 		return nil, nil, err
 	}
-	if cache, err = cloneTree(c.Entry, false); err != nil {
-		return nil, nil, fmt.Errorf("open compiled module: %w", err)
-	}
-	if err := cache.setAttr(strict|unix.MOUNT_ATTR_RDONLY, true); err != nil {
+	if cache, err = openEntry(c.Entry); err != nil {
 		return nil, nil, err
 	}
 	private, err := newTmpfs([]string{"mode=0755", "size=64k"}, strict)
@@ -71,6 +68,15 @@ func layOut(c *link.Config) (rootfs, cache *tree, err error) {
 		}
 	}
 	return rootfs, cache, pivot(private)
+}
+
+// openEntry opens the compiled module's directory as a read-only mount. One that was dropped just now is made again.
+func openEntry(dir string) (*tree, error) {
+	t, err := cloneTree(dir, false)
+	if err != nil {
+		return nil, faultf(link.Stale, "open compiled module: %w", err)
+	}
+	return t, t.setAttr(strict|unix.MOUNT_ATTR_RDONLY, true)
 }
 
 func openRootfs(c *link.Config) (*tree, error) {
