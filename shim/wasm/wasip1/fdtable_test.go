@@ -143,12 +143,13 @@ func TestRights(t *testing.T) {
 	c.want(ebadf, "fd_write", fd, p, n, atResult)
 	c.want(enotcapable, "fd_pread", fd, p, n, 0, atResult)
 
-	// A directory passes on no more than it may.
+	// A directory passes on no more than it may. What a file has no use for may be asked for.
 	c.must("fd_fdstat_set_rights", 3, uint64(rightPathOpen), uint64(rightFdRead|rightFdReaddir))
-	if e, _ := c.tryOpen(3, "f", 0, 0, rightFdRead, 0); e != enotcapable { // asks for more to inherit? not a file
-		if e != success {
-			t.Errorf("open for reading: %d", e)
-		}
+	if e, _ := c.tryOpen(3, "f", 0, 0, rightFdRead|rightPathOpen, 0); e != success {
+		t.Errorf("open for reading: %d", e)
+	}
+	if e, _ := c.tryOpen(3, ".", 0, 0, rightFdReaddir, 0); e != enotcapable {
+		t.Errorf("open a directory that may pass on more: %d", e)
 	}
 	for _, test := range []struct {
 		oflags, flags uint16

@@ -77,7 +77,7 @@ type Host struct {
 func New(config Config) (*Host, error) {
 	h := &Host{
 		config: config, epoch: time.Now(), bell: -1, epoll: -1,
-		listeners: map[*file]bool{}, iovs: make([]unix.Iovec, 0, maxIovecs),
+		listeners: map[*file]bool{}, iovs: make([]unix.Iovec, 0, 8),
 	}
 	if err := h.fill(); err != nil {
 		for _, f := range h.files {

@@ -36,9 +36,12 @@ func record(mem api.Memory, offset uint64, size int) ([]byte, errno) {
 	return b, success
 }
 
-// text copies a string out of guest memory.
+// text copies a string out of guest memory. No path or name that the kernel takes is longer than maxPath.
 func text(mem api.Memory, offset, length uint64) (string, errno) {
 	b, e := record(mem, offset, int(uint32(length)))
+	if e == success && len(b) > maxPath {
+		return "", enametoolong
+	}
 	return string(b), e
 }
 

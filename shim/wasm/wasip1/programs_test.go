@@ -2,7 +2,7 @@ package wasip1
 
 import (
 	"bytes"
-	"fmt"
+	"context"
 	"io"
 	"net/http"
 	"os"
@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tetratelabs/wazero"
 	"golang.org/x/sys/unix"
 )
 
@@ -171,15 +172,62 @@ func cpu(t testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkHTTP is requests over 16 connections that stay open, client and guest sharing the machine.
+// TestMain lets the test binary be the guest process of BenchmarkHTTP: WASIP1_GUEST is its module, the
+// listener is descriptor 3.
+func TestMain(m *testing.M) {
+	path := os.Getenv("WASIP1_GUEST")
+	if path == "" {
+		os.Exit(m.Run())
+	}
+	module, err := os.ReadFile(path)
+	if err != nil {
+		panic(err)
+	}
+	h, err := New(Config{Stdin: -1, Stdout: 1, Stderr: 2, Listeners: []Listener{{FD: 3, Name: "listener"}}})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	r := wazero.NewRuntime(ctx)
+	if err := h.Instantiate(ctx, r); err != nil {
+		panic(err)
+	}
+	_, err = r.InstantiateWithConfig(ctx, module, wazero.NewModuleConfig())
+	panic(err)
+}
+
+// BenchmarkHTTP is requests over 16 connections that stay open: to a guest in a process of its own, and
+// to the same server without WebAssembly.
 func BenchmarkHTTP(b *testing.B) {
-	url, stop := server(b)
-	defer stop()
+	dir := b.TempDir()
+	native, guest := filepath.Join(dir, "server"), filepath.Join(dir, "server.wasm")
+	build(b, exec.Command("go", "build", "-o", native, "./testdata/server"), native)
+	if err := os.WriteFile(guest, goGuest(b, "server"), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("guest", func(b *testing.B) { requests(b, exec.Command(self), "WASIP1_GUEST="+guest) })
+	b.Run("native", func(b *testing.B) { requests(b, exec.Command(native), "") })
+}
+
+func requests(b *testing.B, cmd *exec.Cmd, env string) {
+	l := listen(b, "127.0.0.1:0")
+	file := os.NewFile(uintptr(l.FD), "listener")
+	cmd.ExtraFiles, cmd.Stderr, cmd.Env = []*os.File{file}, os.Stderr, append(os.Environ(), env)
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	file.Close()
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	get := func() error {
-		answer, err := client.Get(url)
+		answer, err := client.Get("http://" + l.Name)
 		if err != nil {
 			return err
 		}
@@ -187,7 +235,7 @@ func BenchmarkHTTP(b *testing.B) {
 		_, err = io.Copy(io.Discard, answer.Body)
 		return err
 	}
-	if err := get(); err != nil {
+	if err := get(); err != nil { // when it answers, it has started
 		b.Fatal(err)
 	}
 	b.ResetTimer()
@@ -198,39 +246,6 @@ func BenchmarkHTTP(b *testing.B) {
 				b.Error(err)
 				return
 			}
-		}
-	})
-	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "req/s")
-}
-
-// BenchmarkNativeHTTP is the same server without WebAssembly, for the ratio.
-func BenchmarkNativeHTTP(b *testing.B) {
-	out := filepath.Join(b.TempDir(), "server")
-	build(b, exec.Command("go", "build", "-o", out, "./testdata/server"), out)
-	l := listen(b, "127.0.0.1:0")
-	file := os.NewFile(uintptr(l.FD), "listener")
-	cmd := exec.Command(out)
-	cmd.ExtraFiles = []*os.File{file}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	file.Close()
-	defer cmd.Wait()
-	defer cmd.Process.Kill()
-	transport := &http.Transport{MaxIdleConnsPerHost: 100}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport}
-	b.SetParallelism(8)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			answer, err := client.Get(fmt.Sprintf("http://%s", l.Name))
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			io.Copy(io.Discard, answer.Body)
-			answer.Body.Close()
 		}
 	})
 	b.StopTimer()

@@ -19,7 +19,7 @@ func Syscalls() []Syscall {
 		{"pwritev", "fd_pwrite"},
 		{"lseek/_llseek", "fd_seek, fd_tell, fd_readdir, poll_oneoff on regular files"},
 		{"close", "fd_close and everything opened on the way"},
-		{"fcntl/fcntl64", "fd_fdstat_set_flags with APPEND, fd_pwrite on a file in append mode"},
+		{"fcntl/fcntl64", "fd_fdstat_set_flags with APPEND, fd_pwrite on a file in append mode, sock_recv with both its flags"},
 		{"ioctl", "TCGETS in path_open of a character device; FIONREAD in poll_oneoff"},
 		{"fadvise64/arm_fadvise64_64", "fd_advise"},
 		{"fallocate", "fd_allocate"},
