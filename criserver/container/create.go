@@ -2,8 +2,6 @@ package container
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -78,11 +77,10 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 	}
 	defer release()
 
-	var raw [32]byte
-	if _, err := rand.Read(raw[:]); err != nil {
-		return "", fmt.Errorf("make id: %w", err)
+	id, err := state.NewID()
+	if err != nil {
+		return "", err
 	}
-	id := hex.EncodeToString(raw[:])
 	rec := state.Container{
 		ID: id, SandboxID: pod.ID, Phase: state.Creating, CreatedAt: time.Now(),
 		Config:    state.ContainerConfig{Value: config},
@@ -105,7 +103,7 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 		_, err = c.move(state.Created, func(r *state.Container) { r.User, r.RootFS = b.rec.User, b.rec.RootFS })
 	}
 	if err != nil {
-		ctx, cancel := aside(ctx)
+		ctx, cancel := sandbox.Aside(ctx)
 		defer cancel()
 		if uerr := m.forget(ctx, c, rec); uerr != nil {
 			m.o.Logger.Error("undo container", "container", id, "error", uerr)
@@ -192,11 +190,3 @@ func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container)
 }
 
 func (m *Manager) volumesDir(id string) string { return filepath.Join(m.o.Volumes, id) }
-
-// limit is how long cleaning up may take that nobody waits for.
-const limit = 10 * time.Second
-
-// aside returns a context for undoing: it goes on when the request has been given up.
-func aside(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), limit)
-}

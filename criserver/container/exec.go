@@ -19,6 +19,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
@@ -153,7 +154,7 @@ func (e *execution) killed(ctx context.Context, err error, timeout time.Duration
 
 // drop removes the command from the shim; if it still runs, it is killed with all it started.
 func (e *execution) drop(ctx context.Context) {
-	ctx, cancel := aside(ctx)
+	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
 	if _, err := e.shim.Delete(ctx, e.id, e.execID); err == nil || errdefs.IsNotFound(err) {
 		return

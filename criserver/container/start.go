@@ -112,7 +112,7 @@ const logScheme = "cri://"
 
 // dropTask removes a task that was not started, or whose start nobody recorded.
 func (m *Manager) dropTask(ctx context.Context, shim *client.Client, id string) {
-	ctx, cancel := aside(ctx)
+	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
 	err := shim.Kill(ctx, id, "", syscall.SIGKILL, true)
 	if err == nil {

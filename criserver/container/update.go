@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
@@ -94,7 +95,7 @@ func (m *Manager) update(ctx context.Context, c *Container, rec state.Container,
 
 // takeBack undoes a change of limits that did not come through, and returns why it did not.
 func (m *Manager) takeBack(ctx context.Context, id string, undo []func(context.Context) error, cause error) error {
-	ctx, cancel := aside(ctx)
+	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
 	for _, u := range undo {
 		if err := u(ctx); err != nil {

@@ -33,9 +33,12 @@ func (m *Manager) watchSandbox(c *Container, sb *sandbox.Sandbox) {
 	}
 }
 
+// reapLimit is how long a shim may take to say how a container ended and to delete it.
+const reapLimit = 10 * time.Second
+
 // reap takes the end of a container from the shim: durable status first, then the task is deleted, then it is over.
 func (m *Manager) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
-	ctx, cancel := context.WithTimeout(m.ctx, limit)
+	ctx, cancel := context.WithTimeout(m.ctx, reapLimit)
 	defer cancel()
 	d, err := shim.Details(ctx, c.ID)
 	switch {

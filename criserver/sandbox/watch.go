@@ -59,7 +59,7 @@ func (s *Sandbox) unwatchAll() {
 // lost cleans up after a shim that has died.
 func (s *Sandbox) lost(ctx context.Context) {
 	s.manager.o.Logger.Warn("shim has died", "sandbox", s.ID)
-	ctx, cancel := aside(ctx)
+	ctx, cancel := Aside(ctx)
 	defer cancel()
 	s.gate.shutNow()
 	s.detach()

@@ -2,6 +2,8 @@ package state
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
@@ -102,4 +104,13 @@ func (n *Names) Release(name, id string) {
 	if n.taken[name] == id {
 		delete(n.taken, name)
 	}
+}
+
+// NewID returns the id of a new pod or container: 64 hexadecimal digits.
+func NewID() (string, error) {
+	var b [32]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return "", fmt.Errorf("make id: %w", err)
+	}
+	return hex.EncodeToString(b[:]), nil
 }

@@ -1,0 +1,149 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/network/netns"
+	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/criserver/state"
+)
+
+func (s *Sandbox) filesDir() string { return filepath.Join(s.manager.o.Files, s.ID) }
+
+func (s *Sandbox) makeFolders(context.Context) error {
+	for _, dir := range []string{s.filesDir(), s.Dir} {
+		if err := os.Mkdir(dir, 0o711); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Sandbox) removeFolders(context.Context) error {
+	return errors.Join(removeTree(s.filesDir()), removeTree(s.Dir))
+}
+
+func (s *Sandbox) makeCgroup(context.Context) error {
+	rec, err := s.record()
+	if err != nil || !rec.CgroupOwned {
+		return err
+	}
+	return s.manager.o.Cgroups.MakePod(rec.CgroupParent)
+}
+
+func (s *Sandbox) removeCgroup(context.Context) error {
+	rec, err := s.record()
+	if err != nil {
+		return err
+	}
+	if rec.CgroupOwned {
+		return s.manager.o.Cgroups.RemovePod(rec.CgroupParent)
+	}
+	return s.manager.o.Cgroups.RemoveLeaf(s.manager.Leaf(rec, s.ID))
+}
+
+// pins says which namespaces a sandbox has of its own.
+func pins(config *runtime.PodSandboxConfig) netns.PinOptions {
+	ns := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	own := ns.GetNetwork() != runtime.NamespaceMode_NODE
+	o := netns.PinOptions{Net: own, UTS: own, IPC: ns.GetIpc() != runtime.NamespaceMode_NODE}
+	if own {
+		o.Hostname = config.GetHostname()
+	}
+	return o
+}
+
+func (s *Sandbox) pin(context.Context) error {
+	rec, err := s.record()
+	if err != nil {
+		return err
+	}
+	o := pins(rec.Config.Value)
+	o.Sysctls = spec.Sysctls(rec.Config.Value)
+	return netns.PinNamespaces(s.pinDir(), o)
+}
+
+func (s *Sandbox) unpin(context.Context) error { return netns.UnpinNamespaces(s.pinDir()) }
+
+// startBoth starts the shim while the network is set up: neither needs the other, and they are most of the way.
+func (s *Sandbox) startBoth(ctx context.Context) error {
+	rec, err := s.record()
+	if err != nil {
+		return err
+	}
+	shim := make(chan error, 1)
+	go func() { shim <- s.startShim(ctx, rec) }()
+	err = s.setUpNetwork(ctx, rec)
+	return errors.Join(<-shim, err)
+}
+
+func (s *Sandbox) setUpNetwork(ctx context.Context, rec state.Sandbox) error {
+	if !rec.Network.Up {
+		return nil
+	}
+	res, err := s.manager.o.Network.Setup(ctx, s.pod(rec))
+	if err != nil {
+		return fmt.Errorf("set up network: %w", err)
+	}
+	if err := netns.SetInterfaceSysctls(s.pinDir(), spec.Sysctls(rec.Config.Value)); err != nil {
+		return err
+	}
+	_, err = s.manager.records.Amend(s.ID, func(r state.Sandbox) (state.Sandbox, error) {
+		r.Network = state.Network{Up: true, IPs: res.IPs, Interface: res.Interface, Raw: res.Raw}
+		return r, nil
+	})
+	return err
+}
+
+// pod is the sandbox as the network knows it.
+func (s *Sandbox) pod(rec state.Sandbox) network.Pod {
+	config := rec.Config.Value
+	md := config.GetMetadata()
+	p := network.Pod{
+		ID: s.ID, Name: md.GetName(), Namespace: md.GetNamespace(), UID: md.GetUid(),
+		NetNS: filepath.Join(s.pinDir(), netns.NetFile), Annotations: config.GetAnnotations(), CgroupParent: rec.CgroupParent,
+	}
+	for _, pm := range config.GetPortMappings() {
+		p.Ports = append(p.Ports, network.PortMapping{
+			Protocol: pm.GetProtocol().String(), HostIP: pm.GetHostIp(), HostPort: pm.GetHostPort(), ContainerPort: pm.GetContainerPort(),
+		})
+	}
+	if dns := config.GetDnsConfig(); dns != nil {
+		p.DNS = network.DNS{Servers: dns.GetServers(), Searches: dns.GetSearches(), Options: dns.GetOptions()}
+	}
+	return p
+}
+
+func (s *Sandbox) stopBoth(ctx context.Context) error {
+	shim := make(chan error, 1)
+	go func() { shim <- s.stopShim(ctx) }()
+	err := s.tearDownNetwork(ctx)
+	return errors.Join(<-shim, err)
+}
+
+func (s *Sandbox) tearDownNetwork(ctx context.Context) error {
+	rec, err := s.record()
+	if err != nil || !rec.Network.Up {
+		return err
+	}
+	res := network.Result{IPs: rec.Network.IPs, Raw: rec.Network.Raw, Interface: rec.Network.Interface}
+	pod := s.pod(rec)
+	if !netns.Pinned(pod.NetNS) {
+		pod.NetNS = ""
+	}
+	if err := s.manager.o.Network.Teardown(ctx, pod, res); err != nil {
+		return fmt.Errorf("tear down network: %w", err)
+	}
+	_, err = s.manager.records.Amend(s.ID, func(r state.Sandbox) (state.Sandbox, error) {
+		r.Network.Up = false
+		return r, nil
+	})
+	return err
+}

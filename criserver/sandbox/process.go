@@ -1,0 +1,128 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
+	o := s.manager.o
+	leaf := s.manager.Leaf(rec, s.ID)
+	c, err := client.Start(ctx, client.StartOptions{
+		Binary: o.Shim, Namespace: namespace, ID: s.ID, Dir: s.Dir, WasmCache: o.WasmCache, Debug: o.Debug,
+		Place: func(pid int) error { return o.Cgroups.Place(leaf, pid) },
+	})
+	if err != nil {
+		return fmt.Errorf("start shim: %w", err)
+	}
+	s.mu.Lock()
+	s.shim = c
+	s.mu.Unlock()
+	return nil
+}
+
+// stopShim ends the shim; one that does not end when told to is killed together with all that runs under it.
+func (s *Sandbox) stopShim(ctx context.Context) error {
+	if s.shutDown(ctx) {
+		return nil
+	}
+	s.detach()
+	return s.cleanUp(ctx)
+}
+
+// shutDown tells the shim to end and reports whether it did so in time and left nothing.
+func (s *Sandbox) shutDown(ctx context.Context) bool {
+	shim := s.Shim()
+	if shim == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, shutdownLimit)
+	defer cancel()
+	err := shim.Shutdown(ctx) // it stays as long as it has containers
+	select {
+	case <-shim.Done():
+	case <-ctx.Done():
+		s.manager.o.Logger.Warn("shim did not end when told to", "sandbox", s.ID, "error", err)
+		return false
+	}
+	s.detach()
+	if err != nil || !s.removeShimFiles() {
+		return false
+	}
+	s.cleaning.Lock()
+	s.clean = true
+	s.cleaning.Unlock()
+	s.bury()
+	return true
+}
+
+const shutdownLimit = 2 * time.Second
+
+// startPause starts the process that holds the PID namespace which the containers share.
+func (s *Sandbox) startPause(ctx context.Context) error {
+	rec, err := s.record()
+	if err != nil || !shared(rec) {
+		return err
+	}
+	config := rec.Config.Value
+	ps, err := spec.Pause(spec.PauseInput{
+		SandboxID: s.ID, Sandbox: config, Handler: handlerType(rec), Namespaces: s.Namespaces(config),
+		CgroupsPath: s.manager.Leaf(rec, s.ID), Host: s.manager.o.Host,
+	})
+	if err != nil {
+		return err
+	}
+	bundle := filepath.Join(s.Dir, s.ID)
+	if err := writeBundle(bundle, ps); err != nil {
+		return err
+	}
+	shim := s.Shim()
+	if _, err := shim.Create(ctx, client.CreateRequest{ID: s.ID, Bundle: bundle}); err != nil {
+		return err
+	}
+	pid, err := shim.Start(ctx, s.ID, "")
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.pausePID = pid
+	s.mu.Unlock()
+	return nil
+}
+
+func shared(rec state.Sandbox) bool {
+	return rec.Config.Value.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == runtime.NamespaceMode_POD
+}
+
+// stopPause ends the pause process. What a shim that is gone left of it is cleaned up by stopShim.
+func (s *Sandbox) stopPause(ctx context.Context) error {
+	rec, err := s.record()
+	if err != nil || !shared(rec) {
+		return err
+	}
+	shim := s.Shim()
+	if shim == nil {
+		return nil
+	}
+	err = shim.Kill(ctx, s.ID, "", syscall.SIGKILL, false)
+	if err == nil {
+		_, err = shim.Wait(ctx, s.ID, "")
+	}
+	if err == nil || errdefs.IsNotFound(err) {
+		_, err = shim.Delete(ctx, s.ID, "")
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		s.manager.o.Logger.Warn("stop pause", "sandbox", s.ID, "error", err) // the end of the shim ends it too
+	}
+	return nil
+}

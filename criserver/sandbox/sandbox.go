@@ -1,0 +1,135 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+// Sandbox is the living side of a sandbox: its shim, and who uses it at this moment.
+type Sandbox struct {
+	ID string
+	// Dir is the shim's working folder; a container's bundle lies in it under the container's id.
+	Dir string
+
+	manager *Manager
+	first   state.Sandbox // the record to begin with
+	gate    gate
+	ending  chan struct{} // holds one token; who takes it may stop, remove or bury the sandbox
+	gone    chan struct{} // closed when the shim is gone and what it left was cleaned up
+
+	cleaning sync.Mutex // held while a dead shim's remains are cleaned up
+	clean    bool       // nothing is left of them
+
+	mu       sync.Mutex
+	shim     *client.Client
+	pausePID int
+	buried   bool // gone is closed
+	unwatch  context.CancelFunc
+}
+
+func newSandbox(m *Manager, id string) *Sandbox {
+	s := &Sandbox{ID: id, Dir: filepath.Join(m.o.State, id), manager: m, ending: make(chan struct{}, 1), gone: make(chan struct{})}
+	s.ending <- struct{}{}
+	return s
+}
+
+// Use returns the sandbox's shim and keeps the sandbox from being stopped until release is called.
+//
+// # Errors
+//
+// ErrFailedPrecondition if it is not ready.
+func (s *Sandbox) Use() (shim *client.Client, release func(), err error) {
+	s.mu.Lock()
+	shim = s.shim
+	s.mu.Unlock()
+	if shim == nil || !s.gate.enter() {
+		return nil, nil, fmt.Errorf("sandbox %q is not ready: %w", s.ID, errdefs.ErrFailedPrecondition)
+	}
+	return shim, sync.OnceFunc(s.gate.leave), nil
+}
+
+// Shim returns the sandbox's shim, nil if there is none (any more). Unlike Use it is not in the way of Stop.
+func (s *Sandbox) Shim() *client.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shim
+}
+
+// Gone is closed when the shim has ended and everything that ran under it was cleaned up.
+func (s *Sandbox) Gone() <-chan struct{} { return s.gone }
+
+// PausePID is the pause process, 0 if there is none.
+func (s *Sandbox) PausePID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pausePID
+}
+
+// Namespaces are the paths of the pinned namespaces, for a container's specification.
+func (s *Sandbox) Namespaces(config *runtime.PodSandboxConfig) spec.Namespaces {
+	kinds := pins(config)
+	var ns spec.Namespaces
+	dir := s.pinDir()
+	if kinds.Net {
+		ns.Net = filepath.Join(dir, "net")
+	}
+	if kinds.IPC {
+		ns.IPC = filepath.Join(dir, "ipc")
+	}
+	if kinds.UTS {
+		ns.UTS = filepath.Join(dir, "uts")
+	}
+	if pid := s.PausePID(); pid != 0 {
+		ns.PID = fmt.Sprintf("/proc/%d/ns/pid", pid)
+	}
+	return ns
+}
+
+// NetNS is the path of the sandbox's network namespace, "" if it is the host's.
+func (s *Sandbox) NetNS(config *runtime.PodSandboxConfig) string { return s.Namespaces(config).Net }
+
+func (s *Sandbox) pinDir() string { return filepath.Join(s.Dir, "ns") }
+
+// lock takes the right to end the sandbox.
+func (s *Sandbox) lock(ctx context.Context) (unlock func(), err error) {
+	select {
+	case <-s.ending:
+		return func() { s.ending <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another end of sandbox %q: %w", s.ID, ctx.Err())
+	}
+}
+
+// detach leaves the shim running and forgets it.
+func (s *Sandbox) detach() *client.Client {
+	s.mu.Lock()
+	shim, unwatch := s.shim, s.unwatch
+	s.shim, s.unwatch = nil, nil
+	s.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
+	if shim != nil {
+		shim.Close()
+	}
+	return shim
+}
+
+// bury tells those who wait for it that the shim is gone.
+func (s *Sandbox) bury() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.buried {
+		s.buried = true
+		close(s.gone)
+	}
+}
