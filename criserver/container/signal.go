@@ -46,6 +46,8 @@ func parseSignal(text string) (syscall.Signal, error) {
 	switch name {
 	case "SIGCLD":
 		name = "SIGCHLD"
+	case "SIGIOT":
+		name = "SIGABRT"
 	case "SIGPOLL":
 		name = "SIGIO"
 	}

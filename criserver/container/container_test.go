@@ -1,0 +1,345 @@
+package container
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/protobuf/proto"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+// records returns a manager that can do no more than keep records.
+func records(t *testing.T) *Manager {
+	t.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	store, err := state.Open(t.TempDir(), logger, state.CheckContainer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Manager{o: Options{Logger: logger}, records: store, names: state.NewNames(), live: map[string]*Container{}}
+}
+
+func (m *Manager) put(t *testing.T, id string, phase state.Phase) *Container {
+	t.Helper()
+	err := m.records.Create(id, state.Container{
+		ID: id, SandboxID: "s", Phase: phase,
+		Config: state.ContainerConfig{Value: &runtime.ContainerConfig{Metadata: &runtime.ContainerMetadata{Name: id}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newContainer(m, id, "s")
+	m.add(c)
+	return c
+}
+
+func TestOnlyDrawnMovesAreMade(t *testing.T) {
+	phases := []state.Phase{state.Creating, state.Created, state.Running, state.Exited, state.Unknown}
+	allowed := map[[2]state.Phase]bool{
+		{state.Creating, state.Created}: true, {state.Created, state.Running}: true, {state.Created, state.Exited}: true,
+		{state.Running, state.Exited}: true, {state.Running, state.Unknown}: true,
+		{state.Unknown, state.Running}: true, {state.Unknown, state.Exited}: true,
+	}
+	for _, from := range phases {
+		for _, to := range phases {
+			m := records(t)
+			c := &Container{ID: "c", manager: m}
+			// Unknown is never on the disk, so the record is put there as Running first.
+			first := from
+			if from == state.Unknown {
+				first = state.Running
+			}
+			m.put(t, "c", first)
+			if from == state.Unknown {
+				if _, err := m.records.Amend("c", c.mover(from, func(*state.Container) {})); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := c.move(to, func(*state.Container) {})
+			if allowed[[2]state.Phase{from, to}] != (err == nil) {
+				t.Errorf("%s to %s: %v", from, to, err)
+			}
+			if err != nil && !errdefs.IsFailedPrecondition(err) {
+				t.Errorf("%s to %s: class of %v", from, to, err)
+			}
+		}
+	}
+}
+
+func TestOneRequestAtATime(t *testing.T) {
+	m := records(t)
+	c := m.put(t, "c", state.Created)
+	_, end, err := c.begin("start", state.Created)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.begin("remove", state.Created); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("second request: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.settled(t.Context()) }()
+	select {
+	case <-done:
+		t.Error("a stop did not wait for the start")
+	case <-time.After(10 * time.Millisecond):
+	}
+	end()
+	end() // harmless
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, _, err := c.begin("start", state.Running); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("wrong state: %v", err)
+	}
+	if _, end, err := c.begin("start", state.Created); err != nil {
+		t.Errorf("the refused request kept the right: %v", err)
+	} else {
+		end()
+	}
+}
+
+func TestTheEndIsKept(t *testing.T) {
+	m := records(t)
+	c := m.put(t, "c", state.Running)
+	at := time.Unix(5, 0)
+	c.exit(toEnding(client.Exit{Code: 3, At: at, Message: "boom"}))
+	c.exit(ending{code: 9, at: at}) // a second end changes nothing
+	rec, err := m.Get("c")
+	if err != nil || rec.Phase != state.Exited || rec.ExitCode != 3 || rec.Reason != "Error" || rec.Message != "boom" || !rec.FinishedAt.Equal(at) {
+		t.Errorf("%+v, %v", rec, err)
+	}
+}
+
+func TestTheEndIsKeptWithoutADisk(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	logger := slog.New(slog.DiscardHandler)
+	store, err := state.Open(dir, logger, state.CheckContainer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Manager{o: Options{Logger: logger}, records: store, live: map[string]*Container{}}
+	c := m.put(t, "c", state.Running)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	c.exit(ending{code: 3, at: time.Now(), reason: reasonError})
+	if rec, err := m.Get("c"); err != nil || rec.Phase != state.Exited || rec.ExitCode != 3 {
+		t.Errorf("%+v, %v", rec, err)
+	}
+}
+
+func TestReasons(t *testing.T) {
+	for _, c := range []struct {
+		exit   client.Exit
+		reason string
+	}{
+		{client.Exit{}, "Completed"}, {client.Exit{Code: 1}, "Error"}, {client.Exit{Code: 137}, "Error"},
+		{client.Exit{Code: 137, OOMKilled: true}, "OOMKilled"},
+	} {
+		if got := toEnding(c.exit); got.reason != c.reason {
+			t.Errorf("%+v: %s", c.exit, got.reason)
+		}
+	}
+}
+
+func TestSignals(t *testing.T) {
+	for text, want := range map[string]syscall.Signal{
+		"SIGTERM": 15, "term": 15, "15": 15, "9": 9, "SIGRTMIN": 34, "SIGRTMIN+3": 37, "RTMAX-1": 63, "SIGRTMAX": 64,
+		"SIGCLD": 17, "SIGPOLL": 29, "SIGSTKFLT": 16,
+		"": 0, "0": 0, "65": 0, "SIGWAT": 0, "SIGRTMIN+99": 0, "SIGRTMINx": 0, "-1": 0,
+	} {
+		got, err := parseSignal(text)
+		if got != want || (want == 0) != (err != nil) {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+	}
+	// Every signal of the CRI is understood and reported as itself, but for its two second names.
+	for n, name := range runtime.Signal_name {
+		sig := runtime.Signal(n)
+		text := stopSignal(sig, "")
+		if sig == runtime.Signal_SIGNAL_RUNTIME_DEFAULT {
+			if text != "SIGTERM" {
+				t.Errorf("default: %q", text)
+			}
+			continue
+		}
+		want := sig
+		switch sig {
+		case runtime.Signal_SIGNAL_SIGCLD:
+			want = runtime.Signal_SIGNAL_SIGCHLD
+		case runtime.Signal_SIGNAL_SIGPOLL, runtime.Signal_SIGNAL_SIGIO:
+			want = Signal("SIGIO")
+		case runtime.Signal_SIGNAL_SIGIOT, runtime.Signal_SIGNAL_SIGABRT:
+			want = Signal("SIGABRT")
+		}
+		if got := Signal(text); got != want {
+			t.Errorf("%s: %q is reported as %s", name, text, got)
+		}
+	}
+	if got := stopSignal(runtime.Signal_SIGNAL_SIGINT, "SIGQUIT"); got != "SIGINT" {
+		t.Errorf("configuration before image: %q", got)
+	}
+	if got := stopSignal(0, "SIGQUIT"); got != "SIGQUIT" {
+		t.Errorf("image: %q", got)
+	}
+	if got := stopSignal(0, "nonsense"); got != "SIGTERM" {
+		t.Errorf("nonsense: %q", got)
+	}
+}
+
+func TestMerge(t *testing.T) {
+	old := &runtime.LinuxContainerResources{
+		CpuShares: 10, MemoryLimitInBytes: 100, CpusetCpus: "0", Unified: map[string]string{"a": "1", "b": "2"},
+		HugepageLimits: []*runtime.HugepageLimit{{PageSize: "2MB", Limit: 1}},
+	}
+	before := proto.Clone(old)
+	got := merge(old, &runtime.LinuxContainerResources{CpuShares: 20, CpuQuota: -1, Unified: map[string]string{"b": "3"}})
+	want := &runtime.LinuxContainerResources{
+		CpuShares: 20, CpuQuota: -1, MemoryLimitInBytes: 100, CpusetCpus: "0", Unified: map[string]string{"a": "1", "b": "3"},
+		HugepageLimits: []*runtime.HugepageLimit{{PageSize: "2MB", Limit: 1}},
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+	if !proto.Equal(old, before) {
+		t.Errorf("the old value was changed: %v", old)
+	}
+	if got := merge(nil, want); !proto.Equal(got, want) {
+		t.Errorf("from nothing: %v", got)
+	}
+	huge := []*runtime.HugepageLimit{{PageSize: "1GB", Limit: 2}}
+	if got := merge(old, &runtime.LinuxContainerResources{HugepageLimits: huge}); len(got.GetHugepageLimits()) != 1 || got.GetHugepageLimits()[0].GetPageSize() != "1GB" {
+		t.Errorf("huge pages: %v", got)
+	}
+}
+
+func TestEntrypoint(t *testing.T) {
+	for _, c := range []struct {
+		image  ocispec.ImageConfig
+		config *runtime.ContainerConfig
+		want   string
+	}{
+		{ocispec.ImageConfig{Entrypoint: []string{"/e"}, Cmd: []string{"c"}}, &runtime.ContainerConfig{}, "/e"},
+		{ocispec.ImageConfig{Cmd: []string{"/c"}}, &runtime.ContainerConfig{}, "/c"},
+		{ocispec.ImageConfig{Cmd: []string{"/c"}}, &runtime.ContainerConfig{Args: []string{"/a"}}, "/a"},
+		{ocispec.ImageConfig{Entrypoint: []string{"/e"}}, &runtime.ContainerConfig{Command: []string{"/k"}}, "/k"},
+		{ocispec.ImageConfig{Entrypoint: []string{"./e"}, WorkingDir: "/w"}, &runtime.ContainerConfig{}, "/w/e"},
+		{ocispec.ImageConfig{Entrypoint: []string{"e"}}, &runtime.ContainerConfig{WorkingDir: "/x"}, "/x/e"},
+		{ocispec.ImageConfig{}, &runtime.ContainerConfig{}, ""},
+	} {
+		if got := entrypoint(&spec.Input{Image: c.image, Container: c.config}); got != c.want {
+			t.Errorf("%v %v: %q, want %q", c.image, c.config, got, c.want)
+		}
+	}
+}
+
+func TestStartsWasm(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside")
+	root := t.TempDir()
+	for name, content := range map[string]string{
+		outside: "\x00asm\x01\x00\x00\x00", filepath.Join(root, "module"): "\x00asm\x01\x00\x00\x00",
+		filepath.Join(root, "elf"): "\x7fELF", filepath.Join(root, "short"): "\x00a",
+	} {
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{"abs": "/module", "out": outside, "up": "../../../../../../module"} {
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(root, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{
+		"/module": true, "/elf": false, "/short": false, "/missing": false, "/abs": true, "/out": false, "/up": true, "/": false, "/fifo": false,
+	} {
+		if got := startsWasm(root, name); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestImageNames(t *testing.T) {
+	img := images.Image{ID: "sha256:i", RepoTags: []string{"a:1", "b:1"}, RepoDigests: []string{"a@sha256:d"}}
+	for _, c := range []struct {
+		wanted string
+		img    images.Image
+		want   string
+	}{
+		{"b:1", img, "b:1"}, {"other:1", img, "a:1"}, {"", img, "a:1"},
+		{"x:1", images.Image{ID: "sha256:i"}, "x:1"}, {"", images.Image{ID: "sha256:i", RepoDigests: img.RepoDigests}, "a@sha256:d"},
+	} {
+		config := &runtime.ContainerConfig{Image: &runtime.ImageSpec{Image: "sha256:i", UserSpecifiedImage: c.wanted}}
+		if got := imageName(c.img, config); got != c.want {
+			t.Errorf("%q: %q, want %q", c.wanted, got, c.want)
+		}
+	}
+}
+
+func TestStreamLimits(t *testing.T) {
+	budget := &atomic.Int64{}
+	budget.Store(maxOutput)
+	a, b := &stream{budget: budget}, &stream{budget: budget}
+	chunk := bytes.Repeat([]byte{'x'}, 1<<20)
+	for range 20 {
+		for _, s := range []*stream{a, b} {
+			if n, err := s.Write(chunk); n != len(chunk) || err != nil {
+				t.Fatalf("write: %d, %v", n, err)
+			}
+		}
+	}
+	if len(a.data) > maxStream || len(b.data) > maxStream || len(a.data)+len(b.data) != maxOutput {
+		t.Errorf("kept %d and %d bytes", len(a.data), len(b.data))
+	}
+	budget.Store(maxOutput)
+	alone := &stream{budget: budget}
+	for range 20 {
+		_, _ = alone.Write(chunk)
+	}
+	if len(alone.data) != maxStream {
+		t.Errorf("kept %d bytes of one stream", len(alone.data))
+	}
+}
+
+// A grandchild that keeps the pipe does not keep the answer for ever.
+func TestDrainEnds(t *testing.T) {
+	budget := &atomic.Int64{}
+	budget.Store(maxOutput)
+	path := filepath.Join(t.TempDir(), "fifo")
+	s, err := newStream(path, budget)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.remove()
+	w, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	s.started()
+	if _, err := w.WriteString("said"); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if got := s.drain(begun.Add(50 * time.Millisecond)); string(got) != "said" {
+		t.Errorf("got %q", got)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("took %s", took)
+	}
+}

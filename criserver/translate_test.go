@@ -1,0 +1,136 @@
+package criserver
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/images"
+)
+
+func TestSandboxStatus(t *testing.T) {
+	rec := state.Sandbox{
+		ID: "p", Phase: state.Ready, CreatedAt: time.Unix(1, 2), Handler: "wasm",
+		Config: state.PodConfig{Value: &runtime.PodSandboxConfig{
+			Metadata: &runtime.PodSandboxMetadata{Name: "n", Namespace: "ns", Uid: "u", Attempt: 3},
+			Labels:   map[string]string{"l": "v"},
+		}},
+		Network: state.Network{IPs: []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::2")}},
+	}
+	s := sandboxStatus(rec)
+	if s.GetState() != runtime.PodSandboxState_SANDBOX_READY || s.GetCreatedAt() != 1_000_000_002 || s.GetRuntimeHandler() != "wasm" ||
+		s.GetNetwork().GetIp() != "10.0.0.2" || len(s.GetNetwork().GetAdditionalIps()) != 1 || s.GetLabels()["l"] != "v" ||
+		s.GetLinux().GetNamespaces().GetOptions() == nil {
+		t.Errorf("%v", s)
+	}
+	for _, phase := range []state.Phase{state.NotReady, state.Stopped} {
+		rec.Phase = phase
+		if sandboxStatus(rec).GetState() != runtime.PodSandboxState_SANDBOX_NOTREADY {
+			t.Errorf("%s is ready", phase)
+		}
+	}
+}
+
+func TestContainerStatus(t *testing.T) {
+	mounts := []*runtime.Mount{{ContainerPath: "/a", HostPath: "/b"}}
+	rec := state.Container{
+		ID: "c", SandboxID: "p", Phase: state.Exited, CreatedAt: time.Unix(1, 0), StartedAt: time.Unix(2, 0), FinishedAt: time.Unix(3, 0),
+		ExitCode: 137, Reason: "OOMKilled", Message: "m", ImageID: "sha256:i", ImageName: "repo:tag", ImageRef: "repo@sha256:d",
+		StopSignal: "SIGQUIT", LogPath: "/l", User: state.User{UID: 1, GID: 2, Groups: []uint32{2, 3}},
+		Config: state.ContainerConfig{Value: &runtime.ContainerConfig{
+			Metadata: &runtime.ContainerMetadata{Name: "n"}, Mounts: mounts, Image: &runtime.ImageSpec{Image: "sha256:i", UserSpecifiedImage: "repo:tag"},
+		}},
+		Resources: state.Resources{Value: &runtime.LinuxContainerResources{CpuShares: 5}},
+	}
+	s := containerStatus(rec)
+	if s.GetState() != runtime.ContainerState_CONTAINER_EXITED || s.GetImageId() != "sha256:i" || s.GetImageRef() != "repo@sha256:d" ||
+		s.GetImage().GetImage() != "repo:tag" || s.GetStopSignal() != runtime.Signal_SIGNAL_SIGQUIT || len(s.GetMounts()) != 1 ||
+		s.GetResources().GetLinux().GetCpuShares() != 5 || !reflect.DeepEqual(s.GetUser().GetLinux().GetSupplementalGroups(), []int64{2, 3}) {
+		t.Errorf("%v", s)
+	}
+	if i := containerItem(rec); i.GetImageId() != "sha256:i" || i.GetImageRef() != "sha256:i" || i.GetImage() == nil {
+		t.Errorf("%v", i)
+	}
+	rec.Phase, rec.StartedAt, rec.FinishedAt = state.Created, time.Time{}, time.Time{}
+	if s := containerStatus(rec); s.GetStartedAt() != 0 || s.GetFinishedAt() != 0 || s.GetState() != runtime.ContainerState_CONTAINER_CREATED {
+		t.Errorf("%v", s)
+	}
+	rec.Phase = state.Unknown
+	if s := containerStatus(rec); s.GetState() != runtime.ContainerState_CONTAINER_UNKNOWN {
+		t.Errorf("%v", s)
+	}
+}
+
+func TestImageUser(t *testing.T) {
+	for _, c := range []struct {
+		user, name string
+		uid        int64
+	}{{"1002", "", 1002}, {"www-data", "www-data", 0}, {"1003:1004", "", 1003}, {"www-data:1004", "www-data", 0}, {"", "", 0}} {
+		item := imageItem(images.Image{Config: ocispec.ImageConfig{User: c.user}})
+		if item.GetUsername() != c.name || item.GetUid().GetValue() != c.uid {
+			t.Errorf("%q: %v", c.user, item)
+		}
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	for _, c := range []struct {
+		in   *runtime.LinuxContainerResources
+		want amounts
+	}{
+		{nil, amounts{}},
+		{&runtime.LinuxContainerResources{CpuShares: 2}, amounts{}},
+		{&runtime.LinuxContainerResources{CpuShares: 102}, amounts{CPUMillis: 100}},
+		{&runtime.LinuxContainerResources{CpuShares: 1024, MemoryLimitInBytes: 7}, amounts{CPUMillis: 1000, MemoryBytes: 7}},
+		{&runtime.LinuxContainerResources{CpuShares: 1024, CpuQuota: 1000, CpuPeriod: 100000}, amounts{CPUMillis: 10}},
+	} {
+		if got := toAmounts(c.in); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.in, got, c.want)
+		}
+	}
+	if got := (amounts{1, 2}).plus(amounts{3, 4}); got != (amounts{4, 6}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestSeconds(t *testing.T) {
+	for _, c := range []struct {
+		in   int64
+		want time.Duration
+	}{{-5, 0}, {0, 0}, {3, 3 * time.Second}, {1 << 62, 9223372036 * time.Second}} {
+		if got := seconds(c.in); got != c.want {
+			t.Errorf("%d: %s", c.in, got)
+		}
+	}
+}
+
+func TestBatches(t *testing.T) {
+	items := make([]int, 2*batch+1)
+	var sizes []int
+	if err := inBatches(items, func(part []int) error { sizes = append(sizes, len(part)); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(sizes, []int{batch, batch, 1}) {
+		t.Errorf("%v", sizes)
+	}
+	if err := inBatches([]int{}, func([]int) error { t.Error("an empty message was sent"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLabels(t *testing.T) {
+	have := map[string]string{"a": "1", "b": ""}
+	for _, c := range []struct {
+		want map[string]string
+		ok   bool
+	}{{nil, true}, {map[string]string{"a": "1"}, true}, {map[string]string{"a": "2"}, false}, {map[string]string{"c": ""}, false}, {map[string]string{"b": ""}, true}} {
+		if hasLabels(have, c.want) != c.ok {
+			t.Errorf("%v", c.want)
+		}
+	}
+}
