@@ -57,6 +57,9 @@ func (p *process) load() error {
 		}
 		return faultf(link.Invalid, "load module: %w", err)
 	}
+	if err := g.host.InstantiateFor(g.ctx, g.runtime, g.compiled.ImportedFunctions()); err != nil {
+		return err
+	}
 	if err := g.checkImports(); err != nil {
 		return err
 	}
@@ -66,7 +69,7 @@ func (p *process) load() error {
 	return g.instantiate()
 }
 
-// openHost makes the runtime and the host functions.
+// openHost makes the runtime and what the host functions work on.
 func (p *process) openHost() error {
 	g := &p.guest
 	cache, err := wazero.NewCompilationCacheWithDir(g.cache)
@@ -90,7 +93,7 @@ func (p *process) openHost() error {
 	if err != nil {
 		return fmt.Errorf("make host: %w", err)
 	}
-	return g.host.Instantiate(g.ctx, g.runtime)
+	return nil
 }
 
 // checkImports names the first import that nobody provides.
