@@ -252,7 +252,11 @@ func (c *pauseContainer) Pid() int { return c.child.Pid }
 func (c *pauseContainer) Start(ctx context.Context) error { return nil }
 
 func (c *pauseContainer) Signal(ctx context.Context, sig syscall.Signal, all bool) error {
-	return c.reaper.Signal(c.child, sig)
+	err := c.reaper.Signal(c.child, sig)
+	if errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("pause process has ended: %w", errdefs.ErrNotFound)
+	}
+	return err
 }
 
 func (c *pauseContainer) Exited() <-chan struct{} { return c.exited }

@@ -2,7 +2,6 @@ package shim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -71,11 +70,7 @@ func (p *process) signal(ctx context.Context, sig syscall.Signal, all bool) erro
 	if p.engine.Pid() == 0 {
 		return fmt.Errorf("process is not started: %w", errdefs.ErrFailedPrecondition)
 	}
-	err := p.engine.Signal(ctx, sig, all)
-	if errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("process has ended: %w", errdefs.ErrNotFound)
-	}
-	return err
+	return p.engine.Signal(ctx, sig, all)
 }
 
 // end records how the process ended. announce is called before waiters learn of it.
@@ -110,6 +105,13 @@ func (p *process) wait(ctx context.Context) (Exit, error) {
 	case <-ctx.Done():
 		return Exit{}, ctx.Err()
 	}
+}
+
+// pid is the host pid, 0 before the process exists.
+func (p *process) pid() uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return uint32(p.engine.Pid())
 }
 
 func (p *process) snapshot() (state, Exit) {

@@ -87,7 +87,7 @@ func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartRe
 		return nil, err
 	}
 	t.s.options.Settled()
-	return &task.StartResponse{Pid: uint32(p.engine.Pid())}, nil
+	return &task.StartResponse{Pid: p.pid()}, nil
 }
 
 func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
@@ -107,7 +107,7 @@ func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.Delet
 		return nil, err
 	}
 	t.s.options.Settled()
-	return &task.DeleteResponse{Pid: uint32(p.engine.Pid()), ExitStatus: exit.Code, ExitedAt: at(exit)}, nil
+	return &task.DeleteResponse{Pid: p.pid(), ExitStatus: exit.Code, ExitedAt: at(exit)}, nil
 }
 
 func (t taskAPI) deleteExec(c *container, p *process) (Exit, error) {
@@ -181,7 +181,7 @@ func (t taskAPI) state(ctx context.Context, r *task.StateRequest) (*task.StateRe
 	}
 	st, exit := p.snapshot()
 	resp := &task.StateResponse{
-		ID: r.ID, ExecID: p.id, Bundle: c.path, Pid: uint32(p.engine.Pid()), Status: st.status(),
+		ID: r.ID, ExecID: p.id, Bundle: c.path, Pid: p.pid(), Status: st.status(),
 		Stdin: p.names.Stdin, Stdout: p.names.Stdout, Stderr: p.names.Stderr, Terminal: p.names.Terminal,
 	}
 	if st >= stopped {

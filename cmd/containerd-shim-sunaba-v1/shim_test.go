@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -300,6 +301,35 @@ func TestKilledShimIsCleanedUp(t *testing.T) {
 		t.Errorf("kept exit %+v, %v", exit, ok)
 	}
 	p.nothingLeft(t)
+}
+
+// TestShimKilledAtAnyMoment kills shims between the first step of a create and the last of a delete.
+func TestShimKilledAtAnyMoment(t *testing.T) {
+	rounds := 20
+	if testing.Short() {
+		rounds = 8
+	}
+	for i := range rounds {
+		p := newPod(t, "")
+		c := p.container(enginetest.Program{}).script("sleep 0.01")
+		c.prepare(t)
+		go func() { // until the shim is gone
+			if _, err := c.Create(context.Background(), c.req); err == nil {
+				_, _ = c.Start(context.Background(), c.id, "")
+				_, _ = c.Wait(context.Background(), c.id, "")
+				_, _ = c.Delete(context.Background(), c.id, "")
+			}
+		}()
+		time.Sleep(time.Duration(i) * 100 * time.Millisecond / time.Duration(rounds))
+		check(t, syscall.Kill(p.PID(), syscall.SIGKILL))
+		ended(t, p)
+		check(t, client.Cleanup(within(t), p.binary, "k8s.io", p.dir, p.id))
+		eventually(t, "no process is left", func() bool { return len(enginetest.ProcessesOf(c.id)) == 0 })
+		if left := must(filepath.Glob("/sys/fs/cgroup/*" + enginetest.CgroupParent + "/" + c.id))(t); len(left) > 0 {
+			t.Errorf("round %d: cgroups left: %v", i, left)
+		}
+		p.nothingLeft(t)
+	}
 }
 
 func TestHangingShimIsCleanedUp(t *testing.T) {

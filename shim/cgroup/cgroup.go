@@ -23,6 +23,7 @@ type Group struct {
 	path    string
 	unified bool
 	dirs    map[string]string // hierarchy ("memory", "cpu,cpuacct"; "" for unified) to directory
+	beside  string            // directory in a unified hierarchy mounted beside the older ones, "" = none
 }
 
 // Open returns the group at path, given below the hierarchies' mount points. It need not exist.
@@ -40,8 +41,13 @@ func Open(path string) (*Group, error) {
 	}
 	g := &Group{path: path, dirs: make(map[string]string)}
 	for _, e := range entries { // symbolic links ("cpu") point to a joint hierarchy ("cpu,cpuacct")
-		if top := filepath.Join(mountPoint, e.Name()); e.IsDir() && is(top, unix.CGROUP_SUPER_MAGIC) {
+		top := filepath.Join(mountPoint, e.Name())
+		switch {
+		case !e.IsDir():
+		case is(top, unix.CGROUP_SUPER_MAGIC):
 			g.dirs[e.Name()] = filepath.Join(top, path)
+		case is(top, unix.CGROUP2_SUPER_MAGIC):
+			g.beside = filepath.Join(top, path)
 		}
 	}
 	if len(g.dirs) == 0 {
@@ -167,6 +173,11 @@ func (g *Group) create(hierarchy, dir string) error {
 func (g *Group) Join(pid int) error {
 	for _, dir := range g.dirs {
 		if err := write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("join cgroup %q: %w", g.path, err)
+		}
+	}
+	if g.beside != "" { // for those who have made it
+		if err := write(filepath.Join(g.beside, "cgroup.procs"), strconv.Itoa(pid)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("join cgroup %q: %w", g.path, err)
 		}
 	}
@@ -303,7 +314,7 @@ func (g *Group) OOMKills() uint64 {
 // Remove removes the group and those below it, which must be empty. It is idempotent.
 func (g *Group) Remove() error {
 	var errs []error
-	for _, dir := range g.dirs {
+	for _, dir := range g.Dirs() {
 		if err := removeTree(dir); err != nil {
 			errs = append(errs, err)
 		}
@@ -357,9 +368,12 @@ func keyed(path string) map[string]uint64 {
 	return values
 }
 
-// Dirs are the group's directories, one for each hierarchy.
+// Dirs are the group's directories, one for each hierarchy. Not all of them need to exist.
 func (g *Group) Dirs() []string {
 	var dirs []string
+	if g.beside != "" { // runc makes one there too
+		dirs = append(dirs, g.beside)
+	}
 	for _, dir := range g.dirs {
 		dirs = append(dirs, dir)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/go-runc"
@@ -57,6 +58,7 @@ func (e *Engine) runtime(bundleDir string, o shim.Options) *runc.Runc {
 	r := &runc.Runc{
 		Command: o.Binary, Root: o.Root, SystemdCgroup: o.SystemdCgroup,
 		Log: filepath.Join(bundleDir, logName), LogFormat: runc.JSON, Debug: e.options.Debug,
+		PdeathSignal: syscall.SIGKILL, // whoever cleans up after a dead shim must not race with what it began
 	}
 	if r.Command == "" {
 		r.Command = e.options.Binary
