@@ -21,7 +21,8 @@ const keepUnclaimed = 256
 // exec.Cmd.Wait only after the child's exit was seen here.
 type Reaper struct {
 	signals chan os.Signal
-	done    chan struct{}
+	done    chan struct{} // closed to end reaping
+	ended   chan struct{} // closed when it has ended
 
 	mu        sync.Mutex // held across a fork and its registration, and across a reap and its delivery
 	children  map[int]*Child
@@ -61,6 +62,7 @@ func New() (*Reaper, error) {
 	r := &Reaper{
 		signals:  make(chan os.Signal, 1), // SIGCHLD does not count either: one in the channel stands for all
 		done:     make(chan struct{}),
+		ended:    make(chan struct{}),
 		children: make(map[int]*Child),
 	}
 	signal.Notify(r.signals, unix.SIGCHLD)
@@ -68,13 +70,15 @@ func New() (*Reaper, error) {
 	return r, nil
 }
 
-// Close ends reaping. Children that run on are left alone.
+// Close ends reaping. Children that run on are left alone, and whoever reaps after this gets their exits.
 func (r *Reaper) Close() {
 	signal.Stop(r.signals)
 	close(r.done)
+	<-r.ended
 }
 
 func (r *Reaper) run() {
+	defer close(r.ended)
 	for {
 		select {
 		case <-r.signals:

@@ -101,7 +101,7 @@ func TestWatch(t *testing.T) {
 		}
 	})
 	t.Run("reaped before", func(t *testing.T) {
-		pid := orphan(t, r, "exit 6")
+		pid := orphan(t, r, "sleep 0.05; exit 6") // later than its parent, which might reap it itself
 		deadline := time.Now().Add(5 * time.Second)
 		for isChild(pid) && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
