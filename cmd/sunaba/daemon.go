@@ -43,6 +43,7 @@ type daemon struct {
 // newDaemon wires a server: everything that one part is told about another stands here. Nothing is changed on the machine
 // but that folders are made and the socket listens.
 func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, err error) {
+	takeOverLibraries(logger)
 	d := &daemon{places: p, logger: logger}
 	defer func() {
 		if err != nil {

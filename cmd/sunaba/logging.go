@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
+
+	"github.com/sirupsen/logrus"
 )
 
 func logLevels() []string  { return []string{"debug", "info", "warn", "error"} }
@@ -24,4 +27,33 @@ func newLogger(w io.Writer, c logConfig) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(w, options)), nil
 	}
 	return nil, fmt.Errorf("log format is %q, not one of %s", c.Format, strings.Join(logFormats(), ", "))
+}
+
+// takeOverLibraries sends what containerd's packages log, which use the standard logger of logrus, the same way as
+// everything else, one level lower: a library's warning is no reason for a person to act.
+func takeOverLibraries(logger *slog.Logger) {
+	std := logrus.StandardLogger()
+	std.SetOutput(io.Discard)
+	std.ReplaceHooks(logrus.LevelHooks{})
+	std.AddHook(librarian{logger})
+}
+
+// librarian is a logrus hook.
+type librarian struct{ logger *slog.Logger }
+
+func (librarian) Levels() []logrus.Level {
+	return []logrus.Level{logrus.PanicLevel, logrus.FatalLevel, logrus.ErrorLevel, logrus.WarnLevel}
+}
+
+func (l librarian) Fire(e *logrus.Entry) error {
+	level := slog.LevelWarn
+	if e.Level == logrus.WarnLevel {
+		level = slog.LevelDebug
+	}
+	attrs := make([]slog.Attr, 0, len(e.Data))
+	for k, v := range e.Data {
+		attrs = append(attrs, slog.Any(k, v))
+	}
+	l.logger.LogAttrs(context.Background(), level, e.Message, attrs...)
+	return nil
 }
