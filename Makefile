@@ -20,7 +20,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup tools demo bench-pods clean
+        test setup tools demo bench-pods critest clean
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
@@ -76,6 +76,10 @@ demo: setup tools build
 bench-pods: setup tools build
 	$(GO) run ./tests/bench -bin $(BIN)
 
+# Kubernetes' conformance tests, one node per variant; CRITEST_FLAGS='-variants runc -focus REGEXP' runs a part.
+critest: setup tools build $(TOOLS)/bin/critest
+	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest $(CRITEST_FLAGS)
+
 # --- pinned tools, a module of their own -----------------------------------------------------------
 
 tools: $(TOOLS)/bin/crictl
@@ -83,6 +87,10 @@ tools: $(TOOLS)/bin/crictl
 $(TOOLS)/bin/crictl: $(TOOLS)/go.mod
 	cd $(TOOLS) && $(GO) build -trimpath -ldflags "-s -w -X sigs.k8s.io/cri-tools/pkg/version.Version=$(CRICTL_V)" \
 	  -o bin/crictl sigs.k8s.io/cri-tools/cmd/crictl
+
+$(TOOLS)/bin/critest: $(TOOLS)/go.mod
+	cd $(TOOLS) && $(GO) test -c -trimpath -ldflags "-s -w -X sigs.k8s.io/cri-tools/pkg/version.Version=$(CRICTL_V)" \
+	  -o bin/critest sigs.k8s.io/cri-tools/cmd/critest
 
 $(TOOLS)/bin/staticcheck: $(TOOLS)/go.mod
 	cd $(TOOLS) && $(GO) build -trimpath -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck

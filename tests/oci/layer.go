@@ -24,7 +24,8 @@ type File struct {
 	Name     string // path without a leading slash; a trailing slash makes a directory
 	Body     []byte
 	Mode     int64  // permission bits; 0 means 0755 for directories and programs, see Program
-	Link     string // target of a symbolic link, taken as it is
+	Link     string // target of a link, taken as it is
+	Hard     bool   // Link is another name of an earlier file, not a symbolic link
 	UID, GID int
 }
 
@@ -40,6 +41,11 @@ func Dir(name string, mode int64) File { return File{Name: path.Clean(name) + "/
 // Symlink is a symbolic link, also one that leads out of the image.
 func Symlink(name, target string) File { return File{Name: name, Link: target, Mode: 0o777} }
 
+// Hardlink is another name of a file that comes before it in the layer.
+func Hardlink(name, target string) File {
+	return File{Name: name, Link: target, Hard: true, Mode: 0o755}
+}
+
 // Layer packs files into a gzip-compressed OCI layer, in the order given.
 func Layer(files ...File) (v1.Layer, error) {
 	var packed bytes.Buffer
@@ -51,6 +57,8 @@ func Layer(files ...File) (v1.Layer, error) {
 			Size: int64(len(f.Body)), Typeflag: tar.TypeReg, Format: tar.FormatPAX,
 		}
 		switch {
+		case f.Hard:
+			header.Typeflag, header.Linkname, header.Size = tar.TypeLink, f.Link, 0
 		case f.Link != "":
 			header.Typeflag, header.Linkname, header.Size = tar.TypeSymlink, f.Link, 0
 		case f.Name[len(f.Name)-1] == '/':

@@ -1,0 +1,107 @@
+// Command critest runs Kubernetes' conformance tests for container runtimes, critest of cri-tools, against sunaba:
+//
+//	make critest
+//	make critest CRITEST_FLAGS='-variants crun -focus Seccomp'
+//
+// It needs no internet once fetch.sh has got what the images are packed from: every registry that critest names is
+// mirrored on loopback, and the names stay. All of it runs in a network and a mount namespace of its own. One line per
+// spec goes to the report folder; the command fails if a spec failed, or was skipped for a reason it does not know.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// inside is set in the environment of the process that runs in the new namespaces.
+const inside = "SUNABA_CRITEST_INSIDE"
+
+func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
+
+// settings are the command line.
+type settings struct {
+	bin, critest, sources, cache string
+	variants                     []variant
+	focus                        string
+	stdout                       io.Writer
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	s := settings{stdout: stdout}
+	flags.StringVar(&s.bin, "bin", "bin", "`FOLDER` of the two binaries")
+	flags.StringVar(&s.critest, "critest", "tests/tools/bin/critest", "critest's `FILE`")
+	flags.StringVar(&s.sources, "sources", "tests/critest", "`FOLDER` of fetch.sh and the images' programs")
+	flags.StringVar(&s.cache, "cache", ".cache/critest", "`FOLDER` for what is made once, and for the reports")
+	flags.StringVar(&s.focus, "focus", "", "run only the specs that this `REGEXP` matches")
+	names := flags.String("variants", strings.Join(variantNames(), ","), "which of these to run, separated by commas")
+	if err := flags.Parse(args[1:]); err != nil {
+		return 2
+	}
+	if err := s.complete(*names); err != nil {
+		fmt.Fprintln(stderr, "critest:", err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	step := s.outside
+	if os.Getenv(inside) != "" {
+		step = s.inside
+	}
+	if err := step(ctx, args[1:]); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || os.Getenv(inside) != "" {
+			fmt.Fprintln(stderr, "critest:", err)
+		}
+		return 1
+	}
+	return 0
+}
+
+func (s *settings) complete(names string) error {
+	for _, path := range []*string{&s.bin, &s.critest, &s.sources, &s.cache} {
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+		*path = abs
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(variants, func(v variant) bool { return v.name == name })
+		if i < 0 {
+			return fmt.Errorf("there is no variant %q; there are %s", name, strings.Join(variantNames(), ", "))
+		}
+		s.variants = append(s.variants, variants[i])
+	}
+	return nil
+}
+
+// outside fetches what the images are packed from, while there is a network, and runs this command again in namespaces of
+// its own.
+func (s *settings) outside(ctx context.Context, args []string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("not root: it runs pods. Run: sudo make critest")
+	}
+	fetch := exec.CommandContext(ctx, filepath.Join(s.sources, "fetch.sh"), filepath.Join(s.cache, "debian"))
+	fetch.Stdout, fetch.Stderr = s.stdout, os.Stderr
+	if err := fetch.Run(); err != nil {
+		return fmt.Errorf("fetch what the images are packed from: %w", err)
+	}
+	again := exec.Command("/proc/self/exe", args...)
+	again.Env = append(os.Environ(), inside+"=1")
+	again.Stdout, again.Stderr = s.stdout, os.Stderr
+	// No Pdeathsig: what runs inside takes its node away when it is interrupted, as this process is.
+	again.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	return again.Run()
+}

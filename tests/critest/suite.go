@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/oci"
+)
+
+// variant is one way of running critest.
+type variant struct {
+	name     string
+	handlers string   // TOML; "" for the built-in table, whose default is runc
+	args     []string // of critest
+	focus    string   // which specs; "" for all
+	crun     bool     // the unified cgroup hierarchy is hidden beside version 1 controllers, see hideUnified
+}
+
+// variants stand in the order in which they can run one after another: what crun needs hidden stays hidden.
+var variants = []variant{
+	{name: "runc"},
+	{name: "named", args: []string{"--runtime-handler=runc"}},
+	{name: "websocket", args: []string{"--websocket-exec", "--websocket-attach", "--websocket-portforward"}, focus: "Streaming"},
+	{name: "crun", handlers: "[handlers.crun]\ntype = \"oci\"\nbinary = \"crun\"\ndefault = true\n", crun: true},
+}
+
+func variantNames() []string {
+	var names []string
+	for _, v := range variants {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+// upstreamDigest is the digest of test-image-digest in critest's constants. Its image cannot be made again, so the local
+// one's digest is put in its place, which is as long.
+const upstreamDigest = "9700f9a2f5bf2c45f2f605a0bd3bce7cf37420ec9d3ed50ac2758413308766bf"
+
+// inside runs the variants one after another.
+func (s *settings) inside(ctx context.Context, _ []string) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	mirror, err := oci.Serve("127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer mirror.Close()
+	digest, err := pushImages(ctx, mirror, s.sources, filepath.Join(s.cache, "debian"))
+	if err != nil {
+		return fmt.Errorf("pack images: %w", err)
+	}
+	work, err := os.MkdirTemp("", "sunaba-critest-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(work) // only the node's folder is in it, which goes with the node
+	program := filepath.Join(s.cache, "critest")
+	if err := patch(s.critest, program, digest); err != nil {
+		return err
+	}
+	hidden := false
+	var failures []error
+	for _, v := range s.variants {
+		if v.crun && !hidden {
+			if err := hideUnified(filepath.Join(work, "cgroup")); err != nil {
+				return fmt.Errorf("hide the unified hierarchy: %w", err)
+			}
+			hidden = true
+		}
+		if err := s.runVariant(ctx, v, mirror.Host, program, work); err != nil {
+			failures = append(failures, fmt.Errorf("variant %s: %w", v.name, err))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// patch copies critest with the local image's digest in it.
+func patch(from, to, digest string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("read critest (make builds it): %w", err)
+	}
+	if len(digest) != len(upstreamDigest) || !bytes.Contains(data, []byte(upstreamDigest)) {
+		return fmt.Errorf("critest %q does not hold the digest %s", from, upstreamDigest)
+	}
+	data = bytes.ReplaceAll(data, []byte(upstreamDigest), []byte(digest))
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o755)
+}
+
+// runVariant runs critest against a node of its own and writes its report.
+func (s *settings) runVariant(ctx context.Context, v variant, mirror, program, work string) error {
+	out := filepath.Join(s.cache, "report", v.name)
+	if err := os.RemoveAll(out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	dir := filepath.Join(work, v.name)
+	n, err := node.Start(ctx, node.Options{Bin: s.bin, Dir: dir, Config: configuration(v, dir, mirror), Args: []string{"--log-level", "debug"}})
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	fmt.Fprintf(s.stdout, "== critest %s\n", v.name)
+	ran := s.critestRun(ctx, v, n.Socket, program, out)
+	took := time.Since(begun)
+
+	removed := n.RemovePods(context.WithoutCancel(ctx))
+	kept := os.WriteFile(filepath.Join(out, "daemon.log"), []byte(n.DaemonLog()+"\n"), 0o644)
+	forced, closed := n.Close()
+	if len(forced) > 0 {
+		closed = errors.Join(closed, fmt.Errorf("left behind: %s", strings.Join(forced, ", ")))
+	}
+	reported := s.report(v, out, took)
+	if reported != nil {
+		ran = nil // the report says more
+	}
+	return errors.Join(ran, removed, kept, closed, reported)
+}
+
+// configuration is a node's with its registries mirrored.
+func configuration(v variant, dir, mirror string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[images.mirrors]\n")
+	for _, host := range mirrored {
+		fmt.Fprintf(&b, "%q = [%q]\n", host, "http://"+mirror)
+	}
+	fmt.Fprintf(&b, "[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))
+	return b.String() + v.handlers
+}
+
+func (s *settings) critestRun(ctx context.Context, v variant, socket, program, out string) error {
+	log, err := os.Create(filepath.Join(out, "critest.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	args := append([]string{
+		"--runtime-endpoint=unix://" + socket, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.timeout=15m",
+		"--ginkgo.json-report=" + filepath.Join(out, reportFile),
+	}, v.args...)
+	for _, focus := range []string{v.focus, s.focus} {
+		if focus != "" {
+			args = append(args, "--ginkgo.focus="+focus)
+		}
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	cmd.WaitDelay = 30 * time.Second
+	cmd.Dir = out
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("critest (see %s): %w", log.Name(), err)
+	}
+	return nil
+}
+
+// hideUnified shows the version 1 controllers without the version 2 mount beside them: Debian's crun 1.8 does not work
+// while it sees both. Elsewhere it does nothing.
+func hideUnified(temp string) error {
+	if _, err := os.Stat("/sys/fs/cgroup/unified"); err != nil {
+		return nil
+	}
+	controllers, err := os.ReadDir("/sys/fs/cgroup")
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(temp, 0o755); err != nil {
+		return err
+	}
+	defer os.Remove(temp)
+	if err := unix.Mount("tmpfs", temp, "tmpfs", 0, "mode=755"); err != nil {
+		return err
+	}
+	for _, controller := range controllers {
+		if controller.Name() == "unified" {
+			continue
+		}
+		from, to := filepath.Join("/sys/fs/cgroup", controller.Name()), filepath.Join(temp, controller.Name())
+		if target, err := os.Readlink(from); err == nil {
+			if err := os.Symlink(target, to); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := os.Mkdir(to, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return err
+		}
+	}
+	return unix.Mount(temp, "/sys/fs/cgroup", "", unix.MS_MOVE, "")
+}
