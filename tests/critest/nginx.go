@@ -13,7 +13,8 @@ import (
 )
 
 // nginxConf serves on one port of both IP families. Debian's nginx has its own idea of where the pid file is.
-const nginxConf = `worker_processes 1;
+const nginxConf = `user www-data;
+worker_processes 1;
 pid /var/run/nginx.pid;
 events {}
 http {
