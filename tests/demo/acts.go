@@ -236,7 +236,7 @@ func (d *demo) podManifest() error {
 	if err := os.WriteFile(manifest, []byte(strings.Replace(string(data), published, d.batch, 1)), 0o600); err != nil {
 		return err
 	}
-	out, err := d.show("sunaba", filepath.Join(d.bin, "sunaba"), []string{"run", "--socket", d.socket(), manifest})
+	out, err := d.show("sunaba", filepath.Join(d.bin, "sunaba"), []string{"run", "--socket", d.socket(), "--runtimeclass", "examples/runtimeclasses.yaml", manifest})
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 7 {
 		return fmt.Errorf("sunaba run ended with %v, want exit code 7", err)

@@ -35,10 +35,21 @@ func (d *demo) inspectPod(id, handler string) error {
 // readOverhead finds the overhead in crictl's output.
 func readOverhead(out string) (overhead, error) {
 	var answer struct {
-		Info map[string]json.RawMessage `json:"info"`
+		Info struct {
+			Overhead struct {
+				Declared struct {
+					MemoryBytes int64 `json:"memoryBytes"`
+				} `json:"declared"`
+				Measured struct {
+					MemoryBytes    int64 `json:"memoryBytes"`
+					CPUNanoseconds int64 `json:"cpuNanoseconds"`
+				} `json:"measured"`
+			} `json:"overhead"`
+		} `json:"info"`
 	}
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		return overhead{}, fmt.Errorf("read the answer of crictl inspectp: %w", err)
 	}
-	return overhead{}, fmt.Errorf("find the overhead in %s", out)
+	o := answer.Info.Overhead
+	return overhead{declared: o.Declared.MemoryBytes, measured: o.Measured.MemoryBytes, cpu: o.Measured.CPUNanoseconds}, nil
 }

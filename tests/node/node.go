@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -64,6 +65,11 @@ func Start(ctx context.Context, options Options) (*Node, error) {
 	}
 	conn, err := grpc.NewClient("unix://"+n.Socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// The daemon is about to listen: ask again soon.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.2, MaxDelay: 50 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
 	if err != nil {
 		return nil, err
@@ -107,7 +113,6 @@ func (n *Node) StartDaemon(ctx context.Context) error {
 func (n *Node) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	n.conn.ResetConnectBackoff()
 	for {
 		status, err := n.Status(ctx, &runtime.StatusRequest{}, grpc.WaitForReady(true))
 		if err == nil {
@@ -128,7 +133,6 @@ func (n *Node) waitReady(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the daemon: %w (last answer: %v, %v)", ctx.Err(), status, err)
 		case <-time.After(5 * time.Millisecond):
-			n.conn.ResetConnectBackoff()
 		}
 	}
 }
