@@ -25,6 +25,7 @@ const (
 // base is an ordinary container of the kubelet's in an ordinary pod.
 func base() Input {
 	dir := "/run/sunaba/sandboxes/" + sandboxID
+	masked, readonly := DefaultPaths() // as the kubelet sends them
 	return Input{
 		ID: containerID, SandboxID: sandboxID,
 		Sandbox: &runtime.PodSandboxConfig{
@@ -39,6 +40,7 @@ func base() Input {
 			Image:    &runtime.ImageSpec{Image: "sha256:1234", UserSpecifiedImage: "example.org/greeter:1"},
 			Linux: &runtime.LinuxContainerConfig{SecurityContext: &runtime.LinuxContainerSecurityContext{
 				NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
+				MaskedPaths:      masked, ReadonlyPaths: readonly,
 			}},
 		},
 		Image:       ocispec.ImageConfig{Entrypoint: []string{"/greeter"}, Cmd: []string{"-v"}, Env: []string{"LANG=C"}, WorkingDir: "/srv"},
@@ -137,6 +139,9 @@ var goldens = map[string]func(*Input){
 		in.sc().Apparmor = &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_Localhost, LocalhostRef: "mine"}
 		in.Host.AppArmor, in.Host.AppArmorLoaded = true, []string{"mine"}
 		in.ProcessLabel, in.MountLabel = "system_u:system_r:container_t:s0:c1,c2", "system_u:object_r:container_file_t:s0:c1,c2"
+	},
+	"unmasked": func(in *Input) { // procMount Unmasked
+		in.sc().MaskedPaths, in.sc().ReadonlyPaths = nil, nil
 	},
 	"ambient": func(in *Input) {
 		in.sc().Capabilities = &runtime.Capability{AddAmbientCapabilities: []string{"NET_BIND_SERVICE"}, DropCapabilities: []string{"CAP_MKNOD"}}

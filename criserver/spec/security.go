@@ -27,21 +27,27 @@ var (
 	defaultReadonly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// paths: over the wire an empty list is no list, so it means the defaults.
-// Kubernetes unmasks /proc only for pods with a user namespace of their own.
+// paths: the lists of a security context hold as they are, and an empty one
+// hides nothing, which is what procMount Unmasked needs; kubelets send the
+// defaults themselves. Only a container without any security context, such as
+// a short crictl configuration, gets them from here.
 func (in *Input) paths(s *specs.Spec) error {
 	if in.privileged() {
 		return nil
 	}
-	s.Linux.MaskedPaths = slices.Clone(defaultMasked)
-	s.Linux.ReadonlyPaths = slices.Clone(defaultReadonly)
-	if list := in.security().GetMaskedPaths(); len(list) > 0 {
-		s.Linux.MaskedPaths = slices.Clone(list)
-	}
-	if list := in.security().GetReadonlyPaths(); len(list) > 0 {
-		s.Linux.ReadonlyPaths = slices.Clone(list)
+	s.Linux.MaskedPaths, s.Linux.ReadonlyPaths = DefaultPaths()
+	if sc := in.security(); sc != nil {
+		s.Linux.MaskedPaths = slices.Clone(sc.GetMaskedPaths())
+		s.Linux.ReadonlyPaths = slices.Clone(sc.GetReadonlyPaths())
 	}
 	return nil
+}
+
+// DefaultPaths returns what is hidden from a container and what it cannot
+// write in /proc and /sys where nothing else is asked for; they are the
+// kubelet's lists too.
+func DefaultPaths() (masked, readonly []string) {
+	return slices.Clone(defaultMasked), slices.Clone(defaultReadonly)
 }
 
 // profile reads a security profile from the field in use or from the

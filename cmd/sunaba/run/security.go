@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	crispec "github.com/sunaba-project/sunaba/criserver/spec"
 )
 
 func namespaceOptions(pod *corev1.Pod) *runtime.NamespaceOption {
@@ -78,6 +80,7 @@ func containerSecurity(pod *corev1.Pod, c *corev1.Container, at string) (*runtim
 		SupplementalGroupsPolicy: groupsPolicy(all),
 		SelinuxOptions:           selinux(first(own.SELinuxOptions, all.SELinuxOptions)),
 	}
+	out.MaskedPaths, out.ReadonlyPaths = crispec.DefaultPaths()
 	if caps := own.Capabilities; caps != nil {
 		out.Capabilities = &runtime.Capability{}
 		for _, name := range caps.Add {
