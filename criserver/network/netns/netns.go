@@ -27,6 +27,8 @@ const (
 	NetFile = "net"
 	IPCFile = "ipc"
 	UTSFile = "uts"
+	// UserFile is there where the others belong to a user namespace of the pod's own.
+	UserFile = "user"
 )
 
 // maxHostname is the kernel's limit (__NEW_UTS_LEN), in bytes.
@@ -35,6 +37,8 @@ const maxHostname = 64
 // PinOptions says which namespaces a pod has of its own, and what is set inside them.
 type PinOptions struct {
 	Net, IPC, UTS bool
+	// User, if not nil, is a new user namespace that owns the others; it is pinned beside them.
+	User *UserOptions
 	// Hostname is set in the UTS namespace, at most 64 bytes. Empty: the node's name stays.
 	Hostname string
 	// Sysctls by their names, with dots or slashes as sysctl(8) takes them. Those of an interface that only network
@@ -61,7 +65,7 @@ func (o PinOptions) kinds() []kind {
 	return ks
 }
 
-// PinNamespaces makes new namespaces and pins them at dir/net, dir/ipc and dir/uts. dir and its parents are made. In
+// PinNamespaces makes new namespaces and pins them at dir/net, dir/ipc and dir/uts, and dir/user. dir and its parents are made. In
 // a new network namespace the loopback link is up, unprivileged processes may listen on every port and send pings.
 // On an error nothing is left behind.
 //
@@ -86,13 +90,18 @@ func PinNamespaces(dir string, o PinOptions) error {
 			return fmt.Errorf("pin namespace %q: %w", filepath.Join(dir, k.file), errdefs.ErrAlreadyExists)
 		}
 	}
-	if len(kinds) == 0 {
+	if len(kinds) == 0 && o.User == nil {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return fmt.Errorf("make directory of pins: %w", err)
 	}
-	if err := onThread(func() error { return pin(dir, kinds, o, sysctls) }); err != nil {
+	if o.User != nil {
+		err = pinOwned(dir, kinds, o, sysctls)
+	} else {
+		err = onThread(func() error { return pin(dir, kinds, o, sysctls) })
+	}
+	if err != nil {
 		return errors.Join(err, UnpinNamespaces(dir))
 	}
 	return nil
@@ -107,6 +116,19 @@ func pin(dir string, kinds []kind, o PinOptions, sysctls []sysctl) error {
 	if err := unix.Unshare(flags); err != nil {
 		return fmt.Errorf("unshare namespaces of a pod: %w", err)
 	}
+	if err := o.settle(sysctls); err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		if err := bind(filepath.Join("/proc/thread-self/ns", k.file), filepath.Join(dir, k.file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle sets what new namespaces hold; the thread is in them.
+func (o PinOptions) settle(sysctls []sysctl) error {
 	if o.Hostname != "" {
 		if err := unix.Sethostname([]byte(o.Hostname)); err != nil {
 			return fmt.Errorf("set hostname %q: %w", o.Hostname, err)
@@ -121,12 +143,12 @@ func pin(dir string, kinds []kind, o PinOptions, sysctls []sysctl) error {
 		if s.late() {
 			continue
 		}
-		if err := s.set(); err != nil {
-			return err
+		set := s.set
+		if o.User != nil && s.ipc() {
+			// The kernel lets nobody but the root of its user namespace set what an IPC namespace holds.
+			set = func() error { return asUser(o.User.UIDs.Outside, s.set) }
 		}
-	}
-	for _, k := range kinds {
-		if err := bind(filepath.Join("/proc/thread-self/ns", k.file), filepath.Join(dir, k.file)); err != nil {
+		if err := set(); err != nil {
 			return err
 		}
 	}
@@ -149,7 +171,7 @@ func bind(source, target string) error {
 // half-made directory as well.
 func UnpinNamespaces(dir string) error {
 	var errs []error
-	for _, name := range []string{NetFile, IPCFile, UTSFile} {
+	for _, name := range []string{NetFile, IPCFile, UTSFile, UserFile} {
 		path := filepath.Join(dir, name)
 		for isPin(path) {
 			if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {

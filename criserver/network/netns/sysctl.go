@@ -96,7 +96,7 @@ func checkNamespace(name, p string, o PinOptions) error {
 	switch {
 	case strings.HasPrefix(p, "net/"):
 		need, have = "network", o.Net
-	case slices.Contains(ipcSysctls, p), strings.HasPrefix(p, "fs/mqueue/"):
+	case (sysctl{path: p}).ipc():
 		need, have = "IPC", o.IPC
 	case p == "kernel/domainname":
 		need, have = "UTS", o.UTS
@@ -109,6 +109,11 @@ func checkNamespace(name, p string, o PinOptions) error {
 		return fmt.Errorf("sysctl %q: needs an %s namespace of the pod's own: %w", name, need, errdefs.ErrInvalidArgument)
 	}
 	return nil
+}
+
+// ipc reports whether the sysctl belongs to the IPC namespace.
+func (s sysctl) ipc() bool {
+	return slices.Contains(ipcSysctls, s.path) || strings.HasPrefix(s.path, "fs/mqueue/")
 }
 
 // late reports whether the sysctl belongs to an interface that network setup makes after the pinning.

@@ -1,0 +1,7 @@
+//go:build !arm && !386
+
+package netns
+
+import "golang.org/x/sys/unix"
+
+const sysSetresuid = unix.SYS_SETRESUID
