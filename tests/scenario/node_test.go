@@ -77,7 +77,7 @@ func start(t *testing.T, more ...string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf("[network]\nconf_dir = %q\n%s\n%s", filepath.Join(dir, "cni"), strings.Join(more, "\n"), handlers)
+	config := fmt.Sprintf("cgroup_driver = \"cgroupfs\"\n[network]\nconf_dir = %q\n%s\n%s", filepath.Join(dir, "cni"), strings.Join(more, "\n"), handlers)
 	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: config})
 	if err != nil {
 		if _, sweep := node.Sweep(dir); sweep != nil {
