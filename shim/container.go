@@ -93,12 +93,16 @@ func (s *Service) openBundle(r createRequest, u *undo) (*Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := bundle.MapVolumes(r.bundle, spec); err != nil {
+		return nil, err
+	}
+	u.add(func() { s.note(bundle.UnmapVolumes(r.bundle), "unmap volumes", r.id) })
 	b := &Bundle{ID: r.id, Namespace: s.options.Namespace, SandboxID: spec.Annotations[AnnotationSandboxID], Path: r.bundle, Spec: spec}
 	if b.SandboxID == "" {
 		b.SandboxID = r.id
 	}
 	if len(r.rootfs) > 0 {
-		b.Rootfs, err = bundle.MountRoot(r.bundle, r.rootfs)
+		b.Rootfs, err = bundle.MountRoot(r.bundle, r.rootfs, bundle.UserNamespace(spec))
 		if err != nil {
 			return nil, err
 		}
@@ -217,7 +221,7 @@ func (c *container) release(ctx context.Context) error {
 		}
 	}
 	c.mu.Unlock()
-	if err := bundle.UnmountRoot(c.path); err != nil {
+	if err := errors.Join(bundle.UnmountRoot(c.path), bundle.UnmapVolumes(c.path)); err != nil {
 		return err
 	}
 	return bundle.Forget(c.path)

@@ -55,7 +55,7 @@ func (e *PauseEngine) Create(ctx context.Context, b *Bundle, io IO, o Options) (
 	cmd.Dir, cmd.Env = "/", []string{}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.Stdin, io.Stdout, io.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	join, err := namespaces(b.Spec, cmd.SysProcAttr)
+	join, user, err := namespaces(b.Spec, cmd.SysProcAttr)
 	if err != nil {
 		return nil, err
 	}
@@ -67,11 +67,10 @@ func (e *PauseEngine) Create(ctx context.Context, b *Bundle, io IO, o Options) (
 	defer hold.Close()
 	defer release.Close()
 	cmd.ExtraFiles = []*os.File{hold}
-	child, err := e.startIn(cmd, join)
+	child, err := e.startIn(cmd, join, user)
 	if err != nil {
 		return nil, fmt.Errorf("start pause process: %w", err)
 	}
-	_ = cmd.Process.Release()
 	c := &pauseContainer{reaper: e.reaper, child: child, group: group, exited: make(chan struct{})}
 	if group != nil {
 		if err := errors.Join(group.Create(), group.Join(child.Pid)); err != nil {
@@ -101,31 +100,32 @@ type joined struct {
 	path string
 }
 
-// namespaces says which namespaces the child gets and which it joins.
-func namespaces(spec *specs.Spec, attr *syscall.SysProcAttr) ([]joined, error) {
-	var join []joined
+// namespaces says which namespaces the child gets and which it joins; user is the path of a user namespace among these.
+func namespaces(spec *specs.Spec, attr *syscall.SysProcAttr) (join []joined, user string, err error) {
 	if spec.Linux == nil {
-		return nil, nil
+		return nil, "", nil
 	}
 	for _, ns := range spec.Linux.Namespaces {
 		flag, ok := namespaceFlags[ns.Type]
 		switch {
+		case ns.Type == specs.UserNamespace && ns.Path != "":
+			user = ns.Path
 		case !ok:
-			return nil, fmt.Errorf("pause process in a namespace of type %q: %w", ns.Type, errdefs.ErrNotImplemented)
+			return nil, "", fmt.Errorf("pause process in a namespace of type %q: %w", ns.Type, errdefs.ErrNotImplemented)
 		case ns.Path == "":
 			attr.Cloneflags |= uintptr(flag)
 		case flag == unix.CLONE_NEWNS || flag == unix.CLONE_NEWCGROUP:
-			return nil, fmt.Errorf("pause process cannot join a namespace of type %q: %w", ns.Type, errdefs.ErrNotImplemented)
+			return nil, "", fmt.Errorf("pause process cannot join a namespace of type %q: %w", ns.Type, errdefs.ErrNotImplemented)
 		default:
 			join = append(join, joined{flag, ns.Path})
 		}
 	}
-	return join, nil
+	return join, user, nil
 }
 
 // startIn forks from a thread that has entered the namespaces and leaves them afterwards; a
 // thread that cannot leave ends with its goroutine.
-func (e *PauseEngine) startIn(cmd *exec.Cmd, join []joined) (*reaper.Child, error) {
+func (e *PauseEngine) startIn(cmd *exec.Cmd, join []joined, user string) (*reaper.Child, error) {
 	type result struct {
 		child *reaper.Child
 		err   error
@@ -141,7 +141,7 @@ func (e *PauseEngine) startIn(cmd *exec.Cmd, join []joined) (*reaper.Child, erro
 			done <- result{err: err}
 			return
 		}
-		child, err := e.reaper.Start(cmd)
+		child, err := e.start(cmd, user)
 		if leave(back) == nil {
 			runtime.UnlockOSThread()
 		}
@@ -149,6 +149,17 @@ func (e *PauseEngine) startIn(cmd *exec.Cmd, join []joined) (*reaper.Child, erro
 	}()
 	r := <-done
 	return r.child, r.err
+}
+
+func (e *PauseEngine) start(cmd *exec.Cmd, user string) (*reaper.Child, error) {
+	if user != "" {
+		return startInUser(e.reaper, cmd, user)
+	}
+	child, err := e.reaper.Start(cmd)
+	if err == nil {
+		_ = cmd.Process.Release()
+	}
+	return child, err
 }
 
 // entered is the way back from a namespace.

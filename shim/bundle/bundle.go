@@ -44,6 +44,15 @@ func ReadSpec(dir string) (*specs.Spec, error) {
 	return &spec, nil
 }
 
+// writeSpec writes an OCI configuration in place of the one that is there.
+func writeSpec(dir string, spec *specs.Spec) error {
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", ConfigName, err)
+	}
+	return replace(filepath.Join(dir, ConfigName), data, false)
+}
+
 // WriteTask records the container's engine and cgroup.
 func WriteTask(dir string, t Task) error {
 	data, err := json.Marshal(t)

@@ -55,7 +55,7 @@ func parseOptions(options []string) (flags uintptr, data []string, err error) {
 			flags &^= f.flag
 		case ok:
 			flags |= f.flag
-		case o == "loop" || strings.HasPrefix(o, "uidmap=") || strings.HasPrefix(o, "gidmap="):
+		case o == "loop":
 			return 0, nil, fmt.Errorf("mount option %q: %w", o, errdefs.ErrNotImplemented)
 		default:
 			data = append(data, o)
@@ -65,14 +65,23 @@ func parseOptions(options []string) (flags uintptr, data []string, err error) {
 }
 
 // MountRoot mounts a bundle's root filesystem at its rootfs directory, which it makes if need be,
-// and returns that directory. On error nothing stays mounted.
-func MountRoot(dir string, mounts []Mount) (string, error) {
+// and returns that directory. userns is the user namespace that the container joins, "" for none:
+// an overlay with the options uidmap= and gidmap= shows the owners in it. On error nothing stays mounted.
+func MountRoot(dir string, mounts []Mount, userns string) (string, error) {
 	root := filepath.Join(dir, RootfsName)
 	if err := os.Mkdir(root, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
 	for _, m := range mounts {
-		if err := mount(m, root); err != nil {
+		var mapped bool
+		m.Options, mapped = takeMapping(m.Options)
+		var err error
+		if mapped {
+			err = mountMapped(m, dir, root, userns)
+		} else {
+			err = mount(m, root)
+		}
+		if err != nil {
 			return "", errors.Join(fmt.Errorf("mount root filesystem: %w", err), UnmountRoot(dir))
 		}
 	}
