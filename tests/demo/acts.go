@@ -109,7 +109,7 @@ func (d *demo) oneHandler(handler string) error {
 	}
 	server, err := d.startContainer(id, pod, "greeter", map[string]any{
 		"metadata": map[string]any{"name": "greeter"}, "image": map[string]any{"image": d.greeter},
-		"envs": []any{map[string]any{"key": "GREETING", "value": "Hello"}}, "log_path": "greeter.log", "linux": map[string]any{},
+		"envs": []any{map[string]any{"key": "GREETING", "value": "Hello"}}, "log_path": "greeter.log", "linux": map[string]any{"security_context": ownProcesses},
 	})
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (d *demo) oneHandler(handler string) error {
 	}
 	job, err := d.startContainer(id, pod, "batch", map[string]any{
 		"metadata": map[string]any{"name": "batch"}, "image": map[string]any{"image": d.batch},
-		"args": []string{"-primes", "100000", "-exit", "7"}, "log_path": "batch.log", "linux": map[string]any{},
+		"args": []string{"-primes", "100000", "-exit", "7"}, "log_path": "batch.log", "linux": map[string]any{"security_context": ownProcesses},
 	})
 	if err != nil {
 		return err
@@ -153,6 +153,9 @@ func (d *demo) oneHandler(handler string) error {
 	return err
 }
 
+// ownProcesses gives every container a process namespace of its own.
+var ownProcesses = map[string]any{"namespace_options": map[string]any{"pid": 1}}
+
 // writePod writes the pod's configuration for crictl, with the overhead of examples/runtimeclasses.yaml.
 func (d *demo) writePod(handler string) (string, error) {
 	overhead := map[string]int64{"runc": 8 << 20, "wasm": 16 << 20}[handler]
@@ -163,6 +166,8 @@ func (d *demo) writePod(handler string) (string, error) {
 		"linux": map[string]any{
 			"overhead":  map[string]any{"memory_limit_in_bytes": overhead, "cpu_quota": 1000, "cpu_period": 100000},
 			"resources": map[string]any{"memory_limit_in_bytes": 128 << 20},
+			// As the kubelet asks for by default; 0, which crictl sends, is a process namespace for the whole pod.
+			"security_context": ownProcesses,
 		},
 	})
 }

@@ -87,14 +87,20 @@ func (l *life) up(w Workload, i int) error {
 		Metadata:     &runtime.PodSandboxMetadata{Name: "measure", Namespace: "default", Uid: uid},
 		Hostname:     "measure",
 		LogDirectory: filepath.Join(l.node.Logs, uid),
-		Linux:        &runtime.LinuxPodSandboxConfig{},
+		// As the kubelet asks for by default: no process namespace that the containers share.
+		Linux: &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{
+			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
+		}},
 	}
 	if err := os.MkdirAll(sandbox.LogDirectory, 0o755); err != nil {
 		return err
 	}
 	container := &runtime.ContainerConfig{
 		Metadata: &runtime.ContainerMetadata{Name: "c"}, Image: &runtime.ImageSpec{Image: w.Image},
-		Command: w.Command, Args: w.Args, LogPath: "c.log", Linux: &runtime.LinuxContainerConfig{},
+		Command: w.Command, Args: w.Args, LogPath: "c.log",
+		Linux: &runtime.LinuxContainerConfig{SecurityContext: &runtime.LinuxContainerSecurityContext{
+			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
+		}},
 	}
 	if err := l.timed("RunPodSandbox", func() error {
 		answer, err := l.node.RunPodSandbox(l.ctx, &runtime.RunPodSandboxRequest{Config: sandbox, RuntimeHandler: w.Handler})

@@ -102,7 +102,9 @@ func containerConfig(image string, args ...string) *runtime.ContainerConfig {
 		Image:    &runtime.ImageSpec{Image: image, UserSpecifiedImage: image},
 		Args:     args,
 		LogPath:  name + "/0.log",
-		Linux:    &runtime.LinuxContainerConfig{},
+		Linux: &runtime.LinuxContainerConfig{SecurityContext: &runtime.LinuxContainerSecurityContext{
+			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
+		}},
 	}
 }
 
