@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -87,10 +88,11 @@ func (m *Manager) make(ctx context.Context, rec state.Sandbox) error {
 	s := newSandbox(m, rec.ID)
 	s.first = rec
 	m.add(s)
-	lasting, err := do(ctx, s.lasting())
+	log := m.o.Logger.With("sandbox", rec.ID)
+	lasting, err := do(ctx, log, s.lasting())
 	var working []step
 	if err == nil {
-		working, err = do(ctx, s.working())
+		working, err = do(ctx, log, s.working())
 	}
 	if err == nil {
 		err = s.recordReady()
@@ -100,13 +102,14 @@ func (m *Manager) make(ctx context.Context, rec state.Sandbox) error {
 		return err
 	}
 	s.watch()
-	m.o.Logger.Info("sandbox is ready", "sandbox", rec.ID, "pod", name(rec.Config.Value), "handler", rec.HandlerName)
+	log.Info("sandbox is ready", "pod", name(rec.Config.Value), "handler", rec.HandlerName)
 	return nil
 }
 
 // do goes through steps from first to last and returns those that were tried.
-func do(ctx context.Context, steps []step) ([]step, error) {
+func do(ctx context.Context, log *slog.Logger, steps []step) ([]step, error) {
 	for i, st := range steps {
+		begun := time.Now()
 		err := ctx.Err()
 		if err == nil {
 			err = st.do(ctx)
@@ -114,17 +117,20 @@ func do(ctx context.Context, steps []step) ([]step, error) {
 		if err != nil {
 			return steps[:i+1], fmt.Errorf("%s: %w", st.name, err)
 		}
+		log.DebugContext(ctx, "step", "name", st.name, "took", time.Since(begun))
 	}
 	return steps, nil
 }
 
 // undo goes through steps from last to first. Each is undone even if another could not be.
-func undo(ctx context.Context, steps []step) error {
+func undo(ctx context.Context, log *slog.Logger, steps []step) error {
 	var errs []error
 	for _, st := range slices.Backward(steps) {
+		begun := time.Now()
 		if err := st.undo(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("undo %q: %w", st.name, err))
 		}
+		log.DebugContext(ctx, "step undone", "name", st.name, "took", time.Since(begun))
 	}
 	return errors.Join(errs...)
 }
@@ -135,9 +141,9 @@ func (s *Sandbox) fail(ctx context.Context, cause error, lasting, working []step
 	defer cancel()
 	log := s.manager.o.Logger.With("sandbox", s.ID)
 	log.Warn("sandbox was not made", "error", cause)
-	err := undo(ctx, working)
+	err := undo(ctx, log, working)
 	if err == nil {
-		err = undo(ctx, lasting)
+		err = undo(ctx, log, lasting)
 	}
 	if err != nil {
 		log.Error("undo sandbox", "error", err)

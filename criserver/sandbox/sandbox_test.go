@@ -371,10 +371,10 @@ func TestCrashBetweenSteps(t *testing.T) {
 			HandlerName: "runc", HandlerType: "oci", CgroupParent: parent, CgroupOwned: owned, Network: state.Network{Up: true},
 		}
 		m.add(s)
-		if _, err := do(t.Context(), s.lasting()); err != nil {
+		if _, err := do(t.Context(), w.o.Logger, s.lasting()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := do(t.Context(), s.working()[:n]); err != nil {
+		if _, err := do(t.Context(), w.o.Logger, s.working()[:n]); err != nil {
 			t.Fatal(err)
 		}
 		next := w.restart(m)

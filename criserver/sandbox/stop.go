@@ -69,7 +69,7 @@ func (s *Sandbox) stop(ctx context.Context, end func(ctx context.Context, id str
 		s.manager.o.Logger.Warn("end containers", "sandbox", s.ID, "error", err)
 	}
 	s.unwatchAll()
-	if err := undo(ctx, s.working()); err != nil {
+	if err := undo(ctx, s.manager.o.Logger.With("sandbox", s.ID), s.working()); err != nil {
 		s.becomeNotReady()
 		return fmt.Errorf("stop sandbox %q: %w", s.ID, err)
 	}
