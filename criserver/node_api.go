@@ -54,7 +54,11 @@ func (a *nodeAPI) handlers() []*runtime.RuntimeHandler {
 }
 
 func (a *nodeAPI) features(h runtimeclass.Handler) *runtime.RuntimeHandlerFeatures {
-	return &runtime.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: a.o.Host.RecursiveReadOnly && h.Type == runtimeclass.OCI}
+	oci := h.Type == runtimeclass.OCI
+	return &runtime.RuntimeHandlerFeatures{
+		RecursiveReadOnlyMounts: oci && a.o.Host.RecursiveReadOnly,
+		UserNamespaces:          oci && a.o.Host.IDMappedMounts,
+	}
 }
 
 func (a *nodeAPI) info() (map[string]string, error) {

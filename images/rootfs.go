@@ -7,6 +7,8 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/sunaba-project/sunaba/images/unpack"
 )
 
 // PrepareRootFS makes a writable root for a container and returns what is to be
@@ -20,12 +22,24 @@ import (
 // ErrNotFound if the image is not present any more; ErrAlreadyExists if the key
 // is that of a root of another image.
 func (s *Service) PrepareRootFS(ctx context.Context, key string, img Image) ([]mount.Mount, error) {
+	return s.prepareRootFS(ctx, key, img, map[string]string{})
+}
+
+// PrepareMappedRootFS is PrepareRootFS for a container with a user namespace of
+// its own: the mounts carry the options uidmap= and gidmap=, by which who mounts
+// them shows the image's owners as they are in there. A mapping is
+// "inside:outside:length" and begins with the namespace's root.
+func (s *Service) PrepareMappedRootFS(ctx context.Context, key string, img Image, uidmap, gidmap string) ([]mount.Mount, error) {
+	return s.prepareRootFS(ctx, key, img, unpack.MapLabels(uidmap, gidmap))
+}
+
+func (s *Service) prepareRootFS(ctx context.Context, key string, img Image, labels map[string]string) ([]mount.Mount, error) {
 	if key == "" {
 		return nil, fmt.Errorf("prepare root filesystem: empty key: %w", errdefs.ErrInvalidArgument)
 	}
 	s.gc.RLock()
 	defer s.gc.RUnlock()
-	labels := map[string]string{labelImage: img.ID}
+	labels[labelImage] = img.ID
 	var chain digest.Digest
 	if rec, ok := s.db.State().Images[img.ID]; ok {
 		chain = rec.Chain

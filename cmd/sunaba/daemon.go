@@ -69,6 +69,9 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if err != nil {
 		return nil, err
 	}
+	if host.IDMappedMounts, err = facts.IDMappedMounts(p.root); err != nil {
+		return nil, err
+	}
 	bootID, err := sandbox.BootID()
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -60,7 +61,7 @@ func (b *builder) build(ctx context.Context) error {
 
 // rootfs takes the image: a module by its path, everything else as a root filesystem of the container's own.
 func (b *builder) rootfs(ctx context.Context, in *spec.Input) error {
-	mounts, err := b.manager.o.Images.PrepareRootFS(ctx, b.rec.SnapshotKey, b.image)
+	mounts, err := b.prepare(ctx)
 	if err != nil {
 		return fmt.Errorf("prepare root filesystem: %w", err)
 	}
@@ -72,6 +73,15 @@ func (b *builder) rootfs(ctx context.Context, in *spec.Input) error {
 		b.rec.RootFS = append(b.rec.RootFS, state.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
 	return nil
+}
+
+func (b *builder) prepare(ctx context.Context) ([]mount.Mount, error) {
+	ids := spec.UserNamespace(b.pod.Config.Value)
+	if ids == nil {
+		return b.manager.o.Images.PrepareRootFS(ctx, b.rec.SnapshotKey, b.image)
+	}
+	mapping := func(m specs.LinuxIDMapping) string { return fmt.Sprintf("%d:%d:%d", m.ContainerID, m.HostID, m.Size) }
+	return b.manager.o.Images.PrepareMappedRootFS(ctx, b.rec.SnapshotKey, b.image, mapping(ids.UID), mapping(ids.GID))
 }
 
 // inRoot does what needs to look into the image.

@@ -65,6 +65,9 @@ func (s *Sandbox) writeFiles(context.Context) error {
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			return err
 		}
+		if err := give(path, config); err != nil {
+			return err
+		}
 	}
 	if files.Shm == "" {
 		return nil
@@ -75,7 +78,7 @@ func (s *Sandbox) writeFiles(context.Context) error {
 	if err := unix.Mount("shm", files.Shm, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, shmOptions); err != nil {
 		return fmt.Errorf("mount shared memory %q: %w", files.Shm, err)
 	}
-	return nil
+	return give(files.Shm, config)
 }
 
 func (s *Sandbox) unmountShm(context.Context) error {

@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 func (s *Sandbox) filesDir() string { return filepath.Join(s.manager.o.Files, s.ID) }
@@ -57,12 +59,44 @@ func pins(config *runtime.PodSandboxConfig) netns.PinOptions {
 	if own {
 		o.Hostname = config.GetHostname()
 	}
+	if ids := spec.UserNamespace(config); ids != nil {
+		o.User = &netns.UserOptions{
+			UIDs: netns.IDMap{Inside: ids.UID.ContainerID, Outside: ids.UID.HostID, Length: ids.UID.Size},
+			GIDs: netns.IDMap{Inside: ids.GID.ContainerID, Outside: ids.GID.HostID, Length: ids.GID.Size},
+		}
+	}
 	return o
+}
+
+// checkUserNamespace refuses one that the sandbox's containers could not have.
+func (s *Sandbox) checkUserNamespace(rec state.Sandbox) error {
+	if spec.UserNamespace(rec.Config.Value) == nil {
+		return nil
+	}
+	if handlerType(rec) != runtimeclass.OCI {
+		return fmt.Errorf("handler %q runs WebAssembly, which has no user namespace of its own: %w", rec.HandlerName, errdefs.ErrNotImplemented)
+	}
+	if !s.manager.o.Host.IDMappedMounts {
+		return fmt.Errorf("the kernel, or the file system of the images, cannot show other owners (idmapped mounts): %w", errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// give makes a file the property of the root in the sandbox's user namespace.
+func give(path string, config *runtime.PodSandboxConfig) error {
+	ids := spec.UserNamespace(config)
+	if ids == nil {
+		return nil
+	}
+	return os.Chown(path, int(ids.UID.HostID), int(ids.GID.HostID))
 }
 
 func (s *Sandbox) pin(context.Context) error {
 	rec, err := s.record()
 	if err != nil {
+		return err
+	}
+	if err := s.checkUserNamespace(rec); err != nil {
 		return err
 	}
 	o := pins(rec.Config.Value)

@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/network/netns"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/shim/client"
@@ -87,6 +88,9 @@ func (s *Sandbox) Namespaces(config *runtime.PodSandboxConfig) spec.Namespaces {
 	}
 	if kinds.UTS {
 		ns.UTS = filepath.Join(dir, "uts")
+	}
+	if kinds.User != nil {
+		ns.User = filepath.Join(dir, netns.UserFile)
 	}
 	if pid := s.PausePID(); pid != 0 {
 		ns.PID = fmt.Sprintf("/proc/%d/ns/pid", pid)

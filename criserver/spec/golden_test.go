@@ -140,6 +140,17 @@ var goldens = map[string]func(*Input){
 		in.Host.AppArmor, in.Host.AppArmorLoaded = true, []string{"mine"}
 		in.ProcessLabel, in.MountLabel = "system_u:system_r:container_t:s0:c1,c2", "system_u:object_r:container_file_t:s0:c1,c2"
 	},
+	"user-namespace": func(in *Input) {
+		own := &runtime.UserNamespace{
+			Mode: runtime.NamespaceMode_POD,
+			Uids: []*runtime.IDMapping{{HostId: 131072, Length: 65536}}, Gids: []*runtime.IDMapping{{HostId: 196608, Length: 65536}},
+		}
+		in.Sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions = own
+		in.sc().NamespaceOptions.UsernsOptions = own
+		in.Namespaces.User = "/run/sunaba/sandboxes/" + sandboxID + "/ns/user"
+		in.Container.Mounts = []*runtime.Mount{{ContainerPath: "/mapped", HostPath: "/h/1", UidMappings: own.Uids, GidMappings: own.Gids}, {ContainerPath: "/plain", HostPath: "/h/2"}}
+		in.Volumes = map[string]string{"/data": "/v/data"}
+	},
 	"unmasked": func(in *Input) { // procMount Unmasked
 		in.sc().MaskedPaths, in.sc().ReadonlyPaths = nil, nil
 	},

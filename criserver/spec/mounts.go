@@ -105,8 +105,15 @@ func (in *Input) sandboxMounts() []specs.Mount {
 
 func (in *Input) volumeMounts() []specs.Mount {
 	var list []specs.Mount
+	var uids, gids []specs.LinuxIDMapping // what was copied from the image has its owners
+	if ids := UserNamespace(in.Sandbox); ids != nil {
+		uids, gids = []specs.LinuxIDMapping{ids.UID}, []specs.LinuxIDMapping{ids.GID}
+	}
 	for dst, src := range in.Volumes {
-		list = append(list, specs.Mount{Destination: path.Join("/", dst), Type: "bind", Source: src, Options: []string{"rbind", "rprivate", "rw"}})
+		list = append(list, specs.Mount{
+			Destination: path.Join("/", dst), Type: "bind", Source: src, Options: []string{"rbind", "rprivate", "rw"},
+			UIDMappings: uids, GIDMappings: gids,
+		})
 	}
 	slices.SortFunc(list, func(a, b specs.Mount) int { return cmp.Compare(a.Destination, b.Destination) })
 	return list
@@ -142,9 +149,6 @@ func (in *Input) mount(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, err
 	if m.GetImage().GetImage() != "" || m.GetImageSubPath() != "" {
 		return none, in.unimplemented(name("image"), "image volumes are not supported")
 	}
-	if len(m.GetUidMappings()) > 0 || len(m.GetGidMappings()) > 0 {
-		return none, in.unimplemented(name("uidMappings"), "mounts with mapped ids are not supported")
-	}
 	dst, src := m.GetContainerPath(), m.GetHostPath()
 	if dst == "" {
 		return none, in.invalid(name("container_path"), "is empty")
@@ -176,7 +180,34 @@ func (in *Input) mount(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, err
 			options = append(options, o)
 		}
 	}
-	return specs.Mount{Destination: dst, Type: "bind", Source: src, Options: options}, nil
+	uids, gids, err := in.idMappings(name("uidMappings"), m)
+	if err != nil {
+		return none, err
+	}
+	return specs.Mount{Destination: dst, Type: "bind", Source: src, Options: options, UIDMappings: uids, GIDMappings: gids}, nil
+}
+
+// idMappings are those of a mount that shows other owners than the disk has:
+// the pod's own, for kubelets send no others.
+func (in *Input) idMappings(field string, m *runtime.Mount) (uids, gids []specs.LinuxIDMapping, err error) {
+	if len(m.GetUidMappings()) == 0 && len(m.GetGidMappings()) == 0 {
+		return nil, nil, nil
+	}
+	ids := UserNamespace(in.Sandbox)
+	if ids == nil {
+		return nil, nil, in.invalid(field, "is given, but the pod has no user namespace of its own")
+	}
+	read := func(list []*runtime.IDMapping) (out []specs.LinuxIDMapping) {
+		for _, l := range list {
+			out = append(out, specs.LinuxIDMapping{ContainerID: l.GetContainerId(), HostID: l.GetHostId(), Size: l.GetLength()})
+		}
+		return out
+	}
+	uids, gids = read(m.GetUidMappings()), read(m.GetGidMappings())
+	if !slices.Equal(uids, []specs.LinuxIDMapping{ids.UID}) || !slices.Equal(gids, []specs.LinuxIDMapping{ids.GID}) {
+		return nil, nil, in.unimplemented(field, "a mount with other mappings than the pod's user namespace has")
+	}
+	return uids, gids, nil
 }
 
 // propagation answers the mount option and widens the root's propagation to

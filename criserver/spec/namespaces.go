@@ -5,6 +5,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -27,6 +28,10 @@ func (in *Input) namespaces(s *specs.Spec) error {
 	}
 	network, ipc, pid := Modes(in.Container, in.Sandbox)
 	list := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
+	if ids := UserNamespace(in.Sandbox); ids != nil {
+		// Runtimes want the mappings too, although the namespace has them.
+		s.Linux.UIDMappings, s.Linux.GIDMappings = []specs.LinuxIDMapping{ids.UID}, []specs.LinuxIDMapping{ids.GID}
+	}
 	join := func(t specs.LinuxNamespaceType, path, field string) error {
 		if path == "" {
 			return in.unmet(field, "the sandbox has no %s namespace to join", t)
@@ -35,6 +40,11 @@ func (in *Input) namespaces(s *specs.Spec) error {
 		return nil
 	}
 	const options = "linux.security_context.namespace_options"
+	if s.Linux.UIDMappings != nil {
+		if err := join(specs.UserNamespace, in.Namespaces.User, options+".userns_options"); err != nil {
+			return err
+		}
+	}
 	switch pid {
 	case runtime.NamespaceMode_CONTAINER:
 		list = append(list, specs.LinuxNamespace{Type: specs.PIDNamespace})
@@ -85,7 +95,20 @@ func (in *Input) checkNamespaces() error {
 			return in.invalid(options+"."+ns.name, "is NODE, but the sandbox's is %s", ns.pod)
 		}
 	}
+	// No options at all are the sandbox's, as with network and IPC.
+	if u := own.GetUsernsOptions(); u != nil && !sameUserNamespace(u, pod.GetUsernsOptions()) {
+		return in.invalid(options+".userns_options", "are not the sandbox's")
+	}
 	return nil
+}
+
+// sameUserNamespace compares valid options.
+func sameUserNamespace(a, b *runtime.UserNamespace) bool {
+	own := func(u *runtime.UserNamespace) bool { return u != nil && u.GetMode() == runtime.NamespaceMode_POD }
+	if !own(a) || !own(b) {
+		return own(a) == own(b)
+	}
+	return proto.Equal(a, b)
 }
 
 // checkModes checks one set of namespace options by itself.
@@ -116,26 +139,63 @@ func checkModes(o *runtime.NamespaceOption, container bool) error {
 	default:
 		return invalid("pid", "%s is not known", mode)
 	}
-	return checkUserNamespace(o.GetUsernsOptions())
+	return checkUserNamespace(o)
 }
 
-// checkUserNamespace accepts only the host's user namespace, which no options
-// at all mean too.
-func checkUserNamespace(u *runtime.UserNamespace) error {
+// UserNamespace returns the ids of the sandbox's own user namespace, nil if it
+// has the host's. The configuration must have passed ValidateSandbox.
+func UserNamespace(sandbox *runtime.PodSandboxConfig) *IDMappings {
+	u := sandbox.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
+	if u.GetMode() != runtime.NamespaceMode_POD || len(u.GetUids()) != 1 || len(u.GetGids()) != 1 {
+		return nil
+	}
+	read := func(m *runtime.IDMapping) specs.LinuxIDMapping {
+		return specs.LinuxIDMapping{ContainerID: m.GetContainerId(), HostID: m.GetHostId(), Size: m.GetLength()}
+	}
+	return &IDMappings{UID: read(u.GetUids()[0]), GID: read(u.GetGids()[0])}
+}
+
+// IDMappings say who users and groups of a user namespace are outside it; both
+// begin with the namespace's root.
+type IDMappings struct{ UID, GID specs.LinuxIDMapping }
+
+// checkUserNamespace: a pod has the host's user namespace, which no options at
+// all mean too, or one of its own with one range of users and one of groups.
+func checkUserNamespace(o *runtime.NamespaceOption) error {
 	const field = "userns_options"
+	u := o.GetUsernsOptions()
 	switch {
 	case u == nil:
 		return nil
-	case u.GetMode() == runtime.NamespaceMode_POD:
-		if len(u.GetUids()) != 1 || len(u.GetGids()) != 1 {
-			return fmt.Errorf("%s: want one mapping of users and one of groups, have %d and %d: %w",
-				field, len(u.GetUids()), len(u.GetGids()), errdefs.ErrInvalidArgument)
+	case u.GetMode() != runtime.NamespaceMode_POD && u.GetMode() != runtime.NamespaceMode_NODE:
+		return invalid(field+".mode", "is %s; it can be POD or NODE", u.GetMode())
+	case u.GetMode() == runtime.NamespaceMode_NODE && len(u.GetUids())+len(u.GetGids()) > 0:
+		return invalid(field, "mappings are given, but the mode is NODE")
+	case u.GetMode() == runtime.NamespaceMode_NODE:
+		return nil
+	case len(u.GetUids()) != 1 || len(u.GetGids()) != 1:
+		return invalid(field, "want one mapping of users and one of groups, have %d and %d", len(u.GetUids()), len(u.GetGids()))
+	}
+	for _, m := range []struct {
+		name string
+		ids  *runtime.IDMapping
+	}{{"uids", u.GetUids()[0]}, {"gids", u.GetGids()[0]}} {
+		switch name := field + "." + m.name + "[0]"; {
+		case m.ids.GetContainerId() != 0:
+			return invalid(name+".container_id", "is %d; the namespace's root, 0, must be mapped", m.ids.GetContainerId())
+		case m.ids.GetLength() == 0:
+			return invalid(name+".length", "is 0")
+		case uint64(m.ids.GetHostId())+uint64(m.ids.GetLength()) > 1<<32-1:
+			return invalid(name, "ends beyond the last id")
 		}
-		return fmt.Errorf("%s.mode: POD: user namespaces are not supported: %w", field, errdefs.ErrNotImplemented)
-	case u.GetMode() != runtime.NamespaceMode_NODE:
-		return fmt.Errorf("%s.mode: is %s; it can be POD or NODE: %w", field, u.GetMode(), errdefs.ErrInvalidArgument)
-	case len(u.GetUids()) > 0 || len(u.GetGids()) > 0:
-		return fmt.Errorf("%s: mappings are given, but the mode is NODE: %w", field, errdefs.ErrInvalidArgument)
+	}
+	for _, ns := range []struct {
+		name string
+		mode runtime.NamespaceMode
+	}{{"network", o.GetNetwork()}, {"ipc", o.GetIpc()}, {"pid", o.GetPid()}} {
+		if ns.mode == runtime.NamespaceMode_NODE {
+			return fmt.Errorf("%s: is NODE, which a pod with a user namespace of its own cannot have: %w", ns.name, errdefs.ErrNotImplemented)
+		}
 	}
 	return nil
 }

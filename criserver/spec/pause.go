@@ -42,6 +42,7 @@ func Pause(in PauseInput) (*specs.Spec, error) {
 	}
 	list := []specs.LinuxNamespace{{Type: specs.PIDNamespace}}
 	for _, ns := range []specs.LinuxNamespace{
+		{Type: specs.UserNamespace, Path: in.Namespaces.User},
 		{Type: specs.NetworkNamespace, Path: in.Namespaces.Net},
 		{Type: specs.IPCNamespace, Path: in.Namespaces.IPC},
 		{Type: specs.UTSNamespace, Path: in.Namespaces.UTS},

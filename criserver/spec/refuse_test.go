@@ -32,7 +32,7 @@ func TestContainerRefuses(t *testing.T) {
 		{"env zero byte", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a", Value: []byte("x\x00")}} }, "envs: ", errdefs.ErrInvalidArgument},
 		{"CDI", func(in *Input) { in.Container.CDIDevices = []*runtime.CDIDevice{{Name: "v/c=d"}} }, "CDI_devices[0]: ", errdefs.ErrNotImplemented},
 		{"image volume", mount(&runtime.Mount{Image: &runtime.ImageSpec{Image: "x"}}), "mounts[0].image: ", errdefs.ErrNotImplemented},
-		{"mapped mount", mount(&runtime.Mount{UidMappings: []*runtime.IDMapping{{}}}), "mounts[0].uidMappings: ", errdefs.ErrNotImplemented},
+		{"mapped mount", mount(&runtime.Mount{UidMappings: []*runtime.IDMapping{{}}}), "mounts[0].uidMappings: is given, but the pod has no user namespace", errdefs.ErrInvalidArgument},
 		{"privileged", func(in *Input) { in.sc().Privileged = true }, "security_context.privileged: the sandbox is not", errdefs.ErrInvalidArgument},
 		{"group alone", func(in *Input) { in.sc().RunAsGroup = &runtime.Int64Value{} }, "run_as_group: is given without", errdefs.ErrInvalidArgument},
 		{"two users", func(in *Input) { in.sc().RunAsUser, in.sc().RunAsUsername = &runtime.Int64Value{}, "a" }, "run_as_username: run_as_user", errdefs.ErrInvalidArgument},
@@ -72,7 +72,7 @@ func TestContainerRefuses(t *testing.T) {
 		{"user namespace", func(in *Input) {
 			m := []*runtime.IDMapping{{Length: 65536}}
 			in.sc().NamespaceOptions.UsernsOptions = &runtime.UserNamespace{Mode: runtime.NamespaceMode_POD, Uids: m, Gids: m}
-		}, "userns_options.mode: POD: user namespaces are not supported", errdefs.ErrNotImplemented},
+		}, "userns_options: are not the sandbox's", errdefs.ErrInvalidArgument},
 
 		{"capability unknown", func(in *Input) { in.sc().Capabilities = &runtime.Capability{AddCapabilities: []string{"FLY"}} }, `add_capabilities: "FLY"`, errdefs.ErrInvalidArgument},
 		{"capability of the host", func(in *Input) {
@@ -180,7 +180,14 @@ func TestValidateSandbox(t *testing.T) {
 		{"pid target", func(c *runtime.PodSandboxConfig) {
 			c.Linux.SecurityContext.NamespaceOptions.Pid, c.Linux.SecurityContext.NamespaceOptions.TargetId = runtime.NamespaceMode_TARGET, "a"
 		}, "only a container can have", errdefs.ErrInvalidArgument},
-		{"userns", userns(runtime.NamespaceMode_POD, mapping), "not supported", errdefs.ErrNotImplemented},
+		{"userns", userns(runtime.NamespaceMode_POD, mapping), "", nil},
+		{"userns without root", userns(runtime.NamespaceMode_POD, []*runtime.IDMapping{{ContainerId: 1, HostId: 1000, Length: 10}}), "uids[0].container_id: is 1", errdefs.ErrInvalidArgument},
+		{"userns of nobody", userns(runtime.NamespaceMode_POD, []*runtime.IDMapping{{HostId: 1000}}), "uids[0].length: is 0", errdefs.ErrInvalidArgument},
+		{"userns beyond the last id", userns(runtime.NamespaceMode_POD, []*runtime.IDMapping{{HostId: 1<<32 - 2, Length: 2}}), "beyond the last id", errdefs.ErrInvalidArgument},
+		{"userns on the host's network", func(c *runtime.PodSandboxConfig) {
+			userns(runtime.NamespaceMode_POD, mapping)(c)
+			c.Linux.SecurityContext.NamespaceOptions.Network = runtime.NamespaceMode_NODE
+		}, "network: is NODE, which a pod with a user namespace", errdefs.ErrNotImplemented},
 		{"userns two mappings", userns(runtime.NamespaceMode_POD, append(mapping, mapping...)), "want one mapping", errdefs.ErrInvalidArgument},
 		{"userns of a container", userns(runtime.NamespaceMode_CONTAINER, mapping), "userns_options.mode: is CONTAINER", errdefs.ErrInvalidArgument},
 		{"userns of the host with mappings", userns(runtime.NamespaceMode_NODE, mapping), "mappings are given", errdefs.ErrInvalidArgument},

@@ -67,9 +67,10 @@ type Input struct {
 // Namespaces are paths of the sandbox's pinned namespaces. Whether one is
 // joined follows from the modes in the sandbox's and container's
 // configuration; see Modes. UTS may be "" for a new one. PID is the pod's for
-// mode POD, the target's for mode TARGET; mode CONTAINER needs none.
+// mode POD, the target's for mode TARGET; mode CONTAINER needs none. User is ""
+// for the host's.
 type Namespaces struct {
-	Net, IPC, UTS, PID string
+	Net, IPC, UTS, PID, User string
 }
 
 // User is who a container's first process runs as. Groups are its
@@ -122,6 +123,9 @@ type Host struct {
 	// RecursiveReadOnly says that kernel and handler have recursive read-only
 	// mounts.
 	RecursiveReadOnly bool
+	// IDMappedMounts says that the kernel can show root filesystems and volumes
+	// with other owners, which user namespaces need.
+	IDMappedMounts bool
 	// NoSeccomp says that the kernel lacks seccomp filters.
 	NoSeccomp bool
 	// AppArmor says that the kernel enforces AppArmor. AppArmorDefault is the

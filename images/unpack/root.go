@@ -30,9 +30,16 @@ type Root struct {
 	Labels map[string]string
 }
 
+// MapLabels are labels for Prepare: a root whose mounts have the options uidmap=
+// and gidmap=, with what is written to it belonging to the mapped root from the
+// beginning. A mapping is "inside:outside:length".
+func MapLabels(uidmap, gidmap string) map[string]string {
+	return map[string]string{snapshots.LabelSnapshotUIDMapping: uidmap, snapshots.LabelSnapshotGIDMapping: gidmap}
+}
+
 // Prepare makes a root upon a chain under a key, or finds it again, and returns
 // what is to be mounted. Labels are limited to what containerd allows for
-// snapshots; their names must begin with "sunaba/".
+// snapshots; their names must begin with "sunaba/", or be those of MapLabels.
 //
 // # Errors
 //
@@ -214,8 +221,8 @@ func readOnly(mounts []mount.Mount) []mount.Mount {
 		for _, o := range m.Options {
 			if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
 				upper = dir + ":"
-			} else if !strings.HasPrefix(o, "workdir=") {
-				options = append(options, o)
+			} else if !strings.HasPrefix(o, "workdir=") && !strings.HasPrefix(o, "uidmap=") && !strings.HasPrefix(o, "gidmap=") {
+				options = append(options, o) // who files belong to in a container is no matter here
 			}
 		}
 		for j, o := range options {

@@ -84,7 +84,7 @@ func Open(ctx context.Context, root string, logger *slog.Logger) (*Store, error)
 		return nil, fmt.Errorf("use overlayfs on %q (filesystem type %s): %w; choose a directory on ext4, xfs or btrfs",
 			s.root, filesystemType(s.root), err)
 	}
-	sn, err := overlay.NewSnapshotter(s.root, overlay.WithUpperdirLabel, overlay.AsynchronousRemove)
+	sn, err := overlay.NewSnapshotter(s.root, overlay.WithUpperdirLabel, overlay.AsynchronousRemove, overlay.WithRemapIDs)
 	if err != nil {
 		return nil, fmt.Errorf("open layer store %q: %w", s.root, err)
 	}

@@ -160,6 +160,9 @@ func takeMapping(options []string) (rest []string, mapped bool) {
 // mountMapped mounts an overlay whose layers show other owners, by way of a mapped mount of the folder that holds them
 // all; what the container writes is on the disk with the owners it has outside.
 func mountMapped(m Mount, dir, root, userns string) (err error) {
+	if m.Type == "bind" {
+		return mount(m, root) // an image without layers: an empty folder that belongs to the mapped root already
+	}
 	if m.Type != "overlay" {
 		return fmt.Errorf("mount %s %q with mapped owners: %w", m.Type, m.Source, errdefs.ErrNotImplemented)
 	}

@@ -71,6 +71,10 @@ func (s *settings) inside(ctx context.Context, _ []string) error {
 		return err
 	}
 	defer os.Remove(work) // only the node's folder is in it, which goes with the node
+	// The root of a user namespace passes through it to its root filesystem.
+	if err := os.Chmod(work, 0o711); err != nil {
+		return err
+	}
 	program := filepath.Join(s.cache, "critest")
 	if err := patch(s.critest, program, digest); err != nil {
 		return err
