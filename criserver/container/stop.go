@@ -83,7 +83,9 @@ func (m *Manager) stop(ctx context.Context, c *Container, rec state.Container, g
 		case <-timer.C:
 		}
 	}
-	err = shim.Kill(ctx, c.ID, "", syscall.SIGKILL, m.sharesPIDs(rec))
+	err = within(ctx, func(ctx context.Context) error {
+		return shim.Kill(ctx, c.ID, "", syscall.SIGKILL, m.sharesPIDs(rec))
+	})
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("kill: %w", err)
 	}
@@ -93,6 +95,15 @@ func (m *Manager) stop(ctx context.Context, c *Container, rec state.Container, g
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// answerLimit is how long a shim may take to pass a signal on. One that hangs must not hold a request for ever.
+const answerLimit = 10 * time.Second
+
+func within(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	return call(ctx)
 }
 
 // stopWithoutShim waits for a shim's remains to be cleaned up, which ends the container; one whose shim is only silent
@@ -132,7 +143,8 @@ func (m *Manager) signalOnce(ctx context.Context, c *Container, shim *client.Cli
 	if err != nil {
 		sig = syscall.SIGTERM
 	}
-	if err := shim.Kill(ctx, c.ID, "", sig, false); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
+	err = within(ctx, func(ctx context.Context) error { return shim.Kill(ctx, c.ID, "", sig, false) })
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("send %s: %w", rec.StopSignal, err)
 	}
 	if _, err := m.records.Update(c.ID, func(r state.Container) (state.Container, error) {
@@ -189,8 +201,13 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
+// killLimit is how long killed containers are waited for before their shim is killed with them.
+const killLimit = 30 * time.Second
+
 // StopAll kills every running container of a sandbox; see sandbox.Manager.Stop.
 func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
+	ctx, cancel := context.WithTimeout(ctx, killLimit)
+	defer cancel()
 	return m.each(sandboxID, func(rec state.Container) error { return m.Stop(ctx, rec.ID, 0) })
 }
 

@@ -114,6 +114,8 @@ func (s *Sandbox) stopPause(ctx context.Context) error {
 	if shim == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, shutdownLimit) // a shim that hangs is killed by stopShim
+	defer cancel()
 	err = shim.Kill(ctx, s.ID, "", syscall.SIGKILL, false)
 	if err == nil {
 		_, err = shim.Wait(ctx, s.ID, "")

@@ -59,10 +59,13 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(c
 		s.fail(ctx, errInterrupted, s.lasting(), s.working())
 		return
 	}
-	found := s.find(ctx, rec)
+	found, missing := s.find(ctx, rec), false
+	if found == Living && rec.Phase == state.Ready && shared(rec) {
+		found, missing = s.findPause(ctx)
+	}
 	switch found {
 	case Living:
-		if rec.Phase == state.Ready && s.pauseIsMissing(ctx, rec) {
+		if missing {
 			log.Warn("pause process is gone")
 			s.becomeNotReady()
 		}
@@ -113,19 +116,20 @@ func (s *Sandbox) find(ctx context.Context, rec state.Sandbox) Found {
 	return Ended
 }
 
-// pauseIsMissing looks for the pause process of a sandbox that must have one, and remembers it.
-func (s *Sandbox) pauseIsMissing(ctx context.Context, rec state.Sandbox) bool {
-	if !shared(rec) {
-		return false
-	}
+// findPause looks for the pause process and remembers it. A shim that does not answer now is a silent one.
+func (s *Sandbox) findPause(ctx context.Context) (found Found, missing bool) {
 	st, err := s.Shim().State(ctx, s.ID, "")
+	if ctx.Err() != nil {
+		s.detach()
+		return Silent, false
+	}
 	if err != nil || st.Status != client.StatusRunning {
-		return true
+		return Living, true
 	}
 	s.mu.Lock()
 	s.pausePID = st.PID
 	s.mu.Unlock()
-	return false
+	return Living, false
 }
 
 // removeOrphans removes folders of sandboxes that nobody knows: their record was damaged or never written.

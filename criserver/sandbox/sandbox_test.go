@@ -518,6 +518,7 @@ func TestSilentShim(t *testing.T) {
 	if err := syscall.Kill(s.Shim().PID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	stopped(t, s.Shim().PID())
 	begun := time.Now()
 	next := w.restart(m)
 	if took := time.Since(begun); took > limit+2*time.Second {
@@ -531,6 +532,22 @@ func TestSilentShim(t *testing.T) {
 		}
 	}
 	w.nothing(next)
+}
+
+// stopped waits until SIGSTOP has reached a process.
+func stopped(t *testing.T, pid int) {
+	t.Helper()
+	for range 1000 {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, after, ok := strings.Cut(string(stat), ") "); ok && strings.HasPrefix(after, "T") {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("the process does not stop")
 }
 
 func TestStopWaitsForUsers(t *testing.T) {
