@@ -1,0 +1,123 @@
+package scenario
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Where the ids of the pods' user namespaces begin on the machine.
+const firstUser, firstGroup = 131072, 196608
+
+func ownUsers() *runtime.UserNamespace {
+	return &runtime.UserNamespace{
+		Mode: runtime.NamespaceMode_POD,
+		Uids: []*runtime.IDMapping{{HostId: firstUser, Length: 65536}},
+		Gids: []*runtime.IDMapping{{HostId: firstGroup, Length: 65536}},
+	}
+}
+
+// The root of a pod with a user namespace is nobody on the machine, and sees image and volumes as their owners meant
+// them, whether the pod shares its processes or not.
+func TestUserNamespace(t *testing.T) {
+	m := start(t)
+	// The namespace's root passes through these folders to its root filesystem, as through /run/sunaba.
+	for _, dir := range []string{world.folder, m.Options.Dir} {
+		if err := os.Chmod(dir, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.pull(world.busybox)
+	for _, handler := range []string{"runc", "crun"} {
+		for _, pid := range []runtime.NamespaceMode{runtime.NamespaceMode_POD, runtime.NamespaceMode_CONTAINER} {
+			t.Run(fmt.Sprint(handler, " ", pid), func(t *testing.T) { m.in(t).inUserNamespace(handler, pid) })
+		}
+	}
+	t.Run("wasm", func(t *testing.T) {
+		config := m.podConfig("mapped")
+		config.Linux = &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{
+			NamespaceOptions: &runtime.NamespaceOption{UsernsOptions: ownUsers()},
+		}}
+		_, err := m.RunPodSandbox(t.Context(), &runtime.RunPodSandboxRequest{Config: config, RuntimeHandler: "wasm"})
+		if grpcstatus.Code(err) != codes.Unimplemented {
+			t.Errorf("%v, want Unimplemented", err)
+		}
+	})
+}
+
+func (m *machine) inUserNamespace(handler string, pid runtime.NamespaceMode) {
+	m.t.Helper()
+	volume := m.t.TempDir()
+	old := filepath.Join(volume, "old")
+	if err := os.WriteFile(old, nil, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Chown(old, 33, 44); err != nil {
+		m.t.Fatal(err)
+	}
+	options := &runtime.NamespaceOption{Pid: pid, UsernsOptions: ownUsers()}
+	p := m.run(handler, func(config *runtime.PodSandboxConfig) {
+		config.Hostname = "mapped"
+		config.Linux = &runtime.LinuxPodSandboxConfig{
+			Sysctls:         map[string]string{"net.ipv4.ip_forward": "1", "kernel.shm_rmid_forced": "1"},
+			SecurityContext: &runtime.LinuxSandboxSecurityContext{NamespaceOptions: options},
+		}
+	})
+	config := sh(`cat /proc/self/uid_map /proc/self/gid_map | tr -s ' '
+stat -c %u:%g /bin/busybox /etc/hosts /dev/shm /volume/old
+touch /made /volume/new /dev/shm/new && ip link set lo down && hostname && cat /proc/sys/kernel/shm_rmid_forced && sleep 60`)
+	config.Linux.SecurityContext.NamespaceOptions = options
+	config.Linux.SecurityContext.Capabilities = &runtime.Capability{AddCapabilities: []string{"NET_ADMIN"}}
+	config.Mounts = []*runtime.Mount{{
+		ContainerPath: "/volume", HostPath: volume, UidMappings: ownUsers().Uids, GidMappings: ownUsers().Gids,
+	}}
+	c := p.begin(config)
+	c.says(" 0 131072 65536\n 0 196608 65536\n0:0\n0:0\n0:0\n33:44\nmapped\n1\n")
+
+	for path, want := range map[string]string{
+		filepath.Join(volume, "new"):             "0:0", // on the disk as in the pod: another pod may have other ids
+		fmt.Sprintf("/proc/%d", taskPID(m.t, c)): fmt.Sprintf("%d:%d", firstUser, firstGroup),
+	} {
+		info, err := os.Stat(path)
+		if err != nil {
+			m.t.Error(err)
+			continue
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		if got := fmt.Sprintf("%d:%d", st.Uid, st.Gid); got != want {
+			m.t.Errorf("%s belongs to %s, want %s", path, got, want)
+		}
+	}
+	out, err := m.ExecSync(m.t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"/bin/sh", "-c", "id -u; tr -s ' ' </proc/self/uid_map"}})
+	if got := string(out.GetStdout()); err != nil || got != "0\n 0 131072 65536\n" {
+		m.t.Errorf("exec: %q, %v", got, err)
+	}
+	other := sh("true")
+	other.Linux.SecurityContext.NamespaceOptions = &runtime.NamespaceOption{Pid: pid, UsernsOptions: &runtime.UserNamespace{Mode: runtime.NamespaceMode_NODE}}
+	if _, err := p.tryCreate(other); grpcstatus.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "not the sandbox's") {
+		m.t.Errorf("a container of the host's users: %v", err)
+	}
+	p.remove()
+}
+
+// taskPID is the pid of a container's first process.
+func taskPID(t *testing.T, c *container) int {
+	t.Helper()
+	var pid int
+	answer, err := c.pod.ContainerStatus(t.Context(), &runtime.ContainerStatusRequest{ContainerId: c.id, Verbose: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(answer.GetInfo()["info"], `"pid":`)
+	if _, err := fmt.Sscanf(rest, "%d", &pid); err != nil {
+		t.Fatalf("%v in %s", err, answer.GetInfo()["info"])
+	}
+	return pid
+}
