@@ -32,10 +32,9 @@ func (s *Sandbox) removeFolders(context.Context) error {
 	return errors.Join(removeTree(s.filesDir()), removeTree(s.Dir))
 }
 
-func (s *Sandbox) makeCgroup(context.Context) error {
-	rec, err := s.record()
-	if err != nil || !rec.CgroupOwned {
-		return err
+func (s *Sandbox) makeCgroup(rec state.Sandbox) error {
+	if !rec.CgroupOwned {
+		return nil
 	}
 	return s.manager.o.Cgroups.MakePod(rec.CgroupParent)
 }

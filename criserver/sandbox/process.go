@@ -18,6 +18,9 @@ import (
 func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
 	o := s.manager.o
 	leaf := s.manager.Leaf(rec, s.ID)
+	if err := s.makeCgroup(rec); err != nil {
+		return err
+	}
 	c, err := client.Start(ctx, client.StartOptions{
 		Binary: o.Shim, Namespace: namespace, ID: s.ID, Dir: s.Dir, WasmCache: o.WasmCache, Debug: o.Debug,
 		Place: func(pid int) error { return o.Cgroups.Place(leaf, pid) },

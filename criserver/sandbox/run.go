@@ -33,7 +33,7 @@ func (s *Sandbox) lasting() []step {
 // working are the parts that stand until Stop; Run makes them after the lasting ones.
 func (s *Sandbox) working() []step {
 	return []step{
-		{"make cgroup", s.makeCgroup, s.removeCgroup},
+		{"make cgroup", nothing, s.removeCgroup}, // startShim makes it, while the network is set up
 		{"pin namespaces", s.pin, s.unpin},
 		{"start shim and network", s.startBoth, s.stopBoth},
 		{"write files", s.writeFiles, s.unmountShm},
@@ -105,6 +105,8 @@ func (m *Manager) make(ctx context.Context, rec state.Sandbox) error {
 	log.Info("sandbox is ready", "pod", name(rec.Config.Value), "handler", rec.HandlerName)
 	return nil
 }
+
+func nothing(context.Context) error { return nil }
 
 // do goes through steps from first to last and returns those that were tried.
 func do(ctx context.Context, log *slog.Logger, steps []step) ([]step, error) {
