@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
 // Register offers the service on a ttrpc server: the Task API in both versions, whose messages are
@@ -49,6 +50,7 @@ func (s *Service) Register(server *ttrpc.Server) {
 	server.RegisterService(api.ExtraService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 		api.MethodReopen:  unary(s.reopenLog),
 		api.MethodDetails: unary(s.details),
+		api.MethodAttach:  unary(s.attach),
 	}})
 }
 
@@ -98,6 +100,25 @@ func (s *Service) details(ctx context.Context, id *wrapperspb.StringValue) (*wra
 		return nil, err
 	}
 	return wrapperspb.String(string(text)), nil
+}
+
+func (s *Service) attach(ctx context.Context, req *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+	var r api.AttachRequest
+	if err := json.Unmarshal([]byte(req.Value), &r); err != nil {
+		return nil, fmt.Errorf("decode request: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	c, err := s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if st, _ := c.init.snapshot(); st != running && st != paused {
+		return nil, fmt.Errorf("attach to container %q: it is %s: %w", r.ID, st, errdefs.ErrFailedPrecondition)
+	}
+	err = c.init.streams.Attach(stdio.Attachment{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Once: r.Once})
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	return &wrapperspb.StringValue{}, nil
 }
 
 // typed wraps a message under its bare name, which containerd compares.

@@ -7,11 +7,12 @@ import (
 )
 
 // Names of the extra service, which a shim serves on the same ttrpc socket as the Task API.
-// Requests and answers are google.protobuf.StringValue: a container id in, JSON out.
+// Requests and answers are google.protobuf.StringValue: a container id in (Attach: an AttachRequest), JSON out.
 const (
 	ExtraService  = "sunaba.shim.v1.Extra"
 	MethodReopen  = "ReopenLog"
 	MethodDetails = "Details"
+	MethodAttach  = "Attach"
 )
 
 // Names of the Task API's services: messages of both versions are alike on the wire.
@@ -42,4 +43,14 @@ type Details struct {
 	LinearSize uint64        `json:"linearSize,omitempty"` // bytes reserved there
 	EngineCPU  time.Duration `json:"engineCPU,omitempty"`  // CPU time used before the guest's _start
 	Exit       *Exit         `json:"exit,omitempty"`       // set once the init process has ended
+}
+
+// AttachRequest asks to take part in the streams of a container's init process by FIFOs whose other ends the caller has
+// open. An empty name leaves a stream out.
+type AttachRequest struct {
+	ID     string `json:"id"`
+	Stdin  string `json:"stdin,omitempty"`
+	Stdout string `json:"stdout,omitempty"`
+	Stderr string `json:"stderr,omitempty"`
+	Once   bool   `json:"once,omitempty"` // the container's input ends with this one's
 }

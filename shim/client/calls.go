@@ -177,6 +177,18 @@ func (c *Client) Details(ctx context.Context, id string) (Details, error) {
 	return d, nil
 }
 
+// Attach lets the caller take part in the streams of a container's init process, which must have been created with
+// attachable ones. It is let go when it closes its ends, or is too slow: an output ends then, and with the process.
+// A stream that the process does not have has no other end. ErrFailedPrecondition if the container does not run.
+func (c *Client) Attach(ctx context.Context, r AttachRequest) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode attachment to container %q: %w", r.ID, err)
+	}
+	_, err = c.extra(ctx, api.MethodAttach, string(text))
+	return err
+}
+
 // Shutdown ends the shim if it has no containers left; otherwise it does nothing.
 func (c *Client) Shutdown(ctx context.Context) error {
 	return c.call(ctx, "Shutdown", &task.ShutdownRequest{}, &emptypb.Empty{})

@@ -65,7 +65,8 @@ type RuntimeOptions struct {
 }
 
 // CreateRequest asks for a container. Stdin, Stdout and Stderr: "" discards, a path is a FIFO,
-// cri:///path/0.log is a log file in CRI format that the shim writes itself.
+// cri:///path/0.log is a log file in CRI format that the shim writes itself; stdio.Loose and stdio.Attachable are
+// what else there is.
 type CreateRequest struct {
 	ID                    string
 	Bundle                string
@@ -82,6 +83,9 @@ type ExecRequest struct {
 	Stdin, Stdout, Stderr string
 	Terminal              bool
 }
+
+// AttachRequest asks to take part in the streams of a container's init process.
+type AttachRequest = api.AttachRequest
 
 // Exit is how a process ended. Message and OOMKilled are known from ReadExit and Details only,
 // not from Wait and Delete, whose answers are containerd's.

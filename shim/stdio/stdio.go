@@ -20,8 +20,16 @@ import (
 // Scheme begins the name of a CRI log file: cri:///var/log/pods/…/0.log.
 const Scheme = "cri://"
 
+// Loose begins the name of a FIFO for output whose reader may go away: pipe:///path. What comes after that is read and
+// dropped; of a FIFO named by its path alone it would wait for the next reader.
+const Loose = "pipe://"
+
+// Attachable is the name of an input that stays open for those who attach, and of an output that goes nowhere
+// but to those. CRI log files can be attached to as well.
+const Attachable = "attach:"
+
 // Config says where the streams of one process go. An empty name discards output and gives
-// an empty input, a path is a FIFO, and Scheme + path is a CRI log file (output only).
+// an empty input, a path is a FIFO; Scheme, Loose and Attachable say what else there is.
 type Config struct {
 	Stdin, Stdout, Stderr string
 	Terminal              bool // one pty for all three; Stderr is not used
@@ -37,7 +45,9 @@ type Streams struct {
 	child struct{ stdin, stdout, stderr, console *os.File }
 
 	stdin   *copier // caller's FIFO → process
+	input   *input  // instead of stdin, if it is Attachable
 	outputs []*copier
+	taps    map[string]*tap // by stream, the outputs that can be attached to
 	console *os.File
 
 	file    *logFile
@@ -54,8 +64,8 @@ func Open(ctx context.Context, cfg Config) (_ *Streams, err error) {
 			s.Close()
 		}
 	}()
-	if strings.HasPrefix(cfg.Stdin, Scheme) {
-		return nil, fmt.Errorf("stdin %q: a log file has no input: %w", cfg.Stdin, errdefs.ErrInvalidArgument)
+	if strings.HasPrefix(cfg.Stdin, Scheme) || strings.HasPrefix(cfg.Stdin, Loose) {
+		return nil, fmt.Errorf("stdin %q: it is no name of an input: %w", cfg.Stdin, errdefs.ErrInvalidArgument)
 	}
 	if cfg.Terminal {
 		return s, s.openTerminal(ctx, cfg)
@@ -75,6 +85,15 @@ func (s *Streams) openStdin(path string) error {
 		null, err := os.Open(os.DevNull)
 		s.child.stdin = null
 		return err
+	}
+	if path == Attachable {
+		childEnd, shimEnd, err := pipe(true)
+		if err != nil {
+			return err
+		}
+		s.child.stdin = childEnd
+		s.input = &input{file: shimEnd, copiers: map[*copier]struct{}{}}
+		return nil
 	}
 	fifo, err := openFIFOReader(path)
 	if err != nil {
@@ -114,8 +133,12 @@ func (s *Streams) sink(ctx context.Context, name, stream string) (sink, error) {
 	switch {
 	case name == "":
 		return nil, nil
+	case name == Attachable:
+		return s.tapped(stream, discard{}), nil
+	case strings.HasPrefix(name, Loose):
+		return openFIFOWriter(ctx, strings.TrimPrefix(name, Loose), false)
 	case !isLog:
-		return openFIFOWriter(ctx, path)
+		return openFIFOWriter(ctx, path, true)
 	case s.file != nil && s.file.path != path:
 		return nil, fmt.Errorf("log file %q: stdout and stderr go to one file: %w", path, errdefs.ErrInvalidArgument)
 	case s.file == nil:
@@ -125,7 +148,16 @@ func (s *Streams) sink(ctx context.Context, name, stream string) (sink, error) {
 		}
 		s.file = file
 	}
-	return s.file.stream(stream), nil
+	return s.tapped(stream, s.file.stream(stream)), nil
+}
+
+func (s *Streams) tapped(stream string, to sink) sink {
+	if s.taps == nil {
+		s.taps = map[string]*tap{}
+	}
+	t := &tap{sink: to}
+	s.taps[stream] = t
+	return t
 }
 
 func (s *Streams) openTerminal(ctx context.Context, cfg Config) error {
@@ -143,7 +175,11 @@ func (s *Streams) openTerminal(ctx context.Context, cfg Config) error {
 		sink = discard{} // somebody has to read a terminal, or its program blocks
 	}
 	s.outputs = append(s.outputs, newCopier(nil, sink, false)) // its source is known at Start
-	if cfg.Stdin == "" {
+	switch cfg.Stdin {
+	case "":
+		return nil
+	case Attachable:
+		s.input = &input{terminal: true, copiers: map[*copier]struct{}{}} // its file is known at Start
 		return nil
 	}
 	fifo, err := openFIFOReader(cfg.Stdin)
@@ -177,6 +213,9 @@ func (s *Streams) start(console *os.File) {
 		if s.stdin != nil {
 			s.stdin.dst = &fileSink{File: s.console, keep: true}
 		}
+		if s.input != nil {
+			s.input.file = s.console
+		}
 	}
 	if s.stdin != nil {
 		go s.stdin.run()
@@ -199,6 +238,9 @@ func (s *Streams) start(console *os.File) {
 func (s *Streams) CloseStdin() {
 	if s.stdin != nil {
 		s.stdin.finish()
+	}
+	if s.input != nil {
+		s.input.finish()
 	}
 }
 
@@ -230,6 +272,9 @@ func (s *Streams) Close() {
 		})
 		if s.stdin != nil {
 			s.stdin.stop()
+		}
+		if s.input != nil {
+			s.input.stop()
 		}
 		for _, c := range s.outputs {
 			c.stop()

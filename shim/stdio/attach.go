@@ -1,0 +1,302 @@
+package stdio
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// maxBehind is how many bytes of output an attacher may be behind before it is let go.
+const maxBehind = 1 << 20
+
+// Attachment says by which FIFOs somebody takes part in the streams of a process. An empty name leaves a stream out.
+// The caller has its ends of them open already: a reader of the outputs, a writer of the input.
+type Attachment struct {
+	Stdin, Stdout, Stderr string
+	// Once ends the process's input with the end of this Stdin. A terminal's input does not end.
+	Once bool
+}
+
+// Attach lets somebody take part until it closes its ends, the streams end, or it is maxBehind bytes behind with
+// reading: neither the process nor its log ever waits for it. Any number may be attached at once. A stream
+// that the process does not have, or that has ended, is left alone: the caller sees its end.
+//
+// # Errors
+//
+// ErrFailedPrecondition if the streams are not attachable at all, or the caller has not opened its ends.
+func (s *Streams) Attach(a Attachment) error {
+	if s.input == nil && len(s.taps) == 0 {
+		return fmt.Errorf("attach: the streams are their caller's: %w", errdefs.ErrFailedPrecondition)
+	}
+	var made []*listener
+	for stream, path := range map[string]string{"stdout": a.Stdout, "stderr": a.Stderr} {
+		t := s.taps[stream]
+		if path == "" || t == nil {
+			continue
+		}
+		l, err := t.listen(path, s.log)
+		if err != nil {
+			for _, l := range made {
+				l.cut()
+			}
+			return fmt.Errorf("attach to %s: %w", stream, err)
+		}
+		made = append(made, l)
+	}
+	if a.Stdin == "" || s.input == nil {
+		return nil
+	}
+	if err := s.input.attach(a.Stdin, a.Once); err != nil {
+		for _, l := range made {
+			l.cut()
+		}
+		return fmt.Errorf("attach to stdin: %w", err)
+	}
+	return nil
+}
+
+// tap is the sink of an output that can be listened to.
+type tap struct {
+	sink
+
+	mu        sync.Mutex
+	ended     bool
+	listeners []*listener
+}
+
+// Write implements sink.
+func (t *tap) Write(p []byte) (int, error) {
+	n, err := t.sink.Write(p)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	staying := t.listeners[:0]
+	for _, l := range t.listeners {
+		if l.offer(p) {
+			staying = append(staying, l)
+		}
+	}
+	clear(t.listeners[len(staying):])
+	t.listeners = staying
+	return n, err
+}
+
+// Close implements sink. Listeners get what they have not got yet, and their end.
+func (t *tap) Close() error {
+	err := t.sink.Close()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.listeners {
+		l.finish()
+	}
+	t.ended, t.listeners = true, nil
+	return err
+}
+
+func (t *tap) listen(path string, log *slog.Logger) (*listener, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return nil, nil
+	}
+	l, err := newListener(path, log)
+	if err != nil {
+		return nil, err
+	}
+	t.listeners = append(t.listeners, l)
+	return l, nil
+}
+
+// listener passes an output on to one FIFO, by a queue that its writer never waits for.
+type listener struct {
+	file *os.File
+	log  *slog.Logger
+	wake chan struct{} // holds one token when there is something new below
+
+	mu    sync.Mutex
+	queue []byte
+	ended bool // no more will come
+	gone  bool // nobody wants any more
+}
+
+// newListener opens a FIFO that has a reader.
+func newListener(path string, log *slog.Logger) (*listener, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ENXIO) {
+		return nil, fmt.Errorf("FIFO %q has no reader: %w", path, errdefs.ErrFailedPrecondition)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open FIFO: %w", err)
+	}
+	l := &listener{file: file, log: log, wake: make(chan struct{}, 1)}
+	go l.watch()
+	go l.pass()
+	return l, nil
+}
+
+// offer queues p. It reports whether the listener is still there.
+func (l *listener) offer(p []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.gone:
+		return false
+	case len(l.queue)+len(p) > maxBehind:
+		l.log.Warn("detach a reader that is too slow", "behind", len(l.queue))
+		l.leave()
+		return false
+	}
+	l.queue = append(l.queue, p...)
+	l.nudge()
+	return true
+}
+
+// finish lets the listener go once it has got all that is queued.
+func (l *listener) finish() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.nudge()
+}
+
+// cut lets the listener go at once.
+func (l *listener) cut() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leave()
+}
+
+// leave ends the passing on. The caller holds l.mu.
+func (l *listener) leave() {
+	l.gone, l.queue = true, nil
+	_ = l.file.SetWriteDeadline(time.Unix(1, 0)) // closed already is as good
+	l.nudge()
+}
+
+func (l *listener) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// pass writes what is queued until the end.
+func (l *listener) pass() {
+	defer l.file.Close()
+	for {
+		l.mu.Lock()
+		next, over := l.queue, l.ended || l.gone
+		l.queue = nil
+		l.mu.Unlock()
+		if len(next) == 0 {
+			if over {
+				return
+			}
+			<-l.wake
+			continue
+		}
+		if _, err := l.file.Write(next); err != nil {
+			l.cut()
+			return
+		}
+	}
+}
+
+// watch notices that the reader has closed its end while there is nothing to write. The end of a pipe
+// that is written to has an error then, for which one waits as for something to read.
+func (l *listener) watch() {
+	raw, err := l.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		fds := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(fds, 0)
+		return err != nil && err != unix.EINTR || n > 0 && fds[0].Revents&unix.POLLERR != 0
+	})
+	if err == nil {
+		l.cut()
+	}
+}
+
+// input is a process's input that stays open between attachers.
+type input struct {
+	file     *os.File // the pipe's end, or from Start on the terminal
+	terminal bool
+
+	mu      sync.Mutex
+	over    bool // nobody can attach any more
+	copiers map[*copier]struct{}
+}
+
+func (in *input) attach(path string, once bool) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.over {
+		return nil
+	}
+	fifo, err := openFIFOReader(path)
+	if err != nil {
+		return err
+	}
+	c := newCopier(fifo, &fileSink{File: in.file, keep: true}, true)
+	in.copiers[c] = struct{}{}
+	go func() {
+		c.run()
+		in.mu.Lock()
+		delete(in.copiers, c)
+		in.mu.Unlock()
+		if once && !in.terminal {
+			in.shut()
+			in.file.Close()
+		}
+	}()
+	return nil
+}
+
+// shut lets nobody attach any more and returns who has.
+func (in *input) shut() []*copier {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.over = true
+	var left []*copier
+	for c := range in.copiers {
+		left = append(left, c)
+	}
+	return left
+}
+
+// finish passes on what attachers have written so far and then ends the input, which only a pipe has an end of.
+func (in *input) finish() {
+	if in.terminal {
+		return
+	}
+	left := in.shut()
+	for _, c := range left {
+		c.finish()
+	}
+	go func() {
+		for _, c := range left {
+			<-c.done
+		}
+		in.file.Close()
+	}()
+}
+
+// stop ends it at once.
+func (in *input) stop() {
+	for _, c := range in.shut() {
+		c.stop()
+	}
+	if !in.terminal {
+		in.file.Close()
+	}
+}
