@@ -35,11 +35,12 @@ func (a *sandboxAPI) RemovePodSandbox(ctx context.Context, r *runtime.RemovePodS
 }
 
 func (a *sandboxAPI) PodSandboxStatus(ctx context.Context, r *runtime.PodSandboxStatusRequest) (*runtime.PodSandboxStatusResponse, error) {
+	now := time.Now() // before what it is about is read: an event of that time or later may say more
 	rec, err := a.sandboxes.Get(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	resp := &runtime.PodSandboxStatusResponse{Status: sandboxStatus(rec), Timestamp: time.Now().UnixNano()}
+	resp := &runtime.PodSandboxStatusResponse{Status: sandboxStatus(rec), Timestamp: now.UnixNano()}
 	for _, c := range a.containers.In(rec.ID) {
 		resp.ContainersStatuses = append(resp.ContainersStatuses, containerStatus(c))
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/container"
+	"github.com/sunaba-project/sunaba/criserver/events"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
@@ -36,6 +37,7 @@ type Options struct {
 	Host       spec.Host
 	Sandboxes  *sandbox.Manager
 	Containers *container.Manager
+	Events     *events.Hub // follows the records of both
 	// Root and State are the server's folders, for verbose answers; ImagesDir is where containers' layers are written.
 	Root, State, ImagesDir string
 	Logger                 *slog.Logger
@@ -58,6 +60,7 @@ type service struct {
 	imageAPI
 	nodeAPI
 	statsAPI
+	eventsAPI
 	streamAPI
 }
 
@@ -71,6 +74,7 @@ func New(o Options) *Server {
 		imageAPI:     imageAPI{images: o.Images, handlers: o.Handlers, sandboxes: o.Sandboxes},
 		nodeAPI:      nodeAPI{o: o},
 		statsAPI:     statsAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter},
+		eventsAPI:    eventsAPI{hub: o.Events},
 	}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
@@ -107,6 +111,7 @@ const stopLimit = 5 * time.Second
 
 // Stop ends the server. Pods and containers run on.
 func (s *Server) Stop() {
+	s.o.Events.Close()
 	timer := time.AfterFunc(stopLimit, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	timer.Stop()

@@ -18,22 +18,6 @@ type unanswered struct {
 
 func refused(what string) error { return fmt.Errorf("%s: %w", what, errdefs.ErrNotImplemented) }
 
-func (streamAPI) Exec(context.Context, *runtime.ExecRequest) (*runtime.ExecResponse, error) {
-	return nil, refused("sunaba does not serve interactive exec; ExecSync (crictl exec -s) runs a command and returns its output")
-}
-
-func (streamAPI) Attach(context.Context, *runtime.AttachRequest) (*runtime.AttachResponse, error) {
-	return nil, refused("sunaba does not serve attach; the container's output is in its log file")
-}
-
-func (streamAPI) PortForward(context.Context, *runtime.PortForwardRequest) (*runtime.PortForwardResponse, error) {
-	return nil, refused("sunaba does not serve port forwarding; the pod's address can be reached from the node")
-}
-
-func (streamAPI) GetContainerEvents(*runtime.GetEventsRequest, runtime.RuntimeService_GetContainerEventsServer) error {
-	return refused("sunaba does not send container events; list the containers instead (the kubelet's generic PLEG)")
-}
-
 func (streamAPI) ListMetricDescriptors(context.Context, *runtime.ListMetricDescriptorsRequest) (*runtime.ListMetricDescriptorsResponse, error) {
 	return nil, refused("sunaba does not give out metrics; ListPodSandboxStats has what pods and containers use")
 }

@@ -94,24 +94,26 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	d.close = append(d.close, net.Close)
+	events := criserver.NewEvents(logger)
 	sandboxes, err := sandbox.New(sandbox.Options{
 		Handlers: handlers, Network: net, Cgroups: cgroups, Host: host,
 		Records: filepath.Join(p.root, "state", "sandboxes"), Files: filepath.Join(p.root, "sandboxes"), State: p.sandboxes(),
-		Shim: shim, WasmCache: cache, Debug: debug, BootID: bootID, Logger: logger,
+		Shim: shim, WasmCache: cache, Debug: debug, BootID: bootID, Follow: events.Sandbox, Logger: logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	containers, err := container.New(container.Options{
 		Sandboxes: sandboxes, Images: store, Handlers: handlers, Cgroups: cgroups, Host: host,
-		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"), Logger: logger,
+		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
+		Follow: events.Container, Logger: logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	d.server = criserver.New(criserver.Options{
 		Version: version, Handlers: handlers, Images: store, Network: net, Cgroups: cgroups, Host: host,
-		Sandboxes: sandboxes, Containers: containers, Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
+		Sandboxes: sandboxes, Containers: containers, Events: events, Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
 	})
 	d.listener, err = listen(p.socket)
 	return d, err

@@ -51,7 +51,9 @@ type Options struct {
 
 	Records string // folder of the durable records
 	Volumes string // folder of the images' anonymous volumes
-	Logger  *slog.Logger
+	// Follow is told of every change of a record; see state.Follower. It may be nil.
+	Follow state.Follower[state.Container]
+	Logger *slog.Logger
 }
 
 // Manager holds all containers.
@@ -68,7 +70,7 @@ type Manager struct {
 
 // New loads the records of containers. Nothing is touched before Adopt.
 func New(o Options) (*Manager, error) {
-	records, err := state.Open(o.Records, o.Logger, state.CheckContainer)
+	records, err := state.OpenFollowed(o.Records, o.Logger, state.CheckContainer, o.Follow)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,8 @@ type Options struct {
 	Debug     bool // shims log at debug level
 	// BootID tells one start of the machine from another.
 	BootID string
+	// Follow is told of every change of a record; see state.Follower. It may be nil.
+	Follow state.Follower[state.Sandbox]
 	Logger *slog.Logger
 }
 
@@ -65,7 +67,7 @@ type Manager struct {
 
 // New loads the records of sandboxes. Nothing is touched before Recover.
 func New(o Options) (*Manager, error) {
-	records, err := state.Open(o.Records, o.Logger, state.CheckSandbox)
+	records, err := state.OpenFollowed(o.Records, o.Logger, state.CheckSandbox, o.Follow)
 	if err != nil {
 		return nil, err
 	}

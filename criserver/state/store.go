@@ -46,6 +46,7 @@ const Version = 1
 type Store[R any] struct {
 	dir    string
 	logger *slog.Logger
+	follow Follower[R]
 
 	mu      sync.RWMutex
 	entries map[string]*entry[R]
@@ -59,6 +60,11 @@ type entry[R any] struct {
 	gone bool
 }
 
+// Follower is told of every record: of those that Open finds (before is nil), and of every change once it stands, under
+// the lock of that record, so that it learns of the changes of one record in their order. after is nil for one
+// that is deleted. It keeps nothing of what it is given from being used by others, and does not call the store.
+type Follower[R any] func(before, after *R)
+
 // envelope is what a file holds.
 type envelope struct {
 	Version int             `json:"version"`
@@ -68,6 +74,14 @@ type envelope struct {
 // Open reads all records in dir, which it creates if it is missing. Files that are damaged are moved aside and logged.
 // The id of a record is its file's name; check, if not nil, may refuse a record (a damaged one again).
 func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) error) (*Store[R], error) {
+	return OpenFollowed(dir, logger, check, nil)
+}
+
+// OpenFollowed is Open with a follower, which may be nil.
+func OpenFollowed[R any](dir string, logger *slog.Logger, check func(id string, rec R) error, follow Follower[R]) (*Store[R], error) {
+	if follow == nil {
+		follow = func(before, after *R) {}
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create state folder %q: %w", dir, err)
 	}
@@ -75,7 +89,7 @@ func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) e
 	if err != nil {
 		return nil, fmt.Errorf("read state folder %q: %w", dir, err)
 	}
-	s := &Store[R]{dir: dir, logger: logger, entries: map[string]*entry[R]{}}
+	s := &Store[R]{dir: dir, logger: logger, follow: follow, entries: map[string]*entry[R]{}}
 	for _, n := range names {
 		name := n.Name()
 		switch {
@@ -95,6 +109,7 @@ func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) e
 				continue
 			}
 			s.entries[id] = &entry[R]{rec: rec}
+			follow(nil, &rec)
 		}
 	}
 	return s, nil
@@ -155,6 +170,7 @@ func (s *Store[R]) Create(id string, rec R) error {
 		s.forget(id)
 		return err
 	}
+	s.follow(nil, &rec)
 	return nil
 }
 
@@ -198,6 +214,7 @@ func (s *Store[R]) change(id string, change func(R) (R, error), write func(strin
 	e.mu.Lock()
 	e.rec = next
 	e.mu.Unlock()
+	s.follow(&old, &next)
 	return next, nil
 }
 
@@ -231,9 +248,13 @@ func (s *Store[R]) Delete(id string) error {
 		return fmt.Errorf("remove record %q: %w", id, err)
 	}
 	e.mu.Lock()
+	last, again := e.rec, e.gone
 	e.gone = true
 	e.mu.Unlock()
 	s.forget(id)
+	if !again {
+		s.follow(&last, nil)
+	}
 	return nil
 }
 
