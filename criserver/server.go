@@ -23,6 +23,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/stats"
+	"github.com/sunaba-project/sunaba/criserver/stream"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
@@ -38,6 +39,7 @@ type Options struct {
 	Sandboxes  *sandbox.Manager
 	Containers *container.Manager
 	Events     *events.Hub // follows the records of both
+	Streams    *stream.Server
 	// Root and State are the server's folders, for verbose answers; ImagesDir is where containers' layers are written.
 	Root, State, ImagesDir string
 	Logger                 *slog.Logger
@@ -61,6 +63,7 @@ type service struct {
 	nodeAPI
 	statsAPI
 	eventsAPI
+	sessionAPI
 	streamAPI
 }
 
@@ -75,6 +78,7 @@ func New(o Options) *Server {
 		nodeAPI:      nodeAPI{o: o},
 		statsAPI:     statsAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter},
 		eventsAPI:    eventsAPI{hub: o.Events},
+		sessionAPI:   sessionAPI{sandboxes: o.Sandboxes, containers: o.Containers, streams: o.Streams},
 	}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
@@ -100,6 +104,11 @@ func (s *Server) Recover(ctx context.Context) {
 
 // Serve answers requests until Stop is called.
 func (s *Server) Serve(l net.Listener) error {
+	go func() {
+		if err := s.o.Streams.Serve(); err != nil {
+			s.o.Logger.Error("exec, attach and port forwarding have ended", "error", err)
+		}
+	}()
 	if err := s.grpc.Serve(l); err != nil {
 		return fmt.Errorf("serve CRI: %w", err)
 	}
@@ -112,6 +121,7 @@ const stopLimit = 5 * time.Second
 // Stop ends the server. Pods and containers run on.
 func (s *Server) Stop() {
 	s.o.Events.Close()
+	s.o.Streams.Stop()
 	timer := time.AfterFunc(stopLimit, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	timer.Stop()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,7 @@ type config struct {
 	Log          logConfig                `toml:"log"`
 	Images       imagesConfig             `toml:"images"`
 	Network      networkConfig            `toml:"network"`
+	Stream       streamConfig             `toml:"stream"`
 	Wasm         wasmConfig               `toml:"wasm"`
 	Handlers     map[string]handlerConfig `toml:"handlers"`
 }
@@ -52,6 +54,13 @@ type networkConfig struct {
 	SubnetV6 string   `toml:"subnet_v6"`
 }
 
+type streamConfig struct {
+	Address     string `toml:"address"`
+	Port        int    `toml:"port"`
+	TLSCertFile string `toml:"tls_cert_file"`
+	TLSKeyFile  string `toml:"tls_key_file"`
+}
+
 type wasmConfig struct {
 	Cache string `toml:"cache"`
 }
@@ -70,6 +79,7 @@ func defaultConfig() config {
 		Log:          logConfig{Level: "info", Format: "text"},
 		Images:       imagesConfig{InsecureRegistries: []string{}, Mirrors: map[string][]string{}},
 		Network:      networkConfig{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}},
+		Stream:       streamConfig{Address: "127.0.0.1"},
 		Handlers:     defaultHandlers(),
 	}
 }
@@ -149,6 +159,9 @@ func (c config) check() error {
 	if _, err := c.mirrors(); err != nil {
 		return err
 	}
+	if err := c.Stream.check(); err != nil {
+		return err
+	}
 	_, err := c.handlers("")
 	return err
 }
@@ -169,6 +182,19 @@ func (c config) mirrors() (map[string][]registry.Mirror, error) {
 		}
 	}
 	return mirrors, nil
+}
+
+func (c streamConfig) check() error {
+	if _, err := netip.ParseAddr(c.Address); err != nil {
+		return fmt.Errorf("stream.address %q is no IP address", c.Address)
+	}
+	if c.Port < 0 || c.Port > 65535 {
+		return fmt.Errorf("stream.port %d is not between 0 and 65535", c.Port)
+	}
+	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
+		return errors.New("stream.tls_cert_file and stream.tls_key_file need one another")
+	}
+	return nil
 }
 
 // handlers makes the handler table. oci is the OCI runtime of handlers that name none.

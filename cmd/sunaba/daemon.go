@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
+	"github.com/sunaba-project/sunaba/criserver/stream"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -111,9 +112,15 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if err != nil {
 		return nil, err
 	}
+	streams, err := stream.Listen(streamOptions(c, sandboxes, containers, logger))
+	if err != nil {
+		return nil, err
+	}
+	d.close = append(d.close, func() error { streams.Stop(); return nil })
 	d.server = criserver.New(criserver.Options{
 		Version: version, Handlers: handlers, Images: store, Network: net, Cgroups: cgroups, Host: host,
-		Sandboxes: sandboxes, Containers: containers, Events: events, Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
+		Sandboxes: sandboxes, Containers: containers, Events: events, Streams: streams,
+		Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
 	})
 	d.listener, err = listen(p.socket)
 	return d, err
@@ -145,6 +152,17 @@ func networkOptions(c config, p places, logger *slog.Logger) network.Options {
 		StateDir: filepath.Join(p.root, "network"), SandboxesDir: p.sandboxes(),
 		Embedded: network.EmbeddedOptions{Bridge: bridge, SubnetV4: c.Network.SubnetV4, SubnetV6: c.Network.SubnetV6},
 		Logger:   logger,
+	}
+}
+
+func streamOptions(c config, sandboxes *sandbox.Manager, containers *container.Manager, logger *slog.Logger) stream.Options {
+	return stream.Options{
+		Address: c.Stream.Address, Port: c.Stream.Port, CertFile: c.Stream.TLSCertFile, KeyFile: c.Stream.TLSKeyFile,
+		Containers: containers, Logger: logger,
+		NetNS: func(id string) (string, error) {
+			_, path, err := sandboxes.NetNS(id)
+			return path, err
+		},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sirupsen/logrus"
+	"k8s.io/klog/v2"
 )
 
 func logLevels() []string  { return []string{"debug", "info", "warn", "error"} }
@@ -30,13 +31,37 @@ func newLogger(w io.Writer, c logConfig) (*slog.Logger, error) {
 }
 
 // takeOverLibraries sends what containerd's packages log, which use the standard logger of logrus, the same way as
-// everything else, one level lower: a library's warning is no reason for a person to act.
+// everything else, one level lower: a library's warning is no reason for a person to act. What Kubernetes' streaming
+// packages log by klog is about a client's connection, which the client is told; it is for debugging.
 func takeOverLibraries(logger *slog.Logger) {
 	std := logrus.StandardLogger()
 	std.SetOutput(io.Discard)
 	std.ReplaceHooks(logrus.LevelHooks{})
 	std.AddHook(librarian{logger})
+	klog.SetSlogLogger(slog.New(whisper{logger.Handler()}))
 }
+
+// whisper is a handler that takes everything at debug level.
+type whisper struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (h whisper) Enabled(ctx context.Context, _ slog.Level) bool {
+	return h.Handler.Enabled(ctx, slog.LevelDebug)
+}
+
+// Handle implements slog.Handler.
+func (h whisper) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelDebug
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h whisper) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return whisper{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (h whisper) WithGroup(name string) slog.Handler { return whisper{h.Handler.WithGroup(name)} }
 
 // librarian is a logrus hook.
 type librarian struct{ logger *slog.Logger }

@@ -253,11 +253,6 @@ func (b *builder) bundle(_ context.Context, in *spec.Input) error {
 	if err := os.MkdirAll(filepath.Join(dir, rootfsDir), 0o711); err != nil {
 		return fmt.Errorf("make bundle: %w", err)
 	}
-	if b.config().GetStdin() {
-		if err := unix.Mkfifo(filepath.Join(dir, stdinFifo), 0o600); err != nil {
-			return fmt.Errorf("make stdin of bundle: %w", err)
-		}
-	}
 	return writeSpec(dir, s)
 }
 

@@ -331,7 +331,7 @@ func TestDrainEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	s.started()
+	s.taken()
 	if _, err := w.WriteString("said"); err != nil {
 		t.Fatal(err)
 	}

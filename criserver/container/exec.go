@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -17,11 +16,11 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/shim/client"
+	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
 const (
@@ -46,39 +45,62 @@ type Output struct {
 // context.DeadlineExceeded when the timeout has passed: the command and all it started are killed then.
 // ErrFailedPrecondition if the container does not run. A command that ends with a code other than 0 is no error.
 func (m *Manager) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (Output, error) {
-	rec, _, err := m.find(id)
-	if err != nil {
-		return Output{}, err
-	}
-	if rec.Phase != state.Running {
-		return Output{}, fmt.Errorf("exec in container %q: it is %s: %w", rec.ID, rec.Phase, errdefs.ErrFailedPrecondition)
-	}
 	if len(cmd) == 0 {
-		return Output{}, fmt.Errorf("exec in container %q: the command is empty: %w", rec.ID, errdefs.ErrInvalidArgument)
+		return Output{}, fmt.Errorf("exec in container %q: the command is empty: %w", id, errdefs.ErrInvalidArgument)
 	}
-	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
+	r, err := m.reach(id)
+	if err != nil {
+		return Output{}, fmt.Errorf("exec: %w", err)
+	}
+	process, err := m.execProcess(r.rec, cmd)
 	if err != nil {
 		return Output{}, err
 	}
-	shim := sb.Shim()
-	if shim == nil {
-		return Output{}, fmt.Errorf("exec in container %q: its sandbox is not ready: %w", rec.ID, errdefs.ErrFailedPrecondition)
-	}
-	process, err := m.execProcess(rec, cmd)
+	e, err := newExecution(r)
 	if err != nil {
 		return Output{}, err
 	}
-	var raw [8]byte
-	if _, err := rand.Read(raw[:]); err != nil {
-		return Output{}, fmt.Errorf("make id: %w", err)
-	}
-	e := &execution{shim: shim, id: rec.ID, execID: hex.EncodeToString(raw[:])}
-	out, err := e.run(ctx, filepath.Join(sb.Dir, rec.ID), process, timeout)
+	out, err := e.run(ctx, r.dir(), process, timeout)
 	if err != nil {
-		return Output{}, fmt.Errorf("exec in container %q: %w", rec.ID, err)
+		return Output{}, fmt.Errorf("exec in container %q: %w", r.rec.ID, err)
 	}
 	return out, nil
 }
+
+// reached is a running container and the shim to ask about it.
+type reached struct {
+	rec     state.Container
+	living  *Container
+	sandbox *sandbox.Sandbox
+	shim    *client.Client
+}
+
+// reach finds a running container.
+//
+// # Errors
+//
+// ErrNotFound; ErrFailedPrecondition if it does not run or its shim is gone.
+func (m *Manager) reach(id string) (reached, error) {
+	rec, c, err := m.find(id)
+	if err != nil {
+		return reached{}, err
+	}
+	if rec.Phase != state.Running {
+		return reached{}, fmt.Errorf("container %q is %s: %w", rec.ID, rec.Phase, errdefs.ErrFailedPrecondition)
+	}
+	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
+	if err != nil {
+		return reached{}, err
+	}
+	shim := sb.Shim()
+	if shim == nil {
+		return reached{}, fmt.Errorf("container %q: its sandbox is not ready: %w", rec.ID, errdefs.ErrFailedPrecondition)
+	}
+	return reached{rec: rec, living: c, sandbox: sb, shim: shim}, nil
+}
+
+// dir is the container's bundle, where FIFOs to the shim are made.
+func (r reached) dir() string { return filepath.Join(r.sandbox.Dir, r.rec.ID) }
 
 // execProcess is the container's own process with another command.
 func (m *Manager) execProcess(rec state.Container, cmd []string) (*specs.Process, error) {
@@ -102,6 +124,23 @@ type execution struct {
 	id, execID string
 }
 
+func newExecution(r reached) (*execution, error) {
+	id, err := shortID()
+	if err != nil {
+		return nil, err
+	}
+	return &execution{shim: r.shim, id: r.rec.ID, execID: id}, nil
+}
+
+// shortID is a name for something that lives as long as a request.
+func shortID() (string, error) {
+	var raw [8]byte
+	if _, err := rand.Read(raw[:]); err != nil {
+		return "", fmt.Errorf("make id: %w", err)
+	}
+	return hex.EncodeToString(raw[:]), nil
+}
+
 func (e *execution) run(ctx context.Context, dir string, process *specs.Process, timeout time.Duration) (Output, error) {
 	budget := &atomic.Int64{}
 	budget.Store(maxOutput)
@@ -116,10 +155,12 @@ func (e *execution) run(ctx context.Context, dir string, process *specs.Process,
 	}
 	defer stderr.remove()
 	if err := e.shim.Exec(ctx, client.ExecRequest{
-		ID: e.id, ExecID: e.execID, Process: process, Stdout: stdout.path, Stderr: stderr.path,
+		ID: e.id, ExecID: e.execID, Process: process, Stdout: stdio.Loose + stdout.path, Stderr: stdio.Loose + stderr.path,
 	}); err != nil {
 		return Output{}, err
 	}
+	stdout.taken()
+	stderr.taken()
 	defer e.drop(ctx)
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -129,8 +170,6 @@ func (e *execution) run(ctx context.Context, dir string, process *specs.Process,
 	if _, err := e.shim.Start(ctx, e.id, e.execID); err != nil {
 		return Output{}, e.killed(ctx, err, timeout)
 	}
-	stdout.started()
-	stderr.started()
 	exit, err := e.shim.Wait(ctx, e.id, e.execID)
 	if err != nil {
 		return Output{}, e.killed(ctx, err, timeout)
@@ -165,11 +204,9 @@ func (e *execution) drop(ctx context.Context) {
 	_, _ = e.shim.Delete(ctx, e.id, e.execID) // what is left goes with the container
 }
 
-// stream is one output of a command: a FIFO that the shim writes and this side reads.
+// stream is one output of a command, kept as far as the limits allow.
 type stream struct {
-	path   string
-	file   *os.File
-	holder *os.File // keeps the FIFO from ending before the shim has opened it
+	*fifo
 	done   chan struct{}
 	budget *atomic.Int64 // shared by both streams
 
@@ -178,27 +215,17 @@ type stream struct {
 }
 
 func newStream(path string, budget *atomic.Int64) (*stream, error) {
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		return nil, fmt.Errorf("make FIFO %q: %w", path, err)
-	}
-	s := &stream{path: path, done: make(chan struct{}), budget: budget}
-	var err error
-	if s.file, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
-		s.holder, err = os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
-	}
+	f, err := newFIFO(path, false)
 	if err != nil {
-		s.remove()
-		return nil, fmt.Errorf("open FIFO: %w", err)
+		return nil, err
 	}
+	s := &stream{fifo: f, done: make(chan struct{}), budget: budget}
 	go func() {
 		defer close(s.done)
 		_, _ = io.Copy(s, s.file) // ends with the last writer, or when drain has waited long enough
 	}()
 	return s, nil
 }
-
-// started is called once the shim has the FIFO open.
-func (s *stream) started() { s.holder.Close() }
 
 // Write keeps what the limits allow and takes the rest without keeping it.
 func (s *stream) Write(p []byte) (int, error) {
@@ -220,13 +247,4 @@ func (s *stream) drain(deadline time.Time) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.data
-}
-
-func (s *stream) remove() {
-	for _, f := range []*os.File{s.file, s.holder} {
-		if f != nil {
-			f.Close()
-		}
-	}
-	os.Remove(s.path)
 }

@@ -14,9 +14,8 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/shim/client"
+	"github.com/sunaba-project/sunaba/shim/stdio"
 )
-
-const stdinFifo = "stdin"
 
 // Start runs the process of a created container.
 //
@@ -92,23 +91,21 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 	for _, mt := range rec.RootFS {
 		req.Rootfs = append(req.Rootfs, client.Mount{Type: mt.Type, Source: mt.Source, Target: mt.Target, Options: mt.Options})
 	}
+	req.Stdout = stdio.Attachable
 	if rec.LogPath != "" {
 		if err := os.MkdirAll(filepath.Dir(rec.LogPath), 0o755); err != nil {
 			return req, fmt.Errorf("make log folder: %w", err)
 		}
-		req.Stdout = logScheme + rec.LogPath
-		if !req.Terminal {
-			req.Stderr = req.Stdout
-		}
+		req.Stdout = stdio.Scheme + rec.LogPath
+	}
+	if !req.Terminal {
+		req.Stderr = req.Stdout
 	}
 	if rec.Config.Value.GetStdin() {
-		req.Stdin = filepath.Join(bundle, stdinFifo)
+		req.Stdin = stdio.Attachable
 	}
 	return req, nil
 }
-
-// logScheme marks a log file in CRI format, which the shim writes by itself.
-const logScheme = "cri://"
 
 // dropTask removes a task that was not started, or whose start nobody recorded.
 func (m *Manager) dropTask(ctx context.Context, shim *client.Client, id string) {

@@ -47,7 +47,12 @@ func (s *Streams) Attach(a Attachment) error {
 			}
 			return fmt.Errorf("attach to %s: %w", stream, err)
 		}
-		made = append(made, l)
+		if l != nil {
+			made = append(made, l)
+		}
+	}
+	for _, l := range made {
+		l.tie(made)
 	}
 	if a.Stdin == "" || s.input == nil {
 		return nil
@@ -120,8 +125,9 @@ type listener struct {
 
 	mu    sync.Mutex
 	queue []byte
-	ended bool // no more will come
-	gone  bool // nobody wants any more
+	ended bool        // no more will come
+	gone  bool        // nobody wants any more
+	tied  []*listener // of the same attacher
 }
 
 // newListener opens a FIFO that has a reader.
@@ -149,11 +155,25 @@ func (l *listener) offer(p []byte) bool {
 	case len(l.queue)+len(p) > maxBehind:
 		l.log.Warn("detach a reader that is too slow", "behind", len(l.queue))
 		l.leave()
+		for _, other := range l.tied {
+			go other.cut() // not here: it may be about to cut this one
+		}
 		return false
 	}
 	l.queue = append(l.queue, p...)
 	l.nudge()
 	return true
+}
+
+// tie makes listeners of one attacher end together when one is too slow: it would miss a part without knowing.
+func (l *listener) tie(all []*listener) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, other := range all {
+		if other != l {
+			l.tied = append(l.tied, other)
+		}
+	}
 }
 
 // finish lets the listener go once it has got all that is queued.
@@ -166,9 +186,6 @@ func (l *listener) finish() {
 
 // cut lets the listener go at once.
 func (l *listener) cut() {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leave()

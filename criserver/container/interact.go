@@ -1,0 +1,187 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/shim/client"
+	"github.com/sunaba-project/sunaba/shim/stdio"
+)
+
+// Exec runs a command in a running container for a client that takes part, and returns its exit code.
+//
+// If the client leaves (ctx ends) the command's input ends and its output is dropped; with a terminal it is told by
+// SIGHUP, as when a terminal is closed. It is not killed otherwise.
+//
+// # Errors
+//
+// ErrNotFound, ErrFailedPrecondition if the container does not run, the context's, or why the command could not
+// be started. A command that ends with a code other than 0 is no error.
+func (m *Manager) Exec(ctx context.Context, id string, cmd []string, s Streams) (int32, error) {
+	r, err := m.reach(id)
+	if err != nil {
+		return 0, fmt.Errorf("exec: %w", err)
+	}
+	process, err := m.execProcess(r.rec, cmd)
+	if err != nil {
+		return 0, err
+	}
+	if s.TTY {
+		process.Terminal = true
+		if !slices.ContainsFunc(process.Env, func(e string) bool { return strings.HasPrefix(e, "TERM=") }) {
+			process.Env = append(process.Env, "TERM=xterm")
+		}
+	}
+	e, err := newExecution(r)
+	if err != nil {
+		return 0, err
+	}
+	code, err := m.interact(ctx, e, r.dir(), process, s)
+	if err != nil {
+		return 0, fmt.Errorf("exec in container %q: %w", r.rec.ID, err)
+	}
+	return code, nil
+}
+
+func (m *Manager) interact(ctx context.Context, e *execution, dir string, process *specs.Process, s Streams) (int32, error) {
+	ses, err := openSession(dir, "exec-"+e.execID, s)
+	if err != nil {
+		return 0, err
+	}
+	defer ses.close()
+	req := client.ExecRequest{ID: e.id, ExecID: e.execID, Process: process, Terminal: s.TTY}
+	req.Stdin, req.Stdout, req.Stderr = ses.names(stdio.Loose)
+	if err := e.shim.Exec(ctx, req); err != nil {
+		return 0, err
+	}
+	ses.taken()
+	if _, err := e.shim.Start(ctx, e.id, e.execID); err != nil {
+		e.drop(ctx)
+		return 0, err
+	}
+	var resize func(width, height uint16)
+	if s.TTY {
+		resize = func(w, h uint16) { _ = e.shim.ResizePty(m.ctx, e.id, e.execID, uint32(w), uint32(h)) } // it may have ended
+	}
+	ses.begin(resize)
+	type end struct {
+		exit client.Exit
+		err  error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		exit, err := e.shim.Wait(m.ctx, e.id, e.execID)
+		ended <- end{exit, err}
+	}()
+	select {
+	case x := <-ended:
+		if x.err != nil {
+			return 0, x.err
+		}
+		ses.drain(ctx)
+		e.drop(ctx)
+		return int32(x.exit.Code), nil
+	case <-ctx.Done():
+		if s.TTY {
+			e.hangUp(ctx)
+		}
+		go func() {
+			if x := <-ended; x.err == nil {
+				e.drop(m.ctx)
+			}
+		}()
+		return 0, fmt.Errorf("the client has left: %w", ctx.Err())
+	}
+}
+
+// hangUp tells a command that its terminal is gone.
+func (e *execution) hangUp(ctx context.Context) {
+	ctx, cancel := sandbox.Aside(ctx)
+	defer cancel()
+	_ = e.shim.Kill(ctx, e.id, e.execID, syscall.SIGHUP, false) // it may have ended
+}
+
+// Attach lets a client take part in a running container until the container ends, the client leaves, or its input
+// ends; the last not if the container's input ends with it (stdin_once).
+//
+// # Errors
+//
+// ErrNotFound, ErrFailedPrecondition if the container does not run, the context's. ErrAborted if the client did not
+// take the output as fast as it came: the container does not wait.
+func (m *Manager) Attach(ctx context.Context, id string, s Streams) error {
+	r, err := m.reach(id)
+	if err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	if err := m.attach(ctx, r, s); err != nil {
+		return fmt.Errorf("attach to container %q: %w", r.rec.ID, err)
+	}
+	return nil
+}
+
+func (m *Manager) attach(ctx context.Context, r reached, s Streams) error {
+	name, err := shortID()
+	if err != nil {
+		return err
+	}
+	ses, err := openSession(r.dir(), "attach-"+name, s)
+	if err != nil {
+		return err
+	}
+	defer ses.close()
+	config := r.rec.Config.Value
+	once := config.GetStdinOnce() && !config.GetTty()
+	req := client.AttachRequest{ID: r.rec.ID, Once: once}
+	req.Stdin, req.Stdout, req.Stderr = ses.names("")
+	if err := r.shim.Attach(ctx, req); err != nil {
+		return err
+	}
+	ses.taken()
+	var resize func(width, height uint16)
+	if config.GetTty() {
+		resize = func(w, h uint16) { _ = r.shim.ResizePty(m.ctx, r.rec.ID, "", uint32(w), uint32(h)) } // it may have ended
+	}
+	ses.begin(resize)
+	var detached <-chan struct{}
+	if config.GetStdin() && (!once || len(ses.outlets()) == 0) {
+		detached = ses.stdinDone
+	}
+	return ses.last(ctx, r.living.ended, detached)
+}
+
+// last waits for the end of an attached client's part.
+func (s *session) last(ctx context.Context, ended, detached <-chan struct{}) error {
+	output := s.outDone
+	if len(s.outlets()) == 0 {
+		output = nil
+	}
+	select {
+	case <-ended:
+		s.drain(ctx)
+		return nil
+	case <-detached:
+		return nil
+	case <-output:
+	case <-ctx.Done():
+		return fmt.Errorf("the client has left: %w", ctx.Err())
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the client has left: %w", ctx.Err())
+	case <-time.After(drainLimit):
+		return fmt.Errorf("%w: %w", errOutputGone, errdefs.ErrAborted)
+	}
+}
+
+var errOutputGone = errors.New("the container's output came faster than it was taken, or the container has closed it")

@@ -1,0 +1,106 @@
+package stream
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+)
+
+// session makes an HTTP handler of one that serves the request of a token.
+func (s *Server) session(serve func(w http.ResponseWriter, r *http.Request, request any)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodPost {
+			w.Header().Set("Allow", "GET, POST")
+			http.Error(w, "only GET and POST", http.StatusMethodNotAllowed)
+			return
+		}
+		request, ok := s.tokens.take(r.PathValue("token"))
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		s.sessions.Add(1)
+		defer s.sessions.Done()
+		ctx, leave := context.WithCancel(r.Context())
+		defer leave()
+		t := &takeover{ResponseWriter: w, server: s, leave: leave}
+		serve(t, r.WithContext(ctx), request)
+		if t.conn != nil {
+			t.conn.Close() // also where the protocol's implementation did not
+		}
+	}
+}
+
+// takeover is a response whose connection, once it is taken over, tells when the client goes away: net/http does not
+// look at it any more then.
+type takeover struct {
+	http.ResponseWriter
+	server *Server
+	leave  context.CancelFunc
+	conn   *clientConn // once it is taken over
+}
+
+// Hijack implements http.Hijacker.
+func (t *takeover) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := http.NewResponseController(t.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &clientConn{Conn: conn, server: t.server, leave: t.leave}
+	if !t.server.admit(c) {
+		c.Close()
+		return nil, nil, http.ErrServerClosed
+	}
+	early, err := buf.Peek(buf.Reader.Buffered())
+	if err != nil {
+		c.Close()
+		return nil, nil, err
+	}
+	t.conn = c
+	in := io.MultiReader(bytes.NewReader(slices.Clone(early)), c)
+	return c, bufio.NewReadWriter(bufio.NewReader(in), bufio.NewWriter(c)), nil
+}
+
+// admit counts a client in, unless the server stops.
+func (s *Server) admit(c *clientConn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clients == nil {
+		return false
+	}
+	s.clients[c] = struct{}{}
+	return true
+}
+
+// clientConn is a client's connection. The session's context ends with it.
+type clientConn struct {
+	net.Conn
+	server *Server
+	leave  context.CancelFunc
+	once   sync.Once
+}
+
+// Read implements net.Conn.
+func (c *clientConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.leave()
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (c *clientConn) Close() error {
+	c.once.Do(func() {
+		c.leave()
+		c.server.mu.Lock()
+		delete(c.server.clients, c)
+		c.server.mu.Unlock()
+	})
+	return c.Conn.Close()
+}
