@@ -2,6 +2,7 @@ package criserver
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -17,6 +18,21 @@ type meter struct {
 	reader *stats.Reader
 	rates  *stats.Rates
 	o      Options
+	// imagesDevice names the device that images and containers' layers are on; it is looked for once.
+	imagesDevice func() string
+}
+
+func newMeter(o Options) *meter {
+	return &meter{
+		reader: stats.NewReader(o.Cgroups.Hierarchy), rates: stats.NewRates(), o: o,
+		imagesDevice: sync.OnceValue(func() string {
+			device, err := findDevice(o.ImagesDir)
+			if err != nil {
+				o.Logger.Warn("measure file system of images", "error", err)
+			}
+			return device
+		}),
+	}
 }
 
 // container measures a container; one that does not run has its writable layer only.
@@ -34,69 +50,88 @@ func (m *meter) container(ctx context.Context, rec state.Container) (*runtime.Co
 		m.rates.Forget(rec.ID)
 		return out, nil
 	}
-	cg := m.o.Cgroups.Path(rec.CgroupsPath)
-	if out.Cpu, out.Memory, out.Swap, err = m.cgroup(rec.ID, cg); err != nil {
+	u, err := m.cgroup(rec.ID, m.o.Cgroups.Path(rec.CgroupsPath))
+	if err != nil {
 		return nil, err
 	}
+	out.Cpu, out.Memory, out.Swap, out.Io = u.cpu, u.memory, u.swap, u.io
 	return out, nil
 }
 
 // pod measures a whole sandbox, without its containers one by one.
 func (m *meter) pod(rec state.Sandbox) (*runtime.LinuxPodSandboxStats, error) {
 	cg := m.o.Cgroups.Path(rec.CgroupParent)
-	out := &runtime.LinuxPodSandboxStats{}
-	var err error
-	if out.Cpu, out.Memory, _, err = m.cgroup(rec.ID, cg); err != nil {
-		return nil, err
-	}
-	if n, err := m.reader.Processes(cg); err == nil {
-		out.Process = &runtime.ProcessUsage{Timestamp: timestamp(), ProcessCount: value(n)}
-	}
-	s, err := m.o.Sandboxes.Sandbox(rec.ID)
+	u, err := m.cgroup(rec.ID, cg)
 	if err != nil {
 		return nil, err
 	}
-	if ns := s.NetNS(rec.Config.Value); ns != "" {
-		if out.Network, err = interfaces(ns, rec.Network.Interface); err != nil {
-			return nil, err
-		}
+	out := &runtime.LinuxPodSandboxStats{Cpu: u.cpu, Memory: u.memory, Io: u.io}
+	if n, err := m.reader.Processes(cg); err == nil {
+		out.Process = &runtime.ProcessUsage{Timestamp: timestamp(), ProcessCount: value(n)}
+	}
+	links, err := m.links(rec)
+	if err != nil {
+		return nil, err
+	}
+	if links != nil {
+		out.Network = traffic(links, rec.Network.Interface)
 	}
 	return out, nil
 }
 
-func (m *meter) cgroup(id, cg string) (*runtime.CpuUsage, *runtime.MemoryUsage, *runtime.SwapUsage, error) {
+// cgroupUsage is what a cgroup uses, in the CRI's messages. swap and io are nil where the kernel does not account for it.
+type cgroupUsage struct {
+	cpu    *runtime.CpuUsage
+	memory *runtime.MemoryUsage
+	swap   *runtime.SwapUsage
+	io     *runtime.IoUsage
+}
+
+func (m *meter) cgroup(id, cg string) (cgroupUsage, error) {
+	var out cgroupUsage
 	c, err := m.reader.CPU(cg)
 	if err != nil {
-		return nil, nil, nil, err
-	}
-	cpu := &runtime.CpuUsage{Timestamp: c.At.UnixNano(), UsageCoreNanoSeconds: value(uint64(c.Usage))}
-	if rate, ok := m.rates.NanoCores(id, c); ok {
-		cpu.UsageNanoCores = value(rate)
+		return out, err
 	}
 	u, err := m.reader.Memory(cg)
 	if err != nil {
-		return nil, nil, nil, err
+		return out, err
+	}
+	out.cpu = &runtime.CpuUsage{Timestamp: c.At.UnixNano(), UsageCoreNanoSeconds: value(uint64(c.Usage))}
+	if rate, ok := m.rates.NanoCores(id, c); ok {
+		out.cpu.UsageNanoCores = value(rate)
 	}
 	at := u.At.UnixNano()
-	memory := &runtime.MemoryUsage{
+	out.memory = &runtime.MemoryUsage{
 		Timestamp: at, WorkingSetBytes: value(u.WorkingSet), AvailableBytes: value(u.Available()), UsageBytes: value(u.Usage),
 		RssBytes: value(u.RSS), PageFaults: value(u.Faults), MajorPageFaults: value(u.Major),
 	}
+	p := m.reader.Pressures(cg)
+	out.cpu.Psi, out.memory.Psi = psi(p.CPU), psi(p.Memory)
+	if p.IO != nil {
+		out.io = &runtime.IoUsage{Timestamp: timestamp(), Psi: psi(p.IO)}
+	}
 	if !u.HasSwap {
-		return cpu, memory, nil, nil
+		return out, nil
 	}
-	swap := &runtime.SwapUsage{Timestamp: at, SwapUsageBytes: value(u.Swap)}
+	out.swap = &runtime.SwapUsage{Timestamp: at, SwapUsageBytes: value(u.Swap)}
 	if u.SwapLimit > u.Swap {
-		swap.SwapAvailableBytes = value(u.SwapLimit - u.Swap)
+		out.swap.SwapAvailableBytes = value(u.SwapLimit - u.Swap)
 	}
-	return cpu, memory, swap, nil
+	return out, nil
 }
 
-func interfaces(netns, first string) (*runtime.NetworkUsage, error) {
-	links, err := stats.Interfaces(netns)
-	if err != nil {
-		return nil, err
+func psi(p *stats.Pressure) *runtime.PsiStats {
+	if p == nil {
+		return nil
 	}
+	data := func(s stats.Stall) *runtime.PsiData {
+		return &runtime.PsiData{Total: uint64(s.Total), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
+	}
+	return &runtime.PsiStats{Full: data(p.Full), Some: data(p.Some)}
+}
+
+func traffic(links []stats.Interface, first string) *runtime.NetworkUsage {
 	out := &runtime.NetworkUsage{Timestamp: timestamp()}
 	for _, l := range links {
 		u := &runtime.NetworkInterfaceUsage{
@@ -108,7 +143,7 @@ func interfaces(netns, first string) (*runtime.NetworkUsage, error) {
 			out.Interfaces = append(out.Interfaces, u)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // overhead measures what a sandbox costs beyond its containers' own work: shim, pause process, and the engines of

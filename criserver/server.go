@@ -19,10 +19,10 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/container"
 	"github.com/sunaba-project/sunaba/criserver/events"
+	"github.com/sunaba-project/sunaba/criserver/metrics"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
-	"github.com/sunaba-project/sunaba/criserver/stats"
 	"github.com/sunaba-project/sunaba/criserver/stream"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -64,13 +64,14 @@ type service struct {
 	statsAPI
 	eventsAPI
 	sessionAPI
+	metricsAPI
 	streamAPI
 }
 
 // New returns a server that does not listen yet.
 func New(o Options) *Server {
 	s := &Server{o: o}
-	meter := &meter{reader: stats.NewReader(o.Cgroups.Hierarchy), rates: stats.NewRates(), o: o}
+	meter := newMeter(o)
 	svc := &service{
 		sandboxAPI:   sandboxAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter},
 		containerAPI: containerAPI{sandboxes: o.Sandboxes, containers: o.Containers},
@@ -79,6 +80,7 @@ func New(o Options) *Server {
 		statsAPI:     statsAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter},
 		eventsAPI:    eventsAPI{hub: o.Events},
 		sessionAPI:   sessionAPI{sandboxes: o.Sandboxes, containers: o.Containers, streams: o.Streams},
+		metricsAPI:   metricsAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter, table: metrics.New()},
 	}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/container"
@@ -49,26 +48,17 @@ func (a *statsAPI) StreamContainerStats(r *runtime.StreamContainerStatsRequest, 
 
 // listContainers measures the running containers; one that ends at this moment is left out.
 func (a *statsAPI) listContainers(ctx context.Context, f *runtime.ContainerStatsFilter) ([]*runtime.ContainerStats, error) {
-	items := []*runtime.ContainerStats{}
+	var recs []state.Container
 	for _, rec := range a.containers.List() {
-		if rec.Phase != state.Running || !hasPrefix(rec.ID, f.GetId()) || !hasPrefix(rec.SandboxID, f.GetPodSandboxId()) ||
-			!hasLabels(rec.Config.Value.GetLabels(), f.GetLabelSelector()) {
-			continue
+		if rec.Phase == state.Running && hasPrefix(rec.ID, f.GetId()) && hasPrefix(rec.SandboxID, f.GetPodSandboxId()) &&
+			hasLabels(rec.Config.Value.GetLabels(), f.GetLabelSelector()) {
+			recs = append(recs, rec)
 		}
-		stats, err := a.meter.container(ctx, rec)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if errdefs.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			a.meter.o.Logger.Warn("measure container", "container", rec.ID, "error", err)
-			continue
-		}
-		items = append(items, stats)
 	}
-	return items, nil
+	return measure(ctx, recs, func(rec state.Container) (*runtime.ContainerStats, error) {
+		stats, err := a.meter.container(ctx, rec)
+		return stats, a.meter.excuse("container", rec.ID, err)
+	})
 }
 
 func (a *statsAPI) PodSandboxStats(ctx context.Context, r *runtime.PodSandboxStatsRequest) (*runtime.PodSandboxStatsResponse, error) {
@@ -99,44 +89,58 @@ func (a *statsAPI) StreamPodSandboxStats(r *runtime.StreamPodSandboxStatsRequest
 }
 
 func (a *statsAPI) listPods(ctx context.Context, f *runtime.PodSandboxStatsFilter) ([]*runtime.PodSandboxStats, error) {
-	items := []*runtime.PodSandboxStats{}
+	var recs []state.Sandbox
 	for _, rec := range a.sandboxes.List() {
-		if rec.Phase != state.Ready || !hasPrefix(rec.ID, f.GetId()) || !hasLabels(rec.Config.Value.GetLabels(), f.GetLabelSelector()) {
-			continue
+		if rec.Phase == state.Ready && hasPrefix(rec.ID, f.GetId()) && hasLabels(rec.Config.Value.GetLabels(), f.GetLabelSelector()) {
+			recs = append(recs, rec)
 		}
-		stats, err := a.pod(ctx, rec)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
-			if !errdefs.IsNotFound(err) {
-				a.meter.o.Logger.Warn("measure sandbox", "sandbox", rec.ID, "error", err)
-			}
-			continue
-		}
-		items = append(items, stats)
 	}
-	return items, nil
+	containers := runningByPod(a.containers.List())
+	return measure(ctx, recs, func(rec state.Sandbox) (*runtime.PodSandboxStats, error) {
+		stats, err := a.measurePod(ctx, rec, containers[rec.ID])
+		return stats, a.meter.excuse("sandbox", rec.ID, err)
+	})
+}
+
+// runningByPod sorts the running containers by their sandboxes' ids.
+func runningByPod(all []state.Container) map[string][]state.Container {
+	out := map[string][]state.Container{}
+	for _, rec := range all {
+		if rec.Phase == state.Running {
+			out[rec.SandboxID] = append(out[rec.SandboxID], rec)
+		}
+	}
+	return out
 }
 
 // pod measures a sandbox and its running containers. One that is stopped has attributes only.
 func (a *statsAPI) pod(ctx context.Context, rec state.Sandbox) (*runtime.PodSandboxStats, error) {
-	config := rec.Config.Value
-	out := &runtime.PodSandboxStats{
-		Attributes: &runtime.PodSandboxAttributes{
-			Id: rec.ID, Metadata: config.GetMetadata(), Labels: config.GetLabels(), Annotations: config.GetAnnotations(),
-		},
-		Linux: &runtime.LinuxPodSandboxStats{},
-	}
 	if rec.Phase != state.Ready {
-		return out, nil
+		return &runtime.PodSandboxStats{Attributes: podAttributes(rec), Linux: &runtime.LinuxPodSandboxStats{}}, nil
 	}
-	var err error
-	if out.Linux, err = a.meter.pod(rec); err != nil {
+	return a.measurePod(ctx, rec, runningByPod(a.containers.In(rec.ID))[rec.ID])
+}
+
+func (a *statsAPI) measurePod(ctx context.Context, rec state.Sandbox, containers []state.Container) (*runtime.PodSandboxStats, error) {
+	linux, err := a.meter.pod(rec)
+	if err != nil {
 		return nil, err
 	}
-	out.Linux.Containers, err = a.listContainers(ctx, &runtime.ContainerStatsFilter{PodSandboxId: rec.ID})
-	return out, err
+	linux.Containers = []*runtime.ContainerStats{}
+	for _, c := range containers {
+		stats, err := a.meter.container(ctx, c)
+		if err := a.meter.excuse("container", c.ID, err); err == nil {
+			linux.Containers = append(linux.Containers, stats)
+		}
+	}
+	return &runtime.PodSandboxStats{Attributes: podAttributes(rec), Linux: linux}, nil
+}
+
+func podAttributes(rec state.Sandbox) *runtime.PodSandboxAttributes {
+	config := rec.Config.Value
+	return &runtime.PodSandboxAttributes{
+		Id: rec.ID, Metadata: config.GetMetadata(), Labels: config.GetLabels(), Annotations: config.GetAnnotations(),
+	}
 }
 
 func timestamp() int64 { return time.Now().UnixNano() }

@@ -18,18 +18,6 @@ type unanswered struct {
 
 func refused(what string) error { return fmt.Errorf("%s: %w", what, errdefs.ErrNotImplemented) }
 
-func (streamAPI) ListMetricDescriptors(context.Context, *runtime.ListMetricDescriptorsRequest) (*runtime.ListMetricDescriptorsResponse, error) {
-	return nil, refused("sunaba does not give out metrics; ListPodSandboxStats has what pods and containers use")
-}
-
-func (streamAPI) ListPodSandboxMetrics(context.Context, *runtime.ListPodSandboxMetricsRequest) (*runtime.ListPodSandboxMetricsResponse, error) {
-	return nil, refused("sunaba does not give out metrics; ListPodSandboxStats has what pods and containers use")
-}
-
-func (streamAPI) StreamPodSandboxMetrics(*runtime.StreamPodSandboxMetricsRequest, runtime.RuntimeService_StreamPodSandboxMetricsServer) error {
-	return refused("sunaba does not give out metrics; StreamPodSandboxStats has what pods and containers use")
-}
-
 func (streamAPI) CheckpointContainer(context.Context, *runtime.CheckpointContainerRequest) (*runtime.CheckpointContainerResponse, error) {
 	return nil, refused("sunaba cannot checkpoint containers")
 }

@@ -39,6 +39,9 @@ type Memory struct {
 	Swap      uint64
 	SwapLimit uint64 // 0 = none or not known
 	HasSwap   bool   // the kernel accounts for swap
+	// SwapFile is what the kernel's own file of the limit says, 0 = none: memory and swap together on version 1, swap
+	// alone on version 2.
+	SwapFile uint64
 }
 
 // Available is the limit minus the working set, 0 if there is no limit.
@@ -54,10 +57,15 @@ func (m Memory) Available() uint64 {
 // # Errors
 //
 // All methods answer ErrNotFound for a cgroup that is not there (any more).
-type Reader struct{ hierarchy *cgroup.Hierarchy }
+type Reader struct {
+	hierarchy *cgroup.Hierarchy
+	pageSizes []string // of huge pages
+}
 
 // NewReader returns a reader of a machine's cgroups.
-func NewReader(h *cgroup.Hierarchy) *Reader { return &Reader{hierarchy: h} }
+func NewReader(h *cgroup.Hierarchy) *Reader {
+	return &Reader{hierarchy: h, pageSizes: pageSizes("/sys/kernel/mm/hugepages")}
+}
 
 // CPU returns the processor time used by a cgroup and all below it.
 func (r *Reader) CPU(cg string) (CPU, error) {
@@ -77,6 +85,12 @@ func (r *Reader) CPU(cg string) (CPU, error) {
 
 // Memory returns the memory used by a cgroup and all below it.
 func (r *Reader) Memory(cg string) (Memory, error) {
+	m, _, err := r.memory(cg)
+	return m, err
+}
+
+// memory also returns the table that most of it is from.
+func (r *Reader) memory(cg string) (Memory, map[string]uint64, error) {
 	names := struct{ usage, limit, swap, swapLimit, inactive, anon, faults, major string }{
 		"memory.usage_in_bytes", "memory.limit_in_bytes", "memory.memsw.usage_in_bytes", "memory.memsw.limit_in_bytes",
 		"total_inactive_file", "total_rss", "total_pgfault", "total_pgmajfault",
@@ -88,11 +102,11 @@ func (r *Reader) Memory(cg string) (Memory, error) {
 	}
 	usage, err := r.number(cg, "memory", names.usage)
 	if err != nil {
-		return Memory{}, err
+		return Memory{}, nil, err
 	}
 	stat, err := r.table(cg, "memory", "memory.stat")
 	if err != nil {
-		return Memory{}, err
+		return Memory{}, nil, err
 	}
 	m := Memory{
 		At: time.Now(), Usage: usage, RSS: stat[names.anon],
@@ -106,19 +120,19 @@ func (r *Reader) Memory(cg string) (Memory, error) {
 	}
 	swap, err := r.number(cg, "memory", names.swap)
 	if err != nil {
-		return m, nil
+		return m, stat, nil
 	}
 	limit, _ := r.number(cg, "memory", names.swapLimit)
-	m.HasSwap = true
+	m.HasSwap, m.SwapFile = true, limit
 	if v2 {
 		m.Swap, m.SwapLimit = swap, limit
-		return m, nil
+		return m, stat, nil
 	}
 	m.Swap = swap - min(swap, usage) // version 1 counts memory and swap together
 	if limit > m.Limit && m.Limit > 0 {
 		m.SwapLimit = limit - m.Limit
 	}
-	return m, nil
+	return m, stat, nil
 }
 
 // Processes returns how many processes and threads are in a cgroup and below it.
@@ -128,6 +142,23 @@ func (r *Reader) Processes(cg string) (uint64, error) {
 
 // unlimited is what version 1 writes for "no limit": the largest page counter, in bytes.
 const unlimited = math.MaxInt64 &^ (1<<16 - 1)
+
+// cpuMax reads a quota and its period, in microseconds, from version 2's one file; no quota is 0.
+func (r *Reader) cpuMax(cg string) (quota, period uint64) {
+	data, err := os.ReadFile(r.hierarchy.File(cg, "cpu", "cpu.max"))
+	if err != nil {
+		return 0, 0
+	}
+	a, b, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
+	period, err = strconv.ParseUint(b, 10, 64)
+	if err != nil {
+		return 0, 0
+	}
+	if quota, err = strconv.ParseUint(a, 10, 64); err != nil {
+		quota = 0 // "max"
+	}
+	return quota, period
+}
 
 // number reads a file of one number; no limit is 0.
 func (r *Reader) number(cg, controller, name string) (uint64, error) {

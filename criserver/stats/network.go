@@ -11,6 +11,8 @@ import (
 type Interface struct {
 	Name                               string
 	RxBytes, RxErrors, TxBytes, TxErrs uint64
+	RxPackets, RxDropped               uint64
+	TxPackets, TxDropped               uint64
 }
 
 // Interfaces reads the traffic of all interfaces but the loopback of the network namespace pinned at path.
@@ -29,7 +31,7 @@ func Interfaces(path string) ([]Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces in %q: %w", path, err)
 	}
-	var out []Interface
+	out := []Interface{}
 	for _, l := range links {
 		a := l.Attrs()
 		if a.Name == "lo" || a.Statistics == nil {
@@ -38,6 +40,8 @@ func Interfaces(path string) ([]Interface, error) {
 		out = append(out, Interface{
 			Name: a.Name, RxBytes: a.Statistics.RxBytes, RxErrors: a.Statistics.RxErrors,
 			TxBytes: a.Statistics.TxBytes, TxErrs: a.Statistics.TxErrors,
+			RxPackets: a.Statistics.RxPackets, RxDropped: a.Statistics.RxDropped,
+			TxPackets: a.Statistics.TxPackets, TxDropped: a.Statistics.TxDropped,
 		})
 	}
 	return out, nil

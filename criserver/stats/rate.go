@@ -10,6 +10,8 @@ import (
 type Rates struct {
 	mu   sync.Mutex
 	last map[string]*window
+	// sweepAt is how many objects are remembered before old ones are dropped.
+	sweepAt int
 }
 
 type window struct {
@@ -17,17 +19,22 @@ type window struct {
 	rate uint64
 }
 
+const firstSweep = 256
+
 // minWindow is how far apart readings must be for a rate that says something: closer ones repeat the one before.
 const minWindow = 500 * time.Millisecond
 
 // NewRates returns an empty memory of readings.
-func NewRates() *Rates { return &Rates{last: map[string]*window{}} }
+func NewRates() *Rates { return &Rates{last: map[string]*window{}, sweepAt: firstSweep} }
 
 // NanoCores records a reading and returns the billionths of a core used since the one before.
 func (r *Rates) NanoCores(id string, now CPU) (uint64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w, ok := r.last[id]
+	if !ok && len(r.last) >= r.sweepAt {
+		r.sweep(now.At)
+	}
 	if !ok || now.Usage < w.from.Usage {
 		r.last[id] = &window{from: now}
 		return 0, false
@@ -39,6 +46,19 @@ func (r *Rates) NanoCores(id string, now CPU) (uint64, bool) {
 	w.rate = uint64(float64(now.Usage-w.from.Usage) / elapsed.Seconds())
 	w.from = now
 	return w.rate, true
+}
+
+// keepFor is how long a reading is of use: a rate over a longer time says nothing about now.
+const keepFor = 10 * time.Minute
+
+// sweep drops the readings of objects that nobody asks for any more; many of them have gone.
+func (r *Rates) sweep(now time.Time) {
+	for id, w := range r.last {
+		if now.Sub(w.from.At) > keepFor {
+			delete(r.last, id)
+		}
+	}
+	r.sweepAt = max(firstSweep, 2*len(r.last))
 }
 
 // Forget drops what is known of an object that is gone.

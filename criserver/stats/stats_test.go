@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,7 +54,7 @@ func TestVersion1(t *testing.T) {
 	m.At = time.Time{}
 	want := Memory{
 		Usage: 1000000, WorkingSet: 700000, RSS: 600000, Limit: 2000000, Faults: 42, Major: 3,
-		Swap: 500000, SwapLimit: 1000000, HasSwap: true,
+		Swap: 500000, SwapLimit: 1000000, HasSwap: true, SwapFile: 3000000,
 	}
 	if err != nil || m != want {
 		t.Errorf("memory: %+v, %v", m, err)
@@ -97,7 +98,7 @@ func TestVersion2(t *testing.T) {
 	m.At = time.Time{}
 	want := Memory{
 		Usage: 1000000, WorkingSet: 700000, RSS: 600000, Faults: 42, Major: 3,
-		Swap: 4096, SwapLimit: 8192, HasSwap: true,
+		Swap: 4096, SwapLimit: 8192, HasSwap: true, SwapFile: 8192,
 	}
 	if err != nil || m != want {
 		t.Errorf("memory: %+v, %v", m, err)
@@ -183,6 +184,18 @@ func TestRates(t *testing.T) {
 		if got, ok := at(c.ms, c.used); got != c.want || ok != c.ok {
 			t.Errorf("at %d ms: %d, %t; want %d, %t", c.ms, got, ok, c.want, c.ok)
 		}
+	}
+}
+
+// Objects come and go for years; what is remembered of them stays bounded.
+func TestRatesForget(t *testing.T) {
+	r := NewRates()
+	t0 := time.Now()
+	for i := range 100 * firstSweep {
+		r.NanoCores(fmt.Sprint("c", i), CPU{At: t0.Add(time.Duration(i) * time.Minute)})
+	}
+	if len(r.last) > firstSweep {
+		t.Errorf("%d readings are remembered", len(r.last))
 	}
 }
 

@@ -1,0 +1,138 @@
+package stats
+
+import (
+	"time"
+)
+
+// Sample is all that a cgroup tells of itself and of what is below it. What a kernel does not count is 0; where that is
+// not the same as none, a field says so.
+type Sample struct {
+	At time.Time
+
+	Usage, User, System       time.Duration // processor time
+	Periods, ThrottledPeriods uint64
+	Throttled                 time.Duration
+	Shares, Period, Quota     uint64 // Quota in microseconds a Period, 0 = none
+
+	Memory      Memory
+	Cache       uint64 // bytes of files
+	Mapped      uint64 // bytes of files that are mapped
+	Kernel      uint64 // bytes of the kernel's own
+	Peak        uint64 // the most bytes that were ever used
+	HasPeak     bool
+	Reservation uint64 // bytes that are taken back last
+	Failures    uint64 // how often the limit was hit
+	OOMKills    uint64
+	// OwnFaults and OwnMajor are the page faults without those of cgroups below.
+	OwnFaults, OwnMajor uint64
+
+	Threads, MaxThreads uint64 // MaxThreads 0 = no limit
+	Devices             []Device
+	HugePages           []HugePages
+	Pressures           Pressures
+}
+
+// Sample reads every file of a cgroup that metrics need, each once.
+//
+// # Errors
+//
+// ErrNotFound for a cgroup that is not there (any more). What else cannot be read is left out.
+func (r *Reader) Sample(cg string) (Sample, error) {
+	var s Sample
+	m, stat, err := r.memory(cg)
+	if err != nil {
+		return s, err
+	}
+	s.Memory = m
+	if r.hierarchy.Unified != "" {
+		err = r.sample2(cg, &s, stat)
+	} else {
+		err = r.sample1(cg, &s, stat)
+	}
+	s.Threads, s.MaxThreads = r.optional(cg, "pids", "pids.current"), r.optional(cg, "pids", "pids.max")
+	s.HugePages = r.hugePages(cg)
+	s.Pressures = r.Pressures(cg)
+	s.At = time.Now()
+	return s, err
+}
+
+// tick is a USER_HZ tick: 100 a second on every architecture that is built for.
+const tick = 10 * time.Millisecond
+
+func (r *Reader) sample1(cg string, s *Sample, memory map[string]uint64) error {
+	usage, err := r.number(cg, "cpuacct", "cpuacct.usage")
+	if err != nil {
+		return err
+	}
+	s.Usage = time.Duration(usage)
+	used := r.optionalTable(cg, "cpuacct", "cpuacct.stat")
+	s.User, s.System = time.Duration(used["user"])*tick, time.Duration(used["system"])*tick
+	throttle := r.optionalTable(cg, "cpu", "cpu.stat")
+	s.Periods, s.ThrottledPeriods, s.Throttled = throttle["nr_periods"], throttle["nr_throttled"], time.Duration(throttle["throttled_time"])
+	s.Shares, s.Period = r.optional(cg, "cpu", "cpu.shares"), r.optional(cg, "cpu", "cpu.cfs_period_us")
+	s.Quota = r.optional(cg, "cpu", "cpu.cfs_quota_us") // -1 does not parse and is none
+
+	s.Cache, s.Mapped = memory["total_cache"], memory["total_mapped_file"]
+	s.OwnFaults, s.OwnMajor = memory["pgfault"], memory["pgmajfault"]
+	s.Kernel = r.optional(cg, "memory", "memory.kmem.usage_in_bytes")
+	s.Failures = r.optional(cg, "memory", "memory.failcnt")
+	s.Reservation = r.optional(cg, "memory", "memory.soft_limit_in_bytes")
+	if s.Peak, err = r.number(cg, "memory", "memory.max_usage_in_bytes"); err == nil {
+		s.HasPeak = true
+	}
+	s.OOMKills = r.optionalTable(cg, "memory", "memory.oom_control")["oom_kill"]
+	s.Devices = r.devices1(cg)
+	return nil
+}
+
+func (r *Reader) sample2(cg string, s *Sample, memory map[string]uint64) error {
+	cpu, err := r.table(cg, "cpu", "cpu.stat")
+	if err != nil {
+		return err
+	}
+	us := func(key string) time.Duration { return time.Duration(cpu[key]) * time.Microsecond }
+	s.Usage, s.User, s.System, s.Throttled = us("usage_usec"), us("user_usec"), us("system_usec"), us("throttled_usec")
+	s.Periods, s.ThrottledPeriods = cpu["nr_periods"], cpu["nr_throttled"]
+	s.Shares = sharesOf(r.optional(cg, "cpu", "cpu.weight"))
+	s.Quota, s.Period = r.cpuMax(cg)
+
+	s.Cache, s.Mapped, s.Kernel = memory["file"], memory["file_mapped"], memory["kernel"]
+	if s.Kernel == 0 { // before Linux 5.18
+		s.Kernel = memory["kernel_stack"] + memory["pagetables"] + memory["percpu"] + memory["slab"]
+	}
+	s.OwnFaults, s.OwnMajor = s.Memory.Faults, s.Memory.Major // version 2 counts them together only
+	s.Reservation = r.optional(cg, "memory", "memory.low")
+	if s.Peak, err = r.number(cg, "memory", "memory.peak"); err == nil {
+		s.HasPeak = true
+	}
+	events := r.optionalTable(cg, "memory", "memory.events")
+	s.Failures, s.OOMKills = events["max"], events["oom_kill"]
+	s.Devices = r.devices2(cg)
+	return nil
+}
+
+// sharesOf turns a weight of version 2 (1 to 10000) back into shares (2 to 262144), as runtimes turn one into the other.
+func sharesOf(weight uint64) uint64 {
+	if weight == 0 {
+		return 0
+	}
+	return 2 + (weight-1)*262142/9999
+}
+
+// optional is number for what may not be there: 0 then.
+func (r *Reader) optional(cg, controller, name string) uint64 {
+	n, err := r.number(cg, controller, name)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// optionalTable is table for what may not be there: empty then.
+func (r *Reader) optionalTable(cg, controller, name string) map[string]uint64 {
+	t, err := r.table(cg, controller, name)
+	if err != nil {
+		return nil
+	}
+	return t
+}

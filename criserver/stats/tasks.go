@@ -1,0 +1,115 @@
+package stats
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tasks is what the processes of a cgroup hold.
+type Tasks struct {
+	Processes uint64
+	Files     uint64 // open file descriptors, sockets included
+	Sockets   uint64
+	// MaxFiles is the soft limit of open files of the first process, valid if HasMaxFiles.
+	MaxFiles    uint64
+	HasMaxFiles bool
+}
+
+// Tasks counts what the processes of a cgroup and of those below it hold. first is the process whose limits count. One
+// that ends meanwhile is left out.
+func (r *Reader) Tasks(cg string, first int) Tasks {
+	var t Tasks
+	r.eachProcess(r.tasksDir(cg), func(pid string) {
+		t.Processes++
+		files, sockets := openFiles("/proc/" + pid + "/fd")
+		t.Files += files
+		t.Sockets += sockets
+	})
+	if data, err := os.ReadFile("/proc/" + strconv.Itoa(first) + "/limits"); err == nil {
+		t.MaxFiles, t.HasMaxFiles = maxOpenFiles(string(data))
+	}
+	return t
+}
+
+// maxOpenFiles finds the soft limit in the form of /proc/<pid>/limits, which, unlike the system call, may be read of
+// every user's processes.
+func maxOpenFiles(limits string) (uint64, bool) {
+	for line := range strings.Lines(limits) {
+		rest, ok := strings.CutPrefix(line, "Max open files")
+		if !ok {
+			continue
+		}
+		if f := strings.Fields(rest); len(f) > 0 {
+			n, err := strconv.ParseUint(f[0], 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
+
+// tasksDir is a cgroup's folder in a hierarchy that every process of it is in.
+func (r *Reader) tasksDir(cg string) string {
+	for _, controller := range []string{"pids", "memory", "cpu"} {
+		if r.hierarchy.Has(controller) {
+			return r.hierarchy.File(cg, controller, "")
+		}
+	}
+	return ""
+}
+
+// eachProcess calls f for each process in dir and below.
+func (r *Reader) eachProcess(dir string, f func(pid string)) {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for pid := range strings.FieldsSeq(string(data)) {
+		f(pid)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink <= 2 {
+		return // no folders in it
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			r.eachProcess(filepath.Join(dir, e.Name()), f)
+		}
+	}
+}
+
+// openFiles counts what is open in a /proc/<pid>/fd folder.
+func openFiles(dir string) (files, sockets uint64) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return 0, 0
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return 0, 0
+	}
+	var target [64]byte
+	for _, name := range names {
+		if _, err := strconv.Atoi(name); err != nil {
+			continue
+		}
+		files++
+		n, err := unix.Readlinkat(int(f.Fd()), name, target[:])
+		if err == nil && strings.HasPrefix(string(target[:n]), "socket:") {
+			sockets++
+		}
+	}
+	return files, sockets
+}
