@@ -20,7 +20,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup tools demo bench-pods critest clean
+        test setup tools demo bench-pods bench-lists critest clean
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
@@ -75,6 +75,10 @@ demo: setup tools build
 
 bench-pods: setup tools build
 	$(GO) run ./tests/bench -bin $(BIN)
+
+# Lists and stats of a node with 100 pods of 3 containers.
+bench-lists: setup build
+	$(GO) run ./tests/bench -bin $(BIN) -lists 100
 
 # Kubernetes' conformance tests, one node per variant; CRITEST_FLAGS='-variants runc -focus REGEXP' runs a part.
 critest: setup tools build $(TOOLS)/bin/critest

@@ -58,8 +58,8 @@ func (m *meter) container(ctx context.Context, rec state.Container) (*runtime.Co
 	return out, nil
 }
 
-// pod measures a whole sandbox, without its containers one by one.
-func (m *meter) pod(rec state.Sandbox) (*runtime.LinuxPodSandboxStats, error) {
+// pod measures a whole sandbox, without its running containers, which are given, one by one.
+func (m *meter) pod(rec state.Sandbox, containers []state.Container) (*runtime.LinuxPodSandboxStats, error) {
 	cg := m.o.Cgroups.Path(rec.CgroupParent)
 	u, err := m.cgroup(rec.ID, cg)
 	if err != nil {
@@ -69,7 +69,7 @@ func (m *meter) pod(rec state.Sandbox) (*runtime.LinuxPodSandboxStats, error) {
 	if n, err := m.reader.Processes(cg); err == nil {
 		out.Process = &runtime.ProcessUsage{Timestamp: timestamp(), ProcessCount: value(n)}
 	}
-	links, err := m.links(rec)
+	links, err := m.links(rec, containers)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func (a *metricsAPI) metrics(ctx context.Context, recs []state.Sandbox) ([]*runt
 	containers := runningByPod(a.containers.List())
 	fs := a.meter.fileSystem()
 	return measure(ctx, recs, func(rec state.Sandbox) (*runtime.PodSandboxMetrics, error) {
-		out, err := a.pod(rec)
+		out, err := a.pod(rec, containers[rec.ID])
 		if err != nil {
 			return nil, a.meter.excuse("sandbox", rec.ID, err)
 		}
@@ -84,13 +84,13 @@ func (a *metricsAPI) metrics(ctx context.Context, recs []state.Sandbox) ([]*runt
 	})
 }
 
-func (a *metricsAPI) pod(rec state.Sandbox) (*runtime.PodSandboxMetrics, error) {
+func (a *metricsAPI) pod(rec state.Sandbox, containers []state.Container) (*runtime.PodSandboxMetrics, error) {
 	cg := a.meter.o.Cgroups.Path(rec.CgroupParent)
 	sample, err := a.meter.reader.Sample(cg)
 	if err != nil {
 		return nil, err
 	}
-	links, err := a.meter.links(rec)
+	links, err := a.meter.links(rec, containers)
 	if err != nil {
 		return nil, err
 	}
@@ -118,8 +118,8 @@ func (a *metricsAPI) container(ctx context.Context, pod state.Sandbox, rec state
 	}, sample, a.meter.reader.Tasks(cg, rec.PID), fs)}, nil
 }
 
-// links are the interfaces of a sandbox; none for one on the node's network.
-func (m *meter) links(rec state.Sandbox) ([]stats.Interface, error) {
+// links are the interfaces of a sandbox, whose running containers are given; nil for one on the node's network.
+func (m *meter) links(rec state.Sandbox, containers []state.Container) ([]stats.Interface, error) {
 	s, err := m.o.Sandboxes.Sandbox(rec.ID)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,11 @@ func (m *meter) links(rec state.Sandbox) ([]stats.Interface, error) {
 	if ns == "" {
 		return nil, nil
 	}
-	return stats.Interfaces(ns)
+	pids := make([]int, 0, len(containers))
+	for _, c := range containers {
+		pids = append(pids, c.PID)
+	}
+	return stats.Interfaces(ns, pids...)
 }
 
 // fileSystem is where containers write to; zero if it cannot be measured.

@@ -122,7 +122,7 @@ func (a *statsAPI) pod(ctx context.Context, rec state.Sandbox) (*runtime.PodSand
 }
 
 func (a *statsAPI) measurePod(ctx context.Context, rec state.Sandbox, containers []state.Container) (*runtime.PodSandboxStats, error) {
-	linux, err := a.meter.pod(rec)
+	linux, err := a.meter.pod(rec, containers)
 	if err != nil {
 		return nil, err
 	}

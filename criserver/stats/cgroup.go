@@ -5,12 +5,10 @@
 package stats
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -145,7 +143,7 @@ const unlimited = math.MaxInt64 &^ (1<<16 - 1)
 
 // cpuMax reads a quota and its period, in microseconds, from version 2's one file; no quota is 0.
 func (r *Reader) cpuMax(cg string) (quota, period uint64) {
-	data, err := os.ReadFile(r.hierarchy.File(cg, "cpu", "cpu.max"))
+	data, err := readFile(r.hierarchy.File(cg, "cpu", "cpu.max"))
 	if err != nil {
 		return 0, 0
 	}
@@ -162,7 +160,7 @@ func (r *Reader) cpuMax(cg string) (quota, period uint64) {
 
 // number reads a file of one number; no limit is 0.
 func (r *Reader) number(cg, controller, name string) (uint64, error) {
-	data, err := os.ReadFile(r.hierarchy.File(cg, controller, name))
+	data, err := readFile(r.hierarchy.File(cg, controller, name))
 	if err != nil {
 		return 0, wrap(cg, err)
 	}
@@ -182,21 +180,16 @@ func (r *Reader) number(cg, controller, name string) (uint64, error) {
 
 // table reads a file of "key number" lines.
 func (r *Reader) table(cg, controller, name string) (map[string]uint64, error) {
-	f, err := os.Open(r.hierarchy.File(cg, controller, name))
+	data, err := readFile(r.hierarchy.File(cg, controller, name))
 	if err != nil {
 		return nil, wrap(cg, err)
 	}
-	defer f.Close()
-	out := map[string]uint64{}
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		key, value, ok := strings.Cut(lines.Text(), " ")
+	out := make(map[string]uint64, 64)
+	for line := range strings.Lines(string(data)) {
+		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		if n, err := strconv.ParseUint(value, 10, 64); ok && err == nil {
 			out[key] = n
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, wrap(cg, err)
 	}
 	return out, nil
 }

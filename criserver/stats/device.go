@@ -21,9 +21,9 @@ type Device struct {
 func (r *Reader) devices1(cg string) []Device {
 	var out []Device
 	for i, name := range []string{"blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced"} {
-		data, err := os.ReadFile(r.hierarchy.File(cg, "blkio", name+"_recursive"))
+		data, err := readFile(r.hierarchy.File(cg, "blkio", name+"_recursive"))
 		if err != nil {
-			data, err = os.ReadFile(r.hierarchy.File(cg, "blkio", name))
+			data, err = readFile(r.hierarchy.File(cg, "blkio", name))
 		}
 		if err != nil {
 			return out
@@ -56,7 +56,7 @@ func (r *Reader) devices1(cg string) []Device {
 
 // devices2 reads "8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0" lines.
 func (r *Reader) devices2(cg string) []Device {
-	data, err := os.ReadFile(r.hierarchy.File(cg, "io", "io.stat"))
+	data, err := readFile(r.hierarchy.File(cg, "io", "io.stat"))
 	if err != nil {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (r *Reader) hugePages(cg string) []HugePages {
 }
 
 func readNumber(file string) (uint64, error) {
-	data, err := os.ReadFile(file)
+	data, err := readFile(file)
 	if err != nil {
 		return 0, err
 	}

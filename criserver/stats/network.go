@@ -2,6 +2,7 @@ package stats
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -15,8 +16,20 @@ type Interface struct {
 	TxPackets, TxDropped               uint64
 }
 
-// Interfaces reads the traffic of all interfaces but the loopback of the network namespace pinned at path.
-func Interfaces(path string) ([]Interface, error) {
+// Interfaces reads the traffic of all interfaces but the loopback of the network namespace pinned at path. pids are
+// processes that should be in it: one of them spares entering the namespace.
+func Interfaces(path string, pids ...int) ([]Interface, error) {
+	if len(pids) > 0 {
+		pin, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("open network namespace %q: %w", path, err)
+		}
+		for _, pid := range pids {
+			if links, err := readInterfaces(pid, pin); err == nil {
+				return links, nil
+			}
+		}
+	}
 	ns, err := netns.GetFromPath(path)
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace %q: %w", path, err)

@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -41,7 +40,7 @@ func (r *Reader) pressureDir(cg string) string {
 		return ""
 	}
 	dir := filepath.Join(r.hierarchy.Hybrid, cg)
-	events, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+	events, err := readFile(filepath.Join(dir, "cgroup.events"))
 	if err != nil || !strings.Contains(string(events), "populated 1") {
 		return ""
 	}
@@ -49,7 +48,7 @@ func (r *Reader) pressureDir(cg string) string {
 }
 
 func readPressure(dir, name string) *Pressure {
-	data, err := os.ReadFile(filepath.Join(dir, name))
+	data, err := readFile(filepath.Join(dir, name))
 	if err != nil {
 		return nil // no such file, or switched off by psi=0
 	}

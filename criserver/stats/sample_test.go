@@ -172,3 +172,32 @@ func TestPageSizes(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestInterfaces(t *testing.T) {
+	links, err := parseInterfaces([]byte(`Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:     100       1    0    0    0     0          0         0      100       1    0    0    0     0       0          0
+  eth0:    1010      12    3    4    0     0          0         0      906      11    5    6    0     0       0          0
+`))
+	want := Interface{Name: "eth0", RxBytes: 1010, RxPackets: 12, RxErrors: 3, RxDropped: 4, TxBytes: 906, TxPackets: 11, TxErrs: 5, TxDropped: 6}
+	if err != nil || len(links) != 1 || links[0] != want {
+		t.Errorf("%+v, %v", links, err)
+	}
+	if _, err := parseInterfaces([]byte("a\nb\nno interface\n")); err == nil {
+		t.Error("a line that is none was read")
+	}
+	// By a process and by entering the namespace the interfaces are the same; a process of another one is not used.
+	near, err := Interfaces("/proc/self/ns/net", 1<<30, os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := Interfaces("/proc/self/ns/net", 1<<30)
+	if err != nil || len(near) != len(far) {
+		t.Fatalf("%+v and %+v, %v", near, far, err)
+	}
+	for i := range near {
+		if near[i].Name != far[i].Name {
+			t.Errorf("%+v and %+v", near[i], far[i])
+		}
+	}
+}

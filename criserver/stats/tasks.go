@@ -30,7 +30,7 @@ func (r *Reader) Tasks(cg string, first int) Tasks {
 		t.Files += files
 		t.Sockets += sockets
 	})
-	if data, err := os.ReadFile("/proc/" + strconv.Itoa(first) + "/limits"); err == nil {
+	if data, err := readFile("/proc/" + strconv.Itoa(first) + "/limits"); err == nil {
 		t.MaxFiles, t.HasMaxFiles = maxOpenFiles(string(data))
 	}
 	return t
@@ -64,7 +64,7 @@ func (r *Reader) tasksDir(cg string) string {
 
 // eachProcess calls f for each process in dir and below.
 func (r *Reader) eachProcess(dir string, f func(pid string)) {
-	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	data, err := readFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
 		return
 	}

@@ -25,19 +25,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 	bin := flags.String("bin", "bin", "folder of the two binaries")
 	pods := flags.Int("pods", 30, "sequential pods per handler")
 	idle := flags.Int("idle", 10, "idle pods at once for the memory figures")
+	lists := flags.Int("lists", 0, "pods on the node while lists and stats are measured, instead of all else")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := bench(ctx, stdout, *bin, *pods, *idle); err != nil {
+	if err := bench(ctx, stdout, *bin, *pods, *idle, *lists); err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return 1
 	}
 	return 0
 }
 
-func bench(ctx context.Context, out io.Writer, bin string, pods, idle int) (err error) {
+func bench(ctx context.Context, out io.Writer, bin string, pods, idle, lists int) (err error) {
 	dir, err := os.MkdirTemp("", "sunaba-bench-")
 	if err != nil {
 		return err
@@ -63,6 +64,14 @@ func bench(ctx context.Context, out io.Writer, bin string, pods, idle int) (err 
 	workloads, err := measure.Workloads(ctx, registry, n, "examples/c/guest.c")
 	if err != nil {
 		return err
+	}
+	if lists > 0 {
+		for _, w := range workloads {
+			if err := measure.Lists(ctx, out, n, w, lists, 3, 30); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	var results []measure.Result
 	for _, w := range workloads {

@@ -66,6 +66,7 @@ type life struct {
 	times          Times
 	counted        bool
 	pod, container string
+	config         *runtime.PodSandboxConfig
 }
 
 // timed runs one call and keeps its time.
@@ -95,6 +96,7 @@ func (l *life) up(w Workload, i int) error {
 	if err := os.MkdirAll(sandbox.LogDirectory, 0o755); err != nil {
 		return err
 	}
+	l.config = sandbox
 	container := &runtime.ContainerConfig{
 		Metadata: &runtime.ContainerMetadata{Name: "c"}, Image: &runtime.ImageSpec{Image: w.Image},
 		Command: w.Command, Args: w.Args, LogPath: "c.log",
