@@ -110,6 +110,27 @@ func TestPodCgroups(t *testing.T) {
 			}
 		}
 	})
+	memory := func() string {
+		for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
+			if data, err := os.ReadFile(m.File(m.Path(parent), "memory", name)); err == nil {
+				return strings.TrimSpace(string(data))
+			}
+		}
+		return "none"
+	}
+	free := memory()
+	for _, l := range []struct {
+		limits Limits
+		want   string
+	}{
+		{Limits{Shares: 512, Quota: 50000, Period: 100000, Memory: 64 << 20}, "67108864"},
+		{Limits{Memory: 32 << 20}, "33554432"},
+		{Limits{}, free},
+	} {
+		if err := m.LimitPod(parent, l.limits); err != nil || memory() != l.want {
+			t.Errorf("limits %+v: memory is %s, want %s, %v", l.limits, memory(), l.want, err)
+		}
+	}
 	cmd := exec.Command("sleep", "600")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

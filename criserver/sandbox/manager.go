@@ -141,23 +141,6 @@ func (m *Manager) FindLive(config *runtime.PodSandboxConfig) (state.Sandbox, boo
 	return found, found.ID != ""
 }
 
-// SetResources keeps the pod-level overhead and resources of UpdatePodSandboxResources; nil leaves one as it is.
-func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxContainerResources) error {
-	_, err := m.records.Update(id, func(r state.Sandbox) (state.Sandbox, error) {
-		if overhead != nil {
-			r.Overhead = state.Resources{Value: overhead}
-		}
-		if resources != nil {
-			r.Resources = state.Resources{Value: resources}
-		}
-		return r, nil
-	})
-	if err != nil {
-		return fmt.Errorf("update resources of sandbox: %w", err)
-	}
-	return nil
-}
-
 // Leaf is the cgroup of one container of a sandbox, or (with the sandbox's id) of its shim, as OCI cgroupsPath.
 func (m *Manager) Leaf(rec state.Sandbox, id string) string {
 	return m.o.Cgroups.Leaf(rec.CgroupParent, id)

@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
 	"github.com/sunaba-project/sunaba/criserver/spec"
@@ -36,7 +37,13 @@ func (s *Sandbox) makeCgroup(rec state.Sandbox) error {
 	if !rec.CgroupOwned {
 		return nil
 	}
-	return s.manager.o.Cgroups.MakePod(rec.CgroupParent)
+	if err := s.manager.o.Cgroups.MakePod(rec.CgroupParent); err != nil {
+		return err
+	}
+	if l := limits(rec); l != (cgroup.Limits{}) {
+		return s.manager.o.Cgroups.LimitPod(rec.CgroupParent, l)
+	}
+	return nil
 }
 
 func (s *Sandbox) removeCgroup(context.Context) error {

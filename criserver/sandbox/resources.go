@@ -1,0 +1,87 @@
+package sandbox
+
+import (
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/state"
+)
+
+// SetResources keeps the pod-level overhead and resources of UpdatePodSandboxResources; nil leaves one as it is. The cgroup
+// of a pod that came without a parent is limited anew; who gave a parent limits that himself. Either everything is
+// changed or nothing.
+//
+// # Errors
+//
+// ErrInvalidArgument for amounts that cannot be; ErrNotFound; else the kernel's.
+func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxContainerResources) error {
+	for field, r := range map[string]*runtime.LinuxContainerResources{"overhead": overhead, "resources": resources} {
+		if err := checkAmounts(field, r); err != nil {
+			return fmt.Errorf("update resources of sandbox %q: %w", id, err)
+		}
+	}
+	undo := func() error { return nil }
+	_, err := m.records.Update(id, func(r state.Sandbox) (state.Sandbox, error) {
+		before := limits(r)
+		if overhead != nil {
+			r.Overhead = state.Resources{Value: overhead}
+		}
+		if resources != nil {
+			r.Resources = state.Resources{Value: resources}
+		}
+		after := limits(r)
+		if !r.CgroupOwned || r.Phase != state.Ready || after == before {
+			return r, nil
+		}
+		undo = func() error { return m.o.Cgroups.LimitPod(r.CgroupParent, before) }
+		return r, m.o.Cgroups.LimitPod(r.CgroupParent, after)
+	})
+	if err == nil {
+		return nil
+	}
+	if uerr := undo(); uerr != nil {
+		m.o.Logger.Error("take back a change of resources", "sandbox", id, "error", uerr)
+	}
+	return fmt.Errorf("update resources of sandbox: %w", err)
+}
+
+func checkAmounts(field string, r *runtime.LinuxContainerResources) error {
+	if r.GetCpuShares() < 0 || r.GetCpuPeriod() < 0 || r.GetMemoryLimitInBytes() < 0 {
+		return fmt.Errorf("%s: a negative amount: %w", field, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// limits are those of a pod's own cgroup: what its containers may use together, and the overhead on top. What the
+// resources leave open stays open, whatever the overhead says.
+func limits(rec state.Sandbox) cgroup.Limits {
+	const defaultPeriod = 100_000 // of the kernel, in microseconds
+	r, o := rec.Resources.Value, rec.Overhead.Value
+	var l cgroup.Limits
+	if n := r.GetMemoryLimitInBytes(); n > 0 {
+		l.Memory = uint64(n + o.GetMemoryLimitInBytes())
+	}
+	if n := r.GetCpuShares(); n > 0 {
+		l.Shares = uint64(n + o.GetCpuShares())
+	}
+	if n := r.GetCpuQuota(); n > 0 {
+		period := r.GetCpuPeriod()
+		if period == 0 {
+			period = defaultPeriod
+		}
+		if q := o.GetCpuQuota(); q > 0 {
+			theirs := o.GetCpuPeriod()
+			if theirs == 0 {
+				theirs = defaultPeriod
+			}
+			n += q * period / theirs
+		} else {
+			n += o.GetCpuShares() * period / 1024 // 1024 shares stand for a core
+		}
+		l.Quota, l.Period = uint64(n), uint64(period)
+	}
+	return l
+}
