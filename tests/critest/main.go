@@ -55,6 +55,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	signal.Ignore(syscall.SIGPIPE) // a reader that went away must not keep a node from being taken away
 	step := s.outside
 	if os.Getenv(inside) != "" {
 		step = s.inside
