@@ -148,6 +148,9 @@ func (h *Hierarchy) all() []string {
 	return append(h.dirs(), h.Hybrid)
 }
 
+// Roots are the mount points of all hierarchies in which cgroups of ours may be, each once.
+func (h *Hierarchy) Roots() []string { return h.all() }
+
 // mkdir makes a cgroup in every hierarchy, with whatever is missing above it.
 func (h *Hierarchy) mkdir(cgroup string) error {
 	for _, root := range h.all() {

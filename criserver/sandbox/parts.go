@@ -57,6 +57,9 @@ func (s *Sandbox) removeCgroup(context.Context) error {
 	return s.manager.o.Cgroups.RemoveLeaf(s.manager.Leaf(rec, s.ID))
 }
 
+// Pins says which namespaces a sandbox of this configuration has of its own.
+func Pins(config *runtime.PodSandboxConfig) netns.PinOptions { return pins(config) }
+
 // pins says which namespaces a sandbox has of its own.
 func pins(config *runtime.PodSandboxConfig) netns.PinOptions {
 	ns := config.GetLinux().GetSecurityContext().GetNamespaceOptions()

@@ -1,0 +1,229 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/network/netns"
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+// judge compares sight and records.
+type judge struct {
+	o        Options
+	seen     *sight
+	records  records
+	known    map[string]bool // ids that were on record at any time of the look
+	findings []Finding
+}
+
+// What to do about findings.
+const (
+	doRestart = "restart the server: it cleans up when it starts (or stop it and run check --repair)"
+	doRepair  = "run check --repair with the server stopped, or start the server"
+	doRemove  = "remove the pod (crictl rmp -f); the kubelet makes a new one"
+)
+
+// tidy is what helps against what a start of the server takes away.
+func (j *judge) tidy() string {
+	if j.o.Served {
+		return doRestart
+	}
+	return doRepair
+}
+
+func (j *judge) add(subject, do string, remove func(context.Context) error, format string, args ...any) {
+	j.findings = append(j.findings, Finding{Subject: subject, What: fmt.Sprintf(format, args...), Do: do, remove: remove})
+}
+
+func podName(rec state.Sandbox) string {
+	md := rec.Config.Value.GetMetadata()
+	return fmt.Sprintf("pod %s (%s/%s)", rec.ID, md.GetNamespace(), md.GetName())
+}
+
+func containerName(rec state.Container) string {
+	return fmt.Sprintf("container %s (%s)", rec.ID, rec.Config.Value.GetMetadata().GetName())
+}
+
+// files looks at the records themselves.
+func (j *judge) files() {
+	for dir, damaged := range map[string]map[string]string{
+		j.o.sandboxRecords(): j.records.sandboxes.Damaged, j.o.containerRecords(): j.records.containers.Damaged,
+	} {
+		for name, why := range damaged {
+			j.add("file "+filepath.Join(dir, name), "look at it, then delete it: what it was about is not known any more", nil, "a damaged record: %s", why)
+		}
+	}
+	if j.o.Served {
+		return // a write may be under way
+	}
+	for dir, names := range map[string][]string{
+		j.o.sandboxRecords(): j.records.sandboxes.Unfinished, j.o.containerRecords(): j.records.containers.Unfinished,
+	} {
+		for _, name := range names {
+			j.add("file "+filepath.Join(dir, name), j.tidy(), nil, "the remains of a write that was cut short")
+		}
+	}
+}
+
+// sandboxes looks for the parts of every pod on record.
+func (j *judge) sandboxes() {
+	for _, rec := range j.records.sandboxes.Records {
+		switch rec.Phase {
+		case state.Creating:
+			if !j.o.Served {
+				j.add(podName(rec), j.tidy(), nil, "the server ended while it was being made")
+			}
+		case state.Ready:
+			j.ready(rec)
+		}
+	}
+}
+
+func (j *judge) ready(rec state.Sandbox) {
+	subject := podName(rec)
+	if rec.BootID != j.o.BootID {
+		j.add(subject, j.tidy(), nil, "it is on record as ready, but the machine was restarted")
+		return
+	}
+	dir := filepath.Join(j.o.shims(), rec.ID)
+	if !shimWorks(dir) {
+		j.add(subject, j.tidy(), nil, "it is on record as ready, but its shim does not run")
+		return
+	}
+	config := rec.Config.Value
+	own := sandbox.Pins(config)
+	for file, wanted := range map[string]bool{netns.NetFile: own.Net, netns.IPCFile: own.IPC, netns.UTSFile: own.UTS} {
+		if wanted && !netns.Pinned(filepath.Join(dir, "ns", file)) {
+			j.add(subject, doRemove, nil, "its %s namespace is not pinned at %s", file, filepath.Join(dir, "ns", file))
+		}
+	}
+	if own.IPC && !slices.Contains(j.seen.mounts, filepath.Join(dir, "shm")) {
+		j.add(subject, doRemove, nil, "its shared memory is not mounted at %s", filepath.Join(dir, "shm"))
+	}
+	for _, name := range []string{"hosts", "hostname", "resolv.conf"} {
+		file := filepath.Join(j.o.files(), rec.ID, name)
+		if _, err := os.Stat(file); err != nil {
+			j.add(subject, doRemove, nil, "its file %s is not there", file)
+		}
+	}
+	if !j.hasCgroup(j.o.Cgroups.Path(j.o.Cgroups.Leaf(rec.CgroupParent, rec.ID))) {
+		j.add(subject, doRemove, nil, "its shim is in no cgroup of its own (%s)", j.o.Cgroups.Leaf(rec.CgroupParent, rec.ID))
+	}
+	j.connected(rec)
+}
+
+// connected looks for what the embedded network gave to a pod.
+func (j *judge) connected(rec state.Sandbox) {
+	if !rec.Network.Up || !(network.Result{Raw: rec.Network.Raw}).IsEmbedded() {
+		return
+	}
+	subject := podName(rec)
+	found := false
+	for _, l := range j.seen.held.Leases {
+		if l.Pod != rec.ID {
+			continue
+		}
+		found = true
+		if !slices.Equal(l.Addrs, rec.Network.IPs) {
+			j.add(subject, doRemove, nil, "its addresses are %v on record and %v in the book of leases", rec.Network.IPs, l.Addrs)
+		}
+		if len(l.Ports) > 0 && !slices.Contains(j.seen.held.Rules, rec.ID) {
+			j.add(subject, "restart the server: it makes its rules anew", nil, "no nftables rule leads its host ports to it")
+		}
+	}
+	if !found {
+		j.add(subject, doRemove, nil, "nothing is leased to it, but its addresses are %v", rec.Network.IPs)
+	}
+	if !slices.Contains(j.seen.held.Links, network.HostEnd(rec.ID)) {
+		j.add(subject, doRemove, nil, "its link %s is not in the bridge", network.HostEnd(rec.ID))
+	}
+	if !j.seen.held.Tables {
+		j.add("network", "restart the server: it makes its rules anew", nil, "the nftables tables of the bridge are not there")
+	}
+}
+
+// containers looks for the parts of every container on record.
+func (j *judge) containers() {
+	for _, rec := range j.records.containers.Records {
+		pod, ok := j.records.sandboxes.Records[rec.SandboxID]
+		subject := containerName(rec)
+		switch {
+		case !ok:
+			if !j.known[rec.SandboxID] {
+				j.add(subject, j.tidy(), nil, "its pod %s is not on record", rec.SandboxID)
+			}
+			continue
+		case rec.Phase == state.Creating:
+			if !j.o.Served {
+				j.add(subject, j.tidy(), nil, "the server ended while it was being made")
+			}
+			continue
+		case !j.seen.roots[rec.SnapshotKey]:
+			j.add(subject, "remove the container (crictl rm -f)", nil, "its root filesystem %q is not in the image store", rec.SnapshotKey)
+		}
+		if rec.Phase == state.Running && pod.Phase == state.Ready && pod.BootID == j.o.BootID {
+			j.running(pod, rec)
+		}
+	}
+}
+
+func (j *judge) running(pod state.Sandbox, rec state.Container) {
+	dir := filepath.Join(j.o.shims(), pod.ID)
+	bundle := filepath.Join(dir, rec.ID)
+	if !shimWorks(dir) {
+		return // said of the pod
+	}
+	subject := containerName(rec)
+	if _, ended := client.ReadExit(bundle); ended {
+		if j.o.Served {
+			j.add(subject, doRestart, nil, "it has ended, but is on record as running")
+		}
+		return // the next start of the server takes note of it
+	}
+	if _, err := os.Stat(filepath.Join(bundle, "config.json")); err != nil {
+		j.add(subject, doRemove, nil, "its bundle %s is not there", bundle)
+	}
+	if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(rec.PID))); err != nil {
+		j.add(subject, doRemove, nil, "it is on record as running, but its process %d is not there", rec.PID)
+		return
+	}
+	if len(rec.RootFS) > 0 && !slices.Contains(j.seen.mounts, filepath.Join(bundle, "rootfs")) {
+		j.add(subject, doRemove, nil, "its root filesystem is not mounted at %s", filepath.Join(bundle, "rootfs"))
+	}
+	if !j.hasCgroup(j.o.Cgroups.Path(rec.CgroupsPath)) {
+		j.add(subject, doRemove, nil, "its cgroup %s is not there", rec.CgroupsPath)
+	}
+}
+
+// hasCgroup says whether a cgroup is there in any hierarchy.
+func (j *judge) hasCgroup(path string) bool {
+	for _, root := range j.o.Cgroups.Roots() {
+		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// shimWorks says whether the process that a folder's pid file names works in that folder.
+func shimWorks(dir string) bool {
+	data, err := os.ReadFile(filepath.Join(dir, client.PidName))
+	if err != nil {
+		return false
+	}
+	here, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	cwd, err := os.Stat(filepath.Join("/proc", strings.TrimSpace(string(data)), "cwd"))
+	return err == nil && os.SameFile(here, cwd)
+}

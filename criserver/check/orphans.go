@@ -1,0 +1,235 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/state"
+)
+
+// holds says whether a pod may have something on the machine: it is on record and was not stopped.
+func (j *judge) holds(id string) bool {
+	if rec, ok := j.records.sandboxes.Records[id]; ok {
+		return rec.Phase != state.Stopped
+	}
+	return j.known[id] // it was removed during the look
+}
+
+// folders looks for folders that belong to nobody.
+func (j *judge) folders() {
+	for dir, names := range j.seen.folders {
+		for _, name := range names {
+			if j.known[name] {
+				continue
+			}
+			path := filepath.Join(dir, name)
+			j.add("folder "+path, j.tidy(), nil, "it belongs to no pod or container on record")
+		}
+	}
+	for id := range j.records.sandboxes.Records {
+		entries, err := os.ReadDir(filepath.Join(j.o.shims(), id))
+		if err != nil {
+			continue // gone after a reboot
+		}
+		for _, e := range entries {
+			if isID(e.Name()) && e.IsDir() && !j.known[e.Name()] {
+				j.add("folder "+filepath.Join(j.o.shims(), id, e.Name()), doRemove, nil, "a bundle of a container that is not on record")
+			}
+		}
+	}
+}
+
+func isID(name string) bool { return len(name) == 64 && strings.Trim(name, "0123456789abcdef") == "" }
+
+// processes looks for shims of pods that are not there or were stopped.
+func (j *judge) processes() {
+	for pid, id := range j.seen.works {
+		if !isID(id) || j.holds(id) {
+			continue
+		}
+		dir := filepath.Join(j.o.shims(), id)
+		j.add(fmt.Sprintf("process %d (%s)", pid, command(pid)), j.tidy(),
+			func(ctx context.Context) error { return kill(pid, dir) }, "it works for pod %s, which is not on record or was stopped", id)
+	}
+}
+
+func command(pid int) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return "gone"
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// kill ends a process if it still works in dir, and waits for its end.
+func kill(pid int, dir string) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open process %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	if real, err := filepath.EvalSymlinks(filepath.Dir(dir)); err == nil {
+		dir = filepath.Join(real, filepath.Base(dir))
+	}
+	cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+	if err != nil || !strings.HasPrefix(strings.TrimSuffix(cwd, " (deleted)")+"/", dir+"/") {
+		return nil // it has ended, and another one has its number
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", pid, err)
+	}
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// mounts looks for mounts below the server's folders that nobody needs any more.
+func (j *judge) mounts() {
+	for _, point := range j.seen.mounts {
+		rel, ok := strings.CutPrefix(point, j.o.shims()+"/")
+		if !ok {
+			if strings.HasPrefix(point, filepath.Join(j.o.images(), "mounts")+"/") && !j.o.Served {
+				j.add("mount "+point, j.tidy(), nil, "a look into an image was cut short")
+			}
+			continue
+		}
+		id, rest, _ := strings.Cut(rel, "/")
+		unmount := func(context.Context) error {
+			err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("unmount %q: %w", point, err)
+			}
+			return nil
+		}
+		if !j.holds(id) {
+			j.add("mount "+point, j.tidy(), unmount, "its pod is not on record or was stopped")
+			continue
+		}
+		container, _, _ := strings.Cut(rest, "/")
+		if rec, ok := j.records.containers.Records[container]; ok && rec.Phase == state.Exited && shimWorks(filepath.Join(j.o.shims(), id)) {
+			j.add("mount "+point, doRemove, nil, "its container has ended")
+		}
+	}
+}
+
+// cgroups looks for cgroups that belong to nobody.
+func (j *judge) cgroups() {
+	for _, rec := range j.records.sandboxes.Records {
+		j.cgroupsOf(rec)
+	}
+	for path := range j.seen.cgroups {
+		id, ok := j.podOfCgroup(path)
+		if !ok || j.holds(id) {
+			continue
+		}
+		parent, _, err := j.o.Cgroups.Pod(id, "")
+		if err != nil {
+			continue
+		}
+		remove := func(context.Context) error { return j.o.Cgroups.RemovePod(parent) }
+		pids := j.seen.pidsBelow(path)
+		switch {
+		case len(pids) == 0:
+			j.add("cgroup "+path, j.tidy(), remove, "it is empty, and its pod is not on record or was stopped")
+		case j.records.sandboxes.Records[id].ID != "" || slices.ContainsFunc(pids, func(pid int) bool { return j.seen.works[pid] != "" }):
+			j.add("cgroup "+path, "end its processes, if they are of no use, and run check --repair", nil,
+				"processes %v are in it, and its pod is not on record or was stopped", pids)
+		}
+		// Another server of this machine may have the rest.
+	}
+}
+
+// podOfCgroup is the pod whose own cgroup a path is.
+func (j *judge) podOfCgroup(path string) (string, bool) {
+	name := strings.TrimSuffix(filepath.Base(path), ".slice")
+	i := strings.LastIndex(name, "pod")
+	if i < 0 {
+		return "", false
+	}
+	id := strings.TrimPrefix(name[i+len("pod"):], "-")
+	if !isID(id) {
+		return "", false
+	}
+	parent, _, err := j.o.Cgroups.Pod(id, "")
+	return id, err == nil && j.o.Cgroups.Path(parent) == path
+}
+
+// cgroupsOf looks for leaves of ended containers, and of stopped pods whose parent is the client's.
+func (j *judge) cgroupsOf(rec state.Sandbox) {
+	leaves := map[string]bool{} // those that may not be there
+	for id, c := range j.records.containers.Records {
+		if c.SandboxID == rec.ID && (c.Phase == state.Exited || rec.Phase == state.Stopped) {
+			leaves[id] = true
+		}
+	}
+	if rec.Phase == state.Stopped {
+		leaves[rec.ID] = true
+	}
+	if rec.Phase == state.Stopped && rec.CgroupOwned {
+		return // its parent is looked at
+	}
+	for id := range leaves {
+		leaf := j.o.Cgroups.Leaf(rec.CgroupParent, id)
+		if path := j.o.Cgroups.Path(leaf); j.hasCgroup(path) {
+			j.add("cgroup "+path, j.tidy(), func(context.Context) error { return j.o.Cgroups.RemoveLeaf(leaf) },
+				"it is that of a container or pod that has ended")
+		}
+	}
+}
+
+// network looks for what the network holds for pods that are not there.
+func (j *judge) network() {
+	links := map[string]bool{}
+	for id := range j.known {
+		if j.holds(id) {
+			links[network.HostEnd(id)] = true
+		}
+	}
+	for _, l := range j.seen.held.Leases {
+		if !j.holds(l.Pod) {
+			j.add(fmt.Sprintf("addresses %v", l.Addrs), j.tidy(), nil, "they are leased to pod %s (%s), which is not on record or was stopped", l.Pod, l.Label)
+		}
+	}
+	for _, link := range j.seen.held.Links {
+		if !links[link] {
+			j.add("link "+link, j.tidy(), nil, "it is that of a pod that is not on record or was stopped")
+		}
+	}
+	for _, id := range j.seen.held.Rules {
+		if !j.holds(id) {
+			j.add("nftables rules of pod "+id, j.tidy(), nil, "the pod is not on record or was stopped")
+		}
+	}
+	for _, id := range j.seen.held.Attachments {
+		if !j.holds(id) {
+			j.add("CNI attachment of pod "+id, j.tidy(), nil, "the pod is not on record or was stopped, and the plugins were not told")
+		}
+	}
+}
+
+// roots looks for root filesystems that belong to nobody.
+func (j *judge) roots() {
+	used := map[string]bool{}
+	for _, rec := range j.records.containers.Records {
+		used[rec.SnapshotKey] = true
+	}
+	for key := range j.seen.roots {
+		if !used[key] && !j.known[key] {
+			j.add(fmt.Sprintf("root filesystem %q", key), j.tidy(), nil, "no container on record has it")
+		}
+	}
+}

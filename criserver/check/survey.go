@@ -1,0 +1,189 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+
+	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/images"
+)
+
+// sight is what is on the machine.
+type sight struct {
+	held   network.Held
+	roots  map[string]bool // keys of root filesystems
+	mounts []string        // mount points below the server's folders, outermost first
+	works  map[int]string  // processes that work below the server's folder of shims: the folder of each
+	// folders holds the names in each of the folders that are made for pods and containers.
+	folders map[string][]string
+	// cgroups are the groups that this program's pods are in, by their paths below the hierarchies.
+	cgroups map[string]*group
+}
+
+// group is a cgroup, in all hierarchies together.
+type group struct{ pids []int }
+
+func (o Options) shims() string   { return filepath.Join(o.State, "sandboxes") }
+func (o Options) files() string   { return filepath.Join(o.Root, "sandboxes") }
+func (o Options) volumes() string { return filepath.Join(o.Root, "volumes") }
+func (o Options) images() string  { return filepath.Join(o.Root, "images") }
+
+func survey(ctx context.Context, o Options) (*sight, error) {
+	s := &sight{roots: map[string]bool{}, works: map[int]string{}, folders: map[string][]string{}, cgroups: map[string]*group{}}
+	var err error
+	if s.held, err = network.Survey(o.Network); err != nil {
+		return nil, err
+	}
+	keys, err := images.Keys(ctx, o.images())
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		s.roots[k] = true
+	}
+	for _, look := range []func(Options) error{s.seeMounts, s.seeFolders, s.seeProcesses, s.seeCgroups} {
+		if err := look(o); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *sight) seeMounts(o Options) error {
+	for _, dir := range []string{o.State, o.Root} {
+		real, err := filepath.EvalSymlinks(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("list mounts below %q: %w", dir, err)
+		}
+		list, err := mountinfo.GetMounts(mountinfo.PrefixFilter(real))
+		if err != nil {
+			return fmt.Errorf("list mounts below %q: %w", dir, err)
+		}
+		for _, m := range list {
+			if rel, err := filepath.Rel(real, m.Mountpoint); err == nil && rel != "." {
+				s.mounts = append(s.mounts, filepath.Join(dir, rel))
+			}
+		}
+	}
+	return nil
+}
+
+func (s *sight) seeFolders(o Options) error {
+	for _, dir := range []string{o.shims(), o.files(), o.volumes()} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("list folder: %w", err)
+		}
+		for _, e := range entries {
+			s.folders[dir] = append(s.folders[dir], e.Name())
+		}
+	}
+	return nil
+}
+
+func (s *sight) seeProcesses(o Options) error {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return fmt.Errorf("list processes: %w", err)
+	}
+	dir := o.shims()
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		cwd, err := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
+		if err != nil {
+			continue // it has ended
+		}
+		if rest, ok := strings.CutPrefix(strings.TrimSuffix(cwd, " (deleted)"), dir+"/"); ok {
+			s.works[pid], _, _ = strings.Cut(rest, "/")
+		}
+	}
+	return nil
+}
+
+// seeCgroups finds the cgroups of pods that came without a parent: /sunaba/pod-ID, or the slice sunaba-podID.slice.
+func (s *sight) seeCgroups(o Options) error {
+	pattern, _, err := o.Cgroups.Pod("*", "")
+	if err != nil {
+		return err
+	}
+	for _, root := range o.Cgroups.Roots() {
+		dirs, err := filepath.Glob(filepath.Join(root, o.Cgroups.Path(pattern)))
+		if err != nil {
+			return fmt.Errorf("list cgroups: %w", err)
+		}
+		for _, dir := range dirs {
+			if err := s.seeCgroup(root, dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// seeCgroup adds a cgroup of one hierarchy and all below it.
+func (s *sight) seeCgroup(root, top string) error {
+	return filepath.WalkDir(top, func(dir string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // it goes away at this moment
+		}
+		if !d.IsDir() {
+			return nil
+		}
+		path := strings.TrimPrefix(dir, root)
+		g := s.cgroups[path]
+		if g == nil {
+			g = &group{}
+			s.cgroups[path] = g
+		}
+		for _, pid := range pidsIn(dir) {
+			if !slices.Contains(g.pids, pid) {
+				g.pids = append(g.pids, pid)
+			}
+		}
+		return nil
+	})
+}
+
+func pidsIn(cgroup string) []int {
+	data, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for f := range strings.FieldsSeq(string(data)) {
+		if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// pidsBelow are the processes in a cgroup and in all below it.
+func (s *sight) pidsBelow(path string) []int {
+	var pids []int
+	for p, g := range s.cgroups {
+		if p == path || strings.HasPrefix(p, path+"/") {
+			pids = append(pids, g.pids...)
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}

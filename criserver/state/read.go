@@ -1,0 +1,55 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// Listing is what a folder of records holds, as Read finds it.
+type Listing[R any] struct {
+	Records map[string]R
+	// Damaged are files that are no records, by their names, each with what is wrong with it; Unfinished are the
+	// remains of writes that were cut short.
+	Damaged    map[string]string
+	Unfinished []string
+}
+
+// Read reads all records in dir without opening it as a store: it changes nothing, so a server may have it open. A folder
+// that is not there holds nothing.
+func Read[R any](dir string, check func(id string, rec R) error) (Listing[R], error) {
+	l := Listing[R]{Records: map[string]R{}, Damaged: map[string]string{}}
+	names, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return l, nil
+	}
+	if err != nil {
+		return l, fmt.Errorf("read state folder %q: %w", dir, err)
+	}
+	s := &Store[R]{dir: dir}
+	for _, n := range names {
+		id, isRecord := strings.CutSuffix(n.Name(), recordSuffix)
+		switch {
+		case strings.HasSuffix(n.Name(), tempSuffix):
+			l.Unfinished = append(l.Unfinished, n.Name())
+		case !isRecord:
+			l.Damaged[n.Name()] = "it is no record"
+		default:
+			rec, err := s.load(id)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // removed meanwhile
+			}
+			if err == nil {
+				err = check(id, rec)
+			}
+			if err != nil {
+				l.Damaged[n.Name()] = err.Error()
+				continue
+			}
+			l.Records[id] = rec
+		}
+	}
+	return l, nil
+}
