@@ -65,7 +65,13 @@ type service struct {
 	eventsAPI
 	sessionAPI
 	metricsAPI
-	streamAPI
+	criuAPI
+	unanswered
+}
+
+// unanswered is there so that a newer CRI can be compiled against.
+type unanswered struct {
+	runtime.UnimplementedRuntimeServiceServer
 }
 
 // New returns a server that does not listen yet.
@@ -81,6 +87,7 @@ func New(o Options) *Server {
 		eventsAPI:    eventsAPI{hub: o.Events},
 		sessionAPI:   sessionAPI{sandboxes: o.Sandboxes, containers: o.Containers, streams: o.Streams},
 		metricsAPI:   metricsAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter, table: metrics.New()},
+		criuAPI:      criuAPI{sandboxes: o.Sandboxes, containers: o.Containers, handlers: o.Handlers},
 	}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),

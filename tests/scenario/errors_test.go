@@ -142,10 +142,6 @@ func TestCodes(t *testing.T) {
 			_, err := m.ContainerStats(ctx, &runtime.ContainerStatsRequest{ContainerId: noSuchID})
 			return err
 		}, codes.NotFound},
-		"checkpoint": {func() error {
-			_, err := m.CheckpointContainer(ctx, &runtime.CheckpointContainerRequest{ContainerId: c.id, Location: "/nowhere"})
-			return err
-		}, codes.Unimplemented},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := test.err()
