@@ -1,8 +1,11 @@
 package cage
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -51,21 +54,70 @@ type Filter struct{ code []unix.SockFilter }
 
 // NewFilter compiles calls. What no call names gets rest.
 func NewFilter(calls []Call, rest Verdict) Filter {
-	f := Filter{code: make([]unix.SockFilter, 0, 2*len(calls)+16)}
+	f := Filter{}
 	f.load(offsetArch)
 	f.jump(unix.BPF_JEQ, auditArch, 1, 0)
 	f.answer(Kill)
 	f.load(offsetNr)
+	f.code = append(f.code, choose(spans(calls, rest))...)
+	return f
+}
+
+// span is what is done with the numbers from first to where the next span begins.
+type span struct {
+	first uint32
+	call  Call
+}
+
+// spans covers all numbers with the verdicts of calls, and rest between them.
+func spans(calls []Call, rest Verdict) []span {
+	sorted := slices.Clone(calls)
+	slices.SortStableFunc(sorted, func(a, b Call) int { return cmp.Compare(a.Nr, b.Nr) })
+	all := make([]span, 0, 2*len(calls)+2)
+	next := uint32(0)
+	add := func(first uint32, c Call) {
+		if n := len(all); n == 0 || len(c.When)+len(all[n-1].call.When) > 0 || all[n-1].call.Then != c.Then {
+			all = append(all, span{first, c})
+		}
+	}
+	for _, c := range sorted {
+		nr := uint32(c.Nr)
+		if nr > next {
+			add(next, Call{Then: rest})
+		}
+		if nr >= next {
+			add(nr, c)
+			next = nr + 1
+		}
+	}
+	add(next, Call{Then: rest})
 	if runtime.GOARCH == "amd64" {
 		const x32 = 0x40000000
-		f.jump(unix.BPF_JGE, x32, 0, 1)
-		f.answer(Kill)
+		add(x32, Call{Then: Kill})
 	}
-	for _, c := range calls {
-		f.call(c)
+	return all
+}
+
+// choose is the program that finds the span of the number that is loaded, by halves: a list as long as
+// ours, tried from its beginning, would cost every call much, and the kernel tries it with every number
+// there is when it is installed.
+func choose(spans []span) []unix.SockFilter {
+	f := Filter{}
+	if len(spans) == 1 {
+		f.call(spans[0].call)
+		return f.code
 	}
-	f.answer(rest)
-	return f
+	middle := len(spans) / 2
+	low, high := choose(spans[:middle]), choose(spans[middle:])
+	if len(low) <= math.MaxUint8 {
+		f.jump(unix.BPF_JGE, spans[middle].first, uint8(len(low)), 0)
+	} else {
+		f.jump(unix.BPF_JGE, spans[middle].first, 0, 1)
+		f.code = append(f.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(len(low))})
+	}
+	f.code = append(f.code, low...)
+	f.code = append(f.code, high...)
+	return f.code
 }
 
 func (f *Filter) load(offset uint32) {
@@ -80,16 +132,12 @@ func (f *Filter) answer(v Verdict) {
 	f.code = append(f.code, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: uint32(v)})
 }
 
-// call appends the block of one call. A block ends in an answer on every path, so that the
-// number is still loaded where the next one begins.
+// call appends what is done with one call. It ends in an answer on every path.
 func (f *Filter) call(c Call) {
-	body := Filter{}
 	for _, cond := range c.When {
-		body.cond(cond, c.Otherwise)
+		f.cond(cond, c.Otherwise)
 	}
-	body.answer(c.Then)
-	f.jump(unix.BPF_JEQ, uint32(c.Nr), 0, uint8(len(body.code)))
-	f.code = append(f.code, body.code...)
+	f.answer(c.Then)
 }
 
 // cond appends a test that falls through when it holds and answers otherwise when it does not.
