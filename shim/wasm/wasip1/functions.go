@@ -130,29 +130,46 @@ func choose(imports []api.FunctionDefinition) []definition {
 	return chosen
 }
 
-// Instantiate defines the module wasi_snapshot_preview1 in r: the 45 functions of the specification and
+// Instantiate defines the module wasi_snapshot_preview1 in r: the 46 functions of the specification and
 // the socket extension.
 func (h *Host) Instantiate(ctx context.Context, r wazero.Runtime) error {
-	return h.InstantiateFor(ctx, r, nil)
+	return h.define(ctx, r, choose(nil), func(string) bool { return true })
 }
 
-// InstantiateFor is Instantiate for a guest with these imports (wazero.CompiledModule.ImportedFunctions).
-// Some functions of the socket extension exist with different parameters under one name, and the guest
-// gets the form that it was built for.
+// InstantiateFor is Instantiate for one guest with these imports (wazero.CompiledModule.ImportedFunctions).
+// It defines the functions that they name, each of which costs a start, and no others. Some of the socket
+// extension exist with different parameters under one name, and the guest gets the form that it was built for.
 func (h *Host) InstantiateFor(ctx context.Context, r wazero.Runtime, imports []api.FunctionDefinition) error {
+	wanted := make(map[string]bool, len(imports))
+	for _, f := range imports {
+		if module, name, ok := f.Import(); ok && module == ModuleName {
+			wanted[name] = true
+		}
+	}
+	return h.define(ctx, r, choose(imports), func(name string) bool { return wanted[name] })
+}
+
+// define makes the module of those functions whose names are wanted.
+func (h *Host) define(ctx context.Context, r wazero.Runtime, functions []definition, wanted func(name string) bool) error {
 	builder := r.NewHostModuleBuilder(ModuleName)
-	for _, d := range choose(imports) {
-		builder = d.export(builder, h)
+	for _, d := range functions {
+		if wanted(d.name) {
+			builder = d.export(builder, h)
+		}
 	}
 	i32 := []api.ValueType{api.ValueTypeI32}
-	builder = builder.NewFunctionBuilder().WithGoModuleFunction(
-		api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
-			exit(ctx, mod, uint32(stack[0]))
-		}), i32, nil).Export("proc_exit")
-	builder = builder.NewFunctionBuilder().WithGoModuleFunction(
-		api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
-			stack[0] = uint64(procRaise(ctx, mod, uint32(stack[0])))
-		}), i32, i32).Export("proc_raise")
+	if wanted("proc_exit") {
+		builder = builder.NewFunctionBuilder().WithGoModuleFunction(
+			api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
+				exit(ctx, mod, uint32(stack[0]))
+			}), i32, nil).Export("proc_exit")
+	}
+	if wanted("proc_raise") {
+		builder = builder.NewFunctionBuilder().WithGoModuleFunction(
+			api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
+				stack[0] = uint64(procRaise(ctx, mod, uint32(stack[0])))
+			}), i32, i32).Export("proc_raise")
+	}
 	if _, err := builder.Instantiate(ctx); err != nil {
 		return fmt.Errorf("define module %q: %w", ModuleName, err)
 	}

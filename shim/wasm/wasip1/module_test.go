@@ -226,3 +226,32 @@ func (c *caller) put(path, content string) {
 		c.Fatal(err)
 	}
 }
+
+// TestInstantiateForDefinesWhatIsImported and nothing else, in the form that is imported.
+func TestInstantiateForDefinesWhatIsImported(t *testing.T) {
+	c := newCaller(t, Config{})
+	ctx := context.Background()
+	for _, want := range [][]definition{
+		{{"fd_write", "iiii", fdWrite}, {"proc_exit", "i", nil}},
+		{{"sock_accept", "ii", sockAcceptV1}, {"proc_raise", "i", fdClose}},
+	} {
+		r := wazero.NewRuntime(ctx)
+		guest, err := r.CompileModule(ctx, trampolines(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.host.InstantiateFor(ctx, r, guest.ImportedFunctions()); err != nil {
+			t.Fatal(err)
+		}
+		got := r.Module(ModuleName).ExportedFunctionDefinitions()
+		for _, d := range want {
+			if f := got[d.name]; f == nil || len(f.ParamTypes()) != len(d.params) {
+				t.Errorf("%s: %v", d.name, f)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%d functions are defined, %d are imported", len(got), len(want))
+		}
+		r.Close(ctx)
+	}
+}
