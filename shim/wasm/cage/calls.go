@@ -2,6 +2,7 @@ package cage
 
 import (
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -174,19 +175,13 @@ func neverCalls() []Call {
 
 // GuestCalls is the list a guest process lives under from before it reads the module to its end.
 func GuestCalls() []Call {
-	calls := append(runtimeCalls(), allow(unix.SYS_SECCOMP, "seccomp", "SealCalls: a further list only takes away"))
-	calls = append(calls, codeCalls()...)
-	calls = append(calls, fileCalls()...)
-	calls = append(calls, socketCalls()...)
-	return append(calls, neverCalls()...)
+	seccomp := []Call{allow(unix.SYS_SECCOMP, "seccomp", "SealCalls: a further list only takes away")}
+	return slices.Concat(runtimeCalls(), seccomp, codeCalls(), fileCalls(), socketCalls(), neverCalls())
 }
 
 // CompileCalls is the list the compile child lives under: no sockets.
 func CompileCalls() []Call {
-	calls := runtimeCalls()
-	calls = append(calls, codeCalls()...)
-	calls = append(calls, fileCalls()...)
-	return append(calls, neverCalls()...)
+	return slices.Concat(runtimeCalls(), codeCalls(), fileCalls(), neverCalls())
 }
 
 // SealCalls forbids new executable memory and new mappings of files: it is added when the module is

@@ -54,70 +54,70 @@ type Filter struct{ code []unix.SockFilter }
 
 // NewFilter compiles calls. What no call names gets rest.
 func NewFilter(calls []Call, rest Verdict) Filter {
-	f := Filter{}
+	f := Filter{code: make([]unix.SockFilter, 0, 4*len(calls)+64)}
 	f.load(offsetArch)
 	f.jump(unix.BPF_JEQ, auditArch, 1, 0)
 	f.answer(Kill)
 	f.load(offsetNr)
-	f.code = append(f.code, choose(spans(calls, rest))...)
+	f.choose(spans(calls, rest))
 	return f
 }
 
 // span is what is done with the numbers from first to where the next span begins.
 type span struct {
 	first uint32
-	call  Call
+	call  *Call
 }
 
 // spans covers all numbers with the verdicts of calls, and rest between them.
 func spans(calls []Call, rest Verdict) []span {
-	sorted := slices.Clone(calls)
-	slices.SortStableFunc(sorted, func(a, b Call) int { return cmp.Compare(a.Nr, b.Nr) })
+	sorted := make([]*Call, len(calls))
+	for i := range calls {
+		sorted[i] = &calls[i]
+	}
+	slices.SortFunc(sorted, func(a, b *Call) int { return cmp.Compare(a.Nr, b.Nr) })
 	all := make([]span, 0, 2*len(calls)+2)
-	next := uint32(0)
-	add := func(first uint32, c Call) {
+	add := func(first uint32, c *Call) {
 		if n := len(all); n == 0 || len(c.When)+len(all[n-1].call.When) > 0 || all[n-1].call.Then != c.Then {
 			all = append(all, span{first, c})
 		}
 	}
+	next, between := uint32(0), &Call{Then: rest}
 	for _, c := range sorted {
 		nr := uint32(c.Nr)
 		if nr > next {
-			add(next, Call{Then: rest})
+			add(next, between)
 		}
-		if nr >= next {
-			add(nr, c)
-			next = nr + 1
-		}
+		add(nr, c)
+		next = nr + 1
 	}
-	add(next, Call{Then: rest})
+	add(next, between)
 	if runtime.GOARCH == "amd64" {
 		const x32 = 0x40000000
-		add(x32, Call{Then: Kill})
+		add(x32, &Call{Then: Kill})
 	}
 	return all
 }
 
-// choose is the program that finds the span of the number that is loaded, by halves: a list as long as
-// ours, tried from its beginning, would cost every call much, and the kernel tries it with every number
-// there is when it is installed.
-func choose(spans []span) []unix.SockFilter {
-	f := Filter{}
+// choose appends what finds the span of the number that is loaded, by halves: a list as long as ours,
+// tried from its beginning, would cost every call much, and the kernel tries it with every number there
+// is when it is installed.
+func (f *Filter) choose(spans []span) {
 	if len(spans) == 1 {
 		f.call(spans[0].call)
-		return f.code
+		return
 	}
 	middle := len(spans) / 2
-	low, high := choose(spans[:middle]), choose(spans[middle:])
-	if len(low) <= math.MaxUint8 {
-		f.jump(unix.BPF_JGE, spans[middle].first, uint8(len(low)), 0)
-	} else {
-		f.jump(unix.BPF_JGE, spans[middle].first, 0, 1)
-		f.code = append(f.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(len(low))})
+	at := len(f.code)
+	f.jump(unix.BPF_JGE, spans[middle].first, 0, 0)
+	f.choose(spans[:middle])
+	if skip := len(f.code) - at - 1; skip <= math.MaxUint8 {
+		f.code[at].Jt = uint8(skip)
+	} else { // farther than a test can jump
+		f.code[at].Jf = 1
+		f.code = slices.Insert(f.code, at+1, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(skip)})
 	}
-	f.code = append(f.code, low...)
-	f.code = append(f.code, high...)
-	return f.code
+	f.choose(spans[middle:])
 }
 
 func (f *Filter) load(offset uint32) {
@@ -133,7 +133,7 @@ func (f *Filter) answer(v Verdict) {
 }
 
 // call appends what is done with one call. It ends in an answer on every path.
-func (f *Filter) call(c Call) {
+func (f *Filter) call(c *Call) {
 	for _, cond := range c.When {
 		f.cond(cond, c.Otherwise)
 	}
