@@ -52,6 +52,7 @@ func processConfig(b *shim.Bundle, p *specs.Process, entry compile.Entry, io shi
 		Args:          p.Args,
 		Env:           environment(p),
 		Entry:         entry.Dir,
+		Load:          entry.Load,
 		StartFunction: entry.StartFunction,
 		NoStdin:       io.Stdin == nil,
 		StopWait:      b.Spec.Annotations[shim.AnnotationStopWait] == "true",

@@ -24,6 +24,8 @@ type Options struct {
 	Self string
 	// CacheDir holds compiled modules. It is shared by all shims of the node.
 	CacheDir string
+	// Skip leaves out steps that make a start light.
+	Skip compile.Steps
 }
 
 // Engine implements shim.Engine.
@@ -55,19 +57,26 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.
 	if err := check(b); err != nil {
 		return nil, fmt.Errorf("create %q: %w", b.ID, err)
 	}
-	c, err := e.create(ctx, b, io)
-	var f *failure
-	if errors.As(err, &f) && f.message.Class == link.Stale {
-		// The entry verified but is not what this engine wants: made anew it is.
+	c, err := e.create(ctx, b, io, e.options.Skip)
+	for _, skip := range []compile.Steps{e.options.Skip, compile.AllSteps} {
+		if !isStale(err) {
+			break
+		}
+		// The entry verified but is not what this engine wants: made anew it is, or at last one that is as plain as can be.
 		if err := compile.Drop(e.options.CacheDir, c.entry.Digest); err != nil {
 			return nil, fmt.Errorf("create %q: %w", b.ID, err)
 		}
-		c, err = e.create(ctx, b, io)
+		c, err = e.create(ctx, b, io, skip)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create %q: %w", b.ID, err)
 	}
 	return c, nil
+}
+
+func isStale(err error) bool {
+	var f *failure
+	return errors.As(err, &f) && f.message.Class == link.Stale
 }
 
 // check refuses what a guest cannot be.
@@ -81,8 +90,8 @@ func check(b *shim.Bundle) error {
 	return nil
 }
 
-// create makes the container, or leaves nothing but, for the caller's second try, its entry.
-func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO) (*container, error) {
+// create makes the container, or leaves nothing but, for the caller's next try, its entry.
+func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip compile.Steps) (*container, error) {
 	c := &container{
 		engine:   e,
 		bundle:   b,
@@ -97,7 +106,7 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO) (*conta
 	defer birth.close()
 	birth.io = io
 	// A Go process takes its time to begin: meanwhile the module is looked up (or compiled) and the cgroup made.
-	module := later(func() (compile.Entry, error) { return e.entry(ctx, b) })
+	module := later(func() (compile.Entry, error) { return e.entry(ctx, b, skip) })
 	group := later(func() (*cgroup, error) { return newCgroup(b) })
 	if cgroups.IsCgroup2UnifiedMode() {
 		birth.cgroup, _ = group() // processes are born into it
@@ -150,26 +159,27 @@ func later[T any](f func() (T, error)) func() (T, error) {
 }
 
 // entry is the bundle's compiled module.
-func (e *Engine) entry(ctx context.Context, b *shim.Bundle) (compile.Entry, error) {
+func (e *Engine) entry(ctx context.Context, b *shim.Bundle, skip compile.Steps) (compile.Entry, error) {
 	if path := b.Spec.Annotations[shim.AnnotationWasmModule]; path != "" {
 		if !filepath.IsAbs(path) {
 			return compile.Entry{}, fmt.Errorf("annotation %s: path %q is not absolute: %w", shim.AnnotationWasmModule, path, errdefs.ErrInvalidArgument)
 		}
-		return e.ensure(ctx, path, b.Spec.Annotations[shim.AnnotationWasmDigest])
+		return e.ensure(ctx, path, b.Spec.Annotations[shim.AnnotationWasmDigest], skip)
 	}
 	module, err := findModule(b.Rootfs, b.Spec.Process)
 	if err != nil {
 		return compile.Entry{}, err
 	}
 	defer module.Close()
-	return e.ensure(ctx, fdPath(int(module.Fd())), "")
+	return e.ensure(ctx, fdPath(int(module.Fd())), "", skip)
 }
 
 // ensure has a module compiled by a child that the reaper sees.
-func (e *Engine) ensure(ctx context.Context, path, digest string) (compile.Entry, error) {
+func (e *Engine) ensure(ctx context.Context, path, digest string, skip compile.Steps) (compile.Entry, error) {
 	return compile.Ensure(ctx, compile.Options{
 		CacheDir: e.options.CacheDir,
 		Self:     e.options.Self,
+		Skip:     skip,
 		Start: func(cmd *exec.Cmd) (func() int, error) {
 			child, err := e.reaper.Start(cmd)
 			if err != nil {

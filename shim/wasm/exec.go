@@ -132,7 +132,7 @@ func (f *further) entry(ctx context.Context, pid int) (compile.Entry, error) {
 		return compile.Entry{}, err
 	}
 	defer module.Close()
-	return c.engine.ensure(ctx, fdPath(int(module.Fd())), "")
+	return c.engine.ensure(ctx, fdPath(int(module.Fd())), "", c.engine.options.Skip)
 }
 
 // isOwn says whether a command names the module of an artifact, which has no file.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -101,7 +102,7 @@ func (w *world) run(t testing.TB, env []string, name string, args ...string) {
 	}
 }
 
-// build returns the path of a built guest: testdata/NAME.c, testdata/NAME.wat is not used, testdata/NAME/ is Go.
+// build returns the path of a built guest: testdata/NAME.c, or testdata/NAME/ or ../../examples/NAME/, which are Go.
 func (w *world) build(t testing.TB, name string) string {
 	t.Helper()
 	w.mu.Lock()
@@ -114,7 +115,11 @@ func (w *world) build(t testing.TB, name string) string {
 		w.run(t, nil, "clang", "--target=wasm32-wasi", "--sysroot=/usr", "-O2", "-Wl,--strip-debug",
 			"-o", out, filepath.Join("testdata", name+".c"))
 	} else {
-		w.run(t, []string{"GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-buildvcs=false"}, "go", "build", "-o", out, "./testdata/"+name)
+		dir := "./testdata/" + name
+		if _, err := os.Stat(dir); err != nil {
+			dir = "../../examples/" + name
+		}
+		w.run(t, []string{"GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-buildvcs=false"}, "go", "build", "-o", out, dir)
 	}
 	w.built[name] = out
 	return out
@@ -172,8 +177,27 @@ func newBench(t testing.TB, name string, args ...string) *bench {
 
 func (w *world) engine(t testing.TB) *Engine {
 	t.Helper()
+	return w.engineWith(t, skipped(t))
+}
+
+// skipped are the steps that these tests leave out: SUNABA_SKIP, a number, runs all of them that way.
+func skipped(t testing.TB) compile.Steps {
+	t.Helper()
+	text := os.Getenv("SUNABA_SKIP")
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compile.Steps(n)
+}
+
+func (w *world) engineWith(t testing.TB, skip compile.Steps) *Engine {
+	t.Helper()
 	// The benchmarks are truer with the real binary than with this one, which links much more.
-	e, err := New(Options{Self: os.Getenv("SUNABA_SHIM"), CacheDir: filepath.Join(w.dir, "cache")}, w.reaper)
+	e, err := New(Options{Self: os.Getenv("SUNABA_SHIM"), CacheDir: filepath.Join(w.dir, "cache"), Skip: skip}, w.reaper)
 	if err != nil {
 		t.Fatal(err)
 	}

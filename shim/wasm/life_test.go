@@ -224,7 +224,7 @@ func TestStaleEntryIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.engine = e
-	entry, err := e.ensure(context.Background(), filepath.Join(b.bundle.Rootfs, "app.wasm"), "")
+	entry, err := e.ensure(context.Background(), filepath.Join(b.bundle.Rootfs, "app.wasm"), "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,16 +1,14 @@
 package compile
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
 
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/experimental"
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/cage"
@@ -18,13 +16,27 @@ import (
 
 // What a child finds and leaves.
 const (
-	childModule = 3       // descriptor of the module
-	childOut    = 4       // descriptor of the directory that becomes its root and receives the entry
-	startMarker = "start" // file in the directory: the module has a start function
+	childModule = 3 // descriptor of the module
+	childOut    = 4 // descriptor of the directory that becomes its root and receives the entry
 )
 
-// childArgs is how the parent calls the child.
-var childArgs = []string{"compile", "-child"}
+// childFlag is the only argument of a child, with the steps to skip as a number.
+const childFlag = "-child="
+
+// childArgs is how the parent calls a child.
+func childArgs(skip Steps) []string {
+	return []string{"compile", childFlag + strconv.FormatUint(uint64(skip), 10)}
+}
+
+// asChild says whether the arguments of the compile face make it a child.
+func asChild(args []string) (skip Steps, ok bool) {
+	if len(args) != 1 {
+		return 0, false
+	}
+	text, ok := strings.CutPrefix(args[0], childFlag)
+	n, err := strconv.ParseUint(text, 10, 8)
+	return Steps(n), ok && err == nil
+}
 
 // exitExhausted is the child's exit code when it ran out of memory: the Go runtime's own.
 const exitExhausted = 2
@@ -36,7 +48,7 @@ const (
 )
 
 // child compiles the module on childModule into childOut. It is root only until it is locked in.
-func child() int {
+func child(skip Steps) int {
 	module := os.NewFile(childModule, "module")
 	info, err := module.Stat()
 	if err == nil {
@@ -51,20 +63,11 @@ func child() int {
 		fmt.Fprintf(os.Stderr, "read module: %v\n", err)
 		return 1
 	}
-	lean, start, err := strip(data)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "module is not valid: %v\n", err)
-		return exitRefused
-	}
-	if err := build(lean); err != nil {
+	if err := compileInto("/", data, skip); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		if errors.Is(err, errRefused) {
 			return exitRefused
 		}
-		return 1
-	}
-	if err := write(lean, start); err != nil {
-		fmt.Fprintf(os.Stderr, "write entry: %v\n", err)
 		return 1
 	}
 	return 0
@@ -98,44 +101,4 @@ func lockIn(size int64) error {
 		return err
 	}
 	return cage.NewFilter(cage.CompileCalls(), cage.Errno(unix.ENOSYS)).Install()
-}
-
-var errRefused = errors.New("module is not valid")
-
-// build validates the module and lets wazero write its machine code into the root directory.
-func build(module []byte) error {
-	ctx := experimental.WithCompilationWorkers(context.Background(), runtime.GOMAXPROCS(0))
-	cache, err := wazero.NewCompilationCacheWithDir("/")
-	if err != nil {
-		return fmt.Errorf("open output directory: %w", err)
-	}
-	r := wazero.NewRuntimeWithConfig(ctx, RuntimeConfig().WithCompilationCache(cache))
-	compiled, err := r.CompileModule(ctx, module)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errRefused, err)
-	}
-	for _, f := range compiled.ExportedFunctions() {
-		for _, name := range f.ExportNames() {
-			if name == "_start" {
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("%w: it exports no function _start, so it is no command", errRefused)
-}
-
-// RuntimeConfig is wazero as modules are compiled and run here. Both sides must agree: a cached
-// entry is not validated again.
-func RuntimeConfig() wazero.RuntimeConfig {
-	return wazero.NewRuntimeConfig().WithDebugInfoEnabled(false)
-}
-
-func write(module []byte, start bool) error {
-	if err := os.WriteFile("/"+ModuleName, module, 0o600); err != nil {
-		return err
-	}
-	if start {
-		return os.WriteFile("/"+startMarker, nil, 0o600)
-	}
-	return nil
 }

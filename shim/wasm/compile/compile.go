@@ -3,8 +3,8 @@
 //
 // An entry is a directory CACHE/<module digest>-<engine>, where engine stands for the version of wazero, the
 // architecture and the CPU's features. It holds the module as the engine loads it, wazero's machine
-// code for it (none where wazero interprets), and entry.json with the size and checksum of both. An
-// entry appears by one rename, is never changed, and goes with Drop. What does not verify is thrown away and made
+// code for it (none where wazero interprets), what the steps took out of the module, and entry.json with the
+// size and checksum of every file. An entry appears by one rename, is never changed, and goes with Drop. What does not verify is thrown away and made
 // again. Processes that want the same entry at the same time wait for the first of them.
 //
 // The compile face of the binary is
@@ -37,6 +37,8 @@ type Options struct {
 	// Start starts a child and returns how to learn its exit code (or 128 + signal). A process whose
 	// children are reaped in one place sets it; nil is os/exec's own way.
 	Start func(*exec.Cmd) (wait func() int, err error)
+	// Skip leaves steps out: entries that are made without them are others.
+	Skip Steps
 }
 
 // Entry is a compiled module.
@@ -44,7 +46,8 @@ type Entry struct {
 	Dir           string // directory to hand to the guest process, read-only
 	Digest        string // of the module as it came, "sha256:…"
 	StartFunction bool   // instantiating the module runs its code
-	Size          int64  // bytes of the files in Dir that the guest process reads
+	Size          int64  // bytes of the files in Dir that the guest process keeps in its memory or reads into it
+	Load          Load
 }
 
 // File names in an entry.
@@ -87,7 +90,7 @@ func Ensure(ctx context.Context, o Options, path, digest string) (Entry, error) 
 			return Entry{}, fmt.Errorf("read module %q: %w", path, err)
 		}
 	}
-	if e, err := read(o.CacheDir, digest); err == nil {
+	if e, err := read(entryDir(o.CacheDir, digest, o.Skip), digest); err == nil {
 		return e, nil
 	}
 	return o.make(ctx, module, digest)
@@ -106,18 +109,18 @@ func (o Options) make(ctx context.Context, module *os.File, digest string) (Entr
 		return Entry{}, err
 	}
 	defer unlock()
-	e, err := read(o.CacheDir, digest)
+	e, err := read(entryDir(o.CacheDir, digest, o.Skip), digest)
 	if err == nil {
 		return e, nil
 	}
 	// Under the lock nobody works on this digest: what lies about is of those who died, or damaged.
-	if err := sweep(o.CacheDir, digest); err != nil {
+	if err := sweep(o.CacheDir, digest, entryDir(o.CacheDir, digest, o.Skip)); err != nil {
 		return Entry{}, err
 	}
 	if err := o.stage(ctx, module, digest); err != nil {
 		return Entry{}, err
 	}
-	if e, err = read(o.CacheDir, digest); err != nil {
+	if e, err = read(entryDir(o.CacheDir, digest, o.Skip), digest); err != nil {
 		return Entry{}, fmt.Errorf("read fresh entry of %s: %w", digest, err)
 	}
 	return e, nil
@@ -136,7 +139,7 @@ func Drop(cacheDir, digest string) error {
 		return err
 	}
 	defer unlock()
-	names, err := filepath.Glob(filepath.Join(cacheDir, bare(digest)+"-*"))
+	names, err := filepath.Glob(filepath.Join(cacheDir, hash(digest)+"-*"))
 	if err != nil {
 		return err
 	}
@@ -152,18 +155,19 @@ func Drop(cacheDir, digest string) error {
 }
 
 // stagePrefix begins the names of a digest's unfinished and dropped directories.
-func stagePrefix(digest string) string { return "tmp-" + bare(digest) + "-" }
+func stagePrefix(digest string) string { return "tmp-" + hash(digest) + "-" }
 
-func bare(digest string) string { return strings.TrimPrefix(digest, sha256Prefix) }
+// hash is a digest without its algorithm.
+func hash(digest string) string { return strings.TrimPrefix(digest, sha256Prefix) }
 
-// sweep removes what unfinished work left, and an entry that does not verify. The caller holds the lock.
-func sweep(cacheDir, digest string) error {
+// sweep removes what unfinished work left, and entries that do not verify. The caller holds the lock.
+func sweep(cacheDir, digest string, damaged ...string) error {
 	names, err := filepath.Glob(filepath.Join(cacheDir, stagePrefix(digest)+"*"))
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, name := range append(names, entryDir(cacheDir, digest)) {
+	for _, name := range append(names, damaged...) {
 		errs = append(errs, os.RemoveAll(name))
 	}
 	return errors.Join(errs...)

@@ -2,7 +2,6 @@ package compile
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
@@ -25,20 +24,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// section makes one section of a module.
-func section(id byte, content ...byte) []byte {
-	return append(append([]byte{id}, binary.AppendUvarint(nil, uint64(len(content)))...), content...)
-}
+// encode makes one section of a module.
+func encode(id byte, content ...byte) []byte { return newSection(id, content).raw }
 
 // module is a command that does nothing, with a custom section that makes it differ.
 func module(salt string) []byte {
 	parts := [][]byte{
 		[]byte("\x00asm\x01\x00\x00\x00"),
-		section(1, 1, 0x60, 0, 0),                                // type: func()
-		section(3, 1, 0),                                         // one function
-		section(7, append([]byte{1, 6}, "_start\x00\x00"...)...), // exported
-		section(10, 1, 2, 0, 0x0b),                               // end
-		section(0, append([]byte{4}, "salt"+salt...)...),
+		encode(1, 1, 0x60, 0, 0),                                // type: func()
+		encode(3, 1, 0),                                         // one function
+		encode(7, append([]byte{1, 6}, "_start\x00\x00"...)...), // exported
+		encode(10, 1, 2, 0, 0x0b),                               // end
+		encode(0, append([]byte{4}, "salt"+salt...)...),
 	}
 	var all []byte
 	for _, p := range parts {
@@ -122,7 +119,7 @@ func TestEnsureMakesDamagedEntryAgain(t *testing.T) {
 		if _, err := Ensure(ctx, o, path, ""); err != nil {
 			t.Fatalf("ensure after damage: %v", err)
 		}
-		if _, err := read(o.CacheDir, e.Digest); err != nil {
+		if _, err := read(e.Dir, e.Digest); err != nil {
 			t.Fatalf("entry after damage: %v", err)
 		}
 	}
@@ -138,8 +135,8 @@ func TestEnsureMakesDamagedEntryAgain(t *testing.T) {
 }
 
 func TestEnsureRefuses(t *testing.T) {
-	noStart := append([]byte("\x00asm\x01\x00\x00\x00"), section(1, 1, 0x60, 0, 0)...)
-	broken := append([]byte("\x00asm\x01\x00\x00\x00"), section(3, 1, 7)...)
+	noStart := append([]byte("\x00asm\x01\x00\x00\x00"), encode(1, 1, 0x60, 0, 0)...)
+	broken := append([]byte("\x00asm\x01\x00\x00\x00"), encode(3, 1, 7)...)
 	for _, c := range []struct {
 		name, want string
 		data       []byte
@@ -195,22 +192,5 @@ func TestFaceExitCodes(t *testing.T) {
 	cmd = exec.Command("/proc/self/exe", "compile", "-cache", cache, "-nonsense")
 	if _, err := cmd.CombinedOutput(); err == nil || cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("unknown flag: %v", err)
-	}
-}
-
-func TestStrip(t *testing.T) {
-	head := []byte("\x00asm\x01\x00\x00\x00")
-	name := section(0, append([]byte{4}, "name123"...)...)
-	start := section(sectionStart, 0)
-	in := append(append(append(append([]byte{}, head...), section(0, 1, 'x')...), name...), start...)
-	want := append(append(append([]byte{}, head...), name...), start...)
-	lean, has, err := strip(in)
-	if err != nil || string(lean) != string(want) || !has {
-		t.Errorf("strip: %q, %v, %v; want %q", lean, has, err, want)
-	}
-	for _, bad := range [][]byte{nil, append(head[:8:8], 0, 9), append(head[:8:8], 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)} {
-		if _, _, err := strip(bad); err == nil {
-			t.Errorf("strip of %q gave no error", bad)
-		}
 	}
 }

@@ -14,22 +14,34 @@ import (
 
 // record is entry.json.
 type record struct {
-	Digest        string `json:"digest"`
-	StartFunction bool   `json:"startFunction,omitempty"`
-	Files         []file `json:"files"`
+	Digest string `json:"digest"`
+	facts
+	Files []file `json:"files"`
 }
 
 // file is one file of an entry. The checksum finds damage; it is no signature: who can write the
 // cache can write both.
 type file struct {
-	Name string `json:"name"` // relative to the entry
-	Size int64  `json:"size"`
-	CRC  uint32 `json:"crc32c"`
+	Name  string `json:"name"` // relative to the entry
+	Size  int64  `json:"size"`
+	CRC   uint32 `json:"crc32c"`
+	Stamp stamp  `json:"stamp"`
 }
 
-// read returns the entry of digest if it is there and whole.
-func read(cacheDir, digest string) (Entry, error) {
-	dir := entryDir(cacheDir, digest)
+// stamp changes when a file is written, exchanged or cut: by a system call, that is, and not by a disk
+// that forgets.
+type stamp struct {
+	Inode    uint64 `json:"inode"`
+	Modified int64  `json:"modified"` // nanoseconds
+	Changed  int64  `json:"changed"`
+}
+
+// unread is the size from which a file whose stamp is right is not read whenever its entry is: reading
+// tens of MiB would be most of a start. Of these files the machine code is checked by those who load it.
+const unread = 1 << 20
+
+// read returns the entry in dir if it is there, of digest, and whole.
+func read(dir, digest string) (Entry, error) {
 	data, err := os.ReadFile(filepath.Join(dir, recordName))
 	if err != nil {
 		return Entry{}, err
@@ -41,58 +53,93 @@ func read(cacheDir, digest string) (Entry, error) {
 	if r.Digest != digest || len(r.Files) == 0 {
 		return Entry{}, fmt.Errorf("entry is of %q", r.Digest)
 	}
-	e := Entry{Dir: dir, Digest: digest, StartFunction: r.StartFunction}
+	e := Entry{Dir: dir, Digest: digest, StartFunction: r.StartFunction, Load: r.Load}
 	for _, want := range r.Files {
-		got, err := measure(dir, want.Name)
-		if err != nil {
+		if err := verify(dir, want); err != nil {
 			return Entry{}, err
 		}
-		if got != want {
-			return Entry{}, fmt.Errorf("file %q of entry is damaged", want.Name)
+		if want.Name != CodeName && want.Name != NamesName { // seldom read, and shared
+			e.Size += want.Size
 		}
-		e.Size += got.Size
 	}
-	return e, nil
+	return e, r.Load.check(dir)
 }
 
-// measure reads one file of an entry.
+// verify compares a file of an entry with what it was when it was made.
+func verify(dir string, want file) error {
+	f, err := open(dir, want.Name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size, mark, err := stampOf(f)
+	if err != nil {
+		return err
+	}
+	if size == want.Size && size >= unread && mark == want.Stamp {
+		return nil
+	}
+	n, sum, err := checksum(f, size)
+	if err == nil && (n != want.Size || sum != want.CRC) {
+		err = fmt.Errorf("file %q of entry is damaged", want.Name)
+	}
+	return err
+}
+
+// measure describes one file of an entry.
 func measure(dir, name string) (file, error) {
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := open(dir, name)
 	if err != nil {
 		return file{}, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
+	size, mark, err := stampOf(f)
 	if err != nil {
 		return file{}, err
 	}
-	if !info.Mode().IsRegular() {
-		return file{}, fmt.Errorf("file %q of entry is not regular", name)
+	n, sum, err := checksum(f, size)
+	return file{Name: name, Size: n, CRC: sum, Stamp: mark}, err
+}
+
+func open(dir, name string) (*os.File, error) {
+	return os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+}
+
+func stampOf(f *os.File) (size int64, s stamp, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return 0, stamp{}, &os.PathError{Op: "fstat", Path: f.Name(), Err: err}
 	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return 0, stamp{}, fmt.Errorf("file %q of entry is not regular", f.Name())
+	}
+	return st.Size, stamp{Inode: st.Ino, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}, nil
+}
+
+// checksum reads a file of about size bytes to its end.
+func checksum(f *os.File, size int64) (int64, uint32, error) {
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	// The bare reader and writer keep io.CopyBuffer from making a buffer of its own.
-	buffer := make([]byte, min(info.Size()+1, 128<<10))
+	buffer := make([]byte, min(size+1, 128<<10))
 	n, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{f}, buffer)
-	return file{Name: name, Size: n, CRC: sum.Sum32()}, err
+	return n, sum.Sum32(), err
 }
 
 // seal turns what a child wrote into an entry of ours: only regular files with one name, owned by
 // root, readable by all, listed and checksummed, on disk.
 func seal(dir, digest string) error {
-	r := record{Digest: digest}
-	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+	found, err := takeFacts(dir)
+	if err != nil {
+		return fmt.Errorf("take facts: %w", err)
+	}
+	r := record{Digest: digest, facts: found}
+	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		return r.add(dir, path)
 	})
 	if err != nil {
-		return err
-	}
-	marker := filepath.Join(dir, startMarker)
-	if err := os.Remove(marker); err == nil {
-		r.StartFunction = true
-	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	data, err := json.Marshal(r)
@@ -121,8 +168,6 @@ func (r *record) add(dir, path string) error {
 		return errors.Join(os.Lchown(path, 0, 0), os.Chmod(path, 0o755))
 	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1 || rel == recordName:
 		return fmt.Errorf("compiler wrote %q, which is no plain file of an entry", rel)
-	case rel == startMarker:
-		return nil
 	}
 	if err := errors.Join(os.Lchown(path, 0, 0), os.Chmod(path, 0o644), syncFile(path)); err != nil {
 		return err

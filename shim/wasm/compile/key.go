@@ -14,7 +14,10 @@ import (
 )
 
 // layout is raised whenever the meaning of an entry's files changes.
-const layout = 1
+const layout = 2
+
+// unknownVersion stands for the version of wazero in a binary that does not tell.
+const unknownVersion = "unknown"
 
 const wazeroPath = "github.com/tetratelabs/wazero"
 
@@ -25,23 +28,27 @@ var engine = sync.OnceValue(func() string {
 	return hex.EncodeToString(sum[:6])
 })
 
-// entryDir is where the entry of a module is for this engine.
-func entryDir(cacheDir, digest string) string {
-	return filepath.Join(cacheDir, bare(digest)+"-"+engine())
+// entryDir is where the entry of a module, made without the skipped steps, is for this engine.
+func entryDir(cacheDir, digest string, skip Steps) string {
+	name := hash(digest) + "-" + engine()
+	if skip &= AllSteps; skip != 0 {
+		name = fmt.Sprintf("%s-%d", name, skip)
+	}
+	return filepath.Join(cacheDir, name)
 }
 
 // wazeroVersion is the version that is linked in.
 func wazeroVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return unknownVersion
 	}
 	for _, dep := range info.Deps {
 		if dep.Path == wazeroPath {
 			return dep.Version
 		}
 	}
-	return "unknown"
+	return unknownVersion
 }
 
 // cpuFeatures lists what wazero's compiler looks at, and is empty where it interprets.

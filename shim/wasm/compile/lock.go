@@ -16,7 +16,7 @@ import (
 // gives, so that no files come and go. The lock also ends with its process. Two digests that share a byte wait for each
 // other and nothing worse.
 func lock(ctx context.Context, cacheDir, digest string) (unlock func(), err error) {
-	hash, err := hex.DecodeString(bare(digest))
+	sum, err := hex.DecodeString(hash(digest))
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func lock(ctx context.Context, cacheDir, digest string) (unlock func(), err erro
 	if err != nil {
 		return nil, fmt.Errorf("open lock of module cache: %w", err)
 	}
-	area := unix.Flock_t{Type: unix.F_WRLCK, Len: 1, Start: int64(binary.BigEndian.Uint32(hash) >> 1)}
+	area := unix.Flock_t{Type: unix.F_WRLCK, Len: 1, Start: int64(binary.BigEndian.Uint32(sum) >> 1)}
 	locked := make(chan error, 1)
 	go func() {
 		for {

@@ -70,7 +70,7 @@ func (o Options) stage(ctx context.Context, module *os.File, digest string) erro
 	if err := seal(out, digest); err != nil {
 		return fmt.Errorf("take over compiled module: %w", err)
 	}
-	if err := os.Rename(out, entryDir(o.CacheDir, digest)); err != nil {
+	if err := os.Rename(out, entryDir(o.CacheDir, digest, o.Skip)); err != nil {
 		return fmt.Errorf("publish compiled module: %w", err)
 	}
 	return syncFile(o.CacheDir)
@@ -113,7 +113,7 @@ func (o Options) runChild(ctx context.Context, module *os.File, out string) erro
 	defer complaint.Close()
 	defer stderr.Close()
 
-	cmd := exec.Command(o.Self, childArgs...)
+	cmd := exec.Command(o.Self, childArgs(o.Skip)...)
 	cmd.Env = []string{"GOTRACEBACK=none"}
 	cmd.Stderr = stderr
 	cmd.ExtraFiles = []*os.File{module, outDir} // childModule, childOut

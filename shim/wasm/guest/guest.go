@@ -45,6 +45,7 @@ func Main() int {
 		fmt.Fprintln(os.Stderr, p.config.Refuse)
 		return p.end(p.config.RefuseCode, p.config.Refuse)
 	}
+	p.openMaps()
 	if err := p.prepare(); err != nil {
 		return p.fail(err)
 	}

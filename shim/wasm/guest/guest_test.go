@@ -146,7 +146,7 @@ func TestEnding(t *testing.T) {
 		{errors.New("wasm error: unreachable\nwasm stack trace:\n\t.f()"), exitTrap, "wasm trap: unreachable"},
 		{errors.New("module[] function[_start] failed: wasm error: out of bounds memory access\nwasm stack trace:"), exitTrap, "wasm trap: out of bounds memory access"},
 	} {
-		if code, text := ending(c.err); code != c.code || text != c.text {
+		if code, text := (&process{}).ending(c.err); code != c.code || text != c.text {
 			t.Errorf("%v: got %d, %q", c.err, code, text)
 		}
 	}

@@ -23,9 +23,11 @@ import (
 
 // guest is the module and what it is given.
 type guest struct {
-	root      *tree  // the container's tree
-	cache     string // directory of the compiled module, in this process's root
-	size      int    // of the module, in bytes
+	root      *tree    // the container's tree
+	cache     string   // directory of the compiled module, in this process's root
+	maps      *os.File // this process's mappings; nil if they are not needed
+	shared    bool     // the machine code is
+	size      int      // of the module, in bytes
 	listeners []wasip1.Listener
 
 	ctx      context.Context
@@ -41,6 +43,9 @@ type guest struct {
 func (p *process) load() error {
 	g := &p.guest
 	g.memory = newMemory(p.config.Memory, p.config.MemoryLimit)
+	if err := p.openImage(); err != nil {
+		return err
+	}
 	g.ctx = experimental.WithMemoryAllocator(context.Background(), g.memory)
 	if err := p.openHost(); err != nil {
 		return err
@@ -52,11 +57,12 @@ func (p *process) load() error {
 	g.size = len(binary)
 	if g.compiled, err = g.runtime.CompileModule(g.ctx, binary); err != nil {
 		// With a fitting entry nothing is compiled, so that nothing is written into the entry.
-		if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+		if p.config.Load.Bare || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 			return faultf(link.Stale, "compiled module does not fit this engine: %w", err)
 		}
 		return faultf(link.Invalid, "load module: %w", err)
 	}
+	p.share()
 	if err := g.host.InstantiateFor(g.ctx, g.runtime, g.compiled.ImportedFunctions()); err != nil {
 		return err
 	}
@@ -76,7 +82,11 @@ func (p *process) openHost() error {
 	if err != nil {
 		return faultf(link.Stale, "open compiled module: %w", err)
 	}
-	g.runtime = wazero.NewRuntimeWithConfig(g.ctx, compile.RuntimeConfig().WithCompilationCache(cache))
+	config := wazero.NewRuntimeConfig()
+	if p.config.Load.Bare {
+		config = wazero.NewRuntimeConfigCompiler() // an interpreter has nothing to interpret
+	}
+	g.runtime = wazero.NewRuntimeWithConfig(g.ctx, compile.Configure(config).WithCompilationCache(cache))
 	stdin := unix.Stdin
 	if p.config.NoStdin {
 		stdin = -1
@@ -127,6 +137,9 @@ func (g *guest) instantiate() error {
 		wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if g.memory.err != nil {
 		return faultf(link.Precondition, "instantiate module: %w", g.memory.err)
+	}
+	if g.memory.imageErr != nil {
+		return faultf(link.Stale, "instantiate module: %w", g.memory.imageErr)
 	}
 	if err != nil {
 		return faultf(link.Invalid, "instantiate module: %w", err)

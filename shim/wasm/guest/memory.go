@@ -1,10 +1,13 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
+	"os"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/tetratelabs/wazero/experimental"
 	"golang.org/x/sys/unix"
@@ -29,6 +32,16 @@ type memory struct {
 	open        uint64 // bytes that are readable and writable
 	started     bool
 	err         error // why the module cannot start
+
+	image    image
+	imageErr error // why it could not be mapped
+}
+
+// image is a file that holds what a part of the memory begins with. All guests of a module share its
+// pages until they write to them.
+type image struct {
+	file     *os.File // nil = none
+	at, size uint64
 }
 
 var _ experimental.MemoryAllocator = (*memory)(nil)
@@ -95,7 +108,28 @@ func (m *memory) begin(size uint64) []byte {
 	if m.err != nil {
 		return make([]byte, size)
 	}
+	if m.image.file != nil {
+		m.imageErr = m.mapImage(size)
+	}
 	return m.reservation[:size:size]
+}
+
+// mapImage lays the image over the memory that the module starts with.
+func (m *memory) mapImage(size uint64) error {
+	i := m.image
+	defer i.file.Close()
+	if i.at > size || i.size > size-i.at {
+		return errors.New("image is larger than the memory")
+	}
+	at := unsafe.Pointer(&m.reservation[i.at])
+	got, err := unix.MmapPtr(int(i.file.Fd()), 0, at, uintptr(i.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED)
+	if err != nil {
+		return fmt.Errorf("map image of memory: %w", err)
+	}
+	if got != at {
+		return errors.New("image was mapped elsewhere")
+	}
+	return nil
 }
 
 // extend makes the first size bytes of the reservation usable.

@@ -28,12 +28,11 @@ func (p *process) run() int {
 	if err := p.report(link.Started); err != nil {
 		return exitNoLink
 	}
-	code, text := p.call()
-	return p.end(code, text)
+	return p.end(p.ending(p.call()))
 }
 
 func (p *process) report(kind link.Kind) error {
-	m := link.Message{Kind: kind, EngineCPU: cpuTime(), Hears: p.guest.host.Hears()}
+	m := link.Message{Kind: kind, EngineCPU: cpuTime(), Hears: p.guest.host.Hears(), Shared: p.guest.shared}
 	m.LinearBase, m.LinearSize = p.guest.linear()
 	for _, l := range p.guest.listeners {
 		m.Listeners = append(m.Listeners, l.Name)
@@ -86,20 +85,20 @@ func (p *process) interrupt() {
 }
 
 // call runs the guest to its end.
-func (p *process) call() (code uint32, text string) {
+func (p *process) call() error {
 	g := &p.guest
 	if g.module == nil { // its start function is code of its own
 		if err := g.instantiate(); err != nil {
-			return ending(err)
+			return err
 		}
 	}
 	_, err := g.module.ExportedFunction("_start").Call(g.ctx)
-	return ending(err)
+	return err
 }
 
 // ending turns what wazero returned into an exit code. Of a trap the stack goes to standard error and its name
 // into the message.
-func ending(err error) (code uint32, text string) {
+func (p *process) ending(err error) (code uint32, text string) {
 	var exit *sys.ExitError
 	switch {
 	case err == nil:
@@ -112,7 +111,7 @@ func ending(err error) (code uint32, text string) {
 		fmt.Fprintln(os.Stderr, err)
 		return exitTrap, err.Error()
 	}
-	stack := strings.TrimSpace(err.Error())
+	stack := p.name(strings.TrimSpace(err.Error()))
 	fmt.Fprintln(os.Stderr, stack)
 	name, _, _ := strings.Cut(stack, "\n")
 	if _, after, found := strings.Cut(name, "wasm error: "); found {

@@ -70,13 +70,18 @@ func layOut(c *link.Config) (rootfs, cache *tree, err error) {
 	return rootfs, cache, pivot(private)
 }
 
-// openEntry opens the compiled module's directory as a read-only mount. One that was dropped just now is made again.
+// openEntry opens the compiled module's directory as a read-only mount. One that was dropped just now is
+// made again. Its machine code can be mapped from there even if the host's mount is noexec, as far as the kernel lets us.
 func openEntry(dir string) (*tree, error) {
 	t, err := cloneTree(dir, false)
 	if err != nil {
 		return nil, faultf(link.Stale, "open compiled module: %w", err)
 	}
-	return t, t.setAttr(strict|unix.MOUNT_ATTR_RDONLY, true)
+	const attr = strict&^unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY
+	if t.setattr(unix.MountAttr{Attr_set: attr, Attr_clr: unix.MOUNT_ATTR_NOEXEC}, true) == nil {
+		return t, nil
+	}
+	return t, t.setAttr(attr, true)
 }
 
 func openRootfs(c *link.Config) (*tree, error) {

@@ -14,6 +14,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 
 // FD is the descriptor a guest process finds its end of the link at.
@@ -66,6 +68,7 @@ type Message struct {
 	EngineCPU  time.Duration `json:"engineCPU,omitempty"`  // Created, Started: CPU time used so far
 	Listeners  []string      `json:"listeners,omitempty"`  // Created: names of those that are open
 	Hears      bool          `json:"hears,omitempty"`      // Created: the guest can notice Interrupt
+	Shared     bool          `json:"shared,omitempty"`     // Created, Started: the machine code is one mapping for all guests of the module
 	Code       uint32        `json:"code,omitempty"`       // Exit
 	Class      Class         `json:"class,omitempty"`      // Error
 	Text       string        `json:"text,omitempty"`       // Error, Exit
@@ -75,10 +78,11 @@ type Message struct {
 type Config struct {
 	Args []string `json:"args"`
 	Env  []string `json:"env,omitempty"`
-	// Entry is the compiled module's directory; StartFunction tells that instantiating it runs the
+	// Entry is the compiled module's directory, and Load how it is loaded; StartFunction tells that instantiating it runs the
 	// module's code already, so that it waits for Start.
-	Entry         string `json:"entry,omitempty"`
-	StartFunction bool   `json:"startFunction,omitempty"`
+	Entry         string       `json:"entry,omitempty"`
+	Load          compile.Load `json:"load"`
+	StartFunction bool         `json:"startFunction,omitempty"`
 
 	// Rootfs "" is an empty read-only tree that only has mount points.
 	Rootfs   string  `json:"rootfs,omitempty"`

@@ -1,0 +1,104 @@
+package compile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Steps are what makes a start light. Each is taken where it is understood and left out elsewhere.
+type Steps uint
+
+// The steps.
+const (
+	// StepImage takes the data segments out of the module into a file that guests map as their memory.
+	StepImage Steps = 1 << iota
+	// StepBare leaves only the frame of the module to decode and validate: no function has a body, and its
+	// machine code is found in the cache by the frame.
+	StepBare
+	// StepShare keeps the machine code in a file that guests map over their private copy. It needs StepBare.
+	StepShare
+
+	AllSteps = StepImage | StepBare | StepShare
+)
+
+// Files of an entry beside the module.
+const (
+	ImageName = "memory.image"
+	CodeName  = "code"
+	NamesName = "names"
+)
+
+// Load says how a guest process loads an entry. All zero, it loads the module and nothing else.
+type Load struct {
+	// ImageAt is the address in linear memory that the file ImageName, ImageSize bytes, belongs to. 0 bytes = no file.
+	ImageAt   uint64 `json:"imageAt,omitempty"`
+	ImageSize uint64 `json:"imageSize,omitempty"`
+	// Bare tells that the module has no bodies: its code must come from wazero's cache.
+	Bare bool `json:"bare,omitempty"`
+	// CodeSize is the size of the file CodeName. 0 = no file.
+	CodeSize uint64 `json:"codeSize,omitempty"`
+	// Names tells that the functions' names are in the file NamesName and not in the module.
+	Names bool `json:"names,omitempty"`
+}
+
+// facts is what a child tells beside its files, in the file factsName.
+type facts struct {
+	StartFunction bool `json:"startFunction,omitempty"`
+	Load          Load `json:"load"`
+}
+
+const (
+	factsName = "facts"
+	maxFacts  = 4 << 10
+)
+
+// takeFacts reads and removes the facts. They come from a process that has read a hostile module: what
+// a guest process would build on is checked against the files.
+func takeFacts(dir string) (facts, error) {
+	name := filepath.Join(dir, factsName)
+	var f facts
+	info, err := os.Lstat(name)
+	if err != nil {
+		return facts{}, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxFacts {
+		return facts{}, errors.New("facts of compiler are no plain small file")
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return facts{}, err
+	}
+	if err := json.Unmarshal(data, &f); err != nil {
+		return facts{}, fmt.Errorf("decode facts of compiler: %w", err)
+	}
+	if err := f.Load.check(dir); err != nil {
+		return facts{}, err
+	}
+	return f, os.Remove(name)
+}
+
+// check compares what is to be loaded with the files that are there.
+func (l Load) check(dir string) error {
+	const maxMemory = 1 << 32
+	if l.ImageAt%imageAlign != 0 || l.ImageSize%imageAlign != 0 || l.ImageAt > maxMemory || l.ImageSize > maxMemory-l.ImageAt {
+		return errors.New("image of memory lies outside of it")
+	}
+	if l.CodeSize%imageAlign != 0 || l.CodeSize > 0 && !l.Bare {
+		return errors.New("machine code is no whole pages or without its module")
+	}
+	for name, want := range map[string]uint64{ImageName: l.ImageSize, CodeName: l.CodeSize} {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && want == 0:
+		case err != nil:
+			return err
+		case uint64(info.Size()) != want:
+			return fmt.Errorf("file %q has %d bytes, not %d", name, info.Size(), want)
+		}
+	}
+	return nil
+}
