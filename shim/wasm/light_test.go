@@ -2,7 +2,12 @@ package wasm
 
 import (
 	"context"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +34,91 @@ var variants = []struct {
 	{"image", compile.AllSteps &^ compile.StepImage},
 	{"bare", compile.StepShare},
 	{"light", 0},
+}
+
+// TestStepsAreTaken looks at what guests say of how they were loaded.
+func TestStepsAreTaken(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			b := newBench(t, "gosuite", "echo", "text")
+			b.engine = shared.engineWith(t, v.skip)
+			c := b.create()
+			load, want := c.(*container).entry.Load, v.skip&compile.StepShare == 0
+			if got := c.(*container).init.created.Shared; got != want || load.CodeSize > 0 != want {
+				t.Errorf("code is shared: %v, want %v; load %+v", got, want, load)
+			}
+			if got, want := load.ImageSize > 0, v.skip&compile.StepImage == 0; got != want {
+				t.Errorf("memory has an image: %v, want %v", got, want)
+			}
+			if got, want := load.Bare, v.skip&compile.StepBare == 0; got != want {
+				t.Errorf("module is bare: %v, want %v", got, want)
+			}
+			start(t, c.Init())
+			if exit := ended(t, c.Init()); exit.Code != 0 || b.stdout.all() != "text" {
+				t.Errorf("exit %+v; stdout %q; stderr %q", exit, b.stdout.all(), b.stderr.all())
+			}
+		})
+	}
+}
+
+// TestTrapsLookTheSame compares a stack trace with names from the module with one that has them from
+// the file beside it.
+func TestTrapsLookTheSame(t *testing.T) {
+	texts := map[string]string{}
+	for _, v := range variants {
+		b := newBench(t, "probe", "trap")
+		b.engine = shared.engineWith(t, v.skip)
+		if exit := b.runToEnd(); exit.Code != 134 || exit.Message != "wasm trap: unreachable" {
+			t.Errorf("%s: exit %+v", v.name, exit)
+		}
+		texts[v.name] = b.stderr.all()
+		if text := texts[v.name]; text != texts["plain"] || !strings.Contains(text, "._start(") {
+			t.Errorf("%s: stderr %q, plain %q", v.name, text, texts["plain"])
+		}
+	}
+}
+
+// TestOtherCodeIsNotShared gives a guest a code file that is well but is not what wazero loads.
+func TestOtherCodeIsNotShared(t *testing.T) {
+	b := newBench(t, "gosuite", "echo", "text")
+	e, err := New(Options{Self: os.Getenv("SUNABA_SHIM"), CacheDir: t.TempDir()}, shared.reaper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.engine = e
+	entry, err := e.ensure(context.Background(), filepath.Join(b.bundle.Rootfs, "app.wasm"), "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(entry.Dir, compile.CodeName)
+	code, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := func() string {
+		return fmt.Sprintf(`"crc32c":%d`, crc32.Checksum(code, crc32.MakeTable(crc32.Castagnoli)))
+	}
+	before := sum()
+	code[len(code)/2] ^= 1
+	if err := os.WriteFile(name, code, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	record := filepath.Join(entry.Dir, "entry.json")
+	text, err := os.ReadFile(record)
+	if err != nil || !strings.Contains(string(text), before) {
+		t.Fatalf("record %s, %v", text, err)
+	}
+	if err := os.WriteFile(record, []byte(strings.Replace(string(text), before, sum(), 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := b.create()
+	if c.(*container).init.created.Shared {
+		t.Error("the code was shared")
+	}
+	start(t, c.Init())
+	if exit := ended(t, c.Init()); exit.Code != 0 || b.stdout.all() != "text" {
+		t.Errorf("exit %+v; stdout %q; stderr %q", exit, b.stdout.all(), b.stderr.all())
+	}
 }
 
 // lightBench is a bundle of such a guest for an engine that skips steps.

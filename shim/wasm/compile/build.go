@@ -99,10 +99,14 @@ func (b *builder) light() error {
 	return nil
 }
 
+// worth is the size in bytes from which data or code has a file of its own: opening and mapping one
+// takes as long as copying as much.
+const worth = 128 << 10
+
 // takeData compiles the module without its data segments, whose image it writes, or declines with false.
 func (b *builder) takeData() ([]section, bool) {
 	img, ok := newImage(b.lean)
-	if !ok {
+	if !ok || len(img.bytes) < worth {
 		return nil, false
 	}
 	sections := without(b.lean, sectionData, sectionDataCount)
@@ -150,7 +154,7 @@ func (b *builder) takeBodies(sections []section) ([]byte, error) {
 
 // takeCode writes the machine code to a file of its own.
 func (b *builder) takeCode(code []byte) error {
-	if b.skip&StepShare != 0 {
+	if b.skip&StepShare != 0 || len(code) < worth {
 		return nil
 	}
 	padded := padCode(code)

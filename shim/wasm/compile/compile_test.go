@@ -53,6 +53,18 @@ func writeModule(t *testing.T, data []byte) string {
 	return path
 }
 
+// buildGo builds a Go command that is a guest.
+func buildGo(t *testing.T) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "guest.wasm")
+	cmd := exec.Command("go", "build", "-o", out, "../testdata/gosuite")
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-buildvcs=false")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build guest: %v: %s", err, text)
+	}
+	return out
+}
+
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
