@@ -4,11 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
 	"slices"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // session makes an HTTP handler of one that serves the request of a token.
@@ -51,7 +55,7 @@ func (t *takeover) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &clientConn{Conn: conn, server: t.server, leave: t.leave}
+	c := &clientConn{Conn: conn, server: t.server, leave: t.leave, closed: make(chan struct{})}
 	if !t.server.admit(c) {
 		c.Close()
 		return nil, nil, http.ErrServerClosed
@@ -62,6 +66,7 @@ func (t *takeover) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	t.conn = c
+	go c.watch()
 	in := io.MultiReader(bytes.NewReader(slices.Clone(early)), c)
 	return c, bufio.NewReadWriter(bufio.NewReader(in), bufio.NewWriter(c)), nil
 }
@@ -83,6 +88,46 @@ type clientConn struct {
 	server *Server
 	leave  context.CancelFunc
 	once   sync.Once
+	closed chan struct{}
+}
+
+// lookEvery is how often a connection is looked at that nobody may be reading.
+const lookEvery = time.Second
+
+// watch notices that the client has closed its side. Reading does not always tell: it stands still while a command does
+// not take its input.
+func (c *clientConn) watch() {
+	inner := c.Conn
+	if t, ok := inner.(*tls.Conn); ok {
+		inner = t.NetConn()
+	}
+	tcp, ok := inner.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.closed:
+			return
+		case <-tick.C:
+		}
+		gone := false
+		err := raw.Control(func(fd uintptr) {
+			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+			n, err := unix.Poll(fds, 0)
+			gone = err == nil && n > 0
+		})
+		if gone || err != nil {
+			c.leave()
+			return
+		}
+	}
 }
 
 // Read implements net.Conn.
@@ -97,6 +142,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 // Close implements net.Conn.
 func (c *clientConn) Close() error {
 	c.once.Do(func() {
+		close(c.closed)
 		c.leave()
 		c.server.mu.Lock()
 		delete(c.server.clients, c)

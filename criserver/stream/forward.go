@@ -160,8 +160,7 @@ func dial(ctx context.Context, netns string, port int32) (*net.TCPConn, error) {
 	done := make(chan result, 1)
 	go func() {
 		if netns != "" {
-			goruntime.LockOSThread() // for good: the thread ends with this function
-			if err := enter(netns); err != nil {
+			if err := enterForGood(netns); err != nil {
 				done <- result{err: err}
 				return
 			}
@@ -185,8 +184,10 @@ func dial(ctx context.Context, netns string, port int32) (*net.TCPConn, error) {
 	return r.conn, nil
 }
 
-// enter moves the calling thread into a network namespace.
-func enter(netns string) error {
+// enterForGood moves the calling goroutine's thread into a network namespace, and lets nothing else run on it: the
+// thread ends with the goroutine.
+func enterForGood(netns string) error {
+	goruntime.LockOSThread()
 	f, err := os.Open(netns)
 	if err != nil {
 		return fmt.Errorf("open network namespace: %w", err)
