@@ -333,6 +333,49 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// A client that does not read holds up neither the container nor its log, and learns that it missed something.
+func TestAttachSlowly(t *testing.T) {
+	m := start(t)
+	m.pull(world.busybox)
+	config := sh("read go; head -c 60000000 /dev/zero | tr '\\0' x; echo; echo all said; read end")
+	config.Stdin = true
+	c := m.run("runc").begin(config)
+	slow := m.crictl("attach", c.id)
+	var said, problem buffer
+	slow.Stdout, slow.Stderr = &said, &problem
+	if err := slow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	attached := func() bool { // the shim has the client's FIFO open
+		fifos, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.DaemonPID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fd := range fifos {
+			if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", m.DaemonPID(), fd.Name())); err == nil && strings.HasSuffix(to, "-stdout (deleted)") {
+				return true
+			}
+		}
+		return false
+	}
+	if !within(20*time.Second, attached) {
+		t.Fatal("not attached")
+	}
+	if err := slow.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, err := m.talk("go\n", "attach", "-i", c.id); err != nil {
+		t.Fatalf("%v: %s", err, errs)
+	}
+	c.says("all said")
+	if err := slow.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := slow.Wait(); err == nil || !strings.Contains(problem.String(), "faster than it was taken") {
+		t.Errorf("%v: %d bytes, %q", err, len(said.String()), problem.String())
+	}
+}
+
 // A container without a log can be attached to, and after a restart of the server as before.
 func TestAttachAfterRestart(t *testing.T) {
 	m := start(t)
