@@ -47,27 +47,23 @@ func threads(t testing.TB, pid int) int {
 // settle is how long a shim takes to give memory back after its last call, and some more.
 const settle = 700 * time.Millisecond
 
-// maxPSS is what an idle shim may weigh, in KiB.
-const maxPSS = 5 << 10
-
-func TestIdleShimIsSmall(t *testing.T) {
-	p := newPod(t, build(t))
-	c := p.container(enginetest.Program{Kind: enginetest.Sleep}).create(t).start(t)
+// BenchmarkIdleShim weighs a shim that holds one runc container and has nothing to do. At most 5120 KiB are wanted.
+func BenchmarkIdleShim(b *testing.B) {
+	p := newPod(b, build(b))
+	c := p.container(enginetest.Program{Kind: enginetest.Sleep}).create(b).start(b)
 	time.Sleep(settle)
-	m := smaps(t, p.PID())
-	t.Logf("idle shim with one runc container: PSS %d KiB (anonymous %d, file %d), RSS %d, private dirty %d; %d threads",
-		m["Pss"], m["Pss_Anon"], m["Pss_File"], m["Rss"], m["Private_Dirty"], threads(t, p.PID()))
-	if m["Pss"] > maxPSS {
-		t.Errorf("PSS is %d KiB, at most %d are wanted", m["Pss"], maxPSS)
+	m := smaps(b, p.PID())
+	before := cpuTime(b, p.PID())
+	for b.Loop() {
+		time.Sleep(time.Second)
 	}
-	before := cpuTime(t, p.PID())
-	time.Sleep(time.Second)
-	if spent := cpuTime(t, p.PID()) - before; spent > 0 {
-		t.Errorf("an idle shim used %d ticks of CPU in a second", spent)
-	}
-	check(t, p.Kill(within(t), c.id, "", syscall.SIGKILL, false))
-	c.wait(t)
-	c.delete(t)
+	b.ReportMetric(float64(m["Pss"]), "PSS-KiB")
+	b.ReportMetric(float64(m["Pss_Anon"]), "anonymous-KiB")
+	b.ReportMetric(float64(threads(b, p.PID())), "threads")
+	b.ReportMetric(float64(cpuTime(b, p.PID())-before)/float64(b.N), "ticks/s")
+	check(b, p.Kill(within(b), c.id, "", syscall.SIGKILL, false))
+	c.wait(b)
+	c.delete(b)
 }
 
 // cpuTime is user and system time in ticks.

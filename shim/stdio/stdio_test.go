@@ -237,6 +237,16 @@ func TestFullDiskDoesNotBlockNorTear(t *testing.T) {
 	for i := range 5000 {
 		fmt.Fprintf(stdout, "line %d %s\n", i, strings.Repeat("z", 100))
 	}
+	for { // what is on its way yet could fill the disk once more
+		n, err := unix.IoctlGetInt(int(stdout.Fd()), unix.TIOCINQ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	if err := os.Remove(other); err != nil {
 		t.Fatal(err)
 	}

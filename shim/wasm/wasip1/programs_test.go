@@ -148,11 +148,12 @@ func TestHTTP(t *testing.T) {
 	}
 	group.Wait()
 
-	// With 50 connections open and nothing to do, nothing is done.
+	// With 50 connections open and nothing to do, nothing is done. A loop that polls would use all of the second;
+	// the bound leaves room for what a busy machine adds.
 	time.Sleep(100 * time.Millisecond)
 	before := cpu(t)
 	time.Sleep(time.Second)
-	if used := cpu(t) - before; used > 20*time.Millisecond {
+	if used := cpu(t) - before; used > 200*time.Millisecond {
 		t.Errorf("an idle server used %v of CPU time in a second", used)
 	}
 
