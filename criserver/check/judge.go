@@ -101,7 +101,7 @@ func (j *judge) ready(rec state.Sandbox) {
 	}
 	config := rec.Config.Value
 	own := sandbox.Pins(config)
-	for file, wanted := range map[string]bool{netns.NetFile: own.Net, netns.IPCFile: own.IPC, netns.UTSFile: own.UTS} {
+	for file, wanted := range map[string]bool{netns.NetFile: own.Net, netns.IPCFile: own.IPC, netns.UTSFile: own.UTS, netns.UserFile: own.User != nil} {
 		if wanted && !netns.Pinned(filepath.Join(dir, "ns", file)) {
 			j.add(subject, doRemove, nil, "its %s namespace is not pinned at %s", file, filepath.Join(dir, "ns", file))
 		}

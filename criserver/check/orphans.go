@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -131,26 +130,47 @@ func (j *judge) cgroups() {
 	for _, rec := range j.records.sandboxes.Records {
 		j.cgroupsOf(rec)
 	}
+	ours := j.evidence()
 	for path := range j.seen.cgroups {
 		id, ok := j.podOfCgroup(path)
-		if !ok || j.holds(id) {
+		if !ok || j.holds(id) || !ours[id] {
 			continue
 		}
 		parent, _, err := j.o.Cgroups.Pod(id, "")
 		if err != nil {
 			continue
 		}
-		remove := func(context.Context) error { return j.o.Cgroups.RemovePod(parent) }
-		pids := j.seen.pidsBelow(path)
-		switch {
-		case len(pids) == 0:
-			j.add("cgroup "+path, j.tidy(), remove, "it is empty, and its pod is not on record or was stopped")
-		case j.records.sandboxes.Records[id].ID != "" || slices.ContainsFunc(pids, func(pid int) bool { return j.seen.works[pid] != "" }):
-			j.add("cgroup "+path, "end its processes, if they are of no use, and run check --repair", nil,
-				"processes %v are in it, and its pod is not on record or was stopped", pids)
+		what := "its pod is not on record or was stopped"
+		if pids := j.seen.pidsBelow(path); len(pids) > 0 {
+			what += fmt.Sprintf(", and processes %v are in it", pids)
 		}
-		// Another server of this machine may have the rest.
+		j.add("cgroup "+path, j.tidy(), func(context.Context) error { return j.o.Cgroups.RemovePod(parent) }, "%s", what)
 	}
+}
+
+// evidence are the ids of pods that are, or have been, this server's. Cgroups say nothing of whose they are, and another
+// server of the machine has its own beside ours. A pod's folders go after its cgroup, so what a crash leaves is known.
+func (j *judge) evidence() map[string]bool {
+	ours := map[string]bool{}
+	for id := range j.records.sandboxes.Records {
+		ours[id] = true
+	}
+	for _, names := range j.seen.folders {
+		for _, name := range names {
+			ours[name] = true
+		}
+	}
+	for name := range j.records.sandboxes.Damaged {
+		id, _, _ := strings.Cut(name, ".")
+		ours[id] = true
+	}
+	for _, id := range j.seen.works {
+		ours[id] = true
+	}
+	for _, l := range j.seen.held.Leases {
+		ours[l.Pod] = true
+	}
+	return ours
 }
 
 // podOfCgroup is the pod whose own cgroup a path is.

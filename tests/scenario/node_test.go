@@ -109,11 +109,12 @@ func (m *machine) look() leftovers.Snapshot {
 	return slices.DeleteFunc(snapshot, func(line string) bool { return strings.HasPrefix(line, daemon) })
 }
 
-// finish removes the pods, looks for leftovers and takes the node away.
+// finish lets the node check itself, removes the pods, looks for leftovers and takes the node away.
 func (m *machine) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if m.Alive() {
+		m.expectSound("at the scenario's end")
 		if err := m.RemovePods(ctx); err != nil {
 			m.t.Errorf("remove the pods: %v", err)
 		}
