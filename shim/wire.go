@@ -114,7 +114,9 @@ func (s *Service) attach(ctx context.Context, req *wrapperspb.StringValue) (*wra
 	if st, _ := c.init.snapshot(); st != running && st != paused {
 		return nil, fmt.Errorf("attach to container %q: it is %s: %w", r.ID, st, errdefs.ErrFailedPrecondition)
 	}
-	err = c.init.streams.Attach(stdio.Attachment{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Once: r.Once})
+	err = c.init.streams.Attach(stdio.Attachment{
+		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Once: r.Once, Ended: s.options.Settled,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}

@@ -21,6 +21,9 @@ type Attachment struct {
 	Stdin, Stdout, Stderr string
 	// Once ends the process's input with the end of this Stdin. A terminal's input does not end.
 	Once bool
+	// Ended is called after each of the streams has ended for this attacher: a good moment to give memory back. It may
+	// be nil.
+	Ended func()
 }
 
 // Attach lets somebody take part until it closes its ends, the streams end, or it is maxBehind bytes behind with
@@ -34,13 +37,16 @@ func (s *Streams) Attach(a Attachment) error {
 	if s.input == nil && len(s.taps) == 0 {
 		return fmt.Errorf("attach: the streams are their caller's: %w", errdefs.ErrFailedPrecondition)
 	}
+	if a.Ended == nil {
+		a.Ended = func() {}
+	}
 	var made []*listener
 	for stream, path := range map[string]string{"stdout": a.Stdout, "stderr": a.Stderr} {
 		t := s.taps[stream]
 		if path == "" || t == nil {
 			continue
 		}
-		l, err := t.listen(path, s.log)
+		l, err := t.listen(path, a.Ended, s.log)
 		if err != nil {
 			for _, l := range made {
 				l.cut()
@@ -57,7 +63,7 @@ func (s *Streams) Attach(a Attachment) error {
 	if a.Stdin == "" || s.input == nil {
 		return nil
 	}
-	if err := s.input.attach(a.Stdin, a.Once); err != nil {
+	if err := s.input.attach(a); err != nil {
 		for _, l := range made {
 			l.cut()
 		}
@@ -103,13 +109,13 @@ func (t *tap) Close() error {
 	return err
 }
 
-func (t *tap) listen(path string, log *slog.Logger) (*listener, error) {
+func (t *tap) listen(path string, ended func(), log *slog.Logger) (*listener, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
 		return nil, nil
 	}
-	l, err := newListener(path, log)
+	l, err := newListener(path, ended, log)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +137,7 @@ type listener struct {
 }
 
 // newListener opens a FIFO that has a reader.
-func newListener(path string, log *slog.Logger) (*listener, error) {
+func newListener(path string, ended func(), log *slog.Logger) (*listener, error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ENXIO) {
 		return nil, fmt.Errorf("FIFO %q has no reader: %w", path, errdefs.ErrFailedPrecondition)
@@ -141,7 +147,10 @@ func newListener(path string, log *slog.Logger) (*listener, error) {
 	}
 	l := &listener{file: file, log: log, wake: make(chan struct{}, 1)}
 	go l.watch()
-	go l.pass()
+	go func() {
+		l.pass()
+		ended()
+	}()
 	return l, nil
 }
 
@@ -254,13 +263,13 @@ type input struct {
 	copiers map[*copier]struct{}
 }
 
-func (in *input) attach(path string, once bool) error {
+func (in *input) attach(a Attachment) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.over {
 		return nil
 	}
-	fifo, err := openFIFOReader(path)
+	fifo, err := openFIFOReader(a.Stdin)
 	if err != nil {
 		return err
 	}
@@ -271,10 +280,11 @@ func (in *input) attach(path string, once bool) error {
 		in.mu.Lock()
 		delete(in.copiers, c)
 		in.mu.Unlock()
-		if once && !in.terminal {
+		if a.Once && !in.terminal {
 			in.shut()
 			in.file.Close()
 		}
+		a.Ended()
 	}()
 	return nil
 }
