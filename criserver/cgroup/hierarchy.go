@@ -258,7 +258,7 @@ func (h *Hierarchy) place(cgroup string, pid int) error {
 
 // remove deletes a cgroup and what is left below it, in every hierarchy. A missing one is no error. A process that
 // dies at this moment keeps its cgroup busy for a little while: the removal is tried again, ever more slowly, for at
-// most half a second.
+// most four seconds: that is what a busy machine took to reap it.
 func (h *Hierarchy) remove(cgroup string) error {
 	if cgroup == "/" || cgroup == "" {
 		return nil
@@ -274,7 +274,7 @@ func (h *Hierarchy) remove(cgroup string) error {
 
 func rmdirAll(dir string) error {
 	var err error
-	for wait := time.Millisecond; wait < 300*time.Millisecond; wait *= 2 {
+	for wait := time.Millisecond; wait < 3*time.Second; wait *= 2 {
 		if err = rmdirTree(dir); !errors.Is(err, syscall.EBUSY) {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -315,11 +316,24 @@ func (g *Group) OOMKills() uint64 {
 func (g *Group) Remove() error {
 	var errs []error
 	for _, dir := range g.Dirs() {
-		if err := removeTree(dir); err != nil {
+		if err := removeSoon(dir); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// removeSoon removes a group. A process that was killed keeps it busy until it is reaped, on a busy machine for a
+// second or two: the removal is tried again, ever more slowly, for at most four seconds.
+func removeSoon(dir string) error {
+	var err error
+	for wait := time.Millisecond; wait < 3*time.Second; wait *= 2 {
+		if err = removeTree(dir); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(wait)
+	}
+	return err
 }
 
 func removeTree(dir string) error {
