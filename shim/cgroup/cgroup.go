@@ -312,28 +312,28 @@ func (g *Group) OOMKills() uint64 {
 	return keyed(filepath.Join(dir, "memory.oom_control"))["oom_kill"]
 }
 
-// Remove removes the group and those below it, which must be empty. It is idempotent.
+// Remove removes the group and those below it, which must be empty. It is idempotent. A process that was killed keeps
+// its groups busy until it is reaped, on a busy machine for a second or two: the removal is tried again, ever more
+// slowly, for at most four seconds.
 func (g *Group) Remove() error {
-	var errs []error
-	for _, dir := range g.Dirs() {
-		if err := removeSoon(dir); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// removeSoon removes a group. A process that was killed keeps it busy until it is reaped, on a busy machine for a
-// second or two: the removal is tried again, ever more slowly, for at most four seconds.
-func removeSoon(dir string) error {
 	var err error
 	for wait := time.Millisecond; wait < 3*time.Second; wait *= 2 {
-		if err = removeTree(dir); !errors.Is(err, unix.EBUSY) {
+		if err = g.remove(); !errors.Is(err, unix.EBUSY) {
 			break
 		}
 		time.Sleep(wait)
 	}
 	return err
+}
+
+func (g *Group) remove() error {
+	var errs []error
+	for _, dir := range g.Dirs() {
+		if err := removeTree(dir); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func removeTree(dir string) error {
