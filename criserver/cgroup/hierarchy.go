@@ -263,24 +263,24 @@ func (h *Hierarchy) remove(cgroup string) error {
 	if cgroup == "/" || cgroup == "" {
 		return nil
 	}
-	var failed error
-	for _, root := range h.all() {
-		if err := rmdirAll(filepath.Join(root, cgroup)); err != nil && failed == nil {
-			failed = fmt.Errorf("remove cgroup %q: %w", cgroup, err) // it is the same process that keeps the others
-		}
-	}
-	return failed
-}
-
-func rmdirAll(dir string) error {
 	var err error
 	for wait := time.Millisecond; wait < 3*time.Second; wait *= 2 {
-		if err = rmdirTree(dir); !errors.Is(err, syscall.EBUSY) {
-			return err
+		if err = h.rmdir(cgroup); !errors.Is(err, syscall.EBUSY) {
+			break
 		}
 		time.Sleep(wait)
 	}
 	return err
+}
+
+func (h *Hierarchy) rmdir(cgroup string) error {
+	var failed error
+	for _, root := range h.all() {
+		if err := rmdirTree(filepath.Join(root, cgroup)); err != nil && failed == nil {
+			failed = fmt.Errorf("remove cgroup %q: %w", cgroup, err) // it is the same process that keeps the others
+		}
+	}
+	return failed
 }
 
 func rmdirTree(dir string) error {
