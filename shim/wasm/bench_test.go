@@ -19,6 +19,7 @@ func BenchmarkGuest(b *testing.B) {
 	times := map[string][]time.Duration{}
 	for b.Loop() {
 		n := newBench(b, "sleeper")
+		n.joinNetwork()
 		n.pipes(false)
 		begin := time.Now()
 		c, err := n.engine.Create(context.Background(), n.bundle, n.io, shim.Options{})
@@ -60,6 +61,7 @@ func BenchmarkIdle(b *testing.B) {
 		containers := make([]shim.Container, guests)
 		for i := range benches {
 			benches[i] = newBench(b, "sleeper")
+			benches[i].joinNetwork()
 			containers[i] = benches[i].create()
 			start(b, containers[i].Init())
 			benches[i].stdout.await(b, "up")

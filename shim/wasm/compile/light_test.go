@@ -8,8 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tetratelabs/wazero"
 )
 
 // TestKnownWazero fails when wazero is exchanged for another version. What the steps build on is its own
@@ -159,6 +162,43 @@ func TestReadNames(t *testing.T) {
 		ReadNames(content[:i])
 	}
 	ReadNames([]byte(nameTitle + "\x01\x05\xff\xff\xff\xff\x0f")) // 4294967295 names in no bytes
+}
+
+// TestImportsAreWhatWazeroReads compares with wazero's own list, for a module with every kind of import and for a real one.
+func TestImportsAreWhatWazeroReads(t *testing.T) {
+	types := newSection(1, []byte{2, 0x60, 2, 0x7f, 0x7e, 1, 0x7f, 0x60, 0, 0})
+	imports := newSection(sectionImport, slices.Concat([]byte{5},
+		[]byte{1, 'a', 1, 'f', 0, 0}, []byte{1, 'a', 1, 't', 1, 0x70, 1, 1, 9}, []byte{1, 'b', 1, 'm', importMemory, 0, 1},
+		[]byte{1, 'b', 1, 'g', 3, 0x7f, 0}, []byte{1, 'b', 1, 'h', 0, 1}))
+	built, err := os.ReadFile(buildGo(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
+	defer r.Close(ctx)
+	for _, module := range [][]byte{join([]section{types, imports}), join(nil), built} {
+		compiled, err := r.CompileModule(ctx, module)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, ok := Imports(module)
+		want := compiled.ImportedFunctions()
+		if !ok || len(got) != len(want) {
+			t.Fatalf("%d imports, %v; want %d", len(got), ok, len(want))
+		}
+		for i, f := range want {
+			from, name, _ := f.Import()
+			if got[i].Module != from || got[i].Name != name || !bytes.Equal(got[i].Params, f.ParamTypes()) || !bytes.Equal(got[i].Results, f.ResultTypes()) {
+				t.Errorf("import %d: %+v, want %v", i, got[i], f)
+			}
+		}
+	}
+	for _, odd := range []section{newSection(1, []byte{1, 0x5f, 0}), newSection(sectionImport, []byte{1, 1, 'a', 1, 'f', 0, 7}), newSection(sectionImport, []byte{1, 1, 'a', 1, 'f', 4, 0, 0})} {
+		if got, ok := Imports(join([]section{odd})); ok {
+			t.Errorf("got %+v of %x", got, odd.raw)
+		}
+	}
 }
 
 // TestEntriesWithAndWithoutSteps makes an entry of each kind of a real module.

@@ -63,10 +63,11 @@ func (p *process) load() error {
 		return faultf(link.Invalid, "load module: %w", err)
 	}
 	p.share()
-	if err := g.host.InstantiateFor(g.ctx, g.runtime, g.compiled.ImportedFunctions()); err != nil {
+	imports := g.imports(binary)
+	if err := g.host.InstantiateFor(g.ctx, g.runtime, imports); err != nil {
 		return err
 	}
-	if err := g.checkImports(); err != nil {
+	if err := g.checkImports(imports); err != nil {
 		return err
 	}
 	if p.config.StartFunction {
@@ -102,31 +103,6 @@ func (p *process) openHost() error {
 	})
 	if err != nil {
 		return fmt.Errorf("make host: %w", err)
-	}
-	return nil
-}
-
-// checkImports names the first import that nobody provides.
-func (g *guest) checkImports() error {
-	provided := map[string]map[string]api.FunctionDefinition{}
-	for _, f := range g.compiled.ImportedFunctions() {
-		module, name, _ := f.Import()
-		have, known := provided[module]
-		if !known {
-			if host := g.runtime.Module(module); host != nil {
-				have = host.ExportedFunctionDefinitions() // made anew on every call
-			}
-			provided[module] = have
-		}
-		d := have[name]
-		switch {
-		case have == nil:
-			return faultf(link.Invalid, "import %q.%q is missing: there is no host module %q; WASI preview 1 is what is provided", module, name, module)
-		case d == nil:
-			return faultf(link.Invalid, "import %q.%q is missing: host module %q has no such function", module, name, module)
-		case !slices.Equal(d.ParamTypes(), f.ParamTypes()) || !slices.Equal(d.ResultTypes(), f.ResultTypes()):
-			return faultf(link.Invalid, "import %q.%q has another signature than the host's function", module, name)
-		}
 	}
 	return nil
 }

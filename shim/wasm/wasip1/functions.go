@@ -136,7 +136,8 @@ func (h *Host) Instantiate(ctx context.Context, r wazero.Runtime) error {
 	return h.define(ctx, r, choose(nil), func(string) bool { return true })
 }
 
-// InstantiateFor is Instantiate for one guest with these imports (wazero.CompiledModule.ImportedFunctions).
+// InstantiateFor is Instantiate for one guest with these imports (wazero.CompiledModule.ImportedFunctions, of
+// which Import and ParamTypes are used).
 // It defines the functions that they name, each of which costs a start, and no others. Some of the socket
 // extension exist with different parameters under one name, and the guest gets the form that it was built for.
 func (h *Host) InstantiateFor(ctx context.Context, r wazero.Runtime, imports []api.FunctionDefinition) error {
