@@ -360,12 +360,15 @@ func testExec(t *testing.T, h Harness) {
 			t.Errorf("code %d, want %d", exit.Code, code)
 		}
 	}
-	e, _ = run("killed", Program{Kind: Sleep})
-	if err := e.Signal(within(t), syscall.SIGKILL, false); err != nil {
-		t.Error(err)
-	}
-	if exit := wait(t, e); exit.Code != 137 {
-		t.Errorf("exit %+v, want 137", exit)
+	// All of a further process is what it started itself, never the container.
+	for _, all := range []bool{false, true} {
+		e, _ = run(fmt.Sprint("killed", all), Program{Kind: Sleep})
+		if err := e.Signal(within(t), syscall.SIGKILL, all); err != nil {
+			t.Error(err)
+		}
+		if exit := wait(t, e); exit.Code != 137 {
+			t.Errorf("exit %+v, want 137", exit)
+		}
 	}
 	if err := e.Signal(within(t), syscall.SIGKILL, false); !errdefs.IsNotFound(err) {
 		t.Errorf("signal after the end: %v, want not found", err)

@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -76,6 +77,11 @@ func (f *further) Start(ctx context.Context) error {
 	f.process.configure(config)
 	go f.begin()
 	return nil
+}
+
+// Signal implements shim.Process. A guest starts no processes: it is all that there is of this one.
+func (f *further) Signal(ctx context.Context, sig syscall.Signal, _ bool) error {
+	return f.process.Signal(ctx, sig, false)
 }
 
 // begin lets the guest run as soon as it is there.
