@@ -20,7 +20,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup tools demo bench-pods bench-lists critest clean
+        test setup tools demo bench-pods bench-lists critest criwasm clean
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
@@ -83,6 +83,10 @@ bench-lists: setup build
 # Kubernetes' conformance tests, one node per variant; CRITEST_FLAGS='-variants runc -focus REGEXP' runs a part.
 critest: setup tools build $(TOOLS)/bin/critest
 	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest $(CRITEST_FLAGS)
+
+# The same themes for guests of the wasm handler; ends with how many specs passed, failed and were skipped.
+criwasm: setup
+	$(GO) test -count=1 -v ./tests/criwasm
 
 # --- pinned tools, a module of their own -----------------------------------------------------------
 

@@ -1,0 +1,329 @@
+package criwasm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
+)
+
+const config = `
+[network]
+conf_dir = %q
+
+[handlers.runc]
+type = "oci"
+default = true
+
+[handlers.wasm]
+type = "wasm"
+`
+
+var serial atomic.Int64
+
+// TestWasm is the whole suite, on one node.
+func TestWasm(t *testing.T) {
+	dir, err := os.MkdirTemp(world.folder, "node-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.Start(t.Context(), node.Options{Bin: filepath.Join(world.folder, "bin"), Dir: dir, Config: fmt.Sprintf(config, filepath.Join(dir, "cni"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if forced, err := n.Close(); err != nil || len(forced) > 0 {
+			t.Errorf("close the node: %v, left: %q", err, forced)
+		}
+	})
+	s := &suite{t: t, Node: n}
+	for _, ref := range []string{world.guest, world.artifact, world.cmd, world.busybox} {
+		s.pull(ref)
+	}
+	for _, theme := range []struct {
+		name  string
+		specs map[string]func(*suite)
+	}{
+		{"node", nodeSpecs()}, {"sandbox", sandboxSpecs()}, {"lifecycle", lifecycleSpecs()}, {"process", processSpecs()},
+		{"exec", execSpecs()}, {"logs", logSpecs()}, {"stats", statsSpecs()}, {"stop", stopSpecs()}, {"mounts", mountSpecs()},
+		{"ports", portSpecs()}, {"image", imageSpecs()}, {"events", eventSpecs()}, {"update", updateSpecs()},
+		{"restart", restartSpecs()},
+	} {
+		t.Run(theme.name, func(t *testing.T) {
+			for name, spec := range theme.specs {
+				s.spec(t, name, spec)
+			}
+		})
+	}
+	check := exec.Command(filepath.Join(world.folder, "bin", "sunaba"), "check", "--root", n.Root, "--state", n.State, "--config", n.ConfigFile)
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("the node after the suite: %v\n%s", err, out)
+	}
+}
+
+// suite is one spec's view of the node.
+type suite struct {
+	*node.Node
+	t *testing.T
+}
+
+// spec runs one spec and removes its pods.
+func (s *suite) spec(t *testing.T, name string, spec func(*suite)) {
+	t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+		inner := &suite{t: t, Node: s.Node}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := s.RemovePods(ctx); err != nil {
+				t.Error(err)
+			}
+			world.mu.Lock()
+			defer world.mu.Unlock()
+			switch {
+			case t.Failed():
+				world.failed++
+				t.Logf("the daemon said:\n%s", s.DaemonLog())
+			case t.Skipped():
+				world.skipped++
+			default:
+				world.passed++
+			}
+		})
+		spec(inner)
+	})
+}
+
+func (s *suite) check(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// refused wants an error of one of the codes.
+func (s *suite) refused(err error, want ...codes.Code) {
+	s.t.Helper()
+	for _, c := range want {
+		if grpcstatus.Code(err) == c {
+			return
+		}
+	}
+	s.t.Errorf("%v, want %v", err, want)
+}
+
+func (s *suite) pull(ref string) string {
+	s.t.Helper()
+	answer, err := s.PullImage(s.t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: ref}})
+	s.check(err)
+	return answer.GetImageRef()
+}
+
+// pod is a sandbox of the wasm handler.
+type pod struct {
+	*suite
+	id     string
+	config *runtime.PodSandboxConfig
+}
+
+func (s *suite) podConfig() *runtime.PodSandboxConfig {
+	uid := fmt.Sprint("uid-", serial.Add(1))
+	return &runtime.PodSandboxConfig{
+		Metadata: &runtime.PodSandboxMetadata{Name: "pod", Namespace: "suite", Uid: uid}, Hostname: "guesthost",
+		LogDirectory: filepath.Join(s.Logs, uid),
+		Linux: &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{
+			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
+		}},
+	}
+}
+
+func (s *suite) run(change ...func(*runtime.PodSandboxConfig)) *pod {
+	s.t.Helper()
+	config := s.podConfig()
+	for _, c := range change {
+		c(config)
+	}
+	answer, err := s.RunPodSandbox(s.t.Context(), &runtime.RunPodSandboxRequest{Config: config, RuntimeHandler: "wasm"})
+	s.check(err)
+	return &pod{suite: s, id: answer.GetPodSandboxId(), config: config}
+}
+
+func (p *pod) status() *runtime.PodSandboxStatusResponse {
+	p.t.Helper()
+	answer, err := p.PodSandboxStatus(p.t.Context(), &runtime.PodSandboxStatusRequest{PodSandboxId: p.id, Verbose: true})
+	p.check(err)
+	return answer
+}
+
+func (p *pod) stop() {
+	p.t.Helper()
+	_, err := p.StopPodSandbox(p.t.Context(), &runtime.StopPodSandboxRequest{PodSandboxId: p.id})
+	p.check(err)
+}
+
+func (p *pod) remove() {
+	p.t.Helper()
+	_, err := p.RemovePodSandbox(p.t.Context(), &runtime.RemovePodSandboxRequest{PodSandboxId: p.id})
+	p.check(err)
+}
+
+// guest is a container of the pod.
+type guest struct {
+	*pod
+	id, log string
+	config  *runtime.ContainerConfig
+}
+
+// does makes a configuration of the guest with arguments.
+func does(args ...string) *runtime.ContainerConfig { return from(world.guest, args...) }
+
+func from(image string, args ...string) *runtime.ContainerConfig {
+	name := fmt.Sprint("c", serial.Add(1))
+	return &runtime.ContainerConfig{
+		Metadata: &runtime.ContainerMetadata{Name: name}, Image: &runtime.ImageSpec{Image: image, UserSpecifiedImage: image},
+		Args: args, LogPath: name + "/0.log", Linux: &runtime.LinuxContainerConfig{},
+	}
+}
+
+func (p *pod) tryCreate(config *runtime.ContainerConfig) (*guest, error) {
+	log := filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())
+	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
+		return nil, err
+	}
+	answer, err := p.CreateContainer(p.t.Context(), &runtime.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
+	return &guest{pod: p, id: answer.GetContainerId(), config: config, log: log}, err
+}
+
+func (p *pod) create(config *runtime.ContainerConfig) *guest {
+	p.t.Helper()
+	g, err := p.tryCreate(config)
+	p.check(err)
+	return g
+}
+
+func (p *pod) start(config *runtime.ContainerConfig) *guest {
+	p.t.Helper()
+	g := p.create(config)
+	p.check(g.start())
+	return g
+}
+
+func (g *guest) start() error {
+	_, err := g.StartContainer(g.t.Context(), &runtime.StartContainerRequest{ContainerId: g.id})
+	return err
+}
+
+func (g *guest) status() *runtime.ContainerStatus {
+	g.t.Helper()
+	answer, err := g.ContainerStatus(g.t.Context(), &runtime.ContainerStatusRequest{ContainerId: g.id})
+	g.check(err)
+	return answer.GetStatus()
+}
+
+// stop stops the guest with a grace in seconds and returns how long it took.
+func (g *guest) stop(grace int64) time.Duration {
+	g.t.Helper()
+	begun := time.Now()
+	_, err := g.StopContainer(g.t.Context(), &runtime.StopContainerRequest{ContainerId: g.id, Timeout: grace})
+	g.check(err)
+	return time.Since(begun)
+}
+
+func within(limit time.Duration, holds func() bool) bool {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if holds() {
+			return true
+		}
+	}
+	return holds()
+}
+
+// ends waits for the guest's end and compares how it ended.
+func (g *guest) ends(code int32, reason string) *runtime.ContainerStatus {
+	g.t.Helper()
+	var status *runtime.ContainerStatus
+	if !within(20*time.Second, func() bool {
+		status = g.status()
+		return status.GetState() == runtime.ContainerState_CONTAINER_EXITED
+	}) {
+		g.t.Fatalf("%q does not end: %q", g.config.GetArgs(), g.text())
+	}
+	if status.GetExitCode() != code || status.GetReason() != reason {
+		g.t.Errorf("%q ended with %d %s %q, want %d %s; it said %q", g.config.GetArgs(), status.GetExitCode(), status.GetReason(), status.GetMessage(), code, reason, g.text())
+	}
+	return status
+}
+
+// prints runs a guest to its end, which must be 0, and returns what it said.
+func (p *pod) prints(config *runtime.ContainerConfig) string {
+	p.t.Helper()
+	g := p.start(config)
+	g.ends(0, "Completed")
+	return g.text()
+}
+
+// line is one line of a log in CRI format.
+type line struct{ stream, tag, text string }
+
+func (g *guest) lines() []line { return g.linesOf(g.log) }
+
+func (g *guest) linesOf(path string) []line {
+	g.t.Helper()
+	data, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	g.check(err)
+	var out []line
+	for text := range strings.Lines(string(data)) {
+		text, whole := strings.CutSuffix(text, "\n")
+		if !whole {
+			break // being written
+		}
+		f := strings.SplitN(text, " ", 4)
+		if len(f) != 4 || (f[1] != "stdout" && f[1] != "stderr") || (f[2] != "F" && f[2] != "P") {
+			g.t.Fatalf("no line of a CRI log: %q", text)
+		}
+		if _, err := time.Parse("2006-01-02T15:04:05.000000000Z07:00", f[0]); err != nil {
+			g.t.Fatalf("no time: %q", text)
+		}
+		out = append(out, line{f[1], f[2], f[3]})
+	}
+	return out
+}
+
+// text is what the guest said, on both streams.
+func (g *guest) text() string {
+	g.t.Helper()
+	var b strings.Builder
+	for _, l := range g.lines() {
+		b.WriteString(l.text)
+		if l.tag == "F" {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// says waits until the guest has said something.
+func (g *guest) says(want string) {
+	g.t.Helper()
+	if !within(20*time.Second, func() bool { return strings.Contains(g.text(), want) }) {
+		g.t.Fatalf("%q never said %q but %q; %v", g.config.GetArgs(), want, g.text(), g.status())
+	}
+}
+
+// exec runs a command in the guest's container.
+func (g *guest) exec(timeout int64, command ...string) (*runtime.ExecSyncResponse, error) {
+	return g.ExecSync(g.t.Context(), &runtime.ExecSyncRequest{ContainerId: g.id, Cmd: command, Timeout: timeout})
+}
