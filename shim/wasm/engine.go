@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -107,14 +106,11 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 	birth.io = io
 	// A Go process takes its time to begin: meanwhile the module is looked up (or compiled) and the cgroup made.
 	module := later(func() (compile.Entry, error) { return e.entry(ctx, b, skip) })
-	group := later(func() (*cgroup, error) { return newCgroup(b) })
-	if cgroups.IsCgroup2UnifiedMode() {
-		birth.cgroup, _ = group() // processes are born into it
-	}
+	birth.cgroup = later(func() (*cgroup, error) { return newCgroup(b) })
 	child, ours, forkErr := e.fork(&birth)
 	var moduleErr, groupErr error
 	c.entry, moduleErr = module()
-	c.cgroup, groupErr = group()
+	c.cgroup, groupErr = birth.cgroup()
 	err = errors.Join(moduleErr, groupErr, forkErr)
 	var config link.Config
 	if err == nil {
@@ -128,7 +124,6 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 		return c, errors.Join(err, c.cgroup.destroy())
 	}
 	c.limit = config.MemoryLimit
-	birth.cgroup = c.cgroup
 	if err := e.settle(child, ours, &birth); err != nil {
 		return c, errors.Join(err, c.cgroup.destroy())
 	}

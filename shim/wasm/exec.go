@@ -49,7 +49,8 @@ func (f *further) Start(ctx context.Context) error {
 		return fmt.Errorf("exec in %q: it has ended: %w", c.bundle.ID, errdefs.ErrFailedPrecondition)
 	}
 	defer b.close()
-	b.io, b.cgroup, b.oom = f.io, c.cgroup, c.bundle.Spec.Process.OOMScoreAdj
+	b.io, b.oom = f.io, c.bundle.Spec.Process.OOMScoreAdj
+	b.cgroup, b.frozen = func() (*cgroup, error) { return c.cgroup, nil }, c.paused.Load()
 
 	config, err := f.configure(ctx, pid)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -25,7 +26,8 @@ var guestEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GOTRACEBACK=single"}
 // birth is how a guest process comes into being.
 type birth struct {
 	io        shim.IO
-	cgroup    *cgroup    // nil if it is made meanwhile
+	cgroup    func() (*cgroup, error)
+	frozen    bool       // the cgroup may be
 	born      bool       // the process was born in its cgroup
 	first     bool       // the container's first process
 	oom       *int       // oom_score_adj
@@ -68,8 +70,8 @@ func (e *Engine) forkWith(b *birth, theirs *os.File) (*reaper.Child, error) {
 	if b.io.Terminal && b.io.Stdin != nil {
 		cmd.SysProcAttr.Setctty = true // its descriptor 0
 	}
-	if b.cgroup != nil {
-		dir, err := b.cgroup.dir()
+	if cgroups.IsCgroup2UnifiedMode() {
+		dir, err := b.dir()
 		if err != nil {
 			return nil, err
 		}
@@ -92,11 +94,31 @@ func (e *Engine) forkWith(b *birth, theirs *os.File) (*reaper.Child, error) {
 		if err = cage.Narrow(); err != nil {
 			return
 		}
+		b.enterThread()
 		if child, err = e.reaper.Start(cmd); err == nil {
 			_ = cmd.Process.Release() // the reaper has it
 		}
 	})
 	return child, err
+}
+
+// dir is the cgroup's directory for clone3, nil if it cannot be used so. What is wrong with the cgroup is for settle to say.
+func (b *birth) dir() (*os.File, error) {
+	group, err := b.cgroup()
+	if err != nil {
+		return nil, nil
+	}
+	return group.dir()
+}
+
+// enterThread moves the forking thread into the cgroup, unless it would stop there.
+func (b *birth) enterThread() {
+	if b.born || b.frozen {
+		return
+	}
+	if group, err := b.cgroup(); err == nil {
+		b.born = group.enterThread()
+	}
 }
 
 // settle accounts a new process, which still waits, to its container. On error the process is gone.
@@ -110,13 +132,17 @@ func (e *Engine) settle(child *reaper.Child, ours *os.File, b *birth) error {
 }
 
 func account(pid int, b *birth) error {
-	enter := b.cgroup.add
-	if b.first {
-		enter = b.cgroup.begin
-	}
 	if !b.born {
+		group, err := b.cgroup()
+		if err != nil {
+			return err
+		}
+		enter := group.add
+		if b.first {
+			enter = group.begin
+		}
 		if err := enter(pid); err != nil {
-			return fmt.Errorf("enter cgroup %q: %w", b.cgroup.path, err)
+			return fmt.Errorf("enter cgroup %q: %w", group.path, err)
 		}
 	}
 	if b.oom == nil {
