@@ -7,6 +7,19 @@
 // size and checksum of every file. An entry appears by one rename, is never changed, and goes with Drop. What does not verify is thrown away and made
 // again. Processes that want the same entry at the same time wait for the first of them.
 //
+// A start is light because three steps are taken here once (Steps), where the module and wazero are what
+// they are thought to be. Its data segments become an image of its memory, which guests map. Its
+// functions lose their bodies: wazero finds the machine code of the whole module under the name of that
+// frame, which is a few KB to decode and validate. And the machine code lies in a file of its own,
+// which guests map over the copy that wazero makes, after comparing every byte. What is not understood
+// is left as it is, and a module for which no step can be taken is loaded as it came, without its debug information.
+//
+// # Notes
+//
+//   - The second and third step build on the inside of one version of wazero (knownWazero).
+//   - Of files from 1 MiB on, an entry that is read is checked by their inode, size and times; wazero
+//     checks the sum of the machine code when it loads it.
+//
 // The compile face of the binary is
 //
 //	compile -cache DIR [-digest D] MODULE        make sure that there is an entry
