@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 )
@@ -195,7 +196,7 @@ func (r *Reader) table(cg, controller, name string) (map[string]uint64, error) {
 }
 
 func wrap(cg string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // removed before it was opened, or after
 		return fmt.Errorf("read cgroup %q: %w", cg, errdefs.ErrNotFound)
 	}
 	return fmt.Errorf("read cgroup %q: %w", cg, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 )
@@ -199,5 +200,12 @@ func TestInterfaces(t *testing.T) {
 		if near[i].Name != far[i].Name {
 			t.Errorf("%+v and %+v", near[i], far[i])
 		}
+	}
+}
+
+// A file of a cgroup that goes while it is open says ENODEV.
+func TestGoneWhileRead(t *testing.T) {
+	if err := wrap("/c", &os.PathError{Op: "read", Path: "cpu.stat", Err: unix.ENODEV}); !errdefs.IsNotFound(err) {
+		t.Error(err)
 	}
 }
