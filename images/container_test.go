@@ -161,6 +161,9 @@ func TestRootFS(t *testing.T) {
 	}
 	s.close()
 	s.open()
+	if beside, err := Keys(ctx, s.root); err != nil || len(beside) == 0 {
+		t.Errorf("keys read beside the open store: %q, %v", beside, err)
+	}
 	keys, err := s.RootFSKeys(ctx)
 	if err != nil {
 		t.Fatal(err)
