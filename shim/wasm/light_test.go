@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
@@ -58,6 +60,19 @@ func TestStepsAreTaken(t *testing.T) {
 				t.Errorf("exit %+v; stdout %q; stderr %q", exit, b.stdout.all(), b.stderr.all())
 			}
 		})
+	}
+}
+
+// TestFurtherProcessesShareToo looks at an exec, whose root is its entry.
+func TestFurtherProcessesShareToo(t *testing.T) {
+	b := newBench(t, "gosuite", "sleep")
+	b.engine = shared.engineWith(t, 0)
+	c := b.create()
+	start(t, c.Init())
+	further := startFurther(t, c, &specs.Process{Args: []string{"/app.wasm", "sleep"}, Cwd: "/"}, "ready")
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", further.Pid()))
+	if err != nil || !strings.Contains(string(maps), "/"+compile.CodeName+"\n") {
+		t.Errorf("its code is private: %v\n%s", err, maps)
 	}
 }
 
