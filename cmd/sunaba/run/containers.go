@@ -13,6 +13,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 )
 
 const (
@@ -43,7 +45,7 @@ func (r *runner) start(ctx context.Context, p *planned) error {
 		PodSandboxId: r.sandboxID, Config: p.config, SandboxConfig: r.plan.sandbox,
 	})
 	if err != nil {
-		return fmt.Errorf("create container %q: %w", p.name, fromGRPC(err))
+		return fmt.Errorf("create container %q: %w", p.name, dial.Native(err))
 	}
 	prefix := ""
 	if len(r.plan.init)+len(r.plan.main) > 1 {
@@ -52,7 +54,7 @@ func (r *runner) start(ctx context.Context, p *planned) error {
 	c := &container{planned: p, id: resp.GetContainerId(), log: follow(r.plan.logFile(p), prefix, r.Stdout, r.Stderr)}
 	r.created = append(r.created, c)
 	if _, err := r.client.StartContainer(ctx, &runtime.StartContainerRequest{ContainerId: c.id}); err != nil {
-		return fmt.Errorf("start container %q: %w", p.name, fromGRPC(err))
+		return fmt.Errorf("start container %q: %w", p.name, dial.Native(err))
 	}
 	r.say("container %s started in %s", p.name, short(time.Since(began)))
 	return nil
@@ -137,7 +139,7 @@ func (r *runner) poll(ctx context.Context, list []*container) (left int, err err
 		left++
 		resp, err := r.client.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: c.id})
 		if err != nil {
-			return left, fmt.Errorf("ask for status of container %q: %w", c.name, fromGRPC(err))
+			return left, fmt.Errorf("ask for status of container %q: %w", c.name, dial.Native(err))
 		}
 		if resp.GetStatus().GetState() == runtime.ContainerState_CONTAINER_EXITED {
 			c.ended = resp.GetStatus()
@@ -172,7 +174,7 @@ func (r *runner) stop(ctx context.Context, c *container, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, grace+cleanupTime)
 	defer cancel()
 	_, err := r.client.StopContainer(ctx, &runtime.StopContainerRequest{ContainerId: c.id, Timeout: int64(grace / time.Second)})
-	if err = fromGRPC(err); err != nil && !errdefs.IsNotFound(err) {
+	if err = dial.Native(err); err != nil && !errdefs.IsNotFound(err) {
 		r.Logger.Warn("stop container", "container", c.name, "error", err)
 	}
 }

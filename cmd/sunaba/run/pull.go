@@ -8,6 +8,8 @@ import (
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 )
 
 // stillPulling is how often a pull that goes on says so.
@@ -53,10 +55,10 @@ func (r *runner) image(ctx context.Context, c *planned) (*runtime.Image, error) 
 	began := time.Now()
 	r.say("pulling %s", c.image)
 	stop := r.every(stillPulling, func() { r.say("still pulling %s (%s)", c.image, time.Since(began).Round(time.Second)) })
-	resp, err := r.client.images.PullImage(ctx, &runtime.PullImageRequest{Image: spec, SandboxConfig: r.plan.sandbox})
+	resp, err := r.client.Images.PullImage(ctx, &runtime.PullImageRequest{Image: spec, SandboxConfig: r.plan.sandbox})
 	stop()
 	if err != nil {
-		return nil, fmt.Errorf("pull image %q: %w", c.image, fromGRPC(err))
+		return nil, fmt.Errorf("pull image %q: %w", c.image, dial.Native(err))
 	}
 	took := time.Since(began)
 	image, err := r.imageStatus(ctx, &runtime.ImageSpec{Image: resp.GetImageRef(), UserSpecifiedImage: c.image, RuntimeHandler: r.plan.handler})
@@ -72,9 +74,9 @@ func (r *runner) image(ctx context.Context, c *planned) (*runtime.Image, error) 
 
 // imageStatus answers nil for an image that is not there.
 func (r *runner) imageStatus(ctx context.Context, spec *runtime.ImageSpec) (*runtime.Image, error) {
-	resp, err := r.client.images.ImageStatus(ctx, &runtime.ImageStatusRequest{Image: spec})
+	resp, err := r.client.Images.ImageStatus(ctx, &runtime.ImageStatusRequest{Image: spec})
 	if err != nil {
-		return nil, fmt.Errorf("ask for image %q: %w", spec.GetImage(), fromGRPC(err))
+		return nil, fmt.Errorf("ask for image %q: %w", spec.GetImage(), dial.Native(err))
 	}
 	return resp.GetImage(), nil
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/sys/mountinfo"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 )
 
 // Options say what to run and where. Socket and one of File and Reader are
@@ -63,12 +65,12 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	c, err := connect(ctx, o.Socket)
+	c, err := dial.Connect(ctx, o.Socket)
 	if err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	handler, err := m.handler(o.Handler, c.handlers)
+	handler, err := m.handler(o.Handler, c.Handlers())
 	if err != nil {
 		return 1, err
 	}
@@ -104,7 +106,7 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 // runner is one run of a plan.
 type runner struct {
 	Options
-	client    *client
+	client    *dial.Client
 	plan      *plan
 	sandboxID string
 	containers
@@ -152,12 +154,12 @@ func (r *runner) runSandbox(ctx context.Context) error {
 	began := time.Now()
 	resp, err := r.client.RunPodSandbox(ctx, &runtime.RunPodSandboxRequest{Config: r.plan.sandbox, RuntimeHandler: r.plan.handler})
 	if err != nil {
-		return fmt.Errorf("run sandbox of pod %q: %w", r.plan.name(), fromGRPC(err))
+		return fmt.Errorf("run sandbox of pod %q: %w", r.plan.name(), dial.Native(err))
 	}
 	r.sandboxID = resp.GetPodSandboxId()
 	status, err := r.client.PodSandboxStatus(ctx, &runtime.PodSandboxStatusRequest{PodSandboxId: r.sandboxID})
 	if err != nil {
-		return fmt.Errorf("ask for status of pod %q: %w", r.plan.name(), fromGRPC(err))
+		return fmt.Errorf("ask for status of pod %q: %w", r.plan.name(), dial.Native(err))
 	}
 	where := "in the host's network"
 	if ip := status.GetStatus().GetNetwork().GetIp(); ip != "" {
@@ -182,11 +184,11 @@ func (r *runner) cleanup(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	if _, err := r.client.StopPodSandbox(ctx, &runtime.StopPodSandboxRequest{PodSandboxId: r.sandboxID}); err != nil {
-		errs = append(errs, fmt.Errorf("stop sandbox of pod %q: %w", r.plan.name(), fromGRPC(err)))
+		errs = append(errs, fmt.Errorf("stop sandbox of pod %q: %w", r.plan.name(), dial.Native(err)))
 	}
 	r.drainLogs()
 	if _, err := r.client.RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: r.sandboxID}); err != nil {
-		errs = append(errs, fmt.Errorf("remove sandbox of pod %q: %w", r.plan.name(), fromGRPC(err)))
+		errs = append(errs, fmt.Errorf("remove sandbox of pod %q: %w", r.plan.name(), dial.Native(err)))
 	}
 	return errors.Join(errs...)
 }

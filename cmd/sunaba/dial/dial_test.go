@@ -1,4 +1,4 @@
-package run
+package dial
 
 import (
 	"context"
@@ -44,12 +44,12 @@ func TestConnect(t *testing.T) {
 			runtime.RegisterRuntimeServiceServer(s, statusServer{})
 			go s.Serve(l)
 			defer s.Stop()
-			c, err := connect(t.Context(), filepath.Join(dir, "s.sock"))
+			c, err := Connect(t.Context(), filepath.Join(dir, "s.sock"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(c.handlers, []string{"", "runc"}) {
-				t.Errorf("handlers %q", c.handlers)
+			if !slices.Equal(c.Handlers(), []string{"", "runc"}) {
+				t.Errorf("handlers %q", c.Handlers())
 			}
 			if err := c.Close(); err != nil {
 				t.Error(err)
@@ -60,7 +60,7 @@ func TestConnect(t *testing.T) {
 
 func TestConnectToNothing(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none.sock")
-	if _, err := connect(t.Context(), socket); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), socket) {
+	if _, err := Connect(t.Context(), socket); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), socket) {
 		t.Errorf("error %v", err)
 	}
 }

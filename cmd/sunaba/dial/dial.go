@@ -1,4 +1,5 @@
-package run
+// Package dial connects the command line to a server.
+package dial
 
 import (
 	"context"
@@ -21,17 +22,18 @@ const (
 	maxSunPath  = 107
 )
 
-// client is a connection to a CRI server.
-type client struct {
+// Client is a connection to a CRI server.
+type Client struct {
 	runtime.RuntimeServiceClient
-	images   runtime.ImageServiceClient
-	conn     *grpc.ClientConn
-	handlers []string // as Status lists them; "" among them
+	Images runtime.ImageServiceClient
+	Conn   *grpc.ClientConn
+	// Node is what the server said of itself when the connection was made.
+	Node *runtime.StatusResponse
 }
 
-// connect asks the server for its status, so that it answers, and for its
-// handlers.
-func connect(ctx context.Context, socket string) (*client, error) {
+// Connect asks the server at a unix socket, whose path may be of any length, for its status, so that it answers. It is
+// ErrUnavailable if no server does.
+func Connect(ctx context.Context, socket string) (*Client, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
@@ -39,20 +41,26 @@ func connect(ctx context.Context, socket string) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %q: %w", socket, err)
 	}
-	c := &client{RuntimeServiceClient: runtime.NewRuntimeServiceClient(conn), images: runtime.NewImageServiceClient(conn), conn: conn}
+	c := &Client{RuntimeServiceClient: runtime.NewRuntimeServiceClient(conn), Images: runtime.NewImageServiceClient(conn), Conn: conn}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	status, err := c.Status(ctx, &runtime.StatusRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("connect to %q: %w: %w", socket, fromGRPC(err), conn.Close())
-	}
-	for _, h := range status.GetRuntimeHandlers() {
-		c.handlers = append(c.handlers, h.GetName())
+	if c.Node, err = c.Status(ctx, &runtime.StatusRequest{Verbose: true}); err != nil {
+		return nil, fmt.Errorf("connect to %q: %w: %w", socket, Native(err), conn.Close())
 	}
 	return c, nil
 }
 
-func (c *client) Close() error { return c.conn.Close() }
+// Handlers are the names of the server's handlers; "", the default, is among them.
+func (c *Client) Handlers() []string {
+	var names []string
+	for _, h := range c.Node.GetRuntimeHandlers() {
+		names = append(names, h.GetName())
+	}
+	return names
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.Conn.Close() }
 
 // dialUnix dials sockets whose path is longer than a socket address too.
 func dialUnix(ctx context.Context, path string) (net.Conn, error) {
@@ -68,8 +76,8 @@ func dialUnix(ctx context.Context, path string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), filepath.Base(path)))
 }
 
-// fromGRPC gives an error of a call its class back.
-func fromGRPC(err error) error {
+// Native gives an error of a call its class back.
+func Native(err error) error {
 	if err == nil {
 		return nil
 	}
