@@ -6,7 +6,9 @@ GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 BIN         := bin
 TOOLS       := tests/tools
-CRICTL_V    := 1.36.0
+CONTAINERD  := tests/tools-containerd
+CRICTL_V     := 1.36.0
+CONTAINERD_V := 2.4.2
 ARCHES      := amd64 arm64 arm riscv64
 
 export CGO_ENABLED := 0
@@ -50,6 +52,7 @@ check-modules:
 	$(GO) mod verify
 	$(GO) mod tidy -diff
 	cd $(TOOLS) && $(GO) mod verify && $(GO) mod tidy -diff
+	cd $(CONTAINERD) && $(GO) mod verify && $(GO) mod tidy -diff
 
 check-cross:
 	@for arch in $(ARCHES); do \
@@ -103,5 +106,15 @@ $(TOOLS)/bin/critest: $(TOOLS)/go.mod
 $(TOOLS)/bin/staticcheck: $(TOOLS)/go.mod
 	cd $(TOOLS) && $(GO) build -trimpath -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 
+# containerd, its own shim, ctr and CNI plugins: what tests compare with and plug the shim into. containerd comes without
+# the snapshotters that need a file system or a tool of their own.
+$(CONTAINERD)/bin/containerd: $(CONTAINERD)/go.mod
+	cd $(CONTAINERD) && $(GO) build -trimpath -tags no_btrfs,no_devmapper,no_zfs \
+	  -ldflags "-s -w -X github.com/containerd/containerd/v2/version.Version=v$(CONTAINERD_V)" -o bin/ \
+	  github.com/containernetworking/plugins/plugins/main/bridge github.com/containernetworking/plugins/plugins/main/loopback \
+	  github.com/containernetworking/plugins/plugins/ipam/host-local github.com/containernetworking/plugins/plugins/meta/portmap \
+	  github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2 github.com/containerd/containerd/v2/cmd/ctr \
+	  github.com/containerd/containerd/v2/cmd/containerd
+
 clean:
-	rm -rf $(BIN) $(TOOLS)/bin .cache
+	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin .cache
