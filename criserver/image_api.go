@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,11 +89,11 @@ func (a *imageAPI) list(ctx context.Context, filter *runtime.ImageSpec) ([]*runt
 		if errdefs.IsNotFound(err) {
 			return items, nil
 		}
-		return append(items, imageItem(img)), err
+		return append(items, a.item(img, filter.GetRuntimeHandler())), err
 	}
 	all, err := a.images.List(ctx)
 	for _, img := range all {
-		items = append(items, imageItem(img))
+		items = append(items, a.item(img, ""))
 	}
 	return items, err
 }
@@ -108,7 +109,7 @@ func (a *imageAPI) ImageStatus(ctx context.Context, r *runtime.ImageStatusReques
 	if err != nil {
 		return nil, err
 	}
-	resp := &runtime.ImageStatusResponse{Image: imageItem(img)}
+	resp := &runtime.ImageStatusResponse{Image: a.item(img, r.GetImage().GetRuntimeHandler())}
 	if r.GetVerbose() {
 		info, err := json.Marshal(map[string]any{
 			"imageSpec": map[string]any{"config": img.Config, "os": img.Platform.OS, "architecture": img.Platform.Architecture, "variant": img.Platform.Variant},
@@ -149,6 +150,25 @@ func usage(u images.Usage, at time.Time) *runtime.FilesystemUsage {
 }
 
 func value(n uint64) *runtime.UInt64Value { return &runtime.UInt64Value{Value: n} }
+
+// item is an image as an answer to a request for a handler, "" for no certain one.
+func (a *imageAPI) item(img images.Image, asked string) *runtime.Image {
+	item := imageItem(img)
+	item.Spec.RuntimeHandler = specHandler(img.Handlers, asked, a.handlers.Default().Name)
+	return item
+}
+
+// specHandler is the one handler that an image's entry names, of those that choose it: the one asked for, else "", which
+// stands for the default one, else the first. There is one entry for each id, also where several handlers choose it.
+func specHandler(handlers []string, asked, byDefault string) string {
+	switch {
+	case asked != "" && slices.Contains(handlers, asked):
+		return asked
+	case len(handlers) == 0, slices.Contains(handlers, byDefault):
+		return ""
+	}
+	return handlers[0]
+}
 
 func imageItem(img images.Image) *runtime.Image {
 	item := &runtime.Image{

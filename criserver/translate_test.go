@@ -78,6 +78,25 @@ func TestImageUser(t *testing.T) {
 	}
 }
 
+func TestSpecHandler(t *testing.T) {
+	for _, tt := range []struct {
+		handlers    []string
+		asked, want string
+	}{
+		{[]string{"runc"}, "", ""},
+		{[]string{"runc", "wasm"}, "", ""},
+		{[]string{"runc", "wasm"}, "wasm", "wasm"},
+		{[]string{"wasm"}, "", "wasm"},
+		{[]string{"wasm", "wasm2"}, "wasm2", "wasm2"},
+		{[]string{"wasm"}, "runc", "wasm"}, // by id, an image is found for any handler
+		{nil, "", ""},                      // chosen by a configuration of the past
+	} {
+		if got := specHandler(tt.handlers, tt.asked, "runc"); got != tt.want {
+			t.Errorf("%q asked for %q: %q, want %q", tt.handlers, tt.asked, got, tt.want)
+		}
+	}
+}
+
 func TestAmounts(t *testing.T) {
 	for _, c := range []struct {
 		in   *runtime.LinuxContainerResources

@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -111,11 +112,18 @@ func (s *Service) List(ctx context.Context) ([]Image, error) {
 // Remove removes an image with all its names. A name removes every variant that
 // bears it, an id only that one. The bytes go, except for what another image or
 // a container needs. What is not there is no error.
+//
+// # Errors
+//
+// ErrInvalidArgument for the beginning of an id that fits several.
 func (s *Service) Remove(ctx context.Context, nameOrID string) error {
 	var removed []store.Image
 	err := s.db.Update(func(st *store.State) error {
 		removed = nil
-		ids := idsOf(st, nameOrID)
+		ids, err := idsOf(st, nameOrID)
+		if err != nil {
+			return err
+		}
 		for _, id := range ids {
 			removed = append(removed, st.Images[id])
 		}
@@ -140,19 +148,19 @@ func (s *Service) Remove(ctx context.Context, nameOrID string) error {
 }
 
 // idsOf returns the images that a name or id means.
-func idsOf(st *store.State, nameOrID string) []string {
+func idsOf(st *store.State, nameOrID string) ([]string, error) {
 	var ids []string
 	if n, err := parseName(nameOrID); err == nil {
 		for _, t := range st.Named(n.full) {
-			for _, id := range t.Images {
-				ids = append(ids, id)
-			}
+			ids = slices.AppendSeq(ids, maps.Values(t.Images))
 		}
 	}
-	if len(ids) == 0 && isIDPrefix(nameOrID) {
-		if img, err := st.ByID(nameOrID); err == nil {
-			ids = append(ids, img.ID)
-		}
+	if len(ids) > 0 || !isIDPrefix(nameOrID) {
+		return ids, nil
 	}
-	return ids
+	img, err := st.ByID(nameOrID)
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	return []string{img.ID}, err
 }

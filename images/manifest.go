@@ -93,6 +93,16 @@ func isWasmLayer(mediaType string) bool {
 	return false
 }
 
+// isWorkloadType reports whether an artifact type, which is the type of the
+// configuration for want of a better one, may be that of something that runs.
+func isWorkloadType(t string) bool {
+	switch t {
+	case "", ocispec.MediaTypeImageConfig, images.MediaTypeDockerSchema2Config, mediaTypeWasmConfig:
+		return true
+	}
+	return isWasmLayer(t)
+}
+
 // isModule reports whether a manifest is a WebAssembly artifact and refuses one
 // that is put together wrongly.
 //

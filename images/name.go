@@ -23,6 +23,9 @@ type name struct {
 // tag "latest" where there is neither tag nor digest. A reference with both
 // keeps the digest, which says more.
 func parseName(ref string) (name, error) {
+	if digest.Digest(ref).Validate() == nil {
+		return name{}, fmt.Errorf("parse image reference %q: it is an image id, which no registry knows: %w", ref, errdefs.ErrInvalidArgument)
+	}
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
 		return name{}, fmt.Errorf("parse image reference %q: %w: %w", ref, err, errdefs.ErrInvalidArgument)

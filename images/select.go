@@ -59,7 +59,7 @@ func platformList(ps []ocispec.Platform) string {
 	seen := make(map[string]bool)
 	var names []string
 	for _, p := range ps {
-		if f := platforms.Format(p); !seen[f] {
+		if f := platforms.FormatAll(p); !seen[f] {
 			seen[f] = true
 			names = append(names, f)
 		}
@@ -70,12 +70,14 @@ func platformList(ps []ocispec.Platform) string {
 // Select chooses from the entries of an index the one for the first platform
 // of want that any entry can serve. Among the entries that serve a platform the
 // nearest wins, by the rules of github.com/containerd/platforms: arm/v7 takes
-// v7, v6, v5; amd64/v3 takes v3, v2, v1; then the 32-bit sibling. Of equals the
-// first in the index wins.
+// v7, v6, v5; amd64/v3 takes v3, v2, v1; then the 32-bit sibling. An entry that
+// needs features of the system (os.features) serves only a platform that has
+// them. Of equals the one that is bound to no version of the system (os.version),
+// or to the very one that is wanted, is nearer; then the first in the index wins.
 //
-// Entries that cannot run are passed over: attestations, unknown/unknown, and
-// entries without a platform (the caller fills that in beforehand, as it
-// replaces nested indexes by their entries).
+// Entries that cannot run are passed over: attestations and other artifacts,
+// unknown/unknown, and entries without a platform (the caller fills that in
+// beforehand, as it replaces nested indexes by their entries).
 //
 // # Errors
 //
@@ -102,7 +104,7 @@ func selectAt(descs []ocispec.Descriptor, want []ocispec.Platform) (_ ocispec.De
 			if !runnable(d) || !match.Match(*d.Platform) {
 				continue
 			}
-			if best < 0 || match.Less(*d.Platform, *descs[best].Platform) {
+			if best < 0 || nearer(match, w, *d.Platform, *descs[best].Platform) {
 				best = i
 			}
 		}
@@ -113,16 +115,38 @@ func selectAt(descs []ocispec.Descriptor, want []ocispec.Platform) (_ ocispec.De
 	return ocispec.Descriptor{}, 0, false
 }
 
+// nearer reports whether a platform serves the wanted one better than another
+// that serves it too.
+func nearer(match platforms.MatchComparer, want, p, other ocispec.Platform) bool {
+	if match.Less(p, other) {
+		return true
+	}
+	return !match.Less(other, p) && versionDistance(want, p) < versionDistance(want, other)
+}
+
+// versionDistance ranks what an image says about the version of its system: the
+// one that is wanted, none, another.
+func versionDistance(want, p ocispec.Platform) int {
+	switch p.OSVersion {
+	case want.OSVersion:
+		return 0
+	case "":
+		return 1
+	}
+	return 2
+}
+
 // runnable reports whether an index entry with a platform can be a workload.
 func runnable(d ocispec.Descriptor) bool {
 	return d.Platform != nil && !describesOther(d) &&
 		d.Platform.OS != "unknown" && d.Platform.Architecture != "unknown"
 }
 
-// describesOther reports whether an index entry is about another entry.
+// describesOther reports whether an index entry is about another entry, or an
+// artifact of a type that is no workload: a signature, a list of materials.
 func describesOther(d ocispec.Descriptor) bool {
 	_, ok := d.Annotations[referenceTypeAnnotation]
-	return ok
+	return ok || !isWorkloadType(d.ArtifactType)
 }
 
 // choice is what one handler takes of an image.

@@ -17,6 +17,16 @@ func parsePlatforms(t *testing.T, names ...string) []ocispec.Platform {
 	for _, n := range names {
 		parts := strings.Split(n, "/")
 		p := ocispec.Platform{OS: parts[0], Architecture: parts[1]}
+		if os, options, ok := strings.Cut(strings.TrimSuffix(parts[0], ")"), "("); ok {
+			p.OS = os
+			for o := range strings.SplitSeq(options, ";") {
+				if f, ok := strings.CutPrefix(o, "+"); ok {
+					p.OSFeatures = append(p.OSFeatures, f)
+				} else {
+					p.OSVersion = o
+				}
+			}
+		}
 		if len(parts) > 2 {
 			p.Variant = parts[2]
 		}
@@ -25,8 +35,10 @@ func parsePlatforms(t *testing.T, names ...string) []ocispec.Platform {
 	return out
 }
 
-// entriesOf makes index entries named "os/arch[/variant]"; a "+" in front makes
-// an attestation, "-" an entry without a platform. Its place is its digest.
+// entriesOf makes index entries named "os/arch[/variant]", the system perhaps
+// followed by "(version;+feature)"; a "+" in front makes an attestation, "-" an
+// entry without a platform, and "type@" one with that artifact type. Its place is
+// its digest.
 func entriesOf(t *testing.T, names ...string) []ocispec.Descriptor {
 	t.Helper()
 	var out []ocispec.Descriptor
@@ -35,6 +47,9 @@ func entriesOf(t *testing.T, names ...string) []ocispec.Descriptor {
 			MediaType: ocispec.MediaTypeImageManifest,
 			Digest:    digest.FromString(string(rune('a' + i))),
 			Size:      1,
+		}
+		if artifact, platform, ok := strings.Cut(n, "@"); ok {
+			d.ArtifactType, n = artifact, platform
 		}
 		switch {
 		case n == "-":
@@ -99,6 +114,48 @@ func TestSelect(t *testing.T) {
 		{"amd64 takes 386", []string{"linux/386"}, hostOnly, 0},
 		{"x86_64 is amd64", []string{"linux/x86_64"}, hostOnly, 0},
 		{"riscv64", []string{"linux/amd64", "linux/riscv64"}, []string{"linux/riscv64"}, 1},
+		{"riscv64 is no other", []string{"linux/riscv32", "linux/arm64"}, []string{"linux/riscv64"}, -1},
+		{"ppc64le", []string{"linux/ppc64", "linux/ppc64le"}, []string{"linux/ppc64le"}, 1},
+		{"mips64le", []string{"linux/mips64", "linux/mips64le", "linux/mipsle"}, []string{"linux/mips64le"}, 1},
+		{"s390x", []string{"linux/s390x"}, []string{"linux/s390x"}, 0},
+		{"arm v5 takes v5", []string{"linux/arm/v7", "linux/arm/v5"}, []string{"linux/arm/v5"}, 1},
+		{"arm v7 takes v5 last", []string{"linux/arm/v5", "linux/arm/v8"}, []string{"linux/arm/v7"}, 0},
+		{"arm v7 does not take v8", []string{"linux/arm/v8"}, []string{"linux/arm/v7"}, -1},
+		{"arm v8 does not take arm64", []string{"linux/arm64"}, []string{"linux/arm/v8"}, -1},
+		{"arm spelt armhf is v7", []string{"linux/arm/v6", "linux/armhf"}, []string{"linux/arm/v7"}, 1},
+		{"arm spelt armel is v6", []string{"linux/arm/v7", "linux/armel"}, []string{"linux/arm/v6"}, 1},
+		{"arm64 spelt aarch64", []string{"linux/arm/v7", "linux/aarch64"}, []string{"linux/arm64"}, 1},
+		{"arm64/v9 takes v8", []string{"linux/arm64"}, []string{"linux/arm64/v9"}, 0},
+		{"arm64 does not take v9", []string{"linux/arm64/v9"}, []string{"linux/arm64"}, -1},
+		{"arm64 does not take v8.2", []string{"linux/arm64/v8.2", "linux/arm64"}, []string{"linux/arm64"}, 1},
+		{"amd64/v4 takes v4 among all", []string{"linux/amd64", "linux/amd64/v2", "linux/amd64/v3", "linux/amd64/v4"}, []string{"linux/amd64/v4"}, 3},
+		{"amd64/v4 takes plain before 386", []string{"linux/386", "linux/amd64"}, []string{"linux/amd64/v4"}, 1},
+		{"amd64/v2 does not take v3", []string{"linux/amd64/v3"}, []string{"linux/amd64/v2"}, -1},
+		{"386 does not take amd64", []string{"linux/amd64"}, []string{"linux/386"}, -1},
+		{"an unknown variant is no other", []string{"linux/amd64/x"}, hostOnly, -1},
+		{"os.version is no bar", []string{"linux(6.1)/amd64"}, hostOnly, 0},
+		{"without os.version before with", []string{"linux(6.1)/amd64", "linux/amd64"}, hostOnly, 1},
+		{"the os.version that is wanted", []string{"linux/amd64", "linux(5.15)/amd64", "linux(6.1)/amd64"}, []string{"linux(6.1)/amd64"}, 2},
+		{"the level goes before os.version", []string{"linux/amd64", "linux(6.1)/amd64/v2"}, []string{"linux/amd64/v2"}, 1},
+		{"os.features that the node lacks", []string{"linux(+sgx)/amd64"}, hostOnly, -1},
+		{"the entry that needs no os.features", []string{"linux(+sgx)/amd64", "linux/amd64"}, hostOnly, 1},
+		{"os.features that the node has", []string{"linux/amd64", "linux(+sgx)/amd64"}, []string{"linux(+sgx)/amd64"}, 1},
+		{"the most os.features of those the node has", []string{"linux(+a)/amd64", "linux(+a;+b)/amd64", "linux(+a;+b;+c)/amd64"}, []string{"linux(+a;+b)/amd64"}, 1},
+		{"os.features of a wasm entry", []string{"wasip1(+threads)/wasm", "wasi/wasm"}, wasmFirst, 1},
+		{"unknown system", []string{"unknown/amd64", "linux/amd64"}, hostOnly, 1},
+		{"unknown architecture", []string{"linux/unknown", "linux/amd64"}, hostOnly, 1},
+		{"a list of materials for the host", []string{"application/spdx+json@linux/amd64", "linux/amd64"}, hostOnly, 1},
+		{"only a signature", []string{"application/vnd.dev.cosign.artifact.sig.v1+json@linux/amd64"}, hostOnly, -1},
+		{"a wasm artifact says its type", []string{"linux/amd64", mediaTypeWasmConfig + "@wasip1/wasm"}, wasmFirst, 1},
+		{"an artifact of type wasm", []string{"linux/amd64", mediaTypeWasm + "@wasi/wasm"}, wasmFirst, 1},
+		{"an image says its type", []string{ocispec.MediaTypeImageConfig + "@linux/amd64"}, hostOnly, 0},
+		{"wasip1 before wasip2", []string{"wasip2/wasm", "wasip1/wasm"}, wasmFirst, 1},
+		{"wasip2 beside the host", []string{"wasip2/wasm", "linux/amd64"}, wasmFirst, 1},
+		{"wasip2 that is configured", []string{"linux/amd64", "wasip2/wasm"}, []string{"wasip2/wasm", "wasip1/wasm", "linux/amd64"}, 1},
+		{"js/wasm is no WASI", []string{"js/wasm"}, wasmFirst, -1},
+		{"wasm handler takes a lesser level of the host", []string{"linux/amd64"}, []string{"wasip1/wasm", "linux/amd64/v3"}, 0},
+		{"wasm handler takes the host's best level", []string{"linux/amd64", "linux/amd64/v2"}, []string{"wasip1/wasm", "linux/amd64/v3"}, 1},
+		{"case of the names", []string{"Linux/AMD64"}, hostOnly, 0},
 		{"another system", []string{"windows/amd64", "freebsd/amd64"}, hostOnly, -1},
 	}
 	for _, tt := range tests {
@@ -137,6 +194,10 @@ func TestNoMatchErrorText(t *testing.T) {
 			`the image is for wasip1/wasm, not for linux/amd64; handler "wasm" takes it`,
 		},
 		{
+			NoMatchError{Want: parsePlatforms(t, "linux/amd64"), Have: parsePlatforms(t, "linux(+sgx)/amd64", "windows(10.0.17763)/amd64")},
+			`the image is for linux(+sgx)/amd64, windows(10.0.17763)/amd64, not for linux/amd64`,
+		},
+		{
 			NoMatchError{Want: parsePlatforms(t, "linux/amd64"), Have: parsePlatforms(t, "wasip1/wasm"), Takers: []string{"a", "b"}},
 			`the image is for wasip1/wasm, not for linux/amd64; handlers "a", "b" take it`,
 		},
@@ -144,35 +205,6 @@ func TestNoMatchErrorText(t *testing.T) {
 	for _, tt := range tests {
 		if got := tt.err.Error(); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)
-		}
-	}
-}
-
-func TestParseName(t *testing.T) {
-	const sum = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-	tests := []struct{ in, full, repo, digest string }{
-		{"busybox", "docker.io/library/busybox:latest", "docker.io/library/busybox", ""},
-		{"busybox:1.36", "docker.io/library/busybox:1.36", "docker.io/library/busybox", ""},
-		{"me/app", "docker.io/me/app:latest", "docker.io/me/app", ""},
-		{"localhost:5000/app", "localhost:5000/app:latest", "localhost:5000/app", ""},
-		{"127.0.0.1:5000/a/b:c", "127.0.0.1:5000/a/b:c", "127.0.0.1:5000/a/b", ""},
-		{"[::1]:5000/a", "[::1]:5000/a:latest", "[::1]:5000/a", ""},
-		{"ghcr.io/a/b@" + sum, "ghcr.io/a/b@" + sum, "ghcr.io/a/b", sum},
-		{"ghcr.io/a/b:v1@" + sum, "ghcr.io/a/b@" + sum, "ghcr.io/a/b", sum},
-	}
-	for _, tt := range tests {
-		n, err := parseName(tt.in)
-		if err != nil {
-			t.Errorf("%s: %v", tt.in, err)
-			continue
-		}
-		if n.full != tt.full || n.repo != tt.repo || n.digest.String() != tt.digest {
-			t.Errorf("%s: got %+v", tt.in, n)
-		}
-	}
-	for _, bad := range []string{"", "a:-x", "lower/CASE", "a b", "a@sha256:12", "https://a/b", "a:b:c", strings.Repeat("a", 64)} {
-		if _, err := parseName(bad); !errdefs.IsInvalidArgument(err) {
-			t.Errorf("%q: got %v, want ErrInvalidArgument", bad, err)
 		}
 	}
 }
