@@ -2,8 +2,10 @@ package criserver
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/container"
@@ -129,7 +131,7 @@ func containerStatus(rec state.Container) *runtime.ContainerStatus {
 		StartedAt: nanos(rec.StartedAt), FinishedAt: nanos(rec.FinishedAt), ExitCode: rec.ExitCode,
 		Reason: rec.Reason, Message: rec.Message,
 		Image: image(rec), ImageRef: rec.ImageRef, ImageId: rec.ImageID,
-		Labels: config.GetLabels(), Annotations: config.GetAnnotations(), Mounts: config.GetMounts(),
+		Labels: config.GetLabels(), Annotations: config.GetAnnotations(), Mounts: mounts(rec),
 		LogPath: rec.LogPath, StopSignal: container.Signal(rec.StopSignal),
 		User: &runtime.ContainerUser{Linux: &runtime.LinuxContainerUser{Uid: int64(rec.User.UID), Gid: int64(rec.User.GID)}},
 	}
@@ -140,6 +142,24 @@ func containerStatus(rec state.Container) *runtime.ContainerStatus {
 		s.Resources = &runtime.ContainerResources{Linux: rec.Resources.Value}
 	}
 	return s
+}
+
+// mounts are those that were asked for. An image among them is named by its id: by that the kubelet knows that the image
+// is in use.
+func mounts(rec state.Container) []*runtime.Mount {
+	all := slices.Clone(rec.Config.Value.GetMounts())
+	for _, v := range rec.ImageVolumes {
+		if v.Mount >= len(all) {
+			continue // a damaged record
+		}
+		m := proto.Clone(all[v.Mount]).(*runtime.Mount)
+		if m.Image == nil {
+			m.Image = &runtime.ImageSpec{}
+		}
+		m.Image.Image, m.Image.ImageRef = v.ImageID, v.ImageRef
+		all[v.Mount] = m
+	}
+	return all
 }
 
 func nanos(t time.Time) int64 {

@@ -319,3 +319,63 @@ func TestRemove(t *testing.T) {
 		}
 	}
 }
+
+// A view can be read and not written, and keeps the image's files until it is removed.
+func TestView(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	r.image("one", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
+	r.image("two", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}), gzipLayer(t, file{name: "b", content: "2"}))
+	r.artifact("mod", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("m"))
+	ctx := t.Context()
+	for name, files := range map[string]int{"one": 1, "two": 2} {
+		img := s.mustPull(r.host+"/"+name+":v1", "")
+		for _, ids := range [][2]string{{"", ""}, {"0:70000:65536", "0:80000:65536"}} {
+			mounts, err := s.PrepareView(ctx, "v-"+name, img, ids[0], ids[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mapped := strings.Contains(strings.Join(mounts[0].Options, " "), "uidmap="+ids[0]); mapped != (ids[0] != "") {
+				t.Errorf("%s: options %q", name, mounts[0].Options)
+			}
+			if again, err := s.PrepareView(ctx, "v-"+name, img, ids[0], ids[1]); err != nil || again[0].Source != mounts[0].Source {
+				t.Errorf("%s again: %v, %v", name, again, err)
+			}
+			if ids[0] == "" {
+				dir := t.TempDir()
+				if err := mount.All(mounts, dir); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, "c"), nil, 0o644); err == nil {
+					t.Errorf("%s: the view took a file", name)
+				}
+				if err := mount.UnmountAll(dir, 0); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Remove(ctx, img.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.WithRootFS(ctx, "v-"+name, func(root string) error {
+				if got := listTree(t, root); len(got) != files {
+					t.Errorf("%s: %q", name, got)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+			if err := s.RemoveRootFS(ctx, "v-"+name); err != nil {
+				t.Fatal(err)
+			}
+			img = s.mustPull(r.host+"/"+name+":v1", "")
+		}
+		if err := s.Remove(ctx, img.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.layerDirs(); n != 0 {
+		t.Errorf("%d layers left", n)
+	}
+	if _, err := s.PrepareView(ctx, "v", s.mustPull(r.host+"/mod:v1", ""), "", ""); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("view of a module: %v", err)
+	}
+}

@@ -22,7 +22,7 @@ import (
 // ErrNotFound if the image is not present any more; ErrAlreadyExists if the key
 // is that of a root of another image.
 func (s *Service) PrepareRootFS(ctx context.Context, key string, img Image) ([]mount.Mount, error) {
-	return s.prepareRootFS(ctx, key, img, map[string]string{})
+	return s.prepareRootFS(ctx, s.layers.Prepare, key, img, map[string]string{})
 }
 
 // PrepareMappedRootFS is PrepareRootFS for a container with a user namespace of
@@ -30,10 +30,31 @@ func (s *Service) PrepareRootFS(ctx context.Context, key string, img Image) ([]m
 // them shows the image's owners as they are in there. A mapping is
 // "inside:outside:length" and begins with the namespace's root.
 func (s *Service) PrepareMappedRootFS(ctx context.Context, key string, img Image, uidmap, gidmap string) ([]mount.Mount, error) {
-	return s.prepareRootFS(ctx, key, img, unpack.MapLabels(uidmap, gidmap))
+	return s.prepareRootFS(ctx, s.layers.Prepare, key, img, unpack.MapLabels(uidmap, gidmap))
 }
 
-func (s *Service) prepareRootFS(ctx context.Context, key string, img Image, labels map[string]string) ([]mount.Mount, error) {
+// PrepareView is PrepareRootFS for what a container only reads, such as an image
+// that it mounts as a volume: nothing can be written to it. With mappings, "" for
+// none, the mounts carry them as PrepareMappedRootFS says.
+//
+// # Errors
+//
+// Those of PrepareRootFS, and ErrInvalidArgument for a Module, which has no files.
+func (s *Service) PrepareView(ctx context.Context, key string, img Image, uidmap, gidmap string) ([]mount.Mount, error) {
+	if img.Kind == Module {
+		return nil, fmt.Errorf("view image %s: it is a WebAssembly module and has no files: %w", img.ID, errdefs.ErrInvalidArgument)
+	}
+	labels := map[string]string{}
+	if uidmap != "" || gidmap != "" {
+		labels = unpack.MapLabels(uidmap, gidmap)
+	}
+	return s.prepareRootFS(ctx, s.layers.View, key, img, labels)
+}
+
+// prepare is how the layer store makes a root.
+type prepare func(ctx context.Context, key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error)
+
+func (s *Service) prepareRootFS(ctx context.Context, prepare prepare, key string, img Image, labels map[string]string) ([]mount.Mount, error) {
 	if key == "" {
 		return nil, fmt.Errorf("prepare root filesystem: empty key: %w", errdefs.ErrInvalidArgument)
 	}
@@ -56,7 +77,7 @@ func (s *Service) prepareRootFS(ctx context.Context, key string, img Image, labe
 		}
 		chain, labels = root.Chain, root.Labels
 	}
-	mounts, err := s.layers.Prepare(ctx, key, chain, labels)
+	mounts, err := prepare(ctx, key, chain, labels)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +99,8 @@ func (s *Service) WithRootFS(ctx context.Context, key string, fn func(root strin
 	return s.layers.WithRoot(ctx, key, fn)
 }
 
-// RemoveRootFS removes a container's root and what was written to it. It must
-// not be mounted any more. A key without a root is no error.
+// RemoveRootFS removes a container's root and what was written to it, or a view.
+// It must not be mounted any more. A key without a root is no error.
 func (s *Service) RemoveRootFS(ctx context.Context, key string) error {
 	root, err := s.layers.Root(ctx, key)
 	if errdefs.IsNotFound(err) {

@@ -93,6 +93,10 @@ func (s *Service) openBundle(r createRequest, u *undo) (*Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := bundle.MountImages(r.bundle, bundle.UserNamespace(spec)); err != nil {
+		return nil, err
+	}
+	u.add(func() { s.note(bundle.UnmountImages(r.bundle), "unmount images", r.id) })
 	if err := bundle.MapVolumes(r.bundle, spec); err != nil {
 		return nil, err
 	}
@@ -221,7 +225,7 @@ func (c *container) release(ctx context.Context) error {
 		}
 	}
 	c.mu.Unlock()
-	if err := errors.Join(bundle.UnmountRoot(c.path), bundle.UnmapVolumes(c.path)); err != nil {
+	if err := errors.Join(bundle.UnmountRoot(c.path), bundle.UnmapVolumes(c.path), bundle.UnmountImages(c.path)); err != nil {
 		return err
 	}
 	return bundle.Forget(c.path)

@@ -170,6 +170,11 @@ func (j *judge) containers() {
 		case !j.seen.roots[rec.SnapshotKey]:
 			j.add(subject, "remove the container (crictl rm -f)", nil, "its root filesystem %q is not in the image store", rec.SnapshotKey)
 		}
+		for _, v := range rec.ImageVolumes {
+			if !j.seen.roots[v.SnapshotKey] {
+				j.add(subject, "remove the container (crictl rm -f)", nil, "its image volume %q is not in the image store", v.SnapshotKey)
+			}
+		}
 		if rec.Phase == state.Running && pod.Phase == state.Ready && pod.BootID == j.o.BootID {
 			j.running(pod, rec)
 		}

@@ -245,7 +245,9 @@ func (j *judge) network() {
 func (j *judge) roots() {
 	used := map[string]bool{}
 	for _, rec := range j.records.containers.Records {
-		used[rec.SnapshotKey] = true
+		for _, key := range rec.Keys() {
+			used[key] = true
+		}
 	}
 	for key := range j.seen.roots {
 		if !used[key] && !j.known[key] {

@@ -38,7 +38,7 @@ type builder struct {
 	sandbox *sandbox.Sandbox
 	pod     state.Sandbox
 	image   images.Image
-	rec     state.Container // User and RootFS are set by build
+	rec     state.Container // User, RootFS and ImageVolumes are set by build
 }
 
 func (b *builder) config() *runtime.ContainerConfig { return b.rec.Config.Value }
@@ -50,7 +50,7 @@ func (b *builder) build(ctx context.Context) error {
 		CgroupsPath: b.rec.CgroupsPath, Files: b.sandbox.Files(b.pod.Config.Value),
 	}
 	for _, step := range []func(context.Context, *spec.Input) error{
-		b.rootfs, b.inRoot, b.namespaces, b.host, b.bundle,
+		b.rootfs, b.inRoot, b.imageVolumes, b.namespaces, b.host, b.bundle,
 	} {
 		if err := step(ctx, &in); err != nil {
 			return err
@@ -69,9 +69,7 @@ func (b *builder) rootfs(ctx context.Context, in *spec.Input) error {
 		in.ModulePath, in.ModuleDigest = b.manager.o.Images.ModulePath(b.image), b.image.Module.Digest.String()
 		return nil
 	}
-	for _, m := range mounts {
-		b.rec.RootFS = append(b.rec.RootFS, state.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
-	}
+	b.rec.RootFS = toMounts(mounts)
 	return nil
 }
 
@@ -80,8 +78,8 @@ func (b *builder) prepare(ctx context.Context) ([]mount.Mount, error) {
 	if ids == nil {
 		return b.manager.o.Images.PrepareRootFS(ctx, b.rec.SnapshotKey, b.image)
 	}
-	mapping := func(m specs.LinuxIDMapping) string { return fmt.Sprintf("%d:%d:%d", m.ContainerID, m.HostID, m.Size) }
-	return b.manager.o.Images.PrepareMappedRootFS(ctx, b.rec.SnapshotKey, b.image, mapping(ids.UID), mapping(ids.GID))
+	uids, gids := mappings(ids)
+	return b.manager.o.Images.PrepareMappedRootFS(ctx, b.rec.SnapshotKey, b.image, uids, gids)
 }
 
 // inRoot does what needs to look into the image.

@@ -100,12 +100,14 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 	b := &builder{manager: m, sandbox: sb, pod: pod, image: img, rec: rec}
 	err = b.build(ctx)
 	if err == nil {
-		_, err = c.move(state.Created, func(r *state.Container) { r.User, r.RootFS = b.rec.User, b.rec.RootFS })
+		_, err = c.move(state.Created, func(r *state.Container) {
+			r.User, r.RootFS, r.ImageVolumes = b.rec.User, b.rec.RootFS, b.rec.ImageVolumes
+		})
 	}
 	if err != nil {
 		ctx, cancel := sandbox.Aside(ctx)
 		defer cancel()
-		if uerr := m.forget(ctx, c, rec); uerr != nil {
+		if uerr := m.forget(ctx, c, b.rec); uerr != nil {
 			m.o.Logger.Error("undo container", "container", id, "error", uerr)
 		}
 		return "", err
@@ -172,8 +174,10 @@ func logPath(pod *runtime.PodSandboxConfig, config *runtime.ContainerConfig) str
 // forget removes everything of a container that does not run, and its record last.
 func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container) error {
 	var errs []error
-	if err := m.o.Images.RemoveRootFS(ctx, rec.SnapshotKey); err != nil && !errdefs.IsNotFound(err) {
-		errs = append(errs, fmt.Errorf("remove root filesystem: %w", err))
+	for _, key := range rec.Keys() {
+		if err := m.o.Images.RemoveRootFS(ctx, key); err != nil && !errdefs.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("remove root filesystem %q: %w", key, err))
+		}
 	}
 	errs = append(errs, os.RemoveAll(m.volumesDir(rec.ID)))
 	if sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID); err == nil {

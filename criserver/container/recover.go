@@ -109,7 +109,9 @@ func (m *Manager) RemoveOrphans(ctx context.Context) {
 			}
 			continue
 		}
-		known[rec.SnapshotKey] = true
+		for _, key := range rec.Keys() {
+			known[key] = true
+		}
 	}
 	keys, err := m.o.Images.RootFSKeys(ctx)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -88,8 +89,9 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 		ID: rec.ID, Bundle: bundle, Terminal: rec.Config.Value.GetTty(),
 		Options: client.RuntimeOptions{BinaryName: pod.Binary, SystemdCgroup: m.o.Cgroups.Driver == cgroup.Systemd},
 	}
-	for _, mt := range rec.RootFS {
-		req.Rootfs = append(req.Rootfs, client.Mount{Type: mt.Type, Source: mt.Source, Target: mt.Target, Options: mt.Options})
+	req.Rootfs = toShim(rec.RootFS)
+	for _, v := range rec.ImageVolumes {
+		req.Images = append(req.Images, client.Image{Name: strconv.Itoa(v.Mount), Mounts: toShim(v.Mounts)})
 	}
 	req.Stdout = stdio.Attachable
 	if rec.LogPath != "" {

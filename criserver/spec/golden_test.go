@@ -116,6 +116,13 @@ var goldens = map[string]func(*Input){
 			"/h/link": {Path: "/h/real"}, "/h/2": {Path: "/h/2", Slave: true}, "/h/shared": {Path: "/h/shared", Shared: true},
 		}
 	},
+	"image-volumes": func(in *Input) {
+		in.Container.Mounts = []*runtime.Mount{
+			{ContainerPath: "/models/big", Image: &runtime.ImageSpec{Image: "sha256:5678"}, ImageSubPath: "weights", Readonly: true, MountOptions: []string{"noexec"}},
+			{ContainerPath: "/models", Image: &runtime.ImageSpec{Image: "sha256:1234"}, Readonly: true, RecursiveReadOnly: true},
+		}
+		in.Images = map[int]string{0: "/run/sunaba/images/0/weights", 1: "/run/sunaba/images/1"}
+	},
 	"mount-dev": func(in *Input) {
 		in.Container.Mounts = []*runtime.Mount{{ContainerPath: "/dev", HostPath: "/dev"}}
 	},
@@ -148,7 +155,9 @@ var goldens = map[string]func(*Input){
 		in.Sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions = own
 		in.sc().NamespaceOptions.UsernsOptions = own
 		in.Namespaces.User = "/run/sunaba/sandboxes/" + sandboxID + "/ns/user"
-		in.Container.Mounts = []*runtime.Mount{{ContainerPath: "/mapped", HostPath: "/h/1", UidMappings: own.Uids, GidMappings: own.Gids}, {ContainerPath: "/plain", HostPath: "/h/2"}}
+		in.Container.Mounts = []*runtime.Mount{{ContainerPath: "/mapped", HostPath: "/h/1", UidMappings: own.Uids, GidMappings: own.Gids}, {ContainerPath: "/plain", HostPath: "/h/2"},
+			{ContainerPath: "/image", Image: &runtime.ImageSpec{Image: "x"}, Readonly: true, UidMappings: own.Uids, GidMappings: own.Gids}}
+		in.Images = map[int]string{2: "/run/sunaba/images/2"}
 		in.Volumes = map[string]string{"/data": "/v/data"}
 	},
 	"unmasked": func(in *Input) { // procMount Unmasked

@@ -146,22 +146,17 @@ func sortMounts(list []specs.Mount) {
 func (in *Input) mount(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, error) {
 	none := specs.Mount{}
 	name := func(f string) string { return field("mounts", i, f) }
-	if m.GetImage().GetImage() != "" || m.GetImageSubPath() != "" {
-		return none, in.unimplemented(name("image"), "image volumes are not supported")
-	}
-	dst, src := m.GetContainerPath(), m.GetHostPath()
+	dst := m.GetContainerPath()
 	if dst == "" {
 		return none, in.invalid(name("container_path"), "is empty")
 	}
 	if dst = path.Join("/", dst); dst == "/" {
 		return none, in.invalid(name("container_path"), "a mount cannot cover the container's root")
 	}
-	if !filepath.IsAbs(src) {
-		return none, in.invalid(name("host_path"), "%q is not an absolute path", src)
-	}
 	facts, known := in.Sources[m.GetHostPath()]
-	if known && facts.Path != "" {
-		src = facts.Path
+	src, err := in.source(i, m, facts.Path)
+	if err != nil {
+		return none, err
 	}
 	propagation, err := in.propagation(s, name("propagation"), m, facts, known)
 	if err != nil {
@@ -184,7 +179,23 @@ func (in *Input) mount(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, err
 	if err != nil {
 		return none, err
 	}
+	if m.GetImage() != nil {
+		uids, gids = nil, nil // its layers are mapped, as those of the root filesystem are
+	}
 	return specs.Mount{Destination: dst, Type: "bind", Source: src, Options: options, UIDMappings: uids, GIDMappings: gids}, nil
+}
+
+// source is the host path of a mount; real is what its host_path leads to, if that is known.
+func (in *Input) source(i int, m *runtime.Mount, real string) (string, error) {
+	switch {
+	case m.GetImage() != nil:
+		return in.imageSource(i)
+	case !filepath.IsAbs(m.GetHostPath()):
+		return "", in.invalid(field("mounts", i, "host_path"), "%q is not an absolute path", m.GetHostPath())
+	case real != "":
+		return real, nil
+	}
+	return m.GetHostPath(), nil
 }
 
 // idMappings are those of a mount that shows other owners than the disk has:

@@ -18,6 +18,12 @@ func TestContainerRefuses(t *testing.T) {
 			in.Container.Mounts = []*runtime.Mount{m}
 		}
 	}
+	image := func(m *runtime.Mount) func(*Input) {
+		return func(in *Input) {
+			m.ContainerPath = "/m"
+			in.Container.Mounts = []*runtime.Mount{m}
+		}
+	}
 	const shared, slave = runtime.MountPropagation_PROPAGATION_BIDIRECTIONAL, runtime.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
 	for _, tt := range []struct {
 		name   string
@@ -31,7 +37,14 @@ func TestContainerRefuses(t *testing.T) {
 		{"env name", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a=b"}} }, "envs: ", errdefs.ErrInvalidArgument},
 		{"env zero byte", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a", Value: []byte("x\x00")}} }, "envs: ", errdefs.ErrInvalidArgument},
 		{"CDI", func(in *Input) { in.Container.CDIDevices = []*runtime.CDIDevice{{Name: "v/c=d"}} }, "CDI_devices[0]: ", errdefs.ErrNotImplemented},
-		{"image volume", mount(&runtime.Mount{Image: &runtime.ImageSpec{Image: "x"}}), "mounts[0].image: ", errdefs.ErrNotImplemented},
+		{"image volume without image", image(&runtime.Mount{Image: &runtime.ImageSpec{}}), "mounts[0].image.image: is empty", errdefs.ErrInvalidArgument},
+		{"image volume of the host", mount(&runtime.Mount{Image: &runtime.ImageSpec{Image: "x"}, Readonly: true}), `mounts[0].host_path: is "/h"`, errdefs.ErrInvalidArgument},
+		{"image volume to write", image(&runtime.Mount{Image: &runtime.ImageSpec{Image: "x"}}), "mounts[0].readonly: must be true", errdefs.ErrInvalidArgument},
+		{"image volume shared", image(&runtime.Mount{Image: &runtime.ImageSpec{Image: "x"}, Readonly: true, Propagation: shared}), "mounts[0].propagation: is PROPAGATION_BIDIRECTIONAL", errdefs.ErrInvalidArgument},
+		{"image volume above", image(&runtime.Mount{Image: &runtime.ImageSpec{Image: "x"}, Readonly: true, ImageSubPath: "a/../../b"}), "mounts[0].image_sub_path: ", errdefs.ErrInvalidArgument},
+		{"image volume absolute", image(&runtime.Mount{Image: &runtime.ImageSpec{Image: "x"}, Readonly: true, ImageSubPath: "/a"}), "mounts[0].image_sub_path: ", errdefs.ErrInvalidArgument},
+		{"image volume nowhere", image(&runtime.Mount{Image: &runtime.ImageSpec{Image: "x"}, Readonly: true}), "mounts[0].image: ImageVolumeMountFailed: ", errdefs.ErrFailedPrecondition},
+		{"sub-path of no image", mount(&runtime.Mount{ImageSubPath: "a"}), "mounts[0].image_sub_path: is given without image", errdefs.ErrInvalidArgument},
 		{"mapped mount", mount(&runtime.Mount{UidMappings: []*runtime.IDMapping{{}}}), "mounts[0].uidMappings: is given, but the pod has no user namespace", errdefs.ErrInvalidArgument},
 		{"privileged", func(in *Input) { in.sc().Privileged = true }, "security_context.privileged: the sandbox is not", errdefs.ErrInvalidArgument},
 		{"group alone", func(in *Input) { in.sc().RunAsGroup = &runtime.Int64Value{} }, "run_as_group: is given without", errdefs.ErrInvalidArgument},

@@ -51,6 +51,9 @@ type Input struct {
 	// host_path. A path that is missing here is used as it is, and the
 	// propagation that it needs is not checked.
 	Sources map[string]Source
+	// Images are the host paths at which the shim shows the images that the
+	// container mounts, by the index of the mount; see ImageVolumes.
+	Images map[int]string
 	// Devices are the devices found at the host paths of the container's
 	// devices, by host_path.
 	Devices map[string][]Device
@@ -182,6 +185,9 @@ func (in *Input) check() error {
 	}
 	if len(in.Container.GetCDIDevices()) > 0 {
 		return in.unimplemented("CDI_devices[0]", "CDI devices are not supported")
+	}
+	if _, err := ImageVolumes(in.Container); err != nil {
+		return err
 	}
 	if in.privileged() && !in.Sandbox.GetLinux().GetSecurityContext().GetPrivileged() {
 		return in.invalid("linux.security_context.privileged", "the sandbox is not privileged, so its containers cannot be")

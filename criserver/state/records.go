@@ -131,7 +131,9 @@ type Container struct {
 	RootFS      []Mount `json:"rootFS,omitempty"`
 	SnapshotKey string  `json:"snapshotKey"`
 	CgroupsPath string  `json:"cgroupsPath"`
-	User        User    `json:"user"`
+	// ImageVolumes are the images that the container mounts.
+	ImageVolumes []ImageVolume `json:"imageVolumes,omitempty"`
+	User         User          `json:"user"`
 
 	PID        int       `json:"pid,omitempty"`
 	StartedAt  time.Time `json:"startedAt,omitzero"`
@@ -143,6 +145,27 @@ type Container struct {
 	// StopSent is when the stop signal was sent: a repeated StopContainer, also after a restart of the server, does not
 	// send it again.
 	StopSent time.Time `json:"stopSent,omitzero"`
+}
+
+// ImageVolume is an image that a container mounts.
+type ImageVolume struct {
+	// Mount is the index of the mount in the container's configuration.
+	Mount int `json:"mount"`
+	// ImageID is the image's id, ImageRef its reference by digest (or the id).
+	ImageID  string `json:"imageID"`
+	ImageRef string `json:"imageRef"`
+	// SnapshotKey is the image store's key of the view, Mounts what the shim mounts for it.
+	SnapshotKey string  `json:"snapshotKey"`
+	Mounts      []Mount `json:"mounts,omitempty"`
+}
+
+// Keys are the image store's keys of what a container has of it.
+func (c Container) Keys() []string {
+	keys := []string{c.SnapshotKey}
+	for _, v := range c.ImageVolumes {
+		keys = append(keys, v.SnapshotKey)
+	}
+	return keys
 }
 
 // Mount is one mount of a root filesystem.

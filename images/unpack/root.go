@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is the writable root of a container.
+// Root is the writable root of a container, or a view of an image that a container mounts.
 type Root struct {
 	Key   string
 	Chain digest.Digest // "" for an empty root
@@ -46,8 +46,19 @@ func MapLabels(uidmap, gidmap string) map[string]string {
 // ErrNotFound if the chain is not unpacked; ErrAlreadyExists if the key has a
 // root upon another chain.
 func (s *Store) Prepare(ctx context.Context, key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error) {
+	return s.prepare(ctx, s.snapshots.Prepare, key, chain, labels)
+}
+
+// View is Prepare for a root that nobody writes to: what is to be mounted is read-only.
+func (s *Store) View(ctx context.Context, key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error) {
+	return s.prepare(ctx, s.snapshots.View, key, chain, labels)
+}
+
+type prepare func(ctx context.Context, key, parent string, opts ...snapshots.Opt) ([]mount.Mount, error)
+
+func (s *Store) prepare(ctx context.Context, prepare prepare, key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error) {
 	ctx = s.quiet(ctx)
-	mounts, err := s.snapshots.Prepare(ctx, rootPrefix+key, chain.String(), snapshots.WithLabels(labels))
+	mounts, err := prepare(ctx, rootPrefix+key, chain.String(), snapshots.WithLabels(labels))
 	if errdefs.IsAlreadyExists(err) {
 		info, serr := s.snapshots.Stat(ctx, rootPrefix+key)
 		if serr != nil {

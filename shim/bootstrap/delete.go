@@ -41,7 +41,8 @@ func Delete(ctx context.Context, dir, id string) (api.Exit, error) {
 	if record.Engine == "runc" {
 		errs = append(errs, runc.Delete(ctx, dir, id, record))
 	}
-	errs = append(errs, endProcesses(ctx, dir, record), bundle.UnmountRoot(dir), bundle.UnmapVolumes(dir))
+	errs = append(errs, endProcesses(ctx, dir, record),
+		bundle.UnmountRoot(dir), bundle.UnmapVolumes(dir), bundle.UnmountImages(dir))
 	exit, known := bundle.ReadExit(dir)
 	if !known {
 		exit = api.Exit{Code: killedByUs, At: time.Now(), Message: "the shim died before the container ended"}

@@ -64,9 +64,11 @@ func MapVolumes(dir string, spec *specs.Spec) error {
 }
 
 // UnmapVolumes unmounts what MapVolumes mounted. It is idempotent.
-func UnmapVolumes(dir string) error {
-	mapped := filepath.Join(dir, MappedName)
-	entries, err := os.ReadDir(mapped)
+func UnmapVolumes(dir string) error { return unmountBelow(filepath.Join(dir, MappedName)) }
+
+// unmountBelow unmounts and removes everything in a folder, and the folder. One that is not there is no error.
+func unmountBelow(dir string) error {
+	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -74,11 +76,11 @@ func UnmapVolumes(dir string) error {
 		return err
 	}
 	for _, entry := range entries {
-		if err := unmap(filepath.Join(mapped, entry.Name())); err != nil {
+		if err := unmap(filepath.Join(dir, entry.Name())); err != nil {
 			return err
 		}
 	}
-	return os.Remove(mapped)
+	return os.Remove(dir)
 }
 
 func unmap(target string) error {

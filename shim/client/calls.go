@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/shim/bundle"
 )
 
 // call asks the Task API and gives errors their class back.
@@ -24,7 +25,7 @@ func (c *Client) call(ctx context.Context, method string, req, resp proto.Messag
 	return api.FromStatus(c.rpc.Call(ctx, api.TaskService, method, req, resp))
 }
 
-// Create mounts the root, creates the container and returns its init's pid. On error nothing is left behind.
+// Create mounts the root and the images, creates the container and returns its init's pid. On error nothing is left behind.
 func (c *Client) Create(ctx context.Context, r CreateRequest) (int, error) {
 	opts, err := anypb.New(&options.Options{
 		BinaryName:    r.Options.BinaryName,
@@ -41,11 +42,30 @@ func (c *Client) Create(ctx context.Context, r CreateRequest) (int, error) {
 	for _, m := range r.Rootfs {
 		req.Rootfs = append(req.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
+	if err := writeImages(r); err != nil {
+		return 0, err
+	}
 	var resp task.CreateTaskResponse
 	if err := c.call(ctx, "Create", req, &resp); err != nil {
 		return 0, err
 	}
 	return int(resp.Pid), nil
+}
+
+// writeImages tells the shim of the images, which the Task API has no words for.
+func writeImages(r CreateRequest) error {
+	var images []bundle.Image
+	for _, i := range r.Images {
+		out := bundle.Image{Name: i.Name}
+		for _, m := range i.Mounts {
+			out.Mounts = append(out.Mounts, bundle.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+		}
+		images = append(images, out)
+	}
+	if err := bundle.WriteImages(r.Bundle, images); err != nil {
+		return fmt.Errorf("name images of container %q: %w", r.ID, err)
+	}
+	return nil
 }
 
 // Start lets a created process begin (execID "" = init) and returns its pid.

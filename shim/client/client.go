@@ -3,12 +3,14 @@
 package client
 
 import (
+	"path/filepath"
 	"sync"
 
 	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/shim/bundle"
 )
 
 // Names of the files in a shim's working directory.
@@ -68,12 +70,25 @@ type RuntimeOptions struct {
 // cri:///path/0.log is a log file in CRI format that the shim writes itself; stdio.Loose and stdio.Attachable are
 // what else there is.
 type CreateRequest struct {
-	ID                    string
-	Bundle                string
-	Rootfs                []Mount
+	ID     string
+	Bundle string
+	Rootfs []Mount
+	// Images are shown, as long as the container lasts, where ImagePath says.
+	Images                []Image
 	Stdin, Stdout, Stderr string
 	Terminal              bool
 	Options               RuntimeOptions
+}
+
+// Image is an image that a container mounts as a volume. Mounts are as those of a root filesystem.
+type Image struct {
+	Name   string
+	Mounts []Mount
+}
+
+// ImagePath is where the shim shows an image of a container, on the host.
+func ImagePath(bundleDir, name string) string {
+	return filepath.Join(bundleDir, bundle.ImagesDir, name)
 }
 
 // ExecRequest asks for a further process in a container. Streams as in CreateRequest.

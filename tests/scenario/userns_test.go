@@ -71,15 +71,20 @@ func (m *machine) inUserNamespace(handler string, pid runtime.NamespaceMode) {
 		}
 	})
 	config := sh(`cat /proc/self/uid_map /proc/self/gid_map | tr -s ' '
-stat -c %u:%g /bin/busybox /etc/hosts /dev/shm /volume/old
+stat -c %u:%g /bin/busybox /etc/hosts /dev/shm /volume/old /one/private /two/private
 touch /made /volume/new /dev/shm/new && ip link set lo down && hostname && cat /proc/sys/kernel/shm_rmid_forced && sleep 60`)
 	config.Linux.SecurityContext.NamespaceOptions = options
 	config.Linux.SecurityContext.Capabilities = &runtime.Capability{AddCapabilities: []string{"NET_ADMIN"}}
-	config.Mounts = []*runtime.Mount{{
-		ContainerPath: "/volume", HostPath: volume, UidMappings: ownUsers().Uids, GidMappings: ownUsers().Gids,
-	}}
+	config.Mounts = []*runtime.Mount{
+		{ContainerPath: "/volume", HostPath: volume},
+		imageMount(m.pull(pushData(m.t, "data/mapped:one", false)), "", "/one", "weights"),
+		imageMount(m.pull(pushData(m.t, "data/mapped:two", true)), "", "/two", "weights"),
+	}
+	for _, mount := range config.Mounts {
+		mount.UidMappings, mount.GidMappings = ownUsers().Uids, ownUsers().Gids
+	}
 	c := p.begin(config)
-	c.says(" 0 131072 65536\n 0 196608 65536\n0:0\n0:0\n0:0\n33:44\nmapped\n1\n")
+	c.says(" 0 131072 65536\n 0 196608 65536\n0:0\n0:0\n0:0\n33:44\n33:33\n33:33\nmapped\n1\n")
 
 	for path, want := range map[string]string{
 		filepath.Join(volume, "new"):             "0:0", // on the disk as in the pod: another pod may have other ids
