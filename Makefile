@@ -22,7 +22,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup tools demo bench-pods bench-lists critest criwasm clean
+        test setup tools demo bench-pods bench-lists critest critest-diff criwasm clean
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
@@ -87,6 +87,11 @@ bench-lists: setup build
 critest: setup tools build $(TOOLS)/bin/critest
 	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest $(CRITEST_FLAGS)
 
+# The same against containerd with runc, and where the two differ. Its binaries come from a module of their own.
+critest-diff: setup tools build $(TOOLS)/bin/critest $(CONTAINERD)/bin/containerd $(CONTAINERD)/bin/runc
+	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest -containerd $(CONTAINERD)/bin \
+	  -variants runc,websocket $(CRITEST_FLAGS)
+
 # The same themes for guests of the wasm handler; ends with how many specs passed, failed and were skipped.
 criwasm: setup
 	$(GO) test -count=1 -v ./tests/criwasm
@@ -115,6 +120,11 @@ $(CONTAINERD)/bin/containerd: $(CONTAINERD)/go.mod
 	  github.com/containernetworking/plugins/plugins/ipam/host-local github.com/containernetworking/plugins/plugins/meta/portmap \
 	  github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2 github.com/containerd/containerd/v2/cmd/ctr \
 	  github.com/containerd/containerd/v2/cmd/containerd
+
+# The runc that containerd is compared with. It is C in part, and its packages are installed here: nothing else needs them.
+$(CONTAINERD)/bin/runc: $(CONTAINERD)/go.mod
+	@tests/setup.sh gcc:gcc pkg-config:pkg-config /usr/include/seccomp.h:libseccomp-dev /usr/include/stdio.h:libc6-dev
+	cd $(CONTAINERD) && CGO_ENABLED=1 $(GO) build -trimpath -tags seccomp -o bin/ github.com/opencontainers/runc
 
 clean:
 	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin .cache

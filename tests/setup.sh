@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages that the tests, the demo and the benchmark need, or says what is missing.
+# Installs the Debian packages that the tests, the demo and the benchmark need, and those of its arguments (each
+# PROGRAM-OR-FILE:PACKAGE), or says what is missing.
 # Does nothing when all is there. Needs root; never touches anything but apt.
 set -eu
 
@@ -22,6 +23,8 @@ if [ "$(id -u)" != 0 ]; then
 	exit 1
 fi
 PATH="$PATH:/usr/sbin:/sbin"
+
+needs="$needs $*"
 
 missing() {
 	for need in $needs; do

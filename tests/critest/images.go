@@ -20,6 +20,9 @@ const (
 	staging = "k8s-staging-cri-tools/"
 )
 
+// sandboxImage is a runtime's own, for one that needs it; it is another than critest's pause:3.9.
+const sandboxImage = "sandbox:1"
+
 // mirrored are the hosts in critest's constants.
 var mirrored = []string{"registry.k8s.io", "k8s.gcr.io", "gcr.io"}
 
@@ -149,8 +152,11 @@ func (p *packer) pushPrograms() error {
 		return err
 	}
 	image, err = oci.Image(p.platform, v1.Config{Entrypoint: []string{"/pause"}, User: "65535:65535"}, layer)
-	_, err = p.pushIndex(image, err, "pause:3.9")
-	return err
+	if _, err = p.pushIndex(image, err, "pause:3.9"); err != nil {
+		return err
+	}
+	image, err = oci.Image(p.platform, v1.Config{Entrypoint: []string{"/pause"}}, layer)
+	return p.push(image, err, sandboxImage)
 }
 
 func (p *packer) pushServers() error {

@@ -2,10 +2,12 @@
 //
 //	make critest
 //	make critest CRITEST_FLAGS='-variants crun -focus Seccomp'
+//	make critest-diff
 //
 // It needs no internet once fetch.sh has got what the images are packed from: every registry that critest names is
 // mirrored on loopback, and the names stay. All of it runs in a network and a mount namespace of its own. One line per
 // spec goes to the report folder; the command fails if a spec failed, or was skipped for a reason it does not know.
+// critest-diff runs the same against containerd and says where the two differ.
 package main
 
 import (
@@ -31,6 +33,7 @@ func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
 // settings are the command line.
 type settings struct {
 	bin, critest, sources, cache string
+	containerd                   string // folder of its binaries; "" to run sunaba alone
 	variants                     []variant
 	focus                        string
 	stdout                       io.Writer
@@ -45,6 +48,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&s.sources, "sources", "tests/critest", "`FOLDER` of fetch.sh and the images' programs")
 	flags.StringVar(&s.cache, "cache", ".cache/critest", "`FOLDER` for what is made once, and for the reports")
 	flags.StringVar(&s.focus, "focus", "", "run only the specs that this `REGEXP` matches")
+	flags.StringVar(&s.containerd, "containerd", "", "run the same against containerd, whose binaries are in this `FOLDER`, and compare")
 	names := flags.String("variants", strings.Join(variantNames(), ","), "which of these to run, separated by commas")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2
@@ -71,7 +75,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 func (s *settings) complete(names string) error {
-	for _, path := range []*string{&s.bin, &s.critest, &s.sources, &s.cache} {
+	for _, path := range []*string{&s.bin, &s.critest, &s.sources, &s.cache, &s.containerd} {
+		if *path == "" {
+			continue
+		}
 		abs, err := filepath.Abs(*path)
 		if err != nil {
 			return err

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,45 +45,143 @@ func knownSkip(why string) bool {
 
 const notSelected = "not selected"
 
-// report turns ginkgo's report into a table and says how it stands.
-func (s *settings) report(v variant, out string, took time.Duration) error {
-	specs, err := readReport(filepath.Join(out, reportFile))
-	if err != nil {
-		return err
+// result is how one variant went with one server.
+type result struct {
+	server, variant string
+	specs           []spec
+	took            time.Duration
+}
+
+// title names a result: sunaba's by its variant alone.
+func (r result) title() string {
+	if r.server == sunabaName {
+		return r.variant
 	}
-	table := filepath.Join(out, tableFile)
-	if err := os.WriteFile(table, []byte(render(specs)), 0o644); err != nil {
-		return err
-	}
-	counts := map[string]int{}
-	reasons := map[string]int{}
-	var bad []string
-	for _, spec := range specs {
-		counts[spec.state]++
-		switch {
-		case spec.state == "passed":
-		case spec.state == "skipped":
-			reasons[spec.why]++
-			if !knownSkip(spec.why) {
-				bad = append(bad, fmt.Sprintf("skipped  %s\n         %s", spec.name, spec.why))
-			}
+	return r.server + "-" + r.variant
+}
+
+// counts says how many specs passed, failed and were skipped.
+func (r result) counts() (passed, failed, skipped int) {
+	for _, s := range r.specs {
+		switch s.state {
+		case "passed":
+			passed++
+		case "skipped":
+			skipped++
 		default:
+			failed++
+		}
+	}
+	return passed, failed, skipped
+}
+
+// report writes a result's table and says how it stands: what failed, and what was skipped without need.
+func (s *settings) report(r result, out string) error {
+	table := filepath.Join(out, tableFile)
+	if err := os.WriteFile(table, []byte(render(r.specs)), 0o644); err != nil {
+		return err
+	}
+	var bad []string
+	for _, spec := range r.specs {
+		switch {
+		case spec.state == "skipped" && !knownSkip(spec.why):
+			bad = append(bad, fmt.Sprintf("skipped  %s\n         %s", spec.name, spec.why))
+		case spec.state != "skipped" && spec.state != "passed":
 			bad = append(bad, fmt.Sprintf("%-8s %s\n         %s", spec.state, spec.name, brief(spec.why)))
 		}
 	}
 	for _, line := range bad {
 		fmt.Fprintln(s.stdout, line)
 	}
-	failed := len(specs) - counts["passed"] - counts["skipped"]
+	passed, failed, skipped := r.counts()
 	fmt.Fprintf(s.stdout, "%s: %d passed, %d failed, %d skipped of %d specs in %.0f s; %s\n",
-		v.name, counts["passed"], failed, counts["skipped"], len(specs), took.Seconds(), table)
-	for _, why := range sorted(reasons) {
-		fmt.Fprintf(s.stdout, "  %d skipped: %s\n", reasons[why], why)
-	}
-	if len(bad) > 0 || counts["passed"] == 0 {
-		return fmt.Errorf("%d of %d specs failed or were skipped without need", len(bad), len(specs))
+		r.title(), passed, failed, skipped, len(r.specs), r.took.Seconds(), table)
+	if len(bad) > 0 || passed == 0 {
+		return fmt.Errorf("%d of %d specs failed or were skipped without need", len(bad), len(r.specs))
 	}
 	return nil
+}
+
+// summarize prints one line per result, and below it why specs were skipped.
+func summarize(w io.Writer, results []result) {
+	fmt.Fprintf(w, "\n%-20s %8s %8s %8s\n", "", "passed", "failed", "skipped")
+	for _, r := range results {
+		passed, failed, skipped := r.counts()
+		fmt.Fprintf(w, "%-20s %8d %8d %8d\n", r.title(), passed, failed, skipped)
+		reasons := map[string]int{}
+		for _, s := range r.specs {
+			if s.state == "skipped" {
+				reasons[s.why]++
+			}
+		}
+		for _, why := range slices.Sorted(maps.Keys(reasons)) {
+			fmt.Fprintf(w, "%37s %8d  %s\n", "", reasons[why], why)
+		}
+	}
+}
+
+// compare prints, for every variant that two servers ran, the specs whose results differ.
+func compare(w io.Writer, results []result) {
+	for _, ours := range results {
+		if ours.server != sunabaName {
+			continue
+		}
+		i := slices.IndexFunc(results, func(r result) bool { return r.server != sunabaName && r.variant == ours.variant })
+		if i < 0 {
+			continue
+		}
+		lines := differences(ours, results[i])
+		fmt.Fprintf(w, "\nvariant %s: %d specs differ\n", ours.variant, len(lines))
+		if len(lines) > 0 {
+			fmt.Fprintf(w, "  %-8s %-10s\n", ours.server, results[i].server)
+		}
+		for _, line := range lines {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
+	}
+}
+
+// differences are the specs that went otherwise, one line each.
+func differences(ours, theirs result) []string {
+	states := func(r result) map[string]spec {
+		m := map[string]spec{}
+		for _, s := range r.specs {
+			m[s.name] = s
+		}
+		return m
+	}
+	a, b := states(ours), states(theirs)
+	names := map[string]bool{}
+	for name := range a {
+		names[name] = true
+	}
+	for name := range b {
+		names[name] = true
+	}
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		x, y := a[name], b[name]
+		if x.state == y.state {
+			continue
+		}
+		line := fmt.Sprintf("%-8s %-10s %s", cmp.Or(x.state, "absent"), cmp.Or(y.state, "absent"), name)
+		for _, why := range []string{x.why, y.why} {
+			if why != "" {
+				line += "  [" + short(why) + "]"
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// short is as much of a reason as a line of the comparison holds; the tables have all of it.
+func short(why string) string {
+	words := []rune(strings.Join(strings.Fields(brief(why)), " "))
+	if len(words) > 160 {
+		return string(words[:160]) + "…"
+	}
+	return string(words)
 }
 
 // brief leaves out the Go values that gomega prints below an error's text.
@@ -137,13 +237,4 @@ func render(specs []spec) string {
 		b.WriteByte('\n')
 	}
 	return b.String()
-}
-
-func sorted(m map[string]int) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

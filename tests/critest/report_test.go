@@ -24,10 +24,16 @@ func TestReport(t *testing.T) {
 	}
 	var said strings.Builder
 	s := settings{stdout: &said}
-	if err := s.report(variant{name: "v"}, dir, 0); err == nil || !strings.HasPrefix(err.Error(), "2 of 5 specs") {
+	specs, err := readReport(filepath.Join(dir, reportFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := result{server: sunabaName, variant: "v", specs: specs}
+	if err := s.report(ours, dir); err == nil || !strings.HasPrefix(err.Error(), "2 of 5 specs") {
 		t.Errorf("%v", err)
 	}
-	for _, want := range []string{"v: 1 passed, 1 failed, 3 skipped of 5 specs", "rpc error: code = Internal\n", "skipped  e\n", "1 skipped: not selected"} {
+	summarize(&said, []result{ours})
+	for _, want := range []string{"v: 1 passed, 1 failed, 3 skipped of 5 specs", "rpc error: code = Internal\n", "skipped  e\n", "1  not selected\n", "1        3\n"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("%q is not in\n%s", want, said.String())
 		}
@@ -38,5 +44,21 @@ func TestReport(t *testing.T) {
 	}
 	if want := "failed     1.50  [k8s.io] X / y / b  [no such thing Unexpected error: <*status.Error | 0x1>: rpc error: code = Internal]\n"; !strings.Contains(string(table), want) {
 		t.Errorf("%q is not in\n%s", want, table)
+	}
+}
+
+// Two servers are compared spec by spec; what went alike is not named.
+func TestCompare(t *testing.T) {
+	ours := result{server: sunabaName, variant: "v", specs: []spec{
+		{name: "a", state: "passed"}, {name: "b", state: "passed"}, {name: "c", state: "skipped", why: "x"}, {name: "d", state: "passed"},
+	}}
+	theirs := result{server: "other", variant: "v", specs: []spec{
+		{name: "a", state: "passed"}, {name: "b", state: "failed", why: "no\nway"}, {name: "c", state: "skipped", why: "y"},
+	}}
+	var said strings.Builder
+	compare(&said, []result{ours, theirs, {server: sunabaName, variant: "alone"}})
+	want := "\nvariant v: 2 specs differ\n  sunaba   other     \n  passed   failed     b  [no way]\n  passed   absent     d\n"
+	if said.String() != want {
+		t.Errorf("%q, want %q", said.String(), want)
 	}
 }

@@ -8,14 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -79,23 +77,44 @@ func (s *settings) inside(ctx context.Context, _ []string) error {
 	if err := patch(s.critest, program, digest); err != nil {
 		return err
 	}
+	results, err := s.runVariants(ctx, mirror.Host, program, work)
+	summarize(s.stdout, results)
+	if s.containerd != "" {
+		compare(s.stdout, results)
+	}
+	return err
+}
+
+// runVariants runs each variant against sunaba and, when that was asked for, against containerd.
+func (s *settings) runVariants(ctx context.Context, mirror, program, work string) ([]result, error) {
+	targets := []target{s.sunaba}
+	if s.containerd != "" {
+		targets = append(targets, s.startContainerd)
+	}
 	hidden := false
+	var results []result
 	var failures []error
 	for _, v := range s.variants {
 		if v.crun && !hidden {
 			if err := hideUnified(filepath.Join(work, "cgroup")); err != nil {
-				return fmt.Errorf("hide the unified hierarchy: %w", err)
+				return results, fmt.Errorf("hide the unified hierarchy: %w", err)
 			}
 			hidden = true
 		}
-		if err := s.runVariant(ctx, v, mirror.Host, program, work); err != nil {
-			failures = append(failures, fmt.Errorf("variant %s: %w", v.name, err))
-		}
-		if ctx.Err() != nil {
-			break
+		for _, start := range targets {
+			r, err := s.runVariant(ctx, start, v, mirror, program, work)
+			if err != nil {
+				failures = append(failures, fmt.Errorf("variant %s: %w", v.name, err))
+			}
+			if r.specs != nil {
+				results = append(results, r)
+			}
+			if ctx.Err() != nil {
+				return results, errors.Join(failures...)
+			}
 		}
 	}
-	return errors.Join(failures...)
+	return results, errors.Join(failures...)
 }
 
 // patch copies critest with the local image's digest in it.
@@ -114,47 +133,33 @@ func patch(from, to, digest string) error {
 	return os.WriteFile(to, data, 0o755)
 }
 
-// runVariant runs critest against a node of its own and writes its report.
-func (s *settings) runVariant(ctx context.Context, v variant, mirror, program, work string) error {
-	out := filepath.Join(s.cache, "report", v.name)
-	if err := os.RemoveAll(out); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
-	}
-	dir := filepath.Join(work, v.name)
-	n, err := node.Start(ctx, node.Options{Bin: s.bin, Dir: dir, Config: configuration(v, dir, mirror), Args: []string{"--log-level", "debug"}})
+// runVariant runs critest against a server of its own and writes its report. What containerd fails is no error: it is
+// there to be compared with.
+func (s *settings) runVariant(ctx context.Context, start target, v variant, mirror, program, work string) (result, error) {
+	srv, err := start(ctx, v, mirror, work)
 	if err != nil {
-		return err
+		return result{}, err
+	}
+	r := result{server: srv.name, variant: v.name}
+	out := filepath.Join(s.cache, "report", r.title())
+	if err := errors.Join(os.RemoveAll(out), os.MkdirAll(out, 0o755)); err != nil {
+		return r, errors.Join(err, srv.close(ctx, out))
 	}
 	begun := time.Now()
-	fmt.Fprintf(s.stdout, "== critest %s\n", v.name)
-	ran := s.critestRun(ctx, v, n.Socket, program, out)
-	took := time.Since(begun)
+	fmt.Fprintf(s.stdout, "== critest %s\n", r.title())
+	ran := s.critestRun(ctx, v, srv.socket, program, out)
+	r.took = time.Since(begun)
 
-	removed := n.RemovePods(context.WithoutCancel(ctx))
-	kept := os.WriteFile(filepath.Join(out, "daemon.log"), []byte(n.DaemonLog()+"\n"), 0o644)
-	forced, closed := n.Close()
-	if len(forced) > 0 {
-		closed = errors.Join(closed, fmt.Errorf("left behind: %s", strings.Join(forced, ", ")))
+	closed := srv.close(context.WithoutCancel(ctx), out)
+	var reported error
+	if r.specs, reported = readReport(filepath.Join(out, reportFile)); reported != nil {
+		return r, errors.Join(ran, reported, closed)
 	}
-	reported := s.report(v, out, took)
-	if reported != nil {
-		ran = nil // the report says more
+	reported = s.report(r, out)
+	if srv.name != sunabaName {
+		reported = nil
 	}
-	return errors.Join(ran, removed, kept, closed, reported)
-}
-
-// configuration is a node's with its registries mirrored.
-func configuration(v variant, dir, mirror string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "[images.mirrors]\n")
-	for _, host := range mirrored {
-		fmt.Fprintf(&b, "%q = [%q]\n", host, "http://"+mirror)
-	}
-	fmt.Fprintf(&b, "[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))
-	return b.String() + v.handlers
+	return r, errors.Join(closed, reported) // the report says more than how critest ended
 }
 
 func (s *settings) critestRun(ctx context.Context, v variant, socket, program, out string) error {

@@ -176,7 +176,10 @@ func (n *Node) Scope() leftovers.Scope {
 }
 
 // RemovePods stops and removes every pod of the node.
-func (n *Node) RemovePods(ctx context.Context) error {
+func (n *Node) RemovePods(ctx context.Context) error { return RemovePods(ctx, n) }
+
+// RemovePods stops and removes every pod of a server.
+func RemovePods(ctx context.Context, n runtime.RuntimeServiceClient) error {
 	pods, err := n.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
 	if err != nil {
 		return fmt.Errorf("list pods: %w", err)

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
+)
+
+// containerdConfig has everything below one folder: %[1]s the folder, %[2]s the binaries, %[3]s the OCI runtime,
+// %[4]s the sandbox image. It turns on what its defaults leave off and critest asks for, as its documents advise.
+const containerdConfig = `version = 3
+root = "%[1]s/root"
+state = "%[1]s/state"
+[grpc]
+address = "%[1]s/containerd.sock"
+[ttrpc]
+address = "%[1]s/containerd.sock.ttrpc"
+[plugins."io.containerd.cri.v1.images"]
+snapshotter = "overlayfs"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "%[4]s"
+[plugins."io.containerd.cri.v1.images".registry]
+config_path = "%[1]s/certs.d"
+[plugins."io.containerd.cri.v1.runtime"]
+netns_mounts_under_state_dir = true
+restrict_oom_score_adj = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["%[2]s"]
+conf_dir = "%[1]s/cni"
+[plugins."io.containerd.cri.v1.runtime".containerd]
+default_runtime_name = "runc"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+BinaryName = "%[3]s"
+`
+
+// containerdNetwork is a bridge with host ports, by nftables: %[1]s is the folder.
+const containerdNetwork = `{"cniVersion": "1.0.0", "name": "critest", "plugins": [
+ {"type": "bridge", "bridge": "critest0", "isGateway": true, "ipMasq": true, "ipMasqBackend": "nftables", "promiscMode": true,
+  "ipam": {"type": "host-local", "dataDir": "%[1]s/ipam", "ranges": [[{"subnet": "10.188.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+ {"type": "portmap", "capabilities": {"portMappings": true}, "backend": "nftables"}
+]}
+`
+
+// containerdFolders are where containerd and its network plugins put what no configuration moves.
+var containerdFolders = []string{"/run/containerd", "/var/lib/cni"}
+
+// startContainerd is the target that sunaba is compared with.
+func (s *settings) startContainerd(ctx context.Context, v variant, mirror, work string) (_ *server, err error) {
+	c := &containerd{dir: filepath.Join(work, "containerd-"+v.name)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.sweep())
+		}
+	}()
+	if err := c.configure(s.containerd, v, mirror); err != nil {
+		return nil, fmt.Errorf("configure containerd: %w", err)
+	}
+	if err := c.start(ctx, s.containerd); err != nil {
+		return nil, fmt.Errorf("start containerd: %w", err)
+	}
+	return &server{name: "containerd", socket: c.socket(), close: c.close}, nil
+}
+
+// containerd is a daemon in a folder.
+type containerd struct {
+	dir    string
+	daemon *exec.Cmd
+	ended  chan error
+	conn   *grpc.ClientConn
+	hidden []string // folders with a file system of ours on them
+	made   []string // folders that were not there
+}
+
+func (c *containerd) socket() string { return filepath.Join(c.dir, "containerd.sock") }
+
+func (c *containerd) configure(bin string, v variant, mirror string) error {
+	for _, dir := range []string{"cni", "root", "state"} {
+		if err := os.MkdirAll(filepath.Join(c.dir, dir), 0o711); err != nil {
+			return err
+		}
+	}
+	for _, host := range mirrored {
+		dir := filepath.Join(c.dir, "certs.d", host)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		hosts := fmt.Sprintf("server = %q\n[host.%q]\ncapabilities = [\"pull\", \"resolve\"]\n", "https://"+host, "http://"+mirror)
+		if err := os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(hosts), 0o644); err != nil {
+			return err
+		}
+	}
+	for _, path := range containerdFolders {
+		if err := c.hide(path); err != nil {
+			return err
+		}
+	}
+	binary := filepath.Join(bin, "runc")
+	if v.crun {
+		found, err := exec.LookPath("crun")
+		if err != nil {
+			return err
+		}
+		binary = found
+	}
+	config := fmt.Sprintf(containerdConfig, c.dir, bin, binary, mirrored[0]+"/"+sandboxImage)
+	return errors.Join(
+		os.WriteFile(filepath.Join(c.dir, "config.toml"), []byte(config), 0o644),
+		os.WriteFile(filepath.Join(c.dir, "cni", "10-critest.conflist"), fmt.Appendf(nil, containerdNetwork, c.dir), 0o644))
+}
+
+// hide puts an empty file system over a folder of the machine, in this process's mount namespace only.
+func (c *containerd) hide(path string) error {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		if err := os.Mkdir(path, 0o711); err != nil {
+			return err
+		}
+		c.made = append(c.made, path)
+	}
+	if err := unix.Mount("tmpfs", path, "tmpfs", 0, "mode=711"); err != nil {
+		return fmt.Errorf("hide %q: %w", path, err)
+	}
+	c.hidden = append(c.hidden, path)
+	return nil
+}
+
+func (c *containerd) start(ctx context.Context, bin string) error {
+	log, err := os.Create(filepath.Join(c.dir, "daemon.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	c.daemon = exec.Command(filepath.Join(bin, "containerd"), "--config", filepath.Join(c.dir, "config.toml"))
+	c.daemon.Dir = c.dir
+	c.daemon.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")) // its shim
+	c.daemon.Stdout, c.daemon.Stderr = log, log
+	if err := c.daemon.Start(); err != nil {
+		return err
+	}
+	c.ended = make(chan error, 1)
+	go func() { c.ended <- c.daemon.Wait() }()
+	if c.conn, err = grpc.NewClient("unix://"+c.socket(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		return err
+	}
+	return c.waitReady(ctx)
+}
+
+// waitReady asks for the status until both of the kubelet's conditions hold.
+func (c *containerd) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		ready := map[string]bool{}
+		status, err := runtime.NewRuntimeServiceClient(c.conn).Status(ctx, &runtime.StatusRequest{})
+		for _, condition := range status.GetStatus().GetConditions() {
+			ready[condition.GetType()] = condition.GetStatus()
+		}
+		if ready[runtime.RuntimeReady] && ready[runtime.NetworkReady] {
+			return nil
+		}
+		select {
+		case ended := <-c.ended:
+			c.ended <- ended
+			return fmt.Errorf("it ended: %v\n%s", ended, c.log())
+		case <-ctx.Done():
+			return fmt.Errorf("wait for it: %w (last answer: %v, %v)\n%s", ctx.Err(), status, err, c.log())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (c *containerd) log() string {
+	data, err := os.ReadFile(filepath.Join(c.dir, "daemon.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// close implements server.close. What containerd leaves is taken away without a word.
+func (c *containerd) close(ctx context.Context, out string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	removed := node.RemovePods(ctx, runtime.NewRuntimeServiceClient(c.conn))
+	kept := os.WriteFile(filepath.Join(out, "daemon.log"), []byte(c.log()), 0o644)
+	return errors.Join(removed, kept, c.sweep())
+}
+
+// sweep ends the daemon and removes everything of it.
+func (c *containerd) sweep() error {
+	var errs []error
+	if c.conn != nil {
+		errs = append(errs, c.conn.Close())
+	}
+	if c.ended != nil {
+		errs = append(errs, c.daemon.Process.Signal(syscall.SIGTERM))
+		select {
+		case <-c.ended:
+		case <-time.After(10 * time.Second):
+			errs = append(errs, errors.New("containerd did not end within 10 s of SIGTERM"))
+		}
+	}
+	_, err := node.Sweep(c.dir)
+	errs = append(errs, err)
+	for _, path := range c.hidden {
+		errs = append(errs, unix.Unmount(path, unix.MNT_DETACH))
+	}
+	for _, path := range c.made {
+		errs = append(errs, os.Remove(path))
+	}
+	return errors.Join(errs...)
+}
