@@ -122,6 +122,9 @@ func TestKill(t *testing.T) {
 			}
 		}
 		s.tree("c", s.mustPull(ref, ""))
+		if n := s.parts(); n != 0 {
+			t.Errorf("%d parts of blobs are left", n)
+		}
 		if err := s.RemoveRootFS(t.Context(), "c"); err != nil {
 			t.Error(err)
 		}

@@ -20,7 +20,7 @@ import (
 const parallelLayers = 3
 
 // rootFS fetches the layers that are not unpacked yet, some at a time, and
-// unpacks each as soon as it and all below it are there.
+// unpacks each, once all below it are unpacked, while it comes in.
 func (x *session) rootFS(ctx context.Context, img store.Image, blobs []ocispec.Descriptor, diffs []digest.Digest) error {
 	if len(blobs) != len(diffs) {
 		return fmt.Errorf("the manifest has %d layers and the configuration %d: %w", len(blobs), len(diffs), errdefs.ErrInvalidArgument)
@@ -49,9 +49,8 @@ func (x *session) rootFS(ctx context.Context, img store.Image, blobs []ocispec.D
 
 // pendingLayer is a layer to fetch and unpack.
 type pendingLayer struct {
-	blob    ocispec.Descriptor
-	layer   unpack.Layer
-	fetched chan struct{} // closed when the blob is there
+	blob  ocispec.Descriptor
+	layer unpack.Layer
 }
 
 // missing returns the layers above the highest that is unpacked.
@@ -61,11 +60,17 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 	for first > 0 && !x.s.layers.Has(ctx, chains[first-1]) {
 		first--
 	}
+	for _, b := range blobs[:first] {
+		// Of an earlier try; the layer came otherwise.
+		if err := x.s.content.DropPart(b.Digest); err != nil {
+			x.s.logger.Warn("a part of a blob stays until the next sweep", "error", err)
+		}
+	}
 	var out []pendingLayer
 	for i := first; i < len(chains); i++ {
-		l := pendingLayer{blob: blobs[i], fetched: make(chan struct{})}
+		l := pendingLayer{blob: blobs[i]}
 		l.layer = unpack.Layer{Chain: chains[i], Diff: diffs[i], Open: func(ctx context.Context) (io.ReadCloser, error) {
-			return x.s.content.Open(ctx, l.blob)
+			return x.s.content.Follow(ctx, l.blob)
 		}}
 		if i > 0 {
 			l.layer.Parent = chains[i-1]
@@ -79,26 +84,22 @@ func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(parallelLayers)
 	for _, l := range layers {
-		work.Go(func() error {
-			if err := x.ingest(ctx, l.blob, x.count); err != nil {
-				return err
-			}
-			close(l.fetched)
-			return nil
-		})
+		work.Go(func() error { return x.ingest(ctx, l.blob, x.count) })
 	}
-	return work.Wait()
+	if err := work.Wait(); err != nil {
+		return err
+	}
+	x.meter.update(func(p *Progress) { p.Phase = "unpack" })
+	return nil
 }
 
 func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 	for _, l := range layers {
-		select {
-		case <-l.fetched:
-		case <-ctx.Done():
-			return ctx.Err()
+		err := x.s.layers.Apply(ctx, l.layer)
+		if errdefs.IsAborted(err) { // the blob was corrupt and came anew, see store.Follow
+			err = x.s.layers.Apply(ctx, l.layer)
 		}
-		x.meter.update(func(p *Progress) { p.Phase = "unpack" })
-		if err := x.s.layers.Apply(ctx, l.layer); err != nil {
+		if err != nil {
 			return err
 		}
 		x.meter.update(func(p *Progress) { p.LayersDone++ })

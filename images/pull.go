@@ -45,7 +45,7 @@ func (s *Service) Pull(ctx context.Context, req PullRequest) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	remote, err := s.registry.Repository(n.full, req.Auth)
+	remote, err := s.registry.Repository(ctx, n.full, req.Auth)
 	if err != nil {
 		return Image{}, fmt.Errorf("pull %q: %w", req.Ref, err)
 	}
@@ -268,7 +268,7 @@ func (s *Service) fetchVariant(ctx context.Context, t store.Target, manifest oci
 		return Image{}, err
 	}
 	return s.pulls.Do(ctx, t.Name()+" "+manifest.Digest.String(), func(ctx context.Context) (Image, error) {
-		remote, err := s.registry.Repository(n.full, registry.Credentials{})
+		remote, err := s.registry.Repository(ctx, n.full, registry.Credentials{})
 		if err != nil {
 			return Image{}, err
 		}

@@ -142,7 +142,7 @@ func TestPullOfBrokenBlobs(t *testing.T) {
 			w.Write(broken)
 		}},
 		{"too short", "is truncated", func(w http.ResponseWriter) { w.Write(l.compressed[:20]) }},
-		{"too long", "past expected size", func(w http.ResponseWriter) { w.Write(append(append([]byte{}, l.compressed...), 'x')) }},
+		{"too long", "is corrupt", func(w http.ResponseWriter) { w.Write(append(append([]byte{}, l.compressed...), 'x')) }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -324,6 +324,9 @@ func TestCancelStopsAPull(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-blocked
+		for s.partBytes() == 0 {
+			time.Sleep(time.Millisecond)
+		}
 		cancel()
 	}()
 	begin := time.Now()
@@ -335,6 +338,9 @@ func TestCancelStopsAPull(t *testing.T) {
 		t.Errorf("it took %s", d)
 	}
 	s.check()
+	if n := s.parts(); n != 1 {
+		t.Errorf("%d parts of blobs are kept, want 1", n)
+	}
 	ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if _, err := s.Pull(ctx, PullRequest{Ref: r.host + "/app:v1"}); !errors.Is(err, context.DeadlineExceeded) {
@@ -342,6 +348,9 @@ func TestCancelStopsAPull(t *testing.T) {
 	}
 	r.setFront(nil)
 	s.mustPull(r.host+"/app:v1", "")
+	if n := s.parts(); n != 0 {
+		t.Errorf("%d parts of blobs are left", n)
+	}
 }
 
 func TestProgress(t *testing.T) {

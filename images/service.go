@@ -22,7 +22,8 @@ import (
 )
 
 // resumeGrace is how long the blobs of a pull that did not end well survive a
-// restart, so that the next try need not fetch them again.
+// restart, and parts of blobs anything, so that the next try need not fetch them
+// again.
 const resumeGrace = 24 * time.Hour
 
 // Labels on the roots of containers.
@@ -219,7 +220,7 @@ func (s *Service) forgetUnneeded(ctx context.Context, grace time.Duration) error
 	}
 	blobs, chains := needed(s.db.State(), roots)
 	_, err = s.layers.Sweep(ctx, chains)
-	return errors.Join(err, s.content.Sweep(ctx, blobs, grace))
+	return errors.Join(err, s.content.Sweep(ctx, blobs, grace), s.content.SweepIngests(resumeGrace))
 }
 
 // needed returns the blobs and chains that images and containers consist of.

@@ -51,7 +51,10 @@ func openTestService(t *testing.T, root string) *testService {
 	ts.options = Options{
 		Root:     root,
 		Handlers: testHandlers(t),
-		Registry: registry.Options{StallTimeout: 5 * time.Second},
+		Registry: registry.Options{
+			StallTimeout: 5 * time.Second,
+			Sleep:        func(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) },
+		},
 		Arrived: func(_ context.Context, path, digest string) error {
 			data, err := os.ReadFile(path)
 			if err != nil {
@@ -106,21 +109,36 @@ func (ts *testService) noMounts() {
 	}
 }
 
-// check checks records, ingests and unfinished layers.
+// parts counts blobs of which a part is there.
+func (ts *testService) parts() int { return ts.count("content/ingest") }
+
+// partBytes is how much of them is there.
+func (ts *testService) partBytes() (n int64) {
+	entries, err := os.ReadDir(filepath.Join(ts.root, "content/ingest"))
+	if err != nil {
+		ts.t.Error(err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			n += info.Size()
+		}
+	}
+	return n
+}
+
+// check checks records and unfinished layers.
 func (ts *testService) check() {
 	ts.t.Helper()
 	ts.pulls.Wait()
 	for _, w := range ts.db.State().Check() {
 		ts.t.Error(w)
 	}
-	for _, dir := range []string{"content/ingest", "mounts"} {
-		entries, err := os.ReadDir(filepath.Join(ts.root, dir))
-		if err != nil && !os.IsNotExist(err) {
-			ts.t.Error(err)
-		}
-		for _, e := range entries {
-			ts.t.Errorf("left in %s: %s", dir, e.Name())
-		}
+	entries, err := os.ReadDir(filepath.Join(ts.root, "mounts"))
+	if err != nil && !os.IsNotExist(err) {
+		ts.t.Error(err)
+	}
+	for _, e := range entries {
+		ts.t.Errorf("left in mounts: %s", e.Name())
 	}
 	for id, img := range ts.db.State().Images {
 		if !ts.intact(ts.t.Context(), img) && ts.t.Context().Err() == nil {

@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -50,29 +49,37 @@ func (x *session) blob(ctx context.Context, desc ocispec.Descriptor) error {
 }
 
 // ingest brings a blob that is pinned into the store and reports bytes as they
-// come.
+// come, those of an earlier try too. What one server has wrong, another is asked
+// for.
 func (x *session) ingest(ctx context.Context, desc ocispec.Descriptor, got func(int64)) error {
-	open := func(ctx context.Context) (io.ReadSeekCloser, error) {
-		r, err := x.remote.Fetch(ctx, desc)
-		if err != nil {
-			return nil, err
+	for {
+		came := int64(0)
+		count := func(n int64) {
+			came += n
+			got(n)
 		}
-		return &countedReader{r, got}, nil
+		err := x.s.content.Ingest(ctx, desc, func(ctx context.Context, offset int64) (io.ReadCloser, error) {
+			r, err := x.remote.Fetch(ctx, desc, offset)
+			if err != nil {
+				return nil, err
+			}
+			count(offset - came)
+			return &countedReader{r, count}, nil
+		})
+		if !errdefs.IsDataLoss(err) || !x.remote.Refuse(desc.Digest) {
+			return err
+		}
+		count(-came)
 	}
-	again := func(err error) bool {
-		var e *registry.Error
-		return errors.As(err, &e) && e.Unavailable()
-	}
-	return x.s.content.Ingest(ctx, desc, open, again)
 }
 
 type countedReader struct {
-	io.ReadSeekCloser
+	io.ReadCloser
 	got func(int64)
 }
 
 func (r *countedReader) Read(p []byte) (int, error) {
-	n, err := r.ReadSeekCloser.Read(p)
+	n, err := r.ReadCloser.Read(p)
 	r.got(int64(n))
 	return n, err
 }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
@@ -42,6 +44,7 @@ type login struct {
 	user, secret string // user "" with a secret: an identity token
 	bearer       string
 	encoded      string // Auth as given, to be kept out of texts
+	given        bool   // with the pull, not by the node
 }
 
 // login chooses among the fields: a registry token, then user and password,
@@ -118,57 +121,72 @@ func (l login) secrets() []string {
 	return out
 }
 
-// authorizer keeps credentials with the host they are for, and gives up after
-// one refusal. Everything else is containerd's.
+// authorizer keeps credentials with the server they are for, and gives up after
+// one refusal. The token protocol is containerd's.
 type authorizer struct {
-	inner  docker.Authorizer
-	host   string
-	bearer string
+	endpoint *endpoint
+	login    login
+	asked    atomic.Bool // the credentials have been asked for, or sent
+
+	mu    sync.Mutex
+	inner docker.Authorizer
 }
 
-func newAuthorizer(client *http.Client, host string, l login) *authorizer {
-	return &authorizer{
-		host:   host,
-		bearer: l.bearer,
-		inner: docker.NewDockerAuthorizer(
-			docker.WithAuthClient(client),
-			docker.WithAuthCreds(func(asking string) (string, string, error) {
-				if asking != host {
-					return "", "", nil
-				}
-				return l.user, l.secret, nil
-			}),
-		),
-	}
+func newAuthorizer(e *endpoint, l login) *authorizer {
+	a := &authorizer{endpoint: e, login: l}
+	a.reset()
+	a.asked.Store(l.bearer != "")
+	return a
 }
 
-// Authorize sets the header for a request. A redirected request arrives with
-// the header of the one before it, which another host must not see.
-func (a *authorizer) Authorize(ctx context.Context, req *http.Request) error {
-	if req.URL.Host != a.host {
-		req.Header.Del("Authorization")
-	} else if a.bearer != "" {
-		req.Header.Set("Authorization", "Bearer "+a.bearer)
+// reset forgets tokens and failures to get one.
+func (a *authorizer) reset() {
+	inner := docker.NewDockerAuthorizer(
+		docker.WithAuthClient(a.endpoint.tokens),
+		docker.WithAuthHeader(http.Header{"User-Agent": {userAgent}}),
+		docker.WithAuthCreds(func(asking string) (string, string, error) {
+			if asking != a.endpoint.host {
+				return "", "", nil
+			}
+			return a.login.user, a.login.secret, nil
+		}),
+	)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.inner = inner
+}
+
+func (a *authorizer) current() docker.Authorizer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.inner
+}
+
+// authorize sets the header of a request to the authorizer's own server.
+func (a *authorizer) authorize(ctx context.Context, req *http.Request) error {
+	if a.login.bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+a.login.bearer)
 		return nil
 	}
-	return a.inner.Authorize(ctx, req)
+	err := a.current().Authorize(quiet(ctx), req)
+	if err != nil {
+		a.reset() // it would answer the same error for ever
+	}
+	return err
 }
 
-// AddResponses learns from a 401. The second one for the same request, or any
-// one for a token that was given to us, means that the credentials are refused.
-func (a *authorizer) AddResponses(ctx context.Context, responses []*http.Response) error {
-	last := responses[len(responses)-1]
-	refused := a.bearer != "" && last.Request.URL.Host == a.host
-	if n := len(responses); n > 1 {
-		before := responses[n-2]
-		refused = refused || before.StatusCode == http.StatusUnauthorized &&
-			before.Request.Method == last.Request.Method &&
-			before.Request.URL.String() == last.Request.URL.String()
-	}
-	if refused {
+// challenge learns from a 401 of the authorizer's own server. The second one for
+// the same request, or any one for a token that was given to us, means that the
+// credentials are refused.
+func (a *authorizer) challenge(ctx context.Context, responses []*http.Response) error {
+	a.asked.Store(true)
+	if a.login.bearer != "" || len(responses) > 1 {
 		return fmt.Errorf("%w: %w", docker.ErrInvalidAuthorization, errRefused)
 	}
-	return a.inner.AddResponses(ctx, responses)
+	return a.current().AddResponses(quiet(ctx), responses)
 }
 
-var errRefused = errors.New("the registry refused the credentials")
+var (
+	errRefused     = errors.New("the registry refused the credentials")
+	errRefusedHere = errors.New("refused to send the credentials")
+)

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,8 +11,10 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
@@ -30,8 +33,9 @@ var errStalled = errors.New("the transfer stalled")
 // credentials nor query strings, which may be signed.
 //
 // Its classes (errors.Is): ErrNotFound; ErrUnauthenticated for 401;
-// ErrPermissionDenied for 403; ErrResourceExhausted for 429; the context's
-// error if that ended the request. An unavailable registry has no class: the
+// ErrPermissionDenied for 403; ErrResourceExhausted for 429 and a server that
+// wants to be left alone for too long; ErrDataLoss for an answer whose length is
+// not what the manifest says; the context's error if that ended the request. An unavailable registry has no class: the
 // kubelet needs the bare text.
 type Error struct {
 	text        string
@@ -79,23 +83,112 @@ func (r *Repository) wrap(ctx context.Context, doing string, err error) error {
 		err = cause
 	}
 	e := &Error{text: doing + ": " + explain(err)}
+	var tried *triedError
+	if errors.As(err, &tried) {
+		e.text += fmt.Sprintf(" (asked %d times)", tried.times)
+	}
 	e.class, e.unavailable = classify(err)
-	e.text = redact(e.text, r.secrets)
+	r.mu.Lock()
+	secrets := slices.Clone(r.secrets)
+	r.mu.Unlock()
+	e.text = redact(e.text, secrets)
 	return e
 }
 
 func classify(err error) (class error, unavailable bool) {
-	var status remoteerrors.ErrUnexpectedStatus
-	if errors.As(err, &status) {
-		return classOfStatus(status.StatusCode)
+	if code, ok := statusOf(err); ok {
+		return classOfStatus(code)
 	}
+	var long *tooLongError
 	switch {
+	case errors.As(err, &long):
+		return errdefs.ErrResourceExhausted, false
+	case errors.Is(err, errRefusedHere):
+		return errdefs.ErrPermissionDenied, false
+	case errdefs.IsDataLoss(err):
+		return errdefs.ErrDataLoss, false
+	case errdefs.IsInvalidArgument(err):
+		return errdefs.ErrInvalidArgument, false
+	case errdefs.IsFailedPrecondition(err):
+		return errdefs.ErrFailedPrecondition, false
 	case errors.Is(err, docker.ErrInvalidAuthorization):
 		return errdefs.ErrUnauthenticated, false
 	case errdefs.IsNotFound(err):
 		return errdefs.ErrNotFound, false
 	}
 	return nil, isNetwork(err)
+}
+
+// statusError is an answer that is none of those hoped for.
+type statusError struct {
+	code    int
+	status  string // with the number
+	host    string // who answered
+	details string // of the answer's body
+	again   bool   // it said when to try again
+}
+
+func (e *statusError) Error() string {
+	text := fmt.Sprintf("the registry answered %s", e.status)
+	if e.details != "" {
+		text += " (" + e.details + ")"
+	}
+	switch e.code {
+	case http.StatusUnauthorized:
+		text += ": credentials are needed or were refused"
+	case http.StatusForbidden:
+		text += ": these credentials may not pull it"
+	case http.StatusTooManyRequests:
+		text += ": it is asked too often, wait before the next try or use credentials with a higher limit"
+	}
+	return text
+}
+
+// newStatusError reads what a body says in the form of the distribution
+// specification.
+func newStatusError(resp *http.Response) *statusError {
+	e := &statusError{code: resp.StatusCode, status: resp.Status, host: resp.Request.URL.Host}
+	_, e.again = retryAfter(resp.Header, time.Now())
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
+	var details docker.Errors
+	if err == nil && json.Unmarshal(body, &details) == nil && len(details) > 0 {
+		e.details = details.Error()
+	}
+	return e
+}
+
+// statusOf returns the status that an error is about, a registry's or a token
+// server's.
+func statusOf(err error) (int, bool) {
+	var own *statusError
+	if errors.As(err, &own) {
+		return own.code, true
+	}
+	var theirs remoteerrors.ErrUnexpectedStatus
+	if errors.As(err, &theirs) {
+		return theirs.StatusCode, true
+	}
+	return 0, false
+}
+
+// mayPass reports whether the same request may succeed a little later.
+func mayPass(err error) bool {
+	if code, ok := statusOf(err); ok {
+		switch code {
+		case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return true
+		}
+		return false
+	}
+	return isNetwork(err)
+}
+
+// isDial reports whether no connection came about.
+func isDial(err error) bool {
+	var dns *net.DNSError
+	var op *net.OpError
+	return errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial"
 }
 
 func classOfStatus(code int) (class error, unavailable bool) {
@@ -136,25 +229,18 @@ func isNetwork(err error) bool {
 	return false
 }
 
-// explain shortens what need not be said in containerd's words.
+// explain shortens what need not be said in containerd's or net/http's words.
 func explain(err error) string {
-	var status remoteerrors.ErrUnexpectedStatus
+	var own *statusError
+	var theirs remoteerrors.ErrUnexpectedStatus
 	switch {
 	case errors.Is(err, errRefused):
 		return errRefused.Error()
-	case errors.As(err, &status):
-		text := fmt.Sprintf("the registry answered %s", status.Status)
-		var details docker.Errors
-		if errors.As(err, &details) {
-			text += " (" + details.Error() + ")"
-		}
-		switch status.StatusCode {
-		case http.StatusUnauthorized:
-			text += ": credentials are needed or were refused"
-		case http.StatusForbidden:
-			text += ": these credentials may not pull it"
-		}
-		return text
+	case errors.As(err, &own):
+		return own.Error()
+	case errors.As(err, &theirs):
+		e := statusError{code: theirs.StatusCode, status: theirs.Status}
+		return strings.Replace(e.Error(), "the registry", "the token server", 1)
 	}
 	return err.Error()
 }

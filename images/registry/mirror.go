@@ -6,7 +6,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 )
@@ -70,19 +69,7 @@ func CheckMirrored(host string) error {
 	return nil
 }
 
-// mirrors are the servers to ask before a registry, in their order. The pull's credentials are the registry's and never
-// sent to another; a mirror may ask for a token that everybody gets.
-func (c *Client) mirrors(domain string) []docker.RegistryHost {
-	var hosts []docker.RegistryHost
-	for _, m := range c.options.Mirrors[domain] {
-		hosts = append(hosts, docker.RegistryHost{
-			Client:       c.http,
-			Authorizer:   newAuthorizer(c.http, m.Host, login{}),
-			Host:         m.Host,
-			Scheme:       m.Scheme,
-			Path:         path.Join("/v2", m.Prefix),
-			Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
-		})
-	}
-	return hosts
+// config returns how a mirror is spoken to.
+func (m Mirror) config() hostConfig {
+	return hostConfig{scheme: m.Scheme, host: m.Host, path: path.Join("/v2", m.Prefix), pull: true, resolve: true}
 }

@@ -76,7 +76,7 @@ func TestMirrors(t *testing.T) {
 		mirror, _ := serve(t, note("mirror", c.mirror))
 		client := New(Options{Mirrors: map[string][]Mirror{registry: {{"http", mirror, "cache"}}}})
 		asked = nil
-		r, err := client.Repository(registry+"/app:v1", Credentials{Username: "u", Password: secret})
+		r, err := client.Repository(t.Context(), registry+"/app:v1", Credentials{Username: "u", Password: secret})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,188 +1,351 @@
 // Package registry fetches manifests and blobs from image registries.
 //
-// It puts a narrow face on containerd's resolver: one repository, one set of
-// credentials, errors that are safe to show. Nothing is remembered between two
-// calls of Client.Repository, so that credentials that were refused once do not
-// stand in the way of the next.
+// A Repository is one reference seen with one set of credentials. It knows the
+// servers that may have its content, mirrors first and the registry itself last
+// (see Options), and asks them in that order. Authorization is containerd's
+// implementation of the token protocol; the requests themselves, what is done
+// about bad links and who may see which credentials are this package's.
+//
+// # Bad links
+//
+// A request that fails for a reason that may pass (no connection, a connection
+// that breaks off or stalls, 408, 429, 5xx) is tried again, after a jittered,
+// exponentially growing pause or when the server's Retry-After says. A blob goes
+// on at the byte where it broke off, as long as bytes come.
+//
+// # Credentials
+//
+// Nothing is remembered between two calls of Client.Repository, so that
+// credentials that were refused once do not stand in the way of the next. A
+// pull's credentials are sent to the registry itself and its token server alone:
+// not to a mirror, and not to where a request is redirected. Mirrors have the
+// credentials that the node's own file holds for them.
 package registry
 
 import (
 	"context"
 	"fmt"
-	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/remotes"
-	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/net/http/httpproxy"
+	"golang.org/x/sync/semaphore"
 )
 
-const defaultStallTimeout = time.Minute
+// Defaults of Options.
+const (
+	DefaultConnectTimeout = 30 * time.Second
+	DefaultStallTimeout   = time.Minute
+	DefaultRetries        = 5
+	DefaultMaxRetryAfter  = 2 * time.Minute
+	DefaultMaxFetches     = 8
+	DefaultRangeThreshold = 32 << 20
+	DefaultRangeSize      = 4 << 20
+	DefaultRangeMemory    = 32 << 20
+)
 
-// Options configures a Client.
+// Options configures a Client. The zero value of every field has a meaning.
 type Options struct {
 	// Insecure lists registries spoken to over plain HTTP, as "host" (any port)
-	// or "host:port". Loopback hosts always are.
+	// or "host:port". Loopback hosts always are, unless HostsDir says otherwise.
 	Insecure []string
-	// Mirrors are asked before a registry, in their order; the registry itself is
-	// asked last. The key is its host as references name it.
+	// Mirrors are asked before what HostsDir names for a registry, in their
+	// order; the registry itself is asked last. The key is its host as
+	// references name it.
 	Mirrors map[string][]Mirror
-	// StallTimeout ends a transfer that brings no byte for so long; 0 means one
-	// minute.
+	// HostsDir is a directory in the layout of containerd's certs.d: for a
+	// registry, a folder "HOST", "HOST_PORT_" or "_default" with a hosts.toml or
+	// certificates. It is read anew for every pull. "" is none.
+	HostsDir string
+	// CredentialsFile is the node's Docker configuration, whose credentials are
+	// used where a pull brings none. It is read anew for every pull; one that
+	// does not exist is empty. "" is none.
+	CredentialsFile string
+
+	// ConnectTimeout bounds the making of a connection and TLS's part of it.
+	ConnectTimeout time.Duration
+	// StallTimeout ends a request that brings no byte for so long.
 	StallTimeout time.Duration
+	// Retries is how often in a row something is tried again; negative is never.
+	Retries int
+	// MaxRetryAfter is how long a server may ask to be left alone before that
+	// is taken as a refusal.
+	MaxRetryAfter time.Duration
+
+	// MaxFetches is how many blobs are fetched at a time, by all pulls together.
+	MaxFetches int
+	// RangeThreshold is the size, in bytes, from which on a blob is fetched in
+	// parts of RangeSize bytes, several at a time; negative is never. Parts that
+	// wait for those before them take RangeMemory bytes at most, in all.
+	RangeThreshold, RangeSize, RangeMemory int64
+
+	// Sleep waits between tries; nil is the real clock. It returns the
+	// context's error if that ends first.
+	Sleep  func(context.Context, time.Duration) error
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.ConnectTimeout, DefaultConnectTimeout}, {&o.StallTimeout, DefaultStallTimeout}, {&o.MaxRetryAfter, DefaultMaxRetryAfter},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	if o.Retries == 0 {
+		o.Retries = DefaultRetries
+	}
+	if o.MaxFetches <= 0 {
+		o.MaxFetches = DefaultMaxFetches
+	}
+	if o.RangeThreshold == 0 {
+		o.RangeThreshold = DefaultRangeThreshold
+	}
+	if o.RangeSize <= 0 {
+		o.RangeSize = DefaultRangeSize
+	}
+	if o.RangeMemory <= 0 {
+		o.RangeMemory = DefaultRangeMemory
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
 }
 
 // Client reaches registries. It is safe for concurrent use.
 type Client struct {
 	options Options
-	http    *http.Client
+	proxy   func(*url.URL) (*url.URL, error)
+	pacer   *pacer
+	fetches *semaphore.Weighted
+	parts   *partPool
+
+	mu         sync.Mutex
+	transports map[string]*http.Transport // by transportKey
+	plain      *http.Transport            // to servers without a configuration
 }
 
-// New returns a Client. It does not touch the network.
+// New returns a Client. It does not touch the network. Proxies are those of the
+// environment (HTTP_PROXY, HTTPS_PROXY, NO_PROXY) as it is now.
 func New(o Options) *Client {
-	if o.StallTimeout <= 0 {
-		o.StallTimeout = defaultStallTimeout
+	o = o.withDefaults()
+	c := &Client{
+		options:    o,
+		proxy:      httpproxy.FromEnvironment().ProxyFunc(),
+		pacer:      newPacer(o.Sleep, o.MaxRetryAfter),
+		fetches:    semaphore.NewWeighted(int64(o.MaxFetches)),
+		parts:      newPartPool(o.RangeSize, o.RangeMemory),
+		transports: make(map[string]*http.Transport),
 	}
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DialContext = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	t.TLSHandshakeTimeout = 10 * time.Second
-	t.ResponseHeaderTimeout = o.StallTimeout
-	t.MaxIdleConnsPerHost = 8
-	return &Client{options: o, http: &http.Client{Transport: t}}
+	c.plain = c.newTransport(nil, o.ConnectTimeout)
+	return c
 }
 
 // Close gives idle connections back.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.plain.CloseIdleConnections()
+	for _, t := range c.transports {
+		t.CloseIdleConnections()
+	}
+}
 
 // Repository is one reference at its registry, seen with one set of credentials.
 type Repository struct {
-	ref     string
-	stall   time.Duration
-	secrets []string
-	docker  remotes.Resolver
+	client    *Client
+	ref       string
+	domain    string
+	path      string // of the repository, below its host
+	tag       string // "" for a reference by digest
+	digest    digest.Digest
+	endpoints []*endpoint
+
+	mu        sync.Mutex
+	logins    []login // to try, if the first of them is refused, with the registry itself
+	secrets   []string
+	manifests map[digest.Digest][]byte // read while resolving
+	served    map[digest.Digest]string // host by content
+	refused   map[digest.Digest][]*endpoint
 }
 
 // Repository prepares access to a normalised reference ("host/path:tag" or
-// "host/path@digest"). It does not touch the network.
+// "host/path@digest"). It does not touch the network, but may run the
+// credential helper that the node's file names.
 //
 // # Errors
 //
 // ErrInvalidArgument for a reference without a host, or credentials that cannot
-// be decoded.
-func (c *Client) Repository(ref string, creds Credentials) (*Repository, error) {
+// be decoded; ErrFailedPrecondition for a hosts.toml that makes no sense.
+func (c *Client) Repository(ctx context.Context, ref string, creds Credentials) (*Repository, error) {
 	named, err := reference.ParseNamed(ref)
 	if err != nil {
 		return nil, fmt.Errorf("parse image reference %q: %w: %w", ref, err, errdefs.ErrInvalidArgument)
 	}
-	domain := reference.Domain(named)
-	api := apiHost(domain)
-	login, err := creds.login(domain)
+	r := &Repository{
+		client: c, ref: ref, domain: reference.Domain(named), path: reference.Path(named),
+		manifests: make(map[digest.Digest][]byte),
+		served:    make(map[digest.Digest]string),
+		refused:   make(map[digest.Digest][]*endpoint),
+	}
+	if d, ok := named.(reference.Digested); ok {
+		r.digest = d.Digest()
+	} else if t, ok := named.(reference.Tagged); ok {
+		r.tag = t.Tag()
+	} else {
+		r.tag = "latest"
+	}
+	given, err := creds.login(r.domain)
 	if err != nil {
-		return nil, fmt.Errorf("read credentials for %q: %w", domain, err)
+		return nil, fmt.Errorf("read credentials for %q: %w", r.domain, err)
 	}
-	scheme := "https"
-	if c.plainHTTP(domain) {
-		scheme = "http"
-	}
-	host := docker.RegistryHost{
-		Client:       c.http,
-		Authorizer:   newAuthorizer(c.http, api, login),
-		Host:         api,
-		Scheme:       scheme,
-		Path:         "/v2",
-		Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
-	}
-	hosts := append(c.mirrors(domain), host)
-	return &Repository{
-		ref:     ref,
-		stall:   c.options.StallTimeout,
-		secrets: login.secrets(),
-		docker: docker.NewResolver(docker.ResolverOptions{
-			Hosts:   func(string) ([]docker.RegistryHost, error) { return hosts, nil },
-			Headers: http.Header{"User-Agent": {"sunaba"}},
-		}),
-	}, nil
-}
-
-// Resolve asks what the reference stands for now: one HEAD request where the
-// registry answers it fully.
-//
-// # Errors
-//
-// See Error. An image that is not there is ErrNotFound.
-func (r *Repository) Resolve(ctx context.Context) (ocispec.Descriptor, error) {
-	_, desc, err := r.docker.Resolve(quiet(ctx), r.ref)
+	hosts, err := c.hostsFor(r.domain)
 	if err != nil {
-		return ocispec.Descriptor{}, r.wrap(ctx, fmt.Sprintf("resolve %q", r.ref), err)
+		return nil, fmt.Errorf("find servers for %q: %w", r.domain, err)
 	}
-	return desc, nil
+	keys := c.openKeychain()
+	for _, h := range hosts {
+		e, err := c.newEndpoint(h, r.domain)
+		if err != nil {
+			return nil, fmt.Errorf("prepare server %q for %q: %w", h.host, r.domain, err)
+		}
+		r.endpoints = append(r.endpoints, e)
+		switch {
+		case h.primary && given != (login{}):
+			given.given = true
+			r.logins = []login{given}
+		case h.primary:
+			r.logins = keys.logins(ctx, r.domain+"/"+r.path)
+		default:
+			if found := keys.logins(ctx, h.host+"/"+r.path); len(found) > 0 {
+				e.auth = newAuthorizer(e, found[0])
+				r.secrets = append(r.secrets, found[0].secrets()...)
+			}
+		}
+	}
+	r.useLogin()
+	return r, nil
 }
 
-// Fetch opens a manifest or blob. The content is not verified here. The reader
-// can seek, by asking the registry for a range.
-//
-// # Errors
-//
-// See Error; reading gives the same errors. A transfer that stalls ends as an
-// unreachable registry does.
-func (r *Repository) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadSeekCloser, error) {
-	desc.URLs, desc.Data = nil, nil // content comes from the registry that was asked
-	ctx, cancel := context.WithCancelCause(ctx)
-	b := &body{
-		repo: r, ctx: ctx, cancel: cancel,
-		doing: fmt.Sprintf("fetch %s of %q", desc.Digest, r.ref),
+// useLogin makes the registry itself see the first of the logins.
+func (r *Repository) useLogin() {
+	l := login{}
+	if len(r.logins) > 0 {
+		l = r.logins[0]
 	}
-	fetcher, err := r.docker.Fetcher(quiet(ctx), r.ref)
-	if err == nil {
-		b.inner, err = fetcher.Fetch(quiet(ctx), desc)
+	r.secrets = append(r.secrets, l.secrets()...)
+	for _, e := range r.endpoints {
+		if e.primary {
+			e.auth = newAuthorizer(e, l)
+		}
 	}
-	if err != nil {
-		cancel(nil)
-		return nil, r.wrap(ctx, b.doing, err)
-	}
-	b.timer = time.AfterFunc(r.stall, func() { cancel(errStalled) })
-	b.timer.Stop() // runs only while somebody waits for bytes
-	return b, nil
 }
 
-// body reads a blob, ends it when it stalls and makes its errors presentable.
-type body struct {
-	repo   *Repository
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	inner  io.ReadCloser
-	doing  string
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	b.timer.Reset(b.repo.stall)
-	n, err := b.inner.Read(p)
-	b.timer.Stop()
-	if err != nil && err != io.EOF {
-		err = b.repo.wrap(b.ctx, b.doing, err)
+// nextLogin goes on to the next of the node's logins, if there is one.
+func (r *Repository) nextLogin() bool {
+	if len(r.logins) < 2 {
+		return false
 	}
-	return n, err
+	r.logins = r.logins[1:]
+	r.useLogin()
+	return true
 }
 
-func (b *body) Seek(offset int64, whence int) (int64, error) {
-	s, ok := b.inner.(io.Seeker)
-	if !ok {
-		return 0, fmt.Errorf("%s: no seeking: %w", b.doing, errdefs.ErrNotImplemented)
+// Access says whose credentials opened a repository.
+type Access int
+
+const (
+	// Open is a repository that did not ask for the credentials that there are,
+	// or let us in without any.
+	Open Access = iota
+	// ByNode is one that saw the node's credentials.
+	ByNode
+	// ByPull is one that saw the credentials given to Client.Repository.
+	ByPull
+)
+
+// Access returns whose credentials the servers have asked for and accepted so
+// far. It means something after Resolve.
+func (r *Repository) Access() Access {
+	access := Open
+	for _, e := range r.endpoints {
+		switch l := e.auth.login; {
+		case !e.auth.asked.Load() || l == (login{}):
+		case l.given:
+			return ByPull
+		default:
+			access = ByNode
+		}
 	}
-	return s.Seek(offset, whence)
+	return access
 }
 
-func (b *body) Close() error {
-	b.timer.Stop()
-	b.cancel(nil)
-	return b.inner.Close()
+// Served returns which server each manifest and blob came from, as "host" or
+// "host:port".
+func (r *Repository) Served() map[digest.Digest]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[digest.Digest]string, len(r.served))
+	for d, h := range r.served {
+		out[d] = h
+	}
+	return out
+}
+
+func (r *Repository) noteServed(d digest.Digest, e *endpoint) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.served[d] = e.host
+}
+
+// Refuse takes note that what was fetched as d is not that. It reports whether
+// there is another server to ask; the one that served it is not asked again.
+func (r *Repository) Refuse(d digest.Digest) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	host := r.served[d]
+	left := false
+	for _, e := range r.endpoints {
+		if e.host == host {
+			r.refused[d] = append(r.refused[d], e)
+		} else if e.pull && !slices.Contains(r.refused[d], e) {
+			left = true
+		}
+	}
+	delete(r.served, d)
+	if left {
+		r.client.options.Logger.Warn("a mirror served wrong content; another server is asked", "host", host, "digest", d)
+	}
+	return left
+}
+
+func (r *Repository) mayAsk(e *endpoint, d digest.Digest) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !slices.Contains(r.refused[d], e)
+}
+
+// doing describes the fetching of content for errors.
+func (r *Repository) doing(desc ocispec.Descriptor) string {
+	return fmt.Sprintf("fetch %s of %q", desc.Digest, r.ref)
 }
 
 // plainHTTP reports whether a registry is spoken to without TLS.

@@ -49,11 +49,17 @@ func serve(t *testing.T, h http.HandlerFunc) (host string, requests *atomic.Int3
 	return strings.TrimPrefix(srv.URL, "http://"), requests
 }
 
+// fast makes pauses take no time.
+func fast(o Options) Options {
+	o.Sleep = func(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) }
+	return o
+}
+
 func resolve(t *testing.T, host string, c Credentials) (ocispec.Descriptor, error) {
 	t.Helper()
-	client := New(Options{})
+	client := New(fast(Options{}))
 	defer client.Close()
-	r, err := client.Repository(host+"/app:v1", c)
+	r, err := client.Repository(t.Context(), host+"/app:v1", c)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
@@ -242,9 +248,9 @@ func TestAuthorization(t *testing.T) {
 func TestBadThenGoodCredentials(t *testing.T) {
 	s := &tokenServer{}
 	host, _ := serve(t, s.handler)
-	client := New(Options{})
+	client := New(fast(Options{}))
 	for _, password := range []string{"bad", "p"} {
-		r, err := client.Repository(host+"/app:v1", Credentials{Username: "u", Password: password})
+		r, err := client.Repository(t.Context(), host+"/app:v1", Credentials{Username: "u", Password: password})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -354,7 +360,7 @@ func TestCancelIsNotUnavailable(t *testing.T) {
 	block := make(chan struct{})
 	host, _ := serve(t, func(http.ResponseWriter, *http.Request) { <-block })
 	t.Cleanup(func() { close(block) }) // before the server closes
-	r, err := New(Options{}).Repository(host+"/app:v1", Credentials{})
+	r, err := New(Options{}).Repository(t.Context(), host+"/app:v1", Credentials{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,7 +392,7 @@ func TestFetch(t *testing.T) {
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
 	})
 	t.Cleanup(func() { close(stall) })
-	r, err := New(Options{StallTimeout: 100 * time.Millisecond}).Repository(host+"/app:v1", Credentials{})
+	r, err := New(fast(Options{StallTimeout: 50 * time.Millisecond})).Repository(t.Context(), host+"/app:v1", Credentials{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,14 +400,11 @@ func TestFetch(t *testing.T) {
 		MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromString(content), Size: int64(len(content)),
 		URLs: []string{(&url.URL{Scheme: "http", Host: host, Path: "/elsewhere"}).String()},
 	}
-	b, err := r.Fetch(t.Context(), desc)
+	b, err := r.Fetch(t.Context(), desc, 9990)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if _, err := b.Seek(9990, io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
 	if got, err := io.ReadAll(b); err != nil || string(got) != "0123456789" {
 		t.Errorf("read %q, %v", got, err)
 	}
@@ -410,7 +413,7 @@ func TestFetch(t *testing.T) {
 	}
 
 	desc = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromString("stalls"), Size: 1000}
-	s, err := r.Fetch(t.Context(), desc)
+	s, err := r.Fetch(t.Context(), desc, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,7 +428,7 @@ func TestFetch(t *testing.T) {
 func TestRepositoryRefusesBadNames(t *testing.T) {
 	c := New(Options{})
 	for _, ref := range []string{"", "app", "host/App:v1", "host/app:-"} {
-		if _, err := c.Repository(ref, Credentials{}); !errdefs.IsInvalidArgument(err) {
+		if _, err := c.Repository(t.Context(), ref, Credentials{}); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%q: %v", ref, err)
 		}
 	}

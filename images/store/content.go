@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -34,26 +33,25 @@ type Content struct {
 	pins map[digest.Digest]int
 
 	ingestMu sync.Mutex
-	ingests  map[digest.Digest]chan struct{} // closed when the ingest has ended
+	ingests  map[digest.Digest]*ingest // under way
+	begun    chan struct{}             // closed, and made anew, when an ingest begins
 }
 
-// OpenContent opens a store below a directory and removes the unfinished
-// ingests of a process that was killed.
+// OpenContent opens a store below a directory. Ingests of an earlier process
+// that did not end are kept: the next Ingest of the blob goes on with them.
 func OpenContent(root string) (*Content, error) {
-	// No process has the store open now: what lies in ingest is nobody's.
-	if err := os.RemoveAll(filepath.Join(root, "ingest")); err != nil {
-		return nil, fmt.Errorf("remove unfinished ingests: %w", err)
-	}
 	s, err := local.NewStore(root)
 	if err != nil {
 		return nil, fmt.Errorf("open content store %q: %w", root, err)
 	}
-	return &Content{
+	c := &Content{
 		root:    root,
 		store:   s,
 		pins:    make(map[digest.Digest]int),
-		ingests: make(map[digest.Digest]chan struct{}),
-	}, nil
+		ingests: make(map[digest.Digest]*ingest),
+		begun:   make(chan struct{}),
+	}
+	return c, c.prepareIngests()
 }
 
 // Path returns where a blob lies, if it is there. The digest must be valid.
@@ -93,129 +91,6 @@ func (c *Content) Open(ctx context.Context, desc ocispec.Descriptor) (io.ReadClo
 		return nil, fmt.Errorf("open blob %s: %w", desc.Digest, err)
 	}
 	return r, nil
-}
-
-// Ingest brings a blob in through open, unless it is there. Of concurrent calls
-// for one digest one works and the others wait; should it fail, the next tries
-// by its own means. open may be called again after an error that again accepts,
-// as long as bytes arrive, to go on where the transfer broke off.
-//
-// # Errors
-//
-// ErrDataLoss if the content is not what its digest and size say; nothing of it
-// is kept. Else the error of open and of its reader.
-func (c *Content) Ingest(ctx context.Context, desc ocispec.Descriptor, open func(context.Context) (io.ReadSeekCloser, error), again func(error) bool) error {
-	if err := desc.Digest.Validate(); err != nil || desc.Size < 0 {
-		return fmt.Errorf("descriptor %q of size %d is invalid: %w", desc.Digest, desc.Size, errdefs.ErrInvalidArgument)
-	}
-	release, err := c.lockIngest(ctx, desc.Digest)
-	if err != nil {
-		return err
-	}
-	defer release()
-	if c.Has(ctx, desc) {
-		return nil
-	}
-	return c.ingest(ctx, desc, open, again)
-}
-
-// lockIngest waits until nobody else is bringing in the blob.
-func (c *Content) lockIngest(ctx context.Context, d digest.Digest) (release func(), err error) {
-	for {
-		c.ingestMu.Lock()
-		running, ok := c.ingests[d]
-		if !ok {
-			done := make(chan struct{})
-			c.ingests[d] = done
-			c.ingestMu.Unlock()
-			return func() {
-				c.ingestMu.Lock()
-				delete(c.ingests, d)
-				c.ingestMu.Unlock()
-				close(done)
-			}, nil
-		}
-		c.ingestMu.Unlock()
-		select {
-		case <-running:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-func (c *Content) ingest(ctx context.Context, desc ocispec.Descriptor, open func(context.Context) (io.ReadSeekCloser, error), again func(error) bool) (err error) {
-	if info, err := c.store.Info(ctx, desc.Digest); err == nil && info.Size != desc.Size {
-		if !c.damaged(desc) {
-			return sizeError(desc, info.Size)
-		}
-		if err := c.delete(ctx, desc.Digest); err != nil {
-			return err
-		}
-	}
-	ref := "blob-" + desc.Digest.String()
-	defer func() {
-		if err != nil {
-			if aerr := c.store.Abort(context.WithoutCancel(ctx), ref); aerr != nil && !errdefs.IsNotFound(aerr) {
-				err = errors.Join(err, fmt.Errorf("remove ingest %q: %w", ref, aerr))
-			}
-		}
-	}()
-	for {
-		n, err := c.ingestOnce(ctx, ref, desc, open)
-		if err == nil || n == 0 || !again(err) || ctx.Err() != nil {
-			return err
-		}
-	}
-}
-
-// ingestOnce goes on with an ingest where it stands and returns the number of
-// bytes that came in.
-func (c *Content) ingestOnce(ctx context.Context, ref string, desc ocispec.Descriptor, open func(context.Context) (io.ReadSeekCloser, error)) (int64, error) {
-	w, err := content.OpenWriter(ctx, c.store, content.WithRef(ref), content.WithDescriptor(desc))
-	if errdefs.IsAlreadyExists(err) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("begin ingest of %s: %w", desc.Digest, err)
-	}
-	defer w.Close()
-	status, err := w.Status()
-	if err != nil {
-		return 0, fmt.Errorf("begin ingest of %s: %w", desc.Digest, err)
-	}
-	r, err := open(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer r.Close()
-	if status.Offset > 0 {
-		if _, err := r.Seek(status.Offset, io.SeekStart); err != nil {
-			return 0, fmt.Errorf("resume ingest of %s: %w", desc.Digest, err)
-		}
-	}
-	n, err := io.CopyBuffer(w, io.LimitReader(r, desc.Size-status.Offset+1), make([]byte, 256<<10))
-	if err != nil {
-		return n, err
-	}
-	if got := status.Offset + n; got != desc.Size {
-		return 0, sizeError(desc, got)
-	}
-	err = w.Commit(ctx, desc.Size, desc.Digest)
-	switch {
-	case err == nil, errdefs.IsAlreadyExists(err):
-		return n, nil
-	case errdefs.IsFailedPrecondition(err):
-		return 0, fmt.Errorf("blob %s is corrupt: its digest is %s: %w", desc.Digest, w.Digest(), errdefs.ErrDataLoss)
-	}
-	return 0, fmt.Errorf("store blob %s: %w", desc.Digest, err)
-}
-
-func sizeError(desc ocispec.Descriptor, got int64) error {
-	if got > desc.Size {
-		return fmt.Errorf("blob %s is corrupt: it is longer than %d bytes: %w", desc.Digest, desc.Size, errdefs.ErrDataLoss)
-	}
-	return fmt.Errorf("blob %s is truncated: %d of %d bytes came: %w", desc.Digest, got, desc.Size, errdefs.ErrDataLoss)
 }
 
 // damaged reports whether a stored blob is not what its digest says, as after a
@@ -282,8 +157,12 @@ func (c *Content) Sweep(ctx context.Context, keep map[digest.Digest]bool, grace 
 	return errors.Join(errs...)
 }
 
-// Usage returns the bytes and files of all blobs.
+// Usage returns the bytes and files of all blobs, and of those that have not
+// come in whole.
 func (c *Content) Usage(ctx context.Context) (bytes, inodes int64, err error) {
+	if bytes, inodes, err = c.ingestUsage(); err != nil {
+		return 0, 0, err
+	}
 	err = c.store.Walk(ctx, func(info content.Info) error {
 		bytes += info.Size
 		inodes++

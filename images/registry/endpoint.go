@@ -1,0 +1,212 @@
+package registry
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+// maxRedirects is how many redirects a request follows.
+const maxRedirects = 5
+
+// maxToken bounds what a token server may answer, in bytes.
+const maxToken = 1 << 20
+
+// endpoint is one server that may have a repository's content, as one pull sees
+// it.
+type endpoint struct {
+	hostConfig
+	ns     string // sent along, so that a mirror of several registries knows which is meant
+	client *http.Client
+	auth   *authorizer
+	// answered is set once it has said anything.
+	answered atomic.Bool
+	// elsewhere is for where it redirects to, tokens for its token server.
+	elsewhere, tokens *http.Client
+}
+
+func (c *Client) newEndpoint(h hostConfig, domain string) (*endpoint, error) {
+	t, err := c.transportFor(h)
+	if err != nil {
+		return nil, err
+	}
+	// Where it redirects to is another server: the same authorities vouch for it,
+	// but it is not shown our certificate, and is verified.
+	elsewhere, err := c.transportFor(hostConfig{host: h.host, tls: tlsFiles{ca: h.tls.ca}})
+	if err != nil {
+		return nil, err
+	}
+	paced := func(t *http.Transport) http.RoundTripper { return pacedTransport{t, c.pacer} }
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	e := &endpoint{
+		hostConfig: h,
+		client:     &http.Client{Transport: paced(t), CheckRedirect: stay},
+		elsewhere:  &http.Client{Transport: paced(elsewhere), CheckRedirect: stay},
+		tokens: &http.Client{
+			Transport:     tokenTransport{paced(t), h.scheme == "https"},
+			CheckRedirect: sameHostOnly,
+			Timeout:       c.options.ConnectTimeout + c.options.StallTimeout,
+		},
+	}
+	if h.host != apiHost(domain) {
+		e.ns = domain
+	}
+	e.auth = newAuthorizer(e, login{})
+	return e, nil
+}
+
+func sameHostOnly(req *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
+		return errors.New("the token server redirects to another one, which is not followed")
+	}
+	return nil
+}
+
+// tokenTransport carries requests for tokens. It keeps credentials that are for
+// a server with TLS from going to one without, and bounds the answer.
+type tokenTransport struct {
+	inner  http.RoundTripper
+	secure bool
+}
+
+func (t tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	secret := req.Header.Get("Authorization") != "" || req.Method == http.MethodPost
+	if t.secure && secret && req.URL.Scheme != "https" {
+		return nil, fmt.Errorf("%w: the registry wants the credentials sent to %s without TLS", errRefusedHere, req.URL.Host)
+	}
+	resp, err := t.inner.RoundTrip(req)
+	if err == nil {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, maxToken), resp.Body}
+	}
+	return resp, err
+}
+
+// tlsFiles says how a server proves itself and how we do.
+type tlsFiles struct {
+	ca         []string    // PEM files, beside the system's
+	client     [][2]string // certificate and key; "" for a key in the same file
+	skipVerify bool
+}
+
+func (f tlsFiles) none() bool { return len(f.ca) == 0 && len(f.client) == 0 && !f.skipVerify }
+
+// config reads the files.
+//
+// # Errors
+//
+// ErrFailedPrecondition for a file that is not there or holds something else.
+func (f tlsFiles) config() (*tls.Config, error) {
+	c := &tls.Config{InsecureSkipVerify: f.skipVerify}
+	if len(f.ca) > 0 {
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			return nil, fmt.Errorf("read the system's certificates: %w", err)
+		}
+		for _, name := range f.ca {
+			pem, err := os.ReadFile(name)
+			if err != nil {
+				return nil, fmt.Errorf("read certificate authority: %w: %w", err, errdefs.ErrFailedPrecondition)
+			}
+			if !pool.AppendCertsFromPEM(pem) {
+				return nil, fmt.Errorf("read certificate authority %q: no certificate in PEM form: %w", name, errdefs.ErrFailedPrecondition)
+			}
+		}
+		c.RootCAs = pool
+	}
+	for _, pair := range f.client {
+		key := pair[1]
+		if key == "" {
+			key = pair[0]
+		}
+		cert, err := tls.LoadX509KeyPair(pair[0], key)
+		if err != nil {
+			return nil, fmt.Errorf("read client certificate %q: %w: %w", pair[0], err, errdefs.ErrFailedPrecondition)
+		}
+		c.Certificates = append(c.Certificates, cert)
+	}
+	return c, nil
+}
+
+// key changes when a file does.
+func (f tlsFiles) key() string {
+	var key strings.Builder
+	fmt.Fprintf(&key, "%v", f.skipVerify)
+	names := f.ca
+	for _, p := range f.client {
+		names = append(names, p[0], p[1])
+	}
+	for _, name := range names {
+		key.WriteString("|" + name)
+		if info, err := os.Stat(name); err == nil {
+			fmt.Fprintf(&key, "@%d/%d", info.ModTime().UnixNano(), info.Size())
+		}
+	}
+	return key.String()
+}
+
+// transportFor returns the connections to servers with a configuration. Pulls
+// share them, as long as the configuration and its files stay what they are.
+func (c *Client) transportFor(h hostConfig) (*http.Transport, error) {
+	if h.tls.none() && h.dialTimeout == 0 {
+		return c.plain, nil
+	}
+	dial := h.dialTimeout
+	if dial == 0 {
+		dial = c.options.ConnectTimeout
+	}
+	key := fmt.Sprintf("%s %s %s", h.host, dial, h.tls.key())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t, ok := c.transports[key]; ok {
+		return t, nil
+	}
+	conf, err := h.tls.config()
+	if err != nil {
+		return nil, err
+	}
+	if len(c.transports) >= maxTransports {
+		for _, t := range c.transports {
+			t.CloseIdleConnections()
+		}
+		clear(c.transports)
+	}
+	t := c.newTransport(conf, dial)
+	c.transports[key] = t
+	return t, nil
+}
+
+// maxTransports bounds what is kept of configurations of the past.
+const maxTransports = 64
+
+func (c *Client) newTransport(conf *tls.Config, dial time.Duration) *http.Transport {
+	return &http.Transport{
+		Proxy:                  c.proxyFor,
+		DialContext:            (&net.Dialer{Timeout: dial, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:        conf,
+		TLSHandshakeTimeout:    dial,
+		ResponseHeaderTimeout:  c.options.StallTimeout,
+		MaxResponseHeaderBytes: 256 << 10,
+		MaxIdleConnsPerHost:    8,
+		IdleConnTimeout:        30 * time.Second,
+		ForceAttemptHTTP2:      true,
+		// A blob's bytes are what they are; only a plain transfer can be resumed.
+		DisableCompression: true,
+		ReadBufferSize:     64 << 10,
+	}
+}
+
+func (c *Client) proxyFor(req *http.Request) (*url.URL, error) { return c.proxy(req.URL) }

@@ -1,0 +1,136 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	backoffFirst = 500 * time.Millisecond
+	backoffMost  = 30 * time.Second
+)
+
+// sleep waits for d on the real clock.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// backoff is the pause before try number n (from 0) is repeated: it doubles from
+// try to try, and half of it is random, so that the nodes of a cluster do not
+// come back all at once.
+func backoff(n int) time.Duration {
+	d := backoffMost
+	if n < 6 {
+		d = min(d, backoffFirst<<n)
+	}
+	return d/2 + rand.N(d/2)
+}
+
+// retryAfter reads the header of that name: seconds or a date (RFC 9110, 10.2.3).
+func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if v == "" {
+		return 0, false
+	}
+	if s, err := strconv.ParseUint(v, 10, 32); err == nil {
+		return time.Duration(s) * time.Second, true
+	}
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0, false
+	}
+	return max(0, at.Sub(now)), true
+}
+
+// pacer leaves servers alone for as long as they asked to be.
+type pacer struct {
+	sleep func(context.Context, time.Duration) error
+	most  time.Duration
+
+	mu    sync.Mutex
+	until map[string]time.Time // by host
+}
+
+func newPacer(sleep func(context.Context, time.Duration) error, most time.Duration) *pacer {
+	return &pacer{sleep: sleep, most: most, until: make(map[string]time.Time)}
+}
+
+// left returns how long a host wants to be left alone yet.
+func (p *pacer) left(host string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := time.Until(p.until[host])
+	if d <= 0 {
+		delete(p.until, host)
+	}
+	return d
+}
+
+// wait waits until a host may be asked.
+func (p *pacer) wait(ctx context.Context, host string) error {
+	d := p.left(host)
+	switch {
+	case d <= 0:
+		return nil
+	case d > p.most:
+		return &tooLongError{host, d, p.most}
+	}
+	return p.sleep(ctx, d)
+}
+
+// learn takes note of what an answer asks for.
+func (p *pacer) learn(resp *http.Response) {
+	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
+		return
+	}
+	d, ok := retryAfter(resp.Header, time.Now())
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at := time.Now().Add(d); at.After(p.until[resp.Request.URL.Host]) {
+		p.until[resp.Request.URL.Host] = at
+	}
+}
+
+// tooLongError is a server's wish to be left alone for longer than we wait.
+type tooLongError struct {
+	host       string
+	wait, most time.Duration
+}
+
+func (e *tooLongError) Error() string {
+	return fmt.Sprintf("%s asks to be left alone for %s, which is longer than the %s that a pull waits",
+		e.host, e.wait.Round(time.Second), e.most)
+}
+
+// pacedTransport asks no host that wants to be left alone.
+type pacedTransport struct {
+	inner http.RoundTripper
+	pacer *pacer
+}
+
+func (t pacedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := t.pacer.wait(req.Context(), req.URL.Host); err != nil {
+		return nil, err
+	}
+	resp, err := t.inner.RoundTrip(req)
+	if err == nil {
+		t.pacer.learn(resp)
+	}
+	return resp, err
+}

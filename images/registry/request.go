@@ -1,0 +1,261 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+)
+
+const userAgent = "sunaba"
+
+// call is a request for something of a repository.
+type call struct {
+	method string
+	path   string // below the repository
+	accept string
+	digest digest.Digest // of the content; "" while that is not known
+	ranged bool
+	from   int64 // with ranged: the first and the last byte
+	to     int64
+}
+
+// fits reports whether an endpoint may be asked.
+func (c call) fits(e *endpoint) bool {
+	if c.digest == "" {
+		return e.resolve
+	}
+	return e.pull
+}
+
+// do asks the endpoints in their order, and again after a pause those that had
+// trouble, until one answers with a success.
+//
+// # Errors
+//
+// That of the last endpoint, which is the registry itself.
+func (r *Repository) do(ctx context.Context, c call) (*http.Response, *endpoint, error) {
+	hopeless := make(map[*endpoint]bool)
+	for try := 0; ; try++ {
+		var last error
+		again, told := false, false
+		for _, e := range r.order(c) {
+			if hopeless[e] {
+				continue
+			}
+			resp, err := r.ask(ctx, e, c)
+			if err == nil {
+				return resp, e, nil
+			}
+			if ctx.Err() != nil {
+				return nil, nil, err
+			}
+			if !e.primary {
+				r.client.options.Logger.Debug("a mirror cannot serve", "host", e.host, "path", c.path, "error", r.wrap(ctx, "ask mirror", err))
+			}
+			if last == nil || e.primary {
+				last = err
+			}
+			// Who has never answered is not there; who has, will be again.
+			if mayPass(err) && (!isDial(err) || e.answered.Load()) {
+				again = true
+				var s *statusError
+				told = told || errors.As(err, &s) && s.again
+			} else {
+				hopeless[e] = true
+			}
+		}
+		switch {
+		case last == nil:
+			return nil, nil, fmt.Errorf("no server for %q is configured to give this: %w", r.domain, errdefs.ErrFailedPrecondition)
+		case !again || try >= r.client.options.Retries:
+			if try > 0 {
+				last = &triedError{last, try + 1}
+			}
+			return nil, nil, last
+		}
+		pause := backoff(try)
+		if told { // the pacer waits for what was asked; we add only what spreads callers
+			pause = min(pause, time.Second)
+		}
+		if err := r.client.options.Sleep(ctx, pause); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// triedError is an error that did not pass.
+type triedError struct {
+	error
+	times int
+}
+
+// Unwrap returns the last error.
+func (e *triedError) Unwrap() error { return e.error }
+
+// order returns the endpoints to ask: those that want to be left alone last.
+func (r *Repository) order(c call) []*endpoint {
+	var now, later []*endpoint
+	for _, e := range r.endpoints {
+		switch {
+		case !c.fits(e) || !r.mayAsk(e, c.digest):
+		case r.client.pacer.left(e.host) > 0:
+			later = append(later, e)
+		default:
+			now = append(now, e)
+		}
+	}
+	return append(now, later...)
+}
+
+// ask makes one request, and a second one if credentials are asked for. The
+// answer is a success.
+func (r *Repository) ask(ctx context.Context, e *endpoint, c call) (*http.Response, error) {
+	var refusals []*http.Response
+	for {
+		req, err := r.request(ctx, e, c)
+		if err != nil {
+			return nil, err
+		}
+		if err := e.auth.authorize(ctx, req); err != nil {
+			return nil, err
+		}
+		resp, err := e.send(req, c)
+		if err != nil {
+			return nil, err
+		}
+		e.answered.Store(true)
+		if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+			return resp, nil
+		}
+		failure := newStatusError(resp)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized || resp.Request.URL.Host != e.host {
+			return nil, failure
+		}
+		refusals = append(refusals, resp)
+		if err := e.auth.challenge(ctx, refusals); errdefs.IsNotImplemented(err) {
+			return nil, failure // no challenge that we could meet
+		} else if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (r *Repository) request(ctx context.Context, e *endpoint, c call) (*http.Request, error) {
+	u := url.URL{Scheme: e.scheme, Host: e.host, Path: strings.TrimSuffix(e.path, "/") + "/" + r.path + "/" + c.path}
+	if e.ns != "" {
+		u.RawQuery = url.Values{"ns": {e.ns}}.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, c.method, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", c.method, c.path, err)
+	}
+	for k, v := range e.header {
+		req.Header[http.CanonicalHeaderKey(k)] = v
+	}
+	if req.Header.Get("User-Agent") == "" {
+		req.Header.Set("User-Agent", userAgent)
+	}
+	if c.accept != "" {
+		req.Header.Set("Accept", c.accept)
+	}
+	if c.ranged {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", c.from, c.to))
+	}
+	return req, nil
+}
+
+// send sends a request and follows redirects. Another server sees neither
+// credentials nor the headers that are configured for this one.
+func (e *endpoint) send(req *http.Request, c call) (*http.Response, error) {
+	client := e.client
+	for hops := 0; ; hops++ {
+		resp, err := client.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		switch resp.StatusCode {
+		case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		default:
+			return resp, nil
+		}
+		resp.Body.Close()
+		to, err := resp.Location()
+		if err != nil {
+			return nil, fmt.Errorf("the registry redirects nowhere: %w", err)
+		}
+		if err := mayFollow(req.URL, to, c, hops); err != nil {
+			return nil, err
+		}
+		next, err := http.NewRequestWithContext(req.Context(), req.Method, to.String(), nil)
+		if err != nil {
+			return nil, fmt.Errorf("follow redirect: %w", err)
+		}
+		if to.Host == req.URL.Host && to.Scheme == req.URL.Scheme {
+			next.Header = req.Header
+		} else {
+			client = e.elsewhere
+			next.Header.Set("User-Agent", userAgent)
+			for _, k := range []string{"Accept", "Range"} {
+				if v := req.Header.Get(k); v != "" {
+					next.Header.Set(k, v)
+				}
+			}
+		}
+		req = next
+	}
+}
+
+// mayFollow refuses redirects without an end, to what is no web server, and for
+// content that is not known by its digest those that leave TLS.
+func mayFollow(from, to *url.URL, c call, hops int) error {
+	switch {
+	case hops >= maxRedirects:
+		return fmt.Errorf("the registry redirects more than %d times: %w", maxRedirects, errdefs.ErrFailedPrecondition)
+	case to.Scheme != "https" && to.Scheme != "http":
+		return fmt.Errorf("the registry redirects to a %q address: %w", to.Scheme, errdefs.ErrFailedPrecondition)
+	case from.Scheme == "https" && to.Scheme == "http" && c.digest == "":
+		return fmt.Errorf("the registry redirects to %s without TLS: %w", to.Host, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// body is an answer's body that is ended when no byte comes for too long.
+type body struct {
+	ctx    context.Context
+	inner  io.ReadCloser
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	stall  time.Duration
+}
+
+// watch makes a body of an answer to a request with ctx, which cancel ends.
+func watch(ctx context.Context, inner io.ReadCloser, cancel context.CancelCauseFunc, stall time.Duration) *body {
+	b := &body{ctx: ctx, inner: inner, cancel: cancel, stall: stall, timer: time.AfterFunc(stall, func() { cancel(errStalled) })}
+	b.timer.Stop() // it runs only while somebody waits for bytes
+	return b
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	b.timer.Reset(b.stall)
+	n, err := b.inner.Read(p)
+	b.timer.Stop()
+	return n, err
+}
+
+// why is what ended the request, nil if it goes on.
+func (b *body) why() error { return context.Cause(b.ctx) }
+
+func (b *body) Close() error {
+	b.timer.Stop()
+	b.cancel(nil)
+	return b.inner.Close()
+}

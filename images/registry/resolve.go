@@ -1,0 +1,121 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// maxManifest bounds manifests and indexes, in bytes.
+const maxManifest = 8 << 20
+
+// acceptManifests is what may stand behind a reference.
+var acceptManifests = strings.Join([]string{
+	ocispec.MediaTypeImageIndex, images.MediaTypeDockerSchema2ManifestList,
+	ocispec.MediaTypeImageManifest, images.MediaTypeDockerSchema2Manifest, "*/*",
+}, ", ")
+
+// Resolve asks what the reference stands for now: one HEAD request where the
+// registry answers it fully. Where the node has several credentials for the
+// registry, they are tried in their order.
+//
+// # Errors
+//
+// See Error. An image that is not there is ErrNotFound.
+func (r *Repository) Resolve(ctx context.Context) (ocispec.Descriptor, error) {
+	for {
+		desc, err := r.resolve(ctx)
+		if err == nil {
+			return desc, nil
+		}
+		err = r.wrap(ctx, fmt.Sprintf("resolve %q", r.ref), err)
+		if !errdefs.IsUnauthorized(err) && !errdefs.IsPermissionDenied(err) || !r.nextLogin() {
+			return ocispec.Descriptor{}, err
+		}
+	}
+}
+
+func (r *Repository) resolve(ctx context.Context) (ocispec.Descriptor, error) {
+	c := call{method: http.MethodHead, path: "manifests/" + r.tag, accept: acceptManifests, digest: r.digest}
+	if r.digest != "" {
+		c.path = "manifests/" + r.digest.String()
+	}
+	resp, e, err := r.do(ctx, c)
+	code, answered := statusOf(err)
+	switch {
+	case err == nil:
+		resp.Body.Close()
+		desc := ocispec.Descriptor{
+			MediaType: mediaType(resp.Header),
+			Digest:    digest.Digest(resp.Header.Get("Docker-Content-Digest")),
+			Size:      resp.ContentLength,
+		}
+		if desc.Digest == "" {
+			desc.Digest = r.digest
+		}
+		if desc.MediaType != "" && desc.Digest.Validate() == nil && desc.Size > 0 {
+			r.noteServed(desc.Digest, e)
+			return desc, nil
+		}
+	case !answered:
+		return ocispec.Descriptor{}, err
+	case code == http.StatusForbidden: // the reason stands in a body
+	case code != http.StatusMethodNotAllowed && code != http.StatusNotImplemented && code != http.StatusBadRequest:
+		return ocispec.Descriptor{}, err
+	}
+	c.method = http.MethodGet
+	return r.read(ctx, c)
+}
+
+// read reads a manifest and makes the descriptor that a HEAD request did not.
+func (r *Repository) read(ctx context.Context, c call) (ocispec.Descriptor, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	resp, e, err := r.do(ctx, c)
+	if err != nil {
+		cancel(nil)
+		return ocispec.Descriptor{}, err
+	}
+	b := watch(ctx, resp.Body, cancel, r.client.options.StallTimeout)
+	defer b.Close()
+	data, err := io.ReadAll(io.LimitReader(b, maxManifest+1))
+	if err != nil {
+		return ocispec.Descriptor{}, fmt.Errorf("read manifest: %w", err)
+	}
+	if len(data) > maxManifest {
+		return ocispec.Descriptor{}, fmt.Errorf("the manifest is larger than %d bytes: %w", maxManifest, errdefs.ErrInvalidArgument)
+	}
+	desc := ocispec.Descriptor{MediaType: mediaType(resp.Header), Digest: digest.FromBytes(data), Size: int64(len(data))}
+	if r.digest != "" {
+		desc.Digest = r.digest // who stores it finds out whether it is
+	}
+	r.noteServed(desc.Digest, e)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.manifests[desc.Digest] = data
+	return desc, nil
+}
+
+func mediaType(h http.Header) string {
+	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return t
+}
+
+// remembered returns a manifest that resolving has read, once.
+func (r *Repository) remembered(d digest.Digest) ([]byte, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	data, ok := r.manifests[d]
+	delete(r.manifests, d)
+	return data, ok
+}

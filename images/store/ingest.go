@@ -1,0 +1,346 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
+)
+
+// Opener opens a blob's content from an offset on.
+type Opener func(ctx context.Context, offset int64) (io.ReadCloser, error)
+
+// ingest is the coming in of one blob. Its bytes are in a file named for the
+// blob; what is there counts for nothing until the digest has been checked.
+type ingest struct {
+	path string
+	done chan struct{} // closed when it has ended
+
+	mu      sync.Mutex
+	file    *os.File      // for Follow: the file as it is now, nil before it is open
+	anew    int           // how often it was begun from nothing
+	size    int64         // bytes in the file
+	ended   bool          // done is closed
+	err     error         // why it ended, nil for a blob that is there
+	changed chan struct{} // closed, and made anew, when any of these changes
+}
+
+func (i *ingest) update(fn func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	fn()
+	close(i.changed)
+	i.changed = make(chan struct{})
+}
+
+func (c *Content) ingestDir() string { return filepath.Join(c.root, "ingest") }
+
+func (c *Content) ingestPath(d digest.Digest) string {
+	return filepath.Join(c.ingestDir(), d.Algorithm().String()+"-"+d.Encoded())
+}
+
+// prepareIngests makes room for ingests, and removes what is none.
+func (c *Content) prepareIngests() error {
+	for _, dir := range []string{c.ingestDir(), filepath.Join(c.root, "blobs", string(digest.Canonical))} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("create content store: %w", err)
+		}
+	}
+	entries, err := os.ReadDir(c.ingestDir())
+	if err != nil {
+		return fmt.Errorf("list ingests: %w", err)
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(c.ingestDir(), e.Name())); err != nil {
+			return fmt.Errorf("remove unknown ingest: %w", err)
+		}
+	}
+	return nil
+}
+
+// Ingest brings a blob in through open, unless it is there. Of concurrent calls
+// for one digest one works and the others wait; should it fail, the next goes on
+// by its own means.
+//
+// What came in before an error of open or of its reader is kept, also for the
+// process after this one: the next Ingest opens the content where it ended. The
+// digest is checked over everything; where an older part turns out to be wrong,
+// the blob is fetched once more from the start.
+//
+// # Errors
+//
+// ErrDataLoss if the content is not what its digest and size say; nothing of it
+// is kept. syscall.ENOSPC for a disk that is full; nothing is kept either. Else
+// the error of open and of its reader.
+func (c *Content) Ingest(ctx context.Context, desc ocispec.Descriptor, open Opener) error {
+	if err := desc.Digest.Validate(); err != nil || desc.Size < 0 {
+		return fmt.Errorf("descriptor %q of size %d is invalid: %w", desc.Digest, desc.Size, errdefs.ErrInvalidArgument)
+	}
+	in, err := c.beginIngest(ctx, desc.Digest)
+	if err != nil {
+		return err
+	}
+	err = c.ingest(ctx, in, desc, open)
+	c.endIngest(desc.Digest, in, err)
+	return err
+}
+
+// beginIngest waits until nobody else is bringing in the blob.
+func (c *Content) beginIngest(ctx context.Context, d digest.Digest) (*ingest, error) {
+	for {
+		c.ingestMu.Lock()
+		running, ok := c.ingests[d]
+		if !ok {
+			in := &ingest{path: c.ingestPath(d), done: make(chan struct{}), changed: make(chan struct{})}
+			c.ingests[d] = in
+			close(c.begun)
+			c.begun = make(chan struct{})
+			c.ingestMu.Unlock()
+			return in, nil
+		}
+		c.ingestMu.Unlock()
+		select {
+		case <-running.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (c *Content) endIngest(d digest.Digest, in *ingest, err error) {
+	c.ingestMu.Lock()
+	delete(c.ingests, d)
+	c.ingestMu.Unlock()
+	in.update(func() {
+		if in.file != nil {
+			in.file.Close() // everything was written and synced, or is worth nothing
+			in.file = nil
+		}
+		in.ended, in.err = true, err
+		close(in.done)
+	})
+}
+
+func (c *Content) ingest(ctx context.Context, in *ingest, desc ocispec.Descriptor, open Opener) error {
+	if info, err := c.store.Info(ctx, desc.Digest); err == nil {
+		if info.Size == desc.Size {
+			return nil
+		}
+		if !c.damaged(desc) {
+			return sizeError(desc, info.Size)
+		}
+		if err := c.delete(ctx, desc.Digest); err != nil {
+			return err
+		}
+	}
+	resumed, err := c.ingestOnce(ctx, in, desc, open)
+	if resumed && errdefs.IsDataLoss(err) {
+		// Perhaps only the part of an earlier process is bad.
+		_, err = c.ingestOnce(ctx, in, desc, open)
+	}
+	if err != nil && !worthKeeping(in, err) {
+		if rerr := os.Remove(in.path); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, fmt.Errorf("remove ingest: %w", rerr))
+		}
+	}
+	return err
+}
+
+// worthKeeping reports whether a later ingest should go on with the file.
+func worthKeeping(in *ingest, err error) bool {
+	in.mu.Lock()
+	empty := in.size == 0
+	in.mu.Unlock()
+	if empty || errdefs.IsDataLoss(err) {
+		return false
+	}
+	return !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT)
+}
+
+// ingestOnce goes on with an ingest where it stands. It reports whether there
+// was something to go on with.
+func (c *Content) ingestOnce(ctx context.Context, in *ingest, desc ocispec.Descriptor, open Opener) (resumed bool, err error) {
+	f, err := os.OpenFile(in.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return false, fmt.Errorf("begin ingest of %s: %w", desc.Digest, err)
+	}
+	sum := desc.Digest.Algorithm().Hash()
+	offset, err := digested(f, desc, sum)
+	if err != nil {
+		f.Close()
+		return false, fmt.Errorf("begin ingest of %s: %w", desc.Digest, err)
+	}
+	in.update(func() {
+		if in.file != nil { // the one that was corrupt
+			in.file.Close()
+		}
+		if offset == 0 {
+			in.anew++
+		}
+		in.file, in.size = f, offset
+	})
+	if offset < desc.Size {
+		if err := c.receive(ctx, in, f, desc, sum, open, offset); err != nil {
+			return offset > 0, err
+		}
+	}
+	return offset > 0, c.commit(f, in, desc, digest.NewDigest(desc.Digest.Algorithm(), sum))
+}
+
+// digested adds what the file holds to the sum and leaves the file at its end.
+// A file that is longer than the blob is begun anew.
+func digested(f *os.File, desc ocispec.Descriptor, sum hash.Hash) (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if info.Size() > desc.Size {
+		return 0, f.Truncate(0)
+	}
+	return io.Copy(sum, f)
+}
+
+// receive writes what comes behind the offset. What has been written when an
+// error ends it is brought to disk.
+func (c *Content) receive(ctx context.Context, in *ingest, f *os.File, desc ocispec.Descriptor, sum hash.Hash, open Opener, offset int64) error {
+	r, err := open(ctx, offset)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	buf := make([]byte, 128<<10)
+	size := offset
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			if size+int64(n) > desc.Size {
+				return errors.Join(sizeError(desc, size+int64(n)), f.Truncate(0))
+			}
+			if _, werr := f.Write(buf[:n]); werr != nil {
+				return errors.Join(fmt.Errorf("store blob %s: %w", desc.Digest, werr), f.Truncate(size))
+			}
+			sum.Write(buf[:n])
+			size += int64(n)
+			in.update(func() { in.size = size })
+		}
+		switch {
+		case err == io.EOF && size < desc.Size:
+			return errors.Join(sizeError(desc, size), f.Truncate(0))
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			if serr := f.Sync(); serr != nil {
+				return errors.Join(err, f.Truncate(0))
+			}
+			return err
+		}
+	}
+}
+
+// commit makes a blob of a file whose content came whole.
+func (c *Content) commit(f *os.File, in *ingest, desc ocispec.Descriptor, got digest.Digest) error {
+	if got != desc.Digest {
+		return errors.Join(fmt.Errorf("blob %s is corrupt: its digest is %s: %w", desc.Digest, got, errdefs.ErrDataLoss), f.Truncate(0))
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("store blob %s: %w", desc.Digest, err)
+	}
+	if err := f.Chmod(0o444); err != nil {
+		return fmt.Errorf("store blob %s: %w", desc.Digest, err)
+	}
+	path := c.Path(desc.Digest)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("store blob %s: %w", desc.Digest, err)
+	}
+	if err := os.Rename(in.path, path); err != nil {
+		return fmt.Errorf("store blob %s: %w", desc.Digest, err)
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("store blob %s: %w", desc.Digest, err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
+		return err
+	}
+	return nil
+}
+
+func sizeError(desc ocispec.Descriptor, got int64) error {
+	if got > desc.Size {
+		return fmt.Errorf("blob %s is corrupt: it is longer than %d bytes: %w", desc.Digest, desc.Size, errdefs.ErrDataLoss)
+	}
+	return fmt.Errorf("blob %s is truncated: %d of %d bytes came: %w", desc.Digest, got, desc.Size, errdefs.ErrDataLoss)
+}
+
+// SweepIngests removes what came in of blobs that nobody has gone on with for
+// so long. Ingests that are under way stay.
+func (c *Content) SweepIngests(grace time.Duration) error {
+	entries, err := os.ReadDir(c.ingestDir())
+	if err != nil {
+		return fmt.Errorf("list ingests: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || time.Since(info.ModTime()) < grace {
+			continue // gone meanwhile, or young
+		}
+		errs = append(errs, c.removeIngest(e.Name()))
+	}
+	return errors.Join(errs...)
+}
+
+// DropPart removes what has come in of a blob, unless somebody is at it.
+func (c *Content) DropPart(d digest.Digest) error { return c.removeIngest(filepath.Base(c.ingestPath(d))) }
+
+func (c *Content) removeIngest(name string) error {
+	c.ingestMu.Lock()
+	defer c.ingestMu.Unlock()
+	for d := range c.ingests {
+		if filepath.Base(c.ingestPath(d)) == name {
+			return nil
+		}
+	}
+	if err := os.Remove(filepath.Join(c.ingestDir(), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove ingest: %w", err)
+	}
+	return nil
+}
+
+// ingestUsage returns the bytes and files of blobs that have not come in whole.
+func (c *Content) ingestUsage() (bytes, inodes int64, err error) {
+	entries, err := os.ReadDir(c.ingestDir())
+	if err != nil {
+		return 0, 0, fmt.Errorf("list ingests: %w", err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			bytes += info.Size()
+			inodes++
+		}
+	}
+	return bytes, inodes, nil
+}
