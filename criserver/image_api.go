@@ -40,7 +40,10 @@ func (a *imageAPI) PullImage(ctx context.Context, r *runtime.PullImageRequest) (
 	if err != nil {
 		return nil, err
 	}
-	img, err := a.images.Pull(ctx, images.PullRequest{Ref: r.GetImage().GetImage(), Handler: handler, Auth: credentials(r.GetAuth())})
+	img, err := a.images.Pull(ctx, images.PullRequest{
+		Ref: r.GetImage().GetImage(), Handler: handler, Auth: credentials(r.GetAuth()),
+		Namespace: r.GetSandboxConfig().GetMetadata().GetNamespace(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +117,7 @@ func (a *imageAPI) ImageStatus(ctx context.Context, r *runtime.ImageStatusReques
 		info, err := json.Marshal(map[string]any{
 			"imageSpec": map[string]any{"config": img.Config, "os": img.Platform.OS, "architecture": img.Platform.Architecture, "variant": img.Platform.Variant},
 			"platform":  platforms.FormatAll(img.Platform), "kind": img.Kind.String(), "handlers": img.Handlers, "manifest": img.Manifest,
+			"served": img.Served,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("describe image %q: %w", img.ID, err)

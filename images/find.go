@@ -81,6 +81,7 @@ func (s *Service) view(st *store.State, img store.Image) Image {
 		Size:     img.Size,
 		Manifest: img.Manifest,
 		Created:  img.Created,
+		Served:   img.Served,
 	}
 	if img.Module != nil {
 		out.Kind, out.Module = Module, *img.Module

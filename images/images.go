@@ -28,6 +28,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/images/registry"
@@ -71,6 +72,9 @@ type Image struct {
 	Pinned bool
 	// Handlers are the configured handlers that choose this variant, sorted.
 	Handlers []string
+	// Served names the content that each server gave when the image was pulled:
+	// digests, sorted, by host. What had been present is in none.
+	Served   map[string][]digest.Digest
 	Manifest ocispec.Descriptor
 	// Module is the WebAssembly module when Kind is Module.
 	Module ocispec.Descriptor
@@ -93,6 +97,11 @@ type Options struct {
 	// Handlers are the configured handlers; exactly one is the default.
 	Handlers []HandlerPlatforms
 	Registry registry.Options
+	// ParallelLayers is how many layers one pull fetches at a time; 0 means
+	// DefaultParallelLayers.
+	ParallelLayers int
+	// Verification says who may use an image that is present; "" is VerifyNever.
+	Verification Verification
 	// Arrived is called when a WebAssembly module is new in the store, with its
 	// host path (valid during the call) and digest, once per content. An error
 	// of class ErrInvalidArgument refuses the image, any other is logged.
@@ -107,6 +116,9 @@ type PullRequest struct {
 	// match of every configured handler.
 	Handler string
 	Auth    registry.Credentials
+	// Namespace is that of the pod that the pull is for; "" is no pod's. See
+	// Service.Permit.
+	Namespace string
 	// Progress, when set, is called from one goroutine at a time, a few times a
 	// second, and must not block.
 	Progress func(Progress)

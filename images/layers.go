@@ -16,8 +16,9 @@ import (
 	"github.com/sunaba-project/sunaba/images/unpack"
 )
 
-// parallelLayers is how many layers of an image are fetched at a time.
-const parallelLayers = 3
+// DefaultParallelLayers is how many layers of an image are fetched at a time,
+// unless Options say otherwise.
+const DefaultParallelLayers = 4
 
 // rootFS fetches the layers that are not unpacked yet, some at a time, and
 // unpacks each, once all below it are unpacked, while it comes in.
@@ -82,7 +83,7 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 
 func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(parallelLayers)
+	work.SetLimit(x.s.parallel)
 	for _, l := range layers {
 		work.Go(func() error { return x.ingest(ctx, l.blob, x.count) })
 	}

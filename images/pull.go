@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -52,13 +54,26 @@ func (s *Service) Pull(ctx context.Context, req PullRequest) (Image, error) {
 	key := n.full + " " + req.Handler + " " + fingerprint(req.Auth)
 	m, leave := s.meters.join(key, req.Progress)
 	defer leave()
-	img, err := s.pulls.Do(ctx, key, func(ctx context.Context) (Image, error) {
+	got, err := s.pulls.Do(ctx, key, func(ctx context.Context) (pulled, error) {
 		return s.pull(ctx, n, handlers, remote, m)
 	})
+	if err == nil {
+		err = s.grant(got, req.Namespace)
+	}
 	if err != nil {
 		return Image{}, registry.Describe(fmt.Sprintf("pull %q", req.Ref), err)
 	}
-	return img, nil
+	return got.image, nil
+}
+
+// pulled is what a pull brought.
+type pulled struct {
+	image Image
+	// ids are all images that it brought or found present, access and
+	// credentials what opened the repository.
+	ids         []string
+	access      registry.Access
+	credentials string
 }
 
 // fingerprint tells pulls with different credentials apart.
@@ -70,27 +85,37 @@ func fingerprint(c registry.Credentials) string {
 	return fmt.Sprintf("%x", sha256.Sum256(data))
 }
 
-func (s *Service) pull(ctx context.Context, n name, handlers []HandlerPlatforms, remote *registry.Repository, m *meter) (Image, error) {
+func (s *Service) pull(ctx context.Context, n name, handlers []HandlerPlatforms, remote *registry.Repository, m *meter) (pulled, error) {
+	began := time.Now()
 	m.update(func(p *Progress) { *p = Progress{Phase: "resolve"} })
 	desc, err := remote.Resolve(ctx)
 	if err != nil {
-		return Image{}, err
+		return pulled{}, err
 	}
 	if err := checkDescriptor(desc); err != nil {
-		return Image{}, err
+		return pulled{}, err
 	}
 	if n.digest != "" && n.digest != desc.Digest {
-		return Image{}, fmt.Errorf("the registry answered %s: %w", desc.Digest, errdefs.ErrDataLoss)
+		return pulled{}, fmt.Errorf("the registry answered %s: %w", desc.Digest, errdefs.ErrDataLoss)
 	}
-	x := &session{s: s, remote: remote, meter: m}
+	x := &session{s: s, remote: remote, root: desc.Digest, meter: m}
 	defer x.close()
 	x.pin(desc.Digest)
 	target, err := x.bringIn(ctx, n, desc, handlers)
 	if err != nil {
-		return Image{}, err
+		return pulled{}, err
 	}
 	m.update(func(p *Progress) { p.Phase = "done" })
-	return s.variant([]store.Target{target}, handlers)
+	img, err := s.variant([]store.Target{target}, handlers)
+	if err != nil {
+		return pulled{}, err
+	}
+	hosts := slices.Sorted(maps.Keys(byHost(remote.Served())))
+	s.logger.Info("image pulled", "image", n.full, "id", img.ID, "servers", hosts, "took", time.Since(began).Round(time.Millisecond))
+	return pulled{
+		image: img, ids: slices.Collect(maps.Values(target.Images)),
+		access: remote.Access(), credentials: remote.Fingerprint(s.db.Salt()),
+	}, nil
 }
 
 // bringIn makes a target present and recorded for the handlers. A target that
@@ -267,12 +292,12 @@ func (s *Service) fetchVariant(ctx context.Context, t store.Target, manifest oci
 	if err != nil {
 		return Image{}, err
 	}
-	return s.pulls.Do(ctx, t.Name()+" "+manifest.Digest.String(), func(ctx context.Context) (Image, error) {
+	got, err := s.pulls.Do(ctx, t.Name()+" "+manifest.Digest.String(), func(ctx context.Context) (pulled, error) {
 		remote, err := s.registry.Repository(ctx, n.full, registry.Credentials{})
 		if err != nil {
-			return Image{}, err
+			return pulled{}, err
 		}
-		x := &session{s: s, remote: remote}
+		x := &session{s: s, remote: remote, root: t.Digest}
 		defer x.close()
 		x.pin(t.Digest)
 		img, err := x.image(ctx, manifest)
@@ -280,12 +305,16 @@ func (s *Service) fetchVariant(ctx context.Context, t store.Target, manifest oci
 			s.setRefusal(manifest.Digest, err)
 		}
 		if err != nil {
-			return Image{}, err
+			return pulled{}, err
 		}
 		t.Images = map[digest.Digest]string{manifest.Digest: img.ID}
 		if err := x.record(ctx, n, t, []store.Image{img}); err != nil {
-			return Image{}, err
+			return pulled{}, err
 		}
-		return s.view(s.db.State(), img), nil
+		return pulled{image: s.view(s.db.State(), img), ids: []string{img.ID}, access: remote.Access()}, nil
 	})
+	if err != nil {
+		return Image{}, err
+	}
+	return got.image, s.grant(got, "")
 }

@@ -38,13 +38,15 @@ type Service struct {
 	handlers []HandlerPlatforms // the default first, then by name
 	arrived  func(ctx context.Context, path, digest string) error
 	logger   *slog.Logger
+	parallel int // layers fetched at a time by one pull
+	verify   Verification
 
 	registry *registry.Client
 	content  *store.Content
 	db       *store.DB
 	layers   *unpack.Store
 
-	pulls    flight.Group[Image]
+	pulls    flight.Group[pulled]
 	arrivals flight.Group[struct{}]
 	meters   meters
 
@@ -76,8 +78,19 @@ func Open(o Options) (_ *Service, err error) {
 	if err := os.MkdirAll(o.Root, 0o711); err != nil {
 		return nil, fmt.Errorf("create image store: %w", err)
 	}
+	if o.ParallelLayers <= 0 {
+		o.ParallelLayers = DefaultParallelLayers
+	}
+	if err := o.Verification.check(); err != nil {
+		return nil, err
+	}
+	if o.Registry.Logger == nil {
+		o.Registry.Logger = o.Logger
+	}
 	s := &Service{
 		root:     o.Root,
+		parallel: o.ParallelLayers,
+		verify:   o.Verification,
 		handlers: handlers,
 		arrived:  o.Arrived,
 		logger:   o.Logger,

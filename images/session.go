@@ -25,6 +25,7 @@ const indexDepth = 4
 type session struct {
 	s      *Service
 	remote *registry.Repository
+	root   digest.Digest // what the reference stands for
 	meter  *meter
 	unpin  []func()
 	layers []digest.Digest // blobs that are of no use once unpacked
@@ -195,9 +196,38 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 		}
 	}
 	if module {
-		return img, x.module(ctx, img)
+		err = x.module(ctx, img)
+	} else {
+		err = x.rootFS(ctx, img, m.Layers, c.RootFS.DiffIDs)
 	}
-	return img, x.rootFS(ctx, img, m.Layers, c.RootFS.DiffIDs)
+	img.Served = x.servedOf(entry, m)
+	return img, err
+}
+
+// servedOf returns which servers gave what an image consists of, and the index
+// it was found in.
+func (x *session) servedOf(entry ocispec.Descriptor, m document) map[string][]digest.Digest {
+	served := x.remote.Served()
+	own := map[digest.Digest]string{}
+	of := append([]ocispec.Descriptor{{Digest: x.root}, entry, *m.Config}, m.Layers...)
+	for _, d := range of {
+		if host, ok := served[d.Digest]; ok {
+			own[d.Digest] = host
+		}
+	}
+	return byHost(own)
+}
+
+// byHost turns hosts by digest into sorted digests by host.
+func byHost(served map[digest.Digest]string) map[string][]digest.Digest {
+	out := make(map[string][]digest.Digest)
+	for d, host := range served {
+		out[host] = append(out[host], d)
+	}
+	for _, ds := range out {
+		slices.Sort(ds)
+	}
+	return out
 }
 
 // describe makes the record of an image from its manifest and configuration.

@@ -15,7 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -39,11 +39,6 @@ type config struct {
 type logConfig struct {
 	Level  string `toml:"level"`
 	Format string `toml:"format"`
-}
-
-type imagesConfig struct {
-	InsecureRegistries []string            `toml:"insecure_registries"`
-	Mirrors            map[string][]string `toml:"mirrors"`
 }
 
 type networkConfig struct {
@@ -77,7 +72,7 @@ func defaultConfig() config {
 	return config{
 		CgroupDriver: "auto",
 		Log:          logConfig{Level: "info", Format: "text"},
-		Images:       imagesConfig{InsecureRegistries: []string{}, Mirrors: map[string][]string{}},
+		Images:       defaultImages(),
 		Network:      networkConfig{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}},
 		Stream:       streamConfig{Address: "127.0.0.1"},
 		Handlers:     defaultHandlers(),
@@ -148,6 +143,7 @@ func (c config) check() error {
 		{"cgroup_driver", c.CgroupDriver, []string{"auto", "cgroupfs", "systemd"}},
 		{"log.level", c.Log.Level, logLevels()},
 		{"log.format", c.Log.Format, logFormats()},
+		{"images.pull_verification", c.Images.PullVerification, images.Verifications()},
 	} {
 		if !slices.Contains(f.known, f.value) {
 			return fmt.Errorf("%s is %q, not one of %s", f.name, f.value, strings.Join(f.known, ", "))
@@ -156,7 +152,7 @@ func (c config) check() error {
 	if len(c.Network.Bridge) > 15 {
 		return fmt.Errorf("network.bridge %q is longer than 15 characters", c.Network.Bridge)
 	}
-	if _, err := c.mirrors(); err != nil {
+	if _, err := c.Images.registry(); err != nil {
 		return err
 	}
 	if err := c.Stream.check(); err != nil {
@@ -164,24 +160,6 @@ func (c config) check() error {
 	}
 	_, err := c.handlers("")
 	return err
-}
-
-// mirrors reads the endpoints that are asked before each registry.
-func (c config) mirrors() (map[string][]registry.Mirror, error) {
-	mirrors := map[string][]registry.Mirror{}
-	for host, endpoints := range c.Images.Mirrors {
-		if err := registry.CheckMirrored(host); err != nil {
-			return nil, fmt.Errorf("images.mirrors: %w", err)
-		}
-		for _, endpoint := range endpoints {
-			m, err := registry.ParseMirror(endpoint)
-			if err != nil {
-				return nil, fmt.Errorf("images.mirrors.%q: %w", host, err)
-			}
-			mirrors[host] = append(mirrors[host], m)
-		}
-	}
-	return mirrors, nil
 }
 
 func (c streamConfig) check() error {

@@ -60,6 +60,10 @@ func TestConfigErrorsNameTheirPlace(t *testing.T) {
 		{"driver", "cgroup_driver = \"x\"\n", `f.toml: cgroup_driver is "x"`},
 		{"bridge", "[network]\nbridge = \"a-name-that-is-too-long\"\n", "longer than 15"},
 		{"mirror", "[images.mirrors]\n\"r.io\" = [\"m.lan\"]\n", `f.toml: images.mirrors."r.io": parse mirror "m.lan"`},
+		{"verification", "[images]\npull_verification = \"x\"\n", `f.toml: images.pull_verification is "x", not one of never, when-private, always`},
+		{"duration", "[images]\nstall_timeout = \"5\"\n", `f.toml: images.stall_timeout is "5"`},
+		{"no parallel layers", "[images]\nparallel_layers = 0\n", `f.toml: images.parallel_layers is 0, and 1 is the least`},
+		{"no memory for a range", "[images]\nrange_size_mib = 64\n", `f.toml: images.range_memory_mib is 32, and 64 is the least`},
 		{"mirrored host", "[images.mirrors]\nlibrary = [\"https://m.lan\"]\n", `f.toml: images.mirrors: "library" is not the host`},
 		{"handler name", "[handlers.Foo_1]\ntype = \"oci\"\ndefault = true\n", `"Foo_1"`},
 		{"handler type", "[handlers.x]\ntype = \"vm\"\ndefault = true\n", `"vm"`},
@@ -96,7 +100,7 @@ func TestConfigReadsMirrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := c.mirrors()
+	got, err := c.Images.mirrors()
 	want := map[string][]registry.Mirror{"docker.io": {{Scheme: "https", Host: "a"}, {Scheme: "http", Host: "b:5000", Prefix: "c"}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)

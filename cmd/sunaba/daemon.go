@@ -81,11 +81,14 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if cache == "" {
 		cache = filepath.Join(p.root, "wasm")
 	}
-	mirrors, err := c.mirrors()
+	remotes, err := c.Images.registry()
 	if err != nil {
 		return nil, err
 	}
-	store, err := images.Open(imageOptions(c, p, handlers, mirrors, shim, cache, logger))
+	if err := registry.CheckHosts(c.Images.HostsDir); err != nil {
+		logger.Warn("images of some registries cannot be pulled", "error", err)
+	}
+	store, err := images.Open(imageOptions(c, p, handlers, remotes, shim, cache, logger))
 	if err != nil {
 		return nil, err
 	}
@@ -129,9 +132,10 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 func (p places) images() string    { return filepath.Join(p.root, "images") }
 func (p places) sandboxes() string { return filepath.Join(p.state, "sandboxes") }
 
-func imageOptions(c config, p places, handlers *runtimeclass.Table, mirrors map[string][]registry.Mirror, shim, cache string, logger *slog.Logger) images.Options {
+func imageOptions(c config, p places, handlers *runtimeclass.Table, remotes registry.Options, shim, cache string, logger *slog.Logger) images.Options {
 	o := images.Options{
-		Root: p.images(), Registry: registry.Options{Insecure: c.Images.InsecureRegistries, Mirrors: mirrors}, Logger: logger,
+		Root: p.images(), Registry: remotes, Logger: logger,
+		ParallelLayers: c.Images.ParallelLayers, Verification: images.Verification(c.Images.PullVerification),
 		Arrived: func(ctx context.Context, path, digest string) error {
 			return client.Compile(ctx, shim, cache, path, digest)
 		},

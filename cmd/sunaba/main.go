@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/sunaba-project/sunaba/images/registry"
 )
 
 // version is set when a release is built.
@@ -80,10 +82,14 @@ func configCommand() *cli.Command {
 					if cmd.NArg() != 1 {
 						return errors.New("config check: want one file")
 					}
-					if _, err := readConfig(cmd.Args().First()); err != nil {
+					c, err := readConfig(cmd.Args().First())
+					if err != nil {
 						return err
 					}
-					_, err := fmt.Fprintf(cmd.Root().Writer, "%s: ok\n", cmd.Args().First())
+					if err := registry.CheckHosts(c.Images.HostsDir); err != nil {
+						return fmt.Errorf("images.hosts_dir: %w", err)
+					}
+					_, err = fmt.Fprintf(cmd.Root().Writer, "%s: ok\n", cmd.Args().First())
 					return err
 				},
 			},

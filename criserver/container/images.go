@@ -72,7 +72,10 @@ func (b *builder) findImage(ctx context.Context, name string) (images.Image, err
 	if errdefs.IsNotFound(err) {
 		return img, fmt.Errorf("it is not present, pull it first: %w", errdefs.ErrNotFound)
 	}
-	return img, err
+	if err != nil {
+		return img, err
+	}
+	return img, b.manager.o.Images.Permit(img, b.pod.Config.GetMetadata().GetNamespace())
 }
 
 // resolveSubPath answers where a path of an image leads to, as a container with that root would see it, below root and

@@ -2,7 +2,10 @@ package registry
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -119,6 +122,22 @@ func (l login) secrets() []string {
 			base64.StdEncoding.EncodeToString([]byte(l.user+":"+l.secret)))
 	}
 	return out
+}
+
+// Fingerprint tells the credentials given to Client.Repository apart from others
+// for the same registry, without giving them away to who does not know the salt.
+// It is "" if there are none.
+func (r *Repository) Fingerprint(salt []byte) string {
+	for _, l := range r.logins {
+		if l.given {
+			h := hmac.New(sha256.New, salt)
+			for _, part := range []string{canonicalServer(r.domain), l.user, l.secret, l.bearer} {
+				fmt.Fprintf(h, "%d:%s,", len(part), part)
+			}
+			return hex.EncodeToString(h.Sum(nil))
+		}
+	}
+	return ""
 }
 
 // authorizer keeps credentials with the server they are for, and gives up after

@@ -4,6 +4,7 @@ package store
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,10 @@ var (
 	bucketImages  = []byte("images")
 	bucketTargets = []byte("targets")
 	bucketTags    = []byte("tags")
+	bucketGrants  = []byte("grants")
+	bucketHolders = []byte("holders")
 	keyVersion    = []byte("version")
+	keySalt       = []byte("salt")
 )
 
 // DB holds the records durably: an Update that returned survives power loss.
@@ -31,6 +35,7 @@ type DB struct {
 	bolt  *bolt.DB
 	mu    sync.Mutex // one Update at a time
 	state atomic.Pointer[State]
+	salt  []byte
 }
 
 // OpenDB opens or creates the records in a file.
@@ -67,7 +72,14 @@ func (d *DB) init() error {
 		} else if string(v) != schemaVersion {
 			return fmt.Errorf("they have version %s, this program reads %s", v, schemaVersion)
 		}
-		for _, name := range [][]byte{bucketImages, bucketTargets, bucketTags} {
+		if d.salt = bytes.Clone(meta.Get(keySalt)); d.salt == nil {
+			d.salt = make([]byte, 32)
+			rand.Read(d.salt) // never fails
+			if err := meta.Put(keySalt, d.salt); err != nil {
+				return err
+			}
+		}
+		for _, name := range [][]byte{bucketImages, bucketTargets, bucketTags, bucketGrants, bucketHolders} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -86,6 +98,9 @@ func (d *DB) init() error {
 
 // Close closes the file.
 func (d *DB) Close() error { return d.bolt.Close() }
+
+// Salt is a random value of this store, for hashes that mean nothing elsewhere.
+func (d *DB) Salt() []byte { return d.salt }
 
 // State returns the records as of the last Update. It is not to be changed.
 func (d *DB) State() *State { return d.state.Load() }
@@ -108,6 +123,8 @@ func (d *DB) Update(fn func(*State) error) error {
 			save(tx.Bucket(bucketImages), s.Images),
 			save(tx.Bucket(bucketTargets), s.Targets),
 			save(tx.Bucket(bucketTags), s.Tags),
+			save(tx.Bucket(bucketGrants), s.Grants),
+			save(tx.Bucket(bucketHolders), s.Holders),
 		)
 	})
 	if err != nil {
@@ -123,6 +140,8 @@ func load(tx *bolt.Tx) (*State, error) {
 		read(tx.Bucket(bucketImages), s.Images),
 		read(tx.Bucket(bucketTargets), s.Targets),
 		read(tx.Bucket(bucketTags), s.Tags),
+		read(tx.Bucket(bucketGrants), s.Grants),
+		read(tx.Bucket(bucketHolders), s.Holders),
 	)
 	return s, err
 }

@@ -314,7 +314,9 @@ func (c *Content) SweepIngests(grace time.Duration) error {
 }
 
 // DropPart removes what has come in of a blob, unless somebody is at it.
-func (c *Content) DropPart(d digest.Digest) error { return c.removeIngest(filepath.Base(c.ingestPath(d))) }
+func (c *Content) DropPart(d digest.Digest) error {
+	return c.removeIngest(filepath.Base(c.ingestPath(d)))
+}
 
 func (c *Content) removeIngest(name string) error {
 	c.ingestMu.Lock()

@@ -29,6 +29,9 @@ type Image struct {
 	// Size is the size of configuration and layers as transferred, in bytes.
 	Size    int64     `json:"size"`
 	Created time.Time `json:"created,omitzero"`
+	// Served names what each server gave, by host; what had been present is in
+	// none.
+	Served map[string][]digest.Digest `json:"served,omitempty"`
 }
 
 // Target is what a digest of a repository stands for: an index or a manifest.
@@ -70,19 +73,37 @@ type Point struct {
 	Images []string      `json:"images"`
 }
 
+// Grant says who has shown that a registry gives them an image.
+type Grant struct {
+	// Open is set once it came without credentials, or with the node's own.
+	Open bool `json:"open,omitempty"`
+	// Credentials are salted hashes of those that it came with.
+	Credentials []string `json:"credentials,omitempty"`
+	// Namespaces are those of the pods that it was pulled for.
+	Namespaces []string `json:"namespaces,omitempty"`
+}
+
 // State is everything the store knows. A State from DB.State is shared and must
 // not be changed; the one given to the function of DB.Update may be.
 //
-// Invariants: every image id in a target or tag is in Images; every image is in
+// Invariants: every image id in a target, tag or grant is in Images; every image is in
 // a target; no target and no tag is without images.
 type State struct {
 	Images  map[string]Image
 	Targets map[string]Target
 	Tags    map[string]Tag
+	// Grants are by image id; an image that was not pulled has none.
+	Grants map[string]Grant
+	// Holders are the namespaces whose pods have shown credentials, by the
+	// hash that Grants name them by.
+	Holders map[string][]string
 }
 
 func newState() *State {
-	return &State{Images: map[string]Image{}, Targets: map[string]Target{}, Tags: map[string]Tag{}}
+	return &State{
+		Images: map[string]Image{}, Targets: map[string]Target{}, Tags: map[string]Tag{},
+		Grants: map[string]Grant{}, Holders: map[string][]string{},
+	}
 }
 
 // Keep says whether an image goes on bearing a tag through an older target once
@@ -137,7 +158,9 @@ func (s *State) Forget(ids ...string) {
 	gone := func(id string) bool { return slices.Contains(ids, id) }
 	for _, id := range ids {
 		delete(s.Images, id)
+		delete(s.Grants, id)
 	}
+	s.forgetHolders()
 	for name, t := range s.Targets {
 		for m, id := range t.Images {
 			if gone(id) {
@@ -162,6 +185,17 @@ func (s *State) Forget(ids ...string) {
 			s.Tags[name] = tag
 		}
 	}
+}
+
+// forgetHolders drops the holders of credentials that no grant names.
+func (s *State) forgetHolders() {
+	named := make(map[string]bool)
+	for _, g := range s.Grants {
+		for _, c := range g.Credentials {
+			named[c] = true
+		}
+	}
+	maps.DeleteFunc(s.Holders, func(c string, _ []string) bool { return !named[c] })
 }
 
 // Named returns the targets that a full name (a tag or "repo@digest") stands
@@ -270,6 +304,11 @@ func (s *State) Check() []string {
 					wrong = append(wrong, fmt.Sprintf("tag %s names image %s, which %s does not have", name, id, p.Digest))
 				}
 			}
+		}
+	}
+	for id := range s.Grants {
+		if _, ok := s.Images[id]; !ok {
+			wrong = append(wrong, fmt.Sprintf("image %s is granted and not there", id))
 		}
 	}
 	for id := range s.Images {
