@@ -64,7 +64,7 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 	if err != nil {
 		return "", err
 	}
-	if err := m.o.Images.Permit(img, pod.Config.GetMetadata().GetNamespace()); err != nil {
+	if err := m.o.Images.Permit(img, pod.Config.Value.GetMetadata().GetNamespace()); err != nil {
 		return "", err
 	}
 	if err := m.checkHandler(pod, img); err != nil {

@@ -75,7 +75,7 @@ func (b *builder) findImage(ctx context.Context, name string) (images.Image, err
 	if err != nil {
 		return img, err
 	}
-	return img, b.manager.o.Images.Permit(img, b.pod.Config.GetMetadata().GetNamespace())
+	return img, b.manager.o.Images.Permit(img, b.pod.Config.Value.GetMetadata().GetNamespace())
 }
 
 // resolveSubPath answers where a path of an image leads to, as a container with that root would see it, below root and
