@@ -3,6 +3,7 @@ package criserver
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -50,16 +51,10 @@ func (a *containerAPI) StreamContainers(r *runtime.StreamContainersRequest, out 
 }
 
 func (a *containerAPI) list(f *runtime.ContainerFilter) []*runtime.Container {
-	items := []*runtime.Container{}
-	for _, rec := range a.containers.List() {
-		item := containerItem(rec)
-		if hasPrefix(item.GetId(), f.GetId()) && hasPrefix(item.GetPodSandboxId(), f.GetPodSandboxId()) &&
-			hasLabels(item.GetLabels(), f.GetLabelSelector()) &&
-			(f.GetState() == nil || f.GetState().GetState() == item.GetState()) {
-			items = append(items, item)
-		}
-	}
-	return items
+	return items(a.containers.List(), func(rec state.Container) bool {
+		return matches(f, rec.ID, rec.Config.Value.GetLabels()) && strings.HasPrefix(rec.SandboxID, f.GetPodSandboxId()) &&
+			(f.GetState() == nil || f.GetState().GetState() == containerState(rec))
+	}, containerItem)
 }
 
 func (a *containerAPI) ContainerStatus(_ context.Context, r *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error) {

@@ -2,7 +2,16 @@ package criserver
 
 import "strings"
 
-func hasPrefix(id, prefix string) bool { return strings.HasPrefix(id, prefix) }
+// filter is what all of the CRI's filters have in common; nil ones take everything.
+type filter interface {
+	GetId() string
+	GetLabelSelector() map[string]string
+}
+
+// matches says whether a filter takes what has this id and these labels. An id may be the beginning of one.
+func matches(f filter, id string, labels map[string]string) bool {
+	return strings.HasPrefix(id, f.GetId()) && hasLabels(labels, f.GetLabelSelector())
+}
 
 // hasLabels says whether every wanted label is there with the wanted value.
 func hasLabels(labels, want map[string]string) bool {
@@ -12,6 +21,17 @@ func hasLabels(labels, want map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// items answers a list request: those of the records that are wanted, in the CRI's words. It is never nil.
+func items[R, I any](records []R, wanted func(R) bool, item func(R) I) []I {
+	out := []I{}
+	for _, rec := range records {
+		if wanted(rec) {
+			out = append(out, item(rec))
+		}
+	}
+	return out
 }
 
 // batch is how many items one message of a stream carries.

@@ -32,7 +32,7 @@ func (a *nodeAPI) Status(ctx context.Context, r *runtime.StatusRequest) (*runtim
 			{Type: runtime.RuntimeReady, Status: true}, network,
 		}},
 		RuntimeHandlers: a.handlers(),
-		Features:        &runtime.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		Features:        &runtime.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
 	}
 	if r.GetVerbose() {
 		info, err := a.info()
@@ -53,11 +53,13 @@ func (a *nodeAPI) handlers() []*runtime.RuntimeHandler {
 	return out
 }
 
+// features of a handler: what the kernel has, and the handler's OCI runtime. Where there is none, a handler of type wasm
+// runs guests only, and they need none.
 func (a *nodeAPI) features(h runtimeclass.Handler) *runtime.RuntimeHandlerFeatures {
-	oci := h.Type == runtimeclass.OCI
+	oci, answers := a.o.Host.Runtimes[h.Binary]
 	return &runtime.RuntimeHandlerFeatures{
-		RecursiveReadOnlyMounts: oci && a.o.Host.RecursiveReadOnly,
-		UserNamespaces:          oci && a.o.Host.IDMappedMounts,
+		RecursiveReadOnlyMounts: a.o.Host.RecursiveReadOnly && (oci.RecursiveReadOnly || !answers && h.Type == runtimeclass.WASM),
+		UserNamespaces:          h.Type == runtimeclass.OCI && a.o.Host.IDMappedMounts,
 	}
 }
 

@@ -63,15 +63,9 @@ func (a *sandboxAPI) StreamPodSandboxes(r *runtime.StreamPodSandboxesRequest, ou
 }
 
 func (a *sandboxAPI) list(f *runtime.PodSandboxFilter) []*runtime.PodSandbox {
-	items := []*runtime.PodSandbox{}
-	for _, rec := range a.sandboxes.List() {
-		item := sandboxItem(rec)
-		if hasPrefix(item.GetId(), f.GetId()) && hasLabels(item.GetLabels(), f.GetLabelSelector()) &&
-			(f.GetState() == nil || f.GetState().GetState() == item.GetState()) {
-			items = append(items, item)
-		}
-	}
-	return items
+	return items(a.sandboxes.List(), func(rec state.Sandbox) bool {
+		return matches(f, rec.ID, rec.Config.Value.GetLabels()) && (f.GetState() == nil || f.GetState().GetState() == sandboxState(rec))
+	}, sandboxItem)
 }
 
 func (a *sandboxAPI) UpdatePodSandboxResources(_ context.Context, r *runtime.UpdatePodSandboxResourcesRequest) (*runtime.UpdatePodSandboxResourcesResponse, error) {

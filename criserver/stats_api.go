@@ -3,6 +3,7 @@ package criserver
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -50,8 +51,8 @@ func (a *statsAPI) StreamContainerStats(r *runtime.StreamContainerStatsRequest, 
 func (a *statsAPI) listContainers(ctx context.Context, f *runtime.ContainerStatsFilter) ([]*runtime.ContainerStats, error) {
 	var recs []state.Container
 	for _, rec := range a.containers.List() {
-		if rec.Phase == state.Running && hasPrefix(rec.ID, f.GetId()) && hasPrefix(rec.SandboxID, f.GetPodSandboxId()) &&
-			hasLabels(rec.Config.Value.GetLabels(), f.GetLabelSelector()) {
+		if rec.Phase == state.Running && matches(f, rec.ID, rec.Config.Value.GetLabels()) &&
+			strings.HasPrefix(rec.SandboxID, f.GetPodSandboxId()) {
 			recs = append(recs, rec)
 		}
 	}
@@ -91,7 +92,7 @@ func (a *statsAPI) StreamPodSandboxStats(r *runtime.StreamPodSandboxStatsRequest
 func (a *statsAPI) listPods(ctx context.Context, f *runtime.PodSandboxStatsFilter) ([]*runtime.PodSandboxStats, error) {
 	var recs []state.Sandbox
 	for _, rec := range a.sandboxes.List() {
-		if rec.Phase == state.Ready && hasPrefix(rec.ID, f.GetId()) && hasLabels(rec.Config.Value.GetLabels(), f.GetLabelSelector()) {
+		if rec.Phase == state.Ready && matches(f, rec.ID, rec.Config.Value.GetLabels()) {
 			recs = append(recs, rec)
 		}
 	}

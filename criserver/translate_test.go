@@ -1,6 +1,7 @@
 package criserver
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -9,8 +10,10 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 func TestSandboxStatus(t *testing.T) {
@@ -142,14 +145,51 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-func TestLabels(t *testing.T) {
+func TestFilters(t *testing.T) {
 	have := map[string]string{"a": "1", "b": ""}
 	for _, c := range []struct {
+		id   string
 		want map[string]string
 		ok   bool
-	}{{nil, true}, {map[string]string{"a": "1"}, true}, {map[string]string{"a": "2"}, false}, {map[string]string{"c": ""}, false}, {map[string]string{"b": ""}, true}} {
-		if hasLabels(have, c.want) != c.ok {
-			t.Errorf("%v", c.want)
+	}{
+		{"", nil, true}, {"ab", nil, true}, {"abc", nil, true}, {"abcd", nil, false}, {"b", nil, false},
+		{"", map[string]string{"a": "1"}, true}, {"", map[string]string{"a": "2"}, false}, {"", map[string]string{"c": ""}, false},
+		{"a", map[string]string{"b": ""}, true}, {"a", map[string]string{"a": "1", "c": "1"}, false}, {"b", map[string]string{"b": ""}, false},
+	} {
+		if matches(&runtime.ContainerFilter{Id: c.id, LabelSelector: c.want}, "abc", have) != c.ok {
+			t.Errorf("%q %v", c.id, c.want)
+		}
+	}
+	if !matches((*runtime.PodSandboxFilter)(nil), "abc", nil) {
+		t.Error("no filter at all")
+	}
+	if got := items([]int{1, 2, 3}, func(n int) bool { return n > 1 }, func(n int) string { return fmt.Sprint(n) }); !reflect.DeepEqual(got, []string{"2", "3"}) {
+		t.Errorf("%q", got)
+	}
+	if got := items(nil, func(int) bool { return true }, func(n int) int { return n }); got == nil || len(got) != 0 {
+		t.Errorf("%#v", got)
+	}
+}
+
+// A handler has what the kernel and its OCI runtime have, a handler for guests also without a runtime.
+func TestFeatures(t *testing.T) {
+	host := spec.Host{RecursiveReadOnly: true, IDMappedMounts: true, Runtimes: map[string]spec.Runtime{"new": {RecursiveReadOnly: true}, "old": {}}}
+	for _, c := range []struct {
+		binary string
+		kind   runtimeclass.Type
+		rro    bool
+	}{
+		{"new", runtimeclass.OCI, true}, {"old", runtimeclass.OCI, false}, {"none", runtimeclass.OCI, false},
+		{"new", runtimeclass.WASM, true}, {"old", runtimeclass.WASM, false}, {"none", runtimeclass.WASM, true},
+	} {
+		a := &nodeAPI{o: Options{Host: host}}
+		h := runtimeclass.Handler{Binary: c.binary, Type: c.kind}
+		if got := a.features(h).GetRecursiveReadOnlyMounts(); got != c.rro {
+			t.Errorf("%s %s: %v", c.kind, c.binary, got)
+		}
+		a.o.Host.RecursiveReadOnly = false
+		if a.features(h).GetRecursiveReadOnlyMounts() {
+			t.Errorf("%s %s: without the kernel", c.kind, c.binary)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/sunaba-project/sunaba/criserver"
@@ -73,6 +74,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if host.IDMappedMounts, err = facts.IDMappedMounts(p.root); err != nil {
 		return nil, err
 	}
+	host.Runtimes = facts.Runtimes(context.Background(), programs(handlers))
 	bootID, err := sandbox.BootID()
 	if err != nil {
 		return nil, err
@@ -127,6 +129,17 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	})
 	d.listener, err = listen(p.socket)
 	return d, err
+}
+
+// programs are the OCI runtimes of all handlers, each once.
+func programs(handlers *runtimeclass.Table) []string {
+	var list []string
+	for _, h := range handlers.All() {
+		if !slices.Contains(list, h.Binary) {
+			list = append(list, h.Binary)
+		}
+	}
+	return list
 }
 
 func (p places) images() string    { return filepath.Join(p.root, "images") }

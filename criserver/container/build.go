@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"path/filepath"
 	"strconv"
 
@@ -67,6 +66,7 @@ func (b *builder) rootfs(ctx context.Context, in *spec.Input) error {
 	}
 	if b.image.Kind == images.Module {
 		in.ModulePath, in.ModuleDigest = b.manager.o.Images.ModulePath(b.image), b.image.Module.Digest.String()
+		in.Guest = true
 		return nil
 	}
 	b.rec.RootFS = toMounts(mounts)
@@ -101,7 +101,7 @@ func (b *builder) inRoot(ctx context.Context, in *spec.Input) error {
 			return err
 		}
 		b.setUser(in, user)
-		if in.Handler != runtimeclass.WASM && startsWasm(root, entrypoint(in)) {
+		if in.Guest = isGuest(root, spec.Programs(*in)); in.Guest && in.Handler != runtimeclass.WASM {
 			return b.manager.wrongHandler(b.pod)
 		}
 		return b.volumes(root, in)
@@ -113,42 +113,37 @@ func (b *builder) setUser(in *spec.Input, user spec.User) {
 	b.rec.User = state.User{UID: user.UID, GID: user.GID, Groups: user.Groups}
 }
 
-// entrypoint is the file a container would run, as far as that can be said without its PATH.
-func entrypoint(in *spec.Input) string {
-	args := in.Container.GetCommand()
-	if len(args) == 0 {
-		args = append(append([]string{}, in.Image.Entrypoint...), in.Container.GetArgs()...)
-		if len(in.Container.GetArgs()) == 0 {
-			args = append(args, in.Image.Cmd...)
-		}
-	}
-	if len(args) == 0 {
-		return ""
-	}
-	dir := in.Container.GetWorkingDir()
-	if dir == "" {
-		dir = in.Image.WorkingDir
-	}
-	if path.IsAbs(args[0]) {
-		return args[0]
-	}
-	return path.Join("/", dir, args[0])
-}
-
-// startsWasm says whether a file of the image begins as a WebAssembly module does. The path is resolved as the container
-// would see it; it never leads out.
-func startsWasm(root, name string) bool {
+// isGuest says whether the first of a container's possible programs that is there begins as a WebAssembly module does. They
+// are resolved as the container would see them; none leads out.
+func isGuest(root string, programs []string) bool {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(dir)
-	how := &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(dir, name, how)
+	for _, name := range programs {
+		how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+		fd, err := unix.Openat2(dir, name, how)
+		if err != nil {
+			continue
+		}
+		var st unix.Stat_t
+		err = unix.Fstat(fd, &st)
+		regular := err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
+		wasm := regular && startsWasm(fmt.Sprintf("/proc/self/fd/%d", fd))
+		unix.Close(fd)
+		if regular {
+			return wasm
+		}
+	}
+	return false
+}
+
+func startsWasm(file string) bool {
+	f, err := os.Open(file)
 	if err != nil {
 		return false
 	}
-	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	var magic [4]byte
 	_, err = io.ReadFull(f, magic[:])
@@ -227,7 +222,7 @@ func (b *builder) host(_ context.Context, in *spec.Input) error {
 		}
 	}
 	in.Host = b.manager.o.Host
-	in.Host.RecursiveReadOnly = in.Host.RecursiveReadOnly && in.Handler == runtimeclass.OCI
+	in.Host.RecursiveReadOnly = in.Host.RecursiveReadOnly && (in.Guest || in.Host.Runtimes[b.pod.Binary].RecursiveReadOnly)
 	if in.Host.AppArmor {
 		if in.Host.AppArmorLoaded, err = facts.LoadedProfiles(); err != nil {
 			return err

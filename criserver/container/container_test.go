@@ -11,11 +11,9 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/shim/client"
@@ -226,27 +224,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-func TestEntrypoint(t *testing.T) {
-	for _, c := range []struct {
-		image  ocispec.ImageConfig
-		config *runtime.ContainerConfig
-		want   string
-	}{
-		{ocispec.ImageConfig{Entrypoint: []string{"/e"}, Cmd: []string{"c"}}, &runtime.ContainerConfig{}, "/e"},
-		{ocispec.ImageConfig{Cmd: []string{"/c"}}, &runtime.ContainerConfig{}, "/c"},
-		{ocispec.ImageConfig{Cmd: []string{"/c"}}, &runtime.ContainerConfig{Args: []string{"/a"}}, "/a"},
-		{ocispec.ImageConfig{Entrypoint: []string{"/e"}}, &runtime.ContainerConfig{Command: []string{"/k"}}, "/k"},
-		{ocispec.ImageConfig{Entrypoint: []string{"./e"}, WorkingDir: "/w"}, &runtime.ContainerConfig{}, "/w/e"},
-		{ocispec.ImageConfig{Entrypoint: []string{"e"}}, &runtime.ContainerConfig{WorkingDir: "/x"}, "/x/e"},
-		{ocispec.ImageConfig{}, &runtime.ContainerConfig{}, ""},
-	} {
-		if got := entrypoint(&spec.Input{Image: c.image, Container: c.config}); got != c.want {
-			t.Errorf("%v %v: %q, want %q", c.image, c.config, got, c.want)
-		}
-	}
-}
-
-func TestStartsWasm(t *testing.T) {
+func TestIsGuest(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	root := t.TempDir()
 	for name, content := range map[string]string{
@@ -268,9 +246,12 @@ func TestStartsWasm(t *testing.T) {
 	for name, want := range map[string]bool{
 		"/module": true, "/elf": false, "/short": false, "/missing": false, "/abs": true, "/out": false, "/up": true, "/": false, "/fifo": false,
 	} {
-		if got := startsWasm(root, name); got != want {
+		if got := isGuest(root, []string{"/nowhere", name}); got != want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+	if isGuest(root, []string{"/elf", "/module"}) || isGuest(root, nil) || isGuest(outside, []string{"/module"}) {
+		t.Error("not the first program that is there")
 	}
 }
 

@@ -158,11 +158,11 @@ func (in *Input) mount(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, err
 	if err != nil {
 		return none, err
 	}
-	propagation, err := in.propagation(s, name("propagation"), m, facts, known)
+	access, err := in.access(name("recursive_read_only"), m)
 	if err != nil {
 		return none, err
 	}
-	access, err := in.access(name("recursive_read_only"), m)
+	propagation, err := in.propagation(s, name("propagation"), m, facts, known)
 	if err != nil {
 		return none, err
 	}

@@ -52,6 +52,41 @@ func (in *Input) args() ([]string, error) {
 	return all, nil
 }
 
+// Programs returns the paths in the container that its program may be, in the
+// order in which they are tried; none for a configuration that is refused.
+func Programs(in Input) []string {
+	args, err := in.args()
+	if err != nil {
+		return nil
+	}
+	env, err := in.env()
+	if err != nil {
+		return nil
+	}
+	if strings.Contains(args[0], "/") {
+		return []string{join(in.cwd(), args[0])}
+	}
+	search := strings.TrimPrefix(defaultPath, "PATH=")
+	for _, kv := range env {
+		if value, ok := strings.CutPrefix(kv, "PATH="); ok {
+			search = value
+		}
+	}
+	var list []string
+	for _, dir := range append(strings.Split(search, ":"), in.cwd()) {
+		list = append(list, path.Join(join(in.cwd(), dir), args[0]))
+	}
+	return list
+}
+
+// join is where a path leads from a folder.
+func join(dir, name string) string {
+	if path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return path.Join(dir, name)
+}
+
 // moduleArgs are those of an artifact, whose entry is the module itself: a
 // command is its arguments, not a program.
 func (in *Input) moduleArgs(command, args []string) []string {

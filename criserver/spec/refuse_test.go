@@ -36,7 +36,10 @@ func TestContainerRefuses(t *testing.T) {
 		{"nothing to run", func(in *Input) { in.Image.Entrypoint, in.Image.Cmd = nil, nil }, "command: neither", errdefs.ErrInvalidArgument},
 		{"env name", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a=b"}} }, "envs: ", errdefs.ErrInvalidArgument},
 		{"env zero byte", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a", Value: []byte("x\x00")}} }, "envs: ", errdefs.ErrInvalidArgument},
-		{"CDI", func(in *Input) { in.Container.CDIDevices = []*runtime.CDIDevice{{Name: "v/c=d"}} }, "CDI_devices[0]: ", errdefs.ErrNotImplemented},
+		{"device of a guest", func(in *Input) {
+			in.Handler, in.Guest = runtimeclass.WASM, true
+			in.Container.Devices = []*runtime.Device{{HostPath: "/dev/fuse"}}
+		}, "devices[0]: a WebAssembly guest has no devices", errdefs.ErrInvalidArgument},
 		{"image volume without image", image(&runtime.Mount{Image: &runtime.ImageSpec{}}), "mounts[0].image.image: is empty", errdefs.ErrInvalidArgument},
 		{"image volume of the host", mount(&runtime.Mount{Image: &runtime.ImageSpec{Image: "x"}, Readonly: true}), `mounts[0].host_path: is "/h"`, errdefs.ErrInvalidArgument},
 		{"image volume to write", image(&runtime.Mount{Image: &runtime.ImageSpec{Image: "x"}}), "mounts[0].readonly: must be true", errdefs.ErrInvalidArgument},
@@ -117,6 +120,7 @@ func TestContainerRefuses(t *testing.T) {
 		{"seccomp unknown", func(in *Input) { in.sc().SeccompProfilePath = "strict" }, `profile "strict" is not known`, errdefs.ErrInvalidArgument},
 		{"no seccomp here", func(in *Input) { in.sc().SeccompProfilePath, in.Host.NoSeccomp = "localhost//p.json", true }, "no seccomp filters", errdefs.ErrFailedPrecondition},
 		{"apparmor off", func(in *Input) { in.sc().ApparmorProfile = "localhost/p" }, `profile "p" is asked for`, errdefs.ErrFailedPrecondition},
+		{"apparmor default, but off", func(in *Input) { in.sc().Apparmor = &runtime.SecurityProfile{} }, `profile "RuntimeDefault" is asked for`, errdefs.ErrFailedPrecondition},
 		{"apparmor not loaded", func(in *Input) {
 			in.sc().ApparmorProfile, in.Host.AppArmor, in.Host.AppArmorLoaded = "localhost/p", true, []string{"q"}
 		}, `profile "p" is not loaded`, errdefs.ErrFailedPrecondition},

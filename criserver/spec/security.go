@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -144,28 +145,28 @@ func (in *Input) seccomp(s *specs.Spec) error {
 	return nil
 }
 
-// apparmor: no profile means the runtime's default, where the host has one.
+// apparmor: no profile means the runtime's default, where the host has one. A
+// privileged container is confined only by a profile that it names.
 func (in *Input) apparmor(s *specs.Spec) error {
 	const field = "linux.security_context.apparmor"
 	p, err := profile(in.security().GetApparmor(), in.security().GetApparmorProfile())
 	if err != nil {
 		return in.wrap(field, err)
 	}
-	if in.privileged() || p.GetProfileType() == runtime.SecurityProfile_Unconfined {
-		return nil
-	}
+	local := p.GetProfileType() == runtime.SecurityProfile_Localhost
 	name := in.Host.AppArmorDefault
-	if p.GetProfileType() == runtime.SecurityProfile_Localhost {
-		name = p.GetLocalhostRef()
-		if !in.Host.AppArmor {
-			return in.unmet(field, "profile %q is asked for, but this host does not use AppArmor", name)
-		}
+	if local {
+		name = strings.TrimPrefix(p.GetLocalhostRef(), "localhost/")
 	}
-	if !in.Host.AppArmor || name == "" {
+	switch {
+	case p.GetProfileType() == runtime.SecurityProfile_Unconfined:
 		return nil
-	}
-	if in.Host.AppArmorLoaded != nil && !slices.Contains(in.Host.AppArmorLoaded, name) {
-		return in.unmet(field, "profile %q is not loaded", name)
+	case !in.Host.AppArmor && p != nil:
+		return in.unmet(field, "profile %q is asked for, but this host does not use AppArmor", cmp.Or(p.GetLocalhostRef(), p.GetProfileType().String()))
+	case !in.Host.AppArmor || name == "" || in.privileged() && !local:
+		return nil
+	case in.Host.AppArmorLoaded != nil && !slices.Contains(in.Host.AppArmorLoaded, name):
+		return in.unmet(field, "profile %q is not loaded on this host", name)
 	}
 	s.Process.ApparmorProfile = name
 	return nil

@@ -40,7 +40,10 @@ type Input struct {
 	// ModulePath is the host path of the module when the image is a wasm
 	// artifact, which has no root filesystem; ModuleDigest its digest if known.
 	ModulePath, ModuleDigest string
-	Namespaces               Namespaces
+	// Guest says that the container is WebAssembly: such a module, or an image
+	// whose program is one; see Programs.
+	Guest      bool
+	Namespaces Namespaces
 	// CgroupsPath is the container's own cgroup, as the OCI runtime's driver
 	// writes it (cgroupfs: a path; systemd: slice:prefix:name).
 	CgroupsPath string
@@ -126,6 +129,9 @@ type Host struct {
 	// RecursiveReadOnly says that kernel and handler have recursive read-only
 	// mounts.
 	RecursiveReadOnly bool
+	// Runtimes are the handlers' OCI runtimes by the programs' names; one that
+	// does not answer is not there.
+	Runtimes map[string]Runtime
 	// IDMappedMounts says that the kernel can show root filesystems and volumes
 	// with other owners, which user namespaces need.
 	IDMappedMounts bool
@@ -139,6 +145,12 @@ type Host struct {
 	AppArmorLoaded  []string
 	// Devices are all devices of the host, for privileged containers.
 	Devices []Device
+}
+
+// Runtime is what must be known about an OCI runtime.
+type Runtime struct {
+	// RecursiveReadOnly says that it can make recursive read-only mounts.
+	RecursiveReadOnly bool
 }
 
 // Container translates a container's configuration. The specification names
@@ -183,8 +195,8 @@ func (in *Input) check() error {
 	if in.Container.GetMetadata().GetName() == "" {
 		return in.invalid("metadata.name", "is empty")
 	}
-	if len(in.Container.GetCDIDevices()) > 0 {
-		return in.unimplemented("CDI_devices[0]", "CDI devices are not supported")
+	if in.Guest && len(in.Container.GetDevices()) > 0 {
+		return in.invalid("devices[0]", "a WebAssembly guest has no devices")
 	}
 	if _, err := ImageVolumes(in.Container); err != nil {
 		return err

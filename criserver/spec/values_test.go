@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -51,6 +52,30 @@ func TestEnv(t *testing.T) {
 	want := []string{"PATH=/image", "HOME=/home/greeter", "HOSTNAME=mine", "TERM=dumb", "A=again", "B=image", "C=a=b"}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestPrograms(t *testing.T) {
+	inPath := []string{"/usr/local/sbin/e", "/usr/local/bin/e", "/usr/sbin/e", "/usr/bin/e", "/sbin/e", "/bin/e"}
+	for _, c := range []struct {
+		image  ocispec.ImageConfig
+		config *runtime.ContainerConfig
+		want   []string
+	}{
+		{ocispec.ImageConfig{Entrypoint: []string{"/e"}, Cmd: []string{"c"}}, &runtime.ContainerConfig{}, []string{"/e"}},
+		{ocispec.ImageConfig{Cmd: []string{"/c"}}, &runtime.ContainerConfig{Args: []string{"/a"}}, []string{"/a"}},
+		{ocispec.ImageConfig{Entrypoint: []string{"/e"}}, &runtime.ContainerConfig{Command: []string{"/k"}}, []string{"/k"}},
+		{ocispec.ImageConfig{Entrypoint: []string{"./e"}, WorkingDir: "/w"}, &runtime.ContainerConfig{}, []string{"/w/e"}},
+		{ocispec.ImageConfig{Entrypoint: []string{"../../e"}}, &runtime.ContainerConfig{WorkingDir: "/w"}, []string{"/e"}},
+		{ocispec.ImageConfig{Entrypoint: []string{"e"}}, &runtime.ContainerConfig{WorkingDir: "/x"}, append(slices.Clone(inPath), "/x/e")},
+		{ocispec.ImageConfig{Entrypoint: []string{"e"}, Env: []string{"PATH=/p:q"}}, &runtime.ContainerConfig{WorkingDir: "/x"}, []string{"/p/e", "/x/q/e", "/x/e"}},
+		{ocispec.ImageConfig{}, &runtime.ContainerConfig{}, nil},
+	} {
+		in := base()
+		in.Image, in.Container = c.image, c.config
+		if got := Programs(in); !slices.Equal(got, c.want) {
+			t.Errorf("%v %v: %q, want %q", c.image, c.config, got, c.want)
+		}
 	}
 }
 
@@ -192,6 +217,10 @@ func TestAppArmor(t *testing.T) {
 		{name: "local", deprecated: "localhost/mine", want: "mine"},
 		{name: "off", off: true},
 		{name: "privileged", privileged: true},
+		{name: "privileged with the default", profile: &runtime.SecurityProfile{}, privileged: true},
+		{name: "privileged and local", deprecated: "localhost/mine", privileged: true, want: "mine"},
+		{name: "local with a prefix", profile: &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_Localhost, LocalhostRef: "localhost/mine"}, want: "mine"},
+		{name: "off and unconfined", profile: &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_Unconfined}, off: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := base()

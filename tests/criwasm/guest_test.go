@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -391,6 +392,45 @@ func mountSpecs() map[string]func(*suite) {
 			if !strings.Contains(g.text(), "Read-only") && !strings.Contains(g.text(), "/tmp/note") {
 				s.t.Errorf("%q", g.text())
 			}
+		},
+		"a read-only volume can be read-only below too": func(s *suite) {
+			dir := s.t.TempDir()
+			below := filepath.Join(dir, "below")
+			s.check(os.Mkdir(below, 0o755))
+			s.check(unix.Mount("tmpfs", below, "tmpfs", 0, "mode=777"))
+			s.t.Cleanup(func() { s.check(unix.Unmount(below, 0)) })
+			p := s.run()
+			flat := &runtime.Mount{ContainerPath: "/v", HostPath: dir, Readonly: true}
+			p.prints(mounted(does("write", "/v/below/one", "x"), flat))
+			deep := &runtime.Mount{ContainerPath: "/v", HostPath: dir, Readonly: true, RecursiveReadOnly: true}
+			p.start(mounted(does("write", "/v/below/two", "x"), deep)).ends(1, "Error")
+			if _, err := os.Stat(filepath.Join(below, "two")); err == nil {
+				s.t.Error("it was written")
+			}
+		},
+		"mount options are taken": func(s *suite) {
+			p := s.run()
+			v := &runtime.Mount{ContainerPath: "/v", HostPath: s.volume(), MountOptions: []string{"noexec", "nodev", "nosuid"}}
+			if got := p.prints(mounted(does("cat", "/v/note"), v)); got != "from the volume\n" {
+				s.t.Errorf("%q", got)
+			}
+			v.MountOptions = []string{"exec"}
+			_, err := p.tryCreate(mounted(does(), v))
+			s.refused(err, codes.InvalidArgument)
+		},
+		"a guest has no devices": func(s *suite) {
+			config := does()
+			config.Devices = []*runtime.Device{{HostPath: "/dev/null", ContainerPath: "/dev/mine", Permissions: "rw"}}
+			_, err := s.run().tryCreate(config)
+			s.refused(err, codes.InvalidArgument)
+		},
+		"an image is a volume": func(s *suite) {
+			id := s.pull(world.guest)
+			p := s.run()
+			image := &runtime.Mount{ContainerPath: "/image", Image: &runtime.ImageSpec{Image: id}, ImageSubPath: "etc", Readonly: true}
+			p.prints(mounted(does("ls", "/image"), image))
+			p.start(mounted(does("write", "/image/new", "x"), image)).ends(1, "Error")
+			p.prints(mounted(from(world.artifact, "ls", "/image"), image))
 		},
 		"a path cannot leave the root": func(s *suite) {
 			secret := filepath.Join(s.t.TempDir(), "secret")
