@@ -32,6 +32,7 @@ type config struct {
 	Images       imagesConfig             `toml:"images"`
 	Network      networkConfig            `toml:"network"`
 	Stream       streamConfig             `toml:"stream"`
+	Devices      devicesConfig            `toml:"devices"`
 	Wasm         wasmConfig               `toml:"wasm"`
 	Handlers     map[string]handlerConfig `toml:"handlers"`
 }
@@ -56,6 +57,10 @@ type streamConfig struct {
 	TLSKeyFile  string `toml:"tls_key_file"`
 }
 
+type devicesConfig struct {
+	CDISpecDirs []string `toml:"cdi_spec_dirs"`
+}
+
 type wasmConfig struct {
 	Cache string `toml:"cache"`
 }
@@ -75,6 +80,7 @@ func defaultConfig() config {
 		Images:       defaultImages(),
 		Network:      networkConfig{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}},
 		Stream:       streamConfig{Address: "127.0.0.1"},
+		Devices:      devicesConfig{CDISpecDirs: []string{"/etc/cdi", "/var/run/cdi"}},
 		Handlers:     defaultHandlers(),
 	}
 }
@@ -157,6 +163,11 @@ func (c config) check() error {
 	}
 	if err := c.Stream.check(); err != nil {
 		return err
+	}
+	for _, dir := range c.Devices.CDISpecDirs {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("devices.cdi_spec_dirs: %q is not an absolute path", dir)
+		}
 	}
 	_, err := c.handlers("")
 	return err

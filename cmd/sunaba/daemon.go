@@ -112,7 +112,8 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	containers, err := container.New(container.Options{
 		Sandboxes: sandboxes, Images: store, Handlers: handlers, Cgroups: cgroups, Host: host,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
-		Follow: events.Container, Logger: logger,
+		CDISpecDirs: c.Devices.CDISpecDirs,
+		Follow:      events.Container, Logger: logger,
 	})
 	if err != nil {
 		return nil, err

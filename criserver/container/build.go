@@ -242,6 +242,9 @@ func (b *builder) bundle(_ context.Context, in *spec.Input) error {
 	if err != nil {
 		return err
 	}
+	if err := injectCDI(b.config(), in.Guest, b.manager.o.CDISpecDirs, s); err != nil {
+		return err
+	}
 	dir := filepath.Join(b.sandbox.Dir, b.rec.ID)
 	if err := os.MkdirAll(filepath.Join(dir, rootfsDir), 0o711); err != nil {
 		return fmt.Errorf("make bundle: %w", err)

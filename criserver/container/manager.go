@@ -51,6 +51,8 @@ type Options struct {
 
 	Records string // folder of the durable records
 	Volumes string // folder of the images' anonymous volumes
+	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none turns CDI devices off.
+	CDISpecDirs []string
 	// Follow is told of every change of a record; see state.Follower. It may be nil.
 	Follow state.Follower[state.Container]
 	Logger *slog.Logger
