@@ -106,7 +106,9 @@ type Options struct {
 	// host path (valid during the call) and digest, once per content. An error
 	// of class ErrInvalidArgument refuses the image, any other is logged.
 	Arrived func(ctx context.Context, path, digest string) error
-	Logger  *slog.Logger
+	// MaxLayerSize bounds what one layer unpacks to, in bytes; 0 is 64 GiB.
+	MaxLayerSize int64
+	Logger       *slog.Logger
 }
 
 // PullRequest says what to pull and for whom.

@@ -17,16 +17,18 @@ import (
 )
 
 // DefaultParallelLayers is how many layers of an image are fetched at a time,
-// unless Options say otherwise.
+// unless Options say otherwise. As many are unpacked at a time.
 const DefaultParallelLayers = 4
 
 // rootFS fetches the layers that are not unpacked yet, some at a time, and
-// unpacks each, once all below it are unpacked, while it comes in.
+// unpacks each while it comes in.
 func (x *session) rootFS(ctx context.Context, img store.Image, blobs []ocispec.Descriptor, diffs []digest.Digest) error {
 	if len(blobs) != len(diffs) {
 		return fmt.Errorf("the manifest has %d layers and the configuration %d: %w", len(blobs), len(diffs), errdefs.ErrInvalidArgument)
 	}
-	x.dirty = x.dirty || len(blobs) > 0
+	if len(blobs) > unpack.MaxLayers {
+		return fmt.Errorf("the image has %d layers, and overlayfs takes %d; build it with fewer: %w", len(blobs), unpack.MaxLayers, errdefs.ErrInvalidArgument)
+	}
 	todo := x.missing(ctx, blobs, diffs)
 	var total int64
 	for _, l := range todo {
@@ -54,23 +56,20 @@ type pendingLayer struct {
 	layer unpack.Layer
 }
 
-// missing returns the layers above the highest that is unpacked.
+// missing returns the layers that are not unpacked, or known to be damaged.
 func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs []digest.Digest) []pendingLayer {
-	chains := identity.ChainIDs(slices.Clone(diffs))
-	first := len(chains)
-	for first > 0 && !x.s.layers.Has(ctx, chains[first-1]) {
-		first--
-	}
-	for _, b := range blobs[:first] {
-		// Of an earlier try; the layer came otherwise.
-		if err := x.s.content.DropPart(b.Digest); err != nil {
-			x.s.logger.Warn("a part of a blob stays until the next sweep", "error", err)
-		}
-	}
 	var out []pendingLayer
-	for i := first; i < len(chains); i++ {
+	chains := identity.ChainIDs(slices.Clone(diffs))
+	for i, chain := range chains {
+		if x.s.layers.Has(ctx, chain) {
+			// Of an earlier try; the layer came otherwise.
+			if err := x.s.content.DropPart(blobs[i].Digest); err != nil {
+				x.s.logger.Warn("a part of a blob stays until the next sweep", "error", err)
+			}
+			continue
+		}
 		l := pendingLayer{blob: blobs[i]}
-		l.layer = unpack.Layer{Chain: chains[i], Diff: diffs[i], Open: func(ctx context.Context) (io.ReadCloser, error) {
+		l.layer = unpack.Layer{Chain: chain, Diff: diffs[i], Open: func(ctx context.Context) (io.ReadCloser, error) {
 			return x.s.content.Follow(ctx, l.blob)
 		}}
 		if i > 0 {
@@ -94,16 +93,28 @@ func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 	return nil
 }
 
+// unpack stages layers, some at a time and in whatever order they come in, and
+// makes them known together.
 func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
-	for _, l := range layers {
-		err := x.s.layers.Apply(ctx, l.layer)
-		if errdefs.IsAborted(err) { // the blob was corrupt and came anew, see store.Follow
-			err = x.s.layers.Apply(ctx, l.layer)
-		}
-		if err != nil {
-			return err
-		}
-		x.meter.update(func(p *Progress) { p.LayersDone++ })
+	work, staging := errgroup.WithContext(ctx)
+	work.SetLimit(x.s.parallel)
+	all := make([]unpack.Layer, len(layers))
+	for i, l := range layers {
+		all[i] = l.layer
+		work.Go(func() error {
+			err := x.s.layers.Stage(staging, l.layer)
+			if errdefs.IsAborted(err) { // the blob was corrupt and came anew, see store.Follow
+				err = x.s.layers.Stage(staging, l.layer)
+			}
+			if err != nil {
+				return err
+			}
+			x.meter.update(func(p *Progress) { p.LayersDone++ })
+			return nil
+		})
 	}
-	return nil
+	if err := work.Wait(); err != nil {
+		return err
+	}
+	return x.s.layers.Commit(ctx, all)
 }

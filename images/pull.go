@@ -192,15 +192,10 @@ func (x *session) target(ctx context.Context, n name, desc ocispec.Descriptor, h
 	return t, images, nil
 }
 
-// record makes a pull known: content first brought to disk for certain, then
-// the records, then the pins and what is of no use any more are given up.
+// record makes a pull known, all of which is on disk: the records are written,
+// then the pins and what is of no use any more are given up.
 func (x *session) record(ctx context.Context, n name, t store.Target, images []store.Image) error {
 	s := x.s
-	if x.dirty {
-		if err := s.layers.Sync(); err != nil {
-			return err
-		}
-	}
 	s.gc.RLock()
 	defer s.gc.RUnlock()
 	err := s.db.Update(func(st *store.State) error {

@@ -110,7 +110,7 @@ func Open(o Options) (_ *Service, err error) {
 	if s.content, err = store.OpenContent(filepath.Join(o.Root, "content")); err != nil {
 		return nil, err
 	}
-	if s.layers, err = unpack.Open(ctx, o.Root, o.Logger); err != nil {
+	if s.layers, err = unpack.Open(ctx, unpack.Options{Root: o.Root, MaxLayerSize: o.MaxLayerSize, Logger: o.Logger}); err != nil {
 		return nil, err
 	}
 	if err := s.dropDamaged(ctx); err != nil {
@@ -197,7 +197,7 @@ func (s *Service) wanted(name string) ([]HandlerPlatforms, error) {
 func (s *Service) intact(ctx context.Context, img store.Image) bool {
 	return s.content.Has(ctx, img.Manifest) && s.content.Has(ctx, img.Config) &&
 		(img.Module == nil || s.content.Has(ctx, *img.Module)) &&
-		(img.Chain == "" || s.layers.Has(ctx, img.Chain))
+		(img.Chain == "" || s.layers.Whole(ctx, img.Chain))
 }
 
 func (s *Service) dropDamaged(ctx context.Context) error {

@@ -29,7 +29,6 @@ type session struct {
 	meter  *meter
 	unpin  []func()
 	layers []digest.Digest // blobs that are of no use once unpacked
-	dirty  bool            // layers have to be synced before they are recorded
 }
 
 func (x *session) close() {

@@ -19,7 +19,6 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/go-digest"
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sys/unix"
 )
 
 // Root is the writable root of a container, or a view of an image that a container mounts.
@@ -156,29 +155,6 @@ func (s *Store) RootUsage(ctx context.Context, key string) (bytes, inodes int64,
 	return u.Size, u.Inodes, nil
 }
 
-// Usage returns the room that layers take, and that roots take.
-func (s *Store) Usage(ctx context.Context) (layers, roots snapshots.Usage, err error) {
-	var infos []snapshots.Info
-	if err := s.walk(ctx, func(info snapshots.Info) { infos = append(infos, info) }); err != nil {
-		return layers, roots, err
-	}
-	for _, info := range infos {
-		u, err := s.snapshots.Usage(s.quiet(ctx), info.Name)
-		if errdefs.IsNotFound(err) || errors.Is(err, os.ErrNotExist) {
-			continue // removed meanwhile
-		}
-		if err != nil {
-			return layers, roots, fmt.Errorf("measure %q: %w", info.Name, err)
-		}
-		if strings.HasPrefix(info.Name, rootPrefix) {
-			roots.Add(u)
-		} else {
-			layers.Add(u)
-		}
-	}
-	return layers, roots, nil
-}
-
 // WithRoot calls fn with a directory that shows a root, read-only, during the
 // call.
 //
@@ -205,68 +181,6 @@ func (s *Store) WithChain(ctx context.Context, chain digest.Digest, fn func(dir 
 	}
 	defer func() { err = errors.Join(err, s.remove(context.WithoutCancel(ctx), key)) }()
 	return s.withMounts(mounts, fn)
-}
-
-func (s *Store) withMounts(mounts []mount.Mount, fn func(dir string) error) (err error) {
-	if len(mounts) == 1 && mounts[0].Type == "bind" {
-		return fn(mounts[0].Source)
-	}
-	dir, err := os.MkdirTemp(s.mounts, "")
-	if err != nil {
-		return fmt.Errorf("create mount point: %w", err)
-	}
-	defer func() { err = errors.Join(err, removeMount(dir)) }()
-	if err := mount.All(readOnly(mounts), dir); err != nil {
-		return fmt.Errorf("mount layers for reading: %w", err)
-	}
-	return fn(dir)
-}
-
-// readOnly makes overlay mounts without a writable directory: that becomes the
-// topmost of those below.
-func readOnly(mounts []mount.Mount) []mount.Mount {
-	out := slices.Clone(mounts)
-	for i, m := range out {
-		var upper string
-		var options []string
-		for _, o := range m.Options {
-			if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
-				upper = dir + ":"
-			} else if !strings.HasPrefix(o, "workdir=") && !strings.HasPrefix(o, "uidmap=") && !strings.HasPrefix(o, "gidmap=") {
-				options = append(options, o) // who files belong to in a container is no matter here
-			}
-		}
-		for j, o := range options {
-			if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok {
-				options[j] = "lowerdir=" + upper + dirs
-			}
-		}
-		out[i].Options = append(options, "ro", "nodev", "nosuid", "noexec")
-	}
-	return out
-}
-
-func removeMount(dir string) error {
-	if err := mount.UnmountAll(dir, unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("unmount %q: %w", dir, err)
-	}
-	// Not RemoveAll: should the unmount have left something, it stays.
-	if err := os.Remove(dir); err != nil {
-		return fmt.Errorf("remove mount point: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) removeMounts() error {
-	entries, err := os.ReadDir(s.mounts)
-	if err != nil {
-		return fmt.Errorf("list mount points: %w", err)
-	}
-	var errs []error
-	for _, e := range entries {
-		errs = append(errs, removeMount(filepath.Join(s.mounts, e.Name())))
-	}
-	return errors.Join(errs...)
 }
 
 // removeUnfinished removes work that no process is doing any more.

@@ -4,10 +4,12 @@
 //
 // # Life of a layer
 //
-// Apply writes a layer into a directory of its own and commits it under its
-// chain id (the digest of the layer and all below it). It stays as long as an
-// image or a container needs it; Sweep removes the rest. A layer that is
-// committed is complete, but on disk for certain only after Sync.
+// Stage writes a layer into a directory of its own, several at a time and in
+// any order. Commit brings the layers of an image to disk and makes them known,
+// in one record, under their chain ids (the digest of a layer and all below it).
+// A layer that is known is complete and on disk. It stays as long as an image or
+// a container needs it; Sweep removes the rest. Check finds out whether it still
+// is what was unpacked.
 package unpack
 
 import (
@@ -21,10 +23,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/containerd/v2/pkg/archive"
-	"github.com/containerd/containerd/v2/pkg/archive/compression"
+	"github.com/containerd/containerd/v2/core/snapshots/storage"
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay"
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/containerd/errdefs"
@@ -50,13 +50,31 @@ const upperLabel = "containerd.io/snapshot/overlay.upperdir"
 type Store struct {
 	root      string // layers and roots
 	mounts    string // mount points of reads that are under way
+	staging   string // layers that are not committed yet
+	maxBytes  int64
+	meta      *storage.MetaStore // the records of snapshots
 	snapshots snapshots.Snapshotter
 	log       *log.Entry
-	applies   flight.Group[struct{}]
+	stages    flight.Group[struct{}]
 
-	mu   sync.Mutex // pins; held while Sweep decides about and removes a layer
-	pins map[digest.Digest]int
+	committing sync.Mutex // one Commit at a time
+
+	mu     sync.Mutex // pins and staged; held while Sweep decides about and removes a layer
+	pins   map[digest.Digest]int
+	staged map[digest.Digest]staged // by chain
 }
+
+// Options configures a Store.
+type Options struct {
+	// Root is the directory of the store.
+	Root string
+	// MaxLayerSize bounds what a layer unpacks to, in bytes; 0 is 64 GiB.
+	MaxLayerSize int64
+	Logger       *slog.Logger
+}
+
+// defaultMaxLayerSize is larger than any layer that is meant to be one.
+const defaultMaxLayerSize = 64 << 30
 
 // Open opens a store below a directory, and removes what a killed process left:
 // half unpacked layers and mounts for reading.
@@ -65,17 +83,26 @@ type Store struct {
 //
 // A directory that overlayfs cannot be used on is an error that says so;
 // ErrInvalidArgument for one whose name overlayfs's mount options cannot carry.
-func Open(ctx context.Context, root string, logger *slog.Logger) (*Store, error) {
-	if strings.ContainsAny(root, `,:\"`) {
-		return nil, fmt.Errorf("use overlayfs on %q: the name must not hold any of , : \\ and quotes: %w", root, errdefs.ErrInvalidArgument)
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if strings.ContainsAny(o.Root, `,:\"`) {
+		return nil, fmt.Errorf("use overlayfs on %q: the name must not hold any of , : \\ and quotes: %w", o.Root, errdefs.ErrInvalidArgument)
+	}
+	if o.MaxLayerSize <= 0 {
+		o.MaxLayerSize = defaultMaxLayerSize
 	}
 	s := &Store{
-		root:   filepath.Join(root, "layers"),
-		mounts: filepath.Join(root, "mounts"),
-		log:    newBridge(logger),
-		pins:   make(map[digest.Digest]int),
+		root:     filepath.Join(o.Root, "layers"),
+		mounts:   filepath.Join(o.Root, "mounts"),
+		staging:  filepath.Join(o.Root, "layers", "staging"),
+		maxBytes: o.MaxLayerSize,
+		log:      newBridge(o.Logger),
+		pins:     make(map[digest.Digest]int),
+		staged:   make(map[digest.Digest]staged),
 	}
-	for _, dir := range []string{s.root, s.mounts} {
+	if err := os.RemoveAll(s.staging); err != nil {
+		return nil, fmt.Errorf("delete unfinished layers: %w", err)
+	}
+	for _, dir := range []string{s.root, s.mounts, s.staging} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("create layer store: %w", err)
 		}
@@ -84,14 +111,17 @@ func Open(ctx context.Context, root string, logger *slog.Logger) (*Store, error)
 		return nil, fmt.Errorf("use overlayfs on %q (filesystem type %s): %w; choose a directory on ext4, xfs or btrfs",
 			s.root, filesystemType(s.root), err)
 	}
-	sn, err := overlay.NewSnapshotter(s.root, overlay.WithUpperdirLabel, overlay.AsynchronousRemove, overlay.WithRemapIDs)
-	if err != nil {
+	var err error
+	if s.meta, err = storage.NewMetaStore(filepath.Join(s.root, "metadata.db")); err != nil {
 		return nil, fmt.Errorf("open layer store %q: %w", s.root, err)
 	}
-	s.snapshots = sn
-	if err := errors.Join(s.removeMounts(), s.removeUnfinished(s.quiet(ctx))); err != nil {
-		sn.Close()
-		return nil, err
+	s.snapshots, err = overlay.NewSnapshotter(s.root,
+		overlay.WithMetaStore(s.meta), overlay.WithUpperdirLabel, overlay.AsynchronousRemove, overlay.WithRemapIDs)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open layer store %q: %w", s.root, err), s.meta.Close())
+	}
+	if err := errors.Join(s.removeMounts(), s.removeUnfinished(s.quiet(ctx)), s.removeAside()); err != nil {
+		return nil, errors.Join(err, s.snapshots.Close())
 	}
 	return s, nil
 }
@@ -99,14 +129,42 @@ func Open(ctx context.Context, root string, logger *slog.Logger) (*Store, error)
 // Close waits for running work, which ends with its callers, and closes the
 // store. Roots stay.
 func (s *Store) Close() error {
-	s.applies.Wait()
+	s.stages.Wait()
 	return s.snapshots.Close()
 }
 
-// Has reports whether a chain is unpacked.
+// asideDir is where damaged layers are kept that containers may have mounted.
+func (s *Store) asideDir() string { return filepath.Join(s.root, "aside", bootID()) }
+
+// removeAside deletes damaged layers of boots before this one.
+func (s *Store) removeAside() error {
+	entries, err := os.ReadDir(filepath.Dir(s.asideDir()))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("list damaged layers: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.Name() != filepath.Base(s.asideDir()) {
+			errs = append(errs, os.RemoveAll(filepath.Join(filepath.Dir(s.asideDir()), e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// bootID names this boot of the machine.
+func bootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// Has reports whether the uppermost layer of a chain is unpacked, and not known
+// to be damaged.
 func (s *Store) Has(ctx context.Context, chain digest.Digest) bool {
 	info, err := s.snapshots.Stat(s.quiet(ctx), chain.String())
-	if err != nil || info.Kind != snapshots.KindCommitted {
+	if err != nil || info.Kind != snapshots.KindCommitted || info.Labels[damagedLabel] != "" {
 		return false
 	}
 	_, err = os.Stat(info.Labels[upperLabel])
@@ -122,94 +180,9 @@ type Layer struct {
 	Diff digest.Digest
 	// Open opens the layer: a tar stream, plain or compressed by gzip or zstd.
 	Open func(context.Context) (io.ReadCloser, error)
-}
-
-// Apply unpacks a layer upon its parent, unless that has been done. Concurrent
-// calls for one chain share the work. The caller has pinned both chains.
-//
-// # Errors
-//
-// ErrDataLoss if the stream is not what Diff says. On any error nothing is left.
-func (s *Store) Apply(ctx context.Context, l Layer) error {
-	if s.Has(ctx, l.Chain) {
-		return nil
-	}
-	_, err := s.applies.Do(ctx, l.Chain.String(), func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.apply(s.quiet(ctx), l)
-	})
-	return err
-}
-
-func (s *Store) apply(ctx context.Context, l Layer) (err error) {
-	if s.Has(ctx, l.Chain) {
-		return nil
-	}
-	key := workKey()
-	mounts, err := s.snapshots.Prepare(ctx, key, l.Parent.String())
-	if err != nil {
-		return fmt.Errorf("prepare layer %s: %w", l.Diff, err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.remove(context.WithoutCancel(ctx), key))
-		}
-	}()
-	info, err := s.snapshots.Stat(ctx, key)
-	if err != nil {
-		return fmt.Errorf("prepare layer %s: %w", l.Diff, err)
-	}
-	if err := extract(ctx, l, info.Labels[upperLabel], lowerDirs(mounts)); err != nil {
-		return fmt.Errorf("unpack layer %s: %w", l.Diff, err)
-	}
-	if err := s.snapshots.Commit(ctx, l.Chain.String(), key); err != nil && !errdefs.IsAlreadyExists(err) {
-		return fmt.Errorf("commit layer %s: %w", l.Diff, err)
-	} else if err != nil {
-		return s.remove(ctx, key)
-	}
-	return nil
-}
-
-// extract writes a layer's files into dir. Whiteouts become overlayfs's own
-// where there are layers below, so that nothing needs to be mounted.
-func extract(ctx context.Context, l Layer, dir string, parents []string) error {
-	blob, err := l.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer blob.Close()
-	stream, err := compression.DecompressStream(blob)
-	if err != nil {
-		return fmt.Errorf("decompress: %w", err)
-	}
-	defer stream.Close()
-	verifier := l.Diff.Verifier()
-	tee := io.TeeReader(stream, verifier)
-	var opts []archive.ApplyOpt
-	if len(parents) > 0 {
-		opts = append(opts, archive.WithParents(parents), archive.WithConvertWhiteout(archive.OverlayConvertWhiteout))
-	}
-	if _, err := archive.Apply(ctx, dir, tee, opts...); err != nil {
-		return err
-	}
-	if _, err := io.Copy(io.Discard, tee); err != nil { // padding behind the archive counts too
-		return err
-	}
-	if !verifier.Verified() {
-		return fmt.Errorf("its content is not what the image's configuration says: %w", errdefs.ErrDataLoss)
-	}
-	return nil
-}
-
-// lowerDirs returns the layers below a snapshot, nearest first.
-func lowerDirs(mounts []mount.Mount) []string {
-	for _, m := range mounts {
-		for _, o := range m.Options {
-			if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok {
-				return strings.Split(dirs, ":")
-			}
-		}
-	}
-	return nil
+	// Grow, if it is set, is told the bytes that the layer is about to take, as
+	// it is unpacked, and stops it with an error.
+	Grow func(bytes int64) error
 }
 
 // Sync brings everything that has been unpacked to disk.
@@ -225,8 +198,8 @@ func (s *Store) Sync() error {
 	return nil
 }
 
-// Pin keeps chains from Sweep, whether they are there yet or not, until unpin
-// is called.
+// Pin keeps chains from Sweep, and what was staged of them, whether they are
+// there yet or not, until unpin is called.
 func (s *Store) Pin(chains ...digest.Digest) (unpin func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,6 +212,7 @@ func (s *Store) Pin(chains ...digest.Digest) (unpin func()) {
 		for _, c := range chains {
 			if s.pins[c]--; s.pins[c] == 0 {
 				delete(s.pins, c)
+				s.dropStaged(c)
 			}
 		}
 	})

@@ -30,7 +30,7 @@ func newStore(t *testing.T) (*Store, string) {
 		t.Fatal("this test mounts overlayfs: run it as root")
 	}
 	root := t.TempDir()
-	s, err := Open(t.Context(), root, slog.New(slog.DiscardHandler))
+	s, err := Open(t.Context(), testOptions(root))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,18 +84,39 @@ func opener(data []byte) func(context.Context) (io.ReadCloser, error) {
 	return func(context.Context) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
 }
 
+func testOptions(root string) Options {
+	return Options{Root: root, MaxLayerSize: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
+}
+
+// applyLayer stages and commits one layer.
+func applyLayer(t *testing.T, s *Store, l Layer) error {
+	defer s.Pin(l.Chain)()
+	if err := s.Stage(t.Context(), l); err != nil {
+		return err
+	}
+	return s.Commit(t.Context(), []Layer{l})
+}
+
 // apply unpacks layers upon each other and returns the topmost chain.
 func apply(t *testing.T, s *Store, tars ...[]byte) digest.Digest {
 	t.Helper()
 	var diffs []digest.Digest
 	var chain digest.Digest
+	var layers []Layer
 	for _, data := range tars {
 		diffs = append(diffs, digest.FromBytes(data))
 		l := Layer{Parent: chain, Chain: identity.ChainID(slices.Clone(diffs)), Diff: digest.FromBytes(data), Open: opener(data)}
-		if err := s.Apply(t.Context(), l); err != nil {
+		layers = append(layers, l)
+		chain = l.Chain
+		defer s.Pin(chain)()
+	}
+	for _, l := range slices.Backward(layers) { // none needs those below
+		if err := s.Stage(t.Context(), l); err != nil {
 			t.Fatal(err)
 		}
-		chain = l.Chain
+	}
+	if err := s.Commit(t.Context(), layers); err != nil {
+		t.Fatal(err)
 	}
 	return chain
 }
@@ -211,7 +232,7 @@ func TestCompressions(t *testing.T) {
 	} {
 		data := tarOf(t, text(name, "x"))
 		l := Layer{Chain: digest.FromBytes(data), Diff: digest.FromBytes(data), Open: opener(pack(data))}
-		if err := s.Apply(t.Context(), l); err != nil {
+		if err := applyLayer(t, s, l); err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if got := tree(t, s, l.Chain); len(got) != 1 || got[0] != name+"=x" {
 			t.Errorf("%s: %q", name, got)
@@ -235,7 +256,7 @@ func TestBadLayersLeaveNothing(t *testing.T) {
 	}
 	for _, tt := range tests {
 		l := Layer{Chain: digest.FromString(tt.name), Diff: tt.diff, Open: opener(tt.data)}
-		err := s.Apply(t.Context(), l)
+		err := applyLayer(t, s, l)
 		if err == nil || errdefs.IsDataLoss(err) != tt.loss || !strings.Contains(err.Error(), tt.diff.String()) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -245,7 +266,7 @@ func TestBadLayersLeaveNothing(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	l := Layer{Chain: "sha256:x", Diff: digest.FromString("x"), Open: func(context.Context) (io.ReadCloser, error) { return nil, broken }}
-	if err := s.Apply(t.Context(), l); !errors.Is(err, broken) {
+	if err := applyLayer(t, s, l); !errors.Is(err, broken) {
 		t.Errorf("error of Open: %v", err)
 	}
 	if left, err := os.ReadDir(filepath.Join(root, "layers", "snapshots")); err != nil || len(left) != 0 {
@@ -256,11 +277,12 @@ func TestBadLayersLeaveNothing(t *testing.T) {
 func TestConcurrentApplyOfOneChain(t *testing.T) {
 	s, _ := newStore(t)
 	data := tarOf(t, text("a", "x"))
+	defer s.Pin(digest.FromBytes(data))()
 	var opened atomic.Int32
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			err := s.Apply(t.Context(), Layer{Chain: digest.FromBytes(data), Diff: digest.FromBytes(data),
+			err := applyLayer(t, s, Layer{Chain: digest.FromBytes(data), Diff: digest.FromBytes(data),
 				Open: func(ctx context.Context) (io.ReadCloser, error) {
 					opened.Add(1)
 					return opener(data)(ctx)
@@ -379,11 +401,11 @@ func TestOpenRemovesWhatAKilledProcessLeft(t *testing.T) {
 	if err := s.snapshots.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Open(ctx, root, slog.New(slog.DiscardHandler))
+	again, err := Open(ctx, testOptions(root))
 	if err != nil {
 		t.Fatal(err)
 	}
-	*s = Store{root: again.root, mounts: again.mounts, snapshots: again.snapshots, log: again.log, pins: again.pins}
+	s.meta, s.snapshots = again.meta, again.snapshots
 	if left, err := os.ReadDir(filepath.Join(root, "layers", "snapshots")); err != nil || len(left) != 2 {
 		t.Errorf("%d directories, %v; want the two layers", len(left), err)
 	}
@@ -400,7 +422,7 @@ func TestOpenRemovesTheFirstUnrecordedLayer(t *testing.T) {
 	if err := os.MkdirAll(left, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(t.Context(), root, slog.New(slog.DiscardHandler))
+	s, err := Open(t.Context(), testOptions(root))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -411,7 +433,7 @@ func TestOpenRemovesTheFirstUnrecordedLayer(t *testing.T) {
 }
 
 func TestOpenWhereOverlayCannotBe(t *testing.T) {
-	if _, err := Open(t.Context(), filepath.Join(t.TempDir(), "a,b"), slog.New(slog.DiscardHandler)); !errdefs.IsInvalidArgument(err) {
+	if _, err := Open(t.Context(), testOptions(filepath.Join(t.TempDir(), "a,b"))); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("a name with a comma: %v", err)
 	}
 	// Overlayfs refuses a directory on another overlayfs with an upper layer
@@ -429,7 +451,7 @@ func TestOpenWhereOverlayCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Unmount(dirs[3], 0)
-	_, err := Open(t.Context(), filepath.Join(dirs[3], "images"), slog.New(slog.DiscardHandler))
+	_, err := Open(t.Context(), testOptions(filepath.Join(dirs[3], "images")))
 	if err == nil || !strings.Contains(err.Error(), "filesystem type overlay") || !strings.Contains(err.Error(), "ext4") {
 		t.Errorf("on overlayfs: %v", err)
 	}

@@ -161,29 +161,43 @@ func TestFailedMountLeavesNone(t *testing.T) {
 
 func TestManyLayers(t *testing.T) {
 	needRoot(t)
-	layers, lower := t.TempDir(), []string{}
-	for i := range 100 { // in full too long for a page of options, below their common directory not
-		path := filepath.Join(layers, strings.Repeat("l", 25)+fmt.Sprint(i), "fs")
-		if err := os.MkdirAll(path, 0o755); err != nil {
-			t.Fatal(err)
+	for name, tt := range map[string]struct {
+		layers int
+		name   string
+	}{
+		"too long in full":                          {100, strings.Repeat("l", 25)},
+		"too long below their common directory too": {499, "layer"},
+	} {
+		layers, lower := t.TempDir(), []string{}
+		for i := range tt.layers {
+			path := filepath.Join(layers, tt.name+fmt.Sprint(i), "fs")
+			if err := os.MkdirAll(path, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(path, fmt.Sprint(i)), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			lower = append(lower, path)
 		}
-		if err := os.WriteFile(filepath.Join(path, fmt.Sprint(i)), nil, 0o600); err != nil {
-			t.Fatal(err)
+		dir := t.TempDir()
+		t.Cleanup(func() { UnmountRoot(dir) })
+		if len(strings.Join(lower, ":")) < os.Getpagesize() {
+			t.Fatal("too short to be a test")
 		}
-		lower = append(lower, path)
-	}
-	dir := t.TempDir()
-	t.Cleanup(func() { UnmountRoot(dir) })
-	if len(strings.Join(lower, ":")) < os.Getpagesize() {
-		t.Fatal("too short to be a test")
-	}
-	_, err := MountRoot(dir, []Mount{{Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + strings.Join(lower, ":")}}}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(filepath.Join(dir, RootfsName))
-	if err != nil || len(entries) != len(lower) {
-		t.Errorf("%d files, %v", len(entries), err)
+		upper, work := t.TempDir(), t.TempDir()
+		_, err := MountRoot(dir, []Mount{{Type: "overlay", Source: "overlay", Options: []string{
+			"index=off", "workdir=" + work, "upperdir=" + upper, "lowerdir=" + strings.Join(lower, ":"), "nosuid",
+		}}}, "")
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		entries, err := os.ReadDir(filepath.Join(dir, RootfsName))
+		if err != nil || len(entries) != len(lower) {
+			t.Errorf("%s: %d files, %v", name, len(entries), err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, RootfsName, "new"), nil, 0o600); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -1,0 +1,140 @@
+package unpack
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"golang.org/x/sys/unix"
+)
+
+// MaxLayers is how many layers an image may have: overlayfs puts 500 directories
+// upon each other, and one is the container's own when it is read.
+const MaxLayers = 499
+
+func (s *Store) withMounts(mounts []mount.Mount, fn func(dir string) error) (err error) {
+	if len(mounts) == 1 && mounts[0].Type == "bind" {
+		return fn(mounts[0].Source)
+	}
+	dir, err := os.MkdirTemp(s.mounts, "")
+	if err != nil {
+		return fmt.Errorf("create mount point: %w", err)
+	}
+	defer func() { err = errors.Join(err, removeMount(dir)) }()
+	if err := mountAll(readOnly(mounts), dir); err != nil {
+		return fmt.Errorf("mount layers for reading: %w", err)
+	}
+	return fn(dir)
+}
+
+// readOnly makes overlay mounts without a writable directory: that becomes the
+// topmost of those below.
+func readOnly(mounts []mount.Mount) []mount.Mount {
+	out := slices.Clone(mounts)
+	for i, m := range out {
+		var upper string
+		var options []string
+		for _, o := range m.Options {
+			if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
+				upper = dir + ":"
+			} else if !strings.HasPrefix(o, "workdir=") && !strings.HasPrefix(o, "uidmap=") && !strings.HasPrefix(o, "gidmap=") {
+				options = append(options, o) // who files belong to in a container is no matter here
+			}
+		}
+		for j, o := range options {
+			if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok {
+				options[j] = "lowerdir=" + upper + dirs
+			}
+		}
+		out[i].Options = append(options, "ro", "nodev", "nosuid", "noexec")
+	}
+	return out
+}
+
+func removeMount(dir string) error {
+	if err := mount.UnmountAll(dir, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount %q: %w", dir, err)
+	}
+	// Not RemoveAll: should the unmount have left something, it stays.
+	if err := os.Remove(dir); err != nil {
+		return fmt.Errorf("remove mount point: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) removeMounts() error {
+	entries, err := os.ReadDir(s.mounts)
+	if err != nil {
+		return fmt.Errorf("list mount points: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, removeMount(filepath.Join(s.mounts, e.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+// mountAll is mount.All, also for overlays of so many layers that their names do
+// not fit into the one page that mount(2) takes.
+func mountAll(mounts []mount.Mount, target string) error {
+	if len(mounts) != 1 || mounts[0].Type != "overlay" || len(strings.Join(mounts[0].Options, ",")) < os.Getpagesize() {
+		return mount.All(mounts, target)
+	}
+	err := mountMany(mounts[0].Options, target)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		return mount.All(mounts, target) // a kernel before 6.8; the names may fit below their common folder
+	}
+	return err
+}
+
+// mountMany mounts an overlay by handing its layers over one by one.
+func mountMany(options []string, target string) error {
+	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("open overlay: %w", err)
+	}
+	defer unix.Close(fd)
+	flags := 0
+	for _, o := range options {
+		name, value, _ := strings.Cut(o, "=")
+		switch {
+		case name == "lowerdir":
+			for dir := range strings.SplitSeq(value, ":") {
+				if err := unix.FsconfigSetString(fd, "lowerdir+", dir); err != nil {
+					return fmt.Errorf("add layer %q: %w", dir, err)
+				}
+			}
+		case name == "ro":
+			flags |= unix.MOUNT_ATTR_RDONLY
+		case name == "nodev":
+			flags |= unix.MOUNT_ATTR_NODEV
+		case name == "nosuid":
+			flags |= unix.MOUNT_ATTR_NOSUID
+		case name == "noexec":
+			flags |= unix.MOUNT_ATTR_NOEXEC
+		case value == "":
+			err = unix.FsconfigSetFlag(fd, name)
+		default:
+			err = unix.FsconfigSetString(fd, name, value)
+		}
+		if err != nil {
+			return fmt.Errorf("set mount option %q: %w", o, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fd); err != nil {
+		return fmt.Errorf("create overlay: %w", err)
+	}
+	m, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, flags)
+	if err != nil {
+		return fmt.Errorf("create mount: %w", err)
+	}
+	defer unix.Close(m)
+	if err := unix.MoveMount(m, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount at %q: %w", target, err)
+	}
+	return nil
+}

@@ -1,0 +1,379 @@
+package unpack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/core/snapshots/storage"
+	"github.com/containerd/continuity/fs"
+	"github.com/containerd/continuity/sysx"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+)
+
+// staged is a layer that has been unpacked and is not committed yet.
+type staged struct {
+	dir     string   // holds "fs", the layer's files
+	implied []string // directories whose owner and mode the layers below say
+	print   Fingerprint
+}
+
+func (g staged) fs() string { return filepath.Join(g.dir, "fs") }
+
+// Stage unpacks a layer by itself, whether those below it are there or not,
+// unless that has been done. Concurrent calls for one chain share the work. The
+// caller has pinned the chain: what was staged stays until Commit, or until
+// nobody pins it any more.
+//
+// # Errors
+//
+// ErrDataLoss if the stream is not what Diff says; ErrInvalidArgument for a
+// layer beyond the limits; ErrResourceExhausted if the disk is full. On any
+// error nothing is left.
+func (s *Store) Stage(ctx context.Context, l Layer) error {
+	if s.Has(ctx, l.Chain) {
+		return nil
+	}
+	_, err := s.stages.Do(ctx, l.Chain.String(), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.stage(s.quiet(ctx), l)
+	})
+	return err
+}
+
+func (s *Store) stage(ctx context.Context, l Layer) (err error) {
+	if _, done := s.stagedLayer(l.Chain); done || s.Has(ctx, l.Chain) {
+		return nil
+	}
+	g := staged{}
+	if g.dir, err = os.MkdirTemp(s.staging, ""); err != nil {
+		return fmt.Errorf("unpack layer %s: %w", l.Diff, full(s.staging, err))
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("unpack layer %s: %w", l.Diff, err), os.RemoveAll(g.dir))
+		}
+	}()
+	if err := os.Mkdir(g.fs(), 0o755); err != nil {
+		return full(s.staging, err)
+	}
+	if err := os.Chmod(g.fs(), 0o755); err != nil { // whatever the umask is
+		return err
+	}
+	if g.implied, err = s.extract(ctx, l, g.fs()); err != nil {
+		return err
+	}
+	if g.print, err = fingerprint(ctx, g.fs()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pins[l.Chain] == 0 {
+		return fmt.Errorf("nobody wants it any more: %w", errdefs.ErrAborted)
+	}
+	s.staged[l.Chain] = g
+	return nil
+}
+
+// Commit makes layers known that have been staged, lowest first, with one record
+// for all of them: after they have been brought to disk. Those that are known
+// stay as they are.
+//
+// # Errors
+//
+// ErrFailedPrecondition for a layer that is neither known nor staged;
+// ErrResourceExhausted if the disk is full.
+func (s *Store) Commit(ctx context.Context, layers []Layer) error {
+	ctx = s.quiet(ctx)
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	var todo []Layer
+	for _, l := range layers {
+		if !s.Has(ctx, l.Chain) {
+			todo = append(todo, l)
+		}
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	if err := s.settle(ctx, todo); err != nil {
+		return fmt.Errorf("commit layers: %w", full(s.root, err))
+	}
+	if err := s.Sync(); err != nil {
+		return full(s.root, err)
+	}
+	if err := s.commit(ctx, todo); err != nil {
+		return fmt.Errorf("commit layers: %w", full(s.root, err))
+	}
+	return nil
+}
+
+// settle gives the directories that layers only imply the looks they have below.
+func (s *Store) settle(ctx context.Context, layers []Layer) error {
+	for _, l := range layers {
+		g, ok := s.stagedLayer(l.Chain)
+		if !ok {
+			return fmt.Errorf("layer %s is not unpacked: %w", l.Diff, errdefs.ErrFailedPrecondition)
+		}
+		if len(g.implied) == 0 {
+			continue
+		}
+		below, err := s.below(ctx, l.Parent, layers)
+		if err != nil {
+			return err
+		}
+		slices.Sort(g.implied)
+		for _, dir := range slices.Backward(g.implied) { // inner ones first, for the times
+			if err := imitate(g.fs(), dir, below); err != nil {
+				return fmt.Errorf("layer %s: directory %q: %w", l.Diff, dir, err)
+			}
+		}
+		if g.print, err = fingerprint(ctx, g.fs()); err != nil {
+			return err
+		}
+		g.implied = nil
+		s.mu.Lock()
+		s.staged[l.Chain] = g
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+func (s *Store) stagedLayer(chain digest.Digest) (staged, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g, ok := s.staged[chain]
+	return g, ok
+}
+
+// below returns the directories of a chain, the topmost first. layers are those
+// that may be staged only.
+func (s *Store) below(ctx context.Context, chain digest.Digest, layers []Layer) ([]string, error) {
+	var dirs []string
+	for chain != "" {
+		i := slices.IndexFunc(layers, func(l Layer) bool { return l.Chain == chain })
+		if i >= 0 {
+			g, _ := s.stagedLayer(chain)
+			dirs = append(dirs, g.fs())
+			chain = layers[i].Parent
+			continue
+		}
+		info, err := s.snapshots.Stat(ctx, chain.String())
+		if err != nil {
+			return nil, fmt.Errorf("find layer %s: %w", chain, err)
+		}
+		dirs = append(dirs, info.Labels[upperLabel])
+		chain = digest.Digest(info.Parent)
+	}
+	return dirs, nil
+}
+
+// imitate gives a directory of a layer owner, mode, times and attributes of the
+// directory that it will hide.
+func imitate(root, dir string, below []string) error {
+	path := filepath.Join(root, dir)
+	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
+		return nil // a later entry of the layer took its place, or took it away
+	}
+	for _, lower := range below {
+		under, err := fs.RootPath(lower, dir)
+		if err != nil {
+			return err
+		}
+		info, err := os.Lstat(under)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() {
+			return nil // it is replaced
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		if err := os.Lchown(path, int(st.Uid), int(st.Gid)); err != nil {
+			return err
+		}
+		if err := os.Chmod(path, info.Mode()); err != nil {
+			return err
+		}
+		if err := copyAttributes(path, under); err != nil {
+			return err
+		}
+		return os.Chtimes(path, time.Unix(st.Atim.Unix()), info.ModTime())
+	}
+	return nil
+}
+
+func copyAttributes(to, from string) error {
+	names, err := sysx.LListxattr(from)
+	if errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if isOverlayAttribute(name) {
+			continue
+		}
+		value, err := sysx.LGetxattr(from, name)
+		if err == nil {
+			err = sysx.LSetxattr(to, name, value, 0)
+		}
+		if err != nil && !errors.Is(err, unix.ENOTSUP) {
+			return fmt.Errorf("attribute %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// commit records layers in one transaction, whose directories move to their
+// places before it ends. Damaged ones are replaced.
+func (s *Store) commit(ctx context.Context, layers []Layer) (err error) {
+	var moved []string
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, dir := range moved { // no record names them
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	var fresh, damaged []Layer
+	for _, l := range layers {
+		_, err := s.snapshots.Stat(ctx, l.Chain.String())
+		switch {
+		case err == nil:
+			damaged = append(damaged, l)
+		case errdefs.IsNotFound(err):
+			fresh = append(fresh, l)
+		default:
+			return fmt.Errorf("find layer %s: %w", l.Chain, err)
+		}
+	}
+	// Not in the transaction: Sweep asks for one with s.mu held.
+	unpacked := make(map[digest.Digest]staged)
+	for _, l := range layers {
+		g, ok := s.stagedLayer(l.Chain)
+		if !ok {
+			return fmt.Errorf("layer %s is not unpacked: %w", l.Diff, errdefs.ErrFailedPrecondition)
+		}
+		unpacked[l.Chain] = g
+	}
+	if len(fresh) > 0 {
+		err = s.meta.WithTransaction(ctx, true, func(ctx context.Context) error {
+			for _, l := range fresh {
+				dir, err := s.enter(ctx, l, unpacked[l.Chain])
+				if dir != "" {
+					moved = append(moved, dir)
+				}
+				if err != nil {
+					return fmt.Errorf("layer %s: %w", l.Diff, err)
+				}
+			}
+			return syncDir(filepath.Join(s.root, "snapshots"))
+		})
+		s.forgetStaged(fresh)
+		if err != nil {
+			return err
+		}
+		moved = nil
+	}
+	for _, l := range damaged {
+		if err := s.replace(ctx, l, unpacked[l.Chain]); err != nil {
+			return fmt.Errorf("replace damaged layer %s: %w", l.Diff, err)
+		}
+	}
+	return nil
+}
+
+// enter records one layer and moves its directory, to the place it returns.
+func (s *Store) enter(ctx context.Context, l Layer, g staged) (string, error) {
+	key := workKey()
+	made, err := storage.CreateSnapshot(ctx, snapshots.KindActive, key, l.Parent.String())
+	if err != nil {
+		return "", err
+	}
+	usage := snapshots.Usage{Size: g.print.Room, Inodes: g.print.Inodes}
+	if _, err := storage.CommitActive(ctx, key, l.Chain.String(), usage,
+		snapshots.WithParent(l.Parent.String()), snapshots.WithLabels(g.print.labels())); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(s.root, "snapshots", made.ID)
+	if err := os.Rename(g.dir, dir); err != nil {
+		return "", err
+	}
+	return dir, nil
+}
+
+// forgetStaged deletes what is left of what has been staged for layers.
+func (s *Store) forgetStaged(layers []Layer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range layers {
+		s.dropStaged(l.Chain)
+	}
+}
+
+// dropStaged deletes a staged layer; s.mu is held.
+func (s *Store) dropStaged(chain digest.Digest) {
+	g, ok := s.staged[chain]
+	if !ok {
+		return
+	}
+	delete(s.staged, chain)
+	if err := os.RemoveAll(g.dir); err != nil {
+		s.log.WithError(err).Warn("an unpacked layer of no use stays until the next start")
+	}
+}
+
+// replace puts a staged layer in the place of a damaged one. The damaged files
+// stay until the next boot where containers may have them mounted.
+func (s *Store) replace(ctx context.Context, l Layer, g staged) error {
+	info, err := s.snapshots.Stat(ctx, l.Chain.String())
+	if err != nil {
+		return err
+	}
+	place := filepath.Dir(info.Labels[upperLabel])
+	if err := os.MkdirAll(place, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Renameat2(unix.AT_FDCWD, g.dir, unix.AT_FDCWD, place, unix.RENAME_EXCHANGE); err != nil {
+		return &os.LinkError{Op: "exchange", Old: g.dir, New: place, Err: err}
+	}
+	if err := syncDir(filepath.Dir(place)); err != nil {
+		return err
+	}
+	if err := s.setLabels(ctx, l.Chain, g.print.labels(), damagedLabel); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.staged, l.Chain)
+	s.mu.Unlock()
+	return s.setAside(g.dir)
+}
+
+// setAside keeps a directory that may be mounted until the next boot.
+func (s *Store) setAside(dir string) error {
+	if err := os.MkdirAll(s.asideDir(), 0o700); err != nil {
+		return err
+	}
+	return os.Rename(dir, filepath.Join(s.asideDir(), filepath.Base(dir)))
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
