@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -30,6 +32,7 @@ type container struct {
 	ownPids bool   // it has a PID namespace of its own, which dies with its init
 	engine  Container
 	init    *process
+	oomTold bool // an event told of a kill for lack of memory; under init's lock
 
 	mu    sync.Mutex
 	execs map[string]*process
@@ -278,6 +281,27 @@ func (c *container) exec(ctx context.Context, id string, spec *specs.Process, na
 	}
 	p = newProcess(id, ep, streams, names)
 	return nil
+}
+
+// waitExecs waits until the ends of all started processes beside init have been announced, but not for ever.
+func (c *container) waitExecs(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for _, p := range c.started() {
+		select {
+		case <-p.finished:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// started lists the executed processes that were started.
+func (c *container) started() []*process {
+	c.mu.Lock()
+	execs := slices.Collect(maps.Values(c.execs))
+	c.mu.Unlock() // a process's lock comes before its container's
+	return slices.DeleteFunc(execs, func(p *process) bool { return p == nil || p.pid() == 0 })
 }
 
 // forget removes an executed process that has ended or never started.

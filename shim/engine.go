@@ -46,12 +46,17 @@ type IO struct {
 	Console               *os.File
 }
 
-// Options is how the caller wants an OCI runtime to be run. Other engines ignore it.
+// Options is how the caller wants a container to be run: what containerd's own shim for runc is told. What is about an OCI
+// runtime is ignored by other engines.
 type Options struct {
 	Binary        string `json:"binary,omitempty"`        // OCI runtime; "" = the engine's default
 	Root          string `json:"root,omitempty"`          // the OCI runtime's --root; "" = the engine's default
 	SystemdCgroup bool   `json:"systemdCgroup,omitempty"` // cgroups through systemd
 	NoPivotRoot   bool   `json:"noPivotRoot,omitempty"`
+	NoNewKeyring  bool   `json:"noNewKeyring,omitempty"`
+	IOUID         uint32 `json:"ioUid,omitempty"`      // owner of the pipes of a process without a terminal
+	IOGID         uint32 `json:"ioGid,omitempty"`      // and their group
+	ShimCgroup    string `json:"shimCgroup,omitempty"` // where the shim itself goes; read when it is started
 }
 
 // Engine turns bundles into processes.

@@ -73,6 +73,15 @@ func (p *process) signal(ctx context.Context, sig syscall.Signal, all bool) erro
 	return p.engine.Signal(ctx, sig, all)
 }
 
+// alive calls fn unless the process has ended.
+func (p *process) alive(fn func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state < stopped {
+		fn()
+	}
+}
+
 // end records how the process ended. announce is called before waiters learn of it.
 func (p *process) end(exit Exit, announce func()) {
 	p.mu.Lock()

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
+	"time"
 
 	"github.com/containerd/containerd/api/events"
 	"github.com/containerd/errdefs"
@@ -13,7 +15,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/cgroup"
 )
+
+// execTime is how long the end of a container waits for the ends of the processes executed in it to be announced.
+const execTime = 2 * time.Second
 
 // Publisher announces events to containerd.
 type Publisher interface {
@@ -92,15 +98,45 @@ func (s *Service) add(ctx context.Context, r createRequest) (c *container, err e
 
 // watchInit waits for init's end, writes down how it ended, and only then announces it.
 func (s *Service) watchInit(c *container) {
+	stop := s.watchOOM(c)
 	<-c.init.engine.Exited()
 	exit := s.lastRites(c)
+	stop()
 	s.note(bundle.WriteExit(c.path, exit), "record exit", c.id)
+	c.waitExecs(execTime) // they ended before, and are to be heard of before
 	c.init.end(exit, func() {
-		if exit.OOMKilled {
+		if exit.OOMKilled && !c.oomTold {
 			s.publish("/tasks/oom", &events.TaskOOM{ContainerID: c.id})
 		}
 		s.publishExit(c, c.id, c.init, exit)
 	})
+}
+
+// watchOOM announces, while the container runs, that something in it was killed for lack of memory. It does nothing when
+// nobody listens: how the container ended is written down anyway.
+func (s *Service) watchOOM(c *container) (stop func()) {
+	nothing := func() {}
+	if s.options.Publisher == nil || c.engine.Cgroup() == "" {
+		return nothing
+	}
+	group, err := cgroup.Open(c.engine.Cgroup())
+	if err != nil {
+		s.note(err, "watch memory", c.id)
+		return nothing
+	}
+	stop, err = group.WatchOOM(func(uint64) {
+		c.init.alive(func() {
+			c.oomTold = true
+			s.publish("/tasks/oom", &events.TaskOOM{ContainerID: c.id})
+		})
+	})
+	if err != nil {
+		if !errors.Is(err, os.ErrNotExist) { // it has ended, or the kernel counts no memory
+			s.note(err, "watch memory", c.id)
+		}
+		return nothing
+	}
+	return stop
 }
 
 // watchExec waits for the end of an executed process.

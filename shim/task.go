@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -48,7 +49,10 @@ func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.C
 	}
 	req := createRequest{
 		id: r.ID, bundle: r.Bundle, options: options,
-		streams: stdio.Config{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal, Logger: t.s.options.Logger},
+		streams: stdio.Config{
+			Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal,
+			UID: options.IOUID, GID: options.IOGID, Logger: t.s.options.Logger,
+		},
 	}
 	for _, m := range r.Rootfs {
 		req.rootfs = append(req.rootfs, bundle.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
@@ -139,7 +143,10 @@ func (t taskAPI) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb
 		return nil, fmt.Errorf("decode process %q: %w: %w", r.ExecID, err, errdefs.ErrInvalidArgument)
 	}
 	spec.Terminal = r.Terminal
-	names := stdio.Config{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal, Logger: t.s.options.Logger}
+	names := stdio.Config{
+		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal,
+		UID: c.init.names.UID, GID: c.init.names.GID, Logger: t.s.options.Logger,
+	}
 	if err := c.exec(ctx, r.ExecID, &spec, names); err != nil {
 		return nil, err
 	}
@@ -199,9 +206,19 @@ func (t taskAPI) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsRespo
 	if err != nil {
 		return nil, err
 	}
+	execs := make(map[uint32]string)
+	for _, p := range c.started() {
+		execs[p.pid()] = p.id
+	}
 	resp := &task.PidsResponse{}
 	for _, pid := range pids {
-		resp.Processes = append(resp.Processes, &tasktypes.ProcessInfo{Pid: uint32(pid)})
+		info := &tasktypes.ProcessInfo{Pid: uint32(pid)}
+		if id, ok := execs[info.Pid]; ok {
+			if info.Info, err = typed(&options.ProcessDetails{ExecID: id}); err != nil {
+				return nil, err
+			}
+		}
+		resp.Processes = append(resp.Processes, info)
 	}
 	return resp, nil
 }

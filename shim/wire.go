@@ -1,17 +1,10 @@
 package shim
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 
-	"github.com/containerd/containerd/api/types/runc/options"
-	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/proto"
@@ -130,85 +123,4 @@ func typed(m proto.Message) (*anypb.Any, error) {
 		return nil, err
 	}
 	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: value}, nil
-}
-
-// DecodeOptions reads how a caller of the Task API wants its OCI runtime to be run.
-func DecodeOptions(value *anypb.Any) (Options, error) { return decodeOptions(value, ServiceOptions{}) }
-
-// decodeOptions reads how the caller wants its OCI runtime to be run: runc's options as our
-// server and containerd's clients send them, or the ones containerd's CRI plugin makes from its configuration.
-func decodeOptions(value *anypb.Any, s ServiceOptions) (Options, error) {
-	o := Options{Root: s.RuntimeRoot}
-	name := value.GetTypeUrl()
-	switch name = name[strings.LastIndexByte(name, '/')+1:]; name {
-	case "":
-	case "containerd.runc.v1.Options":
-		var r options.Options
-		if err := proto.Unmarshal(value.Value, &r); err != nil {
-			return o, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
-		}
-		o.Binary, o.SystemdCgroup, o.NoPivotRoot = r.BinaryName, r.SystemdCgroup, r.NoPivotRoot
-		if r.Root != "" {
-			o.Root = filepath.Join(r.Root, s.Namespace) // as containerd's own shim
-		}
-	case "runtimeoptions.v1.Options":
-		var r runtimeoptions.Options
-		if err := proto.Unmarshal(value.Value, &r); err != nil {
-			return o, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
-		}
-		text := r.ConfigBody
-		if len(text) == 0 && r.ConfigPath != "" {
-			var err error
-			if text, err = os.ReadFile(r.ConfigPath); err != nil {
-				return o, fmt.Errorf("read runtime options: %w", err)
-			}
-		}
-		if err := o.read(string(text), s.Namespace); err != nil {
-			return o, err
-		}
-	default:
-		return o, fmt.Errorf("runtime options of type %q: %w", name, errdefs.ErrInvalidArgument)
-	}
-	if o.Root != "" && !filepath.IsAbs(o.Root) {
-		return o, fmt.Errorf("runtime root %q: path is not absolute: %w", o.Root, errdefs.ErrInvalidArgument)
-	}
-	return o, nil
-}
-
-// read takes the lines of containerd's options table for a runtime: TOML of the form name = value, the names as for runc.
-func (o *Options) read(text, namespace string) error {
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for lines.Scan() {
-		name, value, ok := strings.Cut(lines.Text(), "=")
-		if !ok {
-			continue // blank, comment or table header
-		}
-		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		var err error
-		switch name {
-		case "BinaryName":
-			o.Binary, err = unquote(value)
-		case "Root":
-			var root string
-			if root, err = unquote(value); root != "" {
-				o.Root = filepath.Join(root, namespace)
-			}
-		case "SystemdCgroup":
-			o.SystemdCgroup, err = strconv.ParseBool(value)
-		case "NoPivotRoot":
-			o.NoPivotRoot, err = strconv.ParseBool(value)
-		}
-		if err != nil {
-			return fmt.Errorf("runtime option %s = %s: %w: %w", name, value, err, errdefs.ErrInvalidArgument)
-		}
-	}
-	return lines.Err()
-}
-
-// unquote reads a TOML string on one line.
-func unquote(value string) (string, error) {
-	if literal, ok := strings.CutPrefix(value, "'"); ok {
-		return strings.TrimSuffix(literal, "'"), nil
-	}
-	return strconv.Unquote(value)
 }

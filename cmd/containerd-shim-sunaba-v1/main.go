@@ -117,14 +117,14 @@ func (a arguments) delete(ctx context.Context, stdout io.Writer) error {
 	if dir == "" {
 		dir = "."
 	}
-	exit, err := bootstrap.Delete(ctx, dir, a.ID)
+	exit, pid, err := bootstrap.Delete(ctx, dir, a.ID)
 	if err != nil {
 		return err
 	}
 	if exit.At.IsZero() {
 		exit.At = time.Now()
 	}
-	answer, err := proto.Marshal(&task.DeleteResponse{ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At)})
+	answer, err := proto.Marshal(&task.DeleteResponse{Pid: uint32(pid), ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At)})
 	if err != nil {
 		return err
 	}

@@ -21,10 +21,12 @@ import (
 	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/cgroup"
 )
 
 // Files that containerd, or an older one, expects in the bundle directory a shim was started in.
@@ -65,6 +67,10 @@ func Start(ctx context.Context, f Flags, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("read parameters: %w", err)
 	}
 	params := parseParams(input, f)
+	options, err := runtimeOptions(input, params)
+	if err != nil {
+		return err
+	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
@@ -74,7 +80,7 @@ func Start(ctx context.Context, f Flags, in io.Reader, out io.Writer) error {
 		return err
 	}
 	path := socketPath(params.GetSocketDir(), f.Address, f.Namespace, group)
-	if err := ensure(ctx, path, dir, group, f, params); err != nil {
+	if err := ensure(ctx, path, dir, group, f, params, options.ShimCgroup); err != nil {
 		return err
 	}
 	address := "unix://" + path
@@ -97,6 +103,23 @@ func parseParams(input []byte, f Flags) *bootapi.BootstrapParams {
 		return nil
 	}
 	return &p
+}
+
+// runtimeOptions reads the runtime options that came with the call: an extension of the parameters, or all that older ones send.
+func runtimeOptions(input []byte, params *bootapi.BootstrapParams) (shim.Options, error) {
+	if params == nil {
+		var options anypb.Any
+		if err := proto.Unmarshal(input, &options); err != nil {
+			return shim.Options{}, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		params = &bootapi.BootstrapParams{Extensions: []*bootapi.Extension{{Value: &options}}}
+	}
+	for _, extension := range params.Extensions {
+		if shim.IsOptions(extension.GetValue()) { // there are extensions about other things
+			return shim.DecodeOptions(extension.GetValue())
+		}
+	}
+	return shim.Options{}, nil
 }
 
 // encodeAnswer writes a shim's address as the caller reads it: protobuf, JSON, or the bare address.
@@ -137,7 +160,7 @@ func socketPath(dir, address, namespace, group string) string {
 }
 
 // ensure starts a shim on the socket unless one answers there.
-func ensure(ctx context.Context, path, dir, group string, f Flags, params *bootapi.BootstrapParams) error {
+func ensure(ctx context.Context, path, dir, group string, f Flags, params *bootapi.BootstrapParams, shimCgroup string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -155,14 +178,14 @@ func ensure(ctx context.Context, path, dir, group string, f Flags, params *boota
 		return err
 	}
 	defer listener.Close()
-	if err := spawn(listener, path, dir, group, f, params); err != nil {
+	if err := spawn(listener, path, dir, group, f, params, shimCgroup); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
 	return nil
 }
 
-// spawn starts the serve face.
-func spawn(listener *net.UnixListener, path, dir, group string, f Flags, params *bootapi.BootstrapParams) error {
+// spawn starts the serve face, in a cgroup if one is named.
+func spawn(listener *net.UnixListener, path, dir, group string, f Flags, params *bootapi.BootstrapParams, shimCgroup string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -185,10 +208,28 @@ func spawn(listener *net.UnixListener, path, dir, group string, f Flags, params 
 		return fmt.Errorf("start shim: %w", err)
 	}
 	pid := cmd.Process.Pid
-	if err := os.WriteFile(filepath.Join(dir, pidName), []byte(strconv.Itoa(pid)), 0o600); err != nil {
-		return errors.Join(err, cmd.Process.Kill())
+	err = place(pid, shimCgroup)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, pidName), []byte(strconv.Itoa(pid)), 0o600)
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+		return err
 	}
 	return cmd.Process.Release()
+}
+
+// place moves the shim into a cgroup that is there: whoever names one keeps it.
+func place(pid int, path string) error {
+	if path == "" {
+		return nil
+	}
+	group, err := cgroup.Open(path)
+	if err != nil {
+		return fmt.Errorf("place shim: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return group.JoinPresent(pid)
 }
 
 // environment of the shim: as it came, with containerd's events address, which newer ones send as a parameter.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -25,32 +26,55 @@ const killedByUs = 128 + uint32(unix.SIGKILL)
 // Delete cleans up after a container whose shim is dead, from its bundle directory alone: it kills
 // what runs, removes the OCI runtime's state and the cgroup, and unmounts the root. Every
 // step is tried whatever became of the others, and all of it may be repeated. It returns how the
-// container ended: as its shim wrote down, or killed now.
-func Delete(ctx context.Context, dir, id string) (api.Exit, error) {
+// container ended, as its shim wrote down or killed now, and the pid that it had, 0 if that is not known.
+func Delete(ctx context.Context, dir, id string) (exit api.Exit, pid int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deleteTime)
 	defer cancel()
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return api.Exit{}, err
+	if dir, err = filepath.Abs(dir); err != nil {
+		return exit, 0, err
 	}
 	record, err := bundle.ReadTask(dir)
 	if err != nil && !errdefs.IsNotFound(err) {
-		return api.Exit{}, err
+		return exit, 0, err
 	}
+	pid = bundle.ReadPid(dir)
 	var errs []error
 	if record.Engine == "runc" {
 		errs = append(errs, runc.Delete(ctx, dir, id, record))
 	}
 	errs = append(errs, endProcesses(ctx, dir, record),
-		bundle.UnmountRoot(dir), bundle.UnmapVolumes(dir), bundle.UnmountImages(dir))
+		bundle.UnmountRoot(dir), bundle.UnmapVolumes(dir), bundle.UnmountImages(dir), removeSocket(ctx, dir))
 	exit, known := bundle.ReadExit(dir)
 	if !known {
 		exit = api.Exit{Code: killedByUs, At: time.Now(), Message: "the shim died before the container ended"}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return exit, err
+		return exit, pid, err
 	}
-	return exit, bundle.Forget(dir)
+	return exit, pid, bundle.Forget(dir)
+}
+
+// removeSocket removes the socket of the shim that was started in a bundle, if nobody listens there any more.
+func removeSocket(ctx context.Context, dir string) error {
+	address, err := os.ReadFile(filepath.Join(dir, addressName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it was started for another container of the pod, or by our own server
+	}
+	if err != nil {
+		return err
+	}
+	path := strings.TrimPrefix(string(address), "unix://")
+	conn, err := api.Dial(ctx, path)
+	switch {
+	case err == nil:
+		return conn.Close() // it serves others
+	case errors.Is(err, unix.ECONNREFUSED):
+		err = os.Remove(path)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // endProcesses kills what is left in the container's cgroup and removes it. A pause process

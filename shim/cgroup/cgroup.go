@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -185,6 +186,22 @@ func (g *Group) Join(pid int) error {
 	return nil
 }
 
+// JoinPresent moves a process into the group in those hierarchies where somebody has made it. ErrNotFound if nobody has.
+func (g *Group) JoinPresent(pid int) error {
+	joined := false
+	for _, dir := range g.Dirs() {
+		err := write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("join cgroup %q: %w", g.path, err)
+		}
+		joined = joined || err == nil
+	}
+	if !joined {
+		return fmt.Errorf("join cgroup %q: it is in no hierarchy: %w", g.path, errdefs.ErrNotFound)
+	}
+	return nil
+}
+
 // Pids lists the processes of the group and of the groups below it.
 func (g *Group) Pids() ([]int, error) {
 	var pids []int
@@ -298,18 +315,6 @@ func (g *Group) freezer(v1, v2 string) error {
 		return write(filepath.Join(g.dirs[""], "cgroup.freeze"), v2)
 	}
 	return write(filepath.Join(g.dirs["freezer"], "freezer.state"), v1)
-}
-
-// OOMKills is how many processes of the group the kernel has killed for lack of memory.
-func (g *Group) OOMKills() uint64 {
-	if g.unified {
-		return keyed(filepath.Join(g.dirs[""], "memory.events"))["oom_kill"]
-	}
-	dir, ok := g.dirs["memory"]
-	if !ok {
-		return 0
-	}
-	return keyed(filepath.Join(dir, "memory.oom_control"))["oom_kill"]
 }
 
 // Remove removes the group and those below it, which must be empty. It is idempotent. A process that was killed keeps

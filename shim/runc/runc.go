@@ -81,7 +81,7 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, files shim.IO, o sh
 	}
 	defer console.close()
 	pidFile := filepath.Join(b.Path, bundle.PidName)
-	opts := &runc.CreateOpts{PidFile: pidFile, NoPivot: o.NoPivotRoot, IO: childIO{files}}
+	opts := &runc.CreateOpts{PidFile: pidFile, NoPivot: o.NoPivotRoot, NoNewKeyring: o.NoNewKeyring, IO: childIO{files}}
 	if files.Terminal {
 		opts.ConsoleSocket, opts.IO = console, childIO{}
 	}

@@ -32,7 +32,8 @@ const Attachable = "attach:"
 // an empty input, a path is a FIFO; Scheme, Loose and Attachable say what else there is.
 type Config struct {
 	Stdin, Stdout, Stderr string
-	Terminal              bool // one pty for all three; Stderr is not used
+	Terminal              bool   // one pty for all three; Stderr is not used
+	UID, GID              uint32 // owner and group of the pipes, so that a program may open its own streams anew; 0 = as they are
 	Logger                *slog.Logger
 }
 
@@ -76,8 +77,29 @@ func Open(ctx context.Context, cfg Config) (_ *Streams, err error) {
 	if s.child.stdout, err = s.openOutput(ctx, cfg.Stdout, "stdout"); err != nil {
 		return nil, err
 	}
-	s.child.stderr, err = s.openOutput(ctx, cfg.Stderr, "stderr")
-	return s, err
+	if s.child.stderr, err = s.openOutput(ctx, cfg.Stderr, "stderr"); err != nil {
+		return nil, err
+	}
+	return s, s.own(cfg)
+}
+
+// own gives the child's pipes to the user that its caller wants.
+func (s *Streams) own(cfg Config) error {
+	if cfg.UID == 0 && cfg.GID == 0 {
+		return nil
+	}
+	for _, end := range []struct {
+		name string
+		file *os.File
+	}{{cfg.Stdin, s.child.stdin}, {cfg.Stdout, s.child.stdout}, {cfg.Stderr, s.child.stderr}} {
+		if end.name == "" {
+			continue // /dev/null is everybody's
+		}
+		if err := end.file.Chown(int(cfg.UID), int(cfg.GID)); err != nil {
+			return fmt.Errorf("give pipe to user %d: %w", cfg.UID, err)
+		}
+	}
+	return nil
 }
 
 func (s *Streams) openStdin(path string) error {

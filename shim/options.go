@@ -1,0 +1,171 @@
+package shim
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// DecodeOptions reads how a caller of the Task API wants its containers to be run: runc's options as our server and
+// containerd's clients send them, or those that containerd's CRI makes of a runtime's options table.
+//
+// # Errors
+//
+// ErrInvalidArgument for another type, an option that there is not, and a value of the wrong kind.
+func DecodeOptions(value *anypb.Any) (Options, error) { return decodeOptions(value, ServiceOptions{}) }
+
+func decodeOptions(value *anypb.Any, s ServiceOptions) (Options, error) {
+	o := Options{Root: s.RuntimeRoot}
+	given, err := givenOptions(value)
+	if err != nil {
+		return o, err
+	}
+	root := given.Root
+	if root == "" {
+		given.Root = o.Root
+	} else if !filepath.IsAbs(root) {
+		return o, fmt.Errorf("runtime root %q: path is not absolute: %w", root, errdefs.ErrInvalidArgument)
+	} else {
+		given.Root = filepath.Join(root, s.Namespace) // as containerd's own shim
+	}
+	return given, nil
+}
+
+// Names of the messages that runtime options come in.
+const (
+	runcOptions    = "containerd.runc.v1.Options"
+	genericOptions = "runtimeoptions.v1.Options"
+)
+
+// IsOptions says whether a message is one that DecodeOptions knows.
+func IsOptions(value *anypb.Any) bool {
+	name := messageName(value)
+	return name == runcOptions || name == genericOptions
+}
+
+func messageName(value *anypb.Any) string {
+	name := value.GetTypeUrl()
+	return name[strings.LastIndexByte(name, '/')+1:]
+}
+
+// givenOptions reads the options as they were given, by the name of their type.
+func givenOptions(value *anypb.Any) (Options, error) {
+	switch name := messageName(value); name {
+	case "":
+		return Options{}, nil
+	case runcOptions:
+		var r options.Options
+		if err := proto.Unmarshal(value.Value, &r); err != nil {
+			return Options{}, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		return Options{
+			Binary: r.BinaryName, Root: r.Root, SystemdCgroup: r.SystemdCgroup, NoPivotRoot: r.NoPivotRoot, NoNewKeyring: r.NoNewKeyring,
+			IOUID: r.IoUid, IOGID: r.IoGid, ShimCgroup: r.ShimCgroup,
+		}, nil
+	case genericOptions:
+		var r runtimeoptions.Options
+		if err := proto.Unmarshal(value.Value, &r); err != nil {
+			return Options{}, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		text := r.ConfigBody
+		if r.ConfigPath != "" {
+			var err error
+			if text, err = os.ReadFile(r.ConfigPath); err != nil {
+				return Options{}, fmt.Errorf("read runtime options: %w", err)
+			}
+		}
+		return readOptions(string(text))
+	default:
+		return Options{}, fmt.Errorf("runtime options of type %q: %w", name, errdefs.ErrInvalidArgument)
+	}
+}
+
+// table returns where the lines of an options table go, by the names that runc has in containerd's configuration. Those that
+// lead to nil are about checkpoints, which this shim does not make, or were read by containerd itself.
+func (o *Options) table() map[string]any {
+	return map[string]any{
+		"BinaryName": &o.Binary, "Root": &o.Root, "SystemdCgroup": &o.SystemdCgroup, "NoPivotRoot": &o.NoPivotRoot,
+		"NoNewKeyring": &o.NoNewKeyring, "IoUid": &o.IOUID, "IoGid": &o.IOGID, "ShimCgroup": &o.ShimCgroup,
+		"CriuImagePath": nil, "CriuWorkPath": nil, "CriuPath": nil, "TypeUrl": nil, "ConfigPath": nil,
+	}
+}
+
+// readOptions reads the lines of an options table, TOML of the form name = value.
+func readOptions(text string) (o Options, err error) {
+	known := o.table()
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok {
+			return o, fmt.Errorf("runtime options: line %q is not of the form name = value: %w", line, errdefs.ErrInvalidArgument)
+		}
+		name, value = strings.Trim(strings.TrimSpace(name), `"'`), strings.TrimSpace(value)
+		to, ok := known[name]
+		if !ok {
+			return o, fmt.Errorf("runtime option %q: there are %s: %w", name,
+				strings.Join(slices.Sorted(maps.Keys(known)), ", "), errdefs.ErrInvalidArgument)
+		}
+		if err := readValue(value, to); err != nil {
+			return o, fmt.Errorf("runtime option %s = %s: %w: %w", name, value, err, errdefs.ErrInvalidArgument)
+		}
+	}
+	return o, nil
+}
+
+// readValue reads a TOML value on one line, and the comment that may follow it.
+func readValue(text string, to any) (err error) {
+	switch to := to.(type) {
+	case *string:
+		*to, err = readString(text)
+	case *bool:
+		if *to = bare(text) == "true"; !*to && bare(text) != "false" {
+			err = strconv.ErrSyntax
+		}
+	case *uint32:
+		var n uint64
+		n, err = strconv.ParseUint(strings.ReplaceAll(bare(text), "_", ""), 10, 32)
+		*to = uint32(n)
+	}
+	return err
+}
+
+// bare is a value without quotes, freed of a comment.
+func bare(text string) string {
+	value, _, _ := strings.Cut(text, "#")
+	return strings.TrimSpace(value)
+}
+
+func readString(text string) (value string, err error) {
+	rest := ""
+	if literal, ok := strings.CutPrefix(text, "'"); ok {
+		if value, rest, ok = strings.Cut(literal, "'"); !ok {
+			return "", strconv.ErrSyntax
+		}
+	} else {
+		quoted, err := strconv.QuotedPrefix(text)
+		if err != nil || quoted[0] != '"' {
+			return "", strconv.ErrSyntax
+		}
+		if value, err = strconv.Unquote(quoted); err != nil {
+			return "", err
+		}
+		rest = text[len(quoted):]
+	}
+	if bare(rest) != "" {
+		return "", strconv.ErrSyntax
+	}
+	return value, nil
+}

@@ -1,0 +1,87 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Debian returns this system's own containerd package, unpacked below dir and not installed: an installed one has a service
+// that systemd starts. It is fetched once, as apt is configured.
+func Debian(ctx context.Context, dir string) (Release, error) {
+	bin := filepath.Join(dir, "usr", "bin")
+	if _, err := os.Stat(filepath.Join(bin, "containerd")); err != nil {
+		if err := fetch(ctx, dir); err != nil {
+			return Release{}, err
+		}
+	}
+	return Installed(ctx, bin)
+}
+
+// Installed is the release whose programs lie in a folder.
+func Installed(ctx context.Context, bin string) (Release, error) {
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, "containerd"), "--version").Output()
+	if err != nil {
+		return Release{}, fmt.Errorf("ask %q for its version: %w", bin, err)
+	}
+	// containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3
+	fields := strings.Fields(string(out))
+	if len(fields) < 3 {
+		return Release{}, fmt.Errorf("containerd in %q has version %q", bin, out)
+	}
+	numbers := strings.SplitN(strings.TrimPrefix(fields[2], "v"), ".", 3)
+	if len(numbers) < 3 {
+		return Release{}, fmt.Errorf("containerd in %q has version %q", bin, out)
+	}
+	return Release{Name: numbers[0] + "." + numbers[1], Bin: bin}, nil
+}
+
+// fetch unpacks the package in dir, whole or not at all.
+func fetch(ctx context.Context, dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp("", "sunaba-deb-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	download := func() error {
+		return quiet(ctx, temp, "apt-get", "-o", "APT::Sandbox::User=root", "download", "containerd")
+	}
+	if err := download(); err != nil {
+		if updated := quiet(ctx, temp, "apt-get", "update"); updated != nil {
+			return fmt.Errorf("%w; %w", err, updated)
+		}
+		if err := download(); err != nil {
+			return err
+		}
+	}
+	packages, err := filepath.Glob(filepath.Join(temp, "containerd_*.deb"))
+	if err != nil || len(packages) != 1 {
+		return fmt.Errorf("fetch package containerd: found %q, %w", packages, err)
+	}
+	if err := os.RemoveAll(dir + ".tmp"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir+".tmp", 0o755); err != nil {
+		return err
+	}
+	if err := quiet(ctx, temp, "dpkg-deb", "-x", packages[0], dir+".tmp"); err != nil {
+		return err
+	}
+	return os.Rename(dir+".tmp", dir)
+}
+
+func quiet(ctx context.Context, dir, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %q: %w: %s", name, args, err, out)
+	}
+	return nil
+}
