@@ -22,7 +22,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup tools demo bench-pods bench-lists critest critest-diff criwasm clean
+        test setup tools demo bench-pods bench-lists critest critest-diff criwasm containerd-test clean
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
@@ -95,6 +95,10 @@ critest-diff: setup tools build $(TOOLS)/bin/critest $(CONTAINERD)/bin/container
 # The same themes for guests of the wasm handler; ends with how many specs passed, failed and were skipped.
 criwasm: setup
 	$(GO) test -count=1 -v ./tests/criwasm
+
+# The shim as a plugin of Debian's containerd and of the newest.
+containerd-test: setup build $(CONTAINERD)/bin/containerd
+	$(GO) test -count=1 -timeout 20m -v ./tests/containerd
 
 # --- pinned tools, a module of their own -----------------------------------------------------------
 
