@@ -23,6 +23,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // inside is set in the environment of the process that runs in the new namespaces.
@@ -106,10 +108,8 @@ func (s *settings) outside(ctx context.Context, args []string) error {
 	if err := fetch.Run(); err != nil {
 		return fmt.Errorf("fetch what the images are packed from: %w", err)
 	}
-	again := exec.Command("/proc/self/exe", args...)
-	again.Env = append(os.Environ(), inside+"=1")
-	again.Stdout, again.Stderr = s.stdout, os.Stderr
 	// No Pdeathsig: what runs inside takes its node away when it is interrupted, as this process is.
-	again.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	again := node.Again(args, inside+"=1")
+	again.Stdout = s.stdout
 	return again.Run()
 }

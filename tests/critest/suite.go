@@ -11,9 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -23,7 +21,7 @@ type variant struct {
 	handlers string   // TOML; "" for the built-in table, whose default is runc
 	args     []string // of critest
 	focus    string   // which specs; "" for all
-	crun     bool     // the unified cgroup hierarchy is hidden beside version 1 controllers, see hideUnified
+	crun     bool     // the unified cgroup hierarchy is hidden beside version 1 controllers, see node.HideUnified
 }
 
 // variants stand in the order in which they can run one after another: what crun needs hidden stays hidden.
@@ -48,11 +46,7 @@ const upstreamDigest = "9700f9a2f5bf2c45f2f605a0bd3bce7cf37420ec9d3ed50ac2758413
 
 // inside runs the variants one after another.
 func (s *settings) inside(ctx context.Context, _ []string) error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
+	if err := node.Loopback(); err != nil {
 		return err
 	}
 	mirror, err := oci.Serve("127.0.0.1:0")
@@ -96,8 +90,8 @@ func (s *settings) runVariants(ctx context.Context, mirror, program, work string
 	var failures []error
 	for _, v := range s.variants {
 		if v.crun && !hidden {
-			if err := hideUnified(filepath.Join(work, "cgroup")); err != nil {
-				return results, fmt.Errorf("hide the unified hierarchy: %w", err)
+			if err := node.HideUnified(filepath.Join(work, "cgroup")); err != nil {
+				return results, err
 			}
 			hidden = true
 		}
@@ -186,42 +180,4 @@ func (s *settings) critestRun(ctx context.Context, v variant, socket, program, o
 		return fmt.Errorf("critest (see %s): %w", log.Name(), err)
 	}
 	return nil
-}
-
-// hideUnified shows the version 1 controllers without the version 2 mount beside them: Debian's crun 1.8 does not work
-// while it sees both. Elsewhere it does nothing.
-func hideUnified(temp string) error {
-	if _, err := os.Stat("/sys/fs/cgroup/unified"); err != nil {
-		return nil
-	}
-	controllers, err := os.ReadDir("/sys/fs/cgroup")
-	if err != nil {
-		return err
-	}
-	if err := os.Mkdir(temp, 0o755); err != nil {
-		return err
-	}
-	defer os.Remove(temp)
-	if err := unix.Mount("tmpfs", temp, "tmpfs", 0, "mode=755"); err != nil {
-		return err
-	}
-	for _, controller := range controllers {
-		if controller.Name() == "unified" {
-			continue
-		}
-		from, to := filepath.Join("/sys/fs/cgroup", controller.Name()), filepath.Join(temp, controller.Name())
-		if target, err := os.Readlink(from); err == nil {
-			if err := os.Symlink(target, to); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := os.Mkdir(to, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-			return err
-		}
-	}
-	return unix.Mount(temp, "/sys/fs/cgroup", "", unix.MS_MOVE, "")
 }

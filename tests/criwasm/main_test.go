@@ -6,68 +6,20 @@ package criwasm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/vishvananda/netlink"
 
+	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// inside is set in the environment of the process that runs in the new namespaces.
-const inside = "SUNABA_CRIWASM_FOLDER"
-
 func TestMain(m *testing.M) {
-	if folder := os.Getenv(inside); folder != "" {
-		os.Exit(runInside(m, folder))
-	}
-	os.Exit(runOutside())
-}
-
-// runOutside builds the binaries, while there is a network, and runs the suite inside new namespaces.
-func runOutside() int {
-	if os.Geteuid() != 0 {
-		fmt.Println("the wasm suite needs root: it makes namespaces, mounts and cgroups")
-		return 1
-	}
-	folder, err := os.MkdirTemp("", "sunaba-criwasm-")
-	if err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	defer os.RemoveAll(folder)
-	for _, args := range [][]string{
-		{"build", "-trimpath", "-o", folder + "/bin/", "../../cmd/sunaba"},
-		{"build", "-trimpath", "-tags", "no_grpc", "-o", folder + "/bin/", "../../cmd/containerd-shim-sunaba-v1"},
-	} {
-		build := exec.Command("go", args...)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Printf("go %q: %v\n%s", args, err, out)
-			return 1
-		}
-	}
-	again := exec.Command("/proc/self/exe", os.Args[1:]...)
-	again.Env = append(os.Environ(), inside+"="+folder)
-	again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
-	again.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	err = again.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return max(exit.ExitCode(), 1)
-	}
-	if err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	return 0
+	os.Exit(node.Ground{Name: "criwasm", Inside: func(folder string) int { return runInside(m, folder) }}.Enter())
 }
 
 // world is what all specs share: nothing in it changes after TestMain, but the counts.
@@ -97,13 +49,7 @@ func runInside(m *testing.M, folder string) int {
 
 func prepare(folder string) error {
 	world.folder = folder
-	lo, err := netlink.LinkByName("lo")
-	if err == nil {
-		err = netlink.LinkSetUp(lo)
-	}
-	if err != nil {
-		return err
-	}
+	var err error
 	if world.registry, err = oci.Serve("127.0.0.1:0"); err != nil {
 		return err
 	}

@@ -8,80 +8,29 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// inside is set in the environment of the process that runs in the new namespaces.
-const inside = "SUNABA_SCENARIO_FOLDER"
-
 func TestMain(m *testing.M) {
-	if folder := os.Getenv(inside); folder != "" {
-		os.Exit(runInside(m, folder))
-	}
-	os.Exit(runOutside())
-}
-
-// runOutside builds what the scenarios need, while there is a network, and runs the tests again inside
-// new namespaces.
-func runOutside() int {
-	if os.Geteuid() != 0 {
-		fmt.Println("scenarios need root: they make namespaces, mounts and cgroups")
-		return 1
-	}
-	folder, err := os.MkdirTemp("", "sunaba-scenario-")
-	if err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	defer os.RemoveAll(folder)
-	if err := buildBinaries(filepath.Join(folder, "bin")); err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	if out, err := exec.Command("make", "-s", "-C", "../..", "tools").CombinedOutput(); err != nil {
-		fmt.Printf("build crictl: %v\n%s", err, out)
-		return 1
-	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inside+"="+folder)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	err = cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return max(exit.ExitCode(), 1)
-	}
-	if err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	return 0
-}
-
-func buildBinaries(bin string) error {
-	for _, args := range [][]string{
-		{"-o", bin + "/sunaba", "../../cmd/sunaba"},
-		{"-tags", "no_grpc", "-o", bin + "/containerd-shim-sunaba-v1", "../../cmd/containerd-shim-sunaba-v1"},
-	} {
-		cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X main.version=scenario"}, args...)...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("go build %q: %w\n%s", args, err, out)
-		}
-	}
-	return nil
+	os.Exit(node.Ground{
+		Name: "scenario",
+		Outside: func(string) error {
+			if out, err := exec.Command("make", "-s", "-C", "../..", "tools").CombinedOutput(); err != nil {
+				return fmt.Errorf("build crictl: %w\n%s", err, out)
+			}
+			return nil
+		},
+		Inside: func(folder string) int { return runInside(m, folder) },
+	}.Enter())
 }
 
 // world is what all scenarios share: nothing in it changes after TestMain.
@@ -112,57 +61,14 @@ func runInside(m *testing.M, folder string) int {
 
 func prepare(folder string) error {
 	world.folder, world.bin = folder, filepath.Join(folder, "bin")
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
+	if err := node.HideUnified(filepath.Join(folder, "cgroup")); err != nil {
 		return err
 	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		return err
-	}
-	if err := hideUnified(filepath.Join(folder, "cgroup")); err != nil {
-		return fmt.Errorf("hide the unified hierarchy: %w", err)
-	}
+	var err error
 	if world.registry, err = oci.Serve("127.0.0.1:0"); err != nil {
 		return err
 	}
 	return pushImages(context.Background())
-}
-
-// hideUnified shows the version 1 controllers without the version 2 mount beside them: Debian's crun 1.8 does
-// not work while it sees both. Elsewhere it does nothing.
-func hideUnified(temp string) error {
-	if _, err := os.Stat("/sys/fs/cgroup/unified"); err != nil {
-		return nil
-	}
-	controllers, err := os.ReadDir("/sys/fs/cgroup")
-	if err != nil {
-		return err
-	}
-	if err := os.Mkdir(temp, 0o755); err != nil {
-		return err
-	}
-	if err := unix.Mount("tmpfs", temp, "tmpfs", 0, "mode=755"); err != nil {
-		return err
-	}
-	for _, controller := range controllers {
-		if controller.Name() == "unified" {
-			continue
-		}
-		from, to := filepath.Join("/sys/fs/cgroup", controller.Name()), filepath.Join(temp, controller.Name())
-		if target, err := os.Readlink(from); err == nil {
-			if err := os.Symlink(target, to); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := os.Mkdir(to, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-			return err
-		}
-	}
-	return unix.Mount(temp, "/sys/fs/cgroup", "", unix.MS_MOVE, "")
 }
 
 // pushImages builds the images and stores them in the registry.

@@ -1,0 +1,158 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Ground is where a test binary runs nodes: a network and a mount namespace of its own, so that every link, rule and mount
+// that it sees is its own.
+type Ground struct {
+	// Name is a short word; it names the folder.
+	Name string
+	// Outside makes what needs the machine's network, before the namespaces are. It may be nil.
+	Outside func(folder string) error
+	// Inside is called in the namespaces, with the loopback device up; folder/bin holds the two binaries. What it returns is
+	// the program's exit code.
+	Inside func(folder string) int
+}
+
+// Enter is called twice in the life of a test binary, by its TestMain: it builds both binaries and starts the program again
+// in new namespaces; there it calls Inside. The folder goes when the program has ended. The working folder is that of
+// a package two levels below the module's.
+func (g Ground) Enter() int {
+	variable := "SUNABA_" + strings.ToUpper(g.Name) + "_FOLDER"
+	if folder := os.Getenv(variable); folder != "" {
+		if err := Loopback(); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		return g.Inside(folder)
+	}
+	code, err := g.outside(variable)
+	if err != nil {
+		fmt.Println(err)
+	}
+	return code
+}
+
+func (g Ground) outside(variable string) (int, error) {
+	if os.Geteuid() != 0 {
+		return 1, fmt.Errorf("%s: not root: it makes namespaces, mounts and cgroups", g.Name)
+	}
+	folder, err := os.MkdirTemp("", "sunaba-"+g.Name+"-")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(folder)
+	if err := Build(filepath.Join(folder, "bin")); err != nil {
+		return 1, err
+	}
+	if g.Outside != nil {
+		if err := g.Outside(folder); err != nil {
+			return 1, err
+		}
+	}
+	again := Again(os.Args[1:], variable+"="+folder)
+	again.Stdin = os.Stdin
+	again.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	err = again.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1), nil
+	}
+	if err != nil {
+		return 1, err
+	}
+	return 0, nil
+}
+
+// Again is this program once more, in a network and a mount namespace of its own.
+func Again(args []string, env ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	return cmd
+}
+
+// Build builds both binaries into a folder. The working folder is that of a package two levels below the module's.
+func Build(bin string) error {
+	for _, args := range [][]string{
+		{"-o", bin + "/sunaba", "../../cmd/sunaba"},
+		{"-tags", "no_grpc", "-o", bin + "/containerd-shim-sunaba-v1", "../../cmd/containerd-shim-sunaba-v1"},
+	} {
+		cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X main.version=test"}, args...)...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("go build %q: %w\n%s", args, err, out)
+		}
+	}
+	return nil
+}
+
+// Loopback sets up the loopback device of the calling thread's network namespace.
+func Loopback() error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("set up the loopback device: %w", err)
+	}
+	return nil
+}
+
+// HideUnified shows the version 1 controllers without the version 2 mount beside them: Debian's crun 1.8 does not work
+// while it sees both. Elsewhere it does nothing. temp is a name for a folder that it makes and removes; the mount
+// namespace must be one of the caller's own.
+func HideUnified(temp string) error {
+	if _, err := os.Stat("/sys/fs/cgroup/unified"); err != nil {
+		return nil
+	}
+	if err := hideUnified(temp); err != nil {
+		return fmt.Errorf("hide the unified hierarchy: %w", err)
+	}
+	return nil
+}
+
+func hideUnified(temp string) error {
+	controllers, err := os.ReadDir("/sys/fs/cgroup")
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(temp, 0o755); err != nil {
+		return err
+	}
+	defer os.Remove(temp)
+	if err := unix.Mount("tmpfs", temp, "tmpfs", 0, "mode=755"); err != nil {
+		return err
+	}
+	for _, controller := range controllers {
+		if controller.Name() == "unified" {
+			continue
+		}
+		from, to := filepath.Join("/sys/fs/cgroup", controller.Name()), filepath.Join(temp, controller.Name())
+		if target, err := os.Readlink(from); err == nil {
+			if err := os.Symlink(target, to); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := os.Mkdir(to, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return err
+		}
+	}
+	return unix.Mount(temp, "/sys/fs/cgroup", "", unix.MS_MOVE, "")
+}
