@@ -248,6 +248,13 @@ func (c *container) process(execID string) (*process, error) {
 	return p, nil
 }
 
+// further lists the ids of processes beside init that were not forgotten.
+func (c *container) further() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.execs))
+}
+
 // exec prepares a further process.
 func (c *container) exec(ctx context.Context, id string, spec *specs.Process, names stdio.Config) (err error) {
 	c.mu.Lock()

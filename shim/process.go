@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -29,6 +30,8 @@ type process struct {
 	mu    sync.Mutex // held across every step, so that no exit overtakes its start
 	state state
 	exit  Exit
+	began time.Time
+	told  []int // signals that were sent, each once
 }
 
 func newProcess(id string, p Process, s *stdio.Streams, names stdio.Config) *process {
@@ -42,10 +45,11 @@ func (p *process) start(ctx context.Context, begun func()) error {
 	if err := p.state.to(running); err != nil {
 		return err
 	}
+	began := time.Now() // before it can end
 	if err := p.engine.Start(ctx); err != nil {
 		return err
 	}
-	p.state = running
+	p.state, p.began = running, began
 	p.connect()
 	begun()
 	return nil
@@ -70,7 +74,25 @@ func (p *process) signal(ctx context.Context, sig syscall.Signal, all bool) erro
 	if p.engine.Pid() == 0 {
 		return fmt.Errorf("process is not started: %w", errdefs.ErrFailedPrecondition)
 	}
-	return p.engine.Signal(ctx, sig, all)
+	err := p.engine.Signal(ctx, sig, all)
+	if err == nil && !slices.Contains(p.told, int(sig)) {
+		p.told = append(p.told, int(sig))
+	}
+	return err
+}
+
+// describe adds what is known of the process to what its engine knows.
+func (p *process) describe(d *Details) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state >= stopped {
+		exit := p.exit
+		d.Exit = &exit
+	}
+	if d.PID == 0 {
+		d.PID = p.engine.Pid()
+	}
+	d.StartedAt, d.Told = p.began, slices.Clone(p.told)
 }
 
 // alive calls fn unless the process has ended.

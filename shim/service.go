@@ -45,7 +45,8 @@ type Service struct {
 	ending  sync.Once
 
 	mu         sync.Mutex
-	containers map[string]*container // nil while being created
+	containers map[string]*container    // nil while being created
+	making     map[string]chan struct{} // closed when that creation has ended
 }
 
 // NewService makes a service without containers.
@@ -53,7 +54,7 @@ func NewService(o ServiceOptions) *Service {
 	if o.Settled == nil {
 		o.Settled = func() {}
 	}
-	return &Service{options: o, containers: make(map[string]*container)}
+	return &Service{options: o, containers: make(map[string]*container), making: make(map[string]chan struct{})}
 }
 
 // container finds a container.
@@ -75,15 +76,12 @@ func (s *Service) process(id, execID string) (*container, *process, error) {
 	return c, p, err
 }
 
-// add creates a container under a name that is taken from the begin.
+// add creates a container under a name that is taken from the begin. A creation of the same name that is under way is waited
+// for: its caller may be gone, and it is taken back then.
 func (s *Service) add(ctx context.Context, r createRequest) (c *container, err error) {
-	s.mu.Lock()
-	if _, taken := s.containers[r.id]; taken {
-		s.mu.Unlock()
-		return nil, fmt.Errorf("container %q: %w", r.id, errdefs.ErrAlreadyExists)
+	if err := s.reserve(ctx, r.id); err != nil {
+		return nil, err
 	}
-	s.containers[r.id] = nil
-	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -92,8 +90,48 @@ func (s *Service) add(ctx context.Context, r createRequest) (c *container, err e
 		} else {
 			s.containers[r.id] = c
 		}
+		close(s.making[r.id])
+		delete(s.making, r.id)
 	}()
 	return s.create(ctx, r)
+}
+
+// reserve takes a name for a creation.
+func (s *Service) reserve(ctx context.Context, id string) error {
+	for {
+		if err := s.settled(ctx, id); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		_, taken := s.containers[id]
+		again := s.making[id] != nil
+		if !taken {
+			s.containers[id], s.making[id] = nil, make(chan struct{})
+		}
+		s.mu.Unlock()
+		switch {
+		case !taken:
+			return nil
+		case !again:
+			return fmt.Errorf("container %q: %w", id, errdefs.ErrAlreadyExists)
+		}
+	}
+}
+
+// settled waits until no creation of that name is under way: it is known then whether there is such a container.
+func (s *Service) settled(ctx context.Context, id string) error {
+	s.mu.Lock()
+	making := s.making[id]
+	s.mu.Unlock()
+	if making == nil {
+		return nil
+	}
+	select {
+	case <-making:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("container %q is being created: %w", id, ctx.Err())
+	}
 }
 
 // watchInit waits for init's end, writes down how it ended, and only then announces it.
@@ -161,7 +199,9 @@ func (s *Service) publish(topic string, event proto.Message) {
 
 // remove deletes a container whose init has ended, ending one that was never started.
 func (s *Service) remove(ctx context.Context, c *container) (Exit, error) {
+	neverRan := false
 	if st, _ := c.init.snapshot(); st == created {
+		neverRan = true
 		// It may have ended by itself by now.
 		if err := c.init.signal(ctx, sigKill, false); err != nil && !errdefs.IsNotFound(err) {
 			return Exit{}, err
@@ -173,6 +213,9 @@ func (s *Service) remove(ctx context.Context, c *container) (Exit, error) {
 	err := c.init.become(deleted, func() error { return c.release(ctx) })
 	if err != nil {
 		return Exit{}, err
+	}
+	if neverRan {
+		s.note(bundle.ForgetExit(c.path), "forget exit", c.id)
 	}
 	s.mu.Lock()
 	delete(s.containers, c.id)

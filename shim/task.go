@@ -182,6 +182,10 @@ func (t taskAPI) wait(ctx context.Context, r *task.WaitRequest) (*task.WaitRespo
 }
 
 func (t taskAPI) state(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	// A creation whose caller has died is taken back; who asks after that caller's restart learns how it ended.
+	if err := t.s.settled(ctx, r.ID); err != nil {
+		return nil, err
+	}
 	c, p, err := t.s.process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err

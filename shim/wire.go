@@ -82,12 +82,8 @@ func (s *Service) details(ctx context.Context, id *wrapperspb.StringValue) (*wra
 		return nil, err
 	}
 	d := c.engine.Details()
-	if st, exit := c.init.snapshot(); st >= stopped {
-		d.Exit = &exit
-	}
-	if d.PID == 0 {
-		d.PID = c.init.engine.Pid()
-	}
+	c.init.describe(&d)
+	d.Execs = c.further()
 	text, err := json.Marshal(d)
 	if err != nil {
 		return nil, err

@@ -43,6 +43,9 @@ type Details struct {
 	LinearSize uint64        `json:"linearSize,omitempty"` // bytes reserved there
 	EngineCPU  time.Duration `json:"engineCPU,omitempty"`  // CPU time used before the guest's _start
 	Exit       *Exit         `json:"exit,omitempty"`       // set once the init process has ended
+	StartedAt  time.Time     `json:"startedAt,omitzero"`   // when the init process was let begin
+	Told       []int         `json:"told,omitempty"`       // signals that the init process was sent so far, each once
+	Execs      []string      `json:"execs,omitempty"`      // ids of further processes that were not deleted
 }
 
 // AttachRequest asks to take part in the streams of a container's init process by FIFOs whose other ends the caller has

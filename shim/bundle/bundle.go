@@ -53,8 +53,11 @@ func writeSpec(dir string, spec *specs.Spec) error {
 	return replace(filepath.Join(dir, ConfigName), data, false)
 }
 
-// WriteTask records the container's engine and cgroup.
+// WriteTask records the container's engine and cgroup. How an earlier container in this bundle ended is forgotten.
 func WriteTask(dir string, t Task) error {
+	if err := ForgetExit(dir); err != nil {
+		return err
+	}
 	data, err := json.Marshal(t)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", TaskName, err)
@@ -103,6 +106,14 @@ func ReadExit(dir string) (api.Exit, bool) {
 		return api.Exit{}, false
 	}
 	return e, true
+}
+
+// ForgetExit takes back WriteExit: the container that ended never ran.
+func ForgetExit(dir string) error {
+	if err := os.Remove(filepath.Join(dir, ExitName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Forget removes the shim's own files, but not how the container ended.
