@@ -56,7 +56,7 @@ func (m *Manager) ExecSync(ctx context.Context, id string, cmd []string, timeout
 	if err != nil {
 		return Output{}, err
 	}
-	e, err := newExecution(r)
+	e, err := newExecution(r, syncPrefix)
 	if err != nil {
 		return Output{}, err
 	}
@@ -124,12 +124,18 @@ type execution struct {
 	id, execID string
 }
 
-func newExecution(r reached) (*execution, error) {
+// The ids of commands begin so, by what becomes of them when the server dies: see Manager.dropSessions.
+const (
+	syncPrefix   = "sync-"
+	streamPrefix = "exec-"
+)
+
+func newExecution(r reached, prefix string) (*execution, error) {
 	id, err := shortID()
 	if err != nil {
 		return nil, err
 	}
-	return &execution{shim: r.shim, id: r.rec.ID, execID: id}, nil
+	return &execution{shim: r.shim, id: r.rec.ID, execID: prefix + id}, nil
 }
 
 // shortID is a name for something that lives as long as a request.
@@ -144,12 +150,12 @@ func shortID() (string, error) {
 func (e *execution) run(ctx context.Context, dir string, process *specs.Process, timeout time.Duration) (Output, error) {
 	budget := &atomic.Int64{}
 	budget.Store(maxOutput)
-	stdout, err := newStream(filepath.Join(dir, "exec-"+e.execID+"-stdout"), budget)
+	stdout, err := newStream(filepath.Join(dir, e.execID+"-stdout"), budget)
 	if err != nil {
 		return Output{}, err
 	}
 	defer stdout.remove()
-	stderr, err := newStream(filepath.Join(dir, "exec-"+e.execID+"-stderr"), budget)
+	stderr, err := newStream(filepath.Join(dir, e.execID+"-stderr"), budget)
 	if err != nil {
 		return Output{}, err
 	}

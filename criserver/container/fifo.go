@@ -3,6 +3,7 @@ package container
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,6 +13,19 @@ type fifo struct {
 	path   string
 	file   *os.File
 	holder *os.File
+}
+
+// attachPrefix is what the pipes of clients that attach are called by; those of commands have the command's id.
+const attachPrefix = "attach-"
+
+// sessionPipes are the FIFOs in a bundle that were made for requests.
+func sessionPipes(bundle string) []string {
+	var pipes []string
+	for _, prefix := range []string{syncPrefix, streamPrefix, attachPrefix} {
+		found, _ := filepath.Glob(filepath.Join(bundle, prefix+"*-std*")) // the pattern is right
+		pipes = append(pipes, found...)
+	}
+	return pipes
 }
 
 // newFIFO makes a FIFO to write to, or to read from.

@@ -41,7 +41,7 @@ func (m *Manager) Exec(ctx context.Context, id string, cmd []string, s Streams) 
 			process.Env = append(process.Env, "TERM=xterm")
 		}
 	}
-	e, err := newExecution(r)
+	e, err := newExecution(r, streamPrefix)
 	if err != nil {
 		return 0, err
 	}
@@ -53,7 +53,7 @@ func (m *Manager) Exec(ctx context.Context, id string, cmd []string, s Streams) 
 }
 
 func (m *Manager) interact(ctx context.Context, e *execution, dir string, process *specs.Process, s Streams) (int32, error) {
-	ses, err := openSession(dir, "exec-"+e.execID, s)
+	ses, err := openSession(dir, e.execID, s)
 	if err != nil {
 		return 0, err
 	}
@@ -133,7 +133,7 @@ func (m *Manager) attach(ctx context.Context, r reached, s Streams) error {
 	if err != nil {
 		return err
 	}
-	ses, err := openSession(r.dir(), "attach-"+name, s)
+	ses, err := openSession(r.dir(), attachPrefix+name, s)
 	if err != nil {
 		return err
 	}

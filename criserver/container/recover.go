@@ -2,8 +2,10 @@ package container
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -32,6 +34,7 @@ func (m *Manager) adopt(ctx context.Context, rec state.Container, sb *sandbox.Sa
 		}
 	case found == sandbox.Living:
 		m.adoptLiving(ctx, c, rec, sb)
+		m.adoptUpdate(ctx, c, sb)
 	case found == sandbox.Silent && rec.Phase == state.Running:
 		if _, err := m.records.Amend(c.ID, c.mover(state.Unknown, func(*state.Container) {})); err != nil {
 			log.Error("recover container", "error", err)
@@ -70,18 +73,57 @@ func (m *Manager) adoptLiving(ctx context.Context, c *Container, rec state.Conta
 		// It died between making the task and starting it: as if neither had been.
 		m.dropTask(ctx, shim, rec.ID)
 	default:
+		d, err := shim.Details(ctx, rec.ID)
+		if err != nil {
+			m.o.Logger.Error("ask shim for container", "container", rec.ID, "error", err)
+			d.StartedAt = time.Now()
+		}
 		if rec.Phase == state.Created {
 			// It died after starting the process and before recording that.
-			if _, err := c.move(state.Running, func(r *state.Container) { r.PID, r.StartedAt = st.PID, time.Now() }); err != nil {
+			if _, err := c.move(state.Running, func(r *state.Container) { r.PID, r.StartedAt = st.PID, d.StartedAt }); err != nil {
 				m.o.Logger.Error("recover container", "container", rec.ID, "error", err)
 				return
 			}
 		}
+		m.dropSessions(ctx, shim, rec.ID, filepath.Join(sb.Dir, rec.ID), d.Execs)
 		if st.Status == client.StatusStopped {
 			m.reap(c, sb, shim)
 			return
 		}
 		go m.watch(c, sb, shim)
+	}
+}
+
+// dropSessions ends what requests to the server that died had begun in a container. Nobody waits for the commands of
+// ExecSync any more: they are killed. Those of clients that took part run on, as when a client leaves.
+func (m *Manager) dropSessions(ctx context.Context, shim *client.Client, id, bundle string, execs []string) {
+	for _, pipe := range sessionPipes(bundle) {
+		if err := os.Remove(pipe); err != nil && !errors.Is(err, os.ErrNotExist) {
+			m.o.Logger.Error("remove the pipe of a request that is gone", "container", id, "error", err)
+		}
+	}
+	for _, execID := range execs {
+		e := &execution{shim: shim, id: id, execID: execID}
+		if strings.HasPrefix(execID, syncPrefix) {
+			e.drop(ctx)
+			continue
+		}
+		go func() {
+			if _, err := shim.Wait(m.ctx, id, execID); err == nil {
+				e.drop(m.ctx)
+			}
+		}()
+	}
+}
+
+// adoptUpdate carries a change of limits through that the server that died had begun.
+func (m *Manager) adoptUpdate(ctx context.Context, c *Container, sb *sandbox.Sandbox) {
+	rec, err := m.records.Get(c.ID)
+	if err != nil || rec.Wanted.Value == nil || rec.Phase != state.Created && rec.Phase != state.Running {
+		return
+	}
+	if err := m.update(ctx, c, rec, rec.Wanted.Value); err != nil {
+		m.o.Logger.Error("set the resources of a container", "container", c.ID, "error", err)
 	}
 }
 
@@ -92,6 +134,11 @@ func (m *Manager) adoptEnded(c *Container, rec state.Container, sb *sandbox.Sand
 	case state.Running:
 		m.lost(c, sb)
 	case state.Created:
+		if exit, ok := client.ReadExit(filepath.Join(sb.Dir, rec.ID)); ok {
+			// Server and shim died before its start was on record.
+			c.exit(toEnding(exit))
+			return
+		}
 		if _, err := os.Stat(filepath.Join(sb.Dir, rec.ID, configFile)); err != nil {
 			c.exit(ending{code: codeUnknown, at: time.Now(), reason: reasonUnknown, message: "the machine was restarted before the container was started"})
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -143,7 +144,13 @@ func (m *Manager) signalOnce(ctx context.Context, c *Container, shim *client.Cli
 	if err != nil {
 		sig = syscall.SIGTERM
 	}
-	err = within(ctx, func(ctx context.Context) error { return shim.Kill(ctx, c.ID, "", sig, false) })
+	err = within(ctx, func(ctx context.Context) error {
+		// A server that died after sending it could not record that; the shim knows.
+		if d, err := shim.Details(ctx, c.ID); err != nil || slices.Contains(d.Told, int(sig)) {
+			return err
+		}
+		return shim.Kill(ctx, c.ID, "", sig, false)
+	})
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("send %s: %w", rec.StopSignal, err)
 	}

@@ -43,11 +43,31 @@ func (m *Manager) Update(ctx context.Context, id string, change *runtime.LinuxCo
 	return nil
 }
 
+// update sets limits: they are on record as wanted first, as held last.
 func (m *Manager) update(ctx context.Context, c *Container, rec state.Container, want *runtime.LinuxContainerResources) error {
 	limits, err := spec.Resources(want, m.o.Host)
 	if err != nil {
 		return err
 	}
+	if _, err := m.records.Update(c.ID, func(r state.Container) (state.Container, error) {
+		r.Wanted = state.Resources{Value: want}
+		return r, nil
+	}); err != nil {
+		return err
+	}
+	if err := m.setLimits(ctx, c, rec, want, limits); err != nil {
+		if _, uerr := m.records.Update(c.ID, func(r state.Container) (state.Container, error) {
+			r.Wanted = state.Resources{}
+			return r, nil
+		}); uerr != nil && !errdefs.IsNotFound(uerr) {
+			m.o.Logger.Error("take back a change of resources", "container", c.ID, "error", uerr)
+		}
+		return err
+	}
+	return nil
+}
+
+func (m *Manager) setLimits(ctx context.Context, c *Container, rec state.Container, want *runtime.LinuxContainerResources, limits *specs.LinuxResources) error {
 	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
 	if err != nil {
 		return err
@@ -85,7 +105,7 @@ func (m *Manager) update(ctx context.Context, c *Container, rec state.Container,
 		}
 	}
 	if _, err := m.records.Update(c.ID, func(r state.Container) (state.Container, error) {
-		r.Resources = state.Resources{Value: want}
+		r.Resources, r.Wanted = state.Resources{Value: want}, state.Resources{}
 		return r, nil
 	}); err != nil {
 		return m.takeBack(ctx, rec.ID, undo, err)

@@ -117,6 +117,9 @@ type Container struct {
 
 	Config    ContainerConfig `json:"config"`
 	Resources Resources       `json:"resources"`
+	// Wanted are limits that are being set, nil if none are: what the specification and the kernel have may be these or
+	// Resources. A server that finds them sets them again.
+	Wanted Resources `json:"wanted"`
 
 	// ImageID is the image's id, ImageName a name people know it by, ImageRef its reference by digest (or the id).
 	ImageID       string `json:"imageID"`
