@@ -22,7 +22,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup tools demo bench-pods bench-lists critest critest-diff criwasm containerd-test clean
+        test setup tools demo bench-pods bench-lists critest critest-diff criwasm recovery containerd-test clean
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
@@ -99,6 +99,11 @@ criwasm: setup
 # The shim as a plugin of Debian's containerd and of the newest.
 containerd-test: setup build $(CONTAINERD)/bin/containerd
 	$(GO) test -count=1 -timeout 20m -v ./tests/containerd
+
+# The daemon and shims are killed before chosen system calls, one line per point. RECOVERY_FLAGS='-seed 7', or
+# '-every' for a kill before every single step, which takes a while.
+recovery: setup
+	$(GO) test -count=1 -v -timeout 2h ./tests/recovery $(RECOVERY_FLAGS)
 
 # --- pinned tools, a module of their own -----------------------------------------------------------
 

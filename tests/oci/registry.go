@@ -41,13 +41,25 @@ func Serve(address string) (*Registry, error) {
 		r.mu.Unlock()
 		handler.ServeHTTP(w, request)
 	})}
-	go func() {
-		// Close is the only way that Serve ends; there is nobody to tell anything else.
-		if err := r.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Printf("registry on %s ended: %v", r.Host, err)
-		}
-	}()
+	go r.serve(listener)
 	return r, nil
+}
+
+func (r *Registry) serve(listener net.Listener) {
+	// Close is the only way that Serve ends; there is nobody to tell anything else.
+	if err := r.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		log.Printf("registry on %s ended: %v", r.Host, err)
+	}
+}
+
+// Join lets the registry answer on its address in the calling thread's network namespace too.
+func (r *Registry) Join() error {
+	listener, err := net.Listen("tcp", r.Host)
+	if err != nil {
+		return fmt.Errorf("serve a registry: %w", err)
+	}
+	go r.serve(listener)
+	return nil
 }
 
 // Close ends the registry; every later request is refused.

@@ -13,6 +13,7 @@
  * long N                a line of N bytes
  * bare                  text without a newline
  * tick                  a numbered line every 5 ms
+ * job CODE              three lines, the last one a while after the others, then CODE
  * read                  copies stdin to stdout until it ends
  * serve                 answers connections of the listener at 3; 0 when it gives no more
  * deaf                  like serve, but sleeps when there are no more connections
@@ -153,7 +154,12 @@ int main(int argc, char **argv) {
 			printf("tick %d\n", i);
 			usleep(5000);
 		}
-	else if (!strcmp(what, "read")) {
+	else if (!strcmp(what, "job")) {
+		puts("one\ntwo");
+		usleep(100000);
+		puts("three");
+		return atoi(with);
+	} else if (!strcmp(what, "read")) {
 		int c;
 		puts("guest: reading");
 		while ((c = getchar()) != EOF)

@@ -1,0 +1,246 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/leftovers"
+	"github.com/sunaba-project/sunaba/tests/node"
+)
+
+// startBound is how long a daemon may take from its start until it is ready.
+const startBound = 10 * time.Second
+
+const config = `
+cgroup_driver = "cgroupfs"
+[network]
+conf_dir = %q
+[handlers.runc]
+type = "oci"
+binary = "runc"
+default = true
+[handlers.wasm]
+type = "wasm"
+`
+
+// machine is a worker's node. All its methods are called by the worker's goroutine, whose thread is in the network
+// namespace of the node.
+type machine struct {
+	*node.Node
+	ctx     context.Context
+	pods    []string // ids of all pods that ever were: their cgroups must go
+	stay    []*container
+	before  leftovers.Snapshot
+	problem func(format string, args ...any)
+}
+
+// alone calls use with a node in a network namespace of its own, and takes the node away.
+func alone(t *testing.T, use func(m *machine)) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespace
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			return
+		}
+		m, err := begin(t)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		use(m)
+		m.problem = t.Errorf
+		if !m.Alive() {
+			m.problem("the daemon has ended")
+		} else if err := m.RemovePods(m.ctx); err != nil {
+			m.problem("remove the pods: %v", err)
+		}
+		if forced, err := m.Close(); err != nil || len(forced) > 0 {
+			m.problem("close the node: %v, left: %q", err, forced)
+		}
+	}()
+	<-done
+}
+
+func begin(t *testing.T) (*machine, error) {
+	if err := errors.Join(node.Loopback(), world.registry.Join()); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(world.folder, "node-")
+	if err != nil {
+		return nil, err
+	}
+	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: fmt.Sprintf(config, filepath.Join(dir, "cni"))})
+	if err != nil {
+		_, swept := node.Sweep(dir)
+		return nil, errors.Join(err, swept)
+	}
+	m := &machine{Node: n, ctx: t.Context(), problem: t.Errorf}
+	for _, ref := range []string{world.busybox, world.guest} {
+		if _, err := m.PullImage(m.ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: ref}}); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// settle starts the pods that live through every kill of this node, and takes the picture that every later one is compared
+// with.
+func (m *machine) settle() error {
+	for i, handler := range []string{"runc", "wasm"} {
+		p, err := m.run(handler, m.podConfig("stays-"+handler, shape(i)))
+		if err != nil {
+			return err
+		}
+		c, err := p.begin(counts(handler))
+		if err != nil {
+			return err
+		}
+		m.stay = append(m.stay, c)
+	}
+	for _, c := range m.stay {
+		if err := c.says("tick 3"); err != nil {
+			return err
+		}
+		status, err := c.status()
+		if err != nil {
+			return err
+		}
+		c.pid, c.started = status.pid, status.GetStartedAt()
+	}
+	m.before = m.look()
+	return nil
+}
+
+// undisturbed looks at the pods that stay.
+func (m *machine) undisturbed() {
+	for _, c := range m.stay {
+		status, err := c.status()
+		if err != nil {
+			m.problem("a pod that stays: %v", err)
+			continue
+		}
+		if status.GetState() != cri.ContainerState_CONTAINER_RUNNING || status.pid != c.pid || status.GetStartedAt() != c.started {
+			m.problem("%s container that stays: %v, process %d, started %d; it was process %d, started %d",
+				c.pod.handler, status.GetState(), status.pid, status.GetStartedAt(), c.pid, c.started)
+		}
+		n, err := c.ticks()
+		if err != nil {
+			m.problem("%s container that stays: %v", c.pod.handler, err)
+		}
+		if !within(5*time.Second, func() bool { now, _ := c.ticks(); return now > n }) {
+			m.problem("%s container that stays: its log ends with line %d", c.pod.handler, n)
+		}
+		answer, err := m.PodSandboxStatus(m.ctx, &cri.PodSandboxStatusRequest{PodSandboxId: c.pod.id})
+		if err != nil || answer.GetStatus().GetState() != cri.PodSandboxState_SANDBOX_READY || answer.GetStatus().GetNetwork().GetIp() != c.pod.ip {
+			m.problem("pod that stays: %v, %v; its address was %s", answer.GetStatus(), err, c.pod.ip)
+		}
+	}
+}
+
+// kill ends the daemon, if nobody has yet, and notes which pods it knew.
+func (m *machine) kill() {
+	if err := m.SignalDaemon(unix.SIGKILL); err != nil {
+		m.problem("kill the daemon: %v", err)
+	}
+	for _, c := range m.stay {
+		if err := unix.Kill(c.pid, 0); err != nil {
+			m.problem("%s container that stays: its process %d: %v", c.pod.handler, c.pid, err)
+		}
+	}
+	m.note()
+}
+
+// note remembers the pods that there is anything of.
+func (m *machine) note() {
+	for _, dir := range []string{filepath.Join(m.State, "sandboxes"), filepath.Join(m.Root, "sandboxes"), filepath.Join(m.Root, "state", "sandboxes")} {
+		entries, _ := os.ReadDir(dir) // there is none before the first pod
+		for _, e := range entries {
+			id, _, _ := strings.Cut(e.Name(), ".")
+			if !slices.Contains(m.pods, id) {
+				m.pods = append(m.pods, id)
+			}
+		}
+	}
+}
+
+// restart starts the daemon.
+func (m *machine) restart() error {
+	begun := time.Now()
+	if err := m.StartDaemon(m.ctx); err != nil {
+		return err
+	}
+	if took := time.Since(begun); took > startBound {
+		m.problem("the daemon took %v to start", took)
+	}
+	return nil
+}
+
+// sound lets the node check itself.
+func (m *machine) sound(when string) {
+	cmd := exec.Command(filepath.Join(world.bin, "sunaba"), "check", "--root", m.Root, "--state", m.State, "--config", m.ConfigFile)
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "0 findings") {
+		m.problem("check %s: %v\n%s", when, err, out)
+	}
+}
+
+var processState = regexp.MustCompile(`^(process \d+) \(.\)`)
+
+// look sees all that belongs to the node. Images stay.
+func (m *machine) look() leftovers.Snapshot {
+	m.note()
+	scope := m.Scope()
+	scope.Network = true
+	for _, id := range m.pods {
+		scope.Cgroups = append(scope.Cgroups, "sunaba/pod-"+id)
+	}
+	skip := []string{m.Logs, m.LogFile, filepath.Join(m.Root, "wasm")}
+	scope.SkipFile = func(path string) bool { return slices.Contains(skip, path) }
+	snapshot, err := leftovers.Take(scope)
+	if err != nil {
+		m.problem("%v", err)
+	}
+	daemon := fmt.Sprintf("process %d ", m.DaemonPID())
+	snapshot = slices.DeleteFunc(snapshot, func(line string) bool { return strings.HasPrefix(line, daemon) })
+	for i, line := range snapshot {
+		snapshot[i] = processState.ReplaceAllString(line, "$1")
+	}
+	slices.Sort(snapshot)
+	return snapshot
+}
+
+// clean wants nothing that was not there before. The kernel takes links and processes away in the background, so it looks
+// for a while.
+func (m *machine) clean() {
+	var fresh []string
+	if !within(3*time.Second, func() bool { fresh = m.look().Since(m.before); return len(fresh) == 0 }) {
+		m.problem("left over:\n%s", strings.Join(fresh, "\n"))
+	}
+}
+
+// within asks until it holds, for at most the given time.
+func within(limit time.Duration, holds func() bool) bool {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if holds() {
+			return true
+		}
+	}
+	return holds()
+}
+
+var serial atomic.Int64

@@ -1,0 +1,279 @@
+package recovery
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// shape says what a pod is like beside its handler: one with a PID namespace that its containers share and a host port, one
+// without both, one of whose user the client names a cgroup.
+type shape int
+
+const shapes = 2
+
+// pod is a sandbox.
+type pod struct {
+	m                *machine
+	id, handler, ip  string
+	config           *cri.PodSandboxConfig
+	hostPort, target int32
+}
+
+// podConfig is a sandbox configuration as the kubelet makes one.
+func (m *machine) podConfig(name string, s shape) *cri.PodSandboxConfig {
+	n := serial.Add(1)
+	uid := fmt.Sprintf("%s-%d", name, n)
+	options := &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}
+	config := &cri.PodSandboxConfig{
+		Metadata:     &cri.PodSandboxMetadata{Name: name, Namespace: "recovery", Uid: uid},
+		Hostname:     name,
+		LogDirectory: filepath.Join(m.Logs, uid),
+		Labels:       map[string]string{"uid": uid},
+		Linux:        &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: options}},
+	}
+	if s%shapes == 0 {
+		options.Pid = cri.NamespaceMode_POD
+		config.PortMappings = []*cri.PortMapping{{Protocol: cri.Protocol_TCP, ContainerPort: 8080, HostPort: int32(20000 + n)}}
+	}
+	return config
+}
+
+func (m *machine) run(handler string, config *cri.PodSandboxConfig) (*pod, error) {
+	answer, err := m.RunPodSandbox(m.ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
+	if err != nil {
+		return nil, fmt.Errorf("run a pod: %w", err)
+	}
+	p := &pod{m: m, id: answer.GetPodSandboxId(), handler: handler, config: config}
+	status, err := m.PodSandboxStatus(m.ctx, &cri.PodSandboxStatusRequest{PodSandboxId: p.id})
+	if err != nil {
+		return nil, err
+	}
+	p.ip = status.GetStatus().GetNetwork().GetIp()
+	return p, nil
+}
+
+// stop and remove are idempotent.
+func (p *pod) stop() error {
+	_, err := p.m.StopPodSandbox(p.m.ctx, &cri.StopPodSandboxRequest{PodSandboxId: p.id})
+	return err
+}
+
+func (p *pod) remove() error {
+	_, err := p.m.RemovePodSandbox(p.m.ctx, &cri.RemovePodSandboxRequest{PodSandboxId: p.id})
+	return err
+}
+
+// listed are the pods with the metadata of a configuration.
+func (m *machine) listed(config *cri.PodSandboxConfig) []*cri.PodSandbox {
+	list, err := m.ListPodSandbox(m.ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: config.GetLabels()}})
+	if err != nil {
+		m.problem("list pods: %v", err)
+	}
+	return list.GetItems()
+}
+
+// container is a container of a pod.
+type container struct {
+	pod     *pod
+	id, log string
+	config  *cri.ContainerConfig
+	pid     int
+	started int64
+}
+
+// containerConfig is a container configuration as the kubelet makes one, of the guest for the handler wasm and of busybox
+// for others. Linux is a script.
+func containerConfig(handler, linux string, guest ...string) *cri.ContainerConfig {
+	name := fmt.Sprintf("c%d", serial.Add(1))
+	config := &cri.ContainerConfig{
+		Metadata: &cri.ContainerMetadata{Name: name},
+		Image:    &cri.ImageSpec{Image: world.busybox, UserSpecifiedImage: world.busybox},
+		Command:  []string{"/bin/sh", "-c", linux},
+		LogPath:  name + "/0.log",
+		Linux:    &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{}},
+	}
+	if handler == "wasm" {
+		config.Image = &cri.ImageSpec{Image: world.guest, UserSpecifiedImage: world.guest}
+		config.Command, config.Args = nil, guest
+	}
+	return config
+}
+
+// counts prints a numbered line every now and then, without end.
+func counts(handler string) *cri.ContainerConfig {
+	return containerConfig(handler, "i=0; while :; do i=$((i+1)); echo tick $i; usleep 20000; done", "tick")
+}
+
+// job prints three lines and ends with 7.
+func job(handler string) *cri.ContainerConfig {
+	return containerConfig(handler, "echo one; echo two; usleep 100000; echo three; exit 7", "job", "7")
+}
+
+const jobText = "one\ntwo\nthree\n"
+
+// idles does nothing, without end.
+func idles(handler string) *cri.ContainerConfig {
+	return containerConfig(handler, "echo idle; sleep 100000", "idle")
+}
+
+func (p *pod) create(config *cri.ContainerConfig) (*container, error) {
+	log := filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())
+	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
+		return nil, err
+	}
+	mode := p.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid()
+	config.Linux.SecurityContext.NamespaceOptions = &cri.NamespaceOption{Pid: mode}
+	answer, err := p.m.CreateContainer(p.m.ctx, &cri.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
+	return &container{pod: p, id: answer.GetContainerId(), log: log, config: config}, err
+}
+
+func (c *container) start() error {
+	_, err := c.pod.m.StartContainer(c.pod.m.ctx, &cri.StartContainerRequest{ContainerId: c.id})
+	return err
+}
+
+// begin creates and starts a container.
+func (p *pod) begin(config *cri.ContainerConfig) (*container, error) {
+	c, err := p.create(config)
+	if err == nil {
+		err = c.start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("begin a container: %w", err)
+	}
+	return c, nil
+}
+
+// stop stops the container with a grace in seconds.
+func (c *container) stop(grace int64) error {
+	_, err := c.pod.m.StopContainer(c.pod.m.ctx, &cri.StopContainerRequest{ContainerId: c.id, Timeout: grace})
+	return err
+}
+
+func (c *container) remove() error {
+	_, err := c.pod.m.RemoveContainer(c.pod.m.ctx, &cri.RemoveContainerRequest{ContainerId: c.id})
+	return err
+}
+
+// status is a container's status with its process.
+type status struct {
+	*cri.ContainerStatus
+	pid int
+}
+
+func (c *container) status() (status, error) {
+	answer, err := c.pod.m.ContainerStatus(c.pod.m.ctx, &cri.ContainerStatusRequest{ContainerId: c.id, Verbose: true})
+	if err != nil {
+		return status{}, err
+	}
+	var info struct {
+		PID int `json:"pid"`
+	}
+	err = json.Unmarshal([]byte(answer.GetInfo()["info"]), &info)
+	return status{answer.GetStatus(), info.PID}, err
+}
+
+// state is the container's state, -1 if it cannot be known.
+func (c *container) state() cri.ContainerState {
+	s, err := c.status()
+	if err != nil {
+		return -1
+	}
+	return s.GetState()
+}
+
+// running says so if the container does not run.
+func (c *container) running() {
+	m := c.pod.m
+	s, err := c.status()
+	if err != nil || s.GetState() != cri.ContainerState_CONTAINER_RUNNING {
+		m.problem("container: %v, %v; want it running", s, err)
+		return
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", s.pid)); err != nil {
+		m.problem("running container: %v", err)
+	}
+}
+
+// ended says so if the container does not end, or ended otherwise.
+func (c *container) ended(code int32, reason string) {
+	m := c.pod.m
+	var s status
+	var err error
+	if !within(10*time.Second, func() bool {
+		s, err = c.status()
+		return err == nil && s.GetState() == cri.ContainerState_CONTAINER_EXITED
+	}) {
+		m.problem("container does not end: %v, %v", s, err)
+		return
+	}
+	if s.GetExitCode() != code || s.GetReason() != reason {
+		m.problem("container ended with %d %s %q, want %d %s", s.GetExitCode(), s.GetReason(), s.GetMessage(), code, reason)
+	}
+	if s.GetCreatedAt() == 0 || s.GetStartedAt() < s.GetCreatedAt() || s.GetFinishedAt() < s.GetStartedAt() {
+		m.problem("container's times are out of order: created %d, started %d, finished %d", s.GetCreatedAt(), s.GetStartedAt(), s.GetFinishedAt())
+	}
+}
+
+// text is what the container's log says, without times and names of streams.
+func (c *container) text() (string, error) {
+	data, err := os.ReadFile(c.log)
+	if os.IsNotExist(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(data)) {
+		f := strings.SplitN(line, " ", 4)
+		if len(f) != 4 || f[2] != "F" {
+			if !strings.HasSuffix(line, "\n") {
+				break // being written
+			}
+			return b.String(), fmt.Errorf("not a whole line of a CRI log: %q", line)
+		}
+		if _, err := time.Parse("2006-01-02T15:04:05.000000000Z07:00", f[0]); err != nil {
+			return b.String(), fmt.Errorf("not a line of a CRI log: %q", line)
+		}
+		b.WriteString(f[3])
+	}
+	return b.String(), nil
+}
+
+// said says so if the container's log is not a text.
+func (c *container) said(want string) {
+	if got, err := c.text(); err != nil || got != want {
+		c.pod.m.problem("container said %q, %v; want %q", got, err, want)
+	}
+}
+
+func (c *container) says(want string) error {
+	var got string
+	var err error
+	if !within(10*time.Second, func() bool { got, err = c.text(); return strings.Contains(got, want+"\n") }) {
+		return fmt.Errorf("container says %.200q, %w; want %q", got, err, want)
+	}
+	return nil
+}
+
+// ticks is how many lines a counter has printed; an error if one is missing or doubled.
+func (c *container) ticks() (int, error) {
+	text, err := c.text()
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for line := range strings.Lines(text) {
+		if n++; line != fmt.Sprintf("tick %d\n", n) && strings.HasSuffix(line, "\n") {
+			return n, fmt.Errorf("line %d of the log is %q", n, line)
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,221 @@
+package recovery
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/killer"
+)
+
+// life is the part of a pod's life that a kill falls into.
+type life struct {
+	name string // of the RPC
+	// prepare makes what the RPC needs.
+	prepare func(s *stage) error
+	// call sends the RPC. Its error counts only if nobody is killed.
+	call func(s *stage) error
+	// judge looks at what became of it after a restart, and asks again. It leaves nothing but pods.
+	judge func(s *stage)
+}
+
+// stage is what one point plays on.
+type stage struct {
+	*machine
+	handler string
+	nth     int  // of the points of this life
+	idle    bool // nobody will be killed: the RPC is to end by itself
+	config  *cri.PodSandboxConfig
+	pod     *pod
+	c, d, e *container
+	ref     string    // an image's
+	alone   int       // processes of a container without further commands
+	limits  [2]string // of the kernel, before and after
+	called  error     // what the RPC answered
+}
+
+// point is one kill.
+type point struct {
+	life    life
+	handler string
+	nth, of int
+	step    int // with -every
+}
+
+func (p point) String() string {
+	return fmt.Sprintf("%s/%s/%d", p.handler, p.life.name, p.nth+1)
+}
+
+// dice are the point's own: the same for one seed.
+func (p point) dice() *rand.Rand {
+	h := fnv.New64a()
+	fmt.Fprint(h, p)
+	return rand.New(rand.NewPCG(*seed, h.Sum64()))
+}
+
+// verdict is what is printed of a point.
+type verdict struct {
+	point    point
+	step     int
+	report   killer.Report
+	took     time.Duration
+	problems []string
+}
+
+// where says before what the victim was killed.
+func (v verdict) where(m *machine) string {
+	if !v.report.Killed || len(v.report.Steps) == 0 {
+		return fmt.Sprintf("after all of its %d steps", len(v.report.Steps))
+	}
+	last := v.report.Steps[len(v.report.Steps)-1]
+	for _, dir := range []string{m.Root, m.State} {
+		last.On = strings.ReplaceAll(last.On, dir, filepath.Base(dir))
+	}
+	return fmt.Sprintf("before step %d, %v", v.step, last)
+}
+
+// tally counts the points of a test, for the last line.
+type tally struct {
+	mu         sync.Mutex
+	ran, clean int
+}
+
+// tell prints a point's verdict, which is a failure if there are problems.
+func (c *tally) tell(t *testing.T, m *machine, victim string, v verdict) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ran++
+	said := "clean"
+	if len(v.problems) > 0 {
+		said = "NOT CLEAN"
+	} else {
+		c.clean++
+	}
+	fmt.Printf("seed %d  %-34s  %s killed %s  (%.1fs): %s\n", *seed, v.point, victim, v.where(m), v.took.Seconds(), said)
+	if len(v.problems) > 0 {
+		t.Errorf("seed %d, %v, %s killed %s:\n%s", *seed, v.point, victim, v.where(m), strings.Join(v.problems, "\n"))
+	}
+}
+
+// daemonPoint kills the daemon before the given share of the steps that the RPC takes.
+func (m *machine) daemonPoint(p point, steps int) verdict {
+	begun := time.Now()
+	v := verdict{point: p}
+	m.problem = func(format string, args ...any) { v.problems = append(v.problems, fmt.Sprintf(format, args...)) }
+	dice := p.dice()
+	v.step = 1 + int((float64(p.nth)+dice.Float64())/float64(p.of)*float64(steps))
+	if *every {
+		v.step = p.step
+	}
+	s := &stage{machine: m, handler: p.handler, nth: p.nth}
+	mark, _ := os.Stat(m.LogFile)
+	if err := p.life.prepare(s); err != nil {
+		m.problem("prepare: %v", err)
+	} else if err := m.killDuring(s, p, &v); err != nil {
+		m.problem("%v", err)
+	} else {
+		time.Sleep(time.Duration(dice.IntN(50)) * time.Millisecond) // what runs goes on without a daemon
+		if err := m.restart(); err != nil {
+			m.problem("start the daemon: %v", err)
+		} else {
+			m.undisturbed()
+			p.life.judge(s)
+		}
+	}
+	m.end()
+	if len(v.problems) > 0 {
+		v.problems = append(v.problems, "the daemon said:\n"+m.saidSince(mark))
+	}
+	v.took = time.Since(begun)
+	return v
+}
+
+// killDuring sends the RPC and has the daemon killed meanwhile.
+func (m *machine) killDuring(s *stage, p point, v *verdict) error {
+	k, err := killer.Send(killer.Order{PID: m.DaemonPID(), At: v.step})
+	if err != nil {
+		return err
+	}
+	answered := make(chan error, 1)
+	go func() { answered <- p.life.call(s) }()
+	over := false
+	select {
+	case s.called = <-answered:
+		over = true
+	case <-k.Ended():
+	case <-time.After(3 * time.Second): // it waits for something
+	}
+	m.kill() // if nobody has yet
+	if !over {
+		s.called = <-answered
+	}
+	v.report, err = k.Leave()
+	return err
+}
+
+// steps is how many steps the RPC takes when nobody is killed.
+func (m *machine) steps(p point) (int, error) {
+	var problems []string
+	m.problem = func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	s := &stage{machine: m, handler: p.handler, nth: p.nth, idle: true}
+	if err := p.life.prepare(s); err != nil {
+		return 0, fmt.Errorf("%v: prepare: %w", p, err)
+	}
+	k, err := killer.Send(killer.Order{PID: m.DaemonPID()})
+	if err != nil {
+		return 0, err
+	}
+	err = p.life.call(s)
+	report, lerr := k.Leave()
+	if err != nil || lerr != nil {
+		return 0, fmt.Errorf("%v without a kill: %v, %v", p, err, lerr)
+	}
+	m.end()
+	if len(problems) > 0 {
+		return 0, fmt.Errorf("%v without a kill:\n%s", p, strings.Join(problems, "\n"))
+	}
+	return len(report.Steps), nil
+}
+
+// end takes away the pods of a point and wants nothing left of them.
+func (m *machine) end() {
+	if !m.Alive() {
+		return
+	}
+	m.sound("with the pod")
+	list, err := m.ListPodSandbox(m.ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		m.problem("list pods: %v", err)
+	}
+	for _, item := range list.GetItems() {
+		if strings.HasPrefix(item.GetMetadata().GetName(), "stays-") {
+			continue
+		}
+		p := &pod{m: m, id: item.GetId()}
+		if err := p.stop(); err != nil {
+			m.problem("stop the pod: %v", err)
+		}
+		if err := p.remove(); err != nil {
+			m.problem("remove the pod: %v", err)
+		}
+	}
+	m.sound("without the pod")
+	m.clean()
+}
+
+// saidSince is what the daemon has said since a moment.
+func (m *machine) saidSince(then os.FileInfo) string {
+	log := m.DaemonLog()
+	if then != nil && int(then.Size()) < len(log) {
+		log = log[then.Size():]
+	}
+	return log
+}
