@@ -32,7 +32,7 @@ func (a *nodeAPI) Status(ctx context.Context, r *runtime.StatusRequest) (*runtim
 			{Type: runtime.RuntimeReady, Status: true}, network,
 		}},
 		RuntimeHandlers: a.handlers(),
-		Features:        &runtime.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
+		Features:        a.nodeFeatures(),
 	}
 	if r.GetVerbose() {
 		info, err := a.info()
@@ -53,13 +53,23 @@ func (a *nodeAPI) handlers() []*runtime.RuntimeHandler {
 	return out
 }
 
+// nodeFeatures are those of all handlers together. A pod with users of its own in the host's network needs recursive
+// read-only mounts too, for its /sys.
+func (a *nodeAPI) nodeFeatures() *runtime.RuntimeFeatures {
+	hostNetwork := a.o.Host.IDMappedMounts
+	for _, h := range a.o.Handlers.All() {
+		hostNetwork = hostNetwork && a.features(h).GetRecursiveReadOnlyMounts()
+	}
+	return &runtime.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true, UserNamespacesHostNetwork: hostNetwork}
+}
+
 // features of a handler: what the kernel has, and the handler's OCI runtime. Where there is none, a handler of type wasm
 // runs guests only, and they need none.
 func (a *nodeAPI) features(h runtimeclass.Handler) *runtime.RuntimeHandlerFeatures {
 	oci, answers := a.o.Host.Runtimes[h.Binary]
 	return &runtime.RuntimeHandlerFeatures{
 		RecursiveReadOnlyMounts: a.o.Host.RecursiveReadOnly && (oci.RecursiveReadOnly || !answers && h.Type == runtimeclass.WASM),
-		UserNamespaces:          h.Type == runtimeclass.OCI && a.o.Host.IDMappedMounts,
+		UserNamespaces:          a.o.Host.IDMappedMounts,
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
-	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 func (s *Sandbox) filesDir() string { return filepath.Join(s.manager.o.Files, s.ID) }
@@ -81,9 +80,6 @@ func pins(config *runtime.PodSandboxConfig) netns.PinOptions {
 func (s *Sandbox) checkUserNamespace(rec state.Sandbox) error {
 	if spec.UserNamespace(rec.Config.Value) == nil {
 		return nil
-	}
-	if handlerType(rec) != runtimeclass.OCI {
-		return fmt.Errorf("handler %q runs WebAssembly, which has no user namespace of its own: %w", rec.HandlerName, errdefs.ErrNotImplemented)
 	}
 	if !s.manager.o.Host.IDMappedMounts {
 		return fmt.Errorf("the kernel, or the file system of the images, cannot show other owners (idmapped mounts): %w", errdefs.ErrFailedPrecondition)

@@ -71,6 +71,19 @@ func privilege(in *Input) {
 	}
 }
 
+// ownUsers gives the pod a user namespace of its own.
+func ownUsers(in *Input, network runtime.NamespaceMode) *runtime.UserNamespace {
+	own := &runtime.UserNamespace{
+		Mode: runtime.NamespaceMode_POD,
+		Uids: []*runtime.IDMapping{{HostId: 131072, Length: 65536}}, Gids: []*runtime.IDMapping{{HostId: 196608, Length: 65536}},
+	}
+	for _, o := range []*runtime.NamespaceOption{in.Sandbox.Linux.SecurityContext.NamespaceOptions, in.sc().NamespaceOptions} {
+		o.UsernsOptions, o.Network = own, network
+	}
+	in.Namespaces.User = "/run/sunaba/sandboxes/" + sandboxID + "/ns/user"
+	return own
+}
+
 func artifact(in *Input) {
 	in.Handler = runtimeclass.WASM
 	in.Image = ocispec.ImageConfig{}
@@ -148,17 +161,15 @@ var goldens = map[string]func(*Input){
 		in.ProcessLabel, in.MountLabel = "system_u:system_r:container_t:s0:c1,c2", "system_u:object_r:container_file_t:s0:c1,c2"
 	},
 	"user-namespace": func(in *Input) {
-		own := &runtime.UserNamespace{
-			Mode: runtime.NamespaceMode_POD,
-			Uids: []*runtime.IDMapping{{HostId: 131072, Length: 65536}}, Gids: []*runtime.IDMapping{{HostId: 196608, Length: 65536}},
-		}
-		in.Sandbox.Linux.SecurityContext.NamespaceOptions.UsernsOptions = own
-		in.sc().NamespaceOptions.UsernsOptions = own
-		in.Namespaces.User = "/run/sunaba/sandboxes/" + sandboxID + "/ns/user"
+		own := ownUsers(in, runtime.NamespaceMode_POD)
 		in.Container.Mounts = []*runtime.Mount{{ContainerPath: "/mapped", HostPath: "/h/1", UidMappings: own.Uids, GidMappings: own.Gids}, {ContainerPath: "/plain", HostPath: "/h/2"},
 			{ContainerPath: "/image", Image: &runtime.ImageSpec{Image: "x"}, Readonly: true, UidMappings: own.Uids, GidMappings: own.Gids}}
 		in.Images = map[int]string{2: "/run/sunaba/images/2"}
 		in.Volumes = map[string]string{"/data": "/v/data"}
+	},
+	"user-namespace-host-network": func(in *Input) {
+		ownUsers(in, runtime.NamespaceMode_NODE)
+		in.Namespaces.Net, in.Namespaces.UTS, in.Sandbox.Hostname = "", "", ""
 	},
 	"unmasked": func(in *Input) { // procMount Unmasked
 		in.sc().MaskedPaths, in.sc().ReadonlyPaths = nil, nil

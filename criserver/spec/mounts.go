@@ -2,6 +2,7 @@ package spec
 
 import (
 	"cmp"
+	"fmt"
 	"path"
 	"path/filepath"
 	"slices"
@@ -41,7 +42,11 @@ func (in *Input) mounts(s *specs.Spec) error {
 	for _, m := range own {
 		taken[m.Destination] = true
 	}
-	list := slices.DeleteFunc(in.systemMounts(), func(m specs.Mount) bool {
+	system, err := in.systemMounts()
+	if err != nil {
+		return err
+	}
+	list := slices.DeleteFunc(system, func(m specs.Mount) bool {
 		return taken[m.Destination] || taken["/dev"] && strings.HasPrefix(m.Destination, "/dev/")
 	})
 	for _, m := range append(in.sandboxMounts(), in.volumeMounts()...) {
@@ -56,10 +61,18 @@ func (in *Input) mounts(s *specs.Spec) error {
 
 // systemMounts are what every Linux container finds; /sys and the cgroups can
 // be written by a privileged one only.
-func (in *Input) systemMounts() []specs.Mount {
+func (in *Input) systemMounts() ([]specs.Mount, error) {
 	access := "ro"
 	if in.privileged() {
 		access = "rw"
+	}
+	sys := specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", access}}
+	if network(in.Sandbox) == runtime.NamespaceMode_NODE && UserNamespace(in.Sandbox) != nil && !in.Guest {
+		// Only the owner of the network namespace may mount a sysfs; the host's is shown instead.
+		if !in.Host.RecursiveReadOnly {
+			return nil, in.wrap("linux.security_context.namespace_options", fmt.Errorf("the host's network with users of its own: %w", errRROUnsupported))
+		}
+		sys = specs.Mount{Destination: "/sys", Type: "bind", Source: "/sys", Options: []string{"rbind", "rprivate", "rro", "nosuid", "noexec", "nodev"}}
 	}
 	return []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
@@ -67,9 +80,9 @@ func (in *Input) systemMounts() []specs.Mount {
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
 		in.shm(),
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", access}},
+		sys,
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", access}},
-	}
+	}, nil
 }
 
 // shm is the pod's shared memory, the host's where the pod has the host's IPC

@@ -192,7 +192,7 @@ func checkUserNamespace(o *runtime.NamespaceOption) error {
 	for _, ns := range []struct {
 		name string
 		mode runtime.NamespaceMode
-	}{{"network", o.GetNetwork()}, {"ipc", o.GetIpc()}, {"pid", o.GetPid()}} {
+	}{{"ipc", o.GetIpc()}, {"pid", o.GetPid()}} {
 		if ns.mode == runtime.NamespaceMode_NODE {
 			return fmt.Errorf("%s: is NODE, which a pod with a user namespace of its own cannot have: %w", ns.name, errdefs.ErrNotImplemented)
 		}

@@ -85,6 +85,10 @@ func TestContainerRefuses(t *testing.T) {
 		{"host pid in a pod without", func(in *Input) { in.sc().NamespaceOptions.Pid = runtime.NamespaceMode_NODE }, "pid: is NODE, but the sandbox's is CONTAINER", errdefs.ErrInvalidArgument},
 		{"target without id", func(in *Input) { in.sc().NamespaceOptions.Pid = runtime.NamespaceMode_TARGET }, "target_id: is empty", errdefs.ErrInvalidArgument},
 		{"id without target", func(in *Input) { in.sc().NamespaceOptions.TargetId = "a" }, "target_id: is given", errdefs.ErrInvalidArgument},
+		{"users of its own on the host's network without recursive mounts", func(in *Input) {
+			ownUsers(in, runtime.NamespaceMode_NODE)
+			in.Host.RecursiveReadOnly = false
+		}, "the host's network with users of its own: RROUnsupported", errdefs.ErrFailedPrecondition},
 		{"user namespace", func(in *Input) {
 			m := []*runtime.IDMapping{{Length: 65536}}
 			in.sc().NamespaceOptions.UsernsOptions = &runtime.UserNamespace{Mode: runtime.NamespaceMode_POD, Uids: m, Gids: m}
@@ -204,7 +208,15 @@ func TestValidateSandbox(t *testing.T) {
 		{"userns on the host's network", func(c *runtime.PodSandboxConfig) {
 			userns(runtime.NamespaceMode_POD, mapping)(c)
 			c.Linux.SecurityContext.NamespaceOptions.Network = runtime.NamespaceMode_NODE
-		}, "network: is NODE, which a pod with a user namespace", errdefs.ErrNotImplemented},
+		}, "", nil},
+		{"userns with the host's processes", func(c *runtime.PodSandboxConfig) {
+			userns(runtime.NamespaceMode_POD, mapping)(c)
+			c.Linux.SecurityContext.NamespaceOptions.Pid = runtime.NamespaceMode_NODE
+		}, "pid: is NODE, which a pod with a user namespace", errdefs.ErrNotImplemented},
+		{"userns with the host's IPC", func(c *runtime.PodSandboxConfig) {
+			userns(runtime.NamespaceMode_POD, mapping)(c)
+			c.Linux.SecurityContext.NamespaceOptions.Ipc = runtime.NamespaceMode_NODE
+		}, "ipc: is NODE, which a pod with a user namespace", errdefs.ErrNotImplemented},
 		{"userns two mappings", userns(runtime.NamespaceMode_POD, append(mapping, mapping...)), "want one mapping", errdefs.ErrInvalidArgument},
 		{"userns of a container", userns(runtime.NamespaceMode_CONTAINER, mapping), "userns_options.mode: is CONTAINER", errdefs.ErrInvalidArgument},
 		{"userns of the host with mappings", userns(runtime.NamespaceMode_NODE, mapping), "mappings are given", errdefs.ErrInvalidArgument},

@@ -58,7 +58,11 @@ func processConfig(b *shim.Bundle, p *specs.Process, entry compile.Entry, io shi
 		StopWait:      b.Spec.Annotations[shim.AnnotationStopWait] == "true",
 		Umask:         p.User.Umask,
 	}
-	c.UID, c.GID, c.Groups = identity(p.User)
+	user, err := outside(p.User, b.Spec)
+	if err != nil {
+		return link.Config{}, err
+	}
+	c.UID, c.GID, c.Groups = identity(user)
 	for _, l := range p.Rlimits {
 		resource, ok := rlimits[l.Type]
 		if !ok {
@@ -81,6 +85,42 @@ func environment(p *specs.Process) []string {
 		return p.Env
 	}
 	return append(slices.Clip(p.Env), "PWD="+p.Cwd)
+}
+
+// outside is who a user of the container is on the machine. In a pod with a user namespace of its own a guest process
+// is a user of the pod's range, its root too. It does not join the namespace, in which it would have no more rights than
+// outside: none. Its files have the owners of the namespace by the mounts that show them.
+//
+// # Errors
+//
+// ErrInvalidArgument for ids that the namespace does not map.
+func outside(u specs.User, spec *specs.Spec) (specs.User, error) {
+	if namespace(spec, specs.UserNamespace) == nil {
+		return u, nil
+	}
+	var err error
+	if u.UID, err = mapID("user", u.UID, spec.Linux.UIDMappings); err != nil {
+		return u, err
+	}
+	if u.GID, err = mapID("group", u.GID, spec.Linux.GIDMappings); err != nil {
+		return u, err
+	}
+	u.AdditionalGids = slices.Clone(u.AdditionalGids)
+	for i, gid := range u.AdditionalGids {
+		if u.AdditionalGids[i], err = mapID("group", gid, spec.Linux.GIDMappings); err != nil {
+			return u, err
+		}
+	}
+	return u, nil
+}
+
+func mapID(kind string, id uint32, maps []specs.LinuxIDMapping) (uint32, error) {
+	for _, m := range maps {
+		if id >= m.ContainerID && id-m.ContainerID < m.Size {
+			return m.HostID + (id - m.ContainerID), nil
+		}
+	}
+	return 0, fmt.Errorf("%s %d is not in the container's user namespace: %w", kind, id, errdefs.ErrInvalidArgument)
 }
 
 // identity is whom a guest runs as. Root becomes nobody, its group and supplementary group 0 too; everybody

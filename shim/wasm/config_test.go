@@ -2,8 +2,10 @@ package wasm
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/shim"
@@ -27,6 +29,35 @@ func TestIdentity(t *testing.T) {
 		if uid != c.uid || gid != c.gid || len(groups) != len(c.groups) || len(groups) > 0 && !reflect.DeepEqual(groups, c.groups) {
 			t.Errorf("%+v: got %d, %d, %v", c.user, uid, gid, groups)
 		}
+	}
+}
+
+// In a pod with users of its own everybody is one of them, also its root.
+func TestOutside(t *testing.T) {
+	spec := &specs.Spec{Linux: &specs.Linux{
+		Namespaces:  []specs.LinuxNamespace{{Type: specs.UserNamespace, Path: "/ns/user"}},
+		UIDMappings: []specs.LinuxIDMapping{{HostID: 70000, Size: 100}, {ContainerID: 200, HostID: 90000, Size: 1}},
+		GIDMappings: []specs.LinuxIDMapping{{HostID: 80000, Size: 100}},
+	}}
+	for _, c := range []struct {
+		user, want specs.User
+		refused    bool
+	}{
+		{specs.User{}, specs.User{UID: 70000, GID: 80000}, false},
+		{specs.User{UID: 99, GID: 7, AdditionalGids: []uint32{0, 9}}, specs.User{UID: 70099, GID: 80007, AdditionalGids: []uint32{80000, 80009}}, false},
+		{specs.User{UID: 200}, specs.User{UID: 90000, GID: 80000}, false},
+		{specs.User{UID: 100}, specs.User{}, true},
+		{specs.User{GID: 100}, specs.User{}, true},
+		{specs.User{AdditionalGids: []uint32{65534}}, specs.User{}, true},
+	} {
+		got, err := outside(c.user, spec)
+		if c.refused != errdefs.IsInvalidArgument(err) || err == nil && (got.UID != c.want.UID || got.GID != c.want.GID || !slices.Equal(got.AdditionalGids, c.want.AdditionalGids)) {
+			t.Errorf("%+v: %+v, %v", c.user, got, err)
+		}
+	}
+	user := specs.User{UID: 5, GID: 6, AdditionalGids: []uint32{7}}
+	if got, err := outside(user, &specs.Spec{Linux: &specs.Linux{}}); err != nil || !reflect.DeepEqual(got, user) {
+		t.Errorf("without a user namespace: %+v, %v", got, err)
 	}
 }
 

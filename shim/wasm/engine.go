@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
@@ -80,11 +79,8 @@ func isStale(err error) bool {
 
 // check refuses what a guest cannot be.
 func check(b *shim.Bundle) error {
-	switch {
-	case b.Spec == nil || b.Spec.Process == nil || len(b.Spec.Process.Args) == 0:
+	if b.Spec == nil || b.Spec.Process == nil || len(b.Spec.Process.Args) == 0 {
 		return fmt.Errorf("no command: %w", errdefs.ErrInvalidArgument)
-	case namespace(b.Spec, specs.UserNamespace) != nil:
-		return fmt.Errorf("user namespaces are not for wasm guests, which never run as root: %w", errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }

@@ -38,7 +38,9 @@ func TestCreateRefuses(t *testing.T) {
 		}, "not valid", errdefs.ErrInvalidArgument},
 		{"user namespace", func(b *bench) {
 			b.bundle.Spec.Linux.Namespaces = append(b.bundle.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
-		}, "user namespaces", errdefs.ErrFailedPrecondition},
+			b.bundle.Spec.Linux.UIDMappings = []specs.LinuxIDMapping{{HostID: 70000, Size: 10}}
+			b.bundle.Spec.Process.User.UID = 10
+		}, "user 10 is not in the container's user namespace", errdefs.ErrInvalidArgument},
 		{"file system", func(b *bench) {
 			b.bundle.Spec.Mounts = []specs.Mount{{Type: "ext4", Source: "/dev/null", Destination: "/x"}}
 		}, "ext4", errdefs.ErrFailedPrecondition},

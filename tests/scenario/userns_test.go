@@ -40,16 +40,95 @@ func TestUserNamespace(t *testing.T) {
 			t.Run(fmt.Sprint(handler, " ", pid), func(t *testing.T) { m.in(t).inUserNamespace(handler, pid) })
 		}
 	}
-	t.Run("wasm", func(t *testing.T) {
-		config := m.podConfig("mapped")
-		config.Linux = &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{
-			NamespaceOptions: &runtime.NamespaceOption{UsernsOptions: ownUsers()},
-		}}
-		_, err := m.RunPodSandbox(t.Context(), &runtime.RunPodSandboxRequest{Config: config, RuntimeHandler: "wasm"})
-		if grpcstatus.Code(err) != codes.Unimplemented {
-			t.Errorf("%v, want Unimplemented", err)
+	t.Run("wasm", func(t *testing.T) { m.in(t).guestInUserNamespace() })
+	for _, handler := range []string{"runc", "crun"} {
+		t.Run(handler+" host network", func(t *testing.T) { m.in(t).hostNetworkInUserNamespace(handler) })
+	}
+	answer, err := m.Status(t.Context(), &runtime.StatusRequest{})
+	if err != nil || !answer.GetFeatures().GetUserNamespacesHostNetwork() {
+		t.Errorf("features %v, %v", answer.GetFeatures(), err)
+	}
+	for _, h := range answer.GetRuntimeHandlers() {
+		if !h.GetFeatures().GetUserNamespaces() {
+			t.Errorf("handler %q has no user namespaces", h.GetName())
 		}
+	}
+}
+
+// A guest is a user of its pod's range, and owns its files as its image and its volumes mean them.
+func (m *machine) guestInUserNamespace() {
+	m.t.Helper()
+	m.pull(world.guest)
+	volume := m.t.TempDir()
+	secret := filepath.Join(volume, "secret")
+	if err := os.WriteFile(secret, []byte("for user 7 only\n"), 0o400); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Chown(secret, 7, 7); err != nil {
+		m.t.Fatal(err)
+	}
+	options := &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER, UsernsOptions: ownUsers()}
+	p := m.run("wasm", func(config *runtime.PodSandboxConfig) { config.Linux.SecurityContext.NamespaceOptions = options })
+	guest := func(user int64, args ...string) *container {
+		config := containerConfig(world.guest, args...)
+		config.Linux.SecurityContext.NamespaceOptions = options
+		config.Linux.SecurityContext.RunAsUser = &runtime.Int64Value{Value: user}
+		config.Mounts = []*runtime.Mount{{ContainerPath: "/volume", HostPath: volume, UidMappings: ownUsers().Uids, GidMappings: ownUsers().Gids}}
+		return p.begin(config)
+	}
+	for user, ends := range map[int64]int32{7: 0, 8: 1, 0: 1} {
+		c := guest(user, "cat", "/volume/secret")
+		if status := c.wait(); (status.GetExitCode() == 0) != (ends == 0) {
+			m.t.Errorf("user %d: %d %q", user, status.GetExitCode(), c.text())
+		}
+	}
+	idle := guest(0, "idle")
+	idle.says("idle")
+	var ids string
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", taskPID(m.t, idle)))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "Uid:") || strings.HasPrefix(line, "Gid:") {
+			ids += strings.Fields(line)[1] + " "
+		}
+	}
+	if want := fmt.Sprintf("%d %d ", firstUser, firstGroup); ids != want {
+		m.t.Errorf("its root is %q on the machine, want %q", ids, want)
+	}
+	// A Linux container beside it joins the namespace.
+	config := sh("tr -s ' ' </proc/self/uid_map")
+	config.Linux.SecurityContext.NamespaceOptions = options
+	linux := p.begin(config)
+	linux.expectEnd(0, "Completed")
+	if got := linux.text(); got != " 0 131072 65536\n" {
+		m.t.Errorf("the Linux container has %q", got)
+	}
+	p.remove()
+}
+
+// A pod can have users of its own in the host's network; the host's /sys is shown and cannot be written.
+func (m *machine) hostNetworkInUserNamespace(handler string) {
+	m.t.Helper()
+	options := &runtime.NamespaceOption{Network: runtime.NamespaceMode_NODE, Pid: runtime.NamespaceMode_CONTAINER, UsernsOptions: ownUsers()}
+	p := m.run(handler, func(config *runtime.PodSandboxConfig) {
+		config.Hostname = ""
+		config.Linux.SecurityContext.NamespaceOptions = options
 	})
+	config := sh(`tr -s ' ' </proc/self/uid_map; ls /sys/class/net/lo/mtu; readlink /proc/self/ns/net
+echo 1500 >/sys/class/net/lo/mtu || echo refused; ip link set lo down || echo refused too; sleep 60`)
+	config.Linux.SecurityContext.NamespaceOptions = options
+	config.Linux.SecurityContext.Capabilities = &runtime.Capability{AddCapabilities: []string{"NET_ADMIN"}}
+	c := p.begin(config)
+	own, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	c.says(" 0 131072 65536\n/sys/class/net/lo/mtu\n" + own + "\n")
+	c.says("refused\n")
+	c.says("refused too\n")
+	p.remove()
 }
 
 func (m *machine) inUserNamespace(handler string, pid runtime.NamespaceMode) {
