@@ -17,6 +17,7 @@ import (
 type meter struct {
 	reader *stats.Reader
 	rates  *stats.Rates
+	layers *stats.Layers
 	o      Options
 	// imagesDevice names the device that images and containers' layers are on; it is looked for once.
 	imagesDevice func() string
@@ -24,7 +25,7 @@ type meter struct {
 
 func newMeter(o Options) *meter {
 	return &meter{
-		reader: stats.NewReader(o.Cgroups.Hierarchy), rates: stats.NewRates(), o: o,
+		reader: stats.NewReader(o.Cgroups.Hierarchy), rates: stats.NewRates(), layers: stats.NewLayers(o.Images.RootFSUsage), o: o,
 		imagesDevice: sync.OnceValue(func() string {
 			device, err := findDevice(o.ImagesDir)
 			if err != nil {
@@ -41,11 +42,11 @@ func (m *meter) container(ctx context.Context, rec state.Container) (*runtime.Co
 	out := &runtime.ContainerStats{Attributes: &runtime.ContainerAttributes{
 		Id: rec.ID, Metadata: config.GetMetadata(), Labels: config.GetLabels(), Annotations: config.GetAnnotations(),
 	}}
-	bytes, inodes, err := m.o.Images.RootFSUsage(ctx, rec.SnapshotKey)
-	if err != nil && !errdefs.IsNotFound(err) {
+	layer, err := m.layer(ctx, rec)
+	if err != nil {
 		return nil, err
 	}
-	out.WritableLayer = usage(images.Usage{Path: m.o.ImagesDir, Bytes: bytes, Inodes: inodes}, time.Now())
+	out.WritableLayer = usage(images.Usage{Path: m.o.ImagesDir, Bytes: layer.Bytes, Inodes: layer.Inodes}, layer.At)
 	if rec.Phase != state.Running {
 		m.rates.Forget(rec.ID)
 		return out, nil
@@ -56,6 +57,15 @@ func (m *meter) container(ctx context.Context, rec state.Container) (*runtime.Co
 	}
 	out.Cpu, out.Memory, out.Swap, out.Io = u.cpu, u.memory, u.swap, u.io
 	return out, nil
+}
+
+// layer measures a container's writable layer; one that has none takes nothing.
+func (m *meter) layer(ctx context.Context, rec state.Container) (stats.LayerUsage, error) {
+	u, err := m.layers.Usage(ctx, rec.SnapshotKey)
+	if errdefs.IsNotFound(err) {
+		return stats.LayerUsage{At: time.Now()}, nil
+	}
+	return u, err
 }
 
 // pod measures a whole sandbox, without its running containers, which are given, one by one.

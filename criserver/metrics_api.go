@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/containerd/errdefs"
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -106,11 +105,11 @@ func (a *metricsAPI) container(ctx context.Context, pod state.Sandbox, rec state
 	if err != nil {
 		return nil, err
 	}
-	bytes, _, err := a.meter.o.Images.RootFSUsage(ctx, rec.SnapshotKey)
-	if err != nil && !errdefs.IsNotFound(err) {
+	layer, err := a.meter.layer(ctx, rec)
+	if err != nil {
 		return nil, err
 	}
-	fs.Used = uint64(max(bytes, 0))
+	fs.Used = uint64(max(layer.Bytes, 0))
 	md := pod.Config.Value.GetMetadata()
 	return &runtime.ContainerMetrics{ContainerId: rec.ID, Metrics: a.table.Container(metrics.Object{
 		Container: rec.Config.Value.GetMetadata().GetName(), Cgroup: cg, Image: rec.ImageName, ID: rec.ID,

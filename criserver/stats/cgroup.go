@@ -114,8 +114,16 @@ func (r *Reader) memory(cg string) (Memory, map[string]uint64, error) {
 	if inactive := stat[names.inactive]; inactive < usage {
 		m.WorkingSet = usage - inactive
 	}
-	if m.Limit, err = r.number(cg, "memory", names.limit); err != nil {
-		m.Limit = 0 // the root has none
+	// Version 1 says beside the counters whether the cgroup or any above it has a limit; mostly none has, and its own
+	// file is not worth reading.
+	if limit, told := stat["hierarchical_memory_limit"]; !told || limit < unlimited {
+		if m.Limit, err = r.number(cg, "memory", names.limit); err != nil {
+			m.Limit = 0 // the root has none
+		}
+	}
+	if limit, told := stat["hierarchical_memsw_limit"]; told && limit >= unlimited {
+		m.HasSwap, m.Swap = true, stat["total_swap"]
+		return m, stat, nil
 	}
 	swap, err := r.number(cg, "memory", names.swap)
 	if err != nil {
@@ -161,7 +169,8 @@ func (r *Reader) cpuMax(cg string) (quota, period uint64) {
 
 // number reads a file of one number; no limit is 0.
 func (r *Reader) number(cg, controller, name string) (uint64, error) {
-	data, err := readFile(r.hierarchy.File(cg, controller, name))
+	var buf [64]byte
+	data, err := readShort(r.hierarchy.File(cg, controller, name), buf[:])
 	if err != nil {
 		return 0, wrap(cg, err)
 	}
@@ -181,12 +190,14 @@ func (r *Reader) number(cg, controller, name string) (uint64, error) {
 
 // table reads a file of "key number" lines.
 func (r *Reader) table(cg, controller, name string) (map[string]uint64, error) {
-	data, err := readFile(r.hierarchy.File(cg, controller, name))
+	var buf [4096]byte
+	data, err := readShort(r.hierarchy.File(cg, controller, name), buf[:])
 	if err != nil {
 		return nil, wrap(cg, err)
 	}
-	out := make(map[string]uint64, 64)
-	for line := range strings.Lines(string(data)) {
+	text := string(data)
+	out := make(map[string]uint64, strings.Count(text, "\n"))
+	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		if n, err := strconv.ParseUint(value, 10, 64); ok && err == nil {
 			out[key] = n

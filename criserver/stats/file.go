@@ -36,6 +36,24 @@ func readFile(path string) ([]byte, error) {
 	}
 }
 
+// readShort reads a file that the kernel writes in one piece (a number, a table, a pressure) into buf, or into a larger
+// one. A read that leaves room has seen the end, which spares asking for it.
+func readShort(path string, buf []byte) ([]byte, error) {
+	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	n, err := retry(func() (int, error) { return unix.Read(fd, buf) })
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	if n == len(buf) {
+		return readFile(path)
+	}
+	return buf[:n], nil
+}
+
 func retry(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()

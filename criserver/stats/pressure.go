@@ -23,32 +23,29 @@ type Pressures struct{ CPU, Memory, IO *Pressure }
 // Pressures reads what tasks of a cgroup and of all below it waited for. Only version 2 has it: beside version 1, only
 // for cgroups whose processes the OCI runtime has put there too.
 func (r *Reader) Pressures(cg string) Pressures {
-	dir := r.pressureDir(cg)
-	if dir == "" {
-		return Pressures{}
+	dir := filepath.Join(r.hierarchy.Unified, cg)
+	if r.hierarchy.Unified == "" {
+		if r.hierarchy.Hybrid == "" {
+			return Pressures{}
+		}
+		dir = filepath.Join(r.hierarchy.Hybrid, cg)
 	}
-	return Pressures{
-		CPU: readPressure(dir, "cpu.pressure"), Memory: readPressure(dir, "memory.pressure"), IO: readPressure(dir, "io.pressure"),
+	cpu := readPressure(dir, "cpu.pressure")
+	if r.hierarchy.Unified == "" && (cpu == nil || cpu.Some.Total == 0) && !populated(dir) {
+		return Pressures{} // nothing has ever waited there, and nothing is there that could
 	}
+	return Pressures{CPU: cpu, Memory: readPressure(dir, "memory.pressure"), IO: readPressure(dir, "io.pressure")}
 }
 
-func (r *Reader) pressureDir(cg string) string {
-	if r.hierarchy.Unified != "" {
-		return filepath.Join(r.hierarchy.Unified, cg)
-	}
-	if r.hierarchy.Hybrid == "" {
-		return ""
-	}
-	dir := filepath.Join(r.hierarchy.Hybrid, cg)
-	events, err := readFile(filepath.Join(dir, "cgroup.events"))
-	if err != nil || !strings.Contains(string(events), "populated 1") {
-		return ""
-	}
-	return dir
+func populated(dir string) bool {
+	var buf [128]byte
+	events, err := readShort(filepath.Join(dir, "cgroup.events"), buf[:])
+	return err == nil && strings.Contains(string(events), "populated 1")
 }
 
 func readPressure(dir, name string) *Pressure {
-	data, err := readFile(filepath.Join(dir, name))
+	var buf [256]byte
+	data, err := readShort(filepath.Join(dir, name), buf[:])
 	if err != nil {
 		return nil // no such file, or switched off by psi=0
 	}

@@ -39,6 +39,11 @@ func TestVersion1(t *testing.T) {
 		"memory/free/memory.usage_in_bytes":             "10\n",
 		"memory/free/memory.limit_in_bytes":             "9223372036854771712\n",
 		"memory/free/memory.stat":                       "total_inactive_file 20\n",
+		"memory/told/memory.usage_in_bytes":             "1000\n",
+		"memory/told/memory.stat":                       "hierarchical_memory_limit 9223372036854771712\nhierarchical_memsw_limit 9223372036854771712\ntotal_swap 30\n",
+		"memory/half/memory.usage_in_bytes":             "1000\n",
+		"memory/half/memory.stat":                       "hierarchical_memory_limit 4000\nhierarchical_memsw_limit 9223372036854771712\ntotal_swap 0\n",
+		"memory/half/memory.limit_in_bytes":             "5000\n",
 		"pids/pod/c/pids.current":                       "4\n",
 		"memory/broken/memory.usage_in_bytes":           "many\n",
 		"memory/broken/memory.stat":                     "\n",
@@ -65,6 +70,15 @@ func TestVersion1(t *testing.T) {
 	m, err = r.Memory("/free")
 	if err != nil || m.Limit != 0 || m.WorkingSet != 0 || m.Available() != 0 || m.HasSwap {
 		t.Errorf("unlimited memory: %+v, %v", m, err)
+	}
+	// What the table says of limits is taken from there; a limit that is one is the cgroup's own file's.
+	m, err = r.Memory("/told")
+	if err != nil || m.Limit != 0 || !m.HasSwap || m.Swap != 30 || m.SwapFile != 0 || m.SwapLimit != 0 {
+		t.Errorf("memory of a cgroup that has no limit: %+v, %v", m, err)
+	}
+	m, err = r.Memory("/half")
+	if err != nil || m.Limit != 5000 || !m.HasSwap || m.Swap != 0 {
+		t.Errorf("memory of a cgroup with a limit above it: %+v, %v", m, err)
 	}
 	if n, err := r.Processes("/pod/c"); n != 4 || err != nil {
 		t.Errorf("processes: %d, %v", n, err)
@@ -204,5 +218,22 @@ func TestMappingLines(t *testing.T) {
 		if _, _, ok := mapping(line); ok {
 			t.Errorf("%q was read as a mapping", line)
 		}
+	}
+}
+
+// A file that does not fit into the first read is read whole.
+func TestLongTable(t *testing.T) {
+	var text strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&text, "key%d %d\n", i, i)
+	}
+	root := tree(t, map[string]string{"c/memory.stat": text.String(), "c/memory.current": strings.Repeat(" ", 70) + "7\n"})
+	r := NewReader(&cgroup.Hierarchy{Unified: root})
+	table, err := r.table("/c", "memory", "memory.stat")
+	if err != nil || len(table) != 1000 || table["key999"] != 999 {
+		t.Errorf("%d keys, %v", len(table), err)
+	}
+	if n, err := r.number("/c", "memory", "memory.current"); n != 7 || err != nil {
+		t.Errorf("%d, %v", n, err)
 	}
 }
