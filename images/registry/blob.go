@@ -116,8 +116,11 @@ func (s *stream) request() error {
 
 // whole asks for all of a blob from a server that does not understand ranges.
 func (s *stream) whole() error {
-	if !s.ranges || s.insist {
+	if s.insist {
 		return errNoRanges
+	}
+	if !s.ranges {
+		return errBadRange
 	}
 	s.ranges, s.deaf = false, true
 	return s.request()

@@ -119,7 +119,7 @@ func (p *parts) schedule(from int64) {
 		p.work.Go(func() {
 			defer close(next.done)
 			defer s.Close()
-			next.n, next.err = io.ReadFull(s, buf[:s.end-from])
+			next.n, next.err = io.ReadFull(s, buf[:s.end-s.pos])
 		})
 		select {
 		case p.queue <- next:
