@@ -206,6 +206,10 @@ func (t taskAPI) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsRespo
 	if err != nil {
 		return nil, err
 	}
+	// An empty list would have a containerd that restarts take the shim for one that leaked, and the exit code with it.
+	if st, _ := c.init.snapshot(); st >= stopped {
+		return nil, fmt.Errorf("container %q is %s: %w", r.ID, st, errdefs.ErrFailedPrecondition)
+	}
 	pids, err := c.engine.Pids(ctx)
 	if err != nil {
 		return nil, err

@@ -66,15 +66,16 @@ func (d *Daemon) config() string {
 	say("version = %d\nroot = %q\nstate = %q", version, filepath.Join(d.Dir, "root"), d.State)
 	say("[grpc]\naddress = %q\n[ttrpc]\naddress = %q", d.Socket, d.Socket+".ttrpc")
 	if d.Release.old() {
-		say("[%s]\nsandbox_image = %q\nstream_server_address = \"127.0.0.1\"", cri, d.Sandbox)
+		say("[%s]\nsandbox_image = %q\nstream_server_address = \"127.0.0.1\"\nrestrict_oom_score_adj = true", cri, d.Sandbox)
 		say("[%s.registry]\nconfig_path = %q", cri, filepath.Join(d.Dir, "hosts"))
 	} else {
 		say("[plugins.'io.containerd.shim.v1.manager']\nsocket_dir = %q", d.socketDir())
 		say("[plugins.'io.containerd.nri.v1.nri']\ndisable = true")
+		say("[plugins.'io.containerd.cri.v1.images']\nuse_local_image_pull = true") // the other way unpacks no foreign platform
 		say("[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = %q", d.Sandbox)
 		say("[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = %q", filepath.Join(d.Dir, "hosts"))
 		say("[plugins.'io.containerd.grpc.v1.cri']\nstream_server_address = \"127.0.0.1\"")
-		say("[%s]\nenable_cdi = false", cri)
+		say("[%s]\nenable_cdi = false\nrestrict_oom_score_adj = true", cri)
 	}
 	binDir := "bin_dirs = [%q]"
 	if d.Release.old() {
@@ -99,7 +100,7 @@ func (d *Daemon) configureNetwork() error {
 		return err
 	}
 	const list = `{"cniVersion":"1.0.0","name":"test","plugins":[
-{"type":"bridge","bridge":"ctrd0","isGateway":true,"hairpinMode":true,"promiscMode":true,
+{"type":"bridge","bridge":"ctrd0","isGateway":true,"promiscMode":true,
  "ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.88.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
 {"type":"portmap","capabilities":{"portMappings":true},"backend":"nftables"}]}`
 	return os.WriteFile(filepath.Join(dir, "10-test.conflist"), fmt.Appendf(nil, list, filepath.Join(d.Dir, "ipam")), 0o644)

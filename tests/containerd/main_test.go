@@ -95,7 +95,7 @@ var world struct {
 	pause    string
 	busybox  string // linux, of this machine
 	index    string // the batch example: linux and wasip1/wasm in one index, with provenance
-	server   string // the greeter example, likewise
+	server   string // the greeter example as an image of platform wasip1/wasm, no index
 	wasip1   string // examples/c, an image of platform wasip1/wasm, no index
 	wasi     string // the same with platform wasi/wasm
 	asLinux  string // the same module as the entrypoint of an image that says linux
@@ -169,16 +169,22 @@ func pushImages(ctx context.Context) error {
 	if err := push(&world.pause, "pause:3.9", image, err); err != nil {
 		return err
 	}
-	for name, to := range map[string]*string{"batch": &world.index, "greeter": &world.server} {
-		index, err := oci.ExampleIndex(ctx, "../../examples/"+name, name)
-		if err != nil {
-			return err
-		}
-		if *to, err = world.registry.PushIndex(ctx, name+":v1", index); err != nil {
-			return err
-		}
+	index, err := oci.ExampleIndex(ctx, "../../examples/batch", "batch")
+	if err != nil {
+		return err
 	}
-	module, err := oci.BuildC(ctx, "../../examples/c/guest.c")
+	if world.index, err = world.registry.PushIndex(ctx, "batch:v1", index); err != nil {
+		return err
+	}
+	module, err := oci.BuildGo(ctx, "../../examples/greeter", oci.Wasip1)
+	if err != nil {
+		return err
+	}
+	image, err = packed(oci.Wasip1, "greeter.wasm", module)
+	if err := push(&world.server, "greeter:wasm", image, err); err != nil {
+		return err
+	}
+	module, err = oci.BuildC(ctx, "../../examples/c/guest.c")
 	if err != nil {
 		return err
 	}

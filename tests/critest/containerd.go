@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,11 +16,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/tests/leftovers"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// containerdConfig has everything below one folder: %[1]s the folder, %[2]s the binaries, %[3]s the OCI runtime,
-// %[4]s the sandbox image. It turns on what its defaults leave off and critest asks for, as its documents advise.
+// containerdConfig has everything below one folder: %[1]s the folder, %[2]s the binaries, %[3]s the sandbox
+// image, %[4]s the runtime type. It turns on what its defaults leave off and critest asks for, as its documents advise.
 const containerdConfig = `version = 3
 root = "%[1]s/root"
 state = "%[1]s/state"
@@ -30,7 +32,7 @@ address = "%[1]s/containerd.sock.ttrpc"
 [plugins."io.containerd.cri.v1.images"]
 snapshotter = "overlayfs"
 [plugins."io.containerd.cri.v1.images".pinned_images]
-sandbox = "%[4]s"
+sandbox = "%[3]s"
 [plugins."io.containerd.cri.v1.images".registry]
 config_path = "%[1]s/certs.d"
 [plugins."io.containerd.cri.v1.runtime"]
@@ -42,9 +44,13 @@ conf_dir = "%[1]s/cni"
 [plugins."io.containerd.cri.v1.runtime".containerd]
 default_runtime_name = "runc"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-BinaryName = "%[3]s"
+runtime_type = "%[4]s"
+`
+
+// containerdRuntime names the OCI runtime %[1]s. Of another type than its own, containerd does not understand the options
+// itself, and then makes no containers with a user namespace: our shim finds the OCI runtime by PATH.
+const containerdRuntime = `[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+BinaryName = "%[1]s"
 `
 
 // containerdNetwork is a bridge with host ports, by nftables: %[1]s is the folder.
@@ -56,11 +62,20 @@ const containerdNetwork = `{"cniVersion": "1.0.0", "name": "critest", "plugins":
 `
 
 // containerdFolders are where containerd and its network plugins put what no configuration moves.
-var containerdFolders = []string{"/run/containerd", "/var/lib/cni"}
+var containerdFolders = []string{"/run/containerd", "/run/sunaba", "/var/lib/cni"}
 
-// startContainerd is the target that sunaba is compared with.
-func (s *settings) startContainerd(ctx context.Context, v variant, mirror, work string) (_ *server, err error) {
-	c := &containerd{dir: filepath.Join(work, "containerd-"+v.name)}
+// startContainerd is the target that others are compared with.
+func (s *settings) startContainerd(ctx context.Context, v variant, mirror, work string) (*server, error) {
+	return s.startWith(ctx, v, mirror, &containerd{dir: filepath.Join(work, "containerd-"+v.name), runtime: "io.containerd.runc.v2"}, containerdName)
+}
+
+// startPlugin is containerd with our shim as its default runtime.
+func (s *settings) startPlugin(ctx context.Context, v variant, mirror, work string) (*server, error) {
+	c := &containerd{dir: filepath.Join(work, "shim-"+v.name), runtime: "io.containerd.sunaba.v1", shims: s.bin}
+	return s.startWith(ctx, v, mirror, c, pluginName)
+}
+
+func (s *settings) startWith(ctx context.Context, v variant, mirror string, c *containerd, name string) (_ *server, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.sweep())
@@ -72,17 +87,19 @@ func (s *settings) startContainerd(ctx context.Context, v variant, mirror, work 
 	if err := c.start(ctx, s.containerd); err != nil {
 		return nil, fmt.Errorf("start containerd: %w", err)
 	}
-	return &server{name: "containerd", socket: c.socket(), close: c.close}, nil
+	return &server{name: name, socket: c.socket(), close: c.close}, nil
 }
 
 // containerd is a daemon in a folder.
 type containerd struct {
-	dir    string
-	daemon *exec.Cmd
-	ended  chan error
-	conn   *grpc.ClientConn
-	hidden []string // folders with a file system of ours on them
-	made   []string // folders that were not there
+	dir     string
+	runtime string // type of its one runtime handler
+	shims   string // folder of our shim; "" = it runs its own
+	daemon  *exec.Cmd
+	ended   chan error
+	conn    *grpc.ClientConn
+	hidden  []string // folders with a file system of ours on them
+	made    []string // folders that were not there
 }
 
 func (c *containerd) socket() string { return filepath.Join(c.dir, "containerd.sock") }
@@ -116,7 +133,10 @@ func (c *containerd) configure(bin string, v variant, mirror string) error {
 		}
 		binary = found
 	}
-	config := fmt.Sprintf(containerdConfig, c.dir, bin, binary, mirrored[0]+"/"+sandboxImage)
+	config := fmt.Sprintf(containerdConfig, c.dir, bin, mirrored[0]+"/"+sandboxImage, c.runtime)
+	if c.shims == "" {
+		config += fmt.Sprintf(containerdRuntime, binary)
+	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(c.dir, "config.toml"), []byte(config), 0o644),
 		os.WriteFile(filepath.Join(c.dir, "cni", "10-critest.conflist"), fmt.Appendf(nil, containerdNetwork, c.dir), 0o644))
@@ -145,7 +165,7 @@ func (c *containerd) start(ctx context.Context, bin string) error {
 	defer log.Close()
 	c.daemon = exec.Command(filepath.Join(bin, "containerd"), "--config", filepath.Join(c.dir, "config.toml"))
 	c.daemon.Dir = c.dir
-	c.daemon.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")) // its shim
+	c.daemon.Env = append(os.Environ(), "PATH="+c.shims+":"+bin+":"+os.Getenv("PATH")) // the shim
 	c.daemon.Stdout, c.daemon.Stderr = log, log
 	if err := c.daemon.Start(); err != nil {
 		return err
@@ -190,13 +210,38 @@ func (c *containerd) log() string {
 	return string(data)
 }
 
-// close implements server.close. What containerd leaves is taken away without a word.
+// close implements server.close. What containerd leaves is taken away without a word, but what our shim leaves.
 func (c *containerd) close(ctx context.Context, out string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	removed := node.RemovePods(ctx, runtime.NewRuntimeServiceClient(c.conn))
 	kept := os.WriteFile(filepath.Join(out, "daemon.log"), []byte(c.log()), 0o644)
-	return errors.Join(removed, kept, c.sweep())
+	return errors.Join(removed, kept, c.leftovers(), c.sweep())
+}
+
+// leftovers is an error about what our shim has left of pods that were removed.
+func (c *containerd) leftovers() error {
+	if c.shims == "" {
+		return nil
+	}
+	found, err := leftovers.Take(leftovers.Scope{
+		Dirs: []string{filepath.Join(c.dir, "state"), "/run/sunaba", c.shims},
+		SkipFile: func(path string) bool {
+			return !strings.HasPrefix(path, "/run/sunaba/runc/k8s.io/") && !strings.HasPrefix("/run/sunaba/runc/k8s.io/", path)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	for _, line := range found {
+		if line == "mount on /run/sunaba" { // hidden by this very program
+			continue
+		}
+		if !strings.HasPrefix(line, "file ") || strings.HasPrefix(line, "file /run/sunaba/runc/k8s.io/") {
+			err = errors.Join(err, fmt.Errorf("left behind: %s", line))
+		}
+	}
+	return err
 }
 
 // sweep ends the daemon and removes everything of it.

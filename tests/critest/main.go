@@ -3,11 +3,13 @@
 //	make critest
 //	make critest CRITEST_FLAGS='-variants crun -focus Seccomp'
 //	make critest-diff
+//	make containerd-test
 //
 // It needs no internet once fetch.sh has got what the images are packed from: every registry that critest names is
 // mirrored on loopback, and the names stay. All of it runs in a network and a mount namespace of its own. One line per
 // spec goes to the report folder; the command fails if a spec failed, or was skipped for a reason it does not know.
-// critest-diff runs the same against containerd and says where the two differ.
+// critest-diff runs the same against containerd and says where the two differ. containerd-test compares containerd that runs
+// our shim with containerd that runs its own: what passes with its own has to pass with ours.
 package main
 
 import (
@@ -36,6 +38,7 @@ func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
 type settings struct {
 	bin, critest, sources, cache string
 	containerd                   string // folder of its binaries; "" to run sunaba alone
+	plugin                       bool   // not sunaba is tested, but our shim in containerd
 	variants                     []variant
 	focus                        string
 	stdout                       io.Writer
@@ -51,6 +54,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&s.cache, "cache", ".cache/critest", "`FOLDER` for what is made once, and for the reports")
 	flags.StringVar(&s.focus, "focus", "", "run only the specs that this `REGEXP` matches")
 	flags.StringVar(&s.containerd, "containerd", "", "run the same against containerd, whose binaries are in this `FOLDER`, and compare")
+	flags.BoolVar(&s.plugin, "plugin", false, "test our shim in containerd, with -containerd, instead of sunaba")
 	names := flags.String("variants", strings.Join(variantNames(), ","), "which of these to run, separated by commas")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2
@@ -77,6 +81,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 func (s *settings) complete(names string) error {
+	if s.plugin && s.containerd == "" {
+		return errors.New("-plugin needs -containerd")
+	}
 	for _, path := range []*string{&s.bin, &s.critest, &s.sources, &s.cache, &s.containerd} {
 		if *path == "" {
 			continue

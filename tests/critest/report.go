@@ -123,22 +123,54 @@ func summarize(w io.Writer, results []result) {
 // compare prints, for every variant that two servers ran, the specs whose results differ.
 func compare(w io.Writer, results []result) {
 	for _, ours := range results {
-		if ours.server != sunabaName {
+		theirs, ok := counterpart(ours, results)
+		if !ok {
 			continue
 		}
-		i := slices.IndexFunc(results, func(r result) bool { return r.server != sunabaName && r.variant == ours.variant })
-		if i < 0 {
-			continue
-		}
-		lines := differences(ours, results[i])
+		lines := differences(ours, theirs)
 		fmt.Fprintf(w, "\nvariant %s: %d specs differ\n", ours.variant, len(lines))
 		if len(lines) > 0 {
-			fmt.Fprintf(w, "  %-8s %-10s\n", ours.server, results[i].server)
+			fmt.Fprintf(w, "  %-8s %-10s\n", ours.server, theirs.server)
 		}
 		for _, line := range lines {
 			fmt.Fprintf(w, "  %s\n", line)
 		}
 	}
+}
+
+// counterpart is containerd's own result of a variant that was tested, false for what is containerd's.
+func counterpart(ours result, results []result) (result, bool) {
+	i := slices.IndexFunc(results, func(r result) bool { return r.server == containerdName && r.variant == ours.variant })
+	if ours.server == containerdName || i < 0 {
+		return result{}, false
+	}
+	return results[i], true
+}
+
+// lost is an error about the specs that passed with containerd's own shim and not with ours.
+func lost(results []result) error {
+	var errs []error
+	compared := false
+	for _, ours := range results {
+		theirs, ok := counterpart(ours, results)
+		if !ok {
+			continue
+		}
+		compared = true
+		passed := map[string]bool{}
+		for _, s := range ours.specs {
+			passed[s.name] = s.state == "passed"
+		}
+		for _, s := range theirs.specs {
+			if s.state == "passed" && !passed[s.name] {
+				errs = append(errs, fmt.Errorf("variant %s: it passes with containerd's own shim alone: %s", ours.variant, s.name))
+			}
+		}
+	}
+	if !compared {
+		return errors.New("nothing was compared")
+	}
+	return errors.Join(errs...)
 }
 
 // differences are the specs that went otherwise, one line each.

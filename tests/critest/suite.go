@@ -76,12 +76,18 @@ func (s *settings) inside(ctx context.Context, _ []string) error {
 	if s.containerd != "" {
 		compare(s.stdout, results)
 	}
+	if s.plugin {
+		err = errors.Join(err, lost(results))
+	}
 	return err
 }
 
 // runVariants runs each variant against sunaba and, when that was asked for, against containerd.
 func (s *settings) runVariants(ctx context.Context, mirror, program, work string) ([]result, error) {
 	targets := []target{s.sunaba}
+	if s.plugin {
+		targets[0] = s.startPlugin
+	}
 	if s.containerd != "" {
 		targets = append(targets, s.startContainerd)
 	}
@@ -150,7 +156,7 @@ func (s *settings) runVariant(ctx context.Context, start target, v variant, mirr
 		return r, errors.Join(ran, reported, closed)
 	}
 	reported = s.report(r, out)
-	if srv.name != sunabaName {
+	if srv.name != sunabaName { // others are compared
 		reported = nil
 	}
 	return r, errors.Join(closed, reported) // the report says more than how critest ended

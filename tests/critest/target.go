@@ -11,8 +11,12 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// sunabaName is what the table calls the server that is tested; others are there to be compared with.
-const sunabaName = "sunaba"
+// Names of the servers: sunaba and containerd with our shim are tested, containerd with its own is there to be compared with.
+const (
+	sunabaName     = "sunaba"
+	pluginName     = "shim"
+	containerdName = "containerd"
+)
 
 // target starts a server for one variant, with everything it needs below a folder of its own in work.
 type target func(ctx context.Context, v variant, mirror, work string) (*server, error)
