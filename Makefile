@@ -22,7 +22,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup tools demo bench-pods bench-lists critest critest-diff criwasm recovery containerd-test clean
+        test setup tools demo bench-pods bench-lists critest critest-diff criwasm recovery containerd-test vm-test clean
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
@@ -104,6 +104,10 @@ containerd-test: setup build $(CONTAINERD)/bin/containerd
 # '-every' for a kill before every single step, which takes a while.
 recovery: setup
 	$(GO) test -count=1 -v -timeout 2h ./tests/recovery $(RECOVERY_FLAGS)
+
+# All of it in a virtual machine with cgroup version 2, systemd and AppArmor; VM_FLAGS='-run REGEXP' runs a part.
+vm-test: setup tools build $(TOOLS)/bin/critest
+	$(GO) run ./tests/vm $(VM_FLAGS)
 
 # --- pinned tools, a module of their own -----------------------------------------------------------
 

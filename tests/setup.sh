@@ -2,6 +2,9 @@
 # Installs the Debian packages that the tests, the demo and the benchmark need, and those of its arguments (each
 # PROGRAM-OR-FILE:PACKAGE), or says what is missing.
 # Does nothing when all is there. Needs root; never touches anything but apt.
+#
+#	setup.sh [PROGRAM:PACKAGE ...]   these too
+#	setup.sh --packages              only prints the packages' names
 set -eu
 
 # program or file : Debian package
@@ -17,6 +20,12 @@ curl:curl
 /usr/include/wasm32-wasi/stdio.h:wasi-libc
 /usr/lib/llvm-14/lib/clang/14.0.6/lib/wasi/libclang_rt.builtins-wasm32.a:libclang-rt-14-dev-wasm32
 '
+
+if [ "${1:-}" = --packages ]; then
+	for need in $needs; do echo "${need##*:}"; done
+	exit 0
+fi
+needs="$needs $*"
 
 if [ "$(id -u)" != 0 ]; then
 	echo "not root: pods, namespaces and mounts need it. Run: sudo make ..." >&2

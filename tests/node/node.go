@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +23,18 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 )
+
+// DriverVariable is the environment variable with the cgroup driver of all nodes whose configuration names none. tests/vm
+// sets it.
+const DriverVariable = "SUNABA_TEST_CGROUP_DRIVER"
+
+// Driver is what the variable says, cgroupfs where it is not set.
+func Driver() string {
+	if driver := os.Getenv(DriverVariable); driver != "" {
+		return driver
+	}
+	return "cgroupfs"
+}
 
 // Options say where a node lives and how it differs from the defaults.
 type Options struct {
@@ -56,6 +69,9 @@ func Start(ctx context.Context, options Options) (*Node, error) {
 	}
 	if err := os.MkdirAll(n.Logs, 0o755); err != nil {
 		return nil, err
+	}
+	if os.Getenv(DriverVariable) != "" && !strings.Contains(options.Config, "cgroup_driver") {
+		options.Config = fmt.Sprintf("cgroup_driver = %q\n%s", Driver(), options.Config)
 	}
 	if options.Config != "" {
 		n.ConfigFile = filepath.Join(options.Dir, "config.toml")

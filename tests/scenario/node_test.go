@@ -13,6 +13,7 @@ import (
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
@@ -77,7 +78,7 @@ func start(t *testing.T, more ...string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf("cgroup_driver = \"cgroupfs\"\n[network]\nconf_dir = %q\n%s\n%s", filepath.Join(dir, "cni"), strings.Join(more, "\n"), handlers)
+	config := fmt.Sprintf("cgroup_driver = %q\n[network]\nconf_dir = %q\n%s\n%s", node.Driver(), filepath.Join(dir, "cni"), strings.Join(more, "\n"), handlers)
 	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: config})
 	if err != nil {
 		if _, sweep := node.Sweep(dir); sweep != nil {
@@ -97,7 +98,7 @@ func (m *machine) look() leftovers.Snapshot {
 	scope := m.Scope()
 	scope.Network = true
 	for _, id := range m.pods.all() {
-		scope.Cgroups = append(scope.Cgroups, "sunaba/pod-"+id)
+		scope.Cgroups = append(scope.Cgroups, strings.TrimPrefix(podCgroup(id), "/"))
 	}
 	keep := []string{filepath.Join(m.Root, "images"), filepath.Join(m.Root, "wasm"), m.Logs, m.LogFile}
 	scope.SkipFile = func(path string) bool { return slices.Contains(keep, path) }
@@ -107,6 +108,28 @@ func (m *machine) look() leftovers.Snapshot {
 	}
 	daemon := fmt.Sprintf("process %d ", m.DaemonPID())
 	return slices.DeleteFunc(snapshot, func(line string) bool { return strings.HasPrefix(line, daemon) })
+}
+
+// layout says where the cgroups of every scenario are.
+func layout() cgroup.Layout { return cgroup.Layout{Driver: cgroup.Driver(node.Driver())} }
+
+// podCgroup is where the cgroup of a pod is that the daemon made.
+func podCgroup(id string) string {
+	parent, _, err := layout().Pod(id, "")
+	if err != nil {
+		panic(err) // only a given parent can be wrong
+	}
+	return layout().Path(parent)
+}
+
+// leafCgroup is where the cgroup of a container is, in a pod with a given parent.
+func leafCgroup(t *testing.T, given, id string) string {
+	t.Helper()
+	parent, _, err := layout().Pod("", given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return layout().Path(layout().Leaf(parent, id))
 }
 
 // finish lets the node check itself, removes the pods, looks for leftovers and takes the node away.

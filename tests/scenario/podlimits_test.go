@@ -26,9 +26,9 @@ func (p *pod) podLimits() (memory, quota string) {
 		p.t.Fatalf("none of %q", paths)
 		return ""
 	}
-	cg := "sunaba/pod-" + p.id
-	return read("/sys/fs/cgroup/memory/"+cg+"/memory.limit_in_bytes", "/sys/fs/cgroup/"+cg+"/memory.max"),
-		read("/sys/fs/cgroup/cpu/"+cg+"/cpu.cfs_quota_us", "/sys/fs/cgroup/"+cg+"/cpu.max")
+	cg := podCgroup(p.id)
+	return read("/sys/fs/cgroup/memory"+cg+"/memory.limit_in_bytes", "/sys/fs/cgroup"+cg+"/memory.max"),
+		read("/sys/fs/cgroup/cpu"+cg+"/cpu.cfs_quota_us", "/sys/fs/cgroup"+cg+"/cpu.max")
 }
 
 // A pod without a cgroup parent is limited to what it declares and its overhead; UpdatePodSandboxResources changes that,
@@ -119,26 +119,14 @@ func TestPodResources(t *testing.T) {
 // Where the client brings the cgroup, its limits are the client's.
 func TestPodResourcesOfAGivenParent(t *testing.T) {
 	m := start(t)
-	parent := "/sunaba-scenario-" + filepath.Base(m.Options.Dir)
-	dirs := []string{"/sys/fs/cgroup/memory" + parent, "/sys/fs/cgroup/cpu" + parent}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		dirs = []string{"/sys/fs/cgroup" + parent}
-	}
-	for _, dir := range dirs {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := os.Remove(dir); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	parent, dirs := madeByKubelet(t, "sunaba_scenario_"+strings.ReplaceAll(filepath.Base(m.Options.Dir), "-", "_"))
 	limit := func() string {
 		t.Helper()
-		for _, file := range []string{"memory.limit_in_bytes", "memory.max"} {
-			if data, err := os.ReadFile(filepath.Join(dirs[0], file)); err == nil {
-				return string(data)
+		for _, dir := range dirs {
+			for _, file := range []string{"memory.limit_in_bytes", "memory.max"} {
+				if data, err := os.ReadFile(filepath.Join(dir, file)); err == nil {
+					return string(data)
+				}
 			}
 		}
 		t.Fatal("no limit of memory")
@@ -158,14 +146,4 @@ func TestPodResourcesOfAGivenParent(t *testing.T) {
 		t.Errorf("the limit of the client's cgroup went from %s to %s", before, got)
 	}
 	p.remove()
-	// The server leaves a parent that it did not make; what it had to make above the leaf in other hierarchies too.
-	roots, err := filepath.Glob("/sys/fs/cgroup/*" + parent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range roots {
-		if dir != dirs[0] && dir != dirs[len(dirs)-1] {
-			t.Cleanup(func() { _ = os.Remove(dir) })
-		}
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
 )
 
 // A handler that is not configured is refused by name, and nothing is left, also not the pod's name.
@@ -290,15 +293,14 @@ func TestCgroupParent(t *testing.T) {
 	m.pull(world.busybox)
 	m.pull(world.guest)
 	for _, handler := range everyHandler {
-		parent := fmt.Sprintf("/sunaba-scenario-%d-%s", os.Getpid(), handler)
-		made := madeByKubelet(t, parent)
+		parent, made := madeByKubelet(t, fmt.Sprintf("sunaba_scenario_%d_%s", os.Getpid(), handler))
 		p := m.run(handler, func(config *runtime.PodSandboxConfig) { config.Linux.CgroupParent = parent })
 		config := sh("sleep 1000")
 		if handler == "wasm" {
 			config = containerConfig(world.guest, "idle")
 		}
 		c := p.begin(config)
-		processes, err := os.ReadFile(filepath.Join(controller, parent, c.id, "cgroup.procs"))
+		processes, err := os.ReadFile(filepath.Join(controller, leafCgroup(t, parent, c.id), "cgroup.procs"))
 		if err != nil || len(strings.Fields(string(processes))) == 0 {
 			t.Errorf("under %s: no process in the container's cgroup: %q, %v", handler, processes, err)
 		}
@@ -318,16 +320,28 @@ func TestCgroupParent(t *testing.T) {
 	}
 }
 
-// madeByKubelet makes a cgroup in every hierarchy and removes it at the end of the test.
-func madeByKubelet(t *testing.T, parent string) []string {
+// madeByKubelet makes a cgroup in every hierarchy, or a slice of systemd, and removes it at the end of the test. It returns
+// what a kubelet would call it, and its folders.
+func madeByKubelet(t *testing.T, name string) (parent string, made []string) {
 	t.Helper()
+	parent = "/" + name
+	if layout().Driver == cgroup.Systemd {
+		parent += ".slice"
+		if out, err := exec.Command("systemctl", "start", name+".slice").CombinedOutput(); err != nil {
+			t.Fatalf("start slice %q: %v: %s", name, err, out)
+		}
+		t.Cleanup(func() {
+			if out, err := exec.Command("systemctl", "stop", name+".slice").CombinedOutput(); err != nil {
+				t.Errorf("stop slice %q: %v: %s", name, err, out)
+			}
+		})
+	}
 	roots := []string{"/sys/fs/cgroup"}
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.procs"); err != nil {
 		if roots, err = filepath.Glob("/sys/fs/cgroup/*"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var made []string
 	for _, root := range roots {
 		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil {
 			continue
@@ -341,10 +355,11 @@ func madeByKubelet(t *testing.T, parent string) []string {
 		}
 		made = append(made, dir)
 		t.Cleanup(func() {
-			if err := os.Remove(dir); err != nil {
+			// systemd has taken away its slice.
+			if err := os.Remove(dir); err != nil && layout().Driver != cgroup.Systemd {
 				t.Errorf("remove the kubelet's cgroup: %v", err)
 			}
 		})
 	}
-	return made
+	return parent, made
 }
