@@ -32,7 +32,8 @@ type container struct {
 	ownPids bool   // it has a PID namespace of its own, which dies with its init
 	engine  Container
 	init    *process
-	oomTold bool // an event told of a kill for lack of memory; under init's lock
+	oomTold bool          // an event told of a kill for lack of memory; under init's lock
+	kills   *cgroup.Kills // for lack of memory; nil = it has no group
 
 	mu    sync.Mutex
 	execs map[string]*process
@@ -80,6 +81,9 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 		return nil, err
 	}
 	c := &container{id: b.ID, path: b.Path, ownPids: ownPids(b.Spec), engine: ec, execs: make(map[string]*process)}
+	if group, err := cgroup.Open(ec.Cgroup()); err == nil {
+		c.kills = group.KillsFromNow()
+	}
 	c.init = newProcess("", ec.Init(), streams, r.streams)
 	c.init.connect()
 	if err := c.record(b.Spec, record); err != nil {
@@ -201,10 +205,10 @@ func ownPids(spec *specs.Spec) bool {
 // lastRites finds out how init ended, after making sure that nothing of the container runs on.
 func (s *Service) lastRites(c *container) Exit {
 	exit := c.init.engine.Exit()
-	group, err := cgroup.Open(c.engine.Cgroup())
-	if err == nil && exit.Code != 0 && group.OOMKills() > 0 { // first: systemd may be about to remove an empty group
+	if exit.Code != 0 && c.kills != nil && c.kills.Any(exit.Code == 128+uint32(syscall.SIGKILL)) {
 		exit.OOMKilled = true
 	}
+	group, err := cgroup.Open(c.engine.Cgroup())
 	if err == nil && !c.ownPids {
 		ctx, cancel := context.WithTimeout(context.Background(), killTime)
 		s.note(group.Kill(ctx, os.Getpid()), "kill what init left", c.id)

@@ -12,14 +12,8 @@ import (
 
 // OOMKills is how many processes of the group the kernel has killed for lack of memory.
 func (g *Group) OOMKills() uint64 {
-	if g.unified {
-		return keyed(filepath.Join(g.dirs[""], "memory.events"))["oom_kill"]
-	}
-	dir, ok := g.dirs["memory"]
-	if !ok {
-		return 0
-	}
-	return keyed(filepath.Join(dir, "memory.oom_control"))["oom_kill"]
+	n, _ := g.oomKills()
+	return n
 }
 
 // WatchOOM calls seen with the number of kills whenever the kernel has killed processes of the group for lack of memory, until

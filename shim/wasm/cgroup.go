@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	groups "github.com/sunaba-project/sunaba/shim/cgroup"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -27,7 +28,7 @@ type cgroup struct {
 	manager cgroups.Manager
 	path    string // below the hierarchies' mount points
 	systemd bool
-	oomed   uint64 // OOM kills before the first guest process
+	kills   *groups.Kills
 }
 
 // newCgroup makes the container's cgroup with its limits, but for systemd, whose scopes begin with their first process.
@@ -62,13 +63,17 @@ func newCgroup(b *shim.Bundle) (*cgroup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cgroup %q: %w", given, err)
 	}
+	own, err := groups.Open(g.path)
+	if err != nil {
+		return nil, err
+	}
+	g.kills = own.KillsFromNow()
 	if g.systemd {
 		return g, nil
 	}
 	if err := g.join(-1, config.Resources); err != nil {
 		return nil, errors.Join(fmt.Errorf("make cgroup %q: %w", g.path, err), g.manager.Destroy())
 	}
-	g.oomed = g.oomKills()
 	return g, nil
 }
 
@@ -91,11 +96,7 @@ func (g *cgroup) begin(pid int) error {
 	if err != nil {
 		return err
 	}
-	if err := g.join(pid, config.Resources); err != nil {
-		return err
-	}
-	g.oomed = g.oomKills()
-	return nil
+	return g.join(pid, config.Resources)
 }
 
 // add puts a further process into the cgroup.
@@ -155,16 +156,8 @@ func (g *cgroup) pids() ([]int, error) {
 	return pids, err
 }
 
-// oomKills counts what the kernel has killed in the cgroup for lack of memory.
-func (g *cgroup) oomKills() uint64 {
-	n, err := g.manager.OOMKillCount()
-	if err != nil {
-		return 0 // no memory controller
-	}
-	return n
-}
-
-func (g *cgroup) oomKilled() bool { return g.oomKills() > g.oomed }
+// oomKilled says whether a process that SIGKILL ended was killed by the kernel for lack of memory.
+func (g *cgroup) oomKilled() bool { return g.kills.Any(true) }
 
 // destroy removes the cgroup, which has no processes any more. It is idempotent, and nothing for nil.
 func (g *cgroup) destroy() error {

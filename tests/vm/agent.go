@@ -136,9 +136,7 @@ func (a *agent) suite(ctx context.Context, s suite, env []string) {
 	ended := &end{Suite: s.Name}
 	ended.Code, ended.Why = a.run(ctx, s, env)
 	ended.Took = time.Since(begun)
-	for _, name := range since(before) {
-		ended.LeftOver = append(ended.LeftOver, name)
-	}
+	ended.LeftOver = since(before)
 	for _, pattern := range s.Keep {
 		files, err := filepath.Glob(pattern)
 		if err != nil {

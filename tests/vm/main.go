@@ -3,7 +3,7 @@
 //
 //	make vm-test
 //	make vm-test VM_FLAGS='-run critest'
-//	make vm-test VM_FLAGS='-command "crun features"'
+//	make vm-test VM_FLAGS='-command "criu check"'
 //
 // The root file system is made once, from Debian's packages, and kept. Everything else, the Go toolchain and its caches
 // too, is the host's, which the machine sees read-only; it has no network. One line per suite and cgroup driver goes to
