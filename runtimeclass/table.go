@@ -8,6 +8,7 @@ package runtimeclass
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -38,6 +39,9 @@ type Handler struct {
 	Binary string
 	// Platforms are the image platforms this handler runs, most wanted first.
 	Platforms []ocispec.Platform
+	// PodAnnotations and ContainerAnnotations are patterns (path.Match) of the
+	// annotations of pods and containers that the OCI runtime is given.
+	PodAnnotations, ContainerAnnotations []string
 	// Default marks the handler of pods that name none.
 	Default bool
 }
@@ -68,6 +72,11 @@ func NewTable(handlers []Handler) (*Table, error) {
 		}
 		if h.Type != OCI && h.Type != WASM {
 			return nil, invalid("handler %q: type %q is not known (known: %q, %q)", h.Name, h.Type, OCI, WASM)
+		}
+		for _, pattern := range append(slices.Clone(h.PodAnnotations), h.ContainerAnnotations...) {
+			if _, err := path.Match(pattern, ""); err != nil {
+				return nil, invalid("handler %q: annotation pattern %q: %v", h.Name, pattern, err)
+			}
 		}
 		h.Platforms = slices.Clone(h.Platforms)
 		if len(h.Platforms) == 0 {
@@ -130,6 +139,7 @@ func (t *Table) names() string {
 
 func (h Handler) clone() Handler {
 	h.Platforms = slices.Clone(h.Platforms)
+	h.PodAnnotations, h.ContainerAnnotations = slices.Clone(h.PodAnnotations), slices.Clone(h.ContainerAnnotations)
 	return h
 }
 

@@ -32,6 +32,7 @@ type config struct {
 	Images       imagesConfig             `toml:"images"`
 	Network      networkConfig            `toml:"network"`
 	Stream       streamConfig             `toml:"stream"`
+	Security     securityConfig           `toml:"security"`
 	Devices      devicesConfig            `toml:"devices"`
 	Wasm         wasmConfig               `toml:"wasm"`
 	Handlers     map[string]handlerConfig `toml:"handlers"`
@@ -57,6 +58,11 @@ type streamConfig struct {
 	TLSKeyFile  string `toml:"tls_key_file"`
 }
 
+type securityConfig struct {
+	AppArmor bool `toml:"apparmor"`
+	SELinux  bool `toml:"selinux"`
+}
+
 type devicesConfig struct {
 	CDISpecDirs []string `toml:"cdi_spec_dirs"`
 }
@@ -70,6 +76,9 @@ type handlerConfig struct {
 	Binary    string   `toml:"binary"`
 	Platforms []string `toml:"platforms"`
 	Default   bool     `toml:"default"`
+
+	PodAnnotations       []string `toml:"pod_annotations"`
+	ContainerAnnotations []string `toml:"container_annotations"`
 }
 
 // defaultConfig is what holds without a file.
@@ -80,6 +89,7 @@ func defaultConfig() config {
 		Images:       defaultImages(),
 		Network:      networkConfig{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}},
 		Stream:       streamConfig{Address: "127.0.0.1"},
+		Security:     securityConfig{AppArmor: true},
 		Devices:      devicesConfig{CDISpecDirs: []string{"/etc/cdi", "/var/run/cdi"}},
 		Handlers:     defaultHandlers(),
 	}
@@ -87,8 +97,8 @@ func defaultConfig() config {
 
 func defaultHandlers() map[string]handlerConfig {
 	return map[string]handlerConfig{
-		"runc": {Type: string(runtimeclass.OCI), Platforms: []string{}, Default: true},
-		"wasm": {Type: string(runtimeclass.WASM), Platforms: []string{}},
+		"runc": {Type: string(runtimeclass.OCI), Platforms: []string{}, Default: true, PodAnnotations: []string{}, ContainerAnnotations: []string{}},
+		"wasm": {Type: string(runtimeclass.WASM), Platforms: []string{}, PodAnnotations: []string{}, ContainerAnnotations: []string{}},
 	}
 }
 
@@ -200,6 +210,7 @@ func (c config) handlers(oci string) (*runtimeclass.Table, error) {
 		}
 		list = append(list, runtimeclass.Handler{
 			Name: name, Type: runtimeclass.Type(h.Type), Binary: binary, Platforms: platforms, Default: h.Default,
+			PodAnnotations: h.PodAnnotations, ContainerAnnotations: h.ContainerAnnotations,
 		})
 	}
 	return runtimeclass.NewTable(list)

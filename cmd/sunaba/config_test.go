@@ -66,6 +66,7 @@ func TestConfigErrorsNameTheirPlace(t *testing.T) {
 		{"no memory for a range", "[images]\nrange_size_mib = 64\n", `f.toml: images.range_memory_mib is 32, and 64 is the least`},
 		{"mirrored host", "[images.mirrors]\nlibrary = [\"https://m.lan\"]\n", `f.toml: images.mirrors: "library" is not the host`},
 		{"CDI folder", "[devices]\ncdi_spec_dirs = [\"cdi\"]\n", `f.toml: devices.cdi_spec_dirs: "cdi" is not`},
+		{"annotation pattern", "[handlers.x]\ntype = \"oci\"\ndefault = true\npod_annotations = [\"[\"]\n", `handler "x": annotation pattern "["`},
 		{"handler name", "[handlers.Foo_1]\ntype = \"oci\"\ndefault = true\n", `"Foo_1"`},
 		{"handler type", "[handlers.x]\ntype = \"vm\"\ndefault = true\n", `"vm"`},
 		{"no default", "[handlers.x]\ntype = \"oci\"\n", "default"},

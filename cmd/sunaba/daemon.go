@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/container"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/stream"
 	"github.com/sunaba-project/sunaba/images"
@@ -24,6 +25,9 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
+
+// appArmorProfile confines the containers that name no profile of their own.
+const appArmorProfile = "sunaba-default"
 
 // places are the folders and the socket that make one server: several run side by side with different ones.
 type places struct{ root, state, socket string }
@@ -74,6 +78,9 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if host.IDMappedMounts, err = facts.IDMappedMounts(p.root); err != nil {
 		return nil, err
 	}
+	host.AppArmor = host.AppArmor && c.Security.AppArmor
+	host.AppArmorDefault = appArmorProfile
+	labels := selinux.New(c.Security.SELinux, logger)
 	host.Runtimes = facts.Runtimes(context.Background(), programs(handlers))
 	bootID, err := sandbox.BootID()
 	if err != nil {
@@ -102,7 +109,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	d.close = append(d.close, net.Close)
 	events := criserver.NewEvents(logger)
 	sandboxes, err := sandbox.New(sandbox.Options{
-		Handlers: handlers, Network: net, Cgroups: cgroups, Host: host,
+		Handlers: handlers, Network: net, Cgroups: cgroups, Host: host, Labels: labels,
 		Records: filepath.Join(p.root, "state", "sandboxes"), Files: filepath.Join(p.root, "sandboxes"), State: p.sandboxes(),
 		Shim: shim, WasmCache: cache, Debug: debug, BootID: bootID, Follow: events.Sandbox, Logger: logger,
 	})
@@ -110,7 +117,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	containers, err := container.New(container.Options{
-		Sandboxes: sandboxes, Images: store, Handlers: handlers, Cgroups: cgroups, Host: host,
+		Sandboxes: sandboxes, Images: store, Handlers: handlers, Cgroups: cgroups, Host: host, Labels: labels,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
 		CDISpecDirs: c.Devices.CDISpecDirs,
 		Follow:      events.Container, Logger: logger,

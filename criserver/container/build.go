@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/containerd/containerd/v2/core/mount"
@@ -18,6 +19,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
@@ -37,7 +39,7 @@ type builder struct {
 	sandbox *sandbox.Sandbox
 	pod     state.Sandbox
 	image   images.Image
-	rec     state.Container // User, RootFS and ImageVolumes are set by build
+	rec     state.Container // what build makes is set by it
 }
 
 func (b *builder) config() *runtime.ContainerConfig { return b.rec.Config.Value }
@@ -49,7 +51,7 @@ func (b *builder) build(ctx context.Context) error {
 		CgroupsPath: b.rec.CgroupsPath, Files: b.sandbox.Files(b.pod.Config.Value),
 	}
 	for _, step := range []func(context.Context, *spec.Input) error{
-		b.rootfs, b.inRoot, b.imageVolumes, b.namespaces, b.host, b.bundle,
+		b.rootfs, b.inRoot, b.imageVolumes, b.namespaces, b.host, b.labels, b.bundle,
 	} {
 		if err := step(ctx, &in); err != nil {
 			return err
@@ -222,9 +224,14 @@ func (b *builder) host(_ context.Context, in *spec.Input) error {
 		}
 	}
 	in.Host = b.manager.o.Host
+	b.handler(in)
 	in.Host.RecursiveReadOnly = in.Host.RecursiveReadOnly && (in.Guest || in.Host.Runtimes[b.pod.Binary].RecursiveReadOnly)
 	if in.Host.AppArmor {
-		if in.Host.AppArmorLoaded, err = facts.LoadedProfiles(); err != nil {
+		need := ""
+		if spec.DefaultAppArmor(b.config()) && !in.Guest {
+			need = in.Host.AppArmorDefault
+		}
+		if in.Host.AppArmorLoaded, err = facts.LoadedProfiles(need); err != nil {
 			return err
 		}
 	}
@@ -234,6 +241,62 @@ func (b *builder) host(_ context.Context, in *spec.Input) error {
 		}
 	}
 	return nil
+}
+
+// handler looks up what the pod's handler lets through; nothing if it is not configured any more.
+func (b *builder) handler(in *spec.Input) {
+	h, err := b.manager.o.Handlers.Lookup(b.pod.HandlerName)
+	if err == nil {
+		in.PodAnnotations, in.ContainerAnnotations = h.PodAnnotations, h.ContainerAnnotations
+	}
+}
+
+// labels gives the container its SELinux labels, and the files that it shares with nobody else theirs.
+func (b *builder) labels(_ context.Context, in *spec.Input) error {
+	sc := b.config().GetLinux().GetSecurityContext()
+	process, mount, own, err := b.manager.o.Labels.Container(sc.GetSelinuxOptions(), b.pod.ProcessLabel)
+	if err != nil {
+		return err
+	}
+	if own {
+		b.rec.ProcessLabel = process
+	}
+	if !sc.GetPrivileged() {
+		in.ProcessLabel = process
+	}
+	in.MountLabel = mount
+	labelOverlays(b.rec.RootFS, mount)
+	for _, v := range b.rec.ImageVolumes {
+		labelOverlays(v.Mounts, mount)
+	}
+	paths := []string{in.Files.Hosts, in.Files.Hostname, in.Files.ResolvConf, in.Files.Shm}
+	for _, dir := range in.Volumes {
+		paths = append(paths, dir)
+	}
+	for _, m := range b.config().GetMounts() {
+		if m.GetSelinuxRelabel() && m.GetImage() == nil {
+			paths = append(paths, in.Sources[m.GetHostPath()].Path)
+		}
+	}
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		if err := b.manager.o.Labels.Relabel(path, mount); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// labelOverlays lets all files of overlays have a label.
+func labelOverlays(mounts []state.Mount, label string) {
+	option := selinux.MountOption(label)
+	for i, m := range mounts {
+		if m.Type == "overlay" && option != "" {
+			mounts[i].Options = append(slices.Clone(m.Options), option)
+		}
+	}
 }
 
 // bundle writes what the shim is given.

@@ -104,7 +104,7 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 	err = b.build(ctx)
 	if err == nil {
 		_, err = c.move(state.Created, func(r *state.Container) {
-			r.User, r.RootFS, r.ImageVolumes = b.rec.User, b.rec.RootFS, b.rec.ImageVolumes
+			r.User, r.RootFS, r.ImageVolumes, r.ProcessLabel = b.rec.User, b.rec.RootFS, b.rec.ImageVolumes, b.rec.ProcessLabel
 		})
 	}
 	if err != nil {
@@ -192,6 +192,7 @@ func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container)
 	if err := m.records.Delete(rec.ID); err != nil {
 		return err
 	}
+	m.o.Labels.Release(rec.ProcessLabel)
 	m.drop(c.ID)
 	return nil
 }

@@ -35,6 +35,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
@@ -48,6 +49,7 @@ type Options struct {
 	Handlers  *runtimeclass.Table
 	Cgroups   *cgroup.Manager
 	Host      spec.Host
+	Labels    *selinux.Labels
 
 	Records string // folder of the durable records
 	Volumes string // folder of the images' anonymous volumes
@@ -83,6 +85,7 @@ func New(o Options) (*Manager, error) {
 	m := &Manager{o: o, records: records, names: state.NewNames(), ctx: ctx, cancel: cancel, live: map[string]*Container{}}
 	for _, rec := range records.List() {
 		m.live[rec.ID] = newContainer(m, rec.ID, rec.SandboxID)
+		o.Labels.Keep(rec.ProcessLabel)
 		if rec.Phase == state.Creating {
 			continue // removed by Adopt
 		}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -40,6 +41,8 @@ type Options struct {
 	Cgroups  *cgroup.Manager
 	// Host are facts of the machine for the specification of pause processes.
 	Host spec.Host
+	// Labels are SELinux'.
+	Labels *selinux.Labels
 
 	Records string // folder of the durable records
 	Files   string // folder of the pods' hosts, hostname and resolv.conf files
@@ -79,6 +82,7 @@ func New(o Options) (*Manager, error) {
 	m := &Manager{o: o, records: records, names: state.NewNames(), boxes: map[string]*Sandbox{}}
 	for _, rec := range records.List() {
 		m.boxes[rec.ID] = newSandbox(m, rec.ID)
+		o.Labels.Keep(rec.ProcessLabel)
 		if rec.Phase == state.Creating {
 			continue // torn down by Recover
 		}

@@ -85,6 +85,10 @@ func (m *Manager) Run(ctx context.Context, config *runtime.PodSandboxConfig, han
 }
 
 func (m *Manager) make(ctx context.Context, rec state.Sandbox) error {
+	var err error
+	if rec.ProcessLabel, err = m.o.Labels.Pod(rec.Config.Value.GetLinux().GetSecurityContext().GetSelinuxOptions()); err != nil {
+		return err
+	}
 	s := newSandbox(m, rec.ID)
 	s.first = rec
 	m.add(s)
@@ -169,9 +173,14 @@ func (s *Sandbox) recordReady() error {
 func (s *Sandbox) record() (state.Sandbox, error) { return s.manager.records.Get(s.ID) }
 
 func (s *Sandbox) forget(context.Context) error {
+	rec, err := s.record()
+	if err != nil {
+		rec = s.first // it was never written
+	}
 	if err := s.manager.records.Delete(s.ID); err != nil {
 		return err
 	}
+	s.manager.o.Labels.Release(rec.ProcessLabel)
 	s.manager.drop(s.ID)
 	return nil
 }

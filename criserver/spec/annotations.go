@@ -2,8 +2,11 @@ package spec
 
 import (
 	"encoding/json"
+	"maps"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -42,7 +45,10 @@ type Listen struct {
 }
 
 func (in *Input) annotations(s *specs.Spec) error {
-	s.Annotations = podAnnotations("container", in.SandboxID, in.Handler, in.Sandbox)
+	s.Annotations = map[string]string{}
+	passed(s.Annotations, in.Sandbox.GetAnnotations(), in.PodAnnotations)
+	passed(s.Annotations, in.Container.GetAnnotations(), in.ContainerAnnotations)
+	maps.Copy(s.Annotations, podAnnotations("container", in.SandboxID, in.Handler, in.Sandbox))
 	set := func(key, value string) {
 		if value != "" {
 			s.Annotations[key] = value
@@ -73,6 +79,39 @@ func (in *Input) annotations(s *specs.Spec) error {
 		return in.invalid("annotations", "write listeners: %v", err)
 	}
 	set(WasmListen, string(text))
+	return nil
+}
+
+// passed adds the annotations that match one of the patterns, but none of those
+// by which shims are told what they have to do.
+func passed(to, annotations map[string]string, patterns []string) {
+	for key, value := range annotations {
+		if strings.HasPrefix(key, "io.kubernetes.cri.") || strings.HasPrefix(key, "io.sunaba.") {
+			continue
+		}
+		if slices.ContainsFunc(patterns, func(p string) bool { ok, err := path.Match(p, key); return ok && err == nil }) {
+			to[key] = value
+		}
+	}
+}
+
+// checkClasses refuses classes of block I/O and of cache and memory bandwidth
+// (RDT), by whose annotations a container would be given a share that nobody
+// here knows.
+func (in *Input) checkClasses() error {
+	for _, kind := range []string{"blockio", "rdt"} {
+		pod := kind + ".resources.beta.kubernetes.io/"
+		own, forContainer := "io.kubernetes.cri."+kind+"-class", pod+"container."+in.Container.GetMetadata().GetName()
+		for _, a := range []struct{ key, class string }{
+			{own, in.Container.GetAnnotations()[own]},
+			{forContainer, in.Sandbox.GetAnnotations()[forContainer]},
+			{pod + "pod", in.Sandbox.GetAnnotations()[pod+"pod"]},
+		} {
+			if a.class != "" {
+				return in.unimplemented("annotations["+a.key+"]", "class %q is asked for, but this server has no %s classes", a.class, kind)
+			}
+		}
+	}
 	return nil
 }
 

@@ -190,6 +190,13 @@ var goldens = map[string]func(*Input){
 			"/dev/snd":  {{Path: "timer", Type: "c", Major: 116, Minor: 33, Mode: 0o660, GID: 29}, {Path: "by/seq", Type: "c", Major: 116, Minor: 1, Mode: 0o660, GID: 29}},
 		}
 	},
+	"annotations": func(in *Input) {
+		in.PodAnnotations, in.ContainerAnnotations = []string{"run.oci.*", "io.*"}, []string{"example.org/x"}
+		in.Sandbox.Annotations = map[string]string{
+			"run.oci.keep": "1", "run.oci/deep": "no", "other": "no", "io.sunaba.stop-wait": "no", "io.kubernetes.cri.sandbox-id": "no",
+		}
+		in.Container.Annotations = map[string]string{"example.org/x": "2", "run.oci.own": "no", "blockio.resources.beta.kubernetes.io/container.other": "no"}
+	},
 	"wasm-image": func(in *Input) {
 		in.Handler = runtimeclass.WASM
 		in.Image.Entrypoint = []string{"/greeter.wasm"}

@@ -125,6 +125,17 @@ func TestContainerRefuses(t *testing.T) {
 		{"no seccomp here", func(in *Input) { in.sc().SeccompProfilePath, in.Host.NoSeccomp = "localhost//p.json", true }, "no seccomp filters", errdefs.ErrFailedPrecondition},
 		{"apparmor off", func(in *Input) { in.sc().ApparmorProfile = "localhost/p" }, `profile "p" is asked for`, errdefs.ErrFailedPrecondition},
 		{"apparmor default, but off", func(in *Input) { in.sc().Apparmor = &runtime.SecurityProfile{} }, `profile "RuntimeDefault" is asked for`, errdefs.ErrFailedPrecondition},
+		{"selinux level", func(in *Input) { in.sc().SelinuxOptions = &runtime.SELinuxOption{Level: "s0:c1;id"} }, `selinux_options.level: "s0:c1;id"`, errdefs.ErrInvalidArgument},
+		{"selinux type", func(in *Input) { in.sc().SelinuxOptions = &runtime.SELinuxOption{Type: "a:b"} }, `selinux_options.type: "a:b"`, errdefs.ErrInvalidArgument},
+		{"class of block I/O", func(in *Input) {
+			in.Container.Annotations = map[string]string{"io.kubernetes.cri.blockio-class": "gold"}
+		}, "annotations[io.kubernetes.cri.blockio-class]: class \"gold\"", errdefs.ErrNotImplemented},
+		{"class of block I/O for one container", func(in *Input) {
+			in.Sandbox.Annotations = map[string]string{"blockio.resources.beta.kubernetes.io/container.web": "gold"}
+		}, "container.web]: class", errdefs.ErrNotImplemented},
+		{"class of RDT for the pod", func(in *Input) {
+			in.Sandbox.Annotations = map[string]string{"rdt.resources.beta.kubernetes.io/pod": "gold"}
+		}, "annotations[rdt.resources.beta.kubernetes.io/pod]: class", errdefs.ErrNotImplemented},
 		{"apparmor not loaded", func(in *Input) {
 			in.sc().ApparmorProfile, in.Host.AppArmor, in.Host.AppArmorLoaded = "localhost/p", true, []string{"q"}
 		}, `profile "p" is not loaded`, errdefs.ErrFailedPrecondition},
@@ -224,6 +235,9 @@ func TestValidateSandbox(t *testing.T) {
 		{"negative user", func(c *runtime.PodSandboxConfig) {
 			c.Linux.SecurityContext.RunAsUser = &runtime.Int64Value{Value: -1}
 		}, "linux.security_context.run_as_user: -1", errdefs.ErrInvalidArgument},
+		{"selinux", func(c *runtime.PodSandboxConfig) {
+			c.Linux.SecurityContext.SelinuxOptions = &runtime.SELinuxOption{Level: "x"}
+		}, "linux.security_context.selinux_options.level: ", errdefs.ErrInvalidArgument},
 		{"seccomp", func(c *runtime.PodSandboxConfig) {
 			c.Linux.SecurityContext.Seccomp = &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_Localhost}
 		}, "seccomp: localhost_ref is empty", errdefs.ErrInvalidArgument},

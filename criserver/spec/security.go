@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -141,6 +142,33 @@ func (in *Input) seccomp(s *specs.Spec) error {
 			return in.invalid(field+".seccomp", "profile %q has no defaultAction", p.GetLocalhostRef())
 		}
 		s.Linux.Seccomp = filter
+	}
+	return nil
+}
+
+// DefaultAppArmor says whether a container is confined by the runtime's default
+// profile, on a host that has AppArmor.
+func DefaultAppArmor(container *runtime.ContainerConfig) bool {
+	sc := container.GetLinux().GetSecurityContext()
+	p, err := profile(sc.GetApparmor(), sc.GetApparmorProfile())
+	return err == nil && !sc.GetPrivileged() && p.GetProfileType() == runtime.SecurityProfile_RuntimeDefault
+}
+
+// selinuxLevel is the form of a level: a sensitivity or a range of them, and
+// categories.
+var selinuxLevel = regexp.MustCompile(`^s\d{1,2}(-s\d{1,2})?(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
+
+// checkSELinux checks the form of options; whether the policy has them is seen
+// where labels are on.
+func checkSELinux(o *runtime.SELinuxOption) error {
+	const field = "selinux_options"
+	if level := o.GetLevel(); level != "" && !selinuxLevel.MatchString(level) {
+		return invalid(field+".level", "%q is not of the form s0:c1,c2", level)
+	}
+	for _, f := range []struct{ name, value string }{{"user", o.GetUser()}, {"role", o.GetRole()}, {"type", o.GetType()}} {
+		if strings.ContainsAny(f.value, ": \t\n\x00") {
+			return invalid(field+"."+f.name, "%q holds a colon or a blank", f.value)
+		}
 	}
 	return nil
 }

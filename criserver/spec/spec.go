@@ -65,6 +65,9 @@ type Input struct {
 	Volumes map[string]string
 	// Seccomp is the content of the file that SeccompFile named.
 	Seccomp []byte
+	// PodAnnotations and ContainerAnnotations say which annotations of pod and
+	// container are handed to the OCI runtime: patterns of path.Match.
+	PodAnnotations, ContainerAnnotations []string
 	// ProcessLabel and MountLabel are SELinux labels, "" where SELinux is off.
 	ProcessLabel, MountLabel string
 	Host                     Host
@@ -207,7 +210,10 @@ func (in *Input) check() error {
 	if err := checkUser(in.security()); err != nil {
 		return in.wrap("linux.security_context", err)
 	}
-	return nil
+	if err := checkSELinux(in.security().GetSelinuxOptions()); err != nil {
+		return in.wrap("linux.security_context", err)
+	}
+	return in.checkClasses()
 }
 
 func (in *Input) security() *runtime.LinuxContainerSecurityContext {

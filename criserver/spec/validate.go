@@ -81,6 +81,9 @@ func checkSandboxSecurity(config *runtime.PodSandboxConfig) error {
 	if _, err := pauseUser(sc); err != nil {
 		return fmt.Errorf("%s.%w", field, err)
 	}
+	if err := checkSELinux(sc.GetSelinuxOptions()); err != nil {
+		return fmt.Errorf("%s.%w", field, err)
+	}
 	if _, err := profile(sc.GetSeccomp(), sc.GetSeccompProfilePath()); err != nil {
 		return fmt.Errorf("%s.seccomp: %w", field, err)
 	}

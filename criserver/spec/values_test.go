@@ -237,6 +237,28 @@ func TestAppArmor(t *testing.T) {
 	}
 }
 
+func TestDefaultAppArmor(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Input)
+		want   bool
+	}{
+		{"nothing said", func(*Input) {}, true},
+		{"default", func(in *Input) { in.sc().Apparmor = &runtime.SecurityProfile{} }, true},
+		{"deprecated default", func(in *Input) { in.sc().ApparmorProfile = "runtime/default" }, true},
+		{"unconfined", func(in *Input) { in.sc().ApparmorProfile = "unconfined" }, false},
+		{"local", func(in *Input) { in.sc().ApparmorProfile = "localhost/x" }, false},
+		{"privileged", privilege, false},
+		{"unknown", func(in *Input) { in.sc().ApparmorProfile = "x" }, false},
+	} {
+		in := base()
+		tt.change(&in)
+		if got := DefaultAppArmor(in.Container); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
+
 func TestResources(t *testing.T) {
 	n := func(p *int64) int64 {
 		if p == nil {

@@ -102,6 +102,8 @@ type Sandbox struct {
 	CgroupOwned  bool   `json:"cgroupOwned,omitempty"`
 
 	Network Network `json:"network"`
+	// ProcessLabel is the pod's SELinux label, "" where there are none.
+	ProcessLabel string `json:"processLabel,omitempty"`
 
 	// Overhead and Resources are the newest of RunPodSandbox and UpdatePodSandboxResources.
 	Overhead  Resources `json:"overhead"`
@@ -137,6 +139,8 @@ type Container struct {
 	// ImageVolumes are the images that the container mounts.
 	ImageVolumes []ImageVolume `json:"imageVolumes,omitempty"`
 	User         User          `json:"user"`
+	// ProcessLabel is the SELinux label of a container that has one of its own, not its pod's.
+	ProcessLabel string `json:"processLabel,omitempty"`
 
 	PID        int       `json:"pid,omitempty"`
 	StartedAt  time.Time `json:"startedAt,omitzero"`

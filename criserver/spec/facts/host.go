@@ -11,9 +11,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
+	profile "github.com/containerd/containerd/v2/contrib/apparmor"
 	"github.com/containerd/containerd/v2/pkg/apparmor"
 	"github.com/containerd/containerd/v2/pkg/seccomp"
 	"golang.org/x/sys/unix"
@@ -139,8 +141,20 @@ func hasMountSetattr() bool {
 	return !errors.Is(err, unix.ENOSYS)
 }
 
-// LoadedProfiles returns the AppArmor profiles that the kernel has now.
-func LoadedProfiles() ([]string, error) {
+// LoadedProfiles returns the AppArmor profiles that the kernel has now. need, if it is not "", is the runtime's default
+// profile: it is made and loaded if it is not there.
+func LoadedProfiles(need string) ([]string, error) {
+	names, err := loadedProfiles()
+	if err != nil || need == "" || slices.Contains(names, need) {
+		return names, err
+	}
+	if err := profile.LoadDefaultProfile(need); err != nil {
+		return nil, fmt.Errorf("load AppArmor profile %q: %w", need, err)
+	}
+	return append(names, need), nil
+}
+
+func loadedProfiles() ([]string, error) {
 	f, err := os.Open("/sys/kernel/security/apparmor/profiles")
 	if err != nil {
 		return nil, fmt.Errorf("list AppArmor profiles: %w", err)
