@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"path"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -128,6 +129,9 @@ func (in *Input) env() ([]string, error) {
 		key, value := kv.GetKey(), string(kv.GetValue())
 		if key == "" || strings.ContainsAny(key, "=\x00") || strings.Contains(value, "\x00") {
 			return nil, in.invalid("envs", "%q cannot be the name of an environment variable, or its value holds a zero byte", key)
+		}
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return nil, in.invalid("envs", "the value of %q is not UTF-8, which no OCI specification can hold: encode it", key)
 		}
 		e.set(key + "=" + value)
 	}

@@ -36,6 +36,7 @@ func TestContainerRefuses(t *testing.T) {
 		{"nothing to run", func(in *Input) { in.Image.Entrypoint, in.Image.Cmd = nil, nil }, "command: neither", errdefs.ErrInvalidArgument},
 		{"env name", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a=b"}} }, "envs: ", errdefs.ErrInvalidArgument},
 		{"env zero byte", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a", Value: []byte("x\x00")}} }, "envs: ", errdefs.ErrInvalidArgument},
+		{"env of bytes", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a", Value: []byte("\xff")}} }, `envs: the value of "a" is not UTF-8`, errdefs.ErrInvalidArgument},
 		{"device of a guest", func(in *Input) {
 			in.Handler, in.Guest = runtimeclass.WASM, true
 			in.Container.Devices = []*runtime.Device{{HostPath: "/dev/fuse"}}
