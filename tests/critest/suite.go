@@ -169,7 +169,7 @@ func (s *settings) critestRun(ctx context.Context, v variant, socket, program, o
 	}
 	defer log.Close()
 	args := append([]string{
-		"--runtime-endpoint=unix://" + socket, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.timeout=15m",
+		"--runtime-endpoint=unix://" + socket, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.timeout=" + s.timeout.String(),
 		"--ginkgo.json-report=" + filepath.Join(out, reportFile),
 	}, v.args...)
 	for _, focus := range []string{v.focus, s.focus} {

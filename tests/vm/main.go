@@ -34,6 +34,7 @@ func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
 type settings struct {
 	root, cache string // the project's folder, and the one for what is made
 	selected    *regexp.Regexp
+	tests       string // of each suite; "" for all
 	command     string
 	timeout     time.Duration
 	stdout      io.Writer
@@ -53,7 +54,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&s.root, "root", ".", "the project's `FOLDER`")
 	flags.StringVar(&s.cache, "cache", ".cache/vm", "`FOLDER` for the root file system and the report")
 	flags.StringVar(&s.command, "command", "", "run this shell `COMMAND` in the machine instead of the suites, and show what it says")
-	flags.DurationVar(&s.timeout, "timeout", 90*time.Minute, "`TIME` after which the machine is ended")
+	flags.DurationVar(&s.timeout, "timeout", 0, "`TIME` after which the machine is ended (default 2h, or 16h for an emulated one)")
+	flags.StringVar(&s.tests, "tests", "", "run only the tests, or critest's specs, whose name this `REGEXP` matches")
 	pattern := flags.String("run", "", "run only the suites whose name this `REGEXP` matches")
 	face := flags.Bool("inside", false, "run the suites: what the machine's unit does")
 	if err := flags.Parse(args[1:]); err != nil {
@@ -99,7 +101,14 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 		return err
 	}
 	share := filepath.Join(s.cache, "share")
-	b := &builder{ctx: ctx, root: s.root, out: share, files: s.critestFiles()}
+	b := &builder{ctx: ctx, root: s.root, out: share, files: s.critestFiles(), tested: s.tests, slowness: 1}
+	if !accelerated() {
+		s.say("the processor's virtualization cannot be used: the machine is emulated, and many times slower")
+		b.slowness = emulated
+	}
+	if s.timeout == 0 {
+		s.timeout = b.slowness * 2 * time.Hour
+	}
 	p, err := s.plan(b)
 	if err != nil {
 		return err
@@ -107,9 +116,6 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 	report, err := newReport(filepath.Join(s.cache, "report"), p.Suites, s.stdout, s.command != "")
 	if err != nil {
 		return err
-	}
-	if !accelerated() {
-		s.say("/dev/kvm cannot be used: the machine is emulated, and many times slower")
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

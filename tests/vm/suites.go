@@ -25,7 +25,13 @@ type builder struct {
 	root  string // the project's folder
 	out   string // gets the binaries
 	files string // what critest's images are packed from
+
+	tested   string        // tests' names; "" for all
+	slowness time.Duration // of the machine, a factor
 }
+
+// emulated is how many times as long suites may take in an emulated machine.
+const emulated = 8
 
 // plan is one without suites: what they all need of the host.
 func (b *builder) plan() (*plan, error) {
@@ -134,8 +140,10 @@ func (b *builder) withEachDriver(selected *regexp.Regexp, name string, make func
 func (b *builder) tests(name, dir string) (suite, error) {
 	file := filepath.Join(b.out, strings.ReplaceAll(name, "/", "-")+".test")
 	s := suite{
-		Name: name, Dir: dir, Timeout: 35 * time.Minute,
-		Command: []string{filepath.Join(agentDir, filepath.Base(file)), "-test.v", "-test.timeout=30m"},
+		Name: name, Dir: dir, Timeout: b.slowness * 35 * time.Minute,
+		Command: []string{
+			filepath.Join(agentDir, filepath.Base(file)), "-test.v", "-test.timeout=" + (b.slowness * 30 * time.Minute).String(), "-test.run=" + b.tested,
+		},
 	}
 	if _, err := os.Stat(file); err == nil {
 		return s, nil
@@ -148,9 +156,10 @@ func (b *builder) critest(variant string) (suite, error) {
 	file := filepath.Join(b.out, "critest")
 	cache := filepath.Join(scratch, "critest")
 	// Its cache is writable and begins with what was fetched.
-	script := fmt.Sprintf("mkdir -p %[1]s && ln -sfn %[2]s %[1]s/debian && exec %[3]s/critest -cache %[1]s -variants %[4]s", cache, b.files, agentDir, variant)
+	script := fmt.Sprintf("mkdir -p %[1]s && ln -sfn %[2]s %[1]s/debian && exec %[3]s/critest -cache %[1]s -variants %[4]s -timeout %[5]s -focus \"$1\"",
+		cache, b.files, agentDir, variant, b.slowness*15*time.Minute)
 	s := suite{
-		Dir: b.root, Timeout: 30 * time.Minute, Command: []string{"sh", "-c", script},
+		Dir: b.root, Timeout: b.slowness * 30 * time.Minute, Command: []string{"sh", "-c", script, "critest", b.tested},
 		Keep: []string{filepath.Join(cache, "report", variant, "*")},
 	}
 	if _, err := os.Stat(file); err == nil {
