@@ -1,11 +1,13 @@
 package cgroup
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -147,10 +149,15 @@ func TestPodCgroups(t *testing.T) {
 			t.Errorf("%s: the process is not in the leaf: %q, %v", controller, procs, err)
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
+	if err := m.End(t.Context(), leaf); err != nil {
+		t.Error(err)
 	}
-	_ = cmd.Wait()
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("a process of a leaf that was ended: %v", err)
+	}
+	if err := errors.Join(m.End(t.Context(), leaf), m.End(t.Context(), m.Leaf(parent, "missing"))); err != nil {
+		t.Errorf("end where nothing runs: %v", err)
+	}
 	if err := m.RemoveLeaf(leaf); err != nil {
 		t.Error(err)
 	}

@@ -163,12 +163,21 @@ func (m *Manager) removeOrphan(ctx context.Context, dir, id string) error {
 	path := filepath.Join(dir, id)
 	if dir == m.o.State {
 		err := client.Cleanup(ctx, m.o.Shim, namespace, path, id)
-		err = errors.Join(err, netns.UnpinNamespaces(filepath.Join(path, "ns")))
+		err = errors.Join(err, m.removeOrphanCgroup(ctx, id), netns.UnpinNamespaces(filepath.Join(path, "ns")))
 		if err != nil {
 			return fmt.Errorf("clean up: %w", err)
 		}
 	}
 	return removeTree(path)
+}
+
+// removeOrphanCgroup removes the cgroup that a sandbox has whose client named none. Where another one was, nobody knows.
+func (m *Manager) removeOrphanCgroup(ctx context.Context, id string) error {
+	parent, _, err := m.o.Cgroups.Pod(id, "")
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.o.Cgroups.End(ctx, m.o.Cgroups.Leaf(parent, id)), m.o.Cgroups.RemovePod(parent))
 }
 
 // Connected returns the ids of the sandboxes that the network still holds something for.

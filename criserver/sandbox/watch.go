@@ -80,6 +80,12 @@ func (s *Sandbox) cleanUp(ctx context.Context) error {
 	if err := client.Cleanup(ctx, s.manager.o.Shim, namespace, s.Dir, s.ID); err != nil {
 		return fmt.Errorf("clean up after shim of sandbox %q: %w", s.ID, err)
 	}
+	// A process that the shim had just made is on no record of its.
+	if rec, err := s.record(); err == nil {
+		if err := s.manager.o.Cgroups.End(ctx, s.manager.Leaf(rec, s.ID)); err != nil {
+			return fmt.Errorf("clean up after shim of sandbox %q: %w", s.ID, err)
+		}
+	}
 	s.clean = true
 	return nil
 }

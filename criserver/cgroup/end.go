@@ -1,0 +1,79 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// End kills every process in a leaf and returns when there is none left. A missing leaf is no error.
+//
+// # Errors
+//
+// The context's, if a process does not end in time.
+func (m *Manager) End(ctx context.Context, leaf string) error {
+	for {
+		pids, err := m.pids(m.Path(leaf))
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			if err := end(ctx, pid); err != nil {
+				return fmt.Errorf("end process %d in cgroup %q: %w", pid, leaf, err)
+			}
+		}
+	}
+}
+
+// pids are the processes in a cgroup, in any hierarchy: one that was just being moved is in some of them only.
+func (h *Hierarchy) pids(cgroup string) ([]int, error) {
+	var pids []int
+	for _, root := range h.all() {
+		data, err := os.ReadFile(filepath.Join(root, cgroup, "cgroup.procs"))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list processes of cgroup %q: %w", cgroup, err)
+		}
+		for field := range strings.FieldsSeq(string(data)) {
+			if pid, err := strconv.Atoi(field); err == nil && pid > 0 && !slices.Contains(pids, pid) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids, nil
+}
+
+// end kills a process and waits for its end.
+func end(ctx context.Context, pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	for ctx.Err() == nil {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		if n > 0 {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
