@@ -2,23 +2,22 @@ package recovery
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/killer"
 )
 
-// lives are the RPCs that change something, with the number of points in each for each handler: 50 in all.
-var lives = []struct {
-	life
-	points map[string]int
-}{
+// lives are the RPCs that change something: 50 points in all.
+var lives = []lifePoints{
 	{life{"RunPodSandbox", prepareRun, callRun, judgeRun}, map[string]int{"runc": 4, "wasm": 4}},
 	{life{"PullImage", preparePull, callPull, judgePull}, map[string]int{"runc": 2, "wasm": 3}},
 	{life{"CreateContainer", prepareCreate, callCreate, judgeCreate}, map[string]int{"runc": 3, "wasm": 2}},
@@ -31,79 +30,17 @@ var lives = []struct {
 	{life{"RemovePodSandbox", preparePod, callRemovePod, judgeRemovePod}, map[string]int{"runc": 2, "wasm": 2}},
 }
 
-// variants is how many kinds of pods, or of containers, the points of one life take turns in.
-const variants = shapes
-
-// workers is how many daemons are at it side by side.
-const workers = 4
-
 // The daemon is killed in the middle of every RPC that changes something.
 func TestKillDaemon(t *testing.T) {
-	todo := make(chan []point, 2*len(lives))
-	for _, l := range lives {
-		for _, handler := range []string{"runc", "wasm"} {
-			var points []point
-			for i := range l.points[handler] {
-				points = append(points, point{life: l.life, handler: handler, nth: i, of: l.points[handler]})
-			}
-			if strings.HasPrefix(points[0].String(), *only) {
-				todo <- points
-			}
-		}
-	}
-	close(todo)
-	count := &tally{}
-	var all sync.WaitGroup
-	for range min(workers, len(todo)) {
-		all.Go(func() {
-			alone(t, func(m *machine) {
-				if err := m.settle(); err != nil {
-					t.Error(err)
-					return
-				}
-				for points := range todo {
-					m.killDaemon(t, count, points)
-				}
-			})
-		})
-	}
-	all.Wait()
-	fmt.Printf("daemon: %d points, %d clean\n", count.ran, count.clean)
-}
-
-// killDaemon goes through the points of one RPC.
-func (m *machine) killDaemon(t *testing.T, count *tally, points []point) {
-	steps := map[int]int{} // of each variant
-	if *every {
-		n, err := m.steps(points[0])
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		first := points[0]
-		points, steps[0], steps[1] = nil, n, n
-		for i := range n {
-			first.nth, first.step = i, i+1
-			points = append(points, first)
-		}
-	}
-	for _, p := range points {
-		if variant := p.nth % variants; steps[variant] == 0 {
-			n, err := m.steps(p)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			steps[variant] = n
-		}
-		count.tell(t, m, "daemon", m.daemonPoint(p, steps[p.nth%variants]))
-		if !m.Alive() {
-			if err := m.restart(); err != nil {
-				t.Error(err)
-				return
-			}
-		}
-	}
+	run(t, victim{
+		name:  "daemon",
+		order: func(s *stage) killer.Order { return killer.Order{PID: s.DaemonPID()} },
+		dead:  (*stage).kill,
+		after: func(s *stage, dice *rand.Rand) error {
+			time.Sleep(time.Duration(dice.IntN(50)) * time.Millisecond) // what runs goes on without a daemon
+			return s.restart()
+		},
+	}, lives)
 }
 
 // works says so if a new container of the pod does not run as it should.

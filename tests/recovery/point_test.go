@@ -42,6 +42,12 @@ type stage struct {
 	called  error     // what the RPC answered
 }
 
+// lifePoints is a life with the number of points in it for each handler.
+type lifePoints struct {
+	life
+	points map[string]int
+}
+
 // point is one kill.
 type point struct {
 	life    life
@@ -89,7 +95,7 @@ type tally struct {
 }
 
 // tell prints a point's verdict, which is a failure if there are problems.
-func (c *tally) tell(t *testing.T, m *machine, victim string, v verdict) {
+func (c *tally) tell(t *testing.T, m *machine, victim victim, v verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ran++
@@ -99,48 +105,62 @@ func (c *tally) tell(t *testing.T, m *machine, victim string, v verdict) {
 	} else {
 		c.clean++
 	}
-	fmt.Printf("seed %d  %-34s  %s killed %s  (%.1fs): %s\n", *seed, v.point, victim, v.where(m), v.took.Seconds(), said)
+	fmt.Printf("seed %d  %-34s  %s killed %s  (%.1fs): %s\n", *seed, v.point, victim.name, v.where(m), v.took.Seconds(), said)
 	if len(v.problems) > 0 {
-		t.Errorf("seed %d, %v, %s killed %s:\n%s", *seed, v.point, victim, v.where(m), strings.Join(v.problems, "\n"))
+		t.Errorf("seed %d, %v, %s killed %s:\n%s", *seed, v.point, victim.name, v.where(m), strings.Join(v.problems, "\n"))
 	}
 }
 
-// daemonPoint kills the daemon before the given share of the steps that the RPC takes.
-func (m *machine) daemonPoint(p point, steps int) verdict {
+// victim is who is killed.
+type victim struct {
+	name string
+	// order says who it is.
+	order func(s *stage) killer.Order
+	// dead makes sure that it is dead.
+	dead func(s *stage)
+	// after brings the node to where the point is judged.
+	after func(s *stage, dice *rand.Rand) error
+}
+
+// play kills the victim before the step of the RPC that the point's dice choose, and judges.
+func (m *machine) play(p point, v victim, steps int) verdict {
 	begun := time.Now()
-	v := verdict{point: p}
-	m.problem = func(format string, args ...any) { v.problems = append(v.problems, fmt.Sprintf(format, args...)) }
+	out := verdict{point: p}
+	m.problem = func(format string, args ...any) { out.problems = append(out.problems, fmt.Sprintf(format, args...)) }
 	dice := p.dice()
-	v.step = 1 + int((float64(p.nth)+dice.Float64())/float64(p.of)*float64(steps))
+	out.step = 1 + int((float64(p.nth)+dice.Float64())/float64(p.of)*float64(steps))
 	if *every {
-		v.step = p.step
+		out.step = p.step
 	}
 	s := &stage{machine: m, handler: p.handler, nth: p.nth}
 	mark, _ := os.Stat(m.LogFile)
 	if err := p.life.prepare(s); err != nil {
 		m.problem("prepare: %v", err)
-	} else if err := m.killDuring(s, p, &v); err != nil {
+	} else if err := m.killDuring(s, p, v, &out); err != nil {
+		m.problem("%v", err)
+	} else if err := v.after(s, dice); err != nil {
 		m.problem("%v", err)
 	} else {
-		time.Sleep(time.Duration(dice.IntN(50)) * time.Millisecond) // what runs goes on without a daemon
-		if err := m.restart(); err != nil {
-			m.problem("start the daemon: %v", err)
-		} else {
-			m.undisturbed()
-			p.life.judge(s)
-		}
+		m.undisturbed()
+		p.life.judge(s)
 	}
 	m.end()
-	if len(v.problems) > 0 {
-		v.problems = append(v.problems, "the daemon said:\n"+m.saidSince(mark))
+	if len(out.problems) > 0 {
+		out.problems = append(out.problems, "the daemon said:\n"+m.saidSince(mark))
 	}
-	v.took = time.Since(begun)
-	return v
+	out.took = time.Since(begun)
+	return out
 }
 
-// killDuring sends the RPC and has the daemon killed meanwhile.
-func (m *machine) killDuring(s *stage, p point, v *verdict) error {
-	k, err := killer.Send(killer.Order{PID: m.DaemonPID(), At: v.step})
+// answerBound is how long an RPC may take to be answered when the shim that it needs has died: longer than any shim is
+// waited for.
+const answerBound = 40 * time.Second
+
+// killDuring sends the RPC and has the victim killed meanwhile.
+func (m *machine) killDuring(s *stage, p point, v victim, out *verdict) error {
+	order := v.order(s)
+	order.At = out.step
+	k, err := killer.Send(order)
 	if err != nil {
 		return err
 	}
@@ -153,23 +173,27 @@ func (m *machine) killDuring(s *stage, p point, v *verdict) error {
 	case <-k.Ended():
 	case <-time.After(3 * time.Second): // it waits for something
 	}
-	m.kill() // if nobody has yet
+	v.dead(s) // if nobody has killed it yet
 	if !over {
-		s.called = <-answered
+		select {
+		case s.called = <-answered:
+		case <-time.After(answerBound):
+			m.problem("no answer within %v of the kill", answerBound)
+		}
 	}
-	v.report, err = k.Leave()
+	out.report, err = k.Leave()
 	return err
 }
 
 // steps is how many steps the RPC takes when nobody is killed.
-func (m *machine) steps(p point) (int, error) {
+func (m *machine) steps(p point, v victim) (int, error) {
 	var problems []string
 	m.problem = func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	s := &stage{machine: m, handler: p.handler, nth: p.nth, idle: true}
 	if err := p.life.prepare(s); err != nil {
 		return 0, fmt.Errorf("%v: prepare: %w", p, err)
 	}
-	k, err := killer.Send(killer.Order{PID: m.DaemonPID()})
+	k, err := killer.Send(v.order(s))
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,81 @@
+package recovery
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// variants is how many kinds of pods, or of containers, the points of one life take turns in.
+const variants = shapes
+
+// workers is how many daemons are at it side by side.
+const workers = 4
+
+// run goes through all points of the lives.
+func run(t *testing.T, v victim, lives []lifePoints) {
+	todo := make(chan []point, 2*len(lives))
+	for _, l := range lives {
+		for _, handler := range []string{"runc", "wasm"} {
+			var points []point
+			for i := range l.points[handler] {
+				points = append(points, point{life: l.life, handler: handler, nth: i, of: l.points[handler]})
+			}
+			if len(points) > 0 && strings.HasPrefix(points[0].String(), *only) {
+				todo <- points
+			}
+		}
+	}
+	close(todo)
+	count := &tally{}
+	var all sync.WaitGroup
+	for range min(workers, len(todo)) {
+		all.Go(func() {
+			alone(t, func(m *machine) {
+				if err := m.settle(); err != nil {
+					t.Error(err)
+					return
+				}
+				for points := range todo {
+					m.live(t, v, count, points)
+				}
+			})
+		})
+	}
+	all.Wait()
+	fmt.Printf("seed %d  %s: %d points, %d clean\n", *seed, v.name, count.ran, count.clean)
+}
+
+// live goes through the points of one life.
+func (m *machine) live(t *testing.T, v victim, count *tally, points []point) {
+	steps := map[int]int{} // of each variant
+	for i := range min(variants, len(points)) {
+		n, err := m.steps(points[i], v)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		steps[i] = n
+	}
+	if *every {
+		p, n := points[0], 0
+		for _, of := range steps {
+			n = max(n, of)
+		}
+		points = nil
+		for i := range n {
+			p.nth, p.step = i, i+1
+			points = append(points, p)
+		}
+	}
+	for _, p := range points {
+		count.tell(t, m, v, m.play(p, v, steps[p.nth%variants]))
+		if !m.Alive() {
+			if err := m.restart(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}
+}
