@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -49,7 +50,7 @@ func (r *Repository) resolve(ctx context.Context) (ocispec.Descriptor, error) {
 		c.path = "manifests/" + r.digest.String()
 	}
 	resp, e, err := r.do(ctx, c)
-	code, answered := statusOf(err)
+	var refused *statusError // by a registry, not by its token server
 	switch {
 	case err == nil:
 		resp.Body.Close()
@@ -65,10 +66,10 @@ func (r *Repository) resolve(ctx context.Context) (ocispec.Descriptor, error) {
 			r.noteServed(desc.Digest, e)
 			return desc, nil
 		}
-	case !answered:
+	case !errors.As(err, &refused):
 		return ocispec.Descriptor{}, err
-	case code == http.StatusForbidden: // the reason stands in a body
-	case code != http.StatusMethodNotAllowed && code != http.StatusNotImplemented && code != http.StatusBadRequest:
+	case refused.code == http.StatusForbidden: // the reason stands in a body
+	case refused.code != http.StatusMethodNotAllowed && refused.code != http.StatusNotImplemented && refused.code != http.StatusBadRequest:
 		return ocispec.Descriptor{}, err
 	}
 	c.method = http.MethodGet

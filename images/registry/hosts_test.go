@@ -1,0 +1,399 @@
+package registry
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+// show prints what matters of a hostConfig.
+func show(h hostConfig) string {
+	out := h.scheme + "://" + h.host + h.path
+	if h.pull {
+		out += " pull"
+	}
+	if h.resolve {
+		out += " resolve"
+	}
+	if h.primary {
+		out += " primary"
+	}
+	if h.tls.skipVerify {
+		out += " skip"
+	}
+	for _, f := range h.tls.ca {
+		out += " ca=" + f
+	}
+	for _, p := range h.tls.client {
+		out += " client=" + p[0] + "+" + p[1]
+	}
+	for k, v := range h.header {
+		out += fmt.Sprintf(" %s=%s", k, strings.Join(v, ","))
+	}
+	if h.dialTimeout > 0 {
+		out += " dial=" + h.dialTimeout.String()
+	}
+	return out
+}
+
+func TestParseHosts(t *testing.T) {
+	tests := []struct {
+		name, file string
+		want       []string
+		err        string
+	}{
+		{"empty", "", []string{":// pull resolve"}, ""},
+		{"server", `server = "https://docker.io"`, []string{"https://docker.io/v2 pull resolve"}, ""},
+		{"server without scheme", `server = "r.io:5000"`, []string{"https://r.io:5000/v2 pull resolve"}, ""},
+		{"order is kept", "[host.\"https://z\"]\n[host.\"https://a\"]\n[host.\"http://m:1\"]\n",
+			[]string{"https://z/v2 pull resolve", "https://a/v2 pull resolve", "http://m:1/v2 pull resolve", ":// pull resolve"}, ""},
+		{"order with subtables", "[host.\"https://z\".header]\nx = \"1\"\n[host.\"https://a\"]\n[host.\"https://z\"]\nskip_verify = true\n",
+			[]string{"https://z/v2 pull resolve skip X=1", "https://a/v2 pull resolve", ":// pull resolve"}, ""},
+		{"order in one table", "[host]\n\"https://z\" = {}\n\"https://a\" = {capabilities = [\"pull\"]}\n",
+			[]string{"https://z/v2 pull resolve", "https://a/v2 pull", ":// pull resolve"}, ""},
+		{"capabilities", "[host.\"https://a\"]\ncapabilities = [\"pull\", \"push\"]\n[host.\"https://b\"]\ncapabilities = [\"Resolve\"]\n",
+			[]string{"https://a/v2 pull", "https://b/v2 resolve", ":// pull resolve"}, ""},
+		{"path", "[host.\"https://a/x\"]\n[host.\"https://b/y/\"]\noverride_path = true\n[host.\"https://c/v2/z\"]\n[host.\"https://d/p/v2\"]\n[host.\"https://e\"]\noverride_path = true\n",
+			[]string{"https://a/x/v2 pull resolve", "https://b/y pull resolve", "https://c/v2/z/v2 pull resolve", "https://d/p/v2 pull resolve", "https://e/ pull resolve", ":// pull resolve"}, ""},
+		{"files", "ca = \"ca.pem\"\n[host.\"https://a\"]\nca = [\"/x/1\", \"2\"]\nclient = \"both.pem\"\n[host.\"https://b\"]\nclient = [[\"c\", \"k\"], \"d\", [\"/e\", \"\"]]\n",
+			[]string{"https://a/v2 pull resolve ca=/x/1 ca=/d/2 client=/d/both.pem+", "https://b/v2 pull resolve client=/d/c+/d/k client=/d/d+ client=/e+/d", ":// pull resolve ca=/d/ca.pem"}, ""},
+		{"header and timeout", "[host.\"https://a\"]\ndial_timeout = \"3s\"\n[host.\"https://a\".header]\nx-one = [\"1\", \"2\"]\n",
+			[]string{"https://a/v2 pull resolve X-One=1,2 dial=3s", ":// pull resolve"}, ""},
+		{"no TOML", "server = \n", nil, "/d/hosts.toml: line 1: "},
+		{"unknown field", "server = \"a\"\nskip_verfy = true\n", nil, `line 2: unknown field "skip_verfy"`},
+		{"unknown capability", "[host.\"https://a\"]\ncapabilities = [\"puller\"]\n", nil, `host "https://a": unknown capability "puller"`},
+		{"wrong type", "ca = 1\n", nil, "ca is neither a text nor a list"},
+		{"wrong pair", "client = [[\"a\", \"b\", \"c\"]]\n", nil, "client holds something"},
+		{"timeout", "dial_timeout = \"3\"\n", nil, `dial_timeout "3"`},
+		{"scheme", "server = \"ftp://a\"\n", nil, "does not begin with http"},
+		{"credentials", "[host.\"https://u:s3cr3t@a\"]\n", nil, "credentials are not taken from a URL"},
+		{"empty host", "[host.\"\"]\n", nil, `host "" is none`},
+	}
+	for _, tt := range tests {
+		got, err := parseHosts("/d/hosts.toml", []byte(tt.file))
+		if tt.err != "" {
+			if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), tt.err) || strings.Contains(err.Error(), "s3cr3t") {
+				t.Errorf("%s: %v; want %q", tt.name, err, tt.err)
+			}
+			continue
+		}
+		var shown []string
+		for _, h := range got {
+			shown = append(shown, show(h))
+		}
+		if err != nil || strings.Join(shown, "\n") != strings.Join(tt.want, "\n") {
+			t.Errorf("%s: got\n%s\nwant\n%s\n%v", tt.name, strings.Join(shown, "\n"), strings.Join(tt.want, "\n"), err)
+		}
+	}
+}
+
+// writeTree writes files below a new directory.
+func writeTree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestHostsFor(t *testing.T) {
+	dir := writeTree(t, map[string]string{
+		"docker.io/hosts.toml":    "server = \"https://registry-1.docker.io\"\n[host.\"https://mirror.lan\"]\ncapabilities = [\"pull\"]\n",
+		"named.io/hosts.toml":     "server = \"https://10.0.0.1\"\n",
+		"own.io_5000_/hosts.toml": "skip_verify = true\n",
+		"plain.io:80/hosts.toml":  "[host.\"http://m\"]\n",
+		"127.0.0.1/ca.crt":        "x",
+		"bad.io/hosts.toml":       "x",
+		"_default/hosts.toml":     "server = \"https://all.lan\"\n",
+		"file.io":                 "not a folder",
+	})
+	o := Options{HostsDir: dir, Insecure: []string{"plain.io"}, Mirrors: map[string][]Mirror{"docker.io": {{"http", "first", "p"}}}}
+	c := New(o)
+	for domain, want := range map[string][]string{
+		"docker.io":    {"http://first/v2/p pull resolve", "https://mirror.lan/v2 pull", "https://registry-1.docker.io/v2 pull resolve primary"},
+		"named.io":     {"https://10.0.0.1/v2 pull resolve primary"},
+		"own.io:5000":  {"https://own.io:5000/v2 pull resolve primary skip"},
+		"plain.io:80":  {"http://m/v2 pull resolve", "http://plain.io:80/v2 pull resolve primary"},
+		"127.0.0.1":    {"https://127.0.0.1/v2 pull resolve primary ca=" + dir + "/127.0.0.1/ca.crt"},
+		"other.io":     {"https://all.lan/v2 pull resolve"},
+		"all.lan":      {"https://all.lan/v2 pull resolve primary"},
+		"file.io":      {"https://all.lan/v2 pull resolve"},
+		"localhost:50": {"https://all.lan/v2 pull resolve"},
+	} {
+		got, err := c.hostsFor(domain)
+		var shown []string
+		for _, h := range got {
+			shown = append(shown, show(h))
+		}
+		if err != nil || strings.Join(shown, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%s: got\n%s\nwant\n%s\n%v", domain, strings.Join(shown, "\n"), strings.Join(want, "\n"), err)
+		}
+	}
+	if _, err := c.hostsFor("bad.io"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("bad.io: %v", err)
+	}
+	for _, root := range []string{"", filepath.Join(dir, "none")} {
+		got, err := New(Options{HostsDir: root}).hostsFor("localhost:50")
+		if err != nil || len(got) != 1 || show(got[0]) != "http://localhost:50/v2 pull resolve primary" {
+			t.Errorf("%q: %v, %v", root, got, err)
+		}
+	}
+	err := CheckHosts(dir)
+	if err == nil || !strings.Contains(err.Error(), "bad.io/hosts.toml") || !strings.Contains(err.Error(), "127.0.0.1") || strings.Contains(err.Error(), "docker.io") {
+		t.Errorf("CheckHosts: %v", err)
+	}
+	if err := CheckHosts(filepath.Join(dir, "none")); err != nil {
+		t.Errorf("CheckHosts of nothing: %v", err)
+	}
+}
+
+// authority is a certificate authority of the test's own.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t}
+	a.cert, a.key = a.issue(&x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, nil, nil)
+	return a
+}
+
+func (a *authority) issue(template, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if parent == nil {
+		parent, by = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, by)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert, key
+}
+
+// leaf issues a certificate for 127.0.0.1 and for clients, and returns it and its key in PEM.
+func (a *authority) leaf() (cert, key string) {
+	a.t.Helper()
+	c, k := a.issue(&x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "leaf"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a.cert, a.key)
+	der, err := x509.MarshalECPrivateKey(k)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return toPEM("CERTIFICATE", c.Raw), toPEM("EC PRIVATE KEY", der)
+}
+
+func (a *authority) pem() string { return toPEM("CERTIFICATE", a.cert.Raw) }
+
+func toPEM(kind string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}
+
+// serveTLS starts a server with a certificate of the authority; clients, when set, must come with one of it.
+func serveTLS(t *testing.T, a *authority, clients bool, h http.HandlerFunc) string {
+	t.Helper()
+	certPEM, keyPEM := a.leaf()
+	cert, err := tls.X509KeyPair([]byte(certPEM), []byte(keyPEM))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ErrorLog = nil
+	srv.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	if clients {
+		pool := x509.NewCertPool()
+		pool.AddCert(a.cert)
+		srv.TLS.ClientAuth, srv.TLS.ClientCAs = tls.RequireAndVerifyClientCert, pool
+	}
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return strings.TrimPrefix(srv.URL, "https://")
+}
+
+func TestTLS(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	open := serveTLS(t, a, false, serveManifest)
+	closed := serveTLS(t, a, true, serveManifest)
+	elsewhere := serveTLS(t, a, false, serveManifest)
+	foreign := serveTLS(t, other, false, serveManifest)
+	redirects := serveTLS(t, a, true, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://"+elsewhere+r.URL.Path, http.StatusTemporaryRedirect)
+	})
+	astray := serveTLS(t, a, false, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://"+foreign+r.URL.Path, http.StatusTemporaryRedirect)
+	})
+	cert, key := a.leaf()
+	tests := []struct {
+		name, host, hosts string
+		files             map[string]string
+		ok                bool
+		text              string
+	}{
+		{"unknown authority", open, "", nil, false, "certificate signed by unknown authority"},
+		{"ca", open, "ca = \"ca.pem\"", map[string]string{"ca.pem": a.pem()}, true, ""},
+		{"another ca", open, "ca = \"ca.pem\"", map[string]string{"ca.pem": other.pem()}, false, "unknown authority"},
+		{"Docker's layout", open, "-", map[string]string{"x.crt": a.pem()}, true, ""},
+		{"skip_verify", open, "skip_verify = true", nil, true, ""},
+		{"no client certificate", closed, "skip_verify = true", nil, false, "certificate required"},
+		{"client certificate", closed, "ca = \"ca.pem\"\nclient = [[\"c.pem\", \"k.pem\"]]", map[string]string{"ca.pem": a.pem(), "c.pem": cert, "k.pem": key}, true, ""},
+		{"client certificate and key in one file", closed, "skip_verify = true\nclient = \"both.pem\"", map[string]string{"both.pem": cert + key}, true, ""},
+		{"client certificate in Docker's layout", closed, "-", map[string]string{"x.crt": a.pem(), "c.cert": cert, "c.key": key}, true, ""},
+		{"redirected, with the same authority", redirects, "ca = \"ca.pem\"\nclient = \"both.pem\"", map[string]string{"ca.pem": a.pem(), "both.pem": cert + key}, true, ""},
+		{"skip_verify ends where the server redirects to", astray, "skip_verify = true", nil, false, "unknown authority"},
+		{"a file that is not there", open, "ca = \"none.pem\"", nil, false, "none.pem"},
+		{"a file that holds something else", open, "ca = \"ca.pem\"", map[string]string{"ca.pem": "x"}, false, "no certificate in PEM form"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := strings.ReplaceAll(tt.host, ":", "_") + "_"
+			files := map[string]string{}
+			for n, c := range tt.files {
+				files[dir+"/"+n] = c
+			}
+			if tt.hosts != "-" {
+				files[dir+"/hosts.toml"] = "server = \"https://" + tt.host + "\"\n" + tt.hosts + "\n"
+			}
+			client := New(fast(Options{HostsDir: writeTree(t, files)}))
+			defer client.Close()
+			r, err := client.Repository(t.Context(), tt.host+"/app:v1", Credentials{})
+			if err == nil {
+				_, err = r.Resolve(t.Context())
+			}
+			if (err == nil) != tt.ok || err != nil && !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("%v; want %q", err, tt.text)
+			}
+			if err != nil && strings.HasPrefix(err.Error(), UnavailablePrefix) {
+				t.Errorf("%v: a certificate is no sign that the registry is not there", err)
+			}
+		})
+	}
+}
+
+// What is configured for a host reaches it, and nobody that it redirects to; what changes holds for the next pull, while
+// connections are shared as long as nothing does.
+func TestHostSettingsReachTheirHost(t *testing.T) {
+	var seen []string
+	note := func(r *http.Request) {
+		seen = append(seen, fmt.Sprintf("%s secret=%q ns=%q auth=%q", r.URL.Path, r.Header.Get("X-Secret"), r.URL.Query().Get("ns"), r.Header.Get("Authorization")))
+	}
+	elsewhere, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		note(r)
+		serveManifest(w, r)
+	})
+	mirror, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		note(r)
+		http.Redirect(w, r, "http://"+elsewhere+"/signed?X-Signature=s", http.StatusFound)
+	})
+	file := "[host.\"http://" + mirror + "/api\"]\noverride_path = true\n[host.\"http://" + mirror + "/api\".header]\nx-secret = \"h\"\n"
+	dir := writeTree(t, map[string]string{"r.io/hosts.toml": file})
+	client := New(fast(Options{HostsDir: dir}))
+	defer client.Close()
+	pull := func() error {
+		r, err := client.Repository(t.Context(), "r.io/app:v1", Credentials{Username: "u", Password: "p"})
+		if err == nil {
+			_, err = r.Resolve(t.Context())
+		}
+		return err
+	}
+	if err := pull(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{`/api/app/manifests/v1 secret="h" ns="r.io" auth=""`, `/signed secret="" ns="" auth=""`}
+	if strings.Join(seen, "\n") != strings.Join(want, "\n") {
+		t.Errorf("seen\n%s\nwant\n%s", strings.Join(seen, "\n"), strings.Join(want, "\n"))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "r.io", "hosts.toml"), []byte("serber = 1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := pull(); err == nil || !strings.Contains(err.Error(), `unknown field "serber"`) {
+		t.Errorf("after the file changed: %v", err)
+	}
+}
+
+func TestMirrorThatOnlyGives(t *testing.T) {
+	mirror, atMirror := serve(t, serveManifest)
+	registry, atRegistry := serve(t, serveManifest)
+	dir := writeTree(t, map[string]string{
+		strings.ReplaceAll(registry, ":", "_") + "_/hosts.toml": "[host.\"http://" + mirror + "\"]\ncapabilities = [\"pull\"]\n",
+	})
+	client := New(fast(Options{HostsDir: dir}))
+	defer client.Close()
+	r, err := client.Repository(t.Context(), registry+"/app:v1", Credentials{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := r.Resolve(t.Context())
+	if err != nil || atMirror.Load() != 0 || atRegistry.Load() != 1 {
+		t.Errorf("a tag was asked for at the mirror %d times: %v", atMirror.Load(), err)
+	}
+	b, err := r.Fetch(t.Context(), d, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if atMirror.Load() != 1 || atRegistry.Load() != 1 {
+		t.Errorf("content was asked for at the registry")
+	}
+}
+
+func TestProxyFromEnvironment(t *testing.T) {
+	var asked []string
+	proxy, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method+" "+r.URL.String())
+		serveManifest(w, r)
+	})
+	t.Setenv("HTTP_PROXY", "http://"+proxy)
+	t.Setenv("NO_PROXY", "direct.test")
+	client := New(fast(Options{Insecure: []string{"registry.test", "direct.test"}}))
+	defer client.Close()
+	for ref, through := range map[string]bool{"registry.test/app:v1": true, "direct.test/app:v1": false} {
+		asked = nil
+		r, err := client.Repository(t.Context(), ref, Credentials{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Resolve(t.Context())
+		if got := len(asked) == 1 && asked[0] == "HEAD http://registry.test/v2/app/manifests/v1"; got != through || through && err != nil {
+			t.Errorf("%s: the proxy was asked for %q: %v", ref, asked, err)
+		}
+	}
+}
