@@ -1,12 +1,15 @@
 package images
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -53,6 +56,50 @@ func TestPullArtifact(t *testing.T) {
 				t.Errorf("Pull for runc: %v", err)
 			}
 		})
+	}
+}
+
+func TestCompressedArtifacts(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	module := moduleBytes(strings.Repeat("x", 60))
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	w.Write(module)
+	w.Close()
+	for repo, tt := range map[string]struct {
+		mediaType string
+		layer     []byte
+	}{
+		"gzip":    {mediaTypeWasmContent + "+gzip", zipped.Bytes()},
+		"zstd":    {mediaTypeWasm + "+zstd", enc.EncodeAll(module, nil)},
+		"untold":  {mediaTypeWasm, zipped.Bytes()},
+		"plain":   {mediaTypeWasmModule, module},
+		"wrapped": {mediaTypeWasmComponent + "+gzip", zipped.Bytes()},
+	} {
+		r.artifact(repo, "v1", mediaTypeWasmConfig, wasmConfig, tt.mediaType, tt.layer)
+		img := s.mustPull(r.host+"/"+repo+":v1", "wasm")
+		if data, err := os.ReadFile(s.ModulePath(img)); err != nil || !bytes.Equal(data, module) {
+			t.Errorf("%s: module holds %q, %v", repo, data, err)
+		}
+	}
+	if len(s.arrived) != 1 {
+		t.Errorf("Arrived was called with %q", s.arrived)
+	}
+	// Five manifests, four configurations (two layers are one), one module.
+	if n := s.blobs(); n != 5+3+1 {
+		t.Errorf("%d blobs", n)
+	}
+	for name, layer := range map[string][]byte{
+		"cut": zipped.Bytes()[:len(zipped.Bytes())-9], "no module": enc.EncodeAll([]byte("no module at all"), nil),
+	} {
+		r.artifact("bad", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, layer)
+		if _, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/bad:v1"}); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

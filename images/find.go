@@ -96,6 +96,7 @@ func (s *Service) view(st *store.State, img store.Image) Image {
 	}
 	slices.Sort(out.Handlers)
 	out.Handlers = slices.Compact(out.Handlers)
+	out.Pinned = s.isPinned(out)
 	return out
 }
 

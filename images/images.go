@@ -106,6 +106,15 @@ type Options struct {
 	// host path (valid during the call) and digest, once per content. An error
 	// of class ErrInvalidArgument refuses the image, any other is logged.
 	Arrived func(ctx context.Context, path, digest string) error
+	// KeepLayers keeps layers as they were transferred beside their files, so that
+	// an image can be exported without its registry.
+	KeepLayers bool
+	// Budget bounds the room that images take together, in bytes; 0 is no bound.
+	// A pull that would go beyond fails.
+	Budget int64
+	// Pinned are patterns of names, as path.Match knows them but for "*", which
+	// matches slashes too: images that nobody is to remove for their room.
+	Pinned []string
 	// MaxLayerSize bounds what one layer unpacks to, in bytes; 0 is 64 GiB.
 	MaxLayerSize int64
 	Logger       *slog.Logger
@@ -128,7 +137,8 @@ type PullRequest struct {
 
 // Progress is the state of a pull.
 type Progress struct {
-	// Phase is "resolve", "fetch", "unpack" or "done".
+	// Phase is "resolve", "fetch", "unpack", "compile" (of a WebAssembly module) or
+	// "done".
 	Phase string
 	// Layers counts layers to fetch; LayersDone those fetched and unpacked.
 	Layers, LayersDone int

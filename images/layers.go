@@ -36,6 +36,9 @@ func (x *session) rootFS(ctx context.Context, img store.Image, blobs []ocispec.D
 		x.pin(l.blob.Digest)
 		x.layers = append(x.layers, l.blob.Digest)
 	}
+	if err := x.reserve(ctx, total); err != nil {
+		return err
+	}
 	x.meter.update(func(p *Progress) {
 		p.Phase = "fetch"
 		p.Layers += len(todo)
@@ -71,6 +74,8 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 		l := pendingLayer{blob: blobs[i]}
 		l.layer = unpack.Layer{Chain: chain, Diff: diffs[i], Open: func(ctx context.Context) (io.ReadCloser, error) {
 			return x.s.content.Follow(ctx, l.blob)
+		}, Grow: func(bytes int64) error {
+			return x.reserve(ctx, bytes)
 		}}
 		if i > 0 {
 			l.layer.Parent = chains[i-1]

@@ -23,6 +23,8 @@ const (
 	mediaTypeWasm          = "application/wasm"
 	mediaTypeWasmContent   = "application/vnd.wasm.content.layer.v1+wasm"
 	mediaTypeWasmComponent = "application/vnd.bytecodealliance.wasm.component.layer.v0+wasm"
+	mediaTypeWasmModule    = "application/vnd.bytecodealliance.wasm.module.layer.v0+wasm"
+	mediaTypeSpinConfig    = "application/vnd.fermyon.spin.application.v1+config"
 )
 
 // wasmPlatform is the platform of WASI preview 1 modules.
@@ -84,10 +86,12 @@ func checkDescriptor(d ocispec.Descriptor) error {
 	return nil
 }
 
-// isWasmLayer reports whether a layer is a WebAssembly binary.
+// isWasmLayer reports whether a layer is a WebAssembly binary, perhaps
+// compressed.
 func isWasmLayer(mediaType string) bool {
+	mediaType = strings.TrimSuffix(strings.TrimSuffix(mediaType, "+gzip"), "+zstd")
 	switch mediaType {
-	case mediaTypeWasm, mediaTypeWasmContent, mediaTypeWasmComponent:
+	case mediaTypeWasm, mediaTypeWasmContent, mediaTypeWasmComponent, mediaTypeWasmModule:
 		return true
 	}
 	return false
@@ -111,6 +115,10 @@ func isWorkloadType(t string) bool {
 // ErrInvalidArgument for an artifact that does not have exactly one layer, and
 // for a filesystem image with layers that are none.
 func isModule(m document) (bool, error) {
+	if m.Config.MediaType == mediaTypeSpinConfig {
+		return false, fmt.Errorf("this is a Spin application, which needs Spin's own runtime; "+
+			"core modules for WASI preview 1 (wasip1) are accepted: %w", errdefs.ErrInvalidArgument)
+	}
 	wasm := m.Config.MediaType == mediaTypeWasmConfig ||
 		slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool { return isWasmLayer(l.MediaType) })
 	if wasm {

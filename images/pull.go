@@ -61,7 +61,7 @@ func (s *Service) Pull(ctx context.Context, req PullRequest) (Image, error) {
 		err = s.grant(got, req.Namespace)
 	}
 	if err != nil {
-		return Image{}, registry.Describe(fmt.Sprintf("pull %q", req.Ref), err)
+		return Image{}, registry.Describe(fmt.Sprintf("pull %q", req.Ref), s.full(err))
 	}
 	return got.image, nil
 }
@@ -214,7 +214,11 @@ func (x *session) record(ctx context.Context, n name, t store.Target, images []s
 	if err != nil {
 		return fmt.Errorf("record image: %w", err)
 	}
+	x.recorded = true
 	x.close()
+	if s.keepLayers {
+		return nil
+	}
 	var errs []error
 	for _, d := range x.layers {
 		errs = append(errs, s.content.Drop(ctx, d))
@@ -309,7 +313,7 @@ func (s *Service) fetchVariant(ctx context.Context, t store.Target, manifest oci
 		return pulled{image: s.view(s.db.State(), img), ids: []string{img.ID}, access: remote.Access()}, nil
 	})
 	if err != nil {
-		return Image{}, err
+		return Image{}, s.full(err)
 	}
 	return got.image, s.grant(got, "")
 }

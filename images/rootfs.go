@@ -64,6 +64,12 @@ func (s *Service) prepareRootFS(ctx context.Context, prepare prepare, key string
 	var chain digest.Digest
 	if rec, ok := s.db.State().Images[img.ID]; ok {
 		chain = rec.Chain
+		if chain != "" && !s.layers.Whole(ctx, chain) {
+			if err := s.forget(rec.ID); err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("prepare root filesystem %q: image %s is damaged and was dropped; pull it again: %w", key, img.ID, errdefs.ErrNotFound)
+		}
 		if rec.Module != nil {
 			labels[labelModule] = rec.Module.Digest.String()
 		}

@@ -50,6 +50,17 @@ type Service struct {
 	arrivals flight.Group[struct{}]
 	meters   meters
 
+	life       context.Context // of work in the background, until stop is called
+	stop       context.CancelFunc
+	background sync.WaitGroup
+	begun      bool // this process is on record as the one that has the store open
+
+	keepLayers bool
+	budget     int64
+	pinned     []string        // patterns
+	preloaded  map[string]bool // targets, by name; guarded by mu
+	growth     growth
+
 	// gc is held for writing while it is decided what nothing needs, and for
 	// reading from before something is recorded until its pins are gone.
 	gc sync.RWMutex
@@ -81,23 +92,25 @@ func Open(o Options) (_ *Service, err error) {
 	if o.ParallelLayers <= 0 {
 		o.ParallelLayers = DefaultParallelLayers
 	}
-	if err := o.Verification.check(); err != nil {
+	if err := errors.Join(o.Verification.check(), checkPatterns(o.Pinned)); err != nil {
 		return nil, err
 	}
 	if o.Registry.Logger == nil {
 		o.Registry.Logger = o.Logger
 	}
 	s := &Service{
-		root:     o.Root,
-		parallel: o.ParallelLayers,
-		verify:   o.Verification,
-		handlers: handlers,
+		root:       o.Root,
+		parallel:   o.ParallelLayers,
+		verify:     o.Verification,
+		handlers:   handlers,
+		keepLayers: o.KeepLayers, budget: o.Budget, pinned: o.Pinned, preloaded: make(map[string]bool),
 		arrived:  o.Arrived,
 		logger:   o.Logger,
 		registry: registry.New(o.Registry),
 		known:    make(map[digest.Digest]bool),
 		refused:  make(map[digest.Digest]error),
 	}
+	s.life, s.stop = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -116,12 +129,17 @@ func Open(o Options) (_ *Service, err error) {
 	if err := s.dropDamaged(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.sweep(ctx, resumeGrace)
+	if err := s.sweep(ctx, resumeGrace); err != nil {
+		return nil, err
+	}
+	return s, s.begin()
 }
 
 // Close waits for pulls that are winding down and closes the store. Callers end
 // their calls, by their contexts, beforehand.
 func (s *Service) Close() error {
+	s.stop()
+	s.background.Wait()
 	s.pulls.Wait()
 	s.arrivals.Wait()
 	s.registry.Close()
@@ -131,6 +149,9 @@ func (s *Service) Close() error {
 	}
 	if s.db != nil {
 		errs = append(errs, s.db.Close())
+	}
+	if s.begun {
+		errs = append(errs, s.end())
 	}
 	return errors.Join(errs...)
 }
@@ -191,69 +212,4 @@ func (s *Service) wanted(name string) ([]HandlerPlatforms, error) {
 		return nil, err
 	}
 	return []HandlerPlatforms{h}, nil
-}
-
-// intact reports whether everything that an image's record names is there.
-func (s *Service) intact(ctx context.Context, img store.Image) bool {
-	return s.content.Has(ctx, img.Manifest) && s.content.Has(ctx, img.Config) &&
-		(img.Module == nil || s.content.Has(ctx, *img.Module)) &&
-		(img.Chain == "" || s.layers.Whole(ctx, img.Chain))
-}
-
-func (s *Service) dropDamaged(ctx context.Context) error {
-	var damaged []string
-	for id, img := range s.db.State().Images {
-		if !s.intact(ctx, img) {
-			s.logger.Warn("image is damaged: its record is dropped, pull it again", "image", id)
-			damaged = append(damaged, id)
-		}
-	}
-	if len(damaged) == 0 {
-		return nil
-	}
-	if err := s.db.Update(func(st *store.State) error { st.Forget(damaged...); return nil }); err != nil {
-		return fmt.Errorf("drop damaged images: %w", err)
-	}
-	return nil
-}
-
-// sweep removes the content and layers that no image, no container and no pull
-// needs. Blobs younger than grace stay.
-func (s *Service) sweep(ctx context.Context, grace time.Duration) error {
-	err := s.forgetUnneeded(ctx, grace)
-	return errors.Join(err, s.layers.Cleanup(ctx))
-}
-
-func (s *Service) forgetUnneeded(ctx context.Context, grace time.Duration) error {
-	s.gc.Lock()
-	defer s.gc.Unlock()
-	roots, err := s.layers.Roots(ctx)
-	if err != nil {
-		return err
-	}
-	blobs, chains := needed(s.db.State(), roots)
-	_, err = s.layers.Sweep(ctx, chains)
-	return errors.Join(err, s.content.Sweep(ctx, blobs, grace), s.content.SweepIngests(resumeGrace))
-}
-
-// needed returns the blobs and chains that images and containers consist of.
-// The chains of containers need no mention: Sweep knows its roots.
-func needed(st *store.State, roots []unpack.Root) (blobs, chains map[digest.Digest]bool) {
-	blobs, chains = make(map[digest.Digest]bool), make(map[digest.Digest]bool)
-	for _, t := range st.Targets {
-		blobs[t.Digest] = true
-	}
-	for _, img := range st.Images {
-		blobs[img.Manifest.Digest], blobs[img.Config.Digest] = true, true
-		if img.Module != nil {
-			blobs[img.Module.Digest] = true
-		}
-		if img.Chain != "" {
-			chains[img.Chain] = true
-		}
-	}
-	for _, r := range roots {
-		blobs[digest.Digest(r.Labels[labelModule])] = true
-	}
-	return blobs, chains
 }

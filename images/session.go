@@ -13,22 +13,35 @@ import (
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
 // indexDepth is how deep indexes may be nested.
 const indexDepth = 4
 
+// source is where content comes from: a repository of a registry, or an archive.
+type source interface {
+	// Fetch opens content from an offset on.
+	Fetch(ctx context.Context, desc ocispec.Descriptor, offset int64) (io.ReadCloser, error)
+	// Refuse takes content from where it came from as wrong, and reports whether
+	// there is another place to fetch it from.
+	Refuse(d digest.Digest) bool
+	// Served names the places that content came from.
+	Served() map[digest.Digest]string
+}
+
 // session is one run of fetching from one repository. Everything it touches is
 // pinned until it is closed.
 type session struct {
 	s      *Service
-	remote *registry.Repository
+	remote source
 	root   digest.Digest // what the reference stands for
 	meter  *meter
 	unpin  []func()
 	layers []digest.Digest // blobs that are of no use once unpacked
+
+	reserving, recorded, closed bool
+	reserved                    int64 // bytes of the budget
 }
 
 func (x *session) close() {
@@ -36,6 +49,7 @@ func (x *session) close() {
 		f()
 	}
 	x.unpin = nil
+	x.release()
 }
 
 func (x *session) pin(ds ...digest.Digest) {
@@ -195,7 +209,7 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 		}
 	}
 	if module {
-		err = x.module(ctx, img)
+		err = x.module(ctx, &img)
 	} else {
 		err = x.rootFS(ctx, img, m.Layers, c.RootFS.DiffIDs)
 	}
@@ -240,6 +254,7 @@ func describe(entry ocispec.Descriptor, m document, c config, module bool) store
 	}
 	for _, l := range m.Layers {
 		img.Size += l.Size
+		img.Layers = append(img.Layers, ocispec.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size})
 	}
 	if c.Created != nil {
 		img.Created = c.Created.UTC().Truncate(time.Second)
@@ -258,27 +273,6 @@ func describe(entry ocispec.Descriptor, m document, c config, module bool) store
 		img.Chain = identity.ChainID(slices.Clone(c.RootFS.DiffIDs))
 	}
 	return img
-}
-
-func (x *session) module(ctx context.Context, img store.Image) error {
-	x.meter.update(func(p *Progress) {
-		p.Phase = "fetch"
-		p.Layers++
-		p.BytesTotal += img.Module.Size
-	})
-	if err := x.ingest(ctx, *img.Module, x.count); err != nil {
-		return err
-	}
-	path := x.s.content.Path(img.Module.Digest)
-	header, err := readHeader(path)
-	if err != nil {
-		return err
-	}
-	if err := checkModule(header); err != nil {
-		return err
-	}
-	x.meter.update(func(p *Progress) { p.LayersDone++ })
-	return x.s.arrive(ctx, img.Module.Digest, path)
 }
 
 func (x *session) count(n int64) {

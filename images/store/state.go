@@ -24,7 +24,10 @@ type Image struct {
 	// Chain identifies the unpacked layers; "" for a module or an image
 	// without layers.
 	Chain digest.Digest `json:"chain,omitempty"`
-	// Module is the WebAssembly module of an artifact, else nil.
+	// Layers are the layers as transferred, the lowest first. They need not be
+	// in the store: what counts is unpacked.
+	Layers []ocispec.Descriptor `json:"layers,omitempty"`
+	// Module is the WebAssembly module of an artifact, as it runs, else nil.
 	Module *ocispec.Descriptor `json:"module,omitempty"`
 	// Size is the size of configuration and layers as transferred, in bytes.
 	Size    int64     `json:"size"`

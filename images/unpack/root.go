@@ -228,42 +228,81 @@ func (s *Store) Sweep(ctx context.Context, keep map[digest.Digest]bool) (int, er
 	ctx = s.quiet(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	parent := make(map[string]string)
+	unneeded, err := s.unneeded(ctx, keep)
+	if err != nil {
+		return 0, err
+	}
+	removed, kept := 0, make(map[string]bool)
+	for _, info := range unneeded {
+		if kept[info.Name] {
+			kept[info.Parent] = true
+			continue
+		}
+		err := s.snapshots.Remove(ctx, info.Name)
+		if errdefs.IsFailedPrecondition(err) { // a root has just been prepared upon it
+			kept[info.Parent] = true
+			continue
+		}
+		if err != nil {
+			return removed, fmt.Errorf("remove layer %s: %w", info.Name, err)
+		}
+		removed++
+	}
+	return removed, nil
+}
+
+// Unneeded counts the layers that Sweep would remove, and the bytes that they
+// take.
+func (s *Store) Unneeded(ctx context.Context, keep map[digest.Digest]bool) (layers int, bytes int64, err error) {
+	ctx = s.quiet(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unneeded, err := s.unneeded(ctx, keep)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, info := range unneeded {
+		u, err := s.snapshots.Usage(ctx, info.Name)
+		if err != nil {
+			return 0, 0, fmt.Errorf("measure layer %s: %w", info.Name, err)
+		}
+		bytes += u.Size
+	}
+	return len(unneeded), bytes, nil
+}
+
+// unneeded returns the layers that nothing needs, each before its parent; s.mu is
+// held.
+func (s *Store) unneeded(ctx context.Context, keep map[digest.Digest]bool) ([]snapshots.Info, error) {
+	all := make(map[string]snapshots.Info)
 	needed := make(map[string]bool)
 	if err := s.walk(ctx, func(info snapshots.Info) {
-		parent[info.Name] = info.Parent
+		all[info.Name] = info
 		d := digest.Digest(info.Name)
 		if info.Kind != snapshots.KindCommitted || keep[d] || s.pins[d] > 0 {
 			needed[info.Name] = true
 		}
 	}); err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, name := range slices.Collect(maps.Keys(needed)) {
-		for p := parent[name]; p != "" && !needed[p]; p = parent[p] {
+		for p := all[name].Parent; p != "" && !needed[p]; p = all[p].Parent {
 			needed[p] = true
 		}
 	}
 	children := make(map[string]int)
-	for _, p := range parent {
-		children[p]++
+	for _, info := range all {
+		children[info.Parent]++
 	}
-	removed := 0
-	for name := range parent {
-		for n := name; n != "" && !needed[n] && children[n] == 0; n = parent[n] {
-			err := s.snapshots.Remove(ctx, n)
-			if errdefs.IsFailedPrecondition(err) {
-				break // a root has just been prepared upon it
-			}
-			if err != nil {
-				return removed, fmt.Errorf("remove layer %s: %w", n, err)
-			}
-			needed[n] = true // gone; not to be looked at again
-			children[parent[n]]--
-			removed++
+	var out []snapshots.Info
+	for name := range all {
+		for n := name; n != "" && !needed[n] && children[n] == 0; n = all[n].Parent {
+			out = append(out, all[n])
+			needed[n] = true // not to be looked at again
+			children[all[n].Parent]--
 		}
 	}
-	return removed, nil
+	return out, nil
 }
 
 func (s *Store) walk(ctx context.Context, fn func(snapshots.Info)) error {

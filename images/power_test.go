@@ -1,0 +1,458 @@
+package images
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
+)
+
+// crashImages pushes images that share layers, have many files and are of
+// several kinds, and returns their references.
+func crashImages(t *testing.T, r *testRegistry) []string {
+	t.Helper()
+	base := gzipLayer(t, file{name: "d/"}, file{name: "d/base", content: strings.Repeat("base", 20000)})
+	var refs []string
+	for i := range 3 {
+		name := fmt.Sprint("app", i)
+		layers := []layer{base}
+		for n := range 3 + 2*i {
+			var files []file
+			for f := range 15 {
+				files = append(files, file{name: fmt.Sprintf("d/%d-%d-%d", i, n, f), content: strings.Repeat(fmt.Sprint(f), 3000)})
+			}
+			layers = append(layers, zstdLayer(t, files...))
+		}
+		host := r.image(name, "", hostPlatform, ocispec.ImageConfig{}, layers...)
+		wasm := r.artifact(name, "", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes(name))
+		r.index(name, "v1", host, wasm)
+		refs = append(refs, r.host+"/"+name+":v1")
+	}
+	return refs
+}
+
+const (
+	envChildRoot = "SUNABA_TEST_IMAGES_ROOT"
+	envChildRefs = "SUNABA_TEST_IMAGES_REFS"
+	envChildSeed = "SUNABA_TEST_IMAGES_SEED"
+)
+
+// TestChildPull is no test: it is the process that is killed.
+func TestChildPull(t *testing.T) {
+	root := os.Getenv(envChildRoot)
+	if root == "" {
+		return
+	}
+	var seed uint64
+	if _, err := fmt.Sscan(os.Getenv(envChildSeed), &seed); err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(seed, 1))
+	refs := strings.Fields(os.Getenv(envChildRefs))
+	s, err := Open(Options{Root: root, Handlers: testHandlers(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; ; n++ {
+		ref := refs[random.IntN(len(refs))]
+		img, err := s.Pull(t.Context(), PullRequest{Ref: ref})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := fmt.Sprint("c", n)
+		if _, err := s.PrepareRootFS(t.Context(), key, img); err != nil {
+			t.Fatal(err)
+		}
+		if random.IntN(2) == 0 {
+			if err := s.Remove(t.Context(), img.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.RemoveRootFS(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if random.IntN(3) == 0 {
+			if err := s.Remove(t.Context(), ref); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// startChild runs TestChildPull on a store.
+func startChild(t *testing.T, root string, refs []string, seed int) (cmd *exec.Cmd, output *bytes.Buffer) {
+	t.Helper()
+	output = new(bytes.Buffer)
+	cmd = exec.Command(os.Args[0], "-test.run=^TestChildPull$")
+	cmd.Env = append(os.Environ(), envChildRoot+"="+root, envChildRefs+"="+strings.Join(refs, " "), envChildSeed+"="+fmt.Sprint(seed))
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, output
+}
+
+// kill kills a child, which is to have worked until then.
+func kill(t *testing.T, cmd *exec.Cmd, output *bytes.Buffer) {
+	t.Helper()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait() // tells that it was killed; anything else shows in the status
+	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() {
+		t.Fatalf("the child ended by itself with %d:\n%s", ws.ExitStatus(), output)
+	}
+}
+
+// inspectWhole checks that every image that is listed is whole: its content and
+// layers are those that came, and its root can be mounted and read.
+func (ts *testService) inspectWhole() (images int) {
+	ts.t.Helper()
+	ts.check()
+	report, err := ts.Check(ts.t.Context(), false)
+	if err != nil || len(report.Damaged) > 0 || len(report.Records) > 0 {
+		ts.t.Errorf("Check: %+v, %v", report, err)
+	}
+	list, err := ts.List(ts.t.Context())
+	if err != nil {
+		ts.t.Fatal(err)
+	}
+	for _, img := range list {
+		if img.Kind == Module {
+			if data, err := os.ReadFile(ts.ModulePath(img)); err != nil || !bytes.HasPrefix(data, []byte("\x00asm")) {
+				ts.t.Errorf("module of %s: %q, %v", img.RepoTags, data, err)
+			}
+			continue
+		}
+		if n := len(ts.tree("inspect", img)); n < 46 {
+			ts.t.Errorf("%s holds %d files", img.RepoTags, n)
+		}
+		if err := ts.RemoveRootFS(ts.t.Context(), "inspect"); err != nil {
+			ts.t.Error(err)
+		}
+	}
+	return len(list)
+}
+
+// removeRoots removes the roots that a killed process left.
+func (ts *testService) removeRoots() {
+	ts.t.Helper()
+	keys, err := ts.RootFSKeys(ts.t.Context())
+	if err != nil {
+		ts.t.Fatal(err)
+	}
+	for _, k := range keys {
+		if err := ts.RemoveRootFS(ts.t.Context(), k); err != nil {
+			ts.t.Error(err)
+		}
+	}
+}
+
+// A process that pulls and removes is killed at whatever it is doing, a hundred
+// times; the next one finds every image whole, and the store in order.
+func TestKill(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	s.close()
+	refs := crashImages(t, r)
+	random := rand.New(rand.NewPCG(4, 4))
+	found := 0
+	for n := range 100 {
+		cmd, output := startChild(t, s.root, refs, n)
+		time.Sleep(time.Duration(30+random.IntN(270)) * time.Millisecond)
+		kill(t, cmd, output)
+		s.open()
+		found += s.inspectWhole()
+		s.removeRoots()
+		if n%10 == 9 { // and all can be removed, without a trace
+			for _, ref := range refs {
+				s.mustPull(ref, "")
+			}
+			if images := s.inspectWhole(); images != 2*len(refs) {
+				t.Errorf("%d images", images)
+			}
+			for _, ref := range refs {
+				if err := s.Remove(t.Context(), ref); err != nil {
+					t.Error(err)
+				}
+			}
+			if g, err := s.GC(t.Context(), false); err != nil {
+				t.Errorf("GC: %+v, %v", g, err)
+			}
+			if b, l := s.blobs(), s.layerDirs(); b != 0 || l != 0 {
+				t.Errorf("%d blobs and %d layers left", b, l)
+			}
+		}
+		s.close()
+		if t.Failed() {
+			t.Fatalf("at kill %d", n)
+		}
+	}
+	if found == 0 {
+		t.Error("no kill left an image")
+	}
+}
+
+// disk is a filesystem in a file.
+type disk struct {
+	t          *testing.T
+	file, dir  string
+	mountFlags []string
+}
+
+// newDisk makes a disk of so many MiB with an ext4 on it.
+func newDisk(t *testing.T, mib int64) *disk {
+	t.Helper()
+	d := &disk{t: t, file: filepath.Join(t.TempDir(), "disk"), dir: t.TempDir()}
+	f, err := os.Create(d.file)
+	if err == nil {
+		err = f.Truncate(mib << 20)
+		f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", d.file).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.ext4: %v: %s", err, out)
+	}
+	return d
+}
+
+// mount mounts the disk; what is not synced stays in memory for long.
+func (d *disk) mount() {
+	d.t.Helper()
+	if out, err := exec.Command("mount", "-o", "loop,commit=300", d.file, d.dir).CombinedOutput(); err != nil {
+		d.t.Fatalf("mount: %v: %s", err, out)
+	}
+	d.t.Cleanup(func() { unix.Unmount(d.dir, unix.MNT_DETACH) })
+}
+
+func (d *disk) unmount() {
+	d.t.Helper()
+	unmount(d.t, d.dir)
+}
+
+// unmount unmounts what this process does not use any more.
+func unmount(t *testing.T, dir string) {
+	t.Helper()
+	runtime.GC() // containerd's probe for fs-verity leaves a file to its finalizer
+	time.Sleep(10 * time.Millisecond)
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range open {
+		if file, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(file, dir) {
+			t.Errorf("left open: %s", file)
+		}
+	}
+	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+		t.Errorf("unmount: %v", err)
+	}
+}
+
+// cut is what a loss of power leaves of the disk: what has reached it by now.
+func (d *disk) cut() *disk {
+	d.t.Helper()
+	c := &disk{t: d.t, file: d.file + "-cut", dir: d.dir + "-cut"}
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		d.t.Fatal(err)
+	}
+	from, err := os.Open(d.file)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer from.Close()
+	to, err := os.Create(c.file)
+	if err == nil {
+		_, err = io.Copy(to, from)
+		to.Close()
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return c
+}
+
+// stopped waits until no thread of a process that was told to stop runs or waits
+// for a disk: then nothing is on its way there.
+func stopped(t *testing.T, pid int) {
+	t.Helper()
+	for range 1000 {
+		running := 0
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("no threads (%v)", err)
+		}
+		for _, f := range threads {
+			data, err := os.ReadFile(f)
+			if err != nil {
+				continue // it has ended
+			}
+			rest := data[bytes.LastIndexByte(data, ')')+2:]
+			if rest[0] != 'T' && rest[0] != 't' {
+				running++
+			}
+		}
+		if running == 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("the process does not stop")
+}
+
+// The power goes while a process pulls and removes: the disk then holds what was
+// synced and, of the rest, anything or nothing. What is listed afterwards is
+// whole, and what is missing can be pulled.
+func TestPowerLoss(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test mounts: run it as root")
+	}
+	r := newTestRegistry(t)
+	refs := crashImages(t, r)
+	d := newDisk(t, 96)
+	d.mount()
+	random := rand.New(rand.NewPCG(7, 7))
+	cmd, output := startChild(t, filepath.Join(d.dir, "images"), refs, 7)
+	found := 0
+	for n := range 20 {
+		time.Sleep(time.Duration(40+random.IntN(200)) * time.Millisecond)
+		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatalf("%v\n%s", err, output)
+		}
+		stopped(t, cmd.Process.Pid)
+		c := d.cut()
+		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		c.mount()
+		s := openTestService(t, filepath.Join(c.dir, "images"))
+		found += s.inspectWhole()
+		s.removeRoots()
+		s.mustPull(refs[n%len(refs)], "")
+		s.inspectWhole()
+		s.close()
+		c.unmount()
+		if t.Failed() {
+			t.Fatalf("at cut %d", n)
+		}
+	}
+	kill(t, cmd, output)
+	d.unmount()
+	if found == 0 {
+		t.Error("no cut left an image")
+	}
+}
+
+// A disk that is full in the middle of a pull: the pull says so, and the store is
+// whole and goes on once there is room.
+func TestFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test mounts: run it as root")
+	}
+	r := newTestRegistry(t)
+	small := gzipLayer(t, file{name: "d/"}, file{name: "d/a", content: "1"})
+	r.image("small", "v1", hostPlatform, ocispec.ImageConfig{}, small)
+	noise := make([]byte, 5<<20)
+	random := rand.NewChaCha8([32]byte{1})
+	var layers []layer
+	for i := range 4 {
+		random.Read(noise)
+		layers = append(layers, plainLayer(t, file{name: fmt.Sprint("large", i), content: string(noise)}))
+	}
+	r.image("large", "v1", hostPlatform, ocispec.ImageConfig{}, layers...)
+	r.image("zeros", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "z", content: string(make([]byte, 40<<20))}))
+	var many []file
+	for i := range 3000 {
+		many = append(many, file{name: fmt.Sprint("f", i)})
+	}
+	r.image("files", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, many...))
+	for _, kind := range []string{"ext4", "tmpfs"} {
+		t.Run(kind, func(t *testing.T) {
+			dir := t.TempDir()
+			if kind == "ext4" {
+				d := newDisk(t, 24)
+				d.mount()
+				dir = d.dir
+			} else {
+				if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=20m,nr_inodes=2000"); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+			}
+			s := openTestService(t, filepath.Join(dir, "images"))
+			s.mustPull(r.host+"/small:v1", "")
+			for _, name := range []string{"large", "zeros", "files"} {
+				_, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/" + name + ":v1"})
+				if kind == "ext4" && name == "files" && err == nil {
+					continue // it has inodes enough
+				}
+				if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "no room") {
+					t.Errorf("%s: %v", name, err)
+				}
+				s.check()
+				if report, err := s.Check(t.Context(), false); err != nil || report.Images == 0 || len(report.Damaged) > 0 {
+					t.Errorf("after %s: %+v, %v", name, report, err)
+				}
+			}
+			equal(t, "tree", s.tree("c", s.mustFind(r.host+"/small:v1", "")), []string{"d/", "d/a=1"})
+			if err := s.RemoveRootFS(t.Context(), "c"); err != nil {
+				t.Error(err)
+			}
+			s.close()
+			s.open()
+			s.mustPull(r.host+"/small:v1", "")
+			s.close()
+			unmount(t, dir)
+		})
+	}
+}
+
+func TestBudget(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	s.close()
+	s.options.Budget = 1 << 20
+	s.open()
+	zeros := string(make([]byte, 900<<10))
+	r.image("small", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
+	r.image("half", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "z", content: zeros}))
+	r.image("other", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "y", content: zeros}))
+	random := make([]byte, 2<<20)
+	rand.NewChaCha8([32]byte{}).Read(random)
+	r.image("large", "v1", hostPlatform, ocispec.ImageConfig{}, plainLayer(t, file{name: "z", content: string(random)}))
+	refused := func(name string) {
+		t.Helper()
+		_, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/" + name + ":v1"})
+		if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "their budget is 1048576") {
+			t.Errorf("%s: %v", name, err)
+		}
+		s.check()
+	}
+	r.asked()
+	refused("large") // by what the manifest says: nothing of it is fetched
+	if n := countBlobs(r.asked()); n != 1 {
+		t.Errorf("%d blobs fetched, want the configuration alone", n)
+	}
+	s.mustPull(r.host+"/small:v1", "")
+	s.mustPull(r.host+"/half:v1", "")
+	refused("other") // by what it unpacks to
+	if err := s.Remove(t.Context(), r.host+"/half:v1"); err != nil {
+		t.Fatal(err)
+	}
+	s.mustPull(r.host+"/other:v1", "")
+	if s.growth.pulls != 0 || s.growth.taken != 0 {
+		t.Errorf("left: %d pulls, %d bytes", s.growth.pulls, s.growth.taken)
+	}
+}
