@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/cgroup"
+	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
 // execTime is how long the end of a container waits for the ends of the processes executed in it to be announced.
@@ -30,12 +32,13 @@ type Publisher interface {
 // ServiceOptions is what a service works with.
 type ServiceOptions struct {
 	Namespace   string
-	Engines     []Engine  // in the order they are asked
-	RuntimeRoot string    // the OCI runtime's --root for callers that give none
-	Publisher   Publisher // nil = nobody listens
-	Settled     func()    // called after a container was created, started or deleted: a good moment to give memory back; may be nil
-	Done        func()    // called once, when Shutdown was asked and no container is left (Serve sets it)
-	Ending      func()    // called by Serve before callers see the end: remove the socket; may be nil
+	Engines     []Engine                               // in the order they are asked
+	RuntimeRoot string                                 // the OCI runtime's --root for callers that give none
+	Publisher   Publisher                              // nil = nobody listens
+	Run         func(*exec.Cmd) (stdio.Program, error) // starts and reaps programs that take containers' output; nil = there are none
+	Settled     func()                                 // called after a container was created, started or deleted: a good moment to give memory back; may be nil
+	Done        func()                                 // called once, when Shutdown was asked and no container is left (Serve sets it)
+	Ending      func()                                 // called by Serve before callers see the end: remove the socket; may be nil
 	Logger      *slog.Logger
 }
 

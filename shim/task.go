@@ -52,6 +52,7 @@ func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.C
 		streams: stdio.Config{
 			Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal,
 			UID: options.IOUID, GID: options.IOGID, Logger: t.s.options.Logger,
+			ID: r.ID, Namespace: t.s.options.Namespace, Run: t.s.options.Run,
 		},
 	}
 	for _, m := range r.Rootfs {
@@ -146,6 +147,7 @@ func (t taskAPI) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb
 	names := stdio.Config{
 		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal,
 		UID: c.init.names.UID, GID: c.init.names.GID, Logger: t.s.options.Logger,
+		ID: r.ID, Namespace: t.s.options.Namespace, Run: t.s.options.Run,
 	}
 	if err := c.exec(ctx, r.ExecID, &spec, names); err != nil {
 		return nil, err

@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	goruntime "github.com/containerd/go-runc"
 	"golang.org/x/sys/unix"
@@ -17,6 +19,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/bootstrap"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 	"github.com/sunaba-project/sunaba/shim/runc"
+	"github.com/sunaba-project/sunaba/shim/stdio"
 	"github.com/sunaba-project/sunaba/shim/wasm"
 )
 
@@ -54,6 +57,7 @@ func (a arguments) serve(ctx context.Context) error {
 	options := shim.ServiceOptions{
 		Namespace: a.Namespace, Engines: engines, RuntimeRoot: a.runtimeRoot(dir),
 		Settled: shim.GiveMemoryBackSoon(), Logger: logger,
+		Run: func(cmd *exec.Cmd) (stdio.Program, error) { return startProgram(r, cmd) },
 	}
 	if a.Socket != "" {
 		options.Ending = func() { os.Remove(a.Socket) }
@@ -65,6 +69,23 @@ func (a arguments) serve(ctx context.Context) error {
 	}
 	return shim.Serve(ctx, listener, options)
 }
+
+// program is a child of the shim that takes a container's output.
+type program struct {
+	reaper *reaper.Reaper
+	child  *reaper.Child
+}
+
+func startProgram(r *reaper.Reaper, cmd *exec.Cmd) (stdio.Program, error) {
+	child, err := r.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return program{r, child}, cmd.Process.Release()
+}
+
+func (p program) Done() <-chan struct{}           { return p.child.Done }
+func (p program) Signal(sig syscall.Signal) error { return p.reaper.Signal(p.child, sig) }
 
 func (a arguments) engines(dir string, r *reaper.Reaper) ([]shim.Engine, error) {
 	guests, err := wasm.New(wasm.Options{CacheDir: a.WasmCache}, r)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 
@@ -29,12 +30,17 @@ const Loose = "pipe://"
 const Attachable = "attach:"
 
 // Config says where the streams of one process go. An empty name discards output and gives
-// an empty input, a path is a FIFO; Scheme, Loose and Attachable say what else there is.
+// an empty input, a path is a FIFO; Scheme, Loose and Attachable say what else there is, and containerd's log addresses
+// (fifo://, file://, binary://, binary-v2://) what its clients may give for an output.
 type Config struct {
 	Stdin, Stdout, Stderr string
 	Terminal              bool   // one pty for all three; Stderr is not used
 	UID, GID              uint32 // owner and group of the pipes, so that a program may open its own streams anew; 0 = as they are
 	Logger                *slog.Logger
+
+	// For a log address that names a program: whose output it takes, and who starts it and reaps it.
+	ID, Namespace string
+	Run           func(*exec.Cmd) (Program, error)
 }
 
 // Streams are the streams of one process. Life story: Open makes both ends; the child gets its ends
@@ -52,6 +58,8 @@ type Streams struct {
 	console *os.File
 
 	file    *logFile
+	logger  *logger
+	cfg     Config
 	drained chan struct{}
 	begin   sync.Once
 	end     sync.Once
@@ -59,7 +67,7 @@ type Streams struct {
 
 // Open makes the streams. It waits for a reader on output FIFOs, as containerd's callers expect.
 func Open(ctx context.Context, cfg Config) (_ *Streams, err error) {
-	s := &Streams{log: cfg.Logger, drained: make(chan struct{})}
+	s := &Streams{log: cfg.Logger, cfg: cfg, drained: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -159,8 +167,12 @@ func (s *Streams) sink(ctx context.Context, name, stream string) (sink, error) {
 		return s.tapped(stream, discard{}), nil
 	case strings.HasPrefix(name, Loose):
 		return openFIFOWriter(ctx, strings.TrimPrefix(name, Loose), false)
+	case strings.HasPrefix(name, schemeFile):
+		return openFile(strings.TrimPrefix(name, schemeFile))
+	case strings.HasPrefix(name, schemeBinary), strings.HasPrefix(name, schemeBinary2):
+		return s.logged(ctx, name, stream)
 	case !isLog:
-		return openFIFOWriter(ctx, path, true)
+		return openFIFOWriter(ctx, strings.TrimPrefix(path, schemeFIFO), true)
 	case s.file != nil && s.file.path != path:
 		return nil, fmt.Errorf("log file %q: stdout and stderr go to one file: %w", path, errdefs.ErrInvalidArgument)
 	case s.file == nil:
@@ -171,6 +183,21 @@ func (s *Streams) sink(ctx context.Context, name, stream string) (sink, error) {
 		s.file = file
 	}
 	return s.tapped(stream, s.file.stream(stream)), nil
+}
+
+// logged is the sink of a stream that a program takes: one program takes both.
+func (s *Streams) logged(ctx context.Context, name, stream string) (sink, error) {
+	if s.logger == nil {
+		l, err := startLogger(ctx, name, s.cfg)
+		if err != nil {
+			return nil, err
+		}
+		s.logger = l
+	}
+	if s.logger.name != name {
+		return nil, fmt.Errorf("log address %q: stdout and stderr go to one program: %w", name, errdefs.ErrInvalidArgument)
+	}
+	return s.logger.take(stream), nil
 }
 
 func (s *Streams) tapped(stream string, to sink) sink {
@@ -303,6 +330,9 @@ func (s *Streams) Close() {
 		}
 		if s.console != nil {
 			s.console.Close()
+		}
+		if s.logger != nil {
+			s.logger.close()
 		}
 	})
 }

@@ -516,3 +516,25 @@ func BenchmarkLogLines(b *testing.B) {
 	}
 	s.Close()
 }
+
+func TestPipesOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("only root gives files away")
+	}
+	dir := t.TempDir()
+	s, err := Open(t.Context(), Config{Stdin: Attachable, Stdout: Scheme + filepath.Join(dir, "log"), UID: 1234, GID: 4321, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stdin, stdout, stderr, _ := s.Child()
+	for file, given := range map[*os.File]bool{stdin: true, stdout: true, stderr: false} { // nobody gives /dev/null away
+		var st unix.Stat_t
+		if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+			t.Fatal(err)
+		}
+		if (st.Uid == 1234 && st.Gid == 4321) != given {
+			t.Errorf("%s belongs to %d:%d", file.Name(), st.Uid, st.Gid)
+		}
+	}
+}

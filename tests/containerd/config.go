@@ -85,6 +85,9 @@ func (d *Daemon) config() string {
 	say("[%s.containerd]\ndefault_runtime_name = %q", cri, d.Default)
 	for _, r := range d.Runtimes {
 		say("[%s.containerd.runtimes.%s]\nruntime_type = %q", cri, r.Name, r.Type)
+		if r.Path != "" {
+			say("runtime_path = %q", r.Path)
+		}
 		say("pod_annotations = [\"io.sunaba.*\"]\ncontainer_annotations = [\"io.sunaba.*\"]")
 		if r.Options != "" {
 			say("[%s.containerd.runtimes.%s.options]\n%s", cri, r.Name, r.Options)

@@ -38,6 +38,7 @@ type Options struct {
 // Runtime is one runtime handler of containerd's CRI.
 type Runtime struct {
 	Name, Type string
+	Path       string // of the shim; "" = found by its type
 	Options    string // lines of its options table
 }
 

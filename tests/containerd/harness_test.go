@@ -46,6 +46,13 @@ func each(t *testing.T, test func(t *testing.T, b *bench)) {
 // newBench starts a daemon. The test fails if anything is left when it ends.
 func newBench(t *testing.T, release Release) *bench {
 	t.Helper()
+	return newBenchWith(t, release,
+		Runtime{Name: "sunaba", Type: ours}, Runtime{Name: "sunaba-wasm", Type: ours}, Runtime{Name: "runc", Type: "io.containerd.runc.v2"})
+}
+
+// newBenchWith starts a daemon with these runtimes, whose first is its default.
+func newBenchWith(t *testing.T, release Release, runtimes ...Runtime) *bench {
+	t.Helper()
 	random := make([]byte, 4)
 	if _, err := rand.Read(random); err != nil {
 		t.Fatal(err)
@@ -53,8 +60,7 @@ func newBench(t *testing.T, release Release) *bench {
 	namespace := "sunaba-" + hex.EncodeToString(random)
 	d, err := Start(t.Context(), Options{
 		Release: release, Dir: filepath.Join(world.folder, hex.EncodeToString(random)), Path: []string{world.bin}, CNI: world.plugins,
-		Sandbox: world.pause, Default: "sunaba",
-		Runtimes: []Runtime{{Name: "sunaba", Type: ours}, {Name: "sunaba-wasm", Type: ours}, {Name: "runc", Type: "io.containerd.runc.v2"}},
+		Sandbox: world.pause, Default: runtimes[0].Name, Runtimes: runtimes,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +68,7 @@ func newBench(t *testing.T, release Release) *bench {
 	b := &bench{
 		Daemon: d, t: t, namespace: namespace,
 		tasks: tasks.NewTasksClient(d.Conn), records: containers.NewContainersClient(d.Conn),
-		cgroups: []string{namespace, "k8s.io"},
+		cgroups: []string{namespace}, // pods are told to be there too
 	}
 	t.Cleanup(b.end)
 	b.booted, b.before = len(d.Log()), b.look()
@@ -103,7 +109,7 @@ func (b *bench) left() []string {
 	for _, line := range b.look().Since(b.before) {
 		path := strings.TrimPrefix(line, "file ")
 		switch {
-		case strings.HasPrefix(line, "process ") && strings.Contains(line, filepath.Join(b.Release.Bin, "containerd ")):
+		case strings.HasPrefix(line, "process ") && (!strings.Contains(line, b.Dir) || strings.Contains(line, filepath.Join(b.Release.Bin, "containerd "))):
 		case path == b.bundles(b.namespace), path == b.bundles("k8s.io"), path == filepath.Dir(b.bundles("x")):
 		case path == "/run/sunaba", path == "/run/sunaba/runc", path == "/run/sunaba/runc/"+b.namespace, path == "/run/sunaba/runc/k8s.io":
 		case strings.HasPrefix(line, "cgroup ") && slices.Contains(b.cgroups, filepath.Base(line)): // a namespace's

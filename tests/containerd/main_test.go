@@ -157,7 +157,8 @@ func pushImages(ctx context.Context) error {
 		}
 		return err
 	}
-	image, err := oci.Busybox(oci.Host(), v1.Config{})
+	const gorge = "#!/bin/sh\nsh -c 'x=a; while true; do x=$x$x; done'\necho over\ncat\n" // what it runs is killed, and it goes on
+	image, err := oci.Busybox(oci.Host(), v1.Config{}, oci.Program("bin/gorge", []byte(gorge)))
 	if err := push(&world.busybox, "busybox:1", image, err); err != nil {
 		return err
 	}

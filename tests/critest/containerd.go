@@ -20,8 +20,9 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// containerdConfig has everything below one folder: %[1]s the folder, %[2]s the binaries, %[3]s the sandbox
-// image, %[4]s the runtime type. It turns on what its defaults leave off and critest asks for, as its documents advise.
+// containerdConfig has everything below one folder: %[1]s the folder, %[2]s the binaries, %[3]s the OCI runtime,
+// %[4]s the sandbox image, %[5]s the shim, "" for its own. The type is always runc's: of another one containerd does not
+// understand the options itself, and then makes no containers with a user namespace. It turns on what its defaults leave off and critest asks for, as its documents advise.
 const containerdConfig = `version = 3
 root = "%[1]s/root"
 state = "%[1]s/state"
@@ -32,7 +33,7 @@ address = "%[1]s/containerd.sock.ttrpc"
 [plugins."io.containerd.cri.v1.images"]
 snapshotter = "overlayfs"
 [plugins."io.containerd.cri.v1.images".pinned_images]
-sandbox = "%[3]s"
+sandbox = "%[4]s"
 [plugins."io.containerd.cri.v1.images".registry]
 config_path = "%[1]s/certs.d"
 [plugins."io.containerd.cri.v1.runtime"]
@@ -44,13 +45,10 @@ conf_dir = "%[1]s/cni"
 [plugins."io.containerd.cri.v1.runtime".containerd]
 default_runtime_name = "runc"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-runtime_type = "%[4]s"
-`
-
-// containerdRuntime names the OCI runtime %[1]s. Of another type than its own, containerd does not understand the options
-// itself, and then makes no containers with a user namespace: our shim finds the OCI runtime by PATH.
-const containerdRuntime = `[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-BinaryName = "%[1]s"
+runtime_type = "io.containerd.runc.v2"
+runtime_path = "%[5]s"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+BinaryName = "%[3]s"
 `
 
 // containerdNetwork is a bridge with host ports, by nftables: %[1]s is the folder.
@@ -66,12 +64,12 @@ var containerdFolders = []string{"/run/containerd", "/run/sunaba", "/var/lib/cni
 
 // startContainerd is the target that others are compared with.
 func (s *settings) startContainerd(ctx context.Context, v variant, mirror, work string) (*server, error) {
-	return s.startWith(ctx, v, mirror, &containerd{dir: filepath.Join(work, "containerd-"+v.name), runtime: "io.containerd.runc.v2"}, containerdName)
+	return s.startWith(ctx, v, mirror, &containerd{dir: filepath.Join(work, "containerd-"+v.name)}, containerdName)
 }
 
 // startPlugin is containerd with our shim as its default runtime.
 func (s *settings) startPlugin(ctx context.Context, v variant, mirror, work string) (*server, error) {
-	c := &containerd{dir: filepath.Join(work, "shim-"+v.name), runtime: "io.containerd.sunaba.v1", shims: s.bin}
+	c := &containerd{dir: filepath.Join(work, "shim-"+v.name), shim: filepath.Join(s.bin, "containerd-shim-sunaba-v1")}
 	return s.startWith(ctx, v, mirror, c, pluginName)
 }
 
@@ -92,14 +90,13 @@ func (s *settings) startWith(ctx context.Context, v variant, mirror string, c *c
 
 // containerd is a daemon in a folder.
 type containerd struct {
-	dir     string
-	runtime string // type of its one runtime handler
-	shims   string // folder of our shim; "" = it runs its own
-	daemon  *exec.Cmd
-	ended   chan error
-	conn    *grpc.ClientConn
-	hidden  []string // folders with a file system of ours on them
-	made    []string // folders that were not there
+	dir    string
+	shim   string // our shim; "" = it runs its own
+	daemon *exec.Cmd
+	ended  chan error
+	conn   *grpc.ClientConn
+	hidden []string // folders with a file system of ours on them
+	made   []string // folders that were not there
 }
 
 func (c *containerd) socket() string { return filepath.Join(c.dir, "containerd.sock") }
@@ -133,10 +130,7 @@ func (c *containerd) configure(bin string, v variant, mirror string) error {
 		}
 		binary = found
 	}
-	config := fmt.Sprintf(containerdConfig, c.dir, bin, mirrored[0]+"/"+sandboxImage, c.runtime)
-	if c.shims == "" {
-		config += fmt.Sprintf(containerdRuntime, binary)
-	}
+	config := fmt.Sprintf(containerdConfig, c.dir, bin, binary, mirrored[0]+"/"+sandboxImage, c.shim)
 	return errors.Join(
 		os.WriteFile(filepath.Join(c.dir, "config.toml"), []byte(config), 0o644),
 		os.WriteFile(filepath.Join(c.dir, "cni", "10-critest.conflist"), fmt.Appendf(nil, containerdNetwork, c.dir), 0o644))
@@ -165,7 +159,7 @@ func (c *containerd) start(ctx context.Context, bin string) error {
 	defer log.Close()
 	c.daemon = exec.Command(filepath.Join(bin, "containerd"), "--config", filepath.Join(c.dir, "config.toml"))
 	c.daemon.Dir = c.dir
-	c.daemon.Env = append(os.Environ(), "PATH="+c.shims+":"+bin+":"+os.Getenv("PATH")) // the shim
+	c.daemon.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")) // its shim
 	c.daemon.Stdout, c.daemon.Stderr = log, log
 	if err := c.daemon.Start(); err != nil {
 		return err
@@ -221,11 +215,11 @@ func (c *containerd) close(ctx context.Context, out string) error {
 
 // leftovers is an error about what our shim has left of pods that were removed.
 func (c *containerd) leftovers() error {
-	if c.shims == "" {
+	if c.shim == "" {
 		return nil
 	}
 	found, err := leftovers.Take(leftovers.Scope{
-		Dirs: []string{filepath.Join(c.dir, "state"), "/run/sunaba", c.shims},
+		Dirs: []string{filepath.Join(c.dir, "state"), "/run/sunaba", filepath.Dir(c.shim)},
 		SkipFile: func(path string) bool {
 			return !strings.HasPrefix(path, "/run/sunaba/runc/k8s.io/") && !strings.HasPrefix("/run/sunaba/runc/k8s.io/", path)
 		},
