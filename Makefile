@@ -96,9 +96,12 @@ critest-diff: setup tools build $(TOOLS)/bin/critest $(CONTAINERD)/bin/container
 criwasm: setup
 	$(GO) test -count=1 -v ./tests/criwasm
 
-# The shim as a plugin of Debian's containerd and of the newest.
-containerd-test: setup build $(CONTAINERD)/bin/containerd
+# The shim as a plugin of Debian's containerd and of the newest; then critest against containerd with our shim and with its
+# own: what passes with its own has to pass with ours.
+containerd-test: setup tools build $(TOOLS)/bin/critest $(CONTAINERD)/bin/containerd $(CONTAINERD)/bin/runc
 	$(GO) test -count=1 -timeout 20m -v ./tests/containerd
+	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest -containerd $(CONTAINERD)/bin -plugin \
+	  -variants runc,websocket $(CRITEST_FLAGS)
 
 # The daemon and shims are killed before chosen system calls, one line per point. RECOVERY_FLAGS='-seed 7', or
 # '-every' for a kill before every single step, which takes a while.
