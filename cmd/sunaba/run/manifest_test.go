@@ -88,7 +88,7 @@ func TestUnsupported(t *testing.T) {
 		{"volumes: [{name: a, secret: {}}]", "", "spec.volumes[0].secret: is not supported"},
 		{"volumes: [{name: a, emptyDir: {medium: Memory}}]", "", "spec.volumes[0].emptyDir.medium: is not supported"},
 		{"volumes: [{name: a, emptyDir: {sizeLimit: 1Mi}}]", "", "spec.volumes[0].emptyDir.sizeLimit: is not supported"},
-		{"volumes: [{name: a, image: {reference: r}}]", "", "spec.volumes[0].image.reference: is not supported"},
+		{"volumes: [{name: a, image: {reference: r, pullPolicy: Never}}]", "volumeMounts: [{name: a, mountPath: /a, subPath: b}]", ""},
 		{"ephemeralContainers: [{name: e}]", "", "spec.ephemeralContainers[0].name: is not supported"},
 
 		{"", "env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]", "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: is not supported"},
@@ -96,7 +96,7 @@ func TestUnsupported(t *testing.T) {
 		{"", "livenessProbe: {tcpSocket: {port: 1}}", "spec.containers[0].livenessProbe.tcpSocket.port"},
 		{"", "lifecycle: {preStop: {exec: {command: [a]}}}", "spec.containers[0].lifecycle.preStop.exec.command[0]: is not supported"},
 		{"", "stdin: true", "spec.containers[0].stdin: is not supported"},
-		{"", "volumeMounts: [{name: a, mountPath: /a, subPath: b}]", "spec.containers[0].volumeMounts[0].subPath: is not supported"},
+		{"", "volumeMounts: [{name: a, mountPath: /a, subPathExpr: b}]", "spec.containers[0].volumeMounts[0].subPathExpr: is not supported"},
 		{"", "restartPolicy: Always", "spec.containers[0].restartPolicy: Always"},
 		{"", "securityContext: {procMount: Unmasked}", "spec.containers[0].securityContext.procMount: Unmasked"},
 		{"", "resources: {claims: [{name: a}]}", "spec.containers[0].resources.claims[0].name: is not supported"},

@@ -43,7 +43,8 @@ type plan struct {
 	handler    string
 	sandbox    *runtime.PodSandboxConfig
 	init, main []*planned
-	dirs       []dir // to make before anything starts
+	images     []volumeImage // of volumes
+	dirs       []dir         // to make before anything starts
 	grace      time.Duration
 }
 
@@ -87,6 +88,7 @@ func newPlan(m *manifest, o planOptions) (*plan, error) {
 	p.sandbox = sandboxConfig(m, o)
 	p.dirs = append(p.dirs, dir{path: p.sandbox.LogDirectory, mode: 0o755})
 	p.dirs = append(p.dirs, v.dirs...)
+	p.images = v.pulls
 	for _, l := range containerLists(pod) {
 		for i := range l.list {
 			c, err := planContainer(&l.list[i], fmt.Sprintf("%s[%d]", l.field, i), m, v, o)

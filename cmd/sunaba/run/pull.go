@@ -22,7 +22,7 @@ func (r *runner) pullAll(ctx context.Context) error {
 		image, ok := have[c.image]
 		if !ok {
 			var err error
-			if image, err = r.image(ctx, c); err != nil {
+			if image, err = r.image(ctx, c.image, c.policy); err != nil {
 				return err
 			}
 			have[c.image] = image
@@ -33,42 +33,64 @@ func (r *runner) pullAll(ctx context.Context) error {
 		nameUser(c, image)
 		c.config.Image.Image = image.GetId()
 	}
+	return r.pullVolumes(ctx, have)
+}
+
+// pullVolumes gets the images that volumes show and names them in the mounts by their ids.
+func (r *runner) pullVolumes(ctx context.Context, have map[string]*runtime.Image) error {
+	for _, v := range r.plan.images {
+		image, ok := have[v.reference]
+		if !ok {
+			var err error
+			if image, err = r.image(ctx, v.reference, v.policy); err != nil {
+				return err
+			}
+			have[v.reference] = image
+		}
+		for _, c := range r.plan.all() {
+			for _, m := range c.config.GetMounts() {
+				if m.GetImage().GetUserSpecifiedImage() == v.reference {
+					m.Image.Image = image.GetId()
+				}
+			}
+		}
+	}
 	return nil
 }
 
-// image answers the image of a container, pulled as its policy says.
-func (r *runner) image(ctx context.Context, c *planned) (*runtime.Image, error) {
-	spec := &runtime.ImageSpec{Image: c.image, UserSpecifiedImage: c.image, RuntimeHandler: r.plan.handler}
-	if c.policy != corev1.PullAlways {
+// image answers an image, pulled as the policy says.
+func (r *runner) image(ctx context.Context, name string, policy corev1.PullPolicy) (*runtime.Image, error) {
+	spec := &runtime.ImageSpec{Image: name, UserSpecifiedImage: name, RuntimeHandler: r.plan.handler}
+	if policy != corev1.PullAlways {
 		image, err := r.imageStatus(ctx, spec)
 		if err != nil {
 			return nil, err
 		}
 		if image != nil {
-			r.say("image %s is present (%s)", c.image, size(image.GetSize()))
+			r.say("image %s is present (%s)", name, size(image.GetSize()))
 			return image, nil
 		}
-		if c.policy == corev1.PullNever {
-			return nil, fmt.Errorf("image %q is not present and imagePullPolicy is Never: %w", c.image, errdefs.ErrNotFound)
+		if policy == corev1.PullNever {
+			return nil, fmt.Errorf("image %q is not present and imagePullPolicy is Never: %w", name, errdefs.ErrNotFound)
 		}
 	}
 	began := time.Now()
-	r.say("pulling %s", c.image)
-	stop := r.every(stillPulling, func() { r.say("still pulling %s (%s)", c.image, time.Since(began).Round(time.Second)) })
+	r.say("pulling %s", name)
+	stop := r.every(stillPulling, func() { r.say("still pulling %s (%s)", name, time.Since(began).Round(time.Second)) })
 	resp, err := r.client.Images.PullImage(ctx, &runtime.PullImageRequest{Image: spec, SandboxConfig: r.plan.sandbox})
 	stop()
 	if err != nil {
-		return nil, fmt.Errorf("pull image %q: %w", c.image, dial.Native(err))
+		return nil, fmt.Errorf("pull image %q: %w", name, dial.Native(err))
 	}
 	took := time.Since(began)
-	image, err := r.imageStatus(ctx, &runtime.ImageSpec{Image: resp.GetImageRef(), UserSpecifiedImage: c.image, RuntimeHandler: r.plan.handler})
+	image, err := r.imageStatus(ctx, &runtime.ImageSpec{Image: resp.GetImageRef(), UserSpecifiedImage: name, RuntimeHandler: r.plan.handler})
 	if err != nil {
 		return nil, err
 	}
 	if image == nil {
-		return nil, fmt.Errorf("image %q has gone since it was pulled: %w", c.image, errdefs.ErrNotFound)
+		return nil, fmt.Errorf("image %q has gone since it was pulled: %w", name, errdefs.ErrNotFound)
 	}
-	r.say("pulled %s: %s in %s (%.19s)", c.image, size(image.GetSize()), short(took), image.GetId())
+	r.say("pulled %s: %s in %s (%.19s)", name, size(image.GetSize()), short(took), image.GetId())
 	return image, nil
 }
 

@@ -93,7 +93,7 @@ func stripSpec(s *corev1.PodSpec) {
 	}
 	for i := range s.Volumes {
 		v := &s.Volumes[i]
-		v.Name, v.HostPath = "", nil
+		v.Name, v.HostPath, v.Image = "", nil, nil
 		if v.EmptyDir != nil {
 			v.EmptyDir = nilIfZero(v.EmptyDir)
 		}
@@ -117,7 +117,7 @@ func stripContainer(c *corev1.Container) {
 	}
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
-		m.Name, m.MountPath, m.ReadOnly, m.MountPropagation, m.RecursiveReadOnly = "", "", false, nil, nil
+		m.Name, m.MountPath, m.SubPath, m.ReadOnly, m.MountPropagation, m.RecursiveReadOnly = "", "", "", false, nil, nil
 	}
 	if l := c.Lifecycle; l != nil {
 		l.StopSignal = nil

@@ -14,22 +14,46 @@ import (
 // volumes are the pod's, by name.
 type volumes struct {
 	source map[string]string // host path
+	images map[string]string // reference of the image whose files the volume shows
+	pulls  []volumeImage
 	dirs   []dir
 }
 
+// volumeImage is an image that a volume shows.
+type volumeImage struct {
+	reference string
+	policy    corev1.PullPolicy
+}
+
+func (v *volumes) has(name string) bool {
+	_, path := v.source[name]
+	_, image := v.images[name]
+	return path || image
+}
+
 func planVolumes(pod *corev1.Pod, root string) (*volumes, error) {
-	v := &volumes{source: map[string]string{}}
+	v := &volumes{source: map[string]string{}, images: map[string]string{}}
 	for i, vol := range pod.Spec.Volumes {
 		at := fmt.Sprintf("spec.volumes[%d]", i)
 		if errs := validation.IsDNS1123Label(vol.Name); len(errs) > 0 {
 			return nil, invalid(at+".name", "%s", strings.Join(errs, "; "))
 		}
-		if _, ok := v.source[vol.Name]; ok {
+		if v.has(vol.Name) {
 			return nil, invalid(at+".name", "%q is the name of another volume too", vol.Name)
 		}
 		switch {
-		case vol.HostPath != nil && vol.EmptyDir != nil:
-			return nil, invalid(at, "is both hostPath and emptyDir")
+		case more(vol.HostPath != nil, vol.EmptyDir != nil, vol.Image != nil):
+			return nil, invalid(at, "has more than one source")
+		case vol.Image != nil:
+			if vol.Image.Reference == "" {
+				return nil, invalid(at+".image.reference", "is empty")
+			}
+			policy, err := volumePolicy(at+".image.pullPolicy", vol.Image)
+			if err != nil {
+				return nil, err
+			}
+			v.images[vol.Name] = vol.Image.Reference
+			v.pulls = append(v.pulls, volumeImage{vol.Image.Reference, policy})
 		case vol.HostPath != nil:
 			if err := v.hostPath(at+".hostPath", vol.HostPath); err != nil {
 				return nil, err
@@ -46,6 +70,27 @@ func planVolumes(pod *corev1.Pod, root string) (*volumes, error) {
 		}
 	}
 	return v, nil
+}
+
+// more says whether more than one is true.
+func more(which ...bool) bool {
+	n := 0
+	for _, w := range which {
+		if w {
+			n++
+		}
+	}
+	return n > 1
+}
+
+func volumePolicy(at string, image *corev1.ImageVolumeSource) (corev1.PullPolicy, error) {
+	switch image.PullPolicy {
+	case "":
+		return defaultPolicy(image.Reference), nil
+	case corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
+		return image.PullPolicy, nil
+	}
+	return "", invalid(at, "%q is not known", image.PullPolicy)
 }
 
 // hostPath checks a path of the host. What its type makes, is made when the
@@ -106,15 +151,21 @@ func (v *volumes) mounts(at string, c *corev1.Container) ([]*runtime.Mount, erro
 	var list []*runtime.Mount
 	for i, m := range c.VolumeMounts {
 		at := fmt.Sprintf("%s.volumeMounts[%d]", at, i)
-		source, ok := v.source[m.Name]
-		if !ok {
+		if !v.has(m.Name) {
 			return nil, invalid(at+".name", "the pod has no volume %q", m.Name)
 		}
 		if !filepath.IsAbs(m.MountPath) {
 			return nil, invalid(at+".mountPath", "%q is not an absolute path", m.MountPath)
 		}
-		out := &runtime.Mount{ContainerPath: m.MountPath, HostPath: source, Readonly: m.ReadOnly}
+		out := &runtime.Mount{ContainerPath: m.MountPath, HostPath: v.source[m.Name], Readonly: m.ReadOnly}
+		if reference, ok := v.images[m.Name]; ok {
+			out.Readonly, out.ImageSubPath = true, m.SubPath
+			out.Image = &runtime.ImageSpec{Image: reference, UserSpecifiedImage: reference}
+		} else if m.SubPath != "" {
+			return nil, invalid(at+".subPath", "is supported by sunaba run for image volumes only")
+		}
 		if m.MountPropagation != nil {
+			var ok bool
 			if out.Propagation, ok = propagations[*m.MountPropagation]; !ok {
 				return nil, invalid(at+".mountPropagation", "%q is not known", *m.MountPropagation)
 			}
