@@ -111,6 +111,9 @@ func TestContainerRefuses(t *testing.T) {
 		{"unified on v1", func(in *Input) {
 			in.Container.Linux.Resources = &runtime.LinuxContainerResources{Unified: map[string]string{"memory.high": "1"}}
 		}, "linux.resources: unified: needs cgroup v2", errdefs.ErrInvalidArgument},
+		{"swap without memory", func(in *Input) {
+			in.Container.Linux.Resources = &runtime.LinuxContainerResources{MemorySwapLimitInBytes: 1 << 20}
+		}, "memory_swap_limit_in_bytes: 1048576 is given without", errdefs.ErrInvalidArgument},
 		{"swap below memory", func(in *Input) {
 			in.Container.Linux.Resources = &runtime.LinuxContainerResources{MemoryLimitInBytes: 2, MemorySwapLimitInBytes: 1}
 		}, "linux.resources: memory_swap_limit_in_bytes", errdefs.ErrInvalidArgument},
@@ -126,6 +129,18 @@ func TestContainerRefuses(t *testing.T) {
 		{"no seccomp here", func(in *Input) { in.sc().SeccompProfilePath, in.Host.NoSeccomp = "localhost//p.json", true }, "no seccomp filters", errdefs.ErrFailedPrecondition},
 		{"apparmor off", func(in *Input) { in.sc().ApparmorProfile = "localhost/p" }, `profile "p" is asked for`, errdefs.ErrFailedPrecondition},
 		{"apparmor default, but off", func(in *Input) { in.sc().Apparmor = &runtime.SecurityProfile{} }, `profile "RuntimeDefault" is asked for`, errdefs.ErrFailedPrecondition},
+		{"seccomp of a guest", func(in *Input) {
+			in.Guest, in.sc().SeccompProfilePath = true, "localhost//p"
+		}, `security_context.seccomp: profile "/p" cannot be that of a WebAssembly guest`, errdefs.ErrInvalidArgument},
+		{"apparmor of a guest", func(in *Input) {
+			in.Guest, in.sc().ApparmorProfile, in.Host.AppArmor = true, "localhost/p", true
+		}, `security_context.apparmor: profile "p" cannot be that of a WebAssembly guest`, errdefs.ErrInvalidArgument},
+		{"masked path of a guest", func(in *Input) {
+			in.Guest, in.sc().MaskedPaths = true, []string{"/proc/kcore", "/etc"}
+		}, `masked_paths[1]: "/etc" is not below /proc or /sys`, errdefs.ErrNotImplemented},
+		{"read-only path of a guest", func(in *Input) {
+			in.Guest, in.sc().ReadonlyPaths = true, []string{"/proc/../etc"}
+		}, `readonly_paths[0]: "/etc" is not below /proc or /sys`, errdefs.ErrNotImplemented},
 		{"selinux level", func(in *Input) { in.sc().SelinuxOptions = &runtime.SELinuxOption{Level: "s0:c1;id"} }, `selinux_options.level: "s0:c1;id"`, errdefs.ErrInvalidArgument},
 		{"selinux type", func(in *Input) { in.sc().SelinuxOptions = &runtime.SELinuxOption{Type: "a:b"} }, `selinux_options.type: "a:b"`, errdefs.ErrInvalidArgument},
 		{"class of block I/O", func(in *Input) {

@@ -49,6 +49,8 @@ func Resources(r *runtime.LinuxContainerResources, host Host) (*specs.LinuxResou
 		return invalid("cpu_period", "%d is negative", period)
 	case r.GetMemorySwapLimitInBytes() > 0 && r.GetMemorySwapLimitInBytes() < memory:
 		return invalid("memory_swap_limit_in_bytes", "%d is less than memory_limit_in_bytes, which it includes", r.GetMemorySwapLimitInBytes())
+	case r.GetMemorySwapLimitInBytes() > 0 && memory == 0:
+		return invalid("memory_swap_limit_in_bytes", "%d is given without memory_limit_in_bytes, which it includes", r.GetMemorySwapLimitInBytes())
 	case len(r.GetUnified()) > 0 && !host.CgroupV2:
 		return invalid("unified", "needs cgroup v2, which this host does not use")
 	}

@@ -150,8 +150,12 @@ func (in *Input) seccomp(s *specs.Spec) error {
 // profile, on a host that has AppArmor.
 func DefaultAppArmor(container *runtime.ContainerConfig) bool {
 	sc := container.GetLinux().GetSecurityContext()
-	p, err := profile(sc.GetApparmor(), sc.GetApparmorProfile())
+	p, err := apparmorProfile(sc)
 	return err == nil && !sc.GetPrivileged() && p.GetProfileType() == runtime.SecurityProfile_RuntimeDefault
+}
+
+func apparmorProfile(sc *runtime.LinuxContainerSecurityContext) (*runtime.SecurityProfile, error) {
+	return profile(sc.GetApparmor(), sc.GetApparmorProfile())
 }
 
 // selinuxLevel is the form of a level: a sensitivity or a range of them, and
@@ -177,7 +181,7 @@ func checkSELinux(o *runtime.SELinuxOption) error {
 // privileged container is confined only by a profile that it names.
 func (in *Input) apparmor(s *specs.Spec) error {
 	const field = "linux.security_context.apparmor"
-	p, err := profile(in.security().GetApparmor(), in.security().GetApparmorProfile())
+	p, err := apparmorProfile(in.security())
 	if err != nil {
 		return in.wrap(field, err)
 	}

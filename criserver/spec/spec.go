@@ -15,6 +15,8 @@ package spec
 
 import (
 	"fmt"
+	"path"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -198,8 +200,10 @@ func (in *Input) check() error {
 	if in.Container.GetMetadata().GetName() == "" {
 		return in.invalid("metadata.name", "is empty")
 	}
-	if in.Guest && len(in.Container.GetDevices()) > 0 {
-		return in.invalid("devices[0]", "a WebAssembly guest has no devices")
+	if in.Guest {
+		if err := in.checkGuest(); err != nil {
+			return err
+		}
 	}
 	if _, err := ImageVolumes(in.Container); err != nil {
 		return err
@@ -214,6 +218,36 @@ func (in *Input) check() error {
 		return in.wrap("linux.security_context", err)
 	}
 	return in.checkClasses()
+}
+
+// checkGuest refuses what a guest would be given by nobody. What it has more
+// strictly than asked for (capabilities, privileges, RuntimeDefault profiles) it
+// keeps.
+func (in *Input) checkGuest() error {
+	const sc = "linux.security_context."
+	if len(in.Container.GetDevices()) > 0 {
+		return in.invalid("devices[0]", "a WebAssembly guest has no devices")
+	}
+	for _, p := range []struct {
+		field string
+		of    func(*runtime.LinuxContainerSecurityContext) (*runtime.SecurityProfile, error)
+	}{{"seccomp", seccompProfile}, {"apparmor", apparmorProfile}} {
+		profile, err := p.of(in.security())
+		if err == nil && profile.GetProfileType() == runtime.SecurityProfile_Localhost {
+			return in.invalid(sc+p.field, "profile %q cannot be that of a WebAssembly guest, which is confined by its own; RuntimeDefault and Unconfined can be asked for", profile.GetLocalhostRef())
+		}
+	}
+	for _, list := range []struct {
+		field string
+		paths []string
+	}{{"masked_paths", in.security().GetMaskedPaths()}, {"readonly_paths", in.security().GetReadonlyPaths()}} {
+		for i, p := range list.paths {
+			if p = path.Clean(p); !strings.HasPrefix(p, "/proc/") && !strings.HasPrefix(p, "/sys/") {
+				return in.unimplemented(fmt.Sprintf("%s%s[%d]", sc, list.field, i), "%q is not below /proc or /sys, which a WebAssembly guest does not have", p)
+			}
+		}
+	}
+	return nil
 }
 
 func (in *Input) security() *runtime.LinuxContainerSecurityContext {

@@ -418,6 +418,20 @@ func mountSpecs() map[string]func(*suite) {
 			_, err := p.tryCreate(mounted(does(), v))
 			s.refused(err, codes.InvalidArgument)
 		},
+		"a guest is confined by its own profiles only": func(s *suite) {
+			p := s.run()
+			config := does("args")
+			config.Linux = &runtime.LinuxContainerConfig{SecurityContext: &runtime.LinuxContainerSecurityContext{
+				Seccomp: &runtime.SecurityProfile{}, NoNewPrivs: true, Capabilities: &runtime.Capability{AddCapabilities: []string{"ALL"}},
+			}}
+			p.start(config).ends(0, "Completed")
+			config = does()
+			config.Linux = &runtime.LinuxContainerConfig{SecurityContext: &runtime.LinuxContainerSecurityContext{
+				Seccomp: &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_Localhost, LocalhostRef: "/etc/hostname"},
+			}}
+			_, err := p.tryCreate(config)
+			s.refused(err, codes.InvalidArgument)
+		},
 		"a guest has no devices": func(s *suite) {
 			config := does()
 			config.Devices = []*runtime.Device{{HostPath: "/dev/null", ContainerPath: "/dev/mine", Permissions: "rw"}}
