@@ -138,14 +138,17 @@ func compare(w io.Writer, results []result) {
 	}
 }
 
-// counterpart is containerd's own result of a variant that was tested, false for what is containerd's.
+// counterpart is the result of a variant that was tested with the server it is compared with, false if there is none.
 func counterpart(ours result, results []result) (result, bool) {
-	i := slices.IndexFunc(results, func(r result) bool { return r.server == containerdName && r.variant == ours.variant })
-	if ours.server == containerdName || i < 0 {
+	i := slices.IndexFunc(results, func(r result) bool { return !tested(r.server) && r.variant == ours.variant })
+	if !tested(ours.server) || i < 0 {
 		return result{}, false
 	}
 	return results[i], true
 }
+
+// tested says whether a server is ours to answer for.
+func tested(server string) bool { return server == sunabaName || server == pluginName }
 
 // lost is an error about the specs that passed with containerd's own shim and not with ours.
 func lost(results []result) error {

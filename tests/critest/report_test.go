@@ -62,3 +62,29 @@ func TestCompare(t *testing.T) {
 		t.Errorf("%q, want %q", said.String(), want)
 	}
 }
+
+func TestLost(t *testing.T) {
+	own := result{server: containerdName, variant: "v", specs: []spec{{name: "a", state: "passed"}, {name: "b", state: "failed"}, {name: "c", state: "passed"}}}
+	for _, c := range []struct {
+		what string
+		ours []spec
+		want []string
+	}{
+		{"all passed", []spec{{name: "a", state: "passed"}, {name: "b", state: "passed"}, {name: "c", state: "passed"}}, nil},
+		{"as much as its own", []spec{{name: "a", state: "passed"}, {name: "b", state: "failed"}, {name: "c", state: "passed"}}, nil},
+		{"less", []spec{{name: "a", state: "skipped"}, {name: "b", state: "passed"}}, []string{"alone: a", "alone: c"}},
+	} {
+		err := lost([]result{{server: pluginName, variant: "v", specs: c.ours}, own})
+		if (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		for _, want := range c.want {
+			if err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", c.what, err, want)
+			}
+		}
+	}
+	if lost([]result{own}) == nil {
+		t.Error("nothing compared is no error")
+	}
+}
