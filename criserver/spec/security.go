@@ -115,15 +115,15 @@ func seccompProfile(sc *runtime.LinuxContainerSecurityContext) (*runtime.Securit
 	return p, nil
 }
 
-// seccomp: no profile means no filter; the kubelet names RuntimeDefault where
-// it is wanted.
+// seccomp: a guest is confined by a filter made for it. Else no profile means no
+// filter; the kubelet names RuntimeDefault where it is wanted.
 func (in *Input) seccomp(s *specs.Spec) error {
 	const field = "linux.security_context"
 	p, err := seccompProfile(in.security())
 	if err != nil {
 		return in.wrap(field, err)
 	}
-	if in.privileged() || p == nil || p.GetProfileType() == runtime.SecurityProfile_Unconfined {
+	if in.Guest || in.privileged() || p == nil || p.GetProfileType() == runtime.SecurityProfile_Unconfined {
 		return nil
 	}
 	local := p.GetProfileType() == runtime.SecurityProfile_Localhost
@@ -177,8 +177,9 @@ func checkSELinux(o *runtime.SELinuxOption) error {
 	return nil
 }
 
-// apparmor: no profile means the runtime's default, where the host has one. A
-// privileged container is confined only by a profile that it names.
+// apparmor: a guest is confined in its own way. Else no profile means the
+// runtime's default, where the host has one; a privileged container is confined
+// only by a profile that it names.
 func (in *Input) apparmor(s *specs.Spec) error {
 	const field = "linux.security_context.apparmor"
 	p, err := apparmorProfile(in.security())
@@ -191,7 +192,7 @@ func (in *Input) apparmor(s *specs.Spec) error {
 		name = strings.TrimPrefix(p.GetLocalhostRef(), "localhost/")
 	}
 	switch {
-	case p.GetProfileType() == runtime.SecurityProfile_Unconfined:
+	case in.Guest || p.GetProfileType() == runtime.SecurityProfile_Unconfined:
 		return nil
 	case !in.Host.AppArmor && p != nil:
 		return in.unmet(field, "profile %q is asked for, but this host does not use AppArmor", cmp.Or(p.GetLocalhostRef(), p.GetProfileType().String()))

@@ -148,6 +148,7 @@ func TestSeccomp(t *testing.T) {
 			in.sc().SeccompProfilePath, in.Seccomp = "localhost//p", []byte(`{"defaultAction":"SCMP_ACT_LOG"}`)
 		}, specs.ActLog},
 		{"privileged", func(in *Input) { privilege(in); in.sc().Seccomp = &runtime.SecurityProfile{} }, ""},
+		{"guest", func(in *Input) { in.Guest = true; in.sc().Seccomp = &runtime.SecurityProfile{} }, ""},
 		{"kernel without", func(in *Input) { in.Host.NoSeccomp = true; in.sc().Seccomp = &runtime.SecurityProfile{} }, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -208,6 +209,7 @@ func TestAppArmor(t *testing.T) {
 		name, deprecated string
 		profile          *runtime.SecurityProfile
 		off, privileged  bool
+		guest            bool
 		want             string
 	}{
 		{name: "nothing said", want: "default"},
@@ -216,6 +218,8 @@ func TestAppArmor(t *testing.T) {
 		{name: "deprecated unconfined", deprecated: "unconfined"},
 		{name: "local", deprecated: "localhost/mine", want: "mine"},
 		{name: "off", off: true},
+		{name: "guest", guest: true},
+		{name: "guest with the default, off", profile: &runtime.SecurityProfile{}, off: true, guest: true},
 		{name: "privileged", privileged: true},
 		{name: "privileged with the default", profile: &runtime.SecurityProfile{}, privileged: true},
 		{name: "privileged and local", deprecated: "localhost/mine", privileged: true, want: "mine"},
@@ -228,6 +232,7 @@ func TestAppArmor(t *testing.T) {
 				privilege(&in)
 			}
 			in.Host.AppArmor, in.Host.AppArmorDefault = !tt.off, "default"
+			in.Guest = tt.guest
 			in.sc().Apparmor, in.sc().ApparmorProfile = tt.profile, tt.deprecated
 			s, err := Container(in)
 			if err != nil || s.Process.ApparmorProfile != tt.want {
