@@ -44,6 +44,11 @@ func TestLayout(t *testing.T) {
 	if got := (Layout{Driver: Systemd}).Leaf("a.slice", "C"); got != "a.slice:sunaba:C" {
 		t.Errorf("systemd leaf is %q", got)
 	}
+	for driver, want := range map[Driver]string{Cgroupfs: "/a/P-spare", Systemd: ""} {
+		if got := (Layout{Driver: driver}).SpareLeaf("/a", "P"); got != want {
+			t.Errorf("%s: spare leaf is %q, want %q", driver, got, want)
+		}
+	}
 }
 
 func TestParseMounts(t *testing.T) {

@@ -256,6 +256,16 @@ func (h *Hierarchy) place(cgroup string, pid int) error {
 	return nil
 }
 
+// enterThread moves the calling thread into a version 1 cgroup. A thread that moves itself does so at once.
+func (h *Hierarchy) enterThread(cgroup string) error {
+	for _, root := range h.dirs() {
+		if err := os.WriteFile(filepath.Join(root, cgroup, "tasks"), []byte("0"), 0); err != nil {
+			return fmt.Errorf("enter cgroup %q: %w", cgroup, err)
+		}
+	}
+	return nil
+}
+
 // remove deletes a cgroup and what is left below it, in every hierarchy. A missing one is no error. A process that
 // dies at this moment keeps its cgroup busy for a little while: the removal is tried again, ever more slowly, for at
 // most four seconds: that is what a busy machine took to reap it.

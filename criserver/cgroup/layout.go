@@ -58,6 +58,15 @@ func (l Layout) Leaf(parent, id string) string {
 	return path.Join(parent, id)
 }
 
+// SpareLeaf returns the cgroup of the process that a sandbox's shim has at hand for the next guest, as long as it is no
+// container's: it becomes the container's by another name. "" under systemd, whose cgroups keep their names.
+func (l Layout) SpareLeaf(parent, id string) string {
+	if l.Driver == Systemd {
+		return ""
+	}
+	return l.Leaf(parent, id+"-spare")
+}
+
 // Path returns where a parent or a leaf is below the root of a hierarchy.
 func (l Layout) Path(cgroup string) string {
 	if l.Driver != Systemd {

@@ -5,6 +5,7 @@ package client
 import (
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -31,6 +32,9 @@ type StartOptions struct {
 	Dir       string
 	WasmCache string // compiled module cache; "" = the shim's default
 	Debug     bool
+	// Born, if given, is called right before the process is started, on the thread that does it and ends thereafter: what
+	// it makes of the thread and of attr is the process's by birth. release, unless nil, is called once that is there.
+	Born func(attr *syscall.SysProcAttr) (release func(), err error)
 	// Place, if given, is called right after the process exists: move it into its cgroup.
 	Place func(pid int) error
 }
@@ -101,6 +105,9 @@ type ExecRequest struct {
 
 // AttachRequest asks to take part in the streams of a container's init process.
 type AttachRequest = api.AttachRequest
+
+// PrepareRequest names the namespaces of a pod that its next container will join.
+type PrepareRequest = api.PrepareRequest
 
 // Exit is how a process ended. Message and OOMKilled are known from ReadExit and Details only,
 // not from Wait and Delete, whose answers are containerd's.

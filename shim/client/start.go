@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/ttrpc"
 
 	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/shim/thread"
 )
 
 // Start starts a shim and returns as soon as its process exists; the first call waits for it.
@@ -93,10 +94,27 @@ func spawn(o StartOptions, listener *net.UnixListener) (*exec.Cmd, error) {
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{fd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if o.Born == nil {
+		err = cmd.Start()
+	} else {
+		thread.Run(func() { err = bear(cmd, o.Born) })
+	}
+	if err != nil {
 		return nil, fmt.Errorf("start shim %q: %w", o.Binary, err)
 	}
 	return cmd, nil
+}
+
+// bear starts a command whose birth is prepared. The calling thread is used up.
+func bear(cmd *exec.Cmd, born func(*syscall.SysProcAttr) (func(), error)) error {
+	release, err := born(cmd.SysProcAttr)
+	if err != nil {
+		return err
+	}
+	if release != nil {
+		defer release()
+	}
+	return cmd.Start()
 }
 
 // shimEnv is the environment of a shim: enough to find an OCI runtime, and nothing of the daemon's own.

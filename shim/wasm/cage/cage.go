@@ -8,7 +8,6 @@ package cage
 
 import (
 	"fmt"
-	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -31,26 +30,8 @@ var setupCaps = []uint{
 
 type capData [2]unix.CapUserData
 
-// OnThread runs f on a thread of its own, which ends with it: whatever f does to its thread (namespaces, Narrow)
-// need not and cannot be undone. It returns when f has.
-func OnThread(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // not unlocked, so that the thread ends here
-		if unix.Gettid() != unix.Getpid() {
-			f()
-			return
-		}
-		// The main thread cannot end, and /proc shows it for the whole process. While it is held here another one is found.
-		OnThread(f)
-		runtime.UnlockOSThread()
-	}()
-	<-done
-}
-
 // Narrow bounds what a child of the calling thread can have: the capabilities of its set-up, an
-// empty bounding set, no_new_privs. It is called within OnThread.
+// empty bounding set, no_new_privs. It is called within thread.Run.
 func Narrow() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data capData

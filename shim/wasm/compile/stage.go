@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/thread"
 	"github.com/sunaba-project/sunaba/shim/wasm/cage"
 )
 
@@ -147,7 +148,7 @@ func (o Options) runChild(ctx context.Context, module *os.File, out string) erro
 
 // startNarrowed starts cmd from a thread that is narrowed and then thrown away.
 func startNarrowed(start func(*exec.Cmd) (func() int, error), cmd *exec.Cmd) (wait func() int, err error) {
-	cage.OnThread(func() {
+	thread.Run(func() {
 		if err = cage.Narrow(); err == nil {
 			wait, err = start(cmd)
 		}
