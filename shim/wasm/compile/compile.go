@@ -32,6 +32,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -73,6 +74,14 @@ const sha256Prefix = "sha256:"
 
 // maxModule bounds what is read into memory.
 const maxModule = 1 << 30
+
+// Warm has what does not depend on the module worked out before the first Ensure.
+func Warm() {
+	var r record
+	_ = json.Unmarshal([]byte(`{"load":{},"files":[{"stamp":{}}]}`), &r) // the decoder learns the types
+	_ = entryDir("", sha256Prefix, 0)
+	_ = castagnoli()
+}
 
 // Ensure returns the entry of the module at path, compiling it if need be. digest, if known, is
 // "sha256:…" of the module: with an entry for it the module is not even read; without, it must match.
@@ -197,7 +206,8 @@ func checkDigest(digest string) error {
 // digestOf reads r to its end.
 func digestOf(r io.Reader) (string, error) {
 	h := sha256.New()
-	n, err := io.Copy(h, io.LimitReader(r, maxModule+1))
+	// The bare reader and writer keep io.CopyBuffer from making a buffer of its own.
+	n, err := io.CopyBuffer(struct{ io.Writer }{h}, io.LimitReader(r, maxModule+1), make([]byte, readSize))
 	if err != nil {
 		return "", err
 	}

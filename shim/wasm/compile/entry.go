@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,8 +55,9 @@ func read(dir, digest string) (Entry, error) {
 		return Entry{}, fmt.Errorf("entry is of %q", r.Digest)
 	}
 	e := Entry{Dir: dir, Digest: digest, StartFunction: r.StartFunction, Load: r.Load}
+	buffer := make([]byte, readSize)
 	for _, want := range r.Files {
-		if err := verify(dir, want); err != nil {
+		if err := verify(dir, want, buffer); err != nil {
 			return Entry{}, err
 		}
 		if want.Name != CodeName && want.Name != NamesName { // seldom read, and shared
@@ -66,7 +68,7 @@ func read(dir, digest string) (Entry, error) {
 }
 
 // verify compares a file of an entry with what it was when it was made.
-func verify(dir string, want file) error {
+func verify(dir string, want file, buffer []byte) error {
 	f, err := open(dir, want.Name)
 	if err != nil {
 		return err
@@ -79,7 +81,7 @@ func verify(dir string, want file) error {
 	if size == want.Size && size >= unread && mark == want.Stamp {
 		return nil
 	}
-	n, sum, err := checksum(f, size)
+	n, sum, err := checksum(f, buffer)
 	if err == nil && (n != want.Size || sum != want.CRC) {
 		err = fmt.Errorf("file %q of entry is damaged", want.Name)
 	}
@@ -93,11 +95,11 @@ func measure(dir, name string) (file, error) {
 		return file{}, err
 	}
 	defer f.Close()
-	size, mark, err := stampOf(f)
+	_, mark, err := stampOf(f)
 	if err != nil {
 		return file{}, err
 	}
-	n, sum, err := checksum(f, size)
+	n, sum, err := checksum(f, make([]byte, readSize))
 	return file{Name: name, Size: n, CRC: sum, Stamp: mark}, err
 }
 
@@ -116,13 +118,25 @@ func stampOf(f *os.File) (size int64, s stamp, err error) {
 	return st.Size, stamp{Inode: st.Ino, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}, nil
 }
 
-// checksum reads a file of about size bytes to its end.
-func checksum(f *os.File, size int64) (int64, uint32, error) {
-	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
-	// The bare reader and writer keep io.CopyBuffer from making a buffer of its own.
-	buffer := make([]byte, min(size+1, 128<<10))
-	n, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{f}, buffer)
-	return n, sum.Sum32(), err
+// readSize is small: every page of a new buffer costs as much as to read several into one that has been used.
+const readSize = 16 << 10
+
+var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
+
+// checksum reads a file to its end.
+func checksum(f *os.File, buffer []byte) (int64, uint32, error) {
+	var n int64
+	var sum uint32
+	for {
+		got, err := f.Read(buffer)
+		n, sum = n+int64(got), crc32.Update(sum, castagnoli(), buffer[:got])
+		if err == io.EOF {
+			return n, sum, nil
+		}
+		if err != nil {
+			return n, sum, err
+		}
+	}
 }
 
 // seal turns what a child wrote into an entry of ours: only regular files with one name, owned by
