@@ -156,8 +156,8 @@ func traffic(links []stats.Interface, first string) *runtime.NetworkUsage {
 	return out
 }
 
-// overhead measures what a sandbox costs beyond its containers' own work: shim, pause process, and the engines of
-// guests, whose linear memory is the guests' own.
+// overhead measures what a sandbox costs beyond its containers' own work: shim, pause process, a guest
+// process that waits for a container, and the engines of guests, whose linear memory is the guests' own.
 func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead, error) {
 	s, err := m.o.Sandboxes.Sandbox(rec.ID)
 	if err != nil {
@@ -170,6 +170,9 @@ func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead
 	parts := []stats.Part{{Name: "shim", PID: shim.PID()}}
 	if pid := s.PausePID(); pid != 0 {
 		parts = append(parts, stats.Part{Name: "pause", PID: pid})
+	}
+	if spare := m.o.Sandboxes.SpareLeaf(rec); spare != "" {
+		parts = append(parts, m.reader.Spare(m.o.Cgroups.Path(spare), shim.PID())...)
 	}
 	for _, c := range m.o.Containers.In(rec.ID) {
 		if c.Phase != state.Running {

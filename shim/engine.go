@@ -77,6 +77,21 @@ type Engine interface {
 	Create(ctx context.Context, b *Bundle, io IO, o Options) (Container, error)
 }
 
+// Preparer is an Engine that can do a part of the next Create beforehand.
+type Preparer interface {
+	// Prepare gets ready for a container that is likely to come soon. It is a hint: what it does goes by itself if none
+	// comes, and an error changes nothing for one that does.
+	Prepare(ctx context.Context, p Preparation) error
+	// Close ends what Prepare began, for good.
+	Close() error
+}
+
+// Preparation is what is known of a container before there is a bundle.
+type Preparation struct {
+	Namespaces []specs.LinuxNamespace // those of the pod by their paths; without one: the container's own
+	Cgroup     string                 // one that Prepare may make, beside those of the containers; "" = none
+}
+
 // Container is a created container of an engine.
 type Container interface {
 	Init() Process

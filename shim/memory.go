@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,15 +15,23 @@ import (
 // TuneMemory makes the Go runtime a small one: a shim lives as long as its pod and does
 // little, so its memory counts and its speed between two calls does not.
 func TuneMemory() {
-	debug.SetGCPercent(30)
+	debug.SetGCPercent(busyPercent)
 	if runtime.NumCPU() > 2 {
 		runtime.GOMAXPROCS(2) // each further one has a cache of its own
 	}
 }
 
+// How much garbage there may be, in percent of what is used: little in the long run, more while a pod starts, when a
+// collection would take the processors from that and everything is collected soon after.
+const (
+	idlePercent = 30
+	busyPercent = 400
+)
+
 // GiveMemoryBack returns to the kernel what the last work needed and idling does not: free heap, and the
 // pages of the program itself, which stay in the page cache and come back one by one when they are used.
 func GiveMemoryBack() {
+	debug.SetGCPercent(idlePercent)
 	runtime.GC() // what pools hold goes with the second collection
 	debug.FreeOSMemory()
 	unmapProgram()
@@ -34,8 +43,23 @@ const settleTime = 200 * time.Millisecond
 // GiveMemoryBackSoon returns a function that has memory given back when it was not called for a while, so that
 // the calls of a pod's start do not each pay for it. Nothing runs in between.
 func GiveMemoryBackSoon() func() {
-	timer := time.AfterFunc(settleTime, GiveMemoryBack)
-	return func() { timer.Reset(settleTime) }
+	var mu sync.Mutex
+	busy := true // as TuneMemory leaves it
+	timer := time.AfterFunc(settleTime, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		busy = false
+		GiveMemoryBack()
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !busy {
+			busy = true
+			debug.SetGCPercent(busyPercent)
+		}
+		timer.Reset(settleTime)
+	}
 }
 
 // unmapProgram lets the process forget the pages of its code and constants that it has looked at.

@@ -36,7 +36,7 @@ type ServiceOptions struct {
 	RuntimeRoot string                                 // the OCI runtime's --root for callers that give none
 	Publisher   Publisher                              // nil = nobody listens
 	Run         func(*exec.Cmd) (stdio.Program, error) // starts and reaps programs that take containers' output; nil = there are none
-	Settled     func()                                 // called after a container was created, started or deleted: a good moment to give memory back; may be nil
+	Settled     func()                                 // called before and after work for a container (create, start, delete): soon is a good moment to give memory back; may be nil
 	Done        func()                                 // called once, when Shutdown was asked and no container is left (Serve sets it)
 	Ending      func()                                 // called by Serve before callers see the end: remove the socket; may be nil
 	Logger      *slog.Logger

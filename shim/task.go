@@ -58,6 +58,7 @@ func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.C
 	for _, m := range r.Rootfs {
 		req.rootfs = append(req.rootfs, bundle.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
+	t.s.options.Settled()
 	c, err := t.s.add(ctx, req)
 	if err != nil {
 		return nil, err

@@ -3,15 +3,18 @@ package shim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
@@ -44,6 +47,7 @@ func (s *Service) Register(server *ttrpc.Server) {
 		api.MethodReopen:  unary(s.reopenLog),
 		api.MethodDetails: unary(s.details),
 		api.MethodAttach:  unary(s.attach),
+		api.MethodPrepare: unary(s.prepare),
 	}})
 }
 
@@ -110,6 +114,31 @@ func (s *Service) attach(ctx context.Context, req *wrapperspb.StringValue) (*wra
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	return &wrapperspb.StringValue{}, nil
+}
+
+// prepare lets the engines get ready for a container that is likely to come soon.
+func (s *Service) prepare(ctx context.Context, req *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+	var r api.PrepareRequest
+	if err := json.Unmarshal([]byte(req.Value), &r); err != nil {
+		return nil, fmt.Errorf("decode request: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	s.options.Settled()
+	p := Preparation{Cgroup: r.Cgroup, Namespaces: []specs.LinuxNamespace{
+		{Type: specs.MountNamespace}, {Type: specs.PIDNamespace},
+		{Type: specs.IPCNamespace, Path: r.IPC}, {Type: specs.UTSNamespace, Path: r.UTS},
+	}}
+	if r.Net != "" {
+		p.Namespaces = append(p.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: r.Net})
+	}
+	var errs []error
+	for _, e := range s.options.Engines {
+		if preparer, ok := e.(Preparer); ok {
+			errs = append(errs, preparer.Prepare(ctx, p))
+		}
+	}
+	bundle.WarmUp()
+	s.options.Settled()
+	return &wrapperspb.StringValue{}, errors.Join(errs...)
 }
 
 // typed wraps a message under its bare name, which containerd compares.

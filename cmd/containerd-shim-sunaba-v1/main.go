@@ -43,7 +43,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) > 0 { // faces that are started often come first and take no flags
 		switch args[0] {
 		case "guest":
-			return guest.Main()
+			return guest.Main(args[1:])
 		case "pause":
 			return shim.PauseMain()
 		case "compile":

@@ -50,17 +50,27 @@ func (a arguments) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	engines, err := a.engines(dir, r)
+	guests, err := wasm.New(wasm.Options{CacheDir: a.WasmCache}, r)
 	if err != nil {
 		return err
+	}
+	engines := []shim.Engine{
+		shim.NewPauseEngine("", r),
+		guests,
+		runc.New(runc.Options{Root: a.runtimeRoot(dir), Debug: a.Debug}, r),
 	}
 	options := shim.ServiceOptions{
 		Namespace: a.Namespace, Engines: engines, RuntimeRoot: a.runtimeRoot(dir),
 		Settled: shim.GiveMemoryBackSoon(), Logger: logger,
 		Run: func(cmd *exec.Cmd) (stdio.Program, error) { return startProgram(r, cmd) },
 	}
-	if a.Socket != "" {
-		options.Ending = func() { os.Remove(a.Socket) }
+	options.Ending = func() {
+		if err := guests.Close(); err != nil {
+			logger.Warn("end spare guest process", "error", err)
+		}
+		if a.Socket != "" {
+			os.Remove(a.Socket)
+		}
 	}
 	if address := bootstrap.EventsAddress(); address != "" {
 		events := shim.NewEventPublisher(address, a.Namespace, logger)
@@ -86,18 +96,6 @@ func startProgram(r *reaper.Reaper, cmd *exec.Cmd) (stdio.Program, error) {
 
 func (p program) Done() <-chan struct{}           { return p.child.Done }
 func (p program) Signal(sig syscall.Signal) error { return p.reaper.Signal(p.child, sig) }
-
-func (a arguments) engines(dir string, r *reaper.Reaper) ([]shim.Engine, error) {
-	guests, err := wasm.New(wasm.Options{CacheDir: a.WasmCache}, r)
-	if err != nil {
-		return nil, err
-	}
-	return []shim.Engine{
-		shim.NewPauseEngine("", r),
-		guests,
-		runc.New(runc.Options{Root: a.runtimeRoot(dir), Debug: a.Debug}, r),
-	}, nil
-}
 
 // runtimeRoot is where the OCI runtime keeps its state: with ours below the shim's directory,
 // under containerd beside all shims, because a bundle directory goes with its container.

@@ -193,17 +193,19 @@ func (j *judge) cgroupsOf(rec state.Sandbox) {
 	leaves := map[string]bool{} // those that may not be there
 	for id, c := range j.records.containers.Records {
 		if c.SandboxID == rec.ID && (c.Phase == state.Exited || rec.Phase == state.Stopped) {
-			leaves[id] = true
+			leaves[j.o.Cgroups.Leaf(rec.CgroupParent, id)] = true
 		}
 	}
 	if rec.Phase == state.Stopped {
-		leaves[rec.ID] = true
+		leaves[j.o.Cgroups.Leaf(rec.CgroupParent, rec.ID)] = true
+		if spare := j.o.Cgroups.SpareLeaf(rec.CgroupParent, rec.ID); spare != "" {
+			leaves[spare] = true
+		}
 	}
 	if rec.Phase == state.Stopped && rec.CgroupOwned {
 		return // its parent is looked at
 	}
-	for id := range leaves {
-		leaf := j.o.Cgroups.Leaf(rec.CgroupParent, id)
+	for leaf := range leaves {
 		if path := j.o.Cgroups.Path(leaf); j.hasCgroup(path) {
 			j.add("cgroup "+path, j.tidy(), func(context.Context) error { return j.o.Cgroups.RemoveLeaf(leaf) },
 				"it is that of a container or pod that has ended")

@@ -79,6 +79,9 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 		return "", err
 	}
 	defer release()
+	if isWasm(img) {
+		sb.Prepare(ctx)
+	}
 
 	id, err := state.NewID()
 	if err != nil {

@@ -150,6 +150,12 @@ func (m *Manager) Leaf(rec state.Sandbox, id string) string {
 	return m.o.Cgroups.Leaf(rec.CgroupParent, id)
 }
 
+// SpareLeaf is the cgroup of the process that a sandbox's shim has at hand for its next guest, as OCI cgroupsPath, "" if it is
+// never in one of its own.
+func (m *Manager) SpareLeaf(rec state.Sandbox) string {
+	return m.o.Cgroups.SpareLeaf(rec.CgroupParent, rec.ID)
+}
+
 // Sandbox returns the living side of a sandbox. id is a full one.
 func (m *Manager) Sandbox(id string) (*Sandbox, error) {
 	m.mu.Lock()

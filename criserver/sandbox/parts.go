@@ -53,7 +53,11 @@ func (s *Sandbox) removeCgroup(context.Context) error {
 	if rec.CgroupOwned {
 		return s.manager.o.Cgroups.RemovePod(rec.CgroupParent)
 	}
-	return s.manager.o.Cgroups.RemoveLeaf(s.manager.Leaf(rec, s.ID))
+	err = s.manager.o.Cgroups.RemoveLeaf(s.manager.Leaf(rec, s.ID))
+	if spare := s.manager.SpareLeaf(rec); spare != "" { // a shim that was killed leaves it
+		err = errors.Join(err, s.manager.o.Cgroups.RemoveLeaf(spare))
+	}
+	return err
 }
 
 // Pins says which namespaces a sandbox of this configuration has of its own.
@@ -96,14 +100,7 @@ func give(path string, config *runtime.PodSandboxConfig) error {
 	return os.Chown(path, int(ids.UID.HostID), int(ids.GID.HostID))
 }
 
-func (s *Sandbox) pin(context.Context) error {
-	rec, err := s.record()
-	if err != nil {
-		return err
-	}
-	if err := s.checkUserNamespace(rec); err != nil {
-		return err
-	}
+func (s *Sandbox) pin(rec state.Sandbox) error {
 	o := pins(rec.Config.Value)
 	o.Sysctls = spec.Sysctls(rec.Config.Value)
 	return netns.PinNamespaces(s.pinDir(), o)
@@ -111,15 +108,29 @@ func (s *Sandbox) pin(context.Context) error {
 
 func (s *Sandbox) unpin(context.Context) error { return netns.UnpinNamespaces(s.pinDir()) }
 
-// startBoth starts the shim while the network is set up: neither needs the other, and they are most of the way.
+// startBoth starts the shim while the namespaces are pinned and the network is set up: neither needs the other, and they are
+// most of the way. The shim gets ready for the first container once there are namespaces.
 func (s *Sandbox) startBoth(ctx context.Context) error {
 	rec, err := s.record()
 	if err != nil {
 		return err
 	}
-	shim := make(chan error, 1)
-	go func() { shim <- s.startShim(ctx, rec) }()
-	err = s.setUpNetwork(ctx, rec)
+	if err := s.checkUserNamespace(rec); err != nil {
+		return err
+	}
+	shim, pinned := make(chan error, 1), make(chan bool, 1)
+	go func() {
+		err := s.startShim(ctx, rec)
+		if <-pinned && err == nil {
+			s.Prepare(ctx)
+		}
+		shim <- err
+	}()
+	err = s.pin(rec)
+	pinned <- err == nil
+	if err == nil {
+		err = s.setUpNetwork(ctx, rec)
+	}
 	return errors.Join(<-shim, err)
 }
 

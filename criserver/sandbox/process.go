@@ -10,8 +10,10 @@ import (
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -21,10 +23,13 @@ func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
 	if err := s.makeCgroup(rec); err != nil {
 		return err
 	}
-	c, err := client.Start(ctx, client.StartOptions{
-		Binary: o.Shim, Namespace: namespace, ID: s.ID, Dir: s.Dir, WasmCache: o.WasmCache, Debug: o.Debug,
-		Place: func(pid int) error { return o.Cgroups.Place(leaf, pid) },
-	})
+	start := client.StartOptions{Binary: o.Shim, Namespace: namespace, ID: s.ID, Dir: s.Dir, WasmCache: o.WasmCache, Debug: o.Debug}
+	if o.Cgroups.Driver == cgroup.Systemd {
+		start.Place = func(pid int) error { return o.Cgroups.Place(leaf, pid) }
+	} else {
+		start.Born = func(attr *syscall.SysProcAttr) (func(), error) { return o.Cgroups.Born(leaf, attr) }
+	}
+	c, err := client.Start(ctx, start)
 	if err != nil {
 		return fmt.Errorf("start shim: %w", err)
 	}
@@ -32,6 +37,27 @@ func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
 	s.shim = c
 	s.mu.Unlock()
 	return nil
+}
+
+// prepareLimit is how long a shim may take to get ready for a container before nobody waits for it any more.
+const prepareLimit = 5 * time.Second
+
+// Prepare lets the shim get ready, in the background, for a container with a guest that is likely to be created soon.
+func (s *Sandbox) Prepare(ctx context.Context) {
+	rec, err := s.record()
+	shim := s.Shim()
+	if err != nil || shim == nil || handlerType(rec) != runtimeclass.WASM || shared(rec) {
+		return
+	}
+	ns := s.Namespaces(rec.Config.Value)
+	req := client.PrepareRequest{Net: ns.Net, IPC: ns.IPC, UTS: ns.UTS, Cgroup: s.manager.SpareLeaf(rec)}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), prepareLimit)
+	go func() {
+		defer cancel()
+		if err := shim.Prepare(ctx, req); err != nil {
+			s.manager.o.Logger.Debug("shim did not prepare", "sandbox", s.ID, "error", err)
+		}
+	}()
 }
 
 // stopShim ends the shim; one that does not end when told to is killed together with all that runs under it.

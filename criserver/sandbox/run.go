@@ -34,7 +34,7 @@ func (s *Sandbox) lasting() []step {
 func (s *Sandbox) working() []step {
 	return []step{
 		{"make cgroup", nothing, s.removeCgroup}, // startShim makes it, while the network is set up
-		{"pin namespaces", s.pin, s.unpin},
+		{"pin namespaces", nothing, s.unpin},     // startBoth pins them, while the shim starts
 		{"start shim and network", s.startBoth, s.stopBoth},
 		{"write files", s.writeFiles, s.unmountShm},
 		{"start pause", s.startPause, s.stopPause},

@@ -18,7 +18,7 @@ import (
 
 // Part is a process that counts to a pod's overhead.
 type Part struct {
-	// Name is "shim", "pause" or "engine" (of a guest).
+	// Name is "shim", "pause", "spare" (a process that waits to become a guest's) or "engine" (of a guest).
 	Name string
 	// Container is the guest's container, "" for the others.
 	Container string
@@ -68,6 +68,24 @@ func (r *Reader) Overhead(leaf string, parts []Part) (Overhead, error) {
 		out.CPUNanos += uint64(p.CPU)
 	}
 	return out, nil
+}
+
+// Spare returns the parts in the cgroup of a process that waits to become a guest's; none if there is no such cgroup. The
+// shim is there with a thread while it makes the process, and is not meant.
+func (r *Reader) Spare(cg string, shim int) []Part {
+	var parts []Part
+	r.eachProcess(r.tasksDir(cg), func(text string) {
+		if pid, err := strconv.Atoi(text); err == nil && pid > 0 && pid != shim {
+			parts = append(parts, Part{Name: "spare", PID: pid})
+		}
+	})
+	if len(parts) == 0 {
+		return nil
+	}
+	if cpu, err := r.CPU(cg); err == nil { // else it has just become a guest's
+		parts[0].CPU = cpu.Usage
+	}
+	return parts
 }
 
 // ProcessMemory returns a process's proportional set size in bytes, without what lies in the given address range.

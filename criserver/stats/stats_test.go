@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -174,6 +175,18 @@ func TestOverhead(t *testing.T) {
 	}
 	if len(o.Parts) != 2 || o.CPUNanos != 3_000_000 || o.MemoryBytes != o.Parts[0].MemoryBytes+o.Parts[1].MemoryBytes {
 		t.Errorf("%+v", o)
+	}
+}
+
+func TestSpare(t *testing.T) {
+	root := tree(t, map[string]string{"pod/spare/cpu.stat": "usage_usec 1000\n", "pod/spare/cgroup.procs": "7\n12\n34\n"})
+	r := NewReader(&cgroup.Hierarchy{Unified: root})
+	got := r.Spare("/pod/spare", 7)
+	if want := []Part{{Name: "spare", PID: 12, CPU: time.Millisecond}, {Name: "spare", PID: 34}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := r.Spare("/pod/none", 7); got != nil {
+		t.Errorf("of no cgroup: %+v", got)
 	}
 }
 

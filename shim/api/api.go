@@ -7,12 +7,13 @@ import (
 )
 
 // Names of the extra service, which a shim serves on the same ttrpc socket as the Task API.
-// Requests and answers are google.protobuf.StringValue: a container id in (Attach: an AttachRequest), JSON out.
+// Requests and answers are google.protobuf.StringValue: a container id in (Attach and Prepare: their requests as JSON), JSON out.
 const (
 	ExtraService  = "sunaba.shim.v1.Extra"
 	MethodReopen  = "ReopenLog"
 	MethodDetails = "Details"
 	MethodAttach  = "Attach"
+	MethodPrepare = "Prepare"
 )
 
 // Names of the Task API's services: messages of both versions are alike on the wire.
@@ -56,4 +57,15 @@ type AttachRequest struct {
 	Stdout string `json:"stdout,omitempty"`
 	Stderr string `json:"stderr,omitempty"`
 	Once   bool   `json:"once,omitempty"` // the container's input ends with this one's
+}
+
+// PrepareRequest tells a shim which namespaces of the pod its next container will join, by their paths. The others will be
+// the container's own; without Net it is in the host's network.
+type PrepareRequest struct {
+	Net string `json:"net,omitempty"`
+	IPC string `json:"ipc,omitempty"`
+	UTS string `json:"uts,omitempty"`
+	// Cgroup is one that the shim may make, beside those of the pod's containers; "" = none. Who asks sees to it that it
+	// goes with the pod.
+	Cgroup string `json:"cgroup,omitempty"`
 }

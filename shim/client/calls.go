@@ -209,6 +209,17 @@ func (c *Client) Attach(ctx context.Context, r AttachRequest) error {
 	return err
 }
 
+// Prepare tells the shim that a container which a WebAssembly guest runs in is likely to be created soon, so that it can begin
+// with what does not depend on the container. It is a hint: nothing has to be undone, and a shim of an older release does not know it.
+func (c *Client) Prepare(ctx context.Context, r PrepareRequest) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode preparation: %w", err)
+	}
+	_, err = c.extra(ctx, api.MethodPrepare, string(text))
+	return err
+}
+
 // Shutdown ends the shim if it has no containers left; otherwise it does nothing.
 func (c *Client) Shutdown(ctx context.Context) error {
 	return c.call(ctx, "Shutdown", &task.ShutdownRequest{}, &emptypb.Empty{})

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
-	"github.com/sunaba-project/sunaba/shim/wasm/cage"
+	"github.com/sunaba-project/sunaba/shim/thread"
 )
 
 // status returns the lines of a /proc status file by name.
@@ -79,8 +79,10 @@ func startFurther(t *testing.T, c shim.Container, p *specs.Process, until string
 	return process
 }
 
-func TestGuestIsLockedIn(t *testing.T) {
-	b := newBench(t, "probe", "sleep")
+func TestGuestIsLockedIn(t *testing.T) { eachWay(t, guestIsLockedIn) }
+
+func guestIsLockedIn(t *testing.T, w way) {
+	b := w.newBench(t, "probe", "sleep")
 	b.bundle.Spec.Hostname = "sandpit"
 	c := b.create()
 	pid := c.Init().Pid()
@@ -127,20 +129,24 @@ func rootOf(t *testing.T, pid int) string {
 	return strings.Join(names, " ")
 }
 
-func TestGuestRunsAsGivenUser(t *testing.T) {
-	b := newBench(t, "probe", "sleep")
+func TestGuestRunsAsGivenUser(t *testing.T) { eachWay(t, guestRunsAsGivenUser) }
+
+func guestRunsAsGivenUser(t *testing.T, w way) {
+	b := w.newBench(t, "probe", "sleep")
 	b.bundle.Spec.Process.User = specs.User{UID: 4321, GID: 4321}
 	c := b.create()
 	checkLocked(t, c.Init().Pid(), 4321)
 }
 
-func TestGuestHasItsOwnHostName(t *testing.T) {
-	b := newBench(t, "probe", "sleep")
+func TestGuestHasItsOwnHostName(t *testing.T) { eachWay(t, guestHasItsOwnHostName) }
+
+func guestHasItsOwnHostName(t *testing.T, w way) {
+	b := w.newBench(t, "probe", "sleep")
 	b.bundle.Spec.Hostname = "sandpit"
 	c := b.create()
 	var name unix.Utsname
 	var err error
-	cage.OnThread(func() {
+	thread.Run(func() {
 		var ns *os.File
 		if ns, err = os.Open(fmt.Sprintf("/proc/%d/ns/uts", c.Init().Pid())); err != nil {
 			return
@@ -158,9 +164,11 @@ func TestGuestHasItsOwnHostName(t *testing.T) {
 	}
 }
 
-func TestOOMScore(t *testing.T) {
+func TestOOMScore(t *testing.T) { eachWay(t, oOMScore) }
+
+func oOMScore(t *testing.T, w way) {
 	for score, want := range map[int]string{500: "500", -1000: ""} { // lowering it may be refused and is then left alone
-		b := newBench(t, "probe", "sleep")
+		b := w.newBench(t, "probe", "sleep")
 		b.bundle.Spec.Process.OOMScoreAdj = &score
 		c := b.create()
 		got, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", c.Init().Pid()))
@@ -170,8 +178,10 @@ func TestOOMScore(t *testing.T) {
 	}
 }
 
-func TestCompileEntryCannotBeWritten(t *testing.T) {
-	b := newBench(t, "probe", "sleep")
+func TestCompileEntryCannotBeWritten(t *testing.T) { eachWay(t, compileEntryCannotBeWritten) }
+
+func compileEntryCannotBeWritten(t *testing.T, w way) {
+	b := w.newBench(t, "probe", "sleep")
 	c := b.create()
 	var st unix.Statfs_t
 	if err := unix.Statfs(fmt.Sprintf("/proc/%d/root/cache", c.Init().Pid()), &st); err != nil {
@@ -183,7 +193,9 @@ func TestCompileEntryCannotBeWritten(t *testing.T) {
 }
 
 // TestImageCannotReachOut gives the guest an image full of ways out to a file of the host.
-func TestImageCannotReachOut(t *testing.T) {
+func TestImageCannotReachOut(t *testing.T) { eachWay(t, imageCannotReachOut) }
+
+func imageCannotReachOut(t *testing.T, w way) {
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret")
 	if err := os.WriteFile(secret, []byte("the host's\n"), 0o644); err != nil {
@@ -198,7 +210,7 @@ func TestImageCannotReachOut(t *testing.T) {
 		}
 	}
 	ups := strings.Repeat("../", 12)
-	b := newBench(t, "probe",
+	b := w.newBench(t, "probe",
 		"read:/absolute", "read:/relative", "read:/dir/secret", "read:/updir/secret", "read:/chain", "read:"+ups+secret,
 		"read:"+secret, "read:/proc-link", "write:/absolute-new", "write:/dir/new", "list:/root-link", "read:/inside")
 	root := b.bundle.Rootfs
@@ -230,12 +242,14 @@ func TestImageCannotReachOut(t *testing.T) {
 }
 
 // TestMountPointsStayInside has mounts whose destinations lead out by links of the image.
-func TestMountPointsStayInside(t *testing.T) {
+func TestMountPointsStayInside(t *testing.T) { eachWay(t, mountPointsStayInside) }
+
+func mountPointsStayInside(t *testing.T, w way) {
 	outside, source := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(source, "file"), []byte("mounted\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(t, "probe", "read:/in/way/sub/file", "read:/a/b/c/file")
+	b := w.newBench(t, "probe", "read:/in/way/sub/file", "read:/a/b/c/file")
 	root := b.bundle.Rootfs
 	if err := os.MkdirAll(filepath.Join(root, "in/real"), 0o755); err != nil {
 		t.Fatal(err)
@@ -252,7 +266,7 @@ func TestMountPointsStayInside(t *testing.T) {
 		t.Errorf("got %q; stderr %q", out, b.stderr.all())
 	}
 
-	b = newBench(t, "probe")
+	b = w.newBench(t, "probe")
 	if err := os.Symlink(filepath.Join(outside, "new"), filepath.Join(b.bundle.Rootfs, "out")); err != nil {
 		t.Fatal(err)
 	}

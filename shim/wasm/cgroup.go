@@ -33,6 +33,18 @@ type cgroup struct {
 
 // newCgroup makes the container's cgroup with its limits, but for systemd, whose scopes begin with their first process.
 func newCgroup(b *shim.Bundle) (*cgroup, error) {
+	g, err := openCgroup(b)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.make(); err != nil {
+		return nil, errors.Join(err, g.manager.Destroy())
+	}
+	return g, nil
+}
+
+// openCgroup finds out what the container's cgroup is to be.
+func openCgroup(b *shim.Bundle) (*cgroup, error) {
 	config := &cgroups.Cgroup{Resources: &cgroups.Resources{}}
 	given := ""
 	if b.Spec.Linux != nil {
@@ -49,10 +61,7 @@ func newCgroup(b *shim.Bundle) (*cgroup, error) {
 		}
 		g.manager, err = manager.New(config)
 	} else {
-		if given == "" {
-			given = path.Join(b.Namespace, b.ID)
-		}
-		g.path = path.Join("/", given)
+		g.path = cgroupPath(b)
 		config.Path = g.path
 		if cgroups.IsCgroup2UnifiedMode() {
 			g.manager, err = manager.New(config)
@@ -68,13 +77,30 @@ func newCgroup(b *shim.Bundle) (*cgroup, error) {
 		return nil, err
 	}
 	g.kills = own.KillsFromNow()
-	if g.systemd {
-		return g, nil
-	}
-	if err := g.join(-1, config.Resources); err != nil {
-		return nil, errors.Join(fmt.Errorf("make cgroup %q: %w", g.path, err), g.manager.Destroy())
-	}
 	return g, nil
+}
+
+// make makes the cgroup, or sets the limits of one that is there. systemd's is made with its first process.
+func (g *cgroup) make() error {
+	if g.systemd {
+		return nil
+	}
+	config, err := g.manager.GetCgroups()
+	if err == nil {
+		err = g.join(-1, config.Resources)
+	}
+	if err != nil {
+		return fmt.Errorf("make cgroup %q: %w", g.path, err)
+	}
+	return nil
+}
+
+// cgroupPath is where the container's cgroup is, below the hierarchies' mount points, unless systemd makes it.
+func cgroupPath(b *shim.Bundle) string {
+	if b.Spec.Linux == nil || b.Spec.Linux.CgroupsPath == "" {
+		return path.Join("/", b.Namespace, b.ID)
+	}
+	return path.Join("/", b.Spec.Linux.CgroupsPath)
 }
 
 // join makes the cgroup with a process (-1 = none) and sets its limits.
@@ -127,6 +153,32 @@ func (g *cgroup) enterThread() bool {
 		}
 	}
 	return true
+}
+
+// canRename says whether a cgroup with processes can get another name: version 1 lets it.
+func (g *cgroup) canRename(to string) bool {
+	return !g.systemd && !cgroups.IsCgroup2UnifiedMode() && path.Dir(g.path) == path.Dir(to) && g.path != to
+}
+
+// rename gives the cgroup the name of another one beside it, which must not exist yet. On error it keeps its own.
+// Thereafter g is of no more use: the cgroup is to be opened by its name.
+func (g *cgroup) rename(to string) error {
+	var done []string
+	for _, dir := range g.manager.GetPaths() {
+		err := os.Rename(dir, filepath.Join(filepath.Dir(dir), path.Base(to)))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a joint hierarchy, by another of its names
+		}
+		if err != nil {
+			err = fmt.Errorf("rename cgroup %q: %w", g.path, err)
+			for _, dir := range done {
+				err = errors.Join(err, os.Rename(filepath.Join(filepath.Dir(dir), path.Base(to)), dir))
+			}
+			return err
+		}
+		done = append(done, dir)
+	}
+	return nil
 }
 
 func (g *cgroup) update(r *specs.LinuxResources) error {
@@ -198,6 +250,15 @@ func splitScope(given string) (parent, prefix, name string, ok bool) {
 		return "", "", "", false
 	}
 	return parts[0], parts[1], parts[2], true
+}
+
+// isScope says whether the container's cgroup is one that systemd makes.
+func isScope(spec *specs.Spec) bool {
+	if spec.Linux == nil {
+		return false
+	}
+	_, _, _, scope := splitScope(spec.Linux.CgroupsPath)
+	return scope
 }
 
 // scopePath is where systemd puts a scope.

@@ -20,38 +20,43 @@ import (
 // engineReserve is what the engine itself needs of a container's memory beside its compiled module, in bytes.
 const engineReserve = 4 << 20
 
-// initConfig is the configuration of a container's first guest process.
-func initConfig(b *shim.Bundle, entry compile.Entry, io shim.IO) (link.Config, error) {
-	c, err := processConfig(b, b.Spec.Process, entry, io)
+// initConfig is the configuration of a container's first guest process, and the trees that go with it.
+func initConfig(b *shim.Bundle, entry compile.Entry, io shim.IO) (link.Config, []tree, error) {
+	c, trees, err := processConfig(b, b.Spec.Process, entry, io)
 	if err != nil {
-		return link.Config{}, err
+		return link.Config{}, nil, err
 	}
-	c.Rootfs = b.Rootfs
 	c.ReadOnly = b.Spec.Root != nil && b.Spec.Root.Readonly
+	if c.Rootfs = b.Rootfs != ""; c.Rootfs {
+		trees = append(trees, tree{what: "root file system", path: b.Rootfs, recursive: true})
+	}
 	for _, m := range b.Spec.Mounts {
-		source := m.Source
-		if !path.IsAbs(source) {
-			source = path.Join(b.Path, source)
+		mount := link.Mount{Type: m.Type, Destination: m.Destination, Options: m.Options}
+		c.Mounts = append(c.Mounts, mount)
+		if bind, recursive := mount.Bind(); bind {
+			source := m.Source
+			if !path.IsAbs(source) {
+				source = path.Join(b.Path, source)
+			}
+			trees = append(trees, tree{what: fmt.Sprintf("mount %q", m.Destination), path: source, recursive: recursive})
 		}
-		c.Mounts = append(c.Mounts, link.Mount{Type: m.Type, Source: source, Destination: m.Destination, Options: m.Options})
 	}
 	if ns := namespace(b.Spec, specs.UTSNamespace); ns != nil && ns.Path == "" {
 		c.Hostname = b.Spec.Hostname
 	}
 	if text := b.Spec.Annotations[shim.AnnotationWasmListen]; text != "" {
 		if err := json.Unmarshal([]byte(text), &c.Listen); err != nil {
-			return link.Config{}, fmt.Errorf("annotation %s: %w: %w", shim.AnnotationWasmListen, err, errdefs.ErrInvalidArgument)
+			return link.Config{}, nil, fmt.Errorf("annotation %s: %w: %w", shim.AnnotationWasmListen, err, errdefs.ErrInvalidArgument)
 		}
 	}
-	return c, nil
+	return c, trees, nil
 }
 
 // processConfig is what every guest process of a container has.
-func processConfig(b *shim.Bundle, p *specs.Process, entry compile.Entry, io shim.IO) (link.Config, error) {
+func processConfig(b *shim.Bundle, p *specs.Process, entry compile.Entry, io shim.IO) (link.Config, []tree, error) {
 	c := link.Config{
 		Args:          p.Args,
 		Env:           environment(p),
-		Entry:         entry.Dir,
 		Load:          entry.Load,
 		StartFunction: entry.StartFunction,
 		NoStdin:       io.Stdin == nil,
@@ -60,13 +65,13 @@ func processConfig(b *shim.Bundle, p *specs.Process, entry compile.Entry, io shi
 	}
 	user, err := outside(p.User, b.Spec)
 	if err != nil {
-		return link.Config{}, err
+		return link.Config{}, nil, err
 	}
 	c.UID, c.GID, c.Groups = identity(user)
 	for _, l := range p.Rlimits {
 		resource, ok := rlimits[l.Type]
 		if !ok {
-			return link.Config{}, fmt.Errorf("resource limit %q is not known: %w", l.Type, errdefs.ErrInvalidArgument)
+			return link.Config{}, nil, fmt.Errorf("resource limit %q is not known: %w", l.Type, errdefs.ErrInvalidArgument)
 		}
 		c.Rlimits = append(c.Rlimits, link.Rlimit{Resource: resource, Soft: l.Soft, Hard: l.Hard})
 	}
@@ -74,7 +79,7 @@ func processConfig(b *shim.Bundle, p *specs.Process, entry compile.Entry, io shi
 		c.MemoryLimit = memoryLimit(b.Spec.Linux.Resources)
 		c.Memory = ceiling(c.MemoryLimit, entry.Size)
 	}
-	return c, nil
+	return c, []tree{{what: "compiled module", path: entry.Dir, stale: true}}, nil
 }
 
 // environment is the process's, with PWD for the guests that take their working directory from there:

@@ -100,14 +100,14 @@ func TestInitConfig(t *testing.T) {
 			},
 		},
 	}
-	got, err := initConfig(b, compile.Entry{Dir: "/cache/x", StartFunction: true, Size: 1 << 20}, shim.IO{})
+	got, trees, err := initConfig(b, compile.Entry{Dir: "/cache/x", StartFunction: true, Size: 1 << 20}, shim.IO{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := link.Config{
-		Args: []string{"a", "b"}, Env: []string{"X=1", "PWD=/work"}, Entry: "/cache/x", StartFunction: true,
-		Rootfs: "/bundle/rootfs", ReadOnly: true,
-		Mounts:   []link.Mount{{Type: "bind", Source: "/bundle/data", Destination: "/data", Options: []string{"ro"}}},
+		Args: []string{"a", "b"}, Env: []string{"X=1", "PWD=/work"}, StartFunction: true,
+		Rootfs: true, ReadOnly: true,
+		Mounts:   []link.Mount{{Type: "bind", Destination: "/data", Options: []string{"ro"}}},
 		Hostname: "sandpit", Listen: []link.Listener{{Name: "http", Port: 8080, Optional: true}},
 		UID: 65534, GID: 65534, Rlimits: []link.Rlimit{{Resource: 7, Soft: 10, Hard: 20}},
 		Memory: 27 << 20, MemoryLimit: 32 << 20, NoStdin: true, StopWait: true, Umask: &umask,
@@ -115,9 +115,15 @@ func TestInitConfig(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
+	if want := []tree{
+		{what: "compiled module", path: "/cache/x", stale: true}, {what: "root file system", path: "/bundle/rootfs", recursive: true},
+		{what: `mount "/data"`, path: "/bundle/data"},
+	}; !reflect.DeepEqual(trees, want) {
+		t.Errorf("got trees %+v, want %+v", trees, want)
+	}
 	b.Spec.Process.Env = []string{"PWD=/else"}
 	b.Spec.Linux.Namespaces[0].Path = "/pod/uts"
-	if got, err = initConfig(b, compile.Entry{}, shim.IO{}); err != nil || len(got.Env) != 1 || got.Hostname != "" {
+	if got, _, err = initConfig(b, compile.Entry{}, shim.IO{}); err != nil || len(got.Env) != 1 || got.Hostname != "" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }

@@ -30,9 +30,13 @@ type Options struct {
 type Engine struct {
 	options Options
 	reaper  *reaper.Reaper
+	stock   stock
 }
 
-var _ shim.Engine = (*Engine)(nil)
+var (
+	_ shim.Engine   = (*Engine)(nil)
+	_ shim.Preparer = (*Engine)(nil)
+)
 
 // New makes the engine. Every process it starts is started through r.
 func New(options Options, r *reaper.Reaper) (*Engine, error) {
@@ -55,7 +59,10 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.
 	if err := check(b); err != nil {
 		return nil, fmt.Errorf("create %q: %w", b.ID, err)
 	}
-	c, err := e.create(ctx, b, io, e.options.Skip)
+	c, err := e.create(ctx, b, io, e.options.Skip, true)
+	if errors.Is(err, errSpare) {
+		c, err = e.create(ctx, b, io, e.options.Skip, false)
+	}
 	for _, skip := range []compile.Steps{e.options.Skip, compile.AllSteps} {
 		if !isStale(err) {
 			break
@@ -64,7 +71,7 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.
 		if err := compile.Drop(e.options.CacheDir, c.entry.Digest); err != nil {
 			return nil, fmt.Errorf("create %q: %w", b.ID, err)
 		}
-		c, err = e.create(ctx, b, io, skip)
+		c, err = e.create(ctx, b, io, skip, false)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create %q: %w", b.ID, err)
@@ -85,8 +92,9 @@ func check(b *shim.Bundle) error {
 	return nil
 }
 
-// create makes the container, or leaves nothing but, for the caller's next try, its entry.
-func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip compile.Steps) (*container, error) {
+// create makes the container, or leaves nothing but, for the caller's next try, its entry. With spare its first process is the
+// spare one, if there is one that fits.
+func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip compile.Steps, spare bool) (*container, error) {
 	c := &container{
 		engine:   e,
 		bundle:   b,
@@ -100,36 +108,38 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 	}
 	defer birth.close()
 	birth.io = io
-	// A Go process takes its time to begin: meanwhile the module is looked up (or compiled) and the cgroup made.
+	var n *newborn
+	if spare {
+		n = e.take(b, &birth)
+	}
+	// A process takes its time to begin: meanwhile the module is looked up (or compiled) and the cgroup made.
 	module := later(func() (compile.Entry, error) { return e.entry(ctx, b, skip) })
-	birth.cgroup = later(func() (*cgroup, error) { return newCgroup(b) })
-	child, ours, forkErr := e.fork(&birth)
+	birth.cgroup = later(func() (*cgroup, error) { return n.makeCgroup(b) })
+	if n == nil {
+		n = e.fork(&birth)
+	}
 	var moduleErr, groupErr error
 	c.entry, moduleErr = module()
 	c.cgroup, groupErr = birth.cgroup()
-	err = errors.Join(moduleErr, groupErr, forkErr)
-	var config link.Config
+	if err = errors.Join(moduleErr, groupErr, n.err); err == nil {
+		err = e.settle(n, &birth)
+	}
+	var outfit *outfit
 	if err == nil {
-		config, err = initConfig(b, c.entry, io)
+		outfit, err = initOutfit(b, c.entry, io, n.spare)
 	}
 	if err != nil {
-		if forkErr == nil {
-			e.destroy(child)
-			ours.Close()
-		}
-		return c, errors.Join(err, c.cgroup.destroy())
+		return c, errors.Join(err, e.discard(n), c.cgroup.destroy())
 	}
-	c.limit = config.MemoryLimit
-	if err := e.settle(child, ours, &birth); err != nil {
-		return c, errors.Join(err, c.cgroup.destroy())
-	}
+	defer outfit.close()
+	c.limit = outfit.config.MemoryLimit
 	c.init = newProcess(c, io)
-	c.init.adopt(child, ours)
-	c.init.configure(config)
+	c.init.adopt(n.child, n.link)
+	c.init.configure(outfit)
 	if err := c.init.awaitReady(ctx); err != nil {
-		e.destroy(child)
+		e.destroy(n.child)
 		<-c.init.exited
-		return c, errors.Join(err, c.cgroup.destroy())
+		return c, errors.Join(n.blame(err), c.cgroup.destroy())
 	}
 	return c, nil
 }

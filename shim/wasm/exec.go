@@ -52,10 +52,11 @@ func (f *further) Start(ctx context.Context) error {
 	b.io, b.oom = f.io, c.bundle.Spec.Process.OOMScoreAdj
 	b.cgroup, b.frozen = func() (*cgroup, error) { return c.cgroup, nil }, c.paused.Load()
 
-	config, err := f.configure(ctx, pid)
+	outfit, err := f.outfit(ctx, pid)
 	if err != nil {
 		return fmt.Errorf("exec in %q: %w", c.bundle.ID, err)
 	}
+	defer outfit.close()
 	f.mu.Lock()
 	if f.started {
 		f.mu.Unlock()
@@ -66,16 +67,16 @@ func (f *further) Start(ctx context.Context) error {
 	if err := c.admit(f.process); err != nil {
 		return err
 	}
-	child, ours, err := c.engine.fork(&b)
-	if err == nil {
-		err = c.engine.settle(child, ours, &b)
+	n := c.engine.fork(&b)
+	if err = n.err; err == nil {
+		err = c.engine.settle(n, &b)
 	}
 	if err != nil {
 		c.forget(f.process)
-		return fmt.Errorf("exec in %q: %w", c.bundle.ID, err)
+		return fmt.Errorf("exec in %q: %w", c.bundle.ID, errors.Join(err, c.engine.discard(n)))
 	}
-	f.adopt(child, ours)
-	f.process.configure(config)
+	f.adopt(n.child, n.link)
+	f.process.configure(outfit)
 	go f.begin()
 	return nil
 }
@@ -91,8 +92,8 @@ func (f *further) begin() {
 	f.tell(link.Message{Kind: link.Start})
 }
 
-// configure finds and compiles the module. A configuration that refuses stands for what cannot be executed.
-func (f *further) configure(ctx context.Context, pid int) (link.Config, error) {
+// outfit finds and compiles the module. A configuration that refuses stands for what cannot be executed.
+func (f *further) outfit(ctx context.Context, pid int) (*outfit, error) {
 	c := f.container
 	entry, err := f.entry(ctx, pid)
 	var refusal string
@@ -105,14 +106,14 @@ func (f *further) configure(ctx context.Context, pid int) (link.Config, error) {
 	case errors.Is(err, errdefs.ErrInvalidArgument):
 		refusal = fmt.Sprintf("exec %s: %v", f.spec.Args[0], err)
 	case err != nil:
-		return link.Config{}, err
+		return nil, err
 	}
 	if refusal != "" {
-		return link.Config{Refuse: refusal, RefuseCode: code}, nil
+		return &outfit{config: link.Config{Refuse: refusal, RefuseCode: code}}, nil
 	}
-	config, err := processConfig(c.bundle, f.spec, entry, f.io)
+	config, trees, err := processConfig(c.bundle, f.spec, entry, f.io)
 	if err != nil {
-		return link.Config{}, err
+		return nil, err
 	}
 	c.mu.Lock()
 	config.MemoryLimit = c.limit
@@ -120,7 +121,8 @@ func (f *further) configure(ctx context.Context, pid int) (link.Config, error) {
 	c.mu.Unlock()
 	config.Join = joinFD
 	config.Further = true
-	return config, nil
+	o := &outfit{config: config}
+	return o, o.open(trees)
 }
 
 // entry is the compiled module that the command names: the container's own by its name, any other below

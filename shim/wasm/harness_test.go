@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "guest":
-			os.Exit(guest.Main())
+			os.Exit(guest.Main(os.Args[2:]))
 		case "compile":
 			os.Exit(compile.Main(os.Args[2:]))
 		}
@@ -134,6 +135,73 @@ type bench struct {
 	stdout *output
 	stderr *output
 	stdin  *os.File // our end, if asked for
+	way    way
+}
+
+// way is how a container's first process comes to be.
+type way string
+
+const (
+	forked way = "forked" // for its container
+	spared way = "spare"  // before it
+)
+
+// needSpares ends a test where there are no spare processes; TestNoSpareUnderVersion2 is about that.
+func needSpares(t testing.TB) {
+	t.Helper()
+	if cgroups.IsCgroup2UnifiedMode() {
+		t.Skip("cgroups of version 2 cannot be renamed: there are no spare processes")
+	}
+}
+
+// eachWay runs a test of what a guest process is, whichever way it came to be.
+func eachWay(t *testing.T, test func(t *testing.T, w way)) {
+	for _, w := range []way{forked, spared} {
+		t.Run(string(w), func(t *testing.T) { test(t, w) })
+	}
+}
+
+// newBench is newBench for a guest that comes to be this way.
+func (w way) newBench(t testing.TB, name string, args ...string) *bench {
+	t.Helper()
+	b := newBench(t, name, args...)
+	b.way = w
+	return b
+}
+
+// prepare makes a spare process for the bundle and returns its pid.
+func (b *bench) prepare() int {
+	b.t.Helper()
+	needSpares(b.t)
+	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil {
+		b.t.Fatalf("prepare: %v", err)
+	}
+	b.t.Cleanup(func() {
+		if err := b.engine.Close(); err != nil {
+			b.t.Errorf("close engine: %v", err)
+		}
+		b.checkNoSpare()
+	})
+	one := b.engine.stock.spare
+	if one == nil {
+		b.t.Fatal("there is no spare process")
+	}
+	return one.child.Pid
+}
+
+func (b *bench) preparation() shim.Preparation {
+	return shim.Preparation{Namespaces: b.bundle.Spec.Linux.Namespaces, Cgroup: b.spareGroup()}
+}
+
+func (b *bench) spareGroup() string {
+	return filepath.Join(filepath.Dir(b.bundle.Spec.Linux.CgroupsPath), "spare")
+}
+
+func (b *bench) checkNoSpare() {
+	b.t.Helper()
+	if found, _ := filepath.Glob("/sys/fs/cgroup/*" + b.spareGroup()); len(found) > 0 {
+		b.t.Errorf("cgroups of a spare process are still there: %v", found)
+	}
 }
 
 // newBench makes a bundle that runs guest (a name for build) as /app.wasm of a root file system.
@@ -314,10 +382,17 @@ func (b *bench) create() shim.Container {
 
 func (b *bench) createWith() shim.Container {
 	b.t.Helper()
+	pid := 0
+	if b.way == spared {
+		pid = b.prepare()
+	}
 	c, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
 	b.release()
 	if err != nil {
 		b.t.Fatalf("create: %v", err)
+	}
+	if got := c.Init().Pid(); b.way == spared && got != pid {
+		b.t.Errorf("the first process is %d, not the spare one, %d", got, pid)
 	}
 	b.t.Cleanup(func() { b.delete(c) })
 	return c

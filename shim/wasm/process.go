@@ -59,9 +59,9 @@ func (p *process) adopt(child *reaper.Child, ours *os.File) {
 	go p.wait(heard)
 }
 
-// configure sends the configuration.
-func (p *process) configure(config link.Config) {
-	if err := link.Write(p.link, config); err != nil {
+// configure sends the process what it is to be.
+func (p *process) configure(o *outfit) {
+	if err := o.send(p.link); err != nil {
 		// It ended already: what it said of it, if anything, comes by the link.
 		p.engine.destroy(p.child)
 	}

@@ -14,7 +14,9 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/reaper"
+	"github.com/sunaba-project/sunaba/shim/thread"
 	"github.com/sunaba-project/sunaba/shim/wasm/cage"
+	"github.com/sunaba-project/sunaba/shim/wasm/guest"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
@@ -36,24 +38,46 @@ type birth struct {
 	inherited []*os.File // descriptors from link.FD+1 on
 }
 
-// fork starts a guest process that waits for its configuration, and returns our end of its link.
-func (e *Engine) fork(b *birth) (*reaper.Child, *os.File, error) {
+// newborn is a guest process that waits for its configuration.
+type newborn struct {
+	child *reaper.Child
+	link  *os.File // our end
+	err   error    // why there is none
+
+	spare bool    // it was there before its container
+	group *cgroup // a spare one's, by the name that it had before
+}
+
+// fork starts a guest process that waits for its configuration.
+func (e *Engine) fork(b *birth) *newborn {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make link: %w", err)
+		return &newborn{err: fmt.Errorf("make link: %w", err)}
 	}
 	ours, theirs := os.NewFile(uintptr(ends[0]), "link"), os.NewFile(uintptr(ends[1]), "link")
 	defer theirs.Close()
 	child, err := e.forkWith(b, theirs)
 	if err != nil {
 		ours.Close()
-		return nil, nil, fmt.Errorf("start guest process: %w", err)
+		return &newborn{err: fmt.Errorf("start guest process: %w", err)}
 	}
-	return child, ours, nil
+	return &newborn{child: child, link: ours}
+}
+
+// discard ends a process that is not wanted, and returns when it is gone. A spare one's cgroup goes with it.
+func (e *Engine) discard(n *newborn) error {
+	if n.child != nil {
+		e.destroy(n.child)
+		n.link.Close()
+	}
+	return n.group.destroy()
 }
 
 func (e *Engine) forkWith(b *birth, theirs *os.File) (*reaper.Child, error) {
 	cmd := exec.Command(e.options.Self, "guest")
+	if !b.first {
+		cmd.Args = append(cmd.Args, guest.Further)
+	}
 	cmd.Env = guestEnv
 	cmd.Dir = "/"
 	cmd.ExtraFiles = append([]*os.File{theirs}, b.inherited...)
@@ -84,7 +108,7 @@ func (e *Engine) forkWith(b *birth, theirs *os.File) (*reaper.Child, error) {
 	}
 	var child *reaper.Child
 	var err error
-	cage.OnThread(func() {
+	thread.Run(func() {
 		for _, ns := range b.join {
 			if err = unix.Setns(int(ns.Fd()), 0); err != nil {
 				err = fmt.Errorf("enter namespace %q: %w", ns.Name(), err)
@@ -121,18 +145,9 @@ func (b *birth) enterThread() {
 	}
 }
 
-// settle accounts a new process, which still waits, to its container. On error the process is gone.
-func (e *Engine) settle(child *reaper.Child, ours *os.File, b *birth) error {
-	err := account(child.Pid, b)
-	if err != nil {
-		e.destroy(child)
-		ours.Close()
-	}
-	return err
-}
-
-func account(pid int, b *birth) error {
-	if !b.born {
+// settle accounts a new process, which still waits, to its container.
+func (e *Engine) settle(n *newborn, b *birth) error {
+	if !n.spare && !b.born {
 		group, err := b.cgroup()
 		if err != nil {
 			return err
@@ -141,14 +156,19 @@ func account(pid int, b *birth) error {
 		if b.first {
 			enter = group.begin
 		}
-		if err := enter(pid); err != nil {
+		if err := enter(n.child.Pid); err != nil {
 			return fmt.Errorf("enter cgroup %q: %w", group.path, err)
 		}
 	}
-	if b.oom == nil {
+	return setOOMScore(n.child.Pid, b.oom)
+}
+
+// setOOMScore sets a process's oom_score_adj, nil leaves it.
+func setOOMScore(pid int, score *int) error {
+	if score == nil {
 		return nil
 	}
-	err := os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(*b.oom)), 0)
+	err := os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(*score)), 0)
 	// Without CAP_SYS_RESOURCE it cannot be lower than ours, which it has by birth.
 	if err != nil && !errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("set oom_score_adj: %w", err)
@@ -221,7 +241,6 @@ func furtherBirth(pid int) (birth, error) {
 const joinFD = link.FD + 1
 
 func (b *birth) close() {
-	for _, f := range append(b.join, b.inherited...) {
-		f.Close()
-	}
+	closeAll(b.join)
+	closeAll(b.inherited)
 }

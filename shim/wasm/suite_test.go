@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"context"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -9,22 +10,53 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
-	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 
 // TestEngine runs the conformance suite with guests of both toolchains, with the steps that make a
-// start light and without.
+// start light and without, and with a spare process.
 func TestEngine(t *testing.T) {
 	for _, guest := range []string{"suite", "gosuite"} {
 		for _, v := range variants {
-			t.Run(guest+"/"+v.name, func(t *testing.T) { conform(t, guest, v.skip) })
+			t.Run(guest+"/"+v.name, func(t *testing.T) { conform(t, guest, shared.engineWith(t, v.skip)) })
 		}
+		t.Run(guest+"/spare", func(t *testing.T) {
+			needSpares(t)
+			e := &preparing{Engine: shared.engine(t)}
+			t.Cleanup(func() {
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+				if e.used == 0 {
+					t.Error("no spare process was used")
+				}
+			})
+			conform(t, guest, e)
+		})
 	}
 }
 
-func conform(t *testing.T, guest string, skip compile.Steps) {
+// preparing is an engine that has a spare process at hand for every container.
+type preparing struct {
+	*Engine
+	used int
+}
+
+func (e *preparing) Create(ctx context.Context, b *shim.Bundle, io shim.IO, o shim.Options) (shim.Container, error) {
+	err := e.Prepare(ctx, shim.Preparation{Namespaces: b.Spec.Linux.Namespaces, Cgroup: enginetest.CgroupParent + "/spare"})
+	if err != nil {
+		return nil, err
+	}
+	spare := e.stock.spare.child.Pid
+	c, err := e.Engine.Create(ctx, b, io, o)
+	if err == nil && c.Init().Pid() == spare {
+		e.used++
+	}
+	return c, err
+}
+
+func conform(t *testing.T, guest string, e shim.Engine) {
 	enginetest.Run(t, enginetest.Harness{
-		Engine: shared.engineWith(t, skip),
+		Engine: e,
 		Bundle: func(t *testing.T, id string, p enginetest.Program) *shim.Bundle {
 			b := newBench(t, guest).bundle
 			b.ID, b.SandboxID = id, id

@@ -1,8 +1,9 @@
 // Package guest is the guest face of the shim binary: a process that locks itself in and then
 // runs one WebAssembly module.
 //
-// It begins as root in namespaces of its own. From the configuration that the engine sends it builds
-// the container's tree below a private root (/rootfs beside /cache, the compiled module), opens the
+// It begins as root in namespaces of its own and moves into an empty private root: the host is out of its sight. Then it
+// waits for its configuration, which may be long in coming: the engine has a spare process at hand. From that, and from the
+// mounts that come with it, it builds the container's tree (/rootfs beside /cache, the compiled module), opens the
 // announced listeners, and gives up root, every capability, every path but those two and most system
 // calls. Only then it opens the module. A further process of a container (exec) joins the tree that is already
 // there instead, and its root is its compiled module's directory.
@@ -29,23 +30,33 @@ const (
 // exitTrap is the exit code of a guest that trapped: 128 + SIGABRT, as of an aborted process.
 const exitTrap = 134
 
+// Further is the argument of the guest face for a process that joins a container.
+const Further = "further"
+
 // Main runs the guest face and returns the process's exit code.
-func Main() int {
+func Main(args []string) int {
 	// A descriptor in non-blocking mode is waited for by the runtime's poller, without a thread of its own.
 	if err := unix.SetNonblock(link.FD, true); err != nil {
 		fmt.Fprintf(os.Stderr, "guest: no link to an engine: %v\n", err)
 		return exitNoLink
 	}
 	p := &process{link: os.NewFile(link.FD, "link")}
+	if len(args) == 0 || args[0] != Further {
+		if err := p.standBy(); err != nil {
+			return p.fail(err)
+		}
+	}
 	if err := link.Read(p.link, &p.config, link.MaxConfig); err != nil {
 		return exitNoLink // the engine thought better of it
 	}
 	limitHeap(p.config.MemoryLimit)
+	if err := p.receive(); err != nil {
+		return p.fail(err)
+	}
 	if p.config.Refuse != "" {
 		fmt.Fprintln(os.Stderr, p.config.Refuse)
 		return p.end(p.config.RefuseCode, p.config.Refuse)
 	}
-	p.openMaps()
 	if err := p.prepare(); err != nil {
 		return p.fail(err)
 	}
@@ -59,7 +70,43 @@ func Main() int {
 type process struct {
 	link   *os.File
 	config link.Config
+	room   *room   // of a container's first process
+	trees  []*tree // what came with the configuration and is not placed yet
 	guest  guest
+}
+
+// receive takes the files that belong to the configuration, and makes the streams among them this process's own.
+func (p *process) receive() error {
+	files, err := link.ReceiveFiles(p.link, p.config.Files)
+	if err != nil {
+		return err
+	}
+	if len(files) < len(p.config.Streams) {
+		return fmt.Errorf("receive files: %d for %d streams", len(files), len(p.config.Streams))
+	}
+	for i, stream := range p.config.Streams {
+		if stream < unix.Stdin || stream > unix.Stderr {
+			return fmt.Errorf("take over stream %d: there is none", stream)
+		}
+		if err := unix.Dup3(files[i], stream, 0); err != nil {
+			return fmt.Errorf("take over stream %d: %w", stream, err)
+		}
+		unix.Close(files[i])
+	}
+	for _, fd := range files[len(p.config.Streams):] {
+		p.trees = append(p.trees, &tree{fd})
+	}
+	return nil
+}
+
+// nextTree is the next of the trees that came with the configuration.
+func (p *process) nextTree() (*tree, error) {
+	if len(p.trees) == 0 {
+		return nil, errors.New("a tree is missing")
+	}
+	t := p.trees[0]
+	p.trees = p.trees[1:]
+	return t, nil
 }
 
 // fault is an error with its class.

@@ -7,15 +7,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/cage"
-	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
 // join enters the mount namespace of a container that runs and makes the compiled module's directory
 // this process's root; the container's tree stays reachable by descriptor alone. Threads share
 // their root and working directory until they are parted, which setns(2) demands.
-func join(c *link.Config) (rootfs, cache *tree, err error) {
-	if cache, err = openEntry(c.Entry); err != nil {
-		return nil, nil, err
+func (p *process) join() (rootfs, cache *tree, err error) {
+	c := &p.config
+	p.openMaps()
+	if cache, err = p.nextTree(); err == nil {
+		err = cache.becomeEntry()
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("take compiled module: %w", err)
 	}
 	if err := cage.AllThreads(unix.SYS_UNSHARE, unix.CLONE_FS, 0, 0); err != nil {
 		return nil, nil, fmt.Errorf("part threads: %w", err)

@@ -46,15 +46,13 @@ var propagations = map[string]uint64{
 var tmpfsOptions = map[string]bool{"mode": true, "size": true, "uid": true, "gid": true, "nr_inodes": true, "nr_blocks": true}
 
 func planMount(m link.Mount) plan {
-	p := plan{bind: m.Type == "bind", set: strict, propagation: unix.MS_PRIVATE}
+	p := plan{set: strict, propagation: unix.MS_PRIVATE}
+	p.bind, p.recursive = m.Bind()
 	mode := false
 	for _, o := range m.Options {
 		key, _, _ := strings.Cut(o, "=")
 		switch {
-		case o == "bind":
-			p.bind = true
-		case o == "rbind":
-			p.bind, p.recursive = true, true
+		case o == "bind", o == "rbind":
 		case attributes[o] != 0:
 			p.set |= attributes[o]
 		case strings.HasPrefix(o, "r") && attributes[o[1:]] != 0:
@@ -76,13 +74,18 @@ func planMount(m link.Mount) plan {
 var skipped = map[string]bool{"proc": true, "sysfs": true, "cgroup": true, "cgroup2": true, "mqueue": true, "devpts": true}
 
 // makeMount makes one mount of the container below rootfs.
-func makeMount(rootfs *tree, m link.Mount) error {
-	p := planMount(m)
+func (p *process) makeMount(rootfs *tree, m link.Mount) error {
+	plan := planMount(m)
 	switch {
-	case p.bind:
-		return bind(rootfs, m, p)
+	case plan.bind:
+		source, err := p.nextTree()
+		if err != nil {
+			return err
+		}
+		defer source.close()
+		return bind(rootfs, source, m, plan)
 	case m.Type == "tmpfs":
-		return mountTmpfs(rootfs, m, p)
+		return p.mountTmpfs(rootfs, m, plan)
 	case skipped[m.Type]:
 		return nil
 	default:
@@ -90,12 +93,7 @@ func makeMount(rootfs *tree, m link.Mount) error {
 	}
 }
 
-func bind(rootfs *tree, m link.Mount, p plan) error {
-	source, err := cloneTree(m.Source, p.recursive)
-	if err != nil {
-		return err
-	}
-	defer source.close()
+func bind(rootfs, source *tree, m link.Mount, p plan) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(source.fd, &st); err != nil {
 		return fmt.Errorf("stat source: %w", err)
@@ -121,8 +119,8 @@ func bind(rootfs *tree, m link.Mount, p plan) error {
 	return source.attach(at.fd, "")
 }
 
-func mountTmpfs(rootfs *tree, m link.Mount, p plan) error {
-	t, err := newTmpfs(p.data, int(strict))
+func (p *process) mountTmpfs(rootfs *tree, m link.Mount, plan plan) error {
+	t, err := newTmpfs(plan.data, int(strict))
 	if err != nil {
 		return err
 	}
@@ -136,24 +134,25 @@ func mountTmpfs(rootfs *tree, m link.Mount, p plan) error {
 		return err
 	}
 	if path.Clean(m.Destination) == "/dev" {
-		if err := addDevices(t); err != nil {
+		if err := p.room.addDevices(t); err != nil {
 			return err
 		}
 	}
-	if rest := p.set &^ strict; rest != 0 {
+	if rest := plan.set &^ strict; rest != 0 {
 		return t.setAttr(rest&unix.MOUNT_ATTR_RDONLY, false)
 	}
 	return nil
 }
 
 // addDevices binds the host's harmless device nodes into a tmpfs. They are the only mounts where device files work.
-func addDevices(dev *tree) error {
+func (r *room) addDevices(dev *tree) error {
 	for _, name := range devices {
-		source, err := cloneTree("/dev/"+name, false)
-		if err != nil {
-			return err
+		source := r.devices[name]
+		if source == nil {
+			return faultf(link.Precondition, "add device %q: the host has none, or it was mounted already", name)
 		}
-		err = source.setAttr(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, false)
+		delete(r.devices, name)
+		err := source.setAttr(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, false)
 		if err == nil {
 			err = bindFile(dev, name, source)
 		}

@@ -16,10 +16,10 @@ func (p *process) prepare() error {
 	var err error
 	var cache *tree // where the compiled module is
 	if c.Join != 0 {
-		p.guest.root, cache, err = join(c)
+		p.guest.root, cache, err = p.join()
 		p.guest.cache = "/"
 	} else {
-		p.guest.root, cache, err = layOut(c)
+		p.guest.root, cache, err = p.layOut()
 		p.guest.cache = "/" + cacheName
 	}
 	if err != nil {
@@ -34,12 +34,27 @@ func (p *process) prepare() error {
 		return err
 	}
 	if c.Umask != nil {
-		unix.Umask(int(*c.Umask))
+		if err := p.setUmask(*c.Umask); err != nil {
+			return err
+		}
 	}
 	if err := setRlimits(c.Rlimits); err != nil {
 		return err
 	}
 	return p.lockIn(cache)
+}
+
+// setUmask sets the mask for files that all threads make.
+func (p *process) setUmask(mask uint32) error {
+	if p.config.Join == 0 {
+		unix.Umask(int(mask))
+		return nil
+	}
+	// Threads that are parted have one each. All must get the same answer, which is the mask that they began with.
+	if err := cage.AllThreads(unix.SYS_UMASK, uintptr(mask), 0, 0); err != nil {
+		return fmt.Errorf("set umask: %w", err)
+	}
+	return nil
 }
 
 // lockIn gives up what prepare had. From here on the process is what its guest may become.

@@ -16,11 +16,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// openMaps opens this process's list of mappings while /proc is in sight, if share will want it.
+// openMaps opens this process's list of mappings while /proc is in sight: share may want it.
 func (p *process) openMaps() {
-	if p.config.Load.CodeSize == 0 {
-		return
-	}
 	// Without it nothing is shared, and that is all.
 	p.guest.maps, _ = os.Open("/proc/self/maps")
 }
@@ -52,6 +49,9 @@ func (p *process) share() {
 		return
 	}
 	defer p.guest.maps.Close()
+	if p.config.Load.CodeSize == 0 {
+		return
+	}
 	f, err := os.Open(path.Join(p.guest.cache, compile.CodeName))
 	if err != nil {
 		return

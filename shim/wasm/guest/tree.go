@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
 // Names in the private root.
@@ -26,73 +24,108 @@ type tree struct{ fd int }
 
 func (t *tree) close() { unix.Close(t.fd) }
 
-// layOut makes the container's tree in this process's own mount namespace and moves the root there.
-func layOut(c *link.Config) (rootfs, cache *tree, err error) {
-	// What the host mounts and unmounts still arrives; nothing goes back.
+// room is the private root of a container's first process, and what it kept of the host before it went there.
+type room struct {
+	root    *tree
+	devices map[string]*tree // copies of the mounts of the host's harmless device nodes
+}
+
+// standBy is what a container's first process does before it knows its container: it moves into its private root.
+func (p *process) standBy() error {
+	// What the host mounts and unmounts still arrives where it is in sight; nothing goes back.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return nil, nil, fmt.Errorf("part from the host's mounts: %w", err)
+		return fmt.Errorf("part from the host's mounts: %w", err)
 	}
 	// Everything that has a path on the host is opened before the host is gone from sight.
-	if rootfs, err = openRootfs(c); err != nil {
-		return nil, nil, err
+	p.openMaps()
+	r := &room{devices: make(map[string]*tree)}
+	for _, name := range devices {
+		if t, err := cloneTree("/dev/" + name); err == nil { // one that is missing is missed by who mounts a /dev
+			r.devices[name] = t
+		}
 	}
-	if cache, err = openEntry(c.Entry); err != nil {
-		return nil, nil, err
+	var err error
+	if r.root, err = newTmpfs([]string{"mode=0755", "size=64k"}, strict); err != nil {
+		return err
 	}
-	private, err := newTmpfs([]string{"mode=0755", "size=64k"}, strict)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer private.close()
 	// Any directory serves as the place of the new root: the old one goes.
-	if err := private.attach(unix.AT_FDCWD, "/"); err != nil {
-		return nil, nil, fmt.Errorf("attach private root: %w", err)
+	if err := r.root.attach(unix.AT_FDCWD, "/"); err != nil {
+		return fmt.Errorf("attach private root: %w", err)
+	}
+	for _, name := range []string{rootfsName, cacheName} {
+		if err := unix.Mkdirat(r.root.fd, name, 0o755); err != nil {
+			return fmt.Errorf("make directory %q: %w", name, err)
+		}
+	}
+	p.room = r
+	return pivot(r.root)
+}
+
+// close lets go of what is not needed any more.
+func (r *room) close() {
+	r.root.close()
+	for _, t := range r.devices {
+		t.close()
+	}
+}
+
+// layOut makes the container's tree in the private root from the trees that came with the configuration.
+func (p *process) layOut() (rootfs, cache *tree, err error) {
+	defer p.room.close()
+	c := &p.config
+	if cache, err = p.nextTree(); err == nil {
+		err = cache.becomeEntry()
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("take compiled module: %w", err)
+	}
+	if rootfs, err = p.takeRootfs(); err != nil {
+		return nil, nil, err
 	}
 	for name, t := range map[string]*tree{rootfsName: rootfs, cacheName: cache} {
-		if err := unix.Mkdirat(private.fd, name, 0o755); err != nil {
-			return nil, nil, fmt.Errorf("make directory %q: %w", name, err)
-		}
-		if err := t.attach(private.fd, name); err != nil {
+		if err := t.attach(p.room.root.fd, name); err != nil {
 			return nil, nil, fmt.Errorf("attach %q: %w", name, err)
 		}
 	}
 	for _, m := range c.Mounts {
-		if err := makeMount(rootfs, m); err != nil {
+		if err := p.makeMount(rootfs, m); err != nil {
 			return nil, nil, fmt.Errorf("mount %q: %w", m.Destination, err)
 		}
 	}
-	if c.ReadOnly || c.Rootfs == "" {
+	if c.ReadOnly || !c.Rootfs {
 		// Only now: mount points had to be made.
 		if err := rootfs.setAttr(unix.MOUNT_ATTR_RDONLY, false); err != nil {
 			return nil, nil, fmt.Errorf("make root read-only: %w", err)
 		}
 	}
-	return rootfs, cache, pivot(private)
+	return rootfs, cache, nil
 }
 
-// openEntry opens the compiled module's directory as a read-only mount. One that was dropped just now is
-// made again. Its machine code can be mapped from there even if the host's mount is noexec, as far as the kernel lets us.
-func openEntry(dir string) (*tree, error) {
-	t, err := cloneTree(dir, false)
-	if err != nil {
-		return nil, faultf(link.Stale, "open compiled module: %w", err)
-	}
+// becomeEntry makes a compiled module's tree read-only. Its machine code can be mapped from there even if the
+// host's mount is noexec, as far as the kernel lets us.
+func (t *tree) becomeEntry() error {
 	const attr = strict&^unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY
-	if t.setattr(unix.MountAttr{Attr_set: attr, Attr_clr: unix.MOUNT_ATTR_NOEXEC}, true) == nil {
-		return t, nil
+	own := unix.MountAttr{Attr_set: attr, Attr_clr: unix.MOUNT_ATTR_NOEXEC, Propagation: unix.MS_PRIVATE}
+	if t.setattr(own, true) == nil {
+		return nil
 	}
-	return t, t.setAttr(attr, true)
+	own.Attr_clr = 0
+	return t.setattr(own, true)
 }
 
-func openRootfs(c *link.Config) (*tree, error) {
-	if c.Rootfs == "" {
+// takeRootfs takes the container's root, to which the host's mounts may come, while what is mounted in it stays here.
+func (p *process) takeRootfs() (*tree, error) {
+	if !p.config.Rootfs {
 		return newTmpfs([]string{"mode=0755", "size=1m"}, strict)
 	}
-	t, err := cloneTree(c.Rootfs, true)
-	if err != nil {
-		return nil, fmt.Errorf("open root file system: %w", err)
+	t, err := p.nextTree()
+	if err == nil {
+		err = t.setattr(unix.MountAttr{Attr_set: strict, Propagation: unix.MS_SLAVE}, true)
 	}
-	return t, t.setAttr(strict, true)
+	if err != nil {
+		return nil, fmt.Errorf("take root file system: %w", err)
+	}
+	return t, nil
 }
 
 // pivot makes t the root of this process and lets go of the old one.
@@ -111,12 +144,8 @@ func pivot(t *tree) error {
 }
 
 // cloneTree returns a copy of the mount at a path of the host, attached nowhere.
-func cloneTree(name string, recursive bool) (*tree, error) {
-	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
-	if recursive {
-		flags |= unix.AT_RECURSIVE
-	}
-	fd, err := unix.OpenTree(unix.AT_FDCWD, name, flags)
+func cloneTree(name string) (*tree, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return nil, &os.PathError{Op: "open_tree", Path: name, Err: err}
 	}

@@ -1,7 +1,7 @@
 // Package link is what the engine in the shim and a guest process say to each other: one
 // configuration down, then short messages both ways over an inherited socket pair.
 //
-// Order: the engine sends Config. The guest process locks itself in, loads the module and sends
+// Order: the engine sends Config and the files that belong to it. The guest process locks itself in, loads the module and sends
 // Created, or Error and ends. The engine sends Start; the guest process sends Started, runs the
 // module and sends Exit before it ends. In between the engine may send Interrupt and Ceiling.
 // The end of the stream tells the guest process that its shim is gone: it ends.
@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,18 +75,22 @@ type Message struct {
 	Text       string        `json:"text,omitempty"`       // Error, Exit
 }
 
-// Config is what a guest process is made from. All paths are the host's.
+// Config is what a guest process is made from. Files is how many open files come after it (SendFiles): those of Streams, the
+// tree of the compiled module, the root's tree with Rootfs, and one tree for each bind mount of Mounts. Trees are mounts that are
+// attached nowhere, as open_tree(2) makes them: a guest process never looks for a path of the host.
 type Config struct {
-	Args []string `json:"args"`
-	Env  []string `json:"env,omitempty"`
-	// Entry is the compiled module's directory, and Load how it is loaded; StartFunction tells that instantiating it runs the
-	// module's code already, so that it waits for Start.
-	Entry         string       `json:"entry,omitempty"`
+	Files int      `json:"files,omitempty"`
+	Args  []string `json:"args"`
+	Env   []string `json:"env,omitempty"`
+	// Load is how the compiled module is loaded; StartFunction tells that instantiating it runs the module's code
+	// already, so that it waits for Start.
 	Load          compile.Load `json:"load"`
 	StartFunction bool         `json:"startFunction,omitempty"`
+	// Streams are those of the standard descriptors that get a file. The others stay what they are.
+	Streams []int `json:"streams,omitempty"`
 
-	// Rootfs "" is an empty read-only tree that only has mount points.
-	Rootfs   string  `json:"rootfs,omitempty"`
+	// Without Rootfs there is an empty read-only tree that only has mount points.
+	Rootfs   bool    `json:"rootfs,omitempty"`
 	ReadOnly bool    `json:"readOnly,omitempty"`
 	Mounts   []Mount `json:"mounts,omitempty"`
 	// Join is the inherited descriptor of a mount namespace that is already laid out: a further
@@ -120,9 +125,14 @@ type Config struct {
 // Mount is one mount of the container, in the order they are made.
 type Mount struct {
 	Type        string   `json:"type,omitempty"`
-	Source      string   `json:"source,omitempty"`
 	Destination string   `json:"destination"`
 	Options     []string `json:"options,omitempty"`
+}
+
+// Bind says whether the mount shows a tree that is mounted already, and whether all that is mounted below that with it.
+func (m Mount) Bind() (bind, recursive bool) {
+	recursive = slices.Contains(m.Options, "rbind")
+	return recursive || m.Type == "bind" || slices.Contains(m.Options, "bind"), recursive
 }
 
 // Listener is a TCP port that is open before the guest begins. An optional one that is taken by

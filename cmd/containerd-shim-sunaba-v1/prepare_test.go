@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/opencontainers/cgroups"
+
+	"github.com/sunaba-project/sunaba/shim/client"
+	"github.com/sunaba-project/sunaba/shim/enginetest"
+)
+
+// spareGroup is the cgroup that the pod's shim may use.
+func (p *pod) spareGroup() string { return enginetest.CgroupParent + "/" + p.id + "-spare" }
+
+// prepare has the shim get ready and returns the process that it has at hand then.
+func (p *pod) prepare(t *testing.T) int {
+	t.Helper()
+	if cgroups.IsCgroup2UnifiedMode() {
+		t.Skip("cgroups of version 2 cannot be renamed: there are no spare processes")
+	}
+	check(t, p.Prepare(within(t), client.PrepareRequest{Cgroup: p.spareGroup()}))
+	var pids []string
+	eventually(t, "the thread that forked has ended", func() bool { // until then the shim is listed too
+		pids = strings.Fields(string(must(os.ReadFile(filepath.Join("/sys/fs/cgroup/memory", p.spareGroup(), "cgroup.procs")))(t)))
+		return len(pids) == 1 && pids[0] != strconv.Itoa(p.PID())
+	})
+	return must(strconv.Atoi(pids[0]))(t)
+}
+
+func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+func TestPreparedProcessEndsWithTheShim(t *testing.T) {
+	p := newPod(t, "")
+	spare := p.prepare(t)
+	if again := p.prepare(t); again != spare {
+		t.Errorf("process %d was replaced by %d", spare, again)
+	}
+	check(t, p.Shutdown(within(t)))
+	ended(t, p)
+	if alive(spare) { // whoever hears of the shim's end may remove the pod's cgroups
+		t.Error("it is still there")
+	}
+	if left := must(filepath.Glob("/sys/fs/cgroup/*" + p.spareGroup()))(t); len(left) > 0 {
+		t.Errorf("cgroups left: %v", left)
+	}
+}
+
+func TestPreparedProcessEndsWhenTheShimIsKilled(t *testing.T) {
+	p := newPod(t, "")
+	spare := p.prepare(t)
+	check(t, syscall.Kill(p.PID(), syscall.SIGKILL))
+	ended(t, p)
+	eventually(t, "the prepared process ends", func() bool { return !alive(spare) })
+	for _, dir := range must(filepath.Glob("/sys/fs/cgroup/*" + p.spareGroup()))(t) { // which who named it is to remove
+		eventually(t, "its cgroup can be removed", func() bool { err := os.Remove(dir); return err == nil || os.IsNotExist(err) })
+	}
+}
+
+// A Linux container in a prepared pod is the OCI runtime's as ever, and the prepared process waits on.
+func TestPreparedProcessIsNoLinuxContainers(t *testing.T) {
+	p := newPod(t, "")
+	spare := p.prepare(t)
+	c := p.container(enginetest.Program{Kind: enginetest.Exit, Code: 3}).create(t).start(t)
+	if exit := c.wait(t); exit.Code != 3 {
+		t.Errorf("exit %+v", exit)
+	}
+	c.delete(t)
+	if !alive(spare) {
+		t.Error("the prepared process is gone")
+	}
+	check(t, p.Shutdown(within(t)))
+	ended(t, p)
+}

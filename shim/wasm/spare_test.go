@@ -1,0 +1,392 @@
+package wasm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+)
+
+// eventually waits for something that another process does.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// awaitStandBy waits until a spare process has no mount but its private root.
+func awaitStandBy(t *testing.T, pid int) {
+	t.Helper()
+	eventually(t, "the spare process stands by", func() bool {
+		mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+		return err == nil && strings.Count(string(mounts), "\n") == 1
+	})
+}
+
+func TestNoSpareUnderVersion2(t *testing.T) {
+	if !cgroups.IsCgroup2UnifiedMode() {
+		t.Skip("this machine has version 1")
+	}
+	b := newBench(t, "probe", "sleep")
+	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil || b.engine.stock.spare != nil {
+		t.Errorf("spare %v, %v", b.engine.stock.spare, err)
+	}
+}
+
+// TestSpareSeesNothingOfTheHost looks at a spare process before anybody wants it.
+func TestSpareSeesNothingOfTheHost(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	pid := b.prepare()
+	awaitStandBy(t, pid)
+	if got := rootOf(t, pid); got != "cache rootfs" {
+		t.Errorf("its root holds %q", got)
+	}
+	s := status(t, fmt.Sprintf("/proc/%d/status", pid))
+	if s["NoNewPrivs"] != "1" || s["CapBnd"] != "0000000000000000" || s["CapAmb"] != "0000000000000000" {
+		t.Errorf("it could win privileges: %v", s)
+	}
+	for _, kind := range []string{"mnt", "pid", "ipc", "uts", "net"} {
+		if namespaceOf(t, pid, kind) == namespaceOf(t, os.Getpid(), kind) {
+			t.Errorf("its %s namespace is the host's", kind)
+		}
+	}
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil || !strings.Contains(string(groups), ":memory:"+b.spareGroup()+"\n") {
+		t.Errorf("it is not in a cgroup of its own: %s%v", groups, err)
+	}
+}
+
+// TestSpareIsInItsContainersCgroup looks at every hierarchy and thread.
+func TestSpareIsInItsContainersCgroup(t *testing.T) {
+	b := spared.newBench(t, "probe", "sleep")
+	limit := int64(64 << 20)
+	b.bundle.Spec.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}
+	c := b.create()
+	start(t, c.Init())
+	b.stdout.await(t, "sleep=on")
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/cgroup", c.Init().Pid()))
+	if err != nil || len(threads) < 2 {
+		t.Fatalf("threads: %v, %v", threads, err)
+	}
+	for _, name := range threads {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if strings.HasPrefix(line, "0::") {
+				continue // the hybrid layout's second version has no part in it
+			}
+			if !strings.HasSuffix(strings.TrimSpace(line), ":"+b.bundle.Spec.Linux.CgroupsPath) {
+				t.Errorf("%s: %s", name, line)
+			}
+		}
+	}
+	group := c.(*container).cgroup
+	got, err := os.ReadFile(filepath.Join(group.manager.Path("memory"), "memory.limit_in_bytes"))
+	if err != nil || strings.TrimSpace(string(got)) != fmt.Sprint(limit) {
+		t.Errorf("limit %q, %v", got, err)
+	}
+	b.checkNoSpare()
+	if used := c.Details().EngineCPU; used <= 0 {
+		t.Errorf("engine used %v", used)
+	}
+}
+
+// TestSpareIsLeftToThoseItFits has containers that a spare process cannot become: they get a process of their own, and it waits on.
+func TestSpareIsLeftToThoseItFits(t *testing.T) {
+	holder := newBench(t, "probe", "sleep").create() // somebody whose namespaces can be joined
+	for name, change := range map[string]func(b *bench){
+		"shared process namespace": func(b *bench) { setPath(b, specs.PIDNamespace, holder.Init().Pid(), "pid") },
+		"other network":            func(b *bench) { setPath(b, specs.NetworkNamespace, holder.Init().Pid(), "net") },
+		"other host name":          func(b *bench) { setPath(b, specs.UTSNamespace, holder.Init().Pid(), "uts") },
+		"host's network":           func(b *bench) { b.bundle.Spec.Linux.Namespaces = b.bundle.Spec.Linux.Namespaces[:4] },
+		"other parent of the cgroup": func(b *bench) {
+			b.bundle.Spec.Linux.CgroupsPath = shared.cgroup + "/other/" + b.bundle.ID
+			b.t.Cleanup(func() {
+				found, _ := filepath.Glob("/sys/fs/cgroup/*" + shared.cgroup + "/other")
+				for _, dir := range found {
+					if err := os.Remove(dir); err != nil {
+						b.t.Error(err)
+					}
+				}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "probe", "sleep")
+			spare := b.prepare()
+			change(b)
+			if got := b.create().Init().Pid(); got == spare {
+				t.Error("the spare process was used")
+			}
+			if b.engine.stock.spare == nil || unix.Kill(spare, 0) != nil {
+				t.Error("the spare process is gone")
+			}
+			b.bundle.Spec.Linux.CgroupsPath = shared.cgroup + "/" + b.bundle.ID // where the look for leftovers looks
+		})
+	}
+}
+
+func setPath(b *bench, kind specs.LinuxNamespaceType, pid int, name string) {
+	for i := range b.bundle.Spec.Linux.Namespaces {
+		if ns := &b.bundle.Spec.Linux.Namespaces[i]; ns.Type == kind {
+			ns.Path = fmt.Sprintf("/proc/%d/ns/%s", pid, name)
+		}
+	}
+}
+
+func TestTerminalIsNotForASpare(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	b.prepare()
+	birth, err := initBirth(b.bundle.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer birth.close()
+	birth.io.Terminal = true
+	if b.engine.take(b.bundle, &birth) != nil {
+		t.Error("it was given away")
+	}
+}
+
+// TestSpareThatFailsIsReplaced has the spare process fail at each point up to where its guest is there.
+func TestSpareThatFailsIsReplaced(t *testing.T) {
+	for name, fail := range map[string]func(b *bench, pid int){
+		"dead, and known to be": func(b *bench, pid int) {
+			kill(b.t, pid)
+			<-b.engine.stock.spare.child.Done
+		},
+		"dying": func(b *bench, pid int) { kill(b.t, pid) },
+		"its cgroup's name is taken": func(b *bench, _ int) {
+			if err := os.Mkdir("/sys/fs/cgroup/pids"+b.bundle.Spec.Linux.CgroupsPath, 0o755); err != nil {
+				b.t.Fatal(err)
+			}
+		},
+		"it does not understand": func(b *bench, _ int) {
+			if _, err := b.engine.stock.spare.link.Write([]byte("\x02\x00\x00\x00xx")); err != nil {
+				b.t.Fatal(err)
+			}
+		},
+		"it is told of files that do not come": func(b *bench, _ int) {
+			text := `{"files":1,"args":[]}`
+			if _, err := b.engine.stock.spare.link.Write(append([]byte{byte(len(text)), 0, 0, 0}, text...)); err != nil {
+				b.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "suite", "echo", "text")
+			spare := b.prepare()
+			awaitStandBy(t, spare)
+			fail(b, spare)
+			c := b.create()
+			if c.Init().Pid() == spare {
+				t.Error("the spare process was used")
+			}
+			start(t, c.Init())
+			if exit := ended(t, c.Init()); exit.Code != 0 || b.stdout.all() != "text" {
+				t.Errorf("exit %+v; stdout %q; stderr %q", exit, b.stdout.all(), b.stderr.all())
+			}
+			if unix.Kill(spare, 0) == nil {
+				t.Error("the spare process is still there")
+			}
+			b.checkNoSpare()
+		})
+	}
+}
+
+func kill(t testing.TB, pid int) {
+	t.Helper()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCreateThatFailsTakesTheSpareWithIt has errors that are the container's own: nothing is tried again, nothing is left.
+func TestCreateThatFailsTakesTheSpareWithIt(t *testing.T) {
+	for name, change := range map[string]func(b *bench){
+		"no module": func(b *bench) { b.bundle.Spec.Annotations[shim.AnnotationWasmModule] = "/no/such/module" },
+		"no mount": func(b *bench) {
+			b.bundle.Spec.Mounts = []specs.Mount{{Type: "bind", Source: "/no/such/dir", Destination: "/x"}}
+		},
+		"wrong mount": func(b *bench) { b.bundle.Spec.Mounts = []specs.Mount{{Type: "ext9", Source: "x", Destination: "/x"}} },
+		"wrong limit": func(b *bench) { b.bundle.Spec.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NONE"}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "probe", "sleep")
+			spare := b.prepare()
+			change(b)
+			b.pipes(false)
+			if _, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{}); err == nil {
+				t.Error("it was created")
+			}
+			b.release()
+			b.checkGone(spare)
+			b.checkNoSpare()
+		})
+	}
+}
+
+// TestStaleEntryWithSpare drops the compiled module between its being found and its being opened.
+func TestStaleEntryWithSpare(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	b.prepare()
+	c := b.create()
+	entry := c.(*container).entry
+	if _, err := (tree{what: "compiled module", path: entry.Dir + "-gone", stale: true}).open(); !isStale(err) {
+		t.Errorf("a compiled module that is gone is %v", err)
+	}
+	if err := compile.Drop(b.engine.options.CacheDir, entry.Digest); err != nil {
+		t.Fatal(err)
+	}
+	again := spared.newBench(t, "probe", "sleep")
+	start(t, again.create().Init())
+	again.stdout.await(t, "sleep=on")
+}
+
+func TestPrepareKeepsOneSpare(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	first := b.prepare()
+	if second := b.prepare(); second != first {
+		t.Errorf("process %d was replaced by %d without need", first, second)
+	}
+	b.joinNetwork()
+	other := b.prepare()
+	if other == first || unix.Kill(first, 0) == nil {
+		t.Errorf("process %d is still there beside %d, in other namespaces", first, other)
+	}
+	b.engine.stock.spare.timer.Reset(0)
+	eventually(t, "a spare process that nobody wants ends", func() bool { return unix.Kill(other, 0) != nil })
+	eventually(t, "its cgroup goes", func() bool {
+		found, _ := filepath.Glob("/sys/fs/cgroup/*" + b.spareGroup())
+		return len(found) == 0
+	})
+	next := b.prepare()
+	if err := b.engine.Close(); err != nil {
+		t.Error(err)
+	}
+	if unix.Kill(next, 0) == nil {
+		t.Error("the spare process outlives its engine")
+	}
+	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil || b.engine.stock.spare != nil {
+		t.Errorf("a closed engine has a spare process, %v", err)
+	}
+}
+
+// TestPrepareWithoutCgroup has callers that name none, or one that systemd would make.
+func TestPrepareWithoutCgroup(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	for _, group := range []string{"", "kubepods.slice:sunaba:x"} {
+		p := b.preparation()
+		p.Cgroup = group
+		if err := b.engine.Prepare(context.Background(), p); err != nil || b.engine.stock.spare != nil {
+			t.Errorf("cgroup %q: spare %v, %v", group, b.engine.stock.spare, err)
+		}
+	}
+	p := b.preparation()
+	p.Namespaces = []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: "/no/such/namespace"}}
+	if err := b.engine.Prepare(context.Background(), p); err == nil {
+		t.Error("a namespace that is not there was joined")
+	}
+}
+
+// TestMountsStayWithTheGuest has a host whose mounts are shared with everybody who asks, as systemd's are: what is mounted for a
+// guest must not appear there, also not below what it is given.
+func TestMountsStayWithTheGuest(t *testing.T) { eachWay(t, mountsStayWithTheGuest) }
+
+func mountsStayWithTheGuest(t *testing.T, w way) {
+	b := w.newBench(t, "probe", "read:/data/below/file")
+	data := openDir(t)
+	for _, dir := range []string{b.bundle.Rootfs, data} {
+		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+		if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	below := filepath.Join(data, "below")
+	if err := os.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("x", below, "tmpfs", 0, "mode=755"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(below, unix.MNT_DETACH) })
+	if err := os.WriteFile(filepath.Join(below, "file"), []byte("text\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.bundle.Spec.Mounts = []specs.Mount{
+		{Type: "tmpfs", Source: "tmpfs", Destination: "/dev", Options: []string{"mode=755"}},
+		{Type: "bind", Source: data, Destination: "/data", Options: []string{"rbind", "rshared"}},
+		{Type: "tmpfs", Source: "tmpfs", Destination: "/data/below/inner"},
+	}
+	before := mountsBelow(t, b.bundle.Rootfs, data)
+	b.pipes(false)
+	if w == spared {
+		b.prepare()
+	}
+	c, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
+	b.release()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := mountsBelow(t, b.bundle.Rootfs, data); after != before {
+		t.Errorf("%d mounts of the host before, %d after", before, after)
+	}
+	start(t, c.Init())
+	if exit := ended(t, c.Init()); exit.Code != 0 || b.stdout.all() != "read:/data/below/file=text\n" {
+		t.Errorf("exit %+v, stdout %q, stderr %q", exit, b.stdout.all(), b.stderr.all())
+	}
+	if err := c.Delete(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func mountsBelow(t *testing.T, dirs ...string) int {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, dir := range dirs {
+		n += strings.Count(string(data), " "+dir)
+	}
+	return n
+}
+
+// TestUmaskOfEveryProcess has a file made by a first and by a further process: the threads of each have one mask.
+func TestUmaskOfEveryProcess(t *testing.T) { eachWay(t, umaskOfEveryProcess) }
+
+func umaskOfEveryProcess(t *testing.T, w way) {
+	b := w.newBench(t, "probe", "write:/tmp/first", "sleep")
+	mask := uint32(0o177)
+	b.bundle.Spec.Process.User.Umask = &mask
+	b.bundle.Spec.Mounts = []specs.Mount{{Type: "tmpfs", Source: "tmpfs", Destination: "/tmp"}}
+	c := b.create()
+	start(t, c.Init())
+	b.stdout.await(t, "sleep=on")
+	runFurther(t, c, &specs.Process{Args: []string{"/app.wasm", "write:/tmp/second"}, Cwd: "/", User: specs.User{Umask: &mask}})
+	for _, name := range []string{"first", "second"} {
+		info, err := os.Stat(fmt.Sprintf("/proc/%d/root/rootfs/tmp/%s", c.Init().Pid(), name))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v, %v", name, info, err)
+		}
+	}
+}
