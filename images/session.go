@@ -80,7 +80,8 @@ func (x *session) ingest(ctx context.Context, desc ocispec.Descriptor, got func(
 			count(offset - came)
 			return &countedReader{r, count}, nil
 		})
-		if !errdefs.IsDataLoss(err) || !x.remote.Refuse(desc.Digest) {
+		// A context that has ended may say so by another blob's error.
+		if ctx.Err() != nil || !errdefs.IsDataLoss(err) || !x.remote.Refuse(desc.Digest) {
 			return err
 		}
 		count(-came)

@@ -45,6 +45,29 @@ missing() {
 	done
 }
 
+# docker-registry is unpacked, not installed: its package starts a service.
+cache=$(cd "$(dirname "$0")/.." && pwd)/.cache/docker-registry
+unpack_registry() {
+	! command -v docker-registry >/dev/null 2>&1 && [ ! -x "$cache/usr/bin/docker-registry" ] || return 0
+	if [ "${SUNABA_NO_INSTALL:-}" = 1 ] || ! command -v apt-get >/dev/null 2>&1; then
+		echo "missing Debian package (not fetched, because SUNABA_NO_INSTALL=1 or there is no apt-get): docker-registry" >&2
+		return 1
+	fi
+	echo "fetching: docker-registry"
+	rm -rf "$cache"
+	mkdir -p "$cache"
+	(
+		cd "$cache"
+		apt-get download docker-registry >/dev/null 2>&1 || {
+			apt-get update >/dev/null 2>&1 || true
+			apt-get download docker-registry
+		}
+		dpkg -x docker-registry_*.deb .
+		rm docker-registry_*.deb
+	) || { echo "apt-get could not fetch docker-registry" >&2; return 1; }
+}
+unpack_registry
+
 lacking=$(missing | tr '\n' ' ')
 [ -n "$lacking" ] || exit 0
 

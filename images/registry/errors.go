@@ -99,10 +99,7 @@ func classify(err error) (class error, unavailable bool) {
 	if code, ok := statusOf(err); ok {
 		return classOfStatus(code)
 	}
-	var long *tooLongError
 	switch {
-	case errors.As(err, &long):
-		return errdefs.ErrResourceExhausted, false
 	case errors.Is(err, errRefusedHere):
 		return errdefs.ErrPermissionDenied, false
 	case errdefs.IsDataLoss(err):
@@ -126,12 +123,17 @@ type statusError struct {
 	host    string // who answered
 	details string // of the answer's body
 	again   bool   // it said when to try again
+	wait    time.Duration
+	most    time.Duration // set once wait is longer than that
 }
 
 func (e *statusError) Error() string {
 	text := fmt.Sprintf("the registry answered %s", e.status)
 	if e.details != "" {
 		text += " (" + e.details + ")"
+	}
+	if e.most > 0 {
+		return fmt.Sprintf("%s and asks to be left alone for %s, which is longer than the %s that a pull waits", text, e.wait.Round(time.Second), e.most)
 	}
 	switch e.code {
 	case http.StatusUnauthorized:
@@ -148,7 +150,7 @@ func (e *statusError) Error() string {
 // specification.
 func newStatusError(resp *http.Response) *statusError {
 	e := &statusError{code: resp.StatusCode, status: resp.Status, host: resp.Request.URL.Host}
-	_, e.again = retryAfter(resp.Header, time.Now())
+	e.wait, e.again = retryAfter(resp.Header, time.Now())
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
 	var details docker.Errors
 	if err == nil && json.Unmarshal(body, &details) == nil && len(details) > 0 {

@@ -548,3 +548,15 @@ func TestRefuse(t *testing.T) {
 		t.Errorf("with nobody left: %v", err)
 	}
 }
+
+func TestRefuseOfWhatNobodyServed(t *testing.T) {
+	client := New(Options{})
+	defer client.Close()
+	r, err := client.Repository(t.Context(), "r.io/app:v1", Credentials{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Refuse(digest.FromString("x")) {
+		t.Error("there is another to ask for what nobody has served")
+	}
+}

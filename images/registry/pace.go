@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -81,23 +80,21 @@ func (p *pacer) left(host string) time.Duration {
 
 // wait waits until a host may be asked.
 func (p *pacer) wait(ctx context.Context, host string) error {
-	d := p.left(host)
-	switch {
-	case d <= 0:
-		return nil
-	case d > p.most:
-		return &tooLongError{host, d, p.most}
+	if d := p.left(host); d > 0 {
+		return p.sleep(ctx, d)
 	}
-	return p.sleep(ctx, d)
+	return nil
 }
 
-// learn takes note of what an answer asks for.
+// learn takes note of what an answer asks for. A wish that is too long to be
+// waited for ends that one request: others may have credentials with a higher
+// limit.
 func (p *pacer) learn(resp *http.Response) {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
 		return
 	}
 	d, ok := retryAfter(resp.Header, time.Now())
-	if !ok {
+	if !ok || d > p.most {
 		return
 	}
 	p.mu.Lock()
@@ -105,17 +102,6 @@ func (p *pacer) learn(resp *http.Response) {
 	if at := time.Now().Add(d); at.After(p.until[resp.Request.URL.Host]) {
 		p.until[resp.Request.URL.Host] = at
 	}
-}
-
-// tooLongError is a server's wish to be left alone for longer than we wait.
-type tooLongError struct {
-	host       string
-	wait, most time.Duration
-}
-
-func (e *tooLongError) Error() string {
-	return fmt.Sprintf("%s asks to be left alone for %s, which is longer than the %s that a pull waits",
-		e.host, e.wait.Round(time.Second), e.most)
 }
 
 // pacedTransport asks no host that wants to be left alone.

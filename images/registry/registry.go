@@ -321,7 +321,10 @@ func (r *Repository) noteServed(d digest.Digest, e *endpoint) {
 func (r *Repository) Refuse(d digest.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	host := r.served[d]
+	host, ok := r.served[d]
+	if !ok {
+		return false // nobody served it
+	}
 	left := false
 	for _, e := range r.endpoints {
 		if e.host == host {

@@ -64,10 +64,14 @@ func (r *Repository) do(ctx context.Context, c call) (*http.Response, *endpoint,
 				last = err
 			}
 			// Who has never answered is not there; who has, will be again.
-			if mayPass(err) && (!isDial(err) || e.answered.Load()) {
+			var s *statusError
+			answered := errors.As(err, &s)
+			if answered && s.again && s.wait > r.client.options.MaxRetryAfter {
+				s.most = r.client.options.MaxRetryAfter
+			}
+			if mayPass(err) && (!isDial(err) || e.answered.Load()) && (!answered || s.most == 0) {
 				again = true
-				var s *statusError
-				told = told || errors.As(err, &s) && s.again
+				told = told || answered && s.again
 			} else {
 				hopeless[e] = true
 			}

@@ -143,7 +143,7 @@ func (f *follower) Read(p []byte) (int, error) {
 			f.whole = true
 		case f.offset < size:
 			return f.read(p, size)
-		case ended && errdefs.IsDataLoss(err) && f.offset > 0:
+		case ended && isCorrupt(err) && f.offset > 0:
 			return 0, f.aborted()
 		case ended:
 			if err := f.find(); err != nil {

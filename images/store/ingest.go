@@ -149,7 +149,7 @@ func (c *Content) ingest(ctx context.Context, in *ingest, desc ocispec.Descripto
 		}
 	}
 	resumed, err := c.ingestOnce(ctx, in, desc, open)
-	if resumed && errdefs.IsDataLoss(err) {
+	if resumed && isCorrupt(err) {
 		// Perhaps only the part of an earlier process is bad.
 		_, err = c.ingestOnce(ctx, in, desc, open)
 	}
@@ -166,7 +166,7 @@ func worthKeeping(in *ingest, err error) bool {
 	in.mu.Lock()
 	empty := in.size == 0
 	in.mu.Unlock()
-	if empty || errdefs.IsDataLoss(err) {
+	if empty || isCorrupt(err) {
 		return false
 	}
 	return !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT)
@@ -255,7 +255,7 @@ func (c *Content) receive(ctx context.Context, in *ingest, f *os.File, desc ocis
 // commit makes a blob of a file whose content came whole.
 func (c *Content) commit(f *os.File, in *ingest, desc ocispec.Descriptor, got digest.Digest) error {
 	if got != desc.Digest {
-		return errors.Join(fmt.Errorf("blob %s is corrupt: its digest is %s: %w", desc.Digest, got, errdefs.ErrDataLoss), f.Truncate(0))
+		return errors.Join(&corruptError{fmt.Errorf("blob %s is corrupt: its digest is %s: %w", desc.Digest, got, errdefs.ErrDataLoss)}, f.Truncate(0))
 	}
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("store blob %s: %w", desc.Digest, err)
@@ -288,11 +288,23 @@ func syncDir(dir string) error {
 	return nil
 }
 
+// corruptError is what came of a blob and is not it. The class ErrDataLoss alone
+// says less: a context may end with such an error about another blob.
+type corruptError struct{ error }
+
+// Unwrap returns the error itself.
+func (e *corruptError) Unwrap() error { return e.error }
+
+func isCorrupt(err error) bool {
+	var c *corruptError
+	return errors.As(err, &c)
+}
+
 func sizeError(desc ocispec.Descriptor, got int64) error {
 	if got > desc.Size {
-		return fmt.Errorf("blob %s is corrupt: it is longer than %d bytes: %w", desc.Digest, desc.Size, errdefs.ErrDataLoss)
+		return &corruptError{fmt.Errorf("blob %s is corrupt: it is longer than %d bytes: %w", desc.Digest, desc.Size, errdefs.ErrDataLoss)}
 	}
-	return fmt.Errorf("blob %s is truncated: %d of %d bytes came: %w", desc.Digest, got, desc.Size, errdefs.ErrDataLoss)
+	return &corruptError{fmt.Errorf("blob %s is truncated: %d of %d bytes came: %w", desc.Digest, got, desc.Size, errdefs.ErrDataLoss)}
 }
 
 // SweepIngests removes what came in of blobs that nobody has gone on with for

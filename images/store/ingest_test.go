@@ -355,3 +355,17 @@ func TestFollowOfACorruptBlob(t *testing.T) {
 		t.Errorf("Follow of what nobody brings: %v", err)
 	}
 }
+
+// The reader's context may end with an error about another blob; what has come of this one is as good as before.
+func TestIngestKeepsWhatAnotherErrorEnds(t *testing.T) {
+	c, dir := newContent(t)
+	other := func(context.Context, int64) (io.ReadCloser, error) {
+		return io.NopCloser(io.MultiReader(strings.NewReader("0123"), errReader{errdefs.ErrDataLoss})), nil
+	}
+	if err := c.Ingest(t.Context(), descOf("0123456789"), other); !errdefs.IsDataLoss(err) {
+		t.Fatal(err)
+	}
+	if left := ingests(t, dir); len(left) != 1 {
+		t.Errorf("left %v, want the part that came", left)
+	}
+}
