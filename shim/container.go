@@ -33,7 +33,7 @@ type container struct {
 	engine  Container
 	init    *process
 	oomTold bool          // an event told of a kill for lack of memory; under init's lock
-	kills   *cgroup.Kills // for lack of memory; nil = it has no group
+	kills   *cgroup.Kills // for lack of memory, until init has ended; nil = it has no group
 
 	mu    sync.Mutex
 	execs map[string]*process
@@ -82,7 +82,7 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 	}
 	c := &container{id: b.ID, path: b.Path, ownPids: ownPids(b.Spec), engine: ec, execs: make(map[string]*process)}
 	if group, err := cgroup.Open(ec.Cgroup()); err == nil {
-		c.kills = group.KillsFromNow()
+		c.kills = s.kills.Open(group)
 	}
 	c.init = newProcess("", ec.Init(), streams, r.streams)
 	c.init.connect()
@@ -179,6 +179,9 @@ func (c *container) record(spec *specs.Spec, t bundle.Task) error {
 
 // destroy ends a container whatever it does, and releases it.
 func (c *container) destroy() error {
+	if c.kills != nil {
+		defer c.kills.Close()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
 	if err := c.init.engine.Signal(ctx, syscall.SIGKILL, false); err == nil {
@@ -205,7 +208,7 @@ func ownPids(spec *specs.Spec) bool {
 // lastRites finds out how init ended, after making sure that nothing of the container runs on.
 func (s *Service) lastRites(c *container) Exit {
 	exit := c.init.engine.Exit()
-	if exit.Code != 0 && c.kills != nil && c.kills.Any(exit.Code == 128+uint32(syscall.SIGKILL)) {
+	if c.kills != nil && c.kills.Close() && exit.Code != 0 {
 		exit.OOMKilled = true
 	}
 	group, err := cgroup.Open(c.engine.Cgroup())

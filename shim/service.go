@@ -46,6 +46,7 @@ type ServiceOptions struct {
 type Service struct {
 	options ServiceOptions
 	ending  sync.Once
+	kills   cgroup.Ledger // of all containers
 
 	mu         sync.Mutex
 	containers map[string]*container    // nil while being created

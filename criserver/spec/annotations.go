@@ -32,6 +32,10 @@ const (
 	StopWait    = "io.sunaba.stop-wait"
 )
 
+// subgroup is crun's own: the cgroup that it makes within a scope of systemd, "container" if nothing is said. Limits would be
+// there, while the container's cgroup is known to be the scope. Other runtimes do not know it.
+const subgroup = "run.oci.systemd.subgroup"
+
 // PortsAnnotation is where the kubelet lists a container's ports, as JSON.
 const PortsAnnotation = "io.kubernetes.container.ports"
 
@@ -53,6 +57,9 @@ func (in *Input) annotations(s *specs.Spec) error {
 		if value != "" {
 			s.Annotations[key] = value
 		}
+	}
+	if _, _, scope := strings.Cut(in.CgroupsPath, ":"); scope && !path.IsAbs(in.CgroupsPath) {
+		s.Annotations[subgroup] = "" // none
 	}
 	set(ContainerName, in.Container.GetMetadata().GetName())
 	image := in.Container.GetImage().GetUserSpecifiedImage()

@@ -99,6 +99,7 @@ var goldens = map[string]func(*Input){
 		in.Image.Entrypoint = nil
 		in.Container.Command = []string{"sleep", "1"}
 	},
+	"systemd": func(in *Input) { in.CgroupsPath = "kubepods-pod8d8c.slice:sunaba:" + containerID },
 	"cgroup2": func(in *Input) {
 		in.Host.CgroupV2 = true
 		in.Container.Linux.Resources = &runtime.LinuxContainerResources{

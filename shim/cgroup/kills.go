@@ -1,33 +1,99 @@
 package cgroup
 
-import "path/filepath"
+import (
+	"path/filepath"
+	"sync"
+)
 
-// Kills tells whether the kernel has killed processes of a group for lack of memory since KillsFromNow, also when the group is
-// gone: systemd removes a scope when its last process has ended, at once.
-type Kills struct {
-	group      *Group
-	own, above uint64 // kills before, in the group and in the one that it lies in
+// Ledger knows of which groups the kernel has killed processes for lack of memory, also when a group is gone: systemd
+// removes a scope as soon as its last process has ended. The group above, a pod's, counts the kills of all below it
+// (version 2); those that no other of its groups had were of the one that is gone.
+type Ledger struct {
+	mu   sync.Mutex
+	pods map[string]*account // by the directory of the group above
 }
 
-// KillsFromNow remembers how many there have been. The group need not exist yet, but the one above it has to.
-func (g *Group) KillsFromNow() *Kills {
-	k := &Kills{group: g}
-	k.own, _ = g.oomKills()
-	k.above, _ = g.oomKillsAbove()
+// account is what is known of one group above.
+type account struct {
+	before uint64 // kills that were before its first group was opened
+	open   map[*Kills]bool
+	closed uint64 // kills of groups whose books are closed
+}
+
+// Kills are those of one group.
+type Kills struct {
+	ledger *Ledger
+	group  *Group
+	above  string // directory of the group above, "" where that does not count those below
+	before uint64
+	known  uint64 // at the last look, those before among them
+}
+
+// Open opens the books of a group, which need not exist yet; the one above it has to. They are to be closed.
+func (l *Ledger) Open(g *Group) *Kills {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := &Kills{ledger: l, group: g}
+	k.look()
+	k.before = k.known
+	if !g.unified {
+		return k
+	}
+	k.above = filepath.Dir(g.dirs[""])
+	a := l.pods[k.above]
+	if a == nil {
+		if l.pods == nil {
+			l.pods = map[string]*account{}
+		}
+		all, _ := oomKillsIn(filepath.Join(k.above, "memory.events"))
+		a = &account{before: all - min(k.known, all), open: map[*Kills]bool{}}
+		l.pods[k.above] = a
+	}
+	a.open[k] = true
 	return k
 }
 
-// Any says whether there was a kill. Of a group that is gone it knows only by the group above, which counts the kills
-// of all below it (version 2), those of a pod: that counts when the process asked about was ended by SIGKILL.
-func (k *Kills) Any(sigkill bool) bool {
-	if n, there := k.group.oomKills(); there {
-		return n > k.own
+// look reads the group's own count and says whether it is there.
+func (k *Kills) look() bool {
+	n, there := k.group.oomKills()
+	if there {
+		k.known = n
 	}
-	if !sigkill {
-		return false
+	return there
+}
+
+// Close closes the books when the group's init has ended, and says whether there was a kill since they were opened. It may
+// be called again, for the same answer.
+func (k *Kills) Close() bool {
+	k.ledger.mu.Lock()
+	defer k.ledger.mu.Unlock()
+	a := k.ledger.pods[k.above]
+	if a == nil || !a.open[k] {
+		if !k.group.unified {
+			k.look()
+		}
+		return k.known > k.before
 	}
-	n, there := k.group.oomKillsAbove()
-	return there && n > k.above
+	if !k.look() {
+		k.known += a.unclaimed(k.above)
+	}
+	delete(a.open, k)
+	a.closed += k.known
+	if len(a.open) == 0 {
+		delete(k.ledger.pods, k.above)
+	}
+	return k.known > k.before
+}
+
+// unclaimed are the kills that the group above counts and no group has.
+func (a *account) unclaimed(above string) uint64 {
+	all, _ := oomKillsIn(filepath.Join(above, "memory.events"))
+	claimed := a.before + a.closed
+	for k := range a.open {
+		k.look()
+		claimed += k.known
+	}
+	return all - min(claimed, all)
 }
 
 // oomKills also says whether the group is there and counts.
@@ -40,13 +106,6 @@ func (g *Group) oomKills() (n uint64, there bool) {
 		return 0, false
 	}
 	return oomKillsIn(filepath.Join(dir, "memory.oom_control"))
-}
-
-func (g *Group) oomKillsAbove() (n uint64, there bool) {
-	if !g.unified {
-		return 0, false
-	}
-	return oomKillsIn(filepath.Join(filepath.Dir(g.dirs[""]), "memory.events"))
 }
 
 func oomKillsIn(file string) (n uint64, there bool) {

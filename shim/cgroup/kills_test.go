@@ -7,12 +7,13 @@ import (
 	"testing"
 )
 
-// A scope of systemd goes as soon as it is empty: then the group above knows of the kills.
-func TestKillsOfAGroupThatIsGone(t *testing.T) {
-	above := t.TempDir()
-	own := filepath.Join(above, "own")
-	set := func(dir string, kills int) {
+// A scope of systemd goes as soon as it is empty: then the group above knows of the kills, and the books of the other
+// groups say whose they were.
+func TestKillsOfGroupsThatAreGone(t *testing.T) {
+	pod := t.TempDir()
+	set := func(name string, kills int) {
 		t.Helper()
+		dir := filepath.Join(pod, name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -20,40 +21,52 @@ func TestKillsOfAGroupThatIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, c := range []struct {
-		what                  string
-		ownBefore, own, above int // kills; -1 = the group is not there. Above there was one before
-		sigkill, want         bool
-	}{
-		{"none", 0, 0, 1, true, false},
-		{"one", 0, 1, 2, true, true},
-		{"one of a child, and init ended with a code", 0, 1, 2, false, true},
-		{"one before", 1, 1, 1, true, false},
-		{"of another in the pod", 0, 0, 2, true, false},
-		{"one, and the group is gone", 0, -1, 2, true, true},
-		{"one, of a group that was made later and is gone", -1, -1, 2, true, true},
-		{"none, and the group is gone", 0, -1, 1, true, false},
-		{"ended with a code, and the group is gone", 0, -1, 2, false, false},
-	} {
-		g := &Group{path: "/own", unified: true, dirs: map[string]string{"": own}}
-		if err := os.RemoveAll(own); err != nil {
+	gone := func(name string) {
+		t.Helper()
+		if err := os.RemoveAll(filepath.Join(pod, name)); err != nil {
 			t.Fatal(err)
 		}
-		set(above, 1)
-		if c.ownBefore >= 0 {
-			set(own, c.ownBefore)
-		}
-		k := g.KillsFromNow()
-		set(above, c.above)
-		if c.own < 0 {
-			if err := os.RemoveAll(own); err != nil {
-				t.Fatal(err)
+	}
+	var ledger Ledger
+	open := func(name string) *Kills {
+		return ledger.Open(&Group{path: "/" + name, unified: true, dirs: map[string]string{"": filepath.Join(pod, name)}})
+	}
+	closes := func(what string, k *Kills, want bool) {
+		t.Helper()
+		for range 2 {
+			if got := k.Close(); got != want {
+				t.Errorf("%s: %v", what, got)
 			}
-		} else {
-			set(own, c.own)
-		}
-		if got := k.Any(c.sigkill); got != c.want {
-			t.Errorf("%s: %v", c.what, got)
 		}
 	}
+
+	set(".", 7) // of containers before
+	set("old", 2)
+	old := open("old") // was there, with kills, before the books
+	a, b, c, d, e := open("a"), open("b"), open("c"), open("d"), open("e")
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		set(name, 0)
+	}
+	set("a", 1)
+	set(".", 8)
+	closes("a group that is there", a, true)
+	gone("a")
+	gone("b")
+	closes("a group that is gone, and another was hit", b, false)
+	gone("c")
+	set(".", 9)
+	closes("a group that is gone and was hit", c, true)
+	set("d", 3)
+	set(".", 12)
+	gone("e")
+	closes("a group that is gone, and one that is open was hit", e, false)
+	gone("d")
+	closes("a group whose kills another has seen before it went", d, true)
+	closes("a group with old kills", old, false)
+	if len(ledger.pods) != 0 {
+		t.Errorf("the ledger keeps %d accounts", len(ledger.pods))
+	}
+	f := open("f")
+	set(".", 13)
+	closes("a group that never was, in books opened anew", f, true)
 }

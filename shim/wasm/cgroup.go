@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
-	groups "github.com/sunaba-project/sunaba/shim/cgroup"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -28,7 +27,7 @@ type cgroup struct {
 	manager cgroups.Manager
 	path    string // below the hierarchies' mount points
 	systemd bool
-	kills   *groups.Kills
+	oomed   uint64 // OOM kills before it was opened
 }
 
 // newCgroup makes the container's cgroup with its limits, but for systemd, whose scopes begin with their first process.
@@ -72,11 +71,7 @@ func openCgroup(b *shim.Bundle) (*cgroup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cgroup %q: %w", given, err)
 	}
-	own, err := groups.Open(g.path)
-	if err != nil {
-		return nil, err
-	}
-	g.kills = own.KillsFromNow()
+	g.oomed = g.oomKills()
 	return g, nil
 }
 
@@ -208,8 +203,16 @@ func (g *cgroup) pids() ([]int, error) {
 	return pids, err
 }
 
-// oomKilled says whether a process that SIGKILL ended was killed by the kernel for lack of memory.
-func (g *cgroup) oomKilled() bool { return g.kills.Any(true) }
+// oomKills counts what the kernel has killed in the cgroup for lack of memory.
+func (g *cgroup) oomKills() uint64 {
+	n, err := g.manager.OOMKillCount()
+	if err != nil {
+		return 0 // no memory controller
+	}
+	return n
+}
+
+func (g *cgroup) oomKilled() bool { return g.oomKills() > g.oomed }
 
 // destroy removes the cgroup, which has no processes any more. It is idempotent, and nothing for nil.
 func (g *cgroup) destroy() error {

@@ -3,6 +3,7 @@ package scenario
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -300,9 +301,8 @@ func TestCgroupParent(t *testing.T) {
 			config = containerConfig(world.guest, "idle")
 		}
 		c := p.begin(config)
-		processes, err := os.ReadFile(filepath.Join(controller, leafCgroup(t, parent, c.id), "cgroup.procs"))
-		if err != nil || len(strings.Fields(string(processes))) == 0 {
-			t.Errorf("under %s: no process in the container's cgroup: %q, %v", handler, processes, err)
+		if pids, err := processesIn(filepath.Join(controller, leafCgroup(t, parent, c.id))); err != nil || len(pids) == 0 {
+			t.Errorf("under %s: no process in the container's cgroup: %q, %v", handler, pids, err)
 		}
 		p.stop()
 		p.remove()
@@ -318,6 +318,19 @@ func TestCgroupParent(t *testing.T) {
 			}
 		}
 	}
+}
+
+// processesIn lists the processes of a cgroup and of those below it: crun has one in each scope of systemd.
+func processesIn(dir string) (pids []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "cgroup.procs" {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		pids = append(pids, strings.Fields(string(data))...)
+		return err
+	})
+	return pids, err
 }
 
 // madeByKubelet makes a cgroup in every hierarchy, or a slice of systemd, and removes it at the end of the test. It returns

@@ -78,7 +78,7 @@ func standIn(ctx context.Context, args []string, stderr io.Writer) (int, error) 
 // of sources in the project's folder.
 func jobOf(name string, args []string, dir, root string) (j job, out string, ok bool) {
 	j = job{Dir: dir, Args: []string{name}}
-	if name == "go" && (len(args) == 0 || args[0] != "build") {
+	if name == "go" && (len(args) == 0 || args[0] != "build" && (args[0] != "test" || !slices.Contains(args, "-c"))) {
 		return j, "", false
 	}
 	for i := 0; i < len(args); i++ {
@@ -187,7 +187,7 @@ func (b *builder) work(j job) built {
 	args := slices.Clone(j.Args)
 	at := 1
 	if j.Args[0] == "go" {
-		at = 2 // after "build"
+		at = 2 // after "build" or "test"
 	}
 	args = slices.Insert(args, at, "-o", filepath.Join(b.out, buildsDir, name))
 	cmd := exec.CommandContext(b.ctx, "nice", append([]string{"-n", "10"}, args...)...)

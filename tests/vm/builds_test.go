@@ -29,6 +29,8 @@ func TestJobOf(t *testing.T) {
 		{"a folder that only the machine has", "go", []string{"build", "-o", "x", "."}, "/tmp/y", nil, ""},
 		{"a folder whose name begins the same", "go", []string{"build", "-o", "x", "."}, "/srcs", nil, ""},
 		{"no output", "go", []string{"build", "./..."}, "/src", nil, ""},
+		{"a test binary", "go", []string{"test", "-c", "-o", "/tmp/t", "./tests/scenario"}, "/src", []string{"go", "test", "-c", "./tests/scenario"}, "/tmp/t"},
+		{"tests that run", "go", []string{"test", "-o", "/tmp/t", "./tests/scenario"}, "/src", nil, ""},
 		{"no build", "go", []string{"list", "-o", "x"}, "/src", nil, ""},
 		{"nothing at all", "go", nil, "/src", nil, ""},
 	} {
