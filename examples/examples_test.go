@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -220,23 +222,37 @@ func TestCrictlFiles(t *testing.T) {
 	}
 }
 
-func TestContainerdConfig(t *testing.T) {
-	var config struct {
-		Version int `toml:"version"`
-		Plugins map[string]struct {
-			Containerd struct {
-				Runtimes map[string]struct {
-					Type string `toml:"runtime_type"`
-				} `toml:"runtimes"`
-			} `toml:"containerd"`
-		} `toml:"plugins"`
-	}
-	if err := toml.Unmarshal(read(t, "containerd/config.toml"), &config); err != nil {
+// tests/containerd runs pods with these files; here they are compared with each other.
+func TestContainerdFiles(t *testing.T) {
+	classes, err := runtimeclass.Parse("runtimeclasses.yaml", read(t, "containerd/runtimeclasses.yaml"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	// containerd makes "containerd-shim-sunaba-v1" of this name.
-	if got := config.Plugins["io.containerd.cri.v1.runtime"].Containerd.Runtimes["sunaba"].Type; got != "io.containerd.sunaba.v1" {
-		t.Errorf("runtime_type %q", got)
+	var handlers []string
+	for _, class := range classes {
+		handlers = append(handlers, class.Handler)
+	}
+	for path, table := range map[string]string{
+		"containerd/config.toml": "io.containerd.cri.v1.runtime", "containerd/config-1.6.toml": "io.containerd.grpc.v1.cri",
+	} {
+		var config struct {
+			Plugins map[string]struct {
+				Containerd struct {
+					Runtimes map[string]map[string]any `toml:"runtimes"`
+				} `toml:"containerd"`
+			} `toml:"plugins"`
+		}
+		if err := toml.Unmarshal(read(t, path), &config); err != nil {
+			t.Fatal(err)
+		}
+		runtimes := slices.Sorted(maps.Keys(config.Plugins[table].Containerd.Runtimes))
+		if !slices.Equal(runtimes, handlers) {
+			t.Errorf("%s has the runtimes %q, the RuntimeClasses name %q", path, runtimes, handlers)
+		}
+	}
+	var pod corev1.Pod
+	if err := yaml.UnmarshalStrict(read(t, "containerd/pod.yaml"), &pod); err != nil || !slices.Contains(handlers, *pod.Spec.RuntimeClassName) {
+		t.Errorf("pod.yaml: %v, %v", pod.Spec.RuntimeClassName, err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -52,6 +51,12 @@ func (d *Daemon) configure() error {
 		return err
 	}
 	text := d.config()
+	if d.Render != nil {
+		var err error
+		if text, err = d.Render(text); err != nil {
+			return err
+		}
+	}
 	return os.WriteFile(d.configFile(), []byte(text), 0o644)
 }
 
@@ -71,7 +76,9 @@ func (d *Daemon) config() string {
 	} else {
 		say("[plugins.'io.containerd.shim.v1.manager']\nsocket_dir = %q", d.socketDir())
 		say("[plugins.'io.containerd.nri.v1.nri']\ndisable = true")
-		say("[plugins.'io.containerd.cri.v1.images']\nuse_local_image_pull = true") // the other way unpacks no foreign platform
+		if d.Render == nil {
+			say("[plugins.'io.containerd.cri.v1.images']\nuse_local_image_pull = true") // the other way unpacks no foreign platform
+		}
 		say("[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = %q", d.Sandbox)
 		say("[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = %q", filepath.Join(d.Dir, "hosts"))
 		say("[plugins.'io.containerd.grpc.v1.cri']\nstream_server_address = \"127.0.0.1\"")
@@ -107,13 +114,4 @@ func (d *Daemon) configureNetwork() error {
  "ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.88.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
 {"type":"portmap","capabilities":{"portMappings":true},"backend":"nftables"}]}`
 	return os.WriteFile(filepath.Join(dir, "10-test.conflist"), fmt.Appendf(nil, list, filepath.Join(d.Dir, "ipam")), 0o644)
-}
-
-// Runtime finds a runtime handler by its name.
-func (d *Daemon) Runtime(name string) (Runtime, bool) {
-	i := slices.IndexFunc(d.Runtimes, func(r Runtime) bool { return r.Name == name })
-	if i < 0 {
-		return Runtime{}, false
-	}
-	return d.Runtimes[i], true
 }

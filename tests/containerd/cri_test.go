@@ -41,6 +41,10 @@ func TestRuntimeClasses(t *testing.T) {
 		if out, code := side.exec("/bin/wget", "-q", "-O", "-", "http://127.0.0.1:8080/"); code != 0 || !strings.Contains(out, "wasip1") {
 			t.Errorf("from the container beside it the server says %q (%d)", out, code)
 		}
+		idle := mixed.begin("idle", world.asLinux, []string{"/guest.wasm", "idle"}, nil)
+		if out, code := idle.exec("/guest.wasm", "env", "PATH"); code != 0 || !strings.Contains(out, "/bin") {
+			t.Errorf("exec in a guest's container: %q, %d", out, code)
+		}
 		for i, ref := range []string{world.asLinux, world.wasip1} {
 			mixed.begin(name("exit", i), ref, []string{"/guest.wasm", "exit", "5"}, nil).ends(5, "Error")
 		}

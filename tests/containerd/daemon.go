@@ -30,9 +30,10 @@ type Options struct {
 	Path     []string // folders in which it finds shims and OCI runtimes, before those of PATH
 	Sandbox  string   // reference of the pause image
 	Runtimes []Runtime
-	Default  string            // name of the runtime of pods that name none
-	Mirrors  map[string]string // host of image references to URL
-	CNI      string            // folder of CNI plugins; "" = pods on the host's network only
+	Render   func(config string) (string, error) // changes the configuration; nil = as it is
+	Default  string                              // name of the runtime of pods that name none
+	Mirrors  map[string]string                   // host of image references to URL
+	CNI      string                              // folder of CNI plugins; "" = pods on the host's network only
 }
 
 // Runtime is one runtime handler of containerd's CRI.

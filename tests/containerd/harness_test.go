@@ -53,15 +53,19 @@ func newBench(t *testing.T, release Release) *bench {
 // newBenchWith starts a daemon with these runtimes, whose first is its default.
 func newBenchWith(t *testing.T, release Release, runtimes ...Runtime) *bench {
 	t.Helper()
+	return newBenchOf(t, Options{Release: release, Default: runtimes[0].Name, Runtimes: runtimes})
+}
+
+// newBenchOf starts a daemon in a folder of its own.
+func newBenchOf(t *testing.T, o Options) *bench {
+	t.Helper()
 	random := make([]byte, 4)
 	if _, err := rand.Read(random); err != nil {
 		t.Fatal(err)
 	}
 	namespace := "sunaba-" + hex.EncodeToString(random)
-	d, err := Start(t.Context(), Options{
-		Release: release, Dir: filepath.Join(world.folder, hex.EncodeToString(random)), Path: []string{world.bin}, CNI: world.plugins,
-		Sandbox: world.pause, Default: runtimes[0].Name, Runtimes: runtimes,
-	})
+	o.Dir, o.Path, o.CNI, o.Sandbox = filepath.Join(world.folder, hex.EncodeToString(random)), []string{world.bin}, world.plugins, world.pause
+	d, err := Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,6 +129,9 @@ func prepare(folder string) error {
 			return err
 		}
 	}
+	if err := install(); err != nil {
+		return err
+	}
 	debian, err := Debian(context.Background(), cache+"/debian")
 	if err != nil {
 		return err
@@ -148,6 +151,31 @@ func prepare(folder string) error {
 		return err
 	}
 	return pushImages(context.Background())
+}
+
+// install puts the shim and its options where the examples have them, in folders of the tests' own.
+func install() error {
+	for _, dir := range []string{"/usr/local/bin", "/etc/containerd"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
+			return err
+		}
+	}
+	for from, to := range map[string]string{
+		filepath.Join(world.bin, "containerd-shim-sunaba-v1"): "/usr/local/bin/containerd-shim-sunaba-v1",
+		"../../examples/containerd/sunaba.toml":               "/etc/containerd/sunaba.toml",
+	} {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, data, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func pushImages(ctx context.Context) error {
