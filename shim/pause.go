@@ -59,26 +59,31 @@ func (e *PauseEngine) Create(ctx context.Context, b *Bundle, io IO, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	// The process waits for the end of its descriptor 3 until it is in its cgroup.
-	hold, release, err := os.Pipe()
+	// By its descriptor 3 the process learns that it is in its cgroup, and then, however that happens, that the shim is gone.
+	leash, ours, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer hold.Close()
-	defer release.Close()
-	cmd.ExtraFiles = []*os.File{hold}
+	defer leash.Close()
+	cmd.ExtraFiles = []*os.File{leash}
 	child, err := e.startIn(cmd, join, user)
 	if err != nil {
+		ours.Close()
 		return nil, fmt.Errorf("start pause process: %w", err)
 	}
-	c := &pauseContainer{reaper: e.reaper, child: child, group: group, exited: make(chan struct{})}
+	c := &pauseContainer{reaper: e.reaper, child: child, group: group, leash: ours, exited: make(chan struct{})}
 	if group != nil {
-		if err := errors.Join(group.Create(), group.Join(child.Pid)); err != nil {
-			_ = e.reaper.Signal(child, unix.SIGKILL)
-			<-child.Done
-			_ = c.Delete(ctx)
-			return nil, err
-		}
+		err = errors.Join(group.Create(), group.Join(child.Pid))
+	}
+	if err == nil {
+		_, err = ours.Write([]byte{pauseGo})
+	}
+	if err != nil {
+		_ = e.reaper.Signal(child, unix.SIGKILL)
+		<-child.Done
+		ours.Close()
+		_ = c.Delete(ctx)
+		return nil, err
 	}
 	go c.watch()
 	return c, nil
@@ -203,6 +208,7 @@ type pauseContainer struct {
 	reaper *reaper.Reaper
 	child  *reaper.Child
 	group  *cgroup.Group // nil = where the shim is
+	leash  *os.File      // open as long as the shim lives
 	exited chan struct{}
 	exit   Exit
 }
@@ -211,6 +217,7 @@ func (c *pauseContainer) watch() {
 	<-c.child.Done
 	code, at := c.child.Status()
 	c.exit = Exit{Code: uint32(code), At: at}
+	c.leash.Close()
 	close(c.exited)
 }
 

@@ -12,30 +12,44 @@ import (
 // pauseUser is who a pause process is: nobody in particular.
 const pauseUser = 65535
 
-// pauseHold is the descriptor whose end of file says that the process is where it belongs.
-const pauseHold = 3
+// pauseLeash is the descriptor that says by the byte pauseGo that the process is where it belongs, and by its end that the
+// shim is gone. A signal at the parent's death would not do: that is the death of the thread that forked.
+const (
+	pauseLeash = 3
+	pauseGo    = 'g'
+)
 
-// PauseMain is the pause face: it gives up every privilege, reaps orphans and ends on TERM or INT.
-// It returns the process's exit code.
+// PauseMain is the pause face: it gives up every privilege, reaps orphans, and ends on TERM or INT and with its shim,
+// whose pod is not ready without it. It returns the process's exit code.
 func PauseMain() int {
 	ends, orphans := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(ends, unix.SIGTERM, unix.SIGINT)
 	signal.Notify(orphans, unix.SIGCHLD)
-	var b [1]byte
-	for {
-		if _, err := unix.Read(pauseHold, b[:]); err != unix.EINTR {
-			break
-		}
+	// In this mode a descriptor is waited for by the runtime's poller, without a thread of its own.
+	if err := unix.SetNonblock(pauseLeash, true); err != nil {
+		fmt.Fprintln(os.Stderr, "pause: no shim:", err)
+		return 1
 	}
-	unix.Close(pauseHold)
+	leash := os.NewFile(pauseLeash, "leash")
+	var b [1]byte
+	if _, err := leash.Read(b[:]); err != nil {
+		return 1 // the shim thought better of it
+	}
 	if err := giveUp(); err != nil {
 		fmt.Fprintln(os.Stderr, "pause:", err)
 		return 1
 	}
+	alone := make(chan struct{})
+	go func() {
+		_, _ = leash.Read(b[:]) // there is nothing to come but the end
+		close(alone)
+	}()
 	TuneMemory()
 	GiveMemoryBack()
 	for {
 		select {
+		case <-alone:
+			return 1
 		case sig := <-ends:
 			return 128 + int(sig.(syscall.Signal))
 		case <-orphans:

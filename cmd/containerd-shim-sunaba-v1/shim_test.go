@@ -407,8 +407,8 @@ func TestReopenLog(t *testing.T) {
 	c.delete(t)
 }
 
-func TestSharedPidNamespace(t *testing.T) {
-	p := newPod(t, "")
+// pause is a request for the process that holds a process namespace which the pod's containers share.
+func (p *pod) pause() *container {
 	pause := p.container(enginetest.Program{})
 	pause.spec = &specs.Spec{
 		Version:     "1.0.2",
@@ -420,6 +420,12 @@ func TestSharedPidNamespace(t *testing.T) {
 		}},
 	}
 	pause.req.Stdout, pause.req.Stderr = "", ""
+	return pause
+}
+
+func TestSharedPidNamespace(t *testing.T) {
+	p := newPod(t, "")
+	pause := p.pause()
 	pid := must(pause.tryCreate(t))(t)
 	pause.start(t)
 	var status string
@@ -449,9 +455,7 @@ func TestSharedPidNamespace(t *testing.T) {
 	if got := c.log(t); got == "stdout F 1\n" {
 		t.Error("the container has a PID namespace of its own")
 	}
-	for _, process := range enginetest.ProcessesOf(c.id) {
-		t.Errorf("process outlived its container's init: %s", process)
-	}
+	eventually(t, "the pause process reaps what was killed", func() bool { return len(enginetest.ProcessesOf(c.id)) == 0 })
 	c.delete(t)
 	if err := p.Exec(within(t), client.ExecRequest{ID: pause.id, ExecID: "x", Process: &specs.Process{}}); !errdefs.IsNotImplemented(err) {
 		t.Errorf("exec in a pause process: %v", err)
@@ -566,6 +570,21 @@ func TestUpdateAndPids(t *testing.T) {
 	check(t, p.Kill(within(t), c.id, "", syscall.SIGKILL, false))
 	c.wait(t)
 	c.delete(t)
+}
+
+// TestPauseProcessEndsWithTheShim has a shim killed whose state nobody cleans up.
+func TestPauseProcessEndsWithTheShim(t *testing.T) {
+	p := newPod(t, "")
+	pause := p.pause()
+	pid := must(pause.tryCreate(t))(t)
+	pause.start(t)
+	c := p.container(enginetest.Program{Kind: enginetest.Exit, Code: 3}).create(t).start(t) // a fork that must not hold on to it
+	if exit := c.wait(t); exit.Code != 3 || !alive(pid) {
+		t.Errorf("exit %+v; the pause process is there: %t", exit, alive(pid))
+	}
+	check(t, syscall.Kill(p.PID(), syscall.SIGKILL))
+	ended(t, p)
+	eventually(t, "the pause process ends", func() bool { return !alive(pid) })
 }
 
 func TestLongPaths(t *testing.T) {
