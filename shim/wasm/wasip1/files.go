@@ -9,97 +9,68 @@ import (
 )
 
 func fdRead(h *Host, mem api.Memory, p []uint64) errno {
-	f, e := h.get(p[0], rightFdRead)
-	if e != success {
-		return e
-	}
-	result, e := record(mem, p[3], 4)
-	if e != success {
-		return e
-	}
-	iovs, e := h.vectors(mem, p[1], p[2])
-	if e != success {
-		return e
-	}
-	n, e := h.read(f, iovs)
-	h.release()
-	put32(result, n)
-	return e
+	return h.vectored(mem, p, rightFdRead, 0, p[3], func(h *Host, f *file, iovs []unix.Iovec, _ int64) (uint32, errno) {
+		return h.read(f, iovs)
+	})
 }
 
 func fdWrite(h *Host, mem api.Memory, p []uint64) errno {
-	f, e := h.get(p[0], rightFdWrite)
-	if e != success {
-		return e
-	}
-	result, e := record(mem, p[3], 4)
-	if e != success {
-		return e
-	}
-	iovs, e := h.vectors(mem, p[1], p[2])
-	if e != success {
-		return e
-	}
-	n, e := h.write(f, iovs)
-	h.release()
-	put32(result, n)
-	return e
+	return h.vectored(mem, p, rightFdWrite, 0, p[3], func(h *Host, f *file, iovs []unix.Iovec, _ int64) (uint32, errno) {
+		return h.write(f, iovs)
+	})
 }
 
 func fdPread(h *Host, mem api.Memory, p []uint64) errno {
-	f, e := h.get(p[0], rightFdRead|rightFdSeek)
+	return h.vectored(mem, p, rightFdRead|rightFdSeek, p[3], p[4], func(_ *Host, f *file, iovs []unix.Iovec, offset int64) (uint32, errno) {
+		return transferAt(unix.SYS_PREADV, f.host, iovs, offset)
+	})
+}
+
+func fdPwrite(h *Host, mem api.Memory, p []uint64) errno {
+	return h.vectored(mem, p, rightFdWrite|rightFdSeek, p[3], p[4], func(_ *Host, f *file, iovs []unix.Iovec, offset int64) (uint32, errno) {
+		return f.writeAt(iovs, offset)
+	})
+}
+
+// vectored does what all reading and writing has in common: p begins with the descriptor and the list of buffers, and how many
+// bytes call has moved goes to result. The calls refer to nothing around them: they are made often.
+func (h *Host) vectored(mem api.Memory, p []uint64, needed rights, offset, result uint64, call func(*Host, *file, []unix.Iovec, int64) (uint32, errno)) errno {
+	f, e := h.get(p[0], needed)
 	if e != success {
 		return e
 	}
-	result, e := record(mem, p[4], 4)
+	out, e := record(mem, result, 4)
 	if e != success {
 		return e
 	}
-	if p[3] > math.MaxInt64 {
+	if offset > math.MaxInt64 {
 		return einval
 	}
 	iovs, e := h.vectors(mem, p[1], p[2])
 	if e != success {
 		return e
 	}
-	n, e := transferAt(unix.SYS_PREADV, f.host, iovs, int64(p[3]))
+	n, e := call(h, f, iovs, int64(offset))
 	h.release()
-	put32(result, n)
+	put32(out, n)
 	return e
 }
 
-// fdPwrite writes at its offset also when the file is in append mode, as POSIX has it. Linux would
+// writeAt writes at its offset also when the file is in append mode, as POSIX has it. Linux would
 // append; the open file is the guest's alone and the guest has one thread, so the mode is lifted for
 // the length of the call.
-func fdPwrite(h *Host, mem api.Memory, p []uint64) errno {
-	f, e := h.get(p[0], rightFdWrite|rightFdSeek)
-	if e != success {
-		return e
-	}
-	result, e := record(mem, p[4], 4)
-	if e != success {
-		return e
-	}
-	if p[3] > math.MaxInt64 {
-		return einval
-	}
-	iovs, e := h.vectors(mem, p[1], p[2])
-	if e != success {
-		return e
-	}
-	defer h.release()
+func (f *file) writeAt(iovs []unix.Iovec, offset int64) (uint32, errno) {
 	if f.flags&flagAppend != 0 && f.kind == kindFile && !f.stdio {
 		if err := setAppend(f.host, false); err != nil {
-			return toErrno(err)
+			return 0, toErrno(err)
 		}
 		defer setAppend(f.host, true)
 	}
-	n, e := transferAt(unix.SYS_PWRITEV, f.host, iovs, int64(p[3]))
+	n, e := transferAt(unix.SYS_PWRITEV, f.host, iovs, offset)
 	if e == success {
 		e = f.settle()
 	}
-	put32(result, n)
-	return e
+	return n, e
 }
 
 // transfer is readv or writev, or their plain forms for one buffer.

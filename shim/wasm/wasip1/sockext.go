@@ -179,19 +179,24 @@ func sockOpen(h *Host, mem api.Memory, p []uint64) errno {
 }
 
 func sockBind(h *Host, mem api.Memory, p []uint64) errno {
-	f, e := h.socketFile(p[0], 0)
-	if e != success {
-		return e
-	}
-	at, e := address(mem, p[1], p[2])
-	if e != success {
-		return e
-	}
-	size, e := h.setName(f.domain(), at)
+	f, size, e := h.nameSocket(mem, p)
 	if e != success {
 		return e
 	}
 	return toErrno(h.named(unix.SYS_BIND, f.host, size))
+}
+
+// nameSocket reads what bind and connect are given: a socket, and an address, which goes into h.name and has this size.
+func (h *Host) nameSocket(mem api.Memory, p []uint64) (f *file, size uint32, e errno) {
+	if f, e = h.socketFile(p[0], 0); e != success {
+		return nil, 0, e
+	}
+	to, e := address(mem, p[1], p[2])
+	if e != success {
+		return nil, 0, e
+	}
+	size, e = h.setName(f.domain(), to)
+	return f, size, e
 }
 
 // sockListen makes a listener, which Interrupt knows of from then on.
@@ -214,15 +219,7 @@ func sockListen(h *Host, _ api.Memory, p []uint64) errno {
 }
 
 func sockConnect(h *Host, mem api.Memory, p []uint64) errno {
-	f, e := h.socketFile(p[0], 0)
-	if e != success {
-		return e
-	}
-	to, e := address(mem, p[1], p[2])
-	if e != success {
-		return e
-	}
-	size, e := h.setName(f.domain(), to)
+	f, size, e := h.nameSocket(mem, p)
 	if e != success {
 		return e
 	}
