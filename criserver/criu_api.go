@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/encoding/protojson"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/checkpoint"
 	"github.com/sunaba-project/sunaba/criserver/container"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
@@ -19,27 +22,29 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// criuAPI answers the requests for checkpoints. This server makes none: each request is checked as if it did, so
-// that the answer says what is wrong with the request, else what is missing. Nothing is ever written.
+// criuAPI answers the requests for checkpoints. Each request is checked whole before CRIU is asked whether it can work
+// here, so that an answer says first what is wrong with the request.
 type criuAPI struct {
 	sandboxes  *sandbox.Manager
 	containers *container.Manager
 	handlers   *runtimeclass.Table
 }
 
-func (a *criuAPI) CheckpointContainer(_ context.Context, r *runtime.CheckpointContainerRequest) (*runtime.CheckpointContainerResponse, error) {
+// checkpointTime is how long a checkpoint may take when the client does not say.
+const checkpointTime = 2 * time.Minute
+
+func (a *criuAPI) CheckpointContainer(ctx context.Context, r *runtime.CheckpointContainerRequest) (*runtime.CheckpointContainerResponse, error) {
 	rec, err := a.containers.Get(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkContainer(rec, r); err != nil {
+	if err := a.checkpointContainer(ctx, rec, r); err != nil {
 		return nil, fmt.Errorf("checkpoint container %q: %w", rec.ID, err)
 	}
-	return nil, nil
+	return &runtime.CheckpointContainerResponse{}, nil
 }
 
-// checkContainer never returns nil.
-func (a *criuAPI) checkContainer(rec state.Container, r *runtime.CheckpointContainerRequest) error {
+func (a *criuAPI) checkpointContainer(ctx context.Context, rec state.Container, r *runtime.CheckpointContainerRequest) error {
 	pod, err := a.sandboxes.Get(rec.SandboxID)
 	switch {
 	case err != nil:
@@ -51,7 +56,30 @@ func (a *criuAPI) checkContainer(rec state.Container, r *runtime.CheckpointConta
 	case r.GetTimeout() < 0:
 		return fmt.Errorf("timeout %d is negative: %w", r.GetTimeout(), errdefs.ErrInvalidArgument)
 	}
-	return missing(runtimeclass.Type(pod.HandlerType), pod.HandlerName)
+	limit := seconds(r.GetTimeout())
+	if limit == 0 {
+		limit = checkpointTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := missing(ctx, runtimeclass.Type(pod.HandlerType), pod.HandlerName); err != nil {
+		return err
+	}
+	return a.containers.Checkpoint(ctx, []string{rec.ID}, func(ctx context.Context, captured []container.Captured) error {
+		return pack(ctx, captured[0], r.GetLocation())
+	})
+}
+
+// pack completes what was captured of a container and makes its archive.
+func pack(ctx context.Context, c container.Captured, location string) error {
+	status, err := protojson.Marshal(containerStatus(c.Record))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(c.Dir, checkpoint.StatusFile), status, 0o600); err != nil {
+		return err
+	}
+	return checkpoint.Pack(ctx, c.Dir, location)
 }
 
 func (a *criuAPI) CheckpointPod(ctx context.Context, r *runtime.CheckpointPodRequest) (*runtime.CheckpointPodResponse, error) {
@@ -59,14 +87,13 @@ func (a *criuAPI) CheckpointPod(ctx context.Context, r *runtime.CheckpointPodReq
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkPod(ctx, rec, r); err != nil {
+	if err := a.checkpointPod(ctx, rec, r); err != nil {
 		return nil, fmt.Errorf("checkpoint pod %q: %w", rec.ID, err)
 	}
-	return nil, nil
+	return &runtime.CheckpointPodResponse{}, nil
 }
 
-// checkPod never returns nil.
-func (a *criuAPI) checkPod(ctx context.Context, rec state.Sandbox, r *runtime.CheckpointPodRequest) error {
+func (a *criuAPI) checkpointPod(ctx context.Context, rec state.Sandbox, r *runtime.CheckpointPodRequest) error {
 	if _, ok := ctx.Deadline(); !ok {
 		return fmt.Errorf("the request has no deadline: %w", errdefs.ErrInvalidArgument)
 	}
@@ -79,55 +106,143 @@ func (a *criuAPI) checkPod(ctx context.Context, rec state.Sandbox, r *runtime.Ch
 	if err := emptyFolder(r.GetOutputPath()); err != nil {
 		return err
 	}
-	var running []string
-	for _, c := range a.containers.In(rec.ID) {
-		if c.Phase == state.Running {
-			running = append(running, c.ID)
+	ids := slices.Clone(r.GetContainerIds())
+	slices.Sort(ids)
+	if running := a.containers.RunningIn(rec.ID); len(ids) == 0 || !slices.Equal(ids, running) {
+		return fmt.Errorf("container_ids are %q, but %q run: %w", ids, running, errdefs.ErrInvalidArgument)
+	}
+	if err := missing(ctx, runtimeclass.Type(rec.HandlerType), rec.HandlerName); err != nil {
+		return err
+	}
+	return a.containers.Checkpoint(ctx, ids, func(ctx context.Context, captured []container.Captured) error {
+		if running := a.containers.RunningIn(rec.ID); !slices.Equal(ids, running) {
+			return fmt.Errorf("containers began or ended meanwhile, and %q run: %w", running, errdefs.ErrFailedPrecondition)
+		}
+		err := packPod(ctx, captured, r.GetOutputPath())
+		if err != nil {
+			err = errors.Join(err, emptyOut(r.GetOutputPath()))
+		}
+		return err
+	})
+}
+
+// packPod writes a pod's checkpoint into an empty folder. What says that it is one comes last.
+func packPod(ctx context.Context, captured []container.Captured, dir string) error {
+	options := checkpoint.PodOptions{Version: 1, Containers: map[string]string{}}
+	for _, c := range captured {
+		name := c.Record.Config.Value.GetMetadata().GetName()
+		if _, ok := options.Containers[name]; ok {
+			return fmt.Errorf("two containers are called %q: %w", name, errdefs.ErrFailedPrecondition)
+		}
+		options.Containers[name] = c.Record.ID
+		if err := pack(ctx, c, filepath.Join(dir, c.Record.ID+archiveSuffix)); err != nil {
+			return err
 		}
 	}
-	given := slices.Clone(r.GetContainerIds())
-	slices.Sort(running)
-	slices.Sort(given)
-	if len(given) == 0 || !slices.Equal(given, running) {
-		return fmt.Errorf("container_ids are %q, but %q run: %w", given, running, errdefs.ErrInvalidArgument)
+	file := filepath.Join(dir, checkpoint.PodOptionsFile)
+	if err := checkpoint.WriteJSON(file, options); err != nil {
+		return err
 	}
-	return missing(runtimeclass.Type(rec.HandlerType), rec.HandlerName)
+	return errors.Join(checkpoint.Sync(file), checkpoint.Sync(dir))
 }
 
-func (a *criuAPI) RestorePod(_ context.Context, r *runtime.RestorePodRequest) (*runtime.RestorePodResponse, error) {
-	if err := a.checkRestore(r); err != nil {
+const archiveSuffix = ".tar"
+
+// emptyOut removes what is in a folder that was empty.
+func emptyOut(dir string) error {
+	entries, err := os.ReadDir(dir)
+	errs := []error{err}
+	for _, e := range entries {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+func (a *criuAPI) RestorePod(ctx context.Context, r *runtime.RestorePodRequest) (*runtime.RestorePodResponse, error) {
+	archives, err := a.checkRestore(ctx, r)
+	if err != nil {
 		return nil, fmt.Errorf("restore pod from %q: %w", r.GetCheckpointPath(), err)
 	}
-	return nil, nil
+	id, err := a.sandboxes.Run(ctx, r.GetConfig(), r.GetRuntimeHandler())
+	if err != nil {
+		return nil, fmt.Errorf("restore pod from %q: %w", r.GetCheckpointPath(), err)
+	}
+	resp := &runtime.RestorePodResponse{PodSandboxId: id}
+	for _, config := range r.GetContainerConfigs() {
+		name := config.GetMetadata().GetName()
+		made, err := a.containers.Restore(ctx, id, config, archives[name])
+		if err != nil {
+			aside, cancel := sandbox.Aside(ctx)
+			defer cancel()
+			err = errors.Join(err, a.sandboxes.Remove(aside, id, a.containers.StopAll, a.containers.RemoveAll))
+			return nil, fmt.Errorf("restore pod from %q: %w", r.GetCheckpointPath(), err)
+		}
+		resp.RestoredContainers = append(resp.RestoredContainers, &runtime.RestoredContainer{Name: name, ContainerId: made})
+	}
+	return resp, nil
 }
 
-// checkRestore never returns nil.
-func (a *criuAPI) checkRestore(r *runtime.RestorePodRequest) error {
+// checkRestore returns the containers' archives by their names.
+func (a *criuAPI) checkRestore(ctx context.Context, r *runtime.RestorePodRequest) (map[string]string, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		return nil, fmt.Errorf("the request has no deadline: %w", errdefs.ErrInvalidArgument)
+	}
 	h, err := a.handlers.Lookup(r.GetRuntimeHandler())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := noOptions(r.GetOptions()); err != nil {
-		return err
+		return nil, err
 	}
 	if err := spec.ValidateSandbox(r.GetConfig()); err != nil {
-		return err
+		return nil, err
 	}
 	names := map[string]bool{}
 	for _, c := range r.GetContainerConfigs() {
 		name := c.GetMetadata().GetName()
 		if name == "" || names[name] {
-			return fmt.Errorf("container name %q is empty or there twice: %w", name, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("container name %q is empty or there twice: %w", name, errdefs.ErrInvalidArgument)
 		}
 		names[name] = true
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("no container_configs: %w", errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("no container_configs: %w", errdefs.ErrInvalidArgument)
 	}
-	if info, err := os.Stat(r.GetCheckpointPath()); !filepath.IsAbs(r.GetCheckpointPath()) || err != nil || !info.IsDir() {
-		return errors.Join(fmt.Errorf("checkpoint_path is not the absolute path of a folder: %w", errdefs.ErrInvalidArgument), err)
+	dir := r.GetCheckpointPath()
+	if info, err := os.Stat(dir); !filepath.IsAbs(dir) || err != nil || !info.IsDir() {
+		return nil, errors.Join(fmt.Errorf("checkpoint_path is not the absolute path of a folder: %w", errdefs.ErrInvalidArgument), err)
 	}
-	return missing(h.Type, h.Name)
+	if h.Type == runtimeclass.WASM {
+		return nil, missing(ctx, h.Type, h.Name)
+	}
+	archives, err := podArchives(dir, names)
+	if err != nil {
+		return nil, err
+	}
+	return archives, missing(ctx, h.Type, h.Name)
+}
+
+// podArchives finds the archives of a pod's checkpoint, which must be of exactly these containers.
+func podArchives(dir string, names map[string]bool) (map[string]string, error) {
+	var options checkpoint.PodOptions
+	if err := checkpoint.ReadJSON(filepath.Join(dir, checkpoint.PodOptionsFile), &options); err != nil {
+		return nil, err
+	}
+	if options.Version != 1 {
+		return nil, fmt.Errorf("the checkpoint is of version %d, and 1 is known: %w", options.Version, errdefs.ErrInvalidArgument)
+	}
+	have, wanted := slices.Sorted(maps.Keys(options.Containers)), slices.Sorted(maps.Keys(names))
+	if !slices.Equal(have, wanted) {
+		return nil, fmt.Errorf("container_configs are for %q, and the checkpoint has %q: %w", wanted, have, errdefs.ErrInvalidArgument)
+	}
+	archives := map[string]string{}
+	for name, file := range options.Containers {
+		if file != filepath.Base(file) {
+			return nil, fmt.Errorf("archive %q of the checkpoint is no file name: %w", file, errdefs.ErrInvalidArgument)
+		}
+		archives[name] = filepath.Join(dir, file+archiveSuffix)
+	}
+	return archives, nil
 }
 
 func noOptions(options map[string]string) error {
@@ -151,14 +266,11 @@ func emptyFolder(path string) error {
 	return nil
 }
 
-// missing says why there is no checkpoint under a handler: what somebody could change first.
-func missing(t runtimeclass.Type, handler string) error {
+// missing says why there is no checkpoint under a handler on this node: what somebody could change first.
+func missing(ctx context.Context, t runtimeclass.Type, handler string) error {
 	if t == runtimeclass.WASM {
 		return fmt.Errorf("handler %q runs WebAssembly guests, whose engine cannot save and resume a running module; "+
 			"checkpoints need a pod of an OCI handler: %w", handler, errdefs.ErrFailedPrecondition)
 	}
-	if _, err := exec.LookPath("criu"); err != nil {
-		return fmt.Errorf("criu is not installed on this node (looked for it in PATH): %w", errdefs.ErrFailedPrecondition)
-	}
-	return fmt.Errorf("sunaba does not make or restore checkpoints yet: %w", errdefs.ErrNotImplemented)
+	return checkpoint.Ready(ctx)
 }

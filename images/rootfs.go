@@ -105,6 +105,15 @@ func (s *Service) WithRootFS(ctx context.Context, key string, fn func(root strin
 	return s.layers.WithRoot(ctx, key, fn)
 }
 
+// ChangeRootFS is WithRootFS for fn that changes the root of a container before its first process is there.
+//
+// # Errors
+//
+// Also ErrFailedPrecondition for a root with mapped owners.
+func (s *Service) ChangeRootFS(ctx context.Context, key string, fn func(root string) error) error {
+	return s.layers.ChangeRoot(ctx, key, fn)
+}
+
 // RemoveRootFS removes a container's root and what was written to it, or a view.
 // It must not be mounted any more. A key without a root is no error.
 func (s *Service) RemoveRootFS(ctx context.Context, key string) error {

@@ -32,6 +32,7 @@ type container struct {
 	ownPids bool   // it has a PID namespace of its own, which dies with its init
 	engine  Container
 	init    *process
+	unborn  bool          // it is made from a checkpoint: init exists from its start on, not before
 	oomTold bool          // an event told of a kill for lack of memory; under init's lock
 	kills   *cgroup.Kills // for lack of memory, until init has ended; nil = it has no group
 
@@ -45,6 +46,7 @@ type createRequest struct {
 	rootfs     []bundle.Mount
 	options    Options
 	streams    stdio.Config
+	checkpoint string // folder of the state to begin with, "" = none
 }
 
 // create makes a container from its bundle: root, record, streams, engine. On error nothing is left behind.
@@ -76,15 +78,24 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 		return nil, err
 	}
 	u.add(streams.Close)
-	ec, err := engine.Create(ctx, b, childIO(streams, r.streams.Terminal), r.options)
+	var ec Container
+	if io := childIO(streams, r.streams.Terminal); r.checkpoint == "" {
+		ec, err = engine.Create(ctx, b, io, r.options)
+	} else {
+		ec, err = restore(ctx, engine, b, io, r)
+	}
 	if err != nil {
 		return nil, err
 	}
 	c := &container{id: b.ID, path: b.Path, ownPids: ownPids(b.Spec), engine: ec, execs: make(map[string]*process)}
+	c.init = newProcess("", ec.Init(), streams, r.streams)
+	if c.unborn = r.checkpoint != ""; c.unborn {
+		u.release()
+		return c, nil
+	}
 	if group, err := cgroup.Open(ec.Cgroup()); err == nil {
 		c.kills = s.kills.Open(group)
 	}
-	c.init = newProcess("", ec.Init(), streams, r.streams)
 	c.init.connect()
 	if err := c.record(b.Spec, record); err != nil {
 		u.add(func() { s.note(c.destroy(), "take back container", b.ID) })

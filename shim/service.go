@@ -203,7 +203,7 @@ func (s *Service) publish(topic string, event proto.Message) {
 
 // remove deletes a container whose init has ended, ending one that was never started.
 func (s *Service) remove(ctx context.Context, c *container) (Exit, error) {
-	neverRan := false
+	neverRan := c.stillborn()
 	if st, _ := c.init.snapshot(); st == created {
 		neverRan = true
 		// It may have ended by itself by now.

@@ -40,15 +40,12 @@ func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.C
 	if r.ID == "" || r.Bundle == "" {
 		return nil, fmt.Errorf("create container: id and bundle are needed: %w", errdefs.ErrInvalidArgument)
 	}
-	if r.Checkpoint != "" {
-		return nil, fmt.Errorf("create container %q from a checkpoint: %w", r.ID, errdefs.ErrNotImplemented)
-	}
 	options, err := decodeOptions(r.Options, t.s.options)
 	if err != nil {
 		return nil, err
 	}
 	req := createRequest{
-		id: r.ID, bundle: r.Bundle, options: options,
+		id: r.ID, bundle: r.Bundle, options: options, checkpoint: r.Checkpoint,
 		streams: stdio.Config{
 			Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal,
 			UID: options.IOUID, GID: options.IOGID, Logger: t.s.options.Logger,
@@ -68,7 +65,9 @@ func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.C
 		ContainerID: r.ID, Bundle: r.Bundle, Rootfs: r.Rootfs, Checkpoint: r.Checkpoint, Pid: pid,
 		IO: &events.TaskIO{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
 	})
-	go t.s.watchInit(c)
+	if !c.unborn {
+		go t.s.watchInit(c)
+	}
 	t.s.options.Settled()
 	return &task.CreateTaskResponse{Pid: pid}, nil
 }
@@ -84,6 +83,9 @@ func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartRe
 		pid := uint32(p.engine.Pid())
 		if p.id == "" {
 			t.s.publish("/tasks/start", &events.TaskStart{ContainerID: r.ID, Pid: pid})
+			if c.unborn {
+				t.s.born(c)
+			}
 			return
 		}
 		t.s.publish("/tasks/exec-started", &events.TaskExecStarted{ContainerID: r.ID, ExecID: p.id, Pid: pid})
@@ -263,10 +265,6 @@ func (t taskAPI) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Em
 	}
 	t.s.publish("/tasks/resumed", &events.TaskResumed{ContainerID: r.ID})
 	return &emptypb.Empty{}, nil
-}
-
-func (t taskAPI) checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
-	return nil, fmt.Errorf("checkpoint container %q: this shim makes no checkpoints: %w", r.ID, errdefs.ErrNotImplemented)
 }
 
 func (t taskAPI) resizePty(ctx context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {

@@ -119,8 +119,8 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	containers, err := container.New(container.Options{
 		Sandboxes: sandboxes, Images: store, Handlers: handlers, Cgroups: cgroups, Host: host, Labels: labels,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
-		CDISpecDirs: c.Devices.CDISpecDirs,
-		Follow:      events.Container, Logger: logger,
+		Checkpoints: filepath.Join(p.root, "checkpoints"), CDISpecDirs: c.Devices.CDISpecDirs,
+		Follow: events.Container, Logger: logger,
 	})
 	if err != nil {
 		return nil, err

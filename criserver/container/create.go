@@ -31,7 +31,15 @@ import (
 // ErrNotFound for an unknown sandbox or image, ErrFailedPrecondition if the sandbox is not ready, ErrInvalidArgument for
 // a configuration that cannot be, ErrAlreadyExists with the id of the container of the same name. On error nothing
 // is left.
+//
+// An image that is the absolute path of a checkpoint's archive makes a container that begins from there: Start takes up
+// its processes where they were, and what the configuration says of the program counts for nothing.
 func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtime.ContainerConfig) (string, error) {
+	return m.createFrom(ctx, sandboxID, config, archiveOf(config), false)
+}
+
+// createFrom is Create from an archive, if that is not "".
+func (m *Manager) createFrom(ctx context.Context, sandboxID string, config *runtime.ContainerConfig, archive string, strict bool) (string, error) {
 	pod, err := m.o.Sandboxes.Get(sandboxID)
 	if err != nil {
 		return "", err
@@ -50,7 +58,7 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtime.
 		return "", fmt.Errorf("read container configuration: %w", err)
 	}
 	return m.names.Create(ctx, name(config, pod.Config.Value), string(same), func(ctx context.Context) (string, error) {
-		id, err := m.create(ctx, pod, config)
+		id, err := m.makeFrom(ctx, pod, config, archive, strict)
 		if err != nil {
 			return "", fmt.Errorf("create container %q: %w", config.GetMetadata().GetName(), err)
 		}
@@ -58,9 +66,33 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtime.
 	})
 }
 
-func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime.ContainerConfig) (string, error) {
+// makeFrom lays out the archive that a container is made from, if there is one.
+func (m *Manager) makeFrom(ctx context.Context, pod state.Sandbox, config *runtime.ContainerConfig, archive string, strict bool) (id string, err error) {
+	var o *origin
+	if archive != "" {
+		if o, err = m.openOrigin(ctx, pod, archive, strict); err != nil {
+			return "", err
+		}
+		defer func() {
+			if err := o.close(); err != nil {
+				m.o.Logger.Error("remove what was unpacked of a checkpoint", "error", err)
+			}
+		}()
+	}
+	return m.create(ctx, pod, config, o)
+}
+
+// chooseImage finds the image of a new container, which is the checkpoint's if there is one.
+func (m *Manager) chooseImage(ctx context.Context, pod state.Sandbox, config *runtime.ContainerConfig, o *origin) (images.Image, error) {
+	if o != nil {
+		return m.originImage(ctx, o, config, pod.HandlerName)
+	}
 	wanted := config.GetImage()
-	img, err := m.o.Images.ForContainer(ctx, wanted.GetImage(), wanted.GetUserSpecifiedImage(), pod.HandlerName)
+	return m.o.Images.ForContainer(ctx, wanted.GetImage(), wanted.GetUserSpecifiedImage(), pod.HandlerName)
+}
+
+func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime.ContainerConfig, o *origin) (string, error) {
+	img, err := m.chooseImage(ctx, pod, config, o)
 	if err != nil {
 		return "", err
 	}
@@ -105,9 +137,13 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 	m.add(c)
 	b := &builder{manager: m, sandbox: sb, pod: pod, image: img, rec: rec}
 	err = b.build(ctx)
+	if err == nil && o != nil {
+		err = b.restored(ctx, o)
+	}
 	if err == nil {
 		_, err = c.move(state.Created, func(r *state.Container) {
 			r.User, r.RootFS, r.ImageVolumes, r.ProcessLabel = b.rec.User, b.rec.RootFS, b.rec.ImageVolumes, b.rec.ProcessLabel
+			r.FromCheckpoint = b.rec.FromCheckpoint
 		})
 	}
 	if err != nil {

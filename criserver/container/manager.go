@@ -24,6 +24,7 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -53,6 +54,8 @@ type Options struct {
 
 	Records string // folder of the durable records
 	Volumes string // folder of the images' anonymous volumes
+	// Checkpoints is the folder in which checkpoints are made and laid out. What a server that died left there goes.
+	Checkpoints string
 	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none turns CDI devices off.
 	CDISpecDirs []string
 	// Follow is told of every change of a record; see state.Follower. It may be nil.
@@ -80,6 +83,9 @@ func New(o Options) (*Manager, error) {
 	}
 	if err := os.MkdirAll(o.Volumes, 0o711); err != nil {
 		return nil, fmt.Errorf("create folder of volumes: %w", err)
+	}
+	if err := errors.Join(os.RemoveAll(o.Checkpoints), os.MkdirAll(o.Checkpoints, 0o700)); err != nil {
+		return nil, fmt.Errorf("create folder of checkpoints: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &Manager{o: o, records: records, names: state.NewNames(), ctx: ctx, cancel: cancel, live: map[string]*Container{}}

@@ -90,6 +90,12 @@ func (m *Manager) adoptLiving(ctx context.Context, c *Container, rec state.Conta
 			m.reap(c, sb, shim)
 			return
 		}
+		if st.Status == client.StatusPaused {
+			// It died while it made a checkpoint.
+			if err := shim.Resume(ctx, rec.ID); err != nil {
+				m.o.Logger.Error("resume container", "container", rec.ID, "error", err)
+			}
+		}
 		go m.watch(c, sb, shim)
 	}
 }

@@ -55,6 +55,11 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 		return fmt.Errorf("start container %q: %w", rec.ID, err)
 	}
 	go m.watch(c, sb, shim)
+	if rec.FromCheckpoint { // a container starts once
+		if err := os.RemoveAll(m.stateDir(rec.ID)); err != nil {
+			m.o.Logger.Warn("remove the state that a container began from", "container", rec.ID, "error", err)
+		}
+	}
 	m.o.Logger.Info("container is started", "container", rec.ID, "pid", pid)
 	return nil
 }
@@ -102,6 +107,9 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 	}
 	if !req.Terminal {
 		req.Stderr = req.Stdout
+	}
+	if rec.FromCheckpoint {
+		req.Checkpoint = m.stateDir(rec.ID)
 	}
 	if rec.Config.Value.GetStdin() {
 		req.Stdin = stdio.Attachable

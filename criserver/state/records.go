@@ -139,6 +139,8 @@ type Container struct {
 	// ImageVolumes are the images that the container mounts.
 	ImageVolumes []ImageVolume `json:"imageVolumes,omitempty"`
 	User         User          `json:"user"`
+	// FromCheckpoint says that its processes are not run anew: Start takes them up where they were.
+	FromCheckpoint bool `json:"fromCheckpoint,omitempty"`
 	// ProcessLabel is the SELinux label of a container that has one of its own, not its pod's.
 	ProcessLabel string `json:"processLabel,omitempty"`
 

@@ -16,7 +16,13 @@ import (
 // upon each other, and one is the container's own when it is read.
 const MaxLayers = 499
 
-func (s *Store) withMounts(mounts []mount.Mount, fn func(dir string) error) (err error) {
+// withMounts calls fn with a directory that shows mounts, for reading.
+func (s *Store) withMounts(mounts []mount.Mount, fn func(dir string) error) error {
+	return s.mounted(readOnly(mounts), fn)
+}
+
+// mounted calls fn with a directory that shows mounts as they are.
+func (s *Store) mounted(mounts []mount.Mount, fn func(dir string) error) (err error) {
 	if len(mounts) == 1 && mounts[0].Type == "bind" {
 		return fn(mounts[0].Source)
 	}
@@ -25,8 +31,8 @@ func (s *Store) withMounts(mounts []mount.Mount, fn func(dir string) error) (err
 		return fmt.Errorf("create mount point: %w", err)
 	}
 	defer func() { err = errors.Join(err, removeMount(dir)) }()
-	if err := mountAll(readOnly(mounts), dir); err != nil {
-		return fmt.Errorf("mount layers for reading: %w", err)
+	if err := mountAll(mounts, dir); err != nil {
+		return fmt.Errorf("mount layers: %w", err)
 	}
 	return fn(dir)
 }

@@ -170,6 +170,22 @@ func (s *Store) WithRoot(ctx context.Context, key string, fn func(dir string) er
 	return s.withMounts(mounts, fn)
 }
 
+// ChangeRoot is WithRoot for fn that writes to the root, which nobody else may use at this time. A root with mapped owners
+// cannot be changed so.
+func (s *Store) ChangeRoot(ctx context.Context, key string, fn func(dir string) error) error {
+	ctx = s.quiet(ctx)
+	mounts, err := s.snapshots.Mounts(ctx, rootPrefix+key)
+	if err != nil {
+		return fmt.Errorf("find root %q: %w", key, err)
+	}
+	for _, m := range mounts {
+		if slices.ContainsFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, "uidmap=") }) {
+			return fmt.Errorf("change root %q: its owners are mapped: %w", key, errdefs.ErrFailedPrecondition)
+		}
+	}
+	return s.mounted(mounts, fn)
+}
+
 // WithChain calls fn with a directory that shows a chain, read-only, during the
 // call. The caller has pinned the chain.
 func (s *Store) WithChain(ctx context.Context, chain digest.Digest, fn func(dir string) error) (err error) {

@@ -38,6 +38,7 @@ func (c *Client) Create(ctx context.Context, r CreateRequest) (int, error) {
 	req := &task.CreateTaskRequest{
 		ID: r.ID, Bundle: r.Bundle, Terminal: r.Terminal,
 		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Options: opts,
+		Checkpoint: r.Checkpoint,
 	}
 	for _, m := range r.Rootfs {
 		req.Rootfs = append(req.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
@@ -152,6 +153,20 @@ func (c *Client) Pause(ctx context.Context, id string) error {
 // Resume thaws a paused container.
 func (c *Client) Resume(ctx context.Context, id string) error {
 	return c.call(ctx, "Resume", &task.ResumeRequest{ID: id}, &emptypb.Empty{})
+}
+
+// Checkpoint writes the state of a container's processes into the folder images, and logs into the folder work. It is
+// running or paused, and stays so.
+//
+// # Errors
+//
+// ErrFailedPrecondition with what CRIU said if it cannot be done; context.DeadlineExceeded.
+func (c *Client) Checkpoint(ctx context.Context, id, images, work string) error {
+	opts, err := anypb.New(&options.CheckpointOptions{ImagePath: images, WorkPath: work, FileLocks: true})
+	if err != nil {
+		return fmt.Errorf("encode options of container %q: %w", id, err)
+	}
+	return c.call(ctx, "Checkpoint", &task.CheckpointTaskRequest{ID: id, Path: images, Options: opts}, &emptypb.Empty{})
 }
 
 // Pids lists a container's processes as host pids.

@@ -82,6 +82,8 @@ type CreateRequest struct {
 	Stdin, Stdout, Stderr string
 	Terminal              bool
 	Options               RuntimeOptions
+	// Checkpoint is the folder of the state from which Start makes the processes, "" to run the program anew.
+	Checkpoint string
 }
 
 // Image is an image that a container mounts as a volume. Mounts are as those of a root filesystem.

@@ -113,7 +113,8 @@ func (c *container) delete(ctx context.Context) error {
 // process is init, or one that the runtime executes in the container.
 type process struct {
 	container *container
-	exec      *execution // nil for init
+	exec      *execution   // nil for init
+	restore   *restoration // of an init that comes from a checkpoint
 	child     *reaper.Child
 	master    *os.File // pty the runtime opened inside the container
 	exited    chan struct{}
@@ -159,6 +160,9 @@ func (p *process) Pid() int {
 
 func (p *process) Start(ctx context.Context) error {
 	c := p.container
+	if p.restore != nil {
+		return p.startRestored(ctx)
+	}
 	if p.exec == nil {
 		return c.ask("start container", func() error { return c.runtime.Start(ctx, c.id) })
 	}

@@ -1,0 +1,257 @@
+// Package checkpoint knows the archive of a checkpointed container: what is in it, how it is written and read.
+//
+// The archive is the tar file that containerd, CRI-O and Podman write too and that checkpointctl reads:
+//
+//	config.dump       what the container was (Config), JSON
+//	spec.dump         its OCI specification
+//	status.dump       its CRI status, JSON
+//	checkpoint/       the state of its processes, as CRIU wrote it
+//	rootfs-diff.tar   what it had written to its root filesystem
+//	deleted.files     what it had removed from there, a JSON list of paths
+//	container.log     its log so far
+//	dump.log, stats-dump
+//
+// A pod's checkpoint is a folder with one archive per container, NAME.tar, and PodOptions.
+package checkpoint
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/pkg/archive/compression"
+	"github.com/containerd/errdefs"
+)
+
+// Names of what is in an archive.
+const (
+	ConfigFile  = "config.dump"
+	SpecFile    = "spec.dump"
+	StatusFile  = "status.dump"
+	StateDir    = "checkpoint"
+	RootFile    = "rootfs-diff.tar"
+	DeletedFile = "deleted.files"
+	LogFile     = "container.log"
+	DumpLog     = "dump.log"
+	StatsFile   = "stats-dump"
+)
+
+// Config is what an archive says of its container.
+type Config struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// RootfsImage is the image as the user named it, RootfsImageName a name people know it by, RootfsImageRef its
+	// reference by digest, or its id.
+	RootfsImage     string    `json:"rootfsImage,omitempty"`
+	RootfsImageRef  string    `json:"rootfsImageRef,omitempty"`
+	RootfsImageName string    `json:"rootfsImageName,omitempty"`
+	OCIRuntime      string    `json:"runtime,omitempty"`
+	CreatedTime     time.Time `json:"createdTime"`
+	CheckpointedAt  time.Time `json:"checkpointedTime"`
+	RestoredAt      time.Time `json:"restoredTime"`
+	Restored        bool      `json:"restored"`
+}
+
+// PodOptionsFile is the file of PodOptions in the folder of a pod's checkpoint.
+const PodOptionsFile = "pod.options"
+
+// PodOptions say what is in the folder of a pod's checkpoint.
+type PodOptions struct {
+	Version int `json:"version"`
+	// Containers are the archives' names without ".tar", by the containers' names.
+	Containers map[string]string `json:"containers"`
+}
+
+// WriteJSON writes a file of an archive.
+func WriteJSON(file string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write %q: %w", filepath.Base(file), err)
+	}
+	return os.WriteFile(file, data, 0o600)
+}
+
+// ReadJSON reads a file of an archive.
+//
+// # Errors
+//
+// ErrInvalidArgument if it is not there or is none.
+func ReadJSON(file string, v any) error {
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(data, v)
+	}
+	if err != nil {
+		return fmt.Errorf("read %q of a checkpoint: %w: %w", filepath.Base(file), err, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// Pack makes an archive of a folder. It is there whole and durably, readable by its owner only, or not at all. What was
+// at that place is replaced.
+//
+// # Errors
+//
+// ErrInvalidArgument if there is no folder for it, or a folder in its place.
+func Pack(ctx context.Context, dir, location string) (err error) {
+	if info, err := os.Lstat(location); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("write archive %q: something else is there: %w", location, errdefs.ErrInvalidArgument)
+	}
+	f, err := os.CreateTemp(filepath.Dir(location), "."+filepath.Base(location)+".partial-")
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	if err != nil {
+		return fmt.Errorf("write archive %q: %w", location, err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write archive %q: %w", location, errors.Join(err, os.Remove(f.Name())))
+		}
+	}()
+	if err := writeTar(ctx, dir, f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), location); err != nil {
+		return err
+	}
+	return Sync(filepath.Dir(location))
+}
+
+// Sync makes a file durable, or the names in a folder.
+func Sync(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func writeTar(ctx context.Context, dir string, w io.Writer) error {
+	out := tar.NewWriter(w)
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err = errors.Join(err, ctx.Err()); err != nil || path == dir {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() && !info.Mode().IsRegular() {
+			return fmt.Errorf("file %q is neither a folder nor a regular file", path)
+		}
+		header, err := tar.FileInfoHeader(info, "")
+		if err != nil {
+			return err
+		}
+		if header.Name, err = filepath.Rel(dir, path); err != nil {
+			return err
+		}
+		if info.IsDir() {
+			header.Name += "/"
+		}
+		if err := out.WriteHeader(header); err != nil || info.IsDir() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.Copy(out, f)
+		return err
+	})
+	return errors.Join(err, out.Close())
+}
+
+// Unpack lays out an archive in an empty folder. The archive may be compressed, and comes from anywhere: nothing but
+// folders and regular files below dir is made.
+//
+// # Errors
+//
+// ErrInvalidArgument if it is no archive of a container.
+func Unpack(ctx context.Context, location, dir string) error {
+	err := unpack(ctx, location, dir)
+	if err == nil {
+		for _, name := range []string{ConfigFile, SpecFile, filepath.Join(StateDir, "inventory.img")} {
+			if _, serr := os.Stat(filepath.Join(dir, name)); serr != nil {
+				err = fmt.Errorf("it has no %s: %w", name, errdefs.ErrInvalidArgument)
+				break
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("read checkpoint %q: %w", location, err)
+	}
+	return nil
+}
+
+func unpack(ctx context.Context, location, dir string) error {
+	file, err := os.Open(location)
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	defer file.Close()
+	plain, err := compression.DecompressStream(file)
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	defer plain.Close()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	in := tar.NewReader(plain)
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		if err := unpackFile(root, header, in); err != nil {
+			return err
+		}
+	}
+}
+
+func unpackFile(root *os.Root, header *tar.Header, content io.Reader) error {
+	name := filepath.Clean(strings.TrimPrefix(header.Name, "/"))
+	if name == "." {
+		return nil
+	}
+	if !filepath.IsLocal(name) {
+		return fmt.Errorf("name %q leads out of it: %w", header.Name, errdefs.ErrInvalidArgument)
+	}
+	switch header.Typeflag {
+	case tar.TypeDir:
+		return root.MkdirAll(name, 0o700)
+	case tar.TypeReg:
+		if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			return err
+		}
+		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, content)
+		return errors.Join(err, f.Close())
+	}
+	return fmt.Errorf("file %q is neither a folder nor a regular file: %w", header.Name, errdefs.ErrInvalidArgument)
+}

@@ -1,0 +1,167 @@
+package runc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/go-runc"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/cgroup"
+)
+
+// The logs that CRIU leaves in its working folder.
+const (
+	dumpLog    = "dump.log"
+	restoreLog = "restore.log"
+)
+
+var (
+	_ shim.Checkpointer = (*container)(nil)
+	_ shim.Restorer     = (*Engine)(nil)
+)
+
+// Checkpoint implements shim.Checkpointer: the runtime asks CRIU.
+func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
+	if how.Work == "" {
+		how.Work = how.Images
+	}
+	for _, dir := range []string{how.Images, how.Work} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("checkpoint container %q: %w", c.id, err)
+		}
+	}
+	opts := &runc.CheckpointOpts{
+		ImagePath: how.Images, WorkDir: how.Work, AllowOpenTCP: how.TCP, AllowExternalUnixSockets: how.UnixSockets,
+		AllowTerminal: how.Terminal, FileLocks: how.FileLocks, EmptyNamespaces: how.EmptyNamespaces,
+		Cgroups: runc.CgroupMode(how.CgroupsMode),
+	}
+	var actions []runc.CheckpointAction
+	if !how.Exit {
+		actions = append(actions, runc.LeaveRunning)
+	}
+	err := c.ask("checkpoint container", func() error { return c.runtime.Checkpoint(ctx, c.id, opts, actions...) })
+	return criuError(ctx, err, filepath.Join(how.Work, dumpLog))
+}
+
+// criuError adds to a runtime's error what CRIU had to say. If it had nothing, the runtime could not run it.
+func criuError(ctx context.Context, err error, log string) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", err, ctx.Err())
+	case errdefs.IsNotFound(err):
+		return err
+	}
+	text, _, _ := strings.Cut(err.Error(), "\n") // what follows quotes the log
+	if said := criuSaid(log); said != "" {
+		text += ": criu: " + said
+	}
+	return fmt.Errorf("%s: %w", text, errdefs.ErrFailedPrecondition)
+}
+
+// criuSaid is the end of the errors in CRIU's log. Its very last line only says that it has failed, and the ones before
+// it go from the cause outwards.
+func criuSaid(log string) string {
+	data, err := os.ReadFile(log)
+	if err != nil {
+		return ""
+	}
+	var said []string
+	for line := range strings.Lines(string(data)) {
+		_, text, found := strings.Cut(line, "Error (")
+		_, text, ok := strings.Cut(text, "): ")
+		text = strings.TrimSpace(text)
+		if found && ok && !strings.HasSuffix(text, "FAILED.") {
+			said = append(said, text)
+		}
+	}
+	return strings.Join(said[max(0, len(said)-3):], "; ")
+}
+
+// restoration is what a container that is restored at its start needs.
+type restoration struct {
+	images   string
+	files    shim.IO
+	noPivot  bool
+	bundle   string
+	workPath string
+}
+
+// Restore implements shim.Restorer.
+func (e *Engine) Restore(_ context.Context, b *shim.Bundle, files shim.IO, o shim.Options, images string) (shim.Container, error) {
+	if _, err := os.Stat(filepath.Join(images, "inventory.img")); err != nil {
+		return nil, fmt.Errorf("restore container %q: %q is no checkpoint: %w: %w", b.ID, images, err, errdefs.ErrInvalidArgument)
+	}
+	c := &container{id: b.ID, dir: b.Path, runtime: e.runtime(b.Path, o), reaper: e.reaper}
+	if err := os.MkdirAll(c.runtime.Root, 0o711); c.runtime.Root != "" && err != nil {
+		return nil, fmt.Errorf("make runtime root: %w", err)
+	}
+	if b.Spec.Linux != nil {
+		c.cgroup = cgroup.Resolve(b.Spec.Linux.CgroupsPath, o.SystemdCgroup)
+	}
+	if c.cgroup == "" {
+		return nil, fmt.Errorf("restore container %q: it needs a cgroup path: %w", b.ID, errdefs.ErrInvalidArgument)
+	}
+	c.init = newProcess(c, nil)
+	c.init.restore = &restoration{
+		images: images, files: files, noPivot: o.NoPivotRoot, bundle: b.Path, workPath: filepath.Join(b.Path, "criu"),
+	}
+	return c, nil
+}
+
+// startRestored lets the runtime make the process of a checkpoint, which runs then.
+func (p *process) startRestored(ctx context.Context) (err error) {
+	c, r := p.container, p.restore
+	if err := os.MkdirAll(r.workPath, 0o700); err != nil {
+		return fmt.Errorf("restore container %q: %w", c.id, err)
+	}
+	defer os.RemoveAll(r.workPath)
+	console, err := newConsole(c.dir, r.files.Terminal)
+	if err != nil {
+		return err
+	}
+	defer console.close()
+	pidFile := filepath.Join(r.bundle, bundle.PidName)
+	if err := os.Remove(pidFile); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier container in this bundle
+		return err
+	}
+	opts := &runc.RestoreOpts{
+		CheckpointOpts: runc.CheckpointOpts{ImagePath: r.images, WorkDir: r.workPath, FileLocks: true},
+		Detach:         true, PidFile: pidFile, NoPivot: r.noPivot, IO: childIO{r.files},
+	}
+	if r.files.Terminal {
+		opts.ConsoleSocket, opts.IO = console, childIO{}
+	}
+	defer func() {
+		if err != nil {
+			c.undoCreate()
+		}
+	}()
+	err = c.ask("restore container", func() error {
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
+		defer cancel()
+		_, err := c.runtime.Restore(whole, c.id, r.bundle, opts)
+		return err
+	})
+	if err != nil {
+		return criuError(ctx, err, filepath.Join(r.workPath, restoreLog))
+	}
+	pid, err := runc.ReadPidFile(pidFile)
+	if err != nil {
+		return fmt.Errorf("read pid of container %q: %w", c.id, err)
+	}
+	child := c.reaper.Watch(pid)
+	if p.master, err = console.receive(ctx); err != nil {
+		return err
+	}
+	p.watch(child)
+	return nil
+}
