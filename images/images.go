@@ -144,6 +144,17 @@ type Progress struct {
 	Layers, LayersDone int
 	// Bytes of BytesTotal have been fetched.
 	Bytes, BytesTotal int64
+	// Parts are the layers, in the order of the image.
+	Parts []Part
+}
+
+// Part is the progress of one layer or module.
+type Part struct {
+	Digest digest.Digest
+	// Bytes of Total have been fetched.
+	Bytes, Total int64
+	// Done is set once it is unpacked too.
+	Done bool
 }
 
 // Usage is the room that something takes on the filesystem of Path.

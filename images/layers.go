@@ -43,6 +43,9 @@ func (x *session) rootFS(ctx context.Context, img store.Image, blobs []ocispec.D
 		p.Phase = "fetch"
 		p.Layers += len(todo)
 		p.BytesTotal += total
+		for _, l := range todo {
+			p.Parts = append(p.Parts, Part{Digest: l.blob.Digest, Total: l.blob.Size})
+		}
 	})
 	work, working := errgroup.WithContext(ctx)
 	work.Go(func() error { return x.fetch(working, todo) })
@@ -89,7 +92,7 @@ func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(x.s.parallel)
 	for _, l := range layers {
-		work.Go(func() error { return x.ingest(ctx, l.blob, x.count) })
+		work.Go(func() error { return x.ingest(ctx, l.blob, x.count(l.blob.Digest)) })
 	}
 	if err := work.Wait(); err != nil {
 		return err
@@ -114,7 +117,7 @@ func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 			if err != nil {
 				return err
 			}
-			x.meter.update(func(p *Progress) { p.LayersDone++ })
+			x.meter.part(l.blob.Digest, func(p *Progress, part *Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
 			return nil
 		})
 	}

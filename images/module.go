@@ -28,8 +28,9 @@ func (x *session) module(ctx context.Context, img *store.Image) error {
 		p.Phase = "fetch"
 		p.Layers++
 		p.BytesTotal += layer.Size
+		p.Parts = append(p.Parts, Part{Digest: layer.Digest, Total: layer.Size})
 	})
-	if err := x.ingest(ctx, layer, x.count); err != nil {
+	if err := x.ingest(ctx, layer, x.count(layer.Digest)); err != nil {
 		return err
 	}
 	header, err := readHeader(x.s.content.Path(layer.Digest))
@@ -48,8 +49,8 @@ func (x *session) module(ctx context.Context, img *store.Image) error {
 	if err := checkModule(header); err != nil {
 		return err
 	}
-	x.meter.update(func(p *Progress) {
-		p.LayersDone++
+	x.meter.part(layer.Digest, func(p *Progress, part *Part) {
+		p.LayersDone, part.Done = p.LayersDone+1, true
 		p.Phase = "compile"
 	})
 	return x.s.arrive(ctx, img.Module.Digest, x.s.content.Path(img.Module.Digest))

@@ -1,8 +1,11 @@
 package images
 
 import (
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 )
 
 // progressInterval is the least time between two reports of one phase.
@@ -80,7 +83,21 @@ func (m *meter) update(change func(*Progress)) {
 		return
 	}
 	m.last = time.Now()
+	now := m.now
+	now.Parts = slices.Clone(now.Parts)
 	for _, fn := range m.subscribers {
-		fn(m.now)
+		fn(now)
 	}
+}
+
+// part changes the progress of one part, and with it the whole.
+func (m *meter) part(d digest.Digest, change func(*Progress, *Part)) {
+	m.update(func(p *Progress) {
+		for i := range p.Parts {
+			if p.Parts[i].Digest == d {
+				change(p, &p.Parts[i])
+				return
+			}
+		}
+	})
 }

@@ -171,6 +171,10 @@ func (x *session) target(ctx context.Context, n name, desc ocispec.Descriptor, h
 		if _, ok := t.Images[c.manifest.Digest]; ok {
 			continue
 		}
+		if p, ok := x.remote.(partial); ok && !p.Has(c.manifest.Digest) && !x.s.content.Has(ctx, c.manifest) {
+			refusals = append(refusals, fmt.Errorf("manifest %s for handler %q is not in the archive: %w", c.manifest.Digest, c.handler.Name, errdefs.ErrNotFound))
+			continue
+		}
 		img, err := x.image(ctx, c.manifest)
 		if errdefs.IsInvalidArgument(err) && ctx.Err() == nil {
 			x.s.setRefusal(c.manifest.Digest, err)

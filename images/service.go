@@ -117,6 +117,9 @@ func Open(o Options) (_ *Service, err error) {
 		}
 	}()
 	ctx := context.Background()
+	if err := os.RemoveAll(s.spool()); err != nil {
+		return nil, fmt.Errorf("remove an archive that was being imported: %w", err)
+	}
 	if s.db, err = store.OpenDB(filepath.Join(o.Root, "records.db")); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -410,3 +411,6 @@ func TestSameImageFromTwoRepositories(t *testing.T) {
 		t.Errorf("one tag did not remove all: %q", list[0].RepoTags)
 	}
 }
+
+// blocks is what a file takes on disk.
+func blocks(info os.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks * 512 }

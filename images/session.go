@@ -134,6 +134,12 @@ func (x *session) entries(ctx context.Context, desc ocispec.Descriptor, depth in
 		if describesOther(e) {
 			continue
 		}
+		if p, ok := x.remote.(partial); ok && !p.Has(e.Digest) && !x.s.content.Has(ctx, e) {
+			if e.Platform != nil && runnable(e) {
+				out = append(out, e) // another place may have it
+			}
+			continue
+		}
 		bare := e.Platform == nil || e.Platform.OS == "" && e.Platform.Architecture == ""
 		switch {
 		case images.IsIndexType(e.MediaType), images.IsManifestType(e.MediaType) && bare:
@@ -276,6 +282,12 @@ func describe(entry ocispec.Descriptor, m document, c config, module bool) store
 	return img
 }
 
-func (x *session) count(n int64) {
-	x.meter.update(func(p *Progress) { p.Bytes += n })
+// count returns what counts the bytes of a part as they come.
+func (x *session) count(d digest.Digest) func(int64) {
+	return func(n int64) {
+		x.meter.part(d, func(p *Progress, part *Part) {
+			p.Bytes += n
+			part.Bytes += n
+		})
+	}
 }

@@ -71,6 +71,14 @@ type wasmConfig struct {
 	Cache string `toml:"cache"`
 }
 
+// cache is where compiled modules are.
+func (c wasmConfig) cache(p places) string {
+	if c.Cache == "" {
+		return filepath.Join(p.root, "wasm")
+	}
+	return c.Cache
+}
+
 type handlerConfig struct {
 	Type      string   `toml:"type"`
 	Binary    string   `toml:"binary"`

@@ -21,6 +21,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/stream"
 	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/images/control"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
@@ -42,6 +43,8 @@ type daemon struct {
 	places   places
 	server   *criserver.Server
 	listener net.Listener
+	images   *images.Service
+	preload  string // folder of images to import
 	logger   *slog.Logger
 	close    []func() error // from first made to last
 }
@@ -86,22 +89,13 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if err != nil {
 		return nil, err
 	}
-	cache := c.Wasm.Cache
-	if cache == "" {
-		cache = filepath.Join(p.root, "wasm")
-	}
-	remotes, err := c.Images.registry()
-	if err != nil {
-		return nil, err
-	}
-	if err := registry.CheckHosts(c.Images.HostsDir); err != nil {
-		logger.Warn("images of some registries cannot be pulled", "error", err)
-	}
-	store, err := images.Open(imageOptions(c, p, handlers, remotes, shim, cache, logger))
+	cache := c.Wasm.cache(p)
+	store, err := openImages(c, p, handlers, shim, logger)
 	if err != nil {
 		return nil, err
 	}
 	d.close = append(d.close, store.Close)
+	d.images, d.preload = store, c.Images.preloadDir(p)
 	net, err := network.New(networkOptions(c, p, logger))
 	if err != nil {
 		return nil, err
@@ -135,6 +129,11 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		Sandboxes: sandboxes, Containers: containers, Events: events, Streams: streams,
 		Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
 	})
+	control, err := control.Listen(p.control(), store, logger)
+	if err != nil {
+		return nil, err
+	}
+	d.close = append(d.close, control.Close)
 	d.listener, err = listen(p.socket)
 	return d, err
 }
@@ -150,13 +149,27 @@ func programs(handlers *runtimeclass.Table) []string {
 	return list
 }
 
+func (p places) control() string   { return filepath.Join(p.state, "images.sock") }
 func (p places) images() string    { return filepath.Join(p.root, "images") }
 func (p places) sandboxes() string { return filepath.Join(p.state, "sandboxes") }
+
+// openImages opens the image store below --root.
+func openImages(c config, p places, handlers *runtimeclass.Table, shim string, logger *slog.Logger) (*images.Service, error) {
+	remotes, err := c.Images.registry()
+	if err != nil {
+		return nil, err
+	}
+	if err := registry.CheckHosts(c.Images.HostsDir); err != nil {
+		logger.Warn("images of some registries cannot be pulled", "error", err)
+	}
+	return images.Open(imageOptions(c, p, handlers, remotes, shim, c.Wasm.cache(p), logger))
+}
 
 func imageOptions(c config, p places, handlers *runtimeclass.Table, remotes registry.Options, shim, cache string, logger *slog.Logger) images.Options {
 	o := images.Options{
 		Root: p.images(), Registry: remotes, Logger: logger,
 		ParallelLayers: c.Images.ParallelLayers, Verification: images.Verification(c.Images.PullVerification),
+		KeepLayers: c.Images.KeepLayers, Budget: c.Images.BudgetMiB << 20, MaxLayerSize: c.Images.MaxLayerMiB << 20, Pinned: c.Images.Pinned,
 		Arrived: func(ctx context.Context, path, digest string) error {
 			return client.Compile(ctx, shim, cache, path, digest)
 		},
@@ -248,6 +261,9 @@ func (d *daemon) Serve(ctx context.Context, ready func()) error {
 	go func() { served <- d.server.Serve(d.listener) }()
 	d.logger.Info("serving", "socket", d.places.socket, "root", d.places.root, "state", d.places.state, "version", version)
 	d.server.Recover(context.WithoutCancel(ctx))
+	if err := d.images.Preload(ctx, d.preload); err != nil && ctx.Err() == nil {
+		d.logger.Warn("some images are not preloaded", "error", err)
+	}
 	ready()
 	select {
 	case err := <-served:

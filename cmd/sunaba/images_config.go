@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/sunaba-project/sunaba/images"
@@ -22,6 +23,11 @@ type imagesConfig struct {
 	StallTimeout       string              `toml:"stall_timeout"`
 	Retries            int                 `toml:"retries"`
 	MaxRetryAfter      string              `toml:"max_retry_after"`
+	KeepLayers         bool                `toml:"keep_layers"`
+	BudgetMiB          int64               `toml:"budget_mib"`
+	MaxLayerMiB        int64               `toml:"max_layer_mib"`
+	PreloadDir         string              `toml:"preload_dir"`
+	Pinned             []string            `toml:"pinned"`
 	Mirrors            map[string][]string `toml:"mirrors"`
 }
 
@@ -40,8 +46,18 @@ func defaultImages() imagesConfig {
 		StallTimeout:       "1m",
 		Retries:            registry.DefaultRetries,
 		MaxRetryAfter:      "2m",
+		MaxLayerMiB:        64 << 10,
+		Pinned:             []string{},
 		Mirrors:            map[string][]string{},
 	}
+}
+
+// preloadDir is where images are that are imported at every start.
+func (c imagesConfig) preloadDir(p places) string {
+	if c.PreloadDir == "" {
+		return filepath.Join(p.root, "preload")
+	}
+	return c.PreloadDir
 }
 
 // registry makes the options of the registry client, which takes 0 and less for other things than this file does.
@@ -58,6 +74,7 @@ func (c imagesConfig) registry() (registry.Options, error) {
 		{"parallel_layers", int64(c.ParallelLayers), 1}, {"parallel_fetches", int64(c.ParallelFetches), 1},
 		{"range_threshold_mib", c.RangeThresholdMiB, 0}, {"range_size_mib", c.RangeSizeMiB, 1},
 		{"range_memory_mib", c.RangeMemoryMiB, c.RangeSizeMiB}, {"retries", int64(c.Retries), 0},
+		{"budget_mib", c.BudgetMiB, 0}, {"max_layer_mib", c.MaxLayerMiB, 1},
 	} {
 		if n.value < n.least {
 			return o, fmt.Errorf("images.%s is %d, and %d is the least", n.name, n.value, n.least)

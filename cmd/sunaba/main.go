@@ -35,7 +35,7 @@ func run(args []string, out, errOut io.Writer) int {
 		Writer:         out,
 		ErrWriter:      errOut,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
-		Commands:       []*cli.Command{serveCommand(), configCommand(), runCommand(), checkCommand(), versionCommand()},
+		Commands:       []*cli.Command{serveCommand(), configCommand(), runCommand(), checkCommand(), imagesCommand(), versionCommand()},
 	}
 	err := cmd.Run(ctx, args)
 	var code exit

@@ -41,6 +41,14 @@ type Content struct {
 // OpenContent opens a store below a directory. Ingests of an earlier process
 // that did not end are kept: the next Ingest of the blob goes on with them.
 func OpenContent(root string) (*Content, error) {
+	// Probes for fs-verity that a killed process left.
+	probes, err := filepath.Glob(filepath.Join(root, ".fsverity-check-*"))
+	for _, dir := range probes {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open content store %q: %w", root, err)
+	}
 	s, err := local.NewStore(root)
 	if err != nil {
 		return nil, fmt.Errorf("open content store %q: %w", root, err)

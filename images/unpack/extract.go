@@ -227,7 +227,7 @@ func (r *limitedReader) Read(p []byte) (int, error) {
 }
 
 func tooLarge(limit int64) error {
-	return fmt.Errorf("it unpacks to more than %d bytes, the limit for a layer (max_layer_size): %w", limit, errdefs.ErrInvalidArgument)
+	return fmt.Errorf("it unpacks to more than %d bytes, the limit for a layer (images.max_layer_mib): %w", limit, errdefs.ErrInvalidArgument)
 }
 
 // available returns how many bytes can be written below a directory.

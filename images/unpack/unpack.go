@@ -99,7 +99,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		pins:     make(map[digest.Digest]int),
 		staged:   make(map[digest.Digest]staged),
 	}
-	if err := os.RemoveAll(s.staging); err != nil {
+	if err := errors.Join(os.RemoveAll(s.staging), s.removeProbes()); err != nil {
 		return nil, fmt.Errorf("delete unfinished layers: %w", err)
 	}
 	for _, dir := range []string{s.root, s.mounts, s.staging} {
@@ -135,6 +135,28 @@ func (s *Store) Close() error {
 
 // asideDir is where damaged layers are kept that containers may have mounted.
 func (s *Store) asideDir() string { return filepath.Join(s.root, "aside", bootID()) }
+
+// removeProbes removes the mounts and directories of probes of overlayfs that a
+// killed process left.
+func (s *Store) removeProbes() error {
+	overlays, err := filepath.Glob(filepath.Join(s.root, "*-check*"))
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(s.root, "fsutils-dummy*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, dir := range append(overlays, files...) {
+		err := unix.Unmount(filepath.Join(dir, "merged"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) { // mounted or not
+			err = os.RemoveAll(dir)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
 
 // removeAside deletes damaged layers of boots before this one.
 func (s *Store) removeAside() error {

@@ -432,6 +432,30 @@ func TestOpenRemovesTheFirstUnrecordedLayer(t *testing.T) {
 	}
 }
 
+// A process was killed while it found out whether overlayfs can be used.
+func TestOpenRemovesAProbe(t *testing.T) {
+	root := t.TempDir()
+	left := filepath.Join(root, "layers", "multiple-lowerdir-check1")
+	for _, dir := range []string{"lower1", "upper", "work", "merged"} {
+		if err := os.MkdirAll(filepath.Join(left, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := "lowerdir=" + left + "/lower1,upperdir=" + left + "/upper,workdir=" + left + "/work"
+	if err := unix.Mount("overlay", left+"/merged", "overlay", 0, options); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), testOptions(root))
+	if err != nil {
+		unix.Unmount(left+"/merged", 0)
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("it is still there (%v)", err)
+	}
+}
+
 func TestOpenWhereOverlayCannotBe(t *testing.T) {
 	if _, err := Open(t.Context(), testOptions(filepath.Join(t.TempDir(), "a,b"))); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("a name with a comma: %v", err)

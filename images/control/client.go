@@ -1,0 +1,178 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/images"
+)
+
+// Client uses the store of a server.
+type Client struct{ http http.Client }
+
+var _ Store = (*Client)(nil)
+
+// Connect connects to a server's socket.
+//
+// # Errors
+//
+// ErrUnavailable if no server listens there.
+func Connect(ctx context.Context, path string) (*Client, error) {
+	conn, err := dial(ctx, path)
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.Close(); err != nil {
+		return nil, err
+	}
+	return &Client{http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path) },
+	}}}, nil
+}
+
+// Close closes the connections.
+func (c *Client) Close() error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+func (c *Client) post(ctx context.Context, what string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://images/"+what, body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the server: %w", err)
+	}
+	return resp, nil
+}
+
+// call sends a request and reads its reply.
+func call[T any](ctx context.Context, c *Client, what string, r request, progress func(images.Progress)) (T, error) {
+	var none T
+	data, err := json.Marshal(r)
+	if err != nil {
+		return none, err
+	}
+	resp, err := c.post(ctx, what, bytes.NewReader(data))
+	if err != nil {
+		return none, err
+	}
+	return reply[T](resp, progress)
+}
+
+// reply reads lines up to the last.
+func reply[T any](resp *http.Response, progress func(images.Progress)) (T, error) {
+	defer resp.Body.Close()
+	var none T
+	lines := json.NewDecoder(bufio.NewReader(resp.Body))
+	for {
+		var l line[T]
+		if err := lines.Decode(&l); err != nil {
+			return none, fmt.Errorf("the server's reply breaks off (%s): %w", resp.Status, err)
+		}
+		switch {
+		case l.Progress != nil:
+			if progress != nil {
+				progress(*l.Progress)
+			}
+		case l.Error != nil && l.Result != nil:
+			return *l.Result, l.Error.err()
+		case l.Error != nil:
+			return none, l.Error.err()
+		case l.Result != nil:
+			return *l.Result, nil
+		default:
+			return none, errors.New("the server's reply has an empty line")
+		}
+	}
+}
+
+// Pull is images.Service.Pull.
+func (c *Client) Pull(ctx context.Context, req images.PullRequest) (images.Image, error) {
+	auth, err := json.Marshal(req.Auth)
+	if err != nil {
+		return images.Image{}, err
+	}
+	return call[images.Image](ctx, c, "pull", request{Name: req.Ref, Handler: req.Handler, Auth: auth}, req.Progress)
+}
+
+// List is images.Service.List.
+func (c *Client) List(ctx context.Context) ([]images.Image, error) {
+	return call[[]images.Image](ctx, c, "list", request{}, nil)
+}
+
+// Find is images.Service.Find.
+func (c *Client) Find(ctx context.Context, nameOrID, handler string) (images.Image, error) {
+	return call[images.Image](ctx, c, "find", request{Name: nameOrID, Handler: handler}, nil)
+}
+
+// Remove is images.Service.Remove.
+func (c *Client) Remove(ctx context.Context, nameOrID string) error {
+	_, err := call[struct{}](ctx, c, "remove", request{Name: nameOrID}, nil)
+	return err
+}
+
+// Check is images.Service.Check.
+func (c *Client) Check(ctx context.Context, repair bool) (images.CheckReport, error) {
+	return call[images.CheckReport](ctx, c, "check", request{Repair: repair}, nil)
+}
+
+// GC is images.Service.GC.
+func (c *Client) GC(ctx context.Context, dryRun bool) (images.Garbage, error) {
+	return call[images.Garbage](ctx, c, "gc", request{DryRun: dryRun}, nil)
+}
+
+// Import is images.Service.Import. A path is read by the server, from the same
+// file system.
+func (c *Client) Import(ctx context.Context, req images.ImportRequest) ([]images.Image, error) {
+	if req.Path != "" {
+		path, err := filepath.Abs(req.Path)
+		if err != nil {
+			return nil, err
+		}
+		return call[[]images.Image](ctx, c, "import", request{Path: path, Name: req.Name, Handler: req.Handler}, req.Progress)
+	}
+	resp, err := c.post(ctx, "import-stream?"+url.Values{"name": {req.Name}, "handler": {req.Handler}}.Encode(), req.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return reply[[]images.Image](resp, req.Progress)
+}
+
+// ExportTo is images.Service.ExportTo.
+func (c *Client) ExportTo(ctx context.Context, names []string, w io.Writer) error {
+	data, err := json.Marshal(request{Names: names})
+	if err != nil {
+		return err
+	}
+	resp, err := c.post(ctx, "export", bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		_, err := reply[struct{}](resp, nil)
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("write images: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/layout"
+	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/store"
+)
+
+// Export is images that are ready to be written: everything that they consist of
+// is in the store until Close.
+type Export struct {
+	s        *Service
+	sessions []*session
+	images   []layout.Named
+	docker   []layout.DockerImage
+	blobs    []ocispec.Descriptor
+	fetched  []digest.Digest
+}
+
+// Export prepares images for writing: of each name, or id, the variants that are
+// present. Layers that were not kept (Options.KeepLayers) are fetched again,
+// without credentials but the node's own.
+//
+// # Errors
+//
+// ErrNotFound for an image that is not present. For layers that are not there
+// and cannot be fetched: the registry's error, with what to do about it.
+func (s *Service) Export(ctx context.Context, names []string) (_ *Export, err error) {
+	e := &Export{s: s}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}()
+	if len(names) == 0 {
+		return nil, fmt.Errorf("export images: none is named: %w", errdefs.ErrInvalidArgument)
+	}
+	for _, name := range names {
+		if err := e.add(ctx, name); err != nil {
+			return nil, fmt.Errorf("export image %q: %w", name, s.full(err))
+		}
+	}
+	return e, nil
+}
+
+// add prepares what a name or id stands for.
+func (e *Export) add(ctx context.Context, nameOrID string) error {
+	st := e.s.db.State()
+	var target store.Target
+	var name string
+	if n, err := parseName(nameOrID); err == nil {
+		if named := st.Named(n.full); len(named) > 0 {
+			target, name = named[0], n.full
+		}
+	}
+	if name == "" {
+		if !isIDPrefix(nameOrID) {
+			return errdefs.ErrNotFound
+		}
+		img, err := st.ByID(nameOrID)
+		if err != nil {
+			return err
+		}
+		target = st.Holding(img.ID)[0]
+		target.Images = maps.Clone(target.Images) // those of the state are not to be changed
+		maps.DeleteFunc(target.Images, func(_ digest.Digest, id string) bool { return id != img.ID })
+		if name = target.Name(); len(st.TagsOf(img.ID)) > 0 {
+			name = st.TagsOf(img.ID)[0]
+		}
+	}
+	remote, err := e.s.registry.Repository(ctx, target.Name(), registry.Credentials{})
+	if err != nil {
+		return err
+	}
+	x := &session{s: e.s, remote: remote, root: target.Digest}
+	e.sessions = append(e.sessions, x)
+	e.images = append(e.images, layout.Named{Name: name, Root: bare(target.Root)})
+	if err := e.index(ctx, x, target.Root); err != nil {
+		return err
+	}
+	for _, id := range target.Images {
+		img, ok := st.Images[id]
+		if !ok {
+			return fmt.Errorf("image %s: %w", id, errdefs.ErrNotFound)
+		}
+		if err := e.image(ctx, x, img, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func bare(d ocispec.Descriptor) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
+}
+
+// index adds an index, and those within it.
+func (e *Export) index(ctx context.Context, x *session, d ocispec.Descriptor) error {
+	if err := e.blob(ctx, x, d); err != nil {
+		return err
+	}
+	data, err := e.s.content.Document(ctx, d)
+	if err != nil {
+		return err
+	}
+	doc, err := parseDocument(d, data)
+	if err != nil || !doc.isIndex() {
+		return err
+	}
+	for _, m := range doc.Manifests {
+		if images.IsIndexType(m.MediaType) && !describesOther(m) {
+			if err := e.index(ctx, x, m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// image adds what an image consists of.
+func (e *Export) image(ctx context.Context, x *session, img store.Image, name string) error {
+	for _, d := range append([]ocispec.Descriptor{img.Manifest, img.Config}, img.Layers...) {
+		if err := e.blob(ctx, x, d); err != nil {
+			return err
+		}
+	}
+	if img.Module != nil || img.Platform.OS != "linux" {
+		return nil // nothing that Docker's archives know
+	}
+	entry := layout.DockerImage{Config: img.Config, Layers: img.Layers}
+	if n, err := parseName(name); err == nil && n.digest == "" {
+		entry.Tags = []string{name}
+	}
+	e.docker = append(e.docker, entry)
+	return nil
+}
+
+// blob makes a blob present until Close.
+func (e *Export) blob(ctx context.Context, x *session, d ocispec.Descriptor) error {
+	x.pin(d.Digest)
+	if slices.ContainsFunc(e.blobs, func(b ocispec.Descriptor) bool { return b.Digest == d.Digest }) {
+		return nil
+	}
+	e.blobs = append(e.blobs, bare(d))
+	if e.s.content.Has(ctx, d) {
+		return nil
+	}
+	e.fetched = append(e.fetched, d.Digest)
+	if err := x.ingest(ctx, d, func(int64) {}); err != nil {
+		return registry.Describe(fmt.Sprintf("layer %s is not kept as it came, and could not be fetched again; "+
+			"set images.keep_layers and pull the image, or let the registry be reached", d.Digest), err)
+	}
+	return nil
+}
+
+// Write writes an OCI layout as a tar archive; docker load reads it too.
+func (e *Export) Write(ctx context.Context, w io.Writer) error {
+	return layout.Write(w, e.images, e.docker, e.blobs, func(d ocispec.Descriptor) (io.ReadCloser, error) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return e.s.content.Open(ctx, d)
+	})
+}
+
+// Close gives up what was fetched for the export.
+func (e *Export) Close() error {
+	for _, x := range e.sessions {
+		x.close()
+	}
+	e.s.gc.RLock()
+	defer e.s.gc.RUnlock()
+	roots, err := e.s.layers.Roots(context.Background())
+	if err != nil {
+		return err
+	}
+	needed, _ := e.s.needed(e.s.db.State(), roots)
+	for _, d := range e.fetched {
+		if !needed[d] {
+			err = errors.Join(err, e.s.content.Drop(context.Background(), d))
+		}
+	}
+	e.fetched = nil
+	return err
+}
+
+// ExportTo is Export and Write in one.
+func (s *Service) ExportTo(ctx context.Context, names []string, w io.Writer) error {
+	e, err := s.Export(ctx, names)
+	if err != nil {
+		return err
+	}
+	return errors.Join(e.Write(ctx, w), e.Close())
+}

@@ -1,0 +1,204 @@
+package layout
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	// maxFiles bounds the files of an archive.
+	maxFiles = 1 << 20
+	// maxLinks bounds the links from one file to the next.
+	maxLinks = 8
+)
+
+// tarFiles are the files in a tar archive, which is read where they lie.
+type tarFiles struct {
+	file  *os.File
+	spool bool // the file is to be deleted
+	at    map[string]place
+	links map[string]string
+}
+
+type place struct{ offset, size int64 }
+
+// openTar opens an archive in a file. One that is compressed is spooled.
+func openTar(ctx context.Context, name, spool string) (files, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := decompressor(f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if plain != nil {
+		defer f.Close()
+		defer plain.Close()
+		return readTar(ctx, plain, spool)
+	}
+	t := &tarFiles{file: f}
+	if err := t.index(ctx); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return t, nil
+}
+
+// decompressor returns a reader of what a compressed file holds, nil for one that
+// is plain; the file is at its beginning then.
+func decompressor(f io.ReadSeeker) (io.ReadCloser, error) {
+	magic := make([]byte, 4)
+	n, err := io.ReadFull(f, magic)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return decompress(f, magic[:n])
+}
+
+func decompress(r io.Reader, magic []byte) (io.ReadCloser, error) {
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(r)
+		if err != nil {
+			return nil, fmt.Errorf("decompress: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		return z, nil
+	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
+		if err != nil {
+			return nil, fmt.Errorf("decompress: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		return z.IOReadCloser(), nil
+	}
+	return nil, nil
+}
+
+// readTar spools a stream, decompressed.
+func readTar(ctx context.Context, r io.Reader, spool string) (_ files, err error) {
+	if err := os.MkdirAll(spool, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(spool, "archive-")
+	if err != nil {
+		return nil, err
+	}
+	t := &tarFiles{file: f, spool: true}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	magic := make([]byte, 4)
+	n, err := io.ReadFull(r, magic)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, err
+	}
+	whole := io.MultiReader(bytes.NewReader(magic[:n]), r)
+	plain, err := decompress(whole, magic[:n])
+	if err != nil {
+		return nil, err
+	}
+	if plain != nil {
+		defer plain.Close()
+		whole = plain
+	}
+	if _, err := io.Copy(f, &cancelled{ctx, whole}); err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return t, t.index(ctx)
+}
+
+// cancelled is a reader that ends with its context.
+type cancelled struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *cancelled) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
+}
+
+// index notes where each file lies.
+func (t *tarFiles) index(ctx context.Context) error {
+	t.at, t.links = map[string]place{}, map[string]string{}
+	r := tar.NewReader(t.file)
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		h, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read archive: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		name := clean(h.Name)
+		switch h.Typeflag {
+		case tar.TypeReg:
+			offset, err := t.file.Seek(0, io.SeekCurrent)
+			if err != nil {
+				return err
+			}
+			t.at[name] = place{offset, h.Size}
+		case tar.TypeSymlink:
+			t.links[name] = clean(path.Join(path.Dir(name), h.Linkname))
+		case tar.TypeLink:
+			t.links[name] = clean(h.Linkname)
+		}
+		if len(t.at)+len(t.links) > maxFiles {
+			return fmt.Errorf("the archive has more than %d files: %w", maxFiles, errdefs.ErrInvalidArgument)
+		}
+	}
+}
+
+func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
+
+func (t *tarFiles) open(name string) (io.ReadSeekCloser, int64, error) {
+	name = clean(name)
+	for range maxLinks {
+		if p, ok := t.at[name]; ok {
+			return section{io.NewSectionReader(t.file, p.offset, p.size)}, p.size, nil
+		}
+		to, ok := t.links[name]
+		if !ok {
+			break
+		}
+		name = to
+	}
+	return nil, 0, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+// section is a file within an archive.
+type section struct{ *io.SectionReader }
+
+func (section) Close() error { return nil }
+
+func (t *tarFiles) Close() error {
+	err := t.file.Close()
+	if t.spool {
+		err = errors.Join(err, os.Remove(t.file.Name()))
+	}
+	return err
+}
