@@ -1,10 +1,13 @@
 package scenario
 
 import (
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"google.golang.org/grpc/codes"
@@ -81,6 +84,7 @@ touch /data/new || echo cannot write; /noexec/run || echo cannot run; sleep 1000
 	if out, err := m.ExecSync(m.t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"cat", "/data/weights/model"}}); err != nil || string(out.GetStdout()) != "the model\n" {
 		m.t.Errorf("after the image went: %v, %v", out, err)
 	}
+	m.expectSound("with image volumes")
 	mounts := c.status().GetMounts()
 	if len(mounts) != len(config.Mounts) {
 		m.t.Fatalf("mounts in the status: %v", mounts)
@@ -94,6 +98,44 @@ touch /data/new || echo cannot write; /noexec/run || echo cannot run; sleep 1000
 	}
 	c.stop(0)
 	p.remove()
+	m.noViews()
+}
+
+// A shim that dies takes what it has mounted along.
+func TestImageVolumesOfADeadShim(t *testing.T) {
+	m := start(t)
+	m.pull(world.busybox)
+	ref := pushData(t, "data/dead:v1", true)
+	id := m.pull(ref)
+	for _, handler := range everyHandler {
+		p := m.run(handler)
+		config := sh("cat /data/weights/model; sleep 1000")
+		config.Mounts = []*runtime.Mount{imageMount(id, ref, "/data", "")}
+		p.begin(config).says("the model")
+		pid, err := os.ReadFile(filepath.Join(m.State, "sandboxes", p.id, "shim.pid"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shim, err := strconv.Atoi(strings.TrimSpace(string(pid)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if !within(10*time.Second, func() bool {
+			return p.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY
+		}) {
+			t.Error("the pod is still ready")
+		}
+		if !within(10*time.Second, func() bool {
+			left, err := filepath.Glob(filepath.Join(m.State, "sandboxes/*/*/images/*"))
+			return err == nil && len(left) == 0
+		}) {
+			t.Errorf("%s: the image is still shown", handler)
+		}
+		p.remove()
+	}
 	m.noViews()
 }
 

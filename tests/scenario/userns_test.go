@@ -40,7 +40,9 @@ func TestUserNamespace(t *testing.T) {
 			t.Run(fmt.Sprint(handler, " ", pid), func(t *testing.T) { m.in(t).inUserNamespace(handler, pid) })
 		}
 	}
-	t.Run("wasm", func(t *testing.T) { m.in(t).guestInUserNamespace() })
+	for _, pid := range []runtime.NamespaceMode{runtime.NamespaceMode_POD, runtime.NamespaceMode_CONTAINER} {
+		t.Run(fmt.Sprint("wasm ", pid), func(t *testing.T) { m.in(t).guestInUserNamespace(pid) })
+	}
 	for _, handler := range []string{"runc", "crun"} {
 		t.Run(handler+" host network", func(t *testing.T) { m.in(t).hostNetworkInUserNamespace(handler) })
 	}
@@ -56,7 +58,7 @@ func TestUserNamespace(t *testing.T) {
 }
 
 // A guest is a user of its pod's range, and owns its files as its image and its volumes mean them.
-func (m *machine) guestInUserNamespace() {
+func (m *machine) guestInUserNamespace(pid runtime.NamespaceMode) {
 	m.t.Helper()
 	m.pull(world.guest)
 	volume := m.t.TempDir()
@@ -67,7 +69,7 @@ func (m *machine) guestInUserNamespace() {
 	if err := os.Chown(secret, 7, 7); err != nil {
 		m.t.Fatal(err)
 	}
-	options := &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER, UsernsOptions: ownUsers()}
+	options := &runtime.NamespaceOption{Pid: pid, UsernsOptions: ownUsers()}
 	p := m.run("wasm", func(config *runtime.PodSandboxConfig) { config.Linux.SecurityContext.NamespaceOptions = options })
 	guest := func(user int64, args ...string) *container {
 		config := containerConfig(world.guest, args...)
@@ -97,6 +99,12 @@ func (m *machine) guestInUserNamespace() {
 	if want := fmt.Sprintf("%d %d ", firstUser, firstGroup); ids != want {
 		m.t.Errorf("its root is %q on the machine, want %q", ids, want)
 	}
+	seven := guest(7, "idle")
+	seven.says("idle")
+	answer, err := m.ExecSync(m.t.Context(), &runtime.ExecSyncRequest{ContainerId: seven.id, Cmd: []string{"/guest.wasm", "cat", "/volume/secret"}})
+	if err != nil || string(answer.GetStdout()) != "for user 7 only\n" {
+		m.t.Errorf("exec: %v, %v", answer, err)
+	}
 	// A Linux container beside it joins the namespace.
 	config := sh("tr -s ' ' </proc/self/uid_map")
 	config.Linux.SecurityContext.NamespaceOptions = options
@@ -116,7 +124,7 @@ func (m *machine) hostNetworkInUserNamespace(handler string) {
 		config.Hostname = ""
 		config.Linux.SecurityContext.NamespaceOptions = options
 	})
-	config := sh(`tr -s ' ' </proc/self/uid_map; ls /sys/class/net/lo/mtu; readlink /proc/self/ns/net
+	config := sh(`exec 2>/dev/null; tr -s ' ' </proc/self/uid_map; ls /sys/class/net/lo/mtu; readlink /proc/self/ns/net
 echo 1500 >/sys/class/net/lo/mtu || echo refused; ip link set lo down || echo refused too; sleep 60`)
 	config.Linux.SecurityContext.NamespaceOptions = options
 	config.Linux.SecurityContext.Capabilities = &runtime.Capability{AddCapabilities: []string{"NET_ADMIN"}}
