@@ -127,7 +127,7 @@ func (n *Node) StartDaemon(ctx context.Context) error {
 
 // waitReady asks for the node's status until both conditions hold.
 func (n *Node) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		status, err := n.Status(ctx, &runtime.StatusRequest{}, grpc.WaitForReady(true))

@@ -56,6 +56,7 @@ func (b *builder) plan() (*plan, error) {
 func (b *builder) tool(name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(b.ctx, "nice", append([]string{"-n", "10", name}, args...)...)
 	cmd.Dir = b.root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
