@@ -14,7 +14,7 @@ import (
 
 // machinePackages are what the machine has beside the packages of tests/setup.sh.
 var machinePackages = []string{
-	"linux-image-amd64", "systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "apparmor", "criu", "iptables", "make", "ca-certificates",
+	"linux-image-amd64", "systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "apparmor", "criu", "iptables", "make", "sudo", "ca-certificates",
 }
 
 // unit runs the agent and switches the machine off when it ends, however it ends.
