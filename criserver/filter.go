@@ -1,6 +1,10 @@
 package criserver
 
-import "strings"
+import (
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+)
 
 // filter is what all of the CRI's filters have in common; nil ones take everything.
 type filter interface {
@@ -34,13 +38,24 @@ func items[R, I any](records []R, wanted func(R) bool, item func(R) I) []I {
 	return out
 }
 
-// batch is how many items one message of a stream carries.
-const batch = 500
+// batch is how many items one message of a stream carries at most, and batchBytes how large they are together, unless a
+// single one is larger: annotations and metrics can be long, and clients take no message of 16 MiB.
+const (
+	batch      = 500
+	batchBytes = 4 << 20
+)
 
 // inBatches sends items in messages of at least one.
-func inBatches[T any](items []T, send func([]T) error) error {
+func inBatches[T proto.Message](items []T, send func([]T) error) error {
 	for len(items) > 0 {
-		n := min(batch, len(items))
+		n, size := 0, 0
+		for n < min(batch, len(items)) {
+			size += proto.Size(items[n])
+			if n > 0 && size > batchBytes {
+				break
+			}
+			n++
+		}
 		if err := send(items[:n]); err != nil {
 			return err
 		}

@@ -1,13 +1,16 @@
 package criserver
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
@@ -131,17 +134,53 @@ func TestSeconds(t *testing.T) {
 	}
 }
 
+// A message of a stream has some items, not too many, and no more bytes than clients take.
 func TestBatches(t *testing.T) {
-	items := make([]int, 2*batch+1)
-	var sizes []int
-	if err := inBatches(items, func(part []int) error { sizes = append(sizes, len(part)); return nil }); err != nil {
-		t.Fatal(err)
+	sizes := func(items []*runtime.PodSandbox) []int {
+		t.Helper()
+		out, all := []int{}, 0
+		err := inBatches(items, func(part []*runtime.PodSandbox) error {
+			if size := proto.Size(&runtime.StreamPodSandboxesResponse{PodSandboxes: part}); len(part) > 1 && size > batchBytes+batchBytes/4 {
+				t.Errorf("a message of %d items has %d bytes", len(part), size)
+			}
+			for i, item := range part {
+				if item != items[all+i] {
+					t.Fatal("items are out of order")
+				}
+			}
+			out, all = append(out, len(part)), all+len(part)
+			return nil
+		})
+		if err != nil || all != len(items) {
+			t.Errorf("%d of %d items, %v", all, len(items), err)
+		}
+		return out
 	}
-	if !reflect.DeepEqual(sizes, []int{batch, batch, 1}) {
-		t.Errorf("%v", sizes)
+	pods := func(n, annotation int) []*runtime.PodSandbox {
+		var out []*runtime.PodSandbox
+		for range n {
+			out = append(out, &runtime.PodSandbox{Annotations: map[string]string{"a": strings.Repeat("x", annotation)}})
+		}
+		return out
 	}
-	if err := inBatches([]int{}, func([]int) error { t.Error("an empty message was sent"); return nil }); err != nil {
-		t.Fatal(err)
+	for _, c := range []struct {
+		items []*runtime.PodSandbox
+		want  []int
+	}{
+		{nil, []int{}},
+		{pods(1, 0), []int{1}},
+		{pods(2*batch+1, 0), []int{batch, batch, 1}},
+		{pods(40, 256<<10), []int{15, 15, 10}},
+		{pods(2, 2*batchBytes), []int{1, 1}},
+		{append(pods(3, 0), pods(1, 2*batchBytes)...), []int{3, 1}},
+	} {
+		if got := sizes(c.items); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%v, want %v", got, c.want)
+		}
+	}
+	gone := errors.New("gone")
+	if err := inBatches(pods(2*batch, 0), func([]*runtime.PodSandbox) error { return gone }); !errors.Is(err, gone) {
+		t.Errorf("%v", err)
 	}
 }
 
