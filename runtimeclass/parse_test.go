@@ -4,9 +4,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
-	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const good = `# wasm guests
@@ -90,46 +88,5 @@ func TestParsedContent(t *testing.T) {
 	_, err = Find(classes, "kata")
 	if !errdefs.IsNotFound(err) || err.Error() != `find RuntimeClass "kata" (there are: wasm): not found` {
 		t.Errorf("Find: %v", err)
-	}
-}
-
-func TestMergeScheduling(t *testing.T) {
-	class := func(selector map[string]string, tolerations ...corev1.Toleration) *nodev1.RuntimeClass {
-		return &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "c"},
-			Scheduling: &nodev1.Scheduling{NodeSelector: selector, Tolerations: tolerations}}
-	}
-	exists := corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists}
-	equal := corev1.Toleration{Key: "k", Value: "v"}
-	all := corev1.Toleration{Operator: corev1.TolerationOpExists}
-	for _, tt := range []struct {
-		name        string
-		pod         corev1.PodSpec
-		class       *nodev1.RuntimeClass
-		selector    int
-		tolerations int
-		conflict    bool
-	}{
-		{"no class", corev1.PodSpec{}, nil, 0, 0, false},
-		{"no scheduling", corev1.PodSpec{}, &nodev1.RuntimeClass{}, 0, 0, false},
-		{"into nothing", corev1.PodSpec{}, class(map[string]string{"a": "1"}, exists), 1, 1, false},
-		{"joined", corev1.PodSpec{NodeSelector: map[string]string{"b": "2"}}, class(map[string]string{"a": "1"}), 2, 0, false},
-		{"same", corev1.PodSpec{NodeSelector: map[string]string{"a": "1"}}, class(map[string]string{"a": "1"}), 1, 0, false},
-		{"conflict", corev1.PodSpec{NodeSelector: map[string]string{"a": "2"}}, class(map[string]string{"a": "1"}), 0, 0, true},
-		{"redundant", corev1.PodSpec{Tolerations: []corev1.Toleration{exists}}, class(nil, equal), 0, 1, false},
-		{"redundant to all", corev1.PodSpec{Tolerations: []corev1.Toleration{all}}, class(nil, equal, exists), 0, 1, false},
-		{"wider", corev1.PodSpec{Tolerations: []corev1.Toleration{equal}}, class(nil, exists), 0, 2, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := MergeScheduling(&tt.pod, tt.class)
-			if tt.conflict {
-				if !errdefs.IsFailedPrecondition(err) {
-					t.Fatalf("error %v", err)
-				}
-				return
-			}
-			if err != nil || len(got.NodeSelector) != tt.selector || len(got.Tolerations) != tt.tolerations {
-				t.Fatalf("%+v, %v", got, err)
-			}
-		})
 	}
 }

@@ -25,8 +25,9 @@ func checkScheduling(s *nodev1.Scheduling) error {
 }
 
 // MergeScheduling returns the pod's spec as admission would leave it: the
-// class's node selector joined with the pod's, and the class's tolerations
-// added unless the pod has an equal one. The given spec is not changed.
+// class's node selector joined with the pod's, and their tolerations united
+// without those that another one makes redundant. The given spec is not
+// changed.
 //
 // # Errors
 //
@@ -36,7 +37,8 @@ func MergeScheduling(pod *corev1.PodSpec, rc *nodev1.RuntimeClass) (*corev1.PodS
 	if rc == nil || rc.Scheduling == nil {
 		return out, nil
 	}
-	for key, want := range rc.Scheduling.NodeSelector {
+	for _, key := range slices.Sorted(maps.Keys(rc.Scheduling.NodeSelector)) {
+		want := rc.Scheduling.NodeSelector[key]
 		if have, ok := out.NodeSelector[key]; ok && have != want {
 			return nil, fmt.Errorf("merge scheduling of RuntimeClass %q: nodeSelector[%s] is %q in the class and %q in the pod: %w",
 				rc.Name, key, want, have, errdefs.ErrFailedPrecondition)
@@ -46,12 +48,25 @@ func MergeScheduling(pod *corev1.PodSpec, rc *nodev1.RuntimeClass) (*corev1.PodS
 		}
 		out.NodeSelector[key] = want
 	}
-	for _, t := range rc.Scheduling.Tolerations {
-		if !slices.ContainsFunc(out.Tolerations, func(have corev1.Toleration) bool { return tolerates(have, t) }) {
-			out.Tolerations = append(out.Tolerations, t)
+	out.Tolerations = unite(slices.Concat(out.Tolerations, rc.Scheduling.Tolerations))
+	return out, nil
+}
+
+// unite leaves out what another toleration includes; of two that are equal the first stays.
+func unite(all []corev1.Toleration) []corev1.Toleration {
+	var out []corev1.Toleration
+	for i, t := range all {
+		redundant := false
+		for j, other := range all {
+			if i != j && tolerates(other, t) && (j < i || !tolerates(t, other)) {
+				redundant = true
+			}
+		}
+		if !redundant {
+			out = append(out, t)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // tolerates says that whatever narrow tolerates, wide does too.

@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -18,10 +17,9 @@ import (
 
 // manifest is what the files say.
 type manifest struct {
-	doc      runtimeclass.Document // the pod's
-	pod      *corev1.Pod
-	classes  []nodev1.RuntimeClass
-	overhead corev1.ResourceList // of the pod's class, once handler has found it
+	doc     runtimeclass.Document // the pod's
+	pod     *corev1.Pod           // with its class's overhead, once handler has found it
+	classes []nodev1.RuntimeClass
 }
 
 func readManifest(o Options) (*manifest, error) {
@@ -127,7 +125,6 @@ func (m *manifest) handler(override string, have []string) (string, error) {
 		rc, err := runtimeclass.Find(m.classes, *class)
 		switch {
 		case err == nil:
-			m.overhead = runtimeclass.Overhead(&rc)
 			if name == "" {
 				name = rc.Handler
 			}
@@ -142,10 +139,24 @@ func (m *manifest) handler(override string, have []string) (string, error) {
 		return "", fmt.Errorf("runtime handler %q is not configured in the server (handlers: %s): %w",
 			name, strings.Join(names, ", "), errdefs.ErrInvalidArgument)
 	}
-	if declared := m.pod.Spec.Overhead; len(declared) > 0 && !equality.Semantic.DeepEqual(declared, m.overhead) {
-		return "", m.doc.Errorf("pod %q: spec.overhead: differs from that of its RuntimeClass", m.pod.Name)
+	return name, m.admit()
+}
+
+// admit does to the pod what the API server does when its class is known.
+func (m *manifest) admit() error {
+	pod := m.pod.DeepCopy()
+	if class := pod.Spec.RuntimeClassName; class != nil {
+		if _, err := runtimeclass.Find(m.classes, *class); err != nil {
+			pod.Spec.RuntimeClassName = nil // a handler's name, as good as a class that declares nothing
+		}
 	}
-	return name, nil
+	admitted, err := runtimeclass.Admit(pod, m.classes)
+	if err != nil {
+		return m.doc.Errorf("pod %q: %w", pod.Name, err)
+	}
+	admitted.Spec.RuntimeClassName = m.pod.Spec.RuntimeClassName
+	m.pod = admitted
+	return nil
 }
 
 // setDefaults does what the API server does for a pod that is created, as far
@@ -154,9 +165,9 @@ func setDefaults(pod *corev1.Pod) {
 	if pod.Namespace == "" {
 		pod.Namespace = "default"
 	}
+	runtimeclass.Default(pod)
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			requestLimits(&list[i].Resources)
 			for j := range list[i].Ports {
 				if p := &list[i].Ports[j]; p.Protocol == "" {
 					p.Protocol = corev1.ProtocolTCP
@@ -165,21 +176,6 @@ func setDefaults(pod *corev1.Pod) {
 			if list[i].ImagePullPolicy == "" {
 				list[i].ImagePullPolicy = defaultPolicy(list[i].Image)
 			}
-		}
-	}
-	if pod.Spec.Resources != nil {
-		requestLimits(pod.Spec.Resources)
-	}
-}
-
-// requestLimits requests what is limited but not requested.
-func requestLimits(r *corev1.ResourceRequirements) {
-	for name, q := range r.Limits {
-		if _, ok := r.Requests[name]; !ok {
-			if r.Requests == nil {
-				r.Requests = corev1.ResourceList{}
-			}
-			r.Requests[name] = q.DeepCopy()
 		}
 	}
 }

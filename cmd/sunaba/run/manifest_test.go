@@ -132,8 +132,8 @@ func TestHandler(t *testing.T) {
 		{"handler the server lacks", spec("runtimeClassName: light", "") + strings.Replace(class, "handler: wasm", "handler: kata", 1), "", "", false, `runtime handler "kata" is not configured in the server (handlers: runc, wasm)`},
 		{"override the server lacks", spec("", ""), "kata", "", false, `runtime handler "kata"`},
 		{"overhead as declared", spec("runtimeClassName: light\noverhead: {memory: 8192Ki}", "") + class, "", "wasm", true, ""},
-		{"other overhead", spec("runtimeClassName: light\noverhead: {memory: 9Mi}", "") + class, "", "", false, "spec.overhead: differs"},
-		{"overhead without class", spec("overhead: {memory: 9Mi}", ""), "", "", false, "spec.overhead: differs"},
+		{"other overhead", spec("runtimeClassName: light\noverhead: {memory: 9Mi}", "") + class, "", "", false, "spec.overhead: the pod has memory 9Mi"},
+		{"overhead without class", spec("overhead: {memory: 9Mi}", ""), "", "", false, "spec.overhead: the pod has memory 9Mi"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := parseManifest("f.yaml", []byte(tt.in))
@@ -142,8 +142,8 @@ func TestHandler(t *testing.T) {
 			}
 			got, err := m.handler(tt.override, have)
 			checkError(t, err, tt.err)
-			if err == nil && (got != tt.want || (len(m.overhead) > 0) != tt.overhead) {
-				t.Errorf("handler %q, overhead %v", got, m.overhead)
+			if err == nil && (got != tt.want || (len(m.pod.Spec.Overhead) > 0) != tt.overhead) {
+				t.Errorf("handler %q, overhead %v", got, m.pod.Spec.Overhead)
 			}
 		})
 	}

@@ -120,7 +120,7 @@ func sandboxConfig(m *manifest, o planOptions) *runtime.PodSandboxConfig {
 		Annotations:  maps.Clone(pod.Annotations),
 		Linux: &runtime.LinuxPodSandboxConfig{
 			SecurityContext: sandboxSecurity(pod),
-			Overhead:        overheadResources(m.overhead),
+			Overhead:        overheadResources(pod.Spec.Overhead),
 			Resources:       sandboxResources(pod),
 		},
 	}

@@ -53,21 +53,11 @@ func overheadResources(overhead corev1.ResourceList) *runtime.LinuxContainerReso
 }
 
 func oomScoreAdj(pod *corev1.Pod, c *corev1.Container, machine int64) int64 {
-	guaranteed, bestEffort := true, true
-	for _, l := range containerLists(pod) {
-		for i := range l.list {
-			r := &l.list[i].Resources
-			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-				request, limit := r.Requests[name], r.Limits[name]
-				bestEffort = bestEffort && request.IsZero() && limit.IsZero()
-				guaranteed = guaranteed && !limit.IsZero() && request.Cmp(limit) == 0
-			}
-		}
-	}
+	qos := runtimeclass.QOS(pod)
 	switch {
-	case bestEffort:
+	case qos == corev1.PodQOSBestEffort:
 		return bestEffortOOMScoreAdj
-	case guaranteed:
+	case qos == corev1.PodQOSGuaranteed:
 		return guaranteedOOMScoreAdj
 	case machine <= 0:
 		return bestEffortOOMScoreAdj - 1
