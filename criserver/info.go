@@ -5,64 +5,47 @@ import (
 	"encoding/json"
 	"fmt"
 
-	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
-
+	"github.com/sunaba-project/sunaba/criserver/overhead"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/criserver/stats"
 )
 
-// amounts are resources in the units people compare: thousandths of a core, and bytes.
-type amounts struct {
-	CPUMillis   int64 `json:"cpuMillis"`
-	MemoryBytes int64 `json:"memoryBytes"`
-}
-
-// toAmounts reads limits as the kubelet sends them: the quota if there is one, else the shares; 1024 shares are a core.
-func toAmounts(r *runtime.LinuxContainerResources) amounts {
-	a := amounts{MemoryBytes: r.GetMemoryLimitInBytes()}
-	switch {
-	case r.GetCpuQuota() > 0 && r.GetCpuPeriod() > 0:
-		a.CPUMillis = (r.GetCpuQuota()*1000 + r.GetCpuPeriod()/2) / r.GetCpuPeriod()
-	case r.GetCpuShares() > 2: // 2 is the kernel's least and stands for none
-		a.CPUMillis = (r.GetCpuShares()*1000 + 512) / 1024
-	}
-	return a
-}
-
-func (a amounts) plus(b amounts) amounts {
-	return amounts{CPUMillis: a.CPUMillis + b.CPUMillis, MemoryBytes: a.MemoryBytes + b.MemoryBytes}
-}
-
-// podInfo is what a verbose PodSandboxStatus tells.
-type podInfo struct {
+// PodInfo is, as JSON under "info", what a verbose PodSandboxStatus tells.
+type PodInfo struct {
 	PID          int             `json:"pid"` // the shim's
 	Handler      string          `json:"runtimeHandler"`
 	HandlerType  string          `json:"handlerType"`
 	CgroupParent string          `json:"cgroupParent"`
-	Overhead     podOverhead     `json:"overhead"`
-	Resources    podResources    `json:"resources"`
-	Network      podNetwork      `json:"network"`
+	Overhead     PodOverhead     `json:"overhead"`
+	Resources    PodResources    `json:"resources"`
+	Network      PodNetwork      `json:"network"`
 	Config       state.PodConfig `json:"config"`
 }
 
-// podOverhead sets what the RuntimeClass declares beside what is measured now.
-type podOverhead struct {
-	Declared declared       `json:"declared"`
-	Measured stats.Overhead `json:"measured"`
+// PodOverhead sets what the RuntimeClass declares beside what is measured now. Verdict and CPU rate are those of the
+// last sample, Class is the RuntimeClass where one can be told from handler and overhead.
+type PodOverhead struct {
+	Class     string           `json:"class,omitempty"`
+	Declared  Declared         `json:"declared"`
+	Measured  stats.Overhead   `json:"measured"`
+	CPUMillis int64            `json:"cpuMillis"`
+	Verdict   overhead.Verdict `json:"verdict,omitempty"`
 }
 
-type declared struct {
-	amounts
+// Declared are amounts as the client declared them.
+type Declared struct {
+	overhead.Amounts
 	Limits state.Resources `json:"limits"` // as the client sent them
 }
 
-// podResources are the sums of the containers' resources, and with the overhead on top what the pod is charged.
-type podResources struct {
-	Declared  declared `json:"declared"`
-	Effective amounts  `json:"effective"`
+// PodResources are the sums of the containers' resources, and with the overhead on top what the pod is charged.
+type PodResources struct {
+	Declared  Declared         `json:"declared"`
+	Effective overhead.Amounts `json:"effective"`
 }
 
-type podNetwork struct {
+// PodNetwork is where a pod is reached.
+type PodNetwork struct {
 	Kind      string          `json:"kind"` // "host" or "pod"
 	NetNS     string          `json:"netns,omitempty"`
 	Interface string          `json:"interface,omitempty"`
@@ -71,26 +54,29 @@ type podNetwork struct {
 }
 
 func (a *sandboxAPI) sandboxInfo(ctx context.Context, rec state.Sandbox) (map[string]string, error) {
-	overhead, resources := toAmounts(rec.Overhead.Value), toAmounts(rec.Resources.Value)
+	extra, resources := overhead.ToAmounts(rec.Overhead.Value), overhead.ToAmounts(rec.Resources.Value)
 	measured, err := a.meter.overhead(ctx, rec)
 	if err != nil {
 		return nil, err
 	}
-	info := podInfo{
+	info := PodInfo{
 		Handler: rec.HandlerName, HandlerType: rec.HandlerType, CgroupParent: rec.CgroupParent,
-		Overhead: podOverhead{Declared: declared{overhead, rec.Overhead}, Measured: measured},
-		Resources: podResources{
-			Declared: declared{resources, rec.Resources}, Effective: overhead.plus(resources),
+		Overhead: PodOverhead{Declared: Declared{extra, rec.Overhead}, Measured: measured, Class: a.meter.class(rec)},
+		Resources: PodResources{
+			Declared: Declared{resources, rec.Resources}, Effective: extra.Plus(resources),
 		},
-		Network: podNetwork{Kind: "host"},
+		Network: PodNetwork{Kind: "host"},
 		Config:  rec.Config,
+	}
+	if r, ok := a.overheads.Report(rec.ID); ok {
+		info.Overhead.CPUMillis, info.Overhead.Verdict = r.Sample.CPUMillis, r.Verdict
 	}
 	if s, err := a.sandboxes.Sandbox(rec.ID); err == nil {
 		if shim := s.Shim(); shim != nil {
 			info.PID = shim.PID()
 		}
 		if ns := s.NetNS(rec.Config.Value); ns != "" {
-			info.Network = podNetwork{Kind: "pod", NetNS: ns, Interface: rec.Network.Interface, Raw: rec.Network.Raw}
+			info.Network = PodNetwork{Kind: "pod", NetNS: ns, Interface: rec.Network.Interface, Raw: rec.Network.Raw}
 		}
 	}
 	for _, ip := range rec.Network.IPs {

@@ -7,6 +7,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/container"
+	"github.com/sunaba-project/sunaba/criserver/overhead"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
@@ -16,6 +17,7 @@ type sandboxAPI struct {
 	sandboxes  *sandbox.Manager
 	containers *container.Manager
 	meter      *meter
+	overheads  *overhead.Watch
 }
 
 func (a *sandboxAPI) RunPodSandbox(ctx context.Context, r *runtime.RunPodSandboxRequest) (*runtime.RunPodSandboxResponse, error) {

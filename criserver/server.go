@@ -21,6 +21,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/events"
 	"github.com/sunaba-project/sunaba/criserver/metrics"
 	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/overhead"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/stream"
@@ -42,14 +43,26 @@ type Options struct {
 	Streams    *stream.Server
 	// Root and State are the server's folders, for verbose answers; ImagesDir is where containers' layers are written.
 	Root, State, ImagesDir string
+	Overhead               OverheadOptions
 	Logger                 *slog.Logger
+}
+
+// OverheadOptions say how the pods' overhead is watched.
+type OverheadOptions struct {
+	Every    time.Duration // between two samples of a pod
+	Patience time.Duration // how long a pod may exceed what it declares before a warning
+	// Class names the RuntimeClass of a pod, which the CRI does not tell, by its handler and declared overhead; "" if
+	// that is not certain.
+	Class func(handler string, declared *runtime.LinuxContainerResources) string
 }
 
 // Server is a CRI server.
 type Server struct {
-	o     Options
-	grpc  *grpc.Server
-	ready atomic.Bool
+	o         Options
+	grpc      *grpc.Server
+	ready     atomic.Bool
+	overheads *overhead.Watch
+	unwatch   context.CancelFunc
 }
 
 // maxMessage is what kubelets accept, and what is accepted here (gRPC's default is 4 MiB).
@@ -76,10 +89,10 @@ type unanswered struct {
 
 // New returns a server that does not listen yet.
 func New(o Options) *Server {
-	s := &Server{o: o}
 	meter := newMeter(o)
+	s := &Server{o: o, overheads: newWatch(o, meter), unwatch: func() {}}
 	svc := &service{
-		sandboxAPI:   sandboxAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter},
+		sandboxAPI:   sandboxAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter, overheads: s.overheads},
 		containerAPI: containerAPI{sandboxes: o.Sandboxes, containers: o.Containers},
 		imageAPI:     imageAPI{images: o.Images, handlers: o.Handlers, sandboxes: o.Sandboxes},
 		nodeAPI:      nodeAPI{o: o},
@@ -108,8 +121,13 @@ func (s *Server) Recover(ctx context.Context) {
 		s.o.Logger.Error("remove what is left of pods' networks", "error", err)
 	}
 	s.ready.Store(true)
+	ctx, s.unwatch = context.WithCancel(context.WithoutCancel(ctx))
+	go s.overheads.Run(ctx)
 	s.o.Logger.Info("recovered", "sandboxes", len(s.o.Sandboxes.List()), "containers", len(s.o.Containers.List()), "took", time.Since(begun))
 }
+
+// Overheads watches what pods cost beyond their containers' own work.
+func (s *Server) Overheads() *overhead.Watch { return s.overheads }
 
 // Serve answers requests until Stop is called.
 func (s *Server) Serve(l net.Listener) error {
@@ -129,6 +147,7 @@ const stopLimit = 5 * time.Second
 
 // Stop ends the server. Pods and containers run on.
 func (s *Server) Stop() {
+	s.unwatch()
 	s.o.Events.Close()
 	s.o.Streams.Stop()
 	timer := time.AfterFunc(stopLimit, s.grpc.Stop)

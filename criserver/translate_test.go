@@ -103,26 +103,6 @@ func TestSpecHandler(t *testing.T) {
 	}
 }
 
-func TestAmounts(t *testing.T) {
-	for _, c := range []struct {
-		in   *runtime.LinuxContainerResources
-		want amounts
-	}{
-		{nil, amounts{}},
-		{&runtime.LinuxContainerResources{CpuShares: 2}, amounts{}},
-		{&runtime.LinuxContainerResources{CpuShares: 102}, amounts{CPUMillis: 100}},
-		{&runtime.LinuxContainerResources{CpuShares: 1024, MemoryLimitInBytes: 7}, amounts{CPUMillis: 1000, MemoryBytes: 7}},
-		{&runtime.LinuxContainerResources{CpuShares: 1024, CpuQuota: 1000, CpuPeriod: 100000}, amounts{CPUMillis: 10}},
-	} {
-		if got := toAmounts(c.in); got != c.want {
-			t.Errorf("%v: %+v, want %+v", c.in, got, c.want)
-		}
-	}
-	if got := (amounts{1, 2}).plus(amounts{3, 4}); got != (amounts{4, 6}) {
-		t.Errorf("%+v", got)
-	}
-}
-
 func TestSeconds(t *testing.T) {
 	for _, c := range []struct {
 		in   int64

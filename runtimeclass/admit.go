@@ -101,3 +101,22 @@ func CheckReload(before, after []nodev1.RuntimeClass) error {
 	}
 	return nil
 }
+
+// ClassOf names the class of a pod of which only the handler and the declared
+// overhead are known, as in the CRI: the one class that has both. It is "" if
+// there is none, or more than one.
+func ClassOf(classes []nodev1.RuntimeClass, handler string, overhead Linux) string {
+	name := ""
+	for i := range classes {
+		rc := &classes[i]
+		have := OverheadLinux(Overhead(rc))
+		if rc.Handler != handler || have.MemoryBytes != overhead.MemoryBytes || have.CPUShares != overhead.CPUShares && have.CPUQuota != overhead.CPUQuota {
+			continue
+		}
+		if name != "" {
+			return ""
+		}
+		name = rc.Name
+	}
+	return name
+}

@@ -240,3 +240,36 @@ func TestQuantities(t *testing.T) {
 		}
 	}
 }
+
+func TestClassOf(t *testing.T) {
+	class := func(name, handler, memory string) nodev1.RuntimeClass {
+		rc := nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}
+		if memory != "" {
+			rc.Overhead = &nodev1.Overhead{PodFixed: list("memory", memory, "cpu", "10m")}
+		}
+		return rc
+	}
+	classes := []nodev1.RuntimeClass{
+		class("light", "wasm", "8Mi"), class("heavy", "wasm", "80Mi"), class("plain", "wasm", ""), class("native", "runc", "8Mi"),
+		class("twin-a", "crun", "8Mi"), class("twin-b", "crun", "8Mi"),
+	}
+	for _, tt := range []struct {
+		handler  string
+		overhead Linux
+		want     string
+	}{
+		{"wasm", OverheadLinux(list("memory", "8Mi", "cpu", "10m")), "light"},
+		{"wasm", OverheadLinux(list("memory", "80Mi", "cpu", "10m")), "heavy"},
+		{"wasm", Linux{}, "plain"},
+		{"wasm", Linux{MemoryBytes: 8 << 20, CPUQuota: 1000, CPUPeriod: 100000}, "light"},
+		{"wasm", OverheadLinux(list("memory", "9Mi", "cpu", "10m")), ""},
+		{"wasm", OverheadLinux(list("memory", "8Mi", "cpu", "20m")), ""},
+		{"runc", OverheadLinux(list("memory", "8Mi", "cpu", "10m")), "native"},
+		{"crun", OverheadLinux(list("memory", "8Mi", "cpu", "10m")), ""},
+		{"kata", Linux{}, ""},
+	} {
+		if got := ClassOf(classes, tt.handler, tt.overhead); got != tt.want {
+			t.Errorf("%s with %s: %q, want %q", tt.handler, tt.overhead, got, tt.want)
+		}
+	}
+}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/pelletier/go-toml/v2"
@@ -35,6 +37,8 @@ type config struct {
 	Security     securityConfig           `toml:"security"`
 	Devices      devicesConfig            `toml:"devices"`
 	Wasm         wasmConfig               `toml:"wasm"`
+	Overhead     overheadConfig           `toml:"overhead"`
+	Metrics      metricsConfig            `toml:"metrics"`
 	Handlers     map[string]handlerConfig `toml:"handlers"`
 }
 
@@ -79,6 +83,15 @@ func (c wasmConfig) cache(p places) string {
 	return c.Cache
 }
 
+type overheadConfig struct {
+	Every   string   `toml:"every"`
+	Classes []string `toml:"classes"`
+}
+
+type metricsConfig struct {
+	Address string `toml:"address"`
+}
+
 type handlerConfig struct {
 	Type      string   `toml:"type"`
 	Binary    string   `toml:"binary"`
@@ -99,6 +112,7 @@ func defaultConfig() config {
 		Stream:       streamConfig{Address: "127.0.0.1"},
 		Security:     securityConfig{AppArmor: true},
 		Devices:      devicesConfig{CDISpecDirs: []string{"/etc/cdi", "/var/run/cdi"}},
+		Overhead:     overheadConfig{Every: "15s", Classes: []string{}},
 		Handlers:     defaultHandlers(),
 	}
 }
@@ -182,6 +196,12 @@ func (c config) check() error {
 	if err := c.Stream.check(); err != nil {
 		return err
 	}
+	if _, err := c.Overhead.interval(); err != nil {
+		return err
+	}
+	if err := c.Metrics.check(); err != nil {
+		return err
+	}
 	for _, dir := range c.Devices.CDISpecDirs {
 		if !filepath.IsAbs(dir) {
 			return fmt.Errorf("devices.cdi_spec_dirs: %q is not an absolute path", dir)
@@ -200,6 +220,25 @@ func (c streamConfig) check() error {
 	}
 	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
 		return errors.New("stream.tls_cert_file and stream.tls_key_file need one another")
+	}
+	return nil
+}
+
+// interval is the time between two samples of a pod.
+func (c overheadConfig) interval() (time.Duration, error) {
+	every, err := time.ParseDuration(c.Every)
+	if err != nil || every < time.Second {
+		return 0, fmt.Errorf("overhead.every %q is no time of at least \"1s\"", c.Every)
+	}
+	return every, nil
+}
+
+func (c metricsConfig) check() error {
+	if c.Address == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(c.Address); err != nil {
+		return fmt.Errorf("metrics.address %q is not \"HOST:PORT\"", c.Address)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -46,6 +47,7 @@ type daemon struct {
 	images   *images.Service
 	preload  string // folder of images to import
 	logger   *slog.Logger
+	classes  *classBook
 	close    []func() error // from first made to last
 }
 
@@ -124,16 +126,29 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	d.close = append(d.close, func() error { streams.Stop(); return nil })
+	every, err := c.Overhead.interval()
+	if err != nil {
+		return nil, err
+	}
+	if d.classes, err = openClasses(c.Overhead.Classes); err != nil {
+		return nil, err
+	}
 	d.server = criserver.New(criserver.Options{
 		Version: version, Handlers: handlers, Images: store, Network: net, Cgroups: cgroups, Host: host,
 		Sandboxes: sandboxes, Containers: containers, Events: events, Streams: streams,
 		Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
+		Overhead: criserver.OverheadOptions{Every: every, Patience: patience, Class: d.classes.class},
 	})
 	control, err := control.Listen(p.control(), store, logger)
 	if err != nil {
 		return nil, err
 	}
 	d.close = append(d.close, control.Close)
+	metrics, err := serveMetrics(c.Metrics.Address, d.server, logger)
+	if err != nil {
+		return nil, err
+	}
+	d.close = append(d.close, metrics.Close)
 	d.listener, err = listen(p.socket)
 	return d, err
 }
@@ -265,13 +280,24 @@ func (d *daemon) Serve(ctx context.Context, ready func()) error {
 		d.logger.Warn("some images are not preloaded", "error", err)
 	}
 	ready()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-		d.logger.Info("stopping; pods run on")
-		d.server.Stop()
-		return <-served
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	for {
+		select {
+		case err := <-served:
+			return err
+		case <-reload:
+			if err := d.classes.reload(); err != nil {
+				d.logger.Error("read RuntimeClasses again; those before stay", "error", err)
+				continue
+			}
+			d.logger.Info("RuntimeClasses are read again")
+		case <-ctx.Done():
+			d.logger.Info("stopping; pods run on")
+			d.server.Stop()
+			return <-served
+		}
 	}
 }
 

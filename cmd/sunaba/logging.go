@@ -63,6 +63,10 @@ func (h whisper) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (h whisper) WithGroup(name string) slog.Handler { return whisper{h.Handler.WithGroup(name)} }
 
+// lateAnswer is what ttrpc says when a call was answered that its caller had given up, as every wait for a container's end
+// is when the container goes first.
+const lateAnswer = "ttrpc: received message on inactive stream"
+
 // librarian is a logrus hook.
 type librarian struct{ logger *slog.Logger }
 
@@ -72,7 +76,7 @@ func (librarian) Levels() []logrus.Level {
 
 func (l librarian) Fire(e *logrus.Entry) error {
 	level := slog.LevelWarn
-	if e.Level == logrus.WarnLevel {
+	if e.Level == logrus.WarnLevel || e.Message == lateAnswer {
 		level = slog.LevelDebug
 	}
 	attrs := make([]slog.Attr, 0, len(e.Data))

@@ -35,7 +35,10 @@ func run(args []string, out, errOut io.Writer) int {
 		Writer:         out,
 		ErrWriter:      errOut,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
-		Commands:       []*cli.Command{serveCommand(), configCommand(), runCommand(), checkCommand(), imagesCommand(), versionCommand()},
+		Commands: []*cli.Command{
+			serveCommand(), configCommand(), runCommand(), checkCommand(), imagesCommand(), runtimeClassCommand(), topCommand(),
+			overheadCommand(), versionCommand(),
+		},
 	}
 	err := cmd.Run(ctx, args)
 	var code exit

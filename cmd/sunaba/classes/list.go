@@ -1,0 +1,189 @@
+package classes
+
+import (
+	"context"
+	"debug/buildinfo"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sunaba-project/sunaba/runtimeclass"
+)
+
+// Handler is a configured handler and what it can do on this machine.
+type Handler struct {
+	Name      string   `json:"name"`
+	Type      string   `json:"type"`
+	Binary    string   `json:"binary"` // the OCI runtime of its Linux containers
+	Default   bool     `json:"default"`
+	Platforms []string `json:"platforms"`
+	Features  []string `json:"features,omitempty"` // as the server tells them; none without a server
+	Engines   []string `json:"engines,omitempty"`  // with their versions
+	Problem   string   `json:"problem,omitempty"`
+}
+
+// Row is one line of the list: a class with its handler, or a handler without a class.
+type Row struct {
+	Class    string  `json:"class,omitempty"`
+	Handler  Handler `json:"handler"`
+	Declared string  `json:"declaredOverhead"`
+	// Measured are the overheads of the handler's pods that run now, in bytes, sorted; of the class's where a pod's
+	// class can be told.
+	Measured []int64 `json:"measuredOverheadBytes,omitempty"`
+	Problem  string  `json:"problem,omitempty"`
+}
+
+// versionTime is how long a runtime may take to tell its version.
+const versionTime = 5 * time.Second
+
+// Examine finds out what the handler's engines are. shim is the path of the workload shim.
+func (h *Handler) Examine(ctx context.Context, shim string) {
+	if h.Type == string(runtimeclass.WASM) {
+		engine, err := wasmEngine(shim)
+		if err != nil {
+			h.Problem = err.Error()
+		} else {
+			h.Engines = append(h.Engines, engine)
+		}
+	}
+	path, err := exec.LookPath(h.Binary)
+	if err != nil {
+		h.Problem = fmt.Sprintf("OCI runtime %q is not found: install it, or set handlers.%s.binary", h.Binary, h.Name)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, versionTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		h.Problem = fmt.Sprintf("%s --version: %v", path, err)
+		return
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	h.Engines = append(h.Engines, strings.Replace(first, " version ", " ", 1))
+}
+
+// wasmEngine reads from the shim's program which engine it was built with.
+func wasmEngine(shim string) (string, error) {
+	info, err := buildinfo.ReadFile(shim)
+	if err != nil {
+		return "", fmt.Errorf("read the shim's build: %w", err)
+	}
+	for _, m := range info.Deps {
+		if m.Path == "github.com/tetratelabs/wazero" {
+			return "wazero " + strings.TrimPrefix(m.Version, "v"), nil
+		}
+	}
+	return "", fmt.Errorf("shim %q was built without wazero", shim)
+}
+
+// Rows joins classes, handlers and the overheads of pods that run. A class whose handler is not configured says so.
+func Rows(classes []nodev1.RuntimeClass, handlers []Handler, pods []Pod) []Row {
+	var rows []Row
+	used := map[string]bool{}
+	for i := range classes {
+		rc := &classes[i]
+		row := Row{Class: rc.Name, Declared: runtimeclass.Quantities(runtimeclass.Overhead(rc)), Handler: Handler{Name: rc.Handler}}
+		at := slices.IndexFunc(handlers, func(h Handler) bool { return h.Name == rc.Handler })
+		if at < 0 {
+			var names []string
+			for _, h := range handlers {
+				names = append(names, h.Name)
+			}
+			row.Problem = fmt.Sprintf("handler %q is not configured on this node (configured: %s): its pods are refused", rc.Handler, strings.Join(names, ", "))
+		} else {
+			row.Handler, used[rc.Handler] = handlers[at], true
+			row.Measured = measured(pods, rc.Handler, rc.Name)
+		}
+		rows = append(rows, row)
+	}
+	for _, h := range handlers {
+		if !used[h.Name] {
+			rows = append(rows, Row{Handler: h, Declared: "no class", Measured: measured(pods, h.Name, "")})
+		}
+	}
+	return rows
+}
+
+func measured(pods []Pod, handler, class string) []int64 {
+	var all []int64
+	for _, p := range pods {
+		if p.Info.Handler == handler && (p.Info.Overhead.Class == "" || class == "" || p.Info.Overhead.Class == class) {
+			all = append(all, int64(p.Info.Overhead.Measured.MemoryBytes))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Print writes the list as a table, and below it what is wrong.
+func Print(out io.Writer, rows []Row) error {
+	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CLASS\tHANDLER\tTYPE\tENGINE\tPLATFORMS\tFEATURES\tDECLARED OVERHEAD\tMEASURED NOW")
+	var problems []string
+	for _, r := range rows {
+		name := r.Handler.Name
+		if r.Handler.Default {
+			name += " (default)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", dash(r.Class), name, dash(r.Handler.Type), dash(strings.Join(r.Handler.Engines, ", ")),
+			dash(strings.Join(r.Handler.Platforms, " ")), dash(strings.Join(r.Handler.Features, " ")), r.Declared, describeMeasured(r.Measured))
+		for _, p := range []string{r.Problem, r.Handler.Problem} {
+			if p != "" && !slices.Contains(problems, p) {
+				problems = append(problems, p)
+			}
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, p := range problems {
+		fmt.Fprintf(out, "! %s\n", p)
+	}
+	return nil
+}
+
+// PrintJSON writes the list for programs.
+func PrintJSON(out io.Writer, rows []Row) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(rows)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func describeMeasured(all []int64) string {
+	if len(all) == 0 {
+		return "no pods"
+	}
+	pods := "1 pod"
+	if len(all) > 1 {
+		pods = fmt.Sprintf("median of %d pods", len(all))
+	}
+	return fmt.Sprintf("memory %s (%s)", Bytes(all[len(all)/2]), pods)
+}
+
+// Bytes writes an amount of memory with one digit after the point: "3.4Mi".
+func Bytes(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1fGi", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1fMi", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1fKi", float64(n)/(1<<10))
+	}
+	return resource.NewQuantity(n, resource.BinarySI).String()
+}

@@ -1,0 +1,54 @@
+package classes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/criserver"
+)
+
+// Pod is a ready sandbox with what the server tells of it.
+type Pod struct {
+	*runtime.PodSandbox
+	Info criserver.PodInfo
+}
+
+// Pods asks for all ready sandboxes. One that goes meanwhile is left out.
+func Pods(ctx context.Context, c *dial.Client) ([]Pod, error) {
+	list, err := c.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{Filter: &runtime.PodSandboxFilter{
+		State: &runtime.PodSandboxStateValue{State: runtime.PodSandboxState_SANDBOX_READY},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", dial.Native(err))
+	}
+	var pods []Pod
+	for _, s := range list.GetItems() {
+		info, err := Info(ctx, c, s.GetId())
+		if errdefs.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		pods = append(pods, Pod{PodSandbox: s, Info: info})
+	}
+	return pods, nil
+}
+
+// Info asks what the server tells of one sandbox, its overhead measured now.
+func Info(ctx context.Context, c *dial.Client, id string) (criserver.PodInfo, error) {
+	var info criserver.PodInfo
+	status, err := c.PodSandboxStatus(ctx, &runtime.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	if err != nil {
+		return info, fmt.Errorf("ask for pod %q: %w", id, dial.Native(err))
+	}
+	if err := json.Unmarshal([]byte(status.GetInfo()["info"]), &info); err != nil {
+		return info, fmt.Errorf("read what the server tells of pod %q: %w", id, err)
+	}
+	return info, nil
+}
