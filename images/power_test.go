@@ -168,7 +168,11 @@ func TestKill(t *testing.T) {
 	refs := crashImages(t, r)
 	random := rand.New(rand.NewPCG(4, 4))
 	found := 0
-	for n := range 100 {
+	kills := 100
+	if testing.Short() {
+		kills = 10
+	}
+	for n := range kills {
 		cmd, output := startChild(t, s.root, refs, n)
 		time.Sleep(time.Duration(30+random.IntN(270)) * time.Millisecond)
 		kill(t, cmd, output)
@@ -206,9 +210,8 @@ func TestKill(t *testing.T) {
 
 // disk is a filesystem in a file.
 type disk struct {
-	t          *testing.T
-	file, dir  string
-	mountFlags []string
+	t         *testing.T
+	file, dir string
 }
 
 // newDisk makes a disk of so many MiB with an ext4 on it.
