@@ -116,7 +116,8 @@ type Process interface {
 	// Pid is the host pid, 0 before the process exists.
 	Pid() int
 	Start(ctx context.Context) error
-	// Signal sends sig to the process, with all to every process of the container.
+	// Signal sends sig to the process, with all to every process of the container; for one that Exec made, to those
+	// that it started.
 	// errdefs.ErrNotFound when it is already gone.
 	Signal(ctx context.Context, sig syscall.Signal, all bool) error
 	// Exited is closed once, after Exit is true.

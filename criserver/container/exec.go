@@ -42,7 +42,8 @@ type Output struct {
 //
 // # Errors
 //
-// context.DeadlineExceeded when the timeout has passed: the command and all it started are killed then.
+// context.DeadlineExceeded when the timeout has passed: the command and all it started are killed then, but daemons, which
+// have left both their parent and its session.
 // ErrFailedPrecondition if the container does not run. A command that ends with a code other than 0 is no error.
 func (m *Manager) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (Output, error) {
 	if len(cmd) == 0 {

@@ -197,8 +197,15 @@ func (p *process) Start(ctx context.Context) error {
 }
 
 // Signal signals the process itself: its pid is our child's until we reap it. A program would
-// do no more and take ten milliseconds.
+// do no more and take ten milliseconds. A further process is killed with all that it started, if all is set.
 func (p *process) Signal(ctx context.Context, sig syscall.Signal, all bool) error {
+	if all && p.exec != nil && sig == unix.SIGKILL {
+		if g, err := p.container.group(); err == nil {
+			if err := killTree(ctx, g, p.Pid()); err != nil {
+				return fmt.Errorf("kill process %q with all that it started: %w", p.exec.id, err)
+			}
+		}
+	}
 	if !all || p.exec != nil {
 		err := p.container.reaper.Signal(p.child, sig)
 		if errors.Is(err, os.ErrProcessDone) {

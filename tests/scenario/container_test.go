@@ -386,6 +386,42 @@ func TestMounts(t *testing.T) {
 	}
 }
 
+// A command that takes too long is killed with all that it started, also what has a session of its own or lost its
+// parent; one that leaves something behind which holds its output is answered in bounded time.
+func TestExecSyncLeavesNothing(t *testing.T) {
+	m := start(t)
+	m.pull(world.busybox)
+	for _, handler := range []string{"runc", "crun"} {
+		c := m.run(handler).begin(sh("echo up; sleep 1000"))
+		c.says("up")
+		running := func() string {
+			answer, err := m.ExecSync(t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"ps"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(answer.GetStdout())
+		}
+		_, err := m.ExecSync(t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Timeout: 1, Cmd: []string{"sh", "-c",
+			"/bin/busybox setsid sh -c 'sleep 4321 & sleep 4322' & (sleep 4323 &); sh -c 'sleep 4324; true' | cat",
+		}})
+		if grpcstatus.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("under %s: %v, want DeadlineExceeded", handler, err)
+		}
+		if list := running(); strings.Contains(list, "432") || !strings.Contains(list, "sleep 1000") {
+			t.Errorf("under %s, after a command that took too long:\n%s", handler, list)
+		}
+
+		begun := time.Now()
+		answer, err := m.ExecSync(t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"sh", "-c", "sleep 4325 & echo said"}})
+		if err != nil || string(answer.GetStdout()) != "said\n" || answer.GetExitCode() != 0 {
+			t.Errorf("under %s: %v, %v", handler, answer, err)
+		}
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("under %s: a command whose child holds its output took %v", handler, took)
+		}
+	}
+}
+
 // ExecSync's exit code is not an error, and its time limit is.
 func TestExecSync(t *testing.T) {
 	m := start(t)
