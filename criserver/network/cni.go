@@ -45,8 +45,11 @@ type cniNetwork struct {
 	log       *slog.Logger
 }
 
+// cniRecords is the folder with what is attached by CNI.
+func cniRecords(o Options) string { return filepath.Join(o.StateDir, "cni") }
+
 func newCNI(o Options) *cniNetwork {
-	c := &cniNetwork{confDir: o.ConfDir, cacheDir: o.CacheDir, recordDir: filepath.Join(o.StateDir, "cni"), binDirs: o.BinDirs, log: o.Logger}
+	c := &cniNetwork{confDir: o.ConfDir, cacheDir: o.CacheDir, recordDir: cniRecords(o), binDirs: o.BinDirs, log: o.Logger}
 	if c.cacheDir == "" {
 		c.cacheDir = libcni.CacheDir
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/criserver/network/durable"
 	"github.com/sunaba-project/sunaba/criserver/network/firewall"
 	"github.com/sunaba-project/sunaba/criserver/network/lease"
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
@@ -84,6 +85,11 @@ func newEmbedded(o Options) (*embedded, error) {
 	if err != nil {
 		e.host.Close()
 		return nil, err
+	}
+	for _, dir := range []string{o.StateDir, cniRecords(o)} { // nobody else writes there: the book is locked
+		if err := durable.Sweep(dir); err != nil {
+			return nil, errors.Join(err, e.Close())
+		}
 	}
 	e.wall = firewall.New(e.bridge)
 	return e, nil

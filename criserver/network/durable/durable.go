@@ -8,11 +8,28 @@ import (
 	"path/filepath"
 )
 
+// unfinished follows a dot and a file's name in the name of a file that is to replace it.
+const unfinished = ".tmp-*"
+
+// Sweep removes what writes in a directory left that were cut short. Nobody may be writing. A missing directory is no error.
+func Sweep(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, ".*"+unfinished))
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove unfinished file: %w", err)
+		}
+	}
+	return nil
+}
+
 // WriteFile replaces the file at path by data, durably before it returns: a temporary file beside it is written and
 // synced, renamed, and the directory synced. The directory must exist.
 func WriteFile(path string, data []byte, mode os.FileMode) (err error) {
 	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".tmp-*")
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+unfinished)
 	if err != nil {
 		return fmt.Errorf("write %q: %w", path, err)
 	}

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,5 +34,17 @@ func TestWriteFile(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 		t.Errorf("entries %v, %v; want the file and the folder", entries, err)
+	}
+	// What a crash leaves goes, and nothing else.
+	left, err := os.CreateTemp(dir, ".file"+unfinished)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Close()
+	if err := errors.Join(Sweep(dir), Sweep(filepath.Join(dir, "absent"))); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("entries %v, %v after sweeping; want the file and the folder", entries, err)
 	}
 }

@@ -19,7 +19,10 @@ import (
 //
 // Only what keeps it from being tried; that it cannot be done is no error.
 func IDMappedMounts(dir string) (_ bool, err error) {
-	work, err := os.MkdirTemp(dir, "idmap-")
+	if err := sweepTries(dir); err != nil {
+		return false, fmt.Errorf("try idmapped mounts: %w", err)
+	}
+	work, err := os.MkdirTemp(dir, tryFolder)
 	if err != nil {
 		return false, fmt.Errorf("try idmapped mounts: %w", err)
 	}
@@ -38,6 +41,28 @@ func IDMappedMounts(dir string) (_ bool, err error) {
 		return false, nil // the kernel makes no user namespaces, or none for us
 	}
 	return can, nil
+}
+
+const tryFolder = "idmap-*"
+
+// sweepTries removes what a try left that was cut short.
+func sweepTries(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, tryFolder))
+	if err != nil {
+		return err
+	}
+	for _, work := range left {
+		for _, name := range []string{"merged", "mapped"} {
+			err := unix.Unmount(filepath.Join(work, name), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("unmount %q: %w", filepath.Join(work, name), err)
+			}
+		}
+		if err := os.RemoveAll(work); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tryMapped mounts an overlay on a mapped mount, and unmounts both.

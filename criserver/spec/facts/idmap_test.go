@@ -2,7 +2,10 @@ package facts
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestIDMappedMounts(t *testing.T) {
@@ -10,6 +13,13 @@ func TestIDMappedMounts(t *testing.T) {
 		t.Fatal("mounting needs root")
 	}
 	dir := t.TempDir()
+	// A process that was killed while it tried left this.
+	if err := os.MkdirAll(filepath.Join(dir, "idmap-1", "merged"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", filepath.Join(dir, "idmap-1", "merged"), "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
 	can, err := IDMappedMounts(dir)
 	if err != nil {
 		t.Fatal(err)
