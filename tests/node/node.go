@@ -56,7 +56,8 @@ type Node struct {
 	Logs                string // parent of the pods' log directories
 	conn                *grpc.ClientConn
 	daemon              *exec.Cmd
-	ended               chan error
+	ended               chan struct{} // closed when the daemon has ended
+	exit                error         // how; set before that
 }
 
 // Start starts a daemon and returns when it reports that it and its network are ready.
@@ -102,6 +103,14 @@ func Start(ctx context.Context, options Options) (*Node, error) {
 
 // StartDaemon starts the daemon of a node whose daemon has ended and waits until it is ready.
 func (n *Node) StartDaemon(ctx context.Context) error {
+	if err := n.Launch(); err != nil {
+		return err
+	}
+	return n.AwaitReady(ctx)
+}
+
+// Launch starts the daemon of a node whose daemon has ended, and does not wait.
+func (n *Node) Launch() error {
 	log, err := os.OpenFile(n.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -117,8 +126,16 @@ func (n *Node) StartDaemon(ctx context.Context) error {
 	if err := n.daemon.Start(); err != nil {
 		return fmt.Errorf("start the daemon: %w", err)
 	}
-	n.ended = make(chan error, 1)
-	go func(daemon *exec.Cmd, ended chan<- error) { ended <- daemon.Wait() }(n.daemon, n.ended)
+	n.ended = make(chan struct{})
+	go func(daemon *exec.Cmd, ended chan<- struct{}) {
+		n.exit = daemon.Wait()
+		close(ended)
+	}(n.daemon, n.ended)
+	return nil
+}
+
+// AwaitReady waits until a daemon that was launched is ready.
+func (n *Node) AwaitReady(ctx context.Context) error {
 	if err := n.waitReady(ctx); err != nil {
 		return fmt.Errorf("%w\n%s", err, n.DaemonLog())
 	}
@@ -129,8 +146,17 @@ func (n *Node) StartDaemon(ctx context.Context) error {
 func (n *Node) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	asked, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-n.ended:
+			stop() // nobody will answer
+		case <-ctx.Done():
+		}
+	}()
 	for {
-		status, err := n.Status(ctx, &runtime.StatusRequest{}, grpc.WaitForReady(true))
+		status, err := n.Status(asked, &runtime.StatusRequest{}, grpc.WaitForReady(true))
 		if err == nil {
 			ready := 0
 			for _, condition := range status.GetStatus().GetConditions() {
@@ -143,9 +169,8 @@ func (n *Node) waitReady(ctx context.Context) error {
 			}
 		}
 		select {
-		case ended := <-n.ended:
-			n.ended <- ended
-			return fmt.Errorf("the daemon ended before it was ready: %v", ended)
+		case <-n.ended:
+			return fmt.Errorf("the daemon ended before it was ready: %v", n.exit)
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the daemon: %w (last answer: %v, %v)", ctx.Err(), status, err)
 		case <-time.After(5 * time.Millisecond):
@@ -157,7 +182,14 @@ func (n *Node) waitReady(ctx context.Context) error {
 func (n *Node) DaemonPID() int { return n.daemon.Process.Pid }
 
 // Alive says whether the daemon still runs.
-func (n *Node) Alive() bool { return len(n.ended) == 0 }
+func (n *Node) Alive() bool {
+	select {
+	case <-n.ended:
+		return false
+	default:
+		return true
+	}
+}
 
 // DaemonLog is what the daemon has said so far.
 func (n *Node) DaemonLog() string {
@@ -174,11 +206,10 @@ func (n *Node) SignalDaemon(signal syscall.Signal) error {
 		return err
 	}
 	select {
-	case err := <-n.ended:
-		n.ended <- err
+	case <-n.ended:
 		var exit *exec.ExitError
-		if signal == syscall.SIGTERM && errors.As(err, &exit) {
-			return fmt.Errorf("the daemon ended with %w\n%s", err, n.DaemonLog())
+		if signal == syscall.SIGTERM && errors.As(n.exit, &exit) {
+			return fmt.Errorf("the daemon ended with %w\n%s", n.exit, n.DaemonLog())
 		}
 		return nil
 	case <-time.After(10 * time.Second):

@@ -32,16 +32,30 @@ var lives = []lifePoints{
 
 // The daemon is killed in the middle of every RPC that changes something.
 func TestKillDaemon(t *testing.T) {
-	run(t, victim{
+	run(t, daemon(), embedded, lives)
+}
+
+func daemon() victim {
+	return victim{
 		name:  "daemon",
 		order: func(s *stage) killer.Order { return killer.Order{PID: s.DaemonPID()} },
-		dead:  (*stage).kill,
+		dead:  func(s *stage) { s.kill() },
 		after: func(s *stage, dice *rand.Rand) error {
 			time.Sleep(time.Duration(dice.IntN(50)) * time.Millisecond) // what runs goes on without a daemon
 			return s.restart()
 		},
-	}, lives)
+	}
 }
+
+// cniLives are the RPCs that ask CNI plugins for something: 8 points more.
+var cniLives = []lifePoints{
+	{life{"RunPodSandbox", prepareRun, callRun, judgeRun}, map[string]int{"runc": 4}},
+	{life{"StopPodSandbox", preparePod, callStopPod, judgeStopPod}, map[string]int{"wasm": 2}},
+	{life{"RemovePodSandbox", preparePod, callRemovePod, judgeRemovePod}, map[string]int{"wasm": 2}},
+}
+
+// The same with CNI: what a plugin has given out is given back.
+func TestKillDaemonWithCNI(t *testing.T) { run(t, daemon(), cni, cniLives) }
 
 // works says so if a new container of the pod does not run as it should.
 func (p *pod) works() {

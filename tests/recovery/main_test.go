@@ -18,6 +18,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -39,14 +40,24 @@ func TestMain(m *testing.M) {
 		os.Exit(killer.Main())
 	}
 	flag.Parse()
-	os.Exit(node.Ground{Name: "recovery", Inside: func(folder string) int {
-		if err := prepare(folder); err != nil {
-			fmt.Println("prepare the recovery tests:", err)
-			return 1
-		}
-		defer world.registry.Close()
-		return m.Run()
-	}}.Enter())
+	os.Exit(node.Ground{
+		Name: "recovery",
+		Outside: func(folder string) error {
+			plugin := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(folder, "bin", "tiny"), "../../criserver/network/testdata/tiny")
+			if out, err := plugin.CombinedOutput(); err != nil {
+				return fmt.Errorf("build the CNI plugin: %w\n%s", err, out)
+			}
+			return nil
+		},
+		Inside: func(folder string) int {
+			if err := prepare(folder); err != nil {
+				fmt.Println("prepare the recovery tests:", err)
+				return 1
+			}
+			defer world.registry.Close()
+			return m.Run()
+		},
+	}.Enter())
 }
 
 // world is what all tests share: nothing in it changes after TestMain.

@@ -29,6 +29,7 @@ const config = `
 cgroup_driver = "cgroupfs"
 [network]
 conf_dir = %q
+bin_dirs = [%q]
 [handlers.runc]
 type = "oci"
 binary = "runc"
@@ -45,11 +46,12 @@ type machine struct {
 	pods    []string // ids of all pods that ever were: their cgroups must go
 	stay    []*container
 	before  leftovers.Snapshot
+	given   string // folder with a file for each address that the CNI plugin has given out
 	problem func(format string, args ...any)
 }
 
 // alone calls use with a node in a network namespace of its own, and takes the node away.
-func alone(t *testing.T, use func(m *machine)) {
+func alone(t *testing.T, net network, use func(m *machine)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -58,7 +60,7 @@ func alone(t *testing.T, use func(m *machine)) {
 			t.Error(err)
 			return
 		}
-		m, err := begin(t)
+		m, err := begin(t, net)
 		if err != nil {
 			t.Error(err)
 			return
@@ -77,7 +79,18 @@ func alone(t *testing.T, use func(m *machine)) {
 	<-done
 }
 
-func begin(t *testing.T) (*machine, error) {
+// network is how a node's pods get theirs.
+type network string
+
+const (
+	embedded network = "embedded"
+	cni      network = "CNI" // by the plugin of criserver/network's tests
+)
+
+// cniConfig is a network of that plugin, which keeps what it gave out in a folder.
+const cniConfig = `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "tiny", "dir": %q, "capabilities": {"portMappings": true}}]}`
+
+func begin(t *testing.T, net network) (*machine, error) {
 	if err := errors.Join(node.Loopback(), world.registry.Join()); err != nil {
 		return nil, err
 	}
@@ -85,12 +98,24 @@ func begin(t *testing.T) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: fmt.Sprintf(config, filepath.Join(dir, "cni"))})
+	given := ""
+	if net == cni {
+		if given, err = os.MkdirTemp(world.folder, "given-"); err != nil {
+			return nil, err
+		}
+		if err := os.Mkdir(filepath.Join(dir, "cni"), 0o755); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cni", "10.conflist"), fmt.Appendf(nil, cniConfig, given), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: fmt.Sprintf(config, filepath.Join(dir, "cni"), world.bin)})
 	if err != nil {
 		_, swept := node.Sweep(dir)
 		return nil, errors.Join(err, swept)
 	}
-	m := &machine{Node: n, ctx: t.Context(), problem: t.Errorf}
+	m := &machine{Node: n, ctx: t.Context(), given: given, problem: t.Errorf}
 	for _, ref := range []string{world.busybox, world.guest} {
 		if _, err := m.PullImage(m.ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: ref}}); err != nil {
 			return nil, err
@@ -210,6 +235,10 @@ func (m *machine) look() leftovers.Snapshot {
 		scope.Cgroups = append(scope.Cgroups, "sunaba/pod-"+id)
 	}
 	skip := []string{m.Logs, m.LogFile, filepath.Join(m.Root, "wasm")}
+	if m.given != "" {
+		scope.Dirs = append(scope.Dirs, m.given)
+		skip = append(skip, filepath.Join(m.given, "log"))
+	}
 	scope.SkipFile = func(path string) bool { return slices.Contains(skip, path) }
 	snapshot, err := leftovers.Take(scope)
 	if err != nil {

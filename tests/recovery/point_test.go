@@ -40,6 +40,8 @@ type stage struct {
 	alone   int       // processes of a container without further commands
 	limits  [2]string // of the kernel, before and after
 	called  error     // what the RPC answered
+
+	announce string // file that names the daemon which is started
 }
 
 // lifePoints is a life with the number of points in it for each handler.

@@ -14,7 +14,7 @@ const variants = shapes
 const workers = 4
 
 // run goes through all points of the lives.
-func run(t *testing.T, v victim, lives []lifePoints) {
+func run(t *testing.T, v victim, net network, lives []lifePoints) {
 	todo := make(chan []point, 2*len(lives))
 	for _, l := range lives {
 		for _, handler := range []string{"runc", "wasm"} {
@@ -32,7 +32,7 @@ func run(t *testing.T, v victim, lives []lifePoints) {
 	var all sync.WaitGroup
 	for range min(workers, len(todo)) {
 		all.Go(func() {
-			alone(t, func(m *machine) {
+			alone(t, net, func(m *machine) {
 				if err := m.settle(); err != nil {
 					t.Error(err)
 					return

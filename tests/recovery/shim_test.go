@@ -32,7 +32,7 @@ var shimLives = []lifePoints{
 
 // A pod's shim is killed in the middle of what it does. The server sees it, or a server that is started later does.
 func TestKillShim(t *testing.T) {
-	run(t, victim{name: "shim", order: shimOrder, dead: (*stage).killShim, after: afterShim}, shimLives)
+	run(t, victim{name: "shim", order: shimOrder, dead: (*stage).killShim, after: afterShim}, embedded, shimLives)
 }
 
 // shims are the files that name the shims of this point's pods.
