@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,6 +28,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 )
 
@@ -150,6 +152,7 @@ type fake struct {
 	name    string
 	handles bool
 	err     error
+	stuck   error // of Start
 	created int
 }
 
@@ -162,17 +165,18 @@ func (f *fake) Create(context.Context, *Bundle, IO, Options) (Container, error) 
 		return nil, f.err
 	}
 	f.created++
-	return &fakeContainer{fakeProcess: fakeProcess{exited: make(chan struct{})}}, nil
+	return &fakeContainer{fakeProcess: fakeProcess{exited: make(chan struct{}), stuck: f.stuck}}, nil
 }
 
 type fakeProcess struct {
 	exited chan struct{}
 	once   sync.Once
 	exit   Exit
+	stuck  error
 }
 
 func (p *fakeProcess) Pid() int                    { return os.Getpid() }
-func (p *fakeProcess) Start(context.Context) error { return nil }
+func (p *fakeProcess) Start(context.Context) error { return p.stuck }
 func (p *fakeProcess) Signal(_ context.Context, sig syscall.Signal, all bool) error {
 	p.once.Do(func() {
 		p.exit = Exit{Code: 128 + uint32(sig), At: time.Now()}
@@ -351,6 +355,34 @@ func TestFailedCreateFreesTheName(t *testing.T) {
 	}
 	if len(events.topics) != 1 {
 		t.Errorf("events %q", events.topics)
+	}
+}
+
+func TestLaunchThatCannotStartLeavesNothing(t *testing.T) {
+	tasks, events := newService(&fake{handles: true, stuck: errdefs.ErrFailedPrecondition})
+	dir := newBundle(t, nil)
+	request := &task.CreateTaskRequest{ID: "x", Bundle: dir}
+	if _, err := tasks.launch(t.Context(), request); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("launch: %v, want failed precondition", err)
+	}
+	if _, err := tasks.state(t.Context(), &task.StateRequest{ID: "x"}); !errdefs.IsNotFound(err) {
+		t.Errorf("state: %v, want not found", err)
+	}
+	if _, err := bundle.ReadTask(dir); !errdefs.IsNotFound(err) {
+		t.Errorf("record of the task: %v, want not found", err)
+	}
+	if want := []string{"/tasks/create", "/tasks/exit", "/tasks/delete"}; !slices.Equal(events.topics, want) {
+		t.Errorf("events %q, want %q", events.topics, want)
+	}
+
+	tasks, events = newService(&fake{handles: true})
+	answer, err := tasks.launch(t.Context(), request)
+	var l api.Launched
+	if err != nil || json.Unmarshal([]byte(answer.GetValue()), &l) != nil || l.PID != os.Getpid() || l.Begun.IsZero() {
+		t.Errorf("launch: %v, %v", answer, err)
+	}
+	if want := []string{"/tasks/create", "/tasks/start"}; !slices.Equal(events.topics, want) {
+		t.Errorf("events %q, want %q", events.topics, want)
 	}
 }
 

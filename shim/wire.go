@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -48,6 +50,7 @@ func (s *Service) Register(server *ttrpc.Server) {
 		api.MethodDetails: unary(s.details),
 		api.MethodAttach:  unary(s.attach),
 		api.MethodPrepare: unary(s.prepare),
+		api.MethodLaunch:  unary(t.launch),
 	}})
 }
 
@@ -139,6 +142,25 @@ func (s *Service) prepare(ctx context.Context, req *wrapperspb.StringValue) (*wr
 	bundle.WarmUp()
 	s.options.Settled()
 	return &wrapperspb.StringValue{}, errors.Join(errs...)
+}
+
+// launch is Create and Start in one call. What could not be started is deleted.
+func (t taskAPI) launch(ctx context.Context, r *task.CreateTaskRequest) (*wrapperspb.StringValue, error) {
+	if _, err := t.create(ctx, r); err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	started, err := t.start(ctx, &task.StartRequest{ID: r.ID})
+	if err != nil {
+		_, cleanup := t.delete(ctx, &task.DeleteRequest{ID: r.ID})
+		t.s.note(cleanup, "delete a container that could not be started", r.ID)
+		return nil, err
+	}
+	text, err := json.Marshal(api.Launched{PID: int(started.Pid), Begun: begun})
+	if err != nil {
+		return nil, err
+	}
+	return wrapperspb.String(string(text)), nil
 }
 
 // typed wraps a message under its bare name, which containerd compares.

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
 
 	"github.com/sunaba-project/sunaba/shim/client"
@@ -76,4 +78,36 @@ func TestPreparedProcessIsNoLinuxContainers(t *testing.T) {
 	}
 	check(t, p.Shutdown(within(t)))
 	ended(t, p)
+}
+
+func TestLaunch(t *testing.T) {
+	p := newPod(t, "")
+	c := p.container(enginetest.Program{Kind: enginetest.Exit, Code: 3})
+	c.prepare(t)
+	before := time.Now()
+	l := must(p.Launch(within(t), c.req))(t)
+	if l.PID <= 0 || l.Begun.Before(before) || l.Begun.After(time.Now()) {
+		t.Errorf("launched %+v", l)
+	}
+	if _, err := p.Launch(within(t), c.req); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("second launch: %v, want already exists", err)
+	}
+	if exit := c.wait(t); exit.Code != 3 || exit.At.Before(l.Begun) {
+		t.Errorf("exit %+v", exit)
+	}
+	c.delete(t)
+
+	for name, program := range map[string]enginetest.Program{"not created": {Kind: enginetest.Missing}} {
+		c := p.container(program)
+		c.prepare(t)
+		if l, err := p.Launch(within(t), c.req); err == nil {
+			t.Errorf("%s: launched %+v", name, l)
+		}
+		if _, err := p.State(within(t), c.id, ""); !errdefs.IsNotFound(err) {
+			t.Errorf("%s: state: %v, want not found", name, err)
+		}
+		if left := must(filepath.Glob("/sys/fs/cgroup/*" + enginetest.CgroupParent + "/" + c.id))(t); len(left) > 0 {
+			t.Errorf("%s: cgroups left: %v", name, left)
+		}
+	}
 }

@@ -71,17 +71,12 @@ func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *clie
 	if err != nil {
 		return 0, time.Time{}, err
 	}
-	_, err = shim.Create(ctx, req)
+	l, err := shim.Launch(ctx, req)
 	if errdefs.IsAlreadyExists(err) {
 		m.dropTask(ctx, shim, rec.ID) // left by a request whose server died
-		_, err = shim.Create(ctx, req)
+		l, err = shim.Launch(ctx, req)
 	}
-	if err != nil {
-		return 0, time.Time{}, err
-	}
-	begun := time.Now()
-	pid, err := shim.Start(ctx, rec.ID, "")
-	return pid, begun, err
+	return l.PID, l.Begun, err
 }
 
 func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.CreateRequest, error) {

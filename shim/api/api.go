@@ -14,6 +14,7 @@ const (
 	MethodDetails = "Details"
 	MethodAttach  = "Attach"
 	MethodPrepare = "Prepare"
+	MethodLaunch  = "Launch" // takes the Task API's CreateTaskRequest, answers with Launched
 )
 
 // Names of the Task API's services: messages of both versions are alike on the wire.
@@ -57,6 +58,12 @@ type AttachRequest struct {
 	Stdout string `json:"stdout,omitempty"`
 	Stderr string `json:"stderr,omitempty"`
 	Once   bool   `json:"once,omitempty"` // the container's input ends with this one's
+}
+
+// Launched is a container that was created and started.
+type Launched struct {
+	PID   int       `json:"pid"`
+	Begun time.Time `json:"begun"` // just before the process began: it may have ended already
 }
 
 // PrepareRequest tells a shim which namespaces of the pod its next container will join, by their paths. The others will be

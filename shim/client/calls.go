@@ -3,13 +3,16 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -25,15 +28,63 @@ func (c *Client) call(ctx context.Context, method string, req, resp proto.Messag
 	return api.FromStatus(c.rpc.Call(ctx, api.TaskService, method, req, resp))
 }
 
-// Create mounts the root and the images, creates the container and returns its init's pid. On error nothing is left behind.
+// Create mounts the root, creates the container and returns its init's pid. On error nothing is left behind.
 func (c *Client) Create(ctx context.Context, r CreateRequest) (int, error) {
+	req, err := r.message()
+	if err != nil {
+		return 0, err
+	}
+	var resp task.CreateTaskResponse
+	if err := c.call(ctx, "Create", req, &resp); err != nil {
+		return 0, err
+	}
+	return int(resp.Pid), nil
+}
+
+// Launch is Create and Start in one, with one call where the shim knows it. On error nothing is left behind.
+func (c *Client) Launch(ctx context.Context, r CreateRequest) (Launched, error) {
+	req, err := r.message()
+	if err != nil {
+		return Launched{}, err
+	}
+	var resp wrapperspb.StringValue
+	err = api.FromStatus(c.rpc.Call(ctx, api.ExtraService, api.MethodLaunch, req, &resp))
+	if errdefs.IsNotImplemented(err) { // a shim of an earlier release, whose pod still runs
+		return c.launchInSteps(ctx, r)
+	}
+	if err != nil {
+		return Launched{}, err
+	}
+	var l Launched
+	if err := json.Unmarshal([]byte(resp.Value), &l); err != nil {
+		return Launched{}, fmt.Errorf("decode launch of container %q: %w", r.ID, err)
+	}
+	return l, nil
+}
+
+func (c *Client) launchInSteps(ctx context.Context, r CreateRequest) (Launched, error) {
+	if _, err := c.Create(ctx, r); err != nil {
+		return Launched{}, err
+	}
+	l := Launched{Begun: time.Now()}
+	pid, err := c.Start(ctx, r.ID, "")
+	if err != nil {
+		_, cleanup := c.Delete(context.WithoutCancel(ctx), r.ID, "")
+		return Launched{}, errors.Join(err, cleanup)
+	}
+	l.PID = pid
+	return l, nil
+}
+
+// message is the request in the Task API's words.
+func (r CreateRequest) message() (*task.CreateTaskRequest, error) {
 	opts, err := anypb.New(&options.Options{
 		BinaryName:    r.Options.BinaryName,
 		Root:          r.Options.Root,
 		SystemdCgroup: r.Options.SystemdCgroup,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("encode options of container %q: %w", r.ID, err)
+		return nil, fmt.Errorf("encode options of container %q: %w", r.ID, err)
 	}
 	req := &task.CreateTaskRequest{
 		ID: r.ID, Bundle: r.Bundle, Terminal: r.Terminal,
@@ -43,14 +94,7 @@ func (c *Client) Create(ctx context.Context, r CreateRequest) (int, error) {
 	for _, m := range r.Rootfs {
 		req.Rootfs = append(req.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
-	if err := writeImages(r); err != nil {
-		return 0, err
-	}
-	var resp task.CreateTaskResponse
-	if err := c.call(ctx, "Create", req, &resp); err != nil {
-		return 0, err
-	}
-	return int(resp.Pid), nil
+	return req, writeImages(r)
 }
 
 // writeImages tells the shim of the images, which the Task API has no words for.

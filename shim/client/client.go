@@ -108,6 +108,9 @@ type ExecRequest struct {
 // AttachRequest asks to take part in the streams of a container's init process.
 type AttachRequest = api.AttachRequest
 
+// Launched is a container that was created and started.
+type Launched = api.Launched
+
 // PrepareRequest names the namespaces of a pod that its next container will join.
 type PrepareRequest = api.PrepareRequest
 
