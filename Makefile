@@ -22,7 +22,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup tools demo bench-pods bench-lists critest critest-diff criwasm recovery containerd-test vm-test clean
+        test setup tools demo bench-pods bench-lists critest critest-diff wasi-suite criwasm recovery containerd-test vm-test clean
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
@@ -102,6 +102,12 @@ containerd-test: setup tools build $(TOOLS)/bin/critest $(CONTAINERD)/bin/contai
 	$(GO) test -count=1 -timeout 20m -v ./tests/containerd
 	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest -containerd $(CONTAINERD)/bin -plugin \
 	  -variants runc,websocket $(CRITEST_FLAGS)
+
+# A folder of WASI preview 1 programs in wasi-testsuite's form (NAME.wasm beside NAME.json), and a table of what passed.
+wasi-suite:
+	@[ -n "$(DIR)" ] || { echo "wasi-suite: say where: make wasi-suite DIR=.../wasi-testsuite/tests" >&2; exit 1; }
+	@out=$$(WASI_TESTSUITE="$(abspath $(DIR))" $(GO) test -count=1 -v -run 'TestSuite$$' ./shim/wasm/wasip1); code=$$?; \
+	  echo "$$out" | grep -v '^ *--- PASS\|^=== '; exit $$code
 
 # The daemon and shims are killed before chosen system calls, one line per point. RECOVERY_FLAGS='-seed 7', or
 # '-every' for a kill before every single step, which takes a while.
