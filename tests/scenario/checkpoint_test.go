@@ -141,6 +141,13 @@ func TestCheckpointFails(t *testing.T) {
 		t.Errorf("a criu that ends: %v", err)
 	}
 	goesOn()
+	other := m.run("crun").begin(sh(counting)) // says in its own words that CRIU fails, or that it was built without
+	_, err = m.CheckpointContainer(t.Context(), &runtime.CheckpointContainerRequest{ContainerId: other.id, Location: filepath.Join(folder, "a.tar")})
+	if grpcstatus.Code(err) != codes.FailedPrecondition || strings.Contains(err.Error(), "exit status") {
+		t.Errorf("crun: %v", err)
+	}
+	other.counts(0)
+	goesOn()
 	if err := os.WriteFile(wait, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
