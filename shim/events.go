@@ -73,6 +73,11 @@ func (p *EventPublisher) Close() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.disconnect()
+}
+
+// disconnect closes the connection, if there is one. The caller holds the lock.
+func (p *EventPublisher) disconnect() {
 	if p.client != nil {
 		p.client.Close()
 		p.client = nil
@@ -86,6 +91,7 @@ func (p *EventPublisher) work() {
 		p.mu.Lock()
 		if len(p.queue) == 0 {
 			p.working, p.queue = false, nil
+			p.disconnect() // a connection costs memory on both sides
 			p.mu.Unlock()
 			return
 		}

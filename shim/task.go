@@ -317,7 +317,7 @@ func (t taskAPI) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsRe
 	if err != nil {
 		return nil, err
 	}
-	group, err := cgroup.Open(c.engine.Cgroup())
+	group, err := c.group()
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w: %w", r.ID, err, errdefs.ErrNotFound)
 	}
@@ -330,6 +330,14 @@ func (t taskAPI) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsRe
 		return nil, err
 	}
 	return &task.StatsResponse{Stats: value}, nil
+}
+
+// group is the container's cgroup. containerd asks for its figures every second, so the one that is open is taken.
+func (c *container) group() (*cgroup.Group, error) {
+	if c.kills != nil && c.kills.Group().Path() == c.engine.Cgroup() {
+		return c.kills.Group(), nil
+	}
+	return cgroup.Open(c.engine.Cgroup())
 }
 
 func (t taskAPI) connect(ctx context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {

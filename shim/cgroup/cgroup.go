@@ -373,12 +373,12 @@ func write(path, value string) error {
 
 // keyed reads lines of "name number"; what cannot be read is missing.
 func keyed(path string) map[string]uint64 {
-	data, err := os.ReadFile(path)
+	text, err := read(path)
 	if err != nil {
 		return nil
 	}
 	values := make(map[string]uint64)
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(text) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if n, err := strconv.ParseUint(value, 10, 64); ok && err == nil {
 			values[name] = n

@@ -53,6 +53,9 @@ func (l *Ledger) Open(g *Group) *Kills {
 	return k
 }
 
+// Group is the group that the books are about.
+func (k *Kills) Group() *Group { return k.group }
+
 // look reads the group's own count and says whether it is there.
 func (k *Kills) look() bool {
 	n, there := k.group.oomKills()

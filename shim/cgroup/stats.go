@@ -211,12 +211,12 @@ func device(s string) (major, minor uint64, ok bool) {
 
 // lines reads a file's lines as fields; blank lines are left out.
 func lines(path string) [][]string {
-	data, err := os.ReadFile(path)
+	text, err := read(path)
 	if err != nil {
 		return nil
 	}
 	var out [][]string
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(text) {
 		if fields := strings.Fields(line); len(fields) > 0 {
 			out = append(out, fields)
 		}
@@ -243,11 +243,11 @@ func one(dir, name string) (uint64, string) {
 	if dir == "" {
 		return 0, ""
 	}
-	data, err := os.ReadFile(filepath.Join(dir, name))
+	text, err := read(filepath.Join(dir, name))
 	if err != nil {
 		return 0, ""
 	}
-	text := strings.TrimSpace(string(data))
+	text = strings.TrimSpace(text)
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return 0, text
