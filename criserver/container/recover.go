@@ -22,6 +22,31 @@ func (m *Manager) Adopt(ctx context.Context, _ state.Sandbox, sb *sandbox.Sandbo
 			m.adopt(ctx, rec, sb, found)
 		}
 	}
+	if found != sandbox.Silent {
+		m.dropStrangers(ctx, sb)
+	}
+}
+
+// dropStrangers ends and removes containers of a sandbox that are not on record, because their record was damaged: nobody
+// can ask about them any more, and their client starts others in their place.
+func (m *Manager) dropStrangers(ctx context.Context, sb *sandbox.Sandbox) {
+	bundles, err := filepath.Glob(filepath.Join(sb.Dir, "*", configFile))
+	if err != nil {
+		m.o.Logger.Error("look for containers that are not on record", "sandbox", sb.ID, "error", err)
+	}
+	for _, file := range bundles {
+		id := filepath.Base(filepath.Dir(file))
+		if _, err := m.records.Get(id); id == sb.ID || !errdefs.IsNotFound(err) {
+			continue
+		}
+		m.o.Logger.Warn("remove a container that is not on record", "container", id, "sandbox", sb.ID)
+		if shim := sb.Shim(); shim != nil {
+			m.dropTask(ctx, shim, id)
+		}
+		if err := sb.RemoveBundle(id); err != nil {
+			m.o.Logger.Error("remove a container that is not on record", "container", id, "error", err)
+		}
+	}
 }
 
 func (m *Manager) adopt(ctx context.Context, rec state.Container, sb *sandbox.Sandbox, found sandbox.Found) {

@@ -455,10 +455,6 @@ func TestDamagedRecord(t *testing.T) {
 	if err := next.Remove(t.Context(), good, none, none); err != nil {
 		t.Fatal(err)
 	}
-	// The parent cgroup of the damaged one is known to nobody any more.
-	if err := w.o.Cgroups.RemovePod("/sunaba/pod-" + bad); err != nil {
-		t.Error(err)
-	}
 	w.nothing(next)
 }
 
