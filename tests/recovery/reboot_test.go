@@ -1,0 +1,239 @@
+package recovery
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/leftovers"
+)
+
+// TestReboot takes from a node what a restart of the machine takes: every process and mount, the state folder, cgroups and
+// links; and the records are of another boot. Pods are NotReady then, and how containers ended before is still known.
+// What the network gave out is given back, by DEL for the pods on record.
+func TestReboot(t *testing.T) {
+	for _, net := range []network{embedded, cni} {
+		alone(t, net, func(m *machine) {
+			if err := os.MkdirAll(filepath.Join(m.Root, "network", "cni"), 0o700); err != nil { // made for the first pod, and stays
+				t.Error(err)
+			}
+			m.before = m.look()
+			var all []*stage
+			for _, handler := range []string{"runc", "wasm"} {
+				s := &stage{machine: m, handler: handler}
+				if err := preparePod(s); err != nil {
+					t.Error(err)
+					return
+				}
+				all = append(all, s)
+			}
+			m.kill()
+			if err := m.reboot(); err != nil {
+				t.Error(err)
+				return
+			}
+			if err := m.restart(); err != nil {
+				t.Error(err)
+				return
+			}
+			if given, _ := filepath.Glob(filepath.Join(m.given, "at-*")); m.given != "" && len(given) > 0 {
+				t.Errorf("%s: still given out: %q", net, given)
+			}
+			for _, s := range all {
+				s.lost(s.pod.id)
+				s.c.endedAs(unknown)
+				s.d.endedAs(byItself)
+				s.e.endedAs(unknown) // it cannot be started any more
+				if _, err := m.run(s.handler, s.config); err == nil {
+					t.Errorf("%s: the name of a pod that is on record is free", net)
+				}
+				if err := s.pod.remove(); err != nil {
+					t.Errorf("%s: %v", net, err)
+				}
+				p, err := m.run(s.handler, s.config)
+				if err != nil {
+					t.Errorf("%s: a new pod: %v", net, err)
+					continue
+				}
+				p.works()
+			}
+			m.end()
+		})
+	}
+}
+
+// reboot takes away what does not outlive the machine, and dates the records back.
+func (m *machine) reboot() error {
+	scope := m.Scope()
+	for _, id := range m.pods {
+		scope.Cgroups = append(scope.Cgroups, "sunaba/pod-"+id)
+	}
+	for range 100 { // a shim's end may leave others, which are then found
+		pids, err := leftovers.Processes(scope)
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			break
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+		}
+	}
+	points, err := leftovers.MountPoints(scope)
+	if err != nil {
+		return err
+	}
+	for _, point := range slices.Backward(points) {
+		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+	}
+	if err := errors.Join(os.RemoveAll(m.State), m.removeCgroups()); err != nil {
+		return err
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, link := range links {
+		if link.Attrs().Name != "lo" {
+			_ = netlink.LinkDel(link) // its other end may have taken it along
+		}
+	}
+	return m.backdate()
+}
+
+func (m *machine) removeCgroups() error {
+	for _, id := range m.pods {
+		tops, err := filepath.Glob("/sys/fs/cgroup/*/sunaba/pod-" + id)
+		if err != nil {
+			return err
+		}
+		for _, top := range append(tops, "/sys/fs/cgroup/sunaba/pod-"+id) {
+			leaves, _ := filepath.Glob(filepath.Join(top, "*/")) // the pattern is right
+			for _, dir := range append(leaves, top) {
+				if !within(startBound, func() bool {
+					err = unix.Rmdir(dir)
+					return !errors.Is(err, unix.EBUSY)
+				}) || err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
+					return &os.PathError{Op: "rmdir", Path: dir, Err: err}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// backdate lets the records of pods be those of an earlier boot.
+func (m *machine) backdate() error {
+	files, err := filepath.Glob(filepath.Join(m.Root, "state", "sandboxes", "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var whole struct {
+			Version int            `json:"version"`
+			Record  map[string]any `json:"record"`
+		}
+		if err := json.Unmarshal(data, &whole); err != nil {
+			return err
+		}
+		whole.Record["bootID"] = "an earlier one"
+		if data, err = json.Marshal(whole); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A container's record that cannot be read, and a pod's, keep nothing else from being recovered; what belongs to nobody is
+// taken away at the start.
+func TestDamageAndOrphans(t *testing.T) {
+	alone(t, embedded, func(m *machine) {
+		m.before = m.look()
+		var all []*stage
+		for _, handler := range []string{"runc", "wasm", "runc"} {
+			s := &stage{machine: m, handler: handler}
+			if err := preparePod(s); err != nil {
+				t.Error(err)
+				return
+			}
+			all = append(all, s)
+		}
+		good, halved, lost := all[0], all[1], all[2]
+		status, err := good.c.status()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		m.kill()
+		nobody := strings.Repeat("0123456789abcdef", 4)
+		broken := []string{
+			filepath.Join(m.Root, "state", "containers", halved.c.id+".json"), // its pod and siblings are sound
+			filepath.Join(m.Root, "state", "sandboxes", lost.pod.id+".json"),
+		}
+		for _, file := range broken {
+			if err := os.WriteFile(file, []byte(`{"version": 1, "record": {`), 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, dir := range []string{filepath.Join(m.Root, "sandboxes"), filepath.Join(m.Root, "volumes"), filepath.Join(m.State, "sandboxes")} {
+			if err := os.Mkdir(filepath.Join(dir, nobody), 0o755); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := m.restart(); err != nil {
+			t.Error(err)
+			return
+		}
+		if now, err := good.c.status(); err != nil || now.GetState() != cri.ContainerState_CONTAINER_RUNNING || now.pid != status.pid {
+			t.Errorf("a sound container: %v, %v", now, err)
+		}
+		if pids := halved.c.processes(); len(pids) > 0 {
+			t.Errorf("processes %v of a container whose record is broken", pids)
+		}
+		halved.d.ended(7, "Error")
+		if found := m.listed(halved.config); len(found) != 1 || found[0].GetState() != cri.PodSandboxState_SANDBOX_READY {
+			t.Errorf("the pod of a container whose record is broken: %v", found)
+		}
+		if found := m.listed(lost.config); len(found) != 0 {
+			t.Errorf("a pod whose record is broken: %v", found)
+		}
+		if pids := processesBelow("sunaba/pod-" + lost.pod.id); len(pids) > 0 {
+			t.Errorf("processes %v of a pod whose record is broken", pids)
+		}
+		for _, file := range broken { // somebody has looked at them
+			if err := os.Remove(file + ".damaged"); err != nil {
+				t.Error(err)
+			}
+		}
+		m.sound("with what is sound")
+		for _, s := range []*stage{good, halved} {
+			if err := s.pod.remove(); err != nil {
+				t.Error(err)
+			}
+		}
+		if p, err := m.run("runc", lost.config); err != nil {
+			t.Errorf("a new pod of the name of one whose record is broken: %v", err)
+		} else {
+			p.works()
+		}
+		m.end()
+	})
+}
