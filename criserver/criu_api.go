@@ -38,13 +38,25 @@ func (a *criuAPI) CheckpointContainer(ctx context.Context, r *runtime.Checkpoint
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkpointContainer(ctx, rec, r); err != nil {
+	limit := seconds(r.GetTimeout())
+	if limit == 0 {
+		limit = checkpointTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := a.checkContainer(ctx, rec, r); err != nil {
 		return nil, fmt.Errorf("checkpoint container %q: %w", rec.ID, err)
+	}
+	err = a.containers.Checkpoint(ctx, []string{rec.ID}, func(ctx context.Context, captured []container.Captured) error {
+		return pack(ctx, captured[0], r.GetLocation())
+	})
+	if err != nil {
+		return nil, err
 	}
 	return &runtime.CheckpointContainerResponse{}, nil
 }
 
-func (a *criuAPI) checkpointContainer(ctx context.Context, rec state.Container, r *runtime.CheckpointContainerRequest) error {
+func (a *criuAPI) checkContainer(ctx context.Context, rec state.Container, r *runtime.CheckpointContainerRequest) error {
 	pod, err := a.sandboxes.Get(rec.SandboxID)
 	switch {
 	case err != nil:
@@ -56,18 +68,7 @@ func (a *criuAPI) checkpointContainer(ctx context.Context, rec state.Container, 
 	case r.GetTimeout() < 0:
 		return fmt.Errorf("timeout %d is negative: %w", r.GetTimeout(), errdefs.ErrInvalidArgument)
 	}
-	limit := seconds(r.GetTimeout())
-	if limit == 0 {
-		limit = checkpointTime
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if err := missing(ctx, runtimeclass.Type(pod.HandlerType), pod.HandlerName); err != nil {
-		return err
-	}
-	return a.containers.Checkpoint(ctx, []string{rec.ID}, func(ctx context.Context, captured []container.Captured) error {
-		return pack(ctx, captured[0], r.GetLocation())
-	})
+	return missing(ctx, runtimeclass.Type(pod.HandlerType), pod.HandlerName)
 }
 
 // pack completes what was captured of a container and makes its archive.

@@ -94,7 +94,14 @@ func (m *Manager) captureAll(ctx context.Context, shim *client.Client, recs []st
 	captured := make([]Captured, 0, len(recs))
 	for _, rec := range recs {
 		got := Captured{Record: rec, Dir: filepath.Join(work, rec.ID)}
-		if err := m.capture(ctx, shim, got); err != nil {
+		if err := os.Mkdir(got.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("checkpoint container %q: %w", rec.ID, err)
+		}
+		logs := filepath.Join(got.Dir, logsDir)
+		if err := shim.Checkpoint(ctx, rec.ID, filepath.Join(got.Dir, checkpoint.StateDir), logs); err != nil {
+			return nil, err
+		}
+		if err := m.capture(ctx, got); err != nil {
 			return nil, fmt.Errorf("checkpoint container %q: %w", rec.ID, err)
 		}
 		captured = append(captured, got)
@@ -102,15 +109,12 @@ func (m *Manager) captureAll(ctx context.Context, shim *client.Client, recs []st
 	return captured, nil
 }
 
-// capture writes the files of a paused container's archive.
-func (m *Manager) capture(ctx context.Context, shim *client.Client, c Captured) error {
-	if err := os.Mkdir(c.Dir, 0o700); err != nil {
-		return err
-	}
-	logs := filepath.Join(c.Dir, "work")
-	if err := shim.Checkpoint(ctx, c.Record.ID, filepath.Join(c.Dir, checkpoint.StateDir), logs); err != nil {
-		return err
-	}
+// logsDir is CRIU's working folder while it captures.
+const logsDir = "work"
+
+// capture writes the files of a paused container's archive beside the state of its processes.
+func (m *Manager) capture(ctx context.Context, c Captured) error {
+	logs := filepath.Join(c.Dir, logsDir)
 	for _, name := range []string{checkpoint.DumpLog, checkpoint.StatsFile} {
 		if err := os.Rename(filepath.Join(logs, name), filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -46,12 +46,13 @@ func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
 	if !how.Exit {
 		actions = append(actions, runc.LeaveRunning)
 	}
-	err := c.ask("checkpoint container", func() error { return c.runtime.Checkpoint(ctx, c.id, opts, actions...) })
-	return criuError(ctx, err, filepath.Join(how.Work, dumpLog))
+	const doing = "checkpoint container"
+	err := c.ask(doing, func() error { return c.runtime.Checkpoint(ctx, c.id, opts, actions...) })
+	return c.criuError(ctx, doing, err, filepath.Join(how.Work, dumpLog))
 }
 
 // criuError adds to a runtime's error what CRIU had to say. If it had nothing, the runtime could not run it.
-func criuError(ctx context.Context, err error, log string) error {
+func (c *container) criuError(ctx context.Context, doing string, err error, log string) error {
 	switch {
 	case err == nil:
 		return nil
@@ -59,6 +60,9 @@ func criuError(ctx context.Context, err error, log string) error {
 		return fmt.Errorf("%w: %w", err, ctx.Err())
 	case errdefs.IsNotFound(err):
 		return err
+	}
+	if strings.Contains(err.Error(), "unknown command") { // crun
+		return fmt.Errorf("%s %q: OCI runtime %s was built without checkpoints: %w", doing, c.id, c.runtime.Command, errdefs.ErrFailedPrecondition)
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n") // what follows quotes the log
 	if said := criuSaid(log); said != "" {
@@ -145,14 +149,15 @@ func (p *process) startRestored(ctx context.Context) (err error) {
 			c.undoCreate()
 		}
 	}()
-	err = c.ask("restore container", func() error {
+	const doing = "restore container"
+	err = c.ask(doing, func() error {
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
 		defer cancel()
 		_, err := c.runtime.Restore(whole, c.id, r.bundle, opts)
 		return err
 	})
 	if err != nil {
-		return criuError(ctx, err, filepath.Join(r.workPath, restoreLog))
+		return c.criuError(ctx, doing, err, filepath.Join(r.workPath, restoreLog))
 	}
 	pid, err := runc.ReadPidFile(pidFile)
 	if err != nil {

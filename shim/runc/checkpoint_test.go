@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/go-runc"
 )
 
 // CRIU's log ends with the errors that led to its failure, from the cause outwards.
@@ -24,7 +25,11 @@ func TestCriuSaid(t *testing.T) {
 	if said := criuSaid(file); said != "execvp failed; net: Locking failed; Dump failed with -1" {
 		t.Errorf("%q", said)
 	}
-	err := criuError(t.Context(), errors.New("runc has failed\nquoting its log"), file)
+	c := &container{id: "x", runtime: &runc.Runc{Command: "crun"}}
+	if err := c.criuError(t.Context(), "checkpoint container", errors.New("crun: exit status 1: unknown command checkpoint"), file); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "crun was built without") {
+		t.Errorf("%v", err)
+	}
+	err := c.criuError(t.Context(), "checkpoint container", errors.New("runc has failed\nquoting its log"), file)
 	if !errdefs.IsFailedPrecondition(err) || !strings.HasPrefix(err.Error(), "runc has failed: criu: execvp") {
 		t.Errorf("%v", err)
 	}
