@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// above is the slice of the slices of pods. systemd keeps it, and to stop it could end a pod that is just being made.
+const above = "sunaba.slice"
+
 // leftBehind lists what suites make on the machine and have to take away: cgroups with the project's name in theirs, and
 // processes of its binaries.
 func leftBehind() []string {
@@ -17,7 +20,7 @@ func leftBehind() []string {
 		if err != nil || !d.IsDir() {
 			return nil // it went meanwhile, or is a file
 		}
-		if strings.HasPrefix(d.Name(), "sunaba") && d.Name() != boots {
+		if strings.HasPrefix(d.Name(), "sunaba") && d.Name() != boots && d.Name() != above {
 			found = append(found, "cgroup "+path)
 		}
 		return nil
