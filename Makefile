@@ -22,7 +22,8 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup tools demo bench-pods bench-lists critest critest-diff wasi-suite criwasm recovery containerd-test vm-test clean
+        test setup tools demo bench-pods bench-lists bench-images critest critest-diff wasi-suite criwasm recovery containerd-test \
+        vm-test clean
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
@@ -78,6 +79,10 @@ demo: setup tools build
 
 bench-pods: setup tools build
 	$(GO) run ./tests/bench -bin $(BIN)
+
+# Pulls beside containerd's, on the same registry: time, and the daemon's memory. BENCH_FLAGS='-rounds 10 -only small' does a part.
+bench-images: setup build $(CONTAINERD)/bin/containerd
+	$(GO) run ./tests/bench/images -bin $(BIN) -containerd $(CONTAINERD)/bin $(BENCH_FLAGS)
 
 # Lists and stats of a node with 100 pods of 3 containers.
 bench-lists: setup build

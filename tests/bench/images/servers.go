@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// server is a CRI server that pulls.
+type server interface {
+	name() string
+	start(ctx context.Context, dir string) error
+	client() runtime.ImageServiceClient
+	pid() int
+	stop() error
+}
+
+// daemon is a server's process and a connection to it.
+type daemon struct {
+	cmd  *exec.Cmd
+	conn *grpc.ClientConn
+	log  string
+}
+
+// launch starts a program whose socket is in dir and waits until it answers.
+func (d *daemon) launch(ctx context.Context, dir, program string, args ...string) error {
+	d.log = filepath.Join(dir, "log")
+	log, err := os.Create(d.log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	d.cmd = exec.Command(program, args...)
+	d.cmd.Dir = dir
+	d.cmd.Stdout, d.cmd.Stderr = log, log
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		return err
+	}
+	if d.conn, err = grpc.NewClient("unix://"+filepath.Join(dir, "sock"), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		return errors.Join(err, d.stop())
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		_, err := d.client().ImageFsInfo(ctx, &runtime.ImageFsInfoRequest{})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			out, _ := os.ReadFile(d.log)
+			return errors.Join(fmt.Errorf("it does not answer: %w\n%s", err, out), d.stop())
+		}
+	}
+}
+
+func (d *daemon) client() runtime.ImageServiceClient { return runtime.NewImageServiceClient(d.conn) }
+
+func (d *daemon) pid() int { return d.cmd.Process.Pid }
+
+func (d *daemon) stop() error {
+	if d.conn != nil {
+		d.conn.Close()
+	}
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	var exit *exec.ExitError
+	if err := d.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return err
+	}
+	return nil
+}
+
+// peakMemory is the most that a process has had in memory.
+func peakMemory(pid int) (int64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("process %d has no VmHWM", pid)
+}
+
+// processorTime is what a process has used of the processors; the kernel counts it in hundredths of a second.
+func processorTime(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(data), ") ") // behind the program's name
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("stat of process %d has %d fields", pid, len(fields))
+	}
+	var ticks int64
+	for _, f := range fields[11:13] { // utime and stime
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil
+}
+
+type sunaba struct {
+	daemon
+	bin string
+}
+
+func (s *sunaba) name() string { return "sunaba" }
+
+func (s *sunaba) start(ctx context.Context, dir string) error {
+	config := fmt.Sprintf("cgroup_driver = \"cgroupfs\"\n[images]\nhosts_dir = \"\"\ncredentials_file = \"\"\n[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))
+	if err := network(dir); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "config.toml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return err
+	}
+	return s.launch(ctx, dir, filepath.Join(s.bin, "sunaba"), "serve", "--config", file,
+		"--root", filepath.Join(dir, "root"), "--state", filepath.Join(dir, "state"), "--socket", filepath.Join(dir, "sock"))
+}
+
+// network writes a CNI configuration that nothing will use: pods are not run, and no server is to make a network.
+func network(dir string) error {
+	if err := os.MkdirAll(filepath.Join(dir, "cni"), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "cni", "10-none.conflist"), []byte(`{"cniVersion":"1.0.0","name":"none","plugins":[{"type":"loopback"}]}`), 0o644)
+}
+
+type containerd struct {
+	daemon
+	bin string
+}
+
+func (c *containerd) name() string { return "containerd" }
+
+// containerdConfig keeps containerd below one folder: %[1]s. What is not needed for pulls and would leave traces elsewhere is
+// turned off; everything about pulls is as containerd has it.
+const containerdConfig = `version = 3
+root = "%[1]s/root"
+state = "%[1]s/state"
+disabled_plugins = ["io.containerd.internal.v1.opt"]
+[grpc]
+address = "%[1]s/sock"
+[ttrpc]
+address = "%[1]s/sock.ttrpc"
+[plugins."io.containerd.nri.v1.nri"]
+disable = true
+[plugins."io.containerd.cri.v1.images"]
+snapshotter = "overlayfs"
+[plugins."io.containerd.cri.v1.runtime"]
+netns_mounts_under_state_dir = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["%[2]s"]
+conf_dir = "%[1]s/cni"
+`
+
+func (c *containerd) start(ctx context.Context, dir string) error {
+	if err := network(dir); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "config.toml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, containerdConfig, dir, c.bin), 0o600); err != nil {
+		return err
+	}
+	return c.launch(ctx, dir, filepath.Join(c.bin, "containerd"), "--config", file)
+}
