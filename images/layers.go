@@ -91,8 +91,12 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(x.s.parallel)
+	into := x.s.content.IngestPassing
+	if x.s.keepLayers {
+		into = x.s.content.Ingest
+	}
 	for _, l := range layers {
-		work.Go(func() error { return x.ingest(ctx, l.blob, x.count(l.blob.Digest)) })
+		work.Go(func() error { return x.ingestInto(ctx, into, l.blob, x.count(l.blob.Digest)) })
 	}
 	if err := work.Wait(); err != nil {
 		return err

@@ -66,13 +66,18 @@ func (x *session) blob(ctx context.Context, desc ocispec.Descriptor) error {
 // come, those of an earlier try too. What one server has wrong, another is asked
 // for.
 func (x *session) ingest(ctx context.Context, desc ocispec.Descriptor, got func(int64)) error {
+	return x.ingestInto(ctx, x.s.content.Ingest, desc, got)
+}
+
+// ingestInto does so by one of the store's two ways.
+func (x *session) ingestInto(ctx context.Context, into func(context.Context, ocispec.Descriptor, store.Opener) error, desc ocispec.Descriptor, got func(int64)) error {
 	for {
 		came := int64(0)
 		count := func(n int64) {
 			came += n
 			got(n)
 		}
-		err := x.s.content.Ingest(ctx, desc, func(ctx context.Context, offset int64) (io.ReadCloser, error) {
+		err := into(ctx, desc, func(ctx context.Context, offset int64) (io.ReadCloser, error) {
 			r, err := x.remote.Fetch(ctx, desc, offset)
 			if err != nil {
 				return nil, err

@@ -36,6 +36,7 @@ type Content struct {
 	ingestMu sync.Mutex
 	ingests  map[digest.Digest]*ingest // under way
 	begun    chan struct{}             // closed, and made anew, when an ingest begins
+	passing  map[digest.Digest]bool    // whole and verified by this process, and still where ingests are
 }
 
 // OpenContent opens a store below a directory. Ingests of an earlier process
@@ -59,6 +60,7 @@ func OpenContent(root string) (*Content, error) {
 		pins:    make(map[digest.Digest]int),
 		ingests: make(map[digest.Digest]*ingest),
 		begun:   make(chan struct{}),
+		passing: make(map[digest.Digest]bool),
 	}
 	return c, c.prepareIngests()
 }
@@ -153,7 +155,7 @@ func (c *Content) Drop(ctx context.Context, d digest.Digest) error {
 	if c.pins[d] > 0 {
 		return nil
 	}
-	return c.delete(ctx, d)
+	return errors.Join(c.delete(ctx, d), c.removeIngest(filepath.Base(c.ingestPath(d))))
 }
 
 // Sweep deletes the blobs that are neither pinned nor kept, except those that

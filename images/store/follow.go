@@ -46,9 +46,21 @@ func (f *follower) find() error {
 	for {
 		f.c.ingestMu.Lock()
 		in, begun := f.c.ingests[f.desc.Digest], f.c.begun
-		f.c.ingestMu.Unlock()
-		var opened bool
+		var passing *os.File
 		var err error
+		if in == nil && f.c.passing[f.desc.Digest] {
+			passing, err = os.Open(f.c.ingestPath(f.desc.Digest))
+		}
+		f.c.ingestMu.Unlock()
+		if err != nil {
+			return fmt.Errorf("open blob %s: %w", f.desc.Digest, err)
+		}
+		if passing != nil {
+			f.replace(passing)
+			f.in, f.whole = nil, true
+			return nil
+		}
+		var opened bool
 		if in != nil {
 			opened, err = f.join(in)
 		} else if f.c.Has(f.ctx, f.desc) {

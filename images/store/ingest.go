@@ -25,8 +25,9 @@ type Opener func(ctx context.Context, offset int64) (io.ReadCloser, error)
 // ingest is the coming in of one blob. Its bytes are in a file named for the
 // blob; what is there counts for nothing until the digest has been checked.
 type ingest struct {
-	path string
-	done chan struct{} // closed when it has ended
+	path    string
+	passing bool          // it becomes no content of the store
+	done    chan struct{} // closed when it has ended
 
 	mu      sync.Mutex
 	file    *os.File      // for Follow: the file as it is now, nil before it is open
@@ -88,6 +89,18 @@ func (c *Content) prepareIngests() error {
 // is kept. syscall.ENOSPC for a disk that is full; nothing is kept either. Else
 // the error of open and of its reader.
 func (c *Content) Ingest(ctx context.Context, desc ocispec.Descriptor, open Opener) error {
+	return c.bring(ctx, desc, open, false)
+}
+
+// IngestPassing is Ingest for a blob that is of use only until something has been
+// made of it: Follow gives it, and Drop takes it away, but it is no content of
+// the store. It is not brought to disk; the process after this one takes it for
+// the part of a blob that it finds, and verifies it.
+func (c *Content) IngestPassing(ctx context.Context, desc ocispec.Descriptor, open Opener) error {
+	return c.bring(ctx, desc, open, true)
+}
+
+func (c *Content) bring(ctx context.Context, desc ocispec.Descriptor, open Opener, passing bool) error {
 	if err := desc.Digest.Validate(); err != nil || desc.Size < 0 {
 		return fmt.Errorf("descriptor %q of size %d is invalid: %w", desc.Digest, desc.Size, errdefs.ErrInvalidArgument)
 	}
@@ -95,6 +108,7 @@ func (c *Content) Ingest(ctx context.Context, desc ocispec.Descriptor, open Open
 	if err != nil {
 		return err
 	}
+	in.passing = passing
 	err = c.ingest(ctx, in, desc, open)
 	c.endIngest(desc.Digest, in, err)
 	return err
@@ -147,6 +161,9 @@ func (c *Content) ingest(ctx context.Context, in *ingest, desc ocispec.Descripto
 		if err := c.delete(ctx, desc.Digest); err != nil {
 			return err
 		}
+	}
+	if in.passing && c.isPassing(desc.Digest) {
+		return nil
 	}
 	resumed, err := c.ingestOnce(ctx, in, desc, open)
 	if resumed && isCorrupt(err) {
@@ -252,10 +269,22 @@ func (c *Content) receive(ctx context.Context, in *ingest, f *os.File, desc ocis
 	}
 }
 
+func (c *Content) isPassing(d digest.Digest) bool {
+	c.ingestMu.Lock()
+	defer c.ingestMu.Unlock()
+	return c.passing[d]
+}
+
 // commit makes a blob of a file whose content came whole.
 func (c *Content) commit(f *os.File, in *ingest, desc ocispec.Descriptor, got digest.Digest) error {
 	if got != desc.Digest {
 		return errors.Join(&corruptError{fmt.Errorf("blob %s is corrupt: its digest is %s: %w", desc.Digest, got, errdefs.ErrDataLoss)}, f.Truncate(0))
+	}
+	if in.passing {
+		c.ingestMu.Lock()
+		defer c.ingestMu.Unlock()
+		c.passing[desc.Digest] = true
+		return nil
 	}
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("store blob %s: %w", desc.Digest, err)
@@ -270,6 +299,9 @@ func (c *Content) commit(f *os.File, in *ingest, desc ocispec.Descriptor, got di
 	if err := os.Rename(in.path, path); err != nil {
 		return fmt.Errorf("store blob %s: %w", desc.Digest, err)
 	}
+	c.ingestMu.Lock()
+	delete(c.passing, desc.Digest)
+	c.ingestMu.Unlock()
 	if err := syncDir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("store blob %s: %w", desc.Digest, err)
 	}
@@ -308,7 +340,7 @@ func sizeError(desc ocispec.Descriptor, got int64) error {
 }
 
 // SweepIngests removes what came in of blobs that nobody has gone on with for
-// so long. Ingests that are under way stay.
+// so long. What is under way or pinned stays.
 func (c *Content) SweepIngests(grace time.Duration) error {
 	entries, err := os.ReadDir(c.ingestDir())
 	if err != nil {
@@ -320,22 +352,39 @@ func (c *Content) SweepIngests(grace time.Duration) error {
 		if err != nil || time.Since(info.ModTime()) < grace {
 			continue // gone meanwhile, or young
 		}
-		errs = append(errs, c.removeIngest(e.Name()))
+		errs = append(errs, c.dropPart(e.Name()))
 	}
 	return errors.Join(errs...)
 }
 
-// DropPart removes what has come in of a blob, unless somebody is at it.
-func (c *Content) DropPart(d digest.Digest) error {
-	return c.removeIngest(filepath.Base(c.ingestPath(d)))
+// DropPart removes what has come in of a blob, unless somebody is at it or it is
+// pinned.
+func (c *Content) DropPart(d digest.Digest) error { return c.dropPart(filepath.Base(c.ingestPath(d))) }
+
+func (c *Content) dropPart(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for d := range c.pins {
+		if filepath.Base(c.ingestPath(d)) == name {
+			return nil
+		}
+	}
+	return c.removeIngest(name)
 }
 
+// removeIngest removes an ingest's file, unless it is under way. The caller
+// holds mu.
 func (c *Content) removeIngest(name string) error {
 	c.ingestMu.Lock()
 	defer c.ingestMu.Unlock()
 	for d := range c.ingests {
 		if filepath.Base(c.ingestPath(d)) == name {
 			return nil
+		}
+	}
+	for d := range c.passing {
+		if filepath.Base(c.ingestPath(d)) == name {
+			delete(c.passing, d)
 		}
 	}
 	if err := os.Remove(filepath.Join(c.ingestDir(), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

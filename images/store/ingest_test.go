@@ -369,3 +369,66 @@ func TestIngestKeepsWhatAnotherErrorEnds(t *testing.T) {
 		t.Errorf("left %v, want the part that came", left)
 	}
 }
+
+// A blob that is only passing through can be followed and dropped, is no content of the store, and is a part of a blob for
+// the process after this one.
+func TestIngestPassing(t *testing.T) {
+	const content = "0123456789"
+	c, dir := newContent(t)
+	d := descOf(content)
+	var opened atomic.Int32
+	for range 2 {
+		if err := c.IngestPassing(t.Context(), d, coming(content, -1, &opened)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if opened.Load() != 1 || c.Has(t.Context(), d) || len(ingests(t, dir)) != 1 {
+		t.Errorf("opened %d times, content: %v, parts: %v", opened.Load(), c.Has(t.Context(), d), ingests(t, dir))
+	}
+	r, err := c.Follow(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(r); err != nil || string(got) != content {
+		t.Errorf("followed %q, %v", got, err)
+	}
+	r.Close()
+	unpin := c.Pin(d.Digest)
+	if err := errors.Join(c.Drop(t.Context(), d.Digest), c.SweepIngests(0), c.DropPart(d.Digest)); err != nil || len(ingests(t, dir)) != 1 {
+		t.Errorf("pinned: %v, parts: %v", err, ingests(t, dir))
+	}
+	unpin()
+
+	again, err := OpenContent(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.IngestPassing(t.Context(), d, coming(content, -1, &opened)); err != nil || opened.Load() != 1 {
+		t.Errorf("after a restart: %v, opened %d times", err, opened.Load())
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ingest", "sha256-"+d.Digest.Encoded()), []byte("01234x6789"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again, err = OpenContent(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.IngestPassing(t.Context(), d, coming(content, -1, &opened)); err != nil || opened.Load() != 2 {
+		t.Errorf("damaged: %v, opened %d times", err, opened.Load())
+	}
+	// Somebody wants it as content after all.
+	if err := again.Ingest(t.Context(), d, coming(content, -1, &opened)); err != nil || opened.Load() != 2 || !again.Has(t.Context(), d) {
+		t.Errorf("as content: %v, opened %d times", err, opened.Load())
+	}
+	if left := ingests(t, dir); len(left) != 0 {
+		t.Errorf("left %v", left)
+	}
+	if err := again.Drop(t.Context(), d.Digest); err != nil || again.Has(t.Context(), d) {
+		t.Errorf("Drop: %v", err)
+	}
+	if err := again.IngestPassing(t.Context(), d, coming(content, -1, &opened)); err != nil || again.Drop(t.Context(), d.Digest) != nil {
+		t.Fatal(err)
+	}
+	if left := ingests(t, dir); len(left) != 0 || again.passing[d.Digest] {
+		t.Errorf("after Drop: left %v", left)
+	}
+}
