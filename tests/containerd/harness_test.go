@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds every wait of a test, on a machine that is busy with others.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 const ours = "io.containerd.sunaba.v1"
 

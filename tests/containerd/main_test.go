@@ -186,7 +186,8 @@ func pushImages(ctx context.Context) error {
 		return err
 	}
 	const gorge = "#!/bin/sh\nsh -c 'x=a; while true; do x=$x$x; done'\necho over\ncat\n" // what it runs is killed, and it goes on
-	image, err := oci.Busybox(oci.Host(), v1.Config{}, oci.Program("bin/gorge", []byte(gorge)))
+	image, err := oci.Busybox(oci.Host(), v1.Config{}, oci.Program("bin/gorge", []byte(gorge)),
+		oci.Program("bin/sized", []byte("#!/bin/sh\nread line\nexec /bin/busybox stty size\n")))
 	if err := push(&world.busybox, "busybox:1", image, err); err != nil {
 		return err
 	}

@@ -372,3 +372,31 @@ func (k *task) figures() figures {
 }
 
 func (k *task) limit() uint64 { k.t.Helper(); return k.figures().limit }
+
+// TestTerminal resizes the terminal of a container and asks it for its size.
+func TestTerminal(t *testing.T) {
+	each(t, func(t *testing.T, b *bench) {
+		b.pull(world.busybox, "")
+		k := b.task("tty", []string{"--tty"}, world.busybox, "/bin/sized")
+		go func() {
+			data, _ := os.ReadFile(k.fifo("out"))
+			k.output <- string(data)
+		}()
+		r := k.request()
+		r.Terminal, r.Stderr = true, ""
+		must(b.tasks.Create(b.ctx(), r))(t)
+		var err error
+		k.stdin, err = os.OpenFile(k.fifo("in"), os.O_WRONLY|unix.O_NONBLOCK, 0)
+		check(t, err)
+		k.start("")
+		must(b.tasks.ResizePty(b.ctx(), &tasks.ResizePtyRequest{ContainerID: k.id, Width: 101, Height: 37}))(t)
+		must(k.stdin.WriteString("go\n"))(t)
+		if code := k.wait(""); code != 0 {
+			t.Errorf("code %d", code)
+		}
+		if out := <-k.output; !strings.Contains(out, "37 101") {
+			t.Errorf("output %q", out)
+		}
+		k.delete()
+	})
+}
