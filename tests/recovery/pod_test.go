@@ -11,18 +11,17 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// shape says what a pod is like beside its handler: one with a PID namespace that its containers share and a host port, one
-// without both, one of whose user the client names a cgroup.
+// shape says what a pod is like beside its handler: one with a PID namespace that its containers share and a host port, or
+// one without both.
 type shape int
 
 const shapes = 2
 
 // pod is a sandbox.
 type pod struct {
-	m                *machine
-	id, handler, ip  string
-	config           *cri.PodSandboxConfig
-	hostPort, target int32
+	m               *machine
+	id, handler, ip string
+	config          *cri.PodSandboxConfig
 }
 
 // podConfig is a sandbox configuration as the kubelet makes one.
