@@ -265,19 +265,35 @@ func unmount(t *testing.T, dir string) {
 	}
 }
 
-// cut is what a loss of power leaves of the disk: what has reached it by now.
+// cut is what a loss of power leaves of the disk: what has reached it at one moment. The kernel may write by itself at any
+// time, and a copy of which one part is older than another is what no loss of power leaves: then it is made again.
 func (d *disk) cut() *disk {
 	d.t.Helper()
 	c := &disk{t: d.t, file: d.file + "-cut", dir: d.dir + "-cut"}
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		d.t.Fatal(err)
 	}
+	for range 100 {
+		before := d.writes()
+		d.copy(c.file)
+		if d.writes() == before && !strings.HasSuffix(before, " under way") {
+			return c
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	d.t.Fatal("the kernel writes to the disk all the time")
+	return nil
+}
+
+// copy copies the disk's file.
+func (d *disk) copy(file string) {
+	d.t.Helper()
 	from, err := os.Open(d.file)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	defer from.Close()
-	to, err := os.Create(c.file)
+	to, err := os.Create(file)
 	if err == nil {
 		_, err = io.Copy(to, from)
 		to.Close()
@@ -285,7 +301,27 @@ func (d *disk) cut() *disk {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return c
+}
+
+// writes tells how many writes the disk has taken, and whether there are some under way.
+func (d *disk) writes() string {
+	d.t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(d.dir, &st); err != nil {
+		d.t.Fatal(err)
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/stat", unix.Major(st.Dev), unix.Minor(st.Dev)))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	fields := strings.Fields(string(data)) // Documentation/block/stat.rst
+	if len(fields) < 9 {
+		d.t.Fatalf("unknown form of a block device's counts: %q", data)
+	}
+	if fields[8] != "0" {
+		return fields[4] + " under way"
+	}
+	return fields[4]
 }
 
 // stopped waits until no thread of a process that was told to stop runs or waits
