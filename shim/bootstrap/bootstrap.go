@@ -232,9 +232,13 @@ func place(pid int, path string) error {
 	return group.JoinPresent(pid)
 }
 
-// environment of the shim: as it came, with containerd's events address, which newer ones send as a parameter.
+// environment of the shim: as it came, with containerd's events address, which newer ones send as a parameter. Huge pages
+// would make its heap twice as large, see docs/RATIONALE.md.
 func environment(params *bootapi.BootstrapParams) []string {
 	env := os.Environ()
+	if os.Getenv("GODEBUG") == "" {
+		env = append(env, "GODEBUG=disablethp=1")
+	}
 	if address := params.GetContainerdTtrpcAddress(); address != "" {
 		env = append(env, envTTRPC+"="+strings.TrimPrefix(address, "unix://"))
 	}

@@ -117,13 +117,14 @@ func bear(cmd *exec.Cmd, born func(*syscall.SysProcAttr) (func(), error)) error 
 	return cmd.Start()
 }
 
-// shimEnv is the environment of a shim: enough to find an OCI runtime, and nothing of the daemon's own.
+// shimEnv is the environment of a shim: enough to find an OCI runtime, and nothing of the daemon's own. Huge pages would
+// make its heap twice as large, see docs/RATIONALE.md.
 func shimEnv() []string {
 	path := os.Getenv("PATH")
 	if path == "" {
 		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	}
-	return []string{"PATH=" + path}
+	return []string{"PATH=" + path, "GODEBUG=disablethp=1"}
 }
 
 // clearSocket removes the socket of a dead shim.
