@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -143,6 +144,10 @@ func (b *bench) end() {
 	}
 	if len(forced) > 0 && !b.t.Failed() {
 		b.t.Errorf("taken away by force: %q", forced)
+	}
+	// What a failed test left running, with another root than the daemon's folder.
+	for _, pid := range must(leftovers.Processes(leftovers.Scope{Cgroups: b.cgroups}))(b.t) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	for _, dir := range b.cgroups {
 		for _, path := range glob(b.t, "/sys/fs/cgroup/*/"+dir) {
