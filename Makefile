@@ -106,7 +106,7 @@ criwasm: setup
 containerd-test: setup tools build $(TOOLS)/bin/critest $(CONTAINERD)/bin/containerd $(CONTAINERD)/bin/runc
 	$(GO) test -count=1 -timeout 20m -v ./tests/containerd
 	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest -containerd $(CONTAINERD)/bin -plugin \
-	  -variants runc,websocket $(CRITEST_FLAGS)
+	  -variants runc $(CRITEST_FLAGS)
 
 # A folder of WASI preview 1 programs in wasi-testsuite's form (NAME.wasm beside NAME.json), and a table of what passed.
 wasi-suite:
