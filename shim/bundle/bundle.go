@@ -66,6 +66,19 @@ func writeSpec(dir string, spec *specs.Spec) error {
 	return replace(filepath.Join(dir, ConfigName), data, false)
 }
 
+// Annotate sets one annotation of the OCI configuration.
+func Annotate(dir, key, value string) error {
+	spec, err := ReadSpec(dir)
+	if err != nil {
+		return err
+	}
+	if spec.Annotations == nil {
+		spec.Annotations = map[string]string{}
+	}
+	spec.Annotations[key] = value
+	return writeSpec(dir, spec)
+}
+
 // WriteTask records the container's engine and cgroup. How an earlier container in this bundle ended is forgotten.
 func WriteTask(dir string, t Task) error {
 	if err := ForgetExit(dir); err != nil {

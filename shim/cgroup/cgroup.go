@@ -34,7 +34,7 @@ func Open(path string) (*Group, error) {
 		return nil, fmt.Errorf("cgroup %q: a group below the root is needed", path)
 	}
 	path = filepath.Join("/", path)
-	if is(mountPoint, unix.CGROUP2_SUPER_MAGIC) {
+	if Unified() {
 		return &Group{path: path, unified: true, dirs: map[string]string{"": filepath.Join(mountPoint, path)}}, nil
 	}
 	entries, err := os.ReadDir(mountPoint)
@@ -57,6 +57,9 @@ func Open(path string) (*Group, error) {
 	}
 	return g, nil
 }
+
+// Unified says whether the machine has the unified hierarchy and no other.
+func Unified() bool { return is(mountPoint, unix.CGROUP2_SUPER_MAGIC) }
 
 func is(path string, magic int64) bool {
 	var s unix.Statfs_t

@@ -121,6 +121,23 @@ func (e *Engine) Restore(_ context.Context, b *shim.Bundle, files shim.IO, o shi
 	return c, nil
 }
 
+// criuConfig is runc's annotation with the path of a file of CRIU options.
+const criuConfig = "org.criu.config"
+
+// leaveCgroups keeps CRIU from putting processes where they were when the checkpoint was made: in the unified hierarchy
+// nothing tells it of the new place, and it would make the old pod's cgroup again, without limits. The runtime starts CRIU
+// in the container's cgroup, and there its processes are to stay.
+func (r *restoration) leaveCgroups() error {
+	if !cgroup.Unified() {
+		return nil
+	}
+	file := filepath.Join(r.workPath, "criu.conf")
+	if err := os.WriteFile(file, []byte("manage-cgroups=ignore\n"), 0o600); err != nil {
+		return err
+	}
+	return bundle.Annotate(r.bundle, criuConfig, file)
+}
+
 // startRestored lets the runtime make the process of a checkpoint, which runs then.
 func (p *process) startRestored(ctx context.Context) (err error) {
 	c, r := p.container, p.restore
@@ -128,6 +145,9 @@ func (p *process) startRestored(ctx context.Context) (err error) {
 		return fmt.Errorf("restore container %q: %w", c.id, err)
 	}
 	defer os.RemoveAll(r.workPath)
+	if err := r.leaveCgroups(); err != nil {
+		return fmt.Errorf("restore container %q: %w", c.id, err)
+	}
 	console, err := newConsole(c.dir, r.files.Terminal)
 	if err != nil {
 		return err

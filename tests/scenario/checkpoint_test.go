@@ -261,6 +261,7 @@ func TestCheckpointContainer(t *testing.T) {
 	}
 	again.start()
 	again.counts(at)
+	again.inItsCgroup()
 	if text := again.text(); strings.Contains(text, "begun") {
 		t.Errorf("it has begun anew: %q", text)
 	}

@@ -1,6 +1,8 @@
 package scenario
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +39,30 @@ func (c *container) file(name string) string {
 		c.t.Fatal(err)
 	}
 	return strings.TrimSpace(string(data))
+}
+
+// inItsCgroup wants the container's first process in the container's cgroup.
+func (c *container) inItsCgroup() {
+	c.t.Helper()
+	info, err := c.ContainerStatus(c.t.Context(), &runtime.ContainerStatusRequest{ContainerId: c.id, Verbose: true})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var verbose struct{ PID int }
+	if err := json.Unmarshal([]byte(info.GetInfo()["info"]), &verbose); err != nil {
+		c.t.Fatal(err)
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", verbose.PID))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		// Nothing is limited or counted in what version 1 leaves of version 2 beside it, nor in the root.
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if beside := parts[0] == "0" && len(data) > len(line); !beside && !strings.Contains(parts[2], c.id) && parts[2] != "/" {
+			c.t.Errorf("process %d of container %s is in %s", verbose.PID, c.id, line)
+		}
+	}
 }
 
 // Limits and the keys of version 2 reach the container's own cgroup, and an update changes what it names and no more.
