@@ -120,7 +120,7 @@ recovery: setup
 	$(GO) test -count=1 -v -timeout 2h ./tests/recovery $(RECOVERY_FLAGS)
 
 # All of it in a virtual machine with cgroup version 2, systemd and AppArmor; VM_FLAGS='-run REGEXP' runs a part.
-vm-test: setup tools build $(TOOLS)/bin/critest
+vm-test: setup tools $(TOOLS)/bin/critest
 	$(GO) run ./tests/vm $(VM_FLAGS)
 
 # --- pinned tools, a module of their own -----------------------------------------------------------

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -66,12 +67,12 @@ func (b *builder) tool(name string, args ...string) (string, error) {
 }
 
 // build runs a go command ("build", "test") that makes one static binary.
-func (b *builder) build(command, to, pkg string) error {
+func (b *builder) build(command, to string, pkg ...string) error {
 	args := []string{command, "-trimpath", "-ldflags=-s -w", "-o", to}
 	if command == "test" {
 		args = append(args, "-c")
 	}
-	_, err := b.tool("go", append(args, pkg)...)
+	_, err := b.tool("go", append(args, pkg...)...)
 	return err
 }
 
@@ -157,7 +158,7 @@ func (b *builder) critest(variant string) (suite, error) {
 	file := filepath.Join(b.out, "critest")
 	cache := filepath.Join(scratch, "critest")
 	// Its cache is writable and begins with what was fetched.
-	script := fmt.Sprintf("mkdir -p %[1]s && ln -sfn %[2]s %[1]s/debian && exec %[3]s/critest -cache %[1]s -variants %[4]s -timeout %[5]s -focus \"$1\"",
+	script := fmt.Sprintf("mkdir -p %[1]s && ln -sfn %[2]s %[1]s/debian && exec %[3]s/critest -bin %[3]s/bin -cache %[1]s -variants %[4]s -timeout %[5]s -focus \"$1\"",
 		cache, b.files, agentDir, variant, b.slowness*15*time.Minute)
 	s := suite{
 		Dir: b.root, Timeout: b.slowness * 30 * time.Minute, Command: []string{"sh", "-c", script, "critest", b.tested},
@@ -166,5 +167,13 @@ func (b *builder) critest(variant string) (suite, error) {
 	if _, err := os.Stat(file); err == nil {
 		return s, nil
 	}
-	return s, b.build("build", file, "./tests/critest")
+	return s, errors.Join(b.binaries(), b.build("build", file, "./tests/critest"))
+}
+
+// binaries builds the project's own. The other suites do that themselves.
+func (b *builder) binaries() error {
+	bin := filepath.Join(b.out, "bin")
+	return errors.Join(
+		b.build("build", filepath.Join(bin, "sunaba"), "./cmd/sunaba"),
+		b.build("build", filepath.Join(bin, "containerd-shim-sunaba-v1"), "-tags=no_grpc", "./cmd/containerd-shim-sunaba-v1"))
 }
