@@ -115,6 +115,15 @@ func belongs(pid int, scope Scope) bool {
 	return false
 }
 
+// status reads a process's state and its parent from /proc/PID/stat, "" if it has another form.
+func status(stat string) (state, parent string) {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 2 {
+		return "", ""
+	}
+	return fields[0], fields[1]
+}
+
 func processes(scope Scope) ([]string, error) {
 	ids, err := Processes(scope)
 	if err != nil {
@@ -130,9 +139,9 @@ func processes(scope Scope) ([]string, error) {
 		if err != nil {
 			continue
 		}
-		state := ""
-		if i := strings.LastIndexByte(string(stat), ')'); i > 0 && len(stat) > i+2 {
-			state = string(stat[i+2])
+		state, parent := status(string(stat))
+		if state == "Z" && parent == "1" {
+			continue // it has ended, and the machine's init has it: some take seconds to take notice
 		}
 		lines = append(lines, fmt.Sprintf("process %d (%s) %s", pid, state, strings.ReplaceAll(strings.TrimRight(string(cmdline), "\x00"), "\x00", " ")))
 	}
