@@ -1,9 +1,7 @@
 package scenario
 
 import (
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -112,17 +110,7 @@ func TestImageVolumesOfADeadShim(t *testing.T) {
 		config := sh("cat /data/weights/model; sleep 1000")
 		config.Mounts = []*runtime.Mount{imageMount(id, ref, "/data", "")}
 		p.begin(config).says("the model")
-		pid, err := os.ReadFile(filepath.Join(m.State, "sandboxes", p.id, "shim.pid"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		shim, err := strconv.Atoi(strings.TrimSpace(string(pid)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		p.killShim()
 		if !within(10*time.Second, func() bool {
 			return p.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY
 		}) {

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -151,6 +153,22 @@ func (c *container) start() {
 	c.t.Helper()
 	if _, err := c.StartContainer(c.t.Context(), &runtime.StartContainerRequest{ContainerId: c.id}); err != nil {
 		c.t.Fatalf("start container %s: %v\n%s\nshim: %s", c.config.GetMetadata().GetName(), err, c.DaemonLog(), c.shimLog())
+	}
+}
+
+// killShim kills the pod's shim with -9.
+func (p *pod) killShim() {
+	p.t.Helper()
+	data, err := os.ReadFile(filepath.Join(p.State, "sandboxes", p.id, "shim.pid"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		p.t.Fatal(err)
 	}
 }
 

@@ -3,8 +3,6 @@ package scenario
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -190,17 +188,7 @@ func TestKillShim(t *testing.T) {
 			}
 			c := p.begin(config)
 			c.says("idle")
-			data, err := os.ReadFile(filepath.Join(m.State, "sandboxes", p.id, "shim.pid"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			p.killShim()
 			if !within(5*time.Second, func() bool {
 				return p.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY
 			}) {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -107,17 +105,7 @@ func TestUnusedSpareProcessGoes(t *testing.T) {
 			p := m.run("wasm", change)
 			spare := p.spare()
 			if killed {
-				data, err := os.ReadFile(filepath.Join(m.State, "sandboxes", p.id, "shim.pid"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
+				p.killShim()
 				if !within(5*time.Second, func() bool { return syscall.Kill(spare, 0) != nil }) {
 					t.Errorf("spare process %d outlives its shim", spare)
 				}
