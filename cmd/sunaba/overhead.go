@@ -60,7 +60,7 @@ func measureOverhead(ctx context.Context, cmd *cli.Command) (err error) {
 	defer func() { err = errors.Join(err, c.Close()) }()
 	handler := o.Handler
 	if handler == "" {
-		if handler, err = defaultHandler(ctx, cmd.String("socket")); err != nil {
+		if handler, err = defaultHandler(c); err != nil {
 			return err
 		}
 	}
@@ -103,8 +103,8 @@ func measuredWith(o measure.Options, handler string) string {
 	return strings.Join(words, " ")
 }
 
-func defaultHandler(ctx context.Context, socket string) (string, error) {
-	handlers, _, err := asked(ctx, socket)
+func defaultHandler(c *dial.Client) (string, error) {
+	handlers, err := handlersOf(c)
 	if err != nil {
 		return "", err
 	}
@@ -113,5 +113,5 @@ func defaultHandler(ctx context.Context, socket string) (string, error) {
 			return h.Name, nil
 		}
 	}
-	return "", fmt.Errorf("the server at %q tells no default handler: name one with --handler: %w", socket, errdefs.ErrFailedPrecondition)
+	return "", fmt.Errorf("the server tells no default handler: name one with --handler: %w", errdefs.ErrFailedPrecondition)
 }

@@ -125,11 +125,21 @@ func asked(ctx context.Context, socket string) (_ []classes.Handler, _ []classes
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
+	handlers, err := handlersOf(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	pods, err := classes.Pods(ctx, c)
+	return handlers, pods, err
+}
+
+// handlersOf are the handlers that a server told of when it was connected to.
+func handlersOf(c *dial.Client) ([]classes.Handler, error) {
 	var config struct {
 		Handlers map[string]classes.Handler `json:"handlers"`
 	}
 	if err := json.Unmarshal([]byte(c.Node.GetInfo()["config"]), &config); err != nil {
-		return nil, nil, fmt.Errorf("read what the server tells of its handlers: %w", err)
+		return nil, fmt.Errorf("read what the server tells of its handlers: %w", err)
 	}
 	var handlers []classes.Handler
 	for _, h := range c.Node.GetRuntimeHandlers() {
@@ -146,8 +156,7 @@ func asked(ctx context.Context, socket string) (_ []classes.Handler, _ []classes
 		}
 		handlers = append(handlers, out)
 	}
-	pods, err := classes.Pods(ctx, c)
-	return handlers, pods, err
+	return handlers, nil
 }
 
 // configured are the handlers of a configuration.
