@@ -41,6 +41,9 @@ func TestPullArtifact(t *testing.T) {
 				if img.Module.Digest != digest.FromBytes(module) {
 					t.Errorf("module is %s", img.Module.Digest)
 				}
+				if got := img.Module.Annotations; len(got) != 1 || got[ocispec.AnnotationTitle] != "mod.wasm" {
+					t.Errorf("module is annotated with %v", got)
+				}
 				if got := img.ID == d.Digest.String(); got != tt.idIsManifest {
 					t.Errorf("id is the manifest's digest: %v, want %v", got, tt.idIsManifest)
 				}
@@ -84,6 +87,9 @@ func TestCompressedArtifacts(t *testing.T) {
 		img := s.mustPull(r.host+"/"+repo+":v1", "wasm")
 		if data, err := os.ReadFile(s.ModulePath(img)); err != nil || !bytes.Equal(data, module) {
 			t.Errorf("%s: module holds %q, %v", repo, data, err)
+		}
+		if got := img.Module.Annotations[ocispec.AnnotationTitle]; !strings.HasSuffix(got, ".wasm") { // equal ones are one image
+			t.Errorf("%s: module is called %q", repo, got)
 		}
 	}
 	if len(s.arrived) != 1 {

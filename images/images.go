@@ -76,7 +76,8 @@ type Image struct {
 	// digests, sorted, by host. What had been present is in none.
 	Served   map[string][]digest.Digest
 	Manifest ocispec.Descriptor
-	// Module is the WebAssembly module when Kind is Module.
+	// Module is the WebAssembly module when Kind is Module. Its file's name, if the
+	// artifact tells one, is its annotation org.opencontainers.image.title.
 	Module ocispec.Descriptor
 	// Created is when the image was built; zero if it does not say.
 	Created time.Time

@@ -274,6 +274,9 @@ func describe(entry ocispec.Descriptor, m document, c config, module bool) store
 	if module {
 		l := m.Layers[0]
 		img.Module = &ocispec.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size}
+		if title := l.Annotations[ocispec.AnnotationTitle]; title != "" {
+			img.Module.Annotations = map[string]string{ocispec.AnnotationTitle: title}
+		}
 		img.Platform = wasmPlatform
 		if !c.names(l.Digest) {
 			img.ID = entry.Digest.String()

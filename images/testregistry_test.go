@@ -229,6 +229,7 @@ func (r *testRegistry) artifact(repo, tag, configType, config, layerType string,
 	var digests []string
 	for _, b := range modules {
 		l := r.blob(repo, layerType, b)
+		l.Annotations = map[string]string{ocispec.AnnotationTitle: repo + ".wasm", "org.example": "not kept"}
 		m.Layers = append(m.Layers, l)
 		digests = append(digests, fmt.Sprintf("%q", l.Digest))
 	}

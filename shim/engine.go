@@ -18,6 +18,7 @@ const (
 	AnnotationHandlerType   = "io.sunaba.handler-type" // "oci" or "wasm": type of the pod's handler; absent = any engine
 	AnnotationWasmModule    = "io.sunaba.wasm.module"  // host path of the module when the image is a wasm artifact
 	AnnotationWasmDigest    = "io.sunaba.wasm.digest"  // digest of that module, if known
+	AnnotationWasmName      = "io.sunaba.wasm.name"    // name of that module's file, if known
 	AnnotationWasmListen    = "io.sunaba.wasm.listen"  // JSON list of the listeners opened before _start
 	AnnotationStopWait      = "io.sunaba.stop-wait"    // "true": a guest that cannot hear a stop waits out the grace
 	ContainerTypeSandbox    = "sandbox"                // value of AnnotationContainerType

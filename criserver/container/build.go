@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -66,6 +67,7 @@ func (b *builder) rootfs(ctx context.Context, in *spec.Input) error {
 	}
 	if b.image.Kind == images.Module {
 		in.ModulePath, in.ModuleDigest = b.manager.o.Images.ModulePath(b.image), b.image.Module.Digest.String()
+		in.ModuleName = b.image.Module.Annotations[ocispec.AnnotationTitle]
 		in.Guest = true
 		return nil
 	}

@@ -28,6 +28,7 @@ const (
 	HandlerType = "io.sunaba.handler-type"
 	WasmModule  = "io.sunaba.wasm.module"
 	WasmDigest  = "io.sunaba.wasm.digest"
+	WasmName    = "io.sunaba.wasm.name"
 	WasmListen  = "io.sunaba.wasm.listen"
 	StopWait    = "io.sunaba.stop-wait"
 )
@@ -70,6 +71,7 @@ func (in *Input) annotations(s *specs.Spec) error {
 	set(WasmModule, in.ModulePath)
 	if in.artifact() {
 		set(WasmDigest, in.ModuleDigest)
+		set(WasmName, in.ModuleName)
 	}
 	if in.stopWait() {
 		set(StopWait, "true")

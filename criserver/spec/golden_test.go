@@ -88,6 +88,7 @@ func artifact(in *Input) {
 	in.Handler = runtimeclass.WASM
 	in.Image = ocispec.ImageConfig{}
 	in.ModulePath, in.ModuleDigest = "/var/lib/sunaba/images/modules/hello.wasm", "sha256:abcd"
+	in.ModuleName = "hello.wasm"
 }
 
 var goldens = map[string]func(*Input){

@@ -93,8 +93,11 @@ func join(dir, name string) string {
 func (in *Input) moduleArgs(command, args []string) []string {
 	entrypoint := in.Image.Entrypoint
 	name := in.ModulePath
-	if len(entrypoint) > 0 && entrypoint[0] != "" {
+	switch {
+	case len(entrypoint) > 0 && entrypoint[0] != "":
 		name = entrypoint[0]
+	case in.ModuleName != "":
+		name = in.ModuleName
 	}
 	all := []string{path.Base(name)}
 	if len(command) > 0 || len(args) > 0 {

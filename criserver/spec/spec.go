@@ -40,8 +40,9 @@ type Input struct {
 	// Handler is the type of the pod's handler.
 	Handler runtimeclass.Type
 	// ModulePath is the host path of the module when the image is a wasm
-	// artifact, which has no root filesystem; ModuleDigest its digest if known.
-	ModulePath, ModuleDigest string
+	// artifact, which has no root filesystem; ModuleDigest its digest and
+	// ModuleName the name of its file, if known.
+	ModulePath, ModuleDigest, ModuleName string
 	// Guest says that the container is WebAssembly: such a module, or an image
 	// whose program is one; see Programs.
 	Guest      bool

@@ -3,6 +3,7 @@ package spec
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -25,6 +26,8 @@ func TestArgs(t *testing.T) {
 		{"cmd alone", nil, list{"/c"}, nil, nil, "", list{"/c"}},
 		{"args alone", nil, list{"/c"}, nil, list{"/a"}, "", list{"/a"}},
 		{"artifact", nil, nil, nil, nil, "/m/hello.wasm", list{"hello.wasm"}},
+		{"artifact with a name", nil, nil, nil, nil, "/m/1234 app.wasm", list{"app.wasm"}},
+		{"artifact with a name and entrypoint", list{"/e"}, nil, nil, nil, "/m/1234 app.wasm", list{"e"}},
 		{"artifact with cmd", nil, list{"c"}, nil, nil, "/m/hello.wasm", list{"hello.wasm", "c"}},
 		{"artifact with entrypoint", list{"/app.wasm", "e"}, list{"c"}, nil, nil, "/m/1234", list{"app.wasm", "e", "c"}},
 		{"artifact with args", list{"/app.wasm", "e"}, list{"c"}, nil, list{"a"}, "/m/1234", list{"app.wasm", "a"}},
@@ -34,7 +37,8 @@ func TestArgs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			in := base()
 			in.Image.Entrypoint, in.Image.Cmd = tt.entrypoint, tt.cmd
-			in.Container.Command, in.Container.Args, in.ModulePath = tt.command, tt.arg, tt.module
+			in.Container.Command, in.Container.Args = tt.command, tt.arg
+			in.ModulePath, in.ModuleName, _ = strings.Cut(tt.module, " ")
 			got, err := in.args()
 			if err != nil || !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, %v; want %q", got, err, tt.want)

@@ -125,17 +125,21 @@ func (f *further) outfit(ctx context.Context, pid int) (*outfit, error) {
 	return o, o.open(trees)
 }
 
-// entry is the compiled module that the command names: the container's own by its name, any other below
+// entry is the compiled module that the command names: of an artifact, which has no files, its module; any other below
 // the container's root with all its mounts.
 func (f *further) entry(ctx context.Context, pid int) (compile.Entry, error) {
 	c := f.container
-	if c.bundle.Spec.Annotations[shim.AnnotationWasmModule] != "" && isOwn(f.spec.Args[0], c.bundle.Spec.Process.Args) {
+	name, own := f.spec.Args[0], ownNames(c.bundle.Spec)
+	if slices.Contains(own, name) {
 		return c.entry, nil
 	}
 	// The first process's root is the private one, and the container's lies in it.
 	module, err := findModule(path.Join("/proc", strconv.Itoa(pid), "root", "rootfs"), f.spec)
 	if errors.Is(err, os.ErrNotExist) && !errors.Is(err, errdefs.ErrNotFound) {
 		return compile.Entry{}, fmt.Errorf("look into container: %w: %w", err, errdefs.ErrFailedPrecondition)
+	}
+	if errors.Is(err, errdefs.ErrNotFound) && slices.Contains(own, path.Base(name)) && path.Dir(path.Join("/", f.spec.Cwd, name)) == "/" {
+		return c.entry, nil // as if it lay in the root, with nothing mounted there by its name
 	}
 	if err != nil {
 		return compile.Entry{}, err
@@ -144,9 +148,19 @@ func (f *further) entry(ctx context.Context, pid int) (compile.Entry, error) {
 	return c.engine.ensure(ctx, fdPath(int(module.Fd())), "", c.engine.options.Skip)
 }
 
-// isOwn says whether a command names the module of an artifact, which has no file.
-func isOwn(name string, args []string) bool {
-	return len(args) > 0 && slices.Contains([]string{args[0], path.Base(args[0])}, name)
+// ownNames are what the module of an artifact is called: by the artifact, which may tell its file's name, and by its own
+// first argument. An image that has files has none.
+func ownNames(spec *specs.Spec) (names []string) {
+	if spec.Annotations[shim.AnnotationWasmModule] == "" {
+		return nil
+	}
+	if name := spec.Annotations[shim.AnnotationWasmName]; name != "" {
+		names = append(names, name, path.Base(name))
+	}
+	if args := spec.Process.Args; len(args) > 0 {
+		names = append(names, args[0], path.Base(args[0]))
+	}
+	return names
 }
 
 // admit counts a further process in, unless the container goes.

@@ -82,14 +82,22 @@ func TestExecStop(t *testing.T) {
 func TestExecInArtifactRunsTheModule(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
 	artifact(b)
-	b.bundle.Spec.Process.Args[0] = "app.wasm"
+	b.bundle.Spec.Process.Args[0] = "app"
+	b.bundle.Spec.Annotations[shim.AnnotationWasmName] = "bin/tool.wasm"
+	data := openDir(t)
+	copyFile(t, shared.build(t, "hello"), filepath.Join(data, "app"))
+	b.bundle.Spec.Mounts = []specs.Mount{{Type: "bind", Source: data, Destination: "/data", Options: []string{"rbind"}}}
 	c := b.create()
 	start(t, c.Init())
-	exit, stdout, _ := runFurther(t, c, &specs.Process{Args: []string{"app.wasm", "list:/"}, Cwd: "/"})
-	if exit.Code != 0 || stdout != "list:/=0\n" {
-		t.Errorf("exit %+v, stdout %q", exit, stdout)
-	}
-	if exit, _, _ := runFurther(t, c, &specs.Process{Args: []string{"sh"}, Cwd: "/"}); exit.Code != 127 {
-		t.Errorf("exit %+v", exit)
+	for name, want := range map[string]string{
+		"app": "list:/=1\n", "/app": "list:/=1\n", "./app": "list:/=1\n", // its first argument
+		"bin/tool.wasm": "list:/=1\n", "tool.wasm": "list:/=1\n", "/tool.wasm": "list:/=1\n", // its file
+		"/data/app": "hello list:/\n", // another, in a mount
+		"sh":        "", "/data/tool.wasm": "", "/bin/tool.wasm": "", "../data/none": "",
+	} {
+		exit, stdout, _ := runFurther(t, c, &specs.Process{Args: []string{name, "list:/"}, Cwd: "/"})
+		if stdout != want || (want == "") != (exit.Code == 127) {
+			t.Errorf("%q: exit %+v, stdout %q, want %q", name, exit, stdout, want)
+		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
 func execSpecs() map[string]func(*suite) {
@@ -91,6 +93,8 @@ func execSpecs() map[string]func(*suite) {
 			g := idle(s, world.artifact)
 			name, _, _ := strings.Cut(g.pod.prints(from(world.artifact, "args")), "\n")
 			want(g, 6, "", name, "exit", "6")
+			want(g, 5, "", oci.Title, "exit", "5")
+			want(g, 4, "", "/"+oci.Title, "exit", "4")
 			want(g, 127, "", "another", "exit", "6")
 		},
 		"nothing is run in a guest that has ended": func(s *suite) {

@@ -100,8 +100,23 @@ func provenance(subject v1.Hash) (v1.Image, error) {
 	return rawImage(types.OCIConfigJSON, []byte(config), layer)
 }
 
+// Title is the file name that an artifact tells of its module, as tools that push files do.
+const Title = "program.wasm"
+
+// titled is a layer that tells its file's name.
+type titled struct{ v1.Layer }
+
+// Descriptor implements partial.Describable.
+func (l titled) Descriptor() (*v1.Descriptor, error) {
+	d, err := partial.Descriptor(l.Layer)
+	if err == nil {
+		d.Annotations = map[string]string{"org.opencontainers.image.title": Title}
+	}
+	return d, err
+}
+
 // Artifact makes a WebAssembly OCI artifact: config application/vnd.wasm.config.v0+json and one layer
-// for each module. A well-formed one has one module.
+// for each module, by the name Title. A well-formed one has one module.
 func Artifact(modules ...[]byte) (v1.Image, error) {
 	config := struct {
 		Created      string   `json:"created"`
@@ -117,7 +132,7 @@ func Artifact(modules ...[]byte) (v1.Image, error) {
 			return nil, err
 		}
 		config.LayerDigests = append(config.LayerDigests, digest.String())
-		layers = append(layers, layer)
+		layers = append(layers, titled{layer})
 	}
 	data, err := json.Marshal(config)
 	if err != nil {
