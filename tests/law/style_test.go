@@ -94,6 +94,8 @@ var forbidden = []struct{ word, reason string }{
 	{"/tmp/" + "sunaba/", "a path of one machine means nothing on another"},
 	{"/work/" + "main", "a path of one machine means nothing on another"},
 	{"/work/" + "shared", "a path of one machine means nothing on another"},
+	{"<<<<" + "<<< ", "a conflict that was committed instead of resolved"},
+	{">>>>" + ">>> ", "a conflict that was committed instead of resolved"},
 }
 
 func TestForbiddenWords(t *testing.T) {
