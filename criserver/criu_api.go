@@ -164,23 +164,33 @@ func (a *criuAPI) RestorePod(ctx context.Context, r *runtime.RestorePodRequest) 
 	if err != nil {
 		return nil, fmt.Errorf("restore pod from %q: %w", r.GetCheckpointPath(), err)
 	}
-	id, err := a.sandboxes.Run(ctx, r.GetConfig(), r.GetRuntimeHandler())
+	id, err := a.sandboxes.Restore(ctx, r, func(ctx context.Context, id string) error {
+		return a.restoreAll(ctx, id, r.GetContainerConfigs(), archives)
+	}, a.containers.StopAll, a.containers.RemoveAll)
 	if err != nil {
 		return nil, fmt.Errorf("restore pod from %q: %w", r.GetCheckpointPath(), err)
+	}
+	// A request that has joined another one made nothing itself.
+	made := map[string]string{}
+	for _, c := range a.containers.In(id) {
+		made[c.Config.Value.GetMetadata().GetName()] = c.ID
 	}
 	resp := &runtime.RestorePodResponse{PodSandboxId: id}
 	for _, config := range r.GetContainerConfigs() {
 		name := config.GetMetadata().GetName()
-		made, err := a.containers.Restore(ctx, id, config, archives[name])
-		if err != nil {
-			aside, cancel := sandbox.Aside(ctx)
-			defer cancel()
-			err = errors.Join(err, a.sandboxes.Remove(aside, id, a.containers.StopAll, a.containers.RemoveAll))
-			return nil, fmt.Errorf("restore pod from %q: %w", r.GetCheckpointPath(), err)
-		}
-		resp.RestoredContainers = append(resp.RestoredContainers, &runtime.RestoredContainer{Name: name, ContainerId: made})
+		resp.RestoredContainers = append(resp.RestoredContainers, &runtime.RestoredContainer{Name: name, ContainerId: made[name]})
 	}
 	return resp, nil
+}
+
+// restoreAll makes the containers of a restored pod.
+func (a *criuAPI) restoreAll(ctx context.Context, id string, configs []*runtime.ContainerConfig, archives map[string]string) error {
+	for _, config := range configs {
+		if _, err := a.containers.Restore(ctx, id, config, archives[config.GetMetadata().GetName()]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkRestore returns the containers' archives by their names.

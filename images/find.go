@@ -82,6 +82,8 @@ func (s *Service) view(st *store.State, img store.Image) Image {
 		Manifest: img.Manifest,
 		Created:  img.Created,
 		Served:   img.Served,
+
+		Checkpoint: img.Checkpoint,
 	}
 	if img.Module != nil {
 		out.Kind, out.Module = Module, *img.Module

@@ -79,6 +79,9 @@ type Image struct {
 	// Module is the WebAssembly module when Kind is Module. Its file's name, if the
 	// artifact tells one, is its annotation org.opencontainers.image.title.
 	Module ocispec.Descriptor
+	// Checkpoint names the container whose checkpoint the image is: its files are
+	// those of a checkpoint's archive. "" for an image that can be run.
+	Checkpoint string
 	// Created is when the image was built; zero if it does not say.
 	Created time.Time
 }

@@ -32,10 +32,27 @@ var wasmPlatform = ocispec.Platform{OS: "wasip1", Architecture: "wasm"}
 
 // document is an index or a manifest, whichever it turns out to be.
 type document struct {
-	MediaType string               `json:"mediaType"`
-	Config    *ocispec.Descriptor  `json:"config"`
-	Layers    []ocispec.Descriptor `json:"layers"`
-	Manifests []ocispec.Descriptor `json:"manifests"`
+	MediaType   string               `json:"mediaType"`
+	Config      *ocispec.Descriptor  `json:"config"`
+	Layers      []ocispec.Descriptor `json:"layers"`
+	Manifests   []ocispec.Descriptor `json:"manifests"`
+	Annotations map[string]string    `json:"annotations"`
+}
+
+// checkpointAnnotations are those of a manifest whose image is the checkpoint of a container, with the container's name:
+// CRI-O's, CRIU's (which containerd knows) and Podman's.
+var checkpointAnnotations = []string{
+	"io.kubernetes.cri-o.annotations.checkpoint.name", "org.criu.checkpoint.container.name", "io.podman.annotations.checkpoint.name",
+}
+
+// checkpointOf names the container that an image is the checkpoint of, "" if it is none.
+func (d document) checkpointOf() string {
+	for _, key := range checkpointAnnotations {
+		if name := d.Annotations[key]; name != "" {
+			return name
+		}
+	}
+	return ""
 }
 
 // isIndex tells an index from a manifest.

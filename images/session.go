@@ -263,6 +263,8 @@ func describe(entry ocispec.Descriptor, m document, c config, module bool) store
 		Config:   ocispec.Descriptor{MediaType: m.Config.MediaType, Digest: m.Config.Digest, Size: m.Config.Size},
 		Size:     m.Config.Size,
 		Runtime:  c.Config,
+
+		Checkpoint: m.checkpointOf(),
 	}
 	for _, l := range m.Layers {
 		img.Size += l.Size

@@ -91,7 +91,7 @@ func givenOptions(value *anypb.Any) (Options, error) {
 }
 
 // table returns where the lines of an options table go, by the names that runc has in containerd's configuration. Those that
-// lead to nil are about checkpoints, which this shim does not make, or were read by containerd itself.
+// lead to nil are about checkpoints, whose requests say all there is to say, or were read by containerd itself.
 func (o *Options) table() map[string]any {
 	return map[string]any{
 		"BinaryName": &o.Binary, "Root": &o.Root, "SystemdCgroup": &o.SystemdCgroup, "NoPivotRoot": &o.NoPivotRoot,

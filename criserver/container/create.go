@@ -57,7 +57,8 @@ func (m *Manager) createFrom(ctx context.Context, sandboxID string, config *runt
 	if err != nil {
 		return "", fmt.Errorf("read container configuration: %w", err)
 	}
-	return m.names.Create(ctx, name(config, pod.Config.Value), string(same), func(ctx context.Context) (string, error) {
+	request := fmt.Sprintf("%q %t %s", archive, strict, same)
+	return m.names.Create(ctx, name(config, pod.Config.Value), request, func(ctx context.Context) (string, error) {
 		id, err := m.makeFrom(ctx, pod, config, archive, strict)
 		if err != nil {
 			return "", fmt.Errorf("create container %q: %w", config.GetMetadata().GetName(), err)

@@ -96,7 +96,7 @@ func New(o Options) (*Manager, error) {
 			continue // removed by Adopt
 		}
 		sb, err := o.Sandboxes.Get(rec.SandboxID)
-		if err == nil && !m.names.Hold(name(rec.Config.Value, sb.Config.Value), rec.ID) {
+		if err == nil && !sb.Unfinished() && !m.names.Hold(name(rec.Config.Value, sb.Config.Value), rec.ID) {
 			o.Logger.Warn("two containers have one name", "container", rec.ID)
 		}
 	}

@@ -83,7 +83,7 @@ func New(o Options) (*Manager, error) {
 	for _, rec := range records.List() {
 		m.boxes[rec.ID] = newSandbox(m, rec.ID)
 		o.Labels.Keep(rec.ProcessLabel)
-		if rec.Phase == state.Creating {
+		if rec.Unfinished() {
 			continue // torn down by Recover
 		}
 		if !m.names.Hold(name(rec.Config.Value), rec.ID) {

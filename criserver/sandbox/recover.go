@@ -55,7 +55,7 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(c
 		return
 	}
 	log := m.o.Logger.With("sandbox", rec.ID)
-	if rec.Phase == state.Creating {
+	if rec.Unfinished() {
 		s.fail(ctx, errInterrupted, s.lasting(), s.working())
 		return
 	}

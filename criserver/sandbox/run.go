@@ -51,6 +51,41 @@ func (s *Sandbox) working() []step {
 // sandbox of the same name; else what went wrong, with the name of the step. On error nothing is left. If that
 // could not be managed, a NotReady sandbox stays, for the client to stop and remove.
 func (m *Manager) Run(ctx context.Context, config *runtime.PodSandboxConfig, handler string) (string, error) {
+	return m.run(ctx, config, handler, &runtime.RunPodSandboxRequest{Config: config, RuntimeHandler: handler}, nil)
+}
+
+// Restore is Run for a sandbox that is there only when fill, which is given its id, has made what it is to hold. Until
+// then its name is taken, and only a request that repeats this one joins it. If fill fails, the sandbox is removed, as
+// Remove does with end and remove.
+func (m *Manager) Restore(ctx context.Context, r *runtime.RestorePodRequest, fill, end, remove func(ctx context.Context, id string) error) (string, error) {
+	return m.run(ctx, r.GetConfig(), r.GetRuntimeHandler(), r, func(ctx context.Context, id string) error {
+		err := fill(ctx, id)
+		if err == nil {
+			err = m.recordRestored(id)
+		}
+		if err == nil {
+			return nil
+		}
+		ctx, cancel := Aside(ctx)
+		defer cancel()
+		return errors.Join(err, m.Remove(ctx, id, end, remove))
+	})
+}
+
+func (m *Manager) recordRestored(id string) error {
+	_, err := m.records.Update(id, func(r state.Sandbox) (state.Sandbox, error) {
+		r.Restoring = false
+		return r, nil
+	})
+	if err != nil {
+		return fmt.Errorf("record sandbox %q as restored: %w", id, err)
+	}
+	return nil
+}
+
+func (m *Manager) run(
+	ctx context.Context, config *runtime.PodSandboxConfig, handler string, request proto.Message, fill func(context.Context, string) error,
+) (string, error) {
 	h, err := m.o.Handlers.Lookup(handler)
 	if err != nil {
 		return "", err
@@ -72,15 +107,20 @@ func (m *Manager) Run(ctx context.Context, config *runtime.PodSandboxConfig, han
 		Handler: handler, HandlerName: h.Name, HandlerType: string(h.Type), Binary: h.Binary,
 		CgroupParent: parent, CgroupOwned: owned,
 		Network:   state.Network{Up: pins(config).Net},
+		Restoring: fill != nil,
 		Overhead:  state.Resources{Value: config.GetLinux().GetOverhead()},
 		Resources: state.Resources{Value: config.GetLinux().GetResources()},
 	}
-	same, err := proto.MarshalOptions{Deterministic: true}.Marshal(&runtime.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
+	same, err := proto.MarshalOptions{Deterministic: true}.Marshal(request)
 	if err != nil {
 		return "", fmt.Errorf("read sandbox configuration: %w", err)
 	}
-	return m.names.Create(ctx, name(config), string(same), func(ctx context.Context) (string, error) {
-		return id, m.make(ctx, rec)
+	return m.names.Create(ctx, name(config), string(request.ProtoReflect().Descriptor().Name())+string(same), func(ctx context.Context) (string, error) {
+		err := m.make(ctx, rec)
+		if err == nil && fill != nil {
+			err = fill(ctx, id)
+		}
+		return id, err
 	})
 }
 

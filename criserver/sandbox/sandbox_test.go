@@ -352,9 +352,11 @@ func TestWhatCannotBeUndoneStaysNotReady(t *testing.T) {
 	w.nothing(m)
 }
 
-// The server may be killed after any step; the next one leaves nothing of what was not finished.
+// The server may be killed after any step; the next one leaves nothing of what was not finished, nor of a sandbox that is
+// ready and not filled with what is restored.
 func TestCrashBetweenSteps(t *testing.T) {
-	for n := range len((&Sandbox{}).working()) + 1 {
+	steps := len((&Sandbox{}).working())
+	for n := range steps + 2 {
 		w := newWorld(t)
 		m := w.manager()
 		id, err := state.NewID()
@@ -369,20 +371,102 @@ func TestCrashBetweenSteps(t *testing.T) {
 		s.first = state.Sandbox{
 			ID: id, Phase: state.Creating, BootID: "boot1", Config: state.PodConfig{Value: pod("a", 0)},
 			HandlerName: "runc", HandlerType: "oci", CgroupParent: parent, CgroupOwned: owned, Network: state.Network{Up: true},
+			Restoring: n > steps,
 		}
 		m.add(s)
 		if _, err := do(t.Context(), w.o.Logger, s.lasting()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := do(t.Context(), w.o.Logger, s.working()[:n]); err != nil {
+		if _, err := do(t.Context(), w.o.Logger, s.working()[:min(n, steps)]); err != nil {
 			t.Fatal(err)
+		}
+		if n > steps {
+			if err := s.recordReady(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		next := w.restart(m)
 		w.nothing(next)
+		if id := w.run(next, pod("a", 0)); next.Remove(t.Context(), id, none, none) != nil {
+			t.Error("a sandbox of the same name is not removed")
+		}
 		if t.Failed() {
 			t.Fatalf("after %d steps", n)
 		}
 	}
+}
+
+// A sandbox that is restored has its name from the beginning, and nobody else gets it before it is filled.
+func TestRestore(t *testing.T) {
+	w := newWorld(t)
+	m := w.manager()
+	r := &runtime.RestorePodRequest{CheckpointPath: "/a", Config: pod("a", 0)}
+	filling, filled := make(chan string), make(chan error)
+	fill := func(_ context.Context, id string) error {
+		filling <- id
+		return <-filled
+	}
+	never := func(context.Context, string) error { return errors.New("filled twice") }
+	type answer struct {
+		id  string
+		err error
+	}
+	begin := func() (id string, end <-chan answer) {
+		answers := make(chan answer, 1)
+		go func() {
+			id, err := m.Restore(context.Background(), r, fill, none, none)
+			answers <- answer{id, err}
+		}()
+		select {
+		case id = <-filling:
+		case a := <-answers:
+			t.Fatal(a.err)
+		}
+		return id, answers
+	}
+
+	id, first := begin()
+	if _, err := m.Run(t.Context(), pod("a", 0), ""); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("run beside a restore: %v", err)
+	}
+	other := &runtime.RestorePodRequest{CheckpointPath: "/b", Config: r.Config}
+	if _, err := m.Restore(t.Context(), other, never, none, none); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("another restore beside it: %v", err)
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := m.Restore(soon, r, never, none, none); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the same restore once more did not wait for the first: %v", err)
+	}
+	filled <- nil
+	if a := <-first; a.err != nil || a.id != id {
+		t.Fatalf("%+v, want %q", a, id)
+	}
+	w.phase(m, id, state.Ready)
+	if _, err := m.Run(t.Context(), pod("a", 0), ""); !errdefs.IsAlreadyExists(err) || !strings.Contains(err.Error(), id) {
+		t.Errorf("run after a restore: %v", err)
+	}
+	if m = w.restart(m); m.Remove(t.Context(), id, none, none) != nil {
+		t.Error("a restored sandbox is not there after a restart")
+	}
+	w.nothing(m)
+
+	_, failing := begin()
+	filled <- errdefs.ErrInvalidArgument
+	if a := <-failing; !errdefs.IsInvalidArgument(a.err) {
+		t.Errorf("what cannot be filled: %v", a.err)
+	}
+	w.nothing(m)
+
+	id, removed := begin()
+	if err := m.Remove(t.Context(), id, none, none); err != nil {
+		t.Error(err)
+	}
+	filled <- nil
+	if a := <-removed; a.err == nil {
+		t.Error("a sandbox that was removed meanwhile is answered for")
+	}
+	w.nothing(m)
 }
 
 func TestRestart(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -27,6 +28,7 @@ type creation struct {
 	done chan struct{}
 	id   string
 	err  error
+	gone []string // ids that were released meanwhile: their object was made and removed before the request ended
 }
 
 // NewNames returns an empty register.
@@ -75,7 +77,7 @@ func (n *Names) run(ctx context.Context, name string, c *creation, create func(c
 	defer func() {
 		n.mu.Lock()
 		delete(n.running, name)
-		if c.err == nil {
+		if c.err == nil && !slices.Contains(c.gone, c.id) {
 			n.taken[name] = c.id
 		}
 		n.mu.Unlock()
@@ -97,10 +99,13 @@ func (n *Names) Hold(name, id string) bool {
 	return true
 }
 
-// Release gives name back if id holds it.
+// Release gives name back if id holds it, or will: an object may be removed before the request that made it has ended.
 func (n *Names) Release(name, id string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if c, ok := n.running[name]; ok {
+		c.gone = append(c.gone, id)
+	}
 	if n.taken[name] == id {
 		delete(n.taken, name)
 	}

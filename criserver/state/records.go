@@ -105,10 +105,17 @@ type Sandbox struct {
 	// ProcessLabel is the pod's SELinux label, "" where there are none.
 	ProcessLabel string `json:"processLabel,omitempty"`
 
+	// Restoring says that containers from a checkpoint are still being made in it. After a restart of the server it is torn
+	// down, as one that is Creating.
+	Restoring bool `json:"restoring,omitempty"`
+
 	// Overhead and Resources are the newest of RunPodSandbox and UpdatePodSandboxResources.
 	Overhead  Resources `json:"overhead"`
 	Resources Resources `json:"resources"`
 }
+
+// Unfinished says that the request which makes the sandbox has not ended.
+func (r Sandbox) Unfinished() bool { return r.Phase == Creating || r.Restoring }
 
 // Container is the durable record of a container.
 type Container struct {

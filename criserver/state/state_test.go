@@ -203,6 +203,13 @@ func TestNames(t *testing.T) {
 	if !n.Hold("pod", "9") {
 		t.Fatal("not released")
 	}
+	// An object may be seen, and removed, before the request that made it has ended.
+	if _, err := n.Create(ctx, "short", "x", func(context.Context) (string, error) { n.Release("short", "1"); return "1", nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !n.Hold("short", "2") {
+		t.Fatal("the name of an object that is gone stays taken")
+	}
 }
 
 func TestRetryJoinsARunningRequest(t *testing.T) {

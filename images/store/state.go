@@ -29,6 +29,9 @@ type Image struct {
 	Layers []ocispec.Descriptor `json:"layers,omitempty"`
 	// Module is the WebAssembly module of an artifact, as it runs, else nil.
 	Module *ocispec.Descriptor `json:"module,omitempty"`
+	// Checkpoint names the container that the image is the checkpoint of, "" if
+	// it is none.
+	Checkpoint string `json:"checkpoint,omitempty"`
 	// Size is the size of configuration and layers as transferred, in bytes.
 	Size    int64     `json:"size"`
 	Created time.Time `json:"created,omitzero"`
