@@ -41,13 +41,15 @@ type document struct {
 
 // checkpointAnnotations are those of a manifest whose image is the checkpoint of a container, with the container's name:
 // CRI-O's, CRIU's (which containerd knows) and Podman's.
-var checkpointAnnotations = []string{
-	"io.kubernetes.cri-o.annotations.checkpoint.name", "org.criu.checkpoint.container.name", "io.podman.annotations.checkpoint.name",
+func checkpointAnnotations() []string {
+	return []string{
+		"io.kubernetes.cri-o.annotations.checkpoint.name", "org.criu.checkpoint.container.name", "io.podman.annotations.checkpoint.name",
+	}
 }
 
 // checkpointOf names the container that an image is the checkpoint of, "" if it is none.
 func (d document) checkpointOf() string {
-	for _, key := range checkpointAnnotations {
+	for _, key := range checkpointAnnotations() {
 		if name := d.Annotations[key]; name != "" {
 			return name
 		}

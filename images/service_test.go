@@ -410,3 +410,16 @@ func TestSameImageFromTwoRepositories(t *testing.T) {
 
 // blocks is what a file takes on disk.
 func blocks(info os.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks * 512 }
+
+// Tools make images of checkpoints, and say so in the manifest.
+func TestCheckpointImages(t *testing.T) {
+	for key, want := range map[string]string{
+		"io.kubernetes.cri-o.annotations.checkpoint.name": "main", "org.criu.checkpoint.container.name": "main",
+		"io.podman.annotations.checkpoint.name": "main", "org.example": "",
+	} {
+		m := document{Config: &ocispec.Descriptor{}, Annotations: map[string]string{key: "main"}}
+		if got := describe(ocispec.Descriptor{}, m, config{}, false).Checkpoint; got != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+}

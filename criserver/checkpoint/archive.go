@@ -11,7 +11,8 @@
 //	container.log     its log so far
 //	dump.log, stats-dump
 //
-// A pod's checkpoint is a folder with one archive per container, NAME.tar, and PodOptions.
+// Tools also make an image of one, whose root filesystem is what the archive has and whose manifest names the container in an
+// annotation. A pod's checkpoint is a folder with one archive per container, NAME.tar, and PodOptions.
 package checkpoint
 
 import (
@@ -184,17 +185,80 @@ func writeTar(ctx context.Context, dir string, w io.Writer) error {
 func Unpack(ctx context.Context, location, dir string) error {
 	err := unpack(ctx, location, dir)
 	if err == nil {
-		for _, name := range []string{ConfigFile, SpecFile, filepath.Join(StateDir, "inventory.img")} {
-			if _, serr := os.Stat(filepath.Join(dir, name)); serr != nil {
-				err = fmt.Errorf("it has no %s: %w", name, errdefs.ErrInvalidArgument)
-				break
-			}
-		}
+		err = whole(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("read checkpoint %q: %w", location, err)
 	}
 	return nil
+}
+
+// whole says what an archive that is laid out in a folder lacks.
+func whole(dir string) error {
+	for _, name := range []string{ConfigFile, SpecFile, filepath.Join(StateDir, "inventory.img")} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("it has no %s: %w", name, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// Copy lays out in an empty folder what a container begins from, of an archive that lies in another folder: the root
+// filesystem of an image that was made of one. That may come from anywhere, and have other files too.
+//
+// # Errors
+//
+// ErrInvalidArgument if it is no archive of a container.
+func Copy(ctx context.Context, from, dir string) error {
+	in, err := os.OpenRoot(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	for _, name := range []string{ConfigFile, SpecFile, StateDir, RootFile, DeletedFile} {
+		info, err := in.Lstat(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err == nil && info.IsDir():
+			err = copyTree(ctx, in, out, name)
+		case err == nil:
+			err = copyFile(in, out, name, info.Mode())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return whole(dir)
+}
+
+func copyTree(ctx context.Context, in, out *os.Root, name string) error {
+	return fs.WalkDir(in.FS(), name, func(path string, entry fs.DirEntry, err error) error {
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return out.Mkdir(path, 0o700)
+		}
+		return copyFile(in, out, path, entry.Type())
+	})
+}
+
+func copyFile(in, out *os.Root, path string, mode fs.FileMode) error {
+	if !mode.IsRegular() {
+		return fmt.Errorf("file %q is neither a folder nor a regular file: %w", path, errdefs.ErrInvalidArgument)
+	}
+	f, err := in.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return create(out, path, f)
 }
 
 func unpack(ctx context.Context, location, dir string) error {
@@ -246,12 +310,16 @@ func unpackFile(root *os.Root, header *tar.Header, content io.Reader) error {
 		if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 			return err
 		}
-		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(f, content)
-		return errors.Join(err, f.Close())
+		return create(root, name, content)
 	}
 	return fmt.Errorf("file %q is neither a folder nor a regular file: %w", header.Name, errdefs.ErrInvalidArgument)
+}
+
+func create(root *os.Root, name string, content io.Reader) error {
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Close())
 }

@@ -144,6 +144,41 @@ func TestUnpackRefuses(t *testing.T) {
 	}
 }
 
+// An image that was made of an archive has its files among others, and comes from anywhere too.
+func TestCopy(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	write(t, from, map[string]string{ConfigFile: "{}", SpecFile: "spec", "checkpoint/deep/inventory": "x", RootFile: "changes", "etc/more": "of the image"})
+	if err := Copy(t.Context(), from, to); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "inventory.img") {
+		t.Errorf("too little: %v", err)
+	}
+	write(t, from, map[string]string{"checkpoint/inventory.img": "state"})
+	if err := os.Symlink("/etc", filepath.Join(from, "etc", "link")); err != nil {
+		t.Fatal(err)
+	}
+	to = t.TempDir()
+	if err := Copy(t.Context(), from, to); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, to); !slices.Equal(got, []string{StateDir, ConfigFile, RootFile, SpecFile}) {
+		t.Errorf("copied: %q", got)
+	}
+	for name, want := range map[string]string{SpecFile: "spec", "checkpoint/deep/inventory": "x", "checkpoint/inventory.img": "state"} {
+		if data, err := os.ReadFile(filepath.Join(to, name)); err != nil || string(data) != want {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	for _, name := range []string{SpecFile, StateDir, filepath.Join(StateDir, "inventory.img")} {
+		evil := t.TempDir()
+		write(t, evil, map[string]string{ConfigFile: "{}", SpecFile: "spec", "checkpoint/inventory.img": "state"})
+		if err := errors.Join(os.RemoveAll(filepath.Join(evil, name)), os.Symlink("/etc", filepath.Join(evil, name))); err != nil {
+			t.Fatal(err)
+		}
+		if err := Copy(t.Context(), evil, t.TempDir()); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("a symbolic link as %s: %v", name, err)
+		}
+	}
+}
+
 // overlay mounts layers as a container has them; what is written goes to upper.
 func overlay(t *testing.T, l Layers) string {
 	t.Helper()

@@ -32,8 +32,9 @@ import (
 // a configuration that cannot be, ErrAlreadyExists with the id of the container of the same name. On error nothing
 // is left.
 //
-// An image that is the absolute path of a checkpoint's archive makes a container that begins from there: Start takes up
-// its processes where they were, and what the configuration says of the program counts for nothing.
+// An image that is the absolute path of a checkpoint's archive, or was made of one, makes a container that begins from
+// there: Start takes up its processes where they were, and what the configuration says of the program counts for
+// nothing. The image that it stood on is fetched, with the node's own credentials, if it is missing.
 func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtime.ContainerConfig) (string, error) {
 	return m.createFrom(ctx, sandboxID, config, archiveOf(config), false)
 }
@@ -67,36 +68,44 @@ func (m *Manager) createFrom(ctx context.Context, sandboxID string, config *runt
 	})
 }
 
-// makeFrom lays out the archive that a container is made from, if there is one.
-func (m *Manager) makeFrom(ctx context.Context, pod state.Sandbox, config *runtime.ContainerConfig, archive string, strict bool) (id string, err error) {
-	var o *origin
-	if archive != "" {
-		if o, err = m.openOrigin(ctx, pod, archive, strict); err != nil {
-			return "", err
-		}
-		defer func() {
-			if err := o.close(); err != nil {
-				m.o.Logger.Error("remove what was unpacked of a checkpoint", "error", err)
-			}
-		}()
-	}
-	return m.create(ctx, pod, config, o)
-}
-
-// chooseImage finds the image of a new container, which is the checkpoint's if there is one.
-func (m *Manager) chooseImage(ctx context.Context, pod state.Sandbox, config *runtime.ContainerConfig, o *origin) (images.Image, error) {
-	if o != nil {
-		return m.originImage(ctx, o, config, pod.HandlerName)
-	}
-	wanted := config.GetImage()
-	return m.o.Images.ForContainer(ctx, wanted.GetImage(), wanted.GetUserSpecifiedImage(), pod.HandlerName)
-}
-
-func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime.ContainerConfig, o *origin) (string, error) {
-	img, err := m.chooseImage(ctx, pod, config, o)
+// makeFrom lays out the checkpoint that a container is made from, if there is one.
+func (m *Manager) makeFrom(ctx context.Context, pod state.Sandbox, config *runtime.ContainerConfig, archive string, strict bool) (string, error) {
+	img, o, err := m.chooseImage(ctx, pod, config, archive, strict)
 	if err != nil {
 		return "", err
 	}
+	defer func() {
+		if err := o.close(); err != nil {
+			m.o.Logger.Error("remove what was unpacked of a checkpoint", "error", err)
+		}
+	}()
+	return m.create(ctx, pod, config, img, o)
+}
+
+// chooseImage finds the image of a new container. If it begins from a checkpoint, that is the checkpoint's.
+func (m *Manager) chooseImage(
+	ctx context.Context, pod state.Sandbox, config *runtime.ContainerConfig, archive string, strict bool,
+) (img images.Image, o *origin, err error) {
+	wanted := config.GetImage()
+	if archive != "" {
+		o, err = m.openArchive(ctx, pod, archive, strict)
+	} else {
+		img, err = m.o.Images.ForContainer(ctx, wanted.GetImage(), wanted.GetUserSpecifiedImage(), pod.HandlerName)
+		if err != nil || img.Checkpoint == "" {
+			return img, nil, err
+		}
+		o, err = m.openImage(ctx, pod, img)
+	}
+	if err != nil {
+		return img, nil, err
+	}
+	if img, err = m.originImage(ctx, pod, o, config); err != nil {
+		return img, nil, errors.Join(err, o.close())
+	}
+	return img, o, nil
+}
+
+func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime.ContainerConfig, img images.Image, o *origin) (string, error) {
 	if err := m.o.Images.Permit(img, pod.Config.Value.GetMetadata().GetNamespace()); err != nil {
 		return "", err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -45,26 +46,57 @@ func archiveOf(config *runtime.ContainerConfig) string {
 	return ""
 }
 
-// openOrigin lays out an archive in a folder of its own.
-func (m *Manager) openOrigin(ctx context.Context, pod state.Sandbox, archive string, strict bool) (_ *origin, err error) {
+// openArchive lays out an archive in a folder of its own.
+func (m *Manager) openArchive(ctx context.Context, pod state.Sandbox, archive string, strict bool) (*origin, error) {
+	return m.open(ctx, pod, archive, strict, func(dir string) error {
+		if info, err := os.Stat(archive); err != nil || !info.Mode().IsRegular() {
+			return errors.Join(fmt.Errorf("image %q is not the archive of a checkpoint: %w", archive, errdefs.ErrInvalidArgument), err)
+		}
+		return checkpoint.Unpack(ctx, archive, dir)
+	})
+}
+
+// openImage does the same with an image that was made of an archive.
+func (m *Manager) openImage(ctx context.Context, pod state.Sandbox, img images.Image) (*origin, error) {
+	if err := m.o.Images.Permit(img, pod.Config.Value.GetMetadata().GetNamespace()); err != nil {
+		return nil, err
+	}
+	what := fmt.Sprintf("checkpoint of container %q", img.Checkpoint)
+	return m.open(ctx, pod, what, false, func(dir string) (err error) {
+		key := checkpointKey + filepath.Base(dir)
+		if _, err := m.o.Images.PrepareView(ctx, key, img, "", ""); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.o.Images.RemoveRootFS(context.WithoutCancel(ctx), key)) }()
+		return m.o.Images.WithRootFS(ctx, key, func(root string) error { return checkpoint.Copy(ctx, root, dir) })
+	})
+}
+
+// checkpointKey begins the image store's keys of images that are read as checkpoints.
+const checkpointKey = "checkpoint-"
+
+// open lays out a checkpoint in a folder of its own.
+func (m *Manager) open(ctx context.Context, pod state.Sandbox, what string, strict bool, layOut func(dir string) error) (_ *origin, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("restore %q: %w", what, err)
+		}
+	}()
 	if runtimeclass.Type(pod.HandlerType) != runtimeclass.OCI {
-		return nil, fmt.Errorf("restore %q: handler %q runs WebAssembly guests, whose engine cannot resume a saved module: %w",
-			archive, pod.HandlerName, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("handler %q runs WebAssembly guests, whose engine cannot resume a saved module: %w",
+			pod.HandlerName, errdefs.ErrFailedPrecondition)
 	}
 	if err := mapless(pod); err != nil {
-		return nil, fmt.Errorf("restore %q: %w", archive, err)
-	}
-	if info, err := os.Stat(archive); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(fmt.Errorf("image %q is not the archive of a checkpoint: %w", archive, errdefs.ErrInvalidArgument), err)
+		return nil, err
 	}
 	if err := checkpoint.Ready(ctx); err != nil {
-		return nil, fmt.Errorf("restore %q: %w", archive, err)
+		return nil, err
 	}
 	o := &origin{strict: strict}
 	if o.dir, err = os.MkdirTemp(m.o.Checkpoints, ""); err != nil {
 		return nil, fmt.Errorf("make work folder: %w", err)
 	}
-	if err = checkpoint.Unpack(ctx, archive, o.dir); err == nil {
+	if err = layOut(o.dir); err == nil {
 		err = checkpoint.ReadJSON(filepath.Join(o.dir, checkpoint.ConfigFile), &o.config)
 	}
 	if err != nil {
@@ -89,20 +121,29 @@ func (o *origin) close() error {
 	return os.RemoveAll(o.dir)
 }
 
-// image finds the image on which the checkpointed container stood.
-func (m *Manager) originImage(ctx context.Context, o *origin, config *runtime.ContainerConfig, handler string) (images.Image, error) {
+// originImage finds the image on which the checkpointed container stood, and fetches it if it is missing: who asks for the
+// container may not know of it.
+func (m *Manager) originImage(ctx context.Context, pod state.Sandbox, o *origin, config *runtime.ContainerConfig) (images.Image, error) {
+	names := slices.DeleteFunc([]string{o.config.RootfsImageRef, o.config.RootfsImageName, o.config.RootfsImage}, func(s string) bool { return s == "" })
 	var errs []error
-	for _, name := range []string{o.config.RootfsImageRef, o.config.RootfsImageName, o.config.RootfsImage} {
-		if name == "" {
-			continue
-		}
-		img, err := m.o.Images.ForContainer(ctx, name, "", handler)
+	for _, name := range names {
+		img, err := m.o.Images.ForContainer(ctx, name, "", pod.HandlerName)
 		if err == nil {
-			return img, m.sameImage(ctx, o, config, img, handler)
+			return img, m.sameImage(ctx, o, config, img, pod.HandlerName)
 		}
 		errs = append(errs, err)
 	}
-	return images.Image{}, fmt.Errorf("find the image of the checkpoint (pull %q): %w", o.config.RootfsImageName, errors.Join(errs...))
+	if o.strict { // the request's own image has to be it
+		return images.Image{}, fmt.Errorf("find the image of the checkpoint (pull %q): %w", o.config.RootfsImageName, errors.Join(errs...))
+	}
+	for _, name := range names {
+		img, err := m.o.Images.Pull(ctx, images.PullRequest{Ref: name, Handler: pod.HandlerName, Namespace: pod.Config.Value.GetMetadata().GetNamespace()})
+		if err == nil {
+			return img, nil
+		}
+		errs = append(errs, err)
+	}
+	return images.Image{}, fmt.Errorf("fetch the image of the checkpoint without its credentials (pull %q with them): %w", o.config.RootfsImageName, errors.Join(errs...))
 }
 
 // sameImage refuses a configuration that names another image than the checkpoint's.

@@ -54,6 +54,11 @@ func Image(platform v1.Platform, config v1.Config, layers ...v1.Layer) (v1.Image
 	return rawImage(types.OCIConfigJSON, data, layers...)
 }
 
+// Annotated is an image whose manifest says this too.
+func Annotated(image v1.Image, annotations map[string]string) v1.Image {
+	return mutate.Annotations(image, annotations).(v1.Image)
+}
+
 // Variant is one entry of an index.
 type Variant struct {
 	Platform v1.Platform
