@@ -119,7 +119,7 @@ func TestHTTP(t *testing.T) {
 	url, stop := server(t)
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	client := &http.Client{Transport: transport, Timeout: 2 * time.Minute}
 	big := bytes.Repeat([]byte("0123456789"), 30000)
 	var group sync.WaitGroup
 	for i := range 50 {
