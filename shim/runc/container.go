@@ -199,16 +199,21 @@ func (p *process) Start(ctx context.Context) error {
 // Signal signals the process itself: its pid is our child's until we reap it. A program would
 // do no more and take ten milliseconds. A further process is killed with all that it started, if all is set.
 func (p *process) Signal(ctx context.Context, sig syscall.Signal, all bool) error {
+	killed := false
 	if all && p.exec != nil && sig == unix.SIGKILL {
 		if g, err := p.container.group(); err == nil {
 			if err := killTree(ctx, g, p.Pid()); err != nil {
 				return fmt.Errorf("kill process %q with all that it started: %w", p.exec.id, err)
 			}
+			killed = true
 		}
 	}
 	if !all || p.exec != nil {
 		err := p.container.reaper.Signal(p.child, sig)
-		if errors.Is(err, os.ErrProcessDone) {
+		switch {
+		case errors.Is(err, os.ErrProcessDone) && killed:
+			return nil // by that
+		case errors.Is(err, os.ErrProcessDone):
 			return fmt.Errorf("process %d has ended: %w", p.child.Pid, errdefs.ErrNotFound)
 		}
 		return err
