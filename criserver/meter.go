@@ -175,6 +175,12 @@ func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead
 		parts = append(parts, m.reader.Spare(m.o.Cgroups.Path(spare), shim.PID())...)
 	}
 	for _, c := range m.o.Containers.In(rec.ID) {
+		if c.Phase == state.Created { // its shim may have made it ahead
+			for _, p := range m.reader.Spare(m.o.Cgroups.Path(c.CgroupsPath), shim.PID()) {
+				p.Container = c.ID
+				parts = append(parts, p)
+			}
+		}
 		if c.Phase != state.Running {
 			continue
 		}

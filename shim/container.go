@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -47,6 +48,8 @@ type createRequest struct {
 	options    Options
 	streams    stdio.Config
 	checkpoint string // folder of the state to begin with, "" = none
+	wire       *task.CreateTaskRequest
+	ahead      bool // nobody has asked for it yet; see Service.expect
 }
 
 // create makes a container from its bundle: root, record, streams, engine. On error nothing is left behind.
@@ -64,6 +67,9 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 	engine, err := s.choose(ctx, b)
 	if err != nil {
 		return nil, err
+	}
+	if _, ok := engine.(Preparer); r.ahead && !ok {
+		return nil, fmt.Errorf("container %q: engine %s makes none ahead: %w", b.ID, engine.Name(), errdefs.ErrNotImplemented)
 	}
 	record := bundle.Task{
 		Engine: engine.Name(), Binary: r.options.Binary, Root: r.options.Root, SystemdCgroup: r.options.SystemdCgroup,

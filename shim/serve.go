@@ -43,7 +43,7 @@ func Serve(ctx context.Context, listener net.Listener, o ServiceOptions) error {
 		select {
 		case <-ends:
 			signalled = true
-			s.shutdown()
+			s.shutdown(ctx)
 			continue
 		case <-done:
 			if !signalled {

@@ -51,6 +51,9 @@ type Service struct {
 	mu         sync.Mutex
 	containers map[string]*container    // nil while being created
 	making     map[string]chan struct{} // closed when that creation has ended
+	expected   map[string]*expectation  // containers that were made before anybody asked for them
+	hopes      map[string]func()        // what cancels the making of such a one
+	closing    bool                     // none is made ahead any more
 }
 
 // NewService makes a service without containers.
@@ -58,7 +61,10 @@ func NewService(o ServiceOptions) *Service {
 	if o.Settled == nil {
 		o.Settled = func() {}
 	}
-	return &Service{options: o, containers: make(map[string]*container), making: make(map[string]chan struct{})}
+	return &Service{
+		options: o, containers: make(map[string]*container), making: make(map[string]chan struct{}),
+		expected: make(map[string]*expectation), hopes: make(map[string]func()),
+	}
 }
 
 // container finds a container.
@@ -86,18 +92,25 @@ func (s *Service) add(ctx context.Context, r createRequest) (c *container, err e
 	if err := s.reserve(ctx, r.id); err != nil {
 		return nil, err
 	}
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if err != nil {
-			delete(s.containers, r.id)
-		} else {
-			s.containers[r.id] = c
-		}
-		close(s.making[r.id])
-		delete(s.making, r.id)
-	}()
+	defer func() { s.settle(r.id, c) }()
+	if c = s.asExpected(ctx, r); c != nil {
+		return c, nil
+	}
 	return s.create(ctx, r)
+}
+
+// settle ends a creation; c is nil if there is no container.
+func (s *Service) settle(id string, c *container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c == nil {
+		delete(s.containers, id)
+	} else {
+		s.containers[id] = c
+	}
+	close(s.making[id])
+	delete(s.making, id)
+	delete(s.hopes, id)
 }
 
 // reserve takes a name for a creation.
@@ -231,13 +244,17 @@ func (s *Service) remove(ctx context.Context, c *container) (Exit, error) {
 	return exit, nil
 }
 
-// shutdown ends the shim if it has no containers.
-func (s *Service) shutdown() {
+// shutdown ends the shim if it has no containers but such as nobody has asked for yet.
+func (s *Service) shutdown(ctx context.Context) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.containers) == 0 {
-		s.ending.Do(s.options.Done)
+	used := len(s.containers) > len(s.hopes)
+	s.closing = s.closing || !used
+	s.mu.Unlock()
+	if used {
+		return
 	}
+	s.unexpectAll(ctx)
+	s.ending.Do(s.options.Done)
 }
 
 // note logs an error that changes nothing for the caller.

@@ -37,23 +37,9 @@ func finish(ctx context.Context) (context.Context, context.CancelFunc) {
 type taskAPI struct{ s *Service }
 
 func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
-	if r.ID == "" || r.Bundle == "" {
-		return nil, fmt.Errorf("create container: id and bundle are needed: %w", errdefs.ErrInvalidArgument)
-	}
-	options, err := decodeOptions(r.Options, t.s.options)
+	req, err := t.read(r)
 	if err != nil {
 		return nil, err
-	}
-	req := createRequest{
-		id: r.ID, bundle: r.Bundle, options: options, checkpoint: r.Checkpoint,
-		streams: stdio.Config{
-			Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal,
-			UID: options.IOUID, GID: options.IOGID, Logger: t.s.options.Logger,
-			ID: r.ID, Namespace: t.s.options.Namespace, Run: t.s.options.Run,
-		},
-	}
-	for _, m := range r.Rootfs {
-		req.rootfs = append(req.rootfs, bundle.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
 	t.s.options.Settled()
 	c, err := t.s.add(ctx, req)
@@ -70,6 +56,29 @@ func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.C
 	}
 	t.s.options.Settled()
 	return &task.CreateTaskResponse{Pid: pid}, nil
+}
+
+// read takes a request over from the wire.
+func (t taskAPI) read(r *task.CreateTaskRequest) (createRequest, error) {
+	if r.ID == "" || r.Bundle == "" {
+		return createRequest{}, fmt.Errorf("create container: id and bundle are needed: %w", errdefs.ErrInvalidArgument)
+	}
+	options, err := decodeOptions(r.Options, t.s.options)
+	if err != nil {
+		return createRequest{}, err
+	}
+	req := createRequest{
+		id: r.ID, bundle: r.Bundle, options: options, checkpoint: r.Checkpoint, wire: r,
+		streams: stdio.Config{
+			Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal,
+			UID: options.IOUID, GID: options.IOGID, Logger: t.s.options.Logger,
+			ID: r.ID, Namespace: t.s.options.Namespace, Run: t.s.options.Run,
+		},
+	}
+	for _, m := range r.Rootfs {
+		req.rootfs = append(req.rootfs, bundle.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return req, nil
 }
 
 func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
@@ -101,6 +110,9 @@ func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartRe
 func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	ctx, cancel := finish(ctx)
 	defer cancel()
+	if r.ExecID == "" {
+		t.s.unexpect(ctx, r.ID)
+	}
 	c, p, err := t.s.process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -349,7 +361,7 @@ func (t taskAPI) connect(ctx context.Context, r *task.ConnectRequest) (*task.Con
 }
 
 func (t taskAPI) shutdown(ctx context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
-	t.s.shutdown()
+	t.s.shutdown(ctx)
 	return &emptypb.Empty{}, nil
 }
 

@@ -51,6 +51,7 @@ func (s *Service) Register(server *ttrpc.Server) {
 		api.MethodAttach:  unary(s.attach),
 		api.MethodPrepare: unary(s.prepare),
 		api.MethodLaunch:  unary(t.launch),
+		api.MethodExpect:  unary(t.expect),
 	}})
 }
 

@@ -39,6 +39,7 @@ type builder struct {
 	pod     state.Sandbox
 	image   images.Image
 	rec     state.Container // what build makes is set by it
+	guest   bool            // its program is a WebAssembly module
 }
 
 func (b *builder) config() *runtime.ContainerConfig { return b.rec.Config.Value }
@@ -253,6 +254,7 @@ func (b *builder) handler(in *spec.Input) {
 
 // bundle writes what the shim is given.
 func (b *builder) bundle(_ context.Context, in *spec.Input) error {
+	b.guest = in.Guest
 	s, err := spec.Container(*in)
 	if err != nil {
 		return err

@@ -116,7 +116,7 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 	if err != nil {
 		return "", err
 	}
-	_, release, err := sb.Use()
+	shim, release, err := sb.Use()
 	if err != nil {
 		return "", err
 	}
@@ -149,6 +149,9 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 	err = b.build(ctx)
 	if err == nil && o != nil {
 		err = b.restored(ctx, o)
+	}
+	if err == nil && b.guest && o == nil {
+		m.expect(ctx, c, sb, shim, b.rec)
 	}
 	if err == nil {
 		_, err = c.move(state.Created, func(r *state.Container) {
@@ -225,6 +228,7 @@ func logPath(pod *runtime.PodSandboxConfig, config *runtime.ContainerConfig) str
 
 // forget removes everything of a container that does not run, and its record last.
 func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container) error {
+	m.unexpect(ctx, c, rec)
 	var errs []error
 	for _, key := range rec.Keys() {
 		if err := m.o.Images.RemoveRootFS(ctx, key); err != nil && !errdefs.IsNotFound(err) {

@@ -22,6 +22,7 @@ type Container struct {
 	endOnce sync.Once
 	work    chan struct{} // holds one token; who takes it changes the container
 	signal  chan struct{} // holds one token; who takes it may send the stop signal
+	ahead   chan struct{} // closed once the shim has made the container ahead, or will not; nil = it was not asked to
 	mu      sync.Mutex
 	doing   string // what the holder of work does
 }
@@ -143,8 +144,12 @@ const (
 func (c *Container) exit(e ending) {
 	set := func(r *state.Container) {
 		r.ExitCode, r.FinishedAt, r.Reason, r.Message = e.code, e.at, e.reason, e.message
-		if r.StartedAt.IsZero() {
+		switch {
+		case !r.StartedAt.IsZero():
+		case r.BegunAt.IsZero() || e.reason == reasonStartError:
 			r.StartedAt = e.at // it never began: both times are the same
+		default:
+			r.StartedAt = r.BegunAt
 		}
 	}
 	_, err := c.move(state.Exited, set)

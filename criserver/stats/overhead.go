@@ -20,7 +20,7 @@ import (
 type Part struct {
 	// Name is "shim", "pause", "spare" (a process that waits to become a guest's) or "engine" (of a guest).
 	Name string
-	// Container is the guest's container, "" for the others.
+	// Container is the guest's container, "" for the others and for a spare one that has none yet.
 	Container string
 	PID       int
 	// LinearBase and LinearSize are where a guest's own memory lies in its process: that is the container's work and is

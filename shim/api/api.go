@@ -15,6 +15,7 @@ const (
 	MethodAttach  = "Attach"
 	MethodPrepare = "Prepare"
 	MethodLaunch  = "Launch" // takes the Task API's CreateTaskRequest, answers with Launched
+	MethodExpect  = "Expect" // takes the Task API's CreateTaskRequest, answers when the container waits for it
 )
 
 // Names of the Task API's services: messages of both versions are alike on the wire.

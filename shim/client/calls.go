@@ -62,6 +62,18 @@ func (c *Client) Launch(ctx context.Context, r CreateRequest) (Launched, error) 
 	return l, nil
 }
 
+// Expect tells the shim that Launch will be called with just this request, so that it can make the container already. It
+// returns when that is done. It is a hint: the container is not there for any other call, and goes by itself when nobody wants
+// it for a while, when it is launched otherwise, with Delete, and with the shim. A shim of an earlier release, or whose engine makes
+// none ahead, answers ErrNotImplemented.
+func (c *Client) Expect(ctx context.Context, r CreateRequest) error {
+	req, err := r.message()
+	if err != nil {
+		return err
+	}
+	return api.FromStatus(c.rpc.Call(ctx, api.ExtraService, api.MethodExpect, req, &wrapperspb.StringValue{}))
+}
+
 func (c *Client) launchInSteps(ctx context.Context, r CreateRequest) (Launched, error) {
 	if _, err := c.Create(ctx, r); err != nil {
 		return Launched{}, err

@@ -16,8 +16,9 @@ import (
 
 // part is one process of a pod's measured overhead.
 type part struct {
-	Name string
-	PID  int
+	Name      string
+	Container string
+	PID       int
 }
 
 // overheadParts are the processes in a pod's measured overhead, by their names.

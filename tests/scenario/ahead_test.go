@@ -1,0 +1,134 @@
+package scenario
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ahead waits for the process that the shim makes of a container before anybody starts it.
+func (c *container) ahead() int {
+	c.t.Helper()
+	pid := 0
+	if !within(10*time.Second, func() bool {
+		for _, one := range c.overheadParts()["spare"] {
+			if one.Container == c.id {
+				pid = one.PID
+			}
+		}
+		return pid != 0
+	}) {
+		c.t.Fatalf("no process was made ahead\nthe daemon said:\n%s\nthe shim said:\n%s", c.DaemonLog(), c.shimLog())
+	}
+	return pid
+}
+
+func gone(pid int) bool {
+	return within(5*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+}
+
+// A guest's process is made when its container is created, and becomes it when it is started, also after the daemon was
+// killed in between; it is not what runs if something was changed meanwhile.
+func TestMadeAhead(t *testing.T) {
+	m := start(t)
+	m.pull(world.guest)
+	p := m.run("wasm")
+	memory := func(c *container) string {
+		parent, _, err := layout().Pod(c.pod.id, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cg := layout().Path(layout().Leaf(parent, c.id))
+		for _, path := range []string{"/sys/fs/cgroup/memory%/memory.limit_in_bytes", "/sys/fs/cgroup%/memory.max"} {
+			if data, err := os.ReadFile(strings.Replace(path, "%", cg, 1)); err == nil {
+				return strings.TrimSpace(string(data))
+			}
+		}
+		return ""
+	}
+	for name, between := range map[string]func(*container){
+		"nothing": nil,
+		"kill": func(*container) {
+			if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.StartDaemon(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"update": func(c *container) {
+			change := &runtime.LinuxContainerResources{MemoryLimitInBytes: 48 << 20}
+			if _, err := m.UpdateContainerResources(t.Context(), &runtime.UpdateContainerResourcesRequest{ContainerId: c.id, Linux: change}); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		config := containerConfig(world.guest, "idle")
+		config.Metadata.Name = name
+		config.LogPath = name + ".log"
+		config.Linux = &runtime.LinuxContainerConfig{Resources: &runtime.LinuxContainerResources{MemoryLimitInBytes: 32 << 20}}
+		c := p.create(config)
+		pid := c.ahead()
+		if state := c.status().GetState(); state != runtime.ContainerState_CONTAINER_CREATED {
+			t.Errorf("%s: %v before it is started", name, state)
+		}
+		want := "33554432"
+		if between != nil {
+			between(c)
+		}
+		if name == "update" {
+			want = "50331648"
+		}
+		c.start()
+		c.says("idle")
+		if got := memory(c); got != want {
+			t.Errorf("%s: memory is limited to %s, want %s", name, got, want)
+		}
+		same := false
+		for _, one := range p.overheadParts()["engine"] {
+			same = same || one.Container == c.id && one.PID == pid
+		}
+		if same != (name != "update") {
+			t.Errorf("%s: what was made ahead runs: %v", name, same)
+		}
+		c.stop(0)
+	}
+}
+
+// What was made ahead of a container that is never started goes with it, with its pod, and with its shim.
+func TestMadeAheadForNothing(t *testing.T) {
+	m := start(t)
+	m.pull(world.guest)
+	for name, end := range map[string]func(*container){
+		"remove": func(c *container) {
+			if _, err := m.RemoveContainer(t.Context(), &runtime.RemoveContainerRequest{ContainerId: c.id}); err != nil {
+				t.Error(err)
+			}
+		},
+		"stop pod": func(c *container) { c.pod.stop() },
+		"kill shim": func(c *container) {
+			c.killShim()
+			if !within(5*time.Second, func() bool { return c.pod.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY }) {
+				t.Error("the pod is still READY")
+			}
+			if state := c.status().GetState(); state == runtime.ContainerState_CONTAINER_RUNNING {
+				t.Errorf("the container is %v", state)
+			}
+		},
+	} {
+		p := m.run("wasm")
+		c := p.create(containerConfig(world.guest, "idle"))
+		pid := c.ahead()
+		end(c)
+		if !gone(pid) {
+			t.Errorf("%s: process %d is still there", name, pid)
+		}
+		p.stop()
+		p.remove()
+		m.clean()
+	}
+}
