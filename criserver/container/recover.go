@@ -60,8 +60,8 @@ func (m *Manager) adopt(ctx context.Context, rec state.Container, sb *sandbox.Sa
 	case found == sandbox.Living:
 		m.adoptLiving(ctx, c, rec, sb)
 		m.adoptUpdate(ctx, c, sb)
-	case found == sandbox.Silent && rec.Phase == state.Running:
-		if _, err := m.records.Amend(c.ID, c.mover(state.Unknown, func(*state.Container) {})); err != nil {
+	case found == sandbox.Silent && (rec.Phase == state.Running || mayRun(rec)):
+		if err := m.suspect(c, rec); err != nil {
 			log.Error("recover container", "error", err)
 		}
 		go m.watchSandbox(c, sb)
@@ -71,6 +71,20 @@ func (m *Manager) adopt(ctx context.Context, rec state.Container, sb *sandbox.Sa
 	if now, err := m.records.Get(rec.ID); err == nil && now.Phase == state.Exited {
 		c.over()
 	}
+}
+
+// mayRun says of a container that is Created on record that the server which started it died before it wrote that it runs.
+func mayRun(rec state.Container) bool { return rec.Phase == state.Created && !rec.BegunAt.IsZero() }
+
+// suspect makes a container Unknown that runs, or may.
+func (m *Manager) suspect(c *Container, rec state.Container) error {
+	if mayRun(rec) {
+		if _, err := m.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.StartedAt = r.BegunAt })); err != nil {
+			return err
+		}
+	}
+	_, err := m.records.Amend(c.ID, c.mover(state.Unknown, func(*state.Container) {}))
+	return err
 }
 
 // adoptLiving compares a record with what the shim says of the task.
@@ -165,9 +179,9 @@ func (m *Manager) adoptEnded(c *Container, rec state.Container, sb *sandbox.Sand
 	case state.Running:
 		m.lost(c, sb)
 	case state.Created:
-		if exit, ok := client.ReadExit(filepath.Join(sb.Dir, rec.ID)); ok {
-			// Server and shim died before its start was on record.
-			c.exit(toEnding(exit))
+		if _, ok := client.ReadExit(filepath.Join(sb.Dir, rec.ID)); ok || mayRun(rec) {
+			// Server and shim died before it was on record that it runs.
+			m.lost(c, sb)
 			return
 		}
 		if _, err := os.Stat(filepath.Join(sb.Dir, rec.ID, configFile)); err != nil {

@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,9 +45,13 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	}
 	defer release()
 
+	// That it may run is durable before anybody is told, and is written while the shim works: what else is to be known of a
+	// container that runs, a server that finds this record learns from the shim.
+	begun := c.begins()
 	pid, started, err := m.startTask(ctx, sb, shim, rec)
+	err = errors.Join(err, <-begun)
 	if err == nil {
-		_, err = c.move(state.Running, func(r *state.Container) { r.PID, r.StartedAt = pid, started })
+		_, err = m.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.PID, r.StartedAt = pid, started }))
 	}
 	if err != nil {
 		m.dropTask(ctx, shim, rec.ID)
@@ -55,6 +60,7 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 		return fmt.Errorf("start container %q: %w", rec.ID, err)
 	}
 	go m.watch(c, sb, shim)
+	go c.store()
 	if rec.FromCheckpoint { // a container starts once
 		if err := os.RemoveAll(m.stateDir(rec.ID)); err != nil {
 			m.o.Logger.Warn("remove the state that a container began from", "container", rec.ID, "error", err)
@@ -62,6 +68,36 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	}
 	m.o.Logger.Info("container is started", "container", rec.ID, "pid", pid)
 	return nil
+}
+
+// begins writes, beside the caller, that the container's process may run from now on, and says when that is durable.
+func (c *Container) begins() <-chan error {
+	done := make(chan error, 1)
+	now := time.Now()
+	go func() {
+		_, err := c.manager.records.Update(c.ID, func(r state.Container) (state.Container, error) {
+			r.BegunAt = now
+			return r, nil
+		})
+		done <- err
+	}()
+	return done
+}
+
+// errMoved says that a container is in another state by now.
+var errMoved = errors.New("it has moved on")
+
+// store makes the record of a container durable that has just begun to run.
+func (c *Container) store() {
+	_, err := c.manager.records.Update(c.ID, func(r state.Container) (state.Container, error) {
+		if r.Phase != state.Running {
+			return r, errMoved
+		}
+		return r, nil
+	})
+	if err != nil && !errors.Is(err, errMoved) && !errdefs.IsNotFound(err) {
+		c.manager.o.Logger.Error("record that a container runs", "container", c.ID, "error", err)
+	}
 }
 
 // startTask makes the task in the shim and starts it. On error the task may be left. The time is that just before the
