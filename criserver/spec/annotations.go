@@ -37,8 +37,12 @@ const (
 // there, while the container's cgroup is known to be the scope. Other runtimes do not know it.
 const subgroup = "run.oci.systemd.subgroup"
 
-// PortsAnnotation is where the kubelet lists a container's ports, as JSON.
-const PortsAnnotation = "io.kubernetes.container.ports"
+// PortsAnnotation is where the kubelet lists a container's ports, as JSON, if it has any.
+// It gives every container the other one.
+const (
+	PortsAnnotation    = "io.kubernetes.container.ports"
+	restartsAnnotation = "io.kubernetes.container.restartCount"
+)
 
 // Listen is a TCP listener that a guest is given, an element of WasmListen.
 type Listen struct {
@@ -146,9 +150,13 @@ func podAnnotations(kind, id string, handler runtimeclass.Type, sandbox *runtime
 }
 
 // listeners are the container's TCP ports, or every TCP port of the pod where
-// the container's are not told.
+// the container's are not told: a guest without ports must not take those of
+// a Linux container beside it.
 func (in *Input) listeners() ([]Listen, error) {
 	text, ok := in.Container.GetAnnotations()[PortsAnnotation]
+	if _, kubelet := in.Container.GetAnnotations()[restartsAnnotation]; !ok && kubelet {
+		return nil, nil
+	}
 	if !ok {
 		return in.podListeners(), nil
 	}

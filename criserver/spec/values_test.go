@@ -47,6 +47,27 @@ func TestArgs(t *testing.T) {
 	}
 }
 
+// What the kubelet says of no ports is believed; where nobody says anything, the pod's are all there is.
+func TestListeners(t *testing.T) {
+	for name, c := range map[string]struct {
+		annotations map[string]string
+		want        []Listen
+	}{
+		"its own":           {map[string]string{PortsAnnotation: `[{"name":"web","containerPort":9090}]`, restartsAnnotation: "0"}, []Listen{{Name: "web", Port: 9090}}},
+		"none, kubelet":     {map[string]string{restartsAnnotation: "0"}, nil},
+		"none, said so":     {map[string]string{PortsAnnotation: `[]`}, nil},
+		"nothing is told":   {nil, []Listen{{Name: "8080", Port: 8080, Optional: true}}},
+		"something else is": {map[string]string{"a": "b"}, []Listen{{Name: "8080", Port: 8080, Optional: true}}},
+	} {
+		in := base()
+		in.Sandbox.PortMappings = []*runtime.PortMapping{{ContainerPort: 8080}, {ContainerPort: 53, Protocol: runtime.Protocol_UDP}}
+		in.Container.Annotations = c.annotations
+		if got, err := in.listeners(); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
+		}
+	}
+}
+
 func TestEnv(t *testing.T) {
 	in := base()
 	in.Container.Tty = true

@@ -191,14 +191,12 @@ func planContainer(c *corev1.Container, at string, m *manifest, v *volumes, o pl
 	if err != nil {
 		return nil, err
 	}
-	annotations := map[string]string{}
-	if len(c.Ports) > 0 {
-		text, err := json.Marshal(c.Ports)
-		if err != nil {
-			return nil, fmt.Errorf("%s.ports: %w", at, err)
-		}
-		annotations[annotationPorts] = string(text)
+	// A container without ports says so: else a guest would be given those of the whole pod.
+	ports, err := json.Marshal(append([]corev1.ContainerPort{}, c.Ports...))
+	if err != nil {
+		return nil, fmt.Errorf("%s.ports: %w", at, err)
 	}
+	annotations := map[string]string{annotationPorts: string(ports)}
 	env, vars := environment(c)
 	config := &runtime.ContainerConfig{
 		Metadata:    &runtime.ContainerMetadata{Name: c.Name},
