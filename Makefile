@@ -44,7 +44,7 @@ check-vet:
 # Every check but SA1019: clients still send the CRI fields that are marked as deprecated, so they are read.
 check-staticcheck: $(TOOLS)/bin/staticcheck
 	$(TOOLS)/bin/staticcheck -checks "all,-SA1019" ./...
-	GOOS=wasip1 GOARCH=wasm $(TOOLS)/bin/staticcheck -checks "all,-SA1019" ./examples/greeter ./examples/batch
+	GOOS=wasip1 GOARCH=wasm $(TOOLS)/bin/staticcheck -checks "all,-SA1019" ./examples/greeter ./examples/batch ./examples/page
 
 check-law:
 	$(GO) test -count=1 ./tests/law
@@ -155,4 +155,4 @@ $(CONTAINERD)/bin/runc: $(CONTAINERD)/go.mod
 	cd $(CONTAINERD) && CGO_ENABLED=1 $(GO) build -trimpath -tags seccomp -o bin/ github.com/opencontainers/runc
 
 clean:
-	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin .cache
+	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin .cache examples/filter/node_modules

@@ -25,15 +25,14 @@ if [ "${1:-}" = --packages ]; then
 	for need in $needs; do echo "${need##*:}"; done
 	exit 0
 fi
-needs="$needs $*"
+# What only compiles guests: the virtual machine has that done by its host.
+needs="$needs node:nodejs npm:npm $*"
 
 if [ "$(id -u)" != 0 ]; then
 	echo "not root: pods, namespaces and mounts need it. Run: sudo make ..." >&2
 	exit 1
 fi
 PATH="$PATH:/usr/sbin:/sbin"
-
-needs="$needs $*"
 
 missing() {
 	for need in $needs; do
@@ -45,31 +44,58 @@ missing() {
 	done
 }
 
-# docker-registry is unpacked, not installed: its package starts a service.
-cache=$(cd "$(dirname "$0")/.." && pwd)/.cache/docker-registry
-unpack_registry() {
-	! command -v docker-registry >/dev/null 2>&1 && [ ! -x "$cache/usr/bin/docker-registry" ] || return 0
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+# unpack FOLDER PACKAGE... unpacks packages below .cache, whole or not at all.
+unpack() {
+	to=$root/.cache/$1
+	shift
+	[ ! -d "$to" ] || return 0
 	if [ "${SUNABA_NO_INSTALL:-}" = 1 ] || ! command -v apt-get >/dev/null 2>&1; then
-		echo "missing Debian package (not fetched, because SUNABA_NO_INSTALL=1 or there is no apt-get): docker-registry" >&2
+		echo "missing Debian packages (not fetched, because SUNABA_NO_INSTALL=1 or there is no apt-get): $*" >&2
 		return 1
 	fi
-	echo "fetching: docker-registry"
-	rm -rf "$cache"
-	mkdir -p "$cache"
+	echo "fetching: $*"
+	rm -rf "$to.new"
+	mkdir -p "$to.new"
 	(
-		cd "$cache"
-		apt-get download docker-registry >/dev/null 2>&1 || {
+		cd "$to.new"
+		apt-get download "$@" >/dev/null 2>&1 || {
 			apt-get update >/dev/null 2>&1 || true
-			apt-get download docker-registry
+			apt-get download "$@"
 		}
-		dpkg -x docker-registry_*.deb .
-		rm docker-registry_*.deb
-	) || { echo "apt-get could not fetch docker-registry" >&2; return 1; }
+		for package in *.deb; do dpkg -x "$package" . && rm "$package"; done
+		# Rust for browsers, which is half of its package, and manuals.
+		rm -rf usr/lib/rustlib/wasm32-unknown-unknown usr/share/doc
+	) || { echo "apt-get could not fetch: $*" >&2; return 1; }
+	mv "$to.new" "$to"
 }
-unpack_registry
+
+# Unpacked, not installed: docker-registry's package starts a service, and rustc's wants a C compiler and the libraries for
+# this machine, 500 MB.
+command -v docker-registry >/dev/null 2>&1 || unpack docker-registry docker-registry
+unpack rust rustc libstd-rust-1.63 libstd-rust-dev-wasm32
+
+# The compiler of the example in AssemblyScript, as its lock file pins it. Without npm's registry the tests that need it
+# are skipped, and say so.
+fetch_npm() {
+	cd "$root/examples/filter"
+	[ ! node_modules/.package-lock.json -nt package-lock.json ] || return 0
+	if [ "${SUNABA_NO_INSTALL:-}" = 1 ]; then
+		echo "missing: node_modules of examples/filter (not fetched, because SUNABA_NO_INSTALL=1)" >&2
+		return 0
+	fi
+	echo "fetching: what examples/filter/package-lock.json names"
+	said=$(npm ci --ignore-scripts --no-audit --no-fund 2>&1) || {
+		rm -rf node_modules
+		echo "$said" >&2
+		! npm ping >/dev/null 2>&1 || return 1
+		echo "npm's registry does not answer: nothing in AssemblyScript is tested" >&2
+	}
+}
 
 lacking=$(missing | tr '\n' ' ')
-[ -n "$lacking" ] || exit 0
+[ -n "$lacking" ] || { fetch_npm; exit; }
 
 if [ "${SUNABA_NO_INSTALL:-}" = 1 ] || ! command -v apt-get >/dev/null 2>&1; then
 	echo "missing Debian packages (not installed, because SUNABA_NO_INSTALL=1 or there is no apt-get): $lacking" >&2
@@ -84,3 +110,4 @@ apt-get install -y --no-install-recommends $lacking >/dev/null 2>&1 || {
 }
 lacking=$(missing | tr '\n' ' ')
 [ -z "$lacking" ] || { echo "still missing after the installation: $lacking" >&2; exit 1; }
+fetch_npm

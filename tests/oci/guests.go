@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,6 +22,54 @@ func BuildGo(ctx context.Context, dir string, platform v1.Platform) ([]byte, err
 func BuildC(ctx context.Context, file string) ([]byte, error) {
 	dir, base := filepath.Split(file)
 	return build(ctx, dir, nil, "clang", "--target=wasm32-wasi", "-O2", "-Wl,--strip-all", base, "-o")
+}
+
+// ErrNoCompiler is for a language whose compiler tests/setup.sh could not install.
+var ErrNoCompiler = errors.New("its compiler is missing: run tests/setup.sh")
+
+// BuildAssemblyScript compiles the AssemblyScript project in dir, as its `npm run build` does, and returns the guest's
+// bytes; ErrNoCompiler without its node_modules.
+func BuildAssemblyScript(ctx context.Context, dir string) ([]byte, error) {
+	const compiler = "node_modules/assemblyscript/bin/asc.js"
+	if !exists(filepath.Join(dir, compiler)) {
+		return nil, fmt.Errorf("build %q: %w (it needs node, npm and npm's registry)", dir, ErrNoCompiler)
+	}
+	return build(ctx, dir, nil, "node", compiler, "assembly/index.ts", "--target", "release", "-o")
+}
+
+// BuildRust compiles one Rust file to a WASI preview 1 guest, with the packages of Debian that tests/setup.sh has unpacked
+// into .cache/rust of the folder that holds go.mod; ErrNoCompiler without them.
+func BuildRust(ctx context.Context, file string) ([]byte, error) {
+	dir, base := filepath.Split(file)
+	root, err := findAbove(dir, ".cache/rust/usr")
+	if err != nil {
+		return nil, fmt.Errorf("build %q: %w", file, err)
+	}
+	libraries, err := filepath.Glob(filepath.Join(root, "lib/*/librustc_driver-*.so"))
+	if err != nil || len(libraries) != 1 {
+		return nil, fmt.Errorf("build %q: %w (%q has %d compilers)", file, ErrNoCompiler, root, len(libraries))
+	}
+	return build(ctx, dir, []string{"LD_LIBRARY_PATH=" + filepath.Dir(libraries[0])},
+		filepath.Join(root, "bin/rustc"), "--sysroot", root, "--target", "wasm32-wasi", "-O", "-C", "linker=wasm-ld", "-C", "strip=symbols", base, "-o")
+}
+
+// findAbove finds a path in dir or one of the folders above it.
+func findAbove(dir, path string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if found := filepath.Join(dir, path); exists(found) {
+			return found, nil
+		}
+	}
+	return "", fmt.Errorf("%w: no %s", ErrNoCompiler, path)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // build runs command in dir with the name of an output file appended and returns that file's content.

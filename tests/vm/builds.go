@@ -26,7 +26,7 @@ const (
 )
 
 // compilers are the programs that are stood in for.
-var compilers = []string{"go", "clang"}
+var compilers = []string{"go", "clang", "node"}
 
 // buildVariables are the environment variables that matter to them.
 var buildVariables = []string{"GOOS", "GOARCH", "GOARM", "GOFLAGS", "CGO_ENABLED"}
@@ -185,7 +185,7 @@ func (b *builder) work(j job) built {
 	}
 	name := fmt.Sprint(j.ID)
 	args := slices.Clone(j.Args)
-	at := 1
+	at := len(args)
 	if j.Args[0] == "go" {
 		at = 2 // after "build" or "test"
 	}
