@@ -46,7 +46,7 @@ func program(t *testing.T, name string) string {
 }
 
 func TestProgramsAreGuestsToo(t *testing.T) {
-	for _, name := range []string{"greeter", "batch"} {
+	for _, name := range []string{"greeter", "batch", "page"} {
 		module, err := oci.BuildGo(t.Context(), name, oci.Wasip1)
 		if err != nil {
 			t.Error(err)
@@ -172,14 +172,41 @@ func get(t *testing.T, url string) string {
 }
 
 func TestPodManifests(t *testing.T) {
-	for _, path := range []string{"greeter-pod.yaml", "batch-pod.yaml"} {
-		var pod corev1.Pod
-		if err := yaml.UnmarshalStrict(read(t, path), &pod); err != nil {
-			t.Errorf("%s: %v", path, err)
-			continue
+	paths, err := filepath.Glob("*/*pod.yaml")
+	if err != nil || len(paths) < 6 {
+		t.Fatalf("manifests %q, %v", paths, err)
+	}
+	for _, path := range append(paths, "greeter-pod.yaml", "batch-pod.yaml") {
+		for document := range bytes.SplitSeq(read(t, path), []byte("\n---\n")) {
+			if bytes.Contains(document, []byte("\nkind: ConfigMap\n")) {
+				continue
+			}
+			var pod corev1.Pod
+			if err := yaml.UnmarshalStrict(document, &pod); err != nil {
+				t.Errorf("%s: %v", path, err)
+			} else if pod.Spec.RuntimeClassName == nil || len(pod.Spec.Containers) == 0 {
+				t.Errorf("%s: no runtimeClassName or no container", path)
+			}
 		}
-		if pod.Spec.RuntimeClassName == nil || len(pod.Spec.Containers) == 0 {
-			t.Errorf("%s: no runtimeClassName or no container", path)
+	}
+}
+
+// Every image that a manifest names is one that tests/cmd/registry serves.
+func TestImagesAreServed(t *testing.T) {
+	served := map[string]bool{}
+	for _, e := range oci.Examples() {
+		served[e.Name+":v1"] = true
+	}
+	paths, err := filepath.Glob("[^c]*/*pod.yaml") // tests/containerd has images of its own
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append(paths, "greeter-pod.yaml", "batch-pod.yaml") {
+		for line := range strings.Lines(string(read(t, path))) {
+			image, ok := strings.CutPrefix(strings.TrimSpace(line), "image: localhost:5000/sunaba/")
+			if ok && !served[image] {
+				t.Errorf("%s: image %q", path, image)
+			}
 		}
 	}
 }

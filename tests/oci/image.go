@@ -109,20 +109,26 @@ func provenance(subject v1.Hash) (v1.Image, error) {
 const Title = "program.wasm"
 
 // titled is a layer that tells its file's name.
-type titled struct{ v1.Layer }
+type titled struct {
+	v1.Layer
+	title string
+}
 
 // Descriptor implements partial.Describable.
 func (l titled) Descriptor() (*v1.Descriptor, error) {
 	d, err := partial.Descriptor(l.Layer)
 	if err == nil {
-		d.Annotations = map[string]string{"org.opencontainers.image.title": Title}
+		d.Annotations = map[string]string{"org.opencontainers.image.title": l.title}
 	}
 	return d, err
 }
 
 // Artifact makes a WebAssembly OCI artifact: config application/vnd.wasm.config.v0+json and one layer
 // for each module, by the name Title. A well-formed one has one module.
-func Artifact(modules ...[]byte) (v1.Image, error) {
+func Artifact(modules ...[]byte) (v1.Image, error) { return NamedArtifact(Title, modules...) }
+
+// NamedArtifact is Artifact with another name.
+func NamedArtifact(title string, modules ...[]byte) (v1.Image, error) {
 	config := struct {
 		Created      string   `json:"created"`
 		Architecture string   `json:"architecture"`
@@ -137,7 +143,7 @@ func Artifact(modules ...[]byte) (v1.Image, error) {
 			return nil, err
 		}
 		config.LayerDigests = append(config.LayerDigests, digest.String())
-		layers = append(layers, titled{layer})
+		layers = append(layers, titled{layer, title})
 	}
 	data, err := json.Marshal(config)
 	if err != nil {

@@ -1,17 +1,17 @@
-// Command registry builds the examples, packs each as a multi-platform index and serves them on
-// loopback until it is interrupted, so that the manifests of examples/ can be run as they are:
+// Command registry builds the examples, packs each as an image and serves them on loopback until it is
+// interrupted, so that the manifests of examples/ can be run as they are:
 //
 //	go run ./tests/cmd/registry
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/sunaba-project/sunaba/tests/oci"
@@ -42,12 +42,12 @@ func serve(ctx context.Context, stdout io.Writer, address, examples string) erro
 		return err
 	}
 	defer registry.Close()
-	for _, name := range []string{"greeter", "batch"} {
-		index, err := oci.ExampleIndex(ctx, filepath.Join(examples, name), name)
-		if err != nil {
-			return err
+	for _, e := range oci.Examples() {
+		ref, err := e.Push(ctx, registry, examples)
+		if errors.Is(err, oci.ErrNoCompiler) {
+			fmt.Fprintln(stdout, "left out:", err)
+			continue
 		}
-		ref, err := registry.PushIndex(ctx, "sunaba/"+name+":v1", index)
 		if err != nil {
 			return err
 		}
