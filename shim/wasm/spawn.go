@@ -50,18 +50,20 @@ type newborn struct {
 
 // fork starts a guest process that waits for its configuration.
 func (e *Engine) fork(b *birth) *newborn {
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	n, err := e.forkWith(b)
 	if err != nil {
-		return &newborn{err: fmt.Errorf("make link: %w", err)}
-	}
-	ours, theirs := os.NewFile(uintptr(ends[0]), "link"), os.NewFile(uintptr(ends[1]), "link")
-	defer theirs.Close()
-	child, err := e.forkWith(b, theirs)
-	if err != nil {
-		ours.Close()
 		return &newborn{err: fmt.Errorf("start guest process: %w", err)}
 	}
-	return &newborn{child: child, link: ours}
+	return n
+}
+
+// makeLink makes the two ends of a link.
+func makeLink() (ours, theirs *os.File, err error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make link: %w", err)
+	}
+	return os.NewFile(uintptr(ends[0]), "link"), os.NewFile(uintptr(ends[1]), "link"), nil
 }
 
 // discard ends a process that is not wanted, and returns when it is gone. A spare one's cgroup goes with it.
@@ -73,15 +75,14 @@ func (e *Engine) discard(n *newborn) error {
 	return n.group.destroy()
 }
 
-func (e *Engine) forkWith(b *birth, theirs *os.File) (*reaper.Child, error) {
+func (e *Engine) forkWith(b *birth) (*newborn, error) {
 	cmd := exec.Command(e.options.Self, "guest")
 	if !b.first {
 		cmd.Args = append(cmd.Args, guest.Further)
 	}
 	cmd.Env = guestEnv
 	cmd.Dir = "/"
-	cmd.ExtraFiles = append([]*os.File{theirs}, b.inherited...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: b.clone, Setsid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: b.clone &^ unix.CLONE_NEWNET, Setsid: true}
 	if b.io.Stdin != nil {
 		cmd.Stdin = b.io.Stdin
 	}
@@ -106,24 +107,51 @@ func (e *Engine) forkWith(b *birth, theirs *os.File) (*reaper.Child, error) {
 			cmd.SysProcAttr.CgroupFD = int(dir.Fd())
 		}
 	}
-	var child *reaper.Child
+	var n *newborn
 	var err error
 	thread.Run(func() {
-		for _, ns := range b.join {
-			if err = unix.Setns(int(ns.Fd()), 0); err != nil {
-				err = fmt.Errorf("enter namespace %q: %w", ns.Name(), err)
-				return
-			}
-		}
-		if err = cage.Narrow(); err != nil {
-			return
-		}
-		b.enterThread()
-		if child, err = e.reaper.Start(cmd); err == nil {
-			_ = cmd.Process.Release() // the reaper has it
+		if err = b.enterNamespaces(); err == nil {
+			n, err = e.forkHere(b, cmd)
 		}
 	})
-	return child, err
+	return n, err
+}
+
+// forkHere starts the process from this thread, which has all that the process is born with.
+func (e *Engine) forkHere(b *birth, cmd *exec.Cmd) (*newborn, error) {
+	// A socket belongs to the network namespace that it was made in: the process could give its end a name there.
+	ours, theirs, err := makeLink()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	cmd.ExtraFiles = append([]*os.File{theirs}, b.inherited...)
+	if err = cage.Narrow(); err == nil {
+		b.enterThread()
+		var child *reaper.Child
+		if child, err = e.reaper.Start(cmd); err == nil {
+			_ = cmd.Process.Release() // the reaper has it
+			return &newborn{child: child, link: ours}, nil
+		}
+	}
+	ours.Close()
+	return nil, err
+}
+
+// enterNamespaces moves the forking thread, all but the namespaces that the process makes itself.
+func (b *birth) enterNamespaces() error {
+	for _, ns := range b.join {
+		if err := unix.Setns(int(ns.Fd()), 0); err != nil {
+			return fmt.Errorf("enter namespace %q: %w", ns.Name(), err)
+		}
+	}
+	if b.clone&unix.CLONE_NEWNET == 0 {
+		return nil
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("make network namespace: %w", err)
+	}
+	return nil
 }
 
 // dir is the cgroup's directory for clone3, nil if it cannot be used so. What is wrong with the cgroup is for settle to say.

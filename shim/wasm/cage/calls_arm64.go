@@ -6,10 +6,9 @@ const auditArch = unix.AUDIT_ARCH_AARCH64
 
 // archCalls are calls that go by another number or exist only here.
 var archCalls = []Call{
-	allow(unix.SYS_NEWFSTATAT, "newfstatat", whyFiles),
-	allow(unix.SYS_FADVISE64, "fadvise64", whyFiles),
-	allow(unix.SYS_RENAMEAT, "renameat", whyFiles),
-	allow(unix.SYS_SENDFILE, "sendfile", whyFiles),
+	allow(unix.SYS_NEWFSTATAT, "newfstatat", "path_filestat_get; "+whyEntry),
+	allow(unix.SYS_FADVISE64, "fadvise64", "fd_advise"),
+	allow(unix.SYS_RENAMEAT, "renameat", "path_rename"),
 }
 
 // mapCalls can make memory executable; the protection is their third argument.

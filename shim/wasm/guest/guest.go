@@ -34,13 +34,21 @@ const exitTrap = 134
 const Further = "further"
 
 // Main runs the guest face and returns the process's exit code.
-func Main(args []string) int {
+func Main(args []string) int { return newProcess().main(args) }
+
+func newProcess() *process {
+	p := &process{}
+	p.loading, p.calling = p.load, p.call
+	return p
+}
+
+func (p *process) main(args []string) int {
 	// A descriptor in non-blocking mode is waited for by the runtime's poller, without a thread of its own.
 	if err := unix.SetNonblock(link.FD, true); err != nil {
 		fmt.Fprintf(os.Stderr, "guest: no link to an engine: %v\n", err)
 		return exitNoLink
 	}
-	p := &process{link: os.NewFile(link.FD, "link")}
+	p.link = os.NewFile(link.FD, "link")
 	if len(args) == 0 || args[0] != Further {
 		if err := p.standBy(); err != nil {
 			return p.fail(err)
@@ -60,7 +68,7 @@ func Main(args []string) int {
 	if err := p.prepare(); err != nil {
 		return p.fail(err)
 	}
-	if err := p.load(); err != nil {
+	if err := p.loading(); err != nil {
 		return p.fail(err)
 	}
 	return p.run()
@@ -73,6 +81,8 @@ type process struct {
 	room   *room   // of a container's first process
 	trees  []*tree // what came with the configuration and is not placed yet
 	guest  guest
+
+	loading, calling func() error // load and call, unless the process is Taken
 }
 
 // receive takes the files that belong to the configuration, and makes the streams among them this process's own.

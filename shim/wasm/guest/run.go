@@ -28,7 +28,7 @@ func (p *process) run() int {
 	if err := p.report(link.Started); err != nil {
 		return exitNoLink
 	}
-	return p.end(p.ending(p.call()))
+	return p.end(p.ending(p.calling()))
 }
 
 func (p *process) report(kind link.Kind) error {
