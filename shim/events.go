@@ -9,12 +9,16 @@ import (
 	"sync"
 	"time"
 
-	eventsapi "github.com/containerd/containerd/api/services/ttrpc/events/v1"
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/sunaba-project/sunaba/shim/encode"
 )
+
+// eventsService is containerd's.
+const eventsService = "containerd.services.events.ttrpc.v1.Events"
 
 // How hard the publisher tries: containerd may be restarting.
 const (
@@ -24,6 +28,12 @@ const (
 	publishQueue   = 2048 // events kept while containerd does not answer
 )
 
+// envelope is an event on its way, encoded as a ForwardRequest.
+type envelope struct {
+	topic   string
+	request encode.Message
+}
+
 // EventPublisher forwards events to containerd's ttrpc events service, in order.
 type EventPublisher struct {
 	address   string
@@ -31,7 +41,7 @@ type EventPublisher struct {
 	log       *slog.Logger
 
 	mu      sync.Mutex
-	queue   []*types.Envelope
+	queue   []envelope
 	working bool
 	client  *ttrpc.Client
 	idle    sync.WaitGroup
@@ -44,18 +54,20 @@ func NewEventPublisher(address, namespace string, log *slog.Logger) *EventPublis
 
 // Publish implements Publisher.
 func (p *EventPublisher) Publish(topic string, event proto.Message) {
-	value, err := typed(event)
-	if err != nil {
-		p.log.Error("encode event", "topic", topic, "error", err)
-		return
-	}
+	name, value := encodeEvent(event)
+	var e, request encode.Message
+	e.Time(1, time.Now())
+	e.Text(2, p.namespace)
+	e.Text(3, topic)
+	e.Message(4, anyOf(name, value))
+	request.Message(1, e)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.queue) == publishQueue {
-		p.log.Error("drop event: containerd takes none", "topic", p.queue[0].Topic)
+		p.log.Error("drop event: containerd takes none", "topic", p.queue[0].topic)
 		p.queue = p.queue[1:]
 	}
-	p.queue = append(p.queue, &types.Envelope{Timestamp: timestamppb.Now(), Namespace: p.namespace, Topic: topic, Event: value})
+	p.queue = append(p.queue, envelope{topic, request})
 	if !p.working {
 		p.working = true
 		p.idle.Add(1)
@@ -103,7 +115,7 @@ func (p *EventPublisher) work() {
 }
 
 // forward delivers one event before the next one's turn.
-func (p *EventPublisher) forward(e *types.Envelope) {
+func (p *EventPublisher) forward(e envelope) {
 	var err error
 	for try := range publishTries {
 		if try > 0 {
@@ -113,17 +125,19 @@ func (p *EventPublisher) forward(e *types.Envelope) {
 			return
 		}
 	}
-	p.log.Error("drop event", "topic", e.Topic, "error", err)
+	p.log.Error("drop event", "topic", e.topic, "error", err)
 }
 
-func (p *EventPublisher) send(e *types.Envelope) error {
+func (p *EventPublisher) send(e envelope) error {
 	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 	defer cancel()
 	client, err := p.connect(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = eventsapi.NewTTRPCEventsClient(client).Forward(ctx, &eventsapi.ForwardRequest{Envelope: e})
+	request := &emptypb.Empty{} // whatever it does not know it sends as it is
+	request.ProtoReflect().SetUnknown(protoreflect.RawFields(e.request))
+	err = client.Call(ctx, eventsService, "Forward", request, &emptypb.Empty{})
 	if err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -40,25 +40,58 @@ func GiveMemoryBack() {
 // settleTime is how long a shim waits for the next call before it gives memory back.
 const settleTime = 200 * time.Millisecond
 
-// GiveMemoryBackSoon returns a function that has memory given back when it was not called for a while, so that
-// the calls of a pod's start do not each pay for it. Nothing runs in between.
-func GiveMemoryBackSoon() func() {
-	var mu sync.Mutex
-	busy := true // as TuneMemory leaves it
-	timer := time.AfterFunc(settleTime, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		busy = false
+// askedTime is how long what questions leave may stay: containerd asks for figures every second, and giving memory back takes
+// some milliseconds of CPU.
+const askedTime = 10 * time.Second
+
+// GiveMemoryBackSoon returns two functions. settled has memory given back when it was not called for a while, so that
+// the calls of a pod's start do not each pay for it. asked, which is called after questions that come again and again, has it
+// given back now and then. Nothing runs in between.
+func GiveMemoryBackSoon() (settled, asked func()) {
+	m := &memory{busy: true} // as TuneMemory leaves it
+	m.timer = time.AfterFunc(settleTime, func() { m.giveBack(true) })
+	return m.settled, m.asked
+}
+
+type memory struct {
+	mu      sync.Mutex
+	busy    bool
+	waiting bool // for the end of askedTime
+	timer   *time.Timer
+}
+
+func (m *memory) settled() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.busy {
+		m.busy = true
+
+		debug.SetGCPercent(busyPercent)
+	}
+	m.timer.Reset(settleTime)
+}
+
+func (m *memory) asked() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.waiting {
+		return
+	}
+	m.waiting = true
+	time.AfterFunc(askedTime, func() { m.giveBack(false) })
+}
+
+// giveBack gives memory back; when work is under way, only at the end of that.
+func (m *memory) giveBack(settled bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if settled {
+		m.busy = false
+	} else {
+		m.waiting = false
+	}
+	if !m.busy {
 		GiveMemoryBack()
-	})
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !busy {
-			busy = true
-			debug.SetGCPercent(busyPercent)
-		}
-		timer.Reset(settleTime)
 	}
 }
 

@@ -37,6 +37,7 @@ type ServiceOptions struct {
 	Publisher   Publisher                              // nil = nobody listens
 	Run         func(*exec.Cmd) (stdio.Program, error) // starts and reaps programs that take containers' output; nil = there are none
 	Settled     func()                                 // called before and after work for a container (create, start, delete): soon is a good moment to give memory back; may be nil
+	Asked       func()                                 // called after a call that containerd makes every second; may be nil
 	Done        func()                                 // called once, when Shutdown was asked and no container is left (Serve sets it)
 	Ending      func()                                 // called by Serve before callers see the end: remove the socket; may be nil
 	Logger      *slog.Logger
@@ -60,6 +61,9 @@ type Service struct {
 func NewService(o ServiceOptions) *Service {
 	if o.Settled == nil {
 		o.Settled = func() {}
+	}
+	if o.Asked == nil {
+		o.Asked = func() {}
 	}
 	return &Service{
 		options: o, containers: make(map[string]*container), making: make(map[string]chan struct{}),

@@ -400,6 +400,9 @@ func (f *flaky) Forward(ctx context.Context, r *eventsapi.ForwardRequest) (*empt
 		f.fails--
 		return nil, errors.New("busy")
 	}
+	if age := time.Since(r.Envelope.Timestamp.AsTime()); r.Envelope.Namespace != "n" || age < 0 || age > time.Minute {
+		return nil, fmt.Errorf("envelope %v", r.Envelope)
+	}
 	f.topics = append(f.topics, r.Envelope.Topic+" "+r.Envelope.Event.TypeUrl)
 	return &emptypb.Empty{}, nil
 }

@@ -14,6 +14,7 @@ import (
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -333,15 +334,12 @@ func (t taskAPI) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsRe
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w: %w", r.ID, err, errdefs.ErrNotFound)
 	}
-	metrics, err := group.Metrics()
+	name, metrics, err := group.Metrics()
 	if err != nil {
 		return nil, err
 	}
-	value, err := typed(metrics)
-	if err != nil {
-		return nil, err
-	}
-	return &task.StatsResponse{Stats: value}, nil
+	t.s.options.Asked()
+	return &task.StatsResponse{Stats: &anypb.Any{TypeUrl: name, Value: metrics}}, nil
 }
 
 // group is the container's cgroup. containerd asks for its figures every second, so the one that is open is taken.

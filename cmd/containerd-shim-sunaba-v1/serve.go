@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	goruntime "github.com/containerd/go-runc"
@@ -33,6 +34,9 @@ const oomScore = "-998"
 // server, the first container's bundle under containerd.
 func (a arguments) serve(ctx context.Context) error {
 	shim.TuneMemory()
+	if a.Address != "" {
+		runtime.GOMAXPROCS(1) // a pod has a container more with containerd, see docs/RATIONALE.md
+	}
 	logger := slog.New(slog.NewTextHandler(a.logWriter(), &slog.HandlerOptions{Level: a.logLevel()}))
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil && !errors.Is(err, os.ErrPermission) {
 		logger.Warn("lower OOM score", "error", err)
@@ -61,9 +65,10 @@ func (a arguments) serve(ctx context.Context) error {
 	}
 	options := shim.ServiceOptions{
 		Namespace: a.Namespace, Engines: engines, RuntimeRoot: a.runtimeRoot(dir),
-		Settled: shim.GiveMemoryBackSoon(), Logger: logger,
-		Run: func(cmd *exec.Cmd) (stdio.Program, error) { return startProgram(r, cmd) },
+		Logger: logger,
+		Run:    func(cmd *exec.Cmd) (stdio.Program, error) { return startProgram(r, cmd) },
 	}
+	options.Settled, options.Asked = shim.GiveMemoryBackSoon()
 	options.Ending = func() {
 		if err := guests.Close(); err != nil {
 			logger.Warn("end spare guest process", "error", err)

@@ -6,11 +6,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 func TestResolve(t *testing.T) {
@@ -56,8 +61,50 @@ func files(t *testing.T, content map[string]string) string {
 	return dir
 }
 
+// decode reads a message as containerd's callers do. A field that its type does not know fails.
+func decode(t *testing.T, encoded []byte, to proto.Message) {
+	t.Helper()
+	if err := proto.Unmarshal(encoded, to); err != nil {
+		t.Fatal(err)
+	}
+	if len(to.ProtoReflect().GetUnknown()) > 0 {
+		t.Errorf("unknown fields in %v", to)
+	}
+}
+
+// TestNamesOfFigures goes through the fields of containerd's messages in the order of their numbers.
+func TestNamesOfFigures(t *testing.T) {
+	for _, c := range []struct {
+		message proto.Message
+		names   []string
+		other   map[string]string // fields that have other names than the kernel's figures
+	}{
+		{&v1.MemoryStat{}, memoryV1, map[string]string{"hierarchical_memsw_limit": "hierarchical_swap_limit"}},
+		{&v1.MemoryOomControl{}, oomControlV1, nil},
+		{&v1.Throttle{}, throttleV1, map[string]string{"nr_periods": "periods", "nr_throttled": "throttled_periods"}},
+		{&v2.CPUStat{}, cpuV2, map[string]string{"": "psi"}},
+		{&v2.MemoryStat{}, memoryV2[:31], map[string]string{
+			"workingset_refault_anon": "workingset_refault", "workingset_activate_anon": "workingset_activate",
+		}},
+		{&v2.MemoryEvents{}, memoryEventsV2, nil},
+	} {
+		fields := c.message.ProtoReflect().Descriptor().Fields()
+		for i, name := range c.names {
+			want, ok := c.other[name]
+			if !ok {
+				want = name
+			}
+			field := fields.ByNumber(protoreflect.FieldNumber(i + 1))
+			if field == nil || strings.ReplaceAll(string(field.Name()), "_", "") != strings.ReplaceAll(want, "_", "") {
+				t.Errorf("%T: field %d is %v, its figure %q", c.message, i+1, field, name)
+			}
+		}
+	}
+}
+
 func TestMetricsOfTheUnifiedHierarchy(t *testing.T) {
-	m := metrics2(files(t, map[string]string{
+	var m v2.Metrics
+	decode(t, metrics2(files(t, map[string]string{
 		"cpu.stat":            "usage_usec 100\nuser_usec 60\nsystem_usec 40\nnr_periods 3\nnr_throttled 2\nthrottled_usec 1\n",
 		"memory.current":      "4096\n",
 		"memory.max":          "max\n",
@@ -69,7 +116,7 @@ func TestMetricsOfTheUnifiedHierarchy(t *testing.T) {
 		"pids.current":        "3\n",
 		"pids.max":            "max\n",
 		"io.stat":             "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n\n",
-	}))
+	})), &m)
 	got := fmt.Sprint(m.CPU.UsageUsec, m.CPU.UserUsec, m.CPU.SystemUsec, m.CPU.NrThrottled, m.Memory.Usage, m.Memory.UsageLimit,
 		m.Memory.MaxUsage, m.Memory.SwapLimit, m.Memory.Anon, m.Memory.InactiveFile, m.Memory.WorkingsetRefault,
 		m.MemoryEvents.OomKill, m.Pids.Current, m.Pids.Limit, len(m.Io.Usage), m.Io.Usage[0].Major, m.Io.Usage[0].Wios)
@@ -91,7 +138,8 @@ func TestMetricsOfTheOlderHierarchies(t *testing.T) {
 		"pids":  files(t, map[string]string{"pids.current": "2\n", "pids.max": "100\n"}),
 		"blkio": files(t, map[string]string{"blkio.throttle.io_service_bytes_recursive": "8:0 Read 10\n8:0 Write 20\nTotal 30\n"}),
 	}
-	m := metrics1(func(c string) string { return dirs[c] })
+	var m v1.Metrics
+	decode(t, metrics1(func(c string) string { return dirs[c] }), &m)
 	got := fmt.Sprint(m.CPU.Usage.Total, m.CPU.Usage.User, m.CPU.Usage.Kernel, m.CPU.Usage.PerCPU, m.CPU.Throttling.ThrottledPeriods,
 		m.Memory.Usage.Usage, m.Memory.Usage.Limit, m.Memory.Usage.Failcnt, m.Memory.RSS, m.Memory.TotalInactiveFile,
 		m.MemoryOomControl.OomKill, m.Pids.Current, m.Pids.Limit, len(m.Blkio.IoServiceBytesRecursive), m.Blkio.IoServiceBytesRecursive[1].Value)
@@ -119,7 +167,7 @@ func TestLifeOfAGroup(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if _, err := g.Metrics(); !errdefs.IsNotFound(err) {
+	if _, _, err := g.Metrics(); !errdefs.IsNotFound(err) {
 		t.Errorf("figures of a group that is not there: %v", err)
 	}
 	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
@@ -142,7 +190,7 @@ func TestLifeOfAGroup(t *testing.T) {
 	if of, err := Of(cmd.Process.Pid); err != nil || of != path {
 		t.Errorf("process is in %q, %v", of, err)
 	}
-	if _, err := g.Metrics(); err != nil {
+	if _, _, err := g.Metrics(); err != nil {
 		t.Error(err)
 	}
 	if pids, err := parent.Pids(); err != nil || len(pids) == 0 {

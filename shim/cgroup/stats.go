@@ -5,26 +5,34 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
-	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
-	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
+
+	"github.com/sunaba-project/sunaba/shim/encode"
 )
 
-// Metrics reads the group's figures in the message that containerd's callers decode:
-// io.containerd.cgroups.v1.Metrics or io.containerd.cgroups.v2.Metrics. What a kernel
-// does not count is 0. ErrNotFound when the group is gone.
-func (g *Group) Metrics() (proto.Message, error) {
+// Types of the messages that hold a group's figures.
+const (
+	typeV1 = "io.containerd.cgroups.v1.Metrics"
+	typeV2 = "io.containerd.cgroups.v2.Metrics"
+)
+
+// Metrics reads the group's figures and returns them as containerd's callers decode them: the name of a message and the encoded
+// message, see containerd/cgroups' cgroup1/stats and cgroup2/stats. What a kernel does not count is 0. ErrNotFound when the
+// group is gone.
+//
+// The messages are encoded here: their generated types would cost every shim that is asked for figures 170 KiB.
+func (g *Group) Metrics() (name string, encoded []byte, err error) {
 	if _, err := os.Stat(g.representative()); err != nil {
-		return nil, fmt.Errorf("figures of cgroup %q: %w", g.path, errdefs.ErrNotFound)
+		return "", nil, fmt.Errorf("figures of cgroup %q: %w", g.path, errdefs.ErrNotFound)
 	}
 	if g.unified {
-		return metrics2(g.dirs[""]), nil
+		return typeV2, metrics2(g.dirs[""]), nil
 	}
-	return metrics1(g.dir), nil
+	return typeV1, metrics1(g.dir), nil
 }
 
 // dir returns the group's directory in the hierarchy that has a controller, "" without one.
@@ -42,164 +50,138 @@ func (g *Group) dir(controller string) string {
 	return ""
 }
 
-// metrics1 reads the older hierarchies.
-func metrics1(dir func(controller string) string) *v1.Metrics {
-	cpu, cpuacct, memory, pids := dir("cpu"), dir("cpuacct"), dir("memory"), dir("pids")
-	ticks := keyed(filepath.Join(cpuacct, "cpuacct.stat"))
-	throttle := keyed(filepath.Join(cpu, "cpu.stat"))
-	oom := keyed(filepath.Join(memory, "memory.oom_control"))
-	return &v1.Metrics{
-		Pids: &v1.PidsStat{Current: number(pids, "pids.current"), Limit: number(pids, "pids.max")},
-		CPU: &v1.CPUStat{
-			Usage: &v1.CPUUsage{
-				Total:  number(cpuacct, "cpuacct.usage"),
-				Kernel: ticks["system"] * tick,
-				User:   ticks["user"] * tick,
-				PerCPU: numbers(cpuacct, "cpuacct.usage_percpu"),
-			},
-			Throttling: &v1.Throttle{
-				Periods:          throttle["nr_periods"],
-				ThrottledPeriods: throttle["nr_throttled"],
-				ThrottledTime:    throttle["throttled_time"],
-			},
-		},
-		Memory: memory1(memory),
-		MemoryOomControl: &v1.MemoryOomControl{
-			OomKillDisable: oom["oom_kill_disable"],
-			UnderOom:       oom["under_oom"],
-			OomKill:        oom["oom_kill"],
-		},
-		Blkio: blkio1(dir("blkio")),
+// Names of figures in files of the older hierarchies, in the order of the fields of their messages, from 1 on.
+var (
+	oomControlV1 = []string{"oom_kill_disable", "under_oom", "oom_kill"}
+	throttleV1   = []string{"nr_periods", "nr_throttled", "throttled_time"}
+	memoryV1     = []string{
+		"cache", "rss", "rss_huge", "mapped_file", "dirty", "writeback", "pgpgin", "pgpgout", "pgfault", "pgmajfault",
+		"inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable",
+		"hierarchical_memory_limit", "hierarchical_memsw_limit",
+		"total_cache", "total_rss", "total_rss_huge", "total_mapped_file", "total_dirty", "total_writeback",
+		"total_pgpgin", "total_pgpgout", "total_pgfault", "total_pgmajfault", "total_inactive_anon", "total_active_anon",
+		"total_inactive_file", "total_active_file", "total_unevictable",
 	}
-}
+)
 
 // tick is a USER_HZ tick in nanoseconds: 100 a second on every architecture we build for.
 const tick = 10_000_000
 
-func memory1(dir string) *v1.MemoryStat {
-	m := keyed(filepath.Join(dir, "memory.stat"))
-	return &v1.MemoryStat{
-		Cache: m["cache"], RSS: m["rss"], RSSHuge: m["rss_huge"], MappedFile: m["mapped_file"],
-		Dirty: m["dirty"], Writeback: m["writeback"],
-		PgPgIn: m["pgpgin"], PgPgOut: m["pgpgout"], PgFault: m["pgfault"], PgMajFault: m["pgmajfault"],
-		InactiveAnon: m["inactive_anon"], ActiveAnon: m["active_anon"],
-		InactiveFile: m["inactive_file"], ActiveFile: m["active_file"], Unevictable: m["unevictable"],
-		HierarchicalMemoryLimit: m["hierarchical_memory_limit"], HierarchicalSwapLimit: m["hierarchical_memsw_limit"],
-		TotalCache: m["total_cache"], TotalRSS: m["total_rss"], TotalRSSHuge: m["total_rss_huge"],
-		TotalMappedFile: m["total_mapped_file"], TotalDirty: m["total_dirty"], TotalWriteback: m["total_writeback"],
-		TotalPgPgIn: m["total_pgpgin"], TotalPgPgOut: m["total_pgpgout"],
-		TotalPgFault: m["total_pgfault"], TotalPgMajFault: m["total_pgmajfault"],
-		TotalInactiveAnon: m["total_inactive_anon"], TotalActiveAnon: m["total_active_anon"],
-		TotalInactiveFile: m["total_inactive_file"], TotalActiveFile: m["total_active_file"],
-		TotalUnevictable: m["total_unevictable"],
-		Usage:            entry1(dir, "memory"),
-		Swap:             entry1(dir, "memory.memsw"),
-		Kernel:           entry1(dir, "memory.kmem"),
-		KernelTCP:        entry1(dir, "memory.kmem.tcp"),
+// metrics1 reads the older hierarchies.
+func metrics1(dir func(controller string) string) encode.Message {
+	cpu, cpuacct, memory, pids := dir("cpu"), dir("cpuacct"), dir("memory"), dir("pids")
+	ticks := figures(filepath.Join(cpuacct, "cpuacct.stat"), []string{"user", "system"})
+	var usage encode.Message
+	usage.Number(1, number(cpuacct, "cpuacct.usage"))
+	usage.Number(2, ticks[1]*tick)
+	usage.Number(3, ticks[0]*tick)
+	usage.List(4, numbers(cpuacct, "cpuacct.usage_percpu"))
+	var processors encode.Message
+	processors.Message(1, usage)
+	processors.Message(2, encode.Numbers(figures(filepath.Join(cpu, "cpu.stat"), throttleV1)))
+	counted := encode.Numbers(figures(filepath.Join(memory, "memory.stat"), memoryV1))
+	for i, prefix := range []string{"memory", "memory.memsw", "memory.kmem", "memory.kmem.tcp"} {
+		counted.Message(33+i, entry1(memory, prefix))
 	}
+	var m encode.Message
+	m.Message(2, pidsOf(pids))
+	m.Message(3, processors)
+	m.Message(4, counted)
+	m.Message(5, blkio1(dir("blkio")))
+	m.Message(9, encode.Numbers(figures(filepath.Join(memory, "memory.oom_control"), oomControlV1)))
+	return m
 }
 
-func entry1(dir, prefix string) *v1.MemoryEntry {
-	return &v1.MemoryEntry{
-		Limit:   number(dir, prefix+".limit_in_bytes"),
-		Usage:   number(dir, prefix+".usage_in_bytes"),
-		Max:     number(dir, prefix+".max_usage_in_bytes"),
-		Failcnt: number(dir, prefix+".failcnt"),
-	}
+func pidsOf(dir string) encode.Message {
+	return encode.Numbers([]uint64{number(dir, "pids.current"), number(dir, "pids.max")})
 }
 
-func blkio1(dir string) *v1.BlkIOStat {
-	return &v1.BlkIOStat{
-		IoServiceBytesRecursive: blkioEntries(filepath.Join(dir, "blkio.throttle.io_service_bytes_recursive")),
-		IoServicedRecursive:     blkioEntries(filepath.Join(dir, "blkio.throttle.io_serviced_recursive")),
-	}
+func entry1(dir, prefix string) encode.Message {
+	return encode.Numbers([]uint64{
+		number(dir, prefix+".limit_in_bytes"), number(dir, prefix+".usage_in_bytes"),
+		number(dir, prefix+".max_usage_in_bytes"), number(dir, prefix+".failcnt"),
+	})
 }
 
-// blkioEntries reads lines of "major:minor operation value".
-func blkioEntries(path string) []*v1.BlkIOEntry {
-	var entries []*v1.BlkIOEntry
-	for _, fields := range lines(path) {
-		if len(fields) != 3 {
-			continue
+func blkio1(dir string) encode.Message {
+	var m encode.Message
+	for i, name := range []string{"blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"} {
+		for _, fields := range lines(filepath.Join(dir, name)) { // "major:minor operation value"
+			if len(fields) != 3 {
+				continue
+			}
+			major, minor, ok := device(fields[0])
+			value, err := strconv.ParseUint(fields[2], 10, 64)
+			if !ok || err != nil {
+				continue
+			}
+			var e encode.Message
+			e.Text(1, fields[1])
+			e.Number(3, major)
+			e.Number(4, minor)
+			e.Number(5, value)
+			m.Message(1+i, e)
 		}
-		major, minor, ok := device(fields[0])
-		value, err := strconv.ParseUint(fields[2], 10, 64)
-		if ok && err == nil {
-			entries = append(entries, &v1.BlkIOEntry{Op: fields[1], Major: major, Minor: minor, Value: value})
-		}
 	}
-	return entries
+	return m
 }
+
+// Names of figures in files of the unified hierarchy, in the order of the fields of their messages, from 1 on.
+var (
+	cpuV2          = []string{"usage_usec", "user_usec", "system_usec", "nr_periods", "nr_throttled", "throttled_usec", "", "nr_bursts", "burst_usec"}
+	memoryEventsV2 = []string{"low", "high", "max", "oom", "oom_kill", "oom_group_kill"}
+	ioV2           = []string{"rbytes", "wbytes", "rios", "wios"} // from 3 on
+	memoryV2       = []string{
+		"anon", "file", "kernel_stack", "slab", "sock", "shmem", "file_mapped", "file_dirty", "file_writeback", "anon_thp",
+		"inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable", "slab_reclaimable", "slab_unreclaimable",
+		"pgfault", "pgmajfault", "workingset_refault_anon", "workingset_activate_anon", "workingset_nodereclaim",
+		"pgrefill", "pgscan", "pgsteal", "pgactivate", "pgdeactivate", "pglazyfree", "pglazyfreed", "thp_fault_alloc", "thp_collapse_alloc",
+		"workingset_refault_file", "workingset_activate_file", // these two are no fields: they are added to their like
+	}
+)
 
 // metrics2 reads the unified hierarchy.
-func metrics2(dir string) *v2.Metrics {
-	cpu := keyed(filepath.Join(dir, "cpu.stat"))
-	events := keyed(filepath.Join(dir, "memory.events"))
-	return &v2.Metrics{
-		Pids: &v2.PidsStat{Current: number(dir, "pids.current"), Limit: number(dir, "pids.max")},
-		CPU: &v2.CPUStat{
-			UsageUsec: cpu["usage_usec"], UserUsec: cpu["user_usec"], SystemUsec: cpu["system_usec"],
-			NrPeriods: cpu["nr_periods"], NrThrottled: cpu["nr_throttled"], ThrottledUsec: cpu["throttled_usec"],
-			NrBursts: cpu["nr_bursts"], BurstUsec: cpu["burst_usec"],
-		},
-		Memory: memory2(dir),
-		MemoryEvents: &v2.MemoryEvents{
-			Low: events["low"], High: events["high"], Max: events["max"], Oom: events["oom"],
-			OomKill: events["oom_kill"], OomGroupKill: events["oom_group_kill"],
-		},
-		Io: &v2.IOStat{Usage: ioEntries(filepath.Join(dir, "io.stat"))},
-	}
+func metrics2(dir string) encode.Message {
+	var m encode.Message
+	m.Message(1, pidsOf(dir))
+	m.Message(2, encode.Numbers(figures(filepath.Join(dir, "cpu.stat"), cpuV2)))
+	m.Message(4, memory2(dir))
+	m.Message(6, io2(filepath.Join(dir, "io.stat")))
+	m.Message(8, encode.Numbers(figures(filepath.Join(dir, "memory.events"), memoryEventsV2)))
+	return m
 }
 
-func memory2(dir string) *v2.MemoryStat {
-	m := keyed(filepath.Join(dir, "memory.stat"))
-	return &v2.MemoryStat{
-		Anon: m["anon"], File: m["file"], KernelStack: m["kernel_stack"], Slab: m["slab"], Sock: m["sock"], Shmem: m["shmem"],
-		FileMapped: m["file_mapped"], FileDirty: m["file_dirty"], FileWriteback: m["file_writeback"], AnonThp: m["anon_thp"],
-		InactiveAnon: m["inactive_anon"], ActiveAnon: m["active_anon"],
-		InactiveFile: m["inactive_file"], ActiveFile: m["active_file"], Unevictable: m["unevictable"],
-		SlabReclaimable: m["slab_reclaimable"], SlabUnreclaimable: m["slab_unreclaimable"],
-		Pgfault: m["pgfault"], Pgmajfault: m["pgmajfault"],
-		WorkingsetRefault:     m["workingset_refault_anon"] + m["workingset_refault_file"],
-		WorkingsetActivate:    m["workingset_activate_anon"] + m["workingset_activate_file"],
-		WorkingsetNodereclaim: m["workingset_nodereclaim"],
-		Pgrefill:              m["pgrefill"], Pgscan: m["pgscan"], Pgsteal: m["pgsteal"],
-		Pgactivate: m["pgactivate"], Pgdeactivate: m["pgdeactivate"], Pglazyfree: m["pglazyfree"], Pglazyfreed: m["pglazyfreed"],
-		ThpFaultAlloc: m["thp_fault_alloc"], ThpCollapseAlloc: m["thp_collapse_alloc"],
-		Usage: number(dir, "memory.current"), UsageLimit: unlimited(dir, "memory.max"), MaxUsage: number(dir, "memory.peak"),
-		SwapUsage: number(dir, "memory.swap.current"), SwapLimit: unlimited(dir, "memory.swap.max"), SwapMaxUsage: number(dir, "memory.swap.peak"),
-	}
+func memory2(dir string) encode.Message {
+	all := figures(filepath.Join(dir, "memory.stat"), memoryV2)
+	fields := all[:31]
+	fields[19] += all[31]
+	fields[20] += all[32]
+	return encode.Numbers(append(fields[:31:31],
+		number(dir, "memory.current"), unlimited(dir, "memory.max"),
+		number(dir, "memory.swap.current"), unlimited(dir, "memory.swap.max"),
+		number(dir, "memory.peak"), number(dir, "memory.swap.peak")))
 }
 
-// ioEntries reads lines of "major:minor rbytes=… wbytes=… rios=… wios=…".
-func ioEntries(path string) []*v2.IOEntry {
-	var entries []*v2.IOEntry
+// io2 reads lines of "major:minor rbytes=… wbytes=… rios=… wios=…".
+func io2(path string) encode.Message {
+	var m encode.Message
 	for _, fields := range lines(path) {
 		major, minor, ok := device(fields[0])
 		if !ok {
 			continue
 		}
-		e := &v2.IOEntry{Major: major, Minor: minor}
+		e := make([]uint64, 2+len(ioV2))
+		e[0], e[1] = major, minor
 		for _, field := range fields[1:] {
 			name, value, _ := strings.Cut(field, "=")
 			n, err := strconv.ParseUint(value, 10, 64)
-			if err != nil {
-				continue
-			}
-			switch name {
-			case "rbytes":
-				e.Rbytes = n
-			case "wbytes":
-				e.Wbytes = n
-			case "rios":
-				e.Rios = n
-			case "wios":
-				e.Wios = n
+			if i := slices.Index(ioV2, name); i >= 0 && err == nil {
+				e[2+i] = n
 			}
 		}
-		entries = append(entries, e)
+		m.Message(1, encode.Numbers(e))
 	}
-	return entries
+	return m
 }
 
 func device(s string) (major, minor uint64, ok bool) {
@@ -207,6 +189,22 @@ func device(s string) (major, minor uint64, ok bool) {
 	major, err1 := strconv.ParseUint(a, 10, 64)
 	minor, err2 := strconv.ParseUint(b, 10, 64)
 	return major, minor, found && err1 == nil && err2 == nil
+}
+
+// figures reads a file of "name value" lines and returns the values of the names that are asked for, 0 for one that is not there.
+func figures(path string, names []string) []uint64 {
+	out := make([]uint64, len(names))
+	text, err := read(path)
+	if err != nil {
+		return out
+	}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if i := slices.Index(names, name); i >= 0 && name != "" {
+			out[i], _ = strconv.ParseUint(value, 10, 64)
+		}
+	}
+	return out
 }
 
 // lines reads a file's lines as fields; blank lines are left out.
