@@ -87,6 +87,8 @@ func bench(ctx context.Context, out io.Writer, bin string, pods, idle, lists int
 		results = append(results, measure.Result{Workload: w, Times: times, Memory: memory})
 	}
 	fmt.Fprintf(out, "\nmedians and 95th percentiles of %d pods, memory of %d idle pods; ! is a goal that was missed\n\n", pods, idle)
-	_, err = measure.Print(out, results)
-	return err
+	if _, err = measure.Print(out, results); err != nil {
+		return err
+	}
+	return measure.Yardstick(ctx, out, 20)
 }
