@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -76,7 +77,7 @@ func execSpecs() map[string]func(*suite) {
 			if took := time.Since(begun); took > 5*time.Second {
 				s.t.Errorf("it took %v", took)
 			}
-			if !within(5*time.Second, func() bool { return g.processes() == 1 }) {
+			if !node.Within(5*time.Second, func() bool { return g.processes() == 1 }) {
 				s.t.Errorf("%d processes are left", g.processes())
 			}
 			if got := g.status().GetState(); got != runtime.ContainerState_CONTAINER_RUNNING {
@@ -130,7 +131,7 @@ func logSpecs() map[string]func(*suite) {
 			g.ends(0, "Completed")
 			got := map[string]string{}
 			for _, l := range g.lines() {
-				got[l.stream] += l.text + ";"
+				got[l.Stream] += l.Text + ";"
 			}
 			if got["stdout"] != "out 1;out 2;out 3;" || got["stderr"] != "err 1;err 2;err 3;" {
 				s.t.Errorf("%q", got)
@@ -140,14 +141,14 @@ func logSpecs() map[string]func(*suite) {
 			g := s.run().start(does("long", "40000"))
 			g.ends(0, "Completed")
 			lines := g.lines()
-			if len(lines) < 3 || lines[0].tag != "P" || lines[len(lines)-1].tag != "F" || len(strings.TrimSuffix(g.text(), "\n")) != 40000 {
+			if len(lines) < 3 || lines[0].Tag != "P" || lines[len(lines)-1].Tag != "F" || len(strings.TrimSuffix(g.text(), "\n")) != 40000 {
 				s.t.Errorf("%d lines, %d bytes", len(lines), len(g.text()))
 			}
 		},
 		"a last line without an end is kept": func(s *suite) {
 			g := s.run().start(does("bare"))
 			g.ends(0, "Completed")
-			if lines := g.lines(); len(lines) != 1 || lines[0].text != "no newline" {
+			if lines := g.lines(); len(lines) != 1 || lines[0].Text != "no newline" {
 				s.t.Errorf("%q", lines)
 			}
 		},
@@ -161,8 +162,8 @@ func logSpecs() map[string]func(*suite) {
 			g.says("tick")
 			g.stop(0)
 			for i, l := range append(old, g.lines()...) {
-				if l.text != fmt.Sprint("tick ", i+1) {
-					s.t.Fatalf("line %d is %q", i+1, l.text)
+				if l.Text != fmt.Sprint("tick ", i+1) {
+					s.t.Fatalf("line %d is %q", i+1, l.Text)
 				}
 			}
 		},
@@ -195,7 +196,7 @@ func statsSpecs() map[string]func(*suite) {
 	return map[string]func(*suite){
 		"a busy guest's figures are its cgroup's": func(s *suite) {
 			g := s.run().start(does("spin"))
-			if !within(10*time.Second, func() bool {
+			if !node.Within(10*time.Second, func() bool {
 				answer, err := s.ContainerStats(s.t.Context(), &runtime.ContainerStatsRequest{ContainerId: g.id})
 				s.check(err)
 				st := answer.GetStats()

@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 func lifecycleSpecs() map[string]func(*suite) {
@@ -323,12 +325,12 @@ func restartSpecs() map[string]func(*suite) {
 			s.check(s.StartDaemon(s.t.Context()))
 			short.ends(9, "Error")
 			before := len(ticking.lines())
-			if !within(5e9, func() bool { return len(ticking.lines()) > before+5 }) {
+			if !node.Within(5e9, func() bool { return len(ticking.lines()) > before+5 }) {
 				s.t.Error("the log does not grow")
 			}
 			for i, l := range ticking.lines() {
-				if l.text != fmt.Sprint("tick ", i+1) {
-					s.t.Fatalf("line %d is %q", i+1, l.text)
+				if l.Text != fmt.Sprint("tick ", i+1) {
+					s.t.Fatalf("line %d is %q", i+1, l.Text)
 				}
 			}
 			ticking.stop(0)

@@ -10,6 +10,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // get asks an HTTP server until it answers.
@@ -17,7 +19,7 @@ func (s *suite) get(url string) string {
 	s.t.Helper()
 	var body []byte
 	var last error
-	if !within(10*time.Second, func() bool {
+	if !node.Within(10*time.Second, func() bool {
 		client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 		answer, err := client.Get(url)
 		if err != nil {

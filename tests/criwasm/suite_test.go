@@ -239,20 +239,11 @@ func (g *guest) stop(grace int64) time.Duration {
 	return time.Since(begun)
 }
 
-func within(limit time.Duration, holds func() bool) bool {
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if holds() {
-			return true
-		}
-	}
-	return holds()
-}
-
 // ends waits for the guest's end and compares how it ended.
 func (g *guest) ends(code int32, reason string) *runtime.ContainerStatus {
 	g.t.Helper()
 	var status *runtime.ContainerStatus
-	if !within(20*time.Second, func() bool {
+	if !node.Within(20*time.Second, func() bool {
 		status = g.status()
 		return status.GetState() == runtime.ContainerState_CONTAINER_EXITED
 	}) {
@@ -272,53 +263,25 @@ func (p *pod) prints(config *runtime.ContainerConfig) string {
 	return g.text()
 }
 
-// line is one line of a log in CRI format.
-type line struct{ stream, tag, text string }
+func (g *guest) lines() []node.LogLine { return g.linesOf(g.log) }
 
-func (g *guest) lines() []line { return g.linesOf(g.log) }
-
-func (g *guest) linesOf(path string) []line {
+func (g *guest) linesOf(path string) []node.LogLine {
 	g.t.Helper()
-	data, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
-		return nil
-	}
+	lines, err := node.ReadLog(path)
 	g.check(err)
-	var out []line
-	for text := range strings.Lines(string(data)) {
-		text, whole := strings.CutSuffix(text, "\n")
-		if !whole {
-			break // being written
-		}
-		f := strings.SplitN(text, " ", 4)
-		if len(f) != 4 || (f[1] != "stdout" && f[1] != "stderr") || (f[2] != "F" && f[2] != "P") {
-			g.t.Fatalf("no line of a CRI log: %q", text)
-		}
-		if _, err := time.Parse("2006-01-02T15:04:05.000000000Z07:00", f[0]); err != nil {
-			g.t.Fatalf("no time: %q", text)
-		}
-		out = append(out, line{f[1], f[2], f[3]})
-	}
-	return out
+	return lines
 }
 
 // text is what the guest said, on both streams.
 func (g *guest) text() string {
 	g.t.Helper()
-	var b strings.Builder
-	for _, l := range g.lines() {
-		b.WriteString(l.text)
-		if l.tag == "F" {
-			b.WriteByte('\n')
-		}
-	}
-	return b.String()
+	return node.Text(g.lines())
 }
 
 // says waits until the guest has said something.
 func (g *guest) says(want string) {
 	g.t.Helper()
-	if !within(20*time.Second, func() bool { return strings.Contains(g.text(), want) }) {
+	if !node.Within(20*time.Second, func() bool { return strings.Contains(g.text(), want) }) {
 		g.t.Fatalf("%q never said %q but %q; %v", g.config.GetArgs(), want, g.text(), g.status())
 	}
 }

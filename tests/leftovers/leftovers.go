@@ -161,7 +161,7 @@ func mounts(scope Scope) ([]string, error) {
 
 // MountPoints returns the mount points below a scope's folders, in the order in which they were mounted.
 func MountPoints(scope Scope) ([]string, error) {
-	file, err := os.Open("/proc/self/mountinfo")
+	file, err := os.Open("/proc/thread-self/mountinfo") // the calling thread may have a mount namespace of its own
 	if err != nil {
 		return nil, err
 	}

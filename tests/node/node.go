@@ -24,18 +24,6 @@ import (
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 )
 
-// DriverVariable is the environment variable with the cgroup driver of all nodes whose configuration names none. tests/vm
-// sets it.
-const DriverVariable = "SUNABA_TEST_CGROUP_DRIVER"
-
-// Driver is what the variable says, cgroupfs where it is not set.
-func Driver() string {
-	if driver := os.Getenv(DriverVariable); driver != "" {
-		return driver
-	}
-	return "cgroupfs"
-}
-
 // Options say where a node lives and how it differs from the defaults.
 type Options struct {
 	Bin    string // folder with the two binaries

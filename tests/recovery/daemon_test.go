@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/killer"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // lives are the RPCs that change something: 50 points in all.
@@ -56,6 +57,22 @@ var cniLives = []lifePoints{
 
 // The same with CNI: what a plugin has given out is given back.
 func TestKillDaemonWithCNI(t *testing.T) { run(t, daemon(), cni, cniLives) }
+
+// crunLives are the RPCs in which an OCI runtime has a part, by another one: 12 points more.
+var crunLives = []lifePoints{
+	{life{"RunPodSandbox", prepareRun, callRun, judgeRun}, map[string]int{"crun": 1}},
+	{life{"CreateContainer", prepareCreate, callCreate, judgeCreate}, map[string]int{"crun": 1}},
+	{life{"StartContainer", prepareStart, callStart, judgeStart}, map[string]int{"crun": 3}},
+	{life{"ExecSync", prepareExec, callExec, judgeExec}, map[string]int{"crun": 1}},
+	{life{"UpdateContainerResources", prepareUpdate, callUpdate, judgeUpdate}, map[string]int{"crun": 1}},
+	{life{"StopContainer", prepareStop, callStop, judgeStop}, map[string]int{"crun": 2}},
+	{life{"RemoveContainer", prepareRemove, callRemove, judgeRemove}, map[string]int{"crun": 1}},
+	{life{"StopPodSandbox", preparePod, callStopPod, judgeStopPod}, map[string]int{"crun": 1}},
+	{life{"RemovePodSandbox", preparePod, callRemovePod, judgeRemovePod}, map[string]int{"crun": 1}},
+}
+
+// The same with pods that crun runs.
+func TestKillDaemonWithCrun(t *testing.T) { run(t, daemon(), withCrun, crunLives) }
 
 // works says so if a new container of the pod does not run as it should.
 func (p *pod) works() {
@@ -259,7 +276,7 @@ func prepareExec(s *stage) (err error) {
 	if s.c, err = s.pod.begin(idles(s.handler)); err != nil {
 		return err
 	}
-	if err = s.c.says(map[string]string{"runc": "idle", "wasm": "guest: idle"}[s.handler]); err == nil {
+	if err = s.c.says(idleText(s.handler)); err == nil {
 		var now status
 		now, err = s.c.status()
 		s.c.pid, s.alone = now.pid, len(s.c.processes())
@@ -288,7 +305,7 @@ func callExec(s *stage) error {
 // processes are those in the container's cgroup.
 func (c *container) processes() []string {
 	for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {
-		path := filepath.Join(root, "sunaba", "pod-"+c.pod.id, c.id, "cgroup.procs")
+		path := filepath.Join(root, node.ContainerCgroup(c.pod.id, c.id), "cgroup.procs")
 		if data, err := os.ReadFile(path); err == nil {
 			return strings.Fields(string(data))
 		}
@@ -301,7 +318,7 @@ func judgeExec(s *stage) {
 	if now, err := s.c.status(); err != nil || now.pid != s.c.pid {
 		s.problem("the container was process %d and is %d, %v", s.c.pid, now.pid, err)
 	}
-	if !within(3*time.Second, func() bool { return len(s.c.processes()) == s.alone }) {
+	if !node.Within(3*time.Second, func() bool { return len(s.c.processes()) == s.alone }) {
 		s.problem("processes %v are in the container: the command of a request that is gone runs on", s.c.processes())
 	}
 	command, want := []string{"/bin/sh", "-c", "echo one; echo two; echo three; exit 3"}, jobText
@@ -336,7 +353,7 @@ func prepareUpdate(s *stage) (err error) {
 
 // limit is what the kernel holds the container to.
 func (c *container) limit() string {
-	below := filepath.Join("sunaba", "pod-"+c.pod.id, c.id)
+	below := node.ContainerCgroup(c.pod.id, c.id)
 	for _, file := range []string{filepath.Join("/sys/fs/cgroup/memory", below, "memory.limit_in_bytes"), filepath.Join("/sys/fs/cgroup", below, "memory.max")} {
 		if data, err := os.ReadFile(file); err == nil {
 			return strings.TrimSpace(string(data))
@@ -391,7 +408,7 @@ func prepareStop(s *stage) (err error) {
 	if s.c, err = s.pod.begin(config); err != nil {
 		return err
 	}
-	return s.c.says(map[string]string{"runc": "idle", "wasm": "guest: idle"}[s.handler])
+	return s.c.says(idleText(s.handler))
 }
 
 // callStop gives every second point a grace that nobody waits for; asking again then gives a shorter one.
@@ -412,7 +429,7 @@ func judgeStop(s *stage) {
 		s.problem("a grace of 1 s took %v", took)
 	}
 	s.c.ended(137, "Error")
-	if s.handler == "runc" {
+	if s.handler != "wasm" {
 		s.c.said("idle\ntold\n")
 	}
 	if err := s.c.stop(1); err != nil {

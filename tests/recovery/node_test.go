@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +27,7 @@ import (
 const startBound = 10 * time.Second
 
 const config = `
-cgroup_driver = "cgroupfs"
+cgroup_driver = %q
 [network]
 conf_dir = %q
 bin_dirs = [%q]
@@ -38,8 +39,14 @@ default = true
 type = "wasm"
 `
 
-// machine is a worker's node. All its methods are called by the worker's goroutine, whose thread is in the network
-// namespace of the node.
+const crunConfig = `
+[handlers.crun]
+type = "oci"
+binary = "crun"
+`
+
+// machine is a worker's node. All its methods are called by the worker's goroutine, whose thread is in the network and mount
+// namespaces of the node, or by one that beside started.
 type machine struct {
 	*node.Node
 	ctx     context.Context
@@ -47,20 +54,21 @@ type machine struct {
 	stay    []*container
 	before  leftovers.Snapshot
 	given   string // folder with a file for each address that the CNI plugin has given out
+	spaces  []*os.File
 	problem func(format string, args ...any)
 }
 
-// alone calls use with a node in a network namespace of its own, and takes the node away.
-func alone(t *testing.T, net network, use func(m *machine)) {
+// alone calls use with a node in a network and a mount namespace of its own, and takes the node away.
+func alone(t *testing.T, kind setting, use func(m *machine)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with its namespace
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespaces
+		if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
 			t.Error(err)
 			return
 		}
-		m, err := begin(t, net)
+		m, err := begin(t, kind)
 		if err != nil {
 			t.Error(err)
 			return
@@ -75,31 +83,64 @@ func alone(t *testing.T, net network, use func(m *machine)) {
 		if forced, err := m.Close(); err != nil || len(forced) > 0 {
 			m.problem("close the node: %v, left: %q", err, forced)
 		}
+		m.noCgroups()
 	}()
 	<-done
 }
 
-// network is how a node's pods get theirs.
-type network string
+// beside calls a function in another goroutine, in the node's namespaces too.
+func (m *machine) beside(call func()) {
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		err := unix.Unshare(unix.CLONE_FS)
+		for _, space := range m.spaces {
+			err = errors.Join(err, unix.Setns(int(space.Fd()), 0))
+		}
+		if err != nil {
+			panic(fmt.Errorf("enter the namespaces of a node: %w", err))
+		}
+		call()
+	}()
+}
+
+// setting is what is special about a node.
+type setting string
 
 const (
-	embedded network = "embedded"
-	cni      network = "CNI" // by the plugin of criserver/network's tests
+	embedded setting = "embedded network"
+	cni      setting = "CNI"  // by the plugin of criserver/network's tests
+	withCrun setting = "crun" // has a handler of this name
 )
 
 // cniConfig is a network of that plugin, which keeps what it gave out in a folder.
 const cniConfig = `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "tiny", "dir": %q, "capabilities": {"portMappings": true}}]}`
 
-func begin(t *testing.T, net network) (*machine, error) {
+func begin(t *testing.T, kind setting) (*machine, error) {
 	if err := errors.Join(node.Loopback(), world.registry.Join()); err != nil {
 		return nil, err
+	}
+	var spaces []*os.File
+	for _, name := range []string{"net", "mnt"} {
+		f, err := os.Open("/proc/thread-self/ns/" + name)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { f.Close() })
+		spaces = append(spaces, f)
+	}
+	lines := config
+	if kind == withCrun {
+		lines += crunConfig
+		if err := node.HideUnified(filepath.Join(world.folder, fmt.Sprintf("cgroup-%d", serial.Add(1)))); err != nil {
+			return nil, err
+		}
 	}
 	dir, err := os.MkdirTemp(world.folder, "node-")
 	if err != nil {
 		return nil, err
 	}
 	given := ""
-	if net == cni {
+	if kind == cni {
 		if given, err = os.MkdirTemp(world.folder, "given-"); err != nil {
 			return nil, err
 		}
@@ -110,12 +151,12 @@ func begin(t *testing.T, net network) (*machine, error) {
 			return nil, err
 		}
 	}
-	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: fmt.Sprintf(config, filepath.Join(dir, "cni"), world.bin)})
+	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: fmt.Sprintf(lines, node.Driver(), filepath.Join(dir, "cni"), world.bin)})
 	if err != nil {
 		_, swept := node.Sweep(dir)
 		return nil, errors.Join(err, swept)
 	}
-	m := &machine{Node: n, ctx: t.Context(), given: given, problem: t.Errorf}
+	m := &machine{Node: n, ctx: t.Context(), given: given, spaces: spaces, problem: t.Errorf}
 	for _, ref := range []string{world.busybox, world.guest} {
 		if _, err := m.PullImage(m.ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: ref}}); err != nil {
 			return nil, err
@@ -168,7 +209,7 @@ func (m *machine) undisturbed() {
 		if err != nil {
 			m.problem("%s container that stays: %v", c.pod.handler, err)
 		}
-		if !within(5*time.Second, func() bool { now, _ := c.ticks(); return now > n }) {
+		if !node.Within(5*time.Second, func() bool { now, _ := c.ticks(); return now > n }) {
 			m.problem("%s container that stays: its log ends with line %d", c.pod.handler, n)
 		}
 		answer, err := m.PodSandboxStatus(m.ctx, &cri.PodSandboxStatusRequest{PodSandboxId: c.pod.id})
@@ -232,7 +273,7 @@ func (m *machine) look() leftovers.Snapshot {
 	scope := m.Scope()
 	scope.Network = true
 	for _, id := range m.pods {
-		scope.Cgroups = append(scope.Cgroups, "sunaba/pod-"+id)
+		scope.Cgroups = append(scope.Cgroups, strings.TrimPrefix(node.PodCgroup(id), "/"))
 	}
 	skip := []string{m.Logs, m.LogFile, filepath.Join(m.Root, "wasm")}
 	if m.given != "" {
@@ -253,23 +294,41 @@ func (m *machine) look() leftovers.Snapshot {
 	return snapshot
 }
 
+// noCgroups wants nothing of any pod that ever was in any hierarchy of the machine.
+func (m *machine) noCgroups() {
+	var left []string
+	if !node.Within(3*time.Second, func() bool { left = m.cgroups(); return len(left) == 0 }) {
+		m.problem("cgroups of pods that are gone:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+func (m *machine) cgroups() []string {
+	var left []string
+	for _, id := range m.pods {
+		dirs, err := filepath.Glob("/sys/fs/cgroup/*" + node.PodCgroup(id))
+		if err != nil {
+			m.problem("look for cgroups: %v", err)
+		}
+		left = append(left, dirs...)
+		if dir := "/sys/fs/cgroup" + node.PodCgroup(id); !missing(dir) {
+			left = append(left, dir)
+		}
+	}
+	return left
+}
+
+func missing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // clean wants nothing that was not there before. The kernel takes links and processes away in the background, so it looks
 // for a while.
 func (m *machine) clean() {
 	var fresh []string
-	if !within(3*time.Second, func() bool { fresh = m.look().Since(m.before); return len(fresh) == 0 }) {
+	if !node.Within(3*time.Second, func() bool { fresh = m.look().Since(m.before); return len(fresh) == 0 }) {
 		m.problem("left over:\n%s", strings.Join(fresh, "\n"))
 	}
-}
-
-// within asks until it holds, for at most the given time.
-func within(limit time.Duration, holds func() bool) bool {
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if holds() {
-			return true
-		}
-	}
-	return holds()
 }
 
 var serial atomic.Int64

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // shape says what a pod is like beside its handler: one with a PID namespace that its containers share and a host port, or
@@ -121,6 +123,14 @@ func idles(handler string) *cri.ContainerConfig {
 	return containerConfig(handler, "echo idle; sleep 100000", "idle")
 }
 
+// idleText is what idles says once.
+func idleText(handler string) string {
+	if handler == "wasm" {
+		return "guest: idle"
+	}
+	return "idle"
+}
+
 func (p *pod) create(config *cri.ContainerConfig) (*container, error) {
 	log := filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
@@ -205,7 +215,7 @@ func (c *container) ended(code int32, reason string) {
 	m := c.pod.m
 	var s status
 	var err error
-	if !within(10*time.Second, func() bool {
+	if !node.Within(10*time.Second, func() bool {
 		s, err = c.status()
 		return err == nil && s.GetState() == cri.ContainerState_CONTAINER_EXITED
 	}) {
@@ -220,30 +230,15 @@ func (c *container) ended(code int32, reason string) {
 	}
 }
 
-// text is what the container's log says, without times and names of streams.
+// text is what the container's log says, without times and names of streams. Its lines are whole ones.
 func (c *container) text() (string, error) {
-	data, err := os.ReadFile(c.log)
-	if os.IsNotExist(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	for line := range strings.Lines(string(data)) {
-		f := strings.SplitN(line, " ", 4)
-		if len(f) != 4 || f[2] != "F" {
-			if !strings.HasSuffix(line, "\n") {
-				break // being written
-			}
-			return b.String(), fmt.Errorf("not a whole line of a CRI log: %q", line)
+	lines, err := node.ReadLog(c.log)
+	for _, l := range lines {
+		if l.Tag != "F" {
+			return node.Text(lines), fmt.Errorf("not a whole line of a CRI log: %q", l.Text)
 		}
-		if _, err := time.Parse("2006-01-02T15:04:05.000000000Z07:00", f[0]); err != nil {
-			return b.String(), fmt.Errorf("not a line of a CRI log: %q", line)
-		}
-		b.WriteString(f[3])
 	}
-	return b.String(), nil
+	return node.Text(lines), err
 }
 
 // said says so if the container's log is not a text.
@@ -256,7 +251,7 @@ func (c *container) said(want string) {
 func (c *container) says(want string) error {
 	var got string
 	var err error
-	if !within(10*time.Second, func() bool { got, err = c.text(); return strings.Contains(got, want+"\n") }) {
+	if !node.Within(10*time.Second, func() bool { got, err = c.text(); return strings.Contains(got, want+"\n") }) {
 		return fmt.Errorf("container says %.200q, %w; want %q", got, err, want)
 	}
 	return nil

@@ -167,7 +167,7 @@ func (m *machine) killDuring(s *stage, p point, v victim, out *verdict) error {
 		return err
 	}
 	answered := make(chan error, 1)
-	go func() { answered <- p.life.call(s) }()
+	m.beside(func() { answered <- p.life.call(s) })
 	over := false
 	select {
 	case s.called = <-answered:

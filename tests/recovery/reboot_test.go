@@ -14,13 +14,14 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/leftovers"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // TestReboot takes from a node what a restart of the machine takes: every process and mount, the state folder, cgroups and
 // links; and the records are of another boot. Pods are NotReady then, and how containers ended before is still known.
 // What the network gave out is given back, by DEL for the pods on record.
 func TestReboot(t *testing.T) {
-	for _, net := range []network{embedded, cni} {
+	for _, net := range []setting{embedded, cni} {
 		alone(t, net, func(m *machine) {
 			if err := os.MkdirAll(filepath.Join(m.Root, "network", "cni"), 0o700); err != nil { // made for the first pod, and stays
 				t.Error(err)
@@ -74,7 +75,7 @@ func TestReboot(t *testing.T) {
 func (m *machine) reboot() error {
 	scope := m.Scope()
 	for _, id := range m.pods {
-		scope.Cgroups = append(scope.Cgroups, "sunaba/pod-"+id)
+		scope.Cgroups = append(scope.Cgroups, strings.TrimPrefix(node.PodCgroup(id), "/"))
 	}
 	for range 100 { // a shim's end may leave others, which are then found
 		pids, err := leftovers.Processes(scope)
@@ -114,14 +115,14 @@ func (m *machine) reboot() error {
 
 func (m *machine) removeCgroups() error {
 	for _, id := range m.pods {
-		tops, err := filepath.Glob("/sys/fs/cgroup/*/sunaba/pod-" + id)
+		tops, err := filepath.Glob("/sys/fs/cgroup/*" + node.PodCgroup(id))
 		if err != nil {
 			return err
 		}
-		for _, top := range append(tops, "/sys/fs/cgroup/sunaba/pod-"+id) {
+		for _, top := range append(tops, "/sys/fs/cgroup"+node.PodCgroup(id)) {
 			leaves, _ := filepath.Glob(filepath.Join(top, "*/")) // the pattern is right
 			for _, dir := range append(leaves, top) {
-				if !within(startBound, func() bool {
+				if !node.Within(startBound, func() bool {
 					err = unix.Rmdir(dir)
 					return !errors.Is(err, unix.EBUSY)
 				}) || err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
@@ -215,7 +216,7 @@ func TestDamageAndOrphans(t *testing.T) {
 		if found := m.listed(lost.config); len(found) != 0 {
 			t.Errorf("a pod whose record is broken: %v", found)
 		}
-		if pids := processesBelow("sunaba/pod-" + lost.pod.id); len(pids) > 0 {
+		if pids := processesBelow(node.PodCgroup(lost.pod.id)); len(pids) > 0 {
 			t.Errorf("processes %v of a pod whose record is broken", pids)
 		}
 		for _, file := range broken { // somebody has looked at them

@@ -14,10 +14,10 @@ const variants = shapes
 const workers = 4
 
 // run goes through all points of the lives.
-func run(t *testing.T, v victim, net network, lives []lifePoints) {
+func run(t *testing.T, v victim, kind setting, lives []lifePoints) {
 	todo := make(chan []point, 2*len(lives))
 	for _, l := range lives {
-		for _, handler := range []string{"runc", "wasm"} {
+		for _, handler := range []string{"runc", "wasm", "crun"} {
 			var points []point
 			for i := range l.points[handler] {
 				points = append(points, point{life: l.life, handler: handler, nth: i, of: l.points[handler]})
@@ -32,7 +32,7 @@ func run(t *testing.T, v victim, net network, lives []lifePoints) {
 	var all sync.WaitGroup
 	for range min(workers, len(todo)) {
 		all.Go(func() {
-			alone(t, net, func(m *machine) {
+			alone(t, kind, func(m *machine) {
 				if err := m.settle(); err != nil {
 					t.Error(err)
 					return

@@ -17,6 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/killer"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // shimLives are the RPCs that have a shim do something, and the end of a container: 20 points in all.
@@ -32,8 +33,23 @@ var shimLives = []lifePoints{
 
 // A pod's shim is killed in the middle of what it does. The server sees it, or a server that is started later does.
 func TestKillShim(t *testing.T) {
-	run(t, victim{name: "shim", order: shimOrder, dead: (*stage).killShim, after: afterShim}, embedded, shimLives)
+	run(t, shim(), embedded, shimLives)
 }
+
+func shim() victim {
+	return victim{name: "shim", order: shimOrder, dead: (*stage).killShim, after: afterShim}
+}
+
+// crunShimLives are those in which the shim has the OCI runtime do something: 7 points more.
+var crunShimLives = []lifePoints{
+	{life{"StartContainer", preparePod, callStartThird, judgeShim}, map[string]int{"crun": 2}},
+	{life{"ExecSync", preparePod, callExec, judgeShim}, map[string]int{"crun": 1}},
+	{life{"StopContainer", preparePod, callStop, judgeShim}, map[string]int{"crun": 1}},
+	{life{"end of a container", prepareEnd, awaitEnd, judgeShim}, map[string]int{"crun": 1}},
+	{life{"StopPodSandbox", preparePod, callStopPod, judgeShim}, map[string]int{"crun": 2}},
+}
+
+func TestKillShimWithCrun(t *testing.T) { run(t, shim(), withCrun, crunShimLives) }
 
 // shims are the files that name the shims of this point's pods.
 func (m *machine) shims() []string {
@@ -105,7 +121,7 @@ func prepareEnd(s *stage) error {
 }
 
 func awaitEnd(s *stage) error {
-	if !within(5*time.Second, func() bool { return s.e.state() == cri.ContainerState_CONTAINER_EXITED }) {
+	if !node.Within(5*time.Second, func() bool { return s.e.state() == cri.ContainerState_CONTAINER_EXITED }) {
 		return errors.New("the container does not end")
 	}
 	return nil
@@ -129,7 +145,7 @@ type end struct {
 func (c *container) endedAs(allowed ...end) {
 	var s status
 	var err error
-	if !within(10*time.Second, func() bool {
+	if !node.Within(10*time.Second, func() bool {
 		s, err = c.status()
 		return err == nil && s.GetState() == cri.ContainerState_CONTAINER_EXITED
 	}) {
@@ -189,7 +205,7 @@ func judgeShimOfRun(s *stage) {
 // lost wants a pod NotReady, and nothing that runs or is mounted in it but its namespaces.
 func (s *stage) lost(id string) {
 	state := cri.PodSandboxState(-1)
-	if !within(5*time.Second, func() bool {
+	if !node.Within(5*time.Second, func() bool {
 		answer, err := s.PodSandboxStatus(s.ctx, &cri.PodSandboxStatusRequest{PodSandboxId: id})
 		state = answer.GetStatus().GetState()
 		return err == nil && state == cri.PodSandboxState_SANDBOX_NOTREADY
@@ -197,10 +213,10 @@ func (s *stage) lost(id string) {
 		s.problem("pod without shim: %v", state)
 	}
 	var pids []string
-	if !within(5*time.Second, func() bool { pids = processesBelow("sunaba/pod-" + id); return len(pids) == 0 }) {
+	if !node.Within(5*time.Second, func() bool { pids = processesBelow(node.PodCgroup(id)); return len(pids) == 0 }) {
 		s.problem("processes %v of the pod run on", pids)
 	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
+	mounts, err := os.ReadFile("/proc/thread-self/mounts")
 	if err != nil {
 		s.problem("%v", err)
 	}

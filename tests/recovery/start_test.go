@@ -42,7 +42,7 @@ func (s *stage) half(first, apart int, call func(*stage) error) error {
 		return err
 	}
 	answered := make(chan error, 1)
-	go func() { answered <- call(s) }()
+	s.beside(func() { answered <- call(s) })
 	select {
 	case err := <-answered:
 		answered <- err

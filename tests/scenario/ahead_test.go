@@ -8,13 +8,15 @@ import (
 	"time"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // ahead waits for the process that the shim makes of a container before anybody starts it.
 func (c *container) ahead() int {
 	c.t.Helper()
 	pid := 0
-	if !within(10*time.Second, func() bool {
+	if !node.Within(10*time.Second, func() bool {
 		for _, one := range c.overheadParts()["spare"] {
 			if one.Container == c.id {
 				pid = one.PID
@@ -28,7 +30,7 @@ func (c *container) ahead() int {
 }
 
 func gone(pid int) bool {
-	return within(5*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+	return node.Within(5*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
 // A guest's process is made when its container is created, and becomes it when it is started, also after the daemon was
@@ -38,11 +40,11 @@ func TestMadeAhead(t *testing.T) {
 	m.pull(world.guest)
 	p := m.run("wasm")
 	memory := func(c *container) string {
-		parent, _, err := layout().Pod(c.pod.id, "")
+		parent, _, err := node.Layout().Pod(c.pod.id, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		cg := layout().Path(layout().Leaf(parent, c.id))
+		cg := node.Layout().Path(node.Layout().Leaf(parent, c.id))
 		for _, path := range []string{"/sys/fs/cgroup/memory%/memory.limit_in_bytes", "/sys/fs/cgroup%/memory.max"} {
 			if data, err := os.ReadFile(strings.Replace(path, "%", cg, 1)); err == nil {
 				return strings.TrimSpace(string(data))
@@ -112,7 +114,7 @@ func TestMadeAheadForNothing(t *testing.T) {
 		"stop pod": func(c *container) { c.pod.stop() },
 		"kill shim": func(c *container) {
 			c.killShim()
-			if !within(5*time.Second, func() bool { return c.pod.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY }) {
+			if !node.Within(5*time.Second, func() bool { return c.pod.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY }) {
 				t.Error("the pod is still READY")
 			}
 			if state := c.status().GetState(); state == runtime.ContainerState_CONTAINER_RUNNING {

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // check runs `sunaba check` on the node and returns its exit code and what it printed.
@@ -156,9 +158,9 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 	do(os.Mkdir(filepath.Join(m.State, "sandboxes", nobody), 0o755))
 	do(os.WriteFile(filepath.Join(m.Root, "state", "containers", nobody+".json"), []byte("{"), 0o600))
 	do(os.WriteFile(filepath.Join(m.Root, "state", "sandboxes", nobody+".json.tmp"), []byte("{"), 0o600))
-	cg := "/sys/fs/cgroup/memory" + podCgroup(nobody)
+	cg := "/sys/fs/cgroup/memory" + node.PodCgroup(nobody)
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		cg = "/sys/fs/cgroup" + podCgroup(nobody)
+		cg = "/sys/fs/cgroup" + node.PodCgroup(nobody)
 	}
 	do(os.Mkdir(cg, 0o755))
 
@@ -175,12 +177,12 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		"they are leased to pod " + forgotten.id,
 		"nftables rules of pod " + forgotten.id,
 		"link snb" + forgotten.id[:12],
-		"cgroup " + podCgroup(forgotten.id),
+		"cgroup " + node.PodCgroup(forgotten.id),
 		fmt.Sprintf("root filesystem %q", lost.id),
 		"folder " + filepath.Join(m.Root, "sandboxes", nobody), "folder " + filepath.Join(m.Root, "volumes", nobody),
 		"folder " + filepath.Join(m.State, "sandboxes", nobody),
 		nobody + ".json: a damaged record", nobody + ".json.tmp: the remains of a write",
-		"cgroup " + podCgroup(nobody),
+		"cgroup " + node.PodCgroup(nobody),
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the check does not say %q", want)

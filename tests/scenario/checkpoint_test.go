@@ -16,6 +16,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // fakeCRIU puts a criu in front of the machine's own, for servers that are started after it.
@@ -163,7 +165,7 @@ func TestCheckpointFails(t *testing.T) {
 	if grpcstatus.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("a pod, with a criu that waits: %v", err)
 	}
-	within(10*time.Second, func() bool { // the server is through when the pod goes on
+	node.Within(10*time.Second, func() bool { // the server is through when the pod goes on
 		entries, err := os.ReadDir(filepath.Join(m.Root, "checkpoints"))
 		return err == nil && len(entries) == 0
 	})
@@ -175,7 +177,7 @@ func TestCheckpointFails(t *testing.T) {
 		_, err := m.CheckpointContainer(context.WithoutCancel(t.Context()), &runtime.CheckpointContainerRequest{ContainerId: c.id, Location: filepath.Join(folder, "a.tar")})
 		dies <- err
 	}()
-	if !within(10*time.Second, func() bool {
+	if !node.Within(10*time.Second, func() bool {
 		entries, err := os.ReadDir(filepath.Join(m.Root, "checkpoints"))
 		return err == nil && len(entries) > 0
 	}) {
@@ -207,10 +209,10 @@ func (c *container) counts(above int) int {
 		return n
 	}
 	first := 0
-	if !within(10*time.Second, func() bool { first = place(); return first > above }) {
+	if !node.Within(10*time.Second, func() bool { first = place(); return first > above }) {
 		c.t.Fatalf("it does not count above %d: %v\n%s", above, c.status(), c.DaemonLog())
 	}
-	if !within(10*time.Second, func() bool { return place() > first }) {
+	if !node.Within(10*time.Second, func() bool { return place() > first }) {
 		c.t.Fatalf("it stands still at %d", first)
 	}
 	return first

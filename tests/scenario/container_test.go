@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // Exit codes arrive verbatim.
@@ -45,7 +47,7 @@ func TestTrap(t *testing.T) {
 	}
 	var stack bool
 	for _, l := range c.lines() {
-		stack = stack || l.stream == "stderr"
+		stack = stack || l.Stream == "stderr"
 	}
 	if !stack {
 		t.Errorf("no stack on stderr: %q", c.text())
@@ -152,7 +154,7 @@ func TestLogs(t *testing.T) {
 	c := p.begin(sh("echo out; usleep 20000; echo err >&2; usleep 20000; head -c 40000 /dev/zero | tr '\\0' x; echo; printf 'no newline'"))
 	c.expectEnd(0, "Completed")
 	lines := c.lines()
-	if len(lines) < 5 || lines[0].text != "out" || lines[0].stream != "stdout" || lines[1].text != "err" || lines[1].stream != "stderr" {
+	if len(lines) < 5 || lines[0].Text != "out" || lines[0].Stream != "stdout" || lines[1].Text != "err" || lines[1].Stream != "stderr" {
 		t.Fatalf("lines %+.100v", lines)
 	}
 	long, last := lines[2:len(lines)-1], lines[len(lines)-1]
@@ -160,11 +162,11 @@ func TestLogs(t *testing.T) {
 		t.Errorf("%d bytes of text", got)
 	}
 	for i, l := range long {
-		if want := map[bool]string{true: "F", false: "P"}[i == len(long)-1]; l.partial != want {
-			t.Errorf("piece %d of %d is %s", i, len(long), l.partial)
+		if want := map[bool]string{true: "F", false: "P"}[i == len(long)-1]; l.Tag != want {
+			t.Errorf("piece %d of %d is %s", i, len(long), l.Tag)
 		}
 	}
-	if last.text != "no newline" {
+	if last.Text != "no newline" {
 		t.Errorf("last line %+v", last)
 	}
 
@@ -172,8 +174,8 @@ func TestLogs(t *testing.T) {
 	guest.expectEnd(0, "Completed")
 	var errs []string
 	for _, l := range guest.lines() {
-		if l.stream == "stderr" {
-			errs = append(errs, l.text)
+		if l.Stream == "stderr" {
+			errs = append(errs, l.Text)
 		}
 	}
 	if len(errs) != 1 || errs[0] != "batch: line 1" {
@@ -206,11 +208,11 @@ func TestReopenLog(t *testing.T) {
 		}
 		n := 0
 		for _, l := range append(before, after...) {
-			if !strings.Contains(l.text, "line ") {
+			if !strings.Contains(l.Text, "line ") {
 				continue
 			}
-			if n++; l.text != fmt.Sprintf("batch: line %d", n) {
-				t.Fatalf("under %s: line %d is %q", handler, n, l.text)
+			if n++; l.Text != fmt.Sprintf("batch: line %d", n) {
+				t.Fatalf("under %s: line %d is %q", handler, n, l.Text)
 			}
 		}
 		if _, err := m.ReopenContainerLog(t.Context(), &runtime.ReopenContainerLogRequest{ContainerId: c.id}); err == nil {
@@ -313,7 +315,7 @@ func TestStats(t *testing.T) {
 			}
 			c := p.begin(config)
 			var stats *runtime.ContainerStats
-			if !within(5*time.Second, func() bool {
+			if !node.Within(5*time.Second, func() bool {
 				answer, err := m.ContainerStats(t.Context(), &runtime.ContainerStatsRequest{ContainerId: c.id})
 				if err != nil {
 					t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -111,12 +112,12 @@ func TestImageVolumesOfADeadShim(t *testing.T) {
 		config.Mounts = []*runtime.Mount{imageMount(id, ref, "/data", "")}
 		p.begin(config).says("the model")
 		p.killShim()
-		if !within(10*time.Second, func() bool {
+		if !node.Within(10*time.Second, func() bool {
 			return p.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY
 		}) {
 			t.Error("the pod is still ready")
 		}
-		if !within(10*time.Second, func() bool {
+		if !node.Within(10*time.Second, func() bool {
 			left, err := filepath.Glob(filepath.Join(m.State, "sandboxes/*/*/images/*"))
 			return err == nil && len(left) == 0
 		}) {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // podMetrics asks for the metrics of one pod and indexes them by name; containers are those of its containers.
@@ -86,7 +88,7 @@ func TestPodMetrics(t *testing.T) {
 			gone.wait()
 			var own map[string][]*runtime.Metric
 			var containers map[string]map[string][]*runtime.Metric
-			within(10*time.Second, func() bool { // seconds are whole numbers
+			node.Within(10*time.Second, func() bool { // seconds are whole numbers
 				own, containers = p.podMetrics()
 				usage := containers[c.id]["container_cpu_usage_seconds_total"]
 				return len(usage) > 0 && usage[0].GetValue().GetValue() > 0

@@ -13,7 +13,6 @@ import (
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
@@ -98,7 +97,7 @@ func (m *machine) look() leftovers.Snapshot {
 	scope := m.Scope()
 	scope.Network = true
 	for _, id := range m.pods.all() {
-		scope.Cgroups = append(scope.Cgroups, strings.TrimPrefix(podCgroup(id), "/"))
+		scope.Cgroups = append(scope.Cgroups, strings.TrimPrefix(node.PodCgroup(id), "/"))
 	}
 	keep := []string{filepath.Join(m.Root, "images"), filepath.Join(m.Root, "wasm"), m.Logs, m.LogFile}
 	scope.SkipFile = func(path string) bool { return slices.Contains(keep, path) }
@@ -110,26 +109,14 @@ func (m *machine) look() leftovers.Snapshot {
 	return slices.DeleteFunc(snapshot, func(line string) bool { return strings.HasPrefix(line, daemon) })
 }
 
-// layout says where the cgroups of every scenario are.
-func layout() cgroup.Layout { return cgroup.Layout{Driver: cgroup.Driver(node.Driver())} }
-
-// podCgroup is where the cgroup of a pod is that the daemon made.
-func podCgroup(id string) string {
-	parent, _, err := layout().Pod(id, "")
-	if err != nil {
-		panic(err) // only a given parent can be wrong
-	}
-	return layout().Path(parent)
-}
-
 // leafCgroup is where the cgroup of a container is, in a pod with a given parent.
 func leafCgroup(t *testing.T, given, id string) string {
 	t.Helper()
-	parent, _, err := layout().Pod("", given)
+	parent, _, err := node.Layout().Pod("", given)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return layout().Path(layout().Leaf(parent, id))
+	return node.Layout().Path(node.Layout().Leaf(parent, id))
 }
 
 // finish lets the node check itself, removes the pods, looks for leftovers and takes the node away.

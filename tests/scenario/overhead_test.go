@@ -19,6 +19,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // sunaba runs the command line against the node.
@@ -144,7 +145,7 @@ func TestOverheadIsSeen(t *testing.T) {
 	}
 	sees := func(what string, in func() string) {
 		t.Helper()
-		if !within(20*time.Second, func() bool { return strings.Contains(in(), what) }) {
+		if !node.Within(20*time.Second, func() bool { return strings.Contains(in(), what) }) {
 			t.Errorf("%q is not in\n%s\nthe daemon said:\n%s", what, in(), m.DaemonLog())
 		}
 	}

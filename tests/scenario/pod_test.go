@@ -13,6 +13,8 @@ import (
 	"time"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // pod is a sandbox that was run.
@@ -194,7 +196,7 @@ func (c *container) status() *runtime.ContainerStatus {
 func (c *container) wait() *runtime.ContainerStatus {
 	c.t.Helper()
 	var status *runtime.ContainerStatus
-	if !within(20*time.Second, func() bool {
+	if !node.Within(20*time.Second, func() bool {
 		status = c.status()
 		return status.GetState() == runtime.ContainerState_CONTAINER_EXITED
 	}) {
@@ -213,39 +215,14 @@ func (c *container) stop(grace int64) time.Duration {
 	return time.Since(begin)
 }
 
-// line is one line of a log in CRI format.
-type line struct {
-	at                    time.Time
-	stream, partial, text string
-}
-
 // lines reads and checks the container's log.
-func (c *container) lines() []line { return c.linesOf(c.log) }
+func (c *container) lines() []node.LogLine { return c.linesOf(c.log) }
 
-func (c *container) linesOf(path string) []line {
+func (c *container) linesOf(path string) []node.LogLine {
 	c.t.Helper()
-	data, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
-		return nil
-	}
+	lines, err := node.ReadLog(path)
 	if err != nil {
 		c.t.Fatal(err)
-	}
-	var lines []line
-	for text := range strings.Lines(string(data)) {
-		text, whole := strings.CutSuffix(text, "\n")
-		if !whole {
-			break // being written
-		}
-		fields := strings.SplitN(text, " ", 4)
-		if len(fields) != 4 {
-			c.t.Fatalf("%s: not a line of a CRI log: %q", path, text)
-		}
-		at, err := time.Parse("2006-01-02T15:04:05.000000000Z07:00", fields[0])
-		if err != nil || (fields[1] != "stdout" && fields[1] != "stderr") || (fields[2] != "F" && fields[2] != "P") {
-			c.t.Fatalf("%s: not a line of a CRI log: %q (%v)", path, text, err)
-		}
-		lines = append(lines, line{at, fields[1], fields[2], fields[3]})
 	}
 	return lines
 }
@@ -253,20 +230,13 @@ func (c *container) linesOf(path string) []line {
 // text is the log's text without times and tags.
 func (c *container) text() string {
 	c.t.Helper()
-	var b strings.Builder
-	for _, l := range c.lines() {
-		b.WriteString(l.text)
-		if l.partial == "F" {
-			b.WriteByte('\n')
-		}
-	}
-	return b.String()
+	return node.Text(c.lines())
 }
 
 // says waits until the log holds a text.
 func (c *container) says(want string) {
 	c.t.Helper()
-	if !within(20*time.Second, func() bool { return strings.Contains(c.text(), want) }) {
+	if !node.Within(20*time.Second, func() bool { return strings.Contains(c.text(), want) }) {
 		c.t.Fatalf("container %s never said %q: %q\nstatus: %v\nshim: %s", c.config.GetMetadata().GetName(), want, c.text(), c.status(), c.shimLog())
 	}
 }
@@ -286,23 +256,13 @@ func (c *container) expectEnd(code int32, reason string) *runtime.ContainerStatu
 	return status
 }
 
-// within asks until it holds, for at most the given time.
-func within(limit time.Duration, holds func() bool) bool {
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if holds() {
-			return true
-		}
-	}
-	return holds()
-}
-
 // get asks an HTTP server until it answers, for at most ten seconds.
 func (m *machine) get(url string) string {
 	m.t.Helper()
 	var body string
 	var last error
 	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	if !within(10*time.Second, func() bool {
+	if !node.Within(10*time.Second, func() bool {
 		var response *http.Response
 		if response, last = client.Get(url); last != nil {
 			return false

@@ -14,6 +14,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // podLimits reads the memory limit (bytes) and the quota (microseconds) of a pod's own cgroup, as the kernel writes them.
@@ -28,7 +29,7 @@ func (p *pod) podLimits() (memory, quota string) {
 		p.t.Fatalf("none of %q", paths)
 		return ""
 	}
-	cg := podCgroup(p.id)
+	cg := node.PodCgroup(p.id)
 	return read("/sys/fs/cgroup/memory"+cg+"/memory.limit_in_bytes", "/sys/fs/cgroup"+cg+"/memory.max"),
 		read("/sys/fs/cgroup/cpu"+cg+"/cpu.cfs_quota_us", "/sys/fs/cgroup"+cg+"/cpu.max")
 }
@@ -44,7 +45,7 @@ func TestPodResources(t *testing.T) {
 	})
 	expect := func(memory, quota int64) {
 		t.Helper()
-		if layout().Driver == cgroup.Systemd {
+		if node.Layout().Driver == cgroup.Systemd {
 			quota = (quota + 999) / 1000 * 1000 // systemd counts whole hundredths of a processor
 		}
 		gotMemory, gotQuota := p.podLimits()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // counter is a container that prints a numbered line every few milliseconds, without end.
@@ -21,9 +23,9 @@ func (c *container) consecutive() int {
 	c.t.Helper()
 	n := 0
 	for _, l := range c.lines() {
-		if number, ok := strings.CutPrefix(l.text, "batch: line "); ok {
+		if number, ok := strings.CutPrefix(l.Text, "batch: line "); ok {
 			if n++; number != fmt.Sprint(n) {
-				c.t.Fatalf("under %s: line %d of the log is %q", c.handler, n, l.text)
+				c.t.Fatalf("under %s: line %d of the log is %q", c.handler, n, l.Text)
 			}
 		}
 	}
@@ -54,7 +56,7 @@ func TestKillDaemon(t *testing.T) {
 	killed := time.Now()
 	// Long enough that the jobs end while there is no daemon.
 	for _, l := range all {
-		if !within(20*time.Second, func() bool { return strings.Contains(l.ends.text(), "done") }) {
+		if !node.Within(20*time.Second, func() bool { return strings.Contains(l.ends.text(), "done") }) {
 			t.Fatalf("under %s: the job stopped with the daemon: %q", l.p.handler, l.ends.text())
 		}
 	}
@@ -81,7 +83,7 @@ func TestKillDaemon(t *testing.T) {
 			t.Errorf("under %s: addresses %s, before the kill %s", l.p.handler, got, l.addrs)
 		}
 		n := l.counts.consecutive()
-		if !within(5*time.Second, func() bool { return l.counts.consecutive() > n }) {
+		if !node.Within(5*time.Second, func() bool { return l.counts.consecutive() > n }) {
 			t.Errorf("under %s: the log does not go on after line %d", l.p.handler, n)
 		}
 		l.counts.stop(1)
@@ -112,7 +114,7 @@ func TestTerminateDaemon(t *testing.T) {
 	}
 	for _, c := range counters {
 		n := c.consecutive()
-		if !within(5*time.Second, func() bool { return c.consecutive() > n+5 }) {
+		if !node.Within(5*time.Second, func() bool { return c.consecutive() > n+5 }) {
 			t.Errorf("under %s: the pod stopped with the server", c.handler)
 		}
 	}
@@ -189,12 +191,12 @@ func TestKillShim(t *testing.T) {
 			c := p.begin(config)
 			c.says("idle")
 			p.killShim()
-			if !within(5*time.Second, func() bool {
+			if !node.Within(5*time.Second, func() bool {
 				return p.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY
 			}) {
 				t.Error("the pod is still READY")
 			}
-			if !within(5*time.Second, func() bool { return c.status().GetState() != runtime.ContainerState_CONTAINER_RUNNING }) {
+			if !node.Within(5*time.Second, func() bool { return c.status().GetState() != runtime.ContainerState_CONTAINER_RUNNING }) {
 				t.Error("the container is still RUNNING")
 			}
 			p.stop()

@@ -17,6 +17,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/checkpoint"
+	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -217,7 +218,7 @@ func TestRestorePodHasItsName(t *testing.T) {
 		answers <- answer{a, err}
 	}
 	go restore()
-	if !within(10*time.Second, func() bool { _, err := os.Stat(hold + ".second"); return err == nil }) {
+	if !node.Within(10*time.Second, func() bool { _, err := os.Stat(hold + ".second"); return err == nil }) {
 		t.Fatal("no container is being restored")
 	}
 	if _, err := m.RunPodSandbox(t.Context(), &runtime.RunPodSandboxRequest{Config: again}); grpcstatus.Code(err) != codes.AlreadyExists {
@@ -246,7 +247,7 @@ func TestRestorePodHasItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	go restore()
-	if !within(10*time.Second, func() bool { _, err := os.Stat(hold + ".second"); return err == nil }) {
+	if !node.Within(10*time.Second, func() bool { _, err := os.Stat(hold + ".second"); return err == nil }) {
 		t.Fatal("no container is being restored")
 	}
 	list, err := m.ListPodSandbox(t.Context(), &runtime.ListPodSandboxRequest{})

@@ -17,6 +17,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // A handler that is not configured is refused by name, and nothing is left, also not the pod's name.
@@ -338,7 +339,7 @@ func processesIn(dir string) (pids []string, err error) {
 func madeByKubelet(t *testing.T, name string) (parent string, made []string) {
 	t.Helper()
 	parent = "/" + name
-	if layout().Driver == cgroup.Systemd {
+	if node.Layout().Driver == cgroup.Systemd {
 		parent += ".slice"
 		if out, err := exec.Command("systemctl", "start", name+".slice").CombinedOutput(); err != nil {
 			t.Fatalf("start slice %q: %v: %s", name, err, out)
@@ -369,7 +370,7 @@ func madeByKubelet(t *testing.T, name string) (parent string, made []string) {
 		made = append(made, dir)
 		t.Cleanup(func() {
 			// systemd has taken away its slice.
-			if err := os.Remove(dir); err != nil && layout().Driver != cgroup.Systemd {
+			if err := os.Remove(dir); err != nil && node.Layout().Driver != cgroup.Systemd {
 				t.Errorf("remove the kubelet's cgroup: %v", err)
 			}
 		})

@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // transports are those of crictl: SPDY, and WebSocket in the newest protocols.
@@ -182,7 +184,7 @@ func (term *terminal) text() string {
 
 func (term *terminal) shows(want string) {
 	term.t.Helper()
-	if !within(20*time.Second, func() bool { return strings.Contains(term.text(), want) }) {
+	if !node.Within(20*time.Second, func() bool { return strings.Contains(term.text(), want) }) {
 		term.t.Fatalf("the terminal does not show %q:\n%s", want, term.text())
 	}
 }
@@ -259,7 +261,7 @@ func TestAttach(t *testing.T) {
 				c := p.begin(config)
 				c.says("ready")
 				listener := m.crictl("attach", "-r", transport, c.id)
-				var heard, heardErr buffer
+				var heard, heardErr node.Buffer
 				listener.Stdout, listener.Stderr = &heard, &heardErr
 				if err := listener.Start(); err != nil {
 					t.Fatal(err)
@@ -267,13 +269,13 @@ func TestAttach(t *testing.T) {
 				for _, word := range []string{"one", "two"} {
 					speaker := m.crictl("attach", "-i", "-r", transport, c.id)
 					in := must(speaker.StdinPipe())
-					var said buffer
+					var said node.Buffer
 					speaker.Stdout = &said
 					if err := speaker.Start(); err != nil {
 						t.Fatal(err)
 					}
 					fmt.Fprintln(in, word)
-					if !within(20*time.Second, func() bool { return strings.Contains(said.String(), "got "+word+"\n") }) {
+					if !node.Within(20*time.Second, func() bool { return strings.Contains(said.String(), "got "+word+"\n") }) {
 						t.Fatalf("no answer: %q\n%s", said.String(), m.DaemonLog())
 					}
 					in.Close()
@@ -281,7 +283,7 @@ func TestAttach(t *testing.T) {
 						t.Errorf("detach: %v", err)
 					}
 				}
-				if !within(20*time.Second, func() bool {
+				if !node.Within(20*time.Second, func() bool {
 					return strings.Contains(heard.String(), "got two\n") && strings.Contains(heardErr.String(), "bad two\n")
 				}) {
 					t.Errorf("the listener heard %q, %q", heard.String(), heardErr.String())
@@ -341,7 +343,7 @@ func TestAttachSlowly(t *testing.T) {
 	config.Stdin = true
 	c := m.run("runc").begin(config)
 	slow := m.crictl("attach", c.id)
-	var said, problem buffer
+	var said, problem node.Buffer
 	slow.Stdout, slow.Stderr = &said, &problem
 	if err := slow.Start(); err != nil {
 		t.Fatal(err)
@@ -358,7 +360,7 @@ func TestAttachSlowly(t *testing.T) {
 		}
 		return false
 	}
-	if !within(20*time.Second, attached) {
+	if !node.Within(20*time.Second, attached) {
 		t.Fatal("not attached")
 	}
 	if err := slow.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -406,12 +408,12 @@ func TestExecOutlivesDaemon(t *testing.T) {
 	m.pull(world.busybox)
 	c := m.run("runc").begin(sh("until test -e /done; do usleep 10000; done; echo done"))
 	session := m.crictl("exec", c.id, "sh", "-c", "echo begun; sleep 1; head -c 1000000 /dev/zero; touch /done")
-	var said buffer
+	var said node.Buffer
 	session.Stdout = &said
 	if err := session.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if !within(20*time.Second, func() bool { return strings.Contains(said.String(), "begun") }) {
+	if !node.Within(20*time.Second, func() bool { return strings.Contains(said.String(), "begun") }) {
 		t.Fatal("the command did not begin")
 	}
 	if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
@@ -422,24 +424,6 @@ func TestExecOutlivesDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.expectEnd(0, "Completed")
-}
-
-// buffer is a bytes.Buffer for two goroutines.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func TestPortForward(t *testing.T) {
@@ -487,7 +471,7 @@ func TestPortForward(t *testing.T) {
 func (m *machine) forward(t *testing.T, podID, transport string, port int) string {
 	t.Helper()
 	cmd := m.crictl("port-forward", "-r", transport, podID, fmt.Sprintf(":%d", port))
-	var out buffer
+	var out node.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -497,7 +481,7 @@ func (m *machine) forward(t *testing.T, podID, transport string, port int) strin
 		cmd.Wait()
 	})
 	const before = "Forwarding from "
-	if !within(20*time.Second, func() bool { return strings.Contains(out.String(), before) }) {
+	if !node.Within(20*time.Second, func() bool { return strings.Contains(out.String(), before) }) {
 		t.Fatalf("no forwarding: %s\n%s", out.String(), m.DaemonLog())
 	}
 	_, rest, _ := strings.Cut(out.String(), before)

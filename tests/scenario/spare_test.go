@@ -12,6 +12,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // part is one process of a pod's measured overhead.
@@ -43,7 +44,7 @@ func (p *pod) overheadParts() map[string][]part {
 func (p *pod) spare() int {
 	p.t.Helper()
 	var all []part
-	if !within(10*time.Second, func() bool { all = p.overheadParts()["spare"]; return len(all) == 1 }) {
+	if !node.Within(10*time.Second, func() bool { all = p.overheadParts()["spare"]; return len(all) == 1 }) {
 		p.t.Fatalf("spare processes: %v\nthe daemon said:\n%s\nthe shim said:\n%s", all, p.DaemonLog(), p.shimLog())
 	}
 	return all[0].PID
@@ -52,7 +53,7 @@ func (p *pod) spare() int {
 // needSpares ends a test where there are none.
 func needSpares(t *testing.T) {
 	t.Helper()
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.procs"); err == nil || layout().Driver == cgroup.Systemd {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.procs"); err == nil || node.Layout().Driver == cgroup.Systemd {
 		t.Skip("cgroups cannot be renamed here: there are no spare processes")
 	}
 }
@@ -107,7 +108,7 @@ func TestUnusedSpareProcessGoes(t *testing.T) {
 			spare := p.spare()
 			if killed {
 				p.killShim()
-				if !within(5*time.Second, func() bool { return syscall.Kill(spare, 0) != nil }) {
+				if !node.Within(5*time.Second, func() bool { return syscall.Kill(spare, 0) != nil }) {
 					t.Errorf("spare process %d outlives its shim", spare)
 				}
 			}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // needUnified skips where the machine has cgroup version 1; tests/vm has a machine with version 2.
@@ -30,11 +32,11 @@ func busy(handler string) *runtime.ContainerConfig {
 // file reads a file of the container's cgroup, which is in a pod without a given parent.
 func (c *container) file(name string) string {
 	c.t.Helper()
-	parent, _, err := layout().Pod(c.pod.id, "")
+	parent, _, err := node.Layout().Pod(c.pod.id, "")
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", layout().Path(layout().Leaf(parent, c.id)), name))
+	data, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", node.Layout().Path(node.Layout().Leaf(parent, c.id)), name))
 	if err != nil {
 		c.t.Fatal(err)
 	}

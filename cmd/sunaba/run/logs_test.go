@@ -1,14 +1,14 @@
 package run
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 const stamp = "2026-01-02T03:04:05.000000006Z "
@@ -24,23 +24,6 @@ func appendLog(t *testing.T, path, text string) {
 	if _, err := f.WriteString(text); err != nil {
 		t.Fatal(err)
 	}
-}
-
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func TestFollow(t *testing.T) {
@@ -68,7 +51,7 @@ func TestFollow(t *testing.T) {
 			if tt.log != "" {
 				appendLog(t, path, tt.log)
 			}
-			var out, errOut buffer
+			var out, errOut node.Buffer
 			f := follow(path, tt.prefix, &out, &errOut)
 			err := f.finish()
 			if tt.fails == "" && err != nil || tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
@@ -88,7 +71,7 @@ func TestFollow(t *testing.T) {
 // and none that was written before finish is lost.
 func TestFollowGrowing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
-	var out buffer
+	var out node.Buffer
 	f := follow(path, "", &out, &out)
 	appendLog(t, path, stamp+"stdout F fir")
 	appendLog(t, path, "st\n")
