@@ -31,9 +31,10 @@ func (x *session) rootFS(ctx context.Context, img store.Image, blobs []ocispec.D
 	}
 	todo := x.missing(ctx, blobs, diffs)
 	var total int64
-	for _, l := range todo {
+	for i, l := range todo {
 		total += l.blob.Size
-		x.pin(l.blob.Digest)
+		todo[i].unpin = x.s.content.Pin(l.blob.Digest)
+		x.unpin = append(x.unpin, todo[i].unpin)
 		x.layers = append(x.layers, l.blob.Digest)
 	}
 	if err := x.reserve(ctx, total); err != nil {
@@ -60,6 +61,7 @@ func (x *session) rootFS(ctx context.Context, img store.Image, blobs []ocispec.D
 type pendingLayer struct {
 	blob  ocispec.Descriptor
 	layer unpack.Layer
+	unpin func() // of the blob
 }
 
 // missing returns the layers that are not unpacked, or known to be damaged.
@@ -106,7 +108,8 @@ func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 }
 
 // unpack stages layers, some at a time and in whatever order they come in, and
-// makes them known together.
+// makes them known together. Before, while nothing of it is on disk yet, it drops
+// what they came in as.
 func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 	work, staging := errgroup.WithContext(ctx)
 	work.SetLimit(x.s.parallel)
@@ -128,5 +131,20 @@ func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 	if err := work.Wait(); err != nil {
 		return err
 	}
+	x.dropBlobs(ctx, layers)
 	return x.s.layers.Commit(ctx, all)
+}
+
+// dropBlobs drops the blobs of layers that are unpacked, unless they are to be
+// kept: to bring them to disk would take as long again as their files do.
+func (x *session) dropBlobs(ctx context.Context, layers []pendingLayer) {
+	if x.s.keepLayers {
+		return
+	}
+	for _, l := range layers {
+		l.unpin()
+		if err := x.s.content.Drop(ctx, l.blob.Digest); err != nil {
+			x.s.logger.Warn("a compressed layer stays until the image is recorded", "layer", l.blob.Digest, "error", err)
+		}
+	}
 }

@@ -2,10 +2,10 @@ package unpack
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"hash/crc32"
 	"io"
 	"io/fs"
@@ -24,26 +24,50 @@ import (
 
 // Labels on committed layers.
 const (
-	printLabel   = "sunaba/fingerprint"
+	printLabel   = "sunaba/print" // "sunaba/fingerprint" was another sum
 	damagedLabel = "sunaba/damaged"
 )
 
 // Fingerprint says what a layer's directory held when it was unpacked. It finds
 // what a disk or a loss of power did to it; it is no proof against people.
 type Fingerprint struct {
-	// Sum is over names, kinds, owners, modes, sizes, attributes and content.
-	Sum string
+	sum sum
 	// Room and Inodes are what the directory takes on disk.
 	Room, Inodes int64
 }
 
-func (f Fingerprint) labels() map[string]string {
-	return map[string]string{printLabel: f.Sum}
+// sum is the sum of the digests of entries: those of names, kinds, owners, modes,
+// sizes, attributes and content. An entry can be taken from it, and the order is
+// of no matter.
+type sum [4]uint64
+
+func (s sum) plus(other sum) sum {
+	for i := range s {
+		s[i] += other[i]
+	}
+	return s
 }
 
-// fingerprint reads a directory.
-func fingerprint(ctx context.Context, dir string) (Fingerprint, error) {
-	w := &printer{sum: digest.Canonical.Hash(), crc: crc32.MakeTable(crc32.Castagnoli), buf: make([]byte, 128<<10), counted: map[inode]uint32{}}
+func (s sum) minus(other sum) sum {
+	for i := range s {
+		s[i] -= other[i]
+	}
+	return s
+}
+
+func (f Fingerprint) text() string {
+	return fmt.Sprintf("%016x%016x%016x%016x", f.sum[0], f.sum[1], f.sum[2], f.sum[3])
+}
+
+func (f Fingerprint) labels() map[string]string {
+	return map[string]string{printLabel: f.text()}
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// fingerprint reads a directory, but for the content of files whose sums are known.
+func fingerprint(ctx context.Context, dir string, known contents) (Fingerprint, error) {
+	w := &printer{known: known, counted: map[inode]uint32{}}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil {
 			err = ctx.Err()
@@ -56,15 +80,23 @@ func fingerprint(ctx context.Context, dir string) (Fingerprint, error) {
 	if err != nil {
 		return Fingerprint{}, fmt.Errorf("read layer: %w", err)
 	}
-	return Fingerprint{Sum: digest.NewDigest(digest.Canonical, w.sum).Encoded(), Room: w.room, Inodes: int64(len(w.counted))}, nil
+	return Fingerprint{sum: w.sum, Room: w.room, Inodes: int64(len(w.counted))}, nil
+}
+
+// fingerprintOf reads one directory without what is in it.
+func fingerprintOf(name, path string) (Fingerprint, error) {
+	w := &printer{counted: map[inode]uint32{}}
+	err := w.add(name, path)
+	return Fingerprint{sum: w.sum, Room: w.room}, err
 }
 
 type inode struct{ dev, ino uint64 }
 
 type printer struct {
-	sum     hash.Hash
-	crc     *crc32.Table
+	known   contents
+	sum     sum
 	buf     []byte
+	text    []byte // of an entry
 	room    int64
 	counted map[inode]uint32 // content of files, so that links are read once
 }
@@ -75,8 +107,8 @@ func (w *printer) add(name, path string) error {
 		return &os.PathError{Op: "lstat", Path: path, Err: err}
 	}
 	key := inode{uint64(st.Dev), st.Ino}
-	content, known := w.counted[key]
-	if !known {
+	content, counted := w.counted[key]
+	if !counted {
 		w.room += st.Blocks * 512
 	}
 	var text string
@@ -85,9 +117,9 @@ func (w *printer) add(name, path string) error {
 	switch kind {
 	case unix.S_IFREG:
 		size = st.Size
-		if !known {
+		if !counted {
 			var err error
-			if content, err = w.read(path); err != nil {
+			if content, err = w.content(st.Ino, path); err != nil {
 				return err
 			}
 		}
@@ -98,11 +130,19 @@ func (w *printer) add(name, path string) error {
 		}
 	}
 	w.counted[key] = content
-	fmt.Fprintf(w.sum, "%q %o %d %d %d %d %d %q\n", name, st.Mode, st.Uid, st.Gid, size, rdev(kind, uint64(st.Rdev)), content, text)
-	if kind != unix.S_IFREG && kind != unix.S_IFDIR {
-		return nil
+	w.text = fmt.Appendf(w.text[:0], "%q %o %d %d %d %d %d %q\n", name, st.Mode, st.Uid, st.Gid, size, rdev(kind, uint64(st.Rdev)), content, text)
+	if kind == unix.S_IFREG || kind == unix.S_IFDIR {
+		if err := w.attributes(path); err != nil {
+			return err
+		}
 	}
-	return w.attributes(path)
+	h := sha256.Sum256(w.text)
+	var entry sum
+	for i := range entry {
+		entry[i] = binary.LittleEndian.Uint64(h[8*i:])
+	}
+	w.sum = w.sum.plus(entry)
+	return nil
 }
 
 // rdev is a device's number, where there is one.
@@ -113,13 +153,20 @@ func rdev(kind uint32, number uint64) uint64 {
 	return 0
 }
 
-func (w *printer) read(path string) (uint32, error) {
+// content is the sum of a file's content.
+func (w *printer) content(ino uint64, path string) (uint32, error) {
+	if sum, ok := w.known[ino]; ok {
+		return sum, nil
+	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
-	sum := crc32.New(w.crc)
+	if w.buf == nil {
+		w.buf = make([]byte, 128<<10)
+	}
+	sum := crc32.New(castagnoli)
 	_, err = io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{f}, w.buf)
 	return sum.Sum32(), err
 }
@@ -146,9 +193,10 @@ func (w *printer) attributes(path string) error {
 	// The order is the filesystem's.
 	var total uint64
 	for _, a := range all {
-		total += uint64(crc32.Checksum([]byte(a), w.crc)) + uint64(len(a))<<32
+		total += uint64(crc32.Checksum([]byte(a), castagnoli)) + uint64(len(a))<<32
 	}
-	return binary.Write(w.sum, binary.LittleEndian, total)
+	w.text = binary.LittleEndian.AppendUint64(w.text, total)
+	return nil
 }
 
 // isOverlayAttribute reports whether an extended attribute is overlayfs's own.
@@ -170,7 +218,7 @@ func (s *Store) Check(ctx context.Context, chain digest.Digest) error {
 	if info.Labels[damagedLabel] != "" {
 		return fmt.Errorf("layer %s was found damaged: %w", chain, errdefs.ErrDataLoss)
 	}
-	got, err := fingerprint(ctx, info.Labels[upperLabel])
+	got, err := fingerprint(ctx, info.Labels[upperLabel], nil)
 	var errno syscall.Errno
 	switch {
 	case ctx.Err() != nil:
@@ -180,7 +228,7 @@ func (s *Store) Check(ctx context.Context, chain digest.Digest) error {
 	case err != nil:
 		return fmt.Errorf("check layer %s: %w", chain, err)
 	}
-	if want := info.Labels[printLabel]; want != "" && want != got.Sum {
+	if want := info.Labels[printLabel]; want != "" && want != got.text() {
 		return fmt.Errorf("layer %s is damaged: its files are not those that were unpacked: %w", chain, errdefs.ErrDataLoss)
 	}
 	return nil

@@ -67,10 +67,11 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 	if err := os.Chmod(g.fs(), 0o755); err != nil { // whatever the umask is
 		return err
 	}
-	if g.implied, err = s.extract(ctx, l, g.fs()); err != nil {
+	var sums contents
+	if g.implied, sums, err = s.extract(ctx, l, g.fs()); err != nil {
 		return err
 	}
-	if g.print, err = fingerprint(ctx, g.fs()); err != nil {
+	if g.print, err = fingerprint(ctx, g.fs(), sums); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -131,12 +132,9 @@ func (s *Store) settle(ctx context.Context, layers []Layer) error {
 		}
 		slices.Sort(g.implied)
 		for _, dir := range slices.Backward(g.implied) { // inner ones first, for the times
-			if err := imitate(g.fs(), dir, below); err != nil {
+			if err := g.imitate(dir, below); err != nil {
 				return fmt.Errorf("layer %s: directory %q: %w", l.Diff, dir, err)
 			}
-		}
-		if g.print, err = fingerprint(ctx, g.fs()); err != nil {
-			return err
 		}
 		g.implied = nil
 		s.mu.Lock()
@@ -175,13 +173,33 @@ func (s *Store) below(ctx context.Context, chain digest.Digest, layers []Layer) 
 	return dirs, nil
 }
 
+// imitate makes a directory of a layer look like the one that it will hide, and
+// says so in the fingerprint.
+func (g *staged) imitate(dir string, below []string) error {
+	path := filepath.Join(g.fs(), dir)
+	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
+		return nil // a later entry of the layer took its place, or took it away
+	}
+	before, err := fingerprintOf(dir, path)
+	if err != nil {
+		return err
+	}
+	if err := imitate(g.fs(), dir, below); err != nil {
+		return err
+	}
+	after, err := fingerprintOf(dir, path)
+	if err != nil {
+		return err
+	}
+	g.print.sum = g.print.sum.minus(before.sum).plus(after.sum)
+	g.print.Room += after.Room - before.Room
+	return nil
+}
+
 // imitate gives a directory of a layer owner, mode, times and attributes of the
 // directory that it will hide.
 func imitate(root, dir string, below []string) error {
 	path := filepath.Join(root, dir)
-	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
-		return nil // a later entry of the layer took its place, or took it away
-	}
 	for _, lower := range below {
 		under, err := fs.RootPath(lower, dir)
 		if err != nil {

@@ -200,7 +200,12 @@ func TestLayers(t *testing.T) {
 		{"up and out", [][]tar.Header{{text("../../x", "1"), text("/../y", "1"), text("d/../../z", "1")}}, "x=1 y=1 z=1"},
 		{"through a symlink", [][]tar.Header{{link("l", "/etc"), text("l/hostile", "1")}}, "etc/ etc/hostile=1 l"},
 		{"through a symlink upwards", [][]tar.Header{{link("l", "../../../../.."), text("l/hostile", "1")}}, "hostile=1 l"},
-		{"whiteout through a symlink", [][]tar.Header{{text("a", "1"), link("l", "/"), text("l/.wh.a", "")}}, "l"},
+		{"whiteout through a symlink", [][]tar.Header{{text("a", "1")}, {link("l", "/"), text("l/.wh.a", "")}}, "l"},
+		{"whiteout of what its own layer has", [][]tar.Header{{text("a", "1")}, {text("a", "2"), text(".wh.a", "")}}, "a=2"},
+		{"whiteout of a directory before it comes anew", [][]tar.Header{base, {text("d/.wh.sub", ""), dir("d/sub/"), text("d/sub/n", "2")}}, "d/ d/a=1 d/b=1 d/sub/ d/sub/n=2 f=1"},
+		{"whiteout of a directory that came anew", [][]tar.Header{base, {dir("d/sub/"), text("d/sub/n", "2"), text("d/.wh.sub", "")}}, "d/ d/a=1 d/b=1 d/sub/ d/sub/n=2 f=1"},
+		{"marks of no meaning", [][]tar.Header{base, {text(".wh..wh.plnk", ""), text("d/.wh..wh.aufs", "")}}, "d/ d/a=1 d/b=1 d/sub/ d/sub/c=1 f=1"},
+		{"a symlink to what only the layer below has", [][]tar.Header{base, {link("l", "d/sub"), text("l/n", "2")}}, "d/ d/a=1 d/b=1 d/sub/ d/sub/c=1 d/sub/n=2 f=1 l"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
