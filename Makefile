@@ -22,7 +22,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup tools demo bench-pods bench-lists bench-images critest critest-diff wasi-suite criwasm recovery containerd-test \
+        test setup setup-tests tools demo bench-pods bench-lists bench-images critest critest-diff wasi-suite criwasm recovery containerd-test \
         vm-test clean
 
 build:
@@ -70,9 +70,12 @@ check-clean:
 setup:
 	@tests/setup.sh
 
+setup-tests:
+	@tests/setup.sh --tests
+
 # Packages that change the machine's network, mounts or cgroups run one after another (-p 1).
 # Many run binaries that they build, which the cache of results knows nothing of (-count=1).
-test: setup tools build
+test: setup-tests tools build
 	$(GO) test -count=1 -p 1 -timeout 30m ./...
 
 demo: setup tools build

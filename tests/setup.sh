@@ -4,6 +4,7 @@
 # Does nothing when all is there. Needs root; never touches anything but apt.
 #
 #	setup.sh [PROGRAM:PACKAGE ...]   these too
+#	setup.sh --tests                 what only tests use too: compilers of Rust and AssemblyScript, docker-registry
 #	setup.sh --packages              only prints the packages' names
 set -eu
 
@@ -25,8 +26,13 @@ if [ "${1:-}" = --packages ]; then
 	for need in $needs; do echo "${need##*:}"; done
 	exit 0
 fi
-# What only compiles guests: the virtual machine has that done by its host.
-needs="$needs node:nodejs npm:npm $*"
+tests=
+if [ "${1:-}" = --tests ]; then
+	tests=1
+	needs="$needs node:nodejs npm:npm"
+	shift
+fi
+needs="$needs $*"
 
 if [ "$(id -u)" != 0 ]; then
 	echo "not root: pods, namespaces and mounts need it. Run: sudo make ..." >&2
@@ -73,12 +79,13 @@ unpack() {
 
 # Unpacked, not installed: docker-registry's package starts a service, and rustc's wants a C compiler and the libraries for
 # this machine, 500 MB.
-command -v docker-registry >/dev/null 2>&1 || unpack docker-registry docker-registry
-unpack rust rustc libstd-rust-1.63 libstd-rust-dev-wasm32
+[ -z "$tests" ] || command -v docker-registry >/dev/null 2>&1 || unpack docker-registry docker-registry
+[ -z "$tests" ] || unpack rust rustc libstd-rust-1.63 libstd-rust-dev-wasm32
 
 # The compiler of the example in AssemblyScript, as its lock file pins it. Without npm's registry the tests that need it
 # are skipped, and say so.
 fetch_npm() {
+	[ -n "$tests" ] || return 0
 	cd "$root/examples/filter"
 	[ ! node_modules/.package-lock.json -nt package-lock.json ] || return 0
 	if [ "${SUNABA_NO_INSTALL:-}" = 1 ]; then

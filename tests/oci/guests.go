@@ -25,7 +25,7 @@ func BuildC(ctx context.Context, file string) ([]byte, error) {
 }
 
 // ErrNoCompiler is for a language whose compiler tests/setup.sh could not install.
-var ErrNoCompiler = errors.New("its compiler is missing: run tests/setup.sh")
+var ErrNoCompiler = errors.New("its compiler is missing: run tests/setup.sh --tests")
 
 // BuildAssemblyScript compiles the AssemblyScript project in dir, as its `npm run build` does, and returns the guest's
 // bytes; ErrNoCompiler without its node_modules.

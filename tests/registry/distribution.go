@@ -61,7 +61,7 @@ func findDistribution() (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New("docker-registry is missing: run tests/setup.sh")
+	return "", errors.New("docker-registry is missing: run tests/setup.sh --tests")
 }
 
 // StartDistribution starts a docker-registry on loopback and waits until it
