@@ -3,6 +3,8 @@ package compile
 import (
 	"encoding/binary"
 	"slices"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
 // opUnreachable is the opcode that traps.
@@ -10,14 +12,14 @@ const opUnreachable = 0x00
 
 // bare returns the sections with every function's body replaced by one that traps: what a start has to
 // decode and validate of a module whose machine code is there already.
-func bare(sections []section) ([]section, bool) {
-	i := slices.IndexFunc(sections, func(s section) bool { return s.id == sectionCode })
+func bare(sections []format.Section) ([]format.Section, bool) {
+	i := slices.IndexFunc(sections, func(s format.Section) bool { return s.ID == format.SectionCode })
 	if i < 0 {
 		return nil, false
 	}
-	r := reader{rest: sections[i].body}
-	count := r.number()
-	if r.bad || count == 0 {
+	r := format.Reader{Rest: sections[i].Body}
+	count := r.Number()
+	if r.Bad || count == 0 {
 		return nil, false
 	}
 	const noLocals = 0
@@ -26,6 +28,6 @@ func bare(sections []section) ([]section, bool) {
 		body = append(body, 3, noLocals, opUnreachable, opEnd)
 	}
 	all := slices.Clone(sections)
-	all[i] = newSection(sectionCode, body)
+	all[i] = format.NewSection(format.SectionCode, body)
 	return all, true
 }

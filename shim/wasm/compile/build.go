@@ -13,6 +13,8 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
 var errRefused = errors.New("module is not valid")
@@ -20,13 +22,16 @@ var errRefused = errors.New("module is not valid")
 // compileInto makes the files of a module's entry in dir, with the steps that are not skipped and that
 // the module allows.
 func compileInto(dir string, module []byte, skip Steps) error {
-	sections, err := split(module)
+	sections, err := format.Split(module)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
-	lean, names := strip(sections)
+	lean, names := format.Strip(sections)
+	if names == nil {
+		names = format.ExportNames(lean) // better than numbers, in the stack of a trap
+	}
 	b := builder{dir: dir, skip: skip, lean: lean, names: names}
-	b.facts.StartFunction = find(lean, sectionStart) != nil
+	b.facts.StartFunction = format.Find(lean, format.SectionStart) != nil
 	if err := b.light(); err != nil {
 		return err
 	}
@@ -46,8 +51,8 @@ func compileInto(dir string, module []byte, skip Steps) error {
 type builder struct {
 	dir   string
 	skip  Steps
-	lean  []section // the module without custom sections
-	names *section
+	lean  []format.Section // the module without custom sections
+	names *format.Section
 
 	module []byte // what guests load; nil until it is known
 	facts  facts
@@ -63,7 +68,7 @@ func (b *builder) plain() error {
 	if b.names != nil {
 		sections = append(slices.Clip(sections), *b.names)
 	}
-	b.module = join(sections)
+	b.module = format.Join(sections)
 	return compileModule(b.dir, b.module, wazero.NewRuntimeConfig())
 }
 
@@ -78,14 +83,14 @@ func (b *builder) light() error {
 		sections, ok = b.takeData()
 	}
 	if !ok {
-		if sections = b.lean; compileModule(b.dir, join(sections), wazero.NewRuntimeConfig()) != nil {
+		if sections = b.lean; compileModule(b.dir, format.Join(sections), wazero.NewRuntimeConfig()) != nil {
 			return nil
 		}
 	}
-	module := join(sections)
+	module := format.Join(sections)
 	if b.names != nil {
 		b.facts.Load.Names = true
-		if err := b.write(NamesName, b.names.body); err != nil {
+		if err := b.write(NamesName, b.names.Body); err != nil {
 			return err
 		}
 	}
@@ -99,18 +104,14 @@ func (b *builder) light() error {
 	return nil
 }
 
-// worth is the size in bytes from which data or code has a file of its own: opening and mapping one
-// takes as long as copying as much.
-const worth = 128 << 10
-
 // takeData compiles the module without its data segments, whose image it writes, or declines with false.
-func (b *builder) takeData() ([]section, bool) {
-	img, ok := newImage(b.lean)
-	if !ok || len(img.bytes) < worth {
+func (b *builder) takeData() ([]format.Section, bool) {
+	img, declined := worthyImage(b.lean)
+	if declined != "" {
 		return nil, false
 	}
-	sections := without(b.lean, sectionData, sectionDataCount)
-	if compileModule(b.dir, join(sections), wazero.NewRuntimeConfig()) != nil || b.write(ImageName, img.bytes) != nil {
+	sections := format.Without(b.lean, format.SectionData, format.SectionDataCount)
+	if compileModule(b.dir, format.Join(sections), wazero.NewRuntimeConfig()) != nil || b.write(ImageName, img.bytes) != nil {
 		return nil, false
 	}
 	b.facts.Load.ImageAt, b.facts.Load.ImageSize = img.at, uint64(len(img.bytes))
@@ -119,7 +120,7 @@ func (b *builder) takeData() ([]section, bool) {
 
 // takeBodies returns the frame of the module that has just been compiled, under whose name its machine code is from
 // now on, or nil if that cannot be.
-func (b *builder) takeBodies(sections []section) ([]byte, error) {
+func (b *builder) takeBodies(sections []format.Section) ([]byte, error) {
 	entry := onlyFile(b.dir)
 	if b.skip&StepBare != 0 || entry == "" || !isKnown() {
 		return nil, nil
@@ -136,7 +137,7 @@ func (b *builder) takeBodies(sections []section) ([]byte, error) {
 	if !ok {
 		return nil, nil
 	}
-	frame := join(bodiless)
+	frame := format.Join(bodiless)
 	name, err := b.nameOf(frame)
 	if err != nil || name == "" {
 		return nil, err
@@ -154,7 +155,7 @@ func (b *builder) takeBodies(sections []section) ([]byte, error) {
 
 // takeCode writes the machine code to a file of its own.
 func (b *builder) takeCode(code []byte) error {
-	if b.skip&StepShare != 0 || len(code) < worth {
+	if b.skip&StepShare != 0 || len(code) < Worth {
 		return nil
 	}
 	padded := padCode(code)
@@ -203,26 +204,26 @@ func onlyFile(dir string) string {
 
 // isOrdered says whether nothing that is wrong with a module's data sections would be hidden by taking them
 // away: each section is there once, the data sections are where they belong, and their counts agree.
-func isOrdered(sections []section) bool {
+func isOrdered(sections []format.Section) bool {
 	seen := map[byte]bool{}
 	for i, s := range sections {
-		if seen[s.id] {
+		if seen[s.ID] {
 			return false
 		}
-		seen[s.id] = true
-		switch s.id {
-		case sectionDataCount:
-			if i+1 < len(sections) && sections[i+1].id != sectionCode && sections[i+1].id != sectionData {
+		seen[s.ID] = true
+		switch s.ID {
+		case format.SectionDataCount:
+			if i+1 < len(sections) && sections[i+1].ID != format.SectionCode && sections[i+1].ID != format.SectionData {
 				return false
 			}
-		case sectionData:
+		case format.SectionData:
 			if i != len(sections)-1 {
 				return false
 			}
 		}
 	}
-	count, data := reader{rest: find(sections, sectionDataCount)}, reader{rest: find(sections, sectionData)}
-	return !seen[sectionDataCount] || count.number() == data.number()
+	count, data := format.Reader{Rest: format.Find(sections, format.SectionDataCount)}, format.Reader{Rest: format.Find(sections, format.SectionData)}
+	return !seen[format.SectionDataCount] || count.Number() == data.Number()
 }
 
 // compileModule validates the module and lets wazero write its machine code into dir.

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
 // knownWazero is the version whose cache entries this package knows: that what a module's code does at run time is
@@ -53,9 +55,9 @@ func machineCode(entry []byte, functions int) ([]byte, bool) {
 }
 
 // functionCount is the number of functions that a module defines.
-func functionCount(sections []section) int {
-	r := reader{rest: find(sections, sectionCode)}
-	return int(r.number())
+func functionCount(sections []format.Section) int {
+	r := format.Reader{Rest: format.Find(sections, format.SectionCode)}
+	return int(r.Number())
 }
 
 // padCode is code as it lies in memory: whole pages, zeros behind it.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
 // TestMain makes the test binary have the compile face.
@@ -25,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 // encode makes one section of a module.
-func encode(id byte, content ...byte) []byte { return newSection(id, content).raw }
+func encode(id byte, content ...byte) []byte { return format.NewSection(id, content).Raw }
 
 // module is a command that does nothing, with a custom section that makes it differ.
 func module(salt string) []byte {

@@ -1,5 +1,7 @@
 package compile
 
+import "github.com/sunaba-project/sunaba/shim/wasm/format"
+
 // image is what a module's data segments make of its memory.
 type image struct {
 	at    uint64 // address of its first byte, a multiple of imageAlign
@@ -19,92 +21,67 @@ const (
 	opI32Const = 0x41
 	opEnd      = 0x0b
 
-	importMemory  = 2
-	limitsHaveMax = 1 // the only flag of a memory that is understood
-
 	dataActive = 0 // in memory 0; all other kinds are declined
 )
 
-// newImage lays the data segments of a module out as its memory would hold them. It declines with false
+// newImage lays the data segments of a module out as its memory would hold them. It declines with a reason
 // what it does not understand or what has no such image: passive segments, an imported memory, several
 // memories, segments at addresses that are computed or outside of the memory. That no code uses the segments (memory.init,
 // data.drop) is for the validation to find, which refuses such code once they are gone.
-func newImage(sections []section) (image, bool) {
-	size, ok := memorySize(sections)
-	if !ok {
-		return image{}, false
+func newImage(sections []format.Section) (_ image, declined string) {
+	size, declined := memorySize(sections)
+	if declined != "" {
+		return image{}, declined
 	}
-	segments, ok := dataSegments(find(sections, sectionData))
-	if !ok || len(segments) == 0 {
-		return image{}, false
+	segments, declined := dataSegments(format.Find(sections, format.SectionData))
+	if declined != "" {
+		return image{}, declined
 	}
 	low, high, total := size, uint64(0), uint64(0)
 	for _, s := range segments {
 		end := s.at + uint64(len(s.bytes))
 		if end > size {
-			return image{}, false
+			return image{}, "a data segment lies outside of the memory"
 		}
 		low, high, total = min(low, s.at), max(high, end), total+uint64(len(s.bytes))
 	}
 	low -= low % imageAlign
 	high += (imageAlign - high%imageAlign) % imageAlign // a memory is whole pages of wasm, which are these
 	if high <= low || high-low > sparse*total+4*imageAlign {
-		return image{}, false
+		return image{}, "the data lies too far apart"
 	}
 	img := image{at: low, bytes: make([]byte, high-low)}
 	for _, s := range segments {
 		copy(img.bytes[s.at-low:], s.bytes)
 	}
-	return img, true
+	return img, ""
 }
 
 // memorySize is what a module's only memory begins with, in bytes.
-func memorySize(sections []section) (uint64, bool) {
-	imports := reader{rest: find(sections, sectionImport)}
-	if len(imports.rest) > 0 {
-		for range imports.number() {
-			imports.bytes()
-			imports.bytes()
-			if skipImport(&imports) == importMemory || imports.bad {
-				return 0, false
-			}
+func memorySize(sections []format.Section) (_ uint64, declined string) {
+	imports, ok := format.Imports(sections)
+	if !ok {
+		return 0, "an import is of a kind that is not known"
+	}
+	for _, i := range imports {
+		if i.Kind == format.KindMemory {
+			return 0, "the memory is imported"
 		}
 	}
-	memories := reader{rest: find(sections, sectionMemory)}
-	count, flags := memories.number(), memories.octet()
-	pages := memories.number()
-	if memories.bad || count != 1 || flags&^limitsHaveMax != 0 || pages > wasmPage {
-		return 0, false
+	memories, ok := format.Memories(sections)
+	switch {
+	case !ok:
+		return 0, "the memory is of a kind that is not known"
+	case len(memories) == 0:
+		return 0, "there is no memory"
+	case len(memories) > 1:
+		return 0, "there are several memories"
+	case memories[0].Flags&^format.LimitsHaveMax != 0:
+		return 0, "the memory is shared or has 64-bit addresses"
+	case memories[0].Min > wasmPage:
+		return 0, "the memory is larger than 4 GiB"
 	}
-	return uint64(pages) * wasmPage, true
-}
-
-// skipImport reads the description of an import and returns its kind. What is not known is an error.
-func skipImport(r *reader) (kind byte) {
-	const function, table, global = 0, 1, 3
-	switch kind = r.octet(); kind {
-	case function:
-		r.number()
-	case table:
-		r.octet()
-		skipLimits(r)
-	case importMemory:
-		skipLimits(r)
-	case global:
-		r.octet()
-		r.octet()
-	default:
-		r.bad = true
-	}
-	return kind
-}
-
-func skipLimits(r *reader) {
-	flags := r.octet()
-	r.number()
-	if flags&limitsHaveMax != 0 {
-		r.number()
-	}
+	return memories[0].Min * wasmPage, ""
 }
 
 // segment is one active data segment.
@@ -114,24 +91,36 @@ type segment struct {
 }
 
 // dataSegments reads a data section that has nothing but active segments at constant addresses.
-func dataSegments(body []byte) ([]segment, bool) {
-	r := reader{rest: body}
+func dataSegments(body []byte) (_ []segment, declined string) {
+	const none, broken = "there is no data", "the data section is not well-formed"
 	if len(body) == 0 {
-		return nil, false
+		return nil, none
 	}
+	r := format.Reader{Rest: body}
 	var all []segment
-	for range r.number() {
-		if r.number() != dataActive || r.octet() != opI32Const {
-			return nil, false
+	for range r.Number() {
+		switch kind := r.Number(); {
+		case r.Bad:
+			return nil, broken
+		case kind != dataActive:
+			return nil, "a data segment is passive, or names its memory"
+		case r.Octet() != opI32Const:
+			return nil, "a data segment lies at a computed address"
 		}
-		at := uint64(uint32(r.signed()))
-		if r.octet() != opEnd {
-			return nil, false
+		at := uint64(uint32(r.Signed()))
+		if r.Octet() != opEnd {
+			return nil, "a data segment lies at a computed address"
 		}
-		all = append(all, segment{at, r.bytes()})
-		if r.bad {
-			return nil, false
+		all = append(all, segment{at, r.Bytes()})
+		if r.Bad {
+			return nil, broken
 		}
 	}
-	return all, !r.bad && len(r.rest) == 0
+	switch {
+	case r.Bad || len(r.Rest) > 0:
+		return nil, broken
+	case len(all) == 0:
+		return nil, none
+	}
+	return all, ""
 }

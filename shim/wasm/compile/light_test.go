@@ -8,11 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/tetratelabs/wazero"
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
 // TestKnownWazero fails when wazero is exchanged for another version. What the steps build on is its own
@@ -31,17 +30,17 @@ func TestKnownWazero(t *testing.T) {
 
 // parts of modules for the tests of images.
 var (
-	oneMemory = newSection(sectionMemory, []byte{1, 0, 2}) // two pages
-	withMax   = newSection(sectionMemory, []byte{1, 1, 2, 9})
+	oneMemory = format.NewSection(format.SectionMemory, []byte{1, 0, 2}) // two pages
+	withMax   = format.NewSection(format.SectionMemory, []byte{1, 1, 2, 9})
 )
 
 // data encodes a data section.
-func data(segments ...[]byte) section {
+func data(segments ...[]byte) format.Section {
 	body := []byte{byte(len(segments))}
 	for _, s := range segments {
 		body = append(body, s...)
 	}
-	return newSection(sectionData, body)
+	return format.NewSection(format.SectionData, body)
 }
 
 // active encodes a segment at a constant address of up to 13 bits.
@@ -51,10 +50,10 @@ func active(at int, text string) []byte {
 }
 
 func TestImageIsWhatSegmentsMake(t *testing.T) {
-	for _, memory := range []section{oneMemory, withMax} {
-		img, ok := newImage([]section{memory, data(active(5, "hello"), active(7, "--"), active(4000, "end"), active(0, ""))})
-		if !ok || img.at != 0 || len(img.bytes) != imageAlign {
-			t.Fatalf("image at %d of %d bytes, %v", img.at, len(img.bytes), ok)
+	for _, memory := range []format.Section{oneMemory, withMax} {
+		img, declined := newImage([]format.Section{memory, data(active(5, "hello"), active(7, "--"), active(4000, "end"), active(0, ""))})
+		if declined != "" || img.at != 0 || len(img.bytes) != imageAlign {
+			t.Fatalf("image at %d of %d bytes, %q", img.at, len(img.bytes), declined)
 		}
 		want := make([]byte, imageAlign)
 		copy(want[5:], "he--o")
@@ -65,57 +64,57 @@ func TestImageIsWhatSegmentsMake(t *testing.T) {
 	}
 	// 0x1ffff as a signed number: the last byte of two pages.
 	last := append([]byte{0, opI32Const, 0xff, 0xff, 0x07, opEnd, 1}, 'x')
-	img, ok := newImage([]section{oneMemory, data(last)})
-	if !ok || img.at != wasmPage || len(img.bytes) != wasmPage || img.bytes[wasmPage-1] != 'x' {
-		t.Errorf("last byte: at %d, %d bytes, %v", img.at, len(img.bytes), ok)
+	img, declined := newImage([]format.Section{oneMemory, data(last)})
+	if declined != "" || img.at != wasmPage || len(img.bytes) != wasmPage || img.bytes[wasmPage-1] != 'x' {
+		t.Errorf("last byte: at %d, %d bytes, %q", img.at, len(img.bytes), declined)
 	}
 }
 
 func TestImageIsDeclined(t *testing.T) {
-	far := newSection(sectionMemory, []byte{1, 0, 0x80, 0x80, 0x04}) // 65536 pages
-	for name, sections := range map[string][]section{
+	far := format.NewSection(format.SectionMemory, []byte{1, 0, 0x80, 0x80, 0x04}) // 65536 pages
+	for name, sections := range map[string][]format.Section{
 		"no memory":        {data(active(0, "x"))},
 		"no data":          {oneMemory},
 		"empty data":       {oneMemory, data()},
-		"two memories":     {newSection(sectionMemory, []byte{2, 0, 1, 0, 1}), data(active(0, "x"))},
-		"shared memory":    {newSection(sectionMemory, []byte{1, 3, 1, 1}), data(active(0, "x"))},
-		"64-bit memory":    {newSection(sectionMemory, []byte{1, 4, 1}), data(active(0, "x"))},
-		"imported memory":  {newSection(sectionImport, append([]byte{1, 1, 'm', 1, 'n', importMemory}, 0, 1)), oneMemory, data(active(0, "x"))},
-		"unknown import":   {newSection(sectionImport, []byte{1, 1, 'm', 1, 'n', 9, 0}), oneMemory, data(active(0, "x"))},
-		"cut imports":      {newSection(sectionImport, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 1}), oneMemory, data(active(0, "x"))},
+		"two memories":     {format.NewSection(format.SectionMemory, []byte{2, 0, 1, 0, 1}), data(active(0, "x"))},
+		"shared memory":    {format.NewSection(format.SectionMemory, []byte{1, 3, 1, 1}), data(active(0, "x"))},
+		"64-bit memory":    {format.NewSection(format.SectionMemory, []byte{1, 4, 1}), data(active(0, "x"))},
+		"imported memory":  {format.NewSection(format.SectionImport, append([]byte{1, 1, 'm', 1, 'n', format.KindMemory}, 0, 1)), oneMemory, data(active(0, "x"))},
+		"unknown import":   {format.NewSection(format.SectionImport, []byte{1, 1, 'm', 1, 'n', 9, 0}), oneMemory, data(active(0, "x"))},
+		"cut imports":      {format.NewSection(format.SectionImport, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 1}), oneMemory, data(active(0, "x"))},
 		"passive":          {oneMemory, data([]byte{1, 1, 'x'})},
 		"explicit memory":  {oneMemory, data([]byte{2, 0, opI32Const, 0, opEnd, 1, 'x'})},
 		"computed address": {oneMemory, data([]byte{0, 0x23, 0, opEnd, 1, 'x'})},
 		"extended address": {oneMemory, data([]byte{0, opI32Const, 0, opI32Const, 0, 0x6a, opEnd, 1, 'x'})},
 		"outside":          {oneMemory, data(append([]byte{0, opI32Const, 0xff, 0xff, 0x07, opEnd, 2}, "xx"...))},
 		"negative":         {oneMemory, data([]byte{0, opI32Const, 0x7f, opEnd, 1, 'x'})},
-		"cut":              {oneMemory, newSection(sectionData, []byte{2, 0, opI32Const, 0, opEnd, 1, 'x'})},
-		"too long":         {oneMemory, newSection(sectionData, []byte{1, 0, opI32Const, 0, opEnd, 9, 'x'})},
-		"more behind":      {oneMemory, newSection(sectionData, append(data(active(0, "x")).body, 0))},
+		"cut":              {oneMemory, format.NewSection(format.SectionData, []byte{2, 0, opI32Const, 0, opEnd, 1, 'x'})},
+		"too long":         {oneMemory, format.NewSection(format.SectionData, []byte{1, 0, opI32Const, 0, opEnd, 9, 'x'})},
+		"more behind":      {oneMemory, format.NewSection(format.SectionData, append(data(active(0, "x")).Body, 0))},
 		"far apart":        {far, data(active(0, "x"), append([]byte{0, opI32Const, 0x80, 0x80, 0x80, 0x80, 0x07, opEnd, 1}, 'x'))},
 	} {
-		if img, ok := newImage(sections); ok {
+		if img, declined := newImage(sections); declined == "" {
 			t.Errorf("%s: image at %d of %d bytes", name, img.at, len(img.bytes))
 		}
 	}
 }
 
 func TestIsOrdered(t *testing.T) {
-	code, count := newSection(sectionCode, []byte{0}), newSection(sectionDataCount, []byte{1})
+	code, count := format.NewSection(format.SectionCode, []byte{0}), format.NewSection(format.SectionDataCount, []byte{1})
 	one := data(active(0, "x"))
 	for _, c := range []struct {
 		name     string
-		sections []section
+		sections []format.Section
 		want     bool
 	}{
-		{"usual", []section{oneMemory, count, code, one}, true},
-		{"no count", []section{oneMemory, code, one}, true},
-		{"no data", []section{oneMemory, code}, true},
-		{"data before code", []section{oneMemory, one, code}, false},
-		{"late count", []section{oneMemory, code, count, one}, true}, // declined by wazero, with data and without
-		{"early count", []section{count, oneMemory, code, one}, false},
-		{"other count", []section{oneMemory, count, code, data(active(0, "x"), active(1, "y"))}, false},
-		{"twice", []section{oneMemory, code, one, one}, false},
+		{"usual", []format.Section{oneMemory, count, code, one}, true},
+		{"no count", []format.Section{oneMemory, code, one}, true},
+		{"no data", []format.Section{oneMemory, code}, true},
+		{"data before code", []format.Section{oneMemory, one, code}, false},
+		{"late count", []format.Section{oneMemory, code, count, one}, true}, // declined by wazero, with data and without
+		{"early count", []format.Section{count, oneMemory, code, one}, false},
+		{"other count", []format.Section{oneMemory, count, code, data(active(0, "x"), active(1, "y"))}, false},
+		{"twice", []format.Section{oneMemory, code, one, one}, false},
 	} {
 		if got := isOrdered(c.sections); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
@@ -148,55 +147,6 @@ func TestMachineCode(t *testing.T) {
 		// What the numbers of functions and offsets say beyond bounds is not known here.
 		if _, ok := machineCode(changed, 2); ok && (i < 6 || i >= 10+4+16) {
 			t.Errorf("an entry with another byte %d was taken", i)
-		}
-	}
-}
-
-func TestReadNames(t *testing.T) {
-	content := []byte(nameTitle + "\x00\x03\x02me" + "\x01\x0b\x02\x00\x03one\x07\x03two" + "\x05\x00")
-	names := ReadNames(content)
-	if names.Module != "me" || names.Function(0) != "one" || names.Function(7) != "two" || names.Function(1) != "" {
-		t.Errorf("got %+v", names)
-	}
-	for i := range content {
-		ReadNames(content[:i])
-	}
-	ReadNames([]byte(nameTitle + "\x01\x05\xff\xff\xff\xff\x0f")) // 4294967295 names in no bytes
-}
-
-// TestImportsAreWhatWazeroReads compares with wazero's own list, for a module with every kind of import and for a real one.
-func TestImportsAreWhatWazeroReads(t *testing.T) {
-	types := newSection(1, []byte{2, 0x60, 2, 0x7f, 0x7e, 1, 0x7f, 0x60, 0, 0})
-	imports := newSection(sectionImport, slices.Concat([]byte{5},
-		[]byte{1, 'a', 1, 'f', 0, 0}, []byte{1, 'a', 1, 't', 1, 0x70, 1, 1, 9}, []byte{1, 'b', 1, 'm', importMemory, 0, 1},
-		[]byte{1, 'b', 1, 'g', 3, 0x7f, 0}, []byte{1, 'b', 1, 'h', 0, 1}))
-	built, err := os.ReadFile(buildGo(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := context.Background()
-	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
-	defer r.Close(ctx)
-	for _, module := range [][]byte{join([]section{types, imports}), join(nil), built} {
-		compiled, err := r.CompileModule(ctx, module)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, ok := Imports(module)
-		want := compiled.ImportedFunctions()
-		if !ok || len(got) != len(want) {
-			t.Fatalf("%d imports, %v; want %d", len(got), ok, len(want))
-		}
-		for i, f := range want {
-			from, name, _ := f.Import()
-			if got[i].Module != from || got[i].Name != name || !bytes.Equal(got[i].Params, f.ParamTypes()) || !bytes.Equal(got[i].Results, f.ResultTypes()) {
-				t.Errorf("import %d: %+v, want %v", i, got[i], f)
-			}
-		}
-	}
-	for _, odd := range []section{newSection(1, []byte{1, 0x5f, 0}), newSection(sectionImport, []byte{1, 1, 'a', 1, 'f', 0, 7}), newSection(sectionImport, []byte{1, 1, 'a', 1, 'f', 4, 0, 0})} {
-		if got, ok := Imports(join([]section{odd})); ok {
-			t.Errorf("got %+v of %x", got, odd.raw)
 		}
 	}
 }
@@ -290,26 +240,26 @@ func TestDamagedFilesAreMadeAgain(t *testing.T) {
 
 // TestCodeThatUsesDataKeepsIt compiles a module whose code copies from a data segment.
 func TestCodeThatUsesDataKeepsIt(t *testing.T) {
-	segments := make([]byte, worth)
+	segments := make([]byte, Worth)
 	big := append([]byte{0, opI32Const, 0, opEnd}, binary.AppendUvarint(nil, uint64(len(segments)))...)
 	big = append(big, segments...)
 	init := []byte{0, opI32Const, 0, opI32Const, 0, opI32Const, 0, 0xfc, 8, 0, 0, opEnd} // memory.init of segment 0
 	body := append([]byte{1, byte(len(init))}, init...)
-	module := join([]section{
-		newSection(1, []byte{1, 0x60, 0, 0}),
-		newSection(3, []byte{1, 0}),
-		newSection(sectionMemory, []byte{1, 0, 4}),
-		newSection(7, append([]byte{1, 6}, "_start\x00\x00"...)),
-		newSection(sectionDataCount, []byte{1}),
-		newSection(sectionCode, body),
-		newSection(sectionData, append([]byte{1}, big...)),
+	module := format.Join([]format.Section{
+		format.NewSection(1, []byte{1, 0x60, 0, 0}),
+		format.NewSection(3, []byte{1, 0}),
+		format.NewSection(format.SectionMemory, []byte{1, 0, 4}),
+		format.NewSection(7, append([]byte{1, 6}, "_start\x00\x00"...)),
+		format.NewSection(format.SectionDataCount, []byte{1}),
+		format.NewSection(format.SectionCode, body),
+		format.NewSection(format.SectionData, append([]byte{1}, big...)),
 	})
 	e, err := Ensure(context.Background(), Options{CacheDir: t.TempDir()}, writeModule(t, module), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	lean, err := os.ReadFile(filepath.Join(e.Dir, ModuleName))
-	if err != nil || e.Load.ImageSize != 0 || len(lean) < worth {
+	if err != nil || e.Load.ImageSize != 0 || len(lean) < Worth {
 		t.Errorf("load %+v, module of %d bytes, %v", e.Load, len(lean), err)
 	}
 }

@@ -5,14 +5,14 @@ import (
 
 	"github.com/tetratelabs/wazero/api"
 
-	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
 // imported is a function that the module imports. What it does not define itself nobody asks it for.
 type imported struct {
 	api.FunctionDefinition
-	from compile.Import
+	from format.Import
 }
 
 func (f imported) Import() (module, name string, isImport bool) {
@@ -24,13 +24,19 @@ func (f imported) ResultTypes() []api.ValueType { return f.from.Results }
 // imports lists the functions that the compiled module imports. wazero's own list describes every function of
 // the module first, which for a large one takes long and much memory: it is the second choice.
 func (g *guest) imports(module []byte) []api.FunctionDefinition {
-	read, ok := compile.Imports(module)
+	sections, err := format.Split(module)
+	if err != nil {
+		return g.compiled.ImportedFunctions()
+	}
+	read, ok := format.Imports(sections)
 	if !ok {
 		return g.compiled.ImportedFunctions()
 	}
-	all := make([]api.FunctionDefinition, len(read))
-	for i := range read {
-		all[i] = imported{from: read[i]}
+	all := make([]api.FunctionDefinition, 0, len(read))
+	for _, i := range read {
+		if i.Kind == format.KindFunction {
+			all = append(all, imported{from: i})
+		}
 	}
 	return all
 }

@@ -1,0 +1,84 @@
+package format
+
+// Kinds of imports and exports.
+const (
+	KindFunction = 0
+	KindTable    = 1
+	KindMemory   = 2
+	KindGlobal   = 3
+	KindTag      = 4 // of exception handling
+)
+
+// FuncType is the type of a function. Value types are as the binary format has them.
+type FuncType struct{ Params, Results []byte }
+
+// Import is one import of a module. Which fields count depends on Kind.
+type Import struct {
+	Module, Name string
+	Kind         byte
+	FuncType            // of a function
+	Element      byte   // of a table
+	Limits       Limits // of a table or memory
+}
+
+// formFunction begins the type of a function.
+const formFunction = 0x60
+
+// Types reads the types of a module. It declines with false what it does not understand.
+func Types(sections []Section) ([]FuncType, bool) {
+	body := Find(sections, SectionType)
+	if len(body) == 0 {
+		return nil, true
+	}
+	r := Reader{Rest: body}
+	var types []FuncType
+	for range r.Number() {
+		if r.Octet() != formFunction {
+			return nil, false
+		}
+		types = append(types, FuncType{r.Bytes(), r.Bytes()})
+	}
+	return types, !r.Bad && len(r.Rest) == 0
+}
+
+// Imports reads what a module imports, in the order of the module. It declines with false what it does not understand.
+func Imports(sections []Section) ([]Import, bool) {
+	imports := []Import{}
+	body := Find(sections, SectionImport)
+	if len(body) == 0 {
+		return imports, true
+	}
+	types, ok := Types(sections)
+	if !ok {
+		return nil, false
+	}
+	r := Reader{Rest: body}
+	for range r.Number() {
+		i := Import{Module: string(r.Bytes()), Name: string(r.Bytes()), Kind: r.Octet()}
+		switch i.Kind {
+		case KindFunction:
+			n := r.Number()
+			if r.Bad || uint64(n) >= uint64(len(types)) {
+				return nil, false
+			}
+			i.FuncType = types[n]
+		case KindTable:
+			i.Element, i.Limits = r.Octet(), r.Limits()
+		case KindMemory:
+			i.Limits = r.Limits()
+		case KindGlobal:
+			r.Octet()
+			r.Octet()
+		case KindTag:
+			r.Octet()
+			r.Number()
+		default:
+			return nil, false
+		}
+		if r.Bad {
+			return nil, false
+		}
+		imports = append(imports, i)
+	}
+	return imports, true
+}
