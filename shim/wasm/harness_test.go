@@ -116,7 +116,11 @@ func (w *world) build(t testing.TB, name string) string {
 	}
 	out := filepath.Join(w.dir, name+".wasm")
 	if _, err := os.Stat(filepath.Join("testdata", name+".c")); err == nil {
-		w.run(t, nil, "clang", "--target=wasm32-wasi", "--sysroot=/usr", "-O2", "-Wl,--strip-debug",
+		level := "-O2"
+		if name == "trap" {
+			level = "-O0" // from 1 on clang calls wasm-opt, where there is one, which drops the names
+		}
+		w.run(t, nil, "clang", "--target=wasm32-wasi", "--sysroot=/usr", level, "-Wl,--strip-debug",
 			"-o", out, filepath.Join("testdata", name+".c"))
 	} else {
 		dir := "./testdata/" + name

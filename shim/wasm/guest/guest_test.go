@@ -143,7 +143,10 @@ func TestEnding(t *testing.T) {
 		{nil, 0, ""},
 		{sys.NewExitError(0), 0, ""},
 		{fmt.Errorf("wrapped: %w", sys.NewExitError(300)), 300, ""},
-		{errors.New("wasm error: unreachable\nwasm stack trace:\n\t.f()"), exitTrap, "wasm trap: unreachable"},
+		{errors.New("wasm error: unreachable\nwasm stack trace:\n\t.f()\n\t.g(i32)"), exitTrap, "wasm trap: unreachable, in f"},
+		{errors.New("wasm error: integer divide by zero\nwasm stack trace:\n\tapp.main.(*T).Method(i32,i64) i32\n\t.g(i32)"), exitTrap,
+			"wasm trap: integer divide by zero, in app.main.(*T).Method"},
+		{errors.New("wasm error: unreachable\nwasm stack trace:\n\t.$7() (i32,i32)"), exitTrap, "wasm trap: unreachable, in $7"},
 		{errors.New("module[] function[_start] failed: wasm error: out of bounds memory access\nwasm stack trace:"), exitTrap, "wasm trap: out of bounds memory access"},
 	} {
 		if code, text := (&process{}).ending(c.err); code != c.code || text != c.text {

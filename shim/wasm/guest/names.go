@@ -5,8 +5,11 @@ import (
 	"path"
 	"regexp"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
 // name puts the functions' names into a stack trace: a module that was loaded without them has only
@@ -19,7 +22,7 @@ func (p *process) name(stack string) string {
 	if err != nil {
 		return stack
 	}
-	names := compile.ReadNames(content)
+	names := format.ReadNames(content)
 	frame := regexp.MustCompile(`(?m)^\t\.\$[0-9]+\(`)
 	return frame.ReplaceAllStringFunc(stack, func(begin string) string {
 		number := begin[len("\t.$") : len(begin)-len("(")]
@@ -33,4 +36,17 @@ func (p *process) name(stack string) string {
 		}
 		return "\t" + names.Module + "." + function + "("
 	})
+}
+
+// maxName is how long a function's name in a message may be.
+const maxName = 256
+
+// trapped is the function at the top of a stack trace, "" if it is not told, or not fit to be shown: "\tmodule.function(i32,i64) i32", of which the
+// module's name is left out where it is empty.
+func trapped(stack string) string {
+	frame := regexp.MustCompile(`(?m)^\t(\S.*?)\([a-z0-9,]*\)`).FindStringSubmatch(stack)
+	if frame == nil || len(frame[1]) > maxName || strings.ContainsFunc(frame[1], func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return ""
+	}
+	return strings.TrimPrefix(frame[1], ".")
 }

@@ -96,8 +96,8 @@ func (p *process) call() error {
 	return err
 }
 
-// ending turns what wazero returned into an exit code. Of a trap the stack goes to standard error and its name
-// into the message.
+// ending turns what wazero returned into an exit code. Of a trap the stack goes to standard error, and its name
+// into the message with that of the function.
 func (p *process) ending(err error) (code uint32, text string) {
 	var exit *sys.ExitError
 	switch {
@@ -116,6 +116,9 @@ func (p *process) ending(err error) (code uint32, text string) {
 	name, _, _ := strings.Cut(stack, "\n")
 	if _, after, found := strings.Cut(name, "wasm error: "); found {
 		name = after
+	}
+	if function := trapped(stack); function != "" {
+		name += ", in " + function
 	}
 	return exitTrap, "wasm trap: " + name
 }
