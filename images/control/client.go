@@ -176,3 +176,25 @@ func (c *Client) ExportTo(ctx context.Context, names []string, w io.Writer) erro
 	}
 	return nil
 }
+
+// ReadModule is images.Service.ReadModule.
+func (c *Client) ReadModule(ctx context.Context, nameOrID, handler string, read func(images.ModuleFile, io.Reader) error) error {
+	data, err := json.Marshal(request{Name: nameOrID, Handler: handler})
+	if err != nil {
+		return err
+	}
+	resp, err := c.post(ctx, "module", bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		_, err := reply[struct{}](resp, nil)
+		return err
+	}
+	defer resp.Body.Close()
+	var file images.ModuleFile
+	if err := json.Unmarshal([]byte(resp.Header.Get(moduleHeader)), &file); err != nil {
+		return fmt.Errorf("read the server's reply: %w", err)
+	}
+	return read(file, resp.Body)
+}

@@ -31,6 +31,7 @@ type Store interface {
 	Remove(ctx context.Context, nameOrID string) error
 	Import(ctx context.Context, req images.ImportRequest) ([]images.Image, error)
 	ExportTo(ctx context.Context, names []string, w io.Writer) error
+	ReadModule(ctx context.Context, nameOrID, handler string, read func(images.ModuleFile, io.Reader) error) error
 	Check(ctx context.Context, repair bool) (images.CheckReport, error)
 	GC(ctx context.Context, dryRun bool) (images.Garbage, error)
 }

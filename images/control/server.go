@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -99,6 +100,7 @@ func handler(s *images.Service) http.Handler {
 		})
 	})
 	mux.HandleFunc("POST /export", func(w http.ResponseWriter, q *http.Request) { export(s, w, q) })
+	mux.HandleFunc("POST /module", func(w http.ResponseWriter, q *http.Request) { readModule(s, w, q) })
 	return mux
 }
 
@@ -154,14 +156,49 @@ func export(s *images.Service, w http.ResponseWriter, q *http.Request) {
 		e, err = s.Export(q.Context(), r.Names)
 	}
 	if err != nil {
-		w.Header().Set("Content-Type", "application/jsonl")
-		w.WriteHeader(http.StatusConflict)
-		json.NewEncoder(w).Encode(line[struct{}]{Error: fail(err)})
+		refuse(w, err)
 		return
 	}
 	defer e.Close()
 	w.Header().Set("Content-Type", "application/x-tar")
 	if err := e.Write(q.Context(), w); err != nil {
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// refuse answers a request for something that is no lines with an error.
+func refuse(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "application/jsonl")
+	w.WriteHeader(http.StatusConflict)
+	json.NewEncoder(w).Encode(line[struct{}]{Error: fail(err)})
+}
+
+// moduleHeader tells in JSON what file follows.
+const moduleHeader = "Sunaba-Module"
+
+// readModule answers with the file, or with an error if there is to be none. One
+// that breaks off is cut, so that the client sees it.
+func readModule(s *images.Service, w http.ResponseWriter, q *http.Request) {
+	r, err := read(w, q)
+	begun := false
+	if err == nil {
+		err = s.ReadModule(q.Context(), r.Name, r.Handler, func(file images.ModuleFile, content io.Reader) error {
+			about, err := json.Marshal(file)
+			if err != nil {
+				return err
+			}
+			w.Header().Set("Content-Type", "application/wasm")
+			w.Header().Set(moduleHeader, string(about))
+			begun = true
+			_, err = io.Copy(w, content)
+			return err
+		})
+	}
+	switch {
+	case err == nil:
+	case begun:
+		panic(http.ErrAbortHandler)
+	default:
+		refuse(w, err)
 	}
 }

@@ -118,6 +118,22 @@ func Ensure(ctx context.Context, o Options, path, digest string) (Entry, error) 
 	return o.make(ctx, module, digest)
 }
 
+// Open returns the entry of the module with this digest if it is there and whole.
+//
+// # Errors
+//
+// ErrNotFound if it is not.
+func Open(cacheDir, digest string) (Entry, error) {
+	if err := checkDigest(digest); err != nil {
+		return Entry{}, err
+	}
+	e, err := read(entryDir(cacheDir, digest, 0), digest)
+	if err != nil {
+		return Entry{}, fmt.Errorf("open entry of module %s: %w: %w", digest, err, errdefs.ErrNotFound)
+	}
+	return e, nil
+}
+
 // make compiles the module under the digest's lock, unless somebody else just did.
 func (o Options) make(ctx context.Context, module *os.File, digest string) (Entry, error) {
 	if err := checkHeader(module); err != nil {

@@ -27,21 +27,32 @@ const maxComplaint = 8 << 10
 
 var magic = []byte("\x00asm")
 
-// checkHeader tells core modules from all else by their first eight bytes.
 func checkHeader(f *os.File) error {
-	head := make([]byte, 8)
+	head := make([]byte, headerSize)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read module: %w", err)
 	}
+	return CheckHeader(head[:n])
+}
+
+// headerSize is how many bytes tell what a file is.
+const headerSize = 8
+
+// CheckHeader tells core modules from all else by their first eight bytes.
+//
+// # Errors
+//
+// ErrInvalidArgument with a text for everything else.
+func CheckHeader(head []byte) error {
 	switch {
-	case n < len(head) || !bytes.HasPrefix(head, magic):
+	case len(head) < headerSize || !bytes.HasPrefix(head, magic):
 		return fmt.Errorf("not a WebAssembly module: %w", errdefs.ErrInvalidArgument)
 	case head[6] == 1:
 		return fmt.Errorf("this is a WebAssembly component (WASI preview 2), which does not run here; "+
 			"a core module for WASI preview 1 (wasip1) is what is accepted: %w", errdefs.ErrInvalidArgument)
-	case !bytes.Equal(head[4:], []byte{1, 0, 0, 0}):
-		return fmt.Errorf("WebAssembly binary version %x is not known: %w", head[4:], errdefs.ErrInvalidArgument)
+	case !bytes.Equal(head[4:headerSize], []byte{1, 0, 0, 0}):
+		return fmt.Errorf("WebAssembly binary version %x is not known: %w", head[4:headerSize], errdefs.ErrInvalidArgument)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package guest
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -15,11 +16,11 @@ import (
 // backlog is asked for on listeners; the kernel caps it at net.core.somaxconn.
 const backlog = 4096
 
-// listen opens the announced listeners on every address of the pod, both IP versions.
+// listen opens the announced listeners, which are on every address of the pod, both IP versions, if they name none.
 func listen(wanted []link.Listener) ([]wasip1.Listener, error) {
 	var open []wasip1.Listener
 	for _, w := range wanted {
-		fd, err := listenPort(w.Port)
+		fd, err := listenOn(w)
 		if w.Optional && errors.Is(err, unix.EADDRINUSE) {
 			continue
 		}
@@ -29,6 +30,20 @@ func listen(wanted []link.Listener) ([]wasip1.Listener, error) {
 		open = append(open, wasip1.Listener{FD: fd, Name: w.Name})
 	}
 	return open, nil
+}
+
+func listenOn(w link.Listener) (int, error) {
+	if w.Address == "" {
+		return listenPort(w.Port)
+	}
+	address, err := netip.ParseAddr(w.Address)
+	if err != nil {
+		return -1, err
+	}
+	if address.Is4() {
+		return listenSocket(unix.AF_INET, &unix.SockaddrInet4{Port: int(w.Port), Addr: address.As4()})
+	}
+	return listenSocket(unix.AF_INET6, &unix.SockaddrInet6{Port: int(w.Port), Addr: address.As16()})
 }
 
 // listenPort opens one listener on [::], which takes IPv4 too, or on 0.0.0.0 where there is no IPv6.

@@ -139,6 +139,7 @@ func (m Mount) Bind() (bind, recursive bool) {
 // somebody else is left out.
 type Listener struct {
 	Name     string `json:"name"`
+	Address  string `json:"address,omitempty"` // an IP address; "" = every one
 	Port     uint16 `json:"port"`
 	Optional bool   `json:"optional,omitempty"`
 }

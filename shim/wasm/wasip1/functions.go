@@ -179,6 +179,15 @@ func (h *Host) define(ctx context.Context, r wazero.Runtime, functions []definit
 
 // export adds the function to a module.
 func (d definition) export(builder wazero.HostModuleBuilder, h *Host) wazero.HostModuleBuilder {
+	call := d.call
+	return builder.NewFunctionBuilder().WithGoModuleFunction(
+		api.GoModuleFunc(func(_ context.Context, mod api.Module, stack []uint64) {
+			stack[0] = uint64(call(h, mod.Memory(), stack))
+		}), d.types(), []api.ValueType{api.ValueTypeI32}).Export(d.name)
+}
+
+// types are those of the parameters.
+func (d definition) types() []api.ValueType {
 	params := make([]api.ValueType, len(d.params))
 	for i := range d.params {
 		params[i] = api.ValueTypeI32
@@ -186,9 +195,5 @@ func (d definition) export(builder wazero.HostModuleBuilder, h *Host) wazero.Hos
 			params[i] = api.ValueTypeI64
 		}
 	}
-	call := d.call
-	return builder.NewFunctionBuilder().WithGoModuleFunction(
-		api.GoModuleFunc(func(_ context.Context, mod api.Module, stack []uint64) {
-			stack[0] = uint64(call(h, mod.Memory(), stack))
-		}), params, []api.ValueType{api.ValueTypeI32}).Export(d.name)
+	return params
 }
