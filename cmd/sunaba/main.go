@@ -37,7 +37,7 @@ func run(args []string, out, errOut io.Writer) int {
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		Commands: []*cli.Command{
 			serveCommand(), configCommand(), runCommand(), checkCommand(), imagesCommand(), runtimeClassCommand(), topCommand(),
-			overheadCommand(), versionCommand(),
+			overheadCommand(), wasmCommand(), versionCommand(),
 		},
 	}
 	err := cmd.Run(ctx, args)

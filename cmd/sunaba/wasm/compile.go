@@ -1,0 +1,126 @@
+package wasm
+
+import (
+	"context"
+	"debug/buildinfo"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/inspect"
+)
+
+// Node is what a module is compiled and run with.
+type Node struct {
+	Shim  string // binary with the guest and compile faces
+	Cache string // of compiled modules
+}
+
+// Check refuses a shim with another engine than this program's: the names of its entries would be others.
+//
+// # Errors
+//
+// ErrFailedPrecondition.
+func (n Node) Check() error {
+	const engine = "github.com/tetratelabs/wazero"
+	find := func(info *debug.BuildInfo) string {
+		for _, dep := range info.Deps {
+			if dep.Path == engine {
+				return dep.Version
+			}
+		}
+		return ""
+	}
+	own, ok := debug.ReadBuildInfo()
+	theirs, err := buildinfo.ReadFile(n.Shim)
+	if err != nil || !ok {
+		return nil // stripped of what would tell
+	}
+	if a, b := find(own), find(theirs); a != "" && b != "" && a != b {
+		return fmt.Errorf("shim %q has the engine wazero %s, this program knows %s: install both of one release: %w", n.Shim, b, a, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// Inspect says all that is known of a module. Unless sectionsOnly, what compiling it shows is part of that: the node's entry is
+// looked at, or one that is made in a temporary folder.
+func (n Node) Inspect(ctx context.Context, m *Module, sectionsOnly bool) (inspect.Report, error) {
+	r := inspect.Module(m.Bytes)
+	if sectionsOnly || r.Kind != inspect.KindModule {
+		return r, nil
+	}
+	e, err := compile.Open(n.Cache, m.Digest)
+	if err == nil {
+		return r, r.Compiled(e, nil)
+	}
+	dir, err := os.MkdirTemp("", "sunaba-inspect-")
+	if err != nil {
+		return r, fmt.Errorf("make folder to compile in: %w", err)
+	}
+	e, err = compile.Ensure(ctx, compile.Options{CacheDir: dir, Self: n.Shim}, m.Path, m.Digest)
+	return r, errors.Join(r.Compiled(e, err), os.RemoveAll(dir))
+}
+
+// Compiled is a module that is in the node's cache.
+type Compiled struct {
+	Name    string  `json:"name"`
+	Digest  string  `json:"digest"`
+	Entry   string  `json:"entry"`   // its folder
+	Size    int64   `json:"size"`    // of the entry, in bytes
+	Present bool    `json:"present"` // it was there already
+	Seconds float64 `json:"seconds"` // that compiling took
+}
+
+// Compile makes sure that a module is in the node's cache.
+func (n Node) Compile(ctx context.Context, m *Module) (Compiled, error) {
+	c := Compiled{Name: m.Source.Name, Digest: m.Digest}
+	e, err := compile.Open(n.Cache, m.Digest)
+	if c.Present = err == nil; !c.Present {
+		begin := time.Now()
+		if e, err = compile.Ensure(ctx, compile.Options{CacheDir: n.Cache, Self: n.Shim}, m.Path, m.Digest); err != nil {
+			return c, fmt.Errorf("compile %q: %w", m.Source.Name, err)
+		}
+		c.Seconds = time.Since(begin).Seconds()
+	}
+	c.Entry = e.Dir
+	err = filepath.WalkDir(e.Dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			c.Size += info.Size()
+		}
+		return err
+	})
+	return c, err
+}
+
+// ShowCompiled says what was compiled.
+func ShowCompiled(w io.Writer, all []Compiled, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(append([]Compiled{}, all...))
+	}
+	for _, c := range all {
+		did := fmt.Sprintf("compiled in %.2f s", c.Seconds)
+		if c.Present {
+			did = "was there already"
+		}
+		if _, err := fmt.Fprintf(w, "%s  %s  %s in the cache, %s\n", clean(c.Name), c.Digest, show.Size(c.Size), did); err != nil {
+			return err
+		}
+	}
+	return nil
+}

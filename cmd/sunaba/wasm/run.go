@@ -1,0 +1,192 @@
+package wasm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/reaper"
+	engine "github.com/sunaba-project/sunaba/shim/wasm"
+)
+
+// exitStart is the exit code when there was nothing to run, as of a container that could not be started.
+const exitStart = 128
+
+// RunOptions is what a module is run with.
+type RunOptions struct {
+	File        string
+	Args        []string // its arguments, after its own name
+	Env         []string
+	Dirs        []specs.Mount
+	Listen      []Listener
+	HostNetwork bool  // it is in the node's network; else in one of its own, of which nothing leads out
+	Memory      int64 // limit in bytes, 0 = none
+	User        *User // nil = nobody
+	Systemd     bool  // systemd makes the cgroups
+	StopWait    bool  // a guest that cannot hear a stop has its grace period too
+	Grace       time.Duration
+	Stdin       *os.File // nil = there is none
+	Stdout      *os.File
+	Stderr      *os.File
+	Notes       io.Writer // for people
+}
+
+// Run runs a module as the only guest of an engine in this process, and returns its exit code. SIGINT, SIGTERM and SIGHUP
+// ask it to stop; it is killed when it is asked again, and at the end of the grace period.
+//
+// # Errors
+//
+// Those of the engine. Nothing is left but the compiled module.
+func (n Node) Run(ctx context.Context, o RunOptions) (code int, err error) {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer signal.Stop(signals)
+	// A guest knows no signals, and is not this terminal's: stopping this process would leave it running.
+	signal.Ignore(unix.SIGTSTP)
+	r, err := reaper.New()
+	if err != nil {
+		return exitStart, err
+	}
+	defer r.Close()
+	e, err := engine.New(engine.Options{Self: n.Shim, CacheDir: n.Cache}, r)
+	if err != nil {
+		return exitStart, err
+	}
+	bundle, err := o.bundle()
+	if err != nil {
+		return exitStart, err
+	}
+	if err := sweep(); err != nil {
+		return exitStart, err
+	}
+	c, err := e.Create(ctx, bundle, shim.IO{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr}, shim.Options{})
+	if err != nil {
+		return exitStart, err
+	}
+	code, err = o.attend(c, signals)
+	return code, errors.Join(err, c.Delete(context.WithoutCancel(ctx)))
+}
+
+// attend starts the guest and returns how it ended.
+func (o RunOptions) attend(c shim.Container, signals <-chan os.Signal) (int, error) {
+	p, ctx := c.Init(), context.Background()
+	if err := p.Start(ctx); err != nil {
+		return exitStart, err
+	}
+	var over, hint <-chan time.Time
+	asked := false
+	kill := func(sig syscall.Signal) error {
+		if err := p.Signal(ctx, sig, true); err != nil && !errdefs.IsNotFound(err) {
+			return err
+		}
+		return nil
+	}
+	for {
+		var err error
+		select {
+		case <-p.Exited():
+			return o.ended(p.Exit()), nil
+		case <-signals:
+			if asked {
+				err = kill(unix.SIGKILL)
+				break
+			}
+			asked, over, hint = true, time.After(o.Grace), time.After(time.Second)
+			err = kill(unix.SIGTERM)
+		case <-hint:
+			fmt.Fprintf(o.Notes, "sunaba: the guest was asked to stop and has %s; once more kills it\n", o.Grace)
+		case <-over:
+			err = kill(unix.SIGKILL)
+		}
+		if err != nil {
+			return exitStart, errors.Join(err, kill(unix.SIGKILL))
+		}
+	}
+}
+
+// ended is the exit code, of which a process has eight bits. What the guest process could not tell itself is told.
+func (o RunOptions) ended(e shim.Exit) int {
+	switch {
+	case e.OOMKilled:
+		fmt.Fprintln(o.Notes, "sunaba: the guest was killed for lack of memory")
+	case e.Code > 255:
+		fmt.Fprintf(o.Notes, "sunaba: the guest's exit code is %d\n", e.Code)
+	case e.Message != "" && e.Code != exitTrap:
+		fmt.Fprintln(o.Notes, "sunaba:", e.Message)
+	}
+	return int(e.Code & 0xff)
+}
+
+// exitTrap is the exit code of a guest that trapped; its stack is on standard error by then.
+const exitTrap = 134
+
+// bundle is what the engine is to run. It has no folder: the guest's root is an empty tree with the mounts in it.
+func (o RunOptions) bundle() (*shim.Bundle, error) {
+	file, err := filepath.Abs(o.File)
+	if err != nil {
+		return nil, err
+	}
+	id := runName(os.Getpid())
+	spec := &specs.Spec{
+		Version:  specs.Version,
+		Process:  &specs.Process{Args: append([]string{o.File}, o.Args...), Env: o.Env, Cwd: "/"},
+		Hostname: "sunaba",
+		Mounts:   o.Dirs,
+		Linux: &specs.Linux{
+			CgroupsPath: "/" + id,
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+			},
+		},
+		Annotations: map[string]string{shim.AnnotationWasmModule: file},
+	}
+	if o.Systemd {
+		spec.Linux.CgroupsPath = "system.slice:sunaba:" + strconv.Itoa(os.Getpid())
+	}
+	if o.HostNetwork {
+		spec.Mounts = append(spec.Mounts, names()...)
+	} else {
+		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
+	}
+	if o.Memory > 0 {
+		spec.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &o.Memory}}
+	}
+	if o.User != nil {
+		spec.Process.User = specs.User{UID: o.User.UID, GID: o.User.GID}
+	}
+	if o.StopWait {
+		spec.Annotations[shim.AnnotationStopWait] = "true"
+	}
+	if len(o.Listen) > 0 {
+		text, err := json.Marshal(o.Listen)
+		if err != nil {
+			return nil, err
+		}
+		spec.Annotations[shim.AnnotationWasmListen] = string(text)
+	}
+	return &shim.Bundle{ID: id, Namespace: "sunaba", SandboxID: id, Path: "/", Spec: spec}, nil
+}
+
+// names are the node's files by which names are resolved in its network.
+func names() []specs.Mount {
+	var mounts []specs.Mount
+	for _, file := range []string{"/etc/resolv.conf", "/etc/hosts"} {
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			mounts = append(mounts, bind(file, file, true))
+		}
+	}
+	return mounts
+}

@@ -1,0 +1,368 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// comesWithin is how long what must come may take.
+const comesWithin = 30 * time.Second
+
+func TestWasmRun(t *testing.T) {
+	b := newWasmBench(t)
+	b.checkNothingLeft()
+	hello, probe := b.file("hello.wasm", cGuest(t, "hello")), b.file("probe.wasm", cGuest(t, "probe"))
+	shared := filepath.Join(b.dir, "shared")
+	if err := os.MkdirAll(filepath.Join(shared, "deep"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.file("shared/file", []byte("content\n"))
+	if err := os.Chown(shared, 1234, 1234); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SUNABA_TEST_VALUE", "inherited")
+	for _, c := range []struct {
+		name           string
+		args           []string
+		code           int
+		stdout, stderr string // what they contain
+	}{
+		{"arguments", []string{hello, "a", "--env", "-x"}, 0, "hello a --env -x\n", ""},
+		{"after two dashes", []string{"--", hello, "--", "a"}, 0, "hello -- a\n", ""},
+		{"exit code", []string{"--env", "CODE=3", hello}, 3, "hello\n", ""},
+		{"large exit code", []string{"--env", "CODE=259", hello}, 3, "hello\n", "exit code is 259"},
+		{"variables", []string{"--env", "A=1,2", "--env", "SUNABA_TEST_VALUE", "--env", "SUNABA_TEST_UNSET", probe, "env:A", "env:SUNABA_TEST_VALUE", "env:PATH"},
+			0, "env:A=1,2\nenv:SUNABA_TEST_VALUE=inherited\nenv:PATH=\n", ""},
+		{"trap", []string{probe, "trap"}, 134, "", "wasm error: unreachable\nwasm stack trace:\n\t."},
+		{"empty root", []string{probe, "list:/", "read:/etc/hostname", "write:/f"}, 0,
+			"list:/=0\nread:/etc/hostname=No such file or directory\nwrite:/f=Read-only file system\n", ""},
+		{"directory", []string{"--dir", shared + ":/data/in", "--user", "1234", probe, "read:/data/in/file", "list:/data/in", "write:/data/in/new"}, 0,
+			"read:/data/in/file=content\nlist:/data/in=2\nwrite:/data/in/new=ok\n", ""},
+		{"read-only directory", []string{"--dir", shared + ":/d:ro", "--user", "1234:5", probe, "read:/d/file", "write:/d/other"}, 0,
+			"read:/d/file=content\nwrite:/d/other=Read-only file system\n", ""},
+		{"nobody", []string{"--dir", shared + ":/d", "--user", "0", probe, "write:/d/other"}, 0, "write:/d/other=Permission denied\n", ""},
+		{"one file", []string{"--dir", shared + "/file:/x/name.txt:ro", probe, "read:/x/name.txt", "list:/x"}, 0, "=content\nlist:/x=1\n", ""},
+		{"memory", []string{"--memory", "64Mi", probe, "grow"}, 0, "grow=5", ""},
+		{"too little memory", []string{"--memory", "1Mi", probe, "grow"}, 128, "", "memory"},
+		{"missing import", []string{b.file("lacking.wasm", cGuest(t, "lacking"))}, 128, "", `import "env"."launch_missiles" is missing`},
+		{"component", []string{b.file("component.wasm", []byte("\x00asm\x0d\x00\x01\x00"))}, 128, "", "component"},
+		{"no file", []string{"nowhere.wasm"}, 1, "", `there is no file "nowhere.wasm"`},
+		{"nothing", []string{}, 1, "", "want a module"},
+		{"bad memory", []string{"--memory", "lots", hello}, 1, "", `memory "lots"`},
+		{"bad directory", []string{"--dir", "/nowhere", hello}, 1, "", "HOST:GUEST"},
+		{"no directory", []string{"--dir", "/nowhere:/x", hello}, 1, "", "no such file"},
+		{"whole root", []string{"--dir", shared + ":/", hello}, 1, "", "below the guest's root"},
+		{"bad port", []string{"--listen", "0", hello}, 1, "", "no port"},
+		{"bad address", []string{"--listen", "localhost:80", hello}, 1, "", "no IP address"},
+		{"bad user", []string{"--user", "me", hello}, 1, "", "UID:GID"},
+		{"bad variable", []string{"--env", "=x", hello}, 1, "", "no name"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := &wasmBench{t: t, dir: b.dir, places: b.places}
+			stdout, stderr := b.call(c.code, append([]string{"run"}, c.args...)...)
+			has(t, stdout, c.stdout)
+			has(t, stderr, c.stderr)
+			b.checkNothingLeft()
+		})
+	}
+	if info, err := os.Stat(filepath.Join(shared, "new")); err != nil || info.Sys().(*syscall.Stat_t).Uid != 1234 {
+		t.Errorf("the new file: %v", err)
+	}
+}
+
+// running is a command that runs.
+type running struct {
+	b      *wasmBench
+	cmd    *exec.Cmd
+	stdout *bufio.Reader
+	notes  chan string // lines of standard error; closed at its end
+	ended  chan struct{}
+}
+
+func (b *wasmBench) start(stdin *os.File, args ...string) *running {
+	b.t.Helper()
+	r := &running{b: b, cmd: b.command(append([]string{"run"}, args...)...), notes: make(chan string, 100), ended: make(chan struct{})}
+	out, theirOut := b.pipe()
+	errors, theirErrors := b.pipe()
+	r.stdout = bufio.NewReader(out)
+	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = stdin, theirOut, theirErrors
+	if err := r.cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	theirOut.Close()
+	theirErrors.Close()
+	go func() {
+		defer close(r.notes)
+		for lines := bufio.NewScanner(errors); lines.Scan(); {
+			r.notes <- lines.Text()
+		}
+	}()
+	go func() {
+		defer close(r.ended)
+		_ = r.cmd.Wait() // the exit code says it all
+	}()
+	b.t.Cleanup(func() {
+		_ = r.cmd.Process.Kill() // it may have ended
+		<-r.ended
+	})
+	return r
+}
+
+// says waits for a line of the guest.
+func (r *running) says(want string) {
+	r.b.t.Helper()
+	line, err := r.stdout.ReadString('\n')
+	if line != want+"\n" {
+		r.b.t.Fatalf("the guest says %q, %v, and not %q", line, err, want)
+	}
+}
+
+func (r *running) signal(sig syscall.Signal) {
+	r.b.t.Helper()
+	if err := r.cmd.Process.Signal(sig); err != nil {
+		r.b.t.Fatal(err)
+	}
+}
+
+// ends waits for the end.
+func (r *running) ends(want int) {
+	r.b.t.Helper()
+	select {
+	case <-r.ended:
+	case <-time.After(comesWithin):
+		r.b.t.Fatal("it does not end")
+	}
+	if code := r.cmd.ProcessState.ExitCode(); code != want {
+		r.b.t.Errorf("exit code %d, want %d", code, want)
+	}
+}
+
+// guests are the processes of guests of this test.
+func (b *wasmBench) guests() []int {
+	b.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var pids []int
+	for _, line := range lines {
+		data, _ := os.ReadFile(line)
+		if strings.HasPrefix(string(data), self+"\x00guest") {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(line)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func runCgroups() []string {
+	flat, _ := filepath.Glob("/sys/fs/cgroup/sunaba-run-*")
+	deep, _ := filepath.Glob("/sys/fs/cgroup/*/sunaba-run-*")
+	return append(flat, deep...)
+}
+
+func (b *wasmBench) checkNothingLeft() {
+	b.t.Helper()
+	if left := b.guests(); len(left) > 0 {
+		b.t.Errorf("guests run on: %v", left)
+	}
+	if left := runCgroups(); len(left) > 0 {
+		b.t.Errorf("cgroups are left: %q", left)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts, []byte(b.dir)) {
+		b.t.Errorf("mounts are left (%v)", err)
+	}
+}
+
+// pipe is a pipe, both ends of which are closed by the end of the test.
+func (b *wasmBench) pipe() (out, in *os.File) {
+	b.t.Helper()
+	out, in, err := os.Pipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { out.Close(); in.Close() })
+	return out, in
+}
+
+func TestWasmRunStops(t *testing.T) {
+	b := newWasmBench(t)
+	probe := b.file("probe.wasm", cGuest(t, "probe"))
+	t.Run("a guest that hears nothing ends", func(t *testing.T) {
+		for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+			r := b.start(nil, probe, "sleep")
+			r.says("sleep=on")
+			r.signal(sig)
+			r.ends(143)
+			b.checkNothingLeft()
+		}
+	})
+	t.Run("the input ends", func(t *testing.T) {
+		theirs, _ := b.pipe()
+		r := b.start(theirs, probe, "env:HOME", "line", "env:HOME")
+		r.says("env:HOME=")
+		r.signal(unix.SIGTERM)
+		r.says("env:HOME=")
+		r.ends(0)
+		b.checkNothingLeft()
+	})
+	t.Run("the grace ends", func(t *testing.T) {
+		r := b.start(nil, "--stop-wait", "--grace", "100ms", probe, "spin")
+		r.says("spin=on")
+		r.signal(unix.SIGINT)
+		r.ends(137)
+		b.checkNothingLeft()
+	})
+	t.Run("asked twice", func(t *testing.T) {
+		theirs, _ := b.pipe()
+		r := b.start(theirs, "--grace", "1h", probe, "sleep")
+		r.says("sleep=on")
+		r.signal(unix.SIGINT)
+		has(t, r.note(), "once more kills it")
+		r.signal(unix.SIGINT)
+		r.ends(137)
+		b.checkNothingLeft()
+	})
+}
+
+// note is the next line of standard error.
+func (r *running) note() string {
+	r.b.t.Helper()
+	select {
+	case text := <-r.notes:
+		return text
+	case <-time.After(comesWithin):
+		r.b.t.Fatal("nothing comes on standard error")
+		return ""
+	}
+}
+
+// TestWasmRunListens talks to a guest's listener on one address of the node.
+func TestWasmRunListens(t *testing.T) {
+	b := newWasmBench(t)
+	probe := b.file("probe.wasm", cGuest(t, "probe"))
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	_, port, _ := net.SplitHostPort(address)
+	free.Close()
+	r := b.start(nil, "--listen", address, probe, "serve")
+	r.says("serve=port-" + port)
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(conn); err != nil || string(text) != "hello\n" {
+		t.Errorf("got %q, %v", text, err)
+	}
+	conn.Close()
+	if conn, err := net.Dial("tcp", "127.0.0.2:"+port); err == nil {
+		conn.Close()
+		t.Error("it listens on every address")
+	}
+	_, stderr := b.call(128, "run", "--listen", address, probe, "serve")
+	has(t, stderr, "listen on port "+port, "address already in use")
+	r.signal(unix.SIGTERM)
+	r.ends(5) // what this guest does when its listener ends
+	b.checkNothingLeft()
+}
+
+// TestWasmRunKilled kills the command: its guest ends with it, and the next run removes the empty cgroup.
+func TestWasmRunKilled(t *testing.T) {
+	b := newWasmBench(t)
+	probe := b.file("probe.wasm", cGuest(t, "probe"))
+	for _, what := range []string{"sleep", "spin"} {
+		r := b.start(nil, probe, what)
+		r.says(what + "=on")
+		guests := b.guests()
+		if len(guests) != 1 {
+			t.Fatalf("guests %v", guests)
+		}
+		fd, err := unix.PidfdOpen(guests[0], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.signal(unix.SIGKILL)
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(fds, int(comesWithin.Milliseconds())); err != nil || n != 1 {
+			t.Errorf("the guest runs on: %v", err)
+		}
+		unix.Close(fd)
+		r.ends(-1)
+	}
+	if len(runCgroups()) == 0 {
+		t.Error("there is nothing to sweep: the test shows nothing")
+	}
+	b.call(0, "run", probe)
+	b.checkNothingLeft()
+}
+
+// TestWasmRunTerminal runs a guest on a terminal that is the command's own, as a shell does.
+func TestWasmRunTerminal(t *testing.T) {
+	b := newWasmBench(t)
+	probe := b.file("probe.wasm", cGuest(t, "probe"))
+	master, slave := openTerminal(t)
+	cmd := b.command("run", probe, "env:HOME", "line", "env:HOME")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	slave.Close()
+	out := bufio.NewReader(master)
+	says := func(want string) {
+		t.Helper()
+		if line, err := out.ReadString('\n'); strings.TrimRight(line, "\r\n") != want {
+			t.Fatalf("the terminal shows %q, %v, and not %q", line, err, want)
+		}
+	}
+	says("env:HOME=")
+	if _, err := master.Write([]byte("\x03")); err != nil { // Ctrl-C
+		t.Fatal(err)
+	}
+	says("^Cenv:HOME=")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	b.checkNothingLeft()
+}
+
+func openTerminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, slave
+}
