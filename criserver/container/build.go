@@ -207,9 +207,9 @@ func (b *builder) namespaces(_ context.Context, in *spec.Input) error {
 }
 
 // host looks at what the configuration names on this machine.
-func (b *builder) host(_ context.Context, in *spec.Input) error {
+func (b *builder) host(ctx context.Context, in *spec.Input) error {
 	var err error
-	if in.Sources, err = facts.Sources(b.config()); err != nil {
+	if in.Sources, err = b.manager.paths.Sources(ctx, b.config()); err != nil {
 		return err
 	}
 	if in.Devices, err = facts.Devices(b.config()); err != nil {

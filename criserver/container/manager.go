@@ -38,6 +38,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -68,6 +69,7 @@ type Manager struct {
 	o       Options
 	records *state.Store[state.Container]
 	names   *state.Names
+	paths   facts.Paths
 	ctx     context.Context // of the watchers
 	cancel  context.CancelFunc
 

@@ -1,12 +1,19 @@
 package facts
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
@@ -45,7 +52,7 @@ func TestSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	missing := filepath.Join(dir, "a/b")
-	got, err := Sources(&runtime.ContainerConfig{Mounts: []*runtime.Mount{
+	got, err := new(Paths).Sources(t.Context(), &runtime.ContainerConfig{Mounts: []*runtime.Mount{
 		{HostPath: link}, {HostPath: missing}, {HostPath: ""}, {HostPath: "relative"},
 	}})
 	if err != nil {
@@ -56,6 +63,51 @@ func TestSources(t *testing.T) {
 	}
 	if info, err := os.Stat(missing); err != nil || !info.IsDir() {
 		t.Fatalf("missing path was not made: %v", err)
+	}
+}
+
+// A file system whose server does not answer holds up nobody, and gets one question at a time.
+func TestSourcesOfADeadFileSystem(t *testing.T) {
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("not run: %v", err)
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("dead", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server.Fd())); err != nil {
+		server.Close()
+		t.Skipf("not run: mount a file system: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	path := filepath.Join(dir, "volume")
+	config := &runtime.ContainerConfig{Metadata: &runtime.ContainerMetadata{Name: "c"}, Mounts: []*runtime.Mount{{HostPath: path}}}
+	p := &Paths{Patience: 50 * time.Millisecond}
+	for range 3 {
+		if _, err := p.Sources(t.Context(), config); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%v", err)
+		}
+	}
+	soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	p.Patience = time.Minute
+	if _, err := p.Sources(soon, config); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), path) {
+		t.Errorf("a request that ends sooner: %v", err)
+	}
+	if len(p.asked) != 1 {
+		t.Errorf("%d questions are open", len(p.asked))
+	}
+	other := &runtime.ContainerConfig{Mounts: []*runtime.Mount{{HostPath: t.TempDir()}}}
+	if _, err := p.Sources(t.Context(), other); err != nil {
+		t.Errorf("a path that has nothing to do with it: %v", err)
+	}
+	q := p.ask(path)
+	server.Close() // its end answers every question
+	<-q.done
+	if _, err := p.Sources(t.Context(), config); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("after its end: %v", err)
 	}
 }
 

@@ -1,12 +1,16 @@
 package facts
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/sys/mountinfo"
@@ -16,15 +20,73 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/spec"
 )
 
+// Paths looks up paths of the host. A file system whose server is gone can hold
+// a question for ever, and nothing can end that; so nobody waits longer than
+// Patience, and each path is asked for once at a time. The zero value is ready.
+type Paths struct {
+	Patience time.Duration // 0 is 10 s
+
+	mu    sync.Mutex
+	asked map[string]*question
+}
+
+// question is about one path; its answer stands when done is closed.
+type question struct {
+	done chan struct{}
+	real string
+	err  error
+}
+
+const patience = 10 * time.Second
+
+// resolve follows the links of a path, which is made if it is missing.
+func (p *Paths) resolve(ctx context.Context, path string) (string, error) {
+	q := p.ask(path)
+	timer := time.NewTimer(cmp.Or(p.Patience, patience))
+	defer timer.Stop()
+	var err error = errdefs.ErrFailedPrecondition
+	select {
+	case <-q.done:
+		if q.err != nil {
+			return "", fmt.Errorf("%w: %w", q.err, errdefs.ErrInvalidArgument)
+		}
+		return q.real, nil
+	case <-timer.C:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return "", fmt.Errorf("nothing answers at %q (is the server of its file system gone?): %w", path, err)
+}
+
+func (p *Paths) ask(path string) *question {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if q, ok := p.asked[path]; ok {
+		return q
+	}
+	q := &question{done: make(chan struct{})}
+	if p.asked == nil {
+		p.asked = map[string]*question{}
+	}
+	p.asked[path] = q
+	go func() {
+		q.real, q.err = resolve(path)
+		p.mu.Lock()
+		delete(p.asked, path)
+		p.mu.Unlock()
+		close(q.done)
+	}()
+	return q
+}
+
 // Sources looks up the host paths of a container's mounts. A path that is
-// missing is made as a directory, as kubelets expect. A dead network file
-// system can hold this call for ever, so call it where a deadline does not
-// leave anything locked.
+// missing is made as a directory, as kubelets expect.
 //
 // # Errors
 //
-// ErrInvalidArgument naming the mount, for a path that cannot be resolved.
-func Sources(container *runtime.ContainerConfig) (map[string]spec.Source, error) {
+// Naming the mount: ErrInvalidArgument for a path that cannot be resolved,
+// ErrFailedPrecondition or the context's error for one that does not answer.
+func (p *Paths) Sources(ctx context.Context, container *runtime.ContainerConfig) (map[string]spec.Source, error) {
 	out := map[string]spec.Source{}
 	var table []*mountinfo.Info
 	for i, m := range container.GetMounts() {
@@ -32,10 +94,9 @@ func Sources(container *runtime.ContainerConfig) (map[string]spec.Source, error)
 		if host == "" || !filepath.IsAbs(host) {
 			continue // spec refuses it with its reason
 		}
-		real, err := resolve(host)
+		real, err := p.resolve(ctx, host)
 		if err != nil {
-			return nil, fmt.Errorf("container %q: mounts[%d].host_path: %w: %w",
-				container.GetMetadata().GetName(), i, err, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("container %q: mounts[%d].host_path: %w", container.GetMetadata().GetName(), i, err)
 		}
 		src := spec.Source{Path: real}
 		if m.GetPropagation() != runtime.MountPropagation_PROPAGATION_PRIVATE {
