@@ -64,6 +64,9 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 	if err != nil {
 		return nil, err
 	}
+	if r.streams.Limits, err = stdio.ParseLimits(b.Spec.Annotations[AnnotationLogLimits]); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", AnnotationLogLimits, err)
+	}
 	engine, err := s.choose(ctx, b)
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ const (
 	AnnotationWasmName      = "io.sunaba.wasm.name"    // name of that module's file, if known
 	AnnotationWasmListen    = "io.sunaba.wasm.listen"  // JSON list of the listeners opened before _start
 	AnnotationStopWait      = "io.sunaba.stop-wait"    // "true": a guest that cannot hear a stop waits out the grace
+	AnnotationLogLimits     = "io.sunaba.log-limits"   // bounds of the CRI log file, see stdio.ParseLimits
 	ContainerTypeSandbox    = "sandbox"                // value of AnnotationContainerType
 	ContainerTypeContainer  = "container"              // value of AnnotationContainerType
 	HandlerTypeOCI          = "oci"                    // value of AnnotationHandlerType

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
 // defaultTOML is the documented default configuration; a test holds it equal to defaultConfig.
@@ -31,6 +32,7 @@ type config struct {
 	CgroupDriver string                   `toml:"cgroup_driver"`
 	Shim         string                   `toml:"shim"`
 	Log          logConfig                `toml:"log"`
+	Logs         logsConfig               `toml:"logs"`
 	Images       imagesConfig             `toml:"images"`
 	Network      networkConfig            `toml:"network"`
 	Stream       streamConfig             `toml:"stream"`
@@ -45,6 +47,12 @@ type config struct {
 type logConfig struct {
 	Level  string `toml:"level"`
 	Format string `toml:"format"`
+}
+
+type logsConfig struct {
+	RateKiB    int `toml:"rate_kib"`
+	BurstKiB   int `toml:"burst_kib"`
+	MaxSizeMiB int `toml:"max_size_mib"`
 }
 
 type networkConfig struct {
@@ -193,6 +201,9 @@ func (c config) check() error {
 	if _, err := c.Images.registry(); err != nil {
 		return err
 	}
+	if err := c.Logs.check(); err != nil {
+		return err
+	}
 	if err := c.Stream.check(); err != nil {
 		return err
 	}
@@ -209,6 +220,27 @@ func (c config) check() error {
 	}
 	_, err := c.handlers("")
 	return err
+}
+
+func (c logsConfig) check() error {
+	const most = 1 << 20
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"rate_kib", c.RateKiB}, {"burst_kib", c.BurstKiB}, {"max_size_mib", c.MaxSizeMiB}} {
+		if f.value < 0 || f.value > most {
+			return fmt.Errorf("logs.%s is %d, not between 0 and %d", f.name, f.value, most)
+		}
+	}
+	if c.BurstKiB > 0 && c.RateKiB == 0 {
+		return errors.New("logs.burst_kib needs logs.rate_kib")
+	}
+	return nil
+}
+
+// limits are those of every container's log.
+func (c logsConfig) limits() stdio.Limits {
+	return stdio.Limits{Rate: int64(c.RateKiB) << 10, Burst: int64(c.BurstKiB) << 10, Size: int64(c.MaxSizeMiB) << 20}
 }
 
 func (c streamConfig) check() error {

@@ -116,7 +116,8 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		Sandboxes: sandboxes, Images: store, Handlers: handlers, Cgroups: cgroups, Host: host, Labels: labels,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
 		Checkpoints: filepath.Join(p.root, "checkpoints"), CDISpecDirs: c.Devices.CDISpecDirs,
-		Follow: events.Container, Logger: logger,
+		LogLimits: c.Logs.limits(),
+		Follow:    events.Container, Logger: logger,
 	})
 	if err != nil {
 		return nil, err

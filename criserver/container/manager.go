@@ -42,6 +42,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
 // Options configure New.
@@ -59,6 +60,8 @@ type Options struct {
 	Checkpoints string
 	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none turns CDI devices off.
 	CDISpecDirs []string
+	// LogLimits bound every container's log.
+	LogLimits stdio.Limits
 	// Follow is told of every change of a record; see state.Follower. It may be nil.
 	Follow state.Follower[state.Container]
 	Logger *slog.Logger

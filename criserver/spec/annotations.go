@@ -31,6 +31,7 @@ const (
 	WasmName    = "io.sunaba.wasm.name"
 	WasmListen  = "io.sunaba.wasm.listen"
 	StopWait    = "io.sunaba.stop-wait"
+	LogLimits   = "io.sunaba.log-limits"
 )
 
 // subgroup is crun's own: the cgroup that it makes within a scope of systemd, "container" if nothing is said. Limits would be
@@ -77,6 +78,7 @@ func (in *Input) annotations(s *specs.Spec) error {
 		set(WasmDigest, in.ModuleDigest)
 		set(WasmName, in.ModuleName)
 	}
+	set(LogLimits, in.LogLimits)
 	if in.stopWait() {
 		set(StopWait, "true")
 	}

@@ -43,6 +43,8 @@ type Input struct {
 	// artifact, which has no root filesystem; ModuleDigest its digest and
 	// ModuleName the name of its file, if known.
 	ModulePath, ModuleDigest, ModuleName string
+	// LogLimits are the bounds of the container's log, as the shim reads them.
+	LogLimits string
 	// Guest says that the container is WebAssembly: such a module, or an image
 	// whose program is one; see Programs.
 	Guest      bool

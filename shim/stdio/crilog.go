@@ -31,9 +31,12 @@ type logFile struct {
 	file    *os.File // nil when the last stream has ended
 	streams int
 	failing bool // the last write failed and was reported
+
+	meter *meter      // nil without limits
+	timer *time.Timer // tells of what was dropped if nothing else is written
 }
 
-func openLog(path string, log *slog.Logger) (*logFile, error) {
+func openLog(path string, limits Limits, log *slog.Logger) (*logFile, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("log file %q: path is not absolute: %w", path, errdefs.ErrInvalidArgument)
 	}
@@ -41,7 +44,16 @@ func openLog(path string, log *slog.Logger) (*logFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open log file: %w", err)
 	}
-	return &logFile{path: path, log: log, file: file}, nil
+	l := &logFile{path: path, log: log, file: file}
+	if limits != (Limits{}) {
+		info, err := file.Stat()
+		if err != nil {
+			file.Close()
+			return nil, fmt.Errorf("open log file: %w", err)
+		}
+		l.meter = newMeter(limits, info.Size(), time.Now())
+	}
+	return l, nil
 }
 
 func appendTo(path string) (*os.File, error) {
@@ -65,6 +77,7 @@ func (l *logFile) reopen() error {
 	if err != nil {
 		return fmt.Errorf("reopen log file: %w", err)
 	}
+	l.rotate(file)
 	l.file.Close()
 	l.file, l.failing = file, false
 	return nil
@@ -73,12 +86,14 @@ func (l *logFile) reopen() error {
 // append writes whole records. What cannot be written is dropped, and the shim's log says so
 // once: a full disk must not stop the program whose output this is.
 func (l *logFile) append(records []byte) {
-	if len(records) == 0 {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.file == nil {
+	l.write(records)
+}
+
+// write is append. The caller holds the lock.
+func (l *logFile) write(records []byte) {
+	if len(records) == 0 || l.file == nil {
 		return
 	}
 	n, err := l.file.Write(records)
@@ -104,6 +119,7 @@ func (l *logFile) release() error {
 	if l.streams > 0 || l.file == nil {
 		return nil
 	}
+	l.last()
 	err := l.file.Close()
 	l.file = nil
 	return err
@@ -114,6 +130,8 @@ type logStream struct {
 	file  *logFile
 	name  string
 	split splitter
+
+	inLine, skips bool // a line's rest is to come; it is dropped
 }
 
 // Write implements sink. Lines that were read together carry one time.
@@ -134,6 +152,10 @@ func (s *logStream) records(cut func(emit func(tag byte, content []byte))) {
 	defer batches.Put(batch)
 	out := batch[:0]
 	now := time.Now().UTC()
+	if s.file.meter != nil {
+		cut(func(tag byte, content []byte) { s.file.limited(s, batch, now, tag, content) })
+		return
+	}
 	cut(func(tag byte, content []byte) {
 		if len(out)+len(timestamp)+len(s.name)+len(content)+5 > batchSize {
 			s.file.append(out)

@@ -35,6 +35,7 @@ const Attachable = "attach:"
 type Config struct {
 	Stdin, Stdout, Stderr string
 	Terminal              bool   // one pty for all three; Stderr is not used
+	Limits                Limits // of the log file of Scheme
 	UID, GID              uint32 // owner and group of the pipes, so that a program may open its own streams anew; 0 = as they are
 	Logger                *slog.Logger
 
@@ -176,7 +177,7 @@ func (s *Streams) sink(ctx context.Context, name, stream string) (sink, error) {
 	case s.file != nil && s.file.path != path:
 		return nil, fmt.Errorf("log file %q: stdout and stderr go to one file: %w", path, errdefs.ErrInvalidArgument)
 	case s.file == nil:
-		file, err := openLog(path, s.log)
+		file, err := openLog(path, s.cfg.Limits, s.log)
 		if err != nil {
 			return nil, err
 		}

@@ -503,7 +503,7 @@ func TestNoFilesStayOpen(t *testing.T) {
 
 func BenchmarkLogLines(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "0.log")
-	l, err := openLog(path, quiet)
+	l, err := openLog(path, Limits{}, quiet)
 	if err != nil {
 		b.Fatal(err)
 	}
