@@ -43,6 +43,14 @@ func (s *Service) arrive(ctx context.Context, d digest.Digest, path string) erro
 	return err
 }
 
+// arrive does so, and says that it takes its time.
+func (x *session) arrive(ctx context.Context, d digest.Digest, path string) error {
+	if x.s.arrived != nil && !x.s.moduleKnown(d) {
+		x.meter.update(func(p *Progress) { p.Phase = "compile" })
+	}
+	return x.s.arrive(ctx, d, path)
+}
+
 func (s *Service) moduleKnown(d digest.Digest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,14 +78,14 @@ func (s *Service) setModuleKnown(d digest.Digest, known bool) {
 // arriveRootFS does what arrive does for a filesystem image for WebAssembly: the
 // module is the file that the entrypoint names. An entrypoint that is not such a
 // file is left to the one who creates the container.
-func (s *Service) arriveRootFS(ctx context.Context, img store.Image) error {
+func (x *session) arriveRootFS(ctx context.Context, img store.Image) error {
 	if img.Platform.Architecture != "wasm" || img.Chain == "" {
 		return nil
 	}
-	return s.layers.WithChain(ctx, img.Chain, func(dir string) error {
+	return x.s.layers.WithChain(ctx, img.Chain, func(dir string) error {
 		f, err := openEntrypoint(dir, img.Runtime)
 		if err != nil {
-			s.logger.Debug("image has no module at its entrypoint", "image", img.ID, "error", err)
+			x.s.logger.Debug("image has no module at its entrypoint", "image", img.ID, "error", err)
 			return nil
 		}
 		defer f.Close()
@@ -101,7 +109,7 @@ func (s *Service) arriveRootFS(ctx context.Context, img store.Image) error {
 		if err != nil {
 			return fmt.Errorf("find module: %w", err)
 		}
-		return s.arrive(ctx, d, name)
+		return x.arrive(ctx, d, name)
 	})
 }
 

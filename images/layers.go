@@ -54,7 +54,7 @@ func (x *session) rootFS(ctx context.Context, img store.Image, blobs []ocispec.D
 	if err := work.Wait(); err != nil {
 		return err
 	}
-	return x.s.arriveRootFS(ctx, img)
+	return x.arriveRootFS(ctx, img)
 }
 
 // pendingLayer is a layer to fetch and unpack.

@@ -51,11 +51,8 @@ func (x *session) module(ctx context.Context, img *store.Image) error {
 	if err := checkModule(header); err != nil {
 		return err
 	}
-	x.meter.part(layer.Digest, func(p *Progress, part *Part) {
-		p.LayersDone, part.Done = p.LayersDone+1, true
-		p.Phase = "compile"
-	})
-	return x.s.arrive(ctx, img.Module.Digest, x.s.content.Path(img.Module.Digest))
+	x.meter.part(layer.Digest, func(p *Progress, part *Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
+	return x.arrive(ctx, img.Module.Digest, x.s.content.Path(img.Module.Digest))
 }
 
 // isCompressed reports whether content begins as gzip or zstd do.

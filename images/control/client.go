@@ -110,7 +110,7 @@ func (c *Client) Pull(ctx context.Context, req images.PullRequest) (images.Image
 	if err != nil {
 		return images.Image{}, err
 	}
-	return call[images.Image](ctx, c, "pull", request{Name: req.Ref, Handler: req.Handler, Auth: auth}, req.Progress)
+	return call[images.Image](ctx, c, "pull", request{Name: req.Ref, Handler: req.Handler, Namespace: req.Namespace, Auth: auth}, req.Progress)
 }
 
 // List is images.Service.List.

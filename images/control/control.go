@@ -41,9 +41,11 @@ type request struct {
 	Name    string   `json:"name,omitempty"`
 	Names   []string `json:"names,omitempty"`
 	Handler string   `json:"handler,omitempty"`
-	Path    string   `json:"path,omitempty"`
-	Repair  bool     `json:"repair,omitempty"`
-	DryRun  bool     `json:"dry_run,omitempty"`
+	// Namespace is that of the pod that a pull is for.
+	Namespace string `json:"namespace,omitempty"`
+	Path      string `json:"path,omitempty"`
+	Repair    bool   `json:"repair,omitempty"`
+	DryRun    bool   `json:"dry_run,omitempty"`
 	// Auth are the credentials of a pull.
 	Auth []byte `json:"auth,omitempty"`
 }

@@ -73,7 +73,7 @@ func handler(s *images.Service) http.Handler {
 				return images.Image{}, fmt.Errorf("read credentials: %w", errdefs.ErrInvalidArgument)
 			}
 		}
-		return s.Pull(ctx, images.PullRequest{Ref: r.Name, Handler: r.Handler, Auth: auth, Progress: p})
+		return s.Pull(ctx, images.PullRequest{Ref: r.Name, Handler: r.Handler, Namespace: r.Namespace, Auth: auth, Progress: p})
 	})
 	handle(mux, "list", func(ctx context.Context, _ request, _ func(images.Progress)) ([]images.Image, error) {
 		return s.List(ctx)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxLayers is how many layers an image may have: overlayfs puts 500 directories
-// upon each other, and one is the container's own when it is read.
-const MaxLayers = 499
+// MaxLayers is how many layers an image may have: overlayfs puts a writable
+// directory upon 500 others (OVL_MAX_STACK), whatever the kernel.
+const MaxLayers = 500
 
 // withMounts calls fn with a directory that shows mounts, for reading.
 func (s *Store) withMounts(mounts []mount.Mount, fn func(dir string) error) error {
@@ -26,6 +26,11 @@ func (s *Store) mounted(mounts []mount.Mount, fn func(dir string) error) (err er
 	if len(mounts) == 1 && mounts[0].Type == "bind" {
 		return fn(mounts[0].Source)
 	}
+	if top, below, ok := split(mounts); ok {
+		return s.mounted(below, func(dir string) error {
+			return s.mounted(upon(top, dir), fn)
+		})
+	}
 	dir, err := os.MkdirTemp(s.mounts, "")
 	if err != nil {
 		return fmt.Errorf("create mount point: %w", err)
@@ -35,6 +40,28 @@ func (s *Store) mounted(mounts []mount.Mount, fn func(dir string) error) (err er
 		return fmt.Errorf("mount layers: %w", err)
 	}
 	return fn(dir)
+}
+
+// split takes the topmost directory from an overlay that has one more than there
+// may be: a root of an image of MaxLayers layers, for reading.
+func split(mounts []mount.Mount) (top string, below []mount.Mount, ok bool) {
+	if len(mounts) != 1 || mounts[0].Type != "overlay" {
+		return "", nil, false
+	}
+	m := mounts[0]
+	i := slices.IndexFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, "lowerdir=") })
+	if i < 0 || strings.Count(m.Options[i], ":") < MaxLayers {
+		return "", nil, false
+	}
+	top, rest, _ := strings.Cut(strings.TrimPrefix(m.Options[i], "lowerdir="), ":")
+	m.Options = slices.Clone(m.Options)
+	m.Options[i] = "lowerdir=" + rest
+	return top, []mount.Mount{m}, true
+}
+
+// upon is an overlay of one directory upon another, for reading.
+func upon(top, below string) []mount.Mount {
+	return []mount.Mount{{Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + top + ":" + below, "ro", "nodev", "nosuid", "noexec"}}}
 }
 
 // readOnly makes overlay mounts without a writable directory: that becomes the

@@ -166,7 +166,7 @@ func TestManyLayers(t *testing.T) {
 		name   string
 	}{
 		"too long in full":                          {100, strings.Repeat("l", 25)},
-		"too long below their common directory too": {499, "layer"},
+		"too long below their common directory too": {500, "layer"},
 	} {
 		layers, lower := t.TempDir(), []string{}
 		for i := range tt.layers {

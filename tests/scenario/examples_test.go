@@ -76,6 +76,27 @@ func TestExampleJobs(t *testing.T) {
 	}
 }
 
+// On a terminal a pull has a bar for each layer.
+func TestRunShowsBars(t *testing.T) {
+	m := start(t)
+	file := filepath.Join(t.TempDir(), "pod.yaml")
+	text := "{apiVersion: v1, kind: Pod, metadata: {name: bars}, spec: {restartPolicy: Never, runtimeClassName: wasm, containers: [" +
+		"{name: c, image: " + world.busybox + ", command: [echo, it has, run]}, {name: g, image: " + world.guest + ", args: [cat, /etc/greeting]}]}}"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	term := openTerminal(t, exec.CommandContext(t.Context(), filepath.Join(world.bin, "sunaba"), "run", "--socket", m.Socket, file), 120, 40)
+	if err := term.ends(); err != nil {
+		t.Fatalf("%v: %q", err, term.text())
+	}
+	said := term.text()
+	for _, want := range []string{`[0-9a-f]{12} +\[=+>?\] done`, `compile .*done`, `it has run`, `hello from the image`} {
+		if !regexp.MustCompile(want).MatchString(said) {
+			t.Errorf("%q is not in %q", want, said)
+		}
+	}
+}
+
 func TestExampleGreeter(t *testing.T) {
 	needExamples(t, "greeter")
 	k := start(t).runManifest("greeter-pod.yaml")

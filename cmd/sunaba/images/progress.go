@@ -3,7 +3,9 @@ package images
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +28,7 @@ type Progress struct {
 
 	mu    sync.Mutex
 	bars  *mpb.Progress // nil where there are none
+	spin  *mpb.Bar      // while a module is compiled
 	parts map[digest.Digest]*mpb.Bar
 	phase string
 	last  time.Time
@@ -57,6 +60,7 @@ func (p *Progress) Show(now images.Progress) {
 		p.line(now)
 		return
 	}
+	p.compiling(now.Phase)
 	for _, part := range now.Parts {
 		bar, ok := p.parts[part.Digest]
 		if !ok {
@@ -72,6 +76,20 @@ func (p *Progress) Show(now images.Progress) {
 		}
 	}
 }
+
+// compiling shows that a module is compiled, and for how long already.
+func (p *Progress) compiling(phase string) {
+	switch {
+	case phase == "compile" && p.spin == nil:
+		p.spin = p.bars.AddSpinner(1, mpb.PrependDecorators(decor.Name(compileName+" ")),
+			mpb.AppendDecorators(decor.OnComplete(decor.Elapsed(decor.ET_STYLE_GO), "done")))
+	case phase != "compile" && p.spin != nil:
+		p.spin.SetCurrent(1)
+	}
+}
+
+// compileName is as wide as the short ids of layers.
+const compileName = "compile     "
 
 // line writes a line when the phase changes, and now and then.
 func (p *Progress) line(now images.Progress) {
@@ -94,8 +112,8 @@ func (p *Progress) End() {
 	if p.bars == nil {
 		return
 	}
-	for _, bar := range p.parts {
-		if !bar.Completed() {
+	for _, bar := range append(slices.Collect(maps.Values(p.parts)), p.spin) {
+		if bar != nil && !bar.Completed() {
 			bar.Abort(false)
 		}
 	}

@@ -2,7 +2,9 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -10,6 +12,9 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
+	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/images/control"
 )
 
 // stillPulling is how often a pull that goes on says so.
@@ -76,14 +81,12 @@ func (r *runner) image(ctx context.Context, name string, policy corev1.PullPolic
 	}
 	began := time.Now()
 	r.say("pulling %s", name)
-	stop := r.every(stillPulling, func() { r.say("still pulling %s (%s)", name, time.Since(began).Round(time.Second)) })
-	resp, err := r.client.Images.PullImage(ctx, &runtime.PullImageRequest{Image: spec, SandboxConfig: r.plan.sandbox})
-	stop()
+	id, err := r.pull(ctx, spec)
 	if err != nil {
-		return nil, fmt.Errorf("pull image %q: %w", name, dial.Native(err))
+		return nil, fmt.Errorf("pull image %q: %w", name, err)
 	}
 	took := time.Since(began)
-	image, err := r.imageStatus(ctx, &runtime.ImageSpec{Image: resp.GetImageRef(), UserSpecifiedImage: name, RuntimeHandler: r.plan.handler})
+	image, err := r.imageStatus(ctx, &runtime.ImageSpec{Image: id, UserSpecifiedImage: name, RuntimeHandler: r.plan.handler})
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +95,35 @@ func (r *runner) image(ctx context.Context, name string, policy corev1.PullPolic
 	}
 	r.say("pulled %s: %s in %s (%.19s)", name, size(image.GetSize()), short(took), image.GetId())
 	return image, nil
+}
+
+// pull pulls an image and returns its id. The server's socket for images tells how far it is; who may not use that, as it is
+// root's alone, or talks to a server that has none, pulls without.
+func (r *runner) pull(ctx context.Context, spec *runtime.ImageSpec) (id string, err error) {
+	name := spec.GetImage()
+	if store, err := control.Connect(ctx, r.imagesSocket()); err == nil {
+		defer store.Close()
+		progress := show.NewProgress(r.terminal, "sunaba: "+name)
+		img, err := store.Pull(ctx, images.PullRequest{
+			Ref: name, Handler: spec.GetRuntimeHandler(), Namespace: r.plan.sandbox.GetMetadata().GetNamespace(), Progress: progress.Show,
+		})
+		progress.End()
+		return img.ID, err
+	}
+	began := time.Now()
+	stop := r.every(stillPulling, func() { r.say("still pulling %s (%s)", name, time.Since(began).Round(time.Second)) })
+	defer stop()
+	resp, err := r.client.Images.PullImage(ctx, &runtime.PullImageRequest{Image: spec, SandboxConfig: r.plan.sandbox})
+	return resp.GetImageRef(), dial.Native(err)
+}
+
+// imagesSocket is where the server says that its socket for images is.
+func (r *runner) imagesSocket() string {
+	var config struct{ StateDir string }
+	if err := json.Unmarshal([]byte(r.client.Node.GetInfo()["config"]), &config); err != nil || config.StateDir == "" {
+		return ""
+	}
+	return filepath.Join(config.StateDir, "images.sock")
 }
 
 // imageStatus answers nil for an image that is not there.

@@ -33,7 +33,8 @@ type Options struct {
 	// RuntimeClassFiles hold further RuntimeClasses.
 	RuntimeClassFiles []string
 	// Stdout and Stderr get what the containers write there; Stderr gets the
-	// progress too, one line each, beginning with "sunaba: ".
+	// progress too, one line each, beginning with "sunaba: "; on a
+	// terminal, pulls have a bar for each layer.
 	Stdout, Stderr io.Writer
 	Logger         *slog.Logger
 	// Keep leaves the pod, its containers and its log files as they are at the
@@ -57,6 +58,7 @@ const cleanupTime = 2 * time.Minute
 // ErrInvalidArgument for a manifest that cannot be run, naming the field;
 // ErrUnavailable if no server answers. With an error the exit code is not 0.
 func Run(ctx context.Context, o Options) (exitCode int, err error) {
+	terminal := o.Stderr
 	o.Stdout, o.Stderr = locked(o.Stdout, o.Stderr)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -86,7 +88,7 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 	if err != nil {
 		return 1, errors.Join(err, os.RemoveAll(dir))
 	}
-	r := &runner{Options: o, client: c, plan: p}
+	r := &runner{Options: o, terminal: terminal, client: c, plan: p}
 	code, err := r.run(ctx)
 	if o.Keep && r.sandboxID != "" {
 		r.drainLogs()
@@ -106,6 +108,7 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 // runner is one run of a plan.
 type runner struct {
 	Options
+	terminal  io.Writer // Stderr itself, for progress while nothing else is written
 	client    *dial.Client
 	plan      *plan
 	sandboxID string
