@@ -66,6 +66,34 @@ func BenchmarkIdleShim(b *testing.B) {
 	c.delete(b)
 }
 
+// BenchmarkCrowdedShim weighs a shim that holds the containers of a hundred pods, as one for a whole node would: per container. At
+// most 300 KiB are wanted. What Linux itself needs of each process is not in it.
+func BenchmarkCrowdedShim(b *testing.B) {
+	const crowd = 100
+	p := newPod(b, build(b))
+	time.Sleep(settle)
+	alone := smaps(b, p.PID())["Pss"]
+	var all []*container
+	for range crowd {
+		all = append(all, p.container(enginetest.Program{Kind: enginetest.Sleep}).create(b).start(b))
+	}
+	time.Sleep(settle)
+	m := smaps(b, p.PID())
+	for b.Loop() {
+		must(p.State(within(b), all[0].id, ""))(b)
+	}
+	b.ReportMetric(float64(m["Pss"])/crowd, "PSS-KiB/container")
+	b.ReportMetric(float64(m["Pss"]-alone)/crowd, "more-KiB/container")
+	b.ReportMetric(float64(m["Pss"]), "PSS-KiB")
+	b.ReportMetric(float64(m["Pss_Anon"]), "anonymous-KiB")
+	b.ReportMetric(float64(threads(b, p.PID())), "threads")
+	for _, c := range all {
+		check(b, p.Kill(within(b), c.id, "", syscall.SIGKILL, false))
+		c.wait(b)
+		c.delete(b)
+	}
+}
+
 // cpuTime is user and system time in ticks.
 func cpuTime(t testing.TB, pid int) int {
 	t.Helper()
