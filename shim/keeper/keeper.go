@@ -1,0 +1,269 @@
+// Package keeper is the parent of a shim that may die without its containers: it holds what cannot be had again (the shim's ends of
+// the containers' pipes, terminals and links), is the next to reap processes whose shim is dead, and starts a successor, to which
+// it hands both.
+//
+// A process that Linux has to hand to a new parent goes to the nearest subreaper among its ancestors. As long as the shim lives that is
+// the shim, thereafter the keeper, also for processes that had ended and were not reaped. So the keeper does nothing as long as the
+// shim lives.
+//
+// No shim is started by one yet, see docs/RATIONALE.md.
+//
+// It is a process of its own because it must not die of what a shim may die of. It reads no container's output and no request of
+// a client.
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options of a keeper.
+type Options struct {
+	// Shim makes the command of a shim. The link is to be among its ExtraFiles; the shim gives it to Open.
+	Shim func(link *os.File) *exec.Cmd
+	// Pause is how long a shim has to live before its successor is started at once. One that does not is given a successor
+	// after Pause.
+	Pause  time.Duration
+	Logger *slog.Logger
+}
+
+// Run starts a shim, and another one whenever that has died. It returns when a shim has ended with 0, as it does when
+// it was told to and has no containers. SIGTERM and SIGINT are passed on to the shim.
+//
+// Nothing else in this process may wait for children.
+func Run(o Options) error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become subreaper: %w", err)
+	}
+	k := &keeper{options: o, kept: map[string]message{}, exits: map[int]*Exit{}, children: make(chan os.Signal, 1), ends: make(chan os.Signal, 2)}
+	signal.Notify(k.children, unix.SIGCHLD)
+	signal.Notify(k.ends, unix.SIGTERM, unix.SIGINT)
+	defer signal.Stop(k.children)
+	defer signal.Stop(k.ends)
+	defer k.release()
+	for {
+		begun := time.Now()
+		status, err := k.live()
+		if err != nil {
+			return err
+		}
+		if status.Exited() && status.ExitStatus() == 0 {
+			return nil
+		}
+		o.Logger.Error("shim has died", "status", ended(status), "signal", status.Signaled())
+		if time.Since(begun) < o.Pause {
+			time.Sleep(o.Pause)
+		}
+	}
+}
+
+type keeper struct {
+	options  Options
+	children chan os.Signal
+	ends     chan os.Signal
+	kept     map[string]message // by key
+	exits    map[int]*Exit      // of the processes that are watched, nil as long as they live
+}
+
+// live is the life of one shim.
+func (k *keeper) live() (unix.WaitStatus, error) {
+	ours, theirs, err := pair()
+	if err != nil {
+		return 0, err
+	}
+	conn, err := connection(ours)
+	if err != nil {
+		theirs.Close()
+		return 0, err
+	}
+	defer conn.Close()
+	cmd := k.options.Shim(theirs)
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return 0, fmt.Errorf("start shim: %w", err)
+	}
+	pid := cmd.Process.Pid
+	_ = cmd.Process.Release() // reaped below, with all others
+	out := newOutbox(conn)
+	defer out.close()
+	k.handOver(out)
+	in := make(chan message)
+	go listen(conn, in, k.options.Logger)
+	var status *unix.WaitStatus
+	for status == nil || in != nil { // what it said last counts
+		select {
+		case m, more := <-in:
+			if !more {
+				in = nil
+				break
+			}
+			k.take(m)
+		case <-k.children:
+			if s := k.reap(pid, out); s != nil {
+				status = s
+			}
+		case sig := <-k.ends:
+			if status == nil {
+				_ = unix.Kill(pid, sig.(unix.Signal)) // it is there: nobody else reaps it
+			}
+		}
+	}
+	return *status, nil
+}
+
+// listen takes a shim's messages until it is gone.
+func listen(conn *net.UnixConn, in chan<- message, log *slog.Logger) {
+	defer close(in)
+	packets := newReceiver(conn)
+	for {
+		m, err := packets.next()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				log.Debug("link has ended", "error", err)
+			}
+			return
+		}
+		in <- m
+	}
+}
+
+// take does what a shim asks for.
+func (k *keeper) take(m message) {
+	switch {
+	case m.Keep != "":
+		old := k.kept[m.Keep]
+		k.kept[m.Keep] = m
+		old.close()
+	case m.Drop != "":
+		old := k.kept[m.Drop]
+		delete(k.kept, m.Drop)
+		old.close()
+	case m.Watch != 0:
+		k.exits[m.Watch] = nil
+	case m.Forget != 0:
+		delete(k.exits, m.Forget)
+	}
+	if m.Keep == "" {
+		m.close()
+	}
+}
+
+// reap collects everything that has ended. It returns the status of the shim if that is among it.
+func (k *keeper) reap(shim int, out *outbox) (status *unix.WaitStatus) {
+	for {
+		var s unix.WaitStatus
+		pid, err := unix.Wait4(-1, &s, unix.WNOHANG, nil)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil || pid <= 0:
+			return status
+		case pid == shim:
+			status = &s
+			continue
+		}
+		if known, watched := k.exits[pid]; watched && known == nil { // a second one of this pid is somebody else
+			e := &Exit{PID: pid, Code: ended(s), At: time.Now()}
+			k.exits[pid] = e
+			out.put(message{Exit: e})
+		}
+	}
+}
+
+// handOver tells a shim what its predecessor left.
+func (k *keeper) handOver(out *outbox) {
+	for _, key := range slices.Sorted(maps.Keys(k.kept)) {
+		out.put(k.kept[key])
+	}
+	for _, pid := range slices.Sorted(maps.Keys(k.exits)) {
+		if e := k.exits[pid]; e != nil {
+			out.put(message{Exit: e})
+		}
+	}
+	out.put(message{Ready: true})
+}
+
+// release closes what is kept: nobody will ask for it any more.
+func (k *keeper) release() {
+	for _, m := range k.kept {
+		m.close()
+	}
+}
+
+func ended(s unix.WaitStatus) int {
+	if s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return s.ExitStatus()
+}
+
+// outbox sends in the background: a shim that does not read must not stop the keeper, which would then not read either.
+type outbox struct {
+	conn *net.UnixConn
+	wake chan struct{} // holds one token when there is something new below
+	done chan struct{}
+
+	mu    sync.Mutex
+	queue []message
+	over  bool
+}
+
+func newOutbox(conn *net.UnixConn) *outbox {
+	o := &outbox{conn: conn, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go o.run()
+	return o
+}
+
+func (o *outbox) put(m message) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.queue = append(o.queue, m)
+	o.nudge()
+}
+
+// close returns when nothing is being sent any more: the files of what is kept are free then.
+func (o *outbox) close() {
+	o.mu.Lock()
+	o.over = true
+	o.nudge()
+	o.mu.Unlock()
+	_ = o.conn.SetWriteDeadline(time.Unix(1, 0)) // the shim is gone
+	<-o.done
+}
+
+func (o *outbox) nudge() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox) run() {
+	defer close(o.done)
+	for range o.wake {
+		o.mu.Lock()
+		next, over := o.queue, o.over
+		o.queue = nil
+		o.mu.Unlock()
+		if over {
+			return
+		}
+		for _, m := range next {
+			if err := send(o.conn, m); err != nil {
+				return // the shim is gone; its successor is told all of it
+			}
+		}
+	}
+}

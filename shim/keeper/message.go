@@ -1,0 +1,147 @@
+package keeper
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// message is one packet between a shim and its keeper, with the files that came with it. One field says what it is.
+type message struct {
+	Keep   string `json:"keep,omitempty"`   // both ways: the files and the note under this key, in place of earlier ones
+	Note   []byte `json:"note,omitempty"`   // with Keep
+	Drop   string `json:"drop,omitempty"`   // to the keeper: close what is under this key
+	Watch  int    `json:"watch,omitempty"`  // to the keeper: remember how this process ends, if it ends as a child of the keeper
+	Forget int    `json:"forget,omitempty"` // to the keeper: no longer
+	Exit   *Exit  `json:"exit,omitempty"`   // to the shim: a process that is watched has ended
+	Ready  bool   `json:"ready,omitempty"`  // to the shim: that is all that an earlier one left
+
+	files []*os.File
+}
+
+// Exit is how a process ended that a dead shim left to the keeper.
+type Exit struct {
+	PID  int       `json:"pid"`
+	Code int       `json:"code"` // exit status verbatim, or 128 + signal
+	At   time.Time `json:"at"`   // when the keeper reaped it
+}
+
+// Bounds of one packet.
+const (
+	maxMessage = 64 << 10
+	maxFiles   = 32
+)
+
+// send sends a packet. What it has returned from arrives, also when the sender dies.
+func send(conn *net.UnixConn, m message) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode message: %w", err)
+	}
+	if len(data) > maxMessage || len(m.files) > maxFiles {
+		return fmt.Errorf("message of %d bytes with %d files: at most %d and %d fit", len(data), len(m.files), maxMessage, maxFiles)
+	}
+	var rights []byte
+	if len(m.files) > 0 {
+		fds := make([]int, len(m.files))
+		for i, f := range m.files {
+			raw, err := f.SyscallConn() // Fd would have the file block
+			if err == nil {
+				err = raw.Control(func(fd uintptr) { fds[i], err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+			}
+			if err != nil {
+				closeAll(fds[:i])
+				return fmt.Errorf("hand over %q: %w", f.Name(), err)
+			}
+		}
+		defer closeAll(fds)
+		rights = unix.UnixRights(fds...)
+	}
+	_, _, err = conn.WriteMsgUnix(data, rights, nil)
+	return err
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// receiver takes packets, one after the other.
+type receiver struct {
+	conn         *net.UnixConn
+	data, rights []byte
+}
+
+func newReceiver(conn *net.UnixConn) *receiver {
+	return &receiver{conn: conn, data: make([]byte, maxMessage), rights: make([]byte, unix.CmsgSpace(4*maxFiles))}
+}
+
+// next takes the next packet. io.EOF when the other side is gone.
+func (in *receiver) next() (message, error) {
+	n, r, flags, _, err := in.conn.ReadMsgUnix(in.data, in.rights)
+	if err != nil {
+		return message{}, err
+	}
+	var m message
+	controls, err := unix.ParseSocketControlMessage(in.rights[:r])
+	if err != nil {
+		return m, fmt.Errorf("read files of message: %w", err)
+	}
+	for i := range controls {
+		fds, err := unix.ParseUnixRights(&controls[i])
+		if err != nil {
+			continue // of another kind
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			m.files = append(m.files, os.NewFile(uintptr(fd), "kept"))
+		}
+	}
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		m.close()
+		return m, fmt.Errorf("message is longer than %d bytes", maxMessage)
+	}
+	files := m.files
+	if err := json.Unmarshal(in.data[:n], &m); err != nil {
+		m.close()
+		return m, fmt.Errorf("decode message: %w", err)
+	}
+	m.files = files
+	return m, nil
+}
+
+func (m *message) close() {
+	for _, f := range m.files {
+		f.Close()
+	}
+	m.files = nil
+}
+
+// pair makes the two ends of a link: packets, so that nobody who dies leaves half a message.
+func pair() (keeper, shim *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make link: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "keeper"), os.NewFile(uintptr(fds[1]), "shim"), nil
+}
+
+// connection makes a link's end a connection. The file is closed.
+func connection(f *os.File) (*net.UnixConn, error) {
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("open link: %w", err)
+	}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		conn.Close()
+		return nil, fmt.Errorf("open link: it is a %T", conn)
+	}
+	return unixConn, nil
+}
