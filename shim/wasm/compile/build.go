@@ -31,6 +31,7 @@ func compileInto(dir string, module []byte, skip Steps) error {
 		names = format.ExportNames(lean) // better than numbers, in the stack of a trap
 	}
 	b := builder{dir: dir, skip: skip, lean: lean, names: names}
+	b.fromGo = isGo(sections)
 	b.facts.StartFunction = format.Find(lean, format.SectionStart) != nil
 	if err := b.light(); err != nil {
 		return err
@@ -53,6 +54,8 @@ type builder struct {
 	skip  Steps
 	lean  []format.Section // the module without custom sections
 	names *format.Section
+
+	fromGo bool
 
 	module []byte // what guests load; nil until it is known
 	facts  facts
@@ -78,12 +81,18 @@ func (b *builder) light() error {
 	if b.skip&AllSteps == AllSteps || !isOrdered(b.lean) {
 		return nil
 	}
-	sections, ok := b.lean, false
+	lean := b.lean
+	if b.fromGo && b.skip&StepFold == 0 {
+		if folded, ok := fold(lean); ok {
+			lean = folded
+		}
+	}
+	sections, ok := lean, false
 	if b.skip&StepImage == 0 {
-		sections, ok = b.takeData()
+		sections, ok = b.takeData(lean)
 	}
 	if !ok {
-		if sections = b.lean; compileModule(b.dir, format.Join(sections), wazero.NewRuntimeConfig()) != nil {
+		if sections = lean; compileModule(b.dir, format.Join(sections), wazero.NewRuntimeConfig()) != nil {
 			return nil
 		}
 	}
@@ -105,12 +114,12 @@ func (b *builder) light() error {
 }
 
 // takeData compiles the module without its data segments, whose image it writes, or declines with false.
-func (b *builder) takeData() ([]format.Section, bool) {
-	img, declined := worthyImage(b.lean)
+func (b *builder) takeData(lean []format.Section) ([]format.Section, bool) {
+	img, declined := worthyImage(lean)
 	if declined != "" {
 		return nil, false
 	}
-	sections := format.Without(b.lean, format.SectionData, format.SectionDataCount)
+	sections := format.Without(lean, format.SectionData, format.SectionDataCount)
 	if compileModule(b.dir, format.Join(sections), wazero.NewRuntimeConfig()) != nil || b.write(ImageName, img.bytes) != nil {
 		return nil, false
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -155,6 +156,7 @@ func TestMachineCode(t *testing.T) {
 func TestEntriesWithAndWithoutSteps(t *testing.T) {
 	module := buildGo(t)
 	cache := t.TempDir()
+	sizes := map[Steps]uint64{} // of the machine code
 	for _, c := range []struct {
 		name  string
 		skip  Steps
@@ -165,6 +167,7 @@ func TestEntriesWithAndWithoutSteps(t *testing.T) {
 		{"no image", StepImage, []string{CodeName, NamesName}, Load{CodeSize: 1, Bare: true, Names: true}},
 		{"no sharing", StepShare, []string{NamesName, ImageName}, Load{ImageSize: 1, Bare: true, Names: true}},
 		{"image only", StepBare, []string{NamesName, ImageName}, Load{ImageSize: 1, Names: true}},
+		{"not folded", StepFold, []string{CodeName, NamesName, ImageName}, Load{ImageSize: 1, CodeSize: 1, Bare: true, Names: true}},
 		{"plain", AllSteps, nil, Load{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -173,6 +176,7 @@ func TestEntriesWithAndWithoutSteps(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := e.Load
+			sizes[c.skip] = got.CodeSize
 			got.ImageAt, got.ImageSize, got.CodeSize = 0, min(got.ImageSize, 1), min(got.CodeSize, 1)
 			if got != c.want {
 				t.Errorf("load %+v", e.Load)
@@ -197,8 +201,11 @@ func TestEntriesWithAndWithoutSteps(t *testing.T) {
 		})
 	}
 	digest, err := filepath.Glob(filepath.Join(cache, "*-*"))
-	if err != nil || len(digest) != 5 {
+	if err != nil || len(digest) != 6 {
 		t.Errorf("cache holds %v, %v", digest, err)
+	}
+	if runtime.GOARCH == "amd64" && sizes[0] > sizes[StepFold]*9/10 {
+		t.Errorf("%d bytes of machine code folded, %d as it was", sizes[0], sizes[StepFold])
 	}
 }
 

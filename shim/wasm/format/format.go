@@ -170,6 +170,32 @@ func (r *Reader) Signed() int32 {
 	return 0
 }
 
+// Long reads a signed number of up to 64 bits.
+func (r *Reader) Long() int64 {
+	var v int64
+	for shift := 0; shift < 70; shift += 7 {
+		b := r.Octet()
+		v |= int64(b&0x7f) << shift
+		if b&0x80 == 0 {
+			if b&0x40 != 0 && shift+7 < 64 {
+				v |= -1 << (shift + 7)
+			}
+			return v
+		}
+	}
+	r.fail()
+	return 0
+}
+
+// Skip passes over bytes.
+func (r *Reader) Skip(n int) {
+	if n > len(r.Rest) {
+		r.fail()
+		return
+	}
+	r.Rest = r.Rest[n:]
+}
+
 // Octet reads one byte.
 func (r *Reader) Octet() byte {
 	if len(r.Rest) == 0 {

@@ -1,0 +1,156 @@
+package compile
+
+import "github.com/sunaba-project/sunaba/shim/wasm/format"
+
+// Opcodes that folding looks at, and the borders of ranges of them.
+const (
+	opNop         = 0x01
+	opDrop        = 0x1a
+	opSelect      = 0x1b
+	opLocalGet    = 0x20
+	opLocalSet    = 0x21
+	opLocalTee    = 0x22
+	opGlobalGet   = 0x23
+	opGlobalSet   = 0x24
+	opLoadFirst   = 0x28
+	opI32Load8U   = 0x2d
+	opLoadLast    = 0x35
+	opStoreFirst  = 0x36
+	opStoreLast   = 0x3e
+	opMemorySize  = 0x3f
+	opMemoryGrow  = 0x40
+	opI64Const    = 0x42
+	opF32Const    = 0x43
+	opF64Const    = 0x44
+	opI32Sub      = 0x6b
+	opI64Add      = 0x7c
+	opI32WrapI64  = 0xa7
+	opI64ExtendU  = 0xad
+	opNumericLast = 0xc4
+	opPrefixFC    = 0xfc
+)
+
+// accessSizes are the bytes that the loads and stores from opLoadFirst on touch.
+var accessSizes = [...]uint8{
+	4, 8, 4, 8, 1, 1, 2, 2, 1, 1, 2, 2, 4, 4, // loads
+	4, 8, 4, 8, 1, 2, 1, 2, 4, // stores
+}
+
+// instruction is one instruction of a function's body.
+type instruction struct {
+	op      byte
+	at, end int32  // where it lies in the body
+	value   int64  // the index, the constant or the offset that it has
+	align   uint32 // of a load or store
+
+	changed, gone bool
+}
+
+// decode cuts a body's expression into instructions, or declines with false what it does not know.
+func decode(into []instruction, body []byte, at int) ([]instruction, bool) {
+	r := format.Reader{Rest: body[at:]}
+	for len(r.Rest) > 0 {
+		i := instruction{at: int32(len(body) - len(r.Rest)), op: r.Octet()}
+		if !immediates(&r, &i) || r.Bad {
+			return nil, false
+		}
+		i.end = int32(len(body) - len(r.Rest))
+		into = append(into, i)
+	}
+	return into, len(into) > 0 && into[len(into)-1].op == opEnd
+}
+
+// immediates reads what belongs to an instruction behind its opcode. Vector, atomic, reference and exception
+// instructions are not known.
+func immediates(r *format.Reader, i *instruction) bool {
+	const (
+		unreachable, block, loop, iff, els                        = 0x00, 0x02, 0x03, 0x04, 0x05
+		br, brIf, brTable, ret, call, callIndirect, selectOfTypes = 0x0c, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x1c
+	)
+	switch op := i.op; {
+	case op == unreachable || op == opNop || op == els || op == opEnd || op == ret || op == opDrop || op == opSelect:
+	case op == block || op == loop || op == iff:
+		r.Long() // a type, or its index
+	case op == br || op == brIf || op == call || op >= opLocalGet && op <= opGlobalSet:
+		i.value = int64(r.Number())
+	case op == brTable:
+		for range uint64(r.Number()) + 1 {
+			if r.Number(); r.Bad {
+				return false
+			}
+		}
+	case op == callIndirect:
+		r.Number()
+		r.Number()
+	case op >= opLoadFirst && op <= opStoreLast:
+		i.align, i.value = r.Number(), int64(r.Number())
+		return i.align <= 3 // else it may name a memory
+	case op == opMemorySize || op == opMemoryGrow:
+		r.Octet()
+	case op == opI32Const || op == opI64Const:
+		i.value = r.Long()
+	case op == opF32Const:
+		r.Skip(4)
+	case op == opF64Const:
+		r.Skip(8)
+	case op > opF64Const && op <= opNumericLast:
+	case op == opPrefixFC:
+		return bulk(r)
+	default:
+		return false
+	}
+	return true
+}
+
+// bulk reads the rest of an instruction behind the prefix 0xfc: saturating conversions, and bulk memory and tables.
+func bulk(r *format.Reader) bool {
+	switch n := r.Number(); {
+	case n <= 7:
+	case n == 9 || n == 11 || n == 13 || n >= 15 && n <= 17:
+		r.Number()
+	case n <= 14:
+		r.Number()
+		r.Number()
+	default:
+		return false
+	}
+	return true
+}
+
+// operands is how many values a plain instruction takes and gives; false = control passes or may pass elsewhere, or
+// it is not worth knowing.
+func (i *instruction) operands() (takes, gives int, plain bool) {
+	switch op := i.op; {
+	case op == opNop:
+		return 0, 0, true
+	case op == opDrop || op == opLocalSet || op == opGlobalSet:
+		return 1, 0, true
+	case op == opSelect:
+		return 3, 1, true
+	case op == opLocalGet || op == opGlobalGet || op == opMemorySize || op >= opI32Const && op <= opF64Const:
+		return 0, 1, true
+	case op == opLocalTee || op >= opLoadFirst && op <= opLoadLast:
+		return 1, 1, true
+	case op >= opStoreFirst && op <= opStoreLast:
+		return 2, 0, true
+	case op > opF64Const && op <= opNumericLast:
+		if unary(op) {
+			return 1, 1, true
+		}
+		return 2, 1, true
+	}
+	return 0, 0, false
+}
+
+// unary says whether a numeric instruction takes one operand.
+func unary(op byte) bool {
+	switch {
+	case op == 0x45 || op == 0x50: // eqz
+		return true
+	case op >= 0x67 && op <= 0x69, op >= 0x79 && op <= 0x7b: // clz, ctz, popcnt
+		return true
+	case op >= 0x8b && op <= 0x91, op >= 0x99 && op <= 0x9f: // abs to sqrt
+		return true
+	}
+	return op >= opI32WrapI64
+}
