@@ -7,6 +7,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 BIN         := bin
 TOOLS       := tests/tools
 CONTAINERD  := tests/tools-containerd
+WASMTIME    := tests/tools-wasmtime
 CRICTL_V     := 1.36.0
 CONTAINERD_V := 2.4.2
 ARCHES      := amd64 arm64 arm riscv64
@@ -22,7 +23,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-images critest critest-diff wasi-suite criwasm recovery containerd-test \
+        test setup setup-tests tools demo bench-pods bench-lists bench-images bench-wasm critest critest-diff wasi-suite criwasm recovery containerd-test \
         vm-test clean
 
 build:
@@ -54,6 +55,7 @@ check-modules:
 	$(GO) mod tidy -diff
 	cd $(TOOLS) && $(GO) mod verify && $(GO) mod tidy -diff
 	cd $(CONTAINERD) && $(GO) mod verify && $(GO) mod tidy -diff
+	cd $(WASMTIME) && $(GO) mod verify && $(GO) mod tidy -diff
 
 check-cross:
 	@for arch in $(ARCHES); do \
@@ -87,6 +89,11 @@ bench-pods: setup tools build
 # Pulls beside containerd's, on the same registry: time, and the daemon's memory. BENCH_FLAGS='-rounds 10 -only small' does a part.
 bench-images: setup build $(CONTAINERD)/bin/containerd
 	$(GO) run ./tests/bench/images -bin $(BIN) -containerd $(CONTAINERD)/bin $(BENCH_FLAGS)
+
+# Guests beside wasmtime's and beside Linux programs: starts, memory, requests, what 200 idle ones cost. BENCH_FLAGS='-only http'
+# does a part (starts, http, idle).
+bench-wasm: setup build $(WASMTIME)/bin/wasmtime-host
+	$(GO) run ./tests/bench/wasm -bin $(BIN) -wasmtime $(WASMTIME)/bin/wasmtime-host $(BENCH_FLAGS)
 
 # Lists and stats of a node with 100 pods of 3 containers.
 bench-lists: setup build
@@ -157,5 +164,15 @@ $(CONTAINERD)/bin/runc: $(CONTAINERD)/go.mod
 	@tests/setup.sh gcc:gcc pkg-config:pkg-config /usr/include/seccomp.h:libseccomp-dev /usr/include/stdio.h:libc6-dev
 	cd $(CONTAINERD) && CGO_ENABLED=1 $(GO) build -trimpath -tags seccomp -o bin/ github.com/opencontainers/runc
 
+# The process that guests are compared with, in C so that it is as small as one with wasmtime can be; the library comes with
+# wasmtime's Go module.
+WASMTIME_GO   = $(shell cd $(WASMTIME) && $(GO) list -m -f '{{.Dir}}' github.com/bytecodealliance/wasmtime-go/v39)
+WASMTIME_ARCH = linux-$(shell uname -m)
+
+$(WASMTIME)/bin/wasmtime-host: $(WASMTIME)/go.mod $(WASMTIME)/host.c
+	@tests/setup.sh gcc:gcc /usr/include/stdio.h:libc6-dev
+	cd $(WASMTIME) && $(GO) mod download && mkdir -p bin
+	gcc -O2 -Wall -I$(WASMTIME_GO)/build/include -o $@ $(WASMTIME)/host.c -L$(WASMTIME_GO)/build/$(WASMTIME_ARCH) -lwasmtime -lm -ldl -lpthread
+
 clean:
-	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin .cache examples/filter/node_modules
+	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin $(WASMTIME)/bin .cache examples/filter/node_modules

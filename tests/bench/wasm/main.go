@@ -1,0 +1,125 @@
+// Command wasm measures guests of the wasm handler on this machine: starts and memory beside wasmtime's, what idle HTTP
+// guests cost, and requests per second beside the same server built for Linux, each with its goal. `make bench-wasm`
+// runs it.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/oci"
+)
+
+func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
+
+// bench is what is measured, and with what.
+type bench struct {
+	out           io.Writer
+	bin, wasmtime string
+	rounds        int           // starts of each kind
+	beside        int           // idle guests at once for the memory figures
+	idle          int           // idle HTTP guests at once
+	watch         time.Duration // how long idle guests are watched
+	pairs         int           // turns of each server
+	turn          time.Duration
+	conns         int
+	dir           string
+	table         table
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 1 && args[1] == faceStarts {
+		return startsMain(args[2:], stdout, stderr)
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	b := bench{out: stdout}
+	flags.StringVar(&b.bin, "bin", "bin", "folder of the two binaries")
+	flags.StringVar(&b.wasmtime, "wasmtime", "tests/tools-wasmtime/bin/wasmtime-host", "the process that guests are compared with")
+	flags.IntVar(&b.rounds, "rounds", 40, "starts of each kind")
+	flags.IntVar(&b.beside, "guests", 40, "idle guests at once for the memory figures")
+	flags.IntVar(&b.idle, "idle", 200, "idle HTTP guests at once")
+	flags.DurationVar(&b.watch, "watch", 20*time.Second, "how long idle guests are watched")
+	flags.IntVar(&b.pairs, "pairs", 15, "turns of each HTTP server")
+	flags.DurationVar(&b.turn, "turn", time.Second, "length of a turn")
+	flags.IntVar(&b.conns, "conns", 16, "keep-alive connections")
+	only := flags.String("only", "", "parts to run: starts, http, idle, with commas between them; all when empty")
+	if err := flags.Parse(args[1:]); err != nil {
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := b.run(ctx, *only); err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+func (b *bench) run(ctx context.Context, only string) (err error) {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("not root: guests have namespaces and cgroups")
+	}
+	for _, p := range []*string{&b.bin, &b.wasmtime} {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return err
+		}
+	}
+	// Bundles are passed by processes that are not root.
+	if b.dir, err = os.MkdirTemp("", "sunaba-bench-wasm-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	if err := os.Chmod(b.dir, 0o755); err != nil {
+		return err
+	}
+	parts := []struct {
+		name string
+		run  func(context.Context) error
+	}{{"starts", b.starts}, {"http", b.onNode(b.http)}, {"idle", b.onNode(b.quiet)}}
+	for _, part := range parts {
+		if only != "" && !slices.Contains(strings.Split(only, ","), part.name) {
+			continue
+		}
+		if err := part.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return b.table.print(b.out)
+}
+
+// onNode runs a part with a node of its own.
+func (b *bench) onNode(part func(context.Context, *node.Node, *oci.Registry) error) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		dir := filepath.Join(b.dir, "node")
+		n, err := node.Start(ctx, node.Options{Bin: b.bin, Dir: dir, Config: fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))})
+		if err != nil {
+			return err
+		}
+		defer func() {
+			removed := n.RemovePods(context.WithoutCancel(ctx))
+			_, closed := n.Close()
+			for _, e := range []error{removed, closed} {
+				if err == nil {
+					err = e
+				}
+			}
+		}()
+		registry, err := oci.Serve("127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer registry.Close()
+		return part(ctx, n, registry)
+	}
+}

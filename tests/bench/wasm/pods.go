@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/measure"
+	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/oci"
+)
+
+// pod is a pod of one container.
+type pod struct {
+	id, container, log string
+	address            string
+	shim, process      int // the shim's process id, and that of the container's first process
+}
+
+// push makes an image of a program and pulls it onto the node.
+func push(ctx context.Context, registry *oci.Registry, n *node.Node, name string, platform v1.Platform, program []byte) (string, error) {
+	layer, err := oci.Layer(oci.Program("program", program))
+	if err != nil {
+		return "", err
+	}
+	image, err := oci.Image(platform, v1.Config{Entrypoint: []string{"/program"}}, layer)
+	if err != nil {
+		return "", err
+	}
+	ref, err := registry.Push(ctx, "bench/"+name+":1", image)
+	if err != nil {
+		return "", err
+	}
+	if _, err := n.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: ref}}); err != nil {
+		return "", fmt.Errorf("pull %q: %w", ref, err)
+	}
+	return ref, nil
+}
+
+// runPod runs one pod whose container has port 8080.
+func runPod(ctx context.Context, n *node.Node, handler, image, name string) (*pod, error) {
+	uid := "bench-" + name
+	config := &runtime.PodSandboxConfig{
+		Metadata:     &runtime.PodSandboxMetadata{Name: name, Namespace: "default", Uid: uid},
+		Hostname:     name,
+		LogDirectory: filepath.Join(n.Logs, uid),
+		PortMappings: []*runtime.PortMapping{{ContainerPort: 8080, Protocol: runtime.Protocol_TCP}},
+		Linux: &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{
+			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
+		}},
+	}
+	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+		return nil, err
+	}
+	sandbox, err := n.RunPodSandbox(ctx, &runtime.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
+	if err != nil {
+		return nil, fmt.Errorf("run pod: %w", err)
+	}
+	p := &pod{id: sandbox.GetPodSandboxId(), log: filepath.Join(config.LogDirectory, "c.log")}
+	container, err := n.CreateContainer(ctx, &runtime.CreateContainerRequest{PodSandboxId: p.id, SandboxConfig: config, Config: &runtime.ContainerConfig{
+		Metadata: &runtime.ContainerMetadata{Name: "c"}, Image: &runtime.ImageSpec{Image: image}, LogPath: "c.log",
+		Linux: &runtime.LinuxContainerConfig{SecurityContext: &runtime.LinuxContainerSecurityContext{
+			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
+		}},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("create container: %w", err)
+	}
+	p.container = container.GetContainerId()
+	if _, err := n.StartContainer(ctx, &runtime.StartContainerRequest{ContainerId: p.container}); err != nil {
+		return nil, fmt.Errorf("start container: %w", err)
+	}
+	status, err := n.PodSandboxStatus(ctx, &runtime.PodSandboxStatusRequest{PodSandboxId: p.id})
+	if err != nil {
+		return nil, err
+	}
+	p.address = status.GetStatus().GetNetwork().GetIp() + ":8080"
+	if p.shim, err = measure.ShimPID(n, p.id); err != nil {
+		return nil, err
+	}
+	inside, err := n.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: p.container, Verbose: true})
+	if err != nil {
+		return nil, err
+	}
+	var info struct {
+		Pid int `json:"pid"`
+	}
+	if err := json.Unmarshal([]byte(inside.GetInfo()["info"]), &info); err != nil || info.Pid == 0 {
+		return nil, fmt.Errorf("read the process id of container %q: %q (%v)", p.container, inside.GetInfo()["info"], err)
+	}
+	p.process = info.Pid
+	return p, nil
+}
+
+// awaitUp waits until the server says that it is up.
+func (p *pod) awaitUp(ctx context.Context) error {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		if said, err := os.ReadFile(p.log); err == nil && strings.Contains(string(said), "up") {
+			return nil
+		}
+		if err := wait(ctx, 2*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("pod %q: its server is not up after 30 seconds", p.id)
+}

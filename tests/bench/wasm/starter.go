@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/reaper"
+	"github.com/sunaba-project/sunaba/shim/wasm"
+)
+
+// starter starts guests through the engine that shims have, with the shim's binary, and wasmtime's processes beside them.
+type starter struct {
+	shim, wasmtime, dir, module string
+	rounds, guests              int
+
+	reaper *reaper.Reaper
+	engine *wasm.Engine
+	null   *os.File
+	count  int
+}
+
+// running is a process that has written its first byte.
+type running struct {
+	pid  int
+	took time.Duration
+	end  func() error
+}
+
+func (s *starter) open() (err error) {
+	if s.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+		return err
+	}
+	if s.reaper, err = reaper.New(); err != nil {
+		return err
+	}
+	s.engine, err = wasm.New(wasm.Options{Self: s.shim, CacheDir: filepath.Join(s.dir, "cache")}, s.reaper)
+	return err
+}
+
+func (s *starter) close() error {
+	errs := []error{s.engine.Close(), s.null.Close()}
+	s.reaper.Close()
+	for _, pattern := range []string{"/sys/fs/cgroup/*" + cgroup(), "/sys/fs/cgroup" + cgroup()} {
+		found, err := filepath.Glob(pattern)
+		errs = append(errs, err)
+		for _, dir := range found {
+			errs = append(errs, os.Remove(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// cgroup is the parent of the guests' cgroups.
+func cgroup() string { return fmt.Sprintf("/sunaba-bench-wasm-%d", os.Getpid()) }
+
+// namespaces are those of a container. A pod has made the network's before.
+func namespaces() []specs.LinuxNamespace {
+	return []specs.LinuxNamespace{
+		{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace},
+		{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace, Path: "/proc/self/ns/net"},
+	}
+}
+
+// ready starts a container for which there is a process.
+func (s *starter) ready(ctx context.Context) (*running, error) {
+	if err := s.engine.Prepare(ctx, shim.Preparation{Namespaces: namespaces(), Cgroup: cgroup() + "/spare"}); err != nil {
+		return nil, fmt.Errorf("prepare: %w", err)
+	}
+	if err := wait(ctx, 100*time.Millisecond); err != nil { // until it waits for its configuration
+		return nil, err
+	}
+	return s.guest(ctx)
+}
+
+// guest starts a container: its namespaces (but for the network's, which a pod has before), its cgroup, its mounts and
+// the process that locks itself in are in the time.
+func (s *starter) guest(ctx context.Context) (*running, error) {
+	s.count++
+	id := fmt.Sprintf("guest-%d", s.count)
+	bundle := filepath.Join(s.dir, fmt.Sprintf("bundle-%d-%d", os.Getpid(), s.count))
+	rootfs := filepath.Join(bundle, "rootfs")
+	if err := os.MkdirAll(rootfs, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Link(s.module, filepath.Join(rootfs, "app.wasm")); err != nil {
+		return nil, err
+	}
+	ours, theirs, err := pipe()
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	container, err := s.engine.Create(ctx, &shim.Bundle{
+		ID: id, Namespace: "bench", SandboxID: id, Path: bundle, Rootfs: rootfs,
+		Spec: &specs.Spec{
+			Version: "1.0.2",
+			Root:    &specs.Root{Path: "rootfs"},
+			Process: &specs.Process{Args: []string{"/app.wasm"}, Cwd: "/"},
+			Linux: &specs.Linux{
+				CgroupsPath: cgroup() + "/" + id,
+				Namespaces:  namespaces(),
+			},
+			Annotations: map[string]string{},
+		},
+	}, shim.IO{Stdout: theirs, Stderr: s.null}, shim.Options{})
+	theirs.Close()
+	if err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("create guest: %w", err)
+	}
+	p := &running{end: func() error {
+		return errors.Join(container.Delete(context.Background()), os.RemoveAll(bundle), ours.Close())
+	}}
+	if err := container.Init().Start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start guest: %w", err), p.end())
+	}
+	if err := firstByte(ours); err != nil {
+		return nil, errors.Join(err, p.end())
+	}
+	p.took, p.pid = time.Since(begin), container.Init().Pid()
+	return p, nil
+}
+
+// peer starts wasmtime's process: a fork and an exec, and nothing around it.
+func (s *starter) peer(context.Context) (*running, error) {
+	ours, theirs, err := pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(s.wasmtime, "run", s.module+".compiled")
+	cmd.Stdout, cmd.Stderr = theirs, os.Stderr
+	begin := time.Now()
+	child, err := s.reaper.Start(cmd)
+	theirs.Close()
+	if err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("start wasmtime's process: %w", err)
+	}
+	p := &running{pid: child.Pid, end: func() error {
+		if err := s.reaper.Signal(child, unix.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+		<-child.Done
+		return ours.Close()
+	}}
+	if err := firstByte(ours); err != nil {
+		return nil, errors.Join(err, p.end())
+	}
+	p.took = time.Since(begin)
+	return p, nil
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/tests/measure"
+	"github.com/sunaba-project/sunaba/tests/oci"
+)
+
+// faceStarts is the argument of the process that starts guests. Every child of it is reaped in one place, as in a shim.
+const faceStarts = "starts"
+
+// startGoals are how much longer than wasmtime's a start may take, and memoryGoals how many MiB an idle guest.
+var (
+	startGoals  = map[string]float64{"C": 1.3, "Go": 3.5}
+	memoryGoals = map[string]float64{"C": 2, "Go": 3.5}
+)
+
+// found is what that process found of one module.
+type found struct {
+	AtHand, Forked, Wasmtime []float64 // milliseconds to the first byte
+	Guests, Peers            []float64 // MiB of idle processes
+}
+
+// starts compares guests with wasmtime's processes: the time until the first byte that they write, and the memory of idle
+// ones. A guest's time is that of its container: with a process at hand, as pods have one, and with one that is forked for it.
+func (b *bench) starts(ctx context.Context) error {
+	if _, err := os.Stat(b.wasmtime); err != nil {
+		return fmt.Errorf("find the process to compare with: %w", err)
+	}
+	c, err := oci.BuildC(ctx, "tests/bench/wasm/testdata/hello.c")
+	if err != nil {
+		return err
+	}
+	program, err := oci.BuildGo(ctx, "tests/bench/wasm/hello", oci.Wasip1)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b.out, "starts: %d of each, in turn; memory of %d idle guests\n", b.rounds, b.beside)
+	for _, m := range []struct {
+		name   string
+		module []byte
+	}{{"C", c}, {"Go", program}} {
+		path := filepath.Join(b.dir, m.name+".wasm")
+		if err := os.WriteFile(path, m.module, 0o644); err != nil {
+			return err
+		}
+		if said, err := exec.CommandContext(ctx, b.wasmtime, "compile", path, path+".compiled").CombinedOutput(); err != nil {
+			return fmt.Errorf("compile by wasmtime: %w\n%s", err, said)
+		}
+		f, err := b.inProcess(ctx, path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		peer := spreadOf(f.Wasmtime)
+		for _, way := range []struct {
+			name  string
+			times []float64
+		}{{"at hand", f.AtHand}, {"forked", f.Forked}} {
+			if len(way.times) == 0 {
+				continue
+			}
+			ratio := spreadOf(ratios(way.times, f.Wasmtime))
+			b.table.add(fmt.Sprintf("start to first byte, %s, process %s, ms, beside wasmtime's", m.name, way.name), spreadOf(way.times).text("%.1f"),
+				peer.text("%.1f"), ratio.text("%.2f"), fmt.Sprintf("≤ %.1f ×", startGoals[m.name]), ratio.median <= startGoals[m.name])
+		}
+		ours, theirs := spreadOf(f.Guests), spreadOf(f.Peers)
+		b.table.add(fmt.Sprintf("PSS of one of %d idle, %s, MiB, beside wasmtime's", b.beside, m.name), ours.text("%.2f"), theirs.text("%.2f"),
+			fmt.Sprintf("%.2f", ours.median/theirs.median), fmt.Sprintf("≤ %.1f MiB", memoryGoals[m.name]), ours.median <= memoryGoals[m.name])
+	}
+	return nil
+}
+
+// inProcess runs startsMain in a process of its own.
+func (b *bench) inProcess(ctx context.Context, module string) (found, error) {
+	var f found
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", faceStarts, "-shim", filepath.Join(b.bin, "containerd-shim-sunaba-v1"),
+		"-wasmtime", b.wasmtime, "-dir", b.dir, "-rounds", fmt.Sprint(b.rounds), "-guests", fmt.Sprint(b.beside), module)
+	cmd.Stderr = os.Stderr
+	said, err := cmd.Output()
+	if err != nil {
+		return f, err
+	}
+	return f, json.Unmarshal(said, &f)
+}
+
+// startsMain measures one module and prints what it found.
+func startsMain(args []string, stdout, stderr io.Writer) int {
+	var s starter
+	flags := flag.NewFlagSet(faceStarts, flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&s.shim, "shim", "", "")
+	flags.StringVar(&s.wasmtime, "wasmtime", "", "")
+	flags.StringVar(&s.dir, "dir", "", "")
+	flags.IntVar(&s.rounds, "rounds", 0, "")
+	flags.IntVar(&s.guests, "guests", 0, "")
+	if err := flags.Parse(args); err != nil || flags.NArg() != 1 {
+		return 2
+	}
+	s.module = flags.Arg(0)
+	f, err := s.measure(context.Background())
+	if err == nil {
+		err = json.NewEncoder(stdout).Encode(f)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "starts:", err)
+		return 1
+	}
+	return 0
+}
+
+// measure starts processes in turn, then has many idle ones at once.
+func (s *starter) measure(ctx context.Context) (f found, err error) {
+	if err := s.open(); err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	kinds := []struct {
+		start func(context.Context) (*running, error)
+		times *[]float64
+	}{{s.guest, &f.Forked}, {s.peer, &f.Wasmtime}, {s.ready, &f.AtHand}}
+	if cgroups.IsCgroup2UnifiedMode() {
+		kinds = kinds[:2] // no process is ever at hand
+	}
+	for round := -2; round < s.rounds; round++ {
+		for _, k := range kinds {
+			p, err := k.start(ctx)
+			if err != nil {
+				return f, err
+			}
+			if round >= 0 { // those before fill caches
+				*k.times = append(*k.times, float64(p.took.Microseconds())/1000)
+			}
+			if err := p.end(); err != nil {
+				return f, err
+			}
+		}
+	}
+	if f.Guests, err = s.idle(ctx, s.guest); err != nil {
+		return f, err
+	}
+	f.Peers, err = s.idle(ctx, s.peer)
+	return f, err
+}
+
+// idle is the memory of each of many idle processes.
+func (s *starter) idle(ctx context.Context, start func(context.Context) (*running, error)) (sizes []float64, err error) {
+	var all []*running
+	defer func() {
+		for _, p := range all {
+			err = errors.Join(err, p.end())
+		}
+	}()
+	for range s.guests {
+		p, err := start(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	if err := wait(ctx, 500*time.Millisecond); err != nil { // what they do after their first byte is done
+		return nil, err
+	}
+	for _, p := range all {
+		size, err := measure.PSS(p.pid)
+		if err != nil {
+			return nil, err
+		}
+		sizes = append(sizes, float64(size)/(1<<20))
+	}
+	return sizes, nil
+}
+
+// firstByte reads the first byte that comes through a pipe. More may come: it stays open.
+func firstByte(from *os.File) error {
+	if err := from.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := from.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("await its first byte: %w", err)
+	}
+	return nil
+}
+
+// pipe is a pipe whose end for the child blocks.
+func pipe() (ours, theirs *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
+}
