@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -82,55 +81,6 @@ func run(m *testing.M) int {
 		}
 	}
 	return code
-}
-
-// run runs a command through the reaper, which takes every child of this process.
-func (w *world) run(t testing.TB, env []string, name string, args ...string) {
-	t.Helper()
-	out, err := os.CreateTemp(w.dir, "out-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	cmd := exec.Command(name, args...)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Stdout, cmd.Stderr = out, out
-	child, err := w.reaper.Start(cmd)
-	if err != nil {
-		t.Fatalf("run %s: %v", name, err)
-	}
-	<-child.Done
-	if code, _ := child.Status(); code != 0 {
-		text, _ := os.ReadFile(out.Name())
-		t.Fatalf("run %s %v: exit code %d: %s", name, args, code, text)
-	}
-}
-
-// build returns the path of a built guest: testdata/NAME.c, or testdata/NAME/ or ../../examples/NAME/, which are Go.
-func (w *world) build(t testing.TB, name string) string {
-	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if path := w.built[name]; path != "" {
-		return path
-	}
-	out := filepath.Join(w.dir, name+".wasm")
-	if _, err := os.Stat(filepath.Join("testdata", name+".c")); err == nil {
-		level := "-O2"
-		if name == "trap" {
-			level = "-O0" // from 1 on clang calls wasm-opt, where there is one, which drops the names
-		}
-		w.run(t, nil, "clang", "--target=wasm32-wasi", "--sysroot=/usr", level, "-Wl,--strip-debug",
-			"-o", out, filepath.Join("testdata", name+".c"))
-	} else {
-		dir := "./testdata/" + name
-		if _, err := os.Stat(dir); err != nil {
-			dir = "../../examples/" + name
-		}
-		w.run(t, []string{"GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-buildvcs=false"}, "go", "build", "-o", out, dir)
-	}
-	w.built[name] = out
-	return out
 }
 
 // bench is one bundle with what a test asked of it.

@@ -1,7 +1,9 @@
 package wasm
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -105,27 +107,10 @@ func TestOtherCodeIsNotShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(entry.Dir, compile.CodeName)
-	code, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := func() string {
-		return fmt.Sprintf(`"crc32c":%d`, crc32.Checksum(code, crc32.MakeTable(crc32.Castagnoli)))
-	}
-	before := sum()
-	code[len(code)/2] ^= 1
-	if err := os.WriteFile(name, code, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	record := filepath.Join(entry.Dir, "entry.json")
-	text, err := os.ReadFile(record)
-	if err != nil || !strings.Contains(string(text), before) {
-		t.Fatalf("record %s, %v", text, err)
-	}
-	if err := os.WriteFile(record, []byte(strings.Replace(string(text), before, sum(), 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	forge(t, filepath.Join(entry.Dir, compile.CodeName), entry, func(code []byte) []byte {
+		code[len(code)/2] ^= 1
+		return code
+	})
 	c := b.create()
 	if c.(*container).init.created.Shared {
 		t.Error("the code was shared")
@@ -133,6 +118,72 @@ func TestOtherCodeIsNotShared(t *testing.T) {
 	start(t, c.Init())
 	if exit := ended(t, c.Init()); exit.Code != 0 || b.stdout.all() != "text" {
 		t.Errorf("exit %+v; stdout %q; stderr %q", exit, b.stdout.all(), b.stderr.all())
+	}
+}
+
+// forge changes a file of an entry so that it verifies.
+func forge(t *testing.T, path string, entry compile.Entry, change func([]byte) []byte) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := func() string {
+		return fmt.Sprintf(`"size":%d,"crc32c":%d`, len(data), crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
+	}
+	before := listed()
+	data = change(data)
+	record := filepath.Join(entry.Dir, "entry.json")
+	text, err := os.ReadFile(record)
+	if err != nil || strings.Count(string(text), before) != 1 {
+		t.Fatalf("record %s, %v", text, err)
+	}
+	err = errors.Join(os.WriteFile(path, data, 0o644), os.WriteFile(record, []byte(strings.Replace(string(text), before, listed(), 1)), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMachineCodeThatWazeroRefuses gives guests entries of wazero's cache that verify, and that are another version's or
+// damaged: nothing is run of them, and the entry is made again.
+func TestMachineCodeThatWazeroRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		skip   compile.Steps
+		change func([]byte) []byte
+	}{
+		{"another version", 0, func(e []byte) []byte { e[len("WAZEVO")+1] ^= 1; return e }},
+		{"another version, plain", compile.AllSteps, func(e []byte) []byte { e[len("WAZEVO")+1] ^= 1; return e }},
+		{"another code", 0, func(e []byte) []byte { e[len(e)/2] ^= 1; return e }},
+		{"cut", 0, func(e []byte) []byte { return e[:len(e)/2] }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, "hello")
+			e, err := New(Options{Self: os.Getenv("SUNABA_SHIM"), CacheDir: t.TempDir(), Skip: c.skip}, shared.reaper)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.engine = e
+			entry, err := e.ensure(context.Background(), filepath.Join(b.bundle.Rootfs, "app.wasm"), "", c.skip)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, err := filepath.Glob(filepath.Join(entry.Dir, "wazero-*", "*"))
+			if err != nil || len(code) != 1 {
+				t.Fatalf("machine code: %v, %v", code, err)
+			}
+			before, err := os.ReadFile(code[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			forge(t, code[0], entry, c.change)
+			if exit := b.runToEnd(); exit.Code != 0 || b.stdout.all() != "hello\n" {
+				t.Errorf("exit %+v; stdout %q; stderr %q", exit, b.stdout.all(), b.stderr.all())
+			}
+			if after, err := os.ReadFile(code[0]); err != nil || !bytes.Equal(after, before) {
+				t.Errorf("the entry was not made again: %v", err)
+			}
+		})
 	}
 }
 

@@ -209,42 +209,6 @@ func TestEntriesWithAndWithoutSteps(t *testing.T) {
 	}
 }
 
-// TestDamagedFilesAreMadeAgain damages every file of a light entry in turn.
-func TestDamagedFilesAreMadeAgain(t *testing.T) {
-	module := buildGo(t)
-	o := Options{CacheDir: t.TempDir()}
-	e, err := Ensure(context.Background(), o, module, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := []string{ModuleName, ImageName, CodeName, NamesName}
-	compiled, err := filepath.Glob(filepath.Join(e.Dir, "wazero-*", "*"))
-	if err != nil || len(compiled) != 1 {
-		t.Fatalf("machine code: %v, %v", compiled, err)
-	}
-	for _, file := range append(files, compiled[0][len(e.Dir)+1:]) {
-		path := filepath.Join(e.Dir, file)
-		before, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		damaged := bytes.Clone(before)
-		damaged[len(damaged)/2] ^= 1
-		if err := os.WriteFile(path, damaged, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := read(e.Dir, e.Digest); err == nil {
-			t.Errorf("%s: the damage is not noticed", file)
-		}
-		if again, err := Ensure(context.Background(), o, module, ""); err != nil || again != e {
-			t.Fatalf("%s: %+v, %v", file, again, err)
-		}
-		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
-			t.Errorf("%s: made again it differs: %v", file, err)
-		}
-	}
-}
-
 // TestCodeThatUsesDataKeepsIt compiles a module whose code copies from a data segment.
 func TestCodeThatUsesDataKeepsIt(t *testing.T) {
 	segments := make([]byte, Worth)
