@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/containerd/platforms"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -106,8 +108,19 @@ func (a *nodeAPI) RuntimeConfig(context.Context, *runtime.RuntimeConfigRequest) 
 	return &runtime.RuntimeConfigResponse{Linux: &runtime.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
-// UpdateRuntimeConfig is told the node's pod range. CNI plugins get theirs from their own configuration, and the embedded
-// network from this server's.
-func (a *nodeAPI) UpdateRuntimeConfig(context.Context, *runtime.UpdateRuntimeConfigRequest) (*runtime.UpdateRuntimeConfigResponse, error) {
+// UpdateRuntimeConfig is told the node's pod range, one or two in a list with commas. The embedded network uses it, CNI
+// plugins get theirs from their own configuration.
+func (a *nodeAPI) UpdateRuntimeConfig(_ context.Context, r *runtime.UpdateRuntimeConfigRequest) (*runtime.UpdateRuntimeConfigResponse, error) {
+	var ranges []string
+	for text := range strings.SplitSeq(r.GetRuntimeConfig().GetNetworkConfig().GetPodCidr(), ",") {
+		if text = strings.TrimSpace(text); text != "" {
+			ranges = append(ranges, text)
+		}
+	}
+	if ranged, ok := a.o.Network.(network.Ranged); ok && len(ranges) > 0 {
+		if err := ranged.UseRange(ranges); err != nil {
+			return nil, fmt.Errorf("use pod range %q: %w", ranges, err)
+		}
+	}
 	return &runtime.UpdateRuntimeConfigResponse{}, nil
 }

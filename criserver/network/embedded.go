@@ -47,7 +47,9 @@ type embedded struct {
 	mu    sync.Mutex
 	base  *ground // nil until made
 	noNAT error   // why the rules are not what they should be
-	named string  // closed forward chains that were logged
+	// ranging is held, for writing, while the subnets of new pods change.
+	ranging sync.RWMutex
+	named   string // closed forward chains that were logged
 }
 
 // newEmbedded opens the durable state. It changes nothing in the kernel.
@@ -111,6 +113,8 @@ func (e *embedded) Setup(_ context.Context, p Pod) (r Result, err error) {
 		return r, err
 	}
 	defer ns.Close()
+	e.ranging.RLock()
+	defer e.ranging.RUnlock()
 	g, err := e.ensure(false)
 	if err != nil {
 		return r, err
@@ -230,6 +234,37 @@ func (e *embedded) Status(context.Context) error {
 		return fmt.Errorf("pods reach each other and this node, but nothing beyond it, and have no host ports: %w", e.noNAT)
 	}
 	return nil
+}
+
+// useRange remembers the node's range, and applies it if there is a ground. Families that it lacks stay as they are.
+func (e *embedded) useRange(told lease.Subnets) error {
+	e.ranging.Lock()
+	defer e.ranging.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c, err := readChoice(e.stateDir)
+	if err != nil {
+		return err
+	}
+	before := c.Told
+	if told.V4.IsValid() {
+		c.Told.V4 = told.V4
+	}
+	if told.V6.IsValid() {
+		c.Told.V6 = told.V6
+	}
+	if c.Told == before {
+		return nil
+	}
+	if err := c.write(e.stateDir); err != nil {
+		return err
+	}
+	if e.base == nil {
+		return nil
+	}
+	e.base = nil
+	_, err = e.ensureLocked(true)
+	return err
 }
 
 // Close leaves bridge, links and rules as they are.

@@ -530,6 +530,64 @@ func TestChangedSubnet(t *testing.T) {
 	must(t, n.Teardown(t.Context(), old, Result{}))
 }
 
+// The cluster tells the node's range while pods run: new pods are in it, also after a restart, old ones go on.
+func TestRange(t *testing.T) {
+	w := newWorld(t)
+	o := w.options("a")
+	n := w.start(o)
+	old := w.pod(o, nil)
+	before := w.setup(n, old)
+	ranged := n.(Ranged)
+	for _, bad := range [][]string{{"10.99.8.1/24"}, {"10.99.8.0/24", "10.99.9.0/24"}, {"no range"}} {
+		if err := ranged.UseRange(bad); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	for range 2 {
+		must(t, ranged.UseRange([]string{"10.99.8.0/24", "fd99:8::/64"}))
+	}
+	inRange := func(n Network, p Pod) netip.Addr {
+		t.Helper()
+		r := w.setup(n, p)
+		for _, ip := range r.IPs {
+			if !netip.MustParsePrefix("10.99.8.0/24").Contains(ip) && !netip.MustParsePrefix("fd99:8::/64").Contains(ip) {
+				t.Errorf("address %v is not in the node's range", ip)
+			}
+		}
+		return r.IPs[0]
+	}
+	young := w.pod(o, nil)
+	addr := inRange(n, young)
+	serve(t, young.NetNS, 80, "young")
+	serve(t, old.NetNS, 80, "old")
+	serve(t, w.ns, 80, "world")
+	w.wantAnswer(old.NetNS, "tcp", join(addr, 80), "young")
+	w.wantAnswer(young.NetNS, "tcp", join(before.IPs[0], 80), "old")
+	for _, p := range []Pod{old, young} {
+		w.wantAnswer(p.NetNS, "tcp", join(worldV4.Addr(), 80), "world")
+	}
+	must(t, n.Teardown(t.Context(), old, before))
+	must(t, n.Teardown(t.Context(), young, Result{}))
+	must(t, n.Close())
+	n, err := New(o)
+	must(t, err)
+	third := w.pod(o, nil)
+	inRange(n, third)
+	must(t, n.Teardown(t.Context(), third, Result{}))
+	must(t, n.Close())
+	o.Embedded.SubnetV4 = "10.99.7.0/24" // the configuration comes first
+	n, err = New(o)
+	must(t, err)
+	if r := w.setup(n, w.pod(o, nil)); !netip.MustParsePrefix("10.99.7.0/24").Contains(r.IPs[0]) {
+		t.Errorf("address %v, want one of the configured subnet", r.IPs[0])
+	}
+	must(t, n.(Ranged).UseRange([]string{"10.99.6.0/24"}))
+	if r := w.setup(n, w.pod(o, nil)); !netip.MustParsePrefix("10.99.7.0/24").Contains(r.IPs[0]) {
+		t.Errorf("address %v, want one of the configured subnet", r.IPs[0])
+	}
+	must(t, n.Close())
+}
+
 func TestNames(t *testing.T) {
 	for _, test := range []struct{ root, want string }{
 		{"", "sunaba0"}, {"/var/lib/sunaba", "sunaba0"}, {"/var/lib/sunaba/", "sunaba0"}, {"/srv/other", "snb1c8a9161"},

@@ -81,10 +81,18 @@ func (e *embedded) settle() (choice, error) {
 	if err != nil {
 		return choice{}, err
 	}
-	c, err := settle(remembered, e.given.V4, e.given.V6, e.v6, taken, e.book.All())
+	v4, v6 := e.given.V4, e.given.V6
+	if !v4.IsValid() {
+		v4 = remembered.Told.V4
+	}
+	if !v6.IsValid() {
+		v6 = remembered.Told.V6
+	}
+	c, err := settle(remembered, v4, v6, e.v6, taken, e.book.All())
 	if err != nil {
 		return choice{}, err
 	}
+	c.Told = remembered.Told
 	for _, p := range c.all() {
 		if overlapsAny(p, taken) {
 			e.log.Warn("subnet of pods overlaps a route or an address of this node", "subnet", p)

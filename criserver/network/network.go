@@ -73,6 +73,17 @@ type Network interface {
 	Close() error
 }
 
+// Ranged is a Network that can give pods addresses of the range that the cluster has for this node.
+type Ranged interface {
+	// UseRange tells the range, at most one prefix of each family; it is remembered. CNI plugins get theirs from their own
+	// configuration, and subnets of this network's configuration come before it. Pods keep the addresses they have.
+	//
+	// # Errors
+	//
+	// ErrInvalidArgument for a range that cannot be.
+	UseRange(prefixes []string) error
+}
+
 // Options configure New.
 type Options struct {
 	// ConfDir holds CNI configurations (*.conflist, *.conf, *.json); the first by name is used, and looked for anew at

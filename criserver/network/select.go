@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/criserver/network/lease"
 )
 
 // What set a pod up, in Result.Raw.
@@ -137,6 +140,25 @@ func (s *switching) GC(ctx context.Context, keep []string) error {
 	}
 	conf, _, err := findConfig(s.confDir)
 	return errors.Join(err, s.cni.gc(ctx, conf, kept), gcPins(s.sandboxesDir, kept), s.embedded.gc(kept))
+}
+
+// UseRange implements Ranged.
+func (s *switching) UseRange(prefixes []string) error {
+	var told lease.Subnets
+	for _, text := range prefixes {
+		p, v6 := &told.V4, strings.Contains(text, ":")
+		if v6 {
+			p = &told.V6
+		}
+		if p.IsValid() {
+			return fmt.Errorf("range %q: there is one of its family already: %w", text, errdefs.ErrInvalidArgument)
+		}
+		var err error
+		if *p, err = parseSubnet(text, v6); err != nil {
+			return err
+		}
+	}
+	return s.embedded.useRange(told)
 }
 
 func (s *switching) Close() error { return s.embedded.Close() }

@@ -101,6 +101,8 @@ type choice struct {
 	V6 netip.Prefix `json:"v6"`
 	// Former subnets still have pods.
 	Former []netip.Prefix `json:"former,omitempty"`
+	// Told is the node's range, as the client said last; see Ranged.
+	Told lease.Subnets `json:"told,omitzero"`
 }
 
 // subnets is what new pods use.

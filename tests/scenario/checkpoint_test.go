@@ -347,7 +347,7 @@ func TestCheckpointPod(t *testing.T) {
 	}
 }
 
-// The node's range of pod addresses is taken note of, whatever it is.
+// The node's range of pod addresses is what the embedded network gives them.
 func TestUpdateRuntimeConfig(t *testing.T) {
 	m := start(t)
 	for _, config := range []*runtime.RuntimeConfig{
@@ -359,8 +359,14 @@ func TestUpdateRuntimeConfig(t *testing.T) {
 			t.Errorf("%v: %v", config, err)
 		}
 	}
+	_, err := m.UpdateRuntimeConfig(t.Context(), &runtime.UpdateRuntimeConfigRequest{
+		RuntimeConfig: &runtime.RuntimeConfig{NetworkConfig: &runtime.NetworkConfig{PodCidr: "10.244.1.7/24"}},
+	})
+	if grpcstatus.Code(err) != codes.InvalidArgument {
+		t.Errorf("a range with host bits: %v", err)
+	}
 	m.pull(world.busybox)
-	if m.run("runc").ip() == "" {
-		t.Error("no address after the update")
+	if ip := m.run("runc").ip(); !strings.HasPrefix(ip, "10.244.1.") {
+		t.Errorf("address %q is not in the node's range", ip)
 	}
 }

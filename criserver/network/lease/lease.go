@@ -35,7 +35,10 @@ type Lease struct {
 
 // Subnets is where new leases get their addresses from: one index gives a pod an address in each of them. A zero
 // prefix is an absent family. Index 0 is the network, index 1 the gateway.
-type Subnets struct{ V4, V6 netip.Prefix }
+type Subnets struct {
+	V4 netip.Prefix `json:"v4"`
+	V6 netip.Prefix `json:"v6"`
+}
 
 // Options configure Open.
 type Options struct {
