@@ -281,3 +281,92 @@ func mountPointsStayInside(t *testing.T, w way) {
 		t.Errorf("outside holds %v, %v", entries, err)
 	}
 }
+
+// TestVolumesCannotReachOut has volumes with links, devices and procfs in them, and hard links from what cannot be written to
+// what can.
+func TestVolumesCannotReachOut(t *testing.T) { eachWay(t, volumesCannotReachOut) }
+
+func volumesCannotReachOut(t *testing.T, w way) {
+	outside, volume := t.TempDir(), openDir(t)
+	secret := filepath.Join(outside, "secret")
+	if err := os.WriteFile(secret, []byte("the host's\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	ups := strings.Repeat("../", 12)
+	for link, target := range map[string]string{"absolute": secret, "relative": ups + secret, "dir": outside, "inside": "/inner"} {
+		if err := os.Symlink(target, filepath.Join(volume, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, mode := range map[string]uint32{"zero": unix.S_IFCHR, "ram": unix.S_IFBLK, "socket": unix.S_IFSOCK} {
+		dev := unix.Mkdev(1, 5)
+		if err := unix.Mknod(filepath.Join(volume, name), mode|0o666, int(dev)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(volume, name), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"ro", "rw"} {
+		if err := os.Mkdir(filepath.Join(volume, dir), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(volume, dir), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(volume, "ro/f"), []byte("kept\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(filepath.Join(volume, "ro/f"), 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	refused := []string{
+		"read:/v/absolute", "read:/v/relative", "read:/v/dir/secret", "write:/v/dir/new", "read:/v/" + ups + secret,
+		"read:/v/zero", "read:/v/ram", "read:/v/socket", "write:/ro/f", "write:/ro/new",
+		"link:/ro/f>/rw/g", "link:/ro/f>/g", "link:/ro/f>/ro/g", "link:/rw/../../../../etc/passwd>/rw/h",
+		"read:/hp/self/environ", "read:/hp/self/root/etc/passwd", "read:/hp/1/root/etc/passwd", "read:/hp/self/mem",
+		"write:/hp/self/mem", "write:/hp/sys/kernel/hostname", "read:/hp/self/fd/0", "read:/hp/self/cwd/etc/passwd",
+		fmt.Sprintf("read:/hp/%d/root%s", os.Getpid(), secret),
+	}
+	b := w.newBench(t, "probe", append(refused, "read:/v/inside", "link:/rw/own>/rw/also", "read:/rw/also")...)
+	if err := os.WriteFile(filepath.Join(b.bundle.Rootfs, "inner"), []byte("the image's\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(volume, "rw/own")
+	if err := os.WriteFile(own, []byte("its own\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(own, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	b.bundle.Spec.Mounts = []specs.Mount{
+		{Type: "bind", Source: volume, Destination: "/v", Options: []string{"rbind"}},
+		{Type: "bind", Source: filepath.Join(volume, "ro"), Destination: "/ro", Options: []string{"rbind", "ro"}},
+		{Type: "bind", Source: filepath.Join(volume, "rw"), Destination: "/rw", Options: []string{"rbind"}},
+		{Type: "bind", Source: "/proc", Destination: "/hp", Options: []string{"rbind"}},
+	}
+	exit := b.runToEnd()
+	known := map[string]bool{"Permission denied": true, "No such file or directory": true, "Read-only file system": true, "Cross-device link": true,
+		"Operation not permitted": true, "Capabilities insufficient": true, "No such device or address": true, "Not a directory": true,
+		"Symbolic link loop": true, "Not supported": true}
+	said := map[string]string{}
+	for line := range strings.Lines(b.stdout.all()) {
+		name, result, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		said[name] = result
+	}
+	for _, try := range refused {
+		if !known[said[try]] {
+			t.Errorf("%s: %q", try, said[try])
+		}
+	}
+	if said["read:/v/inside"] != "the image's" || said["link:/rw/own>/rw/also"] != "ok" || said["read:/rw/also"] != "its own" {
+		t.Errorf("exit %+v, output %v", exit, said)
+	}
+	if text, err := os.ReadFile(filepath.Join(volume, "ro/f")); err != nil || string(text) != "kept\n" {
+		t.Errorf("the read-only file holds %q, %v", text, err)
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 1 {
+		t.Errorf("outside holds %v, %v", entries, err)
+	}
+}

@@ -194,7 +194,7 @@ func (p *process) Start(context.Context) error {
 	if p.gone() {
 		return fmt.Errorf("start guest: it has ended: %w", errdefs.ErrNotFound)
 	}
-	if err := link.Write(p.link, link.Message{Kind: link.Start}); err != nil {
+	if err := p.say(link.Message{Kind: link.Start}); err != nil {
 		return fmt.Errorf("start guest: %w: %w", err, errdefs.ErrNotFound)
 	}
 	p.started = true
@@ -245,7 +245,7 @@ func (p *process) signal(sig syscall.Signal) error {
 		p.stopped = true
 		return p.kill()
 	}
-	if err := link.Write(p.link, link.Message{Kind: link.Interrupt}); err != nil {
+	if err := p.say(link.Message{Kind: link.Interrupt}); err != nil {
 		return fmt.Errorf("interrupt guest: %w: %w", err, errdefs.ErrNotFound)
 	}
 	if !p.created.Hears && !p.container.stopWait && p.timer == nil {
@@ -280,8 +280,17 @@ func (p *process) tell(m link.Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.child != nil && !p.gone() {
-		_ = link.Write(p.link, m)
+		_ = p.say(m)
 	}
+}
+
+// say writes a message to a guest process. One that does not read its link, because it was taken over or is paused, must not
+// hold up those who want to kill it. The caller holds p.mu.
+func (p *process) say(m link.Message) error {
+	if err := p.link.SetWriteDeadline(time.Now().Add(hearing)); err != nil {
+		return err
+	}
+	return link.Write(p.link, m)
 }
 
 // Exited implements shim.Process.

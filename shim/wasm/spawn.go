@@ -22,8 +22,9 @@ import (
 
 // guestEnv keeps the Go runtime of a guest process small. Two Ps are enough for the guest and the link. The collector
 // is off but for a limit that the process sets itself: a collection would stop the world, and a guest that computes
-// cannot be stopped. Huge pages would make the heap twice as large, see docs/RATIONALE.md; linear memory has them.
-var guestEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GOTRACEBACK=single", "GODEBUG=disablethp=1"}
+// cannot be stopped. Huge pages would make the heap twice as large, see docs/RATIONALE.md; linear memory has them. The
+// runtime would look for limits of CPU time, and keep files of the host's cgroups open for that.
+var guestEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GOTRACEBACK=single", "GODEBUG=disablethp=1,containermaxprocs=0,updatemaxprocs=0"}
 
 // birth is how a guest process comes into being.
 type birth struct {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/wasm/guest"
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
 // What may come of an attempt beside an errno's name.
@@ -62,12 +63,34 @@ func misbehave(args []string) {
 			fmt.Println("sleep=on")
 			time.Sleep(time.Hour)
 		}
+		if talk := talks[name]; talk != nil {
+			fmt.Println(name + "=on")
+			talk()
+			time.Sleep(time.Hour)
+		}
 		for _, a := range attempts() {
 			if a.name == name {
 				fmt.Println(name + "=" + outcome(a.try(f)))
 			}
 		}
 	}
+}
+
+// talks are what a process does to its shim by their link.
+var talks = map[string]func(){
+	"nonsense":   func() { _, _ = unix.Write(link.FD, []byte("\x05\x00\x00\x00{{{{{")) },
+	"huge frame": func() { _, _ = unix.Write(link.FD, append([]byte{0xff, 0xff, 0xff, 0xff}, make([]byte, 100<<10)...)) },
+	"flood of messages": func() {
+		frame := []byte("\x10\x00\x00\x00{\"kind\":\"heard\"}")
+		for range 10000 {
+			_, _ = unix.Write(link.FD, frame)
+		}
+	},
+	"files": func() {
+		for range 1000 {
+			_ = unix.Sendmsg(link.FD, []byte{0}, unix.UnixRights(link.FD, 0, 1), nil, unix.MSG_DONTWAIT)
+		}
+	},
 }
 
 // outcome is an error's errno, or "ok".

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,39 +19,41 @@ const (
 	childOut    = 4 // descriptor of the directory that becomes its root and receives the entry
 )
 
-// childFlag is the only argument of a child, with the steps to skip as a number.
+// childFlag is the only argument of a child, with the steps to skip as a number, and its limits.
 const childFlag = "-child="
 
 // childArgs is how the parent calls a child.
-func childArgs(skip Steps) []string {
-	return []string{"compile", childFlag + strconv.FormatUint(uint64(skip), 10)}
+func childArgs(skip Steps, l limits) []string {
+	return []string{"compile", fmt.Sprintf("%s%d,%d,%d", childFlag, skip, l.seconds, l.data)}
 }
 
 // asChild says whether the arguments of the compile face make it a child.
-func asChild(args []string) (skip Steps, ok bool) {
-	if len(args) != 1 {
-		return 0, false
+func asChild(args []string) (skip Steps, l limits, ok bool) {
+	if len(args) != 1 || !strings.HasPrefix(args[0], childFlag) {
+		return 0, l, false
 	}
-	text, ok := strings.CutPrefix(args[0], childFlag)
-	n, err := strconv.ParseUint(text, 10, 8)
-	return Steps(n), ok && err == nil
+	_, err := fmt.Sscanf(args[0], childFlag+"%d,%d,%d", &skip, &l.seconds, &l.data)
+	return skip, l, err == nil
 }
 
 // exitExhausted is the child's exit code when it ran out of memory: the Go runtime's own.
 const exitExhausted = 2
 
-// Limits of a child.
-const (
-	maxSeconds = 600
-	maxData    = 3 << 30 // bytes of memory; a 32-bit child cannot have as much anyway
-)
+// limits are what a child may use.
+type limits struct {
+	seconds uint64 // of CPU time
+	data    uint64 // bytes of memory; a 32-bit child cannot have as much anyway
+}
+
+// ample is enough for any module that is meant well.
+var ample = limits{seconds: 600, data: 3 << 30}
 
 // child compiles the module on childModule into childOut. It is root only until it is locked in.
-func child(skip Steps) int {
+func child(skip Steps, l limits) int {
 	module := os.NewFile(childModule, "module")
 	info, err := module.Stat()
 	if err == nil {
-		err = lockIn(info.Size())
+		err = lockIn(info.Size(), l)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -74,7 +75,7 @@ func child(skip Steps) int {
 }
 
 // lockIn makes childOut the root and gives up everything that compiling does not need.
-func lockIn(size int64) error {
+func lockIn(size int64, may limits) error {
 	if err := unix.Fchdir(childOut); err != nil {
 		return fmt.Errorf("enter output directory: %w", err)
 	}
@@ -87,8 +88,8 @@ func lockIn(size int64) error {
 		limit    uint64
 	}{
 		{unix.RLIMIT_CORE, 0},
-		{unix.RLIMIT_CPU, maxSeconds},
-		{unix.RLIMIT_DATA, maxData},
+		{unix.RLIMIT_CPU, may.seconds},
+		{unix.RLIMIT_DATA, may.data},
 		{unix.RLIMIT_FSIZE, uint64(size)*64 + 16<<20},
 		{unix.RLIMIT_NOFILE, 64},
 	} {
@@ -96,7 +97,7 @@ func lockIn(size int64) error {
 			return fmt.Errorf("set resource limit %d: %w", l.resource, err)
 		}
 	}
-	debug.SetMemoryLimit(maxData / 4 * 3)
+	debug.SetMemoryLimit(int64(may.data / 4 * 3))
 	if err := cage.Drop(cage.Nobody, cage.Nobody, nil); err != nil {
 		return err
 	}

@@ -55,6 +55,8 @@ type Options struct {
 	Start func(*exec.Cmd) (wait func() int, err error)
 	// Skip leaves steps out: entries that are made without them are others.
 	Skip Steps
+
+	limits limits // of a child; none = ample
 }
 
 // Entry is a compiled module.
@@ -95,6 +97,9 @@ func Warm() {
 func Ensure(ctx context.Context, o Options, path, digest string) (Entry, error) {
 	if o.Self == "" {
 		o.Self = "/proc/self/exe"
+	}
+	if o.limits == (limits{}) {
+		o.limits = ample
 	}
 	if o.Start == nil {
 		o.Start = startPlain

@@ -16,8 +16,8 @@ import (
 
 // Main runs the compile face with the arguments after its name and returns the process's exit code.
 func Main(args []string) int {
-	if skip, ok := asChild(args); ok {
-		return child(skip)
+	if skip, l, ok := asChild(args); ok {
+		return child(skip, l)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

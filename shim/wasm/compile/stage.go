@@ -125,7 +125,7 @@ func (o Options) runChild(ctx context.Context, module *os.File, out string) erro
 	defer complaint.Close()
 	defer stderr.Close()
 
-	cmd := exec.Command(o.Self, childArgs(o.Skip)...)
+	cmd := exec.Command(o.Self, childArgs(o.Skip, o.limits)...)
 	cmd.Env = []string{"GOTRACEBACK=none"}
 	cmd.Stderr = stderr
 	cmd.ExtraFiles = []*os.File{module, outDir} // childModule, childOut

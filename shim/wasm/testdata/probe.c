@@ -68,6 +68,24 @@ static void fill(const char *what, const char *path, int mib) {
 	report(what, "ok");
 }
 
+// flood opens a file until there are no more descriptors, and tells how many there were.
+static void flood(const char *what, const char *path) {
+	int count = 0;
+	while (open(path, O_RDONLY) >= 0) count++;
+	char text[64];
+	snprintf(text, sizeof text, "%d %s", count, strerror(errno));
+	report(what, text);
+}
+
+// try_link makes a hard link of one path by another, "from>to".
+static void try_link(const char *what, char *paths) {
+	char *to = strchr(paths, '>');
+	*to = 0;
+	int failed = link(paths, to + 1);
+	*to = '>';
+	report(what, failed ? strerror(errno) : "ok");
+}
+
 // serve answers one connection on descriptor 3 after the other until it is told to end.
 static int serve(void) {
 	report("serve", getenv("LISTEN_FDNAMES"));
@@ -92,6 +110,8 @@ int main(int argc, char **argv) {
 		else if (!strncmp(what, "list:", 5)) list(what, operand);
 		else if (!strncmp(what, "fill:", 5)) fill(what, operand, 64);
 		else if (!strncmp(what, "env:", 4)) report(what, getenv(operand) ? getenv(operand) : "");
+		else if (!strncmp(what, "flood:", 6)) flood(what, operand);
+		else if (!strncmp(what, "link:", 5)) try_link(what, operand);
 		else if (!strcmp(what, "grow")) grow(what);
 		else if (!strcmp(what, "trap")) __builtin_trap();
 		else if (!strcmp(what, "serve")) return serve();
