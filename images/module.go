@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/containerd/containerd/v2/pkg/archive/compression"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/unpack"
 )
 
 // maxModule bounds a WebAssembly module that came compressed.
@@ -68,7 +68,7 @@ func (x *session) decompress(ctx context.Context, from ocispec.Descriptor) (ocis
 		if err != nil {
 			return nil, err
 		}
-		stream, err := compression.DecompressStream(blob)
+		stream, err := unpack.Decompress(blob)
 		if err != nil {
 			blob.Close()
 			return nil, fmt.Errorf("decompress module %s: %w: %w", from.Digest, err, errdefs.ErrInvalidArgument)

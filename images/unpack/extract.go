@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/containerd/v2/pkg/archive/compression"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -83,7 +82,7 @@ func (s *Store) extract(ctx context.Context, l Layer, dir string) (implied []str
 }
 
 func (x *extraction) run(ctx context.Context, blob io.Reader, l Layer) error {
-	stream, err := compression.DecompressStream(blob)
+	stream, err := Decompress(blob)
 	if err != nil {
 		return fmt.Errorf("decompress: %w", err)
 	}

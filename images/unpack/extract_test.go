@@ -118,9 +118,24 @@ func TestLayersBeyondTheLimits(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	var wide bytes.Buffer
+	w, err := zstd.NewWriter(&wide, zstd.WithWindowSize(2*maxWindow))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(tarOf(t, text("a", "1"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Flush(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l := layerOf(wide.Bytes())
+	if err := applyLayer(t, s, l); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "134217728 bytes of memory") {
+		t.Errorf("a stream with a wide window: %v", err)
+	}
 	// What is said of content that is not what was meant is worth nothing.
 	broken := errors.New("the blob was corrupt")
-	l := layerOf(file)
+	l = layerOf(file)
 	l.Open = func(context.Context) (io.ReadCloser, error) {
 		return io.NopCloser(io.MultiReader(bytes.NewReader(file), &failing{broken})), nil
 	}
