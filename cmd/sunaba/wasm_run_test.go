@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
 // comesWithin is how long what must come may take.
@@ -151,7 +154,10 @@ func (r *running) ends(want int) {
 }
 
 // guests are the processes of guests of this test.
-func (b *wasmBench) guests() []int {
+func (b *wasmBench) guests() []int { return b.processes("guest") }
+
+// processes are those with this face.
+func (b *wasmBench) processes(face string) []int {
 	b.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -164,7 +170,7 @@ func (b *wasmBench) guests() []int {
 	var pids []int
 	for _, line := range lines {
 		data, _ := os.ReadFile(line)
-		if strings.HasPrefix(string(data), self+"\x00guest") {
+		if strings.HasPrefix(string(data), self+"\x00"+face+"\x00") {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(line)))
 			pids = append(pids, pid)
 		}
@@ -314,6 +320,43 @@ func TestWasmRunKilled(t *testing.T) {
 	}
 	b.call(0, "run", probe)
 	b.checkNothingLeft()
+}
+
+// TestWasmRunInterruptedEarly asks for the end while the module is being compiled.
+func TestWasmRunInterruptedEarly(t *testing.T) {
+	b := newWasmBench(t)
+	r := b.start(nil, b.file("long.wasm", longModule()))
+	for deadline := time.Now().Add(comesWithin); len(b.processes("compile")) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is compiled")
+		}
+	}
+	r.signal(unix.SIGINT)
+	r.ends(128 + int(unix.SIGINT))
+	if left := b.processes("compile"); len(left) > 0 {
+		t.Errorf("compilers run on: %v", left)
+	}
+	if left, _ := filepath.Glob(filepath.Join(b.dir, "root", "wasm", "*-*")); len(left) > 0 {
+		t.Errorf("the cache has %q", left)
+	}
+	b.checkNothingLeft()
+}
+
+// longModule is a command that takes seconds to compile: thousands of functions that add and do nothing with it.
+func longModule() []byte {
+	const functions, additions = 3000, 2000
+	body := append([]byte{0}, bytes.Repeat([]byte{0x41, 1, 0x41, 2, 0x6a, 0x1a}, additions)...) // i32.const 1, i32.const 2, i32.add, drop
+	body = append(body, 0x0b)
+	code := binary.AppendUvarint(nil, functions)
+	for range functions {
+		code = append(binary.AppendUvarint(code, uint64(len(body))), body...)
+	}
+	return format.Join([]format.Section{
+		format.NewSection(format.SectionType, []byte{1, 0x60, 0, 0}),
+		format.NewSection(format.SectionFunction, append(binary.AppendUvarint(nil, functions), make([]byte, functions)...)),
+		format.NewSection(format.SectionExport, append([]byte{1, 6}, "_start\x00\x00"...)),
+		format.NewSection(format.SectionCode, code),
+	})
 }
 
 // TestWasmRunTerminal runs a guest on a terminal that is the command's own, as a shell does.

@@ -32,24 +32,30 @@ type Node struct {
 //
 // ErrFailedPrecondition.
 func (n Node) Check() error {
-	const engine = "github.com/tetratelabs/wazero"
-	find := func(info *debug.BuildInfo) string {
-		for _, dep := range info.Deps {
-			if dep.Path == engine {
-				return dep.Version
-			}
-		}
-		return ""
-	}
 	own, ok := debug.ReadBuildInfo()
 	theirs, err := buildinfo.ReadFile(n.Shim)
 	if err != nil || !ok {
 		return nil // stripped of what would tell
 	}
-	if a, b := find(own), find(theirs); a != "" && b != "" && a != b {
-		return fmt.Errorf("shim %q has the engine wazero %s, this program knows %s: install both of one release: %w", n.Shim, b, a, errdefs.ErrFailedPrecondition)
+	return checkEngines(n.Shim, engineVersion(own), engineVersion(theirs))
+}
+
+// checkEngines compares two versions, each "" if it is not told.
+func checkEngines(shim, own, theirs string) error {
+	if own == "" || theirs == "" || own == theirs {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("shim %q has the engine wazero %s, this program knows %s: install both of one release: %w", shim, theirs, own, errdefs.ErrFailedPrecondition)
+}
+
+// engineVersion is the version of the engine in a program, "" if it does not tell.
+func engineVersion(info *debug.BuildInfo) string {
+	for _, dep := range info.Deps {
+		if dep.Path == "github.com/tetratelabs/wazero" {
+			return dep.Version
+		}
+	}
+	return ""
 }
 
 // Inspect says all that is known of a module. Unless sectionsOnly, what compiling it shows is part of that: the node's entry is

@@ -22,7 +22,8 @@ import (
 	engine "github.com/sunaba-project/sunaba/shim/wasm"
 )
 
-// exitStart is the exit code when there was nothing to run, as of a container that could not be started.
+// exitStart is the exit code when there was nothing to run, as of a container that could not be started. Codes of signals are
+// counted from it.
 const exitStart = 128
 
 // RunOptions is what a module is run with.
@@ -74,10 +75,23 @@ func (n Node) Run(ctx context.Context, o RunOptions) (code int, err error) {
 	}
 	c, err := e.Create(ctx, bundle, shim.IO{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr}, shim.Options{})
 	if err != nil {
-		return exitStart, err
+		return unstarted(ctx, signals), err
 	}
 	code, err = o.attend(c, signals)
 	return code, errors.Join(err, c.Delete(context.WithoutCancel(ctx)))
+}
+
+// unstarted is the exit code when there is no guest: that of a signal if it was the reason.
+func unstarted(ctx context.Context, signals <-chan os.Signal) int {
+	if ctx.Err() == nil {
+		return exitStart
+	}
+	select {
+	case sig := <-signals:
+		return exitStart + int(sig.(syscall.Signal))
+	default:
+		return exitStart
+	}
 }
 
 // attend starts the guest and returns how it ended.

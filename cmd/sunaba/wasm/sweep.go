@@ -16,7 +16,8 @@ const runPrefix = "sunaba-run-"
 
 func runName(pid int) string { return runPrefix + strconv.Itoa(pid) }
 
-// sweep removes the cgroups of runs that were killed: their guests ended with them, the cgroups are empty.
+// sweep removes the cgroups of runs that were killed: their guests ended with them, the cgroups are empty. This run has made
+// none yet: one by its name is of another that had the same process id, and has that one's limits.
 func sweep() error {
 	var errs []error
 	for _, pattern := range []string{"/sys/fs/cgroup/" + runPrefix + "*", "/sys/fs/cgroup/*/" + runPrefix + "*"} {
@@ -26,7 +27,7 @@ func sweep() error {
 		}
 		for _, dir := range found {
 			pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), runPrefix))
-			if err != nil || unix.Kill(pid, 0) == nil {
+			if err != nil || pid != os.Getpid() && unix.Kill(pid, 0) == nil {
 				continue
 			}
 			// EBUSY: the guest is still about to end.

@@ -1,0 +1,39 @@
+package wasm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+)
+
+func TestCheckOfShims(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (Node{Shim: self}).Check(); err != nil {
+		t.Errorf("a shim of the same build: %v", err)
+	}
+	script := filepath.Join(t.TempDir(), "shim")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Node{Shim: script}).Check(); err != nil {
+		t.Errorf("a shim that does not tell: %v", err)
+	}
+}
+
+func TestCheckEngines(t *testing.T) {
+	for _, c := range []struct {
+		own, theirs string
+		fits        bool
+	}{{"v1.12.0", "v1.12.0", true}, {"v1.12.0", "", true}, {"", "v1.12.0", true}, {"v1.12.0", "v1.11.0", false}} {
+		err := checkEngines("/usr/bin/shim", c.own, c.theirs)
+		if c.fits && err != nil || !c.fits && (!errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), c.theirs)) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
