@@ -31,7 +31,7 @@ func bothWays(t *testing.T, prepare func(skip compile.Steps) (b *bench, stdin st
 	for _, v := range []struct {
 		name string
 		skip compile.Steps
-	}{{"plain", compile.AllSteps}, {"light", 0}, {"no image", compile.StepImage}, {"no frame", compile.StepBare}, {"no sharing", compile.StepShare}} {
+	}{{"plain", compile.AllSteps}, {"light", 0}, {"no image", compile.StepImage}, {"no frame", compile.StepBare}, {"no sharing", compile.StepShare}, {"not rewritten", compile.StepFold}} {
 		t.Run(v.name, func(t *testing.T) {
 			b, stdin := prepare(v.skip)
 			b.t, b.engine = t, shared.engineWith(t, v.skip)
