@@ -155,11 +155,14 @@ func (m *Manager) attach(ctx context.Context, r reached, s Streams) error {
 	if config.GetStdin() && (!once || len(ses.outlets()) == 0) {
 		detached = ses.stdinDone
 	}
-	return ses.last(ctx, r.living.ended, detached)
+	return ses.last(ctx, r.living.ended, detached, func() bool {
+		st, err := r.shim.State(ctx, r.rec.ID, "")
+		return err == nil && st.Status == client.StatusRunning
+	})
 }
 
-// last waits for the end of an attached client's part.
-func (s *session) last(ctx context.Context, ended, detached <-chan struct{}) error {
+// last waits for the end of an attached client's part. runs says whether the container does, as far as its shim knows.
+func (s *session) last(ctx context.Context, ended, detached <-chan struct{}, runs func() bool) error {
 	output := s.outDone
 	if len(s.outlets()) == 0 {
 		output = nil
@@ -174,14 +177,23 @@ func (s *session) last(ctx context.Context, ended, detached <-chan struct{}) err
 	case <-ctx.Done():
 		return fmt.Errorf("the client has left: %w", ctx.Err())
 	}
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("the client has left: %w", ctx.Err())
-	case <-time.After(drainLimit):
-		return fmt.Errorf("%w: %w", errOutputGone, errdefs.ErrAborted)
+	for _, patience := range []time.Duration{drainLimit, endLimit} {
+		select {
+		case <-ended:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("the client has left: %w", ctx.Err())
+		case <-time.After(patience):
+		}
+		if runs() {
+			break
+		}
 	}
+	return fmt.Errorf("%w: %w", errOutputGone, errdefs.ErrAborted)
 }
+
+// endLimit is how long the end of a container that runs no more may take to be on record: a busy machine took more than
+// drainLimit.
+const endLimit = 15 * time.Second
 
 var errOutputGone = errors.New("the container's output came faster than it was taken, or the container has closed it")
