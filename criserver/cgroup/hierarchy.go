@@ -156,10 +156,11 @@ func (h *Hierarchy) mkdir(cgroup string) error {
 	for _, root := range h.all() {
 		err := h.mkdirIn(root, cgroup)
 		for range 4 {
-			if !errors.Is(err, fs.ErrNotExist) {
+			// The folder above was just removed with the last other pod, or is at this moment.
+			if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 				break
 			}
-			err = h.mkdirIn(root, cgroup) // the folder above was just removed with the last other pod
+			err = h.mkdirIn(root, cgroup)
 		}
 		if err != nil {
 			return fmt.Errorf("make cgroup %q: %w", cgroup, err)
