@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/sunaba-project/sunaba/shim/bundle"
-	"github.com/sunaba-project/sunaba/shim/cgroup"
 )
 
 // Checkpoint is how the state of a container's processes is to be written down.
@@ -102,21 +101,20 @@ func restore(ctx context.Context, e Engine, b *Bundle, io IO, r createRequest) (
 	return engine.Restore(ctx, b, io, r.options, r.checkpoint)
 }
 
-// born makes up for what create could not do, as a restored container's first process did not exist. It is called under
-// init's lock.
+// born makes up for what create could not do, as the first process did not exist. It is called under init's lock.
 func (s *Service) born(c *container) {
-	if group, err := cgroup.Open(c.engine.Cgroup()); err == nil {
-		c.kills = s.kills.Open(group)
-	}
 	s.note(bundle.WritePid(c.path, c.init.engine.Pid()), "record pid", c.id)
 	go s.watchInit(c)
 }
 
-// stillborn ends a container that was to be restored and never was.
+// stillborn ends a container whose first process never came to be.
 func (c *container) stillborn() bool {
 	st, _ := c.init.snapshot()
 	if st != created || c.init.pid() != 0 {
 		return false
+	}
+	if c.kills != nil {
+		c.kills.Close()
 	}
 	c.init.end(Exit{Code: 128 + uint32(sigKill), At: time.Now()}, func() {})
 	return true

@@ -33,7 +33,7 @@ type container struct {
 	ownPids bool   // it has a PID namespace of its own, which dies with its init
 	engine  Container
 	init    *process
-	unborn  bool          // it is made from a checkpoint: init exists from its start on, not before
+	unborn  bool          // init exists from its start on, not before: it is made from a checkpoint, or launched
 	oomTold bool          // an event told of a kill for lack of memory; under init's lock
 	kills   *cgroup.Kills // for lack of memory, until init has ended; nil = it has no group
 
@@ -50,6 +50,7 @@ type createRequest struct {
 	checkpoint string // folder of the state to begin with, "" = none
 	wire       *task.CreateTaskRequest
 	ahead      bool // nobody has asked for it yet; see Service.expect
+	launch     bool // its start follows at once
 }
 
 // create makes a container from its bundle: root, record, streams, engine. On error nothing is left behind.
@@ -87,23 +88,18 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 		return nil, err
 	}
 	u.add(streams.Close)
-	var ec Container
-	if io := childIO(streams, r.streams.Terminal); r.checkpoint == "" {
-		ec, err = engine.Create(ctx, b, io, r.options)
-	} else {
-		ec, err = restore(ctx, engine, b, io, r)
-	}
+	ec, err := build(ctx, engine, b, childIO(streams, r.streams.Terminal), r)
 	if err != nil {
 		return nil, err
 	}
 	c := &container{id: b.ID, path: b.Path, ownPids: ownPids(b.Spec), engine: ec, execs: make(map[string]*process)}
 	c.init = newProcess("", ec.Init(), streams, r.streams)
-	if c.unborn = r.checkpoint != ""; c.unborn {
-		u.release()
-		return c, nil
-	}
 	if group, err := cgroup.Open(ec.Cgroup()); err == nil {
 		c.kills = s.kills.Open(group)
+	}
+	if c.unborn = c.init.pid() == 0; c.unborn {
+		u.release()
+		return c, nil
 	}
 	c.init.connect()
 	if err := c.record(b.Spec, record); err != nil {
@@ -112,6 +108,20 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 	}
 	u.release()
 	return c, nil
+}
+
+// build has the engine make a container in the way that suits the request.
+func build(ctx context.Context, engine Engine, b *Bundle, io IO, r createRequest) (Container, error) {
+	if r.checkpoint != "" {
+		return restore(ctx, engine, b, io, r)
+	}
+	launcher, ok := engine.(Launcher)
+	// Between the two steps a process is given what its specification does not say.
+	said := b.Spec.Process != nil && b.Spec.Process.OOMScoreAdj != nil && cgroupPath(b.Spec, r.options.SystemdCgroup) != ""
+	if ok && said && r.launch && b.Spec.Annotations[AnnotationOneStep] == "true" {
+		return launcher.Launch(ctx, b, io, r.options)
+	}
+	return engine.Create(ctx, b, io, r.options)
 }
 
 // openBundle reads the bundle and mounts its root.

@@ -22,6 +22,7 @@ const (
 	AnnotationWasmListen    = "io.sunaba.wasm.listen"  // JSON list of the listeners opened before _start
 	AnnotationStopWait      = "io.sunaba.stop-wait"    // "true": a guest that cannot hear a stop waits out the grace
 	AnnotationLogLimits     = "io.sunaba.log-limits"   // bounds of the CRI log file, see stdio.ParseLimits
+	AnnotationOneStep       = "io.sunaba.one-step"     // "true": the runtime's Launcher loses no exit
 	ContainerTypeSandbox    = "sandbox"                // value of AnnotationContainerType
 	ContainerTypeContainer  = "container"              // value of AnnotationContainerType
 	HandlerTypeOCI          = "oci"                    // value of AnnotationHandlerType
@@ -77,6 +78,13 @@ type Engine interface {
 	// Create makes the container with its init process, not yet started.
 	// On error nothing is left behind.
 	Create(ctx context.Context, b *Bundle, io IO, o Options) (Container, error)
+}
+
+// Launcher is an Engine that makes a container and lets it run in one step, which takes less than Create and Start. What
+// Launch returns has no process yet (Pid 0), and its cgroup has a path already: Start makes it and lets it run. It is for
+// bundles whose annotation AnnotationOneStep says that it can be done.
+type Launcher interface {
+	Launch(ctx context.Context, b *Bundle, io IO, o Options) (Container, error)
 }
 
 // Preparer is an Engine that can do a part of the next Create beforehand.

@@ -42,6 +42,10 @@ func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.C
 	if err != nil {
 		return nil, err
 	}
+	return t.make(ctx, r, req)
+}
+
+func (t taskAPI) make(ctx context.Context, r *task.CreateTaskRequest, req createRequest) (*task.CreateTaskResponse, error) {
 	t.s.options.Settled()
 	c, err := t.s.add(ctx, req)
 	if err != nil {

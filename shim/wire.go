@@ -147,7 +147,12 @@ func (s *Service) prepare(ctx context.Context, req *wrapperspb.StringValue) (*wr
 
 // launch is Create and Start in one call. What could not be started is deleted.
 func (t taskAPI) launch(ctx context.Context, r *task.CreateTaskRequest) (*wrapperspb.StringValue, error) {
-	if _, err := t.create(ctx, r); err != nil {
+	req, err := t.read(r)
+	if err != nil {
+		return nil, err
+	}
+	req.launch = true
+	if _, err := t.make(ctx, r, req); err != nil {
 		return nil, err
 	}
 	begun := time.Now()

@@ -227,6 +227,7 @@ func (b *builder) host(ctx context.Context, in *spec.Input) error {
 	}
 	in.Host = b.manager.o.Host
 	b.handler(in)
+	in.OneStep = in.Host.Runtimes[b.pod.Binary].OneStep
 	in.Host.RecursiveReadOnly = in.Host.RecursiveReadOnly && (in.Guest || in.Host.Runtimes[b.pod.Binary].RecursiveReadOnly)
 	if in.Host.AppArmor {
 		need := ""

@@ -32,6 +32,7 @@ const (
 	WasmListen  = "io.sunaba.wasm.listen"
 	StopWait    = "io.sunaba.stop-wait"
 	LogLimits   = "io.sunaba.log-limits"
+	OneStep     = "io.sunaba.one-step"
 )
 
 // subgroup is crun's own: the cgroup that it makes within a scope of systemd, "container" if nothing is said. Limits would be
@@ -73,6 +74,9 @@ func (in *Input) annotations(s *specs.Spec) error {
 		image = in.Container.GetImage().GetImage()
 	}
 	set(ImageName, image)
+	if in.OneStep && !in.Guest {
+		set(OneStep, "true")
+	}
 	set(WasmModule, in.ModulePath)
 	if in.artifact() {
 		set(WasmDigest, in.ModuleDigest)

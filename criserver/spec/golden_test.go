@@ -194,6 +194,7 @@ var goldens = map[string]func(*Input){
 	},
 	"annotations": func(in *Input) {
 		in.LogLimits = "rate=1024,size=1048576"
+		in.OneStep = true
 		in.PodAnnotations, in.ContainerAnnotations = []string{"run.oci.*", "io.*"}, []string{"example.org/x"}
 		in.Sandbox.Annotations = map[string]string{
 			"run.oci.keep": "1", "run.oci/deep": "no", "other": "no", "io.sunaba.stop-wait": "no", "io.kubernetes.cri.sandbox-id": "no",

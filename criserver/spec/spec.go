@@ -45,6 +45,9 @@ type Input struct {
 	ModulePath, ModuleDigest, ModuleName string
 	// LogLimits are the bounds of the container's log, as the shim reads them.
 	LogLimits string
+	// OneStep says that the container's runtime can make it and let it run at
+	// once; see Runtime.
+	OneStep bool
 	// Guest says that the container is WebAssembly: such a module, or an image
 	// whose program is one; see Programs.
 	Guest      bool
@@ -159,6 +162,9 @@ type Host struct {
 type Runtime struct {
 	// RecursiveReadOnly says that it can make recursive read-only mounts.
 	RecursiveReadOnly bool
+	// OneStep says that its `run --detach` leaves the exit of a container that
+	// ends before it does to its parent.
+	OneStep bool
 }
 
 // Container translates a container's configuration. The specification names

@@ -56,6 +56,9 @@ type Harness struct {
 	Process func(t *testing.T, p Program) *specs.Process
 	// CanPause says that the engine freezes containers.
 	CanPause bool
+
+	Launch   bool          // the engine is a shim.Launcher, and its runtime can do it
+	launcher shim.Launcher // nil = containers are created
 }
 
 // CgroupParent is the cgroup that test containers' groups are in. A bundle's cgroupsPath is CgroupParent + "/" + id.

@@ -15,112 +15,42 @@ import (
 	"github.com/sunaba-project/sunaba/shim/cgroup"
 )
 
-// Run runs the whole suite.
+// Run runs the whole suite; with Harness.Launch, both ways.
 func Run(t *testing.T, h Harness) {
 	NeedRoot(t)
 	t.Cleanup(RemoveCgroupParent)
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, Harness)
+	cases := []struct {
+		name  string
+		test  func(*testing.T, Harness)
+		apart bool // it is about what is between Create and Start
 	}{
-		{"a created program has not begun", testCreated},
-		{"exit codes are verbatim", testExitCodes},
-		{"output is byte for byte", testOutput},
-		{"much output is complete", testLines},
-		{"input reaches the program", testInput},
-		{"environment", testEnvironment},
-		{"kill", testKill},
-		{"kill before start", testKillCreated},
-		{"kill all", testKillAll},
-		{"processes are listed", testPids},
-		{"limits are updated", testUpdate},
-		{"pause and resume", testPause},
-		{"execute", testExec},
-		{"a missing program", testMissing},
-		{"one after the other", testSequence},
-	} {
+		{"a created program has not begun", testCreated, true},
+		{"exit codes are verbatim", testExitCodes, false},
+		{"output is byte for byte", testOutput, false},
+		{"much output is complete", testLines, false},
+		{"input reaches the program", testInput, false},
+		{"environment", testEnvironment, false},
+		{"kill", testKill, false},
+		{"kill before start", testKillCreated, true},
+		{"kill all", testKillAll, false},
+		{"processes are listed", testPids, false},
+		{"limits are updated", testUpdate, false},
+		{"pause and resume", testPause, false},
+		{"execute", testExec, false},
+		{"a missing program", testMissing, false},
+		{"one after the other", testSequence, false},
+	}
+	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { c.test(t, h) })
 	}
-}
-
-// instance is a container in a test.
-type instance struct {
-	shim.Container
-	bundle  *shim.Bundle
-	streams *streams
-	before  *Snapshot
-}
-
-// create makes a container that is deleted, and checked for leftovers, when the test ends.
-func create(t *testing.T, h Harness, p Program) *instance {
-	t.Helper()
-	c, err := tryCreate(t, h, p)
-	if err != nil {
-		t.Fatalf("create: %v", err)
+	if !h.Launch {
+		return
 	}
-	return c
-}
-
-func tryCreate(t *testing.T, h Harness, p Program) (*instance, error) {
-	t.Helper()
-	id := NewID()
-	b := h.Bundle(t, id, p)
-	handles, err := h.Engine.Handles(within(t), b)
-	if err != nil || !handles {
-		t.Fatalf("handles: %v, %v", handles, err)
-	}
-	i := &instance{bundle: b, before: Before(t, b.Path, id)}
-	t.Cleanup(func() { i.before.Check(t) })
-	var files shim.IO
-	i.streams, files = open(t)
-	i.Container, err = h.Engine.Create(within(t), b, files, h.Options)
-	if err != nil {
-		i.streams.handOver()
-		return nil, err
-	}
-	i.streams.handOver()
-	if i.Init().Pid() <= 0 {
-		t.Error("a created container has no pid")
-	}
-	t.Cleanup(func() { i.delete(t) })
-	return i, nil
-}
-
-// delete ends and deletes the container, twice: the second time must be no error.
-func (i *instance) delete(t *testing.T) {
-	t.Helper()
-	select {
-	case <-i.Init().Exited():
-	default:
-		if err := i.Init().Signal(within(t), syscall.SIGKILL, false); err != nil && !errdefs.IsNotFound(err) {
-			t.Errorf("kill: %v", err)
+	h.launcher = h.Engine.(shim.Launcher)
+	for _, c := range cases {
+		if !c.apart {
+			t.Run("launched: "+c.name, func(t *testing.T) { c.test(t, h) })
 		}
-		wait(t, i.Init())
-	}
-	for range 2 {
-		if err := i.Delete(within(t)); err != nil {
-			t.Errorf("delete: %v", err)
-		}
-	}
-}
-
-func (i *instance) start(t *testing.T) {
-	t.Helper()
-	if err := i.Init().Start(within(t)); err != nil {
-		t.Fatalf("start: %v", err)
-	}
-}
-
-// ready waits until a sleeping program has said so.
-func (i *instance) ready(t *testing.T) {
-	t.Helper()
-	i.start(t)
-	deadline := time.Now().Add(patience)
-	for !i.streams.stdout.has("ready\n") {
-		if time.Now().After(deadline) {
-			t.Fatal("program is not ready")
-		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -385,6 +315,7 @@ func testMissing(t *testing.T, h Harness) {
 	c, err := tryCreate(t, h, Program{Kind: Missing})
 	if err == nil {
 		err = c.Init().Start(within(t))
+		c.streams.handOver()
 	}
 	if err == nil {
 		if exit := wait(t, c.Init()); exit.Code == 0 {

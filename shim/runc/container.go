@@ -38,6 +38,7 @@ type container struct {
 	reaper  *reaper.Reaper
 	cgroup  string
 	init    *process
+	foreign bool // what the runtime has under this name is somebody else's
 }
 
 var _ shim.Container = (*container)(nil)
@@ -89,6 +90,9 @@ func (c *container) Details() shim.Details { return shim.Details{PID: c.init.Pid
 
 // Delete implements shim.Container: the runtime runs its hooks and removes its state and the cgroup.
 func (c *container) Delete(ctx context.Context) error {
+	if c.foreign {
+		return nil
+	}
 	if err := c.delete(ctx); err != nil {
 		return err
 	}
@@ -115,6 +119,7 @@ type process struct {
 	container *container
 	exec      *execution   // nil for init
 	restore   *restoration // of an init that comes from a checkpoint
+	launch    *first       // of an init that is made and let run in one step, until then
 	child     *reaper.Child
 	master    *os.File // pty the runtime opened inside the container
 	exited    chan struct{}
@@ -160,8 +165,11 @@ func (p *process) Pid() int {
 
 func (p *process) Start(ctx context.Context) error {
 	c := p.container
-	if p.restore != nil {
+	switch {
+	case p.restore != nil:
 		return p.startRestored(ctx)
+	case p.launch != nil:
+		return p.startLaunched(ctx)
 	}
 	if p.exec == nil {
 		return c.ask("start container", func() error { return c.runtime.Start(ctx, c.id) })

@@ -35,7 +35,10 @@ type Engine struct {
 	reaper  *reaper.Reaper
 }
 
-var _ shim.Engine = (*Engine)(nil)
+var (
+	_ shim.Engine   = (*Engine)(nil)
+	_ shim.Launcher = (*Engine)(nil)
+)
 
 // New makes the engine. Every process it causes is reaped by r.
 func New(options Options, r *reaper.Reaper) *Engine {
@@ -71,52 +74,114 @@ func (e *Engine) runtime(bundleDir string, o shim.Options) *runc.Runc {
 }
 
 // Create implements shim.Engine.
-func (e *Engine) Create(ctx context.Context, b *shim.Bundle, files shim.IO, o shim.Options) (_ shim.Container, err error) {
+func (e *Engine) Create(ctx context.Context, b *shim.Bundle, files shim.IO, o shim.Options) (shim.Container, error) {
+	c, err := e.container(b, o)
+	if err != nil {
+		return nil, err
+	}
+	f := &first{files: files, noPivot: o.NoPivotRoot, noKeyring: o.NoNewKeyring}
+	child, master, err := c.make(ctx, f, "create container", func(ctx context.Context, opts *runc.CreateOpts) error {
+		return c.runtime.Create(ctx, c.id, c.dir, opts)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.init = newProcess(c, child)
+	c.init.master = master
+	if c.cgroup, err = groupOf(b.Spec, child.Pid, o.SystemdCgroup); err != nil {
+		c.undoCreate()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (e *Engine) container(b *shim.Bundle, o shim.Options) (*container, error) {
 	c := &container{id: b.ID, dir: b.Path, runtime: e.runtime(b.Path, o), reaper: e.reaper}
 	if err := os.MkdirAll(c.runtime.Root, 0o711); c.runtime.Root != "" && err != nil {
 		return nil, fmt.Errorf("make runtime root: %w", err)
 	}
-	console, err := newConsole(b.Path, files.Terminal)
+	return c, nil
+}
+
+// first is what a container's first process is made with.
+type first struct {
+	files              shim.IO
+	noPivot, noKeyring bool
+}
+
+// make has the runtime make the container and its first process, and hands that to the reaper.
+func (c *container) make(ctx context.Context, f *first, doing string, run func(context.Context, *runc.CreateOpts) error) (child *reaper.Child, master *os.File, err error) {
+	console, err := newConsole(c.dir, f.files.Terminal)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer console.close()
-	pidFile := filepath.Join(b.Path, bundle.PidName)
-	opts := &runc.CreateOpts{PidFile: pidFile, NoPivot: o.NoPivotRoot, NoNewKeyring: o.NoNewKeyring, IO: childIO{files}}
-	if files.Terminal {
+	pidFile := filepath.Join(c.dir, bundle.PidName)
+	opts := &runc.CreateOpts{PidFile: pidFile, NoPivot: f.noPivot, NoNewKeyring: f.noKeyring, IO: childIO{f.files}}
+	if f.files.Terminal {
 		opts.ConsoleSocket, opts.IO = console, childIO{}
 	}
 	defer func() {
-		if err != nil && !errdefs.IsAlreadyExists(err) { // somebody else's container of this name stays
+		if c.foreign = errdefs.IsAlreadyExists(err); err != nil && !c.foreign {
 			c.undoCreate()
 		}
 	}()
 	_ = os.Remove(pidFile) // of an earlier container in this bundle
 	// A runtime that is killed on its way leaves a first process that its delete knows nothing of. So it is let go on when
 	// the caller is gone, and what it made is removed then.
-	err = c.ask("create container", func() error {
+	err = c.ask(doing, func() error {
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
 		defer cancel()
-		return c.runtime.Create(whole, b.ID, b.Path, opts)
+		return run(whole, opts)
 	})
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	pid, err := runc.ReadPidFile(pidFile)
 	if err != nil {
-		return nil, fmt.Errorf("read pid of container %q: %w", b.ID, err)
+		return nil, nil, fmt.Errorf("read pid of container %q: %w", c.id, err)
 	}
-	c.init = newProcess(c, e.reaper.Watch(pid))
-	if c.init.master, err = console.receive(ctx); err != nil {
+	child = c.reaper.Watch(pid)
+	if master, err = console.receive(ctx); err != nil {
+		return nil, nil, err
+	}
+	return child, master, nil
+}
+
+// Launch implements shim.Launcher: one program instead of two.
+func (e *Engine) Launch(_ context.Context, b *shim.Bundle, files shim.IO, o shim.Options) (shim.Container, error) {
+	c, err := e.container(b, o)
+	if err != nil {
 		return nil, err
 	}
-	if c.cgroup, err = groupOf(b.Spec, pid, o.SystemdCgroup); err != nil {
-		return nil, err
+	if b.Spec.Linux != nil {
+		c.cgroup = cgroup.Resolve(b.Spec.Linux.CgroupsPath, o.SystemdCgroup)
 	}
+	if c.cgroup == "" {
+		return nil, fmt.Errorf("launch container %q: it needs a cgroup path: %w", b.ID, errdefs.ErrInvalidArgument)
+	}
+	c.init = newProcess(c, nil)
+	c.init.launch = &first{files: files, noPivot: o.NoPivotRoot, noKeyring: o.NoNewKeyring}
 	return c, nil
+}
+
+// startLaunched lets the runtime make the container, which runs then.
+func (p *process) startLaunched(ctx context.Context) error {
+	c := p.container
+	child, master, err := c.make(ctx, p.launch, "start container", func(ctx context.Context, opts *runc.CreateOpts) error {
+		opts.Detach = true
+		_, err := c.runtime.Run(ctx, c.id, c.dir, opts)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p.launch, p.master = nil, master
+	p.watch(child)
+	return nil
 }
 
 // groupOf is where the runtime put the container.

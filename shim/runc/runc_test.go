@@ -48,6 +48,7 @@ func conformance(t *testing.T, binary string) {
 		Bundle:   enginetest.BusyboxBundle(enginetest.BusyboxRoot(t)),
 		Process:  func(t *testing.T, p enginetest.Program) *specs.Process { return enginetest.BusyboxProcess(p) },
 		CanPause: true,
+		Launch:   binary == "runc",
 	})
 	if entries, err := os.ReadDir(root); err != nil || len(entries) > 0 {
 		t.Errorf("runtime's state left: %v, %v", entries, err)

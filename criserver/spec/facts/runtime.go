@@ -58,8 +58,15 @@ func parseFeatures(text []byte) (spec.Runtime, error) {
 	if err := json.Unmarshal(text, &f); err != nil {
 		return spec.Runtime{}, fmt.Errorf("read features: %w", err)
 	}
-	return spec.Runtime{RecursiveReadOnly: slices.Contains(f.MountOptions, "rro")}, nil
+	return spec.Runtime{
+		RecursiveReadOnly: slices.Contains(f.MountOptions, "rro"),
+		OneStep:           f.Annotations[runcVersion] != "",
+	}, nil
 }
+
+// runcVersion is the annotation by which runc tells that it is runc. crun, which has a list of features too, waits itself for
+// what it has let run, also detached.
+const runcVersion = "org.opencontainers.runc.version"
 
 // parseVersion knows what runtimes could do that do not list it: crun has recursive mount options since 1.4, and lists
 // its features since 1.8.6; runc since 1.1 both.

@@ -19,17 +19,20 @@ func TestRuntimes(t *testing.T) {
 	}
 	version := func(text string) string { return "[ $1 = --version ] || exit 1; echo '" + text + "'" }
 	runtimes := map[string]struct {
-		answers, rro bool
-		script       string
+		answers bool
+		want    spec.Runtime
+		script  string
 	}{
-		"lists it":       {true, true, `echo '{"ociVersionMin":"1.0.0","mountOptions":["ro","rro"]}'`},
-		"lists others":   {true, false, `echo '{"ociVersionMin":"1.0.0","mountOptions":["ro"]}'`},
-		"says nonsense":  {false, false, "echo nonsense"},
-		"old crun":       {true, false, version("crun version 1.3")},
-		"crun":           {true, true, version("crun version 1.8.1\ncommit: x")},
-		"old runc":       {true, false, version("runc version 1.0.3")},
-		"crun of no age": {true, false, version("crun version UNKNOWN")},
-		"broken":         {false, false, "exit 1"},
+		"lists it":       {true, spec.Runtime{RecursiveReadOnly: true}, `echo '{"ociVersionMin":"1.0.0","mountOptions":["ro","rro"]}'`},
+		"lists others":   {true, spec.Runtime{}, `echo '{"ociVersionMin":"1.0.0","mountOptions":["ro"]}'`},
+		"runc":           {true, spec.Runtime{OneStep: true}, `echo '{"annotations":{"org.opencontainers.runc.version":"1.1.5"}}'`},
+		"newer crun":     {true, spec.Runtime{}, `echo '{"annotations":{"run.oci.crun.version":"1.15"}}'`},
+		"says nonsense":  {false, spec.Runtime{}, "echo nonsense"},
+		"old crun":       {true, spec.Runtime{}, version("crun version 1.3")},
+		"crun":           {true, spec.Runtime{RecursiveReadOnly: true}, version("crun version 1.8.1\ncommit: x")},
+		"old runc":       {true, spec.Runtime{}, version("runc version 1.0.3")},
+		"crun of no age": {true, spec.Runtime{}, version("crun version UNKNOWN")},
+		"broken":         {false, spec.Runtime{}, "exit 1"},
 	}
 	binaries := []string{filepath.Join(dir, "missing")}
 	paths := map[string]string{}
@@ -43,7 +46,7 @@ func TestRuntimes(t *testing.T) {
 	}
 	for name, r := range runtimes {
 		have, ok := got[paths[name]]
-		if ok != r.answers || have != (spec.Runtime{RecursiveReadOnly: r.rro}) {
+		if ok != r.answers || have != r.want {
 			t.Errorf("%s: %+v, %v", name, have, ok)
 		}
 	}
