@@ -146,6 +146,9 @@ func (m *machine) play(p point, v victim, steps int) verdict {
 		m.undisturbed()
 		p.life.judge(s)
 	}
+	if len(out.problems) > 0 {
+		m.shimsSaid()
+	}
 	m.end()
 	if len(out.problems) > 0 {
 		out.problems = append(out.problems, "the daemon said:\n"+m.saidSince(mark))
@@ -235,6 +238,16 @@ func (m *machine) end() {
 	}
 	m.sound("without the pod")
 	m.clean()
+}
+
+// shimsSaid adds to the problems what the shims have said, whose logs go with their pods.
+func (m *machine) shimsSaid() {
+	logs, _ := filepath.Glob(filepath.Join(m.State, "sandboxes", "*", "shim.log"))
+	for _, log := range logs {
+		if text, err := os.ReadFile(log); err == nil && len(text) > 0 {
+			m.problem("%s:\n%s", log, text)
+		}
+	}
 }
 
 // saidSince is what the daemon has said since a moment.
