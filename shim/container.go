@@ -130,6 +130,9 @@ func (s *Service) openBundle(r createRequest, u *undo) (*Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.ahead && bundle.MapsVolumes(spec) { // that changes the bundle
+		return nil, fmt.Errorf("container %q: none with mapped volumes is made ahead: %w", r.id, errdefs.ErrNotImplemented)
+	}
 	if err := bundle.MountImages(r.bundle, bundle.UserNamespace(spec)); err != nil {
 		return nil, err
 	}

@@ -258,6 +258,17 @@ func TestExpectIsOnlyForEnginesThatMakeAhead(t *testing.T) {
 		t.Error("it was made")
 	}
 	mustBeBare(t, dir)
+	config := `{"process":{"args":["x"],"cwd":"/","user":{}},"mounts":[{"destination":"/v","source":"/v","uidMappings":[{"hostID":1,"size":1}]}]}`
+	mapped := newBundle(t, nil)
+	if err := os.WriteFile(mapped+"/"+bundle.ConfigName, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	early := newEarly()
+	others, _ := newService(early)
+	if _, err := others.expect(t.Context(), &task.CreateTaskRequest{ID: "x", Bundle: mapped}); !errdefs.IsNotImplemented(err) || early.created != 0 {
+		t.Errorf("expect with mapped volumes: %v, want not implemented", err)
+	}
+	mustBeBare(t, mapped)
 	if _, err := tasks.expect(t.Context(), &task.CreateTaskRequest{ID: "x", Bundle: dir, Checkpoint: dir}); !errdefs.IsNotImplemented(err) {
 		t.Errorf("expect from a checkpoint: %v, want not implemented", err)
 	}
