@@ -12,6 +12,8 @@ import (
 // resources runs after devices, whose rules stand in the same place.
 func (in *Input) resources(s *specs.Spec) error {
 	r := in.Container.GetLinux().GetResources()
+	adj := OOMScoreAdj(int(r.GetOomScoreAdj()), in.Host) // else it would have the shim's
+	s.Process.OOMScoreAdj = &adj
 	if r == nil {
 		return nil
 	}
@@ -21,8 +23,6 @@ func (in *Input) resources(s *specs.Spec) error {
 	}
 	out.Devices = s.Linux.Resources.Devices
 	s.Linux.Resources = out
-	adj := OOMScoreAdj(int(r.GetOomScoreAdj()), in.Host)
-	s.Process.OOMScoreAdj = &adj
 	return nil
 }
 
