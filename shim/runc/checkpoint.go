@@ -104,17 +104,10 @@ func (e *Engine) Restore(_ context.Context, b *shim.Bundle, files shim.IO, o shi
 	if _, err := os.Stat(filepath.Join(images, "inventory.img")); err != nil {
 		return nil, fmt.Errorf("restore container %q: %q is no checkpoint: %w: %w", b.ID, images, err, errdefs.ErrInvalidArgument)
 	}
-	c := &container{id: b.ID, dir: b.Path, runtime: e.runtime(b.Path, o), reaper: e.reaper}
-	if err := os.MkdirAll(c.runtime.Root, 0o711); c.runtime.Root != "" && err != nil {
-		return nil, fmt.Errorf("make runtime root: %w", err)
+	c, err := e.unborn(b, o, "restore container")
+	if err != nil {
+		return nil, err
 	}
-	if b.Spec.Linux != nil {
-		c.cgroup = cgroup.Resolve(b.Spec.Linux.CgroupsPath, o.SystemdCgroup)
-	}
-	if c.cgroup == "" {
-		return nil, fmt.Errorf("restore container %q: it needs a cgroup path: %w", b.ID, errdefs.ErrInvalidArgument)
-	}
-	c.init = newProcess(c, nil)
 	c.init.restore = &restoration{
 		images: images, files: files, noPivot: o.NoPivotRoot, bundle: b.Path, workPath: filepath.Join(b.Path, "criu"),
 	}

@@ -151,8 +151,8 @@ func (c *container) make(ctx context.Context, f *first, doing string, run func(c
 	return child, master, nil
 }
 
-// Launch implements shim.Launcher: one program instead of two.
-func (e *Engine) Launch(_ context.Context, b *shim.Bundle, files shim.IO, o shim.Options) (shim.Container, error) {
+// unborn makes a container whose first process its Start makes. Its cgroup is known before.
+func (e *Engine) unborn(b *shim.Bundle, o shim.Options, doing string) (*container, error) {
 	c, err := e.container(b, o)
 	if err != nil {
 		return nil, err
@@ -161,9 +161,18 @@ func (e *Engine) Launch(_ context.Context, b *shim.Bundle, files shim.IO, o shim
 		c.cgroup = cgroup.Resolve(b.Spec.Linux.CgroupsPath, o.SystemdCgroup)
 	}
 	if c.cgroup == "" {
-		return nil, fmt.Errorf("launch container %q: it needs a cgroup path: %w", b.ID, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("%s %q: it needs a cgroup path: %w", doing, b.ID, errdefs.ErrInvalidArgument)
 	}
 	c.init = newProcess(c, nil)
+	return c, nil
+}
+
+// Launch implements shim.Launcher: one program instead of two.
+func (e *Engine) Launch(_ context.Context, b *shim.Bundle, files shim.IO, o shim.Options) (shim.Container, error) {
+	c, err := e.unborn(b, o, "launch container")
+	if err != nil {
+		return nil, err
+	}
 	c.init.launch = &first{files: files, noPivot: o.NoPivotRoot, noKeyring: o.NoNewKeyring}
 	return c, nil
 }
