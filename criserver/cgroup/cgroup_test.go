@@ -6,11 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
 )
 
 func TestLayout(t *testing.T) {
@@ -165,5 +168,69 @@ func TestPodCgroups(t *testing.T) {
 	}
 	if err := m.RemoveLeaf(leaf); err != nil {
 		t.Error(err)
+	}
+}
+
+// The folder of pods without a parent weighs as much as one process for each processor, unless its owner gave it another weight.
+func TestOwnParentWeight(t *testing.T) {
+	for _, c := range []struct{ unified, file, want string }{
+		{"", "cpu.shares", strconv.Itoa(1024 * runtime.NumCPU())},
+		{"/v2", "cpu.weight", strconv.FormatUint(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(1024*runtime.NumCPU())), 10)},
+	} {
+		dir := t.TempDir()
+		h := &Hierarchy{Unified: c.unified}
+		if err := h.weigh(dir); err != nil {
+			t.Errorf("without the cpu controller: %v", err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, c.file)); err == nil {
+			t.Errorf("%s was made where there is none", c.file)
+		}
+		if err := os.WriteFile(filepath.Join(dir, c.file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.weigh(dir); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, c.file)); err != nil || string(got) != c.want {
+			t.Errorf("%s is %q, want %s, %v", c.file, got, c.want, err)
+		}
+	}
+
+	m, err := New("cgroupfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "cpu.shares"
+	if m.Unified != "" {
+		name = "cpu.weight"
+	}
+	weight := func() string {
+		data, _ := os.ReadFile(m.File(ownParent, "cpu", name))
+		return strings.TrimSpace(string(data))
+	}
+	want := weight() // of a running server's pods
+	if want == "" {
+		value := ownShares()
+		if m.Unified != "" {
+			value = cgroups.ConvertCPUSharesToCgroupV2Value(value)
+		}
+		want = strconv.FormatUint(value, 10)
+	}
+	for _, id := range []string{"weight-1", "weight-2"} {
+		parent, _, err := m.Pod(id, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.MakePod(parent); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := m.RemovePod(parent); err != nil {
+				t.Error(err)
+			}
+		})
+		if got := weight(); got != want {
+			t.Errorf("with pod %s %s is %q, want %s", id, name, got, want)
+		}
 	}
 }

@@ -182,8 +182,14 @@ func (h *Hierarchy) mkdirIn(root, cgroup string) error {
 	if h.Unified != "" {
 		enableControllers(filepath.Dir(dir))
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	err := os.Mkdir(dir, 0o755)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
+	}
+	if err == nil && cgroup == ownParent {
+		if err := h.weigh(dir); err != nil {
+			return err
+		}
 	}
 	if root == h.V1["cpuset"] {
 		return inheritCpuset(dir)

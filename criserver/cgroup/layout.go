@@ -37,7 +37,7 @@ func (l Layout) Pod(id, given string) (parent string, owned bool, err error) {
 	case given == "" && l.Driver == Systemd:
 		return prefix + "-pod" + id + sliceSuffix, true, nil
 	case given == "":
-		return "/" + prefix + "/pod-" + id, true, nil
+		return ownParent + "/pod-" + id, true, nil
 	case l.Driver == Systemd:
 		slice := path.Base(given)
 		if !strings.HasSuffix(slice, sliceSuffix) {

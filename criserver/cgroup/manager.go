@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/opencontainers/cgroups"
@@ -18,6 +19,9 @@ import (
 type Manager struct {
 	Layout
 	*Hierarchy
+
+	slicing sync.Mutex
+	weighed bool // our own slice has its weight
 }
 
 // New finds the machine's cgroups. driver "auto" or "" is systemd where systemd runs the machine, else cgroupfs.
@@ -50,6 +54,11 @@ func New(driver string) (*Manager, error) {
 func (m *Manager) MakePod(parent string) error {
 	if m.Driver != Systemd {
 		return m.mkdir(m.Path(parent))
+	}
+	if path.Dir(m.Path(parent)) == "/"+ownSlice {
+		if err := m.weighSlice(); err != nil {
+			return err
+		}
 	}
 	unit, err := m.slice(parent)
 	if err != nil {
@@ -139,7 +148,7 @@ func (m *Manager) prune() {
 
 func (m *Manager) slice(parent string) (cgroups.Manager, error) {
 	name := path.Base(parent)
-	above := ""
+	above := "-" + sliceSuffix // the root: without one it would be system.slice
 	if i := strings.LastIndex(strings.TrimSuffix(name, sliceSuffix), "-"); i > 0 {
 		above = name[:i] + sliceSuffix
 	}

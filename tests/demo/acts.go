@@ -267,7 +267,7 @@ func (d *demo) figures() error {
 	}
 	var results []measure.Result
 	for _, workload := range workloads {
-		times, err := measure.Pods(d.ctx, d.node, workload, 15)
+		times, err := measure.Pods(d.ctx, d.node, workload, 15, nil)
 		if err != nil {
 			return err
 		}

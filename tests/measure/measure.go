@@ -44,8 +44,8 @@ func (t Times) Quantile(call string, q float64) time.Duration {
 }
 
 // Pods runs count pods one after another, each with one container, and times the calls. A few pods
-// before them warm caches and are not counted.
-func Pods(ctx context.Context, n *node.Node, w Workload, count int) (Times, error) {
+// before them warm caches and are not counted. The yardstick, if there is one, is taken after each.
+func Pods(ctx context.Context, n *node.Node, w Workload, count int, y *Yardstick) (Times, error) {
 	times := Times{}
 	for i := -3; i < count; i++ {
 		l := &life{ctx: ctx, node: n, times: times, counted: i >= 0}
@@ -54,6 +54,11 @@ func Pods(ctx context.Context, n *node.Node, w Workload, count int) (Times, erro
 		}
 		if err := l.down(); err != nil {
 			return nil, err
+		}
+		if y != nil && l.counted {
+			if err := y.Take(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return times, nil
@@ -71,10 +76,9 @@ type life struct {
 
 // timed runs one call and keeps its time.
 func (l *life) timed(call string, do func() error) error {
-	begin := time.Now()
-	err := do()
+	took, err := timed(do)
 	if l.counted {
-		l.times[call] = append(l.times[call], time.Since(begin))
+		l.times[call] = append(l.times[call], took)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", call, err)

@@ -20,34 +20,62 @@ const (
 	syncThere = 0.4
 )
 
-// Yardstick prints what this machine takes just now for two things that are not ours and that the goals build on: a bare
-// `runc run` of a program that does nothing, and a file written durably. A goal that is missed while they take longer than
-// there says little.
-func Yardstick(ctx context.Context, out io.Writer, n int) error {
+// Yardstick measures what this machine takes just now for two things that are not ours and that the goals build on: a bare
+// `runc run` of a program that does nothing, and a file written durably.
+type Yardstick struct {
+	dir        string
+	run        func() error
+	runc, sync []time.Duration
+}
+
+// NewYardstick makes a bundle to run. Close removes it.
+func NewYardstick(ctx context.Context) (*Yardstick, error) {
 	dir, err := os.MkdirTemp("", "sunaba-yardstick-")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	run, err := bareRun(ctx, dir)
-	if err != nil {
-		return err
+	y := &Yardstick{dir: dir}
+	if y.run, err = bareRun(ctx, dir); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
 	}
-	runc, err := median(n, run)
+	return y, nil
+}
+
+// Close removes what NewYardstick made.
+func (y *Yardstick) Close() error { return os.RemoveAll(y.dir) }
+
+// Take measures both once. It is taken after each measured pod: a machine that others use changes by the minute.
+func (y *Yardstick) Take() error {
+	runc, err := timed(y.run)
 	if err != nil {
 		return fmt.Errorf("run a bare container: %w", err)
 	}
-	sync, err := median(n, func(int) error { return durable(dir) })
+	sync, err := timed(func() error { return durable(y.dir) })
 	if err != nil {
 		return fmt.Errorf("write a durable file: %w", err)
 	}
-	_, err = fmt.Fprintf(out, "\nthis machine now: bare runc run of true %.1f ms (%.1f where the goals were set), a durable file %.1f ms (%.1f)\n",
-		milliseconds(runc), runcThere, milliseconds(sync), syncThere)
+	y.runc, y.sync = append(y.runc, runc), append(y.sync, sync)
+	return nil
+}
+
+// Slower is how many times longer a bare `runc run` took than where the goals were set; 1 where nothing was taken.
+func (y *Yardstick) Slower() float64 {
+	if y == nil || len(y.runc) == 0 {
+		return 1
+	}
+	return milliseconds(median(y.runc)) / runcThere
+}
+
+// Print writes the medians of what was taken.
+func (y *Yardstick) Print(out io.Writer) error {
+	_, err := fmt.Fprintf(out, "\nthis machine now: bare runc run of true %.1f ms (%.1f where the goals were set), a durable file %.1f ms (%.1f)\n",
+		milliseconds(median(y.runc)), runcThere, milliseconds(median(y.sync)), syncThere)
 	return err
 }
 
 // bareRun makes a bundle whose program does nothing, and returns what runs it.
-func bareRun(ctx context.Context, dir string) (func(i int) error, error) {
+func bareRun(ctx context.Context, dir string) (func() error, error) {
 	bundle := filepath.Join(dir, "bundle")
 	root := filepath.Join(bundle, "rootfs")
 	if err := os.MkdirAll(root, 0o755); err != nil {
@@ -82,8 +110,8 @@ func bareRun(ctx context.Context, dir string) (func(i int) error, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(i int) error {
-		id := fmt.Sprintf("sunaba-yardstick-%d-%d", os.Getpid(), i)
+	return func() error {
+		id := fmt.Sprintf("sunaba-yardstick-%d", os.Getpid())
 		said, err := exec.CommandContext(ctx, "runc", "--root", filepath.Join(dir, "runc"), "run", "-b", bundle, id).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, said)
@@ -117,15 +145,15 @@ func durable(dir string) error {
 	return folder.Sync()
 }
 
-func median(n int, f func(i int) error) (time.Duration, error) {
-	times := make([]time.Duration, n)
-	for i := range times {
-		begun := time.Now()
-		if err := f(i); err != nil {
-			return 0, err
-		}
-		times[i] = time.Since(begun)
+func timed(do func() error) (time.Duration, error) {
+	begun := time.Now()
+	err := do()
+	return time.Since(begun), err
+}
+
+func median(times []time.Duration) time.Duration {
+	if len(times) == 0 {
+		return 0
 	}
-	slices.Sort(times)
-	return times[n/2], nil
+	return slices.Sorted(slices.Values(times))[len(times)/2]
 }
