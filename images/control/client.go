@@ -158,16 +158,8 @@ func (c *Client) Import(ctx context.Context, req images.ImportRequest) ([]images
 
 // ExportTo is images.Service.ExportTo.
 func (c *Client) ExportTo(ctx context.Context, names []string, w io.Writer) error {
-	data, err := json.Marshal(request{Names: names})
+	resp, err := c.stream(ctx, "export", request{Names: names})
 	if err != nil {
-		return err
-	}
-	resp, err := c.post(ctx, "export", bytes.NewReader(data))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		_, err := reply[struct{}](resp, nil)
 		return err
 	}
 	defer resp.Body.Close()
@@ -179,16 +171,8 @@ func (c *Client) ExportTo(ctx context.Context, names []string, w io.Writer) erro
 
 // ReadModule is images.Service.ReadModule.
 func (c *Client) ReadModule(ctx context.Context, nameOrID, handler string, read func(images.ModuleFile, io.Reader) error) error {
-	data, err := json.Marshal(request{Name: nameOrID, Handler: handler})
+	resp, err := c.stream(ctx, "module", request{Name: nameOrID, Handler: handler})
 	if err != nil {
-		return err
-	}
-	resp, err := c.post(ctx, "module", bytes.NewReader(data))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		_, err := reply[struct{}](resp, nil)
 		return err
 	}
 	defer resp.Body.Close()
@@ -197,4 +181,21 @@ func (c *Client) ReadModule(ctx context.Context, nameOrID, handler string, read 
 		return fmt.Errorf("read the server's reply: %w", err)
 	}
 	return read(file, resp.Body)
+}
+
+// stream asks for bytes; the caller closes their body.
+func (c *Client) stream(ctx context.Context, what string, r request) (*http.Response, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.post(ctx, what, bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		_, err := reply[struct{}](resp, nil)
+		return nil, err
+	}
+	return resp, nil
 }

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/node"
@@ -69,13 +67,7 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	if err := d.configure(); err != nil {
 		return nil, fmt.Errorf("configure containerd: %w", err)
 	}
-	conn, err := grpc.NewClient("unix://"+d.Socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.2, MaxDelay: 100 * time.Millisecond},
-			MinConnectTimeout: time.Second,
-		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
+	conn, err := node.Dial(d.Socket)
 	if err != nil {
 		return nil, err
 	}

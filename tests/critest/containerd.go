@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/leftovers"
@@ -166,7 +165,7 @@ func (c *containerd) start(ctx context.Context, bin string) error {
 	}
 	c.ended = make(chan error, 1)
 	go func() { c.ended <- c.daemon.Wait() }()
-	if c.conn, err = grpc.NewClient("unix://"+c.socket(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+	if c.conn, err = node.Dial(c.socket()); err != nil {
 		return err
 	}
 	return c.waitReady(ctx)

@@ -68,14 +68,7 @@ func Start(ctx context.Context, options Options) (*Node, error) {
 			return nil, err
 		}
 	}
-	conn, err := grpc.NewClient("unix://"+n.Socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// The daemon is about to listen: ask again soon.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.2, MaxDelay: 50 * time.Millisecond},
-			MinConnectTimeout: time.Second,
-		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
+	conn, err := Dial(n.Socket)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +80,17 @@ func Start(ctx context.Context, options Options) (*Node, error) {
 		return nil, err
 	}
 	return n, nil
+}
+
+// Dial prepares a connection to a CRI server that is about to listen: it is asked again soon.
+func Dial(socket string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.2, MaxDelay: 50 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
 }
 
 // StartDaemon starts the daemon of a node whose daemon has ended and waits until it is ready.

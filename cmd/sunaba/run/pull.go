@@ -72,7 +72,7 @@ func (r *runner) image(ctx context.Context, name string, policy corev1.PullPolic
 			return nil, err
 		}
 		if image != nil {
-			r.say("image %s is present (%s)", name, size(image.GetSize()))
+			r.say("image %s is present (%s)", name, show.Size(int64(image.GetSize())))
 			return image, nil
 		}
 		if policy == corev1.PullNever {
@@ -93,7 +93,7 @@ func (r *runner) image(ctx context.Context, name string, policy corev1.PullPolic
 	if image == nil {
 		return nil, fmt.Errorf("image %q has gone since it was pulled: %w", name, errdefs.ErrNotFound)
 	}
-	r.say("pulled %s: %s in %s (%.19s)", name, size(image.GetSize()), short(took), image.GetId())
+	r.say("pulled %s: %s in %s (%.19s)", name, show.Size(int64(image.GetSize())), short(took), image.GetId())
 	return image, nil
 }
 
@@ -153,18 +153,4 @@ func (r *runner) every(d time.Duration, f func()) (stop func()) {
 		}
 	}()
 	return func() { close(done); <-ended }
-}
-
-// size is a number of bytes for people.
-func size(n uint64) string {
-	const unit = 1000
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, prefix := float64(n)/unit, 0
-	for value >= unit && prefix < 3 {
-		value /= unit
-		prefix++
-	}
-	return fmt.Sprintf("%.1f %cB", value, "kMGT"[prefix])
 }

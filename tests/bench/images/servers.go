@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // server is a CRI server that pulls.
@@ -48,7 +49,7 @@ func (d *daemon) launch(ctx context.Context, dir, program string, args ...string
 	if err := d.cmd.Start(); err != nil {
 		return err
 	}
-	if d.conn, err = grpc.NewClient("unix://"+filepath.Join(dir, "sock"), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+	if d.conn, err = node.Dial(filepath.Join(dir, "sock")); err != nil {
 		return errors.Join(err, d.stop())
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
