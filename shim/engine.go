@@ -92,7 +92,10 @@ type Preparer interface {
 	// Prepare gets ready for a container that is likely to come soon. It is a hint: what it does goes by itself if none
 	// comes, and an error changes nothing for one that does.
 	Prepare(ctx context.Context, p Preparation) error
-	// Close ends what Prepare began, for good.
+	// Unprepare ends what Prepare began for the pod that this Preparation.Cgroup is of, before that goes. It is idempotent, and
+	// what Prepare is asked for that pod thereafter does nothing.
+	Unprepare(ctx context.Context, cgroup string) error
+	// Close ends all that Prepare began, for good.
 	Close() error
 }
 

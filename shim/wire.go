@@ -46,12 +46,13 @@ func (s *Service) Register(server *ttrpc.Server) {
 	server.RegisterService(api.TaskService, methods)
 	server.RegisterService(api.TaskServiceV2, methods)
 	server.RegisterService(api.ExtraService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
-		api.MethodReopen:  unary(s.reopenLog),
-		api.MethodDetails: unary(s.details),
-		api.MethodAttach:  unary(s.attach),
-		api.MethodPrepare: unary(s.prepare),
-		api.MethodLaunch:  unary(t.launch),
-		api.MethodExpect:  unary(t.expect),
+		api.MethodReopen:    unary(s.reopenLog),
+		api.MethodDetails:   unary(s.details),
+		api.MethodAttach:    unary(s.attach),
+		api.MethodPrepare:   unary(s.prepare),
+		api.MethodUnprepare: unary(s.unprepare),
+		api.MethodLaunch:    unary(t.launch),
+		api.MethodExpect:    unary(t.expect),
 	}})
 }
 
@@ -142,6 +143,17 @@ func (s *Service) prepare(ctx context.Context, req *wrapperspb.StringValue) (*wr
 	}
 	bundle.WarmUp()
 	s.options.Settled()
+	return &wrapperspb.StringValue{}, errors.Join(errs...)
+}
+
+// unprepare ends what prepare began for a pod that goes.
+func (s *Service) unprepare(ctx context.Context, cgroup *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+	var errs []error
+	for _, e := range s.options.Engines {
+		if preparer, ok := e.(Preparer); ok {
+			errs = append(errs, preparer.Unprepare(ctx, cgroup.Value))
+		}
+	}
 	return &wrapperspb.StringValue{}, errors.Join(errs...)
 }
 

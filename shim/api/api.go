@@ -9,13 +9,14 @@ import (
 // Names of the extra service, which a shim serves on the same ttrpc socket as the Task API.
 // Requests and answers are google.protobuf.StringValue: a container id in (Attach and Prepare: their requests as JSON), JSON out.
 const (
-	ExtraService  = "sunaba.shim.v1.Extra"
-	MethodReopen  = "ReopenLog"
-	MethodDetails = "Details"
-	MethodAttach  = "Attach"
-	MethodPrepare = "Prepare"
-	MethodLaunch  = "Launch" // takes the Task API's CreateTaskRequest, answers with Launched
-	MethodExpect  = "Expect" // takes the Task API's CreateTaskRequest, answers when the container waits for it
+	ExtraService    = "sunaba.shim.v1.Extra"
+	MethodReopen    = "ReopenLog"
+	MethodDetails   = "Details"
+	MethodAttach    = "Attach"
+	MethodPrepare   = "Prepare"
+	MethodUnprepare = "Unprepare" // takes the PrepareRequest's cgroup, answers when what was prepared is gone
+	MethodLaunch    = "Launch"    // takes the Task API's CreateTaskRequest, answers with Launched
+	MethodExpect    = "Expect"    // takes the Task API's CreateTaskRequest, answers when the container waits for it
 )
 
 // Names of the Task API's services: messages of both versions are alike on the wire.
@@ -74,6 +75,6 @@ type PrepareRequest struct {
 	IPC string `json:"ipc,omitempty"`
 	UTS string `json:"uts,omitempty"`
 	// Cgroup is one that the shim may make, beside those of the pod's containers; "" = none. Who asks sees to it that it
-	// goes with the pod.
+	// goes with the pod, whose own it is: a shim of several pods is told by Unprepare when one goes.
 	Cgroup string `json:"cgroup,omitempty"`
 }

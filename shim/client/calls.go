@@ -291,6 +291,13 @@ func (c *Client) Prepare(ctx context.Context, r PrepareRequest) error {
 	return err
 }
 
+// Unprepare tells a shim of several pods that one of them goes: what Prepare began with this cgroup has ended when it returns, and
+// requests for it that come later do nothing. A shim of one pod ends all of it by itself, and one of an older release does not know it.
+func (c *Client) Unprepare(ctx context.Context, cgroup string) error {
+	_, err := c.extra(ctx, api.MethodUnprepare, cgroup)
+	return err
+}
+
 // Shutdown ends the shim if it has no containers left; otherwise it does nothing.
 func (c *Client) Shutdown(ctx context.Context) error {
 	return c.call(ctx, "Shutdown", &task.ShutdownRequest{}, &emptypb.Empty{})

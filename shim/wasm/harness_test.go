@@ -139,7 +139,7 @@ func (b *bench) prepare() int {
 		}
 		b.checkNoSpare()
 	})
-	one := b.engine.stock.spare
+	one := b.spare()
 	if one == nil {
 		b.t.Fatal("there is no spare process")
 	}
@@ -148,6 +148,17 @@ func (b *bench) prepare() int {
 
 func (b *bench) preparation() shim.Preparation {
 	return shim.Preparation{Namespaces: b.bundle.Spec.Linux.Namespaces, Cgroup: b.spareGroup()}
+}
+
+// spare is the spare process of the bundle's pod, nil if there is none.
+func (b *bench) spare() *spare {
+	s := b.engine.stock.slots[b.spareGroup()]
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spare
 }
 
 func (b *bench) spareGroup() string {

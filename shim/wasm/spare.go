@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,14 +25,27 @@ const spareTime = 10 * time.Second
 // errSpare says that the spare process failed, and not what it was to become: a forked one may do.
 var errSpare = errors.New("spare guest process failed")
 
-// stock is the engine's spare guest process: one that was started before there is a container for it, in the pod's
-// namespaces and in a cgroup of its own beside the containers'. It has nothing that a process forked for a container does
-// not have, and waits as that does for its configuration. Its cgroup is renamed to be the container's. It ends when nobody
-// wanted it for a while, and with the shim.
+// maxSpares bounds the spare processes of one engine. One that is asked for beyond that takes the place of the one that was asked
+// for longest ago.
+const maxSpares = 32
+
+// stock is the engine's spare guest processes, at most one for each pod: one that was started before there is a container for it,
+// in the pod's namespaces and in a cgroup of its own beside the containers'. It has nothing that a process forked for a
+// container does not have, and waits as that does for its configuration. Its cgroup is renamed to be the container's. It
+// ends when nobody wanted it for a while, with its pod, and with the shim.
 type stock struct {
 	mu     sync.Mutex
-	spare  *spare // nil = none
+	slots  map[string]*slot // by the cgroup that a spare process is made in
 	closed bool
+}
+
+// slot is where the spare process of one pod is, or was.
+type slot struct {
+	asked time.Time // for a process, the last time; under the stock's lock
+
+	mu    sync.Mutex // held while the process is made or ended, which takes milliseconds
+	spare *spare     // nil = none
+	over  bool       // there will be none any more
 }
 
 type spare struct {
@@ -39,7 +54,7 @@ type spare struct {
 	timer *time.Timer
 }
 
-// Prepare implements shim.Preparer: it makes sure that there is a spare process, for a while. Under version 2 cgroups
+// Prepare implements shim.Preparer: it makes sure that the pod has a spare process, for a while. Under version 2 cgroups
 // cannot be renamed, and moving a process takes longer than to fork one: there it does nothing.
 func (e *Engine) Prepare(_ context.Context, p shim.Preparation) error {
 	if cgroups.IsCgroup2UnifiedMode() || !path.IsAbs(p.Cgroup) {
@@ -49,17 +64,18 @@ func (e *Engine) Prepare(_ context.Context, p shim.Preparation) error {
 	if err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
-	s := &e.stock
+	group := path.Clean(p.Cgroup)
+	s := e.stock.open(group, e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer compile.Warm()
-	if s.closed || s.spare.waitsFor(&b, p.Cgroup) && s.spare.timer.Reset(spareTime) {
+	if s.over || s.spare.waitsFor(&b) && s.spare.timer.Reset(spareTime) {
 		b.close()
 		return nil
 	}
-	err = e.dropSpare()
+	err = s.drop(e)
 	if err == nil {
-		s.spare, err = e.newSpare(b, p.Cgroup)
+		s.spare, err = e.newSpare(b, group, s)
 	}
 	if err != nil {
 		b.close()
@@ -68,8 +84,71 @@ func (e *Engine) Prepare(_ context.Context, p shim.Preparation) error {
 	return nil
 }
 
+// Unprepare implements shim.Preparer: it ends the spare process, and returns when it is gone.
+func (e *Engine) Unprepare(_ context.Context, group string) error {
+	if cgroups.IsCgroup2UnifiedMode() || !path.IsAbs(group) {
+		return nil
+	}
+	return e.stock.open(path.Clean(group), e).end(e) // the slot stays, for requests that come too late
+}
+
+// Close implements shim.Preparer: it ends all spare processes, and returns when they are gone. There will be none any more.
+func (e *Engine) Close() error {
+	e.stock.mu.Lock()
+	e.stock.closed = true
+	all := slices.Collect(maps.Values(e.stock.slots))
+	e.stock.mu.Unlock()
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, s.end(e))
+	}
+	return errors.Join(errs...)
+}
+
+// open is the slot of a cgroup. If there are too many then, the one that was asked for longest ago goes.
+func (s *stock) open(group string, e *Engine) *slot {
+	s.mu.Lock()
+	one := s.slots[group]
+	if one == nil {
+		if s.slots == nil {
+			s.slots = make(map[string]*slot)
+		}
+		one = &slot{over: s.closed}
+		s.slots[group] = one
+	}
+	one.asked = time.Now()
+	var surplus *slot
+	if len(s.slots) > maxSpares {
+		oldest := group
+		for name, other := range s.slots {
+			if other.asked.Before(s.slots[oldest].asked) {
+				oldest = name
+			}
+		}
+		surplus = s.slots[oldest]
+		delete(s.slots, oldest)
+	}
+	s.mu.Unlock()
+	if surplus != nil {
+		_ = surplus.end(e) // as in retire
+	}
+	return one
+}
+
+// beside lists the slots of cgroups that have the same parent as this one.
+func (s *stock) beside(group string) (all []*slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, one := range s.slots {
+		if path.Dir(name) == path.Dir(group) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
 // newSpare forks a spare process. birth is its own then.
-func (e *Engine) newSpare(b birth, group string) (*spare, error) {
+func (e *Engine) newSpare(b birth, group string, s *slot) (*spare, error) {
 	b.cgroup = later(func() (*cgroup, error) {
 		return newCgroup(&shim.Bundle{Spec: &specs.Spec{Linux: &specs.Linux{CgroupsPath: group}}})
 	})
@@ -84,62 +163,70 @@ func (e *Engine) newSpare(b birth, group string) (*spare, error) {
 	}
 	n.spare = true
 	one := &spare{newborn: n, birth: b}
-	one.timer = time.AfterFunc(spareTime, func() { e.retire(one) })
+	one.timer = time.AfterFunc(spareTime, func() { s.retire(one, e) })
 	return one, nil
 }
 
-// waitsFor says whether the process is there, and born so in a cgroup of this name.
-func (s *spare) waitsFor(b *birth, group string) bool {
-	return s != nil && !s.hasEnded() && s.birth.like(b) && s.group.path == path.Join("/", group)
-}
+// waitsFor says whether the process is there, and was born so.
+func (s *spare) waitsFor(b *birth) bool { return s != nil && !s.hasEnded() && s.birth.like(b) }
 
-// Close ends the spare process, and returns when it is gone. There will be none any more.
-func (e *Engine) Close() error {
-	e.stock.mu.Lock()
-	defer e.stock.mu.Unlock()
-	e.stock.closed = true
-	return e.dropSpare()
+// end ends the spare process, and returns when it is gone. There will be none here any more.
+func (s *slot) end(e *Engine) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	return s.drop(e)
 }
 
 // retire ends a spare process that nobody wanted. What it leaves is removed with the pod.
-func (e *Engine) retire(one *spare) {
-	e.stock.mu.Lock()
-	defer e.stock.mu.Unlock()
-	if e.stock.spare == one {
-		_ = e.dropSpare()
+func (s *slot) retire(one *spare, e *Engine) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.spare == one {
+		_ = s.drop(e)
 	}
 }
 
-// dropSpare ends the spare process, if there is one. The caller holds the stock's lock.
-func (e *Engine) dropSpare() error {
-	one := e.stock.spare
+// drop ends the spare process, if there is one. The caller holds the slot's lock.
+func (s *slot) drop(e *Engine) error {
+	one := s.spare
 	if one == nil {
 		return nil
 	}
-	e.stock.spare = nil
+	s.spare = nil
 	one.timer.Stop()
 	one.birth.close()
 	return e.discard(one.newborn)
 }
 
-// take gives the spare process away if it can become the first of this container, whose birth would be b.
+// take gives a spare process away that can become the first of this container, whose birth would be b; nil if there is none.
 func (e *Engine) take(c *shim.Bundle, b *birth) *newborn {
 	if b.io.Terminal || isScope(c.Spec) { // it would have to get a terminal; systemd moves a process itself
 		return nil
 	}
-	e.stock.mu.Lock()
-	defer e.stock.mu.Unlock()
-	one := e.stock.spare
+	group := cgroupPath(c)
+	for _, s := range e.stock.beside(group) {
+		if n := s.take(group, b, e); n != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+func (s *slot) take(group string, b *birth, e *Engine) *newborn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.spare
 	switch {
-	case one == nil || !one.birth.like(b) || !one.group.canRename(cgroupPath(c)):
+	case one == nil || !one.birth.like(b) || !one.group.canRename(group):
 		return nil
 	case one.hasEnded():
-		_ = e.dropSpare() // as in retire
+		_ = s.drop(e) // as in retire
 		return nil
 	case !one.timer.Stop():
 		return nil
 	}
-	e.stock.spare = nil
+	s.spare = nil
 	one.birth.close()
 	return one.newborn
 }

@@ -41,8 +41,8 @@ func TestNoSpareUnderVersion2(t *testing.T) {
 		t.Skip("this machine has version 1")
 	}
 	b := newBench(t, "probe", "sleep")
-	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil || b.engine.stock.spare != nil {
-		t.Errorf("spare %v, %v", b.engine.stock.spare, err)
+	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil || b.spare() != nil {
+		t.Errorf("spare %v, %v", b.spare(), err)
 	}
 }
 
@@ -133,10 +133,10 @@ func TestSpareIsLeftToThoseItFits(t *testing.T) {
 			if got := b.create().Init().Pid(); got == spare {
 				t.Error("the spare process was used")
 			}
-			if b.engine.stock.spare == nil || unix.Kill(spare, 0) != nil {
+			b.bundle.Spec.Linux.CgroupsPath = shared.cgroup + "/" + b.bundle.ID // where the looks for the spare process and for leftovers look
+			if b.spare() == nil || unix.Kill(spare, 0) != nil {
 				t.Error("the spare process is gone")
 			}
-			b.bundle.Spec.Linux.CgroupsPath = shared.cgroup + "/" + b.bundle.ID // where the look for leftovers looks
 		})
 	}
 }
@@ -168,7 +168,7 @@ func TestSpareThatFailsIsReplaced(t *testing.T) {
 	for name, fail := range map[string]func(b *bench, pid int){
 		"dead, and known to be": func(b *bench, pid int) {
 			kill(b.t, pid)
-			<-b.engine.stock.spare.child.Done
+			<-b.spare().child.Done
 		},
 		"dying": func(b *bench, pid int) { kill(b.t, pid) },
 		"its cgroup's name is taken": func(b *bench, _ int) {
@@ -177,13 +177,13 @@ func TestSpareThatFailsIsReplaced(t *testing.T) {
 			}
 		},
 		"it does not understand": func(b *bench, _ int) {
-			if _, err := b.engine.stock.spare.link.Write([]byte("\x02\x00\x00\x00xx")); err != nil {
+			if _, err := b.spare().link.Write([]byte("\x02\x00\x00\x00xx")); err != nil {
 				b.t.Fatal(err)
 			}
 		},
 		"it is told of files that do not come": func(b *bench, _ int) {
 			text := `{"files":1,"args":[]}`
-			if _, err := b.engine.stock.spare.link.Write(append([]byte{byte(len(text)), 0, 0, 0}, text...)); err != nil {
+			if _, err := b.spare().link.Write(append([]byte{byte(len(text)), 0, 0, 0}, text...)); err != nil {
 				b.t.Fatal(err)
 			}
 		},
@@ -269,7 +269,7 @@ func TestPrepareKeepsOneSpare(t *testing.T) {
 	if other == first || unix.Kill(first, 0) == nil {
 		t.Errorf("process %d is still there beside %d, in other namespaces", first, other)
 	}
-	b.engine.stock.spare.timer.Reset(0)
+	b.spare().timer.Reset(0)
 	eventually(t, "a spare process that nobody wants ends", func() bool { return unix.Kill(other, 0) != nil })
 	eventually(t, "its cgroup goes", func() bool {
 		found, _ := filepath.Glob("/sys/fs/cgroup/*" + b.spareGroup())
@@ -282,8 +282,103 @@ func TestPrepareKeepsOneSpare(t *testing.T) {
 	if unix.Kill(next, 0) == nil {
 		t.Error("the spare process outlives its engine")
 	}
-	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil || b.engine.stock.spare != nil {
+	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil || b.spare() != nil {
 		t.Errorf("a closed engine has a spare process, %v", err)
+	}
+}
+
+// newNeighbour makes a bundle of another pod: below a cgroup of the pod's own, and in its own network namespace, which is somebody's.
+func newNeighbour(t *testing.T, e *Engine, network int) *bench {
+	t.Helper()
+	b := newBench(t, "probe", "sleep")
+	b.engine = e
+	setPath(b, specs.NetworkNamespace, network, "net")
+	pod := shared.cgroup + "/pod-" + b.bundle.ID
+	b.bundle.Spec.Linux.CgroupsPath = pod + "/" + b.bundle.ID
+	t.Cleanup(func() {
+		found, _ := filepath.Glob("/sys/fs/cgroup/*" + pod)
+		for _, dir := range found {
+			if err := os.Remove(dir); err != nil {
+				t.Error("leftover cgroup:", err)
+			}
+		}
+	})
+	return b
+}
+
+// TestPodsHaveSparesOfTheirOwn has a shim of several pods: each one's spare process is used for its containers only.
+func TestPodsHaveSparesOfTheirOwn(t *testing.T) {
+	e := shared.engine(t)
+	holders := []shim.Container{newBench(t, "probe", "sleep").create(), newBench(t, "probe", "sleep").create()}
+	var pods []*bench
+	var spares []int
+	for _, holder := range holders {
+		b := newNeighbour(t, e, holder.Init().Pid())
+		pods, spares = append(pods, b), append(spares, b.prepare())
+	}
+	for i, b := range pods {
+		if again := b.prepare(); again != spares[i] {
+			t.Errorf("pod %d: process %d was replaced by %d", i, spares[i], again)
+		}
+	}
+	second := newNeighbour(t, e, holders[0].Init().Pid()) // the first pod's namespaces, but another pod
+	if got := second.create().Init().Pid(); got == spares[0] || got == spares[1] {
+		t.Error("a pod without a spare process got another one's")
+	}
+	for i, b := range pods {
+		c := b.create()
+		if got := c.Init().Pid(); got != spares[i] {
+			t.Errorf("pod %d: first process %d, the spare one was %d", i, got, spares[i])
+		}
+		if got, want := namespaceOf(t, c.Init().Pid(), "net"), namespaceOf(t, holders[i].Init().Pid(), "net"); got != want {
+			t.Errorf("pod %d is in network %s, want %s", i, got, want)
+		}
+		b.checkNoSpare()
+	}
+}
+
+// TestSpareEndsWithItsPod tells the engine that one of two pods goes.
+func TestSpareEndsWithItsPod(t *testing.T) {
+	e, holder := shared.engine(t), newBench(t, "probe", "sleep").create()
+	goes, stays := newNeighbour(t, e, holder.Init().Pid()), newNeighbour(t, e, holder.Init().Pid())
+	first, second := goes.prepare(), stays.prepare()
+	for range 2 {
+		if err := e.Unprepare(context.Background(), goes.spareGroup()); err != nil {
+			t.Error(err)
+		}
+	}
+	if unix.Kill(first, 0) == nil {
+		t.Error("the spare process outlives its pod")
+	}
+	goes.checkNoSpare()
+	if unix.Kill(second, 0) != nil {
+		t.Error("another pod's went with it")
+	}
+	if err := e.Prepare(context.Background(), goes.preparation()); err != nil || goes.spare() != nil { // asked for before the end, heard of after
+		t.Errorf("a pod that is over has a spare process, %v", err)
+	}
+	goes.checkNoSpare()
+}
+
+// TestSparesAreBounded has more pods than there may be spare processes.
+func TestSparesAreBounded(t *testing.T) {
+	e, holder := shared.engine(t), newBench(t, "probe", "sleep").create()
+	pods := make([]*bench, maxSpares+1)
+	pids := make([]int, len(pods))
+	for i := range pods {
+		pods[i] = newNeighbour(t, e, holder.Init().Pid())
+		pids[i] = pods[i].prepare()
+		if i == 1 {
+			pods[0].prepare() // the second is the oldest now
+		}
+	}
+	for i, pid := range pids {
+		if there := unix.Kill(pid, 0) == nil; there != (i != 1) {
+			t.Errorf("spare process %d of %d is there: %t", i+1, len(pods), there)
+		}
+	}
+	if n := len(e.stock.slots); n != maxSpares {
+		t.Errorf("%d slots", n)
 	}
 }
 
@@ -293,8 +388,8 @@ func TestPrepareWithoutCgroup(t *testing.T) {
 	for _, group := range []string{"", "kubepods.slice:sunaba:x"} {
 		p := b.preparation()
 		p.Cgroup = group
-		if err := b.engine.Prepare(context.Background(), p); err != nil || b.engine.stock.spare != nil {
-			t.Errorf("cgroup %q: spare %v, %v", group, b.engine.stock.spare, err)
+		if err := b.engine.Prepare(context.Background(), p); err != nil || b.spare() != nil {
+			t.Errorf("cgroup %q: spare %v, %v", group, b.spare(), err)
 		}
 	}
 	p := b.preparation()

@@ -46,7 +46,7 @@ func (e *preparing) Create(ctx context.Context, b *shim.Bundle, io shim.IO, o sh
 	if err != nil {
 		return nil, err
 	}
-	spare := e.stock.spare.child.Pid
+	spare := e.stock.slots[enginetest.CgroupParent+"/spare"].spare.child.Pid
 	c, err := e.Engine.Create(ctx, b, io, o)
 	if err == nil && c.Init().Pid() == spare {
 		e.used++
