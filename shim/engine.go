@@ -35,6 +35,7 @@ type Bundle struct {
 	Path                     string // bundle directory on the host
 	Rootfs                   string // mounted root (Path/rootfs), "" when the bundle has none (sandbox, wasm artifact)
 	Spec                     *specs.Spec
+	Box                      *Box // for files of the engine that must outlive the shim; nil = nobody would take over
 }
 
 // IO is what a process reads and writes. The files belong to the shim, which closes its copies

@@ -54,7 +54,7 @@ func Serve(ctx context.Context, listener net.Listener, o ServiceOptions) error {
 				err = nil
 			}
 		}
-		if o.Ending != nil {
+		if o.Ending != nil && (err == nil || o.Keeper == nil) { // a successor needs the socket
 			o.Ending()
 		}
 		return errors.Join(err, server.Close())

@@ -40,6 +40,7 @@ type ServiceOptions struct {
 	Asked       func()                                 // called after a call that containerd makes every second; may be nil
 	Done        func()                                 // called once, when Shutdown was asked and no container is left (Serve sets it)
 	Ending      func()                                 // called by Serve before callers see the end: remove the socket; may be nil
+	Keeper      Keeper                                 // nil = the containers end with the shim
 	Logger      *slog.Logger
 }
 

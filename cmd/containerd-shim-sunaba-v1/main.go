@@ -1,5 +1,5 @@
 // Command containerd-shim-sunaba-v1 is everything of Sunaba that runs inside a pod: the shim that owns
-// its containers, the guest process that runs a WebAssembly module, the process that compiles one, and the
+// its containers, its keeper, the guest process that runs a WebAssembly module, the process that compiles one, and the
 // process that holds a shared PID namespace. It is one lean binary because its size is every pod's overhead.
 package main
 
@@ -34,6 +34,7 @@ type arguments struct {
 	bootstrap.Flags
 	Socket    string // of serve: removed at the end
 	WasmCache string
+	Kept      bool // serve is started by keep
 	Version   bool
 	Info      bool
 	Face      string
@@ -72,11 +73,12 @@ func parse(args []string, stderr io.Writer) (arguments, error) {
 	f.StringVar(&a.Socket, "socket", "", "path of the socket that serve inherits, removed at its end")
 	f.StringVar(&a.WasmCache, "wasm-cache", defaultWasmCache, "directory of compiled modules")
 	f.String("publish-binary", "", "not used")
+	f.BoolVar(&a.Kept, "kept", false, "with serve: descriptor 4 is the link to the keeper that started it")
 	f.BoolVar(&a.Debug, "debug", false, "log in detail")
 	f.BoolVar(&a.Version, "v", false, "print the version")
 	f.BoolVar(&a.Info, "info", false, "read runtime options on standard input, write what this runtime can do")
 	f.Usage = func() {
-		fmt.Fprintln(stderr, "usage: containerd-shim-sunaba-v1 [flags] start | delete | serve   (or -info, -v)")
+		fmt.Fprintln(stderr, "usage: containerd-shim-sunaba-v1 [flags] start | delete | serve | keep   (or -info, -v)")
 		f.PrintDefaults()
 	}
 	if err := f.Parse(args); err != nil {
@@ -96,7 +98,7 @@ func (a arguments) face(stdin io.Reader, stdout io.Writer) error {
 	if a.Info {
 		return bootstrap.Info(ctx, version, stdin, stdout)
 	}
-	if err := bootstrap.CheckFlags(a.Flags); err != nil {
+	if err := a.check(); err != nil {
 		return err
 	}
 	switch a.Face {
@@ -106,9 +108,20 @@ func (a arguments) face(stdin io.Reader, stdout io.Writer) error {
 		return a.delete(ctx, stdout)
 	case "serve":
 		return a.serve(ctx)
+	case "keep":
+		return a.keep()
 	default:
-		return fmt.Errorf("face %q: there are start, delete, serve, guest, compile and pause", a.Face)
+		return fmt.Errorf("face %q: there are start, delete, serve, keep, guest, compile and pause", a.Face)
 	}
+}
+
+// check looks at the flags: a shim for a whole node is no container's or pod's.
+func (a arguments) check() error {
+	f := a.Flags
+	if f.ID == "" && (a.Face == "keep" || a.Kept) {
+		f.ID = "node"
+	}
+	return bootstrap.CheckFlags(f)
 }
 
 // delete answers as containerd expects: how the container ended, as a DeleteResponse.

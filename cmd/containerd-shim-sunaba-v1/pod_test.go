@@ -62,6 +62,11 @@ type pod struct {
 // newPod starts a shim as our server does. At the end of the test nothing of it may be left.
 func newPod(t testing.TB, binary string) *pod {
 	t.Helper()
+	return startPod(t, binary, false)
+}
+
+func startPod(t testing.TB, binary string, keep bool) *pod {
+	t.Helper()
 	enginetest.NeedRoot(t)
 	if binary == "" {
 		binary = must(os.Executable())(t)
@@ -71,7 +76,7 @@ func newPod(t testing.TB, binary string) *pod {
 	check(t, os.Mkdir(p.dir, 0o700))
 	p.begun = time.Now()
 	p.Client = must(client.Start(within(t), client.StartOptions{
-		Binary: p.binary, Namespace: "k8s.io", ID: p.id, Dir: p.dir, WasmCache: filepath.Join(p.dir, "wasm"),
+		Binary: p.binary, Namespace: "k8s.io", ID: p.id, Dir: p.dir, WasmCache: filepath.Join(p.dir, "wasm"), Keep: keep,
 	}))(t)
 	t.Cleanup(func() { p.end(t) })
 	return p

@@ -18,14 +18,18 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bootstrap"
+	"github.com/sunaba-project/sunaba/shim/keeper"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 	"github.com/sunaba-project/sunaba/shim/runc"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 	"github.com/sunaba-project/sunaba/shim/wasm"
 )
 
-// inherited is the descriptor of the listening socket.
-const inherited = 3
+// Descriptors that are inherited.
+const (
+	inherited     = 3 // listening socket
+	inheritedLink = 4 // to the keeper, with -kept
+)
 
 // oomScore makes the shim the last process of its pod that memory shortage hits.
 const oomScore = "-998"
@@ -45,7 +49,7 @@ func (a arguments) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := reaper.New()
+	r, link, err := a.newReaper()
 	if err != nil {
 		return err
 	}
@@ -68,6 +72,9 @@ func (a arguments) serve(ctx context.Context) error {
 		Logger: logger,
 		Run:    func(cmd *exec.Cmd) (stdio.Program, error) { return startProgram(r, cmd) },
 	}
+	if link != nil {
+		options.Keeper = link
+	}
 	options.Settled, options.Asked = shim.GiveMemoryBackSoon()
 	options.Ending = func() {
 		if err := guests.Close(); err != nil {
@@ -83,6 +90,20 @@ func (a arguments) serve(ctx context.Context) error {
 		options.Publisher = events
 	}
 	return shim.Serve(ctx, listener, options)
+}
+
+// newReaper makes the reaper of a shim with or without a keeper.
+func (a arguments) newReaper() (*reaper.Reaper, *keeper.Link, error) {
+	if !a.Kept {
+		r, err := reaper.New()
+		return r, nil, err
+	}
+	link, err := keeper.Open(os.NewFile(inheritedLink, "link"))
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := reaper.NewKept(link)
+	return r, link, err
 }
 
 // program is a child of the shim that takes a container's output.

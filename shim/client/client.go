@@ -32,6 +32,10 @@ type StartOptions struct {
 	Dir       string
 	WasmCache string // compiled module cache; "" = the shim's default
 	Debug     bool
+	// Keep has the shim started by a keeper, which outlives it, starts a successor when it dies, and hands that its containers.
+	// ID is not used: such a shim is for any number of pods. The process that is started, placed and named in Dir/shim.pid is the
+	// keeper; that of the shim may change, Connect tells it. As long as the keeper lives, nobody is refused at the socket.
+	Keep bool
 	// Born, if given, is called right before the process is started, on the thread that does it and ends thereafter: what
 	// it makes of the thread and of attr is the process's by birth. release, unless nil, is called once that is there.
 	Born func(attr *syscall.SysProcAttr) (release func(), err error)
@@ -48,7 +52,7 @@ type Client struct {
 	once   sync.Once
 }
 
-// PID is the shim's process id.
+// PID is the shim's process id; that of its keeper from Start with Keep.
 func (c *Client) PID() int { return c.pid }
 
 // Done is closed when the connection is lost, which is how a caller learns that the shim is gone.

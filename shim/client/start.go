@@ -69,7 +69,7 @@ func settle(o StartOptions, pid int) error {
 	return os.WriteFile(filepath.Join(o.Dir, PidName), []byte(strconv.Itoa(pid)), 0o600)
 }
 
-// spawn starts the shim's serve face on the listener.
+// spawn starts the shim, or its keeper, on the listener.
 func spawn(o StartOptions, listener *net.UnixListener) (*exec.Cmd, error) {
 	fd, err := listener.File()
 	if err != nil {
@@ -81,14 +81,18 @@ func spawn(o StartOptions, listener *net.UnixListener) (*exec.Cmd, error) {
 		return nil, err
 	}
 	defer logFile.Close()
-	args := []string{"-namespace", o.Namespace, "-id", o.ID, "-socket", filepath.Join(o.Dir, SocketName)}
+	args := []string{"-namespace", o.Namespace, "-socket", filepath.Join(o.Dir, SocketName)}
+	face := "keep"
+	if !o.Keep {
+		args, face = append(args, "-id", o.ID), "serve"
+	}
 	if o.WasmCache != "" {
 		args = append(args, "-wasm-cache", o.WasmCache)
 	}
 	if o.Debug {
 		args = append(args, "-debug")
 	}
-	cmd := exec.Command(o.Binary, append(args, "serve")...)
+	cmd := exec.Command(o.Binary, append(args, face)...)
 	cmd.Dir = o.Dir
 	cmd.Env = shimEnv()
 	cmd.Stdout, cmd.Stderr = logFile, logFile

@@ -46,7 +46,10 @@ func Run(o Options) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
-	k := &keeper{options: o, kept: map[string]message{}, exits: map[int]*Exit{}, children: make(chan os.Signal, 1), ends: make(chan os.Signal, 2)}
+	k := &keeper{
+		options: o, kept: map[string]message{}, exits: exits{watched: map[int]*Exit{}},
+		children: make(chan os.Signal, 1), ends: make(chan os.Signal, 2),
+	}
 	signal.Notify(k.children, unix.SIGCHLD)
 	signal.Notify(k.ends, unix.SIGTERM, unix.SIGINT)
 	defer signal.Stop(k.children)
@@ -73,7 +76,7 @@ type keeper struct {
 	children chan os.Signal
 	ends     chan os.Signal
 	kept     map[string]message // by key
-	exits    map[int]*Exit      // of the processes that are watched, nil as long as they live
+	exits    exits
 }
 
 // live is the life of one shim.
@@ -98,6 +101,7 @@ func (k *keeper) live() (unix.WaitStatus, error) {
 	_ = cmd.Process.Release() // reaped below, with all others
 	out := newOutbox(conn)
 	defer out.close()
+	k.exits.life++
 	k.handOver(out)
 	in := make(chan message)
 	go listen(conn, in, k.options.Logger)
@@ -109,7 +113,7 @@ func (k *keeper) live() (unix.WaitStatus, error) {
 				in = nil
 				break
 			}
-			k.take(m)
+			k.take(m, pid, out)
 		case <-k.children:
 			if s := k.reap(pid, out); s != nil {
 				status = s
@@ -140,7 +144,7 @@ func listen(conn *net.UnixConn, in chan<- message, log *slog.Logger) {
 }
 
 // take does what a shim asks for.
-func (k *keeper) take(m message) {
+func (k *keeper) take(m message, shim int, out *outbox) {
 	switch {
 	case m.Keep != "":
 		old := k.kept[m.Keep]
@@ -151,9 +155,15 @@ func (k *keeper) take(m message) {
 		delete(k.kept, m.Drop)
 		old.close()
 	case m.Watch != 0:
-		k.exits[m.Watch] = nil
+		k.exits.watch(m.Watch, shim)
+	case m.Claim != 0:
+		if e := k.exits.claim(m.Claim); e != nil {
+			out.put(message{Exit: e})
+		}
 	case m.Forget != 0:
-		delete(k.exits, m.Forget)
+		delete(k.exits.watched, m.Forget)
+	case m.Exit != nil:
+		k.exits.add(*m.Exit, 0)
 	}
 	if m.Keep == "" {
 		m.close()
@@ -174,10 +184,8 @@ func (k *keeper) reap(shim int, out *outbox) (status *unix.WaitStatus) {
 			status = &s
 			continue
 		}
-		if known, watched := k.exits[pid]; watched && known == nil { // a second one of this pid is somebody else
-			e := &Exit{PID: pid, Code: ended(s), At: time.Now()}
-			k.exits[pid] = e
-			out.put(message{Exit: e})
+		if e := (Exit{PID: pid, Code: ended(s), At: time.Now()}); k.exits.add(e, k.exits.life) {
+			out.put(message{Exit: &e})
 		}
 	}
 }
@@ -187,10 +195,8 @@ func (k *keeper) handOver(out *outbox) {
 	for _, key := range slices.Sorted(maps.Keys(k.kept)) {
 		out.put(k.kept[key])
 	}
-	for _, pid := range slices.Sorted(maps.Keys(k.exits)) {
-		if e := k.exits[pid]; e != nil {
-			out.put(message{Exit: e})
-		}
+	for _, e := range k.exits.ended() {
+		out.put(message{Exit: e})
 	}
 	out.put(message{Ready: true})
 }

@@ -84,6 +84,17 @@ func (l *Link) Watch(pid int) error {
 	return l.say(fmt.Sprint("watch process ", pid), message{Watch: pid})
 }
 
+// Claim is Watch for a process that was an earlier shim's and that this may not have watched. Exit gets how it ended, with code Unknown
+// if it is gone and nobody knows.
+func (l *Link) Claim(pid int) error {
+	return l.say(fmt.Sprint("watch process ", pid), message{Claim: pid})
+}
+
+// Report tells the keeper how a child of this process has ended, before it is reaped: so there is no moment at which nobody knows.
+func (l *Link) Report(e Exit) error {
+	return l.say(fmt.Sprint("remember the end of process ", e.PID), message{Exit: &e})
+}
+
 // Forget tells the keeper that the end of a process has been recorded.
 func (l *Link) Forget(pid int) error {
 	l.mu.Lock()

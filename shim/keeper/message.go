@@ -16,19 +16,23 @@ type message struct {
 	Note   []byte `json:"note,omitempty"`   // with Keep
 	Drop   string `json:"drop,omitempty"`   // to the keeper: close what is under this key
 	Watch  int    `json:"watch,omitempty"`  // to the keeper: remember how this process ends, if it ends as a child of the keeper
+	Claim  int    `json:"claim,omitempty"`  // to the keeper: the same of a process whose shim is dead; an Exit answers if it has ended
 	Forget int    `json:"forget,omitempty"` // to the keeper: no longer
-	Exit   *Exit  `json:"exit,omitempty"`   // to the shim: a process that is watched has ended
+	Exit   *Exit  `json:"exit,omitempty"`   // both ways: a process has ended
 	Ready  bool   `json:"ready,omitempty"`  // to the shim: that is all that an earlier one left
 
 	files []*os.File
 }
 
-// Exit is how a process ended that a dead shim left to the keeper.
+// Exit is how a process ended.
 type Exit struct {
 	PID  int       `json:"pid"`
 	Code int       `json:"code"` // exit status verbatim, or 128 + signal
-	At   time.Time `json:"at"`   // when the keeper reaped it
+	At   time.Time `json:"at"`   // when it was noticed
 }
+
+// Unknown is the code of a process that is gone, and nobody saw it end.
+const Unknown = 255
 
 // Bounds of one packet.
 const (

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/keeper"
 )
 
 // keepUnclaimed bounds how many exits of unknown children are kept for a later Watch.
@@ -23,6 +25,7 @@ type Reaper struct {
 	signals chan os.Signal
 	done    chan struct{} // closed to end reaping
 	ended   chan struct{} // closed when it has ended
+	keeper  Keeper        // nil without one
 
 	mu        sync.Mutex // held across a fork and its registration, and across a reap and its delivery
 	children  map[int]*Child
@@ -30,9 +33,9 @@ type Reaper struct {
 }
 
 type exit struct {
-	pid    int
-	status unix.WaitStatus
-	at     time.Time
+	pid  int
+	code int // exit status verbatim, or 128 + signal
+	at   time.Time
 }
 
 // Child is a process the reaper was asked about.
@@ -40,22 +43,22 @@ type Child struct {
 	Pid  int
 	Done <-chan struct{} // closed when the process has been reaped
 
-	done   chan struct{}
-	status unix.WaitStatus
-	at     time.Time
+	done chan struct{}
+	code int
+	at   time.Time
+
+	handle *os.File // pidfd of one that was adopted, nil when that had ended
+	over   bool     // it has ended
 }
 
 // Status is how the child ended: its exit status verbatim or 128 + signal, and when it was reaped.
 // It is valid after Done.
-func (c *Child) Status() (code int, at time.Time) {
-	if c.status.Signaled() {
-		return 128 + int(c.status.Signal()), c.at
-	}
-	return c.status.ExitStatus(), c.at
-}
+func (c *Child) Status() (code int, at time.Time) { return c.code, c.at }
 
 // New makes this process the subreaper of its descendants and begins to reap.
-func New() (*Reaper, error) {
+func New() (*Reaper, error) { return start(nil) }
+
+func start(k Keeper) (*Reaper, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become subreaper: %w", err)
 	}
@@ -64,6 +67,7 @@ func New() (*Reaper, error) {
 		done:     make(chan struct{}),
 		ended:    make(chan struct{}),
 		children: make(map[int]*Child),
+		keeper:   k,
 	}
 	signal.Notify(r.signals, unix.SIGCHLD)
 	go r.run()
@@ -93,6 +97,10 @@ func (r *Reaper) run() {
 func (r *Reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.keeper != nil {
+		r.reapKept()
+		return
+	}
 	for {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
@@ -102,8 +110,15 @@ func (r *Reaper) reap() {
 		if err != nil || pid <= 0 {
 			return
 		}
-		r.deliver(exit{pid: pid, status: status, at: time.Now()})
+		r.deliver(exit{pid: pid, code: codeOf(status), at: time.Now()})
 	}
+}
+
+func codeOf(s unix.WaitStatus) int {
+	if s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return s.ExitStatus()
 }
 
 // deliver hands an exit to its child, or keeps it. The caller holds r.mu.
@@ -149,7 +164,7 @@ func (r *Reaper) Watch(pid int) *Child {
 	}
 	delete(r.children, pid)
 	if !found {
-		kept = exit{pid: pid, status: unix.WaitStatus(255 << 8), at: time.Now()}
+		kept = exit{pid: pid, code: keeper.Unknown, at: time.Now()}
 	}
 	c.end(kept)
 	return c
@@ -179,7 +194,7 @@ func (r *Reaper) take(pid int) (last exit, found bool) {
 }
 
 func (c *Child) end(e exit) {
-	c.status, c.at = e.status, e.at
+	c.code, c.at = e.code, e.at
 	close(c.done)
 }
 
@@ -198,6 +213,9 @@ func isChild(pid int) bool {
 func (r *Reaper) Signal(c *Child, sig unix.Signal) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if c.handle != nil || c.over {
+		return c.signalAdopted(sig)
+	}
 	if r.children[c.Pid] != c {
 		return os.ErrProcessDone
 	}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/keeper"
+)
+
+// Of a keeper.
+const (
+	restartPause  = time.Second // a shim that lives shorter is one that does not get on its feet
+	keeperPercent = 30          // of garbage: it works only when a shim does or has died
+)
+
+// keep starts shims, one after the other, for as long as one dies. They inherit the listening socket, which is refused to nobody
+// meanwhile.
+func (a arguments) keep() error {
+	debug.SetGCPercent(keeperPercent)
+	runtime.GOMAXPROCS(1)
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: a.logLevel()}))
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil && !errors.Is(err, os.ErrPermission) {
+		logger.Warn("lower OOM score", "error", err)
+	}
+	socket := os.NewFile(inherited, "socket")
+	if _, err := socket.Stat(); err != nil {
+		return fmt.Errorf("keep: descriptor 3 is not open: %w", err)
+	}
+	shim.GiveMemoryBack()
+	return keeper.Run(keeper.Options{
+		Shim: func(link *os.File) *exec.Cmd {
+			cmd := exec.Command("/proc/self/exe", a.kept()...)
+			cmd.Args[0] = os.Args[0]
+			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+			cmd.ExtraFiles = []*os.File{socket, link}
+			return cmd
+		},
+		Pause: restartPause, Logger: logger,
+	})
+}
+
+// kept is the command line of a kept shim.
+func (a arguments) kept() []string {
+	args := []string{"-namespace", a.Namespace, "-socket", a.Socket, "-wasm-cache", a.WasmCache, "-kept"}
+	if a.Debug {
+		args = append(args, "-debug")
+	}
+	return append(args, "serve")
+}

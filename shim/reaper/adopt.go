@@ -1,0 +1,135 @@
+package reaper
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/keeper"
+)
+
+// Keeper is told how children end, and reaps those of shims that have died. *keeper.Link is one.
+type Keeper interface {
+	Report(e keeper.Exit) error
+	Claim(pid int) error
+	Exit(pid int) <-chan keeper.Exit
+}
+
+// NewKept is New for a shim with a keeper: that learns of an exit before the child is reaped, so that there is no moment at which nobody
+// but this process knows it.
+func NewKept(k Keeper) (*Reaper, error) { return start(k) }
+
+// Adopt returns the process with this pid, which was the child of an earlier shim with the same keeper and never becomes one of this
+// process. It may have ended meanwhile. When the keeper is gone, it ends with keeper.Unknown whenever it does.
+func (r *Reaper) Adopt(pid int) (*Child, error) {
+	if r.keeper == nil {
+		return nil, errors.New("adopt process: there is no keeper")
+	}
+	if err := r.keeper.Claim(pid); err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	c := &Child{Pid: pid, Done: done, done: done}
+	handle, err := unix.PidfdOpen(pid, 0)
+	switch {
+	case err == nil:
+		c.handle = os.NewFile(uintptr(handle), "process")
+	case !errors.Is(err, unix.ESRCH):
+		return nil, fmt.Errorf("open process %d: %w", pid, err)
+	}
+	go r.follow(c)
+	return c, nil
+}
+
+// follow ends an adopted child when the keeper says so.
+func (r *Reaper) follow(c *Child) {
+	e, known := <-r.keeper.Exit(c.Pid)
+	if !known {
+		c.gone()
+		e = keeper.Exit{Code: keeper.Unknown, At: time.Now()}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.code, c.at, c.over = e.Code, e.At, true
+	if c.handle != nil {
+		c.handle.Close()
+	}
+	close(c.done)
+}
+
+// gone waits for the end of a process without learning how it was.
+func (c *Child) gone() {
+	if c.handle == nil {
+		return
+	}
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.handle.Fd()), Events: unix.POLLIN}}, -1)
+		if n > 0 || err != unix.EINTR {
+			return
+		}
+	}
+}
+
+// signalAdopted sends a signal to whom it is meant for, whoever has the pid. The caller holds r.mu.
+func (c *Child) signalAdopted(sig unix.Signal) error {
+	if c.over || c.handle == nil {
+		return os.ErrProcessDone
+	}
+	err := unix.PidfdSendSignal(int(c.handle.Fd()), sig, nil, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// childInfo is Linux's siginfo_t of a child that has ended, as it is on 64-bit machines but MIPS.
+type childInfo struct {
+	signo, errno, code, _ int32
+	pid                   int32
+	uid                   uint32
+	status                int32
+}
+
+// Codes of siginfo_t.
+const childExited = 1 // CLD_EXITED; what else there is names a signal
+
+// next looks at a child that has ended and does not reap it.
+func next() (e exit, found bool) {
+	for {
+		var raw unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &raw, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		info := (*childInfo)(unsafe.Pointer(&raw))
+		if err != nil || info.signo == 0 {
+			return exit{}, false
+		}
+		code := int(info.status)
+		if info.code != childExited {
+			code += 128
+		}
+		return exit{pid: int(info.pid), code: code, at: time.Now()}, true
+	}
+}
+
+// reapKept is reap for a shim with a keeper. The caller holds r.mu.
+func (r *Reaper) reapKept() {
+	for {
+		e, found := next()
+		if !found {
+			return
+		}
+		_ = r.keeper.Report(keeper.Exit{PID: e.pid, Code: e.code, At: e.at}) // without a keeper it is as it is without one
+		for {
+			if _, err := unix.Wait4(e.pid, nil, unix.WNOHANG, nil); err != unix.EINTR {
+				break
+			}
+		}
+		r.deliver(e)
+	}
+}
