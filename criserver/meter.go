@@ -19,13 +19,15 @@ type meter struct {
 	rates  *stats.Rates
 	layers *stats.Layers
 	o      Options
+	// engines are those of running guests.
+	engines *engines
 	// imagesDevice names the device that images and containers' layers are on; it is looked for once.
 	imagesDevice func() string
 }
 
 func newMeter(o Options) *meter {
 	return &meter{
-		reader: stats.NewReader(o.Cgroups.Hierarchy), rates: stats.NewRates(), layers: stats.NewLayers(o.Images.RootFSUsage), o: o,
+		reader: stats.NewReader(o.Cgroups.Hierarchy), rates: stats.NewRates(), layers: stats.NewLayers(o.Images.RootFSUsage), o: o, engines: newEngines(),
 		imagesDevice: sync.OnceValue(func() string {
 			device, err := findDevice(o.ImagesDir)
 			if err != nil {
@@ -184,14 +186,15 @@ func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead
 		if c.Phase != state.Running {
 			continue
 		}
-		d, err := shim.Details(ctx, c.ID)
-		if err != nil || d.LinearSize == 0 {
-			continue // it has just ended, or is no guest
+		if engine, ok := m.engines.of(ctx, c.ID, shim.Details, m.there); ok {
+			parts = append(parts, engine)
 		}
-		parts = append(parts, stats.Part{
-			Name: "engine", Container: c.ID, PID: d.PID, LinearBase: d.LinearBase, LinearSize: d.LinearSize, CPU: d.EngineCPU,
-		})
 	}
 	leaf := m.o.Cgroups.Path(m.o.Sandboxes.Leaf(rec, rec.ID))
 	return m.reader.Overhead(leaf, parts)
+}
+
+func (m *meter) there(container string) bool {
+	_, err := m.o.Containers.Get(container)
+	return err == nil
 }
