@@ -25,7 +25,12 @@ import (
 
 // call asks the Task API and gives errors their class back.
 func (c *Client) call(ctx context.Context, method string, req, resp proto.Message) error {
-	return api.FromStatus(c.rpc.Call(ctx, api.TaskService, method, req, resp))
+	return c.ask(ctx, api.TaskService, method, req, resp)
+}
+
+// recall is call for what may be asked twice.
+func (c *Client) recall(ctx context.Context, method string, req, resp proto.Message) error {
+	return c.repeat(ctx, api.TaskService, method, req, resp)
 }
 
 // Create mounts the root, creates the container and returns its init's pid. On error nothing is left behind.
@@ -48,7 +53,7 @@ func (c *Client) Launch(ctx context.Context, r CreateRequest) (Launched, error) 
 		return Launched{}, err
 	}
 	var resp wrapperspb.StringValue
-	err = api.FromStatus(c.rpc.Call(ctx, api.ExtraService, api.MethodLaunch, req, &resp))
+	err = c.ask(ctx, api.ExtraService, api.MethodLaunch, req, &resp)
 	if errdefs.IsNotImplemented(err) { // a shim of an earlier release, whose pod still runs
 		return c.launchInSteps(ctx, r)
 	}
@@ -71,7 +76,7 @@ func (c *Client) Expect(ctx context.Context, r CreateRequest) error {
 	if err != nil {
 		return err
 	}
-	return api.FromStatus(c.rpc.Call(ctx, api.ExtraService, api.MethodExpect, req, &wrapperspb.StringValue{}))
+	return c.ask(ctx, api.ExtraService, api.MethodExpect, req, &wrapperspb.StringValue{})
 }
 
 func (c *Client) launchInSteps(ctx context.Context, r CreateRequest) (Launched, error) {
@@ -136,13 +141,17 @@ func (c *Client) Start(ctx context.Context, id, execID string) (int, error) {
 
 // Kill signals a process, with all every process of the container. ErrNotFound when it is gone.
 func (c *Client) Kill(ctx context.Context, id, execID string, sig syscall.Signal, all bool) error {
-	return c.call(ctx, "Kill", &task.KillRequest{ID: id, ExecID: execID, Signal: uint32(sig), All: all}, &emptypb.Empty{})
+	call := c.call
+	if sig == syscall.SIGKILL { // any other may be meant to be heard once
+		call = c.recall
+	}
+	return call(ctx, "Kill", &task.KillRequest{ID: id, ExecID: execID, Signal: uint32(sig), All: all}, &emptypb.Empty{})
 }
 
 // Wait returns when the process has ended; the exit is then in the bundle's exit.json too.
 func (c *Client) Wait(ctx context.Context, id, execID string) (Exit, error) {
 	var resp task.WaitResponse
-	if err := c.call(ctx, "Wait", &task.WaitRequest{ID: id, ExecID: execID}, &resp); err != nil {
+	if err := c.recall(ctx, "Wait", &task.WaitRequest{ID: id, ExecID: execID}, &resp); err != nil {
 		return Exit{}, err
 	}
 	return Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}, nil
@@ -151,7 +160,7 @@ func (c *Client) Wait(ctx context.Context, id, execID string) (Exit, error) {
 // Delete releases a process that has ended or never started; with init goes its container, and its root is unmounted.
 func (c *Client) Delete(ctx context.Context, id, execID string) (Exit, error) {
 	var resp task.DeleteResponse
-	if err := c.call(ctx, "Delete", &task.DeleteRequest{ID: id, ExecID: execID}, &resp); err != nil {
+	if err := c.recall(ctx, "Delete", &task.DeleteRequest{ID: id, ExecID: execID}, &resp); err != nil {
 		return Exit{}, err
 	}
 	return Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}, nil
@@ -160,7 +169,7 @@ func (c *Client) Delete(ctx context.Context, id, execID string) (Exit, error) {
 // State returns what a process is doing.
 func (c *Client) State(ctx context.Context, id, execID string) (State, error) {
 	var resp task.StateResponse
-	if err := c.call(ctx, "State", &task.StateRequest{ID: id, ExecID: execID}, &resp); err != nil {
+	if err := c.recall(ctx, "State", &task.StateRequest{ID: id, ExecID: execID}, &resp); err != nil {
 		return State{}, err
 	}
 	s := State{PID: int(resp.Pid), Status: StatusUnknown}
@@ -198,7 +207,7 @@ func (c *Client) Update(ctx context.Context, id string, res *specs.LinuxResource
 	if err != nil {
 		return fmt.Errorf("encode resources of container %q: %w", id, err)
 	}
-	return c.call(ctx, "Update", &task.UpdateTaskRequest{ID: id, Resources: value}, &emptypb.Empty{})
+	return c.recall(ctx, "Update", &task.UpdateTaskRequest{ID: id, Resources: value}, &emptypb.Empty{})
 }
 
 // Pause freezes every process of a container.
@@ -228,7 +237,7 @@ func (c *Client) Checkpoint(ctx context.Context, id, images, work string) error 
 // Pids lists a container's processes as host pids.
 func (c *Client) Pids(ctx context.Context, id string) ([]int, error) {
 	var resp task.PidsResponse
-	if err := c.call(ctx, "Pids", &task.PidsRequest{ID: id}, &resp); err != nil {
+	if err := c.recall(ctx, "Pids", &task.PidsRequest{ID: id}, &resp); err != nil {
 		return nil, err
 	}
 	pids := make([]int, 0, len(resp.Processes))
@@ -240,7 +249,7 @@ func (c *Client) Pids(ctx context.Context, id string) ([]int, error) {
 
 // ResizePty sets a terminal's size in characters.
 func (c *Client) ResizePty(ctx context.Context, id, execID string, width, height uint32) error {
-	return c.call(ctx, "ResizePty", &task.ResizePtyRequest{ID: id, ExecID: execID, Width: width, Height: height}, &emptypb.Empty{})
+	return c.recall(ctx, "ResizePty", &task.ResizePtyRequest{ID: id, ExecID: execID, Width: width, Height: height}, &emptypb.Empty{})
 }
 
 // CloseIO ends a process's stdin after what was written to it so far has been passed on.
@@ -251,18 +260,17 @@ func (c *Client) CloseIO(ctx context.Context, id, execID string) error {
 // ReopenLog lets the shim open the container's cri:// log path anew, after it was rotated.
 // ErrFailedPrecondition when the container has ended or has no log file; no file is made then.
 func (c *Client) ReopenLog(ctx context.Context, id string) error {
-	_, err := c.extra(ctx, api.MethodReopen, id)
-	return err
+	return c.repeat(ctx, api.ExtraService, api.MethodReopen, wrapperspb.String(id), &wrapperspb.StringValue{})
 }
 
 // Details returns what the Task API has no words for.
 func (c *Client) Details(ctx context.Context, id string) (Details, error) {
-	text, err := c.extra(ctx, api.MethodDetails, id)
-	if err != nil {
+	var resp wrapperspb.StringValue
+	if err := c.repeat(ctx, api.ExtraService, api.MethodDetails, wrapperspb.String(id), &resp); err != nil {
 		return Details{}, err
 	}
 	var d Details
-	if err := json.Unmarshal([]byte(text), &d); err != nil {
+	if err := json.Unmarshal([]byte(resp.Value), &d); err != nil {
 		return Details{}, fmt.Errorf("decode details of container %q: %w", id, err)
 	}
 	return d, nil
@@ -276,8 +284,7 @@ func (c *Client) Attach(ctx context.Context, r AttachRequest) error {
 	if err != nil {
 		return fmt.Errorf("encode attachment to container %q: %w", r.ID, err)
 	}
-	_, err = c.extra(ctx, api.MethodAttach, string(text))
-	return err
+	return c.ask(ctx, api.ExtraService, api.MethodAttach, wrapperspb.String(string(text)), &wrapperspb.StringValue{})
 }
 
 // Prepare tells the shim that a container which a WebAssembly guest runs in is likely to be created soon, so that it can begin
@@ -287,26 +294,18 @@ func (c *Client) Prepare(ctx context.Context, r PrepareRequest) error {
 	if err != nil {
 		return fmt.Errorf("encode preparation: %w", err)
 	}
-	_, err = c.extra(ctx, api.MethodPrepare, string(text))
-	return err
+	return c.ask(ctx, api.ExtraService, api.MethodPrepare, wrapperspb.String(string(text)), &wrapperspb.StringValue{})
 }
 
 // Unprepare tells a shim of several pods that one of them goes: what Prepare began with this cgroup has ended when it returns, and
 // requests for it that come later do nothing. A shim of one pod ends all of it by itself, and one of an older release does not know it.
 func (c *Client) Unprepare(ctx context.Context, cgroup string) error {
-	_, err := c.extra(ctx, api.MethodUnprepare, cgroup)
-	return err
+	return c.repeat(ctx, api.ExtraService, api.MethodUnprepare, wrapperspb.String(cgroup), &wrapperspb.StringValue{})
 }
 
 // Shutdown ends the shim if it has no containers left; otherwise it does nothing.
 func (c *Client) Shutdown(ctx context.Context) error {
 	return c.call(ctx, "Shutdown", &task.ShutdownRequest{}, &emptypb.Empty{})
-}
-
-func (c *Client) extra(ctx context.Context, method, id string) (string, error) {
-	var resp wrapperspb.StringValue
-	err := c.rpc.Call(ctx, api.ExtraService, method, wrapperspb.String(id), &resp)
-	return resp.Value, api.FromStatus(err)
 }
 
 func jsonAny(typeURL string, v any) (*anypb.Any, error) {

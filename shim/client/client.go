@@ -5,6 +5,7 @@ package client
 import (
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/containerd/ttrpc"
@@ -36,6 +37,8 @@ type StartOptions struct {
 	// ID is not used: such a shim is for any number of pods. The process that is started, placed and named in Dir/shim.pid is the
 	// keeper; that of the shim may change, Connect tells it. As long as the keeper lives, nobody is refused at the socket.
 	Keep bool
+	// Back, unless nil, is called with the pid of each successor once it answers. It is for Keep.
+	Back func(pid int)
 	// Born, if given, is called right before the process is started, on the thread that does it and ends thereafter: what
 	// it makes of the thread and of attr is the process's by birth. release, unless nil, is called once that is there.
 	Born func(attr *syscall.SysProcAttr) (release func(), err error)
@@ -44,22 +47,44 @@ type StartOptions struct {
 }
 
 // Client is a connection to one shim. It is safe for concurrent use.
+//
+// That to a shim with a keeper is made anew when the shim has died and has a successor. Calls wait for that. One that was
+// under way is ErrUnavailable if it must not be made twice (Launch, Create, Start, Exec, a signal but SIGKILL): State then
+// says what has become of it.
 type Client struct {
-	pid    int
-	rpc    *ttrpc.Client
+	pid    atomic.Int64
+	keeper int    // pid
+	socket string // of a shim with a keeper
 	done   chan struct{}
-	onGone func() // run once when the connection is lost, before done is closed
-	once   sync.Once
+	onGone func()        // run once, before done is closed
+	onBack func(pid int) // see StartOptions.Back
+
+	mu     sync.Mutex
+	rpc    *ttrpc.Client // nil while there is no connection
+	back   chan struct{} // closed when there is one again or will be none; nil while there is one
+	closed bool          // by Close
 }
 
-// PID is the shim's process id; that of its keeper from Start with Keep.
-func (c *Client) PID() int { return c.pid }
+// PID is the shim's process id, 0 as long as it is not known. That of a shim with a keeper changes.
+func (c *Client) PID() int { return int(c.pid.Load()) }
 
-// Done is closed when the connection is lost, which is how a caller learns that the shim is gone.
+// Keeper is the process id of the shim's keeper, 0 if it has none.
+func (c *Client) Keeper() int { return c.keeper }
+
+// Done is closed when the connection is lost for good, which is how a caller learns that the shim is gone, and its keeper.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Close ends the connection and leaves the shim running.
-func (c *Client) Close() error { return c.rpc.Close() }
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	rpc := c.rpc
+	c.mu.Unlock()
+	if rpc != nil {
+		return rpc.Close()
+	}
+	return nil
+}
 
 // Mount is one mount of a container's root filesystem, as in containerd's Task API.
 type Mount struct {

@@ -63,7 +63,7 @@ func TestLaunchWithAnOldShim(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newClient(conn, 0, nil)
+			c := newClient(conn, nil)
 			defer c.Close()
 			l, err := c.Launch(t.Context(), CreateRequest{ID: "c", Bundle: t.TempDir()})
 			if (err != nil) != (cannot != "") || err == nil && (l.PID != 7 || l.Begun.IsZero()) {

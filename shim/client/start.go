@@ -14,7 +14,7 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/thread"
@@ -55,8 +55,16 @@ func Start(ctx context.Context, o StartOptions) (_ *Client, err error) {
 		os.Remove(filepath.Join(o.Dir, PidName))
 		return nil, err
 	}
+	if o.Keep {
+		go cmd.Wait() // it may end before its shim; a thread for all pods of a handler is not much
+		c := &Client{done: make(chan struct{}), socket: sock, keeper: pid, onBack: o.Back}
+		c.connect(conn)
+		return c, nil
+	}
 	// Reaped when the connection ends: a waiting goroutine would hold a thread for as long as the shim lives.
-	return newClient(conn, pid, func() { go cmd.Wait() }), nil
+	c := newClient(conn, func() { go cmd.Wait() })
+	c.pid.Store(int64(pid))
+	return c, nil
 }
 
 // settle is what has to be done once the process exists.
@@ -150,37 +158,54 @@ func clearSocket(ctx context.Context, sock string) error {
 // Connect reaches the shim that works in dir, after a restart of the daemon.
 // ErrNotFound when it is gone, ErrUnavailable when it does not answer.
 func Connect(ctx context.Context, dir string) (*Client, error) {
+	return reach(ctx, dir, &Client{done: make(chan struct{})})
+}
+
+// ConnectKept is Connect for a shim with a keeper. back is as StartOptions.Back.
+func ConnectKept(ctx context.Context, dir string, back func(pid int)) (*Client, error) {
+	return reach(ctx, dir, &Client{done: make(chan struct{}), socket: filepath.Join(dir, SocketName), keeper: readPid(dir), onBack: back})
+}
+
+// newClient is the client of a shim without a keeper.
+func newClient(conn net.Conn, onGone func()) *Client {
+	c := &Client{done: make(chan struct{}), onGone: onGone}
+	c.connect(conn)
+	return c
+}
+
+func reach(ctx context.Context, dir string, c *Client) (*Client, error) {
 	conn, err := api.Dial(ctx, filepath.Join(dir, SocketName))
 	switch {
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+	case err != nil && isGone(err):
 		return nil, fmt.Errorf("shim in %q: %w", dir, errdefs.ErrNotFound)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
 	}
-	c := newClient(conn, 0, nil)
-	var resp task.ConnectResponse
-	if err := c.call(ctx, "Connect", &task.ConnectRequest{}, &resp); err != nil {
+	c.connect(conn)
+	if err := c.Answers(ctx); err != nil {
 		c.Close()
 		if errdefs.IsUnavailable(err) {
 			return nil, fmt.Errorf("shim in %q: %w", dir, errdefs.ErrNotFound)
 		}
 		return nil, fmt.Errorf("ask shim in %q: %w: %w", dir, err, errdefs.ErrUnavailable)
 	}
-	c.pid = int(resp.ShimPid)
 	return c, nil
 }
 
-func newClient(conn net.Conn, pid int, onGone func()) *Client {
-	c := &Client{pid: pid, done: make(chan struct{}), onGone: onGone}
-	c.rpc = ttrpc.NewClient(conn, ttrpc.WithOnClose(func() {
-		c.once.Do(func() {
-			if c.onGone != nil {
-				c.onGone()
-			}
-			close(c.done)
-		})
-	}))
-	return c
+// Answers returns when the shim has answered; PID is known then.
+//
+// # Errors
+//
+// ErrUnavailable when it is gone; the context's.
+func (c *Client) Answers(ctx context.Context) error { return c.hear(ctx, c.recall) }
+
+func (c *Client) hear(ctx context.Context, call func(context.Context, string, proto.Message, proto.Message) error) error {
+	var resp task.ConnectResponse
+	if err := call(ctx, "Connect", &task.ConnectRequest{}, &resp); err != nil {
+		return err
+	}
+	c.pid.Store(int64(resp.ShimPid))
+	return nil
 }
 
 // readPid returns the shim's recorded pid, 0 without one.

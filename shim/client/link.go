@@ -1,0 +1,157 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sunaba-project/sunaba/shim/api"
+)
+
+// A connection to the shim of one pod ends once, with the shim. That to a shim with a keeper is made anew when it has
+// broken: the keeper holds the listening socket, so it succeeds at once and calls wait until the successor answers. It is over
+// when nobody listens any more. Calls that were under way are repeated if they may be.
+
+// connect makes a connection the client's.
+func (c *Client) connect(conn net.Conn) {
+	var rpc *ttrpc.Client
+	made := make(chan struct{})
+	rpc = ttrpc.NewClient(conn, ttrpc.WithOnClose(func() {
+		<-made
+		c.lose(rpc)
+	}))
+	c.mu.Lock()
+	c.rpc = rpc
+	if c.back != nil {
+		close(c.back)
+		c.back = nil
+	}
+	closed := c.closed
+	c.mu.Unlock()
+	close(made)
+	if closed {
+		rpc.Close()
+	}
+}
+
+// lose takes note that a connection has ended. It may be told more than once.
+func (c *Client) lose(rpc *ttrpc.Client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rpc != rpc {
+		return
+	}
+	c.rpc = nil
+	c.back = make(chan struct{})
+	if c.socket == "" || c.closed {
+		c.end()
+		return
+	}
+	go c.again()
+}
+
+// end is called once, with the lock, when there will be no connection any more.
+func (c *Client) end() {
+	if c.onGone != nil {
+		c.onGone()
+	}
+	close(c.back)
+	close(c.done)
+}
+
+// queueFull is how long a connection is not tried again that found the socket's queue full.
+const queueFull = 20 * time.Millisecond
+
+// again connects to the successor of a shim that has died.
+func (c *Client) again() {
+	for {
+		conn, err := api.Dial(context.Background(), c.socket)
+		switch {
+		case err == nil:
+			c.connect(conn)
+			c.greet()
+			return
+		case errors.Is(err, syscall.EAGAIN):
+			time.Sleep(queueFull)
+		default: // ECONNREFUSED or ENOENT: no process has the socket any more
+			c.mu.Lock()
+			c.end()
+			c.mu.Unlock()
+			return
+		}
+	}
+}
+
+// greet asks who answers now. One that ends before it does is not heard of.
+func (c *Client) greet() {
+	if err := c.hear(context.Background(), c.call); err == nil && c.onBack != nil {
+		c.onBack(c.PID())
+	}
+}
+
+// current returns the connection, and waits while there is none.
+//
+// # Errors
+//
+// ErrUnavailable when there will be none; the context's.
+func (c *Client) current(ctx context.Context) (*ttrpc.Client, error) {
+	for {
+		c.mu.Lock()
+		rpc, back := c.rpc, c.back
+		c.mu.Unlock()
+		if rpc != nil {
+			return rpc, nil
+		}
+		select {
+		case <-c.done:
+			return nil, fmt.Errorf("shim is gone: %w", errdefs.ErrUnavailable)
+		default:
+		}
+		select {
+		case <-back:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// ask calls a method and gives errors their class back. A call whose answer was lost with the connection is ErrUnavailable.
+func (c *Client) ask(ctx context.Context, service, method string, req, resp proto.Message) error {
+	rpc, err := c.current(ctx)
+	if err != nil {
+		return err
+	}
+	err = rpc.Call(ctx, service, method, req, resp)
+	if errors.Is(err, ttrpc.ErrClosed) {
+		c.lose(rpc)
+	}
+	return api.FromStatus(err)
+}
+
+// repeat is ask for calls that may be made twice: it is made again when the answer was lost and the shim has a successor.
+func (c *Client) repeat(ctx context.Context, service, method string, req, resp proto.Message) error {
+	for {
+		rpc, err := c.current(ctx)
+		if err != nil {
+			return err
+		}
+		err = rpc.Call(ctx, service, method, req, resp)
+		if !errors.Is(err, ttrpc.ErrClosed) {
+			return api.FromStatus(err)
+		}
+		c.lose(rpc)
+	}
+}
+
+// isGone says of an error of a connection that nobody listens.
+func isGone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
+}

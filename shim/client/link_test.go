@@ -1,0 +1,173 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/sunaba-project/sunaba/shim/api"
+)
+
+// keptShim is the socket that a keeper holds, with one shim after the other behind it.
+type keptShim struct {
+	t        *testing.T
+	dir      string
+	listener *net.UnixListener
+}
+
+func newKeptShim(t *testing.T) *keptShim {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := api.Listen(filepath.Join(dir, SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return &keptShim{t: t, dir: dir, listener: l}
+}
+
+// live begins the life of a shim with a pid. Calls for which hang is told are never answered; asked is told of each that comes.
+func (k *keptShim) live(pid uint32, hang bool, asked chan string) (die func()) {
+	k.t.Helper()
+	f, err := k.listener.File()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer f.Close()
+	own, err := net.FileListener(f)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	answer := func(name string, v any) ttrpc.Method {
+		return func(ctx context.Context, unmarshal func(any) error) (any, error) {
+			var req task.StateRequest
+			if err := unmarshal(&req); err != nil {
+				return nil, err
+			}
+			asked <- name
+			if hang && name != "Connect" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return v, nil
+		}
+	}
+	server.RegisterService(api.TaskService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
+		"Connect": answer("Connect", &task.ConnectResponse{ShimPid: pid}),
+		"Wait":    answer("Wait", &task.WaitResponse{ExitStatus: pid}),
+		"Start":   answer("Start", &task.StartResponse{Pid: pid}),
+		"Kill":    answer("Kill", &emptypb.Empty{}),
+	}})
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(context.Background(), own) }()
+	return func() { server.Close(); <-served }
+}
+
+func TestKeptShim(t *testing.T) {
+	k := newKeptShim(t)
+	first, second := make(chan string, 9), make(chan string, 9)
+	die := k.live(1, true, first)
+	back := make(chan int, 1)
+	c, err := ConnectKept(t.Context(), k.dir, func(pid int) { back <- pid })
+	if err != nil || c.PID() != 1 {
+		t.Fatalf("connected to shim %d, %v", c.PID(), err)
+	}
+	<-first // Connect
+	type result struct {
+		code uint32
+		err  error
+	}
+	waited, started := make(chan result, 1), make(chan result, 1)
+	go func() { e, err := c.Wait(t.Context(), "a", ""); waited <- result{e.Code, err} }()
+	<-first
+	go func() { _, err := c.Start(t.Context(), "a", ""); started <- result{0, err} }()
+	<-first
+	die()
+	if r := <-started; !errdefs.IsUnavailable(r.err) {
+		t.Errorf("a start that was under way: %v, want that it is unavailable", r.err)
+	}
+	// Nobody answers; the socket is there.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.State(ctx, "a", ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call between two shims: %v, want that it waits", err)
+	}
+	select {
+	case <-c.Done():
+		t.Fatal("the connection is over while somebody listens")
+	default:
+	}
+	die = k.live(2, false, second)
+	if pid := <-back; pid != 2 || c.PID() != 2 {
+		t.Errorf("shim %d is back, PID says %d", pid, c.PID())
+	}
+	if r := <-waited; r.err != nil || r.code != 2 {
+		t.Errorf("a wait that was under way ended with %d, %v", r.code, r.err)
+	}
+	if err := c.Kill(t.Context(), "a", "", syscall.SIGKILL, true); err != nil {
+		t.Error(err)
+	}
+	k.listener.Close()
+	die()
+	<-c.Done()
+	if _, err := c.Wait(t.Context(), "a", ""); !errdefs.IsUnavailable(err) {
+		t.Errorf("a wait when the keeper is gone: %v", err)
+	}
+	if _, err := ConnectKept(t.Context(), k.dir, nil); !errdefs.IsNotFound(err) {
+		t.Errorf("connect when the keeper is gone: %v", err)
+	}
+}
+
+func TestCloseOfAKeptShimIsNotItsEnd(t *testing.T) {
+	k := newKeptShim(t)
+	die := k.live(1, false, make(chan string, 9))
+	c, err := ConnectKept(t.Context(), k.dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	<-c.Done()
+	if c, err = ConnectKept(t.Context(), k.dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	die() // and closed while there is no connection
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	t.Cleanup(k.live(2, false, make(chan string, 9)))
+	<-c.Done()
+}
+
+// A shim without a keeper has no successor, whoever listens where it did.
+func TestAShimWithoutKeeper(t *testing.T) {
+	k := newKeptShim(t)
+	asked := make(chan string, 9)
+	die := k.live(1, true, asked)
+	c, err := Connect(t.Context(), k.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	waited := make(chan error, 1)
+	go func() { _, err := c.Wait(t.Context(), "a", ""); waited <- err }()
+	<-asked
+	die()
+	if err := <-waited; !errdefs.IsUnavailable(err) {
+		t.Errorf("a wait for it: %v", err)
+	}
+	<-c.Done()
+}
