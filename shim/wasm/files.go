@@ -81,7 +81,7 @@ func (o *outfit) close() { closeAll(o.trees) }
 
 // send hands it to a process.
 func (o *outfit) send(to *os.File) error {
-	if err := link.Write(to, o.config); err != nil {
+	if err := link.SendConfig(to, o.config); err != nil {
 		return err
 	}
 	return link.SendFiles(to, o.files)

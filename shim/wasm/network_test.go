@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/thread"
 )
 
 // pod is a network namespace with a loopback device, held by a thread that does what it is told in it.
@@ -28,8 +28,7 @@ func newPod(t *testing.T) *pod {
 	t.Helper()
 	p := &pod{calls: make(chan func())}
 	ready := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread and the namespace end here
+	go thread.Run(func() { // the namespace ends with the thread
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			err = loopbackUp()
@@ -39,7 +38,7 @@ func newPod(t *testing.T) *pod {
 		for f := range p.calls {
 			f()
 		}
-	}()
+	})
 	if err := <-ready; err != nil {
 		t.Fatal(err)
 	}

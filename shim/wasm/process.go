@@ -70,8 +70,8 @@ func (p *process) configure(o *outfit) {
 // listen takes what the guest process says until it is gone.
 func (p *process) listen() {
 	for {
-		var m link.Message
-		if err := link.Read(p.link, &m, link.MaxMessage); err != nil {
+		m, err := link.Receive(p.link)
+		if err != nil {
 			return
 		}
 		p.take(m)
@@ -290,7 +290,7 @@ func (p *process) say(m link.Message) error {
 	if err := p.link.SetWriteDeadline(time.Now().Add(hearing)); err != nil {
 		return err
 	}
-	return link.Write(p.link, m)
+	return link.Send(p.link, m)
 }
 
 // Exited implements shim.Process.

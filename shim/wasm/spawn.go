@@ -58,15 +58,6 @@ func (e *Engine) fork(b *birth) *newborn {
 	return n
 }
 
-// makeLink makes the two ends of a link.
-func makeLink() (ours, theirs *os.File, err error) {
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make link: %w", err)
-	}
-	return os.NewFile(uintptr(ends[0]), "link"), os.NewFile(uintptr(ends[1]), "link"), nil
-}
-
 // discard ends a process that is not wanted, and returns when it is gone. A spare one's cgroup goes with it.
 func (e *Engine) discard(n *newborn) error {
 	if n.child != nil {
@@ -121,7 +112,7 @@ func (e *Engine) forkWith(b *birth) (*newborn, error) {
 // forkHere starts the process from this thread, which has all that the process is born with.
 func (e *Engine) forkHere(b *birth, cmd *exec.Cmd) (*newborn, error) {
 	// A socket belongs to the network namespace that it was made in: the process could give its end a name there.
-	ours, theirs, err := makeLink()
+	ours, theirs, err := link.Pair()
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func codeCalls() []Call {
 // the *at calls get the directory it opened and one last name.
 func fileCalls() []Call {
 	return append([]Call{
-		allow(unix.SYS_READ, "read", "fd_read; the link to the engine"),
+		allow(unix.SYS_READ, "read", "fd_read"),
 		allow(unix.SYS_WRITE, "write", "fd_write; the link to the engine"),
 		allow(unix.SYS_CLOSE, "close", "fd_close, and what was opened on the way"),
 		allow(unix.SYS_OPENAT, "openat", whyEntry+"; path_open on kernels without openat2"),
@@ -146,7 +146,7 @@ func socketCalls() []Call {
 					unix.SO_ACCEPTCONN, unix.SO_BINDTODEVICE}},
 			}},
 		allow(unix.SYS_GETSOCKOPT, "getsockopt", "sock_getsockopt, sock_connect"),
-		allow(unix.SYS_RECVMSG, "recvmsg", "sock_recv, sock_recv_from, fd_read"),
+		allow(unix.SYS_RECVMSG, "recvmsg", "sock_recv, sock_recv_from, fd_read; the link to the engine"),
 		allow(unix.SYS_SENDMSG, "sendmsg", "sock_send, sock_send_to, fd_write"),
 		allow(unix.SYS_SHUTDOWN, "shutdown", "sock_shutdown"),
 	}

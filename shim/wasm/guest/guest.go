@@ -54,9 +54,11 @@ func (p *process) main(args []string) int {
 			return p.fail(err)
 		}
 	}
-	if err := link.Read(p.link, &p.config, link.MaxConfig); err != nil {
+	config, err := link.ReceiveConfig(p.link)
+	if err != nil {
 		return exitNoLink // the engine thought better of it
 	}
+	p.config = config
 	limitHeap(p.config.MemoryLimit)
 	if err := p.receive(); err != nil {
 		return p.fail(err)
@@ -144,13 +146,13 @@ func (p *process) fail(err error) int {
 		fmt.Fprintln(os.Stderr, m.Text)
 		code = exitRefused
 	}
-	_ = link.Write(p.link, m) // without an engine nobody asks
+	_ = link.Send(p.link, m) // without an engine nobody asks
 	return code
 }
 
 // end reports how the guest ended. Only the low byte of its code fits into the process's own.
 func (p *process) end(code uint32, text string) int {
-	_ = link.Write(p.link, link.Message{Kind: link.Exit, Code: code, Text: link.Shorten(text)})
+	_ = link.Send(p.link, link.Message{Kind: link.Exit, Code: code, Text: link.Shorten(text)})
 	return int(code & 0xff)
 }
 

@@ -37,14 +37,14 @@ func (p *process) report(kind link.Kind) error {
 	for _, l := range p.guest.listeners {
 		m.Listeners = append(m.Listeners, l.Name)
 	}
-	return link.Write(p.link, m)
+	return link.Send(p.link, m)
 }
 
 // awaitStart returns false when the engine is gone, or wants the guest to end before it began.
 func (p *process) awaitStart() bool {
 	for {
-		var m link.Message
-		if err := link.Read(p.link, &m, link.MaxMessage); err != nil {
+		m, err := link.Receive(p.link)
+		if err != nil {
 			return false
 		}
 		switch m.Kind {
@@ -62,8 +62,8 @@ func (p *process) awaitStart() bool {
 // obey does what the engine says while the guest runs. Without an engine the guest ends.
 func (p *process) obey() {
 	for {
-		var m link.Message
-		if err := link.Read(p.link, &m, link.MaxMessage); err != nil {
+		m, err := link.Receive(p.link)
+		if err != nil {
 			os.Exit(exitNoLink)
 		}
 		switch m.Kind {
@@ -80,7 +80,7 @@ func (p *process) interrupt() {
 	if !p.guest.host.Hears() && !p.config.StopWait {
 		os.Exit(p.end(link.StopCode, ""))
 	}
-	_ = link.Write(p.link, link.Message{Kind: link.Heard}) // without an engine obey ends the process
+	_ = link.Send(p.link, link.Message{Kind: link.Heard}) // without an engine obey ends the process
 	p.guest.host.Interrupt()
 }
 

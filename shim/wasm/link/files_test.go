@@ -9,14 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair is a link as the engine makes it.
+// pair is a link.
 func pair(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	ours, theirs, err := Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, theirs = os.NewFile(uintptr(ends[0]), "ours"), os.NewFile(uintptr(ends[1]), "theirs")
 	t.Cleanup(func() { ours.Close(); theirs.Close() })
 	return ours, theirs
 }
@@ -42,17 +41,16 @@ func TestFilesArriveInOrderBetweenFrames(t *testing.T) {
 		files := open(t, n)
 		sent := make(chan error, 1)
 		go func() {
-			err := Write(ours, Message{Kind: Start})
+			err := Send(ours, Message{Kind: Start})
 			if err == nil {
 				err = SendFiles(ours, files)
 			}
 			if err == nil {
-				err = Write(ours, Message{Kind: Interrupt})
+				err = Send(ours, Message{Kind: Interrupt})
 			}
 			sent <- err
 		}()
-		var m Message
-		if err := Read(theirs, &m, MaxMessage); err != nil || m.Kind != Start {
+		if m, err := Receive(theirs); err != nil || m.Kind != Start {
 			t.Fatalf("%d files: first message %+v, %v", n, m, err)
 		}
 		fds, err := ReceiveFiles(theirs, n)
@@ -77,7 +75,7 @@ func TestFilesArriveInOrderBetweenFrames(t *testing.T) {
 			}
 			mine.Close()
 		}
-		if err := Read(theirs, &m, MaxMessage); err != nil || m.Kind != Interrupt {
+		if m, err := Receive(theirs); err != nil || m.Kind != Interrupt {
 			t.Errorf("%d files: last message %+v, %v", n, m, err)
 		}
 		if err := <-sent; err != nil {

@@ -1,17 +1,14 @@
 // Package link is what the engine in the shim and a guest process say to each other: one
-// configuration down, then short messages both ways over an inherited socket pair.
+// configuration down, then short messages both ways over an inherited socket pair. Each message is one packet, so that
+// an engine that dies leaves no half of one to its successor.
 //
 // Order: the engine sends Config and the files that belong to it. The guest process locks itself in, loads the module and sends
 // Created, or Error and ends. The engine sends Start; the guest process sends Started, runs the
 // module and sends Exit before it ends. In between the engine may send Interrupt and Ceiling.
-// The end of the stream tells the guest process that its shim is gone: it ends.
+// The end of the link tells the guest process that its shim is gone, and nobody keeps the link for a successor: it ends.
 package link
 
 import (
-	"encoding/binary"
-	"encoding/json"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -25,12 +22,12 @@ const FD = 3
 // StopCode is the exit code of a guest that was asked to end and cannot hear it: 128 + SIGTERM.
 const StopCode = 143
 
-// Bounds of one frame in bytes. What comes from a guest process is kept short: a guest that has taken its
+// Bounds in bytes. What comes from a guest process is kept short: a guest that has taken its
 // process over must not fill the shim's memory.
 const (
-	MaxConfig  = 64 << 20
-	MaxMessage = 64 << 10
-	maxText    = 8 << 10
+	maxConfig = 64 << 20
+	maxPacket = 64 << 10 // of which a configuration takes several
+	maxText   = 8 << 10
 )
 
 // Kind tells messages apart.
@@ -60,7 +57,7 @@ const (
 	Stale        Class = "stale" // the compiled entry does not fit this engine and is to be made again
 )
 
-// Message is one frame after Config. Which fields count depends on Kind.
+// Message is what is said after Config. Which fields count depends on Kind.
 type Message struct {
 	Kind       Kind          `json:"kind"`
 	Bytes      uint64        `json:"bytes,omitempty"`      // Ceiling
@@ -157,37 +154,4 @@ func Shorten(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:maxText], "") + " …"
-}
-
-// Write sends v as one frame: its length in four bytes, then JSON.
-func Write(w io.Writer, v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode message: %w", err)
-	}
-	frame := make([]byte, 4+len(body))
-	binary.LittleEndian.PutUint32(frame, uint32(len(body)))
-	copy(frame[4:], body)
-	_, err = w.Write(frame)
-	return err
-}
-
-// Read receives one frame of at most limit bytes into v. io.EOF between frames is the end of the stream.
-func Read(r io.Reader, v any, limit uint32) error {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return err
-	}
-	n := binary.LittleEndian.Uint32(head[:])
-	if n > limit {
-		return fmt.Errorf("read message: %d bytes are too many", n)
-	}
-	body := make([]byte, n)
-	if _, err := io.ReadFull(r, body); err != nil {
-		return fmt.Errorf("read message: %w", io.ErrUnexpectedEOF)
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("decode message: %w", err)
-	}
-	return nil
 }
