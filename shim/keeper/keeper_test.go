@@ -3,9 +3,11 @@ package keeper
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -302,4 +304,35 @@ func TestOpenWithoutAKeeper(t *testing.T) {
 	if _, err := Open(theirs); err == nil {
 		t.Error("nobody is there, and the link is open")
 	}
+}
+
+// TestLastWordOfOneWhoDidNotListen has a shim die that had not taken all that it was told.
+func TestLastWordOfOneWhoDidNotListen(t *testing.T) {
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keeper, shim := connected(t, ours), connected(t, theirs)
+	for _, err := range []error{send(shim, message{Keep: "k"}), send(keeper, message{Ready: true}), shim.Close()} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := newReceiver(keeper)
+	if m, err := in.next(); err != nil || m.Keep != "k" {
+		t.Errorf("got %+v, %v", m, err)
+	}
+	if m, err := in.next(); !errors.Is(err, io.EOF) {
+		t.Errorf("then %+v, %v", m, err)
+	}
+}
+
+func connected(t *testing.T, f *os.File) *net.UnixConn {
+	t.Helper()
+	conn, err := connection(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }

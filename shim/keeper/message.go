@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -88,6 +89,9 @@ func newReceiver(conn *net.UnixConn) *receiver {
 // next takes the next packet. io.EOF when the other side is gone.
 func (in *receiver) next() (message, error) {
 	n, r, flags, _, err := in.conn.ReadMsgUnix(in.data, in.rights)
+	if errors.Is(err, unix.ECONNRESET) { // the other side died with something unread: that is told once, before what it had said
+		n, r, flags, _, err = in.conn.ReadMsgUnix(in.data, in.rights)
+	}
 	if err != nil {
 		return message{}, err
 	}
