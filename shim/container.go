@@ -36,6 +36,7 @@ type container struct {
 	unborn  bool          // init exists from its start on, not before: it is made from a checkpoint, or launched
 	oomTold bool          // an event told of a kill for lack of memory; under init's lock
 	kills   *cgroup.Kills // for lack of memory, until init has ended; nil = it has no group
+	keeper  Keeper        // nil without one
 
 	mu    sync.Mutex
 	execs map[string]*process
@@ -61,6 +62,9 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 			u.run()
 		}
 	}()
+	if err := s.keepBundle(r, &u); err != nil {
+		return nil, err
+	}
 	b, err := s.openBundle(r, &u)
 	if err != nil {
 		return nil, err
@@ -79,6 +83,9 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 		Engine: engine.Name(), Binary: r.options.Binary, Root: r.options.Root, SystemdCgroup: r.options.SystemdCgroup,
 		Cgroup: cgroupPath(b.Spec, r.options.SystemdCgroup),
 	}
+	if err := s.remember(&record, r); err != nil {
+		return nil, err
+	}
 	if err := bundle.WriteTask(b.Path, record); err != nil {
 		return nil, err
 	}
@@ -92,22 +99,36 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 	if err != nil {
 		return nil, err
 	}
-	c := &container{id: b.ID, path: b.Path, ownPids: ownPids(b.Spec), engine: ec, execs: make(map[string]*process)}
-	c.init = newProcess("", ec.Init(), streams, r.streams)
+	c := s.made(b, ec, streams, r)
 	if group, err := cgroup.Open(ec.Cgroup()); err == nil {
 		c.kills = s.kills.Open(group)
 	}
-	if c.unborn = c.init.pid() == 0; c.unborn {
-		u.release()
-		return c, nil
-	}
-	c.init.connect()
-	if err := c.record(b.Spec, record); err != nil {
+	if err := c.settle(b.Spec, record); err != nil {
 		u.add(func() { s.note(c.destroy(), "take back container", b.ID) })
 		return nil, err
 	}
 	u.release()
 	return c, nil
+}
+
+// made is a container that an engine has made.
+func (s *Service) made(b *Bundle, ec Container, streams *stdio.Streams, r createRequest) *container {
+	c := &container{id: b.ID, path: b.Path, ownPids: ownPids(b.Spec), engine: ec, execs: make(map[string]*process), keeper: s.options.Keeper}
+	c.init = newProcess("", ec.Init(), streams, r.streams)
+	c.unborn = c.init.pid() == 0
+	return c
+}
+
+// settle is what has to be done once the engine has made the container.
+func (c *container) settle(spec *specs.Spec, t bundle.Task) error {
+	if c.unborn {
+		return c.keepStreams(true)
+	}
+	c.init.connect()
+	if err := c.keepStreams(true); err != nil {
+		return err
+	}
+	return c.record(spec, t)
 }
 
 // build has the engine make a container in the way that suits the request.
@@ -141,17 +162,27 @@ func (s *Service) openBundle(r createRequest, u *undo) (*Bundle, error) {
 		return nil, err
 	}
 	u.add(func() { s.note(bundle.UnmapVolumes(r.bundle), "unmap volumes", r.id) })
-	b := &Bundle{ID: r.id, Namespace: s.options.Namespace, SandboxID: spec.Annotations[AnnotationSandboxID], Path: r.bundle, Spec: spec}
-	if b.SandboxID == "" {
-		b.SandboxID = r.id
-	}
+	b := s.bundle(r, spec)
 	if len(r.rootfs) > 0 {
 		b.Rootfs, err = bundle.MountRoot(r.bundle, r.rootfs, bundle.UserNamespace(spec))
 		if err != nil {
 			return nil, err
 		}
 		u.add(func() { s.note(bundle.UnmountRoot(r.bundle), "unmount root", r.id) })
-	} else if spec.Root != nil && spec.Root.Path != "" {
+	}
+	return b, nil
+}
+
+// bundle is what an engine gets of a bundle. A root that is yet to be mounted is for the caller to add.
+func (s *Service) bundle(r createRequest, spec *specs.Spec) *Bundle {
+	b := &Bundle{
+		ID: r.id, Namespace: s.options.Namespace, SandboxID: spec.Annotations[AnnotationSandboxID], Path: r.bundle, Spec: spec,
+		Box: s.box(r.id),
+	}
+	if b.SandboxID == "" {
+		b.SandboxID = r.id
+	}
+	if len(r.rootfs) == 0 && spec.Root != nil && spec.Root.Path != "" {
 		b.Rootfs = spec.Root.Path
 		if !filepath.IsAbs(b.Rootfs) {
 			b.Rootfs = filepath.Join(r.bundle, b.Rootfs)
@@ -160,7 +191,7 @@ func (s *Service) openBundle(r createRequest, u *undo) (*Bundle, error) {
 			b.Rootfs = ""
 		}
 	}
-	return b, nil
+	return b
 }
 
 // choose asks the engines in order who runs the bundle.
@@ -334,7 +365,7 @@ func (c *container) exec(ctx context.Context, id string, spec *specs.Process, na
 func (c *container) waitExecs(limit time.Duration) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for _, p := range c.started() {
+	for _, p := range c.startedExecs() {
 		select {
 		case <-p.finished:
 		case <-timer.C:
@@ -343,8 +374,8 @@ func (c *container) waitExecs(limit time.Duration) {
 	}
 }
 
-// started lists the executed processes that were started.
-func (c *container) started() []*process {
+// startedExecs lists the executed processes that were started.
+func (c *container) startedExecs() []*process {
 	c.mu.Lock()
 	execs := slices.Collect(maps.Values(c.execs))
 	c.mu.Unlock() // a process's lock comes before its container's

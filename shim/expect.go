@@ -153,6 +153,12 @@ func (s *Service) discard(ctx context.Context, id string) {
 		return
 	}
 	e.timer.Stop()
-	s.note(e.c.destroy(), "end a container that was made ahead", id)
-	s.note(e.c.release(context.WithoutCancel(ctx)), "remove a container that was made ahead", id)
+	s.takeBack(ctx, e.c)
+}
+
+// takeBack ends a container that nobody knows and removes what there is of it.
+func (s *Service) takeBack(ctx context.Context, c *container) {
+	s.note(c.destroy(), "end a container that nobody knows", c.id)
+	s.note(c.release(context.WithoutCancel(ctx)), "remove a container that nobody knows", c.id)
+	s.letGo(c.id)
 }

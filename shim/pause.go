@@ -33,7 +33,9 @@ func NewPauseEngine(self string, r *reaper.Reaper) *PauseEngine {
 }
 
 // Name implements Engine.
-func (e *PauseEngine) Name() string { return "pause" }
+func (e *PauseEngine) Name() string { return pauseName }
+
+const pauseName = "pause"
 
 // Handles implements Engine: a sandbox without a root.
 func (e *PauseEngine) Handles(ctx context.Context, b *Bundle) (bool, error) {
@@ -72,8 +74,9 @@ func (e *PauseEngine) Create(ctx context.Context, b *Bundle, io IO, o Options) (
 		return nil, fmt.Errorf("start pause process: %w", err)
 	}
 	c := &pauseContainer{reaper: e.reaper, child: child, group: group, leash: ours, exited: make(chan struct{})}
+	err = b.Box.Keep(boxLeash, nil, ours)
 	if group != nil {
-		err = errors.Join(group.Create(), group.Join(child.Pid))
+		err = errors.Join(err, group.Create(), group.Join(child.Pid))
 	}
 	if err == nil {
 		_, err = ours.Write([]byte{pauseGo})
@@ -83,6 +86,35 @@ func (e *PauseEngine) Create(ctx context.Context, b *Bundle, io IO, o Options) (
 		<-child.Done
 		ours.Close()
 		_ = c.Delete(ctx)
+		return nil, err
+	}
+	go c.watch()
+	return c, nil
+}
+
+// boxLeash is where the box has the end of the leash: the process ends with the shim and all who might take over.
+const boxLeash = "leash"
+
+// Adopt implements Adopter.
+func (e *PauseEngine) Adopt(_ context.Context, b *Bundle, a Adoption) (Container, error) {
+	c := &pauseContainer{reaper: e.reaper, exited: make(chan struct{})}
+	if a.Task.Cgroup != "" {
+		var err error
+		if c.group, err = cgroup.Open(a.Task.Cgroup); err != nil {
+			return nil, err
+		}
+	}
+	if leash := a.Kept[boxLeash]; len(leash.Files) == 1 {
+		c.leash = leash.Files[0]
+	}
+	if a.Exit != nil {
+		c.child, c.exit = &reaper.Child{Pid: a.PID}, *a.Exit
+		c.leash.Close()
+		close(c.exited)
+		return c, nil
+	}
+	var err error
+	if c.child, err = e.reaper.Adopt(a.PID); err != nil {
 		return nil, err
 	}
 	go c.watch()

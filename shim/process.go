@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -38,16 +39,20 @@ func newProcess(id string, p Process, s *stdio.Streams, names stdio.Config) *pro
 	return &process{id: id, engine: p, streams: s, names: names, state: created, finished: make(chan struct{})}
 }
 
-// start lets the process begin; begun is called before anybody can learn of its end.
-func (p *process) start(ctx context.Context, begun func()) error {
+// start lets the process begin. record is called before that, and with false when it did not begin; begun is called before anybody can
+// learn of its end.
+func (p *process) start(ctx context.Context, record func(begins bool) error, begun func()) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.state.to(running); err != nil {
 		return err
 	}
+	if err := record(true); err != nil {
+		return err
+	}
 	began := time.Now() // before it can end
 	if err := p.engine.Start(ctx); err != nil {
-		return err
+		return errors.Join(err, record(false))
 	}
 	p.state, p.began = running, began
 	p.connect()

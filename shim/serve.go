@@ -31,6 +31,7 @@ func Serve(ctx context.Context, listener net.Listener, o ServiceOptions) error {
 	}
 	s := NewService(o)
 	s.Register(server)
+	s.adoptAll(ctx)
 
 	ends := make(chan os.Signal, 1)
 	signal.Notify(ends, unix.SIGTERM, unix.SIGINT)

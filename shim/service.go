@@ -41,6 +41,7 @@ type ServiceOptions struct {
 	Done        func()                                 // called once, when Shutdown was asked and no container is left (Serve sets it)
 	Ending      func()                                 // called by Serve before callers see the end: remove the socket; may be nil
 	Keeper      Keeper                                 // nil = the containers end with the shim
+	Remove      func(dir, id string) (Exit, error)     // with a Keeper: ends a container and removes what there is of it, from its bundle alone
 	Logger      *slog.Logger
 }
 
@@ -65,6 +66,9 @@ func NewService(o ServiceOptions) *Service {
 	}
 	if o.Asked == nil {
 		o.Asked = func() {}
+	}
+	if o.Keeper != nil {
+		o.Keeper = survivor{o.Keeper, o.Logger}
 	}
 	return &Service{
 		options: o, containers: make(map[string]*container), making: make(map[string]chan struct{}),
@@ -98,10 +102,19 @@ func (s *Service) add(ctx context.Context, r createRequest) (c *container, err e
 		return nil, err
 	}
 	defer func() { s.settle(r.id, c) }()
-	if c = s.asExpected(ctx, r); c != nil {
+	if c = s.asExpected(ctx, r); c == nil {
+		if c, err = s.create(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	if r.launch && c.unborn { // it is not answered before it is started
 		return c, nil
 	}
-	return s.create(ctx, r)
+	if err := c.own(); err != nil {
+		s.takeBack(ctx, c)
+		return nil, err
+	}
+	return c, nil
 }
 
 // settle ends a creation; c is nil if there is no container.
@@ -163,6 +176,9 @@ func (s *Service) watchInit(c *container) {
 	exit := s.lastRites(c)
 	stop()
 	s.note(bundle.WriteExit(c.path, exit), "record exit", c.id)
+	if c.keeper != nil {
+		s.note(c.keeper.Forget(c.init.engine.Pid()), "forget process", c.id)
+	}
 	c.waitExecs(execTime) // they ended before, and are to be heard of before
 	c.init.end(exit, func() {
 		if exit.OOMKilled && !c.oomTold {
@@ -239,6 +255,7 @@ func (s *Service) remove(ctx context.Context, c *container) (Exit, error) {
 	if neverRan {
 		s.note(bundle.ForgetExit(c.path), "forget exit", c.id)
 	}
+	s.letGo(c.id)
 	s.mu.Lock()
 	delete(s.containers, c.id)
 	s.mu.Unlock()

@@ -80,6 +80,9 @@ func (t taskAPI) read(r *task.CreateTaskRequest) (createRequest, error) {
 			ID: r.ID, Namespace: t.s.options.Namespace, Run: t.s.options.Run,
 		},
 	}
+	if k := t.s.options.Keeper; k != nil {
+		req.streams.InputEnds = func() { t.s.note(k.Drop(r.ID+keptStdin), "drop what is kept", r.ID) }
+	}
 	for _, m := range r.Rootfs {
 		req.rootfs = append(req.rootfs, bundle.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
@@ -93,15 +96,17 @@ func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartRe
 	if err != nil {
 		return nil, err
 	}
-	err = p.start(ctx, func() {
+	err = p.start(ctx, func(begins bool) error { return c.starting(p, begins) }, func() {
 		pid := uint32(p.engine.Pid())
 		if p.id == "" {
+			t.s.note(c.started(p.began), "record start", r.ID)
 			t.s.publish("/tasks/start", &events.TaskStart{ContainerID: r.ID, Pid: pid})
 			if c.unborn {
 				t.s.born(c)
 			}
 			return
 		}
+		t.s.note(c.executed(p), "record executed process", r.ID)
 		t.s.publish("/tasks/exec-started", &events.TaskExecStarted{ContainerID: r.ID, ExecID: p.id, Pid: pid})
 		go t.s.watchExec(c, p)
 	})
@@ -142,6 +147,7 @@ func (t taskAPI) deleteExec(c *container, p *process) (Exit, error) {
 	err := p.become(deleted, func() error {
 		p.streams.Close()
 		c.forget(p)
+		t.s.note(c.unexecuted(p), "forget executed process", c.id)
 		return nil
 	})
 	if err != nil {
@@ -184,6 +190,9 @@ func (t taskAPI) kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty,
 	sig := syscall.Signal(r.Signal)
 	if err := p.signal(ctx, sig, r.All); err != nil {
 		return nil, err
+	}
+	if p == c.init {
+		t.s.note(c.told(), "record signal", r.ID)
 	}
 	if st, _ := c.init.snapshot(); sig == sigKill && st == paused {
 		t.s.note(c.engine.Resume(ctx), "resume a killed container", r.ID) // frozen processes do not die
@@ -237,7 +246,7 @@ func (t taskAPI) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsRespo
 		return nil, err
 	}
 	execs := make(map[uint32]string)
-	for _, p := range c.started() {
+	for _, p := range c.startedExecs() {
 		execs[p.pid()] = p.id
 	}
 	resp := &task.PidsResponse{}
@@ -260,7 +269,7 @@ func (t taskAPI) pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empt
 	if err != nil {
 		return nil, err
 	}
-	if err := c.init.become(paused, func() error { return c.engine.Pause(ctx) }); err != nil {
+	if err := c.init.become(paused, func() error { return c.pause(ctx) }); err != nil {
 		return nil, err
 	}
 	t.s.publish("/tasks/paused", &events.TaskPaused{ContainerID: r.ID})
@@ -277,7 +286,7 @@ func (t taskAPI) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Em
 	if st, _ := c.init.snapshot(); st != paused {
 		return nil, fmt.Errorf("container %q is not paused: %w", r.ID, errdefs.ErrFailedPrecondition)
 	}
-	if err := c.init.become(running, func() error { return c.engine.Resume(ctx) }); err != nil {
+	if err := c.init.become(running, func() error { return c.resume(ctx) }); err != nil {
 		return nil, err
 	}
 	t.s.publish("/tasks/resumed", &events.TaskResumed{ContainerID: r.ID})

@@ -74,6 +74,10 @@ func (a arguments) serve(ctx context.Context) error {
 	}
 	if link != nil {
 		options.Keeper = link
+		options.Remove = func(dir, id string) (shim.Exit, error) {
+			exit, _, err := bootstrap.Delete(ctx, dir, id)
+			return exit, err
+		}
 	}
 	options.Settled, options.Asked = shim.GiveMemoryBackSoon()
 	options.Ending = func() {

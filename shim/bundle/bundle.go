@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -33,7 +34,25 @@ type Task struct {
 	Root          string `json:"root,omitempty"`   // its --root
 	SystemdCgroup bool   `json:"systemdCgroup,omitempty"`
 	Cgroup        string `json:"cgroup,omitempty"` // path below the hierarchies' mount points
+
+	// What a successor of the shim needs to know besides, where there will be one.
+	Stage   Stage     `json:"stage,omitempty"`
+	Request []byte    `json:"request,omitempty"` // the Task API's CreateTaskRequest
+	PID     int       `json:"pid,omitempty"`     // init's; 0 = it is not there yet
+	Began   time.Time `json:"began,omitzero"`    // when init was let begin
+	Paused  bool      `json:"paused,omitempty"`  // or is about to be
+	Told    []int     `json:"told,omitempty"`    // signals that init was sent, each once
 }
+
+// Stage is how far a container has come.
+type Stage string
+
+// The stages. Until its creation is answered a container has none, and is taken back if the shim dies.
+const (
+	Created  Stage = "created"
+	Starting Stage = "starting" // maybe started
+	Started  Stage = "started"
+)
 
 // ReadSpec reads the OCI configuration. ErrNotFound without one.
 func ReadSpec(dir string) (*specs.Spec, error) {
@@ -93,6 +112,20 @@ func WriteTask(dir string, t Task) error {
 	if err := ForgetExit(dir); err != nil {
 		return err
 	}
+	return writeTask(dir, t)
+}
+
+// UpdateTask changes what is recorded of the same container.
+func UpdateTask(dir string, change func(*Task)) error {
+	t, err := ReadTask(dir)
+	if err != nil {
+		return err
+	}
+	change(&t)
+	return writeTask(dir, t)
+}
+
+func writeTask(dir string, t Task) error {
 	data, err := json.Marshal(t)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", TaskName, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func TestRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := ReadTask(dir); err != nil || got != task {
+	if got, err := ReadTask(dir); err != nil || !reflect.DeepEqual(got, task) {
 		t.Errorf("task %+v, %v", got, err)
 	}
 	if got := ReadPid(dir); got != 42 {

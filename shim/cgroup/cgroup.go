@@ -313,6 +313,16 @@ func (g *Group) Freeze() error { return g.freezer("FROZEN", "1") }
 // Thaw lets a frozen group go on.
 func (g *Group) Thaw() error { return g.freezer("THAWED", "0") }
 
+// Frozen says whether the processes are stopped, or are to be.
+func (g *Group) Frozen() bool {
+	if g.unified {
+		frozen, _ := read(filepath.Join(g.dirs[""], "cgroup.freeze"))
+		return strings.TrimSpace(frozen) == "1"
+	}
+	frozen, err := read(filepath.Join(g.dirs["freezer"], "freezer.state"))
+	return err == nil && g.dirs["freezer"] != "" && strings.TrimSpace(frozen) != "THAWED"
+}
+
 func (g *Group) freezer(v1, v2 string) error {
 	if g.unified {
 		return write(filepath.Join(g.dirs[""], "cgroup.freeze"), v2)

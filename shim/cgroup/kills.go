@@ -53,6 +53,14 @@ func (l *Ledger) Open(g *Group) *Kills {
 	return k
 }
 
+// Reopen opens the books of a group that was made for what is in it, after a process that had them open has died: all
+// kills in it count.
+func (l *Ledger) Reopen(g *Group) *Kills {
+	k := l.Open(g)
+	k.before = 0
+	return k
+}
+
 // Group is the group that the books are about.
 func (k *Kills) Group() *Group { return k.group }
 

@@ -6,8 +6,6 @@
 // the shim, thereafter the keeper, also for processes that had ended and were not reaped. So the keeper does nothing as long as the
 // shim lives.
 //
-// No shim is started by one yet, see docs/RATIONALE.md.
-//
 // It is a process of its own because it must not die of what a shim may die of. It reads no container's output and no request of
 // a client.
 package keeper
@@ -22,6 +20,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -151,9 +150,7 @@ func (k *keeper) take(m message, shim int, out *outbox) {
 		k.kept[m.Keep] = m
 		old.close()
 	case m.Drop != "":
-		old := k.kept[m.Drop]
-		delete(k.kept, m.Drop)
-		old.close()
+		k.drop(m.Drop)
 	case m.Watch != 0:
 		k.exits.watch(m.Watch, shim)
 	case m.Claim != 0:
@@ -167,6 +164,15 @@ func (k *keeper) take(m message, shim int, out *outbox) {
 	}
 	if m.Keep == "" {
 		m.close()
+	}
+}
+
+func (k *keeper) drop(key string) {
+	for kept, old := range k.kept {
+		if kept == key || strings.HasSuffix(key, "/") && strings.HasPrefix(kept, key) {
+			delete(k.kept, kept)
+			old.close()
+		}
 	}
 }
 

@@ -1,12 +1,14 @@
 package keeper
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"sync"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // Kept is what a shim gave its keeper.
@@ -51,7 +53,7 @@ func Open(f *os.File) (*Link, error) {
 		}
 		switch {
 		case m.Keep != "":
-			l.left = append(l.left, Kept{Key: m.Keep, Note: m.Note, Files: m.files})
+			l.left = append(l.left, kept(m))
 		case m.Exit != nil:
 			l.exits[m.Exit.PID] = *m.Exit
 		case m.Ready:
@@ -59,6 +61,14 @@ func Open(f *os.File) (*Link, error) {
 			return l, nil
 		}
 	}
+}
+
+func kept(m message) Kept {
+	k := Kept{Key: m.Keep, Note: m.Note}
+	for _, fd := range m.fds {
+		k.Files = append(k.Files, os.NewFile(uintptr(fd), m.Keep))
+	}
+	return k
 }
 
 func (k Kept) close() {
@@ -73,10 +83,19 @@ func (l *Link) Left() []Kept { return l.left }
 // Keep has the keeper hold copies of files, with a note, in place of what it held under this key. When it has returned, they outlive
 // this process. At most 32 files and some 40 KiB.
 func (l *Link) Keep(key string, note []byte, files ...*os.File) error {
-	return l.say("keep "+key, message{Keep: key, Note: note, files: files})
+	if len(files) > maxFiles {
+		return fmt.Errorf("keep %s: %d files, at most %d fit into a message", key, len(files), maxFiles)
+	}
+	fds, err := copies(files)
+	if err != nil {
+		return err
+	}
+	defer closeAll(fds)
+	return l.say("keep "+key, message{Keep: key, Note: note, fds: fds})
 }
 
-// Drop has the keeper close what it holds under a key. There need not be anything.
+// Drop has the keeper close what it holds under a key; with a slash at its end, under all that begin with it. There need
+// not be anything.
 func (l *Link) Drop(key string) error { return l.say("drop "+key, message{Drop: key}) }
 
 // Watch has the keeper remember how a child of this process ends, should this process die before it has recorded that.
@@ -103,8 +122,13 @@ func (l *Link) Forget(pid int) error {
 	return l.say(fmt.Sprint("forget process ", pid), message{Forget: pid})
 }
 
+// say sends a message. ErrUnavailable when the keeper is gone.
 func (l *Link) say(what string, m message) error {
-	if err := send(l.conn, m); err != nil {
+	err := send(l.conn, m)
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		err = fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
+	}
+	if err != nil {
 		return fmt.Errorf("ask keeper to %s: %w", what, err)
 	}
 	return nil

@@ -15,14 +15,14 @@ import (
 type message struct {
 	Keep   string `json:"keep,omitempty"`   // both ways: the files and the note under this key, in place of earlier ones
 	Note   []byte `json:"note,omitempty"`   // with Keep
-	Drop   string `json:"drop,omitempty"`   // to the keeper: close what is under this key
+	Drop   string `json:"drop,omitempty"`   // to the keeper: close what is under this key; with a slash at its end: under all that begin with it
 	Watch  int    `json:"watch,omitempty"`  // to the keeper: remember how this process ends, if it ends as a child of the keeper
 	Claim  int    `json:"claim,omitempty"`  // to the keeper: the same of a process whose shim is dead; an Exit answers if it has ended
 	Forget int    `json:"forget,omitempty"` // to the keeper: no longer
 	Exit   *Exit  `json:"exit,omitempty"`   // both ways: a process has ended
 	Ready  bool   `json:"ready,omitempty"`  // to the shim: that is all that an earlier one left
 
-	files []*os.File
+	fds []int // numbers, not files: Go's poller would wake the keeper with each line of a container
 }
 
 // Exit is how a process ended.
@@ -47,27 +47,32 @@ func send(conn *net.UnixConn, m message) error {
 	if err != nil {
 		return fmt.Errorf("encode message: %w", err)
 	}
-	if len(data) > maxMessage || len(m.files) > maxFiles {
-		return fmt.Errorf("message of %d bytes with %d files: at most %d and %d fit", len(data), len(m.files), maxMessage, maxFiles)
+	if len(data) > maxMessage {
+		return fmt.Errorf("message of %d bytes: at most %d fit", len(data), maxMessage)
 	}
 	var rights []byte
-	if len(m.files) > 0 {
-		fds := make([]int, len(m.files))
-		for i, f := range m.files {
-			raw, err := f.SyscallConn() // Fd would have the file block
-			if err == nil {
-				err = raw.Control(func(fd uintptr) { fds[i], err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
-			}
-			if err != nil {
-				closeAll(fds[:i])
-				return fmt.Errorf("hand over %q: %w", f.Name(), err)
-			}
-		}
-		defer closeAll(fds)
-		rights = unix.UnixRights(fds...)
+	if len(m.fds) > 0 {
+		rights = unix.UnixRights(m.fds...)
 	}
 	_, _, err = conn.WriteMsgUnix(data, rights, nil)
 	return err
+}
+
+// copies makes descriptors of files that are to be sent, for closeAll.
+func copies(files []*os.File) ([]int, error) {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		raw, err := f.SyscallConn() // Fd would have the file block
+		if err == nil {
+			controlErr := raw.Control(func(fd uintptr) { fds[i], err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+			err = errors.Join(controlErr, err)
+		}
+		if err != nil {
+			closeAll(fds[:i])
+			return nil, fmt.Errorf("hand over %q: %w", f.Name(), err)
+		}
+	}
+	return fds, nil
 }
 
 func closeAll(fds []int) {
@@ -107,27 +112,23 @@ func (in *receiver) next() (message, error) {
 		}
 		for _, fd := range fds {
 			unix.CloseOnExec(fd)
-			m.files = append(m.files, os.NewFile(uintptr(fd), "kept"))
+			m.fds = append(m.fds, fd)
 		}
 	}
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		m.close()
 		return m, fmt.Errorf("message is longer than %d bytes", maxMessage)
 	}
-	files := m.files
 	if err := json.Unmarshal(in.data[:n], &m); err != nil {
 		m.close()
 		return m, fmt.Errorf("decode message: %w", err)
 	}
-	m.files = files
 	return m, nil
 }
 
 func (m *message) close() {
-	for _, f := range m.files {
-		f.Close()
-	}
-	m.files = nil
+	closeAll(m.fds)
+	m.fds = nil
 }
 
 // pair makes the two ends of a link: packets, so that nobody who dies leaves half a message.

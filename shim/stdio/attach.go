@@ -257,6 +257,7 @@ func (l *listener) watch() {
 type input struct {
 	file     *os.File // the pipe's end, or from Start on the terminal
 	terminal bool
+	ends     func() // called before the file is closed; may be nil
 
 	mu      sync.Mutex
 	over    bool // nobody can attach any more
@@ -273,7 +274,7 @@ func (in *input) attach(a Attachment) error {
 	if err != nil {
 		return err
 	}
-	c := newCopier(fifo, &fileSink{File: in.file, keep: true}, true)
+	c := newCopier("stdin", fifo, &fileSink{File: in.file, keep: true}, true)
 	in.copiers[c] = struct{}{}
 	go func() {
 		c.run()
@@ -282,7 +283,7 @@ func (in *input) attach(a Attachment) error {
 		in.mu.Unlock()
 		if a.Once && !in.terminal {
 			in.shut()
-			in.file.Close()
+			in.close()
 		}
 		a.Ended()
 	}()
@@ -314,7 +315,7 @@ func (in *input) finish() {
 		for _, c := range left {
 			<-c.done
 		}
-		in.file.Close()
+		in.close()
 	}()
 }
 
@@ -324,6 +325,14 @@ func (in *input) stop() {
 		c.stop()
 	}
 	if !in.terminal {
-		in.file.Close()
+		in.close()
 	}
+}
+
+// close ends the input, a second time too.
+func (in *input) close() {
+	if in.ends != nil {
+		in.ends()
+	}
+	in.file.Close()
 }

@@ -19,17 +19,18 @@ var buffers = sync.Pool{New: func() any { return new([chunk]byte) }}
 
 // copier moves bytes from a pipe, FIFO or pty into a sink until the end of the source.
 type copier struct {
-	src  *os.File
-	dst  sink
-	fifo bool // the source is a FIFO that may not have a writer yet
+	stream string // its name
+	src    *os.File
+	dst    sink
+	fifo   bool // the source is a FIFO that may not have a writer yet
 
 	once     sync.Once
 	done     chan struct{}
 	stopping atomic.Bool
 }
 
-func newCopier(src *os.File, dst sink, fifo bool) *copier {
-	return &copier{src: src, dst: dst, fifo: fifo, done: make(chan struct{})}
+func newCopier(stream string, src *os.File, dst sink, fifo bool) *copier {
+	return &copier{stream: stream, src: src, dst: dst, fifo: fifo, done: make(chan struct{})}
 }
 
 // run copies until end of file, finish or stop, and closes both sides.

@@ -38,6 +38,7 @@ type Config struct {
 	Limits                Limits // of the log file of Scheme
 	UID, GID              uint32 // owner and group of the pipes, so that a program may open its own streams anew; 0 = as they are
 	Logger                *slog.Logger
+	InputEnds             func() // called before our end of the process's input is closed, so that copies of it can be; nil = there are none
 
 	// For a log address that names a program: whose output it takes, and who starts it and reaps it.
 	ID, Namespace string
@@ -123,7 +124,7 @@ func (s *Streams) openStdin(path string) error {
 			return err
 		}
 		s.child.stdin = childEnd
-		s.input = &input{file: shimEnd, copiers: map[*copier]struct{}{}}
+		s.input = &input{file: shimEnd, ends: s.cfg.InputEnds, copiers: map[*copier]struct{}{}}
 		return nil
 	}
 	fifo, err := openFIFOReader(path)
@@ -136,7 +137,7 @@ func (s *Streams) openStdin(path string) error {
 		return err
 	}
 	s.child.stdin = childEnd
-	s.stdin = newCopier(fifo, &fileSink{File: shimEnd}, true)
+	s.stdin = newCopier("stdin", fifo, &fileSink{File: shimEnd, ends: s.cfg.InputEnds}, true)
 	return nil
 }
 
@@ -154,7 +155,7 @@ func (s *Streams) openOutput(ctx context.Context, name, stream string) (*os.File
 		sink.Close()
 		return nil, err
 	}
-	s.outputs = append(s.outputs, newCopier(shimEnd, sink, false))
+	s.outputs = append(s.outputs, newCopier(stream, shimEnd, sink, false))
 	return childEnd, nil
 }
 
@@ -224,7 +225,7 @@ func (s *Streams) openTerminal(ctx context.Context, cfg Config) error {
 	if sink == nil {
 		sink = discard{} // somebody has to read a terminal, or its program blocks
 	}
-	s.outputs = append(s.outputs, newCopier(nil, sink, false)) // its source is known at Start
+	s.outputs = append(s.outputs, newCopier("stdout", nil, sink, false)) // its source is known at Start
 	switch cfg.Stdin {
 	case "":
 		return nil
@@ -236,7 +237,7 @@ func (s *Streams) openTerminal(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	s.stdin = newCopier(fifo, discard{}, true) // so is its sink
+	s.stdin = newCopier("stdin", fifo, discard{}, true) // so is its sink
 	return nil
 }
 
@@ -255,7 +256,7 @@ func (s *Streams) Start(console *os.File) {
 func (s *Streams) start(console *os.File) {
 	s.closeChild()
 	if s.console != nil {
-		if console != nil {
+		if console != nil && console != s.console {
 			s.console.Close()
 			s.console = console
 		}
@@ -380,12 +381,16 @@ func (discard) Close() error                { return nil }
 type fileSink struct {
 	*os.File
 	beside *os.File
-	keep   bool // not ours to close
+	keep   bool   // not ours to close
+	ends   func() // called before it is closed; may be nil
 }
 
 func (f *fileSink) Close() error {
 	var err error
 	if !f.keep {
+		if f.ends != nil {
+			f.ends()
+		}
 		err = f.File.Close()
 	}
 	if f.beside != nil {
