@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 
+	units "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/cgroups/systemd"
@@ -146,13 +147,14 @@ func (m *Manager) prune() {
 	}
 }
 
-func (m *Manager) slice(parent string) (cgroups.Manager, error) {
+// slice opens a slice. The properties are what systemd is told of it when it is made.
+func (m *Manager) slice(parent string, made ...units.Property) (cgroups.Manager, error) {
 	name := path.Base(parent)
 	above := "-" + sliceSuffix // the root: without one it would be system.slice
 	if i := strings.LastIndex(strings.TrimSuffix(name, sliceSuffix), "-"); i > 0 {
 		above = name[:i] + sliceSuffix
 	}
-	unit, err := manager.New(&cgroups.Cgroup{Name: name, Parent: above, Systemd: true, Resources: &cgroups.Resources{SkipDevices: true}})
+	unit, err := manager.New(&cgroups.Cgroup{Name: name, Parent: above, Systemd: true, SystemdProps: made, Resources: &cgroups.Resources{SkipDevices: true}})
 	if err != nil {
 		return nil, fmt.Errorf("open slice %q: %w", parent, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strconv"
 
+	units "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/godbus/dbus/v5"
 	"github.com/opencontainers/cgroups"
 )
 
@@ -45,26 +47,24 @@ func (h *Hierarchy) weigh(dir string) error {
 	return err
 }
 
-// weighSlice is weigh for systemd. It is done once by each server: systemd keeps it until the machine restarts.
+// weighSlice is weigh for systemd. The weight is a property of the slice's making: systemd ignores it where the slice is there
+// already, and drop-ins go before it. It is done once by each server: the slice stays until the machine restarts.
 func (m *Manager) weighSlice() error {
 	m.slicing.Lock()
 	defer m.slicing.Unlock()
 	if m.weighed {
 		return nil
 	}
-	unit, err := m.slice(ownSlice)
+	name, value := "CPUShares", ownShares()
+	if m.Unified != "" {
+		name, value = "CPUWeight", cgroups.ConvertCPUSharesToCgroupV2Value(value)
+	}
+	unit, err := m.slice(ownSlice, units.Property{Name: name, Value: dbus.MakeVariant(value)})
 	if err != nil {
 		return err
 	}
 	if err := unit.Apply(-1); err != nil {
 		return fmt.Errorf("make slice %q: %w", ownSlice, err)
-	}
-	r := &cgroups.Resources{SkipDevices: true, CpuShares: ownShares()}
-	if m.Unified != "" {
-		r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares)
-	}
-	if err := unit.Set(r); err != nil {
-		return fmt.Errorf("weigh slice %q: %w", ownSlice, err)
 	}
 	m.weighed = true
 	return nil
