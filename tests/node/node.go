@@ -136,7 +136,8 @@ func (n *Node) AwaitReady(ctx context.Context) error {
 
 // waitReady asks for the node's status until both conditions hold.
 func (n *Node) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	// The first start in an emulated machine reads all it needs, kernel modules too, through that machine's disks.
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	asked, stop := context.WithCancel(ctx)
 	defer stop()
