@@ -8,6 +8,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/criserver/stats"
+	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 // PodInfo is, as JSON under "info", what a verbose PodSandboxStatus tells.
@@ -15,6 +16,7 @@ type PodInfo struct {
 	PID          int             `json:"pid"` // the shim's
 	Handler      string          `json:"runtimeHandler"`
 	HandlerType  string          `json:"handlerType"`
+	ShimScope    string          `json:"shimScope"`
 	CgroupParent string          `json:"cgroupParent"`
 	Overhead     PodOverhead     `json:"overhead"`
 	Resources    PodResources    `json:"resources"`
@@ -60,13 +62,16 @@ func (a *sandboxAPI) sandboxInfo(ctx context.Context, rec state.Sandbox) (map[st
 		return nil, err
 	}
 	info := PodInfo{
-		Handler: rec.HandlerName, HandlerType: rec.HandlerType, CgroupParent: rec.CgroupParent,
+		Handler: rec.HandlerName, HandlerType: rec.HandlerType, ShimScope: string(runtimeclass.ScopePod), CgroupParent: rec.CgroupParent,
 		Overhead: PodOverhead{Declared: Declared{extra, rec.Overhead}, Measured: measured, Class: a.meter.class(rec)},
 		Resources: PodResources{
 			Declared: Declared{resources, rec.Resources}, Effective: extra.Plus(resources),
 		},
 		Network: PodNetwork{Kind: "host"},
 		Config:  rec.Config,
+	}
+	if rec.SharesShim() {
+		info.ShimScope = string(runtimeclass.ScopeNode)
 	}
 	if r, ok := a.overheads.Report(rec.ID); ok {
 		info.Overhead.CPUMillis, info.Overhead.Verdict = r.Sample.CPUMillis, r.Verdict

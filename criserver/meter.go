@@ -170,6 +170,11 @@ func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead
 		return stats.Overhead{Parts: []stats.PartUsage{}}, nil
 	}
 	parts := []stats.Part{{Name: "shim", PID: shim.PID()}}
+	if share, ok := m.o.Sandboxes.Share(rec); ok {
+		parts = []stats.Part{
+			{Name: "shim", PID: share.Shim, Pods: share.Pods, CPU: share.CPU}, {Name: "keeper", PID: share.Keeper, Pods: share.Pods},
+		}
+	}
 	if pid := s.PausePID(); pid != 0 {
 		parts = append(parts, stats.Part{Name: "pause", PID: pid})
 	}

@@ -79,12 +79,13 @@ func (a *nodeAPI) info() (map[string]string, error) {
 	type handler struct {
 		Type      string   `json:"type"`
 		Binary    string   `json:"binary"`
+		ShimScope string   `json:"shimScope"`
 		Platforms []string `json:"platforms"`
 		Default   bool     `json:"default"`
 	}
 	handlers := map[string]handler{}
 	for _, h := range a.o.Handlers.All() {
-		out := handler{Type: string(h.Type), Binary: h.Binary, Default: h.Default}
+		out := handler{Type: string(h.Type), Binary: h.Binary, ShimScope: string(h.ShimScope), Default: h.Default}
 		for _, p := range h.Platforms {
 			out.Platforms = append(out.Platforms, platforms.FormatAll(p))
 		}

@@ -28,6 +28,16 @@ const (
 	WASM Type = "wasm"
 )
 
+// Scope says how many pods one shim is for.
+type Scope string
+
+const (
+	// ScopePod gives each pod a shim of its own: whatever ends that ends one pod.
+	ScopePod Scope = "pod"
+	// ScopeNode has one shim for all pods of a handler, with a keeper that outlives it.
+	ScopeNode Scope = "node"
+)
+
 // Handler is one configured runtime handler: what the handler field of a
 // RuntimeClass names.
 type Handler struct {
@@ -37,6 +47,8 @@ type Handler struct {
 	// Binary is the OCI runtime's program, by name or path; a handler of type
 	// WASM uses it for its pods' Linux containers.
 	Binary string
+	// ShimScope is that of pods to come, "" for ScopePod.
+	ShimScope Scope
 	// Platforms are the image platforms this handler runs, most wanted first.
 	Platforms []ocispec.Platform
 	// PodAnnotations and ContainerAnnotations are patterns (path.Match) of the
@@ -54,7 +66,7 @@ type Table struct {
 }
 
 // NewTable checks the handlers and returns their table. Names are unique DNS
-// labels, exactly one handler is the default, and every type is known; a
+// labels, exactly one handler is the default, and every type and scope is known; a
 // handler without platforms gets DefaultPlatforms of its type.
 //
 // # Errors
@@ -72,6 +84,12 @@ func NewTable(handlers []Handler) (*Table, error) {
 		}
 		if h.Type != OCI && h.Type != WASM {
 			return nil, invalid("handler %q: type %q is not known (known: %q, %q)", h.Name, h.Type, OCI, WASM)
+		}
+		if h.ShimScope == "" {
+			h.ShimScope = ScopePod
+		}
+		if h.ShimScope != ScopePod && h.ShimScope != ScopeNode {
+			return nil, invalid("handler %q: shim scope %q is not known (known: %q, %q)", h.Name, h.ShimScope, ScopePod, ScopeNode)
 		}
 		for _, pattern := range append(slices.Clone(h.PodAnnotations), h.ContainerAnnotations...) {
 			if _, err := path.Match(pattern, ""); err != nil {

@@ -27,6 +27,8 @@ func TestNewTable(t *testing.T) {
 		{"twice", []Handler{{Name: "a", Type: OCI, Default: true}, {Name: "a", Type: WASM}}, `"a" is configured twice`},
 		{"unknown type", []Handler{{Name: "a", Type: "vm", Default: true}}, `type "vm" is not known`},
 		{"no type", []Handler{{Name: "a", Default: true}}, `type "" is not known`},
+		{"scopes", []Handler{{Name: "a", Type: OCI, Default: true, ShimScope: ScopePod}, {Name: "b", Type: WASM, ShimScope: ScopeNode}}, ""},
+		{"unknown scope", []Handler{{Name: "a", Type: OCI, Default: true, ShimScope: "cluster"}}, `handler "a": shim scope "cluster" is not known (known: "pod", "node")`},
 		{"no default", []Handler{{Name: "b", Type: OCI}, {Name: "a", Type: OCI}}, "no handler is the default (configured: a, b)"},
 		{"two defaults", []Handler{{Name: "a", Type: OCI, Default: true}, {Name: "b", Type: OCI, Default: true}}, "more than one handler is the default: a, b"},
 	} {

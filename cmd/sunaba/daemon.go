@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/sunaba-project/sunaba/criserver"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
@@ -20,6 +21,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
+	"github.com/sunaba-project/sunaba/criserver/stats"
 	"github.com/sunaba-project/sunaba/criserver/stream"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/control"
@@ -106,8 +108,9 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	events := criserver.NewEvents(logger)
 	sandboxes, err := sandbox.New(sandbox.Options{
 		Handlers: handlers, Network: net, Cgroups: cgroups, Host: host, Labels: labels,
-		Records: filepath.Join(p.root, "state", "sandboxes"), Files: filepath.Join(p.root, "sandboxes"), State: p.sandboxes(),
+		Records: filepath.Join(p.root, "state", "sandboxes"), Files: filepath.Join(p.root, "sandboxes"), State: p.sandboxes(), Shims: p.shims(),
 		Shim: shim, WasmCache: cache, Debug: debug, BootID: bootID, Follow: events.Sandbox, Logger: logger,
+		CPU: cpuTime(cgroups),
 	})
 	if err != nil {
 		return nil, err
@@ -168,6 +171,16 @@ func programs(handlers *runtimeclass.Table) []string {
 func (p places) control() string   { return filepath.Join(p.state, "images.sock") }
 func (p places) images() string    { return filepath.Join(p.root, "images") }
 func (p places) sandboxes() string { return filepath.Join(p.state, "sandboxes") }
+func (p places) shims() string     { return filepath.Join(p.state, "shims") }
+
+// cpuTime returns what tells how much CPU time a cgroup has used.
+func cpuTime(cgroups *cgroup.Manager) func(string) (time.Duration, error) {
+	reader := stats.NewReader(cgroups.Hierarchy)
+	return func(path string) (time.Duration, error) {
+		used, err := reader.CPU(path)
+		return used.Usage, err
+	}
+}
 
 // openImages opens the image store below --root.
 func openImages(c config, p places, handlers *runtimeclass.Table, shim string, logger *slog.Logger) (*images.Service, error) {

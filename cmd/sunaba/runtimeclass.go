@@ -167,7 +167,7 @@ func configured(c config) ([]classes.Handler, error) {
 	}
 	var out []classes.Handler
 	for _, h := range table.All() {
-		one := classes.Handler{Name: h.Name, Type: string(h.Type), Binary: h.Binary, Default: h.Default}
+		one := classes.Handler{Name: h.Name, Type: string(h.Type), Binary: h.Binary, ShimScope: string(h.ShimScope), Default: h.Default}
 		for _, p := range h.Platforms {
 			one.Platforms = append(one.Platforms, platforms.FormatAll(p))
 		}

@@ -47,6 +47,12 @@ func TestLayout(t *testing.T) {
 	if got := (Layout{Driver: Systemd}).Leaf("a.slice", "C"); got != "a.slice:sunaba:C" {
 		t.Errorf("systemd leaf is %q", got)
 	}
+	for driver, want := range map[Driver]string{Cgroupfs: "/sunaba/shims/wasm-1", Systemd: "/sunaba.slice/sunaba-shims.slice/sunaba-wasm-1.scope"} {
+		l := Layout{Driver: driver}
+		if got := l.Path(l.ShimLeaf("wasm-1")); got != want {
+			t.Errorf("%s: the leaf of a shared shim is at %q, want %q", driver, got, want)
+		}
+	}
 	for driver, want := range map[Driver]string{Cgroupfs: "/a/P-spare", Systemd: ""} {
 		if got := (Layout{Driver: driver}).SpareLeaf("/a", "P"); got != want {
 			t.Errorf("%s: spare leaf is %q, want %q", driver, got, want)

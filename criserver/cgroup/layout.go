@@ -21,6 +21,7 @@ const (
 const (
 	prefix      = "sunaba" // scope prefix, and the folder of pods that came without a parent
 	sliceSuffix = ".slice"
+	ownShims    = "/" + prefix + "/shims" // holds the shims that pods share, driver cgroupfs
 )
 
 // Layout says where the cgroups of pods and containers are. It is pure.
@@ -65,6 +66,15 @@ func (l Layout) SpareLeaf(parent, id string) string {
 		return ""
 	}
 	return l.Leaf(parent, id+"-spare")
+}
+
+// ShimLeaf returns the cgroup of a shim that several pods share, beside those of pods that came without a parent, as OCI
+// cgroupsPath. name tells it from those of other handlers and servers.
+func (l Layout) ShimLeaf(name string) string {
+	if l.Driver == Systemd {
+		return l.Leaf(prefix+"-shims"+sliceSuffix, name)
+	}
+	return l.Leaf(ownShims, name)
 }
 
 // Path returns where a parent or a leaf is below the root of a hierarchy.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -124,6 +125,47 @@ func (m *Manager) Place(leaf string, pid int) error {
 	return nil
 }
 
+// PlaceFamily is Place for a process that may have started others already: they come along.
+func (m *Manager) PlaceFamily(leaf string, pid int) error {
+	if err := m.Place(leaf, pid); err != nil {
+		return err
+	}
+	for _, child := range children(pid) {
+		if err := m.place(m.Path(leaf), child); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// children are the processes that a process has started and that have not ended.
+func children(pid int) []int {
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, list := range lists {
+		data, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for field := range strings.FieldsSeq(string(data)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
+// RemoveShimLeaf is RemoveLeaf for a shim that pods shared.
+func (m *Manager) RemoveShimLeaf(leaf string) error {
+	err := m.RemoveLeaf(leaf)
+	m.prune()
+	return err
+}
+
 // RemoveLeaf removes a leaf. A missing one is no error.
 func (m *Manager) RemoveLeaf(leaf string) error {
 	if m.Driver != Systemd {
@@ -143,6 +185,7 @@ func (m *Manager) RemoveLeaf(leaf string) error {
 // another server's.
 func (m *Manager) prune() {
 	for _, root := range m.all() {
+		_ = os.Remove(filepath.Join(root, ownShims))
 		_ = os.Remove(filepath.Join(root, prefix))
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
@@ -95,7 +94,7 @@ func (j *judge) ready(rec state.Sandbox) {
 		return
 	}
 	dir := filepath.Join(j.o.shims(), rec.ID)
-	if !shimWorks(dir) {
+	if !j.shimWorks(rec.ID) {
 		j.add(subject, j.tidy(), nil, "it is on record as ready, but its shim does not run")
 		return
 	}
@@ -115,8 +114,8 @@ func (j *judge) ready(rec state.Sandbox) {
 			j.add(subject, doRemove, nil, "its file %s is not there", file)
 		}
 	}
-	if !j.hasCgroup(j.o.Cgroups.Path(j.o.Cgroups.Leaf(rec.CgroupParent, rec.ID))) {
-		j.add(subject, doRemove, nil, "its shim is in no cgroup of its own (%s)", j.o.Cgroups.Leaf(rec.CgroupParent, rec.ID))
+	if leaf := j.shimLeaf(rec); !j.hasCgroup(j.o.Cgroups.Path(leaf)) {
+		j.add(subject, doRemove, nil, "its shim is in no cgroup of its own (%s)", leaf)
 	}
 	j.connected(rec)
 }
@@ -182,9 +181,8 @@ func (j *judge) containers() {
 }
 
 func (j *judge) running(pod state.Sandbox, rec state.Container) {
-	dir := filepath.Join(j.o.shims(), pod.ID)
-	bundle := filepath.Join(dir, rec.ID)
-	if !shimWorks(dir) {
+	bundle := filepath.Join(j.o.shims(), pod.ID, rec.ID)
+	if !j.shimWorks(pod.ID) {
 		return // said of the pod
 	}
 	subject := containerName(rec)
@@ -217,18 +215,4 @@ func (j *judge) hasCgroup(path string) bool {
 		}
 	}
 	return false
-}
-
-// shimWorks says whether the process that a folder's pid file names works in that folder.
-func shimWorks(dir string) bool {
-	data, err := os.ReadFile(filepath.Join(dir, client.PidName))
-	if err != nil {
-		return false
-	}
-	here, err := os.Stat(dir)
-	if err != nil {
-		return false
-	}
-	cwd, err := os.Stat(filepath.Join("/proc", strings.TrimSpace(string(data)), "cwd"))
-	return err == nil && os.SameFile(here, cwd)
 }

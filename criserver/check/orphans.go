@@ -26,8 +26,8 @@ func (j *judge) holds(id string) bool {
 func (j *judge) folders() {
 	for dir, names := range j.seen.folders {
 		for _, name := range names {
-			if j.known[name] {
-				continue
+			if j.known[name] || dir == j.o.shared() {
+				continue // shared looks at those
 			}
 			path := filepath.Join(dir, name)
 			j.add("folder "+path, j.tidy(), nil, "it belongs to no pod or container on record")
@@ -119,7 +119,7 @@ func (j *judge) mounts() {
 			continue
 		}
 		container, _, _ := strings.Cut(rest, "/")
-		if rec, ok := j.records.containers.Records[container]; ok && rec.Phase == state.Exited && shimWorks(filepath.Join(j.o.shims(), id)) {
+		if rec, ok := j.records.containers.Records[container]; ok && rec.Phase == state.Exited && j.shimWorks(id) {
 			j.add("mount "+point, doRemove, nil, "its container has ended")
 		}
 	}

@@ -23,6 +23,7 @@ type sight struct {
 	roots  map[string]bool // keys of root filesystems
 	mounts []string        // mount points below the server's folders, outermost first
 	works  map[int]string  // processes that work below the server's folder of shims: the folder of each
+	shared map[int]string  // those below the folder of shims that pods share: the handler of each
 	// folders holds the names in each of the folders that are made for pods and containers.
 	folders map[string][]string
 	// cgroups are the groups that this program's pods are in, by their paths below the hierarchies.
@@ -33,12 +34,13 @@ type sight struct {
 type group struct{ pids []int }
 
 func (o Options) shims() string   { return filepath.Join(o.State, "sandboxes") }
+func (o Options) shared() string  { return filepath.Join(o.State, "shims") }
 func (o Options) files() string   { return filepath.Join(o.Root, "sandboxes") }
 func (o Options) volumes() string { return filepath.Join(o.Root, "volumes") }
 func (o Options) images() string  { return filepath.Join(o.Root, "images") }
 
 func survey(ctx context.Context, o Options) (*sight, error) {
-	s := &sight{roots: map[string]bool{}, works: map[int]string{}, folders: map[string][]string{}, cgroups: map[string]*group{}}
+	s := &sight{roots: map[string]bool{}, works: map[int]string{}, shared: map[int]string{}, folders: map[string][]string{}, cgroups: map[string]*group{}}
 	var err error
 	if s.held, err = network.Survey(o.Network); err != nil {
 		return nil, err
@@ -81,7 +83,7 @@ func (s *sight) seeMounts(o Options) error {
 }
 
 func (s *sight) seeFolders(o Options) error {
-	for _, dir := range []string{o.shims(), o.files(), o.volumes()} {
+	for _, dir := range []string{o.shims(), o.shared(), o.files(), o.volumes()} {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("list folder: %w", err)
@@ -98,9 +100,12 @@ func (s *sight) seeProcesses(o Options) error {
 	if err != nil {
 		return fmt.Errorf("list processes: %w", err)
 	}
-	dir := o.shims()
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
+	places := map[string]map[int]string{}
+	for dir, found := range map[string]map[int]string{o.shims(): s.works, o.shared(): s.shared} {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = real
+		}
+		places[dir] = found
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -111,8 +116,10 @@ func (s *sight) seeProcesses(o Options) error {
 		if err != nil {
 			continue // it has ended
 		}
-		if rest, ok := strings.CutPrefix(strings.TrimSuffix(cwd, " (deleted)"), dir+"/"); ok {
-			s.works[pid], _, _ = strings.Cut(rest, "/")
+		for dir, found := range places {
+			if rest, ok := strings.CutPrefix(strings.TrimSuffix(cwd, " (deleted)"), dir+"/"); ok {
+				found[pid], _, _ = strings.Cut(rest, "/")
+			}
 		}
 	}
 	return nil

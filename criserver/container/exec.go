@@ -195,6 +195,9 @@ func (e *execution) killed(ctx context.Context, err error, timeout time.Duration
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if errdefs.IsNotFound(err) && e.shim.Keeper() != 0 {
+		return fmt.Errorf("the container has ended, or the shim has died and its successor has killed the command: %w", errdefs.ErrUnavailable)
+	}
 	return err
 }
 

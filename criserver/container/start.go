@@ -112,7 +112,34 @@ func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *clie
 		m.dropTask(ctx, shim, rec.ID) // left by a request whose server died
 		l, err = shim.Launch(ctx, req)
 	}
+	for range relaunches {
+		if !errdefs.IsUnavailable(err) {
+			break
+		}
+		l, err = m.relaunch(ctx, shim, req, err)
+	}
 	return l.PID, l.Begun, err
+}
+
+// relaunches is how many shims may die during the start of one container before it counts as one that cannot be started.
+const relaunches = 3
+
+// relaunch finds out what has become of a launch whose shim died before it answered, and launches anew what has not begun. A shim
+// that has no successor answers as before.
+func (m *Manager) relaunch(ctx context.Context, shim *client.Client, req client.CreateRequest, lost error) (client.Launched, error) {
+	st, err := shim.State(ctx, req.ID, "")
+	switch {
+	case errdefs.IsUnavailable(err):
+		return client.Launched{}, lost
+	case err == nil && st.Status != client.StatusCreated:
+		d, err := shim.Details(ctx, req.ID)
+		return client.Launched{PID: st.PID, Begun: d.StartedAt}, err
+	case err != nil && !errdefs.IsNotFound(err):
+		return client.Launched{}, err
+	}
+	m.o.Logger.Warn("the shim has died while it started a container; it is started again", "container", req.ID)
+	m.dropTask(ctx, shim, req.ID)
+	return shim.Launch(ctx, req)
 }
 
 func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.CreateRequest, error) {

@@ -144,13 +144,16 @@ func (m *Manager) signalOnce(ctx context.Context, c *Container, shim *client.Cli
 	if err != nil {
 		sig = syscall.SIGTERM
 	}
-	err = within(ctx, func(ctx context.Context) error {
+	tell := func(ctx context.Context) error {
 		// A server that died after sending it could not record that; the shim knows.
 		if d, err := shim.Details(ctx, c.ID); err != nil || slices.Contains(d.Told, int(sig)) {
 			return err
 		}
 		return shim.Kill(ctx, c.ID, "", sig, false)
-	})
+	}
+	if err = within(ctx, tell); errdefs.IsUnavailable(err) {
+		err = within(ctx, tell) // the shim died before it answered, and may have a successor
+	}
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("send %s: %w", rec.StopSignal, err)
 	}
@@ -215,7 +218,14 @@ const killLimit = 30 * time.Second
 func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 	ctx, cancel := context.WithTimeout(ctx, killLimit)
 	defer cancel()
-	return m.each(sandboxID, func(rec state.Container) error { return m.Stop(ctx, rec.ID, 0) })
+	pod, err := m.o.Sandboxes.Get(sandboxID)
+	shared := err == nil && pod.SharesShim()
+	return m.each(sandboxID, func(rec state.Container) error {
+		if c := m.alive(rec.ID); shared && c != nil && rec.Phase == state.Created {
+			m.unexpect(ctx, c, rec) // a shim of its own ends with the pod
+		}
+		return m.Stop(ctx, rec.ID, 0)
+	})
 }
 
 // RemoveAll removes every container of a sandbox; see sandbox.Manager.Remove.

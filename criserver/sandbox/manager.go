@@ -7,6 +7,9 @@
 // or at the next start of the server. Stop undoes everything but the record and the folders, Remove the rest; both
 // are idempotent. A sandbox whose shim or pause process dies becomes NotReady by itself and waits for Stop.
 //
+// Its shim is its own, or, where the handler's scope is the node, one that it shares (package shims). What another pod's shim does
+// at its end, a sandbox with a shared one does by asking it.
+//
 // The namespaces are pinned by bind mounts, so a sandbox needs no process of its own but the shim; where its containers
 // share a PID namespace, a pause process holds that.
 package sandbox
@@ -25,6 +28,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/sandbox/shims"
 	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
@@ -47,10 +51,13 @@ type Options struct {
 	Records string // folder of the durable records
 	Files   string // folder of the pods' hosts, hostname and resolv.conf files
 	State   string // folder of the shims' working folders; may be gone after a reboot
+	Shims   string // folder of those shims that pods share; as State
 
 	Shim      string // shim binary
 	WasmCache string
 	Debug     bool // shims log at debug level
+	// CPU returns how much CPU time a cgroup has used.
+	CPU func(cgroup string) (time.Duration, error)
 	// BootID tells one start of the machine from another.
 	BootID string
 	// Follow is told of every change of a record; see state.Follower. It may be nil.
@@ -63,6 +70,8 @@ type Manager struct {
 	o       Options
 	records *state.Store[state.Sandbox]
 	names   *state.Names
+	shims   *shims.Set
+	turns   chan struct{} // holds a token for each sandbox that is being cleaned up after
 
 	mu    sync.Mutex
 	boxes map[string]*Sandbox
@@ -79,7 +88,13 @@ func New(o Options) (*Manager, error) {
 			return nil, fmt.Errorf("create folder of sandboxes: %w", err)
 		}
 	}
-	m := &Manager{o: o, records: records, names: state.NewNames(), boxes: map[string]*Sandbox{}}
+	shared, err := shims.New(shims.Options{
+		Dir: o.Shims, Binary: o.Shim, Namespace: namespace, WasmCache: o.WasmCache, Debug: o.Debug, Cgroups: o.Cgroups, CPU: o.CPU, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{o: o, records: records, names: state.NewNames(), shims: shared, turns: make(chan struct{}, recoverAtOnce), boxes: map[string]*Sandbox{}}
 	for _, rec := range records.List() {
 		m.boxes[rec.ID] = newSandbox(m, rec.ID)
 		o.Labels.Keep(rec.ProcessLabel)
@@ -190,6 +205,15 @@ func (m *Manager) Close() {
 	for _, s := range boxes {
 		s.detach()
 	}
+	m.shims.Close()
+}
+
+// Share returns a sandbox's part of the shim that it shares with others; false for one with a shim of its own, or none.
+func (m *Manager) Share(rec state.Sandbox) (shims.Share, bool) {
+	if !rec.SharesShim() {
+		return shims.Share{}, false
+	}
+	return m.shims.Share(rec.HandlerName, rec.ID)
 }
 
 // BootID returns the kernel's name for this start of the machine.

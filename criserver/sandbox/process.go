@@ -23,6 +23,9 @@ func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
 	if err := s.makeCgroup(rec); err != nil {
 		return err
 	}
+	if rec.SharesShim() {
+		return s.join(ctx, rec)
+	}
 	start := client.StartOptions{Binary: o.Shim, Namespace: namespace, ID: s.ID, Dir: s.Dir, WasmCache: o.WasmCache, Debug: o.Debug}
 	if o.Cgroups.Driver == cgroup.Systemd {
 		start.Place = func(pid int) error { return o.Cgroups.Place(leaf, pid) }
@@ -33,9 +36,7 @@ func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
 	if err != nil {
 		return fmt.Errorf("start shim: %w", err)
 	}
-	s.mu.Lock()
-	s.shim = c
-	s.mu.Unlock()
+	s.attach(c, false)
 	return nil
 }
 
@@ -62,6 +63,13 @@ func (s *Sandbox) Prepare(ctx context.Context) {
 
 // stopShim ends the shim; one that does not end when told to is killed together with all that runs under it.
 func (s *Sandbox) stopShim(ctx context.Context) error {
+	rec, err := s.record()
+	if err != nil {
+		return err
+	}
+	if rec.SharesShim() {
+		return s.leave(ctx, rec)
+	}
 	if s.shutDown(ctx) {
 		return nil
 	}

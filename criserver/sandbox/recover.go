@@ -46,6 +46,9 @@ func (m *Manager) Recover(ctx context.Context, each func(context.Context, state.
 		})
 	}
 	all.Wait()
+	if err := m.shims.Tidy(ctx); err != nil {
+		m.o.Logger.Error("end shims without pods", "error", err)
+	}
 	m.removeOrphans(ctx)
 }
 
@@ -98,11 +101,9 @@ func (s *Sandbox) find(ctx context.Context, rec state.Sandbox) Found {
 		return Ended
 	}
 	if rec.BootID == s.manager.o.BootID {
-		shim, err := client.Connect(ctx, s.Dir)
+		shim, err := s.connect(ctx, rec)
 		if err == nil {
-			s.mu.Lock()
-			s.shim = shim
-			s.mu.Unlock()
+			s.attach(shim, rec.SharesShim())
 			return Living
 		}
 		if !errdefs.IsNotFound(err) {
@@ -114,6 +115,14 @@ func (s *Sandbox) find(ctx context.Context, rec state.Sandbox) Found {
 		s.manager.o.Logger.Error("recover sandbox", "sandbox", s.ID, "error", err)
 	}
 	return Ended
+}
+
+// connect looks for the shim.
+func (s *Sandbox) connect(ctx context.Context, rec state.Sandbox) (*client.Client, error) {
+	if rec.SharesShim() {
+		return s.manager.shims.Rejoin(ctx, rec.HandlerName, s.ID)
+	}
+	return client.Connect(ctx, s.Dir)
 }
 
 // findPause looks for the pause process and remembers it. A shim that does not answer now is a silent one.

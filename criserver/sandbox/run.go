@@ -13,6 +13,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 // step is one part of a sandbox. do makes it; undo removes it, or whatever of it there is, and may be called any number
@@ -110,6 +111,9 @@ func (m *Manager) run(
 		Restoring: fill != nil,
 		Overhead:  state.Resources{Value: config.GetLinux().GetOverhead()},
 		Resources: state.Resources{Value: config.GetLinux().GetResources()},
+	}
+	if h.ShimScope == runtimeclass.ScopeNode {
+		rec.ShimScope = state.NodeScope
 	}
 	same, err := proto.MarshalOptions{Deterministic: true}.Marshal(request)
 	if err != nil {

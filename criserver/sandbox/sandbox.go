@@ -32,6 +32,7 @@ type Sandbox struct {
 
 	mu       sync.Mutex
 	shim     *client.Client
+	shared   bool // the shim is that of other pods too
 	pausePID int
 	buried   bool // gone is closed
 	unwatch  context.CancelFunc
@@ -113,19 +114,25 @@ func (s *Sandbox) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// detach leaves the shim running and forgets it.
-func (s *Sandbox) detach() *client.Client {
+// attach makes a shim the sandbox's.
+func (s *Sandbox) attach(shim *client.Client, shared bool) {
 	s.mu.Lock()
-	shim, unwatch := s.shim, s.unwatch
+	defer s.mu.Unlock()
+	s.shim, s.shared = shim, shared
+}
+
+// detach leaves the shim running and forgets it.
+func (s *Sandbox) detach() {
+	s.mu.Lock()
+	shim, shared, unwatch := s.shim, s.shared, s.unwatch
 	s.shim, s.unwatch = nil, nil
 	s.mu.Unlock()
 	if unwatch != nil {
 		unwatch()
 	}
-	if shim != nil {
+	if shim != nil && !shared {
 		shim.Close()
 	}
-	return shim
 }
 
 // bury tells those who wait for it that the shim is gone.

@@ -23,6 +23,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/criserver/stats"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -112,7 +113,10 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handlers, err := runtimeclass.NewTable([]runtimeclass.Handler{{Name: "runc", Type: runtimeclass.OCI, Binary: "runc", Default: true}})
+	handlers, err := runtimeclass.NewTable([]runtimeclass.Handler{
+		{Name: "runc", Type: runtimeclass.OCI, Binary: "runc", Default: true},
+		{Name: "shared", Type: runtimeclass.OCI, Binary: "runc", ShimScope: runtimeclass.ScopeNode},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,8 +124,12 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, net: &ledger{up: map[string]bool{}}}
 	w.o = Options{
 		Handlers: handlers, Network: w.net, Cgroups: cgroups, Host: host,
-		Records: filepath.Join(dir, "records"), Files: filepath.Join(dir, "files"), State: filepath.Join(dir, "state"),
+		Records: filepath.Join(dir, "records"), Files: filepath.Join(dir, "files"), State: filepath.Join(dir, "state"), Shims: filepath.Join(dir, "shims"),
 		Shim: shimBinary, WasmCache: filepath.Join(dir, "wasm"), BootID: "boot1", Logger: slog.New(slog.DiscardHandler),
+		CPU: func(path string) (time.Duration, error) {
+			used, err := stats.NewReader(cgroups.Hierarchy).CPU(path)
+			return used.Usage, err
+		},
 	}
 	return w
 }
@@ -168,7 +176,7 @@ func (w *world) nothing(m *Manager) {
 	if ids := m.records.IDs(); len(ids) > 0 {
 		w.t.Errorf("records left: %v", ids)
 	}
-	for _, dir := range []string{w.o.Files, w.o.State} {
+	for _, dir := range []string{w.o.Files, w.o.State, w.o.Shims} {
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 			w.t.Errorf("left in %s: %v, %v", dir, entries, err)
 		}
@@ -209,7 +217,7 @@ func (w *world) shims() []string {
 	var out []string
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, l := range links {
-		if dir, err := os.Readlink(l); err == nil && strings.HasPrefix(dir, w.o.State) {
+		if dir, err := os.Readlink(l); err == nil && strings.HasPrefix(dir, filepath.Dir(w.o.State)+"/") {
 			out = append(out, l)
 		}
 	}

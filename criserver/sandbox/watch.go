@@ -59,11 +59,17 @@ func (s *Sandbox) unwatchAll() {
 // lost cleans up after a shim that has died.
 func (s *Sandbox) lost(ctx context.Context) {
 	s.manager.o.Logger.Warn("shim has died", "sandbox", s.ID)
+	s.gate.shutNow()
+	s.manager.turns <- struct{}{} // all that shared it are here at once
+	defer func() { <-s.manager.turns }()
 	ctx, cancel := Aside(ctx)
 	defer cancel()
-	s.gate.shutNow()
 	s.detach()
-	if err := s.cleanUp(ctx); err != nil {
+	err := s.cleanUp(ctx)
+	if rec, rerr := s.record(); err == nil && rerr == nil && rec.SharesShim() {
+		err = s.manager.shims.Leave(ctx, rec.HandlerName, s.ID)
+	}
+	if err != nil {
 		s.manager.o.Logger.Error("clean up after shim", "sandbox", s.ID, "error", err)
 	}
 	s.becomeNotReady()
@@ -82,7 +88,7 @@ func (s *Sandbox) cleanUp(ctx context.Context) error {
 	}
 	// A process that the shim had just made is on no record of its.
 	if rec, err := s.record(); err == nil {
-		if err := s.manager.o.Cgroups.End(ctx, s.manager.Leaf(rec, s.ID)); err != nil {
+		if err := s.endOthers(ctx, rec); err != nil {
 			return fmt.Errorf("clean up after shim of sandbox %q: %w", s.ID, err)
 		}
 	}

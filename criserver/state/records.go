@@ -96,6 +96,9 @@ type Sandbox struct {
 	HandlerName string `json:"handlerName"`
 	HandlerType string `json:"handlerType"`
 	Binary      string `json:"binary,omitempty"`
+	// ShimScope is the handler's at that time: "node" for a pod whose shim is that of all pods of HandlerName, "" for one
+	// with a shim of its own.
+	ShimScope string `json:"shimScope,omitempty"`
 
 	// CgroupParent is the parent of all cgroups of the pod; CgroupOwned says that the server made it and removes it.
 	CgroupParent string `json:"cgroupParent"`
@@ -116,6 +119,12 @@ type Sandbox struct {
 
 // Unfinished says that the request which makes the sandbox has not ended.
 func (r Sandbox) Unfinished() bool { return r.Phase == Creating || r.Restoring }
+
+// NodeScope is the ShimScope of a pod that shares its shim.
+const NodeScope = "node"
+
+// SharesShim says that the pod's shim is that of all such pods of its handler.
+func (r Sandbox) SharesShim() bool { return r.ShimScope == NodeScope }
 
 // Container is the durable record of a container.
 type Container struct {

@@ -18,7 +18,7 @@ import (
 
 // Part is a process that counts to a pod's overhead.
 type Part struct {
-	// Name is "shim", "pause", "spare" (a process that waits to become a guest's) or "engine" (of a guest).
+	// Name is "shim", "keeper" (of a shim that several pods share), "pause", "spare" (a process that waits to become a guest's) or "engine" (of a guest).
 	Name string
 	// Container is the guest's container, "" for the others and for a spare one that has none yet.
 	Container string
@@ -28,6 +28,8 @@ type Part struct {
 	LinearBase, LinearSize uint64
 	// CPU is what the part used, as far as the pod's own cgroup does not show it.
 	CPU time.Duration
+	// Pods is how many pods share the process, which is divided among them; 0 = it is the pod's own.
+	Pods int
 }
 
 // PartUsage is a part with what it uses now.
@@ -35,12 +37,14 @@ type PartUsage struct {
 	Name        string `json:"name"`
 	Container   string `json:"container,omitempty"`
 	PID         int    `json:"pid"`
+	Pods        int    `json:"pods,omitempty"` // that share it: what follows is this pod's part
 	MemoryBytes uint64 `json:"memoryBytes"`
 	CPUNanos    uint64 `json:"cpuNanoseconds,omitempty"`
 }
 
 // Overhead is what a pod costs beyond its containers' own work: its shim, its pause process, and the engines of its
-// guests. Memory is the proportional set size, which divides what several processes share among them.
+// guests. Memory is the proportional set size, which divides what several processes share among them; a process that several
+// pods share is divided among these.
 type Overhead struct {
 	MemoryBytes uint64      `json:"memoryBytes"`
 	CPUNanos    uint64      `json:"cpuNanoseconds"`
@@ -63,7 +67,10 @@ func (r *Reader) Overhead(leaf string, parts []Part) (Overhead, error) {
 		if err != nil {
 			return out, err
 		}
-		out.Parts = append(out.Parts, PartUsage{Name: p.Name, Container: p.Container, PID: p.PID, MemoryBytes: pss, CPUNanos: uint64(p.CPU)})
+		pss /= uint64(max(p.Pods, 1))
+		out.Parts = append(out.Parts, PartUsage{
+			Name: p.Name, Container: p.Container, PID: p.PID, Pods: p.Pods, MemoryBytes: pss, CPUNanos: uint64(p.CPU),
+		})
 		out.MemoryBytes += pss
 		out.CPUNanos += uint64(p.CPU)
 	}

@@ -168,3 +168,9 @@ func DropCompiled(ctx context.Context, binary, cacheDir, digest string) error {
 	}
 	return nil
 }
+
+// Holds says whether a shim has, or had when it died, a container in this bundle that it did not give back.
+func Holds(bundleDir string) bool {
+	_, err := bundle.ReadTask(bundleDir)
+	return !errdefs.IsNotFound(err)
+}

@@ -23,6 +23,7 @@ type Handler struct {
 	Name      string   `json:"name"`
 	Type      string   `json:"type"`
 	Binary    string   `json:"binary"` // the OCI runtime of its Linux containers
+	ShimScope string   `json:"shimScope"`
 	Default   bool     `json:"default"`
 	Platforms []string `json:"platforms"`
 	Features  []string `json:"features,omitempty"` // as the server tells them; none without a server
@@ -126,14 +127,14 @@ func measured(pods []Pod, handler, class string) []int64 {
 // Print writes the list as a table, and below it what is wrong.
 func Print(out io.Writer, rows []Row) error {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CLASS\tHANDLER\tTYPE\tENGINE\tPLATFORMS\tFEATURES\tDECLARED OVERHEAD\tMEASURED NOW")
+	fmt.Fprintln(w, "CLASS\tHANDLER\tTYPE\tSHIM\tENGINE\tPLATFORMS\tFEATURES\tDECLARED OVERHEAD\tMEASURED NOW")
 	var problems []string
 	for _, r := range rows {
 		name := r.Handler.Name
 		if r.Handler.Default {
 			name += " (default)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", dash(r.Class), name, dash(r.Handler.Type), dash(strings.Join(r.Handler.Engines, ", ")),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", dash(r.Class), name, dash(r.Handler.Type), dash(shimOf(r.Handler)), dash(strings.Join(r.Handler.Engines, ", ")),
 			dash(strings.Join(r.Handler.Platforms, " ")), dash(strings.Join(r.Handler.Features, " ")), r.Declared, describeMeasured(r.Measured))
 		for _, p := range []string{r.Problem, r.Handler.Problem} {
 			if p != "" && !slices.Contains(problems, p) {
@@ -148,6 +149,14 @@ func Print(out io.Writer, rows []Row) error {
 		fmt.Fprintf(out, "! %s\n", p)
 	}
 	return nil
+}
+
+// shimOf says whose a handler's shims are: "per pod", "per node".
+func shimOf(h Handler) string {
+	if h.ShimScope == "" {
+		return ""
+	}
+	return "per " + h.ShimScope
 }
 
 // PrintJSON writes the list for programs.

@@ -1,0 +1,205 @@
+package shims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/shim/client"
+)
+
+// shared is the shim of one handler's pods, or the place for one.
+type shared struct {
+	o             Options
+	handler       string
+	dir, leaf     string
+	turn          chan struct{} // holds one token; who takes it may start and end the shim
+	mu            sync.Mutex
+	client        *client.Client           // nil = no shim
+	pods          map[string]time.Duration // those that have joined, and the CPU time that each is charged with
+	charged       time.Duration            // what the shim has used of that
+	accountBroken bool                     // its use was not to be had; it is logged once
+	waiting       bool                     // pods of an earlier server are still joining: nobody is charged before all are there
+}
+
+const (
+	// startLimit is how long a shim may take to answer for the first time.
+	startLimit = 10 * time.Second
+	// stopLimit is how long it may take to end when told to.
+	stopLimit = 2 * time.Second
+)
+
+// begin waits for the right to start and end the shim.
+func (s *shared) begin(ctx context.Context) (done func(), err error) {
+	select {
+	case <-s.turn:
+		return func() { s.turn <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the shim of handler %q: %w", s.handler, ctx.Err())
+	}
+}
+
+func (s *shared) connection() *client.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.client
+}
+
+// living returns the connection, nil if there is none or shim and keeper are gone.
+func (s *shared) living() *client.Client {
+	c := s.connection()
+	if c == nil {
+		return nil
+	}
+	select {
+	case <-c.Done():
+		return nil
+	default:
+		return c
+	}
+}
+
+// get returns the connection to the shim, which is started if there is none. One that did not answer an earlier request may have
+// come to itself.
+func (s *shared) get(ctx context.Context) (*client.Client, error) {
+	if c := s.living(); c != nil {
+		return c, nil
+	}
+	if s.count() > 0 {
+		within, cancel := context.WithTimeout(ctx, startLimit)
+		defer cancel()
+		if c, err := s.find(within); !errdefs.IsNotFound(err) {
+			return c, err
+		}
+	}
+	return s.start(ctx)
+}
+
+// start starts the shim and returns when it has answered. What there is of an earlier one goes before.
+func (s *shared) start(ctx context.Context) (_ *client.Client, err error) {
+	used := s.count() > 0
+	if err := s.clear(ctx, used); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
+			defer cancel()
+			err = errors.Join(err, s.clear(ctx, used))
+		}
+	}()
+	if err := os.MkdirAll(s.dir, 0o711); err != nil {
+		return nil, err
+	}
+	c, err := client.Start(ctx, s.options())
+	if err != nil {
+		return nil, err
+	}
+	within, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if err := c.Answers(within); err != nil {
+		c.Close()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("it does not answer: %w: %w; it said: %s", err, errdefs.ErrUnavailable, s.said())
+	}
+	s.mu.Lock()
+	s.client, s.charged, s.waiting = c, 0, false
+	s.mu.Unlock()
+	s.o.Logger.Info("shim of a handler is started", "handler", s.handler, "shim", c.PID(), "keeper", c.Keeper())
+	return c, nil
+}
+
+func (s *shared) options() client.StartOptions {
+	start := client.StartOptions{
+		Binary: s.o.Binary, Namespace: s.o.Namespace, Dir: s.dir, WasmCache: s.o.WasmCache, Debug: s.o.Debug, Keep: true, Back: s.back,
+	}
+	if s.o.Cgroups.Driver == cgroup.Systemd {
+		start.Place = func(pid int) error { return s.o.Cgroups.PlaceFamily(s.leaf, pid) }
+	} else {
+		start.Born = func(attr *syscall.SysProcAttr) (func(), error) { return s.o.Cgroups.Born(s.leaf, attr) }
+	}
+	return start
+}
+
+// back is told that a successor of the shim answers.
+func (s *shared) back(pid int) {
+	s.o.Logger.Error("the shim of a handler has died; its successor has taken over its containers", "handler", s.handler, "shim", pid)
+}
+
+// said is the end of the shim's log.
+func (s *shared) said() string {
+	const most = 1 << 10
+	data, err := os.ReadFile(filepath.Join(s.dir, client.LogName))
+	if err != nil || len(data) == 0 {
+		return "nothing"
+	}
+	return strings.TrimSpace(string(data[max(0, len(data)-most):]))
+}
+
+// find connects to the shim that an earlier server started.
+func (s *shared) find(ctx context.Context) (*client.Client, error) {
+	c, err := client.ConnectKept(ctx, s.dir, s.back)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.client = c
+	s.mu.Unlock()
+	return c, nil
+}
+
+// stop ends the shim; one that does not end when told to is killed.
+func (s *shared) stop(ctx context.Context) error {
+	if c := s.living(); c != nil {
+		within, cancel := context.WithTimeout(ctx, stopLimit)
+		err := c.Shutdown(within)
+		select {
+		case <-c.Done():
+		case <-within.Done():
+			s.o.Logger.Warn("shim did not end when told to", "handler", s.handler, "error", err)
+		}
+		cancel()
+	}
+	return s.clear(ctx, false)
+}
+
+// clear ends what there is of a shim and removes what it leaves: the keeper first, for it would start another one. The folder
+// stays if it is used, by pods that are still to be cleaned up after: the OCI runtime's state is in it.
+func (s *shared) clear(ctx context.Context, used bool) error {
+	s.mu.Lock()
+	c := s.client
+	s.client = nil
+	s.mu.Unlock()
+	if c != nil {
+		c.Close()
+	}
+	socket := filepath.Join(s.dir, client.SocketName) // it is among the arguments of both
+	if err := client.Cleanup(ctx, s.o.Binary, s.o.Namespace, s.dir, socket); err != nil {
+		return err
+	}
+	if err := s.o.Cgroups.End(ctx, s.leaf); err != nil {
+		return err
+	}
+	if err := s.o.Cgroups.RemoveShimLeaf(s.leaf); err != nil {
+		return err
+	}
+	if used {
+		return nil
+	}
+	if err := os.RemoveAll(s.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
