@@ -36,9 +36,13 @@ func (s *Service) adoptAll(ctx context.Context) {
 		return
 	}
 	for _, e := range estates(s.options.Keeper.Left()) {
-		if err := s.adopt(ctx, e); err != nil {
+		switch err := s.adopt(ctx, e); {
+		case errors.Is(err, errUnanswered):
+			s.options.Logger.Info("take back container", "container", e.id, "reason", err)
+			s.bury(e, "")
+		case err != nil:
 			s.note(err, "adopt container", e.id)
-			s.bury(e, err)
+			s.bury(e, "the shim died, and its successor could not take over: "+err.Error())
 		}
 	}
 }
@@ -221,13 +225,13 @@ func (s *Service) goOn(ctx context.Context, c *container, e *estate, t bundle.Ta
 	go s.watchInit(c)
 }
 
-// bury ends a container that could not be adopted. How it ended is written down if it was anybody's.
-func (s *Service) bury(e *estate, why error) {
+// bury ends a container that is not adopted. How it ended is written down, with a message, unless that is "": it was nobody's.
+func (s *Service) bury(e *estate, message string) {
 	e.close()
 	exit, err := s.options.Remove(e.bundle, e.id)
 	s.note(err, "remove container", e.id)
-	if _, known := bundle.ReadExit(e.bundle); !known && !errors.Is(why, errUnanswered) {
-		exit.Message = "the shim died, and its successor could not take over: " + why.Error()
+	if _, known := bundle.ReadExit(e.bundle); !known && message != "" {
+		exit.Message = message
 		s.note(bundle.WriteExit(e.bundle, exit), "record exit", e.id)
 	}
 	if err == nil {

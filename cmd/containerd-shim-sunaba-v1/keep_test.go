@@ -1,8 +1,16 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
+	"github.com/sunaba-project/sunaba/shim/stdio"
+	"golang.org/x/sys/unix"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -51,11 +59,19 @@ func (k *kept) kill(t testing.TB) {
 // quit ends shim and keeper, which have no containers.
 func (k *kept) quit(t testing.TB) {
 	t.Helper()
-	check(t, k.Shutdown(within(t)))
+	if err := k.Shutdown(within(t)); err != nil && !errdefs.IsUnavailable(err) { // that it went may be known before its answer is
+		t.Fatal(err)
+	}
 	eventually(t, "shim and keeper end", func() bool { return len(processesIn(t, k.dir)) == 0 })
 	if _, err := os.Stat(filepath.Join(k.dir, client.SocketName)); !os.IsNotExist(err) {
 		t.Error("the shim left its socket")
 	}
+}
+
+// TestCleanupEndsKeeperAndShim leaves both to the end of the test, and a container with them.
+func TestCleanupEndsKeeperAndShim(t *testing.T) {
+	k := newKept(t, "")
+	k.container(enginetest.Program{Kind: enginetest.Sleep}).create(t).start(t)
 }
 
 func TestKeeperStartsASuccessor(t *testing.T) {
@@ -81,9 +97,34 @@ func (k *kept) status(t testing.TB, c *container, want client.Status) client.Sta
 	return state
 }
 
-func TestSuccessorHasCreatedContainers(t *testing.T) {
+func TestSuccessorHasCreatedContainers(t *testing.T) { testCreatedContainer(t, "runc") }
+
+// TestSuccessorUnderCrun hides the second cgroup hierarchy that some machines have mounted beside the older ones: crun 1.8 takes it
+// for the only one. So it runs in a process with mounts of its own.
+func TestSuccessorUnderCrun(t *testing.T) {
+	const inside = "SUNABA_TEST_PRIVATE_MOUNTS"
+	if os.Getenv(inside) != "" {
+		err := unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			t.Fatal(err)
+		}
+		testCreatedContainer(t, "crun")
+		return
+	}
+	enginetest.NeedRoot(t)
+	cmd := exec.Command(must(os.Executable())(t), "-test.run", "^TestSuccessorUnderCrun$")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func testCreatedContainer(t *testing.T, runtime string) {
 	k := newKept(t, "")
-	c := k.container(enginetest.Program{}).script("echo out; exit 7").create(t)
+	c := k.container(enginetest.Program{}).script("echo out; exit 7")
+	c.req.Options.BinaryName = runtime
+	c.create(t)
 	pid := k.status(t, c, client.StatusCreated).PID
 	k.kill(t)
 	if again := k.status(t, c, client.StatusCreated).PID; again != pid {
@@ -190,5 +231,166 @@ func TestSuccessorKillsAndPauses(t *testing.T) {
 		t.Errorf("exit %+v", exit)
 	}
 	k.finish(t, c)
+	k.quit(t)
+}
+
+// TestSuccessorHasTheInput writes to a container's input while shims die, and ends it: nobody must hold a copy of it then.
+func TestSuccessorHasTheInput(t *testing.T) {
+	k := newKept(t, "")
+	c := k.container(enginetest.Program{Kind: enginetest.Cat})
+	c.req.Stdin = filepath.Join(t.TempDir(), "in")
+	check(t, unix.Mkfifo(c.req.Stdin, 0o600))
+	c.create(t).start(t)
+	in := must(os.OpenFile(c.req.Stdin, os.O_WRONLY, 0))(t)
+	want := ""
+	for _, line := range []string{"one", "two", "three"} {
+		must(in.WriteString(line + "\n"))(t)
+		want += "stdout F " + line + "\n"
+		eventually(t, "the line is in the log", func() bool { return c.log(t) == want })
+		k.kill(t)
+	}
+	check(t, in.Close())
+	if exit := c.wait(t); exit.Code != 0 {
+		t.Errorf("exit %+v", exit)
+	}
+	k.finish(t, c)
+	k.quit(t)
+}
+
+// TestSuccessorLetsAttach attaches before and after a death, and ends the input with the last attacher.
+func TestSuccessorLetsAttach(t *testing.T) {
+	k := newKept(t, "")
+	c := k.container(enginetest.Program{Kind: enginetest.Cat})
+	c.req.Stdin = stdio.Attachable
+	c.create(t).start(t)
+	want := ""
+	for i, once := range []bool{false, false, true} {
+		in := filepath.Join(t.TempDir(), "in")
+		check(t, unix.Mkfifo(in, 0o600))
+		w := must(os.OpenFile(in, os.O_RDWR, 0))(t)
+		check(t, k.Attach(within(t), client.AttachRequest{ID: c.id, Stdin: in, Once: once}))
+		must(fmt.Fprintln(w, "line", i))(t)
+		want += fmt.Sprintf("stdout F line %d\n", i)
+		eventually(t, "the line is in the log", func() bool { return c.log(t) == want })
+		w.Close()
+		if !once {
+			k.kill(t)
+		}
+	}
+	if exit := c.wait(t); exit.Code != 0 {
+		t.Errorf("exit %+v", exit)
+	}
+	k.finish(t, c)
+	k.quit(t)
+}
+
+func TestSuccessorHasTheTerminal(t *testing.T) {
+	k := newKept(t, "")
+	c := k.container(enginetest.Program{}).script("trap 'echo size' WINCH; echo begin; while [ ! -e /tmp/end ]; do sleep 0.05; done; [ -t 0 ] && echo end; exit 5")
+	c.spec.Process.Terminal = true
+	c.req.Terminal, c.req.Stderr = true, ""
+	c.create(t)
+	k.kill(t)
+	c.start(t)
+	eventually(t, "it has begun", func() bool { return c.log(t) == "stdout F begin\n" })
+	k.kill(t)
+	check(t, k.ResizePty(within(t), c.id, "", 90, 30))
+	eventually(t, "it learns of its size", func() bool { return c.log(t) == "stdout F begin\nstdout F size\n" })
+	k.kill(t)
+	check(t, os.WriteFile(filepath.Join(c.path(), "rootfs/tmp/end"), nil, 0o600))
+	if exit := c.wait(t); exit.Code != 5 {
+		t.Errorf("exit %+v", exit)
+	}
+	if got := c.log(t); got != "stdout F begin\nstdout F size\nstdout F end\n" {
+		t.Errorf("log %q", got)
+	}
+	k.finish(t, c)
+	k.quit(t)
+}
+
+// TestSuccessorEndsExecs has a command run in a container, with a child of its own, when the shim dies.
+func TestSuccessorEndsExecs(t *testing.T) {
+	k := newKept(t, "")
+	c := k.container(enginetest.Program{Kind: enginetest.Sleep}).create(t).start(t)
+	check(t, k.Exec(within(t), client.ExecRequest{ID: c.id, ExecID: "e", Process: &specs.Process{
+		Args: []string{"/bin/sh", "-c", "sleep 1000 & sleep 1000; true"}, Cwd: "/", Env: []string{"PATH=/bin"},
+	}}))
+	must(k.Start(within(t), c.id, "e"))(t)
+	eventually(t, "the command and its child run", func() bool { return len(must(k.Pids(within(t), c.id))(t)) == 4 })
+	k.kill(t)
+	eventually(t, "they are gone", func() bool { return len(must(k.Pids(within(t), c.id))(t)) == 1 })
+	if _, err := k.State(within(t), c.id, "e"); !errdefs.IsNotFound(err) {
+		t.Errorf("state of the command: %v", err)
+	}
+	k.status(t, c, client.StatusRunning)
+	check(t, k.Kill(within(t), c.id, "", syscall.SIGKILL, false))
+	c.wait(t)
+	k.finish(t, c)
+	k.quit(t)
+}
+
+func TestSuccessorHasThePauseProcess(t *testing.T) {
+	k := newKept(t, "")
+	pause := k.pause()
+	pid := must(pause.tryCreate(t))(t)
+	pause.start(t)
+	k.kill(t)
+	k.kill(t)
+	if state := k.status(t, pause, client.StatusRunning); state.PID != pid {
+		t.Errorf("pid %d, was %d", state.PID, pid)
+	}
+	check(t, k.Kill(within(t), pause.id, "", syscall.SIGTERM, false))
+	if exit := pause.wait(t); exit.Code != 143 {
+		t.Errorf("exit %+v", exit)
+	}
+	pause.delete(t)
+	k.quit(t)
+}
+
+// TestDeathAtAnyMoment kills the shim at some moment of a container's short life. What was never answered is not there and has left
+// nothing; all else has a true exit.
+func TestDeathAtAnyMoment(t *testing.T) {
+	k := newKept(t, "")
+	for i := range 24 {
+		c := k.container(enginetest.Program{}).script("echo out; exit 7")
+		if i%2 == 0 {
+			c.spec.Annotations[shim.AnnotationOneStep] = "true"
+			c.spec.Process.OOMScoreAdj = new(int)
+		}
+		c.prepare(t)
+		first := k.Client
+		over := make(chan error, 1)
+		go func() {
+			_, err := first.Launch(within(t), c.req)
+			over <- err
+		}()
+		time.Sleep(time.Duration(i) * 5 * time.Millisecond)
+		k.kill(t)
+		answer := <-over
+		state, err := k.State(within(t), c.id, "")
+		switch {
+		case errdefs.IsNotFound(err):
+			if answer == nil {
+				t.Errorf("death %d: the container was answered and is gone", i)
+			}
+			if exit, ended := client.ReadExit(c.path()); ended && exit.Code != 137 {
+				t.Errorf("death %d: exit %+v", i, exit)
+			}
+			os.Remove(filepath.Join(c.path(), "exit.json"))
+			os.Mkdir(filepath.Join(c.path(), "rootfs"), 0o755) // unless it had come so far
+			k.nothingRunsOf(t, c, "config.json", "rootfs")
+			continue
+		case err != nil:
+			t.Fatal(err)
+		case state.Status == client.StatusCreated:
+			c.start(t)
+		}
+		exit := c.wait(t)
+		cut := answer != nil && exit.Code == 1 && c.log(t) == "" // the runtime's start was, and its process ended without having been the program
+		if exit.Code != 7 && !cut {
+			t.Errorf("death %d: exit %+v, answer %v", i, exit, answer)
+		}
+		k.finish(t, c)
+	}
 	k.quit(t)
 }

@@ -73,7 +73,7 @@ func (a arguments) serve(ctx context.Context) error {
 		Run:    func(cmd *exec.Cmd) (stdio.Program, error) { return startProgram(r, cmd) },
 	}
 	if link != nil {
-		options.Keeper = link
+		options.Keeper = guarded{link, r}
 		options.Remove = func(dir, id string) (shim.Exit, error) {
 			exit, _, err := bootstrap.Delete(ctx, dir, id)
 			return exit, err
@@ -109,6 +109,14 @@ func (a arguments) newReaper() (*reaper.Reaper, *keeper.Link, error) {
 	r, err := reaper.NewKept(link)
 	return r, link, err
 }
+
+// guarded is the keeper as the service sees it: whether a process can still be watched is for the reaper to say.
+type guarded struct {
+	*keeper.Link
+	reaper *reaper.Reaper
+}
+
+func (g guarded) Watch(pid int) error { return g.reaper.Guard(pid) }
 
 // program is a child of the shim that takes a container's output.
 type program struct {

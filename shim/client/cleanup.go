@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 )
 
@@ -64,9 +65,9 @@ func deleteBundle(ctx context.Context, binary, namespace, id, path string) error
 	return nil
 }
 
-// killShim ends the shim that works in dir, if there is one: the process that dir's pid file names, or, where a caller
-// died after starting the shim and before writing that file, any that says it is the shim of this id. Its working directory
-// must be dir, whoever has the pid now.
+// killShim ends the shim that works in dir, if there is one: the process that dir's pid file names, with the shim of which that was
+// the keeper, or, where a caller died after starting the shim and before writing that file, any that says it is the shim of this
+// id. Its working directory must be dir, whoever has the pid now.
 func killShim(ctx context.Context, dir, id string) error {
 	here, err := os.Stat(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -75,10 +76,19 @@ func killShim(ctx context.Context, dir, id string) error {
 	if err != nil {
 		return err
 	}
+	sock := filepath.Join(dir, SocketName)
 	if pid := readPid(dir); pid != 0 {
-		return killIn(ctx, here, pid)
+		if err := killIn(ctx, here, pid); err != nil {
+			return err
+		}
+		if conn, err := api.Dial(ctx, sock); err != nil {
+			return nil // that was all
+		} else {
+			conn.Close() // it was the keeper of a shim
+		}
+		id = sock
 	}
-	if _, err := os.Lstat(filepath.Join(dir, SocketName)); err != nil {
+	if _, err := os.Lstat(sock); err != nil {
 		return nil // none was started
 	}
 	entries, err := os.ReadDir("/proc")

@@ -98,7 +98,8 @@ func (l *Link) Keep(key string, note []byte, files ...*os.File) error {
 // not be anything.
 func (l *Link) Drop(key string) error { return l.say("drop "+key, message{Drop: key}) }
 
-// Watch has the keeper remember how a child of this process ends, should this process die before it has recorded that.
+// Watch has the keeper remember how a child of this process ends, should this process die before it has recorded that. It has not been
+// reaped.
 func (l *Link) Watch(pid int) error {
 	return l.say(fmt.Sprint("watch process ", pid), message{Watch: pid})
 }

@@ -15,6 +15,7 @@ import (
 // Keeper is told how children end, and reaps those of shims that have died. *keeper.Link is one.
 type Keeper interface {
 	Report(e keeper.Exit) error
+	Watch(pid int) error
 	Claim(pid int) error
 	Exit(pid int) <-chan keeper.Exit
 }
@@ -43,6 +44,16 @@ func (r *Reaper) Adopt(pid int) (*Child, error) {
 	}
 	go r.follow(c)
 	return c, nil
+}
+
+// Guard has the keeper remember how a process ends, or has ended: a child of this process or one that was adopted.
+func (r *Reaper) Guard(pid int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if isChild(pid) {
+		return r.keeper.Watch(pid)
+	}
+	return r.keeper.Claim(pid) // reaped and reported, or the keeper's
 }
 
 // follow ends an adopted child when the keeper says so.

@@ -56,10 +56,10 @@ func (c *container) finishStart(ctx context.Context, pid int) (int, error) {
 		return 0, err
 	}
 	if pid == 0 { // one step was to make it and let it run
-		if pid = state.Pid; pid == 0 {
-			pid, _ = runc.ReadPidFile(filepath.Join(c.dir, bundle.PidName)) // it has ended
+		if pid = state.Pid; pid <= 0 { // it has ended, or was not there yet
+			pid, _ = runc.ReadPidFile(filepath.Join(c.dir, bundle.PidName))
 		}
-		if pid == 0 {
+		if pid <= 0 {
 			return 0, fmt.Errorf("the shim died while it started container %q: nobody knows its process: %w", c.id, errdefs.ErrNotFound)
 		}
 	}

@@ -210,6 +210,19 @@ func groupOf(spec *specs.Spec, pid int, systemd bool) (string, error) {
 // Delete removes what the runtime keeps of a container whose shim is dead, and kills it if it runs.
 // It is idempotent.
 func Delete(ctx context.Context, dir, id string, t bundle.Task) error {
+	if err := deleteState(ctx, dir, id, t); err != nil {
+		return err
+	}
+	// The runtime writes the pid beside its file first, and may have been killed at that.
+	for _, name := range []string{logName, "." + bundle.PidName} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func deleteState(ctx context.Context, dir, id string, t bundle.Task) error {
 	e := &Engine{options: Options{Binary: "runc"}}
 	c := &container{id: id, dir: dir, runtime: e.runtime(dir, shim.Options{Binary: t.Binary, Root: t.Root, SystemdCgroup: t.SystemdCgroup})}
 	if c.runtime.Root != "" {
