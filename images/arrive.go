@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -30,6 +31,9 @@ func (s *Service) arrive(ctx context.Context, d digest.Digest, path string) erro
 		if s.moduleKnown(d) {
 			return struct{}{}, nil
 		}
+		if err := s.setPrepared(d, true); err != nil {
+			return struct{}{}, err
+		}
 		err := s.arrived(ctx, path, d.String())
 		if err != nil && (errdefs.IsInvalidArgument(err) || ctx.Err() != nil) {
 			return struct{}{}, err
@@ -45,6 +49,9 @@ func (s *Service) arrive(ctx context.Context, d digest.Digest, path string) erro
 
 // arrive does so, and says that it takes its time.
 func (x *session) arrive(ctx context.Context, d digest.Digest, path string) error {
+	if err := x.hold(ctx, d); err != nil {
+		return err
+	}
 	if x.s.arrived != nil && !x.s.moduleKnown(d) {
 		x.meter.update(func(p *Progress) { p.Phase = "compile" })
 	}
@@ -58,7 +65,7 @@ func (s *Service) moduleKnown(d digest.Digest) bool {
 		return true
 	}
 	for _, img := range s.db.State().Images {
-		if img.Module != nil && img.Module.Digest == d {
+		if slices.Contains(img.Modules(), d) {
 			return true
 		}
 	}
@@ -78,7 +85,7 @@ func (s *Service) setModuleKnown(d digest.Digest, known bool) {
 // arriveRootFS does what arrive does for a filesystem image for WebAssembly: the
 // module is the file that the entrypoint names. An entrypoint that is not such a
 // file is left to the one who creates the container.
-func (x *session) arriveRootFS(ctx context.Context, img store.Image) error {
+func (x *session) arriveRootFS(ctx context.Context, img *store.Image) error {
 	if img.Platform.Architecture != "wasm" || img.Chain == "" {
 		return nil
 	}
@@ -109,6 +116,7 @@ func (x *session) arriveRootFS(ctx context.Context, img store.Image) error {
 		if err != nil {
 			return fmt.Errorf("find module: %w", err)
 		}
+		img.Program = d
 		return x.arrive(ctx, d, name)
 	})
 }

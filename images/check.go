@@ -201,8 +201,10 @@ func (s *Service) refetch(ctx context.Context, id string) error {
 
 func (s *Service) forget(ids ...string) error {
 	for _, id := range ids {
-		if img, ok := s.db.State().Images[id]; ok && img.Module != nil {
-			s.setModuleKnown(img.Module.Digest, false)
+		if img, ok := s.db.State().Images[id]; ok {
+			for _, d := range img.Modules() {
+				s.setModuleKnown(d, false)
+			}
 		}
 	}
 	return s.db.Update(func(st *store.State) error { st.Forget(ids...); return nil })

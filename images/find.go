@@ -141,8 +141,8 @@ func (s *Service) Remove(ctx context.Context, nameOrID string) error {
 		return nil
 	}
 	for _, img := range removed {
-		if img.Module != nil {
-			s.setModuleKnown(img.Module.Digest, false)
+		for _, d := range img.Modules() {
+			s.setModuleKnown(d, false)
 		}
 	}
 	if err := s.sweep(ctx, 0); err != nil {

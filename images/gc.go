@@ -15,6 +15,8 @@ import (
 type Garbage struct {
 	Blobs  int `json:"blobs"`
 	Layers int `json:"layers"`
+	// Modules counts those whose compiled code is kept. It is none of the last day, and none that a guest runs.
+	Modules int `json:"modules"`
 	// Bytes are what they take on disk.
 	Bytes int64 `json:"bytes"`
 }
@@ -27,7 +29,7 @@ func (s *Service) GC(ctx context.Context, dryRun bool) (Garbage, error) {
 	if err != nil || dryRun {
 		return g, err
 	}
-	return g, errors.Join(s.sweep(ctx, 0), s.content.SweepIngests(0))
+	return g, errors.Join(s.sweep(ctx, 0), s.content.SweepIngests(0), s.dropStray(ctx))
 }
 
 func (s *Service) garbage(ctx context.Context) (Garbage, error) {
@@ -43,8 +45,16 @@ func (s *Service) garbage(ctx context.Context) (Garbage, error) {
 		return g, err
 	}
 	n, bytes, err := s.content.Unneeded(ctx, blobs)
+	if err != nil {
+		return g, err
+	}
 	g.Blobs += n
 	g.Bytes += bytes
+	stray, err := s.stray(ctx, s.programs(s.db.State(), roots))
+	for _, p := range stray {
+		g.Modules++
+		g.Bytes += p.Bytes
+	}
 	return g, err
 }
 
@@ -52,7 +62,7 @@ func (s *Service) garbage(ctx context.Context) (Garbage, error) {
 // needs. Blobs younger than grace stay.
 func (s *Service) sweep(ctx context.Context, grace time.Duration) error {
 	err := s.forgetUnneeded(ctx, grace)
-	return errors.Join(err, s.layers.Cleanup(ctx))
+	return errors.Join(err, s.layers.Cleanup(ctx), s.departUnneeded(ctx))
 }
 
 func (s *Service) forgetUnneeded(ctx context.Context, grace time.Duration) error {

@@ -110,6 +110,12 @@ type Options struct {
 	// host path (valid during the call) and digest, once per content. An error
 	// of class ErrInvalidArgument refuses the image, any other is logged.
 	Arrived func(ctx context.Context, path, digest string) error
+	// Departed is called with the digest of a module that Arrived was called for, once no image, no container and no pull
+	// needs it. What fails is tried again, by the next process too.
+	Departed func(ctx context.Context, digest string) error
+	// Prepared returns what is kept of modules beside the store, so that GC finds what no image has brought. Departed
+	// removes it.
+	Prepared func(ctx context.Context) ([]Prepared, error)
 	// KeepLayers keeps layers as they were transferred beside their files, so that
 	// an image can be exported without its registry.
 	KeepLayers bool
@@ -122,6 +128,16 @@ type Options struct {
 	// MaxLayerSize bounds what one layer unpacks to, in bytes; 0 is 64 GiB.
 	MaxLayerSize int64
 	Logger       *slog.Logger
+}
+
+// Prepared is what is kept of one module beside the store: compiled code.
+type Prepared struct {
+	Digest digest.Digest
+	Bytes  int64
+	// Used is when it was made or taken last, to the hour.
+	Used time.Time
+	// Running says that a process has it in use.
+	Running bool
 }
 
 // PullRequest says what to pull and for whom.

@@ -22,7 +22,7 @@ const DefaultParallelLayers = 4
 
 // rootFS fetches the layers that are not unpacked yet, some at a time, and
 // unpacks each while it comes in.
-func (x *session) rootFS(ctx context.Context, img store.Image, blobs []ocispec.Descriptor, diffs []digest.Digest) error {
+func (x *session) rootFS(ctx context.Context, img *store.Image, blobs []ocispec.Descriptor, diffs []digest.Digest) error {
 	if len(blobs) != len(diffs) {
 		return fmt.Errorf("the manifest has %d layers and the configuration %d: %w", len(blobs), len(diffs), errdefs.ErrInvalidArgument)
 	}

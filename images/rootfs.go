@@ -73,6 +73,9 @@ func (s *Service) prepareRootFS(ctx context.Context, prepare prepare, key string
 		if rec.Module != nil {
 			labels[labelModule] = rec.Module.Digest.String()
 		}
+		if rec.Program != "" {
+			labels[labelProgram] = rec.Program.String()
+		}
 	} else {
 		root, err := s.layers.Root(ctx, key)
 		if err != nil && !errdefs.IsNotFound(err) {

@@ -28,8 +28,9 @@ const resumeGrace = 24 * time.Hour
 
 // Labels on the roots of containers.
 const (
-	labelImage  = "sunaba/image"
-	labelModule = "sunaba/module"
+	labelImage   = "sunaba/image"
+	labelModule  = "sunaba/module"
+	labelProgram = "sunaba/program"
 )
 
 // Service is the image store of a node. Its methods are safe for concurrent use.
@@ -37,6 +38,8 @@ type Service struct {
 	root     string
 	handlers []HandlerPlatforms // the default first, then by name
 	arrived  func(ctx context.Context, path, digest string) error
+	departed func(ctx context.Context, digest string) error
+	prepared func(ctx context.Context) ([]Prepared, error)
 	logger   *slog.Logger
 	parallel int // layers fetched at a time by one pull
 	verify   Verification
@@ -64,6 +67,8 @@ type Service struct {
 	// gc is held for writing while it is decided what nothing needs, and for
 	// reading from before something is recorded until its pins are gone.
 	gc sync.RWMutex
+
+	modules moduleUse
 
 	mu      sync.Mutex
 	known   map[digest.Digest]bool  // modules that Arrived has accepted
@@ -105,6 +110,8 @@ func Open(o Options) (_ *Service, err error) {
 		handlers:   handlers,
 		keepLayers: o.KeepLayers, budget: o.Budget, pinned: o.Pinned, preloaded: make(map[string]bool),
 		arrived:  o.Arrived,
+		departed: o.Departed,
+		prepared: o.Prepared,
 		logger:   o.Logger,
 		registry: registry.New(o.Registry),
 		known:    make(map[digest.Digest]bool),

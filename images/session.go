@@ -216,14 +216,17 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 	}
 	if known, ok := x.s.db.State().Images[img.ID]; ok {
 		x.pin(known.Manifest.Digest, known.Config.Digest)
-		if x.s.intact(ctx, known) {
+		if err := x.hold(ctx, known.Modules()...); err != nil {
+			return store.Image{}, err
+		}
+		if _, still := x.s.db.State().Images[img.ID]; still && x.s.intact(ctx, known) {
 			return known, nil
 		}
 	}
 	if module {
 		err = x.module(ctx, &img)
 	} else {
-		err = x.rootFS(ctx, img, m.Layers, c.RootFS.DiffIDs)
+		err = x.rootFS(ctx, &img, m.Layers, c.RootFS.DiffIDs)
 	}
 	img.Served = x.servedOf(entry, m)
 	return img, err

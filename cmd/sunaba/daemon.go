@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/sunaba-project/sunaba/criserver"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/container"
@@ -202,11 +204,23 @@ func imageOptions(c config, p places, handlers *runtimeclass.Table, remotes regi
 		Arrived: func(ctx context.Context, path, digest string) error {
 			return client.Compile(ctx, shim, cache, path, digest)
 		},
+		Departed: func(ctx context.Context, digest string) error { return client.DropCompiled(ctx, shim, cache, digest) },
+		Prepared: func(ctx context.Context) ([]images.Prepared, error) { return prepared(ctx, shim, cache) },
 	}
 	for _, h := range handlers.All() {
 		o.Handlers = append(o.Handlers, images.HandlerPlatforms{Name: h.Name, Platforms: h.Platforms, Default: h.Default})
 	}
 	return o
+}
+
+// prepared are the compiled modules of the node.
+func prepared(ctx context.Context, shim, cache string) ([]images.Prepared, error) {
+	modules, err := client.Compiled(ctx, shim, cache)
+	var all []images.Prepared
+	for _, m := range modules {
+		all = append(all, images.Prepared{Digest: digest.Digest(m.Digest), Bytes: m.Bytes, Used: m.Used, Running: m.Running})
+	}
+	return all, err
 }
 
 func networkOptions(c config, p places, logger *slog.Logger) network.Options {

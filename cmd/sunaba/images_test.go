@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -39,10 +40,14 @@ func TestImagesCommand(t *testing.T) {
 	if err := tarball.WriteToFile(archive, name.MustParseReference("example.org/app:v1").(name.Tag), img); err != nil {
 		t.Fatal(err)
 	}
+	shim := filepath.Join(t.TempDir(), "shim") // one that has compiled nothing
+	if err := os.WriteFile(shim, []byte("#!/bin/sh\necho '[]'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, served := range []bool{false, true} {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "config.toml")
-		if err := os.WriteFile(file, []byte("shim = \"/bin/true\"\n[images]\nkeep_layers = true\n"), 0o600); err != nil {
+		if err := os.WriteFile(file, fmt.Appendf(nil, "shim = %q\n[images]\nkeep_layers = true\n", shim), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		p := places{root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state")}
@@ -59,7 +64,7 @@ func TestImagesCommand(t *testing.T) {
 			if err := d.claim(); err != nil {
 				t.Fatal(err)
 			}
-			store, err := openImages(conf, p, handlers, "/bin/true", d.logger)
+			store, err := openImages(conf, p, handlers, shim, d.logger)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +108,7 @@ func TestImagesCommand(t *testing.T) {
 		}
 		contains(call(0, "inspect", listed[0].ID[7:20]), `"manifest": "sha256:`, `"platform": "linux/`)
 		contains(call(0, "check"), "1 images, 0 damaged")
-		contains(call(0, "gc", "--dry-run"), "would remove 0 blobs and 0 layers")
+		contains(call(0, "gc", "--dry-run"), "would remove 0 blobs, 0 layers and 0 compiled modules")
 		to := filepath.Join(dir, "out.tar")
 		call(0, "export", "-o", to, "example.org/app:v1")
 		call(0, "export", "-o", filepath.Join(dir, "layout")+"/", listed[0].ID)

@@ -20,14 +20,15 @@ import (
 const schemaVersion = "1"
 
 var (
-	bucketMeta    = []byte("meta")
-	bucketImages  = []byte("images")
-	bucketTargets = []byte("targets")
-	bucketTags    = []byte("tags")
-	bucketGrants  = []byte("grants")
-	bucketHolders = []byte("holders")
-	keyVersion    = []byte("version")
-	keySalt       = []byte("salt")
+	bucketMeta     = []byte("meta")
+	bucketImages   = []byte("images")
+	bucketTargets  = []byte("targets")
+	bucketTags     = []byte("tags")
+	bucketGrants   = []byte("grants")
+	bucketHolders  = []byte("holders")
+	bucketPrepared = []byte("prepared")
+	keyVersion     = []byte("version")
+	keySalt        = []byte("salt")
 )
 
 // DB holds the records durably: an Update that returned survives power loss.
@@ -79,7 +80,7 @@ func (d *DB) init() error {
 				return err
 			}
 		}
-		for _, name := range [][]byte{bucketImages, bucketTargets, bucketTags, bucketGrants, bucketHolders} {
+		for _, name := range [][]byte{bucketImages, bucketTargets, bucketTags, bucketGrants, bucketHolders, bucketPrepared} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -125,6 +126,7 @@ func (d *DB) Update(fn func(*State) error) error {
 			save(tx.Bucket(bucketTags), s.Tags),
 			save(tx.Bucket(bucketGrants), s.Grants),
 			save(tx.Bucket(bucketHolders), s.Holders),
+			save(tx.Bucket(bucketPrepared), s.Prepared),
 		)
 	})
 	if err != nil {
@@ -142,6 +144,7 @@ func load(tx *bolt.Tx) (*State, error) {
 		read(tx.Bucket(bucketTags), s.Tags),
 		read(tx.Bucket(bucketGrants), s.Grants),
 		read(tx.Bucket(bucketHolders), s.Holders),
+		read(tx.Bucket(bucketPrepared), s.Prepared),
 	)
 	return s, err
 }

@@ -29,6 +29,8 @@ type Image struct {
 	Layers []ocispec.Descriptor `json:"layers,omitempty"`
 	// Module is the WebAssembly module of an artifact, as it runs, else nil.
 	Module *ocispec.Descriptor `json:"module,omitempty"`
+	// Program is the digest of the WebAssembly module that the command of a filesystem image names, "" if it names none.
+	Program digest.Digest `json:"program,omitempty"`
 	// Checkpoint names the container that the image is the checkpoint of, "" if
 	// it is none.
 	Checkpoint string `json:"checkpoint,omitempty"`
@@ -103,13 +105,26 @@ type State struct {
 	// Holders are the namespaces whose pods have shown credentials, by the
 	// hash that Grants name them by.
 	Holders map[string][]string
+	// Prepared has the digests of the modules that more than the store may keep something for: what has been compiled of them.
+	Prepared map[string]bool
 }
 
 func newState() *State {
 	return &State{
 		Images: map[string]Image{}, Targets: map[string]Target{}, Tags: map[string]Tag{},
-		Grants: map[string]Grant{}, Holders: map[string][]string{},
+		Grants: map[string]Grant{}, Holders: map[string][]string{}, Prepared: map[string]bool{},
 	}
+}
+
+// Modules are the digests of the WebAssembly modules that an image runs, none or one.
+func (i Image) Modules() []digest.Digest {
+	switch {
+	case i.Module != nil:
+		return []digest.Digest{i.Module.Digest}
+	case i.Program != "":
+		return []digest.Digest{i.Program}
+	}
+	return nil
 }
 
 // Keep says whether an image goes on bearing a tag through an older target once

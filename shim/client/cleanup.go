@@ -145,40 +145,6 @@ func waitGone(ctx context.Context, pidfd int) error {
 	return ctx.Err()
 }
 
-// Compile compiles the module at modulePath into cacheDir ahead of time, in an unprivileged process of its own.
-// ErrInvalidArgument, with a text, for a module that is not valid and for a component.
-func Compile(ctx context.Context, binary, cacheDir, modulePath, digest string) error {
-	cmd := exec.CommandContext(ctx, binary, "compile", "-cache", cacheDir, "-digest", digest, modulePath)
-	cmd.Env = shimEnv()
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	err := cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.As(err, &exit) && exit.ExitCode() == compileRefused:
-		return fmt.Errorf("%s: %w", strings.TrimSpace(stderr.String()), errdefs.ErrInvalidArgument)
-	default:
-		return fmt.Errorf("compile %q: %w: %s", modulePath, err, strings.TrimSpace(stderr.String()))
-	}
-}
-
-// compileRefused is the compile face's exit code for a module that is not valid.
-const compileRefused = 65
-
-// DropCompiled removes what Compile keeps of a module, when its image goes. It is idempotent.
-func DropCompiled(ctx context.Context, binary, cacheDir, digest string) error {
-	cmd := exec.CommandContext(ctx, binary, "compile", "-cache", cacheDir, "-digest", digest, "-drop")
-	cmd.Env = shimEnv()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("drop compiled module %q: %w: %s", digest, err, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
-
 // Holds says whether a shim has, or had when it died, a container in this bundle that it did not give back.
 func Holds(bundleDir string) bool {
 	_, err := bundle.ReadTask(bundleDir)

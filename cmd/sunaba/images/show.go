@@ -160,7 +160,7 @@ func Garbage(w io.Writer, g images.Garbage, dryRun, asJSON bool) error {
 	if dryRun {
 		verb = "would remove"
 	}
-	_, err := fmt.Fprintf(w, "%s %d blobs and %d layers, %s\n", verb, g.Blobs, g.Layers, Size(g.Bytes))
+	_, err := fmt.Fprintf(w, "%s %d blobs, %d layers and %d compiled modules, %s\n", verb, g.Blobs, g.Layers, g.Modules, Size(g.Bytes))
 	return err
 }
 

@@ -26,6 +26,7 @@
 //
 //	compile -cache DIR [-digest D] MODULE        make sure that there is an entry
 //	compile -cache DIR -drop -digest D           remove the module's entries
+//	compile -cache DIR -list                     print what is kept of each module, as JSON
 //
 // Its exit code is 0, 65 for a module that is refused (the reason is on standard error), 1 for any other error.
 package compile
@@ -120,6 +121,7 @@ func Ensure(ctx context.Context, o Options, path, digest string) (Entry, error) 
 		}
 	}
 	if e, err := read(entryDir(o.CacheDir, digest, o.Skip), digest); err == nil {
+		markUsed(e.Dir)
 		return e, nil
 	}
 	return o.make(ctx, module, digest)
@@ -200,7 +202,9 @@ func Drop(cacheDir, digest string) error {
 }
 
 // stagePrefix begins the names of a digest's unfinished and dropped directories.
-func stagePrefix(digest string) string { return "tmp-" + hash(digest) + "-" }
+func stagePrefix(digest string) string { return tmpPrefix + hash(digest) + "-" }
+
+const tmpPrefix = "tmp-"
 
 // hash is a digest without its algorithm.
 func hash(digest string) string { return strings.TrimPrefix(digest, sha256Prefix) }

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -41,16 +42,20 @@ func command(ctx context.Context, args []string) error {
 	cache := flags.String("cache", "", "directory of compiled modules")
 	digest := flags.String("digest", "", "sha256 digest of the module")
 	drop := flags.Bool("drop", false, "remove the module's entries")
+	list := flags.Bool("list", false, "print what is kept")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	switch {
 	case *cache == "":
 		return errors.New("compile: -cache is missing")
+	case *list && flags.NArg() == 0:
+		kept, err := List(*cache)
+		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(kept))
 	case *drop && flags.NArg() == 0:
 		return Drop(*cache, *digest)
-	case *drop || flags.NArg() != 1:
-		return errors.New("compile: one module is needed, and none to drop")
+	case *drop || *list || flags.NArg() != 1:
+		return errors.New("compile: one module is needed, and none to drop or to list")
 	}
 	_, err := Ensure(ctx, Options{CacheDir: *cache}, flags.Arg(0), *digest)
 	return err

@@ -1,0 +1,187 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// compiled is a cache of compiled modules, as far as the store sees it.
+type compiled struct {
+	departed []string
+	fail     error
+	kept     []Prepared
+}
+
+// departures makes the service tell of modules that depart.
+func (ts *testService) departures() *compiled {
+	ts.t.Helper()
+	c := &compiled{}
+	ts.options.Departed = func(_ context.Context, digest string) error {
+		c.departed = append(c.departed, digest)
+		return c.fail
+	}
+	ts.options.Prepared = func(context.Context) ([]Prepared, error) { return slices.Clone(c.kept), nil }
+	ts.close()
+	ts.open()
+	return c
+}
+
+// took returns the modules that departed since the last call.
+func (c *compiled) took() []string {
+	list := c.departed
+	c.departed = nil
+	slices.Sort(list)
+	return list
+}
+
+// wasmImages pushes an artifact and an image with the same module, and another image whose module is another.
+func wasmImages(t *testing.T, r *testRegistry) (shared, other string) {
+	t.Helper()
+	run := ocispec.ImageConfig{Entrypoint: []string{"/app.wasm"}}
+	module := moduleBytes("shared")
+	r.artifact("mod", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, module)
+	r.image("app", "v1", "wasip1/wasm", run, gzipLayer(t, file{name: "app.wasm", content: string(module)}))
+	r.image("other", "v1", "wasip1/wasm", run, gzipLayer(t, file{name: "app.wasm", content: string(moduleBytes("other"))}))
+	return digest.FromBytes(module).String(), digest.FromBytes(moduleBytes("other")).String()
+}
+
+func TestModulesDepartWithTheirLastImage(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	c := s.departures()
+	shared, other := wasmImages(t, r)
+	for _, name := range []string{"/mod:v1", "/app:v1", "/other:v1"} {
+		s.mustPull(r.host+name, "wasm")
+	}
+	remove := func(name string, want ...string) {
+		t.Helper()
+		if err := s.Remove(t.Context(), r.host+name); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "departed with "+name, c.took(), want)
+	}
+	remove("/mod:v1")
+	s.close() // what an image brought is on record
+	s.open()
+	remove("/app:v1", shared)
+	remove("/other:v1", other)
+	if n := len(s.db.State().Prepared); n != 0 {
+		t.Errorf("%d modules are still on record", n)
+	}
+	// One that comes again is announced again.
+	s.arrived = nil
+	s.mustPull(r.host+"/app:v1", "wasm")
+	equal(t, "arrived", s.arrived, []string{shared})
+}
+
+func TestModulesStayWithContainers(t *testing.T) {
+	for _, name := range []string{"/mod:v1", "/app:v1"} {
+		r, s := newTestRegistry(t), newTestService(t)
+		c := s.departures()
+		shared, _ := wasmImages(t, r)
+		img := s.mustPull(r.host+name, "wasm")
+		if _, err := s.PrepareRootFS(t.Context(), "c", img); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Remove(t.Context(), r.host+name); err != nil {
+			t.Fatal(err)
+		}
+		s.close()
+		s.open()
+		equal(t, "departed while a container is there", c.took(), nil)
+		if err := s.RemoveRootFS(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "departed with the container", c.took(), []string{shared})
+	}
+}
+
+func TestDeparturesThatFailAreTriedAgain(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	c := s.departures()
+	shared, _ := wasmImages(t, r)
+	s.mustPull(r.host+"/app:v1", "wasm")
+	c.fail = errors.New("disk is read-only")
+	if err := s.Remove(t.Context(), r.host+"/app:v1"); err != nil {
+		t.Errorf("Remove: %v; the cache is not the image", err)
+	}
+	equal(t, "departed", c.took(), []string{shared})
+	c.fail = nil
+	s.close()
+	s.open()
+	equal(t, "departed at the next start", c.took(), []string{shared})
+	s.close()
+	s.open()
+	equal(t, "departed at the start after it", c.took(), nil)
+}
+
+// A pull that is at work on a module keeps it, and one that begins while it departs waits for that.
+func TestPullsHoldModules(t *testing.T) {
+	s := newTestService(t)
+	c := s.departures()
+	d := digest.FromString("module")
+	x := &session{s: s.Service}
+	if err := errors.Join(x.hold(t.Context(), d), s.setPrepared(d, true), s.sweep(t.Context(), 0)); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "departed during a pull", c.took(), nil)
+	x.close()
+	done, ok := s.modules.leave(d)
+	if !ok {
+		t.Fatal("module cannot leave")
+	}
+	if _, again := s.modules.leave(d); again {
+		t.Error("a module departs twice")
+	}
+	held := make(chan error)
+	go func() { held <- x.hold(t.Context(), d) }()
+	select {
+	case err := <-held:
+		t.Fatalf("held while it departs: %v", err)
+	default:
+	}
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.modules.hold(impatient, d); !errors.Is(err, context.Canceled) {
+		t.Errorf("hold without patience: %v", err)
+	}
+	done()
+	if err := <-held; err != nil {
+		t.Error(err)
+	}
+	if !s.modules.isHeld(d) {
+		t.Error("module is not held")
+	}
+	x.close()
+	if err := s.sweep(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "departed after the pulls", c.took(), []string{d.String()})
+}
+
+func TestGCKnowsStrayModules(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	c := s.departures()
+	shared, _ := wasmImages(t, r)
+	s.mustPull(r.host+"/app:v1", "wasm")
+	old, young, running := digest.FromString("old"), digest.FromString("young"), digest.FromString("running")
+	past := time.Now().Add(-2 * strayAge)
+	c.kept = []Prepared{
+		{Digest: digest.Digest(shared), Bytes: 1, Used: past}, {Digest: old, Bytes: 2, Used: past},
+		{Digest: young, Bytes: 4, Used: time.Now()}, {Digest: running, Bytes: 8, Used: past, Running: true},
+	}
+	want := Garbage{Modules: 1, Bytes: 2}
+	if g, err := s.GC(t.Context(), true); err != nil || g != want {
+		t.Errorf("GC would remove %+v, %v; want %+v", g, err, want)
+	}
+	equal(t, "departed by looking", c.took(), nil)
+	if g, err := s.GC(t.Context(), false); err != nil || g != want {
+		t.Errorf("GC removed %+v, %v; want %+v", g, err, want)
+	}
+	equal(t, "departed", c.took(), []string{old.String()})
+}

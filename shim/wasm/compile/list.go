@@ -1,0 +1,115 @@
+package compile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kept is what the cache has of one module: its entries for this and for other engines, and what died while it was made.
+type Kept struct {
+	Digest string
+	Bytes  int64
+	// Used is when the latest entry was made or returned by Ensure, to the hour.
+	Used time.Time
+	// Running says that a process has an entry mounted.
+	Running bool
+}
+
+// usedGrain is how exactly it is known when an entry was used: the fewer starts have to write.
+const usedGrain = time.Hour
+
+// markUsed remembers that the entry in dir has been used, by the directory's time.
+func markUsed(dir string) {
+	now := time.Now()
+	if info, err := os.Stat(dir); err == nil && now.Sub(info.ModTime()) > usedGrain {
+		_ = os.Chtimes(dir, now, now) // it only counts as older than it is
+	}
+}
+
+// digestIn is the digest in the name of an entry, or of what is to become one or was one; "" if it is none.
+func digestIn(name string) string {
+	sum, _, ok := strings.Cut(strings.TrimPrefix(name, tmpPrefix), "-")
+	if digest := sha256Prefix + sum; ok && checkDigest(digest) == nil {
+		return digest
+	}
+	return ""
+}
+
+// List returns what the cache has, by digest. Nothing is locked: what comes or goes meanwhile may be missing.
+func List(cacheDir string) ([]Kept, error) {
+	found, err := os.ReadDir(cacheDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list module cache: %w", err)
+	}
+	all := make(map[string]Kept)
+	for _, f := range found {
+		digest := digestIn(f.Name())
+		info, err := f.Info()
+		if digest == "" || err != nil {
+			continue
+		}
+		k := all[digest]
+		k.Digest = digest
+		if info.ModTime().After(k.Used) {
+			k.Used = info.ModTime()
+		}
+		k.Bytes += sizeOf(filepath.Join(cacheDir, f.Name()))
+		all[digest] = k
+	}
+	if err := findMounted(all); err != nil {
+		return nil, err
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b Kept) int { return strings.Compare(a.Digest, b.Digest) }), nil
+}
+
+// sizeOf is how many bytes the files in a directory have.
+func sizeOf(dir string) (bytes int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil // it is going
+		}
+		if info, err := d.Info(); err == nil {
+			bytes += info.Size()
+		}
+		return nil
+	})
+	return bytes
+}
+
+// findMounted marks what processes have mounted. A module with the same digest in another cache counts too.
+func findMounted(all map[string]Kept) error {
+	tables, err := filepath.Glob("/proc/[0-9]*/mountinfo")
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		data, err := os.ReadFile(table)
+		if err != nil {
+			continue // the process has ended
+		}
+		for line := range strings.Lines(string(data)) {
+			fields := strings.Fields(line)
+			if len(fields) <= mountRoot {
+				continue
+			}
+			if k, ok := all[digestIn(filepath.Base(fields[mountRoot]))]; ok {
+				k.Running = true
+				all[k.Digest] = k
+			}
+		}
+	}
+	return nil
+}
+
+// mountRoot is the field of mountinfo that tells which directory of its file system is mounted.
+const mountRoot = 3
