@@ -108,6 +108,9 @@ func TestSuccessorUnderCrun(t *testing.T) {
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			t.Fatal(err)
 		}
+		if err == nil { // crun leaves directories where the hierarchy was
+			check(t, unix.Mount("tmpfs", "/sys/fs/cgroup/unified", "tmpfs", 0, ""))
+		}
 		testCreatedContainer(t, "crun")
 		return
 	}
@@ -141,7 +144,13 @@ func testCreatedContainer(t *testing.T, runtime string) {
 	if exit := c.wait(t); exit.Code != 7 {
 		t.Errorf("exit after another death %+v", exit)
 	}
-	k.finish(t, c)
+	if runtime == "crun" {
+		c.delete(t)
+		check(t, os.RemoveAll("/sys/fs/cgroup/unified"+enginetest.CgroupParent))
+		k.nothingRunsOf(t, c, "config.json", "exit.json", "rootfs")
+	} else {
+		k.finish(t, c)
+	}
 	k.quit(t)
 }
 
