@@ -48,8 +48,8 @@ type limits struct {
 // ample is enough for any module that is meant well.
 var ample = limits{seconds: 600, data: 3 << 30}
 
-// child compiles the module on childModule into childOut. It is root only until it is locked in.
-func child(skip Steps, l limits) int {
+// child has work compile the module on childModule into childOut. It is root only until it is locked in.
+func child(skip Steps, l limits, work func(dir string, module []byte, skip Steps) error) int {
 	module := os.NewFile(childModule, "module")
 	info, err := module.Stat()
 	if err == nil {
@@ -64,7 +64,7 @@ func child(skip Steps, l limits) int {
 		fmt.Fprintf(os.Stderr, "read module: %v\n", err)
 		return 1
 	}
-	if err := compileInto("/", data, skip); err != nil {
+	if err := work("/", data, skip); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		if errors.Is(err, errRefused) {
 			return exitRefused
@@ -82,7 +82,6 @@ func lockIn(size int64, may limits) error {
 	if err := unix.Chroot("."); err != nil {
 		return fmt.Errorf("change root: %w", err)
 	}
-	unix.Close(childOut)
 	for _, l := range []struct {
 		resource int
 		limit    uint64
@@ -101,5 +100,10 @@ func lockIn(size int64, may limits) error {
 	if err := cage.Drop(cage.Nobody, cage.Nobody, nil); err != nil {
 		return err
 	}
+	// The module is open already: no path leads to it, and none is needed.
+	if err := cage.Confine([]cage.Tree{{FD: childOut}}); err != nil {
+		return err
+	}
+	unix.Close(childOut)
 	return cage.NewFilter(cage.CompileCalls(), cage.Errno(unix.ENOSYS)).Install()
 }

@@ -18,7 +18,7 @@ import (
 // Main runs the compile face with the arguments after its name and returns the process's exit code.
 func Main(args []string) int {
 	if skip, l, ok := asChild(args); ok {
-		return child(skip, l)
+		return child(skip, l, compileInto)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

@@ -93,7 +93,7 @@ func copyModule(module *os.File, path, digest string) (*os.File, error) {
 	if _, err := module.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -101,14 +101,10 @@ func copyModule(module *os.File, path, digest string) (*os.File, error) {
 	if err == nil && got != digest {
 		err = fmt.Errorf("module has digest %s, not %s: %w", got, digest, errdefs.ErrInvalidArgument)
 	}
-	if err == nil {
-		_, err = f.Seek(0, io.SeekStart)
-	}
-	if err != nil {
-		f.Close()
+	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("copy module: %w", err)
 	}
-	return f, nil
+	return os.Open(path) // for reading only
 }
 
 // runChild compiles module into out in an unprivileged process.
