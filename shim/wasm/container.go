@@ -40,6 +40,16 @@ type container struct {
 
 var _ shim.Container = (*container)(nil)
 
+func newContainer(e *Engine, b *shim.Bundle) *container {
+	return &container{
+		engine:   e,
+		bundle:   b,
+		stopWait: b.Spec.Annotations[shim.AnnotationStopWait] == "true",
+		stop:     unix.SignalNum(b.Spec.Annotations[annotationStopSignal]),
+		further:  make(map[*process]struct{}),
+	}
+}
+
 // Init implements shim.Container.
 func (c *container) Init() shim.Process { return c.init }
 
@@ -86,6 +96,9 @@ func (c *container) Update(_ context.Context, r *specs.LinuxResources) error {
 	c.limit = memoryLimit(r)
 	bytes := ceiling(c.limit, c.entry.Size)
 	c.mu.Unlock()
+	if err := c.init.remember(); err != nil {
+		return fmt.Errorf("update %q: %w", c.bundle.ID, err)
+	}
 	for _, p := range c.live() {
 		p.tell(link.Message{Kind: link.Ceiling, Bytes: bytes})
 	}

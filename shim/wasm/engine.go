@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/reaper"
@@ -95,13 +94,7 @@ func check(b *shim.Bundle) error {
 // create makes the container, or leaves nothing but, for the caller's next try, its entry. With spare its first process is the
 // spare one, if there is one that fits.
 func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip compile.Steps, spare bool) (*container, error) {
-	c := &container{
-		engine:   e,
-		bundle:   b,
-		stopWait: b.Spec.Annotations[shim.AnnotationStopWait] == "true",
-		stop:     unix.SignalNum(b.Spec.Annotations[annotationStopSignal]),
-		further:  make(map[*process]struct{}),
-	}
+	c := newContainer(e, b)
 	birth, err := initBirth(b.Spec)
 	if err != nil {
 		return nil, err

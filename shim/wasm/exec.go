@@ -44,7 +44,7 @@ func (f *further) Start(ctx context.Context) error {
 	c := f.container
 	pid := c.init.Pid()
 	b, err := furtherBirth(pid)
-	if err != nil || c.init.hasEnded() { // looked at after opening: the pid was its
+	if err != nil || !c.init.isThere() { // looked at after opening: the pid was its
 		b.close()
 		return fmt.Errorf("exec in %q: it has ended: %w", c.bundle.ID, errdefs.ErrFailedPrecondition)
 	}

@@ -28,16 +28,18 @@ type process struct {
 	exited    chan struct{}
 	ready     chan struct{} // closed when the process is created or there will be no guest
 
-	mu      sync.Mutex
-	child   *reaper.Child // nil before the process exists
-	link    *os.File
-	started bool
-	stopped bool         // it was killed because it cannot hear a stop
-	timer   *time.Timer  // kills it if it does not answer
-	created link.Message // with what Started added
-	failure *link.Message
-	last    *link.Message // Exit
-	exit    shim.Exit
+	mu       sync.Mutex
+	child    *reaper.Child // nil before the process exists
+	link     *os.File
+	started  bool
+	stopping bool         // it cannot hear a stop and was asked to
+	stopped  bool         // it was killed because it cannot hear a stop
+	timer    *time.Timer  // kills it if it does not answer
+	created  link.Message // with what Started added
+	unkept   error        // why nobody could take over
+	failure  *link.Message
+	last     *link.Message // Exit
+	exit     shim.Exit
 }
 
 var _ shim.Process = (*process)(nil)
@@ -67,34 +69,44 @@ func (p *process) configure(o *outfit) {
 	}
 }
 
-// listen takes what the guest process says until it is gone.
+// listen takes what the guest process says up to its last word, which stays in the link for a successor of this engine.
 func (p *process) listen() {
 	for {
-		m, err := link.Receive(p.link)
+		m, err := link.Peek(p.link)
 		if err != nil {
 			return
 		}
-		p.take(m)
+		if last := p.take(m); last {
+			return
+		}
+		if err := link.Skip(p.link); err != nil {
+			return
+		}
 	}
 }
 
-// take believes a guest process only what fits into its life.
-func (p *process) take(m link.Message) {
+// take believes a guest process only what fits into its life. It says whether it was its last word.
+func (p *process) take(m link.Message) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case m.Kind == link.Created && p.created.Kind == "" && p.failure == nil:
 		p.created = m
+		p.unkept = p.keep()
 		close(p.ready)
 	case m.Kind == link.Started && p.created.Kind == link.Created:
 		p.created = m
+		_ = p.keep() // a successor that was not told knows what Created said
 	case m.Kind == link.Error && p.created.Kind == "":
 		p.failure = &m
-	case m.Kind == link.Exit && p.last == nil:
+		return true
+	case m.Kind == link.Exit:
 		p.last = &m
+		return true
 	case m.Kind == link.Heard && p.timer != nil:
 		p.timer.Stop()
 	}
+	return false
 }
 
 // wait makes the exit true when the process is gone and all it said has been heard.
@@ -145,7 +157,7 @@ func (p *process) awaitReady(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.created.Kind != "" {
-		return nil
+		return p.unkept
 	}
 	if p.failure != nil {
 		return &failure{*p.failure}
@@ -214,6 +226,9 @@ func (p *process) gone() bool {
 	}
 }
 
+// isThere says whether the process has not been reaped, so that its pid is nobody else's.
+func (p *process) isThere() bool { return p.engine.reaper.Signal(p.child, 0) == nil }
+
 // Signal implements shim.Process. WASI has no signals: SIGKILL kills, a stop signal asks the guest to
 // end, all else is not known to it and does nothing.
 func (p *process) Signal(_ context.Context, sig syscall.Signal, all bool) error {
@@ -243,12 +258,27 @@ func (p *process) signal(sig syscall.Signal) error {
 		return nil
 	case !p.started:
 		p.stopped = true
+		if err := p.keep(); err != nil {
+			return err
+		}
 		return p.kill()
+	}
+	return p.interrupt()
+}
+
+// interrupt asks the guest to end. The caller holds p.mu.
+func (p *process) interrupt() error {
+	deaf := !p.created.Hears && !p.container.stopWait
+	if deaf && !p.stopping {
+		p.stopping = true
+		if err := p.keep(); err != nil {
+			return err
+		}
 	}
 	if err := p.say(link.Message{Kind: link.Interrupt}); err != nil {
 		return fmt.Errorf("interrupt guest: %w: %w", err, errdefs.ErrNotFound)
 	}
-	if !p.created.Hears && !p.container.stopWait && p.timer == nil {
+	if deaf && p.timer == nil {
 		p.timer = time.AfterFunc(hearing, p.giveUp)
 	}
 	return nil
@@ -260,6 +290,7 @@ func (p *process) giveUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopped = true
+	_ = p.keep() // a successor that was not told asks it to end once more
 	_ = p.kill() // gone is as good
 }
 

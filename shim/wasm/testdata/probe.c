@@ -112,7 +112,11 @@ int main(int argc, char **argv) {
 		else if (!strncmp(what, "env:", 4)) report(what, getenv(operand) ? getenv(operand) : "");
 		else if (!strncmp(what, "flood:", 6)) flood(what, operand);
 		else if (!strncmp(what, "link:", 5)) try_link(what, operand);
-		else if (!strcmp(what, "grow")) grow(what);
+		else if (!strncmp(what, "exit:", 5)) return atoi(operand);
+		else if (!strncmp(what, "await:", 6)) {
+			while (access(operand, F_OK)) usleep(2000);
+			report(what, "there");
+		} else if (!strcmp(what, "grow")) grow(what);
 		else if (!strcmp(what, "trap")) __builtin_trap();
 		else if (!strcmp(what, "serve")) return serve();
 		else if (!strcmp(what, "spin")) {
@@ -124,6 +128,12 @@ int main(int argc, char **argv) {
 		} else if (!strcmp(what, "line")) {
 			char c = 0;
 			while (c != '\n' && read(0, &c, 1) == 1) {}
+		} else if (!strncmp(what, "count:", 6)) {
+			for (int n = 0; n < atoi(operand); n++) {
+				printf("%d\n", n);
+				fflush(stdout);
+				if (n % 100 == 0) usleep(1000);
+			}
 		} else return 98;
 	}
 	return 0;
