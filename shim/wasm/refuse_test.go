@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,9 @@ func TestCreateRefuses(t *testing.T) {
 		{"missing import", func(b *bench) {
 			copyFile(t, shared.build(t, "lacking"), filepath.Join(b.bundle.Rootfs, "app.wasm"))
 		}, `import "env"."launch_missiles" is missing`, errdefs.ErrInvalidArgument},
+		{"imported memory", importing(0x02, 0, 1), `import "env"."thing" is missing: the host has functions, and no memory`, errdefs.ErrInvalidArgument},
+		{"imported table", importing(0x01, 0x70, 0, 1), `import "env"."thing" is missing: the host has functions, and no table`, errdefs.ErrInvalidArgument},
+		{"imported global", importing(0x03, 0x7f, 0), `import "env"."thing" is missing: the host has functions, and no global`, errdefs.ErrInvalidArgument},
 		{"component", func(b *bench) {
 			if err := os.WriteFile(filepath.Join(b.bundle.Rootfs, "app.wasm"), component, 0o644); err != nil {
 				t.Fatal(err)
@@ -73,6 +77,19 @@ func TestCreateRefuses(t *testing.T) {
 			}
 			b.checkGone(0)
 		})
+	}
+}
+
+// importing has a bundle run a module that imports a thing of this kind and type.
+func importing(thing ...byte) func(b *bench) {
+	named := append([]byte("\x01\x03env\x05thing"), thing...)
+	module := slices.Concat([]byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x02"), []byte{byte(len(named))}, named,
+		[]byte("\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x04\x01\x02\x00\x0b"))
+	return func(b *bench) {
+		b.t.Helper()
+		if err := os.WriteFile(filepath.Join(b.bundle.Rootfs, "app.wasm"), module, 0o644); err != nil {
+			b.t.Fatal(err)
+		}
 	}
 }
 

@@ -1,5 +1,10 @@
 package format
 
+import (
+	"fmt"
+	"strconv"
+)
+
 // Kinds of imports and exports.
 const (
 	KindFunction = 0
@@ -19,6 +24,20 @@ type Import struct {
 	FuncType            // of a function
 	Element      byte   // of a table
 	Limits       Limits // of a table or memory
+}
+
+// KindName is what a kind of imports and exports is called.
+func KindName(kind byte) string {
+	kinds := []string{"function", "table", "memory", "global", "tag"}
+	if int(kind) < len(kinds) {
+		return kinds[kind]
+	}
+	return "kind " + strconv.Itoa(int(kind))
+}
+
+// NoFunction says, in the words of every refusal, why an import that is no function cannot be had.
+func (i Import) NoFunction() string {
+	return fmt.Sprintf("import %q.%q is missing: the host has functions, and no %s", i.Module, i.Name, KindName(i.Kind))
 }
 
 // formFunction begins the type of a function.

@@ -22,23 +22,25 @@ func (f imported) ParamTypes() []api.ValueType  { return f.from.Params }
 func (f imported) ResultTypes() []api.ValueType { return f.from.Results }
 
 // imports lists the functions that the compiled module imports. wazero's own list describes every function of
-// the module first, which for a large one takes long and much memory: it is the second choice.
-func (g *guest) imports(module []byte) []api.FunctionDefinition {
+// the module first, which for a large one takes long and much memory: it is the second choice. An import that is no function
+// is refused by its name.
+func (g *guest) imports(module []byte) ([]api.FunctionDefinition, error) {
 	sections, err := format.Split(module)
 	if err != nil {
-		return g.compiled.ImportedFunctions()
+		return g.compiled.ImportedFunctions(), nil
 	}
 	read, ok := format.Imports(sections)
 	if !ok {
-		return g.compiled.ImportedFunctions()
+		return g.compiled.ImportedFunctions(), nil
 	}
 	all := make([]api.FunctionDefinition, 0, len(read))
 	for _, i := range read {
-		if i.Kind == format.KindFunction {
-			all = append(all, imported{from: i})
+		if i.Kind != format.KindFunction {
+			return nil, faultf(link.Invalid, "%s", i.NoFunction())
 		}
+		all = append(all, imported{from: i})
 	}
-	return all
+	return all, nil
 }
 
 // checkImports names the first import that nobody provides.

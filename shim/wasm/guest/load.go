@@ -63,7 +63,10 @@ func (p *process) load() error {
 		return faultf(link.Invalid, "load module: %w", err)
 	}
 	p.share()
-	imports := g.imports(binary)
+	imports, err := g.imports(binary)
+	if err != nil {
+		return err
+	}
 	if err := g.host.InstantiateFor(g.ctx, g.runtime, imports); err != nil {
 		return err
 	}

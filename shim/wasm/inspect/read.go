@@ -67,7 +67,7 @@ func (r *Report) addImports(imports []format.Import) {
 		if g < 0 {
 			g, r.Imports = len(r.Imports), append(r.Imports, Group{Module: i.Module})
 		}
-		one := Import{Name: i.Name, Kind: kindText(i.Kind), Host: HostMissing}
+		one := Import{Name: i.Name, Kind: format.KindName(i.Kind), Host: HostMissing}
 		switch i.Kind {
 		case format.KindFunction:
 			one.Type = typeText(i.FuncType)
@@ -82,7 +82,7 @@ func (r *Report) addImports(imports []format.Import) {
 			r.refuse("it uses exception handling, which is not accepted here")
 		}
 		if i.Kind != format.KindFunction && i.Kind != format.KindTag {
-			r.Refused = append(r.Refused, fmt.Sprintf("import %q.%q is missing: the host has functions, and no %s", i.Module, i.Name, one.Kind))
+			r.Refused = append(r.Refused, i.NoFunction())
 		}
 		r.Imports[g].Imports = append(r.Imports[g].Imports, one)
 	}
@@ -174,7 +174,7 @@ func (r *Report) addExports(exports []format.Export, imports []format.Import, fu
 	}
 	names := map[string]bool{}
 	for _, e := range exports {
-		one := Export{Name: e.Name, Kind: kindText(e.Kind)}
+		one := Export{Name: e.Name, Kind: format.KindName(e.Kind)}
 		if e.Kind == format.KindFunction && uint64(e.Index) < uint64(len(all)) {
 			one.Type = typeText(all[e.Index])
 			names[e.Name] = true
@@ -188,14 +188,6 @@ func (r *Report) addExports(exports []format.Export, imports []format.Import, fu
 	default:
 		r.refuse("it exports no function %s, so it is no command", start)
 	}
-}
-
-func kindText(kind byte) string {
-	kinds := []string{"function", "table", "memory", "global", "tag"}
-	if int(kind) < len(kinds) {
-		return kinds[kind]
-	}
-	return fmt.Sprintf("kind %d", kind)
 }
 
 // typeText is a type of functions, "(i32 i64) -> i32".
