@@ -36,20 +36,23 @@ func isGo(sections []format.Section) bool {
 // Functions with an instruction that is not known stay as they are.
 func fold(sections []format.Section) ([]format.Section, bool) {
 	i := slices.IndexFunc(sections, func(s format.Section) bool { return s.ID == format.SectionCode })
-	shaped, ok := goFunctions(sections)
+	m, ok := readGoModule(sections)
 	if i < 0 || !ok {
 		return nil, false
 	}
 	r := format.Reader{Rest: sections[i].Body}
 	count := r.Number()
-	if r.Bad || uint64(count) != uint64(len(shaped)) {
+	if r.Bad || uint64(count) != uint64(len(m.functions)) {
 		return nil, false
 	}
 	out := binary.AppendUvarint(make([]byte, 0, len(sections[i].Body)), uint64(count))
 	var f folder
-	for _, is := range shaped {
+	for _, t := range m.functions {
 		body := r.Bytes()
-		if is {
+		if m.shaped[t] {
+			if m.serves {
+				body = m.straighten(body)
+			}
 			body = f.fold(body)
 		}
 		out = binary.AppendUvarint(out, uint64(len(body)))
@@ -61,34 +64,6 @@ func fold(sections []format.Section) ([]format.Section, bool) {
 	all := slices.Clone(sections)
 	all[i] = format.NewSection(format.SectionCode, out)
 	return all, true
-}
-
-// goFunctions tells of each function that a module defines whether it takes one i32.
-func goFunctions(sections []format.Section) ([]bool, bool) {
-	const form, i32 = 0x60, 0x7f
-	var types []bool
-	r := format.Reader{Rest: format.Find(sections, format.SectionType)}
-	for range r.Number() {
-		if r.Octet() != form {
-			return nil, false
-		}
-		params := r.Bytes()
-		r.Bytes()
-		if r.Bad {
-			return nil, false
-		}
-		types = append(types, len(params) == 1 && params[0] == i32)
-	}
-	var shaped []bool
-	r = format.Reader{Rest: format.Find(sections, format.SectionFunction)}
-	for range r.Number() {
-		t := r.Number()
-		if r.Bad || uint64(t) >= uint64(len(types)) {
-			return nil, false
-		}
-		shaped = append(shaped, types[t])
-	}
-	return shaped, len(r.Rest) == 0
 }
 
 // The local that holds the stack pointer, and what is understood of offsets and frames.
@@ -203,7 +178,7 @@ func (f *folder) walk() {
 			continue
 		}
 		if one.op == opLocalGet && one.value == stackPointer {
-			pushed, last := f.pointer(i)
+			pushed, last := pointerAt(f.code, i)
 			f.stack = append(f.stack, pushed)
 			i = last
 			continue
@@ -234,11 +209,11 @@ func (f *folder) pop() address {
 	return last
 }
 
-// pointer is the operand that begins with pushing local 1 at i, and the instruction that completes it.
-func (f *folder) pointer(i int) (address, int) {
-	if i+4 < len(f.code) && f.code[i+1].op == opI64ExtendU && f.code[i+2].op == opI64Const &&
-		f.code[i+3].op == opI64Add && f.code[i+4].op == opI32WrapI64 {
-		if plus := f.code[i+2].value; plus >= 0 && plus < maxFrame {
+// pointerAt is the operand that begins with pushing local 1 at i, and the instruction that completes it.
+func pointerAt(code []instruction, i int) (address, int) {
+	if i+4 < len(code) && code[i+1].op == opI64ExtendU && code[i+2].op == opI64Const &&
+		code[i+3].op == opI64Add && code[i+4].op == opI32WrapI64 {
+		if plus := code[i+2].value; plus >= 0 && plus < maxFrame {
 			return address{from: i, plus: plus, wraps: true}, i + 4
 		}
 	}

@@ -5,6 +5,16 @@ import "github.com/sunaba-project/sunaba/shim/wasm/format"
 // Opcodes that folding looks at, and the borders of ranges of them.
 const (
 	opNop         = 0x01
+	opBlock       = 0x02
+	opLoop        = 0x03
+	opIf          = 0x04
+	opElse        = 0x05
+	opBr          = 0x0c
+	opBrIf        = 0x0d
+	opBrTable     = 0x0e
+	opReturn      = 0x0f
+	opCall        = 0x10
+	opCallOf      = 0x11 // call_indirect
 	opDrop        = 0x1a
 	opSelect      = 0x1b
 	opLocalGet    = 0x20
@@ -13,15 +23,20 @@ const (
 	opGlobalGet   = 0x23
 	opGlobalSet   = 0x24
 	opLoadFirst   = 0x28
+	opI32Load     = 0x28
+	opI64Load     = 0x29
 	opI32Load8U   = 0x2d
 	opLoadLast    = 0x35
 	opStoreFirst  = 0x36
 	opStoreLast   = 0x3e
 	opMemorySize  = 0x3f
 	opMemoryGrow  = 0x40
+	opI32Eqz      = 0x45
+	opI32LeU      = 0x4d
 	opI64Const    = 0x42
 	opF32Const    = 0x43
 	opF64Const    = 0x44
+	opI32Add      = 0x6a
 	opI32Sub      = 0x6b
 	opI64Add      = 0x7c
 	opI32WrapI64  = 0xa7
@@ -29,6 +44,9 @@ const (
 	opNumericLast = 0xc4
 	opPrefixFC    = 0xfc
 )
+
+// emptyType is the type of a block that takes and gives nothing, as a signed number.
+const emptyType = -0x40
 
 // accessSizes are the bytes that the loads and stores from opLoadFirst on touch.
 var accessSizes = [...]uint8{
@@ -40,7 +58,7 @@ var accessSizes = [...]uint8{
 type instruction struct {
 	op      byte
 	at, end int32  // where it lies in the body
-	value   int64  // the index, the constant or the offset that it has
+	value   int64  // the index, the constant, the offset or the type that it has
 	align   uint32 // of a load or store
 
 	changed, gone bool
@@ -63,24 +81,20 @@ func decode(into []instruction, body []byte, at int) ([]instruction, bool) {
 // immediates reads what belongs to an instruction behind its opcode. Vector, atomic, reference and exception
 // instructions are not known.
 func immediates(r *format.Reader, i *instruction) bool {
-	const (
-		unreachable, block, loop, iff, els                        = 0x00, 0x02, 0x03, 0x04, 0x05
-		br, brIf, brTable, ret, call, callIndirect, selectOfTypes = 0x0c, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x1c
-	)
 	switch op := i.op; {
-	case op == unreachable || op == opNop || op == els || op == opEnd || op == ret || op == opDrop || op == opSelect:
-	case op == block || op == loop || op == iff:
-		r.Long() // a type, or its index
-	case op == br || op == brIf || op == call || op >= opLocalGet && op <= opGlobalSet:
+	case op == opUnreachable || op == opNop || op == opElse || op == opEnd || op == opReturn || op == opDrop || op == opSelect:
+	case op >= opBlock && op <= opIf:
+		i.value = r.Long() // a type, or its index
+	case op == opBr || op == opBrIf || op == opCall || op >= opLocalGet && op <= opGlobalSet:
 		i.value = int64(r.Number())
-	case op == brTable:
+	case op == opBrTable:
 		for range uint64(r.Number()) + 1 {
 			if r.Number(); r.Bad {
 				return false
 			}
 		}
-	case op == callIndirect:
-		r.Number()
+	case op == opCallOf:
+		i.value = int64(r.Number()) // the type
 		r.Number()
 	case op >= opLoadFirst && op <= opStoreLast:
 		i.align, i.value = r.Number(), int64(r.Number())

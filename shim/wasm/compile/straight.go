@@ -1,0 +1,340 @@
+package compile
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
+)
+
+// way writes a second way through a function: the one from its beginning, without places to go on from.
+type way struct {
+	*flow
+	trace  *trace // nil = the stack pointer is used as it is
+	base   uint32 // the local that the trace counts from
+	nests  []byte // the blocks of the chunk that is written, by their opcodes
+	labels []int  // the chunks that branches can lead to, from the outermost on; those that repeat as ^chunk
+	pointers
+	out []byte
+}
+
+// notChunk is the label of a block that no chunk follows.
+const notChunk = math.MinInt
+
+// straighten returns a body that does the same, in which a call goes a way of its own. Go's compiler lets every jump
+// go through the table at the head of the function, where a goroutine that slept goes on. There everything may follow
+// everything, which keeps an engine from knowing anything. On the second way jumps are branches, loops are loops, and the
+// stack pointer, which every call leaves as it was, is one value (trace). The way that was there before serves the goroutines that go on,
+// and the calls that have to have a larger stack first.
+func (m *goModule) straighten(body []byte) []byte {
+	const i32 = 0x7f
+	r := format.Reader{Rest: body}
+	groups := r.Number()
+	head := len(body) - len(r.Rest)
+	locals := uint64(1)
+	first := byte(0)
+	for g := range groups {
+		n, kind := r.Number(), r.Octet()
+		if g == 0 && n > 0 {
+			first = kind
+		}
+		locals += uint64(n)
+	}
+	if r.Bad || first != i32 || locals >= math.MaxInt32 {
+		return body
+	}
+	start := len(body) - len(r.Rest)
+	code, ok := decode(nil, body, start)
+	if !ok {
+		return body
+	}
+	f, ok := newFlow(body, code)
+	if !ok {
+		return body
+	}
+	w := &way{flow: f, base: uint32(locals)}
+	w.pointers = pointers{locals: map[int64]uint32{}, known: map[int64]bool{}, next: uint32(locals) + 1}
+	if w.trace, ok = m.newTrace(f); !ok {
+		w.trace = nil
+	}
+	w.out = append(w.out, opLocalGet, 0, opI32Eqz)
+	w.open(opIf, notChunk)
+	if w.trace != nil {
+		w.out = append(w.out, opLocalGet, stackPointer)
+		if w.trace.frame > 0 {
+			w.out = append(w.out, opI32Const)
+			w.out = append(appendSigned(w.out, w.trace.frame), opI32Sub)
+		}
+		w.out = binary.AppendUvarint(append(w.out, opLocalSet), uint64(w.base))
+		w.touch()
+	}
+	if !w.write(0) {
+		return body
+	}
+	w.out = append(w.out, opUnreachable)
+	w.close()
+	entry := int(code[f.entry].at)
+	out := make([]byte, 0, len(body)+len(w.out)+16)
+	out = binary.AppendUvarint(out, uint64(groups)+1)
+	out = binary.AppendUvarint(append(out, body[head:start]...), uint64(w.pointers.next)-locals)
+	out = append(append(out, i32), body[start:entry]...)
+	return append(append(out, w.out...), body[entry:]...)
+}
+
+func (w *way) open(op byte, label int) {
+	w.out = append(w.out, op, emptyType&0x7f)
+	w.labels = append(w.labels, label)
+}
+
+func (w *way) close() {
+	w.out = append(w.out, opEnd)
+	w.labels = w.labels[:len(w.labels)-1]
+}
+
+// touch loads the last byte of the frame that is used, so that all of it is known to be inside.
+func (w *way) touch() {
+	if w.trace == nil || w.trace.last == unknown {
+		return
+	}
+	w.out = binary.AppendUvarint(append(w.out, opLocalGet), uint64(w.base))
+	w.out = append(w.out, opI32Load8U, 0)
+	w.out = append(binary.AppendUvarint(w.out, uint64(w.trace.last+w.trace.frame-1)), opDrop)
+}
+
+// write writes a chunk and all that it is above of.
+func (w *way) write(n int) bool {
+	c, below := &w.chunks[n], w.below[n]
+	if w.repeat[n] {
+		w.open(opLoop, ^n)
+		w.touch()
+	} else if w.jumped[n] {
+		w.rename()
+	}
+	if w.repeat[n] || w.jumped[n] {
+		w.forget()
+	}
+	runsOn := c.falls && len(below) > 0 && below[0] == n+1 && !w.jumped[n+1]
+	for i := len(below) - 1; i >= 0; i-- {
+		if i > 0 || !runsOn {
+			w.open(opBlock, below[i])
+		}
+	}
+	if !w.writeChunk(n) || c.falls && !runsOn && !w.branchTo(opBr, n, n+1, 0) {
+		return false
+	}
+	if c.stops {
+		w.out = append(w.out, opUnreachable)
+	}
+	for i, next := range below {
+		if i > 0 || !runsOn {
+			w.close()
+		}
+		if !w.write(next) {
+			return false
+		}
+	}
+	if w.repeat[n] {
+		w.close()
+	}
+	return true
+}
+
+// rename sets the base to itself: where several ways meet, wazero takes it for another value each time that it is read, unless it is
+// set there.
+func (w *way) rename() {
+	if w.trace != nil {
+		w.out = binary.AppendUvarint(append(w.out, opLocalGet), uint64(w.base))
+		w.out = binary.AppendUvarint(append(w.out, opLocalSet), uint64(w.base))
+	}
+}
+
+// settle makes the condition that ends before instruction i, and has been written, one comparison.
+func (w *way) settle(i int) {
+	if w.code[i-1].op != opI32Eqz {
+		return
+	}
+	if inverse := inverses[w.code[i-2].op]; inverse != 0 {
+		w.out = w.out[:len(w.out)-1]
+		w.out[len(w.out)-1] = inverse
+	}
+}
+
+// inverses are the comparisons of integers that are true when another is not.
+var inverses = map[byte]byte{
+	0x46: 0x47, 0x47: 0x46, 0x48: 0x4e, 0x4e: 0x48, 0x49: 0x4f, 0x4f: 0x49, 0x4a: 0x4c, 0x4c: 0x4a, 0x4b: 0x4d, 0x4d: 0x4b,
+	0x51: 0x52, 0x52: 0x51, 0x53: 0x59, 0x59: 0x53, 0x54: 0x5a, 0x5a: 0x54, 0x55: 0x57, 0x57: 0x55, 0x56: 0x58, 0x58: 0x56,
+}
+
+// branchTo branches from a chunk to another.
+func (w *way) branchTo(op byte, from, to, nest int) bool {
+	label := to
+	if w.back(from, to) {
+		label = ^to
+	}
+	for i := len(w.labels) - 1; i >= 0; i-- {
+		if w.labels[i] == label {
+			w.out = binary.AppendUvarint(append(w.out, op), uint64(len(w.labels)-1-i+nest))
+			return true
+		}
+	}
+	return false
+}
+
+// writeChunk writes the instructions of a chunk.
+func (w *way) writeChunk(n int) bool {
+	c := &w.chunks[n]
+	growth, grown := -1, -1
+	if n == 0 {
+		growth, grown = w.growth()
+	}
+	w.nests = w.nests[:0]
+	for i := c.first; i < c.end; i++ {
+		if i == growth {
+			// The way that was there before is taken to grow the stack.
+			w.out = binary.AppendUvarint(append(w.out, opBrIf), uint64(len(w.labels)-1))
+			i = grown
+			continue
+		}
+		if last, is := w.writePointer(i, c.end); is {
+			i = last
+			continue
+		}
+		if to, is := w.jumpIf(i, len(w.nests), n); is {
+			w.settle(i)
+			if !w.branchTo(opBrIf, n, to, len(w.nests)) {
+				return false
+			}
+			i += 4
+			continue
+		}
+		if !w.writeBranch(i, n) {
+			return false
+		}
+	}
+	return true
+}
+
+// writeBranch writes an instruction with what it means for those around.
+func (w *way) writeBranch(i, n int) bool {
+	switch one := &w.code[i]; one.op {
+	case opBlock, opLoop:
+		w.nests = append(w.nests, one.op)
+		w.forget()
+	case opIf:
+		w.nests = append(w.nests, one.op)
+		w.begin()
+	case opElse:
+		w.nests[len(w.nests)-1] = one.op
+		w.forget()
+	case opEnd:
+		last := len(w.nests) - 1
+		switch w.nests[last] {
+		case opIf:
+			w.out = append(w.out, opElse) // without, wazero forgets at the end what it knows
+			w.finish(!endsWay(w.code[i-1].op))
+		case opElse:
+			w.finish(true)
+			w.forget()
+		default:
+			w.forget()
+		}
+		w.nests = w.nests[:last]
+		w.out = append(w.out, opEnd)
+		w.rename()
+		return true
+	case opBr, opBrIf:
+		nest := len(w.nests)
+		switch to, kind := w.branch(i, nest, n); kind {
+		case inner:
+			if at := nest - 1 - int(one.value); w.nests[at] == opIf {
+				w.nests[at] = opElse // its end is reached from here too
+			}
+		case jump:
+			return w.branchTo(opBr, n, to, nest)
+		case outer:
+			w.out = binary.AppendUvarint(append(w.out, one.op), uint64(w.outside(i, nest, n)+nest+len(w.labels)))
+			return true
+		}
+	}
+	w.change(i)
+	w.writeInstruction(i)
+	return true
+}
+
+// writeInstruction writes one that is no branch.
+func (w *way) writeInstruction(i int) {
+	if w.trace == nil || !w.writeTraced(i) {
+		w.out = append(w.out, w.body[w.code[i].at:w.code[i].end]...)
+	}
+}
+
+// growth finds the instructions at the beginning of a function that give it a larger stack if it has to have one: "if" and
+// "end". Before them nothing has been changed.
+func (f *flow) growth() (first, last int) {
+	c := &f.chunks[0]
+	if f.repeat[0] {
+		return -1, -1
+	}
+	i := c.first
+	for loads := 0; i < c.end && f.code[i].op != opIf; i++ {
+		switch op := f.code[i].op; {
+		case op == opLocalGet || op == opGlobalGet || op == opI32Const || op == opI32Add || op == opI32WrapI64 || op == opI32LeU:
+		case op == opI32Load && loads == 0:
+			loads++
+		default:
+			return -1, -1
+		}
+	}
+	if i >= c.end || i == c.first || f.code[i-1].op != opI32LeU {
+		return -1, -1
+	}
+	first = i
+	calls := false
+	for i++; i < c.end; i++ {
+		switch f.code[i].op {
+		case opBlock, opLoop, opIf, opElse:
+			return -1, -1
+		case opCall:
+			calls = true
+		case opEnd:
+			if !calls {
+				return -1, -1
+			}
+			return first, i
+		}
+	}
+	return -1, -1
+}
+
+// writeTraced writes an instruction that the stack pointer has to do with, or declines with false.
+func (w *way) writeTraced(i int) bool {
+	n, one := w.trace.notes[i], &w.code[i]
+	switch n.kind {
+	case nothing:
+	case base:
+		w.out = binary.AppendUvarint(append(w.out, opLocalGet), uint64(w.base))
+	case offset:
+		w.out = binary.AppendUvarint(append(w.out, one.op), uint64(one.align))
+		w.out = binary.AppendUvarint(w.out, uint64(n.is+w.trace.frame))
+	case value, move:
+		w.out = binary.AppendUvarint(append(w.out, opLocalGet), uint64(w.base))
+		if above := n.is + w.trace.frame; above != 0 {
+			w.out = append(appendSigned(append(w.out, opI32Const), above), opI32Add)
+		}
+		if n.kind == move {
+			w.out = append(w.out, opGlobalSet, 0)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// jumpIf says whether the "if" at i is but a jump to a chunk.
+func (f *flow) jumpIf(i, nest, n int) (to int, is bool) {
+	if f.code[i].op != opIf || !f.lone || i+4 >= f.chunks[n].end || f.code[i+3].op != opBr || f.code[i+4].op != opEnd || !isEmptyType(&f.code[i]) {
+		return 0, false
+	}
+	to, kind := f.branch(i+3, nest+1, n)
+	return to, kind == jump
+}
