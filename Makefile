@@ -23,7 +23,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-images bench-wasm critest critest-diff wasi-suite criwasm recovery containerd-test \
+        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm critest critest-diff wasi-suite criwasm recovery containerd-test \
         vm-test clean
 
 build:
@@ -98,6 +98,10 @@ bench-wasm: setup build $(WASMTIME)/bin/wasmtime-host
 # Lists and stats of a node with 100 pods of 3 containers.
 bench-lists: setup build
 	$(GO) run ./tests/bench -bin $(BIN) -lists 100
+
+# Pods with a shim of their own beside pods that share one: calls by turns, and the memory of the shims of 100 idle pods.
+bench-scopes: setup build
+	$(GO) run ./tests/bench -bin $(BIN) -scopes 100
 
 # Kubernetes' conformance tests, one node per variant; CRITEST_FLAGS='-variants runc -focus REGEXP' runs a part.
 critest: setup tools build $(TOOLS)/bin/critest

@@ -103,6 +103,7 @@ type metricsConfig struct {
 type handlerConfig struct {
 	Type      string   `toml:"type"`
 	Binary    string   `toml:"binary"`
+	ShimScope string   `toml:"shim_scope"`
 	Platforms []string `toml:"platforms"`
 	Default   bool     `toml:"default"`
 
@@ -126,9 +127,10 @@ func defaultConfig() config {
 }
 
 func defaultHandlers() map[string]handlerConfig {
+	const pod = string(runtimeclass.ScopePod)
 	return map[string]handlerConfig{
-		"runc": {Type: string(runtimeclass.OCI), Platforms: []string{}, Default: true, PodAnnotations: []string{}, ContainerAnnotations: []string{}},
-		"wasm": {Type: string(runtimeclass.WASM), Platforms: []string{}, PodAnnotations: []string{}, ContainerAnnotations: []string{}},
+		"runc": {Type: string(runtimeclass.OCI), ShimScope: pod, Platforms: []string{}, Default: true, PodAnnotations: []string{}, ContainerAnnotations: []string{}},
+		"wasm": {Type: string(runtimeclass.WASM), ShimScope: pod, Platforms: []string{}, PodAnnotations: []string{}, ContainerAnnotations: []string{}},
 	}
 }
 
@@ -289,6 +291,7 @@ func (c config) handlers(oci string) (*runtimeclass.Table, error) {
 		}
 		list = append(list, runtimeclass.Handler{
 			Name: name, Type: runtimeclass.Type(h.Type), Binary: binary, Platforms: platforms, Default: h.Default,
+			ShimScope:      runtimeclass.Scope(h.ShimScope),
 			PodAnnotations: h.PodAnnotations, ContainerAnnotations: h.ContainerAnnotations,
 		})
 	}

@@ -72,6 +72,7 @@ func TestConfigErrorsNameTheirPlace(t *testing.T) {
 		{"annotation pattern", "[handlers.x]\ntype = \"oci\"\ndefault = true\npod_annotations = [\"[\"]\n", `handler "x": annotation pattern "["`},
 		{"handler name", "[handlers.Foo_1]\ntype = \"oci\"\ndefault = true\n", `"Foo_1"`},
 		{"handler type", "[handlers.x]\ntype = \"vm\"\ndefault = true\n", `"vm"`},
+		{"shim scope", "[handlers.x]\ntype = \"oci\"\ndefault = true\nshim_scope = \"all\"\n", `shim scope "all" is not known (known: "pod", "node")`},
 		{"no default", "[handlers.x]\ntype = \"oci\"\n", "default"},
 		{"platform", "[handlers.x]\ntype = \"oci\"\ndefault = true\nplatforms = [\"a b\"]\n", `handlers.x: parse platform "a b"`},
 	} {

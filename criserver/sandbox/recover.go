@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -36,6 +37,7 @@ const recoverAtOnce = 16
 func (m *Manager) Recover(ctx context.Context, each func(context.Context, state.Sandbox, *Sandbox, Found)) {
 	var all sync.WaitGroup
 	turn := make(chan struct{}, recoverAtOnce)
+	m.shims.Find(ctx, m.sharing())
 	for _, rec := range m.records.List() {
 		turn <- struct{}{}
 		all.Go(func() {
@@ -50,6 +52,17 @@ func (m *Manager) Recover(ctx context.Context, each func(context.Context, state.
 		m.o.Logger.Error("end shims without pods", "error", err)
 	}
 	m.removeOrphans(ctx)
+}
+
+// sharing are the handlers whose shims are shared by sandboxes on record that may still have something in them.
+func (m *Manager) sharing() []string {
+	var handlers []string
+	for _, rec := range m.records.List() {
+		if rec.SharesShim() && rec.Phase != state.Stopped && rec.BootID == m.o.BootID && !slices.Contains(handlers, rec.HandlerName) {
+			handlers = append(handlers, rec.HandlerName)
+		}
+	}
+	return handlers
 }
 
 func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(context.Context, state.Sandbox, *Sandbox, Found)) {

@@ -26,19 +26,23 @@ func run(args []string, stdout, stderr io.Writer) int {
 	pods := flags.Int("pods", 30, "sequential pods per handler")
 	idle := flags.Int("idle", 10, "idle pods at once for the memory figures")
 	lists := flags.Int("lists", 0, "pods on the node while lists and stats are measured, instead of all else")
+	scopes := flags.Int("scopes", 0, "pods at once whose shims are compared: one for each pod, and one for all; instead of all else")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := bench(ctx, stdout, *bin, *pods, *idle, *lists); err != nil {
+	if err := bench(ctx, stdout, *bin, counts{*pods, *idle, *lists, *scopes}); err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return 1
 	}
 	return 0
 }
 
-func bench(ctx context.Context, out io.Writer, bin string, pods, idle, lists int) (err error) {
+// counts say how many pods of what are measured.
+type counts struct{ pods, idle, lists, scopes int }
+
+func bench(ctx context.Context, out io.Writer, bin string, c counts) (err error) {
 	dir, err := os.MkdirTemp("", "sunaba-bench-")
 	if err != nil {
 		return err
@@ -47,7 +51,11 @@ func bench(ctx context.Context, out io.Writer, bin string, pods, idle, lists int
 	if err != nil {
 		return err
 	}
-	n, err := node.Start(ctx, node.Options{Bin: bin, Dir: dir, Config: fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))})
+	config := fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))
+	if c.scopes > 0 {
+		config += measure.SharedHandlers
+	}
+	n, err := node.Start(ctx, node.Options{Bin: bin, Dir: dir, Config: config})
 	if err != nil {
 		return err
 	}
@@ -65,9 +73,14 @@ func bench(ctx context.Context, out io.Writer, bin string, pods, idle, lists int
 	if err != nil {
 		return err
 	}
-	if lists > 0 {
+	if c.lists > 0 || c.scopes > 0 {
 		for _, w := range workloads {
-			if err := measure.Lists(ctx, out, n, w, lists, 3, 30); err != nil {
+			if c.lists > 0 {
+				err = measure.Lists(ctx, out, n, w, c.lists, 3, 30)
+			} else {
+				err = measure.Scopes(ctx, out, n, w, c.pods, c.scopes)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -75,24 +88,24 @@ func bench(ctx context.Context, out io.Writer, bin string, pods, idle, lists int
 	}
 	var results []measure.Result
 	for _, w := range workloads {
-		fmt.Fprintf(out, "%s: %d pods one after another, then %d idle ones\n", w.Handler, pods, idle)
+		fmt.Fprintf(out, "%s: %d pods one after another, then %d idle ones\n", w.Handler, c.pods, c.idle)
 		y, err := measure.NewYardstick(ctx)
 		if err != nil {
 			return err
 		}
 		defer y.Close()
-		times, err := measure.Pods(ctx, n, w, pods, y)
+		times, err := measure.Pods(ctx, n, w, c.pods, y)
 		if err != nil {
 			return err
 		}
-		memory, err := measure.IdleMemory(ctx, n, w, idle)
+		memory, err := measure.IdleMemory(ctx, n, w, c.idle)
 		if err != nil {
 			return err
 		}
 		results = append(results, measure.Result{Workload: w, Times: times, Memory: memory, Yard: y})
 	}
 	fmt.Fprintf(out, "\nmedians and 95th percentiles of %d pods, memory of %d idle pods; ! is a goal that was missed, ~ one missed by less than\n"+
-		"this machine is slower now than where the goals were set, by a bare runc run after each pod\n\n", pods, idle)
+		"this machine is slower now than where the goals were set, by a bare runc run after each pod\n\n", c.pods, c.idle)
 	if _, err = measure.Print(out, results); err != nil {
 		return err
 	}

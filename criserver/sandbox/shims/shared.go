@@ -35,6 +35,8 @@ type shared struct {
 const (
 	// startLimit is how long a shim may take to answer for the first time.
 	startLimit = 10 * time.Second
+	// findLimit is how long one may take that was started by an earlier server.
+	findLimit = time.Minute
 	// stopLimit is how long it may take to end when told to.
 	stopLimit = 2 * time.Second
 )

@@ -111,6 +111,30 @@ func (s *Set) Join(ctx context.Context, handler, pod string) (*client.Client, er
 	return c, nil
 }
 
+// Find connects to the shims of handlers that an earlier server ran, side by side. One that was killed too answers when its
+// successor has taken over all of its containers: that takes longer than a request of one pod may. What goes wrong Rejoin tells.
+func (s *Set) Find(ctx context.Context, handlers []string) {
+	ctx, cancel := context.WithTimeout(ctx, findLimit)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, handler := range handlers {
+		all.Go(func() {
+			one := s.of(handler)
+			done, err := one.begin(ctx)
+			if err != nil {
+				return
+			}
+			defer done()
+			if one.living() == nil {
+				if _, err := one.find(ctx); err == nil {
+					one.wait()
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 // Rejoin is Join for a pod that an earlier server ran. No shim is started.
 //
 // # Errors

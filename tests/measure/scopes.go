@@ -1,0 +1,130 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sunaba-project/sunaba/tests/node"
+)
+
+// SharedPrefix is before the names of the handlers whose pods share a shim.
+const SharedPrefix = "shared-"
+
+// SharedHandlers is the handler table for Scopes.
+const SharedHandlers = `
+[handlers.runc]
+type = "oci"
+default = true
+[handlers.wasm]
+type = "wasm"
+[handlers.shared-runc]
+type = "oci"
+shim_scope = "node"
+[handlers.shared-wasm]
+type = "wasm"
+shim_scope = "node"
+`
+
+// Scopes runs pods whose shims are their own and pods that share one: first one after another by turns, with their calls timed,
+// then many idle ones of each kind, with the memory of all shims and keepers.
+func Scopes(ctx context.Context, out io.Writer, n *node.Node, w Workload, rounds, pods int) error {
+	own, shared := w, w
+	shared.Handler = SharedPrefix + w.Handler
+	anchor := &life{ctx: ctx, node: n, times: Times{}} // on a node with pods, the shim is there
+	if err := anchor.up(shared, 9000); err != nil {
+		return err
+	}
+	times := map[string]Times{own.Handler: {}, shared.Handler: {}}
+	for i := -3; i < rounds; i++ {
+		for _, one := range []Workload{own, shared} {
+			l := &life{ctx: ctx, node: n, times: times[one.Handler], counted: i >= 0}
+			if err := errors.Join(l.up(one, i), l.down()); err != nil {
+				return err
+			}
+		}
+	}
+	if err := anchor.down(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n%s: medians of %d pods of each kind by turns, in milliseconds: a shim for each pod, one for all, and what that is of the first\n", w.Handler, rounds)
+	for _, call := range Calls {
+		a, b := times[own.Handler].Quantile(call, 0.5), times[shared.Handler].Quantile(call, 0.5)
+		fmt.Fprintf(out, "  %-18s %7.1f %7.1f %6.2f\n", call, milliseconds(a), milliseconds(b), float64(b)/float64(a))
+	}
+	for _, one := range []Workload{own, shared} {
+		if err := shimMemory(ctx, out, n, one, pods); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shimMemory runs idle pods at once and measures what their shims take, and the keeper of a shim that they share.
+func shimMemory(ctx context.Context, out io.Writer, n *node.Node, w Workload, pods int) (err error) {
+	var lives []*life
+	defer func() {
+		for _, l := range lives {
+			err = errors.Join(err, l.down())
+		}
+	}()
+	for i := range pods {
+		l := &life{ctx: ctx, node: n, times: Times{}}
+		if err := l.up(w, 1000+i); err != nil {
+			return err
+		}
+		lives = append(lives, l)
+	}
+	select {
+	case <-time.After(12 * time.Second): // longer than a shim waits before it gives memory back, and a spare process for a guest
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	pids, err := worksBelow(filepath.Join(n.State, "sandboxes"), filepath.Join(n.State, "shims"))
+	if err != nil {
+		return err
+	}
+	var sum int64
+	var each []string
+	for _, pid := range pids {
+		pss, err := PSS(pid)
+		if err != nil {
+			return err
+		}
+		sum += pss
+		each = append(each, fmt.Sprintf("%.1f", float64(pss)/(1<<20)))
+	}
+	if len(each) > 4 {
+		each = []string{"…"}
+	}
+	_, err = fmt.Fprintf(out, "  %s: %d pods have %d shims and keepers with %.1f MiB together (%s), %.3f MiB for each pod\n", w.Handler, pods, len(pids),
+		float64(sum)/(1<<20), strings.Join(each, " + "), float64(sum)/(1<<20)/float64(pods))
+	return err
+}
+
+// worksBelow are the processes whose working directory is below one of the folders: shims and keepers.
+func worksBelow(dirs ...string) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		cwd, err := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
+		if err == nil && slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(cwd, dir+"/") }) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
