@@ -39,13 +39,14 @@ func wasmCommand() *cli.Command {
 			{
 				Name:      "run",
 				Usage:     "run a module in the sandbox of guests and end with its exit code",
-				ArgsUsage: "[--] FILE [ARGUMENT...]",
+				ArgsUsage: "[--] FILE or IMAGE [ARGUMENT...]",
 				Description: "The guest has this command's standard streams, an empty root with the directories of --dir in it, and no network but\n" +
 					"with --listen or --host-network: then it is in the node's. Ctrl-C and SIGTERM ask it to stop: its listeners and its input\n" +
-					"end. Asked again, or at the end of the grace period, it is killed. Needs no server.",
+					"end. Asked again, or at the end of the grace period, it is killed. Needs no server. Of an image only the module is taken.",
 				Flags: with(
+					handlerFlag,
 					&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "`NAME=VALUE`, or NAME for the one that this command has; may be repeated"},
-					&cli.StringSliceFlag{Name: "dir", Usage: "`HOST:GUEST[:ro]`, a directory or file that the guest sees; may be repeated"},
+					&cli.StringSliceFlag{Name: "dir", Usage: "`HOST[:GUEST][:ro]`, a directory or file that the guest sees; may be repeated"},
 					&cli.StringSliceFlag{Name: "listen", Usage: "`[ADDRESS:]PORT` that is open before the guest begins, from descriptor 3 on; may be repeated"},
 					&cli.BoolFlag{Name: "host-network", Usage: "let the guest use the node's network"},
 					&cli.StringFlag{Name: "memory", Usage: "memory `LIMIT`, such as 64Mi"},
@@ -194,29 +195,31 @@ func runModule(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	o.Systemd = groups.Driver == cgroup.Systemd
-	code, err := n.Run(ctx, o)
-	if err != nil {
-		fmt.Fprintln(cmd.Root().ErrWriter, "sunaba:", err)
+	start := func(m *wasm.Module) error {
+		o.Name, o.File = m.Source.Name, m.Path
+		m.Bytes = nil // a process of its own reads the file
+		code, err := n.Run(ctx, o)
+		if err != nil {
+			fmt.Fprintln(cmd.Root().ErrWriter, "sunaba:", err)
+		}
+		if code != 0 {
+			return exit(code)
+		}
+		return nil
 	}
-	if code != 0 {
-		return exit(code)
+	name := cmd.Args().First()
+	if isFile, err := wasm.IsFile(name); err == nil && isFile {
+		return start(&wasm.Module{Source: wasm.Source{Name: name, Kind: wasm.SourceFile}, Path: name})
 	}
-	return nil
+	return oneModule(ctx, cmd, name, start)
 }
 
 // runOptions reads what a module is run with from the command line.
 func runOptions(cmd *cli.Command) (o wasm.RunOptions, err error) {
 	o = wasm.RunOptions{
-		File: cmd.Args().First(), Args: cmd.Args().Tail(), HostNetwork: cmd.Bool("host-network"),
+		Args: cmd.Args().Tail(), HostNetwork: cmd.Bool("host-network"),
 		Grace: cmd.Duration("grace"), StopWait: cmd.Bool("stop-wait"),
 		Stdin: openStream(os.Stdin), Stdout: openStream(os.Stdout), Stderr: openStream(os.Stderr), Notes: cmd.Root().ErrWriter,
-	}
-	isFile, err := wasm.IsFile(o.File)
-	if err == nil && !isFile {
-		err = fmt.Errorf("there is no file %q; images run as pods, see sunaba run", o.File)
-	}
-	if err != nil {
-		return o, err
 	}
 	if text := cmd.String("memory"); text != "" {
 		limit, err := resource.ParseQuantity(text)

@@ -238,6 +238,7 @@ func TestWasmInspectImages(t *testing.T) {
 		has(t, first(b.call(1, "inspect", lacking)), "artifact sha256:", "(wasip1/wasm)", `"env"."launch_missiles" is missing`)
 		has(t, second(b.call(1, "inspect", "--handler", "runc", both)), "brings no WebAssembly module")
 		has(t, first(b.call(0, "compile", both, lacking)), both, lacking, "was there already") // since they were pulled
+		has(t, first(b.call(3, "run", "--env", "CODE=3", both, "a")), "hello a\n")
 		if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "sunaba-module-*")); len(left) > 0 {
 			t.Errorf("left behind: %q", left)
 		}

@@ -42,23 +42,28 @@ func ParseEnv(texts []string) ([]string, error) {
 	return env, nil
 }
 
-// ParseDirs reads HOST:GUEST, with :ro behind it for what is only to be read.
+// ParseDirs reads HOST:GUEST, or HOST for what is to have the same path in the guest, with :ro behind it for what is only to be read.
 func ParseDirs(texts []string) ([]specs.Mount, error) {
 	var mounts []specs.Mount
 	for _, text := range texts {
 		rest, readOnly := strings.CutSuffix(text, ":ro")
 		rest = strings.TrimSuffix(rest, ":rw")
-		i := strings.LastIndexByte(rest, ':')
-		if i <= 0 {
-			return nil, fmt.Errorf("directory %q is not HOST:GUEST or HOST:GUEST:ro: %w", text, errdefs.ErrInvalidArgument)
+		host, guest := rest, ""
+		if i := strings.LastIndexByte(rest, ':'); i >= 0 {
+			host, guest = rest[:i], rest[i+1:]
 		}
-		host, guest := rest[:i], rest[i+1:]
-		if !path.IsAbs(guest) || path.Clean(guest) == "/" {
-			return nil, fmt.Errorf("directory %q: %q is no absolute path below the guest's root, which is an empty directory: %w", text, guest, errdefs.ErrInvalidArgument)
+		if host == "" {
+			return nil, fmt.Errorf("directory %q is not HOST, HOST:GUEST or either with :ro: %w", text, errdefs.ErrInvalidArgument)
 		}
 		host, err := filepath.Abs(host)
 		if err != nil {
 			return nil, err
+		}
+		if !strings.Contains(rest, ":") {
+			guest = host
+		}
+		if !path.IsAbs(guest) || path.Clean(guest) == "/" {
+			return nil, fmt.Errorf("directory %q: %q is no absolute path below the guest's root, which is an empty directory: %w", text, guest, errdefs.ErrInvalidArgument)
 		}
 		if _, err := os.Stat(host); err != nil {
 			return nil, fmt.Errorf("directory %q: %w", text, err)

@@ -28,6 +28,7 @@ const exitStart = 128
 
 // RunOptions is what a module is run with.
 type RunOptions struct {
+	Name        string // what the guest is called by, its first argument
 	File        string
 	Args        []string // its arguments, after its own name
 	Env         []string
@@ -156,7 +157,7 @@ func (o RunOptions) bundle() (*shim.Bundle, error) {
 	id := runName(os.Getpid())
 	spec := &specs.Spec{
 		Version:  specs.Version,
-		Process:  &specs.Process{Args: append([]string{o.File}, o.Args...), Env: o.Env, Cwd: "/"},
+		Process:  &specs.Process{Args: append([]string{o.Name}, o.Args...), Env: o.Env, Cwd: "/"},
 		Hostname: "sunaba",
 		Mounts:   o.Dirs,
 		Linux: &specs.Linux{
