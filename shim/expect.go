@@ -160,5 +160,8 @@ func (s *Service) discard(ctx context.Context, id string) {
 func (s *Service) takeBack(ctx context.Context, c *container) {
 	s.note(c.destroy(), "end a container that nobody knows", c.id)
 	s.note(c.release(context.WithoutCancel(ctx)), "remove a container that nobody knows", c.id)
+	if c.keeper != nil {
+		s.note(c.keeper.Forget(c.init.engine.Pid()), "forget process", c.id)
+	}
 	s.letGo(c.id)
 }

@@ -142,7 +142,10 @@ func (c *container) started(began time.Time) error {
 		return nil
 	}
 	pid := c.init.engine.Pid()
-	errs := []error{c.keeper.Watch(pid)}
+	var errs []error
+	if c.unborn { // else it is watched since it is there, and may be over by now
+		errs = append(errs, c.keeper.Watch(pid))
+	}
 	if c.init.names.Terminal {
 		errs = append(errs, c.keepStreams(false))
 	}

@@ -7,23 +7,18 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/keeper"
 )
 
-// Of a keeper.
-const (
-	restartPause  = time.Second // a shim that lives shorter is one that does not get on its feet
-	keeperPercent = 30          // of garbage: it works only when a shim does or has died
-)
+// restartPause is how long a keeper waits before it starts a successor of a shim that has lived shorter: one that does not get on its feet.
+const restartPause = time.Second
 
 // keep starts shims, one after the other, for as long as one dies. They inherit the listening socket, which is refused to nobody
 // meanwhile.
 func (a arguments) keep() error {
-	debug.SetGCPercent(keeperPercent)
 	runtime.GOMAXPROCS(1)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: a.logLevel()}))
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil && !errors.Is(err, os.ErrPermission) {
@@ -33,7 +28,7 @@ func (a arguments) keep() error {
 	if _, err := socket.Stat(); err != nil {
 		return fmt.Errorf("keep: descriptor 3 is not open: %w", err)
 	}
-	shim.GiveMemoryBack()
+	settled, _ := shim.GiveMemoryBackSoon()
 	return keeper.Run(keeper.Options{
 		Shim: func(link *os.File) *exec.Cmd {
 			cmd := exec.Command("/proc/self/exe", a.kept()...)
@@ -42,7 +37,7 @@ func (a arguments) keep() error {
 			cmd.ExtraFiles = []*os.File{socket, link}
 			return cmd
 		},
-		Pause: restartPause, Logger: logger,
+		Pause: restartPause, Settled: settled, Logger: logger,
 	})
 }
 

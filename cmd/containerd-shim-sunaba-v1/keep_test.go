@@ -356,6 +356,25 @@ func TestSuccessorHasThePauseProcess(t *testing.T) {
 	k.quit(t)
 }
 
+// TestShimOutlivesItsKeeper kills the keeper: the shim goes on without.
+func TestShimOutlivesItsKeeper(t *testing.T) {
+	k := newKept(t, "")
+	before := k.container(enginetest.Program{Kind: enginetest.Sleep}).create(t).start(t)
+	keeper := must(strconv.Atoi(string(must(os.ReadFile(filepath.Join(k.dir, client.PidName)))(t))))(t)
+	check(t, syscall.Kill(keeper, syscall.SIGKILL))
+	after := k.container(enginetest.Program{}).script("echo out; exit 7").create(t).start(t)
+	if exit := after.wait(t); exit.Code != 7 {
+		t.Errorf("exit %+v", exit)
+	}
+	k.finish(t, after)
+	check(t, k.Kill(within(t), before.id, "", syscall.SIGKILL, false))
+	if exit := before.wait(t); exit.Code != 137 {
+		t.Errorf("exit %+v", exit)
+	}
+	k.finish(t, before)
+	k.quit(t)
+}
+
 // TestDeathAtAnyMoment kills the shim at some moment of a container's short life. What was never answered is not there and has left
 // nothing; all else has a true exit.
 func TestDeathAtAnyMoment(t *testing.T) {

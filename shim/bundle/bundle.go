@@ -184,10 +184,10 @@ func ForgetExit(dir string) error {
 	return nil
 }
 
-// Forget removes the shim's own files, but not how the container ended.
+// Forget removes the shim's own files, also half-written ones, but not how the container ended.
 func Forget(dir string) error {
 	var errs []error
-	for _, name := range []string{TaskName, PidName} {
+	for _, name := range []string{TaskName, PidName, TaskName + halfWritten, PidName + halfWritten, ExitName + halfWritten} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -209,9 +209,12 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
+// halfWritten ends the name of a file that is being written.
+const halfWritten = ".tmp"
+
 // replace writes a file whole or not at all; durable also survives a power cut.
 func replace(path string, data []byte, durable bool) error {
-	tmp := path + ".tmp"
+	tmp := path + halfWritten
 	if err := write(tmp, data, durable); err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}

@@ -33,8 +33,10 @@ type Options struct {
 	Shim func(link *os.File) *exec.Cmd
 	// Pause is how long a shim has to live before its successor is started at once. One that does not is given a successor
 	// after Pause.
-	Pause  time.Duration
-	Logger *slog.Logger
+	Pause time.Duration
+	// Settled is called after there was something to do: soon is a good moment to give memory back. It may be nil.
+	Settled func()
+	Logger  *slog.Logger
 }
 
 // Run starts a shim, and another one whenever that has died. It returns when a shim has ended with 0, as it does when
@@ -44,6 +46,9 @@ type Options struct {
 func Run(o Options) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
+	}
+	if o.Settled == nil {
+		o.Settled = func() {}
 	}
 	k := &keeper{
 		options: o, kept: map[string]message{}, exits: exits{watched: map[int]*Exit{}},
@@ -106,6 +111,7 @@ func (k *keeper) live() (unix.WaitStatus, error) {
 	go listen(conn, in, k.options.Logger)
 	var status *unix.WaitStatus
 	for status == nil || in != nil { // what it said last counts
+		k.options.Settled()
 		select {
 		case m, more := <-in:
 			if !more {
