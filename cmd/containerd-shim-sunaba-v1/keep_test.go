@@ -326,7 +326,12 @@ func TestSuccessorEndsExecs(t *testing.T) {
 	}}))
 	must(k.Start(within(t), c.id, "e"))(t)
 	eventually(t, "the command and its child run", func() bool { return len(must(k.Pids(within(t), c.id))(t)) == 4 })
+	left := filepath.Join(k.dir, "runc-process123") // as of a shim that dies while a runtime executes something
+	check(t, os.WriteFile(left, nil, 0o600))
 	k.kill(t)
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("temporary file of the dead shim: %v", err)
+	}
 	eventually(t, "they are gone", func() bool { return len(must(k.Pids(within(t), c.id))(t)) == 1 })
 	if _, err := k.State(within(t), c.id, "e"); !errdefs.IsNotFound(err) {
 		t.Errorf("state of the command: %v", err)

@@ -58,6 +58,11 @@ func (a arguments) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if a.Address == "" {
+		if err := ownTempFiles(dir); err != nil {
+			logger.Warn("remove temporary files of an earlier shim", "error", err)
+		}
+	}
 	guests, err := wasm.New(wasm.Options{CacheDir: a.WasmCache}, r)
 	if err != nil {
 		return err
@@ -94,6 +99,19 @@ func (a arguments) serve(ctx context.Context) error {
 		options.Publisher = events
 	}
 	return shim.Serve(ctx, listener, options)
+}
+
+// ownTempFiles has go-runc put the files of a moment, such as the process that an OCI runtime is to execute, into the shim's
+// directory, where they go with it if the shim dies first, and removes those of an earlier shim.
+func ownTempFiles(dir string) error {
+	if err := os.Setenv("XDG_RUNTIME_DIR", dir); err != nil {
+		return err
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "runc-process*"))
+	for _, file := range left {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return err
 }
 
 // newReaper makes the reaper of a shim with or without a keeper.
