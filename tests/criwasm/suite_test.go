@@ -20,25 +20,33 @@ import (
 
 const config = `
 [network]
-conf_dir = %q
+conf_dir = %[1]q
 
 [handlers.runc]
 type = "oci"
+shim_scope = %[2]q
 default = true
 
 [handlers.wasm]
 type = "wasm"
+shim_scope = %[2]q
 `
 
 var serial atomic.Int64
 
-// TestWasm is the whole suite, on one node.
+// TestWasm is the whole suite, on one node whose pods have shims of their own, and on one whose pods share them.
 func TestWasm(t *testing.T) {
+	for _, scope := range []string{"pod", "node"} {
+		t.Run(scope, func(t *testing.T) { testWasm(t, scope) })
+	}
+}
+
+func testWasm(t *testing.T, scope string) {
 	dir, err := os.MkdirTemp(world.folder, "node-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := node.Start(t.Context(), node.Options{Bin: filepath.Join(world.folder, "bin"), Dir: dir, Config: fmt.Sprintf(config, filepath.Join(dir, "cni"))})
+	n, err := node.Start(t.Context(), node.Options{Bin: filepath.Join(world.folder, "bin"), Dir: dir, Config: fmt.Sprintf(config, filepath.Join(dir, "cni"), scope)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +55,7 @@ func TestWasm(t *testing.T) {
 			t.Errorf("close the node: %v, left: %q", err, forced)
 		}
 	})
-	s := &suite{t: t, Node: n}
+	s := &suite{t: t, Node: n, scope: scope}
 	for _, ref := range []string{world.guest, world.artifact, world.cmd, world.busybox} {
 		s.pull(ref)
 	}
@@ -75,13 +83,14 @@ func TestWasm(t *testing.T) {
 // suite is one spec's view of the node.
 type suite struct {
 	*node.Node
-	t *testing.T
+	t     *testing.T
+	scope string // of the shims
 }
 
 // spec runs one spec and removes its pods.
 func (s *suite) spec(t *testing.T, name string, spec func(*suite)) {
 	t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-		inner := &suite{t: t, Node: s.Node}
+		inner := &suite{t: t, Node: s.Node, scope: s.scope}
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
