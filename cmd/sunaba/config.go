@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -109,6 +110,9 @@ type handlerConfig struct {
 
 	PodAnnotations       []string `toml:"pod_annotations"`
 	ContainerAnnotations []string `toml:"container_annotations"`
+
+	// Logs takes the place of the whole of logs for the handler's pods; nil = those hold.
+	Logs *logsConfig `toml:"logs"`
 }
 
 // defaultConfig is what holds without a file.
@@ -203,7 +207,7 @@ func (c config) check() error {
 	if _, err := c.Images.registry(); err != nil {
 		return err
 	}
-	if err := c.Logs.check(); err != nil {
+	if err := c.checkLogs(); err != nil {
 		return err
 	}
 	if err := c.Stream.check(); err != nil {
@@ -224,23 +228,47 @@ func (c config) check() error {
 	return err
 }
 
-func (c logsConfig) check() error {
+func (c config) checkLogs() error {
+	if err := c.Logs.check("logs"); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Handlers)) {
+		if logs := c.Handlers[name].Logs; logs != nil {
+			if err := logs.check("handlers." + name + ".logs"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// logLimits are those of a container's log, by its pod's handler; "" stands for the handlers without any of their own.
+func (c config) logLimits() map[string]stdio.Limits {
+	limits := map[string]stdio.Limits{"": c.Logs.limits()}
+	for name, h := range c.Handlers {
+		if h.Logs != nil {
+			limits[name] = h.Logs.limits()
+		}
+	}
+	return limits
+}
+
+func (c logsConfig) check(table string) error {
 	const most = 1 << 20
 	for _, f := range []struct {
 		name  string
 		value int
 	}{{"rate_kib", c.RateKiB}, {"burst_kib", c.BurstKiB}, {"max_size_mib", c.MaxSizeMiB}} {
 		if f.value < 0 || f.value > most {
-			return fmt.Errorf("logs.%s is %d, not between 0 and %d", f.name, f.value, most)
+			return fmt.Errorf("%s.%s is %d, not between 0 and %d", table, f.name, f.value, most)
 		}
 	}
 	if c.BurstKiB > 0 && c.RateKiB == 0 {
-		return errors.New("logs.burst_kib needs logs.rate_kib")
+		return fmt.Errorf("%[1]s.burst_kib needs %[1]s.rate_kib", table)
 	}
 	return nil
 }
 
-// limits are those of every container's log.
 func (c logsConfig) limits() stdio.Limits {
 	return stdio.Limits{Rate: int64(c.RateKiB) << 10, Burst: int64(c.BurstKiB) << 10, Size: int64(c.MaxSizeMiB) << 20}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sunaba-project/sunaba/shim/stdio"
+
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
@@ -30,6 +32,9 @@ func TestDefaultFileShowsEveryField(t *testing.T) {
 			name := f.Tag.Get("toml")
 			want := "\n" + name + " = "
 			switch f.Type.Kind() {
+			case reflect.Pointer: // a table that need not be there
+				want = "." + name + "]"
+				check(f.Type.Elem())
 			case reflect.Struct:
 				want = "\n[" + name + "]"
 				check(f.Type)
@@ -61,6 +66,7 @@ func TestConfigErrorsNameTheirPlace(t *testing.T) {
 		{"log rate", "[logs]\nrate_kib = -1\n", `f.toml: logs.rate_kib is -1`},
 		{"log size", "[logs]\nmax_size_mib = 10000000\n", `f.toml: logs.max_size_mib is 10000000`},
 		{"log burst", "[logs]\nburst_kib = 5\n", `logs.burst_kib needs logs.rate_kib`},
+		{"log rate of a handler", "[handlers.a]\ntype = \"wasm\"\ndefault = true\n[handlers.a.logs]\nrate_kib = -1\n", `f.toml: handlers.a.logs.rate_kib is -1`},
 		{"bridge", "[network]\nbridge = \"a-name-that-is-too-long\"\n", "longer than 15"},
 		{"mirror", "[images.mirrors]\n\"r.io\" = [\"m.lan\"]\n", `f.toml: images.mirrors."r.io": parse mirror "m.lan"`},
 		{"verification", "[images]\npull_verification = \"x\"\n", `f.toml: images.pull_verification is "x", not one of never, when-private, always`},
@@ -139,5 +145,28 @@ func TestConfigCommand(t *testing.T) {
 		if code != c.code || out.String() != c.out || errOut.String() != c.err {
 			t.Errorf("%v: %d, %q, %q", c.args, code, out.String(), errOut.String())
 		}
+	}
+}
+
+// The limits of a handler take the place of all those of logs.
+func TestLogLimitsOfHandlers(t *testing.T) {
+	c, err := parseConfig("f.toml", []byte(`
+[logs]
+rate_kib = 1
+burst_kib = 2
+[handlers.a]
+type = "oci"
+default = true
+[handlers.b]
+type = "wasm"
+[handlers.b.logs]
+max_size_mib = 3
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]stdio.Limits{"": {Rate: 1 << 10, Burst: 2 << 10}, "b": {Size: 3 << 20}}
+	if got := c.logLimits(); !reflect.DeepEqual(got, want) {
+		t.Errorf("limits are %v, want %v", got, want)
 	}
 }

@@ -121,7 +121,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		Sandboxes: sandboxes, Images: store, Handlers: handlers, Cgroups: cgroups, Host: host, Labels: labels,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
 		Checkpoints: filepath.Join(p.root, "checkpoints"), CDISpecDirs: c.Devices.CDISpecDirs,
-		LogLimits: c.Logs.limits(),
+		LogLimits: c.logLimits(),
 		Follow:    events.Container, Logger: logger,
 	})
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
 const (
@@ -49,7 +50,7 @@ func (b *builder) build(ctx context.Context) error {
 		ID: b.rec.ID, SandboxID: b.pod.ID, Container: b.config(), Sandbox: b.pod.Config.Value,
 		Image: b.image.Config, Handler: runtimeclass.Type(b.pod.HandlerType),
 		CgroupsPath: b.rec.CgroupsPath, Files: b.sandbox.Files(b.pod.Config.Value),
-		LogLimits: b.manager.o.LogLimits.String(),
+		LogLimits: b.logLimits().String(),
 	}
 	for _, step := range []func(context.Context, *spec.Input) error{
 		b.rootfs, b.inRoot, b.imageVolumes, b.namespaces, b.host, b.labels, b.bundle,
@@ -59,6 +60,14 @@ func (b *builder) build(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (b *builder) logLimits() stdio.Limits {
+	all := b.manager.o.LogLimits
+	if own, ok := all[b.pod.HandlerName]; ok {
+		return own
+	}
+	return all[""]
 }
 
 // rootfs takes the image: a module by its path, everything else as a root filesystem of the container's own.

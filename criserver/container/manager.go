@@ -60,8 +60,8 @@ type Options struct {
 	Checkpoints string
 	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none turns CDI devices off.
 	CDISpecDirs []string
-	// LogLimits bound every container's log.
-	LogLimits stdio.Limits
+	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not named.
+	LogLimits map[string]stdio.Limits
 	// Follow is told of every change of a record; see state.Follower. It may be nil.
 	Follow state.Follower[state.Container]
 	Logger *slog.Logger
