@@ -127,7 +127,11 @@ func TestKilledShim(t *testing.T) {
 			s := must(b.PodSandboxStatus(b.ctx(), &runtime.PodSandboxStatusRequest{PodSandboxId: p.id}))(t).Status
 			return s.State == runtime.PodSandboxState_SANDBOX_NOTREADY
 		})
-		p.remove()
+		// containerd may still be talking to the shim that it cleans up after. Whoever removes a pod asks again, as the kubelet does.
+		b.eventually("pod can be removed", func() bool {
+			_, err := b.RemovePodSandbox(b.ctx(), &runtime.RemovePodSandboxRequest{PodSandboxId: p.id})
+			return err == nil
+		})
 		b.ctr("containers", "rm", "alone")
 	})
 }
