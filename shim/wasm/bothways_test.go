@@ -147,6 +147,27 @@ func TestGuestsBothWays(t *testing.T) {
 	}
 }
 
+// TestWideGuestBothWays runs much of Go's runtime and library in a guest that is compiled as a server is, and compares what
+// it says with what the same program says as a Linux one.
+func TestWideGuestBothWays(t *testing.T) {
+	program, said := filepath.Join(shared.dir, "wide"), filepath.Join(t.TempDir(), "said")
+	shared.run(t, []string{"GOFLAGS=-buildvcs=false"}, "go", "build", "-o", program, "./testdata/wide")
+	shared.run(t, nil, "sh", "-c", `"$0" >"$1"`, program, said)
+	want, err := os.ReadFile(said)
+	if err != nil || strings.Count(string(want), "\n") < 16 {
+		t.Fatalf("the Linux program says %q, %v", want, err)
+	}
+	bothWays(t, func(compile.Steps) (*bench, string) {
+		b := newBench(t, "wide")
+		fillData(t, b.bundle.Rootfs)
+		return b, ""
+	}, func(t *testing.T, _ compile.Steps, got ending) {
+		if got.code != 0 || got.refused != "" || got.stdout != string(want) {
+			t.Errorf("%+v\nthe Linux program says\n%s", got, want)
+		}
+	})
+}
+
 // fillData makes a root that the guest can write, and in it a folder with files and with a ConfigMap.
 func fillData(t *testing.T, rootfs string) {
 	t.Helper()
