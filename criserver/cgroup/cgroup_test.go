@@ -14,6 +14,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
+
+	"github.com/sunaba-project/sunaba/shim/thread"
 )
 
 func TestLayout(t *testing.T) {
@@ -171,6 +173,29 @@ func TestPodCgroups(t *testing.T) {
 	}
 	if err := errors.Join(m.End(t.Context(), leaf), m.End(t.Context(), m.Leaf(parent, "missing"))); err != nil {
 		t.Errorf("end where nothing runs: %v", err)
+	}
+	if m.Unified == "" { // a thread of this process is there, as while a process is born, and another process that is to stay
+		spared := exec.Command("sleep", "600")
+		entered, leave := make(chan error), make(chan struct{})
+		go thread.Run(func() {
+			err := m.enterThread(m.Path(leaf))
+			entered <- errors.Join(err, spared.Start())
+			<-leave
+		})
+		if err := <-entered; err != nil {
+			t.Fatal(err)
+		}
+		if err := m.End(t.Context(), leaf, spared.Process.Pid); err != nil {
+			t.Error(err)
+		}
+		if err := spared.Process.Signal(syscall.Signal(0)); err != nil {
+			t.Errorf("the process that was to be left alone: %v", err)
+		}
+		close(leave)
+		if err := m.End(t.Context(), leaf); err != nil {
+			t.Error(err)
+		}
+		_ = spared.Wait()
 	}
 	if err := m.RemoveLeaf(leaf); err != nil {
 		t.Error(err)

@@ -14,14 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// End kills every process in a leaf and returns when there is none left. A missing leaf is no error.
+// End kills every process in a leaf but the given ones and the calling one, and returns when there is none left. A missing leaf is
+// no error.
+//
+// In version 1 a process is in the leaf as long as one of its threads is. Whoever has a process born there enters with a thread,
+// see Born, which may not have ended yet.
 //
 // # Errors
 //
 // The context's, if a process does not end in time.
-func (m *Manager) End(ctx context.Context, leaf string) error {
+func (m *Manager) End(ctx context.Context, leaf string, but ...int) error {
+	but = append(but, os.Getpid())
 	for {
 		pids, err := m.pids(m.Path(leaf))
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(but, pid) })
 		if err != nil || len(pids) == 0 {
 			return err
 		}

@@ -91,11 +91,16 @@ func endTask(ctx context.Context, shim *client.Client, id string) error {
 	return nil
 }
 
-// endOthers ends processes in the sandbox's own cgroups that no shim knows: it died when it had just made them.
+// endOthers ends processes in the sandbox's own cgroups that no shim knows: it died when it had just made them. A shim that lives,
+// for other sandboxes, may be there with a thread.
 func (s *Sandbox) endOthers(ctx context.Context, rec state.Sandbox) error {
-	err := s.manager.o.Cgroups.End(ctx, s.manager.Leaf(rec, s.ID))
+	var but []int
+	if share, ok := s.manager.Share(rec); ok {
+		but = []int{share.Shim, share.Keeper}
+	}
+	err := s.manager.o.Cgroups.End(ctx, s.manager.Leaf(rec, s.ID), but...)
 	if spare := s.manager.SpareLeaf(rec); spare != "" && rec.SharesShim() {
-		err = errors.Join(err, s.manager.o.Cgroups.End(ctx, spare))
+		err = errors.Join(err, s.manager.o.Cgroups.End(ctx, spare, but...))
 	}
 	return err
 }

@@ -252,12 +252,17 @@ func (g *Group) Signal(sig unix.Signal) (int, error) {
 		return 0, err
 	}
 	var errs []error
+	n := 0
 	for _, pid := range pids {
+		if pid == os.Getpid() { // a thread of ours may have entered, to start a process there
+			continue
+		}
+		n++
 		if err := unix.Kill(pid, sig); err != nil && err != unix.ESRCH {
 			errs = append(errs, fmt.Errorf("signal process %d: %w", pid, err))
 		}
 	}
-	return len(pids), errors.Join(errs...)
+	return n, errors.Join(errs...)
 }
 
 // Kill ends every process of the group and returns when they have ended, except those in keep.
