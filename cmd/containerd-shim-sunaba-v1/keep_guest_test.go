@@ -450,6 +450,7 @@ func TestKeptShimKilledAtAnyMoment(t *testing.T) {
 	}
 	k := newKept(t, "")
 	k.guest(t, "exit:0").create(t).delete(t) // compiled
+	lost := 0
 	for i := range rounds {
 		time.Sleep(time.Second) // or the keeper would take its time with the successor
 		k.connect(t)
@@ -461,10 +462,17 @@ func TestKeptShimKilledAtAnyMoment(t *testing.T) {
 			_ = syscall.Kill(shim, syscall.SIGKILL)
 		}()
 		k.live(t, c)
-		if log := c.log(t); strings.Count(log, "env:HOME") != 1 {
+		switch log := c.log(t); strings.Count(log, "env:HOME") {
+		case 1:
+		case 0:
+			lost++ // the shim died after it had read the line and before it wrote it
+		default:
 			t.Errorf("round %d: log %q", i, log)
 		}
 		k.nothingRunsOf(t, c, "config.json", "exit.json", "rootfs")
+	}
+	if lost > rounds/4 {
+		t.Errorf("the line was lost in %d of %d rounds", lost, rounds)
 	}
 	k.quit(t)
 }
