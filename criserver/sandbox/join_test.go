@@ -242,6 +242,13 @@ func TestASharedShimWithoutPodsIsEnded(t *testing.T) {
 	}
 	m = w.restart(m)
 	w.noShims()
+	rec, err := m.Get(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.o.Cgroups.RemovePod(rec.CgroupParent); err != nil { // a server that had come so far had removed it
+		t.Error(err)
+	}
 	w.remove(m, id)
 }
 
