@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -205,7 +206,14 @@ func removeTree(dir string) error {
 			return fmt.Errorf("unmount %q: %w", m.Mountpoint, err)
 		}
 	}
-	return os.RemoveAll(dir)
+	// Whoever is just ending may still put a file there.
+	for range 20 {
+		if err = os.RemoveAll(dir); !errors.Is(err, unix.ENOTEMPTY) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
 }
 
 func handlerType(rec state.Sandbox) runtimeclass.Type { return runtimeclass.Type(rec.HandlerType) }
