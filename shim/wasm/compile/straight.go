@@ -3,6 +3,7 @@ package compile
 import (
 	"encoding/binary"
 	"math"
+	"runtime"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
@@ -26,7 +27,18 @@ const notChunk = math.MinInt
 // everything, which keeps an engine from knowing anything. On the second way jumps are branches, loops are loops, and the
 // stack pointer, which every call leaves as it was, is one value (trace). The way that was there before serves the goroutines that go on,
 // and the calls that have to have a larger stack first.
-func (m *goModule) straighten(body []byte) []byte {
+//
+// Nobody has validated the body. One whose blocks and jumps do not fit together runs the reading of it out of bounds, and is
+// returned as it is: wazero says what is wrong with it.
+func (m *goModule) straighten(body []byte) (straight []byte) {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, bounds := p.(runtime.Error); !bounds {
+				panic(p)
+			}
+			straight = body
+		}
+	}()
 	const i32 = 0x7f
 	r := format.Reader{Rest: body}
 	groups := r.Number()

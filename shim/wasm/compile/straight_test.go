@@ -321,3 +321,43 @@ func TestStraightFunctionsDoTheSame(t *testing.T) {
 	}
 	t.Logf("%d straight, %d traced, %d runs without a trap", straight, traced, whole)
 }
+
+// TestDamagedFunctions has functions rewritten that no compiler wrote: they are looked at before anybody has validated them.
+func TestDamagedFunctions(t *testing.T) {
+	for seed := range uint64(300) {
+		j := &jumping{framed: framed{rand: rand.New(rand.NewPCG(seed, 3)), callee: 1}}
+		j.count = 1 + j.rand.IntN(7)
+		sections, err := format.Split(j.build())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, ok := readGoModule(sections)
+		if !ok {
+			t.Fatalf("seed %d: not understood", seed)
+		}
+		code := format.Reader{Rest: format.Find(sections, format.SectionCode)}
+		code.Number()
+		code.Bytes()
+		body := bytes.Clone(code.Bytes())
+		for range 100 {
+			damaged := bytes.Clone(body)
+			for range 1 + j.rand.IntN(3) {
+				some := []byte{opElse, opEnd, opBlock, opLoop, opIf, opBr, opBrIf, opBrTable, opCall, opLocalGet, opReturn, byte(j.rand.Uint32())}
+				damaged[j.rand.IntN(len(damaged))] = some[j.rand.IntN(len(some))]
+			}
+			if j.rand.IntN(4) == 0 {
+				damaged = damaged[:j.rand.IntN(len(damaged))]
+			}
+			func() {
+				defer func() {
+					if p := recover(); p != nil {
+						t.Fatalf("seed %d: %v\nbody %x", seed, p, damaged)
+					}
+				}()
+				m.straighten(damaged)
+				var f folder
+				f.fold(damaged)
+			}()
+		}
+	}
+}
