@@ -127,7 +127,7 @@ func (s *Service) programs(st *store.State, roots []unpack.Root) map[digest.Dige
 // departUnneeded tells Options.Departed about the modules that no image, no container and no pull needs. What is not
 // done, because of an error or because this process ends, is on record and done by the next sweep.
 func (s *Service) departUnneeded(ctx context.Context) error {
-	if s.departed == nil {
+	if s.departed == nil || len(s.db.State().Prepared) == 0 {
 		return nil
 	}
 	return s.depart(ctx, func(programs map[digest.Digest]bool) ([]digest.Digest, error) {

@@ -278,7 +278,7 @@ func (s *Service) lastRites(c *container) Exit {
 	group, err := cgroup.Open(c.engine.Cgroup())
 	if err == nil && !c.ownPids {
 		ctx, cancel := context.WithTimeout(context.Background(), killTime)
-		s.note(group.Kill(ctx, os.Getpid()), "kill what init left", c.id)
+		s.note(group.Kill(ctx), "kill what init left", c.id)
 		cancel()
 	}
 	c.init.drain(drainTime)

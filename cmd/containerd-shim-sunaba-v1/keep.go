@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,9 +20,7 @@ const restartPause = time.Second
 func (a arguments) keep() error {
 	runtime.GOMAXPROCS(1)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: a.logLevel()}))
-	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil && !errors.Is(err, os.ErrPermission) {
-		logger.Warn("lower OOM score", "error", err)
-	}
+	lowerOOMScore(logger)
 	socket := os.NewFile(inherited, "socket")
 	if _, err := socket.Stat(); err != nil {
 		return fmt.Errorf("keep: descriptor 3 is not open: %w", err)

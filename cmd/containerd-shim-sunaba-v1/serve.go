@@ -42,9 +42,7 @@ func (a arguments) serve(ctx context.Context) error {
 		runtime.GOMAXPROCS(1) // a pod has a container more with containerd, see docs/RATIONALE.md
 	}
 	logger := slog.New(slog.NewTextHandler(a.logWriter(), &slog.HandlerOptions{Level: a.logLevel()}))
-	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil && !errors.Is(err, os.ErrPermission) {
-		logger.Warn("lower OOM score", "error", err)
-	}
+	lowerOOMScore(logger)
 	listener, err := listen()
 	if err != nil {
 		return err
@@ -99,6 +97,12 @@ func (a arguments) serve(ctx context.Context) error {
 		options.Publisher = events
 	}
 	return shim.Serve(ctx, listener, options)
+}
+
+func lowerOOMScore(logger *slog.Logger) {
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil && !errors.Is(err, os.ErrPermission) {
+		logger.Warn("lower OOM score", "error", err)
+	}
 }
 
 // ownTempFiles has go-runc put the files of a moment, such as the process that an OCI runtime is to execute, into the shim's

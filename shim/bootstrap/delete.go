@@ -104,5 +104,5 @@ func endProcesses(ctx context.Context, dir string, record bundle.Task) error {
 		}
 		return group.Remove()
 	}
-	return errors.Join(group.Kill(ctx, os.Getpid()), group.Remove())
+	return errors.Join(group.Kill(ctx), group.Remove())
 }

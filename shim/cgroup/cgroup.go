@@ -265,7 +265,7 @@ func (g *Group) Signal(sig unix.Signal) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// Kill ends every process of the group and returns when they have ended, except those in keep.
+// Kill ends every process of the group and returns when they have ended, except this one and those in keep.
 func (g *Group) Kill(ctx context.Context, keep ...int) error {
 	for ctx.Err() == nil {
 		pids, err := g.Pids()
@@ -274,7 +274,7 @@ func (g *Group) Kill(ctx context.Context, keep ...int) error {
 		}
 		var fds []unix.PollFd
 		for _, pid := range pids {
-			if contains(keep, pid) {
+			if pid == os.Getpid() || contains(keep, pid) {
 				continue
 			}
 			if fd, err := unix.PidfdOpen(pid, 0); err == nil {

@@ -125,30 +125,30 @@ func (c *Client) current(ctx context.Context) (*ttrpc.Client, error) {
 
 // ask calls a method and gives errors their class back. A call whose answer was lost with the connection is ErrUnavailable.
 func (c *Client) ask(ctx context.Context, service, method string, req, resp proto.Message) error {
-	rpc, err := c.current(ctx)
-	if err != nil {
-		return err
-	}
-	err = rpc.Call(ctx, service, method, req, resp)
-	if errors.Is(err, ttrpc.ErrClosed) {
-		c.lose(rpc)
-	}
-	return api.FromStatus(err)
+	_, err := c.once(ctx, service, method, req, resp)
+	return err
 }
 
 // repeat is ask for calls that may be made twice: it is made again when the answer was lost and the shim has a successor.
 func (c *Client) repeat(ctx context.Context, service, method string, req, resp proto.Message) error {
 	for {
-		rpc, err := c.current(ctx)
-		if err != nil {
+		if lost, err := c.once(ctx, service, method, req, resp); !lost {
 			return err
 		}
-		err = rpc.Call(ctx, service, method, req, resp)
-		if !errors.Is(err, ttrpc.ErrClosed) {
-			return api.FromStatus(err)
-		}
+	}
+}
+
+// once is ask, and says whether the answer was lost with the connection.
+func (c *Client) once(ctx context.Context, service, method string, req, resp proto.Message) (lost bool, err error) {
+	rpc, err := c.current(ctx)
+	if err != nil {
+		return false, err
+	}
+	err = rpc.Call(ctx, service, method, req, resp)
+	if lost = errors.Is(err, ttrpc.ErrClosed); lost {
 		c.lose(rpc)
 	}
+	return lost, api.FromStatus(err)
 }
 
 // isGone says of an error of a connection that nobody listens.

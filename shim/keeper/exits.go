@@ -70,7 +70,7 @@ func (x *exits) claim(pid int) *Exit {
 	x.watched[pid] = nil
 	l, found := x.take(pid)
 	switch {
-	case isChild(pid):
+	case IsChild(pid):
 	case found:
 		x.watched[pid] = &l.Exit
 	default:
@@ -90,8 +90,8 @@ func (x *exits) ended() []*Exit {
 	return all
 }
 
-// isChild says whether pid is a child of this process that has not been reaped.
-func isChild(pid int) bool { return peek(pid, nil) == nil }
+// IsChild says whether pid is a child of this process that has not been reaped.
+func IsChild(pid int) bool { return peek(pid, nil) == nil }
 
 // isAlive says whether a child has not ended.
 func isAlive(pid int) bool {

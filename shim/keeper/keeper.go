@@ -68,7 +68,7 @@ func Run(o Options) error {
 		if status.Exited() && status.ExitStatus() == 0 {
 			return nil
 		}
-		o.Logger.Error("shim has died", "status", ended(status), "signal", status.Signaled())
+		o.Logger.Error("shim has died", "status", Code(status), "signal", status.Signaled())
 		if time.Since(begun) < o.Pause {
 			time.Sleep(o.Pause)
 		}
@@ -196,7 +196,7 @@ func (k *keeper) reap(shim int, out *outbox) (status *unix.WaitStatus) {
 			status = &s
 			continue
 		}
-		if e := (Exit{PID: pid, Code: ended(s), At: time.Now()}); k.exits.add(e, k.exits.life) {
+		if e := (Exit{PID: pid, Code: Code(s), At: time.Now()}); k.exits.add(e, k.exits.life) {
 			out.put(message{Exit: &e})
 		}
 	}
@@ -220,7 +220,8 @@ func (k *keeper) release() {
 	}
 }
 
-func ended(s unix.WaitStatus) int {
+// Code is how a process ended, as in Exit: its exit status verbatim, or 128 + signal.
+func Code(s unix.WaitStatus) int {
 	if s.Signaled() {
 		return 128 + int(s.Signal())
 	}

@@ -50,7 +50,7 @@ func (r *Reaper) Adopt(pid int) (*Child, error) {
 func (r *Reaper) Guard(pid int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if isChild(pid) {
+	if keeper.IsChild(pid) {
 		return r.keeper.Watch(pid)
 	}
 	return r.keeper.Claim(pid) // reaped and reported, or the keeper's

@@ -25,7 +25,7 @@ type ward struct {
 func (w *ward) Report(e keeper.Exit) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if isChild(e.PID) {
+	if keeper.IsChild(e.PID) {
 		w.early++
 	}
 	w.reports = append(w.reports, e)

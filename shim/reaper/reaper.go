@@ -110,15 +110,8 @@ func (r *Reaper) reap() {
 		if err != nil || pid <= 0 {
 			return
 		}
-		r.deliver(exit{pid: pid, code: codeOf(status), at: time.Now()})
+		r.deliver(exit{pid: pid, code: keeper.Code(status), at: time.Now()})
 	}
-}
-
-func codeOf(s unix.WaitStatus) int {
-	if s.Signaled() {
-		return 128 + int(s.Signal())
-	}
-	return s.ExitStatus()
 }
 
 // deliver hands an exit to its child, or keeps it. The caller holds r.mu.
@@ -156,7 +149,7 @@ func (r *Reaper) Watch(pid int) *Child {
 		return c
 	}
 	// A child that is there, running or not yet reaped, is the one meant: what was kept under this pid was an earlier process.
-	here := isChild(pid)
+	here := keeper.IsChild(pid)
 	kept, found := r.take(pid)
 	c := r.register(pid)
 	if here {
@@ -196,16 +189,6 @@ func (r *Reaper) take(pid int) (last exit, found bool) {
 func (c *Child) end(e exit) {
 	c.code, c.at = e.code, e.at
 	close(c.done)
-}
-
-// isChild says whether pid is a child of this process that has not been reaped.
-func isChild(pid int) bool {
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-		if err != unix.EINTR {
-			return err == nil
-		}
-	}
 }
 
 // Signal sends sig to a child that has not been reaped, so that the pid cannot be anybody else's.

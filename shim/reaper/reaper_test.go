@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/keeper"
 )
 
 func newReaper(t *testing.T) *Reaper {
@@ -103,7 +105,7 @@ func TestWatch(t *testing.T) {
 	t.Run("reaped before", func(t *testing.T) {
 		pid := orphan(t, r, "sleep 0.05; exit 6") // later than its parent, which might reap it itself
 		deadline := time.Now().Add(5 * time.Second)
-		for isChild(pid) && time.Now().Before(deadline) {
+		for keeper.IsChild(pid) && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
 		}
 		if got := wait(t, r.Watch(pid)); got != 6 {
