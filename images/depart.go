@@ -110,7 +110,7 @@ func (s *Service) setPrepared(d digest.Digest, is bool) error {
 }
 
 // programs returns the modules that images and containers run.
-func (s *Service) programs(st *store.State, roots []unpack.Root) map[digest.Digest]bool {
+func programs(st *store.State, roots []unpack.Root) map[digest.Digest]bool {
 	all := make(map[digest.Digest]bool)
 	for _, img := range st.Images {
 		for _, d := range img.Modules() {
@@ -180,7 +180,7 @@ func (s *Service) choose(ctx context.Context, choose func(map[digest.Digest]bool
 	if err != nil {
 		return nil, err
 	}
-	gone, err := choose(s.programs(s.db.State(), roots))
+	gone, err := choose(programs(s.db.State(), roots))
 	leaving := make(map[digest.Digest]func())
 	for _, d := range gone {
 		if done, ok := s.modules.leave(d); ok {
@@ -202,7 +202,13 @@ func (s *Service) stray(ctx context.Context, programs map[digest.Digest]bool) ([
 	}
 	brought := s.db.State().Prepared
 	return slices.DeleteFunc(all, func(p Prepared) bool {
-		young := p.Running || time.Since(p.Used) < strayAge
-		return programs[p.Digest] || s.modules.isHeld(p.Digest) || young && !brought[p.Digest.String()]
+		return s.modules.isHeld(p.Digest) || !isStray(p, programs, brought[p.Digest.String()])
 	}), nil
+}
+
+// isStray says whether nothing needs what is kept of a module. brought says that it came with an image: then it goes at
+// once with the last one, and not after a day.
+func isStray(p Prepared, programs map[digest.Digest]bool, brought bool) bool {
+	young := p.Running || time.Since(p.Used) < strayAge
+	return !programs[p.Digest] && (brought || !young)
 }

@@ -185,3 +185,51 @@ func TestGCKnowsStrayModules(t *testing.T) {
 	}
 	equal(t, "departed", c.took(), []string{old.String()})
 }
+
+// What a look from outside takes for stray is what GC does, but for what the process that has the store open sees to.
+func TestGlanceAtStrayModules(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	s.departures()
+	shared, other := wasmImages(t, r)
+	img := s.mustPull(r.host+"/app:v1", "wasm")
+	old, coming := digest.FromString("old"), digest.FromString("coming")
+	past := time.Now().Add(-2 * strayAge)
+	kept := []Prepared{
+		{Digest: digest.Digest(shared), Used: past}, {Digest: digest.Digest(other), Used: past, Running: true},
+		{Digest: old, Used: past}, {Digest: coming, Used: time.Now()},
+	}
+	if err := s.setPrepared(coming, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PrepareRootFS(t.Context(), "c", img); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(when string, opened bool, want ...string) {
+		t.Helper()
+		sight, err := Glance(t.Context(), s.root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range sight.Stray(kept, opened) {
+			got = append(got, p.Digest.String())
+		}
+		equal(t, when, got, want)
+		equal(t, when+": roots", sight.Keys(), []string{"c"})
+	}
+	expect("beside the service", true, old.String())
+	if err := s.Remove(t.Context(), r.host+"/app:v1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.setPrepared(coming, true); err != nil { // as a pull does
+		t.Fatal(err)
+	}
+	expect("with only a root left", true, old.String())
+	s.close()
+	expect("without the service", false, old.String(), coming.String())
+	s.open()
+
+	if sight, err := Glance(t.Context(), t.TempDir()); err != nil || len(sight.Keys()) != 0 || len(sight.Stray(kept[2:3], false)) != 1 {
+		t.Errorf("a store that has never been: %+v, %v", sight, err)
+	}
+}

@@ -50,7 +50,7 @@ func (s *Service) garbage(ctx context.Context) (Garbage, error) {
 	}
 	g.Blobs += n
 	g.Bytes += bytes
-	stray, err := s.stray(ctx, s.programs(s.db.State(), roots))
+	stray, err := s.stray(ctx, programs(s.db.State(), roots))
 	for _, p := range stray {
 		g.Modules++
 		g.Bytes += p.Bytes

@@ -182,7 +182,3 @@ func (s *Service) FsUsage(ctx context.Context) (images, containers Usage, err er
 	return Usage{Path: s.root, Bytes: layers.Size + bytes, Inodes: layers.Inodes + inodes},
 		Usage{Path: s.root, Bytes: roots.Size, Inodes: roots.Inodes}, nil
 }
-
-// Keys returns the keys that have a root in the image store below root, which another process may have open: nothing is
-// locked and nothing is changed.
-func Keys(ctx context.Context, root string) ([]string, error) { return unpack.Keys(ctx, root) }

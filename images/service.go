@@ -26,6 +26,9 @@ import (
 // again.
 const resumeGrace = 24 * time.Hour
 
+// recordsFile is what the records are in, below a store's root.
+const recordsFile = "records.db"
+
 // Labels on the roots of containers.
 const (
 	labelImage   = "sunaba/image"
@@ -127,7 +130,7 @@ func Open(o Options) (_ *Service, err error) {
 	if err := os.RemoveAll(s.spool()); err != nil {
 		return nil, fmt.Errorf("remove an archive that was being imported: %w", err)
 	}
-	if s.db, err = store.OpenDB(filepath.Join(o.Root, "records.db")); err != nil {
+	if s.db, err = store.OpenDB(filepath.Join(o.Root, recordsFile)); err != nil {
 		return nil, err
 	}
 	if s.content, err = store.OpenContent(filepath.Join(o.Root, "content")); err != nil {

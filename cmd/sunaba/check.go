@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/wasm"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/check"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
@@ -112,7 +113,7 @@ func (n *checked) options(served bool) (check.Options, error) {
 	}
 	return check.Options{
 		Root: n.places.root, State: n.places.state, Cgroups: cgroups, Network: networkOptions(n.config, n.places, n.logger),
-		BootID: boot, Served: served,
+		BootID: boot, Modules: wasm.Node{Cache: n.config.Wasm.cache(n.places)}, Served: served,
 	}, nil
 }
 

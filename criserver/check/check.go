@@ -1,5 +1,5 @@
 // Package check compares what a server has on record with what is on the machine: processes, mounts, pinned namespaces,
-// addresses and rules of the network, cgroups, root filesystems, and files in the server's folders.
+// addresses and rules of the network, cgroups, root filesystems, compiled modules, and files in the server's folders.
 //
 // # Beside a running server
 //
@@ -24,6 +24,7 @@ type Options struct {
 	Cgroups     *cgroup.Manager
 	Network     network.Options
 	BootID      string
+	Modules     Modules // nil: they are not looked at
 	// Served says that a server has the folders open.
 	Served bool
 }
@@ -105,7 +106,7 @@ func look(ctx context.Context, o Options) (Result, error) {
 		j.known[id] = true
 	}
 	for _, part := range []func(){
-		j.files, j.sandboxes, j.containers, j.folders, j.processes, j.shared, j.mounts, j.cgroups, j.network, j.roots,
+		j.files, j.sandboxes, j.containers, j.folders, j.processes, j.shared, j.mounts, j.cgroups, j.network, j.roots, j.modules,
 	} {
 		part()
 	}

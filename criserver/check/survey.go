@@ -20,10 +20,12 @@ import (
 // sight is what is on the machine.
 type sight struct {
 	held   network.Held
-	roots  map[string]bool // keys of root filesystems
-	mounts []string        // mount points below the server's folders, outermost first
-	works  map[int]string  // processes that work below the server's folder of shims: the folder of each
-	shared map[int]string  // those below the folder of shims that pods share: the handler of each
+	roots  map[string]bool   // keys of root filesystems
+	stray  []images.Prepared // compiled modules that nothing needs
+	faults []Fault
+	mounts []string       // mount points below the server's folders, outermost first
+	works  map[int]string // processes that work below the server's folder of shims: the folder of each
+	shared map[int]string // those below the folder of shims that pods share: the handler of each
 	// folders holds the names in each of the folders that are made for pods and containers.
 	folders map[string][]string
 	// cgroups are the groups that this program's pods are in, by their paths below the hierarchies.
@@ -45,13 +47,18 @@ func survey(ctx context.Context, o Options) (*sight, error) {
 	if s.held, err = network.Survey(o.Network); err != nil {
 		return nil, err
 	}
-	keys, err := images.Keys(ctx, o.images())
+	kept, err := s.seeModules(o)
 	if err != nil {
 		return nil, err
 	}
-	for _, k := range keys {
+	store, err := images.Glance(ctx, o.images())
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range store.Keys() {
 		s.roots[k] = true
 	}
+	s.stray = store.Stray(kept, o.Served)
 	for _, look := range []func(Options) error{s.seeMounts, s.seeFolders, s.seeProcesses, s.seeCgroups} {
 		if err := look(o); err != nil {
 			return nil, err

@@ -14,6 +14,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/sunaba-project/sunaba/images/glance"
 )
 
 // schemaVersion changes when older programs could no longer read the records.
@@ -134,6 +136,33 @@ func (d *DB) Update(fn func(*State) error) error {
 	}
 	d.state.Store(next)
 	return nil
+}
+
+// Glance returns the records in a file without opening it: another process may have them open.
+//
+// # Errors
+//
+// os.ErrNotExist if there is no such file.
+func Glance(path string) (*State, error) {
+	var s *State
+	err := glance.Read(path, func(copied string) error {
+		b, err := bolt.Open(copied, 0, &bolt.Options{ReadOnly: true, NoStatistics: true})
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		return b.View(func(tx *bolt.Tx) error {
+			if s = newState(); tx.Bucket(bucketMeta) == nil {
+				return nil // it has just been made
+			}
+			s, err = load(tx)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read image records %q: %w", path, err)
+	}
+	return s, nil
 }
 
 func load(tx *bolt.Tx) (*State, error) {
