@@ -21,7 +21,14 @@ var (
 	critestSpec = regexp.MustCompile(`^(?:failed|panicked|timedout|interrupted|aborted) +(.+)$`)
 )
 
+// mark is a control character, SYN.
+const mark = "\x16"
+
 func (c *counts) line(text string) {
+	// Go's form for test2json marks what the test package says, also where a program left a line unfinished before it.
+	if _, own, marked := strings.Cut(text, mark); marked {
+		text = own
+	}
 	if m := goLine.FindStringSubmatch(text); m != nil {
 		if c.states == nil {
 			c.states = map[string]string{}

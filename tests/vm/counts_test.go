@@ -25,6 +25,7 @@ FAIL
 `, 2, 1, []string{"TestB/two/deep"}},
 		{"a test that fails beside its subtests", "--- FAIL: TestA (0.00s)\n    --- PASS: TestA/x (0.00s)\n", 1, 0, []string{"TestA"}},
 		{"one name that begins like another", "--- PASS: TestA (0.00s)\n--- PASS: TestAB (0.00s)\n", 2, 0, nil},
+		{"a test that is cut off in the form for test2json", "\x16=== RUN   TestA\n\x16=== RUN   TestA/x\nunfinished\x16--- PASS: TestA/x (0.00s)\n\x16=== RUN   TestA/y\n", 1, 0, nil},
 		{"critest", `== critest runc
 failed   [k8s.io] Security Context / bucket / does it
          Expected nothing

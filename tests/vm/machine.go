@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,18 +123,21 @@ func hear(listener net.Listener, each func(event) (*built, error)) error {
 
 // arguments are qemu's. The machine has no network card.
 func (m *machine) arguments(socket string) []string {
-	// Emulated vectors cost more than they save: this processor has none of the wide ones.
-	how, processor := "tcg,thread=multi,tb-size=1024", "Nehalem"
+	// Emulated vectors cost more than they save: this processor has none of the wide ones. It has nothing to leak either, and
+	// to switch page tables at each system call makes that fifteen times as long. The clock needs no watching, which is late.
+	how, processor, kernel := "tcg,thread=multi,tb-size=1024", "Nehalem", " mitigations=off init_on_alloc=0 tsc=reliable nowatchdog"
+	// Two that take turns on one wait for each other's locks.
+	count := min(cpus, runtime.NumCPU())
 	if accelerated() {
 		// A machine in a machine may not set what this feature is set by.
-		how, processor = "kvm", "host,arch-capabilities=off"
+		how, processor, kernel, count = "kvm", "host,arch-capabilities=off", "", cpus
 	}
 	args := []string{
 		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
-		"-machine", "q35", "-accel", how, "-cpu", processor, "-smp", strconv.Itoa(cpus), "-m", strconv.Itoa(memory),
+		"-machine", "q35", "-accel", how, "-cpu", processor, "-smp", strconv.Itoa(count), "-m", strconv.Itoa(memory),
 		"-kernel", m.image.Kernel, "-initrd", m.image.Initrd,
 		"-append", "root=/dev/vda rw console=ttyS0 panic=-1 apparmor=1 security=apparmor psi=1 " +
-			"systemd.unified_cgroup_hierarchy=1 systemd.show_status=0 loglevel=5",
+			"systemd.unified_cgroup_hierarchy=1 systemd.show_status=0 loglevel=5" + kernel,
 		// What the machine writes goes to a file in TMPDIR that has no name.
 		"-drive", "file=" + m.image.Disk + ",format=raw,if=virtio,snapshot=on,cache=unsafe",
 		"-serial", "file:" + m.console,

@@ -3,6 +3,7 @@
 //
 //	make vm-test
 //	make vm-test VM_FLAGS='-run critest'
+//	make vm-test VM_FLAGS='-run recovery-systemd -flags "-only wasm/StartContainer"'
 //	make vm-test VM_FLAGS='-command "criu check"'
 //
 // The root file system is made once, from Debian's packages, and kept. Everything else, the Go toolchain and its caches
@@ -24,6 +25,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -35,6 +37,7 @@ type settings struct {
 	root, cache string // the project's folder, and the one for what is made
 	selected    *regexp.Regexp
 	tests       string // of each suite; "" for all
+	flags       []string
 	command     string
 	timeout     time.Duration
 	stdout      io.Writer
@@ -56,11 +59,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&s.command, "command", "", "run this shell `COMMAND` in the machine instead of the suites, and show what it says")
 	flags.DurationVar(&s.timeout, "timeout", 0, "`TIME` after which the machine is ended (default 2h, or 16h for an emulated one)")
 	flags.StringVar(&s.tests, "tests", "", "run only the tests, or critest's specs, whose name this `REGEXP` matches")
+	more := flags.String("flags", "", "give the suites' tests these `FLAGS` too, like '-only wasm/StartContainer' for those of recovery")
 	pattern := flags.String("run", "", "run only the suites whose name this `REGEXP` matches")
 	face := flags.Bool("inside", false, "run the suites: what the machine's unit does")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2
 	}
+	s.flags = strings.Fields(*more)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
@@ -101,7 +106,7 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 		return err
 	}
 	share := filepath.Join(s.cache, "share")
-	b := &builder{ctx: ctx, root: s.root, out: share, files: s.critestFiles(), tested: s.tests, slowness: 1}
+	b := &builder{ctx: ctx, root: s.root, out: share, files: s.critestFiles(), tested: s.tests, flags: s.flags, slowness: 1}
 	if !accelerated() {
 		s.say("the processor's virtualization cannot be used: the machine is emulated, and many times slower")
 		b.slowness = emulated

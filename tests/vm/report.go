@@ -87,6 +87,7 @@ func (r *report) line(name, text string) error {
 		return err
 	}
 	res.counts.line(text)
+	text = strings.ReplaceAll(text, mark, "")
 	if r.echo {
 		fmt.Fprintln(r.stdout, text)
 	}

@@ -28,6 +28,7 @@ type builder struct {
 	files string // what critest's images are packed from
 
 	tested   string        // tests' names; "" for all
+	flags    []string      // more of them for the binaries of tests
 	slowness time.Duration // of the machine, a factor
 }
 
@@ -143,9 +144,10 @@ func (b *builder) tests(name, dir string) (suite, error) {
 	file := filepath.Join(b.out, strings.ReplaceAll(name, "/", "-")+".test")
 	s := suite{
 		Name: name, Dir: dir, Timeout: b.slowness * 35 * time.Minute,
-		Command: []string{
-			filepath.Join(agentDir, filepath.Base(file)), "-test.v", "-test.timeout=" + (b.slowness * 30 * time.Minute).String(), "-test.run=" + b.tested,
-		},
+		Command: append([]string{
+			// In this form a test below another one is told when it ends, not when that one does.
+			filepath.Join(agentDir, filepath.Base(file)), "-test.v=test2json", "-test.timeout=" + (b.slowness * 30 * time.Minute).String(), "-test.run=" + b.tested,
+		}, b.flags...),
 	}
 	if _, err := os.Stat(file); err == nil {
 		return s, nil
