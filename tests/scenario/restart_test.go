@@ -40,12 +40,18 @@ func TestKillDaemon(t *testing.T) {
 	type left struct {
 		p            *pod
 		counts, ends *container
+		job          int // first process of ends
 		addrs        string
 	}
 	var all []left
 	for _, handler := range everyHandler {
 		p := m.run(handler)
-		l := left{p: p, counts: p.begin(counter()), ends: p.begin(containerConfig(world.batch, "-lines", "20", "-every", "50ms", "-exit", "9"))}
+		l := left{p: p, counts: p.begin(counter()), ends: p.begin(containerConfig(world.batch, "-lines", "40", "-every", "50ms", "-exit", "9"))}
+		// The job stands still until there is no daemon.
+		l.job = taskPID(t, l.ends)
+		if err := syscall.Kill(l.job, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
 		l.counts.says("line 3")
 		l.addrs = fmt.Sprint(p.status().GetStatus().GetNetwork())
 		all = append(all, l)
@@ -54,7 +60,11 @@ func TestKillDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	killed := time.Now()
-	// Long enough that the jobs end while there is no daemon.
+	for _, l := range all {
+		if err := syscall.Kill(l.job, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, l := range all {
 		if !node.Within(20*time.Second, func() bool { return strings.Contains(l.ends.text(), "done") }) {
 			t.Fatalf("under %s: the job stopped with the daemon: %q", l.p.handler, l.ends.text())
