@@ -149,24 +149,35 @@ func TestMetricsOfTheOlderHierarchies(t *testing.T) {
 	}
 }
 
-func TestLifeOfAGroup(t *testing.T) {
+// testGroup is a group of the test's own, which it need not remove.
+func testGroup(t *testing.T) *Group {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test needs root")
 	}
-	path := fmt.Sprintf("/sunaba-cgrouptest-%d/inner", os.Getpid())
-	g, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parent, err := Open(filepath.Dir(path))
+	parent := fmt.Sprintf("/sunaba-cgrouptest-%d", os.Getpid())
+	all, err := Open(parent)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := parent.Remove(); err != nil {
+		if err := all.Remove(); err != nil {
 			t.Error(err)
 		}
 	})
+	g, err := Open(parent + "/inner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestLifeOfAGroup(t *testing.T) {
+	g := testGroup(t)
+	parent, err := Open(filepath.Dir(g.Path()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, _, err := g.Metrics(); !errdefs.IsNotFound(err) {
 		t.Errorf("figures of a group that is not there: %v", err)
 	}
@@ -178,16 +189,30 @@ func TestLifeOfAGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command("/bin/sh", "-c", "trap '' TERM; sleep 1000 & wait; sleep 1000")
+	cmd := exec.Command("/bin/sh", "-c", "trap '' TERM; read in_the_group; sleep 1000 & echo ready; wait; sleep 1000")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Join(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintln(in, "go"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fscanln(out, new(string)); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() { cmd.Wait(); close(ended) }()
-	if err := g.Join(cmd.Process.Pid); err != nil {
-		t.Fatal(err)
-	}
-	if of, err := Of(cmd.Process.Pid); err != nil || of != path {
+	if of, err := Of(cmd.Process.Pid); err != nil || of != g.Path() {
 		t.Errorf("process is in %q, %v", of, err)
 	}
 	if _, _, err := g.Metrics(); err != nil {
