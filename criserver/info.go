@@ -1,6 +1,7 @@
 package criserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,15 +14,15 @@ import (
 
 // PodInfo is, as JSON under "info", what a verbose PodSandboxStatus tells.
 type PodInfo struct {
-	PID          int             `json:"pid"` // the shim's
-	Handler      string          `json:"runtimeHandler"`
-	HandlerType  string          `json:"handlerType"`
-	ShimScope    string          `json:"shimScope"`
-	CgroupParent string          `json:"cgroupParent"`
-	Overhead     PodOverhead     `json:"overhead"`
-	Resources    PodResources    `json:"resources"`
-	Network      PodNetwork      `json:"network"`
-	Config       state.PodConfig `json:"config"`
+	PID          int                `json:"pid"` // the shim's
+	Handler      string             `json:"runtimeHandler"`
+	HandlerType  string             `json:"handlerType"`
+	ShimScope    runtimeclass.Scope `json:"shimScope"`
+	CgroupParent string             `json:"cgroupParent"`
+	Overhead     PodOverhead        `json:"overhead"`
+	Resources    PodResources       `json:"resources"`
+	Network      PodNetwork         `json:"network"`
+	Config       state.PodConfig    `json:"config"`
 }
 
 // PodOverhead sets what the RuntimeClass declares beside what is measured now. Verdict and CPU rate are those of the
@@ -62,16 +63,13 @@ func (a *sandboxAPI) sandboxInfo(ctx context.Context, rec state.Sandbox) (map[st
 		return nil, err
 	}
 	info := PodInfo{
-		Handler: rec.HandlerName, HandlerType: rec.HandlerType, ShimScope: string(runtimeclass.ScopePod), CgroupParent: rec.CgroupParent,
+		Handler: rec.HandlerName, HandlerType: rec.HandlerType, ShimScope: cmp.Or(rec.ShimScope, runtimeclass.ScopePod), CgroupParent: rec.CgroupParent,
 		Overhead: PodOverhead{Declared: Declared{extra, rec.Overhead}, Measured: measured, Class: a.meter.class(rec)},
 		Resources: PodResources{
 			Declared: Declared{resources, rec.Resources}, Effective: extra.Plus(resources),
 		},
 		Network: PodNetwork{Kind: "host"},
 		Config:  rec.Config,
-	}
-	if rec.SharesShim() {
-		info.ShimScope = string(runtimeclass.ScopeNode)
 	}
 	if r, ok := a.overheads.Report(rec.ID); ok {
 		info.Overhead.CPUMillis, info.Overhead.Verdict = r.Sample.CPUMillis, r.Verdict

@@ -13,7 +13,6 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
-	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 // step is one part of a sandbox. do makes it; undo removes it, or whatever of it there is, and may be called any number
@@ -105,15 +104,12 @@ func (m *Manager) run(
 	rec := state.Sandbox{
 		ID: id, Phase: state.Creating, CreatedAt: time.Now(), BootID: m.o.BootID,
 		Config:  state.PodConfig{Value: config},
-		Handler: handler, HandlerName: h.Name, HandlerType: string(h.Type), Binary: h.Binary,
+		Handler: handler, HandlerName: h.Name, HandlerType: string(h.Type), Binary: h.Binary, ShimScope: h.ShimScope,
 		CgroupParent: parent, CgroupOwned: owned,
 		Network:   state.Network{Up: pins(config).Net},
 		Restoring: fill != nil,
 		Overhead:  state.Resources{Value: config.GetLinux().GetOverhead()},
 		Resources: state.Resources{Value: config.GetLinux().GetResources()},
-	}
-	if h.ShimScope == runtimeclass.ScopeNode {
-		rec.ShimScope = state.NodeScope
 	}
 	same, err := proto.MarshalOptions{Deterministic: true}.Marshal(request)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 // Phase says how far a sandbox or a container has come.
@@ -96,9 +98,8 @@ type Sandbox struct {
 	HandlerName string `json:"handlerName"`
 	HandlerType string `json:"handlerType"`
 	Binary      string `json:"binary,omitempty"`
-	// ShimScope is the handler's at that time: "node" for a pod whose shim is that of all pods of HandlerName, "" for one
-	// with a shim of its own.
-	ShimScope string `json:"shimScope,omitempty"`
+	// ShimScope is the handler's at that time, runtimeclass.ScopePod where there is none.
+	ShimScope runtimeclass.Scope `json:"shimScope,omitempty"`
 
 	// CgroupParent is the parent of all cgroups of the pod; CgroupOwned says that the server made it and removes it.
 	CgroupParent string `json:"cgroupParent"`
@@ -120,11 +121,8 @@ type Sandbox struct {
 // Unfinished says that the request which makes the sandbox has not ended.
 func (r Sandbox) Unfinished() bool { return r.Phase == Creating || r.Restoring }
 
-// NodeScope is the ShimScope of a pod that shares its shim.
-const NodeScope = "node"
-
-// SharesShim says that the pod's shim is that of all such pods of its handler.
-func (r Sandbox) SharesShim() bool { return r.ShimScope == NodeScope }
+// SharesShim says that the pod's shim is that of all such pods of HandlerName.
+func (r Sandbox) SharesShim() bool { return r.ShimScope == runtimeclass.ScopeNode }
 
 // Container is the durable record of a container.
 type Container struct {
