@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -126,8 +127,10 @@ func (s *Server) Recover(ctx context.Context) {
 	s.o.Logger.Info("recovered", "sandboxes", len(s.o.Sandboxes.List()), "containers", len(s.o.Containers.List()), "took", time.Since(begun))
 }
 
-// Overheads watches what pods cost beyond their containers' own work.
-func (s *Server) Overheads() *overhead.Watch { return s.overheads }
+// Collectors give what pods cost beyond their containers' own work, and the shims that they share, to Prometheus.
+func (s *Server) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{s.overheads.Collector(), shimCollector(s.o)}
+}
 
 // Serve answers requests until Stop is called.
 func (s *Server) Serve(l net.Listener) error {

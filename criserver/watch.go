@@ -4,8 +4,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/criserver/stats"
 )
 
 // newWatch watches the overhead of all ready sandboxes.
@@ -29,6 +32,30 @@ func newWatch(o Options, m *meter) *overhead.Watch {
 			return int64(measured.MemoryBytes), time.Duration(measured.CPUNanos), err
 		},
 		Every: o.Overhead.Every, Patience: o.Overhead.Patience, Logger: o.Logger,
+	})
+}
+
+// shimCollector gives out the metrics of shims that pods share.
+func shimCollector(o Options) prometheus.Collector {
+	var handlers []overhead.Handler
+	for _, h := range o.Handlers.All() {
+		handlers = append(handlers, overhead.Handler{Name: h.Name, Type: string(h.Type), Scope: string(h.ShimScope)})
+	}
+	return overhead.NewShimCollector(handlers, func(ctx context.Context) []overhead.SharedShim {
+		var out []overhead.SharedShim
+		for _, r := range o.Sandboxes.SharedShims(ctx) {
+			s := overhead.SharedShim{
+				Handler: r.Handler, Pods: r.Pods, Memory: map[string]uint64{}, CPU: r.CPU,
+				Restarts: max(r.History.Shims-1, 0), Adopted: r.History.Adopted, Lost: r.History.Lost,
+			}
+			for name, pid := range map[string]int{"shim": r.Shim, "keeper": r.Keeper} {
+				if bytes, err := stats.ProcessMemory("/proc", pid, 0, 0); err == nil { // else it has just ended
+					s.Memory[name] = bytes
+				}
+			}
+			out = append(out, s)
+		}
+		return out
 	})
 }
 

@@ -35,15 +35,23 @@ func (s *Service) adoptAll(ctx context.Context) {
 	if s.options.Keeper == nil {
 		return
 	}
-	for _, e := range estates(s.options.Keeper.Left()) {
+	left := s.options.Keeper.Left()
+	s.history = recall(left, s.options.Keeper.Life())
+	for _, e := range estates(left) {
 		switch err := s.adopt(ctx, e); {
 		case errors.Is(err, errUnanswered):
 			s.options.Logger.Info("take back container", "container", e.id, "reason", err)
 			s.bury(e, "")
 		case err != nil:
+			s.history.Lost++
 			s.note(err, "adopt container", e.id)
 			s.bury(e, "the shim died, and its successor could not take over: "+err.Error())
+		default:
+			s.history.Adopted++
 		}
+	}
+	if err := s.recordHistory(); err != nil {
+		s.options.Logger.Error("record history", "error", err)
 	}
 }
 
@@ -51,6 +59,9 @@ func (s *Service) adoptAll(ctx context.Context) {
 func estates(left []keeper.Kept) []*estate {
 	var all []*estate
 	for _, k := range left { // sorted by key
+		if k.Key == keptHistory {
+			continue
+		}
 		id, _, _ := strings.Cut(k.Key, "/")
 		if len(all) == 0 || all[len(all)-1].id != id {
 			all = append(all, &estate{id: id, streams: map[string]*os.File{}, box: map[string]keeper.Kept{}})

@@ -9,11 +9,12 @@ import (
 )
 
 // Keeper is what outlives a shim for a whole node, and hands its containers to a successor: *keeper.Link is one. Keys begin with
-// the container's id and a slash.
+// the container's id and a slash, but for one.
 type Keeper interface {
 	Keep(key string, note []byte, files ...*os.File) error
 	Drop(key string) error
 	Left() []keeper.Kept
+	Life() int
 	Watch(pid int) error
 	Forget(pid int) error
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/cgroup"
 	"github.com/sunaba-project/sunaba/shim/stdio"
@@ -50,6 +51,7 @@ type Service struct {
 	options ServiceOptions
 	ending  sync.Once
 	kills   cgroup.Ledger // of all containers
+	history api.History   // with a keeper; set before anybody can call
 
 	mu         sync.Mutex
 	containers map[string]*container    // nil while being created

@@ -53,6 +53,7 @@ func (s *Service) Register(server *ttrpc.Server) {
 		api.MethodUnprepare: unary(s.unprepare),
 		api.MethodLaunch:    unary(t.launch),
 		api.MethodExpect:    unary(t.expect),
+		api.MethodHistory:   unary(s.tellHistory),
 	}})
 }
 

@@ -74,9 +74,7 @@ func serveMetrics(address string, server *criserver.Server, logger *slog.Logger)
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
 	registry := prometheus.NewRegistry()
-	for _, c := range []prometheus.Collector{
-		server.Overheads().Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
+	for _, c := range append(server.Collectors(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
 		if err := registry.Register(c); err != nil {
 			return nil, errors.Join(fmt.Errorf("serve metrics: %w", err), l.Close())
 		}

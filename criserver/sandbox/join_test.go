@@ -103,6 +103,11 @@ func TestPodsThatComeAtOnceShareOneShim(t *testing.T) {
 	if !ok || share.Pods != pods || share.Shim != first.PID() || share.Keeper != first.Keeper() {
 		t.Errorf("share is %+v, %t", share, ok)
 	}
+	told := m.SharedShims(t.Context())
+	if len(told) != 1 || told[0].Handler != "shared" || told[0].Pods != pods || told[0].Shim != first.PID() || told[0].Keeper != first.Keeper() ||
+		told[0].CPU < share.CPU || told[0].History != (client.History{Shims: 1}) {
+		t.Errorf("shared shims: %+v", told)
+	}
 	procs, err := os.ReadFile(filepath.Join(w.sharedCgroup(), "cgroup.procs"))
 	if err != nil || len(strings.Fields(string(procs))) != 2 {
 		t.Errorf("in the shared shim's cgroup: %q, %v; want shim and keeper", procs, err)
@@ -114,6 +119,9 @@ func TestPodsThatComeAtOnceShareOneShim(t *testing.T) {
 		t.Errorf("the shim of a pod that is there: %v", err)
 	}
 	w.remove(m, ids[0])
+	if told := m.SharedShims(t.Context()); len(told) != 0 {
+		t.Errorf("shared shims when the last pod is gone: %+v", told)
+	}
 	w.nothingShared(m)
 }
 

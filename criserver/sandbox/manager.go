@@ -216,6 +216,9 @@ func (m *Manager) Share(rec state.Sandbox) (shims.Share, bool) {
 	return m.shims.Share(rec.HandlerName, rec.ID)
 }
 
+// SharedShims tells of the shims that pods share.
+func (m *Manager) SharedShims(ctx context.Context) []shims.Report { return m.shims.Reports(ctx) }
+
 // BootID returns the kernel's name for this start of the machine.
 func BootID() (string, error) {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

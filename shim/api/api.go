@@ -17,6 +17,7 @@ const (
 	MethodUnprepare = "Unprepare" // takes the PrepareRequest's cgroup, answers when what was prepared is gone
 	MethodLaunch    = "Launch"    // takes the Task API's CreateTaskRequest, answers with Launched
 	MethodExpect    = "Expect"    // takes the Task API's CreateTaskRequest, answers when the container waits for it
+	MethodHistory   = "History"   // takes nothing, answers with History
 )
 
 // Names of the Task API's services: messages of both versions are alike on the wire.
@@ -50,6 +51,13 @@ type Details struct {
 	StartedAt  time.Time     `json:"startedAt,omitzero"`   // when the init process was let begin
 	Told       []int         `json:"told,omitempty"`       // signals that the init process was sent so far, each once
 	Execs      []string      `json:"execs,omitempty"`      // ids of further processes that were not deleted
+}
+
+// History is what has become of the shims that a keeper has started, one after the other.
+type History struct {
+	Shims   int `json:"shims"`   // how many, the one that answers among them
+	Adopted int `json:"adopted"` // containers that one of them took over from the one before, each time
+	Lost    int `json:"lost"`    // containers that could not be taken over, and were ended
 }
 
 // AttachRequest asks to take part in the streams of a container's init process by FIFOs whose other ends the caller has

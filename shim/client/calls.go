@@ -276,6 +276,20 @@ func (c *Client) Details(ctx context.Context, id string) (Details, error) {
 	return d, nil
 }
 
+// History returns what has become of the shims that the keeper has started. ErrFailedPrecondition for a shim without a keeper,
+// ErrNotImplemented for one of an older release.
+func (c *Client) History(ctx context.Context) (History, error) {
+	var resp wrapperspb.StringValue
+	if err := c.repeat(ctx, api.ExtraService, api.MethodHistory, &wrapperspb.StringValue{}, &resp); err != nil {
+		return History{}, err
+	}
+	var h History
+	if err := json.Unmarshal([]byte(resp.Value), &h); err != nil {
+		return History{}, fmt.Errorf("decode history of the shim: %w", err)
+	}
+	return h, nil
+}
+
 // Attach lets the caller take part in the streams of a container's init process, which must have been created with
 // attachable ones. It is let go when it closes its ends, or is too slow: an output ends then, and with the process.
 // A stream that the process does not have has no other end. ErrFailedPrecondition if the container does not run.

@@ -150,6 +150,9 @@ type Exit = api.Exit
 // Details is what a shim says of a container beyond the Task API.
 type Details = api.Details
 
+// History is what has become of the shims that a keeper has started.
+type History = api.History
+
 // Status of a process in the Task API.
 type Status string
 

@@ -210,7 +210,7 @@ func (k *keeper) handOver(out *outbox) {
 	for _, e := range k.exits.ended() {
 		out.put(message{Exit: e})
 	}
-	out.put(message{Ready: true})
+	out.put(message{Ready: true, Life: k.exits.life})
 }
 
 // release closes what is kept: nobody will ask for it any more.

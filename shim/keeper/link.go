@@ -22,6 +22,7 @@ type Kept struct {
 type Link struct {
 	conn *net.UnixConn
 	left []Kept
+	life int
 
 	mu      sync.Mutex
 	exits   map[int]Exit        // that nobody has asked for yet
@@ -57,6 +58,7 @@ func Open(f *os.File) (*Link, error) {
 		case m.Exit != nil:
 			l.exits[m.Exit.PID] = *m.Exit
 		case m.Ready:
+			l.life = m.Life
 			go l.listen(packets)
 			return l, nil
 		}
@@ -76,6 +78,9 @@ func (k Kept) close() {
 		f.Close()
 	}
 }
+
+// Life is how many shims the keeper has started, this one among them.
+func (l *Link) Life() int { return l.life }
 
 // Left is what an earlier shim gave the keeper, sorted by key. It stays with the keeper until Drop.
 func (l *Link) Left() []Kept { return l.left }

@@ -21,6 +21,7 @@ type message struct {
 	Forget int    `json:"forget,omitempty"` // to the keeper: no longer
 	Exit   *Exit  `json:"exit,omitempty"`   // both ways: a process has ended
 	Ready  bool   `json:"ready,omitempty"`  // to the shim: that is all that an earlier one left
+	Life   int    `json:"life,omitempty"`   // with Ready: how many shims the keeper has started
 
 	fds []int // numbers, not files: Go's poller would wake the keeper with each line of a container
 }

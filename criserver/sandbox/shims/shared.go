@@ -28,6 +28,7 @@ type shared struct {
 	client        *client.Client           // nil = no shim
 	pods          map[string]time.Duration // those that have joined, and the CPU time that each is charged with
 	charged       time.Duration            // what the shim has used of that
+	history       client.History           // as it was told last
 	accountBroken bool                     // its use was not to be had; it is logged once
 	waiting       bool                     // pods of an earlier server are still joining: nobody is charged before all are there
 }
@@ -117,7 +118,7 @@ func (s *shared) start(ctx context.Context) (_ *client.Client, err error) {
 		return nil, fmt.Errorf("it does not answer: %w: %w; it said: %s", err, errdefs.ErrUnavailable, s.said())
 	}
 	s.mu.Lock()
-	s.client, s.charged, s.waiting = c, 0, false
+	s.client, s.charged, s.waiting, s.history = c, 0, false, client.History{}
 	s.mu.Unlock()
 	s.o.Logger.Info("shim of a handler is started", "handler", s.handler, "shim", c.PID(), "keeper", c.Keeper())
 	return c, nil
