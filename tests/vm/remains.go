@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// above is the slice of the slices of pods. systemd keeps it, and to stop it could end a pod that is just being made.
-const above = "sunaba.slice"
+// lasting are the slices of pods' slices and of the shims that pods share. systemd keeps them, and to stop one could end a pod
+// or a shim, of another server too, that is just being made.
+var lasting = []string{"sunaba.slice", "sunaba-shims.slice"}
 
 // leftBehind lists what suites make on the machine and have to take away: cgroups with the project's name in theirs, and
 // processes of its binaries.
@@ -20,7 +21,7 @@ func leftBehind() []string {
 		if err != nil || !d.IsDir() {
 			return nil // it went meanwhile, or is a file
 		}
-		if strings.HasPrefix(d.Name(), "sunaba") && d.Name() != boots && d.Name() != above {
+		if strings.HasPrefix(d.Name(), "sunaba") && d.Name() != boots && !slices.Contains(lasting, d.Name()) {
 			found = append(found, "cgroup "+path)
 		}
 		return nil
