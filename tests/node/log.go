@@ -61,16 +61,6 @@ func Text(lines []LogLine) string {
 	return b.String()
 }
 
-// Within asks until it holds, for at most the given time.
-func Within(limit time.Duration, holds func() bool) bool {
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if holds() {
-			return true
-		}
-	}
-	return holds()
-}
-
 // Buffer is a bytes.Buffer that one goroutine writes and another one reads.
 type Buffer struct {
 	mu sync.Mutex

@@ -425,7 +425,7 @@ func judgeStop(s *stage) {
 	if err := s.c.stop(1); err != nil {
 		s.problem("ask again: %v", err)
 	}
-	if took := time.Since(begun); before == cri.ContainerState_CONTAINER_RUNNING && (took < 900*time.Millisecond || took > 8*time.Second) {
+	if took := time.Since(begun); before == cri.ContainerState_CONTAINER_RUNNING && (took < 900*time.Millisecond || took > node.Slow(8*time.Second)) {
 		s.problem("a grace of 1 s took %v", took)
 	}
 	s.c.ended(137, "Error")

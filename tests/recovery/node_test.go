@@ -251,7 +251,7 @@ func (m *machine) restart() error {
 	if err := m.StartDaemon(m.ctx); err != nil {
 		return err
 	}
-	if took := time.Since(begun); took > startBound {
+	if took := time.Since(begun); took > node.Slow(startBound) {
 		m.problem("the daemon took %v to start", took)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/killer"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // life is the part of a pod's life that a kill falls into.
@@ -176,14 +177,14 @@ func (m *machine) killDuring(s *stage, p point, v victim, out *verdict) error {
 	case s.called = <-answered:
 		over = true
 	case <-k.Ended():
-	case <-time.After(3 * time.Second): // it waits for something
+	case <-time.After(node.Slow(3 * time.Second)): // it waits for something
 	}
 	v.dead(s) // if nobody has killed it yet
 	if !over {
 		select {
 		case s.called = <-answered:
-		case <-time.After(answerBound):
-			m.problem("no answer within %v of the kill", answerBound)
+		case <-time.After(node.Slow(answerBound)):
+			m.problem("no answer within %v of the kill", node.Slow(answerBound))
 		}
 	}
 	out.report, err = k.Leave()

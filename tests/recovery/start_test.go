@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sunaba-project/sunaba/tests/killer"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // startLives are what a start may find: what another server had begun when it died. 12 points more.
@@ -47,7 +48,7 @@ func (s *stage) half(first, apart int, call func(*stage) error) error {
 	case err := <-answered:
 		answered <- err
 	case <-k.Ended():
-	case <-time.After(5 * time.Second):
+	case <-time.After(node.Slow(5 * time.Second)):
 	}
 	s.kill()
 	<-answered

@@ -240,16 +240,16 @@ func TestStopWithGrace(t *testing.T) {
 			for _, c := range []*container{heard, ignored, atOnce} {
 				c.says("up")
 			}
-			if took := heard.stop(30); took > 6*time.Second {
+			if took := heard.stop(30); took > node.Slow(2*time.Second) {
 				t.Errorf("a program that hears TERM took %v", took)
 			}
 			heard.expectEnd(3, "Error")
 			heard.says("bye")
-			if took := ignored.stop(1); took < 900*time.Millisecond || took > 6*time.Second {
+			if took := ignored.stop(1); took < 900*time.Millisecond || took > node.Slow(4*time.Second) {
 				t.Errorf("a program that ignores TERM took %v, want about 1 s", took)
 			}
 			ignored.expectEnd(137, "Error")
-			if took := atOnce.stop(0); took > 3*time.Second {
+			if took := atOnce.stop(0); took > node.Slow(time.Second) {
 				t.Errorf("no grace took %v", took)
 			}
 			atOnce.expectEnd(137, "Error")
@@ -267,7 +267,7 @@ func TestStopGuestWithGrace(t *testing.T) {
 
 	server := p.begin(containerConfig(world.greeter))
 	server.says("listening")
-	if took := server.stop(10); took > 3*time.Second {
+	if took := server.stop(30); took > node.Slow(3*time.Second) {
 		t.Errorf("a server took %v", took)
 	}
 	server.expectEnd(0, "Completed")
@@ -277,14 +277,14 @@ func TestStopGuestWithGrace(t *testing.T) {
 	input.Stdin = true
 	reader := quiet.begin(input)
 	reader.says("reading")
-	if took := reader.stop(10); took > 3*time.Second {
+	if took := reader.stop(30); took > node.Slow(3*time.Second) {
 		t.Errorf("a reader took %v", took)
 	}
 	reader.expectEnd(0, "Completed")
 
 	deaf := quiet.begin(containerConfig(world.guest, "idle"))
 	deaf.says("idle")
-	if took := deaf.stop(10); took > 3*time.Second {
+	if took := deaf.stop(30); took > node.Slow(3*time.Second) {
 		t.Errorf("a guest that cannot hear took %v", took)
 	}
 	deaf.expectEnd(143, "Error")
@@ -293,13 +293,13 @@ func TestStopGuestWithGrace(t *testing.T) {
 	patient.Annotations = map[string]string{"io.sunaba.stop-wait": "true"}
 	waiting := quiet.begin(patient)
 	waiting.says("idle")
-	if took := waiting.stop(1); took < 900*time.Millisecond || took > 6*time.Second {
+	if took := waiting.stop(1); took < 900*time.Millisecond || took > node.Slow(4*time.Second) {
 		t.Errorf("a guest that waits its grace out took %v", took)
 	}
 	waiting.expectEnd(137, "Error")
 
 	spinning := quiet.begin(containerConfig(world.guest, "spin"))
-	if took := spinning.stop(0); took > 2*time.Second {
+	if took := spinning.stop(0); took > node.Slow(2*time.Second) {
 		t.Errorf("a computing guest took %v without grace", took)
 	}
 	spinning.expectEnd(137, "Error")

@@ -1,0 +1,29 @@
+package node
+
+import (
+	"os"
+	"strconv"
+	"time"
+)
+
+// SlownessVariable is the environment variable with how many times as long as on a machine of its own a test may have to wait
+// for anything. tests/vm sets it for an emulated machine.
+const SlownessVariable = "SUNABA_TEST_SLOWNESS"
+
+// Slow is a limit of time as this machine needs it. It is for limits that tell a slow thing from a broken one.
+func Slow(limit time.Duration) time.Duration {
+	if times, err := strconv.Atoi(os.Getenv(SlownessVariable)); err == nil && times > 1 {
+		return limit * time.Duration(times)
+	}
+	return limit
+}
+
+// Within asks until it holds, for at most the given time, or longer on a slow machine.
+func Within(limit time.Duration, holds func() bool) bool {
+	for deadline := time.Now().Add(Slow(limit)); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if holds() {
+			return true
+		}
+	}
+	return holds()
+}
