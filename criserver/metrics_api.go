@@ -69,16 +69,18 @@ func (a *metricsAPI) metrics(ctx context.Context, recs []state.Sandbox) ([]*runt
 	containers := runningByPod(a.containers.List())
 	fs := a.meter.fileSystem()
 	return measure(ctx, recs, func(rec state.Sandbox) (*runtime.PodSandboxMetrics, error) {
+		var parts []*runtime.ContainerMetrics // before the pod, which has never used less than they
+		for _, c := range containers[rec.ID] {
+			m, err := a.container(ctx, rec, c, fs)
+			if a.meter.excuse("container", c.ID, err) == nil {
+				parts = append(parts, m)
+			}
+		}
 		out, err := a.pod(rec, containers[rec.ID])
 		if err != nil {
 			return nil, a.meter.excuse("sandbox", rec.ID, err)
 		}
-		for _, c := range containers[rec.ID] {
-			m, err := a.container(ctx, rec, c, fs)
-			if a.meter.excuse("container", c.ID, err) == nil {
-				out.ContainerMetrics = append(out.ContainerMetrics, m)
-			}
-		}
+		out.ContainerMetrics = parts
 		return out, nil
 	})
 }

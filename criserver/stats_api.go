@@ -123,17 +123,18 @@ func (a *statsAPI) pod(ctx context.Context, rec state.Sandbox) (*runtime.PodSand
 }
 
 func (a *statsAPI) measurePod(ctx context.Context, rec state.Sandbox, containers []state.Container) (*runtime.PodSandboxStats, error) {
+	parts := []*runtime.ContainerStats{} // before the pod, which has never used less than they
+	for _, c := range containers {
+		stats, err := a.meter.container(ctx, c)
+		if err := a.meter.excuse("container", c.ID, err); err == nil {
+			parts = append(parts, stats)
+		}
+	}
 	linux, err := a.meter.pod(rec, containers)
 	if err != nil {
 		return nil, err
 	}
-	linux.Containers = []*runtime.ContainerStats{}
-	for _, c := range containers {
-		stats, err := a.meter.container(ctx, c)
-		if err := a.meter.excuse("container", c.ID, err); err == nil {
-			linux.Containers = append(linux.Containers, stats)
-		}
-	}
+	linux.Containers = parts
 	return &runtime.PodSandboxStats{Attributes: podAttributes(rec), Linux: linux}, nil
 }
 

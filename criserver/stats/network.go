@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -41,6 +42,12 @@ func Interfaces(path string, pids ...int) ([]Interface, error) {
 	}
 	defer handle.Close()
 	links, err := handle.LinkList()
+	for range 10 { // an interface came or went while the kernel listed them, as in a pod that is being made
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+		links, err = handle.LinkList()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces in %q: %w", path, err)
 	}
