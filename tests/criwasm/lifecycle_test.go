@@ -325,7 +325,7 @@ func restartSpecs() map[string]func(*suite) {
 			s.check(s.StartDaemon(s.t.Context()))
 			short.ends(9, "Error")
 			before := len(ticking.lines())
-			if !node.Within(5e9, func() bool { return len(ticking.lines()) > before+5 }) {
+			if !node.Within(node.Patience, func() bool { return len(ticking.lines()) > before+5 }) {
 				s.t.Error("the log does not grow")
 			}
 			for i, l := range ticking.lines() {

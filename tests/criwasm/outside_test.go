@@ -19,8 +19,8 @@ func (s *suite) get(url string) string {
 	s.t.Helper()
 	var body []byte
 	var last error
-	if !node.Within(10*time.Second, func() bool {
-		client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	if !node.Within(node.Patience, func() bool {
+		client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 		answer, err := client.Get(url)
 		if err != nil {
 			last = err

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -209,7 +208,8 @@ func eventSpecs() map[string]func(*suite) {
 		"a guest's events come in order": func(s *suite) {
 			stream, err := s.GetContainerEvents(s.t.Context(), &runtime.GetEventsRequest{})
 			s.check(err)
-			time.Sleep(50 * time.Millisecond) // the subscription is under way
+			_, err = stream.Header() // from now on it listens
+			s.check(err)
 			p := s.run()
 			g := p.start(does("exit", "0"))
 			g.ends(0, "Completed")

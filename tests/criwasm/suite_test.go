@@ -92,7 +92,7 @@ func (s *suite) spec(t *testing.T, name string, spec func(*suite)) {
 	t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 		inner := &suite{t: t, Node: s.Node, scope: s.scope}
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 			defer cancel()
 			if err := s.RemovePods(ctx); err != nil {
 				t.Error(err)
@@ -252,7 +252,7 @@ func (g *guest) stop(grace int64) time.Duration {
 func (g *guest) ends(code int32, reason string) *runtime.ContainerStatus {
 	g.t.Helper()
 	var status *runtime.ContainerStatus
-	if !node.Within(20*time.Second, func() bool {
+	if !node.Within(node.Patience, func() bool {
 		status = g.status()
 		return status.GetState() == runtime.ContainerState_CONTAINER_EXITED
 	}) {
@@ -290,7 +290,7 @@ func (g *guest) text() string {
 // says waits until the guest has said something.
 func (g *guest) says(want string) {
 	g.t.Helper()
-	if !node.Within(20*time.Second, func() bool { return strings.Contains(g.text(), want) }) {
+	if !node.Within(node.Patience, func() bool { return strings.Contains(g.text(), want) }) {
 		g.t.Fatalf("%q never said %q but %q; %v", g.config.GetArgs(), want, g.text(), g.status())
 	}
 }

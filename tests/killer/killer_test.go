@@ -1,10 +1,13 @@
 package killer
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -20,8 +23,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// work makes three folders when it is told to.
+// work says that it has begun, and makes three folders when it is told to.
 func work(dir string) {
+	_, _ = os.Stdout.Write([]byte{0})
 	_, _ = os.Stdin.Read(make([]byte, 1))
 	for i := range 3 {
 		if err := os.Mkdir(filepath.Join(dir, strconv.Itoa(i)), 0o700); err != nil {
@@ -30,25 +34,53 @@ func work(dir string) {
 	}
 }
 
+// begin starts a victim that waits to be told, and returns what tells it when it is closed.
+func begin(t *testing.T, dir string) (*exec.Cmd, io.Closer) {
+	t.Helper()
+	victim := exec.Command("/proc/self/exe")
+	victim.Env = append(os.Environ(), "SUNABA_KILLER_VICTIM="+dir)
+	in, err := victim.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := victim.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil { // what its runtime does to begin is no step of its work
+		t.Fatal(err)
+	}
+	return victim, in
+}
+
+// isWatched says whether a killer has every thread of a process.
+func isWatched(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		if text, err := os.ReadFile(thread); err == nil && strings.Contains(string(text), "TracerPid:\t0\n") {
+			return false
+		}
+	}
+	return true
+}
+
 // The victim dies before its second step, whichever thread does it; without a count it lives and its steps are told.
 func TestKill(t *testing.T) {
 	for at, want := range []int{3, 0, 1, 2} {
 		dir := t.TempDir()
-		victim := exec.Command("/proc/self/exe")
-		victim.Env = append(os.Environ(), "SUNABA_KILLER_VICTIM="+dir)
-		begin, err := victim.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := victim.Start(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Millisecond) // its runtime has begun
+		victim, tell := begin(t, dir)
 		k, err := Send(Order{PID: victim.Process.Pid, At: at})
 		if err != nil {
 			t.Fatal(err)
 		}
-		begin.Close()
+		tell.Close()
 		err = victim.Wait()
 		<-k.Ended()
 		report, lerr := k.Leave()
@@ -74,16 +106,7 @@ func TestKill(t *testing.T) {
 // A victim that is let go runs on.
 func TestLeave(t *testing.T) {
 	dir := t.TempDir()
-	victim := exec.Command("/proc/self/exe")
-	victim.Env = append(os.Environ(), "SUNABA_KILLER_VICTIM="+dir)
-	begin, err := victim.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := victim.Start(); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(20 * time.Millisecond)
+	victim, tell := begin(t, dir)
 	k, err := Send(Order{PID: victim.Process.Pid, At: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +114,7 @@ func TestLeave(t *testing.T) {
 	if report, err := k.Leave(); err != nil || report.Killed {
 		t.Errorf("%+v, %v", report, err)
 	}
-	begin.Close()
+	tell.Close()
 	if err := victim.Wait(); err != nil {
 		t.Error(err)
 	}
@@ -107,23 +130,19 @@ func TestAwait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	victim := exec.Command("/proc/self/exe")
-	victim.Env = append(os.Environ(), "SUNABA_KILLER_VICTIM="+filepath.Join(dir, "made"))
 	if err := os.Mkdir(filepath.Join(dir, "made"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	begin, err := victim.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := victim.Start(); err != nil {
-		t.Fatal(err)
-	}
+	victim, tell := begin(t, filepath.Join(dir, "made"))
 	if err := os.WriteFile(filepath.Join(dir, "victim.pid"), []byte(strconv.Itoa(victim.Process.Pid)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(50 * time.Millisecond)
-	begin.Close()
+	for deadline := time.Now().Add(time.Minute); !isWatched(t, victim.Process.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody watches it")
+		}
+	}
+	tell.Close()
 	if err := victim.Wait(); err == nil {
 		t.Error("it was not killed")
 	}

@@ -186,9 +186,9 @@ func network(scope Scope) ([]string, error) {
 	if !scope.Network {
 		return nil, nil
 	}
-	links, err := netlink.LinkList()
+	links, err := Links()
 	if err != nil {
-		return nil, fmt.Errorf("list links: %w", err)
+		return nil, err
 	}
 	var lines []string
 	for _, link := range links {
@@ -206,6 +206,20 @@ func network(scope Scope) ([]string, error) {
 		lines = append(lines, fmt.Sprintf("nftables table %d %s", table.Family, table.Name))
 	}
 	return lines, nil
+}
+
+// Links lists the links of this network namespace. It asks again when one came or went while the kernel listed them.
+func Links() ([]netlink.Link, error) {
+	for {
+		links, err := netlink.LinkList()
+		if errors.Is(err, netlink.ErrDumpInterrupted) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list links: %w", err)
+		}
+		return links, nil
+	}
 }
 
 func cgroups(scope Scope) ([]string, error) {

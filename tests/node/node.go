@@ -137,7 +137,7 @@ func (n *Node) AwaitReady(ctx context.Context) error {
 // waitReady asks for the node's status until both conditions hold.
 func (n *Node) waitReady(ctx context.Context) error {
 	// The first start in an emulated machine reads all it needs, kernel modules too, through that machine's disks.
-	ctx, cancel := context.WithTimeout(ctx, Slow(time.Minute))
+	ctx, cancel := context.WithTimeout(ctx, Slow(3*time.Minute))
 	defer cancel()
 	asked, stop := context.WithCancel(ctx)
 	defer stop()
@@ -193,7 +193,7 @@ func (n *Node) DaemonLog() string {
 	return string(bytes.TrimSpace(data))
 }
 
-// SignalDaemon sends the daemon a signal and waits for its end, for at most ten seconds, or longer on a slow machine. Pods run on.
+// SignalDaemon sends the daemon a signal and waits for its end. Pods run on.
 func (n *Node) SignalDaemon(signal syscall.Signal) error {
 	if err := n.daemon.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -205,8 +205,8 @@ func (n *Node) SignalDaemon(signal syscall.Signal) error {
 			return fmt.Errorf("the daemon ended with %w\n%s", n.exit, n.DaemonLog())
 		}
 		return nil
-	case <-time.After(Slow(10 * time.Second)):
-		return fmt.Errorf("the daemon did not end within %v of %v", Slow(10*time.Second), signal)
+	case <-time.After(Slow(Patience)):
+		return fmt.Errorf("the daemon did not end within %v of %v", Slow(Patience), signal)
 	}
 }
 
@@ -258,7 +258,7 @@ func Sweep(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for range 50 {
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		pids, err := leftovers.Processes(scope)
 		if err != nil {
 			return forced, err
@@ -270,7 +270,6 @@ func Sweep(dir string) ([]string, error) {
 			// It may have ended meanwhile, and that is what is wanted.
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	for range 10 {
 		points, err := leftovers.MountPoints(scope)

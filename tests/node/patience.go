@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// Patience is how long tests wait for what is to come. It is long, for machines that are busy with others: it only bounds how
+// long a failure takes.
+const Patience = time.Minute
+
 // SlownessVariable is the environment variable with how many times as long as on a machine of its own a test may have to wait
 // for anything. tests/vm sets it for an emulated machine.
 const SlownessVariable = "SUNABA_TEST_SLOWNESS"

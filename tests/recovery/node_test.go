@@ -24,7 +24,7 @@ import (
 )
 
 // startBound is how long a daemon may take from its start until it is ready.
-const startBound = 10 * time.Second
+const startBound = time.Minute
 
 const config = `
 cgroup_driver = %q
@@ -209,7 +209,7 @@ func (m *machine) undisturbed() {
 		if err != nil {
 			m.problem("%s container that stays: %v", c.pod.handler, err)
 		}
-		if !node.Within(5*time.Second, func() bool { now, _ := c.ticks(); return now > n }) {
+		if !node.Within(node.Patience, func() bool { now, _ := c.ticks(); return now > n }) {
 			m.problem("%s container that stays: its log ends with line %d", c.pod.handler, n)
 		}
 		answer, err := m.PodSandboxStatus(m.ctx, &cri.PodSandboxStatusRequest{PodSandboxId: c.pod.id})
@@ -297,7 +297,7 @@ func (m *machine) look() leftovers.Snapshot {
 // noCgroups wants nothing of any pod that ever was in any hierarchy of the machine.
 func (m *machine) noCgroups() {
 	var left []string
-	if !node.Within(3*time.Second, func() bool { left = m.cgroups(); return len(left) == 0 }) {
+	if !node.Within(node.Patience, func() bool { left = m.cgroups(); return len(left) == 0 }) {
 		m.problem("cgroups of pods that are gone:\n%s", strings.Join(left, "\n"))
 	}
 }
@@ -326,7 +326,7 @@ func missing(path string) bool {
 // for a while.
 func (m *machine) clean() {
 	var fresh []string
-	if !node.Within(3*time.Second, func() bool { fresh = m.look().Since(m.before); return len(fresh) == 0 }) {
+	if !node.Within(node.Patience, func() bool { fresh = m.look().Since(m.before); return len(fresh) == 0 }) {
 		m.problem("left over:\n%s", strings.Join(fresh, "\n"))
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -120,7 +119,7 @@ const jobText = "one\ntwo\nthree\n"
 
 // idles does nothing, without end.
 func idles(handler string) *cri.ContainerConfig {
-	return containerConfig(handler, "echo idle; sleep 100000", "idle")
+	return containerConfig(handler, "echo idle; exec sleep 100000", "idle")
 }
 
 // idleText is what idles says once.
@@ -215,7 +214,7 @@ func (c *container) ended(code int32, reason string) {
 	m := c.pod.m
 	var s status
 	var err error
-	if !node.Within(10*time.Second, func() bool {
+	if !node.Within(node.Patience, func() bool {
 		s, err = c.status()
 		return err == nil && s.GetState() == cri.ContainerState_CONTAINER_EXITED
 	}) {
@@ -251,7 +250,7 @@ func (c *container) said(want string) {
 func (c *container) says(want string) error {
 	var got string
 	var err error
-	if !node.Within(10*time.Second, func() bool { got, err = c.text(); return strings.Contains(got, want+"\n") }) {
+	if !node.Within(node.Patience, func() bool { got, err = c.text(); return strings.Contains(got, want+"\n") }) {
 		return fmt.Errorf("container says %.200q, %w; want %q", got, err, want)
 	}
 	return nil

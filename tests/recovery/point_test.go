@@ -38,7 +38,6 @@ type stage struct {
 	pod     *pod
 	c, d, e *container
 	ref     string    // an image's
-	alone   int       // processes of a container without further commands
 	limits  [2]string // of the kernel, before and after
 	called  error     // what the RPC answered
 
@@ -160,7 +159,7 @@ func (m *machine) play(p point, v victim, steps int) verdict {
 
 // answerBound is how long an RPC may take to be answered when the shim that it needs has died: longer than any shim is
 // waited for.
-const answerBound = 40 * time.Second
+const answerBound = 2 * time.Minute
 
 // killDuring sends the RPC and has the victim killed meanwhile.
 func (m *machine) killDuring(s *stage, p point, v victim, out *verdict) error {

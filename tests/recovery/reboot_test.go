@@ -101,7 +101,7 @@ func (m *machine) reboot() error {
 	if err := errors.Join(os.RemoveAll(m.State), m.removeCgroups()); err != nil {
 		return err
 	}
-	links, err := netlink.LinkList()
+	links, err := leftovers.Links()
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func prepareEnd(s *stage) error {
 }
 
 func awaitEnd(s *stage) error {
-	if !node.Within(5*time.Second, func() bool { return s.e.state() == cri.ContainerState_CONTAINER_EXITED }) {
+	if !node.Within(node.Patience, func() bool { return s.e.state() == cri.ContainerState_CONTAINER_EXITED }) {
 		return errors.New("the container does not end")
 	}
 	return nil
@@ -145,7 +145,7 @@ type end struct {
 func (c *container) endedAs(allowed ...end) {
 	var s status
 	var err error
-	if !node.Within(10*time.Second, func() bool {
+	if !node.Within(node.Patience, func() bool {
 		s, err = c.status()
 		return err == nil && s.GetState() == cri.ContainerState_CONTAINER_EXITED
 	}) {
@@ -205,7 +205,7 @@ func judgeShimOfRun(s *stage) {
 // lost wants a pod NotReady, and nothing that runs or is mounted in it but its namespaces.
 func (s *stage) lost(id string) {
 	state := cri.PodSandboxState(-1)
-	if !node.Within(5*time.Second, func() bool {
+	if !node.Within(node.Patience, func() bool {
 		answer, err := s.PodSandboxStatus(s.ctx, &cri.PodSandboxStatusRequest{PodSandboxId: id})
 		state = answer.GetStatus().GetState()
 		return err == nil && state == cri.PodSandboxState_SANDBOX_NOTREADY
@@ -213,7 +213,7 @@ func (s *stage) lost(id string) {
 		s.problem("pod without shim: %v", state)
 	}
 	var pids []string
-	if !node.Within(5*time.Second, func() bool { pids = processesBelow(node.PodCgroup(id)); return len(pids) == 0 }) {
+	if !node.Within(node.Patience, func() bool { pids = processesBelow(node.PodCgroup(id)); return len(pids) == 0 }) {
 		s.problem("processes %v of the pod run on", pids)
 	}
 	mounts, err := os.ReadFile("/proc/thread-self/mounts")

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -16,7 +15,7 @@ import (
 func (c *container) ahead() int {
 	c.t.Helper()
 	pid := 0
-	if !node.Within(10*time.Second, func() bool {
+	if !node.Within(node.Patience, func() bool {
 		for _, one := range c.overheadParts()["spare"] {
 			if one.Container == c.id {
 				pid = one.PID
@@ -30,7 +29,7 @@ func (c *container) ahead() int {
 }
 
 func gone(pid int) bool {
-	return node.Within(5*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+	return node.Within(node.Patience, func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
 // A guest's process is made when its container is created, and becomes it when it is started, also after the daemon was
@@ -114,7 +113,7 @@ func TestMadeAheadForNothing(t *testing.T) {
 		"stop pod": func(c *container) { c.pod.stop() },
 		"kill shim": func(c *container) {
 			c.killShim()
-			if !node.Within(5*time.Second, func() bool { return c.pod.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY }) {
+			if !node.Within(node.Patience, func() bool { return c.pod.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY }) {
 				t.Error("the pod is still READY")
 			}
 			if state := c.status().GetState(); state == runtime.ContainerState_CONTAINER_RUNNING {

@@ -98,7 +98,7 @@ func TestCheckWhilePodsComeAndGo(t *testing.T) {
 		for range 8 {
 			answer, err := m.RunPodSandbox(t.Context(), &runtime.RunPodSandboxRequest{Config: m.podConfig("busy"), RuntimeHandler: "wasm"})
 			if err == nil {
-				m.pods.add(answer.GetPodSandboxId())
+				m.ran(answer.GetPodSandboxId())
 				_, err = m.RemovePodSandbox(t.Context(), &runtime.RemovePodSandboxRequest{PodSandboxId: answer.GetPodSandboxId()})
 			}
 			if err != nil {

@@ -50,7 +50,7 @@ func TestCheckpointsAreRefused(t *testing.T) {
 		_, err := m.CheckpointContainer(t.Context(), &runtime.CheckpointContainerRequest{ContainerId: id, Location: location})
 		return err
 	}
-	deadline, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	deadline, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // for all that is asked below
 	defer cancel()
 	pod := func(ctx context.Context, id, path string, options map[string]string, containers ...string) error {
 		_, err := m.CheckpointPod(ctx, &runtime.CheckpointPodRequest{PodSandboxId: id, OutputPath: path, ContainerIds: containers, Options: options})
@@ -165,7 +165,7 @@ func TestCheckpointFails(t *testing.T) {
 	if grpcstatus.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("a pod, with a criu that waits: %v", err)
 	}
-	node.Within(10*time.Second, func() bool { // the server is through when the pod goes on
+	node.Within(node.Patience, func() bool { // the server is through when the pod goes on
 		entries, err := os.ReadDir(filepath.Join(m.Root, "checkpoints"))
 		return err == nil && len(entries) == 0
 	})
@@ -177,7 +177,7 @@ func TestCheckpointFails(t *testing.T) {
 		_, err := m.CheckpointContainer(context.WithoutCancel(t.Context()), &runtime.CheckpointContainerRequest{ContainerId: c.id, Location: filepath.Join(folder, "a.tar")})
 		dies <- err
 	}()
-	if !node.Within(10*time.Second, func() bool {
+	if !node.Within(node.Patience, func() bool {
 		entries, err := os.ReadDir(filepath.Join(m.Root, "checkpoints"))
 		return err == nil && len(entries) > 0
 	}) {
@@ -209,10 +209,10 @@ func (c *container) counts(above int) int {
 		return n
 	}
 	first := 0
-	if !node.Within(10*time.Second, func() bool { first = place(); return first > above }) {
+	if !node.Within(node.Patience, func() bool { first = place(); return first > above }) {
 		c.t.Fatalf("it does not count above %d: %v\n%s", above, c.status(), c.DaemonLog())
 	}
-	if !node.Within(10*time.Second, func() bool { return place() > first }) {
+	if !node.Within(node.Patience, func() bool { return place() > first }) {
 		c.t.Fatalf("it stands still at %d", first)
 	}
 	return first
@@ -333,7 +333,7 @@ func TestCheckpointPod(t *testing.T) {
 		t.Fatalf("restore: %v, %v", answer, err)
 	}
 	restored := &pod{machine: m, id: answer.GetPodSandboxId(), handler: "runc", config: config}
-	m.pods.add(restored.id)
+	m.ran(restored.id)
 	for i, r := range answer.GetRestoredContainers() {
 		c := &container{pod: restored, id: r.GetContainerId(), config: configs[i], log: filepath.Join(config.GetLogDirectory(), configs[i].GetLogPath())}
 		if r.GetName() != configs[i].GetMetadata().GetName() || c.status().GetState() != runtime.ContainerState_CONTAINER_CREATED {

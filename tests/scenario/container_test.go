@@ -240,16 +240,16 @@ func TestStopWithGrace(t *testing.T) {
 			for _, c := range []*container{heard, ignored, atOnce} {
 				c.says("up")
 			}
-			if took := heard.stop(30); took > node.Slow(2*time.Second) {
+			if took := heard.stop(120); took > node.Slow(node.Patience) {
 				t.Errorf("a program that hears TERM took %v", took)
 			}
 			heard.expectEnd(3, "Error")
 			heard.says("bye")
-			if took := ignored.stop(1); took < 900*time.Millisecond || took > node.Slow(4*time.Second) {
+			if took := ignored.stop(1); took < 900*time.Millisecond || took > node.Slow(node.Patience) {
 				t.Errorf("a program that ignores TERM took %v, want about 1 s", took)
 			}
 			ignored.expectEnd(137, "Error")
-			if took := atOnce.stop(0); took > node.Slow(time.Second) {
+			if took := atOnce.stop(0); took > node.Slow(9*time.Second) { // a grace that nobody has named is ten seconds
 				t.Errorf("no grace took %v", took)
 			}
 			atOnce.expectEnd(137, "Error")
@@ -267,7 +267,7 @@ func TestStopGuestWithGrace(t *testing.T) {
 
 	server := p.begin(containerConfig(world.greeter))
 	server.says("listening")
-	if took := server.stop(30); took > node.Slow(3*time.Second) {
+	if took := server.stop(120); took > node.Slow(node.Patience) {
 		t.Errorf("a server took %v", took)
 	}
 	server.expectEnd(0, "Completed")
@@ -277,14 +277,14 @@ func TestStopGuestWithGrace(t *testing.T) {
 	input.Stdin = true
 	reader := quiet.begin(input)
 	reader.says("reading")
-	if took := reader.stop(30); took > node.Slow(3*time.Second) {
+	if took := reader.stop(120); took > node.Slow(node.Patience) {
 		t.Errorf("a reader took %v", took)
 	}
 	reader.expectEnd(0, "Completed")
 
 	deaf := quiet.begin(containerConfig(world.guest, "idle"))
 	deaf.says("idle")
-	if took := deaf.stop(30); took > node.Slow(3*time.Second) {
+	if took := deaf.stop(120); took > node.Slow(node.Patience) {
 		t.Errorf("a guest that cannot hear took %v", took)
 	}
 	deaf.expectEnd(143, "Error")
@@ -293,13 +293,13 @@ func TestStopGuestWithGrace(t *testing.T) {
 	patient.Annotations = map[string]string{"io.sunaba.stop-wait": "true"}
 	waiting := quiet.begin(patient)
 	waiting.says("idle")
-	if took := waiting.stop(1); took < 900*time.Millisecond || took > node.Slow(4*time.Second) {
+	if took := waiting.stop(1); took < 900*time.Millisecond || took > node.Slow(node.Patience) {
 		t.Errorf("a guest that waits its grace out took %v", took)
 	}
 	waiting.expectEnd(137, "Error")
 
 	spinning := quiet.begin(containerConfig(world.guest, "spin"))
-	if took := spinning.stop(0); took > node.Slow(2*time.Second) {
+	if took := spinning.stop(0); took > node.Slow(9*time.Second) {
 		t.Errorf("a computing guest took %v without grace", took)
 	}
 	spinning.expectEnd(137, "Error")
@@ -320,7 +320,7 @@ func TestStats(t *testing.T) {
 			}
 			c := p.begin(config)
 			var stats *runtime.ContainerStats
-			if !node.Within(5*time.Second, func() bool {
+			if !node.Within(node.Patience, func() bool {
 				answer, err := m.ContainerStats(t.Context(), &runtime.ContainerStatsRequest{ContainerId: c.id})
 				if err != nil {
 					t.Fatal(err)
@@ -423,7 +423,7 @@ func TestExecSyncLeavesNothing(t *testing.T) {
 		if err != nil || string(answer.GetStdout()) != "said\n" || answer.GetExitCode() != 0 {
 			t.Errorf("under %s: %v, %v", handler, answer, err)
 		}
-		if took := time.Since(begun); took > 10*time.Second {
+		if took := time.Since(begun); took > node.Slow(node.Patience) {
 			t.Errorf("under %s: a command whose child holds its output took %v", handler, took)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -176,7 +175,7 @@ func TestExampleProbeFails(t *testing.T) {
 	c := m.run("wasm").begin(config)
 	c.says("worker: hangs")
 	var answer *runtime.ExecSyncResponse
-	if !node.Within(20*time.Second, func() bool {
+	if !node.Within(node.Patience, func() bool {
 		answer = must(m.ExecSync(t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"/check.wasm", "alive"}, Timeout: 20}))
 		return answer.GetExitCode() == 1
 	}) || string(answer.GetStdout()) != "the last beat was too long ago\n" {
@@ -195,7 +194,7 @@ func TestExamplePage(t *testing.T) {
 	shows := func(want string) {
 		t.Helper()
 		var got string
-		if !node.Within(20*time.Second, func() bool { got = k.get(url); return got == want }) {
+		if !node.Within(node.Patience, func() bool { got = k.get(url); return got == want }) {
 			t.Fatalf("the page is %q, want %q; the guest said %q", got, want, k.containers["page"].text())
 		}
 	}

@@ -68,13 +68,13 @@ func TestContainerFields(t *testing.T) {
 			if got := c.status().GetStopSignal(); got != runtime.Signal_SIGNAL_SIGUSR1 {
 				t.Errorf("stop signal in the status: %v", got)
 			}
-			c.stop(10)
+			c.stop(60)
 			c.expectEnd(5, "Error")
 			config = containerConfig(ref, "trap 'echo got it; exit 6' INT; echo up; while :; do sleep 0.1; done")
 			config.StopSignal = runtime.Signal_SIGNAL_SIGINT
 			c = p.begin(config)
 			c.says("up")
-			c.stop(10)
+			c.stop(60)
 			c.expectEnd(6, "Error")
 			if got := c.status().GetStopSignal(); got != runtime.Signal_SIGNAL_SIGINT {
 				t.Errorf("stop signal in the status: %v", got)

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"google.golang.org/grpc/codes"
@@ -113,12 +112,12 @@ func TestImageVolumesOfADeadShim(t *testing.T) {
 		config.Mounts = []*runtime.Mount{imageMount(id, ref, "/data", "")}
 		p.begin(config).says("the model")
 		p.killShim()
-		if !node.Within(10*time.Second, func() bool {
+		if !node.Within(node.Patience, func() bool {
 			return p.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY
 		}) {
 			t.Error("the pod is still ready")
 		}
-		if !node.Within(10*time.Second, func() bool {
+		if !node.Within(node.Patience, func() bool {
 			left, err := filepath.Glob(filepath.Join(m.State, "sandboxes/*/*/images/*"))
 			return err == nil && len(left) == 0
 		}) {

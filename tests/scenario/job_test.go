@@ -50,7 +50,7 @@ func TestMainJob(t *testing.T) {
 				t.Errorf("the job said %q", text)
 			}
 
-			server.stop(10)
+			server.stop(60)
 			server.expectEnd(0, "Completed")
 			server.says("stopping")
 			p.stop()

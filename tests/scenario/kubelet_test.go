@@ -120,7 +120,7 @@ func (k *kubelet) begin(c *corev1.Container) *container {
 // exec runs the command of a hook or probe.
 func (k *kubelet) exec(name string, action *corev1.ExecAction) *runtime.ExecSyncResponse {
 	k.t.Helper()
-	answer, err := k.ExecSync(k.t.Context(), &runtime.ExecSyncRequest{ContainerId: k.containers[name].id, Cmd: action.Command, Timeout: 20})
+	answer, err := k.ExecSync(k.t.Context(), &runtime.ExecSyncRequest{ContainerId: k.containers[name].id, Cmd: action.Command, Timeout: 60})
 	if err != nil {
 		k.t.Fatalf("exec %q in %s: %v", action.Command, name, err)
 	}
@@ -141,7 +141,7 @@ func (k *kubelet) end(name string) *container {
 			k.t.Errorf("preStop of %s: %v", name, answer)
 		}
 	}
-	k.containers[name].stop(20)
+	k.containers[name].stop(60)
 	return k.containers[name]
 }
 

@@ -24,6 +24,7 @@ type machine struct {
 	t      *testing.T
 	before leftovers.Snapshot
 	pods   *ledger
+	own    *ledger // of these, those that a subtest has run; nil outside of subtests
 }
 
 // ledger holds the ids of all pods that were ever run: their cgroups must be gone at the end.
@@ -44,11 +45,31 @@ func (l *ledger) all() []string {
 	return slices.Clone(l.ids)
 }
 
-// in is the machine within a subtest.
+// in is the machine within a subtest. One that fails leaves its pods to nobody: the next finds the machine as it did.
 func (m *machine) in(t *testing.T) *machine {
 	inner := *m
-	inner.t = t
+	inner.t, inner.own = t, &ledger{}
+	t.Cleanup(func() {
+		if !t.Failed() || !m.Alive() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), node.Patience)
+		defer cancel()
+		for _, id := range inner.own.all() {
+			if _, err := m.RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+				t.Errorf("remove pod %q of a failed subtest: %v", id, err)
+			}
+		}
+	})
 	return &inner
+}
+
+// ran notes that there has been a pod.
+func (m *machine) ran(id string) {
+	m.pods.add(id)
+	if m.own != nil {
+		m.own.add(id)
+	}
 }
 
 // handlers is the handler table of every scenario.
@@ -121,7 +142,7 @@ func leafCgroup(t *testing.T, given, id string) string {
 
 // finish lets the node check itself, removes the pods, looks for leftovers and takes the node away.
 func (m *machine) finish() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	if m.Alive() {
 		m.expectSound("at the scenario's end")
@@ -142,10 +163,8 @@ func (m *machine) finish() {
 func (m *machine) clean() {
 	m.t.Helper()
 	var fresh []string
-	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if fresh = m.look().Since(m.before); len(fresh) == 0 {
-			return
-		}
+	if node.Within(node.Patience, func() bool { fresh = m.look().Since(m.before); return len(fresh) == 0 }) {
+		return
 	}
 	m.t.Errorf("left over:\n%s\nthe daemon said:\n%s", strings.Join(fresh, "\n"), m.DaemonLog())
 }

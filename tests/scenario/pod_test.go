@@ -60,7 +60,7 @@ func (m *machine) runConfig(handler string, config *runtime.PodSandboxConfig) *p
 	if err != nil {
 		m.t.Fatalf("run a pod under %q: %v\n%s", handler, err, m.DaemonLog())
 	}
-	m.pods.add(answer.GetPodSandboxId())
+	m.ran(answer.GetPodSandboxId())
 	return &pod{machine: m, id: answer.GetPodSandboxId(), handler: handler, config: config}
 }
 
@@ -196,7 +196,7 @@ func (c *container) status() *runtime.ContainerStatus {
 func (c *container) wait() *runtime.ContainerStatus {
 	c.t.Helper()
 	var status *runtime.ContainerStatus
-	if !node.Within(20*time.Second, func() bool {
+	if !node.Within(node.Patience, func() bool {
 		status = c.status()
 		return status.GetState() == runtime.ContainerState_CONTAINER_EXITED
 	}) {
@@ -236,7 +236,7 @@ func (c *container) text() string {
 // says waits until the log holds a text.
 func (c *container) says(want string) {
 	c.t.Helper()
-	if !node.Within(20*time.Second, func() bool { return strings.Contains(c.text(), want) }) {
+	if !node.Within(node.Patience, func() bool { return strings.Contains(c.text(), want) }) {
 		c.t.Fatalf("container %s never said %q: %q\nstatus: %v\nshim: %s", c.config.GetMetadata().GetName(), want, c.text(), c.status(), c.shimLog())
 	}
 }
@@ -256,13 +256,13 @@ func (c *container) expectEnd(code int32, reason string) *runtime.ContainerStatu
 	return status
 }
 
-// get asks an HTTP server until it answers, for at most ten seconds.
+// get asks an HTTP server until it answers.
 func (m *machine) get(url string) string {
 	m.t.Helper()
 	var body string
 	var last error
-	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	if !node.Within(10*time.Second, func() bool {
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	if !node.Within(node.Patience, func() bool {
 		var response *http.Response
 		if response, last = client.Get(url); last != nil {
 			return false

@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
@@ -66,11 +68,14 @@ func TestKillDaemon(t *testing.T) {
 		}
 	}
 	for _, l := range all {
-		if !node.Within(20*time.Second, func() bool { return strings.Contains(l.ends.text(), "done") }) {
+		if !node.Within(node.Patience, func() bool { return strings.Contains(l.ends.text(), "done") }) {
 			t.Fatalf("under %s: the job stopped with the daemon: %q", l.p.handler, l.ends.text())
 		}
+		bundle := filepath.Join(m.State, "sandboxes", l.p.id, l.ends.id)
+		if !node.Within(node.Patience, func() bool { _, kept := client.ReadExit(bundle); return kept }) {
+			t.Fatalf("under %s: nobody has kept how the job ended", l.p.handler)
+		}
 	}
-	time.Sleep(100 * time.Millisecond)
 	restarted := time.Now()
 	if err := m.StartDaemon(t.Context()); err != nil {
 		t.Fatal(err)
@@ -93,7 +98,7 @@ func TestKillDaemon(t *testing.T) {
 			t.Errorf("under %s: addresses %s, before the kill %s", l.p.handler, got, l.addrs)
 		}
 		n := l.counts.consecutive()
-		if !node.Within(5*time.Second, func() bool { return l.counts.consecutive() > n }) {
+		if !node.Within(node.Patience, func() bool { return l.counts.consecutive() > n }) {
 			t.Errorf("under %s: the log does not go on after line %d", l.p.handler, n)
 		}
 		l.counts.stop(1)
@@ -124,7 +129,7 @@ func TestTerminateDaemon(t *testing.T) {
 	}
 	for _, c := range counters {
 		n := c.consecutive()
-		if !node.Within(5*time.Second, func() bool { return c.consecutive() > n+5 }) {
+		if !node.Within(node.Patience, func() bool { return c.consecutive() > n+5 }) {
 			t.Errorf("under %s: the pod stopped with the server", c.handler)
 		}
 	}
@@ -156,7 +161,7 @@ func TestKillDaemonInTheMiddle(t *testing.T) {
 				if err != nil {
 					return // the daemon is gone
 				}
-				m.pods.add(answer.GetPodSandboxId())
+				m.ran(answer.GetPodSandboxId())
 				p := &pod{machine: m, id: answer.GetPodSandboxId(), handler: everyHandler[i%3], config: config}
 				c, err := p.tryCreate(containerConfig(world.batch))
 				if err != nil {
@@ -201,12 +206,12 @@ func TestKillShim(t *testing.T) {
 			c := p.begin(config)
 			c.says("idle")
 			p.killShim()
-			if !node.Within(5*time.Second, func() bool {
+			if !node.Within(node.Patience, func() bool {
 				return p.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY
 			}) {
 				t.Error("the pod is still READY")
 			}
-			if !node.Within(5*time.Second, func() bool { return c.status().GetState() != runtime.ContainerState_CONTAINER_RUNNING }) {
+			if !node.Within(node.Patience, func() bool { return c.status().GetState() != runtime.ContainerState_CONTAINER_RUNNING }) {
 				t.Error("the container is still RUNNING")
 			}
 			p.stop()

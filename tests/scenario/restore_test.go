@@ -218,7 +218,7 @@ func TestRestorePodHasItsName(t *testing.T) {
 		answers <- answer{a, err}
 	}
 	go restore()
-	if !node.Within(10*time.Second, func() bool { _, err := os.Stat(hold + ".second"); return err == nil }) {
+	if !node.Within(node.Patience, func() bool { _, err := os.Stat(hold + ".second"); return err == nil }) {
 		t.Fatal("no container is being restored")
 	}
 	if _, err := m.RunPodSandbox(t.Context(), &runtime.RunPodSandboxRequest{Config: again}); grpcstatus.Code(err) != codes.AlreadyExists {
@@ -232,7 +232,7 @@ func TestRestorePodHasItsName(t *testing.T) {
 		t.Fatalf("restore: %v, %v", got, got.err)
 	}
 	restored := &pod{machine: m, id: got.GetPodSandboxId(), handler: "runc", config: again}
-	m.pods.add(restored.id)
+	m.ran(restored.id)
 	id := got.GetRestoredContainers()[0].GetContainerId()
 	if st := (&container{pod: restored, id: id}).status(); st.GetState() != runtime.ContainerState_CONTAINER_CREATED {
 		t.Errorf("the restored container is %v", st)
@@ -247,14 +247,14 @@ func TestRestorePodHasItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	go restore()
-	if !node.Within(10*time.Second, func() bool { _, err := os.Stat(hold + ".second"); return err == nil }) {
+	if !node.Within(node.Patience, func() bool { _, err := os.Stat(hold + ".second"); return err == nil }) {
 		t.Fatal("no container is being restored")
 	}
 	list, err := m.ListPodSandbox(t.Context(), &runtime.ListPodSandboxRequest{})
 	if err != nil || len(list.GetItems()) != 1 {
 		t.Fatalf("pods meanwhile: %v, %v", list, err)
 	}
-	m.pods.add(list.GetItems()[0].GetId())
+	m.ran(list.GetItems()[0].GetId())
 	if err := os.Remove(hold); err != nil { // the fake criu outlives its server, and is not to wait for ever
 		t.Fatal(err)
 	}

@@ -151,7 +151,7 @@ func TestSharedProcessNamespace(t *testing.T) {
 		first := sh("sleep 1000 & wait")
 		first.Linux.SecurityContext = &runtime.LinuxContainerSecurityContext{NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_POD}}
 		p.begin(first)
-		second := sh("for i in $(seq 200); do for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f; echo; done 2>/dev/null | grep -q 'sleep 1000' && echo seen && exit 0; usleep 10000; done; exit 1")
+		second := sh("for i in $(seq 3000); do for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f; echo; done 2>/dev/null | grep -q 'sleep 1000' && echo seen && exit 0; usleep 10000; done; exit 1")
 		second.Linux.SecurityContext = first.Linux.SecurityContext
 		c := p.begin(second)
 		c.expectEnd(0, "Completed")

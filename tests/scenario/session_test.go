@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,7 +45,7 @@ func (m *machine) talk(stdin string, args ...string) (stdout, stderr string, err
 	cmd := m.crictl(args...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
-	done := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	done := time.AfterFunc(5*time.Minute, func() { cmd.Process.Kill() })
 	defer done.Stop()
 	err = cmd.Run()
 	return out.String(), errs.String(), err
@@ -81,7 +82,7 @@ func TestExec(t *testing.T) {
 				}
 				// A grandchild that holds the output does not hold the session up for ever.
 				begun := time.Now()
-				if out, errs, err = run("", "sleep 60 & echo parent"); err != nil || out != "parent\n" || time.Since(begun) > 20*time.Second {
+				if out, errs, err = run("", "sleep 600 & echo parent"); err != nil || out != "parent\n" || time.Since(begun) > 2*time.Minute {
 					t.Errorf("with a grandchild: %v, %q, %q after %v", err, out, errs, time.Since(begun))
 				}
 				if _, errs, err = m.talk("", "exec", "-r", transport, c.id, "/no/such/program"); err == nil || !strings.Contains(errs, "/no/such/program") {
@@ -184,7 +185,7 @@ func (term *terminal) text() string {
 
 func (term *terminal) shows(want string) {
 	term.t.Helper()
-	if !node.Within(20*time.Second, func() bool { return strings.Contains(term.text(), want) }) {
+	if !node.Within(node.Patience, func() bool { return strings.Contains(term.text(), want) }) {
 		term.t.Fatalf("the terminal does not show %q:\n%s", want, term.text())
 	}
 }
@@ -201,7 +202,7 @@ func (term *terminal) ends() error {
 	select {
 	case err := <-term.ended:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(node.Patience):
 		term.cmd.Process.Kill()
 		term.t.Fatalf("the session does not end:\n%s", term.text())
 		return nil
@@ -266,6 +267,7 @@ func TestAttach(t *testing.T) {
 				if err := listener.Start(); err != nil {
 					t.Fatal(err)
 				}
+				m.attached()
 				for _, word := range []string{"one", "two"} {
 					speaker := m.crictl("attach", "-i", "-r", transport, c.id)
 					in := must(speaker.StdinPipe())
@@ -275,7 +277,7 @@ func TestAttach(t *testing.T) {
 						t.Fatal(err)
 					}
 					fmt.Fprintln(in, word)
-					if !node.Within(20*time.Second, func() bool { return strings.Contains(said.String(), "got "+word+"\n") }) {
+					if !node.Within(node.Patience, func() bool { return strings.Contains(said.String(), "got "+word+"\n") }) {
 						t.Fatalf("no answer: %q\n%s", said.String(), m.DaemonLog())
 					}
 					in.Close()
@@ -283,7 +285,7 @@ func TestAttach(t *testing.T) {
 						t.Errorf("detach: %v", err)
 					}
 				}
-				if !node.Within(20*time.Second, func() bool {
+				if !node.Within(node.Patience, func() bool {
 					return strings.Contains(heard.String(), "got two\n") && strings.Contains(heardErr.String(), "bad two\n")
 				}) {
 					t.Errorf("the listener heard %q, %q", heard.String(), heardErr.String())
@@ -335,6 +337,25 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// attached waits until a client is attached to an output: the shim has the FIFO open that the daemon has for it.
+func (m *machine) attached() {
+	m.t.Helper()
+	if !node.Within(node.Patience, func() bool {
+		fifos, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.DaemonPID()))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		for _, fd := range fifos {
+			if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", m.DaemonPID(), fd.Name())); err == nil && strings.HasSuffix(to, "-stdout (deleted)") {
+				return true
+			}
+		}
+		return false
+	}) {
+		m.t.Fatal("nobody is attached")
+	}
+}
+
 // A client that does not read holds up neither the container nor its log, and learns that it missed something.
 func TestAttachSlowly(t *testing.T) {
 	m := start(t)
@@ -348,21 +369,7 @@ func TestAttachSlowly(t *testing.T) {
 	if err := slow.Start(); err != nil {
 		t.Fatal(err)
 	}
-	attached := func() bool { // the shim has the client's FIFO open
-		fifos, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.DaemonPID()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, fd := range fifos {
-			if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", m.DaemonPID(), fd.Name())); err == nil && strings.HasSuffix(to, "-stdout (deleted)") {
-				return true
-			}
-		}
-		return false
-	}
-	if !node.Within(20*time.Second, attached) {
-		t.Fatal("not attached")
-	}
+	m.attached()
 	if err := slow.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +420,7 @@ func TestExecOutlivesDaemon(t *testing.T) {
 	if err := session.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if !node.Within(20*time.Second, func() bool { return strings.Contains(said.String(), "begun") }) {
+	if !node.Within(node.Patience, func() bool { return strings.Contains(said.String(), "begun") }) {
 		t.Fatal("the command did not begin")
 	}
 	if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
@@ -481,7 +488,7 @@ func (m *machine) forward(t *testing.T, podID, transport string, port int) strin
 		cmd.Wait()
 	})
 	const before = "Forwarding from "
-	if !node.Within(20*time.Second, func() bool { return strings.Contains(out.String(), before) }) {
+	if !node.Within(node.Patience, func() bool { return strings.Contains(out.String(), before) }) {
 		t.Fatalf("no forwarding: %s\n%s", out.String(), m.DaemonLog())
 	}
 	_, rest, _ := strings.Cut(out.String(), before)
@@ -489,14 +496,24 @@ func (m *machine) forward(t *testing.T, podID, transport string, port int) strin
 	return at
 }
 
+// listens finds a listener at port 7000 in the kernel's table of sockets.
+var listens = regexp.MustCompile(`(?m)^ *\d+: [0-9A-F]+:1B58 [0-9A-F]+:0000 0A `)
+
 // The end of one side of a forwarded connection is not the end of the other.
 func TestPortForwardHalfClose(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)
 	p := m.run("runc")
-	p.begin(sh("nc -l -p 7000 -e sh -c 'cat >/got; sleep 2; wc -c </got; echo late'"))
+	c := p.begin(sh("nc -l -p 7000 -e sh -c 'cat >/got; sleep 2; wc -c </got; echo late'"))
+	pid := taskPID(t, c)
+	if !node.Within(node.Patience, func() bool { // it takes one connection only
+		v4, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", pid))
+		v6, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp6", pid))
+		return listens.Match(v4) || listens.Match(v6)
+	}) {
+		t.Fatal("nobody listens")
+	}
 	at := m.forward(t, p.id, "spdy", 7000)
-	time.Sleep(200 * time.Millisecond)
 	conn, err := net.Dial("tcp", at)
 	if err != nil {
 		t.Fatal(err)

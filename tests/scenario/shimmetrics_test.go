@@ -42,7 +42,7 @@ func TestMetricsOfASharedShim(t *testing.T) {
 			value, err := strconv.ParseFloat(found[1], 64)
 			return err == nil && value > 0
 		}
-		if !node.Within(20*time.Second, positive) {
+		if !node.Within(node.Patience, positive) {
 			t.Errorf("sunaba_shared_shim_%s is not above 0 in\n%s", name, m.metrics())
 		}
 	}
@@ -70,7 +70,7 @@ func (m *machine) metrics() string {
 // sees waits until a text says something.
 func (m *machine) sees(what string, in func() string) {
 	m.t.Helper()
-	if !node.Within(20*time.Second, func() bool { return strings.Contains(in(), what) }) {
+	if !node.Within(node.Patience, func() bool { return strings.Contains(in(), what) }) {
 		m.t.Errorf("%q is not in\n%s\nthe daemon said:\n%s", what, in(), m.DaemonLog())
 	}
 }

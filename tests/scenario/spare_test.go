@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -44,7 +43,7 @@ func (p *pod) overheadParts() map[string][]part {
 func (p *pod) spare() int {
 	p.t.Helper()
 	var all []part
-	if !node.Within(10*time.Second, func() bool { all = p.overheadParts()["spare"]; return len(all) == 1 }) {
+	if !node.Within(node.Patience, func() bool { all = p.overheadParts()["spare"]; return len(all) == 1 }) {
 		p.t.Fatalf("spare processes: %v\nthe daemon said:\n%s\nthe shim said:\n%s", all, p.DaemonLog(), p.shimLog())
 	}
 	return all[0].PID
@@ -108,7 +107,7 @@ func TestUnusedSpareProcessGoes(t *testing.T) {
 			spare := p.spare()
 			if killed {
 				p.killShim()
-				if !node.Within(5*time.Second, func() bool { return syscall.Kill(spare, 0) != nil }) {
+				if !node.Within(node.Patience, func() bool { return syscall.Kill(spare, 0) != nil }) {
 					t.Errorf("spare process %d outlives its shim", spare)
 				}
 			}
