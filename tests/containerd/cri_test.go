@@ -60,7 +60,7 @@ func TestRuntimeClasses(t *testing.T) {
 				return err == nil && r.Stats.Cpu.GetUsageCoreNanoSeconds().GetValue() > 0 && r.Stats.Memory.GetWorkingSetBytes().GetValue() > 0
 			})
 		}
-		must(b.StopContainer(b.ctx(), &runtime.StopContainerRequest{ContainerId: server.id, Timeout: 10}))(t)
+		must(b.StopContainer(b.ctx(), &runtime.StopContainerRequest{ContainerId: server.id, Timeout: 60}))(t)
 		server.ends(0, "")
 		linux.remove()
 		mixed.remove()

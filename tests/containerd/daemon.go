@@ -96,7 +96,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.ended = make(chan error, 1)
 	go func(process *exec.Cmd, ended chan<- error) { ended <- process.Wait() }(d.process, d.ended)
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for {
 		_, err := d.Version(ctx, &runtime.VersionRequest{}, grpc.WaitForReady(true))
@@ -132,8 +132,8 @@ func (d *Daemon) Signal(signal syscall.Signal) error {
 	case err := <-d.ended:
 		d.ended <- err
 		return nil
-	case <-time.After(15 * time.Second):
-		return fmt.Errorf("containerd did not end within 15 s of %v", signal)
+	case <-time.After(node.Patience):
+		return fmt.Errorf("containerd did not end within %v of %v", node.Patience, signal)
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 )
 
-// patience bounds every wait of a test, on a machine that is busy with others.
-const patience = 60 * time.Second
+// patience bounds every call and every wait of a test, on a machine that is busy with others: the first start of a guest compiles it.
+const patience = 3 * time.Minute
 
 const ours = "io.containerd.sunaba.v1"
 
@@ -129,6 +129,11 @@ func (b *bench) left() []string {
 func (b *bench) end() {
 	if b.t.Failed() {
 		b.t.Logf("containerd's log:\n%s", tail(b.Log()[b.booted:], 60))
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := b.RemovePods(ctx); err != nil {
+			b.t.Logf("remove the pods of a failed test: %v", err)
+		}
 	}
 	b.eventually("nothing is left", func() bool { return len(b.left()) == 0 })
 	for i, line := range b.left() {

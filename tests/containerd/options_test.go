@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,6 +137,7 @@ func TestOutOfMemory(t *testing.T) {
 		k.start("")
 		b.eventually("a process was killed", func() bool { return k.figures().kills > 0 })
 		k.is("", tasktypes.Status_RUNNING)
+		b.eventually("that is told", func() bool { return slices.Contains(heard.heard(), "oom oom") })
 		k.stdin.Close()
 		k.stdin = nil
 		must(b.tasks.CloseIO(b.ctx(), &tasks.CloseIORequest{ContainerID: k.id, Stdin: true}))(t)
@@ -143,8 +145,8 @@ func TestOutOfMemory(t *testing.T) {
 			t.Errorf("code %d", code)
 		}
 		k.delete()
-		want := "create oom, start oom, oom oom, exit oom, delete oom"
-		if got := strings.Join(heard.end(), ", "); got != want {
+		want := []string{"create oom", "start oom", "oom oom", "exit oom", "delete oom"}
+		if got := heard.end(len(want)); !slices.Equal(got, want) {
 			t.Errorf("events %q, want %q", got, want)
 		}
 	})

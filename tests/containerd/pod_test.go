@@ -1,9 +1,12 @@
 package containerd
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -108,7 +111,7 @@ func (m *member) exec(command ...string) (string, int32) {
 	return string(r.Stdout), r.ExitCode
 }
 
-// shims are the processes of our shims that serve.
+// shims are the processes of our shims that serve, but for those that one of them has just made of itself, to become another.
 func (b *bench) shims() []int {
 	b.t.Helper()
 	pids := must(leftovers.Processes(leftovers.Scope{Dirs: []string{b.Dir}}))(b.t)
@@ -119,5 +122,16 @@ func (b *bench) shims() []int {
 			shims = append(shims, pid)
 		}
 	}
-	return shims
+	return slices.DeleteFunc(slices.Clone(shims), func(pid int) bool { return slices.Contains(shims, parent(pid)) })
+}
+
+// parent is a process's parent, 0 if it has ended.
+func parent(pid int) int {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	id, _ := strconv.Atoi(fields[1])
+	return id
 }

@@ -3,11 +3,14 @@ package containerd
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -145,28 +148,71 @@ func (k *task) exec(id string, args ...string) {
 
 // listener collects a namespace's task events.
 type listener struct {
-	stop context.CancelFunc
-	done chan []string
+	*bench
+	stop  context.CancelFunc
+	ready chan struct{} // closed when the first event was heard, which says nothing else
+	done  chan struct{} // closed when nothing is heard any more
+
+	mu   sync.Mutex
+	seen []string
 }
+
+// topicReady is of events that only say that a listener hears.
+const topicReady = "/tasks/ready"
 
 func (b *bench) listen() *listener {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx())
-	stream := must(events.NewEventsClient(b.Conn).Subscribe(ctx, &events.SubscribeRequest{Filters: []string{`namespace==` + b.namespace + `,topic~="^/tasks/"`}}))(b.t)
-	l := &listener{stop: cancel, done: make(chan []string, 1)}
-	go func() {
-		var seen []string
-		for {
-			e, err := stream.Recv()
-			if err != nil {
-				l.done <- seen
-				return
-			}
-			seen = append(seen, strings.TrimPrefix(e.Topic, "/tasks/")+" "+subject(e.Event))
+	client := events.NewEventsClient(b.Conn)
+	stream := must(client.Subscribe(ctx, &events.SubscribeRequest{Filters: []string{`namespace==` + b.namespace + `,topic~="^/tasks/"`}}))(b.t)
+	l := &listener{bench: b, stop: cancel, ready: make(chan struct{}), done: make(chan struct{})}
+	go l.hear(stream)
+	b.eventually("events are heard", func() bool { // a subscription has no answer
+		must(client.Publish(b.ctx(), &events.PublishRequest{Topic: topicReady, Event: &anypb.Any{TypeUrl: "containerd.events.TaskStart"}}))(b.t)
+		select {
+		case <-l.ready:
+			return true
+		default:
+			return false
 		}
-	}()
-	time.Sleep(50 * time.Millisecond) // a subscription has no answer
+	})
 	return l
+}
+
+func (l *listener) hear(stream events.Events_SubscribeClient) {
+	defer close(l.done)
+	for first := true; ; {
+		e, err := stream.Recv()
+		if err != nil {
+			return
+		}
+		if e.Topic == topicReady {
+			if first {
+				close(l.ready)
+				first = false
+			}
+			continue
+		}
+		l.mu.Lock()
+		l.seen = append(l.seen, strings.TrimPrefix(e.Topic, "/tasks/")+" "+subject(e.Event))
+		l.mu.Unlock()
+	}
+}
+
+func (l *listener) heard() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.seen)
+}
+
+// end waits for so many events and returns what was heard, with what came within a moment of the last.
+func (l *listener) end(n int) []string {
+	l.t.Helper()
+	l.eventually(fmt.Sprintf("%d events come", n), func() bool { return len(l.heard()) >= n })
+	time.Sleep(300 * time.Millisecond)
+	l.stop()
+	<-l.done
+	return l.heard()
 }
 
 // subject is what an event is about: "container" or "container/process".
@@ -223,13 +269,6 @@ func subject(event *anypb.Any) string {
 		}
 	}
 	return "an event of type " + event.TypeUrl + " that is not whole"
-}
-
-// end returns what was heard. Events come within a moment of what they tell of.
-func (l *listener) end() []string {
-	time.Sleep(300 * time.Millisecond)
-	l.stop()
-	return <-l.done
 }
 
 func TestTaskAPI(t *testing.T) {
@@ -312,7 +351,7 @@ func TestTaskAPI(t *testing.T) {
 			"exec-added linux/e3", "exec-started linux/e3", "paused linux", "resumed linux", "exit linux/e3", "exit linux", "delete linux",
 			"create never", "exit never", "delete never",
 		}
-		if got := heard.end(); !slices.Equal(got, want) {
+		if got := heard.end(len(want)); !slices.Equal(got, want) {
 			t.Errorf("events\n%q, want\n%q", got, want)
 		}
 	})
@@ -321,21 +360,21 @@ func TestTaskAPI(t *testing.T) {
 // lists checks the processes of a task, with the names of those that were executed.
 func (k *task) lists(want map[uint32]string) {
 	k.t.Helper()
-	got := map[uint32]string{}
-	for _, p := range must(k.tasks.ListPids(k.ctx(), &tasks.ListPidsRequest{ContainerID: k.id}))(k.t).Processes {
-		var details options.ProcessDetails
-		if p.Info != nil {
-			check(k.t, proto.Unmarshal(p.Info.Value, &details))
+	var got map[uint32]string
+	// Whoever starts something there is listed too, for a moment.
+	k.eventually(fmt.Sprintf("processes %v", want), func() bool {
+		got = map[uint32]string{}
+		for _, p := range must(k.tasks.ListPids(k.ctx(), &tasks.ListPidsRequest{ContainerID: k.id}))(k.t).Processes {
+			var details options.ProcessDetails
+			if p.Info != nil {
+				check(k.t, proto.Unmarshal(p.Info.Value, &details))
+			}
+			got[p.Pid] = details.ExecID
 		}
-		got[p.Pid] = details.ExecID
-	}
-	if len(got) != len(want) {
+		return maps.Equal(got, want)
+	})
+	if !maps.Equal(got, want) {
 		k.t.Errorf("processes %v, want %v", got, want)
-	}
-	for pid, name := range want {
-		if found, ok := got[pid]; !ok || found != name {
-			k.t.Errorf("processes %v, want %v", got, want)
-		}
 	}
 }
 
