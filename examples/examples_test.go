@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -109,12 +110,10 @@ func TestGreeter(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	own, err := node.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := free.Addr().(*net.TCPAddr)
-	free.Close()
 
 	for _, c := range []struct {
 		name, address string
@@ -122,7 +121,7 @@ func TestGreeter(t *testing.T) {
 		files         []*os.File
 	}{
 		{"given", listener.Addr().String(), []string{"LISTEN_FDS=1"}, []*os.File{file}},
-		{"own", own.String(), []string{fmt.Sprintf("PORT=%d", own.Port)}, nil},
+		{"own", fmt.Sprintf("127.0.0.1:%d", own), []string{fmt.Sprintf("PORT=%d", own)}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := exec.Command(greeter)
@@ -145,10 +144,10 @@ func TestGreeter(t *testing.T) {
 	}
 }
 
-// get asks until there is an answer, for at most ten seconds.
+// get asks until there is an answer.
 func get(t *testing.T, url string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), node.Patience)
 	defer cancel()
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

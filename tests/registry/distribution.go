@@ -8,9 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // Distribution is a running docker-registry, the registry that most others are
@@ -104,12 +107,8 @@ func StartDistribution(ctx context.Context, o DistributionOptions) (*Distributio
 }
 
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	port, err := node.FreePort()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
 }
 
 func (o DistributionOptions) config(host string) string {
@@ -134,7 +133,7 @@ func (o DistributionOptions) config(host string) string {
 
 // wait waits until the port is served.
 func (d *Distribution) wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, node.Patience)
 	defer cancel()
 	for {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", d.Host)

@@ -75,9 +75,9 @@ func TestFollowGrowing(t *testing.T) {
 	f := follow(path, "", &out, &out)
 	appendLog(t, path, stamp+"stdout F fir")
 	appendLog(t, path, "st\n")
-	for end := time.Now().Add(5 * time.Second); out.String() != "first\n"; {
+	for end := time.Now().Add(node.Patience); out.String() != "first\n"; {
 		if time.Now().After(end) {
-			t.Fatalf("after 5 s: %q", out.String())
+			t.Fatalf("after %v: %q", node.Patience, out.String())
 		}
 		time.Sleep(time.Millisecond)
 	}
