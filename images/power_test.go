@@ -249,20 +249,35 @@ func (d *disk) unmount() {
 // unmount unmounts what this process does not use any more.
 func unmount(t *testing.T, dir string) {
 	t.Helper()
-	runtime.GC() // containerd's probe for fs-verity leaves a file to its finalizer
-	time.Sleep(10 * time.Millisecond)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		runtime.GC() // containerd's probe for fs-verity leaves a file to its finalizer
+		left := openBelow(t, dir)
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("left open: %q", left)
+			break
+		}
+	}
+	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+		t.Errorf("unmount: %v", err)
+	}
+}
+
+// openBelow are the files in or below a folder that this process has open.
+func openBelow(t *testing.T, dir string) (left []string) {
+	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, fd := range open {
 		if file, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(file, dir) {
-			t.Errorf("left open: %s", file)
+			left = append(left, file)
 		}
 	}
-	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-		t.Errorf("unmount: %v", err)
-	}
+	return left
 }
 
 // cut is what a loss of power leaves of the disk: what has reached it at one moment. The kernel may write by itself at any
@@ -328,7 +343,7 @@ func (d *disk) writes() string {
 // for a disk: then nothing is on its way there.
 func stopped(t *testing.T, pid int) {
 	t.Helper()
-	for range 1000 {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		running := 0
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil || len(threads) == 0 {

@@ -54,7 +54,7 @@ func openTestService(t *testing.T, root string) *testService {
 		Root:     root,
 		Handlers: testHandlers(t),
 		Registry: registry.Options{
-			StallTimeout: 5 * time.Second,
+			StallTimeout: time.Minute,
 			Sleep:        func(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) },
 		},
 		Arrived: func(_ context.Context, path, digest string) error {

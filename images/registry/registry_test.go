@@ -371,7 +371,7 @@ func TestCancelIsNotUnavailable(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || strings.HasPrefix(err.Error(), UnavailablePrefix) {
 		t.Errorf("Resolve: %v", err)
 	}
-	if d := time.Since(begin); d > 2*time.Second {
+	if d := time.Since(begin); d > 20*time.Second {
 		t.Errorf("it took %s", d)
 	}
 }
@@ -392,7 +392,7 @@ func TestFetch(t *testing.T) {
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
 	})
 	t.Cleanup(func() { close(stall) })
-	r, err := New(fast(Options{StallTimeout: 50 * time.Millisecond})).Repository(t.Context(), host+"/app:v1", Credentials{})
+	r, err := New(fast(Options{StallTimeout: 500 * time.Millisecond})).Repository(t.Context(), host+"/app:v1", Credentials{})
 	if err != nil {
 		t.Fatal(err)
 	}
