@@ -24,6 +24,9 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/guest"
 )
 
+// patience is how long is waited for what is to come. It only bounds a failure.
+const patience = time.Minute
+
 // world is what all tests share: one reaper, one cache of compiled modules and one of built guests.
 type world struct {
 	dir    string
@@ -309,7 +312,7 @@ func (o *output) all() string {
 // await returns when the output contains text.
 func (o *output) await(t testing.TB, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Microsecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Microsecond) {
 		if strings.Contains(o.soFar(), text) {
 			return
 		}
@@ -410,7 +413,7 @@ func ended(t testing.TB, p shim.Process) shim.Exit {
 	select {
 	case <-p.Exited():
 		return p.Exit()
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("process does not end")
 		return shim.Exit{}
 	}

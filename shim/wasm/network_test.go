@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -71,7 +70,7 @@ func (p *pod) do(f func()) {
 func (p *pod) fetch(address string) (text string, err error) {
 	p.do(func() {
 		var c net.Conn
-		if c, err = (&net.Dialer{Timeout: 5 * time.Second}).Dial("tcp", address); err != nil {
+		if c, err = (&net.Dialer{Timeout: patience}).Dial("tcp", address); err != nil {
 			return
 		}
 		defer c.Close()

@@ -148,13 +148,19 @@ func TestHTTP(t *testing.T) {
 	}
 	group.Wait()
 
-	// With 50 connections open and nothing to do, nothing is done. A loop that polls would use all of the second;
-	// the bound leaves room for what a busy machine adds.
-	time.Sleep(100 * time.Millisecond)
-	before := cpu(t)
-	time.Sleep(time.Second)
-	if used := cpu(t) - before; used > 200*time.Millisecond {
-		t.Errorf("an idle server used %v of CPU time in a second", used)
+	// With 50 connections open and nothing to do, nothing is done. A loop that polls would use all of every second; what
+	// there was to do before may take its time, and a busy machine adds something.
+	for try := 1; ; try++ {
+		before := cpu(t)
+		time.Sleep(time.Second)
+		used := cpu(t) - before
+		if used <= 200*time.Millisecond {
+			break
+		}
+		if try == 20 {
+			t.Errorf("an idle server used %v of CPU time in a second", used)
+			break
+		}
 	}
 
 	code, text := stop()
