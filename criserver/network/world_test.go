@@ -186,6 +186,12 @@ func serve(t testing.TB, nsPath string, port int, what string) {
 
 // ask connects from a namespace ("" = the node) and returns the answer: what, and the address the server saw.
 func ask(nsPath, network, addr string, timeout time.Duration) (what string, peer netip.Addr, err error) {
+	what, peer, _, err = askOnce(nsPath, network, addr, timeout)
+	return what, peer, err
+}
+
+// askOnce is ask, and says how often something of a TCP connection was sent again because it was lost.
+func askOnce(nsPath, network, addr string, timeout time.Duration) (what string, peer netip.Addr, again int, err error) {
 	try := func() error {
 		d := net.Dialer{Timeout: timeout}
 		c, err := d.Dial(network, addr)
@@ -204,6 +210,9 @@ func ask(nsPath, network, addr string, timeout time.Duration) (what string, peer
 		name, from, _ := strings.Cut(strings.TrimSpace(line), " ")
 		ap, err := netip.ParseAddrPort(from)
 		what, peer = name, ap.Addr().Unmap()
+		if tcp, ok := c.(*net.TCPConn); ok && err == nil {
+			again, err = resent(tcp)
+		}
 		return err
 	}
 	if nsPath == "" {
@@ -211,12 +220,25 @@ func ask(nsPath, network, addr string, timeout time.Duration) (what string, peer
 	} else {
 		err = netns.Do(nsPath, try)
 	}
-	return what, peer, err
+	return what, peer, again, err
+}
+
+// resent is how many segments of a connection the kernel sent once more, with those that asked for it.
+func resent(c *net.TCPConn) (n int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var info *unix.TCPInfo
+	if cerr := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); cerr != nil || err != nil {
+		return 0, errors.Join(cerr, err)
+	}
+	return int(info.Total_retrans), nil
 }
 
 func (w *world) wantAnswer(nsPath, network, addr, want string) netip.Addr {
 	w.Helper()
-	got, peer, err := ask(nsPath, network, addr, 2*time.Second)
+	got, peer, err := ask(nsPath, network, addr, 20*time.Second)
 	if err != nil || got != want {
 		w.Errorf("%s %s from %q: answer %q, error %v; want %q", network, addr, filepath.Base(filepath.Dir(filepath.Dir(nsPath))), got, err, want)
 	}
@@ -248,7 +270,7 @@ func pingSocket(family, proto int, to unix.Sockaddr, echo byte) error {
 		return err
 	}
 	defer unix.Close(s)
-	if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}); err != nil {
+	if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}); err != nil {
 		return err
 	}
 	if err := unix.Sendto(s, []byte{echo, 0, 0, 0, 0, 0, 0, 1, 'p', 'i', 'n', 'g'}, 0, to); err != nil {
@@ -321,7 +343,7 @@ func (s snapshot) compare(now snapshot) error {
 func eventually(t testing.TB, check func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if err = check(); err == nil {
 			return
 		}

@@ -92,9 +92,7 @@ func TestPodsThatComeAtOnceShareOneShim(t *testing.T) {
 			t.Errorf("shims %d and %d, want one", first.PID(), c.PID())
 		}
 	}
-	if n := len(w.shims()); n != 2 {
-		t.Errorf("%d processes work for the shims, want shim and keeper", n)
-	}
+	w.awaitShims(2) // shim and keeper
 	rec, err := m.Get(ids[0])
 	if err != nil {
 		t.Fatal(err)
@@ -108,9 +106,17 @@ func TestPodsThatComeAtOnceShareOneShim(t *testing.T) {
 		told[0].CPU < share.CPU || told[0].History != (client.History{Shims: 1}) {
 		t.Errorf("shared shims: %+v", told)
 	}
-	procs, err := os.ReadFile(filepath.Join(w.sharedCgroup(), "cgroup.procs"))
-	if err != nil || len(strings.Fields(string(procs))) != 2 {
-		t.Errorf("in the shared shim's cgroup: %q, %v; want shim and keeper", procs, err)
+	inGroup := func() []string {
+		procs, err := os.ReadFile(filepath.Join(w.sharedCgroup(), "cgroup.procs"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(procs))
+	}
+	for deadline := time.Now().Add(patience); len(inGroup()) != 2; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("in the shared shim's cgroup: %q; want shim and keeper", inGroup())
+		}
 	}
 	for _, id := range ids[1:] {
 		w.remove(m, id)
@@ -159,7 +165,7 @@ func TestASharedShimsDeathIsNoPodsEnd(t *testing.T) {
 	if err := c.Answers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); c.PID() == before && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); c.PID() == before && time.Now().Before(deadline); {
 		if err := c.Answers(t.Context()); err != nil { // the first may have been the dead one's last
 			t.Fatal(err)
 		}
@@ -184,8 +190,8 @@ func TestTheKeepersDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	kill(t, c.Keeper())
-	if pid := c.PID(); syscall.Kill(pid, 0) == nil { // it may end with its keeper
-		kill(t, pid)
+	if err := syscall.Kill(c.PID(), syscall.SIGKILL); err != nil && err != syscall.ESRCH { // it may end with its keeper
+		t.Fatal(err)
 	}
 	<-s.Gone()
 	w.phase(m, a, state.NotReady)

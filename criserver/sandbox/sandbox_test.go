@@ -27,6 +27,9 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
+// patience is how long is waited for what is to come. It only bounds a failure.
+const patience = time.Minute
+
 // shimBinary is built once for all tests.
 var shimBinary string
 
@@ -198,7 +201,7 @@ func (w *world) nothing(m *Manager) {
 
 func (w *world) noShims() {
 	w.t.Helper()
-	deadline := time.Now().Add(2 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		left := w.shims()
 		if len(left) == 0 {
@@ -224,9 +227,19 @@ func (w *world) shims() []string {
 	return out
 }
 
+// awaitShims waits until so many processes work in this world. One that is just being started looks like its parent.
+func (w *world) awaitShims(n int) {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); len(w.shims()) != n; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("processes %v, want %d", w.shims(), n)
+		}
+	}
+}
+
 func (w *world) phase(m *Manager, id string, want state.Phase) {
 	w.t.Helper()
-	deadline := time.Now().Add(time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		rec, err := m.Get(id)
 		if err == nil && rec.Phase == want {
@@ -481,13 +494,14 @@ func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	m := w.manager()
 	id := w.run(m, pod("a", runtime.NamespaceMode_POD))
-	before := w.shims()
+	w.awaitShims(2) // shim and pause process
 	next := w.restart(m)
 	w.phase(next, id, state.Ready)
 	s, err := next.Sandbox(id)
-	if err != nil || s.Shim() == nil || s.PausePID() == 0 || len(w.shims()) != len(before) {
-		t.Fatalf("%v, shim %v, pause %d, processes %v", err, s.Shim(), s.PausePID(), w.shims())
+	if err != nil || s.Shim() == nil || s.PausePID() == 0 {
+		t.Fatalf("%v, shim %v, pause %d", err, s.Shim(), s.PausePID())
 	}
+	w.awaitShims(2)
 	if _, err := next.Run(t.Context(), pod("a", runtime.NamespaceMode_POD), ""); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("the name is free after a restart: %v", err)
 	}
@@ -564,7 +578,7 @@ func TestShimDeath(t *testing.T) {
 	w.phase(m, id, state.NotReady)
 	select {
 	case <-s.Gone():
-	case <-time.After(time.Second):
+	case <-time.After(patience):
 		t.Error("nobody was told")
 	}
 	if _, _, err := s.Use(); !errdefs.IsFailedPrecondition(err) {
@@ -609,7 +623,7 @@ func TestSilentShim(t *testing.T) {
 	stopped(t, s.Shim().PID())
 	begun := time.Now()
 	next := w.restart(m)
-	if took := time.Since(begun); took > limit+2*time.Second {
+	if took := time.Since(begun); took > 2*limit-time.Second { // once, and not twice
 		t.Errorf("recovery took %s", took)
 	}
 	w.phase(next, silent, state.NotReady)
@@ -625,7 +639,7 @@ func TestSilentShim(t *testing.T) {
 // stopped waits until SIGSTOP has reached a process.
 func stopped(t *testing.T, pid int) {
 	t.Helper()
-	for range 1000 {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			t.Fatal(err)
@@ -650,7 +664,7 @@ func TestStopWaitsForUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := m.Stop(short, id, none); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("stop with a user inside: %v", err)

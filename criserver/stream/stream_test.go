@@ -165,7 +165,7 @@ func all(t *testing.T, r io.Reader) string {
 	select {
 	case text := <-got:
 		return text
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("a stream does not end")
 		return ""
 	}
@@ -241,7 +241,7 @@ func dialWS(t *testing.T, url string, protocols ...string) *websocket.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ws.Close() })
-	ws.SetDeadline(time.Now().Add(10 * time.Second))
+	ws.SetDeadline(time.Now().Add(time.Minute))
 	return ws
 }
 
@@ -389,7 +389,7 @@ func TestClientLeaves(t *testing.T) {
 			}
 			select {
 			case <-e.left:
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Error("the session does not notice")
 			}
 		})
@@ -417,6 +417,7 @@ func TestStopEndsSessions(t *testing.T) {
 	if err := websocket.Message.Receive(ws, &hello); err != nil {
 		t.Fatal(err)
 	}
+	<-e.begun
 	s.Stop()
 	select {
 	case <-e.left:

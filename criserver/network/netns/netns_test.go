@@ -129,7 +129,7 @@ func identities(t *testing.T) string {
 // wantIdentities waits for the threads that were elsewhere: they end at their own time.
 func wantIdentities(t *testing.T, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); identities(t) != want; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); identities(t) != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the process' own namespaces are %s, before %s", identities(t), want)
 		}
