@@ -138,7 +138,7 @@ func BenchmarkShim(b *testing.B) {
 		up = append(up, time.Since(p.begun))
 		pss = smaps(b, p.PID())["Pss"]
 		begin := time.Now()
-		check(b, p.Shutdown(within(b)))
+		shutDown(b, p.Client)
 		ended(b, p)
 		down = append(down, time.Since(begin))
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // probe is the guest that the engine's own tests use, built once.
@@ -106,7 +107,7 @@ func TestSuccessorHasCreatedGuests(t *testing.T) {
 // TestGuestsRunOnWithoutAShim has one that serves, one that writes and one that reads.
 func TestGuestsRunOnWithoutAShim(t *testing.T) {
 	k := newKept(t, "")
-	port := freePort(t)
+	port := must(node.FreePort())(t)
 	server := k.guest(t, "serve")
 	server.spec.Annotations[shim.AnnotationWasmListen] = fmt.Sprintf(`[{"name":"http","address":"127.0.0.1","port":%d}]`, port)
 	server.create(t).start(t)
@@ -173,13 +174,6 @@ func checkCount(t *testing.T, c *container, n, deaths int) {
 	if next != n {
 		t.Errorf("counted to %d, want %d", next, n)
 	}
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func fetch(t testing.TB, port int) string {
@@ -456,12 +450,14 @@ func TestKeptShimKilledAtAnyMoment(t *testing.T) {
 		k.connect(t)
 		c := k.guest(t, "env:HOME", "exit:300")
 		c.prepare(t)
-		shim := k.shim
+		shim, killed := k.shim, make(chan struct{})
 		go func() {
+			defer close(killed)
 			time.Sleep(time.Duration(i) * 80 * time.Millisecond / time.Duration(rounds))
 			_ = syscall.Kill(shim, syscall.SIGKILL)
 		}()
 		k.live(t, c)
+		<-killed // at the latest now, where all was over before
 		switch log := c.log(t); strings.Count(log, "env:HOME") {
 		case 1:
 		case 0:
@@ -474,6 +470,7 @@ func TestKeptShimKilledAtAnyMoment(t *testing.T) {
 	if lost > rounds/4 {
 		t.Errorf("the line was lost in %d of %d rounds", lost, rounds)
 	}
+	k.connect(t)
 	k.quit(t)
 }
 

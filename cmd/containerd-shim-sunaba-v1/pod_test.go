@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/shim"
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func within(t testing.TB) context.Context {
 	t.Helper()
@@ -45,6 +46,14 @@ func must[T any](v T, err error) func(testing.TB) T {
 func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shutDown tells a shim that has no containers to end. That it went may be known before its answer is.
+func shutDown(t testing.TB, c *client.Client) {
+	t.Helper()
+	if err := c.Shutdown(within(t)); err != nil && !errdefs.IsUnavailable(err) {
 		t.Fatal(err)
 	}
 }

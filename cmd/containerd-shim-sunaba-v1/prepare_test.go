@@ -43,7 +43,7 @@ func TestPreparedProcessEndsWithTheShim(t *testing.T) {
 	if again := p.prepare(t); again != spare {
 		t.Errorf("process %d was replaced by %d", spare, again)
 	}
-	check(t, p.Shutdown(within(t)))
+	shutDown(t, p.Client)
 	ended(t, p)
 	if alive(spare) { // whoever hears of the shim's end may remove the pod's cgroups
 		t.Error("it is still there")
@@ -76,7 +76,7 @@ func TestPreparedProcessIsNoLinuxContainers(t *testing.T) {
 	if !alive(spare) {
 		t.Error("the prepared process is gone")
 	}
-	check(t, p.Shutdown(within(t)))
+	shutDown(t, p.Client)
 	ended(t, p)
 }
 

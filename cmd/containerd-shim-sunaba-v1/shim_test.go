@@ -68,7 +68,7 @@ func TestLifeOfAContainer(t *testing.T) {
 			t.Errorf("%s of a deleted container: %v, want not found", name, err)
 		}
 	}
-	check(t, p.Shutdown(within(t)))
+	shutDown(t, p.Client)
 	ended(t, p)
 	if _, err := os.Stat(filepath.Join(p.dir, client.SocketName)); !os.IsNotExist(err) {
 		t.Error("the shim left its socket")
@@ -595,7 +595,7 @@ func TestLongPaths(t *testing.T) {
 	c := must(client.Start(within(t), client.StartOptions{Binary: binary, Namespace: "n", ID: "x", Dir: dir}))(t)
 	check(t, c.Close())
 	again := must(client.Connect(within(t), dir))(t)
-	check(t, again.Shutdown(within(t)))
+	shutDown(t, again)
 	select {
 	case <-again.Done():
 	case <-time.After(patience):

@@ -19,7 +19,7 @@ import (
 )
 
 // patience is how long anything may take before a test gives up.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Kind of a test program.
 type Kind int

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds what is waited for.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // beKeeper runs shims that are told what to do over descriptor 3 and answer on descriptor 4.
 func beKeeper() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func wait(t *testing.T, c *Child) int {
 	t.Helper()
 	select {
 	case <-c.Done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("child %d is not reaped", c.Pid)
 	}
 	code, at := c.Status()
@@ -93,18 +94,30 @@ func orphan(t *testing.T, r *Reaper, script string) int {
 
 func TestWatch(t *testing.T) {
 	r := newReaper(t)
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func() { // who waits at the gate goes on
+		t.Helper()
+		if w, err := os.OpenFile(gate, os.O_WRONLY, 0); err != nil || w.Close() != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Run("alive", func(t *testing.T) {
-		c := r.Watch(orphan(t, r, "sleep 0.2; exit 5"))
+		c := r.Watch(orphan(t, r, "read x <"+gate+"; exit 5"))
 		if same := r.Watch(c.Pid); same != c {
 			t.Error("a second watch gives another child")
 		}
+		open()
 		if got := wait(t, c); got != 5 {
 			t.Errorf("code %d, want 5", got)
 		}
 	})
 	t.Run("reaped before", func(t *testing.T) {
-		pid := orphan(t, r, "sleep 0.05; exit 6") // later than its parent, which might reap it itself
-		deadline := time.Now().Add(5 * time.Second)
+		pid := orphan(t, r, "read x <"+gate+"; exit 6") // later than its parent, which might reap it itself
+		open()
+		deadline := time.Now().Add(time.Minute)
 		for keeper.IsChild(pid) && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
 		}

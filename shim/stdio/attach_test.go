@@ -126,7 +126,7 @@ func TestSlowAttacher(t *testing.T) {
 		case n, open := <-got:
 			heard += n
 			return open
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("the quick one hears nothing after %d bytes", heard)
 			return false
 		}
@@ -163,7 +163,7 @@ func TestAttacherLeavesQuietly(t *testing.T) {
 	}
 	w.Close()
 	r.Close()
-	for deadline := time.Now().Add(10 * time.Second); opened(t, path); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); opened(t, path); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the FIFO is still open")
 		}
