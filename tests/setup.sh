@@ -52,6 +52,20 @@ missing() {
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 
+# apt COMMAND... is apt-get for mirrors that are busy and beside another apt.
+apt() { apt-get -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 "$@"; }
+
+# fetched COMMAND... runs an apt command that fetches something, with the lists as they are, and if that fails with new
+# ones, twice.
+fetched() {
+	apt "$@" >/dev/null 2>&1 && return
+	apt update >/dev/null 2>&1 || true
+	apt "$@" >/dev/null 2>&1 && return
+	sleep 20
+	apt update || true
+	apt "$@"
+}
+
 # unpack FOLDER PACKAGE... unpacks packages below .cache, whole or not at all.
 unpack() {
 	to=$root/.cache/$1
@@ -66,11 +80,8 @@ unpack() {
 	mkdir -p "$to.new"
 	(
 		cd "$to.new"
-		apt-get download "$@" >/dev/null 2>&1 || {
-			apt-get update >/dev/null 2>&1 || true
-			apt-get download "$@"
-		}
-		for package in *.deb; do dpkg -x "$package" . && rm "$package"; done
+		fetched download "$@" || exit 1
+		for package in *.deb; do dpkg -x "$package" . && rm "$package" || exit 1; done
 		# Rust for browsers, which is half of its package, and manuals.
 		rm -rf usr/lib/rustlib/wasm32-unknown-unknown usr/share/doc
 	) || { echo "apt-get could not fetch: $*" >&2; return 1; }
@@ -93,7 +104,8 @@ fetch_npm() {
 		return 0
 	fi
 	echo "fetching: what examples/filter/package-lock.json names"
-	said=$(npm ci --ignore-scripts --no-audit --no-fund 2>&1) || {
+	ci() { npm ci --ignore-scripts --no-audit --no-fund --fetch-retries=5 2>&1; }
+	said=$(ci) || { sleep 20; said=$(ci); } || {
 		rm -rf node_modules
 		echo "$said" >&2
 		! npm ping >/dev/null 2>&1 || return 1
@@ -111,10 +123,7 @@ fi
 echo "installing: $lacking"
 export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086
-apt-get install -y --no-install-recommends $lacking >/dev/null 2>&1 || {
-	apt-get update >/dev/null 2>&1 || true
-	apt-get install -y --no-install-recommends $lacking || { echo "apt-get could not install: $lacking" >&2; exit 1; }
-}
+fetched install -y --no-install-recommends $lacking || { echo "apt-get could not install: $lacking" >&2; exit 1; }
 lacking=$(missing | tr '\n' ' ')
 [ -z "$lacking" ] || { echo "still missing after the installation: $lacking" >&2; exit 1; }
 fetch_npm

@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,15 +51,13 @@ func fetch(ctx context.Context, dir string) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	download := func() error {
-		return quiet(ctx, temp, "apt-get", "-o", "APT::Sandbox::User=root", "download", "containerd")
+	apt := func(command ...string) error { // mirrors may be busy
+		return quiet(ctx, temp, "apt-get", append([]string{"-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=5"}, command...)...)
 	}
-	if err := download(); err != nil {
-		if updated := quiet(ctx, temp, "apt-get", "update"); updated != nil {
-			return fmt.Errorf("%w; %w", err, updated)
-		}
-		if err := download(); err != nil {
-			return err
+	if err := apt("download", "containerd"); err != nil {
+		updated := apt("update")
+		if again := apt("download", "containerd"); again != nil {
+			return errors.Join(err, updated, again)
 		}
 	}
 	packages, err := filepath.Glob(filepath.Join(temp, "containerd_*.deb"))

@@ -32,6 +32,20 @@ fail() {
 	exit 1
 }
 
+# apt COMMAND... is apt-get for mirrors that are busy and beside another apt.
+apt() { apt-get -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 -o APT::Sandbox::User=root "$@"; }
+
+# fetched COMMAND... runs an apt command that fetches something, with the lists as they are, and if that fails with new
+# ones, twice.
+fetched() {
+	apt "$@" && return
+	apt update || true
+	apt "$@" && return
+	sleep 20
+	apt update || true
+	apt "$@"
+}
+
 # --- tools ------------------------------------------------------------------------------------------
 missing=
 for need in cc:gcc make:make bzip2:bzip2 xz:xz-utils patch:patch; do
@@ -43,11 +57,7 @@ if [ -n "$missing" ]; then
 	say "installing:$missing"
 	export DEBIAN_FRONTEND=noninteractive
 	# shellcheck disable=SC2086
-	apt-get install -y --no-install-recommends $missing || {
-		apt-get update || true
-		# shellcheck disable=SC2086
-		apt-get install -y --no-install-recommends $missing || fail "apt-get could not install:$missing"
-	}
+	fetched install -y --no-install-recommends $missing || fail "apt-get could not install:$missing"
 fi
 
 # --- busybox ----------------------------------------------------------------------------------------
@@ -57,16 +67,16 @@ targets() {
 	apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' 'Origin: Debian' | sort -u
 }
 if [ -z "$(targets)" ]; then
-	apt-get update || true
+	apt update || { sleep 20; apt update; } || true
 fi
 targets >"$work/sources.list"
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/source"
 source_apt() {
-	apt-get -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- \
-		-o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root "$@"
+	apt -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- \
+		-o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work/cache" "$@"
 }
-source_apt update || fail "apt could not read the source lists"
-(cd "$work/source" && source_apt source --download-only busybox) || fail "apt could not fetch busybox's source"
+source_busybox() { source_apt update && (cd "$work/source" && source_apt source --download-only busybox); }
+source_busybox || { sleep 20; source_busybox; } || fail "apt could not fetch busybox's source"
 cp "$work"/source/*.dsc "$out/"
 mkdir "$work/busybox"
 tar -xjf "$work"/source/busybox_*.orig.tar.bz2 -C "$work/busybox" --strip-components=1
@@ -88,11 +98,8 @@ cp busybox "$out/busybox"
 say "fetching nginx"
 mkdir "$work/debs"
 packages='nginx libc6 libcrypt1 libpcre2-8-0 libssl3 zlib1g'
-download() {
-	# shellcheck disable=SC2086
-	(cd "$work/debs" && apt-get -o APT::Sandbox::User=root download $packages)
-}
-download || { apt-get update && download; } || fail "apt could not fetch nginx"
+# shellcheck disable=SC2086
+(cd "$work/debs" && fetched download $packages) || fail "apt could not fetch nginx"
 mkdir "$out/nginx"
 for deb in "$work"/debs/*.deb; do
 	dpkg-deb -x "$deb" "$out/nginx"

@@ -54,7 +54,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&s.critest, "critest", "tests/tools/bin/critest", "critest's `FILE`")
 	flags.StringVar(&s.sources, "sources", "tests/critest", "`FOLDER` of fetch.sh and the images' programs")
 	flags.StringVar(&s.cache, "cache", ".cache/critest", "`FOLDER` for what is made once, and for the reports")
-	flags.DurationVar(&s.timeout, "timeout", 15*time.Minute, "`TIME` that a variant may take")
+	flags.DurationVar(&s.timeout, "timeout", 40*time.Minute, "`TIME` that a variant may take")
 	flags.StringVar(&s.focus, "focus", "", "run only the specs that this `REGEXP` matches")
 	flags.StringVar(&s.containerd, "containerd", "", "run the same against containerd, whose binaries are in this `FOLDER`, and compare")
 	flags.BoolVar(&s.plugin, "plugin", false, "test our shim in containerd, with -containerd, instead of sunaba")

@@ -29,6 +29,7 @@ type suiteReport struct {
 		State                   string
 		RunTime                 time.Duration
 		Failure                 struct{ Message string }
+		AdditionalFailures      []struct{ Failure struct{ Message string } } // of earlier attempts
 	}
 }
 
@@ -36,6 +37,7 @@ type suiteReport struct {
 type spec struct {
 	name, state, why string
 	took             time.Duration
+	again            bool // it failed first, which why says
 }
 
 // knownSkip says whether a reason for skipping lies in this machine or in how critest is run, not in the runtime.
@@ -82,8 +84,12 @@ func (s *settings) report(r result, out string) error {
 		return err
 	}
 	var bad []string
+	again := 0
 	for _, spec := range r.specs {
 		switch {
+		case spec.again && spec.state == "passed":
+			again++
+			fmt.Fprintf(s.stdout, "again    %s\n         %s\n", spec.name, brief(spec.why))
 		case spec.state == "skipped" && !knownSkip(spec.why):
 			bad = append(bad, fmt.Sprintf("skipped  %s\n         %s", spec.name, spec.why))
 		case spec.state != "skipped" && spec.state != "passed":
@@ -94,8 +100,8 @@ func (s *settings) report(r result, out string) error {
 		fmt.Fprintln(s.stdout, line)
 	}
 	passed, failed, skipped := r.counts()
-	fmt.Fprintf(s.stdout, "%s: %d passed, %d failed, %d skipped of %d specs in %.0f s; %s\n",
-		r.title(), passed, failed, skipped, len(r.specs), r.took.Seconds(), table)
+	fmt.Fprintf(s.stdout, "%s: %d passed (%d at the second attempt), %d failed, %d skipped of %d specs in %.0f s; %s\n",
+		r.title(), passed, again, failed, skipped, len(r.specs), r.took.Seconds(), table)
 	if len(bad) > 0 || passed == 0 {
 		return fmt.Errorf("%d of %d specs failed or were skipped without need", len(bad), len(r.specs))
 	}
@@ -248,6 +254,12 @@ func readReport(file string) ([]spec, error) {
 				continue // set-up of the suite
 			}
 			sp := spec{name: strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " / "), state: r.State, took: r.RunTime, why: r.Failure.Message}
+			if first := r.AdditionalFailures; len(first) > 0 {
+				sp.again = true
+				if sp.why == "" {
+					sp.why = first[0].Failure.Message
+				}
+			}
 			if sp.state == "skipped" && sp.why == "" {
 				sp.why = notSelected // benchmarks, and what -focus leaves out
 			}

@@ -12,6 +12,8 @@ const sample = `[{"SpecReports":[
 {"LeafNodeType":"It","LeafNodeText":"b","ContainerHierarchyTexts":["[k8s.io] X","y"],"State":"failed","RunTime":1500000000,
  "Failure":{"Message":"no such thing\nUnexpected error:\n    <*status.Error | 0x1>: \n    rpc error: code = Internal\n    {\n        s: {"}},
 {"LeafNodeType":"It","LeafNodeText":"a","ContainerHierarchyTexts":["[k8s.io] X"],"State":"passed"},
+{"LeafNodeType":"It","LeafNodeText":"f","State":"passed","NumAttempts":2,
+ "AdditionalFailures":[{"State":"failed","Failure":{"Message":"Failure recorded during attempt 1:\ntoo late"}}]},
 {"LeafNodeType":"It","LeafNodeText":"c","State":"skipped","Failure":{"Message":"AppArmor is disabled on this host"}},
 {"LeafNodeType":"It","LeafNodeText":"d","State":"skipped","Failure":{"Message":""}},
 {"LeafNodeType":"It","LeafNodeText":"e","State":"skipped","Failure":{"Message":"the runtime lacks it"}}]}]`
@@ -29,11 +31,11 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := result{server: sunabaName, variant: "v", specs: specs}
-	if err := s.report(ours, dir); err == nil || !strings.HasPrefix(err.Error(), "2 of 5 specs") {
+	if err := s.report(ours, dir); err == nil || !strings.HasPrefix(err.Error(), "2 of 6 specs") {
 		t.Errorf("%v", err)
 	}
 	summarize(&said, []result{ours})
-	for _, want := range []string{"v: 1 passed, 1 failed, 3 skipped of 5 specs", "rpc error: code = Internal\n", "skipped  e\n", "1  not selected\n", "1        3\n"} {
+	for _, want := range []string{"v: 2 passed (1 at the second attempt), 1 failed, 3 skipped of 6 specs", "again    f\n", "too late\n", "rpc error: code = Internal\n", "skipped  e\n", "1  not selected\n", "2        1        3\n"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("%q is not in\n%s", want, said.String())
 		}
