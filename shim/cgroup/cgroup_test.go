@@ -230,7 +230,7 @@ func TestLifeOfAGroup(t *testing.T) {
 	if err := g.Remove(); err == nil {
 		t.Error("a group with processes was removed")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := g.Kill(ctx); err != nil { // frozen, and deaf to TERM
 		t.Fatal(err)

@@ -142,6 +142,7 @@ func TestAwait(t *testing.T) {
 			t.Fatal("nobody watches it")
 		}
 	}
+	time.Sleep(50 * time.Millisecond) // and stops the last that it has got
 	tell.Close()
 	if err := victim.Wait(); err == nil {
 		t.Error("it was not killed")

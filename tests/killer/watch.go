@@ -83,12 +83,12 @@ func (w *watcher) run() error {
 		case err != nil:
 			return fmt.Errorf("wait for threads of %d: %w", w.order.PID, err)
 		}
-		if !status.Stopped() {
-			delete(w.threads, tid)
-			continue
+		if status.Stopped() {
+			w.threads[tid] = true
+			w.stopped(tid, status)
+		} else {
+			delete(w.threads, tid) // maybe before it was stopped, and the last that had not been
 		}
-		w.threads[tid] = true
-		w.stopped(tid, status)
 		if !w.ready && w.all() {
 			w.ready = true
 			w.say.line(line{Ready: true})
