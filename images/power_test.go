@@ -212,6 +212,7 @@ func TestKill(t *testing.T) {
 type disk struct {
 	t         *testing.T
 	file, dir string
+	cuts      int
 }
 
 // newDisk makes a disk of so many MiB with an ext4 on it.
@@ -282,9 +283,13 @@ func openBelow(t *testing.T, dir string) (left []string) {
 
 // cut is what a loss of power leaves of the disk: what has reached it at one moment. The kernel may write by itself at any
 // time, and a copy of which one part is older than another is what no loss of power leaves: then it is made again.
+//
+// Each copy has a file of its own. A process with mounts of its own, of somebody else, may have come to have this one's while it
+// was mounted: then the file system writes to it when that process ends.
 func (d *disk) cut() *disk {
 	d.t.Helper()
-	c := &disk{t: d.t, file: d.file + "-cut", dir: d.dir + "-cut"}
+	d.cuts++
+	c := &disk{t: d.t, file: fmt.Sprint(d.file, "-cut", d.cuts), dir: fmt.Sprint(d.dir, "-cut", d.cuts)}
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		d.t.Fatal(err)
 	}
@@ -399,6 +404,9 @@ func TestPowerLoss(t *testing.T) {
 		s.inspectWhole()
 		s.close()
 		c.unmount()
+		if err := os.Remove(c.file); err != nil {
+			t.Error(err)
+		}
 		if t.Failed() {
 			t.Fatalf("at cut %d", n)
 		}

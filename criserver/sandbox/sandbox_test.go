@@ -494,14 +494,14 @@ func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	m := w.manager()
 	id := w.run(m, pod("a", runtime.NamespaceMode_POD))
-	w.awaitShims(2) // shim and pause process
+	w.awaitShims(1)
 	next := w.restart(m)
 	w.phase(next, id, state.Ready)
 	s, err := next.Sandbox(id)
 	if err != nil || s.Shim() == nil || s.PausePID() == 0 {
 		t.Fatalf("%v, shim %v, pause %d", err, s.Shim(), s.PausePID())
 	}
-	w.awaitShims(2)
+	w.awaitShims(1)
 	if _, err := next.Run(t.Context(), pod("a", runtime.NamespaceMode_POD), ""); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("the name is free after a restart: %v", err)
 	}
