@@ -240,7 +240,7 @@ func TestStopWithGrace(t *testing.T) {
 			for _, c := range []*container{heard, ignored, atOnce} {
 				c.says("up")
 			}
-			if took := heard.stop(120); took > node.Slow(node.Patience) {
+			if took := heard.stop(120); took > node.Patience {
 				t.Errorf("a program that hears TERM took %v", took)
 			}
 			heard.expectEnd(3, "Error")
@@ -267,7 +267,7 @@ func TestStopGuestWithGrace(t *testing.T) {
 
 	server := p.begin(containerConfig(world.greeter))
 	server.says("listening")
-	if took := server.stop(120); took > node.Slow(node.Patience) {
+	if took := server.stop(120); took > node.Patience {
 		t.Errorf("a server took %v", took)
 	}
 	server.expectEnd(0, "Completed")
@@ -277,14 +277,14 @@ func TestStopGuestWithGrace(t *testing.T) {
 	input.Stdin = true
 	reader := quiet.begin(input)
 	reader.says("reading")
-	if took := reader.stop(120); took > node.Slow(node.Patience) {
+	if took := reader.stop(120); took > node.Patience {
 		t.Errorf("a reader took %v", took)
 	}
 	reader.expectEnd(0, "Completed")
 
 	deaf := quiet.begin(containerConfig(world.guest, "idle"))
 	deaf.says("idle")
-	if took := deaf.stop(120); took > node.Slow(node.Patience) {
+	if took := deaf.stop(120); took > node.Patience {
 		t.Errorf("a guest that cannot hear took %v", took)
 	}
 	deaf.expectEnd(143, "Error")
