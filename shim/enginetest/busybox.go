@@ -50,6 +50,9 @@ func BusyboxProcess(p Program) *specs.Process {
 		Env:   `echo "$` + p.Text + `"`,
 		Cat:   "exec cat",
 	}[p.Kind]
+	if p.Kind == Cat && p.Code != 0 {
+		script = fmt.Sprintf("cat; exit %d", p.Code)
+	}
 	args := []string{"/bin/sh", "-c", script}
 	if p.Kind == Missing {
 		args = []string{"/bin/nothing-here"}

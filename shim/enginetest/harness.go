@@ -31,7 +31,7 @@ const (
 	Sleep               // writes "ready\n" and then does nothing until it is killed
 	Lines               // writes N lines "line <i>\n", i from 0, and ends with 0
 	Env                 // writes the value of environment variable Text and a newline
-	Cat                 // copies standard input to standard output until its end
+	Cat                 // copies standard input to standard output until its end, and ends with Code
 	Missing             // is not there at all
 )
 
@@ -54,6 +54,8 @@ type Harness struct {
 	Bundle func(t *testing.T, id string, p Program) *shim.Bundle
 	// Process makes a process to execute in a container made by Bundle; nil if the engine executes none.
 	Process func(t *testing.T, p Program) *specs.Process
+	// WasmCache is where a shim has compiled modules, see RunAdopted; "" = its default.
+	WasmCache string
 	// CanPause says that the engine freezes containers.
 	CanPause bool
 

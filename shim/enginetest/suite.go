@@ -206,7 +206,13 @@ func testUpdate(t *testing.T, h Harness) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	group, err := cgroup.Open(c.Cgroup())
+	wantLimit(t, c.Cgroup(), limit)
+}
+
+// wantLimit checks a cgroup's memory limit.
+func wantLimit(t *testing.T, path string, limit int64) {
+	t.Helper()
+	group, err := cgroup.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +228,7 @@ func testUpdate(t *testing.T, h Harness) {
 		}
 	}
 	if !found {
-		t.Errorf("cgroup %q has no memory limit", c.Cgroup())
+		t.Errorf("cgroup %q has no memory limit", path)
 	}
 }
 

@@ -19,6 +19,7 @@ func TestEngine(t *testing.T) {
 		for _, v := range variants {
 			t.Run(guest+"/"+v.name, func(t *testing.T) { conform(t, guest, shared.engineWith(t, v.skip)) })
 		}
+		t.Run(guest+"/adopted", func(t *testing.T) { enginetest.RunAdopted(t, harness(guest, shared.engine(t))) })
 		t.Run(guest+"/spare", func(t *testing.T) {
 			needSpares(t)
 			e := &preparing{Engine: shared.engine(t)}
@@ -54,9 +55,12 @@ func (e *preparing) Create(ctx context.Context, b *shim.Bundle, io shim.IO, o sh
 	return c, err
 }
 
-func conform(t *testing.T, guest string, e shim.Engine) {
-	enginetest.Run(t, enginetest.Harness{
-		Engine: e,
+func conform(t *testing.T, guest string, e shim.Engine) { enginetest.Run(t, harness(guest, e)) }
+
+func harness(guest string, e shim.Engine) enginetest.Harness {
+	return enginetest.Harness{
+		Engine:    e,
+		WasmCache: filepath.Join(shared.dir, "cache"),
 		Bundle: func(t *testing.T, id string, p enginetest.Program) *shim.Bundle {
 			b := newBench(t, guest).bundle
 			b.ID, b.SandboxID = id, id
@@ -69,7 +73,7 @@ func conform(t *testing.T, guest string, e shim.Engine) {
 		},
 		Process:  func(_ *testing.T, p enginetest.Program) *specs.Process { return suiteProcess(p) },
 		CanPause: true,
-	})
+	}
 }
 
 func suiteProcess(p enginetest.Program) *specs.Process {
@@ -79,7 +83,7 @@ func suiteProcess(p enginetest.Program) *specs.Process {
 		enginetest.Sleep:   {"sleep"},
 		enginetest.Lines:   {"lines", strconv.Itoa(p.N)},
 		enginetest.Env:     {"env", p.Text},
-		enginetest.Cat:     {"cat"},
+		enginetest.Cat:     {"cat", strconv.Itoa(p.Code)},
 		enginetest.Missing: {"missing"},
 	}[p.Kind]
 	return &specs.Process{Args: append([]string{"/app.wasm"}, args...), Env: p.Env, Cwd: "/"}

@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
 		char buffer[4096];
 		ssize_t n;
 		while ((n = read(0, buffer, sizeof buffer)) > 0) write(1, buffer, n);
-		return n < 0;
+		return n < 0 ? 1 : atoi(arg);
 	}
 	fprintf(stderr, "no such program: %s\n", kind);
 	return 99;

@@ -31,6 +31,7 @@ func main() {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+		os.Exit(n)
 	default:
 		os.Exit(99)
 	}
