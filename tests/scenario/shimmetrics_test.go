@@ -14,7 +14,7 @@ import (
 
 // Prometheus finds what a shared shim costs, which is what its pods are charged with, and how often it was replaced.
 func TestMetricsOfASharedShim(t *testing.T) {
-	m := start(t, sharedHandlers+"[metrics]\naddress = \"127.0.0.1:0\"\n[overhead]\nevery = \"200ms\"")
+	m := start(t, sharedHandlers+"[metrics]\naddress = \"127.0.0.1:0\"")
 	m.pull(world.guest)
 	pods := []*pod{m.run("shared-wasm"), m.run("shared-wasm")}
 	for _, p := range pods {
