@@ -43,8 +43,8 @@ func runtimeClassCommand() *cli.Command {
 				Name:      "list",
 				Usage:     "show classes with their handlers: engines, platforms, features, declared and measured overhead",
 				ArgsUsage: " ",
-				Description: "What handlers can do and what pods cost is asked of the server on --socket; without one, the handlers are those of\n" +
-					"--config. Ends with 1 if something is wrong with a class or a handler.",
+				Description: "What handlers can do and what pods cost is asked of the server on --socket; where that is not given and nobody\n" +
+					"answers, the handlers are those of --config. Ends with 1 if something is wrong with a class or a handler.",
 				Flags: []cli.Flag{
 					classFlag(), socketFlag(),
 					&cli.StringFlag{Name: "config", Usage: "configuration `FILE`, for a node without a server"},
@@ -89,7 +89,8 @@ func listClasses(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	handlers, pods, err := asked(ctx, cmd.String("socket"))
-	if errdefs.IsUnavailable(err) {
+	if errdefs.IsUnavailable(err) && !cmd.IsSet("socket") {
+		fmt.Fprintf(cmd.Root().ErrWriter, "no server answers on %s: its configuration says which handlers there are, nobody which features and pods\n", cmd.String("socket"))
 		handlers, err = configured(c)
 	}
 	if err != nil {

@@ -12,6 +12,9 @@ import (
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sunaba-project/sunaba/criserver"
+	"github.com/sunaba-project/sunaba/criserver/stats"
 )
 
 const head = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\n"
@@ -140,5 +143,28 @@ func TestAdmitRefuses(t *testing.T) {
 				t.Errorf("printed in spite of it:\n%s", out.String())
 			}
 		})
+	}
+}
+
+// What nobody could be asked for is not said to be nothing.
+func TestPrintWithAndWithoutAServer(t *testing.T) {
+	handlers := []Handler{{Name: "runc", Type: "oci", ShimScope: "node", Default: true}}
+	for name, c := range map[string]struct {
+		pods []Pod
+		want string
+	}{
+		"a server without pods": {[]Pod{}, "no pods"},
+		"no server":             {nil, "-"},
+		"a pod": {[]Pod{{Info: criserver.PodInfo{Handler: "runc", Overhead: criserver.PodOverhead{Measured: stats.Overhead{MemoryBytes: 3 << 20}}}}},
+			"memory 3.0Mi (1 pod)"},
+	} {
+		var out strings.Builder
+		if err := Print(&out, Rows(nil, handlers, c.pods)); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if len(lines) != 2 || !strings.HasSuffix(lines[1], "  "+c.want) || !strings.Contains(lines[1], "per node") {
+			t.Errorf("%s: %q, want a line that ends with %q", name, lines, c.want)
+		}
 	}
 }

@@ -40,6 +40,8 @@ type Row struct {
 	// class can be told.
 	Measured []int64 `json:"measuredOverheadBytes,omitempty"`
 	Problem  string  `json:"problem,omitempty"`
+
+	unasked bool // there was no server to tell of pods
 }
 
 // versionTime is how long a runtime may take to tell its version.
@@ -85,7 +87,7 @@ func wasmEngine(shim string) (string, error) {
 	return "", fmt.Errorf("shim %q was built without wazero", shim)
 }
 
-// Rows joins classes, handlers and the overheads of pods that run. A class whose handler is not configured says so.
+// Rows joins classes, handlers and the overheads of pods that run, nil if nobody could be asked. A class whose handler is not configured says so.
 func Rows(classes []nodev1.RuntimeClass, handlers []Handler, pods []Pod) []Row {
 	var rows []Row
 	used := map[string]bool{}
@@ -103,11 +105,12 @@ func Rows(classes []nodev1.RuntimeClass, handlers []Handler, pods []Pod) []Row {
 			row.Handler, used[rc.Handler] = handlers[at], true
 			row.Measured = measured(pods, rc.Handler, rc.Name)
 		}
+		row.unasked = pods == nil
 		rows = append(rows, row)
 	}
 	for _, h := range handlers {
 		if !used[h.Name] {
-			rows = append(rows, Row{Handler: h, Declared: "no class", Measured: measured(pods, h.Name, "")})
+			rows = append(rows, Row{Handler: h, Declared: "no class", Measured: measured(pods, h.Name, ""), unasked: pods == nil})
 		}
 	}
 	return rows
@@ -135,7 +138,7 @@ func Print(out io.Writer, rows []Row) error {
 			name += " (default)"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", dash(r.Class), name, dash(r.Handler.Type), dash(shimOf(r.Handler)), dash(strings.Join(r.Handler.Engines, ", ")),
-			dash(strings.Join(r.Handler.Platforms, " ")), dash(strings.Join(r.Handler.Features, " ")), r.Declared, describeMeasured(r.Measured))
+			dash(strings.Join(r.Handler.Platforms, " ")), dash(strings.Join(r.Handler.Features, " ")), r.Declared, r.measured())
 		for _, p := range []string{r.Problem, r.Handler.Problem} {
 			if p != "" && !slices.Contains(problems, p) {
 				problems = append(problems, p)
@@ -173,7 +176,12 @@ func dash(s string) string {
 	return s
 }
 
-func describeMeasured(all []int64) string {
+// measured says what the pods cost.
+func (r Row) measured() string {
+	all := r.Measured
+	if r.unasked {
+		return "-"
+	}
 	if len(all) == 0 {
 		return "no pods"
 	}

@@ -3,6 +3,7 @@ package dial
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -45,7 +46,7 @@ func Connect(ctx context.Context, socket string) (*Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	if c.Node, err = c.Status(ctx, &runtime.StatusRequest{Verbose: true}); err != nil {
-		return nil, fmt.Errorf("connect to %q: %w: %w", socket, Native(err), conn.Close())
+		return nil, fmt.Errorf("connect to %q: %w", socket, errors.Join(Native(err), conn.Close()))
 	}
 	return c, nil
 }
