@@ -2,7 +2,6 @@ package enginetest
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,15 +23,11 @@ import (
 )
 
 // RunAdopted runs the suite of containers whose shim dies: what an engine of its successor has to do with them alike, as
-// shim.Adopter says. Both shims are the real binary, with a keeper, because only a process dies as a shim does; of the
-// Harness's engine they have another one.
-func RunAdopted(t *testing.T, h Harness) {
+// shim.Adopter says. Both shims are binary, with a keeper, because only a process dies as a shim does; the Harness's own engine
+// is not used.
+func RunAdopted(t *testing.T, h Harness, binary string) {
 	NeedRoot(t)
 	t.Cleanup(RemoveCgroupParent)
-	binary := filepath.Join(t.TempDir(), "shim")
-	if out, err := exec.Command("go", "build", "-tags", "no_grpc", "-o", binary, "github.com/sunaba-project/sunaba/cmd/containerd-shim-sunaba-v1").CombinedOutput(); err != nil {
-		t.Fatalf("build the shim: %v: %s", err, out)
-	}
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *mortal)
@@ -48,6 +43,11 @@ func RunAdopted(t *testing.T, h Harness) {
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, newMortal(t, h, binary)) })
 	}
+}
+
+// BuildShim are the arguments with which go builds the shim's binary.
+func BuildShim(binary string) []string {
+	return []string{"build", "-tags", "no_grpc", "-o", binary, "github.com/sunaba-project/sunaba/cmd/containerd-shim-sunaba-v1"}
 }
 
 // mortal is a shim that dies, and whoever has come after it.
@@ -259,6 +259,9 @@ func (w *ward) ends(code uint32) {
 		w.t.Error(err)
 	}
 	w.before.Check(w.t)
+	if err := os.RemoveAll(w.path); err != nil {
+		w.t.Error(err)
+	}
 	if _, err := w.State(within(w.t), w.id, ""); !errdefs.IsNotFound(err) {
 		w.t.Errorf("state of a deleted container: %v, want not found", err)
 	}

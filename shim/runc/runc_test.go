@@ -43,35 +43,62 @@ func conformance(t *testing.T, binary string) {
 		t.Fatal(err)
 	}
 	engine, root := newEngine(t, binary)
-	harness := enginetest.Harness{
+	enginetest.Run(t, harness(t, engine, binary))
+	if entries, err := os.ReadDir(root); err != nil || len(entries) > 0 {
+		t.Errorf("runtime's state left: %v, %v", entries, err)
+	}
+}
+
+func harness(t *testing.T, engine *runc.Engine, binary string) enginetest.Harness {
+	return enginetest.Harness{
 		Engine:   engine,
 		Bundle:   enginetest.BusyboxBundle(enginetest.BusyboxRoot(t)),
 		Process:  func(t *testing.T, p enginetest.Program) *specs.Process { return enginetest.BusyboxProcess(p) },
 		CanPause: true,
 		Launch:   binary == "runc",
 	}
-	enginetest.Run(t, harness)
-	harness.Options.Binary = binary // the shim's engine has another default
-	t.Run("adopted", func(t *testing.T) { enginetest.RunAdopted(t, harness) })
-	if entries, err := os.ReadDir(root); err != nil && !os.IsNotExist(err) || len(entries) > 0 {
-		t.Errorf("runtime's state left: %v, %v", entries, err)
+}
+
+// adoption has shims die.
+func adoption(t *testing.T, binary string) {
+	enginetest.NeedRoot(t)
+	shim := filepath.Join(t.TempDir(), "shim")
+	build := exec.Command("go", enginetest.BuildShim(shim)...)
+	build.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the shim: %v: %s", err, out)
 	}
+	h := harness(t, nil, binary)
+	h.Options.Binary = binary // the engine of the shim has another default
+	enginetest.RunAdopted(t, h, shim)
 }
 
 func TestRunc(t *testing.T) { conformance(t, "runc") }
 
-// TestCrun hides the second cgroup hierarchy that is mounted beside the older ones on some
-// machines: crun 1.8 takes it for the only one. So it runs in a process with mounts of its own.
-func TestCrun(t *testing.T) {
+func TestSuccessorOfRunc(t *testing.T) { adoption(t, "runc") }
+
+func TestCrun(t *testing.T) { privately(t, func() { conformance(t, "crun") }) }
+
+func TestSuccessorOfCrun(t *testing.T) { privately(t, func() { adoption(t, "crun") }) }
+
+// privately hides the second cgroup hierarchy that is mounted beside the older ones on some
+// machines: crun 1.8 takes it for the only one. So the test runs in a process with mounts of its own.
+func privately(t *testing.T, test func()) {
 	if os.Getenv(inside) != "" {
-		if err := unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		err := unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			t.Fatal(err)
 		}
-		conformance(t, "crun")
+		if err == nil { // crun leaves directories where the hierarchy was
+			if err := unix.Mount("tmpfs", "/sys/fs/cgroup/unified", "tmpfs", 0, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		test()
 		return
 	}
 	enginetest.NeedRoot(t)
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestCrun$", "-test.v="+fmt.Sprint(testing.Verbose()))
+	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v="+fmt.Sprint(testing.Verbose()))
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()

@@ -19,7 +19,6 @@ func TestEngine(t *testing.T) {
 		for _, v := range variants {
 			t.Run(guest+"/"+v.name, func(t *testing.T) { conform(t, guest, shared.engineWith(t, v.skip)) })
 		}
-		t.Run(guest+"/adopted", func(t *testing.T) { enginetest.RunAdopted(t, harness(guest, shared.engine(t))) })
 		t.Run(guest+"/spare", func(t *testing.T) {
 			needSpares(t)
 			e := &preparing{Engine: shared.engine(t)}
@@ -33,6 +32,15 @@ func TestEngine(t *testing.T) {
 			})
 			conform(t, guest, e)
 		})
+	}
+}
+
+// TestSuccessor runs the suite of guests whose shim dies.
+func TestSuccessor(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "shim")
+	shared.run(t, []string{"GOFLAGS=-buildvcs=false"}, "go", enginetest.BuildShim(binary)...)
+	for _, guest := range []string{"suite", "gosuite"} {
+		t.Run(guest, func(t *testing.T) { enginetest.RunAdopted(t, harness(guest, nil), binary) })
 	}
 }
 
