@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -71,6 +72,10 @@ func measureOverhead(ctx context.Context, cmd *cli.Command) (err error) {
 	if errs := validation.IsDNS1123Subdomain(class); len(errs) > 0 {
 		return fmt.Errorf("overhead measure: --class %q: %s: %w", class, strings.Join(errs, "; "), errdefs.ErrInvalidArgument)
 	}
+	file := cmd.String("plot")
+	if _, err := os.Stat(filepath.Dir(file)); err != nil { // measuring takes long
+		return fmt.Errorf("overhead measure: --plot %q: %w", file, err)
+	}
 	figures, err := measure.Run(ctx, c, o)
 	if err != nil {
 		return err
@@ -78,17 +83,16 @@ func measureOverhead(ctx context.Context, cmd *cli.Command) (err error) {
 	if err := measure.Table(cmd.Root().ErrWriter, figures); err != nil {
 		return err
 	}
-	if file := cmd.String("plot"); file != "" {
-		var picture bytes.Buffer
-		title := fmt.Sprintf("handler %s: %d pods of %s", handler, len(figures), o.Image)
-		if err := measure.Plot(&picture, title, figures); err != nil {
-			return err
-		}
-		if err := os.WriteFile(file, picture.Bytes(), 0o644); err != nil {
-			return fmt.Errorf("write picture: %w", err)
-		}
+	err = measure.Manifest(cmd.Root().Writer, class, handler, measuredWith(o, handler), figures)
+	if file == "" {
+		return err
 	}
-	return measure.Manifest(cmd.Root().Writer, class, handler, measuredWith(o, handler), figures)
+	var picture bytes.Buffer
+	err = errors.Join(err, measure.Plot(&picture, fmt.Sprintf("handler %s: %d pods of %s", handler, len(figures), o.Image), figures))
+	if werr := os.WriteFile(file, picture.Bytes(), 0o644); werr != nil {
+		err = errors.Join(err, fmt.Errorf("write picture: %w", werr))
+	}
+	return err
 }
 
 // measuredWith is the command that measures the same again.
