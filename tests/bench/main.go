@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/node"
@@ -21,22 +19,14 @@ func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	flags.SetOutput(stderr)
 	bin := flags.String("bin", "bin", "folder of the two binaries")
 	pods := flags.Int("pods", 30, "sequential pods per handler")
 	idle := flags.Int("idle", 10, "idle pods at once for the memory figures")
 	lists := flags.Int("lists", 0, "pods on the node while lists and stats are measured, instead of all else")
 	scopes := flags.Int("scopes", 0, "pods at once whose shims are compared: one for each pod, and one for all; instead of all else")
-	if err := flags.Parse(args[1:]); err != nil {
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := bench(ctx, stdout, *bin, counts{*pods, *idle, *lists, *scopes}); err != nil {
-		fmt.Fprintln(stderr, "bench:", err)
-		return 1
-	}
-	return 0
+	return measure.Command(flags, args[1:], stderr, func(ctx context.Context) error {
+		return bench(ctx, stdout, *bin, counts{*pods, *idle, *lists, *scopes})
+	})
 }
 
 // counts say how many pods of what are measured.

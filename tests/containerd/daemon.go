@@ -177,22 +177,7 @@ func said(text string) string {
 }
 
 // RemovePods stops and removes every pod.
-func (d *Daemon) RemovePods(ctx context.Context) error {
-	pods, err := d.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
-	if err != nil {
-		return fmt.Errorf("list pods: %w", err)
-	}
-	var problems []error
-	for _, pod := range pods.GetItems() {
-		if _, err := d.StopPodSandbox(ctx, &runtime.StopPodSandboxRequest{PodSandboxId: pod.GetId()}); err != nil {
-			problems = append(problems, fmt.Errorf("stop pod %q: %w", pod.GetId(), err))
-		}
-		if _, err := d.RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: pod.GetId()}); err != nil {
-			problems = append(problems, fmt.Errorf("remove pod %q: %w", pod.GetId(), err))
-		}
-	}
-	return errors.Join(problems...)
-}
+func (d *Daemon) RemovePods(ctx context.Context) error { return node.RemovePods(ctx, d) }
 
 // Close ends the daemon and takes away all that is left of it. It returns the processes and mounts that it had to take away
 // by force.

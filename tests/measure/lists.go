@@ -38,7 +38,7 @@ func Lists(ctx context.Context, out io.Writer, n *node.Node, w Workload, pods, e
 	missed := 0
 	for _, c := range listCalls(ctx, n) {
 		var took []time.Duration
-		before, err := cpuTime(n.DaemonPID())
+		before, err := CPUTime(n.DaemonPID())
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func Lists(ctx context.Context, out io.Writer, n *node.Node, w Workload, pods, e
 			}
 			took = append(took, time.Since(begun))
 		}
-		after, err := cpuTime(n.DaemonPID())
+		after, err := CPUTime(n.DaemonPID())
 		if err != nil {
 			return err
 		}
@@ -62,8 +62,8 @@ func Lists(ctx context.Context, out io.Writer, n *node.Node, w Workload, pods, e
 	return nil
 }
 
-// cpuTime is what a process has used of the processors, all its threads together.
-func cpuTime(pid int) (time.Duration, error) {
+// CPUTime is what a process has used of the processors, all its threads together.
+func CPUTime(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -64,13 +63,13 @@ func (y *Yardstick) Slower() float64 {
 	if y == nil || len(y.runc) == 0 {
 		return 1
 	}
-	return milliseconds(median(y.runc)) / runcThere
+	return milliseconds(Median(y.runc)) / runcThere
 }
 
 // Print writes the medians of what was taken.
 func (y *Yardstick) Print(out io.Writer) error {
 	_, err := fmt.Fprintf(out, "\nthis machine now: bare runc run of true %.1f ms (%.1f where the goals were set), a durable file %.1f ms (%.1f)\n",
-		milliseconds(median(y.runc)), runcThere, milliseconds(median(y.sync)), syncThere)
+		milliseconds(Median(y.runc)), runcThere, milliseconds(Median(y.sync)), syncThere)
 	return err
 }
 
@@ -149,11 +148,4 @@ func timed(do func() error) (time.Duration, error) {
 	begun := time.Now()
 	err := do()
 	return time.Since(begun), err
-}
-
-func median(times []time.Duration) time.Duration {
-	if len(times) == 0 {
-		return 0
-	}
-	return slices.Sorted(slices.Values(times))[len(times)/2]
 }

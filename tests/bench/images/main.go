@@ -10,35 +10,26 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/measure"
 )
 
 func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	flags.SetOutput(stderr)
 	b := bench{out: stdout}
 	flags.StringVar(&b.bin, "bin", "bin", "folder of sunaba's binaries")
 	flags.StringVar(&b.containerd, "containerd", "tests/tools-containerd/bin", "folder of containerd's")
 	flags.IntVar(&b.rounds, "rounds", 5, "cold pulls of each image by each server")
 	only := flags.String("only", "", "the one image to pull: layers, small or large")
-	if err := flags.Parse(args[1:]); err != nil {
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := b.run(ctx, *only); err != nil {
-		fmt.Fprintln(stderr, "bench:", err)
-		return 1
-	}
-	return 0
+	return measure.Command(flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, *only) })
 }
 
 type bench struct {
@@ -74,15 +65,7 @@ type figures struct {
 }
 
 func (b *bench) run(ctx context.Context, only string) (err error) {
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("not root: both servers mount overlayfs")
-	}
-	for _, p := range []*string{&b.bin, &b.containerd} {
-		if *p, err = filepath.Abs(*p); err != nil {
-			return err
-		}
-	}
-	if b.dir, err = os.MkdirTemp("", "sunaba-bench-images-"); err != nil {
+	if b.dir, err = measure.Prepare("images", "both servers mount overlayfs", &b.bin, &b.containerd); err != nil {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
@@ -149,7 +132,7 @@ func (b *bench) round(ctx context.Context, s server, ref string, f *figures) (er
 		_, err := client.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: ref}})
 		return time.Since(began), err
 	}
-	before, err := processorTime(s.pid())
+	before, err := measure.CPUTime(s.pid())
 	if err != nil {
 		return err
 	}
@@ -157,7 +140,7 @@ func (b *bench) round(ctx context.Context, s server, ref string, f *figures) (er
 	if err != nil {
 		return err
 	}
-	after, err := processorTime(s.pid())
+	after, err := measure.CPUTime(s.pid())
 	if err != nil {
 		return err
 	}
@@ -197,15 +180,10 @@ func (b *bench) print(w workload, own, other figures) {
 		fmt.Fprintf(b.out, "  %-22s %10.1f %10.1f  %5.2f%s%s\n", what, own, other, own/other, goal, verdict)
 	}
 	fmt.Fprintf(b.out, "  %-22s %10s %10s  %5s\n", "medians", "sunaba", "containerd", "ratio")
-	line("cold pull, ms", ms(median(own.cold)), ms(median(other.cold)), w.cold, 0)
+	line("cold pull, ms", ms(measure.Median(own.cold)), ms(measure.Median(other.cold)), w.cold, 0)
 	line("its fastest, ms", ms(slices.Min(own.cold)), ms(slices.Min(other.cold)), 0, 0)
-	line("processor time, ms", ms(median(own.cpu)), ms(median(other.cpu)), 0, 0)
-	line("pull again, ms", ms(median(own.again)), ms(median(other.again)), w.again, 0)
-	line("highest memory, MiB", mib(median(own.peak)), mib(median(other.peak)), w.memory, w.mostMiB)
+	line("processor time, ms", ms(measure.Median(own.cpu)), ms(measure.Median(other.cpu)), 0, 0)
+	line("pull again, ms", ms(measure.Median(own.again)), ms(measure.Median(other.again)), w.again, 0)
+	line("highest memory, MiB", mib(measure.Median(own.peak)), mib(measure.Median(other.peak)), w.memory, w.mostMiB)
 	fmt.Fprintln(b.out)
-}
-
-func median[T int64 | time.Duration](values []T) T {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
 }

@@ -101,28 +101,6 @@ func peakMemory(pid int) (int64, error) {
 	return 0, fmt.Errorf("process %d has no VmHWM", pid)
 }
 
-// processorTime is what a process has used of the processors; the kernel counts it in hundredths of a second.
-func processorTime(pid int) (time.Duration, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(data), ") ") // behind the program's name
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("stat of process %d has %d fields", pid, len(fields))
-	}
-	var ticks int64
-	for _, f := range fields[11:13] { // utime and stime
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond, nil
-}
-
 type sunaba struct {
 	daemon
 	bin string

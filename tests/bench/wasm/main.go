@@ -9,13 +9,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
@@ -42,7 +41,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return startsMain(args[2:], stdout, stderr)
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	flags.SetOutput(stderr)
 	b := bench{out: stdout}
 	flags.StringVar(&b.bin, "bin", "bin", "folder of the two binaries")
 	flags.StringVar(&b.wasmtime, "wasmtime", "tests/tools-wasmtime/bin/wasmtime-host", "the process that guests are compared with")
@@ -54,35 +52,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.DurationVar(&b.turn, "turn", time.Second, "length of a turn")
 	flags.IntVar(&b.conns, "conns", 16, "keep-alive connections")
 	only := flags.String("only", "", "parts to run: starts, http, idle, with commas between them; all when empty")
-	if err := flags.Parse(args[1:]); err != nil {
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := b.run(ctx, *only); err != nil {
-		fmt.Fprintln(stderr, "bench:", err)
-		return 1
-	}
-	return 0
+	return measure.Command(flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, *only) })
 }
 
 func (b *bench) run(ctx context.Context, only string) (err error) {
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("not root: guests have namespaces and cgroups")
-	}
-	for _, p := range []*string{&b.bin, &b.wasmtime} {
-		if *p, err = filepath.Abs(*p); err != nil {
-			return err
-		}
-	}
-	// Bundles are passed by processes that are not root.
-	if b.dir, err = os.MkdirTemp("", "sunaba-bench-wasm-"); err != nil {
+	if b.dir, err = measure.Prepare("wasm", "guests have namespaces and cgroups", &b.bin, &b.wasmtime); err != nil {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	if err := os.Chmod(b.dir, 0o755); err != nil {
-		return err
-	}
 	parts := []struct {
 		name string
 		run  func(context.Context) error

@@ -1,0 +1,55 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+// Command runs a benchmark's command line until it is done or interrupted, and returns its exit code.
+func Command(flags *flag.FlagSet, args []string, stderr io.Writer, run func(context.Context) error) int {
+	flags.SetOutput(stderr)
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+// Prepare makes the given paths absolute and returns a new folder, which processes that are not root may pass. why is what
+// needs root.
+func Prepare(name, why string, paths ...*string) (dir string, err error) {
+	if os.Geteuid() != 0 {
+		return "", errors.New("not root: " + why)
+	}
+	for _, p := range paths {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return "", err
+		}
+	}
+	if dir, err = os.MkdirTemp("", "sunaba-bench-"+name+"-"); err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755)
+}
+
+// Median is the one in the middle, the zero value of none.
+func Median[T cmp.Ordered](values []T) (median T) {
+	if len(values) == 0 {
+		return median
+	}
+	return slices.Sorted(slices.Values(values))[len(values)/2]
+}
