@@ -296,10 +296,9 @@ func TestStopThatAShimDiesIn(t *testing.T) {
 				k.kill(t)
 				check(t, k.Kill(within(t), g.id, "", syscall.SIGKILL, false))
 			}
-			if exit := g.wait(t); exit.Code != c.code || exit.OOMKilled {
-				t.Errorf("exit %+v, want %d", exit, c.code)
+			if exit := k.ends(t, g, c.code); exit.OOMKilled {
+				t.Errorf("exit %+v", exit)
 			}
-			k.finish(t, g)
 			k.quit(t)
 		})
 	}
@@ -319,10 +318,7 @@ func TestStopOfAGuestThatHears(t *testing.T) {
 		t.Errorf("told %v", told)
 	}
 	g.open(t)
-	if exit := g.wait(t); exit.Code != 300 {
-		t.Errorf("exit %+v", exit)
-	}
-	k.finish(t, g)
+	k.ends(t, g, 300)
 	k.quit(t)
 }
 
@@ -341,11 +337,7 @@ func TestSuccessorOfAPausedGuest(t *testing.T) {
 	check(t, k.Resume(within(t), g.id))
 	g.says(t, "stdout F sleep=on")
 	for _, c := range []*container{g, other} { // running, and paused still
-		check(t, k.Kill(within(t), c.id, "", syscall.SIGTERM, false))
-		if exit := c.wait(t); exit.Code != 143 {
-			t.Errorf("exit %+v", exit)
-		}
-		k.finish(t, c)
+		k.kills(t, c, syscall.SIGTERM, 143)
 	}
 	k.quit(t)
 }
@@ -378,11 +370,9 @@ func TestSuccessorExecutes(t *testing.T) {
 		t.Errorf("memory grew to %q MiB under a limit of 64", got)
 	}
 	must(k.Delete(within(t), g.id, "x"))(t)
-	check(t, k.Kill(within(t), g.id, "", syscall.SIGKILL, false))
-	if exit := g.wait(t); exit.Code != 137 || exit.OOMKilled {
+	if exit := k.kills(t, g, syscall.SIGKILL, 137); exit.OOMKilled {
 		t.Errorf("exit %+v", exit)
 	}
-	k.finish(t, g)
 	k.quit(t)
 }
 
@@ -401,10 +391,7 @@ func TestSuccessorOfAGuestsTerminal(t *testing.T) {
 	g.says(t, "stdout F env:HOME=")
 	k.kill(t)
 	fmt.Fprintln(in, "two")
-	if exit := g.wait(t); exit.Code != 7 {
-		t.Errorf("exit %+v", exit)
-	}
-	k.finish(t, g)
+	k.ends(t, g, 7)
 	k.quit(t)
 }
 
@@ -427,11 +414,7 @@ func TestSpareOfADeadShim(t *testing.T) {
 	if again := k.prepare(t); again == waits || !alive(again) {
 		t.Errorf("spare process %d", again)
 	}
-	check(t, k.Kill(within(t), g.id, "", syscall.SIGTERM, false))
-	if exit := g.wait(t); exit.Code != 143 {
-		t.Errorf("exit %+v", exit)
-	}
-	k.finish(t, g)
+	k.kills(t, g, syscall.SIGTERM, 143)
 	k.quit(t)
 }
 

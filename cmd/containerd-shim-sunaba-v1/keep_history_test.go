@@ -37,9 +37,7 @@ func TestHistory(t *testing.T) {
 	k.nothingRunsOf(t, waits, "config.json", "exit.json", "rootfs")
 	k.kill(t)
 	tells(client.History{Shims: 5, Adopted: 4, Lost: 1})
-	check(t, k.Kill(within(t), runs.id, "", syscall.SIGKILL, false))
-	runs.wait(t)
-	k.finish(t, runs)
+	k.kills(t, runs, syscall.SIGKILL, 137)
 	k.quit(t)
 }
 

@@ -86,6 +86,25 @@ func (k *kept) finish(t testing.TB, c *container) {
 	k.nothingRunsOf(t, c, "config.json", "exit.json", "rootfs")
 }
 
+// ends waits for a container's end with this code, finishes with it, and returns what is on record.
+func (k *kept) ends(t testing.TB, c *container, code uint32) client.Exit {
+	t.Helper()
+	waited := c.wait(t)
+	k.finish(t, c)
+	exit, known := client.ReadExit(c.path())
+	if waited.Code != code || exit.Code != code || !known {
+		t.Errorf("exit %+v, on record %+v, want %d", waited, exit, code)
+	}
+	return exit
+}
+
+// kills is ends for a container that is sent a signal.
+func (k *kept) kills(t testing.TB, c *container, sig syscall.Signal, code uint32) client.Exit {
+	t.Helper()
+	check(t, k.Kill(within(t), c.id, "", sig, false))
+	return k.ends(t, c, code)
+}
+
 func (k *kept) status(t testing.TB, c *container, want client.Status) client.State {
 	t.Helper()
 	state := must(k.State(within(t), c.id, ""))(t)
@@ -233,11 +252,7 @@ func TestSuccessorKillsAndPauses(t *testing.T) {
 	if d := must(k.Details(within(t), c.id))(t); !slices.Equal(d.Told, []int{int(syscall.SIGUSR2)}) {
 		t.Errorf("told %v", d.Told)
 	}
-	check(t, k.Kill(within(t), c.id, "", syscall.SIGKILL, false))
-	if exit := c.wait(t); exit.Code != 137 {
-		t.Errorf("exit %+v", exit)
-	}
-	k.finish(t, c)
+	k.kills(t, c, syscall.SIGKILL, 137)
 	k.quit(t)
 }
 
@@ -257,10 +272,7 @@ func TestSuccessorHasTheInput(t *testing.T) {
 		k.kill(t)
 	}
 	check(t, in.Close())
-	if exit := c.wait(t); exit.Code != 0 {
-		t.Errorf("exit %+v", exit)
-	}
-	k.finish(t, c)
+	k.ends(t, c, 0)
 	k.quit(t)
 }
 
@@ -284,10 +296,7 @@ func TestSuccessorLetsAttach(t *testing.T) {
 			k.kill(t)
 		}
 	}
-	if exit := c.wait(t); exit.Code != 0 {
-		t.Errorf("exit %+v", exit)
-	}
-	k.finish(t, c)
+	k.ends(t, c, 0)
 	k.quit(t)
 }
 
@@ -335,9 +344,7 @@ func TestSuccessorEndsExecs(t *testing.T) {
 		t.Errorf("state of the command: %v", err)
 	}
 	k.status(t, c, client.StatusRunning)
-	check(t, k.Kill(within(t), c.id, "", syscall.SIGKILL, false))
-	c.wait(t)
-	k.finish(t, c)
+	k.kills(t, c, syscall.SIGKILL, 137)
 	k.quit(t)
 }
 
@@ -366,15 +373,8 @@ func TestShimOutlivesItsKeeper(t *testing.T) {
 	keeper := must(strconv.Atoi(string(must(os.ReadFile(filepath.Join(k.dir, client.PidName)))(t))))(t)
 	check(t, syscall.Kill(keeper, syscall.SIGKILL))
 	after := k.container(enginetest.Program{}).script("echo out; exit 7").create(t).start(t)
-	if exit := after.wait(t); exit.Code != 7 {
-		t.Errorf("exit %+v", exit)
-	}
-	k.finish(t, after)
-	check(t, k.Kill(within(t), before.id, "", syscall.SIGKILL, false))
-	if exit := before.wait(t); exit.Code != 137 {
-		t.Errorf("exit %+v", exit)
-	}
-	k.finish(t, before)
+	k.ends(t, after, 7)
+	k.kills(t, before, syscall.SIGKILL, 137)
 	k.quit(t)
 }
 
