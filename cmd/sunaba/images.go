@@ -64,14 +64,7 @@ func withImages(ctx context.Context, cmd *cli.Command, action func(context.Conte
 	if !errdefs.IsUnavailable(err) {
 		return err
 	}
-	c, err := flagConfig(cmd)
-	if err != nil {
-		return err
-	}
-	if cmd.String("log-level") == "" {
-		c.Log.Level = "error" // what matters to the user is in the answers
-	}
-	logger, err := newLogger(cmd.Root().ErrWriter, c.Log)
+	c, logger, err := quietConfig(cmd)
 	if err != nil {
 		return err
 	}

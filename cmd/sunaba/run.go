@@ -36,14 +36,7 @@ func runPod(ctx context.Context, cmd *cli.Command) error {
 	if cmd.NArg() != 1 {
 		return errors.New("run: want one manifest")
 	}
-	c, err := flagConfig(cmd)
-	if err != nil {
-		return err
-	}
-	if cmd.String("log-level") == "" {
-		c.Log.Level = "error" // what matters to the user is in the answers
-	}
-	logger, err := newLogger(cmd.Root().ErrWriter, c.Log)
+	c, logger, err := quietConfig(cmd)
 	if err != nil {
 		return err
 	}

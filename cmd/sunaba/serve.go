@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -49,6 +50,20 @@ func flagConfig(cmd *cli.Command) (config, error) {
 		c.Log.Format = format
 	}
 	return c, err
+}
+
+// quietConfig is flagConfig with a logger, for a command whose answers have what matters to the user: unless --log-level says
+// otherwise, errors are logged only.
+func quietConfig(cmd *cli.Command) (config, *slog.Logger, error) {
+	c, err := flagConfig(cmd)
+	if err != nil {
+		return c, nil, err
+	}
+	if cmd.String("log-level") == "" {
+		c.Log.Level = "error"
+	}
+	logger, err := newLogger(cmd.Root().ErrWriter, c.Log)
+	return c, logger, err
 }
 
 func serve(ctx context.Context, cmd *cli.Command) error {

@@ -32,8 +32,8 @@ func (m *Manager) End(ctx context.Context, leaf string, but ...int) error {
 			return err
 		}
 		for _, pid := range pids {
-			if err := end(ctx, pid); err != nil {
-				return fmt.Errorf("end process %d in cgroup %q: %w", pid, leaf, err)
+			if err := EndProcess(ctx, pid, nil); err != nil {
+				return fmt.Errorf("empty cgroup %q: %w", leaf, err)
 			}
 		}
 	}
@@ -59,27 +59,31 @@ func (h *Hierarchy) pids(cgroup string) ([]int, error) {
 	return pids, nil
 }
 
-// end kills a process and waits for its end.
-func end(ctx context.Context, pid int) error {
+// EndProcess kills a process and waits for its end. One that has ended is no error. meant, if given, is asked whether it is the one
+// that is meant, when the pid cannot become another's any more.
+func EndProcess(ctx context.Context, pid int, meant func() bool) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("open process %d: %w", pid, err)
 	}
 	defer unix.Close(fd)
+	if meant != nil && !meant() {
+		return nil
+	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return err
+		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
 	for ctx.Err() == nil {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
 		if err != nil && !errors.Is(err, unix.EINTR) {
-			return err
+			return fmt.Errorf("wait for process %d: %w", pid, err)
 		}
 		if n > 0 {
 			return nil
 		}
 	}
-	return ctx.Err()
+	return fmt.Errorf("wait for process %d: %w", pid, ctx.Err())
 }

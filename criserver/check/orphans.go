@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
@@ -56,7 +58,7 @@ func (j *judge) processes() {
 		}
 		dir := filepath.Join(j.o.shims(), id)
 		j.add(fmt.Sprintf("process %d (%s)", pid, command(pid)), j.tidy(),
-			func(ctx context.Context) error { return kill(pid, dir) }, "it works for pod %s, which is not on record or was stopped", id)
+			func(ctx context.Context) error { return kill(ctx, pid, dir) }, "it works for pod %s, which is not on record or was stopped", id)
 	}
 }
 
@@ -69,32 +71,20 @@ func command(pid int) string {
 }
 
 // kill ends a process if it still works in dir, and waits for its end.
-func kill(pid int, dir string) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("open process %d: %w", pid, err)
-	}
-	defer unix.Close(fd)
-	if real, err := filepath.EvalSymlinks(filepath.Dir(dir)); err == nil {
-		dir = filepath.Join(real, filepath.Base(dir))
-	}
-	cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
-	if err != nil || !strings.HasPrefix(strings.TrimSuffix(cwd, " (deleted)")+"/", dir+"/") {
-		return nil // it has ended, and another one has its number
-	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("kill process %d: %w", pid, err)
-	}
-	for {
-		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
-		if err != unix.EINTR {
-			return err
+func kill(ctx context.Context, pid int, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, killTime)
+	defer cancel()
+	return cgroup.EndProcess(ctx, pid, func() bool {
+		if real, err := filepath.EvalSymlinks(filepath.Dir(dir)); err == nil {
+			dir = filepath.Join(real, filepath.Base(dir))
 		}
-	}
+		cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+		return err == nil && strings.HasPrefix(strings.TrimSuffix(cwd, " (deleted)")+"/", dir+"/")
+	})
 }
+
+// killTime is how long a process may take to end.
+const killTime = 5 * time.Second
 
 // mounts looks for mounts below the server's folders that nobody needs any more.
 func (j *judge) mounts() {
