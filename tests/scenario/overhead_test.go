@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,43 +133,21 @@ func TestOverheadIsSeen(t *testing.T) {
 	})
 	p.begin(containerConfig(world.guest, "idle")).says("idle")
 
-	address := regexp.MustCompile(`serving metrics" address=(\S+)`).FindStringSubmatch(m.DaemonLog())
-	if address == nil {
-		t.Fatalf("no metrics are served:\n%s", m.DaemonLog())
-	}
-	page := func() string {
-		resp, err := http.Get("http://" + address[1] + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	sees := func(what string, in func() string) {
-		t.Helper()
-		if !node.Within(node.Patience, func() bool { return strings.Contains(in(), what) }) {
-			t.Errorf("%q is not in\n%s\nthe daemon said:\n%s", what, in(), m.DaemonLog())
-		}
-	}
-	sees(`sunaba_pod_overhead_declared_bytes{class="light",handler="wasm"`, page)
-	sees(`sunaba_pod_overhead_exceeded{class="light",handler="wasm"`, page)
-	sees(`sunaba_pod_overhead_measured_cpu_seconds_total{class="light"`, page)
-	sees(`sunaba_pod_overhead_bytes_count{handler="wasm"}`, page)
+	m.sees(`sunaba_pod_overhead_declared_bytes{class="light",handler="wasm"`, m.metrics)
+	m.sees(`sunaba_pod_overhead_exceeded{class="light",handler="wasm"`, m.metrics)
+	m.sees(`sunaba_pod_overhead_measured_cpu_seconds_total{class="light"`, m.metrics)
+	m.sees(`sunaba_pod_overhead_bytes_count{handler="wasm"}`, m.metrics)
 
 	class("light", "runc") // a handler cannot be changed
 	if err := syscall.Kill(m.DaemonPID(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	sees("its handler was", m.DaemonLog)
+	m.sees("its handler was", m.DaemonLog)
 	class("heavy", "wasm")
 	if err := syscall.Kill(m.DaemonPID(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	sees(`sunaba_pod_overhead_declared_bytes{class="heavy",handler="wasm"`, page)
+	m.sees(`sunaba_pod_overhead_declared_bytes{class="heavy",handler="wasm"`, m.metrics)
 
 	code, out, said := m.sunaba("top", "--once", "--every", "100ms", "--socket", m.Socket)
 	line := regexp.MustCompile(`(?m)^\S+/\S+\s+wasm\s+[\d.]+\s+[\d.]+[KM]i\s+64\.0Mi\s+\| [\d.]+Mi\s+within\s+0$`)
