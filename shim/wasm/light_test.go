@@ -95,32 +95,6 @@ func TestTrapsLookTheSame(t *testing.T) {
 	}
 }
 
-// TestOtherCodeIsNotShared gives a guest a code file that is well but is not what wazero loads.
-func TestOtherCodeIsNotShared(t *testing.T) {
-	b := newBench(t, "gosuite", "echo", "text")
-	e, err := New(Options{Self: os.Getenv("SUNABA_SHIM"), CacheDir: t.TempDir()}, shared.reaper)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.engine = e
-	entry, err := e.ensure(context.Background(), filepath.Join(b.bundle.Rootfs, "app.wasm"), "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forge(t, filepath.Join(entry.Dir, compile.CodeName), entry, func(code []byte) []byte {
-		code[len(code)/2] ^= 1
-		return code
-	})
-	c := b.create()
-	if c.(*container).init.created.Shared {
-		t.Error("the code was shared")
-	}
-	start(t, c.Init())
-	if exit := ended(t, c.Init()); exit.Code != 0 || b.stdout.all() != "text" {
-		t.Errorf("exit %+v; stdout %q; stderr %q", exit, b.stdout.all(), b.stderr.all())
-	}
-}
-
 // forge changes a file of an entry so that it verifies.
 func forge(t *testing.T, path string, entry compile.Entry, change func([]byte) []byte) {
 	t.Helper()
@@ -129,7 +103,7 @@ func forge(t *testing.T, path string, entry compile.Entry, change func([]byte) [
 		t.Fatal(err)
 	}
 	listed := func() string {
-		return fmt.Sprintf(`"size":%d,"crc32c":%d`, len(data), crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
+		return fmt.Sprintf(`"size":%d,"crc32c":%d,`, len(data), crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
 	}
 	before := listed()
 	data = change(data)
@@ -144,21 +118,32 @@ func forge(t *testing.T, path string, entry compile.Entry, change func([]byte) [
 	}
 }
 
-// TestMachineCodeThatWazeroRefuses gives guests entries of wazero's cache that verify, and that are another version's or
-// damaged: nothing is run of them, and the entry is made again.
-func TestMachineCodeThatWazeroRefuses(t *testing.T) {
+// TestCodeThatIsRefused gives guests machine code, in entries of files that verify, that is another version's or damaged: nothing
+// is run of it, and the entry is made again.
+func TestCodeThatIsRefused(t *testing.T) {
+	const engine, ours = "wazero-*/*", compile.CodeName
 	for _, c := range []struct {
-		name   string
-		skip   compile.Steps
-		change func([]byte) []byte
+		name, guest, says string
+		args              []string
+		skip              compile.Steps
+		file              string
+		change            func([]byte) []byte
 	}{
-		{"another version", 0, func(e []byte) []byte { e[len("WAZEVO")+1] ^= 1; return e }},
-		{"another version, plain", compile.AllSteps, func(e []byte) []byte { e[len("WAZEVO")+1] ^= 1; return e }},
-		{"another code", 0, func(e []byte) []byte { e[len(e)/2] ^= 1; return e }},
-		{"cut", 0, func(e []byte) []byte { return e[:len(e)/2] }},
+		{"another version", "hello", "hello\n", nil, 0, engine, func(e []byte) []byte { e[len("WAZEVO")+1] ^= 1; return e }},
+		{"another version, plain", "hello", "hello\n", nil, compile.AllSteps, engine, func(e []byte) []byte { e[len("WAZEVO")+1] ^= 1; return e }},
+		{"another code", "hello", "hello\n", nil, 0, engine, func(e []byte) []byte { e[len(e)/2] ^= 1; return e }},
+		{"cut", "hello", "hello\n", nil, 0, engine, func(e []byte) []byte { return e[:len(e)/2] }},
+		{"another version of a stub", "gosuite", "text", []string{"echo", "text"}, 0, engine, func(e []byte) []byte { e[len("WAZEVO")+1] ^= 1; return e }},
+		{"another stub", "gosuite", "text", []string{"echo", "text"}, 0, engine, func(e []byte) []byte {
+			i := bytes.Index(e, make([]byte, 16)) // the stub is that
+			e[i+8] ^= 1
+			return e
+		}},
+		{"another file of code", "gosuite", "text", []string{"echo", "text"}, 0, ours, func(e []byte) []byte { e[len(e)/2] ^= 1; return e }},
+		{"other offsets", "gosuite", "text", []string{"echo", "text"}, 0, compile.OffsetsName, func(e []byte) []byte { e[len(e)-1] ^= 0x40; return e }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBench(t, "hello")
+			b := newBench(t, c.guest, c.args...)
 			e, err := New(Options{Self: os.Getenv("SUNABA_SHIM"), CacheDir: t.TempDir(), Skip: c.skip}, shared.reaper)
 			if err != nil {
 				t.Fatal(err)
@@ -168,19 +153,19 @@ func TestMachineCodeThatWazeroRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			code, err := filepath.Glob(filepath.Join(entry.Dir, "wazero-*", "*"))
-			if err != nil || len(code) != 1 {
-				t.Fatalf("machine code: %v, %v", code, err)
+			file, err := filepath.Glob(filepath.Join(entry.Dir, c.file))
+			if err != nil || len(file) != 1 {
+				t.Fatalf("file: %v, %v", file, err)
 			}
-			before, err := os.ReadFile(code[0])
+			before, err := os.ReadFile(file[0])
 			if err != nil {
 				t.Fatal(err)
 			}
-			forge(t, code[0], entry, c.change)
-			if exit := b.runToEnd(); exit.Code != 0 || b.stdout.all() != "hello\n" {
+			forge(t, file[0], entry, c.change)
+			if exit := b.runToEnd(); exit.Code != 0 || b.stdout.all() != c.says {
 				t.Errorf("exit %+v; stdout %q; stderr %q", exit, b.stdout.all(), b.stderr.all())
 			}
-			if after, err := os.ReadFile(code[0]); err != nil || !bytes.Equal(after, before) {
+			if after, err := os.ReadFile(file[0]); err != nil || !bytes.Equal(after, before) {
 				t.Errorf("the entry was not made again: %v", err)
 			}
 		})

@@ -142,7 +142,7 @@ func (b *builder) takeBodies(sections []format.Section) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	code, ok := machineCode(compiled, functionCount(sections))
+	parts, ok := parseCached(compiled, functionCount(sections))
 	if !ok {
 		return nil, nil
 	}
@@ -154,22 +154,48 @@ func (b *builder) takeBodies(sections []format.Section) ([]byte, error) {
 	if err := os.Rename(entry, filepath.Join(filepath.Dir(entry), name)); err != nil {
 		return nil, err
 	}
+	moved := filepath.Join(filepath.Dir(entry), name)
 	if !b.isFound(frame, name, compiled) {
 		// What lies under that name now may be anything.
-		return nil, errors.Join(os.Remove(filepath.Join(filepath.Dir(entry), name)), os.WriteFile(entry, compiled, 0o600))
+		return nil, errors.Join(os.Remove(moved), os.WriteFile(entry, compiled, 0o600))
 	}
 	b.facts.Load.Bare = true
-	return frame, b.takeCode(code)
+	return frame, b.takeCode(frame, moved, compiled, parts)
 }
 
-// takeCode writes the machine code to a file of its own.
-func (b *builder) takeCode(code []byte) error {
-	if b.skip&StepShare != 0 || len(code) < Worth {
+// takeCode moves the machine code of the entry of wazero's cache to a file of its own, if wazero takes the stub that stays.
+func (b *builder) takeCode(frame []byte, entry string, compiled []byte, parts cached) error {
+	stubbed := parts.withStub()
+	if b.skip&StepShare != 0 || len(parts.code) < Worth || stubbed == nil {
 		return nil
 	}
-	padded := padCode(code)
-	b.facts.Load.CodeSize = uint64(len(padded))
-	return b.write(CodeName, padded)
+	if err := os.WriteFile(entry, stubbed, 0o600); err != nil {
+		return err
+	}
+	if !b.isLent(frame, entry, stubbed) {
+		return os.WriteFile(entry, compiled, 0o600)
+	}
+	padded := padCode(parts.code)
+	b.facts.Load.CodeSize, b.facts.Load.CodeSum = uint64(len(padded)), Sum(padded)
+	return errors.Join(b.write(CodeName, padded), b.write(OffsetsName, parts.places()))
+}
+
+// isLent says whether wazero, loading the frame, takes the stub, leaves it as it is, and keeps it where Lend looks for it.
+func (b *builder) isLent(frame []byte, entry string, stubbed []byte) bool {
+	ctx := context.Background()
+	cache, err := wazero.NewCompilationCacheWithDir(b.dir)
+	if err != nil {
+		return false
+	}
+	defer cache.Close(ctx)
+	r := wazero.NewRuntimeWithConfig(ctx, Configure(wazero.NewRuntimeConfigCompiler()).WithCompilationCache(cache))
+	module, err := r.CompileModule(ctx, frame)
+	if err != nil {
+		return false
+	}
+	_, err = placeOf(module)
+	after, readErr := os.ReadFile(entry)
+	return err == nil && readErr == nil && bytes.Equal(after, stubbed) && onlyFile(b.dir) == entry
 }
 
 // nameOf is the name that wazero's cache has for a module's machine code. "" = it cannot be told.

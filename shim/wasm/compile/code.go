@@ -3,15 +3,14 @@ package compile
 import (
 	"bytes"
 	"encoding/binary"
-	"hash/crc32"
 	"math"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
 // knownWazero is the version whose cache entries this package knows: that what a module's code does at run time is
-// decided by the entry alone, and how an entry is laid out. Before it is raised, the tests of this
-// package are to be read beside wazero's engine_cache.go.
+// decided by the entry alone, how an entry is laid out, and that wazero looks for code where it was lent (Lend). Before it is raised,
+// the tests of this package are to be read beside wazero's engine_cache.go and engine.go.
 const knownWazero = "v1.12.0"
 
 // isKnown says whether the version that is linked in is the known one. Test binaries do not tell; they
@@ -21,37 +20,67 @@ func isKnown() bool {
 	return v == knownWazero || v == unknownVersion
 }
 
-// machineCode finds the machine code in a cache entry of wazero for a module with so many functions:
+// cached is what a cache entry of wazero holds of a module:
 //
 //	"WAZEVO", length of version (1 byte), version, number of functions (4),
-//	offset of each function in the code (8 each), length of code (8), code, CRC-32C of code (4), …
+//	offset of each function in the code (8 each), length of code (8), code, CRC-32C of code (4),
+//	whether there is a source map (1), that map, catch clauses
 //
-// All numbers are little-endian. What differs from that is declined with false.
-func machineCode(entry []byte, functions int) ([]byte, bool) {
+// All numbers are little-endian.
+type cached struct {
+	head    []byte // up to the version
+	offsets []byte
+	code    []byte
+	rest    []byte // behind the checksum
+}
+
+// parseCached reads a cache entry for a module with so many functions. What differs from the above is declined with false.
+func parseCached(entry []byte, functions int) (c cached, ok bool) {
 	rest, ok := bytes.CutPrefix(entry, []byte("WAZEVO"))
 	if !ok || len(rest) < 1 || len(rest) < 1+int(rest[0])+4 {
-		return nil, false
+		return cached{}, false
 	}
 	rest = rest[1+int(rest[0]):]
+	c.head = entry[:len(entry)-len(rest)]
 	if binary.LittleEndian.Uint32(rest) != uint32(functions) {
-		return nil, false
+		return cached{}, false
 	}
 	if rest = rest[4:]; len(rest) < 8*functions+8 {
-		return nil, false
+		return cached{}, false
 	}
-	offsets := rest[:8*functions]
+	c.offsets = rest[:8*functions]
 	size := binary.LittleEndian.Uint64(rest[8*functions:])
-	if rest = rest[8*functions+8:]; size == 0 || size > math.MaxInt || size > uint64(len(rest)) || len(rest)-int(size) < 4 {
-		return nil, false
+	if rest = rest[8*functions+8:]; size == 0 || size > math.MaxInt32 || size > uint64(len(rest)) || len(rest)-int(size) < 4 {
+		return cached{}, false
 	}
-	code := rest[:size]
+	c.code, c.rest = rest[:size], rest[size+4:]
 	for i := range functions {
-		if binary.LittleEndian.Uint64(offsets[8*i:]) >= size {
-			return nil, false
+		if binary.LittleEndian.Uint64(c.offsets[8*i:]) >= size {
+			return cached{}, false
 		}
 	}
-	sum := crc32.Checksum(code, crc32.MakeTable(crc32.Castagnoli))
-	return code, binary.LittleEndian.Uint32(rest[size:]) == sum
+	return c, binary.LittleEndian.Uint32(rest[size:]) == Sum(c.code)
+}
+
+// withStub is the entry with a stub for its code and functions, or nil if it has a source map, which would have to lie elsewhere
+// with the code.
+func (c cached) withStub() []byte {
+	if len(c.rest) == 0 || c.rest[0] != 0 {
+		return nil
+	}
+	entry := binary.LittleEndian.AppendUint32(bytes.Clone(c.head), 0)
+	entry = binary.LittleEndian.AppendUint64(entry, uint64(len(stub)))
+	entry = binary.LittleEndian.AppendUint32(append(entry, stub...), Sum(stub))
+	return append(entry, c.rest...)
+}
+
+// places are the offsets as the file OffsetsName has them.
+func (c cached) places() []byte {
+	all := make([]byte, 0, len(c.offsets)/8*offsetSize)
+	for i := 0; i < len(c.offsets); i += 8 {
+		all = binary.LittleEndian.AppendUint32(all, uint32(binary.LittleEndian.Uint64(c.offsets[i:])))
+	}
+	return all
 }
 
 // functionCount is the number of functions that a module defines.

@@ -13,9 +13,8 @@
 // A start is light because three steps are taken here once (Steps), where the module and wazero are what
 // they are thought to be. Its data segments become an image of its memory, which guests map. Its
 // functions lose their bodies: wazero finds the machine code of the whole module under the name of that
-// frame, which is a few KB to decode and validate. And the machine code lies in a file of its own,
-// which guests map over the copy that wazero makes, after comparing every byte. What is not understood
-// is left as it is, and a module for which no step can be taken is loaded as it came, without its debug information.
+// frame, which is a few KB to decode and validate. And the machine code lies in a file of its own, which guests map and lend
+// to wazero: in its cache there is a stub. What is not understood is left as it is, and a module for which no step can be taken is loaded as it came, without its debug information.
 //
 // # Notes
 //

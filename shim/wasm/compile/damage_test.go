@@ -13,12 +13,13 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
+const heavyFunctions = 3000
+
 // heavy is a module for which every step is taken: its data, its code and its names are each worth a file.
 func heavy() []byte {
-	const functions = 3000
-	count := binary.AppendUvarint(nil, functions)
+	count := binary.AppendUvarint(nil, heavyFunctions)
 	code := slices.Clone(count)
-	for i := range functions {
+	for i := range heavyFunctions {
 		store := []byte{0, opI32Const, 0, opI32Const, byte(i & 0x3f), 0x36, 2, 0, opEnd} // i32.store
 		code = append(append(code, byte(len(store))), store...)
 	}
@@ -26,7 +27,7 @@ func heavy() []byte {
 	segment = append(segment, bytes.Repeat([]byte("data"), Worth/4)...)
 	return format.Join([]format.Section{
 		format.NewSection(format.SectionType, []byte{1, 0x60, 0, 0}),
-		format.NewSection(format.SectionFunction, append(count, make([]byte, functions)...)),
+		format.NewSection(format.SectionFunction, append(count, make([]byte, heavyFunctions)...)),
 		oneMemory,
 		format.NewSection(format.SectionExport, append([]byte{1, 6}, "_start\x00\x00"...)),
 		format.NewSection(format.SectionCode, code),
@@ -90,8 +91,8 @@ func TestDamagedFilesAreMadeAgain(t *testing.T) {
 		skip  Steps
 		files []string
 	}{
-		{"light", 0, []string{ModuleName, ImageName, CodeName, NamesName}},
-		{"no image", StepImage, []string{ModuleName, CodeName, NamesName}},
+		{"light", 0, []string{ModuleName, ImageName, CodeName, OffsetsName, NamesName}},
+		{"no image", StepImage, []string{ModuleName, CodeName, OffsetsName, NamesName}},
 		{"no sharing", StepShare, []string{ModuleName, ImageName, NamesName}},
 		{"plain", AllSteps, []string{ModuleName}},
 	} {

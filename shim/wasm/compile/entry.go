@@ -60,7 +60,7 @@ func read(dir, digest string) (Entry, error) {
 		if err := verify(dir, want, buffer); err != nil {
 			return Entry{}, err
 		}
-		if want.Name != CodeName && want.Name != NamesName { // seldom read, and shared
+		if want.Name != NamesName { // seldom read
 			e.Size += want.Size
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // layout is raised whenever the meaning of an entry's files changes.
-const layout = 4
+const layout = 5
 
 // unknownVersion stands for the version of wazero in a binary that does not tell.
 const unknownVersion = "unknown"

@@ -16,8 +16,8 @@ import (
 )
 
 // TestKnownWazero fails when wazero is exchanged for another version. What the steps build on is its own
-// business: that instantiating takes nothing from function bodies, how an entry of its cache is laid out (engine_cache.go), that a
-// module's data is only copied. Look at that, then raise knownWazero.
+// business: that instantiating takes nothing from function bodies, how an entry of its cache is laid out (engine_cache.go), what it
+// does with a module's code between loading and instantiating it (engine.go), that a module's data is only copied. Look at that, then raise knownWazero.
 func TestKnownWazero(t *testing.T) {
 	mod, err := os.ReadFile("../../../go.mod")
 	if err != nil {
@@ -123,8 +123,8 @@ func TestIsOrdered(t *testing.T) {
 	}
 }
 
-func TestMachineCode(t *testing.T) {
-	code := []byte("some machine code")
+// cacheEntry is an entry as wazero's cache has it, of two functions.
+func cacheEntry(code []byte, rest ...byte) []byte {
 	entry := append([]byte("WAZEVO"), 3, '1', '.', '2')
 	entry = binary.LittleEndian.AppendUint32(entry, 2)
 	entry = binary.LittleEndian.AppendUint64(entry, 0)
@@ -132,22 +132,43 @@ func TestMachineCode(t *testing.T) {
 	entry = binary.LittleEndian.AppendUint64(entry, uint64(len(code)))
 	entry = append(entry, code...)
 	entry = binary.LittleEndian.AppendUint32(entry, crc32.Checksum(code, crc32.MakeTable(crc32.Castagnoli)))
-	entry = append(entry, 0, 0, 0, 0, 0)
-	if got, ok := machineCode(entry, 2); !ok || !bytes.Equal(got, code) {
-		t.Errorf("got %q, %v", got, ok)
+	return append(entry, rest...)
+}
+
+func TestParseCached(t *testing.T) {
+	code := []byte("some machine code")
+	entry := cacheEntry(code, 0, 0, 0, 0, 0)
+	got, ok := parseCached(entry, 2)
+	if !ok || !bytes.Equal(got.code, code) || !bytes.Equal(got.places(), []byte{0, 0, 0, 0, 8, 0, 0, 0}) {
+		t.Errorf("got %q at %v, %v", got.code, got.places(), ok)
 	}
-	if _, ok := machineCode(entry, 1); ok {
+	if _, ok := parseCached(entry, 1); ok {
 		t.Error("it has another number of functions")
 	}
 	for i := range len(entry) - 5 {
-		if _, ok := machineCode(entry[:i], 2); ok {
+		if _, ok := parseCached(entry[:i], 2); ok {
 			t.Errorf("%d bytes of an entry were taken", i)
 		}
 		changed := bytes.Clone(entry)
 		changed[i] ^= 0x80
 		// What the numbers of functions and offsets say beyond bounds is not known here.
-		if _, ok := machineCode(changed, 2); ok && (i < 6 || i >= 10+4+16) {
+		if _, ok := parseCached(changed, 2); ok && (i < 6 || i >= 10+4+16) {
 			t.Errorf("an entry with another byte %d was taken", i)
+		}
+	}
+}
+
+func TestStub(t *testing.T) {
+	catches := []byte{1, 0, 0, 0, 0, 0, 0, 0}
+	whole, _ := parseCached(cacheEntry([]byte("some machine code"), append([]byte{0}, catches...)...), 2)
+	short, ok := parseCached(whole.withStub(), 0)
+	if !ok || !bytes.Equal(short.code, stub) || !bytes.Equal(short.head, whole.head) || !bytes.Equal(short.rest, whole.rest) {
+		t.Errorf("stub %+v, %v", short, ok)
+	}
+	for name, rest := range map[string][]byte{"a source map": append([]byte{1}, catches...), "nothing behind the code": nil} {
+		whole, _ := parseCached(cacheEntry([]byte("code"), rest...), 2)
+		if whole.code = []byte("code"); whole.withStub() != nil {
+			t.Errorf("%s: it got a stub", name)
 		}
 	}
 }
@@ -163,11 +184,11 @@ func TestEntriesWithAndWithoutSteps(t *testing.T) {
 		files []string
 		want  Load // sizes are 1 for any
 	}{
-		{"all", 0, []string{CodeName, NamesName, ImageName}, Load{ImageSize: 1, CodeSize: 1, Bare: true, Names: true}},
-		{"no image", StepImage, []string{CodeName, NamesName}, Load{CodeSize: 1, Bare: true, Names: true}},
+		{"all", 0, []string{CodeName, OffsetsName, NamesName, ImageName}, Load{ImageSize: 1, CodeSize: 1, Bare: true, Names: true}},
+		{"no image", StepImage, []string{CodeName, OffsetsName, NamesName}, Load{CodeSize: 1, Bare: true, Names: true}},
 		{"no sharing", StepShare, []string{NamesName, ImageName}, Load{ImageSize: 1, Bare: true, Names: true}},
 		{"image only", StepBare, []string{NamesName, ImageName}, Load{ImageSize: 1, Names: true}},
-		{"not folded", StepFold, []string{CodeName, NamesName, ImageName}, Load{ImageSize: 1, CodeSize: 1, Bare: true, Names: true}},
+		{"not folded", StepFold, []string{CodeName, OffsetsName, NamesName, ImageName}, Load{ImageSize: 1, CodeSize: 1, Bare: true, Names: true}},
 		{"plain", AllSteps, nil, Load{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -177,7 +198,7 @@ func TestEntriesWithAndWithoutSteps(t *testing.T) {
 			}
 			got := e.Load
 			sizes[c.skip] = got.CodeSize
-			got.ImageAt, got.ImageSize, got.CodeSize = 0, min(got.ImageSize, 1), min(got.CodeSize, 1)
+			got.ImageAt, got.ImageSize, got.CodeSize, got.CodeSum = 0, min(got.ImageSize, 1), min(got.CodeSize, 1), 0
 			if got != c.want {
 				t.Errorf("load %+v", e.Load)
 			}

@@ -19,7 +19,7 @@ const (
 	// StepBare leaves only the frame of the module to decode and validate: no function has a body, and its
 	// machine code is found in the cache by the frame.
 	StepBare
-	// StepShare keeps the machine code in a file that guests map over their private copy. It needs StepBare.
+	// StepShare keeps the machine code in a file that guests map, and a stub in wazero's cache. It needs StepBare.
 	StepShare
 	// StepFold rewrites the functions of Go's modules so that fewer addresses have to be checked while they run.
 	StepFold
@@ -29,9 +29,10 @@ const (
 
 // Files of an entry beside the module.
 const (
-	ImageName = "memory.image"
-	CodeName  = "code"
-	NamesName = "names"
+	ImageName   = "memory.image"
+	CodeName    = "code"
+	OffsetsName = "offsets"
+	NamesName   = "names"
 )
 
 // Load says how a guest process loads an entry. All zero, it loads the module and nothing else.
@@ -41,8 +42,9 @@ type Load struct {
 	ImageSize uint64 `json:"imageSize,omitempty"`
 	// Bare tells that the module has no bodies: its code must come from wazero's cache.
 	Bare bool `json:"bare,omitempty"`
-	// CodeSize is the size of the file CodeName. 0 = no file.
+	// CodeSize is the size of the file CodeName, which is executable memory, and CodeSum its CRC-32C. 0 bytes = no file.
 	CodeSize uint64 `json:"codeSize,omitempty"`
+	CodeSum  uint32 `json:"codeSum,omitempty"`
 	// Names tells that the functions' names are in the file NamesName and not in the module.
 	Names bool `json:"names,omitempty"`
 }
@@ -91,6 +93,9 @@ func (l Load) check(dir string) error {
 	}
 	if l.CodeSize%imageAlign != 0 || l.CodeSize > 0 && !l.Bare {
 		return errors.New("machine code is no whole pages or without its module")
+	}
+	if offsets, err := os.Lstat(filepath.Join(dir, OffsetsName)); (err == nil) != (l.CodeSize > 0) || err == nil && offsets.Size()%offsetSize != 0 {
+		return errors.New("machine code is without its offsets, or they without it")
 	}
 	for name, want := range map[string]uint64{ImageName: l.ImageSize, CodeName: l.CodeSize} {
 		info, err := os.Lstat(filepath.Join(dir, name))

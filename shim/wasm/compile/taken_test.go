@@ -307,6 +307,7 @@ func leavings() map[string]func() error {
 		"image that lies":     entry(`{"load":{"imageAt":0,"imageSize":65536}}`, func() error { return nil }),
 		"image outside":       entry(`{"load":{"imageAt":4294967296,"imageSize":65536}}`, func() error { return nil }),
 		"code without module": entry(`{"load":{"codeSize":4096}}`, func() error { return os.WriteFile("/"+CodeName, make([]byte, 4096), 0o600) }),
+		"code, no offsets":    entry(`{"load":{"bare":true,"codeSize":65536}}`, func() error { return os.WriteFile("/"+CodeName, make([]byte, imageAlign), 0o600) }),
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 // their root and working directory until they are parted, which setns(2) demands.
 func (p *process) join() (rootfs, cache *tree, err error) {
 	c := &p.config
-	p.openMaps()
 	if cache, err = p.nextTree(); err == nil {
 		err = cache.becomeEntry()
 	}

@@ -23,11 +23,10 @@ import (
 
 // guest is the module and what it is given.
 type guest struct {
-	root      *tree    // the container's tree
-	cache     string   // directory of the compiled module, in this process's root
-	maps      *os.File // this process's mappings; nil if they are not needed
-	shared    bool     // the machine code is
-	size      int      // of the module, in bytes
+	root      *tree  // the container's tree
+	cache     string // directory of the compiled module, in this process's root
+	shared    bool   // the machine code is one for all guests of the module
+	size      int    // of the module, in bytes
 	listeners []wasip1.Listener
 
 	ctx      context.Context
@@ -62,7 +61,9 @@ func (p *process) load() error {
 		}
 		return faultf(link.Invalid, "load module: %w", err)
 	}
-	p.share()
+	if err := p.share(); err != nil {
+		return err
+	}
 	imports, err := g.imports(binary)
 	if err != nil {
 		return err

@@ -4,111 +4,49 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 
-func TestAnonymousCode(t *testing.T) {
-	const maps = `00400000-00b4e000 r-xp 00000000 fe:00 123 /proc/self/exe
-7f0000000000-7f0000002000 r-xp 00000000 00:00 0
-7f0000003000-7f0000004000 r-xp 00000000 00:00 0 [anon:Go: code]
-7f0000004000-7f0000005000 rwxp 00000000 00:00 0
-7f0000005000-7f0000006000 r--p 00000000 00:00 0
-7f0000006000-7f0000007000 r-xs 00000000 00:05 7 /dev/zero (deleted)
-7f0000007000-7f0000008000 r-xp 00000000 00:00 0 /anon_hugepage (deleted)
-7ffd00000000-7ffd00001000 r-xp 00000000 00:00 0 [vdso]
-
-`
-	got := anonymousCode(maps + "short\n")
-	if unsafe.Sizeof(uintptr(0)) == 4 {
-		t.Skip("these addresses are not of this machine")
-	}
-	want := []uint64{0x7f0000000000, 0x7f0000003000}
-	if len(got) != len(want) || uint64(got[0].from) != want[0] || uint64(got[1].from) != want[1] {
-		t.Errorf("got %x", got)
-	}
-}
-
-// mapCode makes an executable private copy of code between two pages of something else, as neighbours are.
-func mapCode(t *testing.T, code []byte) []byte {
-	t.Helper()
-	page := os.Getpagesize()
-	m, err := unix.Mmap(-1, 0, len(code)+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
+func TestCodeIsMapped(t *testing.T) {
+	want := bytes.Repeat([]byte{0xcc}, 2*wasmPage)
+	name := filepath.Join(t.TempDir(), compile.CodeName)
+	if err := os.WriteFile(name, want, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Munmap(m) })
-	m[0], m[len(m)-1] = 1, 1
-	copy(m[page:], code)
-	if err := unix.Mprotect(m, unix.PROT_READ|unix.PROT_EXEC); err != nil {
+	code, shared, err := mapCode(name, wasmPage)
+	if err != nil || !shared || !bytes.Equal(code, want[:wasmPage]) {
+		t.Fatalf("shared: %v, %v", shared, err)
+	}
+	if _, _, err := mapCode(name, 3*wasmPage); err == nil {
+		t.Error("a short file was mapped")
+	}
+}
+
+// TestCodeOfAMountWithoutExecution copies what it may not map.
+func TestCodeOfAMountWithoutExecution(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("not root: it mounts")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOEXEC, ""); err != nil {
 		t.Fatal(err)
 	}
-	return m
-}
-
-// sharing is a process that is to share the code.
-func sharing(t *testing.T, code []byte) *process {
-	t.Helper()
-	p := &process{}
-	p.guest.cache = t.TempDir()
-	p.config.Load.CodeSize = uint64(len(code))
-	if err := os.WriteFile(filepath.Join(p.guest.cache, compile.CodeName), code, 0o644); err != nil {
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	want := bytes.Repeat([]byte{0xcc}, wasmPage)
+	name := filepath.Join(dir, compile.CodeName)
+	if err := os.WriteFile(name, want, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p.openMaps()
-	return p
-}
-
-func TestShareLaysTheFileOverItsCopy(t *testing.T) {
-	code := make([]byte, 128<<10)
-	copy(code, bytes.Repeat([]byte("instructions "), 5000))
-	m := mapCode(t, code)
-	before := bytes.Clone(m)
-	p := sharing(t, code)
-	p.share()
-	if !p.guest.shared || !bytes.Equal(m, before) {
-		t.Fatalf("shared: %v", p.guest.shared)
+	code, shared, err := mapCode(name, wasmPage)
+	if err != nil || shared || !bytes.Equal(code, want) {
+		t.Fatalf("shared: %v, %v", shared, err)
 	}
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil || !strings.Contains(string(maps), filepath.Join(p.guest.cache, compile.CodeName)) {
-		t.Errorf("the file is not mapped: %v", err)
-	}
-}
-
-func TestShareLeavesAllElseAlone(t *testing.T) {
-	code := bytes.Repeat([]byte("other bytes, "), 5000)
-	code = append(code, make([]byte, 64<<10-len(code)%(64<<10))...)
-	for name, change := range map[string]func(p *process){
-		"no copy":     func(*process) {},
-		"short file":  func(p *process) { p.config.Load.CodeSize += 64 << 10 },
-		"no file":     func(p *process) { os.Remove(filepath.Join(p.guest.cache, compile.CodeName)) },
-		"no mappings": func(p *process) { p.guest.maps.Close(); p.guest.maps = nil },
-		"zeros": func(p *process) {
-			os.WriteFile(filepath.Join(p.guest.cache, compile.CodeName), make([]byte, len(code)), 0o644)
-		},
-	} {
-		p := sharing(t, code)
-		change(p)
-		p.share()
-		if p.guest.shared {
-			t.Errorf("%s: it was shared", name)
-		}
-	}
-	for _, at := range []int{0, len(code) / 2, 64999} { // one byte differs
-		other := bytes.Clone(code)
-		other[at] ^= 1
-		m := mapCode(t, other)
-		before := bytes.Clone(m)
-		p := sharing(t, code)
-		p.share()
-		if p.guest.shared || !bytes.Equal(m, before) {
-			t.Errorf("byte %d differs and it was shared", at)
-		}
+	if err := unix.Mprotect(code, unix.PROT_READ|unix.PROT_EXEC); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -37,7 +37,6 @@ func (p *process) standBy() error {
 		return fmt.Errorf("part from the host's mounts: %w", err)
 	}
 	// Everything that has a path on the host is opened before the host is gone from sight.
-	p.openMaps()
 	r := &room{devices: make(map[string]*tree)}
 	for _, name := range devices {
 		if t, err := cloneTree("/dev/" + name); err == nil { // one that is missing is missed by who mounts a /dev
