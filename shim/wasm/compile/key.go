@@ -70,3 +70,6 @@ func cpuFeatures() string {
 	}
 	return strings.Join(have, ",")
 }
+
+// Native says whether wazero compiles here, or interprets.
+func Native() bool { return runtime.GOARCH == "arm64" || runtime.GOARCH == "amd64" && cpu.X86.HasSSE41 }

@@ -53,6 +53,9 @@ func (p *process) main(args []string) int {
 		if err := p.standBy(); err != nil {
 			return p.fail(err)
 		}
+		if err := p.warm(); err != nil {
+			return p.fail(err)
+		}
 	}
 	config, err := link.ReceiveConfig(p.link)
 	if err != nil {
@@ -83,6 +86,7 @@ type process struct {
 	room   *room   // of a container's first process
 	trees  []*tree // what came with the configuration and is not placed yet
 	guest  guest
+	lists  *lists // of system calls, nil until they are made
 
 	loading, calling func() error // load and call, unless the process is Taken
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim/wasm/cage"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
@@ -46,6 +45,12 @@ func (p *process) load() error {
 		return err
 	}
 	g.ctx = experimental.WithMemoryAllocator(context.Background(), g.memory)
+	if p.config.Load.Bare && !compile.Native() {
+		return faultf(link.Stale, "compiled module has no code that could be interpreted")
+	}
+	if err := g.openRuntime(g.cache); err != nil {
+		return err
+	}
 	if err := p.openHost(); err != nil {
 		return err
 	}
@@ -56,7 +61,7 @@ func (p *process) load() error {
 	g.size = len(binary)
 	if g.compiled, err = g.runtime.CompileModule(g.ctx, binary); err != nil {
 		// With a fitting entry nothing is compiled, so that nothing is written into the entry.
-		if p.config.Load.Bare || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+		if p.config.Load.Bare || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EROFS) {
 			return faultf(link.Stale, "compiled module does not fit this engine: %w", err)
 		}
 		return faultf(link.Invalid, "load module: %w", err)
@@ -80,18 +85,22 @@ func (p *process) load() error {
 	return g.instantiate()
 }
 
-// openHost makes the runtime and what the host functions work on.
-func (p *process) openHost() error {
-	g := &p.guest
-	cache, err := wazero.NewCompilationCacheWithDir(g.cache)
+// openRuntime makes the runtime, which looks for machine code in a directory that a compiled module may come to later.
+func (g *guest) openRuntime(cache string) error {
+	if g.runtime != nil {
+		return nil
+	}
+	code, err := wazero.NewCompilationCacheWithDir(cache)
 	if err != nil {
 		return faultf(link.Stale, "open compiled module: %w", err)
 	}
-	config := wazero.NewRuntimeConfig()
-	if p.config.Load.Bare {
-		config = wazero.NewRuntimeConfigCompiler() // an interpreter has nothing to interpret
-	}
-	g.runtime = wazero.NewRuntimeWithConfig(g.ctx, compile.Configure(config).WithCompilationCache(cache))
+	g.runtime = wazero.NewRuntimeWithConfig(context.Background(), compile.Configure(wazero.NewRuntimeConfig()).WithCompilationCache(code))
+	return nil
+}
+
+// openHost makes what the host functions work on.
+func (p *process) openHost() (err error) {
+	g := &p.guest
 	stdin := unix.Stdin
 	if p.config.NoStdin {
 		stdin = -1
@@ -126,11 +135,6 @@ func (g *guest) instantiate() error {
 	}
 	g.module = module
 	return nil
-}
-
-// seal forbids new executable memory.
-func seal() error {
-	return cage.NewFilter(cage.SealCalls(), cage.Allow).Install()
 }
 
 // linear is where the reservation of linear memory lies.

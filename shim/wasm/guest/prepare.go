@@ -67,7 +67,7 @@ func (p *process) lockIn(cache *tree) error {
 	if err := cage.Drop(p.config.UID, p.config.GID, p.config.Groups); err != nil {
 		return err
 	}
-	return cage.NewFilter(cage.GuestCalls(), cage.Errno(unix.ENOSYS)).Install()
+	return p.callLists().guest.Install()
 }
 
 // setRlimits sets the container's resource limits, but for the size of the address space, which the

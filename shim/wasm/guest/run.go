@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/tetratelabs/wazero/sys"
@@ -11,10 +12,14 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
+// processors are enough for the guest and the link. Until the module is loaded there is one.
+const processors = 2
+
 // run reports that the guest is there, waits for the engine to let it begin, and returns the exit
 // code of this process when it has ended.
 func (p *process) run() int {
-	if err := seal(); err != nil {
+	runtime.GOMAXPROCS(processors)
+	if err := p.callLists().seal.Install(); err != nil {
 		return p.fail(err)
 	}
 	if err := p.report(link.Created); err != nil {
