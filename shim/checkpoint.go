@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/errdefs"
@@ -64,7 +63,7 @@ func (t taskAPI) checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) 
 	if err := engine.Checkpoint(ctx, how); err != nil {
 		return nil, err
 	}
-	t.s.publish("/tasks/checkpointed", &events.TaskCheckpointed{ContainerID: r.ID, Checkpoint: how.Images})
+	t.s.publish(checkpointedEvent(r.ID, how.Images))
 	return &emptypb.Empty{}, nil
 }
 

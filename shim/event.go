@@ -1,104 +1,116 @@
 package shim
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/containerd/containerd/api/events"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
+	"github.com/containerd/containerd/api/runtime/task/v3"
 
 	"github.com/sunaba-project/sunaba/shim/encode"
 )
 
-// encodeEvent encodes an event of the Task API, and names its message. Of the generated types nothing but the fields is used:
-// to have them encode themselves would cost each shim some 100 KiB.
-func encodeEvent(event proto.Message) (name string, m encode.Message) {
-	switch e := event.(type) {
-	case *events.TaskCreate:
-		return "containerd.events.TaskCreate", encodeCreate(e)
-	case *events.TaskStart:
-		m.Text(1, e.ContainerID)
-		m.Number(2, uint64(e.Pid))
-		return "containerd.events.TaskStart", m
-	case *events.TaskDelete:
-		m.Text(1, e.ContainerID)
-		m.Number(2, uint64(e.Pid))
-		m.Number(3, uint64(e.ExitStatus))
-		m.Time(4, moment(e.ExitedAt))
-		m.Text(5, e.ID)
-		return "containerd.events.TaskDelete", m
-	case *events.TaskExit:
-		m.Text(1, e.ContainerID)
-		m.Text(2, e.ID)
-		m.Number(3, uint64(e.Pid))
-		m.Number(4, uint64(e.ExitStatus))
-		m.Time(5, moment(e.ExitedAt))
-		return "containerd.events.TaskExit", m
-	case *events.TaskOOM:
-		m.Text(1, e.ContainerID)
-		return "containerd.events.TaskOOM", m
-	case *events.TaskExecAdded:
-		m.Text(1, e.ContainerID)
-		m.Text(2, e.ExecID)
-		return "containerd.events.TaskExecAdded", m
-	case *events.TaskExecStarted:
-		m.Text(1, e.ContainerID)
-		m.Text(2, e.ExecID)
-		m.Number(3, uint64(e.Pid))
-		return "containerd.events.TaskExecStarted", m
-	case *events.TaskPaused:
-		m.Text(1, e.ContainerID)
-		return "containerd.events.TaskPaused", m
-	case *events.TaskResumed:
-		m.Text(1, e.ContainerID)
-		return "containerd.events.TaskResumed", m
-	case *events.TaskCheckpointed:
-		m.Text(1, e.ContainerID)
-		m.Text(2, e.Checkpoint)
-		return "containerd.events.TaskCheckpointed", m
-	default:
-		panic(fmt.Sprintf("event of type %T", event)) // ours are all above
-	}
+// Event is an event of the Task API, encoded. The generated types of containerd's events are not linked in: their tables, made when a
+// program begins, would cost every process of this binary 50 KiB, and their use more.
+type Event struct {
+	Topic string
+	Name  string // of the message, bare: containerd compares it
+	Value encode.Message
 }
 
-func encodeCreate(e *events.TaskCreate) (m encode.Message) {
-	m.Text(1, e.ContainerID)
-	m.Text(2, e.Bundle)
-	for _, r := range e.Rootfs {
+const eventPackage = "containerd.events."
+
+func createEvent(r *task.CreateTaskRequest, pid uint32) Event {
+	e := Event{Topic: "/tasks/create", Name: eventPackage + "TaskCreate"}
+	m := &e.Value
+	m.Text(1, r.ID)
+	m.Text(2, r.Bundle)
+	for _, given := range r.Rootfs {
 		var mount encode.Message
-		mount.Text(1, r.Type)
-		mount.Text(2, r.Source)
-		mount.Text(3, r.Target)
-		for _, o := range r.Options {
+		mount.Text(1, given.Type)
+		mount.Text(2, given.Source)
+		mount.Text(3, given.Target)
+		for _, o := range given.Options {
 			mount.Message(4, encode.Message(o)) // a string is encoded like a message, and an empty one is not left out of a list
 		}
 		m.Message(3, mount)
 	}
-	if e.IO != nil {
-		var io encode.Message
-		io.Text(1, e.IO.Stdin)
-		io.Text(2, e.IO.Stdout)
-		io.Text(3, e.IO.Stderr)
-		io.Bool(4, e.IO.Terminal)
-		m.Message(4, io)
-	}
-	m.Text(5, e.Checkpoint)
-	m.Number(6, uint64(e.Pid))
-	return m
+	var io encode.Message
+	io.Text(1, r.Stdin)
+	io.Text(2, r.Stdout)
+	io.Text(3, r.Stderr)
+	io.Bool(4, r.Terminal)
+	m.Message(4, io)
+	m.Text(5, r.Checkpoint)
+	m.Number(6, uint64(pid))
+	return e
 }
 
-// anyOf wraps a message under its bare name, which containerd compares.
-func anyOf(name string, value encode.Message) (m encode.Message) {
-	m.Text(1, name)
-	m.Message(2, value)
-	return m
+func startEvent(container string, pid uint32) Event {
+	e := Event{Topic: "/tasks/start", Name: eventPackage + "TaskStart"}
+	e.Value.Text(1, container)
+	e.Value.Number(2, uint64(pid))
+	return e
 }
 
-// moment is the time of an event, the zero time for none.
-func moment(t *timestamppb.Timestamp) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.AsTime()
+func deleteEvent(container string, pid, code uint32, at time.Time) Event {
+	e := Event{Topic: "/tasks/delete", Name: eventPackage + "TaskDelete"}
+	e.Value.Text(1, container)
+	e.Value.Number(2, uint64(pid))
+	e.Value.Number(3, uint64(code))
+	e.Value.Time(4, at)
+	return e
+}
+
+// exitEvent is of the process with this id: the container's for its first.
+func exitEvent(container, id string, pid, code uint32, at time.Time) Event {
+	e := Event{Topic: "/tasks/exit", Name: eventPackage + "TaskExit"}
+	e.Value.Text(1, container)
+	e.Value.Text(2, id)
+	e.Value.Number(3, uint64(pid))
+	e.Value.Number(4, uint64(code))
+	e.Value.Time(5, at)
+	return e
+}
+
+func oomEvent(container string) Event {
+	return containerEvent("/tasks/oom", "TaskOOM", container)
+}
+
+func pausedEvent(container string) Event {
+	return containerEvent("/tasks/paused", "TaskPaused", container)
+}
+
+func resumedEvent(container string) Event {
+	return containerEvent("/tasks/resumed", "TaskResumed", container)
+}
+
+func containerEvent(topic, name, container string) Event {
+	e := Event{Topic: topic, Name: eventPackage + name}
+	e.Value.Text(1, container)
+	return e
+}
+
+func execAddedEvent(container, exec string) Event {
+	e := containerEvent("/tasks/exec-added", "TaskExecAdded", container)
+	e.Value.Text(2, exec)
+	return e
+}
+
+func execStartedEvent(container, exec string, pid uint32) Event {
+	e := containerEvent("/tasks/exec-started", "TaskExecStarted", container)
+	e.Value.Text(2, exec)
+	e.Value.Number(3, uint64(pid))
+	return e
+}
+
+func checkpointedEvent(container, checkpoint string) Event {
+	e := containerEvent("/tasks/checkpointed", "TaskCheckpointed", container)
+	e.Value.Text(2, checkpoint)
+	return e
+}
+
+// any wraps the event's message under its name.
+func (e Event) any() (m encode.Message) {
+	m.Text(1, e.Name)
+	m.Message(2, e.Value)
+	return m
 }

@@ -2,48 +2,65 @@ package shim
 
 import (
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// TestEventsAreEncodedWhole has every event with every field set decoded by its generated type.
+// TestEventsAreEncodedWhole has every event, with every field set and with none, decoded by its generated type.
 func TestEventsAreEncodedWhole(t *testing.T) {
-	at := &timestamppb.Timestamp{Seconds: 1700000000, Nanos: 5}
+	at := time.Unix(1700000000, 5)
+	stamp := timestamppb.New(at)
 	mounts := []*types.Mount{{Type: "overlay", Source: "o", Target: "t", Options: []string{"a=b", "", "c"}}, {Type: "bind", Source: "s"}}
-	for _, event := range []proto.Message{
-		&events.TaskCreate{
+	create := &task.CreateTaskRequest{
+		ID: "c", Bundle: "/b", Rootfs: mounts, Checkpoint: "/p", Stdin: "i", Stdout: "o", Stderr: "e", Terminal: true,
+	}
+	for _, c := range []struct {
+		full, empty Event
+		want        proto.Message
+		never       string // a field that is never set
+	}{
+		{createEvent(create, 7), createEvent(&task.CreateTaskRequest{}, 0), &events.TaskCreate{
 			ContainerID: "c", Bundle: "/b", Rootfs: mounts, Checkpoint: "/p", Pid: 7,
 			IO: &events.TaskIO{Stdin: "i", Stdout: "o", Stderr: "e", Terminal: true},
-		},
-		&events.TaskStart{ContainerID: "c", Pid: 1 << 22},
-		&events.TaskDelete{ContainerID: "c", Pid: 7, ExitStatus: 137, ExitedAt: at, ID: "x"},
-		&events.TaskExit{ContainerID: "c", ID: "x", Pid: 7, ExitStatus: 255, ExitedAt: at},
-		&events.TaskOOM{ContainerID: "c"},
-		&events.TaskExecAdded{ContainerID: "c", ExecID: "x"},
-		&events.TaskExecStarted{ContainerID: "c", ExecID: "x", Pid: 7},
-		&events.TaskPaused{ContainerID: "c"},
-		&events.TaskResumed{ContainerID: "c"},
-		&events.TaskCheckpointed{ContainerID: "c", Checkpoint: "/p"},
+		}, ""},
+		{startEvent("c", 1<<22), startEvent("", 0), &events.TaskStart{ContainerID: "c", Pid: 1 << 22}, ""},
+		{deleteEvent("c", 7, 137, at), deleteEvent("", 0, 0, time.Time{}),
+			&events.TaskDelete{ContainerID: "c", Pid: 7, ExitStatus: 137, ExitedAt: stamp}, "id"},
+		{exitEvent("c", "x", 7, 255, at), exitEvent("", "", 0, 0, time.Time{}),
+			&events.TaskExit{ContainerID: "c", ID: "x", Pid: 7, ExitStatus: 255, ExitedAt: stamp}, ""},
+		{oomEvent("c"), oomEvent(""), &events.TaskOOM{ContainerID: "c"}, ""},
+		{execAddedEvent("c", "x"), execAddedEvent("", ""), &events.TaskExecAdded{ContainerID: "c", ExecID: "x"}, ""},
+		{execStartedEvent("c", "x", 7), execStartedEvent("", "", 0), &events.TaskExecStarted{ContainerID: "c", ExecID: "x", Pid: 7}, ""},
+		{pausedEvent("c"), pausedEvent(""), &events.TaskPaused{ContainerID: "c"}, ""},
+		{resumedEvent("c"), resumedEvent(""), &events.TaskResumed{ContainerID: "c"}, ""},
+		{checkpointedEvent("c", "/p"), checkpointedEvent("", ""), &events.TaskCheckpointed{ContainerID: "c", Checkpoint: "/p"}, ""},
 	} {
-		all := event.ProtoReflect().Descriptor().Fields()
+		all := c.want.ProtoReflect().Descriptor().Fields()
 		for i := range all.Len() {
-			if field := all.Get(i); !event.ProtoReflect().Has(field) {
-				t.Errorf("%T: the test does not set %s", event, field.Name())
+			if field := all.Get(i); !c.want.ProtoReflect().Has(field) && string(field.Name()) != c.never {
+				t.Errorf("%T: the test does not set %s", c.want, field.Name())
 			}
 		}
-		empty := event.ProtoReflect().New().Interface()
-		for _, want := range []proto.Message{event, empty} {
-			name, encoded := encodeEvent(want)
-			if protoreflect.FullName(name) != want.ProtoReflect().Descriptor().FullName() {
-				t.Errorf("%T is called %q", want, name)
+		none := c.want.ProtoReflect().New().Interface()
+		if none, ok := none.(*events.TaskCreate); ok {
+			none.IO = &events.TaskIO{}
+		}
+		for _, one := range []struct {
+			event Event
+			want  proto.Message
+		}{{c.full, c.want}, {c.empty, none}} {
+			if protoreflect.FullName(one.event.Name) != one.want.ProtoReflect().Descriptor().FullName() {
+				t.Errorf("%T is called %q", one.want, one.event.Name)
 			}
-			got := want.ProtoReflect().New().Interface()
-			if err := proto.Unmarshal(encoded, got); err != nil || !proto.Equal(got, want) {
-				t.Errorf("%T: %v, want %v: %v", want, got, want, err)
+			got := one.want.ProtoReflect().New().Interface()
+			if err := proto.Unmarshal(one.event.Value, got); err != nil || !proto.Equal(got, one.want) {
+				t.Errorf("%T: %v, want %v: %v", one.want, got, one.want, err)
 			}
 		}
 	}

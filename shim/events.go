@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/containerd/ttrpc"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -53,13 +52,12 @@ func NewEventPublisher(address, namespace string, log *slog.Logger) *EventPublis
 }
 
 // Publish implements Publisher.
-func (p *EventPublisher) Publish(topic string, event proto.Message) {
-	name, value := encodeEvent(event)
+func (p *EventPublisher) Publish(event Event) {
 	var e, request encode.Message
 	e.Time(1, time.Now())
 	e.Text(2, p.namespace)
-	e.Text(3, topic)
-	e.Message(4, anyOf(name, value))
+	e.Text(3, event.Topic)
+	e.Message(4, event.any())
 	request.Message(1, e)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +65,7 @@ func (p *EventPublisher) Publish(topic string, event proto.Message) {
 		p.log.Error("drop event: containerd takes none", "topic", p.queue[0].topic)
 		p.queue = p.queue[1:]
 	}
-	p.queue = append(p.queue, envelope{topic, request})
+	p.queue = append(p.queue, envelope{event.Topic, request})
 	if !p.working {
 		p.working = true
 		p.idle.Add(1)

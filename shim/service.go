@@ -10,10 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/containerd/api/events"
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
@@ -27,7 +24,7 @@ const execTime = 2 * time.Second
 // Publisher announces events to containerd.
 type Publisher interface {
 	// Publish hands on one event without waiting; events of one publisher keep their order.
-	Publish(topic string, event proto.Message)
+	Publish(Event)
 }
 
 // ServiceOptions is what a service works with.
@@ -184,7 +181,7 @@ func (s *Service) watchInit(c *container) {
 	c.waitExecs(execTime) // they ended before, and are to be heard of before
 	c.init.end(exit, func() {
 		if exit.OOMKilled && !c.oomTold {
-			s.publish("/tasks/oom", &events.TaskOOM{ContainerID: c.id})
+			s.publish(oomEvent(c.id))
 		}
 		s.publishExit(c, c.id, c.init, exit)
 	})
@@ -205,7 +202,7 @@ func (s *Service) watchOOM(c *container) (stop func()) {
 	stop, err = group.WatchOOM(func(uint64) {
 		c.init.alive(func() {
 			c.oomTold = true
-			s.publish("/tasks/oom", &events.TaskOOM{ContainerID: c.id})
+			s.publish(oomEvent(c.id))
 		})
 	})
 	if err != nil {
@@ -225,15 +222,12 @@ func (s *Service) watchExec(c *container, p *process) {
 }
 
 func (s *Service) publishExit(c *container, id string, p *process, exit Exit) {
-	s.publish("/tasks/exit", &events.TaskExit{
-		ContainerID: c.id, ID: id, Pid: uint32(p.engine.Pid()),
-		ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At),
-	})
+	s.publish(exitEvent(c.id, id, uint32(p.engine.Pid()), exit.Code, exit.At))
 }
 
-func (s *Service) publish(topic string, event proto.Message) {
+func (s *Service) publish(e Event) {
 	if s.options.Publisher != nil {
-		s.options.Publisher.Publish(topic, event)
+		s.options.Publisher.Publish(e)
 	}
 }
 
@@ -262,9 +256,7 @@ func (s *Service) remove(ctx context.Context, c *container) (Exit, error) {
 	delete(s.containers, c.id)
 	s.mu.Unlock()
 	_, exit := c.init.snapshot()
-	s.publish("/tasks/delete", &events.TaskDelete{
-		ContainerID: c.id, Pid: uint32(c.init.engine.Pid()), ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At),
-	})
+	s.publish(deleteEvent(c.id, uint32(c.init.engine.Pid()), exit.Code, exit.At))
 	return exit, nil
 }
 

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	eventsapi "github.com/containerd/containerd/api/services/ttrpc/events/v1"
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -219,10 +218,10 @@ type recorder struct {
 	topics []string
 }
 
-func (r *recorder) Publish(topic string, event proto.Message) {
+func (r *recorder) Publish(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.topics = append(r.topics, topic)
+	r.topics = append(r.topics, e.Topic)
 }
 
 func newBundle(t *testing.T, annotations map[string]string) string {
@@ -422,9 +421,9 @@ func TestPublisherKeepsOrderOverFailures(t *testing.T) {
 	go server.Serve(context.Background(), l)
 	defer server.Close()
 	p := NewEventPublisher("unix://"+path, "n", slog.New(slog.DiscardHandler))
-	p.Publish("/tasks/create", &events.TaskCreate{})
-	p.Publish("/tasks/start", &events.TaskStart{})
-	p.Publish("/tasks/exit", &events.TaskExit{})
+	p.Publish(createEvent(&task.CreateTaskRequest{}, 0))
+	p.Publish(startEvent("", 0))
+	p.Publish(exitEvent("", "", 0, 0, time.Time{}))
 	p.Close()
 	want := []string{"/tasks/create containerd.events.TaskCreate", "/tasks/start containerd.events.TaskStart", "/tasks/exit containerd.events.TaskExit"}
 	if !slices.Equal(service.topics, want) {

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
@@ -52,10 +51,7 @@ func (t taskAPI) make(ctx context.Context, r *task.CreateTaskRequest, req create
 		return nil, err
 	}
 	pid := uint32(c.init.engine.Pid())
-	t.s.publish("/tasks/create", &events.TaskCreate{
-		ContainerID: r.ID, Bundle: r.Bundle, Rootfs: r.Rootfs, Checkpoint: r.Checkpoint, Pid: pid,
-		IO: &events.TaskIO{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
-	})
+	t.s.publish(createEvent(r, pid))
 	if !c.unborn {
 		go t.s.watchInit(c)
 	}
@@ -100,14 +96,14 @@ func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartRe
 		pid := uint32(p.engine.Pid())
 		if p.id == "" {
 			t.s.note(c.started(p.began), "record start", r.ID)
-			t.s.publish("/tasks/start", &events.TaskStart{ContainerID: r.ID, Pid: pid})
+			t.s.publish(startEvent(r.ID, pid))
 			if c.unborn {
 				t.s.born(c)
 			}
 			return
 		}
 		t.s.note(c.executed(p), "record executed process", r.ID)
-		t.s.publish("/tasks/exec-started", &events.TaskExecStarted{ContainerID: r.ID, ExecID: p.id, Pid: pid})
+		t.s.publish(execStartedEvent(r.ID, p.id, pid))
 		go t.s.watchExec(c, p)
 	})
 	if err != nil {
@@ -178,7 +174,7 @@ func (t taskAPI) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb
 	if err := c.exec(ctx, r.ExecID, &spec, names); err != nil {
 		return nil, err
 	}
-	t.s.publish("/tasks/exec-added", &events.TaskExecAdded{ContainerID: r.ID, ExecID: r.ExecID})
+	t.s.publish(execAddedEvent(r.ID, r.ExecID))
 	return &emptypb.Empty{}, nil
 }
 
@@ -272,7 +268,7 @@ func (t taskAPI) pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empt
 	if err := c.init.become(paused, func() error { return c.pause(ctx) }); err != nil {
 		return nil, err
 	}
-	t.s.publish("/tasks/paused", &events.TaskPaused{ContainerID: r.ID})
+	t.s.publish(pausedEvent(r.ID))
 	return &emptypb.Empty{}, nil
 }
 
@@ -289,7 +285,7 @@ func (t taskAPI) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Em
 	if err := c.init.become(running, func() error { return c.resume(ctx) }); err != nil {
 		return nil, err
 	}
-	t.s.publish("/tasks/resumed", &events.TaskResumed{ContainerID: r.ID})
+	t.s.publish(resumedEvent(r.ID))
 	return &emptypb.Empty{}, nil
 }
 
