@@ -90,7 +90,7 @@ func (e *Engine) adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (_ 
 	}
 	c := newContainer(e, b)
 	c.entry, c.limit = m.Entry, m.Limit
-	if c.cgroup, err = openCgroup(b); err != nil {
+	if c.cgroup, err = openCgroup(b, nil); err != nil {
 		return nil, err
 	}
 	c.cgroup.oomed = 0 // it was made for this container

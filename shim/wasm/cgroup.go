@@ -32,7 +32,7 @@ type cgroup struct {
 
 // newCgroup makes the container's cgroup with its limits, but for systemd, whose scopes begin with their first process.
 func newCgroup(b *shim.Bundle) (*cgroup, error) {
-	g, err := openCgroup(b)
+	g, err := openCgroup(b, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +42,8 @@ func newCgroup(b *shim.Bundle) (*cgroup, error) {
 	return g, nil
 }
 
-// openCgroup finds out what the container's cgroup is to be.
-func openCgroup(b *shim.Bundle) (*cgroup, error) {
+// openCgroup finds out what the container's cgroup is to be. paths are its directories by controller, of version 1, if they are known.
+func openCgroup(b *shim.Bundle, paths map[string]string) (*cgroup, error) {
 	config := &cgroups.Cgroup{Resources: &cgroups.Resources{}}
 	given := ""
 	if b.Spec.Linux != nil {
@@ -65,7 +65,10 @@ func openCgroup(b *shim.Bundle) (*cgroup, error) {
 		if cgroups.IsCgroup2UnifiedMode() {
 			g.manager, err = manager.New(config)
 		} else {
-			g.manager, err = fs.NewManager(config, v1Paths(g.path))
+			if paths == nil {
+				paths = v1Paths(g.path)
+			}
+			g.manager, err = fs.NewManager(config, paths)
 		}
 	}
 	if err != nil {
@@ -75,7 +78,7 @@ func openCgroup(b *shim.Bundle) (*cgroup, error) {
 	return g, nil
 }
 
-// make makes the cgroup, or sets the limits of one that is there. systemd's is made with its first process.
+// make makes the cgroup with its limits. systemd's is made with its first process.
 func (g *cgroup) make() error {
 	if g.systemd {
 		return nil
@@ -155,23 +158,46 @@ func (g *cgroup) canRename(to string) bool {
 	return !g.systemd && !cgroups.IsCgroup2UnifiedMode() && path.Dir(g.path) == path.Dir(to) && g.path != to
 }
 
+// pathsAs are the cgroup's directories by controller, of version 1, if it had the name of another one beside it.
+func (g *cgroup) pathsAs(to string) map[string]string {
+	paths := make(map[string]string)
+	for controller, dir := range g.manager.GetPaths() {
+		paths[controller] = filepath.Join(filepath.Dir(dir), path.Base(to))
+	}
+	return paths
+}
+
 // rename gives the cgroup the name of another one beside it, which must not exist yet. On error it keeps its own.
 // Thereafter g is of no more use: the cgroup is to be opened by its name.
 func (g *cgroup) rename(to string) error {
-	var done []string
-	for _, dir := range g.manager.GetPaths() {
-		err := os.Rename(dir, filepath.Join(filepath.Dir(dir), path.Base(to)))
+	as, done := g.pathsAs(to), make(map[string]string)
+	for controller, dir := range g.manager.GetPaths() {
+		err := unix.Rename(dir, as[controller]) // the kernel does not replace a cgroup that is there
 		if errors.Is(err, os.ErrNotExist) {
 			continue // a joint hierarchy, by another of its names
 		}
 		if err != nil {
-			err = fmt.Errorf("rename cgroup %q: %w", g.path, err)
-			for _, dir := range done {
-				err = errors.Join(err, os.Rename(filepath.Join(filepath.Dir(dir), path.Base(to)), dir))
+			err = fmt.Errorf("rename cgroup %q: %w", dir, err)
+			for was, is := range done {
+				err = errors.Join(err, unix.Rename(is, was))
 			}
 			return err
 		}
-		done = append(done, dir)
+		done[dir] = as[controller]
+	}
+	return nil
+}
+
+// limit sets the limits of a cgroup that is there.
+func (g *cgroup) limit() error {
+	config, err := g.manager.GetCgroups()
+	if err == nil && config.CpuRtPeriod == 0 && config.CpuRtRuntime == 0 {
+		err = g.manager.Set(config.Resources)
+	} else if err == nil {
+		err = g.join(-1, config.Resources) // the library sets those of real time with that
+	}
+	if err != nil {
+		return fmt.Errorf("limit cgroup %q: %w", g.path, err)
 	}
 	return nil
 }

@@ -261,14 +261,14 @@ func (n *newborn) makeCgroup(b *shim.Bundle) (*cgroup, error) {
 	if n == nil {
 		return newCgroup(b)
 	}
-	g, err := openCgroup(b)
+	g, err := openCgroup(b, n.group.pathsAs(cgroupPath(b)))
 	if err != nil {
 		return nil, err
 	}
 	if err := n.group.rename(g.path); err != nil {
 		return nil, fmt.Errorf("%w: %w", errSpare, err)
 	}
-	if err := g.make(); err != nil {
+	if err := g.limit(); err != nil {
 		return g, fmt.Errorf("%w: %w", errSpare, err)
 	}
 	return g, nil
