@@ -47,10 +47,12 @@ func bothWays(t *testing.T, prepare func(skip compile.Steps) (b *bench, stdin st
 	}
 }
 
-// ending runs the guest to its end.
+// ending runs the guest to its end, in this process's network unless somebody talks to it meanwhile.
 func (b *bench) ending(stdin string) ending {
 	b.t.Helper()
-	b.joinNetwork()
+	if b.meanwhile == nil {
+		b.joinNetwork()
+	}
 	b.pipes(true)
 	c, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
 	b.release()
@@ -63,9 +65,16 @@ func (b *bench) ending(stdin string) ending {
 		b.t.Logf("write input: %v", err) // it may have ended already
 	}
 	b.stdin.Close()
+	if b.meanwhile != nil {
+		b.meanwhile(c)
+	}
 	exit := ended(b.t, c.Init())
+	stdout := b.stdout.all()
+	if b.meanwhile != nil {
+		stdout = sorted(stdout)
+	}
 	return ending{
-		code: exit.Code, message: exit.Message, stdout: b.stdout.all(), stderr: b.stderr.all(),
+		code: exit.Code, message: exit.Message, stdout: stdout, stderr: b.stderr.all(),
 		files: contents(b.t, filepath.Join(b.bundle.Rootfs, "data")), load: c.(*container).entry.Load,
 	}
 }

@@ -96,6 +96,8 @@ type bench struct {
 	stderr *output
 	stdin  *os.File // our end, if asked for
 	way    way
+	// meanwhile, if set, is called once the guest runs, and sees to it that it ends.
+	meanwhile func(shim.Container)
 }
 
 // way is how a container's first process comes to be.
