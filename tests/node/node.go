@@ -4,6 +4,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 type Options struct {
 	Bin    string // folder with the two binaries
 	Dir    string // folder for everything of this node; made when it is not there
+	Socket string // "" is one in Dir
 	Config string // TOML; "" runs the daemon without a configuration file
 	Args   []string
 	Env    []string
@@ -53,7 +55,7 @@ func Start(ctx context.Context, options Options) (*Node, error) {
 	n := &Node{
 		Options: options,
 		Root:    filepath.Join(options.Dir, "root"), State: filepath.Join(options.Dir, "state"),
-		Socket: filepath.Join(options.Dir, "sunaba.sock"), Logs: filepath.Join(options.Dir, "logs"),
+		Socket: cmp.Or(options.Socket, filepath.Join(options.Dir, "sunaba.sock")), Logs: filepath.Join(options.Dir, "logs"),
 		LogFile: filepath.Join(options.Dir, "daemon.log"),
 	}
 	if err := os.MkdirAll(n.Logs, 0o755); err != nil {

@@ -53,6 +53,7 @@ type machine struct {
 	pods    []string // ids of all pods that ever were: their cgroups must go
 	stay    []*container
 	before  leftovers.Snapshot
+	disk    *disk  // that the node is on, if it has one of its own
 	given   string // folder with a file for each address that the CNI plugin has given out
 	spaces  []*os.File
 	problem func(format string, args ...any)
@@ -110,6 +111,7 @@ const (
 	embedded setting = "embedded network"
 	cni      setting = "CNI"  // by the plugin of criserver/network's tests
 	withCrun setting = "crun" // has a handler of this name
+	onDisk   setting = "disk" // has its folder on a disk of its own
 )
 
 // cniConfig is a network of that plugin, which keeps what it gave out in a folder.
@@ -135,7 +137,15 @@ func begin(t *testing.T, kind setting) (*machine, error) {
 			return nil, err
 		}
 	}
-	dir, err := os.MkdirTemp(world.folder, "node-")
+	parent, own := world.folder, (*disk)(nil)
+	if kind == onDisk {
+		var err error
+		if own, err = newDisk(); err != nil {
+			return nil, err
+		}
+		parent = own.dir
+	}
+	dir, err := os.MkdirTemp(parent, "node-")
 	if err != nil {
 		return nil, err
 	}
@@ -151,12 +161,14 @@ func begin(t *testing.T, kind setting) (*machine, error) {
 			return nil, err
 		}
 	}
-	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: fmt.Sprintf(lines, node.Driver(), filepath.Join(dir, "cni"), world.bin)})
+	// The client's connections are made by threads in other mount namespaces, which do not see a disk.
+	socket := filepath.Join(world.folder, filepath.Base(dir)+".sock")
+	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Socket: socket, Config: fmt.Sprintf(lines, node.Driver(), filepath.Join(dir, "cni"), world.bin)})
 	if err != nil {
 		_, swept := node.Sweep(dir)
 		return nil, errors.Join(err, swept)
 	}
-	m := &machine{Node: n, ctx: t.Context(), given: given, spaces: spaces, problem: t.Errorf}
+	m := &machine{Node: n, ctx: t.Context(), disk: own, given: given, spaces: spaces, problem: t.Errorf}
 	for _, ref := range []string{world.busybox, world.guest} {
 		if _, err := m.PullImage(m.ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: ref}}); err != nil {
 			return nil, err
