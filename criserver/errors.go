@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -58,6 +59,9 @@ func toStatus(err error) error {
 		if errors.Is(err, c.class) {
 			return status.Error(c.code, text)
 		}
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return status.Error(codes.ResourceExhausted, text+"; make room by removing pods, containers or images")
 	}
 	if _, ok := status.FromError(err); ok {
 		return err

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -63,5 +66,13 @@ func TestNoAnswerBeforeRecovery(t *testing.T) {
 	s.ready.Store(true)
 	if _, err := s.unary(t.Context(), nil, info, handle); err != nil || !called {
 		t.Errorf("after: %v, called %t", err, called)
+	}
+}
+
+// What a full disk refuses says what helps.
+func TestFullDiskHasItsCode(t *testing.T) {
+	got := toStatus(fmt.Errorf("write record: %w", &fs.PathError{Op: "write", Path: "/x", Err: unix.ENOSPC}))
+	if status.Code(got) != codes.ResourceExhausted || !strings.Contains(status.Convert(got).Message(), "make room") {
+		t.Errorf("%v", got)
 	}
 }

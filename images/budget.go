@@ -78,7 +78,7 @@ func (s *Service) used(ctx context.Context) (int64, error) {
 
 // full gives the error of a full disk its class, and says what to do about it.
 func (s *Service) full(err error) error {
-	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || errdefs.IsResourceExhausted(err) {
+	if !isFull(err) || errdefs.IsResourceExhausted(err) {
 		return err
 	}
 	var st unix.Statfs_t
@@ -88,3 +88,6 @@ func (s *Service) full(err error) error {
 	return fmt.Errorf("%w: the filesystem of %q has no room (%d bytes free); remove images or containers: %w",
 		err, s.root, int64(st.Bavail)*int64(st.Bsize), errdefs.ErrResourceExhausted)
 }
+
+// isFull says whether an error is that of a full disk.
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

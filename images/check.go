@@ -276,7 +276,10 @@ func (s *Service) begin() error {
 		return fmt.Errorf("read who had the image store open: %w", err)
 	}
 	if string(before) != string(boot) {
-		if err := store.WriteFile(file, boot); err != nil {
+		err := store.WriteFile(file, boot)
+		if isFull(err) {
+			s.logger.Warn("images will not be checked after a loss of power: make room and restart the server", "error", err)
+		} else if err != nil {
 			return fmt.Errorf("write who has the image store open: %w", err)
 		}
 	}

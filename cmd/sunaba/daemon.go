@@ -84,7 +84,10 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if err != nil {
 		return nil, err
 	}
-	if host.IDMappedMounts, err = facts.IDMappedMounts(p.root); err != nil {
+	host.IDMappedMounts, err = facts.IDMappedMounts(p.root)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		logger.Warn("user namespaces are not offered: make room and restart the server", "error", err)
+	} else if err != nil {
 		return nil, err
 	}
 	host.AppArmor = host.AppArmor && c.Security.AppArmor

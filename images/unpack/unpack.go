@@ -99,7 +99,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		pins:     make(map[digest.Digest]int),
 		staged:   make(map[digest.Digest]staged),
 	}
-	if err := errors.Join(os.RemoveAll(s.staging), s.removeProbes()); err != nil {
+	if err := errors.Join(removeBelow(s.staging), s.removeProbes()); err != nil {
 		return nil, fmt.Errorf("delete unfinished layers: %w", err)
 	}
 	for _, dir := range []string{s.root, s.mounts, s.staging} {
@@ -107,7 +107,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 			return nil, fmt.Errorf("create layer store: %w", err)
 		}
 	}
-	if err := overlayutils.Supported(s.root); err != nil {
+	if err := overlayutils.Supported(s.root); err != nil && !s.fullButUsed(err) {
 		return nil, fmt.Errorf("use overlayfs on %q (filesystem type %s): %w; choose a directory on ext4, xfs or btrfs",
 			s.root, filesystemType(s.root), err)
 	}
@@ -124,6 +124,25 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, errors.Join(err, s.snapshots.Close())
 	}
 	return s, nil
+}
+
+// fullButUsed says that overlayfs could not be tried because the disk is full, and that it worked when the store was made.
+func (s *Store) fullButUsed(err error) bool {
+	_, missing := os.Stat(filepath.Join(s.root, "metadata.db"))
+	return missing == nil && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT))
+}
+
+// removeBelow removes what is in a directory. The directory itself stays: on a full disk it could not be made again.
+func removeBelow(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
 }
 
 // Close waits for running work, which ends with its callers, and closes the

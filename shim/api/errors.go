@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
@@ -26,6 +27,8 @@ var classes = []struct {
 	{codes.Aborted, errdefs.ErrAborted},
 	{codes.OutOfRange, errdefs.ErrOutOfRange},
 	{codes.ResourceExhausted, errdefs.ErrResourceExhausted},
+	{codes.ResourceExhausted, syscall.ENOSPC},
+	{codes.ResourceExhausted, syscall.EDQUOT},
 	{codes.DataLoss, errdefs.ErrDataLoss},
 	{codes.Internal, errdefs.ErrInternal},
 	{codes.DeadlineExceeded, context.DeadlineExceeded},

@@ -98,6 +98,12 @@ func start(t *testing.T, more ...string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startIn(t, dir, more...)
+}
+
+// startIn starts one whose folder is dir.
+func startIn(t *testing.T, dir string, more ...string) *machine {
+	t.Helper()
 	config := fmt.Sprintf("cgroup_driver = %q\n[network]\nconf_dir = %q\n%s\n%s", node.Driver(), filepath.Join(dir, "cni"), strings.Join(more, "\n"), handlers)
 	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: config})
 	if err != nil {

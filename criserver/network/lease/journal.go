@@ -41,7 +41,7 @@ type journal struct {
 	path  string
 	lock  *os.File
 	file  *os.File
-	size  int64
+	size  int64 // of the sound lines
 	lines int
 }
 
@@ -62,7 +62,7 @@ func openJournal(path, boot string) (*journal, []entry, error) {
 		lock.Close()
 		return nil, nil, fmt.Errorf("read leases: %w", err)
 	}
-	entries, err := decode(data)
+	entries, size, err := decode(data)
 	if err != nil && len(entries) > 0 && entries[0].Open != nil && entries[0].Open.Boot != boot {
 		err = nil // a power loss wrote some of what nobody had synced; its leases ended with that boot
 	}
@@ -70,25 +70,37 @@ func openJournal(path, boot string) (*journal, []entry, error) {
 		lock.Close()
 		return nil, nil, fmt.Errorf("read leases %q: %w", path, err)
 	}
-	return &journal{path: path, lock: lock}, entries, nil
+	return &journal{path: path, lock: lock, size: size, lines: len(entries)}, entries, nil
 }
 
-// decode reads all lines but a torn last one. With a bad line before others it returns the ones before that.
-func decode(data []byte) ([]entry, error) {
-	var out []entry
+// decode reads all lines but a torn last one, and tells their size. With a bad line before others it returns the ones before that.
+func decode(data []byte) (out []entry, size int64, err error) {
 	for n := 1; len(data) > 0; n++ {
 		line, rest, complete := bytes.Cut(data, []byte{'\n'})
 		e, err := decodeLine(line)
 		if err != nil || !complete {
 			if len(bytes.Trim(rest, "\x00")) == 0 { // a torn tail may have been extended by zeros
-				return out, nil
+				return out, size, nil
 			}
-			return out, fmt.Errorf("line %d: %w", n, errors.Join(err, errdefs.ErrDataLoss))
+			return out, size, fmt.Errorf("line %d: %w", n, errors.Join(err, errdefs.ErrDataLoss))
 		}
-		out, data = append(out, e), rest
+		out, size, data = append(out, e), size+int64(len(line))+1, rest
 	}
-	return out, nil
+	return out, size, nil
 }
+
+// goOn goes on with the file as it is, after its last sound line.
+func (j *journal) goOn() error {
+	f, err := os.OpenFile(j.path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("open leases: %w", err)
+	}
+	j.file = f
+	return f.Truncate(j.size)
+}
+
+// isFull says whether an error is that of a full disk.
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 func decodeLine(line []byte) (entry, error) {
 	var e entry

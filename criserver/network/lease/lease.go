@@ -60,6 +60,8 @@ type Book struct {
 	leases  map[string]Lease
 	holder  map[netip.Addr]string
 	freed   map[netip.Addr]time.Time
+	// behind says that the journal lacks ends of leases, or is of another boot, because the disk was full.
+	behind bool
 }
 
 // Open opens or makes the book in the file at path and locks it.
@@ -78,16 +80,42 @@ func Open(path string, o Options) (*Book, error) {
 	}
 	b.journal = j
 	b.replay(entries)
-	if err := b.journal.rewrite(b.entries()); err != nil {
+	size, lines := j.size, j.lines
+	err = j.rewrite(b.entries())
+	if isFull(err) {
+		// One of this boot can be gone on with. One of another says nothing, and is rewritten before a lease is given.
+		j.size, j.lines = size, lines
+		if b.behind = !b.continues(entries); b.behind {
+			err = nil
+		} else {
+			err = j.goOn()
+		}
+	}
+	if err != nil {
 		j.close()
 		return nil, err
 	}
 	return b, nil
 }
 
+// continues says whether the lines of a journal are of this boot.
+func (b *Book) continues(entries []entry) bool {
+	return len(entries) > 0 && entries[0].Open != nil && entries[0].Open.Boot == b.o.Boot
+}
+
+// catchUp rewrites a journal that lacks something.
+func (b *Book) catchUp() error {
+	if !b.behind {
+		return nil
+	}
+	err := b.journal.rewrite(b.entries())
+	b.behind = err != nil
+	return err
+}
+
 // replay applies the lines of a journal; of another boot's journal only where the search goes on.
 func (b *Book) replay(entries []entry) {
-	same := len(entries) > 0 && entries[0].Open != nil && entries[0].Open.Boot == b.o.Boot
+	same := b.continues(entries)
 	for _, e := range entries {
 		switch {
 		case e.Open != nil:
@@ -153,6 +181,9 @@ func (b *Book) Take(pod, label string, ports []Port) (Lease, error) {
 		return Lease{}, err
 	}
 	l.Addrs = b.subnets.addrs(i)
+	if err := b.catchUp(); err != nil {
+		return Lease{}, fmt.Errorf("record lease of pod %s: %w", name(l), err)
+	}
 	if err := b.journal.append(entry{Take: &l, Next: i + 1}, true); err != nil {
 		return Lease{}, fmt.Errorf("record lease of pod %s: %w", name(l), err)
 	}
@@ -171,7 +202,15 @@ func (b *Book) Free(pod string) error {
 		return nil
 	}
 	at := b.o.Now()
-	if err := b.journal.append(entry{Free: &freed{Pod: pod, At: at}}, false); err != nil {
+	err := b.catchUp()
+	if err == nil {
+		err = b.journal.append(entry{Free: &freed{Pod: pod, At: at}}, false)
+	}
+	if isFull(err) {
+		// What is removed may not need room. Should the server end before there is some, the next one frees it again.
+		b.behind, err = true, nil
+	}
+	if err != nil {
 		return fmt.Errorf("record end of lease of pod %s: %w", name(l), err)
 	}
 	b.drop(l, at)

@@ -291,13 +291,44 @@ func TestFullDisk(t *testing.T) {
 	if held == 200 || len(b.All()) != held {
 		t.Fatalf("%d leases, %d in the book: want ENOSPC before", held, len(b.All()))
 	}
+	// It is opened, and leases end. What could not be written down of that is, once there is room.
+	b.Close()
+	if b = open(t, path, c, "boot"); len(b.All()) != held {
+		t.Fatalf("%d leases after opening it full, want %d", len(b.All()), held)
+	}
+	b.Use(Subnets{V4: netip.MustParsePrefix("10.9.0.0/16")})
+	for n := range held {
+		if err := b.Free(fmt.Sprint("pod-", n)); err != nil {
+			t.Fatalf("free on a full disk: %v", err)
+		}
+	}
+	if _, err := b.Take("pod", "", nil); !errors.Is(err, unix.ENOSPC) || !b.behind {
+		t.Fatalf("take on a full disk: %v; is it behind: %v", err, b.behind)
+	}
+	b.Close()
+	other := open(t, path, c, "another boot")
+	other.Use(Subnets{V4: netip.MustParsePrefix("10.9.0.0/16")})
+	if _, err := other.Take("pod", "", nil); !errors.Is(err, unix.ENOSPC) || len(other.All()) != 0 {
+		t.Fatalf("of another boot, on a full disk: %v, %d leases", err, len(other.All()))
+	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
+	take(t, other, "first")
+	other.Close()
+	if other = open(t, path, c, "another boot"); len(other.All()) != 1 {
+		t.Errorf("%d leases, want the one of this boot", len(other.All()))
+	}
+	if err := other.Free("first"); err != nil {
+		t.Error(err)
+	}
+	other.Close()
+	b = open(t, path, c, "another boot")
+	b.Use(Subnets{V4: netip.MustParsePrefix("10.9.0.0/16")})
 	take(t, b, "later")
 	b.Close()
-	if b = open(t, path, c, "boot"); len(b.All()) != held+1 {
-		t.Errorf("%d leases after opening again, want %d", len(b.All()), held+1)
+	if b = open(t, path, c, "another boot"); len(b.All()) != 1 {
+		t.Errorf("%d leases after opening again, want 1", len(b.All()))
 	}
 	b.Close()
 }

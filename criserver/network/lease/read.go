@@ -18,7 +18,7 @@ func Read(path, boot string) ([]Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read leases: %w", err)
 	}
-	entries, err := decode(data)
+	entries, _, err := decode(data)
 	b := &Book{o: Options{Boot: boot}, leases: map[string]Lease{}, holder: map[netip.Addr]string{}, freed: map[netip.Addr]time.Time{}}
 	b.replay(entries)
 	if err != nil && len(entries) > 0 && entries[0].Open != nil && entries[0].Open.Boot != boot {
