@@ -141,7 +141,7 @@ func (w *watcher) seize() error {
 				continue
 			}
 			err = ptrace(unix.PTRACE_SEIZE, tid, 0, options)
-			if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EPERM) && w.watched(tid) {
+			if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EPERM) && w.done(tid) {
 				continue // it has ended, or began while its maker was watched
 			}
 			if err != nil {
@@ -157,10 +157,19 @@ func (w *watcher) seize() error {
 	return nil
 }
 
-// watched says whether this process watches a thread already.
-func (w *watcher) watched(tid int) bool {
+// done says whether there is nothing to do about a thread that could not be seized: this process watches it already, or it has
+// ended and only its remains are there.
+func (w *watcher) done(tid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
-	return err != nil || strings.Contains(string(data), fmt.Sprintf("TracerPid:\t%d\n", os.Getpid()))
+	if err != nil {
+		return true
+	}
+	for _, line := range []string{fmt.Sprintf("TracerPid:\t%d\n", os.Getpid()), "State:\tZ", "State:\tX"} {
+		if strings.Contains(string(data), line) {
+			return true
+		}
+	}
+	return false
 }
 
 // stopped looks at a thread that stands still and lets it go on.
@@ -192,10 +201,11 @@ type info struct {
 
 const entry = 1 // of a system call, in info.op
 
-// call counts a system call that is about to be done, and kills.
+// call counts a system call that is about to be done, and kills. What a victim does before it is watched with all of its threads is
+// not of what it will be asked to do.
 func (w *watcher) call(tid int) {
 	var i info
-	if err := ptrace(unix.PTRACE_GET_SYSCALL_INFO, tid, unsafe.Sizeof(i), uintptr(unsafe.Pointer(&i))); err != nil || i.op != entry || w.killed {
+	if err := ptrace(unix.PTRACE_GET_SYSCALL_INFO, tid, unsafe.Sizeof(i), uintptr(unsafe.Pointer(&i))); err != nil || i.op != entry || w.killed || !w.ready {
 		return
 	}
 	step, ok := w.step(tid, &i)
