@@ -29,6 +29,7 @@ type flow struct {
 	below  [][]int // the chunks that this one is above of, in their order
 	repeat []bool  // jumps lead back to it
 	jumped []bool  // jumps lead to it
+	ways   []int   // how many jumps do, and the chunk before it
 }
 
 // chunk is the code between two entries.
@@ -139,9 +140,12 @@ func (f *flow) readTail(i int) bool {
 }
 
 func (f *flow) readJumps() bool {
-	f.lone = true
+	f.lone, f.ways = true, make([]int, len(f.chunks))
 	for n := range f.chunks {
 		c := &f.chunks[n]
+		if c.falls {
+			f.ways[n+1]++
+		}
 		nest := 0
 		for i := c.first; i < c.end; i++ {
 			switch f.code[i].op {
@@ -160,7 +164,11 @@ func (f *flow) readJumps() bool {
 				if kind == unknownBranch {
 					return false
 				}
-				if kind == jump && !slices.Contains(c.jumps, to) {
+				if kind != jump {
+					continue
+				}
+				f.ways[to]++
+				if !slices.Contains(c.jumps, to) {
 					c.jumps = append(c.jumps, to)
 				}
 			}
@@ -204,16 +212,19 @@ func (f *flow) outside(i, nest, chunk int) int {
 	return depth
 }
 
-// follow are the chunks that may follow a chunk, the one behind it last.
+// follow are the chunks that may follow a chunk, the first last.
 func (f *flow) follow(n int) []int {
-	all := slices.Clip(f.chunks[n].jumps)
+	all := slices.Clone(f.chunks[n].jumps)
 	if f.chunks[n].falls {
 		all = append(all, n+1)
 	}
+	slices.Sort(all)
+	slices.Reverse(all)
 	return all
 }
 
-// sort finds the chunks that can follow the first, in reverse postorder.
+// sort finds the chunks that can follow the first, in reverse postorder, and those first that are first in the function: Go's
+// compiler has put behind what it thinks unlikely.
 func (f *flow) sort() {
 	type visit struct {
 		chunk int

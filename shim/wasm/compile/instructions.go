@@ -28,11 +28,13 @@ const (
 	opI32Load8U   = 0x2d
 	opLoadLast    = 0x35
 	opStoreFirst  = 0x36
+	opI64Store    = 0x37
 	opStoreLast   = 0x3e
 	opMemorySize  = 0x3f
 	opMemoryGrow  = 0x40
 	opI32Eqz      = 0x45
 	opI32LeU      = 0x4d
+	opI64Eqz      = 0x50
 	opI64Const    = 0x42
 	opF32Const    = 0x43
 	opF64Const    = 0x44

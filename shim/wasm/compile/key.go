@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// layout is raised whenever the meaning of an entry's files changes.
-const layout = 5
+// layout is raised whenever the meaning of an entry's files changes, or what is written in place of a function.
+const layout = 6
 
 // unknownVersion stands for the version of wazero in a binary that does not tell.
 const unknownVersion = "unknown"

@@ -11,10 +11,12 @@ import (
 // way writes a second way through a function: the one from its beginning, without places to go on from.
 type way struct {
 	*flow
-	trace  *trace // nil = the stack pointer is used as it is
-	base   uint32 // the local that the trace counts from
-	nests  []byte // the blocks of the chunk that is written, by their opcodes
-	labels []int  // the chunks that branches can lead to, from the outermost on; those that repeat as ^chunk
+	trace   *trace // nil = the stack pointer is used as it is
+	base    uint32 // the local that the trace counts from
+	nests   []byte // the blocks of the chunk that is written, by their opcodes
+	labels  []int  // the chunks that branches can lead to, from the outermost on; those that repeat as ^chunk
+	checks  []check
+	checkAt map[int]int // the place in checks of each "if"
 	pointers
 	out []byte
 }
@@ -80,10 +82,13 @@ func (m *goModule) straighten(body []byte) (straight []byte) {
 		w.out = binary.AppendUvarint(append(w.out, opLocalSet), uint64(w.base))
 		w.touch()
 	}
+	w.findChecks(m)
+	w.openCold()
 	if !w.write(0) {
 		return body
 	}
 	w.out = append(w.out, opUnreachable)
+	w.writeCold()
 	w.close()
 	entry := int(code[f.entry].at)
 	out := make([]byte, 0, len(body)+len(w.out)+16)
@@ -160,29 +165,17 @@ func (w *way) rename() {
 	}
 }
 
-// settle makes the condition that ends before instruction i, and has been written, one comparison.
-func (w *way) settle(i int) {
-	if w.code[i-1].op != opI32Eqz {
-		return
-	}
-	if inverse := inverses[w.code[i-2].op]; inverse != 0 {
-		w.out = w.out[:len(w.out)-1]
-		w.out[len(w.out)-1] = inverse
-	}
-}
-
-// inverses are the comparisons of integers that are true when another is not.
-var inverses = map[byte]byte{
-	0x46: 0x47, 0x47: 0x46, 0x48: 0x4e, 0x4e: 0x48, 0x49: 0x4f, 0x4f: 0x49, 0x4a: 0x4c, 0x4c: 0x4a, 0x4b: 0x4d, 0x4d: 0x4b,
-	0x51: 0x52, 0x52: 0x51, 0x53: 0x59, 0x59: 0x53, 0x54: 0x5a, 0x5a: 0x54, 0x55: 0x57, 0x57: 0x55, 0x56: 0x58, 0x58: 0x56,
-}
-
 // branchTo branches from a chunk to another.
 func (w *way) branchTo(op byte, from, to, nest int) bool {
 	label := to
 	if w.back(from, to) {
 		label = ^to
 	}
+	return w.branchToLabel(op, label, nest)
+}
+
+// branchToLabel branches out of so many blocks of a chunk, and those in between, to a label.
+func (w *way) branchToLabel(op byte, label, nest int) bool {
 	for i := len(w.labels) - 1; i >= 0; i-- {
 		if w.labels[i] == label {
 			w.out = binary.AppendUvarint(append(w.out, op), uint64(len(w.labels)-1-i+nest))
@@ -203,7 +196,8 @@ func (w *way) writeChunk(n int) bool {
 	for i := c.first; i < c.end; i++ {
 		if i == growth {
 			// The way that was there before is taken to grow the stack.
-			w.out = binary.AppendUvarint(append(w.out, opBrIf), uint64(len(w.labels)-1))
+			w.out = binary.AppendUvarint(append(w.out, opIf, emptyType&0x7f, opBr), uint64(len(w.labels)))
+			w.out = append(w.out, opElse, opEnd)
 			i = grown
 			continue
 		}
@@ -211,9 +205,14 @@ func (w *way) writeChunk(n int) bool {
 			i = last
 			continue
 		}
+		if k, is := w.checkAt[i]; is {
+			w.branchToLabel(opBrIf, coldLabel(k), len(w.nests))
+			i = w.checks[k].last
+			continue
+		}
 		if to, is := w.jumpIf(i, len(w.nests), n); is {
 			w.settle(i)
-			if !w.branchTo(opBrIf, n, to, len(w.nests)) {
+			if !w.jumpOn(n, to) {
 				return false
 			}
 			i += 4
@@ -233,6 +232,7 @@ func (w *way) writeBranch(i, n int) bool {
 		w.nests = append(w.nests, one.op)
 		w.forget()
 	case opIf:
+		w.settle(i)
 		w.nests = append(w.nests, one.op)
 		w.begin()
 	case opElse:
@@ -340,13 +340,4 @@ func (w *way) writeTraced(i int) bool {
 		return false
 	}
 	return true
-}
-
-// jumpIf says whether the "if" at i is but a jump to a chunk.
-func (f *flow) jumpIf(i, nest, n int) (to int, is bool) {
-	if f.code[i].op != opIf || !f.lone || i+4 >= f.chunks[n].end || f.code[i+3].op != opBr || f.code[i+4].op != opEnd || !isEmptyType(&f.code[i]) {
-		return 0, false
-	}
-	to, kind := f.branch(i+3, nest+1, n)
-	return to, kind == jump
 }

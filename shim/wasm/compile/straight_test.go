@@ -60,7 +60,7 @@ func (j *jumping) iff() { j.op(opIf, emptyType) }
 
 // part is a part of a chunk.
 func (j *jumping) part(chunk int) {
-	switch j.rand.IntN(11) {
+	switch j.rand.IntN(14) {
 	case 0: // a call that may unwind
 		j.move(8)
 		j.get(stackPointer)
@@ -112,8 +112,70 @@ func (j *jumping) part(chunk int) {
 		j.use()
 		j.op(opEnd)
 		j.use()
+	case 9:
+		j.checked(chunk)
+	case 10: // a condition that is made a value first
+		j.condition()
+		j.op(opI64ExtendU)
+		j.op(opI64Eqz)
+		for range j.rand.IntN(3) {
+			j.op(opI32Eqz)
+		}
+		j.iff()
+		j.jump(chunk, 1)
+		j.op(opEnd)
+	case 11: // what lies behind the end of memory is read on no way
+		j.op(opI64Const, 64<<10-8)
+		j.code = append(j.code, opLocalSet, 3)
+		j.get(3)
+		j.op(opI32WrapI64)
+		j.memory(opI64Load, 0)
+		j.sum()
+		j.op(opI32Const, 0)
+		j.iff()
+		j.get(3)
+		j.op(opI32WrapI64)
+		j.memory(opI64Load, 8)
+		j.sum()
+		j.op(opEnd)
+		j.point()
 	default:
 		j.statement(1)
+	}
+}
+
+// checked uses what lies behind a pointer after a check that it is not nil, as Go's compiler writes it, and more of it.
+func (j *jumping) checked(chunk int) {
+	words := j.rand.IntN(2) == 0
+	pointer := func() {
+		if words {
+			j.get(stackPointer)
+			j.memory(opI64Load, 8)
+		} else {
+			j.get(3)
+		}
+	}
+	pointer()
+	j.op(opI64Eqz)
+	j.iff()
+	j.move(8)
+	j.get(stackPointer)
+	j.op(opI64Const, int64(chunk+1))
+	j.memory(opI64Store, 0)
+	j.op(opI32Const, 0)
+	j.code = append(j.code, opCall, 2, opGlobalGet, 0, opLocalSet, stackPointer)
+	j.branch(opBrIf, chunk, 1, 1)
+	j.op(opEnd)
+	for range 1 + j.rand.IntN(4) {
+		pointer()
+		j.op(opI32WrapI64)
+		if offset := j.rand.IntN(64); j.rand.IntN(3) == 0 {
+			j.get(2)
+			j.memory(opI64Store, offset)
+		} else {
+			j.memory(opI64Load, offset)
+			j.sum()
+		}
 	}
 }
 
@@ -154,7 +216,7 @@ func (j *jumping) simple(chunk int) {
 	for {
 		before := len(j.code)
 		j.part(chunk)
-		if !bytes.Contains(j.code[before:], []byte{opCall, 1}) && !bytes.Contains(j.code[before:], []byte{opIf}) {
+		if !bytes.Contains(j.code[before:], []byte{opCall}) && !bytes.Contains(j.code[before:], []byte{opIf}) {
 			return
 		}
 		j.code = j.code[:before]
@@ -236,9 +298,10 @@ func (j *jumping) wrap() []byte {
 		opGlobalGet, 0, opI32Const, 8, opI32Add, opGlobalSet, 0,
 		opI32Const, 8, opI32Load, 2, 0, opI32Const, 31, 0x71, opI32Const, 31, 0x46, opEnd, // i32.and, i32.eq
 	}
+	panics := []byte{0, opGlobalGet, 0, opI32Const, 8, opI32Add, opGlobalSet, 0, opI32Const, 1, opEnd} // unwinds, as sigpanic does
 	body := append([]byte{2, 1, 0x7f, 4, 0x7e}, j.code...)
-	code := []byte{2}
-	for _, b := range [][]byte{callee, body} {
+	code := []byte{3}
+	for _, b := range [][]byte{callee, panics, body} {
 		code = append(binary.AppendUvarint(code, uint64(len(b))), b...)
 	}
 	pointer := append(appendSigned([]byte{2, 0x7f, 1, opI32Const}, 32<<10), opEnd)
@@ -247,10 +310,10 @@ func (j *jumping) wrap() []byte {
 		format.NewSection(format.SectionCustom, []byte(goTitle)),
 		format.NewSection(1, []byte{1, 0x60, 1, 0x7f, 1, 0x7f}),
 		format.NewSection(2, append([]byte{1, 4}, "host\x0bsock_accept\x00\x00"...)),
-		format.NewSection(3, []byte{2, 0, 0}),
+		format.NewSection(3, []byte{3, 0, 0, 0}),
 		format.NewSection(format.SectionMemory, []byte{1, 0, 1}),
 		format.NewSection(6, pointer),
-		format.NewSection(7, append(append([]byte{2, 3}, "run\x00\x02"...), "\x03mem\x02\x00"...)),
+		format.NewSection(7, append(append([]byte{2, 3}, "run\x00\x03"...), "\x03mem\x02\x00"...)),
 		format.NewSection(format.SectionCode, code),
 		format.NewSection(format.SectionData, j.data()),
 	})
@@ -291,6 +354,7 @@ func TestStraightFunctionsDoTheSame(t *testing.T) {
 		}
 		code := format.Reader{Rest: format.Find(sections, format.SectionCode)}
 		code.Number()
+		code.Bytes()
 		code.Bytes()
 		body := code.Bytes()
 		if !bytes.Equal(m.straighten(body), body) {
@@ -337,6 +401,7 @@ func TestDamagedFunctions(t *testing.T) {
 		}
 		code := format.Reader{Rest: format.Find(sections, format.SectionCode)}
 		code.Number()
+		code.Bytes()
 		code.Bytes()
 		body := bytes.Clone(code.Bytes())
 		for range 100 {

@@ -12,6 +12,7 @@ type goModule struct {
 	functions []uint32 // the types of those that the module defines
 	imports   uint32   // functions that it does not
 	serves    bool     // it can accept connections
+	sigpanic  int64    // the function that checks for nil pointers call; none = not yet known
 }
 
 func readGoModule(sections []format.Section) (*goModule, bool) {
@@ -23,7 +24,7 @@ func readGoModule(sections []format.Section) (*goModule, bool) {
 	if !ok {
 		return nil, false
 	}
-	m := &goModule{}
+	m := &goModule{sigpanic: none}
 	for _, i := range imports {
 		if i.Kind == format.KindFunction {
 			m.imports++
@@ -62,6 +63,7 @@ type trace struct {
 
 	at    []int64 // what it is at the beginning of each chunk, less what it was; math.MinInt64 = not yet known
 	notes map[int]note
+	given bool // addresses in the frame are given away
 	stack []address
 }
 
@@ -94,6 +96,9 @@ func (m *goModule) newTrace(f *flow) (*trace, bool) {
 		if t.at[n] == unknown || !t.pass(n) {
 			return nil, false
 		}
+	}
+	for _, n := range t.notes {
+		t.given = t.given || n.kind == value
 	}
 	return t, true
 }
