@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
@@ -139,7 +138,7 @@ func TestFullDisk(t *testing.T) {
 	noRoom("create a container", err)
 	_, err = m.StartContainer(t.Context(), &runtime.StartContainerRequest{ContainerId: unborn.id})
 	noRoom("start a container", err)
-	_, err = m.ExecSync(t.Context(), &runtime.ExecSyncRequest{ContainerId: sleeper.id, Cmd: []string{"/bin/echo", "hi"}, Timeout: 10})
+	_, err = m.ExecSync(t.Context(), &runtime.ExecSyncRequest{ContainerId: sleeper.id, Cmd: []string{"/bin/echo", "hi"}, Timeout: 60})
 	noRoom("exec", err)
 	m.expectSound("full")
 
@@ -166,7 +165,7 @@ func TestFullDisk(t *testing.T) {
 	free()
 	for handler, c := range stays {
 		n := strings.Count(c.text(), "\n")
-		if !node.Within(10*time.Second, func() bool { return strings.Count(c.text(), "\n") > n }) {
+		if !node.Within(node.Patience, func() bool { return strings.Count(c.text(), "\n") > n }) {
 			t.Errorf("%s: the log does not go on: %q", handler, c.text())
 		}
 	}
