@@ -74,7 +74,7 @@ func meant(st *store.State, image, userSpecified string, h HandlerPlatforms) ([]
 		}
 	}
 	if !isIDPrefix(image) {
-		return nil, fmt.Errorf("image %q: %w", image, errdefs.ErrNotFound)
+		return nil, fmt.Errorf("image %q is not on this node, pull it first: %w", image, errdefs.ErrNotFound)
 	}
 	img, err := st.ByID(image)
 	if err != nil {

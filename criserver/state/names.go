@@ -47,7 +47,7 @@ func (n *Names) Create(ctx context.Context, name, same string, create func(conte
 		n.mu.Lock()
 		if holder, ok := n.taken[name]; ok {
 			n.mu.Unlock()
-			return "", fmt.Errorf("name %q is reserved for %q: %w", name, holder, errdefs.ErrAlreadyExists)
+			return "", fmt.Errorf("name %q is reserved for %q, remove that first: %w", name, holder, errdefs.ErrAlreadyExists)
 		}
 		c, ok := n.running[name]
 		if !ok {
