@@ -90,7 +90,7 @@ bench-pods: setup tools build
 bench-images: setup build $(CONTAINERD)/bin/containerd
 	$(GO) run ./tests/bench/images -bin $(BIN) -containerd $(CONTAINERD)/bin $(BENCH_FLAGS)
 
-# Guests beside wasmtime's and beside Linux programs: starts, memory, requests, what 200 idle ones cost. BENCH_FLAGS='-only http'
+# Guests beside wasmtime's, stock wazero's and beside Linux programs: starts, memory, requests, what 200 idle ones cost. BENCH_FLAGS='-only http'
 # does a part (starts, http, idle).
 bench-wasm: setup build $(WASMTIME)/bin/wasmtime-host
 	$(GO) run ./tests/bench/wasm -bin $(BIN) -wasmtime $(WASMTIME)/bin/wasmtime-host $(BENCH_FLAGS)

@@ -9,76 +9,59 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
 const (
-	serverDir = "tests/bench/wasm/server"
-	httpGoal  = 0.40
-	idleGoal  = 0.1 // per cent of a core
-	sumGoal   = 0.5 // of 200 guests
+	httpGoal = 0.40
+	idleGoal = 0.1 // per cent of a core
+	sumGoal  = 0.5 // of 200 guests
 )
 
-// http compares a server as a guest with the same one built for Linux: both in pods of one node, asked through the pods'
-// network in turn.
+// http compares a server as a guest with the same one built for Linux, and with it as a guest of stock wazero: all in pods of one
+// node, asked through the pods' network in turn, by each kind of client.
 func (b *bench) http(ctx context.Context, n *node.Node, registry *oci.Registry) error {
-	kinds := []struct {
-		handler  string
-		platform v1.Platform
-	}{{"wasm", oci.Wasip1}, {"runc", oci.Host()}}
-	var rates, costs [2][]float64
-	var pods [2]*pod
-	var asking [2]*clients
-	for i, k := range kinds {
-		program, err := oci.BuildGo(ctx, serverDir, k.platform)
-		if err != nil {
-			return err
-		}
-		image, err := push(ctx, registry, n, k.handler, k.platform, program)
-		if err != nil {
-			return err
-		}
-		if pods[i], err = runPod(ctx, n, k.handler, image, "http-"+k.handler); err != nil {
-			return err
-		}
-		if err := pods[i].awaitUp(ctx); err != nil {
-			return err
-		}
-		if asking[i], err = dial(ctx, pods[i].address, b.conns); err != nil {
-			return err
-		}
-		defer asking[i].close()
+	servers, err := b.servers(ctx, n, registry)
+	for _, s := range servers {
+		defer s.close()
 	}
-	fmt.Fprintf(b.out, "requests: %d turns of %v for each server, %d connections\n", b.pairs, b.turn, b.conns)
-	for turn := -2; turn < b.pairs && ctx.Err() == nil; turn++ {
-		for i := range kinds {
-			before, err := cpuTime(pods[i].process)
-			if err != nil {
-				return err
-			}
-			rate, err := asking[i].run(b.turn)
-			if err != nil {
-				return fmt.Errorf("ask %s: %w", kinds[i].handler, err)
-			}
-			after, err := cpuTime(pods[i].process)
-			if err != nil {
-				return err
-			}
-			if turn >= 0 { // those before warm up
-				rates[i] = append(rates[i], rate)
-				costs[i] = append(costs[i], float64((after-before).Nanoseconds())/1e3/(rate*b.turn.Seconds()))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b.out, "requests: %d turns of %v for each server and client, %d connections\n", b.pairs, b.turn, b.conns)
+	for turn := -2; turn < b.pairs; turn++ { // those before the first warm up
+		for client := range askers {
+			for _, s := range servers {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := s.turn(client, b.turn, turn >= 0); err != nil {
+					return fmt.Errorf("ask %s by %s: %w", s.name, askers[client].name, err)
+				}
 			}
 		}
 	}
-	ratio := spreadOf(ratios(rates[0], rates[1]))
-	b.table.add("net/http requests/s, beside the same server under runc", spreadOf(rates[0]).text("%.0f"), spreadOf(rates[1]).text("%.0f"),
-		ratio.text("%.2f"), fmt.Sprintf("≥ %.2f", httpGoal), ratio.median >= httpGoal)
-	b.table.add("its processor time per request, µs", spreadOf(costs[0]).text("%.0f"), spreadOf(costs[1]).text("%.0f"),
-		spreadOf(ratios(costs[1], costs[0])).text("%.2f"), "", false)
-	return ctx.Err()
+	guest, native, stock := servers[0], servers[1], servers[2]
+	for client, a := range askers {
+		goal := ""
+		if client == 0 {
+			goal = fmt.Sprintf("≥ %.2f", httpGoal)
+		}
+		b.compare("net/http, asked by "+a.name, guest, native, client, goal)
+		b.compare("stock wazero, asked by "+a.name, stock, native, client, "")
+	}
+	return nil
+}
+
+// compare adds the lines of a server beside the native one.
+func (b *bench) compare(what string, s, native *server, client int, goal string) {
+	rates, costs := spreadOf(s.rates[client]), spreadOf(s.costs[client])
+	ratio := spreadOf(ratios(s.rates[client], native.rates[client]))
+	b.table.add(what+": requests/s, beside the same server under runc", rates.text("%.0f"), spreadOf(native.rates[client]).text("%.0f"),
+		ratio.text("%.2f"), goal, ratio.median >= httpGoal)
+	b.table.add("its processor time per request, µs", costs.text("%.0f"), spreadOf(native.costs[client]).text("%.0f"),
+		spreadOf(ratios(native.costs[client], s.costs[client])).text("%.2f"), "", false)
 }
 
 // quiet watches idle HTTP guests: one, then all of them.

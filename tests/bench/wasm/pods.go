@@ -26,11 +26,16 @@ type pod struct {
 
 // push makes an image of a program and pulls it onto the node.
 func push(ctx context.Context, registry *oci.Registry, n *node.Node, name string, platform v1.Platform, program []byte) (string, error) {
-	layer, err := oci.Layer(oci.Program("program", program))
+	return pushFiles(ctx, registry, n, name, platform, v1.Config{Entrypoint: []string{"/program"}}, oci.Program("program", program))
+}
+
+// pushFiles does it of files.
+func pushFiles(ctx context.Context, registry *oci.Registry, n *node.Node, name string, platform v1.Platform, config v1.Config, files ...oci.File) (string, error) {
+	layer, err := oci.Layer(files...)
 	if err != nil {
 		return "", err
 	}
-	image, err := oci.Image(platform, v1.Config{Entrypoint: []string{"/program"}}, layer)
+	image, err := oci.Image(platform, config, layer)
 	if err != nil {
 		return "", err
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"syscall"
 )
 
 func main() {
@@ -22,10 +23,13 @@ func main() {
 	os.Exit(1)
 }
 
-// listen takes the listener that a guest finds open, or opens one.
+// listen takes the listener that a guest finds open, or opens one. That of stock wazero would block the whole guest.
 func listen() (net.Listener, error) {
 	if os.Getenv("LISTEN_FDS") == "" {
 		return net.Listen("tcp", ":8080")
+	}
+	if err := syscall.SetNonblock(3, true); err != nil {
+		return nil, err
 	}
 	file := os.NewFile(3, "listener")
 	defer file.Close()
