@@ -43,6 +43,7 @@ type settings struct {
 	variants                     []variant
 	focus                        string
 	timeout                      time.Duration // of one variant
+	again                        bool          // a spec that fails is run once more
 	stdout                       io.Writer
 }
 
@@ -55,6 +56,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&s.sources, "sources", "tests/critest", "`FOLDER` of fetch.sh and the images' programs")
 	flags.StringVar(&s.cache, "cache", ".cache/critest", "`FOLDER` for what is made once, and for the reports")
 	flags.DurationVar(&s.timeout, "timeout", 40*time.Minute, "`TIME` that a variant may take")
+	flags.BoolVar(&s.again, "again", false, "run a spec that fails once more, and name it in the report")
 	flags.StringVar(&s.focus, "focus", "", "run only the specs that this `REGEXP` matches")
 	flags.StringVar(&s.containerd, "containerd", "", "run the same against containerd, whose binaries are in this `FOLDER`, and compare")
 	flags.BoolVar(&s.plugin, "plugin", false, "test our shim in containerd, with -containerd, instead of sunaba")

@@ -171,9 +171,11 @@ func (s *settings) critestRun(ctx context.Context, v variant, socket, program, o
 	defer log.Close()
 	args := append([]string{
 		"--runtime-endpoint=unix://" + socket, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.timeout=" + s.timeout.String(),
-		"--ginkgo.flake-attempts=2", // docs/RATIONALE.md, "Why a spec of critest may fail once"
 		"--ginkgo.json-report=" + filepath.Join(out, reportFile),
 	}, v.args...)
+	if s.again {
+		args = append(args, "--ginkgo.flake-attempts=2")
+	}
 	for _, focus := range []string{v.focus, s.focus} {
 		if focus != "" {
 			args = append(args, "--ginkgo.focus="+focus)
