@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -107,7 +108,8 @@ func containerConfig(handler, linux string, guest ...string) *cri.ContainerConfi
 
 // counts prints a numbered line every now and then, without end.
 func counts(handler string) *cri.ContainerConfig {
-	return containerConfig(handler, "i=0; while :; do i=$((i+1)); echo tick $i; usleep 20000; done", "tick")
+	pause := fmt.Sprint(node.Slow(20 * time.Millisecond).Microseconds())
+	return containerConfig(handler, "i=0; while :; do i=$((i+1)); echo tick $i; usleep "+pause+"; done", "tick", pause)
 }
 
 // job prints three lines and ends with 7.

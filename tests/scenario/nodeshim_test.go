@@ -235,7 +235,7 @@ func (m *machine) sharedPods(handler string) sharedPods {
 	shared := counter()
 	shared.Linux.SecurityContext.NamespaceOptions.Pid = runtime.NamespaceMode_POD
 	s.rest = s.q.begin(shared)
-	s.ends = s.q.begin(containerConfig(world.batch, "-lines", "30", "-every", "50ms", "-exit", "9"))
+	s.ends = s.q.begin(containerConfig(world.batch, "-lines", "30", "-every", node.Slow(50*time.Millisecond).String(), "-exit", "9"))
 	s.counts.says("line 3")
 	s.rest.says("line 3")
 	return s

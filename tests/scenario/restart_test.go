@@ -17,7 +17,7 @@ import (
 
 // counter is a container that prints a numbered line every few milliseconds, without end.
 func counter() *runtime.ContainerConfig {
-	return containerConfig(world.batch, "-lines", "-1", "-every", "5ms")
+	return containerConfig(world.batch, "-lines", "-1", "-every", node.Slow(5*time.Millisecond).String())
 }
 
 // consecutive checks that no line of a counter's log is missing or doubled, and returns their number.
@@ -48,7 +48,7 @@ func TestKillDaemon(t *testing.T) {
 	var all []left
 	for _, handler := range everyHandler {
 		p := m.run(handler)
-		l := left{p: p, counts: p.begin(counter()), ends: p.begin(containerConfig(world.batch, "-lines", "40", "-every", "50ms", "-exit", "9"))}
+		l := left{p: p, counts: p.begin(counter()), ends: p.begin(containerConfig(world.batch, "-lines", "40", "-every", node.Slow(50*time.Millisecond).String(), "-exit", "9"))}
 		// The job stands still until there is no daemon.
 		l.job = taskPID(t, l.ends)
 		if err := syscall.Kill(l.job, syscall.SIGSTOP); err != nil {

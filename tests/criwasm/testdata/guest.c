@@ -152,7 +152,7 @@ int main(int argc, char **argv) {
 	} else if (!strcmp(what, "tick"))
 		for (int i = 1;; i++) {
 			printf("tick %d\n", i);
-			usleep(5000);
+			usleep(*with ? atoi(with) : 5000);
 		}
 	else if (!strcmp(what, "job")) {
 		puts("one\ntwo");
