@@ -2,16 +2,26 @@ package recovery
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // variants is how many kinds of pods, or of containers, the points of one life take turns in.
 const variants = shapes
 
-// workers is how many daemons are at it side by side.
-const workers = 4
+// workers is how many daemons are at it side by side. What waits gives way to others, but on a slow machine nothing waits.
+func workers() int {
+	const most = 4
+	if node.Slow(time.Second) > time.Second {
+		return min(most, runtime.NumCPU())
+	}
+	return most
+}
 
 // run goes through all points of the lives.
 func run(t *testing.T, v victim, kind setting, lives []lifePoints) {
@@ -30,7 +40,7 @@ func run(t *testing.T, v victim, kind setting, lives []lifePoints) {
 	close(todo)
 	count := &tally{}
 	var all sync.WaitGroup
-	for range min(workers, len(todo)) {
+	for range min(workers(), len(todo)) {
 		all.Go(func() {
 			alone(t, kind, func(m *machine) {
 				if err := m.settle(); err != nil {
