@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -70,9 +71,35 @@ func (k *keptShim) live(pid uint32, hang bool, asked chan string) (die func()) {
 		"Start":   answer("Start", &task.StartResponse{Pid: pid}),
 		"Kill":    answer("Kill", &emptypb.Empty{}),
 	}})
+	taken := &takenConns{Listener: own}
 	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(context.Background(), own) }()
-	return func() { server.Close(); <-served }
+	go func() { defer close(served); _ = server.Serve(context.Background(), taken) }()
+	return func() { server.Close(); <-served; taken.end() }
+}
+
+// takenConns ends connections as the death of a process does. A server that is closed may leave those that have calls under way.
+type takenConns struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (l *takenConns) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.conns = append(l.conns, conn)
+	}
+	return conn, err
+}
+
+func (l *takenConns) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, conn := range l.conns {
+		conn.Close()
+	}
 }
 
 func TestKeptShim(t *testing.T) {
