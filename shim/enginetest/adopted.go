@@ -140,6 +140,7 @@ func adoptEnded(t *testing.T, m *mortal) {
 	if err := m.CloseIO(within(t), w.id, ""); err != nil {
 		t.Fatal(err)
 	}
+	w.await("the shim has passed on the input's end", func() bool { return !w.holds(w.stdin.Name()) })
 	m.stand()
 	group, err := cgroup.Open(CgroupParent + "/" + w.id)
 	if err != nil {

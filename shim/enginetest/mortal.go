@@ -3,6 +3,7 @@ package enginetest
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -73,6 +74,19 @@ func (m *mortal) die() {
 
 // stand has the shim notice nothing any more.
 func (m *mortal) stand() { m.signal(m.pid, unix.SIGSTOP) }
+
+// holds says whether the shim has a file open. It closes an input when it has passed on all of it.
+func (m *mortal) holds(path string) bool {
+	m.t.Helper()
+	links, err := filepath.Glob("/proc/" + strconv.Itoa(m.pid) + "/fd/*")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return slices.ContainsFunc(links, func(link string) bool {
+		to, err := os.Readlink(link)
+		return err == nil && to == path
+	})
+}
 
 func (m *mortal) signal(pid int, sig syscall.Signal) {
 	m.t.Helper()
