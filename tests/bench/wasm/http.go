@@ -43,11 +43,8 @@ func (b *bench) http(ctx context.Context, n *node.Node, registry *oci.Registry) 
 		}
 	}
 	guest, native, stock := servers[0], servers[1], servers[2]
+	goal := fmt.Sprintf("≥ %.2f", httpGoal)
 	for client, a := range askers {
-		goal := ""
-		if client == 0 {
-			goal = fmt.Sprintf("≥ %.2f", httpGoal)
-		}
 		b.compare("net/http, asked by "+a.name, guest, native, client, goal)
 		b.compare("stock wazero, asked by "+a.name, stock, native, client, "")
 	}

@@ -71,7 +71,7 @@ func (b *bench) servers(ctx context.Context, n *node.Node, registry *oci.Registr
 			s.image, err = push(ctx, registry, n, s.name, oci.Host(), native)
 		case "stock":
 			s.image, err = pushFiles(ctx, registry, n, s.name, oci.Host(),
-				v1.Config{Entrypoint: []string{"/wazero", "run", "-cachedir=/cache", "-listen=:8080", "-env=LISTEN_FDS=1", "/server.wasm"}}, stock...)
+				v1.Config{Entrypoint: []string{"/wazero", "run", "-cachedir=/stock", "-listen=:8080", "-env=LISTEN_FDS=1", "/server.wasm"}}, stock...)
 		}
 		if err != nil {
 			return all, err
@@ -86,7 +86,7 @@ func (b *bench) servers(ctx context.Context, n *node.Node, registry *oci.Registr
 // buildStock builds the command of the version of wazero that go.mod names, has it compile the guest, and returns what the image
 // of both holds.
 func (b *bench) buildStock(ctx context.Context, guest []byte) ([]oci.File, error) {
-	command, module, cache := filepath.Join(b.dir, "wazero"), filepath.Join(b.dir, "server.wasm"), filepath.Join(b.dir, "cache")
+	command, module, cache := filepath.Join(b.dir, "wazero"), filepath.Join(b.dir, "server.wasm"), filepath.Join(b.dir, "stock")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", command, stockCLI)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := build.CombinedOutput(); err != nil {
