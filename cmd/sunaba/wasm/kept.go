@@ -2,7 +2,6 @@ package wasm
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,17 +9,10 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
-	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/check"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
-)
-
-// Names in the cache that tell what is no entry: folders in which compilations work, and the file with a lock for each of them.
-const (
-	stagePrefix = "tmp-"
-	lockName    = "lock"
 )
 
 // Kept returns what the node's cache has of each module. Of some it is only what a compilation left.
@@ -39,9 +31,15 @@ func (n Node) Drop(digest string) error { return compile.Drop(n.Cache, digest) }
 // Faults returns the entries for this engine that are not whole, and the folders of compilations that were killed: all that are
 // there while none is under way. Nothing is locked.
 func (n Node) Faults() ([]check.Fault, error) {
-	faults, err := n.leftovers()
+	remains, err := compile.Remains(n.Cache)
 	if err != nil {
 		return nil, err
+	}
+	var faults []check.Fault
+	for _, dir := range remains {
+		faults = append(faults, check.Fault{
+			Subject: "folder " + dir, What: "it is the remains of a compilation or a removal that was cut short", Remove: func() error { return os.RemoveAll(dir) },
+		})
 	}
 	modules, err := compile.List(n.Cache)
 	if err != nil {
@@ -70,44 +68,4 @@ func (n Node) damage(digest string) string {
 		}
 	}
 	return strings.TrimSuffix(err.Error(), ": "+errdefs.ErrNotFound.Error())
-}
-
-// leftovers returns folders in which nobody compiles.
-func (n Node) leftovers() ([]check.Fault, error) {
-	found, err := filepath.Glob(filepath.Join(n.Cache, stagePrefix+"*"))
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	// Who compiles has its lock for as long as its folder is there. So a folder that is older than a moment at which
-	// there is no lock is nobody's.
-	if busy, err := n.compiling(); err != nil || busy {
-		return nil, err
-	}
-	var faults []check.Fault
-	for _, dir := range found {
-		if _, err := os.Lstat(dir); err != nil {
-			continue // it went meanwhile, with its compilation
-		}
-		faults = append(faults, check.Fault{
-			Subject: "folder " + dir, What: "it is the remains of a compilation or a removal that was cut short", Remove: func() error { return os.RemoveAll(dir) },
-		})
-	}
-	return faults, nil
-}
-
-// compiling says whether anybody has a lock of the cache.
-func (n Node) compiling() (bool, error) {
-	f, err := os.Open(filepath.Join(n.Cache, lockName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("open lock of module cache: %w", err)
-	}
-	defer f.Close()
-	all := unix.Flock_t{Type: unix.F_WRLCK} // from the beginning to the end
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &all); err != nil {
-		return false, fmt.Errorf("read lock of module cache: %w", err)
-	}
-	return all.Type != unix.F_UNLCK, nil
 }

@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// lockName is the file with a lock for each digest.
+const lockName = "lock"
+
 // lock takes the lock of one digest: one byte of CACHE/lock, at an offset that the digest
 // gives, so that no files come and go. The lock also ends with its process. Two digests that share a byte wait for each
 // other and nothing worse.
@@ -20,7 +23,7 @@ func lock(ctx context.Context, cacheDir, digest string) (unlock func(), err erro
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(cacheDir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(cacheDir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock of module cache: %w", err)
 	}
