@@ -8,7 +8,6 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/cgroup"
@@ -57,10 +56,7 @@ func adoptCreatedAndKilled(t *testing.T, m *mortal) {
 	for _, away := range []bool{false, true} {
 		w := m.create(Program{Kind: Sleep})
 		if away {
-			m.stand()
-			m.signal(w.pid, unix.SIGKILL)
-			w.zombie()
-			m.die()
+			w.dieUnseen()
 		} else {
 			m.die()
 			w.kill()
@@ -134,12 +130,7 @@ func adoptEnded(t *testing.T, m *mortal) {
 	if err := m.Pause(within(t), w.id); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.stdin.WriteString("last words\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.CloseIO(within(t), w.id, ""); err != nil {
-		t.Fatal(err)
-	}
+	w.endInput("last words\n")
 	w.await("the shim has passed on the input's end", func() bool { return !w.holds(w.stdin.Name()) })
 	m.stand()
 	group, err := cgroup.Open(CgroupParent + "/" + w.id)
@@ -159,10 +150,7 @@ func adoptEnded(t *testing.T, m *mortal) {
 
 func adoptKilled(_ *testing.T, m *mortal) {
 	w := m.run(Program{Kind: Sleep})
-	m.stand()
-	m.signal(w.pid, unix.SIGKILL)
-	w.zombie()
-	m.die()
+	w.dieUnseen()
 	w.ends(137)
 }
 
@@ -178,12 +166,7 @@ func adoptPaused(t *testing.T, m *mortal) {
 		m.die()
 		w.is(client.StatusPaused)
 	}
-	if _, err := w.stdin.WriteString("frozen\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.CloseIO(within(t), w.id, ""); err != nil {
-		t.Fatal(err)
-	}
+	w.endInput("frozen\n")
 	if got := w.output(); got != "" {
 		t.Errorf("a paused program wrote %q", got)
 	}

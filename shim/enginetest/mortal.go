@@ -199,6 +199,26 @@ func (w *ward) zombie() {
 	}
 }
 
+// dieUnseen kills the first process while the shim stands still, and then the shim.
+func (w *ward) dieUnseen() {
+	w.t.Helper()
+	w.stand()
+	w.signal(w.pid, unix.SIGKILL)
+	w.zombie()
+	w.die()
+}
+
+// endInput writes the last of the program's input.
+func (w *ward) endInput(text string) {
+	w.t.Helper()
+	if _, err := w.stdin.WriteString(text); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.CloseIO(within(w.t), w.id, ""); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // is checks what a shim thinks that the container does.
 func (w *ward) is(status client.Status) {
 	w.t.Helper()
