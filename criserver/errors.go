@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"github.com/sunaba-project/sunaba/images/space"
 )
 
 // classes are the error classes and the gRPC code of each.
@@ -60,7 +61,7 @@ func toStatus(err error) error {
 			return status.Error(c.code, text)
 		}
 	}
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+	if space.Exhausted(err) {
 		return status.Error(codes.ResourceExhausted, text+"; make room by removing pods, containers or images")
 	}
 	if _, ok := status.FromError(err); ok {

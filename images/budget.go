@@ -2,12 +2,10 @@ package images
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 )
 
 // growth is the room that pulls under way have taken and are about to take.
@@ -75,19 +73,3 @@ func (s *Service) used(ctx context.Context) (int64, error) {
 	images, _, err := s.FsUsage(ctx)
 	return images.Bytes, err
 }
-
-// full gives the error of a full disk its class, and says what to do about it.
-func (s *Service) full(err error) error {
-	if !isFull(err) || errdefs.IsResourceExhausted(err) {
-		return err
-	}
-	var st unix.Statfs_t
-	if serr := unix.Statfs(s.root, &st); serr != nil {
-		return errors.Join(err, serr)
-	}
-	return fmt.Errorf("%w: the filesystem of %q has no room (%d bytes free); remove images or containers: %w",
-		err, s.root, int64(st.Bavail)*int64(st.Bsize), errdefs.ErrResourceExhausted)
-}
-
-// isFull says whether an error is that of a full disk.
-func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
@@ -277,7 +278,7 @@ func (s *Service) begin() error {
 	}
 	if string(before) != string(boot) {
 		err := store.WriteFile(file, boot)
-		if isFull(err) {
+		if space.Exhausted(err) {
 			s.logger.Warn("images will not be checked after a loss of power: make room and restart the server", "error", err)
 		} else if err != nil {
 			return fmt.Errorf("write who has the image store open: %w", err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/images/layout"
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
@@ -49,7 +50,7 @@ func (s *Service) Export(ctx context.Context, names []string) (_ *Export, err er
 	}
 	for _, name := range names {
 		if err := e.add(ctx, name); err != nil {
-			return nil, fmt.Errorf("export image %q: %w", name, s.full(err))
+			return nil, fmt.Errorf("export image %q: %w", name, space.Explain(s.root, err))
 		}
 	}
 	return e, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/sunaba-project/sunaba/images/layout"
+	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
@@ -62,7 +63,7 @@ func (s *Service) Import(ctx context.Context, req ImportRequest) ([]Image, error
 		l, err = layout.Read(ctx, req.Reader, s.spool())
 	}
 	if err != nil {
-		return nil, s.full(err)
+		return nil, space.Explain(s.root, err)
 	}
 	defer l.Close()
 	var out []Image
@@ -79,7 +80,7 @@ func (s *Service) Import(ctx context.Context, req ImportRequest) ([]Image, error
 		if ctx.Err() != nil {
 			return out, context.Cause(ctx)
 		}
-		errs = append(errs, fmt.Errorf("import image %q (%s): %w", root.Name, root.Desc.Digest, s.full(err)))
+		errs = append(errs, fmt.Errorf("import image %q (%s): %w", root.Name, root.Desc.Digest, space.Explain(s.root, err)))
 	}
 	if len(l.Roots()) == 0 {
 		return nil, fmt.Errorf("import images: the archive holds none: %w", errdefs.ErrInvalidArgument)

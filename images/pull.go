@@ -15,6 +15,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
@@ -61,7 +62,7 @@ func (s *Service) Pull(ctx context.Context, req PullRequest) (Image, error) {
 		err = s.grant(got, req.Namespace)
 	}
 	if err != nil {
-		return Image{}, registry.Describe(fmt.Sprintf("pull %q", req.Ref), s.full(err))
+		return Image{}, registry.Describe(fmt.Sprintf("pull %q", req.Ref), space.Explain(s.root, err))
 	}
 	return got.image, nil
 }
@@ -317,7 +318,7 @@ func (s *Service) fetchVariant(ctx context.Context, t store.Target, manifest oci
 		return pulled{image: s.view(s.db.State(), img), ids: []string{img.ID}, access: remote.Access()}, nil
 	})
 	if err != nil {
-		return Image{}, s.full(err)
+		return Image{}, space.Explain(s.root, err)
 	}
 	return got.image, s.grant(got, "")
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/control"
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
@@ -85,7 +86,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	host.IDMappedMounts, err = facts.IDMappedMounts(p.root)
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if space.Exhausted(err) {
 		logger.Warn("user namespaces are not offered: make room and restart the server", "error", err)
 	} else if err != nil {
 		return nil, err

@@ -15,7 +15,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/images/space"
 )
 
 // Opener opens a blob's content from an offset on.
@@ -163,7 +164,7 @@ func worthKeeping(in *ingest, err error) bool {
 	if empty || isCorrupt(err) {
 		return false
 	}
-	return !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT)
+	return !space.Exhausted(err)
 }
 
 // ingestOnce goes on with an ingest where it stands. It reports whether there

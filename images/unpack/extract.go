@@ -3,7 +3,6 @@ package unpack
 import (
 	"archive/tar"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/images/space"
 )
 
 const (
@@ -73,7 +74,7 @@ func (s *Store) extract(ctx context.Context, l Layer, dir string) (implied []str
 				return nil, nil, rerr
 			}
 		}
-		return nil, nil, full(dir, err)
+		return nil, nil, space.Explain(dir, err)
 	}
 	for name := range x.implied {
 		implied = append(implied, name)
@@ -141,7 +142,8 @@ func (x *extraction) accept(h *tar.Header) error {
 		}
 	}
 	if h.Size >= largeFile && !isSparse(h) {
-		if free := available(x.dir); h.Size > free {
+		// A file system that cannot be asked says no when it is written to.
+		if free, err := space.Free(x.dir); err == nil && h.Size > free {
 			return fmt.Errorf("file %q of %d bytes: %w", h.Name, h.Size, unix.ENOSPC)
 		}
 	}
@@ -177,22 +179,4 @@ func (r *limitedReader) Read(p []byte) (int, error) {
 
 func tooLarge(limit int64) error {
 	return fmt.Errorf("it unpacks to more than %d bytes, the limit for a layer (images.max_layer_mib): %w", limit, errdefs.ErrInvalidArgument)
-}
-
-// available returns how many bytes can be written below a directory.
-func available(dir string) int64 {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 1 << 62
-	}
-	return int64(st.Bavail) * int64(st.Bsize)
-}
-
-// full gives the error of a full disk its class, and a text that says what to do.
-func full(dir string, err error) error {
-	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || errdefs.IsResourceExhausted(err) {
-		return err
-	}
-	return fmt.Errorf("%w: the filesystem of %q has no room (%d bytes free); remove images or containers: %w",
-		err, dir, available(dir), errdefs.ErrResourceExhausted)
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/images/space"
 )
 
 // staged is a layer that has been unpacked and is not committed yet.
@@ -54,7 +56,7 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 	}
 	g := staged{}
 	if g.dir, err = os.MkdirTemp(s.staging, ""); err != nil {
-		return fmt.Errorf("unpack layer %s: %w", l.Diff, full(s.staging, err))
+		return fmt.Errorf("unpack layer %s: %w", l.Diff, space.Explain(s.staging, err))
 	}
 	defer func() {
 		if err != nil {
@@ -62,7 +64,7 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 		}
 	}()
 	if err := os.Mkdir(g.fs(), 0o755); err != nil {
-		return full(s.staging, err)
+		return space.Explain(s.staging, err)
 	}
 	if err := os.Chmod(g.fs(), 0o755); err != nil { // whatever the umask is
 		return err
@@ -105,13 +107,13 @@ func (s *Store) Commit(ctx context.Context, layers []Layer) error {
 		return nil
 	}
 	if err := s.settle(ctx, todo); err != nil {
-		return fmt.Errorf("commit layers: %w", full(s.root, err))
+		return fmt.Errorf("commit layers: %w", space.Explain(s.root, err))
 	}
 	if err := s.Sync(); err != nil {
-		return full(s.root, err)
+		return space.Explain(s.root, err)
 	}
 	if err := s.commit(ctx, todo); err != nil {
-		return fmt.Errorf("commit layers: %w", full(s.root, err))
+		return fmt.Errorf("commit layers: %w", space.Explain(s.root, err))
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/space"
 )
 
 // Keys of snapshots that are not layers begin with what they are for.
@@ -129,7 +130,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // fullButUsed says that overlayfs could not be tried because the disk is full, and that it worked when the store was made.
 func (s *Store) fullButUsed(err error) bool {
 	_, missing := os.Stat(filepath.Join(s.root, "metadata.db"))
-	return missing == nil && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT))
+	return missing == nil && space.Exhausted(err)
 }
 
 // removeBelow removes what is in a directory. The directory itself stays: on a full disk it could not be made again.

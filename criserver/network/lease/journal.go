@@ -99,9 +99,6 @@ func (j *journal) goOn() error {
 	return f.Truncate(j.size)
 }
 
-// isFull says whether an error is that of a full disk.
-func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
-
 func decodeLine(line []byte) (entry, error) {
 	var e entry
 	sum, body, ok := bytes.Cut(line, []byte{' '})

@@ -1,0 +1,36 @@
+// Package space knows errors of full disks, and says what to do about them.
+package space
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// Exhausted says whether an error is that of a full disk or a used-up quota (ENOSPC, EDQUOT of write(2)).
+func Exhausted(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// Explain gives the error of a full disk its class, ResourceExhausted, and a text that says what to do about the file
+// system of dir. Any other error is returned as it is, and one that was explained before too.
+func Explain(dir string, err error) error {
+	if !Exhausted(err) || errdefs.IsResourceExhausted(err) {
+		return err
+	}
+	free, serr := Free(dir)
+	if serr != nil {
+		return errors.Join(err, serr, errdefs.ErrResourceExhausted)
+	}
+	return fmt.Errorf("%w: the filesystem of %q has no room (%d bytes free); remove images or containers: %w",
+		err, dir, free, errdefs.ErrResourceExhausted)
+}
+
+// Free returns how many bytes the file system of dir has for users that are not root.
+func Free(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("ask the filesystem of %q for its room: %w", dir, err)
+	}
+	return int64(st.Bavail) * int64(st.Bsize), nil
+}

@@ -1,0 +1,44 @@
+package space
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+func TestExplain(t *testing.T) {
+	dir := t.TempDir()
+	for _, cause := range []error{unix.ENOSPC, unix.EDQUOT} {
+		write := &fs.PathError{Op: "write", Path: "layer", Err: cause}
+		err := Explain(dir, write)
+		if !errdefs.IsResourceExhausted(err) || !errors.Is(err, cause) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%v: %v", write, err)
+		}
+		if again := Explain("/", err); again != err {
+			t.Errorf("explained twice: %v", again)
+		}
+		gone := filepath.Join(dir, "gone")
+		if err := Explain(gone, write); !errdefs.IsResourceExhausted(err) || !errors.Is(err, cause) {
+			t.Errorf("of a folder that is gone: %v", err)
+		}
+	}
+	for _, other := range []error{nil, unix.EIO, errdefs.ErrNotFound} {
+		if err := Explain(dir, other); err != other {
+			t.Errorf("%v became %v", other, err)
+		}
+	}
+}
+
+func TestFree(t *testing.T) {
+	if free, err := Free(t.TempDir()); err != nil || free <= 0 {
+		t.Errorf("a folder has %d bytes: %v", free, err)
+	}
+	if _, err := Free(filepath.Join(t.TempDir(), "gone")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+}
