@@ -75,6 +75,9 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	var resp any
 	err := s.admit()
 	if err == nil {
+		err = identified(req)
+	}
+	if err == nil {
 		resp, err = handle(ctx, req)
 	}
 	err = toStatus(err)
@@ -91,6 +94,24 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	err = toStatus(err)
 	s.log(stream.Context(), info.FullMethod, begun, err)
 	return err
+}
+
+// identified refuses a request about one pod or container that says not which. To go on would be to remove nothing and
+// call it done: what is removed already may be removed again.
+func identified(req any) error {
+	var field, id string
+	switch r := req.(type) {
+	case interface{ GetContainerId() string }:
+		field, id = "container_id", r.GetContainerId()
+	case interface{ GetPodSandboxId() string }:
+		field, id = "pod_sandbox_id", r.GetPodSandboxId()
+	default:
+		return nil
+	}
+	if id == "" {
+		return fmt.Errorf("the request has no %s: %w", field, errdefs.ErrInvalidArgument)
+	}
+	return nil
 }
 
 func (s *Server) admit() error {

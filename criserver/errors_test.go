@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 func TestErrorsBecomeCodes(t *testing.T) {
@@ -66,6 +67,36 @@ func TestNoAnswerBeforeRecovery(t *testing.T) {
 	s.ready.Store(true)
 	if _, err := s.unary(t.Context(), nil, info, handle); err != nil || !called {
 		t.Errorf("after: %v, called %t", err, called)
+	}
+}
+
+func TestRequestsSayWhatTheyAreAbout(t *testing.T) {
+	s := &Server{o: Options{Logger: slog.New(slog.DiscardHandler)}}
+	s.ready.Store(true)
+	for _, c := range []struct {
+		req   any
+		field string // that is missed, "" for none
+	}{
+		{&runtime.RemoveContainerRequest{}, "container_id"},
+		{&runtime.ExecSyncRequest{Cmd: []string{"true"}}, "container_id"},
+		{&runtime.ContainerStatsRequest{}, "container_id"},
+		{&runtime.StopPodSandboxRequest{}, "pod_sandbox_id"},
+		{&runtime.CreateContainerRequest{Config: &runtime.ContainerConfig{}}, "pod_sandbox_id"},
+		{&runtime.RemoveContainerRequest{ContainerId: "c"}, ""},
+		{&runtime.PortForwardRequest{PodSandboxId: "p"}, ""},
+		{&runtime.RunPodSandboxRequest{}, ""},
+		{&runtime.ListContainersRequest{Filter: &runtime.ContainerFilter{}}, ""},
+	} {
+		called := false
+		handle := func(context.Context, any) (any, error) { called = true; return nil, nil }
+		_, err := s.unary(t.Context(), c.req, &grpc.UnaryServerInfo{FullMethod: "/runtime.v1.RuntimeService/X"}, handle)
+		if c.field == "" {
+			if err != nil || !called {
+				t.Errorf("%T %v: %v, called %t", c.req, c.req, err, called)
+			}
+		} else if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.field) || called {
+			t.Errorf("%T %v: %v, called %t", c.req, c.req, err, called)
+		}
 	}
 }
 
