@@ -46,6 +46,13 @@ func TestLayout(t *testing.T) {
 	if _, _, err := (Layout{Driver: Systemd}).Pod("P", "/not/a/slice/x"); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("parent that is no slice: %v", err)
 	}
+	for _, driver := range []Driver{Cgroupfs, Systemd} {
+		for _, given := range []string{"../x.slice", "/a/../../x.slice", "/a\n.slice", "/a\x00.slice"} {
+			if _, _, err := (Layout{Driver: driver}).Pod("P", given); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "linux.cgroup_parent: ") {
+				t.Errorf("%s: parent %q: %v", driver, given, err)
+			}
+		}
+	}
 	if got := (Layout{Driver: Systemd}).Leaf("a.slice", "C"); got != "a.slice:sunaba:C" {
 		t.Errorf("systemd leaf is %q", got)
 	}

@@ -3,7 +3,9 @@ package cgroup
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/containerd/errdefs"
 )
@@ -34,6 +36,9 @@ type Layout struct{ Driver Driver }
 //
 // ErrInvalidArgument if the given parent is not of the driver's form.
 func (l Layout) Pod(id, given string) (parent string, owned bool, err error) {
+	if slices.Contains(strings.Split(given, "/"), "..") || strings.ContainsFunc(given, unicode.IsControl) {
+		return "", false, fmt.Errorf("linux.cgroup_parent: %q leads above itself or holds a control character: %w", given, errdefs.ErrInvalidArgument)
+	}
 	switch {
 	case given == "" && l.Driver == Systemd:
 		return prefix + "-pod" + id + sliceSuffix, true, nil
@@ -42,7 +47,7 @@ func (l Layout) Pod(id, given string) (parent string, owned bool, err error) {
 	case l.Driver == Systemd:
 		slice := path.Base(given)
 		if !strings.HasSuffix(slice, sliceSuffix) {
-			return "", false, fmt.Errorf("cgroup parent %q is no slice, but the cgroup driver is systemd: %w", given, errdefs.ErrInvalidArgument)
+			return "", false, fmt.Errorf("linux.cgroup_parent: %q is no slice, but the cgroup driver is systemd: %w", given, errdefs.ErrInvalidArgument)
 		}
 		return slice, false, nil
 	default:

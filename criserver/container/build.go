@@ -199,6 +199,9 @@ func (b *builder) namespaces(_ context.Context, in *spec.Input) error {
 		return nil
 	}
 	target := b.config().GetLinux().GetSecurityContext().GetNamespaceOptions().GetTargetId()
+	if target == "" {
+		return fmt.Errorf("linux.security_context.namespace_options.target_id: is empty, but pid is TARGET: %w", errdefs.ErrInvalidArgument)
+	}
 	rec, err := b.manager.Get(target)
 	if err != nil {
 		return fmt.Errorf("target of the PID namespace: %w", err)

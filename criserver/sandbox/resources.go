@@ -3,10 +3,10 @@ package sandbox
 import (
 	"fmt"
 
-	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
 
@@ -19,8 +19,8 @@ import (
 // ErrInvalidArgument for amounts that cannot be; ErrNotFound; else the kernel's.
 func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxContainerResources) error {
 	for field, r := range map[string]*runtime.LinuxContainerResources{"overhead": overhead, "resources": resources} {
-		if err := checkAmounts(field, r); err != nil {
-			return fmt.Errorf("update resources of sandbox %q: %w", id, err)
+		if err := spec.CheckAmounts(r); err != nil {
+			return fmt.Errorf("update resources of sandbox %q: %s.%w", id, field, err)
 		}
 	}
 	undo := func() error { return nil }
@@ -46,13 +46,6 @@ func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxCont
 		m.o.Logger.Error("take back a change of resources", "sandbox", id, "error", uerr)
 	}
 	return fmt.Errorf("update resources of sandbox: %w", err)
-}
-
-func checkAmounts(field string, r *runtime.LinuxContainerResources) error {
-	if r.GetCpuShares() < 0 || r.GetCpuPeriod() < 0 || r.GetMemoryLimitInBytes() < 0 {
-		return fmt.Errorf("%s: a negative amount: %w", field, errdefs.ErrInvalidArgument)
-	}
-	return nil
 }
 
 // limits are those of a pod's own cgroup: what its containers may use together, and the overhead on top. What the

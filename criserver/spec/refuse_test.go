@@ -118,6 +118,12 @@ func TestContainerRefuses(t *testing.T) {
 			in.Container.Linux.Resources = &runtime.LinuxContainerResources{MemoryLimitInBytes: 2, MemorySwapLimitInBytes: 1}
 		}, "linux.resources: memory_swap_limit_in_bytes", errdefs.ErrInvalidArgument},
 		{"negative shares", func(in *Input) { in.Container.Linux.Resources = &runtime.LinuxContainerResources{CpuShares: -1} }, "cpu_shares: -1", errdefs.ErrInvalidArgument},
+		{"log above", func(in *Input) { in.Container.LogPath = "web/../../0.log" }, `log_path: "web/../../0.log" is not a path below`, errdefs.ErrInvalidArgument},
+		{"log with a zero byte", func(in *Input) { in.Container.LogPath = "web\x00.log" }, "log_path: ", errdefs.ErrInvalidArgument},
+		{"log that is the folder", func(in *Input) { in.Container.LogPath = "/" }, "log_path: ", errdefs.ErrInvalidArgument},
+		{"working directory", func(in *Input) { in.Container.WorkingDir = "/a\x00" }, "working_dir: ", errdefs.ErrInvalidArgument},
+		{"relative masked path", func(in *Input) { in.sc().MaskedPaths = []string{"/proc/kcore", "proc"} }, `masked_paths[1]: "proc" is not an absolute path`, errdefs.ErrInvalidArgument},
+		{"relative read-only path", func(in *Input) { in.sc().ReadonlyPaths = []string{"./proc"} }, `readonly_paths[0]: "./proc" is not an absolute path`, errdefs.ErrInvalidArgument},
 
 		{"seccomp relative", func(in *Input) {
 			in.sc().Seccomp = &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_Localhost, LocalhostRef: "p.json"}
@@ -213,6 +219,14 @@ func TestValidateSandbox(t *testing.T) {
 			&runtime.PortMapping{ContainerPort: 80, HostPort: 8080, Protocol: runtime.Protocol_UDP},
 			&runtime.PortMapping{ContainerPort: 80, HostPort: 8080, HostIp: "::1"}, &runtime.PortMapping{ContainerPort: 80, HostPort: -1}), "", nil},
 
+		{"relative log folder", func(c *runtime.PodSandboxConfig) { c.LogDirectory = "logs" }, `log_directory: "logs" is not an absolute path`, errdefs.ErrInvalidArgument},
+		{"log folder with a zero byte", func(c *runtime.PodSandboxConfig) { c.LogDirectory = "/logs\x00" }, "log_directory: ", errdefs.ErrInvalidArgument},
+		{"overhead below nothing", func(c *runtime.PodSandboxConfig) {
+			c.Linux.Overhead = &runtime.LinuxContainerResources{MemoryLimitInBytes: -5}
+		}, "linux.overhead.memory_limit_in_bytes: -5 is negative", errdefs.ErrInvalidArgument},
+		{"quota of a pod", func(c *runtime.PodSandboxConfig) {
+			c.Linux.Resources = &runtime.LinuxContainerResources{CpuQuota: 999}
+		}, "linux.resources.cpu_quota: 999", errdefs.ErrInvalidArgument},
 		{"no metadata", func(c *runtime.PodSandboxConfig) { c.Metadata = nil }, "metadata.name: is empty", errdefs.ErrInvalidArgument},
 		{"no namespace", func(c *runtime.PodSandboxConfig) { c.Metadata.Namespace = "" }, "metadata.namespace: is empty", errdefs.ErrInvalidArgument},
 		{"no uid", func(c *runtime.PodSandboxConfig) { c.Metadata.Uid = "" }, "metadata.uid: is empty", errdefs.ErrInvalidArgument},

@@ -1,10 +1,8 @@
 package spec
 
 import (
-	"fmt"
 	"maps"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -37,23 +35,14 @@ func OOMScoreAdj(wish int, host Host) int { return min(max(wish, host.MinOOMScor
 //
 // ErrInvalidArgument, beginning with the field below linux.resources.
 func Resources(r *runtime.LinuxContainerResources, host Host) (*specs.LinuxResources, error) {
-	invalid := func(field, format string, args ...any) (*specs.LinuxResources, error) {
-		return nil, fmt.Errorf("%s: %w: %w", field, fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
+	if err := CheckAmounts(r); err != nil {
+		return nil, err
+	}
+	if len(r.GetUnified()) > 0 && !host.CgroupV2 {
+		return nil, invalid("unified", "needs cgroup v2, which this host does not use")
 	}
 	out := &specs.LinuxResources{}
 	shares, period, memory := r.GetCpuShares(), r.GetCpuPeriod(), r.GetMemoryLimitInBytes()
-	switch {
-	case shares < 0:
-		return invalid("cpu_shares", "%d is negative", shares)
-	case period < 0:
-		return invalid("cpu_period", "%d is negative", period)
-	case r.GetMemorySwapLimitInBytes() > 0 && r.GetMemorySwapLimitInBytes() < memory:
-		return invalid("memory_swap_limit_in_bytes", "%d is less than memory_limit_in_bytes, which it includes", r.GetMemorySwapLimitInBytes())
-	case r.GetMemorySwapLimitInBytes() > 0 && memory == 0:
-		return invalid("memory_swap_limit_in_bytes", "%d is given without memory_limit_in_bytes, which it includes", r.GetMemorySwapLimitInBytes())
-	case len(r.GetUnified()) > 0 && !host.CgroupV2:
-		return invalid("unified", "needs cgroup v2, which this host does not use")
-	}
 	cpu := specs.LinuxCPU{Cpus: r.GetCpusetCpus(), Mems: r.GetCpusetMems()}
 	if shares > 0 {
 		v := uint64(shares)
@@ -70,11 +59,8 @@ func Resources(r *runtime.LinuxContainerResources, host Host) (*specs.LinuxResou
 		out.CPU = &cpu
 	}
 	out.Memory = memoryLimits(memory, r.GetMemorySwapLimitInBytes(), host)
-	for i, h := range r.GetHugepageLimits() {
-		if h.GetPageSize() == "" {
-			return invalid(fmt.Sprintf("hugepage_limits[%d].page_size", i), "is empty")
-		}
-		if host.Hugetlb {
+	if host.Hugetlb {
+		for _, h := range r.GetHugepageLimits() {
 			out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: h.GetPageSize(), Limit: h.GetLimit()})
 		}
 	}

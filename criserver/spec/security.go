@@ -41,6 +41,16 @@ func (in *Input) paths(s *specs.Spec) error {
 	if sc := in.security(); sc != nil {
 		s.Linux.MaskedPaths = slices.Clone(sc.GetMaskedPaths())
 		s.Linux.ReadonlyPaths = slices.Clone(sc.GetReadonlyPaths())
+		for _, list := range []struct {
+			field string
+			paths []string
+		}{{"masked_paths", s.Linux.MaskedPaths}, {"readonly_paths", s.Linux.ReadonlyPaths}} {
+			for i, p := range list.paths {
+				if !filepath.IsAbs(p) || strings.Contains(p, "\x00") {
+					return in.invalid(fmt.Sprintf("linux.security_context.%s[%d]", list.field, i), "%q is not an absolute path", p)
+				}
+			}
+		}
 	}
 	return nil
 }

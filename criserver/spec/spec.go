@@ -16,6 +16,7 @@ package spec
 import (
 	"fmt"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -208,6 +209,12 @@ func (in *Input) check() error {
 	}
 	if in.Container.GetMetadata().GetName() == "" {
 		return in.invalid("metadata.name", "is empty")
+	}
+	if log := in.Container.GetLogPath(); log != "" && !filepath.IsLocal(strings.TrimLeft(log, "/")) || strings.Contains(log, "\x00") {
+		return in.invalid("log_path", "%q is not a path below the sandbox's log_directory", log)
+	}
+	if dir := in.Container.GetWorkingDir(); strings.Contains(dir, "\x00") {
+		return in.invalid("working_dir", "%q holds a zero byte", dir)
 	}
 	if in.Guest {
 		if err := in.checkGuest(); err != nil {

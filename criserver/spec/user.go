@@ -58,6 +58,9 @@ func ResolveUser(fsys fs.FS, image ocispec.ImageConfig, sc *runtime.LinuxContain
 	if wantUser != imageUser {
 		wantGroup = ""
 	}
+	if _, ok := runtime.SupplementalGroupsPolicy_name[int32(sc.GetSupplementalGroupsPolicy())]; !ok {
+		return User{}, invalid("supplemental_groups_policy", "%d is not known", sc.GetSupplementalGroupsPolicy())
+	}
 	if v := sc.GetRunAsGroup(); v != nil {
 		wantGroup = strconv.FormatInt(v.GetValue(), 10)
 	}

@@ -54,6 +54,7 @@ func TestResolveUser(t *testing.T) {
 		{"unknown username", image, "", &sc{RunAsUsername: "bob"}, User{}, `run_as_username: the image's /etc/passwd has no user "bob"`},
 		{"username of unknown digits", image, "", &sc{RunAsUsername: "1000"}, User{}, `no user "1000"`},
 		{"group alone", image, "alice", &sc{RunAsGroup: n(1)}, User{}, "run_as_group: is given without"},
+		{"policy unknown", image, "alice", &sc{SupplementalGroupsPolicy: 9}, User{}, "supplemental_groups_policy: 9 is not known"},
 		{"both users", image, "", &sc{RunAsUser: n(1), RunAsUsername: "alice"}, User{}, "run_as_user is given too"},
 		{"negative", image, "", &sc{RunAsUser: n(-1)}, User{}, "run_as_user: -1"},
 		{"no user for the kernel", image, "", &sc{RunAsUser: n(4294967295)}, User{}, "4294967295 cannot be an id"},

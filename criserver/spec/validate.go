@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -24,7 +25,7 @@ func ValidateSandbox(config *runtime.PodSandboxConfig) error {
 		return fmt.Errorf("sandbox configuration is missing: %w", errdefs.ErrInvalidArgument)
 	}
 	for _, check := range []func(*runtime.PodSandboxConfig) error{
-		checkMetadata, checkHostname, checkSandboxSecurity, checkSysctls, checkPorts, checkDNS,
+		checkMetadata, checkHostname, checkLogs, checkSandboxSecurity, checkSandboxAmounts, checkSysctls, checkPorts, checkDNS,
 	} {
 		if err := check(config); err != nil {
 			return fmt.Errorf("sandbox %q: %w", config.GetMetadata().GetName(), err)
@@ -61,6 +62,23 @@ func checkHostname(config *runtime.PodSandboxConfig) error {
 		return invalid("hostname", "%q is longer than %d bytes", name, maxHostname)
 	case strings.ContainsAny(name, " \t\r\n\x00/"):
 		return invalid("hostname", "%q holds a character that no host name can", name)
+	}
+	return nil
+}
+
+func checkLogs(config *runtime.PodSandboxConfig) error {
+	if dir := config.GetLogDirectory(); dir != "" && (!filepath.IsAbs(dir) || strings.Contains(dir, "\x00")) {
+		return invalid("log_directory", "%q is not an absolute path", dir)
+	}
+	return nil
+}
+
+func checkSandboxAmounts(config *runtime.PodSandboxConfig) error {
+	if err := CheckAmounts(config.GetLinux().GetOverhead()); err != nil {
+		return fmt.Errorf("linux.overhead.%w", err)
+	}
+	if err := CheckAmounts(config.GetLinux().GetResources()); err != nil {
+		return fmt.Errorf("linux.resources.%w", err)
 	}
 	return nil
 }

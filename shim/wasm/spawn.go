@@ -52,6 +52,9 @@ type newborn struct {
 // fork starts a guest process that waits for its configuration.
 func (e *Engine) fork(b *birth) *newborn {
 	n, err := e.forkWith(b)
+	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENFILE) { // the kernel's words for a cgroup that is full
+		err = fmt.Errorf("%w: does a memory limit of its container or pod leave no room for a process?", err)
+	}
 	if err != nil {
 		return &newborn{err: fmt.Errorf("start guest process: %w", err)}
 	}

@@ -17,7 +17,7 @@ type counts struct {
 var (
 	goLine = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+) \(`)
 	// what tests/critest says of a variant, and of a spec that did not pass
-	critestLine = regexp.MustCompile(`^\w+: (\d+) passed, (\d+) failed, (\d+) skipped of \d+ specs`)
+	critestLine = regexp.MustCompile(`^\w+: (\d+) passed(?: \(\d+ at the second attempt\))?, (\d+) failed, (\d+) skipped of \d+ specs`)
 	critestSpec = regexp.MustCompile(`^(?:failed|panicked|timedout|interrupted|aborted) +(.+)$`)
 )
 
