@@ -19,7 +19,7 @@ import (
 // ErrInvalidArgument for amounts that cannot be; ErrNotFound; else the kernel's.
 func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxContainerResources) error {
 	for field, r := range map[string]*runtime.LinuxContainerResources{"overhead": overhead, "resources": resources} {
-		if err := spec.CheckAmounts(r); err != nil {
+		if err := spec.CheckPodAmounts(r); err != nil {
 			return fmt.Errorf("update resources of sandbox %q: %s.%w", id, field, err)
 		}
 	}

@@ -58,3 +58,12 @@ func CheckAmounts(r *runtime.LinuxContainerResources) error {
 	}
 	return nil
 }
+
+// CheckPodAmounts is CheckAmounts for a pod's resources and overhead, which are added up: their memory is 0 where there is
+// no limit.
+func CheckPodAmounts(r *runtime.LinuxContainerResources) error {
+	if r.GetMemoryLimitInBytes() < 0 {
+		return invalid("memory_limit_in_bytes", "%d is negative", r.GetMemoryLimitInBytes())
+	}
+	return CheckAmounts(r)
+}

@@ -222,8 +222,8 @@ func TestValidateSandbox(t *testing.T) {
 		{"relative log folder", func(c *runtime.PodSandboxConfig) { c.LogDirectory = "logs" }, `log_directory: "logs" is not an absolute path`, errdefs.ErrInvalidArgument},
 		{"log folder with a zero byte", func(c *runtime.PodSandboxConfig) { c.LogDirectory = "/logs\x00" }, "log_directory: ", errdefs.ErrInvalidArgument},
 		{"overhead below nothing", func(c *runtime.PodSandboxConfig) {
-			c.Linux.Overhead = &runtime.LinuxContainerResources{MemoryLimitInBytes: -5}
-		}, "linux.overhead.memory_limit_in_bytes: -5 is negative", errdefs.ErrInvalidArgument},
+			c.Linux.Overhead = &runtime.LinuxContainerResources{MemoryLimitInBytes: -1}
+		}, "linux.overhead.memory_limit_in_bytes: -1 is negative", errdefs.ErrInvalidArgument},
 		{"quota of a pod", func(c *runtime.PodSandboxConfig) {
 			c.Linux.Resources = &runtime.LinuxContainerResources{CpuQuota: 999}
 		}, "linux.resources.cpu_quota: 999", errdefs.ErrInvalidArgument},

@@ -74,10 +74,10 @@ func checkLogs(config *runtime.PodSandboxConfig) error {
 }
 
 func checkSandboxAmounts(config *runtime.PodSandboxConfig) error {
-	if err := CheckAmounts(config.GetLinux().GetOverhead()); err != nil {
+	if err := CheckPodAmounts(config.GetLinux().GetOverhead()); err != nil {
 		return fmt.Errorf("linux.overhead.%w", err)
 	}
-	if err := CheckAmounts(config.GetLinux().GetResources()); err != nil {
+	if err := CheckPodAmounts(config.GetLinux().GetResources()); err != nil {
 		return fmt.Errorf("linux.resources.%w", err)
 	}
 	return nil

@@ -63,9 +63,6 @@ func TestSecurityContext(t *testing.T) {
 		{"oom_score_adj", func(c *runtime.ContainerConfig, _ *sc) {
 			c.Linux.Resources = &runtime.LinuxContainerResources{OomScoreAdj: 765}
 		}, "cat /proc/self/oom_score_adj", "765\n"},
-		{"oom_score_adj out of range", func(c *runtime.ContainerConfig, _ *sc) {
-			c.Linux.Resources = &runtime.LinuxContainerResources{OomScoreAdj: 9999}
-		}, "cat /proc/self/oom_score_adj", "1000\n"},
 		{"huge pages", func(c *runtime.ContainerConfig, _ *sc) {
 			c.Linux.Resources = &runtime.LinuxContainerResources{HugepageLimits: []*runtime.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}}}
 		}, "echo up", "up\n"},
@@ -126,6 +123,10 @@ func TestSecurityContextsThatAreRefused(t *testing.T) {
 		{"no device", func(c *runtime.ContainerConfig, _ *sc) {
 			c.Devices = []*runtime.Device{{HostPath: "/dev/no-such-device"}}
 		}, codes.InvalidArgument, "devices[0].host_path"},
+		{"oom_score_adj out of range", func(c *runtime.ContainerConfig, _ *sc) {
+			c.Linux.Resources = &runtime.LinuxContainerResources{OomScoreAdj: 9999}
+		}, codes.InvalidArgument, "oom_score_adj: 9999"},
+		{"log above its folder", func(c *runtime.ContainerConfig, _ *sc) { c.LogPath = "../0.log" }, codes.InvalidArgument, `log_path: "../0.log"`},
 		{"less swap than memory", func(c *runtime.ContainerConfig, _ *sc) {
 			c.Linux.Resources = &runtime.LinuxContainerResources{MemoryLimitInBytes: 2 << 20, MemorySwapLimitInBytes: 1 << 20}
 		}, codes.InvalidArgument, "memory_swap_limit_in_bytes"},
