@@ -1,12 +1,16 @@
 package scenario
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // The scripts of testdata drive a node with the real crictl and with `sunaba run`. $BUSYBOX, $BATCH,
@@ -41,7 +45,7 @@ func TestScripts(t *testing.T) {
 						"GREETER":                    world.greeter,
 						"GUEST":                      world.guest,
 						"ARTIFACT":                   world.artifact,
-						"CRI_CONFIG_FILE":            filepath.Join(env.WorkDir, "none.yaml"),
+						"CRI_CONFIG_FILE":            filepath.Join(env.WorkDir, "crictl.yaml"),
 						"CONTAINER_RUNTIME_ENDPOINT": "unix://" + m.Socket,
 						"IMAGE_SERVICE_ENDPOINT":     "unix://" + m.Socket,
 					} {
@@ -61,7 +65,9 @@ func TestScripts(t *testing.T) {
 							return err
 						}
 					}
-					return os.WriteFile(filepath.Join(env.WorkDir, "none.yaml"), nil, 0o644)
+					// Its own limit is 2 s, which an emulated machine's runc needs for itself.
+					config := fmt.Sprintf("timeout: %d\n", node.Slow(10*time.Second)/time.Second)
+					return os.WriteFile(filepath.Join(env.WorkDir, "crictl.yaml"), []byte(config), 0o644)
 				},
 			})
 		})
