@@ -19,6 +19,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -121,7 +122,7 @@ func (a *criuAPI) checkpointPod(ctx context.Context, rec state.Sandbox, r *runti
 		}
 		err := packPod(ctx, captured, r.GetOutputPath())
 		if err != nil {
-			err = errors.Join(err, emptyOut(r.GetOutputPath()))
+			err = errors.Join(err, space.Empty(r.GetOutputPath()))
 		}
 		return err
 	})
@@ -148,16 +149,6 @@ func packPod(ctx context.Context, captured []container.Captured, dir string) err
 }
 
 const archiveSuffix = ".tar"
-
-// emptyOut removes what is in a folder that was empty.
-func emptyOut(dir string) error {
-	entries, err := os.ReadDir(dir)
-	errs := []error{err}
-	for _, e := range entries {
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
-	}
-	return errors.Join(errs...)
-}
 
 func (a *criuAPI) RestorePod(ctx context.Context, r *runtime.RestorePodRequest) (*runtime.RestorePodResponse, error) {
 	archives, err := a.checkRestore(ctx, r)

@@ -41,6 +41,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
@@ -89,7 +90,7 @@ func New(o Options) (*Manager, error) {
 	if err := os.MkdirAll(o.Volumes, 0o711); err != nil {
 		return nil, fmt.Errorf("create folder of volumes: %w", err)
 	}
-	if err := errors.Join(os.RemoveAll(o.Checkpoints), os.MkdirAll(o.Checkpoints, 0o700)); err != nil {
+	if err := errors.Join(space.Empty(o.Checkpoints), os.MkdirAll(o.Checkpoints, 0o700)); err != nil {
 		return nil, fmt.Errorf("create folder of checkpoints: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -1,9 +1,12 @@
-// Package space knows errors of full disks, and says what to do about them.
+// Package space knows errors of full disks, says what to do about them, and makes room without needing any.
 package space
 
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -33,4 +36,18 @@ func Free(dir string) (int64, error) {
 		return 0, fmt.Errorf("ask the filesystem of %q for its room: %w", dir, err)
 	}
 	return int64(st.Bavail) * int64(st.Bsize), nil
+}
+
+// Empty removes what is in a directory. The directory itself stays: on a full disk it could not be made again. One that
+// is not there is no error.
+func Empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
 }

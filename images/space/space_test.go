@@ -3,6 +3,7 @@ package space
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -40,5 +41,27 @@ func TestFree(t *testing.T) {
 	}
 	if _, err := Free(filepath.Join(t.TempDir(), "gone")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a folder that is not there: %v", err)
+	}
+}
+
+func TestEmptyKeepsTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	before, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755), os.WriteFile(filepath.Join(dir, "c"), nil, 0o600), Empty(dir)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	if after, err := os.Stat(dir); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the directory was made again: %v", err)
+	}
+	if err := Empty(filepath.Join(dir, "gone")); err != nil {
+		t.Errorf("one that is not there: %v", err)
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/go-digest"
 	"github.com/sirupsen/logrus"
+
+	"github.com/sunaba-project/sunaba/images/space"
 )
 
 // Root is the writable root of a container, or a view of an image that a container mounts.
@@ -218,24 +220,12 @@ func (s *Store) removeUnfinished(ctx context.Context) error {
 	if errdefs.IsNotFound(err) {
 		// Nothing was ever recorded, but a process may have been killed just
 		// before its first record, with the directory made.
-		err = removeChildren(filepath.Join(s.root, "snapshots"))
+		err = space.Empty(filepath.Join(s.root, "snapshots"))
 	}
 	if err != nil {
 		return fmt.Errorf("delete unfinished layers: %w", err)
 	}
 	return nil
-}
-
-func removeChildren(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, e := range entries {
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
-	}
-	return errors.Join(errs...)
 }
 
 // Sweep removes the layers that neither a chain of keep, nor a root, nor a pin

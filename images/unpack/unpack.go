@@ -100,7 +100,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		pins:     make(map[digest.Digest]int),
 		staged:   make(map[digest.Digest]staged),
 	}
-	if err := errors.Join(removeBelow(s.staging), s.removeProbes()); err != nil {
+	if err := errors.Join(space.Empty(s.staging), s.removeProbes()); err != nil {
 		return nil, fmt.Errorf("delete unfinished layers: %w", err)
 	}
 	for _, dir := range []string{s.root, s.mounts, s.staging} {
@@ -131,19 +131,6 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 func (s *Store) fullButUsed(err error) bool {
 	_, missing := os.Stat(filepath.Join(s.root, "metadata.db"))
 	return missing == nil && space.Exhausted(err)
-}
-
-// removeBelow removes what is in a directory. The directory itself stays: on a full disk it could not be made again.
-func removeBelow(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	var errs []error
-	for _, e := range entries {
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
-	}
-	return errors.Join(errs...)
 }
 
 // Close waits for running work, which ends with its callers, and closes the
