@@ -87,7 +87,7 @@ func (a *metricsAPI) metrics(ctx context.Context, recs []state.Sandbox) ([]*runt
 
 func (a *metricsAPI) pod(rec state.Sandbox, containers []state.Container) (*runtime.PodSandboxMetrics, error) {
 	cg := a.meter.o.Cgroups.Path(rec.CgroupParent)
-	sample, err := a.meter.reader.Sample(cg)
+	sample, err := a.sample(cg, sandbox.Limits(rec).Shares)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (a *metricsAPI) pod(rec state.Sandbox, containers []state.Container) (*runt
 
 func (a *metricsAPI) container(ctx context.Context, pod state.Sandbox, rec state.Container, fs metrics.FileSystem) (*runtime.ContainerMetrics, error) {
 	cg := a.meter.o.Cgroups.Path(rec.CgroupsPath)
-	sample, err := a.meter.reader.Sample(cg)
+	sample, err := a.sample(cg, uint64(max(rec.Resources.Value.GetCpuShares(), 0)))
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +117,16 @@ func (a *metricsAPI) container(ctx context.Context, pod state.Sandbox, rec state
 		Container: rec.Config.Value.GetMetadata().GetName(), Cgroup: cg, Image: rec.ImageName, ID: rec.ID,
 		Namespace: md.GetNamespace(), Pod: md.GetName(), Started: rec.StartedAt,
 	}, sample, a.meter.reader.Tasks(cg, rec.PID), fs)}, nil
+}
+
+// sample reads a cgroup, for which these shares were asked, 0 for none. A weight of version 2 does not say which shares it was
+// made of: runtimes have two formulas.
+func (a *metricsAPI) sample(cg string, shares uint64) (stats.Sample, error) {
+	s, err := a.meter.reader.Sample(cg)
+	if shares > 0 && a.meter.o.Cgroups.Unified != "" {
+		s.Shares = shares
+	}
+	return s, err
 }
 
 // links are the interfaces of a sandbox, whose running containers are given; nil for one on the node's network.

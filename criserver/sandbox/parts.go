@@ -39,7 +39,7 @@ func (s *Sandbox) makeCgroup(rec state.Sandbox) error {
 	if err := s.manager.o.Cgroups.MakePod(rec.CgroupParent); err != nil {
 		return err
 	}
-	if l := limits(rec); l != (cgroup.Limits{}) {
+	if l := Limits(rec); l != (cgroup.Limits{}) {
 		return s.manager.o.Cgroups.LimitPod(rec.CgroupParent, l)
 	}
 	return nil

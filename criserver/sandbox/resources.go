@@ -25,14 +25,14 @@ func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxCont
 	}
 	undo := func() error { return nil }
 	_, err := m.records.Update(id, func(r state.Sandbox) (state.Sandbox, error) {
-		before := limits(r)
+		before := Limits(r)
 		if overhead != nil {
 			r.Overhead = state.Resources{Value: overhead}
 		}
 		if resources != nil {
 			r.Resources = state.Resources{Value: resources}
 		}
-		after := limits(r)
+		after := Limits(r)
 		if !r.CgroupOwned || r.Phase != state.Ready || after == before {
 			return r, nil
 		}
@@ -48,9 +48,9 @@ func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxCont
 	return fmt.Errorf("update resources of sandbox: %w", err)
 }
 
-// limits are those of a pod's own cgroup: what its containers may use together, and the overhead on top. What the
+// Limits are those of a pod's own cgroup: what its containers may use together, and the overhead on top. What the
 // resources leave open stays open, whatever the overhead says.
-func limits(rec state.Sandbox) cgroup.Limits {
+func Limits(rec state.Sandbox) cgroup.Limits {
 	const defaultPeriod = 100_000 // of the kernel, in microseconds
 	r, o := rec.Resources.Value, rec.Overhead.Value
 	var l cgroup.Limits

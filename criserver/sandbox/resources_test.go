@@ -27,7 +27,7 @@ func TestLimits(t *testing.T) {
 		{"no quota stays none", &r{CpuQuota: -1, CpuShares: 2}, &r{CpuQuota: 1000}, cgroup.Limits{Shares: 2}},
 	} {
 		rec := state.Sandbox{Resources: state.Resources{Value: c.resources}, Overhead: state.Resources{Value: c.overhead}}
-		if got := limits(rec); got != c.want {
+		if got := Limits(rec); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}

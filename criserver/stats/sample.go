@@ -111,7 +111,7 @@ func (r *Reader) sample2(cg string, s *Sample, memory map[string]uint64) error {
 	return nil
 }
 
-// sharesOf turns a weight of version 2 (1 to 10000) back into shares (2 to 262144), as runtimes turn one into the other.
+// sharesOf turns a weight of version 2 (1 to 10000) back into shares (2 to 262144), as cAdvisor does.
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 {
 		return 0
