@@ -226,19 +226,20 @@ func logPath(pod *runtime.PodSandboxConfig, config *runtime.ContainerConfig) str
 	return filepath.Join(pod.GetLogDirectory(), config.GetLogPath())
 }
 
-// forget removes everything of a container that does not run, and its record last.
+// forget removes everything of a container that does not run: its bundle first, its record last. From that order a server
+// that starts knows what the one before it had begun to remove.
 func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container) error {
 	m.unexpect(ctx, c, rec)
 	var errs []error
+	if sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID); err == nil {
+		errs = append(errs, sb.RemoveBundle(rec.ID))
+	}
 	for _, key := range rec.Keys() {
 		if err := m.o.Images.RemoveRootFS(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("remove root filesystem %q: %w", key, err))
 		}
 	}
 	errs = append(errs, os.RemoveAll(m.volumesDir(rec.ID)))
-	if sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID); err == nil {
-		errs = append(errs, sb.RemoveBundle(rec.ID))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

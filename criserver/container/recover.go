@@ -3,8 +3,10 @@ package container
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -190,11 +192,22 @@ func (m *Manager) adoptEnded(c *Container, rec state.Container, sb *sandbox.Sand
 	}
 }
 
-// RemoveOrphans removes, after all sandboxes were recovered, containers without a sandbox and root filesystems without a
-// container.
+// RemoveOrphans removes, after all sandboxes were recovered, containers without a sandbox or half removed, and root
+// filesystems without a container.
 func (m *Manager) RemoveOrphans(ctx context.Context) {
+	keys, err := m.o.Images.RootFSKeys(ctx)
+	if err != nil {
+		m.o.Logger.Error("look for orphaned root filesystems", "error", err)
+	}
 	known := map[string]bool{}
 	for _, rec := range m.records.List() {
+		if err == nil && m.halfRemoved(rec, keys) {
+			m.o.Logger.Warn("remove the rest of a container", "container", rec.ID)
+			if err := m.Remove(ctx, rec.ID); err != nil {
+				m.o.Logger.Error("remove the rest of a container", "container", rec.ID, "error", err)
+			}
+			continue
+		}
 		if _, err := m.o.Sandboxes.Get(rec.SandboxID); errdefs.IsNotFound(err) {
 			if err := m.forget(ctx, m.alive(rec.ID), rec); err != nil {
 				m.o.Logger.Error("remove a container without sandbox", "container", rec.ID, "error", err)
@@ -204,10 +217,6 @@ func (m *Manager) RemoveOrphans(ctx context.Context) {
 		for _, key := range rec.Keys() {
 			known[key] = true
 		}
-	}
-	keys, err := m.o.Images.RootFSKeys(ctx)
-	if err != nil {
-		m.o.Logger.Error("look for orphaned root filesystems", "error", err)
 	}
 	for _, key := range keys {
 		if known[key] {
@@ -228,4 +237,18 @@ func (m *Manager) RemoveOrphans(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// halfRemoved says of a container that a server died while it removed it: bundle and root filesystem, of which keys are those
+// that there are, went first. One that lacks only its root filesystem was damaged, which is for its client to decide.
+func (m *Manager) halfRemoved(rec state.Container, keys []string) bool {
+	if rec.Phase != state.Created && rec.Phase != state.Exited || slices.Contains(keys, rec.SnapshotKey) {
+		return false
+	}
+	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(sb.Dir, rec.ID))
+	return errors.Is(err, fs.ErrNotExist)
 }

@@ -3,16 +3,21 @@ package recovery
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
@@ -234,6 +239,86 @@ func TestDamageAndOrphans(t *testing.T) {
 			t.Errorf("a new pod of the name of one whose record is broken: %v", err)
 		} else {
 			p.works()
+		}
+		m.end()
+	})
+}
+
+// What a server had begun to remove of a pod when it died is removed by the next one, and is not there for anybody. A
+// container that lacks its root filesystem alone is damaged, and stays until its client removes it.
+func TestHalfRemovedContainers(t *testing.T) {
+	alone(t, embedded, func(m *machine) {
+		m.before = m.look()
+		var all []*stage
+		for _, handler := range []string{"runc", "wasm"} {
+			s := &stage{machine: m, handler: handler}
+			if err := preparePod(s); err != nil {
+				t.Error(err)
+				return
+			}
+			all = append(all, s)
+		}
+		damaged, err := all[0].pod.begin(job("runc"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		damaged.ended(7, "Error")
+		m.kill()
+		store, err := images.Open(images.Options{
+			Root: filepath.Join(m.Root, "images"), Logger: slog.New(slog.DiscardHandler),
+			Handlers: []images.HandlerPlatforms{
+				{Name: "runc", Default: true, Platforms: []ocispec.Platform{{OS: "linux", Architecture: goruntime.GOARCH}}},
+				{Name: "wasm", Platforms: []ocispec.Platform{{OS: "wasip1", Architecture: "wasm"}}},
+			},
+		})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		var half []*container
+		for _, s := range all {
+			half = append(half, s.d, s.e) // one that has ended, and one that has not been started
+		}
+		for _, c := range append(half, damaged) {
+			if err := store.RemoveRootFS(t.Context(), c.id); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, c := range half {
+			// The shim has mounts in there, of a start ahead, until it has waited for that for long enough.
+			var err error
+			if !node.Within(node.Patience, func() bool {
+				err = os.RemoveAll(filepath.Join(m.State, "sandboxes", c.pod.id, c.id))
+				return err == nil
+			}) {
+				t.Error(err)
+			}
+		}
+		if err := m.restart(); err != nil {
+			t.Error(err)
+			return
+		}
+		for _, c := range half {
+			_, err := c.status()
+			m.refused("half a "+c.pod.handler+" container", err, codes.NotFound)
+			if _, err := c.pod.begin(c.config); err != nil {
+				t.Errorf("another one of its name: %v", err)
+			}
+		}
+		damaged.ended(7, "Error")
+		if err := damaged.remove(); err != nil {
+			t.Error(err)
+		}
+		m.sound("after a start")
+		for _, s := range all {
+			s.c.running()
+			if err := s.pod.remove(); err != nil {
+				t.Error(err)
+			}
 		}
 		m.end()
 	})
