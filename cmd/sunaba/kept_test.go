@@ -12,6 +12,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/wasm"
 	"github.com/sunaba-project/sunaba/criserver/check"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // TestFaultsOfCompiledModules finds what a compilation that was killed has left, and entries that are damaged, and nothing else.
@@ -59,6 +60,11 @@ func TestFaultsOfCompiledModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed
+	// The compiler has the lock until the kernel has ended it.
+	node.Within(comesWithin, func() bool {
+		found, err := n.Faults()
+		return err != nil || len(found) > 0
+	})
 	found := faults("after a compilation was killed", left)
 	if err := found[0].Remove(); err != nil {
 		t.Error(err)
