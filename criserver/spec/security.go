@@ -41,14 +41,24 @@ func (in *Input) paths(s *specs.Spec) error {
 	if sc := in.security(); sc != nil {
 		s.Linux.MaskedPaths = slices.Clone(sc.GetMaskedPaths())
 		s.Linux.ReadonlyPaths = slices.Clone(sc.GetReadonlyPaths())
-		for _, list := range []struct {
-			field string
-			paths []string
-		}{{"masked_paths", s.Linux.MaskedPaths}, {"readonly_paths", s.Linux.ReadonlyPaths}} {
-			for i, p := range list.paths {
-				if !filepath.IsAbs(p) || strings.Contains(p, "\x00") {
-					return in.invalid(fmt.Sprintf("linux.security_context.%s[%d]", list.field, i), "%q is not an absolute path", p)
-				}
+	}
+	return in.eachPath(func(field, p string) error {
+		if !filepath.IsAbs(p) || strings.Contains(p, "\x00") {
+			return in.invalid(field, "%q is not an absolute path", p)
+		}
+		return nil
+	})
+}
+
+// eachPath calls f for the paths of the security context that are masked or read-only, with their fields, until it fails.
+func (in *Input) eachPath(f func(field, p string) error) error {
+	for _, list := range []struct {
+		field string
+		paths []string
+	}{{"masked_paths", in.security().GetMaskedPaths()}, {"readonly_paths", in.security().GetReadonlyPaths()}} {
+		for i, p := range list.paths {
+			if err := f(fmt.Sprintf("linux.security_context.%s[%d]", list.field, i), p); err != nil {
+				return err
 			}
 		}
 	}

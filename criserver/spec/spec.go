@@ -253,17 +253,12 @@ func (in *Input) checkGuest() error {
 			return in.invalid(sc+p.field, "profile %q cannot be that of a WebAssembly guest, which is confined by its own; RuntimeDefault and Unconfined can be asked for", profile.GetLocalhostRef())
 		}
 	}
-	for _, list := range []struct {
-		field string
-		paths []string
-	}{{"masked_paths", in.security().GetMaskedPaths()}, {"readonly_paths", in.security().GetReadonlyPaths()}} {
-		for i, p := range list.paths {
-			if p = path.Clean(p); !strings.HasPrefix(p, "/proc/") && !strings.HasPrefix(p, "/sys/") {
-				return in.unimplemented(fmt.Sprintf("%s%s[%d]", sc, list.field, i), "%q is not below /proc or /sys, which a WebAssembly guest does not have", p)
-			}
+	return in.eachPath(func(field, p string) error {
+		if p = path.Clean(p); !strings.HasPrefix(p, "/proc/") && !strings.HasPrefix(p, "/sys/") {
+			return in.unimplemented(field, "%q is not below /proc or /sys, which a WebAssembly guest does not have", p)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (in *Input) security() *runtime.LinuxContainerSecurityContext {
