@@ -126,6 +126,9 @@ func TestSecurityContextsThatAreRefused(t *testing.T) {
 		{"oom_score_adj out of range", func(c *runtime.ContainerConfig, _ *sc) {
 			c.Linux.Resources = &runtime.LinuxContainerResources{OomScoreAdj: 9999}
 		}, codes.InvalidArgument, "oom_score_adj: 9999"},
+		{"nobody's processes", func(_ *runtime.ContainerConfig, s *sc) {
+			s.NamespaceOptions = &runtime.NamespaceOption{Pid: runtime.NamespaceMode_TARGET}
+		}, codes.InvalidArgument, "target_id: is empty, but pid is TARGET"},
 		{"log above its folder", func(c *runtime.ContainerConfig, _ *sc) { c.LogPath = "../0.log" }, codes.InvalidArgument, `log_path: "../0.log"`},
 		{"less swap than memory", func(c *runtime.ContainerConfig, _ *sc) {
 			c.Linux.Resources = &runtime.LinuxContainerResources{MemoryLimitInBytes: 2 << 20, MemorySwapLimitInBytes: 1 << 20}
