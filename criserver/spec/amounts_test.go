@@ -22,6 +22,8 @@ func TestCheckAmounts(t *testing.T) {
 		{&runtime.LinuxContainerResources{CpuPeriod: 1000, MemoryLimitInBytes: 5, MemorySwapLimitInBytes: 5}, ""},
 		{&runtime.LinuxContainerResources{CpusetCpus: "0", CpusetMems: "0-3,7,8-31:2/4"}, ""},
 		{huge("64KB"), ""},
+		{&runtime.LinuxContainerResources{CpuShares: -1}, "cpu_shares"},
+		{&runtime.LinuxContainerResources{CpuPeriod: -1}, "cpu_period"},
 		{&runtime.LinuxContainerResources{CpuShares: 1}, "cpu_shares"},
 		{&runtime.LinuxContainerResources{CpuShares: 262145}, "cpu_shares"},
 		{&runtime.LinuxContainerResources{CpuPeriod: 999}, "cpu_period"},
@@ -43,6 +45,19 @@ func TestCheckAmounts(t *testing.T) {
 		err := CheckAmounts(c.r)
 		if c.field == "" && err != nil || c.field != "" && (!errdefs.IsInvalidArgument(err) || !strings.HasPrefix(err.Error(), c.field+": ")) {
 			t.Errorf("%v: %v, want field %q", c.r, err, c.field)
+		}
+	}
+}
+
+func TestCheckPodAmounts(t *testing.T) {
+	for _, bad := range []*runtime.LinuxContainerResources{{CpuShares: -1}, {CpuPeriod: -1}, {MemoryLimitInBytes: -1}} {
+		if err := CheckPodAmounts(bad); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+	for _, good := range []*runtime.LinuxContainerResources{nil, {}, {CpuQuota: -1}} {
+		if err := CheckPodAmounts(good); err != nil {
+			t.Errorf("%v: %v", good, err)
 		}
 	}
 }
