@@ -32,14 +32,10 @@ func TestReboot(t *testing.T) {
 				t.Error(err)
 			}
 			m.before = m.look()
-			var all []*stage
-			for _, handler := range []string{"runc", "wasm"} {
-				s := &stage{machine: m, handler: handler}
-				if err := preparePod(s); err != nil {
-					t.Error(err)
-					return
-				}
-				all = append(all, s)
+			all, err := m.peopled("runc", "wasm")
+			if err != nil {
+				t.Error(err)
+				return
 			}
 			m.kill()
 			if err := m.reboot(); err != nil {
@@ -74,6 +70,19 @@ func TestReboot(t *testing.T) {
 			m.end()
 		})
 	}
+}
+
+// peopled makes a pod of preparePod's for each handler.
+func (m *machine) peopled(handlers ...string) ([]*stage, error) {
+	var all []*stage
+	for _, handler := range handlers {
+		s := &stage{machine: m, handler: handler}
+		if err := preparePod(s); err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
 }
 
 // reboot takes away what does not outlive the machine, and dates the records back.
@@ -173,14 +182,10 @@ func (m *machine) backdate() error {
 func TestDamageAndOrphans(t *testing.T) {
 	alone(t, embedded, func(m *machine) {
 		m.before = m.look()
-		var all []*stage
-		for _, handler := range []string{"runc", "wasm", "runc"} {
-			s := &stage{machine: m, handler: handler}
-			if err := preparePod(s); err != nil {
-				t.Error(err)
-				return
-			}
-			all = append(all, s)
+		all, err := m.peopled("runc", "wasm", "runc")
+		if err != nil {
+			t.Error(err)
+			return
 		}
 		good, halved, lost := all[0], all[1], all[2]
 		status, err := good.c.status()
@@ -249,14 +254,10 @@ func TestDamageAndOrphans(t *testing.T) {
 func TestHalfRemovedContainers(t *testing.T) {
 	alone(t, embedded, func(m *machine) {
 		m.before = m.look()
-		var all []*stage
-		for _, handler := range []string{"runc", "wasm"} {
-			s := &stage{machine: m, handler: handler}
-			if err := preparePod(s); err != nil {
-				t.Error(err)
-				return
-			}
-			all = append(all, s)
+		all, err := m.peopled("runc", "wasm")
+		if err != nil {
+			t.Error(err)
+			return
 		}
 		damaged, err := all[0].pod.begin(job("runc"))
 		if err != nil {
