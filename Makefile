@@ -169,14 +169,12 @@ $(CONTAINERD)/bin/runc: $(CONTAINERD)/go.mod
 	cd $(CONTAINERD) && CGO_ENABLED=1 $(GO) build -trimpath -tags seccomp -o bin/ github.com/opencontainers/runc
 
 # The process that guests are compared with, in C so that it is as small as one with wasmtime can be; the library comes with
-# wasmtime's Go module.
-WASMTIME_GO   = $(shell cd $(WASMTIME) && $(GO) list -m -f '{{.Dir}}' github.com/bytecodealliance/wasmtime-go/v39)
-WASMTIME_ARCH = linux-$(shell uname -m)
-
+# wasmtime's Go module, whose folder is known once it has been downloaded.
 $(WASMTIME)/bin/wasmtime-host: $(WASMTIME)/go.mod $(WASMTIME)/host.c
 	@tests/setup.sh gcc:gcc /usr/include/stdio.h:libc6-dev
-	cd $(WASMTIME) && $(GO) mod download && mkdir -p bin
-	gcc -O2 -Wall -I$(WASMTIME_GO)/build/include -o $@ $(WASMTIME)/host.c -L$(WASMTIME_GO)/build/$(WASMTIME_ARCH) -lwasmtime -lm -ldl -lpthread
+	cd $(WASMTIME) && $(GO) mod download && mkdir -p bin && \
+	  build=$$($(GO) list -m -f '{{.Dir}}' github.com/bytecodealliance/wasmtime-go/v39)/build && \
+	  gcc -O2 -Wall -I"$$build/include" -o bin/wasmtime-host host.c -L"$$build/linux-$$(uname -m)" -lwasmtime -lm -ldl -lpthread
 
 clean:
 	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin $(WASMTIME)/bin .cache examples/filter/node_modules

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Interface is the traffic of one network interface.
@@ -36,7 +37,8 @@ func Interfaces(path string, pids ...int) ([]Interface, error) {
 		return nil, fmt.Errorf("open network namespace %q: %w", path, err)
 	}
 	defer ns.Close()
-	handle, err := netlink.NewHandleAt(ns)
+	// Without a family the handle opens a socket of each, which a kernel may lack (XFRM).
+	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("enter network namespace %q: %w", path, err)
 	}

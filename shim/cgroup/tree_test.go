@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,8 @@ func family(t *testing.T, g *Group) map[string]int {
 		sh -c 'sleep 1000 & echo orphan $!'
 		echo end 0
 		wait`)
+	// In a group of its own, which is not its session's, whatever this test was started by.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -72,15 +75,15 @@ func TestTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		belongs func(tree *Tree, from Descent) bool
+		belongs func(tree *Tree, shell int, from Descent) bool
 		want    []string
 	}{
-		"alone": {func(*Tree, Descent) bool { return false }, []string{"shell"}},
-		"by parents": {func(tree *Tree, from Descent) bool { return tree.Has(from.Parent) },
+		"alone": {func(*Tree, int, Descent) bool { return false }, []string{"shell"}},
+		"by parents": {func(tree *Tree, _ int, from Descent) bool { return tree.Has(from.Parent) },
 			[]string{"apart", "child", "grandchild", "shell"}},
-		"by process group": {func(_ *Tree, from Descent) bool { return from.Group == unix.Getpgrp() },
+		"by process group": {func(_ *Tree, shell int, from Descent) bool { return from.Group == shell },
 			[]string{"child", "grandchild", "orphan", "shell"}},
-		"by session": {func(tree *Tree, from Descent) bool {
+		"by session": {func(tree *Tree, _ int, from Descent) bool {
 			return tree.Has(from.Session) || tree.Has(from.Parent) && from.Session == from.Group
 		},
 			[]string{"apart", "shell"}},
@@ -89,10 +92,10 @@ func TestTree(t *testing.T) {
 			pids := family(t, g)
 			var tree Tree
 			from, err := tree.Add(pids["shell"])
-			if own := (Descent{os.Getpid(), unix.Getpgrp(), session(t)}); err != nil || from != own {
+			if own := (Descent{os.Getpid(), pids["shell"], session(t)}); err != nil || from != own {
 				t.Errorf("the shell comes from %+v, want %+v: %v", from, own, err)
 			}
-			if err := tree.Grow(t.Context(), g, func(_ int, from Descent) bool { return c.belongs(&tree, from) }); err != nil {
+			if err := tree.Grow(t.Context(), g, func(_ int, from Descent) bool { return c.belongs(&tree, pids["shell"], from) }); err != nil {
 				t.Fatal(err)
 			}
 			var got []string

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -153,13 +154,7 @@ func (n *Node) waitReady(ctx context.Context) error {
 	for {
 		status, err := n.Status(asked, &runtime.StatusRequest{}, grpc.WaitForReady(true))
 		if err == nil {
-			ready := 0
-			for _, condition := range status.GetStatus().GetConditions() {
-				if condition.GetStatus() {
-					ready++
-				}
-			}
-			if ready >= 2 {
+			if err = notReady(status.GetStatus().GetConditions()); err == nil {
 				return nil
 			}
 		}
@@ -167,10 +162,24 @@ func (n *Node) waitReady(ctx context.Context) error {
 		case <-n.ended:
 			return fmt.Errorf("the daemon ended before it was ready: %v", n.exit)
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the daemon: %w (last answer: %v, %v)", ctx.Err(), status, err)
+			return fmt.Errorf("wait for the daemon: %w: %w", ctx.Err(), err)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// notReady names each condition of a node that a pod needs and that does not hold; nil when all hold.
+func notReady(conditions []*runtime.RuntimeCondition) error {
+	var errs []error
+	for _, kind := range []string{runtime.RuntimeReady, runtime.NetworkReady} {
+		i := slices.IndexFunc(conditions, func(c *runtime.RuntimeCondition) bool { return c.GetType() == kind })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("the status has no condition %s", kind))
+		} else if c := conditions[i]; !c.GetStatus() {
+			errs = append(errs, fmt.Errorf("%s is false: %s: %s", kind, c.GetReason(), c.GetMessage()))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // DaemonPID is the daemon's process id.
