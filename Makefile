@@ -3,7 +3,8 @@
 
 SHELL       := /bin/sh
 GO          ?= go
-VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# A release's tag, or else the commit; nothing where there is no checkout.
+VERSION     ?= $(shell git describe --tags --match 'v[0-9]*' --exact-match --dirty=+dirty 2>/dev/null || git describe --always --exclude '*' --dirty=.dirty 2>/dev/null)
 BIN         := bin
 TOOLS       := tests/tools
 CONTAINERD  := tests/tools-containerd
@@ -16,8 +17,8 @@ export CGO_ENABLED := 0
 export GOFLAGS     := -buildvcs=false
 export GOARM       := 7
 
-# The version is one variable of package main, in both binaries.
-LDFLAGS := -s -w -X main.version=$(VERSION)
+# Package version makes a semantic version of it, in both binaries.
+LDFLAGS := -s -w -X github.com/sunaba-project/sunaba/version.stamp=$(VERSION)
 BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 # no_grpc drops the gRPC halves of containerd's API: the shim binary's size is every pod's overhead.
 SHIMTAGS := -tags no_grpc

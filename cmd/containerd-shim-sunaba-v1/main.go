@@ -19,10 +19,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/bootstrap"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/guest"
+	"github.com/sunaba-project/sunaba/version"
 )
-
-// version is set by the build.
-var version = "dev"
 
 // defaultWasmCache is where compiled modules are when nobody says otherwise.
 const defaultWasmCache = "/var/lib/sunaba/wasm"
@@ -92,11 +90,11 @@ func parse(args []string, stderr io.Writer) (arguments, error) {
 func (a arguments) face(stdin io.Reader, stdout io.Writer) error {
 	ctx := context.Background()
 	if a.Version {
-		_, err := fmt.Fprintf(stdout, "containerd-shim-sunaba-v1:\n  Version: %s\n", version)
+		_, err := fmt.Fprintf(stdout, "containerd-shim-sunaba-v1:\n  Version: %s\n", version.String())
 		return err
 	}
 	if a.Info {
-		return bootstrap.Info(ctx, version, stdin, stdout)
+		return bootstrap.Info(ctx, version.String(), stdin, stdout)
 	}
 	if err := a.check(); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/version"
 )
 
 func TestDefaultFileIsTheDefault(t *testing.T) {
@@ -138,7 +139,8 @@ func TestConfigCommand(t *testing.T) {
 		{[]string{"config", "check", good}, 0, good + ": ok\n", ""},
 		{[]string{"config", "check", bad}, 1, "", "sunaba: " + bad + ":2: unknown field \"log.levle\"\n"},
 		{[]string{"config", "check"}, 1, "", "sunaba: config check: want one file\n"},
-		{[]string{"version"}, 0, "sunaba " + version + "\n", ""},
+		{[]string{"version"}, 0, "sunaba " + version.String() + "\n", ""},
+		{[]string{"--version"}, 0, "sunaba version " + version.String() + "\n", ""},
 	} {
 		var out, errOut strings.Builder
 		code := run(append([]string{"sunaba"}, c.args...), &out, &errOut)

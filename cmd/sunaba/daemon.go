@@ -31,6 +31,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
+	"github.com/sunaba-project/sunaba/version"
 )
 
 // appArmorProfile confines the containers that name no profile of their own.
@@ -144,7 +145,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	d.server = criserver.New(criserver.Options{
-		Version: version, Handlers: handlers, Images: store, Network: net, Cgroups: cgroups, Host: host,
+		Version: version.String(), Handlers: handlers, Images: store, Network: net, Cgroups: cgroups, Host: host,
 		Sandboxes: sandboxes, Containers: containers, Events: events, Streams: streams,
 		Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
 		Overhead: criserver.OverheadOptions{Every: every, Patience: patience, Class: d.classes.class},
@@ -306,7 +307,7 @@ func listens(socket string) bool {
 func (d *daemon) Serve(ctx context.Context, ready func()) error {
 	served := make(chan error, 1)
 	go func() { served <- d.server.Serve(d.listener) }()
-	d.logger.Info("serving", "socket", d.places.socket, "root", d.places.root, "state", d.places.state, "version", version)
+	d.logger.Info("serving", "socket", d.places.socket, "root", d.places.root, "state", d.places.state, "version", version.String())
 	d.server.Recover(context.WithoutCancel(ctx))
 	if err := d.images.Preload(ctx, d.preload); err != nil && ctx.Err() == nil {
 		d.logger.Warn("some images are not preloaded", "error", err)

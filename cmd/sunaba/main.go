@@ -13,10 +13,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/version"
 )
-
-// version is set when a release is built.
-var version = "0.1.0-dev"
 
 func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
 
@@ -32,6 +30,7 @@ func run(args []string, out, errOut io.Writer) int {
 	cmd := &cli.Command{
 		Name:           "sunaba",
 		Usage:          "run Kubernetes pods as Linux containers or as WebAssembly guests",
+		Version:        version.String(),
 		Writer:         out,
 		ErrWriter:      errOut,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
@@ -58,7 +57,7 @@ func versionCommand() *cli.Command {
 		Name:  "version",
 		Usage: "print the version",
 		Action: func(_ context.Context, cmd *cli.Command) error {
-			_, err := fmt.Fprintln(cmd.Root().Writer, "sunaba", version)
+			_, err := fmt.Fprintln(cmd.Root().Writer, "sunaba", version.String())
 			return err
 		},
 	}

@@ -74,7 +74,7 @@ func provide(folder string) error {
 	}
 	for _, command := range [][]string{
 		{"make", "-s", "-C", "../..", "tests/tools-containerd/bin/containerd"},
-		{"go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X main.version=test", "-tags", "no_grpc", "-o", folder + "/bin/", "../../cmd/containerd-shim-sunaba-v1"},
+		{"go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X github.com/sunaba-project/sunaba/version.stamp=test", "-tags", "no_grpc", "-o", folder + "/bin/", "../../cmd/containerd-shim-sunaba-v1"},
 	} {
 		cmd := exec.Command(command[0], command[1:]...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

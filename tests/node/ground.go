@@ -90,7 +90,7 @@ func Build(bin string) error {
 		{"-o", bin + "/sunaba", "../../cmd/sunaba"},
 		{"-tags", "no_grpc", "-o", bin + "/containerd-shim-sunaba-v1", "../../cmd/containerd-shim-sunaba-v1"},
 	} {
-		cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X main.version=test"}, args...)...)
+		cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X github.com/sunaba-project/sunaba/version.stamp=test"}, args...)...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("go build %q: %w\n%s", args, err, out)

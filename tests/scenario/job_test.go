@@ -105,8 +105,11 @@ func TestStatusListsHandlers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if version.GetRuntimeName() != "sunaba" || version.GetRuntimeApiVersion() != "v1" || version.GetRuntimeVersion() == "" || version.GetVersion() == "" {
+	if version.GetRuntimeName() != "sunaba" || version.GetRuntimeApiVersion() != "v1" || version.GetVersion() != "0.1.0" {
 		t.Errorf("version %v", version)
+	}
+	if v := version.GetRuntimeVersion(); v != "0.1.0-dev+test" { // semantic: kubelets show any other as "Unknown"
+		t.Errorf("runtime version %q", v)
 	}
 }
 
