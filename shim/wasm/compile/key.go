@@ -14,7 +14,7 @@ import (
 )
 
 // layout is raised whenever the meaning of an entry's files changes, or what is written in place of a function.
-const layout = 6
+const layout = 7
 
 // unknownVersion stands for the version of wazero in a binary that does not tell.
 const unknownVersion = "unknown"

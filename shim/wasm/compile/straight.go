@@ -80,7 +80,9 @@ func (m *goModule) straighten(body []byte) (straight []byte) {
 			w.out = append(appendSigned(w.out, w.trace.frame), opI32Sub)
 		}
 		w.out = binary.AppendUvarint(append(w.out, opLocalSet), uint64(w.base))
-		w.touch()
+		if growth, _ := w.growth(); growth < 0 {
+			w.touch() // else the frame may begin below address 0, until the stack is large enough
+		}
 	}
 	w.findChecks(m)
 	w.openCold()
@@ -124,11 +126,9 @@ func (w *way) write(n int) bool {
 	if w.repeat[n] {
 		w.open(opLoop, ^n)
 		w.touch()
+		w.forget()
 	} else if w.jumped[n] {
 		w.rename()
-	}
-	if w.repeat[n] || w.jumped[n] {
-		w.forget()
 	}
 	runsOn := c.falls && len(below) > 0 && below[0] == n+1 && !w.jumped[n+1]
 	for i := len(below) - 1; i >= 0; i-- {
@@ -145,6 +145,7 @@ func (w *way) write(n int) bool {
 	for i, next := range below {
 		if i > 0 || !runsOn {
 			w.close()
+			w.forget() // what was written last is not what leads here
 		}
 		if !w.write(next) {
 			return false
@@ -198,6 +199,7 @@ func (w *way) writeChunk(n int) bool {
 			// The way that was there before is taken to grow the stack.
 			w.out = binary.AppendUvarint(append(w.out, opIf, emptyType&0x7f, opBr), uint64(len(w.labels)))
 			w.out = append(w.out, opElse, opEnd)
+			w.touch()
 			i = grown
 			continue
 		}

@@ -333,12 +333,7 @@ func (j *jumping) data() []byte {
 
 // TestStraightFunctionsDoTheSame calls functions at random, and goes on in them, as they are and with a second way.
 func TestStraightFunctionsDoTheSame(t *testing.T) {
-	r := wazero.NewRuntime(context.Background())
-	defer r.Close(context.Background())
-	host := r.NewHostModuleBuilder("host").NewFunctionBuilder().WithFunc(func(uint32) uint32 { return 0 }).Export("sock_accept")
-	if _, err := host.Instantiate(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	r := hosted(t)
 	straight, traced, whole := 0, 0, 0
 	for seed := range uint64(50) {
 		j := &jumping{framed: framed{rand: rand.New(rand.NewPCG(seed, 2)), callee: 1}}
@@ -425,4 +420,75 @@ func TestDamagedFunctions(t *testing.T) {
 			}()
 		}
 	}
+}
+
+// aside is a function in which a chunk falls into the next one, and a third one that both are behind of is written between
+// them: the next is neither jumped to nor repeated, and knows nothing of what the third one has cut out of local 3.
+func aside() *jumping {
+	j := &jumping{framed: framed{rand: rand.New(rand.NewPCG(1, 4)), callee: 1}, count: 4}
+	j.code = append([]byte{opGlobalGet, 0, opLocalSet, stackPointer}, opBlock, 0x40, opLoop, 0x40)
+	j.code = append(j.code, bytes.Repeat([]byte{opBlock, 0x40}, j.count)...)
+	j.code = append(j.code, opLocalGet, 0, opBrTable, 5, 0, 0, 1, 2, 3, 0, opEnd)
+	jump := func(chunk, to, nest int) {
+		j.op(opI32Const, int64(to+1))
+		j.code = append(j.code, opLocalSet, 0)
+		j.branch(opBr, chunk, nest, 0)
+	}
+	j.move(frame)
+	j.op(opI64Const, 0x1230)
+	j.code = append(j.code, opLocalSet, 3)
+	jump(0, 2, 0)
+	j.op(opEnd)
+	j.use() // chunk 1 is first in the function, and follows chunk 2
+	j.use()
+	j.leave(0)
+	j.op(opEnd)
+	j.get(2)
+	j.op(opI64Eqz)
+	j.op(opI32Eqz)
+	j.iff()
+	jump(2, 1, 1)
+	j.op(opEnd)
+	j.op(opEnd)
+	j.use() // so does chunk 3
+	j.get(stackPointer)
+	j.get(2)
+	j.memory(opI64Store, 8)
+	j.leave(0)
+	j.op(opEnd)
+	j.code = append(j.code, opUnreachable, opEnd)
+	j.op(opI32Const, 1)
+	j.op(opEnd)
+	return j
+}
+
+// TestChunkWrittenBetween has a chunk that falls into the next one with another written between them.
+func TestChunkWrittenBetween(t *testing.T) {
+	r := hosted(t)
+	module := aside().wrap()
+	sections, err := format.Split(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folded, ok := fold(sections)
+	if !ok || bytes.Equal(format.Join(folded), module) {
+		t.Fatal("not rewritten")
+	}
+	for param := range uint64(5) {
+		if got, want := outcome(t, r, format.Join(folded), param), outcome(t, r, module, param); got != want {
+			t.Errorf("called with %d: straight it does\n%s\nand not\n%s", param, got, want)
+		}
+	}
+}
+
+// hosted is an engine with the function that makes a module one that serves.
+func hosted(t *testing.T) wazero.Runtime {
+	t.Helper()
+	r := wazero.NewRuntime(context.Background())
+	t.Cleanup(func() { r.Close(context.Background()) })
+	host := r.NewHostModuleBuilder("host").NewFunctionBuilder().WithFunc(func(uint32) uint32 { return 0 }).Export("sock_accept")
+	if _, err := host.Instantiate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

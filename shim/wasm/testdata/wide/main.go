@@ -21,6 +21,7 @@ func main() {
 		{"numbers", numbers}, {"floats", floats}, {"big", bigNumbers}, {"sums", sums}, {"sorting", sorting}, {"text", text},
 		{"json", inJSON}, {"formats", formats}, {"packing", packing}, {"source", source}, {"panics", panics}, {"stacks", stacks},
 		{"goroutines", goroutines}, {"garbage", garbage}, {"types", types}, {"flow", flow},
+		{"pictures", pictures},
 	} {
 		h := fnv.New64a()
 		n := &count{}
