@@ -231,5 +231,18 @@ func deleteState(ctx context.Context, dir, id string, t bundle.Task) error {
 			return nil
 		}
 	}
+	c.init = newProcess(c, nil)
+	if hasEnded(dir) {
+		close(c.init.exited)
+	}
 	return c.delete(ctx)
+}
+
+// hasEnded says whether the init process of a dead shim's container is known to have exited.
+func hasEnded(dir string) bool {
+	if _, ok := bundle.ReadExit(dir); ok {
+		return true
+	}
+	pid := bundle.ReadPid(dir)
+	return pid != 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
