@@ -41,7 +41,7 @@ func (p *process) keep() error {
 	c.mu.Lock()
 	m := memo{Entry: c.entry, Limit: c.limit, Created: p.created, Stopping: p.stopping, Stopped: p.stopped}
 	c.mu.Unlock()
-	m.Created.Listeners, m.Created.Text = nil, "" // nobody asks for them, and they may be long
+	m.Created.Text = "" // nobody asks for it, and it may be long
 	note, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encode memo: %w", err)
@@ -108,7 +108,7 @@ func (e *Engine) adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (_ 
 		return nil, err
 	}
 	p.adopt(child, kept.Files[0])
-	return c, p.goOn(ctx, a)
+	return c, p.goOn(a)
 }
 
 // bury makes the process one whose end is known.
@@ -122,9 +122,9 @@ func (p *process) bury(pid int, exit shim.Exit, ours *os.File) {
 
 // goOn carries through what an earlier engine had begun with the process. To be told twice changes nothing for it, and one
 // that is gone needs no telling.
-func (p *process) goOn(ctx context.Context, a shim.Adoption) error {
+func (p *process) goOn(a shim.Adoption) error {
 	if a.Starting {
-		if err := p.Start(ctx); err != nil && !errdefs.IsNotFound(err) {
+		if err := p.sendStart(); err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}
 	}

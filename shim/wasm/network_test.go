@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -146,6 +147,44 @@ func TestListenerThatIsTaken(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	b.checkGone(0)
+}
+
+// TestCreatedGuestHoldsNoListener has a second guest of the pod take the ports of one that was created and never started.
+func TestCreatedGuestHoldsNoListener(t *testing.T) {
+	p := newPod(t)
+	make := func(extra string) (*bench, shim.Container) {
+		b := newBench(t, "probe", "env:LISTEN_FDS", "serve")
+		b.inPod(p)
+		b.bundle.Spec.Annotations[shim.AnnotationWasmListen] = `[` + extra + `{"name":"http","port":83}]`
+		return b, b.create()
+	}
+	_, unstarted := make("")
+	second, serving := make(`{"name":"other","port":84,"optional":true},`)
+	third, optional := newBench(t, "probe", "env:LISTEN_FDS"), shim.Container(nil)
+	third.inPod(p)
+	third.bundle.Spec.Annotations[shim.AnnotationWasmListen] = `[{"name":"other","port":84,"optional":true},{"name":"own","port":85}]`
+	optional = third.create()
+	if text, err := p.fetch("127.0.0.1:83"); err == nil {
+		t.Errorf("a guest that was not started answered %q", text)
+	}
+	start(t, serving.Init())
+	second.stdout.await(t, "serve=other:http\n")
+	if text, err := p.fetch("127.0.0.1:84"); err != nil || text != "hello\n" {
+		t.Errorf("the second guest: %q, %v", text, err)
+	}
+	err := unstarted.Init().Start(t.Context())
+	if !errdefs.IsFailedPrecondition(err) || !strings.Contains(fmt.Sprint(err), "port 83 (http)") {
+		t.Errorf("start of the first guest: %v", err)
+	}
+	if exit := ended(t, unstarted.Init()); exit.Code == 0 || !strings.Contains(exit.Message, "port 83") {
+		t.Errorf("the first guest ended with %+v", exit)
+	}
+	start(t, optional.Init())
+	if exit := ended(t, optional.Init()); exit.Code != 0 || third.stdout.soFar() != "env:LISTEN_FDS=1\n" {
+		t.Errorf("the third guest: %+v, %q", exit, third.stdout.soFar())
+	}
+	signal(t, serving.Init(), unix.SIGTERM)
+	ended(t, serving.Init())
 }
 
 func mustReadlink(t *testing.T, path string) string {

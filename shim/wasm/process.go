@@ -27,6 +27,7 @@ type process struct {
 	io        shim.IO
 	exited    chan struct{}
 	ready     chan struct{} // closed when the process is created or there will be no guest
+	begun     chan struct{} // closed when the guest runs or will not
 
 	mu       sync.Mutex
 	child    *reaper.Child // nil before the process exists
@@ -45,7 +46,10 @@ type process struct {
 var _ shim.Process = (*process)(nil)
 
 func newProcess(c *container, io shim.IO) *process {
-	return &process{engine: c.engine, container: c, io: io, exited: make(chan struct{}), ready: make(chan struct{})}
+	return &process{
+		engine: c.engine, container: c, io: io,
+		exited: make(chan struct{}), ready: make(chan struct{}), begun: make(chan struct{}),
+	}
 }
 
 // adopt takes a process that waits for its configuration. ready and exited follow in any case.
@@ -97,8 +101,12 @@ func (p *process) take(m link.Message) (last bool) {
 	case m.Kind == link.Started && p.created.Kind == link.Created:
 		p.created = m
 		_ = p.keep() // a successor that was not told knows what Created said
-	case m.Kind == link.Error && p.created.Kind == "":
+		close(p.begun)
+	case m.Kind == link.Error && p.created.Kind != link.Started:
 		p.failure = &m
+		if p.created.Kind == link.Created {
+			close(p.begun)
+		}
 		return true
 	case m.Kind == link.Exit:
 		p.last = &m
@@ -196,8 +204,31 @@ func (p *process) Pid() int {
 	return p.child.Pid
 }
 
-// Start implements shim.Process.
-func (p *process) Start(context.Context) error {
+// Start implements shim.Process. It returns when the guest's listeners are open, or with what keeps them from it.
+func (p *process) Start(ctx context.Context) error {
+	if err := p.sendStart(); err != nil {
+		return err
+	}
+	c := p.container
+	if c.bundle.Spec.Annotations[shim.AnnotationWasmListen] == "" || c.paused.Load() {
+		return nil
+	}
+	select {
+	case <-p.begun:
+	case <-p.exited:
+	case <-ctx.Done():
+		return fmt.Errorf("start guest: %w", ctx.Err())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failure != nil {
+		return fmt.Errorf("start guest: %w", &failure{*p.failure})
+	}
+	return nil
+}
+
+// sendStart lets the process run its guest.
+func (p *process) sendStart() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.started {

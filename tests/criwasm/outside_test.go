@@ -84,6 +84,25 @@ func portSpecs() map[string]func(*suite) {
 				s.t.Errorf("%q", got)
 			}
 		},
+		"a guest that was created and not started does not keep its ports from another": func(s *suite) {
+			p := s.run()
+			config := func() *runtime.ContainerConfig {
+				c := does("serve")
+				c.Annotations = map[string]string{"io.kubernetes.container.ports": `[{"name":"web","containerPort":9090,"protocol":"TCP"}]`}
+				return c
+			}
+			first := p.create(config())
+			p.start(config()).says("serving")
+			err := first.start()
+			s.refused(err, codes.FailedPrecondition)
+			if !strings.Contains(fmt.Sprint(err), "port 9090 (web)") {
+				s.t.Errorf("start of the first: %v", err)
+			}
+			first.ends(128, "StartError")
+			if got := s.get("http://" + p.status().GetStatus().GetNetwork().GetIp() + ":9090/"); got != greeting {
+				s.t.Errorf("%q", got)
+			}
+		},
 		"a port of the node is free again after its pod": func(s *suite) {
 			for range 2 {
 				g := serve(s, does("serve"), &runtime.PortMapping{ContainerPort: 8080, HostPort: 18082})

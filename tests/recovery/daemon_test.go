@@ -240,15 +240,29 @@ func judgeCreate(s *stage) {
 
 func prepareStart(s *stage) (err error) {
 	if err = prepareCreate(s); err == nil {
-		s.c, err = s.pod.create(s.c.config)
+		s.c, err = s.pod.create(withPort(s.c.config))
 	}
 	return err
+}
+
+// replaced has another container take the place of one that was created and never started, with the same ports, as the kubelet
+// does it.
+func (s *stage) replaced() {
+	second, err := s.pod.begin(withPort(job(s.handler)))
+	if err != nil {
+		s.problem("begin another container with the ports of the one that was not started: %v", err)
+		return
+	}
+	second.ended(7, "Error")
 }
 
 func callStart(s *stage) error { return s.c.start() }
 
 func judgeStart(s *stage) {
 	before := s.c.state()
+	if before == cri.ContainerState_CONTAINER_CREATED {
+		s.replaced()
+	}
 	err := s.c.start()
 	switch {
 	case before == cri.ContainerState_CONTAINER_CREATED:

@@ -117,6 +117,12 @@ func job(handler string) *cri.ContainerConfig {
 	return containerConfig(handler, "echo one; echo two; usleep 100000; echo three; exit 7", "job", "7")
 }
 
+// withPort gives a container a port, as the kubelet tells it.
+func withPort(config *cri.ContainerConfig) *cri.ContainerConfig {
+	config.Annotations = map[string]string{"io.kubernetes.container.ports": `[{"name":"web","containerPort":9090,"protocol":"TCP"}]`}
+	return config
+}
+
 const jobText = "one\ntwo\nthree\n"
 
 // idles does nothing, without end.

@@ -16,46 +16,75 @@ import (
 // backlog is asked for on listeners; the kernel caps it at net.core.somaxconn.
 const backlog = 4096
 
-// listen opens the announced listeners, which are on every address of the pod, both IP versions, if they name none.
-func listen(wanted []link.Listener) ([]wasip1.Listener, error) {
-	var open []wasip1.Listener
+// port is a socket that has its address and does not listen yet. Such sockets of several guests may have the same address: until
+// one of them listens, nobody is in anybody's way.
+type port struct {
+	fd     int
+	wanted link.Listener
+}
+
+// bindPorts makes the sockets of the announced listeners, which are on every address of the pod, both IP versions, if they name
+// none. It is for the time when the process may use low ports.
+func bindPorts(wanted []link.Listener) ([]port, error) {
+	var bound []port
 	for _, w := range wanted {
-		fd, err := listenOn(w)
+		fd, err := bindTo(w)
 		if w.Optional && errors.Is(err, unix.EADDRINUSE) {
 			continue
 		}
 		if err != nil {
-			return nil, faultf(link.Precondition, "listen on port %d (%s): %w", w.Port, w.Name, err)
+			return nil, takenError(w, err)
 		}
-		open = append(open, wasip1.Listener{FD: fd, Name: w.Name})
+		bound = append(bound, port{fd: fd, wanted: w})
 	}
-	return open, nil
+	return bound, nil
 }
 
-func listenOn(w link.Listener) (int, error) {
+// listen opens the announced listeners. A guest that was created holds none: it may never start, and a sibling may.
+func (p *process) listen() error {
+	var open []wasip1.Listener
+	for _, b := range p.guest.ports {
+		err := unix.Listen(b.fd, backlog)
+		if b.wanted.Optional && errors.Is(err, unix.EADDRINUSE) {
+			unix.Close(b.fd)
+			continue
+		}
+		if err != nil {
+			return takenError(b.wanted, err)
+		}
+		open = append(open, wasip1.Listener{FD: b.fd, Name: b.wanted.Name})
+	}
+	return p.guest.host.Announce(open, listenEnv(open))
+}
+
+func takenError(w link.Listener, err error) error {
+	return faultf(link.Precondition, "listen on port %d (%s): %w", w.Port, w.Name, err)
+}
+
+func bindTo(w link.Listener) (int, error) {
 	if w.Address == "" {
-		return listenPort(w.Port)
+		return bindPort(w.Port)
 	}
 	address, err := netip.ParseAddr(w.Address)
 	if err != nil {
 		return -1, err
 	}
 	if address.Is4() {
-		return listenSocket(unix.AF_INET, &unix.SockaddrInet4{Port: int(w.Port), Addr: address.As4()})
+		return bindSocket(unix.AF_INET, &unix.SockaddrInet4{Port: int(w.Port), Addr: address.As4()})
 	}
-	return listenSocket(unix.AF_INET6, &unix.SockaddrInet6{Port: int(w.Port), Addr: address.As16()})
+	return bindSocket(unix.AF_INET6, &unix.SockaddrInet6{Port: int(w.Port), Addr: address.As16()})
 }
 
-// listenPort opens one listener on [::], which takes IPv4 too, or on 0.0.0.0 where there is no IPv6.
-func listenPort(port uint16) (int, error) {
-	fd, err := listenSocket(unix.AF_INET6, &unix.SockaddrInet6{Port: int(port)})
+// bindPort makes one socket on [::], which takes IPv4 too, or on 0.0.0.0 where there is no IPv6.
+func bindPort(port uint16) (int, error) {
+	fd, err := bindSocket(unix.AF_INET6, &unix.SockaddrInet6{Port: int(port)})
 	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) {
-		fd, err = listenSocket(unix.AF_INET, &unix.SockaddrInet4{Port: int(port)})
+		fd, err = bindSocket(unix.AF_INET, &unix.SockaddrInet4{Port: int(port)})
 	}
 	return fd, err
 }
 
-func listenSocket(family int, address unix.Sockaddr) (int, error) {
+func bindSocket(family int, address unix.Sockaddr) (int, error) {
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 	if err != nil {
 		return -1, err
@@ -69,7 +98,6 @@ func listenSocket(family int, address unix.Sockaddr) (int, error) {
 			return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
 		},
 		func() error { return unix.Bind(fd, address) },
-		func() error { return unix.Listen(fd, backlog) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 	"unsafe"
 
 	"github.com/tetratelabs/wazero"
@@ -22,11 +21,11 @@ import (
 
 // guest is the module and what it is given.
 type guest struct {
-	root      *tree  // the container's tree
-	cache     string // directory of the compiled module, in this process's root
-	shared    bool   // the machine code is one for all guests of the module
-	size      int    // of the module, in bytes
-	listeners []wasip1.Listener
+	root   *tree  // the container's tree
+	cache  string // directory of the compiled module, in this process's root
+	shared bool   // the machine code is one for all guests of the module
+	size   int    // of the module, in bytes
+	ports  []port // of the announced listeners
 
 	ctx      context.Context
 	host     *wasip1.Host
@@ -106,13 +105,12 @@ func (p *process) openHost() (err error) {
 		stdin = -1
 	}
 	g.host, err = wasip1.New(wasip1.Config{
-		Args:      p.config.Args,
-		Env:       append(slices.Clip(p.config.Env), listenEnv(g.listeners)...),
-		Stdin:     stdin,
-		Stdout:    unix.Stdout,
-		Stderr:    unix.Stderr,
-		Preopens:  []wasip1.Preopen{{FD: g.root.fd, Name: "/"}},
-		Listeners: g.listeners,
+		Args:     p.config.Args,
+		Env:      p.config.Env,
+		Stdin:    stdin,
+		Stdout:   unix.Stdout,
+		Stderr:   unix.Stderr,
+		Preopens: []wasip1.Preopen{{FD: g.root.fd, Name: "/"}},
 	})
 	if err != nil {
 		return fmt.Errorf("make host: %w", err)

@@ -30,7 +30,7 @@ func (p *process) prepare() error {
 			return fmt.Errorf("set host name: %w", err)
 		}
 	}
-	if p.guest.listeners, err = listen(c.Listen); err != nil {
+	if p.guest.ports, err = bindPorts(c.Listen); err != nil {
 		return err
 	}
 	if c.Umask != nil {

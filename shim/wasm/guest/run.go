@@ -29,6 +29,9 @@ func (p *process) run() int {
 	if !p.awaitStart() {
 		return exitNoLink
 	}
+	if err := p.listen(); err != nil {
+		return p.fail(err)
+	}
 	go p.obey()
 	if err := p.report(link.Started); err != nil {
 		return exitNoLink
@@ -39,9 +42,6 @@ func (p *process) run() int {
 func (p *process) report(kind link.Kind) error {
 	m := link.Message{Kind: kind, EngineCPU: cpuTime(), Hears: p.guest.host.Hears(), Shared: p.guest.shared}
 	m.LinearBase, m.LinearSize = p.guest.linear()
-	for _, l := range p.guest.listeners {
-		m.Listeners = append(m.Listeners, l.Name)
-	}
 	return link.Send(p.link, m)
 }
 

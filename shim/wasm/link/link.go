@@ -3,8 +3,8 @@
 // an engine that dies leaves no half of one to its successor.
 //
 // Order: the engine sends Config and the files that belong to it. The guest process locks itself in, loads the module and sends
-// Created, or Error and ends. The engine sends Start; the guest process sends Started, runs the
-// module and sends Exit before it ends. In between the engine may send Interrupt and Ceiling.
+// Created, or Error and ends. The engine sends Start; the guest process opens its listeners and sends Started, or Error and
+// ends, runs the module and sends Exit before it ends. In between the engine may send Interrupt and Ceiling.
 // The end of the link tells the guest process that its shim is gone, and nobody keeps the link for a successor: it ends.
 package link
 
@@ -64,7 +64,6 @@ type Message struct {
 	LinearBase uint64        `json:"linearBase,omitempty"` // Created, Started: address of the linear memory's reservation
 	LinearSize uint64        `json:"linearSize,omitempty"` // Created, Started: its size in bytes
 	EngineCPU  time.Duration `json:"engineCPU,omitempty"`  // Created, Started: CPU time used so far
-	Listeners  []string      `json:"listeners,omitempty"`  // Created: names of those that are open
 	Hears      bool          `json:"hears,omitempty"`      // Created: the guest can notice Interrupt
 	Shared     bool          `json:"shared,omitempty"`     // Created, Started: the machine code is one mapping for all guests of the module
 	Code       uint32        `json:"code,omitempty"`       // Exit

@@ -2,6 +2,7 @@ package wasip1
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -119,6 +120,30 @@ func (h *Host) fill() error {
 			return fmt.Errorf("take preopen %q: %w", p.Name, err)
 		}
 	}
+	return nil
+}
+
+// Announce gives the guest further listeners, between those of New and the preopens, and adds env to its environment. It is for
+// the time before the guest runs. The descriptors belong to the Host from here on.
+//
+// # Errors
+//
+// ErrInvalidArgument for a descriptor that does not listen. The guest must not run then.
+func (h *Host) Announce(listeners []Listener, env []string) error {
+	at := slices.IndexFunc(h.files, func(f *file) bool { return f.kind == kindDirectory && f.preopen })
+	if at < 0 {
+		at = len(h.files)
+	}
+	behind := slices.Clone(h.files[at:])
+	h.files, h.lowest = h.files[:at], at
+	for _, l := range listeners {
+		if err := h.addListener(l); err != nil {
+			return fmt.Errorf("take listener %q: %w", l.Name, err)
+		}
+	}
+	h.files = append(h.files, behind...)
+	h.lowest = len(h.files)
+	h.config.Env = append(slices.Clip(h.config.Env), env...)
 	return nil
 }
 
