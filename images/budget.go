@@ -6,6 +6,9 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/space"
 )
 
 // growth is the room that pulls under way have taken and are about to take.
@@ -14,6 +17,40 @@ type growth struct {
 	pulls  int
 	before int64 // what images took when the first of them began, and what has been added since
 	taken  int64 // by pulls under way
+}
+
+// take makes sure of room for blobs that are to be fetched: on the disk, for what has not come yet, and in the budget.
+//
+// # Errors
+//
+// ErrResourceExhausted if there is less.
+func (x *session) take(ctx context.Context, blobs ...ocispec.Descriptor) error {
+	var total, missing int64
+	for _, b := range blobs {
+		total += b.Size
+		missing += max(0, b.Size-x.s.content.Came(b.Digest))
+	}
+	if err := x.s.findRoom(missing); err != nil {
+		return err
+	}
+	return x.reserve(ctx, total)
+}
+
+// findRoom makes sure that the disk has room, if need be by dropping the parts of blobs that nobody fetches now. A file
+// system that cannot be asked says no when it is written to.
+func (s *Service) findRoom(bytes int64) error {
+	free, err := space.Free(s.root)
+	if err != nil || bytes <= free {
+		return nil
+	}
+	if err := s.content.SweepIngests(0); err != nil {
+		return err
+	}
+	if free, err = space.Free(s.root); err != nil || bytes <= free {
+		return nil
+	}
+	return fmt.Errorf("%d bytes are to be fetched, and the filesystem of %q has no room (%d bytes free); remove images or containers: %w",
+		bytes, s.root, free, errdefs.ErrResourceExhausted)
 }
 
 // reserve takes room from the budget for a pull, until its session is closed.

@@ -88,7 +88,7 @@ func (e *Export) add(ctx context.Context, nameOrID string) error {
 	x := &session{s: e.s, remote: remote, root: target.Digest}
 	e.sessions = append(e.sessions, x)
 	e.images = append(e.images, layout.Named{Name: name, Root: bare(target.Root)})
-	if err := e.index(ctx, x, target.Root); err != nil {
+	if err := e.index(ctx, x, &walk{}, target.Root); err != nil {
 		return err
 	}
 	for _, id := range target.Images {
@@ -107,8 +107,8 @@ func bare(d ocispec.Descriptor) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
 }
 
-// index adds an index, and those within it.
-func (e *Export) index(ctx context.Context, x *session, d ocispec.Descriptor) error {
+// index adds an index that has been visited, and those within it.
+func (e *Export) index(ctx context.Context, x *session, w *walk, d ocispec.Descriptor) error {
 	if err := e.blob(ctx, x, d); err != nil {
 		return err
 	}
@@ -120,11 +120,19 @@ func (e *Export) index(ctx context.Context, x *session, d ocispec.Descriptor) er
 	if err != nil || !doc.isIndex() {
 		return err
 	}
+	if err := w.count(ctx, d.Digest, len(doc.Manifests)); err != nil {
+		return err
+	}
 	for _, m := range doc.Manifests {
-		if images.IsIndexType(m.MediaType) && !describesOther(m) {
-			if err := e.index(ctx, x, m); err != nil {
-				return err
-			}
+		if !images.IsIndexType(m.MediaType) || describesOther(m) {
+			continue
+		}
+		fresh, err := w.visit(m)
+		if err == nil && fresh {
+			err = e.index(ctx, x, w, m)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -181,18 +189,7 @@ func (e *Export) Close() error {
 	for _, x := range e.sessions {
 		x.close()
 	}
-	e.s.gc.RLock()
-	defer e.s.gc.RUnlock()
-	roots, err := e.s.layers.Roots(context.Background())
-	if err != nil {
-		return err
-	}
-	needed, _ := e.s.needed(e.s.db.State(), roots)
-	for _, d := range e.fetched {
-		if !needed[d] {
-			err = errors.Join(err, e.s.content.Drop(context.Background(), d))
-		}
-	}
+	err := e.s.dropUnneeded(context.Background(), e.fetched)
 	e.fetched = nil
 	return err
 }

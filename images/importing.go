@@ -105,6 +105,7 @@ func (s *Service) importRoot(ctx context.Context, l *layout.Layout, root layout.
 	began := time.Now()
 	target, err := x.bringIn(ctx, n, root.Desc, handlers)
 	if err != nil {
+		x.giveUp(ctx, err)
 		return target, err
 	}
 	m.update(func(p *Progress) { p.Phase = "done" })

@@ -31,13 +31,18 @@ func (x *session) rootFS(ctx context.Context, img *store.Image, blobs []ocispec.
 	}
 	todo := x.missing(ctx, blobs, diffs)
 	var total int64
+	var wanted []ocispec.Descriptor
 	for i, l := range todo {
+		if err := x.s.layers.CheckTransfer(l.blob.Size); err != nil {
+			return fmt.Errorf("layer %s of %d bytes: %w", l.blob.Digest, l.blob.Size, err)
+		}
 		total += l.blob.Size
+		wanted = append(wanted, l.blob)
 		todo[i].unpin = x.s.content.Pin(l.blob.Digest)
 		x.unpin = append(x.unpin, todo[i].unpin)
 		x.layers = append(x.layers, l.blob.Digest)
 	}
-	if err := x.reserve(ctx, total); err != nil {
+	if err := x.take(ctx, wanted...); err != nil {
 		return err
 	}
 	x.meter.update(func(p *Progress) {

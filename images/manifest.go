@@ -95,11 +95,14 @@ func parseDocument(desc ocispec.Descriptor, data []byte) (document, error) {
 	return d, nil
 }
 
+// maxSize is more than any content has, and little enough for the sizes of all that one document names to be added up.
+const maxSize = 1 << 44
+
 func checkDescriptor(d ocispec.Descriptor) error {
 	if err := d.Digest.Validate(); err != nil {
 		return fmt.Errorf("digest %q: %w: %w", d.Digest, err, errdefs.ErrInvalidArgument)
 	}
-	if d.Size < 0 {
+	if d.Size < 0 || d.Size > maxSize {
 		return fmt.Errorf("size %d of %s: %w", d.Size, d.Digest, errdefs.ErrInvalidArgument)
 	}
 	return nil

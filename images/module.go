@@ -14,14 +14,17 @@ import (
 	"github.com/sunaba-project/sunaba/images/unpack"
 )
 
-// maxModule bounds a WebAssembly module that came compressed.
+// maxModule bounds a WebAssembly module, also one that came compressed, in bytes.
 const maxModule = 1 << 30
 
 // module brings the module of an artifact in and has it prepared. One that is
 // compressed is kept as it runs.
 func (x *session) module(ctx context.Context, img *store.Image) error {
 	layer := *img.Module
-	if err := x.reserve(ctx, layer.Size); err != nil {
+	if layer.Size > maxModule {
+		return fmt.Errorf("module %s has %d bytes, more than %d: %w", layer.Digest, layer.Size, maxModule, errdefs.ErrInvalidArgument)
+	}
+	if err := x.take(ctx, layer); err != nil {
 		return err
 	}
 	x.meter.update(func(p *Progress) {

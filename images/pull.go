@@ -104,6 +104,7 @@ func (s *Service) pull(ctx context.Context, n name, handlers []HandlerPlatforms,
 	x.pin(desc.Digest)
 	target, err := x.bringIn(ctx, n, desc, handlers)
 	if err != nil {
+		x.giveUp(ctx, err)
 		return pulled{}, err
 	}
 	m.update(func(p *Progress) { p.Phase = "done" })
@@ -157,7 +158,7 @@ func (s *Service) complete(ctx context.Context, name string, handlers []HandlerP
 
 // target fetches what the handlers choose of a descriptor.
 func (x *session) target(ctx context.Context, n name, desc ocispec.Descriptor, handlers []HandlerPlatforms) (store.Target, []store.Image, error) {
-	entries, err := x.entries(ctx, desc, 0)
+	entries, err := x.entries(ctx, desc)
 	if err != nil {
 		return store.Target{}, nil, err
 	}
@@ -309,6 +310,7 @@ func (s *Service) fetchVariant(ctx context.Context, t store.Target, manifest oci
 			s.setRefusal(manifest.Digest, err)
 		}
 		if err != nil {
+			x.giveUp(ctx, err)
 			return pulled{}, err
 		}
 		t.Images = map[digest.Digest]string{manifest.Digest: img.ID}

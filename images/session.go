@@ -2,22 +2,21 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/images/store"
 )
-
-// indexDepth is how deep indexes may be nested.
-const indexDepth = 4
 
 // source is where content comes from: a repository of a registry, or an archive.
 type source interface {
@@ -38,6 +37,7 @@ type session struct {
 	root   digest.Digest // what the reference stands for
 	meter  *meter
 	unpin  []func()
+	pinned []digest.Digest
 	layers []digest.Digest // blobs that are of no use once unpacked
 
 	reserving, recorded, closed bool
@@ -52,7 +52,48 @@ func (x *session) close() {
 	x.release()
 }
 
+// giveUp closes the session after an error. If what came is at fault, or there is no room for it, so that another try
+// would fare no better, it is removed; else the next try goes on with it.
+func (x *session) giveUp(ctx context.Context, err error) {
+	x.close()
+	if ctx.Err() != nil || !isForGood(err) {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := x.s.dropUnneeded(ctx, slices.Concat(x.pinned, x.layers)); err != nil {
+		x.s.logger.Warn("what came of an image that cannot be used stays until the next sweep", "error", err)
+	}
+}
+
+// isForGood reports whether an error is one of content or of room. A registry's own has the class of the latter too: it
+// was asked too often.
+func isForGood(err error) bool {
+	var asked *registry.Error
+	if errors.As(err, &asked) {
+		return errdefs.IsDataLoss(err)
+	}
+	return errdefs.IsInvalidArgument(err) || errdefs.IsDataLoss(err) || errdefs.IsResourceExhausted(err) || space.Exhausted(err)
+}
+
+// dropUnneeded drops blobs, and what has come of them, that no image, no container and no pull needs.
+func (s *Service) dropUnneeded(ctx context.Context, blobs []digest.Digest) error {
+	s.gc.Lock()
+	defer s.gc.Unlock()
+	roots, err := s.layers.Roots(ctx)
+	if err != nil {
+		return err
+	}
+	needed, _ := s.needed(s.db.State(), roots)
+	for _, d := range blobs {
+		if !needed[d] {
+			err = errors.Join(err, s.content.Drop(ctx, d))
+		}
+	}
+	return err
+}
+
 func (x *session) pin(ds ...digest.Digest) {
+	x.pinned = append(x.pinned, ds...)
 	x.unpin = append(x.unpin, x.s.content.Pin(ds...))
 }
 
@@ -113,68 +154,6 @@ func (x *session) document(ctx context.Context, desc ocispec.Descriptor) ([]byte
 		return nil, err
 	}
 	return x.s.content.Document(ctx, desc)
-}
-
-// entries returns the manifests that a descriptor stands for and that can run,
-// each with its platform. Nested indexes are replaced by what they hold.
-func (x *session) entries(ctx context.Context, desc ocispec.Descriptor, depth int) ([]ocispec.Descriptor, error) {
-	if depth > indexDepth {
-		return nil, fmt.Errorf("index %s: nested deeper than %d: %w", desc.Digest, indexDepth, errdefs.ErrInvalidArgument)
-	}
-	data, err := x.document(ctx, desc)
-	if err != nil {
-		return nil, err
-	}
-	doc, err := parseDocument(desc, data)
-	if err != nil {
-		return nil, err
-	}
-	if !doc.isIndex() {
-		p, err := x.platform(ctx, doc)
-		desc.Platform = &p
-		return []ocispec.Descriptor{desc}, err
-	}
-	var out []ocispec.Descriptor
-	for _, e := range doc.Manifests {
-		if describesOther(e) {
-			continue
-		}
-		if p, ok := x.remote.(partial); ok && !p.Has(e.Digest) && !x.s.content.Has(ctx, e) {
-			if e.Platform != nil && runnable(e) {
-				out = append(out, e) // another place may have it
-			}
-			continue
-		}
-		bare := e.Platform == nil || e.Platform.OS == "" && e.Platform.Architecture == ""
-		switch {
-		case images.IsIndexType(e.MediaType), images.IsManifestType(e.MediaType) && bare:
-			nested, err := x.entries(ctx, e, depth+1)
-			if images.IsManifestType(e.MediaType) && errdefs.IsInvalidArgument(err) {
-				continue // a signature or the like
-			}
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, nested...)
-		case images.IsManifestType(e.MediaType) && runnable(e):
-			out = append(out, e)
-		}
-	}
-	return out, nil
-}
-
-// platform returns what a manifest is for.
-func (x *session) platform(ctx context.Context, m document) (ocispec.Platform, error) {
-	module, err := isModule(m)
-	if err != nil || module {
-		return wasmPlatform, err
-	}
-	data, err := x.document(ctx, *m.Config)
-	if err != nil {
-		return ocispec.Platform{}, err
-	}
-	c, err := parseConfig(*m.Config, data)
-	return c.platform(), err
 }
 
 // image brings an image in, all but its record: content, unpacked layers, and

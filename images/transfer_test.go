@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -387,10 +388,17 @@ func TestGC(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
 	img := s.mustPull(r.host+"/app:v1", "")
-	broken := gzipLayer(t, file{name: "b", content: strings.Repeat("2", 5000)})
-	r.image("bad", "v1", hostPlatform, ocispec.ImageConfig{}, broken, layer{ocispec.MediaTypeImageLayerGzip, img.Manifest.Digest, broken.compressed})
-	if _, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/bad:v1"}); err == nil {
-		t.Fatal("the bad image was pulled")
+	late := gzipLayer(t, file{name: "b", content: strings.Repeat("2", 5000)})
+	r.image("late", "v1", hostPlatform, ocispec.ImageConfig{}, late)
+	r.setFront(func(w http.ResponseWriter, req *http.Request) bool {
+		if !strings.HasSuffix(req.URL.Path, "/"+digest.FromBytes(late.compressed).String()) {
+			return false
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	if _, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/late:v1"}); err == nil {
+		t.Fatal("an image was pulled without its layer")
 	}
 	dry, err := s.GC(t.Context(), true)
 	if err != nil || dry.Blobs == 0 || dry.Bytes == 0 {

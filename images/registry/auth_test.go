@@ -340,3 +340,39 @@ func TestNothingTellsSecrets(t *testing.T) {
 		t.Errorf("logged:\n%s", &logged)
 	}
 }
+
+// Who answers for the registry's name and port without TLS does not say where its credentials are sent.
+func TestChallengeAfterARedirectOutOfTLS(t *testing.T) {
+	client := New(fast(Options{}))
+	defer client.Close()
+	r, err := client.Repository(t.Context(), "registry.test:5000/app@"+manifestDigest.String(), Credentials{Username: "u", Password: "s3cr3t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	e := r.endpoints[0]
+	for _, c := range []*http.Client{e.client, e.elsewhere, e.tokens} {
+		c.Transport = roundTrip(func(req *http.Request) (*http.Response, error) {
+			if a := req.Header.Get("Authorization"); a != "" {
+				shown = append(shown, req.URL.String()+" "+a)
+			}
+			resp := &http.Response{
+				StatusCode: http.StatusUnauthorized, Request: req, Body: http.NoBody,
+				Header: http.Header{"Www-Authenticate": {`Bearer realm="https://thief.test/token",service="registry"`}},
+			}
+			if req.URL.Scheme == "https" {
+				resp.StatusCode, resp.Header = http.StatusTemporaryRedirect, http.Header{"Location": {"http://registry.test:5000/else"}}
+			}
+			return resp, nil
+		})
+	}
+	if _, err := r.Resolve(t.Context()); !errdefs.IsUnauthorized(err) {
+		t.Errorf("Resolve: %v", err)
+	}
+	if !strings.HasPrefix(e.host, "registry.test") || e.scheme != "https" {
+		t.Fatalf("the endpoint is %s://%s", e.scheme, e.host)
+	}
+	if len(shown) > 0 {
+		t.Errorf("credentials were shown to %q", shown)
+	}
+}

@@ -141,7 +141,7 @@ func (r *Repository) ask(ctx context.Context, e *endpoint, c call) (*http.Respon
 		}
 		failure := newStatusError(resp)
 		resp.Body.Close()
-		if resp.StatusCode != http.StatusUnauthorized || resp.Request.URL.Host != e.host {
+		if resp.StatusCode != http.StatusUnauthorized || !e.is(resp.Request.URL) {
 			return nil, failure
 		}
 		refusals = append(refusals, resp)
@@ -152,6 +152,10 @@ func (r *Repository) ask(ctx context.Context, e *endpoint, c call) (*http.Respon
 		}
 	}
 }
+
+// is reports whether an address is the endpoint's own: another server, and anybody who answers for this one without TLS,
+// is not to say where credentials are sent.
+func (e *endpoint) is(u *url.URL) bool { return u.Scheme == e.scheme && u.Host == e.host }
 
 func (r *Repository) request(ctx context.Context, e *endpoint, c call) (*http.Request, error) {
 	u := url.URL{Scheme: e.scheme, Host: e.host, Path: strings.TrimSuffix(e.path, "/") + "/" + r.path + "/" + c.path}

@@ -55,6 +55,16 @@ func (c *Content) SweepIngests(grace time.Duration) error {
 // pinned.
 func (c *Content) DropPart(d digest.Digest) error { return c.dropPart(filepath.Base(c.ingestPath(d))) }
 
+// Came returns how many bytes of a blob are there already.
+func (c *Content) Came(desc digest.Digest) int64 {
+	for _, path := range []string{c.Path(desc), c.ingestPath(desc)} {
+		if info, err := os.Stat(path); err == nil {
+			return info.Size()
+		}
+	}
+	return 0
+}
+
 func (c *Content) dropPart(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -3,9 +3,11 @@ package unpack
 import (
 	"archive/tar"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -66,7 +68,8 @@ func (s *Store) extract(ctx context.Context, l Layer, dir string) (implied []str
 		return nil, nil, err
 	}
 	defer x.close()
-	if err := x.run(ctx, blob, l); err != nil {
+	in := &input{Reader: blob}
+	if err := x.run(ctx, in, l); err != nil {
 		// What is said of content is worth something only if the content is what
 		// was meant; a reader tells at its end.
 		if errdefs.IsInvalidArgument(err) {
@@ -82,15 +85,47 @@ func (s *Store) extract(ctx context.Context, l Layer, dir string) (implied []str
 	return implied, x.sums, nil
 }
 
-func (x *extraction) run(ctx context.Context, blob io.Reader, l Layer) error {
+// input is a layer's blob as it is read. It remembers that the blob's own reader failed.
+type input struct {
+	io.Reader
+	failed atomic.Bool
+}
+
+func (i *input) Read(p []byte) (int, error) {
+	n, err := i.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		i.failed.Store(true)
+	}
+	return n, err
+}
+
+// decompressed is what comes of it. An error that is not the blob's own says that the blob is malformed.
+type decompressed struct {
+	io.Reader
+	in *input
+}
+
+func (d decompressed) Read(p []byte) (int, error) {
+	n, err := d.Reader.Read(p)
+	if err != nil && err != io.EOF && !d.in.failed.Load() {
+		err = malformed(err)
+	}
+	return n, err
+}
+
+func malformed(err error) error { return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument) }
+
+func (x *extraction) run(ctx context.Context, blob *input, l Layer) error {
 	stream, err := Decompress(blob)
+	if err != nil && !blob.failed.Load() {
+		err = malformed(err)
+	}
 	if err != nil {
 		return fmt.Errorf("decompress: %w", err)
 	}
 	defer stream.Close()
 	verifier := l.Diff.Verifier()
-	// A tar stream is longer than its files by a header and padding each.
-	limited := &limitedReader{r: stream, left: x.maxBytes + x.maxBytes/4 + largeFile, max: x.maxBytes}
+	limited := &limitedReader{r: decompressed{stream, blob}, left: streamLimit(x.maxBytes), max: x.maxBytes}
 	tee := io.TeeReader(limited, verifier)
 	if err := x.unpack(ctx, tar.NewReader(tee)); err != nil {
 		return err
@@ -104,6 +139,21 @@ func (x *extraction) run(ctx context.Context, blob io.Reader, l Layer) error {
 	return nil
 }
 
+// streamLimit is how long the stream of a layer may be: a tar stream is longer than its files by a header and padding each.
+func streamLimit(maxBytes int64) int64 { return maxBytes + maxBytes/4 + largeFile }
+
+// CheckTransfer refuses a layer of which more is to be transferred than it may unpack to.
+//
+// # Errors
+//
+// ErrInvalidArgument.
+func (s *Store) CheckTransfer(bytes int64) error {
+	if bytes > streamLimit(s.maxBytes) {
+		return tooLarge(s.maxBytes)
+	}
+	return nil
+}
+
 // unpack writes the entries of an archive, then the times of directories.
 func (x *extraction) unpack(ctx context.Context, r *tar.Reader) error {
 	for {
@@ -113,6 +163,9 @@ func (x *extraction) unpack(ctx context.Context, r *tar.Reader) error {
 		h, err := r.Next()
 		if err == io.EOF {
 			return x.finishDirs()
+		}
+		if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) {
+			err = malformed(err)
 		}
 		if err != nil {
 			return err
