@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/regular"
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
@@ -128,18 +129,11 @@ func openEntrypoint(dir string, c ocispec.ImageConfig) (*os.File, error) {
 	if len(command) == 0 || command[0] == "" {
 		return nil, fmt.Errorf("no command: %w", errdefs.ErrNotFound)
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	for _, p := range candidates(command[0], c) {
-		name := strings.TrimPrefix(path.Clean("/"+p), "/")
-		// An image may hold devices and pipes, which are not even to be opened.
-		if info, err := root.Stat(name); err != nil || !info.Mode().IsRegular() {
-			continue
+	for _, name := range candidates(command[0], c) {
+		f, err := regular.OpenIn(dir, name)
+		if err == nil {
+			return f, nil
 		}
-		return root.Open(name)
 	}
 	return nil, fmt.Errorf("command %q: %w", command[0], fs.ErrNotExist)
 }

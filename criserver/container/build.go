@@ -15,7 +15,6 @@ import (
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
@@ -23,6 +22,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/images/regular"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
@@ -104,12 +104,7 @@ func (b *builder) inRoot(ctx context.Context, in *spec.Input) error {
 		return err
 	}
 	return b.manager.o.Images.WithRootFS(ctx, b.rec.SnapshotKey, func(root string) error {
-		dir, err := os.OpenRoot(root)
-		if err != nil {
-			return fmt.Errorf("open root filesystem: %w", err)
-		}
-		defer dir.Close()
-		user, err := spec.ResolveUser(dir.FS(), b.image.Config, sc)
+		user, err := spec.ResolveUser(regular.Tree(root), b.image.Config, sc)
 		if err != nil {
 			return err
 		}
@@ -129,38 +124,17 @@ func (b *builder) setUser(in *spec.Input, user spec.User) {
 // isGuest says whether the first of a container's possible programs that is there begins as a WebAssembly module does. They
 // are resolved as the container would see them; none leads out.
 func isGuest(root string, programs []string) bool {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return false
-	}
-	defer unix.Close(dir)
 	for _, name := range programs {
-		how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-		fd, err := unix.Openat2(dir, name, how)
+		f, err := regular.OpenIn(root, name)
 		if err != nil {
 			continue
 		}
-		var st unix.Stat_t
-		err = unix.Fstat(fd, &st)
-		regular := err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
-		wasm := regular && startsWasm(fmt.Sprintf("/proc/self/fd/%d", fd))
-		unix.Close(fd)
-		if regular {
-			return wasm
-		}
+		defer f.Close()
+		var magic [4]byte
+		_, err = io.ReadFull(f, magic[:])
+		return err == nil && string(magic[:]) == "\x00asm"
 	}
 	return false
-}
-
-func startsWasm(file string) bool {
-	f, err := os.Open(file)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	var magic [4]byte
-	_, err = io.ReadFull(f, magic[:])
-	return err == nil && string(magic[:]) == "\x00asm"
 }
 
 // volumes makes a folder for each anonymous volume of the image and fills it with what the image has at that place.

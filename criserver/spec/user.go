@@ -3,7 +3,6 @@ package spec
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"slices"
@@ -14,6 +13,8 @@ import (
 	"github.com/moby/sys/user"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/images/regular"
 )
 
 // maxUserFile bounds what is read of an image's passwd and group files.
@@ -33,7 +34,8 @@ func checkUser(sc *runtime.LinuxContainerSecurityContext) error {
 // ResolveUser says who a container's first process runs as: the security
 // context's user, else the image's, else root. Names are looked up in
 // /etc/passwd and /etc/group of fsys, the container's root filesystem; nil
-// where it has none. fsys must not lead out of that root (os.Root.FS).
+// where it has none. fsys must open only regular files, and must not lead out of
+// that root (regular.Tree).
 //
 // Without a group the image's is taken if the user is the image's (kubelets
 // name that user in the security context, but not its group), else the user's
@@ -166,30 +168,23 @@ func lookupGroup(groups []user.Group, want string) (uint32, error) {
 	return 0, fmt.Errorf("the image's /etc/group has no group %q: %w", want, errdefs.ErrInvalidArgument)
 }
 
-// readFile reads a file of the image, which nobody vouches for: only a
-// regular one, and not without end. A missing one is empty.
+// readFile reads a file of the image, whose author may have put anything there:
+// only a regular one, and not without end. A missing one is empty.
 func readFile(fsys fs.FS, name string) (string, error) {
 	if fsys == nil {
 		return "", nil
 	}
-	info, err := fs.Stat(fsys, name)
+	f, err := fsys.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read /%s of the image: %w", name, err)
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxUserFile {
-		return "", fmt.Errorf("read /%s of the image: it is not a regular file below %d bytes: %w", name, maxUserFile, errdefs.ErrInvalidArgument)
-	}
-	f, err := fsys.Open(name)
-	if err != nil {
-		return "", fmt.Errorf("read /%s of the image: %w", name, err)
+		return "", fmt.Errorf("read the image's %q: %w: %w", "/"+name, err, errdefs.ErrInvalidArgument)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxUserFile))
+	data, err := regular.ReadAll(f, "/"+name, maxUserFile)
 	if err != nil {
-		return "", fmt.Errorf("read /%s of the image: %w", name, err)
+		return "", fmt.Errorf("read the image's %q: %w", "/"+name, err)
 	}
 	return string(data), nil
 }

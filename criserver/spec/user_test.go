@@ -1,14 +1,20 @@
 package spec
 
 import (
+	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"testing/fstest"
 
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/images/regular"
 )
 
 func TestResolveUser(t *testing.T) {
@@ -60,9 +66,10 @@ func TestResolveUser(t *testing.T) {
 		{"no user for the kernel", image, "", &sc{RunAsUser: n(4294967295)}, User{}, "4294967295 cannot be an id"},
 		{"negative group", image, "", &sc{RunAsUser: n(1), RunAsGroup: n(-2)}, User{}, "-2 cannot be an id"},
 		{"negative supplemental", image, "", &sc{SupplementalGroups: []int64{-3}}, User{}, "supplemental_groups: -3"},
-		{"passwd is a pipe", fstest.MapFS{"etc/passwd": {Mode: fs.ModeNamedPipe}}, "", &sc{}, User{}, "not a regular file"},
-		{"group is a directory", fstest.MapFS{"etc/group": {Mode: fs.ModeDir}}, "", &sc{}, User{}, "not a regular file"},
-		{"passwd without end", fstest.MapFS{"etc/passwd": {Data: make([]byte, maxUserFile+1)}}, "", &sc{}, User{}, "not a regular file"},
+		{"passwd is a pipe", hostileTree(t, "passwd", true), "", &sc{}, User{}, "not a regular file"},
+		{"group is a directory", hostileTree(t, "group", false), "", &sc{}, User{}, "not a regular file"},
+		{"passwd without end", fstest.MapFS{"etc/passwd": {Data: make([]byte, maxUserFile+1)}}, "", &sc{}, User{}, "longer than 8388608 bytes"},
+		{"passwd and group are links", linkedTree(t), "alice:staff", &sc{}, User{1000, 50, g{50}, "/home/alice"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := ResolveUser(tt.fsys, ocispec.ImageConfig{User: tt.image}, tt.sc)
@@ -75,4 +82,34 @@ func TestResolveUser(t *testing.T) {
 			}
 		})
 	}
+}
+
+// hostileTree is a root filesystem in which a file of /etc is none.
+func hostileTree(t *testing.T, name string, pipe bool) fs.FS {
+	t.Helper()
+	root := t.TempDir()
+	file := filepath.Join(root, "etc", name)
+	err := os.MkdirAll(file, 0o755)
+	if pipe {
+		err = errors.Join(err, os.Remove(file), unix.Mkfifo(file, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regular.Tree(root)
+}
+
+// linkedTree is one whose user names are elsewhere, as those of NixOS and Guix images are.
+func linkedTree(t *testing.T) fs.FS {
+	t.Helper()
+	root := t.TempDir()
+	err := errors.Join(os.MkdirAll(filepath.Join(root, "store"), 0o755), os.Mkdir(filepath.Join(root, "etc"), 0o755))
+	for name, text := range map[string]string{"passwd": "alice:x:1000:100:A:/home/alice:/bin/sh\n", "group": "staff:x:50:\n"} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(root, "store", name), []byte(text), 0o644))
+	}
+	err = errors.Join(err, os.Symlink("/store/passwd", filepath.Join(root, "etc/passwd")), os.Symlink("../../../store/group", filepath.Join(root, "etc/group")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regular.Tree(root)
 }

@@ -1,11 +1,8 @@
 package scenario
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,23 +17,18 @@ import (
 // check runs `sunaba check` on the node and returns its exit code and what it printed.
 func (m *machine) check(args ...string) (code int, out string) {
 	m.t.Helper()
-	all := append([]string{"check", "--root", m.Root, "--state", m.State, "--config", m.ConfigFile}, args...)
-	cmd := exec.Command(filepath.Join(m.Options.Bin, "sunaba"), all...)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	code, out, err := m.Check(args...)
+	if err != nil {
 		m.t.Fatal(err)
 	}
-	return cmd.ProcessState.ExitCode(), said.String()
+	return code, out
 }
 
 // expectSound fails the scenario if the check finds anything.
 func (m *machine) expectSound(when string) {
 	m.t.Helper()
-	if code, out := m.check(); code != 0 || !strings.HasPrefix(out, "0 findings") {
-		m.t.Errorf("%s: the check ends with %d:\n%s", when, code, out)
+	if err := m.Sound(); err != nil {
+		m.t.Errorf("%s: %v", when, err)
 	}
 }
 
@@ -98,7 +90,7 @@ func TestCheckWhilePodsComeAndGo(t *testing.T) {
 		for range 8 {
 			answer, err := m.RunPodSandbox(t.Context(), &runtime.RunPodSandboxRequest{Config: m.podConfig("busy"), RuntimeHandler: "wasm"})
 			if err == nil {
-				m.ran(answer.GetPodSandboxId())
+				m.Ran(answer.GetPodSandboxId())
 				_, err = m.RemovePodSandbox(t.Context(), &runtime.RemovePodSandboxRequest{PodSandboxId: answer.GetPodSandboxId()})
 			}
 			if err != nil {

@@ -333,7 +333,7 @@ func TestCheckpointPod(t *testing.T) {
 		t.Fatalf("restore: %v, %v", answer, err)
 	}
 	restored := &pod{machine: m, id: answer.GetPodSandboxId(), handler: "runc", config: config}
-	m.ran(restored.id)
+	m.Ran(restored.id)
 	for i, r := range answer.GetRestoredContainers() {
 		c := &container{pod: restored, id: r.GetContainerId(), config: configs[i], log: filepath.Join(config.GetLogDirectory(), configs[i].GetLogPath())}
 		if r.GetName() != configs[i].GetMetadata().GetName() || c.status().GetState() != runtime.ContainerState_CONTAINER_CREATED {

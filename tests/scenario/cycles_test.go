@@ -54,7 +54,7 @@ func (m *machine) cycle(handler string, polite bool) error {
 	if err != nil {
 		return fmt.Errorf("run under %s: %w", handler, err)
 	}
-	m.ran(run.GetPodSandboxId())
+	m.Ran(run.GetPodSandboxId())
 	p := &pod{machine: m, id: run.GetPodSandboxId(), handler: handler, config: config}
 	program := sh("echo up; sleep 1000")
 	if handler == "wasm" {

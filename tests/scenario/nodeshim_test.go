@@ -454,7 +454,7 @@ func (m *machine) wholeLife(handler, name string, code int32) error {
 		return fmt.Errorf("run: %w", err)
 	}
 	p := &pod{machine: m, id: answer.GetPodSandboxId(), handler: handler, config: config}
-	m.ran(p.id)
+	m.Ran(p.id)
 	c, err := p.tryCreate(containerConfig(world.batch, "-lines", "3", "-every", "20ms", "-exit", fmt.Sprint(code)))
 	if err != nil {
 		return fmt.Errorf("create: %w", err)

@@ -60,7 +60,7 @@ func (m *machine) runConfig(handler string, config *runtime.PodSandboxConfig) *p
 	if err != nil {
 		m.t.Fatalf("run a pod under %q: %v\n%s", handler, err, m.DaemonLog())
 	}
-	m.ran(answer.GetPodSandboxId())
+	m.Ran(answer.GetPodSandboxId())
 	return &pod{machine: m, id: answer.GetPodSandboxId(), handler: handler, config: config}
 }
 

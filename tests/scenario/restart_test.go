@@ -161,7 +161,7 @@ func TestKillDaemonInTheMiddle(t *testing.T) {
 				if err != nil {
 					return // the daemon is gone
 				}
-				m.ran(answer.GetPodSandboxId())
+				m.Ran(answer.GetPodSandboxId())
 				p := &pod{machine: m, id: answer.GetPodSandboxId(), handler: everyHandler[i%3], config: config}
 				c, err := p.tryCreate(containerConfig(world.batch))
 				if err != nil {
@@ -225,7 +225,11 @@ func TestKillShim(t *testing.T) {
 func TestTwoServers(t *testing.T) {
 	a := start(t)
 	b := start(t)
-	a.before, b.before = a.look(), b.look() // each sees the other's bridge
+	for _, m := range []*machine{a, b} {
+		if err := m.Reset(); err != nil { // each sees the other's bridge
+			t.Fatal(err)
+		}
+	}
 	a.pull(world.greeter)
 	b.pull(world.greeter)
 	var pods []*pod

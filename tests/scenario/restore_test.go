@@ -232,7 +232,7 @@ func TestRestorePodHasItsName(t *testing.T) {
 		t.Fatalf("restore: %v, %v", got, got.err)
 	}
 	restored := &pod{machine: m, id: got.GetPodSandboxId(), handler: "runc", config: again}
-	m.ran(restored.id)
+	m.Ran(restored.id)
 	id := got.GetRestoredContainers()[0].GetContainerId()
 	if st := (&container{pod: restored, id: id}).status(); st.GetState() != runtime.ContainerState_CONTAINER_CREATED {
 		t.Errorf("the restored container is %v", st)
@@ -254,7 +254,7 @@ func TestRestorePodHasItsName(t *testing.T) {
 	if err != nil || len(list.GetItems()) != 1 {
 		t.Fatalf("pods meanwhile: %v, %v", list, err)
 	}
-	m.ran(list.GetItems()[0].GetId())
+	m.Ran(list.GetItems()[0].GetId())
 	if err := os.Remove(hold); err != nil { // the fake criu outlives its server, and is not to wait for ever
 		t.Fatal(err)
 	}

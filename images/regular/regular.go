@@ -1,0 +1,122 @@
+// Package regular opens and reads files that others name or write: what is no regular file is refused before it is opened, so
+// that no pipe, device or socket can hold or change anything, and what is read has a bound.
+package regular
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// Open opens a file of the host for reading. Links are followed.
+//
+// # Errors
+//
+// Of class ErrInvalidArgument for what is no regular file; else those of the file system.
+func Open(name string) (*os.File, error) {
+	return open(unix.AT_FDCWD, name, name, &unix.OpenHow{})
+}
+
+// OpenIn opens a file of the tree at root for reading. Links are followed as a process whose root this is would: none leads
+// out.
+//
+// # Errors
+//
+// Those of Open.
+func OpenIn(root, name string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer unix.Close(dir)
+	return open(dir, path.Clean("/"+name), name, &unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+}
+
+// open looks at what is there before it opens it: the opening of a pipe waits, and that of a device may do anything.
+func open(dir int, at, name string, how *unix.OpenHow) (*os.File, error) {
+	how.Flags = unix.O_PATH | unix.O_CLOEXEC
+	found, err := openat2(dir, at, how)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer unix.Close(found)
+	var st unix.Stat_t
+	if err := unix.Fstat(found, &st); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("is not a regular file: %w", errdefs.ErrInvalidArgument)}
+	}
+	// O_NONBLOCK: the holder of a lease would be waited for.
+	fd, err := retry(func() (int, error) {
+		return unix.Open("/proc/self/fd/"+strconv.Itoa(found), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// openat2 asks again if a name was changed below the resolution, which the kernel answers with EAGAIN.
+func openat2(dir int, name string, how *unix.OpenHow) (int, error) {
+	for range 16 {
+		fd, err := retry(func() (int, error) { return unix.Openat2(dir, name, how) })
+		if !errors.Is(err, unix.EAGAIN) {
+			return fd, err
+		}
+	}
+	return -1, unix.EAGAIN
+}
+
+func retry(call func() (int, error)) (int, error) {
+	for {
+		if fd, err := call(); !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// Read reads a file of the host that is no longer than limit.
+//
+// # Errors
+//
+// Those of Open; of class ErrInvalidArgument for a longer file.
+func Read(name string, limit int64) ([]byte, error) {
+	f, err := Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadAll(f, name, limit)
+}
+
+// Tree is the folder of a root filesystem as an fs.FS whose regular files OpenIn opens.
+type Tree string
+
+// Open implements fs.FS.
+func (t Tree) Open(name string) (fs.File, error) {
+	f, err := OpenIn(string(t), name)
+	if err != nil {
+		return nil, err // not f, which would be a file that is nil
+	}
+	return f, nil
+}
+
+// ReadAll reads what r has, if that is no longer than limit; name is for the error, of class ErrInvalidArgument.
+func ReadAll(r io.Reader, name string, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("is longer than %d bytes: %w", limit, errdefs.ErrInvalidArgument)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}
