@@ -30,6 +30,9 @@ import (
 const (
 	configFile = "config.json"
 	rootfsDir  = "rootfs"
+
+	// maxSeccompProfile bounds a profile; a long one has 100 KiB.
+	maxSeccompProfile = 4 << 20
 )
 
 // builder makes the parts of one container: root filesystem, volumes, specification and bundle. What it made is removed
@@ -199,7 +202,7 @@ func (b *builder) host(ctx context.Context, in *spec.Input) error {
 	if in.Sources, err = b.manager.paths.Sources(ctx, b.config()); err != nil {
 		return err
 	}
-	if in.Devices, err = facts.Devices(b.config()); err != nil {
+	if in.Devices, err = b.manager.paths.Devices(ctx, b.config()); err != nil {
 		return err
 	}
 	file, err := spec.SeccompFile(b.config())
@@ -207,8 +210,8 @@ func (b *builder) host(ctx context.Context, in *spec.Input) error {
 		return err
 	}
 	if file != "" {
-		if in.Seccomp, err = os.ReadFile(file); err != nil {
-			return fmt.Errorf("read seccomp profile: %w: %w", err, errdefs.ErrInvalidArgument)
+		if in.Seccomp, err = b.manager.paths.Read(ctx, file, maxSeccompProfile); err != nil {
+			return fmt.Errorf("container %q: seccomp: localhost_ref: %w", b.config().GetMetadata().GetName(), err)
 		}
 	}
 	in.Host = b.manager.o.Host

@@ -3,7 +3,10 @@ package container
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -67,6 +70,9 @@ func injectCDI(config *runtime.ContainerConfig, guest bool, dirs []string, s *sp
 	case len(dirs) == 0:
 		return fmt.Errorf("CDI device %q is asked for, but this server is configured without CDI (devices.cdi_spec_dirs): %w", names[0], errdefs.ErrFailedPrecondition)
 	}
+	if err := checkSpecFiles(dirs); err != nil {
+		return err
+	}
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dirs...), cdi.WithAutoRefresh(false))
 	if err != nil {
 		return fmt.Errorf("read CDI specifications: %w", err)
@@ -78,6 +84,33 @@ func injectCDI(config *runtime.ContainerConfig, guest bool, dirs []string, s *sp
 	}
 	if err != nil {
 		return fmt.Errorf("inject CDI devices %s: %w: %w", strings.Join(names, ", "), err, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// maxSpecFile bounds a CDI specification.
+const maxSpecFile = 16 << 20
+
+// checkSpecFiles refuses specifications that could not be read to their end.
+func checkSpecFiles(dirs []string) error {
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read CDI specifications: %w", err)
+		}
+		for _, e := range entries {
+			if ext := filepath.Ext(e.Name()); e.IsDir() || ext != ".json" && ext != ".yaml" {
+				continue // as the library does
+			}
+			info, err := os.Stat(filepath.Join(dir, e.Name()))
+			if err == nil && (!info.Mode().IsRegular() || info.Size() > maxSpecFile) {
+				return fmt.Errorf("CDI specification %q is not a regular file of at most %d bytes: %w",
+					filepath.Join(dir, e.Name()), maxSpecFile, errdefs.ErrFailedPrecondition)
+			}
+		}
 	}
 	return nil
 }

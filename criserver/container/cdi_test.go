@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -94,6 +96,22 @@ func TestInjectCDI(t *testing.T) {
 		}
 		if len(s.Process.Env)+len(s.Linux.Devices)+len(s.Mounts) > 0 {
 			t.Errorf("%s: %+v", tt.name, s)
+		}
+	}
+}
+
+// A pipe among the specifications, or one without end, holds up no container.
+func TestCDISpecificationThatIsNoFile(t *testing.T) {
+	for _, target := range []string{"pipe", "/dev/zero"} {
+		dir := t.TempDir()
+		err := errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink(target, filepath.Join(dir, "widget.json")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := &runtime.ContainerConfig{CDIDevices: []*runtime.CDIDevice{{Name: "example.org/widget=one"}}}
+		err = injectCDI(config, false, []string{dir}, &specs.Spec{})
+		if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "widget.json") {
+			t.Errorf("%s: %v", target, err)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/checkpoint"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/images/regular"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -195,7 +196,7 @@ func copyLog(from, to string) error {
 	if from == "" {
 		return nil
 	}
-	in, err := os.Open(from)
+	in, err := regular.Open(from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

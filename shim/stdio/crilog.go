@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // timestamp is RFC 3339 with a fixed width, so that records sort as text.
@@ -56,8 +57,24 @@ func openLog(path string, limits Limits, log *slog.Logger) (*logFile, error) {
 	return l, nil
 }
 
+// appendTo opens a log, which must be a regular file: a pipe would hold up whoever opens it or writes to it.
 func appendTo(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o640)
+	if errors.Is(err, unix.ENXIO) { // a pipe that nothing reads, or a socket
+		return nil, fmt.Errorf("%q is not a regular file: %w", path, errdefs.ErrInvalidArgument)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%q is not a regular file: %w", path, errdefs.ErrInvalidArgument)
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 // stream returns the sink for one stream of the file, which is closed with its last one.

@@ -115,6 +115,26 @@ func TestLogFile(t *testing.T) {
 	}
 }
 
+// A log that is none is refused: nothing waits for the reader of a pipe.
+func TestLogThatIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"alone", "read"} {
+		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reader, err := os.OpenFile(filepath.Join(dir, "read"), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for _, path := range []string{filepath.Join(dir, "alone"), filepath.Join(dir, "read"), os.DevNull} {
+		if _, err := openLog(path, Limits{}, slog.New(slog.DiscardHandler)); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 func TestStreamsDoNotMixWithinALine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	s := open(t, Config{Stdout: Scheme + path, Stderr: Scheme + path})

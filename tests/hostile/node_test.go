@@ -193,16 +193,6 @@ func of(image string, command ...string) *runtime.ContainerConfig {
 // sh runs a script in a busybox container.
 func sh(script string) *runtime.ContainerConfig { return of(world.busybox, "/bin/sh", "-c", script) }
 
-// idle is a container of either handler that does nothing until it is stopped.
-func idle(handler string) *runtime.ContainerConfig {
-	if handler != "wasm" {
-		return sh("sleep 1000")
-	}
-	config := of(world.guest)
-	config.Args = []string{"idle"}
-	return config
-}
-
 // tryCreate asks for a container and returns the error.
 func (p *pod) tryCreate(config *runtime.ContainerConfig) (*container, error) {
 	if err := os.MkdirAll(p.config.GetLogDirectory(), 0o755); err != nil { // the kubelet's to make

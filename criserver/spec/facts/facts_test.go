@@ -99,15 +99,61 @@ func TestSourcesOfADeadFileSystem(t *testing.T) {
 	if len(p.asked) != 1 {
 		t.Errorf("%d questions are open", len(p.asked))
 	}
+	p.Patience = 50 * time.Millisecond
+	if _, err := p.Read(t.Context(), path, 1); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), path) {
+		t.Errorf("a file to read: %v", err)
+	}
+	devices := &runtime.ContainerConfig{Devices: []*runtime.Device{{HostPath: path}}}
+	if _, err := p.Devices(t.Context(), devices); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "devices[0].host_path") {
+		t.Errorf("a device: %v", err)
+	}
+	p.Patience = time.Minute
 	other := &runtime.ContainerConfig{Mounts: []*runtime.Mount{{HostPath: t.TempDir()}}}
 	if _, err := p.Sources(t.Context(), other); err != nil {
 		t.Errorf("a path that has nothing to do with it: %v", err)
 	}
-	q := p.ask(path)
+	q := p.question("resolve "+path, nil)
 	server.Close() // its end answers every question
 	<-q.done
 	if _, err := p.Sources(t.Context(), config); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("after its end: %v", err)
+	}
+}
+
+// A file that a request names is read if it is a regular one, and not without end.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	pipe, file := filepath.Join(dir, "pipe"), filepath.Join(dir, "file")
+	if err := errors.Join(unix.Mkfifo(pipe, 0o600), os.WriteFile(file, []byte("12345"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var p Paths
+	if data, err := p.Read(t.Context(), file, 5); err != nil || string(data) != "12345" {
+		t.Errorf("%q, %v", data, err)
+	}
+	for _, name := range []string{pipe, dir, "/dev/zero", filepath.Join(dir, "missing")} {
+		if _, err := p.Read(t.Context(), name, 5); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := p.Read(t.Context(), file, 4); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("a long file: %v", err)
+	}
+}
+
+// A path that stands for a whole disk is not searched for devices without end.
+func TestDevicesOfALargeTree(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b/c", "d"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := devicesAt(dir, 5); err != nil {
+		t.Error(err)
+	}
+	if _, err := devicesAt(dir, 4); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -136,7 +182,7 @@ func TestDevices(t *testing.T) {
 	if err := os.Symlink("/dev/null", link); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Devices(&runtime.ContainerConfig{Devices: []*runtime.Device{{HostPath: link}, {HostPath: "/dev/no-such-device"}}})
+	got, err := new(Paths).Devices(t.Context(), &runtime.ContainerConfig{Devices: []*runtime.Device{{HostPath: link}, {HostPath: "/dev/no-such-device"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,11 +18,12 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/images/regular"
 )
 
 // Paths looks up paths of the host. A file system whose server is gone can hold
-// a question for ever, and nothing can end that; so nobody waits longer than
-// Patience, and each path is asked for once at a time. The zero value is ready.
+// a question for ever, and nothing can end that; so no request waits longer than
+// Patience, and each question is asked once at a time. The zero value is ready.
 type Paths struct {
 	Patience time.Duration // 0 is 10 s
 
@@ -32,51 +33,75 @@ type Paths struct {
 
 // question is about one path; its answer stands when done is closed.
 type question struct {
-	done chan struct{}
-	real string
-	err  error
+	done   chan struct{}
+	answer any
+	err    error
 }
 
 const patience = 10 * time.Second
 
-// resolve follows the links of a path, which is made if it is missing.
-func (p *Paths) resolve(ctx context.Context, path string) (string, error) {
-	q := p.ask(path)
+// ask waits for the answer of call, which asks path something; verb says what, in the error too.
+//
+// # Errors
+//
+// Those of call; ErrFailedPrecondition or the context's error if there is no answer in time.
+func ask[T any](ctx context.Context, p *Paths, verb, path string, call func() (T, error)) (T, error) {
+	q := p.question(verb+" "+path, func() (any, error) { return call() })
 	timer := time.NewTimer(cmp.Or(p.Patience, patience))
 	defer timer.Stop()
+	var zero T
 	var err error = errdefs.ErrFailedPrecondition
 	select {
 	case <-q.done:
 		if q.err != nil {
-			return "", fmt.Errorf("%w: %w", q.err, errdefs.ErrInvalidArgument)
+			return zero, q.err
 		}
-		return q.real, nil
+		return q.answer.(T), nil // T is the verb's
 	case <-timer.C:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	return "", fmt.Errorf("nothing answers at %q (is the server of its file system gone?): %w", path, err)
+	return zero, fmt.Errorf("%s %q: no answer (is the server of its file system gone?): %w", verb, path, err)
 }
 
-func (p *Paths) ask(path string) *question {
+// question is the one that is open under a key, or a new one.
+func (p *Paths) question(key string, call func() (any, error)) *question {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if q, ok := p.asked[path]; ok {
+	if q, ok := p.asked[key]; ok {
 		return q
 	}
 	q := &question{done: make(chan struct{})}
 	if p.asked == nil {
 		p.asked = map[string]*question{}
 	}
-	p.asked[path] = q
+	p.asked[key] = q
 	go func() {
-		q.real, q.err = resolve(path)
+		q.answer, q.err = call()
 		p.mu.Lock()
-		delete(p.asked, path)
+		delete(p.asked, key)
 		p.mu.Unlock()
 		close(q.done)
 	}()
 	return q
+}
+
+// Read reads a regular file that a request names and that is no longer than limit.
+//
+// # Errors
+//
+// ErrInvalidArgument for a file that cannot be read, ErrFailedPrecondition or the context's error for one that does not
+// answer.
+func (p *Paths) Read(ctx context.Context, path string, limit int64) ([]byte, error) {
+	return ask(ctx, p, "read", path, func() ([]byte, error) { return invalid(regular.Read(path, limit)) })
+}
+
+// invalid gives an error of the file system the class of a request that names the wrong file.
+func invalid[T any](value T, err error) (T, error) {
+	if err != nil && !errdefs.IsInvalidArgument(err) {
+		err = fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return value, err
 }
 
 // Sources looks up the host paths of a container's mounts. A path that is
@@ -94,7 +119,7 @@ func (p *Paths) Sources(ctx context.Context, container *runtime.ContainerConfig)
 		if host == "" || !filepath.IsAbs(host) {
 			continue // spec refuses it with its reason
 		}
-		real, err := p.resolve(ctx, host)
+		real, err := ask(ctx, p, "resolve", host, func() (string, error) { return invalid(resolve(host)) })
 		if err != nil {
 			return nil, fmt.Errorf("container %q: mounts[%d].host_path: %w", container.GetMetadata().GetName(), i, err)
 		}
@@ -148,27 +173,34 @@ func propagation(table []*mountinfo.Info, path string) (shared, slave bool) {
 // Devices looks up the devices at the host paths of a container's devices; a
 // directory stands for all devices below it. Paths where there is none are
 // left out, and spec refuses them.
-func Devices(container *runtime.ContainerConfig) (map[string][]spec.Device, error) {
+//
+// # Errors
+//
+// Those of Sources; ErrInvalidArgument also for a directory of more than
+// maxDeviceFiles files.
+func (p *Paths) Devices(ctx context.Context, container *runtime.ContainerConfig) (map[string][]spec.Device, error) {
 	out := map[string][]spec.Device{}
 	for i, want := range container.GetDevices() {
 		host := want.GetHostPath()
-		found, err := devicesAt(host)
+		found, err := ask(ctx, p, "list devices at", host, func() ([]spec.Device, error) { return invalid(devicesAt(host, maxDeviceFiles)) })
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("container %q: devices[%d].host_path: %w: %w",
-				container.GetMetadata().GetName(), i, err, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("container %q: devices[%d].host_path: %w", container.GetMetadata().GetName(), i, err)
 		}
 		out[host] = found
 	}
 	return out, nil
 }
 
+// maxDeviceFiles bounds the files of a tree that is searched for devices.
+const maxDeviceFiles = 1 << 16
+
 // HostDevices returns all devices of the machine, for privileged containers.
 // Terminals and what a container has for itself are left out.
 func HostDevices() ([]spec.Device, error) {
-	found, err := devicesAt("/dev")
+	found, err := devicesAt("/dev", maxDeviceFiles)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
@@ -178,19 +210,23 @@ func HostDevices() ([]spec.Device, error) {
 	return found, nil
 }
 
-// devicesAt walks what is at root; paths in the answer are below root.
-func devicesAt(root string) ([]spec.Device, error) {
+// devicesAt walks what is at root, at most limit files; paths in the answer are below root.
+func devicesAt(root string, limit int) ([]spec.Device, error) {
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return nil, err
 	}
 	var out []spec.Device
+	files := 0
 	err = filepath.WalkDir(real, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) && path != real {
 			return nil // gone meanwhile
 		}
 		if err != nil {
 			return err
+		}
+		if files++; files > limit {
+			return fmt.Errorf("%q has more than %d files: %w", root, limit, errdefs.ErrInvalidArgument)
 		}
 		if entry.IsDir() {
 			switch entry.Name() {
