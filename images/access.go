@@ -82,7 +82,7 @@ func shortest(img Image) string {
 
 // grant writes down what a pull has shown: that the registry gives the images to
 // those credentials, or to anybody, and that pods of the namespace have pulled
-// them.
+// them. What the repository has not shown that it holds is granted to nobody.
 func (s *Service) grant(p pulled, namespace string) error {
 	if granted(s.db.State(), p, namespace) {
 		return nil
@@ -103,6 +103,12 @@ func (s *Service) grant(p pulled, namespace string) error {
 			g.Namespaces = with(g.Namespaces, namespace)
 			st.Grants[id] = g
 		}
+		for _, id := range p.hidden {
+			_, there := st.Images[id]
+			if _, granted := st.Grants[id]; there && !granted {
+				st.Grants[id] = store.Grant{} // until somebody is shown it
+			}
+		}
 		if p.access == registry.ByPull && namespace != "" {
 			st.Holders[p.credentials] = with(st.Holders[p.credentials], namespace)
 		}
@@ -118,6 +124,11 @@ func (s *Service) grant(p pulled, namespace string) error {
 func granted(st *store.State, p pulled, namespace string) bool {
 	has := func(list []string, s string) bool { return s == "" || slices.Contains(list, s) }
 	byPull := p.access == registry.ByPull
+	for _, id := range p.hidden {
+		if _, ok := st.Grants[id]; !ok {
+			return false
+		}
+	}
 	for _, id := range p.ids {
 		g, ok := st.Grants[id]
 		if !ok || !has(g.Namespaces, namespace) || byPull && !has(g.Credentials, p.credentials) || !byPull && !g.Open {

@@ -42,8 +42,8 @@ func (s *Service) ForContainer(ctx context.Context, image, userSpecified, handle
 		if err != nil {
 			continue
 		}
-		if rec, ok := st.Images[t.Images[d.Digest]]; ok {
-			return s.view(st, rec), nil
+		if _, ok := st.Images[t.Images[d.Digest]]; ok {
+			return s.viewAs(st, t, d.Digest), nil
 		}
 		img, err := s.fetchVariant(ctx, t, d)
 		if err != nil {

@@ -85,18 +85,24 @@ func (e *Export) add(ctx context.Context, nameOrID string) error {
 	if err != nil {
 		return err
 	}
-	x := &session{s: e.s, remote: remote, root: target.Digest}
+	x := e.s.session(remote, target.Repo, target.Digest, nil)
 	e.sessions = append(e.sessions, x)
 	e.images = append(e.images, layout.Named{Name: name, Root: bare(target.Root)})
 	if err := e.index(ctx, x, &walk{}, target.Root); err != nil {
 		return err
 	}
-	for _, id := range target.Images {
+	added := make(map[digest.Digest]bool)
+	for _, m := range target.Entries {
+		id, wanted := target.Images[m.Digest]
+		if !wanted || added[m.Digest] {
+			continue
+		}
+		added[m.Digest] = true
 		img, ok := st.Images[id]
 		if !ok {
 			return fmt.Errorf("image %s: %w", id, errdefs.ErrNotFound)
 		}
-		if err := e.image(ctx, x, img, name); err != nil {
+		if err := e.image(ctx, x, bare(m), img, name); err != nil {
 			return err
 		}
 	}
@@ -138,9 +144,23 @@ func (e *Export) index(ctx context.Context, x *session, w *walk, d ocispec.Descr
 	return nil
 }
 
-// image adds what an image consists of.
-func (e *Export) image(ctx context.Context, x *session, img store.Image, name string) error {
-	for _, d := range append([]ocispec.Descriptor{img.Manifest, img.Config}, img.Layers...) {
+// image adds what an image consists of, as one of its manifests has it.
+func (e *Export) image(ctx context.Context, x *session, manifest ocispec.Descriptor, img store.Image, name string) error {
+	if err := e.blob(ctx, x, manifest); err != nil {
+		return err
+	}
+	data, err := e.s.content.Document(ctx, manifest)
+	if err != nil {
+		return err
+	}
+	doc, err := parseDocument(manifest, data)
+	if err != nil {
+		return err
+	}
+	for i, l := range doc.Layers {
+		doc.Layers[i] = bare(l)
+	}
+	for _, d := range append([]ocispec.Descriptor{bare(*doc.Config)}, doc.Layers...) {
 		if err := e.blob(ctx, x, d); err != nil {
 			return err
 		}
@@ -148,7 +168,7 @@ func (e *Export) image(ctx context.Context, x *session, img store.Image, name st
 	if img.Module != nil || img.Platform.OS != "linux" {
 		return nil // nothing that Docker's archives know
 	}
-	entry := layout.DockerImage{Config: img.Config, Layers: img.Layers}
+	entry := layout.DockerImage{Config: bare(*doc.Config), Layers: doc.Layers}
 	if n, err := parseName(name); err == nil && n.digest == "" {
 		entry.Tags = []string{name}
 	}

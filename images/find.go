@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/images/store"
 )
@@ -37,6 +39,11 @@ func (s *Service) Find(ctx context.Context, nameOrID, handler string) (Image, er
 		if err != nil {
 			return Image{}, err
 		}
+		for _, t := range st.Holding(img.ID) {
+			if t.Images[img.Manifest.Digest] == img.ID {
+				return s.viewAs(st, t, img.Manifest.Digest), nil
+			}
+		}
 		return s.view(st, img), nil
 	}
 	return Image{}, fmt.Errorf("image %q: %w", nameOrID, errdefs.ErrNotFound)
@@ -54,21 +61,39 @@ func (s *Service) variant(targets []store.Target, handlers []HandlerPlatforms) (
 			if err != nil {
 				continue
 			}
-			if img, ok := st.Images[t.Images[d.Digest]]; ok {
-				return s.view(st, img), nil
+			if _, ok := st.Images[t.Images[d.Digest]]; ok {
+				return s.viewAs(st, t, d.Digest), nil
 			}
 		}
 	}
 	if len(handlers) == len(s.handlers) {
 		for _, t := range targets {
 			for _, e := range t.Entries {
-				if img, ok := st.Images[t.Images[e.Digest]]; ok {
-					return s.view(st, img), nil
+				if _, ok := st.Images[t.Images[e.Digest]]; ok {
+					return s.viewAs(st, t, e.Digest), nil
 				}
 			}
 		}
 	}
 	return Image{}, fmt.Errorf("image %q for handler %q: %w", targets[0].Name(), handlers[0].Name, errdefs.ErrNotFound)
+}
+
+// viewAs makes an Image of what a target has for a manifest: what that manifest says, and not another of the same image.
+func (s *Service) viewAs(st *store.State, t store.Target, manifest digest.Digest) Image {
+	out := s.view(st, st.Images[t.Images[manifest]])
+	for _, e := range t.Entries {
+		if e.Digest == manifest {
+			out.Manifest = bare(e)
+		}
+	}
+	if out.Kind != Module {
+		return out
+	}
+	out.Module.Annotations = nil
+	if title := t.Manifests[manifest].Title; title != "" {
+		out.Module.Annotations = map[string]string{ocispec.AnnotationTitle: title}
+	}
+	return out
 }
 
 // view makes an Image of a record and the names that lead to it.

@@ -83,6 +83,9 @@ func (s *Service) needed(st *store.State, roots []unpack.Root) (blobs, chains ma
 	blobs, chains = make(map[digest.Digest]bool), make(map[digest.Digest]bool)
 	for _, t := range st.Targets {
 		blobs[t.Digest] = true
+		for m := range t.Images {
+			blobs[m] = true
+		}
 	}
 	for _, img := range st.Images {
 		blobs[img.Manifest.Digest], blobs[img.Config.Digest] = true, true

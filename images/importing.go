@@ -99,7 +99,7 @@ func (s *Service) importRoot(ctx context.Context, l *layout.Layout, root layout.
 	m, leave := s.meters.join("import "+n.full+" "+root.Desc.Digest.String(), req.Progress)
 	defer leave()
 	m.update(func(p *Progress) { *p = Progress{Phase: "resolve"} })
-	x := &session{s: s, remote: l, root: root.Desc.Digest, meter: m}
+	x := s.session(l, n.repo, root.Desc.Digest, m)
 	defer x.close()
 	x.pin(root.Desc.Digest)
 	began := time.Now()

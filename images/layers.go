@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -23,9 +24,6 @@ const DefaultParallelLayers = 4
 // rootFS fetches the layers that are not unpacked yet, some at a time, and
 // unpacks each while it comes in.
 func (x *session) rootFS(ctx context.Context, img *store.Image, blobs []ocispec.Descriptor, diffs []digest.Digest) error {
-	if len(blobs) != len(diffs) {
-		return fmt.Errorf("the manifest has %d layers and the configuration %d: %w", len(blobs), len(diffs), errdefs.ErrInvalidArgument)
-	}
 	if len(blobs) > unpack.MaxLayers {
 		return fmt.Errorf("the image has %d layers, and overlayfs takes %d; build it with fewer: %w", len(blobs), unpack.MaxLayers, errdefs.ErrInvalidArgument)
 	}
@@ -67,6 +65,8 @@ type pendingLayer struct {
 	blob  ocispec.Descriptor
 	layer unpack.Layer
 	unpin func() // of the blob
+	// opened is set once this session's blob, and not another pull's, is unpacked.
+	opened *atomic.Bool
 }
 
 // missing returns the layers that are not unpacked, or known to be damaged.
@@ -82,7 +82,9 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 			continue
 		}
 		l := pendingLayer{blob: blobs[i]}
+		l.opened = new(atomic.Bool)
 		l.layer = unpack.Layer{Chain: chain, Diff: diffs[i], Open: func(ctx context.Context) (io.ReadCloser, error) {
+			l.opened.Store(true)
 			return x.s.content.Follow(ctx, l.blob)
 		}, Grow: func(bytes int64) error {
 			return x.reserve(ctx, bytes)
@@ -128,6 +130,9 @@ func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 			}
 			if err != nil {
 				return err
+			}
+			if l.opened.Load() {
+				x.shown.mark(&x.shown.made, l.layer.Diff)
 			}
 			x.meter.part(l.blob.Digest, func(p *Progress, part *Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
 			return nil

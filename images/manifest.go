@@ -210,10 +210,11 @@ func (c config) platform() ocispec.Platform {
 	return platforms.Normalize(p)
 }
 
-// names reports whether the configuration names a blob as its content, so that
-// its digest identifies the image.
+// names reports whether the configuration names a blob as its content, and
+// nothing else, so that its digest identifies the image.
 func (c config) names(blob digest.Digest) bool {
-	return slices.Contains(c.LayerDigests, blob) || slices.Contains(c.RootFS.DiffIDs, blob)
+	all := slices.Concat(c.LayerDigests, c.RootFS.DiffIDs)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(d digest.Digest) bool { return d != blob })
 }
 
 // checkModule refuses what cannot run by the first eight bytes of a binary: the

@@ -41,11 +41,9 @@ func (x *session) module(ctx context.Context, img *store.Image) error {
 		return err
 	}
 	if isCompressed(header) {
-		title := img.Module.Annotations
 		if *img.Module, err = x.decompress(ctx, layer); err != nil {
 			return err
 		}
-		img.Module.Annotations = title
 		x.layers = append(x.layers, layer.Digest)
 		if header, err = readHeader(x.s.content.Path(img.Module.Digest)); err != nil {
 			return err

@@ -70,11 +70,23 @@ func (s *Service) Pull(ctx context.Context, req PullRequest) (Image, error) {
 // pulled is what a pull brought.
 type pulled struct {
 	image Image
-	// ids are all images that it brought or found present, access and
-	// credentials what opened the repository.
-	ids         []string
+	// ids are all images that it brought or found present and that the
+	// repository has shown, hidden those that are new and that it has not; access
+	// and credentials are what opened the repository.
+	ids, hidden []string
 	access      registry.Access
 	credentials string
+}
+
+// shownImages returns the images of a target that its repository has shown in full.
+func shownImages(t store.Target) []string {
+	var ids []string
+	for m, id := range t.Images {
+		if t.Manifests[m].Shown {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // fingerprint tells pulls with different credentials apart.
@@ -99,7 +111,8 @@ func (s *Service) pull(ctx context.Context, n name, handlers []HandlerPlatforms,
 	if n.digest != "" && n.digest != desc.Digest {
 		return pulled{}, fmt.Errorf("the registry answered %s: %w", desc.Digest, errdefs.ErrDataLoss)
 	}
-	x := &session{s: s, remote: remote, root: desc.Digest, meter: m}
+	x := s.session(remote, n.repo, desc.Digest, m)
+	x.credentials = remote.Fingerprint(s.db.Salt())
 	defer x.close()
 	x.pin(desc.Digest)
 	target, err := x.bringIn(ctx, n, desc, handlers)
@@ -115,8 +128,8 @@ func (s *Service) pull(ctx context.Context, n name, handlers []HandlerPlatforms,
 	hosts := slices.Sorted(maps.Keys(byHost(remote.Served())))
 	s.logger.Info("image pulled", "image", n.full, "id", img.ID, "servers", hosts, "took", time.Since(began).Round(time.Millisecond))
 	return pulled{
-		image: img, ids: slices.Collect(maps.Values(target.Images)),
-		access: remote.Access(), credentials: remote.Fingerprint(s.db.Salt()),
+		image: img, ids: shownImages(target), hidden: x.hidden,
+		access: remote.Access(), credentials: x.credentials,
 	}, nil
 }
 
@@ -147,7 +160,7 @@ func (s *Service) complete(ctx context.Context, name string, handlers []HandlerP
 	for _, c := range choices(t.Entries, handlers) {
 		id, ok := t.Images[c.manifest.Digest]
 		switch {
-		case ok && s.intact(ctx, st.Images[id]):
+		case ok && s.intact(ctx, st.Images[id]) && (t.Manifests[c.manifest.Digest].Shown || !s.verifies()):
 			present++
 		case s.refusal(c.manifest.Digest) == nil:
 			return t, false
@@ -192,6 +205,7 @@ func (x *session) target(ctx context.Context, n name, desc ocispec.Descriptor, h
 	if len(images) == 0 {
 		return t, nil, refusals[0]
 	}
+	t.Manifests = x.manifests
 	for _, err := range refusals {
 		x.s.logger.Warn("a variant of an image is left out", "image", n.full, "error", err)
 	}
@@ -302,7 +316,7 @@ func (s *Service) fetchVariant(ctx context.Context, t store.Target, manifest oci
 		if err != nil {
 			return pulled{}, err
 		}
-		x := &session{s: s, remote: remote, root: t.Digest}
+		x := s.session(remote, n.repo, t.Digest, nil)
 		defer x.close()
 		x.pin(t.Digest)
 		img, err := x.image(ctx, manifest)
@@ -313,11 +327,11 @@ func (s *Service) fetchVariant(ctx context.Context, t store.Target, manifest oci
 			x.giveUp(ctx, err)
 			return pulled{}, err
 		}
-		t.Images = map[digest.Digest]string{manifest.Digest: img.ID}
+		t.Images, t.Manifests = map[digest.Digest]string{manifest.Digest: img.ID}, x.manifests
 		if err := x.record(ctx, n, t, []store.Image{img}); err != nil {
 			return pulled{}, err
 		}
-		return pulled{image: s.view(s.db.State(), img), ids: []string{img.ID}, access: remote.Access()}, nil
+		return pulled{image: s.viewAs(s.db.State(), t, manifest.Digest), ids: shownImages(t), hidden: x.hidden, access: remote.Access()}, nil
 	})
 	if err != nil {
 		return Image{}, space.Explain(s.root, err)

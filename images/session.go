@@ -34,14 +34,24 @@ type source interface {
 type session struct {
 	s      *Service
 	remote source
+	repo   string
 	root   digest.Digest // what the reference stands for
 	meter  *meter
 	unpin  []func()
 	pinned []digest.Digest
 	layers []digest.Digest // blobs that are of no use once unpacked
 
+	credentials string // whose they are, "" for none or the node's
+	shown       showing
+	manifests   map[digest.Digest]store.Manifest // facts of those that were brought in
+	hidden      []string                         // new images that have not been shown in full
+
 	reserving, recorded, closed bool
 	reserved                    int64 // bytes of the budget
+}
+
+func (s *Service) session(remote source, repo string, root digest.Digest, m *meter) *session {
+	return &session{s: s, remote: remote, repo: repo, root: root, meter: m, manifests: make(map[digest.Digest]store.Manifest)}
 }
 
 func (x *session) close() {
@@ -113,7 +123,7 @@ func (x *session) ingest(ctx context.Context, desc ocispec.Descriptor, got func(
 // ingestInto does so by one of the store's two ways.
 func (x *session) ingestInto(ctx context.Context, into func(context.Context, ocispec.Descriptor, store.Opener) error, desc ocispec.Descriptor, got func(int64)) error {
 	for {
-		came := int64(0)
+		came, own := int64(0), int64(0) // own came in this session
 		count := func(n int64) {
 			came += n
 			got(n)
@@ -124,8 +134,11 @@ func (x *session) ingestInto(ctx context.Context, into func(context.Context, oci
 				return nil, err
 			}
 			count(offset - came)
-			return &countedReader{r, count}, nil
+			return &countedReader{r, func(n int64) { own += n; count(n) }}, nil
 		})
+		if err == nil {
+			x.shown.note(desc, own)
+		}
 		// A context that has ended may say so by another blob's error.
 		if ctx.Err() != nil || !errdefs.IsDataLoss(err) || !x.remote.Refuse(desc.Digest) {
 			return err
@@ -186,7 +199,11 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 	if err != nil {
 		return store.Image{}, err
 	}
+	if !module && len(m.Layers) != len(c.RootFS.DiffIDs) {
+		return store.Image{}, fmt.Errorf("the manifest has %d layers and the configuration %d: %w", len(m.Layers), len(c.RootFS.DiffIDs), errdefs.ErrInvalidArgument)
+	}
 	img := describe(entry, m, c, module)
+	x.manifests[entry.Digest] = store.Manifest{Title: title(m, module)}
 	// Pinned first and looked for then, so that nobody sweeps it in between.
 	if module {
 		x.pin(img.Module.Digest)
@@ -199,7 +216,7 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 			return store.Image{}, err
 		}
 		if _, still := x.s.db.State().Images[img.ID]; still && x.s.intact(ctx, known) {
-			return known, nil
+			return known, x.show(ctx, entry, m, c, module)
 		}
 	}
 	if module {
@@ -207,8 +224,23 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 	} else {
 		err = x.rootFS(ctx, &img, m.Layers, c.RootFS.DiffIDs)
 	}
+	if err != nil {
+		return img, err
+	}
 	img.Served = x.servedOf(entry, m)
+	err = x.show(ctx, entry, m, c, module)
+	if !x.manifests[entry.Digest].Shown {
+		x.hidden = append(x.hidden, img.ID)
+	}
 	return img, err
+}
+
+// title is the name that a manifest gives a module's file.
+func title(m document, module bool) string {
+	if !module {
+		return ""
+	}
+	return m.Layers[0].Annotations[ocispec.AnnotationTitle]
 }
 
 // servedOf returns which servers gave what an image consists of, and the index
@@ -237,7 +269,9 @@ func byHost(served map[digest.Digest]string) map[string][]digest.Digest {
 	return out
 }
 
-// describe makes the record of an image from its manifest and configuration.
+// describe makes the record of an image from its manifest and configuration. What
+// the manifest alone says makes an image of its own, known by the manifest's
+// digest: others may have the same configuration.
 func describe(entry ocispec.Descriptor, m document, c config, module bool) store.Image {
 	img := store.Image{
 		ID:       m.Config.Digest.String(),
@@ -247,6 +281,9 @@ func describe(entry ocispec.Descriptor, m document, c config, module bool) store
 		Runtime:  c.Config,
 
 		Checkpoint: m.checkpointOf(),
+	}
+	if img.Checkpoint != "" {
+		img.ID = entry.Digest.String()
 	}
 	for _, l := range m.Layers {
 		img.Size += l.Size
@@ -258,9 +295,6 @@ func describe(entry ocispec.Descriptor, m document, c config, module bool) store
 	if module {
 		l := m.Layers[0]
 		img.Module = &ocispec.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size}
-		if title := l.Annotations[ocispec.AnnotationTitle]; title != "" {
-			img.Module.Annotations = map[string]string{ocispec.AnnotationTitle: title}
-		}
 		img.Platform = wasmPlatform
 		if !c.names(l.Digest) {
 			img.ID = entry.Digest.String()

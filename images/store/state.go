@@ -51,6 +51,17 @@ type Target struct {
 	Entries []ocispec.Descriptor `json:"entries"`
 	// Images maps those that are in the store to their image ids.
 	Images map[digest.Digest]string `json:"images"`
+	// Manifests are facts of those: an image may have several manifests, of several authors.
+	Manifests map[digest.Digest]Manifest `json:"manifests,omitempty"`
+}
+
+// Manifest is what is known of a manifest in a repository and is not known by the image's configuration.
+type Manifest struct {
+	// Shown is set once the repository has given all that the image consists of, or has been asked by somebody who may
+	// have it anyway.
+	Shown bool `json:"shown,omitempty"`
+	// Title names the file of a module.
+	Title string `json:"title,omitempty"`
 }
 
 // Name returns "repo@digest".
@@ -137,7 +148,7 @@ func (s *State) AddTarget(t Target, keep Keep, images ...Image) {
 	for _, img := range images {
 		s.Images[img.ID] = img
 	}
-	t.Images, t.Entries = maps.Clone(t.Images), slices.Clone(t.Entries)
+	t.Images, t.Entries, t.Manifests = maps.Clone(t.Images), slices.Clone(t.Entries), maps.Clone(t.Manifests)
 	old := s.Targets[t.Name()]
 	for _, e := range old.Entries {
 		if !slices.ContainsFunc(t.Entries, func(d ocispec.Descriptor) bool { return d.Digest == e.Digest }) {
@@ -149,7 +160,16 @@ func (s *State) AddTarget(t Target, keep Keep, images ...Image) {
 			t.Images[m] = id
 		}
 	}
+	for m, facts := range old.Manifests {
+		if _, ok := t.Manifests[m]; !ok {
+			if t.Manifests == nil {
+				t.Manifests = map[digest.Digest]Manifest{}
+			}
+			t.Manifests[m] = facts
+		}
+	}
 	s.Targets[t.Name()] = t
+	s.forgetUnheld(slices.Collect(maps.Values(old.Images)))
 	for name, tag := range s.Tags {
 		if tag.Repo == t.Repo && tag.Points[0].Digest == t.Digest {
 			s.PointTag(name, t.Name(), keep)
@@ -186,6 +206,7 @@ func (s *State) Forget(ids ...string) {
 		for m, id := range t.Images {
 			if gone(id) {
 				delete(t.Images, m)
+				delete(t.Manifests, m)
 			}
 		}
 		if len(t.Images) == 0 {
@@ -204,6 +225,15 @@ func (s *State) Forget(ids ...string) {
 			delete(s.Tags, name)
 		} else {
 			s.Tags[name] = tag
+		}
+	}
+}
+
+// forgetUnheld forgets the images that no target has any more: of a manifest that is known by another id now.
+func (s *State) forgetUnheld(ids []string) {
+	for _, id := range ids {
+		if len(s.Holding(id)) == 0 {
+			s.Forget(id)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/images/space"
@@ -99,6 +100,18 @@ func (i *input) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// open begins to decompress it.
+func (i *input) open() (io.ReadCloser, error) {
+	stream, err := Decompress(i)
+	if err != nil && !i.failed.Load() {
+		err = malformed(err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decompress: %w", err)
+	}
+	return stream, nil
+}
+
 // decompressed is what comes of it. An error that is not the blob's own says that the blob is malformed.
 type decompressed struct {
 	io.Reader
@@ -115,13 +128,33 @@ func (d decompressed) Read(p []byte) (int, error) {
 
 func malformed(err error) error { return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument) }
 
-func (x *extraction) run(ctx context.Context, blob *input, l Layer) error {
-	stream, err := Decompress(blob)
-	if err != nil && !blob.failed.Load() {
-		err = malformed(err)
-	}
+// Verify reads a layer's blob to its end and compares what it unpacks to with the diff id. Nothing is written.
+//
+// # Errors
+//
+// ErrDataLoss if it is something else; ErrInvalidArgument for what cannot be a layer.
+func (s *Store) Verify(ctx context.Context, blob io.Reader, diff digest.Digest) error {
+	in := &input{Reader: blob}
+	stream, err := in.open()
 	if err != nil {
-		return fmt.Errorf("decompress: %w", err)
+		return err
+	}
+	defer stream.Close()
+	sum := diff.Verifier()
+	limited := &limitedReader{r: decompressed{stream, in}, left: streamLimit(s.maxBytes), max: s.maxBytes}
+	if _, err := io.Copy(sum, limited); err != nil {
+		return err
+	}
+	if !sum.Verified() {
+		return fmt.Errorf("its content is not layer %s: %w", diff, errdefs.ErrDataLoss)
+	}
+	return context.Cause(ctx)
+}
+
+func (x *extraction) run(ctx context.Context, blob *input, l Layer) error {
+	stream, err := blob.open()
+	if err != nil {
+		return err
 	}
 	defer stream.Close()
 	verifier := l.Diff.Verifier()
