@@ -15,18 +15,19 @@ import (
 const (
 	AnnotationContainerType = "io.kubernetes.cri.container-type"
 	AnnotationSandboxID     = "io.kubernetes.cri.sandbox-id"
-	AnnotationHandlerType   = "io.sunaba.handler-type" // "oci" or "wasm": type of the pod's handler; absent = any engine
-	AnnotationWasmModule    = "io.sunaba.wasm.module"  // host path of the module when the image is a wasm artifact
-	AnnotationWasmDigest    = "io.sunaba.wasm.digest"  // digest of that module, if known
-	AnnotationWasmName      = "io.sunaba.wasm.name"    // name of that module's file, if known
-	AnnotationWasmListen    = "io.sunaba.wasm.listen"  // JSON list of the listeners opened before _start
-	AnnotationStopWait      = "io.sunaba.stop-wait"    // "true": a guest that cannot hear a stop waits out the grace
-	AnnotationLogLimits     = "io.sunaba.log-limits"   // bounds of the CRI log file, see stdio.ParseLimits
-	AnnotationOneStep       = "io.sunaba.one-step"     // "true": the runtime's Launcher loses no exit
-	ContainerTypeSandbox    = "sandbox"                // value of AnnotationContainerType
-	ContainerTypeContainer  = "container"              // value of AnnotationContainerType
-	HandlerTypeOCI          = "oci"                    // value of AnnotationHandlerType
-	HandlerTypeWasm         = "wasm"                   // value of AnnotationHandlerType
+	AnnotationHandlerType   = "io.sunaba.handler-type"     // "oci" or "wasm": type of the pod's handler; absent = any engine
+	AnnotationWasmModule    = "io.sunaba.wasm.module"      // host path of the module when the image is a wasm artifact
+	AnnotationWasmDigest    = "io.sunaba.wasm.digest"      // digest of that module, if known
+	AnnotationWasmName      = "io.sunaba.wasm.name"        // name of that module's file, if known
+	AnnotationWasmListen    = "io.sunaba.wasm.listen"      // JSON list of the listeners opened before _start
+	AnnotationOptimizeGo    = "io.sunaba.wasm.optimize-go" // "true": the functions of Go's guests are rewritten; absent = "false"
+	AnnotationStopWait      = "io.sunaba.stop-wait"        // "true": a guest that cannot hear a stop waits out the grace
+	AnnotationLogLimits     = "io.sunaba.log-limits"       // bounds of the CRI log file, see stdio.ParseLimits
+	AnnotationOneStep       = "io.sunaba.one-step"         // "true": the runtime's Launcher loses no exit
+	ContainerTypeSandbox    = "sandbox"                    // value of AnnotationContainerType
+	ContainerTypeContainer  = "container"                  // value of AnnotationContainerType
+	HandlerTypeOCI          = "oci"                        // value of AnnotationHandlerType
+	HandlerTypeWasm         = "wasm"                       // value of AnnotationHandlerType
 )
 
 // Bundle is an OCI bundle whose root filesystem, if it has one, is already mounted at Rootfs.

@@ -81,7 +81,8 @@ type devicesConfig struct {
 }
 
 type wasmConfig struct {
-	Cache string `toml:"cache"`
+	Cache      string `toml:"cache"`
+	OptimizeGo bool   `toml:"optimize_go"`
 }
 
 // cache is where compiled modules are.

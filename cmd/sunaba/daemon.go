@@ -31,6 +31,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/version"
 )
 
@@ -101,6 +102,9 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	cache := c.Wasm.cache(p)
+	if why := compile.GoDeclined(); why != "" && c.Wasm.OptimizeGo {
+		logger.Warn("guests of Go run as they come, whatever wasm.optimize_go says", "reason", why)
+	}
 	store, err := openImages(c, p, handlers, shim, logger)
 	if err != nil {
 		return nil, err
@@ -126,8 +130,8 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		Sandboxes: sandboxes, Images: store, Handlers: handlers, Cgroups: cgroups, Host: host, Labels: labels,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
 		Checkpoints: filepath.Join(p.root, "checkpoints"), CDISpecDirs: c.Devices.CDISpecDirs,
-		LogLimits: c.logLimits(),
-		Follow:    events.Container, Logger: logger,
+		LogLimits: c.logLimits(), OptimizeGo: c.Wasm.OptimizeGo,
+		Follow: events.Container, Logger: logger,
 	})
 	if err != nil {
 		return nil, err
@@ -207,7 +211,7 @@ func imageOptions(c config, p places, handlers *runtimeclass.Table, remotes regi
 		ParallelLayers: c.Images.ParallelLayers, Verification: images.Verification(c.Images.PullVerification),
 		KeepLayers: c.Images.KeepLayers, Budget: c.Images.BudgetMiB << 20, MaxLayerSize: c.Images.MaxLayerMiB << 20, Pinned: c.Images.Pinned,
 		Arrived: func(ctx context.Context, path, digest string) error {
-			return client.Compile(ctx, shim, cache, path, digest)
+			return client.Compile(ctx, shim, cache, path, digest, c.Wasm.OptimizeGo)
 		},
 		Departed: func(ctx context.Context, digest string) error { return client.DropCompiled(ctx, shim, cache, digest) },
 		Prepared: func(ctx context.Context) ([]images.Prepared, error) { return prepared(ctx, shim, cache) },

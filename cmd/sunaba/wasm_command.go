@@ -17,10 +17,14 @@ import (
 	"github.com/sunaba-project/sunaba/images/control"
 )
 
+// optimizeFlag counts before the configuration.
+const optimizeFlag = "optimize-go"
+
 func wasmCommand() *cli.Command {
 	handlerFlag := &cli.StringFlag{Name: "handler", Usage: "runtime handler `NAME` whose variant of an image is meant; without it, the first that has a module"}
 	jsonFlag := &cli.BoolFlag{Name: "json", Usage: "answer in JSON"}
 	common := append(placeFlags()[:3:3], logFlags()...)
+	optimize := &cli.BoolFlag{Name: optimizeFlag, Usage: "rewrite the functions of Go's modules; without it, as the configuration says"}
 	with := func(flags ...cli.Flag) []cli.Flag { return append(common[:len(common):len(common)], flags...) }
 	one := 1
 	return &cli.Command{
@@ -33,7 +37,7 @@ func wasmCommand() *cli.Command {
 				ArgsUsage: "FILE or IMAGE",
 				Description: "An image is looked for in the server that runs with the same --state, or below --root. Root has the module compiled, in\n" +
 					"a process that may do nothing else, as it would be for a pod; others learn what its sections tell.",
-				Flags:  with(jsonFlag, handlerFlag, &cli.BoolFlag{Name: "no-compile", Usage: "only look at the sections"}),
+				Flags:  with(jsonFlag, handlerFlag, optimize, &cli.BoolFlag{Name: "no-compile", Usage: "only look at the sections"}),
 				Action: inspectModule,
 			},
 			{
@@ -44,7 +48,7 @@ func wasmCommand() *cli.Command {
 					"with --listen or --host-network: then it is in the node's. Ctrl-C and SIGTERM ask it to stop: its listeners and its input\n" +
 					"end. Asked again, or at the end of the grace period, it is killed. Needs no server. Of an image only the module is taken.",
 				Flags: with(
-					handlerFlag,
+					handlerFlag, optimize,
 					&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "`NAME=VALUE`, or NAME for the one that this command has; may be repeated"},
 					&cli.StringSliceFlag{Name: "dir", Usage: "`HOST[:GUEST][:ro]`, a directory or file that the guest sees; may be repeated"},
 					&cli.StringSliceFlag{Name: "listen", Usage: "`[ADDRESS:]PORT` that is open before the guest begins, from descriptor 3 on; may be repeated"},
@@ -61,7 +65,7 @@ func wasmCommand() *cli.Command {
 				Name:      "compile",
 				Usage:     "compile modules into the node's cache, ahead of their first start",
 				ArgsUsage: "FILE or IMAGE...",
-				Flags:     with(jsonFlag, handlerFlag),
+				Flags:     with(jsonFlag, handlerFlag, optimize),
 				Action:    compileModules,
 			},
 		},
@@ -82,7 +86,10 @@ func wasmNode(cmd *cli.Command) (config, wasm.Node, error) {
 	if err != nil {
 		return c, wasm.Node{}, err
 	}
-	n := wasm.Node{Shim: shim, Cache: c.Wasm.cache(p)}
+	n := wasm.Node{Shim: shim, Cache: c.Wasm.cache(p), OptimizeGo: c.Wasm.OptimizeGo}
+	if cmd.IsSet(optimizeFlag) {
+		n.OptimizeGo = cmd.Bool(optimizeFlag)
+	}
 	return c, n, n.Check()
 }
 

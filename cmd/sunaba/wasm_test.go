@@ -157,6 +157,14 @@ func TestWasmInspectAndCompileFiles(t *testing.T) {
 		t.Errorf("the cache has %q, %v; it was made for %q", entries, err, compiled[0].Entry)
 	}
 
+	// Rewritten or not are two entries, and the switch of the command counts before the configuration's.
+	out, _ = b.call(0, "compile", "--json", "--optimize-go", hello)
+	rewritten := compiled[0].Entry
+	if err := json.Unmarshal([]byte(out), &compiled); err != nil || len(compiled) != 1 || compiled[0].Present || compiled[0].Entry == rewritten {
+		t.Errorf("compiled with the switch: %s, %v", out, err)
+	}
+	has(t, first(b.call(0, "run", "--optimize-go", hello)), "hello\n")
+
 	lacking := b.file("lacking.wasm", cGuest(t, "lacking"))
 	has(t, first(b.call(1, "inspect", lacking)), `import "env"."launch_missiles" is missing: there is no host module "env"`)
 	invalid := b.file("invalid.wasm", []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x05\x01\x03\x00\x6a\x0b"))

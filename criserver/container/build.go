@@ -53,7 +53,7 @@ func (b *builder) build(ctx context.Context) error {
 		ID: b.rec.ID, SandboxID: b.pod.ID, Container: b.config(), Sandbox: b.pod.Config.Value,
 		Image: b.image.Config, Handler: runtimeclass.Type(b.pod.HandlerType),
 		CgroupsPath: b.rec.CgroupsPath, Files: b.sandbox.Files(b.pod.Config.Value),
-		LogLimits: b.logLimits().String(),
+		LogLimits: b.logLimits().String(), OptimizeGo: b.manager.o.OptimizeGo,
 	}
 	for _, step := range []func(context.Context, *spec.Input) error{
 		b.rootfs, b.inRoot, b.imageVolumes, b.namespaces, b.host, b.labels, b.bundle,

@@ -63,6 +63,8 @@ type Options struct {
 	CDISpecDirs []string
 	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not named.
 	LogLimits map[string]stdio.Limits
+	// OptimizeGo says whether the functions of Go's guests are rewritten where neither container nor pod says it.
+	OptimizeGo bool
 	// Follow is told of every change of a record; see state.Follower. It may be nil.
 	Follow state.Follower[state.Container]
 	Logger *slog.Logger

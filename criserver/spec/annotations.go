@@ -30,6 +30,7 @@ const (
 	WasmDigest  = "io.sunaba.wasm.digest"
 	WasmName    = "io.sunaba.wasm.name"
 	WasmListen  = "io.sunaba.wasm.listen"
+	OptimizeGo  = "io.sunaba.wasm.optimize-go"
 	StopWait    = "io.sunaba.stop-wait"
 	LogLimits   = "io.sunaba.log-limits"
 	OneStep     = "io.sunaba.one-step"
@@ -83,11 +84,18 @@ func (in *Input) annotations(s *specs.Spec) error {
 		set(WasmName, in.ModuleName)
 	}
 	set(LogLimits, in.LogLimits)
-	if in.stopWait() {
+	if in.word(StopWait) == "true" {
 		set(StopWait, "true")
 	}
 	if in.Handler != runtimeclass.WASM {
 		return nil
+	}
+	optimize, err := in.optimizeGo()
+	if err != nil {
+		return err
+	}
+	if optimize {
+		set(OptimizeGo, "true")
 	}
 	listen, err := in.listeners()
 	if err != nil || len(listen) == 0 {
@@ -134,13 +142,25 @@ func (in *Input) checkClasses() error {
 	return nil
 }
 
-// stopWait: the container's word counts before the pod's.
-func (in *Input) stopWait() bool {
-	word, ok := in.Container.GetAnnotations()[StopWait]
-	if !ok {
-		word = in.Sandbox.GetAnnotations()[StopWait]
+// optimizeGo says whether the functions of Go's guests are rewritten.
+func (in *Input) optimizeGo() (bool, error) {
+	switch word := in.word(OptimizeGo); word {
+	case "":
+		return in.OptimizeGo, nil
+	case "true", "false":
+		return word == "true", nil
+	default:
+		return false, in.invalid("annotations["+OptimizeGo+"]", "%q is neither true nor false", word)
 	}
-	return word == "true"
+}
+
+// word is an annotation's value: the container's counts before the pod's.
+func (in *Input) word(annotation string) string {
+	word, ok := in.Container.GetAnnotations()[annotation]
+	if !ok {
+		word = in.Sandbox.GetAnnotations()[annotation]
+	}
+	return word
 }
 
 func podAnnotations(kind, id string, handler runtimeclass.Type, sandbox *runtime.PodSandboxConfig) map[string]string {

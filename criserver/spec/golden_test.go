@@ -207,6 +207,7 @@ var goldens = map[string]func(*Input){
 		in.Container.Annotations = map[string]string{
 			PortsAnnotation: `[{"name":"http","containerPort":8080,"protocol":"TCP"},{"containerPort":53,"protocol":"UDP"},{"hostPort":80,"containerPort":9090,"protocol":"TCP"}]`,
 			StopWait:        "true",
+			OptimizeGo:      "true",
 			WasmModule:      "/etc/shadow", // has no say
 		}
 	},

@@ -162,6 +162,9 @@ func TestContainerRefuses(t *testing.T) {
 			in.sc().ApparmorProfile, in.Host.AppArmor, in.Host.AppArmorLoaded = "localhost/p", true, []string{"q"}
 		}, `profile "p" is not loaded`, errdefs.ErrFailedPrecondition},
 
+		{"rewriting of Go neither on nor off", func(in *Input) {
+			in.Handler, in.Sandbox.Annotations = runtimeclass.WASM, map[string]string{OptimizeGo: "yes"}
+		}, `annotations[io.sunaba.wasm.optimize-go]: "yes" is neither true nor false`, errdefs.ErrInvalidArgument},
 		{"ports not JSON", func(in *Input) {
 			in.Handler, in.Container.Annotations = runtimeclass.WASM, map[string]string{PortsAnnotation: "80"}
 		}, "annotations[io.kubernetes.container.ports]: ", errdefs.ErrInvalidArgument},

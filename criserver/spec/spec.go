@@ -46,6 +46,9 @@ type Input struct {
 	ModulePath, ModuleDigest, ModuleName string
 	// LogLimits are the bounds of the container's log, as the shim reads them.
 	LogLimits string
+	// OptimizeGo says whether the functions of Go's guests are rewritten where
+	// neither container nor pod says it.
+	OptimizeGo bool
 	// OneStep says that the container's runtime can make it and let it run at
 	// once; see Runtime.
 	OneStep bool

@@ -9,6 +9,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 func TestArgs(t *testing.T) {
@@ -371,5 +373,31 @@ func TestInputIsLeftAlone(t *testing.T) {
 	}
 	if defaultMasked[0] == "changed" || defaultCapabilities[0] == "changed" || knownCapabilities[0] == "changed" {
 		t.Error("defaults were changed")
+	}
+}
+
+// TestOptimizeGo has the container's word count before the pod's, and that before the configuration's.
+func TestOptimizeGo(t *testing.T) {
+	for _, c := range []struct {
+		container, pod string
+		configured     bool
+		want           string
+	}{
+		{}, {configured: true, want: "true"}, {pod: "true", want: "true"}, {pod: "false", configured: true},
+		{container: "true", pod: "false", want: "true"}, {container: "false", pod: "true", configured: true},
+	} {
+		in := base()
+		in.Handler, in.OptimizeGo = runtimeclass.WASM, c.configured
+		in.Container.Annotations, in.Sandbox.Annotations = map[string]string{}, map[string]string{}
+		if c.container != "" {
+			in.Container.Annotations[OptimizeGo] = c.container
+		}
+		if c.pod != "" {
+			in.Sandbox.Annotations[OptimizeGo] = c.pod
+		}
+		s, err := Container(in)
+		if err != nil || s.Annotations[OptimizeGo] != c.want {
+			t.Errorf("%+v: %q, %v", c, s.Annotations[OptimizeGo], err)
+		}
 	}
 }

@@ -13,10 +13,15 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Compile compiles the module at modulePath into cacheDir ahead of time, in an unprivileged process of its own.
+// Compile compiles the module at modulePath into cacheDir ahead of time, in an unprivileged process of its own. With optimizeGo
+// the functions of a Go module are rewritten, as they are for the pods that ask for it.
 // ErrInvalidArgument, with a text, for a module that is not valid and for a component.
-func Compile(ctx context.Context, binary, cacheDir, modulePath, digest string) error {
-	cmd := exec.CommandContext(ctx, binary, "compile", "-cache", cacheDir, "-digest", digest, modulePath)
+func Compile(ctx context.Context, binary, cacheDir, modulePath, digest string, optimizeGo bool) error {
+	args := []string{"compile", "-cache", cacheDir, "-digest", digest}
+	if optimizeGo {
+		args = append(args, "-optimize-go")
+	}
+	cmd := exec.CommandContext(ctx, binary, append(args, modulePath)...)
 	cmd.Env = shimEnv()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

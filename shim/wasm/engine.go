@@ -58,11 +58,15 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.
 	if err := check(b); err != nil {
 		return nil, fmt.Errorf("create %q: %w", b.ID, err)
 	}
-	c, err := e.create(ctx, b, io, e.options.Skip, true)
-	if errors.Is(err, errSpare) {
-		c, err = e.create(ctx, b, io, e.options.Skip, false)
+	own, err := e.steps(b)
+	if err != nil {
+		return nil, fmt.Errorf("create %q: %w", b.ID, err)
 	}
-	for _, skip := range []compile.Steps{e.options.Skip, compile.AllSteps} {
+	c, err := e.create(ctx, b, io, own, true)
+	if errors.Is(err, errSpare) {
+		c, err = e.create(ctx, b, io, own, false)
+	}
+	for _, skip := range []compile.Steps{own, compile.AllSteps} {
 		if !isStale(err) {
 			break
 		}
@@ -89,6 +93,22 @@ func check(b *shim.Bundle) error {
 		return fmt.Errorf("no command: %w", errdefs.ErrInvalidArgument)
 	}
 	return nil
+}
+
+// steps are those that are left out for a bundle's modules.
+//
+// # Errors
+//
+// ErrInvalidArgument for an annotation that is neither true nor false.
+func (e *Engine) steps(b *shim.Bundle) (compile.Steps, error) {
+	switch word := b.Spec.Annotations[shim.AnnotationOptimizeGo]; word {
+	case "true":
+		return e.options.Skip, nil
+	case "", "false":
+		return e.options.Skip | compile.Without(false), nil
+	default:
+		return 0, fmt.Errorf("annotation %s: %q is neither true nor false: %w", shim.AnnotationOptimizeGo, word, errdefs.ErrInvalidArgument)
+	}
 }
 
 // create makes the container, or leaves nothing but, for the caller's next try, its entry. With spare its first process is the

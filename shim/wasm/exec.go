@@ -145,7 +145,11 @@ func (f *further) entry(ctx context.Context, pid int) (compile.Entry, error) {
 		return compile.Entry{}, err
 	}
 	defer module.Close()
-	return c.engine.ensure(ctx, fdPath(int(module.Fd())), "", c.engine.options.Skip)
+	skip, err := c.engine.steps(c.bundle)
+	if err != nil {
+		return compile.Entry{}, err
+	}
+	return c.engine.ensure(ctx, fdPath(int(module.Fd())), "", skip)
 }
 
 // ownNames are what the module of an artifact is called: by the artifact, which may tell its file's name, and by its own

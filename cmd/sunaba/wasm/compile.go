@@ -24,6 +24,8 @@ import (
 type Node struct {
 	Shim  string // binary with the guest and compile faces
 	Cache string // of compiled modules
+	// OptimizeGo has the functions of Go's modules rewritten.
+	OptimizeGo bool
 }
 
 // Check refuses a shim with another engine than this program's: the names of its entries would be others.
@@ -65,7 +67,7 @@ func (n Node) Inspect(ctx context.Context, m *Module, sectionsOnly bool) (inspec
 	if sectionsOnly || r.Kind != inspect.KindModule {
 		return r, nil
 	}
-	e, err := compile.Open(n.Cache, m.Digest)
+	e, err := compile.Open(n.Cache, m.Digest, compile.Without(n.OptimizeGo))
 	if err == nil {
 		return r, r.Compiled(e, nil)
 	}
@@ -73,7 +75,7 @@ func (n Node) Inspect(ctx context.Context, m *Module, sectionsOnly bool) (inspec
 	if err != nil {
 		return r, fmt.Errorf("make folder to compile in: %w", err)
 	}
-	e, err = compile.Ensure(ctx, compile.Options{CacheDir: dir, Self: n.Shim}, m.Path, m.Digest)
+	e, err = compile.Ensure(ctx, compile.Options{CacheDir: dir, Self: n.Shim, Skip: compile.Without(n.OptimizeGo)}, m.Path, m.Digest)
 	return r, errors.Join(r.Compiled(e, err), os.RemoveAll(dir))
 }
 
@@ -90,10 +92,10 @@ type Compiled struct {
 // Compile makes sure that a module is in the node's cache.
 func (n Node) Compile(ctx context.Context, m *Module) (Compiled, error) {
 	c := Compiled{Name: m.Source.Name, Digest: m.Digest}
-	e, err := compile.Open(n.Cache, m.Digest)
+	e, err := compile.Open(n.Cache, m.Digest, compile.Without(n.OptimizeGo))
 	if c.Present = err == nil; !c.Present {
 		begin := time.Now()
-		if e, err = compile.Ensure(ctx, compile.Options{CacheDir: n.Cache, Self: n.Shim}, m.Path, m.Digest); err != nil {
+		if e, err = compile.Ensure(ctx, compile.Options{CacheDir: n.Cache, Self: n.Shim, Skip: compile.Without(n.OptimizeGo)}, m.Path, m.Digest); err != nil {
 			return c, fmt.Errorf("compile %q: %w", m.Source.Name, err)
 		}
 		c.Seconds = time.Since(begin).Seconds()

@@ -55,9 +55,19 @@ func (n Node) Faults() ([]check.Fault, error) {
 	return faults, nil
 }
 
-// damage says why the entry of a module is not whole, "" if it is, or if there is none for this engine.
+// damage says why an entry of a module is not whole, "" if all are that there are for this engine.
 func (n Node) damage(digest string) string {
-	_, err := compile.Open(n.Cache, digest)
+	for _, optimizeGo := range []bool{false, true} {
+		if why := n.damaged(digest, compile.Without(optimizeGo)); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// damaged is damage for the entry that is made without the skipped steps.
+func (n Node) damaged(digest string, skip compile.Steps) string {
+	_, err := compile.Open(n.Cache, digest, skip)
 	if err == nil {
 		return ""
 	}

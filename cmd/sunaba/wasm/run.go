@@ -71,6 +71,7 @@ func (n Node) Run(ctx context.Context, o RunOptions) (code int, err error) {
 	if err != nil {
 		return exitStart, err
 	}
+	bundle.Spec.Annotations[shim.AnnotationOptimizeGo] = strconv.FormatBool(n.OptimizeGo)
 	if err := sweep(); err != nil {
 		return exitStart, err
 	}

@@ -82,7 +82,7 @@ func (b *builder) light() error {
 		return nil
 	}
 	lean := b.lean
-	if b.fromGo && b.skip&StepFold == 0 {
+	if b.fromGo && b.skip&StepFold == 0 && GoDeclined() == "" {
 		if folded, ok := fold(lean); ok {
 			lean = folded
 		}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"runtime/debug"
+	"strings"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
@@ -13,11 +15,29 @@ import (
 // the tests of this package are to be read beside wazero's engine_cache.go and engine.go.
 const knownWazero = "v1.12.0"
 
-// isKnown says whether the version that is linked in is the known one. Test binaries do not tell; they
-// are built by the same go.mod.
-func isKnown() bool {
-	v := wazeroVersion()
-	return v == knownWazero || v == unknownVersion
+// isKnown says whether the version that is linked in is the known one.
+func isKnown() bool { return knows(debug.ReadBuildInfo()) }
+
+// knows says whether a binary has the known version, and not another module in its place. Test binaries do not tell; they are built
+// by the same go.mod.
+func knows(info *debug.BuildInfo, told bool) bool {
+	if !told {
+		return false
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == wazeroPath {
+			return dep.Version == knownWazero && dep.Replace == nil
+		}
+	}
+	return len(info.Deps) == 0 && strings.HasSuffix(info.Path, ".test")
+}
+
+// GoDeclined says why this binary does not rewrite the functions of Go's modules, "" if it does.
+func GoDeclined() string {
+	if isKnown() {
+		return ""
+	}
+	return "rewriting was checked with wazero " + knownWazero + " only, and this is " + wazeroVersion()
 }
 
 // cached is what a cache entry of wazero holds of a module:

@@ -24,7 +24,7 @@
 //
 // The compile face of the binary is
 //
-//	compile -cache DIR [-digest D] MODULE        make sure that there is an entry
+//	compile -cache DIR [-digest D] [-optimize-go] MODULE   make sure that there is an entry
 //	compile -cache DIR -drop -digest D           remove the module's entries
 //	compile -cache DIR -list                     print what is kept of each module, as JSON
 //
@@ -127,16 +127,16 @@ func Ensure(ctx context.Context, o Options, path, digest string) (Entry, error) 
 	return o.make(ctx, module, digest)
 }
 
-// Open returns the entry of the module with this digest if it is there and whole.
+// Open returns the entry of the module with this digest, made without the skipped steps, if it is there and whole.
 //
 // # Errors
 //
 // ErrNotFound if it is not.
-func Open(cacheDir, digest string) (Entry, error) {
+func Open(cacheDir, digest string, skip Steps) (Entry, error) {
 	if err := checkDigest(digest); err != nil {
 		return Entry{}, err
 	}
-	e, err := read(entryDir(cacheDir, digest, 0), digest)
+	e, err := read(entryDir(cacheDir, digest, skip), digest)
 	if err != nil {
 		return Entry{}, fmt.Errorf("open entry of module %s: %w: %w", digest, err, errdefs.ErrNotFound)
 	}

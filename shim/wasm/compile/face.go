@@ -43,6 +43,7 @@ func command(ctx context.Context, args []string) error {
 	digest := flags.String("digest", "", "sha256 digest of the module")
 	drop := flags.Bool("drop", false, "remove the module's entries")
 	list := flags.Bool("list", false, "print what is kept")
+	optimizeGo := flags.Bool("optimize-go", false, "rewrite the functions of Go's modules")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -57,6 +58,6 @@ func command(ctx context.Context, args []string) error {
 	case *drop || *list || flags.NArg() != 1:
 		return errors.New("compile: one module is needed, and none to drop or to list")
 	}
-	_, err := Ensure(ctx, Options{CacheDir: *cache}, flags.Arg(0), *digest)
+	_, err := Ensure(ctx, Options{CacheDir: *cache, Skip: Without(*optimizeGo)}, flags.Arg(0), *digest)
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -253,5 +254,31 @@ func TestCodeThatUsesDataKeepsIt(t *testing.T) {
 	lean, err := os.ReadFile(filepath.Join(e.Dir, ModuleName))
 	if err != nil || e.Load.ImageSize != 0 || len(lean) < Worth {
 		t.Errorf("load %+v, module of %d bytes, %v", e.Load, len(lean), err)
+	}
+}
+
+// TestEngineIsKnown tells the version that rewriting and the steps were checked with from all others.
+func TestEngineIsKnown(t *testing.T) {
+	with := func(m debug.Module) *debug.BuildInfo {
+		m.Path = wazeroPath
+		return &debug.BuildInfo{Path: "example.org/shim", Deps: []*debug.Module{{Path: "example.org/other"}, &m}}
+	}
+	for _, c := range []struct {
+		what string
+		info *debug.BuildInfo
+		want bool
+	}{
+		{"the known version", with(debug.Module{Version: knownWazero}), true},
+		{"another version", with(debug.Module{Version: "v1.12.1"}), false},
+		{"another module in its place", with(debug.Module{Version: knownWazero, Replace: &debug.Module{Path: "../wazero"}}), false},
+		{"no versions at all", &debug.BuildInfo{Path: "example.org/shim"}, false},
+		{"a test binary", &debug.BuildInfo{Path: "example.org/shim.test"}, true},
+	} {
+		if got := knows(c.info, true); got != c.want {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+	}
+	if knows(nil, false) || GoDeclined() != "" {
+		t.Errorf("a binary that tells nothing is known, or this one is not: %q", GoDeclined())
 	}
 }

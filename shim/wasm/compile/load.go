@@ -27,6 +27,14 @@ const (
 	AllSteps = StepImage | StepBare | StepShare | StepFold
 )
 
+// Without are the steps to skip by the switch of the configuration or of a pod: StepFold unless Go's modules are rewritten.
+func Without(optimizeGo bool) Steps {
+	if optimizeGo {
+		return 0
+	}
+	return StepFold
+}
+
 // Files of an entry beside the module.
 const (
 	ImageName   = "memory.image"
