@@ -53,6 +53,21 @@ func TestLayout(t *testing.T) {
 			}
 		}
 	}
+	for driver, names := range map[Driver][]string{
+		Cgroupfs: {"/a/" + strings.Repeat("x", 256), strings.Repeat("/"+strings.Repeat("x", 200), 11), strings.Repeat("/x", 1000)},
+		Systemd:  {"/" + strings.Repeat("x", 250) + ".slice", "/" + strings.Repeat("x-", 120) + "x.slice"},
+	} {
+		for _, given := range names {
+			if _, _, err := (Layout{Driver: driver}).Pod("P", given); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "linux.cgroup_parent: ") || len(err.Error()) > 500 {
+				t.Errorf("%s: a parent of %d bytes: %v", driver, len(given), err)
+			}
+		}
+	}
+	for driver, given := range map[Driver]string{Cgroupfs: "/a/" + strings.Repeat("x", 255), Systemd: strings.Repeat("x", 249) + ".slice"} {
+		if _, _, err := (Layout{Driver: driver}).Pod("P", given); err != nil {
+			t.Errorf("%s: the longest name: %v", driver, err)
+		}
+	}
 	if got := (Layout{Driver: Systemd}).Leaf("a.slice", "C"); got != "a.slice:sunaba:C" {
 		t.Errorf("systemd leaf is %q", got)
 	}
@@ -102,6 +117,24 @@ func TestParseMounts(t *testing.T) {
 	}
 	if _, err := parseMounts(strings.NewReader("1 2 0:3 / / rw - ext4 /dev/vda rw\n"), seen); err == nil {
 		t.Error("a machine without cgroups was accepted")
+	}
+}
+
+// What cannot be there is not there: a server removes the pods of one that took such names.
+func TestRemoveWhatCannotBe(t *testing.T) {
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := &Manager{Layout: Layout{Driver: Cgroupfs}, Hierarchy: &Hierarchy{Unified: root}}
+	for _, parent := range []string{"/" + strings.Repeat("x", 256), strings.Repeat("/"+strings.Repeat("x", 200), 30), "/file", "/missing"} {
+		leaf := m.Leaf(parent, "C")
+		if err := m.RemoveLeaf(leaf); err != nil {
+			t.Errorf("remove %.40q: %v", leaf, err)
+		}
+		if err := m.End(t.Context(), leaf); err != nil {
+			t.Errorf("end %.40q: %v", leaf, err)
+		}
 	}
 }
 

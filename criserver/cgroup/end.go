@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,7 +43,7 @@ func (h *Hierarchy) pids(cgroup string) ([]int, error) {
 	var pids []int
 	for _, root := range h.all() {
 		data, err := os.ReadFile(filepath.Join(root, cgroup, "cgroup.procs"))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		if missing(err) {
 			continue
 		}
 		if err != nil {

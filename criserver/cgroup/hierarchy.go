@@ -303,14 +303,14 @@ func (h *Hierarchy) rmdir(cgroup string) error {
 func rmdirTree(dir string) error {
 	err := os.Remove(dir)
 	switch {
-	case err == nil, errors.Is(err, fs.ErrNotExist):
+	case err == nil, missing(err):
 		return nil
 	case !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY):
 		return err
 	}
 	children, rerr := os.ReadDir(dir)
 	if rerr != nil {
-		if errors.Is(rerr, fs.ErrNotExist) {
+		if missing(rerr) {
 			return nil
 		}
 		return rerr
@@ -322,8 +322,14 @@ func rmdirTree(dir string) error {
 			}
 		}
 	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(dir); err != nil && !missing(err) {
 		return err
 	}
 	return nil
+}
+
+// missing says that an error means that there is no such cgroup: there cannot be one whose path is too long for the kernel, or
+// leads through a file.
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENAMETOOLONG) || errors.Is(err, unix.ENOTDIR)
 }

@@ -29,31 +29,54 @@ const (
 // Layout says where the cgroups of pods and containers are. It is pure.
 type Layout struct{ Driver Driver }
 
+// maxPath bounds where a container's cgroup is below the root of a hierarchy. The kernel takes paths of 4096 bytes; the rest is
+// for the mount point, for what a runtime or a container makes below, and for the names of files.
+const maxPath = 2048
+
+// maxName is how long a file's name may be.
+const maxName = 255
+
 // Pod returns the parent of all cgroups of a pod: the given one, or, if there is none, one of our own (owned), which is
 // made before and removed after the pod.
 //
 // # Errors
 //
-// ErrInvalidArgument if the given parent is not of the driver's form.
+// ErrInvalidArgument if the given parent is not of the driver's form, or no cgroup can have its name.
 func (l Layout) Pod(id, given string) (parent string, owned bool, err error) {
-	if slices.Contains(strings.Split(given, "/"), "..") || strings.ContainsFunc(given, unicode.IsControl) {
-		return "", false, fmt.Errorf("linux.cgroup_parent: %q leads above itself or holds a control character: %w", given, errdefs.ErrInvalidArgument)
-	}
 	switch {
 	case given == "" && l.Driver == Systemd:
 		return prefix + "-pod" + id + sliceSuffix, true, nil
 	case given == "":
 		return ownParent + "/pod-" + id, true, nil
-	case l.Driver == Systemd:
-		slice := path.Base(given)
-		if !strings.HasSuffix(slice, sliceSuffix) {
-			return "", false, fmt.Errorf("linux.cgroup_parent: %q is no slice, but the cgroup driver is systemd: %w", given, errdefs.ErrInvalidArgument)
-		}
-		return slice, false, nil
-	default:
-		return path.Clean("/" + given), false, nil
 	}
+	if parent, err = l.given(given); err != nil {
+		return "", false, fmt.Errorf("linux.cgroup_parent: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return parent, false, nil
 }
+
+func (l Layout) given(given string) (string, error) {
+	parts := strings.Split(given, "/")
+	switch {
+	case slices.Contains(parts, "..") || strings.ContainsFunc(given, unicode.IsControl):
+		return "", fmt.Errorf("%.300q leads above itself or holds a control character", given)
+	case slices.ContainsFunc(parts, func(part string) bool { return len(part) > maxName }):
+		return "", fmt.Errorf("a name in %.300q is longer than %d bytes", given, maxName)
+	}
+	parent := path.Clean("/" + given)
+	if l.Driver == Systemd {
+		if parent = path.Base(given); !strings.HasSuffix(parent, sliceSuffix) {
+			return "", fmt.Errorf("%.300q is no slice, but the cgroup driver is systemd", given)
+		}
+	}
+	if n := len(l.Path(l.Leaf(parent, strings.Repeat("x", idLength)))); n > maxPath {
+		return "", fmt.Errorf("the cgroups of containers in %.300q would have paths of %d bytes, more than %d", given, n, maxPath)
+	}
+	return parent, nil
+}
+
+// idLength is how long the ids of containers are.
+const idLength = 64
 
 // Leaf returns the cgroup of one container (or of a sandbox's shim) in the form of an OCI spec's cgroupsPath. It ends
 // in the id, by which the kubelet recognises it.

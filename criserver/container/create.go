@@ -16,6 +16,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -48,8 +49,8 @@ func (m *Manager) createFrom(ctx context.Context, sandboxID string, config *runt
 	if pod.Phase != state.Ready {
 		return "", fmt.Errorf("create container: sandbox %q is not ready: %w", pod.ID, errdefs.ErrFailedPrecondition)
 	}
-	if config.GetMetadata().GetName() == "" {
-		return "", fmt.Errorf("create container: metadata.name is empty: %w", errdefs.ErrInvalidArgument)
+	if err := spec.CheckContainerName(config.GetMetadata().GetName()); err != nil {
+		return "", fmt.Errorf("create container: %w", err)
 	}
 	if config.GetImage().GetImage() == "" {
 		return "", fmt.Errorf("create container %q: image is empty: %w", config.GetMetadata().GetName(), errdefs.ErrInvalidArgument)

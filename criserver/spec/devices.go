@@ -36,7 +36,10 @@ func (in *Input) devices(s *specs.Spec) error {
 			at = want.GetHostPath()
 		}
 		if !path.IsAbs(at) {
-			return in.invalid(field("devices", i, "container_path"), "%q is not an absolute path", at)
+			return in.invalid(field("devices", i, "container_path"), "%.300q is not an absolute path", at)
+		}
+		if err := CheckPath(at); err != nil {
+			return in.invalid(field("devices", i, "container_path"), "%w", err)
 		}
 		found := in.Devices[want.GetHostPath()]
 		if len(found) == 0 {

@@ -166,6 +166,9 @@ func (in *Input) mount(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, err
 	if dst = path.Join("/", dst); dst == "/" {
 		return none, in.invalid(name("container_path"), "a mount cannot cover the container's root")
 	}
+	if err := CheckPath(dst); err != nil {
+		return none, in.invalid(name("container_path"), "%w", err)
+	}
 	facts, known := in.Sources[m.GetHostPath()]
 	src, err := in.source(i, m, facts.Path)
 	if err != nil {

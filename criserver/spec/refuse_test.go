@@ -120,6 +120,19 @@ func TestContainerRefuses(t *testing.T) {
 		{"negative shares", func(in *Input) { in.Container.Linux.Resources = &runtime.LinuxContainerResources{CpuShares: -1} }, "cpu_shares: -1", errdefs.ErrInvalidArgument},
 		{"log above", func(in *Input) { in.Container.LogPath = "web/../../0.log" }, `log_path: "web/../../0.log" is not a path below`, errdefs.ErrInvalidArgument},
 		{"log with a zero byte", func(in *Input) { in.Container.LogPath = "web\x00.log" }, "log_path: ", errdefs.ErrInvalidArgument},
+		{"log with a long name", func(in *Input) { in.Container.LogPath = "a/" + strings.Repeat("x", 256) }, "log_path: a name in ", errdefs.ErrInvalidArgument},
+		{"log with a long path", func(in *Input) {
+			in.Sandbox.LogDirectory = "/" + strings.Repeat("log/", 1000)
+			in.Container.LogPath = strings.Repeat("x/", 60)
+		}, "is longer than 4095 bytes", errdefs.ErrInvalidArgument},
+		{"long working directory", func(in *Input) { in.Container.WorkingDir = "/" + strings.Repeat("x", 256) }, "working_dir: a name in ", errdefs.ErrInvalidArgument},
+		{"long destination", func(in *Input) {
+			in.Container.Mounts = []*runtime.Mount{{HostPath: "/h", ContainerPath: "/" + strings.Repeat("x", 256)}}
+		}, "mounts[0].container_path: a name in ", errdefs.ErrInvalidArgument},
+		{"long destination of a device", func(in *Input) {
+			in.Container.Devices = []*runtime.Device{{HostPath: "/dev/null", ContainerPath: "/" + strings.Repeat("x", 256)}}
+		}, "devices[0].container_path: a name in ", errdefs.ErrInvalidArgument},
+		{"long masked path", func(in *Input) { in.sc().MaskedPaths = []string{"/" + strings.Repeat("x", 256)} }, "masked_paths[0]: a name in ", errdefs.ErrInvalidArgument},
 		{"log that is the folder", func(in *Input) { in.Container.LogPath = "/" }, "log_path: ", errdefs.ErrInvalidArgument},
 		{"working directory", func(in *Input) { in.Container.WorkingDir = "/a\x00" }, "working_dir: ", errdefs.ErrInvalidArgument},
 		{"relative masked path", func(in *Input) { in.sc().MaskedPaths = []string{"/proc/kcore", "proc"} }, `masked_paths[1]: "proc" is not an absolute path`, errdefs.ErrInvalidArgument},
@@ -234,6 +247,12 @@ func TestValidateSandbox(t *testing.T) {
 		{"no namespace", func(c *runtime.PodSandboxConfig) { c.Metadata.Namespace = "" }, "metadata.namespace: is empty", errdefs.ErrInvalidArgument},
 		{"no uid", func(c *runtime.PodSandboxConfig) { c.Metadata.Uid = "" }, "metadata.uid: is empty", errdefs.ErrInvalidArgument},
 		{"slash in name", func(c *runtime.PodSandboxConfig) { c.Metadata.Name = "../x" }, `metadata.name: "../x"`, errdefs.ErrInvalidArgument},
+		{"long name", func(c *runtime.PodSandboxConfig) { c.Metadata.Name = strings.Repeat("x", 256) }, "metadata.name: ", errdefs.ErrInvalidArgument},
+		{"long namespace", func(c *runtime.PodSandboxConfig) { c.Metadata.Namespace = strings.Repeat("x", 256) }, "metadata.namespace: ", errdefs.ErrInvalidArgument},
+		{"long uid", func(c *runtime.PodSandboxConfig) { c.Metadata.Uid = strings.Repeat("x", 256) }, "metadata.uid: ", errdefs.ErrInvalidArgument},
+		{"log folder with a long name", func(c *runtime.PodSandboxConfig) { c.LogDirectory = "/" + strings.Repeat("x", 256) }, "log_directory: a name in ", errdefs.ErrInvalidArgument},
+		{"log folder with a long path", func(c *runtime.PodSandboxConfig) { c.LogDirectory = strings.Repeat("/x", 2048) }, "log_directory: ", errdefs.ErrInvalidArgument},
+		{"sysctl without end", sysctl("net.ipv4."+strings.Repeat("x", 256), "1"), "is not the name of a kernel parameter", errdefs.ErrInvalidArgument},
 		{"hostname line", func(c *runtime.PodSandboxConfig) { c.Hostname = "a\n1.2.3.4 b" }, "hostname: ", errdefs.ErrInvalidArgument},
 		{"hostname long", func(c *runtime.PodSandboxConfig) { c.Hostname = strings.Repeat("a", 65) }, "longer than 64", errdefs.ErrInvalidArgument},
 		{"network mode", func(c *runtime.PodSandboxConfig) {
@@ -304,6 +323,13 @@ func TestValidateSandbox(t *testing.T) {
 		})
 	}
 	checkRefusal(t, ValidateSandbox(nil), "missing", errdefs.ErrInvalidArgument)
+}
+
+func TestCheckContainerName(t *testing.T) {
+	checkRefusal(t, CheckContainerName(strings.Repeat("x", 256)), "metadata.name: ", errdefs.ErrInvalidArgument)
+	if err := CheckContainerName(strings.Repeat("x", 255)); err != nil {
+		t.Error(err)
+	}
 }
 
 func checkRefusal(t *testing.T, err error, want string, class error) {

@@ -43,8 +43,11 @@ func (in *Input) paths(s *specs.Spec) error {
 		s.Linux.ReadonlyPaths = slices.Clone(sc.GetReadonlyPaths())
 	}
 	return in.eachPath(func(field, p string) error {
-		if !filepath.IsAbs(p) || strings.Contains(p, "\x00") {
-			return in.invalid(field, "%q is not an absolute path", p)
+		if !filepath.IsAbs(p) {
+			return in.invalid(field, "%.300q is not an absolute path", p)
+		}
+		if err := CheckPath(p); err != nil {
+			return in.invalid(field, "%w", err)
 		}
 		return nil
 	})

@@ -210,14 +210,18 @@ func (in *Input) check() error {
 	if in.Container == nil || in.Sandbox == nil {
 		return fmt.Errorf("translate container %q: configuration of container and sandbox are both needed: %w", in.ID, errdefs.ErrInvalidArgument)
 	}
-	if in.Container.GetMetadata().GetName() == "" {
-		return in.invalid("metadata.name", "is empty")
+	if err := CheckContainerName(in.Container.GetMetadata().GetName()); err != nil {
+		return fmt.Errorf("container %.300q: %w", in.Container.GetMetadata().GetName(), err)
 	}
-	if log := in.Container.GetLogPath(); log != "" && !filepath.IsLocal(strings.TrimLeft(log, "/")) || strings.Contains(log, "\x00") {
-		return in.invalid("log_path", "%q is not a path below the sandbox's log_directory", log)
+	log := in.Container.GetLogPath()
+	if log != "" && !filepath.IsLocal(strings.TrimLeft(log, "/")) {
+		return in.invalid("log_path", "%.300q is not a path below the sandbox's log_directory", log)
 	}
-	if dir := in.Container.GetWorkingDir(); strings.Contains(dir, "\x00") {
-		return in.invalid("working_dir", "%q holds a zero byte", dir)
+	if err := CheckPath(path.Join(in.Sandbox.GetLogDirectory(), log)); err != nil {
+		return in.invalid("log_path", "%w", err)
+	}
+	if err := CheckPath(in.Container.GetWorkingDir()); err != nil {
+		return in.invalid("working_dir", "%w", err)
 	}
 	if in.Guest {
 		if err := in.checkGuest(); err != nil {

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -55,12 +56,12 @@ func checkSysctls(config *runtime.PodSandboxConfig) error {
 	sysctls := config.GetLinux().GetSysctls()
 	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	for _, raw := range slices.Sorted(maps.Keys(sysctls)) {
-		field := "linux.sysctls[" + raw + "]"
+		field := fmt.Sprintf("linux.sysctls[%.300s]", raw)
 		name := dotted(raw)
 		if strings.ContainsAny(sysctls[raw], "\x00\n") {
 			return invalid(field, "the value holds a line break or a zero byte")
 		}
-		if plain := "." + strings.ReplaceAll(name, "/", ".") + "."; strings.Contains(plain, "..") || strings.ContainsAny(plain, " \t\n\x00") {
+		if plain := "." + strings.ReplaceAll(name, "/", ".") + "."; strings.Contains(plain, "..") || strings.ContainsAny(plain, " \t\n\x00") || len(plain) > maxName {
 			return invalid(field, "is not the name of a kernel parameter")
 		}
 		switch {

@@ -10,8 +10,41 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxHostname is the kernel's __NEW_UTS_LEN.
-const maxHostname = 64
+const (
+	// maxHostname is the kernel's __NEW_UTS_LEN.
+	maxHostname = 64
+	// maxName is the kernel's NAME_MAX, maxPath its PATH_MAX without the zero byte.
+	maxName = 255
+	maxPath = 4095
+)
+
+// CheckContainerName refuses the name of a container that is missing or longer
+// than any that Kubernetes gives.
+func CheckContainerName(name string) error {
+	switch {
+	case name == "":
+		return invalid("metadata.name", "is empty")
+	case len(name) > maxName:
+		return invalid("metadata.name", "%.300q is longer than %d bytes", name, maxName)
+	}
+	return nil
+}
+
+// CheckPath refuses a path that no file can have.
+func CheckPath(path string) error {
+	if len(path) > maxPath {
+		return fmt.Errorf("%.100q is longer than %d bytes", path, maxPath)
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		if len(part) > maxName {
+			return fmt.Errorf("a name in %.300q is longer than %d bytes", path, maxName)
+		}
+	}
+	if strings.Contains(path, "\x00") {
+		return fmt.Errorf("%q holds a zero byte", path)
+	}
+	return nil
+}
 
 // ValidateSandbox checks a sandbox's configuration at the edge, before
 // anything is made for it.
@@ -47,7 +80,10 @@ func checkMetadata(config *runtime.PodSandboxConfig) error {
 			return invalid("metadata."+f.name, "is empty")
 		}
 		if strings.ContainsAny(f.value, "/\x00\n") {
-			return invalid("metadata."+f.name, "%q holds a slash, a line break or a zero byte", f.value)
+			return invalid("metadata."+f.name, "%.300q holds a slash, a line break or a zero byte", f.value)
+		}
+		if len(f.value) > maxName {
+			return invalid("metadata."+f.name, "%.300q is longer than %d bytes", f.value, maxName)
 		}
 	}
 	return nil
@@ -59,7 +95,7 @@ func checkHostname(config *runtime.PodSandboxConfig) error {
 	name := config.GetHostname()
 	switch {
 	case len(name) > maxHostname:
-		return invalid("hostname", "%q is longer than %d bytes", name, maxHostname)
+		return invalid("hostname", "%.100q is longer than %d bytes", name, maxHostname)
 	case strings.ContainsAny(name, " \t\r\n\x00/"):
 		return invalid("hostname", "%q holds a character that no host name can", name)
 	}
@@ -67,8 +103,12 @@ func checkHostname(config *runtime.PodSandboxConfig) error {
 }
 
 func checkLogs(config *runtime.PodSandboxConfig) error {
-	if dir := config.GetLogDirectory(); dir != "" && (!filepath.IsAbs(dir) || strings.Contains(dir, "\x00")) {
-		return invalid("log_directory", "%q is not an absolute path", dir)
+	dir := config.GetLogDirectory()
+	if dir != "" && !filepath.IsAbs(dir) {
+		return invalid("log_directory", "%.300q is not an absolute path", dir)
+	}
+	if err := CheckPath(dir); err != nil {
+		return invalid("log_directory", "%w", err)
 	}
 	return nil
 }

@@ -51,6 +51,13 @@ func TestSources(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "real"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	long := filepath.Join(dir, "made", strings.Repeat("x", 256))
+	if _, err := new(Paths).Sources(t.Context(), &runtime.ContainerConfig{Mounts: []*runtime.Mount{{HostPath: long}}}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("a name that no file can have: %v", err)
+	}
+	if _, err := os.Stat(filepath.Dir(long)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a part of a path that cannot be was made: %v", err)
+	}
 	missing := filepath.Join(dir, "a/b")
 	got, err := new(Paths).Sources(t.Context(), &runtime.ContainerConfig{Mounts: []*runtime.Mount{
 		{HostPath: link}, {HostPath: missing}, {HostPath: ""}, {HostPath: "relative"},

@@ -140,6 +140,9 @@ func (p *Paths) Sources(ctx context.Context, container *runtime.ContainerConfig)
 }
 
 func resolve(path string) (string, error) {
+	if err := spec.CheckPath(path); err != nil {
+		return "", err // before a part of it is made
+	}
 	real, err := filepath.EvalSymlinks(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return real, err
