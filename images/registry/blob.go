@@ -19,7 +19,8 @@ var errNoRanges = errors.New("the server does not give parts of a blob")
 // Fetch opens a manifest or blob from an offset on. The content is not verified
 // here, but its length is: the reader ends with io.EOF only at desc.Size, or
 // where every try ended. A transfer that breaks off is gone on with, so that an
-// error of the reader is one that remains.
+// error of the reader is one that remains. While other blobs wait, a blob comes
+// by turns.
 //
 // # Errors
 //
@@ -30,20 +31,13 @@ func (r *Repository) Fetch(ctx context.Context, desc ocispec.Descriptor, offset 
 	if data, ok := r.remembered(desc.Digest); ok && offset <= int64(len(data)) {
 		return io.NopCloser(bytes.NewReader(data[offset:])), nil
 	}
-	s := r.newStream(ctx, desc, offset, desc.Size)
 	if images.IsManifestType(desc.MediaType) || images.IsIndexType(desc.MediaType) {
+		s := r.newStream(ctx, desc, offset, desc.Size)
 		s.path = "manifests/" + desc.Digest.String()
 		s.accept = desc.MediaType + ", */*"
 		return s, s.start()
 	}
-	if err := r.client.fetches.Acquire(ctx, 1); err != nil {
-		return nil, r.wrap(ctx, r.doing(desc), err)
-	}
-	s.ended = func() { r.client.fetches.Release(1) }
-	if t := r.client.options.RangeThreshold; t > 0 && desc.Size-offset >= t {
-		return r.fetchParts(s)
-	}
-	return s, s.start()
+	return r.fetchBlob(ctx, desc, offset)
 }
 
 // stream reads a blob, or a part of it, over as many requests as it takes.
@@ -61,7 +55,6 @@ type stream struct {
 	open         bool  // the body ends where the server says, not at a length announced
 	failures     int   // in a row, without a byte
 	short        bool  // the last one was an end that came too early
-	ended        func()
 }
 
 func (r *Repository) newStream(ctx context.Context, desc ocispec.Descriptor, from, to int64) *stream {
@@ -69,7 +62,6 @@ func (r *Repository) newStream(ctx context.Context, desc ocispec.Descriptor, fro
 		r: r, ctx: ctx, desc: desc, pos: from, end: to,
 		path:   "blobs/" + desc.Digest.String(),
 		ranges: from > 0 || to < desc.Size,
-		ended:  func() {},
 	}
 }
 
@@ -242,7 +234,5 @@ func (s *stream) closeBody() {
 
 func (s *stream) Close() error {
 	s.closeBody()
-	s.ended()
-	s.ended = func() {}
 	return nil
 }

@@ -21,12 +21,18 @@ func newPartPool(size, memory int64) *partPool {
 	return &partPool{size: size, tokens: make(chan struct{}, max(1, memory/size))}
 }
 
-// get lends a buffer once there is one.
-func (p *partPool) get(ctx context.Context) ([]byte, error) {
+// get lends a buffer once there is one, or none to who cannot wait for it.
+func (p *partPool) get(ctx context.Context, hungry <-chan struct{}) ([]byte, error) {
 	select {
 	case p.tokens <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	default:
+		select {
+		case p.tokens <- struct{}{}:
+		case <-hungry:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,6 +47,9 @@ func (p *partPool) get(ctx context.Context) ([]byte, error) {
 
 // put takes a buffer back. What nobody uses is given up.
 func (p *partPool) put(b []byte) {
+	if b == nil {
+		return
+	}
 	p.mu.Lock()
 	p.lent--
 	if p.lent == 0 {
@@ -52,9 +61,11 @@ func (p *partPool) put(b []byte) {
 	<-p.tokens
 }
 
-// part is a piece of a blob that is fetched ahead.
+// part is a piece of a blob that is fetched ahead, or, without a buffer, is read
+// as it comes.
 type part struct {
 	buf  []byte
+	live *stream
 	n    int
 	err  error
 	done chan struct{}
@@ -71,6 +82,7 @@ type parts struct {
 	head   *stream // the first part, read as it comes
 	pos    int64   // next byte to give
 	queue  chan *part
+	hungry chan struct{} // received from when a part is wanted and the pool has no memory for it
 	now    *part
 	read   int // of now
 	work   sync.WaitGroup
@@ -95,7 +107,7 @@ func (r *Repository) fetchParts(s *stream) (io.ReadCloser, error) {
 	}
 	p := &parts{
 		r: r, ctx: ctx, cancel: cancel, whole: s, head: head, pos: s.pos,
-		queue: make(chan *part, r.client.parts.ahead()),
+		queue: make(chan *part, r.client.parts.ahead()), hungry: make(chan struct{}),
 	}
 	p.work.Go(func() { p.schedule(head.end) })
 	return p, nil
@@ -109,18 +121,23 @@ func (p *parts) schedule(from int64) {
 	defer close(p.queue)
 	size := p.r.client.options.RangeSize
 	for ; from < p.whole.end; from += size {
-		buf, err := p.r.client.parts.get(p.ctx)
+		buf, err := p.r.client.parts.get(p.ctx, p.hungry)
 		if err != nil {
 			return
 		}
 		s := p.r.newStream(p.ctx, p.whole.desc, from, min(from+size, p.whole.end))
 		s.insist = true
 		next := &part{buf: buf, done: make(chan struct{})}
-		p.work.Go(func() {
-			defer close(next.done)
-			defer s.Close()
-			next.n, next.err = io.ReadFull(s, buf[:s.end-s.pos])
-		})
+		if buf == nil {
+			next.live = s
+			close(next.done)
+		} else {
+			p.work.Go(func() {
+				defer close(next.done)
+				defer s.Close()
+				next.n, next.err = io.ReadFull(s, buf[:s.end-s.pos])
+			})
+		}
 		select {
 		case p.queue <- next:
 		case <-p.ctx.Done():
@@ -163,9 +180,13 @@ func (p *parts) next(b []byte) (int, error) {
 			p.head.Close()
 			p.head = nil
 		case p.now == nil:
-			next, ok := <-p.queue
+			next, ok := p.take()
 			if !ok {
 				return 0, p.end()
+			}
+			if next.live != nil {
+				p.head = next.live
+				continue
 			}
 			p.now, p.read = next, 0
 			select {
@@ -189,6 +210,18 @@ func (p *parts) next(b []byte) (int, error) {
 			default:
 				return 0, err
 			}
+		}
+	}
+}
+
+// take waits for the next part. Where the pool has no memory, because others are slow to give theirs back, a part comes
+// without.
+func (p *parts) take() (*part, bool) {
+	for {
+		select {
+		case next, ok := <-p.queue:
+			return next, ok
+		case p.hungry <- struct{}{}:
 		}
 	}
 }

@@ -39,7 +39,6 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/net/http/httpproxy"
-	"golang.org/x/sync/semaphore"
 )
 
 // Defaults of Options.
@@ -82,7 +81,8 @@ type Options struct {
 	// is taken as a refusal.
 	MaxRetryAfter time.Duration
 
-	// MaxFetches is how many blobs are fetched at a time, by all pulls together.
+	// MaxFetches is how many blobs are fetched at a time, by all pulls together:
+	// in equal shares for registries and pulls while more than that wait.
 	MaxFetches int
 	// RangeThreshold is the size, in bytes, from which on a blob is fetched in
 	// parts of RangeSize bytes, several at a time; negative is never. Parts that
@@ -135,7 +135,7 @@ type Client struct {
 	options Options
 	proxy   func(*url.URL) (*url.URL, error)
 	pacer   *pacer
-	fetches *semaphore.Weighted
+	turns   *turns
 	parts   *partPool
 
 	mu         sync.Mutex
@@ -151,7 +151,7 @@ func New(o Options) *Client {
 		options:    o,
 		proxy:      httpproxy.FromEnvironment().ProxyFunc(),
 		pacer:      newPacer(o.Sleep, o.MaxRetryAfter),
-		fetches:    semaphore.NewWeighted(int64(o.MaxFetches)),
+		turns:      newTurns(o.MaxFetches),
 		parts:      newPartPool(o.RangeSize, o.RangeMemory),
 		transports: make(map[string]*http.Transport),
 	}
@@ -161,6 +161,7 @@ func New(o Options) *Client {
 
 // Close gives idle connections back.
 func (c *Client) Close() {
+	c.turns.stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.plain.CloseIdleConnections()
