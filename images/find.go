@@ -109,6 +109,7 @@ func (s *Service) view(st *store.State, img store.Image) Image {
 		Served:   img.Served,
 
 		Checkpoint: img.Checkpoint,
+		Program:    img.Program,
 	}
 	if img.Module != nil {
 		out.Kind, out.Module = Module, *img.Module

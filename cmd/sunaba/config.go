@@ -80,19 +80,6 @@ type devicesConfig struct {
 	CDISpecDirs []string `toml:"cdi_spec_dirs"`
 }
 
-type wasmConfig struct {
-	Cache      string `toml:"cache"`
-	OptimizeGo bool   `toml:"optimize_go"`
-}
-
-// cache is where compiled modules are.
-func (c wasmConfig) cache(p places) string {
-	if c.Cache == "" {
-		return filepath.Join(p.root, "wasm")
-	}
-	return c.Cache
-}
-
 type overheadConfig struct {
 	Every   string   `toml:"every"`
 	Classes []string `toml:"classes"`
@@ -218,6 +205,9 @@ func (c config) check() error {
 		return err
 	}
 	if err := c.Metrics.check(); err != nil {
+		return err
+	}
+	if err := c.Wasm.check(); err != nil {
 		return err
 	}
 	for _, dir := range c.Devices.CDISpecDirs {

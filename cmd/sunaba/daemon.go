@@ -18,6 +18,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/compiler"
 	"github.com/sunaba-project/sunaba/criserver/container"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
@@ -105,7 +106,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if why := compile.GoDeclined(); why != "" && c.Wasm.OptimizeGo {
 		logger.Warn("guests of Go run as they come, whatever wasm.optimize_go says", "reason", why)
 	}
-	store, err := openImages(c, p, handlers, shim, logger)
+	store, modules, err := openImages(c, p, handlers, shim, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +128,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	containers, err := container.New(container.Options{
-		Sandboxes: sandboxes, Images: store, Handlers: handlers, Cgroups: cgroups, Host: host, Labels: labels,
+		Sandboxes: sandboxes, Images: store, Modules: modules, Handlers: handlers, Cgroups: cgroups, Host: host, Labels: labels,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
 		Checkpoints: filepath.Join(p.root, "checkpoints"), CDISpecDirs: c.Devices.CDISpecDirs,
 		LogLimits: c.logLimits(), OptimizeGo: c.Wasm.OptimizeGo,
@@ -193,28 +194,39 @@ func cpuTime(cgroups *cgroup.Manager) func(string) (time.Duration, error) {
 	}
 }
 
-// openImages opens the image store below --root.
-func openImages(c config, p places, handlers *runtimeclass.Table, shim string, logger *slog.Logger) (*images.Service, error) {
+// openImages opens the image store below --root, and what compiles its modules.
+func openImages(c config, p places, handlers *runtimeclass.Table, shim string, logger *slog.Logger) (*images.Service, *compiler.Compiler, error) {
 	remotes, err := c.Images.registry()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := registry.CheckHosts(c.Images.HostsDir); err != nil {
 		logger.Warn("images of some registries cannot be pulled", "error", err)
 	}
-	return images.Open(imageOptions(c, p, handlers, remotes, shim, c.Wasm.cache(p), logger))
+	cgroups, err := cgroup.New(c.CgroupDriver)
+	if err != nil {
+		return nil, nil, err
+	}
+	modules, err := compiler.New(compiler.Options{
+		Cgroups: cgroups, Root: p.root, Shim: shim, Cache: c.Wasm.cache(p), OptimizeGo: c.Wasm.OptimizeGo, Limits: c.Wasm.limits(), Logger: logger,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	o := imageOptions(c, p, handlers, remotes, modules, logger)
+	o.Prepared = func(ctx context.Context) ([]images.Prepared, error) { return prepared(ctx, shim, c.Wasm.cache(p)) }
+	store, err := images.Open(o)
+	return store, modules, err
 }
 
-func imageOptions(c config, p places, handlers *runtimeclass.Table, remotes registry.Options, shim, cache string, logger *slog.Logger) images.Options {
+func imageOptions(
+	c config, p places, handlers *runtimeclass.Table, remotes registry.Options, modules *compiler.Compiler, logger *slog.Logger,
+) images.Options {
 	o := images.Options{
 		Root: p.images(), Registry: remotes, Logger: logger,
 		ParallelLayers: c.Images.ParallelLayers, Verification: images.Verification(c.Images.PullVerification),
 		KeepLayers: c.Images.KeepLayers, Budget: c.Images.BudgetMiB << 20, MaxLayerSize: c.Images.MaxLayerMiB << 20, Pinned: c.Images.Pinned,
-		Arrived: func(ctx context.Context, path, digest string) error {
-			return client.Compile(ctx, shim, cache, path, digest, c.Wasm.OptimizeGo)
-		},
-		Departed: func(ctx context.Context, digest string) error { return client.DropCompiled(ctx, shim, cache, digest) },
-		Prepared: func(ctx context.Context) ([]images.Prepared, error) { return prepared(ctx, shim, cache) },
+		Arrived: modules.Compile, Departed: modules.Drop,
 	}
 	for _, h := range handlers.All() {
 		o.Handlers = append(o.Handlers, images.HandlerPlatforms{Name: h.Name, Platforms: h.Platforms, Default: h.Default})

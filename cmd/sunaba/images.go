@@ -82,7 +82,7 @@ func withImages(ctx context.Context, cmd *cli.Command, action func(context.Conte
 	if err != nil {
 		return err
 	}
-	store, err := openImages(c, p, handlers, shim, logger)
+	store, _, err := openImages(c, p, handlers, shim, logger)
 	if err != nil {
 		return err
 	}

@@ -268,7 +268,7 @@ func (b *wasmBench) serveImages() {
 	if err := d.claim(); err != nil {
 		b.t.Fatal(err)
 	}
-	store, err := openImages(conf, d.places, handlers, conf.Shim, d.logger)
+	store, _, err := openImages(conf, d.places, handlers, conf.Shim, d.logger)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -38,6 +38,50 @@ func (m *Manager) End(ctx context.Context, leaf string, but ...int) error {
 	}
 }
 
+// EndAll is End for a parent and all that is below it.
+func (m *Manager) EndAll(ctx context.Context, parent string) error {
+	for {
+		pids, err := m.pidsBelow(m.Path(parent))
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			if err := EndProcess(ctx, pid, nil); err != nil {
+				return fmt.Errorf("empty cgroups of %q: %w", parent, err)
+			}
+		}
+	}
+}
+
+// pidsBelow are the processes in a cgroup and in those below it.
+func (h *Hierarchy) pidsBelow(cgroup string) ([]int, error) {
+	all, err := h.pids(cgroup)
+	if err != nil {
+		return nil, err
+	}
+	for _, root := range h.all() {
+		inner, err := os.ReadDir(filepath.Join(root, cgroup))
+		if missing(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list cgroups below %q: %w", cgroup, err)
+		}
+		for _, one := range inner {
+			if !one.IsDir() {
+				continue
+			}
+			pids, err := h.pidsBelow(filepath.Join(cgroup, one.Name()))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, pids...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
 // pids are the processes in a cgroup, in any hierarchy: one that was just being moved is in some of them only.
 func (h *Hierarchy) pids(cgroup string) ([]int, error) {
 	var pids []int

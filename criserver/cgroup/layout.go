@@ -105,6 +105,15 @@ func (l Layout) ShimLeaf(name string) string {
 	return l.Leaf(ownShims, name)
 }
 
+// CompilerParent returns the parent of the cgroups in which a server has modules compiled. name tells it from those of other
+// servers.
+func (l Layout) CompilerParent(name string) string {
+	if l.Driver == Systemd {
+		return prefix + "-compiler" + name + sliceSuffix
+	}
+	return ownParent + "/compiler-" + name
+}
+
 // Path returns where a parent or a leaf is below the root of a hierarchy.
 func (l Layout) Path(cgroup string) string {
 	if l.Driver != Systemd {

@@ -124,6 +124,7 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 	defer release()
 	if isWasm(img) {
 		sb.Prepare(ctx)
+		m.ready(ctx, img)
 	}
 
 	id, err := state.NewID()
@@ -196,6 +197,18 @@ func (m *Manager) wrongHandler(pod state.Sandbox) error {
 
 func isWasm(img images.Image) bool {
 	return img.Kind == images.Module || strings.HasPrefix(img.Platform.Architecture, "wasm")
+}
+
+// ready has the image's module compiled and read, if this server has not done that yet: what the pod's own processes would
+// read first would count to the pod.
+func (m *Manager) ready(ctx context.Context, img images.Image) {
+	switch {
+	case m.o.Modules == nil:
+	case img.Kind == images.Module:
+		m.o.Modules.Ready(ctx, m.o.Images.ModulePath(img), img.Module.Digest.String())
+	case img.Program != "":
+		m.o.Modules.Ready(ctx, "", img.Program.String())
+	}
 }
 
 // imageName is a name by which people know the image.

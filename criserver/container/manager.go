@@ -50,6 +50,7 @@ import (
 type Options struct {
 	Sandboxes *sandbox.Manager
 	Images    *images.Service
+	Modules   Modules // nil = nothing is made ready
 	Handlers  *runtimeclass.Table
 	Cgroups   *cgroup.Manager
 	Host      spec.Host
@@ -68,6 +69,11 @@ type Options struct {
 	// Follow is told of every change of a record; see state.Follower. It may be nil.
 	Follow state.Follower[state.Container]
 	Logger *slog.Logger
+}
+
+// Modules makes modules ready for their start, as far as that works. With path "" it compiles nothing.
+type Modules interface {
+	Ready(ctx context.Context, path, digest string)
 }
 
 // Manager holds all containers.

@@ -8,24 +8,63 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
 )
 
-// Compile compiles the module at modulePath into cacheDir ahead of time, in an unprivileged process of its own. With optimizeGo
-// the functions of a Go module are rewritten, as they are for the pods that ask for it.
-// ErrInvalidArgument, with a text, for a module that is not valid and for a component.
-func Compile(ctx context.Context, binary, cacheDir, modulePath, digest string, optimizeGo bool) error {
-	args := []string{"compile", "-cache", cacheDir, "-digest", digest}
-	if optimizeGo {
-		args = append(args, "-optimize-go")
+// CompileOptions says what is compiled, and by whom.
+type CompileOptions struct {
+	Binary   string // shim binary
+	CacheDir string
+	Module   string // path; "" = compile nothing, read what is kept
+	Digest   string // "sha256:…" of the module
+	// OptimizeGo has the functions of a Go module rewritten, as they are for the pods that ask for it.
+	OptimizeGo bool
+	// Born and Place are as in StartOptions.
+	Born  func(attr *syscall.SysProcAttr) (release func(), err error)
+	Place func(pid int) error
+}
+
+// compileGrace is how long a compilation that is not wanted any more has to remove what it wrote.
+const compileGrace = 5 * time.Second
+
+// Compile compiles a module into the cache ahead of time, in an unprivileged process of its own, and reads all that a guest
+// will map of it: what was read first by these processes does not count to a pod. The processes end when ctx does, and when
+// this process does.
+//
+// # Errors
+//
+// ErrInvalidArgument, with a text, for a module that is not valid and for a component; the context's.
+func Compile(ctx context.Context, o CompileOptions) error {
+	cmd := exec.CommandContext(ctx, o.Binary, "compile", "-cache", o.CacheDir, "-digest", o.Digest, "-leased")
+	if o.OptimizeGo {
+		cmd.Args = append(cmd.Args, "-optimize-go")
 	}
-	cmd := exec.CommandContext(ctx, binary, append(args, modulePath)...)
+	if o.Module != "" {
+		cmd.Args = append(cmd.Args, o.Module)
+	}
 	cmd.Env = shimEnv()
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = compileGrace
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	err := cmd.Run()
+	lease, err := cmd.StdinPipe() // closed with this process, however that ends
+	if err != nil {
+		return fmt.Errorf("start compiler: %w", err)
+	}
+	defer lease.Close()
+	if err := launch(cmd, o.Born); err != nil {
+		return fmt.Errorf("start compiler: %w", err)
+	}
+	if o.Place != nil {
+		if err := o.Place(cmd.Process.Pid); err != nil {
+			return errors.Join(fmt.Errorf("place compiler: %w", err), cmd.Process.Kill(), cmd.Wait())
+		}
+	}
+	err = cmd.Wait()
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -35,7 +74,7 @@ func Compile(ctx context.Context, binary, cacheDir, modulePath, digest string, o
 	case errors.As(err, &exit) && exit.ExitCode() == compileRefused:
 		return fmt.Errorf("%s: %w", strings.TrimSpace(stderr.String()), errdefs.ErrInvalidArgument)
 	default:
-		return fmt.Errorf("compile %q: %w: %s", modulePath, err, strings.TrimSpace(stderr.String()))
+		return fmt.Errorf("compile module %s: %w: %s", o.Digest, err, strings.TrimSpace(stderr.String()))
 	}
 }
 

@@ -106,15 +106,19 @@ func spawn(o StartOptions, listener *net.UnixListener) (*exec.Cmd, error) {
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{fd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if o.Born == nil {
-		err = cmd.Start()
-	} else {
-		thread.Run(func() { err = bear(cmd, o.Born) })
-	}
-	if err != nil {
+	if err := launch(cmd, o.Born); err != nil {
 		return nil, fmt.Errorf("start shim %q: %w", o.Binary, err)
 	}
 	return cmd, nil
+}
+
+// launch starts a command, whose birth born prepares if it is given.
+func launch(cmd *exec.Cmd, born func(*syscall.SysProcAttr) (func(), error)) (err error) {
+	if born == nil {
+		return cmd.Start()
+	}
+	thread.Run(func() { err = bear(cmd, born) })
+	return err
 }
 
 // bear starts a command whose birth is prepared. The calling thread is used up.

@@ -44,8 +44,8 @@ func TestCompileBombs(t *testing.T) {
 		may    limits
 		module []byte
 	}{
-		"time":   {limits{seconds: 1, data: ample.data}, bomb(1000, 2000, 2000)},
-		"memory": {limits{seconds: ample.seconds, data: 160 << 20}, bomb(20, 10000, 10000)},
+		"time":   {limits{seconds: 1, data: ample(0).data}, bomb(1000, 2000, 2000)},
+		"memory": {limits{seconds: ample(0).seconds, data: 160 << 20}, bomb(20, 10000, 10000)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Options{CacheDir: t.TempDir(), limits: c.may}

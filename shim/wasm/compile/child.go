@@ -45,8 +45,11 @@ type limits struct {
 	data    uint64 // bytes of memory; a 32-bit child cannot have as much anyway
 }
 
-// ample is enough for any module that is meant well.
-var ample = limits{seconds: 600, data: 3 << 30}
+// ample is enough for any module of this size that is meant well: no small one keeps others waiting for long.
+func ample(size int64) limits {
+	const base, perMiB, most = 120, 20, 600
+	return limits{seconds: min(base+perMiB*uint64(size>>20), most), data: 3 << 30}
+}
 
 // child has work compile the module on childModule into childOut. It is root only until it is locked in.
 func child(skip Steps, l limits, work func(dir string, module []byte, skip Steps) error) int {

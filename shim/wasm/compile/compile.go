@@ -24,7 +24,9 @@
 //
 // The compile face of the binary is
 //
-//	compile -cache DIR [-digest D] [-optimize-go] MODULE   make sure that there is an entry
+//	compile -cache DIR [-digest D] [-optimize-go] MODULE   make sure that there is an entry, and read it
+//	compile -cache DIR -digest D [-optimize-go] -leased [MODULE]   the same, as long as standard input is open; without
+//	                                             MODULE only read it
 //	compile -cache DIR -drop -digest D           remove the module's entries
 //	compile -cache DIR -list                     print what is kept of each module, as JSON
 //
@@ -98,9 +100,6 @@ func Warm() {
 func Ensure(ctx context.Context, o Options, path, digest string) (Entry, error) {
 	if o.Self == "" {
 		o.Self = "/proc/self/exe"
-	}
-	if o.limits == (limits{}) {
-		o.limits = ample
 	}
 	if o.Start == nil {
 		o.Start = startPlain

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -65,6 +66,22 @@ func read(dir, digest string) (Entry, error) {
 		}
 	}
 	return e, r.Load.check(dir)
+}
+
+// readAhead reads what guests will map, so that it is page cache of whoever calls this.
+func (e Entry) readAhead() error {
+	buffer := make([]byte, readSize)
+	return filepath.WalkDir(e.Dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		f, err := open(e.Dir, strings.TrimPrefix(path, e.Dir))
+		if err != nil {
+			return err
+		}
+		_, _, err = checksum(f, buffer)
+		return errors.Join(err, f.Close())
+	})
 }
 
 // verify compares a file of an entry with what it was when it was made.

@@ -44,6 +44,7 @@ func command(ctx context.Context, args []string) error {
 	drop := flags.Bool("drop", false, "remove the module's entries")
 	list := flags.Bool("list", false, "print what is kept")
 	optimizeGo := flags.Bool("optimize-go", false, "rewrite the functions of Go's modules")
+	leased := flags.Bool("leased", false, "end when standard input does")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -55,9 +56,29 @@ func command(ctx context.Context, args []string) error {
 		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(kept))
 	case *drop && flags.NArg() == 0:
 		return Drop(*cache, *digest)
-	case *drop || *list || flags.NArg() != 1:
+	case *drop || *list || flags.NArg() > 1 || flags.NArg() == 0 && !*leased:
 		return errors.New("compile: one module is needed, and none to drop or to list")
 	}
-	_, err := Ensure(ctx, Options{CacheDir: *cache, Skip: Without(*optimizeGo)}, flags.Arg(0), *digest)
-	return err
+	if *leased {
+		ctx = whileOpen(ctx, os.Stdin)
+	}
+	skip := Without(*optimizeGo)
+	entry, err := Open(*cache, *digest, skip)
+	if flags.NArg() == 1 {
+		entry, err = Ensure(ctx, Options{CacheDir: *cache, Skip: skip}, flags.Arg(0), *digest)
+	}
+	if err != nil {
+		return err
+	}
+	return entry.readAhead()
+}
+
+// whileOpen is a context that ends when nobody has the other end of a pipe any more.
+func whileOpen(ctx context.Context, pipe *os.File) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, pipe)
+	}()
+	return ctx
 }

@@ -121,6 +121,13 @@ func (o Options) runChild(ctx context.Context, module *os.File, out string) erro
 	defer complaint.Close()
 	defer stderr.Close()
 
+	if o.limits == (limits{}) {
+		info, err := module.Stat()
+		if err != nil {
+			return err
+		}
+		o.limits = ample(info.Size())
+	}
 	cmd := exec.Command(o.Self, childArgs(o.Skip, o.limits)...)
 	cmd.Env = []string{"GOTRACEBACK=none"}
 	cmd.Stderr = stderr
