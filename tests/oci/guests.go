@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -113,4 +114,10 @@ func ExampleIndex(ctx context.Context, dir, name string) (v1.ImageIndex, error) 
 		variants = append(variants, Variant{Platform: platform, Image: image})
 	}
 	return Index(variants...)
+}
+
+// Renamed is a module with a part that means nothing, so that no module with another name has its digest.
+func Renamed(module []byte, name string) []byte {
+	body := append([]byte{byte(len(name))}, name...)
+	return slices.Concat(module, []byte{0, byte(len(body))}, body)
 }

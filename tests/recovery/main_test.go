@@ -96,7 +96,7 @@ func push(ctx context.Context, handler, name string) (string, error) {
 	var err error
 	if handler == "wasm" {
 		var layer v1.Layer
-		layer, err = oci.Layer(oci.Program("guest.wasm", append(append([]byte(nil), world.module...), customSection(name)...)), oci.Dir("tmp", 0o1777))
+		layer, err = oci.Layer(oci.Program("guest.wasm", oci.Renamed(world.module, name)), oci.Dir("tmp", 0o1777))
 		if err == nil {
 			image, err = oci.Image(oci.Wasip1, v1.Config{Entrypoint: []string{"/guest.wasm"}}, layer)
 		}
@@ -107,10 +107,4 @@ func push(ctx context.Context, handler, name string) (string, error) {
 		return "", err
 	}
 	return world.registry.Push(ctx, "recovery/"+handler+":"+name, image)
-}
-
-// customSection is a part of a module that means nothing.
-func customSection(name string) []byte {
-	body := append([]byte{byte(len(name))}, name...)
-	return append([]byte{0, byte(len(body))}, body...)
 }
