@@ -24,7 +24,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm critest critest-diff wasi-suite criwasm recovery containerd-test \
+        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm critest critest-diff wasi-suite gowasm-diff criwasm recovery containerd-test \
         vm-test clean
 
 build:
@@ -129,6 +129,12 @@ wasi-suite:
 	@[ -n "$(DIR)" ] || { echo "wasi-suite: say where: make wasi-suite DIR=.../wasi-testsuite/tests" >&2; exit 1; }
 	@out=$$(WASI_TESTSUITE="$(abspath $(DIR))" $(GO) test -count=1 -v -run 'TestSuite$$' ./shim/wasm/wasip1); code=$$?; \
 	  echo "$$out" | grep -v '^ *--- PASS\|^=== '; exit $$code
+
+# Programs of Go's on stock wazero and with their functions rewritten: the standard library's tests, GOROOT/test, the compiler's tests
+# and generated programs. Without GOWASM_FLAGS as many as ten minutes allow, in the order of a seed; GOWASM_FLAGS='-time 0' is all of it,
+# '-run REGEXP -seed N' a part. What stock wazero does is kept in .cache/gowasm.
+gowasm-diff:
+	$(GO) run ./tests/gowasm -time 10m $(GOWASM_FLAGS)
 
 # The daemon and shims are killed before chosen system calls, one line per point. RECOVERY_FLAGS='-seed 7', or
 # '-every' for a kill before every single step, which takes a while.

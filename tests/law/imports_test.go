@@ -63,7 +63,7 @@ var homes = []struct {
 	folders []string
 	reason  string
 }{
-	{"github.com/tetratelabs/wazero", []string{"shim/wasm", "cmd"},
+	{"github.com/tetratelabs/wazero", []string{"shim/wasm", "cmd", "tests/gowasm"},
 		"the engine's version is pinned to the layout of its cache: one folder knows it"},
 	{"k8s.io/cri-api", []string{"criserver", "cmd", "tests", "examples"},
 		"CRI types stop at the CRI face; below it are OCI specs and our own values"},

@@ -35,9 +35,17 @@ func isGo(sections []format.Section) bool {
 // and an invalid one stays invalid: what is put in place of valid instructions is as valid, wherever they are.
 // Functions with an instruction that is not known stay as they are.
 func fold(sections []format.Section) ([]format.Section, bool) {
-	i := slices.IndexFunc(sections, func(s format.Section) bool { return s.ID == format.SectionCode })
 	m, ok := readGoModule(sections)
-	if i < 0 || !ok {
+	if !ok {
+		return nil, false
+	}
+	return m.fold(sections)
+}
+
+// fold rewrites the functions of the module, which has these sections.
+func (m *goModule) fold(sections []format.Section) ([]format.Section, bool) {
+	i := slices.IndexFunc(sections, func(s format.Section) bool { return s.ID == format.SectionCode })
+	if i < 0 {
 		return nil, false
 	}
 	r := format.Reader{Rest: sections[i].Body}
