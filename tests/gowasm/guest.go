@@ -59,6 +59,7 @@ type report struct {
 type ending struct {
 	Code   uint32
 	Trap   string
+	Stack  string `json:",omitempty"` // of the trap; it is not compared
 	Calls  uint64 // of host functions
 	Trace  uint64 // a sum of them, their operands and results
 	Pages  uint32 // of memory, at the end
@@ -201,7 +202,7 @@ func (c *child) run(ctx context.Context, r wazero.Runtime, compiled wazero.Compi
 	case errors.As(err, &exit):
 		t.Code = exit.ExitCode()
 	default:
-		t.Trap, _, _ = strings.Cut(err.Error(), "\n")
+		t.Trap, t.Stack, _ = strings.Cut(err.Error(), "\n")
 	}
 	return nil
 }
