@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
+	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/images/space"
 )
 
@@ -50,7 +53,7 @@ func toStatus(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
+	text := errtext.Of(err)
 	for _, s := range spoken {
 		if strings.HasPrefix(text, s.Error()) {
 			return status.Error(codes.Unknown, text)
@@ -123,13 +126,38 @@ func (s *Server) admit() error {
 
 func (s *Server) log(ctx context.Context, method string, begun time.Time, err error) {
 	name := method[strings.LastIndexByte(method, '/')+1:]
-	took := time.Since(begun)
-	switch status.Code(err) {
-	case codes.OK:
-		s.o.Logger.DebugContext(ctx, "request", "method", name, "took", took)
-	case codes.Unknown, codes.Internal, codes.DataLoss:
-		s.o.Logger.WarnContext(ctx, "request", "method", name, "took", took, "error", err)
-	default:
-		s.o.Logger.InfoContext(ctx, "request", "method", name, "took", took, "error", err)
+	attrs := []slog.Attr{slog.String("method", name), slog.Duration("took", time.Since(begun))}
+	st := status.Convert(err)
+	level := slog.LevelDebug
+	if err != nil {
+		attrs = append(attrs, slog.String("code", st.Code().String()), slog.String("error", st.Message()))
+		if s.ready.Load() { // before that, clients ask until it is
+			level = levelOf(name, st.Code())
+		}
 	}
+	s.o.Logger.LogAttrs(ctx, level, "request", attrs...)
+}
+
+// changes are the requests whose failure an operator is to see, whatever the reason: a pod does not start, or does not go.
+var changes = []string{
+	"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "UpdatePodSandboxResources",
+	"CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "UpdateContainerResources", "ReopenContainerLog",
+	"PullImage", "RemoveImage", "CheckpointContainer", "CheckpointPod", "RestorePod", "UpdateRuntimeConfig",
+}
+
+// levelOf is how loud a request that did not succeed is logged. Kubelets ask for what has been removed as a matter of course,
+// and a client that gave up knows that.
+func levelOf(method string, code codes.Code) slog.Level {
+	change := slices.Contains(changes, method)
+	switch {
+	case code == codes.Unknown, code == codes.Internal, code == codes.DataLoss:
+		return slog.LevelWarn
+	case code == codes.Canceled && change:
+		return slog.LevelInfo
+	case code == codes.Canceled, code == codes.NotFound && !change:
+		return slog.LevelDebug
+	case change:
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
 }

@@ -1,6 +1,7 @@
 package criserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,13 @@ func TestErrorsBecomeCodes(t *testing.T) {
 		if status.Code(got) != c.code {
 			t.Errorf("%v: code %s, want %s", c.err, status.Code(got), c.code)
 		}
-		if c.err != nil && status.Convert(got).Message() != status.Convert(c.err).Message() {
-			t.Errorf("%v: text %q", c.err, status.Convert(got).Message())
+		whole, text := status.Convert(c.err).Message(), status.Convert(got).Message()
+		if rest, ok := strings.CutPrefix(whole, text); !ok || rest != "" && (text == "" || !strings.HasPrefix(rest, ": ")) {
+			t.Errorf("%v: text %q", c.err, text)
 		}
+	}
+	if got := status.Convert(toStatus(fmt.Errorf("image is empty: %w", errdefs.ErrInvalidArgument))).Message(); got != "image is empty" {
+		t.Errorf("text %q has its class at the end", got)
 	}
 }
 
@@ -105,5 +110,70 @@ func TestFullDiskHasItsCode(t *testing.T) {
 	got := toStatus(fmt.Errorf("write record: %w", &fs.PathError{Op: "write", Path: "/x", Err: unix.ENOSPC}))
 	if status.Code(got) != codes.ResourceExhausted || !strings.Contains(status.Convert(got).Message(), "make room") {
 		t.Errorf("%v", got)
+	}
+}
+
+// What kubelets ask again and again is quiet, what an operator has to know is not.
+func TestRequestsHaveALevel(t *testing.T) {
+	var out bytes.Buffer
+	s := &Server{o: Options{Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))}}
+	ask := func(method string, err error) string {
+		out.Reset()
+		info := &grpc.UnaryServerInfo{FullMethod: "/runtime.v1.RuntimeService/" + method}
+		_, _ = s.unary(t.Context(), nil, info, func(context.Context, any) (any, error) { return nil, err })
+		return out.String()
+	}
+	if got := ask("Version", nil); !strings.Contains(got, "level=DEBUG") { // before recovery
+		t.Errorf("a server that is not ready logs %s", got)
+	}
+	s.ready.Store(true)
+	gone := fmt.Errorf("find container: id %q: %w", "x", errdefs.ErrNotFound)
+	for _, c := range []struct {
+		method string
+		err    error
+		level  string
+	}{
+		{"ContainerStatus", nil, "DEBUG"},
+		{"ContainerStatus", gone, "DEBUG"},
+		{"PodSandboxStatus", gone, "DEBUG"},
+		{"ExecSync", gone, "DEBUG"},
+		{"GetContainerEvents", context.Canceled, "DEBUG"},
+		{"ContainerStats", errors.New("no class"), "WARN"},
+		{"ExecSync", context.DeadlineExceeded, "INFO"},
+		{"PullImage", gone, "WARN"},
+		{"PullImage", fmt.Errorf("pull: %w", errdefs.ErrUnauthenticated), "WARN"},
+		{"PullImage", context.Canceled, "INFO"},
+		{"RunPodSandbox", fmt.Errorf("set up network: %w", errdefs.ErrUnavailable), "WARN"},
+		{"StartContainer", fmt.Errorf("start: %w", errdefs.ErrInvalidArgument), "WARN"},
+		{"StopPodSandbox", context.DeadlineExceeded, "WARN"},
+		{"RemoveContainer", fmt.Errorf("remove: %w", errdefs.ErrFailedPrecondition), "WARN"},
+	} {
+		got := ask(c.method, c.err)
+		if !strings.Contains(got, "level="+c.level+" ") || !strings.Contains(got, "method="+c.method) || c.err != nil && !strings.Contains(got, " code=") {
+			t.Errorf("%s, %v: want level %s: %s", c.method, c.err, c.level, got)
+		}
+	}
+	served := map[string]bool{}
+	for _, d := range []grpc.ServiceDesc{runtime.RuntimeService_ServiceDesc, runtime.ImageService_ServiceDesc} {
+		for _, m := range d.Methods {
+			served[m.MethodName] = true
+		}
+	}
+	for _, name := range changes {
+		if !served[name] {
+			t.Errorf("%q is no request of CRI", name)
+		}
+	}
+}
+
+// A network that is not ready is told of once, and so is that it is ready again.
+func TestNetworkIsNotedWhenItChanges(t *testing.T) {
+	var out bytes.Buffer
+	a := &nodeAPI{o: Options{Logger: slog.New(slog.NewTextHandler(&out, nil))}}
+	for _, problem := range []string{"", "no plugin", "no plugin", "", ""} {
+		a.noteNetwork(t.Context(), problem)
+	}
+	if got := out.String(); strings.Count(got, "\n") != 2 || strings.Count(got, `level=WARN msg="network is not ready" error="no plugin"`) != 1 || strings.Count(got, `level=INFO msg="network is ready"`) != 1 {
+		t.Errorf("log:\n%s", got)
 	}
 }

@@ -1,16 +1,17 @@
 package criserver
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/containerd/platforms"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
@@ -19,7 +20,10 @@ import (
 const runtimeName = "sunaba"
 
 // nodeAPI answers the requests about the runtime itself.
-type nodeAPI struct{ o Options }
+type nodeAPI struct {
+	o       Options
+	network atomic.Value // string: why the network was not ready when it was last asked, "" if it was
+}
 
 func (a *nodeAPI) Version(context.Context, *runtime.VersionRequest) (*runtime.VersionResponse, error) {
 	return &runtime.VersionResponse{Version: "0.1.0", RuntimeName: runtimeName, RuntimeVersion: a.o.Version, RuntimeApiVersion: "v1"}, nil
@@ -28,11 +32,12 @@ func (a *nodeAPI) Version(context.Context, *runtime.VersionRequest) (*runtime.Ve
 func (a *nodeAPI) Status(ctx context.Context, r *runtime.StatusRequest) (*runtime.StatusResponse, error) {
 	network := &runtime.RuntimeCondition{Type: runtime.NetworkReady, Status: true}
 	if err := a.o.Network.Status(ctx); err != nil {
-		network.Status, network.Reason, network.Message = false, "NetworkNotReady", err.Error()
+		network.Status, network.Reason, network.Message = false, "NetworkNotReady", errtext.Of(err)
 	}
+	a.noteNetwork(ctx, network.GetMessage())
 	resp := &runtime.StatusResponse{
 		Status: &runtime.RuntimeStatus{Conditions: []*runtime.RuntimeCondition{
-			a.runtimeReady(), network,
+			{Type: runtime.RuntimeReady, Status: true}, network,
 		}},
 		RuntimeHandlers: a.handlers(),
 		Features:        a.nodeFeatures(),
@@ -47,24 +52,16 @@ func (a *nodeAPI) Status(ctx context.Context, r *runtime.StatusRequest) (*runtim
 	return resp, nil
 }
 
-// runtimeReady tells of the handlers' OCI runtimes. Without that of the default handler, pods that name none cannot run; without
-// another one's, its own pods cannot.
-func (a *nodeAPI) runtimeReady() *runtime.RuntimeCondition {
-	ready := &runtime.RuntimeCondition{Type: runtime.RuntimeReady, Status: true}
-	var problems []string
-	for _, h := range a.o.Handlers.All() {
-		r := a.o.Runtime(h.Binary)
-		if r.Problem == "" {
-			continue
-		}
-		problems = append(problems, r.Text(h.Name))
-		ready.Reason = cmp.Or(ready.Reason, "HandlersNotReady")
-		if r.Missing && h.Default && h.Type == runtimeclass.OCI {
-			ready.Status, ready.Reason = false, "OCIRuntimeMissing"
-		}
+// noteNetwork logs why the network is not ready, once: kubelets ask every few seconds.
+func (a *nodeAPI) noteNetwork(ctx context.Context, problem string) {
+	before, _ := a.network.Swap(problem).(string)
+	switch {
+	case problem == before:
+	case problem == "":
+		a.o.Logger.InfoContext(ctx, "network is ready")
+	default:
+		a.o.Logger.WarnContext(ctx, "network is not ready", "error", problem)
 	}
-	ready.Message = strings.Join(problems, "; ")
-	return ready
 }
 
 // handlers are all handlers by name, and the default once more as "".
@@ -89,9 +86,9 @@ func (a *nodeAPI) nodeFeatures() *runtime.RuntimeFeatures {
 // features of a handler: what the kernel has, and the handler's OCI runtime. Where there is none, a handler of type wasm
 // runs guests only, and they need none.
 func (a *nodeAPI) features(h runtimeclass.Handler) *runtime.RuntimeHandlerFeatures {
-	oci := a.o.Runtime(h.Binary)
+	oci, answers := a.o.Host.Runtimes[h.Binary]
 	return &runtime.RuntimeHandlerFeatures{
-		RecursiveReadOnlyMounts: a.o.Host.RecursiveReadOnly && (oci.Features.RecursiveReadOnly || oci.Missing && h.Type == runtimeclass.WASM),
+		RecursiveReadOnlyMounts: a.o.Host.RecursiveReadOnly && (oci.RecursiveReadOnly || !answers && h.Type == runtimeclass.WASM),
 		UserNamespaces:          a.o.Host.IDMappedMounts,
 	}
 }
@@ -100,20 +97,13 @@ func (a *nodeAPI) info() (map[string]string, error) {
 	type handler struct {
 		Type      string   `json:"type"`
 		Binary    string   `json:"binary"`
-		Path      string   `json:"path,omitempty"`
-		Version   string   `json:"version,omitempty"`
-		Problem   string   `json:"problem,omitempty"`
 		ShimScope string   `json:"shimScope"`
 		Platforms []string `json:"platforms"`
 		Default   bool     `json:"default"`
 	}
 	handlers := map[string]handler{}
 	for _, h := range a.o.Handlers.All() {
-		oci := a.o.Runtime(h.Binary)
-		out := handler{
-			Type: string(h.Type), Binary: h.Binary, Path: oci.Path, Version: oci.Version, Problem: oci.Text(h.Name),
-			ShimScope: string(h.ShimScope), Default: h.Default,
-		}
+		out := handler{Type: string(h.Type), Binary: h.Binary, ShimScope: string(h.ShimScope), Default: h.Default}
 		for _, p := range h.Platforms {
 			out.Platforms = append(out.Platforms, platforms.FormatAll(p))
 		}

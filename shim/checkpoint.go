@@ -51,14 +51,14 @@ func (t taskAPI) checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) 
 	}
 	how, err := checkpointOptions(r.Path, r.Options)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint container %q: %w", r.ID, err)
+		return nil, err
 	}
 	if st, _ := c.init.snapshot(); st != running && st != paused {
-		return nil, fmt.Errorf("checkpoint container %q: it is %s: %w", r.ID, st, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("the container is %s: %w", st, errdefs.ErrFailedPrecondition)
 	}
 	engine, ok := c.engine.(Checkpointer)
 	if !ok {
-		return nil, fmt.Errorf("checkpoint container %q: its engine cannot save and resume what runs in it: %w", r.ID, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("the container's engine cannot save and resume what runs in it: %w", errdefs.ErrFailedPrecondition)
 	}
 	if err := engine.Checkpoint(ctx, how); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func checkpointOptions(path string, value *anypb.Any) (Checkpoint, error) {
 func restore(ctx context.Context, e Engine, b *Bundle, io IO, r createRequest) (Container, error) {
 	engine, ok := e.(Restorer)
 	if !ok {
-		return nil, fmt.Errorf("restore container %q: engine %s cannot: %w", b.ID, e.Name(), errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("restore: engine %s cannot: %w", e.Name(), errdefs.ErrFailedPrecondition)
 	}
 	return engine.Restore(ctx, b, io, r.options, r.checkpoint)
 }

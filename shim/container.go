@@ -288,7 +288,7 @@ func (s *Service) lastRites(c *container) Exit {
 // release gives back everything of a container that has ended. It may be called again after an error.
 func (c *container) release(ctx context.Context) error {
 	if err := c.engine.Delete(ctx); err != nil {
-		return fmt.Errorf("delete container %q: %w", c.id, err)
+		return err
 	}
 	c.init.streams.Close()
 	c.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -114,17 +115,29 @@ func (b *builder) inRoot(ctx context.Context, in *spec.Input) error {
 		if in.Guest = isGuest(root, spec.Programs(*in)); in.Guest && in.Handler != runtimeclass.WASM {
 			return b.manager.wrongHandler(b.pod)
 		}
-		if err := b.volumes(root, in); err != nil {
-			return err
-		}
-		b.rec.Unstartable = b.unstartable(root, in)
-		return nil
+		return b.volumes(root, in)
 	})
 }
 
 func (b *builder) setUser(in *spec.Input, user spec.User) {
 	in.User = user
 	b.rec.User = state.User{UID: user.UID, GID: user.GID, Groups: user.Groups}
+}
+
+// isGuest says whether the first of a container's possible programs that is there begins as a WebAssembly module does. They
+// are resolved as the container would see them; none leads out.
+func isGuest(root string, programs []string) bool {
+	for _, name := range programs {
+		f, err := regular.OpenIn(root, name)
+		if err != nil {
+			continue
+		}
+		defer f.Close()
+		var magic [4]byte
+		_, err = io.ReadFull(f, magic[:])
+		return err == nil && string(magic[:]) == "\x00asm"
+	}
+	return false
 }
 
 // volumes makes a folder for each anonymous volume of the image and fills it with what the image has at that place.
@@ -203,12 +216,8 @@ func (b *builder) host(ctx context.Context, in *spec.Input) error {
 	}
 	in.Host = b.manager.o.Host
 	b.handler(in)
-	oci := b.manager.o.Runtime(b.pod.Binary)
-	if oci.Missing && !in.Guest {
-		return fmt.Errorf("%s: %w", oci.Text(b.pod.HandlerName), errdefs.ErrFailedPrecondition)
-	}
-	in.OneStep = oci.Features.OneStep
-	in.Host.RecursiveReadOnly = in.Host.RecursiveReadOnly && (in.Guest || oci.Features.RecursiveReadOnly)
+	in.OneStep = in.Host.Runtimes[b.pod.Binary].OneStep
+	in.Host.RecursiveReadOnly = in.Host.RecursiveReadOnly && (in.Guest || in.Host.Runtimes[b.pod.Binary].RecursiveReadOnly)
 	if in.Host.AppArmor {
 		need := ""
 		if spec.DefaultAppArmor(b.config()) && !in.Guest {

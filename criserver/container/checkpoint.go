@@ -100,7 +100,7 @@ func (m *Manager) captureAll(ctx context.Context, shim *client.Client, recs []st
 		}
 		logs := filepath.Join(got.Dir, logsDir)
 		if err := shim.Checkpoint(ctx, rec.ID, filepath.Join(got.Dir, checkpoint.StateDir), logs); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("checkpoint container %q: %w", rec.ID, err)
 		}
 		if err := m.capture(ctx, got); err != nil {
 			return nil, fmt.Errorf("checkpoint container %q: %w", rec.ID, err)

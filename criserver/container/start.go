@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/shim/client"
@@ -55,7 +56,7 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	}
 	if err != nil {
 		m.dropTask(ctx, shim, rec.ID)
-		c.exit(ending{code: codeStartError, at: time.Now(), reason: reasonStartError, message: err.Error()})
+		c.exit(ending{code: codeStartError, at: time.Now(), reason: reasonStartError, message: errtext.Of(err)})
 		c.over()
 		return fmt.Errorf("start container %q: %w", rec.ID, err)
 	}
@@ -103,9 +104,6 @@ func (c *Container) store() {
 // startTask makes the task in the shim and starts it. On error the task may be left. The time is that just before the
 // process began: it may have ended when this returns.
 func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *client.Client, rec state.Container) (int, time.Time, error) {
-	if rec.Unstartable != "" {
-		return 0, time.Time{}, fmt.Errorf("%s: %w", rec.Unstartable, errdefs.ErrInvalidArgument)
-	}
 	req, err := m.taskRequest(sb, rec)
 	if err != nil {
 		return 0, time.Time{}, err

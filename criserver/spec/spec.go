@@ -144,6 +144,9 @@ type Host struct {
 	// RecursiveReadOnly says that kernel and handler have recursive read-only
 	// mounts.
 	RecursiveReadOnly bool
+	// Runtimes are the handlers' OCI runtimes by the programs' names; one that
+	// does not answer is not there.
+	Runtimes map[string]Runtime
 	// IDMappedMounts says that the kernel can show root filesystems and volumes
 	// with other owners, which user namespaces need.
 	IDMappedMounts bool
@@ -157,6 +160,15 @@ type Host struct {
 	AppArmorLoaded  []string
 	// Devices are all devices of the host, for privileged containers.
 	Devices []Device
+}
+
+// Runtime is what must be known about an OCI runtime.
+type Runtime struct {
+	// RecursiveReadOnly says that it can make recursive read-only mounts.
+	RecursiveReadOnly bool
+	// OneStep says that its `run --detach` leaves the exit of a container that
+	// ends before it does to its parent.
+	OneStep bool
 }
 
 // Container translates a container's configuration. The specification names
@@ -196,7 +208,7 @@ func Container(in Input) (*specs.Spec, error) {
 // is not done yet.
 func (in *Input) check() error {
 	if in.Container == nil || in.Sandbox == nil {
-		return fmt.Errorf("translate container %q: configuration of container and sandbox are both needed: %w", in.ID, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("configuration of container and sandbox are both needed: %w", errdefs.ErrInvalidArgument)
 	}
 	if err := CheckContainerName(in.Container.GetMetadata().GetName()); err != nil {
 		return fmt.Errorf("container %.300q: %w", in.Container.GetMetadata().GetName(), err)
@@ -278,6 +290,7 @@ func (in *Input) unimplemented(field, format string, args ...any) error {
 	return in.wrap(field, fmt.Errorf(format+": %w", append(args, errdefs.ErrNotImplemented)...))
 }
 
+// wrap names the field that is wrong; who creates the container names that.
 func (in *Input) wrap(field string, err error) error {
-	return fmt.Errorf("container %q: %s: %w", in.Container.GetMetadata().GetName(), field, err)
+	return fmt.Errorf("%s: %w", field, err)
 }

@@ -37,7 +37,7 @@ func (r *Repository) Resolve(ctx context.Context) (ocispec.Descriptor, error) {
 		if err == nil {
 			return desc, nil
 		}
-		err = r.wrap(ctx, fmt.Sprintf("resolve %q", r.ref), err)
+		err = r.wrap(ctx, "resolve", err)
 		if !errdefs.IsUnauthorized(err) && !errdefs.IsPermissionDenied(err) || !r.nextLogin() {
 			return ocispec.Descriptor{}, err
 		}

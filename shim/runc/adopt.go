@@ -45,7 +45,7 @@ func (e *Engine) Adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (sh
 // finishStart starts a container whose start was begun, unless it was started, and returns init's pid.
 func (c *container) finishStart(ctx context.Context, pid int) (int, error) {
 	var state *runc.Container
-	err := c.ask("look at container", func() (err error) {
+	err := c.ask(func() (err error) {
 		state, err = c.runtime.State(ctx, c.id)
 		return err
 	})
@@ -64,7 +64,7 @@ func (c *container) finishStart(ctx context.Context, pid int) (int, error) {
 		}
 	}
 	if state.Status == "created" {
-		return pid, c.ask("start container", func() error { return c.runtime.Start(ctx, c.id) })
+		return pid, c.ask(func() error { return c.runtime.Start(ctx, c.id) })
 	}
 	return pid, nil
 }

@@ -34,7 +34,7 @@ func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
 	}
 	for _, dir := range []string{how.Images, how.Work} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("checkpoint container %q: %w", c.id, err)
+			return fmt.Errorf("make folder of the checkpoint: %w", err)
 		}
 	}
 	opts := &runc.CheckpointOpts{
@@ -46,13 +46,12 @@ func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
 	if !how.Exit {
 		actions = append(actions, runc.LeaveRunning)
 	}
-	const doing = "checkpoint container"
-	err := c.ask(doing, func() error { return c.runtime.Checkpoint(ctx, c.id, opts, actions...) })
-	return c.criuError(ctx, doing, err, filepath.Join(how.Work, dumpLog))
+	err := c.ask(func() error { return c.runtime.Checkpoint(ctx, c.id, opts, actions...) })
+	return c.criuError(ctx, err, filepath.Join(how.Work, dumpLog))
 }
 
 // criuError adds to a runtime's error what CRIU had to say. If it had nothing, the runtime could not run it.
-func (c *container) criuError(ctx context.Context, doing string, err error, log string) error {
+func (c *container) criuError(ctx context.Context, err error, log string) error {
 	switch {
 	case err == nil:
 		return nil
@@ -62,7 +61,7 @@ func (c *container) criuError(ctx context.Context, doing string, err error, log 
 		return err
 	}
 	if strings.Contains(err.Error(), "unknown command") { // crun
-		return fmt.Errorf("%s %q: OCI runtime %s was built without checkpoints: %w", doing, c.id, c.runtime.Command, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("OCI runtime %s was built without checkpoints: %w", c.runtime.Command, errdefs.ErrFailedPrecondition)
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n") // what follows quotes the log
 	if said := criuSaid(log); said != "" {
@@ -102,9 +101,9 @@ type restoration struct {
 // Restore implements shim.Restorer.
 func (e *Engine) Restore(_ context.Context, b *shim.Bundle, files shim.IO, o shim.Options, images string) (shim.Container, error) {
 	if _, err := os.Stat(filepath.Join(images, "inventory.img")); err != nil {
-		return nil, fmt.Errorf("restore container %q: %q is no checkpoint: %w: %w", b.ID, images, err, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("restore: %q is no checkpoint: %w: %w", images, err, errdefs.ErrInvalidArgument)
 	}
-	c, err := e.unborn(b, o, "restore container")
+	c, err := e.unborn(b, o)
 	if err != nil {
 		return nil, err
 	}
@@ -135,11 +134,11 @@ func (r *restoration) leaveCgroups() error {
 func (p *process) startRestored(ctx context.Context) (err error) {
 	c, r := p.container, p.restore
 	if err := os.MkdirAll(r.workPath, 0o700); err != nil {
-		return fmt.Errorf("restore container %q: %w", c.id, err)
+		return fmt.Errorf("restore: %w", err)
 	}
 	defer os.RemoveAll(r.workPath)
 	if err := r.leaveCgroups(); err != nil {
-		return fmt.Errorf("restore container %q: %w", c.id, err)
+		return fmt.Errorf("restore: %w", err)
 	}
 	console, err := newConsole(c.dir, r.files.Terminal)
 	if err != nil {
@@ -162,15 +161,14 @@ func (p *process) startRestored(ctx context.Context) (err error) {
 			c.undoCreate()
 		}
 	}()
-	const doing = "restore container"
-	err = c.ask(doing, func() error {
+	err = c.ask(func() error {
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
 		defer cancel()
 		_, err := c.runtime.Restore(whole, c.id, r.bundle, opts)
 		return err
 	})
 	if err != nil {
-		return c.criuError(ctx, doing, err, filepath.Join(r.workPath, restoreLog))
+		return c.criuError(ctx, err, filepath.Join(r.workPath, restoreLog))
 	}
 	pid, err := runc.ReadPidFile(pidFile)
 	if err != nil {

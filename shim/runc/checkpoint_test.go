@@ -26,10 +26,10 @@ func TestCriuSaid(t *testing.T) {
 		t.Errorf("%q", said)
 	}
 	c := &container{id: "x", runtime: &runc.Runc{Command: "crun"}}
-	if err := c.criuError(t.Context(), "checkpoint container", errors.New("crun: exit status 1: unknown command checkpoint"), file); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "crun was built without") {
+	if err := c.criuError(t.Context(), errors.New("crun: exit status 1: unknown command checkpoint"), file); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "crun was built without") {
 		t.Errorf("%v", err)
 	}
-	err := c.criuError(t.Context(), "checkpoint container", errors.New("runc has failed\nquoting its log"), file)
+	err := c.criuError(t.Context(), errors.New("runc has failed\nquoting its log"), file)
 	if !errdefs.IsFailedPrecondition(err) || !strings.HasPrefix(err.Error(), "runc has failed: criu: execvp") {
 		t.Errorf("%v", err)
 	}

@@ -37,7 +37,6 @@ type container struct {
 	runtime *runc.Runc
 	reaper  *reaper.Reaper
 	cgroup  string
-	path    string // where names of programs are looked for; "" = not known
 	init    *process
 	foreign bool // what the runtime has under this name is somebody else's
 }
@@ -74,15 +73,15 @@ func (c *container) Pids(ctx context.Context) ([]int, error) {
 }
 
 func (c *container) Pause(ctx context.Context) error {
-	return c.ask("pause container", func() error { return c.runtime.Pause(ctx, c.id) })
+	return c.ask(func() error { return c.runtime.Pause(ctx, c.id) })
 }
 
 func (c *container) Resume(ctx context.Context) error {
-	return c.ask("resume container", func() error { return c.runtime.Resume(ctx, c.id) })
+	return c.ask(func() error { return c.runtime.Resume(ctx, c.id) })
 }
 
 func (c *container) Update(ctx context.Context, r *specs.LinuxResources) error {
-	return c.ask("update container", func() error { return c.runtime.Update(ctx, c.id, r) })
+	return c.ask(func() error { return c.runtime.Update(ctx, c.id, r) })
 }
 
 func (c *container) Cgroup() string { return c.cgroup }
@@ -117,7 +116,7 @@ func (c *container) delete(ctx context.Context) error {
 }
 
 func (c *container) remove(ctx context.Context, force bool) error {
-	err := c.ask("delete container", func() error {
+	err := c.ask(func() error {
 		return c.runtime.Delete(ctx, c.id, &runc.DeleteOpts{Force: force})
 	})
 	if errdefs.IsNotFound(err) {
@@ -193,7 +192,7 @@ func (p *process) Start(ctx context.Context) error {
 		return p.startLaunched(ctx)
 	}
 	if p.exec == nil {
-		return c.ask("start container", func() error { return c.runtime.Start(ctx, c.id) })
+		return c.ask(func() error { return c.runtime.Start(ctx, c.id) })
 	}
 	console, err := newConsole(c.dir, p.exec.io.Terminal)
 	if err != nil {
@@ -208,7 +207,7 @@ func (p *process) Start(ctx context.Context) error {
 	if p.exec.io.Terminal {
 		opts.ConsoleSocket, opts.IO = console, childIO{}
 	}
-	err = c.ask("execute in container", func() error { return c.runtime.Exec(ctx, c.id, p.exec.spec, opts) })
+	err = c.ask(func() error { return c.runtime.Exec(ctx, c.id, p.exec.spec, opts) })
 	if err != nil {
 		return err
 	}

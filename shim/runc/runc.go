@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -81,7 +80,7 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, files shim.IO, o sh
 		return nil, err
 	}
 	f := &first{files: files, noPivot: o.NoPivotRoot, noKeyring: o.NoNewKeyring}
-	child, master, err := c.make(ctx, f, "create container", func(ctx context.Context, opts *runc.CreateOpts) error {
+	child, master, err := c.make(ctx, f, func(ctx context.Context, opts *runc.CreateOpts) error {
 		return c.runtime.Create(ctx, c.id, c.dir, opts)
 	})
 	if err != nil {
@@ -97,24 +96,11 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, files shim.IO, o sh
 }
 
 func (e *Engine) container(b *shim.Bundle, o shim.Options) (*container, error) {
-	c := &container{id: b.ID, dir: b.Path, runtime: e.runtime(b.Path, o), reaper: e.reaper, path: searchPath(b.Spec)}
+	c := &container{id: b.ID, dir: b.Path, runtime: e.runtime(b.Path, o), reaper: e.reaper}
 	if err := os.MkdirAll(c.runtime.Root, 0o711); c.runtime.Root != "" && err != nil {
 		return nil, fmt.Errorf("make runtime root: %w", err)
 	}
 	return c, nil
-}
-
-// searchPath is the PATH of a container.
-func searchPath(spec *specs.Spec) (path string) {
-	if spec == nil || spec.Process == nil {
-		return ""
-	}
-	for _, v := range spec.Process.Env {
-		if value, ok := strings.CutPrefix(v, "PATH="); ok {
-			path = value
-		}
-	}
-	return path
 }
 
 // first is what a container's first process is made with.
@@ -124,7 +110,7 @@ type first struct {
 }
 
 // make has the runtime make the container and its first process, and hands that to the reaper.
-func (c *container) make(ctx context.Context, f *first, doing string, run func(context.Context, *runc.CreateOpts) error) (child *reaper.Child, master *os.File, err error) {
+func (c *container) make(ctx context.Context, f *first, run func(context.Context, *runc.CreateOpts) error) (child *reaper.Child, master *os.File, err error) {
 	console, err := newConsole(c.dir, f.files.Terminal)
 	if err != nil {
 		return nil, nil, err
@@ -143,7 +129,7 @@ func (c *container) make(ctx context.Context, f *first, doing string, run func(c
 	_ = os.Remove(pidFile) // of an earlier container in this bundle
 	// A runtime that is killed on its way leaves a first process that its delete knows nothing of. So it is let go on when
 	// the caller is gone, and what it made is removed then.
-	err = c.ask(doing, func() error {
+	err = c.ask(func() error {
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
 		defer cancel()
 		return run(whole, opts)
@@ -166,7 +152,7 @@ func (c *container) make(ctx context.Context, f *first, doing string, run func(c
 }
 
 // unborn makes a container whose first process its Start makes. Its cgroup is known before.
-func (e *Engine) unborn(b *shim.Bundle, o shim.Options, doing string) (*container, error) {
+func (e *Engine) unborn(b *shim.Bundle, o shim.Options) (*container, error) {
 	c, err := e.container(b, o)
 	if err != nil {
 		return nil, err
@@ -175,7 +161,7 @@ func (e *Engine) unborn(b *shim.Bundle, o shim.Options, doing string) (*containe
 		c.cgroup = cgroup.Resolve(b.Spec.Linux.CgroupsPath, o.SystemdCgroup)
 	}
 	if c.cgroup == "" {
-		return nil, fmt.Errorf("%s %q: it needs a cgroup path: %w", doing, b.ID, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("the container needs a cgroup path: %w", errdefs.ErrInvalidArgument)
 	}
 	c.init = newProcess(c, nil)
 	return c, nil
@@ -183,7 +169,7 @@ func (e *Engine) unborn(b *shim.Bundle, o shim.Options, doing string) (*containe
 
 // Launch implements shim.Launcher: one program instead of two.
 func (e *Engine) Launch(_ context.Context, b *shim.Bundle, files shim.IO, o shim.Options) (shim.Container, error) {
-	c, err := e.unborn(b, o, "launch container")
+	c, err := e.unborn(b, o)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +180,7 @@ func (e *Engine) Launch(_ context.Context, b *shim.Bundle, files shim.IO, o shim
 // startLaunched lets the runtime make the container, which runs then.
 func (p *process) startLaunched(ctx context.Context) error {
 	c := p.container
-	child, master, err := c.make(ctx, p.launch, "start container", func(ctx context.Context, opts *runc.CreateOpts) error {
+	child, master, err := c.make(ctx, p.launch, func(ctx context.Context, opts *runc.CreateOpts) error {
 		opts.Detach = true
 		_, err := c.runtime.Run(ctx, c.id, c.dir, opts)
 		return err

@@ -66,7 +66,7 @@ func (p *process) remember() error {
 func (e *Engine) Adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (shim.Container, error) {
 	c, err := e.adopt(ctx, b, a)
 	if err != nil {
-		return nil, fmt.Errorf("adopt %q: %w", b.ID, err)
+		return nil, fmt.Errorf("adopt: %w", err)
 	}
 	return c, nil
 }

@@ -60,7 +60,7 @@ func (c *container) Cgroup() string { return c.cgroup.path }
 func (c *container) Pids(context.Context) ([]int, error) {
 	pids, err := c.cgroup.pids()
 	if err != nil {
-		return nil, fmt.Errorf("list processes of %q: %w", c.bundle.ID, err)
+		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	return pids, nil
 }
@@ -68,7 +68,7 @@ func (c *container) Pids(context.Context) ([]int, error) {
 // Pause implements shim.Container.
 func (c *container) Pause(context.Context) error {
 	if err := c.cgroup.freeze(cgroups.Frozen); err != nil {
-		return fmt.Errorf("pause %q: %w", c.bundle.ID, err)
+		return err
 	}
 	c.paused.Store(true)
 	return nil
@@ -77,7 +77,7 @@ func (c *container) Pause(context.Context) error {
 // Resume implements shim.Container.
 func (c *container) Resume(context.Context) error {
 	if err := c.cgroup.freeze(cgroups.Thawed); err != nil {
-		return fmt.Errorf("resume %q: %w", c.bundle.ID, err)
+		return err
 	}
 	c.paused.Store(false)
 	return nil
@@ -87,7 +87,7 @@ func (c *container) Resume(context.Context) error {
 // next growth.
 func (c *container) Update(_ context.Context, r *specs.LinuxResources) error {
 	if err := c.cgroup.update(r); err != nil {
-		return fmt.Errorf("update %q: %w", c.bundle.ID, err)
+		return err
 	}
 	if r == nil || r.Memory == nil || r.Memory.Limit == nil || *r.Memory.Limit == 0 {
 		return nil
@@ -97,7 +97,7 @@ func (c *container) Update(_ context.Context, r *specs.LinuxResources) error {
 	bytes := ceiling(c.limit, c.entry.Size)
 	c.mu.Unlock()
 	if err := c.init.remember(); err != nil {
-		return fmt.Errorf("update %q: %w", c.bundle.ID, err)
+		return err
 	}
 	for _, p := range c.live() {
 		p.tell(link.Message{Kind: link.Ceiling, Bytes: bytes})
@@ -132,7 +132,7 @@ func (c *container) Delete(context.Context) error {
 	c.mu.Unlock()
 	for _, p := range c.live() {
 		if err := p.signal(unix.SIGKILL); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
-			return fmt.Errorf("delete %q: %w", c.bundle.ID, err)
+			return err
 		}
 		<-p.exited
 	}

@@ -56,7 +56,7 @@ func (e *Engine) Name() string { return "wasm" }
 // container or host cannot give it is ErrFailedPrecondition.
 func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.Options) (shim.Container, error) {
 	if err := check(b); err != nil {
-		return nil, fmt.Errorf("create %q: %w", b.ID, err)
+		return nil, err
 	}
 	own, err := e.steps(b)
 	if err != nil {
@@ -72,12 +72,12 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.
 		}
 		// The entry verified but is not what this engine wants: made anew it is, or at last one that is as plain as can be.
 		if err := compile.Drop(e.options.CacheDir, c.entry.Digest); err != nil {
-			return nil, fmt.Errorf("create %q: %w", b.ID, err)
+			return nil, err
 		}
 		c, err = e.create(ctx, b, io, skip, false)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create %q: %w", b.ID, err)
+		return nil, err
 	}
 	return c, nil
 }

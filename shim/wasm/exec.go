@@ -33,7 +33,7 @@ type further struct {
 // Exec implements shim.Container.
 func (c *container) Exec(_ context.Context, id string, p *specs.Process, io shim.IO) (shim.Process, error) {
 	if p == nil || len(p.Args) == 0 {
-		return nil, fmt.Errorf("exec %q: no command: %w", id, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("the command is empty: %w", errdefs.ErrInvalidArgument)
 	}
 	return &further{process: newProcess(c, io), spec: p}, nil
 }
@@ -46,7 +46,7 @@ func (f *further) Start(ctx context.Context) error {
 	b, err := furtherBirth(pid)
 	if err != nil || !c.init.isThere() { // looked at after opening: the pid was its
 		b.close()
-		return fmt.Errorf("exec in %q: it has ended: %w", c.bundle.ID, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("the container has ended: %w", errdefs.ErrFailedPrecondition)
 	}
 	defer b.close()
 	b.io, b.oom = f.io, c.bundle.Spec.Process.OOMScoreAdj
@@ -54,13 +54,13 @@ func (f *further) Start(ctx context.Context) error {
 
 	outfit, err := f.outfit(ctx, pid)
 	if err != nil {
-		return fmt.Errorf("exec in %q: %w", c.bundle.ID, err)
+		return err
 	}
 	defer outfit.close()
 	f.mu.Lock()
 	if f.started {
 		f.mu.Unlock()
-		return fmt.Errorf("exec in %q: already started: %w", c.bundle.ID, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("the command is started already: %w", errdefs.ErrFailedPrecondition)
 	}
 	f.started = true
 	f.mu.Unlock()
@@ -73,7 +73,7 @@ func (f *further) Start(ctx context.Context) error {
 	}
 	if err != nil {
 		c.forget(f.process)
-		return fmt.Errorf("exec in %q: %w", c.bundle.ID, errors.Join(err, c.engine.discard(n)))
+		return errors.Join(err, c.engine.discard(n))
 	}
 	f.adopt(n.child, n.link)
 	f.process.configure(outfit)
@@ -172,7 +172,7 @@ func (c *container) admit(p *process) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.deleted {
-		return fmt.Errorf("exec in %q: it is deleted: %w", c.bundle.ID, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("the container is deleted: %w", errdefs.ErrFailedPrecondition)
 	}
 	c.further[p] = struct{}{}
 	return nil

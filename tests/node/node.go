@@ -45,6 +45,7 @@ type Node struct {
 	Root, State, Socket string
 	ConfigFile, LogFile string
 	Logs                string // parent of the pods' log directories
+	texts               texts
 	conn                *grpc.ClientConn
 	daemon              *exec.Cmd
 	ended               chan struct{} // closed when the daemon has ended
@@ -71,7 +72,7 @@ func Start(ctx context.Context, options Options) (*Node, error) {
 			return nil, err
 		}
 	}
-	conn, err := Dial(n.Socket)
+	conn, err := Dial(n.Socket, grpc.WithChainUnaryInterceptor(n.texts.intercept))
 	if err != nil {
 		return nil, err
 	}
@@ -86,14 +87,14 @@ func Start(ctx context.Context, options Options) (*Node, error) {
 }
 
 // Dial prepares a connection to a CRI server that is about to listen: it is asked again soon.
-func Dial(socket string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("unix://"+socket,
+func Dial(socket string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+socket, append(more,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.2, MaxDelay: 50 * time.Millisecond},
 			MinConnectTimeout: time.Second,
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))...)
 }
 
 // StartDaemon starts the daemon of a node whose daemon has ended and waits until it is ready.
@@ -250,7 +251,7 @@ func RemovePods(ctx context.Context, n runtime.RuntimeServiceClient) error {
 // Close ends the daemon and then takes away all that is left of the node, also what should not have
 // been left. It reports what it had to take away by force.
 func (n *Node) Close() ([]string, error) {
-	stopped := n.SignalDaemon(syscall.SIGTERM)
+	stopped := errors.Join(n.SignalDaemon(syscall.SIGTERM), n.wording())
 	n.conn.Close()
 	// The bridge and its rules stay when a server ends, for its pods and its next start. There is none.
 	destroyed := network.Destroy(network.Options{

@@ -1,0 +1,44 @@
+// Package errtext makes the text of an error that a person reads in an event, a status or a log.
+package errtext
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/containerd/errdefs"
+)
+
+// told are the classes whose words add nothing to a text: the gRPC code says them. "not found" and "already exists" are
+// not among them, for they are what a text such as `container "id": not found` is about.
+var told = []error{
+	errdefs.ErrInvalidArgument, errdefs.ErrFailedPrecondition, errdefs.ErrUnavailable, errdefs.ErrNotImplemented,
+	errdefs.ErrResourceExhausted, errdefs.ErrOutOfRange, errdefs.ErrAborted, errdefs.ErrDataLoss, errdefs.ErrInternal,
+}
+
+// Of is an error's text, without the words of its classes at the end of its lines.
+func Of(err error) string {
+	text := err.Error()
+	var endings []string
+	for _, class := range told {
+		if errors.Is(err, class) {
+			endings = append(endings, ": "+class.Error())
+		}
+	}
+	if len(endings) == 0 {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strip(line, endings)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func strip(line string, endings []string) string {
+	for _, e := range endings {
+		if rest, ok := strings.CutSuffix(line, e); ok && rest != "" {
+			return strip(rest, endings)
+		}
+	}
+	return line
+}

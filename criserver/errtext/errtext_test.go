@@ -1,0 +1,33 @@
+package errtext
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+func TestClassesAreNotSaidAtTheEnd(t *testing.T) {
+	invalid := errdefs.ErrInvalidArgument
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("a: b"), "a: b"},
+		{fmt.Errorf("image is empty: %w", invalid), "image is empty"},
+		{fmt.Errorf("a: %w: %w", fmt.Errorf("b: %w", invalid), invalid), "a: b"},
+		{fmt.Errorf("a: %w: %w", fmt.Errorf("b: %w", invalid), errdefs.ErrUnavailable), "a: b"},
+		{errors.Join(fmt.Errorf("a: %w", invalid), fmt.Errorf("b: %w", errdefs.ErrFailedPrecondition)), "a\nb"},
+		{fmt.Errorf("container %q: %w", "c", errdefs.ErrNotFound), `container "c": not found`},
+		{fmt.Errorf("sandbox %q: %w", "c", errdefs.ErrAlreadyExists), `sandbox "c": already exists`},
+		{invalid, "invalid argument"},
+		{fmt.Errorf("mount: %w", unix.EINVAL), "mount: invalid argument"}, // the kernel's word is the cause
+		{errors.New("it said: unavailable"), "it said: unavailable"},
+	} {
+		if got := Of(c.err); got != c.want {
+			t.Errorf("%q: %q, want %q", c.err, got, c.want)
+		}
+	}
+}
