@@ -47,7 +47,10 @@ func (a *imageAPI) PullImage(ctx context.Context, r *runtime.PullImageRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return &runtime.PullImageResponse{ImageRef: img.ID}, nil
+	if id, ok := a.images.Answer(r.GetImage().GetImage()); ok {
+		return &runtime.PullImageResponse{ImageRef: id}, nil
+	}
+	return &runtime.PullImageResponse{ImageRef: img.ID}, nil // removed meanwhile
 }
 
 // pullHandler says which handler an image is for: the one asked for, else that of the live sandbox that the request names,
@@ -105,7 +108,7 @@ func (a *imageAPI) ImageStatus(ctx context.Context, r *runtime.ImageStatusReques
 	if r.GetImage().GetImage() == "" {
 		return nil, fmt.Errorf("look up image: the reference is empty: %w", errdefs.ErrInvalidArgument)
 	}
-	img, err := a.images.Find(ctx, r.GetImage().GetImage(), r.GetImage().GetRuntimeHandler())
+	img, answer, err := a.status(ctx, r.GetImage().GetImage(), r.GetImage().GetRuntimeHandler())
 	if errdefs.IsNotFound(err) {
 		return &runtime.ImageStatusResponse{}, nil
 	}
@@ -113,6 +116,7 @@ func (a *imageAPI) ImageStatus(ctx context.Context, r *runtime.ImageStatusReques
 		return nil, err
 	}
 	resp := &runtime.ImageStatusResponse{Image: a.item(img, r.GetImage().GetRuntimeHandler())}
+	resp.Image.Id = answer
 	if r.GetVerbose() {
 		info, err := json.Marshal(map[string]any{
 			"imageSpec": map[string]any{"config": img.Config, "os": img.Platform.OS, "architecture": img.Platform.Architecture, "variant": img.Platform.Variant},
@@ -125,6 +129,18 @@ func (a *imageAPI) ImageStatus(ctx context.Context, r *runtime.ImageStatusReques
 		resp.Info = map[string]string{"info": string(info)}
 	}
 	return resp, nil
+}
+
+// status finds an image and the id to tell: of a reference the one that a pull of it has told, whatever the handler.
+func (a *imageAPI) status(ctx context.Context, name, handler string) (img images.Image, answer string, err error) {
+	answer, named := a.images.Answer(name)
+	if named && handler == "" {
+		name = answer
+	}
+	if img, err = a.images.Find(ctx, name, handler); !named {
+		answer = img.ID
+	}
+	return img, answer, err
 }
 
 func (a *imageAPI) RemoveImage(ctx context.Context, r *runtime.RemoveImageRequest) (*runtime.RemoveImageResponse, error) {

@@ -47,11 +47,30 @@ func (s *Service) ForContainer(ctx context.Context, image, userSpecified, handle
 		}
 		img, err := s.fetchVariant(ctx, t, d)
 		if err != nil {
-			return Image{}, registry.Describe(fmt.Sprintf("fetch variant of image %q for handler %q", image, h.Name), err)
+			return Image{}, registry.Describe(fmt.Sprintf("fetch variant of image %q for handler %q", called(image, userSpecified, t), h.Name), explain(err))
 		}
 		return img, nil
 	}
 	return Image{}, fmt.Errorf("use image %q with handler %q: %w", image, h.Name, s.noMatch(entries, []HandlerPlatforms{h}))
+}
+
+// called is the reference that people know an image by.
+func called(image, userSpecified string, t store.Target) string {
+	switch {
+	case !isIDPrefix(image):
+		return image
+	case userSpecified != "":
+		return userSpecified
+	}
+	return t.Name()
+}
+
+// explain says what to do about a variant that takes credentials.
+func explain(err error) error {
+	if errdefs.IsUnauthorized(err) || errdefs.IsPermissionDenied(err) {
+		return fmt.Errorf("%w; let a pod pull the image with its credentials (imagePullPolicy: Always, with imagePullSecrets)", err)
+	}
+	return err
 }
 
 // meant returns the targets that a container's image may mean, likeliest first.

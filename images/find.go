@@ -49,6 +49,41 @@ func (s *Service) Find(ctx context.Context, nameOrID, handler string) (Image, er
 	return Image{}, fmt.Errorf("image %q: %w", nameOrID, errdefs.ErrNotFound)
 }
 
+// Answer returns the id that a name goes by, whatever the handler: the kubelet keeps its records of pulls by the id that a
+// pull has answered, and asks for them by the id that a status tells. It stays the same while that image does, also when
+// variants for other handlers come. false: the name leads to nothing, or is an id.
+func (s *Service) Answer(nameOrID string) (id string, ok bool) {
+	n, err := parseName(nameOrID)
+	if err != nil {
+		return "", false
+	}
+	for _, t := range s.db.State().Named(n.full) {
+		if id := s.answerOf(t); id != "" {
+			return id, true
+		}
+	}
+	return "", false
+}
+
+// answerOf returns the id that a target goes by: the one that it has gone by, else the default handler's variant, else
+// any other's.
+func (s *Service) answerOf(t store.Target) string {
+	if t.Has(t.Answer) {
+		return t.Answer
+	}
+	for _, c := range choices(t.Entries, s.handlers) {
+		if id := t.Images[c.manifest.Digest]; id != "" {
+			return id
+		}
+	}
+	for _, e := range t.Entries {
+		if id := t.Images[e.Digest]; id != "" {
+			return id
+		}
+	}
+	return ""
+}
+
 // variant returns the first handler's image among the targets that is present;
 // newer targets come before older ones, handlers before targets. When all
 // handlers were asked and none has one, any image will do: it was chosen by a

@@ -103,7 +103,7 @@ func (s *Service) importRoot(ctx context.Context, l *layout.Layout, root layout.
 	defer x.close()
 	x.pin(root.Desc.Digest)
 	began := time.Now()
-	target, err := x.bringIn(ctx, n, root.Desc, handlers)
+	target, err := x.bringIn(ctx, n, root.Desc, handlers, nil)
 	if err != nil {
 		x.giveUp(ctx, err)
 		return target, err

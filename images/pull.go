@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -24,6 +25,10 @@ import (
 // handler's is answered, else the first handler's that has one. What is present
 // is not fetched again: then a pull is one request, for the manifest. Equal
 // pulls at the same time are one.
+//
+// An image that the registry gives to the request's credentials alone is fetched
+// for every handler, whichever asks: a pod of another comes without a pull, and
+// the credentials are not kept.
 //
 // A tag that has moved points to the new image for the handlers that have a
 // variant of it now; the old image stays, without the tag.
@@ -62,7 +67,11 @@ func (s *Service) Pull(ctx context.Context, req PullRequest) (Image, error) {
 		err = s.grant(got, req.Namespace)
 	}
 	if err != nil {
-		return Image{}, registry.Describe(fmt.Sprintf("pull %q", req.Ref), space.Explain(s.root, err))
+		what := fmt.Sprintf("pull %q", req.Ref)
+		if strings.Contains(err.Error(), fmt.Sprintf("%q", n.full)) { // it is said already
+			what = "pull image"
+		}
+		return Image{}, registry.Describe(what, space.Explain(s.root, err))
 	}
 	return got.image, nil
 }
@@ -115,7 +124,11 @@ func (s *Service) pull(ctx context.Context, n name, handlers []HandlerPlatforms,
 	x.credentials = remote.Fingerprint(s.db.Salt())
 	defer x.close()
 	x.pin(desc.Digest)
-	target, err := x.bringIn(ctx, n, desc, handlers)
+	var others []HandlerPlatforms
+	if remote.Access() == registry.ByPull {
+		others = s.handlers
+	}
+	target, err := x.bringIn(ctx, n, desc, handlers, others)
 	if err != nil {
 		x.giveUp(ctx, err)
 		return pulled{}, err
@@ -133,19 +146,28 @@ func (s *Service) pull(ctx context.Context, n name, handlers []HandlerPlatforms,
 	}, nil
 }
 
-// bringIn makes a target present and recorded for the handlers. A target that
-// was complete may be removed before it is recorded anew; then it is fetched.
-func (x *session) bringIn(ctx context.Context, n name, desc ocispec.Descriptor, handlers []HandlerPlatforms) (store.Target, error) {
-	if t, ok := x.s.complete(ctx, n.withDigest(desc.Digest), handlers); ok {
+// bringIn makes a target present and recorded for the handlers, and for others
+// as far as it has something for them. A target that was complete may be removed
+// before it is recorded anew; then it is fetched.
+func (x *session) bringIn(ctx context.Context, n name, desc ocispec.Descriptor, handlers, others []HandlerPlatforms) (store.Target, error) {
+	full := n.withDigest(desc.Digest)
+	t, ok := x.s.complete(ctx, full, handlers)
+	if ok && len(others) > 0 {
+		_, ok = x.s.complete(ctx, full, others)
+	}
+	if ok {
 		if err := x.record(ctx, n, t, nil); !errdefs.IsUnavailable(err) {
 			return t, err
 		}
 	}
-	t, images, err := x.target(ctx, n, desc, handlers)
+	t, images, err := x.target(ctx, n, desc, handlers, others)
 	if err != nil {
 		return t, err
 	}
-	return t, x.record(ctx, n, t, images)
+	if err := x.record(ctx, n, t, images); err != nil || !x.leftOut {
+		return t, err
+	}
+	return t, x.s.dropUnneeded(context.WithoutCancel(ctx), slices.Concat(x.pinned, x.layers))
 }
 
 // complete returns a target that is known and whose variants for the handlers
@@ -170,7 +192,7 @@ func (s *Service) complete(ctx context.Context, name string, handlers []HandlerP
 }
 
 // target fetches what the handlers choose of a descriptor.
-func (x *session) target(ctx context.Context, n name, desc ocispec.Descriptor, handlers []HandlerPlatforms) (store.Target, []store.Image, error) {
+func (x *session) target(ctx context.Context, n name, desc ocispec.Descriptor, handlers, others []HandlerPlatforms) (store.Target, []store.Image, error) {
 	entries, err := x.entries(ctx, desc)
 	if err != nil {
 		return store.Target{}, nil, err
@@ -180,36 +202,66 @@ func (x *session) target(ctx context.Context, n name, desc ocispec.Descriptor, h
 	if len(chosen) == 0 {
 		return t, nil, x.s.noMatch(entries, handlers)
 	}
-	var images []store.Image
-	var refusals []error
-	for _, c := range chosen {
-		if _, ok := t.Images[c.manifest.Digest]; ok {
-			continue
-		}
-		if p, ok := x.remote.(partial); ok && !p.Has(c.manifest.Digest) && !x.s.content.Has(ctx, c.manifest) {
-			refusals = append(refusals, fmt.Errorf("manifest %s for handler %q is not in the archive: %w", c.manifest.Digest, c.handler.Name, errdefs.ErrNotFound))
-			continue
-		}
-		img, err := x.image(ctx, c.manifest)
-		if errdefs.IsInvalidArgument(err) && ctx.Err() == nil {
-			x.s.setRefusal(c.manifest.Digest, err)
-			refusals = append(refusals, err)
-			continue
-		}
-		if err != nil {
-			return t, nil, err
-		}
-		images = append(images, img)
-		t.Images[c.manifest.Digest] = img.ID
+	images, refusals, err := x.variants(ctx, t, chosen, func(err error) bool { return errdefs.IsInvalidArgument(err) || isAbsent(err) })
+	if err != nil {
+		return t, nil, err
 	}
 	if len(images) == 0 {
 		return t, nil, refusals[0]
 	}
-	t.Manifests = x.manifests
-	for _, err := range refusals {
+	// What nobody has asked for fails a pull only if the next try may bring it.
+	also, left, err := x.variants(ctx, t, choices(entries, others), func(err error) bool { return !mayPass(err) })
+	if err != nil {
+		return t, nil, err
+	}
+	for _, err := range slices.Concat(refusals, left) {
+		x.leftOut = true
 		x.s.logger.Warn("a variant of an image is left out", "image", n.full, "error", err)
 	}
-	return t, images, nil
+	t.Manifests = x.manifests
+	return t, slices.Concat(images, also), nil
+}
+
+// errAbsent is of a variant that an archive has not.
+var errAbsent = fmt.Errorf("it is not in the archive: %w", errdefs.ErrNotFound)
+
+func isAbsent(err error) bool { return errors.Is(err, errAbsent) }
+
+// mayPass reports whether the same pull may fare better a little later.
+func mayPass(err error) bool {
+	var asked *registry.Error
+	return errors.As(err, &asked) && (asked.Unavailable() || errdefs.IsResourceExhausted(err))
+}
+
+// variants brings in what was chosen and is not yet among the target's images.
+// Errors that skip takes are refusals of one variant.
+func (x *session) variants(ctx context.Context, t store.Target, chosen []choice, skip func(error) bool) (images []store.Image, refusals []error, err error) {
+	for _, c := range chosen {
+		if _, ok := t.Images[c.manifest.Digest]; ok {
+			continue
+		}
+		img, err := x.variant(ctx, c)
+		if errdefs.IsInvalidArgument(err) && ctx.Err() == nil {
+			x.s.setRefusal(c.manifest.Digest, err)
+		}
+		if err != nil && ctx.Err() == nil && skip(err) {
+			refusals = append(refusals, err)
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		images = append(images, img)
+		t.Images[c.manifest.Digest] = img.ID
+	}
+	return images, refusals, nil
+}
+
+func (x *session) variant(ctx context.Context, c choice) (store.Image, error) {
+	if p, ok := x.remote.(partial); ok && !p.Has(c.manifest.Digest) && !x.s.content.Has(ctx, c.manifest) {
+		return store.Image{}, fmt.Errorf("manifest %s for handler %q: %w", c.manifest.Digest, c.handler.Name, errAbsent)
+	}
+	return x.image(ctx, c.manifest)
 }
 
 // record makes a pull known, all of which is on disk: the records are written,
@@ -224,6 +276,10 @@ func (x *session) record(ctx context.Context, n name, t store.Target, images []s
 			if !there && !slices.ContainsFunc(images, func(i store.Image) bool { return i.ID == id }) {
 				return fmt.Errorf("image %s has been removed meanwhile: %w", id, errdefs.ErrUnavailable)
 			}
+		}
+		t.Answer = s.answerOf(t)
+		if old, ok := st.Targets[t.Name()]; ok {
+			t.Answer = s.answerOf(old)
 		}
 		st.AddTarget(t, s.keepsTag, images...)
 		if n.digest == "" {

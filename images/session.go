@@ -45,6 +45,7 @@ type session struct {
 	shown       showing
 	manifests   map[digest.Digest]store.Manifest // facts of those that were brought in
 	hidden      []string                         // new images that have not been shown in full
+	leftOut     bool                             // a variant was, and what came of it is of no use
 
 	reserving, recorded, closed bool
 	reserved                    int64 // bytes of the budget

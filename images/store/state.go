@@ -51,6 +51,9 @@ type Target struct {
 	Entries []ocispec.Descriptor `json:"entries"`
 	// Images maps those that are in the store to their image ids.
 	Images map[digest.Digest]string `json:"images"`
+	// Answer is the id that the target goes by for a client that keeps books by reference, as the kubelet does: the same for
+	// all handlers, and for as long as that image stays.
+	Answer string `json:"answer,omitempty"`
 	// Manifests are facts of those: an image may have several manifests, of several authors.
 	Manifests map[digest.Digest]Manifest `json:"manifests,omitempty"`
 }

@@ -127,16 +127,22 @@ func imageSpecs() map[string]func(*suite) {
 				s.t.Errorf("%q", got)
 			}
 		},
-		"the pod's handler chooses what a pull answers": func(s *suite) {
-			answer, err := s.PullImage(s.t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: world.guest, RuntimeHandler: "wasm"}})
+		"a reference has one answer and the pod's handler its variant": func(s *suite) {
+			spec := &runtime.ImageSpec{Image: world.guest, RuntimeHandler: "wasm"}
+			answer, err := s.PullImage(s.t.Context(), &runtime.PullImageRequest{Image: spec})
 			s.check(err)
-			other := s.pull(world.guest) // the default handler's
-			if answer.GetImageRef() == other {
-				s.t.Error("one image for two handlers")
+			status, err := s.ImageStatus(s.t.Context(), &runtime.ImageStatusRequest{Image: spec})
+			s.check(err)
+			for what, id := range map[string]string{
+				"a pull for any handler": s.pull(world.guest), "the status": find(s, world.guest).GetId(), "the handler's status": status.GetImage().GetId(),
+			} {
+				if id != answer.GetImageRef() {
+					s.t.Errorf("%s answers %s, the pull for the handler %s", what, id, answer.GetImageRef())
+				}
 			}
 			g := s.run().create(does())
-			if got := g.status().GetImageId(); got != answer.GetImageRef() {
-				s.t.Errorf("the guest's image is %s, want %s", got, answer.GetImageRef())
+			if got, want := g.status().GetImageId(), status.GetImage().GetSpec().GetImage(); got != want {
+				s.t.Errorf("the guest's image is %s, want %s", got, want)
 			}
 		},
 		"an artifact is an image": func(s *suite) {
