@@ -15,8 +15,19 @@ var told = []error{
 	errdefs.ErrResourceExhausted, errdefs.ErrOutOfRange, errdefs.ErrAborted, errdefs.ErrDataLoss, errdefs.ErrInternal,
 }
 
+// longest is how many bytes of a text are kept: it may quote what a client has sent, which is up to 16 MiB.
+const longest = 8 << 10
+
 // Of is an error's text, without the words of its classes at the end of its lines.
 func Of(err error) string {
+	text := unclassed(err)
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	}
+	return text
+}
+
+func unclassed(err error) string {
 	text := err.Error()
 	var endings []string
 	for _, class := range told {

@@ -3,7 +3,9 @@ package errtext
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -29,5 +31,9 @@ func TestClassesAreNotSaidAtTheEnd(t *testing.T) {
 		if got := Of(c.err); got != c.want {
 			t.Errorf("%q: %q, want %q", c.err, got, c.want)
 		}
+	}
+	long := Of(errors.New("name: " + strings.Repeat("é", 1<<20)))
+	if len(long) > longest+3 || !utf8.ValidString(long) || !strings.HasPrefix(long, "name: é") || !strings.HasSuffix(long, "é…") {
+		t.Errorf("a long text is cut to %d bytes", len(long))
 	}
 }
