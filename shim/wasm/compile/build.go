@@ -68,6 +68,7 @@ func (b *builder) write(name string, data []byte) error {
 // plain compiles the module as it is.
 func (b *builder) plain() error {
 	sections := b.lean
+	b.facts.Go = Rewriting{}
 	if b.names != nil {
 		sections = append(slices.Clip(sections), *b.names)
 	}
@@ -83,8 +84,8 @@ func (b *builder) light() error {
 	}
 	lean := b.lean
 	if b.fromGo && b.skip&StepFold == 0 && GoDeclined() == "" {
-		if folded, ok := fold(lean); ok {
-			lean = folded
+		if rewritten, told, ok := rewrite(lean); ok {
+			lean, b.facts.Go = rewritten, told
 		}
 	}
 	sections, ok := lean, false

@@ -69,6 +69,7 @@ type Entry struct {
 	StartFunction bool   // instantiating the module runs its code
 	Size          int64  // bytes of the files in Dir that the guest process keeps in its memory or reads into it
 	Load          Load
+	Go            Rewriting
 }
 
 // File names in an entry.

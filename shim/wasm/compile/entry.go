@@ -55,7 +55,7 @@ func read(dir, digest string) (Entry, error) {
 	if r.Digest != digest || len(r.Files) == 0 {
 		return Entry{}, fmt.Errorf("entry is of %q", r.Digest)
 	}
-	e := Entry{Dir: dir, Digest: digest, StartFunction: r.StartFunction, Load: r.Load}
+	e := Entry{Dir: dir, Digest: digest, StartFunction: r.StartFunction, Load: r.Load, Go: r.Go}
 	buffer := make([]byte, readSize)
 	for _, want := range r.Files {
 		if err := verify(dir, want, buffer); err != nil {

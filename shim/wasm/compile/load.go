@@ -59,8 +59,9 @@ type Load struct {
 
 // facts is what a child tells beside its files, in the file factsName.
 type facts struct {
-	StartFunction bool `json:"startFunction,omitempty"`
-	Load          Load `json:"load"`
+	StartFunction bool      `json:"startFunction,omitempty"`
+	Load          Load      `json:"load"`
+	Go            Rewriting `json:"go,omitzero"`
 }
 
 const (

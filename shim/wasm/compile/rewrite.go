@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 
@@ -11,11 +10,16 @@ import (
 // ErrNotGo tells that a module does not come from Go's linker, or not in the form that is known.
 var ErrNotGo = errors.New("module is not one of Go's linker that is understood")
 
-// Rewriting says how many functions a module defines, and how many of them were rewritten.
-type Rewriting struct{ Functions, Rewritten int }
+// Rewriting tells what became of the functions that a module of Go's defines.
+type Rewriting struct {
+	Functions int    `json:"functions"`
+	Rewritten int    `json:"rewritten"`
+	Refused   int    `json:"refused"`            // those that stayed as they were, because it was not certain that they would do the same
+	Declined  string `json:"declined,omitempty"` // why none was rewritten
+}
 
-// Rewrite returns a module of Go's with every function rewritten as in the module of a server, also if it is none. Guests
-// get theirs from Ensure: this is for comparing a rewritten module with the one that it was made from.
+// Rewrite returns a module of Go's with every function rewritten as in the module of a server, also if it is none, and also those that
+// the verifier refuses. Guests get theirs from Ensure: this is for comparing a rewritten module with the one that it was made from.
 //
 // # Errors
 //
@@ -37,19 +41,10 @@ func Rewrite(module []byte) ([]byte, Rewriting, error) {
 	if !ok {
 		return nil, Rewriting{}, ErrNotGo
 	}
-	return format.Join(folded), countRewritten(sections, folded), nil
-}
-
-// countRewritten compares the functions of a module before and after.
-func countRewritten(before, after []format.Section) Rewriting {
-	old := format.Reader{Rest: format.Find(before, format.SectionCode)}
-	now := format.Reader{Rest: format.Find(after, format.SectionCode)}
-	count := Rewriting{Functions: int(old.Number())}
-	now.Number()
-	for range count.Functions {
-		if !bytes.Equal(old.Bytes(), now.Bytes()) {
-			count.Rewritten++
-		}
+	before, after := bodiesOf(sections), bodiesOf(folded)
+	_, count, ok := verified(sections, before, after)
+	if !ok {
+		return nil, Rewriting{}, ErrNotGo
 	}
-	return count
+	return format.Join(folded), count, nil
 }
