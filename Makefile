@@ -25,7 +25,7 @@ SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
         test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm critest critest-diff wasi-suite gowasm-diff criwasm recovery containerd-test \
-        vm-test clean
+        v2-test vm-test clean
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
@@ -141,7 +141,13 @@ gowasm-diff:
 recovery: setup
 	$(GO) test -count=1 -v -timeout 2h ./tests/recovery $(RECOVERY_FLAGS)
 
-# All of it in a virtual machine with cgroup version 2, systemd and AppArmor; VM_FLAGS='-run REGEXP' runs a part.
+# The suites with cgroup version 2, in User-Mode Linux; V2_FLAGS='-run REGEXP' runs a part, V2_FLAGS=-short what
+# continuous integration runs.
+v2-test: setup-tests tools $(TOOLS)/bin/critest
+	$(GO) run ./tests/v2 $(V2_FLAGS)
+
+# What needs Debian's own kernel, criu, huge pages or several processors: the suites in a virtual machine, which takes hours
+# where the processor's virtualization cannot be used; VM_FLAGS='-run REGEXP' runs a part.
 vm-test: setup tools $(TOOLS)/bin/critest
 	$(GO) run ./tests/vm $(VM_FLAGS)
 

@@ -32,6 +32,7 @@ import (
 var (
 	seed  = flag.Uint64("seed", 1, "where the points lie")
 	every = flag.Bool("every", false, "kill before every single step of every life, whatever the seed")
+	most  = flag.Int("most", 0, "at most so many points of each RPC and handler; 0 for all")
 	only  = flag.String("only", "", "only the lives whose name begins so: HANDLER/RPC")
 )
 

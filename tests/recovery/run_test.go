@@ -29,8 +29,12 @@ func run(t *testing.T, v victim, kind setting, lives []lifePoints) {
 	for _, l := range lives {
 		for _, handler := range []string{"runc", "wasm", "crun"} {
 			var points []point
-			for i := range l.points[handler] {
-				points = append(points, point{life: l.life, handler: handler, nth: i, of: l.points[handler]})
+			of := l.points[handler]
+			if *most > 0 {
+				of = min(of, *most)
+			}
+			for i := range of {
+				points = append(points, point{life: l.life, handler: handler, nth: i, of: of})
 			}
 			if len(points) > 0 && strings.HasPrefix(points[0].String(), *only) {
 				todo <- points

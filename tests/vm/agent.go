@@ -1,21 +1,18 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/sunaba-project/sunaba/tests/suites"
 )
 
 // agent is what runs in the machine.
@@ -50,10 +47,10 @@ func inside(ctx context.Context) error {
 		return fmt.Errorf("read the plan: %w", err)
 	}
 	if err := errors.Join(prepare(p), a.takeJobs(out)); err != nil {
-		a.say(event{Fact: &fact{"not prepared", err.Error()}})
+		a.say(event{Fact: &suites.Fact{Name: "not prepared", Value: err.Error()}})
 		return err
 	}
-	for _, f := range facts() {
+	for _, f := range suites.Facts() {
 		a.say(event{Fact: &f})
 	}
 	for _, s := range p.Suites {
@@ -98,96 +95,11 @@ func command(name string, args ...string) error {
 	return nil
 }
 
-// facts are what the suites' results depend on.
-func facts() []fact {
-	first := func(name string, args ...string) string {
-		out, err := exec.Command(name, args...).CombinedOutput()
-		if err != nil {
-			return err.Error()
-		}
-		text, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		return text
-	}
-	file := func(path string) string {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err.Error()
-		}
-		return strings.TrimSpace(string(data))
-	}
-	return []fact{
-		{"kernel", first("uname", "-rv")},
-		{"cgroups", first("stat", "-fc", "%T", "/sys/fs/cgroup") + ": " + file("/sys/fs/cgroup/cgroup.controllers")},
-		{"security modules", file("/sys/kernel/security/lsm")},
-		{"apparmor", file("/sys/module/apparmor/parameters/enabled")},
-		{"pressure", strings.Split(file("/proc/pressure/cpu"), "\n")[0]},
-		{"systemd", first("systemctl", "--version")},
-		{"runc", first("runc", "--version")},
-		{"crun", first("crun", "--version")},
-		{"criu", first("criu", "--version")},
-	}
-}
-
 // suite runs one suite and says all of it.
-func (a *agent) suite(ctx context.Context, s suite, env []string) {
+func (a *agent) suite(ctx context.Context, s suites.Suite, env []string) {
 	a.say(event{Begin: s.Name})
-	before := leftBehind()
-	begun := time.Now()
-	ended := &end{Suite: s.Name}
-	ended.Code, ended.Why = a.run(ctx, s, env)
-	ended.Took = time.Since(begun)
-	ended.LeftOver = since(before)
-	for _, pattern := range s.Keep {
-		files, err := filepath.Glob(pattern)
-		if err != nil {
-			ended.Why += "; " + err.Error()
-		}
-		for _, file := range files {
-			if data, err := os.ReadFile(file); err == nil {
-				name := filepath.Base(filepath.Dir(file)) + "-" + filepath.Base(file)
-				a.say(event{File: &kept{Suite: s.Name, Name: name, Data: data}})
-			}
-		}
-	}
-	a.say(event{End: ended})
-}
-
-// run runs a suite's command to its end and returns its exit code.
-func (a *agent) run(ctx context.Context, s suite, env []string) (int, string) {
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...)
-	cmd.Dir = s.Dir
-	cmd.Env = append(append(os.Environ(), env...), s.Env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	cmd.WaitDelay = 10 * time.Second
-	reader, writer := io.Pipe()
-	cmd.Stdout, cmd.Stderr = writer, writer
-	told := make(chan struct{})
-	go func() {
-		defer close(told)
-		for lines := bufio.NewReader(reader); ; {
-			text, err := lines.ReadString('\n')
-			if text != "" {
-				a.say(event{Line: &line{s.Name, strings.TrimSuffix(text, "\n")}})
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	err := cmd.Run()
-	writer.Close()
-	<-told
-	var exit *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return -1, fmt.Sprintf("it took longer than %v", s.Timeout)
-	case errors.As(err, &exit) && exit.Exited():
-		return exit.ExitCode(), ""
-	case err != nil:
-		return -1, err.Error()
-	}
-	return 0, ""
+	end := s.Run(ctx, env,
+		func(text string) { a.say(event{Line: &line{s.Name, text}}) },
+		func(name string, data []byte) { a.say(event{File: &kept{Suite: s.Name, Name: name, Data: data}}) })
+	a.say(event{End: end})
 }

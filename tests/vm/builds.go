@@ -179,7 +179,7 @@ func (a *agent) takeJobs(port io.Reader) error {
 // work does a job on the host.
 func (b *builder) work(j job) built {
 	answer := built{ID: j.ID}
-	if len(j.Args) == 0 || !slices.Contains(compilers, j.Args[0]) || !within(j.Dir, b.root) {
+	if len(j.Args) == 0 || !slices.Contains(compilers, j.Args[0]) || !within(j.Dir, b.Root) {
 		answer.Why = fmt.Sprintf("the host does not run %q in %q", j.Args, j.Dir)
 		return answer
 	}
@@ -189,8 +189,8 @@ func (b *builder) work(j job) built {
 	if j.Args[0] == "go" {
 		at = 2 // after "build" or "test"
 	}
-	args = slices.Insert(args, at, "-o", filepath.Join(b.out, buildsDir, name))
-	cmd := exec.CommandContext(b.ctx, "nice", append([]string{"-n", "10"}, args...)...)
+	args = slices.Insert(args, at, "-o", filepath.Join(b.Out, buildsDir, name))
+	cmd := exec.CommandContext(b.Context, "nice", append([]string{"-n", "10"}, args...)...)
 	cmd.Dir = j.Dir
 	cmd.Env = append(os.Environ(), j.Env...)
 	said, err := cmd.CombinedOutput()

@@ -28,6 +28,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sunaba-project/sunaba/tests/suites"
 )
 
 func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
@@ -106,19 +108,19 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 		return err
 	}
 	share := filepath.Join(s.cache, "share")
-	b := &builder{ctx: ctx, root: s.root, out: share, files: s.critestFiles(), tested: s.tests, flags: s.flags, slowness: 1}
+	b := &builder{suites.Builder{Context: ctx, Root: s.root, Out: share, Inside: agentDir, Scratch: scratch, Files: s.critestFiles(), Tested: s.tests, Flags: s.flags, Slowness: 1}}
 	if !accelerated() {
 		s.say("the processor's virtualization cannot be used: the machine is emulated, and many times slower")
-		b.slowness = emulated
+		b.Slowness = emulated
 	}
 	if s.timeout == 0 {
-		s.timeout = b.slowness * 2 * time.Hour
+		s.timeout = b.Slowness * 2 * time.Hour
 	}
 	p, err := s.plan(b)
 	if err != nil {
 		return err
 	}
-	report, err := newReport(filepath.Join(s.cache, "report"), p.Suites, s.stdout, s.command != "")
+	report, err := suites.NewReport(filepath.Join(s.cache, "report"), p.Suites, s.stdout, s.command != "")
 	if err != nil {
 		return err
 	}
@@ -130,9 +132,26 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 			answer := b.work(*e.Build)
 			return &answer, nil
 		}
-		return nil, report.hear(e)
+		return nil, hearAll(report, e)
 	})
-	return errors.Join(ran, report.finish())
+	return errors.Join(ran, report.Finish())
+}
+
+// hearAll tells the report of one event.
+func hearAll(report *suites.Report, e event) error {
+	switch {
+	case e.Fact != nil:
+		report.Fact(e.Fact.Name, e.Fact.Value)
+	case e.Begin != "":
+		return report.Open(e.Begin)
+	case e.Line != nil:
+		return report.Line(e.Line.Suite, e.Line.Text)
+	case e.File != nil:
+		return report.File(e.File.Suite, e.File.Name, e.File.Data)
+	case e.End != nil:
+		return report.Ended(e.End)
+	}
+	return nil
 }
 
 func share9p(tag, path string) share { return share{Tag: tag, Path: path} }
@@ -158,10 +177,10 @@ func (s *settings) critestFiles() string { return filepath.Join(s.root, ".cache/
 
 // plan builds the suites and writes there what the machine is to do with them.
 func (s *settings) plan(b *builder) (*plan, error) {
-	if err := os.RemoveAll(b.out); err != nil {
+	if err := os.RemoveAll(b.Out); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Join(b.out, buildsDir), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(b.Out, buildsDir), 0o755); err != nil {
 		return nil, err
 	}
 	p, err := b.plan()
@@ -169,7 +188,7 @@ func (s *settings) plan(b *builder) (*plan, error) {
 		return nil, err
 	}
 	if s.command != "" {
-		p.Suites = []suite{{Name: "command", Dir: s.root, Command: []string{"sh", "-c", s.command}, Timeout: s.timeout}}
+		p.Suites = []suites.Suite{{Name: "command", Dir: s.root, Command: []string{"sh", "-c", s.command}, Timeout: s.timeout}}
 	} else if p.Suites, err = b.suites(s.selected); err != nil {
 		return nil, err
 	}
@@ -180,5 +199,5 @@ func (s *settings) plan(b *builder) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, os.WriteFile(filepath.Join(b.out, planFile), data, 0o644)
+	return p, os.WriteFile(filepath.Join(b.Out, planFile), data, 0o644)
 }

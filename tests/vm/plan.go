@@ -2,6 +2,8 @@ package main
 
 import (
 	"time"
+
+	"github.com/sunaba-project/sunaba/tests/suites"
 )
 
 // A machine of this command is told what to do by a plan, in a folder that it sees read-only, and answers with events,
@@ -16,7 +18,7 @@ const (
 	port         = "/dev/virtio-ports/" + portName // the same, inside
 	stampFile    = "stamp"                         // what the root file system was made of
 	scratch      = "/var/lib/sunaba-vm"            // folder of the machine for what is only needed there
-	boots        = "sunaba-suites.service"         // the unit that runs the agent
+	boots        = suites.Unit                     // the unit that runs the agent
 	needsDisk    = int64(12) << 30                 // size of the root file system, in bytes; the file is sparse
 	debian       = "bookworm"                      // the release, whose packages the tests are made for
 	memory       = 4096                            // of the machine, in MiB
@@ -30,49 +32,27 @@ type plan struct {
 	Shares []share  // folders of the host, read-only
 	Over   []string // those among them that are to look writable: what is written stays in the machine
 	Env    []string // of every suite
-	Suites []suite
+	Suites []suites.Suite
 }
 
 // share is a folder of the host that the machine sees at the same path.
 type share struct{ Tag, Path string }
 
-// suite is one command of a plan.
-type suite struct {
-	Name    string        // unique; also the name of its log
-	Driver  string        // cgroup driver that it is for, "" where it makes no difference
-	Dir     string        // working directory
-	Command []string      // program and arguments
-	Env     []string      // on top of the plan's
-	Timeout time.Duration // after which it is killed
-	Keep    []string      // files to send home after it, as glob patterns
-}
-
 // event is one line of what a machine says. Exactly one of its parts is set.
 type event struct {
-	Fact  *fact     `json:",omitempty"` // about the machine, before the first suite
-	Begin string    `json:",omitempty"` // a suite begins
-	Line  *line     `json:",omitempty"` // it said something
-	File  *kept     `json:",omitempty"` // one of the files it keeps
-	Build *job      `json:",omitempty"` // it wants something compiled
-	End   *end      `json:",omitempty"` // it ended
-	Done  bool      `json:",omitempty"` // all suites ended
-	At    time.Time // the machine's clock
+	Fact  *suites.Fact `json:",omitempty"` // about the machine, before the first suite
+	Begin string       `json:",omitempty"` // a suite begins
+	Line  *line        `json:",omitempty"` // it said something
+	File  *kept        `json:",omitempty"` // one of the files it keeps
+	Build *job         `json:",omitempty"` // it wants something compiled
+	End   *suites.End  `json:",omitempty"` // it ended
+	Done  bool         `json:",omitempty"` // all suites ended
+	At    time.Time    // the machine's clock
 }
-
-type fact struct{ Name, Value string }
 
 type line struct{ Suite, Text string }
 
 type kept struct {
 	Suite, Name string
 	Data        []byte
-}
-
-// end is how a suite ended.
-type end struct {
-	Suite    string
-	Code     int           // exit code; -1 when it could not be started or was killed
-	Why      string        // "" when it simply exited
-	Took     time.Duration // by the machine's clock
-	LeftOver []string      // what is on the machine that was not there before it
 }

@@ -1,4 +1,4 @@
-package main
+package suites
 
 import (
 	"errors"
@@ -8,42 +8,44 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 )
 
-// report takes a machine's events and tells what they come to.
-type report struct {
+// Report hears how suites run and says what that comes to. It may be told of several suites at once.
+type Report struct {
+	mu      sync.Mutex
 	dir     string
 	stdout  io.Writer
-	echo    bool // what suites say goes to stdout too
+	echo    bool // what suites say is written to stdout too
 	results []*result
 	logs    map[string]*os.File
-	facts   []fact
 }
 
 // result is how one suite went.
 type result struct {
-	suite  suite
+	suite  Suite
 	counts counts
-	end    *end // nil while it did not end
+	end    *End // nil while it did not end
 }
 
 func (r *result) good() bool {
 	return r.end != nil && r.end.Code == 0 && len(r.end.LeftOver) == 0 && len(r.counts.failed()) == 0
 }
 
-func newReport(dir string, suites []suite, stdout io.Writer, echo bool) (*report, error) {
+// NewReport empties the folder dir for the suites' logs. With echo, what suites say is written to stdout too.
+func NewReport(dir string, suites []Suite, stdout io.Writer, echo bool) (*Report, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
-	r := &report{dir: dir, stdout: stdout, echo: echo, logs: map[string]*os.File{}}
+	r := &Report{dir: dir, stdout: stdout, echo: echo, logs: map[string]*os.File{}}
 	for _, s := range suites {
 		r.results = append(r.results, &result{suite: s})
 	}
 	return r, os.MkdirAll(dir, 0o755)
 }
 
-func (r *report) result(name string) (*result, error) {
+func (r *Report) result(name string) (*result, error) {
 	i := slices.IndexFunc(r.results, func(r *result) bool { return r.suite.Name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("the machine speaks of suite %q, which is not in its plan", name)
@@ -51,28 +53,25 @@ func (r *report) result(name string) (*result, error) {
 	return r.results[i], nil
 }
 
-// hear takes one event.
-func (r *report) hear(e event) error {
-	switch {
-	case e.Fact != nil:
-		r.facts = append(r.facts, *e.Fact)
-		fmt.Fprintf(r.stdout, "%-17s %s\n", e.Fact.Name, e.Fact.Value)
-	case e.Begin != "":
-		return r.open(e.Begin)
-	case e.Line != nil:
-		return r.line(e.Line.Suite, e.Line.Text)
-	case e.File != nil:
-		return os.WriteFile(filepath.Join(r.dir, fileName(e.File.Suite)+"-"+fileName(e.File.Name)), e.File.Data, 0o644)
-	case e.End != nil:
-		return r.ended(e.End)
-	}
-	return nil
+// Fact shows what the results depend on.
+func (r *Report) Fact(name, value string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(r.stdout, "%-17s %s\n", name, value)
+}
+
+// File keeps a file of a suite.
+func (r *Report) File(suite, name string, data []byte) error {
+	return os.WriteFile(filepath.Join(r.dir, fileName(suite)+"-"+fileName(name)), data, 0o644)
 }
 
 // fileName is a name without slashes: it comes from the machine.
 func fileName(name string) string { return strings.ReplaceAll(name, "/", "-") }
 
-func (r *report) open(name string) error {
+// Open says that a suite starts.
+func (r *Report) Open(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if _, err := r.result(name); err != nil {
 		return err
 	}
@@ -81,7 +80,10 @@ func (r *report) open(name string) error {
 	return err
 }
 
-func (r *report) line(name, text string) error {
+// Line is a line that a suite wrote.
+func (r *Report) Line(name, text string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	res, err := r.result(name)
 	if err != nil {
 		return err
@@ -95,14 +97,17 @@ func (r *report) line(name, text string) error {
 	return err
 }
 
-func (r *report) ended(e *end) error {
+// Ended says how a suite ended.
+func (r *Report) Ended(e *End) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	res, err := r.result(e.Suite)
 	if err != nil {
 		return err
 	}
 	res.end = e
 	if !r.echo {
-		fmt.Fprintf(r.stdout, "%-28s %4.0f s  %s\n", e.Suite, e.Took.Seconds(), res.verdict())
+		fmt.Fprintf(r.stdout, "%-34s %4.0f s  %s\n", e.Suite, e.Took.Seconds(), res.verdict())
 	}
 	return r.logs[e.Suite].Close()
 }
@@ -124,8 +129,10 @@ func (r *result) verdict() string {
 	return "ok"
 }
 
-// finish writes the table and says whether all is good.
-func (r *report) finish() error {
+// Finish writes the table. It is an error if a suite is not as it should be.
+func (r *Report) Finish() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "suite\tpassed\tfailed\tskipped\tseconds\t")

@@ -1,4 +1,4 @@
-package main
+package suites
 
 import (
 	"io/fs"
@@ -11,7 +11,7 @@ import (
 
 // lasting are the slices of pods' slices and of the shims that pods share. systemd keeps them, and to stop one could end a pod
 // or a shim, of another server too, that is just being made.
-var lasting = []string{"sunaba.slice", "sunaba-shims.slice"}
+var lasting = []string{"sunaba.slice", "sunaba-shims.slice", Unit}
 
 // leftBehind lists what suites make on the machine and have to take away: cgroups with the project's name in theirs, and
 // processes of its binaries.
@@ -21,7 +21,7 @@ func leftBehind() []string {
 		if err != nil || !d.IsDir() {
 			return nil // it went meanwhile, or is a file
 		}
-		if strings.HasPrefix(d.Name(), "sunaba") && d.Name() != boots && !slices.Contains(lasting, d.Name()) {
+		if strings.HasPrefix(d.Name(), "sunaba") && !slices.Contains(lasting, d.Name()) {
 			found = append(found, "cgroup "+path)
 		}
 		return nil
@@ -41,7 +41,7 @@ func leftBehind() []string {
 	return found
 }
 
-// since is what is there now and was not before. What just ended gets a moment to go.
+// since lists what is left behind now and was not before. What has just ended gets a moment.
 func since(before []string) []string {
 	var fresh []string
 	for range 30 {

@@ -1,0 +1,197 @@
+// Command v2 runs the project's suites with cgroup version 2, in User-Mode Linux: a kernel that is an ordinary process of this machine,
+// over this machine's own files.
+//
+//	make v2-test
+//	make v2-test V2_FLAGS=-short
+//	make v2-test V2_FLAGS='-run "scenario|shim/cgroup"'
+//	make v2-test V2_FLAGS='-command "cat /sys/fs/cgroup/cgroup.controllers"'
+//
+// Each suite has a machine of its own, which is there within a second. As many machines run side by side as this one has
+// processors, two at most. One line per suite goes to standard output, all that they say to the report folder.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sunaba-project/sunaba/tests/suites"
+)
+
+func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
+
+// settings are the command line.
+type settings struct {
+	root, report, cache string // the project's folder, that of the logs, that of kernel and root file system
+	selected            *regexp.Regexp
+	short, systemd      bool
+	tests, command      string
+	stdout              io.Writer
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	s := settings{stdout: stdout}
+	flags.StringVar(&s.root, "root", ".", "the project's `FOLDER`")
+	flags.StringVar(&s.report, "report", ".cache/v2", "`FOLDER` for the suites' binaries and logs")
+	flags.StringVar(&s.cache, "cache", "", "`FOLDER` for the kernel and the root file system (default: sunaba/v2 in the user's cache folder)")
+	flags.StringVar(&s.command, "command", "", "run this shell `COMMAND` instead of the suites, and show what it says")
+	flags.BoolVar(&s.systemd, "systemd", false, "run -command with systemd as the first process")
+	flags.StringVar(&s.tests, "tests", "", "run only the tests, or critest's specs, whose name this `REGEXP` matches")
+	flags.BoolVar(&s.short, "short", false, "run the part that continuous integration runs")
+	pattern := flags.String("run", "", "run only the suites whose name this `REGEXP` matches")
+	inside := flags.String("inside", "", "run the suite of this `FOLDER`: what a machine does")
+	if err := flags.Parse(args[1:]); err != nil {
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := error(nil)
+	if *inside != "" {
+		err = runInside(ctx, *inside)
+	} else {
+		err = s.outside(ctx, *pattern)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "v2:", err)
+		return 1
+	}
+	return 0
+}
+
+// complete makes the paths absolute and checks what a machine needs of this one.
+func (s *settings) complete(pattern string) (err error) {
+	switch {
+	case os.Geteuid() != 0:
+		return errors.New("not root: the suites make namespaces, mounts and cgroups. Run: sudo make v2-test")
+	case runtime.GOARCH != "amd64":
+		return fmt.Errorf("User-Mode Linux is for amd64; this is %s", runtime.GOARCH)
+	}
+	if s.selected, err = regexp.Compile(pattern); err != nil {
+		return err
+	}
+	if s.cache == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return fmt.Errorf("find the user's cache folder (or name one with -cache): %w", err)
+		}
+		s.cache = filepath.Join(user, "sunaba", "v2")
+	}
+	for _, path := range []*string{&s.root, &s.report, &s.cache} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(*path, 0o755); err != nil {
+			return err
+		}
+		// A machine sees folders, not what links of this machine lead to.
+		if *path, err = filepath.EvalSymlinks(*path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outside makes what the machines need, runs the suites and reports.
+func (s *settings) outside(ctx context.Context, pattern string) error {
+	if err := s.complete(pattern); err != nil {
+		return err
+	}
+	kernel, err := s.kernel(ctx)
+	if err != nil {
+		return err
+	}
+	b, err := s.builder(ctx)
+	if err != nil {
+		return err
+	}
+	jobs, err := s.jobs(b)
+	if err != nil {
+		return err
+	}
+	tree, err := s.tree(ctx, jobs)
+	if err != nil {
+		return err
+	}
+	if len(jobs) == 0 {
+		return fmt.Errorf("no suite matches %q", s.selected)
+	}
+	all := make([]suites.Suite, len(jobs))
+	for i, j := range jobs {
+		all[i] = j.suite
+	}
+	report, err := suites.NewReport(filepath.Join(s.report, "report"), all, s.stdout, s.command != "")
+	if err != nil {
+		return err
+	}
+	env, see, err := surroundings(b)
+	if err != nil {
+		return err
+	}
+	started := time.Now()
+	todo := make(chan job, len(jobs))
+	for _, j := range jobs {
+		todo <- j
+	}
+	close(todo)
+	var mu sync.Mutex
+	var errs []error
+	var facts sync.Once
+	var workers sync.WaitGroup
+	for processor := range min(2, runtime.NumCPU(), len(jobs)) {
+		workers.Go(func() {
+			for j := range todo {
+				m := machine{kernel: kernel, processor: processor, see: see, env: env, report: report, facts: &facts}
+				if j.systemd {
+					m.tree = tree
+				}
+				if err := m.run(ctx, j.suite); err != nil {
+					mu.Lock()
+					errs = append(errs, fmt.Errorf("suite %q: %w", j.suite.Name, err))
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	workers.Wait()
+	errs = append(errs, report.Finish())
+	fmt.Fprintf(s.stdout, "%d suites in %.0f s\n", len(jobs), time.Since(started).Seconds())
+	return errors.Join(errs...)
+}
+
+// builder is what builds the suites.
+func (s *settings) builder(ctx context.Context) (*suites.Builder, error) {
+	out := filepath.Join(s.report, "bin")
+	if err := os.RemoveAll(out); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return nil, err
+	}
+	return &suites.Builder{Context: ctx, Root: s.root, Out: out, Inside: out, Scratch: "/run/scratch", Files: filepath.Join(s.root, ".cache/critest/debian"), Tested: s.tests, Slowness: 1}, nil
+}
+
+// tell runs a command that shows what it does.
+func (s *settings) tell(ctx context.Context, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = s.stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+func (s *settings) say(format string, args ...any) { fmt.Fprintf(s.stdout, format+"\n", args...) }

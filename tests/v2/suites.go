@@ -1,0 +1,206 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/suites"
+)
+
+// job is a suite with the machine that it needs.
+type job struct {
+	suite   suites.Suite
+	systemd bool // is the machine's first process, and the cgroup driver
+}
+
+// part is a part of the tests of one folder that runs in one machine.
+type part struct {
+	name    string // of the suite
+	folder  string
+	tests   []string // names; none for all
+	flags   []string
+	systemd bool
+	short   bool // it runs with -short too
+	within  bool // without -short it runs as a part of others
+}
+
+// limits are the scenarios that see most of a difference between versions of cgroups and between their drivers.
+var limits = []string{
+	"TestStats", "TestMemoryLimit", "TestPodMetrics", "TestPodResources", "TestPodResourcesOfAGivenParent", "TestCgroupParent", "TestUnifiedKeys",
+	"TestPressureAndSwap", "TestOutOfMemoryIsTold", "TestAppArmor", "TestOverheadIsTrue",
+}
+
+// cgroupPackages are those whose tests are about cgroups and what lives in them.
+var cgroupPackages = []string{"shim/cgroup", "criserver/cgroup", "criserver/sandbox", "criserver/container", "criserver/stats", "shim/runc"}
+
+// scenarios is in how many parts the scenarios run, so that both machines have something to do.
+const scenarios = 4
+
+// parts are all that runs tests of packages, except the packages' own. What takes longest is first.
+func parts(root string) ([]part, error) {
+	names, err := testNames(filepath.Join(root, "tests/scenario"))
+	if err != nil {
+		return nil, err
+	}
+	all := []part{}
+	for i := range scenarios {
+		p := part{name: fmt.Sprintf("scenario-%d", i+1), folder: "tests/scenario"}
+		for n := i; n < len(names); n += scenarios {
+			p.tests = append(p.tests, names[n])
+		}
+		all = append(all, p)
+	}
+	// One point for each request and handler: 20 kills of the daemon, 14 of shims.
+	for _, p := range []part{{tests: []string{"TestKillDaemon"}}, {tests: []string{"TestKillShim"}}} {
+		p.name, p.folder, p.flags, p.short = "recovery-"+p.tests[0], "tests/recovery", []string{"-most", "1"}, true
+		all = append(all, p)
+	}
+	for _, systemd := range []bool{false, true} {
+		for _, scope := range []string{"pod", "node"} {
+			all = append(all, part{name: "criwasm-" + scope, folder: "tests/criwasm", tests: []string{"TestWasm/" + scope}, systemd: systemd, short: true})
+		}
+	}
+	all = append(all,
+		part{name: "recovery-rest", folder: "tests/recovery", tests: []string{"TestPowerCut", "TestReboot", "TestDamageAndOrphans", "TestHalfRemovedContainers"}},
+		part{name: "limits", folder: "tests/scenario", tests: limits, short: true, within: true},
+		part{name: "limits", folder: "tests/scenario", tests: limits, systemd: true, short: true})
+	for _, folder := range cgroupPackages {
+		all = append(all, part{name: folder, folder: folder, systemd: true})
+	}
+	return all, nil
+}
+
+// specs are critest's, in parts. With systemd, whose root file system has what they call, those run that cgroups and AppArmor
+// have to do with.
+var specs = []struct {
+	name, focus string
+	systemd     bool // and with -short
+}{
+	{"container", `\] Container`, false},
+	{"context", `\] Security Context`, false},
+	{"rest", `\] [^ACS]|\] (Se[^c]|S[^e])`, false},
+	{"cgroups", `AppArmor|OOM|[Ss]tats|[Mm]etrics|cgroup|resources`, true},
+}
+
+// jobs are the selected suites, built.
+func (s *settings) jobs(b *suites.Builder) ([]job, error) {
+	if s.command != "" {
+		return []job{{suites.Suite{Name: "command", Dir: s.root, Command: []string{"sh", "-c", s.command}, Timeout: commandTimeout}, s.systemd}}, nil
+	}
+	all, err := parts(s.root)
+	if err != nil {
+		return nil, err
+	}
+	var jobs []job
+	for _, p := range all {
+		driver := driverOf(p.systemd)
+		if s.short && !p.short || !s.short && p.within || !s.selected.MatchString(p.name+"-"+driver) {
+			continue
+		}
+		one, err := b.Tests(p.folder)
+		if err != nil {
+			return nil, err
+		}
+		one.Name, one.Command = p.name, append(one.Command, p.flags...)
+		if len(p.tests) > 0 && s.tests == "" {
+			one.Command = append(one.Command, "-test.run="+pattern(p.tests))
+		}
+		jobs = append(jobs, job{one.For(driver), p.systemd})
+	}
+	for _, spec := range specs {
+		driver := driverOf(spec.systemd)
+		if s.short && !spec.systemd || !s.selected.MatchString("critest-"+spec.name+"-"+driver) {
+			continue
+		}
+		if err := s.tell(b.Context, filepath.Join(s.root, "tests/critest/fetch.sh"), b.Files); err != nil {
+			return nil, err
+		}
+		part := *b
+		if part.Tested == "" {
+			part.Tested = spec.focus
+		}
+		one, err := part.Critest("runc")
+		if err != nil {
+			return nil, err
+		}
+		one.Name = "critest-" + spec.name
+		jobs = append(jobs, job{one.For(driver), spec.systemd})
+	}
+	names, err := b.Packages()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if !s.selected.MatchString(name) {
+			continue
+		}
+		one, err := b.Tests(name)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, job{suite: one})
+	}
+	return jobs, nil
+}
+
+// driverOf is the cgroup driver of a machine.
+func driverOf(systemd bool) string {
+	if systemd {
+		return "systemd"
+	}
+	return "cgroupfs"
+}
+
+// pattern is an expression for exactly these tests; one name may be of a test below another one.
+func pattern(names []string) string {
+	if len(names) == 1 {
+		return "^" + strings.ReplaceAll(names[0], "/", "$/^") + "$"
+	}
+	return "^(" + strings.Join(names, "|") + ")$"
+}
+
+// testNames are the names of the tests of a folder, sorted.
+func testNames(folder string) ([]string, error) {
+	packages, err := parser.ParseDir(token.NewFileSet(), folder, func(info fs.FileInfo) bool { return strings.HasSuffix(info.Name(), "_test.go") }, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, p := range packages {
+		for _, file := range p.Files {
+			for _, decl := range file.Decls {
+				if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain" {
+					names = append(names, f.Name.Name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// surroundings are the environment of every suite and the folders of the host that it sees, the project's first.
+func surroundings(b *suites.Builder) (env, see []string, err error) {
+	out, err := b.Tool("go", "env", "GOROOT", "GOMODCACHE", "GOCACHE")
+	if err != nil {
+		return nil, nil, err
+	}
+	folders := strings.Fields(out)
+	if len(folders) != 3 {
+		return nil, nil, fmt.Errorf("go env answered %q", out)
+	}
+	env = []string{
+		"HOME=/root", "PATH=" + folders[0] + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"GOMODCACHE=" + folders[1], "GOCACHE=" + folders[2], "GOPROXY=off", "GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false", "CGO_ENABLED=0",
+		// A system call costs fifty times what it costs on the host.
+		node.SlownessVariable + "=3",
+	}
+	return env, append([]string{b.Root, b.Out}, folders...), nil
+}
