@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/platforms"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -24,7 +24,12 @@ type imageAPI struct {
 	unansweredImages
 	images    *images.Service
 	handlers  *runtimeclass.Table
-	sandboxes *sandbox.Manager
+	sandboxes liveSandboxes
+}
+
+// liveSandboxes finds the sandbox that a pull is for, by its configuration.
+type liveSandboxes interface {
+	FindLive(*runtime.PodSandboxConfig) (state.Sandbox, bool)
 }
 
 // unansweredImages is there so that a newer CRI can be compiled against.
