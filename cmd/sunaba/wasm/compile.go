@@ -87,6 +87,8 @@ type Compiled struct {
 	Size    int64   `json:"size"`    // of the entry, in bytes
 	Present bool    `json:"present"` // it was there already
 	Seconds float64 `json:"seconds"` // that compiling took
+
+	Go compile.Rewriting `json:"go,omitzero"` // what became of its functions, if it is one of Go's and that was asked for
 }
 
 // Compile makes sure that a module is in the node's cache.
@@ -100,7 +102,7 @@ func (n Node) Compile(ctx context.Context, m *Module) (Compiled, error) {
 		}
 		c.Seconds = time.Since(begin).Seconds()
 	}
-	c.Entry = e.Dir
+	c.Entry, c.Go = e.Dir, e.Go
 	err = filepath.WalkDir(e.Dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -125,6 +127,9 @@ func ShowCompiled(w io.Writer, all []Compiled, asJSON bool) error {
 		did := fmt.Sprintf("compiled in %.2f s", c.Seconds)
 		if c.Present {
 			did = "was there already"
+		}
+		if c.Go != (compile.Rewriting{}) {
+			did += "; rewritten: " + rewriting(c.Go)
 		}
 		if _, err := fmt.Fprintf(w, "%s  %s  %s in the cache, %s\n", clean(c.Name), c.Digest, show.Size(c.Size), did); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/inspect"
 )
 
@@ -86,6 +87,9 @@ func module(w io.Writer, r inspect.Report) {
 			line(w, step.name, step.is.State)
 		}
 	}
+	if r.Go != nil {
+		line(w, "rewritten", rewriting(*r.Go))
+	}
 	for _, g := range r.Imports {
 		line(w, "imports", "from "+clean(g.Module))
 		for _, i := range g.Imports {
@@ -99,6 +103,14 @@ func module(w io.Writer, r inspect.Report) {
 		}
 		line(w, what, clean(e.Name)+" "+kindAndType(e.Kind, e.Type))
 	}
+}
+
+// rewriting says what became of the functions of a module of Go's.
+func rewriting(r compile.Rewriting) string {
+	if r.Declined != "" {
+		return "not: " + clean(r.Declined)
+	}
+	return fmt.Sprintf("%d of %d functions; %d more stay as they are because it is not certain that they would do the same", r.Rewritten, r.Functions, r.Refused)
 }
 
 // kindAndType leaves out that a function is one: its type says so.

@@ -31,7 +31,9 @@ func compileInto(dir string, module []byte, skip Steps) error {
 		names = format.ExportNames(lean) // better than numbers, in the stack of a trap
 	}
 	b := builder{dir: dir, skip: skip, lean: lean, names: names}
-	b.fromGo = isGo(sections)
+	if b.fromGo = isGo(sections); b.fromGo {
+		b.declined = releaseDeclined(sections)
+	}
 	b.facts.StartFunction = format.Find(lean, format.SectionStart) != nil
 	if err := b.light(); err != nil {
 		return err
@@ -55,7 +57,8 @@ type builder struct {
 	lean  []format.Section // the module without custom sections
 	names *format.Section
 
-	fromGo bool
+	fromGo   bool
+	declined string // why it is not rewritten though it is
 
 	module []byte // what guests load; nil until it is known
 	facts  facts
@@ -83,11 +86,7 @@ func (b *builder) light() error {
 		return nil
 	}
 	lean := b.lean
-	if b.fromGo && b.skip&StepFold == 0 && GoDeclined() == "" {
-		if rewritten, told, ok := rewrite(lean); ok {
-			lean, b.facts.Go = rewritten, told
-		}
-	}
+	lean = b.optimize(lean)
 	sections, ok := lean, false
 	if b.skip&StepImage == 0 {
 		sections, ok = b.takeData(lean)
@@ -112,6 +111,27 @@ func (b *builder) light() error {
 		b.module = frame
 	}
 	return nil
+}
+
+// optimize rewrites the functions of a module of Go's, or leaves it as it is.
+func (b *builder) optimize(lean []format.Section) []format.Section {
+	if !b.fromGo || b.skip&StepFold != 0 {
+		return lean
+	}
+	if why := GoDeclined(); why != "" {
+		b.declined = why
+	}
+	if b.declined != "" {
+		b.facts.Go.Declined = b.declined
+		return lean
+	}
+	rewritten, told, ok := rewrite(lean)
+	if !ok {
+		b.facts.Go.Declined = "the module is not in the form that is known"
+		return lean
+	}
+	b.facts.Go = told
+	return rewritten
 }
 
 // takeData compiles the module without its data segments, whose image it writes, or declines with false.

@@ -17,7 +17,7 @@ func (r *Report) origin(sections []format.Section) {
 		}
 		switch name, content := s.Custom(); name {
 		case "producers":
-			r.Producers = producers(content)
+			r.Producers = format.Producers(content)
 		case "target_features":
 			r.Features = features(content)
 		case "go.buildid", "go:buildid":
@@ -38,26 +38,6 @@ func (r *Report) origin(sections []format.Section) {
 			r.Toolchain = append(r.Toolchain, guess+" (by its names)")
 		}
 	}
-}
-
-// producers reads the producers section: by field, names with their versions.
-func producers(content []byte) map[string][]string {
-	all := map[string][]string{}
-	r := format.Reader{Rest: content}
-	for range r.Number() {
-		field := string(r.Bytes())
-		for range r.Number() {
-			value := strings.TrimSpace(string(r.Bytes()) + " " + string(r.Bytes()))
-			if r.Bad {
-				return all
-			}
-			all[field] = append(all[field], value)
-		}
-		if r.Bad {
-			return all
-		}
-	}
-	return all
 }
 
 // features reads the target_features section: "+simd128" and the like.
