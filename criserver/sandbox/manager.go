@@ -21,6 +21,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -72,6 +73,8 @@ type Manager struct {
 	names   *state.Names
 	shims   *shims.Set
 	turns   chan struct{} // holds a token for each sandbox that is being cleaned up after
+
+	starting atomic.Int64 // sandboxes whose parts are being started
 
 	mu    sync.Mutex
 	boxes map[string]*Sandbox

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -109,7 +110,8 @@ func (s *Sandbox) pin(rec state.Sandbox) error {
 func (s *Sandbox) unpin(context.Context) error { return netns.UnpinNamespaces(s.pinDir()) }
 
 // startBoth starts the shim while the namespaces are pinned and the network is set up: neither needs the other, and they are
-// most of the way. The shim gets ready for the first container once there are namespaces.
+// most of the way. The shim gets ready for the first container once there are namespaces, unless more sandboxes are being
+// started than there are processors: that would keep the others waiting, and comes with the container.
 func (s *Sandbox) startBoth(ctx context.Context) error {
 	rec, err := s.record()
 	if err != nil {
@@ -118,10 +120,12 @@ func (s *Sandbox) startBoth(ctx context.Context) error {
 	if err := s.checkUserNamespace(rec); err != nil {
 		return err
 	}
+	defer s.manager.starting.Add(-1)
+	crowded := s.manager.starting.Add(1) > int64(goruntime.NumCPU())
 	shim, pinned := make(chan error, 1), make(chan bool, 1)
 	go func() {
 		err := s.startShim(ctx, rec)
-		if <-pinned && err == nil {
+		if <-pinned && err == nil && !crowded {
 			s.Prepare(ctx)
 		}
 		shim <- err
