@@ -38,7 +38,7 @@ type Exit struct {
 	Code      uint32    `json:"code"`                // exit status verbatim, or 128 + signal
 	At        time.Time `json:"at"`                  // when the shim reaped it
 	Message   string    `json:"message,omitempty"`   // what the engine has to say about it (a trap's name, a start error)
-	OOMKilled bool      `json:"oomKilled,omitempty"` // the kernel killed something in the container's cgroup for lack of memory and the code is not 0
+	OOMKilled bool      `json:"oomKilled,omitempty"` // it ended for lack of memory: the kernel killed something in its cgroup, or a guest could not grow
 }
 
 // Details is what callers may ask of a container beyond the Task API.

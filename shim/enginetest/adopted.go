@@ -82,7 +82,7 @@ func adoptRunning(t *testing.T, m *mortal) {
 	if err := m.Update(within(t), w.id, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}); err != nil {
 		t.Errorf("update: %v", err)
 	}
-	wantLimit(t, CgroupParent+"/"+w.id, limit)
+	m.h.wantLimit(t, CgroupParent+"/"+w.id, limit)
 	conn, err := api.Dial(within(t), filepath.Join(m.dir, client.SocketName))
 	if err != nil {
 		t.Fatal(err)

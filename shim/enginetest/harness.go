@@ -56,6 +56,8 @@ type Harness struct {
 	Process func(t *testing.T, p Program) *specs.Process
 	// WasmCache is where a shim has compiled modules, see RunAdopted; "" = its default.
 	WasmCache string
+	// Beside is how many bytes the memory limit of a cgroup may be above its container's at most.
+	Beside int64
 	// CanPause says that the engine freezes containers.
 	CanPause bool
 

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -206,11 +207,11 @@ func testUpdate(t *testing.T, h Harness) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantLimit(t, c.Cgroup(), limit)
+	h.wantLimit(t, c.Cgroup(), limit)
 }
 
-// wantLimit checks a cgroup's memory limit.
-func wantLimit(t *testing.T, path string, limit int64) {
+// wantLimit checks the memory limit of a container's cgroup.
+func (h Harness) wantLimit(t *testing.T, path string, limit int64) {
 	t.Helper()
 	group, err := cgroup.Open(path)
 	if err != nil {
@@ -221,8 +222,9 @@ func wantLimit(t *testing.T, path string, limit int64) {
 		for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
 			if data, err := os.ReadFile(dir + "/" + name); err == nil {
 				found = true
-				if got := strings.TrimSpace(string(data)); got != fmt.Sprint(limit) {
-					t.Errorf("%s is %s, want %d", name, got, limit)
+				got, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+				if err != nil || got < limit || got > limit+h.Beside {
+					t.Errorf("%s is %d, want %d and at most %d more, %v", name, got, limit, h.Beside, err)
 				}
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,13 +59,17 @@ var (
 	all4GiB = handmade([]byte{0x41, 0, 0x41, 7, 0x36, 2, 0}, // i32.const 0, i32.const 7, i32.store
 		section(5, 1, 0, 0x80, 0x80, 0x04))
 	// memoryBomb grows its memory by a MiB and writes to it until it may not.
-	memoryBomb = handmade([]byte{
+	memoryBomb = handmade(growth, section(5, 1, 0, 1))
+	// memoryTrap does so too, and does not go on without more.
+	memoryTrap = handmade(append(slices.Clone(growth), 0), section(5, 1, 0, 1))
+
+	growth = []byte{
 		0x03, 0x40, // loop
 		0x3f, 0, 0x41, 0x10, 0x74, 0x41, 4, 0x6b, 0x41, 7, 0x36, 2, 0, // at 4 before its size << 16, i32.store 7
 		0x41, 0x10, 0x40, 0, // i32.const 16, memory.grow
 		0x41, 0x7f, 0x47, 0x0d, 0, // i32.const -1, i32.ne, br_if 0
 		0x0b,
-	}, section(5, 1, 0, 1))
+	}
 )
 
 // withModule is a bench whose program is made by hand, limited to this memory in bytes, 0 = none.

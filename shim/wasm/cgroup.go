@@ -48,7 +48,7 @@ func openCgroup(b *shim.Bundle, paths map[string]string) (*cgroup, error) {
 	given := ""
 	if b.Spec.Linux != nil {
 		given = b.Spec.Linux.CgroupsPath
-		config.Resources = resources(b.Spec.Linux.Resources)
+		config.Resources = resources(b.Spec.Linux.Resources, engineReserve)
 	}
 	g := &cgroup{}
 	var err error
@@ -202,10 +202,11 @@ func (g *cgroup) limit() error {
 	return nil
 }
 
-func (g *cgroup) update(r *specs.LinuxResources) error {
+// update changes limits. part is the engine's of the memory.
+func (g *cgroup) update(r *specs.LinuxResources, part uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.manager.Set(resources(r))
+	return g.manager.Set(resources(r, part))
 }
 
 func (g *cgroup) freeze(state cgroups.FreezerState) error {
@@ -302,9 +303,9 @@ func scopePath(parent, prefix, name string) (string, error) {
 	return path.Join(slice, prefix+"-"+name+".scope"), nil
 }
 
-// resources turns the spec's limits into the library's. Devices are not limited by cgroup: no mount of a
+// resources turns the spec's limits into the library's, with the engine's part of the memory. Devices are not limited by cgroup: no mount of a
 // guest has any but the harmless ones.
-func resources(r *specs.LinuxResources) *cgroups.Resources {
+func resources(r *specs.LinuxResources, part uint64) *cgroups.Resources {
 	out := &cgroups.Resources{}
 	if r == nil {
 		return out
@@ -336,6 +337,7 @@ func resources(r *specs.LinuxResources) *cgroups.Resources {
 	}
 	blockIO(out, r.BlockIO)
 	out.Unified = r.Unified
+	withEngine(out, part)
 	return out
 }
 

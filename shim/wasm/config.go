@@ -17,9 +17,6 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// engineReserve is what the engine itself needs of a container's memory beside its compiled module, in bytes.
-const engineReserve = 4 << 20
-
 // initConfig is the configuration of a container's first guest process, and the trees that go with it.
 func initConfig(b *shim.Bundle, entry compile.Entry, io shim.IO) (link.Config, []tree, error) {
 	c, trees, err := processConfig(b, b.Spec.Process, entry, io)
@@ -76,8 +73,8 @@ func processConfig(b *shim.Bundle, p *specs.Process, entry compile.Entry, io shi
 		c.Rlimits = append(c.Rlimits, link.Rlimit{Resource: resource, Soft: l.Soft, Hard: l.Hard})
 	}
 	if b.Spec.Linux != nil {
-		c.MemoryLimit = memoryLimit(b.Spec.Linux.Resources)
-		c.Memory = ceiling(c.MemoryLimit, entry.Size)
+		c.Memory = memoryLimit(b.Spec.Linux.Resources)
+		c.Engine = enginePart(entry)
 	}
 	return c, []tree{{what: "compiled module", path: entry.Dir, stale: true}}, nil
 }
@@ -148,15 +145,6 @@ func memoryLimit(r *specs.LinuxResources) uint64 {
 		return 0
 	}
 	return uint64(*r.Memory.Limit)
-}
-
-// ceiling is how far linear memory may grow under a container limit: what the engine needs is left free, but
-// never more than half.
-func ceiling(limit uint64, entrySize int64) uint64 {
-	if limit == 0 {
-		return 0
-	}
-	return limit - min(engineReserve+uint64(entrySize), limit/2)
 }
 
 var rlimits = map[string]int{

@@ -61,23 +61,6 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-func TestCeiling(t *testing.T) {
-	const mib = 1 << 20
-	for _, c := range []struct {
-		limit uint64
-		entry int64
-		want  uint64
-	}{
-		{0, mib, 0},
-		{64 * mib, mib, 59 * mib},
-		{4 * mib, mib, 2 * mib},
-	} {
-		if got := ceiling(c.limit, c.entry); got != c.want {
-			t.Errorf("limit %d, entry %d: got %d, want %d", c.limit, c.entry, got, c.want)
-		}
-	}
-}
-
 func TestInitConfig(t *testing.T) {
 	limit, umask := int64(32<<20), uint32(0o27)
 	b := &shim.Bundle{
@@ -110,7 +93,7 @@ func TestInitConfig(t *testing.T) {
 		Mounts:   []link.Mount{{Type: "bind", Destination: "/data", Options: []string{"ro"}}},
 		Hostname: "sandpit", Listen: []link.Listener{{Name: "http", Port: 8080, Optional: true}},
 		UID: 65534, GID: 65534, Rlimits: []link.Rlimit{{Resource: 7, Soft: 10, Hard: 20}},
-		Memory: 27 << 20, MemoryLimit: 32 << 20, NoStdin: true, StopWait: true, Umask: &umask,
+		Memory: 32 << 20, Engine: engineReserve + 1<<20, NoStdin: true, StopWait: true, Umask: &umask,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -136,13 +119,13 @@ func TestResources(t *testing.T) {
 		Pids:    &specs.LinuxPids{Limit: &pids},
 		Unified: map[string]string{"memory.oom.group": "1"},
 		BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{{Rate: 5}}},
-	})
+	}, 3)
 	if got.CpuShares != shares || got.CpuWeight == 0 || got.CpuQuota != quota || got.CpuPeriod != period || got.CpusetCpus != "0" ||
-		got.Memory != limit || got.MemorySwap != swap || *got.PidsLimit != pids || got.Unified["memory.oom.group"] != "1" ||
+		got.Memory != limit+3 || got.MemorySwap != swap+3 || *got.PidsLimit != pids || got.Unified["memory.oom.group"] != "1" ||
 		len(got.BlkioThrottleReadBpsDevice) != 1 {
 		t.Errorf("got %+v", got)
 	}
-	if empty := resources(nil); empty == nil || empty.Memory != 0 {
+	if empty := resources(nil, 3); empty == nil || empty.Memory != 0 {
 		t.Errorf("got %+v", empty)
 	}
 }

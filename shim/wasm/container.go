@@ -86,7 +86,7 @@ func (c *container) Resume(context.Context) error {
 // Update implements shim.Container: the cgroup's limits at once, linear memory's ceiling for the
 // next growth.
 func (c *container) Update(_ context.Context, r *specs.LinuxResources) error {
-	if err := c.cgroup.update(r); err != nil {
+	if err := c.cgroup.update(r, enginePart(c.entry)); err != nil {
 		return err
 	}
 	if r == nil || r.Memory == nil || r.Memory.Limit == nil || *r.Memory.Limit == 0 {
@@ -94,7 +94,7 @@ func (c *container) Update(_ context.Context, r *specs.LinuxResources) error {
 	}
 	c.mu.Lock()
 	c.limit = memoryLimit(r)
-	bytes := ceiling(c.limit, c.entry.Size)
+	bytes := c.limit
 	c.mu.Unlock()
 	if err := c.init.remember(); err != nil {
 		return err

@@ -135,6 +135,9 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 	c.entry, moduleErr = module()
 	c.cgroup, groupErr = birth.cgroup()
 	if err = errors.Join(moduleErr, groupErr, n.err); err == nil {
+		err = c.cgroup.makeRoom(b.Spec, enginePart(c.entry))
+	}
+	if err == nil {
 		err = e.settle(n, &birth)
 	}
 	var outfit *outfit
@@ -145,7 +148,7 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 		return c, errors.Join(err, e.discard(n), c.cgroup.destroy())
 	}
 	defer outfit.close()
-	c.limit = outfit.config.MemoryLimit
+	c.limit = outfit.config.Memory
 	c.init = newProcess(c, io)
 	c.init.adopt(n.child, n.link)
 	c.init.configure(outfit)

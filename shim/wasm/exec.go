@@ -116,8 +116,7 @@ func (f *further) outfit(ctx context.Context, pid int) (*outfit, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	config.MemoryLimit = c.limit
-	config.Memory = ceiling(c.limit, entry.Size)
+	config.Memory = c.limit
 	c.mu.Unlock()
 	config.Join = joinFD
 	config.Further = true

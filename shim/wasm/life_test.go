@@ -174,12 +174,12 @@ func TestMemoryGrowthEndsAtLimit(t *testing.T) {
 	b.pipes(true)
 	c := b.createWith()
 	start(t, c.Init())
-	b.stdout.await(t, "grow=27\n") // what the engine needs is left out
+	b.stdout.await(t, "grow=31\n") // whole MiB beyond what it begins with
 	limit = 64 << 20
 	if err := c.Update(context.Background(), &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}); err != nil {
 		t.Fatal(err)
 	}
-	for try := 1; try <= tries && !strings.Contains(b.stdout.soFar(), "grow=59\n"); try++ {
+	for try := 1; try <= tries && !strings.Contains(b.stdout.soFar(), "grow=63\n"); try++ {
 		if _, err := b.stdin.WriteString("go on\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestMemoryGrowthEndsAtLimit(t *testing.T) {
 		t.Errorf("exit %+v", exit)
 	}
 	out := b.stdout.all()
-	if before := strings.Count(out, "grow=27\n"); before > tries || out != strings.Repeat("grow=27\n", before)+strings.Repeat("grow=59\n", tries+1-before) {
+	if before := strings.Count(out, "grow=31\n"); before > tries || out != strings.Repeat("grow=31\n", before)+strings.Repeat("grow=63\n", tries+1-before) {
 		t.Errorf("got %q", out)
 	}
 	d := c.Details()

@@ -140,7 +140,7 @@ func (p *process) ending() shim.Exit {
 	e := shim.Exit{Code: uint32(code), At: at}
 	switch {
 	case p.last != nil:
-		e.Code, e.Message = p.last.Code, p.last.Text
+		e.Code, e.Message, e.OOMKilled = p.last.Code, p.last.Text, p.last.Full
 	case p.failure != nil:
 		e.Message = p.failure.Text
 	case code == 128+int(unix.SIGKILL) && p.container.cgroup.oomKilled():

@@ -99,10 +99,8 @@ func TestSpareIsInItsContainersCgroup(t *testing.T) {
 			}
 		}
 	}
-	group := c.(*container).cgroup
-	got, err := os.ReadFile(filepath.Join(group.manager.Path("memory"), "memory.limit_in_bytes"))
-	if err != nil || strings.TrimSpace(string(got)) != fmt.Sprint(limit) {
-		t.Errorf("limit %q, %v", got, err)
+	if got, want := limitOf(t, c), fmt.Sprint(limit+int64(enginePart(c.(*container).entry))); got != want {
+		t.Errorf("limit %q, want %s", got, want)
 	}
 	b.checkNoSpare()
 	if used := c.Details().EngineCPU; used <= 0 {

@@ -81,6 +81,7 @@ func harness(guest string, e shim.Engine) enginetest.Harness {
 		},
 		Process:  func(_ *testing.T, p enginetest.Program) *specs.Process { return suiteProcess(p) },
 		CanPause: true,
+		Beside:   2 * engineReserve,
 	}
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"os"
+	"strconv"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 )
@@ -37,4 +38,12 @@ func podParent(id string) string {
 		panic(err) // only a given parent can be wrong
 	}
 	return parent
+}
+
+// WithEngine says whether a cgroup's limit of memory is that of a guest's container with what its engine may take beside it.
+func WithEngine(limit, container string) bool {
+	const least, most = 1 << 20, 64 << 20
+	whole, err1 := strconv.ParseInt(limit, 10, 64)
+	guest, err2 := strconv.ParseInt(container, 10, 64)
+	return err1 == nil && err2 == nil && whole >= guest+least && whole <= guest+most
 }

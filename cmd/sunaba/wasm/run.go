@@ -136,11 +136,11 @@ func (o RunOptions) attend(c shim.Container, signals <-chan os.Signal) (int, err
 // ended is the exit code, of which a process has eight bits. What the guest process could not tell itself is told.
 func (o RunOptions) ended(e shim.Exit) int {
 	switch {
-	case e.OOMKilled:
+	case e.OOMKilled && e.Message == "":
 		fmt.Fprintln(o.Notes, "sunaba: the guest was killed for lack of memory")
 	case e.Code > 255:
 		fmt.Fprintf(o.Notes, "sunaba: the guest's exit code is %d\n", e.Code)
-	case e.Message != "" && e.Code != exitTrap:
+	case e.Message != "" && (e.Code != exitTrap || e.OOMKilled):
 		fmt.Fprintln(o.Notes, "sunaba:", e.Message)
 	}
 	return int(e.Code & 0xff)

@@ -62,7 +62,7 @@ func (p *process) main(args []string) int {
 		return exitNoLink // the engine thought better of it
 	}
 	p.config = config
-	limitHeap(p.config.MemoryLimit)
+	limitHeap(p.config.Memory, p.config.Engine)
 	if err := p.receive(); err != nil {
 		return p.fail(err)
 	}
@@ -157,6 +157,16 @@ func (p *process) fail(err error) int {
 // end reports how the guest ended. Only the low byte of its code fits into the process's own.
 func (p *process) end(code uint32, text string) int {
 	_ = link.Send(p.link, link.Message{Kind: link.Exit, Code: code, Text: link.Shorten(text)})
+	return int(code & 0xff)
+}
+
+// endFull is end for a guest that ended because its memory could not grow.
+func (p *process) endFull(code uint32, text string) int {
+	const reason = "the guest's memory had reached the container's limit"
+	if text != "" {
+		text += ": "
+	}
+	_ = link.Send(p.link, link.Message{Kind: link.Exit, Code: code, Text: link.Shorten(text + reason), Full: true})
 	return int(code & 0xff)
 }
 

@@ -98,7 +98,7 @@ func TestPlaceMakesWhatIsMissingInside(t *testing.T) {
 }
 
 func TestMemoryGrowsToItsCeiling(t *testing.T) {
-	m := newMemory(8*wasmPage, 16*wasmPage)
+	m := newMemory(8 * wasmPage)
 	linear := m.Allocate(0, math.MaxUint32+1)
 	first := linear.Reallocate(2 * wasmPage)
 	if len(first) != 2*wasmPage || m.err != nil {
@@ -126,8 +126,28 @@ func TestMemoryGrowsToItsCeiling(t *testing.T) {
 	}
 }
 
+// TestEndForLackOfMemory tells guests that end because their memory could not grow from those that end otherwise.
+func TestEndForLackOfMemory(t *testing.T) {
+	m := newMemory(wasmPage)
+	linear := m.Allocate(0, 4*wasmPage)
+	linear.Reallocate(wasmPage)
+	if m.full(exitTrap) {
+		t.Error("a trap without a refusal")
+	}
+	linear.Reallocate(2 * wasmPage)
+	for code, want := range map[uint32]bool{exitTrap: true, 2: true, 0: false, 1: false, 3: false} {
+		if m.full(code) != want {
+			t.Errorf("code %d after a refusal: %t", code, !want)
+		}
+	}
+	m.refused = m.refused.Add(-2 * fullFor)
+	if m.full(exitTrap) {
+		t.Error("a trap long after a refusal")
+	}
+}
+
 func TestMemoryThatDoesNotFitIsAnError(t *testing.T) {
-	m := newMemory(wasmPage, wasmPage)
+	m := newMemory(wasmPage)
 	linear := m.Allocate(0, 4*wasmPage)
 	if got := linear.Reallocate(2 * wasmPage); len(got) != 2*wasmPage || m.err == nil {
 		t.Errorf("%d bytes, %v", len(got), m.err)

@@ -16,11 +16,11 @@ const (
 	smallHeap = 8<<20 + headroom
 )
 
-// limitHeap makes the collector work before a container's memory limit is reached. There is no other
+// limitHeap makes the collector work before the engine's part of a limited container's memory is used up. There is no other
 // collection while the module is loaded.
-func limitHeap(containerLimit uint64) {
-	if containerLimit != 0 {
-		debug.SetMemoryLimit(int64(containerLimit / 4 * 3))
+func limitHeap(memory, engine uint64) {
+	if memory != 0 {
+		debug.SetMemoryLimit(int64(engine / 4 * 3))
 	}
 }
 

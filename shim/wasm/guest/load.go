@@ -39,7 +39,7 @@ type guest struct {
 // run its code already.
 func (p *process) load() error {
 	g := &p.guest
-	g.memory = newMemory(p.config.Memory, p.config.MemoryLimit)
+	g.memory = newMemory(p.config.Memory)
 	if err := p.openImage(); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"os"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/tetratelabs/wazero/experimental"
@@ -25,8 +26,8 @@ const (
 // memory gives the guest its linear memory: one reservation of address space that never moves, opened
 // page by page as the guest grows it, up to a ceiling that may move while it runs.
 type memory struct {
-	ceiling atomic.Uint64 // bytes that growing may reach
-	limit   uint64        // bytes that the module may start with, 0 = any number
+	ceiling atomic.Uint64 // bytes that it may reach
+	refused time.Time     // when it could not grow for that, the last time
 
 	reservation []byte
 	open        uint64 // bytes that are readable and writable
@@ -46,8 +47,8 @@ type image struct {
 
 var _ experimental.MemoryAllocator = (*memory)(nil)
 
-func newMemory(ceiling, limit uint64) *memory {
-	m := &memory{limit: limit}
+func newMemory(ceiling uint64) *memory {
+	m := &memory{}
 	m.setCeiling(ceiling)
 	return m
 }
@@ -90,7 +91,11 @@ func (m *memory) Reallocate(size uint64) []byte {
 		m.started = true
 		return m.begin(size)
 	}
-	if size > m.ceiling.Load() || !m.extend(size) {
+	if size > m.ceiling.Load() {
+		m.refused = time.Now()
+		return nil
+	}
+	if !m.extend(size) {
 		return nil
 	}
 	return m.reservation[:size:size]
@@ -99,8 +104,8 @@ func (m *memory) Reallocate(size uint64) []byte {
 // begin gives the module what it starts with. wazero takes no nil here: when there is not enough it gets
 // untouched memory and load reports the error.
 func (m *memory) begin(size uint64) []byte {
-	if m.limit != 0 && size > m.limit && m.err == nil {
-		m.err = fmt.Errorf("the module starts with %d bytes of memory, the container's limit is %d", size, m.limit)
+	if limit := m.ceiling.Load(); size > limit && m.err == nil {
+		m.err = fmt.Errorf("the module starts with %d bytes of memory, the container's limit is %d", size, limit)
 	}
 	if m.err == nil && !m.extend(size) {
 		m.err = fmt.Errorf("the module starts with %d bytes of memory, more than there are", size)
@@ -112,6 +117,16 @@ func (m *memory) begin(size uint64) []byte {
 		m.imageErr = m.mapImage(size)
 	}
 	return m.reservation[:size:size]
+}
+
+// fullFor is how long after its memory could not grow the end of a guest is taken for the end of that.
+const fullFor = time.Second
+
+// full says whether a guest that ends with this code does so because its memory could not grow any more: at once, by a trap, as
+// what C, C++ and Rust make of it, or as Go's runtime.
+func (m *memory) full(code uint32) bool {
+	const outOfMemory = 2 // Go's
+	return (code == exitTrap || code == outOfMemory) && !m.refused.IsZero() && time.Since(m.refused) < fullFor
 }
 
 // mapImage lays the image over the memory that the module starts with.

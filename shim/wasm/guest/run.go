@@ -36,7 +36,11 @@ func (p *process) run() int {
 	if err := p.report(link.Started); err != nil {
 		return exitNoLink
 	}
-	return p.end(p.ending(p.calling()))
+	code, text := p.ending(p.calling())
+	if m := p.guest.memory; m != nil && m.full(code) {
+		return p.endFull(code, text)
+	}
+	return p.end(code, text)
 }
 
 func (p *process) report(kind link.Kind) error {

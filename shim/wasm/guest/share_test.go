@@ -57,7 +57,7 @@ func TestImageIsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &process{}
-	p.guest.cache, p.guest.memory = dir, newMemory(0, 0)
+	p.guest.cache, p.guest.memory = dir, newMemory(0)
 	p.config.Load = compile.Load{ImageAt: wasmPage, ImageSize: wasmPage}
 	if err := p.openImage(); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestImageIsMemory(t *testing.T) {
 
 func TestImageThatDoesNotFitIsAnError(t *testing.T) {
 	p := &process{}
-	p.guest.cache, p.guest.memory = t.TempDir(), newMemory(0, 0)
+	p.guest.cache, p.guest.memory = t.TempDir(), newMemory(0)
 	p.config.Load = compile.Load{ImageAt: 2 * wasmPage, ImageSize: wasmPage}
 	if err := p.openImage(); err == nil {
 		t.Error("an image that is not there was opened")

@@ -67,6 +67,7 @@ type Message struct {
 	Hears      bool          `json:"hears,omitempty"`      // Created: the guest can notice Interrupt
 	Shared     bool          `json:"shared,omitempty"`     // Created, Started: the machine code is one mapping for all guests of the module
 	Code       uint32        `json:"code,omitempty"`       // Exit
+	Full       bool          `json:"full,omitempty"`       // Exit: the guest ended because its memory could not grow
 	Class      Class         `json:"class,omitempty"`      // Error
 	Text       string        `json:"text,omitempty"`       // Error, Exit
 }
@@ -101,10 +102,10 @@ type Config struct {
 	Groups  []uint32 `json:"groups,omitempty"`
 	Rlimits []Rlimit `json:"rlimits,omitempty"`
 
-	// Memory is the upper bound of linear memory in bytes that memory.grow obeys, 0 = none. MemoryLimit is
-	// the container's own limit, which a module's initial memory must fit in, 0 = none.
-	Memory      uint64 `json:"memory,omitempty"`
-	MemoryLimit uint64 `json:"memoryLimit,omitempty"`
+	// Memory is the upper bound of linear memory in bytes, the container's limit, 0 = none. Engine is what the process may
+	// take beside it where there is one.
+	Memory uint64 `json:"memory,omitempty"`
+	Engine uint64 `json:"engine,omitempty"`
 	// NoStdin tells that standard input is nobody's: it cannot be a way to hear a stop.
 	NoStdin bool `json:"noStdin,omitempty"`
 	// StopWait lets a guest that cannot hear Interrupt run on; without it such a guest ends with StopCode.

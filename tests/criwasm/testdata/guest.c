@@ -19,6 +19,7 @@
  * deaf                  like serve, but sleeps when there are no more connections
  * trap                  executes an unreachable instruction
  * fill MIB              allocates and touches that many MiB; 3 when it is refused
+ * demand MIB            does so, and traps when it is refused
  * spin                  computes without end
  * time                  prints the seconds since 1970
  */
@@ -74,10 +75,12 @@ static int ls(const char *path) {
 	return 0;
 }
 
-static int fill(int mib) {
+static int fill(int mib, int must) {
 	for (int i = 0; i < mib; i++) {
 		volatile char *block = malloc(1 << 20);
 		if (!block) {
+			if (must)
+				__builtin_trap();
 			printf("guest: %d MiB, then no more\n", i);
 			return 3;
 		}
@@ -174,7 +177,9 @@ int main(int argc, char **argv) {
 	} else if (!strcmp(what, "trap"))
 		__builtin_trap();
 	else if (!strcmp(what, "fill"))
-		return fill(atoi(with));
+		return fill(atoi(with), 0);
+	else if (!strcmp(what, "demand"))
+		return fill(atoi(with), 1);
 	else if (!strcmp(what, "spin"))
 		for (volatile unsigned i = 0;; i++)
 			;

@@ -4,6 +4,7 @@ package main
 import (
 	"errors"
 	"os"
+	"strconv"
 )
 
 type node struct{ next *node }
@@ -23,6 +24,19 @@ func choose(way string) {
 		follow(&node{})
 	case "index":
 		beyond(nil, 7)
+	case "fill":
+		mib, _ := strconv.Atoi(os.Args[2])
+		var kept [][]byte
+		for range mib {
+			block := make([]byte, 1<<20)
+			for at := 0; at < len(block); at += 4096 {
+				block[at] = 1
+			}
+			kept = append(kept, block)
+		}
+		println("kept", len(kept))
+		os.Stdout.WriteString("filled\n")
+		os.Exit(0)
 	case "deadlock":
 		select {}
 	}
