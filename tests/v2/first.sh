@@ -34,6 +34,9 @@ if [ "${1:-}" != second ]; then
 		mount -t overlay -o lowerdir=/mnt/lower$n,upperdir=/mnt/upper$n,workdir=/mnt/work$n,xino=off overlay ".$s"
 		n=$((n + 1))
 	done
+	# A name that resolves: sudo complains of another one.
+	echo machine > etc/hostname
+	printf '127.0.0.1 localhost machine\n::1 localhost\n' > etc/hosts
 	if [ "$tree" != / ]; then
 		unit=etc/systemd/system/sunaba-suites.service
 		cat > $unit <<-UNIT
