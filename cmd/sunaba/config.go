@@ -62,6 +62,8 @@ type networkConfig struct {
 	Bridge   string   `toml:"bridge"`
 	SubnetV4 string   `toml:"subnet_v4"`
 	SubnetV6 string   `toml:"subnet_v6"`
+
+	BlockLinkLocal bool `toml:"block_link_local"`
 }
 
 type streamConfig struct {
@@ -109,7 +111,7 @@ func defaultConfig() config {
 		CgroupDriver: "auto",
 		Log:          logConfig{Level: "info", Format: "text"},
 		Images:       defaultImages(),
-		Network:      networkConfig{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}},
+		Network:      networkConfig{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, BlockLinkLocal: true},
 		Stream:       streamConfig{Address: "127.0.0.1"},
 		Security:     securityConfig{AppArmor: true},
 		Devices:      devicesConfig{CDISpecDirs: []string{"/etc/cdi", "/var/run/cdi"}},

@@ -94,6 +94,9 @@ func newEmbedded(o Options) (*embedded, error) {
 		}
 	}
 	e.wall = firewall.New(e.bridge)
+	if !o.Embedded.LinkLocal {
+		e.wall.Block([]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")})
+	}
 	return e, nil
 }
 

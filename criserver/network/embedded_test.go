@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -73,6 +74,55 @@ func TestPodReachesTheWorldAsTheNode(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A cloud's metadata service gives the node's own credentials to whoever asks: pods do not reach it, unless that is
+// configured. What has a link-local address on the node itself, and clients with one, are none of that.
+func TestLinkLocal(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		t.Run(fmt.Sprint(open), func(t *testing.T) { testLinkLocal(t, open) })
+	}
+}
+
+func testLinkLocal(t *testing.T, open bool) {
+	w := newWorld(t)
+	metadata, client := netip.MustParsePrefix("169.254.169.254/32"), netip.MustParsePrefix("169.254.7.7/32")
+	must(t, netns.Do(w.ns, func() error { setUp(t, handle(t), "wan0", metadata, client); return nil }))
+	h := handle(t)
+	up, err := h.LinkByName("up0")
+	must(t, err)
+	for _, to := range []netip.Prefix{metadata, client} {
+		must(t, h.RouteAdd(&netlink.Route{LinkIndex: up.Attrs().Index, Gw: worldV4.Addr().AsSlice(),
+			Dst: &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(32, 32)}}))
+	}
+	own := netip.MustParsePrefix("169.254.20.10/32") // as a name server's cache has it
+	setUp(t, h, "up0", own)
+	o := w.options("a")
+	o.Embedded.LinkLocal = open
+	p := w.pod(o, nil)
+	p.Ports = []PortMapping{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}
+	w.setup(w.start(o), p)
+	serve(t, w.ns, 80, "metadata")
+	serve(t, "/proc/self/ns/net", 53, "cache")
+	serve(t, p.NetNS, 80, "pod")
+	if open {
+		w.wantAnswer(p.NetNS, "tcp", join(metadata.Addr(), 80), "metadata")
+	} else {
+		w.wantSilence(p.NetNS, "tcp", join(metadata.Addr(), 80))
+	}
+	w.wantAnswer("", "tcp", join(metadata.Addr(), 80), "metadata")
+	w.wantAnswer(p.NetNS, "tcp", join(worldV4.Addr(), 80), "metadata")
+	w.wantAnswer(p.NetNS, "tcp", join(own.Addr(), 53), "cache")
+	w.wantAnswer(p.NetNS, "tcp", join(worldV6.Addr(), 80), "metadata") // with the neighbours that it takes
+	must(t, netns.Do(w.ns, func() error {                              // a client whose own address is link-local
+		d := net.Dialer{Timeout: 20 * time.Second, LocalAddr: &net.TCPAddr{IP: client.Addr().AsSlice()}}
+		c, err := d.Dial("tcp", join(nodeV4.Addr(), 8080))
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}))
+	must(t, h.AddrDel(up, &netlink.Addr{IPNet: &net.IPNet{IP: own.Addr().AsSlice(), Mask: net.CIDRMask(32, 32)}}))
 }
 
 // A chain that drops by default, as Docker's: the bridge's traffic must pass it.

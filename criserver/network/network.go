@@ -110,6 +110,9 @@ type EmbeddedOptions struct {
 	// SubnetV4 and SubnetV6 are where pods' addresses come from, in CIDR notation. "" = a free one is chosen at the first
 	// start and remembered. SubnetV6 "none" = no IPv6.
 	SubnetV4, SubnetV6 string
+	// LinkLocal lets pods reach link-local addresses beyond the node: a cloud's metadata service, which gives the node's
+	// own credentials to whoever asks.
+	LinkLocal bool
 	// Quarantine is how long a freed address is not handed out again. 0 = 10 s.
 	Quarantine time.Duration
 }

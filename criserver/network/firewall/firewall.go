@@ -1,5 +1,5 @@
-// Package firewall keeps the nftables rules of one bridge: masquerading for what leaves its subnets, host ports, and a
-// guard for the node's loopback addresses. It speaks netlink itself; no nft or iptables program is needed.
+// Package firewall keeps the nftables rules of one bridge: masquerading for what leaves its subnets, host ports, a guard for
+// the node's loopback addresses, and destinations that pods do not reach. It speaks netlink itself; no nft or iptables program is needed.
 //
 // All rules stand in one table per address family, named after the bridge. The chains are fixed; host ports are elements
 // of two maps, so that one pod's ports come and go in one small transaction and are removed exactly. Every element
@@ -32,6 +32,7 @@ type Mapping struct {
 type Table struct {
 	mu       sync.Mutex
 	bridge   string
+	blocked  []netip.Prefix
 	families map[nftables.TableFamily]*family // those installed by Replace
 	conn     *nftables.Conn                   // see open
 }
@@ -39,6 +40,13 @@ type Table struct {
 // New returns the rules of a bridge; nothing is installed before Replace.
 func New(bridge string) *Table {
 	return &Table{bridge: bridge, families: map[nftables.TableFamily]*family{}}
+}
+
+// Block keeps pods from what is beyond the node at these addresses, from the next Replace on.
+func (t *Table) Block(destinations []netip.Prefix) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.blocked = destinations
 }
 
 // open returns the connection for one transaction or listing, and done, which takes its error. The connection is kept:
@@ -97,6 +105,11 @@ func (t *Table) Replace(subnets []netip.Prefix, mappings []Mapping) error {
 		for _, s := range subnets {
 			if familyOf(s.Addr()) == fam {
 				f.subnets = append(f.subnets, s)
+			}
+		}
+		for _, b := range t.blocked {
+			if familyOf(b.Addr()) == fam {
+				f.blocked = append(f.blocked, b)
 			}
 		}
 		if len(f.subnets) == 0 {

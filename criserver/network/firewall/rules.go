@@ -20,6 +20,8 @@ const (
 	elementsPerMessage = 100
 	// ipsDstNAT is IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h: the destination was rewritten.
 	ipsDstNAT = 1 << 5
+	// ctReply is IP_CT_DIR_REPLY of linux/netfilter/nf_conntrack_tuple_common.h.
+	ctReply = 1
 )
 
 var loopbackV4 = netip.MustParsePrefix("127.0.0.0/8")
@@ -30,6 +32,7 @@ type family struct {
 	table   *nftables.Table
 	bridge  string
 	subnets []netip.Prefix
+	blocked []netip.Prefix
 	ports   *nftables.Set // host address . protocol . port → pod address . port
 	any     *nftables.Set // protocol . port → pod address . port, for every address of the node
 	addrLen uint32        // bytes of an address
@@ -76,6 +79,7 @@ func (t *Table) install(f *family, mappings []Mapping) (err error) {
 	f.addHostPorts(conn)
 	f.addMasquerade(conn)
 	f.addGuard(conn)
+	f.addBlocks(conn)
 	return conn.Flush()
 }
 
@@ -168,6 +172,21 @@ func (f *family) addGuard(conn *nftables.Conn) {
 	}
 }
 
+// addBlocks drops what pods send to blocked destinations beyond the node. What the node itself has there is not forwarded: a
+// name server of the node's may have such an address. Answers of pods to whoever is there pass.
+func (f *family) addBlocks(conn *nftables.Conn) {
+	if len(f.blocked) == 0 {
+		return
+	}
+	c := conn.AddChain(&nftables.Chain{Table: f.table, Name: "blocked", Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
+	f.rule(conn, c, isAnswer(), []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}) // by this table
+	for _, b := range f.blocked {
+		f.rule(conn, c, f.ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq), f.addrIn(f.saddr+f.addrLen, b),
+			[]expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}})
+	}
+}
+
 func (f *family) rule(conn *nftables.Conn, c *nftables.Chain, parts ...[]expr.Any) {
 	conn.AddRule(&nftables.Rule{Table: f.table, Chain: c, Exprs: slices.Concat(parts...)})
 }
@@ -215,6 +234,14 @@ func (f *family) destinationIsLocal() []expr.Any {
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: netip.IPv6Loopback().AsSlice()})
 	}
 	return out
+}
+
+// isAnswer matches what goes back to who began a connection. A packet of no connection does not match.
+func isAnswer() []expr.Any {
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{ctReply}},
+	}
 }
 
 // rewritten matches connections whose destination was a host port.
