@@ -169,6 +169,8 @@ func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead
 	if shim == nil {
 		return stats.Overhead{Parts: []stats.PartUsage{}}, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, enginesLimit)
+	defer cancel()
 	parts := []stats.Part{{Name: "shim", PID: shim.PID()}}
 	if share, ok := m.o.Sandboxes.Share(rec); ok {
 		parts = []stats.Part{
@@ -198,6 +200,9 @@ func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead
 	leaf := m.o.Cgroups.Path(m.o.Sandboxes.Leaf(rec, rec.ID))
 	return m.reader.Overhead(leaf, parts)
 }
+
+// enginesLimit is how long a pod's shim may take to tell of its engines. Without them, what the rest costs is measured.
+const enginesLimit = 2 * time.Second
 
 func (m *meter) there(container string) bool {
 	_, err := m.o.Containers.Get(container)

@@ -53,6 +53,9 @@ func (m *Manager) unexpect(ctx context.Context, c *Container, rec state.Containe
 		if err != nil && !errdefs.IsNotFound(err) {
 			m.o.Logger.Debug("shim did not take back what it made ahead", "container", rec.ID, "error", err)
 		}
+		if silent(ctx, err) {
+			return
+		}
 		if !made { // the shim may not have heard of it yet
 			select {
 			case <-c.ahead:

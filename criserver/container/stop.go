@@ -68,12 +68,16 @@ func (m *Manager) stop(ctx context.Context, c *Container, rec state.Container, g
 	}
 	shim := sb.Shim()
 	if shim == nil {
-		return m.stopWithoutShim(ctx, c, sb)
+		return m.stopWithoutShim(ctx, c, sb, rec)
 	}
 	if grace > 0 {
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
-		if err := m.signalOnce(ctx, c, shim); err != nil {
+		err := m.signalOnce(ctx, c, shim)
+		if silent(ctx, err) {
+			return m.endSilent(ctx, c, sb, rec, err)
+		}
+		if err != nil {
 			return err
 		}
 		select {
@@ -84,9 +88,10 @@ func (m *Manager) stop(ctx context.Context, c *Container, rec state.Container, g
 		case <-timer.C:
 		}
 	}
-	err = within(ctx, func(ctx context.Context) error {
-		return shim.Kill(ctx, c.ID, "", syscall.SIGKILL, m.sharesPIDs(rec))
-	})
+	err = shim.Kill(ctx, c.ID, "", syscall.SIGKILL, m.sharesPIDs(rec))
+	if silent(ctx, err) {
+		return m.endSilent(ctx, c, sb, rec, err)
+	}
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("kill: %w", err)
 	}
@@ -98,23 +103,39 @@ func (m *Manager) stop(ctx context.Context, c *Container, rec state.Container, g
 	}
 }
 
-// answerLimit is how long a shim may take to pass a signal on. One that hangs must not hold a request for ever.
-const answerLimit = 10 * time.Second
-
-func within(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
-	defer cancel()
-	return call(ctx)
+// silent says that a call has ended because the shim did not answer in time, not because the request was given up.
+func silent(ctx context.Context, err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 }
 
+// endSilent kills a container whose shim hangs or was stopped, through its cgroup. Its end is on record then; should the shim
+// come to itself, it has nothing to add.
+func (m *Manager) endSilent(ctx context.Context, c *Container, sb *sandbox.Sandbox, rec state.Container, cause error) error {
+	m.o.Logger.Warn("shim does not answer; the container is killed without it", "container", c.ID, "error", cause)
+	ctx, cancel := context.WithTimeout(ctx, endSilentLimit)
+	defer cancel()
+	if err := sb.EndContainer(ctx, rec.CgroupsPath); err != nil {
+		return fmt.Errorf("kill without its shim, which does not answer: %w", err)
+	}
+	c.exit(ending{code: codeKilled, at: time.Now(), reason: reasonError, message: "its shim did not answer, and it was killed without it"})
+	c.over()
+	return nil
+}
+
+// endSilentLimit is how long killed processes may take to end.
+const endSilentLimit = 10 * time.Second
+
+// codeKilled is that of a process that SIGKILL ended.
+const codeKilled = 128 + int32(syscall.SIGKILL)
+
 // stopWithoutShim waits for a shim's remains to be cleaned up, which ends the container; one whose shim is only silent
-// is ended with its sandbox.
-func (m *Manager) stopWithoutShim(ctx context.Context, c *Container, sb *sandbox.Sandbox) error {
+// is ended without it.
+func (m *Manager) stopWithoutShim(ctx context.Context, c *Container, sb *sandbox.Sandbox, rec state.Container) error {
 	select {
 	case <-sb.Gone():
 	default:
-		if rec, err := m.records.Get(c.ID); err == nil && rec.Phase == state.Unknown {
-			return fmt.Errorf("its shim does not answer; stop its sandbox: %w", errdefs.ErrUnavailable)
+		if now, err := m.records.Get(c.ID); err == nil && now.Phase == state.Unknown {
+			return m.endSilent(ctx, c, sb, rec, fmt.Errorf("there is no connection to it: %w", errdefs.ErrUnavailable))
 		}
 	}
 	select {
@@ -151,8 +172,8 @@ func (m *Manager) signalOnce(ctx context.Context, c *Container, shim *client.Cli
 		}
 		return shim.Kill(ctx, c.ID, "", sig, false)
 	}
-	if err = within(ctx, tell); errdefs.IsUnavailable(err) {
-		err = within(ctx, tell) // the shim died before it answered, and may have a successor
+	if err = tell(ctx); errdefs.IsUnavailable(err) {
+		err = tell(ctx) // the shim died before it answered, and may have a successor
 	}
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("send %s: %w", rec.StopSignal, err)

@@ -105,5 +105,21 @@ func (s *Sandbox) endOthers(ctx context.Context, rec state.Sandbox) error {
 	return err
 }
 
+// EndContainer kills what is in a container's cgroup, without the shim, which does not answer: it may be there with a thread.
+func (s *Sandbox) EndContainer(ctx context.Context, leaf string) error {
+	rec, err := s.record()
+	if err != nil {
+		return err
+	}
+	but := []int{client.ReadPID(s.Dir)}
+	if shim := s.Shim(); shim != nil {
+		but = append(but, shim.PID(), shim.Keeper())
+	}
+	if share, ok := s.manager.Share(rec); ok {
+		but = append(but, share.Shim, share.Keeper)
+	}
+	return s.manager.o.Cgroups.End(ctx, leaf, but...)
+}
+
 // bundleConfig is the file by which a bundle is known.
 const bundleConfig = "config.json"

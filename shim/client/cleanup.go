@@ -77,7 +77,7 @@ func killShim(ctx context.Context, dir, id string) error {
 		return err
 	}
 	sock := filepath.Join(dir, SocketName)
-	if pid := readPid(dir); pid != 0 {
+	if pid := ReadPID(dir); pid != 0 {
 		if err := killIn(ctx, here, pid); err != nil {
 			return err
 		}

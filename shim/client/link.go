@@ -138,17 +138,41 @@ func (c *Client) repeat(ctx context.Context, service, method string, req, resp p
 	}
 }
 
-// once is ask, and says whether the answer was lost with the connection.
+// once is ask, and says whether the answer was lost with the connection. A shim that hangs, or was stopped, holds nothing up
+// longer than the call may take.
 func (c *Client) once(ctx context.Context, service, method string, req, resp proto.Message) (lost bool, err error) {
-	rpc, err := c.current(ctx)
-	if err != nil {
-		return false, err
+	within, cancel := ctx, context.CancelFunc(func() {})
+	limit := answerLimit(method)
+	if limit > 0 {
+		within, cancel = context.WithTimeout(ctx, limit)
 	}
-	err = rpc.Call(ctx, service, method, req, resp)
-	if lost = errors.Is(err, ttrpc.ErrClosed); lost {
-		c.lose(rpc)
+	defer cancel()
+	rpc, err := c.current(within)
+	if err == nil {
+		err = rpc.Call(within, service, method, req, resp)
+		if lost = errors.Is(err, ttrpc.ErrClosed); lost {
+			c.lose(rpc)
+		}
+		err = api.FromStatus(err)
 	}
-	return lost, api.FromStatus(err)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		return false, fmt.Errorf("shim did not answer %s within %v: %w", method, limit, context.DeadlineExceeded)
+	}
+	return lost, err
+}
+
+// answerLimit is how long a shim may take to answer a method, 0 = any time: calls that start or save processes may read or compile
+// much, and a deletion waits for the OCI runtime and file systems.
+func answerLimit(method string) time.Duration {
+	switch method {
+	case "Wait":
+		return 0
+	case api.MethodLaunch, api.MethodExpect, "Create", "Start", "Exec", "Checkpoint":
+		return 15 * time.Minute
+	case "Delete":
+		return 30 * time.Second
+	}
+	return 10 * time.Second
 }
 
 // isGone says of an error of a connection that nobody listens.

@@ -167,7 +167,7 @@ func Connect(ctx context.Context, dir string) (*Client, error) {
 
 // ConnectKept is Connect for a shim with a keeper. back is as StartOptions.Back.
 func ConnectKept(ctx context.Context, dir string, back func(pid int)) (*Client, error) {
-	return reach(ctx, dir, &Client{done: make(chan struct{}), socket: filepath.Join(dir, SocketName), keeper: readPid(dir), onBack: back})
+	return reach(ctx, dir, &Client{done: make(chan struct{}), socket: filepath.Join(dir, SocketName), keeper: ReadPID(dir), onBack: back})
 }
 
 // newClient is the client of a shim without a keeper.
@@ -212,8 +212,8 @@ func (c *Client) hear(ctx context.Context, call func(context.Context, string, pr
 	return nil
 }
 
-// readPid returns the shim's recorded pid, 0 without one.
-func readPid(dir string) int {
+// ReadPID returns the recorded pid of the shim that works in dir, or of its keeper; 0 without one.
+func ReadPID(dir string) int {
 	data, err := os.ReadFile(filepath.Join(dir, PidName))
 	if err != nil {
 		return 0
