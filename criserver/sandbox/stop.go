@@ -7,6 +7,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/images/space"
 )
 
 // Stop ends a sandbox: no more containers are started in it, end (which is given the sandbox's full id) ends those that
@@ -73,14 +74,27 @@ func (s *Sandbox) stop(ctx context.Context, end func(ctx context.Context, id str
 		s.becomeNotReady()
 		return fmt.Errorf("stop sandbox %q: %w", s.ID, err)
 	}
-	if _, err := s.manager.records.Update(s.ID, func(r state.Sandbox) (state.Sandbox, error) {
-		r.Phase = state.Stopped
-		return r, nil
-	}); err != nil {
+	if err := s.recordStopped(); err != nil {
 		return fmt.Errorf("stop sandbox %q: %w", s.ID, err)
 	}
 	s.manager.o.Logger.Info("sandbox is stopped", "sandbox", s.ID)
 	return nil
+}
+
+// recordStopped records that a sandbox has nothing any more. On a full disk that stands for as long as this server lives: the
+// removal of pods is what makes room, and a server that finds the record as it was finds nothing of the sandbox, and stops it
+// again.
+func (s *Sandbox) recordStopped() error {
+	set := func(r state.Sandbox) (state.Sandbox, error) {
+		r.Phase = state.Stopped
+		return r, nil
+	}
+	_, err := s.manager.records.Update(s.ID, set)
+	if space.Exhausted(err) {
+		s.manager.o.Logger.Warn("the end of a sandbox could not be recorded", "sandbox", s.ID, "error", err)
+		_, err = s.manager.records.Amend(s.ID, set)
+	}
+	return err
 }
 
 // Remove stops a sandbox, lets remove take away its containers, and forgets it. It is idempotent, and no error for an id

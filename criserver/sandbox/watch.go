@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -98,13 +99,17 @@ func (s *Sandbox) cleanUp(ctx context.Context) error {
 
 func (s *Sandbox) becomeNotReady() {
 	s.gate.shutNow()
-	_, err := s.manager.records.Update(s.ID, func(r state.Sandbox) (state.Sandbox, error) {
+	set := func(r state.Sandbox) (state.Sandbox, error) {
 		if r.Phase == state.Stopped {
 			return r, errStopped
 		}
 		r.Phase = state.NotReady
 		return r, nil
-	})
+	}
+	_, err := s.manager.records.Update(s.ID, set)
+	if space.Exhausted(err) { // it is not ready, whether that can be written or not
+		_, err = s.manager.records.Amend(s.ID, set)
+	}
 	if err != nil && !errdefs.IsNotFound(err) && !errors.Is(err, errStopped) {
 		s.manager.o.Logger.Error("record sandbox as not ready", "sandbox", s.ID, "error", err)
 	}
