@@ -130,7 +130,7 @@ func Open(o Options) (_ *Service, err error) {
 	if err := os.RemoveAll(s.spool()); err != nil {
 		return nil, fmt.Errorf("remove an archive that was being imported: %w", err)
 	}
-	if s.db, err = store.OpenDB(filepath.Join(o.Root, recordsFile)); err != nil {
+	if s.db, err = store.OpenDB(filepath.Join(o.Root, recordsFile), o.Logger); err != nil {
 		return nil, err
 	}
 	if s.content, err = store.OpenContent(filepath.Join(o.Root, "content")); err != nil {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/images/boltfile"
 )
 
 // tries is how often a copy that was caught in the middle of a change is taken anew.
@@ -50,5 +52,9 @@ func once(file string, read func(string) error) (err error) {
 			err = fmt.Errorf("read %q: %v: %w", file, r, errdefs.ErrDataLoss)
 		}
 	}()
-	return read(fmt.Sprintf("/proc/self/fd/%d", fd))
+	name := fmt.Sprintf("/proc/self/fd/%d", fd)
+	if err := boltfile.Check(name); err != nil {
+		return fmt.Errorf("read %q: %w", file, err)
+	}
+	return read(name)
 }

@@ -8,13 +8,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/containerd/errdefs"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/sunaba-project/sunaba/images/boltfile"
 	"github.com/sunaba-project/sunaba/images/glance"
 )
 
@@ -41,12 +45,31 @@ type DB struct {
 	salt  []byte
 }
 
-// OpenDB opens or creates the records in a file.
+// OpenDB opens or creates the records in a file. Records that are damaged are put aside, and it begins with none.
 //
 // # Errors
 //
 // A file that another process has open is an error after one second.
-func OpenDB(path string) (*DB, error) {
+func OpenDB(path string, logger *slog.Logger) (*DB, error) {
+	if err := boltfile.Ensure(path, nil, logger); err != nil {
+		return nil, fmt.Errorf("open image records %q: %w", path, err)
+	}
+	d, err := openDB(path)
+	if errdefs.IsDataLoss(err) {
+		if err := boltfile.PutAside(path, err, logger); err != nil {
+			return nil, fmt.Errorf("open image records %q: %w", path, err)
+		}
+		d, err = openDB(path)
+	}
+	return d, err
+}
+
+func openDB(path string) (d *DB, err error) {
+	defer func() {
+		if r := recover(); r != nil { // as bbolt does at what it does not understand
+			err = fmt.Errorf("open image records %q: %v: %w", path, r, errdefs.ErrDataLoss)
+		}
+	}()
 	b, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, NoStatistics: true})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open image records %q: another process has them open", path)
@@ -54,9 +77,12 @@ func OpenDB(path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open image records %q: %w", path, err)
 	}
-	d := &DB{bolt: b}
+	d = &DB{bolt: b}
 	if err := d.init(); err != nil {
 		b.Close()
+		if errors.Is(err, bolterrors.ErrIncompatibleValue) {
+			err = fmt.Errorf("%w: %w", err, errdefs.ErrDataLoss)
+		}
 		return nil, fmt.Errorf("open image records %q: %w", path, err)
 	}
 	return d, nil
@@ -72,6 +98,8 @@ func (d *DB) init() error {
 			if err := meta.Put(keyVersion, []byte(schemaVersion)); err != nil {
 				return err
 			}
+		} else if _, err := strconv.ParseUint(string(v), 10, 16); err != nil {
+			return fmt.Errorf("version %q is none: %w", v, errdefs.ErrDataLoss)
 		} else if string(v) != schemaVersion {
 			return fmt.Errorf("they have version %s, this program reads %s", v, schemaVersion)
 		}
@@ -182,7 +210,7 @@ func read[T any](b *bolt.Bucket, into map[string]T) error {
 	return b.ForEach(func(k, v []byte) error {
 		var record T
 		if err := json.Unmarshal(v, &record); err != nil {
-			return fmt.Errorf("read record %q: %w", k, err)
+			return fmt.Errorf("read record %q: %w: %w", k, err, errdefs.ErrDataLoss)
 		}
 		into[string(k)] = record
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -117,7 +118,7 @@ func TestByID(t *testing.T) {
 
 func TestDB(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.db")
-	d, err := OpenDB(path)
+	d, err := OpenDB(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,13 +138,13 @@ func TestDB(t *testing.T) {
 	if err := d.Update(func(s *State) error { s.Forget("b"); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenDB(path); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := OpenDB(path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a second OpenDB: %v", err)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d, err = OpenDB(path)
+	d, err = OpenDB(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

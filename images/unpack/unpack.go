@@ -13,6 +13,7 @@
 package unpack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,6 @@ import (
 
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/core/snapshots/storage"
-	"github.com/containerd/containerd/v2/plugins/snapshots/overlay"
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -56,6 +56,7 @@ type Store struct {
 	meta      *storage.MetaStore // the records of snapshots
 	snapshots snapshots.Snapshotter
 	log       *log.Entry
+	logger    *slog.Logger
 	stages    flight.Group[struct{}]
 
 	committing sync.Mutex // one Commit at a time
@@ -97,6 +98,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		staging:  filepath.Join(o.Root, "layers", "staging"),
 		maxBytes: o.MaxLayerSize,
 		log:      newBridge(o.Logger),
+		logger:   cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
 		pins:     make(map[digest.Digest]int),
 		staged:   make(map[digest.Digest]staged),
 	}
@@ -112,14 +114,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("use overlayfs on %q (filesystem type %s): %w; choose a directory on ext4, xfs or btrfs",
 			s.root, filesystemType(s.root), err)
 	}
-	var err error
-	if s.meta, err = storage.NewMetaStore(filepath.Join(s.root, "metadata.db")); err != nil {
+	if err := s.openRecords(ctx); err != nil {
 		return nil, fmt.Errorf("open layer store %q: %w", s.root, err)
-	}
-	s.snapshots, err = overlay.NewSnapshotter(s.root,
-		overlay.WithMetaStore(s.meta), overlay.WithUpperdirLabel, overlay.AsynchronousRemove, overlay.WithRemapIDs)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open layer store %q: %w", s.root, err), s.meta.Close())
 	}
 	if err := errors.Join(s.removeMounts(), s.removeUnfinished(s.quiet(ctx)), s.removeAside()); err != nil {
 		return nil, errors.Join(err, s.snapshots.Close())
@@ -129,7 +125,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 
 // fullButUsed says that overlayfs could not be tried because the disk is full, and that it worked when the store was made.
 func (s *Store) fullButUsed(err error) bool {
-	_, missing := os.Stat(filepath.Join(s.root, "metadata.db"))
+	_, missing := os.Stat(s.recordsFile())
 	return missing == nil && space.Exhausted(err)
 }
 
