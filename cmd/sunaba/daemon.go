@@ -252,8 +252,10 @@ func networkOptions(c config, p places, logger *slog.Logger) network.Options {
 	return network.Options{
 		ConfDir: c.Network.ConfDir, BinDirs: c.Network.BinDirs,
 		StateDir: filepath.Join(p.root, "network"), SandboxesDir: p.sandboxes(),
-		Embedded: network.EmbeddedOptions{Bridge: bridge, SubnetV4: c.Network.SubnetV4, SubnetV6: c.Network.SubnetV6},
-		Logger:   logger,
+		Embedded: network.EmbeddedOptions{
+			Bridge: bridge, SubnetV4: c.Network.SubnetV4, SubnetV6: c.Network.SubnetV6, LinkLocal: !c.Network.BlockLinkLocal,
+		},
+		Logger: logger,
 	}
 }
 

@@ -26,6 +26,7 @@ type imagesConfig struct {
 	KeepLayers         bool                `toml:"keep_layers"`
 	BudgetMiB          int64               `toml:"budget_mib"`
 	MaxLayerMiB        int64               `toml:"max_layer_mib"`
+	RestoreCheckpoints bool                `toml:"restore_checkpoints"`
 	PreloadDir         string              `toml:"preload_dir"`
 	Pinned             []string            `toml:"pinned"`
 	Mirrors            map[string][]string `toml:"mirrors"`

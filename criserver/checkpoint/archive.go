@@ -28,8 +28,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/containerd/v2/pkg/archive/compression"
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/images/unpack"
 )
 
 // Names of what is in an archive.
@@ -84,9 +86,11 @@ func WriteJSON(file string, v any) error {
 //
 // # Errors
 //
-// ErrInvalidArgument if it is not there or is none.
-func ReadJSON(file string, v any) error {
-	data, err := os.ReadFile(file)
+// ErrInvalidArgument if it is not there, is none, or is longer than such a file can be.
+func ReadJSON(file string, v any) error { return readJSON(file, maxDocument, v) }
+
+func readJSON(file string, limit int64, v any) error {
+	data, err := regular.Read(file, limit)
 	if err == nil {
 		err = json.Unmarshal(data, v)
 	}
@@ -177,13 +181,13 @@ func writeTar(ctx context.Context, dir string, w io.Writer) error {
 }
 
 // Unpack lays out an archive in an empty folder. The archive may be compressed, and comes from anywhere: nothing but
-// folders and regular files below dir is made.
+// folders and regular files below dir is made, and no more than limit bytes.
 //
 // # Errors
 //
-// ErrInvalidArgument if it is no archive of a container.
-func Unpack(ctx context.Context, location, dir string) error {
-	err := unpack(ctx, location, dir)
+// ErrInvalidArgument if it is no archive of a container, or larger.
+func Unpack(ctx context.Context, location, dir string, limit int64) error {
+	err := layOut(ctx, location, dir, newBudget(limit))
 	if err == nil {
 		err = whole(dir)
 	}
@@ -208,8 +212,9 @@ func whole(dir string) error {
 //
 // # Errors
 //
-// ErrInvalidArgument if it is no archive of a container.
-func Copy(ctx context.Context, from, dir string) error {
+// ErrInvalidArgument if it is no archive of a container, or longer than limit bytes.
+func Copy(ctx context.Context, from, dir string, limit int64) error {
+	left := newBudget(limit)
 	in, err := os.OpenRoot(from)
 	if err != nil {
 		return err
@@ -226,9 +231,9 @@ func Copy(ctx context.Context, from, dir string) error {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err == nil && info.IsDir():
-			err = copyTree(ctx, in, out, name)
+			err = copyTree(ctx, in, out, name, left)
 		case err == nil:
-			err = copyFile(in, out, name, info.Mode())
+			err = copyFile(in, out, name, info.Mode(), left)
 		}
 		if err != nil {
 			return err
@@ -237,19 +242,19 @@ func Copy(ctx context.Context, from, dir string) error {
 	return whole(dir)
 }
 
-func copyTree(ctx context.Context, in, out *os.Root, name string) error {
+func copyTree(ctx context.Context, in, out *os.Root, name string, left *budget) error {
 	return fs.WalkDir(in.FS(), name, func(path string, entry fs.DirEntry, err error) error {
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
 		if entry.IsDir() {
-			return out.Mkdir(path, 0o700)
+			return errors.Join(left.file(), out.Mkdir(path, 0o700))
 		}
-		return copyFile(in, out, path, entry.Type())
+		return copyFile(in, out, path, entry.Type(), left)
 	})
 }
 
-func copyFile(in, out *os.Root, path string, mode fs.FileMode) error {
+func copyFile(in, out *os.Root, path string, mode fs.FileMode, left *budget) error {
 	if !mode.IsRegular() {
 		return fmt.Errorf("file %q is neither a folder nor a regular file: %w", path, errdefs.ErrInvalidArgument)
 	}
@@ -258,16 +263,16 @@ func copyFile(in, out *os.Root, path string, mode fs.FileMode) error {
 		return err
 	}
 	defer f.Close()
-	return create(out, path, f)
+	return create(out, path, f, left)
 }
 
-func unpack(ctx context.Context, location, dir string) error {
-	file, err := os.Open(location)
+func layOut(ctx context.Context, location, dir string, left *budget) error {
+	file, err := regular.Open(location)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	defer file.Close()
-	plain, err := compression.DecompressStream(file)
+	plain, err := unpack.Decompress(file)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
@@ -289,13 +294,13 @@ func unpack(ctx context.Context, location, dir string) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 		}
-		if err := unpackFile(root, header, in); err != nil {
+		if err := unpackFile(root, header, in, left); err != nil {
 			return err
 		}
 	}
 }
 
-func unpackFile(root *os.Root, header *tar.Header, content io.Reader) error {
+func unpackFile(root *os.Root, header *tar.Header, content io.Reader, left *budget) error {
 	name := filepath.Clean(strings.TrimPrefix(header.Name, "/"))
 	if name == "." {
 		return nil
@@ -305,21 +310,24 @@ func unpackFile(root *os.Root, header *tar.Header, content io.Reader) error {
 	}
 	switch header.Typeflag {
 	case tar.TypeDir:
-		return root.MkdirAll(name, 0o700)
+		return errors.Join(left.file(), root.MkdirAll(name, 0o700))
 	case tar.TypeReg:
 		if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 			return err
 		}
-		return create(root, name, content)
+		return create(root, name, content, left)
 	}
 	return fmt.Errorf("file %q is neither a folder nor a regular file: %w", header.Name, errdefs.ErrInvalidArgument)
 }
 
-func create(root *os.Root, name string, content io.Reader) error {
+func create(root *os.Root, name string, content io.Reader, left *budget) error {
+	if err := left.file(); err != nil {
+		return err
+	}
 	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, content)
+	_, err = io.Copy(f, left.reader(content))
 	return errors.Join(err, f.Close())
 }

@@ -66,7 +66,7 @@ func TestPackAndUnpack(t *testing.T) {
 	write(t, out, map[string]string{"b.tar.gz": packed.String()})
 	for _, name := range []string{"a.tar", "b.tar.gz"} {
 		to := t.TempDir()
-		if err := Unpack(t.Context(), filepath.Join(out, name), to); err != nil {
+		if err := Unpack(t.Context(), filepath.Join(out, name), to, 1<<30); err != nil {
 			t.Fatal(err)
 		}
 		for file, want := range map[string]int{LogFile: 70000, "checkpoint/inventory.img": 5} {
@@ -127,19 +127,19 @@ func TestUnpackRefuses(t *testing.T) {
 		if err := os.Mkdir(to, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := Unpack(t.Context(), f.Name(), to); !errdefs.IsInvalidArgument(err) {
+		if err := Unpack(t.Context(), f.Name(), to, 1<<30); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if left := names(t, out); !slices.Equal(left, []string{"a.tar", "to"}) {
 			t.Errorf("%s has left %q", what, left)
 		}
 	}
-	if err := Unpack(t.Context(), filepath.Join(t.TempDir(), "none"), t.TempDir()); !errdefs.IsInvalidArgument(err) {
+	if err := Unpack(t.Context(), filepath.Join(t.TempDir(), "none"), t.TempDir(), 1<<30); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("no archive: %v", err)
 	}
 	text := filepath.Join(t.TempDir(), "text")
 	write(t, filepath.Dir(text), map[string]string{"text": strings.Repeat("no archive ", 100)})
-	if err := Unpack(t.Context(), text, t.TempDir()); !errdefs.IsInvalidArgument(err) {
+	if err := Unpack(t.Context(), text, t.TempDir(), 1<<30); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("a text: %v", err)
 	}
 }
@@ -148,7 +148,7 @@ func TestUnpackRefuses(t *testing.T) {
 func TestCopy(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	write(t, from, map[string]string{ConfigFile: "{}", SpecFile: "spec", "checkpoint/deep/inventory": "x", RootFile: "changes", "etc/more": "of the image"})
-	if err := Copy(t.Context(), from, to); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "inventory.img") {
+	if err := Copy(t.Context(), from, to, 1<<30); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "inventory.img") {
 		t.Errorf("too little: %v", err)
 	}
 	write(t, from, map[string]string{"checkpoint/inventory.img": "state"})
@@ -156,7 +156,7 @@ func TestCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	to = t.TempDir()
-	if err := Copy(t.Context(), from, to); err != nil {
+	if err := Copy(t.Context(), from, to, 1<<30); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, to); !slices.Equal(got, []string{StateDir, ConfigFile, RootFile, SpecFile}) {
@@ -173,7 +173,7 @@ func TestCopy(t *testing.T) {
 		if err := errors.Join(os.RemoveAll(filepath.Join(evil, name)), os.Symlink("/etc", filepath.Join(evil, name))); err != nil {
 			t.Fatal(err)
 		}
-		if err := Copy(t.Context(), evil, t.TempDir()); !errdefs.IsInvalidArgument(err) {
+		if err := Copy(t.Context(), evil, t.TempDir(), 1<<30); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("a symbolic link as %s: %v", name, err)
 		}
 	}
@@ -237,7 +237,7 @@ func TestRootFilesystem(t *testing.T) {
 		t.Errorf("deleted: %q, want %q", deleted, want)
 	}
 	other := overlay(t, again)
-	if err := ApplyRoot(t.Context(), archive, other); err != nil {
+	if err := ApplyRoot(t.Context(), archive, other, 1<<30); err != nil {
 		t.Fatal(err)
 	}
 	if was, is := listing(t, root), listing(t, other); was != is {
@@ -289,7 +289,7 @@ func TestApplyStaysInside(t *testing.T) {
 		if err := WriteJSON(filepath.Join(dir, DeletedFile), []string{name}); err != nil {
 			t.Fatal(err)
 		}
-		err := ApplyRoot(t.Context(), dir, filepath.Join(base, "root"))
+		err := ApplyRoot(t.Context(), dir, filepath.Join(base, "root"), 1<<30)
 		if _, serr := os.Stat(filepath.Join(base, "outside/file")); serr != nil {
 			t.Fatalf("%q has removed a file outside: %v", name, err)
 		}

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
@@ -12,10 +13,12 @@ import (
 	"syscall"
 
 	"github.com/containerd/containerd/v2/pkg/archive"
-	"github.com/containerd/containerd/v2/pkg/archive/compression"
 	cfs "github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/images/unpack"
 )
 
 // Layers are where a root filesystem lies: Upper is what was written to it, Lower what it stands on, the topmost first.
@@ -103,16 +106,16 @@ func (l Layers) hidden(name string) ([]string, error) {
 }
 
 // ApplyRoot makes the changes of an archive, which is laid out in dir, to a root filesystem that nobody uses yet. Changes
-// may be as WriteRoot writes them, or a layer of an image, as containerd does.
-func ApplyRoot(ctx context.Context, dir, root string) error {
-	if err := applyTar(ctx, filepath.Join(dir, RootFile), root); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// may be as WriteRoot writes them, or a layer of an image, as containerd does; they are no more than limit bytes.
+func ApplyRoot(ctx context.Context, dir, root string, limit int64) error {
+	if err := applyTar(ctx, filepath.Join(dir, RootFile), root, limit); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("apply %s of a checkpoint: %w", RootFile, err)
 	}
 	var deleted []string
 	if _, err := os.Lstat(filepath.Join(dir, DeletedFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := ReadJSON(filepath.Join(dir, DeletedFile), &deleted); err != nil {
+	if err := readJSON(filepath.Join(dir, DeletedFile), maxDeleted, &deleted); err != nil {
 		return err
 	}
 	in, err := os.OpenRoot(root)
@@ -132,17 +135,20 @@ func ApplyRoot(ctx context.Context, dir, root string) error {
 	return nil
 }
 
-func applyTar(ctx context.Context, file, root string) error {
-	f, err := os.Open(file)
+func applyTar(ctx context.Context, file, root string, limit int64) error {
+	f, err := regular.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	plain, err := compression.DecompressStream(f)
+	plain, err := unpack.Decompress(f)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	defer plain.Close()
-	_, err = archive.Apply(ctx, root, plain)
+	stream, files := newBudget(limit), newBudget(limit)
+	// A file may be longer than what the stream has of it: it has holes.
+	within := archive.WithFilter(func(h *tar.Header) (bool, error) { return true, errors.Join(files.file(), files.take(h.Size)) })
+	_, err = archive.Apply(ctx, root, stream.reader(plain), within)
 	return err
 }

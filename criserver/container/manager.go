@@ -60,6 +60,11 @@ type Options struct {
 	Volumes string // folder of the images' anonymous volumes
 	// Checkpoints is the folder in which checkpoints are made and laid out. What a server that died left there goes.
 	Checkpoints string
+	// CheckpointLimit bounds what a checkpoint is laid out to, in bytes.
+	CheckpointLimit int64
+	// RestoreImages lets containers begin from images whose annotation says that they were made of a checkpoint: who writes
+	// the image then chooses the state of the processes.
+	RestoreImages bool
 	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none turns CDI devices off.
 	CDISpecDirs []string
 	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not named.

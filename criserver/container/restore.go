@@ -49,10 +49,10 @@ func archiveOf(config *runtime.ContainerConfig) string {
 // openArchive lays out an archive in a folder of its own.
 func (m *Manager) openArchive(ctx context.Context, pod state.Sandbox, archive string, strict bool) (*origin, error) {
 	return m.open(ctx, pod, archive, strict, func(dir string) error {
-		if info, err := os.Stat(archive); err != nil || !info.Mode().IsRegular() {
-			return errors.Join(fmt.Errorf("image %q is not the archive of a checkpoint: %w", archive, errdefs.ErrInvalidArgument), err)
+		if err := m.paths.Regular(ctx, archive); err != nil {
+			return fmt.Errorf("image %q is not the archive of a checkpoint: %w", archive, err)
 		}
-		return checkpoint.Unpack(ctx, archive, dir)
+		return checkpoint.Unpack(ctx, archive, dir, m.o.CheckpointLimit)
 	})
 }
 
@@ -62,13 +62,17 @@ func (m *Manager) openImage(ctx context.Context, pod state.Sandbox, img images.I
 		return nil, err
 	}
 	what := fmt.Sprintf("checkpoint of container %q", img.Checkpoint)
+	if !m.o.RestoreImages {
+		return nil, fmt.Errorf("restore %q: the image's annotation says that it is one, and this server makes no containers of such images (images.restore_checkpoints): %w",
+			what, errdefs.ErrFailedPrecondition)
+	}
 	return m.open(ctx, pod, what, false, func(dir string) (err error) {
 		key := checkpointKey + filepath.Base(dir)
 		if _, err := m.o.Images.PrepareView(ctx, key, img, "", ""); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, m.o.Images.RemoveRootFS(context.WithoutCancel(ctx), key)) }()
-		return m.o.Images.WithRootFS(ctx, key, func(root string) error { return checkpoint.Copy(ctx, root, dir) })
+		return m.o.Images.WithRootFS(ctx, key, func(root string) error { return checkpoint.Copy(ctx, root, dir, m.o.CheckpointLimit) })
 	})
 }
 
@@ -169,14 +173,14 @@ func (b *builder) restored(ctx context.Context, o *origin) error {
 	if err != nil {
 		return err
 	}
-	then, err := os.ReadFile(filepath.Join(o.dir, checkpoint.SpecFile))
-	if err != nil {
+	var then saved
+	if err := checkpoint.ReadJSON(filepath.Join(o.dir, checkpoint.SpecFile), &then); err != nil {
 		return err
 	}
 	if err := fits(then, now, o.strict); err != nil {
 		return err
 	}
-	err = b.manager.o.Images.ChangeRootFS(ctx, b.rec.SnapshotKey, func(root string) error { return checkpoint.ApplyRoot(ctx, o.dir, root) })
+	err = b.manager.o.Images.ChangeRootFS(ctx, b.rec.SnapshotKey, func(root string) error { return checkpoint.ApplyRoot(ctx, o.dir, root, b.manager.o.CheckpointLimit) })
 	if err != nil {
 		return err
 	}
@@ -195,13 +199,24 @@ func (m *Manager) stateDir(id string) string {
 	return filepath.Join(m.volumesDir(id), checkpoint.StateDir)
 }
 
+// saved is what must be known of the specification of a checkpointed container.
+type saved struct {
+	Process *struct {
+		Terminal bool       `json:"terminal"`
+		Args     []string   `json:"args"`
+		Cwd      string     `json:"cwd"`
+		Env      []string   `json:"env"`
+		User     specs.User `json:"user"`
+	} `json:"process"`
+	Mounts []struct {
+		Destination string `json:"destination"`
+	} `json:"mounts"`
+}
+
 // fits says whether a specification can take up the processes of another one: what they had mounted must be there, and,
 // if strict, the program must be the same.
-func fits(then, now []byte, strict bool) error {
-	var was, is specs.Spec
-	if err := json.Unmarshal(then, &was); err != nil {
-		return fmt.Errorf("read %s of the checkpoint: %w: %w", checkpoint.SpecFile, err, errdefs.ErrInvalidArgument)
-	}
+func fits(was saved, now []byte, strict bool) error {
+	var is specs.Spec
 	if err := json.Unmarshal(now, &is); err != nil {
 		return err
 	}

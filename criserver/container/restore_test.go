@@ -26,6 +26,12 @@ func TestFits(t *testing.T) {
 		}
 		return data
 	}
+	before := func() (s saved) {
+		if err := json.Unmarshal(text(base()), &s); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
 	for what, c := range map[string]struct {
 		change       func(*specs.Spec)
 		loose, tight bool
@@ -42,14 +48,11 @@ func TestFits(t *testing.T) {
 		now := base()
 		c.change(now)
 		for strict, want := range map[bool]bool{false: c.loose, true: c.tight} {
-			err := fits(text(base()), text(now), strict)
+			err := fits(before(), text(now), strict)
 			if want && err != nil || !want && (!errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), what)) {
 				t.Errorf("%s, strict %t: %v", what, strict, err)
 			}
 		}
-	}
-	if err := fits([]byte("{"), text(base()), false); !errdefs.IsInvalidArgument(err) {
-		t.Errorf("a damaged specification: %v", err)
 	}
 }
 

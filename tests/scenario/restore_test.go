@@ -92,7 +92,7 @@ func pushCheckpoint(t *testing.T, path, dir string) string {
 // is found, what it had written, what is refused, and what is left.
 func TestRestoreUntilTheStart(t *testing.T) {
 	fakeCRIU(t, "[ \"$1\" = check ]\n")
-	m := start(t)
+	m := start(t, "[images]\nrestore_checkpoints = true")
 	base := m.pull(world.busybox)
 	p := m.run("runc")
 	dir := p.begin(sh("sleep 1000")).saved()

@@ -96,6 +96,22 @@ func (p *Paths) Read(ctx context.Context, path string, limit int64) ([]byte, err
 	return ask(ctx, p, "read", path, func() ([]byte, error) { return invalid(regular.Read(path, limit)) })
 }
 
+// Regular says whether a path that a request names is a regular file that can be read, as nil.
+//
+// # Errors
+//
+// Those of Read.
+func (p *Paths) Regular(ctx context.Context, path string) error {
+	_, err := ask(ctx, p, "open", path, func() (struct{}, error) {
+		f, err := regular.Open(path)
+		if err == nil {
+			err = f.Close()
+		}
+		return invalid(struct{}{}, err)
+	})
+	return err
+}
+
 // invalid gives an error of the file system the class of a request that names the wrong file.
 func invalid[T any](value T, err error) (T, error) {
 	if err != nil && !errdefs.IsInvalidArgument(err) {
