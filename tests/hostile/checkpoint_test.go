@@ -16,7 +16,7 @@ import (
 
 // An image whose annotation says that it was made of a checkpoint makes no container unless that is configured; then it is read
 // with bounds, whatever it holds.
-func TestCheckpointImage(t *testing.T) {
+func TestDamagedCheckpointImage(t *testing.T) {
 	criu := filepath.Join(t.TempDir(), "criu")
 	if err := os.WriteFile(criu, []byte("#!/bin/sh\n[ \"$1\" = check ]\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestCheckpointImage(t *testing.T) {
 }
 
 // An archive that is none holds nothing up.
-func TestCheckpointArchiveThatIsNone(t *testing.T) {
+func TestDamagedCheckpointArchive(t *testing.T) {
 	n := start(t)
 	n.pull(world.busybox)
 	pipe, endless, _ := odd(t)
