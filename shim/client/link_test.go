@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -99,6 +100,28 @@ func (l *takenConns) end() {
 	defer l.mu.Unlock()
 	for _, conn := range l.conns {
 		conn.Close()
+	}
+}
+
+// A shim that hangs holds nothing up, and the caller learns that it was that.
+func TestSilentShim(t *testing.T) {
+	k := newKeptShim(t)
+	asked := make(chan string, 9)
+	die := k.live(1, true, asked)
+	defer die()
+	c, err := ConnectKept(t.Context(), k.dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.Kill(t.Context(), "a", "", syscall.SIGTERM, false)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "did not answer Kill") {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Kill(ctx, "a", "", syscall.SIGTERM, false); errors.Is(err, context.DeadlineExceeded) || err == nil {
+		t.Errorf("a caller that has left: %v", err)
 	}
 }
 
