@@ -131,6 +131,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		Sandboxes: sandboxes, Images: store, Modules: modules, Handlers: handlers, Cgroups: cgroups, Host: host, Labels: labels,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
 		Checkpoints: filepath.Join(p.root, "checkpoints"), CDISpecDirs: c.Devices.CDISpecDirs,
+		CheckpointLimit: c.Images.MaxLayerMiB << 20, RestoreImages: c.Images.RestoreCheckpoints,
 		LogLimits: c.logLimits(), OptimizeGo: c.Wasm.OptimizeGo,
 		Follow: events.Container, Logger: logger,
 	})

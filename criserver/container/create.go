@@ -19,6 +19,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -249,7 +250,12 @@ func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container)
 		errs = append(errs, sb.RemoveBundle(rec.ID))
 	}
 	for _, key := range rec.Keys() {
-		if err := m.o.Images.RemoveRootFS(ctx, key); err != nil && !errdefs.IsNotFound(err) {
+		err := m.o.Images.RemoveRootFS(ctx, key)
+		if space.Exhausted(err) { // its record goes with the next start, as an orphan's; what it held is gone
+			m.o.Logger.Warn("remove root filesystem", "container", rec.ID, "key", key, "error", err)
+			continue
+		}
+		if err != nil && !errdefs.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("remove root filesystem %q: %w", key, err))
 		}
 	}

@@ -79,7 +79,20 @@ func (s *Store) prepare(ctx context.Context, prepare prepare, key string, chain 
 // Remove removes a root with all that was written to it. A key without a root
 // is no error.
 func (s *Store) Remove(ctx context.Context, key string) error {
-	return s.remove(s.quiet(ctx), rootPrefix+key)
+	ctx, key = s.quiet(ctx), rootPrefix+key
+	err := s.remove(ctx, key)
+	if !space.Exhausted(err) {
+		return err
+	}
+	// What was written to it makes the room that its record takes to be removed.
+	info, serr := s.snapshots.Stat(ctx, key)
+	if serr != nil || info.Kind == snapshots.KindCommitted {
+		return err
+	}
+	if err := space.Empty(info.Labels[upperLabel]); err != nil {
+		return fmt.Errorf("delete what %q held: %w", key, err)
+	}
+	return s.remove(ctx, key)
 }
 
 // remove removes one snapshot and its directory. That does not go through
