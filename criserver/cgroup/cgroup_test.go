@@ -77,6 +77,12 @@ func TestLayout(t *testing.T) {
 			t.Errorf("%s: the leaf of a shared shim is at %q, want %q", driver, got, want)
 		}
 	}
+	for driver, want := range map[Driver]string{Cgroupfs: "/sunaba/compiler-1a/c", Systemd: "/sunaba.slice/sunaba-compiler1a.slice/sunaba-c.scope"} {
+		l := Layout{Driver: driver}
+		if got := l.Path(l.Leaf(l.CompilerParent("1a"), "c")); got != want {
+			t.Errorf("%s: a compilation is at %q, want %q", driver, got, want)
+		}
+	}
 	for driver, want := range map[Driver]string{Cgroupfs: "/a/P-spare", Systemd: ""} {
 		if got := (Layout{Driver: driver}).SpareLeaf("/a", "P"); got != want {
 			t.Errorf("%s: spare leaf is %q, want %q", driver, got, want)
