@@ -135,6 +135,9 @@ func (s *suite) judge(ctx context.Context, v *verdict, m *module, file string, p
 			return err
 		}
 		stocks = append(stocks, again.Programs...)
+		if v.is, v.why = weigh(stocks, changes, p.tests); v.is == unsteady {
+			return nil // more runs would say no more
+		}
 		if again, err = s.run(ctx, m, file, true, []program{p}); err != nil {
 			return err
 		}

@@ -13,12 +13,12 @@ import (
 type steadyFS struct {
 	experimentalsys.FS
 	numbers  map[sys.Inode]sys.Inode
-	begun    int64 // in real time
+	begun    int64 // in real time: what is from then on is the run's
 	readOnly bool  // so that only the machine's own reading changes a time
 }
 
-func newSteadyFS(tree experimentalsys.FS, readOnly bool) *steadyFS {
-	return &steadyFS{FS: tree, numbers: map[sys.Inode]sys.Inode{}, begun: time.Now().Add(-time.Second).UnixNano(), readOnly: readOnly}
+func newSteadyFS(tree experimentalsys.FS, begun time.Time, readOnly bool) *steadyFS {
+	return &steadyFS{FS: tree, numbers: map[sys.Inode]sys.Inode{}, begun: begun.UnixNano(), readOnly: readOnly}
 }
 
 func (s *steadyFS) number(ino sys.Inode) sys.Inode {

@@ -72,12 +72,15 @@ const memoryPages = 32768
 // epoch is the moment at which every run begins: the first of January 2026.
 const epoch = 1767225600 * int64(time.Second)
 
+// rootAge is how long before its child a root may have been made.
+const rootAge = time.Minute
+
 // tick is what passes from one look at the clock to the next.
 const tick = int64(time.Microsecond)
 
 // guestMain does the job on standard input, and reports to standard output.
 func guestMain() int {
-	c := &child{out: json.NewEncoder(os.Stdout)}
+	c := &child{out: json.NewEncoder(os.Stdout), begun: time.Now().Add(-rootAge)}
 	if err := json.NewDecoder(os.Stdin).Decode(&c.job); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -99,8 +102,9 @@ func guestMain() int {
 // child does a job.
 type child struct {
 	job
-	mu  sync.Mutex
-	out *json.Encoder
+	begun time.Time // no root is older
+	mu    sync.Mutex
+	out   *json.Encoder
 }
 
 func (c *child) tell(r report) {
@@ -179,9 +183,9 @@ func (c *child) run(ctx context.Context, r wazero.Runtime, compiled wazero.Compi
 	bounded := &bounded{w: output, left: maxOutput}
 	var now int64
 	look := func() int64 { now += tick; return now }
-	trees := wazero.NewFSConfig().(sysfs.FSConfig).WithSysFSMount(newSteadyFS(sysfs.DirFS(one.Root), false), "/")
+	trees := wazero.NewFSConfig().(sysfs.FSConfig).WithSysFSMount(newSteadyFS(sysfs.DirFS(one.Root), c.begun, false), "/")
 	for _, dir := range c.Trees {
-		trees = trees.(sysfs.FSConfig).WithSysFSMount(&sysfs.ReadFS{FS: newSteadyFS(sysfs.DirFS(dir), true)}, dir)
+		trees = trees.(sysfs.FSConfig).WithSysFSMount(&sysfs.ReadFS{FS: newSteadyFS(sysfs.DirFS(dir), c.begun, true)}, dir)
 	}
 	config := wazero.NewModuleConfig().WithName("").WithArgs(one.Args...).WithStdout(bounded).WithStderr(bounded).
 		WithFSConfig(trees).WithRandSource(rand.NewChaCha8([32]byte{})).
