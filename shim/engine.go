@@ -130,6 +130,8 @@ type Container interface {
 type Process interface {
 	// Pid is the host pid, 0 before the process exists.
 	Pid() int
+	// Start lets the process begin. Of a command that is not there it may say ErrInvalidArgument, of one that cannot be
+	// executed ErrPermissionDenied.
 	Start(ctx context.Context) error
 	// Signal sends sig to the process, with all to every process of the container; for one that Exec made, to those
 	// that it started.

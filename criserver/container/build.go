@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -115,29 +114,17 @@ func (b *builder) inRoot(ctx context.Context, in *spec.Input) error {
 		if in.Guest = isGuest(root, spec.Programs(*in)); in.Guest && in.Handler != runtimeclass.WASM {
 			return b.manager.wrongHandler(b.pod)
 		}
-		return b.volumes(root, in)
+		if err := b.volumes(root, in); err != nil {
+			return err
+		}
+		b.rec.Unstartable = b.unstartable(root, in)
+		return nil
 	})
 }
 
 func (b *builder) setUser(in *spec.Input, user spec.User) {
 	in.User = user
 	b.rec.User = state.User{UID: user.UID, GID: user.GID, Groups: user.Groups}
-}
-
-// isGuest says whether the first of a container's possible programs that is there begins as a WebAssembly module does. They
-// are resolved as the container would see them; none leads out.
-func isGuest(root string, programs []string) bool {
-	for _, name := range programs {
-		f, err := regular.OpenIn(root, name)
-		if err != nil {
-			continue
-		}
-		defer f.Close()
-		var magic [4]byte
-		_, err = io.ReadFull(f, magic[:])
-		return err == nil && string(magic[:]) == "\x00asm"
-	}
-	return false
 }
 
 // volumes makes a folder for each anonymous volume of the image and fills it with what the image has at that place.

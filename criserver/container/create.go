@@ -160,6 +160,7 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 		_, err = c.move(state.Created, func(r *state.Container) {
 			r.User, r.RootFS, r.ImageVolumes, r.ProcessLabel = b.rec.User, b.rec.RootFS, b.rec.ImageVolumes, b.rec.ProcessLabel
 			r.FromCheckpoint = b.rec.FromCheckpoint
+			r.Unstartable = b.rec.Unstartable
 		})
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"syscall"
@@ -25,7 +26,8 @@ import (
 // # Errors
 //
 // ErrNotFound, ErrFailedPrecondition if the container does not run, the context's, or why the command could not
-// be started. A command that ends with a code other than 0 is no error.
+// be started. A command that ends with a code other than 0 is no error; nor is one that is not there (127) or cannot be
+// executed (126), where the runtime says so.
 func (m *Manager) Exec(ctx context.Context, id string, cmd []string, s Streams) (int32, error) {
 	r, err := m.reach(id)
 	if err != nil {
@@ -66,7 +68,7 @@ func (m *Manager) interact(ctx context.Context, e *execution, dir string, proces
 	ses.taken()
 	if _, err := e.shim.Start(ctx, e.id, e.execID); err != nil {
 		e.drop(ctx)
-		return 0, err
+		return refused(err, s)
 	}
 	var resize func(width, height uint16)
 	if s.TTY {
@@ -101,6 +103,33 @@ func (m *Manager) interact(ctx context.Context, e *execution, dir string, proces
 		}()
 		return 0, fmt.Errorf("the client has left: %w", ctx.Err())
 	}
+}
+
+// The exit codes that shells have for commands that do not begin.
+const (
+	codeNotExecutable = 126
+	codeNotFound      = 127
+)
+
+// refused tells a client as a shell does that its command is not there or cannot be executed. Any other error stays one.
+func refused(err error, s Streams) (int32, error) {
+	var code int32
+	switch {
+	case errdefs.IsInvalidArgument(err):
+		code = codeNotFound
+	case errdefs.IsPermissionDenied(err):
+		code = codeNotExecutable
+	default:
+		return 0, err
+	}
+	to, end := s.Stderr, "\n"
+	if s.TTY {
+		to, end = s.Stdout, "\r\n"
+	}
+	if to != nil {
+		_, _ = io.WriteString(to, err.Error()+end) // a client that has left needs no text
+	}
+	return code, nil
 }
 
 // hangUp tells a command that its terminal is gone.

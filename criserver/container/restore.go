@@ -190,7 +190,7 @@ func (b *builder) restored(ctx context.Context, o *origin) error {
 	if err := os.Rename(filepath.Join(o.dir, checkpoint.StateDir), b.manager.stateDir(b.rec.ID)); err != nil {
 		return err
 	}
-	b.rec.FromCheckpoint = true
+	b.rec.FromCheckpoint, b.rec.Unstartable = true, "" // nothing is executed
 	return nil
 }
 

@@ -104,6 +104,9 @@ func (c *Container) store() {
 // startTask makes the task in the shim and starts it. On error the task may be left. The time is that just before the
 // process began: it may have ended when this returns.
 func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *client.Client, rec state.Container) (int, time.Time, error) {
+	if rec.Unstartable != "" {
+		return 0, time.Time{}, fmt.Errorf("%s: %w", rec.Unstartable, errdefs.ErrInvalidArgument)
+	}
 	req, err := m.taskRequest(sb, rec)
 	if err != nil {
 		return 0, time.Time{}, err

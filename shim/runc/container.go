@@ -37,6 +37,7 @@ type container struct {
 	runtime *runc.Runc
 	reaper  *reaper.Reaper
 	cgroup  string
+	path    string // where names of programs are looked for; "" = not known
 	init    *process
 	foreign bool // what the runtime has under this name is somebody else's
 }

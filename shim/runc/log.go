@@ -29,6 +29,9 @@ func (c *container) ask(run func() error) error {
 	if text == "" {
 		return fmt.Errorf("run %s: %w", c.runtime.Command, err)
 	}
+	if c.path != "" {
+		text = strings.Replace(text, "in $PATH", fmt.Sprintf("in PATH %q", c.path), 1)
+	}
 	if class := classOf(text); class != nil {
 		return fmt.Errorf("%s: %w", text, class)
 	}
@@ -47,11 +50,14 @@ func lastError(path string, offset int64) string {
 		return ""
 	}
 	last := ""
-	for line := range bytes.Lines(data) {
+	for len(data) > 0 { // crun 1.28 writes an entry on several lines
 		var entry struct{ Level, Msg string }
-		if json.Unmarshal(line, &entry) != nil {
+		d := json.NewDecoder(bytes.NewReader(data))
+		if d.Decode(&entry) != nil {
+			_, data, _ = bytes.Cut(data, []byte("\n"))
 			continue
 		}
+		data = data[d.InputOffset():]
 		switch entry.Level {
 		case "error", "fatal", "panic":
 			last = strings.TrimSpace(entry.Msg)
@@ -62,6 +68,9 @@ func lastError(path string, offset int64) string {
 
 // classOf reads the class of an error from the runtime's words: its exit code is 1 for all of them.
 func classOf(text string) error {
+	if class := classOfCommand(text); class != nil {
+		return class
+	}
 	for _, c := range []struct {
 		words string
 		class error
@@ -74,12 +83,40 @@ func classOf(text string) error {
 		{"is not running", errdefs.ErrFailedPrecondition},           // crun
 		{"process already finished", errdefs.ErrNotFound},           // runc
 		{"container not running", errdefs.ErrFailedPrecondition},    // runc
-		{"executable file not found", errdefs.ErrInvalidArgument},   // runc: the name is not in $PATH
-		{"exec format error", errdefs.ErrInvalidArgument},           // a program for another architecture
-		{"exec: no such file or directory", errdefs.ErrInvalidArgument},
 	} {
 		if strings.Contains(text, c.words) {
 			return c.class
+		}
+	}
+	return nil
+}
+
+// classOfCommand is that of an error about the command itself: ErrInvalidArgument where it is not there, ErrPermissionDenied
+// where it cannot be executed, nil for any other.
+func classOfCommand(text string) error {
+	for _, c := range []struct{ about, why string }{
+		{"executable file", "not found"},                 // runc: the name is not in $PATH; crun
+		{`exec: "`, "no such file or directory"},         // runc
+		{`exec: "`, "not a directory"},                   // runc
+		{"exec: no such file or directory", ""},          // runc 1.0
+		{"open executable", "Not a directory"},           // crun
+		{"open executable", "No such file or directory"}, // crun
+		{"open `", "Not a directory"},                    // crun 1.28
+	} {
+		if strings.Contains(text, c.about) && strings.Contains(text, c.why) {
+			return errdefs.ErrInvalidArgument
+		}
+	}
+	for _, c := range []struct{ about, why string }{
+		{`exec: "`, "permission denied"},
+		{`exec: "`, "is a directory"},
+		{"open executable", ""},             // crun: by the words of each errno
+		{"the path `", "is not executable"}, // crun 1.28
+		{"the path `", "is not a regular file"},
+		{"exec format error", ""},
+	} {
+		if strings.Contains(text, c.about) && strings.Contains(text, c.why) {
+			return errdefs.ErrPermissionDenied
 		}
 	}
 	return nil

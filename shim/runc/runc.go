@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -96,11 +97,24 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, files shim.IO, o sh
 }
 
 func (e *Engine) container(b *shim.Bundle, o shim.Options) (*container, error) {
-	c := &container{id: b.ID, dir: b.Path, runtime: e.runtime(b.Path, o), reaper: e.reaper}
+	c := &container{id: b.ID, dir: b.Path, runtime: e.runtime(b.Path, o), reaper: e.reaper, path: searchPath(b.Spec)}
 	if err := os.MkdirAll(c.runtime.Root, 0o711); c.runtime.Root != "" && err != nil {
 		return nil, fmt.Errorf("make runtime root: %w", err)
 	}
 	return c, nil
+}
+
+// searchPath is the PATH of a container.
+func searchPath(spec *specs.Spec) (path string) {
+	if spec == nil || spec.Process == nil {
+		return ""
+	}
+	for _, v := range spec.Process.Env {
+		if value, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = value
+		}
+	}
+	return path
 }
 
 // first is what a container's first process is made with.

@@ -3,15 +3,18 @@ package scenario
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
 // Exit codes arrive verbatim.
@@ -73,6 +76,87 @@ func TestStartError(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "/no/such/program") {
 			t.Errorf("under %s: %v, want an error that names the program", handler, err)
 		}
+	}
+}
+
+// What the image has in place of a program is named, before a runtime is asked.
+func TestStartErrorTellsWhatTheFileIs(t *testing.T) {
+	m := start(t)
+	files := []oci.File{
+		oci.Program("notes", []byte("hello\n")), oci.Text("bin/data", "x"), oci.Dir("folder", 0o755), oci.Program("nothing", nil),
+		oci.Program("arm", []byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00")),
+	}
+	push := func(name string, image v1.Image, err error) string {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := must(world.registry.Push(t.Context(), name, image))
+		m.pull(ref)
+		return ref
+	}
+	linux, err := oci.Busybox(oci.Host(), v1.Config{}, files...)
+	odd := push("odd:linux", linux, err)
+	layer, err := oci.Layer(append(files, oci.Program("bin/busybox", must(os.ReadFile("/bin/busybox"))))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wasip1, err := oci.Image(oci.Wasip1, v1.Config{Env: []string{"PATH=/bin:/usr/bin"}}, layer)
+	oddGuest := push("odd:wasip1", wasip1, err)
+
+	for _, c := range []struct{ handler, image, command, want string }{
+		{"runc", odd, "/notes", `is a text file without "#!"`},
+		{"crun", odd, "/notes", `is a text file without "#!"`},
+		{"runc", odd, "/folder", "is a directory"},
+		{"runc", odd, "/nothing", "is empty"},
+		{"runc", odd, "/bin/data", "may be executed by nobody (mode 0644)"},
+		{"runc", odd, "data", `not found in PATH "/bin"`},
+		{"wasm", oddGuest, "/notes", `is not a WebAssembly module: it is a text file without "#!"`},
+		{"wasm", oddGuest, "/bin/busybox", "is not a WebAssembly module: it is an ELF program for " + oci.Host().Architecture},
+		{"wasm", oddGuest, "/folder", "is a directory"},
+		{"wasm", oddGuest, "/none.wasm", "does not exist in the image"},
+		{"wasm", oddGuest, "none.wasm", `looked in PATH "/bin:/usr/bin"`},
+	} {
+		t.Run(c.handler+" "+c.command, func(t *testing.T) {
+			m := m.in(t)
+			config := containerConfig(c.image)
+			config.Command = []string{c.command}
+			refused := m.run(c.handler).create(config)
+			_, err := m.StartContainer(t.Context(), &runtime.StartContainerRequest{ContainerId: refused.id})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			if message := refused.expectEnd(128, "StartError").GetMessage(); !strings.Contains(message, c.want) {
+				t.Errorf("message %q, want %q", message, c.want)
+			}
+		})
+	}
+}
+
+// A program on a volume is none of the image's business, whatever the image has there.
+func TestProgramOnAVolume(t *testing.T) {
+	m := start(t)
+	image, err := oci.Busybox(oci.Host(), v1.Config{}, oci.Program("tool/run", []byte("no program\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := must(world.registry.Push(t.Context(), "odd:volume", image))
+	m.pull(ref)
+	volume := filepath.Join(m.Options.Dir, "volume")
+	if err := os.Mkdir(volume, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(volume, "run"), []byte("#!/bin/sh\necho from the volume\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := containerConfig(ref)
+	config.Command = []string{"/tool/run"}
+	config.Mounts = []*runtime.Mount{{ContainerPath: "/tool", HostPath: volume}}
+	c := m.run("runc").begin(config)
+	c.wait()
+	c.says("from the volume")
+	if err := os.RemoveAll(volume); err != nil {
+		t.Error(err)
 	}
 }
 

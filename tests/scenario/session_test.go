@@ -85,8 +85,11 @@ func TestExec(t *testing.T) {
 				if out, errs, err = run("", "sleep 600 & echo parent"); err != nil || out != "parent\n" || time.Since(begun) > 2*time.Minute {
 					t.Errorf("with a grandchild: %v, %q, %q after %v", err, out, errs, time.Since(begun))
 				}
-				if _, errs, err = m.talk("", "exec", "-r", transport, c.id, "/no/such/program"); err == nil || !strings.Contains(errs, "/no/such/program") {
-					t.Errorf("what is not there: %v, %q", err, errs)
+				for command, code := range map[string]string{"/no/such/program": "127", "nothing-here": "127", "/etc": "126", "/etc/passwd": "126"} {
+					_, errs, err = m.talk("", "exec", "-r", transport, c.id, command)
+					if err == nil || !strings.Contains(errs, "exit code "+code) || !strings.Contains(errs, "execute in container") {
+						t.Errorf("%s: %v, %q, want code %s and why", command, err, errs, code)
+					}
 				}
 			})
 		}

@@ -205,3 +205,38 @@ func TestDevices(t *testing.T) {
 		t.Errorf("/dev/null is not among %d devices", len(all))
 	}
 }
+
+// A kernel without entries of binfmt_misc says so; one that was just asked is asked again.
+func TestRunsOtherFormats(t *testing.T) {
+	fs, err := unix.Fsopen("binfmt_misc", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		t.Fatalf("this kernel has no binfmt_misc: %v", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		t.Fatal(err)
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(mount)
+	write := func(name, text string) {
+		t.Helper()
+		fd, err := unix.Openat(mount, name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		if _, err := unix.Write(fd, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := RunsOtherFormats()
+	write("register", ":sunaba-test:E::no-such-extension::/bin/true:")
+	during := RunsOtherFormats()
+	write("sunaba-test", "-1")
+	if !during || RunsOtherFormats() != before {
+		t.Errorf("before %v, with an entry %v, after %v", before, during, RunsOtherFormats())
+	}
+}

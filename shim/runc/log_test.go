@@ -1,0 +1,57 @@
+package runc
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/errdefs"
+)
+
+// The words are those of runc 1.1.5 and 1.5.2 and of crun 1.8.1 and 1.28.
+func TestClassOf(t *testing.T) {
+	for text, want := range map[string]error{
+		`exec failed: unable to start container process: exec: "nope": executable file not found in $PATH`:                                   errdefs.ErrInvalidArgument,
+		`runc create failed: unable to start container process: error during container init: exec: "/x": stat /x: no such file or directory`: errdefs.ErrInvalidArgument,
+		`exec failed: unable to start container process: exec: "/bin/true/x": stat /bin/true/x: not a directory`:                             errdefs.ErrInvalidArgument,
+		`exec failed: unable to start container process: exec: "/x": permission denied`:                                                      errdefs.ErrPermissionDenied,
+		`exec failed: unable to start container process: exec: "/etc": is a directory`:                                                       errdefs.ErrPermissionDenied,
+		"executable file `nope` not found in $PATH: No such file or directory":                                                               errdefs.ErrInvalidArgument,
+		"open executable: Not a directory":                                            errdefs.ErrInvalidArgument,
+		"open executable: Permission denied":                                          errdefs.ErrPermissionDenied,
+		"open executable: Operation not permitted":                                    errdefs.ErrPermissionDenied,
+		"executable file `/nope` not found: No such file or directory":                errdefs.ErrInvalidArgument,
+		"open `/bin/true/x`: Not a directory":                                         errdefs.ErrInvalidArgument,
+		"the path `/noexec` exists but it is not executable: Operation not permitted": errdefs.ErrPermissionDenied,
+		"the path `/etc` is not a regular file: Operation not permitted":              errdefs.ErrPermissionDenied,
+		"container does not exist":                                                    errdefs.ErrNotFound,
+		"container `id` does not exist":                                               errdefs.ErrNotFound,
+		`unable to start container process: chdir to cwd ("/x") set in config.json failed: no such file or directory`: nil,
+		`error mounting "/nowhere" to rootfs at "/x": stat /nowhere: no such file or directory`:                       nil,
+	} {
+		if got := classOf(text); !errors.Is(got, want) || want == nil && got != nil {
+			t.Errorf("%s: %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestLastError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), logName)
+	earlier := `{"level":"error","msg":"of an earlier call"}` + "\n"
+	for name, tt := range map[string]struct{ log, want string }{
+		"runc":        {`{"level":"warning","msg":"a"}` + "\n" + `{"level":"error","msg":"b\n","time":"t"}` + "\n", "b"},
+		"crun 1.28":   {"{\n  \"msg\": \"executable file `\\/x` not found\",\n  \"level\": \"error\",\n  \"time\": \"t\"\n}\n", "executable file `/x` not found"},
+		"the last":    {`{"level":"error","msg":"a"}{"level":"fatal","msg":"b"}`, "b"},
+		"other lines": {"panic: x\n{\n" + `{"level":"error","msg":"a"}` + "\nend", "a"},
+		"cut off":     {`{"level":"error","msg":"a"}` + "\n" + `{"level":"error","ms`, "a"},
+		"nothing":     {"", ""},
+	} {
+		if err := os.WriteFile(path, []byte(earlier+tt.log), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := lastError(path, int64(len(earlier))); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
