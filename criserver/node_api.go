@@ -1,6 +1,7 @@
 package criserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,7 +38,7 @@ func (a *nodeAPI) Status(ctx context.Context, r *runtime.StatusRequest) (*runtim
 	a.noteNetwork(ctx, network.GetMessage())
 	resp := &runtime.StatusResponse{
 		Status: &runtime.RuntimeStatus{Conditions: []*runtime.RuntimeCondition{
-			{Type: runtime.RuntimeReady, Status: true}, network,
+			a.runtimeReady(), network,
 		}},
 		RuntimeHandlers: a.handlers(),
 		Features:        a.nodeFeatures(),
@@ -64,6 +65,26 @@ func (a *nodeAPI) noteNetwork(ctx context.Context, problem string) {
 	}
 }
 
+// runtimeReady tells of the handlers' OCI runtimes. Without that of the default handler, pods that name none cannot run; without
+// another one's, its own pods cannot.
+func (a *nodeAPI) runtimeReady() *runtime.RuntimeCondition {
+	ready := &runtime.RuntimeCondition{Type: runtime.RuntimeReady, Status: true}
+	var problems []string
+	for _, h := range a.o.Handlers.All() {
+		r := a.o.Runtime(h.Binary)
+		if r.Problem == "" {
+			continue
+		}
+		problems = append(problems, r.Text(h.Name))
+		ready.Reason = cmp.Or(ready.Reason, "HandlersNotReady")
+		if r.Missing && h.Default && h.Type == runtimeclass.OCI {
+			ready.Status, ready.Reason = false, "OCIRuntimeMissing"
+		}
+	}
+	ready.Message = strings.Join(problems, "; ")
+	return ready
+}
+
 // handlers are all handlers by name, and the default once more as "".
 func (a *nodeAPI) handlers() []*runtime.RuntimeHandler {
 	out := []*runtime.RuntimeHandler{{Name: "", Features: a.features(a.o.Handlers.Default())}}
@@ -86,9 +107,9 @@ func (a *nodeAPI) nodeFeatures() *runtime.RuntimeFeatures {
 // features of a handler: what the kernel has, and the handler's OCI runtime. Where there is none, a handler of type wasm
 // runs guests only, and they need none.
 func (a *nodeAPI) features(h runtimeclass.Handler) *runtime.RuntimeHandlerFeatures {
-	oci, answers := a.o.Host.Runtimes[h.Binary]
+	oci := a.o.Runtime(h.Binary)
 	return &runtime.RuntimeHandlerFeatures{
-		RecursiveReadOnlyMounts: a.o.Host.RecursiveReadOnly && (oci.RecursiveReadOnly || !answers && h.Type == runtimeclass.WASM),
+		RecursiveReadOnlyMounts: a.o.Host.RecursiveReadOnly && (oci.Features.RecursiveReadOnly || oci.Missing && h.Type == runtimeclass.WASM),
 		UserNamespaces:          a.o.Host.IDMappedMounts,
 	}
 }
@@ -97,13 +118,20 @@ func (a *nodeAPI) info() (map[string]string, error) {
 	type handler struct {
 		Type      string   `json:"type"`
 		Binary    string   `json:"binary"`
+		Path      string   `json:"path,omitempty"`
+		Version   string   `json:"version,omitempty"`
+		Problem   string   `json:"problem,omitempty"`
 		ShimScope string   `json:"shimScope"`
 		Platforms []string `json:"platforms"`
 		Default   bool     `json:"default"`
 	}
 	handlers := map[string]handler{}
 	for _, h := range a.o.Handlers.All() {
-		out := handler{Type: string(h.Type), Binary: h.Binary, ShimScope: string(h.ShimScope), Default: h.Default}
+		oci := a.o.Runtime(h.Binary)
+		out := handler{
+			Type: string(h.Type), Binary: h.Binary, Path: oci.Path, Version: oci.Version, Problem: oci.Text(h.Name),
+			ShimScope: string(h.ShimScope), Default: h.Default,
+		}
 		for _, p := range h.Platforms {
 			out.Platforms = append(out.Platforms, platforms.FormatAll(p))
 		}

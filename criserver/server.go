@@ -22,6 +22,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/events"
 	"github.com/sunaba-project/sunaba/criserver/metrics"
 	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
@@ -38,6 +39,7 @@ type Options struct {
 	Network    network.Network
 	Cgroups    *cgroup.Manager
 	Host       spec.Host
+	Runtime    func(binary string) ociruntime.Report // what is known of an OCI runtime now
 	Sandboxes  *sandbox.Manager
 	Containers *container.Manager
 	Events     *events.Hub // follows the records of both

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
@@ -192,7 +193,9 @@ func TestFilters(t *testing.T) {
 
 // A handler has what the kernel and its OCI runtime have, a handler for guests also without a runtime.
 func TestFeatures(t *testing.T) {
-	host := spec.Host{RecursiveReadOnly: true, IDMappedMounts: true, Runtimes: map[string]spec.Runtime{"new": {RecursiveReadOnly: true}, "old": {}}}
+	host := spec.Host{RecursiveReadOnly: true, IDMappedMounts: true}
+	known := map[string]ociruntime.Report{"new": {Features: ociruntime.Features{RecursiveReadOnly: true}}, "old": {}, "none": {Missing: true}}
+	report := func(binary string) ociruntime.Report { return known[binary] }
 	for _, c := range []struct {
 		binary string
 		kind   runtimeclass.Type
@@ -201,7 +204,7 @@ func TestFeatures(t *testing.T) {
 		{"new", runtimeclass.OCI, true}, {"old", runtimeclass.OCI, false}, {"none", runtimeclass.OCI, false},
 		{"new", runtimeclass.WASM, true}, {"old", runtimeclass.WASM, false}, {"none", runtimeclass.WASM, true},
 	} {
-		a := &nodeAPI{o: Options{Host: host}}
+		a := &nodeAPI{o: Options{Host: host, Runtime: report}}
 		h := runtimeclass.Handler{Binary: c.binary, Type: c.kind}
 		if got := a.features(h).GetRecursiveReadOnlyMounts(); got != c.rro {
 			t.Errorf("%s %s: %v", c.kind, c.binary, got)

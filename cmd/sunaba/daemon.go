@@ -21,6 +21,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/compiler"
 	"github.com/sunaba-project/sunaba/criserver/container"
 	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
@@ -97,7 +98,8 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	host.AppArmor = host.AppArmor && c.Security.AppArmor
 	host.AppArmorDefault = appArmorProfile
 	labels := selinux.New(c.Security.SELinux, logger)
-	host.Runtimes = facts.Runtimes(context.Background(), programs(handlers))
+	runtimes := openRuntimes(handlers, cgroups, p, logger)
+	d.close = append(d.close, runtimes.Close)
 	bootID, err := sandbox.BootID()
 	if err != nil {
 		return nil, err
@@ -119,7 +121,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	d.close = append(d.close, net.Close)
 	events := criserver.NewEvents(logger)
 	sandboxes, err := sandbox.New(sandbox.Options{
-		Handlers: handlers, Network: net, Cgroups: cgroups, Host: host, Labels: labels,
+		Handlers: handlers, Network: net, Cgroups: cgroups, Host: host, Runtime: runtimes.Of, Labels: labels,
 		Records: filepath.Join(p.root, "state", "sandboxes"), Files: filepath.Join(p.root, "sandboxes"), State: p.sandboxes(), Shims: p.shims(),
 		Shim: shim, WasmCache: cache, Debug: debug, BootID: bootID, Follow: events.Sandbox, Logger: logger,
 		CPU: cpuTime(cgroups),
@@ -128,7 +130,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	containers, err := container.New(container.Options{
-		Sandboxes: sandboxes, Images: store, Modules: modules, Handlers: handlers, Cgroups: cgroups, Host: host, Labels: labels,
+		Sandboxes: sandboxes, Images: store, Modules: modules, Handlers: handlers, Cgroups: cgroups, Host: host, Runtime: runtimes.Of, Labels: labels,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
 		Checkpoints: filepath.Join(p.root, "checkpoints"), CDISpecDirs: c.Devices.CDISpecDirs,
 		CheckpointLimit: c.Images.MaxLayerMiB << 20, RestoreImages: c.Images.RestoreCheckpoints,
@@ -151,7 +153,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	d.server = criserver.New(criserver.Options{
-		Version: version.String(), Handlers: handlers, Images: store, Network: net, Cgroups: cgroups, Host: host,
+		Version: version.String(), Handlers: handlers, Images: store, Network: net, Cgroups: cgroups, Host: host, Runtime: runtimes.Of,
 		Sandboxes: sandboxes, Containers: containers, Events: events, Streams: streams,
 		Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
 		Overhead: criserver.OverheadOptions{Every: every, Patience: patience, Class: d.classes.class},
@@ -168,6 +170,20 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	d.close = append(d.close, metrics.Close)
 	d.listener, err = listen(p.socket)
 	return d, err
+}
+
+// openRuntimes asks the handlers' OCI runtimes what they are. What is missing is said now, and not only where the first pod
+// cannot run.
+func openRuntimes(handlers *runtimeclass.Table, cgroups *cgroup.Manager, p places, logger *slog.Logger) *ociruntime.Book {
+	book := ociruntime.Open(ociruntime.Options{
+		Trials: filepath.Join(p.root, "trials"), Systemd: cgroups.Driver == cgroup.Systemd, Logger: logger,
+	}, programs(handlers))
+	for _, h := range handlers.All() {
+		if text := book.Of(h.Binary).Text(h.Name); text != "" {
+			logger.Warn("Linux containers of a handler cannot run", "handler", h.Name, "problem", text)
+		}
+	}
+	return book
 }
 
 // programs are the OCI runtimes of all handlers, each once.

@@ -203,8 +203,12 @@ func (b *builder) host(ctx context.Context, in *spec.Input) error {
 	}
 	in.Host = b.manager.o.Host
 	b.handler(in)
-	in.OneStep = in.Host.Runtimes[b.pod.Binary].OneStep
-	in.Host.RecursiveReadOnly = in.Host.RecursiveReadOnly && (in.Guest || in.Host.Runtimes[b.pod.Binary].RecursiveReadOnly)
+	oci := b.manager.o.Runtime(b.pod.Binary)
+	if oci.Missing && !in.Guest {
+		return fmt.Errorf("%s: %w", oci.Text(b.pod.HandlerName), errdefs.ErrFailedPrecondition)
+	}
+	in.OneStep = oci.Features.OneStep
+	in.Host.RecursiveReadOnly = in.Host.RecursiveReadOnly && (in.Guest || oci.Features.RecursiveReadOnly)
 	if in.Host.AppArmor {
 		need := ""
 		if spec.DefaultAppArmor(b.config()) && !in.Guest {

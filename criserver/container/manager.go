@@ -35,6 +35,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec"
@@ -54,6 +55,7 @@ type Options struct {
 	Handlers  *runtimeclass.Table
 	Cgroups   *cgroup.Manager
 	Host      spec.Host
+	Runtime   func(binary string) ociruntime.Report // what is known of an OCI runtime now
 	Labels    *selinux.Labels
 
 	Records string // folder of the durable records

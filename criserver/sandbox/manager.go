@@ -29,6 +29,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/criserver/sandbox/shims"
 	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec"
@@ -46,6 +47,8 @@ type Options struct {
 	Cgroups  *cgroup.Manager
 	// Host are facts of the machine for the specification of pause processes.
 	Host spec.Host
+	// Runtime is what is known of an OCI runtime now.
+	Runtime func(binary string) ociruntime.Report
 	// Labels are SELinux'.
 	Labels *selinux.Labels
 

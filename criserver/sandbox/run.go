@@ -8,11 +8,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 // step is one part of a sandbox. do makes it; undo removes it, or whatever of it there is, and may be called any number
@@ -47,7 +49,8 @@ func (s *Sandbox) working() []step {
 //
 // # Errors
 //
-// ErrInvalidArgument for an unknown handler or a configuration that cannot be; ErrAlreadyExists with the id of the
+// ErrInvalidArgument for an unknown handler or a configuration that cannot be; ErrFailedPrecondition if the handler's OCI
+// runtime is missing; ErrAlreadyExists with the id of the
 // sandbox of the same name; else what went wrong, with the name of the step. On error nothing is left. If that
 // could not be managed, a NotReady sandbox stays, for the client to stop and remove.
 func (m *Manager) Run(ctx context.Context, config *runtime.PodSandboxConfig, handler string) (string, error) {
@@ -92,6 +95,10 @@ func (m *Manager) run(
 	}
 	if err := spec.ValidateSandbox(config); err != nil {
 		return "", err
+	}
+	// Guests need no OCI runtime.
+	if r := m.o.Runtime(h.Binary); r.Missing && h.Type == runtimeclass.OCI {
+		return "", fmt.Errorf("run pod %q: %s: %w", config.GetMetadata().GetName(), r.Text(h.Name), errdefs.ErrFailedPrecondition)
 	}
 	id, err := state.NewID()
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/criserver/stats"
@@ -126,7 +127,7 @@ func newWorld(t *testing.T) *world {
 	dir := t.TempDir()
 	w := &world{t: t, net: &ledger{up: map[string]bool{}}}
 	w.o = Options{
-		Handlers: handlers, Network: w.net, Cgroups: cgroups, Host: host,
+		Handlers: handlers, Network: w.net, Cgroups: cgroups, Host: host, Runtime: ociruntime.Open(ociruntime.Options{}, nil).Of,
 		Records: filepath.Join(dir, "records"), Files: filepath.Join(dir, "files"), State: filepath.Join(dir, "state"), Shims: filepath.Join(dir, "shims"),
 		Shim: shimBinary, WasmCache: filepath.Join(dir, "wasm"), BootID: "boot1", Logger: slog.New(slog.DiscardHandler),
 		CPU: func(path string) (time.Duration, error) {

@@ -144,9 +144,6 @@ type Host struct {
 	// RecursiveReadOnly says that kernel and handler have recursive read-only
 	// mounts.
 	RecursiveReadOnly bool
-	// Runtimes are the handlers' OCI runtimes by the programs' names; one that
-	// does not answer is not there.
-	Runtimes map[string]Runtime
 	// IDMappedMounts says that the kernel can show root filesystems and volumes
 	// with other owners, which user namespaces need.
 	IDMappedMounts bool
@@ -160,15 +157,6 @@ type Host struct {
 	AppArmorLoaded  []string
 	// Devices are all devices of the host, for privileged containers.
 	Devices []Device
-}
-
-// Runtime is what must be known about an OCI runtime.
-type Runtime struct {
-	// RecursiveReadOnly says that it can make recursive read-only mounts.
-	RecursiveReadOnly bool
-	// OneStep says that its `run --detach` leaves the exit of a container that
-	// ends before it does to its parent.
-	OneStep bool
 }
 
 // Container translates a container's configuration. The specification names

@@ -6,15 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os/exec"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -22,7 +21,9 @@ import (
 type Handler struct {
 	Name      string   `json:"name"`
 	Type      string   `json:"type"`
-	Binary    string   `json:"binary"` // the OCI runtime of its Linux containers
+	Binary    string   `json:"binary"`            // the OCI runtime of its Linux containers, as it is configured
+	Path      string   `json:"path,omitempty"`    // of its program
+	Version   string   `json:"version,omitempty"` // as it tells it
 	ShimScope string   `json:"shimScope"`
 	Default   bool     `json:"default"`
 	Platforms []string `json:"platforms"`
@@ -44,9 +45,6 @@ type Row struct {
 	unasked bool // there was no server to tell of pods
 }
 
-// versionTime is how long a runtime may take to tell its version.
-const versionTime = 5 * time.Second
-
 // Examine finds out what the handler's engines are. shim is the path of the workload shim.
 func (h *Handler) Examine(ctx context.Context, shim string) {
 	if h.Type == string(runtimeclass.WASM) {
@@ -57,20 +55,13 @@ func (h *Handler) Examine(ctx context.Context, shim string) {
 			h.Engines = append(h.Engines, engine)
 		}
 	}
-	path, err := exec.LookPath(h.Binary)
-	if err != nil {
-		h.Problem = fmt.Sprintf("OCI runtime %q is not found: install it, or set handlers.%s.binary", h.Binary, h.Name)
-		return
+	if h.Path == "" && h.Problem == "" { // no server has told
+		r := ociruntime.Probe(ctx, h.Binary)
+		h.Path, h.Version, h.Problem = r.Path, r.Version, r.Text(h.Name)
 	}
-	ctx, cancel := context.WithTimeout(ctx, versionTime)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
-	if err != nil {
-		h.Problem = fmt.Sprintf("%s --version: %v", path, err)
-		return
+	if h.Path != "" {
+		h.Engines = append(h.Engines, strings.TrimSpace(h.Version+" ("+h.Path+")"))
 	}
-	first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	h.Engines = append(h.Engines, strings.Replace(first, " version ", " ", 1))
 }
 
 // wasmEngine reads from the shim's program which engine it was built with.

@@ -1,0 +1,152 @@
+package ociruntime
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// logger keeps what is logged. Trials are over when it is read.
+func logger() (*slog.Logger, *bytes.Buffer) {
+	var said bytes.Buffer
+	return slog.New(slog.NewTextHandler(&said, nil)), &said
+}
+
+// fake is a runtime that writes down what it is asked; make decides whether it can make containers.
+func fake(dir, version, create string) string {
+	return fmt.Sprintf(`case "$*" in
+--version) echo "fake version %[2]s" ;;
+features) exit 1 ;;
+*" create "*) echo "$*" >> %[1]s/asked; mkdir -p "$2/c"; %[3]s ;;
+*" delete "*) echo "$*" >> %[1]s/asked; rm -r "$2/c" ;;
+esac`, dir, version, create)
+}
+
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left of trials: %v, %v", left, err)
+	}
+}
+
+// TestInstalledLater: a runtime that comes, becomes another one and goes is noticed without a restart.
+func TestInstalledLater(t *testing.T) {
+	dir := t.TempDir()
+	log, said := logger()
+	trials := filepath.Join(dir, "trials")
+	path := filepath.Join(dir, "runtime")
+	b := Open(Options{Trials: trials, Logger: log}, []string{path})
+	defer b.Close()
+	if r := b.Of(path); !r.Missing || !strings.Contains(r.Problem, "no such file") {
+		t.Errorf("before it is there: %+v", r)
+	}
+	script(t, path, fake(dir, "1", "exit 0"))
+	if r := b.Of(path); r.Missing || r.Problem != "" || r.Version != "fake 1" {
+		t.Errorf("installed: %+v", r)
+	}
+	b.Settle()
+	if r := b.Of(path); r.Problem != "" {
+		t.Errorf("after its trial: %+v", r)
+	}
+	empty(t, trials)
+	script(t, path, fake(dir, "22", "echo; echo it breaks here >&2; exit 1"))
+	b.Of(path)
+	b.Settle()
+	if r := b.Of(path); r.Missing || r.Version != "fake 22" || r.Problem != "it breaks here" ||
+		r.Text("h") != fmt.Sprintf("OCI runtime %q of handler %q makes no container here: it breaks here", path, "h") {
+		t.Errorf("replaced by a broken one: %+v, %s", r, r.Text("h"))
+	}
+	empty(t, trials)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.Of(path); !r.Missing {
+		t.Errorf("removed: %+v", r)
+	}
+	asked, err := os.ReadFile(filepath.Join(dir, "asked"))
+	if n := strings.Count(string(asked), " create "); err != nil || n != 2 {
+		t.Errorf("%d trials, want one for each program: %v\n%s", n, err, asked)
+	}
+	if !strings.Contains(said.String(), "level=WARN") || !strings.Contains(said.String(), "it breaks here") {
+		t.Errorf("the log does not tell of it: %s", said)
+	}
+}
+
+// TestTrialIsRepeated: what did not succeed may succeed later, with the same program.
+func TestTrialIsRepeated(t *testing.T) {
+	dir := t.TempDir()
+	log, _ := logger()
+	path := script(t, filepath.Join(dir, "runtime"), fake(dir, "1", "[ -e "+dir+"/mended ] || { echo not yet >&2; exit 1; }"))
+	b := Open(Options{Trials: filepath.Join(dir, "trials"), Logger: log}, []string{path})
+	defer b.Close()
+	b.Settle()
+	if r := b.Of(path); r.Problem != "not yet" {
+		t.Fatalf("%+v", r)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "mended"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.Of(path)
+	b.Settle()
+	if r := b.Of(path); r.Problem != "not yet" {
+		t.Errorf("it was tried again at once: %+v", r)
+	}
+	e := b.known[path]
+	e.mu.Lock()
+	e.tried = time.Now().Add(-2 * retryTime)
+	e.mu.Unlock()
+	b.Of(path)
+	b.Settle()
+	if r := b.Of(path); r.Problem != "" {
+		t.Errorf("mended: %+v", r)
+	}
+}
+
+// TestSweep removes a trial whose server was killed, with the container that was made.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	log, said := logger()
+	trials := filepath.Join(dir, "trials")
+	path := script(t, filepath.Join(dir, "runtime"), fake(dir, "1", "exit 0"))
+	for _, sub := range []string{"sunaba-trial-1/state/c", "sunaba-trial-2"} {
+		if err := os.MkdirAll(filepath.Join(trials, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(trials, "sunaba-trial-1", runtimeFile), []byte(path), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := Open(Options{Trials: trials, Logger: log}, nil)
+	defer b.Close()
+	empty(t, trials)
+	asked, err := os.ReadFile(filepath.Join(dir, "asked"))
+	if err != nil || !strings.Contains(string(asked), "delete --force sunaba-trial-1") {
+		t.Errorf("%v: %s\n%s", err, asked, said)
+	}
+}
+
+// TestTrialOfRunc has the real one make a container.
+func TestTrialOfRunc(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("a container needs root")
+	}
+	log, said := logger()
+	trials := filepath.Join(t.TempDir(), "trials")
+	b := Open(Options{Trials: trials, Logger: log}, []string{"runc"})
+	defer b.Close()
+	b.Settle()
+	if r := b.Of("runc"); r.Problem != "" || r.Missing || !strings.HasPrefix(r.Version, "runc ") || !filepath.IsAbs(r.Path) {
+		t.Errorf("%+v\n%s", r, said)
+	}
+	empty(t, trials)
+	for _, pattern := range []string{"/sys/fs/cgroup/sunaba-trial-*", "/sys/fs/cgroup/*/sunaba-trial-*"} {
+		if left, _ := filepath.Glob(pattern); len(left) > 0 {
+			t.Errorf("cgroups left: %q", left)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package ociruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// answerLimit is how long a runtime may take to say what it is.
+const answerLimit = 10 * time.Second
+
+// Report is what is known of an OCI runtime on this machine.
+type Report struct {
+	Binary   string // as it is configured: a name or a path
+	Path     string // of the program; "" where it is not found
+	Version  string // as it tells it: "runc 1.1.5"
+	Features Features
+	// Missing says that the program is not there or cannot be executed, Problem why a container cannot be made with it; "" if
+	// nothing is known against it.
+	Missing bool
+	Problem string
+}
+
+// Text says of a handler what is wrong with its runtime and what helps, "" if nothing is.
+func (r Report) Text(handler string) string {
+	switch {
+	case r.Problem == "":
+		return ""
+	case r.Missing:
+		return fmt.Sprintf("OCI runtime %q of handler %q cannot be used: %s: install it, or set handlers.%s.binary", r.Binary, handler, r.Problem, handler)
+	}
+	return fmt.Sprintf("OCI runtime %q of handler %q makes no container here: %s", r.Path, handler, r.Problem)
+}
+
+// Probe asks a runtime what it is. No container is made.
+func Probe(ctx context.Context, binary string) Report {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	r := Report{Binary: binary}
+	path, err := exec.LookPath(binary)
+	if err != nil {
+		r.Missing, r.Problem = true, reason(err)
+		return r
+	}
+	if r.Path, err = filepath.Abs(path); err != nil {
+		r.Path = path
+	}
+	version, err := exec.CommandContext(ctx, r.Path, "--version").Output()
+	if !errors.Is(err, ctx.Err()) && isExit(err) {
+		err = nil // a runtime need not know this flag
+	}
+	if err != nil {
+		r.Missing, r.Problem = ctx.Err() == nil, fmt.Sprintf("%s --version: %s", r.Path, reason(err))
+		return r
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(string(version)), "\n")
+	r.Version = strings.Replace(first, " version ", " ", 1)
+	if text, err := exec.CommandContext(ctx, r.Path, "features").Output(); err == nil {
+		if r.Features, err = parseFeatures(text); err == nil {
+			return r
+		}
+	}
+	r.Features = parseVersion(string(version))
+	return r
+}
+
+// isExit says whether a program did run and ended with a code other than 0.
+func isExit(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit)
+}
+
+// reason is an error without the name of the program, which its reader knows.
+func reason(err error) string {
+	var named *exec.Error
+	if errors.As(err, &named) {
+		err = named.Err
+	}
+	return err.Error()
+}
