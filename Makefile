@@ -9,6 +9,8 @@ BIN         := bin
 TOOLS       := tests/tools
 CONTAINERD  := tests/tools-containerd
 WASMTIME    := tests/tools-wasmtime
+RUNC13      := tests/tools-runc13
+RUNSC       := tests/tools-runsc
 CRICTL_V     := 1.36.0
 CONTAINERD_V := 2.4.2
 ARCHES      := amd64 arm64 arm riscv64
@@ -24,7 +26,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm critest critest-diff wasi-suite gowasm-diff criwasm recovery containerd-test \
+        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm critest critest-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test \
         v2-test vm-test clean
 
 build:
@@ -57,6 +59,8 @@ check-modules:
 	cd $(TOOLS) && $(GO) mod verify && $(GO) mod tidy -diff
 	cd $(CONTAINERD) && $(GO) mod verify && $(GO) mod tidy -diff
 	cd $(WASMTIME) && $(GO) mod verify && $(GO) mod tidy -diff
+	cd $(RUNC13) && $(GO) mod verify && $(GO) mod tidy -diff
+	cd $(RUNSC) && $(GO) mod verify && $(GO) mod tidy -diff
 
 check-cross:
 	@for arch in $(ARCHES); do \
@@ -78,7 +82,7 @@ setup-tests:
 
 # Packages that change the machine's network, mounts or cgroups run one after another (-p 1).
 # Many run binaries that they build, which the cache of results knows nothing of (-count=1).
-test: setup-tests tools build
+test: setup-tests tools build $(CONTAINERD)/bin/runc
 	$(GO) test -count=1 -p 1 -timeout 30m ./...
 
 demo: setup tools build
@@ -123,6 +127,16 @@ containerd-test: setup tools build $(TOOLS)/bin/critest $(CONTAINERD)/bin/contai
 	$(GO) test -count=1 -timeout 20m -v ./tests/containerd
 	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest -containerd $(CONTAINERD)/bin -plugin \
 	  -variants runc $(CRITEST_FLAGS)
+
+# What an OCI runtime has to do, with each one that can be had here; prints a table. `make test` does the same with those
+# that it has.
+runtimes-test: runtimes
+	$(GO) test -count=1 -v -timeout 20m -run 'TestRuntimes$$' ./tests/scenario
+
+# The OCI runtimes beside Debian's: runc as Go modules, the newest crun of Debian, gVisor as a Go module, youki where cargo and
+# a current Rust are. One that cannot be had is named, and left out.
+runtimes: setup $(CONTAINERD)/bin/runc $(RUNC13)/bin/runc $(RUNSC)/bin/runsc
+	@tests/runtimes.sh crun youki
 
 # A folder of WASI preview 1 programs in wasi-testsuite's form (NAME.wasm beside NAME.json), and a table of what passed.
 wasi-suite:
@@ -176,10 +190,15 @@ $(CONTAINERD)/bin/containerd: $(CONTAINERD)/go.mod
 	  github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2 github.com/containerd/containerd/v2/cmd/ctr \
 	  github.com/containerd/containerd/v2/cmd/containerd
 
-# The runc that containerd is compared with. It is C in part, and its packages are installed here: nothing else needs them.
-$(CONTAINERD)/bin/runc: $(CONTAINERD)/go.mod
+# runc 1.5, which containerd is compared with too, and 1.3. They are C in part, and their packages are installed here: nothing
+# else needs them.
+$(CONTAINERD)/bin/runc $(RUNC13)/bin/runc: %/bin/runc: %/go.mod
 	@tests/setup.sh gcc:gcc pkg-config:pkg-config /usr/include/seccomp.h:libseccomp-dev /usr/include/stdio.h:libc6-dev
-	cd $(CONTAINERD) && CGO_ENABLED=1 $(GO) build -trimpath -tags seccomp -o bin/ github.com/opencontainers/runc
+	cd $* && CGO_ENABLED=1 $(GO) build -trimpath -tags seccomp -o bin/ github.com/opencontainers/runc
+
+$(RUNSC)/bin/runsc: $(RUNSC)/go.mod
+	cd $(RUNSC) && $(GO) build -trimpath -ldflags "-s -w \
+	  -X gvisor.dev/gvisor/runsc/version.version=$$($(GO) list -m -f '{{.Version}}' gvisor.dev/gvisor)" -o bin/ gvisor.dev/gvisor/runsc
 
 # The process that guests are compared with, in C so that it is as small as one with wasmtime can be; the library comes with
 # wasmtime's Go module, whose folder is known once it has been downloaded.
@@ -190,4 +209,4 @@ $(WASMTIME)/bin/wasmtime-host: $(WASMTIME)/go.mod $(WASMTIME)/host.c
 	  gcc -O2 -Wall -I"$$build/include" -o bin/wasmtime-host host.c -L"$$build/linux-$$(uname -m)" -lwasmtime -lm -ldl -lpthread
 
 clean:
-	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin $(WASMTIME)/bin .cache examples/filter/node_modules
+	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin $(WASMTIME)/bin $(RUNC13)/bin $(RUNSC)/bin .cache examples/filter/node_modules

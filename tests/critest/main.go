@@ -2,6 +2,7 @@
 //
 //	make critest
 //	make critest CRITEST_FLAGS='-variants crun -focus Seccomp'
+//	make critest CRITEST_FLAGS='-variants runc -runtime tests/tools-containerd/bin/runc'
 //	make critest-diff
 //	make containerd-test
 //
@@ -40,6 +41,7 @@ type settings struct {
 	bin, critest, sources, cache string
 	containerd                   string // folder of its binaries; "" to run sunaba alone
 	plugin                       bool   // not sunaba is tested, but our shim in containerd
+	runtime                      string // OCI runtime of sunaba's runc handlers; "" is the one in PATH
 	variants                     []variant
 	focus                        string
 	timeout                      time.Duration // of one variant
@@ -60,6 +62,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&s.focus, "focus", "", "run only the specs that this `REGEXP` matches")
 	flags.StringVar(&s.containerd, "containerd", "", "run the same against containerd, whose binaries are in this `FOLDER`, and compare")
 	flags.BoolVar(&s.plugin, "plugin", false, "test our shim in containerd, with -containerd, instead of sunaba")
+	flags.StringVar(&s.runtime, "runtime", "", "OCI runtime `FILE` of sunaba's handlers, for all variants but crun; without it, runc")
 	names := flags.String("variants", strings.Join(variantNames(), ","), "which of these to run, separated by commas")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2
@@ -89,7 +92,7 @@ func (s *settings) complete(names string) error {
 	if s.plugin && s.containerd == "" {
 		return errors.New("-plugin needs -containerd")
 	}
-	for _, path := range []*string{&s.bin, &s.critest, &s.sources, &s.cache, &s.containerd} {
+	for _, path := range []*string{&s.bin, &s.critest, &s.sources, &s.cache, &s.containerd, &s.runtime} {
 		if *path == "" {
 			continue
 		}

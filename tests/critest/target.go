@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ type server struct {
 // sunaba is the target that is tested.
 func (s *settings) sunaba(ctx context.Context, v variant, mirror, work string) (*server, error) {
 	dir := filepath.Join(work, v.name)
-	n, err := node.Start(ctx, node.Options{Bin: s.bin, Dir: dir, Config: configuration(v, dir, mirror), Args: []string{"--log-level", "debug"}})
+	n, err := node.Start(ctx, node.Options{Bin: s.bin, Dir: dir, Config: configuration(s.handlers(v), dir, mirror), Args: []string{"--log-level", "debug"}})
 	if err != nil {
 		return nil, err
 	}
@@ -46,13 +47,23 @@ func (s *settings) sunaba(ctx context.Context, v variant, mirror, work string) (
 	}}, nil
 }
 
+// handlers is a variant's table, with another OCI runtime if one was named.
+func (s *settings) handlers(v variant) string {
+	const oci = "type = \"oci\"\n"
+	if s.runtime == "" || v.crun {
+		return v.handlers
+	}
+	table := cmp.Or(v.handlers, "[handlers.runc]\n"+oci+"default = true\n")
+	return strings.Replace(table, oci, oci+fmt.Sprintf("binary = %q\n", s.runtime), 1)
+}
+
 // configuration is a node's with its registries mirrored.
-func configuration(v variant, dir, mirror string) string {
+func configuration(handlers, dir, mirror string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[images.mirrors]\n")
 	for _, host := range mirrored {
 		fmt.Fprintf(&b, "%q = [%q]\n", host, "http://"+mirror)
 	}
 	fmt.Fprintf(&b, "[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))
-	return b.String() + v.handlers
+	return b.String() + handlers
 }
