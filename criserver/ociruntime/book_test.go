@@ -54,7 +54,7 @@ func TestInstalledLater(t *testing.T) {
 		t.Errorf("after its trial: %+v", r)
 	}
 	empty(t, trials)
-	script(t, path, fake(dir, "22", "echo; echo it breaks here >&2; exit 1"))
+	script(t, path, fake(dir, "22", "echo it breaks here >&2; echo with a stack >&2; exit 1"))
 	b.Of(path)
 	b.Settle()
 	if r := b.Of(path); r.Missing || r.Version != "fake 22" || r.Problem != "it breaks here" ||

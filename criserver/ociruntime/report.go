@@ -49,23 +49,31 @@ func Probe(ctx context.Context, binary string) Report {
 	if r.Path, err = filepath.Abs(path); err != nil {
 		r.Path = path
 	}
-	version, err := exec.CommandContext(ctx, r.Path, "--version").Output()
-	if !errors.Is(err, ctx.Err()) && isExit(err) {
-		err = nil // a runtime need not know this flag
-	}
-	if err != nil {
-		r.Missing, r.Problem = ctx.Err() == nil, fmt.Sprintf("%s --version: %s", r.Path, reason(err))
+	version, err := ask(ctx, r.Path, "--version")
+	switch {
+	case ctx.Err() != nil:
+		r.Problem = fmt.Sprintf("it does not tell its version within %v", answerLimit)
+		return r
+	case err != nil && !isExit(err): // a runtime need not know this flag
+		r.Missing, r.Problem = true, reason(err)
 		return r
 	}
 	first, _, _ := strings.Cut(strings.TrimSpace(string(version)), "\n")
 	r.Version = strings.Replace(first, " version ", " ", 1)
-	if text, err := exec.CommandContext(ctx, r.Path, "features").Output(); err == nil {
+	if text, err := ask(ctx, r.Path, "features"); err == nil {
 		if r.Features, err = parseFeatures(text); err == nil {
 			return r
 		}
 	}
 	r.Features = parseVersion(string(version))
 	return r
+}
+
+// ask returns what a program prints. A process that it leaves behind is not waited for.
+func ask(ctx context.Context, path string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.WaitDelay = time.Second
+	return cmd.Output()
 }
 
 // isExit says whether a program did run and ended with a code other than 0.

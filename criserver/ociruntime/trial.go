@@ -1,7 +1,6 @@
 package ociruntime
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,7 +57,7 @@ func (b *Book) lay(path, dir string) error {
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
 		},
-		Annotations: map[string]string{spec.ContainerType: "container", spec.SandboxID: id}, // as those to come
+		Annotations: map[string]string{spec.ContainerType: "container", spec.SandboxID: "sunaba-trial"}, // as those to come
 		Linux: &specs.Linux{
 			CgroupsPath: "/" + id,
 			Namespaces: []specs.LinuxNamespace{
@@ -85,7 +84,7 @@ func (b *Book) lay(path, dir string) error {
 		os.WriteFile(filepath.Join(dir, "config.json"), data, 0o600))
 }
 
-// run has a runtime do something with the container of a trial. Its error is the last line that the runtime says.
+// run has a runtime do something with the container of a trial. Its error is the first line that the runtime says.
 func (b *Book) run(ctx context.Context, path, dir, verb string, args ...string) error {
 	said, err := os.OpenFile(filepath.Join(dir, "said"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
@@ -106,12 +105,9 @@ func (b *Book) run(ctx context.Context, path, dir, verb string, args ...string) 
 		return fmt.Errorf("%s did not end within %v", verb, trialLimit)
 	}
 	words := make([]byte, maxWords)
-	if info, serr := said.Stat(); serr == nil {
-		n, _ := said.ReadAt(words, max(0, info.Size()-maxWords))
-		words = bytes.TrimSpace(words[:n])
-	}
-	if last := words[bytes.LastIndexByte(words, '\n')+1:]; len(last) > 0 {
-		return errors.New(strings.ToValidUTF8(string(last), "?"))
+	n, _ := said.ReadAt(words, 0)
+	if first, _, _ := strings.Cut(strings.TrimSpace(string(words[:n])), "\n"); first != "" {
+		return errors.New(strings.ToValidUTF8(first, "?"))
 	}
 	return fmt.Errorf("%s: %w", verb, err)
 }

@@ -2,6 +2,7 @@ package runc
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,16 +52,17 @@ func lastError(path string, offset int64) string {
 	}
 	last := ""
 	for len(data) > 0 { // crun 1.28 writes an entry on several lines
-		var entry struct{ Level, Msg string }
+		var entry struct{ Level, Msg, Message string } // Message is youki's
 		d := json.NewDecoder(bytes.NewReader(data))
 		if d.Decode(&entry) != nil {
 			_, data, _ = bytes.Cut(data, []byte("\n"))
 			continue
 		}
 		data = data[d.InputOffset():]
-		switch entry.Level {
+		switch strings.ToLower(entry.Level) {
 		case "error", "fatal", "panic":
-			last = strings.TrimSpace(entry.Msg)
+			text, _, _ := strings.Cut(cmp.Or(entry.Msg, entry.Message), "\n\nStack backtrace") // youki's too
+			last = strings.TrimSpace(text)
 		}
 	}
 	return last

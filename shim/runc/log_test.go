@@ -42,6 +42,7 @@ func TestLastError(t *testing.T) {
 	for name, tt := range map[string]struct{ log, want string }{
 		"runc":        {`{"level":"warning","msg":"a"}` + "\n" + `{"level":"error","msg":"b\n","time":"t"}` + "\n", "b"},
 		"crun 1.28":   {"{\n  \"msg\": \"executable file `\\/x` not found\",\n  \"level\": \"error\",\n  \"time\": \"t\"\n}\n", "executable file `/x` not found"},
+		"youki":       {`{"timestamp":"t","level":"ERROR","message":"a\n\nStack backtrace:\n   0: <unknown>","target":"youki"}`, "a"},
 		"the last":    {`{"level":"error","msg":"a"}{"level":"fatal","msg":"b"}`, "b"},
 		"other lines": {"panic: x\n{\n" + `{"level":"error","msg":"a"}` + "\nend", "a"},
 		"cut off":     {`{"level":"error","msg":"a"}` + "\n" + `{"level":"error","ms`, "a"},
