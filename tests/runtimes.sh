@@ -45,7 +45,7 @@ fetch_crun() {
 fetch_youki() {
 	[ ! -x "$cache/youki/bin/youki" ] || return 0
 	command -v cargo >/dev/null 2>&1 || return 1
-	CARGO_TARGET_DIR=$cache/youki/target cargo install --quiet --locked --root "$cache/youki" youki || return 1
+	CARGO_TARGET_DIR=$cache/youki/target cargo install --quiet --locked --features v1 --root "$cache/youki" youki || return 1
 	rm -rf "$cache/youki/target"
 }
 
