@@ -97,6 +97,7 @@ func classOf(text string) error {
 // where it cannot be executed, nil for any other.
 func classOfCommand(text string) error {
 	for _, c := range []struct{ about, why string }{
+		{"executable '", "not found"},                    // youki
 		{"executable file", "not found"},                 // runc: the name is not in $PATH; crun
 		{`exec: "`, "no such file or directory"},         // runc
 		{`exec: "`, "not a directory"},                   // runc
@@ -115,6 +116,7 @@ func classOfCommand(text string) error {
 		{"open executable", ""},             // crun: by the words of each errno
 		{"the path `", "is not executable"}, // crun 1.28
 		{"the path `", "is not a regular file"},
+		{"executable '", "does not have correct permissions"}, // youki
 		{"exec format error", ""},
 	} {
 		if strings.Contains(text, c.about) && strings.Contains(text, c.why) {

@@ -25,8 +25,10 @@ func TestClassOf(t *testing.T) {
 		"open `/bin/true/x`: Not a directory":                                         errdefs.ErrInvalidArgument,
 		"the path `/noexec` exists but it is not executable: Operation not permitted": errdefs.ErrPermissionDenied,
 		"the path `/etc` is not a regular file: Operation not permitted":              errdefs.ErrPermissionDenied,
-		"container does not exist":                                                    errdefs.ErrNotFound,
-		"container `id` does not exist":                                               errdefs.ErrNotFound,
+		"failed to create container: exec process failed with error error in executing process : executable '/nope' not found in $PATH":    errdefs.ErrInvalidArgument,
+		`exec process failed with error error in executing process : executable '/etc' at path '"/etc"' does not have correct permissions`: errdefs.ErrPermissionDenied,
+		"container does not exist":      errdefs.ErrNotFound,
+		"container `id` does not exist": errdefs.ErrNotFound,
 		`unable to start container process: chdir to cwd ("/x") set in config.json failed: no such file or directory`: nil,
 		`error mounting "/nowhere" to rootfs at "/x": stat /nowhere: no such file or directory`:                       nil,
 	} {
