@@ -33,7 +33,9 @@ var ociRuntimes = []ociRuntime{
 	{handler: "runc13", program: "../tools-runc13/bin/runc"},
 	{handler: "runc15", program: "../tools-containerd/bin/runc"},
 	{handler: "newcrun", program: "../../.cache/crun/usr/bin/crun"},
-	{handler: "youki", program: "../../.cache/youki/bin/youki"},
+	{handler: "youki", program: "../../.cache/youki/bin/youki", cannot: []string{
+		"exec of what cannot be executed", "capabilities and seccomp", "shared PID namespace",
+	}},
 	{handler: "runsc", program: "../tools-runsc/bin/runsc", none: "cannot load sandbox"},
 }
 
