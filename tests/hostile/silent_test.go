@@ -57,17 +57,19 @@ func (c *container) process() int {
 	return pidIn(c.t, answer.GetInfo())
 }
 
-// halt stops a process until the test ends.
-func halt(t *testing.T, pid int) {
+// halt stops a process, until the test ends or cont is called.
+func halt(t *testing.T, pid int) (cont func()) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	cont = func() {
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) {
 			t.Error(err)
 		}
-	})
+	}
+	t.Cleanup(cont)
+	return cont
 }
 
 // A shim that was stopped holds nothing up: its pod is seen, its containers are killed without it, and the pod is removed.
@@ -99,6 +101,29 @@ func TestStoppedShim(t *testing.T) {
 			p.stop()
 			p.remove()
 		})
+	}
+}
+
+// A shim that goes on after its container was killed without it serves the pod as before.
+func TestShimComesToItself(t *testing.T) {
+	n := start(t)
+	n.pull(world.busybox)
+	n.pull(world.guest)
+	for _, handler := range []string{"runc", "wasm"} {
+		p := n.run(handler)
+		c := p.start(idle(handler))
+		cont := halt(t, p.shimPID())
+		_, err := n.StopContainer(n.within(node.Patience), &runtime.StopContainerRequest{ContainerId: c.id})
+		n.check(err)
+		cont()
+		next := p.start(idle(handler))
+		_, err = n.StopContainer(n.within(node.Patience), &runtime.StopContainerRequest{ContainerId: next.id})
+		n.check(err)
+		if code := c.wait().GetExitCode(); code != 137 {
+			t.Errorf("exit code %d", code)
+		}
+		_, err = n.RemoveContainer(n.within(node.Patience), &runtime.RemoveContainerRequest{ContainerId: c.id})
+		n.check(err)
 	}
 }
 
