@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/containerd/cgroups/v3/cgroup1/stats"
+	stats2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	taskv2 "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -27,9 +28,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/cgroup"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 )
 
@@ -226,17 +229,13 @@ func TestLifeUnderContainerd(t *testing.T) {
 	in := must(os.OpenFile(fifos["in"], os.O_WRONLY, 0))(t)
 	must(in.WriteString("echo\n"))(t)
 
-	var m stats.Metrics
+	var processes, memory, cpu uint64
 	eventually(t, "only the program is left of the start", func() bool {
-		answer := must(api.Stats(within(t), &taskv2.StatsRequest{ID: id}))(t)
-		if answer.Stats.TypeUrl != "io.containerd.cgroups.v1.Metrics" { // this machine's
-			t.Fatalf("stats of type %q", answer.Stats.TypeUrl)
-		}
-		check(t, proto.Unmarshal(answer.Stats.Value, &m))
-		return m.Pids.Current == 1
+		processes, memory, cpu = figures(t, must(api.Stats(within(t), &taskv2.StatsRequest{ID: id}))(t).Stats)
+		return processes == 1
 	})
-	if m.Memory.Usage.Usage == 0 || m.CPU.Usage.Total == 0 {
-		t.Errorf("stats %v", &m)
+	if memory == 0 || cpu == 0 {
+		t.Errorf("stats: %d bytes, %d of CPU time", memory, cpu)
 	}
 	if _, err := api.Checkpoint(within(t), &taskv2.CheckpointTaskRequest{ID: id}); err == nil || !strings.Contains(err.Error(), "not absolute") {
 		t.Errorf("checkpoint to nowhere: %v", err)
@@ -324,4 +323,23 @@ func TestCommandLineErrors(t *testing.T) {
 			t.Errorf("%q: code %d, stdout %q, stderr %q", args, code, out.String(), errs.String())
 		}
 	}
+}
+
+// figures reads the metrics of the version of cgroups that this machine has.
+func figures(t *testing.T, answer *anypb.Any) (processes, memory, cpu uint64) {
+	t.Helper()
+	if cgroup.Unified() {
+		if answer.TypeUrl != "io.containerd.cgroups.v2.Metrics" {
+			t.Fatalf("stats of type %q", answer.TypeUrl)
+		}
+		var m stats2.Metrics
+		check(t, proto.Unmarshal(answer.Value, &m))
+		return m.Pids.Current, m.Memory.Usage, m.CPU.UsageUsec
+	}
+	if answer.TypeUrl != "io.containerd.cgroups.v1.Metrics" {
+		t.Fatalf("stats of type %q", answer.TypeUrl)
+	}
+	var m stats.Metrics
+	check(t, proto.Unmarshal(answer.Value, &m))
+	return m.Pids.Current, m.Memory.Usage.Usage, m.CPU.Usage.Total
 }

@@ -108,12 +108,25 @@ func (c *container) Delete(ctx context.Context) error {
 // delete removes what the runtime keeps. What has exited is deleted plainly: since version 1.2 runc waits 100 ms after the kill
 // of a forced delete, also where there was nothing to kill. What the runtime does not take for exited is forced.
 func (c *container) delete(ctx context.Context) error {
-	if c.init.hasExited() {
+	if c.init.hasExited() && c.endRest(ctx) == nil {
 		if err := c.remove(ctx, false); err == nil {
 			return nil
 		}
 	}
 	return c.remove(ctx, true)
+}
+
+// endRest ends what has outlived the init process, which it can without a PID namespace of its own. A plain delete kills that
+// too, but does not wait for its end, and leaves the cgroup then.
+func (c *container) endRest(ctx context.Context) error {
+	if c.cgroup == "" {
+		return nil
+	}
+	group, err := c.group()
+	if err != nil {
+		return err
+	}
+	return group.Kill(ctx)
 }
 
 func (c *container) remove(ctx context.Context, force bool) error {

@@ -245,6 +245,9 @@ func deleteState(ctx context.Context, dir, id string, t bundle.Task) error {
 			return nil
 		}
 	}
+	if spec, err := bundle.ReadSpec(dir); err == nil && spec.Linux != nil {
+		c.cgroup = cgroup.Resolve(spec.Linux.CgroupsPath, t.SystemdCgroup)
+	}
 	c.init = newProcess(c, nil)
 	if hasEnded(dir) {
 		close(c.init.exited)
