@@ -198,7 +198,7 @@ func (b *builder) host(ctx context.Context, in *spec.Input) error {
 	}
 	if file != "" {
 		if in.Seccomp, err = b.manager.paths.Read(ctx, file, maxSeccompProfile); err != nil {
-			return fmt.Errorf("container %q: seccomp: localhost_ref: %w", b.config().GetMetadata().GetName(), err)
+			return fmt.Errorf("seccomp: localhost_ref: %w", err)
 		}
 	}
 	in.Host = b.manager.o.Host

@@ -85,12 +85,12 @@ func (s *Sandbox) cleanUp(ctx context.Context) error {
 		return nil
 	}
 	if err := client.Cleanup(ctx, s.manager.o.Shim, namespace, s.Dir, s.ID); err != nil {
-		return fmt.Errorf("clean up after shim of sandbox %q: %w", s.ID, err)
+		return fmt.Errorf("clean up after shim: %w", err)
 	}
 	// A process that the shim had just made is on no record of its.
 	if rec, err := s.record(); err == nil {
 		if err := s.endOthers(ctx, rec); err != nil {
-			return fmt.Errorf("clean up after shim of sandbox %q: %w", s.ID, err)
+			return fmt.Errorf("clean up after shim: %w", err)
 		}
 	}
 	s.clean = true

@@ -26,7 +26,7 @@ func ReadExit(bundleDir string) (Exit, bool) { return bundle.ReadExit(bundleDir)
 // works in dir (and hangs) is killed first. The directories stay; the call is idempotent.
 func Cleanup(ctx context.Context, binary, namespace, dir, id string) error {
 	if err := killShim(ctx, dir, id); err != nil {
-		return fmt.Errorf("end shim of %q: %w", id, err)
+		return fmt.Errorf("end shim: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sunaba-project/sunaba/shim/api"
@@ -106,7 +107,12 @@ func spawn(o StartOptions, listener *net.UnixListener) (*exec.Cmd, error) {
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{fd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := launch(cmd, o.Born); err != nil {
+	err = launch(cmd, o.Born)
+	// Nothing else makes these few arguments too long: the kernel found no memory for them in the cgroup.
+	if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOMEM) {
+		err = fmt.Errorf("the memory limit of its pod does not hold it: %w", errdefs.ErrResourceExhausted)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("start shim %q: %w", o.Binary, err)
 	}
 	return cmd, nil

@@ -137,7 +137,7 @@ func (p *Paths) Sources(ctx context.Context, container *runtime.ContainerConfig)
 		}
 		real, err := ask(ctx, p, "resolve", host, func() (string, error) { return invalid(resolve(host)) })
 		if err != nil {
-			return nil, fmt.Errorf("container %q: mounts[%d].host_path: %w", container.GetMetadata().GetName(), i, err)
+			return nil, fmt.Errorf("mounts[%d].host_path: %w", i, err)
 		}
 		src := spec.Source{Path: real}
 		if m.GetPropagation() != runtime.MountPropagation_PROPAGATION_PRIVATE {
@@ -206,7 +206,7 @@ func (p *Paths) Devices(ctx context.Context, container *runtime.ContainerConfig)
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("container %q: devices[%d].host_path: %w", container.GetMetadata().GetName(), i, err)
+			return nil, fmt.Errorf("devices[%d].host_path: %w", i, err)
 		}
 		out[host] = found
 	}
