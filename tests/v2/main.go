@@ -51,7 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&s.command, "command", "", "run this shell `COMMAND` instead of the suites, and show what it says")
 	flags.BoolVar(&s.systemd, "systemd", false, "run -command with systemd as the first process")
 	flags.StringVar(&s.tests, "tests", "", "run only the tests, or critest's specs, whose name this `REGEXP` matches")
-	flags.BoolVar(&s.short, "short", false, "run the part that continuous integration runs")
+	flags.BoolVar(&s.short, "short", false, "run a part that is meant for continuous integration")
 	pattern := flags.String("run", "", "run only the suites whose name this `REGEXP` matches")
 	inside := flags.String("inside", "", "run the suite of this `FOLDER`: what a machine does")
 	if err := flags.Parse(args[1:]); err != nil {
