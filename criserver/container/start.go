@@ -183,6 +183,18 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 func (m *Manager) dropTask(ctx context.Context, shim *client.Client, id string) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
+	err := removeTask(ctx, shim, id)
+	// A launch that nobody waits for any more may start the process between the signal and the removal, which is refused then.
+	for errdefs.IsFailedPrecondition(err) && pause(ctx, 10*time.Millisecond) {
+		err = removeTask(ctx, shim, id)
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		m.o.Logger.Warn("remove task", "container", id, "error", err)
+	}
+}
+
+// removeTask kills a task and deletes it.
+func removeTask(ctx context.Context, shim *client.Client, id string) error {
 	err := shim.Kill(ctx, id, "", syscall.SIGKILL, true)
 	if err == nil {
 		_, err = shim.Wait(ctx, id, "")
@@ -190,7 +202,15 @@ func (m *Manager) dropTask(ctx context.Context, shim *client.Client, id string) 
 	if err == nil || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
 		_, err = shim.Delete(ctx, id, "")
 	}
-	if err != nil && !errdefs.IsNotFound(err) {
-		m.o.Logger.Warn("remove task", "container", id, "error", err)
+	return err
+}
+
+// pause waits, and says whether the context still holds.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }

@@ -95,11 +95,22 @@ func (m *Manager) stop(ctx context.Context, c *Container, rec state.Container, g
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("kill: %w", err)
 	}
-	select {
-	case <-c.ended:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	return m.awaitKilled(ctx, c, sb, rec, shim)
+}
+
+// awaitKilled waits for the end of a container that was killed. A shim that has stopped since it answered tells nobody of it.
+func (m *Manager) awaitKilled(ctx context.Context, c *Container, sb *sandbox.Sandbox, rec state.Container, shim *client.Client) error {
+	for {
+		select {
+		case <-c.ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(endSilentLimit):
+			if _, err := shim.State(ctx, c.ID, ""); silent(ctx, err) {
+				return m.endSilent(ctx, c, sb, rec, err)
+			}
+		}
 	}
 }
 
