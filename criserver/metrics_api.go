@@ -107,6 +107,10 @@ func (a *metricsAPI) container(ctx context.Context, pod state.Sandbox, rec state
 	if err != nil {
 		return nil, err
 	}
+	// The limit that was asked for: a guest's cgroup may have the engine's part beside it.
+	if asked := uint64(max(rec.Resources.Value.GetMemoryLimitInBytes(), 0)); asked > 0 {
+		sample.Memory.Limit = min(sample.Memory.Limit, asked)
+	}
 	layer, err := a.meter.layer(ctx, rec)
 	if err != nil {
 		return nil, err

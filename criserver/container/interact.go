@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/shim/stdio"
@@ -127,7 +128,7 @@ func refused(err error, s Streams) (int32, error) {
 		to, end = s.Stdout, "\r\n"
 	}
 	if to != nil {
-		_, _ = io.WriteString(to, err.Error()+end) // a client that has left needs no text
+		_, _ = io.WriteString(to, errtext.Of(err)+end) // a client that has left needs no text
 	}
 	return code, nil
 }

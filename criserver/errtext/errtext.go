@@ -35,14 +35,19 @@ func unclassed(err error) string {
 			endings = append(endings, ": "+class.Error())
 		}
 	}
-	if len(endings) == 0 {
-		return text
-	}
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		lines[i] = strip(line, endings)
+		lines[i] = once(strip(line, endings), ": "+errdefs.ErrPermissionDenied.Error())
 	}
 	return strings.Join(lines, "\n")
+}
+
+// once cuts an ending that the line has twice, however it is written the first time. It is the kernel's word too, which alone says why.
+func once(line, ending string) string {
+	if at := len(line) - 2*len(ending); at > 0 && strings.EqualFold(line[at:], ending+ending) {
+		return line[:len(line)-len(ending)]
+	}
+	return line
 }
 
 func strip(line string, endings []string) string {

@@ -27,6 +27,8 @@ func TestClassesAreNotSaidAtTheEnd(t *testing.T) {
 		{invalid, "invalid argument"},
 		{fmt.Errorf("mount: %w", unix.EINVAL), "mount: invalid argument"}, // the kernel's word is the cause
 		{errors.New("it said: unavailable"), "it said: unavailable"},
+		{fmt.Errorf("open executable: Permission denied: %w", errdefs.ErrPermissionDenied), "open executable: Permission denied"},
+		{fmt.Errorf("exec: %w", errdefs.ErrPermissionDenied), "exec: permission denied"},
 	} {
 		if got := Of(c.err); got != c.want {
 			t.Errorf("%q: %q, want %q", c.err, got, c.want)
