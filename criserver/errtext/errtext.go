@@ -37,9 +37,23 @@ func unclassed(err error) string {
 	}
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		lines[i] = once(strip(line, endings), ": "+errdefs.ErrPermissionDenied.Error())
+		lines[i] = subjectOnce(once(strip(line, endings), ": "+errdefs.ErrPermissionDenied.Error()))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// subjectOnce drops a part that the one before it ends with: `update container "id": container "id": not found` names it twice, where
+// the container was removed between two steps of a request.
+func subjectOnce(line string) string {
+	parts := strings.Split(line, ": ")
+	kept := parts[:1]
+	for _, part := range parts[1:] {
+		if last := kept[len(kept)-1]; strings.HasSuffix(part, `"`) && strings.HasSuffix(last, " "+part) {
+			continue
+		}
+		kept = append(kept, part)
+	}
+	return strings.Join(kept, ": ")
 }
 
 // once cuts an ending that the line has twice, however it is written the first time. It is the kernel's word too, which alone says why.

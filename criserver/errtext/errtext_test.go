@@ -28,6 +28,7 @@ func TestClassesAreNotSaidAtTheEnd(t *testing.T) {
 		{fmt.Errorf("mount: %w", unix.EINVAL), "mount: invalid argument"}, // the kernel's word is the cause
 		{errors.New("it said: unavailable"), "it said: unavailable"},
 		{fmt.Errorf("open executable: Permission denied: %w", errdefs.ErrPermissionDenied), "open executable: Permission denied"},
+		{fmt.Errorf("update container %q: container %[1]q: %w", "c", errdefs.ErrNotFound), `update container "c": not found`},
 		{fmt.Errorf("exec: %w", errdefs.ErrPermissionDenied), "exec: permission denied"},
 	} {
 		if got := Of(c.err); got != c.want {
