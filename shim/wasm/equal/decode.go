@@ -128,7 +128,8 @@ func immediates(r *format.Reader, i *instr) bool {
 		switch {
 		case n <= 7:
 		case n == 10:
-			return r.Octet() == 0 && r.Octet() == 0
+			to, from := r.Octet(), r.Octet()
+			return to == 0 && from == 0
 		case n == 11:
 			return r.Octet() == 0
 		default:
