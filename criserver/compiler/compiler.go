@@ -72,7 +72,7 @@ func New(o Options) (*Compiler, error) {
 	if err := unix.Sysinfo(&info); err != nil {
 		return nil, fmt.Errorf("read the machine's memory: %w", err)
 	}
-	o.Limits = o.Limits.resolve(runtime.NumCPU(), info.Totalram*uint64(info.Unit))
+	o.Limits = o.Limits.resolve(runtime.NumCPU(), uint64(info.Totalram)*uint64(info.Unit))
 	sum := sha256.Sum256([]byte(filepath.Clean(o.Root)))
 	name := hex.EncodeToString(sum[:4])
 	c := &Compiler{
