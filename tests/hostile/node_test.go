@@ -54,14 +54,7 @@ func start(t *testing.T, more ...string) *target {
 func startIn(t *testing.T, dir string, more ...string) *target {
 	t.Helper()
 	text := fmt.Sprintf(config, node.Driver(), filepath.Join(dir, "cni")) + strings.Join(more, "\n")
-	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: text})
-	if err != nil {
-		if _, sweep := node.Sweep(dir); sweep != nil {
-			t.Error(sweep)
-		}
-		t.Fatal(err)
-	}
-	watched, err := node.Watch(n)
+	watched, err := node.StartWatched(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: text})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,16 @@ func Watch(n *Node) (*Watched, error) {
 	return w, w.Reset()
 }
 
+// StartWatched starts a node and watches it. What a start that fails has left is taken away.
+func StartWatched(ctx context.Context, options Options) (*Watched, error) {
+	n, err := Start(ctx, options)
+	if err != nil {
+		_, sweep := Sweep(options.Dir)
+		return nil, errors.Join(err, sweep)
+	}
+	return Watch(n)
+}
+
 // Reset takes what is there now for what may be there at the end.
 func (w *Watched) Reset() error {
 	var err error

@@ -3,10 +3,8 @@ package scenario
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,65 +16,10 @@ import (
 	"google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/tests/disk"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
-
-// newDisk mounts an ext4 of so many MiB and returns where.
-func newDisk(t *testing.T, mib int64) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "disk")
-	f, err := os.Create(file)
-	if err == nil {
-		err = errors.Join(f.Truncate(mib<<20), f.Close())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp(world.folder, "disk-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{{"mkfs.ext4", "-q", "-F", "-m", "0", file}, {"mount", "-o", "loop", file, dir}} {
-		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v: %s", args, err, out)
-		}
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount disk: %v", err)
-			_ = unix.Unmount(dir, unix.MNT_DETACH)
-		}
-	})
-	return dir
-}
-
-// fill takes all room of a disk, and returns how to give it back.
-func fill(t *testing.T, disk string) (free func()) {
-	t.Helper()
-	name := filepath.Join(disk, "filler")
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for _, size := range []int{1 << 20, 4096, 1} {
-		for err = nil; err == nil; {
-			_, err = f.Write(make([]byte, size))
-			if err == nil && size < 1<<20 {
-				err = f.Sync() // or room is only promised
-			}
-		}
-		if !errors.Is(err, unix.ENOSPC) {
-			t.Fatal(err)
-		}
-	}
-	return func() {
-		if err := os.Remove(name); err != nil {
-			t.Error(err)
-		}
-	}
-}
 
 // freeOf are the bytes that a disk has left.
 func freeOf(t *testing.T, disk string) int64 {
@@ -91,8 +34,8 @@ func freeOf(t *testing.T, disk string) int64 {
 
 // A node whose disk is full says so, loses nothing, lets everything be removed, starts, and goes on once there is room.
 func TestFullDisk(t *testing.T) {
-	disk := newDisk(t, 64)
-	m := startIn(t, filepath.Join(disk, "node"))
+	small := disk.New(t, world.folder, 64)
+	m := startIn(t, filepath.Join(small, "node"))
 	// The next daemon's log is where there is room.
 	if err := os.Remove(m.LogFile); err != nil {
 		t.Fatal(err)
@@ -116,18 +59,18 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("%s: %v; want ResourceExhausted", what, err)
 		}
 	}
-	before := freeOf(t, disk)
+	before := freeOf(t, small)
 	big := pushBig(t)
 	for range 2 {
 		_, err := m.PullImage(t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: big}})
 		noRoom("pull", err)
 	}
-	if after := freeOf(t, disk); before-after > 1<<20 {
+	if after := freeOf(t, small); before-after > 1<<20 {
 		t.Errorf("after the pull %d bytes are missing", before-after)
 	}
 	m.expectSound("after a pull that did not fit")
 
-	free := fill(t, disk)
+	free := disk.TakeBytes(t, small)
 	for _, handler := range everyHandler {
 		_, err := m.RunPodSandbox(t.Context(), &runtime.RunPodSandboxRequest{Config: m.podConfig("full"), RuntimeHandler: handler})
 		noRoom("run a pod under "+handler, err)

@@ -73,14 +73,7 @@ func start(t *testing.T, more ...string) *machine {
 func startIn(t *testing.T, dir string, more ...string) *machine {
 	t.Helper()
 	config := fmt.Sprintf("cgroup_driver = %q\n[network]\nconf_dir = %q\n%s\n%s", node.Driver(), filepath.Join(dir, "cni"), strings.Join(more, "\n"), handlers)
-	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: config})
-	if err != nil {
-		if _, sweep := node.Sweep(dir); sweep != nil {
-			t.Error(sweep)
-		}
-		t.Fatal(err)
-	}
-	watched, err := node.Watch(n)
+	watched, err := node.StartWatched(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: config})
 	if err != nil {
 		t.Fatal(err)
 	}

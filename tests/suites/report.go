@@ -164,3 +164,9 @@ func (r *Report) Finish() error {
 	}
 	return err
 }
+
+// Tail is the last lines of a text.
+func Tail(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -81,11 +81,11 @@ func (m machine) run(ctx context.Context, s suites.Suite) (err error) {
 	defer cancel()
 	console, err := m.boot(ctx, share, func() error { return m.follow(output, s.Name) })
 	if err != nil {
-		return fmt.Errorf("the machine: %w; its console ends with\n%s", err, tail(console, 30))
+		return fmt.Errorf("the machine: %w; its console ends with\n%s", err, suites.Tail(console, 30))
 	}
 	data, err := os.ReadFile(filepath.Join(share, endFile))
 	if err != nil {
-		return fmt.Errorf("the machine ended before its suite did; its console ends with\n%s", tail(console, 30))
+		return fmt.Errorf("the machine ended before its suite did; its console ends with\n%s", suites.Tail(console, 30))
 	}
 	var last ending
 	if err := json.Unmarshal(data, &last); err != nil || last.End == nil {
@@ -220,12 +220,6 @@ func (m machine) keep(share, suite string) error {
 		}
 	}
 	return nil
-}
-
-// tail is the last lines of a text.
-func tail(text string, n int) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // runInside runs the suite of the folder that the machine shares with its host.

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/sunaba-project/sunaba/tests/suites"
 )
 
 // machinePackages are what the machine has beside the packages of tests/setup.sh.
@@ -141,6 +143,5 @@ func tail(file string, n int) string {
 	if err != nil {
 		return err.Error()
 	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+	return suites.Tail(string(data), n)
 }

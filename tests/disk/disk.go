@@ -1,0 +1,88 @@
+// Package disk makes small file systems for tests, and fills them.
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// New mounts an ext4 of so many MiB on a new folder below parent until the test ends, and returns the folder. options are more
+// of mkfs.ext4's.
+func New(t *testing.T, parent string, mib int64, options ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "disk")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, mib<<20)); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(parent, "disk-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{append(append([]string{"mkfs.ext4", "-q", "-F", "-m", "0"}, options...), file), {"mount", "-o", "loop", file, dir}} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount disk: %v", err)
+			_ = unix.Unmount(dir, unix.MNT_DETACH)
+		}
+	})
+	return dir
+}
+
+// TakeBytes takes the last byte of a disk, and returns how to give all of it back.
+func TakeBytes(t *testing.T, disk string) (free func()) {
+	t.Helper()
+	name := filepath.Join(disk, "filler")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, size := range []int{1 << 20, 4096, 1} {
+		for err = nil; err == nil; {
+			if _, err = f.Write(make([]byte, size)); err == nil && size < 1<<20 {
+				err = f.Sync() // or room is only promised
+			}
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := os.Remove(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TakeInodes takes the last inode of a disk, and returns how to give all of them back.
+func TakeInodes(t *testing.T, disk string) (free func()) {
+	t.Helper()
+	dir := filepath.Join(disk, "inodes")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; ; i++ {
+		err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600)
+		if errors.Is(err, unix.ENOSPC) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	}
+}
