@@ -176,7 +176,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 // cannot run.
 func openRuntimes(handlers *runtimeclass.Table, cgroups *cgroup.Manager, p places, logger *slog.Logger) *ociruntime.Book {
 	book := ociruntime.Open(ociruntime.Options{
-		Trials: filepath.Join(p.root, "trials"), Systemd: cgroups.Driver == cgroup.Systemd, Logger: logger,
+		Trials: filepath.Join(p.root, "trials"), Cgroups: cgroups, Logger: logger,
 	}, programs(handlers))
 	for _, h := range handlers.All() {
 		if text := book.Of(h.Binary).Text(h.Name); text != "" {

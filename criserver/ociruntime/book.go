@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
 )
 
 // retryTime is after which a trial that did not succeed is repeated when somebody asks: it may have been the moment's fault.
@@ -18,7 +20,7 @@ const retryTime = time.Minute
 type Options struct {
 	// Trials is a folder for trial containers, which Open makes and empties; "" = none are made.
 	Trials  string
-	Systemd bool // cgroups through systemd
+	Cgroups *cgroup.Manager // of the trial containers; needed for trials
 	Logger  *slog.Logger
 }
 

@@ -2,13 +2,17 @@ package ociruntime
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
 )
 
 // logger keeps what is logged. Trials are over when it is read.
@@ -27,6 +31,24 @@ features) exit 1 ;;
 esac`, dir, version, create)
 }
 
+func noCgroups(t *testing.T) {
+	t.Helper()
+	for _, pattern := range []string{"/sys/fs/cgroup/sunaba-trial-*", "/sys/fs/cgroup/*/sunaba-trial-*"} {
+		if left, _ := filepath.Glob(pattern); len(left) > 0 {
+			t.Errorf("cgroups left: %q", left)
+		}
+	}
+}
+
+func groups(t *testing.T) *cgroup.Manager {
+	t.Helper()
+	m, err := cgroup.New("cgroupfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 func empty(t *testing.T, dir string) {
 	t.Helper()
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -40,7 +62,7 @@ func TestInstalledLater(t *testing.T) {
 	log, said := logger()
 	trials := filepath.Join(dir, "trials")
 	path := filepath.Join(dir, "runtime")
-	b := Open(Options{Trials: trials, Logger: log}, []string{path})
+	b := Open(Options{Trials: trials, Cgroups: groups(t), Logger: log}, []string{path})
 	defer b.Close()
 	if r := b.Of(path); !r.Missing || !strings.Contains(r.Problem, "no such file") {
 		t.Errorf("before it is there: %+v", r)
@@ -82,7 +104,7 @@ func TestTrialIsRepeated(t *testing.T) {
 	dir := t.TempDir()
 	log, _ := logger()
 	path := script(t, filepath.Join(dir, "runtime"), fake(dir, "1", "[ -e "+dir+"/mended ] || { echo not yet >&2; exit 1; }"))
-	b := Open(Options{Trials: filepath.Join(dir, "trials"), Logger: log}, []string{path})
+	b := Open(Options{Trials: filepath.Join(dir, "trials"), Cgroups: groups(t), Logger: log}, []string{path})
 	defer b.Close()
 	b.Settle()
 	if r := b.Of(path); r.Problem != "not yet" {
@@ -121,9 +143,26 @@ func TestSweep(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(trials, "sunaba-trial-1", runtimeFile), []byte(path), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := Open(Options{Trials: trials, Logger: log}, nil)
+	// The runtime of this one was killed before it wrote its state: a process is in its cgroup.
+	cut := filepath.Join(trials, "sunaba-trial-cut")
+	if err := errors.Join(os.MkdirAll(cut, 0o700), os.WriteFile(filepath.Join(cut, runtimeFile), []byte(path), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := groups(t).Place("/sunaba-trial-cut", child.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- child.Wait() }()
+
+	b := Open(Options{Trials: trials, Cgroups: groups(t), Logger: log}, nil)
 	defer b.Close()
 	empty(t, trials)
+	<-ended
+	noCgroups(t)
 	asked, err := os.ReadFile(filepath.Join(dir, "asked"))
 	if err != nil || !strings.Contains(string(asked), "delete --force sunaba-trial-1") {
 		t.Errorf("%v: %s\n%s", err, asked, said)
@@ -137,16 +176,12 @@ func TestTrialOfRunc(t *testing.T) {
 	}
 	log, said := logger()
 	trials := filepath.Join(t.TempDir(), "trials")
-	b := Open(Options{Trials: trials, Logger: log}, []string{"runc"})
+	b := Open(Options{Trials: trials, Cgroups: groups(t), Logger: log}, []string{"runc"})
 	defer b.Close()
 	b.Settle()
 	if r := b.Of("runc"); r.Problem != "" || r.Missing || !strings.HasPrefix(r.Version, "runc ") || !filepath.IsAbs(r.Path) {
 		t.Errorf("%+v\n%s", r, said)
 	}
 	empty(t, trials)
-	for _, pattern := range []string{"/sys/fs/cgroup/sunaba-trial-*", "/sys/fs/cgroup/*/sunaba-trial-*"} {
-		if left, _ := filepath.Glob(pattern); len(left) > 0 {
-			t.Errorf("cgroups left: %q", left)
-		}
-	}
+	noCgroups(t)
 }

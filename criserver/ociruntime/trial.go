@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 )
 
@@ -48,7 +49,6 @@ func (b *Book) try(ctx context.Context, path string) (err error) {
 
 // lay writes a trial's folder: a bundle whose program is an empty file.
 func (b *Book) lay(path, dir string) error {
-	id := filepath.Base(dir)
 	config := specs.Spec{
 		Version: "1.0.2",
 		Process: &specs.Process{Args: []string{"/init"}, Cwd: "/", Env: []string{"PATH=/"}},
@@ -59,15 +59,12 @@ func (b *Book) lay(path, dir string) error {
 		},
 		Annotations: map[string]string{spec.ContainerType: "container", spec.SandboxID: "sunaba-trial"}, // as those to come
 		Linux: &specs.Linux{
-			CgroupsPath: "/" + id,
+			CgroupsPath: b.leaf(dir),
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
 				{Type: specs.NetworkNamespace},
 			},
 		},
-	}
-	if b.o.Systemd {
-		config.Linux.CgroupsPath = "system.slice:sunaba:" + strings.TrimPrefix(id, "sunaba-")
 	}
 	data, err := json.Marshal(config)
 	if err != nil {
@@ -84,6 +81,15 @@ func (b *Book) lay(path, dir string) error {
 		os.WriteFile(filepath.Join(dir, "config.json"), data, 0o600))
 }
 
+// leaf is the cgroup of a trial.
+func (b *Book) leaf(dir string) string {
+	id := filepath.Base(dir)
+	if b.o.Cgroups.Driver == cgroup.Systemd {
+		return "system.slice:sunaba:" + strings.TrimPrefix(id, "sunaba-")
+	}
+	return "/" + id
+}
+
 // run has a runtime do something with the container of a trial. Its error is the first line that the runtime says.
 func (b *Book) run(ctx context.Context, path, dir, verb string, args ...string) error {
 	said, err := os.OpenFile(filepath.Join(dir, "said"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
@@ -92,7 +98,7 @@ func (b *Book) run(ctx context.Context, path, dir, verb string, args ...string) 
 	}
 	defer said.Close()
 	all := []string{"--root", filepath.Join(dir, "state"), "--log", filepath.Join(dir, "log")}
-	if b.o.Systemd {
+	if b.o.Cgroups.Driver == cgroup.Systemd {
 		all = append(all, "--systemd-cgroup")
 	}
 	cmd := exec.CommandContext(ctx, path, append(append(append(all, verb), args...), filepath.Base(dir))...)
@@ -120,6 +126,9 @@ func (b *Book) remove(path, dir string) error {
 	if entries, _ := os.ReadDir(filepath.Join(dir, "state")); len(entries) > 0 {
 		err = b.run(ctx, path, dir, "delete", "--force")
 	}
+	// A runtime that was killed on its way has made its cgroup, and processes in it, before its state.
+	leaf := b.leaf(dir)
+	err = errors.Join(err, b.o.Cgroups.EndAll(ctx, leaf), b.o.Cgroups.RemoveLeaf(leaf))
 	// A runtime may keep mounts of its own in its state.
 	points, merr := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	for i := len(points) - 1; i >= 0; i-- {
