@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"slices"
@@ -273,4 +274,30 @@ func TestExpectIsOnlyForEnginesThatMakeAhead(t *testing.T) {
 	if _, err := tasks.expect(t.Context(), &task.CreateTaskRequest{ID: "x", Bundle: dir, Checkpoint: dir}); !errdefs.IsNotImplemented(err) {
 		t.Errorf("expect from a checkpoint: %v, want not implemented", err)
 	}
+}
+
+// The creation that a launch begins with ends when the container is deleted: who gave it up does not wait for its end.
+func TestDeleteEndsALaunch(t *testing.T) {
+	dir := newBundle(t, nil)
+	synctest.Test(t, func(t *testing.T) {
+		engine := newEarly()
+		engine.making = func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		tasks, _ := newService(engine)
+		launched := make(chan error)
+		go func() {
+			_, err := tasks.launch(t.Context(), &task.CreateTaskRequest{ID: "x", Bundle: dir})
+			launched <- err
+		}()
+		synctest.Wait()
+		if _, err := tasks.delete(t.Context(), &task.DeleteRequest{ID: "x"}); !errdefs.IsNotFound(err) {
+			t.Errorf("delete: %v, want not found", err)
+		}
+		if err := <-launched; !errors.Is(err, context.Canceled) {
+			t.Errorf("launch: %v, want that it was cancelled", err)
+		}
+		mustBeBare(t, dir)
+	})
 }

@@ -55,6 +55,7 @@ type Service struct {
 	making     map[string]chan struct{} // closed when that creation has ended
 	expected   map[string]*expectation  // containers that were made before anybody asked for them
 	hopes      map[string]func()        // what cancels the making of such a one
+	launches   map[string]func()        // what cancels the creation of a container whose start follows at once
 	closing    bool                     // none is made ahead any more
 }
 
@@ -71,7 +72,7 @@ func NewService(o ServiceOptions) *Service {
 	}
 	return &Service{
 		options: o, containers: make(map[string]*container), making: make(map[string]chan struct{}),
-		expected: make(map[string]*expectation), hopes: make(map[string]func()),
+		expected: make(map[string]*expectation), hopes: make(map[string]func()), launches: make(map[string]func()),
 	}
 }
 
@@ -95,12 +96,20 @@ func (s *Service) process(id, execID string) (*container, *process, error) {
 }
 
 // add creates a container under a name that is taken from the begin. A creation of the same name that is under way is waited
-// for: its caller may be gone, and it is taken back then.
+// for: its caller may be gone, and it is taken back then. Delete ends a creation that is a part of a launch.
 func (s *Service) add(ctx context.Context, r createRequest) (c *container, err error) {
 	if err := s.reserve(ctx, r.id); err != nil {
 		return nil, err
 	}
 	defer func() { s.settle(r.id, c) }()
+	if r.launch {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		s.mu.Lock()
+		s.launches[r.id] = cancel
+		s.mu.Unlock()
+	}
 	if c = s.asExpected(ctx, r); c == nil {
 		if c, err = s.create(ctx, r); err != nil {
 			return nil, err
@@ -128,6 +137,7 @@ func (s *Service) settle(id string, c *container) {
 	close(s.making[id])
 	delete(s.making, id)
 	delete(s.hopes, id)
+	delete(s.launches, id)
 }
 
 // reserve takes a name for a creation.
@@ -166,6 +176,18 @@ func (s *Service) settled(ctx context.Context, id string) error {
 	case <-ctx.Done():
 		return fmt.Errorf("container %q is being created: %w", id, ctx.Err())
 	}
+}
+
+// giveUp ends the creation of a container whose start was to follow at once, and returns when it has ended.
+func (s *Service) giveUp(ctx context.Context, id string) error {
+	s.mu.Lock()
+	cancel := s.launches[id]
+	s.mu.Unlock()
+	if cancel == nil {
+		return nil
+	}
+	cancel()
+	return s.settled(ctx, id)
 }
 
 // watchInit waits for init's end, writes down how it ended, and only then announces it.

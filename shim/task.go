@@ -117,6 +117,9 @@ func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.Delet
 	ctx, cancel := finish(ctx)
 	defer cancel()
 	if r.ExecID == "" {
+		if err := t.s.giveUp(ctx, r.ID); err != nil {
+			return nil, err
+		}
 		t.s.unexpect(ctx, r.ID)
 	}
 	c, p, err := t.s.process(r.ID, r.ExecID)

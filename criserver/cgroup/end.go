@@ -38,16 +38,22 @@ func (m *Manager) End(ctx context.Context, leaf string, but ...int) error {
 	}
 }
 
-// EndAll is End for a parent and all that is below it.
-func (m *Manager) EndAll(ctx context.Context, parent string) error {
+// EndAll is End for a parent and all that is below it. It returns the names of the processes that it ended, as the kernel
+// knows them (comm of proc(5)).
+func (m *Manager) EndAll(ctx context.Context, parent string, but ...int) (ended []string, err error) {
+	but = append(but, os.Getpid())
 	for {
 		pids, err := m.pidsBelow(m.Path(parent))
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(but, pid) })
 		if err != nil || len(pids) == 0 {
-			return err
+			return ended, err
 		}
 		for _, pid := range pids {
+			if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
+				ended = append(ended, strings.TrimSpace(string(name)))
+			}
 			if err := EndProcess(ctx, pid, nil); err != nil {
-				return fmt.Errorf("empty cgroups of %q: %w", parent, err)
+				return ended, fmt.Errorf("empty cgroups of %q: %w", parent, err)
 			}
 		}
 	}

@@ -81,7 +81,8 @@ func New(o Options) (*Compiler, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 	defer cancel()
-	if err := errors.Join(o.Cgroups.EndAll(ctx, c.parent), o.Cgroups.RemovePod(c.parent)); err != nil {
+	_, err := o.Cgroups.EndAll(ctx, c.parent)
+	if err := errors.Join(err, o.Cgroups.RemovePod(c.parent)); err != nil {
 		return nil, fmt.Errorf("end compilations of an earlier server: %w", err)
 	}
 	return c, nil

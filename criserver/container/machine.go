@@ -81,7 +81,7 @@ func (c *Container) begin(doing string, in ...state.Phase) (rec state.Container,
 	select {
 	case <-c.work:
 	default:
-		return rec, nil, fmt.Errorf("%s container %q: another request is %s it: %w", doing, c.ID, c.does(), errdefs.ErrFailedPrecondition)
+		return rec, nil, fmt.Errorf("%s container %q: another request has begun to %s it: %w", doing, c.ID, c.does(), errdefs.ErrFailedPrecondition)
 	}
 	return c.begun(doing, in)
 }

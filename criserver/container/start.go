@@ -111,10 +111,10 @@ func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *clie
 	if err != nil {
 		return 0, time.Time{}, err
 	}
-	l, err := shim.Launch(ctx, req)
+	l, err := m.launch(ctx, shim, req)
 	if errdefs.IsAlreadyExists(err) {
 		m.dropTask(ctx, shim, rec.ID) // left by a request whose server died
-		l, err = shim.Launch(ctx, req)
+		l, err = m.launch(ctx, shim, req)
 	}
 	for range relaunches {
 		if !errdefs.IsUnavailable(err) {
@@ -143,7 +143,41 @@ func (m *Manager) relaunch(ctx context.Context, shim *client.Client, req client.
 	}
 	m.o.Logger.Warn("the shim has died while it started a container; it is started again", "container", req.ID)
 	m.dropTask(ctx, shim, req.ID)
-	return shim.Launch(ctx, req)
+	return m.launch(ctx, shim, req)
+}
+
+// launch asks the shim to make a task and let it run, and returns when the shim has answered, also if the caller is gone: the
+// shim goes on with what it was asked for until it hears that nobody wants it, and what began unseen would outlive its record.
+func (m *Manager) launch(ctx context.Context, shim *client.Client, req client.CreateRequest) (client.Launched, error) {
+	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var l client.Launched
+	var err error
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		l, err = shim.Launch(whole, req)
+	}()
+	select {
+	case <-answered:
+		return l, err
+	case <-ctx.Done():
+	}
+	undo, done := sandbox.Aside(ctx)
+	defer done()
+	// The shim may hear of the removal before it has looked at the launch: that is told again.
+	for wait := 10 * time.Millisecond; undo.Err() == nil; wait = min(2*wait, time.Second) {
+		m.dropTask(undo, shim, req.ID)
+		select {
+		case <-answered:
+			if err == nil {
+				m.dropTask(undo, shim, req.ID)
+			}
+			return client.Launched{}, ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+	return client.Launched{}, ctx.Err()
 }
 
 func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.CreateRequest, error) {

@@ -128,7 +128,8 @@ func (b *Book) remove(path, dir string) error {
 	}
 	// A runtime that was killed on its way has made its cgroup, and processes in it, before its state.
 	leaf := b.leaf(dir)
-	err = errors.Join(err, b.o.Cgroups.EndAll(ctx, leaf), b.o.Cgroups.RemoveLeaf(leaf))
+	_, eerr := b.o.Cgroups.EndAll(ctx, leaf)
+	err = errors.Join(err, eerr, b.o.Cgroups.RemoveLeaf(leaf))
 	// A runtime may keep mounts of its own in its state.
 	points, merr := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	for i := len(points) - 1; i >= 0; i-- {

@@ -111,14 +111,19 @@ func (s *Sandbox) EndContainer(ctx context.Context, leaf string) error {
 	if err != nil {
 		return err
 	}
-	but := []int{client.ReadPID(s.Dir)}
+	return s.manager.o.Cgroups.End(ctx, leaf, s.shims(rec)...)
+}
+
+// shims are the processes of the shim of a sandbox: in version 1 they are in its cgroups as long as one of their threads is.
+func (s *Sandbox) shims(rec state.Sandbox) []int {
+	pids := []int{client.ReadPID(s.Dir)}
 	if shim := s.Shim(); shim != nil {
-		but = append(but, shim.PID(), shim.Keeper())
+		pids = append(pids, shim.PID(), shim.Keeper())
 	}
 	if share, ok := s.manager.Share(rec); ok {
-		but = append(but, share.Shim, share.Keeper)
+		pids = append(pids, share.Shim, share.Keeper)
 	}
-	return s.manager.o.Cgroups.End(ctx, leaf, but...)
+	return pids
 }
 
 // bundleConfig is the file by which a bundle is known.

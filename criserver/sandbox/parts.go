@@ -46,13 +46,17 @@ func (s *Sandbox) makeCgroup(rec state.Sandbox) error {
 	return nil
 }
 
-func (s *Sandbox) removeCgroup(context.Context) error {
+func (s *Sandbox) removeCgroup(ctx context.Context) error {
 	rec, err := s.record()
 	if err != nil {
 		return err
 	}
 	if rec.CgroupOwned {
-		return s.manager.o.Cgroups.RemovePod(rec.CgroupParent)
+		ended, err := s.manager.o.Cgroups.EndAll(ctx, rec.CgroupParent, s.shims(rec)...)
+		if len(ended) > 0 { // by now nothing should be left
+			s.manager.o.Logger.Warn("processes outlived their sandbox; they are killed", "sandbox", s.ID, "names", ended)
+		}
+		return errors.Join(err, s.manager.o.Cgroups.RemovePod(rec.CgroupParent))
 	}
 	err = s.manager.o.Cgroups.RemoveLeaf(s.manager.Leaf(rec, s.ID))
 	if spare := s.manager.SpareLeaf(rec); spare != "" { // a shim that was killed leaves it
