@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -260,7 +259,7 @@ func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container)
 			errs = append(errs, fmt.Errorf("remove root filesystem %q: %w", key, err))
 		}
 	}
-	errs = append(errs, os.RemoveAll(m.volumesDir(rec.ID)))
+	errs = append(errs, space.Remove(m.volumesDir(rec.ID)))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -232,7 +233,7 @@ func (m *Manager) RemoveOrphans(ctx context.Context) {
 	}
 	for _, e := range entries {
 		if _, err := m.records.Get(e.Name()); errdefs.IsNotFound(err) {
-			if err := os.RemoveAll(m.volumesDir(e.Name())); err != nil {
+			if err := space.Remove(m.volumesDir(e.Name())); err != nil {
 				m.o.Logger.Error("remove orphaned volumes", "error", err)
 			}
 		}

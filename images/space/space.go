@@ -47,7 +47,7 @@ func Empty(dir string) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+		errs = append(errs, Remove(filepath.Join(dir, e.Name())))
 	}
 	return errors.Join(errs...)
 }

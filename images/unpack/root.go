@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/core/snapshots/storage"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/go-digest"
@@ -108,7 +110,7 @@ func (s *Store) remove(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("remove %q: %w", key, err)
 	}
-	if err := os.RemoveAll(filepath.Dir(info.Labels[upperLabel])); err != nil {
+	if err := space.Remove(filepath.Dir(info.Labels[upperLabel])); err != nil {
 		return fmt.Errorf("delete what %q held: %w", key, err)
 	}
 	return nil
@@ -116,11 +118,45 @@ func (s *Store) remove(ctx context.Context, key string) error {
 
 // Cleanup deletes the directories of what has been removed, which may take long.
 func (s *Store) Cleanup(ctx context.Context) error {
-	err := s.snapshots.(snapshots.Cleaner).Cleanup(s.quiet(ctx))
-	if err != nil && !errdefs.IsNotFound(err) { // not found: the store has never held anything
-		return fmt.Errorf("delete removed layers: %w", err)
+	dirs, err := s.removed(s.quiet(ctx))
+	if err != nil {
+		return fmt.Errorf("find removed layers: %w", err)
 	}
-	return nil
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, space.Remove(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// removed are the directories that belong to no snapshot. The snapshotter's Cleanup removes the same, but no folders that
+// are nested deeper than a process may have files open.
+func (s *Store) removed(ctx context.Context) ([]string, error) {
+	// A snapshot's directory is made in the transaction that records it: none is under way in this one, which changes nothing.
+	ctx, tx, err := s.meta.TransactionContext(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	ids, err := storage.IDMap(ctx)
+	if errdefs.IsNotFound(err) {
+		return nil, nil // the store has never held anything
+	}
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(s.root, "snapshots")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if _, ok := ids[e.Name()]; !ok {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	return out, nil
 }
 
 // Root returns the root of a key.
@@ -163,9 +199,17 @@ func (s *Store) Roots(ctx context.Context) ([]Root, error) {
 
 // RootUsage returns what has been written to a root, in bytes and files.
 func (s *Store) RootUsage(ctx context.Context, key string) (bytes, inodes int64, err error) {
-	u, err := s.snapshots.Usage(s.quiet(ctx), rootPrefix+key)
+	ctx = s.quiet(ctx)
+	info, err := s.snapshots.Stat(ctx, rootPrefix+key)
 	if err != nil {
 		return 0, 0, fmt.Errorf("measure root %q: %w", key, err)
+	}
+	u, err := s.use(ctx, info)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errdefs.ErrNotFound // removed meanwhile
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("measure root: %w", err)
 	}
 	return u.Size, u.Inodes, nil
 }

@@ -9,8 +9,9 @@ import (
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/images/space"
 )
 
 // Usage returns the room that layers take, those that are being unpacked too, and
@@ -21,7 +22,7 @@ func (s *Store) Usage(ctx context.Context) (layers, roots snapshots.Usage, err e
 		return layers, roots, err
 	}
 	for _, info := range infos {
-		u, err := s.snapshots.Usage(s.quiet(ctx), info.Name)
+		u, err := s.use(s.quiet(ctx), info)
 		if errdefs.IsNotFound(err) || errors.Is(err, os.ErrNotExist) {
 			continue // removed meanwhile
 		}
@@ -40,15 +41,24 @@ func (s *Store) Usage(ctx context.Context) (layers, roots snapshots.Usage, err e
 			return layers, roots, fmt.Errorf("measure layers: %w", err)
 		}
 		for _, dir := range dirs {
-			u, err := fs.DiskUsage(ctx, dir)
+			u, err := space.Used(ctx, dir)
 			if errors.Is(err, os.ErrNotExist) {
 				continue // committed or dropped meanwhile
 			}
 			if err != nil {
-				return layers, roots, fmt.Errorf("measure %q: %w", dir, err)
+				return layers, roots, err
 			}
-			layers.Add(snapshots.Usage(u))
+			layers.Add(snapshots.Usage{Size: u.Bytes, Inodes: u.Inodes})
 		}
 	}
 	return layers, roots, nil
+}
+
+// use is what a snapshot takes. What is being written is measured, as its container leaves it at this moment.
+func (s *Store) use(ctx context.Context, info snapshots.Info) (snapshots.Usage, error) {
+	if info.Kind != snapshots.KindActive {
+		return s.snapshots.Usage(ctx, info.Name)
+	}
+	u, err := space.Used(ctx, info.Labels[upperLabel])
+	return snapshots.Usage{Size: u.Bytes, Inodes: u.Inodes}, err
 }

@@ -1,0 +1,330 @@
+package space
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// A container may nest folders as deep as its disk allows, far beyond the longest path that the kernel takes and the most
+// files that a process may have open. What reads or removes them goes from folder to folder, a few open at a time.
+
+// deepest is how many folders, each in the other, Remove holds open at once.
+const deepest = 64
+
+// at is how many entries of a folder are read at a time.
+const at = 1024
+
+// Remove removes a file, or a folder with all that is in it, however deep, and follows no links. What is not there is no error.
+// Others may remove there at the same time, but nobody may write.
+func Remove(path string) error {
+	dir, name := filepath.Split(filepath.Clean(path))
+	if dir == "" {
+		dir = "."
+	}
+	above, err := openFolder(unix.AT_FDCWD, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove %q: %w", path, err)
+	}
+	defer above.Close()
+	if err := new(removal).entry(above, name, 0); err != nil {
+		return fmt.Errorf("remove %q: %w", path, err)
+	}
+	return nil
+}
+
+// removal is the removal of one folder.
+type removal struct {
+	top    *os.File // the folder, once it is open
+	raised int      // folders that were moved into it
+}
+
+// entry removes one entry of a folder.
+func (r *removal) entry(in *os.File, name string, depth int) error {
+	err := unix.Unlinkat(int(in.Fd()), name, 0)
+	if err == nil || err == unix.ENOENT {
+		return nil
+	}
+	if err != unix.EISDIR {
+		return err
+	}
+	err = unix.Unlinkat(int(in.Fd()), name, unix.AT_REMOVEDIR)
+	if err == nil || err == unix.ENOENT {
+		return nil
+	}
+	if err != unix.ENOTEMPTY && err != unix.EEXIST {
+		return err
+	}
+	if depth >= deepest && r.raise(in, name) == nil {
+		return nil // it is removed from there
+	}
+	folder, err := openFolder(int(in.Fd()), name)
+	if err != nil {
+		return unlessGone(err)
+	}
+	defer folder.Close()
+	if r.top == nil {
+		r.top = folder
+	}
+	for {
+		if err := r.all(folder, depth+1); err != nil {
+			return unlessGone(err)
+		}
+		err := unix.Unlinkat(int(in.Fd()), name, unix.AT_REMOVEDIR)
+		if err != unix.ENOTEMPTY && err != unix.EEXIST { // another removal has moved a folder to the top
+			return unlessGone(err)
+		}
+	}
+}
+
+// raise moves a folder that lies deep to the top.
+func (r *removal) raise(in *os.File, name string) error {
+	for {
+		err := unix.Renameat2(int(in.Fd()), name, int(r.top.Fd()), ".deep-"+strconv.Itoa(r.raised), unix.RENAME_NOREPLACE)
+		if r.raised++; err != unix.EEXIST {
+			return err
+		}
+	}
+}
+
+// all removes what is in a folder. It reads that again until there is nothing: a file system may pass over entries while
+// others are removed, and deep folders come to the top.
+func (r *removal) all(folder *os.File, depth int) error {
+	for {
+		if _, err := folder.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		names, err := folder.Readdirnames(at)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := r.entry(folder, name, depth); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+}
+
+// Use is the room that files take.
+type Use struct {
+	Bytes, Inodes int64
+}
+
+// Used measures what lies at a path, a link as itself, and every file once, also if it has several names. What others write,
+// move or remove meanwhile may be counted or not.
+//
+// # Errors
+//
+// fs.ErrNotExist if there is nothing at the path, and the context's.
+func Used(ctx context.Context, path string) (Use, error) {
+	w := &walk{linked: map[inode]bool{}}
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return Use{}, &fs.PathError{Op: "measure", Path: path, Err: err}
+	}
+	w.count(&st)
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return w.use, nil
+	}
+	root, err := openFolder(unix.AT_FDCWD, path)
+	if err != nil {
+		return Use{}, fmt.Errorf("measure %q: %w", path, err)
+	}
+	defer root.Close()
+	if err := w.all(ctx, root); err != nil {
+		return Use{}, fmt.Errorf("measure %q: %w", path, err)
+	}
+	return w.use, nil
+}
+
+type inode struct{ dev, ino uint64 }
+
+func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), st.Ino} }
+
+// walk goes through a folder and those below it, one after another.
+type walk struct {
+	use    Use
+	linked map[inode]bool // files of several names that are counted
+	levels []level        // from below the root to the folder that is being read
+}
+
+// level is a folder on the way to the one that is being read.
+type level struct {
+	name string
+	self inode
+	rest []string // folders in it that are not read yet
+}
+
+func (w *walk) count(st *unix.Stat_t) {
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 1 {
+		if w.linked[inodeOf(st)] {
+			return
+		}
+		w.linked[inodeOf(st)] = true
+	}
+	w.use.Inodes++
+	w.use.Bytes += st.Blocks * 512
+}
+
+// all counts what is below the root.
+func (w *walk) all(ctx context.Context, root *os.File) error {
+	folder, err := openFolder(int(root.Fd()), ".")
+	if err != nil {
+		return err
+	}
+	defer func() { folder.Close() }()
+	rest, err := w.read(ctx, folder)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(folder.Fd()), &st); err != nil {
+		return err
+	}
+	w.levels = []level{{name: ".", self: inodeOf(&st), rest: rest}}
+	for {
+		here := &w.levels[len(w.levels)-1]
+		var next *os.File
+		if len(here.rest) > 0 {
+			name := here.rest[len(here.rest)-1]
+			here.rest = here.rest[:len(here.rest)-1]
+			if next, err = w.down(ctx, folder, name); err != nil {
+				return err
+			}
+		} else {
+			if w.levels = w.levels[:len(w.levels)-1]; len(w.levels) == 0 {
+				return nil
+			}
+			if next, err = w.up(root, folder); err != nil {
+				return err
+			}
+		}
+		if next != nil {
+			folder.Close()
+			folder = next
+		}
+	}
+}
+
+// down reads a folder below the one that was read before; nil if it has gone.
+func (w *walk) down(ctx context.Context, from *os.File, name string) (*os.File, error) {
+	folder, err := openFolder(int(from.Fd()), name)
+	if err != nil {
+		return nil, unlessGone(err)
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(int(folder.Fd()), &st)
+	var rest []string
+	if err == nil {
+		rest, err = w.read(ctx, folder)
+	}
+	if err != nil {
+		folder.Close()
+		return nil, unlessGone(err)
+	}
+	w.levels = append(w.levels, level{name: name, self: inodeOf(&st), rest: rest})
+	return folder, nil
+}
+
+// up opens the folder that has become the last of the levels. If the one below it was moved meanwhile, that is found from the root;
+// levels that are not there any more are left out.
+func (w *walk) up(root, from *os.File) (*os.File, error) {
+	folder, err := openFolder(int(from.Fd()), "..")
+	if err == nil {
+		if w.isLast(folder) {
+			return folder, nil
+		}
+		folder.Close()
+	}
+	for length := len(w.levels); ; length = len(w.levels) {
+		folder, err := openFolder(int(root.Fd()), ".")
+		if err != nil {
+			return nil, err
+		}
+		for i, l := range w.levels[1:] {
+			next, err := openFolder(int(folder.Fd()), l.name)
+			folder.Close()
+			if err != nil {
+				if err := unlessGone(err); err != nil {
+					return nil, err
+				}
+				w.levels = w.levels[:i+1]
+				break
+			}
+			folder = next
+		}
+		if length == len(w.levels) {
+			if w.isLast(folder) || length == 1 {
+				return folder, nil
+			}
+			w.levels = w.levels[:length-1]
+		}
+		folder.Close()
+	}
+}
+
+func (w *walk) isLast(folder *os.File) bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(folder.Fd()), &st) == nil && inodeOf(&st) == w.levels[len(w.levels)-1].self
+}
+
+// read counts what is in a folder and returns the folders in it.
+func (w *walk) read(ctx context.Context, folder *os.File) (folders []string, err error) {
+	for ctx.Err() == nil {
+		names, err := folder.Readdirnames(at)
+		if err == io.EOF {
+			return folders, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			var st unix.Stat_t
+			if err := unix.Fstatat(int(folder.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+				if err := unlessGone(err); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			w.count(&st)
+			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+				folders = append(folders, name)
+			}
+		}
+	}
+	return nil, ctx.Err()
+}
+
+// unlessGone is nil for the error of what was removed, or has become something else, since it was listed.
+func unlessGone(err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil
+	}
+	return err
+}
+
+func openFolder(in int, name string) (*os.File, error) {
+	for {
+		fd, err := unix.Openat(in, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return os.NewFile(uintptr(fd), name), nil
+		}
+		if err != unix.EINTR {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package space
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// tower makes folders in folders, each with a file, and returns how many bytes a folder and a file take.
+func tower(t *testing.T, dir string, height int) {
+	t.Helper()
+	fd, err := unix.Open(dir, unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range height {
+		file, err := unix.Openat(fd, "file", unix.O_CREAT|unix.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(file)
+		if err := unix.Mkdirat(fd, "folder", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(fd, "folder", unix.O_DIRECTORY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(fd)
+		fd = next
+	}
+	unix.Close(fd)
+}
+
+// Deeper than a path can say, and deeper than a process may have files open.
+func TestDeepFolders(t *testing.T) {
+	const height = 2_000
+	dir := filepath.Join(t.TempDir(), "deep")
+	for _, towers := range []string{dir, filepath.Join(dir, "folder", "folder")} {
+		if err := os.MkdirAll(towers, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beside := filepath.Join(dir, "beside")
+	if err := os.Mkdir(beside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tower(t, beside, height)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	small := limit
+	small.Cur = 300
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &small); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	}()
+	use, err := Used(t.Context(), dir)
+	if want := int64(1 + 2 + 1 + 2*height); err != nil || use.Inodes != want || use.Bytes < 4096*height {
+		t.Errorf("measured: %+v, %v, want %d inodes", use, err, want)
+	}
+	var removals sync.WaitGroup
+	for range 2 { // a collector may find what a request is removing
+		removals.Go(func() {
+			if err := Remove(dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	removals.Wait()
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left: %v", err)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	outside := t.TempDir()
+	kept := filepath.Join(outside, "kept")
+	dir := filepath.Join(t.TempDir(), "dir")
+	for _, err := range []error{
+		os.WriteFile(kept, nil, 0o600),
+		os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755),
+		os.Symlink(outside, filepath.Join(dir, "a", "link")),
+		os.Symlink("nowhere", filepath.Join(dir, "dangling")),
+		os.Mkdir(filepath.Join(dir, ".deep-0"), 0o755),
+		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3000 {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // what is not there is no error
+		if err := Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if entries, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(entries) > 0 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	if err := Remove(filepath.Join(dir, "below", "what", "is", "not", "there")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Errorf("what a link led to: %v", err)
+	}
+}
+
+func TestUsed(t *testing.T) {
+	outside := t.TempDir()
+	dir := t.TempDir()
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(outside, "big"), make([]byte, 1<<20), 0o600),
+		os.WriteFile(filepath.Join(dir, "file"), make([]byte, 100_000), 0o600),
+		os.Link(filepath.Join(dir, "file"), filepath.Join(dir, "again")),
+		os.Mkdir(filepath.Join(dir, "folder"), 0o755),
+		os.Link(filepath.Join(dir, "file"), filepath.Join(dir, "folder", "third")),
+		os.Symlink(outside, filepath.Join(dir, "folder", "link")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	use, err := Used(t.Context(), dir)
+	if err != nil || use.Inodes != 4 || use.Bytes < 100_000 || use.Bytes > 200_000 {
+		t.Errorf("%+v, %v, want 4 inodes and 100 kB", use, err)
+	}
+	if use, err := Used(t.Context(), filepath.Join(dir, "file")); err != nil || use.Inodes != 1 {
+		t.Errorf("of a file: %+v, %v", use, err)
+	}
+	if _, err := Used(t.Context(), filepath.Join(dir, "gone")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of nothing: %v", err)
+	}
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Used(given, dir); !errors.Is(err, context.Canceled) {
+		t.Errorf("of a request that is given up: %v", err)
+	}
+}
+
+// A container goes on while its files are measured: it removes, replaces and moves folders.
+func TestUsedWhileFilesChange(t *testing.T) {
+	dir := t.TempDir()
+	done := make(chan struct{})
+	var work sync.WaitGroup
+	for i := range 3 {
+		work.Go(func() {
+			own := filepath.Join(dir, strconv.Itoa(i))
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				deep := filepath.Join(own, "a", "b", "c", "d")
+				if err := os.MkdirAll(deep, 0o755); err != nil {
+					t.Error(err)
+					return
+				}
+				for n := range 20 {
+					_ = os.WriteFile(filepath.Join(deep, strconv.Itoa(n)), nil, 0o600)
+				}
+				_ = os.Rename(filepath.Join(own, "a", "b"), filepath.Join(dir, "moved-"+strconv.Itoa(i)))
+				_ = os.Symlink("/proc", filepath.Join(own, "a", "b"))
+				_ = os.RemoveAll(filepath.Join(dir, "moved-"+strconv.Itoa(i)))
+				_ = os.RemoveAll(own)
+			}
+		})
+	}
+	for range 300 {
+		use, err := Used(t.Context(), dir)
+		if err != nil || use.Inodes < 1 || use.Inodes > 500 {
+			t.Errorf("%+v, %v", use, err)
+			break
+		}
+	}
+	close(done)
+	work.Wait()
+}
