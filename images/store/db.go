@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
@@ -24,6 +26,9 @@ import (
 
 // schemaVersion changes when older programs could no longer read the records.
 const schemaVersion = "1"
+
+// saltSize is how long the salt is, in bytes.
+const saltSize = 32
 
 var (
 	bucketMeta     = []byte("meta")
@@ -43,28 +48,36 @@ type DB struct {
 	mu    sync.Mutex // one Update at a time
 	state atomic.Pointer[State]
 	salt  []byte
+
+	logger   *slog.Logger
+	copyPath string
+	copySum  digest.Digest // of what the copy holds, "" if that is not known
+	lost     bool          // a damaged database was put aside
 }
 
-// OpenDB opens or creates the records in a file. Records that are damaged are put aside, and it begins with none.
+// OpenDB opens or creates the records in a file. Records that are damaged are put aside; they, and those that are lost, are
+// restored from their copy, which is a file beside them.
 //
 // # Errors
 //
 // A file that another process has open is an error after one second.
 func OpenDB(path string, logger *slog.Logger) (*DB, error) {
-	if err := boltfile.Ensure(path, nil, logger); err != nil {
+	lost := false
+	damaged := func() error { lost = true; return nil }
+	if err := boltfile.Ensure(path, damaged, logger); err != nil {
 		return nil, fmt.Errorf("open image records %q: %w", path, err)
 	}
-	d, err := openDB(path)
+	d, err := openDB(path, lost, logger)
 	if errdefs.IsDataLoss(err) {
 		if err := boltfile.PutAside(path, err, logger); err != nil {
 			return nil, fmt.Errorf("open image records %q: %w", path, err)
 		}
-		d, err = openDB(path)
+		d, err = openDB(path, true, logger)
 	}
 	return d, err
 }
 
-func openDB(path string) (d *DB, err error) {
+func openDB(path string, lost bool, logger *slog.Logger) (d *DB, err error) {
 	defer func() {
 		if r := recover(); r != nil { // as bbolt does at what it does not understand
 			err = fmt.Errorf("open image records %q: %v: %w", path, r, errdefs.ErrDataLoss)
@@ -77,8 +90,8 @@ func openDB(path string) (d *DB, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open image records %q: %w", path, err)
 	}
-	d = &DB{bolt: b}
-	if err := d.init(); err != nil {
+	d = &DB{bolt: b, logger: logger, copyPath: copyPath(path), lost: lost}
+	if err := errors.Join(removeTemporary(path), d.init()); err != nil {
 		b.Close()
 		if errors.Is(err, bolterrors.ErrIncompatibleValue) {
 			err = fmt.Errorf("%w: %w", err, errdefs.ErrDataLoss)
@@ -94,7 +107,9 @@ func (d *DB) init() error {
 		if err != nil {
 			return err
 		}
+		var from *copied
 		if v := meta.Get(keyVersion); v == nil {
+			from = d.restored()
 			if err := meta.Put(keyVersion, []byte(schemaVersion)); err != nil {
 				return err
 			}
@@ -104,8 +119,11 @@ func (d *DB) init() error {
 			return fmt.Errorf("they have version %s, this program reads %s", v, schemaVersion)
 		}
 		if d.salt = bytes.Clone(meta.Get(keySalt)); d.salt == nil {
-			d.salt = make([]byte, 32)
-			rand.Read(d.salt) // never fails
+			if d.salt = make([]byte, saltSize); from != nil {
+				d.salt = from.Salt
+			} else {
+				rand.Read(d.salt) // never fails
+			}
 			if err := meta.Put(keySalt, d.salt); err != nil {
 				return err
 			}
@@ -115,16 +133,27 @@ func (d *DB) init() error {
 				return err
 			}
 		}
+		if from != nil {
+			return saveAll(tx, from.State)
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return d.bolt.View(func(tx *bolt.Tx) error {
+	err = d.bolt.View(func(tx *bolt.Tx) error {
 		s, err := load(tx)
 		d.state.Store(s)
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	if _, d.copySum, err = readCopy(d.copyPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.logger.Warn("copy of the image records cannot be read and is written anew", "file", d.copyPath, "error", err)
+	}
+	d.writeCopy(d.State())
+	return nil
 }
 
 // Close closes the file.
@@ -150,14 +179,11 @@ func (d *DB) Update(fn func(*State) error) error {
 			return err
 		}
 		next = s
-		return errors.Join(
-			save(tx.Bucket(bucketImages), s.Images),
-			save(tx.Bucket(bucketTargets), s.Targets),
-			save(tx.Bucket(bucketTags), s.Tags),
-			save(tx.Bucket(bucketGrants), s.Grants),
-			save(tx.Bucket(bucketHolders), s.Holders),
-			save(tx.Bucket(bucketPrepared), s.Prepared),
-		)
+		if err := saveAll(tx, s); err != nil {
+			return err
+		}
+		d.writeCopy(s)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -215,6 +241,17 @@ func read[T any](b *bolt.Bucket, into map[string]T) error {
 		into[string(k)] = record
 		return nil
 	})
+}
+
+func saveAll(tx *bolt.Tx, s *State) error {
+	return errors.Join(
+		save(tx.Bucket(bucketImages), s.Images),
+		save(tx.Bucket(bucketTargets), s.Targets),
+		save(tx.Bucket(bucketTags), s.Tags),
+		save(tx.Bucket(bucketGrants), s.Grants),
+		save(tx.Bucket(bucketHolders), s.Holders),
+		save(tx.Bucket(bucketPrepared), s.Prepared),
+	)
 }
 
 // save makes a bucket hold exactly the records of from, writing what differs.

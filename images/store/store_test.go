@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -157,66 +156,6 @@ func TestDB(t *testing.T) {
 	}
 	if len(s.Images) != 1 || !s.Images["a"].Created.Equal(images[0].Created) || len(s.Named("r:t")) != 1 {
 		t.Errorf("read back %+v", s)
-	}
-}
-
-// Records that are damaged, as a file or in what they say, are put aside: a store begins with none.
-func TestDamagedDB(t *testing.T) {
-	logger := slog.New(slog.DiscardHandler)
-	for name, damage := range map[string]func(path string) error{
-		"a text": func(path string) error {
-			return os.WriteFile(path, []byte(strings.Repeat("no records\n", 1000)), 0o600)
-		},
-		"cut": func(path string) error { return os.Truncate(path, 9000) },
-		"a record that is none": func(path string) error {
-			return put(path, func(tx *bolt.Tx) error { return tx.Bucket(bucketImages).Put([]byte("a"), []byte("{")) })
-		},
-		"no version": func(path string) error {
-			return put(path, func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyVersion, []byte("\xce")) })
-		},
-		"a value for a bucket": func(path string) error {
-			return put(path, func(tx *bolt.Tx) error {
-				err := tx.Bucket(bucketMeta).Delete(keySalt)
-				if err == nil {
-					_, err = tx.Bucket(bucketMeta).CreateBucket(keySalt)
-				}
-				return err
-			})
-		},
-	} {
-		path := filepath.Join(t.TempDir(), "records.db")
-		d, err := OpenDB(path, logger)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tg, images := target("r", "one", "a")
-		err = d.Update(func(s *State) error { s.AddTarget(tg, keepNone, images...); return nil })
-		if err = errors.Join(err, d.Close(), damage(path)); err != nil {
-			t.Fatal(err)
-		}
-		if d, err = OpenDB(path, logger); err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if n := len(d.State().Images); n != 0 {
-			t.Errorf("%s: %d images", name, n)
-		}
-		aside, err := filepath.Glob(path + ".damaged-*")
-		if err = errors.Join(err, d.Close()); err != nil || len(aside) != 1 {
-			t.Errorf("%s: %v, put aside: %q", name, err, aside)
-		}
-	}
-	later := filepath.Join(t.TempDir(), "records.db")
-	d, err := OpenDB(later, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = errors.Join(d.Close(), put(later, func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyVersion, []byte("99")) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := OpenDB(later, logger); err == nil || !strings.Contains(err.Error(), "version 99") {
-		t.Errorf("records of a later program: %v", err)
 	}
 }
 

@@ -82,9 +82,12 @@ func room(path string) int64 {
 	return info.Sys().(*syscall.Stat_t).Blocks * 512
 }
 
+// temporaryPrefix begins the name of a file that WriteFile has not renamed yet.
+const temporaryPrefix = ".new-"
+
 // WriteFile replaces a small file so that it is on disk, whole, or as it was.
 func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	f, err := os.CreateTemp(filepath.Dir(path), temporaryPrefix)
 	if err != nil {
 		return err
 	}
