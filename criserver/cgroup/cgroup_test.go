@@ -47,9 +47,24 @@ func TestLayout(t *testing.T) {
 		t.Errorf("parent that is no slice: %v", err)
 	}
 	for _, driver := range []Driver{Cgroupfs, Systemd} {
-		for _, given := range []string{"../x.slice", "/a/../../x.slice", "/a\n.slice", "/a\x00.slice"} {
+		for _, given := range []string{
+			"../x.slice", "/a/../../x.slice", "/a\n.slice", "/a\x00.slice", " ", "\t", "/ /a.slice", "/a .slice", "/a\u00a0.slice", "/a\u200b.slice",
+			"/a\u0085.slice", "//a.slice", "/a.slice/", "/x//a.slice", "//", ".", "..", "/.", "/./a.slice", "/x/./a.slice", "/x/../a.slice",
+		} {
 			if _, _, err := (Layout{Driver: driver}).Pod("P", given); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "linux.cgroup_parent: ") {
 				t.Errorf("%s: parent %q: %v", driver, given, err)
+			}
+		}
+	}
+	for _, given := range []string{".slice", "a-.slice", "-a.slice", "a--b.slice", "a:b.slice", "a@b.slice", "/a.slice/a-é.slice", "/", "--.slice"} {
+		if _, _, err := (Layout{Driver: Systemd}).Pod("P", given); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "linux.cgroup_parent: ") {
+			t.Errorf("slice %q: %v", given, err)
+		}
+	}
+	for driver, given := range map[Driver][]string{Cgroupfs: {"/", "/a:b@c-/é"}, Systemd: {"-.slice", `a\x2db-c_d.0.slice`}} {
+		for _, g := range given {
+			if _, _, err := (Layout{Driver: driver}).Pod("P", g); err != nil {
+				t.Errorf("%s: parent %q: %v", driver, g, err)
 			}
 		}
 	}

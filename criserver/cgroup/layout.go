@@ -55,24 +55,49 @@ func (l Layout) Pod(id, given string) (parent string, owned bool, err error) {
 	return parent, false, nil
 }
 
+// given returns a parent that a client has named, in the one form in which records, runtimes and the kubelet name it.
 func (l Layout) given(given string) (string, error) {
-	parts := strings.Split(given, "/")
+	parts := strings.Split(strings.TrimPrefix(given, "/"), "/")
 	switch {
-	case slices.Contains(parts, "..") || strings.ContainsFunc(given, unicode.IsControl):
-		return "", fmt.Errorf("%.300q leads above itself or holds a control character", given)
+	case strings.ContainsFunc(given, unprintable):
+		return "", fmt.Errorf("%.300q holds white space or a character that cannot be printed", given)
+	case slices.ContainsFunc(parts, relative) && given != "/":
+		return "", fmt.Errorf("%.300q holds an empty name, %q or %q", given, ".", "..")
 	case slices.ContainsFunc(parts, func(part string) bool { return len(part) > maxName }):
 		return "", fmt.Errorf("a name in %.300q is longer than %d bytes", given, maxName)
 	}
 	parent := path.Clean("/" + given)
 	if l.Driver == Systemd {
-		if parent = path.Base(given); !strings.HasSuffix(parent, sliceSuffix) {
+		parent = path.Base(given)
+		if !strings.HasSuffix(parent, sliceSuffix) {
 			return "", fmt.Errorf("%.300q is no slice, but the cgroup driver is systemd", given)
+		}
+		if !isSlice(parent) {
+			return "", fmt.Errorf("%.300q is no name of a slice: see systemd.slice(5)", parent)
 		}
 	}
 	if n := len(l.Path(l.Leaf(parent, strings.Repeat("x", idLength)))); n > maxPath {
 		return "", fmt.Errorf("the cgroups of containers in %.300q would have paths of %d bytes, more than %d", given, n, maxPath)
 	}
 	return parent, nil
+}
+
+func unprintable(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }
+
+// relative says of a name in a path that it is none by itself.
+func relative(name string) bool { return name == "" || name == "." || name == ".." }
+
+// isSlice says whether systemd knows a name with the suffix .slice as that of a slice: each dash but that of the root slice
+// "-.slice" stands between two names, and a slice is no template.
+func isSlice(unit string) bool {
+	name := strings.TrimSuffix(unit, sliceSuffix)
+	if name == "-" {
+		return true
+	}
+	foreign := func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(`-_.\`, r)
+	}
+	return !slices.Contains(strings.Split(name, "-"), "") && !strings.ContainsFunc(name, foreign)
 }
 
 // idLength is how long the ids of containers are.
