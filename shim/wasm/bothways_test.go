@@ -23,17 +23,37 @@ type ending struct {
 	load           compile.Load
 }
 
-// bothWays runs a guest without any step that makes a start light, with all of them, and with each left out. What comes of
-// it has to be the same, but for how it was loaded; check says whether it is right. prepare makes its bundle, and says what the guest reads.
-func bothWays(t *testing.T, prepare func(skip compile.Steps) (b *bench, stdin string), check func(*testing.T, compile.Steps, ending)) {
+// variant leaves out steps.
+type variant struct {
+	name string
+	skip compile.Steps
+}
+
+// eachStep are all steps, and each left out, beside Go's functions as they are, which is what people have, and rewritten. A module is compiled
+// for each of them; one that is rewritten takes three times as long.
+func eachStep() []variant {
+	const plain = compile.StepFold
+	return []variant{
+		{"light", plain}, {"no image", plain | compile.StepImage}, {"no frame", plain | compile.StepBare}, {"no sharing", plain | compile.StepShare}, {"rewritten", 0},
+	}
+}
+
+// eachStepRewritten is eachStep with Go's functions rewritten in each.
+func eachStepRewritten() []variant {
+	return []variant{
+		{"light", 0}, {"no image", compile.StepImage}, {"no frame", compile.StepBare}, {"no sharing", compile.StepShare}, {"not rewritten", compile.StepFold},
+	}
+}
+
+// bothWays runs a guest without any step that makes a start light, and as the variants say. What comes of it has to be the same, but for how it
+// was loaded; check says whether it is right. prepare makes its bundle, and says what the guest reads.
+func bothWays(t *testing.T, variants []variant, prepare func(skip compile.Steps) (b *bench, stdin string), check func(*testing.T, compile.Steps, ending)) {
 	t.Helper()
 	var plain ending
-	for _, v := range []struct {
-		name string
-		skip compile.Steps
-	}{{"plain", compile.AllSteps}, {"light", 0}, {"no image", compile.StepImage}, {"no frame", compile.StepBare}, {"no sharing", compile.StepShare}, {"not rewritten", compile.StepFold}} {
+	for _, v := range append([]variant{{"plain", compile.AllSteps}}, variants...) {
 		t.Run(v.name, func(t *testing.T) {
 			b, stdin := prepare(v.skip)
+			b.bundle.Spec.Annotations[shim.AnnotationOptimizeGo] = "true" // unless StepFold is skipped
 			b.t, b.engine = t, shared.engineWith(t, v.skip)
 			got := b.ending(stdin)
 			check(t, v.skip, got)
@@ -136,7 +156,7 @@ func TestGuestsBothWays(t *testing.T) {
 		{name: "quantiles", args: []string{"-o", "/data/out", "/data/in"}, code: 1, want: `"one two" is no number`},
 	} {
 		t.Run(c.name+" "+strings.Join(c.args, " "), func(t *testing.T) {
-			bothWays(t, func(compile.Steps) (*bench, string) {
+			bothWays(t, eachStep(), func(compile.Steps) (*bench, string) {
 				b := newBench(t, c.name, c.args...)
 				b.bundle.Spec.Process.Env = []string{c.env}
 				fillData(t, b.bundle.Rootfs)
@@ -166,7 +186,7 @@ func TestWideGuestBothWays(t *testing.T) {
 	if err != nil || strings.Count(string(want), "\n") < 16 {
 		t.Fatalf("the Linux program says %q, %v", want, err)
 	}
-	bothWays(t, func(compile.Steps) (*bench, string) {
+	bothWays(t, eachStepRewritten(), func(compile.Steps) (*bench, string) {
 		b := newBench(t, "wide")
 		fillData(t, b.bundle.Rootfs)
 		return b, ""

@@ -210,7 +210,7 @@ func newBench(t testing.TB, name string, args ...string) *bench {
 						{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace},
 					},
 				},
-				Annotations: map[string]string{shim.AnnotationOptimizeGo: "true"}, // a step as the others are: see Skip
+				Annotations: map[string]string{},
 			},
 		},
 	}

@@ -122,7 +122,7 @@ func TestOddModules(t *testing.T) {
 		{name: "memory that may be shared", odd: odd{memories: [][]byte{{3, 4, 4}}}, refused: "memory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bothWays(t, func(skip compile.Steps) (*bench, string) {
+			bothWays(t, eachStep(), func(skip compile.Steps) (*bench, string) {
 				b := newBench(t, "")
 				fillData(t, b.bundle.Rootfs)
 				if err := os.WriteFile(filepath.Join(b.bundle.Rootfs, "app.wasm"), c.odd.module(), 0o644); err != nil {

@@ -291,8 +291,8 @@ func (w *walk) related(r relation, old *side, x *world) int32 {
 // without looking into memory.
 func (w *walk) catchUp(y way) error {
 	s, height := y.new, len(y.old.stack)
-	for seen := map[int]bool{}; s.pc < len(s.f.code) && !seen[s.pc]; {
-		seen[s.pc] = true
+	for w.caught++; s.pc < len(s.f.code) && w.seen[s.pc] != w.caught; {
+		w.seen[s.pc] = w.caught
 		end := s.pc + 1
 		switch i := &s.f.code[s.pc]; {
 		case len(s.stack) != height:

@@ -66,8 +66,8 @@ var errUnknown = errors.New("an instruction is not known")
 // instr is one instruction.
 type instr struct {
 	op     uint16
-	value  int64    // index, constant, offset, or type of a block
-	depths []uint32 // of a branch
+	value  int64    // index, constant, offset, type of a block, or depth of a plain branch
+	depths []uint32 // of a table
 	exits  []exit   // where a branch leads; of "if" and "else", where the block goes on without what follows
 }
 
@@ -76,7 +76,7 @@ type exit struct{ pc, height, arity int }
 
 // decode reads the expression of a body.
 func decode(r *format.Reader) ([]instr, error) {
-	var code []instr
+	code := make([]instr, 0, len(r.Rest)/2+1) // most instructions have an immediate
 	for len(r.Rest) > 0 {
 		i := instr{op: uint16(r.Octet())}
 		if !immediates(r, &i) || r.Bad {
@@ -95,7 +95,7 @@ func immediates(r *format.Reader, i *instr) bool {
 	case op == opBlock || op == opLoop || op == opIf:
 		i.value = r.Long()
 	case op == opBr || op == opBrIf:
-		i.depths = []uint32{r.Number()}
+		i.value = int64(r.Number())
 	case op == opBrTable:
 		n := r.Number()
 		for range uint64(n) + 1 {

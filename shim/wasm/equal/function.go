@@ -65,6 +65,18 @@ type linker struct {
 	f      *function
 	blocks []*block
 	height int
+	room   []exit // for those of the next branches
+}
+
+// exits is room for those of one branch.
+func (l *linker) exits(n int) []exit {
+	const many = 128
+	if len(l.room) < n {
+		l.room = make([]exit, max(n, many))
+	}
+	out := l.room[:n:n]
+	l.room = l.room[n:]
+	return out
 }
 
 var errShape = errors.New("blocks and stack do not fit together")
@@ -113,7 +125,7 @@ func (l *linker) one(pc int) error {
 		}
 		b := &block{op: i.op, start: pc, takes: takes, gives: gives, height: max(l.height-takes, top.height), dead: top.dead, entered: !top.dead}
 		if i.op == opIf {
-			i.exits = make([]exit, 1)
+			i.exits = l.exits(1)
 			b.otherwise = &i.exits[0]
 		}
 		if i.op == opLoop {
@@ -130,7 +142,7 @@ func (l *linker) one(pc int) error {
 		}
 		*top.otherwise = exit{pc: pc + 1, height: top.height, arity: top.takes}
 		top.otherwise = nil
-		i.exits = make([]exit, 1)
+		i.exits = l.exits(1)
 		top.refers = append(top.refers, &i.exits[0])
 		l.height, top.dead = top.height+top.takes, !top.entered
 	case opEnd:
@@ -186,25 +198,40 @@ func (l *linker) branch(pc int, i *instr, top *block) error {
 	if l.height < top.height && !top.dead {
 		return errShape
 	}
-	i.exits = make([]exit, len(i.depths))
-	for k, depth := range i.depths {
-		if uint64(depth) >= uint64(len(l.blocks)) {
-			return errShape
+	if i.op != opBrTable {
+		i.exits = l.exits(1)
+		if err := l.leads(i, &i.exits[0], uint64(i.value), top); err != nil {
+			return err
 		}
-		b := l.blocks[len(l.blocks)-1-int(depth)]
-		if b.op == opLoop {
-			i.exits[k] = exit{pc: b.start + 1, height: b.height, arity: b.takes}
-			continue
+	} else {
+		i.exits = l.exits(len(i.depths))
+		for k, depth := range i.depths {
+			if err := l.leads(i, &i.exits[k], uint64(depth), top); err != nil {
+				return err
+			}
 		}
-		if !top.dead {
-			b.ways++
-			b.tabled = b.tabled || i.op == opBrTable
-		}
-		b.refers = append(b.refers, &i.exits[k])
 	}
 	if i.op != opBrIf || l.module.alwaysTaken(l.f.code, pc) {
 		l.height, top.dead = top.height, true
 	}
+	return nil
+}
+
+// leads resolves one exit of a branch.
+func (l *linker) leads(i *instr, e *exit, depth uint64, top *block) error {
+	if depth >= uint64(len(l.blocks)) {
+		return errShape
+	}
+	b := l.blocks[len(l.blocks)-1-int(depth)]
+	if b.op == opLoop {
+		*e = exit{pc: b.start + 1, height: b.height, arity: b.takes}
+		return nil
+	}
+	if !top.dead {
+		b.ways++
+		b.tabled = b.tabled || i.op == opBrTable
+	}
+	b.refers = append(b.refers, e)
 	return nil
 }
 

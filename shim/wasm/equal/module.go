@@ -140,10 +140,14 @@ func neverZero(body []byte) bool {
 			if k == 0 || code[k-1].op != opI32Const || code[k-1].value == 0 {
 				return false
 			}
-		case opBr, opBrIf, opBrTable:
+		case opBr, opBrIf:
+			if i.value >= int64(nest) {
+				return false // out of the function, with a value
+			}
+		case opBrTable:
 			for _, d := range i.depths {
 				if int64(d) >= int64(nest) {
-					return false // out of the function, with a value
+					return false
 				}
 			}
 		}

@@ -19,6 +19,9 @@ type walk struct {
 	ready []*cut
 	ways  []way
 
+	seen   []int // by instruction of the new side: the last catchUp that came there
+	caught int   // how often catchUp was called
+
 	used, uses *span // what is touched by the first stack pointer: before, and now
 	level      bool  // the stack pointer is where it was whenever the function returns
 	small      bool  // there is no check for a larger stack
@@ -32,7 +35,7 @@ type way struct {
 }
 
 func newWalk(m *Module, before, after *function) *walk {
-	w := &walk{module: m, before: before, after: after, cuts: map[cutKey]*cut{}}
+	w := &walk{module: m, before: before, after: after, cuts: map[cutKey]*cut{}, seen: make([]int, len(after.code))}
 	w.steps = 100000 + 400*(len(before.code)+len(after.code))
 	w.given = m.gives(before)
 	w.small, w.level = true, true
