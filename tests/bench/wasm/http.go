@@ -19,7 +19,8 @@ const (
 	sumGoal  = 0.5 // of 200 guests
 )
 
-// http compares a server as a guest with the same one built for Linux, and with it as a guest of stock wazero: all in pods of one
+// http compares a server as a guest, as it is and with its functions rewritten, with the same one built for Linux, and with it as a guest of
+// stock wazero: all in pods of one
 // node, asked through the pods' network in turn, by each kind of client.
 func (b *bench) http(ctx context.Context, n *node.Node, registry *oci.Registry) error {
 	servers, err := b.servers(ctx, n, registry)
@@ -42,10 +43,11 @@ func (b *bench) http(ctx context.Context, n *node.Node, registry *oci.Registry) 
 			}
 		}
 	}
-	guest, native, stock := servers[0], servers[1], servers[2]
+	guest, native, stock, rewritten := servers[0], servers[1], servers[2], servers[3]
 	goal := fmt.Sprintf("≥ %.2f", httpGoal)
 	for client, a := range askers {
 		b.compare("net/http, asked by "+a.name, guest, native, client, goal)
+		b.compare("net/http rewritten, asked by "+a.name, rewritten, native, client, goal)
 		b.compare("stock wazero, asked by "+a.name, stock, native, client, "")
 	}
 	return nil
@@ -73,7 +75,7 @@ func (b *bench) quiet(ctx context.Context, n *node.Node, registry *oci.Registry)
 	}
 	var guests, shims []int
 	for i := range b.idle {
-		p, err := runPod(ctx, n, "wasm", image, fmt.Sprint("idle-", i))
+		p, err := runPod(ctx, n, "wasm", image, fmt.Sprint("idle-", i), nil)
 		if err != nil {
 			return err
 		}

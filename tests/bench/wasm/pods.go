@@ -50,11 +50,12 @@ func pushFiles(ctx context.Context, registry *oci.Registry, n *node.Node, name s
 }
 
 // runPod runs one pod whose container has port 8080.
-func runPod(ctx context.Context, n *node.Node, handler, image, name string) (*pod, error) {
+func runPod(ctx context.Context, n *node.Node, handler, image, name string, annotations map[string]string) (*pod, error) {
 	uid := "bench-" + name
 	config := &runtime.PodSandboxConfig{
 		Metadata:     &runtime.PodSandboxMetadata{Name: name, Namespace: "default", Uid: uid},
 		Hostname:     name,
+		Annotations:  annotations,
 		LogDirectory: filepath.Join(n.Logs, uid),
 		PortMappings: []*runtime.PortMapping{{ContainerPort: 8080, Protocol: runtime.Protocol_TCP}},
 		Linux: &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{

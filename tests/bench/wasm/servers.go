@@ -11,6 +11,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
@@ -39,16 +40,17 @@ var askers = []struct {
 type server struct {
 	name   string
 	image  string
-	runs   string // the handler
-	spins  bool   // it uses the processor when nobody asks
+	runs   string            // the handler
+	marked map[string]string // annotations of the pod
+	spins  bool              // it uses the processor when nobody asks
 	pod    *pod
 	asking []asker
 
 	rates, costs [][]float64 // of each client: requests per second, µs of processor time for one
 }
 
-// servers runs one server three times: as a guest, built for Linux, and as a guest of wazero's own command and WASI, which is
-// a Linux program.
+// servers runs one server four times: as a guest, built for Linux, as a guest of wazero's own command and WASI, which is
+// a Linux program, and as a guest whose functions are rewritten.
 func (b *bench) servers(ctx context.Context, n *node.Node, registry *oci.Registry) ([]*server, error) {
 	guest, err := oci.BuildGo(ctx, serverDir, oci.Wasip1)
 	if err != nil {
@@ -62,10 +64,11 @@ func (b *bench) servers(ctx context.Context, n *node.Node, registry *oci.Registr
 	if err != nil {
 		return nil, err
 	}
-	all := []*server{{name: "guest", runs: "wasm"}, {name: "native", runs: "runc"}, {name: "stock", runs: "runc", spins: true}}
+	all := []*server{{name: "guest", runs: "wasm"}, {name: "native", runs: "runc"}, {name: "stock", runs: "runc", spins: true},
+		{name: "rewritten", runs: "wasm", marked: map[string]string{shim.AnnotationOptimizeGo: "true"}}}
 	for _, s := range all {
 		switch s.name {
-		case "guest":
+		case "guest", "rewritten":
 			s.image, err = push(ctx, registry, n, s.name, oci.Wasip1, guest)
 		case "native":
 			s.image, err = push(ctx, registry, n, s.name, oci.Host(), native)
@@ -119,7 +122,7 @@ func (b *bench) buildStock(ctx context.Context, guest []byte) ([]oci.File, error
 
 // start runs its pod and connects a client of each kind.
 func (s *server) start(ctx context.Context, n *node.Node, conns int) (err error) {
-	if s.pod, err = runPod(ctx, n, s.runs, s.image, "http-"+s.name); err != nil {
+	if s.pod, err = runPod(ctx, n, s.runs, s.image, "http-"+s.name, s.marked); err != nil {
 		return err
 	}
 	if err := s.pod.awaitUp(ctx); err != nil {
