@@ -201,7 +201,7 @@ func (b *builder) host(ctx context.Context, in *spec.Input) error {
 			return fmt.Errorf("seccomp: localhost_ref: %w", err)
 		}
 	}
-	in.Host = b.manager.o.Host
+	in.Host = facts.Online(b.manager.o.Host)
 	b.handler(in)
 	oci := b.manager.o.Runtime(b.pod.Binary)
 	if oci.Missing && !in.Guest {

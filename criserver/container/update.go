@@ -13,8 +13,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
 
@@ -36,6 +38,9 @@ func (m *Manager) Update(ctx context.Context, id string, change *runtime.LinuxCo
 	defer end()
 	if change == nil {
 		return nil
+	}
+	if err := spec.CheckSets(change, facts.Online(m.o.Host)); err != nil {
+		return fmt.Errorf("update container %q: linux.%w", rec.ID, err)
 	}
 	if err := m.update(ctx, c, rec, merge(rec.Resources.Value, change)); err != nil {
 		return fmt.Errorf("update container %q: %w", rec.ID, err)
@@ -101,7 +106,7 @@ func (m *Manager) setLimits(ctx context.Context, c *Container, rec state.Contain
 			undo = append(undo, func(ctx context.Context) error { return shim.Update(ctx, rec.ID, old) })
 		}
 		if err := shim.Update(ctx, rec.ID, limits); err != nil {
-			return m.takeBack(ctx, rec.ID, undo, err)
+			return m.takeBack(ctx, rec.ID, undo, cgroup.Refused("linux", err))
 		}
 	}
 	if _, err := m.records.Update(c.ID, func(r state.Container) (state.Container, error) {

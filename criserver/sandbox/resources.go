@@ -37,7 +37,7 @@ func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxCont
 			return r, nil
 		}
 		undo = func() error { return m.o.Cgroups.LimitPod(r.CgroupParent, before) }
-		return r, m.o.Cgroups.LimitPod(r.CgroupParent, after)
+		return r, cgroup.Refused("resources", m.o.Cgroups.LimitPod(r.CgroupParent, after))
 	})
 	if err == nil {
 		return nil

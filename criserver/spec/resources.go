@@ -15,6 +15,9 @@ func (in *Input) resources(s *specs.Spec) error {
 	if r == nil {
 		return nil
 	}
+	if err := CheckSets(r, in.Host); err != nil {
+		return in.wrap("linux.resources", err)
+	}
 	out, err := Resources(r, in.Host)
 	if err != nil {
 		return in.wrap("linux.resources", err)

@@ -27,6 +27,9 @@ func TestHost(t *testing.T) {
 	if h.Hostname == "" || h.MinOOMScoreAdj < -1000 || h.MinOOMScoreAdj > 1000 || h.Capabilities == nil {
 		t.Fatalf("%+v", h)
 	}
+	if o := Online(h); !strings.HasPrefix(o.CPUs, "0") || !strings.HasPrefix(o.MemoryNodes, "0") || o.Hostname != h.Hostname {
+		t.Errorf("online: %+v", o)
+	}
 	if os.Geteuid() == 0 && !slices.Contains(h.Capabilities, "CAP_CHOWN") {
 		t.Errorf("root has no CAP_CHOWN in %v", h.Capabilities)
 	}

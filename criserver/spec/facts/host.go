@@ -27,9 +27,9 @@ const cgroupRoot = "/sys/fs/cgroup"
 
 // Host looks at the machine once; the answer holds while this process lives.
 // RecursiveReadOnly tells of the kernel only: a caller clears it for a handler
-// that lacks it. AppArmorDefault, AppArmorLoaded and Devices are left empty:
-// the first is the caller's choice, the others change (see LoadedProfiles and
-// HostDevices).
+// that lacks it. AppArmorDefault, AppArmorLoaded, Devices, CPUs and MemoryNodes
+// are left empty: the first is the caller's choice, the others change (see
+// LoadedProfiles, HostDevices and Online).
 func Host() (spec.Host, error) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -55,6 +55,19 @@ func Host() (spec.Host, error) {
 	}
 	h.SwapAccounting, h.Hugetlb = controllers(h.CgroupV2)
 	return h, nil
+}
+
+// Online adds the processors and memory nodes that are online now, which changes. A kernel without NUMA has node 0.
+func Online(h spec.Host) spec.Host {
+	list := func(file, otherwise string) string {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return otherwise
+		}
+		return strings.TrimSpace(string(data))
+	}
+	h.CPUs, h.MemoryNodes = list("/sys/devices/system/cpu/online", ""), list("/sys/devices/system/node/online", "0")
+	return h
 }
 
 // capabilities returns those that this process can hand on: permitted and
