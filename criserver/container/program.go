@@ -196,19 +196,33 @@ func (s search) notExecutable() string {
 		if err != nil || !single && (!p.mode.IsRegular() || p.mode&0o111 == 0) {
 			continue // a name is looked for in the next folder
 		}
-		why := p.kind()
+		why, barred := p.barred()
 		switch {
-		case p.mode.IsDir():
-		case !p.mode.IsRegular():
-			return ""
-		case p.mode&0o111 == 0:
-			why = fmt.Sprintf("may be executed by nobody (mode %04o)", p.mode.Perm())
-		case p.native() || s.others():
+		case barred:
+		case p.native():
+			why = s.uninterpreted(p)
+		default:
+			why = p.kind()
+		}
+		if why == "" || !barred && s.others() {
 			return ""
 		}
 		return fmt.Sprintf("command %q: %q %s", name, p.real, why)
 	}
 	return ""
+}
+
+// barred says that nobody can execute a file, whatever it holds, and why; "" if the runtime says that better.
+func (p program) barred() (why string, barred bool) {
+	switch {
+	case p.mode.IsDir():
+		return p.kind(), true
+	case !p.mode.IsRegular():
+		return "", true
+	case p.mode&0o111 == 0:
+		return fmt.Sprintf("may be executed by nobody (mode %04o)", p.mode.Perm()), true
+	}
+	return "", false
 }
 
 // machines are those whose programs a kernel executes, the machine's own first.

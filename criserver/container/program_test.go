@@ -46,7 +46,7 @@ func TestNotExecutable(t *testing.T) {
 	files := map[string]string{
 		"text": "hello\n", "empty": "", "data": "data", "script": "#!/bin/sh\n", "bin/native": native, "foreign": foreign,
 		"binary": "\x01\x02\x03", "umlaut": strings.Repeat("ü", headSize), "a/tool": "data", "b/tool": native, "c/tool": "text",
-		"link": "-> /text", "out": "-> ../../../../../../text", "into": "-> /volume/tool", "volume/tool": "text", "dir/x": "x",
+		"link": "-> /text", "out": "-> ../../../../../../text", "into": "-> /volume/tool", "volume/tool": "text", "dir/x": "x", "bin/sh": native,
 	}
 	for _, tt := range []struct {
 		names   string
