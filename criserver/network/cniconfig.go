@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containernetworking/cni/libcni"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sunaba-project/sunaba/images/regular"
 )
 
 // cniConfig is a CNI configuration as it was read: the file itself, or an equal list with the plugins inlined.
@@ -53,8 +54,11 @@ func findConfig(dir string) (conf cniConfig, found bool, err error) {
 	return conf, true, nil
 }
 
+// maxConfig bounds a CNI configuration.
+const maxConfig = 4 << 20
+
 func readConfig(file string) (cniConfig, error) {
-	data, err := os.ReadFile(file)
+	data, err := regular.ReadConfigured(file, maxConfig)
 	if err != nil {
 		return cniConfig{}, err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/images/regular"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
@@ -109,6 +110,8 @@ const (
 	// realResolv is where systemd-resolved keeps the servers behind its stub on 127.0.0.53, which a pod's network
 	// namespace does not have.
 	realResolv = "/run/systemd/resolve/resolv.conf"
+	// maxResolv bounds both.
+	maxResolv = 1 << 20
 )
 
 // resolvConf is the pod's /etc/resolv.conf: the configuration's, or the host's if it says nothing.
@@ -116,7 +119,7 @@ func resolvConf(config *runtime.PodSandboxConfig, ownNetwork bool) (string, erro
 	if dns := config.GetDnsConfig(); dns != nil {
 		return resolvText(dns), nil
 	}
-	data, err := os.ReadFile(hostResolv)
+	data, err := regular.ReadConfigured(hostResolv, maxResolv)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
@@ -124,7 +127,7 @@ func resolvConf(config *runtime.PodSandboxConfig, ownNetwork bool) (string, erro
 		return "", fmt.Errorf("read the host's resolver configuration: %w", err)
 	}
 	if ownNetwork && onlyLoopback(string(data)) {
-		if real, err := os.ReadFile(realResolv); err == nil {
+		if real, err := regular.ReadConfigured(realResolv, maxResolv); err == nil {
 			data = real
 		}
 	}

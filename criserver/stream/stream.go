@@ -29,6 +29,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/container"
+	"github.com/sunaba-project/sunaba/images/regular"
 )
 
 const (
@@ -102,8 +103,19 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
+// maxCertificate bounds the files of the server's certificate and key.
+const maxCertificate = 1 << 20
+
 func (s *Server) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c, err := tls.LoadX509KeyPair(s.o.CertFile, s.o.KeyFile)
+	cert, err := regular.ReadConfigured(s.o.CertFile, maxCertificate)
+	var key []byte
+	if err == nil {
+		key, err = regular.ReadConfigured(s.o.KeyFile, maxCertificate)
+	}
+	var c tls.Certificate
+	if err == nil {
+		c, err = tls.X509KeyPair(cert, key)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("load certificate of streaming server: %w", err)
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/images/regular"
 )
 
 // maxRedirects is how many redirects a request follows.
@@ -117,7 +119,7 @@ func (f tlsFiles) config() (*tls.Config, error) {
 			return nil, fmt.Errorf("read the system's certificates: %w", err)
 		}
 		for _, name := range f.ca {
-			pem, err := os.ReadFile(name)
+			pem, err := regular.ReadConfigured(name, maxFile)
 			if err != nil {
 				return nil, fmt.Errorf("read certificate authority: %w: %w", err, errdefs.ErrFailedPrecondition)
 			}
@@ -132,13 +134,25 @@ func (f tlsFiles) config() (*tls.Config, error) {
 		if key == "" {
 			key = pair[0]
 		}
-		cert, err := tls.LoadX509KeyPair(pair[0], key)
+		cert, err := keyPair(pair[0], key)
 		if err != nil {
 			return nil, fmt.Errorf("read client certificate %q: %w: %w", pair[0], err, errdefs.ErrFailedPrecondition)
 		}
 		c.Certificates = append(c.Certificates, cert)
 	}
 	return c, nil
+}
+
+func keyPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := regular.ReadConfigured(certFile, maxFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := regular.ReadConfigured(keyFile, maxFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
 }
 
 // key changes when a file does.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/sunaba-project/sunaba/images/regular"
 )
 
 // hostConfig says how one server is spoken to.
@@ -120,12 +122,15 @@ func hostDir(root, domain string) (string, error) {
 	return "", nil
 }
 
+// maxFile bounds the files of the configuration: credentials, hosts.toml and certificates.
+const maxFile = 4 << 20
+
 // readHostDir reads a registry's folder: its hosts.toml, or where there is none
 // the certificates that lie in it, as Docker has them. The last of what it
 // returns is the server, without a host if that is the registry itself.
 func readHostDir(dir string) ([]hostConfig, error) {
 	file := filepath.Join(dir, "hosts.toml")
-	data, err := os.ReadFile(file)
+	data, err := regular.ReadConfigured(file, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return certificates(dir)
 	}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"os/exec"
 	"path"
 	"slices"
@@ -19,6 +18,8 @@ import (
 
 	helper "github.com/docker/docker-credential-helpers/client"
 	"github.com/docker/docker-credential-helpers/credentials"
+
+	"github.com/sunaba-project/sunaba/images/regular"
 )
 
 // helperTimeout bounds a credential helper's run.
@@ -52,7 +53,7 @@ func (c *Client) openKeychain() *keychain {
 	if c.options.CredentialsFile == "" {
 		return k
 	}
-	data, err := os.ReadFile(c.options.CredentialsFile)
+	data, err := regular.ReadConfigured(c.options.CredentialsFile, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return k
 	}

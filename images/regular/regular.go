@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -95,6 +96,21 @@ func Read(name string, limit int64) ([]byte, error) {
 	}
 	defer f.Close()
 	return ReadAll(f, name, limit)
+}
+
+// ReadConfigured is Read for a file that the node's configuration names, or that stands where it says: what is wrong with it is not
+// the fault of a request.
+//
+// # Errors
+//
+// Those of the file system; of class ErrFailedPrecondition for what is no regular file, or longer.
+func ReadConfigured(name string, limit int64) ([]byte, error) {
+	data, err := Read(name, limit)
+	if errdefs.IsInvalidArgument(err) {
+		text := strings.TrimSuffix(err.Error(), ": "+errdefs.ErrInvalidArgument.Error())
+		return nil, fmt.Errorf("%s: %w", text, errdefs.ErrFailedPrecondition)
+	}
+	return data, err
 }
 
 // Tree is the folder of a root filesystem as an fs.FS whose regular files OpenIn opens.

@@ -81,6 +81,9 @@ func TestRead(t *testing.T) {
 		if _, err := Read(name, 5); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+		if _, err := ReadConfigured(name, 5); !errdefs.IsFailedPrecondition(err) || errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s, of a configuration: %v", name, err)
+		}
 	}
 	if _, err := Read(filepath.Join(root, "etc/file"), 4); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("more than the limit: %v", err)
