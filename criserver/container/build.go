@@ -114,12 +114,30 @@ func (b *builder) inRoot(ctx context.Context, in *spec.Input) error {
 		if in.Guest = isGuest(root, spec.Programs(*in)); in.Guest && in.Handler != runtimeclass.WASM {
 			return b.manager.wrongHandler(b.pod)
 		}
+		if in.Guest {
+			b.readyProgram(ctx, root, spec.Programs(*in))
+		}
 		if err := b.volumes(root, in); err != nil {
 			return err
 		}
 		b.rec.Unstartable = b.unstartable(root, in)
 		return nil
 	})
+}
+
+// readyProgram is ready for an image whose module is among its files. If the container runs another module, whose digest is not
+// known, the one at hand does not have the image's digest and is not compiled: the pod's shim does that.
+func (b *builder) readyProgram(ctx context.Context, root string, names []string) {
+	if b.manager.o.Modules == nil || b.image.Program == "" {
+		return
+	}
+	root, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return
+	}
+	if p, ok := firstProgram(root, names); ok {
+		b.manager.o.Modules.Ready(ctx, filepath.Join(root, p.real), b.image.Program.String())
+	}
 }
 
 func (b *builder) setUser(in *spec.Input, user spec.User) {

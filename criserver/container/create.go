@@ -201,14 +201,10 @@ func isWasm(img images.Image) bool {
 }
 
 // ready has the image's module compiled and read, if this server has not done that yet: what the pod's own processes would
-// read first would count to the pod.
+// compile and read first would count to the pod. One among an image's files is readyProgram's.
 func (m *Manager) ready(ctx context.Context, img images.Image) {
-	switch {
-	case m.o.Modules == nil:
-	case img.Kind == images.Module:
+	if m.o.Modules != nil && img.Kind == images.Module {
 		m.o.Modules.Ready(ctx, m.o.Images.ModulePath(img), img.Module.Digest.String())
-	case img.Program != "":
-		m.o.Modules.Ready(ctx, "", img.Program.String())
 	}
 }
 

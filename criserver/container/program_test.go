@@ -1,10 +1,13 @@
 package container
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/opencontainers/go-digest"
 )
 
 // elfHead is the beginning of a little-endian ELF program of 64 bits.
@@ -88,6 +91,29 @@ func TestNotExecutable(t *testing.T) {
 	s.others = func() bool { return true }
 	if got := s.notExecutable(); got != "" {
 		t.Errorf("a kernel that executes other formats: %q", got)
+	}
+}
+
+// readied notes what is made ready.
+type readied []string
+
+func (r *readied) Ready(_ context.Context, path, digest string) { *r = append(*r, path+" "+digest) }
+
+// The module among an image's files is compiled before the container's start, from where its links lead within the image.
+func TestProgramIsMadeReady(t *testing.T) {
+	s := openSearch(t, nil, nil, map[string]string{"m.wasm": "\x00asm\x01\x00\x00\x00", "run": "-> /bin/../m.wasm", "bin/x": "x"})
+	var made readied
+	b := &builder{manager: &Manager{o: Options{Modules: &made}}}
+	b.readyProgram(t.Context(), s.root, []string{"/run"}) // an image whose files have no module that is known
+	b.image.Program = digest.FromString("m")
+	b.readyProgram(t.Context(), s.root, []string{"/none"})
+	b.readyProgram(t.Context(), s.root, []string{"/none/run", "/run"})
+	real, err := filepath.EvalSymlinks(s.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(real, "m.wasm") + " " + b.image.Program.String(); len(made) != 1 || made[0] != want {
+		t.Errorf("made ready: %q, want %q", made, want)
 	}
 }
 
