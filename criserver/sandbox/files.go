@@ -205,7 +205,8 @@ func removeTree(dir string) error {
 		return fmt.Errorf("list mounts below %q: %w", dir, err)
 	}
 	for _, m := range slices.Backward(mounts) {
-		if err := unix.Unmount(m.Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		err := unix.Unmount(m.Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // the shim has unmounted it meanwhile
 			return fmt.Errorf("unmount %q: %w", m.Mountpoint, err)
 		}
 	}
