@@ -52,10 +52,12 @@ func (s *Sandbox) removeCgroup(ctx context.Context) error {
 		return err
 	}
 	if rec.CgroupOwned {
-		ended, err := s.manager.o.Cgroups.EndAll(ctx, rec.CgroupParent, s.shims(rec)...)
-		if len(ended) > 0 { // by now nothing should be left
-			s.manager.o.Logger.Warn("processes outlived their sandbox; they are killed", "sandbox", s.ID, "names", ended)
+		err := s.manager.o.Cgroups.RemovePod(rec.CgroupParent) // which waits for a shim that is about to end
+		if err == nil {
+			return nil
 		}
+		ended, err := s.manager.o.Cgroups.EndAll(ctx, rec.CgroupParent, s.shims(rec)...)
+		s.manager.o.Logger.Warn("processes outlived their sandbox; they are killed", "sandbox", s.ID, "names", ended)
 		return errors.Join(err, s.manager.o.Cgroups.RemovePod(rec.CgroupParent))
 	}
 	err = s.manager.o.Cgroups.RemoveLeaf(s.manager.Leaf(rec, s.ID))
