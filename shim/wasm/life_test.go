@@ -231,7 +231,7 @@ func TestStaleEntryIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.engine = e
-	entry, err := e.ensure(context.Background(), filepath.Join(b.bundle.Rootfs, "app.wasm"), "", 0)
+	entry, err := e.ensure(context.Background(), filepath.Join(b.bundle.Rootfs, "app.wasm"), "", compile.StepFold)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,11 @@ func Drop(uid, gid uint32, groups []uint32) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("clear dumpable: %w", err)
 	}
-	return noNewPrivs()
+	// On every thread: the one that installs a filter may be another.
+	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("set no_new_privs: %w", errno)
+	}
+	return nil
 }
 
 // AllThreads makes a system call on every thread of the process. All of them must get the same result.
