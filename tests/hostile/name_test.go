@@ -28,6 +28,10 @@ func TestNamesThatCannotBe(t *testing.T) {
 		_, err := n.tryRun("runc", change)
 		n.refused(err, codes.InvalidArgument, field)
 	}
+	for _, parent := range []string{" ", "\t", "/a/ ", "/a\x7f", "//a", "/a//b", "/a/", ".", "/a/.", "/a/../b", ".."} {
+		_, err := n.tryRun("runc", func(c *runtime.PodSandboxConfig) { c.Linux.CgroupParent = parent })
+		n.refused(err, codes.InvalidArgument, "linux.cgroup_parent")
+	}
 	pods, err := n.ListPodSandbox(t.Context(), &runtime.ListPodSandboxRequest{})
 	n.check(err)
 	if len(pods.GetItems()) != 0 {
