@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -73,8 +74,10 @@ func TestSpareProcess(t *testing.T) {
 		c.start()
 		c.says("idle")
 		parts := p.overheadParts()
-		if len(parts["spare"]) != 0 || len(parts["engine"]) != i+1 {
-			t.Errorf("with %d guests: parts %v", i+1, parts)
+		// The pod may have another one at hand by now: that it gets ready for a container may come behind the container's start.
+		counted := slices.ContainsFunc(parts["spare"], func(one part) bool { return one.PID == spare })
+		if counted || len(parts["engine"]) != i+1 {
+			t.Errorf("with %d guests: process %d among parts %v", i+1, spare, parts)
 		}
 		found := false
 		for _, one := range parts["engine"] {
