@@ -23,27 +23,21 @@ import (
 //
 // The context's, if a process does not end in time.
 func (m *Manager) End(ctx context.Context, leaf string, but ...int) error {
-	but = append(but, os.Getpid())
-	for {
-		pids, err := m.pids(m.Path(leaf))
-		pids = slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(but, pid) })
-		if err != nil || len(pids) == 0 {
-			return err
-		}
-		for _, pid := range pids {
-			if err := EndProcess(ctx, pid, nil); err != nil {
-				return fmt.Errorf("empty cgroup %q: %w", leaf, err)
-			}
-		}
-	}
+	_, err := endEach(ctx, leaf, func() ([]int, error) { return m.pids(m.Path(leaf)) }, but)
+	return err
 }
 
 // EndAll is End for a parent and all that is below it. It returns the names of the processes that it ended, as the kernel
 // knows them (comm of proc(5)).
 func (m *Manager) EndAll(ctx context.Context, parent string, but ...int) (ended []string, err error) {
+	return endEach(ctx, parent, func() ([]int, error) { return m.pidsBelow(m.Path(parent)) }, but)
+}
+
+// endEach ends the listed processes, except the given ones and the calling one, until none is listed any more.
+func endEach(ctx context.Context, cgroup string, list func() ([]int, error), but []int) (ended []string, err error) {
 	but = append(but, os.Getpid())
 	for {
-		pids, err := m.pidsBelow(m.Path(parent))
+		pids, err := list()
 		pids = slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(but, pid) })
 		if err != nil || len(pids) == 0 {
 			return ended, err
@@ -53,7 +47,7 @@ func (m *Manager) EndAll(ctx context.Context, parent string, but ...int) (ended 
 				ended = append(ended, strings.TrimSpace(string(name)))
 			}
 			if err := EndProcess(ctx, pid, nil); err != nil {
-				return ended, fmt.Errorf("empty cgroups of %q: %w", parent, err)
+				return ended, fmt.Errorf("empty cgroup %q: %w", cgroup, err)
 			}
 		}
 	}

@@ -1,0 +1,57 @@
+package unpack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/containerd/v2/core/snapshots/storage"
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/images/space"
+)
+
+// Cleanup deletes the directories of what has been removed, which may take long.
+func (s *Store) Cleanup(ctx context.Context) error {
+	dirs, err := s.removed(s.quiet(ctx))
+	if err != nil {
+		return fmt.Errorf("find removed layers: %w", err)
+	}
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, space.Remove(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// removed are the directories that belong to no snapshot. The snapshotter's Cleanup removes the same, but no folders that
+// are nested deeper than a process may have files open.
+func (s *Store) removed(ctx context.Context) ([]string, error) {
+	// A snapshot's directory is made in the transaction that records it: none is under way in this one, which changes nothing.
+	ctx, tx, err := s.meta.TransactionContext(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	ids, err := storage.IDMap(ctx)
+	if errdefs.IsNotFound(err) {
+		return nil, nil // the store has never held anything
+	}
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(s.root, "snapshots")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if _, ok := ids[e.Name()]; !ok {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	return out, nil
+}
