@@ -5,12 +5,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
@@ -70,7 +72,7 @@ func (s *suite) runSome(ctx context.Context, file string, rewrite bool, programs
 	if err != nil {
 		return results{}, err
 	}
-	told, died, err := s.child(ctx, j)
+	told, late, died, err := s.child(ctx, j)
 	if err != nil {
 		return results{}, err
 	}
@@ -81,13 +83,14 @@ func (s *suite) runSome(ctx context.Context, file string, rewrite bool, programs
 			all.Invalid, all.Count, all.Milli = r.Invalid, *r.Compiled, r.Milli
 		case r.Ran != nil:
 			all.Programs = append(all.Programs, result{Ending: *r.Ran, Milli: r.Milli})
-		case r.TimedOut:
-			all.Programs = append(all.Programs, result{TimedOut: true})
 		}
 	}
-	last := len(all.Programs) - 1
-	if all.Invalid == "" && len(all.Programs) < len(programs) && (last < 0 || !all.Programs[last].TimedOut) {
-		all.Programs = append(all.Programs, result{Died: died})
+	if all.Invalid == "" && len(all.Programs) < len(programs) {
+		last := result{TimedOut: late}
+		if !late {
+			last.Died = died
+		}
+		all.Programs = append(all.Programs, last)
 	}
 	for i := range all.Programs {
 		// A program that did not begin has written nothing.
@@ -124,13 +127,13 @@ func (s *suite) job(dir, file string, rewrite bool, programs []program) (job, er
 	return j, nil
 }
 
-// child runs a job and returns its reports, and what its process ended with.
-func (s *suite) child(ctx context.Context, j job) ([]report, string, error) {
+// child runs a job and returns its reports, whether it used up its processor time, and what its process ended with.
+func (s *suite) child(ctx context.Context, j job) (told []report, late bool, died string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, childWall)
 	defer cancel()
 	order, err := json.Marshal(j)
 	if err != nil {
-		return nil, "", err
+		return nil, false, "", err
 	}
 	cmd := exec.CommandContext(ctx, s.self)
 	cmd.Stdin = bytes.NewReader(order)
@@ -139,9 +142,8 @@ func (s *suite) child(ctx context.Context, j job) ([]report, string, error) {
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), guestVariable + "=1"}
 	ended := cmd.Run()
 	if err := ctx.Err(); err != nil && ctx.Err() != context.DeadlineExceeded {
-		return nil, "", err
+		return nil, false, "", err
 	}
-	var told []report
 	for lines := bufio.NewReader(&out); ; {
 		line, err := lines.ReadBytes('\n')
 		if err == io.EOF {
@@ -149,17 +151,22 @@ func (s *suite) child(ctx context.Context, j job) ([]report, string, error) {
 		}
 		var r report
 		if err := json.Unmarshal(line, &r); err != nil {
-			return nil, "", fmt.Errorf("understand child: %w", err)
+			return nil, false, "", fmt.Errorf("understand child: %w", err)
 		}
 		told = append(told, r)
 	}
-	died := strings.TrimSpace(complaint.String())
+	died = strings.TrimSpace(complaint.String())
+	var exit *exec.ExitError
+	if errors.As(ended, &exit) {
+		state, ok := exit.Sys().(syscall.WaitStatus)
+		late = ok && state.Signal() == syscall.SIGXCPU
+	}
 	if ended != nil {
 		first, _, _ := strings.Cut(died, "\n")
 		died = fmt.Sprintf("%v: %s", ended, first)
 	}
-	if len(told) == 0 {
-		return nil, "", fmt.Errorf("child says nothing: %s", died)
+	if len(told) == 0 && !late {
+		return nil, false, "", fmt.Errorf("child says nothing: %s", died)
 	}
-	return told, died, nil
+	return told, late, died, nil
 }

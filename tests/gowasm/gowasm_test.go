@@ -2,15 +2,27 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 )
 
+// collectVariable in the environment of a child lets it collect its garbage all the time.
+const collectVariable = "GOWASM_COLLECT"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(guestVariable) != "" {
+		if os.Getenv(collectVariable) != "" {
+			go func() {
+				for {
+					runtime.GC()
+				}
+			}()
+		}
 		os.Exit(guestMain())
 	}
 	os.Exit(m.Run())
@@ -129,6 +141,28 @@ func TestRunsAreTheSame(t *testing.T) {
 	}
 	if late := ran(files[4], false); !late.TimedOut || len(late.Output) == 0 {
 		t.Errorf("an endless program: %+v", late)
+	}
+}
+
+// TestLateWhileCollecting: no code in Go runs while the collector waits for a guest that calls nothing.
+func TestLateWhileCollecting(t *testing.T) {
+	s := testSuite(t)
+	s.cpu = 1
+	dir := t.TempDir()
+	script := filepath.Join(dir, "collect")
+	if err := os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\n%s=1 exec %s\n", collectVariable, s.self), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.self = script
+	// (func (export "_start") (loop (br 0)))
+	endless := []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x09\x01\x07\x00\x03\x40\x0c\x00\x0b\x0b")
+	file := filepath.Join(dir, "module.wasm")
+	if err := os.WriteFile(file, endless, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.run(t.Context(), &module{name: "endless"}, file, false, []program{{args: []string{"test"}, dir: "/"}})
+	if err != nil || len(r.Programs) != 1 || !r.Programs[0].TimedOut {
+		t.Errorf("%+v: %v", r, err)
 	}
 }
 
