@@ -180,10 +180,18 @@ func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead
 	if pid := s.PausePID(); pid != 0 {
 		parts = append(parts, stats.Part{Name: "pause", PID: pid})
 	}
-	if spare := m.o.Sandboxes.SpareLeaf(rec); spare != "" {
-		parts = append(parts, m.reader.Spare(m.o.Cgroups.Path(spare), shim.PID())...)
+	drawn, err := m.o.Sandboxes.DrawnLeaves(rec)
+	if err != nil {
+		return stats.Overhead{}, err
 	}
-	for _, c := range m.o.Containers.In(rec.ID) {
+	containers := m.o.Containers.In(rec.ID)
+	for _, c := range containers {
+		delete(drawn, c.ID)
+	}
+	for _, leaf := range drawn {
+		parts = append(parts, m.reader.Spare(m.o.Cgroups.Path(leaf), shim.PID())...)
+	}
+	for _, c := range containers {
 		if c.Phase == state.Created { // its shim may have made it ahead
 			for _, p := range m.reader.Spare(m.o.Cgroups.Path(c.CgroupsPath), shim.PID()) {
 				p.Container = c.ID

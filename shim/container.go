@@ -76,8 +76,11 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := engine.(Preparer); r.ahead && !ok {
-		return nil, fmt.Errorf("container %q: engine %s makes none ahead: %w", b.ID, engine.Name(), errdefs.ErrNotImplemented)
+	if _, ok := engine.(Preparer); !ok {
+		s.vacate(b.Spec)
+		if r.ahead {
+			return nil, fmt.Errorf("container %q: engine %s makes none ahead: %w", b.ID, engine.Name(), errdefs.ErrNotImplemented)
+		}
 	}
 	record := bundle.Task{
 		Engine: engine.Name(), Binary: r.options.Binary, Root: r.options.Root, SystemdCgroup: r.options.SystemdCgroup,

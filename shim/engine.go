@@ -91,20 +91,25 @@ type Launcher interface {
 
 // Preparer is an Engine that can do a part of the next Create beforehand.
 type Preparer interface {
-	// Prepare gets ready for a container that is likely to come soon. It is a hint: what it does goes by itself if none
+	// Prepare gets ready for a container that is likely to come soon. It is a hint: what it does ends by itself if none
 	// comes, and an error changes nothing for one that does.
 	Prepare(ctx context.Context, p Preparation) error
-	// Unprepare ends what Prepare began for the pod that this Preparation.Cgroup is of, before that goes. It is idempotent, and
-	// what Prepare is asked for that pod thereafter does nothing.
-	Unprepare(ctx context.Context, cgroup string) error
-	// Close ends all that Prepare began, for good.
+	// Vacate ends what Prepare started in this cgroup (an OCI cgroupsPath), which becomes that of another engine's container.
+	// A later Prepare does nothing there.
+	Vacate(cgroup string)
+	// Unprepare ends what Prepare started for a pod, before that ends. It is idempotent, and a later Prepare for that pod does
+	// nothing.
+	Unprepare(ctx context.Context, pod string) error
+	// Close ends all that Prepare started, for good.
 	Close() error
 }
 
 // Preparation is what is known of a container before there is a bundle.
 type Preparation struct {
+	Pod        string                 // its id
 	Namespaces []specs.LinuxNamespace // those of the pod by their paths; without one: the container's own
-	Cgroup     string                 // one that Prepare may make, beside those of the containers; "" = none
+	Cgroup     string                 // the container's, as OCI cgroupsPath, which Prepare may make; "" = not known
+	OOMGroup   string                 // the container's memory.oom.group, as far as it can be guessed; "" = none
 }
 
 // Container is a created container of an engine.

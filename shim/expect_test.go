@@ -24,6 +24,7 @@ type early struct {
 
 func (e *early) Prepare(context.Context, Preparation) error { return nil }
 func (e *early) Unprepare(context.Context, string) error    { return nil }
+func (e *early) Vacate(string)                              {}
 func (e *early) Close() error                               { return nil }
 
 func (e *early) Create(ctx context.Context, b *Bundle, io IO, o Options) (Container, error) {

@@ -129,7 +129,7 @@ func (s *Service) prepare(ctx context.Context, req *wrapperspb.StringValue) (*wr
 		return nil, fmt.Errorf("decode request: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	s.options.Settled()
-	p := Preparation{Cgroup: r.Cgroup, Namespaces: []specs.LinuxNamespace{
+	p := Preparation{Pod: r.Pod, Cgroup: r.Cgroup, OOMGroup: r.OOMGroup, Namespaces: []specs.LinuxNamespace{
 		{Type: specs.MountNamespace}, {Type: specs.PIDNamespace},
 		{Type: specs.IPCNamespace, Path: r.IPC}, {Type: specs.UTSNamespace, Path: r.UTS},
 	}}
@@ -147,15 +147,27 @@ func (s *Service) prepare(ctx context.Context, req *wrapperspb.StringValue) (*wr
 	return &wrapperspb.StringValue{}, errors.Join(errs...)
 }
 
-// unprepare ends what prepare began for a pod that goes.
-func (s *Service) unprepare(ctx context.Context, cgroup *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+// unprepare ends what prepare started for a pod that ends.
+func (s *Service) unprepare(ctx context.Context, pod *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
 	var errs []error
 	for _, e := range s.options.Engines {
 		if preparer, ok := e.(Preparer); ok {
-			errs = append(errs, preparer.Unprepare(ctx, cgroup.Value))
+			errs = append(errs, preparer.Unprepare(ctx, pod.Value))
 		}
 	}
 	return &wrapperspb.StringValue{}, errors.Join(errs...)
+}
+
+// vacate has the other engines leave the cgroup of a container that is none of theirs.
+func (s *Service) vacate(spec *specs.Spec) {
+	if spec.Linux == nil || spec.Linux.CgroupsPath == "" {
+		return
+	}
+	for _, e := range s.options.Engines {
+		if preparer, ok := e.(Preparer); ok {
+			preparer.Vacate(spec.Linux.CgroupsPath)
+		}
+	}
 }
 
 // launch is Create and Start in one call. What could not be started is deleted.

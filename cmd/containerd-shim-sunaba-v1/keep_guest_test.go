@@ -398,8 +398,8 @@ func TestSuccessorOfAGuestsTerminal(t *testing.T) {
 // TestSpareOfADeadShim has one that was used, which is a container as any other, and one that waits, which ends.
 func TestSpareOfADeadShim(t *testing.T) {
 	k := newKept(t, "")
-	used := k.prepare(t)
 	g := k.guest(t, "sleep")
+	used := k.prepareIn(t, g.spec.Linux.CgroupsPath)
 	g.spec.Linux.Namespaces = slices.DeleteFunc(g.spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
 		return ns.Type == specs.IPCNamespace || ns.Type == specs.UTSNamespace // as pods' containers
 	})

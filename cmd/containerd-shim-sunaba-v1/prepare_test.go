@@ -17,22 +17,35 @@ import (
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 )
 
-// spareGroup is the cgroup that the pod's shim may use.
-func (p *pod) spareGroup() string { return enginetest.CgroupParent + "/" + p.id + "-spare" }
+// nextGroup is the cgroup of the pod's next container.
+func (p *pod) nextGroup() string { return enginetest.CgroupParent + "/" + p.id + "-next" }
 
-// prepare has the shim get ready and returns the process that it has at hand then.
-func (p *pod) prepare(t *testing.T) int {
+// prepare has the shim get ready for the pod's next container and returns the process that it has prewarmed then.
+func (p *pod) prepare(t *testing.T) int { t.Helper(); return p.prepareIn(t, p.nextGroup()) }
+
+func (p *pod) prepareIn(t *testing.T, group string) int {
 	t.Helper()
-	if cgroups.IsCgroup2UnifiedMode() {
-		t.Skip("cgroups of version 2 cannot be renamed: there are no spare processes")
-	}
-	check(t, p.Prepare(within(t), client.PrepareRequest{Cgroup: p.spareGroup()}))
+	check(t, p.Prepare(within(t), client.PrepareRequest{Pod: p.id, Cgroup: group}))
 	var pids []string
 	eventually(t, "the thread that forked has ended", func() bool { // until then the shim is listed too
-		pids = strings.Fields(string(must(os.ReadFile(filepath.Join("/sys/fs/cgroup/memory", p.spareGroup(), "cgroup.procs")))(t)))
+		pids = strings.Fields(string(must(os.ReadFile(filepath.Join(memoryRoot(), group, "cgroup.procs")))(t)))
 		return len(pids) == 1 && pids[0] != strconv.Itoa(p.PID())
 	})
 	return must(strconv.Atoi(pids[0]))(t)
+}
+
+// memoryRoot is where the cgroups are that account for memory.
+func memoryRoot() string {
+	if cgroups.IsCgroup2UnifiedMode() {
+		return "/sys/fs/cgroup"
+	}
+	return "/sys/fs/cgroup/memory"
+}
+
+// cgroupDirs are the folders of a cgroup.
+func cgroupDirs(t *testing.T, group string) []string {
+	t.Helper()
+	return append(must(filepath.Glob("/sys/fs/cgroup/*"+group))(t), must(filepath.Glob("/sys/fs/cgroup"+group))(t)...)
 }
 
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
@@ -48,7 +61,7 @@ func TestPreparedProcessEndsWithTheShim(t *testing.T) {
 	if alive(spare) { // whoever hears of the shim's end may remove the pod's cgroups
 		t.Error("it is still there")
 	}
-	if left := must(filepath.Glob("/sys/fs/cgroup/*" + p.spareGroup()))(t); len(left) > 0 {
+	if left := cgroupDirs(t, p.nextGroup()); len(left) > 0 {
 		t.Errorf("cgroups left: %v", left)
 	}
 }
@@ -59,12 +72,13 @@ func TestPreparedProcessEndsWhenTheShimIsKilled(t *testing.T) {
 	check(t, syscall.Kill(p.PID(), syscall.SIGKILL))
 	ended(t, p)
 	eventually(t, "the prepared process ends", func() bool { return !alive(spare) })
-	for _, dir := range must(filepath.Glob("/sys/fs/cgroup/*" + p.spareGroup()))(t) { // which who named it is to remove
+	for _, dir := range cgroupDirs(t, p.nextGroup()) { // which who named it is to remove
 		eventually(t, "its cgroup can be removed", func() bool { err := os.Remove(dir); return err == nil || os.IsNotExist(err) })
 	}
 }
 
-// A Linux container in a prepared pod is the OCI runtime's as ever, and the prepared process waits on.
+// A Linux container in a prepared pod is the OCI runtime's as ever, and the prepared process waits on, unless it is in that one's
+// cgroup.
 func TestPreparedProcessIsNoLinuxContainers(t *testing.T) {
 	p := newPod(t, "")
 	spare := p.prepare(t)
@@ -76,6 +90,16 @@ func TestPreparedProcessIsNoLinuxContainers(t *testing.T) {
 	if !alive(spare) {
 		t.Error("the prepared process is gone")
 	}
+	c = p.container(enginetest.Program{Kind: enginetest.Exit, Code: 3})
+	waits := p.prepareIn(t, c.spec.Linux.CgroupsPath)
+	c.create(t)
+	if alive(spare) || alive(waits) {
+		t.Error("a prepared process is in a container's cgroup")
+	}
+	if exit := c.start(t).wait(t); exit.Code != 3 {
+		t.Errorf("exit %+v", exit)
+	}
+	c.delete(t)
 	shutDown(t, p.Client)
 	ended(t, p)
 }

@@ -5,8 +5,10 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -98,9 +100,16 @@ func TestLayout(t *testing.T) {
 			t.Errorf("%s: a compilation is at %q, want %q", driver, got, want)
 		}
 	}
-	for driver, want := range map[Driver]string{Cgroupfs: "/a/P-spare", Systemd: ""} {
-		if got := (Layout{Driver: driver}).SpareLeaf("/a", "P"); got != want {
-			t.Errorf("%s: spare leaf is %q, want %q", driver, got, want)
+	id := strings.Repeat("0f", idLength/2)
+	for driver, parent := range map[Driver]string{Cgroupfs: "/a", Systemd: "a.slice"} {
+		l := Layout{Driver: driver}
+		if got := l.leafID(path.Base(l.Path(l.Leaf(parent, id)))); got != id {
+			t.Errorf("%s: the leaf's id is %q, want %q", driver, got, id)
+		}
+		for _, other := range []string{"", "x", id + "0", id[1:] + "x", "sunaba-" + id, "other-" + id + ".scope", "sunaba-x.scope", id + ".scope"} {
+			if got := l.leafID(other); got != "" {
+				t.Errorf("%s: folder %q is that of %q", driver, other, got)
+			}
 		}
 	}
 }
@@ -214,7 +223,20 @@ func TestPodCgroups(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	id := strings.Repeat("0f", idLength/2)
+	if err := m.Place(m.Leaf(parent, id), cmd.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	if ids, err := m.Leaves(parent); err != nil || !slices.Equal(ids, []string{id}) {
+		t.Errorf("leaves %v, %v", ids, err)
+	}
+	if ids, err := m.Leaves(parent + "x"); err != nil || len(ids) > 0 {
+		t.Errorf("leaves of a parent that is not there: %v, %v", ids, err)
+	}
 	if err := m.Place(leaf, cmd.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	if err := m.RemoveLeaf(m.Leaf(parent, id)); err != nil {
 		t.Error(err)
 	}
 	for _, controller := range []string{"cpu", "memory", "pids"} {

@@ -23,6 +23,7 @@ const (
 const (
 	prefix      = "sunaba" // scope prefix, and the folder of pods that came without a parent
 	sliceSuffix = ".slice"
+	scopeSuffix = ".scope"
 	ownShims    = "/" + prefix + "/shims" // holds the shims that pods share, driver cgroupfs
 )
 
@@ -112,13 +113,20 @@ func (l Layout) Leaf(parent, id string) string {
 	return path.Join(parent, id)
 }
 
-// SpareLeaf returns the cgroup of the process that a sandbox's shim has at hand for the next guest, as long as it is no
-// container's: it becomes the container's by another name. "" under systemd, whose cgroups keep their names.
-func (l Layout) SpareLeaf(parent, id string) string {
+// leafID returns the id by which Leaf named a cgroup's folder, "" if it did not.
+func (l Layout) leafID(folder string) string {
 	if l.Driver == Systemd {
+		name, scope := strings.CutSuffix(folder, scopeSuffix)
+		id, ours := strings.CutPrefix(name, prefix+"-")
+		if !scope || !ours {
+			return ""
+		}
+		folder = id
+	}
+	if len(folder) != idLength || strings.Trim(folder, "0123456789abcdef") != "" {
 		return ""
 	}
-	return l.Leaf(parent, id+"-spare")
+	return folder
 }
 
 // ShimLeaf returns the cgroup of a shim that several pods share, beside those of pods that came without a parent, as OCI
@@ -150,7 +158,7 @@ func (l Layout) Path(cgroup string) string {
 		return dir
 	}
 	pre, id, _ := strings.Cut(rest, ":")
-	return path.Join(dir, pre+"-"+id+".scope")
+	return path.Join(dir, pre+"-"+id+scopeSuffix)
 }
 
 // expandSlice turns a-b.slice into /a.slice/a-b.slice, as systemd.slice(5) defines it.

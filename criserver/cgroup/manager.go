@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -179,6 +180,24 @@ func (m *Manager) RemoveLeaf(leaf string) error {
 		return fmt.Errorf("remove scope %q: %w", leaf, err)
 	}
 	return nil
+}
+
+// Leaves returns the ids of the containers (and of the sandbox, for its shim) that have a cgroup below a parent, in any hierarchy. A
+// missing parent has none.
+func (m *Manager) Leaves(parent string) ([]string, error) {
+	var ids []string
+	for _, root := range m.all() {
+		entries, err := os.ReadDir(filepath.Join(root, m.Path(parent)))
+		if err != nil && !missing(err) {
+			return nil, fmt.Errorf("list cgroups below %q: %w", parent, err)
+		}
+		for _, e := range entries {
+			if id := m.leafID(e.Name()); e.IsDir() && id != "" && !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids, nil
 }
 
 // prune removes the folder that holds our own pods' cgroups once it is empty; busy ones stay: they hold other pods, or

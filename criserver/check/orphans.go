@@ -188,8 +188,14 @@ func (j *judge) cgroupsOf(rec state.Sandbox) {
 	}
 	if rec.Phase == state.Stopped {
 		leaves[j.o.Cgroups.Leaf(rec.CgroupParent, rec.ID)] = true
-		if spare := j.o.Cgroups.SpareLeaf(rec.CgroupParent, rec.ID); spare != "" {
-			leaves[spare] = true
+		ids, err := j.o.Cgroups.Leaves(rec.CgroupParent)
+		if err != nil {
+			j.add("cgroups of pod "+rec.ID, doRemove, nil, "what is left of them is not known: %v", err)
+		}
+		for _, id := range ids {
+			if state.IsDrawn(id, rec.ID) { // a shim that was killed has left it
+				leaves[j.o.Cgroups.Leaf(rec.CgroupParent, id)] = true
+			}
 		}
 	}
 	if rec.Phase == state.Stopped && rec.CgroupOwned {

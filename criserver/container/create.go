@@ -127,7 +127,7 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 		m.ready(ctx, img)
 	}
 
-	id, err := state.NewID()
+	id, err := newID(sb, config, img)
 	if err != nil {
 		return "", err
 	}
@@ -172,6 +172,15 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 	}
 	m.o.Logger.Info("container is created", "container", id, "name", config.GetMetadata().GetName(), "sandbox", pod.ID, "image", rec.ImageName)
 	return id, nil
+}
+
+// newID is the id of a new container. One with a guest gets the id that was drawn ahead of it, unless it has a terminal, which a
+// prewarmed process cannot get.
+func newID(sb *sandbox.Sandbox, config *runtime.ContainerConfig, img images.Image) (string, error) {
+	if config.GetTty() || !isWasm(img) && img.Program == "" {
+		return state.NewID()
+	}
+	return sb.TakeID(config)
 }
 
 // checkHandler refuses a WebAssembly image in a pod that has no engine for it.

@@ -62,14 +62,10 @@ func (s *Sandbox) handOver(ctx context.Context, rec state.Sandbox, shim *client.
 	return err == nil && !left
 }
 
-// unprepare ends what the shim has at hand for the sandbox's next container.
+// unprepare ends what the shim has prewarmed for the sandbox's next container.
 func (s *Sandbox) unprepare(ctx context.Context, rec state.Sandbox, shim *client.Client) error {
-	spare := s.manager.SpareLeaf(rec)
-	if spare == "" {
-		return nil
-	}
-	if err := shim.Unprepare(ctx, spare); err != nil && !errdefs.IsNotImplemented(err) {
-		return fmt.Errorf("end spare guest process: %w", err)
+	if err := shim.Unprepare(ctx, rec.ID); err != nil && !errdefs.IsNotImplemented(err) {
+		return fmt.Errorf("end prewarmed guest process: %w", err)
 	}
 	return nil
 }
@@ -98,9 +94,10 @@ func (s *Sandbox) endOthers(ctx context.Context, rec state.Sandbox) error {
 	if share, ok := s.manager.Share(rec); ok {
 		but = []int{share.Shim, share.Keeper}
 	}
-	err := s.manager.o.Cgroups.End(ctx, s.manager.Leaf(rec, s.ID), but...)
-	if spare := s.manager.SpareLeaf(rec); spare != "" && rec.SharesShim() {
-		err = errors.Join(err, s.manager.o.Cgroups.End(ctx, spare, but...))
+	drawn, err := s.manager.DrawnLeaves(rec)
+	err = errors.Join(err, s.manager.o.Cgroups.End(ctx, s.manager.Leaf(rec, s.ID), but...))
+	for _, leaf := range drawn {
+		err = errors.Join(err, s.manager.o.Cgroups.End(ctx, leaf, but...))
 	}
 	return err
 }

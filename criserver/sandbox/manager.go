@@ -79,8 +79,9 @@ type Manager struct {
 
 	starting atomic.Int64 // sandboxes whose parts are being started
 
-	mu    sync.Mutex
-	boxes map[string]*Sandbox
+	mu       sync.Mutex
+	boxes    map[string]*Sandbox
+	oomGroup string // memory.oom.group of the last container with a guest, "" = none: a kubelet asks the same for all
 }
 
 // New loads the records of sandboxes. Nothing is touched before Recover.
@@ -171,10 +172,20 @@ func (m *Manager) Leaf(rec state.Sandbox, id string) string {
 	return m.o.Cgroups.Leaf(rec.CgroupParent, id)
 }
 
-// SpareLeaf is the cgroup of the process that a sandbox's shim has at hand for its next guest, as OCI cgroupsPath, "" if it is
-// never in one of its own.
-func (m *Manager) SpareLeaf(rec state.Sandbox) string {
-	return m.o.Cgroups.SpareLeaf(rec.CgroupParent, rec.ID)
+// DrawnLeaves are the cgroups of a sandbox's containers whose ids were drawn ahead, by their ids, as OCI cgroupsPath: also one that
+// has a prewarmed process and is no container's yet.
+func (m *Manager) DrawnLeaves(rec state.Sandbox) (map[string]string, error) {
+	ids, err := m.o.Cgroups.Leaves(rec.CgroupParent)
+	if err != nil {
+		return nil, err
+	}
+	leaves := map[string]string{}
+	for _, id := range ids {
+		if state.IsDrawn(id, rec.ID) {
+			leaves[id] = m.Leaf(rec, id)
+		}
+	}
+	return leaves, nil
 }
 
 // Sandbox returns the living side of a sandbox. id is a full one.

@@ -60,9 +60,10 @@ func (s *Sandbox) removeCgroup(ctx context.Context) error {
 		s.manager.o.Logger.Warn("processes outlived their sandbox; they are killed", "sandbox", s.ID, "names", ended)
 		return errors.Join(err, s.manager.o.Cgroups.RemovePod(rec.CgroupParent))
 	}
-	err = s.manager.o.Cgroups.RemoveLeaf(s.manager.Leaf(rec, s.ID))
-	if spare := s.manager.SpareLeaf(rec); spare != "" { // a shim that was killed leaves it
-		err = errors.Join(err, s.manager.o.Cgroups.RemoveLeaf(spare))
+	drawn, err := s.manager.DrawnLeaves(rec) // a shim that was killed leaves them
+	err = errors.Join(err, s.manager.o.Cgroups.RemoveLeaf(s.manager.Leaf(rec, s.ID)))
+	for _, leaf := range drawn {
+		err = errors.Join(err, s.manager.o.Cgroups.RemoveLeaf(leaf))
 	}
 	return err
 }

@@ -43,15 +43,24 @@ func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
 // prepareLimit is how long a shim may take to get ready for a container before nobody waits for it any more.
 const prepareLimit = 5 * time.Second
 
-// Prepare lets the shim get ready, in the background, for a container with a guest that is likely to be created soon.
+// Prepare lets the shim get ready, in the background, for a container with a guest that is likely to be created soon: its process
+// waits in the cgroup that will be the container's, by whose id TakeID names it.
 func (s *Sandbox) Prepare(ctx context.Context) {
 	rec, err := s.record()
 	shim := s.Shim()
 	if err != nil || shim == nil || handlerType(rec) != runtimeclass.WASM || shared(rec) {
 		return
 	}
+	id, err := s.drawID()
+	if err != nil {
+		s.manager.o.Logger.Warn("the next container's id was not drawn ahead", "sandbox", s.ID, "error", err)
+		return
+	}
 	ns := s.Namespaces(rec.Config.Value)
-	req := client.PrepareRequest{Net: ns.Net, IPC: ns.IPC, UTS: ns.UTS, Cgroup: s.manager.SpareLeaf(rec)}
+	req := client.PrepareRequest{Net: ns.Net, IPC: ns.IPC, UTS: ns.UTS, Pod: s.ID, Cgroup: s.manager.Leaf(rec, id)}
+	s.manager.mu.Lock()
+	req.OOMGroup = s.manager.oomGroup
+	s.manager.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), prepareLimit)
 	go func() {
 		defer cancel()
@@ -59,6 +68,35 @@ func (s *Sandbox) Prepare(ctx context.Context) {
 			s.manager.o.Logger.Debug("shim did not prepare", "sandbox", s.ID, "error", err)
 		}
 	}()
+}
+
+// drawID returns the id of the sandbox's next container with a guest. It is on no record until the container is.
+func (s *Sandbox) drawID() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drawn == "" {
+		id, err := state.DrawID(s.ID)
+		if err != nil {
+			return "", err
+		}
+		s.drawn = id
+	}
+	return s.drawn, nil
+}
+
+// TakeID returns the id of a new container with a guest: the one that was drawn ahead of it, if there is one.
+func (s *Sandbox) TakeID(config *runtime.ContainerConfig) (string, error) {
+	s.manager.mu.Lock()
+	s.manager.oomGroup = config.GetLinux().GetResources().GetUnified()["memory.oom.group"]
+	s.manager.mu.Unlock()
+	s.mu.Lock()
+	id := s.drawn
+	s.drawn = ""
+	s.mu.Unlock()
+	if id == "" {
+		return state.NewID()
+	}
+	return id, nil
 }
 
 // stopShim ends the shim; one that does not end when told to is killed together with all that runs under it.

@@ -34,7 +34,8 @@ type Sandbox struct {
 	shim     *client.Client
 	shared   bool // the shim is that of other pods too
 	pausePID int
-	buried   bool // gone is closed
+	drawn    string // id of the next container with a guest, "" = none was drawn
+	buried   bool   // gone is closed
 	unwatch  context.CancelFunc
 }
 

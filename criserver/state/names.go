@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -118,4 +119,22 @@ func NewID() (string, error) {
 		return "", fmt.Errorf("make id: %w", err)
 	}
 	return hex.EncodeToString(b[:]), nil
+}
+
+// podDigits is how many digits of its pod's id a container's id ends in that was drawn ahead of its container.
+const podDigits = 16
+
+// DrawID returns an id for the next container of a pod. It is on no record, and may be the name of a cgroup already: so it tells
+// whose it is, see IsDrawn.
+func DrawID(pod string) (string, error) {
+	id, err := NewID()
+	if err != nil {
+		return "", err
+	}
+	return id[:len(id)-podDigits] + pod[:podDigits], nil
+}
+
+// IsDrawn says whether DrawID gave an id to a pod.
+func IsDrawn(id, pod string) bool {
+	return id != pod && len(id) == len(pod) && len(pod) >= podDigits && strings.HasSuffix(id, pod[:podDigits])
 }

@@ -249,3 +249,34 @@ func TestRetryJoinsARunningRequest(t *testing.T) {
 		}
 	})
 }
+
+// The id of a pod's next container tells whose it is, and is found by its first digits among all others.
+func TestDrawID(t *testing.T) {
+	pods := [2]string{}
+	for i := range pods {
+		id, err := NewID()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods[i] = id
+	}
+	first, err := DrawID(pods[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := DrawID(pods[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(first) != len(pods[0]) || first[:12] == second[:12] || first[:12] == pods[0][:12] {
+		t.Errorf("ids %q and %q of pod %q", first, second, pods[0])
+	}
+	for id, want := range map[string]bool{first: true, second: true, pods[0]: false, pods[1]: false, "": false, first[1:]: false} {
+		if got := IsDrawn(id, pods[0]); got != want {
+			t.Errorf("%q was drawn for %q: %t", id, pods[0], got)
+		}
+	}
+	if IsDrawn(first, pods[1]) {
+		t.Errorf("%q was drawn for %q", first, pods[1])
+	}
+}

@@ -14,7 +14,7 @@ const (
 	MethodDetails   = "Details"
 	MethodAttach    = "Attach"
 	MethodPrepare   = "Prepare"
-	MethodUnprepare = "Unprepare" // takes the PrepareRequest's cgroup, answers when what was prepared is gone
+	MethodUnprepare = "Unprepare" // takes the PrepareRequest's pod, answers when what was prepared is gone
 	MethodLaunch    = "Launch"    // takes the Task API's CreateTaskRequest, answers with Launched
 	MethodExpect    = "Expect"    // takes the Task API's CreateTaskRequest, answers when the container waits for it
 	MethodHistory   = "History"   // takes nothing, answers with History
@@ -82,7 +82,12 @@ type PrepareRequest struct {
 	Net string `json:"net,omitempty"`
 	IPC string `json:"ipc,omitempty"`
 	UTS string `json:"uts,omitempty"`
-	// Cgroup is one that the shim may make, beside those of the pod's containers; "" = none. Who asks sees to it that it
-	// goes with the pod, whose own it is: a shim of several pods is told by Unprepare when one goes.
+	// Pod is the pod's id. A shim of several pods is told by Unprepare when one ends.
+	Pod string `json:"pod"`
+	// Cgroup is what will be that container's, as OCI cgroupsPath: the shim may make it, and start the container's process
+	// there; "" = none is known. The caller removes it with the pod.
 	Cgroup string `json:"cgroup,omitempty"`
+	// OOMGroup is the container's memory.oom.group, as far as the caller can guess, "" for none. systemd takes it only when it
+	// makes the cgroup.
+	OOMGroup string `json:"oomGroup,omitempty"`
 }

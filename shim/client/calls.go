@@ -301,8 +301,8 @@ func (c *Client) Attach(ctx context.Context, r AttachRequest) error {
 	return c.ask(ctx, api.ExtraService, api.MethodAttach, wrapperspb.String(string(text)), &wrapperspb.StringValue{})
 }
 
-// Prepare tells the shim that a container which a WebAssembly guest runs in is likely to be created soon, so that it can begin
-// with what does not depend on the container. It is a hint: nothing has to be undone, and a shim of an older release does not know it.
+// Prepare tells the shim that a container which a WebAssembly guest runs in is likely to be created soon, so that it can start
+// with what does not depend on the container. It is a hint: nothing has to be undone but the cgroup with the pod, and a shim of an older release does not know it.
 func (c *Client) Prepare(ctx context.Context, r PrepareRequest) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -311,10 +311,10 @@ func (c *Client) Prepare(ctx context.Context, r PrepareRequest) error {
 	return c.ask(ctx, api.ExtraService, api.MethodPrepare, wrapperspb.String(string(text)), &wrapperspb.StringValue{})
 }
 
-// Unprepare tells a shim of several pods that one of them goes: what Prepare began with this cgroup has ended when it returns, and
-// requests for it that come later do nothing. A shim of one pod ends all of it by itself, and one of an older release does not know it.
-func (c *Client) Unprepare(ctx context.Context, cgroup string) error {
-	return c.repeat(ctx, api.ExtraService, api.MethodUnprepare, wrapperspb.String(cgroup), &wrapperspb.StringValue{})
+// Unprepare tells a shim of several pods that one of them ends: what Prepare started for it has ended when Unprepare returns, and
+// later requests for it do nothing. A shim of one pod ends all of it by itself, and one of an older release does not know it.
+func (c *Client) Unprepare(ctx context.Context, pod string) error {
+	return c.repeat(ctx, api.ExtraService, api.MethodUnprepare, wrapperspb.String(pod), &wrapperspb.StringValue{})
 }
 
 // Shutdown ends the shim if it has no containers left; otherwise it does nothing.

@@ -51,6 +51,44 @@ func BenchmarkGuest(b *testing.B) {
 	}
 }
 
+// BenchmarkPrewarmed compares starts of a C guest from a prewarmed process with those from a forked one, by turns: Create and Start
+// until its first byte.
+func BenchmarkPrewarmed(b *testing.B) {
+	times := map[way][]time.Duration{}
+	for b.Loop() {
+		for _, w := range []way{forked, spared} {
+			n := newBench(b, "sleeper")
+			n.joinNetwork()
+			n.pipes(false)
+			if w == spared {
+				if err := n.engine.Prepare(context.Background(), n.preparation()); err != nil {
+					b.Fatal(err)
+				}
+				time.Sleep(200 * time.Millisecond) // until it waits for its configuration
+			}
+			begin := time.Now()
+			c, err := n.engine.Create(context.Background(), n.bundle, n.io, shim.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			n.release()
+			start(b, c.Init())
+			n.stdout.await(b, "up")
+			times[w] = append(times[w], time.Since(begin))
+			if err := c.Delete(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	median := func(w way) float64 {
+		slices.Sort(times[w])
+		return float64(times[w][len(times[w])/2].Microseconds()) / 1000
+	}
+	b.ReportMetric(median(forked), "forked-median-ms")
+	b.ReportMetric(median(spared), "prewarmed-median-ms")
+	b.ReportMetric(median(spared)/median(forked), "prewarmed/forked")
+}
+
 // BenchmarkIdle measures the memory of idle C guests, 20 at once.
 func BenchmarkIdle(b *testing.B) {
 	const guests = 20

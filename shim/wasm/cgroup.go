@@ -153,41 +153,6 @@ func (g *cgroup) enterThread() bool {
 	return true
 }
 
-// canRename says whether a cgroup with processes can get another name: version 1 lets it.
-func (g *cgroup) canRename(to string) bool {
-	return !g.systemd && !cgroups.IsCgroup2UnifiedMode() && path.Dir(g.path) == path.Dir(to) && g.path != to
-}
-
-// pathsAs are the cgroup's directories by controller, of version 1, if it had the name of another one beside it.
-func (g *cgroup) pathsAs(to string) map[string]string {
-	paths := make(map[string]string)
-	for controller, dir := range g.manager.GetPaths() {
-		paths[controller] = filepath.Join(filepath.Dir(dir), path.Base(to))
-	}
-	return paths
-}
-
-// rename gives the cgroup the name of another one beside it, which must not exist yet. On error it keeps its own.
-// Thereafter g is of no more use: the cgroup is to be opened by its name.
-func (g *cgroup) rename(to string) error {
-	as, done := g.pathsAs(to), make(map[string]string)
-	for controller, dir := range g.manager.GetPaths() {
-		err := unix.Rename(dir, as[controller]) // the kernel does not replace a cgroup that is there
-		if errors.Is(err, os.ErrNotExist) {
-			continue // a joint hierarchy, by another of its names
-		}
-		if err != nil {
-			err = fmt.Errorf("rename cgroup %q: %w", dir, err)
-			for was, is := range done {
-				err = errors.Join(err, unix.Rename(is, was))
-			}
-			return err
-		}
-		done[dir] = as[controller]
-	}
-	return nil
-}
-
 // limit sets the limits of a cgroup that is there.
 func (g *cgroup) limit() error {
 	config, err := g.manager.GetCgroups()
@@ -281,6 +246,26 @@ func splitScope(given string) (parent, prefix, name string, ok bool) {
 	}
 	return parts[0], parts[1], parts[2], true
 }
+
+// leafOf is the name of the container's cgroup: an OCI cgroupsPath in one form.
+func leafOf(b *shim.Bundle) string {
+	if isScope(b.Spec) {
+		return b.Spec.Linux.CgroupsPath
+	}
+	return cgroupPath(b)
+}
+
+// atBirth is what of a scope's settings systemd takes only when it makes the scope, by their values.
+func atBirth(spec *specs.Spec) (oomGroup string, realtime bool) {
+	if !isScope(spec) || spec.Linux.Resources == nil {
+		return "", false
+	}
+	r := spec.Linux.Resources
+	return r.Unified[oomGroupFile], r.CPU != nil && (r.CPU.RealtimePeriod != nil || r.CPU.RealtimeRuntime != nil)
+}
+
+// oomGroupFile says whether all processes of a cgroup die together when one is killed for lack of memory.
+const oomGroupFile = "memory.oom.group"
 
 // isScope says whether the container's cgroup is one that systemd makes.
 func isScope(spec *specs.Spec) bool {

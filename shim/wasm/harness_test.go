@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -74,13 +73,10 @@ func run(m *testing.M) int {
 	defer r.Close()
 	shared = &world{dir: dir, reaper: r, cgroup: fmt.Sprintf("/sunaba-wasm-test-%d", os.Getpid()), built: map[string]string{}}
 	code := m.Run()
-	for _, pattern := range []string{"/sys/fs/cgroup/*" + shared.cgroup, "/sys/fs/cgroup" + shared.cgroup} {
-		found, _ := filepath.Glob(pattern)
-		for _, path := range found {
-			if err := os.Remove(path); err != nil {
-				fmt.Fprintln(os.Stderr, "leftover cgroup:", err)
-				code = 1
-			}
+	for _, path := range groupDirs(shared.cgroup) {
+		if err := os.Remove(path); err != nil {
+			fmt.Fprintln(os.Stderr, "leftover cgroup:", err)
+			code = 1
 		}
 	}
 	return code
@@ -108,14 +104,6 @@ const (
 	spared way = "spare"  // before it
 )
 
-// needSpares ends a test where there are no spare processes; TestNoSpareUnderVersion2 is about that.
-func needSpares(t testing.TB) {
-	t.Helper()
-	if cgroups.IsCgroup2UnifiedMode() {
-		t.Skip("cgroups of version 2 cannot be renamed: there are no spare processes")
-	}
-}
-
 // eachWay runs a test of what a guest process is, whichever way it came to be.
 func eachWay(t *testing.T, test func(t *testing.T, w way)) {
 	for _, w := range []way{forked, spared} {
@@ -134,7 +122,6 @@ func (w way) newBench(t testing.TB, name string, args ...string) *bench {
 // prepare makes a spare process for the bundle and returns its pid.
 func (b *bench) prepare() int {
 	b.t.Helper()
-	needSpares(b.t)
 	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil {
 		b.t.Fatalf("prepare: %v", err)
 	}
@@ -152,12 +139,12 @@ func (b *bench) prepare() int {
 }
 
 func (b *bench) preparation() shim.Preparation {
-	return shim.Preparation{Namespaces: b.bundle.Spec.Linux.Namespaces, Cgroup: b.spareGroup()}
+	return shim.Preparation{Pod: b.pod(), Namespaces: b.bundle.Spec.Linux.Namespaces, Cgroup: b.bundle.Spec.Linux.CgroupsPath}
 }
 
 // spare is the spare process of the bundle's pod, nil if there is none.
 func (b *bench) spare() *spare {
-	s := b.engine.stock.slots[b.spareGroup()]
+	s := b.engine.stock.slots[b.pod()]
 	if s == nil {
 		return nil
 	}
@@ -166,15 +153,21 @@ func (b *bench) spare() *spare {
 	return s.spare
 }
 
-func (b *bench) spareGroup() string {
-	return filepath.Join(filepath.Dir(b.bundle.Spec.Linux.CgroupsPath), "spare")
-}
+// pod stands for the bundle's pod.
+func (b *bench) pod() string { return filepath.Dir(b.bundle.Spec.Linux.CgroupsPath) }
 
 func (b *bench) checkNoSpare() {
 	b.t.Helper()
-	if found, _ := filepath.Glob("/sys/fs/cgroup/*" + b.spareGroup()); len(found) > 0 {
-		b.t.Errorf("cgroups of a spare process are still there: %v", found)
+	if one := b.spare(); one != nil {
+		b.t.Errorf("process %d is still kept for a container", one.child.Pid)
 	}
+}
+
+// groupDirs are the folders of a cgroup.
+func groupDirs(path string) []string {
+	old, _ := filepath.Glob("/sys/fs/cgroup/*" + path)
+	unified, _ := filepath.Glob("/sys/fs/cgroup" + path)
+	return append(old, unified...)
 }
 
 // newBench makes a bundle that runs guest (a name for build) as /app.wasm of a root file system.
@@ -387,10 +380,8 @@ func (b *bench) checkGone(pid int) {
 	if pid != 0 && unix.Kill(pid, 0) == nil {
 		b.t.Errorf("process %d is still there", pid)
 	}
-	for _, pattern := range []string{"/sys/fs/cgroup/*" + b.bundle.Spec.Linux.CgroupsPath, "/sys/fs/cgroup" + b.bundle.Spec.Linux.CgroupsPath} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			b.t.Errorf("cgroups are still there: %v", found)
-		}
+	if found := groupDirs(b.bundle.Spec.Linux.CgroupsPath); len(found) > 0 {
+		b.t.Errorf("cgroups are still there: %v", found)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || strings.Contains(string(mounts), b.bundle.Path) {

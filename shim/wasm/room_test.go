@@ -58,9 +58,6 @@ func TestWithEngine(t *testing.T) {
 // TestGuestHasItsWholeLimit has a guest of each kind fill all the memory that its container may have, and no more.
 func TestGuestHasItsWholeLimit(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
-		if w == spared {
-			needSpares(t)
-		}
 		limit := int64(16 * mib)
 		for name, c := range map[string]struct {
 			args []string
@@ -105,9 +102,6 @@ func TestGuestBeyondItsLimit(t *testing.T) {
 // TestLimitOfTheCgroup has the engine's part beside the container's limit, from the beginning and after an update.
 func TestLimitOfTheCgroup(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
-		if w == spared {
-			needSpares(t)
-		}
 		b := w.newBench(t, "gotrap", "deadlock")
 		limit, swap := int64(32*mib), int64(40*mib)
 		b.bundle.Spec.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit, Swap: &swap}}

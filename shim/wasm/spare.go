@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/shim"
@@ -19,29 +18,35 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// spareTime is how long a spare process waits for a container.
+// spareTime is how long a prewarmed process waits for its container.
 const spareTime = 10 * time.Second
 
-// errSpare says that the spare process failed, and not what it was to become: a forked one may do.
+// errSpare says that the prewarmed process failed, and not what it was to become: a forked one may do.
 var errSpare = errors.New("spare guest process failed")
 
-// maxSpares bounds the spare processes of one engine. One that is asked for beyond that takes the place of the one that was asked
-// for longest ago.
+// maxSpares bounds the prewarmed processes of one engine. One that is asked for beyond that takes the place of the one that was
+// asked for longest ago.
 const maxSpares = 32
 
-// stock is the engine's spare guest processes, at most one for each pod: one that was started before there is a container for it,
-// in the pod's namespaces and in a cgroup of its own beside the containers'. It has nothing that a process forked for a
-// container does not have, and waits as that does for its configuration. Its cgroup is renamed to be the container's. It
-// ends when nobody wanted it for a while, with its pod, and with the shim.
+// maxClaims bounds the cgroups of containers that the engine remembers: a request for a process in one of them comes at most a few
+// seconds too late.
+const maxClaims = 8 * maxSpares
+
+// stock is the engine's prewarmed guest processes, at most one for each pod: one that was started before its container is asked
+// for, in the pod's namespaces and in the cgroup that will be the container's. It has nothing that a process forked for a
+// container does not have, and waits as that does for its configuration. It ends when no container comes for a while, with its
+// pod, and with the shim.
 type stock struct {
-	mu     sync.Mutex
-	slots  map[string]*slot // by the cgroup that a spare process is made in
-	closed bool
+	mu      sync.Mutex
+	slots   map[string]*slot // by pod
+	claimed []string         // cgroups that are containers', the last ones
+	closed  bool
 }
 
-// slot is where the spare process of one pod is, or was.
+// slot is where the prewarmed process of one pod is, or was.
 type slot struct {
 	asked time.Time // for a process, the last time; under the stock's lock
+	leaf  string    // the process's cgroup, see leafOf; under the stock's lock
 
 	mu    sync.Mutex // held while the process is made or ended, which takes milliseconds
 	spare *spare     // nil = none
@@ -50,32 +55,38 @@ type slot struct {
 
 type spare struct {
 	*newborn
-	birth birth
-	timer *time.Timer
+	birth    birth
+	leaf     string
+	oomGroup string // of a scope, see atBirth
+	timer    *time.Timer
 }
 
-// Prepare implements shim.Preparer: it makes sure that the pod has a spare process, for a while. Under version 2 cgroups
-// cannot be renamed, and moving a process takes longer than to fork one: there it does nothing.
+// Prepare implements shim.Preparer: it makes sure that the pod has a prewarmed process in this cgroup, for a while.
 func (e *Engine) Prepare(_ context.Context, p shim.Preparation) error {
-	if cgroups.IsCgroup2UnifiedMode() || !path.IsAbs(p.Cgroup) {
+	spec := &specs.Spec{Linux: &specs.Linux{Namespaces: p.Namespaces, CgroupsPath: p.Cgroup}}
+	if !path.IsAbs(p.Cgroup) && !isScope(spec) {
 		return nil
 	}
-	b, err := initBirth(&specs.Spec{Linux: &specs.Linux{Namespaces: p.Namespaces}})
+	b, err := initBirth(spec)
 	if err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
-	group := path.Clean(p.Cgroup)
-	s := e.stock.open(group, e)
+	leaf := leafOf(&shim.Bundle{Spec: spec})
+	s := e.stock.open(p.Pod, e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer compile.Warm()
-	if s.over || s.spare.waitsFor(&b) && s.spare.timer.Reset(spareTime) {
+	if s.over || s.spare.waitsFor(&b, leaf) && s.spare.timer.Reset(spareTime) {
 		b.close()
 		return nil
 	}
 	err = s.drop(e)
+	if !e.stock.assign(s, leaf) {
+		b.close()
+		return err
+	}
 	if err == nil {
-		s.spare, err = e.newSpare(b, group, s)
+		s.spare, err = e.newSpare(b, p, s)
 	}
 	if err != nil {
 		b.close()
@@ -84,15 +95,20 @@ func (e *Engine) Prepare(_ context.Context, p shim.Preparation) error {
 	return nil
 }
 
-// Unprepare implements shim.Preparer: it ends the spare process, and returns when it is gone.
-func (e *Engine) Unprepare(_ context.Context, group string) error {
-	if cgroups.IsCgroup2UnifiedMode() || !path.IsAbs(group) {
-		return nil
+// Vacate implements shim.Preparer.
+func (e *Engine) Vacate(cgroup string) {
+	leaf := leafOf(&shim.Bundle{Spec: &specs.Spec{Linux: &specs.Linux{CgroupsPath: cgroup}}})
+	if s := e.stock.claim(leaf); s != nil {
+		s.give(leaf, func(*spare) bool { return false }, e)
 	}
-	return e.stock.open(path.Clean(group), e).end(e) // the slot stays, for requests that come too late
 }
 
-// Close implements shim.Preparer: it ends all spare processes, and returns when they are gone. There will be none any more.
+// Unprepare implements shim.Preparer: it ends the prewarmed process, and returns when it is gone.
+func (e *Engine) Unprepare(_ context.Context, pod string) error {
+	return e.stock.open(pod, e).end(e) // the slot stays, for requests that come too late
+}
+
+// Close implements shim.Preparer: it ends all prewarmed processes, and returns when they are gone. There will be none any more.
 func (e *Engine) Close() error {
 	e.stock.mu.Lock()
 	e.stock.closed = true
@@ -105,72 +121,106 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// open is the slot of a cgroup. If there are too many then, the one that was asked for longest ago goes.
-func (s *stock) open(group string, e *Engine) *slot {
+// open is the slot of a pod. If there are too many then, the one that was asked for longest ago is removed.
+func (s *stock) open(pod string, e *Engine) *slot {
 	s.mu.Lock()
-	one := s.slots[group]
+	one := s.slots[pod]
 	if one == nil {
 		if s.slots == nil {
 			s.slots = make(map[string]*slot)
 		}
 		one = &slot{over: s.closed}
-		s.slots[group] = one
+		s.slots[pod] = one
 	}
 	one.asked = time.Now()
-	var surplus *slot
-	if len(s.slots) > maxSpares {
-		oldest := group
-		for name, other := range s.slots {
-			if other.asked.Before(s.slots[oldest].asked) {
-				oldest = name
-			}
-		}
-		surplus = s.slots[oldest]
-		delete(s.slots, oldest)
-	}
 	s.mu.Unlock()
-	if surplus != nil {
+	for {
+		oldest, surplus := s.surplus()
+		if surplus == nil {
+			return one
+		}
 		_ = surplus.end(e) // as in retire
+		s.mu.Lock()        // until now a container that has its cgroup finds it
+		if s.slots[oldest] == surplus {
+			delete(s.slots, oldest)
+		}
+		s.mu.Unlock()
 	}
-	return one
 }
 
-// beside lists the slots of cgroups that have the same parent as this one.
-func (s *stock) beside(group string) (all []*slot) {
+// surplus is the slot that was asked for longest ago, nil while there are not too many.
+func (s *stock) surplus() (oldest string, one *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, one := range s.slots {
-		if path.Dir(name) == path.Dir(group) {
-			all = append(all, one)
+	if len(s.slots) <= maxSpares {
+		return "", nil
+	}
+	for pod, other := range s.slots {
+		if one == nil || other.asked.Before(one.asked) {
+			oldest, one = pod, other
 		}
 	}
-	return all
+	return oldest, one
 }
 
-// newSpare forks a spare process. birth is its own then.
-func (e *Engine) newSpare(b birth, group string, s *slot) (*spare, error) {
-	b.cgroup = later(func() (*cgroup, error) {
-		return newCgroup(&shim.Bundle{Spec: &specs.Spec{Linux: &specs.Linux{CgroupsPath: group}}})
-	})
+// assign makes a cgroup the one of a slot's process, unless it is a container's. The caller holds the slot's lock.
+func (s *stock) assign(one *slot, leaf string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.claimed, leaf) {
+		return false
+	}
+	one.leaf = leaf
+	return true
+}
+
+// claim makes a cgroup a container's: no process is prewarmed there from now on. It returns the slot whose process may be there,
+// or is being made or ended there; nil if there is none.
+func (s *stock) claim(leaf string) *slot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.claimed, leaf) {
+		s.claimed = append(s.claimed, leaf)
+		s.claimed = s.claimed[max(len(s.claimed)-maxClaims, 0):]
+	}
+	for _, one := range s.slots {
+		if one.leaf == leaf {
+			return one
+		}
+	}
+	return nil
+}
+
+// newSpare forks a prewarmed process. birth is its own then.
+func (e *Engine) newSpare(b birth, p shim.Preparation, s *slot) (*spare, error) {
+	bundle := &shim.Bundle{Spec: &specs.Spec{Linux: &specs.Linux{CgroupsPath: p.Cgroup}}}
+	one := &spare{leaf: leafOf(bundle)}
+	if isScope(bundle.Spec) && p.OOMGroup != "" {
+		one.oomGroup = p.OOMGroup
+		bundle.Spec.Linux.Resources = &specs.LinuxResources{Unified: map[string]string{oomGroupFile: p.OOMGroup}}
+	}
+	b.cgroup = later(func() (*cgroup, error) { return newCgroup(bundle) })
 	n := e.fork(&b)
 	var err error
 	n.group, err = b.cgroup()
-	if err = errors.Join(err, n.err); err == nil && !b.born {
-		err = fmt.Errorf("cgroup %q: no process can be born there", group)
+	if err = errors.Join(err, n.err); err == nil {
+		err = e.settle(n, &b)
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.discard(n))
 	}
 	n.spare = true
-	one := &spare{newborn: n, birth: b}
+	one.newborn, one.birth = n, b
 	one.timer = time.AfterFunc(spareTime, func() { s.retire(one, e) })
 	return one, nil
 }
 
-// waitsFor says whether the process is there, and was born so.
-func (s *spare) waitsFor(b *birth) bool { return s != nil && !s.hasEnded() && s.birth.like(b) }
+// waitsFor says whether the process is there, in this cgroup, and was born so.
+func (s *spare) waitsFor(b *birth, leaf string) bool {
+	return s != nil && !s.hasEnded() && s.leaf == leaf && s.birth.like(b)
+}
 
-// end ends the spare process, and returns when it is gone. There will be none here any more.
+// end ends the prewarmed process, and returns when it is gone. There will be none here any more.
 func (s *slot) end(e *Engine) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +228,7 @@ func (s *slot) end(e *Engine) error {
 	return s.drop(e)
 }
 
-// retire ends a spare process that nobody wanted. What it leaves is removed with the pod.
+// retire ends a prewarmed process whose container did not come. What it leaves is removed with the pod.
 func (s *slot) retire(one *spare, e *Engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +237,7 @@ func (s *slot) retire(one *spare, e *Engine) {
 	}
 }
 
-// drop ends the spare process, if there is one. The caller holds the slot's lock.
+// drop ends the prewarmed process, if there is one. The caller holds the slot's lock.
 func (s *slot) drop(e *Engine) error {
 	one := s.spare
 	if one == nil {
@@ -199,31 +249,31 @@ func (s *slot) drop(e *Engine) error {
 	return e.discard(one.newborn)
 }
 
-// take gives a spare process away that can become the first of this container, whose birth would be b; nil if there is none.
+// take gives away the process that waits in this container's cgroup, if it can become its first, whose birth would be b; nil if
+// there is none. One that cannot is ended.
 func (e *Engine) take(c *shim.Bundle, b *birth) *newborn {
-	if b.io.Terminal || isScope(c.Spec) { // it would have to get a terminal; systemd moves a process itself
+	leaf := leafOf(c)
+	s := e.stock.claim(leaf)
+	if s == nil {
 		return nil
 	}
-	group := cgroupPath(c)
-	for _, s := range e.stock.beside(group) {
-		if n := s.take(group, b, e); n != nil {
-			return n
-		}
-	}
-	return nil
+	oomGroup, realtime := atBirth(c.Spec)
+	return s.give(leaf, func(one *spare) bool {
+		// A terminal would have to be given to it.
+		return !b.io.Terminal && !realtime && one.oomGroup == oomGroup && one.birth.like(b) && !one.hasEnded()
+	}, e)
 }
 
-func (s *slot) take(group string, b *birth, e *Engine) *newborn {
+// give gives away the process that waits in this cgroup if it is wanted, and otherwise ends it.
+func (s *slot) give(leaf string, wanted func(*spare) bool, e *Engine) *newborn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.spare
-	switch {
-	case one == nil || !one.birth.like(b) || !one.group.canRename(group):
+	if one == nil || one.leaf != leaf {
 		return nil
-	case one.hasEnded():
+	}
+	if !wanted(one) || !one.timer.Stop() {
 		_ = s.drop(e) // as in retire
-		return nil
-	case !one.timer.Stop():
 		return nil
 	}
 	s.spare = nil
@@ -255,18 +305,15 @@ func (b *birth) like(other *birth) bool {
 	return true
 }
 
-// makeCgroup makes the container's cgroup: a spare process's becomes it, with the process in it. Of one that could not be made
-// whole it returns what there is.
+// makeCgroup makes the container's cgroup. That of a prewarmed process is there, with the process, and gets the container's limits.
+// Of one that could not be made whole it returns what there is.
 func (n *newborn) makeCgroup(b *shim.Bundle) (*cgroup, error) {
 	if n == nil {
 		return newCgroup(b)
 	}
-	g, err := openCgroup(b, n.group.pathsAs(cgroupPath(b)))
+	g, err := openCgroup(b, n.group.manager.GetPaths())
 	if err != nil {
 		return nil, err
-	}
-	if err := n.group.rename(g.path); err != nil {
-		return nil, fmt.Errorf("%w: %w", errSpare, err)
 	}
 	if err := g.limit(); err != nil {
 		return g, fmt.Errorf("%w: %w", errSpare, err)
@@ -275,7 +322,7 @@ func (n *newborn) makeCgroup(b *shim.Bundle) (*cgroup, error) {
 }
 
 // blame says of an error of a process that was to become a container's first whether it may be due to its having
-// been a spare one.
+// been prewarmed.
 func (n *newborn) blame(err error) error {
 	var f *failure
 	if !n.spare || errors.As(err, &f) && f.message.Class != link.Internal {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,16 +38,6 @@ func awaitStandBy(t *testing.T, pid int) {
 	})
 }
 
-func TestNoSpareUnderVersion2(t *testing.T) {
-	if !cgroups.IsCgroup2UnifiedMode() {
-		t.Skip("this machine has version 1")
-	}
-	b := newBench(t, "probe", "sleep")
-	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil || b.spare() != nil {
-		t.Errorf("spare %v, %v", b.spare(), err)
-	}
-}
-
 // TestSpareSeesNothingOfTheHost looks at a spare process before anybody wants it.
 func TestSpareSeesNothingOfTheHost(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
@@ -65,8 +56,12 @@ func TestSpareSeesNothingOfTheHost(t *testing.T) {
 		}
 	}
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil || !strings.Contains(string(groups), ":memory:"+b.spareGroup()+"\n") {
-		t.Errorf("it is not in a cgroup of its own: %s%v", groups, err)
+	own := ":memory:" + b.bundle.Spec.Linux.CgroupsPath + "\n"
+	if cgroups.IsCgroup2UnifiedMode() {
+		own = "0::" + b.bundle.Spec.Linux.CgroupsPath + "\n"
+	}
+	if err != nil || !strings.Contains(string(groups), own) {
+		t.Errorf("it is not in its container's cgroup: %s%v", groups, err)
 	}
 }
 
@@ -91,7 +86,7 @@ func TestSpareIsInItsContainersCgroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(data)) {
-			if strings.HasPrefix(line, "0::") {
+			if strings.HasPrefix(line, "0::") && !cgroups.IsCgroup2UnifiedMode() {
 				continue // the hybrid layout's second version has no part in it
 			}
 			if !strings.HasSuffix(strings.TrimSpace(line), ":"+b.bundle.Spec.Linux.CgroupsPath) {
@@ -108,39 +103,50 @@ func TestSpareIsInItsContainersCgroup(t *testing.T) {
 	}
 }
 
-// TestSpareIsLeftToThoseItFits has containers that a spare process cannot become: they get a process of their own, and it waits on.
-func TestSpareIsLeftToThoseItFits(t *testing.T) {
+// TestSpareIsForThoseItFits has containers that a prewarmed process cannot become: they get a process of their own, and it ends, or
+// waits on where its cgroup is not theirs.
+func TestSpareIsForThoseItFits(t *testing.T) {
 	holder := newBench(t, "probe", "sleep").create() // somebody whose namespaces can be joined
 	for name, change := range map[string]func(b *bench){
 		"shared process namespace": func(b *bench) { setPath(b, specs.PIDNamespace, holder.Init().Pid(), "pid") },
 		"other network":            func(b *bench) { setPath(b, specs.NetworkNamespace, holder.Init().Pid(), "net") },
 		"other host name":          func(b *bench) { setPath(b, specs.UTSNamespace, holder.Init().Pid(), "uts") },
 		"host's network":           func(b *bench) { b.bundle.Spec.Linux.Namespaces = b.bundle.Spec.Linux.Namespaces[:4] },
-		"other parent of the cgroup": func(b *bench) {
-			b.bundle.Spec.Linux.CgroupsPath = shared.cgroup + "/other/" + b.bundle.ID
-			b.t.Cleanup(func() {
-				found, _ := filepath.Glob("/sys/fs/cgroup/*" + shared.cgroup + "/other")
-				for _, dir := range found {
-					if err := os.Remove(dir); err != nil {
-						b.t.Error(err)
-					}
-				}
-			})
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "probe", "sleep")
 			spare := b.prepare()
 			change(b)
-			if got := b.create().Init().Pid(); got == spare {
-				t.Error("the spare process was used")
+			c := b.create()
+			if got := c.Init().Pid(); got == spare {
+				t.Error("the prewarmed process was used")
 			}
-			b.bundle.Spec.Linux.CgroupsPath = shared.cgroup + "/" + b.bundle.ID // where the looks for the spare process and for leftovers look
-			if b.spare() == nil || unix.Kill(spare, 0) != nil {
-				t.Error("the spare process is gone")
+			if unix.Kill(spare, 0) == nil {
+				t.Error("the prewarmed process is in another one's cgroup")
+			}
+			b.checkNoSpare()
+			if pids, err := c.Pids(t.Context()); err != nil || len(pids) != 1 || pids[0] != c.Init().Pid() {
+				t.Errorf("processes %v, %v", pids, err)
 			}
 		})
 	}
+	t.Run("other cgroup", func(t *testing.T) {
+		b := newBench(t, "probe", "sleep")
+		spare := b.prepare()
+		own := b.bundle.Spec.Linux.CgroupsPath
+		b.bundle.Spec.Linux.CgroupsPath = own + "-other"
+		if got := b.create().Init().Pid(); got == spare {
+			t.Error("the prewarmed process was used")
+		}
+		if b.spare() == nil || unix.Kill(spare, 0) != nil {
+			t.Error("the prewarmed process is gone")
+		}
+		t.Cleanup(func() {
+			if err := b.engine.Close(); err != nil || len(groupDirs(own)) > 0 {
+				t.Errorf("cgroups left: %v, %v", groupDirs(own), err)
+			}
+		})
+	})
 }
 
 func setPath(b *bench, kind specs.LinuxNamespaceType, pid int, name string) {
@@ -163,6 +169,7 @@ func TestTerminalIsNotForASpare(t *testing.T) {
 	if b.engine.take(b.bundle, &birth) != nil {
 		t.Error("it was given away")
 	}
+	b.checkNoSpare()
 }
 
 // TestSpareThatFailsIsReplaced has the spare process fail at each point up to where its guest is there.
@@ -173,11 +180,6 @@ func TestSpareThatFailsIsReplaced(t *testing.T) {
 			<-b.spare().child.Done
 		},
 		"dying": func(b *bench, pid int) { kill(b.t, pid) },
-		"its cgroup's name is taken": func(b *bench, _ int) {
-			if err := os.Mkdir("/sys/fs/cgroup/pids"+b.bundle.Spec.Linux.CgroupsPath, 0o755); err != nil {
-				b.t.Fatal(err)
-			}
-		},
 		"it does not understand": func(b *bench, _ int) {
 			if _, err := b.spare().link.Write([]byte("\x02\x00\x00\x00xx")); err != nil {
 				b.t.Fatal(err)
@@ -273,11 +275,13 @@ func TestPrepareKeepsOneSpare(t *testing.T) {
 	}
 	b.spare().timer.Reset(0)
 	eventually(t, "a spare process that nobody wants ends", func() bool { return unix.Kill(other, 0) != nil })
-	eventually(t, "its cgroup goes", func() bool {
-		found, _ := filepath.Glob("/sys/fs/cgroup/*" + b.spareGroup())
-		return len(found) == 0
-	})
+	eventually(t, "its cgroup is removed", func() bool { return len(groupDirs(b.bundle.Spec.Linux.CgroupsPath)) == 0 })
+	left := b.prepare()
+	first, b.bundle.Spec.Linux.CgroupsPath = left, b.bundle.Spec.Linux.CgroupsPath+"-next" // as after a container that could not be made
 	next := b.prepare()
+	if next == first || unix.Kill(first, 0) == nil || len(groupDirs(strings.TrimSuffix(b.bundle.Spec.Linux.CgroupsPath, "-next"))) > 0 {
+		t.Errorf("process %d is still there beside %d, in another cgroup", first, next)
+	}
 	if err := b.engine.Close(); err != nil {
 		t.Error(err)
 	}
@@ -298,8 +302,7 @@ func newNeighbour(t *testing.T, e *Engine, network int) *bench {
 	pod := shared.cgroup + "/pod-" + b.bundle.ID
 	b.bundle.Spec.Linux.CgroupsPath = pod + "/" + b.bundle.ID
 	t.Cleanup(func() {
-		found, _ := filepath.Glob("/sys/fs/cgroup/*" + pod)
-		for _, dir := range found {
+		for _, dir := range groupDirs(pod) {
 			if err := os.Remove(dir); err != nil {
 				t.Error("leftover cgroup:", err)
 			}
@@ -345,7 +348,7 @@ func TestSpareEndsWithItsPod(t *testing.T) {
 	goes, stays := newNeighbour(t, e, holder.Init().Pid()), newNeighbour(t, e, holder.Init().Pid())
 	first, second := goes.prepare(), stays.prepare()
 	for range 2 {
-		if err := e.Unprepare(context.Background(), goes.spareGroup()); err != nil {
+		if err := e.Unprepare(context.Background(), goes.pod()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -384,10 +387,10 @@ func TestSparesAreBounded(t *testing.T) {
 	}
 }
 
-// TestPrepareWithoutCgroup has callers that name none, or one that systemd would make.
+// TestPrepareWithoutCgroup has callers that name none, or one below their own.
 func TestPrepareWithoutCgroup(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
-	for _, group := range []string{"", "kubepods.slice:sunaba:x"} {
+	for _, group := range []string{"", "relative"} {
 		p := b.preparation()
 		p.Cgroup = group
 		if err := b.engine.Prepare(context.Background(), p); err != nil || b.spare() != nil {
@@ -398,6 +401,62 @@ func TestPrepareWithoutCgroup(t *testing.T) {
 	p.Namespaces = []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: "/no/such/namespace"}}
 	if err := b.engine.Prepare(context.Background(), p); err == nil {
 		t.Error("a namespace that is not there was joined")
+	}
+}
+
+// TestPrepareTooLate is told of a container's cgroup when the container is there, or another engine's may be.
+func TestPrepareTooLate(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	c := b.create()
+	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil {
+		t.Error(err)
+	}
+	b.checkNoSpare()
+	if pids, err := c.Pids(t.Context()); err != nil || len(pids) != 1 {
+		t.Errorf("processes %v, %v", pids, err)
+	}
+	other := newBench(t, "probe", "sleep")
+	spare := other.prepare()
+	other.engine.Vacate(other.bundle.Spec.Linux.CgroupsPath)
+	other.checkGone(spare)
+	if err := other.engine.Prepare(context.Background(), other.preparation()); err != nil {
+		t.Error(err)
+	}
+	other.checkNoSpare()
+}
+
+// TestPrepareBesideCreate has both come at once, and the request for another cgroup too: the container has one process.
+func TestPrepareBesideCreate(t *testing.T) {
+	for i := range 20 {
+		b := newBench(t, "probe", "sleep")
+		b.joinNetwork()
+		p, next := b.preparation(), b.preparation()
+		next.Cgroup += "-next"
+		if i%2 == 0 {
+			b.prepare()
+		}
+		var beside sync.WaitGroup
+		for _, p := range []shim.Preparation{p, next} {
+			beside.Go(func() {
+				if err := b.engine.Prepare(context.Background(), p); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		c := b.create()
+		beside.Wait()
+		if pids, err := c.Pids(t.Context()); err != nil || len(pids) != 1 || pids[0] != c.Init().Pid() {
+			t.Errorf("processes %v, %v", pids, err)
+		}
+		if one := b.spare(); one != nil && one.leaf != next.Cgroup {
+			t.Errorf("a process waits in %q", one.leaf)
+		}
+		if err := b.engine.Close(); err != nil {
+			t.Error(err)
+		}
+		if left := groupDirs(next.Cgroup); len(left) > 0 {
+			t.Errorf("cgroups left: %v", left)
+		}
 	}
 }
 

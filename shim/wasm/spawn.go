@@ -46,7 +46,7 @@ type newborn struct {
 	err   error    // why there is none
 
 	spare bool    // it was there before its container
-	group *cgroup // a spare one's, by the name that it had before
+	group *cgroup // a spare one's: its container's, without that's limits
 }
 
 // fork starts a guest process that waits for its configuration.

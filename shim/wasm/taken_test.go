@@ -227,7 +227,7 @@ func TestGuestThatOwnsItsProcess(t *testing.T) {
 	for name, make := range map[string]func(*testing.T) *taken{
 		"first process":    func(t *testing.T) *taken { return newTaken(t, guest.Running, forked) },
 		"further process":  func(t *testing.T) *taken { k := newTaken(t, guest.Running, forked); k.further = true; return k },
-		"spare process":    func(t *testing.T) *taken { needSpares(t); return newTaken(t, guest.Running, spared) },
+		"spare process":    func(t *testing.T) *taken { return newTaken(t, guest.Running, spared) },
 		"while it is read": func(t *testing.T) *taken { return newTaken(t, guest.Loading, forked) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,12 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
@@ -50,18 +50,9 @@ func (p *pod) spare() int {
 	return all[0].PID
 }
 
-// needSpares ends a test where there are none.
-func needSpares(t *testing.T) {
-	t.Helper()
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.procs"); err == nil || node.Layout().Driver == cgroup.Systemd {
-		t.Skip("cgroups cannot be renamed here: there are no spare processes")
-	}
-}
-
 // The process that a wasm pod has at hand becomes its guest, and there is one for the next container too. It counts to the
 // pod's overhead once, whatever it is by then.
 func TestSpareProcess(t *testing.T) {
-	needSpares(t)
 	m := start(t)
 	m.pull(world.guest)
 	m.pull(world.busybox)
@@ -97,7 +88,6 @@ func TestSpareProcess(t *testing.T) {
 // A pod that ends without having used its spare process, in an orderly way or by its shim's death, leaves nothing of it, also
 // not in a cgroup that the kubelet made.
 func TestUnusedSpareProcessGoes(t *testing.T) {
-	needSpares(t)
 	m := start(t)
 	m.pull(world.guest)
 	for _, killed := range []bool{false, true} {
@@ -119,12 +109,89 @@ func TestUnusedSpareProcessGoes(t *testing.T) {
 			if syscall.Kill(spare, 0) == nil {
 				t.Errorf("spare process %d outlives its pod", spare)
 			}
-			for _, dir := range made {
-				if left, _ := filepath.Glob(dir + "/*/"); len(left) > 0 {
-					t.Errorf("cgroups left: %v", left)
-				}
-			}
+			noneBelow(t, made)
 		}
 		m.clean()
 	}
+}
+
+// noneBelow fails when there are cgroups in these.
+func noneBelow(t *testing.T, made []string) {
+	t.Helper()
+	for _, dir := range made {
+		if left, _ := filepath.Glob(dir + "/*/"); len(left) > 0 {
+			t.Errorf("cgroups left: %v", left)
+		}
+	}
+}
+
+// The id of the next container is on no record. A server that is killed between its drawing and CreateContainer forgets it: what
+// waits under it is counted, gives way to the next server's, and is removed with the pod, also when its shim was killed too.
+func TestDrawnIDIsForgotten(t *testing.T) {
+	m := start(t)
+	m.pull(world.guest)
+	m.pull(world.busybox)
+	parent, made := madeByKubelet(t, fmt.Sprintf("sunaba_scenario_%d_drawn", os.Getpid()))
+	other := m.run("wasm", func(config *runtime.PodSandboxConfig) { config.Linux.CgroupParent = parent }) // another pod, of the same parent
+	neighbour := other.begin(containerConfig(world.guest, "idle"))
+	for _, end := range []string{"create", "stop", "kill shim", "another container"} {
+		p := m.run("wasm", func(config *runtime.PodSandboxConfig) { config.Linux.CgroupParent = parent })
+		spare := p.spare()
+		counted := func() { // unless it was not wanted for too long
+			t.Helper()
+			if all := p.overheadParts()["spare"]; syscall.Kill(spare, 0) == nil && (len(all) != 1 || all[0].PID != spare) {
+				t.Errorf("%s: processes %v are counted, %d waits", end, all, spare)
+			}
+		}
+		switch end {
+		case "create":
+			m.restart()
+			counted()
+			c := p.begin(containerConfig(world.guest, "idle"))
+			c.says("idle")
+			if !gone(spare) {
+				t.Errorf("%s: process %d of the killed server's id is still there", end, spare)
+			}
+		case "another container": // which has no guest, and another id
+			p.begin(sh("echo idle; sleep 1000")).says("idle")
+			counted()
+		case "kill shim":
+			m.restart()
+			p.killShim()
+		default:
+			m.restart()
+		}
+		p.stop()
+		if !gone(spare) {
+			t.Errorf("%s: process %d outlives its pod", end, spare)
+		}
+		if code, out := m.check(); code != 0 {
+			t.Errorf("%s: check: %d: %s", end, code, out)
+		}
+		p.remove()
+	}
+	if state := neighbour.status().GetState(); state != runtime.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("the container of another pod of the same parent is %v", state)
+	}
+	other.stop()
+	for _, dir := range made { // what a server that was killed while it stopped a pod may leave
+		if err := os.Mkdir(filepath.Join(dir, filepath.Base(leafCgroup(t, parent, strings.Repeat("0", 48)+other.id[:16]))), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out := m.check(); code == 0 || !strings.Contains(out, other.id[:16]) {
+		t.Errorf("check of a cgroup that is left: %d: %s", code, out)
+	}
+	if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := m.check("--repair"); code != 0 {
+		t.Errorf("repair: %d: %s", code, out)
+	}
+	noneBelow(t, made)
+	if err := m.StartDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other.remove()
+	m.clean()
 }

@@ -65,6 +65,9 @@ func (s *starter) close() error {
 // cgroup is the parent of the guests' cgroups.
 func cgroup() string { return fmt.Sprintf("/sunaba-bench-wasm-%d", os.Getpid()) }
 
+// nextGroup is the cgroup of the next container.
+func (s *starter) nextGroup() string { return fmt.Sprintf("%s/guest-%d", cgroup(), s.count+1) }
+
 // namespaces are those of a container. A pod has made the network's before.
 func namespaces() []specs.LinuxNamespace {
 	return []specs.LinuxNamespace{
@@ -75,7 +78,7 @@ func namespaces() []specs.LinuxNamespace {
 
 // ready starts a container for which there is a process.
 func (s *starter) ready(ctx context.Context) (*running, error) {
-	if err := s.engine.Prepare(ctx, shim.Preparation{Namespaces: namespaces(), Cgroup: cgroup() + "/spare"}); err != nil {
+	if err := s.engine.Prepare(ctx, shim.Preparation{Pod: "bench", Namespaces: namespaces(), Cgroup: s.nextGroup()}); err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}
 	if err := wait(ctx, 100*time.Millisecond); err != nil { // until it waits for its configuration
@@ -87,8 +90,10 @@ func (s *starter) ready(ctx context.Context) (*running, error) {
 // guest starts a container: its namespaces (but for the network's, which a pod has before), its cgroup, its mounts and
 // the process that locks itself in are in the time.
 func (s *starter) guest(ctx context.Context) (*running, error) {
+	group := s.nextGroup()
+	id := filepath.Base(group)
+	before := processTime(os.Getpid()) + prewarmedTime(group)
 	s.count++
-	id := fmt.Sprintf("guest-%d", s.count)
 	bundle := filepath.Join(s.dir, fmt.Sprintf("bundle-%d-%d", os.Getpid(), s.count))
 	rootfs := filepath.Join(bundle, "rootfs")
 	if err := os.MkdirAll(rootfs, 0o755); err != nil {
@@ -101,7 +106,6 @@ func (s *starter) guest(ctx context.Context) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	before := processTime(os.Getpid()) + s.spareTime()
 	begin := time.Now()
 	container, err := s.engine.Create(ctx, &shim.Bundle{
 		ID: id, Namespace: "bench", SandboxID: id, Path: bundle, Rootfs: rootfs,
@@ -110,7 +114,7 @@ func (s *starter) guest(ctx context.Context) (*running, error) {
 			Root:    &specs.Root{Path: "rootfs"},
 			Process: &specs.Process{Args: []string{"/app.wasm"}, Cwd: "/"},
 			Linux: &specs.Linux{
-				CgroupsPath: cgroup() + "/" + id,
+				CgroupsPath: group,
 				Namespaces:  namespaces(),
 			},
 			Annotations: map[string]string{},
@@ -166,18 +170,19 @@ func (s *starter) peer(context.Context) (*running, error) {
 	return p, nil
 }
 
-// spareTime is what the process at hand, if there is one, has used before its container.
-func (s *starter) spareTime() time.Duration {
-	pid, err := os.ReadFile("/sys/fs/cgroup/memory" + cgroup() + "/spare/cgroup.procs")
-	if err != nil {
-		return 0
+// prewarmedTime is what the process that waits in a container's cgroup, if there is one, has used before its container.
+func prewarmedTime(group string) time.Duration {
+	for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {
+		pid, err := os.ReadFile(root + group + "/cgroup.procs")
+		if err != nil {
+			continue
+		}
+		first, _, _ := strings.Cut(string(pid), "\n")
+		if number, err := strconv.Atoi(first); err == nil {
+			return processTime(number)
+		}
 	}
-	first, _, _ := strings.Cut(string(pid), "\n")
-	number, err := strconv.Atoi(first)
-	if err != nil {
-		return 0
-	}
-	return processTime(number)
+	return 0
 }
 
 // processTime is the processor time that a process has used; 0 for one that is not there.
