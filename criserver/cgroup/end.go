@@ -23,22 +23,22 @@ import (
 //
 // The context's, if a process does not end in time.
 func (m *Manager) End(ctx context.Context, leaf string, but ...int) error {
-	_, err := endEach(ctx, leaf, func() ([]int, error) { return m.pids(m.Path(leaf)) }, but)
+	_, err := m.endEach(ctx, leaf, m.pids, but)
 	return err
 }
 
 // EndAll is End for a parent and all that is below it. It returns the names of the processes that it ended, as the kernel
 // knows them (comm of proc(5)).
 func (m *Manager) EndAll(ctx context.Context, parent string, but ...int) (ended []string, err error) {
-	return endEach(ctx, parent, func() ([]int, error) { return m.pidsBelow(m.Path(parent)) }, but)
+	return m.endEach(ctx, parent, m.pidsBelow, but)
 }
 
-// endEach ends the listed processes, except the given ones and the calling one, until none is listed any more.
-func endEach(ctx context.Context, cgroup string, list func() ([]int, error), but []int) (ended []string, err error) {
+// endEach ends the processes that list finds in a cgroup, except the given ones and the calling one, until there is none any more.
+func (m *Manager) endEach(ctx context.Context, cgroup string, list func(path string) ([]int, error), but []int) (ended []string, err error) {
 	but = append(but, os.Getpid())
 	for {
-		pids, err := list()
-		pids = slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(but, pid) })
+		all, err := list(m.Path(cgroup))
+		pids := slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return slices.Contains(but, pid) })
 		if err != nil || len(pids) == 0 {
 			return ended, err
 		}
@@ -46,6 +46,12 @@ func endEach(ctx context.Context, cgroup string, list func() ([]int, error), but
 			if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
 				ended = append(ended, strings.TrimSpace(string(name)))
 			}
+		}
+		if m.Unified != "" && len(pids) == len(all) {
+			// One step for those that are just being started too. Before Linux 5.14 there is no such file.
+			_ = os.WriteFile(m.File(m.Path(cgroup), "", "cgroup.kill"), []byte("1"), 0)
+		}
+		for _, pid := range pids {
 			if err := EndProcess(ctx, pid, nil); err != nil {
 				return ended, fmt.Errorf("empty cgroup %q: %w", cgroup, err)
 			}

@@ -95,8 +95,11 @@ func (g *Group) create(hierarchy, dir string) error {
 	return nil
 }
 
-// Join moves a process into the group.
+// Join moves a process into the group. One that was born there is left alone: to move a process waits for all processors.
 func (g *Group) Join(pid int) error {
+	if of, err := Of(pid); err == nil && g.unified && of == g.path {
+		return nil
+	}
 	for _, dir := range g.dirs {
 		if err := write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
 			return fmt.Errorf("join cgroup %q: %w", g.path, err)

@@ -116,6 +116,8 @@ func TestMetricsOfTheUnifiedHierarchy(t *testing.T) {
 		"pids.current":        "3\n",
 		"pids.max":            "max\n",
 		"io.stat":             "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n\n",
+		"cpu.pressure":        "some avg10=1.50 avg60=0.00 avg300=0.25 total=614\n", // of an old kernel
+		"memory.pressure":     "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=2.00 avg300=0.00 total=7\n",
 	})), &m)
 	got := fmt.Sprint(m.CPU.UsageUsec, m.CPU.UserUsec, m.CPU.SystemUsec, m.CPU.NrThrottled, m.Memory.Usage, m.Memory.UsageLimit,
 		m.Memory.MaxUsage, m.Memory.SwapLimit, m.Memory.Anon, m.Memory.InactiveFile, m.Memory.WorkingsetRefault,
@@ -123,6 +125,11 @@ func TestMetricsOfTheUnifiedHierarchy(t *testing.T) {
 	want := "100 60 40 2 4096 18446744073709551615 8192 2 10 5 3 1 3 0 1 8 4"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	some, full := m.CPU.PSI.GetSome(), m.Memory.PSI.GetFull()
+	got = fmt.Sprint(some.GetAvg10(), some.GetAvg60(), some.GetAvg300(), some.GetTotal(), m.CPU.PSI.Full != nil, full.GetAvg60(), full.GetTotal(), m.Io.PSI != nil)
+	if want := "1.5 0 0.25 614 false 2 7 false"; got != want {
+		t.Errorf("pressures: got  %s\nwant %s", got, want)
 	}
 }
 
@@ -240,5 +247,41 @@ func TestLifeOfAGroup(t *testing.T) {
 		if err := g.Remove(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestKillOfWhatForks: some are started while others are killed.
+func TestKillOfWhatForks(t *testing.T) {
+	g := testGroup(t)
+	if err := g.Create(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "read _; fork() { while :; do (sleep 1000 & sleep 0.01) & sleep 0.01; done; }; fork & fork & fork & wait")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Join(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for pids := []int{}; len(pids) < 50; time.Sleep(10 * time.Millisecond) {
+		if pids, err = g.Pids(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := g.Kill(ctx); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if pids, err := g.Pids(); err != nil || len(pids) > 0 {
+		t.Errorf("processes %v are left, %v", pids, err)
 	}
 }

@@ -82,22 +82,32 @@ func (g *Group) Kill(ctx context.Context, keep ...int) error {
 			return err
 		}
 		var fds []unix.PollFd
+		spared := false
 		for _, pid := range pids {
 			if pid == os.Getpid() || slices.Contains(keep, pid) {
-				continue
-			}
-			if fd, err := unix.PidfdOpen(pid, 0); err == nil {
-				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+				spared = true
+			} else if fd, err := unix.PidfdOpen(pid, 0); err == nil {
 				fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 			}
 		}
 		if len(fds) == 0 {
 			return nil
 		}
+		if spared || !g.killAll() {
+			for _, fd := range fds {
+				_ = unix.PidfdSendSignal(int(fd.Fd), unix.SIGKILL, nil, 0)
+			}
+		}
 		_ = g.Thaw() // a frozen process of the older freezer would not die
 		waitAll(ctx, fds)
 	}
 	return fmt.Errorf("kill cgroup %q: %w", g.path, ctx.Err())
+}
+
+// killAll kills every process of the group in one step, also one that is just being started. False where the kernel cannot: in the
+// older hierarchies, and before Linux 5.14.
+func (g *Group) killAll() bool {
+	return g.unified && write(filepath.Join(g.dirs[""], "cgroup.kill"), "1") == nil
 }
 
 // waitAll returns when all pidfds say that their process has ended, and closes them.

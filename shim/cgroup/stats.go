@@ -144,9 +144,13 @@ var (
 func metrics2(dir string) encode.Message {
 	var m encode.Message
 	m.Message(1, pidsOf(dir))
-	m.Message(2, encode.Numbers(figures(filepath.Join(dir, "cpu.stat"), cpuV2)))
-	m.Message(4, memory2(dir))
-	m.Message(6, io2(filepath.Join(dir, "io.stat")))
+	processors, memory, io := encode.Numbers(figures(filepath.Join(dir, "cpu.stat"), cpuV2)), memory2(dir), io2(filepath.Join(dir, "io.stat"))
+	pressure(&processors, 7, filepath.Join(dir, "cpu.pressure"))
+	pressure(&memory, 38, filepath.Join(dir, "memory.pressure"))
+	pressure(&io, 2, filepath.Join(dir, "io.pressure"))
+	m.Message(2, processors)
+	m.Message(4, memory)
+	m.Message(6, io)
 	m.Message(8, encode.Numbers(figures(filepath.Join(dir, "memory.events"), memoryEventsV2)))
 	return m
 }
@@ -182,6 +186,33 @@ func io2(path string) encode.Message {
 		m.Message(1, encode.Numbers(e))
 	}
 	return m
+}
+
+// pressure appends the kernel's pressure stall information: lines of "some|full avg10=… avg60=… avg300=… total=…". Nothing where the
+// kernel does not keep it.
+func pressure(m *encode.Message, field int, path string) {
+	var all encode.Message
+	for _, fields := range lines(path) {
+		kind := 1 + slices.Index([]string{"some", "full"}, fields[0])
+		if kind == 0 {
+			continue
+		}
+		var one encode.Message
+		for _, f := range fields[1:] {
+			name, value, _ := strings.Cut(f, "=")
+			if name == "total" {
+				total, _ := strconv.ParseUint(value, 10, 64)
+				one.Number(4, total)
+			} else if i := slices.Index([]string{"avg10", "avg60", "avg300"}, name); i >= 0 {
+				average, _ := strconv.ParseFloat(value, 64)
+				one.Float(1+i, average)
+			}
+		}
+		all.Message(kind, one)
+	}
+	if len(all) > 0 {
+		m.Message(field, all)
+	}
 }
 
 func device(s string) (major, minor uint64, ok bool) {

@@ -3,6 +3,7 @@
 package encode
 
 import (
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -31,6 +32,13 @@ func (m *Message) Text(field int, s string) {
 // Message appends a message within the message; several times for a repeated field.
 func (m *Message) Message(field int, inner Message) {
 	*m = protowire.AppendBytes(protowire.AppendTag(*m, protowire.Number(field), protowire.BytesType), inner)
+}
+
+// Float appends a double.
+func (m *Message) Float(field int, value float64) {
+	if value != 0 {
+		*m = protowire.AppendFixed64(protowire.AppendTag(*m, protowire.Number(field), protowire.Fixed64Type), math.Float64bits(value))
+	}
 }
 
 // List appends a repeated number.
