@@ -21,6 +21,13 @@ func leftOut() map[string]string {
 	}
 }
 
+// further are arguments of a package's test binary beside testArgs.
+func further() map[string][]string {
+	return map[string][]string{
+		"testing": {"-test.benchtime=100x"}, // its benchmarks would wait for a second to pass, and the clock nearly stands
+	}
+}
+
 // testArgs are those of a test binary. Its own limit of time would make it look at the clock.
 func testArgs(without string) []string {
 	args := []string{"test", "-test.short", "-test.v", "-test.timeout=0"}
@@ -40,7 +47,7 @@ func (s *suite) std() ([]*module, error) {
 		return nil, fmt.Errorf("list the standard library: %w", err)
 	}
 	var all []*module
-	seen, without := map[string]bool{}, leftOut()
+	seen, without, more := map[string]bool{}, leftOut(), further()
 	for _, path := range append(strings.Fields(first), strings.Fields(string(out))...) {
 		if seen[path] {
 			continue
@@ -51,7 +58,7 @@ func (s *suite) std() ([]*module, error) {
 			build: func(ctx context.Context, out string) error {
 				return golang(ctx, s.goroot, "test", "-c", "-o", out, path)
 			},
-			programs: []program{{args: testArgs(without[path]), dir: filepath.Join(s.goroot, "src", path), tests: true}},
+			programs: []program{{args: append(testArgs(without[path]), more[path]...), dir: filepath.Join(s.goroot, "src", path), tests: true}},
 		})
 	}
 	return all, nil
