@@ -18,13 +18,14 @@ type Container struct {
 	ID, SandboxID string
 
 	manager *Manager
-	ended   chan struct{} // closed once the status says Exited, durably, and the shim has no task of it any more
+	ended   chan struct{} // closed once the status says Exited, durably
 	endOnce sync.Once
 	work    chan struct{} // holds one token; who takes it changes the container
 	signal  chan struct{} // holds one token; who takes it may send the stop signal
 	ahead   chan struct{} // closed once the shim has made the container ahead, or will not; nil = it was not asked to
 	mu      sync.Mutex
-	doing   string // what the holder of work does
+	doing   string        // what the holder of work does
+	deleted chan struct{} // closed once the shim has no task of the ended container any more; nil = nobody deletes one
 }
 
 func newContainer(m *Manager, id, sandboxID string) *Container {
@@ -164,3 +165,28 @@ func (c *Container) exit(e ending) {
 
 // over tells those who wait for the end.
 func (c *Container) over() { c.endOnce.Do(func() { close(c.ended) }) }
+
+// deleting says that the task of the container is being deleted, until done is called.
+func (c *Container) deleting() (done func()) {
+	deleted := make(chan struct{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deleted = deleted
+	return func() { close(deleted) }
+}
+
+// isDeleted waits for the shim to delete the task of a container that has ended, with its cgroup and mounts.
+func (c *Container) isDeleted(ctx context.Context) error {
+	c.mu.Lock()
+	deleted := c.deleted
+	c.mu.Unlock()
+	if deleted == nil {
+		return nil
+	}
+	select {
+	case <-deleted:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

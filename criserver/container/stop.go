@@ -232,6 +232,9 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 		return err
 	}
 	defer end()
+	if err := c.isDeleted(ctx); err != nil {
+		return fmt.Errorf("remove container %q: %w", rec.ID, err)
+	}
 	pod, perr := m.o.Sandboxes.Get(rec.SandboxID)
 	if err := m.forget(ctx, c, rec); err != nil {
 		return fmt.Errorf("remove container %q: %w", rec.ID, err)
@@ -246,17 +249,21 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 // killLimit is how long killed containers are waited for before their shim is killed with them.
 const killLimit = 30 * time.Second
 
-// StopAll kills every running container of a sandbox; see sandbox.Manager.Stop.
+// StopAll kills every running container of a sandbox, and waits until their tasks are deleted; see sandbox.Manager.Stop.
 func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 	ctx, cancel := context.WithTimeout(ctx, killLimit)
 	defer cancel()
 	pod, err := m.o.Sandboxes.Get(sandboxID)
 	shared := err == nil && pod.SharesShim()
 	return m.each(sandboxID, func(rec state.Container) error {
-		if c := m.alive(rec.ID); shared && c != nil && rec.Phase == state.Created {
+		c := m.alive(rec.ID)
+		if shared && c != nil && rec.Phase == state.Created {
 			m.unexpect(ctx, c, rec) // a shim of its own ends with the pod
 		}
-		return m.Stop(ctx, rec.ID, 0)
+		if err := m.Stop(ctx, rec.ID, 0); err != nil || c == nil {
+			return err
+		}
+		return c.isDeleted(ctx)
 	})
 }
 

@@ -36,10 +36,12 @@ func (m *Manager) watchSandbox(c *Container, sb *sandbox.Sandbox) {
 // reapLimit is how long a shim may take to say how a container ended and to delete it.
 const reapLimit = 10 * time.Second
 
-// reap takes the end of a container from the shim: durable status first, then the task is deleted, then it is over.
+// reap takes the end of a container from the shim: durable status first, then it is over, then the task is deleted. Nobody who waits
+// for the end waits for the runtime's program, which removes what it keeps.
 func (m *Manager) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
 	ctx, cancel := context.WithTimeout(m.ctx, reapLimit)
 	defer cancel()
+	defer c.deleting()()
 	d, err := shim.Details(ctx, c.ID)
 	switch {
 	case errdefs.IsUnavailable(err):
@@ -51,11 +53,11 @@ func (m *Manager) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
 	default:
 		c.exit(toEnding(*d.Exit))
 	}
+	m.o.Logger.Info("container has ended", "container", c.ID)
+	c.over()
 	if _, err := shim.Delete(ctx, c.ID, ""); err != nil && !errdefs.IsNotFound(err) {
 		m.o.Logger.Warn("delete task", "container", c.ID, "error", err)
 	}
-	m.o.Logger.Info("container has ended", "container", c.ID)
-	c.over()
 }
 
 // lost ends a container whose shim cannot say how it ended any more.
