@@ -77,7 +77,9 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 		return nil, err
 	}
 	if _, ok := engine.(Preparer); !ok {
-		s.vacate(b.Spec)
+		if b.Spec.Linux != nil {
+			s.vacate(b.Spec.Linux.CgroupsPath)
+		}
 		if r.ahead {
 			return nil, fmt.Errorf("container %q: engine %s makes none ahead: %w", b.ID, engine.Name(), errdefs.ErrNotImplemented)
 		}

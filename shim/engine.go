@@ -94,8 +94,8 @@ type Preparer interface {
 	// Prepare gets ready for a container that is likely to come soon. It is a hint: what it does ends by itself if none
 	// comes, and an error changes nothing for one that does.
 	Prepare(ctx context.Context, p Preparation) error
-	// Vacate ends what Prepare started in this cgroup (an OCI cgroupsPath), which becomes that of another engine's container.
-	// A later Prepare does nothing there.
+	// Vacate ends what Prepare started in this cgroup (an OCI cgroupsPath), which becomes that of another engine's container, or
+	// of none. A later Prepare does nothing there.
 	Vacate(cgroup string)
 	// Unprepare ends what Prepare started for a pod, before that ends. It is idempotent, and a later Prepare for that pod does
 	// nothing.

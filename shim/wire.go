@@ -51,6 +51,7 @@ func (s *Service) Register(server *ttrpc.Server) {
 		api.MethodAttach:    unary(s.attach),
 		api.MethodPrepare:   unary(s.prepare),
 		api.MethodUnprepare: unary(s.unprepare),
+		api.MethodVacate:    unary(s.vacateFor),
 		api.MethodLaunch:    unary(t.launch),
 		api.MethodExpect:    unary(t.expect),
 		api.MethodHistory:   unary(s.tellHistory),
@@ -158,14 +159,17 @@ func (s *Service) unprepare(ctx context.Context, pod *wrapperspb.StringValue) (*
 	return &wrapperspb.StringValue{}, errors.Join(errs...)
 }
 
-// vacate has the other engines leave the cgroup of a container that is none of theirs.
-func (s *Service) vacate(spec *specs.Spec) {
-	if spec.Linux == nil || spec.Linux.CgroupsPath == "" {
-		return
-	}
+// vacateFor is vacate for a container that will not be created.
+func (s *Service) vacateFor(_ context.Context, group *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+	s.vacate(group.Value)
+	return &wrapperspb.StringValue{}, nil
+}
+
+// vacate has the engines leave the cgroup of a container that is none of theirs.
+func (s *Service) vacate(group string) {
 	for _, e := range s.options.Engines {
-		if preparer, ok := e.(Preparer); ok {
-			preparer.Vacate(spec.Linux.CgroupsPath)
+		if preparer, ok := e.(Preparer); ok && group != "" {
+			preparer.Vacate(group)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (m *Manager) expect(ctx context.Context, c *Container, sb *sandbox.Sandbox,
 	}()
 }
 
-// unexpect takes back what the shim made ahead of a container that never ran.
+// unexpect takes back what the shim made ahead of a container that never ran, and its prewarmed process.
 func (m *Manager) unexpect(ctx context.Context, c *Container, rec state.Container) {
 	if !rec.StartedAt.IsZero() {
 		return
@@ -47,6 +47,7 @@ func (m *Manager) unexpect(ctx context.Context, c *Container, rec state.Containe
 	if shim == nil {
 		return
 	}
+	defer m.vacate(ctx, shim, rec)
 	for made := false; !made; {
 		made = c.madeAhead()
 		_, err := shim.Delete(ctx, rec.ID, "") // also ends the making

@@ -56,6 +56,7 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	}
 	if err != nil {
 		m.dropTask(ctx, shim, rec.ID)
+		m.vacate(ctx, shim, rec)
 		c.exit(ending{code: codeStartError, at: time.Now(), reason: reasonStartError, message: errtext.Of(err)})
 		c.over()
 		return fmt.Errorf("start container %q: %w", rec.ID, err)
@@ -224,6 +225,15 @@ func (m *Manager) dropTask(ctx context.Context, shim *client.Client, id string) 
 	}
 	if err != nil && !errdefs.IsNotFound(err) {
 		m.o.Logger.Warn("remove task", "container", id, "error", err)
+	}
+}
+
+// vacate ends the process that the shim has prewarmed for a container that it will not create.
+func (m *Manager) vacate(ctx context.Context, shim *client.Client, rec state.Container) {
+	ctx, cancel := sandbox.Aside(ctx)
+	defer cancel()
+	if err := shim.Vacate(ctx, rec.CgroupsPath); err != nil && !errdefs.IsNotImplemented(err) && !errdefs.IsUnavailable(err) {
+		m.o.Logger.Warn("end prewarmed guest process", "container", rec.ID, "error", err)
 	}
 }
 

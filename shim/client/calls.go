@@ -317,6 +317,12 @@ func (c *Client) Unprepare(ctx context.Context, pod string) error {
 	return c.repeat(ctx, api.ExtraService, api.MethodUnprepare, wrapperspb.String(pod), &wrapperspb.StringValue{})
 }
 
+// Vacate tells a shim that no container of a guest will be created in this cgroup (an OCI cgroupsPath): what Prepare started there has
+// ended when Vacate returns. A shim of an older release does not know it.
+func (c *Client) Vacate(ctx context.Context, cgroup string) error {
+	return c.repeat(ctx, api.ExtraService, api.MethodVacate, wrapperspb.String(cgroup), &wrapperspb.StringValue{})
+}
+
 // Shutdown ends the shim if it has no containers left; otherwise it does nothing.
 func (c *Client) Shutdown(ctx context.Context) error {
 	return c.call(ctx, "Shutdown", &task.ShutdownRequest{}, &emptypb.Empty{})
