@@ -88,8 +88,9 @@ test: setup-tests tools build $(CONTAINERD)/bin/runc
 demo: setup tools build
 	$(GO) run ./tests/demo -bin $(BIN) -crictl $(TOOLS)/bin/crictl
 
+# BENCH_FLAGS='-crowd 60' starts so many pods at once instead.
 bench-pods: setup tools build
-	$(GO) run ./tests/bench -bin $(BIN)
+	$(GO) run ./tests/bench -bin $(BIN) $(BENCH_FLAGS)
 
 # Pulls beside containerd's, on the same registry: time, and the daemon's memory. BENCH_FLAGS='-rounds 10 -only small' does a part.
 bench-images: setup build $(CONTAINERD)/bin/containerd

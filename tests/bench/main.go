@@ -24,13 +24,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	idle := flags.Int("idle", 10, "idle pods at once for the memory figures")
 	lists := flags.Int("lists", 0, "pods on the node while lists and stats are measured, instead of all else")
 	scopes := flags.Int("scopes", 0, "pods at once whose shims are compared: one for each pod, and one for all; instead of all else")
+	crowd := flags.Int("crowd", 0, "pods that start at once, ten times under each handler; instead of all else")
 	return measure.Command(flags, args[1:], stderr, func(ctx context.Context) error {
-		return bench(ctx, stdout, *bin, counts{*pods, *idle, *lists, *scopes})
+		return bench(ctx, stdout, *bin, counts{*pods, *idle, *lists, *scopes, *crowd})
 	})
 }
 
 // counts say how many pods of what are measured.
-type counts struct{ pods, idle, lists, scopes int }
+type counts struct{ pods, idle, lists, scopes, crowd int }
 
 func bench(ctx context.Context, out io.Writer, bin string, c counts) (err error) {
 	dir, err := os.MkdirTemp("", "sunaba-bench-")
@@ -62,6 +63,9 @@ func bench(ctx context.Context, out io.Writer, bin string, c counts) (err error)
 	workloads, err := measure.Workloads(ctx, registry, n, "examples/c/guest.c")
 	if err != nil {
 		return err
+	}
+	if c.crowd > 0 {
+		return measure.Crowd(ctx, out, n, workloads, c.crowd, 10)
 	}
 	if c.lists > 0 || c.scopes > 0 {
 		for _, w := range workloads {
