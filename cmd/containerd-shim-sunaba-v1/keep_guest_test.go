@@ -265,6 +265,7 @@ func isZombie(t testing.TB, pid int) bool {
 // TestStopThatAShimDiesIn kills shims right after they have asked guests to end, of which some cannot hear it, some do not want to,
 // and some have been given time.
 func TestStopThatAShimDiesIn(t *testing.T) {
+	t.Parallel() // with the others that take long
 	for name, c := range map[string]struct {
 		args   []string
 		stuck  bool // its process does not answer
@@ -421,6 +422,7 @@ func TestSpareOfADeadShim(t *testing.T) {
 // TestKeptShimKilledAtAnyMoment kills shims between the first step of a guest's creation and the last of its removal. Whatever was
 // answered is true, what was not is repeated, and the guest's end is its own.
 func TestKeptShimKilledAtAnyMoment(t *testing.T) {
+	t.Parallel() // with the others that take long
 	rounds := 20
 	if testing.Short() {
 		rounds = 6

@@ -381,6 +381,7 @@ func TestShimOutlivesItsKeeper(t *testing.T) {
 // TestDeathAtAnyMoment kills the shim at some moment of a container's short life. What was never answered is not there and has left
 // nothing; all else has a true exit.
 func TestDeathAtAnyMoment(t *testing.T) {
+	t.Parallel() // with the others that take long
 	k := newKept(t, "")
 	for i := range 24 {
 		c := k.container(enginetest.Program{}).script("echo out; exit 7")

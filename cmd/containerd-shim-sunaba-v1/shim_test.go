@@ -306,6 +306,7 @@ func TestKilledShimIsCleanedUp(t *testing.T) {
 
 // TestShimKilledAtAnyMoment kills shims between the first step of a create and the last of a delete.
 func TestShimKilledAtAnyMoment(t *testing.T) {
+	t.Parallel() // with the others that take long
 	rounds := 20
 	if testing.Short() {
 		rounds = 8
@@ -343,6 +344,7 @@ func TestHangingShimIsCleanedUp(t *testing.T) {
 }
 
 func TestManyShortContainersLoseNoExit(t *testing.T) {
+	t.Parallel() // with the others that take long
 	n := 200
 	if testing.Short() {
 		n = 20
