@@ -265,7 +265,8 @@ func (s *Service) dropDamaged(ctx context.Context) error {
 const openFile = "open"
 
 // begin writes down that this process has the store open. If the machine went
-// down while another had, everything is read in the background.
+// down while another had, or layers were restored without their records, everything
+// is read in the background.
 func (s *Service) begin() error {
 	file := filepath.Join(s.root, openFile)
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -285,8 +286,16 @@ func (s *Service) begin() error {
 		}
 	}
 	s.begun = true
-	if len(before) > 0 && string(before) != string(boot) && len(s.db.State().Images) > 0 {
-		s.background.Go(s.checkAfterPowerLoss)
+	why := ""
+	switch {
+	case len(s.db.State().Images) == 0:
+	case len(before) > 0 && string(before) != string(boot):
+		why = "the machine went down while images were in use: they are checked in the background"
+	case s.layers.Restored():
+		why = "layers were restored without their records: images are checked in the background"
+	}
+	if why != "" {
+		s.background.Go(func() { s.checkInBackground(why) })
 	}
 	return nil
 }
@@ -298,10 +307,9 @@ func (s *Service) end() error {
 	return nil
 }
 
-// checkAfterPowerLoss reads all images once the machine went down without the
-// store being closed.
-func (s *Service) checkAfterPowerLoss() {
-	s.logger.Info("the machine went down while images were in use: they are checked in the background", "images", len(s.db.State().Images))
+// checkInBackground reads all images after what may have damaged them, which why says.
+func (s *Service) checkInBackground(why string) {
+	s.logger.Info(why, "images", len(s.db.State().Images))
 	r, err := s.Check(s.life, true)
 	switch {
 	case s.life.Err() != nil:

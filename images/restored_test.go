@@ -1,9 +1,13 @@
 package images
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -75,4 +79,62 @@ func TestImagesSurviveTheirDatabase(t *testing.T) {
 		}
 		s.check()
 	}
+}
+
+// Without the records of layers, images are there that have all of theirs. One that lacks a layer is named, and the next pull brings
+// only that layer. What is damaged in a layer that was restored is found in the background.
+func TestImagesSurviveTheRecordsOfLayers(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	for _, repo := range []string{"whole", "lacking"} {
+		r.image(repo, "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: repo, content: "1"}), gzipLayer(t, file{name: repo + "-top", content: "1"}))
+		s.mustPull(r.host+"/"+repo+":v1", "")
+	}
+	lacking := s.mustFind(r.host+"/lacking:v1", "")
+	folder := func(name string) string {
+		dirs, err := filepath.Glob(filepath.Join(s.root, "layers/snapshots/*/fs", name))
+		if err != nil || len(dirs) != 1 {
+			t.Fatalf("layer of %s: %q, %v", name, dirs, err)
+		}
+		return filepath.Dir(filepath.Dir(dirs[0]))
+	}
+	var log bytes.Buffer
+	lose := func(also func() error, says ...string) {
+		t.Helper()
+		s.close()
+		if err := errors.Join(os.Remove(filepath.Join(s.root, "layers/metadata.db")), also()); err != nil {
+			t.Fatal(err)
+		}
+		log.Reset()
+		s.options.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		s.open()
+		s.background.Wait()
+		for _, text := range says {
+			if !strings.Contains(log.String(), text) {
+				t.Errorf("log lacks %q:\n%s", text, &log)
+			}
+		}
+	}
+	lose(func() error { return os.RemoveAll(folder("lacking-top")) },
+		"restored=3", "pull it again\" image="+lacking.ID, "images are checked\" images=1 damaged=0")
+	equal(t, "whole", s.tree("c", s.mustFind(r.host+"/whole:v1", "")), []string{"whole-top=1", "whole=1"})
+	if _, err := s.Find(t.Context(), r.host+"/lacking:v1", ""); !errdefs.IsNotFound(err) {
+		t.Errorf("the image that lacks a layer: %v", err)
+	}
+	kept := folder("lacking")
+	equal(t, "lacking", s.tree("l", s.mustPull(r.host+"/lacking:v1", "")), []string{"lacking-top=1", "lacking=1"})
+	if now := folder("lacking"); now != kept {
+		t.Errorf("the layer that was there is in %s, was in %s", now, kept)
+	}
+	for _, key := range []string{"c", "l"} {
+		if err := s.RemoveRootFS(t.Context(), key); err != nil {
+			t.Error(err)
+		}
+	}
+	lose(func() error { return os.WriteFile(filepath.Join(folder("whole"), "fs/whole"), []byte("2"), 0o644) },
+		"restored=4", "a damaged image was fetched again", "images are checked\" images=2 damaged=1")
+	equal(t, "repaired", s.tree("c", s.mustFind(r.host+"/whole:v1", "")), []string{"whole-top=1", "whole=1"})
+	if err := s.RemoveRootFS(t.Context(), "c"); err != nil {
+		t.Error(err)
+	}
+	s.check()
 }

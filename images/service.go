@@ -142,6 +142,9 @@ func Open(o Options) (_ *Service, err error) {
 	if err := s.dropDamaged(ctx); err != nil {
 		return nil, err
 	}
+	if s.layers.Restored() {
+		return s, s.begin() // what an incomplete image has is kept for its next pull, until the next sweep
+	}
 	if err := s.sweep(ctx, resumeGrace); err != nil {
 		return nil, err
 	}

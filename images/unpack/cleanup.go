@@ -15,12 +15,31 @@ import (
 
 // Cleanup deletes the directories of what has been removed, which may take long.
 func (s *Store) Cleanup(ctx context.Context) error {
+	s.folders.Lock()
 	dirs, err := s.removed(s.quiet(ctx))
 	if err != nil {
+		s.folders.Unlock()
 		return fmt.Errorf("find removed layers: %w", err)
 	}
+	dirs, err = removeRecords(dirs)
+	s.folders.Unlock()
+	return errors.Join(err, s.deleteFolders(dirs))
+}
+
+// removeFolders removes folders in "snapshots" that no record in metadata.db names.
+func (s *Store) removeFolders(dirs []string) error {
+	dirs, err := removeRecords(dirs)
+	return errors.Join(err, s.deleteFolders(dirs))
+}
+
+// deleteFolders deletes folders that have no record any more. Those that containers may have mounted stay until the next boot.
+func (s *Store) deleteFolders(dirs []string) error {
 	var errs []error
 	for _, dir := range dirs {
+		if s.isHeld(dir) {
+			errs = append(errs, s.setAside(dir, "removed-"+filepath.Base(dir)))
+			continue
+		}
 		errs = append(errs, space.Remove(dir))
 	}
 	return errors.Join(errs...)

@@ -254,6 +254,7 @@ func (s *Store) setLabels(ctx context.Context, chain digest.Digest, labels map[s
 	if _, err := s.snapshots.Update(ctx, info, fields...); err != nil {
 		return fmt.Errorf("mark layer %s: %w", chain, err)
 	}
+	s.keepRecords(ctx)
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/core/snapshots/storage"
@@ -21,22 +20,25 @@ func (s *Store) recordsFile() string { return filepath.Join(s.root, "metadata.db
 
 func (s *Store) layersDir() string { return filepath.Join(s.root, "snapshots") }
 
-// openRecords opens the records of the layers. If they are damaged, they and the layers, which nothing else names, are put aside:
-// the store begins anew, and containers go on with what they have mounted.
+// openRecords opens the records of the layers. If they are damaged, they are put aside. Those, and lost ones, are restored from the
+// folders of the layers. What cannot be restored is put aside, and containers go on with what they have mounted.
 func (s *Store) openRecords(ctx context.Context) error {
+	if err := boltfile.Ensure(s.recordsFile(), nil, s.logger); err != nil {
+		return err
+	}
 	if _, err := os.Stat(s.recordsFile()); errors.Is(err, os.ErrNotExist) {
-		if err := s.putLayersAside(); err != nil {
+		if err := s.restore(ctx); err != nil {
 			return err
 		}
-	}
-	if err := boltfile.Ensure(s.recordsFile(), s.putLayersAside, s.logger); err != nil {
-		return err
 	}
 	err := s.openSnapshots(ctx)
 	if !errdefs.IsDataLoss(err) {
 		return err
 	}
-	if err := errors.Join(s.putLayersAside(), boltfile.PutAside(s.recordsFile(), err, s.logger)); err != nil {
+	if err := boltfile.PutAside(s.recordsFile(), err, s.logger); err != nil {
+		return err
+	}
+	if err := s.restore(ctx); err != nil {
 		return err
 	}
 	return s.openSnapshots(ctx)
@@ -86,25 +88,5 @@ func (s *Store) readRecords(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("read records of layers: %w: %w", err, errdefs.ErrDataLoss)
 	}
-	return nil
-}
-
-// putLayersAside moves all layers to where damaged ones are kept until the next boot: containers may have them mounted.
-func (s *Store) putLayersAside() error {
-	entries, err := os.ReadDir(s.layersDir())
-	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(s.asideDir(), 0o700); err != nil {
-		return fmt.Errorf("put layers aside: %w", err)
-	}
-	to := filepath.Join(s.asideDir(), fmt.Sprintf("all-%d", time.Now().UnixNano()))
-	if err := os.Rename(s.layersDir(), to); err != nil {
-		return fmt.Errorf("put layers aside: %w", err)
-	}
-	s.logger.Error("layers are put aside, their records are lost; images are fetched anew when they are pulled", "folder", to, "layers", len(entries))
 	return nil
 }

@@ -228,14 +228,8 @@ func (s *Store) removeUnfinished(ctx context.Context) error {
 			return fmt.Errorf("remove unfinished layer: %w", err)
 		}
 	}
-	err := s.snapshots.(snapshots.Cleaner).Cleanup(ctx)
-	if errdefs.IsNotFound(err) {
-		// Nothing was ever recorded, but a process may have been killed just
-		// before its first record, with the directory made.
-		err = space.Empty(filepath.Join(s.root, "snapshots"))
-	}
-	if err != nil {
-		return fmt.Errorf("delete unfinished layers: %w", err)
+	if err := s.Cleanup(ctx); err != nil {
+		s.logger.Warn("removed layers cannot be deleted", "error", err)
 	}
 	return nil
 }

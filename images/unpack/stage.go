@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/containerd/v2/core/snapshots/storage"
 	"github.com/containerd/continuity/fs"
 	"github.com/containerd/continuity/sysx"
 	"github.com/containerd/errdefs"
@@ -108,6 +106,12 @@ func (s *Store) Commit(ctx context.Context, layers []Layer) error {
 	}
 	if err := s.settle(ctx, todo); err != nil {
 		return fmt.Errorf("commit layers: %w", space.Explain(s.root, err))
+	}
+	for _, l := range todo {
+		g, _ := s.stagedLayer(l.Chain) // settle has seen it
+		if err := writeRecord(g.dir, g.record(l)); err != nil {
+			return fmt.Errorf("commit layer %s: %w", l.Diff, space.Explain(s.root, err))
+		}
 	}
 	if err := s.Sync(); err != nil {
 		return space.Explain(s.root, err)
@@ -263,9 +267,7 @@ func (s *Store) commit(ctx context.Context, layers []Layer) (err error) {
 		if err == nil {
 			return
 		}
-		for _, dir := range moved { // no record names them
-			err = errors.Join(err, os.RemoveAll(dir))
-		}
+		err = errors.Join(err, s.removeFolders(moved)) // no record names them
 	}()
 	var fresh, damaged []Layer
 	for _, l := range layers {
@@ -299,7 +301,7 @@ func (s *Store) commit(ctx context.Context, layers []Layer) (err error) {
 					return fmt.Errorf("layer %s: %w", l.Diff, err)
 				}
 			}
-			return syncDir(filepath.Join(s.root, "snapshots"))
+			return syncDir(s.layersDir())
 		})
 		s.forgetStaged(fresh)
 		if err != nil {
@@ -317,17 +319,11 @@ func (s *Store) commit(ctx context.Context, layers []Layer) (err error) {
 
 // enter records one layer and moves its directory, to the place it returns.
 func (s *Store) enter(ctx context.Context, l Layer, g staged) (string, error) {
-	key := workKey()
-	made, err := storage.CreateSnapshot(ctx, snapshots.KindActive, key, l.Parent.String())
+	id, err := recordLayer(ctx, g.record(l))
 	if err != nil {
 		return "", err
 	}
-	usage := snapshots.Usage{Size: g.print.Room, Inodes: g.print.Inodes}
-	if _, err := storage.CommitActive(ctx, key, l.Chain.String(), usage,
-		snapshots.WithParent(l.Parent.String()), snapshots.WithLabels(g.print.labels())); err != nil {
-		return "", err
-	}
-	dir := filepath.Join(s.root, "snapshots", made.ID)
+	dir := filepath.Join(s.layersDir(), id)
 	if err := os.Rename(g.dir, dir); err != nil {
 		return "", err
 	}
@@ -378,15 +374,15 @@ func (s *Store) replace(ctx context.Context, l Layer, g staged) error {
 	s.mu.Lock()
 	delete(s.staged, l.Chain)
 	s.mu.Unlock()
-	return s.setAside(g.dir)
+	return s.setAside(g.dir, filepath.Base(g.dir))
 }
 
-// setAside keeps a directory that may be mounted until the next boot.
-func (s *Store) setAside(dir string) error {
+// setAside keeps a directory that may be mounted until the next boot, under a name.
+func (s *Store) setAside(dir, name string) error {
 	if err := os.MkdirAll(s.asideDir(), 0o700); err != nil {
 		return err
 	}
-	return os.Rename(dir, filepath.Join(s.asideDir(), filepath.Base(dir)))
+	return os.Rename(dir, filepath.Join(s.asideDir(), name))
 }
 
 func syncDir(dir string) error {

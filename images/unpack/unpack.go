@@ -9,7 +9,8 @@
 // in one record, under their chain ids (the digest of a layer and all below it).
 // A layer that is known is complete and on disk. It stays as long as an image or
 // a container needs it; Sweep removes the rest. Check finds out whether it still
-// is what was unpacked.
+// is what was unpacked. Each layer's folder says what the records of the store say
+// about it: should these be damaged or lost, layers are restored.
 package unpack
 
 import (
@@ -59,7 +60,11 @@ type Store struct {
 	logger    *slog.Logger
 	stages    flight.Group[struct{}]
 
+	restored bool   // when it was opened
+	held     uint64 // folders with ids up to this one are not deleted in this boot, see bootFile
+
 	committing sync.Mutex // one Commit at a time
+	folders    sync.Mutex // held while record files of layers are written or removed
 
 	mu     sync.Mutex // pins and staged; held while Sweep decides about and removes a layer
 	pins   map[digest.Digest]int
@@ -117,9 +122,13 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := s.openRecords(ctx); err != nil {
 		return nil, fmt.Errorf("open layer store %q: %w", s.root, err)
 	}
+	if err := s.noteBoot(); err != nil { // before anything is removed
+		return nil, errors.Join(err, s.snapshots.Close())
+	}
 	if err := errors.Join(s.removeMounts(), s.removeUnfinished(s.quiet(ctx)), s.removeAside()); err != nil {
 		return nil, errors.Join(err, s.snapshots.Close())
 	}
+	s.keepRecords(ctx)
 	return s, nil
 }
 

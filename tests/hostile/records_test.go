@@ -9,15 +9,18 @@ import (
 	"syscall"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// A server whose records of images or layers are damaged puts them aside, says so, starts, and continues: pods run on. The
-// records of images come back from their copy; without it, and without the records of layers, images are pulled again.
-func TestDamagedRecords(t *testing.T) {
-	n := start(t)
+// damages are what may happen to a file of records; nil is its loss.
+func damages() map[string]func([]byte) []byte {
 	random := rand.New(rand.NewPCG(3, 4))
-	damages := map[string]func([]byte) []byte{
+	return map[string]func([]byte) []byte{
+		"lost":    nil,
 		"cut":     func(data []byte) []byte { return data[:len(data)/3] },
 		"zeroed":  func(data []byte) []byte { return make([]byte, len(data)) },
 		"another": func([]byte) []byte { return bytes.Repeat([]byte("no database\n"), 5000) },
@@ -35,42 +38,97 @@ func TestDamagedRecords(t *testing.T) {
 			return data
 		},
 	}
-	for _, files := range [][]string{{"records.db"}, {"records.db", "records.db.copy"}, {"layers/metadata.db"}} {
-		file := strings.Join(files, " and ")
-		for name, damage := range damages {
-			n.pull(world.busybox)
-			p := n.run("runc")
-			before, idle := p.start(sh("sleep 1000")), sh("sleep 1000")
-			unborn, err := p.tryCreate(idle)
+}
+
+// damage kills the server, damages what patterns match in its folder of images, and starts it again.
+func (n *target) damage(damage func([]byte) []byte, patterns ...string) {
+	n.t.Helper()
+	n.check(n.SignalDaemon(syscall.SIGKILL))
+	for _, pattern := range patterns {
+		paths, err := filepath.Glob(filepath.Join(n.Root, "images", pattern))
+		n.check(err)
+		if len(paths) == 0 {
+			n.t.Fatalf("there is no %s", pattern)
+		}
+		for _, path := range paths {
+			if damage == nil {
+				n.check(os.Remove(path))
+				continue
+			}
+			data, err := os.ReadFile(path)
 			n.check(err)
-			n.check(n.SignalDaemon(syscall.SIGKILL))
-			for _, f := range files {
-				path := filepath.Join(n.Root, "images", f)
-				data, err := os.ReadFile(path)
-				n.check(err)
-				n.check(os.WriteFile(path, damage(data), 0o600))
-			}
-			path := filepath.Join(n.Root, "images", files[0])
-			if err := n.StartDaemon(t.Context()); err != nil {
-				t.Fatalf("%s %s: %v", file, name, err)
-			}
-			if aside, err := filepath.Glob(path + ".damaged-*"); err != nil || len(aside) == 0 || !strings.Contains(n.DaemonLog(), "file is damaged, put aside") {
+			n.check(os.WriteFile(path, damage(data), 0o600))
+		}
+	}
+	n.check(n.StartDaemon(n.t.Context()))
+}
+
+// present says whether the server knows an image.
+func (n *target) present(ref string) bool {
+	n.t.Helper()
+	status, err := n.ImageStatus(n.t.Context(), &runtime.ImageStatusRequest{Image: &runtime.ImageSpec{Image: ref}})
+	n.check(err)
+	return status.GetImage() != nil
+}
+
+// runs reports whether a container of pullOnce's image runs, and can read a file that it has not opened before.
+func (c *container) runs(file string) bool {
+	c.t.Helper()
+	answer, err := c.ContainerStatus(c.t.Context(), &runtime.ContainerStatusRequest{ContainerId: c.id})
+	c.check(err)
+	ran, err := c.ExecSync(c.within(node.Patience), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"/bin/cat", "/data/" + file}})
+	if err != nil {
+		c.t.Error(err)
+	}
+	return answer.GetStatus().GetState() == runtime.ContainerState_CONTAINER_RUNNING && ran.GetExitCode() == 0 && string(ran.GetStdout()) == file
+}
+
+// A server whose records of images or layers are damaged puts them aside, says so, starts, and continues: pods run on. Images are
+// restored without their registry, unless the copies are damaged as well: then they are pulled again.
+func TestDamagedRecords(t *testing.T) {
+	n := start(t)
+	for _, files := range []struct {
+		damaged  []string
+		restored string // what the log says, "" if nothing is
+	}{
+		{[]string{"records.db"}, "image records are restored from their copy"},
+		{[]string{"records.db", "records.db.copy"}, ""},
+		{[]string{"layers/metadata.db"}, "layers were restored from their folders"},
+		{[]string{"layers/metadata.db", "records.db"}, "layers were restored from their folders"},
+		{[]string{"layers/metadata.db", "layers/snapshots/*/record"}, ""},
+	} {
+		file := strings.Join(files.damaged, " and ")
+		for name, damage := range damages() {
+			ref := n.pullOnce()
+			p := n.run("runc")
+			command := []string{"/bin/sh", "-c", "sleep 1000"}
+			before := p.start(of(ref, command...))
+			unborn, err := p.tryCreate(of(ref, command...))
+			n.check(err)
+			n.damage(damage, files.damaged...)
+			aside, err := filepath.Glob(filepath.Join(n.Root, "images", files.damaged[0]+".damaged-*"))
+			if damage != nil && (err != nil || len(aside) == 0 || !strings.Contains(n.DaemonLog(), "file is damaged, put aside")) {
 				t.Errorf("%s %s: %v, put aside: %q", file, name, err, aside)
 			}
-			answer, err := n.ContainerStatus(t.Context(), &runtime.ContainerStatusRequest{ContainerId: before.id})
-			n.check(err)
-			if answer.GetStatus().GetState() != runtime.ContainerState_CONTAINER_RUNNING {
-				t.Errorf("%s %s: container %v", file, name, answer.GetStatus())
+			if !before.runs("one") {
+				t.Errorf("%s %s: the container does not run", file, name)
 			}
-			status, err := n.ImageStatus(t.Context(), &runtime.ImageStatusRequest{Image: &runtime.ImageSpec{Image: world.busybox}})
-			n.check(err)
-			if restored := file == "records.db"; restored != (status.GetImage() != nil) {
-				t.Errorf("%s %s: the image is there: %v, want %v", file, name, !restored, restored)
+			if restored := files.restored != ""; n.present(ref) != restored || restored && !strings.Contains(n.DaemonLog(), files.restored) {
+				t.Errorf("%s %s: the image is there: %v, want %v, log\n%s", file, name, !restored, restored, n.DaemonLog())
 			} else if !restored {
-				n.pull(world.busybox)
+				ref = n.pullOnce()
 			}
-			if code := p.start(sh("exit 7")).wait().GetExitCode(); code != 7 {
+			after := p.start(of(ref, "/bin/sh", "-c", "exit 7"))
+			if code := after.wait().GetExitCode(); code != 7 {
 				t.Errorf("%s %s: exit code %d", file, name, code)
+			}
+			_, err = n.RemoveContainer(t.Context(), &runtime.RemoveContainerRequest{ContainerId: after.id})
+			n.check(err)
+			// Now no record may say that a container needs the layers.
+			_, err = n.RemoveImage(t.Context(), &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: ref}})
+			n.check(err)
+			if !before.runs("two") {
+				t.Errorf("%s %s: the container does not run without its image", file, name)
 			}
 			for _, c := range []*container{before, unborn} {
 				_, err = n.RemoveContainer(t.Context(), &runtime.RemoveContainerRequest{ContainerId: c.id})
@@ -78,6 +136,24 @@ func TestDamagedRecords(t *testing.T) {
 			}
 			p.stop()
 			p.remove()
+			left, err := filepath.Glob(filepath.Join(n.Root, "images/layers/snapshots/*"))
+			if err != nil || len(left) > 0 {
+				t.Errorf("%s %s: left: %q, %v", file, name, left, err)
+			}
 		}
 	}
+}
+
+// pullOnce pulls an image from a registry that is there only meanwhile.
+func (n *target) pullOnce() (ref string) {
+	n.t.Helper()
+	registry, err := oci.Serve("127.0.0.1:0")
+	n.check(err)
+	defer registry.Close()
+	busybox, err := oci.Busybox(oci.Host(), v1.Config{}, oci.Dir("data", 0o755), oci.Text("data/one", "one"), oci.Text("data/two", "two"))
+	n.check(err)
+	ref, err = registry.Push(n.t.Context(), "busybox:1", busybox)
+	n.check(err)
+	n.pull(ref)
+	return ref
 }
