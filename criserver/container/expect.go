@@ -47,7 +47,6 @@ func (m *Manager) unexpect(ctx context.Context, c *Container, rec state.Containe
 	if shim == nil {
 		return
 	}
-	defer m.vacate(ctx, shim, rec)
 	for made := false; !made; {
 		made = c.madeAhead()
 		_, err := shim.Delete(ctx, rec.ID, "") // also ends the making
@@ -66,6 +65,7 @@ func (m *Manager) unexpect(ctx context.Context, c *Container, rec state.Containe
 			}
 		}
 	}
+	m.vacate(ctx, shim, rec)
 }
 
 // madeAhead says that no request for the container is under way with which the shim would make it ahead.

@@ -56,7 +56,9 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	}
 	if err != nil {
 		m.dropTask(ctx, shim, rec.ID)
-		m.vacate(ctx, shim, rec)
+		if !silent(ctx, err) {
+			m.vacate(ctx, shim, rec)
+		}
 		c.exit(ending{code: codeStartError, at: time.Now(), reason: reasonStartError, message: errtext.Of(err)})
 		c.over()
 		return fmt.Errorf("start container %q: %w", rec.ID, err)
