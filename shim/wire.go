@@ -167,8 +167,11 @@ func (s *Service) vacateFor(_ context.Context, group *wrapperspb.StringValue) (*
 
 // vacate has the engines leave the cgroup of a container that is none of theirs.
 func (s *Service) vacate(group string) {
+	if group == "" {
+		return
+	}
 	for _, e := range s.options.Engines {
-		if preparer, ok := e.(Preparer); ok && group != "" {
+		if preparer, ok := e.(Preparer); ok {
 			preparer.Vacate(group)
 		}
 	}

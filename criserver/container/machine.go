@@ -175,8 +175,8 @@ func (c *Container) deleting() (done func()) {
 	return func() { close(deleted) }
 }
 
-// isDeleted waits for the shim to delete the task of a container that has ended, with its cgroup and mounts.
-func (c *Container) isDeleted(ctx context.Context) error {
+// awaitDeleted waits for the shim to delete the task of a container that has ended, with its cgroup and mounts.
+func (c *Container) awaitDeleted(ctx context.Context) error {
 	c.mu.Lock()
 	deleted := c.deleted
 	c.mu.Unlock()

@@ -232,7 +232,7 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 		return err
 	}
 	defer end()
-	if err := c.isDeleted(ctx); err != nil {
+	if err := c.awaitDeleted(ctx); err != nil {
 		return fmt.Errorf("remove container %q: %w", rec.ID, err)
 	}
 	pod, perr := m.o.Sandboxes.Get(rec.SandboxID)
@@ -263,7 +263,7 @@ func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 		if err := m.Stop(ctx, rec.ID, 0); err != nil || c == nil {
 			return err
 		}
-		return c.isDeleted(ctx)
+		return c.awaitDeleted(ctx)
 	})
 }
 

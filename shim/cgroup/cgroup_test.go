@@ -3,6 +3,7 @@ package cgroup
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -179,6 +180,22 @@ func testGroup(t *testing.T) *Group {
 	return g
 }
 
+// startIn starts a command and moves it into the group. It returns the command's input, whose first line or end tells it that it is there.
+func startIn(t *testing.T, g *Group, cmd *exec.Cmd) io.WriteCloser {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Join(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
 func TestLifeOfAGroup(t *testing.T) {
 	g := testGroup(t)
 	parent, err := Open(filepath.Dir(g.Path()))
@@ -197,20 +214,11 @@ func TestLifeOfAGroup(t *testing.T) {
 		}
 	}
 	cmd := exec.Command("/bin/sh", "-c", "trap '' TERM; read in_the_group; sleep 1000 & echo ready; wait; sleep 1000")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Join(cmd.Process.Pid); err != nil {
-		t.Fatal(err)
-	}
+	in := startIn(t, g, cmd)
 	if _, err := fmt.Fprintln(in, "go"); err != nil {
 		t.Fatal(err)
 	}
@@ -257,20 +265,11 @@ func TestKillOfWhatForks(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("sh", "-c", "read _; fork() { while :; do (sleep 1000 & sleep 0.01) & sleep 0.01; done; }; fork & fork & fork & wait")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Join(cmd.Process.Pid); err != nil {
-		t.Fatal(err)
-	}
-	in.Close()
+	startIn(t, g, cmd).Close()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for pids := []int{}; len(pids) < 50; time.Sleep(10 * time.Millisecond) {
+		var err error
 		if pids, err = g.Pids(); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/sunaba-project/sunaba/tests/node"
@@ -72,15 +73,10 @@ func crowd(ctx context.Context, n *node.Node, w Workload, pods int, times Times,
 // together does something with all lives at once.
 func together(lives []*life, do func(i int, l *life) error) error {
 	errs := make([]error, len(lives))
-	done := make(chan struct{})
+	var all sync.WaitGroup
 	for i, l := range lives {
-		go func() {
-			errs[i] = do(i, l)
-			done <- struct{}{}
-		}()
+		all.Go(func() { errs[i] = do(i, l) })
 	}
-	for range lives {
-		<-done
-	}
+	all.Wait()
 	return errors.Join(errs...)
 }
