@@ -19,6 +19,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
@@ -145,7 +146,7 @@ func packPod(ctx context.Context, captured []container.Captured, dir string) err
 	if err := checkpoint.WriteJSON(file, options); err != nil {
 		return err
 	}
-	return errors.Join(checkpoint.Sync(file), checkpoint.Sync(dir))
+	return errors.Join(durable.Sync(file), durable.Sync(dir))
 }
 
 const archiveSuffix = ".tar"

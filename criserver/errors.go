@@ -16,7 +16,7 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/sunaba-project/sunaba/criserver/errtext"
-	"github.com/sunaba-project/sunaba/images/space"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // classes are the error classes and the gRPC code of each.
@@ -64,7 +64,7 @@ func toStatus(err error) error {
 			return status.Error(c.code, text)
 		}
 	}
-	if space.Exhausted(err) {
+	if durable.Full(err) {
 		return status.Error(codes.ResourceExhausted, text+"; make room by removing pods, containers or images")
 	}
 	if _, ok := status.FromError(err); ok {

@@ -12,7 +12,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/sunaba-project/sunaba/images/space"
+	"github.com/sunaba-project/sunaba/host/boot"
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
@@ -269,17 +270,17 @@ const openFile = "open"
 // is read in the background.
 func (s *Service) begin() error {
 	file := filepath.Join(s.root, openFile)
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := boot.ID()
 	if err != nil {
-		return fmt.Errorf("read boot id: %w", err)
+		return err
 	}
 	before, err := os.ReadFile(file)
 	if err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("read who had the image store open: %w", err)
 	}
-	if string(before) != string(boot) {
-		err := store.WriteFile(file, boot)
-		if space.Exhausted(err) {
+	if strings.TrimSpace(string(before)) != id {
+		err := durable.Write(file, []byte(id+"\n"), 0o600)
+		if durable.Full(err) {
 			s.logger.Warn("images will not be checked after a loss of power: make room and restart the server", "error", err)
 		} else if err != nil {
 			return fmt.Errorf("write who has the image store open: %w", err)
@@ -289,7 +290,7 @@ func (s *Service) begin() error {
 	why := ""
 	switch {
 	case len(s.db.State().Images) == 0:
-	case len(before) > 0 && string(before) != string(boot):
+	case len(before) > 0 && strings.TrimSpace(string(before)) != id:
 		why = "the machine went down while images were in use: they are checked in the background"
 	case s.layers.Restored():
 		why = "layers were restored without their records: images are checked in the background"

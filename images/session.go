@@ -13,8 +13,8 @@ import (
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/registry"
-	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
@@ -83,7 +83,7 @@ func isForGood(err error) bool {
 	if errors.As(err, &asked) {
 		return errdefs.IsDataLoss(err)
 	}
-	return errdefs.IsInvalidArgument(err) || errdefs.IsDataLoss(err) || errdefs.IsResourceExhausted(err) || space.Exhausted(err)
+	return errdefs.IsInvalidArgument(err) || errdefs.IsDataLoss(err) || errdefs.IsResourceExhausted(err) || durable.Full(err)
 }
 
 // dropUnneeded drops blobs, and what has come of them, that no image, no container and no pull needs.

@@ -16,7 +16,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/wasm"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/check"
-	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/host/boot"
 )
 
 func checkCommand() *cli.Command {
@@ -107,7 +107,7 @@ func (n *checked) options(served bool) (check.Options, error) {
 	if err != nil {
 		return check.Options{}, err
 	}
-	boot, err := sandbox.BootID()
+	boot, err := boot.ID()
 	if err != nil {
 		return check.Options{}, err
 	}

@@ -27,10 +27,11 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/stats"
 	"github.com/sunaba-project/sunaba/criserver/stream"
+	"github.com/sunaba-project/sunaba/host/boot"
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/control"
 	"github.com/sunaba-project/sunaba/images/registry"
-	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
@@ -90,7 +91,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	host.IDMappedMounts, err = facts.IDMappedMounts(p.root)
-	if space.Exhausted(err) {
+	if durable.Full(err) {
 		logger.Warn("user namespaces are not offered: make room and restart the server", "error", err)
 	} else if err != nil {
 		return nil, err
@@ -100,7 +101,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	labels := selinux.New(c.Security.SELinux, logger)
 	runtimes := openRuntimes(handlers, cgroups, p, logger)
 	d.close = append(d.close, runtimes.Close)
-	bootID, err := sandbox.BootID()
+	bootID, err := boot.ID()
 	if err != nil {
 		return nil, err
 	}

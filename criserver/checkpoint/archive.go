@@ -30,6 +30,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/regular"
 	"github.com/sunaba-project/sunaba/images/unpack"
 )
@@ -106,41 +107,25 @@ func readJSON(file string, limit int64, v any) error {
 // # Errors
 //
 // ErrInvalidArgument if there is no folder for it, or a folder in its place.
-func Pack(ctx context.Context, dir, location string) (err error) {
+func Pack(ctx context.Context, dir, location string) error {
 	if info, err := os.Lstat(location); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("write archive %q: something else is there: %w", location, errdefs.ErrInvalidArgument)
 	}
-	f, err := os.CreateTemp(filepath.Dir(location), "."+filepath.Base(location)+".partial-")
+	f, err := durable.Create(location)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	if err == nil {
+		if err = writeTar(ctx, dir, f); err != nil {
+			err = errors.Join(err, f.Discard())
+		} else {
+			err = f.Commit()
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("write archive %q: %w", location, err)
 	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write archive %q: %w", location, errors.Join(err, os.Remove(f.Name())))
-		}
-	}()
-	if err := writeTar(ctx, dir, f); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), location); err != nil {
-		return err
-	}
-	return Sync(filepath.Dir(location))
-}
-
-// Sync makes a file durable, or the names in a folder.
-func Sync(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return nil
 }
 
 func writeTar(ctx context.Context, dir string, w io.Writer) error {

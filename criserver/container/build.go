@@ -20,6 +20,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/regular"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -280,11 +281,7 @@ func writeSpec(dir string, s *specs.Spec) error {
 }
 
 func writeConfig(dir string, data []byte) error {
-	file := filepath.Join(dir, configFile)
-	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
-		return fmt.Errorf("write specification: %w", err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
+	if err := durable.Replace(filepath.Join(dir, configFile), data, 0o600); err != nil {
 		return fmt.Errorf("write specification: %w", err)
 	}
 	return nil

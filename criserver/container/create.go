@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/space"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -256,7 +257,7 @@ func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container)
 	}
 	for _, key := range rec.Keys() {
 		err := m.o.Images.RemoveRootFS(ctx, key)
-		if space.Exhausted(err) { // its record goes with the next start, as an orphan's; what it held is gone
+		if durable.Full(err) { // its record goes with the next start, as an orphan's; what it held is gone
 			m.o.Logger.Warn("remove root filesystem", "container", rec.ID, "key", key, "error", err)
 			continue
 		}

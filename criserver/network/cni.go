@@ -20,8 +20,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/sunaba-project/sunaba/criserver/network/durable"
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 const (
@@ -250,7 +250,7 @@ func (c *cniNetwork) record(a attachment) error {
 	if err := os.MkdirAll(c.recordDir, 0o700); err != nil {
 		return fmt.Errorf("record CNI attachment: %w", err)
 	}
-	if err := durable.WriteFile(c.recordFile(a.ContainerID), data, 0o600); err != nil {
+	if err := durable.Write(c.recordFile(a.ContainerID), data, 0o600); err != nil {
 		return fmt.Errorf("record CNI attachment: %w", err)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,10 +16,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/criserver/network/durable"
 	"github.com/sunaba-project/sunaba/criserver/network/firewall"
 	"github.com/sunaba-project/sunaba/criserver/network/lease"
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
+	"github.com/sunaba-project/sunaba/host/boot"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 const (
@@ -73,9 +73,9 @@ func newEmbedded(o Options) (*embedded, error) {
 	if quarantine == 0 {
 		quarantine = defaultQuarantine
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := boot.ID()
 	if err != nil {
-		return nil, fmt.Errorf("read id of this boot: %w", err)
+		return nil, err
 	}
 	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make state directory: %w", err)
@@ -83,7 +83,7 @@ func newEmbedded(o Options) (*embedded, error) {
 	if e.host, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
-	e.book, err = lease.Open(filepath.Join(o.StateDir, leasesFile), lease.Options{Boot: strings.TrimSpace(string(boot)), Quarantine: quarantine})
+	e.book, err = lease.Open(filepath.Join(o.StateDir, leasesFile), lease.Options{Boot: id, Quarantine: quarantine})
 	if err != nil {
 		e.host.Close()
 		return nil, err

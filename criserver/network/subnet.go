@@ -12,8 +12,8 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/sunaba-project/sunaba/criserver/network/durable"
 	"github.com/sunaba-project/sunaba/criserver/network/lease"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // noSubnet turns a family off.
@@ -134,7 +134,7 @@ func (c choice) write(stateDir string) error {
 	if err != nil {
 		return fmt.Errorf("write chosen subnets: %w", err)
 	}
-	return durable.WriteFile(choiceFile(stateDir), data, 0o600)
+	return durable.Write(choiceFile(stateDir), data, 0o600)
 }
 
 // settle returns the choice to use: what is given, else what is remembered, else a new one that avoids taken. A subnet

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/network/firewall"
 	"github.com/sunaba-project/sunaba/criserver/network/lease"
+	"github.com/sunaba-project/sunaba/host/boot"
 )
 
 // Held is what the node's network holds for pods at this moment.
@@ -34,11 +34,11 @@ func Survey(o Options) (Held, error) {
 		bridge = defaultBridge
 	}
 	var h Held
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := boot.ID()
 	if err != nil {
-		return h, fmt.Errorf("read id of this boot: %w", err)
+		return h, err
 	}
-	if h.Leases, err = lease.Read(filepath.Join(o.StateDir, leasesFile), strings.TrimSpace(string(boot))); err != nil {
+	if h.Leases, err = lease.Read(filepath.Join(o.StateDir, leasesFile), id); err != nil {
 		return h, err
 	}
 	if h.Links, err = hostEnds(bridge); err != nil {

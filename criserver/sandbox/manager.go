@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -235,15 +234,6 @@ func (m *Manager) Share(rec state.Sandbox) (shims.Share, bool) {
 
 // SharedShims tells of the shims that pods share.
 func (m *Manager) SharedShims(ctx context.Context) []shims.Report { return m.shims.Reports(ctx) }
-
-// BootID returns the kernel's name for this start of the machine.
-func BootID() (string, error) {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("read boot id: %w", err)
-	}
-	return strings.TrimSpace(string(data)), nil
-}
 
 // limit is how long cleaning up may take that nobody waits for.
 const limit = 10 * time.Second

@@ -7,7 +7,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/criserver/state"
-	"github.com/sunaba-project/sunaba/images/space"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // Stop ends a sandbox: no more containers are started in it, end (which is given the sandbox's full id) ends those that
@@ -90,7 +90,7 @@ func (s *Sandbox) recordStopped() error {
 		return r, nil
 	}
 	_, err := s.manager.records.Update(s.ID, set)
-	if space.Exhausted(err) {
+	if durable.Full(err) {
 		s.manager.o.Logger.Warn("the end of a sandbox could not be recorded", "sandbox", s.ID, "error", err)
 		_, err = s.manager.records.Amend(s.ID, set)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/criserver/state"
-	"github.com/sunaba-project/sunaba/images/space"
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -107,7 +107,7 @@ func (s *Sandbox) becomeNotReady() {
 		return r, nil
 	}
 	_, err := s.manager.records.Update(s.ID, set)
-	if space.Exhausted(err) { // it is not ready, whether that can be written or not
+	if durable.Full(err) { // it is not ready, whether that can be written or not
 		_, err = s.manager.records.Amend(s.ID, set)
 	}
 	if err != nil && !errdefs.IsNotFound(err) && !errors.Is(err, errStopped) {

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // Listing is what a folder of records holds, as Read finds it.
@@ -32,7 +34,7 @@ func Read[R any](dir string, check func(id string, rec R) error) (Listing[R], er
 	for _, n := range names {
 		id, isRecord := strings.CutSuffix(n.Name(), recordSuffix)
 		switch {
-		case strings.HasSuffix(n.Name(), tempSuffix):
+		case durable.Unfinished(n.Name()):
 			l.Unfinished = append(l.Unfinished, n.Name())
 		case !isRecord:
 			l.Damaged[n.Name()] = "it is no record"

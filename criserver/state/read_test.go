@@ -13,7 +13,7 @@ func TestRead(t *testing.T) {
 	if err := s.Create("aa11", sandbox("aa11")); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"bb22.json": "{", "cc33.json.tmp": "x", "dd44.json.damaged": "x"} {
+	for name, content := range map[string]string{"bb22.json": "{", ".cc33.json.tmp-1": "x", "dd44.json.damaged": "x"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -114,7 +114,7 @@ func TestCrashAndDamage(t *testing.T) {
 			}
 			for file, data := range map[string]string{
 				"bad.json":      content,
-				"good.json.tmp": `{"version":1,"reco`,
+				".good.json.tmp-1": `{"version":1,"reco`,
 			} {
 				if err := os.WriteFile(filepath.Join(dir, file), []byte(data), 0o600); err != nil {
 					t.Fatal(err)

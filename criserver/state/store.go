@@ -27,11 +27,12 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 const (
 	recordSuffix  = ".json"
-	tempSuffix    = ".tmp"
 	damagedSuffix = ".damaged"
 )
 
@@ -93,7 +94,7 @@ func OpenFollowed[R any](dir string, logger *slog.Logger, check func(id string, 
 	for _, n := range names {
 		name := n.Name()
 		switch {
-		case strings.HasSuffix(name, tempSuffix):
+		case durable.Unfinished(name):
 			// A write that was cut short; the record it was for stands beside it.
 			if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				logger.Warn("remove unfinished record", "file", name, "error", err)
@@ -244,7 +245,7 @@ func (s *Store[R]) Delete(id string) error {
 	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove record %q: %w", id, err)
 	}
-	if err := syncDir(s.dir); err != nil {
+	if err := durable.Sync(s.dir); err != nil {
 		return fmt.Errorf("remove record %q: %w", id, err)
 	}
 	e.mu.Lock()
@@ -334,45 +335,8 @@ func (s *Store[R]) write(id string, rec R) error {
 	if err != nil {
 		return fmt.Errorf("write record %q: %w", id, err)
 	}
-	if err := writeFile(s.path(id), data); err != nil {
+	if err := durable.Write(s.path(id), data, 0o600); err != nil {
 		return fmt.Errorf("write record %q: %w", id, err)
 	}
 	return nil
-}
-
-// writeFile replaces a file as a whole: it holds the old or the new bytes at any moment, also after a power failure.
-func writeFile(path string, data []byte) (err error) {
-	tmp := path + tempSuffix
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(tmp)
-		}
-	}()
-	if _, err = f.Write(data); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Rename(tmp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -10,15 +10,14 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-)
 
-// Exhausted says whether an error is that of a full disk or a used-up quota (ENOSPC, EDQUOT of write(2)).
-func Exhausted(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+	"github.com/sunaba-project/sunaba/host/durable"
+)
 
 // Explain gives the error of a full disk its class, ResourceExhausted, and a text that says what to do about the file
 // system of dir. Any other error is returned as it is, and one that was explained before too.
 func Explain(dir string, err error) error {
-	if !Exhausted(err) || errdefs.IsResourceExhausted(err) {
+	if !durable.Full(err) || errdefs.IsResourceExhausted(err) {
 		return err
 	}
 	free, serr := Free(dir)

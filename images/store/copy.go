@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/regular"
 )
 
@@ -54,7 +54,7 @@ func (d *DB) tryWriteCopy(s *State) error {
 	if sum == d.copySum {
 		return nil
 	}
-	if err := WriteFile(d.copyPath, append([]byte(sum.String()+"\n"), data...)); err != nil {
+	if err := durable.Write(d.copyPath, append([]byte(sum.String()+"\n"), data...), 0o600); err != nil {
 		return err
 	}
 	d.copySum = sum
@@ -103,13 +103,4 @@ func (d *DB) restored() *copied {
 		d.logger.Error("image records are lost, and they have no copy: pull images again", "file", d.copyPath)
 	}
 	return nil
-}
-
-// removeTemporary removes what a process that was killed within WriteFile left beside the records.
-func removeTemporary(path string) error {
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), temporaryPrefix+"*"))
-	for _, file := range left {
-		err = errors.Join(err, os.Remove(file))
-	}
-	return err
 }

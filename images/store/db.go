@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/boltfile"
 	"github.com/sunaba-project/sunaba/images/glance"
 )
@@ -91,7 +93,7 @@ func openDB(path string, lost bool, logger *slog.Logger) (d *DB, err error) {
 		return nil, fmt.Errorf("open image records %q: %w", path, err)
 	}
 	d = &DB{bolt: b, logger: logger, copyPath: copyPath(path), lost: lost}
-	if err := errors.Join(removeTemporary(path), d.init()); err != nil {
+	if err := errors.Join(durable.Sweep(filepath.Dir(path)), d.init()); err != nil {
 		b.Close()
 		if errors.Is(err, bolterrors.ErrIncompatibleValue) {
 			err = fmt.Errorf("%w: %w", err, errdefs.ErrDataLoss)

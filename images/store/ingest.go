@@ -10,13 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/sunaba-project/sunaba/images/space"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // Opener opens a blob's content from an offset on.
@@ -164,7 +163,7 @@ func worthKeeping(in *ingest, err error) bool {
 	if empty || isCorrupt(err) {
 		return false
 	}
-	return !space.Exhausted(err)
+	return !durable.Full(err)
 }
 
 // ingestOnce goes on with an ingest where it stands. It reports whether there
@@ -280,20 +279,8 @@ func (c *Content) commit(f *os.File, in *ingest, desc ocispec.Descriptor, got di
 	c.ingestMu.Lock()
 	delete(c.passing, desc.Digest)
 	c.ingestMu.Unlock()
-	if err := syncDir(filepath.Dir(path)); err != nil {
+	if err := durable.Sync(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("store blob %s: %w", desc.Digest, err)
-	}
-	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
-		return err
 	}
 	return nil
 }

@@ -81,23 +81,3 @@ func room(path string) int64 {
 	}
 	return info.Sys().(*syscall.Stat_t).Blocks * 512
 }
-
-// temporaryPrefix begins the name of a file that WriteFile has not renamed yet.
-const temporaryPrefix = ".new-"
-
-// WriteFile replaces a small file so that it is on disk, whole, or as it was.
-func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), temporaryPrefix)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(filepath.Dir(path))
-}

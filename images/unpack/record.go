@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/regular"
 )
 
@@ -57,19 +58,7 @@ func writeRecord(dir string, r record) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, recordFile), data)
-}
-
-// replaceFile writes a file that is never there in part, as long as the machine stays up. The caller syncs.
-func replaceFile(path string, data []byte) error {
-	err := os.WriteFile(path+".new", data, 0o600)
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		_ = os.Remove(path + ".new") // it may not be there
-	}
-	return err
+	return durable.Replace(filepath.Join(dir, recordFile), data, 0o600)
 }
 
 // readRecord reads the record file of a layer's folder.
@@ -135,7 +124,7 @@ func (s *Store) tryKeepRecords(ctx context.Context) error {
 		if _, err := os.Stat(filepath.Join(dir, "fs")); errors.Is(err, fs.ErrNotExist) {
 			continue // the layer is not there, see Has
 		}
-		errs = append(errs, writeRecord(dir, r))
+		errs = append(errs, durable.Sweep(dir), writeRecord(dir, r))
 		written = true
 	}
 	if written {
@@ -182,7 +171,7 @@ func removeRecords(dirs []string) (ready []string, err error) {
 		}
 	}
 	for _, dir := range changed { // the first brings the others to disk too, with most filesystems
-		if err := syncDir(dir); err != nil {
+		if err := durable.Sync(dir); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/regular"
 )
 
@@ -54,7 +55,7 @@ func (s *Store) restore(ctx context.Context) error {
 	}
 	layers, unusable := s.findLayers(entries)
 	if s.mayBeMounted() {
-		if err := replaceFile(s.bootFile(), fmt.Appendf(nil, "%s %d\n", bootID(), last)); err != nil {
+		if err := durable.Replace(s.bootFile(), fmt.Appendf(nil, "%s %d\n", bootID(), last), 0o600); err != nil {
 			return fmt.Errorf("restore layers: %w", err)
 		}
 	}
@@ -165,7 +166,7 @@ func (s *Store) putOthersAside(entries []os.DirEntry, layers []folder) (to strin
 	if count == 0 {
 		return "", 0, os.Remove(to)
 	}
-	return to, count, syncDir(s.layersDir())
+	return to, count, durable.Sync(s.layersDir())
 }
 
 // rebuildRecords makes metadata.db say what layers are there, and that last was the last id.
@@ -185,13 +186,13 @@ func (s *Store) rebuildRecords(ctx context.Context, layers []folder, last uint64
 	if err := setLastID(file, last); err != nil {
 		return err
 	}
-	if err := syncDir(file); err != nil { // bolt has not
+	if err := durable.Sync(file); err != nil { // bolt has not
 		return err
 	}
 	if err := os.Rename(file, s.recordsFile()); err != nil {
 		return err
 	}
-	return syncDir(s.root)
+	return durable.Sync(s.root)
 }
 
 // setLastID makes storage, which numbers snapshots itself, go on after an id.
@@ -282,7 +283,7 @@ func (s *Store) noteBoot() error {
 		s.held = held
 		return nil
 	}
-	err := replaceFile(s.bootFile(), []byte(bootID()+"\n"))
+	err := durable.Replace(s.bootFile(), []byte(bootID()+"\n"), 0o600)
 	if err == nil {
 		return nil
 	}

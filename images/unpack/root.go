@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/sirupsen/logrus"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/space"
 )
 
@@ -81,7 +82,7 @@ func (s *Store) prepare(ctx context.Context, prepare prepare, key string, chain 
 func (s *Store) Remove(ctx context.Context, key string) error {
 	ctx, key = s.quiet(ctx), rootPrefix+key
 	err := s.remove(ctx, key)
-	if !space.Exhausted(err) {
+	if !durable.Full(err) {
 		return err
 	}
 	// What was written to it makes the room that its record takes to be removed.

@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/space"
 )
 
@@ -301,7 +302,7 @@ func (s *Store) commit(ctx context.Context, layers []Layer) (err error) {
 					return fmt.Errorf("layer %s: %w", l.Diff, err)
 				}
 			}
-			return syncDir(s.layersDir())
+			return durable.Sync(s.layersDir())
 		})
 		s.forgetStaged(fresh)
 		if err != nil {
@@ -365,7 +366,7 @@ func (s *Store) replace(ctx context.Context, l Layer, g staged) error {
 	if err := unix.Renameat2(unix.AT_FDCWD, g.dir, unix.AT_FDCWD, place, unix.RENAME_EXCHANGE); err != nil {
 		return &os.LinkError{Op: "exchange", Old: g.dir, New: place, Err: err}
 	}
-	if err := syncDir(filepath.Dir(place)); err != nil {
+	if err := durable.Sync(filepath.Dir(place)); err != nil {
 		return err
 	}
 	if err := s.setLabels(ctx, l.Chain, g.print.labels(), damagedLabel); err != nil {
@@ -383,13 +384,4 @@ func (s *Store) setAside(dir, name string) error {
 		return err
 	}
 	return os.Rename(dir, filepath.Join(s.asideDir(), name))
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }

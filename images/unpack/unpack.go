@@ -33,6 +33,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/boot"
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/flight"
 	"github.com/sunaba-project/sunaba/images/space"
 )
@@ -135,7 +137,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // fullButUsed says that overlayfs could not be tried because the disk is full, and that it worked when the store was made.
 func (s *Store) fullButUsed(err error) bool {
 	_, missing := os.Stat(s.recordsFile())
-	return missing == nil && space.Exhausted(err)
+	return missing == nil && durable.Full(err)
 }
 
 // Close waits for running work, which ends with its callers, and closes the
@@ -187,11 +189,11 @@ func (s *Store) removeAside() error {
 
 // bootID names this boot of the machine.
 func bootID() string {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := boot.ID()
 	if err != nil {
 		return "unknown"
 	}
-	return strings.TrimSpace(string(data))
+	return id
 }
 
 // Has reports whether the uppermost layer of a chain is unpacked, and not known

@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/shim/api"
 )
 
@@ -91,7 +92,7 @@ func writeSpec(dir string, spec *specs.Spec) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", ConfigName, err)
 	}
-	return replace(filepath.Join(dir, ConfigName), data, false)
+	return durable.Replace(filepath.Join(dir, ConfigName), data, 0o600)
 }
 
 // Annotate sets one annotation of the OCI configuration.
@@ -130,7 +131,7 @@ func writeTask(dir string, t Task) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", TaskName, err)
 	}
-	return replace(filepath.Join(dir, TaskName), data, false)
+	return durable.Replace(filepath.Join(dir, TaskName), data, 0o600)
 }
 
 // ReadTask returns what WriteTask recorded. ErrNotFound when the shim did not come so far.
@@ -142,7 +143,7 @@ func ReadTask(dir string) (Task, error) {
 
 // WritePid records init's pid.
 func WritePid(dir string, pid int) error {
-	return replace(filepath.Join(dir, PidName), []byte(strconv.Itoa(pid)), false)
+	return durable.Replace(filepath.Join(dir, PidName), []byte(strconv.Itoa(pid)), 0o600)
 }
 
 // ReadPid returns the recorded pid of init, 0 without a record.
@@ -164,7 +165,7 @@ func WriteExit(dir string, e api.Exit) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", ExitName, err)
 	}
-	return replace(filepath.Join(dir, ExitName), data, true)
+	return durable.Write(filepath.Join(dir, ExitName), data, 0o600)
 }
 
 // ReadExit returns what WriteExit kept, false without it.
@@ -186,8 +187,8 @@ func ForgetExit(dir string) error {
 
 // Forget removes the shim's own files, also half-written ones, but not how the container ended.
 func Forget(dir string) error {
-	var errs []error
-	for _, name := range []string{TaskName, PidName, TaskName + halfWritten, PidName + halfWritten, ExitName + halfWritten} {
+	errs := []error{durable.Sweep(dir)}
+	for _, name := range []string{TaskName, PidName} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -207,38 +208,4 @@ func readJSON(path string, v any) error {
 		return fmt.Errorf("decode %q: %w: %w", path, err, errdefs.ErrInvalidArgument)
 	}
 	return nil
-}
-
-// halfWritten ends the name of a file that is being written.
-const halfWritten = ".tmp"
-
-// replace writes a file whole or not at all; durable also survives a power cut.
-func replace(path string, data []byte, durable bool) error {
-	tmp := path + halfWritten
-	if err := write(tmp, data, durable); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	if !durable {
-		return nil
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
-func write(path string, data []byte, sync bool) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil && sync {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
 }

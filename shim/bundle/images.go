@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // ImagesName is the file that names the images which a container mounts, beside its OCI configuration, and ImagesDir the
@@ -39,7 +41,7 @@ func WriteImages(dir string, images []Image) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", ImagesName, err)
 	}
-	return replace(file, data, false)
+	return durable.Replace(file, data, 0o600)
 }
 
 // MountImages shows the images of a bundle, with the owners that they have in a user namespace if userns is the path of

@@ -149,7 +149,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 	}
 	do(os.Mkdir(filepath.Join(m.State, "sandboxes", nobody), 0o755))
 	do(os.WriteFile(filepath.Join(m.Root, "state", "containers", nobody+".json"), []byte("{"), 0o600))
-	do(os.WriteFile(filepath.Join(m.Root, "state", "sandboxes", nobody+".json.tmp"), []byte("{"), 0o600))
+	do(os.WriteFile(filepath.Join(m.Root, "state", "sandboxes", "."+nobody+".json.tmp-1"), []byte("{"), 0o600))
 	cg := "/sys/fs/cgroup/memory" + node.PodCgroup(nobody)
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		cg = "/sys/fs/cgroup" + node.PodCgroup(nobody)
@@ -173,7 +173,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		fmt.Sprintf("root filesystem %q", lost.id),
 		"folder " + filepath.Join(m.Root, "sandboxes", nobody), "folder " + filepath.Join(m.Root, "volumes", nobody),
 		"folder " + filepath.Join(m.State, "sandboxes", nobody),
-		nobody + ".json: a damaged record", nobody + ".json.tmp: the remains of a write",
+		nobody + ".json: a damaged record", "." + nobody + ".json.tmp-1: the remains of a write",
 		"cgroup " + node.PodCgroup(nobody),
 	} {
 		if !strings.Contains(out, want) {

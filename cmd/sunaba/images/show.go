@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/containerd/platforms"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/layout"
 )
@@ -176,18 +176,14 @@ func Export(stdout io.Writer, to string, write func(io.Writer) error) error {
 	case strings.HasSuffix(to, "/"):
 		return exportFolder(to, write)
 	}
-	f, err := os.CreateTemp(filepath.Dir(to), ".export-")
+	f, err := durable.Create(to)
 	if err != nil {
 		return fmt.Errorf("write images: %w", err)
 	}
-	err = errors.Join(write(f), f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), to)
+	if err := errors.Join(write(f), f.Chmod(0o644)); err != nil {
+		return errors.Join(err, f.Discard())
 	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return f.Commit()
 }
 
 func exportFolder(dir string, write func(io.Writer) error) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/criserver/network/durable"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // An entry is one line of the journal: eight hex digits of a CRC-32 (IEEE) of the rest, a space, and JSON.
@@ -149,7 +149,7 @@ func (j *journal) rewrite(entries []entry) error {
 		}
 		data = append(data, line...)
 	}
-	err := durable.WriteFile(j.path, data, 0o600)
+	err := durable.Write(j.path, data, 0o600)
 	if err != nil && j.current() {
 		return err
 	}

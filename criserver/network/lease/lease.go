@@ -16,7 +16,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/sunaba-project/sunaba/images/space"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // Port is a host port that a pod holds.
@@ -84,7 +84,7 @@ func Open(path string, o Options) (*Book, error) {
 	b.replay(entries)
 	size, lines := j.size, j.lines
 	err = j.rewrite(b.entries())
-	if space.Exhausted(err) {
+	if durable.Full(err) {
 		// One of this boot can be gone on with. One of another says nothing, and is rewritten before a lease is given.
 		j.size, j.lines = size, lines
 		if b.behind = !b.continues(entries); b.behind {
@@ -208,7 +208,7 @@ func (b *Book) Free(pod string) error {
 	if err == nil {
 		err = b.journal.append(entry{Free: &freed{Pod: pod, At: at}}, false)
 	}
-	if space.Exhausted(err) {
+	if durable.Full(err) {
 		// What is removed may not need room. Should the server end before there is some, the next one frees it again.
 		b.behind, err = true, nil
 	}
