@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/sunaba-project/sunaba/host/process"
 )
 
 // End kills every process in a leaf but the given ones and the calling one, and returns when there is none left. A missing leaf is
@@ -52,7 +51,7 @@ func (m *Manager) endEach(ctx context.Context, cgroup string, list func(path str
 			_ = os.WriteFile(m.File(m.Path(cgroup), "", "cgroup.kill"), []byte("1"), 0)
 		}
 		for _, pid := range pids {
-			if err := EndProcess(ctx, pid, nil); err != nil {
+			if err := process.Kill(ctx, pid, nil); err != nil {
 				return ended, fmt.Errorf("empty cgroup %q: %w", cgroup, err)
 			}
 		}
@@ -106,33 +105,4 @@ func (h *Hierarchy) pids(cgroup string) ([]int, error) {
 		}
 	}
 	return pids, nil
-}
-
-// EndProcess kills a process and waits for its end. One that has ended is no error. meant, if given, is asked whether it is the one
-// that is meant, when the pid cannot become another's any more.
-func EndProcess(ctx context.Context, pid int, meant func() bool) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("open process %d: %w", pid, err)
-	}
-	defer unix.Close(fd)
-	if meant != nil && !meant() {
-		return nil
-	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("kill process %d: %w", pid, err)
-	}
-	for ctx.Err() == nil {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("wait for process %d: %w", pid, err)
-		}
-		if n > 0 {
-			return nil
-		}
-	}
-	return fmt.Errorf("wait for process %d: %w", pid, ctx.Err())
 }

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/process"
 )
 
 // holds says whether a pod may have something on the machine: it is on record and was not stopped.
@@ -74,7 +74,7 @@ func command(pid int) string {
 func kill(ctx context.Context, pid int, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTime)
 	defer cancel()
-	return cgroup.EndProcess(ctx, pid, func() bool {
+	return process.Kill(ctx, pid, func() bool {
 		if real, err := filepath.EvalSymlinks(filepath.Dir(dir)); err == nil {
 			dir = filepath.Join(real, filepath.Base(dir))
 		}

@@ -113,7 +113,7 @@ func TestCrashAndDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			for file, data := range map[string]string{
-				"bad.json":      content,
+				"bad.json":         content,
 				".good.json.tmp-1": `{"version":1,"reco`,
 			} {
 				if err := os.WriteFile(filepath.Join(dir, file), []byte(data), 0o600); err != nil {

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/process"
 )
 
 // Pids lists the processes of the group and of the groups below it.
@@ -81,13 +83,13 @@ func (g *Group) Kill(ctx context.Context, keep ...int) error {
 		if err != nil {
 			return err
 		}
-		var fds []unix.PollFd
+		var fds []int
 		spared := false
 		for _, pid := range pids {
 			if pid == os.Getpid() || slices.Contains(keep, pid) {
 				spared = true
 			} else if fd, err := unix.PidfdOpen(pid, 0); err == nil {
-				fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+				fds = append(fds, fd)
 			}
 		}
 		if len(fds) == 0 {
@@ -95,7 +97,7 @@ func (g *Group) Kill(ctx context.Context, keep ...int) error {
 		}
 		if spared || !g.killAll() {
 			for _, fd := range fds {
-				_ = unix.PidfdSendSignal(int(fd.Fd), unix.SIGKILL, nil, 0)
+				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 			}
 		}
 		_ = g.Thaw() // a frozen process of the older freezer would not die
@@ -111,14 +113,10 @@ func (g *Group) killAll() bool {
 }
 
 // waitAll returns when all pidfds say that their process has ended, and closes them.
-func waitAll(ctx context.Context, fds []unix.PollFd) {
-	for i := range fds {
-		for ctx.Err() == nil {
-			if n, err := unix.Poll(fds[i:i+1], 500); n > 0 || err != nil && err != unix.EINTR {
-				break
-			}
-		}
-		unix.Close(int(fds[i].Fd))
+func waitAll(ctx context.Context, fds []int) {
+	for _, fd := range fds {
+		_ = process.Wait(ctx, fd) // who is left is seen
+		unix.Close(fd)
 	}
 }
 

@@ -108,13 +108,13 @@ func TestTree(t *testing.T) {
 			if !slices.Equal(got, c.want) || len(tree.held) != len(c.want) {
 				t.Errorf("the tree has %q of %d, want %q", got, len(tree.held), c.want)
 			}
-			var fds []unix.PollFd
+			var fds []int
 			for _, name := range c.want {
 				fd, err := unix.PidfdOpen(pids[name], 0)
 				if err != nil {
 					t.Fatal(err)
 				}
-				fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+				fds = append(fds, fd)
 			}
 			if err := tree.Kill(); err != nil {
 				t.Error(err)

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/process"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 )
@@ -78,7 +78,11 @@ func killShim(ctx context.Context, dir, id string) error {
 	}
 	sock := filepath.Join(dir, SocketName)
 	if pid := ReadPID(dir); pid != 0 {
-		if err := killIn(ctx, here, pid); err != nil {
+		worksHere := func() bool {
+			cwd, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/cwd")
+			return err == nil && os.SameFile(here, cwd)
+		}
+		if err := process.Kill(ctx, pid, worksHere); err != nil {
 			return err
 		}
 		if conn, err := api.Dial(ctx, sock); err != nil {
@@ -100,7 +104,11 @@ func killShim(ctx context.Context, dir, id string) error {
 		if err != nil || !hasArgument(pid, id) {
 			continue
 		}
-		if err := killIn(ctx, here, pid); err != nil {
+		worksHere := func() bool {
+			cwd, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/cwd")
+			return err == nil && os.SameFile(here, cwd)
+		}
+		if err := process.Kill(ctx, pid, worksHere); err != nil {
 			return err
 		}
 	}
@@ -111,38 +119,6 @@ func killShim(ctx context.Context, dir, id string) error {
 func hasArgument(pid int, arg string) bool {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	return err == nil && bytes.Contains(data, []byte("\x00"+arg+"\x00"))
-}
-
-// killIn ends a process if it works in the given directory, and waits for its end.
-func killIn(ctx context.Context, dir os.FileInfo, pid int) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil // gone
-	}
-	defer unix.Close(fd)
-	cwd, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/cwd")
-	if err != nil || !os.SameFile(dir, cwd) {
-		return nil
-	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
-		return nil
-	}
-	return waitGone(ctx, fd)
-}
-
-// waitGone returns when the process of a pidfd has ended.
-func waitGone(ctx context.Context, pidfd int) error {
-	for ctx.Err() == nil {
-		fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-		n, err := unix.Poll(fds, 1000)
-		if err == unix.EINTR {
-			continue
-		}
-		if n > 0 || err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
 }
 
 // Holds says whether a shim has, or had when it died, a container in this bundle that it did not give back.

@@ -1,0 +1,54 @@
+// Package process ends processes that are not children of this one, and waits for their ends.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kill kills a process and waits for its end. One that has ended is no error. meant, if given, is asked whether it is the one that is meant,
+// when the pid cannot become another's any more; if it is not, it is left alone.
+//
+// # Errors
+//
+// The context's, if the process does not end in time.
+func Kill(ctx context.Context, pid int, meant func() bool) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open process %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	if meant != nil && !meant() {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", pid, err)
+	}
+	if err := Wait(ctx, fd); err != nil {
+		return fmt.Errorf("wait for process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// poll is how long a wait does not look at its context, in milliseconds.
+const poll = 100
+
+// Wait returns when the process of a pidfd has ended. Nobody need have waited for it as its parent.
+func Wait(ctx context.Context, pidfd int) error {
+	for ctx.Err() == nil {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, poll)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		if n > 0 {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
