@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	hostcgroup "github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/cgroup"
 	"github.com/sunaba-project/sunaba/shim/stdio"
@@ -222,7 +223,7 @@ func cgroupPath(spec *specs.Spec, systemd bool) string {
 	if spec.Linux == nil {
 		return ""
 	}
-	return cgroup.Resolve(spec.Linux.CgroupsPath, systemd)
+	return hostcgroup.Path(spec.Linux.CgroupsPath, systemd)
 }
 
 func childIO(s *stdio.Streams, terminal bool) IO {

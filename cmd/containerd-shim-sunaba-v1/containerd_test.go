@@ -31,8 +31,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim"
-	"github.com/sunaba-project/sunaba/shim/cgroup"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 )
 

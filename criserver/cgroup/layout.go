@@ -8,6 +8,8 @@ import (
 	"unicode"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/host/cgroup"
 )
 
 // Driver says who makes cgroups.
@@ -148,30 +150,12 @@ func (l Layout) CompilerParent(name string) string {
 }
 
 // Path returns where a parent or a leaf is below the root of a hierarchy.
-func (l Layout) Path(cgroup string) string {
+func (l Layout) Path(name string) string {
 	if l.Driver != Systemd {
-		return path.Clean("/" + cgroup)
+		return path.Clean("/" + name)
 	}
-	slice, rest, leaf := strings.Cut(cgroup, ":")
-	dir := expandSlice(slice)
-	if !leaf {
-		return dir
+	if !strings.Contains(name, ":") {
+		return cgroup.Slice(name)
 	}
-	pre, id, _ := strings.Cut(rest, ":")
-	return path.Join(dir, pre+"-"+id+scopeSuffix)
-}
-
-// expandSlice turns a-b.slice into /a.slice/a-b.slice, as systemd.slice(5) defines it.
-func expandSlice(slice string) string {
-	name := strings.TrimSuffix(slice, sliceSuffix)
-	if name == "" || name == "-" {
-		return "/"
-	}
-	dir, sofar := "/", ""
-	for _, part := range strings.Split(name, "-") {
-		sofar += part
-		dir = path.Join(dir, sofar+sliceSuffix)
-		sofar += "-"
-	}
-	return dir
+	return cgroup.Path(name, true)
 }

@@ -13,10 +13,9 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-)
 
-// mountPoint is where every distribution mounts the hierarchies.
-const mountPoint = "/sys/fs/cgroup"
+	"github.com/sunaba-project/sunaba/host/cgroup"
+)
 
 // Group is one cgroup: one directory in the unified hierarchy, or one in each of the older hierarchies.
 type Group struct {
@@ -32,21 +31,21 @@ func Open(path string) (*Group, error) {
 		return nil, fmt.Errorf("cgroup %q: a group below the root is needed", path)
 	}
 	path = filepath.Join("/", path)
-	if Unified() {
-		return &Group{path: path, unified: true, dirs: map[string]string{"": filepath.Join(mountPoint, path)}}, nil
+	if cgroup.Unified() {
+		return &Group{path: path, unified: true, dirs: map[string]string{"": filepath.Join(cgroup.MountPoint, path)}}, nil
 	}
-	entries, err := os.ReadDir(mountPoint)
+	entries, err := os.ReadDir(cgroup.MountPoint)
 	if err != nil {
 		return nil, fmt.Errorf("find cgroup hierarchies: %w", err)
 	}
 	g := &Group{path: path, dirs: make(map[string]string)}
 	for _, e := range entries { // symbolic links ("cpu") point to a joint hierarchy ("cpu,cpuacct")
-		top := filepath.Join(mountPoint, e.Name())
+		top := filepath.Join(cgroup.MountPoint, e.Name())
 		switch {
 		case !e.IsDir():
-		case is(top, unix.CGROUP_SUPER_MAGIC):
+		case cgroup.Is(top, unix.CGROUP_SUPER_MAGIC):
 			g.dirs[e.Name()] = filepath.Join(top, path)
-		case is(top, unix.CGROUP2_SUPER_MAGIC):
+		case cgroup.Is(top, unix.CGROUP2_SUPER_MAGIC):
 			g.beside = filepath.Join(top, path)
 		}
 	}

@@ -19,30 +19,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-func TestResolve(t *testing.T) {
-	for _, c := range []struct {
-		path    string
-		systemd bool
-		want    string
-	}{
-		{"/kubepods/pod1/abc", false, "/kubepods/pod1/abc"},
-		{"/kubepods//pod1/../pod1/abc", false, "/kubepods/pod1/abc"},
-		{"relative/abc", false, ""},
-		{"", false, ""},
-		{"kubepods.slice:sunaba:abc", true, "/kubepods.slice/sunaba-abc.scope"},
-		{"kubepods-burstable-pod1_2.slice:sunaba:abc", true, "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice/sunaba-abc.scope"},
-		{":sunaba:abc", true, "/system.slice/sunaba-abc.scope"},
-		{"a.slice::abc", true, "/a.slice/abc.scope"},
-		{"a.slice:x:b.slice", true, "/a.slice/b.slice"},
-		{"-.slice:x:abc", true, "/x-abc.scope"},
-		{"/kubepods/abc", true, ""},
-	} {
-		if got := Resolve(c.path, c.systemd); got != c.want {
-			t.Errorf("%q, systemd %v: %q, want %q", c.path, c.systemd, got, c.want)
-		}
-	}
-}
-
 func TestTheRootIsNobodysGroup(t *testing.T) {
 	for _, path := range []string{"", "/"} {
 		if _, err := Open(path); err == nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/go-runc"
 
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bundle"
-	"github.com/sunaba-project/sunaba/shim/cgroup"
 )
 
 // The logs that CRIU leaves in its working folder.

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/host/cgroup"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -42,7 +43,7 @@ func Host() (spec.Host, error) {
 	h := spec.Host{
 		Hostname:          name,
 		Capabilities:      capabilityNames(caps),
-		CgroupV2:          isCgroup2(cgroupRoot),
+		CgroupV2:          cgroup.Unified(),
 		MinOOMScoreAdj:    -1000,
 		RecursiveReadOnly: hasMountSetattr(),
 		NoSeccomp:         !seccomp.IsEnabled(),
@@ -119,11 +120,6 @@ func ownOOMScoreAdj() (int, error) {
 		return 0, fmt.Errorf("read own oom_score_adj: %w", err)
 	}
 	return n, nil
-}
-
-func isCgroup2(dir string) bool {
-	var st unix.Statfs_t
-	return unix.Statfs(dir, &st) == nil && uint32(st.Type) == unix.CGROUP2_SUPER_MAGIC
 }
 
 // controllers tells whether swap and huge pages can be limited.

@@ -1,0 +1,68 @@
+// Package cgroup says where cgroups are.
+package cgroup
+
+import (
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// MountPoint is where the hierarchies are mounted: the unified one, or in folders those of version 1.
+const MountPoint = "/sys/fs/cgroup"
+
+// Unified says whether the machine has the unified hierarchy (version 2) and no other.
+func Unified() bool { return Is(MountPoint, unix.CGROUP2_SUPER_MAGIC) }
+
+// Is says whether a filesystem of a kind, by its number of statfs(2), is mounted at a path.
+func Is(path string, magic int64) bool {
+	var s unix.Statfs_t
+	return unix.Statfs(path, &s) == nil && int64(s.Type) == magic
+}
+
+const (
+	sliceSuffix = ".slice"
+	scopeSuffix = ".scope"
+)
+
+// Path turns an OCI cgroupsPath into a path below a hierarchy's root. For the systemd driver "slice:prefix:name" is meant. A
+// relative path gives "": it is below the runtime's own cgroup.
+func Path(cgroupsPath string, systemd bool) string {
+	if !systemd {
+		if !filepath.IsAbs(cgroupsPath) {
+			return ""
+		}
+		return filepath.Clean(cgroupsPath)
+	}
+	parts := strings.Split(cgroupsPath, ":")
+	if len(parts) != 3 {
+		return ""
+	}
+	slice, prefix, name := parts[0], parts[1], parts[2]
+	if slice == "" {
+		slice = "system" + sliceSuffix
+	}
+	switch {
+	case strings.HasSuffix(name, sliceSuffix):
+	case prefix == "":
+		name += scopeSuffix
+	default:
+		name = prefix + "-" + name + scopeSuffix
+	}
+	return filepath.Join(Slice(slice), name)
+}
+
+// Slice turns a slice's name into its path below a hierarchy's root: "a-b.slice" is at /a.slice/a-b.slice (systemd.slice(5)).
+func Slice(slice string) string {
+	name := strings.TrimSuffix(slice, sliceSuffix)
+	if name == "-" || name == "" {
+		return "/"
+	}
+	path := "/"
+	for i := range len(name) {
+		if name[i] == '-' {
+			path = filepath.Join(path, name[:i]+sliceSuffix)
+		}
+	}
+	return filepath.Join(path, name+sliceSuffix)
+}
