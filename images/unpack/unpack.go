@@ -127,7 +127,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := s.noteBoot(); err != nil { // before anything is removed
 		return nil, errors.Join(err, s.snapshots.Close())
 	}
-	if err := errors.Join(s.removeMounts(), s.removeUnfinished(s.quiet(ctx)), s.removeAside()); err != nil {
+	if err := errors.Join(durable.Sweep(s.root), s.removeMounts(), s.removeUnfinished(s.quiet(ctx)), s.removeAside()); err != nil {
 		return nil, errors.Join(err, s.snapshots.Close())
 	}
 	s.keepRecords(ctx)
