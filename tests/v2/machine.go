@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/tests/suites"
+	"github.com/sunaba-project/sunaba/tests/suites/builds"
 )
 
 // A machine and this command share a folder.
@@ -55,6 +56,7 @@ type machine struct {
 	see       []string
 	env       []string
 	report    *suites.Report
+	host      *builds.Host // compiles what the suite wants compiled
 	facts     *sync.Once
 }
 
@@ -79,7 +81,9 @@ func (m machine) run(ctx context.Context, s suites.Suite) (err error) {
 	// A machine that hangs is ended some time after its suite should have been.
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout+2*time.Minute)
 	defer cancel()
-	console, err := m.boot(ctx, share, func() error { return m.follow(output, s.Name) })
+	var building sync.WaitGroup
+	console, err := m.boot(ctx, share, func() error { return errors.Join(m.follow(output, s.Name), takeJobs(m.host, share, &building)) })
+	building.Wait()
 	if err != nil {
 		return fmt.Errorf("the machine: %w; its console ends with\n%s", err, suites.Tail(console, 30))
 	}
@@ -110,6 +114,7 @@ func (m machine) fill(share string, s suites.Suite) error {
 		return err
 	}
 	return errors.Join(
+		os.Mkdir(filepath.Join(share, buildsDir), 0o755),
 		copyFile(filepath.Join(m.root(), "tests/v2", firstFile), filepath.Join(share, firstFile)),
 		copyFile(self, filepath.Join(share, agentFile)),
 		os.WriteFile(filepath.Join(share, planFile), data, 0o644))
@@ -237,7 +242,7 @@ func runInside(ctx context.Context, share string) error {
 		return err
 	}
 	defer output.Close()
-	if err := os.Mkdir(filepath.Join(share, keptDir), 0o755); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(share, keptDir), 0o755), standIn.Install(filepath.Join(share, agentFile))); err != nil {
 		return err
 	}
 	var errs []error

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/sunaba-project/sunaba/tests/suites"
+	"github.com/sunaba-project/sunaba/tests/suites/builds"
 )
 
 func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
@@ -42,6 +43,13 @@ type settings struct {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	if builds.IsCompiler(args[0]) {
+		code, err := standIn.Run(context.Background(), args, stderr)
+		if err != nil {
+			fmt.Fprintln(stderr, "v2:", err)
+		}
+		return code
+	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	s := settings{stdout: stdout}
@@ -141,6 +149,10 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 	if err != nil {
 		return err
 	}
+	host := &builds.Host{Context: ctx, Root: s.root, Out: filepath.Join(b.Out, buildsDir)}
+	if err := os.Mkdir(host.Out, 0o755); err != nil {
+		return err
+	}
 	started := time.Now()
 	todo := make(chan job, len(jobs))
 	for _, j := range jobs {
@@ -154,7 +166,7 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 	for processor := range min(2, runtime.NumCPU(), len(jobs)) {
 		workers.Go(func() {
 			for j := range todo {
-				m := machine{kernel: kernel, processor: processor, see: see, env: env, report: report, facts: &facts}
+				m := machine{kernel: kernel, processor: processor, see: see, env: env, report: report, host: host, facts: &facts}
 				if j.systemd {
 					m.tree = tree
 				}

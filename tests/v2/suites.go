@@ -12,6 +12,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/suites"
+	"github.com/sunaba-project/sunaba/tests/suites/builds"
 )
 
 // job is a suite with the machine that it needs.
@@ -199,7 +200,7 @@ func surroundings(b *suites.Builder) (env, see []string, err error) {
 		return nil, nil, fmt.Errorf("go env answered %q", out)
 	}
 	env = []string{
-		"HOME=/root", "PATH=" + folders[0] + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", builds.RootVariable + "=" + b.Root, "PATH=" + namesDir + ":" + folders[0] + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"GOMODCACHE=" + folders[1], "GOCACHE=" + folders[2], "GOPROXY=off", "GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false", "CGO_ENABLED=0",
 		// A system call costs fifty times what it costs on the host.
 		node.SlownessVariable + "=3",

@@ -79,9 +79,6 @@ func prepare(p plan) error {
 			return err
 		}
 	}
-	if err := os.Mkdir(standInsDir, 0o755); err != nil {
-		return err
-	}
 	swap := filepath.Join(scratch, "swap")
 	return errors.Join(
 		command("fallocate", "-l", "512M", swap), command("chmod", "600", swap), command("mkswap", swap), command("swapon", swap),

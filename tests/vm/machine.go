@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sunaba-project/sunaba/tests/suites/builds"
 )
 
 // machine is a virtual one that boots an image, sees shares and says events.
@@ -50,7 +52,7 @@ func virtualizes(cpuinfo string) bool {
 }
 
 // run boots the machine, hands every event to each, sends what that answers, and returns when it has switched itself off. The machine ends with ctx.
-func (m *machine) run(ctx context.Context, each func(event) (*built, error)) (err error) {
+func (m *machine) run(ctx context.Context, each func(event) (*builds.Built, error)) (err error) {
 	temp, err := os.MkdirTemp(m.temp, "machine-")
 	if err != nil {
 		return err
@@ -90,7 +92,7 @@ func (m *machine) run(ctx context.Context, each func(event) (*built, error)) (er
 }
 
 // hear reads events until the other side closes the connection, and wants the last of them to be that all is done.
-func hear(listener net.Listener, each func(event) (*built, error)) error {
+func hear(listener net.Listener, each func(event) (*builds.Built, error)) error {
 	conn, err := listener.Accept()
 	if err != nil {
 		return fmt.Errorf("wait for the machine: %w", err)

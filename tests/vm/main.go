@@ -24,12 +24,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/sunaba-project/sunaba/tests/suites"
+	"github.com/sunaba-project/sunaba/tests/suites/builds"
 )
 
 func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
@@ -46,8 +46,8 @@ type settings struct {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	if slices.Contains(compilers, filepath.Base(args[0])) {
-		code, err := standIn(context.Background(), args, stderr)
+	if builds.IsCompiler(args[0]) {
+		code, err := standIn.Run(context.Background(), args, stderr)
 		if err != nil {
 			fmt.Fprintln(stderr, "vm:", err)
 		}
@@ -126,10 +126,11 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	host := &builds.Host{Context: ctx, Root: s.root, Out: filepath.Join(share, buildsDir)}
 	m := &machine{image: img, shares: append(p.Shares, share9p(agentTag, share)), console: filepath.Join(s.cache, "report", "console.log"), temp: s.cache}
-	ran := m.run(ctx, func(e event) (*built, error) {
+	ran := m.run(ctx, func(e event) (*builds.Built, error) {
 		if e.Build != nil {
-			answer := b.work(*e.Build)
+			answer := host.Do(*e.Build)
 			return &answer, nil
 		}
 		return nil, hearAll(report, e)

@@ -4,27 +4,27 @@ import (
 	"time"
 
 	"github.com/sunaba-project/sunaba/tests/suites"
+	"github.com/sunaba-project/sunaba/tests/suites/builds"
 )
 
 // A machine of this command is told what to do by a plan, in a folder that it sees read-only, and answers with events,
 // one JSON value a line, through a virtio serial port. Nothing else leaves it, but its console.
 
 const (
-	agentTag     = "sunaba"                        // the 9p share of the folder with the agent and its plan
-	agentDir     = "/host"                         // where the machine mounts it
-	agentFile    = "agent"                         // this command's own binary
-	planFile     = "plan.json"                     // what it is to do
-	portName     = "sunaba.events"                 // the serial port
-	port         = "/dev/virtio-ports/" + portName // the same, inside
-	stampFile    = "stamp"                         // what the root file system was made of
-	scratch      = "/var/lib/sunaba-vm"            // folder of the machine for what is only needed there
-	boots        = suites.Unit                     // the unit that runs the agent
-	needsDisk    = int64(12) << 30                 // size of the root file system, in bytes; the file is sparse
-	debian       = "bookworm"                      // the release, whose packages the tests are made for
-	memory       = 4096                            // of the machine, in MiB
-	cpus         = 2                               // of the machine
-	rootVariable = "SUNABA_VM_ROOT"                // environment variable with the project's folder
-	shares       = "trans=virtio,version=9p2000.L,ro,cache=loose,msize=1048576"
+	agentTag  = "sunaba"                        // the 9p share of the folder with the agent and its plan
+	agentDir  = "/host"                         // where the machine mounts it
+	agentFile = "agent"                         // this command's own binary
+	planFile  = "plan.json"                     // what it is to do
+	portName  = "sunaba.events"                 // the serial port
+	port      = "/dev/virtio-ports/" + portName // the same, inside
+	stampFile = "stamp"                         // what the root file system was made of
+	scratch   = "/var/lib/sunaba-vm"            // folder of the machine for what is only needed there
+	boots     = suites.Unit                     // the unit that runs the agent
+	needsDisk = int64(12) << 30                 // size of the root file system, in bytes; the file is sparse
+	debian    = "bookworm"                      // the release, whose packages the tests are made for
+	memory    = 4096                            // of the machine, in MiB
+	cpus      = 2                               // of the machine
+	shares    = "trans=virtio,version=9p2000.L,ro,cache=loose,msize=1048576"
 )
 
 // plan is what a machine is to do.
@@ -44,7 +44,7 @@ type event struct {
 	Begin string       `json:",omitempty"` // a suite begins
 	Line  *line        `json:",omitempty"` // it said something
 	File  *kept        `json:",omitempty"` // one of the files it keeps
-	Build *job         `json:",omitempty"` // it wants something compiled
+	Build *builds.Job  `json:",omitempty"` // it wants something compiled
 	End   *suites.End  `json:",omitempty"` // it ended
 	Done  bool         `json:",omitempty"` // all suites ended
 	At    time.Time    // the machine's clock

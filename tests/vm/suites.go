@@ -8,6 +8,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/suites"
+	"github.com/sunaba-project/sunaba/tests/suites/builds"
 )
 
 // drivers are cgroup drivers: each suite that runs pods runs with each.
@@ -33,7 +34,7 @@ func (b *builder) plan() (*plan, error) {
 		return nil, fmt.Errorf("go env answered %q", out)
 	}
 	p := &plan{Over: []string{dirs[2]}, Env: []string{
-		"HOME=/root", rootVariable + "=" + b.Root, "PATH=" + standInsDir + ":" + dirs[0] + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", builds.RootVariable + "=" + b.Root, "PATH=" + standInsDir + ":" + dirs[0] + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"GOMODCACHE=" + dirs[1], "GOCACHE=" + dirs[2], "GOPROXY=off", "GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false", "CGO_ENABLED=0",
 		fmt.Sprint(node.SlownessVariable, "=", int(b.Slowness)),
 	}}

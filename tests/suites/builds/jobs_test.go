@@ -1,12 +1,14 @@
-package main
+package builds
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 )
 
 func TestJobOf(t *testing.T) {
-	for _, variable := range buildVariables {
+	for _, variable := range variables {
 		t.Setenv(variable, "")
 	}
 	t.Setenv("GOOS", "wasip1")
@@ -47,18 +49,41 @@ func TestJobOf(t *testing.T) {
 	}
 }
 
-func TestVirtualizes(t *testing.T) {
-	for _, c := range []struct {
-		info string
-		want bool
-	}{
-		{"processor\t: 0\nflags\t\t: fpu vmx sse\n\nprocessor\t: 1\nflags\t\t: fpu\n", true},
-		{"flags : fpu svm\n", true},
-		{"model name : svm\nflags : fpu vmmcall svm_lock\n", false},
-		{"", false},
-	} {
-		if got := virtualizes(c.info); got != c.want {
-			t.Errorf("%q: %v", c.info, got)
+// TestHostDoesAJobOnce has two machines ask for the same program and a third for another one.
+func TestHostDoesAJobOnce(t *testing.T) {
+	root, out := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module example.com/m\n\ngo 1.22\n", "main.go": "package main\n\nfunc main() {}\n"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := Host{Context: t.Context(), Root: root, Out: out}
+	job := Job{ID: 1, Dir: root, Env: []string{"CGO_ENABLED=0", "GOFLAGS=-mod=mod"}, Args: []string{"go", "build", "."}}
+	first := h.Do(job)
+	if first.ID != 1 || first.Why != "" {
+		t.Fatalf("build a program: %+v", first)
+	}
+	made, err := os.Stat(filepath.Join(out, first.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.ID = 2
+	second := h.Do(job)
+	again, err := os.Stat(filepath.Join(out, second.File))
+	if second.ID != 2 || second.File != first.File || err != nil || !again.ModTime().Equal(made.ModTime()) {
+		t.Errorf("the same job again: %+v, %v; want the file of %+v", second, err, first)
+	}
+	job.Env = append(job.Env, "GOARCH=riscv64")
+	if other := h.Do(job); other.Why != "" || other.File == first.File {
+		t.Errorf("another job: %+v", other)
+	}
+	job.Args = []string{"go", "build", "./nothing"}
+	if failed := h.Do(job); failed.Why == "" || failed.File != "" || failed.Said == "" {
+		t.Errorf("a job that fails: %+v", failed)
+	}
+	for _, refused := range []Job{{Dir: root, Args: []string{"sh", "-c", "true"}}, {Dir: "/", Args: []string{"go", "build", "."}}, {Dir: root}} {
+		if answer := h.Do(refused); answer.Why == "" {
+			t.Errorf("%+v: %+v", refused, answer)
 		}
 	}
 }
