@@ -26,7 +26,8 @@ type Report struct {
 type result struct {
 	suite  Suite
 	counts counts
-	end    *End // nil while it did not end
+	end    *End     // nil while it did not end
+	first  []string // what failed in the first of two attempts
 }
 
 func (r *result) good() bool {
@@ -112,6 +113,24 @@ func (r *Report) Ended(e *End) error {
 	return r.logs[e.Suite].Close()
 }
 
+// Again reports whether a suite did not end as it should, and makes it ready for a second attempt. The first one's log is kept.
+func (r *Report) Again(name string) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	res, err := r.result(name)
+	if err != nil || res.good() {
+		return false, err
+	}
+	fmt.Fprintf(r.stdout, "%-34s again: %s\n", name, res.verdict())
+	res.first = append([]string{res.verdict()}, res.counts.failed()...)
+	res.end, res.counts = nil, counts{}
+	log := filepath.Join(r.dir, fileName(name)+".log")
+	if err := os.Rename(log, strings.TrimSuffix(log, ".log")+"-first.log"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	return true, nil
+}
+
 // verdict is one phrase about a suite.
 func (r *result) verdict() string {
 	switch {
@@ -125,6 +144,9 @@ func (r *result) verdict() string {
 		return "FAILED"
 	case len(r.end.LeftOver) > 0:
 		return "left behind: " + strings.Join(r.end.LeftOver, ", ")
+	}
+	if len(r.first) > 0 {
+		return "ok at the second attempt"
 	}
 	return "ok"
 }
@@ -151,6 +173,9 @@ func (r *Report) Finish() error {
 		return err
 	}
 	for _, res := range r.results {
+		for _, why := range res.first {
+			fmt.Fprintf(&b, "%s, first attempt: %s\n", res.suite.Name, why)
+		}
 		for _, name := range res.counts.failed() {
 			fmt.Fprintf(&b, "%s: %s\n", res.suite.Name, name)
 		}

@@ -38,6 +38,7 @@ type settings struct {
 	root, report, cache string // the project's folder, that of the logs, that of kernel and root file system
 	selected            *regexp.Regexp
 	short, systemd      bool
+	again               bool // a suite that fails is run once more
 	tests, command      string
 	stdout              io.Writer
 }
@@ -60,6 +61,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&s.systemd, "systemd", false, "run -command with systemd as the first process")
 	flags.StringVar(&s.tests, "tests", "", "run only the tests, or critest's specs, whose name this `REGEXP` matches")
 	flags.BoolVar(&s.short, "short", false, "run a part that is meant for continuous integration")
+	flags.BoolVar(&s.again, "again", false, "run a suite that fails once more, and name it in the report")
 	pattern := flags.String("run", "", "run only the suites whose name this `REGEXP` matches")
 	inside := flags.String("inside", "", "run the suite of this `FOLDER`: what a machine does")
 	if err := flags.Parse(args[1:]); err != nil {
@@ -170,7 +172,7 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 				if j.systemd {
 					m.tree = tree
 				}
-				if err := m.run(ctx, j.suite); err != nil {
+				if err := s.attempt(ctx, m, j.suite); err != nil {
 					mu.Lock()
 					errs = append(errs, fmt.Errorf("suite %q: %w", j.suite.Name, err))
 					mu.Unlock()
@@ -182,6 +184,22 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 	errs = append(errs, report.Finish())
 	fmt.Fprintf(s.stdout, "%d suites in %.0f s\n", len(jobs), time.Since(started).Seconds())
 	return errors.Join(errs...)
+}
+
+// attempt runs a suite, and with -again once more if it does not end as it should.
+func (s *settings) attempt(ctx context.Context, m machine, one suites.Suite) error {
+	first := m.run(ctx, one)
+	if !s.again || ctx.Err() != nil {
+		return first
+	}
+	again, err := m.report.Again(one.Name)
+	if err != nil || !again {
+		return errors.Join(first, err)
+	}
+	if first != nil {
+		s.say("%s: %v", one.Name, first)
+	}
+	return m.run(ctx, one)
 }
 
 // builder is what builds the suites.
