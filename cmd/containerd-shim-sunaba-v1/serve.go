@@ -39,7 +39,7 @@ const oomScore = "-998"
 func (a arguments) serve(ctx context.Context) error {
 	shim.TuneMemory()
 	if a.Address != "" {
-		runtime.GOMAXPROCS(1) // a pod has a container more with containerd, see docs/RATIONALE.md
+		runtime.GOMAXPROCS(1) // docs/RATIONALE.md, "Small heaps in shims and guests"
 	}
 	logger := slog.New(slog.NewTextHandler(a.logWriter(), &slog.HandlerOptions{Level: a.logLevel()}))
 	lowerOOMScore(logger)

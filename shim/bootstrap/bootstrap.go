@@ -233,7 +233,7 @@ func place(pid int, path string) error {
 }
 
 // environment of the shim: as it came, with containerd's events address, which newer ones send as a parameter. Huge pages
-// would make its heap twice as large, see docs/RATIONALE.md.
+// would make its heap twice as large: docs/RATIONALE.md, "Small heaps in shims and guests".
 func environment(params *bootapi.BootstrapParams) []string {
 	env := os.Environ()
 	if os.Getenv("GODEBUG") == "" {

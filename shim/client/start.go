@@ -140,7 +140,7 @@ func bear(cmd *exec.Cmd, born func(*syscall.SysProcAttr) (func(), error)) error 
 }
 
 // shimEnv is the environment of a shim: enough to find an OCI runtime, and nothing of the daemon's own. Huge pages would
-// make its heap twice as large, see docs/RATIONALE.md.
+// make its heap twice as large: docs/RATIONALE.md, "Small heaps in shims and guests".
 func shimEnv() []string {
 	path := os.Getenv("PATH")
 	if path == "" {
