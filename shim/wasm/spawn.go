@@ -20,11 +20,12 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// guestEnv keeps the Go runtime of a guest process small. It starts with one P: docs/RATIONALE.md, "Guests start from a
-// prewarmed process". The collector is off except for a limit that the process sets itself: a collection would stop the
-// world, and a guest that computes cannot be stopped. Huge pages would make the heap twice as large: docs/RATIONALE.md,
-// "Small heaps in shims and guests"; linear memory has them. The runtime would look for limits of CPU time, and keep
-// files of the host's cgroups open for that.
+// guestEnv keeps the Go runtime of a guest process small. It starts with one P: docs/RATIONALE.md,
+// "Guests start from a prewarmed process". The collector is off except for a limit that the process
+// sets itself: a collection would stop the world, and a guest that computes cannot be stopped. Huge
+// pages would make the heap twice as large: docs/RATIONALE.md, "Small heaps in shims and guests";
+// linear memory has them. The runtime would look for limits of CPU time, and keep files of the
+// host's cgroups open for that.
 var guestEnv = []string{"GOMAXPROCS=1", "GOGC=off", "GOTRACEBACK=single", "GODEBUG=disablethp=1,containermaxprocs=0,updatemaxprocs=0"}
 
 // birth is how a guest process comes into being.
