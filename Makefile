@@ -80,10 +80,14 @@ setup:
 setup-tests:
 	@tests/setup.sh --tests
 
+# Packages whose tests run nodes in network and mount namespaces of their own, and wait most of the time: two at a time.
+NODES := ./tests/scenario ./tests/hostile ./tests/recovery ./tests/criwasm
+
 # Packages that change the machine's network, mounts or cgroups run one after another (-p 1).
 # Many run binaries that they build, which the cache of results knows nothing of (-count=1).
 test: setup-tests tools build $(CONTAINERD)/bin/runc
-	$(GO) test -count=1 -p 1 -timeout 30m ./...
+	$(GO) test -count=1 -p 1 -timeout 30m $$($(GO) list ./... | grep -v $(NODES:./%=-e '/%$$'))
+	$(GO) test -count=1 -p 2 -timeout 45m $(NODES)
 
 demo: setup tools build
 	$(GO) run ./tests/demo -bin $(BIN) -crictl $(TOOLS)/bin/crictl
