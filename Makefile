@@ -161,7 +161,7 @@ recovery: setup
 	$(GO) test -count=1 -v -timeout 2h ./tests/recovery $(RECOVERY_FLAGS)
 
 # The suites with cgroup version 2, in User-Mode Linux; V2_FLAGS='-run REGEXP' runs a part, V2_FLAGS=-short what
-# is meant for continuous integration.
+# continuous integration runs.
 v2-test: setup-tests tools $(TOOLS)/bin/critest
 	$(GO) run ./tests/v2 $(V2_FLAGS)
 
