@@ -51,7 +51,6 @@ type createRequest struct {
 	streams    stdio.Config
 	checkpoint string // folder of the state to begin with, "" = none
 	wire       *task.CreateTaskRequest
-	ahead      bool // nobody has asked for it yet; see Service.expect
 	launch     bool // its start follows at once
 }
 
@@ -80,9 +79,6 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 	if _, ok := engine.(Preparer); !ok {
 		if b.Spec.Linux != nil {
 			s.vacate(b.Spec.Linux.CgroupsPath)
-		}
-		if r.ahead {
-			return nil, fmt.Errorf("container %q: engine %s makes none ahead: %w", b.ID, engine.Name(), errdefs.ErrNotImplemented)
 		}
 	}
 	record := bundle.Task{
@@ -156,9 +152,6 @@ func (s *Service) openBundle(r createRequest, u *undo) (*Bundle, error) {
 	spec, err := bundle.ReadSpec(r.bundle)
 	if err != nil {
 		return nil, err
-	}
-	if r.ahead && bundle.MapsVolumes(spec) { // that changes the bundle
-		return nil, fmt.Errorf("container %q: none with mapped volumes is made ahead: %w", r.id, errdefs.ErrNotImplemented)
 	}
 	if err := bundle.MountImages(r.bundle, bundle.UserNamespace(spec)); err != nil {
 		return nil, err

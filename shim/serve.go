@@ -44,7 +44,7 @@ func Serve(ctx context.Context, listener net.Listener, o ServiceOptions) error {
 		select {
 		case <-ends:
 			signalled = true
-			s.shutdown(ctx)
+			s.shutdown()
 			continue
 		case <-done:
 			if !signalled {

@@ -53,10 +53,7 @@ type Service struct {
 	mu         sync.Mutex
 	containers map[string]*container    // nil while being created
 	making     map[string]chan struct{} // closed when that creation has ended
-	expected   map[string]*expectation  // containers that were made before anybody asked for them
-	hopes      map[string]func()        // what cancels the making of such a one
 	launches   map[string]func()        // what cancels the creation of a container whose start follows at once
-	closing    bool                     // none is made ahead any more
 }
 
 // NewService makes a service without containers.
@@ -72,7 +69,7 @@ func NewService(o ServiceOptions) *Service {
 	}
 	return &Service{
 		options: o, containers: make(map[string]*container), making: make(map[string]chan struct{}),
-		expected: make(map[string]*expectation), hopes: make(map[string]func()), launches: make(map[string]func()),
+		launches: make(map[string]func()),
 	}
 }
 
@@ -110,10 +107,8 @@ func (s *Service) add(ctx context.Context, r createRequest) (c *container, err e
 		s.launches[r.id] = cancel
 		s.mu.Unlock()
 	}
-	if c = s.asExpected(ctx, r); c == nil {
-		if c, err = s.create(ctx, r); err != nil {
-			return nil, err
-		}
+	if c, err = s.create(ctx, r); err != nil {
+		return nil, err
 	}
 	if r.launch && c.unborn { // it is not answered before it is started
 		return c, nil
@@ -136,7 +131,6 @@ func (s *Service) settle(id string, c *container) {
 	}
 	close(s.making[id])
 	delete(s.making, id)
-	delete(s.hopes, id)
 	delete(s.launches, id)
 }
 
@@ -282,17 +276,24 @@ func (s *Service) remove(ctx context.Context, c *container) (Exit, error) {
 	return exit, nil
 }
 
-// shutdown ends the shim if it has no containers but such as nobody has asked for yet.
-func (s *Service) shutdown(ctx context.Context) {
+// shutdown ends the shim if it has no containers.
+func (s *Service) shutdown() {
 	s.mu.Lock()
-	used := len(s.containers) > len(s.hopes)
-	s.closing = s.closing || !used
+	used := len(s.containers) > 0
 	s.mu.Unlock()
-	if used {
-		return
+	if !used {
+		s.ending.Do(s.options.Done)
 	}
-	s.unexpectAll(ctx)
-	s.ending.Do(s.options.Done)
+}
+
+// takeBack ends a container that was made but not answered, and removes it.
+func (s *Service) takeBack(ctx context.Context, c *container) {
+	s.note(c.destroy(), "end a container that was not answered", c.id)
+	s.note(c.release(context.WithoutCancel(ctx)), "remove a container that was not answered", c.id)
+	if c.keeper != nil {
+		s.note(c.keeper.Forget(c.init.engine.Pid()), "forget process", c.id)
+	}
+	s.letGo(c.id)
 }
 
 // note logs an error that changes nothing for the caller.

@@ -120,7 +120,6 @@ func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.Delet
 		if err := t.s.giveUp(ctx, r.ID); err != nil {
 			return nil, err
 		}
-		t.s.unexpect(ctx, r.ID)
 	}
 	c, p, err := t.s.process(r.ID, r.ExecID)
 	if err != nil {
@@ -370,8 +369,8 @@ func (t taskAPI) connect(ctx context.Context, r *task.ConnectRequest) (*task.Con
 	return resp, nil
 }
 
-func (t taskAPI) shutdown(ctx context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
-	t.s.shutdown(ctx)
+func (t taskAPI) shutdown(_ context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
+	t.s.shutdown()
 	return &emptypb.Empty{}, nil
 }
 

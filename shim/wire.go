@@ -53,7 +53,6 @@ func (s *Service) Register(server *ttrpc.Server) {
 		api.MethodUnprepare: unary(s.unprepare),
 		api.MethodVacate:    unary(s.vacateFor),
 		api.MethodLaunch:    unary(t.launch),
-		api.MethodExpect:    unary(t.expect),
 		api.MethodHistory:   unary(s.tellHistory),
 	}})
 }

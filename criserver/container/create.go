@@ -118,7 +118,7 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 	if err != nil {
 		return "", err
 	}
-	shim, release, err := sb.Use()
+	_, release, err := sb.Use()
 	if err != nil {
 		return "", err
 	}
@@ -152,9 +152,6 @@ func (m *Manager) create(ctx context.Context, pod state.Sandbox, config *runtime
 	err = b.build(ctx)
 	if err == nil && o != nil {
 		err = b.restored(ctx, o)
-	}
-	if err == nil && b.guest && o == nil {
-		m.expect(ctx, c, sb, shim, b.rec)
 	}
 	if err == nil {
 		_, err = c.move(state.Created, func(r *state.Container) {
@@ -250,7 +247,7 @@ func logPath(pod *runtime.PodSandboxConfig, config *runtime.ContainerConfig) str
 // forget removes everything of a container that does not run: its bundle first, its record last. From that order a server
 // that starts knows what the one before it had begun to remove.
 func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container) error {
-	m.unexpect(ctx, c, rec)
+	m.vacateUnstarted(ctx, rec)
 	var errs []error
 	if sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID); err == nil {
 		errs = append(errs, sb.RemoveBundle(rec.ID))

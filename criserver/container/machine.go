@@ -22,7 +22,6 @@ type Container struct {
 	endOnce sync.Once
 	work    chan struct{} // holds one token; who takes it changes the container
 	signal  chan struct{} // holds one token; who takes it may send the stop signal
-	ahead   chan struct{} // closed once the shim has made the container ahead, or will not; nil = it was not asked to
 	mu      sync.Mutex
 	doing   string        // what the holder of work does
 	deleted chan struct{} // closed once the shim has no task of the ended container any more; nil = nobody deletes one

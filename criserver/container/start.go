@@ -239,6 +239,20 @@ func (m *Manager) vacate(ctx context.Context, shim *client.Client, rec state.Con
 	}
 }
 
+// vacateUnstarted is vacate for a container that never ran.
+func (m *Manager) vacateUnstarted(ctx context.Context, rec state.Container) {
+	if !rec.StartedAt.IsZero() {
+		return
+	}
+	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
+	if err != nil {
+		return
+	}
+	if shim := sb.Shim(); shim != nil {
+		m.vacate(ctx, shim, rec)
+	}
+}
+
 // removeTask kills a task and deletes it.
 func removeTask(ctx context.Context, shim *client.Client, id string) error {
 	err := shim.Kill(ctx, id, "", syscall.SIGKILL, true)

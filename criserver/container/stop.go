@@ -258,7 +258,7 @@ func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 	return m.each(sandboxID, func(rec state.Container) error {
 		c := m.alive(rec.ID)
 		if shared && c != nil && rec.Phase == state.Created {
-			m.unexpect(ctx, c, rec) // a shim of its own ends with the pod
+			m.vacateUnstarted(ctx, rec) // a shim of its own ends with the pod
 		}
 		if err := m.Stop(ctx, rec.ID, 0); err != nil || c == nil {
 			return err

@@ -17,7 +17,6 @@ const (
 	MethodUnprepare = "Unprepare" // takes the PrepareRequest's pod, answers when what was prepared is gone
 	MethodVacate    = "Vacate"    // takes the PrepareRequest's cgroup, answers when what was prepared there is gone
 	MethodLaunch    = "Launch"    // takes the Task API's CreateTaskRequest, answers with Launched
-	MethodExpect    = "Expect"    // takes the Task API's CreateTaskRequest, answers when the container waits for it
 	MethodHistory   = "History"   // takes nothing, answers with History
 )
 

@@ -3,16 +3,13 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"syscall"
-	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -46,7 +43,7 @@ func (c *Client) Create(ctx context.Context, r CreateRequest) (int, error) {
 	return int(resp.Pid), nil
 }
 
-// Launch is Create and Start in one, with one call where the shim knows it. On error nothing is left behind.
+// Launch is Create and Start in one call. On error nothing is left behind.
 func (c *Client) Launch(ctx context.Context, r CreateRequest) (Launched, error) {
 	req, err := r.message()
 	if err != nil {
@@ -54,9 +51,6 @@ func (c *Client) Launch(ctx context.Context, r CreateRequest) (Launched, error) 
 	}
 	var resp wrapperspb.StringValue
 	err = c.ask(ctx, api.ExtraService, api.MethodLaunch, req, &resp)
-	if errdefs.IsNotImplemented(err) { // a shim of an earlier release, whose pod still runs
-		return c.launchInSteps(ctx, r)
-	}
 	if err != nil {
 		return Launched{}, err
 	}
@@ -64,32 +58,6 @@ func (c *Client) Launch(ctx context.Context, r CreateRequest) (Launched, error) 
 	if err := json.Unmarshal([]byte(resp.Value), &l); err != nil {
 		return Launched{}, fmt.Errorf("decode launch of container %q: %w", r.ID, err)
 	}
-	return l, nil
-}
-
-// Expect tells the shim that Launch will be called with just this request, so that it can make the container already. It
-// returns when that is done. It is a hint: the container is not there for any other call, and goes by itself when nobody wants
-// it for a while, when it is launched otherwise, with Delete, and with the shim. A shim of an earlier release, or whose engine makes
-// none ahead, answers ErrNotImplemented.
-func (c *Client) Expect(ctx context.Context, r CreateRequest) error {
-	req, err := r.message()
-	if err != nil {
-		return err
-	}
-	return c.ask(ctx, api.ExtraService, api.MethodExpect, req, &wrapperspb.StringValue{})
-}
-
-func (c *Client) launchInSteps(ctx context.Context, r CreateRequest) (Launched, error) {
-	if _, err := c.Create(ctx, r); err != nil {
-		return Launched{}, err
-	}
-	l := Launched{Begun: time.Now()}
-	pid, err := c.Start(ctx, r.ID, "")
-	if err != nil {
-		_, cleanup := c.Delete(context.WithoutCancel(ctx), r.ID, "")
-		return Launched{}, errors.Join(err, cleanup)
-	}
-	l.PID = pid
 	return l, nil
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// ahead waits for the process that the shim makes of a container before anybody starts it.
-func (c *container) ahead() int {
+// prewarmed waits for the process in the cgroup of a container that nobody has started yet.
+func (c *container) prewarmed() int {
 	c.t.Helper()
 	pid := 0
 	if !node.Within(node.Patience, func() bool {
@@ -23,7 +23,7 @@ func (c *container) ahead() int {
 		}
 		return pid != 0
 	}) {
-		c.t.Fatalf("no process was made ahead\nthe daemon said:\n%s\nthe shim said:\n%s", c.DaemonLog(), c.shimLog())
+		c.t.Fatalf("no process is prewarmed\nthe daemon said:\n%s\nthe shim said:\n%s", c.DaemonLog(), c.shimLog())
 	}
 	return pid
 }
@@ -32,9 +32,9 @@ func gone(pid int) bool {
 	return node.Within(node.Patience, func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
-// A guest's process is made when its container is created, and becomes it when it is started, also after the daemon was
-// killed in between; it is not what runs if something was changed meanwhile.
-func TestMadeAhead(t *testing.T) {
+// The prewarmed process in a created container's cgroup becomes the container's when it is started, also after the daemon was
+// killed in between, and with the limits that were set meanwhile.
+func TestPrewarmedProcessOfACreatedContainer(t *testing.T) {
 	m := start(t)
 	m.pull(world.guest)
 	p := m.run("wasm")
@@ -73,7 +73,7 @@ func TestMadeAhead(t *testing.T) {
 		config.LogPath = name + ".log"
 		config.Linux = &runtime.LinuxContainerConfig{Resources: &runtime.LinuxContainerResources{MemoryLimitInBytes: 32 << 20}}
 		c := p.create(config)
-		pid := c.ahead()
+		pid := c.prewarmed()
 		if state := c.status().GetState(); state != runtime.ContainerState_CONTAINER_CREATED {
 			t.Errorf("%s: %v before it is started", name, state)
 		}
@@ -93,15 +93,15 @@ func TestMadeAhead(t *testing.T) {
 		for _, one := range p.overheadParts()["engine"] {
 			same = same || one.Container == c.id && one.PID == pid
 		}
-		if same != (name != "update") {
-			t.Errorf("%s: what was made ahead runs: %v", name, same)
+		if !same {
+			t.Errorf("%s: process %d did not become the container's", name, pid)
 		}
 		c.stop(0)
 	}
 }
 
-// What was made ahead of a container that is never started goes with it, with its pod, and with its shim.
-func TestMadeAheadForNothing(t *testing.T) {
+// The prewarmed process of a container that is never started ends with it, with its pod, and with its shim.
+func TestPrewarmedProcessOfAContainerThatNeverStarts(t *testing.T) {
 	m := start(t)
 	m.pull(world.guest)
 	for name, end := range map[string]func(*container){
@@ -123,7 +123,7 @@ func TestMadeAheadForNothing(t *testing.T) {
 	} {
 		p := m.run("wasm")
 		c := p.create(containerConfig(world.guest, "idle"))
-		pid := c.ahead()
+		pid := c.prewarmed()
 		end(c)
 		if !gone(pid) {
 			t.Errorf("%s: process %d is still there", name, pid)
