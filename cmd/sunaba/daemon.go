@@ -107,7 +107,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	}
 	cache := c.Wasm.cache(p)
 	if why := compile.GoDeclined(); why != "" && c.Wasm.OptimizeGo {
-		logger.Warn("guests of Go run as they come, whatever wasm.optimize_go says", "reason", why)
+		logger.Warn("Go modules are compiled in the plain way, wasm.optimize_go has no effect", "reason", why)
 	}
 	store, modules, err := openImages(c, p, handlers, shim, logger)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
+	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
 var errRefused = errors.New("module is not valid")
@@ -152,7 +153,7 @@ func (b *builder) takeData(lean []format.Section) ([]format.Section, bool) {
 // now on, or nil if that cannot be.
 func (b *builder) takeBodies(sections []format.Section) ([]byte, error) {
 	entry := onlyFile(b.dir)
-	if b.skip&StepBare != 0 || entry == "" || !isKnown() {
+	if b.skip&StepBare != 0 || entry == "" || wazeroversion.Check() != nil {
 		return nil, nil
 	}
 	bodiless, ok := bare(sections)

@@ -4,40 +4,17 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"runtime/debug"
-	"strings"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
+	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
-
-// knownWazero is the version whose cache entries this package knows: that what a module's code does at run time is
-// decided by the entry alone, how an entry is laid out, and that wazero looks for code where it was lent (Lend). Before it is raised,
-// the tests of this package are to be read beside wazero's engine_cache.go and engine.go.
-const knownWazero = "v1.12.0"
-
-// isKnown says whether the version that is linked in is the known one.
-func isKnown() bool { return knows(debug.ReadBuildInfo()) }
-
-// knows says whether a binary has the known version, and not another module in its place. Test binaries do not tell; they are built
-// by the same go.mod.
-func knows(info *debug.BuildInfo, told bool) bool {
-	if !told {
-		return false
-	}
-	for _, dep := range info.Deps {
-		if dep.Path == wazeroPath {
-			return dep.Version == knownWazero && dep.Replace == nil
-		}
-	}
-	return len(info.Deps) == 0 && strings.HasSuffix(info.Path, ".test")
-}
 
 // GoDeclined says why this binary does not rewrite the functions of Go's modules, "" if it does.
 func GoDeclined() string {
-	if isKnown() {
-		return ""
+	if err := wazeroversion.Check(); err != nil {
+		return err.Error()
 	}
-	return "rewriting was checked with wazero " + knownWazero + " only, and this is " + wazeroVersion()
+	return ""
 }
 
 // cached is what a cache entry of wazero holds of a module:

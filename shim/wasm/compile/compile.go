@@ -19,7 +19,7 @@
 //
 // # Notes
 //
-//   - The second and third step build on the inside of one version of wazero (knownWazero).
+//   - The second and third step build on the inside of one version of wazero (package wazeroversion).
 //   - Of files from 1 MiB on, an entry that is read is checked by their inode, size and times; wazero
 //     checks the sum of the machine code when it loads it.
 //

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
+	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
 // Foresight is what is known of the steps before a module is compiled: why one will not be taken, "" where nothing is seen that
@@ -21,8 +22,8 @@ func Foresee(sections []format.Section) Foresight {
 	_, f.Image = worthyImage(lean)
 	if _, ok := bare(lean); !ok {
 		f.Bare = "there are no functions"
-	} else if !isKnown() {
-		f.Bare = "the layout of the engine's cache is known for wazero " + knownWazero + " only"
+	} else if wazeroversion.Check() != nil {
+		f.Bare = "the layout of the engine's cache is known for wazero " + wazeroversion.Checked + " only"
 	}
 	return f
 }

@@ -6,24 +6,22 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/cpu"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
 // layout is raised whenever the meaning of an entry's files changes, or what is written in place of a function.
 const layout = 7
 
-// unknownVersion stands for the version of wazero in a binary that does not tell.
-const unknownVersion = "unknown"
-
-const wazeroPath = "github.com/tetratelabs/wazero"
-
-// engine names what an entry's machine code depends on beside the module.
+// engine names what an entry's machine code depends on beside the module. The version of wazero is the
+// whole one, with its checksum or what replaces it: wazero's own cache has only the number, which a
+// fork keeps.
 var engine = sync.OnceValue(func() string {
-	text := fmt.Sprintf("%d %s %s %s", layout, wazeroVersion(), runtime.GOARCH, cpuFeatures())
+	text := fmt.Sprintf("%d %s %s %s", layout, wazeroversion.Linked(), runtime.GOARCH, cpuFeatures())
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:6])
 })
@@ -35,20 +33,6 @@ func entryDir(cacheDir, digest string, skip Steps) string {
 		name = fmt.Sprintf("%s-%d", name, skip)
 	}
 	return filepath.Join(cacheDir, name)
-}
-
-// wazeroVersion is the version that is linked in.
-func wazeroVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return unknownVersion
-	}
-	for _, dep := range info.Deps {
-		if dep.Path == wazeroPath {
-			return dep.Version
-		}
-	}
-	return unknownVersion
 }
 
 // cpuFeatures lists what wazero's compiler looks at, and is empty where it interprets.

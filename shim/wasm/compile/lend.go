@@ -13,6 +13,8 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
 // stub is the machine code in the cache entry of a module whose code lies in a file of its own (StepShare): no
@@ -42,6 +44,9 @@ func Sum(code []byte) uint32 { return crc32.Checksum(code, castagnoli()) }
 // x/sys/unix.Mmap and stays what it is. Nothing of the module may have been instantiated. On error nothing is changed, and the
 // module cannot be used.
 func Lend(module wazero.CompiledModule, code []byte, offsets []int) error {
+	if err := wazeroversion.Check(); err != nil {
+		return err
+	}
 	p, err := placeOf(module)
 	if err != nil {
 		return err

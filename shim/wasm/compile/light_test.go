@@ -7,28 +7,12 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
-
-// TestKnownWazero fails when wazero is exchanged for another version. What the steps build on is its own
-// business: that instantiating takes nothing from function bodies, how an entry of its cache is laid out (engine_cache.go), what it
-// does with a module's code between loading and instantiating it (engine.go), that a module's data is only copied. Look at that, then raise knownWazero.
-func TestKnownWazero(t *testing.T) {
-	mod, err := os.ReadFile("../../../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	required := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(wazeroPath) + ` (\S+)`).FindSubmatch(mod)
-	if required == nil || string(required[1]) != knownWazero {
-		t.Errorf("go.mod has wazero %s, this package knows %s", required, knownWazero)
-	}
-}
 
 // parts of modules for the tests of images.
 var (
@@ -254,31 +238,5 @@ func TestCodeThatUsesDataKeepsIt(t *testing.T) {
 	lean, err := os.ReadFile(filepath.Join(e.Dir, ModuleName))
 	if err != nil || e.Load.ImageSize != 0 || len(lean) < Worth {
 		t.Errorf("load %+v, module of %d bytes, %v", e.Load, len(lean), err)
-	}
-}
-
-// TestEngineIsKnown tells the version that rewriting and the steps were checked with from all others.
-func TestEngineIsKnown(t *testing.T) {
-	with := func(m debug.Module) *debug.BuildInfo {
-		m.Path = wazeroPath
-		return &debug.BuildInfo{Path: "example.org/shim", Deps: []*debug.Module{{Path: "example.org/other"}, &m}}
-	}
-	for _, c := range []struct {
-		what string
-		info *debug.BuildInfo
-		want bool
-	}{
-		{"the known version", with(debug.Module{Version: knownWazero}), true},
-		{"another version", with(debug.Module{Version: "v1.12.1"}), false},
-		{"another module in its place", with(debug.Module{Version: knownWazero, Replace: &debug.Module{Path: "../wazero"}}), false},
-		{"no versions at all", &debug.BuildInfo{Path: "example.org/shim"}, false},
-		{"a test binary", &debug.BuildInfo{Path: "example.org/shim.test"}, true},
-	} {
-		if got := knows(c.info, true); got != c.want {
-			t.Errorf("%s: %v, want %v", c.what, got, c.want)
-		}
-	}
-	if knows(nil, false) || GoDeclined() != "" {
-		t.Errorf("a binary that tells nothing is known, or this one is not: %q", GoDeclined())
 	}
 }
