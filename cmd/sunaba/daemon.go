@@ -34,7 +34,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
-	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/version"
 )
 
@@ -106,7 +106,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	cache := c.Wasm.cache(p)
-	if why := compile.GoDeclined(); why != "" && c.Wasm.OptimizeGo {
+	if why := gowasm.Declined(); why != "" && c.Wasm.OptimizeGo {
 		logger.Warn("Go modules are compiled in the plain way, wasm.optimize_go has no effect", "reason", why)
 	}
 	store, modules, err := openImages(c, p, handlers, shim, logger)

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 )
 
 // result is what a run of a program came to.
@@ -29,9 +29,9 @@ type result struct {
 
 // results are those of a module's programs in one form.
 type results struct {
-	Invalid  string            `json:",omitempty"` // why the module does not compile
-	Count    compile.Rewriting // of its functions
-	Milli    int64             // that compiling took
+	Invalid  string        `json:",omitempty"` // why the module does not compile
+	Count    gowasm.Result // of its functions
+	Milli    int64         // that compiling took
 	Programs []result
 }
 

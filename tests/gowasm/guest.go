@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/cage"
-	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 )
 
 // job is what a child does: it compiles a module and runs it, once or several times.
@@ -45,10 +45,10 @@ type run struct {
 
 // report is what a child tells in one line: of the module first, then of each run.
 type report struct {
-	Compiled *compile.Rewriting `json:",omitempty"`
-	Invalid  string             `json:",omitempty"` // why the module does not compile
-	Milli    int64              // the time that it took
-	Ran      *ending            `json:",omitempty"`
+	Compiled *gowasm.Result `json:",omitempty"`
+	Invalid  string         `json:",omitempty"` // why the module does not compile
+	Milli    int64          // the time that it took
+	Ran      *ending        `json:",omitempty"`
 }
 
 // ending is what is compared of a run beside its output. Time, randomness and files are the same in each run, so these are.
@@ -139,10 +139,10 @@ func (c *child) work(module []byte) error {
 		limitCPU(c.Runs[0].CPU)
 	}
 	begun := time.Now()
-	var count compile.Rewriting
+	var count gowasm.Result
 	var err error
 	if c.Rewrite {
-		if module, count, err = compile.Rewrite(module); err != nil {
+		if module, count, err = gowasm.Rewrite(module); err != nil {
 			return err
 		}
 	}

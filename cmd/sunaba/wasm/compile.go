@@ -17,6 +17,7 @@ import (
 
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/shim/wasm/inspect"
 )
 
@@ -88,7 +89,7 @@ type Compiled struct {
 	Present bool    `json:"present"` // it was there already
 	Seconds float64 `json:"seconds"` // that compiling took
 
-	Go compile.Rewriting `json:"go,omitzero"` // what became of its functions, if it is one of Go's and that was asked for
+	Go gowasm.Result `json:"go,omitzero"` // what became of its functions, if it is one of Go's and that was asked for
 }
 
 // Compile makes sure that a module is in the node's cache.
@@ -128,7 +129,7 @@ func ShowCompiled(w io.Writer, all []Compiled, asJSON bool) error {
 		if c.Present {
 			did = "was there already"
 		}
-		if c.Go != (compile.Rewriting{}) {
+		if c.Go != (gowasm.Result{}) {
 			did += "; rewritten: " + rewriting(c.Go)
 		}
 		if _, err := fmt.Fprintf(w, "%s  %s  %s in the cache, %s\n", clean(c.Name), c.Digest, show.Size(c.Size), did); err != nil {

@@ -10,7 +10,7 @@ import (
 	"unicode"
 
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
-	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/shim/wasm/inspect"
 )
 
@@ -106,7 +106,7 @@ func module(w io.Writer, r inspect.Report) {
 }
 
 // rewriting says what became of the functions of a module of Go's.
-func rewriting(r compile.Rewriting) string {
+func rewriting(r gowasm.Result) string {
 	if r.Declined != "" {
 		return "not: " + clean(r.Declined)
 	}

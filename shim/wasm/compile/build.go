@@ -15,6 +15,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
+	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
@@ -31,10 +32,7 @@ func compileInto(dir string, module []byte, skip Steps) error {
 	if names == nil {
 		names = format.ExportNames(lean) // better than numbers, in the stack of a trap
 	}
-	b := builder{dir: dir, skip: skip, lean: lean, names: names}
-	if b.fromGo = isGo(sections); b.fromGo {
-		b.declined = releaseDeclined(sections)
-	}
+	b := builder{dir: dir, skip: skip, whole: sections, lean: lean, names: names}
 	b.facts.StartFunction = format.Find(lean, format.SectionStart) != nil
 	if err := b.light(); err != nil {
 		return err
@@ -55,11 +53,9 @@ func compileInto(dir string, module []byte, skip Steps) error {
 type builder struct {
 	dir   string
 	skip  Steps
-	lean  []format.Section // the module without custom sections
+	whole []format.Section // the module as it came
+	lean  []format.Section // without custom sections
 	names *format.Section
-
-	fromGo   bool
-	declined string // why it is not rewritten though it is
 
 	module []byte // what guests load; nil until it is known
 	facts  facts
@@ -72,7 +68,7 @@ func (b *builder) write(name string, data []byte) error {
 // plain compiles the module as it is.
 func (b *builder) plain() error {
 	sections := b.lean
-	b.facts.Go = Rewriting{}
+	b.facts.Go = gowasm.Result{}
 	if b.names != nil {
 		sections = append(slices.Clip(sections), *b.names)
 	}
@@ -86,8 +82,7 @@ func (b *builder) light() error {
 	if b.skip&AllSteps == AllSteps || !isOrdered(b.lean) {
 		return nil
 	}
-	lean := b.lean
-	lean = b.optimize(lean)
+	lean := b.optimized()
 	sections, ok := lean, false
 	if b.skip&StepImage == 0 {
 		sections, ok = b.takeData(lean)
@@ -114,25 +109,16 @@ func (b *builder) light() error {
 	return nil
 }
 
-// optimize rewrites the functions of a module of Go's, or leaves it as it is.
-func (b *builder) optimize(lean []format.Section) []format.Section {
-	if !b.fromGo || b.skip&StepFold != 0 {
-		return lean
+// optimized returns the module without custom sections, and with the functions rewritten if it is one of
+// Go's linker.
+func (b *builder) optimized() []format.Section {
+	if b.skip&StepFold != 0 {
+		return b.lean
 	}
-	if why := GoDeclined(); why != "" {
-		b.declined = why
-	}
-	if b.declined != "" {
-		b.facts.Go.Declined = b.declined
-		return lean
-	}
-	rewritten, told, ok := rewrite(lean)
-	if !ok {
-		b.facts.Go.Declined = "the module is not in the form that is known"
-		return lean
-	}
-	b.facts.Go = told
-	return rewritten
+	var sections []format.Section
+	sections, b.facts.Go = gowasm.Optimize(b.whole)
+	lean, _ := format.Strip(sections)
+	return lean
 }
 
 // takeData compiles the module without its data segments, whose image it writes, or declines with false.

@@ -6,16 +6,7 @@ import (
 	"math"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
-	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
-
-// GoDeclined says why this binary does not rewrite the functions of Go's modules, "" if it does.
-func GoDeclined() string {
-	if err := wazeroversion.Check(); err != nil {
-		return err.Error()
-	}
-	return ""
-}
 
 // cached is what a cache entry of wazero holds of a module:
 //

@@ -7,9 +7,8 @@
 // size and checksum of every file. An entry appears by one rename, is never changed, and goes with Drop. What does not verify is thrown away and made
 // again. Processes that want the same entry at the same time wait for the first of them.
 //
-// Before it is compiled, a module of Go's linker may be rewritten so that less of its machine code is checks of addresses (fold), and, if
-// it can accept connections, so that its functions have a way without places to go on from (straighten). A function that is not shown to
-// do the same as before (package equal) stays as it was.
+// Before it is compiled, a module of Go's linker may be rewritten so that its code is smaller and faster
+// (package gowasm).
 //
 // A start is light because three steps are taken here once (Steps), where the module and wazero are what
 // they are thought to be. Its data segments become an image of its memory, which guests map. Its
@@ -48,6 +47,8 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 )
 
 // Options says where the cache is, which binary has the compile face and how children are started.
@@ -70,7 +71,7 @@ type Entry struct {
 	StartFunction bool   // instantiating the module runs its code
 	Size          int64  // bytes of the files in Dir that the guest process keeps in its memory or reads into it
 	Load          Load
-	Go            Rewriting
+	Go            gowasm.Result
 }
 
 // File names in an entry.

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 )
 
 // Steps are what makes guests light and fast. Each is taken where it is understood and left out elsewhere.
@@ -59,9 +61,9 @@ type Load struct {
 
 // facts is what a child tells beside its files, in the file factsName.
 type facts struct {
-	StartFunction bool      `json:"startFunction,omitempty"`
-	Load          Load      `json:"load"`
-	Go            Rewriting `json:"go,omitzero"`
+	StartFunction bool          `json:"startFunction,omitempty"`
+	Load          Load          `json:"load"`
+	Go            gowasm.Result `json:"go,omitzero"`
 }
 
 const (

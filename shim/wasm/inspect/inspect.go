@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
+	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 )
 
 // Kinds of files.
@@ -38,7 +39,7 @@ type Report struct {
 	Producers map[string][]string `json:"producers,omitempty"` // the producers section: names and versions by field
 	Features  []string            `json:"features,omitempty"`  // the target_features section
 	Light     Light               `json:"light"`
-	Go        *compile.Rewriting  `json:"go,omitempty"` // what became of the functions of a module of Go's, where that was asked for
+	Go        *gowasm.Result      `json:"go,omitempty"` // what became of the functions of a module of Go's, where that was asked for
 	Refused   []string            `json:"refused"`      // why no guest can be made of it; empty = one can
 	Notes     []string            `json:"notes,omitempty"`
 	Checked   bool                `json:"compiled"` // what compiling it shows is in Light and Refused
@@ -184,7 +185,7 @@ func (r *Report) Compiled(e compile.Entry, err error) error {
 		return errors.New("it compiled, although it should be refused: " + strings.Join(r.Refused, "; "))
 	}
 	r.Light, r.Checked = known(e.Load, r.foreseen), true
-	if e.Go != (compile.Rewriting{}) {
+	if e.Go != (gowasm.Result{}) {
 		r.Go = &e.Go
 	}
 	return nil

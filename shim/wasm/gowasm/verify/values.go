@@ -1,4 +1,4 @@
-package equal
+package verify
 
 // value is a symbol for what is computed: an instruction and its operands, which are numbers of values. Equal values have the same
 // number, as long as they are of one segment.

@@ -1,4 +1,4 @@
-package compile
+package gowasm
 
 import (
 	"bytes"
@@ -120,7 +120,7 @@ func (f *framed) module() []byte {
 	}
 	pointer := append(appendSigned([]byte{1, 0x7f, 1, opI32Const}, 32<<10), opEnd)
 	return format.Join([]format.Section{
-		format.NewSection(format.SectionCustom, []byte(goTitle)),
+		format.NewSection(format.SectionCustom, []byte(buildID)),
 		format.NewSection(1, []byte{1, 0x60, 1, 0x7f, 1, 0x7f}),
 		format.NewSection(3, []byte{2, 0, 0}),
 		format.NewSection(format.SectionMemory, []byte{1, 0, 1}),
@@ -159,7 +159,7 @@ func TestFoldedFunctionsDoTheSame(t *testing.T) {
 		if err != nil || !isGo(sections) {
 			t.Fatalf("seed %d: not of Go: %v", seed, err)
 		}
-		folded, ok := fold(sections)
+		folded, ok := rewrite(sections)
 		if !ok {
 			t.Fatalf("seed %d: not folded", seed)
 		}
@@ -190,7 +190,7 @@ func TestFold(t *testing.T) {
 	f.op(opDrop)
 	f.move(8)
 	sections, _ := format.Split(f.module())
-	folded, ok := fold(sections)
+	folded, ok := rewrite(sections)
 	if !ok {
 		t.Fatal("not folded")
 	}
@@ -245,14 +245,14 @@ func TestWhatIsNotUnderstoodIsNotFolded(t *testing.T) {
 			sections[i] = format.NewSection(format.SectionCode, append(s.Body, 0))
 		}
 	}
-	if _, ok := fold(sections); ok {
+	if _, ok := rewrite(sections); ok {
 		t.Error("folded a section with something behind its functions")
 	}
 }
 
 func folded(t *testing.T, sections []format.Section) []byte {
 	t.Helper()
-	all, ok := fold(sections)
+	all, ok := rewrite(sections)
 	if !ok {
 		t.Fatal("not folded")
 	}

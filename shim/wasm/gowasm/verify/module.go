@@ -1,4 +1,4 @@
-// Package equal says whether a function that was rewritten does what it did before. It knows nothing of how functions are
+// Package verify says whether a function that was rewritten does what it did before. It knows nothing of how functions are
 // rewritten: it reads both bodies and walks through them at once, with symbols for values. Both have to do the same in the same order: calls,
 // stores, what sets globals and the locals that were there before, decisions, and what may trap. A function of which that cannot
 // be shown is refused, though it may be right.
@@ -16,7 +16,7 @@
 //   - what is read behind a check for a nil pointer, within 64 KiB of another pointer, is there though the check failed.
 //
 // Types are not looked at: wazero validates what was rewritten.
-package equal
+package verify
 
 import (
 	"errors"

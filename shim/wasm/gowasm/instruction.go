@@ -1,14 +1,16 @@
-package compile
+package gowasm
 
 import "github.com/sunaba-project/sunaba/shim/wasm/format"
 
-// Opcodes that folding looks at, and the borders of ranges of them.
+// Opcodes that the rewriting looks at, and the bounds of ranges of them.
 const (
+	opUnreachable = 0x00
 	opNop         = 0x01
 	opBlock       = 0x02
 	opLoop        = 0x03
 	opIf          = 0x04
 	opElse        = 0x05
+	opEnd         = 0x0b
 	opBr          = 0x0c
 	opBrIf        = 0x0d
 	opBrTable     = 0x0e
@@ -32,6 +34,7 @@ const (
 	opStoreLast   = 0x3e
 	opMemorySize  = 0x3f
 	opMemoryGrow  = 0x40
+	opI32Const    = 0x41
 	opI32Eqz      = 0x45
 	opI32LeU      = 0x4d
 	opI64Eqz      = 0x50
@@ -47,10 +50,10 @@ const (
 	opPrefixFC    = 0xfc
 )
 
-// emptyType is the type of a block that takes and gives nothing, as a signed number.
+// emptyType is the type of a construct without parameters and results, as a signed number.
 const emptyType = -0x40
 
-// accessSizes are the bytes that the loads and stores from opLoadFirst on touch.
+// accessSizes are the sizes in bytes of the loads and stores, from opLoadFirst on.
 var accessSizes = [...]uint8{
 	4, 8, 4, 8, 1, 1, 2, 2, 1, 1, 2, 2, 4, 4, // loads
 	4, 8, 4, 8, 1, 2, 1, 2, 4, // stores
@@ -59,14 +62,15 @@ var accessSizes = [...]uint8{
 // instruction is one instruction of a function's body.
 type instruction struct {
 	op      byte
-	at, end int32  // where it lies in the body
-	value   int64  // the index, the constant, the offset or the type that it has
+	at, end int32  // its bytes in the body
+	value   int64  // index, constant, offset or type
 	align   uint32 // of a load or store
 
-	changed, gone bool
+	changed, removed bool
 }
 
-// decode cuts a body's expression into instructions, or declines with false what it does not know.
+// decode appends the instructions of a body's expression, which begins at byte at, to into. It
+// returns false for an instruction that it does not know.
 func decode(into []instruction, body []byte, at int) ([]instruction, bool) {
 	r := format.Reader{Rest: body[at:]}
 	for len(r.Rest) > 0 {
@@ -80,7 +84,7 @@ func decode(into []instruction, body []byte, at int) ([]instruction, bool) {
 	return into, len(into) > 0 && into[len(into)-1].op == opEnd
 }
 
-// immediates reads what belongs to an instruction behind its opcode. Vector, atomic, reference and exception
+// immediates reads the immediates of an instruction. Vector, atomic, reference and exception
 // instructions are not known.
 func immediates(r *format.Reader, i *instruction) bool {
 	switch op := i.op; {
@@ -100,7 +104,7 @@ func immediates(r *format.Reader, i *instruction) bool {
 		r.Number()
 	case op >= opLoadFirst && op <= opStoreLast:
 		i.align, i.value = r.Number(), int64(r.Number())
-		return i.align <= 3 // else it may name a memory
+		return i.align <= 3 // a larger one may name a memory
 	case op == opMemorySize || op == opMemoryGrow:
 		r.Octet()
 	case op == opI32Const || op == opI64Const:
@@ -118,7 +122,8 @@ func immediates(r *format.Reader, i *instruction) bool {
 	return true
 }
 
-// bulk reads the rest of an instruction behind the prefix 0xfc: saturating conversions, and bulk memory and tables.
+// bulk reads what follows the prefix 0xfc: saturating conversions, and operations on bulk memory
+// and tables.
 func bulk(r *format.Reader) bool {
 	switch n := r.Number(); {
 	case n <= 7:
@@ -133,9 +138,9 @@ func bulk(r *format.Reader) bool {
 	return true
 }
 
-// operands is how many values a plain instruction takes and gives; false = control passes or may pass elsewhere, or
-// it is not worth knowing.
-func (i *instruction) operands() (takes, gives int, plain bool) {
+// operands returns how many operands a plain instruction pops and pushes. plain is false for one
+// that branches or calls, and for one that the analyses do not need.
+func (i *instruction) operands() (pops, pushes int, plain bool) {
 	switch op := i.op; {
 	case op == opNop:
 		return 0, 0, true
@@ -158,7 +163,7 @@ func (i *instruction) operands() (takes, gives int, plain bool) {
 	return 0, 0, false
 }
 
-// unary says whether a numeric instruction takes one operand.
+// unary says whether a numeric instruction has one operand.
 func unary(op byte) bool {
 	switch {
 	case op == 0x45 || op == 0x50: // eqz

@@ -1,4 +1,4 @@
-package compile
+package gowasm
 
 import (
 	"bytes"
@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/sunaba-project/sunaba/shim/wasm/equal"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
+	"github.com/sunaba-project/sunaba/shim/wasm/gowasm/verify"
 )
 
 // inPlaceOf is a module with another body as its last function.
@@ -35,7 +35,7 @@ func TestVerifierRefusesWhatIsNotSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rewritten, told, ok := rewrite(sections)
+	rewritten, told, ok := rewriteVerified(sections)
 	if !ok || told.Rewritten == 0 || told.Refused != 0 {
 		t.Fatalf("%+v, %v", told, ok)
 	}
@@ -52,7 +52,7 @@ func TestVerifierRefusesWhatIsNotSet(t *testing.T) {
 	}
 	broken := bytes.Clone(bodies[last])
 	copy(broken[at:], []byte{opLocalGet, broken[at+set+1], opNop})
-	verifier, err := equal.New(sections)
+	verifier, err := verify.New(sections)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,11 +108,11 @@ func TestVerifierFindsMutations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rewritten, told, ok := rewrite(sections)
+		rewritten, told, ok := rewriteVerified(sections)
 		if !ok || told.Rewritten == 0 {
 			continue
 		}
-		verifier, err := equal.New(sections)
+		verifier, err := verify.New(sections)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ const mutated = 30
 
 // TestRewritingIsVerified has random functions rewritten and counts those that stay as they were.
 func TestRewritingIsVerified(t *testing.T) {
-	all := Rewriting{}
+	all := Result{}
 	for seed := range uint64(300) {
 		j := &jumping{framed: framed{rand: rand.New(rand.NewPCG(seed, 2)), callee: 1}}
 		j.count = 1 + j.rand.IntN(7)
@@ -170,7 +170,7 @@ func TestRewritingIsVerified(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, told, ok := rewrite(sections)
+		_, told, ok := rewriteVerified(sections)
 		if !ok {
 			t.Fatalf("seed %d: not rewritten", seed)
 		}

@@ -1,4 +1,4 @@
-package compile
+package gowasm
 
 import (
 	"bytes"
@@ -307,7 +307,7 @@ func (j *jumping) wrap() []byte {
 	pointer := append(appendSigned([]byte{2, 0x7f, 1, opI32Const}, 32<<10), opEnd)
 	pointer = append(pointer, 0x7e, 1, opI64Const, 0, opEnd)
 	return format.Join([]format.Section{
-		format.NewSection(format.SectionCustom, []byte(goTitle)),
+		format.NewSection(format.SectionCustom, []byte(buildID)),
 		format.NewSection(1, []byte{1, 0x60, 1, 0x7f, 1, 0x7f}),
 		format.NewSection(2, append([]byte{1, 4}, "host\x0bsock_accept\x00\x00"...)),
 		format.NewSection(3, []byte{3, 0, 0, 0}),
@@ -352,16 +352,16 @@ func TestStraightFunctionsDoTheSame(t *testing.T) {
 		code.Bytes()
 		code.Bytes()
 		body := code.Bytes()
-		if !bytes.Equal(m.straighten(body), body) {
+		if !bytes.Equal(m.addFastPath(body), body) {
 			straight++
 		}
 		decoded, _ := decode(nil, body, 5)
-		if f, ok := newFlow(body, decoded); ok {
-			if _, ok := m.newTrace(f); ok {
+		if f, ok := newControlFlow(body, decoded); ok {
+			if _, ok := m.analyzeFrame(f); ok {
 				traced++
 			}
 		}
-		folded, ok := fold(sections)
+		folded, ok := rewrite(sections)
 		if !ok {
 			t.Fatalf("seed %d: not folded", seed)
 		}
@@ -414,7 +414,7 @@ func TestDamagedFunctions(t *testing.T) {
 						t.Fatalf("seed %d: %v\nbody %x", seed, p, damaged)
 					}
 				}()
-				m.straighten(damaged)
+				m.addFastPath(damaged)
 				var f folder
 				f.fold(damaged)
 			}()
@@ -470,7 +470,7 @@ func TestChunkWrittenBetween(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folded, ok := fold(sections)
+	folded, ok := rewrite(sections)
 	if !ok || bytes.Equal(format.Join(folded), module) {
 		t.Fatal("not rewritten")
 	}
