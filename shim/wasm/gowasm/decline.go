@@ -18,14 +18,14 @@ func declined(wazero error) string {
 	return "rewriting builds on the inside of wazero: " + wazero.Error()
 }
 
-// knownGo is the release of Go whose compiler and runtime the rewriting was checked with. Runtimes up to
-// Go 1.24 may shrink the stack of a goroutine that runs and helps the collector, so that a function that it
-// called returns to another stack. Before another release is added, read its isShrinkStackSafe
-// (runtime/stack.go) and run the differential suite with it.
+// knownGo is the release of Go whose compiler and runtime the rewriting was checked with. Runtimes
+// up to Go 1.24 may shrink the stack of a goroutine that runs and helps the collector, so that a
+// function that it called returns to another stack. Before another release is added, read its
+// isShrinkStackSafe (runtime/stack.go) and run the differential suite with it.
 const knownGo = "go1.26"
 
-// releaseDeclined says why modules of the release of Go that the sections name are not rewritten, "" if
-// they are.
+// releaseDeclined says why modules of the release of Go that the sections name are not rewritten,
+// "" if they are.
 func releaseDeclined(sections []format.Section) string {
 	version := "one that is not told"
 	for _, s := range sections {

@@ -18,8 +18,8 @@ func producers(version string) format.Section {
 	return format.NewSection(format.SectionCustom, append(append(body, text("Go")...), text(version)...))
 }
 
-// TestUncheckedWazeroIsDeclined optimizes a module in a binary with a wazero that was not checked: it
-// stays as it was, and the reason says what to do.
+// TestUncheckedWazeroIsDeclined optimizes a module in a binary with a wazero that was not checked:
+// it stays as it was, and the reason says what to do.
 func TestUncheckedWazeroIsDeclined(t *testing.T) {
 	sections, err := format.Split(aside().wrap())
 	if err != nil {
@@ -42,7 +42,8 @@ func TestUncheckedWazeroIsDeclined(t *testing.T) {
 	}
 }
 
-// TestReleases rewrites modules of the release of Go that rewriting was checked with, and no others.
+// TestReleases rewrites modules of the release of Go that rewriting was checked with, and no
+// others.
 func TestReleases(t *testing.T) {
 	for version, want := range map[string]bool{
 		"go1.26": true, "go1.26.8": true, "go1.26.8 X:jsonv2": true, "go1.24.3": false, "go1.27": false, "go1.260": false, "devel go1.26-abc": false, "": false,

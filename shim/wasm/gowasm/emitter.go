@@ -18,8 +18,8 @@ func (e *emitter) close() {
 	e.labels = e.labels[:len(e.labels)-1]
 }
 
-// branchToLabel writes a branch to a label out of nest more constructs of a block. It returns false if
-// there is no such label.
+// branchToLabel writes a branch to a label out of nest more constructs of a block. It returns
+// false if there is no such label.
 func (e *emitter) branchToLabel(op byte, label, nest int) bool {
 	for i := len(e.labels) - 1; i >= 0; i-- {
 		if e.labels[i] == label {

@@ -13,8 +13,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// jumping writes functions with chunks that jump to each other, as Go's do: a pointer in local 3, and in local 5 a count of
-// the chunks that were passed, which ends the function.
+// jumping writes functions with basic blocks that jump to each other, as Go's do: a pointer in
+// local 3, and in local 5 a count of the executed blocks, which ends the function.
 type jumping struct {
 	framed
 	count int
@@ -31,17 +31,17 @@ func (j *jumping) leave(unwinds int64) {
 	j.code = append(j.code, opReturn)
 }
 
-// branch leaves so many blocks and what is around the chunks.
-func (j *jumping) branch(op byte, chunk, nest, outer int) {
-	j.code = binary.AppendUvarint(append(j.code, op), uint64(j.count-1-chunk+nest+outer))
+// branch leaves so many constructs of a block, and those around the blocks.
+func (j *jumping) branch(op byte, block, nest, outer int) {
+	j.code = binary.AppendUvarint(append(j.code, op), uint64(j.count-1-block+nest+outer))
 }
 
-// jump goes to another chunk, by one of the values that lead there.
-func (j *jumping) jump(chunk, nest int) {
+// jump goes to another block, by one of the values that lead there.
+func (j *jumping) jump(block, nest int) {
 	to := j.rand.IntN(j.count)
 	j.op(opI32Const, int64(to+1))
 	j.code = append(j.code, opLocalSet, 0)
-	j.branch(opBr, chunk, nest, 0)
+	j.branch(opBr, block, nest, 0)
 }
 
 // condition pushes whether a bit of the sum is set, in one of the ways in which Go's compiler asks.
@@ -58,21 +58,21 @@ func (j *jumping) condition() {
 
 func (j *jumping) iff() { j.op(opIf, emptyType) }
 
-// part is a part of a chunk.
-func (j *jumping) part(chunk int) {
+// part is a part of a block.
+func (j *jumping) part(block int) {
 	switch j.rand.IntN(14) {
 	case 0: // a call that may unwind
 		j.move(8)
 		j.get(stackPointer)
-		j.op(opI64Const, int64(chunk+1))
+		j.op(opI64Const, int64(block+1))
 		j.memory(0x37, 0)
 		j.op(opI32Const, 0)
 		j.code = append(j.code, opCall, 1, opGlobalGet, 0, opLocalSet, stackPointer)
-		j.branch(opBrIf, chunk, 0, 1)
+		j.branch(opBrIf, block, 0, 1)
 	case 1:
 		j.condition()
 		j.iff()
-		j.jump(chunk, 1)
+		j.jump(block, 1)
 		j.op(opEnd)
 	case 2:
 		j.use()
@@ -93,11 +93,11 @@ func (j *jumping) part(chunk int) {
 				j.condition()
 				j.code = append(j.code, opBrIf, 0)
 			}
-			j.simple(chunk)
+			j.simple(block)
 		}
 		if j.rand.IntN(3) == 0 {
 			j.op(opElse)
-			j.simple(chunk)
+			j.simple(block)
 		}
 		j.op(opEnd)
 	case 8: // a pointer that is another one on some ways
@@ -113,7 +113,7 @@ func (j *jumping) part(chunk int) {
 		j.op(opEnd)
 		j.use()
 	case 9:
-		j.checked(chunk)
+		j.checked(block)
 	case 10: // a condition that is made a value first
 		j.condition()
 		j.op(opI64ExtendU)
@@ -122,7 +122,7 @@ func (j *jumping) part(chunk int) {
 			j.op(opI32Eqz)
 		}
 		j.iff()
-		j.jump(chunk, 1)
+		j.jump(block, 1)
 		j.op(opEnd)
 	case 11: // what lies behind the end of memory is read on no way
 		j.op(opI64Const, 64<<10-8)
@@ -144,8 +144,9 @@ func (j *jumping) part(chunk int) {
 	}
 }
 
-// checked uses what lies behind a pointer after a check that it is not nil, as Go's compiler writes it, and more of it.
-func (j *jumping) checked(chunk int) {
+// checked uses what lies behind a pointer after a check that it is not nil, as Go's compiler
+// writes it, and more of it.
+func (j *jumping) checked(block int) {
 	words := j.rand.IntN(2) == 0
 	pointer := func() {
 		if words {
@@ -160,11 +161,11 @@ func (j *jumping) checked(chunk int) {
 	j.iff()
 	j.move(8)
 	j.get(stackPointer)
-	j.op(opI64Const, int64(chunk+1))
+	j.op(opI64Const, int64(block+1))
 	j.memory(opI64Store, 0)
 	j.op(opI32Const, 0)
 	j.code = append(j.code, opCall, 2, opGlobalGet, 0, opLocalSet, stackPointer)
-	j.branch(opBrIf, chunk, 1, 1)
+	j.branch(opBrIf, block, 1, 1)
 	j.op(opEnd)
 	for range 1 + j.rand.IntN(4) {
 		pointer()
@@ -212,10 +213,10 @@ func (j *jumping) setWord() {
 }
 
 // simple is a part without calls that unwind.
-func (j *jumping) simple(chunk int) {
+func (j *jumping) simple(block int) {
 	for {
 		before := len(j.code)
-		j.part(chunk)
+		j.part(block)
 		if !bytes.Contains(j.code[before:], []byte{opCall}) && !bytes.Contains(j.code[before:], []byte{opIf}) {
 			return
 		}
@@ -233,8 +234,8 @@ func (j *jumping) build() []byte {
 	j.code = append(j.code, bytes.Repeat([]byte{opBlock, 0x40}, j.count)...)
 	j.code = append(append(j.code, opLocalGet, 0, opBrTable), table...)
 	j.op(opEnd)
-	for chunk := range j.count {
-		if chunk == 0 {
+	for block := range j.count {
+		if block == 0 {
 			j.begin()
 		}
 		j.get(5)
@@ -250,21 +251,21 @@ func (j *jumping) build() []byte {
 			j.use()
 		}
 		for range j.rand.IntN(8) {
-			j.part(chunk)
+			j.part(block)
 		}
 		if j.rand.IntN(2) == 0 {
 			j.point()
 			j.use()
 		}
 		switch {
-		case chunk == j.count-1:
+		case block == j.count-1:
 			j.leave(0)
 		case j.rand.IntN(3) == 0:
-			j.jump(chunk, 0)
+			j.jump(block, 0)
 		}
 		j.op(opEnd)
 	}
-	j.code = append(j.code, opUnreachable, opEnd) // of the outer block; the loop's is that behind the last chunk
+	j.code = append(j.code, opUnreachable, opEnd) // of the outer construct; the end of the loop is that behind the last block
 	j.op(opI32Const, 1)
 	j.op(opEnd)
 	return j.wrap()
@@ -290,8 +291,8 @@ func (j *jumping) begin() {
 	j.move(frame)
 }
 
-// wrap is a module of Go's linker. Its function 0 returns as Go's do, and unwinds when the sum of what it was
-// called for says so.
+// wrap is a module of Go's linker. Its function 0 returns as Go's do, and unwinds when the sum of
+// what it was called for says so.
 func (j *jumping) wrap() []byte {
 	callee := []byte{
 		0, opI32Const, 8, opI32Const, 8, opI32Load, 2, 0, opI32Const, 1, opI32Add, 0x36, 2, 0, // counts at 8
@@ -319,8 +320,8 @@ func (j *jumping) wrap() []byte {
 	})
 }
 
-// data fills the memory that pointers reach, with what tells one address from another, and with the word that says
-// whether the stack is large enough.
+// data fills the memory that pointers reach, with what tells one address from another, and with
+// the word that says whether the stack is large enough.
 func (j *jumping) data() []byte {
 	data := make([]byte, 0x5000)
 	for i := range data {
@@ -331,10 +332,11 @@ func (j *jumping) data() []byte {
 	return append(binary.AppendUvarint([]byte{1, 0, opI32Const, 0, opEnd}, uint64(len(data))), data...)
 }
 
-// TestStraightFunctionsDoTheSame calls functions at random, and goes on in them, as they are and with a second way.
-func TestStraightFunctionsDoTheSame(t *testing.T) {
+// TestFunctionsWithFastPathDoTheSame calls random functions, and resumes in them, as they are and
+// with a fast path.
+func TestFunctionsWithFastPathDoTheSame(t *testing.T) {
 	r := hosted(t)
-	straight, traced, whole := 0, 0, 0
+	fast, analyzed, whole := 0, 0, 0
 	for seed := range uint64(50) {
 		j := &jumping{framed: framed{rand: rand.New(rand.NewPCG(seed, 2)), callee: 1}}
 		j.count = 1 + j.rand.IntN(7)
@@ -353,35 +355,36 @@ func TestStraightFunctionsDoTheSame(t *testing.T) {
 		code.Bytes()
 		body := code.Bytes()
 		if !bytes.Equal(m.addFastPath(body), body) {
-			straight++
+			fast++
 		}
 		decoded, _ := decode(nil, body, 5)
 		if f, ok := newControlFlow(body, decoded); ok {
 			if _, ok := m.analyzeFrame(f); ok {
-				traced++
+				analyzed++
 			}
 		}
-		folded, ok := rewrite(sections)
+		rewritten, ok := rewrite(sections)
 		if !ok {
-			t.Fatalf("seed %d: not folded", seed)
+			t.Fatalf("seed %d: not rewritten", seed)
 		}
 		for param := range uint64(j.count + 3) {
-			got, want := outcome(t, r, format.Join(folded), param), outcome(t, r, module, param)
+			got, want := outcome(t, r, format.Join(rewritten), param), outcome(t, r, module, param)
 			if strings.Contains(want, "] <nil> ") {
 				whole++
 			}
 			if got != want {
-				t.Fatalf("seed %d, called with %d: straight it does\n%s\nand not\n%s\nbody %x", seed, param, got, want, body)
+				t.Fatalf("seed %d, called with %d: with a fast path it does\n%s\nand not\n%s\nbody %x", seed, param, got, want, body)
 			}
 		}
 	}
-	if straight < 35 || traced < 10 {
-		t.Errorf("%d functions of 50 got a second way, and the stack pointer was followed in %d", straight, traced)
+	if fast < 35 || analyzed < 10 {
+		t.Errorf("%d functions of 50 got a fast path, and the frame was analyzed in %d", fast, analyzed)
 	}
-	t.Logf("%d straight, %d traced, %d runs without a trap", straight, traced, whole)
+	t.Logf("%d with a fast path, %d analyzed, %d runs without a trap", fast, analyzed, whole)
 }
 
-// TestDamagedFunctions has functions rewritten that no compiler wrote: they are looked at before anybody has validated them.
+// TestDamagedFunctions rewrites functions that no compiler wrote: they are rewritten before
+// anything has validated them.
 func TestDamagedFunctions(t *testing.T) {
 	for seed := range uint64(300) {
 		j := &jumping{framed: framed{rand: rand.New(rand.NewPCG(seed, 3)), callee: 1}}
@@ -422,24 +425,25 @@ func TestDamagedFunctions(t *testing.T) {
 	}
 }
 
-// aside is a function in which a chunk falls into the next one, and a third one that both are behind of is written between
-// them: the next is neither jumped to nor repeated, and knows nothing of what the third one has cut out of local 3.
+// aside is a function in which a block falls through into the next one, and another block that it
+// dominates is written between them: the next block is neither a jump target nor a loop header,
+// and must not use what the block between has wrapped from local 3.
 func aside() *jumping {
 	j := &jumping{framed: framed{rand: rand.New(rand.NewPCG(1, 4)), callee: 1}, count: 4}
 	j.code = append([]byte{opGlobalGet, 0, opLocalSet, stackPointer}, opBlock, 0x40, opLoop, 0x40)
 	j.code = append(j.code, bytes.Repeat([]byte{opBlock, 0x40}, j.count)...)
 	j.code = append(j.code, opLocalGet, 0, opBrTable, 5, 0, 0, 1, 2, 3, 0, opEnd)
-	jump := func(chunk, to, nest int) {
+	jump := func(block, to, nest int) {
 		j.op(opI32Const, int64(to+1))
 		j.code = append(j.code, opLocalSet, 0)
-		j.branch(opBr, chunk, nest, 0)
+		j.branch(opBr, block, nest, 0)
 	}
 	j.move(frame)
 	j.op(opI64Const, 0x1230)
 	j.code = append(j.code, opLocalSet, 3)
 	jump(0, 2, 0)
 	j.op(opEnd)
-	j.use() // chunk 1 is first in the function, and follows chunk 2
+	j.use() // block 1 is first in the function, and follows block 2
 	j.use()
 	j.leave(0)
 	j.op(opEnd)
@@ -450,7 +454,7 @@ func aside() *jumping {
 	jump(2, 1, 1)
 	j.op(opEnd)
 	j.op(opEnd)
-	j.use() // so does chunk 3
+	j.use() // so does block 3
 	j.get(stackPointer)
 	j.get(2)
 	j.memory(opI64Store, 8)
@@ -462,21 +466,22 @@ func aside() *jumping {
 	return j
 }
 
-// TestChunkWrittenBetween has a chunk that falls into the next one with another written between them.
-func TestChunkWrittenBetween(t *testing.T) {
+// TestBlockWrittenBetween has a block that falls through into the next one with another written
+// between them.
+func TestBlockWrittenBetween(t *testing.T) {
 	r := hosted(t)
 	module := aside().wrap()
 	sections, err := format.Split(module)
 	if err != nil {
 		t.Fatal(err)
 	}
-	folded, ok := rewrite(sections)
-	if !ok || bytes.Equal(format.Join(folded), module) {
+	rewritten, ok := rewrite(sections)
+	if !ok || bytes.Equal(format.Join(rewritten), module) {
 		t.Fatal("not rewritten")
 	}
 	for param := range uint64(5) {
-		if got, want := outcome(t, r, format.Join(folded), param), outcome(t, r, module, param); got != want {
-			t.Errorf("called with %d: straight it does\n%s\nand not\n%s", param, got, want)
+		if got, want := outcome(t, r, format.Join(rewritten), param), outcome(t, r, module, param); got != want {
+			t.Errorf("called with %d: with a fast path it does\n%s\nand not\n%s", param, got, want)
 		}
 	}
 }

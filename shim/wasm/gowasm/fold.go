@@ -15,12 +15,12 @@ const (
 // the offset is added by instructions, and the pointer is computed anew for every call. So, in a
 // function whose only parameter and first local are i32:
 //
-//   - "local 1, extended, plus a constant, wrapped" is folded into local 1, and the constant into the
-//     offset;
-//   - the stack pointer of the next call is hoisted to the start of the straight-line code before it,
-//     into a new local, and the addresses there count from that local;
-//   - where several accesses follow in straight-line code, a load that reaches as far as any of them is
-//     put first, and dropped, so that one check covers all.
+//   - "local 1, extended, plus a constant, wrapped" is folded into local 1, and the constant into
+//     the offset;
+//   - the stack pointer of the next call is hoisted to the start of the straight-line code before
+//     it, into a new local, and the addresses there count from that local;
+//   - where several accesses follow in straight-line code, a load that reaches as far as any of
+//     them is put first, and dropped, so that one check covers all.
 //
 // A valid module does the same as before as long as no stack frame reaches around the end of the
 // address space. An invalid one stays invalid: valid instructions are replaced by valid ones,

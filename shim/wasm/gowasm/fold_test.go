@@ -13,8 +13,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// framed writes functions that work on a stack as Go's do: the pointer in global 0 and in local 1, a sum of all that is
-// read in local 2.
+// framed writes functions that work on a stack as Go's do: the pointer in global 0 and in local 1,
+// a sum of all that is read in local 2.
 type framed struct {
 	code   []byte
 	rand   *rand.Rand
@@ -35,7 +35,8 @@ func (f *framed) memory(op byte, offset int) {
 
 func (f *framed) get(local byte) { f.code = append(f.code, opLocalGet, local) }
 
-// address pushes the stack pointer and returns the offset that is left for the instruction that uses it.
+// address pushes the stack pointer and returns the offset that is left for the instruction that
+// uses it.
 func (f *framed) address() int {
 	offset := f.rand.IntN(100)
 	f.get(stackPointer)
@@ -207,7 +208,8 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotUnderstoodIsNotFolded gives functions that fold has to leave alone.
+// TestWhatIsNotUnderstoodIsNotFolded rewrites functions with instructions that are not known: they
+// stay as they are.
 func TestWhatIsNotUnderstoodIsNotFolded(t *testing.T) {
 	known := func() *framed {
 		f := &framed{}

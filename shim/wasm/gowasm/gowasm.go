@@ -1,17 +1,17 @@
-// Package gowasm rewrites the functions of modules that Go's linker made, before wazero compiles them,
-// so that their machine code is smaller and faster. What wazero is given is WebAssembly again, and is
-// validated like any other module.
+// Package gowasm rewrites the functions of modules that Go's linker made, before wazero compiles
+// them, so that their machine code is smaller and faster. What wazero is given is WebAssembly
+// again, and is validated like any other module.
 //
-// There are two rewritings. The addresses of loads and stores are folded, so that fewer of them are
-// compared with the end of memory (folder). And in a module that can accept connections each function
-// gets a fast path for calls: a copy in structured form, without the dispatch loop through which
-// goroutines resume (fastPath).
+// There are two rewritings. The addresses of loads and stores are folded, so that fewer of them
+// are compared with the end of memory (folder). And in a module that can accept connections each
+// function gets a fast path for calls: a copy in structured form, without the dispatch loop
+// through which goroutines resume (fastPath).
 //
-// No rewritten function is trusted. Package verify compares each with what it was before, and a function
-// that is not shown to do the same stays as it was.
+// No rewritten function is trusted. Package verify compares each with what it was before, and a
+// function that is not shown to do the same stays as it was.
 //
-// The rewriting was checked with one version of wazero (package wazeroversion) and one release of Go
-// (knownGo). With others it declines, and says why.
+// The rewriting was checked with one version of wazero (package wazeroversion) and one release of
+// Go (knownGo). With others it declines, and says why.
 package gowasm
 
 import (
@@ -28,11 +28,12 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
-// ErrNotGo is for a module that does not come from Go's linker, or not in a form that is understood.
+// ErrNotGo is for a module that does not come from Go's linker, or not in a form that is
+// understood.
 var ErrNotGo = errors.New("module is not one of Go's linker that is understood")
 
-// Result says how many functions of a module were rewritten. It is zero for a module that does not come
-// from Go's linker.
+// Result says how many functions of a module were rewritten. It is zero for a module that does not
+// come from Go's linker.
 type Result struct {
 	Functions int    `json:"functions"`
 	Rewritten int    `json:"rewritten"`
@@ -40,9 +41,9 @@ type Result struct {
 	Declined  string `json:"declined,omitempty"` // why no function was rewritten
 }
 
-// Optimize returns the sections of a module with its functions rewritten. It returns them unchanged, with
-// the reason in the result, where rewriting is declined, and with a zero result for a module that does
-// not come from Go's linker.
+// Optimize returns the sections of a module with its functions rewritten. It returns them
+// unchanged, with the reason in the result, where rewriting is declined, and with a zero result
+// for a module that does not come from Go's linker.
 func Optimize(sections []format.Section) ([]format.Section, Result) {
 	return optimize(sections, wazeroversion.Check())
 }
@@ -66,9 +67,9 @@ func optimize(sections []format.Section, wazero error) ([]format.Section, Result
 	return rewritten, result
 }
 
-// Rewrite returns a Go module with every function rewritten, also those that the verifier refuses, and
-// with fast paths whether or not it can accept connections. It is for comparing a module with what it was
-// before; guests get what Optimize returns.
+// Rewrite returns a Go module with every function rewritten, also those that the verifier refuses,
+// and with fast paths whether or not it can accept connections. It is for comparing a module with
+// what it was before; guests get what Optimize returns.
 //
 // # Errors
 //
@@ -119,8 +120,9 @@ func rewriteVerified(sections []format.Section) ([]format.Section, Result, bool)
 	return withBodies(sections, kept), result, true
 }
 
-// verifyBodies returns of each body the rewritten form if it is shown to do the same, and otherwise the
-// form that it had. It returns false for a module that the verifier does not understand.
+// verifyBodies returns of each body the rewritten form if it is shown to do the same, and
+// otherwise the form that it had. It returns false for a module that the verifier does not
+// understand.
 func verifyBodies(sections []format.Section, rewritten [][]byte) (kept [][]byte, result Result, ok bool) {
 	before := bodiesOf(sections)
 	kept = slices.Clone(before)

@@ -28,8 +28,8 @@ func inPlaceOf(sections []format.Section, body []byte) []byte {
 	return format.Join(all)
 }
 
-// TestVerifierRefusesWhatIsNotSet gives the verifier what the rewriting once made: a chunk that reads a local which another one sets, that was
-// written between it and the one that leads to it.
+// TestVerifierRefusesWhatIsNotSet gives the verifier what the rewriting once made: a block that
+// reads a local which another one sets, that was written between it and its dominator.
 func TestVerifierRefusesWhatIsNotSet(t *testing.T) {
 	sections, err := format.Split(aside().wrap())
 	if err != nil {
@@ -41,7 +41,8 @@ func TestVerifierRefusesWhatIsNotSet(t *testing.T) {
 	}
 	bodies := bodiesOf(rewritten)
 	last := len(bodies) - 1
-	// Where an address is cut out of local 3 for the second time, the local that it was put into the first time is read instead.
+	// Where an address is cut out of local 3 for the second time, the local that it was put into
+	// the first time is read instead.
 	at := bytes.Index(bodies[last], []byte{opLocalGet, 3, opI32WrapI64})
 	for range 1 {
 		at += 3 + bytes.Index(bodies[last][at+3:], []byte{opLocalGet, 3, opI32WrapI64})
@@ -96,8 +97,8 @@ func mutate(r *rand.Rand, body []byte, head int) []byte {
 	return append(append(bytes.Clone(body[:one.at]), to...), body[one.end:]...)
 }
 
-// TestVerifierFindsMutations changes instructions of rewritten functions at random. What the verifier lets through has to be harmless: it
-// does the same with every parameter.
+// TestVerifierFindsMutations changes random instructions of rewritten functions. What the verifier
+// accepts must be harmless: it does the same with every parameter.
 func TestVerifierFindsMutations(t *testing.T) {
 	r := hosted(t)
 	tried, passed, harmful := 0, 0, 0
@@ -160,7 +161,7 @@ func TestVerifierFindsMutations(t *testing.T) {
 // mutated is how many functions are changed.
 const mutated = 30
 
-// TestRewritingIsVerified has random functions rewritten and counts those that stay as they were.
+// TestRewritingIsVerified rewrites random functions and counts those that stay as they were.
 func TestRewritingIsVerified(t *testing.T) {
 	all := Result{}
 	for seed := range uint64(300) {
@@ -176,7 +177,8 @@ func TestRewritingIsVerified(t *testing.T) {
 		}
 		all.Rewritten, all.Refused = all.Rewritten+told.Rewritten, all.Refused+told.Refused
 	}
-	// These ask the same question again and again, of which Go's compiler would know the answer: some are refused for that.
+	// These ask the same question again and again, of which Go's compiler would know the answer:
+	// some are refused for that.
 	if all.Rewritten < 4*all.Refused {
 		t.Errorf("%+v: too many are refused", all)
 	}

@@ -68,8 +68,8 @@ func (m *goModule) popsReturn(i *instruction) bool {
 	return defined >= 0 && defined < int64(len(m.functions)) && m.goSignature[m.functions[defined]]
 }
 
-// rewrite returns the sections of the module with every function of Go's signature rewritten. Nothing
-// is verified yet.
+// rewrite returns the sections of the module with every function of Go's signature rewritten.
+// Nothing is verified yet.
 func (m *goModule) rewrite(sections []format.Section) ([]format.Section, bool) {
 	i := codeSection(sections)
 	if i < 0 {

@@ -21,9 +21,9 @@ const Path = "github.com/tetratelabs/wazero"
 // changed:
 //
 //   - run the tests of packages compile and gowasm, and the differential suite (make gowasm-diff);
-//   - read wazero's engine_cache.go (the layout of a cache file) and engine.go (where machine code is
-//     kept between loading and instantiating a module). What code does at run time must be decided by
-//     the cache file alone, and data segments must only be copied.
+//   - read wazero's engine_cache.go (the layout of a cache file) and engine.go (where machine code
+//     is kept between loading and instantiating a module). What code does at run time must be
+//     decided by the cache file alone, and data segments must only be copied.
 const (
 	Checked    = "v1.12.0"
 	checkedSum = "h1:DuWcpNu/FzgEXgGBDp8J1Spc+CWOvvtvVyjKlaZopYU="
@@ -84,8 +84,8 @@ func find(info *debug.BuildInfo, told bool) *debug.Module {
 	return nil
 }
 
-// whole is the version of a module with its checksum, which a vendor folder and go.work leave out, and
-// what replaces it.
+// whole is the version of a module with its checksum, which a vendor folder and go.work leave out,
+// and what replaces it.
 func whole(m *debug.Module) string {
 	text := m.Version
 	if m.Sum != "" {

@@ -9,32 +9,32 @@ import (
 
 // function is a body whose branches are resolved.
 type function struct {
-	locals   []byte // their types, the parameters' first
+	locals   []byte // types of parameters and locals
 	results  int
 	code     []instr
-	merges   []bool // by instruction: more than one way leads there
-	dispatch []bool // the place is a loop's beginning that leads to a table by local 0
+	merges   []bool // for each instruction: paths join there
+	dispatch []bool // for each instruction: it is the start of the dispatch loop, which leads to a table by local 0
 }
 
 // maxLocals bounds what a body may declare.
 const maxLocals = 50000
 
-// block is one that is open while branches are resolved.
+// block is a construct that is open while branches are resolved.
 type block struct {
 	op        uint16
 	start     int
-	height    int // of the stack below what it takes
+	height    int // of the operand stack below its parameters
 	takes     int
 	gives     int
-	dead      bool // what was read last is not reached
-	entered   bool // it was reached itself
-	ways      int  // that lead to its end
+	dead      bool // the current instruction is unreachable
+	entered   bool // its start is reachable
+	preds     int  // how many reachable edges lead to its end
 	refers    []*exit
-	otherwise *exit // of an "if", where it goes on if not
+	otherwise *exit // of an "if": the target if the condition is false
 	tabled    bool  // a table leads to its end
 }
 
-// newFunction reads a body of a type.
+// newFunction reads a body of a function of type t.
 func (m *Module) newFunction(t format.FuncType, body []byte) (*function, error) {
 	f := &function{locals: append([]byte{}, t.Params...), results: len(t.Results)}
 	r := format.Reader{Rest: body}
@@ -65,10 +65,10 @@ type linker struct {
 	f      *function
 	blocks []*block
 	height int
-	room   []exit // for those of the next branches
+	room   []exit // allocated for the next branches
 }
 
-// exits is room for those of one branch.
+// exits allocates the exits of a branch.
 func (l *linker) exits(n int) []exit {
 	const many = 128
 	if len(l.room) < n {
@@ -87,7 +87,7 @@ func (l *linker) link() error {
 		if len(l.blocks) == 0 {
 			return errShape
 		}
-		if err := l.one(pc); err != nil {
+		if err := l.resolve(pc); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (l *linker) link() error {
 	return nil
 }
 
-// shape is how many values a block takes and gives.
+// shape returns how many parameters and results a construct has.
 func (l *linker) shape(value int64) (takes, gives int, err error) {
 	switch {
 	case value == -0x40:
@@ -111,7 +111,7 @@ func (l *linker) shape(value int64) (takes, gives int, err error) {
 	return 0, 0, errShape
 }
 
-func (l *linker) one(pc int) error {
+func (l *linker) resolve(pc int) error {
 	i := &l.f.code[pc]
 	top := l.blocks[len(l.blocks)-1]
 	switch i.op {
@@ -138,7 +138,7 @@ func (l *linker) one(pc int) error {
 			return errShape
 		}
 		if !top.dead {
-			top.ways++
+			top.preds++
 		}
 		*top.otherwise = exit{pc: pc + 1, height: top.height, arity: top.takes}
 		top.otherwise = nil
@@ -169,28 +169,28 @@ func (l *linker) one(pc int) error {
 
 func (l *linker) end(pc int, top *block) error {
 	if !top.dead {
-		top.ways++
+		top.preds++
 		if l.height != top.height+top.gives {
 			return errShape
 		}
 	}
 	if top.otherwise != nil {
 		*top.otherwise = exit{pc: pc + 1, height: top.height, arity: top.takes}
-		top.ways++
+		top.preds++
 	}
 	for _, e := range top.refers {
 		*e = exit{pc: pc + 1, height: top.height, arity: top.gives}
 	}
 	l.height = top.height + top.gives
 	l.blocks = l.blocks[:len(l.blocks)-1]
-	l.f.merges[pc+1] = l.f.merges[pc+1] || top.ways > 1 || top.tabled
+	l.f.merges[pc+1] = l.f.merges[pc+1] || top.preds > 1 || top.tabled
 	if n := len(l.blocks); n > 0 {
-		l.blocks[n-1].dead = l.blocks[n-1].dead || top.ways == 0 && !top.tabled
+		l.blocks[n-1].dead = l.blocks[n-1].dead || top.preds == 0 && !top.tabled
 	}
 	return nil
 }
 
-// branch resolves a branch, whose operand it takes from the stack.
+// branch resolves a branch, and pops its operand.
 func (l *linker) branch(pc int, i *instr, top *block) error {
 	if i.op != opBr {
 		l.height--
@@ -200,13 +200,13 @@ func (l *linker) branch(pc int, i *instr, top *block) error {
 	}
 	if i.op != opBrTable {
 		i.exits = l.exits(1)
-		if err := l.leads(i, &i.exits[0], uint64(i.value), top); err != nil {
+		if err := l.resolveExit(i, &i.exits[0], uint64(i.value), top); err != nil {
 			return err
 		}
 	} else {
 		i.exits = l.exits(len(i.depths))
 		for k, depth := range i.depths {
-			if err := l.leads(i, &i.exits[k], uint64(depth), top); err != nil {
+			if err := l.resolveExit(i, &i.exits[k], uint64(depth), top); err != nil {
 				return err
 			}
 		}
@@ -217,8 +217,8 @@ func (l *linker) branch(pc int, i *instr, top *block) error {
 	return nil
 }
 
-// leads resolves one exit of a branch.
-func (l *linker) leads(i *instr, e *exit, depth uint64, top *block) error {
+// resolveExit resolves one exit of a branch.
+func (l *linker) resolveExit(i *instr, e *exit, depth uint64, top *block) error {
 	if depth >= uint64(len(l.blocks)) {
 		return errShape
 	}
@@ -228,14 +228,14 @@ func (l *linker) leads(i *instr, e *exit, depth uint64, top *block) error {
 		return nil
 	}
 	if !top.dead {
-		b.ways++
+		b.preds++
 		b.tabled = b.tabled || i.op == opBrTable
 	}
 	b.refers = append(b.refers, e)
 	return nil
 }
 
-// isDispatch says whether a place leads to a table by local 0 and nothing else.
+// isDispatch says whether a place leads to a table by local 0 and nowhere else.
 func (l *linker) isDispatch(pc int) bool {
 	code := l.f.code
 	for pc < len(code) && code[pc].op == opBlock {
@@ -244,16 +244,16 @@ func (l *linker) isDispatch(pc int) bool {
 	return pc+1 < len(code) && code[pc].op == opLocalGet && code[pc].value == 0 && code[pc+1].op == opBrTable
 }
 
-// alwaysTaken says whether the branch at pc asks what a function returned that never returns 0.
+// alwaysTaken says whether the branch at pc tests the result of a function that never returns 0.
 func (m *Module) alwaysTaken(code []instr, pc int) bool {
 	call := pc - 1
 	if call >= 2 && code[call].op == opLocalSet && code[call-1].op == opGlobalGet {
 		call -= 2
 	}
-	return call >= 0 && code[call].op == opCall && m.never(code[call].value)
+	return call >= 0 && code[call].op == opCall && m.neverReturnsZero(code[call].value)
 }
 
-// effect is how many values a plain instruction takes and gives.
+// effect returns how many operands a plain instruction pops and pushes.
 func (m *Module) effect(i *instr) (takes, gives int, err error) {
 	switch op := i.op; {
 	case op == opNop:

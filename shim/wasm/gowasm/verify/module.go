@@ -1,21 +1,25 @@
-// Package verify says whether a function that was rewritten does what it did before. It knows nothing of how functions are
-// rewritten: it reads both bodies and walks through them at once, with symbols for values. Both have to do the same in the same order: calls,
-// stores, what sets globals and the locals that were there before, decisions, and what may trap. A function of which that cannot
-// be shown is refused, though it may be right.
+// Package verify decides whether a rewritten function does what the original did (translation
+// validation). It knows nothing of how functions are rewritten. It executes both bodies side by
+// side with symbolic values, and asks that both have the same effects in the same order: calls,
+// stores, writes of globals and of the original's locals, decisions, and what may trap. A function
+// for which this cannot be shown is refused, although it may be right.
 //
-// What may differ is what does not show: values that are computed again or kept, places in the code, loads. A load that one body
-// has and the other lacks must be at an address that the other is certain to reach before anything else can be seen, or in the function's own frame.
+// Without effect are values that are recomputed or kept, places in the code, and loads. A load
+// that only one body has must be at an address that the other one certainly accesses before the
+// next effect, or in the function's own frame.
 //
-// What Go's compiler and runtime promise is taken for granted:
+// What Go's compiler and runtime guarantee is assumed:
 //
-//   - local 1 and global 0 hold the stack pointer. A function that takes an i32 and gives one leaves it 8 above where it was
-//     called when it returns 0; when it returns another number its caller returns too. Others leave it alone if nothing in them sets it.
-//   - a frame lies in memory as soon as the check for a larger stack has been passed, and does not reach around the end of addresses.
-//     A function without such a check has a small frame.
-//   - nothing but a function and what it calls writes into its frame, unless it gives addresses in it away.
-//   - what is read behind a check for a nil pointer, within 64 KiB of another pointer, is there though the check failed.
+//   - Local 1 and global 0 hold the stack pointer. A function from i32 to i32 that returns 0
+//     leaves it 8 above where it was called; if it returns another number its caller returns too.
+//     Other functions leave the stack pointer alone if nothing in them sets it.
+//   - A frame is in memory as soon as the check for a larger stack has passed, and does not reach
+//     around the end of the address space. A function without such a check has a small frame.
+//   - Only a function and what it calls write into its frame, unless the frame's address escapes.
+//   - What is read behind a check for a nil pointer, within 64 KiB of another pointer, is in
+//     memory even if the check failed.
 //
-// Types are not looked at: wazero validates what was rewritten.
+// Types are not checked: wazero validates the rewritten module.
 package verify
 
 import (
@@ -26,22 +30,22 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// Module is what is known of a module beside the function that is verified.
+// Module is what has to be known of a module to verify one of its functions.
 type Module struct {
 	types     []format.FuncType
-	functions []format.FuncType // all, the imported first
+	functions []format.FuncType // all types, those of imported functions first
 	imports   int
-	bodies    [][]byte // of those that are not imported
+	bodies    [][]byte // of the functions that are not imported
 
-	nevers map[int64]bool
-	quiets map[int64]bool
-	levels map[int64]bool
-	nested int // functions that level is asked of
+	nonZero     map[int64]bool
+	globalsKept map[int64]bool
+	pointerKept map[int64]bool
+	nested      int // depth of calls of keepsStackPointer
 }
 
-// New reads a module as it is before its functions are rewritten.
+// New reads a module before its functions are rewritten.
 func New(sections []format.Section) (*Module, error) {
-	m := &Module{nevers: map[int64]bool{}, quiets: map[int64]bool{}, levels: map[int64]bool{}}
+	m := &Module{nonZero: map[int64]bool{}, globalsKept: map[int64]bool{}, pointerKept: map[int64]bool{}}
 	var ok bool
 	if m.types, ok = format.Types(sections); !ok {
 		return nil, errors.New("types are not understood")
@@ -78,11 +82,12 @@ func New(sections []format.Section) (*Module, error) {
 	return m, nil
 }
 
-// Function says why it is not certain that a body does what the n-th one of the module does; nil = it does. It is not to be called by
-// two goroutines at once.
+// Function returns nil if a body is shown to do the same as function n of the module, and
+// otherwise why not. It must not be called by two goroutines at once.
 func (m *Module) Function(n int, rewritten []byte) (err error) {
 	defer func() {
-		// Nobody has validated the bodies: one that takes more from its stack than there is ends here.
+		// The bodies have not been validated: one that pops more operands than there are ends
+		// here.
 		if p := recover(); p != nil {
 			if _, bounds := p.(runtime.Error); !bounds {
 				panic(p)
@@ -102,7 +107,7 @@ func (m *Module) Function(n int, rewritten []byte) (err error) {
 	if len(after.locals) < len(before.locals) || string(after.locals[:len(before.locals)]) != string(before.locals) {
 		return errors.New("the locals are not those that were there before, and more")
 	}
-	return newWalk(m, before, after).run()
+	return newProof(m, before, after).run()
 }
 
 // returnsAsGo says whether a type is that of Go's functions.
@@ -110,21 +115,22 @@ func returnsAsGo(t format.FuncType) bool {
 	return string(t.Params) == "\x7f" && string(t.Results) == "\x7f"
 }
 
-// never says whether a function of Go's shape never returns 0: each of its ends gives another number, or traps.
-func (m *Module) never(index int64) bool {
-	if known, is := m.nevers[index]; is {
+// neverReturnsZero says whether a function of Go's signature never returns 0: each of its ends
+// returns another number, or traps.
+func (m *Module) neverReturnsZero(index int64) bool {
+	if known, is := m.nonZero[index]; is {
 		return known
 	}
 	own := index - int64(m.imports)
 	if own < 0 || own >= int64(len(m.bodies)) || !returnsAsGo(m.functions[index]) {
 		return false
 	}
-	is := neverZero(m.bodies[own])
-	m.nevers[index] = is
+	is := neverEndsWithZero(m.bodies[own])
+	m.nonZero[index] = is
 	return is
 }
 
-func neverZero(body []byte) bool {
+func neverEndsWithZero(body []byte) bool {
 	code, ok := expression(body)
 	if !ok {
 		return false
@@ -142,7 +148,7 @@ func neverZero(body []byte) bool {
 			}
 		case opBr, opBrIf:
 			if i.value >= int64(nest) {
-				return false // out of the function, with a value
+				return false // out of the function, with a result
 			}
 		case opBrTable:
 			for _, d := range i.depths {
@@ -159,32 +165,33 @@ func neverZero(body []byte) bool {
 	return last.op == opUnreachable || last.op == opI32Const && last.value != 0
 }
 
-// quiet says whether a function of another shape than Go's leaves all globals alone: it sets none, and calls nothing.
-func (m *Module) quiet(index int64) bool {
+// keepsGlobals says whether a function of another signature than Go's leaves all globals alone: it
+// sets none, and calls nothing.
+func (m *Module) keepsGlobals(index int64) bool {
 	if index < int64(m.imports) {
 		return true // the host has no access to them
 	}
-	if known, is := m.quiets[index]; is {
+	if known, is := m.globalsKept[index]; is {
 		return known
 	}
 	code, ok := expression(m.bodies[index-int64(m.imports)])
 	for _, i := range code {
 		ok = ok && i.op != opGlobalSet && i.op != opCall && i.op != opCallOf
 	}
-	m.quiets[index] = ok
+	m.globalsKept[index] = ok
 	return ok
 }
 
-// maxNested bounds how deep level is asked.
+// maxNested bounds the depth of keepsStackPointer.
 const maxNested = 8
 
-// level says whether a function of another shape than Go's returns with the stack pointer where it was called. One that calls itself,
-// straight or not, is not asked again.
-func (m *Module) level(index int64) bool {
-	if known, is := m.levels[index]; is {
+// keepsStackPointer says whether a function of another signature than Go's returns with the stack
+// pointer where it was called. Recursive functions do not count as such.
+func (m *Module) keepsStackPointer(index int64) bool {
+	if known, is := m.pointerKept[index]; is {
 		return known
 	}
-	m.levels[index] = false
+	m.pointerKept[index] = false
 	if m.nested >= maxNested {
 		return false
 	}
@@ -194,12 +201,12 @@ func (m *Module) level(index int64) bool {
 	if err != nil {
 		return false
 	}
-	w := newWalk(m, f, f)
-	m.levels[index] = w.run() == nil && w.level
-	return m.levels[index]
+	w := newProof(m, f, f)
+	m.pointerKept[index] = w.run() == nil && w.keepsPointer
+	return m.pointerKept[index]
 }
 
-// expression decodes what follows the locals of a body.
+// expression decodes the instructions of a body.
 func expression(body []byte) ([]instr, bool) {
 	r := format.Reader{Rest: body}
 	for range r.Number() {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// side is how far one of the bodies has come.
+// side is how far one of the bodies has been executed.
 type side struct {
 	f      *function
 	pc     int
@@ -26,24 +26,25 @@ func (s *side) pop() int32 {
 	return id
 }
 
-// leave goes where a branch leads.
+// leave continues where a branch leads.
 func (s *side) leave(e exit) {
 	kept := s.stack[len(s.stack)-e.arity:]
 	s.stack = append(s.stack[:e.height], kept...)
 	s.pc = e.pc
 }
 
-// event is something that shows. The side is behind it, but for where a decision leads and what a call gives.
+// event is an effect. The side has executed it, except for the target of a decision and the
+// results of a call.
 type event struct {
 	op    uint16
 	value int64
-	args  [5]int32 // numbers of values; what an event has no use for is 0
-	more  []int32  // of a call
-	exits []exit   // of a decision: if so, and if not; of a table all
+	args  [5]int32 // ids of values; unused ones are 0
+	more  []int32  // the operands of a call
+	exits []exit   // of a decision: if true, and if false; of a table all
 	gives int
 }
 
-// Events that are no instructions.
+// Events that are not instructions.
 const (
 	eventDecision = 0x300 + iota
 	eventTable
@@ -58,8 +59,9 @@ func (e *event) equals(o *event) bool {
 
 var errSteps = errors.New("it takes too many steps")
 
-// next runs a side to what shows next. With merges it stops where ways meet too, unless it has not moved.
-func (w *walk) next(s *side, x *world, merges bool) (*event, error) {
+// next runs a side to its next event. With merges it also stops where paths join, unless it has
+// not moved.
+func (w *proof) next(s *side, x *state, merges bool) (*event, error) {
 	for moved := false; ; moved = true {
 		if w.steps--; w.steps < 0 {
 			return nil, errSteps
@@ -67,7 +69,7 @@ func (w *walk) next(s *side, x *world, merges bool) (*event, error) {
 		if s.pc == len(s.f.code) {
 			return w.returned(s), nil
 		}
-		if merges && moved && s.f.merges[s.pc] && !w.passes(s) {
+		if merges && moved && s.f.merges[s.pc] && !w.dispatches(s) {
 			return &event{op: eventMerge}, nil
 		}
 		e, err := w.step(s, x, merges)
@@ -77,18 +79,18 @@ func (w *walk) next(s *side, x *world, merges bool) (*event, error) {
 	}
 }
 
-// passes says whether the place only leads on, by what local 0 is known to be.
-func (w *walk) passes(s *side) bool {
+// dispatches says whether the place is a dispatch loop, and the value of local 0 is known.
+func (w *proof) dispatches(s *side) bool {
 	_, known := w.v.isConstant(s.locals[0])
 	return known && s.f.dispatch[s.pc]
 }
 
-func (w *walk) returned(s *side) *event {
+func (w *proof) returned(s *side) *event {
 	return &event{op: opReturn, more: slices.Clone(s.stack[len(s.stack)-s.f.results:])}
 }
 
-// step does one instruction. ours says whether the side is what was there before.
-func (w *walk) step(s *side, x *world, ours bool) (*event, error) {
+// step executes one instruction. isOld says whether the side is the original.
+func (w *proof) step(s *side, x *state, isOld bool) (*event, error) {
 	i := &s.f.code[s.pc]
 	s.pc++
 	switch op := i.op; {
@@ -133,15 +135,16 @@ func (w *walk) step(s *side, x *world, ours bool) (*event, error) {
 	case op == opGlobalSet:
 		return &event{op: op, value: i.value, args: [5]int32{s.pop()}}, nil
 	case op >= opLoadFirst && op <= opStoreLast:
-		return w.touch(s, x, i, ours)
+		return w.access(s, x, i, isOld)
 	default:
 		return w.compute(s, x, i)
 	}
 	return nil, nil
 }
 
-// setLocal sets a local. It shows for those that both sides have, but for the place in the code and the stack pointer.
-func (w *walk) setLocal(s *side, i *instr) *event {
+// setLocal sets a local. It is an event for the locals that both sides have, except local 0 and
+// the stack pointer.
+func (w *proof) setLocal(s *side, i *instr) *event {
 	id := s.pop()
 	s.locals[i.value] = id
 	if i.value == 1 && s.f == w.before && s.f.locals[1] == typeI32 {
@@ -161,13 +164,14 @@ func (w *walk) setLocal(s *side, i *instr) *event {
 }
 
 // decide follows a condition that is known, or makes it an event.
-func (w *walk) decide(s *side, x *world, yes, no exit) (*event, error) {
+func (w *proof) decide(s *side, x *state, yes, no exit) (*event, error) {
 	asked, not := w.v.condition(s.pop())
-	truth, known := x.truths.get(int64(asked))
+	truth, known := x.conditions.get(int64(asked))
 	if n, ok := w.v.isConstant(asked); ok {
 		truth, known = n != 0, true
 	}
-	// Both exits are told with the operand gone; a branch that is not taken keeps all that is there.
+	// Both exits are for the stack without the operand; a branch that is not taken keeps all
+	// operands.
 	if not {
 		yes, no = no, yes
 	}
@@ -182,8 +186,8 @@ func (w *walk) decide(s *side, x *world, yes, no exit) (*event, error) {
 	return &event{op: eventDecision, args: [5]int32{asked}, exits: []exit{yes, no}}, nil
 }
 
-// compute is for numbers and what is about memory as a whole.
-func (w *walk) compute(s *side, x *world, i *instr) (*event, error) {
+// compute executes numeric instructions and those on memory as a whole.
+func (w *proof) compute(s *side, x *state, i *instr) (*event, error) {
 	switch op := i.op; {
 	case op >= opI32Const && op <= opF64Const:
 		s.push(w.v.constant(op, i.value))

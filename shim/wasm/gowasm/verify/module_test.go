@@ -24,7 +24,7 @@ func TestNeverZero(t *testing.T) {
 		"more than the body is there": {[]byte{0, opI32Const}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := neverZero(c.body); got != c.never {
+			if got := neverEndsWithZero(c.body); got != c.never {
 				t.Errorf("never 0: %v, want %v", got, c.never)
 			}
 		})

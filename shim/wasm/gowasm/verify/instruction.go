@@ -6,7 +6,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// Opcodes that have a meaning here. One behind the prefix 0xfc is bulkBase plus its number.
+// Opcodes that have a meaning here. An opcode behind the prefix 0xfc is bulkBase plus its number.
 const (
 	opUnreachable = 0x00
 	opNop         = 0x01
@@ -55,7 +55,7 @@ const (
 	opMemoryFill  = bulkBase + 11
 )
 
-// The types that are looked at.
+// The value types that are distinguished.
 const (
 	typeI32 = 0x7f
 	typeI64 = 0x7e
@@ -66,12 +66,12 @@ var errUnknown = errors.New("an instruction is not known")
 // instr is one instruction.
 type instr struct {
 	op     uint16
-	value  int64    // index, constant, offset, type of a block, or depth of a plain branch
+	value  int64    // index, constant, offset, type of a construct, or depth of a branch
 	depths []uint32 // of a table
-	exits  []exit   // where a branch leads; of "if" and "else", where the block goes on without what follows
+	exits  []exit   // where a branch leads; where "if" and "else" lead if their code is skipped
 }
 
-// exit is where a branch leads: so many values on top of the stack are kept, above height.
+// exit is the target of a branch: arity operands are kept, above height.
 type exit struct{ pc, height, arity int }
 
 // decode reads the expression of a body.
@@ -156,5 +156,5 @@ func mayTrap(op uint16) bool {
 	return op >= 0x6d && op <= 0x70 || op >= 0x7f && op <= 0x82 || op >= 0xa8 && op <= 0xab || op >= 0xae && op <= 0xb1
 }
 
-// sizes are the bytes that loads and stores touch, from opLoadFirst on.
+// sizes are the sizes in bytes of the loads and stores, from opLoadFirst on.
 var sizes = [...]int64{4, 8, 4, 8, 1, 1, 2, 2, 1, 1, 2, 2, 4, 4, 4, 8, 4, 8, 1, 2, 1, 2, 4}

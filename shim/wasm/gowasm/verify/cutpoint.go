@@ -5,20 +5,21 @@ import (
 	"slices"
 )
 
-// cutKey is where both sides are at a cut.
-type cutKey struct{ old, new int }
+// cutpointKey is where both sides are at a cutpoint.
+type cutpointKey struct{ old, new int }
 
-// cut is what is true wherever a way arrives there. On the old side local 0 may be known, and the stack pointer by what it is more than at
-// the beginning; all other locals and the stack are symbols.
-type cut struct {
-	key     cutKey
-	place   fact // local 0
-	pointer fact // local 1
-	global  fact // global 0
-	height  int
-	framed  bool
-	locals  []relation // of the new side: of local 0 and 1 and those of its own, what is known
-	ready   bool
+// cutpoint is a place where paths join, with the state that holds on every path to it. On the old
+// side local 0 may be known, and the stack pointer relative to its first value; all other locals
+// and the operand stack are symbols.
+type cutpoint struct {
+	key           cutpointKey
+	place         fact // local 0
+	pointer       fact // local 1
+	global        fact // global 0
+	height        int
+	frameInMemory bool
+	locals        []relation // what is known of the new side's locals 0 and 1, and of those that only it has
+	ready         bool
 }
 
 // fact is a number that may be known.
@@ -35,15 +36,15 @@ func (f *fact) meet(o fact) bool {
 	return true
 }
 
-// relation is what a local of the new side is known to be.
+// relation is what is known of a local of the new side.
 type relation struct {
 	local   int
-	same    bool    // what the old side's local of that number is
-	pointer fact    // the first stack pointer and so much
-	above   fact    // what the old side's local 1 is, and so much
-	place   fact    // a number
-	wraps   []int   // the lower half of these locals of the old side
-	words   []int64 // the lower half of these words of the frame
+	same    bool    // it equals the old side's local of that number
+	pointer fact    // it is the first stack pointer plus a number
+	above   fact    // it is the old side's local 1 plus a number
+	place   fact    // it is a number
+	wraps   []int   // it is the low half of each of these locals of the old side
+	words   []int64 // it is the low half of each of these words of the frame
 }
 
 func (r *relation) meet(o relation) bool {
@@ -62,8 +63,8 @@ func (r *relation) isKnown() bool {
 	return r.same || r.pointer.known || r.above.known || r.place.known || len(r.wraps)+len(r.words) > 0
 }
 
-// meet keeps of what is known of locals what others know too. Both are in the order of the locals.
-func (c *cut) meet(others []relation) (changed bool) {
+// meet keeps what both know of a local. Both are ordered by local.
+func (c *cutpoint) meet(others []relation) (changed bool) {
 	kept := c.locals[:0]
 	for _, r := range c.locals {
 		for len(others) > 0 && others[0].local < r.local {
@@ -82,16 +83,16 @@ func (c *cut) meet(others []relation) (changed bool) {
 	return changed
 }
 
-// arrive ends a way where ways of the old side meet.
-func (w *walk) arrive(y way) error {
+// reachCutpoint ends a path at a cutpoint: a place where paths of the old side join.
+func (w *proof) reachCutpoint(y path) error {
 	if err := w.catchUp(y); err != nil {
 		return err
 	}
-	if !y.x.paid() {
-		return errLess
+	if !y.x.complete() {
+		return errMissing
 	}
-	if len(y.x.owed) > 0 {
-		return errLoads
+	if len(y.x.extra) > 0 {
+		return errExtra
 	}
 	for i := 2; i < len(y.old.locals); i++ {
 		if y.old.locals[i] != y.new.locals[i] {
@@ -101,11 +102,11 @@ func (w *walk) arrive(y way) error {
 	if !slices.Equal(y.old.stack, y.new.stack) {
 		return errors.New("the stacks differ")
 	}
-	now := w.state(y)
-	c, ok := w.cuts[now.key]
+	now := w.cutpoint(y)
+	c, ok := w.cutpoints[now.key]
 	if !ok {
 		now.ready = true
-		w.cuts[now.key] = now
+		w.cutpoints[now.key] = now
 		w.ready = append(w.ready, now)
 		return nil
 	}
@@ -115,8 +116,8 @@ func (w *walk) arrive(y way) error {
 	changed := c.place.meet(now.place)
 	changed = c.pointer.meet(now.pointer) || changed
 	changed = c.global.meet(now.global) || changed
-	if c.framed && !now.framed {
-		c.framed, changed = false, true
+	if c.frameInMemory && !now.frameInMemory {
+		c.frameInMemory, changed = false, true
 	}
 	changed = c.meet(now.locals) || changed
 	if changed && !c.ready {
@@ -126,8 +127,8 @@ func (w *walk) arrive(y way) error {
 	return nil
 }
 
-// offsetOf is how far a value is above the first stack pointer.
-func (w *walk) offsetOf(id int32) fact {
+// offsetOf returns how far a value is above the first stack pointer.
+func (w *proof) offsetOf(id int32) fact {
 	if id == w.first {
 		return fact{known: true}
 	}
@@ -135,27 +136,27 @@ func (w *walk) offsetOf(id int32) fact {
 	return fact{known: n.op == opOffset && n.a == w.first, is: n.imm}
 }
 
-// above is how far a value is above another, if both count from one stack pointer.
-func (w *walk) above(id, other int32) fact {
+// above returns how far a value is above another, if both are relative to one stack pointer.
+func (w *proof) above(id, other int32) fact {
 	a, b := w.v.place(id, 0), w.v.place(other, 0)
 	return fact{known: a.root == b.root && w.v.stack[a.root], is: a.at - b.at}
 }
 
-func (w *walk) numberOf(id int32) fact {
+func (w *proof) numberOf(id int32) fact {
 	n, ok := w.v.isConstant(id)
 	return fact{ok, n}
 }
 
-// state is what is true where a way has arrived.
-func (w *walk) state(y way) *cut {
-	c := &cut{key: cutKey{y.old.pc, y.new.pc}, height: len(y.old.stack), framed: y.x.framed, global: w.offsetOf(w.global(y.x, 0))}
+// cutpoint returns the state at the end of a path.
+func (w *proof) cutpoint(y path) *cutpoint {
+	c := &cutpoint{key: cutpointKey{y.old.pc, y.new.pc}, height: len(y.old.stack), frameInMemory: y.x.frameInMemory, global: w.offsetOf(w.global(y.x, 0))}
 	if len(y.old.locals) > 0 {
 		c.place = w.numberOf(y.old.locals[0])
 	}
 	if len(y.old.locals) > 1 {
 		c.pointer = w.offsetOf(y.old.locals[1])
 	}
-	halves := w.halves(y)
+	lowHalves := w.lowHalves(y)
 	for i, id := range y.new.locals {
 		if i > 1 && i < len(y.old.locals) || w.v.all[id].op == opPoison {
 			continue
@@ -165,8 +166,8 @@ func (w *walk) state(y way) *cut {
 			r.above = w.above(id, y.old.locals[1])
 		}
 		if i >= len(y.old.locals) {
-			r.place = fact{} // no new local holds a number
-			for _, h := range halves {
+			r.place = fact{} // a new local never holds a number
+			for _, h := range lowHalves {
 				switch {
 				case h.id != id:
 				case h.word:
@@ -180,37 +181,37 @@ func (w *walk) state(y way) *cut {
 			c.locals = append(c.locals, r)
 		}
 	}
-	w.steps -= 10 + 4*len(c.locals) + len(halves)
+	w.steps -= 10 + 4*len(c.locals) + len(lowHalves)
 	return c
 }
 
-// half is the lower half of a local of the old side, or of a word of the frame.
-type half struct {
+// lowHalf is the low half of a local of the old side, or of a word of the frame.
+type lowHalf struct {
 	id   int32
 	of   int64
 	word bool
 }
 
-// halves are those that a new local may be.
-func (w *walk) halves(y way) (all []half) {
+// lowHalves returns those that a new local may hold.
+func (w *proof) lowHalves(y path) (all []lowHalf) {
 	if len(y.new.locals) == len(y.old.locals) {
 		return nil
 	}
 	for j, id := range y.old.locals {
 		if w.before.locals[j] == typeI64 {
-			all = append(all, half{id: w.v.unary(opWrap, id), of: int64(j)})
+			all = append(all, lowHalf{id: w.v.unary(opWrap, id), of: int64(j)})
 		}
 	}
 	for _, r := range y.x.words {
-		all = append(all, half{id: w.v.unary(opWrap, r.value), of: r.key, word: true})
+		all = append(all, lowHalf{id: w.v.unary(opWrap, r.value), of: r.key, word: true})
 	}
 	return all
 }
 
-// enter makes the way from a cut on.
-func (w *walk) enter(c *cut) {
+// enter starts a path at a cutpoint.
+func (w *proof) enter(c *cutpoint) {
 	w.clear()
-	old, now, x := &side{f: w.before, pc: c.key.old}, &side{f: w.after, pc: c.key.new}, &world{framed: c.framed}
+	old, now, x := &side{f: w.before, pc: c.key.old}, &side{f: w.after, pc: c.key.new}, &state{frameInMemory: c.frameInMemory}
 	for j := range w.before.locals {
 		id := w.v.fresh(opSymbol)
 		switch {
@@ -243,14 +244,14 @@ func (w *walk) enter(c *cut) {
 		now.locals = append(now.locals, w.v.fresh(opPoison))
 	}
 	for _, r := range c.locals {
-		now.locals[r.local] = w.related(r, old, x)
+		now.locals[r.local] = w.localAt(r, old, x)
 	}
 	w.steps -= len(now.locals) / 8
-	w.ways = append(w.ways, way{old: old, new: now, x: x})
+	w.paths = append(w.paths, path{old: old, new: now, x: x})
 }
 
-// related is what a local of the new side is at the beginning of a segment.
-func (w *walk) related(r relation, old *side, x *world) int32 {
+// localAt returns the value of a local of the new side at the start of a path.
+func (w *proof) localAt(r relation, old *side, x *state) int32 {
 	switch {
 	case r.same:
 		return old.locals[r.local]
@@ -261,9 +262,9 @@ func (w *walk) related(r relation, old *side, x *world) int32 {
 	case r.place.known:
 		return w.v.constant(opI32Const, r.place.is)
 	}
-	var halves []int32
+	var lowHalves []int32
 	for _, j := range r.wraps {
-		halves = append(halves, w.v.unary(opWrap, old.locals[j]))
+		lowHalves = append(lowHalves, w.v.unary(opWrap, old.locals[j]))
 	}
 	for _, at := range r.words {
 		word, ok := x.words.get(at)
@@ -271,25 +272,25 @@ func (w *walk) related(r relation, old *side, x *world) int32 {
 			word = w.v.fresh(opSymbol)
 			x.words.set(at, word)
 		}
-		halves = append(halves, w.v.unary(opWrap, word))
+		lowHalves = append(lowHalves, w.v.unary(opWrap, word))
 	}
-	id := halves[0]
-	for _, half := range halves { // one that is a symbol is what another local is known to be, and so this one too
-		if w.v.all[half].op == opSymbol {
-			id = half
+	id := lowHalves[0]
+	for _, lowHalf := range lowHalves { // a symbol among them equals another local, and so this one too
+		if w.v.all[lowHalf].op == opSymbol {
+			id = lowHalf
 		}
 	}
-	for _, half := range halves {
-		if half != id {
-			w.v.alias[half] = id
+	for _, lowHalf := range lowHalves {
+		if lowHalf != id {
+			w.v.alias[lowHalf] = id
 		}
 	}
 	return id
 }
 
-// catchUp runs the new side, behind the same events, over what does not show: blocks, branches, and statements that set locals of its own
-// without looking into memory.
-func (w *walk) catchUp(y way) error {
+// catchUp runs the new side, which has seen the same events, over what has no effect: constructs,
+// branches, and statements that set locals of its own without a memory access.
+func (w *proof) catchUp(y path) error {
 	s, height := y.new, len(y.old.stack)
 	for w.caught++; s.pc < len(s.f.code) && w.seen[s.pc] != w.caught; {
 		w.seen[s.pc] = w.caught
@@ -310,7 +311,7 @@ func (w *walk) catchUp(y way) error {
 				return nil
 			}
 		}
-		for next := s.pc; next < end; next++ { // a statement is straight
+		for next := s.pc; next < end; next++ { // a statement is straight-line code
 			if w.steps--; w.steps < 0 {
 				return errSteps
 			}
@@ -322,9 +323,9 @@ func (w *walk) catchUp(y way) error {
 	return nil
 }
 
-// statement is the end of one that sets a local of the new side's own, or the place in the code, from what is at hand; -1 = none begins
-// here.
-func (w *walk) statement(f *function, pc int) int {
+// statement returns the end of a statement that sets local 0 or a local that only the new side
+// has, without a memory access; -1 = none starts here.
+func (w *proof) statement(f *function, pc int) int {
 	height := 0
 	for ; pc < len(f.code); pc++ {
 		switch i := &f.code[pc]; i.op {

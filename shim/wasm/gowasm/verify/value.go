@@ -1,26 +1,26 @@
 package verify
 
-// value is a symbol for what is computed: an instruction and its operands, which are numbers of values. Equal values have the same
-// number, as long as they are of one segment.
+// value is a symbolic value: an instruction and the ids of its operands. Equal values of one
+// segment have the same id.
 type value struct {
 	op      uint16
 	a, b, c int32
 	imm     int64
 }
 
-// Operations of values beside instructions.
+// Operations that are not instructions.
 const (
-	opSymbol = 0x200 + iota // what is known to be the same on both sides, and nothing else
+	opSymbol = 0x200 + iota // an unknown value that both sides share
 	opOffset                // a plus imm, modulo 2³²
-	opPoison                // what may be anything
+	opPoison                // a value of which nothing is known
 )
 
-// values are those of a segment.
+// values are the values of a segment, by id.
 type values struct {
 	all     []value
 	numbers map[value]int32
-	alias   map[int32]int32 // of what is known to be equal at the beginning
-	stack   map[int32]bool  // the symbols that are stack pointers
+	alias   map[int32]int32 // ids that are known to be equal at the start
+	stack   map[int32]bool  // ids of symbols that are stack pointers
 	count   int64
 }
 
@@ -50,7 +50,7 @@ func (v *values) number(n value) int32 {
 	return id
 }
 
-// fresh is a value like no other.
+// fresh returns a value that differs from all others.
 func (v *values) fresh(op uint16) int32 {
 	v.count++
 	return v.number(value{op: op, imm: v.count})
@@ -58,13 +58,13 @@ func (v *values) fresh(op uint16) int32 {
 
 func (v *values) constant(op uint16, imm int64) int32 { return v.number(value{op: op, imm: imm}) }
 
-// isConstant returns an i32 that is known.
+// isConstant returns the number if a value is a constant i32.
 func (v *values) isConstant(id int32) (int64, bool) {
 	n := v.all[id]
 	return n.imm, n.op == opI32Const
 }
 
-// plus is an i32 and a constant.
+// plus returns an i32 plus a constant.
 func (v *values) plus(id int32, more int64) int32 {
 	switch n := v.all[id]; n.op {
 	case opI32Const:
@@ -78,7 +78,7 @@ func (v *values) plus(id int32, more int64) int32 {
 	return v.number(value{op: opOffset, a: id, imm: more})
 }
 
-// binary and unary are what an instruction computes.
+// binary and unary return the result of an instruction.
 func (v *values) binary(op uint16, a, b int32) int32 {
 	switch op {
 	case opI32Add:
@@ -105,7 +105,7 @@ func (v *values) unary(op uint16, a int32) int32 {
 	return v.number(value{op: op, a: a})
 }
 
-// place is an address: that of the stack pointer counts without end, any other as it is.
+// place is an address: relative to a stack pointer without wrapping around, any other as it is.
 type place struct {
 	root int32
 	at   int64
@@ -118,12 +118,12 @@ func (v *values) place(address int32, offset int64) place {
 	return place{address, offset}
 }
 
-// opposites are the comparisons of integers that are true when another is not, each with the one that stands for both.
+// opposites maps comparisons of integers to their negations, which stand for both.
 var opposites = map[uint16]uint16{
 	0x47: 0x46, 0x4e: 0x48, 0x4f: 0x49, 0x4c: 0x4a, 0x4d: 0x4b, 0x52: 0x51, 0x59: 0x53, 0x5a: 0x54, 0x57: 0x55, 0x58: 0x56,
 }
 
-// condition is what a decision asks: whether a value is other than 0, or whether it is not.
+// condition returns the value that a decision tests for 0, and whether the test is negated.
 func (v *values) condition(id int32) (asked int32, not bool) {
 	for {
 		n := v.all[id]

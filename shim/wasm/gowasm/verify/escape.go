@@ -2,10 +2,10 @@ package verify
 
 import "slices"
 
-// gives says whether a function gives addresses in its frame away: whether it uses the stack pointer for anything but addresses, itself, and
-// comparisons.
-func (m *Module) gives(f *function) bool {
-	var stack []bool // the operands since the last instruction that control passes at: is it an address in the frame
+// escapes says whether addresses in a function's frame may be known outside of it: whether the
+// stack pointer is used for anything but addresses, itself, and comparisons.
+func (m *Module) escapes(f *function) bool {
+	var stack []bool // for each operand since the last branch or call: is it an address in the frame
 	for k := range f.code {
 		i := &f.code[k]
 		takes, gives, err := m.effect(i)
@@ -37,7 +37,7 @@ func (m *Module) gives(f *function) bool {
 		case op == opLocalTee && i.value == 1:
 			result = any
 		case op >= opStoreFirst && op <= opStoreLast:
-			if highest { // what is stored
+			if highest { // the stored value
 				return true
 			}
 		case any:
