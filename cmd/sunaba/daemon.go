@@ -106,8 +106,8 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	cache := c.Wasm.cache(p)
-	if why := gowasm.Declined(); why != "" && c.Wasm.OptimizeGo {
-		logger.Warn("Go modules are compiled in the plain way, wasm.optimize_go has no effect", "reason", why)
+	if why := gowasm.Declined(); why != "" {
+		logger.Warn("this build neither rewrites Go modules nor shares machine code: wasm.optimize_go and its annotation have no effect", "reason", why)
 	}
 	store, modules, err := openImages(c, p, handlers, shim, logger)
 	if err != nil {

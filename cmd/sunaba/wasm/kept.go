@@ -31,12 +31,12 @@ func (n Node) Drop(digest string) error { return compile.Drop(n.Cache, digest) }
 // Faults returns the entries for this engine that are not whole, and the folders of compilations that were killed: all that are
 // there while none is under way. Nothing is locked.
 func (n Node) Faults() ([]check.Fault, error) {
-	remains, err := compile.Remains(n.Cache)
+	orphans, err := compile.Orphans(n.Cache)
 	if err != nil {
 		return nil, err
 	}
 	var faults []check.Fault
-	for _, dir := range remains {
+	for _, dir := range orphans {
 		faults = append(faults, check.Fault{
 			Subject: "folder " + dir, What: "it is the remains of a compilation or a removal that was cut short", Remove: func() error { return os.RemoveAll(dir) },
 		})

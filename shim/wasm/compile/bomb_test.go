@@ -38,7 +38,8 @@ func bomb(functions, variables, places int) []byte {
 	}, nil)
 }
 
-// TestCompileBombs compiles what takes more than it may, by limits that are soon reached. Nothing is left of it.
+// TestCompileBombs compiles what takes more than it may, by limits that are soon reached. Nothing
+// is left of it.
 func TestCompileBombs(t *testing.T) {
 	for name, c := range map[string]struct {
 		may    limits

@@ -21,8 +21,8 @@ import (
 
 var errRefused = errors.New("module is not valid")
 
-// compileInto makes the files of a module's entry in dir, with the steps that are not skipped and that
-// the module allows.
+// compileInto makes the files of a module's entry in dir, with the steps that are not skipped and
+// that the module allows.
 func compileInto(dir string, module []byte, skip Steps) error {
 	sections, err := format.Split(module)
 	if err != nil {
@@ -76,8 +76,8 @@ func (b *builder) plain() error {
 	return compileModule(b.dir, b.module, wazero.NewRuntimeConfig())
 }
 
-// light takes the steps. It leaves b.module nil if none can be taken: then plain finds out what the
-// module is.
+// light takes the steps. It leaves b.module nil if none can be taken: then plain finds out what is
+// wrong with the module.
 func (b *builder) light() error {
 	if b.skip&AllSteps == AllSteps || !isOrdered(b.lean) {
 		return nil
@@ -109,8 +109,8 @@ func (b *builder) light() error {
 	return nil
 }
 
-// optimized returns the module without custom sections, and with the functions rewritten if it is one of
-// Go's linker.
+// optimized returns the module without custom sections, and with the functions rewritten if it is
+// one of Go's linker.
 func (b *builder) optimized() []format.Section {
 	if b.skip&StepFold != 0 {
 		return b.lean
@@ -121,7 +121,8 @@ func (b *builder) optimized() []format.Section {
 	return lean
 }
 
-// takeData compiles the module without its data segments, whose image it writes, or declines with false.
+// takeData compiles the module without its data segments, and writes their image. It returns false
+// if the step is not taken.
 func (b *builder) takeData(lean []format.Section) ([]format.Section, bool) {
 	img, declined := worthyImage(lean)
 	if declined != "" {
@@ -135,14 +136,14 @@ func (b *builder) takeData(lean []format.Section) ([]format.Section, bool) {
 	return sections, true
 }
 
-// takeBodies returns the frame of the module that has just been compiled, under whose name its machine code is from
-// now on, or nil if that cannot be.
+// takeBodies returns the frame of the module that has just been compiled, and renames the machine
+// code so that wazero finds it by the frame. It returns nil if the step is not taken.
 func (b *builder) takeBodies(sections []format.Section) ([]byte, error) {
 	entry := onlyFile(b.dir)
 	if b.skip&StepBare != 0 || entry == "" || wazeroversion.Check() != nil {
 		return nil, nil
 	}
-	bodiless, ok := bare(sections)
+	bodiless, ok := withoutBodies(sections)
 	if !ok {
 		return nil, nil
 	}
@@ -150,7 +151,7 @@ func (b *builder) takeBodies(sections []format.Section) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, ok := parseCached(compiled, functionCount(sections))
+	parts, ok := parseCacheFile(compiled, functionCount(sections))
 	if !ok {
 		return nil, nil
 	}
@@ -171,8 +172,9 @@ func (b *builder) takeBodies(sections []format.Section) ([]byte, error) {
 	return frame, b.takeCode(frame, moved, compiled, parts)
 }
 
-// takeCode moves the machine code of the entry of wazero's cache to a file of its own, if wazero takes the stub that stays.
-func (b *builder) takeCode(frame []byte, entry string, compiled []byte, parts cached) error {
+// takeCode moves the machine code from wazero's cache file into a file of its own, if wazero takes
+// the stub that stays.
+func (b *builder) takeCode(frame []byte, entry string, compiled []byte, parts cacheFile) error {
 	stubbed := parts.withStub()
 	if b.skip&StepShare != 0 || len(parts.code) < Worth || stubbed == nil {
 		return nil
@@ -180,16 +182,17 @@ func (b *builder) takeCode(frame []byte, entry string, compiled []byte, parts ca
 	if err := os.WriteFile(entry, stubbed, 0o600); err != nil {
 		return err
 	}
-	if !b.isLent(frame, entry, stubbed) {
+	if !b.isLinkable(frame, entry, stubbed) {
 		return os.WriteFile(entry, compiled, 0o600)
 	}
 	padded := padCode(parts.code)
 	b.facts.Load.CodeSize, b.facts.Load.CodeSum = uint64(len(padded)), Sum(padded)
-	return errors.Join(b.write(CodeName, padded), b.write(OffsetsName, parts.places()))
+	return errors.Join(b.write(CodeName, padded), b.write(OffsetsName, parts.encodeOffsets()))
 }
 
-// isLent says whether wazero, loading the frame, takes the stub, leaves it as it is, and keeps it where Lend looks for it.
-func (b *builder) isLent(frame []byte, entry string, stubbed []byte) bool {
+// isLinkable says whether wazero, loading the frame, takes the stub, leaves its file as it is, and
+// keeps the stub where LinkCode looks for it.
+func (b *builder) isLinkable(frame []byte, entry string, stubbed []byte) bool {
 	ctx := context.Background()
 	cache, err := wazero.NewCompilationCacheWithDir(b.dir)
 	if err != nil {
@@ -201,12 +204,13 @@ func (b *builder) isLent(frame []byte, entry string, stubbed []byte) bool {
 	if err != nil {
 		return false
 	}
-	_, err = placeOf(module)
+	_, err = findCode(module)
 	after, readErr := os.ReadFile(entry)
 	return err == nil && readErr == nil && bytes.Equal(after, stubbed) && onlyFile(b.dir) == entry
 }
 
-// nameOf is the name that wazero's cache has for a module's machine code. "" = it cannot be told.
+// nameOf returns the name of the file in wazero's cache for a module's machine code, "" if it
+// cannot be told.
 func (b *builder) nameOf(module []byte) (string, error) {
 	dir, err := os.MkdirTemp(b.dir, "name-")
 	if err != nil {
@@ -223,7 +227,8 @@ func (b *builder) nameOf(module []byte) (string, error) {
 	return filepath.Base(name), nil
 }
 
-// isFound says whether wazero, loading the frame, takes the machine code under that name and leaves it as it is.
+// isFound says whether wazero, loading the frame, takes the machine code under that name and
+// leaves its file as it is.
 func (b *builder) isFound(frame []byte, name string, compiled []byte) bool {
 	if compileModule(b.dir, frame, wazero.NewRuntimeConfigCompiler()) != nil {
 		return false
@@ -236,7 +241,8 @@ func (b *builder) isFound(frame []byte, name string, compiled []byte) bool {
 	return err == nil && bytes.Equal(after, compiled)
 }
 
-// onlyFile is the path of the only file in wazero's cache below dir. Where it interprets there is none: "".
+// onlyFile returns the path of the only file in wazero's cache below dir, "" where wazero
+// interprets.
 func onlyFile(dir string) string {
 	files, err := filepath.Glob(filepath.Join(dir, "wazero-*", "*"))
 	if err != nil || len(files) != 1 {
@@ -245,8 +251,8 @@ func onlyFile(dir string) string {
 	return files[0]
 }
 
-// isOrdered says whether nothing that is wrong with a module's data sections would be hidden by taking them
-// away: each section is there once, the data sections are where they belong, and their counts agree.
+// isOrdered says whether taking away the data sections hides no fault of the module: there is one
+// of each section, the data sections are in their places, and their counts agree.
 func isOrdered(sections []format.Section) bool {
 	seen := map[byte]bool{}
 	for i, s := range sections {
@@ -290,8 +296,8 @@ func compileModule(dir string, module []byte, config wazero.RuntimeConfig) error
 	return fmt.Errorf("%w: it exports no function _start, so it is no command", errRefused)
 }
 
-// Configure is wazero as modules are compiled and run here. Both sides must agree: a cached entry is not
-// validated again.
+// Configure returns the configuration of wazero with which modules are compiled and run. Both
+// sides must agree: a cached entry is not validated again.
 func Configure(config wazero.RuntimeConfig) wazero.RuntimeConfig {
 	return config.WithDebugInfoEnabled(false)
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/cage"
 )
 
-// What a child finds and leaves.
+// Descriptors of a child.
 const (
-	childModule = 3 // descriptor of the module
-	childOut    = 4 // descriptor of the directory that becomes its root and receives the entry
+	childModule = 3 // the module
+	childOut    = 4 // the directory that becomes its root and receives the entry
 )
 
 // childFlag is the only argument of a child, with the steps to skip as a number, and its limits.
 const childFlag = "-child="
 
-// childArgs is how the parent calls a child.
+// childArgs returns the arguments of a child.
 func childArgs(skip Steps, l limits) []string {
 	return []string{"compile", fmt.Sprintf("%s%d,%d,%d", childFlag, skip, l.seconds, l.data)}
 }
@@ -45,13 +45,15 @@ type limits struct {
 	data    uint64 // bytes of memory; a 32-bit child cannot have as much anyway
 }
 
-// ample is enough for any module of this size that is meant well: no small one keeps others waiting for long.
+// ample returns limits that suffice for any well-meant module of this size, and keep a small one
+// from making others wait for long.
 func ample(size int64) limits {
 	const base, perMiB, most = 120, 20, 600
 	return limits{seconds: min(base+perMiB*uint64(size>>20), most), data: 3 << 30}
 }
 
-// child has work compile the module on childModule into childOut. It is root only until it is locked in.
+// child runs work on the module in childModule, with childOut as the directory. It is root only
+// until lockIn.
 func child(skip Steps, l limits, work func(dir string, module []byte, skip Steps) error) int {
 	module := os.NewFile(childModule, "module")
 	info, err := module.Stat()
@@ -77,7 +79,7 @@ func child(skip Steps, l limits, work func(dir string, module []byte, skip Steps
 	return 0
 }
 
-// lockIn makes childOut the root and gives up everything that compiling does not need.
+// lockIn makes childOut the root and drops all privileges that compiling does not need.
 func lockIn(size int64, may limits) error {
 	if err := unix.Fchdir(childOut); err != nil {
 		return fmt.Errorf("enter output directory: %w", err)
@@ -103,7 +105,7 @@ func lockIn(size int64, may limits) error {
 	if err := cage.Drop(cage.Nobody, cage.Nobody, nil); err != nil {
 		return err
 	}
-	// The module is open already: no path leads to it, and none is needed.
+	// The module is open already: no path is needed.
 	if err := cage.Confine([]cage.Tree{{FD: childOut}}); err != nil {
 		return err
 	}

@@ -1,36 +1,40 @@
-// Package compile keeps the node's compiled modules: a cache of entries that are made once, in an
-// unprivileged process of their own, and verified whenever they are read.
+// Package compile keeps the node's compiled modules: a cache of entries. Each entry is made once,
+// in an unprivileged process of its own, and verified whenever it is read.
 //
-// An entry is a directory CACHE/<module digest>-<engine>, where engine stands for the version of wazero, the
-// architecture and the CPU's features. It holds the module as the engine loads it, wazero's machine
-// code for it (none where wazero interprets), what the steps took out of the module, and entry.json with the
-// size and checksum of every file. An entry appears by one rename, is never changed, and goes with Drop. What does not verify is thrown away and made
+// An entry is a directory CACHE/<module digest>-<engine>, where engine stands for the version of
+// wazero, the architecture and the CPU's features. It holds the module as the engine loads it,
+// wazero's machine code for it (none where wazero interprets), what the steps took out of the
+// module, and entry.json with the size and checksum of every file. An entry appears by one rename,
+// is never changed, and is removed by Drop. An entry that does not verify is deleted and made
 // again. Processes that want the same entry at the same time wait for the first of them.
 //
-// Before it is compiled, a module of Go's linker may be rewritten so that its code is smaller and faster
-// (package gowasm).
+// Before it is compiled, a module of Go's linker may be rewritten so that its code is smaller and
+// faster (package gowasm).
 //
-// A start is light because three steps are taken here once (Steps), where the module and wazero are what
-// they are thought to be. Its data segments become an image of its memory, which guests map. Its
-// functions lose their bodies: wazero finds the machine code of the whole module under the name of that
-// frame, which is a few KB to decode and validate. And the machine code lies in a file of its own, which guests map and lend
-// to wazero: in its cache there is a stub. What is not understood is left as it is, and a module for which no step can be taken is loaded as it came, without its debug information.
+// A start is light because three steps (Steps) are taken here once. The data segments become an
+// image of the module's memory, which guests map. The functions lose their bodies: wazero finds
+// the machine code of the whole module under the name of that frame, which is a few KB to decode
+// and validate. And the machine code is in a file of its own, which guests map and link into
+// wazero (LinkCode); wazero's cache file has a stub. What is not understood is left as it is. A
+// module for which no step can be taken is loaded as it came, without its debug information.
 //
 // # Notes
 //
-//   - The second and third step build on the inside of one version of wazero (package wazeroversion).
-//   - Of files from 1 MiB on, an entry that is read is checked by their inode, size and times; wazero
+//   - The second and third step build on the inside of one version of wazero. With any other
+//     version they are not taken, nor is a module rewritten (package wazeroversion).
+//   - A file from 1 MiB on is checked by its inode, size and times when its entry is read; wazero
 //     checks the sum of the machine code when it loads it.
 //
 // The compile face of the binary is
 //
 //	compile -cache DIR [-digest D] [-optimize-go] MODULE   make sure that there is an entry, and read it
-//	compile -cache DIR -digest D [-optimize-go] -leased [MODULE]   the same, as long as standard input is open; without
-//	                                             MODULE only read it
+//	compile -cache DIR -digest D [-optimize-go] -leased [MODULE]   the same, as long as standard input is
+//	                                             open; without MODULE only read it
 //	compile -cache DIR -drop -digest D           remove the module's entries
 //	compile -cache DIR -list                     print what is kept of each module, as JSON
 //
-// Its exit code is 0, 65 for a module that is refused (the reason is on standard error), 1 for any other error.
+// Its exit code is 0, 65 for a module that is refused (the reason is on standard error), 1 for any
+// other error.
 package compile
 
 import (
@@ -55,8 +59,8 @@ import (
 type Options struct {
 	CacheDir string
 	Self     string // "" = this process's own binary
-	// Start starts a child and returns how to learn its exit code (or 128 + signal). A process whose
-	// children are reaped in one place sets it; nil is os/exec's own way.
+	// Start starts a child and returns how to learn its exit code (or 128 + signal). A process
+	// whose children are reaped in one place sets it; nil is os/exec's own way.
 	Start func(*exec.Cmd) (wait func() int, err error)
 	// Skip leaves steps out: entries that are made without them are others.
 	Skip Steps
@@ -85,7 +89,7 @@ const sha256Prefix = "sha256:"
 // maxModule bounds what is read into memory.
 const maxModule = 1 << 30
 
-// Warm has what does not depend on the module worked out before the first Ensure.
+// Warm initializes what does not depend on the module before the first Ensure.
 func Warm() {
 	var r record
 	_ = json.Unmarshal([]byte(`{"load":{},"files":[{"stamp":{}}]}`), &r) // the decoder learns the types
@@ -93,13 +97,15 @@ func Warm() {
 	_ = castagnoli()
 }
 
-// Ensure returns the entry of the module at path, compiling it if need be. digest, if known, is
-// "sha256:…" of the module: with an entry for it the module is not even read; without, it must match.
+// Ensure returns the entry of the module at path, and compiles the module if there is none.
+// digest, if known, is "sha256:…" of the module: if there is an entry for it the module is not
+// read; otherwise it must match.
 //
 // # Errors
 //
-// ErrInvalidArgument with a text for what is not a core module (a component, for one), does not
-// validate or does not have the digest; ErrResourceExhausted when compiling it exceeds the limits.
+// ErrInvalidArgument with a text for a file that is not a core module (a component, for example),
+// does not validate or does not have the digest; ErrResourceExhausted when compiling exceeds the
+// limits.
 func Ensure(ctx context.Context, o Options, path, digest string) (Entry, error) {
 	if o.Self == "" {
 		o.Self = "/proc/self/exe"
@@ -129,7 +135,8 @@ func Ensure(ctx context.Context, o Options, path, digest string) (Entry, error) 
 	return o.make(ctx, module, digest)
 }
 
-// Open returns the entry of the module with this digest, made without the skipped steps, if it is there and whole.
+// Open returns the entry of the module with this digest, made without the skipped steps, if it
+// exists and is whole.
 //
 // # Errors
 //
@@ -145,7 +152,7 @@ func Open(cacheDir, digest string, skip Steps) (Entry, error) {
 	return e, nil
 }
 
-// make compiles the module under the digest's lock, unless somebody else just did.
+// make compiles the module under the digest's lock, unless another process has just done so.
 func (o Options) make(ctx context.Context, module *os.File, digest string) (Entry, error) {
 	if err := checkHeader(module); err != nil {
 		return Entry{}, err
@@ -162,7 +169,8 @@ func (o Options) make(ctx context.Context, module *os.File, digest string) (Entr
 	if err == nil {
 		return e, nil
 	}
-	// Under the lock nobody works on this digest: what lies about is of those who died, or damaged.
+	// Under the lock nobody else works on this digest: what is here was left by dead processes, or
+	// is damaged.
 	if err := sweep(o.CacheDir, digest, entryDir(o.CacheDir, digest, o.Skip)); err != nil {
 		return Entry{}, err
 	}
@@ -203,7 +211,7 @@ func Drop(cacheDir, digest string) error {
 	return errors.Join(append(errs, sweep(cacheDir, digest))...)
 }
 
-// stagePrefix begins the names of a digest's unfinished and dropped directories.
+// stagePrefix is the prefix of the names of a digest's unfinished and dropped directories.
 func stagePrefix(digest string) string { return tmpPrefix + hash(digest) + "-" }
 
 const tmpPrefix = "tmp-"
@@ -211,7 +219,8 @@ const tmpPrefix = "tmp-"
 // hash is a digest without its algorithm.
 func hash(digest string) string { return strings.TrimPrefix(digest, sha256Prefix) }
 
-// sweep removes what unfinished work left, and entries that do not verify. The caller holds the lock.
+// sweep removes unfinished directories of a digest, and the damaged entries. The caller holds the
+// lock.
 func sweep(cacheDir, digest string, damaged ...string) error {
 	names, err := filepath.Glob(filepath.Join(cacheDir, stagePrefix(digest)+"*"))
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 
 const heavyFunctions = 3000
 
-// heavy is a module for which every step is taken: its data, its code and its names are each worth a file.
+// heavy is a module for which every step is taken: its data, its code and its names are each worth
+// a file.
 func heavy() []byte {
 	count := binary.AppendUvarint(nil, heavyFunctions)
 	code := slices.Clone(count)
@@ -83,7 +84,8 @@ func flip(at func(size int) int) func(string) error {
 	}
 }
 
-// TestDamagedFilesAreMadeAgain damages every file of a light entry in every way, and those of other entries in two.
+// TestDamagedFilesAreMadeAgain damages every file of a light entry in every way, and those of
+// other entries in two.
 func TestDamagedFilesAreMadeAgain(t *testing.T) {
 	module := writeModule(t, heavy())
 	for _, c := range []struct {
@@ -135,8 +137,8 @@ func TestDamagedFilesAreMadeAgain(t *testing.T) {
 	}
 }
 
-// TestEntryOfAnotherWazero exchanges the version in the name of wazero's folder, and leaves an entry of another engine: neither
-// is taken.
+// TestEntryOfAnotherWazero exchanges the version in the name of wazero's folder, and leaves an
+// entry of another engine: neither is taken.
 func TestEntryOfAnotherWazero(t *testing.T) {
 	module := writeModule(t, heavy())
 	o := Options{CacheDir: t.TempDir()}

@@ -30,19 +30,20 @@ type file struct {
 	Stamp stamp  `json:"stamp"`
 }
 
-// stamp changes when a file is written, exchanged or cut: by a system call, that is, and not by a disk
-// that forgets.
+// stamp changes when a file is written, replaced or truncated by a system call. It does not change
+// when a disk loses data.
 type stamp struct {
 	Inode    uint64 `json:"inode"`
 	Modified int64  `json:"modified"` // nanoseconds
 	Changed  int64  `json:"changed"`
 }
 
-// unread is the size from which a file whose stamp is right is not read whenever its entry is: reading
-// tens of MiB would be most of a start. Of these files the machine code is checked by those who load it.
+// unread is the size from which a file whose stamp matches is not read when its entry is: reading
+// tens of MiB would take most of a start. Of these files the machine code is checked by the
+// process that loads it.
 const unread = 1 << 20
 
-// read returns the entry in dir if it is there, of digest, and whole.
+// read returns the entry in dir if it exists, is of digest, and is whole.
 func read(dir, digest string) (Entry, error) {
 	data, err := os.ReadFile(filepath.Join(dir, recordName))
 	if err != nil {
@@ -68,7 +69,7 @@ func read(dir, digest string) (Entry, error) {
 	return e, r.Load.check(dir)
 }
 
-// readAhead reads what guests will map, so that it is page cache of whoever calls this.
+// readAhead reads what guests will map, so that its page cache is charged to the caller.
 func (e Entry) readAhead() error {
 	buffer := make([]byte, readSize)
 	return filepath.WalkDir(e.Dir, func(path string, d os.DirEntry, err error) error {
@@ -84,7 +85,7 @@ func (e Entry) readAhead() error {
 	})
 }
 
-// verify compares a file of an entry with what it was when it was made.
+// verify compares a file of an entry with its state when it was made.
 func verify(dir string, want file, buffer []byte) error {
 	f, err := open(dir, want.Name)
 	if err != nil {
@@ -135,7 +136,8 @@ func stampOf(f *os.File) (size int64, s stamp, err error) {
 	return st.Size, stamp{Inode: st.Ino, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}, nil
 }
 
-// readSize is small: every page of a new buffer costs as much as to read several into one that has been used.
+// readSize is small: every page of a new buffer costs as much as reading several pages into a used
+// one.
 const readSize = 16 << 10
 
 var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
@@ -156,8 +158,8 @@ func checksum(f *os.File, buffer []byte) (int64, uint32, error) {
 	}
 }
 
-// seal turns what a child wrote into an entry of ours: only regular files with one name, owned by
-// root, readable by all, listed and checksummed, on disk.
+// seal turns what a child wrote into an entry: only regular files with one name, owned by root,
+// readable by all, listed and checksummed, synced to disk.
 func seal(dir, digest string) error {
 	found, err := takeFacts(dir)
 	if err != nil {
@@ -184,7 +186,7 @@ func seal(dir, digest string) error {
 	return errors.Join(syncFile(name), syncFile(dir))
 }
 
-// add takes over one path of a child's directory.
+// add adds one path of a child's directory to the record.
 func (r *record) add(dir, path string) error {
 	rel, err := filepath.Rel(dir, path)
 	if err != nil {

@@ -2,7 +2,7 @@ package compile
 
 import "github.com/sunaba-project/sunaba/shim/wasm/format"
 
-// image is what a module's data segments make of its memory.
+// image is the memory that a module's data segments make.
 type image struct {
 	at    uint64 // address of its first byte, a multiple of imageAlign
 	bytes []byte // up to the last byte, padded to a multiple of imageAlign where the memory reaches as far
@@ -24,10 +24,11 @@ const (
 	dataActive = 0 // in memory 0; all other kinds are declined
 )
 
-// newImage lays the data segments of a module out as its memory would hold them. It declines with a reason
-// what it does not understand or what has no such image: passive segments, an imported memory, several
-// memories, segments at addresses that are computed or outside of the memory. That no code uses the segments (memory.init,
-// data.drop) is for the validation to find, which refuses such code once they are gone.
+// newImage copies the data segments of a module to where its memory would hold them. It declines,
+// with a reason, what it does not understand or what has no such image: passive segments, an
+// imported memory, several memories, segments at addresses that are computed or outside of the
+// memory. Code that uses the segments (memory.init, data.drop) is found by the validation, which
+// refuses it when the segments have been removed.
 func newImage(sections []format.Section) (_ image, declined string) {
 	size, declined := memorySize(sections)
 	if declined != "" {
@@ -57,7 +58,7 @@ func newImage(sections []format.Section) (_ image, declined string) {
 	return img, ""
 }
 
-// memorySize is what a module's only memory begins with, in bytes.
+// memorySize returns the initial size of the only memory in bytes.
 func memorySize(sections []format.Section) (_ uint64, declined string) {
 	imports, ok := format.Imports(sections)
 	if !ok {
@@ -90,7 +91,7 @@ type segment struct {
 	bytes []byte
 }
 
-// dataSegments reads a data section that has nothing but active segments at constant addresses.
+// dataSegments reads a data section. It declines all but active segments at constant addresses.
 func dataSegments(body []byte) (_ []segment, declined string) {
 	const none, broken = "there is no data", "the data section is not well-formed"
 	if len(body) == 0 {

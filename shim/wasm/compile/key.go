@@ -14,12 +14,13 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
-// layout is raised whenever the meaning of an entry's files changes, or what is written in place of a function.
+// layout is raised whenever the meaning of an entry's files changes, or what is written in place
+// of a function.
 const layout = 7
 
-// engine names what an entry's machine code depends on beside the module. The version of wazero is the
-// whole one, with its checksum or what replaces it: wazero's own cache has only the number, which a
-// fork keeps.
+// engine names what an entry's machine code depends on beside the module. The version of wazero is
+// the whole one, with its checksum or what replaces it: wazero's own cache has only the number,
+// which a fork keeps.
 var engine = sync.OnceValue(func() string {
 	text := fmt.Sprintf("%d %s %s %s", layout, wazeroversion.Linked(), runtime.GOARCH, cpuFeatures())
 	sum := sha256.Sum256([]byte(text))

@@ -123,21 +123,21 @@ func cacheEntry(code []byte, rest ...byte) []byte {
 func TestParseCached(t *testing.T) {
 	code := []byte("some machine code")
 	entry := cacheEntry(code, 0, 0, 0, 0, 0)
-	got, ok := parseCached(entry, 2)
-	if !ok || !bytes.Equal(got.code, code) || !bytes.Equal(got.places(), []byte{0, 0, 0, 0, 8, 0, 0, 0}) {
-		t.Errorf("got %q at %v, %v", got.code, got.places(), ok)
+	got, ok := parseCacheFile(entry, 2)
+	if !ok || !bytes.Equal(got.code, code) || !bytes.Equal(got.encodeOffsets(), []byte{0, 0, 0, 0, 8, 0, 0, 0}) {
+		t.Errorf("got %q at %v, %v", got.code, got.encodeOffsets(), ok)
 	}
-	if _, ok := parseCached(entry, 1); ok {
+	if _, ok := parseCacheFile(entry, 1); ok {
 		t.Error("it has another number of functions")
 	}
 	for i := range len(entry) - 5 {
-		if _, ok := parseCached(entry[:i], 2); ok {
+		if _, ok := parseCacheFile(entry[:i], 2); ok {
 			t.Errorf("%d bytes of an entry were taken", i)
 		}
 		changed := bytes.Clone(entry)
 		changed[i] ^= 0x80
 		// What the numbers of functions and offsets say beyond bounds is not known here.
-		if _, ok := parseCached(changed, 2); ok && (i < 6 || i >= 10+4+16) {
+		if _, ok := parseCacheFile(changed, 2); ok && (i < 6 || i >= 10+4+16) {
 			t.Errorf("an entry with another byte %d was taken", i)
 		}
 	}
@@ -145,13 +145,13 @@ func TestParseCached(t *testing.T) {
 
 func TestStub(t *testing.T) {
 	catches := []byte{1, 0, 0, 0, 0, 0, 0, 0}
-	whole, _ := parseCached(cacheEntry([]byte("some machine code"), append([]byte{0}, catches...)...), 2)
-	short, ok := parseCached(whole.withStub(), 0)
+	whole, _ := parseCacheFile(cacheEntry([]byte("some machine code"), append([]byte{0}, catches...)...), 2)
+	short, ok := parseCacheFile(whole.withStub(), 0)
 	if !ok || !bytes.Equal(short.code, stub) || !bytes.Equal(short.head, whole.head) || !bytes.Equal(short.rest, whole.rest) {
 		t.Errorf("stub %+v, %v", short, ok)
 	}
 	for name, rest := range map[string][]byte{"a source map": append([]byte{1}, catches...), "nothing behind the code": nil} {
-		whole, _ := parseCached(cacheEntry([]byte("code"), rest...), 2)
+		whole, _ := parseCacheFile(cacheEntry([]byte("code"), rest...), 2)
 		if whole.code = []byte("code"); whole.withStub() != nil {
 			t.Errorf("%s: it got a stub", name)
 		}

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Kept is what the cache has of one module: its entries for this and for other engines, and what died while it was made.
+// Kept is what the cache has of one module: its entries for this and for other engines, and what
+// killed compilations left.
 type Kept struct {
 	Digest string
 	Bytes  int64
@@ -22,18 +23,20 @@ type Kept struct {
 	Running bool
 }
 
-// usedGrain is how exactly it is known when an entry was used: the fewer starts have to write.
+// usedGrain is the precision of the time at which an entry was used. The coarser it is, the less
+// starts have to write.
 const usedGrain = time.Hour
 
-// markUsed remembers that the entry in dir has been used, by the directory's time.
+// markUsed records the use of the entry in dir, in the directory's time.
 func markUsed(dir string) {
 	now := time.Now()
 	if info, err := os.Stat(dir); err == nil && now.Sub(info.ModTime()) > usedGrain {
-		_ = os.Chtimes(dir, now, now) // it only counts as older than it is
+		_ = os.Chtimes(dir, now, now) // on failure it only counts as older than it is
 	}
 }
 
-// digestIn is the digest in the name of an entry, or of what is to become one or was one; "" if it is none.
+// digestIn returns the digest in the name of an entry, an unfinished one or a dropped one; "" if
+// there is none.
 func digestIn(name string) string {
 	sum, _, ok := strings.Cut(strings.TrimPrefix(name, tmpPrefix), "-")
 	if digest := sha256Prefix + sum; ok && checkDigest(digest) == nil {
@@ -42,7 +45,8 @@ func digestIn(name string) string {
 	return ""
 }
 
-// List returns what the cache has, by digest. Nothing is locked: what comes or goes meanwhile may be missing.
+// List returns what the cache has, by digest. Nothing is locked: what is added or removed
+// meanwhile may be missing.
 func List(cacheDir string) ([]Kept, error) {
 	found, err := os.ReadDir(cacheDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,11 +76,11 @@ func List(cacheDir string) ([]Kept, error) {
 	return slices.SortedFunc(maps.Values(all), func(a, b Kept) int { return strings.Compare(a.Digest, b.Digest) }), nil
 }
 
-// sizeOf is how many bytes the files in a directory have.
+// sizeOf returns the sum of the sizes of the files in a directory.
 func sizeOf(dir string) (bytes int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil // it is going
+			return nil // it is being removed
 		}
 		if info, err := d.Info(); err == nil {
 			bytes += info.Size()
@@ -86,7 +90,8 @@ func sizeOf(dir string) (bytes int64) {
 	return bytes
 }
 
-// findMounted marks what processes have mounted. A module with the same digest in another cache counts too.
+// findMounted marks the modules that processes have mounted. A module with the same digest in
+// another cache counts too.
 func findMounted(all map[string]Kept) error {
 	tables, err := filepath.Glob("/proc/[0-9]*/mountinfo")
 	if err != nil {

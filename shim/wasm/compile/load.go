@@ -11,25 +11,29 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 )
 
-// Steps are what makes guests light and fast. Each is taken where it is understood and left out elsewhere.
+// Steps are what makes guests light and fast. Each is taken for a module for which it is
+// understood.
 type Steps uint
 
 // The steps.
 const (
-	// StepImage takes the data segments out of the module into a file that guests map as their memory.
+	// StepImage takes the data segments out of the module into a file that guests map as their
+	// memory.
 	StepImage Steps = 1 << iota
-	// StepBare leaves only the frame of the module to decode and validate: no function has a body, and its
-	// machine code is found in the cache by the frame.
+	// StepBare leaves only the frame of the module to decode and validate: no function has a body,
+	// and wazero finds the machine code in its cache by the frame.
 	StepBare
-	// StepShare keeps the machine code in a file that guests map, and a stub in wazero's cache. It needs StepBare.
+	// StepShare keeps the machine code in a file that guests map, and a stub in wazero's cache. It
+	// needs StepBare.
 	StepShare
-	// StepFold rewrites the functions of Go's modules so that fewer addresses have to be checked while they run.
+	// StepFold rewrites the functions of Go's modules (package gowasm).
 	StepFold
 
 	AllSteps = StepImage | StepBare | StepShare | StepFold
 )
 
-// Without are the steps to skip by the switch of the configuration or of a pod: StepFold unless Go's modules are rewritten.
+// Without returns the steps to skip by the switch of the configuration or of a pod: StepFold,
+// unless Go modules are to be rewritten.
 func Without(optimizeGo bool) Steps {
 	if optimizeGo {
 		return 0
@@ -45,21 +49,23 @@ const (
 	NamesName   = "names"
 )
 
-// Load says how a guest process loads an entry. All zero, it loads the module and nothing else.
+// Load says how a guest process loads an entry. The zero value loads the module and nothing else.
 type Load struct {
-	// ImageAt is the address in linear memory that the file ImageName, ImageSize bytes, belongs to. 0 bytes = no file.
+	// ImageAt is the address in linear memory that the file ImageName, ImageSize bytes, belongs
+	// to. 0 bytes = no file.
 	ImageAt   uint64 `json:"imageAt,omitempty"`
 	ImageSize uint64 `json:"imageSize,omitempty"`
-	// Bare tells that the module has no bodies: its code must come from wazero's cache.
+	// Bare says that the module has no bodies: its code must come from wazero's cache.
 	Bare bool `json:"bare,omitempty"`
-	// CodeSize is the size of the file CodeName, which is executable memory, and CodeSum its CRC-32C. 0 bytes = no file.
+	// CodeSize is the size of the file CodeName, which is executable memory, and CodeSum its
+	// CRC-32C. 0 bytes = no file.
 	CodeSize uint64 `json:"codeSize,omitempty"`
 	CodeSum  uint32 `json:"codeSum,omitempty"`
-	// Names tells that the functions' names are in the file NamesName and not in the module.
+	// Names says that the functions' names are in the file NamesName and not in the module.
 	Names bool `json:"names,omitempty"`
 }
 
-// facts is what a child tells beside its files, in the file factsName.
+// facts is what a child reports beside its files, in the file factsName.
 type facts struct {
 	StartFunction bool          `json:"startFunction,omitempty"`
 	Load          Load          `json:"load"`
@@ -71,8 +77,8 @@ const (
 	maxFacts  = 4 << 10
 )
 
-// takeFacts reads and removes the facts. They come from a process that has read a hostile module: what
-// a guest process would build on is checked against the files.
+// takeFacts reads and removes the facts. They come from a process that has read a hostile module:
+// what a guest process would rely on is checked against the files.
 func takeFacts(dir string) (facts, error) {
 	name := filepath.Join(dir, factsName)
 	var f facts

@@ -15,9 +15,9 @@ import (
 // lockName is the file with a lock for each digest.
 const lockName = "lock"
 
-// lock takes the lock of one digest: one byte of CACHE/lock, at an offset that the digest
-// gives, so that no files come and go. The lock also ends with its process. Two digests that share a byte wait for each
-// other and nothing worse.
+// lock takes the lock of one digest: one byte of CACHE/lock, at an offset from the digest, so that
+// no files are created and removed. The lock is released when its process ends. Two digests that
+// share a byte wait for each other.
 func lock(ctx context.Context, cacheDir, digest string) (unlock func(), err error) {
 	sum, err := hex.DecodeString(hash(digest))
 	if err != nil {
@@ -46,7 +46,7 @@ func lock(ctx context.Context, cacheDir, digest string) (unlock func(), err erro
 		return func() { f.Close() }, nil
 	case <-ctx.Done():
 		go func() {
-			<-locked // taken or not, closing gives it back
+			<-locked // taken or not, closing releases it
 			f.Close()
 		}()
 		return nil, fmt.Errorf("wait for another compilation: %w", ctx.Err())

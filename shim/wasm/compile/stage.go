@@ -22,7 +22,7 @@ import (
 // exitRefused is the exit code for a module that is not valid.
 const exitRefused = 65
 
-// maxComplaint bounds what is kept of a child's standard error.
+// maxComplaint bounds what is kept of the standard error of a child.
 const maxComplaint = 8 << 10
 
 var magic = []byte("\x00asm")
@@ -36,10 +36,10 @@ func checkHeader(f *os.File) error {
 	return CheckHeader(head[:n])
 }
 
-// headerSize is how many bytes tell what a file is.
+// headerSize is how many bytes determine what a file is.
 const headerSize = 8
 
-// CheckHeader tells core modules from all else by their first eight bytes.
+// CheckHeader returns nil if the first eight bytes of a file are those of a core module.
 //
 // # Errors
 //
@@ -57,7 +57,8 @@ func CheckHeader(head []byte) error {
 	return nil
 }
 
-// stage makes the entry beside its place and renames it there. The caller holds the digest's lock.
+// stage makes the entry in a directory beside its place and renames it. The caller holds the lock
+// of the digest.
 func (o Options) stage(ctx context.Context, module *os.File, digest string) error {
 	dir, err := os.MkdirTemp(o.CacheDir, stagePrefix(digest))
 	if err != nil {
@@ -88,7 +89,7 @@ func (o Options) stage(ctx context.Context, module *os.File, digest string) erro
 	return syncFile(o.CacheDir)
 }
 
-// copyModule makes a copy that nobody else can change while it is compiled, and checks that it is what digest names.
+// copyModule makes a copy that nobody else can change while it is compiled, and checks its digest.
 func copyModule(module *os.File, path, digest string) (*os.File, error) {
 	if _, err := module.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func (o Options) runChild(ctx context.Context, module *os.File, out string) erro
 	}
 }
 
-// startNarrowed starts cmd from a thread that is narrowed and then thrown away.
+// startNarrowed starts cmd from a thread that drops privileges and is then thrown away.
 func startNarrowed(start func(*exec.Cmd) (func() int, error), cmd *exec.Cmd) (wait func() int, err error) {
 	thread.Run(func() {
 		if err = cage.Narrow(); err == nil {

@@ -174,7 +174,8 @@ func attempts(o orders) map[string]attempt {
 	return all
 }
 
-// leaked is a directory of the host, as if the shim had left it open: Landlock stands in the way, and nothing else.
+// leaked is a directory of the host, as if the shim had left it open: Landlock stands in the way,
+// and nothing else.
 const leaked = childOut + 1
 
 func openFrom(dir int, name string) error {
@@ -239,7 +240,8 @@ func takenBy(t *testing.T, cache string, o orders) error {
 	return err
 }
 
-// TestCompilerThatIsTakenOver runs native code in place of the compiler: what a module that finds a fault in it can do.
+// TestCompilerThatIsTakenOver runs native code in place of the compiler: what a module that finds
+// a fault in it can do.
 func TestCompilerThatIsTakenOver(t *testing.T) {
 	o := orders{Secret: filepath.Join(t.TempDir(), "secret"), Pid: os.Getpid()}
 	if err := os.WriteFile(o.Secret, []byte("the host's\n"), 0o666); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
-// buildReplaced builds the compile face with a folder in place of the module of wazero: the same code,
-// of which nothing says that it is the same.
+// buildReplaced builds the compile face with a folder in place of the module of wazero: the same
+// code, of which nothing says that it is the same.
 func buildReplaced(t *testing.T) string {
 	t.Helper()
 	run := func(args ...string) string {
@@ -42,8 +42,9 @@ func buildReplaced(t *testing.T) string {
 	return program
 }
 
-// TestAnotherWazero compiles a module of Go's with a wazero that was not checked: nothing is rewritten
-// and no step is taken that builds on the inside of wazero, and the module runs in the plain way.
+// TestAnotherWazero compiles a module of Go's with a wazero that was not checked: nothing is
+// rewritten and no step is taken that builds on the inside of wazero, and the module runs in the
+// plain way.
 func TestAnotherWazero(t *testing.T) {
 	program, path := buildReplaced(t), buildGo(t)
 	usual, err := Ensure(t.Context(), Options{CacheDir: t.TempDir()}, path, "")
@@ -74,7 +75,7 @@ func TestAnotherWazero(t *testing.T) {
 	if e.Load.Bare || e.Load.CodeSize != 0 {
 		t.Errorf("load %+v", e.Load)
 	}
-	loadLent(t, e.Dir)
+	loadEntry(t, e.Dir)
 	out, err := exec.Command(program, "link").Output()
 	if err != nil || !strings.Contains(string(out), "build it with") {
 		t.Errorf("linking says %q, %v", out, err)

@@ -31,8 +31,9 @@ func (p *process) openImage() error {
 	return nil
 }
 
-// share gives wazero the machine code that all guests of the module have in common, where the entry has a stub of it.
-// It is run as it is, so every byte is looked at before: not by its pages in this process, which would all count to its memory.
+// share links the machine code that all guests of the module have in common into wazero, where the
+// entry has a stub of it. It is run as it is, so every byte is checked before. The pages that this
+// reads are released again, because they would all count as memory of this process.
 func (p *process) share() error {
 	l := p.config.Load
 	if l.CodeSize == 0 {
@@ -50,10 +51,10 @@ func (p *process) share() error {
 	}
 	offsets, err := compile.Offsets(p.guest.cache)
 	if err == nil {
-		err = compile.Lend(p.guest.compiled, code, offsets)
+		err = compile.LinkCode(p.guest.compiled, code, offsets)
 	}
 	if err != nil {
-		return faultf(link.Stale, "lend machine code: %w", err)
+		return faultf(link.Stale, "link machine code: %w", err)
 	}
 	p.guest.shared = shared
 	return nil

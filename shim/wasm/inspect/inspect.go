@@ -44,8 +44,8 @@ type Report struct {
 	Notes     []string            `json:"notes,omitempty"`
 	Checked   bool                `json:"compiled"` // what compiling it shows is in Light and Refused
 
-	unfit    bool // the engine will refuse to compile it, for a reason in Refused
-	foreseen compile.Foresight
+	unfit     bool // the engine will refuse to compile it, for a reason in Refused
+	obstacles compile.Obstacles
 }
 
 // Group is what a module imports from one other.
@@ -117,11 +117,11 @@ func Module(file []byte) Report {
 		r.refuse("the module is not valid: %v", err)
 		return r
 	}
-	r.foreseen = compile.Foresee(sections)
+	r.obstacles = compile.FindObstacles(sections)
 	r.measure(sections)
 	r.read(sections)
 	r.origin(sections)
-	r.Light = r.foresee()
+	r.Light = r.expected()
 	return r
 }
 
@@ -184,7 +184,7 @@ func (r *Report) Compiled(e compile.Entry, err error) error {
 	if r.unfit {
 		return errors.New("it compiled, although it should be refused: " + strings.Join(r.Refused, "; "))
 	}
-	r.Light, r.Checked = known(e.Load, r.foreseen), true
+	r.Light, r.Checked = known(e.Load, r.obstacles), true
 	if e.Go != (gowasm.Result{}) {
 		r.Go = &e.Go
 	}

@@ -129,7 +129,7 @@ func TestWhatAModuleHas(t *testing.T) {
 		Light: Light{
 			Image: Step{NotTaken, "the data takes less than 128 KiB"}, Bare: Step{State: Unknown}, Share: Step{State: Unknown},
 		},
-		foreseen: r.foreseen,
+		obstacles: r.obstacles,
 	}
 	if !reflect.DeepEqual(r, want) {
 		t.Errorf("got  %+v\nwant %+v", r, want)

@@ -28,16 +28,16 @@ const (
 
 func notTaken(why string) Step { return Step{State: NotTaken, Why: why} }
 
-// foresee is what the steps look like before the module is compiled.
-func (r *Report) foresee() Light {
+// expected returns the steps as they are known before the module is compiled.
+func (r *Report) expected() Light {
 	l := Light{Image: Step{State: Unknown}, Bare: Step{State: Unknown}, Share: Step{State: Unknown}}
 	if r.unfit {
 		return Light{}
 	}
-	if why := r.foreseen.Image; why != "" {
+	if why := r.obstacles.Image; why != "" {
 		l.Image = notTaken(why)
 	}
-	if why := r.foreseen.Bare; why != "" {
+	if why := r.obstacles.Bare; why != "" {
 		l.Bare, l.Share = notTaken(why), notTaken(needsBare)
 	}
 	return l
@@ -46,7 +46,7 @@ func (r *Report) foresee() Light {
 const needsBare = "it needs the start module"
 
 // known is what an entry says of the steps.
-func known(load compile.Load, f compile.Foresight) Light {
+func known(load compile.Load, f compile.Obstacles) Light {
 	l := Light{Image: Step{State: Taken}, Bare: Step{State: Taken}, Share: Step{State: Taken}}
 	if load.ImageSize == 0 {
 		l.Image = notTaken(either(f.Image, "the code uses its data segments (memory.init or data.drop)"))

@@ -11,7 +11,7 @@ import (
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == "link" {
-		fmt.Println(compile.Lend(nil, nil, nil))
+		fmt.Println(compile.LinkCode(nil, nil, nil))
 		return
 	}
 	os.Exit(compile.Main(os.Args[2:]))

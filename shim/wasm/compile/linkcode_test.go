@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loadLent has wazero load the frame of an entry.
-func loadLent(t *testing.T, dir string, before ...[]byte) (wazero.Runtime, wazero.CompiledModule) {
+// loadEntry has wazero load the frame of an entry.
+func loadEntry(t *testing.T, dir string, before ...[]byte) (wazero.Runtime, wazero.CompiledModule) {
 	t.Helper()
 	cache, err := wazero.NewCompilationCacheWithDir(dir)
 	if err != nil {
@@ -36,8 +36,8 @@ func loadLent(t *testing.T, dir string, before ...[]byte) (wazero.Runtime, wazer
 	return r, module
 }
 
-// lentCode is the code of an entry, as executable memory.
-func lentCode(t *testing.T, e Entry) ([]byte, []int) {
+// mapEntryCode is the code of an entry, as executable memory.
+func mapEntryCode(t *testing.T, e Entry) ([]byte, []int) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(e.Dir, CodeName))
 	if err != nil {
@@ -64,15 +64,15 @@ func heavyEntry(t *testing.T, skip Steps) Entry {
 	return e
 }
 
-// TestLentCodeRuns runs a function that is nowhere but in the file of the machine code.
-func TestLentCodeRuns(t *testing.T) {
+// TestLinkedCodeRuns runs a function that is nowhere but in the file of the machine code.
+func TestLinkedCodeRuns(t *testing.T) {
 	e := heavyEntry(t, StepImage)
-	r, module := loadLent(t, e.Dir)
-	code, offsets := lentCode(t, e)
+	r, module := loadEntry(t, e.Dir)
+	code, offsets := mapEntryCode(t, e)
 	if Sum(code) != e.Load.CodeSum || len(offsets) != heavyFunctions || !slices.IsSorted(offsets) {
 		t.Fatalf("sum %x, load %+v; %d functions", Sum(code), e.Load, len(offsets))
 	}
-	if err := Lend(module, code, offsets); err != nil {
+	if err := LinkCode(module, code, offsets); err != nil {
 		t.Fatal(err)
 	}
 	instance, err := r.InstantiateModule(context.Background(), module, wazero.NewModuleConfig().WithStartFunctions())
@@ -90,25 +90,25 @@ func TestLentCodeRuns(t *testing.T) {
 	}
 }
 
-func TestCodeIsNotLent(t *testing.T) {
+func TestCodeIsNotLinked(t *testing.T) {
 	e := heavyEntry(t, 0)
-	code, offsets := lentCode(t, e)
-	_, plain := loadLent(t, heavyEntry(t, StepShare).Dir)
-	if err := Lend(plain, code, offsets); err == nil {
+	code, offsets := mapEntryCode(t, e)
+	_, plain := loadEntry(t, heavyEntry(t, StepShare).Dir)
+	if err := LinkCode(plain, code, offsets); err == nil {
 		t.Error("a module that has code got other code")
 	}
-	_, second := loadLent(t, e.Dir, []byte("\x00asm\x01\x00\x00\x00"))
-	if err := Lend(second, code, offsets); err == nil {
-		t.Error("code was lent beside another module")
+	_, second := loadEntry(t, e.Dir, []byte("\x00asm\x01\x00\x00\x00"))
+	if err := LinkCode(second, code, offsets); err == nil {
+		t.Error("code was linked beside another module")
 	}
-	_, one := loadLent(t, e.Dir)
-	if err := Lend(one, code, append(slices.Clip(offsets), len(code))); err == nil {
+	_, one := loadEntry(t, e.Dir)
+	if err := LinkCode(one, code, append(slices.Clip(offsets), len(code))); err == nil {
 		t.Error("a function begins behind the code")
 	}
-	if err := Lend(one, code, offsets); err != nil {
+	if err := LinkCode(one, code, offsets); err != nil {
 		t.Fatal(err)
 	}
-	if err := Lend(one, code, offsets); err == nil {
-		t.Error("code was lent twice")
+	if err := LinkCode(one, code, offsets); err == nil {
+		t.Error("code was linked twice")
 	}
 }

@@ -8,51 +8,52 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// cached is what a cache entry of wazero holds of a module:
+// cacheFile is a file of wazero's cache, the machine code of one module:
 //
 //	"WAZEVO", length of version (1 byte), version, number of functions (4),
 //	offset of each function in the code (8 each), length of code (8), code, CRC-32C of code (4),
 //	whether there is a source map (1), that map, catch clauses
 //
 // All numbers are little-endian.
-type cached struct {
+type cacheFile struct {
 	head    []byte // up to the version
 	offsets []byte
 	code    []byte
 	rest    []byte // behind the checksum
 }
 
-// parseCached reads a cache entry for a module with so many functions. What differs from the above is declined with false.
-func parseCached(entry []byte, functions int) (c cached, ok bool) {
+// parseCacheFile reads the file of a module with so many functions. It returns false for any other
+// layout.
+func parseCacheFile(entry []byte, functions int) (c cacheFile, ok bool) {
 	rest, ok := bytes.CutPrefix(entry, []byte("WAZEVO"))
 	if !ok || len(rest) < 1 || len(rest) < 1+int(rest[0])+4 {
-		return cached{}, false
+		return cacheFile{}, false
 	}
 	rest = rest[1+int(rest[0]):]
 	c.head = entry[:len(entry)-len(rest)]
 	if binary.LittleEndian.Uint32(rest) != uint32(functions) {
-		return cached{}, false
+		return cacheFile{}, false
 	}
 	if rest = rest[4:]; len(rest) < 8*functions+8 {
-		return cached{}, false
+		return cacheFile{}, false
 	}
 	c.offsets = rest[:8*functions]
 	size := binary.LittleEndian.Uint64(rest[8*functions:])
 	if rest = rest[8*functions+8:]; size == 0 || size > math.MaxInt32 || size > uint64(len(rest)) || len(rest)-int(size) < 4 {
-		return cached{}, false
+		return cacheFile{}, false
 	}
 	c.code, c.rest = rest[:size], rest[size+4:]
 	for i := range functions {
 		if binary.LittleEndian.Uint64(c.offsets[8*i:]) >= size {
-			return cached{}, false
+			return cacheFile{}, false
 		}
 	}
 	return c, binary.LittleEndian.Uint32(rest[size:]) == Sum(c.code)
 }
 
-// withStub is the entry with a stub for its code and functions, or nil if it has a source map, which would have to lie elsewhere
-// with the code.
-func (c cached) withStub() []byte {
+// withStub returns the file with a stub in place of code and functions. It returns nil if there is
+// a source map, which would have to move with the code.
+func (c cacheFile) withStub() []byte {
 	if len(c.rest) == 0 || c.rest[0] != 0 {
 		return nil
 	}
@@ -62,8 +63,8 @@ func (c cached) withStub() []byte {
 	return append(entry, c.rest...)
 }
 
-// places are the offsets as the file OffsetsName has them.
-func (c cached) places() []byte {
+// encodeOffsets returns the offsets as the file OffsetsName has them.
+func (c cacheFile) encodeOffsets() []byte {
 	all := make([]byte, 0, len(c.offsets)/8*offsetSize)
 	for i := 0; i < len(c.offsets); i += 8 {
 		all = binary.LittleEndian.AppendUint32(all, uint32(binary.LittleEndian.Uint64(c.offsets[i:])))
@@ -77,7 +78,7 @@ func functionCount(sections []format.Section) int {
 	return int(r.Number())
 }
 
-// padCode is code as it lies in memory: whole pages, zeros behind it.
+// padCode returns code as it is in memory: whole pages, filled up with zeros.
 func padCode(code []byte) []byte {
 	padded := make([]byte, (len(code)+imageAlign-1)/imageAlign*imageAlign)
 	copy(padded, code)

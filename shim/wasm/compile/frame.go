@@ -10,9 +10,10 @@ import (
 // opUnreachable is the opcode that traps.
 const opUnreachable = 0x00
 
-// bare returns the sections with every function's body replaced by one that traps: what a start has to
-// decode and validate of a module whose machine code is there already.
-func bare(sections []format.Section) ([]format.Section, bool) {
+// withoutBodies returns the sections with every function's body replaced by one that traps: the
+// frame, which is all that a start has to decode and validate of a module whose machine code
+// exists already.
+func withoutBodies(sections []format.Section) ([]format.Section, bool) {
 	i := slices.IndexFunc(sections, func(s format.Section) bool { return s.ID == format.SectionCode })
 	if i < 0 {
 		return nil, false

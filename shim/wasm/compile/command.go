@@ -73,7 +73,7 @@ func command(ctx context.Context, args []string) error {
 	return entry.readAhead()
 }
 
-// whileOpen is a context that ends when nobody has the other end of a pipe any more.
+// whileOpen returns a context that ends when the other end of a pipe is closed.
 func whileOpen(ctx context.Context, pipe *os.File) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {

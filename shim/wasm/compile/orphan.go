@@ -10,28 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remains returns the folders of compilations and removals that were cut short: all that are there while none is under way.
-// Nothing is locked.
-func Remains(cacheDir string) ([]string, error) {
+// Orphans returns the directories of compilations and removals that were killed. It returns none
+// while any is under way. Nothing is locked.
+func Orphans(cacheDir string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(cacheDir, tmpPrefix+"*"))
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	// Who compiles has its lock for as long as its folder is there. So a folder that is older than a moment at which
-	// there is no lock is nobody's.
+	// A process that compiles holds its lock for as long as its directory exists. So a directory
+	// that is older than a moment without any lock is an orphan.
 	if busy, err := locked(cacheDir); err != nil || busy {
 		return nil, err
 	}
 	var dirs []string
 	for _, dir := range found {
-		if _, err := os.Lstat(dir); err == nil { // else it went meanwhile, with its compilation
+		if _, err := os.Lstat(dir); err == nil { // otherwise its compilation has ended meanwhile
 			dirs = append(dirs, dir)
 		}
 	}
 	return dirs, nil
 }
 
-// locked says whether anybody has a lock of the cache.
+// locked says whether any process holds a lock of the cache.
 func locked(cacheDir string) (bool, error) {
 	f, err := os.Open(filepath.Join(cacheDir, lockName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +41,7 @@ func locked(cacheDir string) (bool, error) {
 		return false, fmt.Errorf("open lock of module cache: %w", err)
 	}
 	defer f.Close()
-	all := unix.Flock_t{Type: unix.F_WRLCK} // from the beginning to the end
+	all := unix.Flock_t{Type: unix.F_WRLCK} // from the start to the end
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &all); err != nil {
 		return false, fmt.Errorf("read lock of module cache: %w", err)
 	}

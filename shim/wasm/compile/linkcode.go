@@ -17,14 +17,15 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
-// stub is the machine code in the cache entry of a module whose code lies in a file of its own (StepShare): no
-// instructions, for no function.
+// stub is the machine code in the cache file of a module whose code is in a file of its own
+// (StepShare): no instructions, for no function.
 var stub = make([]byte, 16)
 
-// offsetSize is the size of one number of the file OffsetsName: where a function begins in the code, little-endian.
+// offsetSize is the size of one number of the file OffsetsName: the start of a function in the
+// code, little-endian.
 const offsetSize = 4
 
-// Offsets reads where the functions of an entry's machine code begin, in their order.
+// Offsets reads where the functions of an entry's machine code start, in their order.
 func Offsets(dir string) ([]int, error) {
 	data, err := os.ReadFile(filepath.Join(dir, OffsetsName))
 	if err != nil {
@@ -37,23 +38,28 @@ func Offsets(dir string) ([]int, error) {
 	return offsets, nil
 }
 
-// Sum is the checksum of machine code that Load has.
+// Sum returns the checksum of machine code as Load has it.
 func Sum(code []byte) uint32 { return crc32.Checksum(code, castagnoli()) }
 
-// Lend gives a module that was loaded from an entry with a stub the code of all its functions, which is executable memory from
-// x/sys/unix.Mmap and stays what it is. Nothing of the module may have been instantiated. On error nothing is changed, and the
-// module cannot be used.
-func Lend(module wazero.CompiledModule, code []byte, offsets []int) error {
+// LinkCode links machine code into a module that was loaded from an entry with a stub: the code of
+// all its functions, which is executable memory from x/sys/unix.Mmap and is not changed or
+// unmapped afterwards. The module must not have been instantiated.
+//
+// # Errors
+//
+// One for a version of wazero that was not checked, and one for a module that does not have the
+// stub where it is expected. Nothing is changed then, and the module cannot be used.
+func LinkCode(module wazero.CompiledModule, code []byte, offsets []int) error {
 	if err := wazeroversion.Check(); err != nil {
 		return err
 	}
-	p, err := placeOf(module)
+	p, err := findCode(module)
 	if err != nil {
 		return err
 	}
 	for i, at := range offsets {
 		if at >= len(code) {
-			return fmt.Errorf("function %d begins behind the machine code", i)
+			return fmt.Errorf("function %d starts behind the machine code", i)
 		}
 	}
 	stub := *p.code
@@ -61,19 +67,20 @@ func Lend(module wazero.CompiledModule, code []byte, offsets []int) error {
 	return unix.Munmap(stub)
 }
 
-// place is where wazero keeps the code of a module.
-type place struct {
+// codeFields are the fields in which wazero keeps the code of a module.
+type codeFields struct {
 	code    *[]byte
 	offsets *[]int
 }
 
-// placeOf finds it by the names and types of wazero's fields, and takes nothing else for it: a stub without functions, of
-// the only module of its engine. So the engine's list of modules by address is in order whatever address the code gets.
-func placeOf(module wazero.CompiledModule) (p place, err error) {
+// findCode finds these fields by their names and types. It accepts only a stub without functions,
+// of the only module of its engine: then the engine's list of modules by address stays sorted
+// whatever address the code has.
+func findCode(module wazero.CompiledModule) (p codeFields, err error) {
 	engine := field(reflect.ValueOf(module), "compiledEngine")
 	known, sorted := field(engine, "compiledModules"), field(engine, "sortedCompiledModules")
 	if known.Kind() != reflect.Map || known.Len() != 1 || sorted.Kind() != reflect.Slice || sorted.Len() != 1 {
-		return p, errors.New("find machine code: the engine is not as it was thought to be")
+		return p, errors.New("find machine code: the engine does not have the expected fields")
 	}
 	each := known.MapRange()
 	each.Next()
@@ -86,10 +93,10 @@ func placeOf(module wazero.CompiledModule) (p place, err error) {
 	if !ok1 || !ok2 || !bytes.Equal(*code, stub) || len(*offsets) != 0 {
 		return p, errors.New("find machine code: it is no stub")
 	}
-	return place{code, offsets}, nil
+	return codeFields{code, offsets}, nil
 }
 
-// field is a field of the structure that v is, or that v leads to; no value if there is none.
+// field returns a field of the structure that v is or refers to, no value if there is none.
 func field(v reflect.Value, name string) reflect.Value {
 	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -103,7 +110,7 @@ func field(v reflect.Value, name string) reflect.Value {
 	return v.FieldByName(name)
 }
 
-// pointerTo is where a value of exactly this type is kept.
+// pointerTo returns the address of a value that has exactly this type.
 func pointerTo[T any](v reflect.Value) (*T, bool) {
 	if !v.IsValid() || v.Type() != reflect.TypeFor[T]() || !v.CanAddr() {
 		return nil, false
