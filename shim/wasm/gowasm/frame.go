@@ -101,28 +101,15 @@ func (t *frameAnalysis) analyzeBlock(n int) bool {
 			}
 			is, nests = nests[len(nests)-1], nests[:len(nests)-1]
 		case opBr, opBrIf:
-			switch to, kind := t.branchTarget(i, len(nests), n); kind {
-			case innerBranch:
-				if is != nests[len(nests)-1-int(one.value)] {
-					return false
-				}
-			case jumpBranch:
-				if !t.setOffset(to, is) {
-					return false
-				}
+			if !t.analyzeBranch(i, n, nests, is) {
+				return false
 			}
 		case opCall, opCallOf:
-			if t.module.popsReturn(one) {
-				is += 8
+			last, ok := t.analyzeCall(i, &is)
+			if !ok {
+				return false
 			}
-			if t.code[i+1].op != opGlobalGet || t.code[i+1].value != 0 || t.code[i+2].op != opLocalSet || t.code[i+2].value != stackPointer {
-				if t.module.popsReturn(one) {
-					return false
-				}
-				break
-			}
-			t.edits[i+1], t.edits[i+2] = edit{kind: editDrop}, edit{kind: editDrop}
-			i += 2
+			i = last
 		case opReturn:
 			if before := &t.code[i-1]; (before.op != opI32Const || before.value == 0) && is != 8 {
 				return false
@@ -133,6 +120,32 @@ func (t *frameAnalysis) analyzeBlock(n int) bool {
 		}
 	}
 	return is > -maxFrame && is < maxFrame && (!c.fallsThrough || t.setOffset(n+1, is))
+}
+
+// analyzeBranch analyzes the branch at i in block n. nests has the stack pointer at the start of each
+// construct around it in the block, and is is the stack pointer there.
+func (t *frameAnalysis) analyzeBranch(i, n int, nests []int64, is int64) bool {
+	switch to, kind := t.branchTarget(i, len(nests), n); kind {
+	case innerBranch:
+		return is == nests[len(nests)-1-int(t.code[i].value)]
+	case jumpBranch:
+		return t.setOffset(to, is)
+	}
+	return true
+}
+
+// analyzeCall analyzes a call with the two instructions that read the stack pointer again after it,
+// and returns the last of them.
+func (t *frameAnalysis) analyzeCall(i int, is *int64) (last int, ok bool) {
+	pops := t.module.popsReturn(&t.code[i])
+	if get, set := &t.code[i+1], &t.code[i+2]; get.op != opGlobalGet || get.value != 0 || set.op != opLocalSet || set.value != stackPointer {
+		return i, !pops
+	}
+	if pops {
+		*is += 8
+	}
+	t.edits[i+1], t.edits[i+2] = edit{kind: editDrop}, edit{kind: editDrop}
+	return i + 2, true
 }
 
 // analyzePlain analyzes a plain instruction, or several that belong together, and returns the last
