@@ -29,6 +29,9 @@ var walls = []struct{ from, to, reason string }{
 	{"shim/wasm", "shim/runc", "two engines behind one contract: what one needs of the other belongs in shim"},
 	{"shim/wasm/gowasm", "shim/wasm/compile", "how functions are rewritten does not depend on how modules are kept"},
 	{"shim/wasm/gowasm/verify", "shim/wasm/gowasm", "the verifier shares nothing with what it verifies"},
+	{"shim/wasm/wasi", "shim/wasm/wasip1", "the operations stand below every ABI"},
+	{"shim/wasm/wasi", "shim/wasm/wasmedge", "the operations stand below every ABI"},
+	{"shim/wasm/wasip1", "shim/wasm/wasmedge", "an extension knows what it extends, never the other way round"},
 	{"criserver/sandbox", "criserver/container", "containers live in sandboxes, never the other way round"},
 }
 
@@ -79,6 +82,23 @@ var homes = []struct {
 		"the Task API is the shim's contract; others use shim/client"},
 	{"go.etcd.io/bbolt", []string{"images"},
 		"one database, of images; pods and containers are one JSON record each (docs/RATIONALE.md)"},
+}
+
+// banned are foreign modules that a folder does not import although it lies in the module's home.
+var banned = []struct{ folder, module, reason string }{
+	{"shim/wasm/wasi", "github.com/tetratelabs/wazero", "the operations take and give values of Go, for the ABI of any version"},
+}
+
+func TestForeignModulesStayOut(t *testing.T) {
+	for _, p := range project(t) {
+		for _, imported := range p.Imports {
+			for _, ban := range banned {
+				if below(p.rel(), ban.folder) && below(imported, ban.module) {
+					t.Errorf("%s imports %s: %s", p.rel(), imported, ban.reason)
+				}
+			}
+		}
+	}
 }
 
 func TestForeignModulesHaveAHome(t *testing.T) {

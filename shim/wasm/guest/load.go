@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasmedge"
 )
 
 // guest is the module and what it is given.
@@ -72,7 +73,7 @@ func (p *process) load() error {
 	if err != nil {
 		return err
 	}
-	if err := g.host.InstantiateFor(g.ctx, g.runtime, imports); err != nil {
+	if err := g.host.InstantiateFor(g.ctx, g.runtime, imports, wasmedge.Functions()...); err != nil {
 		return err
 	}
 	if err := g.checkImports(imports); err != nil {

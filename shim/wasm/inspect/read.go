@@ -8,6 +8,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasmedge"
 )
 
 // What the host has of an import.
@@ -61,7 +62,6 @@ func (r *Report) read(sections []format.Section) {
 
 // addImports adds what the module imports, by where from.
 func (r *Report) addImports(imports []format.Import) {
-	provided := wasip1.Functions()
 	for _, i := range imports {
 		g := slices.IndexFunc(r.Imports, func(g Group) bool { return g.Module == i.Module })
 		if g < 0 {
@@ -71,7 +71,7 @@ func (r *Report) addImports(imports []format.Import) {
 		switch i.Kind {
 		case format.KindFunction:
 			one.Type = typeText(i.FuncType)
-			one.Host = host(provided, i)
+			one.Host = host(i)
 			r.checkFunction(i, one.Host)
 		case format.KindMemory:
 			r.addMemory(i.Limits, true)
@@ -89,21 +89,23 @@ func (r *Report) addImports(imports []format.Import) {
 }
 
 // host says what the host has for an imported function.
-func host(provided []wasip1.Provided, i format.Import) string {
+func host(i format.Import) string {
 	found := HostMissing
-	for _, p := range provided {
-		if i.Module != wasip1.ModuleName || p.Name != i.Name {
-			continue
-		}
-		switch {
-		case !bytes.Equal(p.Params, i.Params) || !bytes.Equal(p.Results, i.Results):
-			if found == HostMissing {
-				found = HostSignature
+	if i.Module != wasip1.ModuleName {
+		return found
+	}
+	for _, provided := range []struct {
+		host      string
+		functions []wasip1.Function
+	}{{HostWASI, wasip1.Functions()}, {HostSockets, wasmedge.Functions()}} {
+		for _, f := range provided.functions {
+			if f.Name != i.Name {
+				continue
 			}
-		case p.Extension:
-			return HostSockets
-		default:
-			return HostWASI
+			if bytes.Equal(f.ParamTypes(), i.Params) && bytes.Equal(f.ResultTypes(), i.Results) {
+				return provided.host
+			}
+			found = HostSignature
 		}
 	}
 	return found

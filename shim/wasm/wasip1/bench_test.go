@@ -9,7 +9,7 @@ import (
 // bench measures a call of a host function through the engine.
 func bench(b *testing.B, c *caller, name string, params ...uint64) {
 	b.Helper()
-	f := c.mod.ExportedFunction(name)
+	f := c.Mod.ExportedFunction(name)
 	stack := make([]uint64, max(len(params), 1))
 	ctx := context.Background()
 	b.ReportAllocs()
@@ -29,11 +29,11 @@ func BenchmarkWrite(b *testing.B) {
 	}
 	defer null.Close()
 	c := newCaller(b, Config{Stdin: -1, Stdout: int(null.Fd()), Stderr: -1})
-	p, n := c.iovec(100)
+	p, n := c.Iovec(100)
 	b.Run("one", func(b *testing.B) { bench(b, c, "fd_write", 1, p, n, atResult) })
 	for i := range uint32(4) {
-		c.mem.WriteUint32Le(atIovecs+8*i, atData)
-		c.mem.WriteUint32Le(atIovecs+8*i+4, 100)
+		c.Mem.WriteUint32Le(atIovecs+8*i, atData)
+		c.Mem.WriteUint32Le(atIovecs+8*i+4, 100)
 	}
 	b.Run("four", func(b *testing.B) { bench(b, c, "fd_write", 1, atIovecs, 4, atResult) })
 }
@@ -42,7 +42,7 @@ func BenchmarkRead(b *testing.B) {
 	c := newCaller(b, Config{})
 	c.put("f", "0123456789")
 	fd := c.open("f", 0, rightsFile, 0)
-	p, n := c.iovec(100)
+	p, n := c.Iovec(100)
 	b.Run("read", func(b *testing.B) { bench(b, c, "fd_read", fd, p, n, atResult) })
 	b.Run("pread", func(b *testing.B) { bench(b, c, "fd_pread", fd, p, n, 0, atResult) })
 }
@@ -71,12 +71,12 @@ func BenchmarkStat(b *testing.B) {
 	os.MkdirAll(c.root+"/a/b", 0o755)
 	c.put("a/b/f", "")
 	c.put("f", "")
-	p, n := c.str(atText, "f")
-	q, m := c.str(atText2, "a/b/f")
+	p, n := c.Str(atText, "f")
+	q, m := c.Str(atText2, "a/b/f")
 	b.Run("name", func(b *testing.B) { bench(b, c, "path_filestat_get", 3, 1, p, n, atData) })
 	b.Run("path", func(b *testing.B) { bench(b, c, "path_filestat_get", 3, 1, q, m, atData) })
 	b.Run("walk", func(b *testing.B) {
-		c.host.walks = true
+		c.host.system.Fallbacks.Walk = true
 		bench(b, c, "path_filestat_get", 3, 1, q, m, atData)
 	})
 }

@@ -20,8 +20,8 @@ func (c *caller) list(fd, cookie uint64, size uint32) []entry {
 	var all []entry
 	for {
 		c.must("fd_readdir", fd, atData, uint64(size), cookie, atResult)
-		used := c.u32(atResult)
-		b := c.bytes(atData, used)
+		used := c.U32(atResult)
+		b := c.Bytes(atData, used)
 		got := 0
 		for len(b) >= sizeDirent {
 			n := binary.LittleEndian.Uint32(b[16:])
@@ -75,7 +75,7 @@ func TestReaddir(t *testing.T) {
 	// What lies above a preopen is not told.
 	c.must("fd_readdir", 3, atData, 4096, 0, atResult)
 	inodes := map[string]uint64{}
-	for b := c.bytes(atData, c.u32(atResult)); len(b) > 0; {
+	for b := c.Bytes(atData, c.U32(atResult)); len(b) > 0; {
 		n := binary.LittleEndian.Uint32(b[16:])
 		inodes[string(b[sizeDirent:][:n])] = binary.LittleEndian.Uint64(b[8:])
 		b = b[sizeDirent+n:]
@@ -89,7 +89,7 @@ func TestReaddir(t *testing.T) {
 	}
 	c.must("fd_readdir", 3, atData, 0, 0, atResult)
 	c.must("fd_readdir", 3, atData, 10, 0, atResult)
-	if got := c.u32(atResult); got != 10 {
+	if got := c.U32(atResult); got != 10 {
 		t.Errorf("used %d of a short buffer", got)
 	}
 	c.want(einval, "fd_readdir", 3, atData, 10, 1<<63, atResult)
@@ -114,8 +114,8 @@ func TestReaddirBig(t *testing.T) {
 	removed := 0
 	for {
 		c.must("fd_readdir", 3, atData, 1000, cookie, atResult)
-		used := c.u32(atResult)
-		b := slices.Clone(c.bytes(atData, used))
+		used := c.U32(atResult)
+		b := slices.Clone(c.Bytes(atData, used))
 		for len(b) >= sizeDirent {
 			n := binary.LittleEndian.Uint32(b[16:])
 			if uint32(len(b)) < sizeDirent+n {
@@ -125,7 +125,7 @@ func TestReaddirBig(t *testing.T) {
 			cookie = binary.LittleEndian.Uint64(b)
 			b = b[sizeDirent+n:]
 			if name != "." && name != ".." {
-				p, l := c.str(atText, name)
+				p, l := c.Str(atText, name)
 				c.must("path_unlink_file", 3, p, l)
 				removed++
 			}

@@ -2,15 +2,16 @@ package wasip1
 
 import (
 	"errors"
+	"strconv"
 	"syscall"
 )
 
-// errno is a result of the specification; 0 is success.
-type errno uint16
+// Errno is a result of the specification; 0 is success.
+type Errno uint16
 
 // The specification's errors, in its order.
 const (
-	success errno = iota
+	success Errno = iota
 	e2big
 	eacces
 	eaddrinuse
@@ -89,20 +90,14 @@ const (
 	enotcapable
 )
 
-// Errors of sock_getaddrinfo, which the socket extension puts behind the specification's.
-const (
-	eaiAgain    errno = 78
-	eaiBadFlags errno = 79
-	eaiFail     errno = 80
-	eaiFamily   errno = 81
-	eaiMemory   errno = 82
-	eaiNoName   errno = 84
-	eaiService  errno = 85
-	eaiSockType errno = 86
-)
+// errNotCapable is the one error of the specification that the host does not have.
+const errNotCapable = enotcapable
+
+// Error makes an Errno an error that a function may return.
+func (e Errno) Error() string { return "errno " + strconv.Itoa(int(e)) + " of WASI preview 1" }
 
 // hostErrnos maps what the kernel answers. A number that is missing is EIO for the guest.
-var hostErrnos = map[syscall.Errno]errno{
+var hostErrnos = [...]Errno{
 	syscall.E2BIG:           e2big,
 	syscall.EACCES:          eacces,
 	syscall.EADDRINUSE:      eaddrinuse,
@@ -183,20 +178,30 @@ var hostErrnos = map[syscall.Errno]errno{
 	syscall.EXDEV:           exdev,
 }
 
-// toErrno translates the error of a system call.
-func toErrno(err error) errno {
-	if err == nil {
+// ErrnoOf translates the error of an operation. An Errno is passed on.
+func ErrnoOf(err error) Errno {
+	switch err := err.(type) {
+	case nil:
 		return success
+	case syscall.Errno:
+		return hostErrno(err)
+	case Errno:
+		return err
 	}
 	var number syscall.Errno
-	if !errors.As(err, &number) {
-		return eio
+	if errors.As(err, &number) {
+		return hostErrno(number)
 	}
+	return eio
+}
+
+// hostErrno translates what the kernel answers.
+func hostErrno(number syscall.Errno) Errno {
 	if number == 0 {
 		return success
 	}
-	if e, ok := hostErrnos[number]; ok {
-		return e
+	if int(number) < len(hostErrnos) && hostErrnos[number] != success {
+		return hostErrnos[number]
 	}
 	return eio
 }

@@ -15,7 +15,7 @@ func TestReadWriteSeek(t *testing.T) {
 	fd := c.open("f", openCreate, rightsFile, 0)
 	c.write(fd, "hello world")
 	c.must("fd_tell", fd, atResult)
-	if got := c.u64(atResult); got != 11 {
+	if got := c.U64(atResult); got != 11 {
 		t.Errorf("tell = %d", got)
 	}
 	c.must("fd_seek", fd, ^uint64(4), uint64(seekEnd), atResult) // -5
@@ -34,21 +34,21 @@ func TestVectors(t *testing.T) {
 	c := newCaller(t, Config{})
 	fd := c.open("f", openCreate, rightsFile, 0)
 	for i := range uint32(2000) { // more than the kernel takes at once, every second one empty
-		c.mem.WriteUint32Le(atData+8*i, atText)
-		c.mem.WriteUint32Le(atData+8*i+4, i%2)
+		c.Mem.WriteUint32Le(atData+8*i, atText)
+		c.Mem.WriteUint32Le(atData+8*i+4, i%2)
 	}
-	c.str(atText, "x")
+	c.Str(atText, "x")
 	c.must("fd_write", fd, atData, 2000, atResult)
-	if got := c.u32(atResult); got != 1000 {
+	if got := c.U32(atResult); got != 1000 {
 		t.Errorf("wrote %d bytes", got)
 	}
 	c.must("fd_write", fd, atData, 0, atResult)
-	c.mem.WriteUint32Le(atIovecs, atData)
-	c.mem.WriteUint32Le(atIovecs+4, 3)
-	c.mem.WriteUint32Le(atIovecs+8, atData+100)
-	c.mem.WriteUint32Le(atIovecs+12, 4)
+	c.Mem.WriteUint32Le(atIovecs, atData)
+	c.Mem.WriteUint32Le(atIovecs+4, 3)
+	c.Mem.WriteUint32Le(atIovecs+8, atData+100)
+	c.Mem.WriteUint32Le(atIovecs+12, 4)
 	c.must("fd_pread", fd, atIovecs, 2, 995, atResult)
-	if got := c.u32(atResult); got != 5 || string(c.bytes(atData+100, 2)) != "xx" {
+	if got := c.U32(atResult); got != 5 || string(c.Bytes(atData+100, 2)) != "xx" {
 		t.Errorf("read %d bytes", got)
 	}
 }
@@ -58,12 +58,12 @@ func TestPointersOutside(t *testing.T) {
 	c := newCaller(t, Config{})
 	fd := c.open("f", openCreate, rightsFile, 0)
 	const outside = 2 * 65536
-	c.iovec(8)
+	c.Iovec(8)
 	c.want(efault, "fd_write", fd, atIovecs, 1, outside-3)
 	c.want(efault, "fd_write", fd, outside-4, 1, atResult)
 	c.want(efault, "fd_write", fd, atIovecs, 1<<29, atResult)
 	c.want(efault, "fd_write", fd, atIovecs, 0xffffffff, atResult)
-	c.mem.WriteUint32Le(atIovecs, outside-4)
+	c.Mem.WriteUint32Le(atIovecs, outside-4)
 	c.want(efault, "fd_write", fd, atIovecs, 1, atResult)
 	c.want(efault, "fd_read", fd, atIovecs, 1, atResult)
 	c.want(efault, "fd_pread", fd, atIovecs, 1, 0, atResult)
@@ -78,8 +78,8 @@ func TestPointersOutside(t *testing.T) {
 	c.want(efault, "random_get", outside-1, 2)
 	c.want(efault, "args_sizes_get", outside, 0)
 	c.want(efault, "clock_time_get", 0, 0, outside-7)
-	if len(c.host.files) != 5 {
-		t.Errorf("a failed path_open left a descriptor: %d", len(c.host.files))
+	if len(c.host.table.open) != 5 {
+		t.Errorf("a failed path_open left a descriptor: %d", len(c.host.table.open))
 	}
 }
 
@@ -89,8 +89,8 @@ func TestAppend(t *testing.T) {
 	c.write(fd, "aaaa")
 	c.must("fd_seek", fd, 0, uint64(seekSet), atResult)
 	c.write(fd, "bb")
-	c.mem.Write(atData, []byte("X"))
-	p, n := c.iovec(1)
+	c.Mem.Write(atData, []byte("X"))
+	p, n := c.Iovec(1)
 	c.must("fd_pwrite", fd, p, n, 1, atResult) // at its offset, append or not
 	c.write(fd, "c")                           // and append mode is still on
 	c.must("fd_fdstat_set_flags", fd, 0)
@@ -106,7 +106,7 @@ func TestSyncFlags(t *testing.T) {
 	for _, flags := range []uint16{flagDsync, flagSync, flagRsync, flagSync | flagAppend} {
 		fd := c.open("f", openCreate, rightsFile, flags)
 		c.must("fd_fdstat_get", fd, atData)
-		if got, _ := c.mem.ReadUint16Le(atData + 2); got != flags {
+		if got, _ := c.Mem.ReadUint16Le(atData + 2); got != flags {
 			t.Errorf("flags %b, want %b", got, flags)
 		}
 		c.write(fd, "x")
@@ -130,7 +130,7 @@ func TestSizeAllocateAdvise(t *testing.T) {
 	c.must("fd_filestat_set_size", fd, 10)
 	c.must("fd_allocate", fd, 5, 100)
 	c.must("fd_filestat_get", fd, atData)
-	if size := c.u64(atData + 32); size != 105 {
+	if size := c.U64(atData + 32); size != 105 {
 		t.Errorf("size %d", size)
 	}
 	c.want(einval, "fd_allocate", fd, 0, 0)
@@ -144,7 +144,7 @@ func TestSizeAllocateAdvise(t *testing.T) {
 	readOnly := c.open("f", 0, rightsFile&^rightFdWrite, 0)
 	c.want(einval, "fd_filestat_set_size", readOnly, 1)
 	c.want(ebadf, "fd_allocate", readOnly, 0, 1)
-	p, n := c.iovec(1)
+	p, n := c.Iovec(1)
 	c.want(ebadf, "fd_write", readOnly, p, n, atResult)
 }
 
@@ -162,24 +162,24 @@ func TestFilestat(t *testing.T) {
 	if err := syscall.Stat(c.root+"/f", &st); err != nil {
 		t.Fatal(err)
 	}
-	p, n := c.str(atText, "f")
+	p, n := c.Str(atText, "f")
 	c.must("path_filestat_get", 3, 0, p, n, atData)
-	if c.u64(atData) != uint64(st.Dev) || c.u64(atData+8) != st.Ino || c.bytes(atData+16, 1)[0] != typeRegularFile ||
-		c.u64(atData+24) != 2 || c.u64(atData+32) != 5 || c.u64(atData+40) != uint64(when.UnixNano()) ||
-		c.u64(atData+48) != uint64(when.UnixNano())+1e9 {
-		t.Errorf("filestat % x", c.bytes(atData, sizeFilestat))
+	if c.U64(atData) != uint64(st.Dev) || c.U64(atData+8) != st.Ino || c.Bytes(atData+16, 1)[0] != typeRegularFile ||
+		c.U64(atData+24) != 2 || c.U64(atData+32) != 5 || c.U64(atData+40) != uint64(when.UnixNano()) ||
+		c.U64(atData+48) != uint64(when.UnixNano())+1e9 {
+		t.Errorf("filestat % x", c.Bytes(atData, sizeFilestat))
 	}
 	fd := c.open("f", 0, rightsFile, 0)
 	c.must("fd_filestat_set_times", fd, 5, 7, uint64(timeAccess|timeModify))
 	c.must("fd_filestat_get", fd, atData)
-	if c.u64(atData+40) != 5 || c.u64(atData+48) != 7 {
-		t.Errorf("times %d %d", c.u64(atData+40), c.u64(atData+48))
+	if c.U64(atData+40) != 5 || c.U64(atData+48) != 7 {
+		t.Errorf("times %d %d", c.U64(atData+40), c.U64(atData+48))
 	}
 	before := time.Now().Add(-time.Second)
 	c.must("path_filestat_set_times", 3, 0, p, n, 1, 2, uint64(timeModifyNow))
 	c.must("fd_filestat_get", fd, atData)
-	if c.u64(atData+40) != 5 || c.u64(atData+48) < uint64(before.UnixNano()) {
-		t.Errorf("times %d %d", c.u64(atData+40), c.u64(atData+48))
+	if c.U64(atData+40) != 5 || c.U64(atData+48) < uint64(before.UnixNano()) {
+		t.Errorf("times %d %d", c.U64(atData+40), c.U64(atData+48))
 	}
 	c.want(einval, "path_filestat_set_times", 3, 0, p, n, 1, 2, 0x10)
 	c.want(einval, "fd_filestat_set_times", fd, 1, 2, uint64(timeAccess|timeAccessNow))
@@ -202,7 +202,7 @@ func TestOpenFlags(t *testing.T) {
 		oflags uint16
 		base   rights
 		flags  uint16
-		want   errno
+		want   Errno
 	}{
 		{"f", 0, rightFdRead, 0, success},
 		{"f", openDirectory, 0, 0, enotdir},
@@ -232,7 +232,7 @@ func TestOpenFlags(t *testing.T) {
 		{"f", 0, 0, 0x20, einval},
 	} {
 		for _, walks := range []bool{false, true} {
-			c.host.walks = walks
+			c.host.system.Fallbacks.Walk = walks
 			e, fd := c.tryOpen(3, test.path, lookupFollow, test.oflags, test.base, test.flags)
 			if e != test.want {
 				t.Errorf("open %.20q %b %x %b (walks %v) = %d, want %d", test.path, test.oflags, test.base, test.flags, walks, e, test.want)
@@ -242,11 +242,11 @@ func TestOpenFlags(t *testing.T) {
 			}
 		}
 	}
-	c.host.walks = false
+	c.host.system.Fallbacks.Walk = false
 	c.must("fd_close", c.open("f", openTruncate, 0, 0))
 	if got, _ := os.ReadFile(c.root + "/f"); len(got) != 0 {
 		t.Errorf("not truncated: %q", got)
 	}
-	p, n := c.str(atText, "f")
+	p, n := c.Str(atText, "f")
 	c.want(einval, "path_open", 3, 2, p, n, 0, 0, 0, 0, atResult)
 }

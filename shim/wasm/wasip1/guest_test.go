@@ -6,12 +6,12 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 	"testing"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/sys"
-	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
 // guest is a program to run under a Host of its own.
@@ -26,9 +26,6 @@ type guest struct {
 	interrupt <-chan struct{}
 }
 
-// compiled is shared by all runs of a test binary.
-var compiled = sync.OnceValue(wazero.NewCompilationCache)
-
 // run runs the guest to its end.
 func (g guest) run(t testing.TB) (code uint32, stdout, stderr []byte) {
 	t.Helper()
@@ -39,13 +36,13 @@ func (g guest) run(t testing.TB) (code uint32, stdout, stderr []byte) {
 		config.Stdin = int(g.stdin.Fd())
 	}
 	if g.root != "" {
-		config.Preopens = []Preopen{{FD: openDir(t, g.root), Name: "/", ReadOnly: g.readOnly}}
+		config.Preopens = []Preopen{{FD: wasitest.OpenDir(t, g.root), Name: "/", ReadOnly: g.readOnly}}
 	}
 	h, err := New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.walks = h.walks || g.walks
+	h.system.Fallbacks.Walk = h.system.Fallbacks.Walk || g.walks
 	defer h.Close()
 	if g.interrupt != nil {
 		go func() {
@@ -63,7 +60,7 @@ func (g guest) run(t testing.TB) (code uint32, stdout, stderr []byte) {
 func (g guest) start(t testing.TB, h *Host) uint32 {
 	t.Helper()
 	ctx := context.Background()
-	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCompilationCache(compiled()))
+	r := wasitest.Runtime(ctx)
 	defer r.Close(ctx)
 	if err := h.Instantiate(ctx, r); err != nil {
 		t.Fatal(err)
@@ -95,14 +92,4 @@ func pipe(t testing.TB) (*os.File, func() []byte) {
 		r.Close()
 	}()
 	return w, func() []byte { <-done; return b.Bytes() }
-}
-
-// openDir opens a directory as the guest process does.
-func openDir(t testing.TB, path string) int {
-	t.Helper()
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fd
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
 // each runs a test with openat2 and with the walk.
@@ -14,7 +16,7 @@ func each(t *testing.T, test func(*testing.T, *caller)) {
 	for name, walks := range map[string]bool{"openat2": false, "walk": true} {
 		t.Run(name, func(t *testing.T) {
 			c := newCaller(t, Config{})
-			c.host.walks = walks
+			c.host.system.Fallbacks.Walk = walks
 			test(t, c)
 		})
 	}
@@ -22,8 +24,8 @@ func each(t *testing.T, test func(*testing.T, *caller)) {
 
 func TestNames(t *testing.T) {
 	each(t, func(t *testing.T, c *caller) {
-		path := func(s string) (uint64, uint64) { return c.str(atText, s) }
-		one := func(e errno, f, s string) {
+		path := func(s string) (uint64, uint64) { return c.Str(atText, s) }
+		one := func(e Errno, f, s string) {
 			t.Helper()
 			p, n := path(s)
 			c.want(e, f, 3, p, n)
@@ -57,10 +59,10 @@ func TestLinks(t *testing.T) {
 	each(t, func(t *testing.T, c *caller) {
 		c.put("f", "content")
 		os.Mkdir(c.root+"/d", 0o755)
-		symlink := func(want errno, text, path string) {
+		symlink := func(want Errno, text, path string) {
 			t.Helper()
-			a, n := c.str(atText, text)
-			b, m := c.str(atText2, path)
+			a, n := c.Str(atText, text)
+			b, m := c.Str(atText2, path)
 			c.want(want, "path_symlink", a, n, 3, b, m)
 		}
 		symlink(success, "f", "s")
@@ -72,12 +74,12 @@ func TestLinks(t *testing.T) {
 		symlink(success, "nowhere", "dangling")
 		symlink(success, "d", "sd")
 
-		readlink := func(want errno, path, text string, room uint64) {
+		readlink := func(want Errno, path, text string, room uint64) {
 			t.Helper()
-			p, n := c.str(atText, path)
+			p, n := c.Str(atText, path)
 			c.want(want, "path_readlink", 3, p, n, atData, room, atResult)
-			if want == success && string(c.bytes(atData, c.u32(atResult))) != text {
-				t.Errorf("link %q reads %q", path, c.bytes(atData, c.u32(atResult)))
+			if want == success && string(c.Bytes(atData, c.U32(atResult))) != text {
+				t.Errorf("link %q reads %q", path, c.Bytes(atData, c.U32(atResult)))
 			}
 		}
 		readlink(success, "d/up", "../f", 100)
@@ -94,7 +96,7 @@ func TestLinks(t *testing.T) {
 		} else if got, _ := c.read(fd, 100); got != "content" {
 			t.Errorf("read %q", got)
 		}
-		for path, want := range map[string]errno{"s": eloop, "dangling": eloop, "d/up": eloop, "sd/": success} {
+		for path, want := range map[string]Errno{"s": eloop, "dangling": eloop, "d/up": eloop, "sd/": success} {
 			if e, _ := c.tryOpen(3, path, 0, 0, rightFdRead|rightFdReaddir, 0); e != want {
 				t.Errorf("open %q without following: %d", path, e)
 			}
@@ -106,10 +108,10 @@ func TestLinks(t *testing.T) {
 			t.Error(err)
 		}
 
-		link := func(want errno, flags uint64, from, to string) {
+		link := func(want Errno, flags uint64, from, to string) {
 			t.Helper()
-			a, n := c.str(atText, from)
-			b, m := c.str(atText2, to)
+			a, n := c.Str(atText, from)
+			b, m := c.Str(atText2, to)
 			c.want(want, "path_link", 3, flags, a, n, 3, b, m)
 		}
 		link(success, 0, "s", "s2") // the link itself
@@ -141,18 +143,12 @@ func TestTimesOfLinks(t *testing.T) {
 		for _, byName := range []bool{false, true} {
 			set := func(follow bool, path string, nsec int64) {
 				t.Helper()
-				if byName {
-					times := [2]unix.Timespec{unix.NsecToTimespec(nsec), unix.NsecToTimespec(nsec)}
-					if e := c.host.setTimesByName(c.host.files[3], path, follow, times); e != success {
-						t.Error(e)
-					}
-					return
-				}
+				c.host.system.Fallbacks.TimesByName = byName
 				flags := uint64(0)
 				if follow {
 					flags = 1
 				}
-				p, n := c.str(atText, path)
+				p, n := c.Str(atText, path)
 				c.must("path_filestat_set_times", 3, flags, p, n, uint64(nsec), uint64(nsec), uint64(timeAccess|timeModify))
 			}
 			set(false, "s", 1e9)
@@ -172,10 +168,10 @@ func TestRename(t *testing.T) {
 		c.put("f", "1")
 		c.put("g", "2")
 		os.MkdirAll(c.root+"/d/e", 0o755)
-		rename := func(want errno, from, to string) {
+		rename := func(want Errno, from, to string) {
 			t.Helper()
-			a, n := c.str(atText, from)
-			b, m := c.str(atText2, to)
+			a, n := c.Str(atText, from)
+			b, m := c.Str(atText2, to)
 			c.want(want, "path_rename", 3, a, n, 3, b, m)
 		}
 		rename(success, "f", "g")
@@ -201,8 +197,8 @@ func TestEscapes(t *testing.T) {
 	for _, name := range []string{"/", "/data"} {
 		for _, walks := range []bool{false, true} {
 			root := t.TempDir()
-			c := newCaller(t, Config{Preopens: []Preopen{{FD: openDir(t, root), Name: name}}})
-			c.host.walks = walks
+			c := newCaller(t, Config{Preopens: []Preopen{{FD: wasitest.OpenDir(t, root), Name: name}}})
+			c.host.system.Fallbacks.Walk = walks
 			os.MkdirAll(root+"/d/e", 0o755)
 			os.MkdirAll(root+"/usr", 0o755)
 			os.WriteFile(root+"/usr/tool", []byte("inside"), 0o644)
@@ -229,24 +225,24 @@ func TestEscapes(t *testing.T) {
 					t.Errorf("preopen %q, walks %v: %q is errno %d", name, walks, path, e)
 				}
 			}
-			p, n := c.str(atText, "absdir/new")
+			p, n := c.Str(atText, "absdir/new")
 			if e := c.do("path_create_directory", 3, p, n); e == success {
 				t.Error("made a directory outside")
 			}
-			p, n = c.str(atText, "absdir/secret")
+			p, n = c.Str(atText, "absdir/secret")
 			if e := c.do("path_unlink_file", 3, p, n); e == success {
 				t.Error("removed a file outside")
 			}
 			if e := c.do("path_filestat_get", 3, 1, p, n, atData); e == success {
 				t.Error("looked at a file outside")
 			}
-			q, m := c.str(atText2, "stolen")
+			q, m := c.Str(atText2, "stolen")
 			if e := c.do("path_link", 3, 1, p, n, 3, q, m); e == success {
 				t.Error("linked a file from outside")
 			}
 			for _, path := range []string{"inside", "d/inside"} {
 				e, _ := c.tryOpen(3, path, lookupFollow, 0, rightFdRead, 0)
-				if want := map[bool]errno{true: success, false: eperm}[name == "/"]; e != want {
+				if want := map[bool]Errno{true: success, false: eperm}[name == "/"]; e != want {
 					t.Errorf("preopen %q, walks %v: %q = %d, want %d", name, walks, path, e, want)
 				}
 			}
@@ -317,24 +313,24 @@ func TestEscapeByRace(t *testing.T) {
 
 // The process around the guest is not the guest's, even where its image has procfs mounted.
 func TestProcfs(t *testing.T) {
-	c := newCaller(t, Config{Preopens: []Preopen{{FD: openDir(t, "/"), Name: "/"}}})
+	c := newCaller(t, Config{Preopens: []Preopen{{FD: wasitest.OpenDir(t, "/"), Name: "/"}}})
 	for _, path := range []string{
 		"proc", "proc/self", "proc/self/mem", "proc/self/maps", "proc/self/environ", "proc/thread-self/mem",
 		"proc/sys/kernel/hostname", "proc/self/task", "proc/self/cwd", "proc/self/exe", "proc/1/root/etc/passwd",
 		"proc/self/root/etc/hostname", "proc/self/fd/0",
 	} {
-		c.host.walks = false
+		c.host.system.Fallbacks.Walk = false
 		if e, fd := c.tryOpen(3, path, lookupFollow, 0, rightFdRead, 0); e == success {
 			t.Errorf("%q opened as %d", path, fd)
 		}
 		// The walk takes a magic link for the text it shows, which stays below the root.
-		c.host.walks = true
+		c.host.system.Fallbacks.Walk = true
 		e, fd := c.tryOpen(3, path, lookupFollow, 0, rightFdRead, 0)
 		if e != success {
 			continue
 		}
 		var fs unix.Statfs_t
-		if err := unix.Fstatfs(c.host.files[fd].host, &fs); err != nil || fs.Type == procfsMagic {
+		if err := unix.Fstatfs(c.host.table.open[fd].file.FD(), &fs); err != nil || fs.Type == unix.PROC_SUPER_MAGIC {
 			t.Errorf("%q opened as %d by the walk", path, fd)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
 // sub is a subscription: of a descriptor or a clock in what, with timeout and flags for clocks.
@@ -21,7 +23,7 @@ type sub struct {
 // subscribe puts subscriptions into memory, with their index + 100 as user data.
 func subscribe(c *caller, subs ...sub) uint64 {
 	for i, s := range subs {
-		b := c.bytes(atSubs+uint32(i)*sizeSubscription, sizeSubscription)
+		b := c.Bytes(atSubs+uint32(i)*sizeSubscription, sizeSubscription)
 		clear(b)
 		put64(b, uint64(i+100))
 		b[8] = s.kind
@@ -34,7 +36,7 @@ func subscribe(c *caller, subs ...sub) uint64 {
 
 type event struct {
 	index int
-	err   errno
+	err   Errno
 	kind  uint8
 	bytes uint64
 	flags uint16
@@ -46,11 +48,11 @@ func (c *caller) poll(subs ...sub) []event {
 	n := subscribe(c, subs...)
 	c.must("poll_oneoff", atSubs, atEvents, n, atResult)
 	var all []event
-	for i := range c.u32(atResult) {
+	for i := range c.U32(atResult) {
 		at := atEvents + i*sizeEvent
-		e, _ := c.mem.ReadUint16Le(at + 8)
-		flags, _ := c.mem.ReadUint16Le(at + 24)
-		all = append(all, event{int(c.u64(at)) - 100, errno(e), c.bytes(at+10, 1)[0], c.u64(at + 16), flags})
+		e, _ := c.Mem.ReadUint16Le(at + 8)
+		flags, _ := c.Mem.ReadUint16Le(at + 24)
+		all = append(all, event{int(c.U64(at)) - 100, Errno(e), c.Bytes(at+10, 1)[0], c.U64(at + 16), flags})
 	}
 	return all
 }
@@ -68,24 +70,14 @@ func (c *caller) check(got []event, want ...event) {
 	}
 }
 
-// patience is how long anything may take. It only bounds a failure: what would wait wrongly here would wait for hours.
-const patience = time.Minute
-
-// took runs f and checks that it took so long, at least.
-func took(t *testing.T, least time.Duration, f func()) {
-	t.Helper()
-	start := time.Now()
-	f()
-	if d := time.Since(start); d < least || d > patience {
-		t.Errorf("took %v, want %v at least", d, least)
-	}
-}
+// pipeBuf is what a pipe with room is said to have room for, at least.
+const pipeBuf = 4096
 
 const ms = uint64(time.Millisecond)
 
 func TestPollClocks(t *testing.T) {
 	c := newCaller(t, Config{})
-	now := func(clock uint64) uint64 { c.must("clock_time_get", clock, 0, atData); return c.u64(atData) }
+	now := func(clock uint64) uint64 { c.must("clock_time_get", clock, 0, atData); return c.U64(atData) }
 	c.want(einval, "poll_oneoff", atSubs, atEvents, 0, atResult)
 	c.want(enomem, "poll_oneoff", atSubs, atEvents, 1<<20, atResult)
 	tick := event{0, success, eventClock, 0, 0}
@@ -95,13 +87,13 @@ func TestPollClocks(t *testing.T) {
 		func() sub { return sub{eventClock, clockMonotonic, now(1) + 20*ms, 1} },
 		func() sub { return sub{eventClock, clockRealtime, now(0) + 20*ms, 1} },
 	} {
-		took(t, 19*time.Millisecond, func() { c.check(c.poll(s()), tick) })
+		wasitest.Took(t, 19*time.Millisecond, func() { c.check(c.poll(s()), tick) })
 	}
 	for _, s := range []sub{
 		{eventClock, clockMonotonic, 0, 0}, {eventClock, clockMonotonic, 0, 1},
 		{eventClock, clockRealtime, 1, 1}, {eventClock, clockMonotonic, now(1) - 1, 1},
 	} {
-		took(t, 0, func() { c.check(c.poll(s), tick) })
+		wasitest.Took(t, 0, func() { c.check(c.poll(s), tick) })
 	}
 	// Only the clocks that have struck, and those that are wrong at once.
 	c.check(c.poll(sub{eventClock, clockMonotonic, 1 << 63, 0}, sub{eventClock, clockMonotonic, 5 * ms, 0}),
@@ -136,7 +128,7 @@ func TestPollPipes(t *testing.T) {
 	c := newCaller(t, Config{Stdin: int(inR.Fd()), Stdout: int(outW.Fd()), Stderr: -1})
 	soon := sub{eventClock, clockMonotonic, 20 * ms, 0}
 	read, write := sub{eventRead, 0, 0, 0}, sub{eventWrite, 1, 0, 0}
-	took(t, 19*time.Millisecond, func() {
+	wasitest.Took(t, 19*time.Millisecond, func() {
 		c.check(c.poll(soon, read), event{0, success, eventClock, 0, 0})
 	})
 	c.check(c.poll(soon, read, write), event{2, success, eventWrite, pipeBuf, 0})
@@ -156,7 +148,7 @@ func TestPollPipes(t *testing.T) {
 	if _, e := c.read(0, 10); e != eagain {
 		t.Errorf("read of an empty pipe: %d", e)
 	}
-	p, n := c.iovec(40000)
+	p, n := c.Iovec(40000)
 	for range 100 {
 		if e := c.do("fd_write", 1, p, n, atResult); e == eagain {
 			break
@@ -165,7 +157,7 @@ func TestPollPipes(t *testing.T) {
 		}
 	}
 	c.want(eagain, "fd_write", 1, p, n, atResult)
-	took(t, 19*time.Millisecond, func() { c.check(c.poll(soon, write), event{0, success, eventClock, 0, 0}) })
+	wasitest.Took(t, 19*time.Millisecond, func() { c.check(c.poll(soon, write), event{0, success, eventClock, 0, 0}) })
 	for _, f := range []*os.File{inR, outW} {
 		if flags, _ := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0); flags&unix.O_NONBLOCK != 0 {
 			t.Error("the pipe was made non-blocking")
@@ -184,12 +176,12 @@ func TestPollOldKernel(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	c := newCaller(t, Config{Stdin: int(r.Fd()), Stdout: -1, Stderr: -1})
-	c.host.oldEpoll = true
+	c.host.system.Fallbacks.PollEpoll = true
 	soon, read := sub{eventClock, clockMonotonic, 20 * ms, 0}, sub{eventRead, 0, 0, 0}
-	took(t, 19*time.Millisecond, func() {
+	wasitest.Took(t, 19*time.Millisecond, func() {
 		c.check(c.poll(soon, read), event{0, success, eventClock, 0, 0})
 	})
-	took(t, 20*time.Millisecond, func() {
+	wasitest.Took(t, 20*time.Millisecond, func() {
 		go func() {
 			time.Sleep(20 * time.Millisecond)
 			w.Write([]byte("x"))
@@ -213,7 +205,7 @@ func TestPollForgets(t *testing.T) {
 	soon := sub{eventClock, clockMonotonic, 20 * ms, 0}
 	for range 3 {
 		c.check(c.poll(sub{eventRead, 0, 0, 0}, listener), event{0, success, eventRead, 1, eventHangup})
-		took(t, 19*time.Millisecond, func() {
+		wasitest.Took(t, 19*time.Millisecond, func() {
 			c.check(c.poll(listener, soon), event{1, success, eventClock, 0, 0})
 		})
 	}
@@ -234,7 +226,7 @@ func TestPollSockets(t *testing.T) {
 	}
 	c.check(c.poll(listener), event{0, success, eventRead, 1, 0})
 	c.must("sock_accept", 3, uint64(flagNonblock), atResult)
-	fd := c.u32(atResult)
+	fd := c.U32(atResult)
 	read, write := sub{eventRead, fd, 0, 0}, sub{eventWrite, fd, 0, 0}
 	c.check(c.poll(read, soon), event{1, success, eventClock, 0, 0})
 	if _, e := c.read(uint64(fd), 10); e != eagain {

@@ -11,15 +11,15 @@ import (
 
 // putStrings writes a list of strings for args_get and environ_get: pointers at table, the strings
 // themselves, each ended by a zero byte, at buffer.
-func putStrings(mem api.Memory, list []string, table, buffer uint64) errno {
-	pointers, e := array(mem, table, uint64(len(list)), 4)
-	if e != success {
-		return e
+func putStrings(mem api.Memory, list []string, table, buffer uint64) error {
+	pointers, err := array(mem, table, uint64(len(list)), 4)
+	if err != nil {
+		return err
 	}
 	_, size := sizes(list)
-	b, e := record(mem, buffer, int(size))
-	if e != success {
-		return e
+	b, err := Record(mem, buffer, int(size))
+	if err != nil {
+		return err
 	}
 	at := uint32(buffer)
 	for i, s := range list {
@@ -29,7 +29,7 @@ func putStrings(mem api.Memory, list []string, table, buffer uint64) errno {
 		b = b[n+1:]
 		at += uint32(n) + 1
 	}
-	return success
+	return nil
 }
 
 // sizes are the number of strings and of their bytes, ending zeros included.
@@ -40,34 +40,34 @@ func sizes(list []string) (count, size uint32) {
 	return uint32(len(list)), size
 }
 
-func putSizes(mem api.Memory, list []string, count, size uint64) errno {
-	first, e := record(mem, count, 4)
-	if e != success {
-		return e
+func putSizes(mem api.Memory, list []string, count, size uint64) error {
+	first, err := Record(mem, count, 4)
+	if err != nil {
+		return err
 	}
-	second, e := record(mem, size, 4)
-	if e != success {
-		return e
+	second, err := Record(mem, size, 4)
+	if err != nil {
+		return err
 	}
 	n, bytes := sizes(list)
 	put32(first, n)
 	put32(second, bytes)
-	return success
+	return nil
 }
 
-func argsGet(h *Host, mem api.Memory, p []uint64) errno {
+func argsGet(h *Host, mem api.Memory, p []uint64) error {
 	return putStrings(mem, h.config.Args, p[0], p[1])
 }
 
-func argsSizesGet(h *Host, mem api.Memory, p []uint64) errno {
+func argsSizesGet(h *Host, mem api.Memory, p []uint64) error {
 	return putSizes(mem, h.config.Args, p[0], p[1])
 }
 
-func environGet(h *Host, mem api.Memory, p []uint64) errno {
+func environGet(h *Host, mem api.Memory, p []uint64) error {
 	return putStrings(mem, h.config.Env, p[0], p[1])
 }
 
-func environSizesGet(h *Host, mem api.Memory, p []uint64) errno {
+func environSizesGet(h *Host, mem api.Memory, p []uint64) error {
 	return putSizes(mem, h.config.Env, p[0], p[1])
 }
 
@@ -95,39 +95,32 @@ var signals = [...]int{
 	int(unix.SIGPWR), int(unix.SIGSYS),
 }
 
-// procRaise acts as the specification's list says: a signal that terminates ends the guest with 128 and
+// raise acts as the specification's list says: a signal that terminates ends the guest with 128 and
 // the signal's number on Linux, as a shell reports it. A guest cannot be stopped and continued.
-func procRaise(ctx context.Context, mod api.Module, signal uint32) errno {
+func raise(ctx context.Context, mod api.Module, signal uint32) error {
 	if signal >= uint32(len(signals)) {
-		return einval
+		return unix.EINVAL
 	}
 	switch number := signals[signal]; number {
 	case signalIgnored:
-		return success
+		return nil
 	case signalStops:
-		return enotsup
+		return unix.ENOTSUP
 	default:
 		exit(ctx, mod, uint32(128+number))
 	}
-	return success
+	return nil
 }
 
-func schedYield(*Host, api.Memory, []uint64) errno {
+func schedYield(*Host, api.Memory, []uint64) error {
 	runtime.Gosched()
-	return success
+	return nil
 }
 
-func randomGet(_ *Host, mem api.Memory, p []uint64) errno {
-	out, e := record(mem, p[0], int(uint32(p[1])))
-	if e != success {
-		return e
+func randomGet(h *Host, mem api.Memory, p []uint64) error {
+	out, err := Record(mem, p[0], int(uint32(p[1])))
+	if err != nil {
+		return err
 	}
-	for len(out) > 0 {
-		n, err := unix.Getrandom(out, 0)
-		if err != nil && err != unix.EINTR {
-			return toErrno(err)
-		}
-		out = out[max(n, 0):]
-	}
-	return success
+	return h.system.Random(out)
 }

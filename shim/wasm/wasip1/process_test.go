@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
 func TestArgsEnviron(t *testing.T) {
@@ -18,13 +20,13 @@ func TestArgsEnviron(t *testing.T) {
 		size uint32
 	}{{"args", []string{"prog", "", "ä b"}, 5 + 1 + 5}, {"environ", []string{"A=1", "B="}, 4 + 3}} {
 		c.must(test.name+"_sizes_get", atResult, atResult+4)
-		if n, size := c.u32(atResult), c.u32(atResult+4); int(n) != len(test.list) || size != test.size {
+		if n, size := c.U32(atResult), c.U32(atResult+4); int(n) != len(test.list) || size != test.size {
 			t.Errorf("%s: %d strings, %d bytes", test.name, n, size)
 		}
 		c.must(test.name+"_get", atSubs, atText)
 		for i, want := range test.list {
-			at := c.u32(atSubs + 4*uint32(i))
-			if got := string(c.bytes(at, uint32(len(want))+1)); got != want+"\x00" {
+			at := c.U32(atSubs + 4*uint32(i))
+			if got := string(c.Bytes(at, uint32(len(want))+1)); got != want+"\x00" {
 				t.Errorf("%s %d is %q", test.name, i, got)
 			}
 		}
@@ -35,18 +37,18 @@ func TestClocks(t *testing.T) {
 	c := newCaller(t, Config{})
 	for clock := range uint64(4) {
 		c.must("clock_res_get", clock, atData)
-		if c.u64(atData) == 0 {
+		if c.U64(atData) == 0 {
 			t.Errorf("clock %d has no resolution", clock)
 		}
 		c.must("clock_time_get", clock, 0, atData)
-		first := c.u64(atData)
+		first := c.U64(atData)
 		c.must("clock_time_get", clock, 0, atData)
-		if first == 0 || c.u64(atData) < first {
-			t.Errorf("clock %d went from %d to %d", clock, first, c.u64(atData))
+		if first == 0 || c.U64(atData) < first {
+			t.Errorf("clock %d went from %d to %d", clock, first, c.U64(atData))
 		}
 	}
 	c.must("clock_time_get", 0, 0, atData)
-	if d := time.Since(time.Unix(0, int64(c.u64(atData)))); d < 0 || d > patience {
+	if d := time.Since(time.Unix(0, int64(c.U64(atData)))); d < 0 || d > wasitest.Patience {
 		t.Errorf("the real time is %v off", d)
 	}
 	c.want(einval, "clock_time_get", 4, 0, atData)
@@ -57,7 +59,7 @@ func TestRandomYield(t *testing.T) {
 	c := newCaller(t, Config{})
 	c.must("random_get", atData, 0)
 	c.must("random_get", atData, 50000)
-	if b := c.bytes(atData, 50000); bytes.Count(b, []byte{0}) > 1000 {
+	if b := c.Bytes(atData, 50000); bytes.Count(b, []byte{0}) > 1000 {
 		t.Error("not random")
 	}
 	c.must("sched_yield")
@@ -67,7 +69,7 @@ func TestExitRaise(t *testing.T) {
 	ended := func(want uint32, name string, param uint64) {
 		t.Helper()
 		c := newCaller(t, Config{})
-		_, err := c.mod.ExportedFunction(name).Call(context.Background(), param)
+		_, err := c.Mod.ExportedFunction(name).Call(context.Background(), param)
 		var exit *sys.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != want {
 			t.Errorf("%s(%d) ended with %v", name, param, err)

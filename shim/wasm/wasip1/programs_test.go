@@ -148,8 +148,9 @@ func TestHTTP(t *testing.T) {
 	}
 	group.Wait()
 
-	// With 50 connections open and nothing to do, nothing is done. A loop that polls would use all of every second; what
-	// there was to do before may take its time, and a busy machine adds something.
+	// With 50 connections open and nothing to do, nothing is done. A loop that polls would use all
+	// of every second; what there was to do before may take its time, and a busy machine adds
+	// something.
 	for try := 1; ; try++ {
 		before := cpu(t)
 		time.Sleep(time.Second)
@@ -179,8 +180,8 @@ func cpu(t testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestMain lets the test binary be the guest process of BenchmarkHTTP: WASIP1_GUEST is its module, the
-// listener is descriptor 3.
+// TestMain lets the test binary be the guest process of BenchmarkHTTP: WASIP1_GUEST is its module,
+// the listener is descriptor 3.
 func TestMain(m *testing.M) {
 	path := os.Getenv("WASIP1_GUEST")
 	if path == "" {
@@ -203,8 +204,8 @@ func TestMain(m *testing.M) {
 	panic(err)
 }
 
-// BenchmarkHTTP is requests over 16 connections that stay open: to a guest in a process of its own, and
-// to the same server without WebAssembly.
+// BenchmarkHTTP is requests over 16 connections that stay open: to a guest in a process of its own,
+// and to the same server without WebAssembly.
 func BenchmarkHTTP(b *testing.B) {
 	dir := b.TempDir()
 	native, guest := filepath.Join(dir, "server"), filepath.Join(dir, "server.wasm")

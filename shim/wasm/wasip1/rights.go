@@ -1,5 +1,11 @@
 package wasip1
 
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+)
+
 // rights say which functions may be used on a descriptor.
 type rights uint64
 
@@ -39,8 +45,9 @@ const (
 	rightsAll = rightSockAccept<<1 - 1
 )
 
-// What each type of file can do at all. A right outside of its type's set is dropped when it is asked
-// for, as the specification allows; one inside it that the directory does not pass on is refused.
+// What each type of file can do at all. A right outside of its type's set is dropped when it is
+// asked for, as the specification allows; one inside it that the directory does not pass on is
+// refused.
 const (
 	rightsFile = rightFdDatasync | rightFdRead | rightFdSeek | rightFdFdstatSetFlags | rightFdSync |
 		rightFdTell | rightFdWrite | rightFdAdvise | rightFdAllocate | rightFdFilestatGet |
@@ -70,25 +77,46 @@ const (
 		rightPathRemoveDirectory | rightPathUnlinkFile
 )
 
-// check answers success if f has every right in need, else the error that a POSIX program expects for
-// this type of file, or ENOTCAPABLE where POSIX has none.
-func (f *file) check(need rights) errno {
-	missing := need &^ f.base
-	switch {
-	case missing == 0:
-		return success
-	case missing&rightsPath != 0 && f.kind != kindDirectory:
-		return enotdir
-	case missing&(rightSockAccept|rightSockShutdown) != 0 && !f.socket():
-		return enotsock
-	case missing&rightSockAccept != 0 && f.kind == kindSocket:
-		return einval
-	case f.kind == kindDirectory && missing&(rightsFile&^rightsDirectory) != 0:
-		return eisdir
-	case missing&(rightFdSeek|rightFdTell) != 0 && f.kind != kindFile:
-		return espipe
-	case missing&(rightFdRead|rightFdWrite) != 0:
-		return ebadf
+// able is what a file can do at all, whatever its open file allows.
+func able(f *wasi.File) rights {
+	switch f.Kind() {
+	case wasi.KindFile:
+		return rightsFile
+	case wasi.KindDirectory:
+		return rightsDirectory
+	case wasi.KindSocket:
+		return rightsSocket
+	case wasi.KindListener:
+		return rightsListener
 	}
-	return enotcapable
+	if f.Type() == wasi.TypeCharacterDevice && !f.Terminal() {
+		return rightsDevice
+	}
+	return rightsStream
+}
+
+// check answers nil if d has every right in need, else the error that a POSIX program expects for
+// this type of file, or ENOTCAPABLE where POSIX has none.
+func (d *descriptor) check(need rights) error {
+	missing := need &^ d.base
+	if missing == 0 {
+		return nil
+	}
+	kind := d.file.Kind()
+	socket := kind == wasi.KindSocket || kind == wasi.KindListener
+	switch {
+	case missing&rightsPath != 0 && kind != wasi.KindDirectory:
+		return unix.ENOTDIR
+	case missing&(rightSockAccept|rightSockShutdown) != 0 && !socket:
+		return unix.ENOTSOCK
+	case missing&rightSockAccept != 0 && kind == wasi.KindSocket:
+		return unix.EINVAL
+	case kind == wasi.KindDirectory && missing&(rightsFile&^rightsDirectory) != 0:
+		return unix.EISDIR
+	case missing&(rightFdSeek|rightFdTell) != 0 && kind != wasi.KindFile:
+		return unix.ESPIPE
+	case missing&(rightFdRead|rightFdWrite) != 0:
+		return unix.EBADF
+	}
+	return errNotCapable
 }

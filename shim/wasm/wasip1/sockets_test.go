@@ -6,28 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
 // listen makes a listener as the guest process gets it. Its name is its address.
 func listen(t testing.TB, address string) Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	f, err := l.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unix.SetNonblock(fd, false)
-	return Listener{FD: fd, Name: l.Addr().String()}
+	fd, bound := wasitest.Listen(t, address)
+	return Listener{FD: fd, Name: bound}
 }
 
 // connected returns a guest's connection and the other end of it.
@@ -42,7 +28,7 @@ func connected(t *testing.T) (*caller, uint64, net.Conn) {
 	t.Cleanup(func() { conn.Close() })
 	c.check(c.poll(sub{eventRead, 3, 0, 0}), event{0, success, eventRead, 1, 0})
 	c.must("sock_accept", 3, 0, atResult)
-	return c, uint64(c.u32(atResult)), conn
+	return c, uint64(c.U32(atResult)), conn
 }
 
 func TestAccept(t *testing.T) {
@@ -61,10 +47,10 @@ func TestAccept(t *testing.T) {
 		}
 	}()
 	c.must("sock_accept", 3, uint64(flagNonblock), atResult)
-	fd := uint64(c.u32(atResult))
+	fd := uint64(c.U32(atResult))
 	c.must("fd_fdstat_get", fd, atData)
-	if flags, _ := c.mem.ReadUint16Le(atData + 2); flags != flagNonblock || c.bytes(atData, 1)[0] != typeSocketStream {
-		t.Errorf("fdstat % x", c.bytes(atData, 24))
+	if flags, _ := c.Mem.ReadUint16Le(atData + 2); flags != flagNonblock || c.Bytes(atData, 1)[0] != typeSocketStream {
+		t.Errorf("fdstat % x", c.Bytes(atData, 24))
 	}
 	c.must("fd_fdstat_set_flags", fd, 0)
 	if got, e := c.read(fd, 10); got != "late" || e != success {
@@ -75,7 +61,7 @@ func TestAccept(t *testing.T) {
 	}
 	c.want(einval, "sock_accept", fd, 0, atResult)
 	c.must("fd_filestat_get", fd, atData)
-	if c.bytes(atData+16, 1)[0] != typeSocketStream {
+	if c.Bytes(atData+16, 1)[0] != typeSocketStream {
 		t.Error("filestat has another type")
 	}
 }
@@ -83,25 +69,25 @@ func TestAccept(t *testing.T) {
 func TestRecvSend(t *testing.T) {
 	c, fd, conn := connected(t)
 	conn.Write([]byte("hello"))
-	p, n := c.iovec(3)
+	p, n := c.Iovec(3)
 	c.must("sock_recv", fd, p, n, uint64(recvPeek), atResult, atResult+4)
-	if got := string(c.bytes(atData, c.u32(atResult))); got != "hel" {
+	if got := string(c.Bytes(atData, c.U32(atResult))); got != "hel" {
 		t.Errorf("peeked %q", got)
 	}
 	go func() {
 		time.Sleep(20 * time.Millisecond)
 		conn.Write([]byte(" world"))
 	}()
-	p, n = c.iovec(11)
+	p, n = c.Iovec(11)
 	c.must("sock_recv", fd, p, n, uint64(recvWaitAll), atResult, atResult+4)
-	if got := string(c.bytes(atData, c.u32(atResult))); got != "hello world" {
+	if got := string(c.Bytes(atData, c.U32(atResult))); got != "hello world" {
 		t.Errorf("received %q", got)
 	}
 	go func() {
 		time.Sleep(20 * time.Millisecond)
 		conn.Write([]byte("abc"))
 	}()
-	p, n = c.iovec(3)
+	p, n = c.Iovec(3)
 	c.must("sock_recv", fd, p, n, uint64(recvWaitAll|recvPeek), atResult, atResult+4)
 	c.must("sock_recv", fd, p, n, 0, atResult, atResult+4)
 	c.want(einval, "sock_recv", fd, p, n, 4, atResult, atResult+4)
@@ -128,8 +114,8 @@ func TestSendAll(t *testing.T) {
 	c, fd, conn := connected(t)
 	const size, times = 65536, 100
 	for i := range uint32(2) {
-		c.mem.WriteUint32Le(atIovecs+8*i, atData)
-		c.mem.WriteUint32Le(atIovecs+8*i+4, size/2)
+		c.Mem.WriteUint32Le(atIovecs+8*i, atData)
+		c.Mem.WriteUint32Le(atIovecs+8*i+4, size/2)
 	}
 	total := make(chan int)
 	go func() {
@@ -145,7 +131,7 @@ func TestSendAll(t *testing.T) {
 	}()
 	for range times {
 		c.must("fd_write", fd, atIovecs, 2, atResult)
-		if got := c.u32(atResult); got != size {
+		if got := c.U32(atResult); got != size {
 			t.Fatalf("wrote %d", got)
 		}
 	}
@@ -158,16 +144,7 @@ func TestSendAll(t *testing.T) {
 // interrupted runs a call that blocks and interrupts it.
 func interrupted(t *testing.T, c *caller, call func()) {
 	t.Helper()
-	done := make(chan struct{})
-	took(t, 30*time.Millisecond, func() {
-		go func() {
-			defer close(done)
-			time.Sleep(30 * time.Millisecond)
-			c.host.Interrupt()
-		}()
-		call()
-	})
-	<-done // the call may end before the interruption is over, which wakes it in several ways
+	wasitest.Interrupted(t, c.host.Interrupt, call)
 }
 
 func TestInterruptAccept(t *testing.T) {
@@ -202,7 +179,7 @@ func TestInterruptKeepsArrivals(t *testing.T) {
 	c.host.Interrupt()
 	c.check(c.poll(sub{eventRead, 3, 0, 0}), event{0, success, eventRead, 1, eventHangup})
 	c.must("sock_accept", 3, 0, atResult)
-	c.write(uint64(c.u32(atResult)), "bye")
+	c.write(uint64(c.U32(atResult)), "bye")
 	b := make([]byte, 3)
 	if _, err := conn.Read(b); err != nil || string(b) != "bye" {
 		t.Error(string(b), err)
@@ -243,18 +220,18 @@ func TestInterruptPoll(t *testing.T) {
 	interrupted(t, c, func() {
 		c.check(c.poll(sub{eventRead, 3, 0, 0}, idle, long), event{0, success, eventRead, 1, eventHangup})
 	})
-	c.host.muffle() // the bell may still ring
+	c.poll(sub{eventClock, clockMonotonic, ms, 0}) // the bell may still ring
 	interrupted(t, c, func() { c.check(c.poll(long), event{0, success, eventClock, 0, 0}) })
 	interrupted(t, c, func() { c.check(c.poll(idle, long), event{1, success, eventClock, 0, 0}) })
 	c.host.Interrupt() // wakes the next one that would sleep, once
-	took(t, 0, func() { c.poll(long) })
-	took(t, 19*time.Millisecond, func() { c.poll(sub{eventClock, clockMonotonic, 20 * ms, 0}) })
+	wasitest.Took(t, 0, func() { c.poll(long) })
+	wasitest.Took(t, 19*time.Millisecond, func() { c.poll(sub{eventClock, clockMonotonic, 20 * ms, 0}) })
 	interrupted(t, c, func() {
 		if _, e := c.read(fd, 10); e != ecanceled {
 			t.Error("blocked read:", e)
 		}
 	})
-	took(t, 60*time.Millisecond, func() {
+	wasitest.Took(t, 60*time.Millisecond, func() {
 		go func() {
 			time.Sleep(30 * time.Millisecond)
 			c.host.Interrupt() // says nothing to a poll of connections only

@@ -12,10 +12,11 @@ import (
 	"testing"
 )
 
-// TestSuite runs a folder of programs in wasi-testsuite's form: NAME.wasm, and beside it NAME.json with arguments, environment,
-// root and what is expected. github.com/WebAssembly/wasi-testsuite is not part of this repository: set WASI_TESTSUITE to the
-// tests folder of a checkout of its branch prod/testsuite-base (`make wasi-suite DIR=...`). Each program runs twice, with
-// openat2 and with the walk that stands in for it on older kernels.
+// TestSuite runs a folder of programs in wasi-testsuite's form: NAME.wasm, and beside it NAME.json
+// with arguments, environment, root and what is expected. github.com/WebAssembly/wasi-testsuite is
+// not part of this repository: set WASI_TESTSUITE to the tests folder of a checkout of its branch
+// prod/testsuite-base (`make wasi-suite DIR=...`). Each program runs twice, with openat2 and with
+// the walk that stands in for it on older kernels.
 func TestSuite(t *testing.T) {
 	folder := os.Getenv("WASI_TESTSUITE")
 	if folder == "" {

@@ -1,5 +1,11 @@
 package wasip1
 
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+)
+
 // The numbers below are those of the specification's typenames.witx.
 
 // File types.
@@ -22,8 +28,7 @@ const (
 	flagRsync
 	flagSync
 
-	flagsSync = flagDsync | flagRsync | flagSync
-	flagsAll  = flagAppend | flagNonblock | flagsSync
+	flagsAll = flagAppend | flagDsync | flagNonblock | flagRsync | flagSync
 )
 
 // Flags of path_open.
@@ -102,3 +107,56 @@ const (
 	sizeSubscription = 48
 	sizeEvent        = 32
 )
+
+// filetypes maps types of files to the specification's.
+var filetypes = [...]uint8{
+	wasi.TypeUnknown:         typeUnknown,
+	wasi.TypeBlockDevice:     typeBlockDevice,
+	wasi.TypeCharacterDevice: typeCharacterDevice,
+	wasi.TypeDirectory:       typeDirectory,
+	wasi.TypeRegularFile:     typeRegularFile,
+	wasi.TypeSocketDatagram:  typeSocketDgram,
+	wasi.TypeSocketStream:    typeSocketStream,
+	wasi.TypeSymbolicLink:    typeSymbolicLink,
+}
+
+// fileFlags pairs flags of files with the specification's.
+var fileFlags = [...]struct {
+	flag   wasi.Flags
+	number uint16
+}{
+	{wasi.Append, flagAppend}, {wasi.Dsync, flagDsync}, {wasi.Nonblock, flagNonblock}, {wasi.Rsync, flagRsync}, {wasi.Sync, flagSync},
+}
+
+// getFlags reads descriptor flags; unknown ones are EINVAL.
+func getFlags(param uint64) (wasi.Flags, error) {
+	if uint32(param)&^uint32(flagsAll) != 0 {
+		return 0, unix.EINVAL
+	}
+	var flags wasi.Flags
+	for _, f := range fileFlags {
+		if uint16(param)&f.number != 0 {
+			flags |= f.flag
+		}
+	}
+	return flags, nil
+}
+
+// putFlags is the reverse of getFlags.
+func putFlags(flags wasi.Flags) uint16 {
+	var all uint16
+	for _, f := range fileFlags {
+		if flags&f.flag != 0 {
+			all |= f.number
+		}
+	}
+	return all
+}
+
+// getLookup reads the flags of a path's lookup: whether its last component is followed.
+func getLookup(param uint64) (follow bool, err error) {
+	if uint32(param)&^lookupFollow != 0 {
+		return false, unix.EINVAL
+	}
+	return uint32(param)&lookupFollow != 0, nil
+}

@@ -1,48 +1,11 @@
-package wasip1
+package dns
 
 import (
 	"net/netip"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
-
-// maxConfigFile is how much of a configuration file is read, in bytes.
-const maxConfigFile = 1 << 20
-
-// readFile reads a file below the guest's "/" as a path of the guest would, "" if it cannot.
-func (h *Host) readFile(path string) string {
-	for _, d := range h.files {
-		if d == nil || !d.root {
-			continue
-		}
-		fd, e := h.open(d, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-		if e != success {
-			return ""
-		}
-		defer unix.Close(fd)
-		var st unix.Stat_t
-		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || h.guard(fd, uint64(st.Dev)) != success {
-			return ""
-		}
-		content := make([]byte, min(st.Size, maxConfigFile))
-		n := 0
-		for n < len(content) {
-			m, err := unix.Read(fd, content[n:])
-			if err == unix.EINTR {
-				continue
-			}
-			if err != nil || m == 0 {
-				break
-			}
-			n += m
-		}
-		return string(content[:n])
-	}
-	return ""
-}
 
 // uncommented cuts a comment off a line.
 func uncommented(line string) string {
@@ -151,32 +114,4 @@ func hostsAddresses(content, node string) []netip.Addr {
 		}
 	}
 	return all
-}
-
-// resolveName looks a name up: the hosts file first, then each full name at the servers.
-func (h *Host) resolveName(node string, want hints) (string, []netip.Addr, errno) {
-	if chosen := want.choose(hostsAddresses(h.readFile("etc/hosts"), node)); len(chosen) > 0 {
-		return strings.TrimSuffix(node, "."), chosen, success
-	}
-	if strings.EqualFold(strings.TrimSuffix(node, "."), "localhost") {
-		if chosen := want.choose(ownAddresses(false)); len(chosen) > 0 {
-			return node, chosen, success
-		}
-	}
-	config := parseResolvConf(h.readFile("etc/resolv.conf"))
-	result := eaiNoName
-	for _, name := range config.names(node) {
-		addresses, e := h.ask(config, name, want)
-		if chosen := want.choose(addresses); e == success && len(chosen) > 0 {
-			return strings.TrimSuffix(name, "."), chosen, success
-		}
-		switch e {
-		case success, eaiNoName:
-		case ecanceled:
-			return "", nil, eaiAgain
-		default:
-			result = e
-		}
-	}
-	return "", nil, result
 }

@@ -1,4 +1,4 @@
-package wasip1
+package dns
 
 import (
 	"encoding/binary"
@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -14,6 +13,10 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
 func TestParseResolvConf(t *testing.T) {
@@ -146,127 +149,59 @@ func reply(query []byte, datagram bool) []byte {
 func TestAsk(t *testing.T) {
 	server, asked := nameServer(t)
 	dead := netip.MustParseAddrPort("127.0.0.1:1")
-	c := newCaller(t, Config{})
+	system, err := wasi.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer system.Close()
+	ask := func(config resolvConf, name string, want Hints) ([]netip.Addr, error) {
+		return query{sys: system, config: config, want: want}.ask(name)
+	}
 	for _, test := range []struct {
 		name   string
-		family uint8
-		flags  uint16
+		family Family
+		mapped bool
 		want   string
-		err    errno
+		err    error
 	}{
-		{"test.", familyUnspec, 0, "[10.0.0.1 fd00::1]", success},
-		{"test.", familyInet4, 0, "[10.0.0.1]", success},
-		{"test.", familyInet6, 0, "[fd00::1]", success},
-		{"four.", familyInet6, 0, "[]", success},
-		{"four.", familyInet6, infoMapped, "[10.0.0.1]", success},
-		{"empty.", familyUnspec, 0, "[]", success},
-		{"none.", familyUnspec, 0, "[]", eaiNoName},
-		{"broken.", familyUnspec, 0, "[]", eaiFail},
+		{"test.", AnyFamily, false, "[10.0.0.1 fd00::1]", nil},
+		{"test.", IPv4, false, "[10.0.0.1]", nil},
+		{"test.", IPv6, false, "[fd00::1]", nil},
+		{"four.", IPv6, false, "[]", nil},
+		{"four.", IPv6, true, "[10.0.0.1]", nil},
+		{"empty.", AnyFamily, false, "[]", nil},
+		{"none.", AnyFamily, false, "[]", ErrNoName},
+		{"broken.", AnyFamily, false, "[]", ErrFail},
 	} {
 		for _, servers := range [][]netip.AddrPort{{server}, {dead, server}} {
-			config := resolvConf{servers: servers, timeout: patience, attempts: 1}
-			got, e := c.host.ask(config, test.name, hints{family: test.family, flags: test.flags})
-			if fmt.Sprint(got) != test.want || e != test.err {
-				t.Errorf("%+v: %v, %d", test, got, e)
+			config := resolvConf{servers: servers, timeout: wasitest.Patience, attempts: 1}
+			got, err := ask(config, test.name, Hints{Family: test.family, Mapped: test.mapped})
+			if fmt.Sprint(got) != test.want || err != test.err {
+				t.Errorf("%+v: %v, %v", test, got, err)
 			}
 		}
 	}
-	config := resolvConf{servers: []netip.AddrPort{server}, timeout: patience, attempts: 2}
-	if got, e := c.host.ask(config, "many.", hints{}); len(got) != 100 || e != success {
-		t.Errorf("by TCP: %d addresses, %d", len(got), e)
+	config := resolvConf{servers: []netip.AddrPort{server}, timeout: wasitest.Patience, attempts: 2}
+	if got, err := ask(config, "many.", Hints{}); len(got) != 100 || err != nil {
+		t.Errorf("by TCP: %d addresses, %v", len(got), err)
 	}
 	config.timeout = 50 * time.Millisecond
 	before := asked.Load()
-	took(t, 90*time.Millisecond, func() {
-		if _, e := c.host.ask(config, "silent.", hints{}); e != eaiAgain {
-			t.Error("no answer:", e)
+	wasitest.Took(t, 90*time.Millisecond, func() {
+		if _, err := ask(config, "silent.", Hints{}); err != ErrAgain {
+			t.Error("no answer:", err)
 		}
 	})
-	for deadline := time.Now().Add(patience); asked.Load()-before < 4 && time.Now().Before(deadline); { // the server may come to it late
+	for deadline := time.Now().Add(wasitest.Patience); asked.Load()-before < 4 && time.Now().Before(deadline); { // the server may come to it late
 		time.Sleep(time.Millisecond)
 	}
 	if n := asked.Load() - before; n != 4 {
 		t.Errorf("asked %d times", n)
 	}
-	config.timeout = patience
-	interrupted(t, c, func() {
-		if _, e := c.host.ask(config, "silent.", hints{}); e != ecanceled {
-			t.Error("interrupted:", e)
+	config.timeout = wasitest.Patience
+	wasitest.Interrupted(t, system.Interrupt, func() {
+		if _, err := ask(config, "silent.", Hints{}); err != unix.ECANCELED {
+			t.Error("interrupted:", err)
 		}
 	})
-}
-
-// getaddrinfo calls the function with room for n answers and gives them as text.
-func (c *caller) getaddrinfo(node, service string, want hints, n uint32) (string, errno) {
-	const atHints, atInfos, atAddrs, atDatas, atNames = 0x400, 0x7000, 0x7400, 0x7800, 0x7c00
-	b := c.bytes(atHints, sizeAddrinfo)
-	clear(b)
-	put16(b, want.flags)
-	b[2], b[3], b[4] = want.family, want.kind, want.protocol
-	for i := range n {
-		info := c.bytes(atInfos+sizeAddrinfo*i, sizeAddrinfo)
-		clear(info)
-		put32(info[12:], atAddrs+sizeSockaddr*i)
-		put32(info[16:], atNames+32*i)
-		put32(info[24:], atInfos+sizeAddrinfo*(i+1))
-		put32(c.bytes(atAddrs+sizeSockaddr*i, sizeSockaddr)[8:], atDatas+32*i)
-	}
-	c.mem.WriteUint32Le(atResult, atInfos)
-	p, m := c.str(atText, node+"\x00")
-	q, k := c.str(atText2, service+"\x00")
-	if e := c.do("sock_getaddrinfo", p, m, q, k, atHints, atResult, uint64(n), atResult+4); e != success {
-		return "", e
-	}
-	text := ""
-	for i := range c.u32(atResult + 4) {
-		info, data := c.bytes(atInfos+sizeAddrinfo*i, sizeAddrinfo), c.bytes(atDatas+32*i, 32)
-		ip := netip.AddrFrom4([4]byte(data[2:]))
-		if info[2] == familyInet6 {
-			ip = netip.AddrFrom16([16]byte(data[6:]))
-		}
-		text += fmt.Sprint(netip.AddrPortFrom(ip, binary.BigEndian.Uint16(data)), " ", info[3], info[4], ";")
-		if size := binary.LittleEndian.Uint32(info[20:]); size > 0 {
-			text += string(c.bytes(atNames+32*i, size)) + ";"
-		}
-	}
-	return text, success
-}
-
-func TestGetaddrinfo(t *testing.T) {
-	c := newCaller(t, Config{})
-	os.Mkdir(c.root+"/etc", 0o755)
-	c.put("etc/hosts", "10.1.2.3 web\nfd00::2 web\n")
-	c.put("etc/services", "custom 777/tcp alias # x\ncustom 778/udp\n")
-	for _, test := range []struct {
-		node, service string
-		want          hints
-		n             uint32
-		text          string
-		err           errno
-	}{
-		{"web", "http", hints{kind: socketStream}, 10, "10.1.2.3:80 2 1;[fd00::2]:80 2 1;", success},
-		{"web", "http", hints{kind: socketStream}, 1, "10.1.2.3:80 2 1;", success},
-		{"web", "1", hints{family: familyInet4}, 10, "10.1.2.3:1 2 1;10.1.2.3:1 1 2;", success},
-		{"web", "1", hints{family: familyInet6, protocol: protocolUDP, flags: infoCanonicalName}, 10, "[fd00::2]:1 1 2;web;", success},
-		{"127.0.0.1", "custom", hints{kind: socketStream}, 10, "127.0.0.1:777 2 1;", success},
-		{"::1", "alias", hints{kind: socketStream}, 10, "[::1]:777 2 1;", success},
-		{"::1", "custom", hints{kind: socketDatagram}, 10, "[::1]:778 1 2;", success},
-		{"", "80", hints{flags: infoPassive, kind: socketStream}, 10, "0.0.0.0:80 2 1;[::]:80 2 1;", success},
-		{"", "80", hints{kind: socketStream, family: familyInet4}, 10, "127.0.0.1:80 2 1;", success},
-		{"localhost", "", hints{kind: socketStream, family: familyInet4}, 10, "127.0.0.1:0 2 1;", success},
-		{"", "", hints{}, 10, "", eaiNoName},
-		{"web", "nothing", hints{}, 10, "", eaiService},
-		{"web", "http", hints{flags: infoNumericPort}, 10, "", eaiNoName},
-		{"web", "", hints{flags: infoNumericHost}, 10, "", eaiNoName},
-		{"1.2.3.4", "", hints{family: familyInet6}, 10, "", eaiNoName},
-		{"a..b", "", hints{}, 10, "", eaiNoName},
-		{"web", "", hints{family: 9}, 10, "", eaiFamily},
-		{"web", "", hints{flags: 1 << 9}, 10, "", eaiBadFlags},
-		{"web", "", hints{}, 0, "", eaiMemory},
-	} {
-		text, e := c.getaddrinfo(test.node, test.service, test.want, test.n)
-		if text != test.text || e != test.err {
-			t.Errorf("%+v: %q, %d", test, text, e)
-		}
-	}
 }

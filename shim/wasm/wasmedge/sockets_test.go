@@ -1,4 +1,4 @@
-package wasip1
+package wasmedge
 
 import (
 	"encoding/binary"
@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
 // Addresses of the extension's records in the caller's memory.
@@ -19,9 +22,9 @@ const (
 
 // address puts an address into memory in one of its forms and returns its parameter.
 func (c *caller) address(ip netip.Addr, size uint32) uint64 {
-	c.mem.WriteUint32Le(atAddress, atBytes)
-	c.mem.WriteUint32Le(atAddress+4, size)
-	b := c.bytes(atBytes, sizeStorage)
+	c.Mem.WriteUint32Le(atAddress, atBytes)
+	c.Mem.WriteUint32Le(atAddress+4, size)
+	b := c.Bytes(atBytes, sizeStorage)
 	clear(b)
 	if ip.IsValid() {
 		if size == sizeStorage {
@@ -36,7 +39,7 @@ func (c *caller) address(ip netip.Addr, size uint32) uint64 {
 func (c *caller) socket(family, kind uint8) uint64 {
 	c.Helper()
 	c.must("sock_open", uint64(family), uint64(kind), atResult)
-	return uint64(c.u32(atResult))
+	return uint64(c.U32(atResult))
 }
 
 // addresses are the loopback addresses in all their forms.
@@ -64,7 +67,7 @@ func TestExtensionClient(t *testing.T) {
 			}
 			l.Close()
 		}()
-		c := newCaller(t, Config{})
+		c := newCaller(t, wasip1.Config{})
 		fd := c.socket(a.family, socketStream)
 		c.must("sock_connect", fd, c.address(netip.MustParseAddr(a.ip), a.size), port)
 		c.write(fd, "echo")
@@ -74,8 +77,8 @@ func TestExtensionClient(t *testing.T) {
 		if a.family == familyInet4 || a.size != 4 {
 			c.must("sock_getpeeraddr", fd, c.address(netip.Addr{}, 16), atFamily, atPort)
 			want := map[uint8]uint32{familyInet4: 4, familyInet6: 6}[a.family]
-			if c.u32(atFamily) != want || uint64(c.u32(atPort)) != port {
-				t.Errorf("peer %d %d", c.u32(atFamily), c.u32(atPort))
+			if c.U32(atFamily) != want || uint64(c.U32(atPort)) != port {
+				t.Errorf("peer %d %d", c.U32(atFamily), c.U32(atPort))
 			}
 		}
 		c.want(eisconn, "sock_connect", fd, c.address(netip.MustParseAddr(a.ip), a.size), port)
@@ -87,7 +90,7 @@ func TestExtensionClient(t *testing.T) {
 }
 
 func TestExtensionServer(t *testing.T) {
-	c := newCaller(t, Config{})
+	c := newCaller(t, wasip1.Config{})
 	if c.host.Hears() {
 		t.Error("nothing is heard")
 	}
@@ -97,10 +100,10 @@ func TestExtensionServer(t *testing.T) {
 		c.must("sock_bind", fd, c.address(ip, a.size), 0)
 		c.must("sock_listen", fd, 10)
 		c.must("sock_getlocaladdr", fd, c.address(netip.Addr{}, 16), atFamily, atPort)
-		if got, _ := netip.AddrFromSlice(c.bytes(atBytes, uint32(len(ip.AsSlice())))); got != ip {
+		if got, _ := netip.AddrFromSlice(c.Bytes(atBytes, uint32(len(ip.AsSlice())))); got != ip {
 			t.Errorf("local address %v", got)
 		}
-		port := c.u32(atPort)
+		port := c.U32(atPort)
 		answered := make(chan string)
 		go func() {
 			conn, err := net.Dial("tcp", netip.AddrPortFrom(ip, uint16(port)).String())
@@ -114,7 +117,7 @@ func TestExtensionServer(t *testing.T) {
 			answered <- string(b[:n])
 		}()
 		c.must("sock_accept", fd, 0, atResult)
-		conn := uint64(c.u32(atResult))
+		conn := uint64(c.U32(atResult))
 		c.write(conn, "hello")
 		if got := <-answered; got != "hello" {
 			t.Errorf("the client got %q", got)
@@ -124,7 +127,7 @@ func TestExtensionServer(t *testing.T) {
 	if !c.host.Hears() {
 		t.Error("the guest's own listeners do not hear")
 	}
-	interrupted(t, c, func() { c.want(einval, "sock_accept", 4, 0, atResult) })
+	wasitest.Interrupted(t, c.host.Interrupt, func() { c.want(einval, "sock_accept", 4, 0, atResult) })
 	fd := c.socket(familyInet4, socketStream)
 	c.must("sock_listen", fd, 1)
 	c.want(einval, "sock_accept", fd, 0, atResult)
@@ -139,10 +142,10 @@ func TestExtensionDatagrams(t *testing.T) {
 		}
 		defer conn.Close()
 		port := conn.LocalAddr().(*net.UDPAddr).Port
-		c := newCaller(t, Config{})
+		c := newCaller(t, wasip1.Config{})
 		fd := c.socket(a.family, socketDatagram)
-		c.mem.Write(atData, []byte("question"))
-		p, n := c.iovec(8)
+		c.Mem.Write(atData, []byte("question"))
+		p, n := c.Iovec(8)
 		c.must("sock_send_to", fd, p, n, c.address(ip, a.size), uint64(port), 0, atResult)
 		b := make([]byte, 20)
 		m, from, err := conn.ReadFrom(b)
@@ -150,13 +153,13 @@ func TestExtensionDatagrams(t *testing.T) {
 			t.Fatal(string(b[:m]), err)
 		}
 		conn.WriteTo([]byte("a long answer"), from)
-		c.mem.WriteUint32Le(atPort, 0)
-		p, n = c.iovec(6)
+		c.Mem.WriteUint32Le(atPort, 0)
+		p, n = c.Iovec(6)
 		c.must("sock_recv_from", fd, p, n, c.address(netip.Addr{}, sizeStorage), 0, atPort, atResult, atResult+4)
-		if got := string(c.bytes(atData, c.u32(atResult))); got != "a long" || c.u32(atPort) != uint32(port) || c.bytes(atResult+4, 1)[0] != byte(recvTruncated) {
-			t.Errorf("received %q from port %d", got, c.u32(atPort))
+		if got := string(c.Bytes(atData, c.U32(atResult))); got != "a long" || c.U32(atPort) != uint32(port) || c.Bytes(atResult+4, 1)[0] != 1 {
+			t.Errorf("received %q from port %d", got, c.U32(atPort))
 		}
-		storage := c.bytes(atBytes, 20)
+		storage := c.Bytes(atBytes, 20)
 		got, _ := netip.AddrFromSlice(storage[2:][:len(ip.AsSlice())])
 		if got != ip || storage[0] != a.family {
 			t.Errorf("from %v, family %d", got, storage[0])
@@ -165,40 +168,40 @@ func TestExtensionDatagrams(t *testing.T) {
 }
 
 func TestExtensionTimeouts(t *testing.T) {
-	c := newCaller(t, Config{})
+	c := newCaller(t, wasip1.Config{})
 	fd := c.socket(familyInet4, socketDatagram)
 	c.must("sock_bind", fd, c.address(netip.MustParseAddr("127.0.0.1"), 4), 0)
-	b := c.bytes(atData, sizeTimeval)
+	b := c.Bytes(atData, sizeTimeval)
 	put64(b, 0)
 	put64(b[8:], 30000)
 	c.must("sock_setsockopt", fd, 0, 11, atData, sizeTimeval)
-	took(t, 29*time.Millisecond, func() {
+	wasitest.Took(t, 29*time.Millisecond, func() {
 		if _, e := c.read(fd, 10); e != eagain {
 			t.Error("read:", e)
 		}
 	})
-	c.mem.WriteUint32Le(atResult, 16)
+	c.Mem.WriteUint32Le(atResult, 16)
 	c.must("sock_getsockopt", fd, 0, 11, atText, atResult)
-	if c.u64(atText+8) != 30000 || c.u32(atResult) != 16 {
-		t.Errorf("timeout %d", c.u64(atText+8))
+	if c.U64(atText+8) != 30000 || c.U32(atResult) != 16 {
+		t.Errorf("timeout %d", c.U64(atText+8))
 	}
 	c.want(einval, "sock_setsockopt", fd, 0, 11, atData, 8)
 }
 
 func TestExtensionOptions(t *testing.T) {
-	c := newCaller(t, Config{})
+	c := newCaller(t, wasip1.Config{})
 	fd := c.socket(familyInet4, socketStream)
 	get := func(name uint64) uint32 {
-		c.mem.WriteUint32Le(atResult, 4)
+		c.Mem.WriteUint32Le(atResult, 4)
 		c.must("sock_getsockopt", fd, 0, name, atData, atResult)
-		return c.u32(atData)
+		return c.U32(atData)
 	}
-	c.mem.WriteUint32Le(atData, 1)
+	c.Mem.WriteUint32Le(atData, 1)
 	c.must("sock_setsockopt", fd, 0, 0, atData, 4)
 	if get(0) == 0 || get(1) != uint32(socketStream) || get(2) != 0 || get(13) != 0 {
 		t.Error("options differ")
 	}
-	c.mem.WriteUint32Le(atData, 50000)
+	c.Mem.WriteUint32Le(atData, 50000)
 	c.must("sock_setsockopt", fd, 0, 6, atData, 4)
 	if got := get(6); got < 50000 {
 		t.Errorf("receive buffer %d", got)
@@ -215,12 +218,19 @@ func TestExtensionOptions(t *testing.T) {
 
 func TestExtensionNonblockingConnect(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
-	c := newCaller(t, Config{Listeners: []Listener{l}})
+	c := newCaller(t, wasip1.Config{Listeners: []wasip1.Listener{l}})
 	to := netip.MustParseAddrPort(l.Name)
 	fd := c.socket(familyInet4, socketStream)
-	c.must("fd_fdstat_set_flags", fd, uint64(flagNonblock))
+	c.must("fd_fdstat_set_flags", fd, uint64(fdflagNonblock))
 	c.want(einprogress, "sock_connect", fd, c.address(to.Addr(), 4), uint64(to.Port()))
-	c.check(c.poll(sub{eventWrite, uint32(fd), 0, 0}), event{0, success, eventWrite, pipeBuf, 0})
+	subscription := c.Bytes(atSubs, 48)
+	clear(subscription)
+	subscription[8] = 2 // room to write
+	put32(subscription[16:], uint32(fd))
+	c.must("poll_oneoff", atSubs, atEvents, 1, atResult)
+	if event := c.Bytes(atEvents, 32); c.U32(atResult) != 1 || event[8] != 0 || event[10] != 2 || c.U64(atEvents+16) != 4096 || event[24] != 0 {
+		t.Errorf("event % x", event)
+	}
 	c.write(fd, "x")
 }
 
@@ -232,11 +242,11 @@ func TestExtensionGenerations(t *testing.T) {
 	}
 	defer conn.Close()
 	l := listen(t, "127.0.0.1:0")
-	c := newCaller(t, Config{Listeners: []Listener{l}})
-	c.instantiate([]definition{
-		{"sock_open", "iii", sockOpen}, {"sock_bind", "iii", sockBind}, {"sock_accept", "ii", sockAcceptV1},
-		{"sock_recv_from", "iiiiiii", sockRecvFromV1}, {"sock_getlocaladdr", "iii", sockGetlocaladdrV2},
-		{"sock_getpeeraddr", "iiii", sockGetpeeraddr}, {"fd_close", "i", fdClose},
+	c := newCaller(t, wasip1.Config{Listeners: []wasip1.Listener{l}})
+	c.instantiate([]wasip1.Function{
+		{Name: "sock_open", Params: "iii"}, {Name: "sock_bind", Params: "iii"}, {Name: "sock_accept", Params: "ii"},
+		{Name: "sock_recv_from", Params: "iiiiiii"}, {Name: "sock_getlocaladdr", Params: "iii"},
+		{Name: "sock_getpeeraddr", Params: "iiii"}, {Name: "fd_close", Params: "i"},
 	})
 	client, err := net.Dial("tcp", l.Name)
 	if err != nil {
@@ -244,17 +254,17 @@ func TestExtensionGenerations(t *testing.T) {
 	}
 	defer client.Close()
 	c.must("sock_accept", 3, atResult)
-	c.must("sock_getpeeraddr", uint64(c.u32(atResult)), c.address(netip.Addr{}, 4), atFamily, atPort)
+	c.must("sock_getpeeraddr", uint64(c.U32(atResult)), c.address(netip.Addr{}, 4), atFamily, atPort)
 	fd := c.socket(familyInet4, socketDatagram)
 	c.must("sock_bind", fd, c.address(netip.MustParseAddr("127.0.0.1"), sizeStorage), 0)
 	c.must("sock_getlocaladdr", fd, c.address(netip.Addr{}, sizeStorage), atPort)
-	if got := binary.LittleEndian.Uint16(c.bytes(atBytes, 2)); got != uint16(familyInet4) {
+	if got := binary.LittleEndian.Uint16(c.Bytes(atBytes, 2)); got != uint16(familyInet4) {
 		t.Errorf("family %d", got)
 	}
-	conn.WriteTo([]byte("datagram"), &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(c.u32(atPort))})
-	p, n := c.iovec(20)
+	conn.WriteTo([]byte("datagram"), &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(c.U32(atPort))})
+	p, n := c.Iovec(20)
 	c.must("sock_recv_from", fd, p, n, c.address(netip.Addr{}, 4), 0, atResult, atResult+4)
-	if got := string(c.bytes(atData, c.u32(atResult))); got != "datagram" || c.bytes(atBytes, 1)[0] != 127 {
+	if got := string(c.Bytes(atData, c.U32(atResult))); got != "datagram" || c.Bytes(atBytes, 1)[0] != 127 {
 		t.Errorf("received %q", got)
 	}
 }

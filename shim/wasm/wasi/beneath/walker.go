@@ -1,4 +1,4 @@
-package wasip1
+package beneath
 
 import (
 	"strings"
@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// walker resolves a path one component at a time, for kernels without openat2 (before 5.6) and for the
-// functions that need a link's final parent. It is as safe: every step opens one name without following
-// it, links are read and put in front of the rest, and ".." goes back to a directory that the walk came
-// through and still holds, never to what is above it by now.
+// walker resolves a path one component at a time, for kernels without openat2 (before 5.6) and for
+// Target, which needs a link's final parent. It is as safe: every step opens one name without
+// following it, links are read and put in front of the rest, and ".." goes back to a directory that
+// the walk came through and still holds, never to what is above it by now.
 type walker struct {
 	base  int   // where the walk starts; never closed
 	held  []int // directories below it, down to the current one
@@ -51,9 +51,9 @@ func (w *walker) take() (int, bool) {
 }
 
 // resolve walks to the directory of the last component and returns its name, "" for the directory
-// itself. A last component that is a link is walked through if follow is set or a slash comes behind it.
-// A slash is kept at the end of the name.
-func (w *walker) resolve(rest string, follow bool) (string, errno) {
+// itself. A last component that is a link is walked through if follow is set or a slash comes
+// behind it. A slash is kept at the end of the name.
+func (w *walker) resolve(rest string, follow bool) (string, error) {
 	for {
 		rest = strings.TrimLeft(rest, "/")
 		name, behind, _ := strings.Cut(rest, "/")
@@ -61,13 +61,13 @@ func (w *walker) resolve(rest string, follow bool) (string, errno) {
 		behind = strings.TrimLeft(behind, "/")
 		switch name {
 		case "":
-			return "", success
+			return "", nil
 		case ".":
 			rest = behind
 			continue
 		case "..":
 			if len(w.held) == 0 && !w.clamp {
-				return "", eperm
+				return "", unix.EPERM
 			}
 			w.up()
 			rest = behind
@@ -75,101 +75,97 @@ func (w *walker) resolve(rest string, follow bool) (string, errno) {
 		}
 		last := behind == ""
 		if !last {
-			entered, e := w.enter(name)
-			if e != success {
-				return "", e
+			entered, err := w.enter(name)
+			if err != nil {
+				return "", err
 			}
 			if entered {
 				rest = behind
 				continue
 			}
 		}
-		link, e := "", einval
+		link, err := "", error(unix.EINVAL)
 		if !last || follow || slash {
-			link, e = w.readlink(name)
+			link, err = w.readlink(name)
 		}
 		switch {
-		case e == success:
-			if rest, e = w.splice(link, behind, slash); e != success {
-				return "", e
+		case err == nil:
+			if rest, err = w.splice(link, behind, slash); err != nil {
+				return "", err
 			}
 		case !last:
-			return "", enotdir
+			return "", unix.ENOTDIR
 		case slash:
-			return name + "/", success
+			return name + "/", nil
 		default:
-			return name, success
+			return name, nil
 		}
 	}
 }
 
 // enter goes into a directory, and reports false if the name may be a link.
-func (w *walker) enter(name string) (bool, errno) {
-	var fd int
-	err := retry(func() (err error) {
-		fd, err = unix.Openat(w.current(), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		return
-	})
+func (w *walker) enter(name string) (bool, error) {
+	fd, err := openat(w.current(), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch err {
 	case nil:
 		w.held = append(w.held, fd)
-		return true, success
+		return true, nil
 	case unix.ENOTDIR, unix.ELOOP:
-		return false, success
+		return false, nil
 	}
-	return false, toErrno(err)
+	return false, err
 }
 
 // readlink reads a link in the current directory.
-func (w *walker) readlink(name string) (string, errno) {
-	var buffer [maxPath]byte
+func (w *walker) readlink(name string) (string, error) {
+	var buffer [MaxPath]byte
 	n, err := unix.Readlinkat(w.current(), name, buffer[:])
 	if err != nil {
-		return "", toErrno(err)
+		return "", err
 	}
-	return string(buffer[:n]), success
+	return string(buffer[:n]), nil
 }
 
 // splice puts a link's text in front of what comes behind it.
-func (w *walker) splice(link, behind string, slash bool) (string, errno) {
+func (w *walker) splice(link, behind string, slash bool) (string, error) {
 	if w.links++; w.links > maxLinks {
-		return "", eloop
+		return "", unix.ELOOP
 	}
 	if link == "" {
-		return "", enoent
+		return "", unix.ENOENT
 	}
 	if link[0] == '/' {
 		if !w.clamp {
-			return "", eperm
+			return "", unix.EPERM
 		}
 		w.close()
 	}
 	if slash {
 		link += "/"
 	}
-	if len(link)+len(behind) >= maxPath {
-		return "", enametoolong
+	if len(link)+len(behind) >= MaxPath {
+		return "", unix.ENAMETOOLONG
 	}
-	return link + behind, success
+	return link + behind, nil
 }
 
 // walkOpen is openat2 with RESOLVE_BENEATH, or RESOLVE_IN_ROOT if clamp is set, by steps.
-func walkOpen(base int, path string, flags int, mode uint32, clamp bool) (int, errno) {
+func walkOpen(base int, path string, flags int, mode uint32, clamp bool) (int, error) {
 	w := walker{base: base, clamp: clamp}
 	defer w.close()
 	follow := flags&unix.O_NOFOLLOW == 0 && flags&(unix.O_CREAT|unix.O_EXCL) != unix.O_CREAT|unix.O_EXCL
 	rest := path
 	for {
-		name, e := w.resolve(rest, follow)
-		if e != success {
-			return -1, e
+		name, err := w.resolve(rest, follow)
+		if err != nil {
+			return -1, err
 		}
 		last := flags | unix.O_NOFOLLOW
 		if bare := strings.TrimSuffix(name, "/"); bare != name {
 			// The slash itself must not reach the kernel: it would follow a link that took
 			// the name's place.
 			if name = bare; flags&unix.O_CREAT != 0 {
-				return -1, eisdir
+				return -1, unix.EISDIR
 			}
 			last |= unix.O_DIRECTORY
 		}
@@ -179,18 +175,27 @@ func walkOpen(base int, path string, flags int, mode uint32, clamp bool) (int, e
 		if flags&unix.O_CREAT == 0 {
 			mode = 0
 		}
-		var fd int
-		err := retry(func() (err error) { fd, err = unix.Openat(w.current(), name, last, mode); return })
+		fd, err := openat(w.current(), name, last, mode)
 		if err == nil {
-			return fd, success
+			return fd, nil
 		}
 		if err != unix.ELOOP || !follow {
-			return -1, toErrno(err)
+			return -1, err
 		}
 		// A link took the name's place after resolve had looked.
 		if w.links++; w.links > maxLinks {
-			return -1, eloop
+			return -1, unix.ELOOP
 		}
 		rest = name
+	}
+}
+
+// openat repeats openat(2) when a signal of the Go runtime interrupted it.
+func openat(dir int, name string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Openat(dir, name, flags, mode)
+		if err != unix.EINTR {
+			return fd, err
+		}
 	}
 }

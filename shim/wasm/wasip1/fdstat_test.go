@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
 func TestDescriptorsAreTheLowestFree(t *testing.T) {
@@ -50,7 +52,7 @@ func TestRenumber(t *testing.T) {
 func TestPrestat(t *testing.T) {
 	dir := t.TempDir()
 	c := newCaller(t, Config{
-		Preopens:  []Preopen{{FD: openDir(t, dir), Name: "/some/dir"}, {FD: openDir(t, dir), Name: "/", ReadOnly: true}},
+		Preopens:  []Preopen{{FD: wasitest.OpenDir(t, dir), Name: "/some/dir"}, {FD: wasitest.OpenDir(t, dir), Name: "/", ReadOnly: true}},
 		Listeners: []Listener{listen(t, "127.0.0.1:0"), listen(t, "[::1]:0")},
 	})
 	for fd := range uint64(3) {
@@ -58,22 +60,22 @@ func TestPrestat(t *testing.T) {
 	}
 	for fd := uint64(3); fd < 5; fd++ {
 		c.must("fd_prestat_get", fd, atData)
-		if c.u32(atData) == prestatDirectory {
+		if c.U32(atData) == prestatDirectory {
 			t.Errorf("descriptor %d is a directory", fd)
 		}
 		c.want(enotdir, "fd_prestat_dir_name", fd, atData, 100)
 		c.must("fd_fdstat_get", fd, atData)
-		if got := c.bytes(atData, 1)[0]; got != typeSocketStream {
+		if got := c.Bytes(atData, 1)[0]; got != typeSocketStream {
 			t.Errorf("type %d", got)
 		}
 	}
 	c.must("fd_prestat_get", 5, atData)
-	if c.u32(atData) != prestatDirectory || c.u32(atData+4) != 9 {
-		t.Errorf("prestat %d %d", c.u32(atData), c.u32(atData+4))
+	if c.U32(atData) != prestatDirectory || c.U32(atData+4) != 9 {
+		t.Errorf("prestat %d %d", c.U32(atData), c.U32(atData+4))
 	}
 	c.want(enametoolong, "fd_prestat_dir_name", 5, atData, 8)
 	c.must("fd_prestat_dir_name", 5, atData, 20)
-	if got := string(c.bytes(atData, 9)); got != "/some/dir" {
+	if got := string(c.Bytes(atData, 9)); got != "/some/dir" {
 		t.Errorf("name %q", got)
 	}
 	c.want(ebadf, "fd_prestat_get", 7, atData)
@@ -83,12 +85,12 @@ func TestReadOnlyPreopen(t *testing.T) {
 	dir := t.TempDir()
 	os.WriteFile(dir+"/f", []byte("x"), 0o644)
 	os.Mkdir(dir+"/d", 0o755)
-	c := newCaller(t, Config{Preopens: []Preopen{{FD: openDir(t, dir), Name: "/", ReadOnly: true}}})
+	c := newCaller(t, Config{Preopens: []Preopen{{FD: wasitest.OpenDir(t, dir), Name: "/", ReadOnly: true}}})
 	for _, test := range []struct {
 		path   string
 		oflags uint16
 		base   rights
-		want   errno
+		want   Errno
 	}{
 		{"f", 0, rightsFile &^ rightFdWrite, success},
 		{"f", openCreate, rightFdRead, success},
@@ -106,8 +108,8 @@ func TestReadOnlyPreopen(t *testing.T) {
 	if e != success {
 		t.Fatal(e)
 	}
-	p, n := c.str(atText, "new")
-	f, m := c.str(atText2, "f")
+	p, n := c.Str(atText, "new")
+	f, m := c.Str(atText2, "f")
 	for _, dir := range []uint64{3, d} {
 		c.want(erofs, "path_create_directory", dir, p, n)
 		c.want(erofs, "path_symlink", f, m, dir, p, n)
@@ -139,7 +141,7 @@ func TestRights(t *testing.T) {
 	c.want(enotcapable, "fd_seek", fd, 1, uint64(seekCurrent), atResult)
 	c.want(enotcapable, "fd_filestat_get", fd, atData)
 	c.want(enotcapable, "fd_advise", fd, 0, 0, 0)
-	p, n := c.iovec(1)
+	p, n := c.Iovec(1)
 	c.want(ebadf, "fd_write", fd, p, n, atResult)
 	c.want(enotcapable, "fd_pread", fd, p, n, 0, atResult)
 
@@ -159,14 +161,14 @@ func TestRights(t *testing.T) {
 			t.Errorf("open %+v: %d", test, e)
 		}
 	}
-	q, m := c.str(atText, "x")
+	q, m := c.Str(atText, "x")
 	c.want(enotcapable, "path_create_directory", 3, q, m)
 	c.want(enotcapable, "fd_readdir", 3, atData, 10, 0, atResult)
 }
 
 func (c *caller) rights(fd uint64) (rights, rights) {
 	c.must("fd_fdstat_get", fd, atData)
-	return rights(c.u64(atData + 8)), rights(c.u64(atData + 16))
+	return rights(c.U64(atData + 8)), rights(c.U64(atData + 16))
 }
 
 // What a file cannot do is told with the error that POSIX programs know.
@@ -181,10 +183,10 @@ func TestErrorsByType(t *testing.T) {
 	c := newCaller(t, Config{
 		Stdin: int(r.Fd()), Stdout: int(w.Fd()), Stderr: -1,
 		Listeners: []Listener{listen(t, "127.0.0.1:0")},
-		Preopens:  []Preopen{{FD: openDir(t, dir), Name: "/"}},
+		Preopens:  []Preopen{{FD: wasitest.OpenDir(t, dir), Name: "/"}},
 	})
-	p, n := c.iovec(1)
-	q, m := c.str(atText, "x")
+	p, n := c.Iovec(1)
+	q, m := c.Str(atText, "x")
 	for fd := range uint64(3) {
 		c.want(espipe, "fd_seek", fd, 1, 0, atResult)
 		c.want(espipe, "fd_tell", fd, atResult)
@@ -218,7 +220,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	dir := openDir(t, t.TempDir())
+	dir := wasitest.OpenDir(t, t.TempDir())
 	defer unix.Close(dir)
 	l := listen(t, "127.0.0.1:0")
 	defer unix.Close(l.FD)
@@ -262,7 +264,7 @@ func TestSharedStdio(t *testing.T) {
 	c.write(2, "err")
 	subscribe(c, sub{eventRead, 0, 0, 0}, sub{eventWrite, 1, 0, 0}, sub{eventWrite, 2, 0, 0})
 	c.must("poll_oneoff", atSubs, atEvents, 3, atResult)
-	if n := c.u32(atResult); n != 2 {
+	if n := c.U32(atResult); n != 2 {
 		t.Errorf("%d events", n)
 	}
 	if flags, _ := unix.FcntlInt(uintptr(pair[0]), unix.F_GETFL, 0); flags&unix.O_NONBLOCK != 0 {

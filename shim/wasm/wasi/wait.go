@@ -1,0 +1,116 @@
+package wasi
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// wake is why await returned.
+type wake uint8
+
+const (
+	wakeReady     wake = iota // the descriptor is ready, or broken
+	wakeTimeout               // the time is over
+	wakeInterrupt             // System.Interrupt
+)
+
+// waiter waits for one descriptor at a time, and is woken by Interrupt.
+type waiter struct {
+	bell        int // eventfd that Interrupt rings
+	interrupted atomic.Bool
+	polls       [2]unix.PollFd // scratch space
+}
+
+// ring wakes a wait, or the next one.
+func (w *waiter) ring() {
+	_, _ = unix.Write(w.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+}
+
+// muffle takes the bell's ring.
+func (w *waiter) muffle() {
+	var b [8]byte
+	unix.Read(w.bell, b[:])
+}
+
+// await sleeps in the kernel until fd is ready for events, or wait is over (nil: forever). A fd of
+// -1 only sleeps. An Interrupt since the last wait ends it at once, once.
+func (w *waiter) await(fd int, events int16, wait *unix.Timespec) (wake, error) {
+	w.polls = [2]unix.PollFd{{Fd: int32(w.bell), Events: unix.POLLIN}, {Fd: int32(fd), Events: events}}
+	n, err := unix.Ppoll(w.polls[:], wait, nil)
+	switch {
+	case err != nil:
+		return wakeTimeout, err
+	case n == 0:
+		return wakeTimeout, nil
+	case w.polls[1].Revents != 0:
+		return wakeReady, nil
+	}
+	w.muffle()
+	return wakeInterrupt, nil
+}
+
+// block waits for one descriptor. It answers EAGAIN in non-blocking mode and after the guest's own
+// timeout, and ECANCELED when it was interrupted.
+func (w *waiter) block(f *File, events int16) error {
+	var none unix.Timespec
+	wait := &none
+	blocking := f.flags&Nonblock == 0 && !(f.stdin && w.interrupted.Load())
+	if blocking {
+		wait = patience(f, events)
+	}
+	for {
+		why, err := w.await(f.host, events, wait)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return err
+		case why == wakeReady:
+			return nil
+		case why == wakeInterrupt && blocking:
+			return unix.ECANCELED
+		case why == wakeTimeout:
+			return unix.EAGAIN
+		}
+	}
+}
+
+// hasRoom reports whether f can be written to now.
+func (w *waiter) hasRoom(f *File) bool {
+	var none unix.Timespec
+	w.polls[0] = unix.PollFd{Fd: int32(f.host), Events: unix.POLLOUT}
+	n, err := unix.Ppoll(w.polls[:1], &none, nil)
+	return err == nil && n > 0
+}
+
+// drain waits until there is room to write, deaf to Interrupt.
+func (w *waiter) drain(f *File) error {
+	for {
+		w.polls[0] = unix.PollFd{Fd: int32(f.host), Events: unix.POLLOUT}
+		n, err := unix.Ppoll(w.polls[:1], patience(f, unix.POLLOUT), nil)
+		switch {
+		case err == unix.EINTR:
+		case err == nil && n == 0:
+			return unix.EAGAIN
+		default:
+			return err
+		}
+	}
+}
+
+// patience is how long a blocking call waits for events: forever, unless the guest has set a
+// timeout.
+func patience(f *File, events int16) *unix.Timespec {
+	if f.socket == nil {
+		return nil
+	}
+	limit := f.socket.ReceiveTimeout
+	if events&unix.POLLOUT != 0 {
+		limit = f.socket.SendTimeout
+	}
+	if limit == 0 {
+		return nil
+	}
+	t := unix.NsecToTimespec(int64(limit))
+	return &t
+}

@@ -1,0 +1,145 @@
+package wasmedge
+
+import (
+	"net/netip"
+
+	"github.com/tetratelabs/wazero/api"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
+)
+
+// sockOpen makes a socket. The kernel's is non-blocking; whether the guest's is, its flags say.
+func sockOpen(h *wasip1.Host, mem api.Memory, p []uint64) error {
+	out, err := wasip1.Record(mem, p[2], 4)
+	if err != nil {
+		return err
+	}
+	family, kind := 0, 0
+	switch uint32(p[0]) {
+	case uint32(familyInet4):
+		family = unix.AF_INET
+	case uint32(familyInet6):
+		family = unix.AF_INET6
+	default:
+		return unix.EAFNOSUPPORT
+	}
+	switch uint32(p[1]) {
+	case uint32(socketDatagram):
+		kind = unix.SOCK_DGRAM
+	case uint32(socketStream):
+		kind = unix.SOCK_STREAM
+	default:
+		return unix.EINVAL
+	}
+	s, err := h.System().Socket(family, kind)
+	if err != nil {
+		return err
+	}
+	number, err := h.AddSocket(s)
+	if err != nil {
+		return err
+	}
+	put32(out, number)
+	return nil
+}
+
+// socketAndAddress reads what bind and connect are given.
+func socketAndAddress(h *wasip1.Host, mem api.Memory, p []uint64) (*wasi.Socket, netip.AddrPort, error) {
+	s, err := h.Socket(p[0])
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	to, err := address(mem, p[1], p[2])
+	return s, to, err
+}
+
+func sockBind(h *wasip1.Host, mem api.Memory, p []uint64) error {
+	s, to, err := socketAndAddress(h, mem, p)
+	if err != nil {
+		return err
+	}
+	return s.Bind(to)
+}
+
+func sockConnect(h *wasip1.Host, mem api.Memory, p []uint64) error {
+	s, to, err := socketAndAddress(h, mem, p)
+	if err != nil {
+		return err
+	}
+	return s.Connect(to)
+}
+
+func sockListen(h *wasip1.Host, _ api.Memory, p []uint64) error {
+	s, err := h.Socket(p[0])
+	if err != nil {
+		return err
+	}
+	if err := s.Listen(int(int32(p[1]))); err != nil {
+		return err
+	}
+	return h.GrantListener(p[0])
+}
+
+// sockAcceptV1 is sock_accept without flags, from before the specification had the function.
+func sockAcceptV1(h *wasip1.Host, mem api.Memory, p []uint64) error {
+	return wasip1.SockAccept(h, mem, []uint64{p[0], 0, p[1]})
+}
+
+// sockGetlocaladdr and sockGetpeeraddr are the first generation: an address, 4 or 6 for its family,
+// and a port.
+func sockGetlocaladdr(h *wasip1.Host, mem api.Memory, p []uint64) error {
+	return putName(h, mem, [4]uint64(p), true, (*wasi.Socket).LocalAddr)
+}
+
+func sockGetpeeraddr(h *wasip1.Host, mem api.Memory, p []uint64) error {
+	return putName(h, mem, [4]uint64(p), true, (*wasi.Socket).PeerAddr)
+}
+
+// The second generation has the family in the address.
+func sockGetlocaladdrV2(h *wasip1.Host, mem api.Memory, p []uint64) error {
+	return putName(h, mem, [4]uint64{p[0], p[1], 0, p[2]}, false, (*wasi.Socket).LocalAddr)
+}
+
+func sockGetpeeraddrV2(h *wasip1.Host, mem api.Memory, p []uint64) error {
+	return putName(h, mem, [4]uint64{p[0], p[1], 0, p[2]}, false, (*wasi.Socket).PeerAddr)
+}
+
+// putName writes an address of a socket. p is the socket, and where the address, its family (if the
+// guest wants it apart) and its port are written.
+func putName(h *wasip1.Host, mem api.Memory, p [4]uint64, apart bool, ask func(*wasi.Socket) (netip.AddrPort, error)) error {
+	s, err := h.Socket(p[0])
+	if err != nil {
+		return err
+	}
+	b, err := addressBuffer(mem, p[1])
+	if err != nil {
+		return err
+	}
+	port, err := wasip1.Record(mem, p[3], 4)
+	if err != nil {
+		return err
+	}
+	var family []byte
+	if apart {
+		if family, err = wasip1.Record(mem, p[2], 4); err != nil {
+			return err
+		}
+	} else if len(b) != sizeStorage {
+		return unix.EINVAL
+	}
+	name, err := ask(s)
+	if err != nil {
+		return err
+	}
+	number, err := putAddress(b, name.Addr())
+	if err != nil {
+		return err
+	}
+	if apart {
+		put32(family, map[uint8]uint32{familyInet4: 4, familyInet6: 6}[number])
+	}
+	put32(port, uint32(name.Port()))
+	return nil
+}
