@@ -171,11 +171,9 @@ func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead
 	}
 	ctx, cancel := context.WithTimeout(ctx, enginesLimit)
 	defer cancel()
-	parts := []stats.Part{{Name: "shim", PID: shim.PID()}}
-	if share, ok := m.o.Sandboxes.Share(rec); ok {
-		parts = []stats.Part{
-			{Name: "shim", PID: share.Shim, Pods: share.Pods, CPU: share.CPU}, {Name: "keeper", PID: share.Keeper, Pods: share.Pods},
-		}
+	var parts []stats.Part
+	for _, p := range s.ShimCost(rec) {
+		parts = append(parts, stats.Part{Name: p.Name, PID: p.PID, Pods: p.Pods, CPU: p.CPU})
 	}
 	if pid := s.PausePID(); pid != 0 {
 		parts = append(parts, stats.Part{Name: "pause", PID: pid})

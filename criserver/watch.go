@@ -43,12 +43,12 @@ func shimCollector(o Options) prometheus.Collector {
 	}
 	return overhead.NewShimCollector(handlers, func(ctx context.Context) []overhead.SharedShim {
 		var out []overhead.SharedShim
-		for _, r := range o.Sandboxes.SharedShims(ctx) {
+		for _, r := range o.Sandboxes.ShimReports(ctx) {
 			s := overhead.SharedShim{
 				Handler: r.Handler, Pods: r.Pods, Memory: map[string]uint64{}, CPU: r.CPU,
 				Restarts: max(r.History.Shims-1, 0), Adopted: r.History.Adopted, Lost: r.History.Lost,
 			}
-			for name, pid := range map[string]int{"shim": r.Shim, "keeper": r.Keeper} {
+			for name, pid := range r.PIDs() {
 				if bytes, err := stats.ProcessMemory("/proc", pid, 0, 0); err == nil { // else it has just ended
 					s.Memory[name] = bytes
 				}

@@ -149,18 +149,18 @@ func BenchmarkShim(b *testing.B) {
 	b.ReportMetric(float64(pss), "first-PSS-KiB")
 }
 
-// BenchmarkKeptShim weighs a shim for a whole node and its keeper with the containers of a hundred pods, and the successor of
+// BenchmarkSupervisedShim weighs a shim for a whole node and its supervisor with the containers of a hundred pods, and the successor of
 // that shim, which is timed as well. At most 300 KiB are wanted for each container, of all together.
-func BenchmarkKeptShim(b *testing.B) {
+func BenchmarkSupervisedShim(b *testing.B) {
 	const crowd = 100
-	k := newKept(b, build(b))
-	keeper := must(strconv.Atoi(string(must(os.ReadFile(filepath.Join(k.dir, "shim.pid")))(b))))(b)
+	k := newSupervised(b, build(b))
+	supervisor := must(strconv.Atoi(string(must(os.ReadFile(filepath.Join(k.dir, "shim.pid")))(b))))(b)
 	var all []*container
 	for range crowd {
 		all = append(all, k.container(enginetest.Program{Kind: enginetest.Sleep}).create(b).start(b))
 	}
 	time.Sleep(settle)
-	shim, before := smaps(b, k.shim)["Pss"], smaps(b, keeper)["Pss"]
+	shim, before := smaps(b, k.shim)["Pss"], smaps(b, supervisor)["Pss"]
 	var took time.Duration
 	for b.Loop() {
 		time.Sleep(restartPause)
@@ -169,12 +169,12 @@ func BenchmarkKeptShim(b *testing.B) {
 		took += time.Since(begun)
 	}
 	b.ReportMetric(float64(shim), "shim-PSS-KiB")
-	b.ReportMetric(float64(before), "keeper-PSS-KiB")
+	b.ReportMetric(float64(before), "supervisor-PSS-KiB")
 	b.ReportMetric(float64(took.Milliseconds())/float64(b.N), "successor-ms")
 	time.Sleep(settle)
-	successor, after := smaps(b, k.shim)["Pss"], smaps(b, keeper)["Pss"]
+	successor, after := smaps(b, k.shim)["Pss"], smaps(b, supervisor)["Pss"]
 	b.ReportMetric(float64(successor), "successor-PSS-KiB")
-	b.ReportMetric(float64(after), "keeper-then-PSS-KiB")
+	b.ReportMetric(float64(after), "supervisor-then-PSS-KiB")
 	b.ReportMetric(float64(successor+after)/crowd, "PSS-KiB/container")
 	for _, c := range all {
 		check(b, k.Kill(within(b), c.id, "", syscall.SIGKILL, false))

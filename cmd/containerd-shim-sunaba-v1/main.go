@@ -1,5 +1,5 @@
 // Command containerd-shim-sunaba-v1 is everything of Sunaba that runs inside a pod: the shim that owns
-// its containers, its keeper, the guest process that runs a WebAssembly module, the process that compiles one, and the
+// its containers, its supervisor, the guest process that runs a WebAssembly module, the process that compiles one, and the
 // process that holds a shared PID namespace. It is one lean binary because its size is every pod's overhead.
 package main
 
@@ -30,12 +30,12 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 // arguments are what any face is given on the command line.
 type arguments struct {
 	bootstrap.Flags
-	Socket    string // of serve: removed at the end
-	WasmCache string
-	Kept      bool // serve is started by keep
-	Version   bool
-	Info      bool
-	Face      string
+	Socket     string // of serve: removed at the end
+	WasmCache  string
+	Supervised bool // serve is started by supervise
+	Version    bool
+	Info       bool
+	Face       string
 }
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -71,12 +71,12 @@ func parse(args []string, stderr io.Writer) (arguments, error) {
 	f.StringVar(&a.Socket, "socket", "", "path of the socket that serve inherits, removed at its end")
 	f.StringVar(&a.WasmCache, "wasm-cache", defaultWasmCache, "directory of compiled modules")
 	f.String("publish-binary", "", "not used")
-	f.BoolVar(&a.Kept, "kept", false, "with serve: descriptor 4 is the link to the keeper that started it")
+	f.BoolVar(&a.Supervised, "supervised", false, "with serve: descriptor 4 is the link to the supervisor that started it")
 	f.BoolVar(&a.Debug, "debug", false, "log in detail")
 	f.BoolVar(&a.Version, "v", false, "print the version")
 	f.BoolVar(&a.Info, "info", false, "read runtime options on standard input, write what this runtime can do")
 	f.Usage = func() {
-		fmt.Fprintln(stderr, "usage: containerd-shim-sunaba-v1 [flags] start | delete | serve | keep   (or -info, -v)")
+		fmt.Fprintln(stderr, "usage: containerd-shim-sunaba-v1 [flags] start | delete | serve | supervise   (or -info, -v)")
 		f.PrintDefaults()
 	}
 	if err := f.Parse(args); err != nil {
@@ -106,17 +106,17 @@ func (a arguments) face(stdin io.Reader, stdout io.Writer) error {
 		return a.delete(ctx, stdout)
 	case "serve":
 		return a.serve(ctx)
-	case "keep":
-		return a.keep()
+	case "supervise":
+		return a.supervise()
 	default:
-		return fmt.Errorf("face %q: there are start, delete, serve, keep, guest, compile and pause", a.Face)
+		return fmt.Errorf("face %q: there are start, delete, serve, supervise, guest, compile and pause", a.Face)
 	}
 }
 
 // check looks at the flags: a shim for a whole node is no container's or pod's.
 func (a arguments) check() error {
 	f := a.Flags
-	if f.ID == "" && (a.Face == "keep" || a.Kept) {
+	if f.ID == "" && (a.Face == "supervise" || a.Supervised) {
 		f.ID = "node"
 	}
 	return bootstrap.CheckFlags(f)

@@ -74,7 +74,7 @@ func newPod(t testing.TB, binary string) *pod {
 	return startPod(t, binary, false)
 }
 
-func startPod(t testing.TB, binary string, keep bool) *pod {
+func startPod(t testing.TB, binary string, supervise bool) *pod {
 	t.Helper()
 	enginetest.NeedRoot(t)
 	if binary == "" {
@@ -85,7 +85,7 @@ func startPod(t testing.TB, binary string, keep bool) *pod {
 	check(t, os.Mkdir(p.dir, 0o700))
 	p.begun = time.Now()
 	p.Client = must(client.Start(within(t), client.StartOptions{
-		Binary: p.binary, Namespace: "k8s.io", ID: p.id, Dir: p.dir, WasmCache: filepath.Join(p.dir, "wasm"), Keep: keep,
+		Binary: p.binary, Namespace: "k8s.io", ID: p.id, Dir: p.dir, WasmCache: filepath.Join(p.dir, "wasm"), Supervised: supervise,
 	}))(t)
 	t.Cleanup(func() { p.end(t) })
 	return p

@@ -28,7 +28,7 @@ import (
 // Descriptors that are inherited.
 const (
 	inherited     = 3 // listening socket
-	inheritedLink = 4 // to the keeper, with -kept
+	inheritedLink = 4 // to the supervisor, with -supervised
 )
 
 // oomScore makes the shim the last process of its pod that memory shortage hits.
@@ -118,9 +118,9 @@ func ownTempFiles(dir string) error {
 	return err
 }
 
-// newReaper makes the reaper of a shim with or without a keeper.
+// newReaper makes the reaper of a shim with or without a supervisor.
 func (a arguments) newReaper() (*reaper.Reaper, *keeper.Link, error) {
-	if !a.Kept {
+	if !a.Supervised {
 		r, err := reaper.New()
 		return r, nil, err
 	}
@@ -132,7 +132,8 @@ func (a arguments) newReaper() (*reaper.Reaper, *keeper.Link, error) {
 	return r, link, err
 }
 
-// guarded is the keeper as the service sees it: whether a process can still be watched is for the reaper to say.
+// guarded is the supervisor as the service sees it: whether a process can still be watched is for the
+// reaper to say.
 type guarded struct {
 	*keeper.Link
 	reaper *reaper.Reaper

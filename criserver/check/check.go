@@ -106,7 +106,7 @@ func look(ctx context.Context, o Options) (Result, error) {
 		j.known[id] = true
 	}
 	for _, part := range []func(){
-		j.files, j.sandboxes, j.containers, j.folders, j.processes, j.shared, j.mounts, j.cgroups, j.network, j.roots, j.modules,
+		j.files, j.sandboxes, j.containers, j.folders, j.processes, j.shims, j.mounts, j.cgroups, j.network, j.roots, j.modules,
 	} {
 		part()
 	}

@@ -93,8 +93,8 @@ func (j *judge) ready(rec state.Sandbox) {
 		j.add(subject, j.tidy(), nil, "it is on record as ready, but the machine was restarted")
 		return
 	}
-	dir := filepath.Join(j.o.shims(), rec.ID)
-	if !j.shimWorks(rec.ID) {
+	dir := j.o.layout().Dir(rec.ID)
+	if !j.seen.shims.Works(rec) {
 		j.add(subject, j.tidy(), nil, "it is on record as ready, but its shim does not run")
 		return
 	}
@@ -114,7 +114,7 @@ func (j *judge) ready(rec state.Sandbox) {
 			j.add(subject, doRemove, nil, "its file %s is not there", file)
 		}
 	}
-	if leaf := j.shimLeaf(rec); !j.hasCgroup(j.o.Cgroups.Path(leaf)) {
+	if leaf := j.o.layout().Leaf(rec); !j.hasCgroup(j.o.Cgroups.Path(leaf)) {
 		j.add(subject, doRemove, nil, "its shim is in no cgroup of its own (%s)", leaf)
 	}
 	j.connected(rec)
@@ -181,8 +181,8 @@ func (j *judge) containers() {
 }
 
 func (j *judge) running(pod state.Sandbox, rec state.Container) {
-	bundle := filepath.Join(j.o.shims(), pod.ID, rec.ID)
-	if !j.shimWorks(pod.ID) {
+	bundle := filepath.Join(j.o.layout().Dir(pod.ID), rec.ID)
+	if !j.seen.shims.Works(pod) {
 		return // said of the pod
 	}
 	subject := containerName(rec)

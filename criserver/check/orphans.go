@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,21 +29,21 @@ func (j *judge) holds(id string) bool {
 func (j *judge) folders() {
 	for dir, names := range j.seen.folders {
 		for _, name := range names {
-			if j.known[name] || dir == j.o.shared() {
-				continue // shared looks at those
+			if j.known[name] {
+				continue
 			}
 			path := filepath.Join(dir, name)
 			j.add("folder "+path, j.tidy(), nil, "it belongs to no pod or container on record")
 		}
 	}
 	for id := range j.records.sandboxes.Records {
-		entries, err := os.ReadDir(filepath.Join(j.o.shims(), id))
+		entries, err := os.ReadDir(j.o.layout().Dir(id))
 		if err != nil {
 			continue // gone after a reboot
 		}
 		for _, e := range entries {
 			if isID(e.Name()) && e.IsDir() && !j.known[e.Name()] {
-				j.add("folder "+filepath.Join(j.o.shims(), id, e.Name()), doRemove, nil, "a bundle of a container that is not on record")
+				j.add("folder "+filepath.Join(j.o.layout().Dir(id), e.Name()), doRemove, nil, "a bundle of a container that is not on record")
 			}
 		}
 	}
@@ -52,13 +53,27 @@ func isID(name string) bool { return len(name) == 64 && strings.Trim(name, "0123
 
 // processes looks for shims of pods that are not there or were stopped.
 func (j *judge) processes() {
-	for pid, id := range j.seen.works {
+	for pid, id := range j.seen.shims.Working {
 		if !isID(id) || j.holds(id) {
 			continue
 		}
-		dir := filepath.Join(j.o.shims(), id)
+		dir := j.o.layout().Dir(id)
 		j.add(fmt.Sprintf("process %d (%s)", pid, command(pid)), j.tidy(),
 			func(ctx context.Context) error { return kill(ctx, pid, dir) }, "it works for pod %s, which is not on record or was stopped", id)
+	}
+}
+
+// shimWorks reports whether there is a process of the shim of a pod, which may be on no record.
+func (j *judge) shimWorks(id string) bool {
+	pod := j.records.sandboxes.Records[id]
+	pod.ID = id
+	return j.seen.shims.Works(pod)
+}
+
+// shims looks at the shims that pods share.
+func (j *judge) shims() {
+	for _, f := range j.seen.shims.Faults(j.records.sandboxes.Records) {
+		j.add(f.Subject, cmp.Or(f.Do, j.tidy()), nil, "%s", f.What)
 	}
 }
 
@@ -89,7 +104,7 @@ const killTime = 5 * time.Second
 // mounts looks for mounts below the server's folders that nobody needs any more.
 func (j *judge) mounts() {
 	for _, point := range j.seen.mounts {
-		rel, ok := strings.CutPrefix(point, j.o.shims()+"/")
+		rel, ok := strings.CutPrefix(point, j.o.layout().Pods+"/")
 		if !ok {
 			if strings.HasPrefix(point, filepath.Join(j.o.images(), "mounts")+"/") && !j.o.Served {
 				j.add("mount "+point, j.tidy(), nil, "a look into an image was cut short")
@@ -154,7 +169,7 @@ func (j *judge) evidence() map[string]bool {
 		id, _, _ := strings.Cut(name, ".")
 		ours[id] = true
 	}
-	for _, id := range j.seen.works {
+	for _, id := range j.seen.shims.Working {
 		ours[id] = true
 	}
 	for _, l := range j.seen.held.Leases {

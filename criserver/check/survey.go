@@ -14,6 +14,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 
 	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/criserver/shims"
 	"github.com/sunaba-project/sunaba/images"
 )
 
@@ -23,9 +24,8 @@ type sight struct {
 	roots  map[string]bool   // keys of root filesystems
 	stray  []images.Prepared // compiled modules that nothing needs
 	faults []Fault
-	mounts []string       // mount points below the server's folders, outermost first
-	works  map[int]string // processes that work below the server's folder of shims: the folder of each
-	shared map[int]string // those below the folder of shims that pods share: the handler of each
+	mounts []string // mount points below the server's folders, outermost first
+	shims  shims.Survey
 	// folders holds the names in each of the folders that are made for pods and containers.
 	folders map[string][]string
 	// cgroups are the groups that this program's pods are in, by their paths below the hierarchies.
@@ -35,14 +35,17 @@ type sight struct {
 // group is a cgroup, in all hierarchies together.
 type group struct{ pids []int }
 
-func (o Options) shims() string   { return filepath.Join(o.State, "sandboxes") }
-func (o Options) shared() string  { return filepath.Join(o.State, "shims") }
 func (o Options) files() string   { return filepath.Join(o.Root, "sandboxes") }
 func (o Options) volumes() string { return filepath.Join(o.Root, "volumes") }
 func (o Options) images() string  { return filepath.Join(o.Root, "images") }
 
+// layout says where the server's shims work.
+func (o Options) layout() shims.Layout {
+	return shims.Layout{Pods: filepath.Join(o.State, "sandboxes"), Shared: filepath.Join(o.State, "shims"), Cgroups: o.Cgroups}
+}
+
 func survey(ctx context.Context, o Options) (*sight, error) {
-	s := &sight{roots: map[string]bool{}, works: map[int]string{}, shared: map[int]string{}, folders: map[string][]string{}, cgroups: map[string]*group{}}
+	s := &sight{roots: map[string]bool{}, folders: map[string][]string{}, cgroups: map[string]*group{}}
 	var err error
 	if s.held, err = network.Survey(o.Network); err != nil {
 		return nil, err
@@ -59,7 +62,7 @@ func survey(ctx context.Context, o Options) (*sight, error) {
 		s.roots[k] = true
 	}
 	s.stray = store.Stray(kept, o.Served)
-	for _, look := range []func(Options) error{s.seeMounts, s.seeFolders, s.seeProcesses, s.seeCgroups} {
+	for _, look := range []func(Options) error{s.seeMounts, s.seeFolders, s.seeShims, s.seeCgroups} {
 		if err := look(o); err != nil {
 			return nil, err
 		}
@@ -90,7 +93,7 @@ func (s *sight) seeMounts(o Options) error {
 }
 
 func (s *sight) seeFolders(o Options) error {
-	for _, dir := range []string{o.shims(), o.shared(), o.files(), o.volumes()} {
+	for _, dir := range []string{o.layout().Pods, o.files(), o.volumes()} {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("list folder: %w", err)
@@ -102,34 +105,9 @@ func (s *sight) seeFolders(o Options) error {
 	return nil
 }
 
-func (s *sight) seeProcesses(o Options) error {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return fmt.Errorf("list processes: %w", err)
-	}
-	places := map[string]map[int]string{}
-	for dir, found := range map[string]map[int]string{o.shims(): s.works, o.shared(): s.shared} {
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
-			dir = real
-		}
-		places[dir] = found
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		cwd, err := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
-		if err != nil {
-			continue // it has ended
-		}
-		for dir, found := range places {
-			if rest, ok := strings.CutPrefix(strings.TrimSuffix(cwd, " (deleted)"), dir+"/"); ok {
-				found[pid], _, _ = strings.Cut(rest, "/")
-			}
-		}
-	}
-	return nil
+func (s *sight) seeShims(o Options) (err error) {
+	s.shims, err = o.layout().Look()
+	return err
 }
 
 // seeCgroups finds the cgroups of pods that came without a parent: /sunaba/pod-ID, or the slice sunaba-podID.slice.

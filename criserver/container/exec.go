@@ -195,10 +195,7 @@ func (e *execution) killed(ctx context.Context, err error, timeout time.Duration
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if errdefs.IsNotFound(err) && e.shim.Keeper() != 0 {
-		return fmt.Errorf("the container has ended, or the shim has died and its successor has killed the command: %w", errdefs.ErrUnavailable)
-	}
-	return err
+	return e.shim.ExplainMissing(err)
 }
 
 // drop removes the command from the shim; if it still runs, it is killed with all it started.

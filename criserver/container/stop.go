@@ -253,12 +253,10 @@ const killLimit = 30 * time.Second
 func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 	ctx, cancel := context.WithTimeout(ctx, killLimit)
 	defer cancel()
-	pod, err := m.o.Sandboxes.Get(sandboxID)
-	shared := err == nil && pod.SharesShim()
 	return m.each(sandboxID, func(rec state.Container) error {
 		c := m.alive(rec.ID)
-		if shared && c != nil && rec.Phase == state.Created {
-			m.vacateUnstarted(ctx, rec) // a shim of its own ends with the pod
+		if c != nil && rec.Phase == state.Created {
+			m.vacateUnstarted(ctx, rec) // the shim may have other pods
 		}
 		if err := m.Stop(ctx, rec.ID, 0); err != nil || c == nil {
 			return err

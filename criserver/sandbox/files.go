@@ -21,7 +21,6 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images/regular"
 	"github.com/sunaba-project/sunaba/runtimeclass"
-	"github.com/sunaba-project/sunaba/shim/client"
 )
 
 const (
@@ -178,17 +177,6 @@ func writeBundle(dir string, s *specs.Spec) error {
 		return fmt.Errorf("write bundle: %w", err)
 	}
 	return nil
-}
-
-// removeShimFiles removes the socket and pid file of a shim that has ended by itself, so that nothing mistakes them for a
-// living one's. It reports whether it could.
-func (s *Sandbox) removeShimFiles() bool {
-	for _, name := range []string{client.SocketName, client.PidName} {
-		if err := os.Remove(filepath.Join(s.Dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return false
-		}
-	}
-	return true
 }
 
 // removeTree removes a folder. What is still mounted below it is unmounted first, so that nothing of it is deleted.

@@ -7,8 +7,7 @@
 // or at the next start of the server. Stop undoes everything but the record and the folders, Remove the rest; both
 // are idempotent. A sandbox whose shim or pause process dies becomes NotReady by itself and waits for Stop.
 //
-// Its shim is its own, or, where the handler's scope is the node, one that it shares (package shims). What another pod's shim does
-// at its end, a sandbox with a shared one does by asking it.
+// Its shim comes from package shims, which alone knows whether other sandboxes have the same.
 //
 // The namespaces are pinned by bind mounts, so a sandbox needs no process of its own but the shim; where its containers
 // share a PID namespace, a pause process holds that.
@@ -29,15 +28,12 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/ociruntime"
-	"github.com/sunaba-project/sunaba/criserver/sandbox/shims"
 	"github.com/sunaba-project/sunaba/criserver/selinux"
+	"github.com/sunaba-project/sunaba/criserver/shims"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
-
-// namespace is the shim's: that of the kubelet's containers in containerd, so that tools find them.
-const namespace = "k8s.io"
 
 // Options configure New.
 type Options struct {
@@ -94,13 +90,14 @@ func New(o Options) (*Manager, error) {
 			return nil, fmt.Errorf("create folder of sandboxes: %w", err)
 		}
 	}
-	shared, err := shims.New(shims.Options{
-		Dir: o.Shims, Binary: o.Shim, Namespace: namespace, WasmCache: o.WasmCache, Debug: o.Debug, Cgroups: o.Cgroups, CPU: o.CPU, Logger: o.Logger,
+	all, err := shims.New(shims.Options{
+		Layout: shims.Layout{Pods: o.State, Shared: o.Shims, Cgroups: o.Cgroups},
+		Binary: o.Shim, WasmCache: o.WasmCache, Debug: o.Debug, CPU: o.CPU, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{o: o, records: records, names: state.NewNames(), shims: shared, turns: make(chan struct{}, recoverAtOnce), boxes: map[string]*Sandbox{}}
+	m := &Manager{o: o, records: records, names: state.NewNames(), shims: all, turns: make(chan struct{}, recoverAtOnce), boxes: map[string]*Sandbox{}}
 	for _, rec := range records.List() {
 		m.boxes[rec.ID] = newSandbox(m, rec.ID)
 		o.Labels.Keep(rec.ProcessLabel)
@@ -171,20 +168,9 @@ func (m *Manager) Leaf(rec state.Sandbox, id string) string {
 	return m.o.Cgroups.Leaf(rec.CgroupParent, id)
 }
 
-// DrawnLeaves are the cgroups of a sandbox's containers whose ids were drawn ahead, by their ids, as OCI cgroupsPath: also one that
-// has a prewarmed process and is no container's yet.
+// DrawnLeaves are the cgroups of a sandbox's containers whose ids were drawn ahead; see shims.Layout.
 func (m *Manager) DrawnLeaves(rec state.Sandbox) (map[string]string, error) {
-	ids, err := m.o.Cgroups.Leaves(rec.CgroupParent)
-	if err != nil {
-		return nil, err
-	}
-	leaves := map[string]string{}
-	for _, id := range ids {
-		if state.IsDrawn(id, rec.ID) {
-			leaves[id] = m.Leaf(rec, id)
-		}
-	}
-	return leaves, nil
+	return m.shims.Layout().Drawn(rec)
 }
 
 // Sandbox returns the living side of a sandbox. id is a full one.
@@ -224,16 +210,8 @@ func (m *Manager) Close() {
 	m.shims.Close()
 }
 
-// Share returns a sandbox's part of the shim that it shares with others; false for one with a shim of its own, or none.
-func (m *Manager) Share(rec state.Sandbox) (shims.Share, bool) {
-	if !rec.SharesShim() {
-		return shims.Share{}, false
-	}
-	return m.shims.Share(rec.HandlerName, rec.ID)
-}
-
-// SharedShims tells of the shims that pods share.
-func (m *Manager) SharedShims(ctx context.Context) []shims.Report { return m.shims.Reports(ctx) }
+// ShimReports describes the shims that pods share.
+func (m *Manager) ShimReports(ctx context.Context) []shims.Report { return m.shims.Reports(ctx) }
 
 // limit is how long cleaning up may take that nobody waits for.
 const limit = 10 * time.Second

@@ -56,7 +56,7 @@ func (s *Sandbox) removeCgroup(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		ended, err := s.manager.o.Cgroups.EndAll(ctx, rec.CgroupParent, s.shims(rec)...)
+		ended, err := s.manager.o.Cgroups.EndAll(ctx, rec.CgroupParent, s.manager.shims.Processes(rec, s.Shim())...)
 		s.manager.o.Logger.Warn("processes outlived their sandbox; they are killed", "sandbox", s.ID, "names", ended)
 		return errors.Join(err, s.manager.o.Cgroups.RemovePod(rec.CgroupParent))
 	}

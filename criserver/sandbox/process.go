@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -18,25 +16,14 @@ import (
 )
 
 func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
-	o := s.manager.o
-	leaf := s.manager.Leaf(rec, s.ID)
 	if err := s.makeCgroup(rec); err != nil {
 		return err
 	}
-	if rec.SharesShim() {
-		return s.join(ctx, rec)
-	}
-	start := client.StartOptions{Binary: o.Shim, Namespace: namespace, ID: s.ID, Dir: s.Dir, WasmCache: o.WasmCache, Debug: o.Debug}
-	if o.Cgroups.Driver == cgroup.Systemd {
-		start.Place = func(pid int) error { return o.Cgroups.Place(leaf, pid) }
-	} else {
-		start.Born = func(attr *syscall.SysProcAttr) (func(), error) { return o.Cgroups.Born(leaf, attr) }
-	}
-	c, err := client.Start(ctx, start)
+	shim, err := s.manager.shims.Acquire(ctx, rec)
 	if err != nil {
-		return fmt.Errorf("start shim: %w", err)
+		return err
 	}
-	s.attach(c, false)
+	s.attach(shim)
 	return nil
 }
 
@@ -48,7 +35,7 @@ const prepareLimit = 5 * time.Second
 func (s *Sandbox) Prepare(ctx context.Context) {
 	rec, err := s.record()
 	shim := s.Shim()
-	if err != nil || shim == nil || handlerType(rec) != runtimeclass.WASM || shared(rec) {
+	if err != nil || shim == nil || handlerType(rec) != runtimeclass.WASM || sharesPIDs(rec) {
 		return
 	}
 	id, err := s.drawID()
@@ -99,54 +86,22 @@ func (s *Sandbox) TakeID(config *runtime.ContainerConfig) (string, error) {
 	return id, nil
 }
 
-// stopShim ends the shim; one that does not end when told to is killed together with all that runs under it.
+// stopShim ends everything that the shim runs for the sandbox, and the shim unless others have it too.
 func (s *Sandbox) stopShim(ctx context.Context) error {
 	rec, err := s.record()
 	if err != nil {
 		return err
 	}
-	if rec.SharesShim() {
-		return s.leave(ctx, rec)
-	}
-	if s.shutDown(ctx) {
-		return nil
-	}
-	s.detach()
-	return s.cleanUp(ctx)
+	return s.releaseShim(ctx, rec)
 }
 
-// shutDown tells the shim to end and reports whether it did so in time and left nothing.
-func (s *Sandbox) shutDown(ctx context.Context) bool {
-	shim := s.Shim()
-	if shim == nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, shutdownLimit)
-	defer cancel()
-	err := shim.Shutdown(ctx) // it stays as long as it has containers
-	select {
-	case <-shim.Done():
-	case <-ctx.Done():
-		s.manager.o.Logger.Warn("shim did not end when told to", "sandbox", s.ID, "error", err)
-		return false
-	}
-	s.detach()
-	if err != nil || !s.removeShimFiles() {
-		return false
-	}
-	s.cleaning.Lock()
-	s.clean = true
-	s.cleaning.Unlock()
-	s.bury()
-	return true
-}
-
-const shutdownLimit = 2 * time.Second
+// pauseLimit is how long a shim may take to end the pause process.
+const pauseLimit = 2 * time.Second
 
 // startPause starts the process that holds the PID namespace which the containers share.
 func (s *Sandbox) startPause(ctx context.Context) error {
 	rec, err := s.record()
-	if err != nil || !shared(rec) {
+	if err != nil || !sharesPIDs(rec) {
 		return err
 	}
 	config := rec.Config.Value
@@ -175,21 +130,22 @@ func (s *Sandbox) startPause(ctx context.Context) error {
 	return nil
 }
 
-func shared(rec state.Sandbox) bool {
+// sharesPIDs says that the sandbox's containers share a PID namespace.
+func sharesPIDs(rec state.Sandbox) bool {
 	return rec.Config.Value.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == runtime.NamespaceMode_POD
 }
 
 // stopPause ends the pause process. What a shim that is gone left of it is cleaned up by stopShim.
 func (s *Sandbox) stopPause(ctx context.Context) error {
 	rec, err := s.record()
-	if err != nil || !shared(rec) {
+	if err != nil || !sharesPIDs(rec) {
 		return err
 	}
 	shim := s.Shim()
 	if shim == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, shutdownLimit) // a shim that hangs is killed by stopShim
+	ctx, cancel := context.WithTimeout(ctx, pauseLimit) // a shim that hangs is killed by stopShim
 	defer cancel()
 	err = shim.Kill(ctx, s.ID, "", syscall.SIGKILL, false)
 	if err == nil {

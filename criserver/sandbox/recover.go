@@ -37,7 +37,7 @@ const recoverAtOnce = 16
 func (m *Manager) Recover(ctx context.Context, each func(context.Context, state.Sandbox, *Sandbox, Found)) {
 	var all sync.WaitGroup
 	turn := make(chan struct{}, recoverAtOnce)
-	m.shims.Find(ctx, m.sharing())
+	m.shims.Reconnect(ctx, m.running())
 	for _, rec := range m.records.List() {
 		turn <- struct{}{}
 		all.Go(func() {
@@ -54,15 +54,11 @@ func (m *Manager) Recover(ctx context.Context, each func(context.Context, state.
 	m.removeOrphans(ctx)
 }
 
-// sharing are the handlers whose shims are shared by sandboxes on record that may still have something in them.
-func (m *Manager) sharing() []string {
-	var handlers []string
-	for _, rec := range m.records.List() {
-		if rec.SharesShim() && rec.Phase != state.Stopped && rec.BootID == m.o.BootID && !slices.Contains(handlers, rec.HandlerName) {
-			handlers = append(handlers, rec.HandlerName)
-		}
-	}
-	return handlers
+// running are the sandboxes on record whose shim may still be there.
+func (m *Manager) running() []state.Sandbox {
+	return slices.DeleteFunc(m.records.List(), func(rec state.Sandbox) bool {
+		return rec.Phase == state.Stopped || rec.BootID != m.o.BootID
+	})
 }
 
 func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(context.Context, state.Sandbox, *Sandbox, Found)) {
@@ -76,7 +72,7 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(c
 		return
 	}
 	found, missing := s.find(ctx, rec), false
-	if found == Living && rec.Phase == state.Ready && shared(rec) {
+	if found == Living && rec.Phase == state.Ready && sharesPIDs(rec) {
 		found, missing = s.findPause(ctx)
 	}
 	switch found {
@@ -110,13 +106,13 @@ var errInterrupted = errors.New("the server ended before the sandbox was made")
 func (s *Sandbox) find(ctx context.Context, rec state.Sandbox) Found {
 	if rec.Phase == state.Stopped {
 		s.gate.shutNow()
-		s.bury()
+		s.markGone()
 		return Ended
 	}
 	if rec.BootID == s.manager.o.BootID {
-		shim, err := s.connect(ctx, rec)
+		shim, err := s.manager.shims.Reacquire(ctx, rec)
 		if err == nil {
-			s.attach(shim, rec.SharesShim())
+			s.attach(shim)
 			return Living
 		}
 		if !errdefs.IsNotFound(err) {
@@ -124,18 +120,10 @@ func (s *Sandbox) find(ctx context.Context, rec state.Sandbox) Found {
 			return Silent
 		}
 	}
-	if err := s.cleanUp(ctx); err != nil {
+	if err := s.releaseShim(ctx, rec); err != nil {
 		s.manager.o.Logger.Error("recover sandbox", "sandbox", s.ID, "error", err)
 	}
 	return Ended
-}
-
-// connect looks for the shim.
-func (s *Sandbox) connect(ctx context.Context, rec state.Sandbox) (*client.Client, error) {
-	if rec.SharesShim() {
-		return s.manager.shims.Rejoin(ctx, rec.HandlerName, s.ID)
-	}
-	return client.Connect(ctx, s.Dir)
 }
 
 // findPause looks for the pause process and remembers it. A shim that does not answer now is a silent one.
@@ -184,7 +172,7 @@ func (m *Manager) removeOrphan(ctx context.Context, dir, id string) error {
 	defer cancel()
 	path := filepath.Join(dir, id)
 	if dir == m.o.State {
-		err := client.Cleanup(ctx, m.o.Shim, namespace, path, id)
+		err := m.shims.Sweep(ctx, id)
 		err = errors.Join(err, m.removeOrphanCgroup(ctx, id), netns.UnpinNamespaces(filepath.Join(path, "ns")))
 		if err != nil {
 			return fmt.Errorf("clean up: %w", err)

@@ -10,6 +10,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
+	"github.com/sunaba-project/sunaba/criserver/shims"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/shim/client"
@@ -24,23 +25,24 @@ type Sandbox struct {
 	manager *Manager
 	first   state.Sandbox // the record to begin with
 	gate    gate
-	ending  chan struct{} // holds one token; who takes it may stop, remove or bury the sandbox
+	ending  chan struct{} // holds one token; who takes it may stop or remove the sandbox
 	gone    chan struct{} // closed when the shim is gone and what it left was cleaned up
+	// markGone closes gone. It may be called more than once.
+	markGone func()
 
-	cleaning sync.Mutex // held while a dead shim's remains are cleaned up
-	clean    bool       // nothing is left of them
+	releasing sync.Mutex // held while the shim is released
+	released  bool       // and nothing is left of it
 
 	mu       sync.Mutex
 	shim     *client.Client
-	shared   bool // the shim is that of other pods too
 	pausePID int
 	drawn    string // id of the next container with a guest, "" = none was drawn
-	buried   bool   // gone is closed
 	unwatch  context.CancelFunc
 }
 
 func newSandbox(m *Manager, id string) *Sandbox {
 	s := &Sandbox{ID: id, Dir: filepath.Join(m.o.State, id), manager: m, ending: make(chan struct{}, 1), gone: make(chan struct{})}
+	s.markGone = sync.OnceFunc(func() { close(s.gone) })
 	s.ending <- struct{}{}
 	return s
 }
@@ -116,32 +118,32 @@ func (s *Sandbox) lock(ctx context.Context) (unlock func(), err error) {
 }
 
 // attach makes a shim the sandbox's.
-func (s *Sandbox) attach(shim *client.Client, shared bool) {
+func (s *Sandbox) attach(shim *client.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shim, s.shared = shim, shared
+	s.shim = shim
 }
 
-// detach leaves the shim running and forgets it.
-func (s *Sandbox) detach() {
+// takeShim returns the shim's connection, nil if there is none, and takes it from the sandbox.
+func (s *Sandbox) takeShim() *client.Client {
 	s.mu.Lock()
-	shim, shared, unwatch := s.shim, s.shared, s.unwatch
+	shim, unwatch := s.shim, s.unwatch
 	s.shim, s.unwatch = nil, nil
 	s.mu.Unlock()
 	if unwatch != nil {
 		unwatch()
 	}
-	if shim != nil && !shared {
-		shim.Close()
+	return shim
+}
+
+// detach leaves the shim running and forgets it.
+func (s *Sandbox) detach() {
+	if shim := s.takeShim(); shim != nil {
+		s.manager.shims.Disconnect(shim)
 	}
 }
 
-// bury tells those who wait for it that the shim is gone.
-func (s *Sandbox) bury() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.buried {
-		s.buried = true
-		close(s.gone)
-	}
+// ShimCost returns the processes that the sandbox pays for because it has its shim; nil without one.
+func (s *Sandbox) ShimCost(rec state.Sandbox) []shims.Process {
+	return s.manager.shims.Cost(rec, s.Shim())
 }

@@ -3,13 +3,11 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/host/durable"
-	"github.com/sunaba-project/sunaba/shim/client"
 )
 
 // watch notices the death of the shim and of the pause process, until Stop or Close ends it.
@@ -61,14 +59,14 @@ func (s *Sandbox) unwatchAll() {
 func (s *Sandbox) lost(ctx context.Context) {
 	s.manager.o.Logger.Warn("shim has died", "sandbox", s.ID)
 	s.gate.shutNow()
-	s.manager.turns <- struct{}{} // all that shared it are here at once
+	s.manager.turns <- struct{}{} // all that had the same shim are here at once
 	defer func() { <-s.manager.turns }()
 	ctx, cancel := Aside(ctx)
 	defer cancel()
 	s.detach()
-	err := s.cleanUp(ctx)
-	if rec, rerr := s.record(); err == nil && rerr == nil && rec.SharesShim() {
-		err = s.manager.shims.Leave(ctx, rec.HandlerName, s.ID)
+	rec, err := s.record()
+	if err == nil {
+		err = s.releaseShim(ctx, rec)
 	}
 	if err != nil {
 		s.manager.o.Logger.Error("clean up after shim", "sandbox", s.ID, "error", err)
@@ -76,25 +74,30 @@ func (s *Sandbox) lost(ctx context.Context) {
 	s.becomeNotReady()
 }
 
-// cleanUp releases what a dead shim held and tells those who wait for that. Once it has succeeded it does nothing more.
-func (s *Sandbox) cleanUp(ctx context.Context) error {
-	s.cleaning.Lock()
-	defer s.cleaning.Unlock()
-	defer s.bury()
-	if s.clean {
+// releaseShim gives the shim back, also one that has died, and tells those who wait for that. Once it
+// has succeeded it does nothing more.
+func (s *Sandbox) releaseShim(ctx context.Context, rec state.Sandbox) error {
+	s.releasing.Lock()
+	defer s.releasing.Unlock()
+	defer s.markGone()
+	if s.released {
 		return nil
 	}
-	if err := client.Cleanup(ctx, s.manager.o.Shim, namespace, s.Dir, s.ID); err != nil {
-		return fmt.Errorf("clean up after shim: %w", err)
+	if err := s.manager.shims.Release(ctx, rec, s.takeShim()); err != nil {
+		return err
 	}
-	// A process that the shim had just made is on no record of its.
-	if rec, err := s.record(); err == nil {
-		if err := s.endOthers(ctx, rec); err != nil {
-			return fmt.Errorf("clean up after shim: %w", err)
-		}
-	}
-	s.clean = true
+	s.released = true
 	return nil
+}
+
+// EndContainer kills what is in a container's cgroup, without the shim, which does not answer: it may
+// be there with a thread.
+func (s *Sandbox) EndContainer(ctx context.Context, leaf string) error {
+	rec, err := s.record()
+	if err != nil {
+		return err
+	}
+	return s.manager.o.Cgroups.End(ctx, leaf, s.manager.shims.Processes(rec, s.Shim())...)
 }
 
 func (s *Sandbox) becomeNotReady() {

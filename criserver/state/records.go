@@ -121,9 +121,6 @@ type Sandbox struct {
 // Unfinished says that the request which makes the sandbox has not ended.
 func (r Sandbox) Unfinished() bool { return r.Phase == Creating || r.Restoring }
 
-// SharesShim says that the pod's shim is that of all such pods of HandlerName.
-func (r Sandbox) SharesShim() bool { return r.ShimScope == runtimeclass.ScopeNode }
-
 // Container is the durable record of a container.
 type Container struct {
 	ID        string    `json:"id"`

@@ -244,8 +244,8 @@ func (c *Client) Details(ctx context.Context, id string) (Details, error) {
 	return d, nil
 }
 
-// History returns what has become of the shims that the keeper has started. ErrFailedPrecondition for a shim without a keeper,
-// ErrNotImplemented for one of an older release.
+// History returns what has become of the shims that the supervisor has started.
+// ErrFailedPrecondition for a shim without a supervisor, ErrNotImplemented for one of an older release.
 func (c *Client) History(ctx context.Context) (History, error) {
 	var resp wrapperspb.StringValue
 	if err := c.repeat(ctx, api.ExtraService, api.MethodHistory, &wrapperspb.StringValue{}, &resp); err != nil {

@@ -65,9 +65,10 @@ func deleteBundle(ctx context.Context, binary, namespace, id, path string) error
 	return nil
 }
 
-// killShim ends the shim that works in dir, if there is one: the process that dir's pid file names, with the shim of which that was
-// the keeper, or, where a caller died after starting the shim and before writing that file, any that says it is the shim of this
-// id. Its working directory must be dir, whoever has the pid now.
+// killShim ends the shim that works in dir, if there is one: the process that dir's pid file names, and
+// the shim if that was a supervisor. Where a caller died after starting the shim and before writing that
+// file, it ends any process that says it is the shim of this id. The working directory of each must be
+// dir, whoever has the pid now.
 func killShim(ctx context.Context, dir, id string) error {
 	here, err := os.Stat(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,7 +89,7 @@ func killShim(ctx context.Context, dir, id string) error {
 		if conn, err := api.Dial(ctx, sock); err != nil {
 			return nil // that was all
 		} else {
-			conn.Close() // it was the keeper of a shim
+			conn.Close() // it was the supervisor of a shim
 		}
 		id = sock
 	}

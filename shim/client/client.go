@@ -33,12 +33,13 @@ type StartOptions struct {
 	Dir       string
 	WasmCache string // compiled module cache; "" = the shim's default
 	Debug     bool
-	// Keep has the shim started by a keeper, which outlives it, starts a successor when it dies, and hands that its containers.
-	// ID is not used: such a shim is for any number of pods. The process that is started, placed and named in Dir/shim.pid is the
-	// keeper; that of the shim may change, Connect tells it. As long as the keeper lives, nobody is refused at the socket.
-	Keep bool
-	// Back, unless nil, is called with the pid of each successor once it answers. It is for Keep.
-	Back func(pid int)
+	// Supervised has the shim started by a supervisor, which outlives it, starts a successor when it
+	// dies, and hands that its containers. ID is not used: such a shim is for any number of pods. The
+	// process that is started, placed and named in Dir/shim.pid is the supervisor. The pid of the shim
+	// changes with each successor. As long as the supervisor lives, the socket refuses nobody.
+	Supervised bool
+	// Succeeded, unless nil, is called with the pid of each successor once it answers.
+	Succeeded func(pid int)
 	// Born, if given, is called right before the process is started, on the thread that does it and ends thereafter: what
 	// it makes of the thread and of attr is the process's by birth. release, unless nil, is called once that is there.
 	Born func(attr *syscall.SysProcAttr) (release func(), err error)
@@ -48,16 +49,16 @@ type StartOptions struct {
 
 // Client is a connection to one shim. It is safe for concurrent use.
 //
-// That to a shim with a keeper is made anew when the shim has died and has a successor. Calls wait for that. One that was
-// under way is ErrUnavailable if it must not be made twice (Launch, Create, Start, Exec, a signal but SIGKILL): State then
-// says what has become of it.
+// The connection to a supervised shim is made again when the shim has died and has a successor. Calls
+// wait for that. A call that was under way is ErrUnavailable if it must not be made twice (Launch,
+// Create, Start, Exec, a signal other than SIGKILL): State then says what has become of it.
 type Client struct {
-	pid    atomic.Int64
-	keeper int    // pid
-	socket string // of a shim with a keeper
-	done   chan struct{}
-	onGone func()        // run once, before done is closed
-	onBack func(pid int) // see StartOptions.Back
+	pid        atomic.Int64
+	supervisor int    // pid
+	socket     string // of a supervised shim
+	done       chan struct{}
+	onGone     func()        // run once, before done is closed
+	succeeded  func(pid int) // see StartOptions.Succeeded
 
 	mu     sync.Mutex
 	rpc    *ttrpc.Client // nil while there is no connection
@@ -65,13 +66,14 @@ type Client struct {
 	closed bool          // by Close
 }
 
-// PID is the shim's process id, 0 as long as it is not known. That of a shim with a keeper changes.
+// PID is the shim's process id, 0 as long as it is not known. That of a supervised shim changes.
 func (c *Client) PID() int { return int(c.pid.Load()) }
 
-// Keeper is the process id of the shim's keeper, 0 if it has none.
-func (c *Client) Keeper() int { return c.keeper }
+// Supervisor is the process id of the shim's supervisor, 0 if it has none.
+func (c *Client) Supervisor() int { return c.supervisor }
 
-// Done is closed when the connection is lost for good, which is how a caller learns that the shim is gone, and its keeper.
+// Done is closed when the connection is lost for good, which is how a caller learns that the shim is
+// gone, and its supervisor.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Close ends the connection and leaves the shim running.
@@ -150,7 +152,7 @@ type Exit = api.Exit
 // Details is what a shim says of a container beyond the Task API.
 type Details = api.Details
 
-// History is what has become of the shims that a keeper has started.
+// History is what has become of the shims that a supervisor has started.
 type History = api.History
 
 // Status of a process in the Task API.

@@ -16,9 +16,10 @@ import (
 	"github.com/sunaba-project/sunaba/shim/api"
 )
 
-// A connection to the shim of one pod ends once, with the shim. That to a shim with a keeper is made anew when it has
-// broken: the keeper holds the listening socket, so it succeeds at once and calls wait until the successor answers. It is over
-// when nobody listens any more. Calls that were under way are repeated if they may be.
+// A connection to the shim of one pod ends once, with the shim. The connection to a supervised shim is
+// made again when it has broken: the supervisor holds the listening socket, so that succeeds at once,
+// and calls wait until the successor answers. It ends when nobody listens any more. Calls that were
+// under way are repeated if they may be.
 
 // connect makes a connection the client's.
 func (c *Client) connect(conn net.Conn) {
@@ -90,11 +91,20 @@ func (c *Client) again() {
 	}
 }
 
-// greet asks who answers now. One that ends before it does is not heard of.
+// greet asks who answers now. A successor that ends before it answers is not reported.
 func (c *Client) greet() {
-	if err := c.hear(context.Background(), c.call); err == nil && c.onBack != nil {
-		c.onBack(c.PID())
+	if err := c.hear(context.Background(), c.call); err == nil && c.succeeded != nil {
+		c.succeeded(c.PID())
 	}
+}
+
+// ExplainMissing says why a supervised shim does not know a process that it was asked about: it may
+// have died, and its successor adopts no commands of Exec. Other errors are returned as they are.
+func (c *Client) ExplainMissing(err error) error {
+	if c.supervisor != 0 && errdefs.IsNotFound(err) {
+		return fmt.Errorf("the container has ended, or the shim has died and its successor has killed the command: %w", errdefs.ErrUnavailable)
+	}
+	return err
 }
 
 // current returns the connection, and waits while there is none.

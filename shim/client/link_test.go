@@ -18,14 +18,14 @@ import (
 	"github.com/sunaba-project/sunaba/shim/api"
 )
 
-// keptShim is the socket that a keeper holds, with one shim after the other behind it.
-type keptShim struct {
+// supervisedShim is the socket that a supervisor holds, with one shim after the other behind it.
+type supervisedShim struct {
 	t        *testing.T
 	dir      string
 	listener *net.UnixListener
 }
 
-func newKeptShim(t *testing.T) *keptShim {
+func newSupervisedShim(t *testing.T) *supervisedShim {
 	t.Helper()
 	dir := t.TempDir()
 	l, err := api.Listen(filepath.Join(dir, SocketName))
@@ -33,11 +33,11 @@ func newKeptShim(t *testing.T) *keptShim {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	return &keptShim{t: t, dir: dir, listener: l}
+	return &supervisedShim{t: t, dir: dir, listener: l}
 }
 
 // live begins the life of a shim with a pid. Calls for which hang is told are never answered; asked is told of each that comes.
-func (k *keptShim) live(pid uint32, hang bool, asked chan string) (die func()) {
+func (k *supervisedShim) live(pid uint32, hang bool, asked chan string) (die func()) {
 	k.t.Helper()
 	f, err := k.listener.File()
 	if err != nil {
@@ -105,11 +105,11 @@ func (l *takenConns) end() {
 
 // A shim that hangs holds nothing up, and the caller learns that it was that.
 func TestSilentShim(t *testing.T) {
-	k := newKeptShim(t)
+	k := newSupervisedShim(t)
 	asked := make(chan string, 9)
 	die := k.live(1, true, asked)
 	defer die()
-	c, err := ConnectKept(t.Context(), k.dir, nil)
+	c, err := ConnectSupervised(t.Context(), k.dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,12 +125,12 @@ func TestSilentShim(t *testing.T) {
 	}
 }
 
-func TestKeptShim(t *testing.T) {
-	k := newKeptShim(t)
+func TestSupervisedShim(t *testing.T) {
+	k := newSupervisedShim(t)
 	first, second := make(chan string, 9), make(chan string, 9)
 	die := k.live(1, true, first)
 	back := make(chan int, 1)
-	c, err := ConnectKept(t.Context(), k.dir, func(pid int) { back <- pid })
+	c, err := ConnectSupervised(t.Context(), k.dir, func(pid int) { back <- pid })
 	if err != nil || c.PID() != 1 {
 		t.Fatalf("connected to shim %d, %v", c.PID(), err)
 	}
@@ -173,17 +173,17 @@ func TestKeptShim(t *testing.T) {
 	die()
 	<-c.Done()
 	if _, err := c.Wait(t.Context(), "a", ""); !errdefs.IsUnavailable(err) {
-		t.Errorf("a wait when the keeper is gone: %v", err)
+		t.Errorf("a wait when the supervisor is gone: %v", err)
 	}
-	if _, err := ConnectKept(t.Context(), k.dir, nil); !errdefs.IsNotFound(err) {
-		t.Errorf("connect when the keeper is gone: %v", err)
+	if _, err := ConnectSupervised(t.Context(), k.dir, nil); !errdefs.IsNotFound(err) {
+		t.Errorf("connect when the supervisor is gone: %v", err)
 	}
 }
 
-func TestCloseOfAKeptShimIsNotItsEnd(t *testing.T) {
-	k := newKeptShim(t)
+func TestCloseOfASupervisedShimIsNotItsEnd(t *testing.T) {
+	k := newSupervisedShim(t)
 	die := k.live(1, false, make(chan string, 9))
-	c, err := ConnectKept(t.Context(), k.dir, nil)
+	c, err := ConnectSupervised(t.Context(), k.dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestCloseOfAKeptShimIsNotItsEnd(t *testing.T) {
 		t.Error(err)
 	}
 	<-c.Done()
-	if c, err = ConnectKept(t.Context(), k.dir, nil); err != nil {
+	if c, err = ConnectSupervised(t.Context(), k.dir, nil); err != nil {
 		t.Fatal(err)
 	}
 	die() // and closed while there is no connection
@@ -202,9 +202,9 @@ func TestCloseOfAKeptShimIsNotItsEnd(t *testing.T) {
 	<-c.Done()
 }
 
-// A shim without a keeper has no successor, whoever listens where it did.
-func TestAShimWithoutKeeper(t *testing.T) {
-	k := newKeptShim(t)
+// A shim without a supervisor has no successor, whoever listens where it did.
+func TestAShimWithoutSupervisor(t *testing.T) {
+	k := newSupervisedShim(t)
 	asked := make(chan string, 9)
 	die := k.live(1, true, asked)
 	c, err := Connect(t.Context(), k.dir)

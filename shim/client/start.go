@@ -56,9 +56,9 @@ func Start(ctx context.Context, o StartOptions) (_ *Client, err error) {
 		os.Remove(filepath.Join(o.Dir, PidName))
 		return nil, err
 	}
-	if o.Keep {
+	if o.Supervised {
 		go cmd.Wait() // it may end before its shim; a thread for all pods of a handler is not much
-		c := &Client{done: make(chan struct{}), socket: sock, keeper: pid, onBack: o.Back}
+		c := &Client{done: make(chan struct{}), socket: sock, supervisor: pid, succeeded: o.Succeeded}
 		c.connect(conn)
 		return c, nil
 	}
@@ -78,7 +78,7 @@ func settle(o StartOptions, pid int) error {
 	return os.WriteFile(filepath.Join(o.Dir, PidName), []byte(strconv.Itoa(pid)), 0o600)
 }
 
-// spawn starts the shim, or its keeper, on the listener.
+// spawn starts the shim, or its supervisor, on the listener.
 func spawn(o StartOptions, listener *net.UnixListener) (*exec.Cmd, error) {
 	fd, err := listener.File()
 	if err != nil {
@@ -91,8 +91,8 @@ func spawn(o StartOptions, listener *net.UnixListener) (*exec.Cmd, error) {
 	}
 	defer logFile.Close()
 	args := []string{"-namespace", o.Namespace, "-socket", filepath.Join(o.Dir, SocketName)}
-	face := "keep"
-	if !o.Keep {
+	face := "supervise"
+	if !o.Supervised {
 		args, face = append(args, "-id", o.ID), "serve"
 	}
 	if o.WasmCache != "" {
@@ -171,12 +171,14 @@ func Connect(ctx context.Context, dir string) (*Client, error) {
 	return reach(ctx, dir, &Client{done: make(chan struct{})})
 }
 
-// ConnectKept is Connect for a shim with a keeper. back is as StartOptions.Back.
-func ConnectKept(ctx context.Context, dir string, back func(pid int)) (*Client, error) {
-	return reach(ctx, dir, &Client{done: make(chan struct{}), socket: filepath.Join(dir, SocketName), keeper: ReadPID(dir), onBack: back})
+// ConnectSupervised is Connect for a supervised shim. succeeded is as StartOptions.Succeeded.
+func ConnectSupervised(ctx context.Context, dir string, succeeded func(pid int)) (*Client, error) {
+	return reach(ctx, dir, &Client{
+		done: make(chan struct{}), socket: filepath.Join(dir, SocketName), supervisor: ReadPID(dir), succeeded: succeeded,
+	})
 }
 
-// newClient is the client of a shim without a keeper.
+// newClient is the client of a shim without a supervisor.
 func newClient(conn net.Conn, onGone func()) *Client {
 	c := &Client{done: make(chan struct{}), onGone: onGone}
 	c.connect(conn)
@@ -218,7 +220,7 @@ func (c *Client) hear(ctx context.Context, call func(context.Context, string, pr
 	return nil
 }
 
-// ReadPID returns the recorded pid of the shim that works in dir, or of its keeper; 0 without one.
+// ReadPID returns the recorded pid of the shim that works in dir, or of its supervisor; 0 without one.
 func ReadPID(dir string) int {
 	data, err := os.ReadFile(filepath.Join(dir, PidName))
 	if err != nil {

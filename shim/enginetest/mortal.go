@@ -34,7 +34,7 @@ func newMortal(t *testing.T, h Harness, binary string) *mortal {
 		t.Fatal(err)
 	}
 	var err error
-	if m.Client, err = client.Start(within(t), client.StartOptions{Binary: binary, Namespace: "test", Dir: m.dir, WasmCache: h.WasmCache, Keep: true}); err != nil {
+	if m.Client, err = client.Start(within(t), client.StartOptions{Binary: binary, Namespace: "test", Dir: m.dir, WasmCache: h.WasmCache, Supervised: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

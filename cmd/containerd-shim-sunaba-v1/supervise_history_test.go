@@ -13,7 +13,7 @@ import (
 
 // TestHistory counts successors, what they took over, and what they could not.
 func TestHistory(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	tells := func(want client.History) {
 		t.Helper()
 		if got := must(k.History(within(t)))(t); got != want {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,8 +15,9 @@ import (
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sunaba-project/sunaba/criserver/sandbox/shims"
+	"github.com/sunaba-project/sunaba/criserver/shims"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -51,10 +53,35 @@ func (w *world) shimOf(m *Manager, id string) *client.Client {
 	return c
 }
 
+// cost is what a sandbox pays for because of its shim.
+func (w *world) cost(m *Manager, id string) []shims.Process {
+	w.t.Helper()
+	s, err := m.Sandbox(id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	rec, err := m.Get(id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s.ShimCost(rec)
+}
+
+// shared is a sandbox's part of a shim that it shares.
+func (w *world) shared(m *Manager, rec state.Sandbox) shims.Process {
+	w.t.Helper()
+	cost := w.cost(m, rec.ID)
+	if len(cost) != 2 || cost[0].Name != shims.Shim || cost[1].Name != shims.Supervisor {
+		w.t.Fatalf("cost is %+v; want that of a shim and its supervisor", cost)
+	}
+	return cost[0]
+}
+
 // sharedCgroup is where the cgroup of the shared shim is.
 func (w *world) sharedCgroup() string {
 	c := w.o.Cgroups
-	return c.File(c.Path(c.ShimLeaf(shims.Name(w.o.Shims, "shared"))), "pids", "")
+	leaf := shims.Layout{Shared: w.o.Shims, Cgroups: c}.Leaf(state.Sandbox{HandlerName: "shared", ShimScope: runtimeclass.ScopeNode})
+	return c.File(c.Path(leaf), "pids", "")
 }
 
 // nothingShared is nothing, and that the shared shim's cgroup is gone.
@@ -92,17 +119,20 @@ func TestPodsThatComeAtOnceShareOneShim(t *testing.T) {
 			t.Errorf("shims %d and %d, want one", first.PID(), c.PID())
 		}
 	}
-	w.awaitShims(2) // shim and keeper
+	w.awaitShims(2) // shim and supervisor
 	rec, err := m.Get(ids[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	share, ok := m.Share(rec)
-	if !ok || share.Pods != pods || share.Shim != first.PID() || share.Keeper != first.Keeper() {
-		t.Errorf("share is %+v, %t", share, ok)
+	share := w.shared(m, rec)
+	want := []shims.Process{
+		{Name: shims.Shim, PID: first.PID(), Pods: pods, CPU: share.CPU}, {Name: shims.Supervisor, PID: first.Supervisor(), Pods: pods},
 	}
-	told := m.SharedShims(t.Context())
-	if len(told) != 1 || told[0].Handler != "shared" || told[0].Pods != pods || told[0].Shim != first.PID() || told[0].Keeper != first.Keeper() ||
+	if cost := w.cost(m, rec.ID); !slices.Equal(cost, want) {
+		t.Errorf("cost is %+v, want %+v", cost, want)
+	}
+	told := m.ShimReports(t.Context())
+	if len(told) != 1 || told[0].Handler != "shared" || told[0].Pods != pods || told[0].Shim != first.PID() || told[0].Supervisor != first.Supervisor() ||
 		told[0].CPU < share.CPU || told[0].History != (client.History{Shims: 1}) {
 		t.Errorf("shared shims: %+v", told)
 	}
@@ -115,7 +145,7 @@ func TestPodsThatComeAtOnceShareOneShim(t *testing.T) {
 	}
 	for deadline := time.Now().Add(patience); len(inGroup()) != 2; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("in the shared shim's cgroup: %q; want shim and keeper", inGroup())
+			t.Fatalf("in the shared shim's cgroup: %q; want shim and supervisor", inGroup())
 		}
 	}
 	for _, id := range ids[1:] {
@@ -125,7 +155,7 @@ func TestPodsThatComeAtOnceShareOneShim(t *testing.T) {
 		t.Errorf("the shim of a pod that is there: %v", err)
 	}
 	w.remove(m, ids[0])
-	if told := m.SharedShims(t.Context()); len(told) != 0 {
+	if told := m.ShimReports(t.Context()); len(told) != 0 {
 		t.Errorf("shared shims when the last pod is gone: %+v", told)
 	}
 	w.nothingShared(m)
@@ -180,7 +210,7 @@ func TestASharedShimsDeathIsNoPodsEnd(t *testing.T) {
 	w.nothingShared(m)
 }
 
-func TestTheKeepersDeath(t *testing.T) {
+func TestTheSupervisorsDeath(t *testing.T) {
 	w := newWorld(t)
 	m := w.manager()
 	a, b := w.runShared(m, own("a")), w.runShared(m, own("b"))
@@ -189,15 +219,15 @@ func TestTheKeepersDeath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kill(t, c.Keeper())
-	if err := syscall.Kill(c.PID(), syscall.SIGKILL); err != nil && err != syscall.ESRCH { // it may end with its keeper
+	kill(t, c.Supervisor())
+	if err := syscall.Kill(c.PID(), syscall.SIGKILL); err != nil && err != syscall.ESRCH { // it may end with its supervisor
 		t.Fatal(err)
 	}
 	<-s.Gone()
 	w.phase(m, a, state.NotReady)
 	w.phase(m, b, state.NotReady)
 	if _, _, err := s.Use(); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("use of a sandbox whose shim and keeper are gone: %v", err)
+		t.Errorf("use of a sandbox whose shim and supervisor are gone: %v", err)
 	}
 	next := w.runShared(m, own("c"))
 	if err := w.shimOf(m, next).Answers(t.Context()); err != nil {
@@ -207,8 +237,8 @@ func TestTheKeepersDeath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if share, ok := m.Share(rec); !ok || share.Pods != 1 {
-		t.Errorf("the new shim is shared by %d pods, %t; want 1", share.Pods, ok)
+	if share := w.shared(m, rec); share.Pods != 1 {
+		t.Errorf("the new shim is shared by %d pods; want 1", share.Pods)
 	}
 	for _, id := range []string{a, b, next} {
 		w.remove(m, id)
@@ -237,8 +267,8 @@ func TestBothScopesAndARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if share, ok := m.Share(rec); !ok || share.Pods != 3 {
-		t.Errorf("share is %+v, %t; want 3 pods", share, ok)
+	if share := w.shared(m, rec); share.Pods != 3 {
+		t.Errorf("share is %+v; want 3 pods", share)
 	}
 	for _, id := range []string{a, alone, c, b} {
 		w.remove(m, id)
@@ -305,18 +335,16 @@ func TestASilentSharedShim(t *testing.T) {
 	stopped(t, pid)
 	m.Close()
 	m = w.manager()
-	one, err := m.Sandbox(id)
-	if err != nil {
-		t.Fatal(err)
-	}
 	rec, err := m.Get(id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := one.connect(ended(t), rec); err == nil || errdefs.IsNotFound(err) {
+	another := rec
+	another.ID = "another"
+	if _, err := m.shims.Reacquire(ended(t), rec); err == nil || errdefs.IsNotFound(err) {
 		t.Errorf("connect to a shim that is stopped: %v", err)
 	}
-	if _, err := m.shims.Join(ended(t), "shared", "another"); err == nil {
+	if _, err := m.shims.Acquire(ended(t), another); err == nil {
 		t.Error("another pod has joined a shim that does not answer")
 	}
 	if err := syscall.Kill(pid, 0); err != nil {

@@ -12,23 +12,24 @@ import (
 	"github.com/sunaba-project/sunaba/shim/keeper"
 )
 
-// restartPause is how long a keeper waits before it starts a successor of a shim that has lived shorter: one that does not get on its feet.
+// restartPause is how long a supervisor waits before it starts the successor of a shim that has lived
+// shorter than that.
 const restartPause = time.Second
 
-// keep starts shims, one after the other, for as long as one dies. They inherit the listening socket, which is refused to nobody
-// meanwhile.
-func (a arguments) keep() error {
+// supervise starts shims, one after the other, for as long as one dies. They inherit the listening
+// socket, which refuses nobody meanwhile.
+func (a arguments) supervise() error {
 	runtime.GOMAXPROCS(1)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: a.logLevel()}))
 	lowerOOMScore(logger)
 	socket := os.NewFile(inherited, "socket")
 	if _, err := socket.Stat(); err != nil {
-		return fmt.Errorf("keep: descriptor 3 is not open: %w", err)
+		return fmt.Errorf("supervise: descriptor 3 is not open: %w", err)
 	}
 	settled, _ := shim.GiveMemoryBackSoon()
 	return keeper.Run(keeper.Options{
 		Shim: func(link *os.File) *exec.Cmd {
-			cmd := exec.Command("/proc/self/exe", a.kept()...)
+			cmd := exec.Command("/proc/self/exe", a.supervised()...)
 			cmd.Args[0] = os.Args[0]
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			cmd.ExtraFiles = []*os.File{socket, link}
@@ -38,9 +39,9 @@ func (a arguments) keep() error {
 	})
 }
 
-// kept is the command line of a kept shim.
-func (a arguments) kept() []string {
-	args := []string{"-namespace", a.Namespace, "-socket", a.Socket, "-wasm-cache", a.WasmCache, "-kept"}
+// supervised is the command line of a supervised shim.
+func (a arguments) supervised() []string {
+	args := []string{"-namespace", a.Namespace, "-socket", a.Socket, "-wasm-cache", a.WasmCache, "-supervised"}
 	if a.Debug {
 		args = append(args, "-debug")
 	}

@@ -22,21 +22,21 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// kept is a directory with a keeper and its shim.
-type kept struct {
+// supervised is a directory with a supervisor and its shim.
+type supervised struct {
 	*pod
 	shim int // pid
 }
 
-func newKept(t testing.TB, binary string) *kept {
+func newSupervised(t testing.TB, binary string) *supervised {
 	t.Helper()
-	k := &kept{pod: startPod(t, binary, true)}
+	k := &supervised{pod: startPod(t, binary, true)}
 	k.connect(t)
 	return k
 }
 
 // connect reaches the shim that there is now.
-func (k *kept) connect(t testing.TB) {
+func (k *supervised) connect(t testing.TB) {
 	t.Helper()
 	old := k.Client
 	k.Client = must(client.Connect(within(t), k.dir))(t)
@@ -45,7 +45,7 @@ func (k *kept) connect(t testing.TB) {
 }
 
 // kill ends the shim and reaches its successor. Nobody is refused meanwhile.
-func (k *kept) kill(t testing.TB) {
+func (k *supervised) kill(t testing.TB) {
 	t.Helper()
 	before := k.shim
 	check(t, syscall.Kill(k.shim, syscall.SIGKILL))
@@ -56,38 +56,38 @@ func (k *kept) kill(t testing.TB) {
 	}
 }
 
-// quit ends shim and keeper, which have no containers.
-func (k *kept) quit(t testing.TB) {
+// quit ends shim and supervisor, which have no containers.
+func (k *supervised) quit(t testing.TB) {
 	t.Helper()
 	shutDown(t, k.Client)
-	eventually(t, "shim and keeper end", func() bool { return len(processesIn(t, k.dir)) == 0 })
+	eventually(t, "shim and supervisor end", func() bool { return len(processesIn(t, k.dir)) == 0 })
 	if _, err := os.Stat(filepath.Join(k.dir, client.SocketName)); !os.IsNotExist(err) {
 		t.Error("the shim left its socket")
 	}
 }
 
-// TestCleanupEndsKeeperAndShim leaves both to the end of the test, and a container with them.
-func TestCleanupEndsKeeperAndShim(t *testing.T) {
-	k := newKept(t, "")
+// TestCleanupEndsSupervisorAndShim leaves both to the end of the test, and a container with them.
+func TestCleanupEndsSupervisorAndShim(t *testing.T) {
+	k := newSupervised(t, "")
 	k.container(enginetest.Program{Kind: enginetest.Sleep}).create(t).start(t)
 }
 
-func TestKeeperStartsASuccessor(t *testing.T) {
-	k := newKept(t, "")
+func TestSupervisorStartsASuccessor(t *testing.T) {
+	k := newSupervised(t, "")
 	k.kill(t)
 	k.kill(t)
 	k.quit(t)
 }
 
 // finish ends a container and looks at what is left of it.
-func (k *kept) finish(t testing.TB, c *container) {
+func (k *supervised) finish(t testing.TB, c *container) {
 	t.Helper()
 	c.delete(t)
 	k.nothingRunsOf(t, c, "config.json", "exit.json", "rootfs")
 }
 
 // ends waits for a container's end with this code, finishes with it, and returns what is on record.
-func (k *kept) ends(t testing.TB, c *container, code uint32) client.Exit {
+func (k *supervised) ends(t testing.TB, c *container, code uint32) client.Exit {
 	t.Helper()
 	waited := c.wait(t)
 	k.finish(t, c)
@@ -99,13 +99,13 @@ func (k *kept) ends(t testing.TB, c *container, code uint32) client.Exit {
 }
 
 // kills is ends for a container that is sent a signal.
-func (k *kept) kills(t testing.TB, c *container, sig syscall.Signal, code uint32) client.Exit {
+func (k *supervised) kills(t testing.TB, c *container, sig syscall.Signal, code uint32) client.Exit {
 	t.Helper()
 	check(t, k.Kill(within(t), c.id, "", sig, false))
 	return k.ends(t, c, code)
 }
 
-func (k *kept) status(t testing.TB, c *container, want client.Status) client.State {
+func (k *supervised) status(t testing.TB, c *container, want client.Status) client.State {
 	t.Helper()
 	state := must(k.State(within(t), c.id, ""))(t)
 	if state.Status != want {
@@ -141,7 +141,7 @@ func TestSuccessorUnderCrun(t *testing.T) {
 }
 
 func testCreatedContainer(t *testing.T, runtime string) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{}).script("echo out; exit 7")
 	c.req.Options.BinaryName = runtime
 	c.create(t)
@@ -174,7 +174,7 @@ func testCreatedContainer(t *testing.T, runtime string) {
 // TestSuccessorGoesOnWithTheLog counts in a container while shims die: no line may be doubled, torn or out of order, and none may be
 // lost that was written while no shim read.
 func TestSuccessorGoesOnWithTheLog(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{}).script("i=0; while [ ! -e /tmp/enough ]; do echo $i; i=$((i+1)); [ $((i % 500)) != 0 ] || sleep 0.01; done; echo last; exit 3").
 		create(t).start(t)
 	lines := func() int { return strings.Count(string(must(os.ReadFile(c.logFile()))(t)), "\n") }
@@ -221,7 +221,7 @@ func TestSuccessorGoesOnWithTheLog(t *testing.T) {
 
 // TestExitWhileThereIsNoShim has a container end while its shim cannot notice, and the shim die.
 func TestExitWhileThereIsNoShim(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{Kind: enginetest.Sleep}).create(t).start(t)
 	pid := k.status(t, c, client.StatusRunning).PID
 	check(t, syscall.Kill(k.shim, syscall.SIGSTOP))
@@ -235,7 +235,7 @@ func TestExitWhileThereIsNoShim(t *testing.T) {
 }
 
 func TestSuccessorKillsAndPauses(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{Kind: enginetest.Sleep}).create(t).start(t)
 	began := must(k.Details(within(t), c.id))(t).StartedAt
 	check(t, k.Pause(within(t), c.id))
@@ -258,7 +258,7 @@ func TestSuccessorKillsAndPauses(t *testing.T) {
 
 // TestSuccessorHasTheInput writes to a container's input while shims die, and ends it: nobody must hold a copy of it then.
 func TestSuccessorHasTheInput(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{Kind: enginetest.Cat})
 	c.req.Stdin = filepath.Join(t.TempDir(), "in")
 	check(t, unix.Mkfifo(c.req.Stdin, 0o600))
@@ -278,7 +278,7 @@ func TestSuccessorHasTheInput(t *testing.T) {
 
 // TestSuccessorLetsAttach attaches before and after a death, and ends the input with the last attacher.
 func TestSuccessorLetsAttach(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{Kind: enginetest.Cat})
 	c.req.Stdin = stdio.Attachable
 	c.create(t).start(t)
@@ -301,7 +301,7 @@ func TestSuccessorLetsAttach(t *testing.T) {
 }
 
 func TestSuccessorHasTheTerminal(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{}).script("trap 'echo size' WINCH; echo begin; while [ ! -e /tmp/end ]; do sleep 0.05; done; [ -t 0 ] && echo end; exit 5")
 	c.spec.Process.Terminal = true
 	c.req.Terminal, c.req.Stderr = true, ""
@@ -326,7 +326,7 @@ func TestSuccessorHasTheTerminal(t *testing.T) {
 
 // TestSuccessorEndsExecs has a command run in a container, with a child of its own, when the shim dies.
 func TestSuccessorEndsExecs(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{Kind: enginetest.Sleep}).create(t).start(t)
 	check(t, k.Exec(within(t), client.ExecRequest{ID: c.id, ExecID: "e", Process: &specs.Process{
 		Args: []string{"/bin/sh", "-c", "sleep 1000 & sleep 1000; true"}, Cwd: "/", Env: []string{"PATH=/bin"},
@@ -349,7 +349,7 @@ func TestSuccessorEndsExecs(t *testing.T) {
 }
 
 func TestSuccessorHasThePauseProcess(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	pause := k.pause()
 	pid := must(pause.tryCreate(t))(t)
 	pause.start(t)
@@ -366,12 +366,12 @@ func TestSuccessorHasThePauseProcess(t *testing.T) {
 	k.quit(t)
 }
 
-// TestShimOutlivesItsKeeper kills the keeper: the shim goes on without.
-func TestShimOutlivesItsKeeper(t *testing.T) {
-	k := newKept(t, "")
+// TestShimOutlivesItsSupervisor kills the supervisor: the shim goes on without.
+func TestShimOutlivesItsSupervisor(t *testing.T) {
+	k := newSupervised(t, "")
 	before := k.container(enginetest.Program{Kind: enginetest.Sleep}).create(t).start(t)
-	keeper := must(strconv.Atoi(string(must(os.ReadFile(filepath.Join(k.dir, client.PidName)))(t))))(t)
-	check(t, syscall.Kill(keeper, syscall.SIGKILL))
+	supervisor := must(strconv.Atoi(string(must(os.ReadFile(filepath.Join(k.dir, client.PidName)))(t))))(t)
+	check(t, syscall.Kill(supervisor, syscall.SIGKILL))
 	after := k.container(enginetest.Program{}).script("echo out; exit 7").create(t).start(t)
 	k.ends(t, after, 7)
 	k.kills(t, before, syscall.SIGKILL, 137)
@@ -382,7 +382,7 @@ func TestShimOutlivesItsKeeper(t *testing.T) {
 // nothing; all else has a true exit.
 func TestDeathAtAnyMoment(t *testing.T) {
 	t.Parallel() // with the others that take long
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	for i := range 24 {
 		c := k.container(enginetest.Program{}).script("echo out; exit 7")
 		if i%2 == 0 {

@@ -73,7 +73,7 @@ func (c *container) open(t testing.TB) {
 	check(t, os.WriteFile(filepath.Join(c.path(), "rootfs/gate"), nil, 0o644))
 }
 
-func (k *kept) runsWith(t testing.TB, c *container, pid int) {
+func (k *supervised) runsWith(t testing.TB, c *container, pid int) {
 	t.Helper()
 	if now := k.status(t, c, client.StatusRunning).PID; now != pid {
 		t.Errorf("pid %d, was %d", now, pid)
@@ -81,7 +81,7 @@ func (k *kept) runsWith(t testing.TB, c *container, pid int) {
 }
 
 func TestSuccessorHasCreatedGuests(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	c := k.guest(t, "exit:300").create(t) // more than a process's exit status holds
 	pid := k.status(t, c, client.StatusCreated).PID
 	before := must(k.Details(within(t), c.id))(t)
@@ -106,7 +106,7 @@ func TestSuccessorHasCreatedGuests(t *testing.T) {
 
 // TestGuestsRunOnWithoutAShim has one that serves, one that writes and one that reads.
 func TestGuestsRunOnWithoutAShim(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	port := must(node.FreePort())(t)
 	server := k.guest(t, "serve")
 	server.spec.Annotations[shim.AnnotationWasmListen] = fmt.Sprintf(`[{"name":"http","address":"127.0.0.1","port":%d}]`, port)
@@ -186,7 +186,7 @@ func fetch(t testing.TB, port int) string {
 
 // TestGuestEndsWhileThereIsNoShim has guests end in every way while their shim cannot notice, and the shim die.
 func TestGuestEndsWhileThereIsNoShim(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	trap := k.guest(t, "await:/gate", "trap")
 	long := k.guest(t, "await:/gate", "exit:300")
 	greedy := k.guest(t, "await:/gate", "fill:/tmp/file")
@@ -235,7 +235,7 @@ func TestGuestEndsWhileThereIsNoShim(t *testing.T) {
 // TestShimDiesWithAGuestsLastWord has a guest end, and the shim, which has heard how, die before that is on record: it waits for
 // the last of the output to be taken.
 func TestShimDiesWithAGuestsLastWord(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	g := k.guest(t, "count:20000", "trap") // more than a FIFO holds, and less than that, a shim and a pipe
 	g.req.Stdout, g.req.Stderr = filepath.Join(t.TempDir(), "out"), ""
 	check(t, unix.Mkfifo(g.req.Stdout, 0o600))
@@ -280,7 +280,7 @@ func TestStopThatAShimDiesIn(t *testing.T) {
 		"computes and has time":    {args: []string{"spin"}, wait: true, killed: true, code: 137},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := newKept(t, "")
+			k := newSupervised(t, "")
 			g := k.guest(t, c.args...)
 			if c.wait {
 				g.spec.Annotations[shim.AnnotationStopWait] = "true"
@@ -307,7 +307,7 @@ func TestStopThatAShimDiesIn(t *testing.T) {
 
 // TestStopOfAGuestThatHears has a guest go on in its own time after it heard of the stop, beyond the death of the shim that told it.
 func TestStopOfAGuestThatHears(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	g := k.guest(t, "line", "env:HOME", "await:/gate", "exit:300") // the end of the input ends the line
 	g.req.Stdin = filepath.Join(t.TempDir(), "in")
 	check(t, unix.Mkfifo(g.req.Stdin, 0o600))
@@ -324,7 +324,7 @@ func TestStopOfAGuestThatHears(t *testing.T) {
 }
 
 func TestSuccessorOfAPausedGuest(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	g := k.guest(t, "await:/gate", "sleep").create(t).start(t)
 	other := k.guest(t, "sleep").create(t).start(t)
 	for _, c := range []*container{g, other} {
@@ -345,7 +345,7 @@ func TestSuccessorOfAPausedGuest(t *testing.T) {
 
 // TestSuccessorExecutes has what was executed end with the shim, and executes more: under the limit that was set before.
 func TestSuccessorExecutes(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	g := k.guest(t, "sleep").create(t).start(t)
 	limit := int64(64 << 20)
 	check(t, k.Update(within(t), g.id, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}))
@@ -378,7 +378,7 @@ func TestSuccessorExecutes(t *testing.T) {
 }
 
 func TestSuccessorOfAGuestsTerminal(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	g := k.guest(t, "line", "env:HOME", "line", "exit:7")
 	g.spec.Process.Terminal, g.req.Terminal, g.req.Stderr = true, true, ""
 	g.req.Stdin = filepath.Join(t.TempDir(), "in")
@@ -398,7 +398,7 @@ func TestSuccessorOfAGuestsTerminal(t *testing.T) {
 
 // TestSpareOfADeadShim has one that was used, which is a container as any other, and one that waits, which ends.
 func TestSpareOfADeadShim(t *testing.T) {
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	g := k.guest(t, "sleep")
 	used := k.prepareIn(t, g.spec.Linux.CgroupsPath)
 	g.spec.Linux.Namespaces = slices.DeleteFunc(g.spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
@@ -419,19 +419,19 @@ func TestSpareOfADeadShim(t *testing.T) {
 	k.quit(t)
 }
 
-// TestKeptShimKilledAtAnyMoment kills shims between the first step of a guest's creation and the last of its removal. Whatever was
+// TestSupervisedShimKilledAtAnyMoment kills shims between the first step of a guest's creation and the last of its removal. Whatever was
 // answered is true, what was not is repeated, and the guest's end is its own.
-func TestKeptShimKilledAtAnyMoment(t *testing.T) {
+func TestSupervisedShimKilledAtAnyMoment(t *testing.T) {
 	t.Parallel() // with the others that take long
 	rounds := 20
 	if testing.Short() {
 		rounds = 6
 	}
-	k := newKept(t, "")
+	k := newSupervised(t, "")
 	k.guest(t, "exit:0").create(t).delete(t) // compiled
 	lost := 0
 	for i := range rounds {
-		time.Sleep(time.Second) // or the keeper would take its time with the successor
+		time.Sleep(time.Second) // or the supervisor would take its time with the successor
 		k.connect(t)
 		c := k.guest(t, "env:HOME", "exit:300")
 		c.prepare(t)
@@ -460,7 +460,7 @@ func TestKeptShimKilledAtAnyMoment(t *testing.T) {
 }
 
 // live takes a container through its life, step by step as far as it has not come. A step whose answer is lost is looked after.
-func (k *kept) live(t testing.TB, c *container) {
+func (k *supervised) live(t testing.TB, c *container) {
 	t.Helper()
 	ctx := within(t)
 	var exit *client.Exit
@@ -493,7 +493,7 @@ func (k *kept) live(t testing.TB, c *container) {
 }
 
 // outlive takes an error for what a shim's death makes of a call, or fails.
-func (k *kept) outlive(t testing.TB, ctx context.Context, err error) {
+func (k *supervised) outlive(t testing.TB, ctx context.Context, err error) {
 	t.Helper()
 	switch {
 	case err == nil:

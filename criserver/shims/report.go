@@ -12,19 +12,23 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// Report is what there is to tell of a handler's shared shim. Its processes are as in Share.
+// Report describes the shared shim of a handler.
 type Report struct {
-	Handler      string
-	Shim, Keeper int
-	Pods         int           // that share it
-	CPU          time.Duration // of both processes, since the keeper was started
-	History      client.History
+	Handler          string
+	Shim, Supervisor int           // pids; 0 = not known
+	Pods             int           // that hold it
+	CPU              time.Duration // of both processes, since the supervisor was started
+	History          client.History
 }
 
-// historyLimit is how long a shim may take to tell of its history. One that takes over containers just now tells it later.
+// PIDs are the processes of the shim by the names that metrics have for them.
+func (r Report) PIDs() map[string]int { return map[string]int{Shim: r.Shim, Supervisor: r.Supervisor} }
+
+// historyLimit is how long a shim may take to tell its history. One that is adopting containers tells
+// it later.
 const historyLimit = time.Second
 
-// Reports tells of all shared shims that there are, sorted by handler.
+// Reports describes all shared shims, sorted by handler.
 func (s *Set) Reports(ctx context.Context) []Report {
 	ctx, cancel := context.WithTimeout(ctx, historyLimit)
 	defer cancel()
@@ -50,7 +54,7 @@ func (s *shared) report(ctx context.Context) (Report, bool) {
 	if c == nil {
 		return Report{}, false
 	}
-	r := Report{Handler: s.handler, Shim: c.PID(), Keeper: c.Keeper(), Pods: s.count()}
+	r := Report{Handler: s.handler, Shim: c.PID(), Supervisor: c.Supervisor(), Pods: s.count()}
 	var err error
 	if r.CPU, err = s.o.CPU(s.o.Cgroups.Path(s.leaf)); err != nil && !errdefs.IsNotFound(err) {
 		s.o.Logger.Debug("measure the shim of a handler", "handler", s.handler, "error", err)

@@ -5,20 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
 
-	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// shared is the shim of one handler's pods, or the place for one.
+// shared is the shim that the pods of one handler share, or the place for one.
 type shared struct {
 	o             Options
 	handler       string
@@ -26,21 +27,119 @@ type shared struct {
 	turn          chan struct{} // holds one token; who takes it may start and end the shim
 	mu            sync.Mutex
 	client        *client.Client           // nil = no shim
-	pods          map[string]time.Duration // those that have joined, and the CPU time that each is charged with
+	pods          map[string]time.Duration // those that hold it, and the CPU time that each is charged with
 	charged       time.Duration            // what the shim has used of that
 	history       client.History           // as it was told last
-	accountBroken bool                     // its use was not to be had; it is logged once
-	waiting       bool                     // pods of an earlier server are still joining: nobody is charged before all are there
+	accountBroken bool                     // its CPU time could not be read; it is logged once
+	waiting       bool                     // pods of an earlier server are still reacquiring it: none is charged before all have
+}
+
+// ofHandler returns the shared shim of a handler, or the place for one.
+func (s *Set) ofHandler(handler string) *shared {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.shared[handler]
+	if one == nil {
+		one = &shared{
+			o: s.o, handler: handler, dir: s.o.sharedDir(handler), leaf: s.o.sharedLeaf(handler),
+			turn: make(chan struct{}, 1), pods: map[string]time.Duration{},
+		}
+		one.turn <- struct{}{}
+		s.shared[handler] = one
+	}
+	return one
+}
+
+func (s *Set) all() []*shared {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.shared))
 }
 
 const (
 	// startLimit is how long a shim may take to answer for the first time.
 	startLimit = 10 * time.Second
-	// findLimit is how long one may take that was started by an earlier server.
-	findLimit = time.Minute
+	// reconnectLimit is how long one may take that was started by an earlier server.
+	reconnectLimit = time.Minute
 	// stopLimit is how long it may take to end when told to.
 	stopLimit = 2 * time.Second
 )
+
+// Acquire implements Shims.
+func (s *shared) Acquire(ctx context.Context, pod state.Sandbox) (*client.Client, error) {
+	done, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	c, err := s.get(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("start shim of handler %q: %w", s.handler, err)
+	}
+	s.add(pod.ID)
+	return c, nil
+}
+
+// Reacquire implements Shims.
+func (s *shared) Reacquire(ctx context.Context, pod state.Sandbox) (*client.Client, error) {
+	done, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	c := s.living()
+	if c == nil {
+		if c, err = s.find(ctx); errdefs.IsNotFound(err) {
+			return nil, err
+		}
+		s.wait()
+	}
+	s.add(pod.ID)
+	return c, err
+}
+
+// Release implements Shims. What the shim does not end in time is ended without it.
+func (s *shared) Release(ctx context.Context, pod state.Sandbox, shim *client.Client) error {
+	if shim == nil || !s.vacate(ctx, pod, shim) {
+		if err := s.o.cleanUpAfter(ctx, pod, s.pids(pod)...); err != nil {
+			return err
+		}
+	}
+	return s.leave(ctx, pod.ID)
+}
+
+// leave is called when the shim has nothing of a pod any more. The last pod to leave ends the shim.
+func (s *shared) leave(ctx context.Context, pod string) error {
+	done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if !s.has(pod) {
+		return nil
+	}
+	if s.count() == 1 {
+		if err := s.stop(ctx); err != nil {
+			return fmt.Errorf("end shim of handler %q: %w", s.handler, err)
+		}
+	}
+	s.drop(pod)
+	return nil
+}
+
+// reconnect connects to the shim that an earlier server started, if there is one.
+func (s *shared) reconnect(ctx context.Context) {
+	done, err := s.begin(ctx)
+	if err != nil {
+		return
+	}
+	defer done()
+	if s.living() == nil {
+		if _, err := s.find(ctx); err == nil {
+			s.wait()
+		}
+	}
+}
 
 // begin waits for the right to start and end the shim.
 func (s *shared) begin(ctx context.Context) (done func(), err error) {
@@ -58,7 +157,7 @@ func (s *shared) connection() *client.Client {
 	return s.client
 }
 
-// living returns the connection, nil if there is none or shim and keeper are gone.
+// living returns the connection, nil if there is none or shim and supervisor are gone.
 func (s *shared) living() *client.Client {
 	c := s.connection()
 	if c == nil {
@@ -72,8 +171,8 @@ func (s *shared) living() *client.Client {
 	}
 }
 
-// get returns the connection to the shim, which is started if there is none. One that did not answer an earlier request may have
-// come to itself.
+// get returns the connection to the shim, which is started if there is none. A shim that did not
+// answer an earlier request may answer now.
 func (s *shared) get(ctx context.Context) (*client.Client, error) {
 	if c := s.living(); c != nil {
 		return c, nil
@@ -88,7 +187,8 @@ func (s *shared) get(ctx context.Context) (*client.Client, error) {
 	return s.start(ctx)
 }
 
-// start starts the shim and returns when it has answered. What there is of an earlier one goes before.
+// start starts the shim and returns when it has answered. What an earlier one has left is removed
+// first.
 func (s *shared) start(ctx context.Context) (_ *client.Client, err error) {
 	used := s.count() > 0
 	if err := s.clear(ctx, used); err != nil {
@@ -120,24 +220,19 @@ func (s *shared) start(ctx context.Context) (_ *client.Client, err error) {
 	s.mu.Lock()
 	s.client, s.charged, s.waiting, s.history = c, 0, false, client.History{}
 	s.mu.Unlock()
-	s.o.Logger.Info("shim of a handler is started", "handler", s.handler, "shim", c.PID(), "keeper", c.Keeper())
+	s.o.Logger.Info("shim of a handler is started", "handler", s.handler, "shim", c.PID(), "supervisor", c.Supervisor())
 	return c, nil
 }
 
 func (s *shared) options() client.StartOptions {
-	start := client.StartOptions{
-		Binary: s.o.Binary, Namespace: s.o.Namespace, Dir: s.dir, WasmCache: s.o.WasmCache, Debug: s.o.Debug, Keep: true, Back: s.back,
-	}
-	if s.o.Cgroups.Driver == cgroup.Systemd {
-		start.Place = func(pid int) error { return s.o.Cgroups.PlaceFamily(s.leaf, pid) }
-	} else {
-		start.Born = func(attr *syscall.SysProcAttr) (func(), error) { return s.o.Cgroups.Born(s.leaf, attr) }
-	}
-	return start
+	return s.o.in(s.leaf, client.StartOptions{
+		Binary: s.o.Binary, Namespace: namespace, Dir: s.dir, WasmCache: s.o.WasmCache, Debug: s.o.Debug,
+		Supervised: true, Succeeded: s.succeeded,
+	}, s.o.Cgroups.PlaceFamily)
 }
 
-// back is told that a successor of the shim answers.
-func (s *shared) back(pid int) {
+// succeeded is told that a successor of the shim answers.
+func (s *shared) succeeded(pid int) {
 	s.o.Logger.Error("the shim of a handler has died; its successor has taken over its containers", "handler", s.handler, "shim", pid)
 }
 
@@ -153,7 +248,7 @@ func (s *shared) said() string {
 
 // find connects to the shim that an earlier server started.
 func (s *shared) find(ctx context.Context) (*client.Client, error) {
-	c, err := client.ConnectKept(ctx, s.dir, s.back)
+	c, err := client.ConnectSupervised(ctx, s.dir, s.succeeded)
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +273,9 @@ func (s *shared) stop(ctx context.Context) error {
 	return s.clear(ctx, false)
 }
 
-// clear ends what there is of a shim and removes what it leaves: the keeper first, for it would start another one. The folder
-// stays if it is used, by pods that are still to be cleaned up after: the OCI runtime's state is in it.
+// clear ends the shim and removes what it leaves: the supervisor first, because it would start
+// another one. The folder stays if it is used, by pods that are still to be cleaned up after: the OCI
+// runtime's state is in it.
 func (s *shared) clear(ctx context.Context, used bool) error {
 	s.mu.Lock()
 	c := s.client
@@ -189,7 +285,7 @@ func (s *shared) clear(ctx context.Context, used bool) error {
 		c.Close()
 	}
 	socket := filepath.Join(s.dir, client.SocketName) // it is among the arguments of both
-	if err := client.Cleanup(ctx, s.o.Binary, s.o.Namespace, s.dir, socket); err != nil {
+	if err := client.Cleanup(ctx, s.o.Binary, namespace, s.dir, socket); err != nil {
 		return err
 	}
 	if err := s.o.Cgroups.End(ctx, s.leaf); err != nil {
