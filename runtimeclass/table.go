@@ -34,7 +34,7 @@ type Scope string
 const (
 	// ScopePod gives each pod a shim of its own: whatever ends that ends one pod.
 	ScopePod Scope = "pod"
-	// ScopeNode has one shim for all pods of a handler, with a keeper that outlives it.
+	// ScopeNode has one shim for all pods of a handler, with a supervisor that outlives it.
 	ScopeNode Scope = "node"
 )
 

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -17,100 +14,41 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/cgroup"
-	"github.com/sunaba-project/sunaba/shim/keeper"
+	"github.com/sunaba-project/sunaba/shim/shared/handoff"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
-// estate is what a dead shim left of one container.
-type estate struct {
-	id      string
-	bundle  string
-	streams map[string]*os.File
-	execs   []int // pids of what was executed
-	box     map[string]keeper.Kept
-}
-
-// adoptAll takes over what an earlier shim left, before anybody can call.
+// adoptAll adopts what an earlier shim left, before anybody can call.
 func (s *Service) adoptAll(ctx context.Context) {
-	if s.options.Keeper == nil {
+	if s.handoff == nil {
 		return
 	}
-	left := s.options.Keeper.Left()
-	s.history = recall(left, s.options.Keeper.Life())
-	for _, e := range estates(left) {
-		switch err := s.adopt(ctx, e); {
+	s.history = s.handoff.History()
+	for _, r := range s.handoff.Remains() {
+		switch err := s.adopt(ctx, r); {
 		case errors.Is(err, errUnanswered):
-			s.options.Logger.Info("take back container", "container", e.id, "reason", err)
-			s.bury(e, "")
+			s.options.Logger.Info("remove container", "container", r.ID, "reason", err)
+			s.endRemains(r, "")
 		case err != nil:
 			s.history.Lost++
-			s.note(err, "adopt container", e.id)
-			s.bury(e, "the shim died, and its successor could not take over: "+err.Error())
+			s.note(err, "adopt container", r.ID)
+			s.endRemains(r, "the shim died, and its successor could not take over: "+err.Error())
 		default:
 			s.history.Adopted++
 		}
 	}
-	if err := s.recordHistory(); err != nil {
+	if err := s.handoff.KeepHistory(s.history); err != nil {
 		s.options.Logger.Error("record history", "error", err)
 	}
 }
 
-// estates sorts what was kept by containers.
-func estates(left []keeper.Kept) []*estate {
-	var all []*estate
-	for _, k := range left { // sorted by key
-		if k.Key == keptHistory {
-			continue
-		}
-		id, _, _ := strings.Cut(k.Key, "/")
-		if len(all) == 0 || all[len(all)-1].id != id {
-			all = append(all, &estate{id: id, streams: map[string]*os.File{}, box: map[string]keeper.Kept{}})
-		}
-		all[len(all)-1].add(strings.TrimPrefix(k.Key, id), k)
-	}
-	return all
-}
-
-func (e *estate) add(key string, k keeper.Kept) {
-	name, boxed := strings.CutPrefix(key, keptBox)
-	switch {
-	case key == keptBundle:
-		e.bundle = string(k.Note)
-	case key == keptStdin && len(k.Files) == 1:
-		e.streams[stdio.EndStdin] = k.Files[0]
-	case key == keptStreams:
-		for i, name := range strings.Fields(string(k.Note)) {
-			if i < len(k.Files) {
-				e.streams[name] = k.Files[i]
-			}
-		}
-	case strings.HasPrefix(key, keptExec):
-		if pid, err := strconv.Atoi(string(k.Note)); err == nil {
-			e.execs = append(e.execs, pid)
-		}
-	case boxed:
-		e.box[name] = k
-	}
-}
-
-// close closes what nobody took.
-func (e *estate) close() {
-	for _, f := range e.streams {
-		f.Close()
-	}
-	for _, k := range e.box {
-		for _, f := range k.Files {
-			f.Close()
-		}
-	}
-}
-
-// errUnanswered is why a container is not adopted that its caller was never told of.
+// errUnanswered is why a container is not adopted whose creation was never answered.
 var errUnanswered = errors.New("its creation was not over")
 
-// adopt takes over one container, or takes it back if nobody was ever told of it. On error there is still what there was.
-func (s *Service) adopt(ctx context.Context, e *estate) error {
-	t, err := bundle.ReadTask(e.bundle)
+// adopt adopts one container. errUnanswered if its caller was never told of it. On error nothing
+// has changed.
+func (s *Service) adopt(ctx context.Context, left *handoff.Remains) error {
+	t, err := bundle.ReadTask(left.Bundle)
 	if errdefs.IsNotFound(err) || err == nil && t.Stage == "" {
 		return errUnanswered
 	}
@@ -126,9 +64,9 @@ func (s *Service) adopt(ctx context.Context, e *estate) error {
 		return err
 	}
 	if t.Stage == bundle.Created && t.PID == 0 {
-		return s.repeat(ctx, e, r)
+		return s.repeat(ctx, left, r)
 	}
-	c, err := s.takeOver(ctx, e, r, t)
+	c, err := s.readopt(ctx, left, r, t)
 	if err != nil {
 		return err
 	}
@@ -138,30 +76,30 @@ func (s *Service) adopt(ctx context.Context, e *estate) error {
 	return nil
 }
 
-// repeat makes a container anew that had no process yet: nothing is lost.
-func (s *Service) repeat(ctx context.Context, e *estate, r createRequest) error {
-	e.close()
-	if _, err := s.options.Remove(e.bundle, e.id); err != nil {
+// repeat creates a container again that had no process yet: nothing is lost.
+func (s *Service) repeat(ctx context.Context, left *handoff.Remains, r createRequest) error {
+	left.Close()
+	if _, err := s.options.Remove(left.Bundle, left.ID); err != nil {
 		return err
 	}
-	s.letGo(e.id)
+	s.dropHandoff(left.ID)
 	_, err := s.add(ctx, r)
 	return err
 }
 
-// takeOver makes a container of what is left of it.
-func (s *Service) takeOver(ctx context.Context, e *estate, r createRequest, t bundle.Task) (*container, error) {
-	b, engine, err := s.adopter(e, &r, t)
+// readopt makes a container of what is left of it.
+func (s *Service) readopt(ctx context.Context, left *handoff.Remains, r createRequest, t bundle.Task) (*container, error) {
+	b, engine, err := s.adopter(left, &r, t)
 	if err != nil {
 		return nil, err
 	}
-	console := e.streams["console"]
-	streams, err := stdio.Adopt(r.streams, e.streams)
+	console := left.Streams["console"]
+	streams, err := stdio.Adopt(r.streams, left.Streams)
 	if err != nil {
 		return nil, err
 	}
 	a := Adoption{
-		Task: t, PID: t.PID, Started: t.Stage == bundle.Started, Starting: t.Stage == bundle.Starting, Kept: e.box,
+		Task: t, PID: t.PID, Started: t.Stage == bundle.Started, Starting: t.Stage == bundle.Starting, Kept: left.Box,
 		IO: IO{Terminal: r.streams.Terminal, Console: console},
 	}
 	if exit, known := bundle.ReadExit(b.Path); known {
@@ -181,16 +119,16 @@ func (s *Service) takeOver(ctx context.Context, e *estate, r createRequest, t bu
 	c.init.connect()
 	if a.Exit != nil {
 		c.init.end(*a.Exit, func() {})
-		s.note(s.options.Keeper.Forget(t.PID), "forget process", c.id)
+		s.note(s.handoff.Forget(t.PID), "forget process", c.id)
 		return c, nil
 	}
-	s.goOn(ctx, c, e, t)
+	s.resume(ctx, c, left, t)
 	return c, nil
 }
 
 // adopter finds the bundle of a container and the engine that made it.
-func (s *Service) adopter(e *estate, r *createRequest, t bundle.Task) (*Bundle, Adopter, error) {
-	spec, err := bundle.ReadSpec(e.bundle)
+func (s *Service) adopter(left *handoff.Remains, r *createRequest, t bundle.Task) (*Bundle, Adopter, error) {
+	spec, err := bundle.ReadSpec(left.Bundle)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -212,13 +150,13 @@ func (s *Service) adopter(e *estate, r *createRequest, t bundle.Task) (*Bundle, 
 	return b, engine, nil
 }
 
-// goOn makes a container that is not known to have ended what it was.
-func (s *Service) goOn(ctx context.Context, c *container, e *estate, t bundle.Task) {
+// resume makes a container that is not known to have ended what it was.
+func (s *Service) resume(ctx context.Context, c *container, left *handoff.Remains, t bundle.Task) {
 	group, err := cgroup.Open(c.engine.Cgroup())
 	if err == nil && c.engine.Cgroup() != "" {
 		c.kills = s.kills.Reopen(group)
 		if t.Engine != pauseName { // it executes nothing, and its group may be the pod's
-			s.note(endExecs(ctx, group, c.init.engine.Pid(), e.execs, c.ownPids), "end what was executed", c.id)
+			s.note(endExecs(ctx, group, c.init.engine.Pid(), left.Execs, c.ownPids), "end what was executed", c.id)
 		}
 		switch frozen := group.Frozen(); {
 		case frozen && t.Paused:
@@ -236,16 +174,17 @@ func (s *Service) goOn(ctx context.Context, c *container, e *estate, t bundle.Ta
 	go s.watchInit(c)
 }
 
-// bury ends a container that is not adopted. How it ended is written down, with a message, unless that is "": it was nobody's.
-func (s *Service) bury(e *estate, message string) {
-	e.close()
-	exit, err := s.options.Remove(e.bundle, e.id)
-	s.note(err, "remove container", e.id)
-	if _, known := bundle.ReadExit(e.bundle); !known && message != "" {
+// endRemains ends a container that is not adopted. Its end is recorded with a message, unless that
+// is "": nobody was ever told of the container.
+func (s *Service) endRemains(left *handoff.Remains, message string) {
+	left.Close()
+	exit, err := s.options.Remove(left.Bundle, left.ID)
+	s.note(err, "remove container", left.ID)
+	if _, known := bundle.ReadExit(left.Bundle); !known && message != "" {
 		exit.Message = message
-		s.note(bundle.WriteExit(e.bundle, exit), "record exit", e.id)
+		s.note(bundle.WriteExit(left.Bundle, exit), "record exit", left.ID)
 	}
 	if err == nil {
-		s.letGo(e.id)
+		s.dropHandoff(left.ID)
 	}
 }

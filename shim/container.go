@@ -20,6 +20,7 @@ import (
 	hostcgroup "github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/cgroup"
+	"github.com/sunaba-project/sunaba/shim/shared/handoff"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
@@ -34,10 +35,10 @@ type container struct {
 	ownPids bool   // it has a PID namespace of its own, which dies with its init
 	engine  Container
 	init    *process
-	unborn  bool          // init exists from its start on, not before: it is made from a checkpoint, or launched
-	oomTold bool          // an event told of a kill for lack of memory; under init's lock
-	kills   *cgroup.Kills // for lack of memory, until init has ended; nil = it has no group
-	keeper  Keeper        // nil without one
+	unborn  bool             // init exists from its start on, not before: it is made from a checkpoint, or launched
+	oomTold bool             // an event told of a kill for lack of memory; under init's lock
+	kills   *cgroup.Kills    // for lack of memory, until init has ended; nil = it has no group
+	handoff *handoff.Handoff // nil without a supervisor
 
 	mu    sync.Mutex
 	execs map[string]*process
@@ -62,7 +63,8 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 			u.run()
 		}
 	}()
-	if err := s.keepBundle(r, &u); err != nil {
+	u.add(func() { s.dropHandoff(r.id) })
+	if err := s.handoff.Open(r.id, r.bundle); err != nil {
 		return nil, err
 	}
 	b, err := s.openBundle(r, &u)
@@ -115,7 +117,7 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 
 // made is a container that an engine has made.
 func (s *Service) made(b *Bundle, ec Container, streams *stdio.Streams, r createRequest) *container {
-	c := &container{id: b.ID, path: b.Path, ownPids: ownPids(b.Spec), engine: ec, execs: make(map[string]*process), keeper: s.options.Keeper}
+	c := &container{id: b.ID, path: b.Path, ownPids: ownPids(b.Spec), engine: ec, execs: make(map[string]*process), handoff: s.handoff}
 	c.init = newProcess("", ec.Init(), streams, r.streams)
 	c.unborn = c.init.pid() == 0
 	return c
@@ -176,7 +178,7 @@ func (s *Service) openBundle(r createRequest, u *undo) (*Bundle, error) {
 func (s *Service) bundle(r createRequest, spec *specs.Spec) *Bundle {
 	b := &Bundle{
 		ID: r.id, Namespace: s.options.Namespace, SandboxID: spec.Annotations[AnnotationSandboxID], Path: r.bundle, Spec: spec,
-		Box: s.box(r.id),
+		Box: s.handoff.Box(r.id),
 	}
 	if b.SandboxID == "" {
 		b.SandboxID = r.id

@@ -10,7 +10,7 @@ import (
 )
 
 // endExecs kills what a dead shim had executed in a container, with what that started as far as its parents live: the sessions are gone. The
-// parent of such a process is the keeper now. In a container with a PID namespace of its own it is that of nothing else but
+// parent of such a process is the supervisor now. In a container with a PID namespace of its own it is that of nothing else but
 // init; elsewhere it is of what left its own parent too, so only those that are recorded are meant.
 func endExecs(ctx context.Context, group *cgroup.Group, init int, recorded []int, ownPids bool) error {
 	heir := os.Getppid()

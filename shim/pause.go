@@ -62,19 +62,19 @@ func (e *PauseEngine) Create(ctx context.Context, b *Bundle, io IO, o Options) (
 		return nil, err
 	}
 	// By its descriptor 3 the process learns that it is in its cgroup, and then, however that happens, that the shim is gone.
-	leash, ours, err := os.Pipe()
+	lifeline, ours, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer leash.Close()
-	cmd.ExtraFiles = []*os.File{leash}
+	defer lifeline.Close()
+	cmd.ExtraFiles = []*os.File{lifeline}
 	child, err := e.startIn(cmd, join, user)
 	if err != nil {
 		ours.Close()
 		return nil, fmt.Errorf("start pause process: %w", err)
 	}
-	c := &pauseContainer{reaper: e.reaper, child: child, group: group, leash: ours, exited: make(chan struct{})}
-	err = b.Box.Keep(boxLeash, nil, ours)
+	c := &pauseContainer{reaper: e.reaper, child: child, group: group, lifeline: ours, exited: make(chan struct{})}
+	err = b.Box.Keep(boxLifeline, nil, ours)
 	if group != nil {
 		err = errors.Join(err, group.Create(), group.Join(child.Pid))
 	}
@@ -92,8 +92,8 @@ func (e *PauseEngine) Create(ctx context.Context, b *Bundle, io IO, o Options) (
 	return c, nil
 }
 
-// boxLeash is where the box has the end of the leash: the process ends with the shim and all who might take over.
-const boxLeash = "leash"
+// boxLifeline is where the box has the end of the lifeline: the process ends with the shim and all who might take over.
+const boxLifeline = "lifeline"
 
 // Adopt implements Adopter.
 func (e *PauseEngine) Adopt(_ context.Context, b *Bundle, a Adoption) (Container, error) {
@@ -104,12 +104,12 @@ func (e *PauseEngine) Adopt(_ context.Context, b *Bundle, a Adoption) (Container
 			return nil, err
 		}
 	}
-	if leash := a.Kept[boxLeash]; len(leash.Files) == 1 {
-		c.leash = leash.Files[0]
+	if lifeline := a.Kept[boxLifeline]; len(lifeline.Files) == 1 {
+		c.lifeline = lifeline.Files[0]
 	}
 	if a.Exit != nil {
 		c.child, c.exit = &reaper.Child{Pid: a.PID}, *a.Exit
-		c.leash.Close()
+		c.lifeline.Close()
 		close(c.exited)
 		return c, nil
 	}
@@ -237,19 +237,19 @@ func leave(back []entered) error {
 
 // pauseContainer is a pause process as Container and Process.
 type pauseContainer struct {
-	reaper *reaper.Reaper
-	child  *reaper.Child
-	group  *cgroup.Group // nil = where the shim is
-	leash  *os.File      // open as long as the shim lives
-	exited chan struct{}
-	exit   Exit
+	reaper   *reaper.Reaper
+	child    *reaper.Child
+	group    *cgroup.Group // nil = where the shim is
+	lifeline *os.File      // open as long as the shim lives
+	exited   chan struct{}
+	exit     Exit
 }
 
 func (c *pauseContainer) watch() {
 	<-c.child.Done
 	code, at := c.child.Status()
 	c.exit = Exit{Code: uint32(code), At: at}
-	c.leash.Close()
+	c.lifeline.Close()
 	close(c.exited)
 }
 

@@ -12,11 +12,11 @@ import (
 // pauseUser is who a pause process is: nobody in particular.
 const pauseUser = 65535
 
-// pauseLeash is the descriptor that says by the byte pauseGo that the process is where it belongs, and by its end that the
+// pauseLifeline is the descriptor that says by the byte pauseGo that the process is where it belongs, and by its end that the
 // shim is gone. A signal at the parent's death would not do: that is the death of the thread that forked.
 const (
-	pauseLeash = 3
-	pauseGo    = 'g'
+	pauseLifeline = 3
+	pauseGo       = 'g'
 )
 
 // PauseMain is the pause face: it gives up every privilege, reaps orphans, and ends on TERM or INT and with its shim,
@@ -26,13 +26,13 @@ func PauseMain() int {
 	signal.Notify(ends, unix.SIGTERM, unix.SIGINT)
 	signal.Notify(orphans, unix.SIGCHLD)
 	// In this mode a descriptor is waited for by the runtime's poller, without a thread of its own.
-	if err := unix.SetNonblock(pauseLeash, true); err != nil {
+	if err := unix.SetNonblock(pauseLifeline, true); err != nil {
 		fmt.Fprintln(os.Stderr, "pause: no shim:", err)
 		return 1
 	}
-	leash := os.NewFile(pauseLeash, "leash")
+	lifeline := os.NewFile(pauseLifeline, "lifeline")
 	var b [1]byte
-	if _, err := leash.Read(b[:]); err != nil {
+	if _, err := lifeline.Read(b[:]); err != nil {
 		return 1 // the shim thought better of it
 	}
 	if err := giveUp(); err != nil {
@@ -41,7 +41,7 @@ func PauseMain() int {
 	}
 	alone := make(chan struct{})
 	go func() {
-		_, _ = leash.Read(b[:]) // there is nothing to come but the end
+		_, _ = lifeline.Read(b[:]) // there is nothing to come but the end
 		close(alone)
 	}()
 	TuneMemory()

@@ -55,7 +55,7 @@ func Serve(ctx context.Context, listener net.Listener, o ServiceOptions) error {
 				err = nil
 			}
 		}
-		if o.Ending != nil && (err == nil || o.Keeper == nil) { // a successor needs the socket
+		if o.Ending != nil && (err == nil || o.Supervisor == nil) { // a successor needs the socket
 			o.Ending()
 		}
 		return errors.Join(err, server.Close())

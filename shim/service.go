@@ -15,6 +15,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/cgroup"
+	"github.com/sunaba-project/sunaba/shim/shared/handoff"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
@@ -38,8 +39,8 @@ type ServiceOptions struct {
 	Asked       func()                                 // called after a call that containerd makes every second; may be nil
 	Done        func()                                 // called once, when Shutdown was asked and no container is left (Serve sets it)
 	Ending      func()                                 // called by Serve before callers see the end: remove the socket; may be nil
-	Keeper      Keeper                                 // nil = the containers end with the shim
-	Remove      func(dir, id string) (Exit, error)     // with a Keeper: ends a container and removes what there is of it, from its bundle alone
+	Supervisor  Supervisor                             // nil = the containers end with the shim
+	Remove      func(dir, id string) (Exit, error)     // with a Supervisor: ends a container and removes what there is of it, from its bundle alone
 	Logger      *slog.Logger
 }
 
@@ -47,8 +48,9 @@ type ServiceOptions struct {
 type Service struct {
 	options ServiceOptions
 	ending  sync.Once
-	kills   cgroup.Ledger // of all containers
-	history api.History   // with a keeper; set before anybody can call
+	kills   cgroup.Ledger    // of all containers
+	handoff *handoff.Handoff // nil without a supervisor
+	history api.History      // with a supervisor; set before anybody can call
 
 	mu         sync.Mutex
 	containers map[string]*container    // nil while being created
@@ -64,11 +66,8 @@ func NewService(o ServiceOptions) *Service {
 	if o.Asked == nil {
 		o.Asked = func() {}
 	}
-	if o.Keeper != nil {
-		o.Keeper = survivor{o.Keeper, o.Logger}
-	}
 	return &Service{
-		options: o, containers: make(map[string]*container), making: make(map[string]chan struct{}),
+		options: o, handoff: handoff.New(o.Supervisor, o.Logger), containers: make(map[string]*container), making: make(map[string]chan struct{}),
 		launches: make(map[string]func()),
 	}
 }
@@ -191,9 +190,7 @@ func (s *Service) watchInit(c *container) {
 	exit := s.lastRites(c)
 	stop()
 	s.note(bundle.WriteExit(c.path, exit), "record exit", c.id)
-	if c.keeper != nil {
-		s.note(c.keeper.Forget(c.init.engine.Pid()), "forget process", c.id)
-	}
+	s.note(c.handoff.Forget(c.init.engine.Pid()), "forget process", c.id)
 	c.waitExecs(execTime) // they ended before, and are to be heard of before
 	c.init.end(exit, func() {
 		if exit.OOMKilled && !c.oomTold {
@@ -267,7 +264,7 @@ func (s *Service) remove(ctx context.Context, c *container) (Exit, error) {
 	if neverRan {
 		s.note(bundle.ForgetExit(c.path), "forget exit", c.id)
 	}
-	s.letGo(c.id)
+	s.dropHandoff(c.id)
 	s.mu.Lock()
 	delete(s.containers, c.id)
 	s.mu.Unlock()
@@ -290,10 +287,8 @@ func (s *Service) shutdown() {
 func (s *Service) takeBack(ctx context.Context, c *container) {
 	s.note(c.destroy(), "end a container that was not answered", c.id)
 	s.note(c.release(context.WithoutCancel(ctx)), "remove a container that was not answered", c.id)
-	if c.keeper != nil {
-		s.note(c.keeper.Forget(c.init.engine.Pid()), "forget process", c.id)
-	}
-	s.letGo(c.id)
+	s.note(c.handoff.Forget(c.init.engine.Pid()), "forget process", c.id)
+	s.dropHandoff(c.id)
 }
 
 // note logs an error that changes nothing for the caller.

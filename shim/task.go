@@ -76,8 +76,8 @@ func (t taskAPI) read(r *task.CreateTaskRequest) (createRequest, error) {
 			ID: r.ID, Namespace: t.s.options.Namespace, Run: t.s.options.Run,
 		},
 	}
-	if k := t.s.options.Keeper; k != nil {
-		req.streams.InputEnds = func() { t.s.note(k.Drop(r.ID+keptStdin), "drop what is kept", r.ID) }
+	if h := t.s.handoff; h != nil {
+		req.streams.InputEnds = func() { t.s.note(h.DropStdin(r.ID), "drop what is kept", r.ID) }
 	}
 	for _, m := range r.Rootfs {
 		req.rootfs = append(req.rootfs, bundle.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
@@ -102,7 +102,7 @@ func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartRe
 			}
 			return
 		}
-		t.s.note(c.executed(p), "record executed process", r.ID)
+		t.s.note(c.handoff.KeepExec(c.id, p.id, p.engine.Pid()), "record executed process", r.ID)
 		t.s.publish(execStartedEvent(r.ID, p.id, pid))
 		go t.s.watchExec(c, p)
 	})
@@ -145,7 +145,7 @@ func (t taskAPI) deleteExec(c *container, p *process) (Exit, error) {
 	err := p.become(deleted, func() error {
 		p.streams.Close()
 		c.forget(p)
-		t.s.note(c.unexecuted(p), "forget executed process", c.id)
+		t.s.note(c.handoff.DropExec(c.id, p.id), "forget executed process", c.id)
 		return nil
 	})
 	if err != nil {

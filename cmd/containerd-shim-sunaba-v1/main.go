@@ -1,6 +1,7 @@
-// Command containerd-shim-sunaba-v1 is everything of Sunaba that runs inside a pod: the shim that owns
-// its containers, its supervisor, the guest process that runs a WebAssembly module, the process that compiles one, and the
-// process that holds a shared PID namespace. It is one lean binary because its size is every pod's overhead.
+// Command containerd-shim-sunaba-v1 is everything of Sunaba that runs inside a pod: the shim that
+// owns its containers, its supervisor, the guest process that runs a WebAssembly module, the
+// process that compiles one, and the process that holds a shared PID namespace. It is one lean
+// binary because its size is every pod's overhead.
 package main
 
 import (

@@ -18,9 +18,9 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bootstrap"
-	"github.com/sunaba-project/sunaba/shim/keeper"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 	"github.com/sunaba-project/sunaba/shim/runc"
+	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 	"github.com/sunaba-project/sunaba/shim/wasm"
 )
@@ -76,7 +76,7 @@ func (a arguments) serve(ctx context.Context) error {
 		Run:    func(cmd *exec.Cmd) (stdio.Program, error) { return startProgram(r, cmd) },
 	}
 	if link != nil {
-		options.Keeper = guarded{link, r}
+		options.Supervisor = guarded{link, r}
 		options.Remove = func(dir, id string) (shim.Exit, error) {
 			exit, _, err := bootstrap.Delete(ctx, dir, id)
 			return exit, err
@@ -105,8 +105,9 @@ func lowerOOMScore(logger *slog.Logger) {
 	}
 }
 
-// ownTempFiles has go-runc put the files of a moment, such as the process that an OCI runtime is to execute, into the shim's
-// directory, where they go with it if the shim dies first, and removes those of an earlier shim.
+// ownTempFiles has go-runc put the files of a moment, such as the process that an OCI runtime is to
+// execute, into the shim's directory, where they go with it if the shim dies first, and removes
+// those of an earlier shim.
 func ownTempFiles(dir string) error {
 	if err := os.Setenv("XDG_RUNTIME_DIR", dir); err != nil {
 		return err
@@ -119,23 +120,23 @@ func ownTempFiles(dir string) error {
 }
 
 // newReaper makes the reaper of a shim with or without a supervisor.
-func (a arguments) newReaper() (*reaper.Reaper, *keeper.Link, error) {
+func (a arguments) newReaper() (*reaper.Reaper, *supervisor.Link, error) {
 	if !a.Supervised {
 		r, err := reaper.New()
 		return r, nil, err
 	}
-	link, err := keeper.Open(os.NewFile(inheritedLink, "link"))
+	link, err := supervisor.Open(os.NewFile(inheritedLink, "link"))
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := reaper.NewKept(link)
+	r, err := reaper.NewSupervised(link)
 	return r, link, err
 }
 
-// guarded is the supervisor as the service sees it: whether a process can still be watched is for the
-// reaper to say.
+// guarded is the supervisor as the service sees it: whether a process can still be watched is for
+// the reaper to say.
 type guarded struct {
-	*keeper.Link
+	*supervisor.Link
 	reaper *reaper.Reaper
 }
 
@@ -193,7 +194,8 @@ func (a arguments) logWriter() io.Writer {
 	if a.Address == "" {
 		return os.Stderr
 	}
-	// Opened for reading as well, it outlives its reader; without blocking, a reader that is slow loses lines.
+	// Opened for reading as well, it outlives its reader; without blocking, a reader that is slow
+	// loses lines.
 	fd, err := unix.Open("log", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return os.Stderr

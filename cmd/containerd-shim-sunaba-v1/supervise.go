@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/sunaba-project/sunaba/shim"
-	"github.com/sunaba-project/sunaba/shim/keeper"
+	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 )
 
-// restartPause is how long a supervisor waits before it starts the successor of a shim that has lived
-// shorter than that.
+// restartPause is how long a supervisor waits before it starts the successor of a shim that has
+// lived shorter than that.
 const restartPause = time.Second
 
 // supervise starts shims, one after the other, for as long as one dies. They inherit the listening
@@ -27,7 +27,7 @@ func (a arguments) supervise() error {
 		return fmt.Errorf("supervise: descriptor 3 is not open: %w", err)
 	}
 	settled, _ := shim.GiveMemoryBackSoon()
-	return keeper.Run(keeper.Options{
+	return supervisor.Run(supervisor.Options{
 		Shim: func(link *os.File) *exec.Cmd {
 			cmd := exec.Command("/proc/self/exe", a.supervised()...)
 			cmd.Args[0] = os.Args[0]

@@ -10,14 +10,14 @@ import (
 // Handler is a runtime handler that pods can be made with.
 type Handler struct{ Name, Type, Scope string }
 
-// SharedShim is a shim that pods share, with its keeper.
+// SharedShim is a shim that pods share, with its supervisor.
 type SharedShim struct {
 	Handler string
 	Pods    int
 	// Memory is the proportional set size in bytes of each process, "shim" and "keeper".
 	Memory map[string]uint64
-	CPU    time.Duration // of both, since the keeper was started
-	// Restarts are the successors of the keeper's first shim; Adopted and Lost the containers that these took over, and those that they
+	CPU    time.Duration // of both, since the supervisor was started
+	// Restarts are the successors of the supervisor's first shim; Adopted and Lost the containers that these took over, and those that they
 	// could not.
 	Restarts, Adopted, Lost int
 }
@@ -31,7 +31,7 @@ type shimCollector struct {
 }
 
 // NewShimCollector returns the metrics of handlers and of the shims that their pods share: that of which each pod is charged its part.
-// Counters begin anew with the keeper.
+// Counters begin anew with the supervisor.
 func NewShimCollector(handlers []Handler, shims func(context.Context) []SharedShim) prometheus.Collector {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sunaba_"+name, help, append([]string{"handler"}, labels...), nil)

@@ -27,11 +27,13 @@ func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
 	return nil
 }
 
-// prepareLimit is how long a shim may take to get ready for a container before nobody waits for it any more.
+// prepareLimit is how long a shim may take to get ready for a container before nobody waits for it
+// any more.
 const prepareLimit = 5 * time.Second
 
-// Prepare lets the shim get ready, in the background, for a container with a guest that is likely to be created soon: its process
-// waits in the cgroup that will be the container's, by whose id TakeID names it.
+// Prepare lets the shim get ready, in the background, for a container with a guest that is likely
+// to be created soon: its process waits in the cgroup that will be the container's, by whose id
+// TakeID names it.
 func (s *Sandbox) Prepare(ctx context.Context) {
 	rec, err := s.record()
 	shim := s.Shim()
@@ -57,7 +59,8 @@ func (s *Sandbox) Prepare(ctx context.Context) {
 	}()
 }
 
-// drawID returns the id of the sandbox's next container with a guest. It is on no record until the container is.
+// drawID returns the id of the sandbox's next container with a guest. It is on no record until the
+// container is.
 func (s *Sandbox) drawID() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +74,8 @@ func (s *Sandbox) drawID() (string, error) {
 	return s.drawn, nil
 }
 
-// TakeID returns the id of a new container with a guest: the one that was drawn ahead of it, if there is one.
+// TakeID returns the id of a new container with a guest: the one that was drawn ahead of it, if
+// there is one.
 func (s *Sandbox) TakeID(config *runtime.ContainerConfig) (string, error) {
 	s.manager.mu.Lock()
 	s.manager.oomGroup = config.GetLinux().GetResources().GetUnified()["memory.oom.group"]
@@ -86,7 +90,8 @@ func (s *Sandbox) TakeID(config *runtime.ContainerConfig) (string, error) {
 	return id, nil
 }
 
-// stopShim ends everything that the shim runs for the sandbox, and the shim unless others have it too.
+// stopShim ends everything that the shim runs for the sandbox, and the shim unless others have it
+// too.
 func (s *Sandbox) stopShim(ctx context.Context) error {
 	rec, err := s.record()
 	if err != nil {

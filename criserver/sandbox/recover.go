@@ -24,16 +24,17 @@ const (
 	Living Found = iota
 	// Ended is a sandbox whose shim is gone (also by a reboot) and cleaned up after.
 	Ended
-	// Silent is a sandbox whose shim is there but does not answer. It is left alone until it is stopped.
+	// Silent is a sandbox whose shim is there but does not answer. It is left alone until it is
+	// stopped.
 	Silent
 )
 
 // recoverAtOnce is how many sandboxes are looked at side by side.
 const recoverAtOnce = 16
 
-// Recover finds out what became of every sandbox while no server ran, and calls each for it, which does the same for its
-// containers. Sandboxes are handled side by side; each has 10 seconds, and none keeps another from being recovered.
-// It ends with the folders that belong to no sandbox.
+// Recover finds out what became of every sandbox while no server ran, and calls each for it, which
+// does the same for its containers. Sandboxes are handled side by side; each has 10 seconds, and
+// none keeps another from being recovered. It ends with the folders that belong to no sandbox.
 func (m *Manager) Recover(ctx context.Context, each func(context.Context, state.Sandbox, *Sandbox, Found)) {
 	var all sync.WaitGroup
 	turn := make(chan struct{}, recoverAtOnce)
@@ -126,7 +127,8 @@ func (s *Sandbox) find(ctx context.Context, rec state.Sandbox) Found {
 	return Ended
 }
 
-// findPause looks for the pause process and remembers it. A shim that does not answer now is a silent one.
+// findPause looks for the pause process and remembers it. A shim that does not answer now is a
+// silent one.
 func (s *Sandbox) findPause(ctx context.Context) (found Found, missing bool) {
 	st, err := s.Shim().State(ctx, s.ID, "")
 	if ctx.Err() != nil {
@@ -142,7 +144,8 @@ func (s *Sandbox) findPause(ctx context.Context) (found Found, missing bool) {
 	return Living, false
 }
 
-// removeOrphans removes folders of sandboxes that nobody knows: their record was damaged or never written.
+// removeOrphans removes folders of sandboxes that nobody knows: their record was damaged or never
+// written.
 func (m *Manager) removeOrphans(ctx context.Context) {
 	known := map[string]bool{}
 	for _, id := range m.records.IDs() {
@@ -181,7 +184,8 @@ func (m *Manager) removeOrphan(ctx context.Context, dir, id string) error {
 	return removeTree(path)
 }
 
-// removeOrphanCgroup removes the cgroup that a sandbox has whose client named none. Where another one was, nobody knows.
+// removeOrphanCgroup removes the cgroup that a sandbox has whose client named none. Where another
+// one was, nobody knows.
 func (m *Manager) removeOrphanCgroup(ctx context.Context, id string) error {
 	parent, _, err := m.o.Cgroups.Pod(id, "")
 	if err != nil {

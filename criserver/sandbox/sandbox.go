@@ -62,7 +62,8 @@ func (s *Sandbox) Use() (shim *client.Client, release func(), err error) {
 	return shim, sync.OnceFunc(s.gate.leave), nil
 }
 
-// Shim returns the sandbox's shim, nil if there is none (any more). Unlike Use it is not in the way of Stop.
+// Shim returns the sandbox's shim, nil if there is none (any more). Unlike Use it is not in the way
+// of Stop.
 func (s *Sandbox) Shim() *client.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +144,8 @@ func (s *Sandbox) detach() {
 	}
 }
 
-// ShimCost returns the processes that the sandbox pays for because it has its shim; nil without one.
+// ShimCost returns the processes that the sandbox pays for because it has its shim; nil without
+// one.
 func (s *Sandbox) ShimCost(rec state.Sandbox) []shims.Process {
 	return s.manager.shims.Cost(rec, s.Shim())
 }

@@ -74,8 +74,8 @@ func (s *Sandbox) lost(ctx context.Context) {
 	s.becomeNotReady()
 }
 
-// releaseShim gives the shim back, also one that has died, and tells those who wait for that. Once it
-// has succeeded it does nothing more.
+// releaseShim gives the shim back, also one that has died, and tells those who wait for that. Once
+// it has succeeded it does nothing more.
 func (s *Sandbox) releaseShim(ctx context.Context, rec state.Sandbox) error {
 	s.releasing.Lock()
 	defer s.releasing.Unlock()
@@ -90,8 +90,8 @@ func (s *Sandbox) releaseShim(ctx context.Context, rec state.Sandbox) error {
 	return nil
 }
 
-// EndContainer kills what is in a container's cgroup, without the shim, which does not answer: it may
-// be there with a thread.
+// EndContainer kills what is in a container's cgroup, without the shim, which does not answer: it
+// may be there with a thread.
 func (s *Sandbox) EndContainer(ctx context.Context, leaf string) error {
 	rec, err := s.record()
 	if err != nil {

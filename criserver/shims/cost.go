@@ -9,8 +9,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// Cost implements Shims. The CPU time of shim and supervisor is divided: at any time each pod that is
-// there bears the same part.
+// Cost implements Shims. The CPU time of shim and supervisor is divided: at any time each pod that
+// is there bears the same part.
 func (s *shared) Cost(pod state.Sandbox, shim *client.Client) []Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()

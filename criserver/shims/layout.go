@@ -12,11 +12,11 @@ import (
 
 // Layout says where shims work.
 type Layout struct {
-	// Pods holds a folder for each pod, named by its id, with the bundles of its containers. A shim of
-	// its own works there.
+	// Pods holds a folder for each pod, named by its id, with the bundles of its containers. A shim
+	// of its own works there.
 	Pods string
-	// Shared holds a folder for each handler whose pods share a shim, named by the handler. That shim
-	// works there.
+	// Shared holds a folder for each handler whose pods share a shim, named by the handler. That
+	// shim works there.
 	Shared  string
 	Cgroups *cgroup.Manager
 }

@@ -15,8 +15,8 @@ import (
 // own gives each pod a shim of its own.
 type own struct{ o Options }
 
-// releaseLimit is how long a shim may take to end what it runs for a pod, before it is killed or the
-// processes are killed without it.
+// releaseLimit is how long a shim may take to end what it runs for a pod, before it is killed or
+// the processes are killed without it.
 const releaseLimit = 2 * time.Second
 
 // Acquire implements Shims.
@@ -94,9 +94,9 @@ func (o Options) cleanUpAfter(ctx context.Context, pod state.Sandbox, except ...
 	return nil
 }
 
-// endUnrecorded ends processes in the pod's cgroups that are on no record of a shim: it died when it
-// had just made them. A shim that lives, for other pods, may be there with a thread: except names its
-// processes.
+// endUnrecorded ends processes in the pod's cgroups that are on no record of a shim: it died when
+// it had just made them. A shim that lives, for other pods, may be there with a thread: except
+// names its processes.
 func (o Options) endUnrecorded(ctx context.Context, pod state.Sandbox, except ...int) error {
 	drawn, err := o.Drawn(pod)
 	err = errors.Join(err, o.Cgroups.End(ctx, o.Cgroups.Leaf(pod.CgroupParent, pod.ID), except...))

@@ -24,8 +24,8 @@ type Report struct {
 // PIDs are the processes of the shim by the names that metrics have for them.
 func (r Report) PIDs() map[string]int { return map[string]int{Shim: r.Shim, Supervisor: r.Supervisor} }
 
-// historyLimit is how long a shim may take to tell its history. One that is adopting containers tells
-// it later.
+// historyLimit is how long a shim may take to tell its history. One that is adopting containers
+// tells it later.
 const historyLimit = time.Second
 
 // Reports describes all shared shims, sorted by handler.

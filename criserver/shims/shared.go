@@ -274,8 +274,8 @@ func (s *shared) stop(ctx context.Context) error {
 }
 
 // clear ends the shim and removes what it leaves: the supervisor first, because it would start
-// another one. The folder stays if it is used, by pods that are still to be cleaned up after: the OCI
-// runtime's state is in it.
+// another one. The folder stays if it is used, by pods that are still to be cleaned up after: the
+// OCI runtime's state is in it.
 func (s *shared) clear(ctx context.Context, used bool) error {
 	s.mu.Lock()
 	c := s.client

@@ -12,9 +12,9 @@
 // the last one leaves gets a new shim, and two that come at once get one. Server and shim are
 // independent of one another: a new server finds the shim by its folder.
 //
-// When the shim dies, its supervisor starts a successor, which adopts the containers. The connection
-// is made again, and only the log tells of it. When the supervisor is gone too, the pods are lost,
-// and each sandbox cleans up after itself.
+// When the shim dies, its supervisor starts a successor, which adopts the containers. The
+// connection is made again, and only the log tells of it. When the supervisor is gone too, the pods
+// are lost, and each sandbox cleans up after itself.
 package shims
 
 import (
@@ -48,15 +48,16 @@ type Shims interface {
 	//
 	// # Errors
 	//
-	// ErrNotFound if the shim is gone. After any other error the shim does not answer; the pod holds
-	// it nevertheless.
+	// ErrNotFound if the shim is gone. After any other error the shim does not answer; the pod
+	// holds it nevertheless.
 	Reacquire(ctx context.Context, pod state.Sandbox) (*client.Client, error)
-	// Release ends everything that the shim runs for the pod, and removes what it leaves. A shim that
-	// no pod holds any more is ended. The connection must not be used afterwards. It is nil if there
-	// is none: then the shim is gone or does not answer. Release may be repeated after an error.
+	// Release ends everything that the shim runs for the pod, and removes what it leaves. A shim
+	// that no pod holds any more is ended. The connection must not be used afterwards. It is nil if
+	// there is none: then the shim is gone or does not answer. Release may be repeated after an
+	// error.
 	Release(ctx context.Context, pod state.Sandbox, shim *client.Client) error
-	// Cost returns the processes that the pod pays for because it has this shim. The connection is nil
-	// if there is none.
+	// Cost returns the processes that the pod pays for because it has this shim. The connection is
+	// nil if there is none.
 	Cost(pod state.Sandbox, shim *client.Client) []Process
 }
 
@@ -156,8 +157,8 @@ func (s *Set) Disconnect(shim *client.Client) {
 	}
 }
 
-// Reconnect connects to the shared shims that an earlier server ran for these pods, side by side. It
-// comes before Reacquire: a shim that was killed too answers when its successor has adopted all
+// Reconnect connects to the shared shims that an earlier server ran for these pods, side by side.
+// It comes before Reacquire: a shim that was killed too answers when its successor has adopted all
 // containers, which takes longer than a request of one pod may. Reacquire returns the errors.
 func (s *Set) Reconnect(ctx context.Context, pods []state.Sandbox) {
 	ctx, cancel := context.WithTimeout(ctx, reconnectLimit)
@@ -175,8 +176,8 @@ func (s *Set) Reconnect(ctx context.Context, pods []state.Sandbox) {
 	all.Wait()
 }
 
-// Tidy is called when all pods of an earlier server have reacquired their shims. It ends shared shims
-// that no pod holds: the server died before it could.
+// Tidy is called when all pods of an earlier server have reacquired their shims. It ends shared
+// shims that no pod holds: the server died before it could.
 func (s *Set) Tidy(ctx context.Context) error {
 	entries, err := os.ReadDir(s.o.Shared)
 	if err != nil {

@@ -95,8 +95,8 @@ func recorded(dir string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// processesOf are the processes that work for the shared shim of a handler: the shim, its supervisor,
-// and what they have just started.
+// processesOf are the processes that work for the shared shim of a handler: the shim, its
+// supervisor, and what they have just started.
 func (v Survey) processesOf(handler string) []int {
 	var pids []int
 	for pid, of := range v.shared {

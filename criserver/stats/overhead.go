@@ -18,7 +18,7 @@ import (
 
 // Part is a process that counts to a pod's overhead.
 type Part struct {
-	// Name is "shim", "keeper" (of a shim that several pods share), "pause", "spare" (a process that waits to become a guest's) or "engine" (of a guest).
+	// Name is "shim", "keeper" (the supervisor of a shim that several pods share), "pause", "spare" (a process that waits to become a guest's) or "engine" (of a guest).
 	Name string
 	// Container is the guest's container, "" for the others and for a spare one that has none yet.
 	Container string

@@ -53,7 +53,7 @@ type Details struct {
 	Execs      []string      `json:"execs,omitempty"`      // ids of further processes that were not deleted
 }
 
-// History is what has become of the shims that a keeper has started, one after the other.
+// History is what has become of the shims that a supervisor has started, one after the other.
 type History struct {
 	Shims   int `json:"shims"`   // how many, the one that answers among them
 	Adopted int `json:"adopted"` // containers that one of them took over from the one before, each time

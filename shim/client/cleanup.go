@@ -18,7 +18,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/bundle"
 )
 
-// ReadExit returns how the init process of a bundle ended, false when it has not, or had not when its shim died.
+// ReadExit returns how the init process of a bundle ended, false when it has not, or had not when
+// its shim died.
 func ReadExit(bundleDir string) (Exit, bool) { return bundle.ReadExit(bundleDir) }
 
 // Cleanup releases what a dead shim left in dir: for every bundle below it what runs is killed,
@@ -65,10 +66,10 @@ func deleteBundle(ctx context.Context, binary, namespace, id, path string) error
 	return nil
 }
 
-// killShim ends the shim that works in dir, if there is one: the process that dir's pid file names, and
-// the shim if that was a supervisor. Where a caller died after starting the shim and before writing that
-// file, it ends any process that says it is the shim of this id. The working directory of each must be
-// dir, whoever has the pid now.
+// killShim ends the shim that works in dir, if there is one: the process that dir's pid file names,
+// and the shim if that was a supervisor. Where a caller died after starting the shim and before
+// writing that file, it ends any process that says it is the shim of this id. The working directory
+// of each must be dir, whoever has the pid now.
 func killShim(ctx context.Context, dir, id string) error {
 	here, err := os.Stat(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -122,7 +123,8 @@ func hasArgument(pid int, arg string) bool {
 	return err == nil && bytes.Contains(data, []byte("\x00"+arg+"\x00"))
 }
 
-// Holds says whether a shim has, or had when it died, a container in this bundle that it did not give back.
+// Holds says whether a shim has, or had when it died, a container in this bundle that it did not
+// give back.
 func Holds(bundleDir string) bool {
 	_, err := bundle.ReadTask(bundleDir)
 	return !errdefs.IsNotFound(err)

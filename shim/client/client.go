@@ -33,15 +33,17 @@ type StartOptions struct {
 	Dir       string
 	WasmCache string // compiled module cache; "" = the shim's default
 	Debug     bool
-	// Supervised has the shim started by a supervisor, which outlives it, starts a successor when it
-	// dies, and hands that its containers. ID is not used: such a shim is for any number of pods. The
-	// process that is started, placed and named in Dir/shim.pid is the supervisor. The pid of the shim
-	// changes with each successor. As long as the supervisor lives, the socket refuses nobody.
+	// Supervised has the shim started by a supervisor, which outlives it, starts a successor when
+	// it dies, and hands that its containers. ID is not used: such a shim is for any number of
+	// pods. The process that is started, placed and named in Dir/shim.pid is the supervisor. The
+	// pid of the shim changes with each successor. As long as the supervisor lives, the socket
+	// refuses nobody.
 	Supervised bool
 	// Succeeded, unless nil, is called with the pid of each successor once it answers.
 	Succeeded func(pid int)
-	// Born, if given, is called right before the process is started, on the thread that does it and ends thereafter: what
-	// it makes of the thread and of attr is the process's by birth. release, unless nil, is called once that is there.
+	// Born, if given, is called right before the process is started, on the thread that does it and
+	// ends thereafter: what it makes of the thread and of attr is the process's by birth. release,
+	// unless nil, is called once that is there.
 	Born func(attr *syscall.SysProcAttr) (release func(), err error)
 	// Place, if given, is called right after the process exists: move it into its cgroup.
 	Place func(pid int) error
@@ -49,9 +51,10 @@ type StartOptions struct {
 
 // Client is a connection to one shim. It is safe for concurrent use.
 //
-// The connection to a supervised shim is made again when the shim has died and has a successor. Calls
-// wait for that. A call that was under way is ErrUnavailable if it must not be made twice (Launch,
-// Create, Start, Exec, a signal other than SIGKILL): State then says what has become of it.
+// The connection to a supervised shim is made again when the shim has died and has a successor.
+// Calls wait for that. A call that was under way is ErrUnavailable if it must not be made twice
+// (Launch, Create, Start, Exec, a signal other than SIGKILL): State then says what has become of
+// it.
 type Client struct {
 	pid        atomic.Int64
 	supervisor int    // pid
@@ -72,8 +75,8 @@ func (c *Client) PID() int { return int(c.pid.Load()) }
 // Supervisor is the process id of the shim's supervisor, 0 if it has none.
 func (c *Client) Supervisor() int { return c.supervisor }
 
-// Done is closed when the connection is lost for good, which is how a caller learns that the shim is
-// gone, and its supervisor.
+// Done is closed when the connection is lost for good, which is how a caller learns that the shim
+// is gone, and its supervisor.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Close ends the connection and leaves the shim running.
@@ -102,8 +105,8 @@ type RuntimeOptions struct {
 }
 
 // CreateRequest asks for a container. Stdin, Stdout and Stderr: "" discards, a path is a FIFO,
-// cri:///path/0.log is a log file in CRI format that the shim writes itself; stdio.Loose and stdio.Attachable are
-// what else there is.
+// cri:///path/0.log is a log file in CRI format that the shim writes itself; stdio.Loose and
+// stdio.Attachable are what else there is.
 type CreateRequest struct {
 	ID     string
 	Bundle string
@@ -113,7 +116,8 @@ type CreateRequest struct {
 	Stdin, Stdout, Stderr string
 	Terminal              bool
 	Options               RuntimeOptions
-	// Checkpoint is the folder of the state from which Start makes the processes, "" to run the program anew.
+	// Checkpoint is the folder of the state from which Start makes the processes, "" to run the
+	// program anew.
 	Checkpoint string
 }
 

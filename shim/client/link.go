@@ -16,10 +16,10 @@ import (
 	"github.com/sunaba-project/sunaba/shim/api"
 )
 
-// A connection to the shim of one pod ends once, with the shim. The connection to a supervised shim is
-// made again when it has broken: the supervisor holds the listening socket, so that succeeds at once,
-// and calls wait until the successor answers. It ends when nobody listens any more. Calls that were
-// under way are repeated if they may be.
+// A connection to the shim of one pod ends once, with the shim. The connection to a supervised shim
+// is made again when it has broken: the supervisor holds the listening socket, so that succeeds at
+// once, and calls wait until the successor answers. It ends when nobody listens any more. Calls
+// that were under way are repeated if they may be.
 
 // connect makes a connection the client's.
 func (c *Client) connect(conn net.Conn) {
@@ -133,13 +133,15 @@ func (c *Client) current(ctx context.Context) (*ttrpc.Client, error) {
 	}
 }
 
-// ask calls a method and gives errors their class back. A call whose answer was lost with the connection is ErrUnavailable.
+// ask calls a method and gives errors their class back. A call whose answer was lost with the
+// connection is ErrUnavailable.
 func (c *Client) ask(ctx context.Context, service, method string, req, resp proto.Message) error {
 	_, err := c.once(ctx, service, method, req, resp)
 	return err
 }
 
-// repeat is ask for calls that may be made twice: it is made again when the answer was lost and the shim has a successor.
+// repeat is ask for calls that may be made twice: it is made again when the answer was lost and the
+// shim has a successor.
 func (c *Client) repeat(ctx context.Context, service, method string, req, resp proto.Message) error {
 	for {
 		if lost, err := c.once(ctx, service, method, req, resp); !lost {
@@ -148,8 +150,8 @@ func (c *Client) repeat(ctx context.Context, service, method string, req, resp p
 	}
 }
 
-// once is ask, and says whether the answer was lost with the connection. A shim that hangs, or was stopped, holds nothing up
-// longer than the call may take.
+// once is ask, and says whether the answer was lost with the connection. A shim that hangs, or was
+// stopped, holds nothing up longer than the call may take.
 func (c *Client) once(ctx context.Context, service, method string, req, resp proto.Message) (lost bool, err error) {
 	within, cancel := ctx, context.CancelFunc(func() {})
 	limit, asked := answerLimit(method), time.Now()
@@ -172,8 +174,9 @@ func (c *Client) once(ctx context.Context, service, method string, req, resp pro
 	return lost, err
 }
 
-// answerLimit is how long a shim may take to answer a method, 0 = any time: calls that start or save processes may read or compile
-// much, and a deletion waits for the OCI runtime and file systems.
+// answerLimit is how long a shim may take to answer a method, 0 = any time: calls that start or
+// save processes may read or compile much, and a deletion waits for the OCI runtime and file
+// systems.
 func answerLimit(method string) time.Duration {
 	switch method {
 	case "Wait":

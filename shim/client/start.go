@@ -62,7 +62,8 @@ func Start(ctx context.Context, o StartOptions) (_ *Client, err error) {
 		c.connect(conn)
 		return c, nil
 	}
-	// Reaped when the connection ends: a waiting goroutine would hold a thread for as long as the shim lives.
+	// Reaped when the connection ends: a waiting goroutine would hold a thread for as long as the
+	// shim lives.
 	c := newClient(conn, func() { go cmd.Wait() })
 	c.pid.Store(int64(pid))
 	return c, nil
@@ -108,7 +109,8 @@ func spawn(o StartOptions, listener *net.UnixListener) (*exec.Cmd, error) {
 	cmd.ExtraFiles = []*os.File{fd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = launch(cmd, o.Born)
-	// Nothing else makes these few arguments too long: the kernel found no memory for them in the cgroup.
+	// Nothing else makes these few arguments too long: the kernel found no memory for them in the
+	// cgroup.
 	if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOMEM) {
 		err = fmt.Errorf("the memory limit of its pod does not hold it: %w", errdefs.ErrResourceExhausted)
 	}
@@ -139,8 +141,9 @@ func bear(cmd *exec.Cmd, born func(*syscall.SysProcAttr) (func(), error)) error 
 	return cmd.Start()
 }
 
-// shimEnv is the environment of a shim: enough to find an OCI runtime, and nothing of the daemon's own. Huge pages would
-// make its heap twice as large: docs/RATIONALE.md, "Small heaps in shims and guests".
+// shimEnv is the environment of a shim: enough to find an OCI runtime, and nothing of the daemon's
+// own. Huge pages would make its heap twice as large: docs/RATIONALE.md, "Small heaps in shims and
+// guests".
 func shimEnv() []string {
 	path := os.Getenv("PATH")
 	if path == "" {
@@ -220,7 +223,8 @@ func (c *Client) hear(ctx context.Context, call func(context.Context, string, pr
 	return nil
 }
 
-// ReadPID returns the recorded pid of the shim that works in dir, or of its supervisor; 0 without one.
+// ReadPID returns the recorded pid of the shim that works in dir, or of its supervisor; 0 without
+// one.
 func ReadPID(dir string) int {
 	data, err := os.ReadFile(filepath.Join(dir, PidName))
 	if err != nil {

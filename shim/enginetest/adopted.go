@@ -15,7 +15,7 @@ import (
 )
 
 // RunAdopted runs the suite of containers whose shim dies: what an engine of its successor has to do with them alike, as
-// shim.Adopter says. Both shims are binary, with a keeper, because only a process dies as a shim does; the Harness's own engine
+// shim.Adopter says. Both shims are binary, with a supervisor, because only a process dies as a shim does; the Harness's own engine
 // is not used.
 func RunAdopted(t *testing.T, h Harness, binary string) {
 	NeedRoot(t)

@@ -9,28 +9,30 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim/keeper"
+	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 )
 
-// Keeper is told how children end, and reaps those of shims that have died. *keeper.Link is one.
-type Keeper interface {
-	Report(e keeper.Exit) error
+// Supervisor is told how children end, and reaps those of shims that have died. *supervisor.Link is
+// one.
+type Supervisor interface {
+	Report(e supervisor.Exit) error
 	Watch(pid int) error
 	Claim(pid int) error
-	Exit(pid int) <-chan keeper.Exit
+	Exit(pid int) <-chan supervisor.Exit
 }
 
-// NewKept is New for a shim with a keeper: that learns of an exit before the child is reaped, so that there is no moment at which nobody
-// but this process knows it.
-func NewKept(k Keeper) (*Reaper, error) { return start(k) }
+// NewSupervised is New for a shim with a supervisor: that learns of an exit before the child is
+// reaped, so that there is no moment at which nobody but this process knows it.
+func NewSupervised(k Supervisor) (*Reaper, error) { return start(k) }
 
-// Adopt returns the process with this pid, which was the child of an earlier shim with the same keeper and never becomes one of this
-// process. It may have ended meanwhile. When the keeper is gone, it ends with keeper.Unknown whenever it does.
+// Adopt returns the process with this pid, which was the child of an earlier shim with the same
+// supervisor and never becomes one of this process. It may have ended meanwhile. When the
+// supervisor is gone, it ends with supervisor.Unknown whenever it does.
 func (r *Reaper) Adopt(pid int) (*Child, error) {
-	if r.keeper == nil {
-		return nil, errors.New("adopt process: there is no keeper")
+	if r.supervisor == nil {
+		return nil, errors.New("adopt process: there is no supervisor")
 	}
-	if err := r.keeper.Claim(pid); err != nil {
+	if err := r.supervisor.Claim(pid); err != nil {
 		return nil, err
 	}
 	done := make(chan struct{})
@@ -46,22 +48,23 @@ func (r *Reaper) Adopt(pid int) (*Child, error) {
 	return c, nil
 }
 
-// Guard has the keeper remember how a process ends, or has ended: a child of this process or one that was adopted.
+// Guard has the supervisor remember how a process ends, or has ended: a child of this process or
+// one that was adopted.
 func (r *Reaper) Guard(pid int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if keeper.IsChild(pid) {
-		return r.keeper.Watch(pid)
+	if supervisor.IsChild(pid) {
+		return r.supervisor.Watch(pid)
 	}
-	return r.keeper.Claim(pid) // reaped and reported, or the keeper's
+	return r.supervisor.Claim(pid) // reaped and reported, or the supervisor's
 }
 
-// follow ends an adopted child when the keeper says so.
+// follow ends an adopted child when the supervisor says so.
 func (r *Reaper) follow(c *Child) {
-	e, known := <-r.keeper.Exit(c.Pid)
+	e, known := <-r.supervisor.Exit(c.Pid)
 	if !known {
 		c.gone()
-		e = keeper.Exit{Code: keeper.Unknown, At: time.Now()}
+		e = supervisor.Exit{Code: supervisor.Unknown, At: time.Now()}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,14 +131,14 @@ func next() (e exit, found bool) {
 	}
 }
 
-// reapKept is reap for a shim with a keeper. The caller holds r.mu.
-func (r *Reaper) reapKept() {
+// reapSupervised is reap for a shim with a supervisor. The caller holds r.mu.
+func (r *Reaper) reapSupervised() {
 	for {
 		e, found := next()
 		if !found {
 			return
 		}
-		_ = r.keeper.Report(keeper.Exit{PID: e.pid, Code: e.code, At: e.at}) // without a keeper it is as it is without one
+		_ = r.supervisor.Report(supervisor.Exit{PID: e.pid, Code: e.code, At: e.at}) // without a supervisor it is as it is without one
 		for {
 			if _, err := unix.Wait4(e.pid, nil, unix.WNOHANG, nil); err != unix.EINTR {
 				break

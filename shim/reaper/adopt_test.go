@@ -10,22 +10,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim/keeper"
+	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 )
 
-// ward is a keeper that looks, when an exit is reported, whether the process is still there.
+// ward is a supervisor that looks, when an exit is reported, whether the process is still there.
 type ward struct {
 	mu      sync.Mutex
-	reports []keeper.Exit
+	reports []supervisor.Exit
 	early   int // reports of what was not reaped yet
 	asked   []string
-	exits   map[int]chan keeper.Exit
+	exits   map[int]chan supervisor.Exit
 }
 
-func (w *ward) Report(e keeper.Exit) error {
+func (w *ward) Report(e supervisor.Exit) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if keeper.IsChild(e.PID) {
+	if supervisor.IsChild(e.PID) {
 		w.early++
 	}
 	w.reports = append(w.reports, e)
@@ -34,7 +34,7 @@ func (w *ward) Report(e keeper.Exit) error {
 
 func (w *ward) Watch(int) error { w.asked = append(w.asked, "watch"); return nil }
 func (w *ward) Claim(int) error { w.asked = append(w.asked, "claim"); return nil }
-func (w *ward) Exit(pid int) <-chan keeper.Exit {
+func (w *ward) Exit(pid int) <-chan supervisor.Exit {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.exits[pid]
@@ -42,8 +42,8 @@ func (w *ward) Exit(pid int) <-chan keeper.Exit {
 
 func newKept(t *testing.T) (*Reaper, *ward) {
 	t.Helper()
-	w := &ward{exits: map[int]chan keeper.Exit{}}
-	r, err := NewKept(w)
+	w := &ward{exits: map[int]chan supervisor.Exit{}}
+	r, err := NewSupervised(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,36 +94,36 @@ func TestGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(w.asked, []string{"watch", "claim"}) {
-		t.Errorf("the keeper was asked to %v", w.asked)
+		t.Errorf("the supervisor was asked to %v", w.asked)
 	}
 }
 
 // TestAdopt adopts a process whose parent is the test's, and not the reaper.
 func TestAdopt(t *testing.T) {
-	w := &ward{exits: map[int]chan keeper.Exit{}}
-	r := &Reaper{keeper: w, children: map[int]*Child{}}
+	w := &ward{exits: map[int]chan supervisor.Exit{}}
+	r := &Reaper{supervisor: w, children: map[int]*Child{}}
 	for _, known := range []bool{true, false} {
 		cmd := exec.Command("/bin/sleep", "1000")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		exits := make(chan keeper.Exit, 1)
+		exits := make(chan supervisor.Exit, 1)
 		w.exits[cmd.Process.Pid] = exits
 		c, err := r.Adopt(cmd.Process.Pid)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !known {
-			close(exits) // the keeper is gone
+			close(exits) // the supervisor is gone
 		}
 		if err := r.Signal(c, unix.SIGTERM); err != nil {
 			t.Errorf("signal: %v", err)
 		}
-		want := keeper.Unknown
+		want := supervisor.Unknown
 		if known {
 			_ = cmd.Wait()
 			want = 143
-			exits <- keeper.Exit{PID: c.Pid, Code: want}
+			exits <- supervisor.Exit{PID: c.Pid, Code: want}
 		}
 		<-c.Done
 		if code, _ := c.Status(); code != want {

@@ -55,7 +55,8 @@ func (m Monitor) StartLocked(cmd *exec.Cmd) (chan runc.Exit, error) {
 	return s.exits, s.err
 }
 
-// Wait implements runc.ProcessMonitor. Output that the command was given writers for is complete when it returns.
+// Wait implements runc.ProcessMonitor. Output that the command was given writers for is complete
+// when it returns.
 func (m Monitor) Wait(cmd *exec.Cmd, exits chan runc.Exit) (int, error) {
 	e := <-exits
 	_ = cmd.Wait() // the process is reaped already: this only ends the copying of its output

@@ -1,5 +1,6 @@
 // Package reaper waits for every child of the shim in one place: for the programs it starts, for
-// container processes that the kernel hands to it when their runtime has exited, and for orphans nobody asks about.
+// container processes that the kernel hands to it when their runtime has exited, and for orphans
+// nobody asks about.
 package reaper
 
 import (
@@ -13,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim/keeper"
+	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 )
 
 // keepUnclaimed bounds how many exits of unknown children are kept for a later Watch.
@@ -22,10 +23,10 @@ const keepUnclaimed = 256
 // Reaper reaps all children of this process. Nothing else in the process may wait for children:
 // exec.Cmd.Wait only after the child's exit was seen here.
 type Reaper struct {
-	signals chan os.Signal
-	done    chan struct{} // closed to end reaping
-	ended   chan struct{} // closed when it has ended
-	keeper  Keeper        // nil without one
+	signals    chan os.Signal
+	done       chan struct{} // closed to end reaping
+	ended      chan struct{} // closed when it has ended
+	supervisor Supervisor    // nil without one
 
 	mu        sync.Mutex // held across a fork and its registration, and across a reap and its delivery
 	children  map[int]*Child
@@ -58,23 +59,24 @@ func (c *Child) Status() (code int, at time.Time) { return c.code, c.at }
 // New makes this process the subreaper of its descendants and begins to reap.
 func New() (*Reaper, error) { return start(nil) }
 
-func start(k Keeper) (*Reaper, error) {
+func start(k Supervisor) (*Reaper, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become subreaper: %w", err)
 	}
 	r := &Reaper{
-		signals:  make(chan os.Signal, 1), // SIGCHLD does not count either: one in the channel stands for all
-		done:     make(chan struct{}),
-		ended:    make(chan struct{}),
-		children: make(map[int]*Child),
-		keeper:   k,
+		signals:    make(chan os.Signal, 1), // SIGCHLD does not count either: one in the channel stands for all
+		done:       make(chan struct{}),
+		ended:      make(chan struct{}),
+		children:   make(map[int]*Child),
+		supervisor: k,
 	}
 	signal.Notify(r.signals, unix.SIGCHLD)
 	go r.run()
 	return r, nil
 }
 
-// Close ends reaping. Children that run on are left alone, and whoever reaps after this gets their exits.
+// Close ends reaping. Children that run on are left alone, and whoever reaps after this gets their
+// exits.
 func (r *Reaper) Close() {
 	signal.Stop(r.signals)
 	close(r.done)
@@ -97,8 +99,8 @@ func (r *Reaper) run() {
 func (r *Reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.keeper != nil {
-		r.reapKept()
+	if r.supervisor != nil {
+		r.reapSupervised()
 		return
 	}
 	for {
@@ -110,7 +112,7 @@ func (r *Reaper) reap() {
 		if err != nil || pid <= 0 {
 			return
 		}
-		r.deliver(exit{pid: pid, code: keeper.Code(status), at: time.Now()})
+		r.deliver(exit{pid: pid, code: supervisor.Code(status), at: time.Now()})
 	}
 }
 
@@ -148,8 +150,9 @@ func (r *Reaper) Watch(pid int) *Child {
 	if c, ok := r.children[pid]; ok {
 		return c
 	}
-	// A child that is there, running or not yet reaped, is the one meant: what was kept under this pid was an earlier process.
-	here := keeper.IsChild(pid)
+	// A child that is there, running or not yet reaped, is the one meant: what was kept under this
+	// pid was an earlier process.
+	here := supervisor.IsChild(pid)
 	kept, found := r.take(pid)
 	c := r.register(pid)
 	if here {
@@ -157,7 +160,7 @@ func (r *Reaper) Watch(pid int) *Child {
 	}
 	delete(r.children, pid)
 	if !found {
-		kept = exit{pid: pid, code: keeper.Unknown, at: time.Now()}
+		kept = exit{pid: pid, code: supervisor.Unknown, at: time.Now()}
 	}
 	c.end(kept)
 	return c

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim/keeper"
+	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 )
 
 func newReaper(t *testing.T) *Reaper {
@@ -71,7 +71,8 @@ func TestStartError(t *testing.T) {
 	}
 }
 
-// orphan starts a program through a shell that leaves it behind, and returns its pid once the shell has ended.
+// orphan starts a program through a shell that leaves it behind, and returns its pid once the shell
+// has ended.
 func orphan(t *testing.T, r *Reaper, script string) int {
 	t.Helper()
 	var out bytes.Buffer
@@ -118,7 +119,7 @@ func TestWatch(t *testing.T) {
 		pid := orphan(t, r, "read x <"+gate+"; exit 6") // later than its parent, which might reap it itself
 		open()
 		deadline := time.Now().Add(time.Minute)
-		for keeper.IsChild(pid) && time.Now().Before(deadline) {
+		for supervisor.IsChild(pid) && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
 		}
 		if got := wait(t, r.Watch(pid)); got != 6 {

@@ -26,7 +26,7 @@ func withoutTimes(t *testing.T, path string) string {
 	return out.String()
 }
 
-// copiesOf are what a keeper has of ends.
+// copiesOf are what a supervisor has of ends.
 func copiesOf(t *testing.T, ends map[string]*os.File) map[string]*os.File {
 	t.Helper()
 	copies := map[string]*os.File{}

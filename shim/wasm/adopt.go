@@ -100,7 +100,7 @@ func (e *Engine) adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (_ 
 	p.started, p.created, p.stopping, p.stopped = a.Started, m.Created, m.Stopping, m.Stopped
 	close(p.ready)
 	if a.Exit != nil {
-		p.bury(a.PID, *a.Exit, kept.Files[0])
+		p.markEnded(a.PID, *a.Exit, kept.Files[0])
 		return c, nil
 	}
 	child, err := e.reaper.Adopt(a.PID)
@@ -111,8 +111,8 @@ func (e *Engine) adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (_ 
 	return c, p.goOn(a)
 }
 
-// bury makes the process one whose end is known.
-func (p *process) bury(pid int, exit shim.Exit, ours *os.File) {
+// markEnded makes the process one whose end is known.
+func (p *process) markEnded(pid int, exit shim.Exit, ours *os.File) {
 	ours.Close()
 	done := make(chan struct{})
 	close(done)

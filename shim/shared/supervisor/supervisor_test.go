@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"bufio"
@@ -19,16 +19,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test binary is the keeper and the shim too, by an argument.
+// The test binary is the supervisor and the shim too, by an argument.
 const (
-	faceKeeper = "be-the-keeper"
-	faceShim   = "be-the-shim"
+	faceSupervisor = "be-the-supervisor"
+	faceShim       = "be-the-shim"
 )
 
 func TestMain(m *testing.M) {
 	switch os.Args[len(os.Args)-1] {
-	case faceKeeper:
-		beKeeper()
+	case faceSupervisor:
+		beSupervisor()
 	case faceShim:
 		beShim()
 	default:
@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 // patience bounds what is waited for.
 const patience = time.Minute
 
-// beKeeper runs shims that are told what to do over descriptor 3 and answer on descriptor 4.
-func beKeeper() {
+// beSupervisor runs shims that are told what to do over descriptor 3 and answer on descriptor 4.
+func beSupervisor() {
 	orders, answers := os.NewFile(3, "orders"), os.NewFile(4, "answers")
 	err := Run(Options{
 		Shim: func(link *os.File) *exec.Cmd {
@@ -122,7 +122,7 @@ func obey(link *Link, order []string) string {
 	return "unknown order"
 }
 
-// family is a keeper and its shims.
+// family is a supervisor and its shims.
 type family struct {
 	t       *testing.T
 	cmd     *exec.Cmd
@@ -136,7 +136,7 @@ func newFamily(t *testing.T) *family {
 	t.Helper()
 	orders, toThem := pipe(t)
 	fromThem, answers := pipe(t)
-	f := &family{t: t, cmd: exec.Command("/proc/self/exe", faceKeeper), orders: toThem, from: fromThem, answers: bufio.NewReader(fromThem)}
+	f := &family{t: t, cmd: exec.Command("/proc/self/exe", faceSupervisor), orders: toThem, from: fromThem, answers: bufio.NewReader(fromThem)}
 	f.cmd.ExtraFiles = []*os.File{orders, answers}
 	f.cmd.Stderr = os.Stderr
 	if err := f.cmd.Start(); err != nil {
@@ -145,9 +145,9 @@ func newFamily(t *testing.T) *family {
 	orders.Close()
 	answers.Close()
 	t.Cleanup(func() {
-		toThem.Close() // the shim ends, and the keeper with it
+		toThem.Close() // the shim ends, and the supervisor with it
 		stuck := time.AfterFunc(patience, func() {
-			t.Error("the keeper does not end")
+			t.Error("the supervisor does not end")
 			_ = f.cmd.Process.Kill()
 		})
 		defer stuck.Stop()
@@ -234,7 +234,8 @@ func TestSuccessorGetsFilesAndExits(t *testing.T) {
 	}
 }
 
-// TestExitWhileThereIsNoShim ends a process while its shim is stopped, so that nobody has reaped it when the shim dies.
+// TestExitWhileThereIsNoShim ends a process while its shim is stopped, so that nobody has reaped it
+// when the shim dies.
 func TestExitWhileThereIsNoShim(t *testing.T) {
 	f := newFamily(t)
 	pid := f.tell("start exec_sleep_1000")
@@ -265,7 +266,7 @@ func status(t *testing.T, pid int) string {
 	return string(text)
 }
 
-func TestKeeperEndsWithAShimThatWasToldTo(t *testing.T) {
+func TestSupervisorEndsWithAShimThatWasToldTo(t *testing.T) {
 	f := newFamily(t)
 	fmt.Fprintln(f.orders, "end 3")
 	f.born() // it was not
@@ -295,7 +296,7 @@ func TestMessagesThatDoNotFit(t *testing.T) {
 	}
 }
 
-func TestOpenWithoutAKeeper(t *testing.T) {
+func TestOpenWithoutASupervisor(t *testing.T) {
 	ours, theirs, err := pair()
 	if err != nil {
 		t.Fatal(err)
@@ -312,13 +313,13 @@ func TestLastWordOfOneWhoDidNotListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keeper, shim := connected(t, ours), connected(t, theirs)
-	for _, err := range []error{send(shim, message{Keep: "k"}), send(keeper, message{Ready: true}), shim.Close()} {
+	supervisor, shim := connected(t, ours), connected(t, theirs)
+	for _, err := range []error{send(shim, message{Keep: "k"}), send(supervisor, message{Ready: true}), shim.Close()} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	in := newReceiver(keeper)
+	in := newReceiver(supervisor)
 	if m, err := in.next(); err != nil || m.Keep != "k" {
 		t.Errorf("got %+v, %v", m, err)
 	}

@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"encoding/json"
@@ -11,19 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message is one packet between a shim and its keeper, with the files that came with it. One field says what it is.
+// message is one packet between a shim and its supervisor, with the files that came with it. One
+// field says what it is.
 type message struct {
 	Keep   string `json:"keep,omitempty"`   // both ways: the files and the note under this key, in place of earlier ones
 	Note   []byte `json:"note,omitempty"`   // with Keep
-	Drop   string `json:"drop,omitempty"`   // to the keeper: close what is under this key; with a slash at its end: under all that begin with it
-	Watch  int    `json:"watch,omitempty"`  // to the keeper: remember how this process ends, if it ends as a child of the keeper
-	Claim  int    `json:"claim,omitempty"`  // to the keeper: the same of a process whose shim is dead; an Exit answers if it has ended
-	Forget int    `json:"forget,omitempty"` // to the keeper: no longer
+	Drop   string `json:"drop,omitempty"`   // to the supervisor: close what is under this key; with a slash at its end: under all that begin with it
+	Watch  int    `json:"watch,omitempty"`  // to the supervisor: remember how this process ends, if it ends as a child of the supervisor
+	Claim  int    `json:"claim,omitempty"`  // to the supervisor: the same of a process whose shim is dead; an Exit answers if it has ended
+	Forget int    `json:"forget,omitempty"` // to the supervisor: no longer
 	Exit   *Exit  `json:"exit,omitempty"`   // both ways: a process has ended
 	Ready  bool   `json:"ready,omitempty"`  // to the shim: that is all that an earlier one left
-	Life   int    `json:"life,omitempty"`   // with Ready: how many shims the keeper has started
+	Life   int    `json:"life,omitempty"`   // with Ready: how many shims the supervisor has started
 
-	fds []int // numbers, not files: Go's poller would wake the keeper with each line of a container
+	fds []int // numbers, not files: Go's poller would wake the supervisor with each line of a container
 }
 
 // Exit is how a process ended.
@@ -133,12 +134,12 @@ func (m *message) close() {
 }
 
 // pair makes the two ends of a link: packets, so that nobody who dies leaves half a message.
-func pair() (keeper, shim *os.File, err error) {
+func pair() (supervisor, shim *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make link: %w", err)
 	}
-	return os.NewFile(uintptr(fds[0]), "keeper"), os.NewFile(uintptr(fds[1]), "shim"), nil
+	return os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "shim"), nil
 }
 
 // connection makes a link's end a connection. The file is closed.

@@ -1,14 +1,15 @@
-// Package keeper is the parent of a shim that may die without its containers: it holds what cannot be had again (the shim's ends of
-// the containers' pipes, terminals and links), is the next to reap processes whose shim is dead, and starts a successor, to which
-// it hands both.
+// Package supervisor is the parent of a shim that may die without its containers: it holds what
+// cannot be had again (the shim's ends of the containers' pipes, terminals and links), is the next
+// to reap processes whose shim is dead, and starts a successor, to which it hands both.
 //
-// A process that Linux has to hand to a new parent goes to the nearest subreaper among its ancestors. As long as the shim lives that is
-// the shim, thereafter the keeper, also for processes that had ended and were not reaped. So the keeper does nothing as long as the
-// shim lives.
+// A process that Linux has to hand to a new parent goes to the nearest subreaper among its
+// ancestors. As long as the shim lives that is the shim, thereafter the supervisor, also for
+// processes that had ended and were not reaped. So the supervisor does nothing as long as the shim
+// lives.
 //
-// It is a process of its own because it must not die of what a shim may die of. It reads no container's output and no request of
-// a client.
-package keeper
+// It is a process of its own because it must not die of what a shim may die of. It reads no
+// container's output and no request of a client.
+package supervisor
 
 import (
 	"errors"
@@ -27,20 +28,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options of a keeper.
+// Options of a supervisor.
 type Options struct {
-	// Shim makes the command of a shim. The link is to be among its ExtraFiles; the shim gives it to Open.
+	// Shim makes the command of a shim. The link is to be among its ExtraFiles; the shim gives it
+	// to Open.
 	Shim func(link *os.File) *exec.Cmd
-	// Pause is how long a shim has to live before its successor is started at once. One that does not is given a successor
-	// after Pause.
+	// Pause is how long a shim has to live before its successor is started at once. One that does
+	// not is given a successor after Pause.
 	Pause time.Duration
-	// Settled is called after there was something to do: soon is a good moment to give memory back. It may be nil.
+	// Settled is called after there was something to do: soon is a good moment to give memory back.
+	// It may be nil.
 	Settled func()
 	Logger  *slog.Logger
 }
 
-// Run starts a shim, and another one whenever that has died. It returns when a shim has ended with 0, as it does when
-// it was told to and has no containers. SIGTERM and SIGINT are passed on to the shim.
+// Run starts a shim, and another one whenever that has died. It returns when a shim has ended with
+// 0, as it does when it was told to and has no containers. SIGTERM and SIGINT are passed on to the
+// shim.
 //
 // Nothing else in this process may wait for children.
 func Run(o Options) error {
@@ -50,7 +54,7 @@ func Run(o Options) error {
 	if o.Settled == nil {
 		o.Settled = func() {}
 	}
-	k := &keeper{
+	k := &supervisor{
 		options: o, kept: map[string]message{}, exits: exits{watched: map[int]*Exit{}},
 		children: make(chan os.Signal, 1), ends: make(chan os.Signal, 2),
 	}
@@ -75,7 +79,7 @@ func Run(o Options) error {
 	}
 }
 
-type keeper struct {
+type supervisor struct {
 	options  Options
 	children chan os.Signal
 	ends     chan os.Signal
@@ -84,7 +88,7 @@ type keeper struct {
 }
 
 // live is the life of one shim.
-func (k *keeper) live() (unix.WaitStatus, error) {
+func (k *supervisor) live() (unix.WaitStatus, error) {
 	ours, theirs, err := pair()
 	if err != nil {
 		return 0, err
@@ -149,7 +153,7 @@ func listen(conn *net.UnixConn, in chan<- message, log *slog.Logger) {
 }
 
 // take does what a shim asks for.
-func (k *keeper) take(m message, shim int, out *outbox) {
+func (k *supervisor) take(m message, shim int, out *outbox) {
 	switch {
 	case m.Keep != "":
 		old := k.kept[m.Keep]
@@ -173,7 +177,7 @@ func (k *keeper) take(m message, shim int, out *outbox) {
 	}
 }
 
-func (k *keeper) drop(key string) {
+func (k *supervisor) drop(key string) {
 	for kept, old := range k.kept {
 		if kept == key || strings.HasSuffix(key, "/") && strings.HasPrefix(kept, key) {
 			delete(k.kept, kept)
@@ -183,7 +187,7 @@ func (k *keeper) drop(key string) {
 }
 
 // reap collects everything that has ended. It returns the status of the shim if that is among it.
-func (k *keeper) reap(shim int, out *outbox) (status *unix.WaitStatus) {
+func (k *supervisor) reap(shim int, out *outbox) (status *unix.WaitStatus) {
 	for {
 		var s unix.WaitStatus
 		pid, err := unix.Wait4(-1, &s, unix.WNOHANG, nil)
@@ -203,7 +207,7 @@ func (k *keeper) reap(shim int, out *outbox) (status *unix.WaitStatus) {
 }
 
 // handOver tells a shim what its predecessor left.
-func (k *keeper) handOver(out *outbox) {
+func (k *supervisor) handOver(out *outbox) {
 	for _, key := range slices.Sorted(maps.Keys(k.kept)) {
 		out.put(k.kept[key])
 	}
@@ -214,7 +218,7 @@ func (k *keeper) handOver(out *outbox) {
 }
 
 // release closes what is kept: nobody will ask for it any more.
-func (k *keeper) release() {
+func (k *supervisor) release() {
 	for _, m := range k.kept {
 		m.close()
 	}
@@ -228,7 +232,8 @@ func Code(s unix.WaitStatus) int {
 	return s.ExitStatus()
 }
 
-// outbox sends in the background: a shim that does not read must not stop the keeper, which would then not read either.
+// outbox sends in the background: a shim that does not read must not stop the supervisor, which
+// would then not read either.
 type outbox struct {
 	conn *net.UnixConn
 	wake chan struct{} // holds one token when there is something new below

@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"maps"
@@ -18,13 +18,15 @@ type exits struct {
 	life    int           // counts shims
 }
 
-// loose is the exit of a process that was not watched. It may be watched yet: what a shim says comes after its death.
+// loose is the exit of a process that was not watched. It may be watched yet: what a shim says
+// comes after its death.
 type loose struct {
 	Exit
-	life int // of the shim under which the keeper itself reaped it, 0 = a shim reported it
+	life int // of the shim under which the supervisor itself reaped it, 0 = a shim reported it
 }
 
-// add takes an exit and says whether it is news. A second one of a pid that is watched is somebody else's, or the same again.
+// add takes an exit and says whether it is news. A second one of a pid that is watched is somebody
+// else's, or the same again.
 func (x *exits) add(e Exit, life int) bool {
 	if known, watched := x.watched[e.PID]; watched {
 		if known == nil {
@@ -51,8 +53,8 @@ func (x *exits) take(pid int) (loose, bool) {
 	return l, true
 }
 
-// watch remembers how a child of the shim ends. With the shim dead, it may have ended already, as a child of this process.
-// Else what was noticed of this pid is about an earlier process.
+// watch remembers how a child of the shim ends. With the shim dead, it may have ended already, as a
+// child of this process. Else what was noticed of this pid is about an earlier process.
 func (x *exits) watch(pid, shim int) {
 	l, found := x.take(pid)
 	x.watched[pid] = nil

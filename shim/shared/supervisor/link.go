@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"errors"
@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is what a shim gave its keeper.
+// Kept is what a shim gave its supervisor.
 type Kept struct {
 	Key   string
 	Note  []byte
 	Files []*os.File // the receiver's own
 }
 
-// Link is a shim's side of its keeper. It is safe for concurrent use.
+// Link is a shim's side of its supervisor. It is safe for concurrent use.
 type Link struct {
 	conn *net.UnixConn
 	left []Kept
@@ -27,15 +27,15 @@ type Link struct {
 	mu      sync.Mutex
 	exits   map[int]Exit        // that nobody has asked for yet
 	waiting map[int][]chan Exit // for exits that are to come
-	gone    bool                // the keeper is
+	gone    bool                // the supervisor is
 }
 
-// Open takes the link that the shim was started with, and returns when everything that an earlier shim left is known. The file is
-// closed.
+// Open takes the link that the shim was started with, and returns when everything that an earlier
+// shim left is known. The file is closed.
 //
 // # Errors
 //
-// ErrUnavailable when the keeper is gone.
+// ErrUnavailable when the supervisor is gone.
 func Open(f *os.File) (*Link, error) {
 	conn, err := connection(f)
 	if err != nil {
@@ -79,14 +79,15 @@ func (k Kept) close() {
 	}
 }
 
-// Life is how many shims the keeper has started, this one among them.
+// Life is how many shims the supervisor has started, this one among them.
 func (l *Link) Life() int { return l.life }
 
-// Left is what an earlier shim gave the keeper, sorted by key. It stays with the keeper until Drop.
+// Left is what an earlier shim gave the supervisor, sorted by key. It stays with the supervisor
+// until Drop.
 func (l *Link) Left() []Kept { return l.left }
 
-// Keep has the keeper hold copies of files, with a note, in place of what it held under this key. When it has returned, they outlive
-// this process. At most 32 files and some 40 KiB.
+// Keep has the supervisor hold copies of files, with a note, in place of what it held under this
+// key. When it has returned, they outlive this process. At most 32 files and some 40 KiB.
 func (l *Link) Keep(key string, note []byte, files ...*os.File) error {
 	if len(files) > maxFiles {
 		return fmt.Errorf("keep %s: %d files, at most %d fit into a message", key, len(files), maxFiles)
@@ -99,28 +100,29 @@ func (l *Link) Keep(key string, note []byte, files ...*os.File) error {
 	return l.say("keep "+key, message{Keep: key, Note: note, fds: fds})
 }
 
-// Drop has the keeper close what it holds under a key; with a slash at its end, under all that begin with it. There need
-// not be anything.
+// Drop has the supervisor close what it holds under a key; with a slash at its end, under all that
+// begin with it. There need not be anything.
 func (l *Link) Drop(key string) error { return l.say("drop "+key, message{Drop: key}) }
 
-// Watch has the keeper remember how a child of this process ends, should this process die before it has recorded that. It has not been
-// reaped.
+// Watch has the supervisor remember how a child of this process ends, should this process die
+// before it has recorded that. It has not been reaped.
 func (l *Link) Watch(pid int) error {
 	return l.say(fmt.Sprint("watch process ", pid), message{Watch: pid})
 }
 
-// Claim is Watch for a process that was an earlier shim's and that this may not have watched. Exit gets how it ended, with code Unknown
-// if it is gone and nobody knows.
+// Claim is Watch for a process that was an earlier shim's and that this may not have watched. Exit
+// gets how it ended, with code Unknown if it is gone and nobody knows.
 func (l *Link) Claim(pid int) error {
 	return l.say(fmt.Sprint("watch process ", pid), message{Claim: pid})
 }
 
-// Report tells the keeper how a child of this process has ended, before it is reaped: so there is no moment at which nobody knows.
+// Report tells the supervisor how a child of this process has ended, before it is reaped: so there
+// is no moment at which nobody knows.
 func (l *Link) Report(e Exit) error {
 	return l.say(fmt.Sprint("remember the end of process ", e.PID), message{Exit: &e})
 }
 
-// Forget tells the keeper that the end of a process has been recorded.
+// Forget tells the supervisor that the end of a process has been recorded.
 func (l *Link) Forget(pid int) error {
 	l.mu.Lock()
 	delete(l.exits, pid)
@@ -128,20 +130,20 @@ func (l *Link) Forget(pid int) error {
 	return l.say(fmt.Sprint("forget process ", pid), message{Forget: pid})
 }
 
-// say sends a message. ErrUnavailable when the keeper is gone.
+// say sends a message. ErrUnavailable when the supervisor is gone.
 func (l *Link) say(what string, m message) error {
 	err := send(l.conn, m)
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		err = fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
 	}
 	if err != nil {
-		return fmt.Errorf("ask keeper to %s: %w", what, err)
+		return fmt.Errorf("ask supervisor to %s: %w", what, err)
 	}
 	return nil
 }
 
-// Exit returns a channel that gets how a process that an earlier shim had watched ended, or will end, and is closed then. When
-// the keeper is gone, it is closed without.
+// Exit returns a channel that gets how a process that an earlier shim had watched ended, or will
+// end, and is closed then. When the supervisor is gone, it is closed without.
 func (l *Link) Exit(pid int) <-chan Exit {
 	c := make(chan Exit, 1)
 	l.mu.Lock()
@@ -159,7 +161,7 @@ func (l *Link) Exit(pid int) <-chan Exit {
 	return c
 }
 
-// listen hears of exits until the keeper or the link is gone.
+// listen hears of exits until the supervisor or the link is gone.
 func (l *Link) listen(packets *receiver) {
 	for {
 		m, err := packets.next()

@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"os"
@@ -35,7 +35,8 @@ func TestWatchIsAboutTheLivingOne(t *testing.T) {
 	}
 }
 
-// TestWatchAfterTheShimsDeath hears that a process is to be watched after it has been reaped here: its shim had said so and died.
+// TestWatchAfterTheShimsDeath hears that a process is to be watched after it has been reaped here:
+// its shim had said so and died.
 func TestWatchAfterTheShimsDeath(t *testing.T) {
 	x := newExits()
 	x.add(Exit{PID: nobody, Code: 7}, 1)
@@ -84,7 +85,7 @@ func TestLooseExitsAreBounded(t *testing.T) {
 }
 
 func TestDropOfAllWithAPrefix(t *testing.T) {
-	k := &keeper{kept: map[string]message{"a/x": {}, "a/y/z": {}, "ab": {}, "a": {}, "b/x": {}}}
+	k := &supervisor{kept: map[string]message{"a/x": {}, "a/y/z": {}, "ab": {}, "a": {}, "b/x": {}}}
 	k.drop("a/")
 	k.drop("b")
 	if len(k.kept) != 3 {
