@@ -17,7 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
 
-	"github.com/sunaba-project/sunaba/shim/thread"
+	"github.com/sunaba-project/sunaba/host/thread"
 )
 
 func TestLayout(t *testing.T) {

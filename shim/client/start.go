@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/shim/api"
-	"github.com/sunaba-project/sunaba/shim/thread"
 )
 
 // Start starts a shim and returns as soon as its process exists; the first call waits for it.

@@ -12,8 +12,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/shim"
-	"github.com/sunaba-project/sunaba/shim/thread"
 )
 
 // status returns the lines of a /proc status file by name.

@@ -14,8 +14,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/shim"
-	"github.com/sunaba-project/sunaba/shim/thread"
 )
 
 // pod is a network namespace with a loopback device, held by a thread that does what it is told in it.

@@ -12,9 +12,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/reaper"
-	"github.com/sunaba-project/sunaba/shim/thread"
 	"github.com/sunaba-project/sunaba/shim/wasm/cage"
 	"github.com/sunaba-project/sunaba/shim/wasm/guest"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"

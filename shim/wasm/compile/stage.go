@@ -15,7 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim/thread"
+	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/shim/wasm/cage"
 )
 
