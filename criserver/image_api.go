@@ -162,12 +162,12 @@ func (a *imageAPI) ImageFsInfo(ctx context.Context, _ *runtime.ImageFsInfoReques
 	}
 	now := time.Now()
 	return &runtime.ImageFsInfoResponse{
-		ImageFilesystems:     []*runtime.FilesystemUsage{usage(imgs, now)},
-		ContainerFilesystems: []*runtime.FilesystemUsage{usage(containers, now)},
+		ImageFilesystems:     []*runtime.FilesystemUsage{usageOf(imgs, now)},
+		ContainerFilesystems: []*runtime.FilesystemUsage{usageOf(containers, now)},
 	}, nil
 }
 
-func usage(u images.Usage, at time.Time) *runtime.FilesystemUsage {
+func usageOf(u images.Usage, at time.Time) *runtime.FilesystemUsage {
 	return &runtime.FilesystemUsage{
 		Timestamp: at.UnixNano(), FsId: &runtime.FilesystemIdentifier{Mountpoint: u.Path},
 		UsedBytes: value(uint64(u.Bytes)), InodesUsed: value(uint64(u.Inodes)),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/criserver/stats"
+	"github.com/sunaba-project/sunaba/host/cgroup/usage"
 	"github.com/sunaba-project/sunaba/images"
 )
 
@@ -27,7 +28,7 @@ type meter struct {
 
 func newMeter(o Options) *meter {
 	return &meter{
-		reader: stats.NewReader(o.Cgroups.Hierarchy), rates: stats.NewRates(), layers: stats.NewLayers(o.Images.RootFSUsage), o: o, engines: newEngines(),
+		reader: stats.NewReader(o.Cgroups.Mounts), rates: stats.NewRates(), layers: stats.NewLayers(o.Images.RootFSUsage), o: o, engines: newEngines(),
 		imagesDevice: sync.OnceValue(func() string {
 			device, err := findDevice(o.ImagesDir)
 			if err != nil {
@@ -48,7 +49,7 @@ func (m *meter) container(ctx context.Context, rec state.Container) (*runtime.Co
 	if err != nil {
 		return nil, err
 	}
-	out.WritableLayer = usage(images.Usage{Path: m.o.ImagesDir, Bytes: layer.Bytes, Inodes: layer.Inodes}, layer.At)
+	out.WritableLayer = usageOf(images.Usage{Path: m.o.ImagesDir, Bytes: layer.Bytes, Inodes: layer.Inodes}, layer.At)
 	if rec.Phase != state.Running {
 		m.rates.Forget(rec.ID)
 		return out, nil
@@ -133,11 +134,11 @@ func (m *meter) cgroup(id, cg string) (cgroupUsage, error) {
 	return out, nil
 }
 
-func psi(p *stats.Pressure) *runtime.PsiStats {
+func psi(p *usage.Pressure) *runtime.PsiStats {
 	if p == nil {
 		return nil
 	}
-	data := func(s stats.Stall) *runtime.PsiData {
+	data := func(s usage.Stall) *runtime.PsiData {
 		return &runtime.PsiData{Total: uint64(s.Total), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
 	}
 	return &runtime.PsiStats{Full: data(p.Full), Some: data(p.Some)}

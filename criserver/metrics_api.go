@@ -13,6 +13,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/criserver/stats"
+	"github.com/sunaba-project/sunaba/host/cgroup/usage"
 )
 
 // metricsAPI answers the requests for metrics as cAdvisor would give them.
@@ -125,7 +126,7 @@ func (a *metricsAPI) container(ctx context.Context, pod state.Sandbox, rec state
 
 // sample reads a cgroup, for which these shares were asked, 0 for none. A weight of version 2 does not say which shares it was
 // made of: runtimes have two formulas.
-func (a *metricsAPI) sample(cg string, shares uint64) (stats.Sample, error) {
+func (a *metricsAPI) sample(cg string, shares uint64) (usage.Sample, error) {
 	s, err := a.meter.reader.Sample(cg)
 	if shares > 0 && a.meter.o.Cgroups.Unified != "" {
 		s.Shares = shares

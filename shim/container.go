@@ -17,9 +17,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	hostcgroup "github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim/bundle"
-	"github.com/sunaba-project/sunaba/shim/cgroup"
 	"github.com/sunaba-project/sunaba/shim/shared/handoff"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
@@ -218,7 +217,7 @@ func cgroupPath(spec *specs.Spec, systemd bool) string {
 	if spec.Linux == nil {
 		return ""
 	}
-	return hostcgroup.Path(spec.Linux.CgroupsPath, systemd)
+	return cgroup.Path(spec.Linux.CgroupsPath, systemd)
 }
 
 func childIO(s *stdio.Streams, terminal bool) IO {

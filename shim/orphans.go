@@ -6,7 +6,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/sunaba-project/sunaba/shim/cgroup"
+	"github.com/sunaba-project/sunaba/host/cgroup"
 )
 
 // endExecs kills what a dead shim had executed in a container, with what that started as far as its parents live: the sessions are gone. The

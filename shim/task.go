@@ -17,8 +17,9 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim/bundle"
-	"github.com/sunaba-project/sunaba/shim/cgroup"
+	"github.com/sunaba-project/sunaba/shim/metrics"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
@@ -345,12 +346,12 @@ func (t taskAPI) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsRe
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w: %w", r.ID, err, errdefs.ErrNotFound)
 	}
-	name, metrics, err := group.Metrics()
+	name, figures, err := metrics.Encode(group)
 	if err != nil {
 		return nil, err
 	}
 	t.s.options.Asked()
-	return &task.StatsResponse{Stats: &anypb.Any{TypeUrl: name, Value: metrics}}, nil
+	return &task.StatsResponse{Stats: &anypb.Any{TypeUrl: name, Value: figures}}, nil
 }
 
 // group is the container's cgroup. containerd asks for its figures every second, so the one that is open is taken.

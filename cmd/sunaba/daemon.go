@@ -205,7 +205,7 @@ func (p places) shims() string     { return filepath.Join(p.state, "shims") }
 
 // cpuTime returns what tells how much CPU time a cgroup has used.
 func cpuTime(cgroups *cgroup.Manager) func(string) (time.Duration, error) {
-	reader := stats.NewReader(cgroups.Hierarchy)
+	reader := stats.NewReader(cgroups.Mounts)
 	return func(path string) (time.Duration, error) {
 		used, err := reader.CPU(path)
 		return used.Usage, err

@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"errors"
-	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -15,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/cgroups"
 
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/host/thread"
 )
 
@@ -114,49 +113,13 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-func TestParseMounts(t *testing.T) {
-	seen := func(point, _ string) bool { return point != "/hidden" }
-	for _, c := range []struct {
-		name, mounts, unified, hybrid string
-		v1                            map[string]string
-	}{
-		{
-			"v2", "30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n", "/sys/fs/cgroup", "",
-			map[string]string{},
-		},
-		{
-			"hybrid", "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n" +
-				"30 31 0:29 / /hidden rw - cgroup cgroup rw,cpu\n" +
-				"32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:4 - cgroup cgroup rw,cpu,cpuacct\n" +
-				"40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n" +
-				"41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n" +
-				"50 31 0:38 / /sys/fs/cgroup/with\\040space rw - cgroup cgroup rw,memory\n", "", "/sys/fs/cgroup/unified",
-			map[string]string{
-				"cpu": "/sys/fs/cgroup/cpu,cpuacct", "cpuacct": "/sys/fs/cgroup/cpu,cpuacct",
-				"name=systemd": "/sys/fs/cgroup/systemd", "memory": "/sys/fs/cgroup/with space",
-			},
-		},
-	} {
-		h, err := parseMounts(strings.NewReader(c.mounts), seen)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if h.Unified != c.unified || h.Hybrid != c.hybrid || !maps.Equal(h.V1, c.v1) {
-			t.Errorf("%s: got %+v", c.name, h)
-		}
-	}
-	if _, err := parseMounts(strings.NewReader("1 2 0:3 / / rw - ext4 /dev/vda rw\n"), seen); err == nil {
-		t.Error("a machine without cgroups was accepted")
-	}
-}
-
 // What cannot be there is not there: a server removes the pods of one that took such names.
 func TestRemoveWhatCannotBe(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m := &Manager{Layout: Layout{Driver: Cgroupfs}, Hierarchy: &Hierarchy{Unified: root}}
+	m := &Manager{Layout: Layout{Driver: Cgroupfs}, Mounts: &cgroup.Mounts{Unified: root}}
 	for _, parent := range []string{"/" + strings.Repeat("x", 256), strings.Repeat("/"+strings.Repeat("x", 200), 30), "/file", "/missing"} {
 		leaf := m.Leaf(parent, "C")
 		if err := m.RemoveLeaf(leaf); err != nil {
@@ -192,7 +155,7 @@ func TestPodCgroups(t *testing.T) {
 		if err := m.RemovePod(parent); err != nil {
 			t.Error("second removal:", err)
 		}
-		for _, d := range m.all() {
+		for _, d := range m.Roots() {
 			if _, err := os.Stat(filepath.Join(d, m.Path(parent))); err == nil {
 				t.Errorf("left in %s", d)
 			}
@@ -200,7 +163,7 @@ func TestPodCgroups(t *testing.T) {
 	})
 	memory := func() string {
 		for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
-			if data, err := os.ReadFile(m.File(m.Path(parent), "memory", name)); err == nil {
+			if data, err := os.ReadFile(m.Group(parent).File("memory", name)); err == nil {
 				return strings.TrimSpace(string(data))
 			}
 		}
@@ -243,7 +206,7 @@ func TestPodCgroups(t *testing.T) {
 		if !m.Has(controller) {
 			continue
 		}
-		procs, err := os.ReadFile(m.File(m.Path(leaf), controller, "cgroup.procs"))
+		procs, err := os.ReadFile(m.Group(leaf).File(controller, "cgroup.procs"))
 		if err != nil || strings.TrimSpace(string(procs)) == "" {
 			t.Errorf("%s: the process is not in the leaf: %q, %v", controller, procs, err)
 		}
@@ -261,7 +224,7 @@ func TestPodCgroups(t *testing.T) {
 		spared := exec.Command("sleep", "600")
 		entered, leave := make(chan error), make(chan struct{})
 		go thread.Run(func() {
-			err := m.enterThread(m.Path(leaf))
+			err := m.Group(leaf).EnterThread()
 			entered <- errors.Join(err, spared.Start())
 			<-leave
 		})
@@ -287,13 +250,15 @@ func TestPodCgroups(t *testing.T) {
 
 // The folder of pods without a parent weighs as much as one process for each processor, unless its owner gave it another weight.
 func TestOwnParentWeight(t *testing.T) {
-	for _, c := range []struct{ unified, file, want string }{
-		{"", "cpu.shares", strconv.Itoa(1024 * runtime.NumCPU())},
-		{"/v2", "cpu.weight", strconv.FormatUint(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(1024*runtime.NumCPU())), 10)},
+	for _, c := range []struct {
+		unified    bool
+		file, want string
+	}{
+		{false, "cpu.shares", strconv.Itoa(1024 * runtime.NumCPU())},
+		{true, "cpu.weight", strconv.FormatUint(cgroup.Weight(uint64(1024*runtime.NumCPU())), 10)},
 	} {
 		dir := t.TempDir()
-		h := &Hierarchy{Unified: c.unified}
-		if err := h.weigh(dir); err != nil {
+		if err := weigh(dir, c.unified); err != nil {
 			t.Errorf("without the cpu controller: %v", err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, c.file)); err == nil {
@@ -302,7 +267,7 @@ func TestOwnParentWeight(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, c.file), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.weigh(dir); err != nil {
+		if err := weigh(dir, c.unified); err != nil {
 			t.Error(err)
 		}
 		if got, err := os.ReadFile(filepath.Join(dir, c.file)); err != nil || string(got) != c.want {
@@ -319,14 +284,14 @@ func TestOwnParentWeight(t *testing.T) {
 		name = "cpu.weight"
 	}
 	weight := func() string {
-		data, _ := os.ReadFile(m.File(ownParent, "cpu", name))
+		data, _ := os.ReadFile(m.Group(ownParent).File("cpu", name))
 		return strings.TrimSpace(string(data))
 	}
 	want := weight() // of a running server's pods
 	if want == "" {
 		value := ownShares()
 		if m.Unified != "" {
-			value = cgroups.ConvertCPUSharesToCgroupV2Value(value)
+			value = cgroup.Weight(value)
 		}
 		want = strconv.FormatUint(value, 10)
 	}

@@ -40,7 +40,7 @@ func placeFamily(t *testing.T, m *Manager) {
 				t.Error(err)
 			}
 		}
-		for _, root := range m.all() {
+		for _, root := range m.Roots() {
 			if _, err := os.Stat(filepath.Join(root, m.Path(leaf))); err == nil {
 				t.Errorf("left in %s", root)
 			}
@@ -51,7 +51,7 @@ func placeFamily(t *testing.T, m *Manager) {
 		t.Fatal(err)
 	}
 	for _, pid := range []int{keeper, shim} {
-		for _, root := range m.dirs() {
+		for _, root := range limiting(m) {
 			data, err := os.ReadFile(filepath.Join(root, m.Path(leaf), "cgroup.procs"))
 			if err != nil || !slices.Contains(strings.Fields(string(data)), fmt.Sprint(pid)) {
 				t.Errorf("in %s are processes %q, not %d: %v", root, data, pid, err)
@@ -61,9 +61,14 @@ func placeFamily(t *testing.T, m *Manager) {
 	if err := m.End(t.Context(), leaf); err != nil {
 		t.Error(err)
 	}
-	if pids, err := m.pids(m.Path(leaf)); err != nil || len(pids) != 0 {
+	if pids, err := m.Group(leaf).PidsInAny(); err != nil || len(pids) != 0 {
 		t.Errorf("processes %v after their end: %v", pids, err)
 	}
+}
+
+// limiting are the hierarchies in which a driver places processes.
+func limiting(m *Manager) []string {
+	return slices.DeleteFunc(m.Roots(), func(root string) bool { return root == m.Hybrid })
 }
 
 // family starts a process that has started another one. Both are reaped when they end.

@@ -1,27 +1,31 @@
+// Package cgroup is the daemon's policy for cgroups: where those of a pod are, which driver creates them, and what they weigh. It
+// creates and removes a pod's parent, if the client gave none, and the leaf that holds its shim and pause process. The engines
+// create the cgroups of containers.
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
-	units "github.com/coreos/go-systemd/v22/dbus"
-	"github.com/opencontainers/cgroups"
-	"github.com/opencontainers/cgroups/manager"
-	"github.com/opencontainers/cgroups/systemd"
+	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/process"
+	"github.com/sunaba-project/sunaba/host/systemd"
 )
+
+// Limits bound a pod as a whole.
+type Limits = cgroup.Limits
 
 // Manager makes and removes the cgroups of pods.
 type Manager struct {
 	Layout
-	*Hierarchy
+	*cgroup.Mounts
 
 	slicing sync.Mutex
 	weighed bool // our own slice has its weight
@@ -29,22 +33,22 @@ type Manager struct {
 
 // New finds the machine's cgroups. driver "auto" or "" is systemd where systemd runs the machine, else cgroupfs.
 func New(driver string) (*Manager, error) {
-	h, err := Find()
+	mounts, err := cgroup.Find()
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{Hierarchy: h}
+	m := &Manager{Mounts: mounts}
 	switch d := Driver(driver); d {
 	case Cgroupfs:
 		m.Driver = d
 	case Systemd:
-		if !systemd.IsRunningSystemd() {
+		if !systemd.Runs() {
 			return nil, errors.New("cgroup driver systemd: systemd does not run this machine")
 		}
 		m.Driver = d
 	case "", "auto":
 		m.Driver = Cgroupfs
-		if systemd.IsRunningSystemd() {
+		if systemd.Runs() {
 			m.Driver = Systemd
 		}
 	default:
@@ -53,77 +57,98 @@ func New(driver string) (*Manager, error) {
 	return m, nil
 }
 
+// Group is the cgroup of a parent or of a leaf.
+func (m *Manager) Group(name string) *cgroup.Group { return m.Mounts.Group(m.Path(name)) }
+
 // MakePod makes the parent of a pod's cgroups. One that exists is no error.
 func (m *Manager) MakePod(parent string) error {
 	if m.Driver != Systemd {
-		return m.mkdir(m.Path(parent))
+		return m.create(m.Group(parent))
 	}
 	if path.Dir(m.Path(parent)) == "/"+ownSlice {
-		if err := m.weighSlice(); err != nil {
+		if err := m.createOwnSlice(); err != nil {
 			return err
 		}
 	}
-	unit, err := m.slice(parent)
+	slice, err := systemd.OpenSlice(parent)
 	if err != nil {
 		return err
 	}
-	if err := unit.Apply(-1); err != nil {
-		return fmt.Errorf("make slice %q: %w", parent, err)
+	return slice.Create()
+}
+
+// LimitPod sets the limits of a pod's cgroup, all of them: what was limited before and is not any more is unlimited again.
+//
+// # Errors
+//
+// The kernel's: less memory than is in use, or a quota below that of a cgroup inside (version 1).
+func (m *Manager) LimitPod(parent string, l cgroup.Limits) error {
+	if m.Driver != Systemd {
+		return m.Group(parent).Limit(l)
 	}
-	return nil
+	slice, err := systemd.OpenSlice(parent)
+	if err != nil {
+		return err
+	}
+	return slice.Limit(l)
 }
 
 // RemovePod removes the parent of a pod's cgroups with all that is left below it. A missing one is no error.
 func (m *Manager) RemovePod(parent string) error {
 	if m.Driver != Systemd {
-		err := m.remove(m.Path(parent))
+		err := m.Group(parent).Remove()
 		m.prune()
 		return err
 	}
-	unit, err := m.slice(parent)
+	slice, err := systemd.OpenSlice(parent)
 	if err != nil {
 		return err
 	}
-	if err := unit.Destroy(); err != nil {
-		return fmt.Errorf("remove slice %q: %w", parent, err)
-	}
-	return nil
+	return slice.Remove()
 }
 
-// Born prepares that a process is born in a leaf, which is made if it is missing: the one that the calling thread starts next
-// with attr. The thread has to end thereafter. release is called once the process is there. It is for cgroupfs: nothing has to
-// be moved, for which the kernel would wait until all processors have taken notice, many milliseconds.
+// Born prepares that the process that the calling thread starts next with attr is born in a leaf, which is created if it is
+// missing. The thread must end thereafter. The caller calls release, unless it is nil, when the process has started. It is for
+// cgroupfs: nothing has to be moved, for which the kernel would wait for all processors, many milliseconds.
 func (m *Manager) Born(leaf string, attr *syscall.SysProcAttr) (release func(), err error) {
-	if err := m.mkdir(m.Path(leaf)); err != nil {
+	group := m.Group(leaf)
+	if err := m.create(group); err != nil {
 		return nil, err
 	}
-	if m.Unified == "" {
-		return nil, m.enterThread(m.Path(leaf))
-	}
-	dir, err := os.Open(filepath.Join(m.Unified, m.Path(leaf)))
-	if err != nil {
-		return nil, err
-	}
-	attr.UseCgroupFD, attr.CgroupFD = true, int(dir.Fd())
-	return func() { dir.Close() }, nil
+	return group.Born(attr)
 }
 
-// Place moves a process into a leaf, which it makes if it is missing.
+// End kills every process in a leaf or below it, except the given ones and the calling one, and returns when none is left. A
+// missing leaf is no error.
+//
+// # Errors
+//
+// The context's, if a process does not exit in time.
+func (m *Manager) End(ctx context.Context, leaf string, keep ...int) error {
+	_, err := m.EndAll(ctx, leaf, keep...)
+	return err
+}
+
+// EndAll is End for a parent and all that is below it. It returns the names of the processes that it killed, as the kernel
+// knows them (comm of proc(5)).
+func (m *Manager) EndAll(ctx context.Context, parent string, keep ...int) (names []string, err error) {
+	return m.Group(parent).KillInAny(ctx, keep...)
+}
+
+// Place moves a process into a leaf, which is created if it is missing.
 func (m *Manager) Place(leaf string, pid int) error {
 	if m.Driver != Systemd {
-		if err := m.mkdir(m.Path(leaf)); err != nil {
+		group := m.Group(leaf)
+		if err := m.create(group); err != nil {
 			return err
 		}
-		return m.place(m.Path(leaf), pid)
+		return group.JoinLimiting(pid)
 	}
-	unit, err := m.scope(leaf)
+	scope, err := systemd.OpenScope(leaf)
 	if err != nil {
 		return err
 	}
-	if err := unit.Apply(pid); err != nil {
-		return fmt.Errorf("place process %d in scope %q: %w", pid, leaf, err)
-	}
-	return nil
+	return scope.Place(pid)
 }
 
 // PlaceFamily is Place for a process that may have started others already: they come along.
@@ -131,33 +156,12 @@ func (m *Manager) PlaceFamily(leaf string, pid int) error {
 	if err := m.Place(leaf, pid); err != nil {
 		return err
 	}
-	for _, child := range children(pid) {
-		if err := m.place(m.Path(leaf), child); err != nil && !errors.Is(err, syscall.ESRCH) {
+	for _, child := range process.Children(pid) {
+		if err := m.Group(leaf).JoinLimiting(child); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return err
 		}
 	}
 	return nil
-}
-
-// children are the processes that a process has started and that have not ended.
-func children(pid int) []int {
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for _, list := range lists {
-		data, err := os.ReadFile(list)
-		if err != nil {
-			continue // the thread has ended
-		}
-		for field := range strings.FieldsSeq(string(data)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				pids = append(pids, child)
-			}
-		}
-	}
-	return pids
 }
 
 // RemoveShimLeaf is RemoveLeaf for a shim that pods shared.
@@ -170,25 +174,22 @@ func (m *Manager) RemoveShimLeaf(leaf string) error {
 // RemoveLeaf removes a leaf. A missing one is no error.
 func (m *Manager) RemoveLeaf(leaf string) error {
 	if m.Driver != Systemd {
-		return m.remove(m.Path(leaf))
+		return m.Group(leaf).Remove()
 	}
-	unit, err := m.scope(leaf)
+	scope, err := systemd.OpenScope(leaf)
 	if err != nil {
 		return err
 	}
-	if err := unit.Destroy(); err != nil {
-		return fmt.Errorf("remove scope %q: %w", leaf, err)
-	}
-	return nil
+	return scope.Remove()
 }
 
 // Leaves returns the ids of the containers (and of the sandbox, for its shim) that have a cgroup below a parent, in any hierarchy. A
 // missing parent has none.
 func (m *Manager) Leaves(parent string) ([]string, error) {
 	var ids []string
-	for _, root := range m.all() {
+	for _, root := range m.Roots() {
 		entries, err := os.ReadDir(filepath.Join(root, m.Path(parent)))
-		if err != nil && !missing(err) {
+		if err != nil && !cgroup.Missing(err) {
 			return nil, fmt.Errorf("list cgroups below %q: %w", parent, err)
 		}
 		for _, e := range entries {
@@ -203,32 +204,8 @@ func (m *Manager) Leaves(parent string) ([]string, error) {
 // prune removes the folder that holds our own pods' cgroups once it is empty; busy ones stay: they hold other pods, or
 // another server's.
 func (m *Manager) prune() {
-	for _, root := range m.all() {
+	for _, root := range m.Roots() {
 		_ = os.Remove(filepath.Join(root, ownShims))
 		_ = os.Remove(filepath.Join(root, prefix))
 	}
-}
-
-// slice opens a slice. The properties are what systemd is told of it when it is made.
-func (m *Manager) slice(parent string, made ...units.Property) (cgroups.Manager, error) {
-	name := path.Base(parent)
-	above := "-" + sliceSuffix // the root: without one it would be system.slice
-	if i := strings.LastIndex(strings.TrimSuffix(name, sliceSuffix), "-"); i > 0 {
-		above = name[:i] + sliceSuffix
-	}
-	unit, err := manager.New(&cgroups.Cgroup{Name: name, Parent: above, Systemd: true, SystemdProps: made, Resources: &cgroups.Resources{SkipDevices: true}})
-	if err != nil {
-		return nil, fmt.Errorf("open slice %q: %w", parent, err)
-	}
-	return unit, nil
-}
-
-func (m *Manager) scope(leaf string) (cgroups.Manager, error) {
-	slice, rest, _ := strings.Cut(leaf, ":")
-	pre, id, _ := strings.Cut(rest, ":")
-	unit, err := manager.New(&cgroups.Cgroup{Name: id, ScopePrefix: pre, Parent: slice, Systemd: true, Resources: &cgroups.Resources{SkipDevices: true}})
-	if err != nil {
-		return nil, fmt.Errorf("open scope %q: %w", leaf, err)
-	}
-	return unit, nil
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opencontainers/cgroups"
-	"github.com/opencontainers/cgroups/systemd"
+	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/systemd"
 )
 
 // systemdManager skips where systemd does not run the machine; tests/vm has a machine that it runs.
@@ -18,7 +18,7 @@ func systemdManager(t *testing.T) *Manager {
 	if os.Geteuid() != 0 {
 		t.Fatal("must run as root")
 	}
-	if !systemd.IsRunningSystemd() {
+	if !systemd.Runs() {
 		t.Skip("needs systemd")
 	}
 	m, err := New("systemd")
@@ -38,7 +38,7 @@ func (m *Manager) made(t *testing.T, parent string) {
 		if err := m.RemovePod(parent); err != nil {
 			t.Error(err)
 		}
-		for _, root := range m.dirs() {
+		for _, root := range limiting(m) {
 			if _, err := os.Stat(filepath.Join(root, m.Path(parent))); err == nil {
 				t.Errorf("slice %s is left in %s", parent, root)
 			}
@@ -56,13 +56,13 @@ func systemctl(t *testing.T, args ...string) string {
 }
 
 // weightOf is the weight of a cgroup as the kernel has it.
-func (m *Manager) weightOf(t *testing.T, cgroup string) string {
+func (m *Manager) weightOf(t *testing.T, path string) string {
 	t.Helper()
 	name := "cpu.shares"
 	if m.Unified != "" {
 		name = "cpu.weight"
 	}
-	data, err := os.ReadFile(m.File(cgroup, "cpu", name))
+	data, err := os.ReadFile(m.Mounts.Group(path).File("cpu", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func (m *Manager) weightOf(t *testing.T, cgroup string) string {
 // as tells shares in the hierarchy's own form.
 func (m *Manager) as(shares uint64) string {
 	if m.Unified != "" {
-		shares = cgroups.ConvertCPUSharesToCgroupV2Value(shares)
+		shares = cgroup.Weight(shares)
 	}
 	return fmt.Sprint(shares)
 }
@@ -92,8 +92,8 @@ func TestOwnSliceWeight(t *testing.T) {
 	if got := m.weightOf(t, "/"+ownSlice); got != m.as(ownShares()) {
 		t.Errorf("%s weighs %s, want %s", ownSlice, got, m.as(ownShares()))
 	}
-	if got := m.weightOf(t, m.Path(first)); got != m.as(defaultShares) {
-		t.Errorf("a pod that declares nothing weighs %s, want %s", got, m.as(defaultShares))
+	if got := m.weightOf(t, m.Path(first)); got != m.as(cgroup.DefaultShares) {
+		t.Errorf("a pod that declares nothing weighs %s, want %s", got, m.as(cgroup.DefaultShares))
 	}
 	if err := m.LimitPod(first, Limits{Shares: 512}); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestGivenSlices(t *testing.T) {
 		}
 		var memory []byte
 		for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
-			if data, err := os.ReadFile(m.File(want, "memory", name)); err == nil {
+			if data, err := os.ReadFile(m.Mounts.Group(want).File("memory", name)); err == nil {
 				memory = data
 			}
 		}
@@ -144,7 +144,7 @@ func TestGivenSlices(t *testing.T) {
 		if got := systemctl(t, "show", "--value", "-p", "ControlGroup", parent); got != want {
 			t.Errorf("%s: systemd has it in %s, want %s", want, got, want)
 		}
-		for _, root := range m.dirs() {
+		for _, root := range limiting(m) {
 			if _, err := os.Stat(filepath.Join(root, "system.slice", parent)); err == nil {
 				t.Errorf("%s: there is another one in system.slice of %s", want, root)
 			}

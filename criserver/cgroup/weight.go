@@ -2,16 +2,14 @@ package cgroup
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 
-	units "github.com/coreos/go-systemd/v22/dbus"
-	"github.com/godbus/dbus/v5"
-	"github.com/opencontainers/cgroups"
+	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/systemd"
 )
 
 const (
@@ -24,15 +22,25 @@ const (
 // as one single process beside them, and a start would wait for whatever else the machine does.
 func ownShares() uint64 {
 	const most = 1 << 18 // the kernel's limit
-	return min(defaultShares*uint64(runtime.NumCPU()), most)
+	return min(cgroup.DefaultShares*uint64(runtime.NumCPU()), most)
 }
 
-// weigh gives a folder that was just made for our own pods its weight. One that is there already keeps what it has: its
-// owner may have chosen it.
-func (h *Hierarchy) weigh(dir string) error {
+// create creates a cgroup in every hierarchy, with whatever is missing above it. The folder of our own pods gets its weight with
+// its creation. One that exists keeps what it has: its owner may have chosen it.
+func (m *Manager) create(group *cgroup.Group) error {
+	return group.CreateWith(func(path, dir string) error {
+		if path != ownParent {
+			return nil
+		}
+		return weigh(dir, group.Unified())
+	})
+}
+
+// weigh gives the directory of our own pods its weight.
+func weigh(dir string, unified bool) error {
 	name, value := "cpu.shares", ownShares()
-	if h.Unified != "" {
-		name, value = "cpu.weight", cgroups.ConvertCPUSharesToCgroupV2Value(value)
+	if unified {
+		name, value = "cpu.weight", cgroup.Weight(value)
 	}
 	// Only the hierarchy of the cpu controller has the file. It must not be made where there is none.
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
@@ -47,24 +55,20 @@ func (h *Hierarchy) weigh(dir string) error {
 	return err
 }
 
-// weighSlice is weigh for systemd. The weight is a property of the slice's making: systemd ignores it where the slice is there
-// already, and drop-ins go before it. It is done once by each server: the slice stays until the machine restarts.
-func (m *Manager) weighSlice() error {
+// createOwnSlice creates the slice of our own pods with its weight. Each server does it once: the slice stays until the machine
+// restarts.
+func (m *Manager) createOwnSlice() error {
 	m.slicing.Lock()
 	defer m.slicing.Unlock()
 	if m.weighed {
 		return nil
 	}
-	name, value := "CPUShares", ownShares()
-	if m.Unified != "" {
-		name, value = "CPUWeight", cgroups.ConvertCPUSharesToCgroupV2Value(value)
-	}
-	unit, err := m.slice(ownSlice, units.Property{Name: name, Value: dbus.MakeVariant(value)})
+	slice, err := systemd.OpenWeighedSlice(ownSlice, ownShares())
 	if err != nil {
 		return err
 	}
-	if err := unit.Apply(-1); err != nil {
-		return fmt.Errorf("make slice %q: %w", ownSlice, err)
+	if err := slice.Create(); err != nil {
+		return err
 	}
 	m.weighed = true
 	return nil

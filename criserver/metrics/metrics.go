@@ -7,12 +7,13 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/stats"
+	"github.com/sunaba-project/sunaba/host/cgroup/usage"
 )
 
 // Table turns readings into metrics. It is safe for concurrent use.
 type Table struct {
 	kinds   map[string]runtime.MetricType
-	devices stats.DeviceNames
+	devices deviceNames
 }
 
 // New returns a table of all metrics.
@@ -47,7 +48,7 @@ type FileSystem struct {
 }
 
 // Container makes the metrics of a container.
-func (t *Table) Container(o Object, s stats.Sample, tasks stats.Tasks, fs FileSystem) []*runtime.Metric {
+func (t *Table) Container(o Object, s usage.Sample, tasks stats.Tasks, fs FileSystem) []*runtime.Metric {
 	l := t.list(o)
 	l.sample(s)
 	l.add("container_fs_usage_bytes", fs.Used, fs.Device)
@@ -64,7 +65,7 @@ func (t *Table) Container(o Object, s stats.Sample, tasks stats.Tasks, fs FileSy
 }
 
 // Pod makes the metrics of a whole pod; links are empty for one on the node's network.
-func (t *Table) Pod(o Object, s stats.Sample, links []stats.Interface) []*runtime.Metric {
+func (t *Table) Pod(o Object, s usage.Sample, links []stats.Interface) []*runtime.Metric {
 	l := t.list(o)
 	l.sample(s)
 	for _, i := range links {
@@ -111,7 +112,7 @@ func (l *list) seconds(name string, d time.Duration, labels ...string) {
 }
 
 // sample adds what pods and containers have in common.
-func (l *list) sample(s stats.Sample) {
+func (l *list) sample(s usage.Sample) {
 	l.cpu(s)
 	l.memory(s)
 	l.pressure("cpu", s.Pressures.CPU)
@@ -128,7 +129,7 @@ func (l *list) sample(s stats.Sample) {
 	l.add("container_last_seen", uint64(s.At.Unix()))
 }
 
-func (l *list) cpu(s stats.Sample) {
+func (l *list) cpu(s usage.Sample) {
 	l.seconds("container_cpu_usage_seconds_total", s.Usage, "total")
 	l.seconds("container_cpu_user_seconds_total", s.User)
 	l.seconds("container_cpu_system_seconds_total", s.System)
@@ -142,7 +143,7 @@ func (l *list) cpu(s stats.Sample) {
 	}
 }
 
-func (l *list) memory(s stats.Sample) {
+func (l *list) memory(s usage.Sample) {
 	m := s.Memory
 	l.add("container_memory_usage_bytes", m.Usage)
 	l.add("container_memory_working_set_bytes", m.WorkingSet)
@@ -171,7 +172,7 @@ func (l *list) memory(s stats.Sample) {
 	}
 }
 
-func (l *list) pressure(of string, p *stats.Pressure) {
+func (l *list) pressure(of string, p *usage.Pressure) {
 	if p == nil {
 		return
 	}
@@ -179,8 +180,8 @@ func (l *list) pressure(of string, p *stats.Pressure) {
 	l.seconds("container_pressure_"+of+"_stalled_seconds_total", p.Full.Total)
 }
 
-func (l *list) device(d stats.Device) {
-	name := l.table.devices.Name(d.Major, d.Minor)
+func (l *list) device(d usage.Device) {
+	name := l.table.devices.name(d.Major, d.Minor)
 	major, minor := strconv.FormatUint(d.Major, 10), strconv.FormatUint(d.Minor, 10)
 	l.add("container_blkio_device_usage_total", d.ReadBytes, name, major, minor, "Read")
 	l.add("container_blkio_device_usage_total", d.WriteBytes, name, major, minor, "Write")

@@ -9,6 +9,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/stats"
+	"github.com/sunaba-project/sunaba/host/cgroup/usage"
 )
 
 // expected are the names that a kubelet serves from cAdvisor (Kubernetes 1.37), which critest asks a runtime for.
@@ -56,15 +57,15 @@ func TestDescriptors(t *testing.T) {
 }
 
 // full is a sample in which everything is there.
-func full() stats.Sample {
-	p := &stats.Pressure{Some: stats.Stall{Total: 2500 * time.Millisecond}, Full: stats.Stall{Total: time.Second}}
-	return stats.Sample{
+func full() usage.Sample {
+	p := &usage.Pressure{Some: usage.Stall{Total: 2500 * time.Millisecond}, Full: usage.Stall{Total: time.Second}}
+	return usage.Sample{
 		At: time.Unix(1000, 0), Usage: 3900 * time.Millisecond, User: 2 * time.Second, System: time.Second,
 		Quota: 20000, Period: 100000, Shares: 1024,
-		Memory: stats.Memory{Usage: 100, WorkingSet: 90, Limit: 1000, SwapFile: 1000, Faults: 7, Major: 1}, Peak: 200, HasPeak: true,
-		Devices:   []stats.Device{{Major: 7, Minor: 4242, ReadBytes: 4096, Reads: 1}},
-		HugePages: []stats.HugePages{{Size: "2MB", Usage: 2 << 20, Peak: 4 << 20, HasPeak: true}},
-		Pressures: stats.Pressures{CPU: p, Memory: p, IO: p},
+		Memory: usage.Memory{Usage: 100, WorkingSet: 90, Limit: 1000, SwapFile: 1000, Faults: 7, Major: 1}, Peak: 200, HasPeak: true,
+		Devices:   []usage.Device{{Major: 7, Minor: 4242, ReadBytes: 4096, Reads: 1}},
+		HugePages: []usage.HugePages{{Size: "2MB", Usage: 2 << 20, Peak: 4 << 20, HasPeak: true}},
+		Pressures: usage.Pressures{CPU: p, Memory: p, IO: p},
 	}
 }
 
@@ -141,7 +142,7 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s %q is %d, want %d", c.name, c.labels, got, c.want)
 		}
 	}
-	bare := table.Container(Object{ID: "id"}, stats.Sample{}, stats.Tasks{}, FileSystem{})
+	bare := table.Container(Object{ID: "id"}, usage.Sample{}, stats.Tasks{}, FileSystem{})
 	for _, m := range bare {
 		for _, absent := range []string{"container_spec_cpu_quota", "container_pressure_cpu_waiting_seconds_total", "container_start_time_seconds", "container_ulimits_soft"} {
 			if m.GetName() == absent {

@@ -131,7 +131,7 @@ func newWorld(t *testing.T) *world {
 		Records: filepath.Join(dir, "records"), Files: filepath.Join(dir, "files"), State: filepath.Join(dir, "state"), Shims: filepath.Join(dir, "shims"),
 		Shim: shimBinary, WasmCache: filepath.Join(dir, "wasm"), BootID: "boot1", Logger: slog.New(slog.DiscardHandler),
 		CPU: func(path string) (time.Duration, error) {
-			used, err := stats.NewReader(cgroups.Hierarchy).CPU(path)
+			used, err := stats.NewReader(cgroups.Mounts).CPU(path)
 			return used.Usage, err
 		},
 	}

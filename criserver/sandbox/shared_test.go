@@ -81,7 +81,7 @@ func (w *world) shared(m *Manager, rec state.Sandbox) shims.Process {
 func (w *world) sharedCgroup() string {
 	c := w.o.Cgroups
 	leaf := shims.Layout{Shared: w.o.Shims, Cgroups: c}.Leaf(state.Sandbox{HandlerName: "shared", ShimScope: runtimeclass.ScopeNode})
-	return c.File(c.Path(leaf), "pids", "")
+	return c.Group(leaf).Dir("pids")
 }
 
 // nothingShared is nothing, and that the shared shim's cgroup is gone.

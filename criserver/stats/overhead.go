@@ -81,11 +81,12 @@ func (r *Reader) Overhead(leaf string, parts []Part) (Overhead, error) {
 // shim is there with a thread while it makes the process, and is not meant.
 func (r *Reader) Spare(cg string, shim int) []Part {
 	var parts []Part
-	r.eachProcess(r.tasksDir(cg), func(text string) {
-		if pid, err := strconv.Atoi(text); err == nil && pid > 0 && pid != shim {
+	pids, _ := r.mounts.Group(cg).Pids() // those that can be listed
+	for _, pid := range pids {
+		if pid != shim {
 			parts = append(parts, Part{Name: "spare", PID: pid})
 		}
-	})
+	}
 	if len(parts) == 0 {
 		return nil
 	}

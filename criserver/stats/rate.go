@@ -3,6 +3,8 @@ package stats
 import (
 	"sync"
 	"time"
+
+	"github.com/sunaba-project/sunaba/host/cgroup/usage"
 )
 
 // Rates turns the processor time of two readings of one object into cores used. The first reading of an object has no
@@ -15,7 +17,7 @@ type Rates struct {
 }
 
 type window struct {
-	from CPU
+	from usage.CPU
 	rate uint64
 }
 
@@ -28,7 +30,7 @@ const minWindow = 500 * time.Millisecond
 func NewRates() *Rates { return &Rates{last: map[string]*window{}, sweepAt: firstSweep} }
 
 // NanoCores records a reading and returns the billionths of a core used since the one before.
-func (r *Rates) NanoCores(id string, now CPU) (uint64, bool) {
+func (r *Rates) NanoCores(id string, now usage.CPU) (uint64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w, ok := r.last[id]

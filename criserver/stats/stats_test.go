@@ -11,7 +11,8 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/cgroup/usage"
 )
 
 func tree(t *testing.T, files map[string]string) string {
@@ -27,97 +28,6 @@ func tree(t *testing.T, files map[string]string) string {
 		}
 	}
 	return root
-}
-
-func TestVersion1(t *testing.T) {
-	root := tree(t, map[string]string{
-		"cpuacct/pod/c/cpuacct.usage":                   "123456789\n",
-		"memory/pod/c/memory.usage_in_bytes":            "1000000\n",
-		"memory/pod/c/memory.limit_in_bytes":            "2000000\n",
-		"memory/pod/c/memory.stat":                      "cache 5\ninactive_file 7\ntotal_rss 600000\ntotal_inactive_file 300000\ntotal_pgfault 42\ntotal_pgmajfault 3\n",
-		"memory/pod/c/memory.memsw.usage_in_bytes":      "1500000\n",
-		"memory/pod/c/memory.memsw.limit_in_bytes":      "3000000\n",
-		"memory/free/memory.usage_in_bytes":             "10\n",
-		"memory/free/memory.limit_in_bytes":             "9223372036854771712\n",
-		"memory/free/memory.stat":                       "total_inactive_file 20\n",
-		"memory/told/memory.usage_in_bytes":             "1000\n",
-		"memory/told/memory.stat":                       "hierarchical_memory_limit 9223372036854771712\nhierarchical_memsw_limit 9223372036854771712\ntotal_swap 30\n",
-		"memory/half/memory.usage_in_bytes":             "1000\n",
-		"memory/half/memory.stat":                       "hierarchical_memory_limit 4000\nhierarchical_memsw_limit 9223372036854771712\ntotal_swap 0\n",
-		"memory/half/memory.limit_in_bytes":             "5000\n",
-		"pids/pod/c/pids.current":                       "4\n",
-		"memory/broken/memory.usage_in_bytes":           "many\n",
-		"memory/broken/memory.stat":                     "\n",
-		"cpuacct/broken/cpuacct.usage_with_other_names": "1\n",
-	})
-	r := NewReader(&cgroup.Hierarchy{V1: map[string]string{
-		"cpuacct": filepath.Join(root, "cpuacct"), "memory": filepath.Join(root, "memory"), "pids": filepath.Join(root, "pids"),
-	}})
-	if cpu, err := r.CPU("/pod/c"); err != nil || cpu.Usage != 123456789 || cpu.At.IsZero() {
-		t.Errorf("cpu: %+v, %v", cpu, err)
-	}
-	m, err := r.Memory("/pod/c")
-	m.At = time.Time{}
-	want := Memory{
-		Usage: 1000000, WorkingSet: 700000, RSS: 600000, Limit: 2000000, Faults: 42, Major: 3,
-		Swap: 500000, SwapLimit: 1000000, HasSwap: true, SwapFile: 3000000,
-	}
-	if err != nil || m != want {
-		t.Errorf("memory: %+v, %v", m, err)
-	}
-	if m.Available() != 1300000 {
-		t.Errorf("available: %d", m.Available())
-	}
-	m, err = r.Memory("/free")
-	if err != nil || m.Limit != 0 || m.WorkingSet != 0 || m.Available() != 0 || m.HasSwap {
-		t.Errorf("unlimited memory: %+v, %v", m, err)
-	}
-	// What the table says of limits is taken from there; a limit that is one is the cgroup's own file's.
-	m, err = r.Memory("/told")
-	if err != nil || m.Limit != 0 || !m.HasSwap || m.Swap != 30 || m.SwapFile != 0 || m.SwapLimit != 0 {
-		t.Errorf("memory of a cgroup that has no limit: %+v, %v", m, err)
-	}
-	m, err = r.Memory("/half")
-	if err != nil || m.Limit != 5000 || !m.HasSwap || m.Swap != 0 {
-		t.Errorf("memory of a cgroup with a limit above it: %+v, %v", m, err)
-	}
-	if n, err := r.Processes("/pod/c"); n != 4 || err != nil {
-		t.Errorf("processes: %d, %v", n, err)
-	}
-	if _, err := r.CPU("/gone"); !errdefs.IsNotFound(err) {
-		t.Errorf("cpu of a cgroup that is gone: %v", err)
-	}
-	if _, err := r.Memory("/gone"); !errdefs.IsNotFound(err) {
-		t.Errorf("memory of a cgroup that is gone: %v", err)
-	}
-	if _, err := r.Memory("/broken"); err == nil || errdefs.IsNotFound(err) {
-		t.Errorf("memory of a damaged file: %v", err)
-	}
-}
-
-func TestVersion2(t *testing.T) {
-	root := tree(t, map[string]string{
-		"pod/c/cpu.stat":            "usage_usec 2500\nuser_usec 2000\nsystem_usec 500\n",
-		"pod/c/memory.current":      "1000000\n",
-		"pod/c/memory.max":          "max\n",
-		"pod/c/memory.stat":         "anon 600000\nfile 400000\ninactive_file 300000\npgfault 42\npgmajfault 3\n",
-		"pod/c/memory.swap.current": "4096\n",
-		"pod/c/memory.swap.max":     "8192\n",
-		"pod/c/pids.current":        "4\n",
-	})
-	r := NewReader(&cgroup.Hierarchy{Unified: root})
-	if cpu, err := r.CPU("/pod/c"); err != nil || cpu.Usage != 2500*time.Microsecond {
-		t.Errorf("cpu: %+v, %v", cpu, err)
-	}
-	m, err := r.Memory("/pod/c")
-	m.At = time.Time{}
-	want := Memory{
-		Usage: 1000000, WorkingSet: 700000, RSS: 600000, Faults: 42, Major: 3,
-		Swap: 4096, SwapLimit: 8192, HasSwap: true, SwapFile: 8192,
-	}
-	if err != nil || m != want {
-		t.Errorf("memory: %+v, %v", m, err)
-	}
 }
 
 const smaps = `00400000-00500000 r-xp 00000000 fe:00 1234  /bin/shim
@@ -164,7 +74,7 @@ func TestProcessMemory(t *testing.T) {
 
 func TestOverhead(t *testing.T) {
 	root := tree(t, map[string]string{"pod/leaf/cpu.stat": "usage_usec 1000\n"})
-	r := NewReader(&cgroup.Hierarchy{Unified: root})
+	r := NewReader(&cgroup.Mounts{Unified: root})
 	o, err := r.Overhead("/pod/leaf", []Part{
 		{Name: "shim", PID: os.Getpid()},
 		{Name: "engine", Container: "c", PID: os.Getpid(), CPU: 2 * time.Millisecond},
@@ -180,7 +90,7 @@ func TestOverhead(t *testing.T) {
 
 func TestSpare(t *testing.T) {
 	root := tree(t, map[string]string{"pod/spare/cpu.stat": "usage_usec 1000\n", "pod/spare/cgroup.procs": "7\n12\n34\n"})
-	r := NewReader(&cgroup.Hierarchy{Unified: root})
+	r := NewReader(&cgroup.Mounts{Unified: root})
 	got := r.Spare("/pod/spare", 7)
 	if want := []Part{{Name: "spare", PID: 12, CPU: time.Millisecond}, {Name: "spare", PID: 34}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -194,7 +104,7 @@ func TestRates(t *testing.T) {
 	r := NewRates()
 	t0 := time.Now()
 	at := func(ms, used int) (uint64, bool) {
-		return r.NanoCores("c", CPU{At: t0.Add(time.Duration(ms) * time.Millisecond), Usage: time.Duration(used) * time.Millisecond})
+		return r.NanoCores("c", usage.CPU{At: t0.Add(time.Duration(ms) * time.Millisecond), Usage: time.Duration(used) * time.Millisecond})
 	}
 	for _, c := range []struct {
 		ms, used int
@@ -219,7 +129,7 @@ func TestRatesForget(t *testing.T) {
 	r := NewRates()
 	t0 := time.Now()
 	for i := range 100 * firstSweep {
-		r.NanoCores(fmt.Sprint("c", i), CPU{At: t0.Add(time.Duration(i) * time.Minute)})
+		r.NanoCores(fmt.Sprint("c", i), usage.CPU{At: t0.Add(time.Duration(i) * time.Minute)})
 	}
 	if len(r.last) > firstSweep {
 		t.Errorf("%d readings are remembered", len(r.last))
@@ -234,19 +144,53 @@ func TestMappingLines(t *testing.T) {
 	}
 }
 
-// A file that does not fit into the first read is read whole.
-func TestLongTable(t *testing.T) {
-	var text strings.Builder
-	for i := range 1000 {
-		fmt.Fprintf(&text, "key%d %d\n", i, i)
+// Figures of this process: its own cgroups stand for a container's.
+func TestTasks(t *testing.T) {
+	root := t.TempDir()
+	inner := filepath.Join(root, "c", "inner")
+	if err := os.MkdirAll(inner, 0o755); err != nil {
+		t.Fatal(err)
 	}
-	root := tree(t, map[string]string{"c/memory.stat": text.String(), "c/memory.current": strings.Repeat(" ", 70) + "7\n"})
-	r := NewReader(&cgroup.Hierarchy{Unified: root})
-	table, err := r.table("/c", "memory", "memory.stat")
-	if err != nil || len(table) != 1000 || table["key999"] != 999 {
-		t.Errorf("%d keys, %v", len(table), err)
+	for dir, pids := range map[string]string{filepath.Join(root, "c"): "1073741824\n", inner: fmt.Sprintln(os.Getpid())} {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(pids), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if n, err := r.number("/c", "memory", "memory.current"); n != 7 || err != nil {
-		t.Errorf("%d, %v", n, err)
+	r := NewReader(&cgroup.Mounts{Unified: root})
+	got := r.Tasks("/c", os.Getpid())
+	if got.Processes != 2 || got.Files < 3 || got.Sockets > got.Files || !got.HasMaxFiles || got.MaxFiles == 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := r.Tasks("/gone", 0); got != (Tasks{}) {
+		t.Errorf("a cgroup that is gone: %+v", got)
+	}
+}
+
+func TestInterfaces(t *testing.T) {
+	links, err := parseInterfaces(`Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:     100       1    0    0    0     0          0         0      100       1    0    0    0     0       0          0
+  eth0:    1010      12    3    4    0     0          0         0      906      11    5    6    0     0       0          0
+`)
+	want := Interface{Name: "eth0", RxBytes: 1010, RxPackets: 12, RxErrors: 3, RxDropped: 4, TxBytes: 906, TxPackets: 11, TxErrs: 5, TxDropped: 6}
+	if err != nil || len(links) != 1 || links[0] != want {
+		t.Errorf("%+v, %v", links, err)
+	}
+	if _, err := parseInterfaces("a\nb\nno interface\n"); err == nil {
+		t.Error("a line that is none was read")
+	}
+	// By a process and by entering the namespace the interfaces are the same; a process of another one is not used.
+	near, err := Interfaces("/proc/self/ns/net", 1<<30, os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := Interfaces("/proc/self/ns/net", 1<<30)
+	if err != nil || len(near) != len(far) {
+		t.Fatalf("%+v and %+v, %v", near, far, err)
+	}
+	for i := range near {
+		if near[i].Name != far[i].Name {
+			t.Errorf("%+v and %+v", near[i], far[i])
+		}
 	}
 }

@@ -2,12 +2,12 @@ package stats
 
 import (
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/kernelfile"
 )
 
 // Tasks is what the processes of a cgroup hold.
@@ -24,14 +24,15 @@ type Tasks struct {
 // that ends meanwhile is left out.
 func (r *Reader) Tasks(cg string, first int) Tasks {
 	var t Tasks
-	r.eachProcess(r.tasksDir(cg), func(pid string) {
+	pids, _ := r.mounts.Group(cg).Pids() // those that can be listed
+	for _, pid := range pids {
 		t.Processes++
-		files, sockets := openFiles("/proc/" + pid + "/fd")
+		files, sockets := openFiles("/proc/" + strconv.Itoa(pid) + "/fd")
 		t.Files += files
 		t.Sockets += sockets
-	})
-	if data, err := readFile("/proc/" + strconv.Itoa(first) + "/limits"); err == nil {
-		t.MaxFiles, t.HasMaxFiles = maxOpenFiles(string(data))
+	}
+	if text, err := kernelfile.Read("/proc/" + strconv.Itoa(first) + "/limits"); err == nil {
+		t.MaxFiles, t.HasMaxFiles = maxOpenFiles(text)
 	}
 	return t
 }
@@ -50,43 +51,6 @@ func maxOpenFiles(limits string) (uint64, bool) {
 		}
 	}
 	return 0, false
-}
-
-// tasksDir is a cgroup's folder in a hierarchy that every process of it is in.
-func (r *Reader) tasksDir(cg string) string {
-	for _, controller := range []string{"pids", "memory", "cpu"} {
-		if r.hierarchy.Has(controller) {
-			return r.hierarchy.File(cg, controller, "")
-		}
-	}
-	return ""
-}
-
-// eachProcess calls f for each process in dir and below.
-func (r *Reader) eachProcess(dir string, f func(pid string)) {
-	data, err := readFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return
-	}
-	for pid := range strings.FieldsSeq(string(data)) {
-		f(pid)
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink <= 2 {
-		return // no folders in it
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			r.eachProcess(filepath.Join(dir, e.Name()), f)
-		}
-	}
 }
 
 // openFiles counts what is open in a /proc/<pid>/fd folder.

@@ -1,4 +1,3 @@
-// Package cgroup says where cgroups are.
 package cgroup
 
 import (
@@ -25,8 +24,8 @@ const (
 	scopeSuffix = ".scope"
 )
 
-// Path turns an OCI cgroupsPath into a path below a hierarchy's root. For the systemd driver "slice:prefix:name" is meant. A
-// relative path gives "": it is below the runtime's own cgroup.
+// Path turns an OCI cgroupsPath into a path below a hierarchy's root. With systemd it has the form "slice:prefix:name". For a
+// relative path it returns "": it is below the runtime's own cgroup.
 func Path(cgroupsPath string, systemd bool) string {
 	if !systemd {
 		if !filepath.IsAbs(cgroupsPath) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sunaba-project/sunaba/shim/cgroup"
+	"github.com/sunaba-project/sunaba/host/cgroup"
 )
 
 // Snapshot is what a container may leave behind, as it was before the container.

@@ -14,10 +14,9 @@ import (
 	"github.com/containerd/go-runc"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	hostcgroup "github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bundle"
-	"github.com/sunaba-project/sunaba/shim/cgroup"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 )
 
@@ -173,7 +172,7 @@ func (e *Engine) unborn(b *shim.Bundle, o shim.Options) (*container, error) {
 		return nil, err
 	}
 	if b.Spec.Linux != nil {
-		c.cgroup = hostcgroup.Path(b.Spec.Linux.CgroupsPath, o.SystemdCgroup)
+		c.cgroup = cgroup.Path(b.Spec.Linux.CgroupsPath, o.SystemdCgroup)
 	}
 	if c.cgroup == "" {
 		return nil, fmt.Errorf("the container needs a cgroup path: %w", errdefs.ErrInvalidArgument)
@@ -211,7 +210,7 @@ func (p *process) startLaunched(ctx context.Context) error {
 // groupOf is where the runtime put the container.
 func groupOf(spec *specs.Spec, pid int, systemd bool) (string, error) {
 	if spec.Linux != nil {
-		if path := hostcgroup.Path(spec.Linux.CgroupsPath, systemd); path != "" {
+		if path := cgroup.Path(spec.Linux.CgroupsPath, systemd); path != "" {
 			return path, nil
 		}
 	}
@@ -247,7 +246,7 @@ func deleteState(ctx context.Context, dir, id string, t bundle.Task) error {
 		}
 	}
 	if spec, err := bundle.ReadSpec(dir); err == nil && spec.Linux != nil {
-		c.cgroup = hostcgroup.Path(spec.Linux.CgroupsPath, t.SystemdCgroup)
+		c.cgroup = cgroup.Path(spec.Linux.CgroupsPath, t.SystemdCgroup)
 	}
 	c.init = newProcess(c, nil)
 	if hasEnded(dir) {

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim/cgroup"
+	"github.com/sunaba-project/sunaba/host/cgroup"
 )
 
 // killTree kills a process of a group and all that it started, as far as the kernel still knows that it did: its

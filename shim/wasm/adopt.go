@@ -146,7 +146,7 @@ func (p *process) goOn(a shim.Adoption) error {
 }
 
 // frozen says whether the container is paused.
-func (g *cgroup) frozen() bool {
+func (g *limited) frozen() bool {
 	state, err := g.manager.GetFreezerState()
 	return err == nil && state == cgroups.Frozen
 }

@@ -25,7 +25,7 @@ const annotationStopSignal = "org.opencontainers.image.stopSignal"
 type container struct {
 	engine   *Engine
 	bundle   *shim.Bundle
-	cgroup   *cgroup
+	cgroup   *limited
 	entry    compile.Entry
 	init     *process
 	stopWait bool
@@ -54,11 +54,11 @@ func newContainer(e *Engine, b *shim.Bundle) *container {
 func (c *container) Init() shim.Process { return c.init }
 
 // Cgroup implements shim.Container.
-func (c *container) Cgroup() string { return c.cgroup.path }
+func (c *container) Cgroup() string { return c.cgroup.Path() }
 
 // Pids implements shim.Container.
 func (c *container) Pids(context.Context) ([]int, error) {
-	pids, err := c.cgroup.pids()
+	pids, err := c.cgroup.Pids()
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}

@@ -127,7 +127,7 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 	}
 	// A process takes its time to begin: meanwhile the module is looked up (or compiled) and the cgroup made.
 	module := later(func() (compile.Entry, error) { return e.entry(ctx, b, skip) })
-	birth.cgroup = later(func() (*cgroup, error) { return n.makeCgroup(b) })
+	birth.cgroup = later(func() (*limited, error) { return n.makeCgroup(b) })
 	if n == nil {
 		n = e.fork(&birth)
 	}

@@ -50,7 +50,7 @@ func (f *further) Start(ctx context.Context) error {
 	}
 	defer b.close()
 	b.io, b.oom = f.io, c.bundle.Spec.Process.OOMScoreAdj
-	b.cgroup, b.frozen = func() (*cgroup, error) { return c.cgroup, nil }, c.paused.Load()
+	b.cgroup, b.frozen = func() (*limited, error) { return c.cgroup, nil }, c.paused.Load()
 
 	outfit, err := f.outfit(ctx, pid)
 	if err != nil {

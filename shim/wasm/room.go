@@ -51,7 +51,7 @@ func plus(limit int64, part uint64) int64 {
 }
 
 // makeRoom gives the engine its part, when the module is known, in a cgroup that was made with less.
-func (g *cgroup) makeRoom(spec *specs.Spec, part uint64) error {
+func (g *limited) makeRoom(spec *specs.Spec, part uint64) error {
 	if part <= engineReserve || spec.Linux == nil || memoryLimit(spec.Linux.Resources) == 0 {
 		return nil
 	}

@@ -199,7 +199,7 @@ func (e *Engine) newSpare(b birth, p shim.Preparation, s *slot) (*spare, error) 
 		one.oomGroup = p.OOMGroup
 		bundle.Spec.Linux.Resources = &specs.LinuxResources{Unified: map[string]string{oomGroupFile: p.OOMGroup}}
 	}
-	b.cgroup = later(func() (*cgroup, error) { return newCgroup(bundle) })
+	b.cgroup = later(func() (*limited, error) { return newCgroup(bundle) })
 	n := e.fork(&b)
 	var err error
 	n.group, err = b.cgroup()
@@ -307,7 +307,7 @@ func (b *birth) like(other *birth) bool {
 
 // makeCgroup makes the container's cgroup. That of a prewarmed process is there, with the process, and gets the container's limits.
 // Of one that could not be made whole it returns what there is.
-func (n *newborn) makeCgroup(b *shim.Bundle) (*cgroup, error) {
+func (n *newborn) makeCgroup(b *shim.Bundle) (*limited, error) {
 	if n == nil {
 		return newCgroup(b)
 	}

@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/reaper"
@@ -31,7 +31,7 @@ var guestEnv = []string{"GOMAXPROCS=1", "GOGC=off", "GOTRACEBACK=single", "GODEB
 // birth is how a guest process comes into being.
 type birth struct {
 	io        shim.IO
-	cgroup    func() (*cgroup, error)
+	cgroup    func() (*limited, error)
 	frozen    bool       // the cgroup may be
 	born      bool       // the process was born in its cgroup
 	first     bool       // the container's first process
@@ -47,8 +47,8 @@ type newborn struct {
 	link  *os.File // our end
 	err   error    // why there is none
 
-	spare bool    // it was there before its container
-	group *cgroup // a spare one's: its container's, without that's limits
+	spare bool     // it was there before its container
+	group *limited // a spare one's: its container's, without that's limits
 }
 
 // fork starts a guest process that waits for its configuration.
@@ -92,7 +92,7 @@ func (e *Engine) forkWith(b *birth) (*newborn, error) {
 	if b.io.Terminal && b.io.Stdin != nil {
 		cmd.SysProcAttr.Setctty = true // its descriptor 0
 	}
-	if cgroups.IsCgroup2UnifiedMode() {
+	if cgroup.Unified() {
 		dir, err := b.dir()
 		if err != nil {
 			return nil, err
@@ -182,7 +182,7 @@ func (e *Engine) settle(n *newborn, b *birth) error {
 			enter = group.begin
 		}
 		if err := enter(n.child.Pid); err != nil {
-			return fmt.Errorf("enter cgroup %q: %w", group.path, err)
+			return fmt.Errorf("enter cgroup %q: %w", group.Path(), err)
 		}
 	}
 	return setOOMScore(n.child.Pid, b.oom)

@@ -134,7 +134,7 @@ var shimForbidden = []string{
 	"k8s.io", "sigs.k8s.io",
 	"github.com/containerd/containerd/v2/client", "github.com/containerd/containerd/v2/core",
 	"github.com/prometheus", "go.etcd.io/bbolt",
-	module + "/images", module + "/criserver", module + "/runtimeclass",
+	module + "/images", module + "/criserver", module + "/runtimeclass", module + "/host/systemd",
 }
 
 func TestShimBinaryIsLean(t *testing.T) {

@@ -3,7 +3,7 @@
 //
 //	make v2-test
 //	make v2-test V2_FLAGS=-short
-//	make v2-test V2_FLAGS='-run "scenario|shim/cgroup"'
+//	make v2-test V2_FLAGS='-run "scenario|host/cgroup"'
 //	make v2-test V2_FLAGS='-command "cat /sys/fs/cgroup/cgroup.controllers"'
 //
 // Each suite has a machine of its own, which is there within a second. As many machines run side by side as this one has

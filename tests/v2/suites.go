@@ -39,7 +39,7 @@ var limits = []string{
 }
 
 // cgroupPackages are those whose tests are about cgroups and what lives in them.
-var cgroupPackages = []string{"shim/cgroup", "criserver/cgroup", "criserver/sandbox", "criserver/container", "criserver/stats", "shim/runc"}
+var cgroupPackages = []string{"host/cgroup", "criserver/cgroup", "criserver/sandbox", "criserver/container", "criserver/stats", "shim/runc"}
 
 // scenarios is in how many parts the scenarios run, so that both machines have something to do.
 const scenarios = 4

@@ -36,10 +36,10 @@ func (l *Ledger) Open(g *Group) *Kills {
 	k := &Kills{ledger: l, group: g}
 	k.look()
 	k.before = k.known
-	if !g.unified {
+	if !g.Unified() {
 		return k
 	}
-	k.above = filepath.Dir(g.dirs[""])
+	k.above = filepath.Dir(g.Dir(""))
 	a := l.pods[k.above]
 	if a == nil {
 		if l.pods == nil {
@@ -80,7 +80,7 @@ func (k *Kills) Close() bool {
 	defer k.ledger.mu.Unlock()
 	a := k.ledger.pods[k.above]
 	if a == nil || !a.open[k] {
-		if !k.group.unified {
+		if !k.group.Unified() {
 			k.look()
 		}
 		return k.known > k.before
@@ -109,17 +109,14 @@ func (a *account) unclaimed(above string) uint64 {
 
 // oomKills also says whether the group is there and counts.
 func (g *Group) oomKills() (n uint64, there bool) {
-	if g.unified {
-		return oomKillsIn(filepath.Join(g.dirs[""], "memory.events"))
+	if g.Unified() {
+		return oomKillsIn(g.File("", "memory.events"))
 	}
-	dir, ok := g.dirs["memory"]
-	if !ok {
-		return 0, false
-	}
-	return oomKillsIn(filepath.Join(dir, "memory.oom_control"))
+	return oomKillsIn(g.File("memory", "memory.oom_control"))
 }
 
 func oomKillsIn(file string) (n uint64, there bool) {
-	n, there = keyed(file)["oom_kill"]
+	table, _ := readTable(file)
+	n, there = table["oom_kill"]
 	return n, there
 }

@@ -1,11 +1,13 @@
-package stats
+package usage
 
 import (
 	"time"
+
+	"github.com/sunaba-project/sunaba/host/cgroup"
 )
 
-// Sample is all that a cgroup tells of itself and of what is below it. What a kernel does not count is 0; where that is
-// not the same as none, a field says so.
+// Sample is all that the kernel counts of a cgroup and of those below it. What it does not count is 0; where that is not the
+// same as none, a field says so.
 type Sample struct {
 	At time.Time
 
@@ -39,18 +41,19 @@ type Sample struct {
 // ErrNotFound for a cgroup that is not there (any more). What else cannot be read is left out.
 func (r *Reader) Sample(cg string) (Sample, error) {
 	var s Sample
-	m, stat, err := r.memory(cg)
+	g := r.mounts.Group(cg)
+	m, stat, err := memory(g)
 	if err != nil {
 		return s, err
 	}
 	s.Memory = m
-	if r.hierarchy.Unified != "" {
-		err = r.sample2(cg, &s, stat)
+	if g.Unified() {
+		err = sample2(g, &s, stat)
 	} else {
-		err = r.sample1(cg, &s, stat)
+		err = sample1(g, &s, stat)
 	}
-	s.Threads, s.MaxThreads = r.optional(cg, "pids", "pids.current"), r.optional(cg, "pids", "pids.max")
-	s.HugePages = r.hugePages(cg)
+	s.Threads, s.MaxThreads = optional(g, "pids", "pids.current"), optional(g, "pids", "pids.max")
+	s.HugePages = r.hugePages(g)
 	s.Pressures = r.Pressures(cg)
 	s.At = time.Now()
 	return s, err
@@ -59,55 +62,55 @@ func (r *Reader) Sample(cg string) (Sample, error) {
 // tick is a USER_HZ tick: 100 a second on every architecture that is built for.
 const tick = 10 * time.Millisecond
 
-func (r *Reader) sample1(cg string, s *Sample, memory map[string]uint64) error {
-	usage, err := r.number(cg, "cpuacct", "cpuacct.usage")
+func sample1(g *cgroup.Group, s *Sample, memory map[string]uint64) error {
+	usage, err := number(g, "cpuacct", "cpuacct.usage")
 	if err != nil {
 		return err
 	}
 	s.Usage = time.Duration(usage)
-	used := r.optionalTable(cg, "cpuacct", "cpuacct.stat")
+	used := optionalTable(g, "cpuacct", "cpuacct.stat")
 	s.User, s.System = time.Duration(used["user"])*tick, time.Duration(used["system"])*tick
-	throttle := r.optionalTable(cg, "cpu", "cpu.stat")
+	throttle := optionalTable(g, "cpu", "cpu.stat")
 	s.Periods, s.ThrottledPeriods, s.Throttled = throttle["nr_periods"], throttle["nr_throttled"], time.Duration(throttle["throttled_time"])
-	s.Shares, s.Period = r.optional(cg, "cpu", "cpu.shares"), r.optional(cg, "cpu", "cpu.cfs_period_us")
-	s.Quota = r.optional(cg, "cpu", "cpu.cfs_quota_us") // -1 does not parse and is none
+	s.Shares, s.Period = optional(g, "cpu", "cpu.shares"), optional(g, "cpu", "cpu.cfs_period_us")
+	s.Quota = optional(g, "cpu", "cpu.cfs_quota_us") // -1 does not parse and is none
 
 	s.Cache, s.Mapped = memory["total_cache"], memory["total_mapped_file"]
 	s.OwnFaults, s.OwnMajor = memory["pgfault"], memory["pgmajfault"]
-	s.Kernel = r.optional(cg, "memory", "memory.kmem.usage_in_bytes")
-	s.Failures = r.optional(cg, "memory", "memory.failcnt")
-	s.Reservation = r.optional(cg, "memory", "memory.soft_limit_in_bytes")
-	if s.Peak, err = r.number(cg, "memory", "memory.max_usage_in_bytes"); err == nil {
+	s.Kernel = optional(g, "memory", "memory.kmem.usage_in_bytes")
+	s.Failures = optional(g, "memory", "memory.failcnt")
+	s.Reservation = optional(g, "memory", "memory.soft_limit_in_bytes")
+	if s.Peak, err = number(g, "memory", "memory.max_usage_in_bytes"); err == nil {
 		s.HasPeak = true
 	}
-	s.OOMKills = r.optionalTable(cg, "memory", "memory.oom_control")["oom_kill"]
-	s.Devices = r.devices1(cg)
+	s.OOMKills = optionalTable(g, "memory", "memory.oom_control")["oom_kill"]
+	s.Devices = devices1(g)
 	return nil
 }
 
-func (r *Reader) sample2(cg string, s *Sample, memory map[string]uint64) error {
-	cpu, err := r.table(cg, "cpu", "cpu.stat")
+func sample2(g *cgroup.Group, s *Sample, memory map[string]uint64) error {
+	cpu, err := table(g, "cpu", "cpu.stat")
 	if err != nil {
 		return err
 	}
 	us := func(key string) time.Duration { return time.Duration(cpu[key]) * time.Microsecond }
 	s.Usage, s.User, s.System, s.Throttled = us("usage_usec"), us("user_usec"), us("system_usec"), us("throttled_usec")
 	s.Periods, s.ThrottledPeriods = cpu["nr_periods"], cpu["nr_throttled"]
-	s.Shares = sharesOf(r.optional(cg, "cpu", "cpu.weight"))
-	s.Quota, s.Period = r.cpuMax(cg)
+	s.Shares = sharesOf(optional(g, "cpu", "cpu.weight"))
+	s.Quota, s.Period = cpuMax(g)
 
 	s.Cache, s.Mapped, s.Kernel = memory["file"], memory["file_mapped"], memory["kernel"]
 	if s.Kernel == 0 { // before Linux 5.18
 		s.Kernel = memory["kernel_stack"] + memory["pagetables"] + memory["percpu"] + memory["slab"]
 	}
 	s.OwnFaults, s.OwnMajor = s.Memory.Faults, s.Memory.Major // version 2 counts them together only
-	s.Reservation = r.optional(cg, "memory", "memory.low")
-	if s.Peak, err = r.number(cg, "memory", "memory.peak"); err == nil {
+	s.Reservation = optional(g, "memory", "memory.low")
+	if s.Peak, err = number(g, "memory", "memory.peak"); err == nil {
 		s.HasPeak = true
 	}
-	events := r.optionalTable(cg, "memory", "memory.events")
+	events := optionalTable(g, "memory", "memory.events")
 	s.Failures, s.OOMKills = events["max"], events["oom_kill"]
-	s.Devices = r.devices2(cg)
+	s.Devices = devices2(g)
 	return nil
 }
 
@@ -120,8 +123,8 @@ func sharesOf(weight uint64) uint64 {
 }
 
 // optional is number for what may not be there: 0 then.
-func (r *Reader) optional(cg, controller, name string) uint64 {
-	n, err := r.number(cg, controller, name)
+func optional(g *cgroup.Group, controller, name string) uint64 {
+	n, err := number(g, controller, name)
 	if err != nil {
 		return 0
 	}
@@ -129,8 +132,8 @@ func (r *Reader) optional(cg, controller, name string) uint64 {
 }
 
 // optionalTable is table for what may not be there: empty then.
-func (r *Reader) optionalTable(cg, controller, name string) map[string]uint64 {
-	t, err := r.table(cg, controller, name)
+func optionalTable(g *cgroup.Group, controller, name string) map[string]uint64 {
+	t, err := table(g, controller, name)
 	if err != nil {
 		return nil
 	}

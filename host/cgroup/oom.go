@@ -20,10 +20,10 @@ func (g *Group) OOMKills() uint64 {
 // the group is removed or stop is called. Nothing runs in between. ErrNotExist without a memory controller.
 func (g *Group) WatchOOM(seen func(kills uint64)) (stop func(), err error) {
 	var notices *os.File
-	if g.unified {
-		notices, err = changes(filepath.Join(g.dirs[""], "memory.events"))
+	if g.Unified() {
+		notices, err = changes(g.File("", "memory.events"))
 	} else {
-		notices, err = shortages(g.dirs["memory"])
+		notices, err = shortages(g.Dir("memory"))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch memory of cgroup %q: %w", g.path, err)
@@ -40,7 +40,7 @@ func (g *Group) watch(notices *os.File, seen func(kills uint64)) {
 		if n, err := notices.Read(buffer); err != nil || n == 0 {
 			return
 		}
-		if _, err := os.Stat(g.representative()); err != nil {
+		if !g.Exists() {
 			return // its removal is a notice too
 		}
 		if kills := g.killsAfter(known); kills > known {
@@ -50,21 +50,21 @@ func (g *Group) watch(notices *os.File, seen func(kills uint64)) {
 	}
 }
 
-// killTime bounds the time between the older hierarchies' notice of a shortage and the kill.
+// killTime bounds the time between version 1's notice of a shortage and the kill.
 const killTime = time.Second
 
-// killsAfter returns the number of kills, in the older hierarchies when it has grown or a moment has passed.
+// killsAfter returns the number of kills, in version 1 when it has grown or killTime has passed.
 func (g *Group) killsAfter(known uint64) uint64 {
 	for wait := time.Millisecond; ; wait *= 2 {
 		kills := g.OOMKills()
-		if g.unified || kills > known || wait > killTime {
+		if g.Unified() || kills > known || wait > killTime {
 			return kills
 		}
 		time.Sleep(wait)
 	}
 }
 
-// shortages is a descriptor that can be read when a group of the older hierarchies is short of memory.
+// shortages is a descriptor that can be read when a group of version 1 is short of memory.
 func shortages(dir string) (*os.File, error) {
 	if dir == "" {
 		return nil, os.ErrNotExist

@@ -1,8 +1,8 @@
-// Package stats measures: what a container or a pod uses, from its cgroup (version 1 and 2), and what a pod costs
-// beyond its containers' own work, from its processes.
+// Package usage reads what cgroups use of the machine, in both versions of their interface: processors, memory, devices,
+// huge pages, and the pressure on them.
 //
 // Everything is a plain read of a few small files; nothing is collected in the background.
-package stats
+package usage
 
 import (
 	"errors"
@@ -16,7 +16,8 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/kernelfile"
 )
 
 // CPU is time used.
@@ -51,31 +52,32 @@ func (m Memory) Available() uint64 {
 	return m.Limit - m.WorkingSet
 }
 
-// Reader reads cgroups. A cgroup is named by its path below the hierarchies' mount points.
+// Reader reads cgroups, by their paths below the mount points.
 //
 // # Errors
 //
-// All methods answer ErrNotFound for a cgroup that is not there (any more).
+// All methods return ErrNotFound for a cgroup that does not exist (any more).
 type Reader struct {
-	hierarchy *cgroup.Hierarchy
+	mounts    *cgroup.Mounts
 	pageSizes []string // of huge pages
 }
 
 // NewReader returns a reader of a machine's cgroups.
-func NewReader(h *cgroup.Hierarchy) *Reader {
-	return &Reader{hierarchy: h, pageSizes: pageSizes("/sys/kernel/mm/hugepages")}
+func NewReader(m *cgroup.Mounts) *Reader {
+	return &Reader{mounts: m, pageSizes: pageSizes("/sys/kernel/mm/hugepages")}
 }
 
 // CPU returns the processor time used by a cgroup and all below it.
 func (r *Reader) CPU(cg string) (CPU, error) {
-	if r.hierarchy.Unified != "" {
-		stat, err := r.table(cg, "cpu", "cpu.stat")
+	g := r.mounts.Group(cg)
+	if g.Unified() {
+		stat, err := table(g, "cpu", "cpu.stat")
 		if err != nil {
 			return CPU{}, err
 		}
 		return CPU{At: time.Now(), Usage: time.Duration(stat["usage_usec"]) * time.Microsecond}, nil
 	}
-	n, err := r.number(cg, "cpuacct", "cpuacct.usage")
+	n, err := number(g, "cpuacct", "cpuacct.usage")
 	if err != nil {
 		return CPU{}, err
 	}
@@ -84,26 +86,26 @@ func (r *Reader) CPU(cg string) (CPU, error) {
 
 // Memory returns the memory used by a cgroup and all below it.
 func (r *Reader) Memory(cg string) (Memory, error) {
-	m, _, err := r.memory(cg)
+	m, _, err := memory(r.mounts.Group(cg))
 	return m, err
 }
 
-// memory also returns the table that most of it is from.
-func (r *Reader) memory(cg string) (Memory, map[string]uint64, error) {
+// memory also returns the table that most of it comes from.
+func memory(g *cgroup.Group) (Memory, map[string]uint64, error) {
 	names := struct{ usage, limit, swap, swapLimit, inactive, anon, faults, major string }{
 		"memory.usage_in_bytes", "memory.limit_in_bytes", "memory.memsw.usage_in_bytes", "memory.memsw.limit_in_bytes",
 		"total_inactive_file", "total_rss", "total_pgfault", "total_pgmajfault",
 	}
-	v2 := r.hierarchy.Unified != ""
+	v2 := g.Unified()
 	if v2 {
 		names.usage, names.limit, names.swap, names.swapLimit = "memory.current", "memory.max", "memory.swap.current", "memory.swap.max"
 		names.inactive, names.anon, names.faults, names.major = "inactive_file", "anon", "pgfault", "pgmajfault"
 	}
-	usage, err := r.number(cg, "memory", names.usage)
+	usage, err := number(g, "memory", names.usage)
 	if err != nil {
 		return Memory{}, nil, err
 	}
-	stat, err := r.table(cg, "memory", "memory.stat")
+	stat, err := table(g, "memory", "memory.stat")
 	if err != nil {
 		return Memory{}, nil, err
 	}
@@ -117,7 +119,7 @@ func (r *Reader) memory(cg string) (Memory, map[string]uint64, error) {
 	// Version 1 says beside the counters whether the cgroup or any above it has a limit; mostly none has, and its own
 	// file is not worth reading.
 	if limit, told := stat["hierarchical_memory_limit"]; !told || limit < unlimited {
-		if m.Limit, err = r.number(cg, "memory", names.limit); err != nil {
+		if m.Limit, err = number(g, "memory", names.limit); err != nil {
 			m.Limit = 0 // the root has none
 		}
 	}
@@ -125,11 +127,11 @@ func (r *Reader) memory(cg string) (Memory, map[string]uint64, error) {
 		m.HasSwap, m.Swap = true, stat["total_swap"]
 		return m, stat, nil
 	}
-	swap, err := r.number(cg, "memory", names.swap)
+	swap, err := number(g, "memory", names.swap)
 	if err != nil {
 		return m, stat, nil
 	}
-	limit, _ := r.number(cg, "memory", names.swapLimit)
+	limit, _ := number(g, "memory", names.swapLimit)
 	m.HasSwap, m.SwapFile = true, limit
 	if v2 {
 		m.Swap, m.SwapLimit = swap, limit
@@ -144,19 +146,19 @@ func (r *Reader) memory(cg string) (Memory, map[string]uint64, error) {
 
 // Processes returns how many processes and threads are in a cgroup and below it.
 func (r *Reader) Processes(cg string) (uint64, error) {
-	return r.number(cg, "pids", "pids.current")
+	return number(r.mounts.Group(cg), "pids", "pids.current")
 }
 
 // unlimited is what version 1 writes for "no limit": the largest page counter, in bytes.
 const unlimited = math.MaxInt64 &^ (1<<16 - 1)
 
 // cpuMax reads a quota and its period, in microseconds, from version 2's one file; no quota is 0.
-func (r *Reader) cpuMax(cg string) (quota, period uint64) {
-	data, err := readFile(r.hierarchy.File(cg, "cpu", "cpu.max"))
+func cpuMax(g *cgroup.Group) (quota, period uint64) {
+	text, err := kernelfile.ReadRecord(g.File("cpu", "cpu.max"))
 	if err != nil {
 		return 0, 0
 	}
-	a, b, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
+	a, b, _ := strings.Cut(strings.TrimSpace(text), " ")
 	period, err = strconv.ParseUint(b, 10, 64)
 	if err != nil {
 		return 0, 0
@@ -168,19 +170,10 @@ func (r *Reader) cpuMax(cg string) (quota, period uint64) {
 }
 
 // number reads a file of one number; no limit is 0.
-func (r *Reader) number(cg, controller, name string) (uint64, error) {
-	var buf [64]byte
-	data, err := readShort(r.hierarchy.File(cg, controller, name), buf[:])
+func number(g *cgroup.Group, controller, name string) (uint64, error) {
+	n, err := g.Number(controller, name)
 	if err != nil {
-		return 0, wrap(cg, err)
-	}
-	text := strings.TrimSpace(string(data))
-	if text == "max" {
-		return 0, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return 0, wrap(cg, fmt.Errorf("file %s: %w", name, err))
+		return 0, wrap(g, err)
 	}
 	if n >= unlimited {
 		return 0, nil
@@ -188,27 +181,18 @@ func (r *Reader) number(cg, controller, name string) (uint64, error) {
 	return n, nil
 }
 
-// table reads a file of "key number" lines.
-func (r *Reader) table(cg, controller, name string) (map[string]uint64, error) {
-	var buf [4096]byte
-	data, err := readShort(r.hierarchy.File(cg, controller, name), buf[:])
+// table reads a file of "name number" lines.
+func table(g *cgroup.Group, controller, name string) (map[string]uint64, error) {
+	t, err := g.Table(controller, name)
 	if err != nil {
-		return nil, wrap(cg, err)
+		return nil, wrap(g, err)
 	}
-	text := string(data)
-	out := make(map[string]uint64, strings.Count(text, "\n"))
-	for line := range strings.Lines(text) {
-		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		if n, err := strconv.ParseUint(value, 10, 64); ok && err == nil {
-			out[key] = n
-		}
-	}
-	return out, nil
+	return t, nil
 }
 
-func wrap(cg string, err error) error {
+func wrap(g *cgroup.Group, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // removed before it was opened, or after
-		return fmt.Errorf("read cgroup %q: %w", cg, errdefs.ErrNotFound)
+		return fmt.Errorf("read cgroup %q: %w", g.Path(), errdefs.ErrNotFound)
 	}
-	return fmt.Errorf("read cgroup %q: %w", cg, err)
+	return fmt.Errorf("read cgroup %q: %w", g.Path(), err)
 }

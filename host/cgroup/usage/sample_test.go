@@ -1,4 +1,4 @@
-package stats
+package usage
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/host/cgroup"
 )
 
 func TestSampleVersion1(t *testing.T) {
@@ -47,7 +47,7 @@ func TestSampleVersion1(t *testing.T) {
 		"hybrid/empty/cpu.pressure":                         "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
 		"blkio/c/blkio.throttle.io_service_bytes_recursive": "8:0 Read 4096\n8:0 Write 8192\n8:0 Sync 12288\n8:0 Total 12288\n7:1 Read 1\nTotal 12289\n",
 	})
-	h := &cgroup.Hierarchy{V1: map[string]string{}, Hybrid: filepath.Join(root, "hybrid")}
+	h := &cgroup.Mounts{V1: map[string]string{}, Hybrid: filepath.Join(root, "hybrid")}
 	for _, c := range []string{"cpu", "cpuacct", "memory", "pids", "hugetlb", "blkio"} {
 		h.V1[c] = filepath.Join(root, c)
 	}
@@ -68,7 +68,7 @@ func TestSampleVersion1(t *testing.T) {
 		HugePages: []HugePages{{Size: "2MB", Usage: 2097152, Peak: 4194304, HasPeak: true}},
 		Pressures: Pressures{
 			CPU: &Pressure{Some: Stall{Total: 614 * time.Microsecond, Avg10: 1.5}},
-			IO:  &Pressure{Some: Stall{Total: 2 * time.Microsecond}, Full: Stall{Total: time.Microsecond, Avg300: 0.25}},
+			IO:  &Pressure{Some: Stall{Total: 2 * time.Microsecond}, HasFull: true, Full: Stall{Total: time.Microsecond, Avg300: 0.25}},
 		},
 	}
 	if !reflect.DeepEqual(s, want) {
@@ -80,7 +80,7 @@ func TestSampleVersion1(t *testing.T) {
 	if s, err = r.Sample("/free"); err != nil || s.Quota != 0 || s.HasPeak || s.Devices != nil {
 		t.Errorf("without most files: %+v, %v", s, err)
 	}
-	if d := r.devices1("/old"); len(d) != 1 || d[0] != (Device{Major: 8, Minor: 16, WriteBytes: 9}) {
+	if d := devices1(h.Group("/old")); len(d) != 1 || d[0] != (Device{Major: 8, Minor: 16, WriteBytes: 9}) {
 		t.Errorf("devices of an old kernel: %+v", d)
 	}
 	if p := r.Pressures("/empty"); p != (Pressures{}) {
@@ -112,7 +112,7 @@ func TestSampleVersion2(t *testing.T) {
 		"old/memory.current":    "1\n",
 		"old/memory.stat":       "slab 40\nkernel_stack 2\n",
 	})
-	r := NewReader(&cgroup.Hierarchy{Unified: root})
+	r := NewReader(&cgroup.Mounts{Unified: root})
 	r.pageSizes = []string{"2MB"}
 	s, err := r.Sample("/c")
 	if err != nil {
@@ -126,35 +126,13 @@ func TestSampleVersion2(t *testing.T) {
 		OwnFaults: 11, OwnMajor: 12, Threads: 3, MaxThreads: 100,
 		Devices:   []Device{{Major: 8, ReadBytes: 4096, WriteBytes: 8192, Reads: 2, Writes: 3}},
 		HugePages: []HugePages{{Size: "2MB", Usage: 2097152}},
-		Pressures: Pressures{Memory: &Pressure{Some: Stall{Total: 5 * time.Microsecond}, Full: Stall{Total: 3 * time.Microsecond}}},
+		Pressures: Pressures{Memory: &Pressure{Some: Stall{Total: 5 * time.Microsecond}, HasFull: true, Full: Stall{Total: 3 * time.Microsecond}}},
 	}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("%+v\nwant\n%+v", s, want)
 	}
 	if s, err = r.Sample("/old"); err != nil || s.HasPeak || s.Kernel != 42 || s.Quota != 0 || s.Period != 100000 {
 		t.Errorf("an old kernel: %+v, %v", s, err)
-	}
-}
-
-// Figures of this process: its own cgroups stand for a container's.
-func TestTasks(t *testing.T) {
-	root := t.TempDir()
-	inner := filepath.Join(root, "c", "inner")
-	if err := os.MkdirAll(inner, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for dir, pids := range map[string]string{filepath.Join(root, "c"): "1073741824\n", inner: "self\n"} {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(pids), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r := NewReader(&cgroup.Hierarchy{Unified: root})
-	got := r.Tasks("/c", os.Getpid())
-	if got.Processes != 2 || got.Files < 3 || got.Sockets > got.Files || !got.HasMaxFiles || got.MaxFiles == 0 {
-		t.Errorf("%+v", got)
-	}
-	if got := r.Tasks("/gone", 0); got != (Tasks{}) {
-		t.Errorf("a cgroup that is gone: %+v", got)
 	}
 }
 
@@ -174,38 +152,9 @@ func TestPageSizes(t *testing.T) {
 	}
 }
 
-func TestInterfaces(t *testing.T) {
-	links, err := parseInterfaces([]byte(`Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo:     100       1    0    0    0     0          0         0      100       1    0    0    0     0       0          0
-  eth0:    1010      12    3    4    0     0          0         0      906      11    5    6    0     0       0          0
-`))
-	want := Interface{Name: "eth0", RxBytes: 1010, RxPackets: 12, RxErrors: 3, RxDropped: 4, TxBytes: 906, TxPackets: 11, TxErrs: 5, TxDropped: 6}
-	if err != nil || len(links) != 1 || links[0] != want {
-		t.Errorf("%+v, %v", links, err)
-	}
-	if _, err := parseInterfaces([]byte("a\nb\nno interface\n")); err == nil {
-		t.Error("a line that is none was read")
-	}
-	// By a process and by entering the namespace the interfaces are the same; a process of another one is not used.
-	near, err := Interfaces("/proc/self/ns/net", 1<<30, os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	far, err := Interfaces("/proc/self/ns/net", 1<<30)
-	if err != nil || len(near) != len(far) {
-		t.Fatalf("%+v and %+v, %v", near, far, err)
-	}
-	for i := range near {
-		if near[i].Name != far[i].Name {
-			t.Errorf("%+v and %+v", near[i], far[i])
-		}
-	}
-}
-
 // A file of a cgroup that goes while it is open says ENODEV.
 func TestGoneWhileRead(t *testing.T) {
-	if err := wrap("/c", &os.PathError{Op: "read", Path: "cpu.stat", Err: unix.ENODEV}); !errdefs.IsNotFound(err) {
+	if err := wrap((&cgroup.Mounts{}).Group("/c"), &os.PathError{Op: "read", Path: "cpu.stat", Err: unix.ENODEV}); !errdefs.IsNotFound(err) {
 		t.Error(err)
 	}
 }

@@ -1,10 +1,12 @@
-package stats
+package usage
 
 import (
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sunaba-project/sunaba/host/kernelfile"
 )
 
 // Stall is how much time was lost by waiting for a resource.
@@ -13,9 +15,12 @@ type Stall struct {
 	Avg10, Avg60, Avg300 float64 // per cent of the last 10, 60 and 300 seconds
 }
 
-// Pressure is what the kernel's pressure stall information says of one resource: the time in which some tasks waited for
-// it, and the time in which all of them did.
-type Pressure struct{ Some, Full Stall }
+// Pressure is the kernel's pressure stall information of one resource: the time in which some tasks waited for it, and the time
+// in which all of them did.
+type Pressure struct {
+	Some, Full Stall
+	HasFull    bool // old kernels do not count it for processors
+}
 
 // Pressures are those of a cgroup; nil where the kernel does not keep one.
 type Pressures struct{ CPU, Memory, IO *Pressure }
@@ -23,33 +28,34 @@ type Pressures struct{ CPU, Memory, IO *Pressure }
 // Pressures reads what tasks of a cgroup and of all below it waited for. Only version 2 has it: beside version 1, only
 // for cgroups whose processes the OCI runtime has put there too.
 func (r *Reader) Pressures(cg string) Pressures {
-	dir := filepath.Join(r.hierarchy.Unified, cg)
-	if r.hierarchy.Unified == "" {
-		if r.hierarchy.Hybrid == "" {
+	g := r.mounts.Group(cg)
+	dir := g.Dir("")
+	if !g.Unified() {
+		if r.mounts.Hybrid == "" {
 			return Pressures{}
 		}
-		dir = filepath.Join(r.hierarchy.Hybrid, cg)
+		dir = filepath.Join(r.mounts.Hybrid, g.Path())
 	}
-	cpu := readPressure(dir, "cpu.pressure")
-	if r.hierarchy.Unified == "" && (cpu == nil || cpu.Some.Total == 0) && !populated(dir) {
+	cpu := ReadPressure(dir, "cpu")
+	if !g.Unified() && (cpu == nil || cpu.Some.Total == 0) && !populated(dir) {
 		return Pressures{} // nothing has ever waited there, and nothing is there that could
 	}
-	return Pressures{CPU: cpu, Memory: readPressure(dir, "memory.pressure"), IO: readPressure(dir, "io.pressure")}
+	return Pressures{CPU: cpu, Memory: ReadPressure(dir, "memory"), IO: ReadPressure(dir, "io")}
 }
 
 func populated(dir string) bool {
-	var buf [128]byte
-	events, err := readShort(filepath.Join(dir, "cgroup.events"), buf[:])
-	return err == nil && strings.Contains(string(events), "populated 1")
+	events, err := kernelfile.ReadRecord(filepath.Join(dir, "cgroup.events"))
+	return err == nil && strings.Contains(events, "populated 1")
 }
 
-func readPressure(dir, name string) *Pressure {
-	var buf [256]byte
-	data, err := readShort(filepath.Join(dir, name), buf[:])
+// ReadPressure reads the pressure on a resource, "cpu", "memory" or "io", from a cgroup's directory; nil if the kernel does not
+// keep it, or does not with psi=0.
+func ReadPressure(dir, resource string) *Pressure {
+	text, err := kernelfile.ReadRecord(filepath.Join(dir, resource+".pressure"))
 	if err != nil {
-		return nil // no such file, or switched off by psi=0
+		return nil
 	}
-	return parsePressure(string(data))
+	return parsePressure(text)
 }
 
 // parsePressure reads "some avg10=0.00 avg60=0.00 avg300=0.00 total=614" and the like; old kernels have no full line
@@ -64,7 +70,7 @@ func parsePressure(text string) *Pressure {
 		}
 		stall := &p.Some
 		if fields[0] == "full" {
-			stall = &p.Full
+			stall, p.HasFull = &p.Full, true
 		}
 		for _, f := range fields[1:] {
 			key, value, _ := strings.Cut(f, "=")

@@ -1,31 +1,20 @@
-package cgroup
+package metrics
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-)
 
-func TestTheRootIsNobodysGroup(t *testing.T) {
-	for _, path := range []string{"", "/"} {
-		if _, err := Open(path); err == nil {
-			t.Errorf("%q is taken", path)
-		}
-	}
-}
+	"github.com/sunaba-project/sunaba/host/cgroup"
+)
 
 func files(t *testing.T, content map[string]string) string {
 	t.Helper()
@@ -37,6 +26,9 @@ func files(t *testing.T, content map[string]string) string {
 	}
 	return dir
 }
+
+// unified is a group of version 2 whose files are in a directory.
+func unified(dir string) *cgroup.Group { return (&cgroup.Mounts{Unified: dir}).Group("/") }
 
 // decode reads a message as containerd's callers do. A field that its type does not know fails.
 func decode(t *testing.T, encoded []byte, to proto.Message) {
@@ -79,9 +71,9 @@ func TestNamesOfFigures(t *testing.T) {
 	}
 }
 
-func TestMetricsOfTheUnifiedHierarchy(t *testing.T) {
+func TestMetricsOfVersion2(t *testing.T) {
 	var m v2.Metrics
-	decode(t, metrics2(files(t, map[string]string{
+	decode(t, metrics2(unified(files(t, map[string]string{
 		"cpu.stat":            "usage_usec 100\nuser_usec 60\nsystem_usec 40\nnr_periods 3\nnr_throttled 2\nthrottled_usec 1\n",
 		"memory.current":      "4096\n",
 		"memory.max":          "max\n",
@@ -95,7 +87,7 @@ func TestMetricsOfTheUnifiedHierarchy(t *testing.T) {
 		"io.stat":             "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n\n",
 		"cpu.pressure":        "some avg10=1.50 avg60=0.00 avg300=0.25 total=614\n", // of an old kernel
 		"memory.pressure":     "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=2.00 avg300=0.00 total=7\n",
-	})), &m)
+	}))), &m)
 	got := fmt.Sprint(m.CPU.UsageUsec, m.CPU.UserUsec, m.CPU.SystemUsec, m.CPU.NrThrottled, m.Memory.Usage, m.Memory.UsageLimit,
 		m.Memory.MaxUsage, m.Memory.SwapLimit, m.Memory.Anon, m.Memory.InactiveFile, m.Memory.WorkingsetRefault,
 		m.MemoryEvents.OomKill, m.Pids.Current, m.Pids.Limit, len(m.Io.Usage), m.Io.Usage[0].Major, m.Io.Usage[0].Wios)
@@ -110,7 +102,7 @@ func TestMetricsOfTheUnifiedHierarchy(t *testing.T) {
 	}
 }
 
-func TestMetricsOfTheOlderHierarchies(t *testing.T) {
+func TestMetricsOfVersion1(t *testing.T) {
 	dirs := map[string]string{
 		"cpu":     files(t, map[string]string{"cpu.stat": "nr_periods 3\nnr_throttled 2\nthrottled_time 1\n"}),
 		"cpuacct": files(t, map[string]string{"cpuacct.usage": "1000\n", "cpuacct.stat": "user 5\nsystem 6\n", "cpuacct.usage_percpu": "400 600\n"}),
@@ -123,7 +115,7 @@ func TestMetricsOfTheOlderHierarchies(t *testing.T) {
 		"blkio": files(t, map[string]string{"blkio.throttle.io_service_bytes_recursive": "8:0 Read 10\n8:0 Write 20\nTotal 30\n"}),
 	}
 	var m v1.Metrics
-	decode(t, metrics1(func(c string) string { return dirs[c] }), &m)
+	decode(t, metrics1((&cgroup.Mounts{V1: dirs}).Group("/")), &m)
 	got := fmt.Sprint(m.CPU.Usage.Total, m.CPU.Usage.User, m.CPU.Usage.Kernel, m.CPU.Usage.PerCPU, m.CPU.Throttling.ThrottledPeriods,
 		m.Memory.Usage.Usage, m.Memory.Usage.Limit, m.Memory.Usage.Failcnt, m.Memory.RSS, m.Memory.TotalInactiveFile,
 		m.MemoryOomControl.OomKill, m.Pids.Current, m.Pids.Limit, len(m.Blkio.IoServiceBytesRecursive), m.Blkio.IoServiceBytesRecursive[1].Value)
@@ -133,130 +125,33 @@ func TestMetricsOfTheOlderHierarchies(t *testing.T) {
 	}
 }
 
-// testGroup is a group of the test's own, which it need not remove.
-func testGroup(t *testing.T) *Group {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test needs root")
-	}
-	parent := fmt.Sprintf("/sunaba-cgrouptest-%d", os.Getpid())
-	all, err := Open(parent)
+// Metrics are encoded of the group that the kernel has, in the version that the machine has.
+func TestEncode(t *testing.T) {
+	g, err := cgroup.Open(fmt.Sprintf("/sunaba-metricstest-%d", os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := all.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	g, err := Open(parent + "/inner")
-	if err != nil {
-		t.Fatal(err)
+	if _, _, err := Encode(g); !errdefs.IsNotFound(err) {
+		t.Errorf("metrics of a group that is not there: %v", err)
 	}
-	return g
-}
-
-// startIn starts a command and moves it into the group. It returns the command's input, whose first line or end tells it that it is there.
-func startIn(t *testing.T, g *Group, cmd *exec.Cmd) io.WriteCloser {
-	t.Helper()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Join(cmd.Process.Pid); err != nil {
-		t.Fatal(err)
-	}
-	return in
-}
-
-func TestLifeOfAGroup(t *testing.T) {
-	g := testGroup(t)
-	parent, err := Open(filepath.Dir(g.Path()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := g.Metrics(); !errdefs.IsNotFound(err) {
-		t.Errorf("figures of a group that is not there: %v", err)
-	}
-	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
-		t.Errorf("processes of a group that is not there: %v, %v", pids, err)
-	}
-	for range 2 {
-		if err := g.Create(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.Command("/bin/sh", "-c", "trap '' TERM; read in_the_group; sleep 1000 & echo ready; wait; sleep 1000")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := startIn(t, g, cmd)
-	if _, err := fmt.Fprintln(in, "go"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fmt.Fscanln(out, new(string)); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { cmd.Wait(); close(ended) }()
-	if of, err := Of(cmd.Process.Pid); err != nil || of != g.Path() {
-		t.Errorf("process is in %q, %v", of, err)
-	}
-	if _, _, err := g.Metrics(); err != nil {
-		t.Error(err)
-	}
-	if pids, err := parent.Pids(); err != nil || len(pids) == 0 {
-		t.Errorf("the parent's processes: %v, %v", pids, err)
-	}
-	if n, err := g.Signal(unix.SIGTERM); err != nil || n == 0 {
-		t.Errorf("signalled %d, %v", n, err)
-	}
-	if err := g.Freeze(); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Remove(); err == nil {
-		t.Error("a group with processes was removed")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := g.Kill(ctx); err != nil { // frozen, and deaf to TERM
-		t.Fatal(err)
-	}
-	<-ended
-	for range 2 {
-		if err := g.Remove(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestKillOfWhatForks: some are started while others are killed.
-func TestKillOfWhatForks(t *testing.T) {
-	g := testGroup(t)
 	if err := g.Create(); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sh", "-c", "read _; fork() { while :; do (sleep 1000 & sleep 0.01) & sleep 0.01; done; }; fork & fork & fork & wait")
-	startIn(t, g, cmd).Close()
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	for pids := []int{}; len(pids) < 50; time.Sleep(10 * time.Millisecond) {
-		var err error
-		if pids, err = g.Pids(); err != nil {
-			t.Fatal(err)
+	t.Cleanup(func() {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
 		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := g.Kill(ctx); err != nil {
+	})
+	name, encoded, err := Encode(g)
+	if err != nil {
 		t.Fatal(err)
 	}
-	<-ended
-	if pids, err := g.Pids(); err != nil || len(pids) > 0 {
-		t.Errorf("processes %v are left, %v", pids, err)
+	if g.Unified() {
+		decode(t, encoded, &v2.Metrics{})
+	} else {
+		decode(t, encoded, &v1.Metrics{})
+	}
+	if want := map[bool]string{true: typeV2, false: typeV1}[g.Unified()]; name != want {
+		t.Errorf("the message is %q, want %q", name, want)
 	}
 }

@@ -29,7 +29,7 @@ func TestKillsOfGroupsThatAreGone(t *testing.T) {
 	}
 	var ledger Ledger
 	open := func(name string) *Kills {
-		return ledger.Open(&Group{path: "/" + name, unified: true, dirs: map[string]string{"": filepath.Join(pod, name)}})
+		return ledger.Open((&Mounts{Unified: pod}).Group(name))
 	}
 	closes := func(what string, k *Kills, want bool) {
 		t.Helper()

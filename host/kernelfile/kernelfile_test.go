@@ -1,0 +1,35 @@
+package kernelfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	for _, size := range []int{0, 1, 4095, 4096, 4097, 100_000} {
+		path, want := filepath.Join(dir, "file"), strings.Repeat("x", size)
+		if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for name, read := range map[string]func(string) (string, error){"Read": Read, "ReadRecord": ReadRecord} {
+			if got, err := read(path); err != nil || got != want {
+				t.Errorf("%s: %d bytes of %d, %v", name, len(got), size, err)
+			}
+		}
+	}
+	for name, read := range map[string]func(string) (string, error){"Read": Read, "ReadRecord": ReadRecord} {
+		for _, path := range []string{"", filepath.Join(dir, "missing")} {
+			if _, err := read(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s of %q: %v", name, path, err)
+			}
+		}
+		// The kernel writes it in many pieces, each of which may be shorter than what there is room for.
+		if got, err := Read("/proc/self/maps"); err != nil || !strings.Contains(got, "[stack]") {
+			t.Errorf("%s of a long file: %d bytes, %v", name, len(got), err)
+		}
+	}
+}

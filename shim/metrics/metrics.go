@@ -1,0 +1,213 @@
+// Package metrics encodes what the kernel counts of a cgroup as containerd's callers decode it.
+//
+// The messages are encoded here: their generated types would cost every shim that is asked for metrics 170 KiB.
+package metrics
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/cgroup/usage"
+	"github.com/sunaba-project/sunaba/host/kernelfile"
+	"github.com/sunaba-project/sunaba/shim/encode"
+)
+
+// Types of the messages that hold a group's metrics.
+const (
+	typeV1 = "io.containerd.cgroups.v1.Metrics"
+	typeV2 = "io.containerd.cgroups.v2.Metrics"
+)
+
+// Encode reads a group's metrics and returns the name of a message and the encoded message, see containerd/cgroups'
+// cgroup1/stats and cgroup2/stats. What a kernel does not count is 0. ErrNotFound if the group does not exist.
+func Encode(g *cgroup.Group) (name string, encoded []byte, err error) {
+	switch {
+	case !g.Exists():
+		return "", nil, fmt.Errorf("read metrics of cgroup %q: %w", g.Path(), errdefs.ErrNotFound)
+	case g.Unified():
+		return typeV2, metrics2(g), nil
+	}
+	return typeV1, metrics1(g), nil
+}
+
+// Names of figures in files of version 1, in the order of the fields of their messages, from 1 on.
+var (
+	oomControlV1 = []string{"oom_kill_disable", "under_oom", "oom_kill"}
+	throttleV1   = []string{"nr_periods", "nr_throttled", "throttled_time"}
+	memoryV1     = []string{
+		"cache", "rss", "rss_huge", "mapped_file", "dirty", "writeback", "pgpgin", "pgpgout", "pgfault", "pgmajfault",
+		"inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable",
+		"hierarchical_memory_limit", "hierarchical_memsw_limit",
+		"total_cache", "total_rss", "total_rss_huge", "total_mapped_file", "total_dirty", "total_writeback",
+		"total_pgpgin", "total_pgpgout", "total_pgfault", "total_pgmajfault", "total_inactive_anon", "total_active_anon",
+		"total_inactive_file", "total_active_file", "total_unevictable",
+	}
+)
+
+// tick is a USER_HZ tick in nanoseconds: 100 a second on every architecture we build for.
+const tick = 10_000_000
+
+// metrics1 reads a group of version 1.
+func metrics1(g *cgroup.Group) encode.Message {
+	ticks := g.Figures("cpuacct", "cpuacct.stat", []string{"user", "system"})
+	var used encode.Message
+	used.Number(1, number(g, "cpuacct", "cpuacct.usage"))
+	used.Number(2, ticks[1]*tick)
+	used.Number(3, ticks[0]*tick)
+	used.List(4, numbers(g.File("cpuacct", "cpuacct.usage_percpu")))
+	var processors encode.Message
+	processors.Message(1, used)
+	processors.Message(2, encode.Numbers(g.Figures("cpu", "cpu.stat", throttleV1)))
+	memory := encode.Numbers(g.Figures("memory", "memory.stat", memoryV1))
+	for i, prefix := range []string{"memory", "memory.memsw", "memory.kmem", "memory.kmem.tcp"} {
+		memory.Message(33+i, entry1(g, prefix))
+	}
+	var m encode.Message
+	m.Message(2, pidsOf(g))
+	m.Message(3, processors)
+	m.Message(4, memory)
+	m.Message(5, blkio1(g))
+	m.Message(9, encode.Numbers(g.Figures("memory", "memory.oom_control", oomControlV1)))
+	return m
+}
+
+// pidsOf shows no limit as 0.
+func pidsOf(g *cgroup.Group) encode.Message {
+	limit := number(g, "pids", "pids.max")
+	if limit == cgroup.Max {
+		limit = 0
+	}
+	return encode.Numbers([]uint64{number(g, "pids", "pids.current"), limit})
+}
+
+func entry1(g *cgroup.Group, prefix string) encode.Message {
+	return encode.Numbers([]uint64{
+		number(g, "memory", prefix+".limit_in_bytes"), number(g, "memory", prefix+".usage_in_bytes"),
+		number(g, "memory", prefix+".max_usage_in_bytes"), number(g, "memory", prefix+".failcnt"),
+	})
+}
+
+func blkio1(g *cgroup.Group) encode.Message {
+	var m encode.Message
+	for i, name := range []string{"blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"} {
+		text, _ := kernelfile.Read(g.File("blkio", name)) // what cannot be read is missing
+		for at, c := range usage.DeviceCounts(text) {
+			var e encode.Message
+			e.Text(1, c.Name)
+			e.Number(3, at.Major)
+			e.Number(4, at.Minor)
+			e.Number(5, c.Value)
+			m.Message(1+i, e)
+		}
+	}
+	return m
+}
+
+// Names of figures in files of version 2, in the order of the fields of their messages, from 1 on.
+var (
+	cpuV2          = []string{"usage_usec", "user_usec", "system_usec", "nr_periods", "nr_throttled", "throttled_usec", "", "nr_bursts", "burst_usec"}
+	memoryEventsV2 = []string{"low", "high", "max", "oom", "oom_kill", "oom_group_kill"}
+	ioV2           = []string{"rbytes", "wbytes", "rios", "wios"} // from 3 on
+	memoryV2       = []string{
+		"anon", "file", "kernel_stack", "slab", "sock", "shmem", "file_mapped", "file_dirty", "file_writeback", "anon_thp",
+		"inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable", "slab_reclaimable", "slab_unreclaimable",
+		"pgfault", "pgmajfault", "workingset_refault_anon", "workingset_activate_anon", "workingset_nodereclaim",
+		"pgrefill", "pgscan", "pgsteal", "pgactivate", "pgdeactivate", "pglazyfree", "pglazyfreed", "thp_fault_alloc", "thp_collapse_alloc",
+		"workingset_refault_file", "workingset_activate_file", // these two are no fields: they are added to their like
+	}
+)
+
+// metrics2 reads a group of version 2.
+func metrics2(g *cgroup.Group) encode.Message {
+	var m encode.Message
+	m.Message(1, pidsOf(g))
+	processors, memory, io := encode.Numbers(g.Figures("cpu", "cpu.stat", cpuV2)), memory2(g), io2(g)
+	pressure(&processors, 7, g, "cpu")
+	pressure(&memory, 38, g, "memory")
+	pressure(&io, 2, g, "io")
+	m.Message(2, processors)
+	m.Message(4, memory)
+	m.Message(6, io)
+	m.Message(8, encode.Numbers(g.Figures("memory", "memory.events", memoryEventsV2)))
+	return m
+}
+
+func memory2(g *cgroup.Group) encode.Message {
+	all := g.Figures("memory", "memory.stat", memoryV2)
+	fields := all[:31]
+	fields[19] += all[31]
+	fields[20] += all[32]
+	for _, name := range []string{"current", "max", "swap.current", "swap.max", "peak", "swap.peak"} {
+		fields = append(fields[:len(fields):len(fields)], number(g, "memory", "memory."+name))
+	}
+	return encode.Numbers(fields)
+}
+
+// io2 has one entry for each device.
+func io2(g *cgroup.Group) encode.Message {
+	text, _ := kernelfile.Read(g.File("io", "io.stat")) // what cannot be read is missing
+	var devices []usage.DeviceNumber
+	counts := map[usage.DeviceNumber][]uint64{}
+	for at, c := range usage.DeviceCounts(text) {
+		if counts[at] == nil {
+			devices, counts[at] = append(devices, at), make([]uint64, len(ioV2))
+		}
+		if i := slices.Index(ioV2, c.Name); i >= 0 {
+			counts[at][i] = c.Value
+		}
+	}
+	var m encode.Message
+	for _, at := range devices {
+		m.Message(1, encode.Numbers(append([]uint64{at.Major, at.Minor}, counts[at]...)))
+	}
+	return m
+}
+
+// pressure appends the kernel's pressure stall information. Nothing where the kernel does not keep it.
+func pressure(m *encode.Message, field int, g *cgroup.Group, resource string) {
+	p := usage.ReadPressure(g.Dir(""), resource)
+	if p == nil {
+		return
+	}
+	var all encode.Message
+	all.Message(1, stall(p.Some))
+	if p.HasFull {
+		all.Message(2, stall(p.Full))
+	}
+	m.Message(field, all)
+}
+
+func stall(s usage.Stall) encode.Message {
+	var m encode.Message
+	m.Float(1, s.Avg10)
+	m.Float(2, s.Avg60)
+	m.Float(3, s.Avg300)
+	m.Number(4, uint64(s.Total/time.Microsecond))
+	return m
+}
+
+// number reads a file that holds one number, 0 if it does not.
+func number(g *cgroup.Group, controller, name string) uint64 {
+	n, err := g.Number(controller, name)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func numbers(path string) []uint64 {
+	text, _ := kernelfile.ReadRecord(path) // what cannot be read is missing
+	var out []uint64
+	for field := range strings.FieldsSeq(text) {
+		if n, err := strconv.ParseUint(field, 10, 64); err == nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
