@@ -14,7 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
-	"github.com/sunaba-project/sunaba/images/space"
+	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/containerd/v2/core/snapshots/storage"
 	"github.com/containerd/errdefs"
 
-	"github.com/sunaba-project/sunaba/images/space"
+	"github.com/sunaba-project/sunaba/host/space"
 )
 
 // Cleanup deletes the directories of what has been removed, which may take long.

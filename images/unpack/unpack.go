@@ -35,8 +35,8 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/boot"
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images/flight"
-	"github.com/sunaba-project/sunaba/images/space"
 )
 
 // Keys of snapshots that are not layers begin with what they are for.
