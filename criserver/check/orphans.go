@@ -3,17 +3,15 @@ package check
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/host/process"
 )
 
@@ -112,13 +110,7 @@ func (j *judge) mounts() {
 			continue
 		}
 		id, rest, _ := strings.Cut(rel, "/")
-		unmount := func(context.Context) error {
-			err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-				return fmt.Errorf("unmount %q: %w", point, err)
-			}
-			return nil
-		}
+		unmount := func(context.Context) error { return mount.Detach(point) }
 		if !j.holds(id) {
 			j.add("mount "+point, j.tidy(), unmount, "its pod is not on record or was stopped")
 			continue

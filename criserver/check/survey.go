@@ -11,10 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
-
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/shims"
+	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/images"
 )
 
@@ -79,12 +78,12 @@ func (s *sight) seeMounts(o Options) error {
 		if err != nil {
 			return fmt.Errorf("list mounts below %q: %w", dir, err)
 		}
-		list, err := mountinfo.GetMounts(mountinfo.PrefixFilter(real))
+		points, err := mount.Below(real)
 		if err != nil {
-			return fmt.Errorf("list mounts below %q: %w", dir, err)
+			return err
 		}
-		for _, m := range list {
-			if rel, err := filepath.Rel(real, m.Mountpoint); err == nil && rel != "." {
+		for _, point := range points {
+			if rel, err := filepath.Rel(real, point); err == nil && rel != "." {
 				s.mounts = append(s.mounts, filepath.Join(dir, rel))
 			}
 		}

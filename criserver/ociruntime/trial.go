@@ -11,12 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/host/mount"
 )
 
 const (
@@ -131,13 +130,7 @@ func (b *Book) remove(path, dir string) error {
 	_, eerr := b.o.Cgroups.EndAll(ctx, leaf)
 	err = errors.Join(err, eerr, b.o.Cgroups.RemoveLeaf(leaf))
 	// A runtime may keep mounts of its own in its state.
-	points, merr := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
-	for i := len(points) - 1; i >= 0; i-- {
-		if uerr := unix.Unmount(points[i].Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); uerr != nil && !errors.Is(uerr, unix.EINVAL) {
-			merr = errors.Join(merr, fmt.Errorf("unmount %q: %w", points[i].Mountpoint, uerr))
-		}
-	}
-	if merr != nil {
+	if merr := mount.DetachBelow(dir); merr != nil {
 		return errors.Join(err, merr) // removing a tree goes through mounts
 	}
 	return errors.Join(err, os.RemoveAll(dir))

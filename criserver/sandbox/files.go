@@ -8,17 +8,16 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/images/regular"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
@@ -83,10 +82,8 @@ func (s *Sandbox) writeFiles(context.Context) error {
 }
 
 func (s *Sandbox) unmountShm(context.Context) error {
-	dir := filepath.Join(s.Dir, shmDir)
-	err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // not mounted, not there
-		return fmt.Errorf("unmount shared memory %q: %w", dir, err)
+	if err := mount.Detach(filepath.Join(s.Dir, shmDir)); err != nil {
+		return fmt.Errorf("remove shared memory: %w", err)
 	}
 	return nil
 }
@@ -188,15 +185,8 @@ func removeTree(dir string) error {
 	if err != nil {
 		return err
 	}
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(real))
-	if err != nil {
-		return fmt.Errorf("list mounts below %q: %w", dir, err)
-	}
-	for _, m := range slices.Backward(mounts) {
-		err := unix.Unmount(m.Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // the shim has unmounted it meanwhile
-			return fmt.Errorf("unmount %q: %w", m.Mountpoint, err)
-		}
+	if err := mount.DetachBelow(real); err != nil {
+		return err
 	}
 	// Whoever is just ending may still put a file there.
 	for range 20 {

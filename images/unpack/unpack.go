@@ -35,6 +35,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/boot"
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images/flight"
 )
@@ -163,8 +164,8 @@ func (s *Store) removeProbes() error {
 	}
 	var errs []error
 	for _, dir := range append(overlays, files...) {
-		err := unix.Unmount(filepath.Join(dir, "merged"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) { // mounted or not
+		err := mount.Detach(filepath.Join(dir, "merged")) // mounted or not
+		if err == nil {
 			err = os.RemoveAll(dir)
 		}
 		errs = append(errs, err)

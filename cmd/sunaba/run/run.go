@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/moby/sys/mountinfo"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/host/mount"
 )
 
 // Options say what to run and where. Socket and one of File and Reader are
@@ -199,12 +199,12 @@ func (r *runner) cleanup(ctx context.Context) error {
 // removeDir removes the logs and volumes, unless a container has left a mount
 // there, through which something else would be removed.
 func removeDir(dir string) error {
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	mounts, err := mount.Below(dir)
 	if err != nil {
-		return fmt.Errorf("look for mounts below %q: %w", dir, err)
+		return err
 	}
 	if len(mounts) > 0 {
-		return fmt.Errorf("remove %q: there is a mount at %q: %w", dir, mounts[0].Mountpoint, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("remove %q: there is a mount at %q: %w", dir, mounts[0], errdefs.ErrFailedPrecondition)
 	}
 	return os.RemoveAll(dir)
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
+	"github.com/sunaba-project/sunaba/host/mount"
 )
 
 // IDMappedMounts tries whether an overlay on the file system of dir, where the
@@ -53,9 +54,8 @@ func sweepTries(dir string) error {
 	}
 	for _, work := range left {
 		for _, name := range []string{"merged", "mapped"} {
-			err := unix.Unmount(filepath.Join(work, name), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-				return fmt.Errorf("unmount %q: %w", filepath.Join(work, name), err)
+			if err := mount.Detach(filepath.Join(work, name)); err != nil {
+				return err
 			}
 		}
 		if err := os.RemoveAll(work); err != nil {
