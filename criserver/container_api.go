@@ -9,19 +9,23 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/checkpoint"
 	"github.com/sunaba-project/sunaba/criserver/container"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/session"
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
 
 // containerAPI answers the requests about containers.
 type containerAPI struct {
-	sandboxes  *sandbox.Manager
-	containers *container.Manager
+	sandboxes   *sandbox.Manager
+	containers  *container.Manager
+	sessions    *session.Manager
+	checkpoints *checkpoint.Service
 }
 
 func (a *containerAPI) CreateContainer(ctx context.Context, r *runtime.CreateContainerRequest) (*runtime.CreateContainerResponse, error) {
-	id, err := a.containers.Create(ctx, r.GetPodSandboxId(), r.GetConfig())
+	id, err := a.checkpoints.Create(ctx, r.GetPodSandboxId(), r.GetConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +84,7 @@ func (a *containerAPI) ReopenContainerLog(ctx context.Context, r *runtime.Reopen
 }
 
 func (a *containerAPI) ExecSync(ctx context.Context, r *runtime.ExecSyncRequest) (*runtime.ExecSyncResponse, error) {
-	out, err := a.containers.ExecSync(ctx, r.GetContainerId(), r.GetCmd(), seconds(r.GetTimeout()))
+	out, err := a.sessions.ExecSync(ctx, r.GetContainerId(), r.GetCmd(), seconds(r.GetTimeout()))
 	if err != nil {
 		return nil, err
 	}

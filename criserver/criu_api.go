@@ -27,9 +27,10 @@ import (
 // criuAPI answers the requests for checkpoints. Each request is checked whole before CRIU is asked whether it can work
 // here, so that an answer says first what is wrong with the request.
 type criuAPI struct {
-	sandboxes  *sandbox.Manager
-	containers *container.Manager
-	handlers   *runtimeclass.Table
+	sandboxes   *sandbox.Manager
+	containers  *container.Manager
+	checkpoints *checkpoint.Service
+	handlers    *runtimeclass.Table
 }
 
 // checkpointTime is how long a checkpoint may take when the client does not say.
@@ -49,7 +50,7 @@ func (a *criuAPI) CheckpointContainer(ctx context.Context, r *runtime.Checkpoint
 	if err := a.checkContainer(ctx, rec, r); err != nil {
 		return nil, fmt.Errorf("checkpoint container %q: %w", rec.ID, err)
 	}
-	err = a.containers.Checkpoint(ctx, []string{rec.ID}, func(ctx context.Context, captured []container.Captured) error {
+	err = a.checkpoints.Capture(ctx, []string{rec.ID}, func(ctx context.Context, captured []checkpoint.Captured) error {
 		return pack(ctx, captured[0], r.GetLocation())
 	})
 	if err != nil {
@@ -74,7 +75,7 @@ func (a *criuAPI) checkContainer(ctx context.Context, rec state.Container, r *ru
 }
 
 // pack completes what was captured of a container and makes its archive.
-func pack(ctx context.Context, c container.Captured, location string) error {
+func pack(ctx context.Context, c checkpoint.Captured, location string) error {
 	status, err := protojson.Marshal(containerStatus(c.Record))
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func (a *criuAPI) checkpointPod(ctx context.Context, rec state.Sandbox, r *runti
 	if err := missing(ctx, runtimeclass.Type(rec.HandlerType), rec.HandlerName); err != nil {
 		return err
 	}
-	return a.containers.Checkpoint(ctx, ids, func(ctx context.Context, captured []container.Captured) error {
+	return a.checkpoints.Capture(ctx, ids, func(ctx context.Context, captured []checkpoint.Captured) error {
 		if running := a.containers.RunningIn(rec.ID); !slices.Equal(ids, running) {
 			return fmt.Errorf("containers began or ended meanwhile, and %q run: %w", running, errdefs.ErrFailedPrecondition)
 		}
@@ -130,7 +131,7 @@ func (a *criuAPI) checkpointPod(ctx context.Context, rec state.Sandbox, r *runti
 }
 
 // packPod writes a pod's checkpoint into an empty folder. What says that it is one comes last.
-func packPod(ctx context.Context, captured []container.Captured, dir string) error {
+func packPod(ctx context.Context, captured []checkpoint.Captured, dir string) error {
 	options := checkpoint.PodOptions{Version: 1, Containers: map[string]string{}}
 	for _, c := range captured {
 		name := c.Record.Config.Value.GetMetadata().GetName()
@@ -178,7 +179,7 @@ func (a *criuAPI) RestorePod(ctx context.Context, r *runtime.RestorePodRequest) 
 // restoreAll makes the containers of a restored pod.
 func (a *criuAPI) restoreAll(ctx context.Context, id string, configs []*runtime.ContainerConfig, archives map[string]string) error {
 	for _, config := range configs {
-		if _, err := a.containers.Restore(ctx, id, config, archives[config.GetMetadata().GetName()]); err != nil {
+		if _, err := a.checkpoints.Restore(ctx, id, config, archives[config.GetMetadata().GetName()]); err != nil {
 			return err
 		}
 	}

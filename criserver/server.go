@@ -18,6 +18,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/checkpoint"
 	"github.com/sunaba-project/sunaba/criserver/container"
 	"github.com/sunaba-project/sunaba/criserver/events"
 	"github.com/sunaba-project/sunaba/criserver/metrics"
@@ -25,25 +26,29 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/session"
+	"github.com/sunaba-project/sunaba/criserver/session/stream"
 	"github.com/sunaba-project/sunaba/criserver/spec"
-	"github.com/sunaba-project/sunaba/criserver/stream"
+	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 // Options configure New.
 type Options struct {
-	Version    string // of the program
-	Handlers   *runtimeclass.Table
-	Images     *images.Service
-	Network    network.Network
-	Cgroups    *cgroup.Manager
-	Host       spec.Host
-	Runtime    func(binary string) ociruntime.Report // what is known of an OCI runtime now
-	Sandboxes  *sandbox.Manager
-	Containers *container.Manager
-	Events     *events.Hub // follows the records of both
-	Streams    *stream.Server
+	Version     string // of the program
+	Handlers    *runtimeclass.Table
+	Images      *images.Service
+	Network     network.Network
+	Cgroups     *cgroup.Manager
+	Host        spec.Host
+	Runtime     func(binary string) ociruntime.Report // what is known of an OCI runtime now
+	Sandboxes   *sandbox.Manager
+	Containers  *container.Manager
+	Sessions    *session.Manager
+	Checkpoints *checkpoint.Service
+	Events      *events.Hub // follows the records of both
+	Streams     *stream.Server
 	// Root and State are the server's folders, for verbose answers; ImagesDir is where containers' layers are written.
 	Root, State, ImagesDir string
 	Overhead               OverheadOptions
@@ -96,14 +101,14 @@ func New(o Options) *Server {
 	s := &Server{o: o, overheads: newWatch(o, meter), unwatch: func() {}}
 	svc := &service{
 		sandboxAPI:   sandboxAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter, overheads: s.overheads},
-		containerAPI: containerAPI{sandboxes: o.Sandboxes, containers: o.Containers},
+		containerAPI: containerAPI{sandboxes: o.Sandboxes, containers: o.Containers, sessions: o.Sessions, checkpoints: o.Checkpoints},
 		imageAPI:     imageAPI{images: o.Images, handlers: o.Handlers, sandboxes: o.Sandboxes},
 		nodeAPI:      nodeAPI{o: o},
 		statsAPI:     statsAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter},
 		eventsAPI:    eventsAPI{hub: o.Events},
-		sessionAPI:   sessionAPI{sandboxes: o.Sandboxes, containers: o.Containers, streams: o.Streams},
+		sessionAPI:   sessionAPI{sandboxes: o.Sandboxes, sessions: o.Sessions, streams: o.Streams},
 		metricsAPI:   metricsAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter, table: metrics.New()},
-		criuAPI:      criuAPI{sandboxes: o.Sandboxes, containers: o.Containers, handlers: o.Handlers},
+		criuAPI:      criuAPI{sandboxes: o.Sandboxes, containers: o.Containers, checkpoints: o.Checkpoints, handlers: o.Handlers},
 	}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
@@ -118,7 +123,10 @@ func New(o Options) *Server {
 // has returned, every request is answered with Unavailable.
 func (s *Server) Recover(ctx context.Context) {
 	begun := time.Now()
-	s.o.Sandboxes.Recover(ctx, s.o.Containers.Adopt)
+	s.o.Sandboxes.Recover(ctx, func(ctx context.Context, _ state.Sandbox, sb *sandbox.Sandbox, found sandbox.Found) {
+		s.o.Sessions.Adopt(ctx, sb, found)
+		s.o.Containers.Adopt(ctx, sb, found)
+	})
 	s.o.Containers.RemoveOrphans(ctx)
 	if err := s.o.Network.GC(ctx, s.o.Sandboxes.Connected()); err != nil {
 		s.o.Logger.Error("remove what is left of pods' networks", "error", err)
@@ -158,6 +166,7 @@ func (s *Server) Stop() {
 	timer := time.AfterFunc(stopLimit, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	timer.Stop()
+	s.o.Sessions.Close()
 	s.o.Containers.Close()
 	s.o.Sandboxes.Close()
 }

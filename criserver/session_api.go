@@ -5,20 +5,20 @@ import (
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sunaba-project/sunaba/criserver/container"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
-	"github.com/sunaba-project/sunaba/criserver/stream"
+	"github.com/sunaba-project/sunaba/criserver/session"
+	"github.com/sunaba-project/sunaba/criserver/session/stream"
 )
 
 // sessionAPI answers the requests whose answer is where to connect.
 type sessionAPI struct {
-	sandboxes  *sandbox.Manager
-	containers *container.Manager
-	streams    *stream.Server
+	sandboxes *sandbox.Manager
+	sessions  *session.Manager
+	streams   *stream.Server
 }
 
 func (a *sessionAPI) Exec(_ context.Context, r *runtime.ExecRequest) (*runtime.ExecResponse, error) {
-	id, err := a.containers.Running(r.GetContainerId())
+	id, err := a.sessions.Running(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (a *sessionAPI) Exec(_ context.Context, r *runtime.ExecRequest) (*runtime.E
 }
 
 func (a *sessionAPI) Attach(_ context.Context, r *runtime.AttachRequest) (*runtime.AttachResponse, error) {
-	id, err := a.containers.Running(r.GetContainerId())
+	id, err := a.sessions.Running(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}

@@ -18,15 +18,17 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/checkpoint"
 	"github.com/sunaba-project/sunaba/criserver/compiler"
 	"github.com/sunaba-project/sunaba/criserver/container"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/selinux"
+	"github.com/sunaba-project/sunaba/criserver/session"
+	"github.com/sunaba-project/sunaba/criserver/session/stream"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/stats"
-	"github.com/sunaba-project/sunaba/criserver/stream"
 	"github.com/sunaba-project/sunaba/host/boot"
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images"
@@ -133,15 +135,21 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	containers, err := container.New(container.Options{
 		Sandboxes: sandboxes, Images: store, Modules: modules, Handlers: handlers, Cgroups: cgroups, Host: host, Runtime: runtimes.Of, Labels: labels,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
-		Checkpoints: filepath.Join(p.root, "checkpoints"), CDISpecDirs: c.Devices.CDISpecDirs,
-		CheckpointLimit: c.Images.MaxLayerMiB << 20, RestoreImages: c.Images.RestoreCheckpoints,
-		LogLimits: c.logLimits(), OptimizeGo: c.Wasm.OptimizeGo,
+		CDISpecDirs: c.Devices.CDISpecDirs, LogLimits: c.logLimits(), OptimizeGo: c.Wasm.OptimizeGo,
 		Follow: events.Container, Logger: logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	streams, err := stream.Listen(streamOptions(c, sandboxes, containers, logger))
+	checkpoints, err := checkpoint.New(checkpoint.Options{
+		Sandboxes: sandboxes, Containers: containers, Images: store, Dir: filepath.Join(p.root, "checkpoints"),
+		Limit: c.Images.MaxLayerMiB << 20, RestoreImages: c.Images.RestoreCheckpoints, Logger: logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	sessions := session.New(containers, logger)
+	streams, err := stream.Listen(streamOptions(c, sandboxes, sessions, logger))
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +163,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	}
 	d.server = criserver.New(criserver.Options{
 		Version: version.String(), Handlers: handlers, Images: store, Network: net, Cgroups: cgroups, Host: host, Runtime: runtimes.Of,
-		Sandboxes: sandboxes, Containers: containers, Events: events, Streams: streams,
+		Sandboxes: sandboxes, Containers: containers, Checkpoints: checkpoints, Sessions: sessions, Events: events, Streams: streams,
 		Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
 		Overhead: criserver.OverheadOptions{Every: every, Patience: patience, Class: d.classes.class},
 	})
@@ -277,10 +285,10 @@ func networkOptions(c config, p places, logger *slog.Logger) network.Options {
 	}
 }
 
-func streamOptions(c config, sandboxes *sandbox.Manager, containers *container.Manager, logger *slog.Logger) stream.Options {
+func streamOptions(c config, sandboxes *sandbox.Manager, sessions *session.Manager, logger *slog.Logger) stream.Options {
 	return stream.Options{
 		Address: c.Stream.Address, Port: c.Stream.Port, CertFile: c.Stream.TLSCertFile, KeyFile: c.Stream.TLSKeyFile,
-		Containers: containers, Logger: logger,
+		Sessions: sessions, Logger: logger,
 		NetNS: func(id string) (string, error) {
 			_, path, err := sandboxes.NetNS(id)
 			return path, err

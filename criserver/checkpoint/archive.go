@@ -1,6 +1,11 @@
-// Package checkpoint knows the archive of a checkpointed container: what is in it, how it is written and read.
+// Package checkpoint writes down the state of running containers, and makes containers that begin from there.
 //
-// The archive is the tar file that containerd, CRI-O and Podman write too and that checkpointctl reads:
+// Service.Create is also the way to every other container: whether an image was made of a checkpoint is known when it
+// is found. Package container knows nothing of checkpoints except where a container keeps the state that it begins from.
+//
+// # Archives
+//
+// The archive of a container is the tar file that containerd, CRI-O and Podman write too and that checkpointctl reads:
 //
 //	config.dump       what the container was (Config), JSON
 //	spec.dump         its OCI specification

@@ -1,11 +1,9 @@
 package container
 
 import (
-	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -27,7 +25,7 @@ func records(t *testing.T) *Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Manager{o: Options{Logger: logger}, records: store, names: state.NewNames(), live: map[string]*Container{}}
+	return &Manager{index: newIndex(store), o: Options{Logger: logger}, names: state.NewNames()}
 }
 
 func (m *Manager) put(t *testing.T, id string, phase state.Phase) *Container {
@@ -39,7 +37,7 @@ func (m *Manager) put(t *testing.T, id string, phase state.Phase) *Container {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newContainer(m, id, "s")
+	c := newContainer(m.records, id, "s", m.o.Logger)
 	m.add(c)
 	return c
 }
@@ -54,7 +52,7 @@ func TestOnlyDrawnMovesAreMade(t *testing.T) {
 	for _, from := range phases {
 		for _, to := range phases {
 			m := records(t)
-			c := &Container{ID: "c", manager: m}
+			c := &Container{ID: "c", records: m.records, log: m.o.Logger}
 			// Unknown is never on the disk, so the record is put there as Running first.
 			first := from
 			if from == state.Unknown {
@@ -128,7 +126,7 @@ func TestTheEndIsKeptWithoutADisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Manager{o: Options{Logger: logger}, records: store, live: map[string]*Container{}}
+	m := &Manager{index: newIndex(store), o: Options{Logger: logger}}
 	c := m.put(t, "c", state.Running)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
@@ -224,37 +222,6 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-func TestIsGuest(t *testing.T) {
-	outside := filepath.Join(t.TempDir(), "outside")
-	root := t.TempDir()
-	for name, content := range map[string]string{
-		outside: "\x00asm\x01\x00\x00\x00", filepath.Join(root, "module"): "\x00asm\x01\x00\x00\x00",
-		filepath.Join(root, "elf"): "\x7fELF", filepath.Join(root, "short"): "\x00a",
-	} {
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, target := range map[string]string{"abs": "/module", "out": outside, "up": "../../../../../../module"} {
-		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := syscall.Mkfifo(filepath.Join(root, "fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]bool{
-		"/module": true, "/elf": false, "/short": false, "/missing": false, "/abs": true, "/out": false, "/up": true, "/": false, "/fifo": false,
-	} {
-		if got := isGuest(root, []string{"/nowhere", name}); got != want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
-	if isGuest(root, []string{"/elf", "/module"}) || isGuest(root, nil) || isGuest(outside, []string{"/module"}) {
-		t.Error("not the first program that is there")
-	}
-}
-
 func TestImageNames(t *testing.T) {
 	img := images.Image{ID: "sha256:i", RepoTags: []string{"a:1", "b:1"}, RepoDigests: []string{"a@sha256:d"}}
 	for _, c := range []struct {
@@ -269,67 +236,5 @@ func TestImageNames(t *testing.T) {
 		if got := imageName(c.img, config); got != c.want {
 			t.Errorf("%q: %q, want %q", c.wanted, got, c.want)
 		}
-	}
-}
-
-func TestStreamLimits(t *testing.T) {
-	budget := &atomic.Int64{}
-	budget.Store(maxOutput)
-	a, b := &stream{budget: budget}, &stream{budget: budget}
-	chunk := bytes.Repeat([]byte{'x'}, 1<<20)
-	for range 20 {
-		for _, s := range []*stream{a, b} {
-			if n, err := s.Write(chunk); n != len(chunk) || err != nil {
-				t.Fatalf("write: %d, %v", n, err)
-			}
-		}
-	}
-	if len(a.data) > maxStream || len(b.data) > maxStream || len(a.data)+len(b.data) != maxOutput {
-		t.Errorf("kept %d and %d bytes", len(a.data), len(b.data))
-	}
-	budget.Store(maxOutput)
-	alone := &stream{budget: budget}
-	for range 20 {
-		_, _ = alone.Write(chunk)
-	}
-	if len(alone.data) != maxStream {
-		t.Errorf("kept %d bytes of one stream", len(alone.data))
-	}
-}
-
-// A grandchild that keeps the pipe does not keep the answer for ever.
-func TestDrainEnds(t *testing.T) {
-	budget := &atomic.Int64{}
-	budget.Store(maxOutput)
-	path := filepath.Join(t.TempDir(), "fifo")
-	s, err := newStream(path, budget)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.remove()
-	w, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	s.taken()
-	if _, err := w.WriteString("said"); err != nil {
-		t.Fatal(err)
-	}
-	begun := time.Now()
-	for heard := 0; heard < len("said"); time.Sleep(time.Millisecond) {
-		s.mu.Lock()
-		heard = len(s.data)
-		s.mu.Unlock()
-		if time.Since(begun) > time.Minute {
-			t.Fatal("nobody reads")
-		}
-	}
-	begun = time.Now()
-	if got := s.drain(begun.Add(50 * time.Millisecond)); string(got) != "said" {
-		t.Errorf("got %q", got)
-	}
-	if took := time.Since(begun); took > time.Minute {
-		t.Errorf("took %s", took)
 	}
 }

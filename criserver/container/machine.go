@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +18,8 @@ import (
 type Container struct {
 	ID, SandboxID string
 
-	manager *Manager
+	records *state.Store[state.Container]
+	log     *slog.Logger
 	ended   chan struct{} // closed once the status says Exited, durably
 	endOnce sync.Once
 	work    chan struct{} // holds one token; who takes it changes the container
@@ -27,9 +29,9 @@ type Container struct {
 	deleted chan struct{} // closed once the shim has no task of the ended container any more; nil = nobody deletes one
 }
 
-func newContainer(m *Manager, id, sandboxID string) *Container {
+func newContainer(records *state.Store[state.Container], id, sandboxID string, log *slog.Logger) *Container {
 	c := &Container{
-		ID: id, SandboxID: sandboxID, manager: m, ended: make(chan struct{}),
+		ID: id, SandboxID: sandboxID, records: records, log: log.With("container", id), ended: make(chan struct{}),
 		work: make(chan struct{}, 1), signal: make(chan struct{}, 1),
 	}
 	c.work <- struct{}{}
@@ -58,7 +60,7 @@ func moves(from, to state.Phase) bool {
 //
 // ErrFailedPrecondition if there is no such move from the present state.
 func (c *Container) move(to state.Phase, change func(*state.Container)) (state.Container, error) {
-	return c.manager.records.Update(c.ID, c.mover(to, change))
+	return c.records.Update(c.ID, c.mover(to, change))
 }
 
 func (c *Container) mover(to state.Phase, change func(*state.Container)) func(state.Container) (state.Container, error) {
@@ -101,7 +103,7 @@ func (c *Container) begun(doing string, in []state.Phase) (rec state.Container, 
 	c.doing = doing
 	c.mu.Unlock()
 	end = sync.OnceFunc(func() { c.work <- struct{}{} })
-	if rec, err = c.manager.records.Get(c.ID); err == nil && !slices.Contains(in, rec.Phase) {
+	if rec, err = c.records.Get(c.ID); err == nil && !slices.Contains(in, rec.Phase) {
 		err = fmt.Errorf("%s container %q: it is %s: %w", doing, c.ID, rec.Phase, errdefs.ErrFailedPrecondition)
 	}
 	if err != nil {
@@ -156,9 +158,9 @@ func (c *Container) exit(e ending) {
 	if err == nil || errdefs.IsNotFound(err) || errors.Is(err, errdefs.ErrFailedPrecondition) {
 		return // done; or removed or ended already
 	}
-	c.manager.o.Logger.Error("record the end of a container", "container", c.ID, "error", err)
-	if _, err := c.manager.records.Amend(c.ID, c.mover(state.Exited, set)); err != nil {
-		c.manager.o.Logger.Error("keep the end of a container", "container", c.ID, "error", err)
+	c.log.Error("record the end of a container", "error", err)
+	if _, err := c.records.Amend(c.ID, c.mover(state.Exited, set)); err != nil {
+		c.log.Error("keep the end of a container", "error", err)
 	}
 }
 

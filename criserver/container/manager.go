@@ -24,26 +24,24 @@ package container
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/container/build"
 	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec"
-	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
-	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
@@ -51,7 +49,7 @@ import (
 type Options struct {
 	Sandboxes *sandbox.Manager
 	Images    *images.Service
-	Modules   Modules // nil = nothing is made ready
+	Modules   build.Modules // nil = nothing is made ready
 	Handlers  *runtimeclass.Table
 	Cgroups   *cgroup.Manager
 	Host      spec.Host
@@ -60,13 +58,6 @@ type Options struct {
 
 	Records string // folder of the durable records
 	Volumes string // folder of the images' anonymous volumes
-	// Checkpoints is the folder in which checkpoints are made and laid out. What a server that died left there goes.
-	Checkpoints string
-	// CheckpointLimit bounds what a checkpoint is laid out to, in bytes.
-	CheckpointLimit int64
-	// RestoreImages lets containers begin from images whose annotation says that they were made of a checkpoint: who writes
-	// the image then chooses the state of the processes.
-	RestoreImages bool
 	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none turns CDI devices off.
 	CDISpecDirs []string
 	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not named.
@@ -78,22 +69,15 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Modules makes modules ready for their start, as far as that works. With path "" it compiles nothing.
-type Modules interface {
-	Ready(ctx context.Context, path, digest string)
-}
-
 // Manager holds all containers.
 type Manager struct {
+	*index
 	o       Options
-	records *state.Store[state.Container]
 	names   *state.Names
-	paths   facts.Paths
-	ctx     context.Context // of the watchers
+	volumes volumes
+	maker   *build.Maker
+	watcher watcher
 	cancel  context.CancelFunc
-
-	mu   sync.Mutex
-	live map[string]*Container
 }
 
 // New loads the records of containers. Nothing is touched before Adopt.
@@ -105,13 +89,17 @@ func New(o Options) (*Manager, error) {
 	if err := os.MkdirAll(o.Volumes, 0o711); err != nil {
 		return nil, fmt.Errorf("create folder of volumes: %w", err)
 	}
-	if err := errors.Join(space.Empty(o.Checkpoints), os.MkdirAll(o.Checkpoints, 0o700)); err != nil {
-		return nil, fmt.Errorf("create folder of checkpoints: %w", err)
-	}
+	maker := build.New(build.Options{
+		Images: o.Images, Modules: o.Modules, Handlers: o.Handlers, Host: o.Host, Runtime: o.Runtime, Labels: o.Labels,
+		CDISpecDirs: o.CDISpecDirs, LogLimits: o.LogLimits, OptimizeGo: o.OptimizeGo,
+	})
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &Manager{o: o, records: records, names: state.NewNames(), ctx: ctx, cancel: cancel, live: map[string]*Container{}}
+	m := &Manager{
+		index: newIndex(records), o: o, names: state.NewNames(), volumes: volumes(o.Volumes), maker: maker,
+		watcher: watcher{ctx: ctx}, cancel: cancel,
+	}
 	for _, rec := range records.List() {
-		m.live[rec.ID] = newContainer(m, rec.ID, rec.SandboxID)
+		m.add(newContainer(records, rec.ID, rec.SandboxID, o.Logger))
 		o.Labels.Keep(rec.ProcessLabel)
 		if rec.Phase == state.Creating {
 			continue // removed by Adopt
@@ -133,47 +121,18 @@ func name(config *runtime.ContainerConfig, pod *runtime.PodSandboxConfig) string
 	return fmt.Sprintf("%s_%s_%s_%s_%d", md.GetName(), pmd.GetName(), pmd.GetNamespace(), pmd.GetUid(), md.GetAttempt())
 }
 
-// Get returns the record of a container, by its id or an unambiguous beginning of it. One that is still being made is
-// not there yet.
+// Hold takes the right to change a container for one request, which must find it in one of the given states, until end
+// is called. doing names the request.
 //
 // # Errors
 //
-// ErrNotFound; ErrInvalidArgument if several ids begin so.
-func (m *Manager) Get(id string) (state.Container, error) {
-	full, err := m.records.Resolve(id)
+// ErrNotFound; ErrFailedPrecondition if another request changes it, or the state is another.
+func (m *Manager) Hold(id, doing string, in ...state.Phase) (rec state.Container, end func(), err error) {
+	_, c, err := m.find(id)
 	if err != nil {
-		return state.Container{}, fmt.Errorf("find container: %w", err)
+		return rec, nil, err
 	}
-	rec, err := m.records.Get(full)
-	if err == nil && rec.Phase == state.Creating {
-		err = fmt.Errorf("id %q: %w", id, errdefs.ErrNotFound)
-	}
-	if err != nil {
-		return state.Container{}, fmt.Errorf("find container: %w", err)
-	}
-	return rec, nil
-}
-
-// List returns the records of all containers that are not still being made.
-func (m *Manager) List() []state.Container {
-	var out []state.Container
-	for _, rec := range m.records.List() {
-		if rec.Phase != state.Creating {
-			out = append(out, rec)
-		}
-	}
-	return out
-}
-
-// In returns the containers of one sandbox.
-func (m *Manager) In(sandboxID string) []state.Container {
-	var out []state.Container
-	for _, rec := range m.List() {
-		if rec.SandboxID == sandboxID {
-			out = append(out, rec)
-		}
-	}
-	return out
+	return c.begin(doing, in...)
 }
 
 // Spec returns the bytes of a container's OCI specification, as they are now.
@@ -182,50 +141,54 @@ func (m *Manager) Spec(rec state.Container) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(filepath.Join(sb.Dir, rec.ID, configFile))
+	return readSpec(sb, rec.ID)
+}
+
+func readSpec(sb *sandbox.Sandbox, id string) ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(sb.Dir, id, build.ConfigFile))
 	if err != nil {
-		return nil, fmt.Errorf("read specification of container %q: %w", rec.ID, err)
+		return nil, fmt.Errorf("read specification of container %q: %w", id, err)
 	}
 	return data, nil
 }
 
-// find returns a container to work with: its record and living side.
-func (m *Manager) find(id string) (state.Container, *Container, error) {
-	rec, err := m.Get(id)
-	if err != nil {
-		return rec, nil, err
-	}
-	c := m.alive(rec.ID)
-	if c == nil {
-		return rec, nil, fmt.Errorf("container %q: %w", rec.ID, errdefs.ErrNotFound)
-	}
-	return rec, c, nil
+// volumes is the folder in which each container has one of its own.
+type volumes string
+
+// of is the folder of a container's anonymous volumes.
+func (v volumes) of(id string) string { return filepath.Join(string(v), id) }
+
+// state is where a container that begins from a checkpoint keeps the state of its processes until it is started.
+func (v volumes) state(id string) string { return filepath.Join(v.of(id), "checkpoint") }
+
+// Running is a running container, and the shim to ask about it.
+type Running struct {
+	Record state.Container
+	Bundle string // its folder
+	Shim   *client.Client
+	Ended  <-chan struct{} // closed once the container's end is on record
 }
 
-// idempotent is find for requests that an unknown id is no error for: the container is nil then.
-func (m *Manager) idempotent(id string) (state.Container, *Container, error) {
+// Reach finds a running container.
+//
+// # Errors
+//
+// ErrNotFound; ErrFailedPrecondition if it does not run or its shim is gone.
+func (m *Manager) Reach(id string) (Running, error) {
 	rec, c, err := m.find(id)
-	if errdefs.IsNotFound(err) {
-		return rec, nil, nil
+	if err != nil {
+		return Running{}, err
 	}
-	return rec, c, err
-}
-
-// alive returns the living side of a container, nil if there is none.
-func (m *Manager) alive(id string) *Container {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.live[id]
-}
-
-func (m *Manager) add(c *Container) {
-	m.mu.Lock()
-	m.live[c.ID] = c
-	m.mu.Unlock()
-}
-
-func (m *Manager) drop(id string) {
-	m.mu.Lock()
-	delete(m.live, id)
-	m.mu.Unlock()
+	if rec.Phase != state.Running {
+		return Running{}, fmt.Errorf("container %q is %s: %w", rec.ID, rec.Phase, errdefs.ErrFailedPrecondition)
+	}
+	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
+	if err != nil {
+		return Running{}, err
+	}
+	shim := sb.Shim()
+	if shim == nil {
+		return Running{}, fmt.Errorf("container %q: its sandbox is not ready: %w", rec.ID, errdefs.ErrFailedPrecondition)
+	}
+	return Running{Record: rec, Bundle: filepath.Join(sb.Dir, rec.ID), Shim: shim, Ended: c.ended}, nil
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -49,28 +48,29 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	// That it may run is durable before anybody is told, and is written while the shim works: what else is to be known of a
 	// container that runs, a server that finds this record learns from the shim.
 	begun := c.begins()
-	pid, started, err := m.startTask(ctx, sb, shim, rec)
+	t := c.task(shim)
+	started, err := m.startTask(ctx, t, sb, rec)
 	err = errors.Join(err, <-begun)
 	if err == nil {
-		_, err = m.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.PID, r.StartedAt = pid, started }))
+		_, err = m.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.PID, r.StartedAt = started.PID, started.Begun }))
 	}
 	if err != nil {
-		m.dropTask(ctx, shim, rec.ID)
+		t.drop(ctx)
 		if !silent(ctx, err) {
-			m.vacate(ctx, shim, rec)
+			t.vacate(ctx, rec.CgroupsPath)
 		}
 		c.exit(ending{code: codeStartError, at: time.Now(), reason: reasonStartError, message: errtext.Of(err)})
 		c.over()
 		return fmt.Errorf("start container %q: %w", rec.ID, err)
 	}
-	go m.watch(c, sb, shim)
+	go m.watcher.watch(c, sb, shim)
 	go c.store()
 	if rec.FromCheckpoint { // a container starts once
-		if err := os.RemoveAll(m.stateDir(rec.ID)); err != nil {
+		if err := os.RemoveAll(m.volumes.state(rec.ID)); err != nil {
 			m.o.Logger.Warn("remove the state that a container began from", "container", rec.ID, "error", err)
 		}
 	}
-	m.o.Logger.Info("container is started", "container", rec.ID, "pid", pid)
+	m.o.Logger.Info("container is started", "container", rec.ID, "pid", started.PID)
 	return nil
 }
 
@@ -79,7 +79,7 @@ func (c *Container) begins() <-chan error {
 	done := make(chan error, 1)
 	now := time.Now()
 	go func() {
-		_, err := c.manager.records.Update(c.ID, func(r state.Container) (state.Container, error) {
+		_, err := c.records.Update(c.ID, func(r state.Container) (state.Container, error) {
 			r.BegunAt = now
 			return r, nil
 		})
@@ -93,96 +93,30 @@ var errMoved = errors.New("it has moved on")
 
 // store makes the record of a container durable that has just begun to run.
 func (c *Container) store() {
-	_, err := c.manager.records.Update(c.ID, func(r state.Container) (state.Container, error) {
+	_, err := c.records.Update(c.ID, func(r state.Container) (state.Container, error) {
 		if r.Phase != state.Running {
 			return r, errMoved
 		}
 		return r, nil
 	})
 	if err != nil && !errors.Is(err, errMoved) && !errdefs.IsNotFound(err) {
-		c.manager.o.Logger.Error("record that a container runs", "container", c.ID, "error", err)
+		c.log.Error("record that a container runs", "error", err)
 	}
 }
 
-// startTask makes the task in the shim and starts it. On error the task may be left. The time is that just before the
-// process began: it may have ended when this returns.
-func (m *Manager) startTask(ctx context.Context, sb *sandbox.Sandbox, shim *client.Client, rec state.Container) (int, time.Time, error) {
+// startTask starts the task that a container's record describes.
+func (m *Manager) startTask(ctx context.Context, t task, sb *sandbox.Sandbox, rec state.Container) (client.Launched, error) {
 	if rec.Unstartable != "" {
-		return 0, time.Time{}, fmt.Errorf("%s: %w", rec.Unstartable, errdefs.ErrInvalidArgument)
+		return client.Launched{}, fmt.Errorf("%s: %w", rec.Unstartable, errdefs.ErrInvalidArgument)
 	}
 	req, err := m.taskRequest(sb, rec)
 	if err != nil {
-		return 0, time.Time{}, err
-	}
-	l, err := m.launch(ctx, shim, req)
-	if errdefs.IsAlreadyExists(err) {
-		m.dropTask(ctx, shim, rec.ID) // left by a request whose server died
-		l, err = m.launch(ctx, shim, req)
-	}
-	for range relaunches {
-		if !errdefs.IsUnavailable(err) {
-			break
-		}
-		l, err = m.relaunch(ctx, shim, req, err)
-	}
-	return l.PID, l.Begun, err
-}
-
-// relaunches is how many shims may die during the start of one container before it counts as one that cannot be started.
-const relaunches = 3
-
-// relaunch finds out what has become of a launch whose shim died before it answered, and launches anew what has not begun. A shim
-// that has no successor answers as before.
-func (m *Manager) relaunch(ctx context.Context, shim *client.Client, req client.CreateRequest, lost error) (client.Launched, error) {
-	st, err := shim.State(ctx, req.ID, "")
-	switch {
-	case errdefs.IsUnavailable(err):
-		return client.Launched{}, lost
-	case err == nil && st.Status != client.StatusCreated:
-		d, err := shim.Details(ctx, req.ID)
-		return client.Launched{PID: st.PID, Begun: d.StartedAt}, err
-	case err != nil && !errdefs.IsNotFound(err):
 		return client.Launched{}, err
 	}
-	m.o.Logger.Warn("the shim has died while it started a container; it is started again", "container", req.ID)
-	m.dropTask(ctx, shim, req.ID)
-	return m.launch(ctx, shim, req)
+	return t.start(ctx, req)
 }
 
-// launch asks the shim to make a task and let it run, and returns when the shim has answered, also if the caller is gone: the
-// shim goes on with what it was asked for until it hears that nobody wants it, and what began unseen would outlive its record.
-func (m *Manager) launch(ctx context.Context, shim *client.Client, req client.CreateRequest) (client.Launched, error) {
-	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	var l client.Launched
-	var err error
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		l, err = shim.Launch(whole, req)
-	}()
-	select {
-	case <-answered:
-		return l, err
-	case <-ctx.Done():
-	}
-	undo, done := sandbox.Aside(ctx)
-	defer done()
-	// The shim may hear of the removal before it has looked at the launch: that is told again.
-	for wait := 10 * time.Millisecond; undo.Err() == nil; wait = min(2*wait, time.Second) {
-		m.dropTask(undo, shim, req.ID)
-		select {
-		case <-answered:
-			if err == nil {
-				m.dropTask(undo, shim, req.ID)
-			}
-			return client.Launched{}, ctx.Err()
-		case <-time.After(wait):
-		}
-	}
-	return client.Launched{}, ctx.Err()
-}
-
+// taskRequest is what the shim is asked for, to start a container.
 func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.CreateRequest, error) {
 	pod, err := m.o.Sandboxes.Get(rec.SandboxID)
 	if err != nil {
@@ -208,7 +142,7 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 		req.Stderr = req.Stdout
 	}
 	if rec.FromCheckpoint {
-		req.Checkpoint = m.stateDir(rec.ID)
+		req.Checkpoint = m.volumes.state(rec.ID)
 	}
 	if rec.Config.Value.GetStdin() {
 		req.Stdin = stdio.Attachable
@@ -216,61 +150,10 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 	return req, nil
 }
 
-// dropTask removes a task that was not started, or whose start nobody recorded.
-func (m *Manager) dropTask(ctx context.Context, shim *client.Client, id string) {
-	ctx, cancel := sandbox.Aside(ctx)
-	defer cancel()
-	err := removeTask(ctx, shim, id)
-	// A launch that nobody waits for any more may start the process between the signal and the removal, which is refused then.
-	for errdefs.IsFailedPrecondition(err) && pause(ctx, 10*time.Millisecond) {
-		err = removeTask(ctx, shim, id)
+func toShim(mounts []state.Mount) []client.Mount {
+	var out []client.Mount
+	for _, m := range mounts {
+		out = append(out, client.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
-	if err != nil && !errdefs.IsNotFound(err) {
-		m.o.Logger.Warn("remove task", "container", id, "error", err)
-	}
-}
-
-// vacate ends the process that the shim has prewarmed for a container that it will not create.
-func (m *Manager) vacate(ctx context.Context, shim *client.Client, rec state.Container) {
-	ctx, cancel := sandbox.Aside(ctx)
-	defer cancel()
-	if err := shim.Vacate(ctx, rec.CgroupsPath); err != nil && !errdefs.IsNotImplemented(err) && !errdefs.IsUnavailable(err) {
-		m.o.Logger.Warn("end prewarmed guest process", "container", rec.ID, "error", err)
-	}
-}
-
-// vacateUnstarted is vacate for a container that never ran.
-func (m *Manager) vacateUnstarted(ctx context.Context, rec state.Container) {
-	if !rec.StartedAt.IsZero() {
-		return
-	}
-	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
-	if err != nil {
-		return
-	}
-	if shim := sb.Shim(); shim != nil {
-		m.vacate(ctx, shim, rec)
-	}
-}
-
-// removeTask kills a task and deletes it.
-func removeTask(ctx context.Context, shim *client.Client, id string) error {
-	err := shim.Kill(ctx, id, "", syscall.SIGKILL, true)
-	if err == nil {
-		_, err = shim.Wait(ctx, id, "")
-	}
-	if err == nil || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
-		_, err = shim.Delete(ctx, id, "")
-	}
-	return err
-}
-
-// pause waits, and says whether the context still holds.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
+	return out
 }

@@ -42,7 +42,11 @@ func (m *Manager) Stop(ctx context.Context, id string, grace time.Duration) erro
 	if rec.Phase != state.Running && rec.Phase != state.Unknown {
 		return nil
 	}
-	if err := m.stop(ctx, c, rec, grace); err != nil {
+	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
+	if err == nil {
+		err = stopping{Container: c, sandbox: sb, rec: rec, shim: sb.Shim(), sharesPIDs: m.sharesPIDs(rec)}.run(ctx, grace)
+	}
+	if err != nil {
 		return fmt.Errorf("stop container %q: %w", c.ID, err)
 	}
 	return nil
@@ -61,54 +65,58 @@ func (c *Container) settled(ctx context.Context) error {
 	return nil
 }
 
-func (m *Manager) stop(ctx context.Context, c *Container, rec state.Container, grace time.Duration) error {
-	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
-	if err != nil {
-		return err
-	}
-	shim := sb.Shim()
-	if shim == nil {
-		return m.stopWithoutShim(ctx, c, sb, rec)
+// stopping is the stop of one container.
+type stopping struct {
+	*Container
+	sandbox    *sandbox.Sandbox
+	rec        state.Container
+	shim       *client.Client // nil = there is none, or it is silent
+	sharesPIDs bool           // see Manager.sharesPIDs
+}
+
+func (s stopping) run(ctx context.Context, grace time.Duration) error {
+	if s.shim == nil {
+		return s.withoutShim(ctx)
 	}
 	if grace > 0 {
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
-		err := m.signalOnce(ctx, c, shim)
+		err := s.signalOnce(ctx)
 		if silent(ctx, err) {
-			return m.endSilent(ctx, c, sb, rec, err)
+			return s.endSilent(ctx, err)
 		}
 		if err != nil {
 			return err
 		}
 		select {
-		case <-c.ended:
+		case <-s.ended:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timer.C:
 		}
 	}
-	err = shim.Kill(ctx, c.ID, "", syscall.SIGKILL, m.sharesPIDs(rec))
+	err := s.shim.Kill(ctx, s.ID, "", syscall.SIGKILL, s.sharesPIDs)
 	if silent(ctx, err) {
-		return m.endSilent(ctx, c, sb, rec, err)
+		return s.endSilent(ctx, err)
 	}
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("kill: %w", err)
 	}
-	return m.awaitKilled(ctx, c, sb, rec, shim)
+	return s.awaitKilled(ctx)
 }
 
 // awaitKilled waits for the end of a container that was killed. A shim that has stopped since it answered tells nobody of it.
-func (m *Manager) awaitKilled(ctx context.Context, c *Container, sb *sandbox.Sandbox, rec state.Container, shim *client.Client) error {
+func (s stopping) awaitKilled(ctx context.Context) error {
 	for {
 		select {
-		case <-c.ended:
+		case <-s.ended:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(endSilentLimit):
-			if _, err := shim.State(ctx, c.ID, ""); silent(ctx, err) {
-				return m.endSilent(ctx, c, sb, rec, err)
+			if _, err := s.shim.State(ctx, s.ID, ""); silent(ctx, err) {
+				return s.endSilent(ctx, err)
 			}
 		}
 	}
@@ -121,15 +129,15 @@ func silent(ctx context.Context, err error) bool {
 
 // endSilent kills a container whose shim hangs or was stopped, through its cgroup. Its end is on record then; should the shim
 // come to itself, it has nothing to add.
-func (m *Manager) endSilent(ctx context.Context, c *Container, sb *sandbox.Sandbox, rec state.Container, cause error) error {
-	m.o.Logger.Warn("shim does not answer; the container is killed without it", "container", c.ID, "error", cause)
+func (s stopping) endSilent(ctx context.Context, cause error) error {
+	s.log.Warn("shim does not answer; the container is killed without it", "error", cause)
 	ctx, cancel := context.WithTimeout(ctx, endSilentLimit)
 	defer cancel()
-	if err := sb.EndContainer(ctx, rec.CgroupsPath); err != nil {
+	if err := s.sandbox.EndContainer(ctx, s.rec.CgroupsPath); err != nil {
 		return fmt.Errorf("kill without its shim, which does not answer: %w", err)
 	}
-	c.exit(ending{code: codeKilled, at: time.Now(), reason: reasonError, message: "its shim did not answer, and it was killed without it"})
-	c.over()
+	s.exit(ending{code: codeKilled, at: time.Now(), reason: reasonError, message: "its shim did not answer, and it was killed without it"})
+	s.over()
 	return nil
 }
 
@@ -139,18 +147,18 @@ const endSilentLimit = 10 * time.Second
 // codeKilled is that of a process that SIGKILL ended.
 const codeKilled = 128 + int32(syscall.SIGKILL)
 
-// stopWithoutShim waits for a shim's remains to be cleaned up, which ends the container; one whose shim is only silent
+// withoutShim waits for a shim's remains to be cleaned up, which ends the container; one whose shim is only silent
 // is ended without it.
-func (m *Manager) stopWithoutShim(ctx context.Context, c *Container, sb *sandbox.Sandbox, rec state.Container) error {
+func (s stopping) withoutShim(ctx context.Context) error {
 	select {
-	case <-sb.Gone():
+	case <-s.sandbox.Gone():
 	default:
-		if now, err := m.records.Get(c.ID); err == nil && now.Phase == state.Unknown {
-			return m.endSilent(ctx, c, sb, rec, fmt.Errorf("there is no connection to it: %w", errdefs.ErrUnavailable))
+		if now, err := s.records.Get(s.ID); err == nil && now.Phase == state.Unknown {
+			return s.endSilent(ctx, fmt.Errorf("there is no connection to it: %w", errdefs.ErrUnavailable))
 		}
 	}
 	select {
-	case <-c.ended:
+	case <-s.ended:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -158,14 +166,14 @@ func (m *Manager) stopWithoutShim(ctx context.Context, c *Container, sb *sandbox
 }
 
 // signalOnce sends the stop signal if nobody has yet, and remembers that, also for the next server.
-func (m *Manager) signalOnce(ctx context.Context, c *Container, shim *client.Client) error {
+func (s stopping) signalOnce(ctx context.Context) error {
 	select {
-	case <-c.signal:
-		defer func() { c.signal <- struct{}{} }()
+	case <-s.signal:
+		defer func() { s.signal <- struct{}{} }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	rec, err := m.records.Get(c.ID)
+	rec, err := s.records.Get(s.ID)
 	if errdefs.IsNotFound(err) || err == nil && !rec.StopSent.IsZero() {
 		return nil
 	}
@@ -178,10 +186,10 @@ func (m *Manager) signalOnce(ctx context.Context, c *Container, shim *client.Cli
 	}
 	tell := func(ctx context.Context) error {
 		// A server that died after sending it could not record that; the shim knows.
-		if d, err := shim.Details(ctx, c.ID); err != nil || slices.Contains(d.Told, int(sig)) {
+		if d, err := s.shim.Details(ctx, s.ID); err != nil || slices.Contains(d.Told, int(sig)) {
 			return err
 		}
-		return shim.Kill(ctx, c.ID, "", sig, false)
+		return s.shim.Kill(ctx, s.ID, "", sig, false)
 	}
 	if err = tell(ctx); errdefs.IsUnavailable(err) {
 		err = tell(ctx) // the shim died before it answered, and may have a successor
@@ -189,11 +197,11 @@ func (m *Manager) signalOnce(ctx context.Context, c *Container, shim *client.Cli
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("send %s: %w", rec.StopSignal, err)
 	}
-	if _, err := m.records.Update(c.ID, func(r state.Container) (state.Container, error) {
+	if _, err := s.records.Update(s.ID, func(r state.Container) (state.Container, error) {
 		r.StopSent = time.Now()
 		return r, nil
 	}); err != nil && !errdefs.IsNotFound(err) {
-		m.o.Logger.Error("record the stop signal", "container", c.ID, "error", err)
+		s.log.Error("record the stop signal", "error", err)
 	}
 	return nil
 }
@@ -206,80 +214,4 @@ func (m *Manager) sharesPIDs(rec state.Container) bool {
 	}
 	_, _, pid := spec.Modes(rec.Config.Value, pod.Config.Value)
 	return pid != runtime.NamespaceMode_CONTAINER
-}
-
-// Remove takes a container away; one that runs is killed first. It is no error if it is not there. The log file stays: it
-// is the client's.
-//
-// # Errors
-//
-// ErrFailedPrecondition if it is being started or removed by another request.
-func (m *Manager) Remove(ctx context.Context, id string) error {
-	rec, c, err := m.idempotent(id)
-	if c == nil || err != nil {
-		return err
-	}
-	if rec.Phase == state.Running || rec.Phase == state.Unknown {
-		if err := m.Stop(ctx, rec.ID, 0); err != nil {
-			return err
-		}
-	}
-	rec, end, err := c.begin("remove", state.Created, state.Exited)
-	if errdefs.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer end()
-	if err := c.awaitDeleted(ctx); err != nil {
-		return fmt.Errorf("remove container %q: %w", rec.ID, err)
-	}
-	pod, perr := m.o.Sandboxes.Get(rec.SandboxID)
-	if err := m.forget(ctx, c, rec); err != nil {
-		return fmt.Errorf("remove container %q: %w", rec.ID, err)
-	}
-	if perr == nil {
-		m.names.Release(name(rec.Config.Value, pod.Config.Value), rec.ID)
-	}
-	m.o.Logger.Info("container is removed", "container", rec.ID)
-	return nil
-}
-
-// killLimit is how long killed containers are waited for before their shim is killed with them.
-const killLimit = 30 * time.Second
-
-// StopAll kills every running container of a sandbox, and waits until their tasks are deleted; see sandbox.Manager.Stop.
-func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
-	ctx, cancel := context.WithTimeout(ctx, killLimit)
-	defer cancel()
-	return m.each(sandboxID, func(rec state.Container) error {
-		c := m.alive(rec.ID)
-		if c != nil && rec.Phase == state.Created {
-			m.vacateUnstarted(ctx, rec) // the shim may have other pods
-		}
-		if err := m.Stop(ctx, rec.ID, 0); err != nil || c == nil {
-			return err
-		}
-		return c.awaitDeleted(ctx)
-	})
-}
-
-// RemoveAll removes every container of a sandbox; see sandbox.Manager.Remove.
-func (m *Manager) RemoveAll(ctx context.Context, sandboxID string) error {
-	return m.each(sandboxID, func(rec state.Container) error { return m.Remove(ctx, rec.ID) })
-}
-
-// each calls f for the containers of a sandbox side by side.
-func (m *Manager) each(sandboxID string, f func(state.Container) error) error {
-	recs := m.In(sandboxID)
-	errs := make(chan error, len(recs))
-	for _, rec := range recs {
-		go func() { errs <- f(rec) }()
-	}
-	var all []error
-	for range recs {
-		all = append(all, <-errs)
-	}
-	return errors.Join(all...)
 }

@@ -14,6 +14,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/container/build"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
@@ -42,14 +43,14 @@ func (m *Manager) Update(ctx context.Context, id string, change *runtime.LinuxCo
 	if err := spec.CheckSets(change, facts.Online(m.o.Host)); err != nil {
 		return fmt.Errorf("update container %q: linux.%w", rec.ID, err)
 	}
-	if err := m.update(ctx, c, rec, merge(rec.Resources.Value, change)); err != nil {
+	if err := m.resize(ctx, c, rec, merge(rec.Resources.Value, change)); err != nil {
 		return fmt.Errorf("update container %q: %w", rec.ID, err)
 	}
 	return nil
 }
 
-// update sets limits: they are on record as wanted first, as held last.
-func (m *Manager) update(ctx context.Context, c *Container, rec state.Container, want *runtime.LinuxContainerResources) error {
+// resize sets limits: they are on record as wanted first, as held last.
+func (m *Manager) resize(ctx context.Context, c *Container, rec state.Container, want *runtime.LinuxContainerResources) error {
 	limits, err := spec.Resources(want, m.o.Host)
 	if err != nil {
 		return err
@@ -60,74 +61,99 @@ func (m *Manager) update(ctx context.Context, c *Container, rec state.Container,
 	}); err != nil {
 		return err
 	}
-	if err := m.setLimits(ctx, c, rec, want, limits); err != nil {
+	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
+	if err == nil {
+		r := &resizing{Container: c, sandbox: sb, rec: rec, want: want, limits: limits, host: m.o.Host}
+		err = r.run(ctx)
+	}
+	if err != nil {
 		if _, uerr := m.records.Update(c.ID, func(r state.Container) (state.Container, error) {
 			r.Wanted = state.Resources{}
 			return r, nil
 		}); uerr != nil && !errdefs.IsNotFound(uerr) {
-			m.o.Logger.Error("take back a change of resources", "container", c.ID, "error", uerr)
+			c.log.Error("take back a change of resources", "error", uerr)
 		}
-		return err
 	}
-	return nil
+	return err
 }
 
-func (m *Manager) setLimits(ctx context.Context, c *Container, rec state.Container, want *runtime.LinuxContainerResources, limits *specs.LinuxResources) error {
-	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
-	if err != nil {
-		return err
+// resizing is one change of a container's limits.
+type resizing struct {
+	*Container
+	sandbox *sandbox.Sandbox
+	rec     state.Container
+	want    *runtime.LinuxContainerResources
+	limits  *specs.LinuxResources
+	host    spec.Host
+	undo    []func(context.Context) error // of what was changed so far
+}
+
+func (r *resizing) run(ctx context.Context) error {
+	old, err := r.changeSpec()
+	if err == nil && r.rec.Phase == state.Running {
+		err = r.changeTask(ctx, old)
 	}
-	dir := filepath.Join(sb.Dir, rec.ID)
-	before, err := m.Spec(rec)
+	if err == nil {
+		_, err = r.records.Update(r.ID, func(rec state.Container) (state.Container, error) {
+			rec.Resources, rec.Wanted = state.Resources{Value: r.want}, state.Resources{}
+			return rec, nil
+		})
+	}
 	if err != nil {
-		return err
+		r.takeBack(ctx)
+	}
+	return err
+}
+
+// changeSpec writes the limits into the specification and returns those that were there.
+func (r *resizing) changeSpec() (old *specs.LinuxResources, err error) {
+	before, err := readSpec(r.sandbox, r.ID)
+	if err != nil {
+		return nil, err
 	}
 	var s specs.Spec
 	if err := json.Unmarshal(before, &s); err != nil || s.Linux == nil || s.Process == nil {
-		return fmt.Errorf("read specification: %w", errors.Join(err, errdefs.ErrDataLoss))
+		return nil, fmt.Errorf("read specification: %w", errors.Join(err, errdefs.ErrDataLoss))
 	}
-	old := s.Linux.Resources
+	old = s.Linux.Resources
 	if old != nil {
-		limits.Devices = old.Devices
+		r.limits.Devices = old.Devices
 	}
-	s.Linux.Resources = limits
-	adj := spec.OOMScoreAdj(int(want.GetOomScoreAdj()), m.o.Host)
+	s.Linux.Resources = r.limits
+	adj := spec.OOMScoreAdj(int(r.want.GetOomScoreAdj()), r.host)
 	s.Process.OOMScoreAdj = &adj
-	if err := writeSpec(dir, &s); err != nil {
-		return err
+	dir := filepath.Join(r.sandbox.Dir, r.ID)
+	if err := build.WriteSpec(dir, &s); err != nil {
+		return nil, err
 	}
-	undo := []func(context.Context) error{func(context.Context) error { return writeConfig(dir, before) }}
-	if rec.Phase == state.Running {
-		shim := sb.Shim()
-		if shim == nil {
-			return m.takeBack(ctx, rec.ID, undo, fmt.Errorf("its sandbox is not ready: %w", errdefs.ErrFailedPrecondition))
-		}
-		if old != nil {
-			undo = append(undo, func(ctx context.Context) error { return shim.Update(ctx, rec.ID, old) })
-		}
-		if err := shim.Update(ctx, rec.ID, limits); err != nil {
-			return m.takeBack(ctx, rec.ID, undo, cgroup.Refused("linux", err))
-		}
+	r.undo = append(r.undo, func(context.Context) error { return build.WriteConfig(dir, before) })
+	return old, nil
+}
+
+// changeTask sets the limits of the running container. old are those that it has, nil = not known.
+func (r *resizing) changeTask(ctx context.Context, old *specs.LinuxResources) error {
+	shim := r.sandbox.Shim()
+	if shim == nil {
+		return fmt.Errorf("its sandbox is not ready: %w", errdefs.ErrFailedPrecondition)
 	}
-	if _, err := m.records.Update(c.ID, func(r state.Container) (state.Container, error) {
-		r.Resources, r.Wanted = state.Resources{Value: want}, state.Resources{}
-		return r, nil
-	}); err != nil {
-		return m.takeBack(ctx, rec.ID, undo, err)
+	if old != nil {
+		r.undo = append(r.undo, func(ctx context.Context) error { return shim.Update(ctx, r.ID, old) })
+	}
+	if err := shim.Update(ctx, r.ID, r.limits); err != nil {
+		return cgroup.Refused("linux", err)
 	}
 	return nil
 }
 
-// takeBack undoes a change of limits that did not come through, and returns why it did not.
-func (m *Manager) takeBack(ctx context.Context, id string, undo []func(context.Context) error, cause error) error {
+// takeBack undoes a change of limits that did not come through.
+func (r *resizing) takeBack(ctx context.Context) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
-	for _, u := range undo {
+	for _, u := range r.undo {
 		if err := u(ctx); err != nil {
-			m.o.Logger.Error("take back a change of resources", "container", id, "error", err)
+			r.log.Error("take back a change of resources", "error", err)
 		}
 	}
-	return cause
 }
 
 // merge lays the values of change that are not zero over those of old.

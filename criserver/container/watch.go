@@ -11,25 +11,30 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
+// watcher notices the ends of containers.
+type watcher struct {
+	ctx context.Context // ends with the server
+}
+
 // watch waits for the end of a running container.
-func (m *Manager) watch(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
-	_, err := shim.Wait(m.ctx, c.ID, "")
-	if m.ctx.Err() != nil {
+func (w watcher) watch(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
+	_, err := shim.Wait(w.ctx, c.ID, "")
+	if w.ctx.Err() != nil {
 		return
 	}
 	if errdefs.IsUnavailable(err) {
-		m.watchSandbox(c, sb)
+		w.watchSandbox(c, sb)
 		return
 	}
-	m.reap(c, sb, shim)
+	w.reap(c, sb, shim)
 }
 
 // watchSandbox waits until nothing of a dead shim is left, and ends the container then.
-func (m *Manager) watchSandbox(c *Container, sb *sandbox.Sandbox) {
+func (w watcher) watchSandbox(c *Container, sb *sandbox.Sandbox) {
 	select {
 	case <-sb.Gone():
-		m.lost(c, sb)
-	case <-m.ctx.Done():
+		c.lost(sb)
+	case <-w.ctx.Done():
 	}
 }
 
@@ -38,30 +43,30 @@ const reapLimit = 10 * time.Second
 
 // reap takes the end of a container from the shim: durable status first, then it is over, then the task is deleted. Nobody who waits
 // for the end waits for the runtime's program, which removes what it keeps.
-func (m *Manager) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
-	ctx, cancel := context.WithTimeout(m.ctx, reapLimit)
+func (w watcher) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
+	ctx, cancel := context.WithTimeout(w.ctx, reapLimit)
 	defer cancel()
 	defer c.deleting()()
 	d, err := shim.Details(ctx, c.ID)
 	switch {
 	case errdefs.IsUnavailable(err):
-		m.watchSandbox(c, sb)
+		w.watchSandbox(c, sb)
 		return
 	case err != nil || d.Exit == nil:
-		m.o.Logger.Warn("ask for the end of a container", "container", c.ID, "error", err)
-		m.lost(c, sb)
+		c.log.Warn("ask for the end of a container", "error", err)
+		c.lost(sb)
 	default:
 		c.exit(toEnding(*d.Exit))
 	}
-	m.o.Logger.Info("container has ended", "container", c.ID)
+	c.log.Info("container has ended")
 	c.over()
 	if _, err := shim.Delete(ctx, c.ID, ""); err != nil && !errdefs.IsNotFound(err) {
-		m.o.Logger.Warn("delete task", "container", c.ID, "error", err)
+		c.log.Warn("delete task", "error", err)
 	}
 }
 
 // lost ends a container whose shim cannot say how it ended any more.
-func (m *Manager) lost(c *Container, sb *sandbox.Sandbox) {
+func (c *Container) lost(sb *sandbox.Sandbox) {
 	if exit, ok := client.ReadExit(filepath.Join(sb.Dir, c.ID)); ok {
 		c.exit(toEnding(exit))
 	} else {

@@ -33,6 +33,10 @@ var walls = []struct{ from, to, reason string }{
 	{"shim/wasm/wasi", "shim/wasm/wasmedge", "the operations stand below every ABI"},
 	{"shim/wasm/wasip1", "shim/wasm/wasmedge", "an extension knows what it extends, never the other way round"},
 	{"criserver/sandbox", "criserver/container", "containers live in sandboxes, never the other way round"},
+	{"criserver/sandbox", "criserver/session", "sessions are opened in containers, which live in sandboxes"},
+	{"criserver/sandbox", "criserver/checkpoint", "checkpoints are of containers, which live in sandboxes"},
+	{"criserver/container", "criserver/checkpoint", "a checkpoint is made of a container, or a container of it, from outside"},
+	{"criserver/container", "criserver/session", "sessions are opened in containers, never the other way round"},
 }
 
 func TestImportLaw(t *testing.T) {

@@ -1,0 +1,119 @@
+package container
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/criserver/state"
+)
+
+// index finds containers: their records, and what of them lives in this server.
+type index struct {
+	records *state.Store[state.Container]
+
+	mu   sync.Mutex
+	live map[string]*Container
+}
+
+func newIndex(records *state.Store[state.Container]) *index {
+	return &index{records: records, live: map[string]*Container{}}
+}
+
+// Get returns the record of a container, by its id or an unambiguous beginning of it. One that is still being made is
+// not there yet.
+//
+// # Errors
+//
+// ErrNotFound; ErrInvalidArgument if several ids begin so.
+func (x *index) Get(id string) (state.Container, error) {
+	full, err := x.records.Resolve(id)
+	if err != nil {
+		return state.Container{}, fmt.Errorf("find container: %w", err)
+	}
+	rec, err := x.records.Get(full)
+	if err == nil && rec.Phase == state.Creating {
+		err = fmt.Errorf("id %q: %w", id, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return state.Container{}, fmt.Errorf("find container: %w", err)
+	}
+	return rec, nil
+}
+
+// List returns the records of all containers that are not still being made.
+func (x *index) List() []state.Container {
+	var out []state.Container
+	for _, rec := range x.records.List() {
+		if rec.Phase != state.Creating {
+			out = append(out, rec)
+		}
+	}
+	return out
+}
+
+// In returns the containers of one sandbox.
+func (x *index) In(sandboxID string) []state.Container {
+	var out []state.Container
+	for _, rec := range x.List() {
+		if rec.SandboxID == sandboxID {
+			out = append(out, rec)
+		}
+	}
+	return out
+}
+
+// RunningIn returns the ids of a sandbox's running containers, sorted.
+func (x *index) RunningIn(sandboxID string) []string {
+	var ids []string
+	for _, c := range x.In(sandboxID) {
+		if c.Phase == state.Running {
+			ids = append(ids, c.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// find returns a container to work with: its record and living side.
+func (x *index) find(id string) (state.Container, *Container, error) {
+	rec, err := x.Get(id)
+	if err != nil {
+		return rec, nil, err
+	}
+	c := x.alive(rec.ID)
+	if c == nil {
+		return rec, nil, fmt.Errorf("container %q: %w", rec.ID, errdefs.ErrNotFound)
+	}
+	return rec, c, nil
+}
+
+// idempotent is find for requests that an unknown id is no error for: the container is nil then.
+func (x *index) idempotent(id string) (state.Container, *Container, error) {
+	rec, c, err := x.find(id)
+	if errdefs.IsNotFound(err) {
+		return rec, nil, nil
+	}
+	return rec, c, err
+}
+
+// alive returns the living side of a container, nil if there is none.
+func (x *index) alive(id string) *Container {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.live[id]
+}
+
+func (x *index) add(c *Container) {
+	x.mu.Lock()
+	x.live[c.ID] = c
+	x.mu.Unlock()
+}
+
+func (x *index) drop(id string) {
+	x.mu.Lock()
+	delete(x.live, id)
+	x.mu.Unlock()
+}

@@ -1,0 +1,107 @@
+package program
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// barred says that nobody can execute a file, whatever it holds, and why; "" if the runtime says that better.
+func (p Program) barred() (why string, barred bool) {
+	switch {
+	case p.mode.IsDir():
+		return p.kind(), true
+	case !p.mode.IsRegular():
+		return "", true
+	case p.mode&0o111 == 0:
+		return fmt.Sprintf("may be executed by nobody (mode %04o)", p.mode.Perm()), true
+	}
+	return "", false
+}
+
+// machines are those whose programs a kernel executes, the machine's own first.
+func machines() []elf.Machine {
+	switch goruntime.GOARCH {
+	case "amd64":
+		return []elf.Machine{elf.EM_X86_64, elf.EM_386}
+	case "arm64":
+		return []elf.Machine{elf.EM_AARCH64, elf.EM_ARM}
+	case "arm":
+		return []elf.Machine{elf.EM_ARM}
+	case "riscv64":
+		return []elf.Machine{elf.EM_RISCV}
+	}
+	return nil
+}
+
+// machine is that of an ELF program.
+func (p Program) machine() (elf.Machine, bool) {
+	const at = 18 // of e_machine in both classes
+	if !bytes.HasPrefix(p.head, []byte(elf.ELFMAG)) || len(p.head) < at+2 {
+		return 0, false
+	}
+	if elf.Data(p.head[elf.EI_DATA]) == elf.ELFDATA2MSB {
+		return elf.Machine(binary.BigEndian.Uint16(p.head[at:])), true
+	}
+	return elf.Machine(binary.LittleEndian.Uint16(p.head[at:])), true
+}
+
+// native says whether the kernel by itself may be able to execute a file.
+func (p Program) native() bool {
+	if bytes.HasPrefix(p.head, []byte("#!")) {
+		return true
+	}
+	m, ok := p.machine()
+	return ok && (len(machines()) == 0 || slices.Contains(machines(), m))
+}
+
+// kind says what a file is: "is a directory".
+func (p Program) kind() string {
+	if m, ok := p.machine(); ok {
+		return "is an ELF program for " + machineName(m)
+	}
+	switch {
+	case p.mode.IsDir():
+		return "is a directory"
+	case !p.mode.IsRegular():
+		return "is not a regular file"
+	case len(p.head) == 0:
+		return "is empty"
+	case bytes.HasPrefix(p.head, []byte("#!")):
+		line, _, _ := bytes.Cut(p.head[2:], []byte("\n"))
+		return fmt.Sprintf("is a script for %q", strings.TrimSpace(string(line)))
+	case p.Wasm():
+		return "is a WebAssembly module"
+	case p.text():
+		return `is a text file without "#!"`
+	}
+	return "is neither an ELF program nor a script"
+}
+
+// text says whether a file begins as text does; the head may end within a character.
+func (p Program) text() bool {
+	head := p.head
+	for i := 0; i < utf8.UTFMax && len(head) > 0 && !utf8.Valid(head); i++ {
+		head = head[:len(head)-1]
+	}
+	return len(head) > 0 && !bytes.ContainsFunc(head, func(r rune) bool {
+		return r < ' ' && !strings.ContainsRune("\t\n\v\f\r\x1b", r)
+	}) && utf8.Valid(head)
+}
+
+// machineName is a machine's name as images have it, where they have one.
+func machineName(m elf.Machine) string {
+	names := map[elf.Machine]string{
+		elf.EM_X86_64: "amd64", elf.EM_386: "386", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm", elf.EM_RISCV: "riscv64",
+		elf.EM_PPC64: "ppc64le", elf.EM_S390: "s390x", elf.EM_LOONGARCH: "loong64",
+	}
+	if name, ok := names[m]; ok {
+		return name
+	}
+	return m.String()
+}

@@ -1,0 +1,121 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/host/space"
+)
+
+// Remove takes a container away; one that runs is killed first. It is no error if it is not there. The log file stays: it
+// is the client's.
+//
+// # Errors
+//
+// ErrFailedPrecondition if it is being started or removed by another request.
+func (m *Manager) Remove(ctx context.Context, id string) error {
+	rec, c, err := m.idempotent(id)
+	if c == nil || err != nil {
+		return err
+	}
+	if rec.Phase == state.Running || rec.Phase == state.Unknown {
+		if err := m.Stop(ctx, rec.ID, 0); err != nil {
+			return err
+		}
+	}
+	rec, end, err := c.begin("remove", state.Created, state.Exited)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := c.awaitDeleted(ctx); err != nil {
+		return fmt.Errorf("remove container %q: %w", rec.ID, err)
+	}
+	pod, perr := m.o.Sandboxes.Get(rec.SandboxID)
+	if err := m.forget(ctx, c, rec); err != nil {
+		return fmt.Errorf("remove container %q: %w", rec.ID, err)
+	}
+	if perr == nil {
+		m.names.Release(name(rec.Config.Value, pod.Config.Value), rec.ID)
+	}
+	m.o.Logger.Info("container is removed", "container", rec.ID)
+	return nil
+}
+
+// killLimit is how long killed containers are waited for before their shim is killed with them.
+const killLimit = 30 * time.Second
+
+// StopAll kills every running container of a sandbox, and waits until their tasks are deleted; see sandbox.Manager.Stop.
+func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
+	ctx, cancel := context.WithTimeout(ctx, killLimit)
+	defer cancel()
+	return each(m.In(sandboxID), func(rec state.Container) error {
+		c := m.alive(rec.ID)
+		if c != nil && rec.Phase == state.Created {
+			if sb, err := m.o.Sandboxes.Sandbox(sandboxID); err == nil {
+				c.vacateUnstarted(ctx, sb, rec) // the shim may have other pods
+			}
+		}
+		if err := m.Stop(ctx, rec.ID, 0); err != nil || c == nil {
+			return err
+		}
+		return c.awaitDeleted(ctx)
+	})
+}
+
+// RemoveAll removes every container of a sandbox; see sandbox.Manager.Remove.
+func (m *Manager) RemoveAll(ctx context.Context, sandboxID string) error {
+	return each(m.In(sandboxID), func(rec state.Container) error { return m.Remove(ctx, rec.ID) })
+}
+
+// each calls f for containers side by side.
+func each(recs []state.Container, f func(state.Container) error) error {
+	errs := make(chan error, len(recs))
+	for _, rec := range recs {
+		go func() { errs <- f(rec) }()
+	}
+	var all []error
+	for range recs {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
+}
+
+// forget removes everything of a container that does not run: its bundle first, its record last. From that order a server
+// that starts knows what the one before it had begun to remove.
+func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container) error {
+	var errs []error
+	if sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID); err == nil {
+		c.vacateUnstarted(ctx, sb, rec)
+		errs = append(errs, sb.RemoveBundle(rec.ID))
+	}
+	for _, key := range rec.Keys() {
+		err := m.o.Images.RemoveRootFS(ctx, key)
+		if durable.Full(err) { // its record goes with the next start, as an orphan's; what it held is gone
+			m.o.Logger.Warn("remove root filesystem", "container", rec.ID, "key", key, "error", err)
+			continue
+		}
+		if err != nil && !errdefs.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("remove root filesystem %q: %w", key, err))
+		}
+	}
+	errs = append(errs, space.Remove(m.volumes.of(rec.ID)))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := m.records.Delete(rec.ID); err != nil {
+		return err
+	}
+	m.o.Labels.Release(rec.ProcessLabel)
+	m.drop(c.ID)
+	return nil
+}

@@ -1,0 +1,67 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/state"
+)
+
+// Adopt ends what requests to a server that died had started in a sandbox's containers. Nobody waits for the commands
+// of ExecSync any more: they are killed. Those of clients that took part run on, as when a client leaves. Adopt is
+// called before container.Manager.Adopt, which deletes the tasks of containers that have ended.
+func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.Found) {
+	if found != sandbox.Living {
+		return
+	}
+	shim := sb.Shim()
+	for _, rec := range m.containers.In(sb.ID) {
+		// One that is Created on record may run: its server died before it wrote that.
+		if rec.Phase != state.Created && rec.Phase != state.Running {
+			continue
+		}
+		m.removePipes(rec.ID, filepath.Join(sb.Dir, rec.ID))
+		d, err := shim.Details(ctx, rec.ID)
+		if err != nil {
+			continue // it has no task, or container.Manager.Adopt will say why the shim does not answer
+		}
+		for _, execID := range d.Execs {
+			m.abandon(ctx, &execution{shim: shim, id: rec.ID, execID: execID})
+		}
+	}
+}
+
+func (m *Manager) removePipes(id, bundle string) {
+	for _, pipe := range sessionPipes(bundle) {
+		if err := os.Remove(pipe); err != nil && !errors.Is(err, os.ErrNotExist) {
+			m.log.Error("remove the pipe of a request that is gone", "container", id, "error", err)
+		}
+	}
+}
+
+// abandon kills a command that only the server that died waited for. Any other is deleted from the shim when it ends.
+func (m *Manager) abandon(ctx context.Context, e *execution) {
+	if strings.HasPrefix(e.execID, syncPrefix) {
+		e.drop(ctx)
+		return
+	}
+	go func() {
+		if _, err := e.shim.Wait(m.ctx, e.id, e.execID); err == nil {
+			e.drop(m.ctx)
+		}
+	}()
+}
+
+// sessionPipes are the FIFOs in a bundle that were made for requests.
+func sessionPipes(bundle string) []string {
+	var pipes []string
+	for _, prefix := range []string{syncPrefix, streamPrefix, attachPrefix} {
+		found, _ := filepath.Glob(filepath.Join(bundle, prefix+"*-std*")) // the pattern is right
+		pipes = append(pipes, found...)
+	}
+	return pipes
+}

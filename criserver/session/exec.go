@@ -1,0 +1,158 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sunaba-project/sunaba/criserver/container"
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/shim/client"
+	"github.com/sunaba-project/sunaba/shim/stdio"
+)
+
+const (
+	// maxStream is what ExecSync returns of one stream at most (api.proto: 16 MB); the rest is read and dropped.
+	maxStream = 16_000_000
+	// maxOutput is what it returns of both: a client does not take a message of 16 MiB or more.
+	maxOutput = 16<<20 - 64<<10
+	// drainLimit is how long after the command's end its output is waited for: a grandchild may hold the pipe.
+	drainLimit = 2 * time.Second
+)
+
+// Output is what a command wrote and how it ended.
+type Output struct {
+	Stdout, Stderr []byte
+	Code           int32
+}
+
+// ExecSync runs a command in a running container and returns its output. timeout 0 is none.
+//
+// # Errors
+//
+// context.DeadlineExceeded when the timeout has passed: the command and all it started are killed then, but daemons, which
+// have left both their parent and its session.
+// ErrFailedPrecondition if the container does not run. A command that ends with a code other than 0 is no error.
+func (m *Manager) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (Output, error) {
+	if len(cmd) == 0 {
+		return Output{}, fmt.Errorf("exec in container %q: the command is empty: %w", id, errdefs.ErrInvalidArgument)
+	}
+	r, err := m.containers.Reach(id)
+	if err != nil {
+		return Output{}, fmt.Errorf("exec: %w", err)
+	}
+	process, err := m.process(r, cmd)
+	if err != nil {
+		return Output{}, err
+	}
+	e, err := newExecution(r, syncPrefix)
+	if err != nil {
+		return Output{}, err
+	}
+	out, err := e.run(ctx, r.Bundle, process, timeout)
+	if err != nil {
+		return Output{}, fmt.Errorf("exec in container %q: %w", r.Record.ID, err)
+	}
+	return out, nil
+}
+
+// execution is one command that runs in a container.
+type execution struct {
+	shim       *client.Client
+	id, execID string
+}
+
+// The ids of commands begin so, by what becomes of them when the server dies: see Manager.Adopt.
+const (
+	syncPrefix   = "sync-"
+	streamPrefix = "exec-"
+)
+
+func newExecution(r container.Running, prefix string) (*execution, error) {
+	id, err := shortID()
+	if err != nil {
+		return nil, err
+	}
+	return &execution{shim: r.Shim, id: r.Record.ID, execID: prefix + id}, nil
+}
+
+// shortID is a name for something that lives as long as a request.
+func shortID() (string, error) {
+	var raw [8]byte
+	if _, err := rand.Read(raw[:]); err != nil {
+		return "", fmt.Errorf("make id: %w", err)
+	}
+	return hex.EncodeToString(raw[:]), nil
+}
+
+func (e *execution) run(ctx context.Context, dir string, process *specs.Process, timeout time.Duration) (Output, error) {
+	budget := &atomic.Int64{}
+	budget.Store(maxOutput)
+	stdout, err := newStream(filepath.Join(dir, e.execID+"-stdout"), budget)
+	if err != nil {
+		return Output{}, err
+	}
+	defer stdout.remove()
+	stderr, err := newStream(filepath.Join(dir, e.execID+"-stderr"), budget)
+	if err != nil {
+		return Output{}, err
+	}
+	defer stderr.remove()
+	if err := e.shim.Exec(ctx, client.ExecRequest{
+		ID: e.id, ExecID: e.execID, Process: process, Stdout: stdio.Loose + stdout.path, Stderr: stdio.Loose + stderr.path,
+	}); err != nil {
+		return Output{}, err
+	}
+	stdout.taken()
+	stderr.taken()
+	defer e.drop(ctx)
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
+		defer cancel()
+	}
+	if _, err := e.shim.Start(ctx, e.id, e.execID); err != nil {
+		return Output{}, e.killed(ctx, err, timeout)
+	}
+	exit, err := e.shim.Wait(ctx, e.id, e.execID)
+	if err != nil {
+		return Output{}, e.killed(ctx, err, timeout)
+	}
+	deadline := time.Now().Add(drainLimit)
+	return Output{Stdout: stdout.drain(deadline), Stderr: stderr.drain(deadline), Code: int32(exit.Code)}, nil
+}
+
+var errTimeout = errors.New("timeout")
+
+// killed says why a command was not waited for to its end; drop then kills it.
+func (e *execution) killed(ctx context.Context, err error, timeout time.Duration) error {
+	if errors.Is(context.Cause(ctx), errTimeout) {
+		return fmt.Errorf("command timed out after %s: %w", timeout, context.DeadlineExceeded)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return e.shim.ExplainMissing(err)
+}
+
+// drop removes the command from the shim; if it still runs, it is killed with all it started.
+func (e *execution) drop(ctx context.Context) {
+	ctx, cancel := sandbox.Aside(ctx)
+	defer cancel()
+	if _, err := e.shim.Delete(ctx, e.id, e.execID); err == nil || errdefs.IsNotFound(err) {
+		return
+	}
+	if err := e.shim.Kill(ctx, e.id, e.execID, syscall.SIGKILL, true); err == nil {
+		_, _ = e.shim.Wait(ctx, e.id, e.execID)
+	}
+	_, _ = e.shim.Delete(ctx, e.id, e.execID) // what is left goes with the container
+}
