@@ -120,7 +120,7 @@ func (a *criuAPI) checkpointPod(ctx context.Context, rec state.Sandbox, r *runti
 	}
 	return a.checkpoints.Capture(ctx, ids, func(ctx context.Context, captured []checkpoint.Captured) error {
 		if running := a.containers.RunningIn(rec.ID); !slices.Equal(ids, running) {
-			return fmt.Errorf("containers began or ended meanwhile, and %q run: %w", running, errdefs.ErrFailedPrecondition)
+			return fmt.Errorf("containers started or exited meanwhile, and %q run: %w", running, errdefs.ErrFailedPrecondition)
 		}
 		err := packPod(ctx, captured, r.GetOutputPath())
 		if err != nil {
@@ -242,7 +242,7 @@ func podArchives(dir string, names map[string]bool) (map[string]string, error) {
 	archives := map[string]string{}
 	for name, file := range options.Containers {
 		if file != filepath.Base(file) {
-			return nil, fmt.Errorf("archive %q of the checkpoint is no file name: %w", file, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("archive %q of the checkpoint is not a file name: %w", file, errdefs.ErrInvalidArgument)
 		}
 		archives[name] = filepath.Join(dir, file+archiveSuffix)
 	}

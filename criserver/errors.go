@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,26 +20,13 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 )
 
-// classes are the error classes and the gRPC code of each.
-var classes = []struct {
-	class error
-	code  codes.Code
-}{
-	{context.DeadlineExceeded, codes.DeadlineExceeded},
-	{context.Canceled, codes.Canceled},
-	{errdefs.ErrNotFound, codes.NotFound},
-	{errdefs.ErrAlreadyExists, codes.AlreadyExists},
-	{errdefs.ErrInvalidArgument, codes.InvalidArgument},
-	{errdefs.ErrFailedPrecondition, codes.FailedPrecondition},
-	{errdefs.ErrNotImplemented, codes.Unimplemented},
-	{errdefs.ErrUnavailable, codes.Unavailable},
-	{errdefs.ErrUnauthenticated, codes.Unauthenticated},
-	{errdefs.ErrPermissionDenied, codes.PermissionDenied},
-	{errdefs.ErrResourceExhausted, codes.ResourceExhausted},
-	{errdefs.ErrOutOfRange, codes.OutOfRange},
-	{errdefs.ErrAborted, codes.Aborted},
-	{errdefs.ErrDataLoss, codes.DataLoss},
-	{errdefs.ErrInternal, codes.Internal},
+// classes are the error classes, in the order in which they count where an error is of several: a request that ran out of
+// time says so, whatever broke because of it.
+var classes = []error{
+	context.DeadlineExceeded, context.Canceled,
+	errdefs.ErrNotFound, errdefs.ErrAlreadyExists, errdefs.ErrInvalidArgument, errdefs.ErrFailedPrecondition,
+	errdefs.ErrNotImplemented, errdefs.ErrUnavailable, errdefs.ErrUnauthenticated, errdefs.ErrPermissionDenied,
+	errdefs.ErrResourceExhausted, errdefs.ErrOutOfRange, errdefs.ErrAborted, errdefs.ErrDataLoss, errdefs.ErrInternal,
 }
 
 // spoken are the errors that the kubelet knows by the beginning of their text. It sees that only with code Unknown: for
@@ -59,9 +47,9 @@ func toStatus(err error) error {
 			return status.Error(codes.Unknown, text)
 		}
 	}
-	for _, c := range classes {
-		if errors.Is(err, c.class) {
-			return status.Error(c.code, text)
+	for _, class := range classes {
+		if errors.Is(err, class) {
+			return status.Error(status.Code(errgrpc.ToGRPC(class)), text)
 		}
 	}
 	if durable.Full(err) {
@@ -128,14 +116,15 @@ func (s *Server) log(ctx context.Context, method string, begun time.Time, err er
 	name := method[strings.LastIndexByte(method, '/')+1:]
 	attrs := []slog.Attr{slog.String("method", name), slog.Duration("took", time.Since(begun))}
 	st := status.Convert(err)
-	level := slog.LevelDebug
+	level, text := slog.LevelDebug, "request served"
 	if err != nil {
+		text = "request failed"
 		attrs = append(attrs, slog.String("code", st.Code().String()), slog.String("error", st.Message()))
 		if s.ready.Load() { // before that, clients ask until it is
 			level = levelOf(name, st.Code())
 		}
 	}
-	s.o.Logger.LogAttrs(ctx, level, "request", attrs...)
+	s.o.Logger.LogAttrs(ctx, level, text, attrs...)
 }
 
 // changes are the requests whose failure an operator is to see, whatever the reason: a pod does not start, or does not go.

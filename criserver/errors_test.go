@@ -35,6 +35,10 @@ func TestErrorsBecomeCodes(t *testing.T) {
 		{errdefs.ErrPermissionDenied, codes.PermissionDenied},
 		{errdefs.ErrUnauthenticated, codes.Unauthenticated},
 		{errdefs.ErrInternal, codes.Internal},
+		{errdefs.ErrOutOfRange, codes.OutOfRange},
+		{errdefs.ErrAborted, codes.Aborted},
+		{errdefs.ErrDataLoss, codes.DataLoss},
+		{errors.Join(errdefs.ErrInternal, errdefs.ErrNotFound), codes.NotFound},
 		{fmt.Errorf("wait: %w", context.DeadlineExceeded), codes.DeadlineExceeded},
 		{fmt.Errorf("wait: %w", context.Canceled), codes.Canceled},
 		// A request that ran out of time says so, whatever broke because of it.
@@ -173,7 +177,7 @@ func TestNetworkIsNotedWhenItChanges(t *testing.T) {
 	for _, problem := range []string{"", "no plugin", "no plugin", "", ""} {
 		a.noteNetwork(t.Context(), problem)
 	}
-	if got := out.String(); strings.Count(got, "\n") != 2 || strings.Count(got, `level=WARN msg="network is not ready" error="no plugin"`) != 1 || strings.Count(got, `level=INFO msg="network is ready"`) != 1 {
+	if got := out.String(); strings.Count(got, "\n") != 2 || strings.Count(got, `level=WARN msg="network check failed" error="no plugin"`) != 1 || strings.Count(got, `level=INFO msg="network is ready"`) != 1 {
 		t.Errorf("log:\n%s", got)
 	}
 }

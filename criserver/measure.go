@@ -18,7 +18,7 @@ func (m *meter) excuse(kind, id string, err error) error {
 		return nil
 	}
 	if !errdefs.IsNotFound(err) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		m.o.Logger.Warn("measure "+kind, kind, id, "error", err)
+		m.o.Logger.Warn("failed to measure "+kind, kind, id, "error", err)
 	}
 	return errLeftOut
 }

@@ -32,7 +32,7 @@ func newMeter(o Options) *meter {
 		imagesDevice: sync.OnceValue(func() string {
 			device, err := findDevice(o.ImagesDir)
 			if err != nil {
-				o.Logger.Warn("measure file system of images", "error", err)
+				o.Logger.Warn("failed to measure file system of images", "error", err)
 			}
 			return device
 		}),

@@ -155,7 +155,7 @@ func (m *meter) links(rec state.Sandbox, containers []state.Container) ([]stats.
 func (m *meter) fileSystem() metrics.FileSystem {
 	var st unix.Statfs_t
 	if err := unix.Statfs(m.o.ImagesDir, &st); err != nil {
-		m.o.Logger.Warn("measure file system of images", "error", err)
+		m.o.Logger.Warn("failed to measure file system of images", "error", err)
 		return metrics.FileSystem{}
 	}
 	return metrics.FileSystem{

@@ -61,7 +61,7 @@ func (a *nodeAPI) noteNetwork(ctx context.Context, problem string) {
 	case problem == "":
 		a.o.Logger.InfoContext(ctx, "network is ready")
 	default:
-		a.o.Logger.WarnContext(ctx, "network is not ready", "error", problem)
+		a.o.Logger.WarnContext(ctx, "network check failed", "error", problem)
 	}
 }
 

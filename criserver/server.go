@@ -129,7 +129,7 @@ func (s *Server) Recover(ctx context.Context) {
 	})
 	s.o.Containers.RemoveOrphans(ctx)
 	if err := s.o.Network.GC(ctx, s.o.Sandboxes.Connected()); err != nil {
-		s.o.Logger.Error("remove what is left of pods' networks", "error", err)
+		s.o.Logger.Error("failed to remove leftovers of pod networks", "error", err)
 	}
 	s.ready.Store(true)
 	ctx, s.unwatch = context.WithCancel(context.WithoutCancel(ctx))
@@ -146,7 +146,7 @@ func (s *Server) Collectors() []prometheus.Collector {
 func (s *Server) Serve(l net.Listener) error {
 	go func() {
 		if err := s.o.Streams.Serve(); err != nil {
-			s.o.Logger.Error("exec, attach and port forwarding have ended", "error", err)
+			s.o.Logger.Error("streaming server failed: no exec, attach and port forwarding", "error", err)
 		}
 	}()
 	if err := s.grpc.Serve(l); err != nil {

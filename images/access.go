@@ -37,7 +37,7 @@ func (v Verification) check() error {
 	if v == "" || slices.Contains(Verifications(), string(v)) {
 		return nil
 	}
-	return fmt.Errorf("verification of pulls %q is none of %q: %w", v, Verifications(), errdefs.ErrInvalidArgument)
+	return fmt.Errorf("verification of pulls %q is not one of %q: %w", v, Verifications(), errdefs.ErrInvalidArgument)
 }
 
 // Permit says whether pods of a namespace may use an image that is present.

@@ -40,7 +40,7 @@ func (s *Service) arrive(ctx context.Context, d digest.Digest, path string) erro
 			return struct{}{}, err
 		}
 		if err != nil {
-			s.logger.Warn("module could not be prepared ahead of its start", "module", d, "error", err)
+			s.logger.Warn("failed to compile module ahead of its start", "module", d, "error", err)
 		}
 		s.setModuleKnown(d, true)
 		return struct{}{}, nil

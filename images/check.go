@@ -170,14 +170,14 @@ func (s *Service) repair(ctx context.Context, d *Damage) error {
 	err := s.refetch(ctx, d.Image)
 	if err == nil {
 		d.Repaired = true
-		s.logger.Info("a damaged image was fetched again", "image", d.Image, "names", d.Names)
+		s.logger.Info("damaged image fetched again", "image", d.Image, "names", d.Names)
 		return nil
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	d.Dropped, d.Why = true, err.Error()
-	s.logger.Warn("image is damaged: its record is dropped, pull it again", "image", d.Image, "names", d.Names, "error", err)
+	s.logger.Warn("image failed its check and its record is dropped: pull it again", "image", d.Image, "names", d.Names, "error", err)
 	if err := s.forget(d.Image); err != nil {
 		return fmt.Errorf("drop damaged image %q: %w", d.Image, err)
 	}
@@ -240,7 +240,7 @@ func (s *Service) dropDamaged(ctx context.Context) error {
 			broken = document(t.Root) || broken
 		}
 		if broken || !s.intact(ctx, img) {
-			s.logger.Warn("image is damaged: its record is dropped, pull it again", "image", id, "names", st.TagsOf(id))
+			s.logger.Warn("image is damaged and its record is dropped: pull it again", "image", id, "names", st.TagsOf(id))
 			damaged = append(damaged, id)
 		}
 	}
@@ -281,7 +281,7 @@ func (s *Service) begin() error {
 	if strings.TrimSpace(string(before)) != id {
 		err := durable.Write(file, []byte(id+"\n"), 0o600)
 		if durable.Full(err) {
-			s.logger.Warn("images will not be checked after a loss of power: make room and restart the server", "error", err)
+			s.logger.Warn("failed to prepare the check of images after a power loss: free disk space and restart the server", "error", err)
 		} else if err != nil {
 			return fmt.Errorf("write who has the image store open: %w", err)
 		}
@@ -315,8 +315,8 @@ func (s *Service) checkInBackground(why string) {
 	switch {
 	case s.life.Err() != nil:
 	case err != nil:
-		s.logger.Warn("images could not be checked", "error", err)
+		s.logger.Warn("failed to check images", "error", err)
 	default:
-		s.logger.Info("images are checked", "images", r.Images, "damaged", len(r.Damaged))
+		s.logger.Info("images checked", "images", r.Images, "damaged", len(r.Damaged))
 	}
 }

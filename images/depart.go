@@ -167,7 +167,7 @@ func (s *Service) depart(ctx context.Context, choose func(programs map[digest.Di
 		}
 		done()
 		if err != nil {
-			s.logger.Warn("compiled module stays until the next sweep", "module", d, "error", err)
+			s.logger.Warn("failed to remove compiled module, it stays until the next garbage collection", "module", d, "error", err)
 		}
 	}
 	return err

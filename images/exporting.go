@@ -188,7 +188,7 @@ func (e *Export) blob(ctx context.Context, x *session, d ocispec.Descriptor) err
 	}
 	e.fetched = append(e.fetched, d.Digest)
 	if err := x.ingest(ctx, d, func(int64) {}); err != nil {
-		return registry.Describe(fmt.Sprintf("layer %s is not kept as it came, and could not be fetched again; "+
+		return registry.Describe(fmt.Sprintf("layer %s is not kept compressed, and fetching it again failed; "+
 			"set images.keep_layers and pull the image, or let the registry be reached", d.Digest), err)
 	}
 	return nil

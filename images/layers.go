@@ -77,7 +77,7 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 		if x.s.layers.Has(ctx, chain) {
 			// Of an earlier try; the layer came otherwise.
 			if err := x.s.content.DropPart(blobs[i].Digest); err != nil {
-				x.s.logger.Warn("a part of a blob stays until the next sweep", "error", err)
+				x.s.logger.Warn("failed to remove part of a blob, it stays until the next garbage collection", "error", err)
 			}
 			continue
 		}
@@ -154,7 +154,7 @@ func (x *session) dropBlobs(ctx context.Context, layers []pendingLayer) {
 	for _, l := range layers {
 		l.unpin()
 		if err := x.s.content.Drop(ctx, l.blob.Digest); err != nil {
-			x.s.logger.Warn("a compressed layer stays until the image is recorded", "layer", l.blob.Digest, "error", err)
+			x.s.logger.Warn("failed to remove compressed layer, it stays until the image is recorded", "layer", l.blob.Digest, "error", err)
 		}
 	}
 }

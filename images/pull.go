@@ -216,7 +216,7 @@ func (x *session) target(ctx context.Context, n name, desc ocispec.Descriptor, h
 	}
 	for _, err := range slices.Concat(refusals, left) {
 		x.leftOut = true
-		x.s.logger.Warn("a variant of an image is left out", "image", n.full, "error", err)
+		x.s.logger.Warn("failed to pull a variant of an image, it is left out", "image", n.full, "error", err)
 	}
 	t.Manifests = x.manifests
 	return t, slices.Concat(images, also), nil
@@ -300,7 +300,7 @@ func (x *session) record(ctx context.Context, n name, t store.Target, images []s
 		errs = append(errs, s.content.Drop(ctx, d))
 	}
 	if err := errors.Join(errs...); err != nil {
-		s.logger.Warn("compressed layers stay until the next sweep", "error", err)
+		s.logger.Warn("failed to remove compressed layers, they stay until the next garbage collection", "error", err)
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ func TestImagesSurviveTheRecordsOfLayers(t *testing.T) {
 		}
 	}
 	lose(func() error { return os.RemoveAll(folder("lacking-top")) },
-		"restored=3", "pull it again\" image="+lacking.ID, "images are checked\" images=1 damaged=0")
+		"restored=3", "pull it again\" image="+lacking.ID, "images checked\" images=1 damaged=0")
 	equal(t, "whole", s.tree("c", s.mustFind(r.host+"/whole:v1", "")), []string{"whole-top=1", "whole=1"})
 	if _, err := s.Find(t.Context(), r.host+"/lacking:v1", ""); !errdefs.IsNotFound(err) {
 		t.Errorf("the image that lacks a layer: %v", err)
@@ -131,7 +131,7 @@ func TestImagesSurviveTheRecordsOfLayers(t *testing.T) {
 		}
 	}
 	lose(func() error { return os.WriteFile(filepath.Join(folder("whole"), "fs/whole"), []byte("2"), 0o644) },
-		"restored=4", "a damaged image was fetched again", "images are checked\" images=2 damaged=1")
+		"restored=4", "damaged image fetched again", "images checked\" images=2 damaged=1")
 	equal(t, "repaired", s.tree("c", s.mustFind(r.host+"/whole:v1", "")), []string{"whole-top=1", "whole=1"})
 	if err := s.RemoveRootFS(t.Context(), "c"); err != nil {
 		t.Error(err)

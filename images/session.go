@@ -72,7 +72,7 @@ func (x *session) giveUp(ctx context.Context, err error) {
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := x.s.dropUnneeded(ctx, slices.Concat(x.pinned, x.layers)); err != nil {
-		x.s.logger.Warn("what came of an image that cannot be used stays until the next sweep", "error", err)
+		x.s.logger.Warn("failed to remove content of an unusable image, it stays until the next garbage collection", "error", err)
 	}
 }
 

@@ -38,7 +38,7 @@ func (s *Service) adoptAll(ctx context.Context) {
 		}
 	}
 	if err := s.handoff.KeepHistory(s.history); err != nil {
-		s.options.Logger.Error("record history", "error", err)
+		s.options.Logger.Error("failed to record history", "error", err)
 	}
 }
 

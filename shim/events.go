@@ -62,7 +62,7 @@ func (p *EventPublisher) Publish(event Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.queue) == publishQueue {
-		p.log.Error("drop event: containerd takes none", "topic", p.queue[0].topic)
+		p.log.Error("event dropped: containerd accepts none", "topic", p.queue[0].topic)
 		p.queue = p.queue[1:]
 	}
 	p.queue = append(p.queue, envelope{event.Topic, request})
@@ -123,7 +123,7 @@ func (p *EventPublisher) forward(e envelope) {
 			return
 		}
 	}
-	p.log.Error("drop event", "topic", e.topic, "error", err)
+	p.log.Error("failed to publish event, it is dropped", "topic", e.topic, "error", err)
 }
 
 func (p *EventPublisher) send(e envelope) error {

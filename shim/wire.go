@@ -190,7 +190,7 @@ func (t taskAPI) launch(ctx context.Context, r *task.CreateTaskRequest) (*wrappe
 	started, err := t.start(ctx, &task.StartRequest{ID: r.ID})
 	if err != nil {
 		_, cleanup := t.delete(ctx, &task.DeleteRequest{ID: r.ID})
-		t.s.note(cleanup, "delete a container that could not be started", r.ID)
+		t.s.note(cleanup, "delete a container that failed to start", r.ID)
 		return nil, err
 	}
 	text, err := json.Marshal(api.Launched{PID: int(started.Pid), Begun: begun})

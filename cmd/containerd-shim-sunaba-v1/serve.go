@@ -58,7 +58,7 @@ func (a arguments) serve(ctx context.Context) error {
 	}
 	if a.Address == "" {
 		if err := ownTempFiles(dir); err != nil {
-			logger.Warn("remove temporary files of an earlier shim", "error", err)
+			logger.Warn("failed to remove temporary files of an earlier shim", "error", err)
 		}
 	}
 	guests, err := wasm.New(wasm.Options{CacheDir: a.WasmCache}, r)
@@ -85,7 +85,7 @@ func (a arguments) serve(ctx context.Context) error {
 	options.Settled, options.Asked = shim.GiveMemoryBackSoon()
 	options.Ending = func() {
 		if err := guests.Close(); err != nil {
-			logger.Warn("end spare guest process", "error", err)
+			logger.Warn("failed to stop prewarmed guest process", "error", err)
 		}
 		if a.Socket != "" {
 			os.Remove(a.Socket)
@@ -101,7 +101,7 @@ func (a arguments) serve(ctx context.Context) error {
 
 func lowerOOMScore(logger *slog.Logger) {
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil && !errors.Is(err, os.ErrPermission) {
-		logger.Warn("lower OOM score", "error", err)
+		logger.Warn("failed to lower OOM score", "error", err)
 	}
 }
 
@@ -177,7 +177,7 @@ func listen() (net.Listener, error) {
 	defer f.Close()
 	l, err := net.FileListener(f)
 	if err != nil {
-		return nil, fmt.Errorf("serve: descriptor 3 is no listening socket: %w", err)
+		return nil, fmt.Errorf("serve: descriptor 3 is not a listening socket: %w", err)
 	}
 	return l, nil
 }

@@ -113,7 +113,7 @@ func (n *checked) options(served bool) (check.Options, error) {
 	}
 	return check.Options{
 		Root: n.places.root, State: n.places.state, Cgroups: cgroups, Network: networkOptions(n.config, n.places, n.logger),
-		BootID: boot, Modules: wasm.Node{Cache: n.config.Wasm.cache(n.places)}, Served: served,
+		BootID: boot, Modules: wasm.Node{Cache: n.places.wasm()}, Served: served,
 	}, nil
 }
 

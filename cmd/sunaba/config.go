@@ -52,7 +52,6 @@ type logConfig struct {
 
 type logsConfig struct {
 	RateKiB    int `toml:"rate_kib"`
-	BurstKiB   int `toml:"burst_kib"`
 	MaxSizeMiB int `toml:"max_size_mib"`
 }
 
@@ -164,7 +163,7 @@ func locate(file string, err error) error {
 		var all []error
 		for _, e := range missing.Errors {
 			line, _ := e.Position()
-			all = append(all, fmt.Errorf("%s:%d: unknown field %q", file, line, strings.Join(e.Key(), ".")))
+			all = append(all, fmt.Errorf("%s:%d: %s", file, line, unknownKey(e.Key())))
 		}
 		return errors.Join(all...)
 	}
@@ -251,24 +250,21 @@ func (c logsConfig) check(table string) error {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"rate_kib", c.RateKiB}, {"burst_kib", c.BurstKiB}, {"max_size_mib", c.MaxSizeMiB}} {
+	}{{"rate_kib", c.RateKiB}, {"max_size_mib", c.MaxSizeMiB}} {
 		if f.value < 0 || f.value > most {
 			return fmt.Errorf("%s.%s is %d, not between 0 and %d", table, f.name, f.value, most)
 		}
-	}
-	if c.BurstKiB > 0 && c.RateKiB == 0 {
-		return fmt.Errorf("%[1]s.burst_kib needs %[1]s.rate_kib", table)
 	}
 	return nil
 }
 
 func (c logsConfig) limits() stdio.Limits {
-	return stdio.Limits{Rate: int64(c.RateKiB) << 10, Burst: int64(c.BurstKiB) << 10, Size: int64(c.MaxSizeMiB) << 20}
+	return stdio.Limits{Rate: int64(c.RateKiB) << 10, Size: int64(c.MaxSizeMiB) << 20}
 }
 
 func (c streamConfig) check() error {
 	if _, err := netip.ParseAddr(c.Address); err != nil {
-		return fmt.Errorf("stream.address %q is no IP address", c.Address)
+		return fmt.Errorf("stream.address %q is not an IP address", c.Address)
 	}
 	if c.Port < 0 || c.Port > 65535 {
 		return fmt.Errorf("stream.port %d is not between 0 and 65535", c.Port)
@@ -283,7 +279,7 @@ func (c streamConfig) check() error {
 func (c overheadConfig) interval() (time.Duration, error) {
 	every, err := time.ParseDuration(c.Every)
 	if err != nil || every < time.Second {
-		return 0, fmt.Errorf("overhead.every %q is no time of at least \"1s\"", c.Every)
+		return 0, fmt.Errorf("overhead.every %q is not a duration of at least \"1s\"", c.Every)
 	}
 	return every, nil
 }

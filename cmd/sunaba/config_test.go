@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,23 +58,28 @@ func TestDefaultFileShowsEveryField(t *testing.T) {
 
 func TestConfigErrorsNameTheirPlace(t *testing.T) {
 	for _, c := range []struct{ name, file, want string }{
-		{"unknown field", "cgroup_driver = \"auto\"\n\n[network]\nbrige = \"x\"\n", `f.toml:4: unknown field "network.brige"`},
-		{"unknown table", "[nework]\nbridge = \"x\"\n", `f.toml:1: unknown field "nework"`},
-		{"unknown field of a handler", "[handlers.x]\ntype = \"oci\"\nbin = \"y\"\ndefault = true\n", `f.toml:3: unknown field "handlers.x.bin"`},
+		{"unknown field", "cgroup_driver = \"auto\"\n\n[network]\nbrige = \"x\"\n", `f.toml:4: unknown field "network.brige"; the nearest known one is "network.bridge"`},
+		{"unknown table", "[nework]\nbridge = \"x\"\n", `f.toml:1: unknown field "nework"; the nearest known one is "network"`},
+		{"unknown field of a handler", "[handlers.x]\ntype = \"oci\"\nbin = \"y\"\ndefault = true\n", `f.toml:3: unknown field "handlers.x.bin"; the nearest known one is "handlers.x.binary"`},
 		{"wrong type", "\n[log]\nlevel = 3\n", "f.toml:3: "},
 		{"no TOML", "a = \n", "f.toml:1: "},
 		{"level", "[log]\nlevel = \"loud\"\n", `f.toml: log.level is "loud", not one of debug, info, warn, error`},
 		{"driver", "cgroup_driver = \"x\"\n", `f.toml: cgroup_driver is "x"`},
 		{"log rate", "[logs]\nrate_kib = -1\n", `f.toml: logs.rate_kib is -1`},
 		{"log size", "[logs]\nmax_size_mib = 10000000\n", `f.toml: logs.max_size_mib is 10000000`},
-		{"log burst", "[logs]\nburst_kib = 5\n", `logs.burst_kib needs logs.rate_kib`},
 		{"log rate of a handler", "[handlers.a]\ntype = \"wasm\"\ndefault = true\n[handlers.a.logs]\nrate_kib = -1\n", `f.toml: handlers.a.logs.rate_kib is -1`},
 		{"bridge", "[network]\nbridge = \"a-name-that-is-too-long\"\n", "longer than 15"},
 		{"mirror", "[images.mirrors]\n\"r.io\" = [\"m.lan\"]\n", `f.toml: images.mirrors."r.io": parse mirror "m.lan"`},
 		{"verification", "[images]\npull_verification = \"x\"\n", `f.toml: images.pull_verification is "x", not one of never, when-private, always`},
 		{"duration", "[images]\nstall_timeout = \"5\"\n", `f.toml: images.stall_timeout is "5"`},
+		{"removed field", "[images]\nretries = 3\n", `f.toml:2: images.retries: removed: what may succeed later is retried 5 times`},
+		{"removed field of a handler", "[handlers.a]\ntype = \"wasm\"\ndefault = true\n[handlers.a.logs]\nburst_kib = 1\n",
+			`f.toml:5: handlers.a.logs.burst_kib: removed: `},
+		{"removed and unknown fields", "shmi = \"x\"\n[wasm]\ncache = \"/c\"\n",
+			"f.toml:1: unknown field \"shmi\"; the nearest known one is \"shim\"\nf.toml:3: wasm.cache: removed: "},
+		{"field of another table", "level = \"debug\"\n", `f.toml:1: unknown field "level"; the nearest known one is "log.level"`},
+		{"field of all handlers", "shim_scope = \"node\"\n", `the nearest known one is "handlers.NAME.shim_scope"`},
 		{"no parallel layers", "[images]\nparallel_layers = 0\n", `f.toml: images.parallel_layers is 0, and 1 is the least`},
-		{"no memory for a range", "[images]\nrange_size_mib = 64\n", `f.toml: images.range_memory_mib is 32, and 64 is the least`},
 		{"mirrored host", "[images.mirrors]\nlibrary = [\"https://m.lan\"]\n", `f.toml: images.mirrors: "library" is not the host`},
 		{"CDI folder", "[devices]\ncdi_spec_dirs = [\"cdi\"]\n", `f.toml: devices.cdi_spec_dirs: "cdi" is not`},
 		{"annotation pattern", "[handlers.x]\ntype = \"oci\"\ndefault = true\npod_annotations = [\"[\"]\n", `handler "x": annotation pattern "["`},
@@ -108,6 +114,19 @@ func TestConfigKeepsDefaultsThatAFileLeavesOut(t *testing.T) {
 	}
 }
 
+// A removed key is none that a file may have, and its text is about a table that there is.
+func TestRemovedKeysAreUnknown(t *testing.T) {
+	known := knownKeys()
+	for key := range removedKeys {
+		if slices.Contains(known, key) {
+			t.Errorf("%s is removed and known", key)
+		}
+		if table := key[:strings.LastIndexByte(key, '.')]; !slices.Contains(known, table) {
+			t.Errorf("%s is of a table that there is not", key)
+		}
+	}
+}
+
 func TestConfigReadsMirrors(t *testing.T) {
 	c, err := parseConfig("f.toml", []byte("[images.mirrors]\n\"docker.io\" = [\"https://a\", \"http://b:5000/c\"]\n"))
 	if err != nil {
@@ -137,7 +156,7 @@ func TestConfigCommand(t *testing.T) {
 	}{
 		{[]string{"config", "default"}, 0, defaultTOML, ""},
 		{[]string{"config", "check", good}, 0, good + ": ok\n", ""},
-		{[]string{"config", "check", bad}, 1, "", "sunaba: " + bad + ":2: unknown field \"log.levle\"\n"},
+		{[]string{"config", "check", bad}, 1, "", "sunaba: " + bad + ":2: unknown field \"log.levle\"; the nearest known one is \"log.level\"\n"},
 		{[]string{"config", "check"}, 1, "", "sunaba: config check: want one file\n"},
 		{[]string{"version"}, 0, "sunaba " + version.String() + "\n", ""},
 		{[]string{"--version"}, 0, "sunaba version " + version.String() + "\n", ""},
@@ -155,7 +174,6 @@ func TestLogLimitsOfHandlers(t *testing.T) {
 	c, err := parseConfig("f.toml", []byte(`
 [logs]
 rate_kib = 1
-burst_kib = 2
 [handlers.a]
 type = "oci"
 default = true
@@ -167,7 +185,7 @@ max_size_mib = 3
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]stdio.Limits{"": {Rate: 1 << 10, Burst: 2 << 10}, "b": {Size: 3 << 20}}
+	want := map[string]stdio.Limits{"": {Rate: 1 << 10}, "b": {Size: 3 << 20}}
 	if got := c.logLimits(); !reflect.DeepEqual(got, want) {
 		t.Errorf("limits are %v, want %v", got, want)
 	}

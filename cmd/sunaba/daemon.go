@@ -94,7 +94,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	}
 	host.IDMappedMounts, err = facts.IDMappedMounts(p.root)
 	if durable.Full(err) {
-		logger.Warn("user namespaces are not offered: make room and restart the server", "error", err)
+		logger.Warn("failed to test ID-mapped mounts, user namespaces are not offered: free disk space and restart the server", "error", err)
 	} else if err != nil {
 		return nil, err
 	}
@@ -107,16 +107,16 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if err != nil {
 		return nil, err
 	}
-	cache := c.Wasm.cache(p)
+	cache := p.wasm()
 	if why := gowasm.Declined(); why != "" {
-		logger.Warn("this build neither rewrites Go modules nor shares machine code: wasm.optimize_go and its annotation have no effect", "reason", why)
+		logger.Warn("failed to find a wazero version that was checked, Go modules are not rewritten and machine code is not shared: wasm.optimize_go and its annotation have no effect", "reason", why)
 	}
 	store, modules, err := openImages(c, p, handlers, shim, logger)
 	if err != nil {
 		return nil, err
 	}
 	d.close = append(d.close, store.Close)
-	d.images, d.preload = store, c.Images.preloadDir(p)
+	d.images, d.preload = store, p.preload()
 	net, err := network.New(networkOptions(c, p, logger))
 	if err != nil {
 		return nil, err
@@ -208,6 +208,8 @@ func programs(handlers *runtimeclass.Table) []string {
 
 func (p places) control() string   { return filepath.Join(p.state, "images.sock") }
 func (p places) images() string    { return filepath.Join(p.root, "images") }
+func (p places) preload() string   { return filepath.Join(p.root, "preload") } // images to import at every start
+func (p places) wasm() string      { return filepath.Join(p.root, "wasm") }    // compiled modules
 func (p places) sandboxes() string { return filepath.Join(p.state, "sandboxes") }
 func (p places) shims() string     { return filepath.Join(p.state, "shims") }
 
@@ -227,20 +229,21 @@ func openImages(c config, p places, handlers *runtimeclass.Table, shim string, l
 		return nil, nil, err
 	}
 	if err := registry.CheckHosts(c.Images.HostsDir); err != nil {
-		logger.Warn("images of some registries cannot be pulled", "error", err)
+		logger.Warn("failed to read the configuration of some registries, their images cannot be pulled", "error", err)
 	}
 	cgroups, err := cgroup.New(c.CgroupDriver)
 	if err != nil {
 		return nil, nil, err
 	}
 	modules, err := compiler.New(compiler.Options{
-		Cgroups: cgroups, Root: p.root, Shim: shim, Cache: c.Wasm.cache(p), OptimizeGo: c.Wasm.OptimizeGo, Limits: c.Wasm.limits(), Logger: logger,
+		Cgroups: cgroups, Root: p.root, Shim: shim, Cache: p.wasm(), OptimizeGo: c.Wasm.OptimizeGo,
+		Limits: compiler.Limits{Memory: uint64(c.Wasm.CompileMemoryMiB) << 20}, Logger: logger,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	o := imageOptions(c, p, handlers, remotes, modules, logger)
-	o.Prepared = func(ctx context.Context) ([]images.Prepared, error) { return prepared(ctx, shim, c.Wasm.cache(p)) }
+	o.Prepared = func(ctx context.Context) ([]images.Prepared, error) { return prepared(ctx, shim, p.wasm()) }
 	store, err := images.Open(o)
 	return store, modules, err
 }
@@ -354,7 +357,7 @@ func (d *daemon) Serve(ctx context.Context, ready func()) error {
 	d.logger.Info("serving", "socket", d.places.socket, "root", d.places.root, "state", d.places.state, "version", version.String())
 	d.server.Recover(context.WithoutCancel(ctx))
 	if err := d.images.Preload(ctx, d.preload); err != nil && ctx.Err() == nil {
-		d.logger.Warn("some images are not preloaded", "error", err)
+		d.logger.Warn("failed to preload some images", "error", err)
 	}
 	ready()
 	reload := make(chan os.Signal, 1)
@@ -366,12 +369,12 @@ func (d *daemon) Serve(ctx context.Context, ready func()) error {
 			return err
 		case <-reload:
 			if err := d.classes.reload(); err != nil {
-				d.logger.Error("read RuntimeClasses again; those before stay", "error", err)
+				d.logger.Error("failed to reload RuntimeClasses, the previous ones stay", "error", err)
 				continue
 			}
-			d.logger.Info("RuntimeClasses are read again")
+			d.logger.Info("RuntimeClasses reloaded")
 		case <-ctx.Done():
-			d.logger.Info("stopping; pods run on")
+			d.logger.Info("stopping; pods continue to run")
 			d.server.Stop()
 			return <-served
 		}

@@ -84,7 +84,7 @@ func serveMetrics(address string, server *criserver.Server, logger *slog.Logger)
 	m := &metricsServer{listener: l, server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}
 	go func() {
 		if err := m.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("metrics have ended", "error", err)
+			logger.Error("metrics server failed", "error", err)
 		}
 	}()
 	logger.Info("serving metrics", "address", l.Addr().String())

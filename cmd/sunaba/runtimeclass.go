@@ -43,7 +43,7 @@ func runtimeClassCommand() *cli.Command {
 				Name:      "list",
 				Usage:     "show classes with their handlers: engines, platforms, features, declared and measured overhead",
 				ArgsUsage: " ",
-				Description: "What handlers can do and what pods cost is asked of the server on --socket; where that is not given and nobody\n" +
+				Description: "What handlers can do and what pods cost is asked of the server on --socket; where that is not given and no server\n" +
 					"answers, the handlers are those of --config. Ends with 1 if something is wrong with a class or a handler.",
 				Flags: []cli.Flag{
 					classFlag(), socketFlag(),
@@ -90,7 +90,7 @@ func listClasses(ctx context.Context, cmd *cli.Command) error {
 	}
 	handlers, pods, err := asked(ctx, cmd.String("socket"))
 	if errdefs.IsUnavailable(err) && !cmd.IsSet("socket") {
-		fmt.Fprintf(cmd.Root().ErrWriter, "no server answers on %s: its configuration says which handlers there are, nobody which features and pods\n", cmd.String("socket"))
+		fmt.Fprintf(cmd.Root().ErrWriter, "no server answers on %s: handlers are those of the configuration, features and pods are unknown\n", cmd.String("socket"))
 		handlers, err = configured(c)
 	}
 	if err != nil {

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 
+	notify "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/urfave/cli/v3"
 )
 
@@ -90,8 +90,8 @@ func serve(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	served := d.Serve(ctx, func() {
-		if err := notify("READY=1"); err != nil {
-			logger.Warn("tell the service manager", "error", err)
+		if _, err := notify.SdNotify(false, notify.SdNotifyReady); err != nil {
+			logger.Warn("failed to notify systemd", "error", err)
 		}
 	})
 	return errors.Join(served, d.Close())
@@ -107,19 +107,4 @@ func (p *places) absolute() error {
 		*path = full
 	}
 	return nil
-}
-
-// notify tells systemd, if it started this program and wants to know.
-func notify(state string) error {
-	socket := os.Getenv("NOTIFY_SOCKET")
-	if socket == "" {
-		return nil
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = conn.Write([]byte(state))
-	return err
 }

@@ -86,7 +86,7 @@ func wasmNode(cmd *cli.Command) (config, wasm.Node, error) {
 	if err != nil {
 		return c, wasm.Node{}, err
 	}
-	n := wasm.Node{Shim: shim, Cache: c.Wasm.cache(p), OptimizeGo: c.Wasm.OptimizeGo}
+	n := wasm.Node{Shim: shim, Cache: p.wasm(), OptimizeGo: c.Wasm.OptimizeGo}
 	if cmd.IsSet(optimizeFlag) {
 		n.OptimizeGo = cmd.Bool(optimizeFlag)
 	}
@@ -231,7 +231,7 @@ func runOptions(cmd *cli.Command) (o wasm.RunOptions, err error) {
 	if text := cmd.String("memory"); text != "" {
 		limit, err := resource.ParseQuantity(text)
 		if err != nil || limit.Value() <= 0 {
-			return o, fmt.Errorf("memory %q is no amount such as 64Mi", text)
+			return o, fmt.Errorf("memory %q is not an amount such as 64Mi", text)
 		}
 		o.Memory = limit.Value()
 	}

@@ -70,8 +70,8 @@ func TestWasmRun(t *testing.T) {
 		{"bad directory", []string{"--dir", ":/x", hello}, 1, "", "HOST:GUEST"},
 		{"no directory", []string{"--dir", "/nowhere:/x", hello}, 1, "", "no such file"},
 		{"whole root", []string{"--dir", shared + ":/", hello}, 1, "", "below the guest's root"},
-		{"bad port", []string{"--listen", "0", hello}, 1, "", "no port"},
-		{"bad address", []string{"--listen", "localhost:80", hello}, 1, "", "no IP address"},
+		{"bad port", []string{"--listen", "0", hello}, 1, "", "not a port"},
+		{"bad address", []string{"--listen", "localhost:80", hello}, 1, "", "not an IP address"},
 		{"bad user", []string{"--user", "me", hello}, 1, "", "UID:GID"},
 		{"bad variable", []string{"--env", "=x", hello}, 1, "", "no name"},
 	} {

@@ -76,7 +76,7 @@ func (l Layout) given(given string) (string, error) {
 			return "", fmt.Errorf("%.300q is no slice, but the cgroup driver is systemd", given)
 		}
 		if !isSlice(parent) {
-			return "", fmt.Errorf("%.300q is no name of a slice: see systemd.slice(5)", parent)
+			return "", fmt.Errorf("%.300q is not the name of a slice: see systemd.slice(5)", parent)
 		}
 	}
 	if n := len(l.Path(l.Leaf(parent, strings.Repeat("x", idLength)))); n > maxPath {

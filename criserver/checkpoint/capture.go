@@ -191,7 +191,7 @@ func layersOf(mounts []state.Mount) (Layers, error) {
 		}
 	}
 	if l.Upper == "" {
-		return l, fmt.Errorf("its root filesystem is no overlay that is written to: %w", errdefs.ErrFailedPrecondition)
+		return l, fmt.Errorf("its root filesystem is not a writable overlay: %w", errdefs.ErrFailedPrecondition)
 	}
 	return l, nil
 }

@@ -56,7 +56,7 @@ func (s *Service) create(ctx context.Context, sandboxID string, config *runtime.
 		}
 		defer func() {
 			if err := o.close(); err != nil {
-				s.o.Logger.Error("remove what was unpacked of a checkpoint", "error", err)
+				s.o.Logger.Error("failed to remove what was unpacked of a checkpoint", "error", err)
 			}
 		}()
 		return s.createFrom(ctx, r, img, o)

@@ -140,7 +140,7 @@ func (c *Compiler) Ready(ctx context.Context, path, digest string) {
 		return struct{}{}, c.Compile(ctx, path, digest)
 	})
 	if err != nil {
-		c.o.Logger.Debug("module was not made ready", "module", digest, "error", err)
+		c.o.Logger.Debug("failed to compile module", "module", digest, "error", err)
 	}
 }
 
@@ -192,6 +192,6 @@ func (c *Compiler) leave(leaf, digest string, through bool) {
 		err = errors.Join(err, c.o.Cgroups.RemovePod(c.parent))
 	}
 	if err != nil {
-		c.o.Logger.Error("end compilation", "cgroup", leaf, "error", err)
+		c.o.Logger.Error("failed to stop compilation", "cgroup", leaf, "error", err)
 	}
 }

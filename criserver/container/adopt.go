@@ -38,7 +38,7 @@ type adoption struct {
 func (a adoption) dropStrangers(ctx context.Context) {
 	bundles, err := filepath.Glob(filepath.Join(a.sandbox.Dir, "*", build.ConfigFile))
 	if err != nil {
-		a.o.Logger.Error("look for containers that are not on record", "sandbox", a.sandbox.ID, "error", err)
+		a.o.Logger.Error("failed to look for containers that are not on record", "sandbox", a.sandbox.ID, "error", err)
 	}
 	for _, file := range bundles {
 		id := filepath.Base(filepath.Dir(file))
@@ -50,7 +50,7 @@ func (a adoption) dropStrangers(ctx context.Context) {
 			task{shim: shim, id: id, log: a.o.Logger.With("container", id)}.drop(ctx)
 		}
 		if err := a.sandbox.RemoveBundle(id); err != nil {
-			a.o.Logger.Error("remove a container that is not on record", "container", id, "error", err)
+			a.o.Logger.Error("failed to remove a container that is not on record", "container", id, "error", err)
 		}
 	}
 }
@@ -60,14 +60,14 @@ func (a adoption) adopt(ctx context.Context, rec state.Container, found sandbox.
 	switch {
 	case rec.Phase == state.Creating:
 		if err := a.forget(ctx, c, rec); err != nil {
-			c.log.Error("remove a container that was not made", "error", err)
+			c.log.Error("failed to remove a container that was not made", "error", err)
 		}
 	case found == sandbox.Living:
 		a.living(ctx, c, rec)
 		a.update(ctx, c)
 	case found == sandbox.Silent && (rec.Phase == state.Running || mayRun(rec)):
 		if err := c.suspect(rec); err != nil {
-			c.log.Error("recover container", "error", err)
+			c.log.Error("failed to recover container", "error", err)
 		}
 		go a.watcher.watchSandbox(c, a.sandbox)
 	case found == sandbox.Ended:
@@ -103,7 +103,7 @@ func (a adoption) living(ctx context.Context, c *Container, rec state.Container)
 		}
 		return
 	case err != nil:
-		c.log.Error("ask shim for container", "error", err)
+		c.log.Error("failed to ask shim for container", "error", err)
 		if rec.Phase == state.Running {
 			go a.watcher.watch(c, a.sandbox, shim)
 		}
@@ -121,11 +121,11 @@ func (a adoption) living(ctx context.Context, c *Container, rec state.Container)
 			// It died after starting the process and before recording that.
 			d, err := shim.Details(ctx, rec.ID)
 			if err != nil {
-				c.log.Error("ask shim for container", "error", err)
+				c.log.Error("failed to ask shim for container", "error", err)
 				d.StartedAt = time.Now()
 			}
 			if _, err := c.move(state.Running, func(r *state.Container) { r.PID, r.StartedAt = st.PID, d.StartedAt }); err != nil {
-				c.log.Error("recover container", "error", err)
+				c.log.Error("failed to recover container", "error", err)
 				return
 			}
 		}
@@ -136,7 +136,7 @@ func (a adoption) living(ctx context.Context, c *Container, rec state.Container)
 		if st.Status == client.StatusPaused {
 			// It died while it made a checkpoint.
 			if err := shim.Resume(ctx, rec.ID); err != nil {
-				c.log.Error("resume container", "error", err)
+				c.log.Error("failed to resume container", "error", err)
 			}
 		}
 		go a.watcher.watch(c, a.sandbox, shim)
@@ -150,7 +150,7 @@ func (a adoption) update(ctx context.Context, c *Container) {
 		return
 	}
 	if err := a.resize(ctx, c, rec, rec.Wanted.Value); err != nil {
-		c.log.Error("set the resources of a container", "error", err)
+		c.log.Error("failed to set the resources of a container", "error", err)
 	}
 }
 

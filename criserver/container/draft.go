@@ -137,6 +137,6 @@ func (d *Draft) undo(ctx context.Context) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
 	if err := d.manager.forget(ctx, d.container, d.rec); err != nil {
-		d.manager.o.Logger.Error("undo container", "container", d.rec.ID, "error", err)
+		d.manager.o.Logger.Error("failed to undo container", "container", d.rec.ID, "error", err)
 	}
 }

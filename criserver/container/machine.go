@@ -83,7 +83,7 @@ func (c *Container) begin(doing string, in ...state.Phase) (rec state.Container,
 	select {
 	case <-c.work:
 	default:
-		return rec, nil, fmt.Errorf("%s container %q: another request has begun to %s it: %w", doing, c.ID, c.does(), errdefs.ErrFailedPrecondition)
+		return rec, nil, fmt.Errorf("%s container %q: a request to %s it is in progress: %w", doing, c.ID, c.does(), errdefs.ErrFailedPrecondition)
 	}
 	return c.begun(doing, in)
 }
@@ -94,7 +94,7 @@ func (c *Container) wait(ctx context.Context, doing string, in ...state.Phase) (
 	case <-c.work:
 		return c.begun(doing, in)
 	case <-ctx.Done():
-		return rec, nil, fmt.Errorf("%s container %q: wait for another request to be done with it: %w", doing, c.ID, ctx.Err())
+		return rec, nil, fmt.Errorf("%s container %q: wait for another request to finish: %w", doing, c.ID, ctx.Err())
 	}
 }
 
@@ -158,9 +158,9 @@ func (c *Container) exit(e ending) {
 	if err == nil || errdefs.IsNotFound(err) || errors.Is(err, errdefs.ErrFailedPrecondition) {
 		return // done; or removed or ended already
 	}
-	c.log.Error("record the end of a container", "error", err)
+	c.log.Error("failed to record the end of a container", "error", err)
 	if _, err := c.records.Amend(c.ID, c.mover(state.Exited, set)); err != nil {
-		c.log.Error("keep the end of a container", "error", err)
+		c.log.Error("failed to keep the end of a container", "error", err)
 	}
 }
 

@@ -19,20 +19,20 @@ import (
 func (m *Manager) RemoveOrphans(ctx context.Context) {
 	keys, err := m.o.Images.RootFSKeys(ctx)
 	if err != nil {
-		m.o.Logger.Error("look for orphaned root filesystems", "error", err)
+		m.o.Logger.Error("failed to look for orphaned root filesystems", "error", err)
 	}
 	known := map[string]bool{}
 	for _, rec := range m.records.List() {
 		if err == nil && m.halfRemoved(rec, keys) {
 			m.o.Logger.Warn("remove the rest of a container", "container", rec.ID)
 			if err := m.Remove(ctx, rec.ID); err != nil {
-				m.o.Logger.Error("remove the rest of a container", "container", rec.ID, "error", err)
+				m.o.Logger.Error("failed to remove the rest of a container", "container", rec.ID, "error", err)
 			}
 			continue
 		}
 		if _, err := m.o.Sandboxes.Get(rec.SandboxID); errdefs.IsNotFound(err) {
 			if err := m.forget(ctx, m.alive(rec.ID), rec); err != nil {
-				m.o.Logger.Error("remove a container without sandbox", "container", rec.ID, "error", err)
+				m.o.Logger.Error("failed to remove a container without sandbox", "container", rec.ID, "error", err)
 			}
 			continue
 		}
@@ -45,7 +45,7 @@ func (m *Manager) RemoveOrphans(ctx context.Context) {
 			continue
 		}
 		if err := m.o.Images.RemoveRootFS(ctx, key); err != nil {
-			m.o.Logger.Error("remove orphaned root filesystem", "key", key, "error", err)
+			m.o.Logger.Error("failed to remove orphaned root filesystem", "key", key, "error", err)
 		}
 	}
 	m.removeOrphanedVolumes()
@@ -54,12 +54,12 @@ func (m *Manager) RemoveOrphans(ctx context.Context) {
 func (m *Manager) removeOrphanedVolumes() {
 	entries, err := os.ReadDir(m.o.Volumes)
 	if err != nil {
-		m.o.Logger.Error("look for orphaned volumes", "error", err)
+		m.o.Logger.Error("failed to look for orphaned volumes", "error", err)
 	}
 	for _, e := range entries {
 		if _, err := m.records.Get(e.Name()); errdefs.IsNotFound(err) {
 			if err := space.Remove(m.volumes.of(e.Name())); err != nil {
-				m.o.Logger.Error("remove orphaned volumes", "error", err)
+				m.o.Logger.Error("failed to remove orphaned volumes", "error", err)
 			}
 		}
 	}

@@ -101,7 +101,7 @@ func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container)
 	for _, key := range rec.Keys() {
 		err := m.o.Images.RemoveRootFS(ctx, key)
 		if durable.Full(err) { // its record goes with the next start, as an orphan's; what it held is gone
-			m.o.Logger.Warn("remove root filesystem", "container", rec.ID, "key", key, "error", err)
+			m.o.Logger.Warn("failed to remove root filesystem", "container", rec.ID, "key", key, "error", err)
 			continue
 		}
 		if err != nil && !errdefs.IsNotFound(err) {

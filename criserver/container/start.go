@@ -67,7 +67,7 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	go c.store()
 	if rec.FromCheckpoint { // a container starts once
 		if err := os.RemoveAll(m.volumes.state(rec.ID)); err != nil {
-			m.o.Logger.Warn("remove the state that a container began from", "container", rec.ID, "error", err)
+			m.o.Logger.Warn("failed to remove the state that a container began from", "container", rec.ID, "error", err)
 		}
 	}
 	m.o.Logger.Info("container is started", "container", rec.ID, "pid", started.PID)
@@ -100,7 +100,7 @@ func (c *Container) store() {
 		return r, nil
 	})
 	if err != nil && !errors.Is(err, errMoved) && !errdefs.IsNotFound(err) {
-		c.log.Error("record that a container runs", "error", err)
+		c.log.Error("failed to record that a container runs", "error", err)
 	}
 }
 

@@ -130,7 +130,7 @@ func silent(ctx context.Context, err error) bool {
 // endSilent kills a container whose shim hangs or was stopped, through its cgroup. Its end is on record then; should the shim
 // come to itself, it has nothing to add.
 func (s stopping) endSilent(ctx context.Context, cause error) error {
-	s.log.Warn("shim does not answer; the container is killed without it", "error", cause)
+	s.log.Warn("failed to reach the shim, the container is killed without it", "error", cause)
 	ctx, cancel := context.WithTimeout(ctx, endSilentLimit)
 	defer cancel()
 	if err := s.sandbox.EndContainer(ctx, s.rec.CgroupsPath); err != nil {
@@ -201,7 +201,7 @@ func (s stopping) signalOnce(ctx context.Context) error {
 		r.StopSent = time.Now()
 		return r, nil
 	}); err != nil && !errdefs.IsNotFound(err) {
-		s.log.Error("record the stop signal", "error", err)
+		s.log.Error("failed to record the stop signal", "error", err)
 	}
 	return nil
 }

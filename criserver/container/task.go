@@ -112,7 +112,7 @@ func (t task) drop(ctx context.Context) {
 		err = t.remove(ctx)
 	}
 	if err != nil && !errdefs.IsNotFound(err) {
-		t.log.Warn("remove task", "error", err)
+		t.log.Warn("failed to remove task", "error", err)
 	}
 }
 
@@ -121,7 +121,7 @@ func (t task) vacate(ctx context.Context, cgroupsPath string) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
 	if err := t.shim.Vacate(ctx, cgroupsPath); err != nil && !errdefs.IsNotImplemented(err) && !errdefs.IsUnavailable(err) {
-		t.log.Warn("end prewarmed guest process", "error", err)
+		t.log.Warn("failed to end prewarmed guest process", "error", err)
 	}
 }
 

@@ -71,7 +71,7 @@ func (m *Manager) resize(ctx context.Context, c *Container, rec state.Container,
 			r.Wanted = state.Resources{}
 			return r, nil
 		}); uerr != nil && !errdefs.IsNotFound(uerr) {
-			c.log.Error("take back a change of resources", "error", uerr)
+			c.log.Error("failed to take back a change of resources", "error", uerr)
 		}
 	}
 	return err
@@ -151,7 +151,7 @@ func (r *resizing) takeBack(ctx context.Context) {
 	defer cancel()
 	for _, u := range r.undo {
 		if err := u(ctx); err != nil {
-			r.log.Error("take back a change of resources", "error", err)
+			r.log.Error("failed to take back a change of resources", "error", err)
 		}
 	}
 }

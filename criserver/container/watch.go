@@ -53,7 +53,7 @@ func (w watcher) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
 		w.watchSandbox(c, sb)
 		return
 	case err != nil || d.Exit == nil:
-		c.log.Warn("ask for the end of a container", "error", err)
+		c.log.Warn("failed to ask for the end of a container", "error", err)
 		c.lost(sb)
 	default:
 		c.exit(toEnding(*d.Exit))
@@ -61,7 +61,7 @@ func (w watcher) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
 	c.log.Info("container has ended")
 	c.over()
 	if _, err := shim.Delete(ctx, c.ID, ""); err != nil && !errdefs.IsNotFound(err) {
-		c.log.Warn("delete task", "error", err)
+		c.log.Warn("failed to delete task", "error", err)
 	}
 }
 

@@ -179,7 +179,7 @@ func (h *Hub) announce(p *pod, id string, kind runtime.ContainerEventType) {
 		select {
 		case s.queue <- event:
 		default:
-			h.o.Logger.Warn("end a subscriber of events that is too slow", "behind", len(s.queue))
+			h.o.Logger.Warn("subscriber of events disconnected: it is too slow", "behind", len(s.queue))
 			s.end(fmt.Errorf("%d events are not taken: %w", len(s.queue), errdefs.ErrResourceExhausted))
 		}
 	}

@@ -65,7 +65,7 @@ func findBridge(h *netlink.Handle, name string) (netlink.Link, error) {
 		return nil, fmt.Errorf("find bridge %q: %w", name, err)
 	}
 	if l.Type() != "bridge" || !bytes.Equal(l.Attrs().HardwareAddr, bridgeMAC(name)) {
-		return nil, fmt.Errorf("use link %q as bridge: it is there already and was not made by sunaba: %w", name, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("use link %q as bridge: it exists and was not created by sunaba: %w", name, errdefs.ErrFailedPrecondition)
 	}
 	return l, nil
 }

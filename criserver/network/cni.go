@@ -191,7 +191,7 @@ func (c *cniNetwork) gc(ctx context.Context, conf cniConfig, keep map[string]boo
 	for _, id := range ids {
 		ours[id] = true
 		if !keep[id] {
-			c.log.Info("delete dead pod from its CNI network", "pod", id)
+			c.log.Info("removing dead pod from its CNI network", "pod", id)
 			errs = append(errs, c.Teardown(ctx, Pod{ID: id}, nil))
 		}
 	}

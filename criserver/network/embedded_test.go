@@ -513,7 +513,7 @@ func TestForeignBridge(t *testing.T) {
 	must(t, h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
 	n, err := New(o)
 	must(t, err)
-	if err := n.Status(t.Context()); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "was not made by sunaba") {
+	if err := n.Status(t.Context()); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "was not created by sunaba") {
 		t.Errorf("status: %v", err)
 	}
 	must(t, n.Close())

@@ -14,7 +14,7 @@ func (e *embedded) gc(keep map[string]bool) error {
 	var errs []error
 	for _, l := range e.book.All() {
 		if !keep[l.Pod] {
-			e.log.Info("remove network of dead pod", "pod", l.Pod, "addresses", l.Addrs)
+			e.log.Info("removing network of dead pod", "pod", l.Pod, "addresses", l.Addrs)
 			errs = append(errs, e.remove(l, ""))
 		}
 	}
@@ -39,7 +39,7 @@ func (e *embedded) gcLinks(keep map[string]bool) error {
 	for _, l := range links {
 		a := l.Attrs()
 		if a.MasterIndex == bridge.Attrs().Index && isHostEnd(a.Name) && !kept[a.Name] {
-			e.log.Info("delete link of dead pod", "link", a.Name)
+			e.log.Info("removing link of dead pod", "link", a.Name)
 			errs = append(errs, deleteLink(e.host, a.Name))
 		}
 	}

@@ -128,7 +128,7 @@ func (e *embedded) adopt(bridge int) {
 			err = errors.Join(e.host.LinkSetMasterByIndex(link, bridge), e.host.LinkSetHairpin(link, true))
 		}
 		if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) {
-			e.log.Warn("put link of pod into bridge", "pod", l.Pod, "error", err)
+			e.log.Warn("failed to attach link of pod to bridge", "pod", l.Pod, "error", err)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (e *embedded) ensureRules(g ground, first bool) {
 	if !first && e.wall.Has(g.subnets.V4.Addr()) {
 		var err error
 		if present, err = e.wall.Present(); err != nil {
-			e.log.Warn("look for nftables rules", "error", err)
+			e.log.Warn("failed to look for nftables rules", "error", err)
 		}
 	}
 	if !present {
@@ -150,12 +150,12 @@ func (e *embedded) ensureRules(g ground, first bool) {
 		}
 		before := e.noNAT
 		if e.noNAT = e.wall.Replace(g.subnets.all(), mappings); e.noNAT != nil && before == nil {
-			e.log.Warn("no masquerading and no host ports for pods", "error", e.noNAT)
+			e.log.Warn("failed to write nftables rules: pods have no masquerading and no host ports", "error", e.noNAT)
 		}
 	}
 	closed, err := e.wall.OpenForward()
 	if err != nil && e.noNAT == nil {
-		e.log.Warn("open forward chains", "error", err)
+		e.log.Warn("failed to open forward chains", "error", err)
 	}
 	slices.Sort(closed)
 	if names := strings.Join(closed, ", "); names != e.named {
@@ -185,7 +185,7 @@ func (e *embedded) forgetFlows(l lease.Lease) {
 				_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
 			}
 			if err != nil {
-				e.log.Debug("forget UDP flows of host port", "port", p.String(), "error", err)
+				e.log.Debug("failed to delete UDP flows of host port", "port", p.String(), "error", err)
 			}
 		}
 	}
@@ -206,7 +206,7 @@ func (e *embedded) lockChoice() (unlock func()) {
 		}
 	}
 	if err != nil {
-		e.log.Warn("lock the choice of a subnet", "error", err)
+		e.log.Warn("failed to lock the choice of a subnet", "error", err)
 	}
 	return func() { unix.Close(fd) }
 }

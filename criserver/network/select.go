@@ -52,7 +52,7 @@ func New(o Options) (Network, error) {
 	_, found, err := findConfig(o.ConfDir)
 	if found {
 		if err != nil {
-			o.Logger.Warn("CNI configuration", "error", err)
+			o.Logger.Warn("failed to read CNI configuration", "error", err)
 		}
 		if len(e.book.All()) == 0 {
 			return s, nil
@@ -60,7 +60,7 @@ func New(o Options) (Network, error) {
 		// Pods of the embedded network live on beside the new ones.
 	}
 	if _, err := e.ensure(true); err != nil {
-		o.Logger.Warn("pod network is not ready", "error", err)
+		o.Logger.Warn("failed to set up pod network", "error", err)
 	}
 	return s, nil
 }

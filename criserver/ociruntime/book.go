@@ -78,7 +78,7 @@ func Open(o Options, binaries []string) *Book {
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	if o.Trials != "" {
 		if err := b.sweep(); err != nil {
-			o.Logger.Warn("remove trials of OCI runtimes", "error", err)
+			o.Logger.Warn("failed to remove trial containers of OCI runtimes", "error", err)
 		}
 	}
 	var asked sync.WaitGroup

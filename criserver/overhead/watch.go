@@ -86,7 +86,7 @@ func (w *Watch) Sample(ctx context.Context, now time.Time) {
 			return
 		case errdefs.IsNotFound(err):
 		case err != nil:
-			w.o.Logger.Debug("measure overhead", "sandbox", p.ID, "error", err)
+			w.o.Logger.Debug("failed to measure overhead", "sandbox", p.ID, "error", err)
 		default:
 			w.take(p, Sample{At: now, MemoryBytes: memory, CPU: cpu})
 		}

@@ -42,7 +42,7 @@ func (s *Sandbox) Prepare(ctx context.Context) {
 	}
 	id, err := s.drawID()
 	if err != nil {
-		s.manager.o.Logger.Warn("the next container's id was not drawn ahead", "sandbox", s.ID, "error", err)
+		s.manager.o.Logger.Warn("failed to draw the id of the next container", "sandbox", s.ID, "error", err)
 		return
 	}
 	ns := s.Namespaces(rec.Config.Value)
@@ -54,7 +54,7 @@ func (s *Sandbox) Prepare(ctx context.Context) {
 	go func() {
 		defer cancel()
 		if err := shim.Prepare(ctx, req); err != nil {
-			s.manager.o.Logger.Debug("shim did not prepare", "sandbox", s.ID, "error", err)
+			s.manager.o.Logger.Debug("shim failed to prewarm a guest process", "sandbox", s.ID, "error", err)
 		}
 	}()
 }
@@ -160,7 +160,7 @@ func (s *Sandbox) stopPause(ctx context.Context) error {
 		_, err = shim.Delete(ctx, s.ID, "")
 	}
 	if err != nil && !errdefs.IsNotFound(err) {
-		s.manager.o.Logger.Warn("stop pause", "sandbox", s.ID, "error", err) // the end of the shim ends it too
+		s.manager.o.Logger.Warn("failed to stop pause process", "sandbox", s.ID, "error", err) // the end of the shim ends it too
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (m *Manager) Recover(ctx context.Context, each func(context.Context, state.
 	}
 	all.Wait()
 	if err := m.shims.Tidy(ctx); err != nil {
-		m.o.Logger.Error("end shims without pods", "error", err)
+		m.o.Logger.Error("failed to stop shims without pods", "error", err)
 	}
 	m.removeOrphans(ctx)
 }
@@ -79,16 +79,16 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(c
 	switch found {
 	case Living:
 		if missing {
-			log.Warn("pause process is gone")
+			log.Warn("pause process exited")
 			s.becomeNotReady()
 		}
 		s.watch()
 	case Silent:
-		log.Error("shim does not answer; the sandbox can only be stopped")
+		log.Error("shim does not answer, the sandbox can only be stopped")
 		s.becomeNotReady()
 	case Ended:
 		if rec.Phase == state.Ready {
-			log.Warn("shim is gone", "rebooted", rec.BootID != m.o.BootID)
+			log.Warn("shim exited", "rebooted", rec.BootID != m.o.BootID)
 			s.becomeNotReady()
 		}
 	}
@@ -96,7 +96,7 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(c
 	if rec.BootID != m.o.BootID {
 		// The namespace went with the reboot; what the network holds elsewhere is given back now.
 		if err := s.tearDownNetwork(ctx); err != nil {
-			log.Error("recover sandbox", "error", err)
+			log.Error("failed to recover sandbox", "error", err)
 		}
 	}
 }
@@ -117,12 +117,12 @@ func (s *Sandbox) find(ctx context.Context, rec state.Sandbox) Found {
 			return Living
 		}
 		if !errdefs.IsNotFound(err) {
-			s.manager.o.Logger.Warn("connect to shim", "sandbox", s.ID, "error", err)
+			s.manager.o.Logger.Warn("failed to connect to shim", "sandbox", s.ID, "error", err)
 			return Silent
 		}
 	}
 	if err := s.releaseShim(ctx, rec); err != nil {
-		s.manager.o.Logger.Error("recover sandbox", "sandbox", s.ID, "error", err)
+		s.manager.o.Logger.Error("failed to recover sandbox", "sandbox", s.ID, "error", err)
 	}
 	return Ended
 }
@@ -154,7 +154,7 @@ func (m *Manager) removeOrphans(ctx context.Context) {
 	for _, dir := range []string{m.o.State, m.o.Files} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
-			m.o.Logger.Error("look for orphaned folders", "error", err)
+			m.o.Logger.Error("failed to look for orphaned folders", "error", err)
 			continue
 		}
 		for _, e := range entries {
@@ -162,10 +162,10 @@ func (m *Manager) removeOrphans(ctx context.Context) {
 				continue
 			}
 			if err := m.removeOrphan(ctx, dir, e.Name()); err != nil {
-				m.o.Logger.Error("remove orphaned folder", "folder", filepath.Join(dir, e.Name()), "error", err)
+				m.o.Logger.Error("failed to remove orphaned folder", "folder", filepath.Join(dir, e.Name()), "error", err)
 				continue
 			}
-			m.o.Logger.Warn("removed a folder that belongs to no sandbox", "folder", filepath.Join(dir, e.Name()))
+			m.o.Logger.Warn("orphaned folder removed", "folder", filepath.Join(dir, e.Name()))
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxCont
 		return nil
 	}
 	if uerr := undo(); uerr != nil {
-		m.o.Logger.Error("take back a change of resources", "sandbox", id, "error", uerr)
+		m.o.Logger.Error("failed to undo change of resources", "sandbox", id, "error", uerr)
 	}
 	return fmt.Errorf("update resources of sandbox: %w", err)
 }

@@ -193,13 +193,13 @@ func (s *Sandbox) fail(ctx context.Context, cause error, lasting, working []step
 	ctx, cancel := Aside(ctx)
 	defer cancel()
 	log := s.manager.o.Logger.With("sandbox", s.ID)
-	log.Warn("sandbox was not made", "error", cause)
+	log.Warn("failed to run sandbox", "error", cause)
 	err := undo(ctx, log, working)
 	if err == nil {
 		err = undo(ctx, log, lasting)
 	}
 	if err != nil {
-		log.Error("undo sandbox", "error", err)
+		log.Error("failed to undo the creation of a sandbox", "error", err)
 		s.becomeNotReady()
 	}
 }

@@ -67,7 +67,7 @@ func (s *Sandbox) stop(ctx context.Context, end func(ctx context.Context, id str
 			return fmt.Errorf("end containers of sandbox %q: %w", s.ID, err)
 		}
 		// It is killed with what is left of the shim.
-		s.manager.o.Logger.Warn("end containers", "sandbox", s.ID, "error", err)
+		s.manager.o.Logger.Warn("failed to stop containers", "sandbox", s.ID, "error", err)
 	}
 	s.unwatchAll()
 	if err := undo(ctx, s.manager.o.Logger.With("sandbox", s.ID), s.working()); err != nil {
@@ -77,7 +77,7 @@ func (s *Sandbox) stop(ctx context.Context, end func(ctx context.Context, id str
 	if err := s.recordStopped(); err != nil {
 		return fmt.Errorf("stop sandbox %q: %w", s.ID, err)
 	}
-	s.manager.o.Logger.Info("sandbox is stopped", "sandbox", s.ID)
+	s.manager.o.Logger.Info("sandbox stopped", "sandbox", s.ID)
 	return nil
 }
 
@@ -91,7 +91,7 @@ func (s *Sandbox) recordStopped() error {
 	}
 	_, err := s.manager.records.Update(s.ID, set)
 	if durable.Full(err) {
-		s.manager.o.Logger.Warn("the end of a sandbox could not be recorded", "sandbox", s.ID, "error", err)
+		s.manager.o.Logger.Warn("failed to record that sandbox stopped", "sandbox", s.ID, "error", err)
 		_, err = s.manager.records.Amend(s.ID, set)
 	}
 	return err
@@ -129,6 +129,6 @@ func (m *Manager) Remove(ctx context.Context, id string, end, remove func(ctx co
 		return fmt.Errorf("remove sandbox %q: %w", s.ID, err)
 	}
 	m.names.Release(name(rec.Config.Value), s.ID)
-	m.o.Logger.Info("sandbox is removed", "sandbox", s.ID)
+	m.o.Logger.Info("sandbox removed", "sandbox", s.ID)
 	return nil
 }

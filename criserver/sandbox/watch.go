@@ -37,7 +37,7 @@ func (s *Sandbox) watch() {
 		if ctx.Err() != nil || errdefs.IsUnavailable(err) {
 			return // told to stop watching, or the shim is gone, which is noticed by itself
 		}
-		s.manager.o.Logger.Warn("pause process has died", "sandbox", s.ID)
+		s.manager.o.Logger.Warn("pause process died", "sandbox", s.ID)
 		s.mu.Lock()
 		s.pausePID = 0
 		s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *Sandbox) unwatchAll() {
 
 // lost cleans up after a shim that has died.
 func (s *Sandbox) lost(ctx context.Context) {
-	s.manager.o.Logger.Warn("shim has died", "sandbox", s.ID)
+	s.manager.o.Logger.Warn("shim died", "sandbox", s.ID)
 	s.gate.shutNow()
 	s.manager.turns <- struct{}{} // all that had the same shim are here at once
 	defer func() { <-s.manager.turns }()
@@ -69,7 +69,7 @@ func (s *Sandbox) lost(ctx context.Context) {
 		err = s.releaseShim(ctx, rec)
 	}
 	if err != nil {
-		s.manager.o.Logger.Error("clean up after shim", "sandbox", s.ID, "error", err)
+		s.manager.o.Logger.Error("failed to clean up after shim", "sandbox", s.ID, "error", err)
 	}
 	s.becomeNotReady()
 }
@@ -114,7 +114,7 @@ func (s *Sandbox) becomeNotReady() {
 		_, err = s.manager.records.Amend(s.ID, set)
 	}
 	if err != nil && !errdefs.IsNotFound(err) && !errors.Is(err, errStopped) {
-		s.manager.o.Logger.Error("record sandbox as not ready", "sandbox", s.ID, "error", err)
+		s.manager.o.Logger.Error("failed to record sandbox as not ready", "sandbox", s.ID, "error", err)
 	}
 }
 

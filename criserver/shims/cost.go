@@ -89,7 +89,7 @@ func (s *shared) charge() {
 	if err != nil {
 		if !errdefs.IsNotFound(err) && !s.accountBroken {
 			s.accountBroken = true
-			s.o.Logger.Warn("measure the shim of a handler", "handler", s.handler, "error", err)
+			s.o.Logger.Warn("failed to measure the shim of a handler", "handler", s.handler, "error", err)
 		}
 		return
 	}

@@ -57,7 +57,7 @@ func (s own) shutDown(ctx context.Context, pod state.Sandbox, shim *client.Clien
 	case <-shim.Done():
 		return err == nil
 	case <-ctx.Done():
-		s.o.Logger.Warn("shim did not end when told to", "sandbox", pod.ID, "error", err)
+		s.o.Logger.Warn("failed to stop the shim in time", "sandbox", pod.ID, "error", err)
 		return false
 	}
 }

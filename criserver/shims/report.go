@@ -57,7 +57,7 @@ func (s *shared) report(ctx context.Context) (Report, bool) {
 	r := Report{Handler: s.handler, Shim: c.PID(), Supervisor: c.Supervisor(), Pods: s.count()}
 	var err error
 	if r.CPU, err = s.o.CPU(s.o.Cgroups.Path(s.leaf)); err != nil && !errdefs.IsNotFound(err) {
-		s.o.Logger.Debug("measure the shim of a handler", "handler", s.handler, "error", err)
+		s.o.Logger.Debug("failed to measure the shim of a handler", "handler", s.handler, "error", err)
 	}
 	h, err := c.History(ctx)
 	s.mu.Lock()

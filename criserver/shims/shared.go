@@ -266,7 +266,7 @@ func (s *shared) stop(ctx context.Context) error {
 		select {
 		case <-c.Done():
 		case <-within.Done():
-			s.o.Logger.Warn("shim did not end when told to", "handler", s.handler, "error", err)
+			s.o.Logger.Warn("shim failed to exit on request", "handler", s.handler, "error", err)
 		}
 		cancel()
 	}

@@ -196,7 +196,7 @@ func (s *Set) Tidy(ctx context.Context) error {
 		if one.count() == 0 {
 			s.o.Logger.Warn("end a shim that no pod has", "handler", e.Name())
 			if _, err := one.find(ctx); err != nil && !errdefs.IsNotFound(err) {
-				s.o.Logger.Warn("connect to shim", "handler", e.Name(), "error", err)
+				s.o.Logger.Warn("failed to connect to shim", "handler", e.Name(), "error", err)
 			}
 			if err := one.stop(ctx); err != nil {
 				errs = append(errs, fmt.Errorf("end shim of handler %q: %w", e.Name(), err))

@@ -33,7 +33,7 @@ func (s *shared) vacate(ctx context.Context, pod state.Sandbox, shim *client.Cli
 		err = s.o.endUnrecorded(ctx, pod, s.pids(pod)...)
 	}
 	if err != nil {
-		s.o.Logger.Warn("shim did not give up a sandbox", "sandbox", pod.ID, "error", err)
+		s.o.Logger.Warn("failed to have the shim give up a sandbox", "sandbox", pod.ID, "error", err)
 	}
 	return err == nil && !left
 }

@@ -97,7 +97,7 @@ func OpenFollowed[R any](dir string, logger *slog.Logger, check func(id string, 
 		case durable.Unfinished(name):
 			// A write that was cut short; the record it was for stands beside it.
 			if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				logger.Warn("remove unfinished record", "file", name, "error", err)
+				logger.Warn("failed to remove unfinished record", "file", name, "error", err)
 			}
 		case strings.HasSuffix(name, recordSuffix):
 			id := strings.TrimSuffix(name, recordSuffix)
@@ -139,10 +139,10 @@ func (s *Store[R]) load(id string) (R, error) {
 func (s *Store[R]) putAside(name string, cause error) {
 	from, to := filepath.Join(s.dir, name), filepath.Join(s.dir, name+damagedSuffix)
 	if err := os.Rename(from, to); err != nil {
-		s.logger.Error("put damaged record aside", "file", from, "cause", cause, "error", err)
+		s.logger.Error("failed to put damaged record aside", "file", from, "cause", cause, "error", err)
 		return
 	}
-	s.logger.Error("record is damaged, put aside", "file", to, "cause", cause)
+	s.logger.Error("damaged record put aside", "file", to, "cause", cause)
 }
 
 func (s *Store[R]) path(id string) string { return filepath.Join(s.dir, id+recordSuffix) }

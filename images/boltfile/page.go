@@ -233,7 +233,7 @@ func (w *walk) bucket(value []byte, depth int) error {
 	}
 	body := value[bucketSize:]
 	if len(body) < headerSize || depth > maxDepth || binary.LittleEndian.Uint16(body[8:]) != leafPage {
-		return errors.New("its page is none")
+		return errors.New("its page is invalid")
 	}
 	return w.leaf(body, int(binary.LittleEndian.Uint16(body[10:])), nil, nil, depth+1)
 }
@@ -245,7 +245,7 @@ func (w *walk) free() error {
 	}
 	flags, count, body, err := w.page(w.freelist)
 	if err != nil || flags != freelistPage {
-		return errors.Join(errors.New("its list of free pages is none"), err)
+		return errors.Join(errors.New("its list of free pages is invalid"), err)
 	}
 	at, n := uint64(headerSize), uint64(count)
 	if count == 0xFFFF {

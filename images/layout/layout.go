@@ -106,7 +106,7 @@ func newLayout(ctx context.Context, f files) (*Layout, error) {
 	if errdefs.IsNotFound(err) {
 		err = l.readDocker(ctx)
 		if errdefs.IsNotFound(err) {
-			err = fmt.Errorf("it has neither index.json nor manifest.json, so it is no OCI layout and no Docker archive: %w", errdefs.ErrInvalidArgument)
+			err = fmt.Errorf("it has neither index.json nor manifest.json, so it is neither an OCI layout nor a Docker archive: %w", errdefs.ErrInvalidArgument)
 		}
 	}
 	if err != nil {

@@ -41,7 +41,7 @@ func TestConfiguredFilesMustBeRegular(t *testing.T) {
 		}
 		var log bytes.Buffer
 		c := New(Options{CredentialsFile: file, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		if err := inTime(t, func() error { c.openKeychain(); return nil }); err != nil || !strings.Contains(log.String(), "credentials cannot be read") {
+		if err := inTime(t, func() error { c.openKeychain(); return nil }); err != nil || !strings.Contains(log.String(), "failed to read the node's registry credentials") {
 			t.Errorf("%s as credentials: %v, log %s", kind, err, &log)
 		}
 		c.Close()

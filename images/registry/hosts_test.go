@@ -81,9 +81,9 @@ func TestParseHosts(t *testing.T) {
 		{"wrong type", "ca = 1\n", nil, "ca is neither a text nor a list"},
 		{"wrong pair", "client = [[\"a\", \"b\", \"c\"]]\n", nil, "client holds something"},
 		{"timeout", "dial_timeout = \"3\"\n", nil, `dial_timeout "3"`},
-		{"scheme", "server = \"ftp://a\"\n", nil, "does not begin with http"},
+		{"scheme", "server = \"ftp://a\"\n", nil, "does not start with http"},
 		{"credentials", "[host.\"https://u:s3cr3t@a\"]\n", nil, "credentials are not taken from a URL"},
-		{"empty host", "[host.\"\"]\n", nil, `host "" is none`},
+		{"empty host", "[host.\"\"]\n", nil, `host "" is not the name of a host`},
 	}
 	for _, tt := range tests {
 		got, err := parseHosts("/d/hosts.toml", []byte(tt.file))

@@ -63,7 +63,7 @@ func parseHosts(file string, data []byte) ([]hostConfig, error) {
 			return bad(fmt.Errorf("host %q: %w", sanitise(name), err))
 		}
 		if h.host == "" {
-			return bad(fmt.Errorf("host %q is none", sanitise(name)))
+			return bad(fmt.Errorf("host %q is not the name of a host", sanitise(name)))
 		}
 		out = append(out, h)
 	}
@@ -160,7 +160,7 @@ func (t hostTable) config(server, dir string) (hostConfig, error) {
 	}
 	if t.DialTimeout != "" {
 		if h.dialTimeout, err = time.ParseDuration(t.DialTimeout); err != nil || h.dialTimeout <= 0 {
-			return h, fmt.Errorf("dial_timeout %q is no duration such as \"10s\"", t.DialTimeout)
+			return h, fmt.Errorf("dial_timeout %q is not a duration such as \"10s\"", t.DialTimeout)
 		}
 	}
 	return h, nil
@@ -173,15 +173,15 @@ func (h *hostConfig) setServer(server string, override bool) error {
 	u, err := url.Parse(server)
 	switch {
 	case err != nil:
-		return errors.New("it is no URL")
+		return errors.New("it is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("it does not begin with http:// or https://")
+		return errors.New("it does not start with http:// or https://")
 	case u.User != nil:
 		return errors.New("credentials are not taken from a URL")
 	case u.Host == "":
 		return errors.New("it names no host")
 	case u.RawQuery != "" || u.Fragment != "":
-		return errors.New("it goes on after the path")
+		return errors.New("it has a query or a fragment")
 	}
 	h.scheme, h.host = u.Scheme, u.Host
 	h.path = path.Clean("/" + u.Path)
@@ -244,7 +244,7 @@ func texts(v any) ([]string, error) {
 		for _, e := range v {
 			s, ok := e.(string)
 			if !ok {
-				return nil, errors.New("holds something that is no text")
+				return nil, errors.New("holds a value that is not a string")
 			}
 			out = append(out, s)
 		}

@@ -61,7 +61,7 @@ func (c *Client) openKeychain() *keychain {
 		k.config, err = parseDockerConfig(data)
 	}
 	if err != nil {
-		c.options.Logger.Warn("the node's registry credentials cannot be read", "file", c.options.CredentialsFile, "error", err)
+		c.options.Logger.Warn("failed to read the node's registry credentials", "file", c.options.CredentialsFile, "error", err)
 	}
 	return k
 }
@@ -98,7 +98,7 @@ func (k *keychain) logins(ctx context.Context, repository string) []login {
 	for _, c := range found {
 		l, err := c.login(host)
 		if err != nil {
-			k.logger.Warn("the node's credentials for a registry cannot be used", "host", host, "error", err)
+			k.logger.Warn("failed to use the node's credentials for a registry", "host", host, "error", err)
 			continue
 		}
 		if l != (login{}) && !slices.Contains(out, l) {
@@ -208,7 +208,7 @@ func (k *keychain) fromHelper(ctx context.Context, host string) (Credentials, bo
 	case credentials.IsErrCredentialsNotFound(err):
 		return Credentials{}, false
 	case err != nil:
-		k.logger.Warn("the credential helper gives no credentials", "helper", name, "host", host, "error", err)
+		k.logger.Warn("credential helper failed", "helper", name, "host", host, "error", err)
 		return Credentials{}, false
 	case got.Username == "<token>":
 		return Credentials{IdentityToken: got.Secret}, true

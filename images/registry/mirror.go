@@ -31,13 +31,13 @@ func ParseMirror(endpoint string) (Mirror, error) {
 	case err != nil:
 		return Mirror{}, fmt.Errorf("parse mirror: not a URL: %w", errdefs.ErrInvalidArgument)
 	case u.Scheme != "http" && u.Scheme != "https":
-		return bad("it does not begin with http:// or https://")
+		return bad("it does not start with http:// or https://")
 	case u.User != nil:
 		return bad("credentials are not taken from a URL")
 	case u.Host == "":
 		return bad("it names no host")
 	case u.RawQuery != "" || u.Fragment != "":
-		return bad("it goes on after the path")
+		return bad("it has a query or a fragment")
 	}
 	return Mirror{Scheme: u.Scheme, Host: u.Host, Prefix: strings.Trim(path.Clean(u.Path), "/.")}, nil
 }

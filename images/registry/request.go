@@ -58,7 +58,7 @@ func (r *Repository) do(ctx context.Context, c call) (*http.Response, *endpoint,
 				return nil, nil, err
 			}
 			if !e.primary {
-				r.client.options.Logger.Debug("a mirror cannot serve", "host", e.host, "path", c.path, "error", r.wrap(ctx, "ask mirror", err))
+				r.client.options.Logger.Debug("mirror failed to serve", "host", e.host, "path", c.path, "error", r.wrap(ctx, "ask mirror", err))
 			}
 			if last == nil || e.primary {
 				last = err

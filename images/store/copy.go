@@ -39,7 +39,7 @@ func (d *DB) writeCopy(s *State) {
 	if rerr := os.Remove(d.copyPath); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 		err = errors.Join(err, rerr)
 	}
-	d.logger.Warn("image records have no copy to restore them from, until their next change", "file", d.copyPath, "error", err)
+	d.logger.Warn("failed to copy image records, they have no copy until their next change", "file", d.copyPath, "error", err)
 }
 
 func (d *DB) tryWriteCopy(s *State) error {
@@ -94,11 +94,11 @@ func (d *DB) restored() *copied {
 	c, _, err := readCopy(d.copyPath)
 	switch {
 	case err == nil:
-		d.logger.Warn("image records are restored from their copy", "file", d.copyPath,
+		d.logger.Warn("image records restored from their copy", "file", d.copyPath,
 			"images", len(c.State.Images), "tags", len(c.State.Tags), "granted", len(c.State.Grants))
 		return c
 	case !errors.Is(err, fs.ErrNotExist):
-		d.logger.Error("image records are lost, and so is their copy: pull images again", "file", d.copyPath, "error", err)
+		d.logger.Error("image records are lost, and their copy failed to restore them: pull images again", "file", d.copyPath, "error", err)
 	case d.lost:
 		d.logger.Error("image records are lost, and they have no copy: pull images again", "file", d.copyPath)
 	}

@@ -116,7 +116,7 @@ func (d *DB) init() error {
 				return err
 			}
 		} else if _, err := strconv.ParseUint(string(v), 10, 16); err != nil {
-			return fmt.Errorf("version %q is none: %w", v, errdefs.ErrDataLoss)
+			return fmt.Errorf("version %q is not a number: %w", v, errdefs.ErrDataLoss)
 		} else if string(v) != schemaVersion {
 			return fmt.Errorf("they have version %s, this program reads %s", v, schemaVersion)
 		}
@@ -152,7 +152,7 @@ func (d *DB) init() error {
 		return err
 	}
 	if _, d.copySum, err = readCopy(d.copyPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.logger.Warn("copy of the image records cannot be read and is written anew", "file", d.copyPath, "error", err)
+		d.logger.Warn("failed to read the copy of image records, it is rewritten", "file", d.copyPath, "error", err)
 	}
 	d.writeCopy(d.State())
 	return nil

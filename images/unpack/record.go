@@ -99,7 +99,7 @@ func readRecord(dir string) (r record, err error) {
 // its labels have changed. A layer whose file cannot be written works, and is lost with metadata.db.
 func (s *Store) keepRecords(ctx context.Context) {
 	if err := s.tryKeepRecords(s.quiet(ctx)); err != nil {
-		s.logger.Warn("records of layers cannot be written into their folders: without metadata.db the layers would be lost", "error", err)
+		s.logger.Warn("failed to write records of layers into their folders: layers are lost if metadata.db is", "error", err)
 	}
 }
 

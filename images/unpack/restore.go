@@ -94,7 +94,7 @@ func (s *Store) findLayers(entries []os.DirEntry) (layers []folder, unusable int
 		}
 		if err != nil {
 			unusable++
-			s.logger.Warn("layer cannot be restored: it is put aside", "folder", dir, "error", err)
+			s.logger.Warn("failed to restore layer, it is put aside", "folder", dir, "error", err)
 			continue
 		}
 		if found[r.Chain].id < id { // the lesser was removed, and its folder not deleted yet
@@ -291,7 +291,7 @@ func (s *Store) noteBoot() error {
 	if rerr := os.Remove(s.bootFile()); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 		return errors.Join(err, rerr)
 	}
-	s.logger.Warn("boot of the layer store cannot be written", "error", err)
+	s.logger.Warn("failed to record the boot of the layer store", "error", err)
 	return nil
 }
 

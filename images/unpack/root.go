@@ -230,7 +230,7 @@ func (s *Store) removeUnfinished(ctx context.Context) error {
 		}
 	}
 	if err := s.Cleanup(ctx); err != nil {
-		s.logger.Warn("removed layers cannot be deleted", "error", err)
+		s.logger.Warn("failed to delete removed layers", "error", err)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pins[l.Chain] == 0 {
-		return fmt.Errorf("nobody wants it any more: %w", errdefs.ErrAborted)
+		return fmt.Errorf("no request waits for it any more: %w", errdefs.ErrAborted)
 	}
 	s.staged[l.Chain] = g
 	return nil
@@ -348,7 +348,7 @@ func (s *Store) dropStaged(chain digest.Digest) {
 	}
 	delete(s.staged, chain)
 	if err := os.RemoveAll(g.dir); err != nil {
-		s.log.WithError(err).Warn("an unpacked layer of no use stays until the next start")
+		s.log.WithError(err).Warn("failed to remove unused unpacked layer, it stays until the next start")
 	}
 }
 

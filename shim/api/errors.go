@@ -58,7 +58,7 @@ func FromStatus(err error) error {
 		return nil
 	}
 	if errors.Is(err, ttrpc.ErrClosed) {
-		return fmt.Errorf("shim is gone: %w", errdefs.ErrUnavailable)
+		return fmt.Errorf("connection to the shim is closed: %w", errdefs.ErrUnavailable)
 	}
 	st, ok := status.FromError(err)
 	if !ok {

@@ -122,7 +122,7 @@ func (c *Client) current(ctx context.Context) (*ttrpc.Client, error) {
 		}
 		select {
 		case <-c.done:
-			return nil, fmt.Errorf("shim is gone: %w", errdefs.ErrUnavailable)
+			return nil, fmt.Errorf("connection to the shim is closed: %w", errdefs.ErrUnavailable)
 		default:
 		}
 		select {

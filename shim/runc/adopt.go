@@ -60,7 +60,7 @@ func (c *container) finishStart(ctx context.Context, pid int) (int, error) {
 			pid, _ = runc.ReadPidFile(filepath.Join(c.dir, bundle.PidName))
 		}
 		if pid <= 0 {
-			return 0, fmt.Errorf("the shim died while it started container %q: nobody knows its process: %w", c.id, errdefs.ErrNotFound)
+			return 0, fmt.Errorf("the shim died while it started container %q: its process is unknown: %w", c.id, errdefs.ErrNotFound)
 		}
 	}
 	if state.Status == "created" {

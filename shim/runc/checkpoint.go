@@ -101,7 +101,7 @@ type restoration struct {
 // Restore implements shim.Restorer.
 func (e *Engine) Restore(_ context.Context, b *shim.Bundle, files shim.IO, o shim.Options, images string) (shim.Container, error) {
 	if _, err := os.Stat(filepath.Join(images, "inventory.img")); err != nil {
-		return nil, fmt.Errorf("restore: %q is no checkpoint: %w: %w", images, err, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("restore: %q is not a checkpoint: %w: %w", images, err, errdefs.ErrInvalidArgument)
 	}
 	c, err := e.unborn(b, o)
 	if err != nil {

@@ -99,7 +99,7 @@ func (s *Streams) adoptOutput(stream, name string, take func(string) *os.File) e
 	case isLog && s.file == nil:
 		file, err := adoptLog(path, s.cfg.Limits, s.log)
 		if err != nil {
-			s.log.Error("open log file", "error", err) // the program must not block because of its log
+			s.log.Error("failed to open log file", "error", err) // the program must not block because of its log
 			break
 		}
 		s.file = file

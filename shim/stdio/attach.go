@@ -162,7 +162,7 @@ func (l *listener) offer(p []byte) bool {
 	case l.gone:
 		return false
 	case len(l.queue)+len(p) > maxBehind:
-		l.log.Warn("detach a reader that is too slow", "behind", len(l.queue))
+		l.log.Warn("reader detached: it is too slow", "behind", len(l.queue))
 		l.leave()
 		for _, other := range l.tied {
 			go other.cut() // not here: it may be about to cut this one

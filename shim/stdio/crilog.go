@@ -125,7 +125,7 @@ func (l *logFile) write(records []byte) {
 	}
 	if !l.failing {
 		l.failing = true
-		l.log.Error("drop log lines", "path", l.path, "error", err)
+		l.log.Error("failed to write log, lines are dropped", "path", l.path, "error", err)
 	}
 }
 

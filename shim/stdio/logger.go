@@ -62,7 +62,7 @@ func startLogger(ctx context.Context, name string, cfg Config) (_ *logger, err e
 		return nil, err
 	}
 	if cfg.Run == nil {
-		return nil, fmt.Errorf("log address %q: nobody runs programs here: %w", name, errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("log address %q: logging programs are not supported: %w", name, errdefs.ErrNotImplemented)
 	}
 	l := &logger{name: name, outputs: make(map[string]*os.File)}
 	var theirs []*os.File

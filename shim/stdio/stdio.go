@@ -76,7 +76,7 @@ func Open(ctx context.Context, cfg Config) (_ *Streams, err error) {
 		}
 	}()
 	if strings.HasPrefix(cfg.Stdin, Scheme) || strings.HasPrefix(cfg.Stdin, Loose) {
-		return nil, fmt.Errorf("stdin %q: it is no name of an input: %w", cfg.Stdin, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("stdin %q: it is not the name of an input: %w", cfg.Stdin, errdefs.ErrInvalidArgument)
 	}
 	if cfg.Terminal {
 		return s, s.openTerminal(ctx, cfg)

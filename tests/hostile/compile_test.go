@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,12 +19,12 @@ import (
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-const (
-	compilations  = 2   // at a time
-	compileMemory = 512 // MiB for all
-)
+const compileMemory = 512 // MiB for all compilations
 
-var compilerConfig = fmt.Sprintf("[wasm]\nparallel_compilations = %d\ncompile_memory_mib = %d\n", compilations, compileMemory)
+var compilerConfig = fmt.Sprintf("[wasm]\ncompile_memory_mib = %d\n", compileMemory)
+
+// compilations is how many modules the server compiles at a time on this machine.
+var compilations = min(max(2, goruntime.NumCPU()/2), 8)
 
 // compilers are the processes that compile modules: those that are started by the daemon, and the locked-in ones that these start.
 func compilers(t *testing.T) (started, inner []int) {
@@ -129,14 +130,14 @@ func (n *target) pulls(ctx context.Context, all *sync.WaitGroup, refs ...string)
 // are compiled at last.
 func TestManyCompilations(t *testing.T) {
 	n := start(t, compilerConfig)
-	refs := n.slowModules(8)
+	refs := n.slowModules(compilations + 6)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	some, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	var all sync.WaitGroup
-	n.pulls(some, &all, refs[:5]...)
-	n.pulls(ctx, &all, refs[5:]...)
+	n.pulls(some, &all, refs[:compilations+3]...)
+	n.pulls(ctx, &all, refs[compilations+3:]...)
 	if !node.Within(node.Patience, func() bool { return len(checkCompilers(t)) == compilations }) {
 		t.Fatal("too few modules are compiled at a time")
 	}
@@ -185,7 +186,7 @@ func TestCompilationForTwo(t *testing.T) {
 // TestCompilationWithoutServer kills the daemon while it has modules compiled: they end, and the next one finds none.
 func TestCompilationWithoutServer(t *testing.T) {
 	n := start(t, compilerConfig)
-	refs := n.slowModules(3)
+	refs := n.slowModules(compilations + 1)
 	var all sync.WaitGroup
 	for _, ref := range refs {
 		all.Go(func() { // it fails with its server

@@ -91,7 +91,7 @@ func TestDamagedRecords(t *testing.T) {
 		damaged  []string
 		restored string // what the log says, "" if nothing is
 	}{
-		{[]string{"records.db"}, "image records are restored from their copy"},
+		{[]string{"records.db"}, "image records restored from their copy"},
 		{[]string{"records.db", "records.db.copy"}, ""},
 		{[]string{"layers/metadata.db"}, "layers were restored from their folders"},
 		{[]string{"layers/metadata.db", "records.db"}, "layers were restored from their folders"},

@@ -1,6 +1,7 @@
 package law
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,29 +40,102 @@ var walls = []struct{ from, to, reason string }{
 	{"criserver/container", "criserver/session", "sessions are opened in containers, never the other way round"},
 }
 
+// testImports are what tests import beyond their part, each with its reason.
+var testImports = []struct{ from, to, reason string }{
+	{"criserver/container", "shim/api", "a shim that the test plays answers with the Task API's types"},
+	{"criserver/container", "shim/bundle", "a shim that the test plays reads the bundle that it is given"},
+}
+
 func TestImportLaw(t *testing.T) {
 	for _, p := range project(t) {
-		from := p.rel()
 		for _, imported := range p.Imports {
+			if to, own := strings.CutPrefix(imported, module+"/"); own {
+				for _, broken := range brokenLaws(p.rel(), to) {
+					t.Errorf("%s imports %s: %s", p.rel(), to, broken)
+				}
+			}
+		}
+	}
+}
+
+// Tests keep to the law of their part: what only a test can reach from here, it reaches around the
+// part's face. They may use the project's test support.
+func TestImportLawOfTests(t *testing.T) {
+	used := map[string]bool{}
+	for _, p := range project(t) {
+		for _, imported := range slices.Concat(p.TestImports, p.XTestImports) {
 			to, own := strings.CutPrefix(imported, module+"/")
-			if !own {
+			if !own || below(to, "tests") {
 				continue
 			}
-			if below(to, "cmd") && !below(from, "cmd") {
-				t.Errorf("%s imports %s: nothing imports a command", from, to)
+			if exception := testException(p.rel(), to); exception != "" {
+				used[exception] = true
+				continue
 			}
-			if below(to, "tests", "examples") && !below(from, "tests", "examples") {
-				t.Errorf("%s imports %s: what ships does not depend on what tests it", from, to)
+			for _, broken := range brokenLaws(p.rel(), to) {
+				t.Errorf("a test of %s imports %s: %s", p.rel(), to, broken)
 			}
-			for _, part := range parts {
-				if below(from, part.from) && !below(to, append([]string{part.from}, part.may...)...) {
-					t.Errorf("%s imports %s: %s", from, to, part.reason)
-				}
-			}
-			for _, wall := range walls {
-				if below(from, wall.from) && below(to, wall.to) {
-					t.Errorf("%s imports %s: %s", from, to, wall.reason)
-				}
+		}
+	}
+	for _, e := range testImports {
+		if !used[e.from+" "+e.to] {
+			t.Errorf("no test of %s imports %s any more: remove the exception", e.from, e.to)
+		}
+	}
+}
+
+func testException(from, to string) string {
+	for _, e := range testImports {
+		if from == e.from && to == e.to {
+			return e.from + " " + e.to
+		}
+	}
+	return ""
+}
+
+// brokenLaws are the reasons for which package from must not import package to.
+func brokenLaws(from, to string) []string {
+	var broken []string
+	if below(to, "cmd") && !below(from, "cmd") {
+		broken = append(broken, "nothing imports a command")
+	}
+	if below(to, "tests", "examples") && !below(from, "tests", "examples") {
+		broken = append(broken, "what ships does not depend on what tests it")
+	}
+	for _, part := range parts {
+		if below(from, part.from) && !below(to, append([]string{part.from}, part.may...)...) {
+			broken = append(broken, part.reason)
+		}
+	}
+	for _, wall := range walls {
+		if below(from, wall.from) && below(to, wall.to) {
+			broken = append(broken, wall.reason)
+		}
+	}
+	return broken
+}
+
+// hostModules are the foreign modules that host may import: the shim links it, and with it all of these.
+var hostModules = []string{
+	"golang.org/x/sys", "github.com/moby/sys", "github.com/containerd/errdefs", "github.com/opencontainers/cgroups", "github.com/opencontainers/runtime-spec",
+}
+
+// systemdModules are for host/systemd, which the daemon alone imports.
+var systemdModules = []string{"github.com/coreos/go-systemd/v22", "github.com/godbus/dbus/v5"}
+
+func TestHostImportsLittle(t *testing.T) {
+	for _, p := range project(t) {
+		if !below(p.rel(), "host") {
+			continue
+		}
+		allowed := hostModules
+		if below(p.rel(), "host/systemd") {
+			allowed = slices.Concat(hostModules, systemdModules)
+		}
+		for _, imported := range p.Imports {
+			first, _, _ := strings.Cut(imported, "/")
+			if strings.Contains(first, ".") && !below(imported, module) && !below(imported, allowed...) {
+				t.Errorf("%s imports %s: the shim links host, so what host imports is every pod's overhead", p.rel(), imported)
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"io"
 	"os"
@@ -13,9 +12,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sunaba-project/sunaba/tests/law/source"
 )
 
-const module = "github.com/sunaba-project/sunaba"
+const module = source.Module
 
 // pkg is what `go list` says of one package.
 type pkg struct {
@@ -80,33 +81,19 @@ func root(t *testing.T) string {
 // path from the root.
 func eachFile(t *testing.T, fn func(path string, set *token.FileSet, file *ast.File)) {
 	t.Helper()
-	top := root(t)
-	err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name := d.Name()
-		if d.IsDir() && path != top && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
-			return filepath.SkipDir
-		}
-		if d.IsDir() || !strings.HasSuffix(name, ".go") {
-			return nil
-		}
-		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, path, nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(top, path)
-		if err != nil {
-			return err
-		}
-		fn(rel, set, file)
-		return nil
-	})
-	if err != nil {
-		t.Fatalf("read the project's files: %v", err)
+	for _, f := range sources(t) {
+		fn(f.Path, f.Set, f.AST)
 	}
+}
+
+// sources reads every Go file of the project.
+func sources(t *testing.T) []*source.File {
+	t.Helper()
+	files, err := source.Read(root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 // below says whether path is one of folders or lies in one.

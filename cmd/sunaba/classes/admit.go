@@ -87,7 +87,7 @@ func parse(file string, data []byte, classes []nodev1.RuntimeClass) ([]document,
 		}
 	}
 	if len(pods) == 0 {
-		return nil, nil, fmt.Errorf("%s: there is no Pod in it: %w", file, errdefs.ErrInvalidArgument)
+		return nil, nil, fmt.Errorf("%s: no Pod in it: %w", file, errdefs.ErrInvalidArgument)
 	}
 	return pods, classes, nil
 }

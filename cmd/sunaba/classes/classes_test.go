@@ -125,7 +125,7 @@ func TestAdmit(t *testing.T) {
 
 func TestAdmitRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
-		{"no pod", light, "p.yaml: there is no Pod in it"},
+		{"no pod", light, "p.yaml: no Pod in it"},
 		{"another kind", "apiVersion: v1\nkind: Service\n", `p.yaml:1: kind "Service" of "v1"`},
 		{"unknown field", strings.Replace(web, "image: i", "imge: i", 1), `p.yaml:1: unknown field "spec.containers[0].imge"`},
 		{"unknown class", web, `p.yaml:1: pod "web": spec.runtimeClassName: find RuntimeClass "light" (there are none)`},

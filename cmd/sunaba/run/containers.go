@@ -152,7 +152,7 @@ func (r *runner) poll(ctx context.Context, list []*container) (left int, err err
 
 func (r *runner) sayEnd(c *container) {
 	if err := c.log.finish(); err != nil {
-		r.Logger.Error("follow log", "container", c.name, "error", err)
+		r.Logger.Error("failed to follow log", "container", c.name, "error", err)
 	}
 	s := c.ended
 	ran := time.Duration(s.GetFinishedAt() - s.GetStartedAt())
@@ -175,7 +175,7 @@ func (r *runner) stop(ctx context.Context, c *container, grace time.Duration) {
 	defer cancel()
 	_, err := r.client.StopContainer(ctx, &runtime.StopContainerRequest{ContainerId: c.id, Timeout: int64(grace / time.Second)})
 	if err = dial.Native(err); err != nil && !errdefs.IsNotFound(err) {
-		r.Logger.Warn("stop container", "container", c.name, "error", err)
+		r.Logger.Warn("failed to stop container", "container", c.name, "error", err)
 	}
 }
 
@@ -188,7 +188,7 @@ func (r *runner) stopSidecars(ctx context.Context) {
 		}
 		r.stop(ctx, c, r.plan.grace)
 		if _, err := r.poll(ctx, []*container{c}); err != nil {
-			r.Logger.Warn("stop sidecar", "container", c.name, "error", err)
+			r.Logger.Warn("failed to stop sidecar", "container", c.name, "error", err)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func firstCode(list []*container) int {
 func (r *runner) drainLogs() {
 	for _, c := range r.created {
 		if err := c.log.finish(); err != nil {
-			r.Logger.Error("follow log", "container", c.name, "error", err)
+			r.Logger.Error("failed to follow log", "container", c.name, "error", err)
 		}
 	}
 }

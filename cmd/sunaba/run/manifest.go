@@ -93,7 +93,7 @@ func parseManifest(file string, data []byte) (*manifest, error) {
 		}
 	}
 	if m.pod == nil {
-		return nil, fmt.Errorf("%s: there is no Pod in it: %w", file, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("%s: no Pod in it: %w", file, errdefs.ErrInvalidArgument)
 	}
 	setDefaults(m.pod)
 	if err := checkPod(m.pod); err != nil {

@@ -91,7 +91,7 @@ func (r *runner) image(ctx context.Context, name string, policy corev1.PullPolic
 		return nil, err
 	}
 	if image == nil {
-		return nil, fmt.Errorf("image %q has gone since it was pulled: %w", name, errdefs.ErrNotFound)
+		return nil, fmt.Errorf("image %q was removed after it was pulled: %w", name, errdefs.ErrNotFound)
 	}
 	r.say("pulled %s: %s in %s (%.19s)", name, show.Size(int64(image.GetSize())), short(took), image.GetId())
 	return image, nil

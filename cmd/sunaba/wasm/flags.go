@@ -63,7 +63,7 @@ func ParseDirs(texts []string) ([]specs.Mount, error) {
 			guest = host
 		}
 		if !path.IsAbs(guest) || path.Clean(guest) == "/" {
-			return nil, fmt.Errorf("directory %q: %q is no absolute path below the guest's root, which is an empty directory: %w", text, guest, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("directory %q: %q is not an absolute path below the guest's root, which is an empty directory: %w", text, guest, errdefs.ErrInvalidArgument)
 		}
 		if _, err := os.Stat(host); err != nil {
 			return nil, fmt.Errorf("directory %q: %w", text, err)
@@ -96,12 +96,12 @@ func ParseListen(texts []string) ([]Listener, error) {
 		if l.Address != "" {
 			address, err := netip.ParseAddr(l.Address)
 			if err != nil || address.Zone() != "" {
-				return nil, fmt.Errorf("listen on %q: %q is no IP address: %w", text, l.Address, errdefs.ErrInvalidArgument)
+				return nil, fmt.Errorf("listen on %q: %q is not an IP address: %w", text, l.Address, errdefs.ErrInvalidArgument)
 			}
 		}
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 {
-			return nil, fmt.Errorf("listen on %q: %q is no port from 1 to 65535: %w", text, port, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("listen on %q: %q is not a port from 1 to 65535: %w", text, port, errdefs.ErrInvalidArgument)
 		}
 		l.Port, l.Name = uint16(n), "port-"+port
 		all = append(all, l)

@@ -57,7 +57,7 @@ func TestNotExecutable(t *testing.T) {
 		{"/text", "", `command "/text": "/text" is a text file without "#!"`},
 		{"/umlaut", "", `is a text file without "#!"`},
 		{"/empty", "", "is empty"},
-		{"/data", "", "may be executed by nobody (mode 0644)"},
+		{"/data", "", "may not be executed by any user (mode 0644)"},
 		{"/dir", "", "is a directory"},
 		{"/binary", "", "is neither an ELF program nor a script"},
 		{"/foreign", "", "is an ELF program for " + arch},

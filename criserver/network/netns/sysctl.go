@@ -12,6 +12,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	rules "github.com/sunaba-project/sunaba/host/sysctl"
 )
 
 const procSys = "/proc/sys"
@@ -21,13 +23,6 @@ const procSys = "/proc/sys"
 var netDefaults = map[string]string{
 	"net.ipv4.ip_unprivileged_port_start": "0",
 	"net.ipv4.ping_group_range":           "0 2147483647",
-}
-
-// ipcSysctls is what the kernel keeps per IPC namespace (ipc/ipc_sysctl.c), besides all of fs.mqueue.
-var ipcSysctls = []string{
-	"kernel/msgmax", "kernel/msgmnb", "kernel/msgmni", "kernel/msg_next_id", "kernel/auto_msgmni",
-	"kernel/sem", "kernel/sem_next_id",
-	"kernel/shmall", "kernel/shmmax", "kernel/shmmni", "kernel/shm_next_id", "kernel/shm_rmid_forced",
 }
 
 type sysctl struct {
@@ -70,21 +65,9 @@ func parseSysctls(o PinOptions) ([]sysctl, error) {
 	return out, nil
 }
 
-// sysctlPath turns a name into a path below /proc/sys by sysctl(8)'s rule: the first separator, dot or slash, is the
-// one between the parts, and the other one stands for a dot inside a part (net.ipv4.conf.eth0/100.forwarding).
+// sysctlPath turns a name into a path below /proc/sys.
 func sysctlPath(name string) (string, error) {
-	p := name
-	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '.' {
-		p = strings.Map(func(r rune) rune {
-			switch r {
-			case '.':
-				return '/'
-			case '/':
-				return '.'
-			}
-			return r
-		}, name)
-	}
+	p := rules.Slashed(name)
 	if !filepath.IsLocal(p) || path.Clean(p) != p || !strings.Contains(p, "/") || strings.ContainsRune(p, 0) {
 		return "", fmt.Errorf("sysctl %q: not a name of a sysctl: %w", name, errdefs.ErrInvalidArgument)
 	}
@@ -92,17 +75,18 @@ func sysctlPath(name string) (string, error) {
 }
 
 func checkNamespace(name, p string, o PinOptions) error {
-	need, have := "", false
-	switch {
-	case strings.HasPrefix(p, "net/"):
-		need, have = "network", o.Net
-	case (sysctl{path: p}).ipc():
-		need, have = "IPC", o.IPC
-	case p == "kernel/domainname":
-		need, have = "UTS", o.UTS
-	case p == "kernel/hostname":
-		return fmt.Errorf("sysctl %q: the hostname of a pod is not set by a sysctl: %w", name, errdefs.ErrInvalidArgument)
+	need, have := rules.NamespaceOf(p), false
+	switch need {
+	case rules.Network:
+		have = o.Net
+	case rules.IPC:
+		have = o.IPC
+	case rules.UTS:
+		have = o.UTS
 	default:
+		if p == "kernel/hostname" {
+			return fmt.Errorf("sysctl %q: the hostname of a pod is not set by a sysctl: %w", name, errdefs.ErrInvalidArgument)
+		}
 		return fmt.Errorf("sysctl %q: unknown or not namespaced: %w", name, errdefs.ErrInvalidArgument)
 	}
 	if !have {
@@ -113,7 +97,7 @@ func checkNamespace(name, p string, o PinOptions) error {
 
 // ipc reports whether the sysctl belongs to the IPC namespace.
 func (s sysctl) ipc() bool {
-	return slices.Contains(ipcSysctls, s.path) || strings.HasPrefix(s.path, "fs/mqueue/")
+	return rules.NamespaceOf(s.path) == rules.IPC
 }
 
 // late reports whether the sysctl belongs to an interface that network setup makes after the pinning.

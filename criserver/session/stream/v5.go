@@ -27,7 +27,7 @@ func (s *Server) serveV5(w http.ResponseWriter, r *http.Request, c *command) {
 	conn.SetIdleTimeout(idleLimit)
 	_, streams, err := conn.Open(w, r)
 	if err != nil {
-		s.o.Logger.Debug("upgrade connection", "error", err)
+		s.o.Logger.Debug("failed to upgrade connection", "error", err)
 		return
 	}
 	defer conn.Close()
@@ -46,10 +46,10 @@ func (s *Server) serveV5(w http.ResponseWriter, r *http.Request, c *command) {
 		streams[remotecommand.StreamStdIn], streams[remotecommand.StreamStdOut], streams[remotecommand.StreamStdErr],
 		decodeSizes(streams[remotecommand.StreamResize])))
 	if err != nil {
-		s.o.Logger.Debug("session", "error", err)
+		s.o.Logger.Debug("session failed", "error", err)
 	}
 	if err := json.NewEncoder(streams[remotecommand.StreamErr]).Encode(toStatus(code, err)); err != nil {
-		s.o.Logger.Debug("send the end of a session", "error", err)
+		s.o.Logger.Debug("failed to send the end of a session", "error", err)
 	}
 }
 

@@ -57,7 +57,7 @@ func New(to Supervisor, log *slog.Logger) *Handoff {
 // check turns the error of a supervisor that is gone into a log line.
 func (h *Handoff) check(err error) error {
 	if errdefs.IsUnavailable(err) {
-		h.log.Error("the supervisor is gone, containers will end with the shim", "error", err)
+		h.log.Error("failed to reach the supervisor, containers will end with the shim", "error", err)
 		return nil
 	}
 	return err

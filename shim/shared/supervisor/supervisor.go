@@ -72,7 +72,7 @@ func Run(o Options) error {
 		if status.Exited() && status.ExitStatus() == 0 {
 			return nil
 		}
-		o.Logger.Error("shim has died", "status", Code(status), "signal", status.Signaled())
+		o.Logger.Error("shim died", "status", Code(status), "signal", status.Signaled())
 		if time.Since(begun) < o.Pause {
 			time.Sleep(o.Pause)
 		}
@@ -144,7 +144,7 @@ func listen(conn *net.UnixConn, in chan<- message, log *slog.Logger) {
 		m, err := packets.next()
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
-				log.Debug("link has ended", "error", err)
+				log.Debug("link failed", "error", err)
 			}
 			return
 		}

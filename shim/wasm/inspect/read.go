@@ -188,7 +188,7 @@ func (r *Report) addExports(exports []format.Export, imports []format.Import, fu
 	case names["_initialize"]:
 		r.refuse("it exports no function %s but _initialize: it is a library (a reactor), and commands are accepted", start)
 	default:
-		r.refuse("it exports no function %s, so it is no command", start)
+		r.refuse("it exports no function %s, so it is not a command", start)
 	}
 }
 
