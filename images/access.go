@@ -89,7 +89,7 @@ func (s *Service) grant(p pulled, namespace string) error {
 	}
 	s.gc.RLock()
 	defer s.gc.RUnlock()
-	err := s.db.Update(func(st *store.State) error {
+	err := s.db.Update(func(st *store.Tx) error {
 		for _, id := range p.ids {
 			if _, ok := st.Images[id]; !ok {
 				continue // removed meanwhile
@@ -101,16 +101,16 @@ func (s *Service) grant(p pulled, namespace string) error {
 				g.Open = true
 			}
 			g.Namespaces = with(g.Namespaces, namespace)
-			st.Grants[id] = g
+			st.SetGrant(id, g)
 		}
 		for _, id := range p.hidden {
 			_, there := st.Images[id]
 			if _, granted := st.Grants[id]; there && !granted {
-				st.Grants[id] = store.Grant{} // until somebody is shown it
+				st.SetGrant(id, store.Grant{}) // until somebody is shown it
 			}
 		}
 		if p.access == registry.ByPull && namespace != "" {
-			st.Holders[p.credentials] = with(st.Holders[p.credentials], namespace)
+			st.SetHolders(p.credentials, with(st.Holders[p.credentials], namespace))
 		}
 		return nil
 	})

@@ -209,7 +209,7 @@ func (s *Service) forget(ids ...string) error {
 			}
 		}
 	}
-	return s.db.Update(func(st *store.State) error { st.Forget(ids...); return nil })
+	return s.db.Update(func(st *store.Tx) error { st.Forget(ids...); return nil })
 }
 
 // intact reports whether everything that an image's record names is there.

@@ -97,12 +97,7 @@ func (s *Service) setPrepared(d digest.Digest, is bool) error {
 	if s.db.State().Prepared[d.String()] == is {
 		return nil
 	}
-	err := s.db.Update(func(st *store.State) error {
-		if delete(st.Prepared, d.String()); is {
-			st.Prepared[d.String()] = true
-		}
-		return nil
-	})
+	err := s.db.Update(func(st *store.Tx) error { st.SetPrepared(d, is); return nil })
 	if err != nil {
 		return fmt.Errorf("record module %s: %w", d, err)
 	}

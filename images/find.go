@@ -183,9 +183,9 @@ func (s *Service) List(ctx context.Context) ([]Image, error) {
 // ErrInvalidArgument for the beginning of an id that fits several.
 func (s *Service) Remove(ctx context.Context, nameOrID string) error {
 	var removed []store.Image
-	err := s.db.Update(func(st *store.State) error {
+	err := s.db.Update(func(st *store.Tx) error {
 		removed = nil
-		ids, err := idsOf(st, nameOrID)
+		ids, err := idsOf(st.State, nameOrID)
 		if err != nil {
 			return err
 		}

@@ -270,7 +270,7 @@ func (x *session) record(ctx context.Context, n name, t store.Target, images []s
 	s := x.s
 	s.gc.RLock()
 	defer s.gc.RUnlock()
-	err := s.db.Update(func(st *store.State) error {
+	err := s.db.Update(func(st *store.Tx) error {
 		for _, id := range t.Images {
 			_, there := st.Images[id]
 			if !there && !slices.ContainsFunc(images, func(i store.Image) bool { return i.ID == id }) {

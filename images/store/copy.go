@@ -28,10 +28,11 @@ type copied struct {
 // copyPath is the file beside the records that a damaged database is restored from.
 func copyPath(path string) string { return path + ".copy" }
 
-// writeCopy makes the copy hold a state that is about to be committed. The copy is never older than the records: an older one
-// would give images to those who may not have them any more. So one that cannot be written is removed.
-func (d *DB) writeCopy(s *State) {
-	err := d.tryWriteCopy(s)
+// writeCopy makes the copy hold the records that are about to be committed. The copy is never older
+// than the records: an older one would give images to those who may not have them any more. So one
+// that cannot be written is removed.
+func (d *DB) writeCopy() {
+	err := d.tryWriteCopy()
 	if err == nil {
 		return
 	}
@@ -42,8 +43,8 @@ func (d *DB) writeCopy(s *State) {
 	d.logger.Warn("failed to copy image records, they have no copy until their next change", "file", d.copyPath, "error", err)
 }
 
-func (d *DB) tryWriteCopy(s *State) error {
-	data, err := json.Marshal(copied{Version: schemaVersion, Salt: d.salt, State: s})
+func (d *DB) tryWriteCopy() error {
+	data, err := d.encoded.copy(d.salt)
 	if err != nil {
 		return err
 	}

@@ -47,15 +47,16 @@ func filled(t *testing.T, path string) []byte {
 	t.Helper()
 	d := mustOpenDB(t, path, slog.New(slog.DiscardHandler))
 	tg, images := target("r", "one", "a", "b")
-	err := d.Update(func(s *State) error {
+	err := d.Update(func(s *Tx) error {
 		s.AddTarget(tg, keepNone, images...)
 		s.PointTag("r:t", tg.Name(), keepNone)
-		s.Grants["a"], s.Grants["b"] = Grant{Credentials: []string{"c"}, Namespaces: []string{"n"}}, Grant{Open: true}
-		s.Holders["c"] = []string{"n"}
+		s.SetGrant("a", Grant{Credentials: []string{"c"}, Namespaces: []string{"n"}})
+		s.SetGrant("b", Grant{Open: true})
+		s.SetHolders("c", []string{"n"})
 		return nil
 	})
 	if err == nil {
-		err = d.Update(func(s *State) error { s.Forget("b"); return nil })
+		err = d.Update(func(s *Tx) error { s.Forget("b"); return nil })
 	}
 	if err = errors.Join(err, d.Close()); err != nil {
 		t.Fatal(err)
@@ -138,7 +139,7 @@ func TestDamagedCopy(t *testing.T) {
 		var log bytes.Buffer
 		d = mustOpenDB(t, path, slog.New(slog.NewTextHandler(&log, nil)))
 		tg, images := target("r", "one", "a")
-		err := d.Update(func(s *State) error { s.AddTarget(tg, keepNone, images...); return nil })
+		err := d.Update(func(s *Tx) error { s.AddTarget(tg, keepNone, images...); return nil })
 		if err = errors.Join(err, d.Close()); err != nil || !strings.Contains(log.String(), "image records are lost") {
 			t.Errorf("%s: %v, log %s", name, err, &log)
 		}
@@ -160,7 +161,7 @@ func TestCopyIsNeverOlder(t *testing.T) {
 	var log bytes.Buffer
 	d := mustOpenDB(t, path, slog.New(slog.NewTextHandler(&log, nil)))
 	large := Image{ID: "large", Runtime: ocispec.ImageConfig{Labels: map[string]string{"l": strings.Repeat("x", maxCopy)}}}
-	add := func(s *State) error {
+	add := func(s *Tx) error {
 		tg, images := target("r", "two", "large")
 		images[0] = large
 		s.AddTarget(tg, keepNone, images...)
@@ -172,7 +173,7 @@ func TestCopyIsNeverOlder(t *testing.T) {
 	if _, err := os.Stat(copyPath(path)); !os.IsNotExist(err) || !strings.Contains(log.String(), "have no copy") {
 		t.Errorf("the copy that is older is still there: %v, log %s", err, &log)
 	}
-	if err := errors.Join(d.Update(func(s *State) error { s.Forget("large", "a"); return nil }), d.Close(), os.Remove(path)); err != nil {
+	if err := errors.Join(d.Update(func(s *Tx) error { s.Forget("large", "a"); return nil }), d.Close(), os.Remove(path)); err != nil {
 		t.Fatal(err)
 	}
 	d = mustOpenDB(t, path, slog.New(slog.NewTextHandler(&log, nil)))

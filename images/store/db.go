@@ -5,7 +5,6 @@ package store
 import (
 	"bytes"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,6 +49,11 @@ type DB struct {
 	mu    sync.Mutex // one Update at a time
 	state atomic.Pointer[State]
 	salt  []byte
+
+	// encoded are the records as the file holds them, for the copy. uncertain: a commit failed, so
+	// that the file may hold what state and encoded lack, or the reverse. Both are guarded by mu.
+	encoded   encoded
+	uncertain bool
 
 	logger   *slog.Logger
 	copyPath string
@@ -130,31 +134,26 @@ func (d *DB) init() error {
 				return err
 			}
 		}
-		for _, name := range [][]byte{bucketImages, bucketTargets, bucketTags, bucketGrants, bucketHolders, bucketPrepared} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+		for _, k := range kinds() {
+			if _, err := tx.CreateBucketIfNotExists(k.bucket); err != nil {
 				return err
 			}
 		}
 		if from != nil {
-			return saveAll(tx, from.State)
+			return fill(tx, from.State)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	err = d.bolt.View(func(tx *bolt.Tx) error {
-		s, err := load(tx)
-		d.state.Store(s)
-		return err
-	})
-	if err != nil {
+	if err := d.reload(); err != nil {
 		return err
 	}
 	if _, d.copySum, err = readCopy(d.copyPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.logger.Warn("failed to read the copy of image records, it is rewritten", "file", d.copyPath, "error", err)
 	}
-	d.writeCopy(d.State())
+	d.writeCopy()
 	return nil
 }
 
@@ -167,30 +166,58 @@ func (d *DB) Salt() []byte { return d.salt }
 // State returns the records as of the last Update. It is not to be changed.
 func (d *DB) State() *State { return d.state.Load() }
 
-// Update changes the records through fn, all or nothing. fn gets a copy.
-func (d *DB) Update(fn func(*State) error) error {
+// reload reads all records.
+func (d *DB) reload() error {
+	var s *State
+	err := d.bolt.View(func(tx *bolt.Tx) (err error) {
+		s, err = load(tx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if d.encoded, err = encode(s); err != nil {
+		return err
+	}
+	d.state.Store(s)
+	d.uncertain = false
+	return nil
+}
+
+// Update changes the records through fn, all or nothing. It reads and writes the records that fn
+// changes, and no others.
+func (d *DB) Update(fn func(*Tx) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var next *State
-	err := d.bolt.Update(func(tx *bolt.Tx) error {
-		s, err := load(tx)
-		if err != nil {
+	if d.uncertain {
+		if err := d.reload(); err != nil {
 			return err
 		}
-		if err := fn(s); err != nil {
-			return err
+	}
+	tx := newTx(d.State())
+	if err := fn(tx); err != nil {
+		return err
+	}
+	changes, err := tx.changes()
+	if err != nil {
+		return err
+	}
+	d.uncertain = true // until it is known what the file holds
+	err = d.bolt.Update(func(b *bolt.Tx) error {
+		for _, c := range changes {
+			if err := c.write(b); err != nil {
+				return err
+			}
 		}
-		next = s
-		if err := saveAll(tx, s); err != nil {
-			return err
-		}
-		d.writeCopy(s)
+		d.encoded.apply(changes)
+		d.writeCopy()
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	d.state.Store(next)
+	d.uncertain = false
+	d.state.Store(tx.State)
 	return nil
 }
 
@@ -219,71 +246,4 @@ func Glance(path string) (*State, error) {
 		return nil, fmt.Errorf("read image records %q: %w", path, err)
 	}
 	return s, nil
-}
-
-func load(tx *bolt.Tx) (*State, error) {
-	s := newState()
-	err := errors.Join(
-		read(tx.Bucket(bucketImages), s.Images),
-		read(tx.Bucket(bucketTargets), s.Targets),
-		read(tx.Bucket(bucketTags), s.Tags),
-		read(tx.Bucket(bucketGrants), s.Grants),
-		read(tx.Bucket(bucketHolders), s.Holders),
-		read(tx.Bucket(bucketPrepared), s.Prepared),
-	)
-	return s, err
-}
-
-func read[T any](b *bolt.Bucket, into map[string]T) error {
-	return b.ForEach(func(k, v []byte) error {
-		var record T
-		if err := json.Unmarshal(v, &record); err != nil {
-			return fmt.Errorf("read record %q: %w: %w", k, err, errdefs.ErrDataLoss)
-		}
-		into[string(k)] = record
-		return nil
-	})
-}
-
-func saveAll(tx *bolt.Tx, s *State) error {
-	return errors.Join(
-		save(tx.Bucket(bucketImages), s.Images),
-		save(tx.Bucket(bucketTargets), s.Targets),
-		save(tx.Bucket(bucketTags), s.Tags),
-		save(tx.Bucket(bucketGrants), s.Grants),
-		save(tx.Bucket(bucketHolders), s.Holders),
-		save(tx.Bucket(bucketPrepared), s.Prepared),
-	)
-}
-
-// save makes a bucket hold exactly the records of from, writing what differs.
-func save[T any](b *bolt.Bucket, from map[string]T) error {
-	var gone [][]byte
-	err := b.ForEach(func(k, _ []byte) error {
-		if _, ok := from[string(k)]; !ok {
-			gone = append(gone, bytes.Clone(k))
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, k := range gone {
-		if err := b.Delete(k); err != nil {
-			return err
-		}
-	}
-	for k, record := range from {
-		v, err := json.Marshal(record)
-		if err != nil {
-			return fmt.Errorf("write record %q: %w", k, err)
-		}
-		if bytes.Equal(b.Get([]byte(k)), v) {
-			continue
-		}
-		if err := b.Put([]byte(k), v); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -105,8 +104,7 @@ type Grant struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 }
 
-// State is everything the store knows. A State from DB.State is shared and must
-// not be changed; the one given to the function of DB.Update may be.
+// State is everything the store knows. It is shared and must not be changed; a Tx changes records.
 //
 // Invariants: every image id in a target, tag or grant is in Images; every image is in
 // a target; no target and no tag is without images.
@@ -139,117 +137,6 @@ func (i Image) Modules() []digest.Digest {
 		return []digest.Digest{i.Program}
 	}
 	return nil
-}
-
-// Keep says whether an image goes on bearing a tag through an older target once
-// the tag points to a newer one.
-type Keep func(newer, older Target, id string) bool
-
-// AddTarget records a target and its images; images that it had stay. Tags that
-// point to it lead to the new images too.
-func (s *State) AddTarget(t Target, keep Keep, images ...Image) {
-	for _, img := range images {
-		s.Images[img.ID] = img
-	}
-	t.Images, t.Entries, t.Manifests = maps.Clone(t.Images), slices.Clone(t.Entries), maps.Clone(t.Manifests)
-	old := s.Targets[t.Name()]
-	for _, e := range old.Entries {
-		if !slices.ContainsFunc(t.Entries, func(d ocispec.Descriptor) bool { return d.Digest == e.Digest }) {
-			t.Entries = append(t.Entries, e)
-		}
-	}
-	for m, id := range old.Images {
-		if _, ok := t.Images[m]; !ok {
-			t.Images[m] = id
-		}
-	}
-	for m, facts := range old.Manifests {
-		if _, ok := t.Manifests[m]; !ok {
-			if t.Manifests == nil {
-				t.Manifests = map[digest.Digest]Manifest{}
-			}
-			t.Manifests[m] = facts
-		}
-	}
-	s.Targets[t.Name()] = t
-	s.forgetUnheld(slices.Collect(maps.Values(old.Images)))
-	for name, tag := range s.Tags {
-		if tag.Repo == t.Repo && tag.Points[0].Digest == t.Digest {
-			s.PointTag(name, t.Name(), keep)
-		}
-	}
-}
-
-// PointTag makes a tag point to a target that is in the state. Images that bear
-// the tag through older targets lose it unless keep says otherwise.
-func (s *State) PointTag(name, target string, keep Keep) {
-	t := s.Targets[target]
-	points := []Point{{Digest: t.Digest, Images: t.imageIDs()}}
-	for _, p := range s.Tags[name].Points {
-		older := s.Targets[t.Repo+"@"+p.Digest.String()]
-		ids := slices.DeleteFunc(slices.Clone(p.Images), func(id string) bool {
-			return t.Has(id) || !keep(t, older, id)
-		})
-		if p.Digest != t.Digest && len(ids) > 0 {
-			points = append(points, Point{Digest: p.Digest, Images: ids})
-		}
-	}
-	s.Tags[name] = Tag{Name: name, Repo: t.Repo, Points: points}
-}
-
-// Forget removes images and every name that led only to them.
-func (s *State) Forget(ids ...string) {
-	gone := func(id string) bool { return slices.Contains(ids, id) }
-	for _, id := range ids {
-		delete(s.Images, id)
-		delete(s.Grants, id)
-	}
-	s.forgetHolders()
-	for name, t := range s.Targets {
-		for m, id := range t.Images {
-			if gone(id) {
-				delete(t.Images, m)
-				delete(t.Manifests, m)
-			}
-		}
-		if len(t.Images) == 0 {
-			delete(s.Targets, name)
-		}
-	}
-	for name, tag := range s.Tags {
-		var points []Point
-		for _, p := range tag.Points {
-			p.Images = slices.DeleteFunc(slices.Clone(p.Images), gone)
-			if len(p.Images) > 0 {
-				points = append(points, p)
-			}
-		}
-		if tag.Points = points; len(points) == 0 {
-			delete(s.Tags, name)
-		} else {
-			s.Tags[name] = tag
-		}
-	}
-}
-
-// forgetUnheld forgets the images that no target has any more: of a manifest that is known by another id now.
-func (s *State) forgetUnheld(ids []string) {
-	for _, id := range ids {
-		if len(s.Holding(id)) == 0 {
-			s.Forget(id)
-		}
-	}
-}
-
-// forgetHolders drops the holders of credentials that no grant names.
-func (s *State) forgetHolders() {
-	named := make(map[string]bool)
-	for _, g := range s.Grants {
-		for _, c := range g.Credentials {
-			named[c] = true
-		}
-	}
-	maps.DeleteFunc(s.Holders, func(c string, _ []string) bool { return !named[c] })
 }
 
 // Named returns the targets that a full name (a tag or "repo@digest") stands

@@ -35,7 +35,7 @@ func keepAll(_, _ Target, _ string) bool  { return true }
 func keepNone(_, _ Target, _ string) bool { return false }
 
 func TestState(t *testing.T) {
-	s := newState()
+	s := newTx(newState())
 	add := func(repo, name, tag string, keep Keep, ids ...string) Target {
 		t.Helper()
 		tg, images := target(repo, name, ids...)
@@ -125,7 +125,7 @@ func TestDB(t *testing.T) {
 	}
 	tg, images := target("r", "one", "a", "b")
 	images[0].Created = time.Unix(1700000000, 0).UTC()
-	if err := d.Update(func(s *State) error {
+	if err := d.Update(func(s *Tx) error {
 		s.AddTarget(tg, keepNone, images...)
 		s.PointTag("r:t", tg.Name(), keepNone)
 		return nil
@@ -133,10 +133,10 @@ func TestDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	boom := errors.New("boom")
-	if err := d.Update(func(s *State) error { s.Forget("a"); return boom }); !errors.Is(err, boom) {
+	if err := d.Update(func(s *Tx) error { s.Forget("a"); return boom }); !errors.Is(err, boom) {
 		t.Errorf("Update: %v", err)
 	}
-	if err := d.Update(func(s *State) error { s.Forget("b"); return nil }); err != nil {
+	if err := d.Update(func(s *Tx) error { s.Forget("b"); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenDB(path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another process") {
