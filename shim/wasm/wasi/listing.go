@@ -48,7 +48,7 @@ func (d *Dir) List(cookie uint64) (*Listing, error) {
 	return &d.listing, d.listing.move(cookie)
 }
 
-// move goes to the entry with this cookie.
+// move moves to the entry with this cookie.
 func (l *Listing) move(cookie uint64) error {
 	if cookie != 0 && cookie == l.next && (l.filled != nil || l.end) {
 		return nil
@@ -119,7 +119,7 @@ func (l *Listing) Entry() (Entry, bool, error) {
 	return e, true, nil
 }
 
-// Advance goes to the next entry, once Entry has returned this one.
+// Advance moves to the next entry, once Entry has returned this one.
 func (l *Listing) Advance() {
 	l.next = binary.LittleEndian.Uint64(l.rest[direntOff:])
 	l.rest = l.rest[binary.LittleEndian.Uint16(l.rest[direntLen:]):]

@@ -91,7 +91,7 @@ const (
 )
 
 // Tags of fd_prestat_get. The specification knows directories only; any other tag makes a guest's
-// library go on to the next descriptor, where an error would make it stop.
+// library continue with the next descriptor, where an error would make it stop.
 const (
 	prestatDirectory uint32 = 0
 	prestatListener  uint32 = 1

@@ -103,7 +103,7 @@ func (w *walker) resolve(rest string, follow bool) (string, error) {
 	}
 }
 
-// enter goes into a directory, and reports false if the name may be a link.
+// enter enters a directory, and reports false if the name may be a link.
 func (w *walker) enter(name string) (bool, error) {
 	fd, err := openat(w.current(), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch err {
