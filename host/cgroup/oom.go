@@ -43,7 +43,7 @@ func (g *Group) watch(notices *os.File, seen func(kills uint64)) {
 		if !g.Exists() {
 			return // its removal is a notice too
 		}
-		if kills := g.killsAfter(known); kills > known {
+		if kills := killsAfter(g, known); kills > known {
 			known = kills
 			seen(kills)
 		}
@@ -54,7 +54,7 @@ func (g *Group) watch(notices *os.File, seen func(kills uint64)) {
 const killTime = time.Second
 
 // killsAfter returns the number of kills, in version 1 when it has grown or killTime has passed.
-func (g *Group) killsAfter(known uint64) uint64 {
+func killsAfter(g *Group, known uint64) uint64 {
 	for wait := time.Millisecond; ; wait *= 2 {
 		kills := g.OOMKills()
 		if g.Unified() || kills > known || wait > killTime {
