@@ -154,7 +154,7 @@ func (s stopping) withoutShim(ctx context.Context) error {
 	case <-s.sandbox.Gone():
 	default:
 		if now, err := s.records.Get(s.ID); err == nil && now.Phase == state.Unknown {
-			return s.endSilent(ctx, fmt.Errorf("there is no connection to it: %w", errdefs.ErrUnavailable))
+			return s.endSilent(ctx, fmt.Errorf("no connection to the shim: %w", errdefs.ErrUnavailable))
 		}
 	}
 	select {

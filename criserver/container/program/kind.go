@@ -19,7 +19,7 @@ func (p Program) barred() (why string, barred bool) {
 	case !p.mode.IsRegular():
 		return "", true
 	case p.mode&0o111 == 0:
-		return fmt.Sprintf("may be executed by nobody (mode %04o)", p.mode.Perm()), true
+		return fmt.Sprintf("may not be executed by any user (mode %04o)", p.mode.Perm()), true
 	}
 	return "", false
 }
