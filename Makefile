@@ -80,8 +80,8 @@ setup:
 setup-tests:
 	@tests/setup.sh --tests
 
-# Packages whose tests run nodes in network and mount namespaces of their own, and wait most of the time: two at a time.
-NODES := ./tests/scenario ./tests/hostile ./tests/recovery ./tests/criwasm
+# Packages whose tests run nodes in network and mount namespaces of their own, and wait most of the time: side by side.
+NODES := ./tests/hostile ./tests/recovery
 
 # Packages that change the machine's network, mounts or cgroups run one after another (-p 1).
 # Many run binaries that they build, which the cache of results knows nothing of (-count=1).
