@@ -60,11 +60,6 @@ func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 	defer cancel()
 	return each(m.In(sandboxID), func(rec state.Container) error {
 		c := m.alive(rec.ID)
-		if c != nil && rec.Phase == state.Created {
-			if sb, err := m.o.Sandboxes.Sandbox(sandboxID); err == nil {
-				c.vacateUnstarted(ctx, sb, rec) // the shim may have other pods
-			}
-		}
 		if err := m.Stop(ctx, rec.ID, 0); err != nil || c == nil {
 			return err
 		}

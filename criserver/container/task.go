@@ -120,7 +120,7 @@ func (t task) drop(ctx context.Context) {
 func (t task) vacate(ctx context.Context, cgroupsPath string) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
-	if err := t.shim.Vacate(ctx, cgroupsPath); err != nil && !errdefs.IsNotImplemented(err) && !errdefs.IsUnavailable(err) {
+	if err := t.shim.Vacate(ctx, cgroupsPath); err != nil && !errdefs.IsUnavailable(err) {
 		t.log.Warn("failed to end prewarmed guest process", "error", err)
 	}
 }

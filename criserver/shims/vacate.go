@@ -40,13 +40,13 @@ func (s *shared) vacate(ctx context.Context, pod state.Sandbox, shim *client.Cli
 
 // unprepare ends what the shim has prewarmed for the pod's next container.
 func unprepare(ctx context.Context, pod state.Sandbox, shim *client.Client) error {
-	if err := shim.Unprepare(ctx, pod.ID); err != nil && !errdefs.IsNotImplemented(err) {
+	if err := shim.Unprepare(ctx, pod.ID); err != nil {
 		return fmt.Errorf("end prewarmed guest process: %w", err)
 	}
 	return nil
 }
 
-// endTask ends and removes a container that nobody else ends, also a prewarmed one.
+// endTask ends and removes a container that nobody else ends.
 func endTask(ctx context.Context, shim *client.Client, id string) error {
 	_, err := shim.Delete(ctx, id, "")
 	if errdefs.IsFailedPrecondition(err) { // it runs

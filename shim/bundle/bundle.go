@@ -64,15 +64,6 @@ func ReadSpec(dir string) (*specs.Spec, error) {
 	return &spec, nil
 }
 
-// ReadConfig returns the bytes of the bundle's specification.
-func ReadConfig(dir string) ([]byte, error) {
-	data, err := os.ReadFile(filepath.Join(dir, ConfigName))
-	if err != nil {
-		return nil, fmt.Errorf("read specification: %w", err)
-	}
-	return data, nil
-}
-
 // WarmUp decodes a configuration like those to come: the decoder keeps what it learns of their types, which takes longer
 // than to decode one.
 func WarmUp() {

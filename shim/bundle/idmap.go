@@ -31,11 +31,6 @@ func UserNamespace(spec *specs.Spec) string {
 	return ""
 }
 
-// MapsVolumes says whether MapVolumes has anything to do.
-func MapsVolumes(spec *specs.Spec) bool {
-	return slices.ContainsFunc(spec.Mounts, func(m specs.Mount) bool { return len(m.UIDMappings) > 0 || len(m.GIDMappings) > 0 })
-}
-
 // MapVolumes makes the sources of those bind mounts whose owners are to be mapped and names them in the specification,
 // which it writes anew: few OCI runtimes can do this. The container must join a user namespace; its mappings are used.
 // Mounts below a source keep their owners. On error nothing stays mounted.

@@ -245,7 +245,7 @@ func (c *Client) Details(ctx context.Context, id string) (Details, error) {
 }
 
 // History returns what has become of the shims that the supervisor has started.
-// ErrFailedPrecondition for a shim without a supervisor, ErrNotImplemented for one of an older release.
+// ErrFailedPrecondition for a shim without a supervisor.
 func (c *Client) History(ctx context.Context) (History, error) {
 	var resp wrapperspb.StringValue
 	if err := c.repeat(ctx, api.ExtraService, api.MethodHistory, &wrapperspb.StringValue{}, &resp); err != nil {
@@ -270,7 +270,7 @@ func (c *Client) Attach(ctx context.Context, r AttachRequest) error {
 }
 
 // Prepare tells the shim that a container which a WebAssembly guest runs in is likely to be created soon, so that it can start
-// with what does not depend on the container. It is a hint: nothing has to be undone but the cgroup with the pod, and a shim of an older release does not know it.
+// with what does not depend on the container. It is a hint: nothing has to be undone except the cgroup, with the pod.
 func (c *Client) Prepare(ctx context.Context, r PrepareRequest) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -280,13 +280,13 @@ func (c *Client) Prepare(ctx context.Context, r PrepareRequest) error {
 }
 
 // Unprepare tells a shim of several pods that one of them ends: what Prepare started for it has ended when Unprepare returns, and
-// later requests for it do nothing. A shim of one pod ends all of it by itself, and one of an older release does not know it.
+// later requests for it do nothing. A shim of one pod ends all of it by itself.
 func (c *Client) Unprepare(ctx context.Context, pod string) error {
 	return c.repeat(ctx, api.ExtraService, api.MethodUnprepare, wrapperspb.String(pod), &wrapperspb.StringValue{})
 }
 
 // Vacate tells a shim that no container of a guest will be created in this cgroup (an OCI cgroupsPath): what Prepare started there has
-// ended when Vacate returns. A shim of an older release does not know it.
+// ended when Vacate returns.
 func (c *Client) Vacate(ctx context.Context, cgroup string) error {
 	return c.repeat(ctx, api.ExtraService, api.MethodVacate, wrapperspb.String(cgroup), &wrapperspb.StringValue{})
 }
