@@ -72,8 +72,22 @@ func (m *mortal) die() {
 	}
 }
 
-// stand has the shim notice nothing any more.
-func (m *mortal) stand() { m.signal(m.pid, unix.SIGSTOP) }
+// stand has the shim notice nothing any more. Its threads stop one after the other: one that still ran could read what a
+// container writes from now on, and die with it.
+func (m *mortal) stand() {
+	m.t.Helper()
+	m.signal(m.pid, unix.SIGSTOP)
+	m.await("every thread of the shim stands", func() bool {
+		threads, err := filepath.Glob("/proc/" + strconv.Itoa(m.pid) + "/task/*/status")
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		return len(threads) > 0 && !slices.ContainsFunc(threads, func(path string) bool {
+			data, err := os.ReadFile(path)
+			return err == nil && !strings.Contains(string(data), "State:\tT")
+		})
+	})
+}
 
 // holds says whether the shim has a file open. It closes an input when it has passed on all of it.
 func (m *mortal) holds(path string) bool {
@@ -178,11 +192,11 @@ func (w *ward) output() string {
 	return out.String()
 }
 
-func (w *ward) await(what string, is func() bool) {
-	w.t.Helper()
+func (m *mortal) await(what string, is func() bool) {
+	m.t.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not so", what)
+			m.t.Fatalf("%s: not so", what)
 		}
 	}
 }

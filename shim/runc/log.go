@@ -28,7 +28,7 @@ func (c *container) ask(run func() error) error {
 	}
 	text := lastError(path, before)
 	if text == "" {
-		return fmt.Errorf("run %s: %w", c.runtime.Command, err)
+		return c.unlogged(err)
 	}
 	if c.path != "" {
 		text = strings.Replace(text, "in $PATH", fmt.Sprintf("in PATH %q", c.path), 1)
@@ -37,6 +37,19 @@ func (c *container) ask(run func() error) error {
 		return fmt.Errorf("%s: %w", text, class)
 	}
 	return errors.New(text)
+}
+
+// unlogged is the error of a runtime whose log says nothing of it: a Delete beside the call may have removed the log. What a
+// runtime has written to its standard error still tells the class.
+func (c *container) unlogged(err error) error {
+	const ran = " did not terminate successfully: " // go-runc's words, which does not wrap the error where it adds the output
+	if _, text, ok := strings.Cut(err.Error(), ran); ok {
+		_, text, _ = strings.Cut(text, ": ") // behind the exit status
+		if class := classOf(text); class != nil {
+			return fmt.Errorf("%s: %w", strings.TrimSpace(text), class)
+		}
+	}
+	return fmt.Errorf("run %s: %w", c.runtime.Command, err)
 }
 
 // lastError returns the last message of level error behind an offset of a runtime's log.

@@ -2,11 +2,14 @@ package runc
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/go-runc"
 )
 
 // The words are those of runc 1.1.5 and 1.5.2 and of crun 1.8.1 and 1.28.
@@ -56,5 +59,34 @@ func TestLastError(t *testing.T) {
 		if got := lastError(path, int64(len(earlier))); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
+	}
+}
+
+// A Delete beside a call removes the log that the call would read.
+func TestClassWithoutLog(t *testing.T) {
+	c := &container{dir: t.TempDir(), runtime: &runc.Runc{Command: "/bin/sh"}}
+	for words, want := range map[string]error{
+		"container not running":    errdefs.ErrFailedPrecondition,
+		"container does not exist": errdefs.ErrNotFound,
+		"something else":           errdefs.ErrUnknown,
+	} {
+		log := filepath.Join(c.dir, logName)
+		if err := os.WriteFile(log, []byte(`{"level":"error","msg":"an earlier one"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		program := filepath.Join(c.dir, "runtime")
+		script := fmt.Sprintf("#!/bin/sh\nrm %s\necho %s >&2\nexit 1\n", log, words)
+		if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		c.runtime.Command = program
+		err := c.Pause(t.Context())
+		if err == nil || !strings.Contains(err.Error(), words) || errdefs.Resolve(err) != want {
+			t.Errorf("%s: %v, want %v", words, err, want)
+		}
+	}
+	c.runtime.Command = filepath.Join(c.dir, "missing")
+	if err := c.Pause(t.Context()); err == nil || errdefs.IsInvalidArgument(err) {
+		t.Errorf("without the runtime: %v", err)
 	}
 }
