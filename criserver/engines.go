@@ -20,7 +20,7 @@ type engines struct {
 // settledAfter is when a container that shows no engine has none: guests tell of theirs within their start.
 const settledAfter = time.Minute
 
-// firstSweep is how many containers are remembered before those that are gone are looked for.
+// firstSweep is how many containers are remembered before removed ones are looked for.
 const firstSweep = 64
 
 func newEngines() *engines { return &engines{known: make(map[string]stats.Part), sweepAt: firstSweep} }

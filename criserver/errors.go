@@ -29,7 +29,7 @@ var classes = []error{
 	errdefs.ErrResourceExhausted, errdefs.ErrOutOfRange, errdefs.ErrAborted, errdefs.ErrDataLoss, errdefs.ErrInternal,
 }
 
-// spoken are the errors that the kubelet knows by the beginning of their text. It sees that only with code Unknown: for
+// spoken are the errors that the kubelet knows by the start of their text. It sees that only with code Unknown: for
 // every other one its client puts words in front.
 var spoken = []error{
 	crierrors.ErrRegistryUnavailable, crierrors.ErrSignatureValidationFailed,
@@ -62,7 +62,7 @@ func toStatus(err error) error {
 }
 
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	begun := time.Now()
+	started := time.Now()
 	var resp any
 	err := s.admit()
 	if err == nil {
@@ -72,18 +72,18 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		resp, err = handle(ctx, req)
 	}
 	err = toStatus(err)
-	s.log(ctx, info.FullMethod, begun, err)
+	s.log(ctx, info.FullMethod, started, err)
 	return resp, err
 }
 
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	begun := time.Now()
+	started := time.Now()
 	err := s.admit()
 	if err == nil {
 		err = handle(srv, stream)
 	}
 	err = toStatus(err)
-	s.log(stream.Context(), info.FullMethod, begun, err)
+	s.log(stream.Context(), info.FullMethod, started, err)
 	return err
 }
 
@@ -112,9 +112,9 @@ func (s *Server) admit() error {
 	return nil
 }
 
-func (s *Server) log(ctx context.Context, method string, begun time.Time, err error) {
+func (s *Server) log(ctx context.Context, method string, started time.Time, err error) {
 	name := method[strings.LastIndexByte(method, '/')+1:]
-	attrs := []slog.Attr{slog.String("method", name), slog.Duration("took", time.Since(begun))}
+	attrs := []slog.Attr{slog.String("method", name), slog.Duration("took", time.Since(started))}
 	st := status.Convert(err)
 	level, text := slog.LevelDebug, "request served"
 	if err != nil {

@@ -12,7 +12,7 @@ type filter interface {
 	GetLabelSelector() map[string]string
 }
 
-// matches says whether a filter takes what has this id and these labels. An id may be the beginning of one.
+// matches says whether a filter takes what has this id and these labels. An id may be a prefix.
 func matches(f filter, id string, labels map[string]string) bool {
 	return strings.HasPrefix(id, f.GetId()) && hasLabels(labels, f.GetLabelSelector())
 }

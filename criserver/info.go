@@ -110,7 +110,7 @@ func (a *containerAPI) containerInfo(rec state.Container) (map[string]string, er
 		info.Handler = pod.HandlerName
 	}
 	if spec, err := a.containers.Spec(rec); err == nil {
-		info.Spec = spec // it is gone after a reboot
+		info.Spec = spec // it does not survive a reboot
 	}
 	return toInfo(info)
 }

@@ -122,7 +122,7 @@ func New(o Options) *Server {
 // Recover finds out what became of pods and containers while no server ran and removes what belongs to none. Until it
 // has returned, every request is answered with Unavailable.
 func (s *Server) Recover(ctx context.Context) {
-	begun := time.Now()
+	started := time.Now()
 	s.o.Sandboxes.Recover(ctx, func(ctx context.Context, _ state.Sandbox, sb *sandbox.Sandbox, found sandbox.Found) {
 		s.o.Sessions.Adopt(ctx, sb, found)
 		s.o.Containers.Adopt(ctx, sb, found)
@@ -134,7 +134,7 @@ func (s *Server) Recover(ctx context.Context) {
 	s.ready.Store(true)
 	ctx, s.unwatch = context.WithCancel(context.WithoutCancel(ctx))
 	go s.overheads.Run(ctx)
-	s.o.Logger.Info("recovered", "sandboxes", len(s.o.Sandboxes.List()), "containers", len(s.o.Containers.List()), "took", time.Since(begun))
+	s.o.Logger.Info("recovered", "sandboxes", len(s.o.Sandboxes.List()), "containers", len(s.o.Containers.List()), "took", time.Since(started))
 }
 
 // Collectors give what pods cost beyond their containers' own work, and the shims that they share, to Prometheus.

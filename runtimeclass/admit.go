@@ -41,7 +41,7 @@ func Admit(pod *corev1.Pod, classes []nodev1.RuntimeClass) (*corev1.Pod, error) 
 	return out, nil
 }
 
-// setOverhead gives the pod its class's overhead. Nobody else may set it.
+// setOverhead gives the pod its class's overhead. It may not be set already.
 func setOverhead(pod *corev1.PodSpec, rc *nodev1.RuntimeClass) error {
 	declared := Overhead(rc)
 	if len(pod.Overhead) > 0 && !equality.Semantic.DeepEqual(pod.Overhead, declared) {

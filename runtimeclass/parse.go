@@ -15,7 +15,7 @@ import (
 )
 
 // Document is one YAML (or JSON) document of a manifest file. Its errors name
-// the file and the line where the document begins.
+// the file and the line where the document starts.
 type Document struct {
 	File string
 	Line int // of the first line that is not blank or comment, from 1
@@ -95,7 +95,7 @@ func (d Document) Decode(into any) error {
 	return nil
 }
 
-// Errorf returns an error of class ErrInvalidArgument that begins with the
+// Errorf returns an error of class ErrInvalidArgument that starts with the
 // document's file and line.
 func (d Document) Errorf(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w: %w", d.File, d.Line, fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
@@ -166,7 +166,7 @@ func check(rc *nodev1.RuntimeClass) error {
 }
 
 // CheckQuantities refuses negative quantities and resource names that
-// Kubernetes would refuse; field begins the error's text.
+// Kubernetes would refuse; the error's text starts with field.
 func CheckQuantities(field string, list corev1.ResourceList) error {
 	for _, name := range sortedNames(list) {
 		if errs := validation.IsQualifiedName(string(name)); len(errs) > 0 {

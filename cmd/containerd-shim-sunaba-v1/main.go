@@ -23,7 +23,7 @@ import (
 	"github.com/sunaba-project/sunaba/version"
 )
 
-// defaultWasmCache is where compiled modules are when nobody says otherwise.
+// defaultWasmCache is where compiled modules are by default.
 const defaultWasmCache = "/var/lib/sunaba/wasm"
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

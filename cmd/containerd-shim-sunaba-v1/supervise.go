@@ -17,7 +17,7 @@ import (
 const restartPause = time.Second
 
 // supervise starts shims, one after the other, for as long as one dies. They inherit the listening
-// socket, which refuses nobody meanwhile.
+// socket, which refuses no connection meanwhile.
 func (a arguments) supervise() error {
 	runtime.GOMAXPROCS(1)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: a.logLevel()}))

@@ -216,7 +216,7 @@ func (n *checked) repair(ctx context.Context) error {
 	})
 }
 
-// recover starts a server that nobody can reach, which cleans up as every server does, and ends it. Pods run on.
+// recover starts a server without a socket, which cleans up as every server does at its start, and stops it. Pods keep running.
 func (n *checked) recover(ctx context.Context) error {
 	p := n.places
 	p.socket = filepath.Join(p.state, "repair.sock")

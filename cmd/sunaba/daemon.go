@@ -320,7 +320,7 @@ func (d *daemon) claim() error {
 	return nil
 }
 
-// listen makes the socket, for root and its group only. One that nobody listens on any more is replaced.
+// listen makes the socket, for root and its group only. A stale one is replaced.
 func listen(socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o711); err != nil {
 		return nil, fmt.Errorf("make folder of socket: %w", err)

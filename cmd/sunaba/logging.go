@@ -64,7 +64,7 @@ func (h whisper) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h whisper) WithGroup(name string) slog.Handler { return whisper{h.Handler.WithGroup(name)} }
 
 // lateAnswer is what ttrpc says when a call was answered that its caller had given up, as every wait for a container's end
-// is when the container goes first.
+// is when the container is removed first.
 const lateAnswer = "ttrpc: received message on inactive stream"
 
 // librarian is a logrus hook.

@@ -28,7 +28,7 @@ func overheadCommand() *cli.Command {
 			ArgsUsage: "[-- COMMAND...]",
 			Description: "Runs pods of one container through the server on --socket, measures each at its start, idle and at work, prints a\n" +
 				"table on standard error and the RuntimeClass on standard output, and removes the pods. The image must run on, as a\n" +
-				"server does; COMMAND goes before the image's own.",
+				"server does; COMMAND replaces the image's own.",
 			Flags: []cli.Flag{
 				socketFlag(),
 				&cli.StringFlag{Name: "handler", Usage: "runtime handler `NAME`; without it, the node's default"},

@@ -51,7 +51,7 @@ func wasmCommand() *cli.Command {
 					handlerFlag, optimize,
 					&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "`NAME=VALUE`, or NAME for the one that this command has; may be repeated"},
 					&cli.StringSliceFlag{Name: "dir", Usage: "`HOST[:GUEST][:ro]`, a directory or file that the guest sees; may be repeated"},
-					&cli.StringSliceFlag{Name: "listen", Usage: "`[ADDRESS:]PORT` that is open before the guest begins, from descriptor 3 on; may be repeated"},
+					&cli.StringSliceFlag{Name: "listen", Usage: "`[ADDRESS:]PORT` that is open before the guest starts, from descriptor 3 on; may be repeated"},
 					&cli.BoolFlag{Name: "host-network", Usage: "let the guest use the node's network"},
 					&cli.StringFlag{Name: "memory", Usage: "memory `LIMIT`, such as 64Mi"},
 					&cli.StringFlag{Name: "user", Usage: "`UID[:GID]` of the guest's process; root is 65534"},

@@ -23,7 +23,7 @@ func (j *judge) holds(id string) bool {
 	return j.known[id] // it was removed during the look
 }
 
-// folders looks for folders that belong to nobody.
+// folders looks for unowned folders.
 func (j *judge) folders() {
 	for dir, names := range j.seen.folders {
 		for _, name := range names {
@@ -99,7 +99,7 @@ func kill(ctx context.Context, pid int, dir string) error {
 // killTime is how long a process may take to end.
 const killTime = 5 * time.Second
 
-// mounts looks for mounts below the server's folders that nobody needs any more.
+// mounts looks for unowned mounts below the server's folders.
 func (j *judge) mounts() {
 	for _, point := range j.seen.mounts {
 		rel, ok := strings.CutPrefix(point, j.o.layout().Pods+"/")
@@ -122,7 +122,7 @@ func (j *judge) mounts() {
 	}
 }
 
-// cgroups looks for cgroups that belong to nobody.
+// cgroups looks for unowned cgroups.
 func (j *judge) cgroups() {
 	for _, rec := range j.records.sandboxes.Records {
 		j.cgroupsOf(rec)
@@ -246,7 +246,7 @@ func (j *judge) network() {
 	}
 }
 
-// roots looks for root filesystems that belong to nobody.
+// roots looks for unowned root filesystems.
 func (j *judge) roots() {
 	used := map[string]bool{}
 	for _, rec := range j.records.containers.Records {

@@ -133,7 +133,7 @@ func (s *sight) seeCgroups(o Options) error {
 func (s *sight) seeCgroup(root, top string) error {
 	return filepath.WalkDir(top, func(dir string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // it goes away at this moment
+			return nil // it was removed meanwhile
 		}
 		if !d.IsDir() {
 			return nil

@@ -1,7 +1,7 @@
-// Package checkpoint writes down the state of running containers, and makes containers that begin from there.
+// Package checkpoint writes down the state of running containers, and makes containers that start from them.
 //
 // Service.Create is also the way to every other container: whether an image was made of a checkpoint is known when it
-// is found. Package container knows nothing of checkpoints except where a container keeps the state that it begins from.
+// is found. Package container knows nothing of checkpoints except where a container keeps the state that it starts from.
 //
 // # Archives
 //
@@ -197,7 +197,7 @@ func whole(dir string) error {
 	return nil
 }
 
-// Copy lays out in an empty folder what a container begins from, of an archive that lies in another folder: the root
+// Copy lays out in an empty folder what a container starts from, of an archive that lies in another folder: the root
 // filesystem of an image that was made of one. That may come from anywhere, and have other files too.
 //
 // # Errors

@@ -23,14 +23,14 @@ import (
 // a configuration that cannot be, ErrAlreadyExists with the id of the container of the same name. On error nothing
 // is left.
 //
-// An image that is the absolute path of a checkpoint's archive, or was made of one, makes a container that begins from
+// An image that is the absolute path of a checkpoint's archive, or was made of one, makes a container that starts from
 // there: Start takes up its processes where they were, and what the configuration says of the program counts for
 // nothing. The image that it stood on is fetched, with the node's own credentials, if it is missing.
 func (s *Service) Create(ctx context.Context, sandboxID string, config *runtime.ContainerConfig) (string, error) {
 	return s.create(ctx, sandboxID, config, archiveOf(config), false)
 }
 
-// Restore is Create for a container that begins from the archive of a checkpoint. Its image, command, arguments, working
+// Restore is Create for a container that starts from the archive of a checkpoint. Its image, command, arguments, working
 // directory, environment and user must be those of the checkpoint.
 //
 // # Errors
@@ -63,7 +63,7 @@ func (s *Service) create(ctx context.Context, sandboxID string, config *runtime.
 	})
 }
 
-// chooseImage finds the image of a new container. If it begins from a checkpoint, that is the checkpoint's.
+// chooseImage finds the image of a new container. If it starts from a checkpoint, that is the checkpoint's.
 func (s *Service) chooseImage(ctx context.Context, r container.Request, archive string, strict bool) (img images.Image, o *origin, err error) {
 	wanted := r.Config.GetImage()
 	if archive != "" {
@@ -117,7 +117,7 @@ func (s *Service) fill(ctx context.Context, d *container.Draft, o *origin) error
 	return d.TakeState(filepath.Join(o.dir, StateDir))
 }
 
-// archiveOf is the archive that an image reference names, "" if it names an image. References never begin with a slash.
+// archiveOf is the archive that an image reference names, "" if it names an image. References never start with a slash.
 func archiveOf(config *runtime.ContainerConfig) string {
 	if image := config.GetImage().GetImage(); filepath.IsAbs(image) {
 		return image

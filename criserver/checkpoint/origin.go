@@ -17,7 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// origin is the checkpoint that a container begins from, laid out in a folder.
+// origin is the checkpoint that a container starts from, laid out in a folder.
 type origin struct {
 	dir    string
 	config Config
@@ -54,7 +54,7 @@ func (s *Service) openImage(ctx context.Context, pod state.Sandbox, img images.I
 	})
 }
 
-// checkpointKey begins the image store's keys of images that are read as checkpoints.
+// checkpointKey is the prefix of the image store's keys of images that are read as checkpoints.
 const checkpointKey = "checkpoint-"
 
 // open lays out a checkpoint in a folder of its own.

@@ -28,7 +28,7 @@ type Layers struct {
 }
 
 // WriteRoot writes what a container changed in its root filesystem: to w a tar file of what it wrote, and as result the
-// paths of what it removed. Sockets are left out: nobody listens to them any more.
+// paths of what it removed. Sockets are left out: their listeners are dead.
 //
 // # Errors
 //
@@ -105,7 +105,7 @@ func (l Layers) hidden(name string) ([]string, error) {
 	return out, nil
 }
 
-// ApplyRoot makes the changes of an archive, which is laid out in dir, to a root filesystem that nobody uses yet. Changes
+// ApplyRoot makes the changes of an archive, which is laid out in dir, to a root filesystem that is not in use yet. Changes
 // may be as WriteRoot writes them, or a layer of an image, as containerd does; they are no more than limit bytes.
 func ApplyRoot(ctx context.Context, dir, root string, limit int64) error {
 	if err := applyTar(ctx, filepath.Join(dir, RootFile), root, limit); err != nil && !errors.Is(err, fs.ErrNotExist) {

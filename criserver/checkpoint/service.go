@@ -22,7 +22,7 @@ type Options struct {
 	Dir string
 	// Limit bounds what a checkpoint is laid out to, in bytes.
 	Limit int64
-	// RestoreImages lets containers begin from images whose annotation says that they were made of a checkpoint: who
+	// RestoreImages lets containers start from images whose annotation says that they were made of a checkpoint: who
 	// writes the image then chooses the state of the processes.
 	RestoreImages bool
 	Logger        *slog.Logger

@@ -13,7 +13,7 @@
 // # Subscribers
 //
 // Any number may listen, each with a queue of its own. One whose queue is full is ended with an error, for it would miss
-// events without knowing. While nobody listens, events are kept for a while, for the kubelet that is just starting
+// events without knowing. Without a subscriber, events are kept for a while, for the kubelet that is just starting
 // again; the first to subscribe gets them.
 package events
 
@@ -53,7 +53,7 @@ type Hub struct {
 	mu          sync.Mutex
 	pods        map[string]*pod
 	subscribers map[*Subscription]struct{}
-	kept        []*runtime.ContainerEventResponse // oldest first; only while nobody subscribes
+	kept        []*runtime.ContainerEventResponse // oldest first; only without a subscriber
 	expiry      *time.Timer                       // of the oldest one kept
 	last        int64                             // time of the newest event
 	closed      bool
@@ -210,7 +210,7 @@ func (h *Hub) keep(event *runtime.ContainerEventResponse) {
 	}
 }
 
-// expire forgets events that nobody wanted for too long.
+// expire drops events that had no subscriber for too long.
 func (h *Hub) expire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -248,7 +248,7 @@ type Subscription struct {
 	err   error // why queue is closed; set before
 }
 
-// Subscribe begins to listen; Close ends it.
+// Subscribe returns a subscription; Close ends it.
 //
 // # Errors
 //

@@ -139,7 +139,7 @@ func (c *cniNetwork) Teardown(ctx context.Context, p Pod, raw json.RawMessage) e
 	return c.delete(ctx, a)
 }
 
-// delete runs DEL, without a namespace if it is gone, and forgets the attachment.
+// delete runs DEL, without a namespace if that no longer exists, and forgets the attachment.
 func (c *cniNetwork) delete(ctx context.Context, a attachment) error {
 	list, err := a.Network.list()
 	if err != nil {

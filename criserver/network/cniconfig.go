@@ -34,7 +34,7 @@ func (c cniConfig) list() (*libcni.NetworkConfigList, error) {
 }
 
 // findConfig reads the first CNI configuration of a directory; found is false when there is none. A first file that is
-// broken is an error, not a reason to take the next one: pods would end up in a network that nobody meant.
+// broken is an error, not a reason to take the next one: pods would end up in the wrong network.
 func findConfig(dir string) (conf cniConfig, found bool, err error) {
 	if dir == "" {
 		return conf, false, nil

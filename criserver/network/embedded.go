@@ -88,7 +88,7 @@ func newEmbedded(o Options) (*embedded, error) {
 		e.host.Close()
 		return nil, err
 	}
-	for _, dir := range []string{o.StateDir, cniRecords(o)} { // nobody else writes there: the book is locked
+	for _, dir := range []string{o.StateDir, cniRecords(o)} { // the locked book keeps other writers out
 		if err := durable.Sweep(dir); err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
@@ -208,7 +208,7 @@ func (e *embedded) Teardown(_ context.Context, p Pod) error {
 	return e.remove(l, p.NetNS)
 }
 
-// remove takes everything back that a lease stands for, the lease last; but for the link, which goes with the pod's
+// remove takes everything back that a lease stands for, the lease last. The kernel deletes the link with the pod's
 // namespace. nsPath may be gone or empty.
 func (e *embedded) remove(l lease.Lease, nsPath string) error {
 	if nsPath != "" {

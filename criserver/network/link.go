@@ -35,7 +35,7 @@ func isHostEnd(name string) bool {
 	return ok && len(digits) == hostEndDigits && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-// podMAC follows from the pod's first address, so that neighbours' caches stay true when an address goes to another pod.
+// podMAC follows from the pod's first address, so that neighbours' caches stay true when another pod gets an address.
 func podMAC(a netip.Addr) net.HardwareAddr {
 	b := a.AsSlice()
 	return append(net.HardwareAddr{0x5a, 0x6e}, b[len(b)-4:]...)
@@ -131,7 +131,7 @@ func (v veth) configureInside() ([]netip.Addr, error) {
 	return ips, nil
 }
 
-// readyIPv6 prepares the pod's link for IPv6: addresses come from us and from nobody else on the bridge, and are usable
+// readyIPv6 prepares the pod's link for IPv6: addresses come only from this server, and are usable
 // at once. It reports whether the link takes IPv6 addresses at all; a sysctl of the pod may have turned that off.
 func readyIPv6() (bool, error) {
 	conf := "ipv6/conf/" + podInterface
@@ -143,7 +143,7 @@ func readyIPv6() (bool, error) {
 }
 
 // disarm takes the pod's addresses off its link, so that they can go to another pod even if something keeps the pod's
-// namespace alive. The link itself goes with the namespace: deleting it would take 19 ms.
+// namespace alive. The kernel deletes the link with the namespace: deleting it would take 19 ms.
 func disarm(nsPath string, addrs []netip.Addr) error {
 	err := netns.Do(nsPath, func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)

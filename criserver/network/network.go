@@ -67,7 +67,7 @@ type Network interface {
 	// Status returns nil when pods can be connected, otherwise what is missing. It mends what it can.
 	Status(ctx context.Context) error
 	// GC removes what belongs to pods of ours that are not in keep, the ids of the sandboxes that are alive (those on the
-	// node's network may be left out). It goes on after an error and returns all of them.
+	// node's network may be left out). It continues after an error and returns all of them.
 	GC(ctx context.Context, keep []string) error
 	// Close leaves the pods' network as it is.
 	Close() error
@@ -92,7 +92,7 @@ type Options struct {
 	// BinDirs are searched for CNI plugins.
 	BinDirs []string
 	// CacheDir is libcni's cache of results. "" = /var/lib/cni, which other CNI runtimes use too: a shared one lets
-	// each see (and spare at GC) the attachments of the others.
+	// each see (and keep at GC) the attachments of the others.
 	CacheDir string
 	// StateDir keeps durable choices and leases; it is made.
 	StateDir string

@@ -70,7 +70,7 @@ func awaitUp(h *netlink.Handle, index int) error {
 	}
 }
 
-// addAddresses adds addresses to a link of the thread's network namespace. Nobody else gives addresses in our subnets:
+// addAddresses adds addresses to a link of the thread's network namespace. No other program gives addresses in our subnets:
 // IPv6 ones skip the search for duplicates, and the kernel gives notice of them when the link listens to neighbours that
 // look for them.
 func addAddresses(h *netlink.Handle, link netlink.Link, addrs []netip.Prefix) error {

@@ -40,7 +40,7 @@ type entry struct {
 	mu      sync.Mutex
 	program program
 	report  Report
-	tried   time.Time // when its last trial was begun
+	tried   time.Time // when its last trial was started
 	failed  bool
 }
 
@@ -71,7 +71,7 @@ func find(binary string) (p program) {
 	return p
 }
 
-// Open asks the runtimes, side by side, what they are, and begins to try them. What trials of a server before this one have left
+// Open asks the runtimes, side by side, what they are, and starts to try them. What trials of a server before this one have left
 // is removed.
 func Open(o Options, binaries []string) *Book {
 	b := &Book{o: o, known: map[string]*entry{}}
@@ -106,13 +106,13 @@ func (b *Book) Of(binary string) Report {
 		e.program, e.report, e.failed, e.tried = now, Probe(b.ctx, binary), false, time.Time{}
 	}
 	if !e.report.Missing && (e.tried.IsZero() || e.failed && time.Since(e.tried) > retryTime) {
-		b.begin(e)
+		b.startTrial(e)
 	}
 	return e.report
 }
 
-// begin starts a trial of a runtime whose entry is locked.
-func (b *Book) begin(e *entry) {
+// startTrial starts a trial of a runtime whose entry is locked.
+func (b *Book) startTrial(e *entry) {
 	if b.o.Trials == "" || b.ctx.Err() != nil {
 		return
 	}

@@ -131,7 +131,7 @@ func (b *Book) remove(path, dir string) error {
 	err = errors.Join(err, eerr, b.o.Cgroups.RemoveLeaf(leaf))
 	// A runtime may keep mounts of its own in its state.
 	if merr := mount.DetachBelow(dir); merr != nil {
-		return errors.Join(err, merr) // removing a tree goes through mounts
+		return errors.Join(err, merr) // removing a tree would follow mounts
 	}
 	return errors.Join(err, os.RemoveAll(dir))
 }

@@ -22,7 +22,7 @@ type SharedShim struct {
 	Restarts, Adopted, Lost int
 }
 
-// shimCollector gives what there is of shims now to Prometheus.
+// shimCollector reports the shims of now to Prometheus.
 type shimCollector struct {
 	handlers []Handler
 	shims    func(context.Context) []SharedShim
@@ -31,7 +31,7 @@ type shimCollector struct {
 }
 
 // NewShimCollector returns the metrics of handlers and of the shims that their pods share: that of which each pod is charged its part.
-// Counters begin anew with the supervisor.
+// Counters restart with the supervisor.
 func NewShimCollector(handlers []Handler, shims func(context.Context) []SharedShim) prometheus.Collector {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sunaba_"+name, help, append([]string{"handler"}, labels...), nil)

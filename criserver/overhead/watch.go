@@ -15,7 +15,7 @@ import (
 // Pod is a pod to measure.
 type Pod struct {
 	ID, Name, Namespace, Handler string
-	Class                        string // its RuntimeClass, "" where nobody can tell
+	Class                        string // its RuntimeClass, "" where it is not known
 	Created                      time.Time
 	Declared                     Amounts
 }

@@ -38,7 +38,7 @@ func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.
 func (m *Manager) removePipes(id, bundle string) {
 	for _, pipe := range sessionPipes(bundle) {
 		if err := os.Remove(pipe); err != nil && !errors.Is(err, os.ErrNotExist) {
-			m.log.Error("failed to remove the pipe of a request that is gone", "container", id, "error", err)
+			m.log.Error("failed to remove the pipe of a dead request", "container", id, "error", err)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (m *Manager) attach(ctx context.Context, r container.Running, s Streams) er
 	if config.GetTty() {
 		resize = func(w, h uint16) { _ = r.Shim.ResizePty(m.ctx, r.Record.ID, "", uint32(w), uint32(h)) } // it may have ended
 	}
-	ses.begin(resize)
+	ses.copy(resize)
 	var detached <-chan struct{}
 	if config.GetStdin() && (!once || len(ses.outlets()) == 0) {
 		detached = ses.stdinDone

@@ -71,7 +71,7 @@ type execution struct {
 	id, execID string
 }
 
-// The ids of commands begin so, by what becomes of them when the server dies: see Manager.Adopt.
+// The prefixes of commands' ids, by what becomes of them when the server dies: see Manager.Adopt.
 const (
 	syncPrefix   = "sync-"
 	streamPrefix = "exec-"
@@ -154,5 +154,5 @@ func (e *execution) drop(ctx context.Context) {
 	if err := e.shim.Kill(ctx, e.id, e.execID, syscall.SIGKILL, true); err == nil {
 		_, _ = e.shim.Wait(ctx, e.id, e.execID)
 	}
-	_, _ = e.shim.Delete(ctx, e.id, e.execID) // what is left goes with the container
+	_, _ = e.shim.Delete(ctx, e.id, e.execID) // the rest is removed with the container
 }

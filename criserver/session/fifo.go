@@ -41,7 +41,7 @@ func newFIFO(path string, write bool) (*fifo, error) {
 	return f, nil
 }
 
-// taken is called once the shim has its end open, or will not open it. Nobody needs the path any more.
+// taken is called once the shim has its end open, or will not open it. The path is no longer needed.
 func (f *fifo) taken() {
 	f.holder.Close()
 	os.Remove(f.path)

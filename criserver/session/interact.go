@@ -73,7 +73,7 @@ func (m *Manager) interact(ctx context.Context, e *execution, dir string, proces
 	if s.TTY {
 		resize = func(w, h uint16) { _ = e.shim.ResizePty(m.ctx, e.id, e.execID, uint32(w), uint32(h)) } // it may have ended
 	}
-	ses.begin(resize)
+	ses.copy(resize)
 	type end struct {
 		exit client.Exit
 		err  error
@@ -104,7 +104,7 @@ func (m *Manager) interact(ctx context.Context, e *execution, dir string, proces
 	}
 }
 
-// The exit codes that shells have for commands that do not begin.
+// The exit codes that shells have for commands that cannot be started.
 const (
 	codeNotExecutable = 126
 	codeNotFound      = 127
@@ -131,7 +131,7 @@ func refused(err error, s Streams) (int32, error) {
 	return code, nil
 }
 
-// hangUp tells a command that its terminal is gone.
+// hangUp tells a command that its terminal was closed.
 func (e *execution) hangUp(ctx context.Context) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()

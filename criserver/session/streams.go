@@ -19,7 +19,7 @@ type Streams struct {
 }
 
 // session moves bytes between a client and a shim. Life story: openSession makes the FIFOs; their names are given to
-// the shim, which opens them; begin copies; close ends what is left.
+// the shim, which opens them; copy copies; close ends what is left.
 type session struct {
 	client Streams
 	stdin  *fifo
@@ -84,8 +84,8 @@ func (s *session) taken() {
 	}
 }
 
-// begin copies until the streams end, and gives sizes of the terminal to resize, if it is not nil.
-func (s *session) begin(resize func(width, height uint16)) {
+// copy copies until the streams end, and gives sizes of the terminal to resize, if it is not nil.
+func (s *session) copy(resize func(width, height uint16)) {
 	go s.input()
 	go func() {
 		for _, o := range s.outlets() {
@@ -119,7 +119,7 @@ func (s *session) input() {
 	}
 	_, err := io.Copy(s.stdin.file, s.client.Stdin)
 	s.stdin.file.Close()
-	if err != nil { // nobody takes it; it is read on, for the connection may stand still otherwise
+	if err != nil { // it has no reader; it is read on, or the connection could stall
 		_, _ = io.Copy(io.Discard, s.client.Stdin)
 	}
 	close(s.stdinDone)
@@ -170,7 +170,7 @@ const sessionChunk = 32 << 10
 // copy ends with the output, with the client, or after drainLimit of silence once end was called.
 func (o *outlet) copy() {
 	defer close(o.done)
-	defer o.file.Close() // who writes sees that nobody reads
+	defer o.file.Close() // the writer sees that there is no reader
 	buf := make([]byte, sessionChunk)
 	for {
 		if o.ended.Load() {

@@ -283,7 +283,7 @@ func (s *Store[R]) List() []R {
 	return recs
 }
 
-// Resolve returns the full id for an id or an unambiguous beginning of one.
+// Resolve returns the full id for an id or an unambiguous prefix of one.
 //
 // # Errors
 //
@@ -300,7 +300,7 @@ func (s *Store[R]) Resolve(prefix string) (string, error) {
 			continue
 		}
 		if found != "" {
-			return "", fmt.Errorf("id %q is the beginning of several: %w", prefix, errdefs.ErrInvalidArgument)
+			return "", fmt.Errorf("id %q is the prefix of several: %w", prefix, errdefs.ErrInvalidArgument)
 		}
 		found = id
 	}

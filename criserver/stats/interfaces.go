@@ -16,7 +16,7 @@ import (
 //
 // # Errors
 //
-// fs.ErrNotExist if it is gone or in another namespace.
+// fs.ErrNotExist if it does not exist or is in another namespace.
 func readInterfaces(pid int, ns os.FileInfo) ([]Interface, error) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	text, err := kernelfile.Read(filepath.Join(dir, "net", "dev"))

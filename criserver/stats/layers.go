@@ -48,8 +48,8 @@ func (l *Layers) Usage(ctx context.Context, key string) (LayerUsage, error) {
 	e := l.entry(key)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	begun := time.Now()
-	if begun.Before(e.good) {
+	started := time.Now()
+	if started.Before(e.good) {
 		return e.usage, nil
 	}
 	bytes, inodes, err := l.measure(ctx, key)
@@ -58,8 +58,8 @@ func (l *Layers) Usage(ctx context.Context, key string) (LayerUsage, error) {
 		return LayerUsage{}, err
 	}
 	now := time.Now()
-	e.usage = LayerUsage{At: begun, Bytes: bytes, Inodes: inodes}
-	e.good = now.Add(max(layerGood, layerShare*now.Sub(begun)))
+	e.usage = LayerUsage{At: started, Bytes: bytes, Inodes: inodes}
+	e.good = now.Add(max(layerGood, layerShare*now.Sub(started)))
 	return e.usage, nil
 }
 
@@ -77,7 +77,7 @@ func (l *Layers) entry(key string) *layer {
 	return e
 }
 
-// sweep drops what is no good any more; much of it belongs to layers that have gone. One that is being read is not dropped.
+// sweep drops what is too old; much of it belongs to removed layers. One that is being read is not dropped.
 func (l *Layers) sweep() {
 	for key, e := range l.last {
 		if !e.mu.TryLock() {

@@ -53,7 +53,7 @@ func (r *Rates) NanoCores(id string, now usage.CPU) (uint64, bool) {
 // keepFor is how long a reading is of use: a rate over a longer time says nothing about now.
 const keepFor = 10 * time.Minute
 
-// sweep drops the readings of objects that nobody asks for any more; many of them have gone.
+// sweep drops the readings of objects that are no longer asked for; many of them are removed.
 func (r *Rates) sweep(now time.Time) {
 	for id, w := range r.last {
 		if now.Sub(w.from.At) > keepFor {
@@ -63,7 +63,7 @@ func (r *Rates) sweep(now time.Time) {
 	r.sweepAt = max(firstSweep, 2*len(r.last))
 }
 
-// Forget drops what is known of an object that is gone.
+// Forget drops what is known of a removed object.
 func (r *Rates) Forget(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -111,7 +111,7 @@ func Unfinished(name string) bool {
 	return strings.HasPrefix(name, ".") && strings.Contains(name, unfinished)
 }
 
-// Sweep deletes the Files in a folder that were never committed. Nobody may be writing there. A missing folder is no error.
+// Sweep deletes the Files in a folder that were never committed. No other process may write there meanwhile. A missing folder is no error.
 func Sweep(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

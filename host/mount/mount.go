@@ -23,7 +23,7 @@ func Below(dir string) ([]string, error) {
 	return points, nil
 }
 
-// Detach removes the latest mount at a path from the mount table; the kernel unmounts it when nobody uses it any more. A symbolic
+// Detach removes the latest mount at a path from the mount table; the kernel unmounts it when it is no longer in use. A symbolic
 // link is not followed. A path without a mount, or a missing one, is no error.
 func Detach(path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

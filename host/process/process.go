@@ -39,7 +39,7 @@ func Kill(ctx context.Context, pid int, meant func() bool) error {
 // poll is how long a wait does not look at its context, in milliseconds.
 const poll = 100
 
-// Wait returns when the process of a pidfd has ended. Nobody need have waited for it as its parent.
+// Wait returns when the process of a pidfd has ended. Its parent need not have waited for it.
 func Wait(ctx context.Context, pidfd int) error {
 	for ctx.Err() == nil {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, poll)

@@ -23,7 +23,7 @@ const deepest = 64
 const at = 1024
 
 // Remove removes a file, or a folder with all that is in it, however deep, and follows no links. What is not there is no error.
-// Others may remove there at the same time, but nobody may write.
+// Others may remove there at the same time, but none may write.
 func Remove(path string) error {
 	dir, name := filepath.Split(filepath.Clean(path))
 	if dir == "" {
@@ -155,7 +155,7 @@ type inode struct{ dev, ino uint64 }
 
 func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), st.Ino} }
 
-// walk goes through a folder and those below it, one after another.
+// walk visits a folder and those below it, one after another.
 type walk struct {
 	use    Use
 	linked map[inode]bool // files of several names that are counted
@@ -220,7 +220,7 @@ func (w *walk) all(ctx context.Context, root *os.File) error {
 	}
 }
 
-// down reads a folder below the one that was read before; nil if it has gone.
+// down reads a folder below the one that was read before; nil if it was removed.
 func (w *walk) down(ctx context.Context, from *os.File, name string) (*os.File, error) {
 	folder, err := openFolder(int(from.Fd()), name)
 	if err != nil {

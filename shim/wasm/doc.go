@@ -15,6 +15,6 @@
 //     is left with is always less. User namespaces are refused.
 //   - proc, sysfs, cgroup, mqueue and devpts mounts are left out: WASI has no use for them. All
 //     mounts are nosuid, nodev and noexec. Of /dev a guest sees null, zero, full, random and urandom.
-//   - A guest whose shim is gone ends.
+//   - A guest ends when its shim dies.
 //   - Linux 5.12 or newer is needed (mount_setattr, openat2).
 package wasm

@@ -78,7 +78,7 @@ func wasmEngine(shim string) (string, error) {
 	return "", fmt.Errorf("shim %q was built without wazero", shim)
 }
 
-// Rows joins classes, handlers and the overheads of pods that run, nil if nobody could be asked. A class whose handler is not configured says so.
+// Rows joins classes, handlers and the overheads of pods that run, nil if there is no server to ask. A class whose handler is not configured says so.
 func Rows(classes []nodev1.RuntimeClass, handlers []Handler, pods []Pod) []Row {
 	var rows []Row
 	used := map[string]bool{}

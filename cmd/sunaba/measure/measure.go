@@ -53,7 +53,7 @@ const (
 	undoTime  = time.Minute
 )
 
-// Run runs the pods beside one another, started one after another, and measures each. All are gone when it returns.
+// Run runs the pods beside one another, started one after another, and measures each. All are removed when it returns.
 //
 // # Errors
 //
@@ -206,7 +206,7 @@ func (r *run) checkRuns(ctx context.Context, id string) error {
 
 // watch samples a pod so often: the most memory at once, and the CPU rate.
 func (r *run) watch(ctx context.Context, id string, during, every time.Duration) (memory int64, millis float64, err error) {
-	begun := time.Now()
+	started := time.Now()
 	var first, last uint64
 	for n := 0; ; n++ {
 		info, err := classes.Info(ctx, r.c, id)
@@ -216,9 +216,9 @@ func (r *run) watch(ctx context.Context, id string, during, every time.Duration)
 		m := info.Overhead.Measured
 		memory, last = max(memory, int64(m.MemoryBytes)), m.CPUNanos
 		if n == 0 {
-			first, begun = last, time.Now()
+			first, started = last, time.Now()
 		}
-		if passed := time.Since(begun); n > 0 && passed >= during {
+		if passed := time.Since(started); n > 0 && passed >= during {
 			if last < first { // a guest that counted has ended
 				first = last
 			}

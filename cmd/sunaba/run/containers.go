@@ -169,7 +169,7 @@ func (r *runner) sayEnd(c *container) {
 	r.say("%s", text)
 }
 
-// stop asks the server to stop a container. One that is gone is stopped.
+// stop asks the server to stop a container. One that does not exist counts as stopped.
 func (r *runner) stop(ctx context.Context, c *container, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, grace+cleanupTime)
 	defer cancel()

@@ -30,7 +30,7 @@ func expandAll(texts []string, vars map[string]string) []string {
 
 // expand replaces $(NAME) by the variable's value, as Kubernetes does in env,
 // command and args: an unknown name stays as it stands, and $$ is a dollar
-// sign that begins nothing.
+// sign that starts no reference.
 func expand(text string, vars map[string]string) string {
 	var out strings.Builder
 	for {

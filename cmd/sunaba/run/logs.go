@@ -37,7 +37,7 @@ type stream struct {
 }
 
 // follow follows the file at path, which need not exist yet. With a prefix
-// each line begins with it, in brackets.
+// each line starts with it, in brackets.
 func follow(path, prefix string, stdout, stderr io.Writer) *follower {
 	if prefix != "" {
 		prefix = "[" + prefix + "] "

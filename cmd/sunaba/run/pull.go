@@ -17,7 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/control"
 )
 
-// stillPulling is how often a pull that goes on says so.
+// stillPulling is how often a pull in progress is reported.
 const stillPulling = 5 * time.Second
 
 // pullAll gets every image once and gives the containers its id.

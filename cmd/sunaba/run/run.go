@@ -33,7 +33,7 @@ type Options struct {
 	// RuntimeClassFiles hold further RuntimeClasses.
 	RuntimeClassFiles []string
 	// Stdout and Stderr get what the containers write there; Stderr gets the
-	// progress too, one line each, beginning with "sunaba: "; on a
+	// progress too, one line each, starting with "sunaba: "; on a
 	// terminal, pulls have a bar for each layer.
 	Stdout, Stderr io.Writer
 	Logger         *slog.Logger
@@ -119,7 +119,7 @@ func (r *runner) say(format string, args ...any) {
 	fmt.Fprintf(r.Stderr, "sunaba: "+format+"\n", args...)
 }
 
-// run goes through the pod's life; on an error the exit code is not 0.
+// run creates the pod, waits for its end and removes it. On an error the exit code is not 0.
 func (r *runner) run(ctx context.Context) (int, error) {
 	if err := r.plan.makeDirs(); err != nil {
 		return 1, err
@@ -176,7 +176,7 @@ func (r *runner) runSandbox(ctx context.Context) error {
 	return nil
 }
 
-// cleanup stops and removes what was made. It goes on after ctx's end.
+// cleanup stops and removes what was made, also after ctx's end.
 func (r *runner) cleanup(ctx context.Context) error {
 	if r.sandboxID == "" {
 		return nil

@@ -97,11 +97,11 @@ func (n Node) Compile(ctx context.Context, m *Module) (Compiled, error) {
 	c := Compiled{Name: m.Source.Name, Digest: m.Digest}
 	e, err := compile.Open(n.Cache, m.Digest, compile.Without(n.OptimizeGo))
 	if c.Present = err == nil; !c.Present {
-		begin := time.Now()
+		start := time.Now()
 		if e, err = compile.Ensure(ctx, compile.Options{CacheDir: n.Cache, Self: n.Shim, Skip: compile.Without(n.OptimizeGo)}, m.Path, m.Digest); err != nil {
 			return c, fmt.Errorf("compile %q: %w", m.Source.Name, err)
 		}
-		c.Seconds = time.Since(begin).Seconds()
+		c.Seconds = time.Since(start).Seconds()
 	}
 	c.Entry, c.Go = e.Dir, e.Go
 	err = filepath.WalkDir(e.Dir, func(_ string, d fs.DirEntry, err error) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// Listener is a TCP port that is open before the guest begins.
+// Listener is a TCP port that is open before the guest starts.
 type Listener = link.Listener
 
 // User is whom a guest runs as. Root becomes nobody.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runPrefix begins the names of the cgroups of guests that are run; the process id of their `sunaba wasm run` follows.
+// runPrefix is the prefix of the names of the cgroups of guests that are run; the process id of their `sunaba wasm run` follows.
 const runPrefix = "sunaba-run-"
 
 func runName(pid int) string { return runPrefix + strconv.Itoa(pid) }

@@ -51,7 +51,7 @@ func (t *Table) Block(destinations []netip.Prefix) {
 
 // open returns the connection for one transaction or listing, and done, which takes its error. The connection is kept:
 // closing one after a deletion waits until the kernel has destroyed what was deleted, about 10 ms. After an error it may
-// hold answers that nobody read, and is not used again.
+// hold unread answers, and is not used again.
 func (t *Table) open() (conn *nftables.Conn, done func(*error), err error) {
 	if t.conn == nil {
 		if t.conn, err = nftables.New(nftables.AsLasting()); err != nil {

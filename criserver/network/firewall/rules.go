@@ -223,7 +223,7 @@ func ifname(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 }
 
 // destinationIsLocal matches every address of the node but ::1: the kernel drops the answers to that one, and a client
-// that is refused there goes on to 127.0.0.1.
+// that is refused there is redirected to 127.0.0.1.
 func (f *family) destinationIsLocal() []expr.Any {
 	out := []expr.Any{
 		&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
@@ -236,7 +236,7 @@ func (f *family) destinationIsLocal() []expr.Any {
 	return out
 }
 
-// isAnswer matches what goes back to who began a connection. A packet of no connection does not match.
+// isAnswer matches packets to the side that opened a connection. A packet of no connection does not match.
 func isAnswer() []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1},

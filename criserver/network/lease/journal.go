@@ -64,7 +64,7 @@ func openJournal(path, boot string) (*journal, []entry, error) {
 	}
 	entries, size, err := decode(data)
 	if err != nil && len(entries) > 0 && entries[0].Open != nil && entries[0].Open.Boot != boot {
-		err = nil // a power loss wrote some of what nobody had synced; its leases ended with that boot
+		err = nil // a power loss wrote a part of what was not synced; its leases ended with that boot
 	}
 	if err != nil {
 		lock.Close()
@@ -89,8 +89,8 @@ func decode(data []byte) (out []entry, size int64, err error) {
 	return out, size, nil
 }
 
-// goOn goes on with the file as it is, after its last sound line.
-func (j *journal) goOn() error {
+// reuse continues with the file as it is, after its last sound line.
+func (j *journal) reuse() error {
 	f, err := os.OpenFile(j.path, os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("open leases: %w", err)
@@ -153,7 +153,7 @@ func (j *journal) rewrite(entries []entry) error {
 	if err != nil && j.current() {
 		return err
 	}
-	// From here on the old file is no longer what the path names: better none than one that nobody will read.
+	// From here on the old file is no longer what the path names: better none than one that will not be read.
 	if j.file != nil {
 		j.file.Close()
 		j.file = nil

@@ -3,7 +3,7 @@
 // The book is one journal. Taking a lease appends one line and syncs it, so that a lease survives a power loss before
 // anybody uses it; freeing one appends a line unsynced, because a freed lease that comes back after a power loss is
 // removed by the caller's garbage collection. A torn last line is dropped. A book of an earlier boot of the machine is
-// empty: its pods are gone.
+// empty: no pod survives a reboot.
 package lease
 
 import (
@@ -90,7 +90,7 @@ func Open(path string, o Options) (*Book, error) {
 		if b.behind = !b.continues(entries); b.behind {
 			err = nil
 		} else {
-			err = j.goOn()
+			err = j.reuse()
 		}
 	}
 	if err != nil {
@@ -115,7 +115,7 @@ func (b *Book) catchUp() error {
 	return err
 }
 
-// replay applies the lines of a journal; of another boot's journal only where the search goes on.
+// replay applies the lines of a journal; of another boot's journal only where the search continues.
 func (b *Book) replay(entries []entry) {
 	same := b.continues(entries)
 	for _, e := range entries {

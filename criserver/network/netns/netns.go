@@ -3,7 +3,7 @@
 //
 // Life of a pin: [PinNamespaces] makes dir/net, dir/ipc and dir/uts, or nothing at all; other processes join them by
 // these paths; [UnpinNamespaces] takes away whatever of it is there. The kernel ends a namespace in the background once
-// its last process and its pin are gone, and a network namespace takes its links along.
+// its last process has exited and its pin is removed, and a network namespace takes its links along.
 //
 // The pins are mounts in the mount namespace of the caller. The root mount is often private, so that they are not seen
 // in mount namespaces that existed before: a process that shall open them must share the caller's mount namespace or
@@ -145,7 +145,7 @@ func (o PinOptions) settle(sysctls []sysctl) error {
 		}
 		set := s.set
 		if o.User != nil && s.ipc() {
-			// The kernel lets nobody but the root of its user namespace set what an IPC namespace holds.
+			// The kernel lets only the root of its user namespace set what an IPC namespace holds.
 			set = func() error { return asUser(o.User.UIDs.Outside, s.set) }
 		}
 		if err := set(); err != nil {

@@ -2,6 +2,7 @@ package netns
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -109,7 +110,7 @@ func TestPinNamespaces(t *testing.T) {
 }
 
 // identities are the namespaces of every thread of this process.
-func identities(t *testing.T) string {
+func identities(t *testing.T) map[string]bool {
 	t.Helper()
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -123,15 +124,22 @@ func identities(t *testing.T) string {
 			}
 		}
 	}
-	return fmt.Sprint(seen)
+	return seen
 }
 
-// wantIdentities waits for the threads that were elsewhere: they end at their own time.
-func wantIdentities(t *testing.T, want string) {
+// wantIdentities waits until no thread is in a namespace in which none was before. Threads that were elsewhere end at their
+// own time, also those of an earlier test.
+func wantIdentities(t *testing.T, before map[string]bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); identities(t) != want; time.Sleep(time.Millisecond) {
+	known := func(id string, _ bool) bool { return before[id] }
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		now := identities(t)
+		maps.DeleteFunc(now, known)
+		if len(now) == 0 {
+			return
+		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the process' own namespaces are %s, before %s", identities(t), want)
+			t.Fatalf("threads are in namespaces %v, which are new", now)
 		}
 	}
 }

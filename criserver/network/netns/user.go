@@ -32,7 +32,7 @@ func WithUserNamespace(o UserOptions, fn func(path string) error) error {
 // withProcess calls fn with the folder /proc/<pid>/ns of a process in a new user namespace and, owned by it, new
 // namespaces of the kinds in flags.
 //
-// Only a process of one thread can make a user namespace, so it is one that has not begun: it was told to stop before
+// Only a process of one thread can make a user namespace, so it is one that runs no program yet: it was told to stop before
 // its program's first instruction, and is killed there.
 func withProcess(o UserOptions, flags int, fn func(dir string) error) (err error) {
 	runtime.LockOSThread() // the thread that traces

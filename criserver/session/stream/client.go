@@ -40,7 +40,7 @@ func (s *Server) session(serve func(w http.ResponseWriter, r *http.Request, requ
 	}
 }
 
-// takeover is a response whose connection, once it is taken over, tells when the client goes away: net/http does not
+// takeover is a response whose connection, once it is taken over, tells when the client disconnects: net/http does not
 // look at it any more then.
 type takeover struct {
 	http.ResponseWriter
@@ -91,7 +91,7 @@ type clientConn struct {
 	closed chan struct{}
 }
 
-// lookEvery is how often a connection is looked at that nobody may be reading.
+// lookEvery is how often a connection is looked at that may have no reader.
 const lookEvery = time.Second
 
 // watch notices that the client has closed its side. Reading does not always tell: it stands still while a command does

@@ -58,7 +58,7 @@ func toOptions(r wants) remotecommand.Options {
 }
 
 // streams are the client's ends. Only what was asked for counts: over a WebSocket there are others, which are at their
-// end from the beginning.
+// end from the start.
 func (c *command) streams(in io.Reader, out, errs io.Writer, nextSize func() (uint16, uint16, bool)) session.Streams {
 	s := session.Streams{TTY: c.wants.TTY, NextSize: nextSize}
 	if c.wants.Stdin {

@@ -100,7 +100,7 @@ func (t *tunnel) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // forwarder connects one client's streams to ports.
 type forwarder struct {
 	server *Server
-	client context.Context // ends when the client has gone
+	client context.Context // ends when the client has disconnected
 }
 
 // PortForward implements portforward.PortForwarder.

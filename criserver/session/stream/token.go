@@ -25,7 +25,7 @@ type ticket struct {
 	expires time.Time
 }
 
-// add keeps a request under a token that nobody can guess.
+// add keeps a request under a token that cannot be guessed.
 func (t *tokens) add(request any) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

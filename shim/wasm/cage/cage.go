@@ -1,5 +1,5 @@
 // Package cage is the kernel's side of the sandbox: privileges are given up for good, Landlock
-// closes the file system but for named trees, and a seccomp list closes the system call table.
+// closes the file system except for named trees, and a seccomp list closes the system call table.
 //
 // It has two halves. Narrow runs in the shim, on the thread that forks: what a new process could
 // win is bounded before it exists. Drop and Install run in the new process, on all of its

@@ -65,7 +65,7 @@ func runtimeCalls() []Call {
 		{Nr: unix.SYS_CLONE3, Name: "clone3", Why: "what asks falls back to clone", Then: Errno(unix.ENOSYS)},
 		// Preemption signals go to threads of this process only.
 		{Nr: unix.SYS_TGKILL, Name: "tgkill", Why: "the Go runtime: preemption", When: self, Then: Allow, Otherwise: Errno(unix.EPERM)},
-		// The Go runtime names its mappings and goes on when it may not.
+		// The Go runtime names its mappings and continues when it may not.
 		{Nr: unix.SYS_PRCTL, Name: "prctl", Why: "the Go runtime names its mappings, or does not", Then: Errno(unix.EINVAL)},
 		{Nr: unix.SYS_PRLIMIT64, Name: "prlimit64", Why: "reading own limits, not setting them", Then: Allow, Otherwise: Errno(unix.EPERM),
 			When: []Cond{{Arg: 0, In: []uint32{0}}, {Arg: 2, In: []uint32{0}}}},
@@ -81,7 +81,7 @@ func codeCalls() []Call {
 	return calls
 }
 
-// fileCalls is what WASI does with files. What has a path goes through openat2 beneath a preopen in our host;
+// fileCalls is what WASI does with files. Whatever has a path is opened by openat2 beneath a preopen in our host;
 // the *at calls get the directory it opened and one last name.
 func fileCalls() []Call {
 	return append([]Call{

@@ -63,7 +63,7 @@ func NewFilter(calls []Call, rest Verdict) Filter {
 	return f
 }
 
-// span is what is done with the numbers from first to where the next span begins.
+// span is what is done with the numbers from first to where the next span starts.
 type span struct {
 	first uint32
 	call  *Call
@@ -100,7 +100,7 @@ func spans(calls []Call, rest Verdict) []span {
 }
 
 // choose appends what finds the span of the number that is loaded, by halves: a list as long as ours,
-// tried from its beginning, would cost every call much, and the kernel tries it with every number there
+// tried from its start, would cost every call much, and the kernel tries it with every number there
 // is when it is installed.
 func (f *Filter) choose(spans []span) {
 	if len(spans) == 1 {

@@ -169,7 +169,7 @@ func (o Options) make(ctx context.Context, module *os.File, digest string) (Entr
 	if err == nil {
 		return e, nil
 	}
-	// Under the lock nobody else works on this digest: what is here was left by dead processes, or
+	// Under the lock no other process works on this digest: what is here was left by dead processes, or
 	// is damaged.
 	if err := sweep(o.CacheDir, digest, entryDir(o.CacheDir, digest, o.Skip)); err != nil {
 		return Entry{}, err
@@ -202,7 +202,7 @@ func Drop(cacheDir, digest string) error {
 	}
 	var errs []error
 	for _, name := range names {
-		// The entry is gone at once for readers, however long its removal takes.
+		// The entry disappears at once for readers, however long its removal takes.
 		gone := filepath.Join(cacheDir, stagePrefix(digest)+"drop-"+filepath.Base(name))
 		if err := os.Rename(name, gone); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("drop entry %q: %w", name, err))

@@ -11,7 +11,7 @@ import (
 )
 
 // Orphans returns the directories of compilations and removals that were killed. It returns none
-// while any is under way. Nothing is locked.
+// while any runs. Nothing is locked.
 func Orphans(cacheDir string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(cacheDir, tmpPrefix+"*"))
 	if err != nil || len(found) == 0 {

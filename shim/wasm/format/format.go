@@ -28,7 +28,7 @@ const (
 	SectionTag       = 13 // of exception handling
 )
 
-// headerSize is the size of the magic number and version that a module begins with.
+// headerSize is the size of the magic number and version that a module starts with.
 const headerSize = 8
 
 var errTooLong = errors.New("section is longer than the module")
@@ -93,7 +93,7 @@ func Strip(sections []Section) (lean []Section, names *Section) {
 	return lean, names
 }
 
-// Without returns the sections but for those with these ids.
+// Without returns the sections except those with these ids.
 func Without(sections []Section, ids ...byte) []Section {
 	return slices.DeleteFunc(slices.Clone(sections), func(s Section) bool { return slices.Contains(ids, s.ID) })
 }
@@ -113,7 +113,7 @@ func isName(content []byte) bool {
 	return bytes.HasPrefix(content, []byte(nameTitle))
 }
 
-// nameTitle is what the content of the name section begins with: the length of its name, and that.
+// nameTitle is what the content of the name section starts with: the length of its name, and that.
 const nameTitle = "\x04name"
 
 // Custom reads the name of a custom section and what follows it.
@@ -219,7 +219,7 @@ func (r *Reader) Bytes() []byte {
 	return b
 }
 
-// Limits are how large a memory (in pages) or a table (in elements) begins, and how large it may become.
+// Limits are how large a memory (in pages) or a table (in elements) is at first, and how large it may become.
 type Limits struct {
 	Flags    byte
 	Min, Max uint64 // Max counts with LimitsHaveMax only

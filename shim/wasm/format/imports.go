@@ -40,7 +40,7 @@ func (i Import) NoFunction() string {
 	return fmt.Sprintf("import %q.%q is missing: the host has functions, and no %s", i.Module, i.Name, KindName(i.Kind))
 }
 
-// formFunction begins the type of a function.
+// formFunction is the first byte of the type of a function.
 const formFunction = 0x60
 
 // Types reads the types of a module. It declines with false what it does not understand.

@@ -146,7 +146,7 @@ func (f *folder) pop() address {
 	return last
 }
 
-// pointerAt returns the operand that begins with pushing local 1 at i, and its last instruction.
+// pointerAt returns the operand that starts with pushing local 1 at i, and its last instruction.
 func pointerAt(code []instruction, i int) (address, int) {
 	if i+4 < len(code) && code[i+1].op == opI64ExtendU && code[i+2].op == opI64Const &&
 		code[i+3].op == opI64Add && code[i+4].op == opI32WrapI64 {

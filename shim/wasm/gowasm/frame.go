@@ -185,7 +185,7 @@ func (t *frameAnalysis) analyzePlain(i, takes, gives int, is *int64) (int, bool)
 	return i, true
 }
 
-// analyzePointer analyzes the sequence that begins with pushing the stack pointer, and returns its
+// analyzePointer analyzes the sequence that starts with pushing the stack pointer, and returns its
 // last instruction.
 func (t *frameAnalysis) analyzePointer(i int, is *int64) int {
 	code := t.code[i:]

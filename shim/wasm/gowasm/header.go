@@ -12,8 +12,8 @@ const typeI32 = 0x7f
 // header is the part of a body in front of its instructions.
 type header struct {
 	groups uint32 // of locals of one type
-	first  int    // where the groups begin in the body
-	start  int    // where the instructions begin
+	first  int    // where the groups start in the body
+	start  int    // where the instructions start
 	locals uint32 // with the parameter, of which there is one
 }
 

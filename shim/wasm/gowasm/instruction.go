@@ -69,7 +69,7 @@ type instruction struct {
 	changed, removed bool
 }
 
-// decode appends the instructions of a body's expression, which begins at byte at, to into. It
+// decode appends the instructions of a body's expression, which starts at byte at, to into. It
 // returns false for an instruction that it does not know.
 func decode(into []instruction, body []byte, at int) ([]instruction, bool) {
 	r := format.Reader{Rest: body[at:]}

@@ -8,7 +8,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// buildID is what the content of a custom section of Go's linker begins with.
+// buildID is what the content of a custom section of Go's linker starts with.
 const buildID = "\x0ago:buildid"
 
 // isGo says whether a module comes from Go's linker.

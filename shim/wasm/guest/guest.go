@@ -1,8 +1,8 @@
 // Package guest is the guest face of the shim binary: a process that locks itself in and then
 // runs one WebAssembly module.
 //
-// It begins as root in namespaces of its own and moves into an empty private root: the host is out of its sight. Then it
-// waits for its configuration, which may be long in coming: the engine has a spare process at hand. From that, and from the
+// It starts as root in namespaces of its own and moves into an empty private root, from where it does not see the host. Then it
+// waits for its configuration, which may take long: the engine prewarms processes. From that, and from the
 // mounts that come with it, it builds the container's tree (/rootfs beside /cache, the compiled module), opens the
 // announced listeners, and gives up root, every capability, every path but those two and most system
 // calls. Only then it opens the module. A further process of a container (exec) joins the tree that is already
@@ -150,7 +150,7 @@ func (p *process) fail(err error) int {
 		fmt.Fprintln(os.Stderr, m.Text)
 		code = exitRefused
 	}
-	_ = link.Send(p.link, m) // without an engine nobody asks
+	_ = link.Send(p.link, m) // without an engine nothing asks
 	return code
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// imported is a function that the module imports. What it does not define itself nobody asks it for.
+// imported is a function that the module imports. Only what it does not define itself is imported.
 type imported struct {
 	api.FunctionDefinition
 	from format.Import
@@ -43,7 +43,7 @@ func (g *guest) imports(module []byte) ([]api.FunctionDefinition, error) {
 	return all, nil
 }
 
-// checkImports names the first import that nobody provides.
+// checkImports names the first import that no host module provides.
 func (g *guest) checkImports(imports []api.FunctionDefinition) error {
 	provided := map[string]map[string]api.FunctionDefinition{}
 	for _, f := range imports {

@@ -17,7 +17,7 @@ import (
 const backlog = 4096
 
 // port is a socket that has its address and does not listen yet. Such sockets of several guests may have the same address: until
-// one of them listens, nobody is in anybody's way.
+// one of them listens, none disturbs another.
 type port struct {
 	fd     int
 	wanted link.Listener

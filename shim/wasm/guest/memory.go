@@ -38,7 +38,7 @@ type memory struct {
 	imageErr error // why it could not be mapped
 }
 
-// image is a file that holds what a part of the memory begins with. All guests of a module share its
+// image is a file that holds what a part of the memory holds at the start. All guests of a module share its
 // pages until they write to them.
 type image struct {
 	file     *os.File // nil = none
@@ -89,7 +89,7 @@ func (m *memory) Allocate(_, most uint64) experimental.LinearMemory {
 func (m *memory) Reallocate(size uint64) []byte {
 	if !m.started {
 		m.started = true
-		return m.begin(size)
+		return m.initial(size)
 	}
 	if size > m.ceiling.Load() {
 		m.refused = time.Now()
@@ -101,9 +101,9 @@ func (m *memory) Reallocate(size uint64) []byte {
 	return m.reservation[:size:size]
 }
 
-// begin gives the module what it starts with. wazero takes no nil here: when there is not enough it gets
+// initial gives the module what it starts with. wazero takes no nil here: when there is not enough it gets
 // untouched memory and load reports the error.
-func (m *memory) begin(size uint64) []byte {
+func (m *memory) initial(size uint64) []byte {
 	if limit := m.ceiling.Load(); size > limit && m.err == nil {
 		m.err = fmt.Errorf("the module starts with %d bytes of memory, the container's limit is %d", size, limit)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // name puts the functions' names into a stack trace: a module that was loaded without them has only
-// their numbers there, each at the beginning of a line.
+// their numbers there, each at the start of a line.
 func (p *process) name(stack string) string {
 	if !p.config.Load.Names {
 		return stack
@@ -24,11 +24,11 @@ func (p *process) name(stack string) string {
 	}
 	names := format.ReadNames(content)
 	frame := regexp.MustCompile(`(?m)^\t\.\$[0-9]+\(`)
-	return frame.ReplaceAllStringFunc(stack, func(begin string) string {
-		number := begin[len("\t.$") : len(begin)-len("(")]
+	return frame.ReplaceAllStringFunc(stack, func(call string) string {
+		number := call[len("\t.$") : len(call)-len("(")]
 		index, err := strconv.ParseUint(number, 10, 32)
 		if err != nil {
-			return begin
+			return call
 		}
 		function := names.Function(uint32(index))
 		if function == "" {

@@ -70,7 +70,7 @@ func (p *process) lockIn(cache *tree) error {
 	return p.callLists().guest.Install()
 }
 
-// setRlimits sets the container's resource limits, but for the size of the address space, which the
+// setRlimits sets the container's resource limits except the size of the address space, which the
 // reservations of this process would exceed at once.
 func setRlimits(limits []link.Rlimit) error {
 	for _, l := range limits {

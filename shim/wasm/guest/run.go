@@ -15,7 +15,7 @@ import (
 // processors are enough for the guest and the link. Until the module is loaded there is one.
 const processors = 2
 
-// run reports that the guest is there, waits for the engine to let it begin, and returns the exit
+// run reports that the guest is ready, waits for the engine to let it start, and returns the exit
 // code of this process when it has ended.
 func (p *process) run() int {
 	runtime.GOMAXPROCS(processors)
@@ -49,7 +49,7 @@ func (p *process) report(kind link.Kind) error {
 	return link.Send(p.link, m)
 }
 
-// awaitStart returns false when the engine is gone, or wants the guest to end before it began.
+// awaitStart returns false when the engine has exited, or wants the guest to end before its start.
 func (p *process) awaitStart() bool {
 	for {
 		m, err := link.Receive(p.link)
@@ -105,7 +105,7 @@ func (p *process) call() error {
 	return err
 }
 
-// ending turns what wazero returned into an exit code. Of a trap the stack goes to standard error, and its name
+// ending turns what wazero returned into an exit code. The stack of a trap is written to standard error, and its name
 // into the message with that of the function.
 func (p *process) ending(err error) (code uint32, text string) {
 	var exit *sys.ExitError

@@ -12,7 +12,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// openImage opens the file that the memory begins with.
+// openImage opens the file with the memory's first content.
 func (p *process) openImage() error {
 	l := p.config.Load
 	if l.ImageSize == 0 {

@@ -32,11 +32,11 @@ type room struct {
 
 // standBy is what a container's first process does before it knows its container: it moves into its private root.
 func (p *process) standBy() error {
-	// What the host mounts and unmounts still arrives where it is in sight; nothing goes back.
+	// What the host mounts and unmounts still arrives where it is in sight; nothing propagates back.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("part from the host's mounts: %w", err)
 	}
-	// Everything that has a path on the host is opened before the host is gone from sight.
+	// Everything that has a path on the host is opened before the host is out of sight.
 	r := &room{devices: make(map[string]*tree)}
 	for _, name := range devices {
 		if t, err := cloneTree("/dev/" + name); err == nil { // one that is missing is missed by who mounts a /dev
@@ -47,7 +47,7 @@ func (p *process) standBy() error {
 	if r.root, err = newTmpfs([]string{"mode=0755", "size=64k"}, strict); err != nil {
 		return err
 	}
-	// Any directory serves as the place of the new root: the old one goes.
+	// Any directory serves as the place of the new root: the old one is unmounted.
 	if err := r.root.attach(unix.AT_FDCWD, "/"); err != nil {
 		return fmt.Errorf("attach private root: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// warm does what is the same for all guests, while nobody waits for it yet.
+// warm does what is the same for all guests, before a container waits for it.
 func (p *process) warm() error {
 	if err := link.Warm(); err != nil {
 		return fmt.Errorf("warm up: %w", err)

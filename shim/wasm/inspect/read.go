@@ -44,7 +44,7 @@ func (r *Report) read(sections []format.Section) {
 		r.addMemory(m, false)
 	}
 	r.checkMemories()
-	tables, _ := format.Tables(sections) // one with a beginning of its own is not understood
+	tables, _ := format.Tables(sections) // one with an initial size of its own is not understood
 	for _, t := range tables {
 		r.addTable(t.Element, t.Limits, false)
 	}

@@ -5,7 +5,7 @@
 // Order: the engine sends Config and the files that belong to it. The guest process locks itself in, loads the module and sends
 // Created, or Error and ends. The engine sends Start; the guest process opens its listeners and sends Started, or Error and
 // ends, runs the module and sends Exit before it ends. In between the engine may send Interrupt and Ceiling.
-// The end of the link tells the guest process that its shim is gone, and nobody keeps the link for a successor: it ends.
+// The end of the link tells the guest process that its shim has exited and that no supervisor keeps the link for a successor: it ends.
 package link
 
 import (
@@ -106,7 +106,7 @@ type Config struct {
 	// take beside it where there is one.
 	Memory uint64 `json:"memory,omitempty"`
 	Engine uint64 `json:"engine,omitempty"`
-	// NoStdin tells that standard input is nobody's: it cannot be a way to hear a stop.
+	// NoStdin tells that the container has no standard input: its end cannot tell the guest to stop.
 	NoStdin bool `json:"noStdin,omitempty"`
 	// StopWait lets a guest that cannot hear Interrupt run on; without it such a guest ends with StopCode.
 	StopWait bool    `json:"stopWait,omitempty"`
@@ -132,7 +132,7 @@ func (m Mount) Bind() (bind, recursive bool) {
 	return recursive || m.Type == "bind" || slices.Contains(m.Options, "bind"), recursive
 }
 
-// Listener is a TCP port that is open before the guest begins. An optional one that is taken by
+// Listener is a TCP port that is open before the guest starts. An optional one that is taken by
 // somebody else is left out.
 type Listener struct {
 	Name     string `json:"name"`

@@ -88,7 +88,7 @@ func ReceiveConfig(from *os.File) (c Config, err error) {
 		return c, err
 	}
 	if len(data) < 4 {
-		return c, fmt.Errorf("read configuration: it begins with %d bytes", len(data))
+		return c, fmt.Errorf("read configuration: it has only %d bytes", len(data))
 	}
 	size := binary.LittleEndian.Uint32(data)
 	if size > maxConfig {
@@ -121,7 +121,7 @@ func packet(from *os.File, flags int) ([]byte, error) {
 	return data, err
 }
 
-// receive is recvmsg(2), io.EOF at the end and for an empty packet, which nobody sends. The dropping of control messages is the
+// receive is recvmsg(2), io.EOF at the end and for an empty packet, which is never sent. The dropping of control messages is the
 // kernel's. A process that ended with something unread is told of before what it had said, once.
 func receive(from *os.File, data []byte, flags int) (n int, err error) {
 	conn, err := from.SyscallConn()

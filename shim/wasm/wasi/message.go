@@ -106,7 +106,7 @@ func (s *Socket) peekAll(b Buffers) (n, out int, err error) {
 }
 
 // send is sendmsg, to the address in the first size bytes of the scratch address if there is one.
-// It waits when the socket's buffer is full, and Interrupt does not end that: an answer under way
+// It waits when the socket's buffer is full, and Interrupt does not end that: an answer in flight
 // is worth its grace period.
 func (s *Socket) send(b Buffers, size uint32) (done int, err error) {
 	for {

@@ -13,7 +13,7 @@ type Subscription struct {
 	Err    error
 	Ready  bool
 	Bytes  uint64 // how many can be read or written, at least
-	Hangup bool   // the other end is gone
+	Hangup bool   // the other end is closed
 }
 
 // waiting is what Poll knows of a file. A file stays registered with epoll between calls, so that a

@@ -58,7 +58,7 @@ func New() (*System, error) {
 //     with neither it continues to wait;
 //   - reading from a socket, pipe or terminal with ECANCELED.
 //
-// Writes continue: an answer under way is worth the grace period. Interrupt may be called again;
+// Writes continue: an answer in flight is worth the grace period. Interrupt may be called again;
 // each call wakes once.
 func (s *System) Interrupt() {
 	s.mu.Lock()

@@ -48,7 +48,7 @@ func newProof(m *Module, before, after *function) *proof {
 
 // run returns nil if both do the same, and otherwise why this could not be shown.
 func (w *proof) run() error {
-	w.begin()
+	w.start()
 	for {
 		for len(w.paths) > 0 {
 			if len(w.paths)*len(w.after.locals) > maxPending {
@@ -74,8 +74,8 @@ func (w *proof) run() error {
 // maxPending bounds the locals of paths that are still to be executed.
 const maxPending = 4 << 20
 
-// begin starts the first path.
-func (w *proof) begin() {
+// start starts the first path.
+func (w *proof) start() {
 	w.clear()
 	old, now := &side{f: w.before}, &side{f: w.after}
 	for i, kind := range w.after.locals {

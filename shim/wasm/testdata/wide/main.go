@@ -1,4 +1,4 @@
-// Command wide goes through much of Go's runtime and library and says what came of each part. What it says is the same for
+// Command wide tries much of Go's runtime and library and says what came of each part. What it says is the same for
 // every platform. It can serve, so that it is compiled as a server is.
 package main
 

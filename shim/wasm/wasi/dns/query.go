@@ -17,7 +17,7 @@ import (
 // maxDatagram is the size of an answer that a server may send in a datagram (EDNS).
 const maxDatagram = 1232
 
-// question is a question under way.
+// question is a question in flight.
 type question struct {
 	kind    dnsmessage.Type
 	id      uint16
