@@ -120,12 +120,15 @@ func (p *process) openHost() (err error) {
 }
 
 // instantiate makes the module's memory and tables. From then on this process gets no new code.
-func (g *guest) instantiate() error {
+func (g *guest) instantiate() (err error) {
+	defer func() {
+		if g.memory.err != nil {
+			_ = recover() // that error, with which the memory stopped wazero
+			err = faultf(link.Precondition, "instantiate module: %w", g.memory.err)
+		}
+	}()
 	module, err := g.runtime.InstantiateModule(g.ctx, g.compiled,
 		wazero.NewModuleConfig().WithName("").WithStartFunctions())
-	if g.memory.err != nil {
-		return faultf(link.Precondition, "instantiate module: %w", g.memory.err)
-	}
 	if g.memory.imageErr != nil {
 		return faultf(link.Stale, "instantiate module: %w", g.memory.imageErr)
 	}

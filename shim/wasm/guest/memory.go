@@ -101,8 +101,8 @@ func (m *memory) Reallocate(size uint64) []byte {
 	return m.reservation[:size:size]
 }
 
-// initial gives the module what it starts with. wazero takes no nil here: when there is not enough it gets
-// untouched memory and load reports the error.
+// initial gives the module what it starts with. wazero takes no nil here: a module that starts with more than there is stops
+// it with a panic of m.err, which instantiate returns. To allocate that much could end the process.
 func (m *memory) initial(size uint64) []byte {
 	if limit := m.ceiling.Load(); size > limit && m.err == nil {
 		m.err = fmt.Errorf("the module starts with %d bytes of memory, the container's limit is %d", size, limit)
@@ -111,7 +111,7 @@ func (m *memory) initial(size uint64) []byte {
 		m.err = fmt.Errorf("the module starts with %d bytes of memory, more than there are", size)
 	}
 	if m.err != nil {
-		return make([]byte, size)
+		panic(m.err)
 	}
 	if m.image.file != nil {
 		m.imageErr = m.mapImage(size)
