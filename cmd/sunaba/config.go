@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -120,10 +121,10 @@ func defaultConfig() config {
 }
 
 func defaultHandlers() map[string]handlerConfig {
-	const pod = string(runtimeclass.ScopePod)
+	const node = string(runtimeclass.ScopeNode)
 	return map[string]handlerConfig{
-		"runc": {Type: string(runtimeclass.OCI), ShimScope: pod, Platforms: []string{}, Default: true, PodAnnotations: []string{}, ContainerAnnotations: []string{}},
-		"wasm": {Type: string(runtimeclass.WASM), ShimScope: pod, Platforms: []string{}, PodAnnotations: []string{}, ContainerAnnotations: []string{}},
+		"runc": {Type: string(runtimeclass.OCI), ShimScope: node, Platforms: []string{}, Default: true, PodAnnotations: []string{}, ContainerAnnotations: []string{}},
+		"wasm": {Type: string(runtimeclass.WASM), ShimScope: node, Platforms: []string{}, PodAnnotations: []string{}, ContainerAnnotations: []string{}},
 	}
 }
 
@@ -308,7 +309,7 @@ func (c config) handlers(oci string) (*runtimeclass.Table, error) {
 		}
 		list = append(list, runtimeclass.Handler{
 			Name: name, Type: runtimeclass.Type(h.Type), Binary: binary, Platforms: platforms, Default: h.Default,
-			ShimScope:      runtimeclass.Scope(h.ShimScope),
+			ShimScope:      runtimeclass.Scope(cmp.Or(h.ShimScope, string(runtimeclass.ScopeNode))),
 			PodAnnotations: h.PodAnnotations, ContainerAnnotations: h.ContainerAnnotations,
 		})
 	}

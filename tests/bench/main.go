@@ -42,10 +42,11 @@ func bench(ctx context.Context, out io.Writer, bin string, c counts) (err error)
 	if err != nil {
 		return err
 	}
-	config := fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))
+	handlers := measure.OwnHandlers
 	if c.scopes > 0 {
-		config += measure.SharedHandlers
+		handlers = measure.SharedHandlers
 	}
+	config := fmt.Sprintf("[network]\nconf_dir = %q\n%s", filepath.Join(dir, "cni"), handlers)
 	n, err := node.Start(ctx, node.Options{Bin: bin, Dir: dir, Config: config})
 	if err != nil {
 		return err

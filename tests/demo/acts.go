@@ -63,7 +63,7 @@ func (d *demo) startNode() error {
 	}
 	begin := time.Now()
 	dir := d.path("node")
-	n, err := node.Start(d.ctx, node.Options{Bin: d.bin, Dir: dir, Config: fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))})
+	n, err := node.Start(d.ctx, node.Options{Bin: d.bin, Dir: dir, Config: fmt.Sprintf("[network]\nconf_dir = %q\n%s", filepath.Join(dir, "cni"), measure.OwnHandlers)})
 	if err != nil {
 		return err
 	}

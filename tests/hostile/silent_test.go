@@ -14,11 +14,14 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// shared is a handler whose pods share one shim.
-const shared = `
-[handlers.shared]
+// ownShims are handlers whose pods have shims of their own.
+const ownShims = `
+[handlers.own-runc]
+type = "oci"
+shim_scope = "pod"
+[handlers.own-wasm]
 type = "wasm"
-shim_scope = "node"
+shim_scope = "pod"
 `
 
 // pidIn is the process that a verbose status names.
@@ -74,16 +77,13 @@ func halt(t *testing.T, pid int) (cont func()) {
 
 // A shim that was stopped holds nothing up: its pod is seen, its containers are killed without it, and the pod is removed.
 func TestStoppedShim(t *testing.T) {
-	n := start(t, shared)
+	n := start(t, ownShims)
 	n.pull(world.busybox)
 	n.pull(world.guest)
-	for _, handler := range []string{"runc", "wasm", "shared"} {
+	for _, handler := range []string{"own-runc", "own-wasm", "runc", "wasm"} {
 		t.Run(handler, func(t *testing.T) {
 			n := &target{Watched: n.Watched, t: t}
-			guest := map[string]string{"shared": "wasm"}[handler]
-			if guest == "" {
-				guest = handler
-			}
+			guest := strings.TrimPrefix(handler, "own-")
 			p := n.run(handler)
 			first, second := p.start(idle(guest)), p.start(idle(guest))
 			_, err := p.tryCreate(idle(guest))

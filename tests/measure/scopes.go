@@ -18,13 +18,20 @@ import (
 // SharedPrefix is before the names of the handlers whose pods share a shim.
 const SharedPrefix = "shared-"
 
-// SharedHandlers is the handler table for Scopes.
-const SharedHandlers = `
+// OwnHandlers is the default handler table, except that each pod has a shim of its own, whose memory can be told from that of
+// other pods.
+const OwnHandlers = `
 [handlers.runc]
 type = "oci"
+shim_scope = "pod"
 default = true
 [handlers.wasm]
 type = "wasm"
+shim_scope = "pod"
+`
+
+// SharedHandlers is the handler table for Scopes.
+const SharedHandlers = OwnHandlers + `
 [handlers.shared-runc]
 type = "oci"
 shim_scope = "node"

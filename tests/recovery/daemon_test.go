@@ -48,6 +48,17 @@ func daemon() victim {
 	}
 }
 
+// ownLives are the RPCs that have to do with a pod's shim, where each pod has its own: 12 points more.
+var ownLives = []lifePoints{
+	{life{"RunPodSandbox", prepareRun, callRun, judgeRun}, map[string]int{"runc": 2, "wasm": 2}},
+	{life{"StartContainer", prepareStart, callStart, judgeStart}, map[string]int{"runc": 1, "wasm": 1}},
+	{life{"StopPodSandbox", preparePod, callStopPod, judgeStopPod}, map[string]int{"runc": 2, "wasm": 1}},
+	{life{"RemovePodSandbox", preparePod, callRemovePod, judgeRemovePod}, map[string]int{"runc": 2, "wasm": 1}},
+}
+
+// The same with pods that share no shim.
+func TestKillDaemonWithOwnShims(t *testing.T) { run(t, daemon(), ownShims, ownLives) }
+
 // cniLives are the RPCs that ask CNI plugins for something: 8 points more.
 var cniLives = []lifePoints{
 	{life{"RunPodSandbox", prepareRun, callRun, judgeRun}, map[string]int{"runc": 4}},

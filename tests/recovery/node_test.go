@@ -111,6 +111,8 @@ const (
 	embedded setting = "embedded network"
 	cni      setting = "CNI"  // by the plugin of criserver/network's tests
 	withCrun setting = "crun" // has a handler of this name
+	ownShims setting = "own"  // each pod has a shim of its own
+	ownCrun  setting = "own crun"
 	onDisk   setting = "disk" // has its folder on a disk of its own
 )
 
@@ -131,11 +133,14 @@ func begin(t *testing.T, kind setting) (*machine, error) {
 		spaces = append(spaces, f)
 	}
 	lines := config
-	if kind == withCrun {
+	if kind == withCrun || kind == ownCrun {
 		lines += crunConfig
 		if err := node.HideUnified(filepath.Join(world.folder, fmt.Sprintf("cgroup-%d", serial.Add(1)))); err != nil {
 			return nil, err
 		}
+	}
+	if kind == ownShims || kind == ownCrun {
+		lines = strings.ReplaceAll(lines, "type = ", "shim_scope = \"pod\"\ntype = ")
 	}
 	parent, own := world.folder, (*disk)(nil)
 	if kind == onDisk {
@@ -183,6 +188,15 @@ func (m *machine) settle() error {
 	for i, handler := range []string{"runc", "wasm"} {
 		p, err := m.run(handler, m.podConfig("stays-"+handler, shape(i)))
 		if err != nil {
+			return err
+		}
+		// From its first Linux container on, a shared shim has a folder for its runtime.
+		first, err := p.begin(job("runc"))
+		if err != nil {
+			return err
+		}
+		first.ended(7, "Error")
+		if err := first.remove(); err != nil {
 			return err
 		}
 		c, err := p.begin(counts(handler))

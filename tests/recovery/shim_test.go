@@ -33,7 +33,7 @@ var shimLives = []lifePoints{
 
 // A pod's shim is killed in the middle of what it does. The server sees it, or a server that is started later does.
 func TestKillShim(t *testing.T) {
-	run(t, shim(), embedded, shimLives)
+	run(t, shim(), ownShims, shimLives)
 }
 
 func shim() victim {
@@ -49,7 +49,7 @@ var crunShimLives = []lifePoints{
 	{life{"StopPodSandbox", preparePod, callStopPod, judgeShim}, map[string]int{"crun": 2}},
 }
 
-func TestKillShimWithCrun(t *testing.T) { run(t, shim(), withCrun, crunShimLives) }
+func TestKillShimWithCrun(t *testing.T) { run(t, shim(), ownCrun, crunShimLives) }
 
 // shims are the files that name the shims of this point's pods.
 func (m *machine) shims() []string {

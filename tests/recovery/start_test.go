@@ -14,16 +14,25 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// startLives are what a start may find: what another server had begun when it died. 12 points more.
+// startLives are what a start may find: what another server had begun when it died. 8 points more.
 var startLives = []lifePoints{
 	{life{"start after half a RunPodSandbox", prepareHalfRun, callLaunch, unanswered(judgeRun)}, map[string]int{"runc": 2, "wasm": 2}},
 	{life{"start after half a RemovePodSandbox", prepareHalfRemove, callLaunch, unanswered(judgeRemovePod)}, map[string]int{"runc": 2, "wasm": 2}},
+}
+
+// deadShimLives are what it may find besides where each pod has a shim of its own: 4 points more.
+var deadShimLives = []lifePoints{
 	{life{"start after a shim's death", prepareDeadShim, callLaunch, judgeShim}, map[string]int{"runc": 2, "wasm": 2}},
 }
 
 // The daemon is killed while it starts and cleans up what the one before it left; a third one cleans up after both.
 func TestKillStart(t *testing.T) {
-	run(t, victim{
+	run(t, startingDaemon(), embedded, startLives)
+	run(t, startingDaemon(), ownShims, deadShimLives)
+}
+
+func startingDaemon() victim {
+	return victim{
 		name: "starting daemon",
 		order: func(s *stage) killer.Order {
 			s.announce = filepath.Join(world.folder, fmt.Sprintf("start-%d", serial.Add(1)))
@@ -33,7 +42,7 @@ func TestKillStart(t *testing.T) {
 		after: func(s *stage, dice *rand.Rand) error {
 			return errors.Join(os.Remove(s.announce), s.restart())
 		},
-	}, embedded, startLives)
+	}
 }
 
 // half has an RPC killed before one of its steps, which later points choose further on.

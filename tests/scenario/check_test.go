@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -115,7 +114,7 @@ func TestCheckWhilePodsComeAndGo(t *testing.T) {
 
 // What is broken is found, and a repair with the server stopped removes what nothing owns; the pods that are sound run on.
 func TestCheckFindsAndRepairs(t *testing.T) {
-	m := start(t)
+	m := startOwn(t)
 	m.pull(world.busybox)
 	healthy := m.run("runc", withPort(8080, int32(20000+serial.Add(1))))
 	alive := healthy.begin(sh("sleep 1000"))
@@ -135,11 +134,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		}
 	}
 	// A pod whose shim is dead, and one whose records are gone while all of it runs.
-	data, err := os.ReadFile(filepath.Join(m.State, "sandboxes", dead.id, "shim.pid"))
-	do(err)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	do(err)
-	do(syscall.Kill(pid, syscall.SIGKILL))
+	dead.killShim()
 	do(os.Remove(filepath.Join(m.Root, "state", "sandboxes", forgotten.id+".json")))
 	do(os.Remove(filepath.Join(m.Root, "state", "containers", lost.id+".json")))
 	// Folders, files and a cgroup of nobody.

@@ -102,7 +102,7 @@ touch /data/new || echo cannot write; /noexec/run || echo cannot run; sleep 1000
 
 // A shim that dies takes what it has mounted along.
 func TestImageVolumesOfADeadShim(t *testing.T) {
-	m := start(t)
+	m := startOwn(t)
 	m.pull(world.busybox)
 	ref := pushData(t, "data/dead:v1", true)
 	id := m.pull(ref)

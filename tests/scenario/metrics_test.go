@@ -3,12 +3,7 @@ package scenario
 import (
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -161,7 +156,7 @@ func checkMetrics(t *testing.T, labels map[string][]string, lists ...map[string]
 
 // The stream says the same as the list, and neither is spoiled by a pod whose shim or container has just died.
 func TestPodMetricsOfDyingPods(t *testing.T) {
-	m := start(t)
+	m := startOwn(t)
 	m.pull(world.busybox)
 	healthy := m.run("runc")
 	c := healthy.begin(sh("sleep 1000"))
@@ -169,17 +164,7 @@ func TestPodMetricsOfDyingPods(t *testing.T) {
 		p := m.run("runc")
 		p.begin(sh("sleep 0.2"))
 		p.begin(sh("sleep 1000"))
-		data, err := os.ReadFile(filepath.Join(m.State, "sandboxes", p.id, "shim.pid"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		p.killShim()
 		for range 20 {
 			own, containers := healthy.podMetrics()
 			if len(own) == 0 || containers[c.id] == nil {

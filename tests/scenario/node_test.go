@@ -72,6 +72,21 @@ func start(t *testing.T, more ...string) *machine {
 // startIn starts one whose folder is dir.
 func startIn(t *testing.T, dir string, more ...string) *machine {
 	t.Helper()
+	return startWith(t, dir, handlers, more...)
+}
+
+// startOwn starts one whose pods have shims of their own.
+func startOwn(t *testing.T) *machine {
+	t.Helper()
+	dir, err := os.MkdirTemp(world.folder, "node-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startWith(t, dir, strings.ReplaceAll(handlers, "type = ", "shim_scope = \"pod\"\ntype = "))
+}
+
+func startWith(t *testing.T, dir, handlers string, more ...string) *machine {
+	t.Helper()
 	config := fmt.Sprintf("cgroup_driver = %q\n[network]\nconf_dir = %q\n%s\n%s", node.Driver(), filepath.Join(dir, "cni"), strings.Join(more, "\n"), handlers)
 	watched, err := node.StartWatched(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: config})
 	if err != nil {

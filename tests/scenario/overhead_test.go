@@ -53,7 +53,7 @@ func rollup(t *testing.T, pid int) int64 {
 // guest's own memory is small enough to be within the tolerance.
 func TestOverheadIsTrue(t *testing.T) {
 	const pods, tolerance = 20, 0.10
-	m := start(t)
+	m := startOwn(t)
 	m.pull(world.busybox)
 	m.pull(world.guest)
 	for handler, config := range map[string]*runtime.ContainerConfig{"runc": sh("exec sleep 1000"), "wasm": containerConfig(world.guest, "idle")} {

@@ -158,7 +158,7 @@ func (c *container) start() {
 	}
 }
 
-// killShim kills the pod's shim with -9.
+// killShim kills the shim of a pod that has its own with -9.
 func (p *pod) killShim() {
 	p.t.Helper()
 	data, err := os.ReadFile(filepath.Join(p.State, "sandboxes", p.id, "shim.pid"))
@@ -178,7 +178,7 @@ func (p *pod) killShim() {
 func (p *pod) shimLog() string {
 	data, err := os.ReadFile(filepath.Join(p.State, "sandboxes", p.id, "shim.log"))
 	if err != nil {
-		return err.Error()
+		return p.sharedLog(p.handler)
 	}
 	return string(data)
 }

@@ -102,7 +102,7 @@ func TestPrewarmedProcessOfACreatedContainer(t *testing.T) {
 
 // The prewarmed process of a container that is never started ends with it, with its pod, and with its shim.
 func TestPrewarmedProcessOfAContainerThatNeverStarts(t *testing.T) {
-	m := start(t)
+	m := startOwn(t)
 	m.pull(world.guest)
 	for name, end := range map[string]func(*container){
 		"remove": func(c *container) {

@@ -192,7 +192,7 @@ func TestKillDaemonInTheMiddle(t *testing.T) {
 
 // A pod whose shim was killed is NOTREADY, not an error, and can be taken away.
 func TestKillShim(t *testing.T) {
-	m := start(t)
+	m := startOwn(t)
 	m.pull(world.busybox)
 	m.pull(world.guest)
 	for _, handler := range everyHandler {

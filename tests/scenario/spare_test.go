@@ -88,7 +88,7 @@ func TestSpareProcess(t *testing.T) {
 // A pod that ends without having used its spare process, in an orderly way or by its shim's death, leaves nothing of it, also
 // not in a cgroup that the kubelet made.
 func TestUnusedSpareProcessGoes(t *testing.T) {
-	m := start(t)
+	m := startOwn(t)
 	m.pull(world.guest)
 	for _, killed := range []bool{false, true} {
 		parent, made := madeByKubelet(t, fmt.Sprintf("sunaba_scenario_%d_spare_%t", os.Getpid(), killed))
@@ -128,7 +128,7 @@ func noneBelow(t *testing.T, made []string) {
 // The id of the next container is on no record. A server that is killed between its drawing and CreateContainer forgets it: what
 // waits under it is counted, gives way to the next server's, and is removed with the pod, also when its shim was killed too.
 func TestDrawnIDIsForgotten(t *testing.T) {
-	m := start(t)
+	m := startOwn(t)
 	m.pull(world.guest)
 	m.pull(world.busybox)
 	parent, made := madeByKubelet(t, fmt.Sprintf("sunaba_scenario_%d_drawn", os.Getpid()))

@@ -79,7 +79,7 @@ func (b *bench) run(ctx context.Context, only string) (err error) {
 func (b *bench) onNode(part func(context.Context, *node.Node, *oci.Registry) error) func(context.Context) error {
 	return func(ctx context.Context) (err error) {
 		dir := filepath.Join(b.dir, "node")
-		n, err := node.Start(ctx, node.Options{Bin: b.bin, Dir: dir, Config: fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))})
+		n, err := node.Start(ctx, node.Options{Bin: b.bin, Dir: dir, Config: fmt.Sprintf("[network]\nconf_dir = %q\n%s", filepath.Join(dir, "cni"), measure.OwnHandlers)})
 		if err != nil {
 			return err
 		}
