@@ -29,7 +29,7 @@ var variants = []variant{
 	{name: "runc"},
 	{name: "named", args: []string{"--runtime-handler=runc"}},
 	{name: "websocket", args: []string{"--websocket-exec", "--websocket-attach", "--websocket-portforward"}, focus: "Streaming"},
-	{name: "own", handlers: "[handlers.runc]\ntype = \"oci\"\nshim_scope = \"pod\"\ndefault = true\n"}, // a shim for each pod,
+	{name: "own", handlers: "[handlers.runc]\ntype = \"oci\"\nshim_scope = \"pod\"\ndefault = true\n"}, // a shim for each pod
 	{name: "crun", handlers: "[handlers.crun]\ntype = \"oci\"\nbinary = \"crun\"\ndefault = true\n", crun: true},
 }
 
