@@ -14,17 +14,17 @@ import (
 // Create creates the group in every hierarchy, with the groups above it. What exists is no error.
 func (g *Group) Create() error { return g.CreateWith(nil) }
 
-// CreateWith is Create. It calls created with each group that did not exist and with its directory, in each hierarchy, before it
-// creates others below.
+// CreateWith is Create. It calls created with each group that did not exist and with its directory,
+// in each hierarchy, before it creates others below.
 func (g *Group) CreateWith(created func(path, dir string) error) error {
 	for _, root := range g.mounts.Roots() {
-		err := g.createIn(root, g.path, created)
+		err := createIn(g.mounts, root, g.path, created)
 		for range 4 {
 			// The group above was just removed with the last other one in it, or is being removed.
 			if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 				break
 			}
-			err = g.createIn(root, g.path, created)
+			err = createIn(g.mounts, root, g.path, created)
 		}
 		if err != nil {
 			return fmt.Errorf("make cgroup %q: %w", g.path, err)
@@ -33,18 +33,18 @@ func (g *Group) CreateWith(created func(path, dir string) error) error {
 	return nil
 }
 
-func (g *Group) createIn(root, path string, created func(path, dir string) error) error {
+func createIn(m *Mounts, root, path string, created func(path, dir string) error) error {
 	dir := filepath.Join(root, path)
-	cpuset := root == g.mounts.V1["cpuset"]
+	cpuset := root == m.V1["cpuset"]
 	if _, err := os.Stat(dir); err == nil && (!cpuset || filled(dir)) {
 		return nil
 	}
 	if parent := filepath.Dir(path); parent != "/" {
-		if err := g.createIn(root, parent, created); err != nil {
+		if err := createIn(m, root, parent, created); err != nil {
 			return err
 		}
 	}
-	if g.Unified() {
+	if m.Unified != "" {
 		enableControllers(filepath.Dir(dir))
 	}
 	err := os.Mkdir(dir, 0o755)
@@ -62,7 +62,8 @@ func (g *Group) createIn(root, path string, created func(path, dir string) error
 	return nil
 }
 
-// enableControllers hands the controllers of a version 2 group on to its children, as far as the kernel lets it.
+// enableControllers hands the controllers of a version 2 group on to its children, as far as the
+// kernel lets it.
 func enableControllers(dir string) {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -77,13 +78,14 @@ func enableControllers(dir string) {
 		if strings.Contains(enabled, " "+c+" ") {
 			continue
 		}
-		// One by one: a controller that cannot be handed on must not keep the others back. Whoever needs a limit that is then
-		// missing gets the error when it writes the limit.
+		// One by one: a controller that cannot be handed on must not keep the others back. Whoever
+		// needs a limit that is then missing gets the error when it writes the limit.
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0)
 	}
 }
 
-// filled says whether a version 1 cpuset takes processes. One that somebody else is just creating does not yet.
+// filled says whether a version 1 cpuset takes processes. One that somebody else is just creating
+// does not yet.
 func filled(dir string) bool {
 	for _, name := range cpusetFiles() {
 		data, err := os.ReadFile(filepath.Join(dir, name))

@@ -7,10 +7,10 @@ import (
 )
 
 // Freeze stops every process of the group until Thaw.
-func (g *Group) Freeze() error { return g.setFreezer("FROZEN", "1") }
+func (g *Group) Freeze() error { return setFreezer(g, "FROZEN", "1") }
 
 // Thaw lets the processes of a frozen group continue.
-func (g *Group) Thaw() error { return g.setFreezer("THAWED", "0") }
+func (g *Group) Thaw() error { return setFreezer(g, "THAWED", "0") }
 
 // Frozen says whether the processes are stopped, or are being stopped.
 func (g *Group) Frozen() bool {
@@ -22,7 +22,7 @@ func (g *Group) Frozen() bool {
 	return err == nil && strings.TrimSpace(state) != "THAWED"
 }
 
-func (g *Group) setFreezer(v1, v2 string) error {
+func setFreezer(g *Group, v1, v2 string) error {
 	if g.Unified() {
 		return write(g.File("", "cgroup.freeze"), v2)
 	}

@@ -14,13 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is one cgroup: one directory in the unified hierarchy, or one in each hierarchy of version 1.
+// Group is one cgroup: one directory in the unified hierarchy, or one in each hierarchy of version
+// 1.
 type Group struct {
 	path   string
 	mounts *Mounts
 }
 
-// Open returns the group at a path below the usual mount points. It need not exist. The root is refused.
+// Open returns the group at a path below the usual mount points. It need not exist. The root is
+// refused.
 func Open(path string) (*Group, error) {
 	if path == "" || path == "/" {
 		return nil, fmt.Errorf("cgroup %q: a group below the root is needed", path)
@@ -42,21 +44,22 @@ func (g *Group) Mounts() *Mounts { return g.mounts }
 func (g *Group) Unified() bool { return g.mounts.Unified != "" }
 
 // Dirs are the group's directories, one for each hierarchy. Not all of them need to exist.
-func (g *Group) Dirs() []string { return g.in(g.mounts.Roots()) }
+func (g *Group) Dirs() []string { return in(g.mounts.Roots(), g.path) }
 
 // limiting are the directories in hierarchies that limit or name what is in them.
-func (g *Group) limiting() []string { return g.in(g.mounts.limiting()) }
+func (g *Group) limiting() []string { return in(g.mounts.limiting(), g.path) }
 
-func (g *Group) in(roots []string) []string {
+// in are the directories of a path in hierarchies.
+func in(roots []string, path string) []string {
 	dirs := make([]string, len(roots))
 	for i, root := range roots {
-		dirs[i] = filepath.Join(root, g.path)
+		dirs[i] = filepath.Join(root, path)
 	}
 	return dirs
 }
 
-// Dir is the group's directory in the hierarchy of a controller, "" if there is no such hierarchy. The controller matters on
-// version 1 only.
+// Dir is the group's directory in the hierarchy of a controller, "" if there is no such hierarchy.
+// The controller matters on version 1 only.
 func (g *Group) Dir(controller string) string {
 	root := g.mounts.root(controller)
 	if root == "" {
@@ -93,8 +96,9 @@ func (g *Group) membership() string {
 	return ""
 }
 
-// Join moves a process into the group, which exists. In the version 2 hierarchy beside those of version 1 it need not. A process
-// that was born in the group stays where it is: the kernel waits for all processors to move one.
+// Join moves a process into the group, which exists. In the version 2 hierarchy beside those of
+// version 1 it need not. A process that was born in the group stays where it is: the kernel waits
+// for all processors to move one.
 func (g *Group) Join(pid int) error {
 	if of, err := Of(pid); err == nil && g.Unified() && of == g.path {
 		return nil
@@ -108,7 +112,8 @@ func (g *Group) Join(pid int) error {
 	return nil
 }
 
-// JoinLimiting moves a process into the group, except in the version 2 hierarchy beside those of version 1.
+// JoinLimiting moves a process into the group, except in the version 2 hierarchy beside those of
+// version 1.
 func (g *Group) JoinLimiting(pid int) error {
 	for _, dir := range g.limiting() {
 		if err := joinDir(dir, pid); err != nil {
@@ -118,7 +123,8 @@ func (g *Group) JoinLimiting(pid int) error {
 	return nil
 }
 
-// JoinPresent moves a process into the group in those hierarchies where it exists. ErrNotFound if it exists in none.
+// JoinPresent moves a process into the group in those hierarchies where it exists. ErrNotFound if
+// it exists in none.
 func (g *Group) JoinPresent(pid int) error {
 	joined := false
 	for _, dir := range g.Dirs() {
@@ -138,9 +144,9 @@ func joinDir(dir string, pid int) error {
 	return write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
 }
 
-// EnterThread moves the calling thread into a group of version 1, so that a process that it starts is born there. A thread moves
-// itself at once, while the kernel waits for all processors to move another process, many milliseconds. The thread must end
-// thereafter.
+// EnterThread moves the calling thread into a group of version 1, so that a process that it starts
+// is born there. A thread moves itself at once, while the kernel waits for all processors to move
+// another process, many milliseconds. The thread must end thereafter.
 func (g *Group) EnterThread() error {
 	for _, dir := range g.limiting() {
 		if err := write(filepath.Join(dir, "tasks"), "0"); err != nil {
@@ -150,8 +156,9 @@ func (g *Group) EnterThread() error {
 	return nil
 }
 
-// Born prepares that the process that the calling thread starts next with attr is born in the group, which exists. The thread
-// must end thereafter. The caller calls release, unless it is nil, when the process has started.
+// Born prepares that the process that the calling thread starts next with attr is born in the
+// group, which exists. The thread must end thereafter. The caller calls release, unless it is nil,
+// when the process has started.
 func (g *Group) Born(attr *syscall.SysProcAttr) (release func(), err error) {
 	if !g.Unified() {
 		return nil, g.EnterThread()
@@ -164,16 +171,17 @@ func (g *Group) Born(attr *syscall.SysProcAttr) (release func(), err error) {
 	return func() { dir.Close() }, nil
 }
 
-// Remove removes the group and those below it, which must be empty. A missing group is no error. A process that was killed
-// keeps its groups busy until it is reaped, on a busy machine for a second or two: the removal is retried with growing pauses
-// for at most four seconds. The root is left alone.
+// Remove removes the group and those below it, which must be empty. A missing group is no error. A
+// process that was killed keeps its groups busy until it is reaped, on a busy machine for a second
+// or two: the removal is retried with growing pauses for at most four seconds. The root is left
+// alone.
 func (g *Group) Remove() error {
 	if g.path == "/" {
 		return nil
 	}
 	var err error
 	for wait := time.Millisecond; wait < 3*time.Second; wait *= 2 {
-		if err = g.remove(); !errors.Is(err, unix.EBUSY) {
+		if err = remove(g); !errors.Is(err, unix.EBUSY) {
 			break
 		}
 		time.Sleep(wait)
@@ -181,7 +189,7 @@ func (g *Group) Remove() error {
 	return err
 }
 
-func (g *Group) remove() error {
+func remove(g *Group) error {
 	var failed error
 	for _, dir := range g.Dirs() {
 		if err := removeTree(dir); err != nil && failed == nil {
@@ -219,8 +227,8 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// Missing says whether an error means that there is no such group. A group cannot exist if its path is too long for the kernel
-// or leads through a file.
+// Missing says whether an error means that there is no such group. A group cannot exist if its path
+// is too long for the kernel or leads through a file.
 func Missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENAMETOOLONG) || errors.Is(err, unix.ENOTDIR)
 }

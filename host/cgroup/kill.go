@@ -14,27 +14,28 @@ import (
 	"github.com/sunaba-project/sunaba/host/process"
 )
 
-// Kill kills every process of the group and of those below it, except this one and those in keep, and returns when they have
-// exited. It finds them in the hierarchy that stands for membership. A missing group is no error.
+// Kill kills every process of the group and of those below it, except this one and those in keep,
+// and returns when they have exited. It finds them in the hierarchy that stands for membership. A
+// missing group is no error.
 //
 // # Errors
 //
 // The context's, if a process does not exit in time.
 func (g *Group) Kill(ctx context.Context, keep ...int) error {
-	_, err := g.kill(ctx, g.Pids, keep)
+	_, err := kill(ctx, g, g.Pids, keep)
 	return err
 }
 
-// KillInAny is Kill for the processes that are in the group in any hierarchy. It returns the names of those that it killed, as
-// the kernel knows them (comm of proc(5)).
+// KillInAny is Kill for the processes that are in the group in any hierarchy. It returns the names
+// of those that it killed, as the kernel knows them (comm of proc(5)).
 //
-// In version 1 a process is in the group as long as one of its threads is. Whoever has a process born there enters with a
-// thread, see EnterThread, which may not have ended yet.
+// In version 1 a process is in the group as long as one of its threads is. Whoever has a process
+// born there enters with a thread, see EnterThread, which may not have ended yet.
 func (g *Group) KillInAny(ctx context.Context, keep ...int) (names []string, err error) {
-	return g.kill(ctx, g.PidsInAny, keep)
+	return kill(ctx, g, g.PidsInAny, keep)
 }
 
-func (g *Group) kill(ctx context.Context, list func() ([]int, error), keep []int) (names []string, err error) {
+func kill(ctx context.Context, g *Group, list func() ([]int, error), keep []int) (names []string, err error) {
 	for ctx.Err() == nil {
 		pids, err := list()
 		if err != nil {
@@ -62,7 +63,7 @@ func (g *Group) kill(ctx context.Context, list func() ([]int, error), keep []int
 		if len(fds) == 0 {
 			return names, nil
 		}
-		if kept || !g.killAll() {
+		if kept || !killAtOnce(g) {
 			for _, fd := range fds {
 				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 			}
@@ -79,9 +80,10 @@ func comm(pid int) string {
 	return strings.TrimSpace(name)
 }
 
-// killAll kills every process of the group and of those below it in one step, also one that is just being started. It returns
-// false where the kernel cannot: in version 1, and before Linux 5.14.
-func (g *Group) killAll() bool {
+// killAtOnce kills every process of the group and of those below it in one step, also one that is
+// just being started. It returns false where the kernel cannot: in version 1, and before Linux
+// 5.14.
+func killAtOnce(g *Group) bool {
 	return g.Unified() && write(g.File("", "cgroup.kill"), "1") == nil
 }
 

@@ -5,9 +5,10 @@ import (
 	"sync"
 )
 
-// Ledger knows of which groups the kernel has killed processes for lack of memory, also when a group is deleted: systemd
-// removes a scope as soon as its last process has ended. The group above, a pod's, counts the kills of all below it
-// (version 2); those that no other of its groups had were of the one that is gone.
+// Ledger knows of which groups the kernel has killed processes for lack of memory, also when a
+// group is gone: systemd removes a scope as soon as its last process has ended. The group above, a
+// pod's, counts the kills of all below it (version 2); those that no other of its groups had were
+// of the one that is gone.
 type Ledger struct {
 	mu   sync.Mutex
 	pods map[string]*account // by the directory of the group above
@@ -29,7 +30,8 @@ type Kills struct {
 	known  uint64 // at the last look, those before among them
 }
 
-// Open opens the books of a group, which need not exist yet; the one above it has to. They are to be closed.
+// Open opens the books of a group, which need not exist yet; the one above it has to. They are to
+// be closed.
 func (l *Ledger) Open(g *Group) *Kills {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +55,8 @@ func (l *Ledger) Open(g *Group) *Kills {
 	return k
 }
 
-// Reopen opens the books of a group that was made for what is in it, after a process that had them open has died: all
-// kills in it count.
+// Reopen opens the books of a group that was made for what is in it, after a process that had them
+// open has died: all kills in it count.
 func (l *Ledger) Reopen(g *Group) *Kills {
 	k := l.Open(g)
 	k.before = 0
@@ -66,15 +68,15 @@ func (k *Kills) Group() *Group { return k.group }
 
 // look reads the group's own count and says whether it is there.
 func (k *Kills) look() bool {
-	n, there := k.group.oomKills()
+	n, there := oomKills(k.group)
 	if there {
 		k.known = n
 	}
 	return there
 }
 
-// Close closes the books when the group's init has ended, and says whether there was a kill since they were opened. It may
-// be called again, for the same answer.
+// Close closes the books when the group's init has ended, and says whether there was a kill since
+// they were opened. It may be called again, for the same answer.
 func (k *Kills) Close() bool {
 	k.ledger.mu.Lock()
 	defer k.ledger.mu.Unlock()
@@ -108,7 +110,7 @@ func (a *account) unclaimed(above string) uint64 {
 }
 
 // oomKills also says whether the group is there and counts.
-func (g *Group) oomKills() (n uint64, there bool) {
+func oomKills(g *Group) (n uint64, there bool) {
 	if g.Unified() {
 		return oomKillsIn(g.File("", "memory.events"))
 	}

@@ -19,15 +19,16 @@ type Limits struct {
 // DefaultShares is what a group has until somebody sets its shares.
 const DefaultShares = 1024
 
-// Limit sets the limits of a group that exists, all of them: what was limited before and is not any more is unlimited again.
+// Limit sets the limits of a group that exists, all of them: what was limited before and is not any
+// more is unlimited again.
 //
 // # Errors
 //
 // The kernel's: less memory than is in use, or a quota below that of a group inside (version 1).
 func (g *Group) Limit(l Limits) error {
-	manager, err := g.manager()
+	unit, err := manager(g)
 	if err == nil {
-		err = manager.Set(l.Resources(g.Unified()))
+		err = unit.Set(l.Resources(g.Unified()))
 	}
 	if err != nil {
 		return fmt.Errorf("limit cgroup %q: %w", g.path, err)
@@ -35,7 +36,7 @@ func (g *Group) Limit(l Limits) error {
 	return nil
 }
 
-func (g *Group) manager() (cgroups.Manager, error) {
+func manager(g *Group) (cgroups.Manager, error) {
 	config := &cgroups.Cgroup{Path: g.path, Resources: &cgroups.Resources{SkipDevices: true}}
 	if g.Unified() {
 		return fs2.NewManager(config, g.Dir(""))

@@ -12,12 +12,13 @@ import (
 
 // OOMKills is how many processes of the group the kernel has killed for lack of memory.
 func (g *Group) OOMKills() uint64 {
-	n, _ := g.oomKills()
+	n, _ := oomKills(g)
 	return n
 }
 
-// WatchOOM calls seen with the number of kills whenever the kernel has killed processes of the group for lack of memory, until
-// the group is removed or stop is called. Nothing runs in between. ErrNotExist without a memory controller.
+// WatchOOM calls seen with the number of kills whenever the kernel has killed processes of the
+// group for lack of memory, until the group is removed or stop is called. Nothing runs in between.
+// ErrNotExist without a memory controller.
 func (g *Group) WatchOOM(seen func(kills uint64)) (stop func(), err error) {
 	var notices *os.File
 	if g.Unified() {
