@@ -2,12 +2,14 @@ package cgroup
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// MountPoint is where the hierarchies are mounted: the unified one, or in folders those of version 1.
+// MountPoint is where the hierarchies are mounted: the unified one, or in folders those of version
+// 1.
 const MountPoint = "/sys/fs/cgroup"
 
 // Unified says whether the machine has the unified hierarchy (version 2) and no other.
@@ -24,8 +26,10 @@ const (
 	scopeSuffix = ".scope"
 )
 
-// Path turns an OCI cgroupsPath into a path below a hierarchy's root. With systemd it has the form "slice:prefix:name". For a
-// relative path it returns "": it is below the runtime's own cgroup.
+// Path turns an OCI cgroupsPath into a path below a hierarchy's root. With systemd it has the form
+// "slice:prefix:name", and the unit is "prefix-name.scope", also with an empty prefix, unless name
+// is a slice's: so runc has it (getUnitName of opencontainers/cgroups). It returns "" for a
+// relative path, which is below the runtime's own cgroup, and for what is not of that form.
 func Path(cgroupsPath string, systemd bool) string {
 	if !systemd {
 		if !filepath.IsAbs(cgroupsPath) {
@@ -41,17 +45,26 @@ func Path(cgroupsPath string, systemd bool) string {
 	if slice == "" {
 		slice = "system" + sliceSuffix
 	}
-	switch {
-	case strings.HasSuffix(name, sliceSuffix):
-	case prefix == "":
-		name += scopeSuffix
-	default:
+	if !isSlice(slice) {
+		return ""
+	}
+	if !strings.HasSuffix(name, sliceSuffix) {
 		name = prefix + "-" + name + scopeSuffix
 	}
 	return filepath.Join(Slice(slice), name)
 }
 
-// Slice turns a slice's name into its path below a hierarchy's root: "a-b.slice" is at /a.slice/a-b.slice (systemd.slice(5)).
+// isSlice says whether a name can be a slice's (systemd.slice(5)).
+func isSlice(slice string) bool {
+	name, ok := strings.CutSuffix(slice, sliceSuffix)
+	if name == "-" {
+		return ok
+	}
+	return ok && !strings.Contains(name, "/") && !slices.Contains(strings.Split(name, "-"), "")
+}
+
+// Slice turns a slice's name into its path below a hierarchy's root: "a-b.slice" is at
+// /a.slice/a-b.slice (systemd.slice(5)).
 func Slice(slice string) string {
 	name := strings.TrimSuffix(slice, sliceSuffix)
 	if name == "-" || name == "" {

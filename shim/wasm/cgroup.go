@@ -10,7 +10,6 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
-	"github.com/opencontainers/cgroups/systemd"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
@@ -57,9 +56,9 @@ func openCgroup(b *shim.Bundle, paths map[string]string) (*limited, error) {
 	if parent, prefix, name, ok := splitScope(given); ok {
 		g.systemd = true
 		config.Systemd, config.Parent, config.ScopePrefix, config.Name = true, parent, prefix, name
-		path, err := scopePath(parent, prefix, name)
-		if err != nil {
-			return nil, err
+		path := cgroup.Path(given, true)
+		if path == "" {
+			return nil, fmt.Errorf("cgroup parent %q: invalid slice name", parent)
 		}
 		g.Group = mounts.Group(path)
 		g.manager, err = manager.New(config)
@@ -241,18 +240,6 @@ func isScope(spec *specs.Spec) bool {
 	}
 	_, _, _, scope := splitScope(spec.Linux.CgroupsPath)
 	return scope
-}
-
-// scopePath is where systemd puts a scope.
-func scopePath(parent, prefix, name string) (string, error) {
-	if parent == "" {
-		parent = "system.slice"
-	}
-	slice, err := systemd.ExpandSlice(parent)
-	if err != nil {
-		return "", fmt.Errorf("cgroup parent %q: %w", parent, err)
-	}
-	return path.Join(slice, prefix+"-"+name+".scope"), nil
 }
 
 // resources turns the spec's limits into the library's, with the engine's part of the memory. Devices are not limited by cgroup: no

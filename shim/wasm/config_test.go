@@ -3,6 +3,7 @@ package wasm
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -130,19 +131,17 @@ func TestResources(t *testing.T) {
 	}
 }
 
-func TestScopePath(t *testing.T) {
-	for given, want := range map[string]string{
-		"kubepods-pod1.slice:sunaba:abc": "/kubepods.slice/kubepods-pod1.slice/sunaba-abc.scope",
-		":sunaba:abc":                    "/system.slice/sunaba-abc.scope",
-		"no/slice:x:y":                   "",
+func TestScopes(t *testing.T) {
+	for given, want := range map[string]bool{
+		"kubepods-pod1.slice:sunaba:abc": true, ":sunaba:abc": true, "no/slice:x:y": true, "/pods/a:b:c": false,
 	} {
-		parent, prefix, name, ok := splitScope(given)
-		got, err := scopePath(parent, prefix, name)
-		if !ok || got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: got %q, %v, %v", given, got, ok, err)
+		spec := &specs.Spec{Linux: &specs.Linux{CgroupsPath: given}}
+		if isScope(spec) != want {
+			t.Errorf("%q is a scope: %v, want %v", given, !want, want)
 		}
 	}
-	if _, _, _, ok := splitScope("/pods/a:b:c"); ok {
-		t.Error("a path was taken for a scope")
+	_, err := openCgroup(&shim.Bundle{Spec: &specs.Spec{Linux: &specs.Linux{CgroupsPath: "no/slice:x:y"}}}, nil)
+	if err == nil || !strings.Contains(err.Error(), "invalid slice name") {
+		t.Errorf("a parent that cannot be a slice: %v", err)
 	}
 }
