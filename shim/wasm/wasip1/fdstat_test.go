@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
@@ -237,6 +238,34 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+	if after := openFiles(t); after != before {
+		t.Errorf("%d descriptors open, %d before", after, before)
+	}
+}
+
+// What Announce refuses ends with the Host, and so does all that it was given and had before.
+func TestAnnounceRefuses(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	before := openFiles(t)
+	dir := wasitest.OpenDir(t, t.TempDir())
+	h, err := New(Config{Stdin: -1, Stdout: -1, Stderr: -1, Preopens: []Preopen{{FD: dir, Name: "/"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := unix.FcntlInt(r.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := []Listener{listen(t, "127.0.0.1:0"), {FD: pipe, Name: "no listener"}, listen(t, "127.0.0.1:0")}
+	if err := h.Announce(given, nil); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("announced a pipe: %v, want invalid argument", err)
+	}
+	h.Close()
 	if after := openFiles(t); after != before {
 		t.Errorf("%d descriptors open, %d before", after, before)
 	}

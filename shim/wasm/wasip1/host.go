@@ -120,13 +120,20 @@ func (h *Host) Announce(listeners []Listener, env []string) error {
 	}
 	behind := slices.Clone(h.table.open[at:])
 	h.table.cut(at)
-	for _, l := range listeners {
-		if err := h.addListener(l); err != nil {
-			return err
+	var err error
+	for i, l := range listeners {
+		if err = h.addListener(l); err != nil {
+			for _, refused := range listeners[i:] {
+				unix.Close(refused.FD)
+			}
+			break
 		}
 	}
-	for _, d := range behind {
+	for _, d := range behind { // after an error too: Close closes them
 		h.table.append(d)
+	}
+	if err != nil {
+		return err
 	}
 	h.config.Env = append(slices.Clip(h.config.Env), env...)
 	return nil
