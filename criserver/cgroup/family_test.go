@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A keeper that has started its shim already comes into the cgroup of shims with it, under both drivers.
+// A supervisor that has started its shim already comes into the cgroup of shims with it, under both drivers.
 func TestFamilyIsPlaced(t *testing.T) {
 	for _, driver := range []Driver{Cgroupfs, Systemd} {
 		t.Run(string(driver), func(t *testing.T) {
@@ -46,11 +46,11 @@ func placeFamily(t *testing.T, m *Manager) {
 			}
 		}
 	})
-	keeper, shim := family(t)
-	if err := m.PlaceFamily(leaf, keeper); err != nil {
+	supervisor, shim := family(t)
+	if err := m.PlaceFamily(leaf, supervisor); err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range []int{keeper, shim} {
+	for _, pid := range []int{supervisor, shim} {
 		for _, root := range limiting(m) {
 			data, err := os.ReadFile(filepath.Join(root, m.Path(leaf), "cgroup.procs"))
 			if err != nil || !slices.Contains(strings.Fields(string(data)), fmt.Sprint(pid)) {

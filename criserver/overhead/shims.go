@@ -14,7 +14,7 @@ type Handler struct{ Name, Type, Scope string }
 type SharedShim struct {
 	Handler string
 	Pods    int
-	// Memory is the proportional set size in bytes of each process, "shim" and "keeper".
+	// Memory is the proportional set size in bytes of each process, "shim" and "supervisor".
 	Memory map[string]uint64
 	CPU    time.Duration // of both, since the supervisor was started
 	// Restarts are the successors of the supervisor's first shim; Adopted and Lost the containers that these took over, and those that they
@@ -40,9 +40,9 @@ func NewShimCollector(handlers []Handler, shims func(context.Context) []SharedSh
 		handlers: handlers, shims: shims,
 		handler:  describe("handler_info", "1 for each runtime handler, with its type and whether its new pods share a shim (node) or not (pod).", "type", "shim_scope"),
 		pods:     describe("shared_shim_pods", "Pods that share the handler's shim."),
-		memory:   describe("shared_shim_memory_bytes", "Memory of the shared shim and of its keeper: proportional set size, divided among the pods in their overhead.", "process"),
-		cpu:      describe("shared_shim_cpu_seconds_total", "CPU time of the shared shim and its keeper, divided among the pods in their overhead."),
-		restarts: describe("shared_shim_restarts_total", "Shared shims that have died and that the keeper has replaced."),
+		memory:   describe("shared_shim_memory_bytes", "Memory of the shared shim and of its supervisor: proportional set size, divided among the pods in their overhead.", "process"),
+		cpu:      describe("shared_shim_cpu_seconds_total", "CPU time of the shared shim and its supervisor, divided among the pods in their overhead."),
+		restarts: describe("shared_shim_restarts_total", "Shared shims that have died and that the supervisor has replaced."),
 		adopted:  describe("shared_shim_adopted_containers_total", "Containers that shims took over from the ones that died before them."),
 		lost:     describe("shared_shim_lost_containers_total", "Containers that shims could not take over, and have ended."),
 	}

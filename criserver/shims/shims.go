@@ -72,7 +72,7 @@ type Process struct {
 // Names of processes, as metrics and commands show them.
 const (
 	Shim       = "shim"
-	Supervisor = "keeper" // of a shared shim
+	Supervisor = "supervisor" // of a shared shim
 )
 
 // namespace is that of the kubelet's containers in containerd, so that tools find them.

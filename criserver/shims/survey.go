@@ -152,7 +152,7 @@ func (v Survey) fault(handler string, pods int) (Fault, bool) {
 	case len(pids) > 0 && !slices.Contains(pids, supervisor):
 		return Fault{
 			Subject: subject,
-			What: fmt.Sprintf("its keeper %d does not run: if the shim (among processes %v) dies now, its %d pods end",
+			What: fmt.Sprintf("its supervisor %d does not run: if the shim (among processes %v) dies now, its %d pods end",
 				supervisor, pids, pods),
 			Do: "remove the handler's pods when it suits (the last one ends the shim; the next one starts both)",
 		}, true

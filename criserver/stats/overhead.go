@@ -18,17 +18,19 @@ import (
 
 // Part is a process that counts to a pod's overhead.
 type Part struct {
-	// Name is "shim", "keeper" (the supervisor of a shim that several pods share), "pause", "spare" (a process that waits to become a guest's) or "engine" (of a guest).
+	// Name is "shim", "supervisor" (of a shim that several pods share), "pause", "spare" (a process
+	// that waits to become a guest's) or "engine" (of a guest).
 	Name string
 	// Container is the guest's container, "" for the others and for a spare one that has none yet.
 	Container string
 	PID       int
-	// LinearBase and LinearSize are where a guest's own memory lies in its process: that is the container's work and is
-	// not counted.
+	// LinearBase and LinearSize are where a guest's own memory lies in its process: that is the
+	// container's work and is not counted.
 	LinearBase, LinearSize uint64
 	// CPU is what the part used, as far as the pod's own cgroup does not show it.
 	CPU time.Duration
-	// Pods is how many pods share the process, which is divided among them; 0 = it is the pod's own.
+	// Pods is how many pods share the process, which is divided among them; 0 = it is the pod's
+	// own.
 	Pods int
 }
 
@@ -42,16 +44,17 @@ type PartUsage struct {
 	CPUNanos    uint64 `json:"cpuNanoseconds,omitempty"`
 }
 
-// Overhead is what a pod costs beyond its containers' own work: its shim, its pause process, and the engines of its
-// guests. Memory is the proportional set size, which divides what several processes share among them; a process that several
-// pods share is divided among these.
+// Overhead is what a pod costs beyond its containers' own work: its shim, its pause process, and
+// the engines of its guests. Memory is the proportional set size, which divides what several
+// processes share among them; a process that several pods share is divided among these.
 type Overhead struct {
 	MemoryBytes uint64      `json:"memoryBytes"`
 	CPUNanos    uint64      `json:"cpuNanoseconds"`
 	Parts       []PartUsage `json:"parts"`
 }
 
-// Overhead measures now. leaf is the cgroup of shim and pause; a part whose process has exited is left out.
+// Overhead measures now. leaf is the cgroup of shim and pause; a part whose process is gone is left
+// out.
 func (r *Reader) Overhead(leaf string, parts []Part) (Overhead, error) {
 	out := Overhead{Parts: []PartUsage{}}
 	cpu, err := r.CPU(leaf)
@@ -77,8 +80,8 @@ func (r *Reader) Overhead(leaf string, parts []Part) (Overhead, error) {
 	return out, nil
 }
 
-// Spare returns the parts in the cgroup of a process that waits to become a guest's; none if there is no such cgroup. The
-// shim is there with a thread while it makes the process, and is not meant.
+// Spare returns the parts in the cgroup of a process that waits to become a guest's; none if there
+// is no such cgroup. The shim is there with a thread while it makes the process, and is not meant.
 func (r *Reader) Spare(cg string, shim int) []Part {
 	var parts []Part
 	pids, _ := r.mounts.Group(cg).Pids() // those that can be listed
@@ -96,8 +99,8 @@ func (r *Reader) Spare(cg string, shim int) []Part {
 	return parts
 }
 
-// ProcessMemory returns a process's proportional set size in bytes, without what lies in the given address range.
-// A process that has exited is ErrNotFound.
+// ProcessMemory returns a process's proportional set size in bytes, without what lies in the given
+// address range. A process that is gone is ErrNotFound.
 func ProcessMemory(proc string, pid int, base, size uint64) (uint64, error) {
 	name := "smaps_rollup"
 	if size > 0 {
@@ -117,8 +120,8 @@ func ProcessMemory(proc string, pid int, base, size uint64) (uint64, error) {
 	return 0, fmt.Errorf("measure process %d: %w", pid, err)
 }
 
-// sumPSS adds up the Pss lines of smaps or smaps_rollup. A mapping that lies partly in the range counts for the part
-// outside, as if its pages were spread evenly.
+// sumPSS adds up the Pss lines of smaps or smaps_rollup. A mapping that lies partly in the range
+// counts for the part outside, as if its pages were spread evenly.
 func sumPSS(r io.Reader, base, size uint64) (uint64, error) {
 	var sum, from, to uint64
 	lines := bufio.NewScanner(r)

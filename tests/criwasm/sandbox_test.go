@@ -174,7 +174,7 @@ func sandboxSpecs() map[string]func(*suite) {
 			if info.HandlerType != "wasm" || info.Overhead.Declared.MemoryBytes != 16<<20 || info.Overhead.Measured.MemoryBytes == 0 {
 				s.t.Errorf("%+v", info)
 			}
-			want := map[string][]string{"pod": {"engine", "shim"}, "node": {"engine", "keeper", "shim"}}[s.scope]
+			want := map[string][]string{"pod": {"engine", "shim"}, "node": {"engine", "shim", "supervisor"}}[s.scope]
 			var parts []string
 			for _, part := range info.Overhead.Measured.Parts {
 				if part.Name != "spare" { // for a next container, for some seconds

@@ -41,7 +41,7 @@ shim_scope = "node"
 `
 
 // Scopes runs pods whose shims are their own and pods that share one: first one after another by turns, with their calls timed,
-// then many idle ones of each kind, with the memory of all shims and keepers.
+// then many idle ones of each kind, with the memory of all shims and supervisors.
 func Scopes(ctx context.Context, out io.Writer, n *node.Node, w Workload, rounds, pods int) error {
 	own, shared := w, w
 	shared.Handler = SharedPrefix + w.Handler
@@ -74,7 +74,7 @@ func Scopes(ctx context.Context, out io.Writer, n *node.Node, w Workload, rounds
 	return nil
 }
 
-// shimMemory runs idle pods at once and measures what their shims take, and the keeper of a shim that they share.
+// shimMemory runs idle pods at once and measures what their shims take, and the supervisor of a shim that they share.
 func shimMemory(ctx context.Context, out io.Writer, n *node.Node, w Workload, pods int) (err error) {
 	var lives []*life
 	defer func() {
@@ -111,12 +111,12 @@ func shimMemory(ctx context.Context, out io.Writer, n *node.Node, w Workload, po
 	if len(each) > 4 {
 		each = []string{"…"}
 	}
-	_, err = fmt.Fprintf(out, "  %s: %d pods have %d shims and keepers with %.1f MiB together (%s), %.3f MiB for each pod\n", w.Handler, pods, len(pids),
+	_, err = fmt.Fprintf(out, "  %s: %d pods have %d shims and supervisors with %.1f MiB together (%s), %.3f MiB for each pod\n", w.Handler, pods, len(pids),
 		float64(sum)/(1<<20), strings.Join(each, " + "), float64(sum)/(1<<20)/float64(pods))
 	return err
 }
 
-// worksBelow are the processes whose working directory is below one of the folders: shims and keepers.
+// worksBelow are the processes whose working directory is below one of the folders: shims and supervisors.
 func worksBelow(dirs ...string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

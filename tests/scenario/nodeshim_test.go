@@ -48,8 +48,8 @@ func (p *pod) shim() int {
 	return info.PID
 }
 
-// keeper is the pid of the keeper of a handler's shim.
-func (m *machine) keeper(handler string) int {
+// supervisor is the pid of the supervisor of a handler's shim.
+func (m *machine) supervisor(handler string) int {
 	m.t.Helper()
 	data, err := os.ReadFile(filepath.Join(m.State, "shims", handler, "shim.pid"))
 	if err != nil {
@@ -138,7 +138,7 @@ func TestSharedShim(t *testing.T) {
 		counts := b.begin(counter())
 		counts.says("line 3")
 		shared := a.sharedParts()
-		for _, name := range []string{"shim", "keeper"} {
+		for _, name := range []string{"shim", "supervisor"} {
 			if one := shared[name]; one.Pods != 2 || one.MemoryBytes == 0 {
 				t.Errorf("under %s: %s costs a pod %+v; want a part of two", handler, name, one)
 			}
@@ -159,8 +159,8 @@ func TestSharedShim(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(m.State, "shims", handler)); err == nil {
 			t.Errorf("under %s: the shim's folder is there after the last pod has gone", handler)
 		}
-		if !node.Within(node.Patience, func() bool { return gone(shared["shim"].PID) && gone(shared["keeper"].PID) }) {
-			t.Errorf("under %s: shim or keeper is there after the last pod has gone", handler)
+		if !node.Within(node.Patience, func() bool { return gone(shared["shim"].PID) && gone(shared["supervisor"].PID) }) {
+			t.Errorf("under %s: shim or supervisor is there after the last pod has gone", handler)
 		}
 	}
 }
@@ -333,9 +333,9 @@ func TestKillDaemonAndSharedShim(t *testing.T) {
 	m.clean()
 }
 
-// Without its keeper a shim goes on, and the check says that its death would now be the end of its pods. That comes: they are
+// Without its supervisor a shim goes on, and the check says that its death would now be the end of its pods. That comes: they are
 // finished as those of a shim of their own, and the next pod is as any other.
-func TestKillKeeper(t *testing.T) {
+func TestKillSupervisor(t *testing.T) {
 	m := start(t, sharedHandlers)
 	m.pull(world.batch)
 	for _, handler := range everyShared {
@@ -345,15 +345,15 @@ func TestKillKeeper(t *testing.T) {
 			c := p.begin(counter())
 			c.says("line 3")
 			shim := p.shim()
-			m.kill9(m.keeper(handler))
+			m.kill9(m.supervisor(handler))
 			c.goesOn(0)
 			p.begin(containerConfig(world.batch, "-exit", "4")).expectEnd(4, "Error")
-			if code, out := m.check(); code != 1 || !strings.Contains(out, "its keeper") {
-				t.Errorf("check after the keeper's end: %d\n%s", code, out)
+			if code, out := m.check(); code != 1 || !strings.Contains(out, "its supervisor") {
+				t.Errorf("check after the supervisor's end: %d\n%s", code, out)
 			}
 			m.kill9(shim)
 			if status := c.wait(); status.GetExitCode() != 255 || status.GetReason() != "Unknown" {
-				t.Errorf("a container whose shim and keeper are gone ended with %d %s", status.GetExitCode(), status.GetReason())
+				t.Errorf("a container whose shim and supervisor are gone ended with %d %s", status.GetExitCode(), status.GetReason())
 			}
 			if !node.Within(node.Patience, func() bool {
 				return p.status().GetStatus().GetState() == runtime.PodSandboxState_SANDBOX_NOTREADY

@@ -30,7 +30,7 @@ func TestMetricsOfASharedShim(t *testing.T) {
 		m.sees(fmt.Sprintf(`sunaba_shared_shim_adopted_containers_total{handler="shared-wasm"} %d`, 2*(i+1)), m.metrics)
 	}
 	m.sees(`sunaba_shared_shim_lost_containers_total{handler="shared-wasm"} 0`, m.metrics)
-	for _, name := range []string{`memory_bytes{handler="shared-wasm",process="shim"}`, `memory_bytes{handler="shared-wasm",process="keeper"}`,
+	for _, name := range []string{`memory_bytes{handler="shared-wasm",process="shim"}`, `memory_bytes{handler="shared-wasm",process="supervisor"}`,
 		`cpu_seconds_total{handler="shared-wasm"}`} {
 		line := regexp.MustCompile(`(?m)^sunaba_shared_shim_` + regexp.QuoteMeta(name) + ` (\S+)$`)
 		positive := func() bool {
