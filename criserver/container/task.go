@@ -3,7 +3,6 @@ package container
 import (
 	"context"
 	"log/slog"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -30,8 +29,8 @@ func (c *Container) vacateUnstarted(ctx context.Context, sb *sandbox.Sandbox, re
 // task is the container's task in a shim.
 func (c *Container) task(shim *client.Client) task { return task{shim: shim, id: c.ID, log: c.log} }
 
-// start makes the task in the shim and starts it. On error the task may be left. The time is that just before the
-// process began: it may have ended when this returns.
+// start makes the task in the shim and starts it. On error the task may be left. The time is that
+// just before the process began: it may have ended when this returns.
 func (t task) start(ctx context.Context, req client.CreateRequest) (client.Launched, error) {
 	l, err := t.launch(ctx, req)
 	if errdefs.IsAlreadyExists(err) {
@@ -47,11 +46,12 @@ func (t task) start(ctx context.Context, req client.CreateRequest) (client.Launc
 	return l, err
 }
 
-// relaunches is how many shims may die during the start of one container before it counts as one that cannot be started.
+// relaunches is how many shims may die during the start of one container before it counts as one
+// that cannot be started.
 const relaunches = 3
 
-// relaunch finds out what has become of a launch whose shim died before it answered, and launches anew what has not begun. A shim
-// that has no successor answers as before.
+// relaunch finds out what has become of a launch whose shim died before it answered, and launches
+// anew what has not begun. A shim that has no successor answers as before.
 func (t task) relaunch(ctx context.Context, req client.CreateRequest, lost error) (client.Launched, error) {
 	st, err := t.shim.State(ctx, req.ID, "")
 	switch {
@@ -68,8 +68,9 @@ func (t task) relaunch(ctx context.Context, req client.CreateRequest, lost error
 	return t.launch(ctx, req)
 }
 
-// launch asks the shim to make a task and let it run, and returns when the shim has answered, also if the caller is gone: the
-// shim goes on with what it was asked for until it hears that nobody wants it, and what began unseen would outlive its record.
+// launch asks the shim to make a task and let it run, and returns when the shim has answered, also
+// if the caller is gone: the shim goes on with what it was asked for until it hears that nobody
+// wants it, and what began unseen would outlive its record.
 func (t task) launch(ctx context.Context, req client.CreateRequest) (client.Launched, error) {
 	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -106,10 +107,11 @@ func (t task) launch(ctx context.Context, req client.CreateRequest) (client.Laun
 func (t task) drop(ctx context.Context) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
-	err := t.remove(ctx)
-	// A launch that nobody waits for any more may start the process between the signal and the removal, which is refused then.
+	err := t.shim.Remove(ctx, t.id)
+	// A launch that nobody waits for any more may start the process between the signal and the
+	// removal, which is refused then.
 	for errdefs.IsFailedPrecondition(err) && pause(ctx, 10*time.Millisecond) {
-		err = t.remove(ctx)
+		err = t.shim.Remove(ctx, t.id)
 	}
 	if err != nil && !errdefs.IsNotFound(err) {
 		t.log.Warn("failed to remove task", "error", err)
@@ -123,18 +125,6 @@ func (t task) vacate(ctx context.Context, cgroupsPath string) {
 	if err := t.shim.Vacate(ctx, cgroupsPath); err != nil && !errdefs.IsUnavailable(err) {
 		t.log.Warn("failed to end prewarmed guest process", "error", err)
 	}
-}
-
-// remove kills a task and deletes it.
-func (t task) remove(ctx context.Context) error {
-	err := t.shim.Kill(ctx, t.id, "", syscall.SIGKILL, true)
-	if err == nil {
-		_, err = t.shim.Wait(ctx, t.id, "")
-	}
-	if err == nil || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
-		_, err = t.shim.Delete(ctx, t.id, "")
-	}
-	return err
 }
 
 // pause waits, and says whether the context still holds.

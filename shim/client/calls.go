@@ -4,12 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"syscall"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/api/types/runc/options"
-	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -30,7 +31,26 @@ func (c *Client) recall(ctx context.Context, method string, req, resp proto.Mess
 	return c.repeat(ctx, api.TaskService, method, req, resp)
 }
 
-// Create mounts the root, creates the container and returns its init's pid. On error nothing is left behind.
+// tell is ask for our own methods, which take JSON.
+func (c *Client) tell(ctx context.Context, method string, request any) error {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", method, err)
+	}
+	return c.ask(ctx, api.ExtraService, method, wrapperspb.String(string(text)), &wrapperspb.StringValue{})
+}
+
+// decoded reads the JSON that one of our own methods has answered.
+func decoded[A any](resp *wrapperspb.StringValue, what, id string) (A, error) {
+	var a A
+	if err := json.Unmarshal([]byte(resp.Value), &a); err != nil {
+		return a, fmt.Errorf("decode %s %q: %w", what, id, err)
+	}
+	return a, nil
+}
+
+// Create mounts the root, creates the container and returns its init's pid. On error nothing is
+// left behind.
 func (c *Client) Create(ctx context.Context, r CreateRequest) (int, error) {
 	req, err := r.message()
 	if err != nil {
@@ -54,11 +74,7 @@ func (c *Client) Launch(ctx context.Context, r CreateRequest) (Launched, error) 
 	if err != nil {
 		return Launched{}, err
 	}
-	var l Launched
-	if err := json.Unmarshal([]byte(resp.Value), &l); err != nil {
-		return Launched{}, fmt.Errorf("decode launch of container %q: %w", r.ID, err)
-	}
-	return l, nil
+	return decoded[Launched](&resp, "launch of container", r.ID)
 }
 
 // message is the request in the Task API's words.
@@ -79,26 +95,13 @@ func (r CreateRequest) message() (*task.CreateTaskRequest, error) {
 	for _, m := range r.Rootfs {
 		req.Rootfs = append(req.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
-	return req, writeImages(r)
+	if err := bundle.WriteImages(r.Bundle, r.Images); err != nil { // the Task API has no words for them
+		return nil, fmt.Errorf("name images of container %q: %w", r.ID, err)
+	}
+	return req, nil
 }
 
-// writeImages tells the shim of the images, which the Task API has no words for.
-func writeImages(r CreateRequest) error {
-	var images []bundle.Image
-	for _, i := range r.Images {
-		out := bundle.Image{Name: i.Name}
-		for _, m := range i.Mounts {
-			out.Mounts = append(out.Mounts, bundle.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
-		}
-		images = append(images, out)
-	}
-	if err := bundle.WriteImages(r.Bundle, images); err != nil {
-		return fmt.Errorf("name images of container %q: %w", r.ID, err)
-	}
-	return nil
-}
-
-// Start lets a created process begin (execID "" = init) and returns its pid.
+// Start starts a created process (execID "" = init) and returns its pid.
 func (c *Client) Start(ctx context.Context, id, execID string) (int, error) {
 	var resp task.StartResponse
 	if err := c.call(ctx, "Start", &task.StartRequest{ID: id, ExecID: execID}, &resp); err != nil {
@@ -125,7 +128,8 @@ func (c *Client) Wait(ctx context.Context, id, execID string) (Exit, error) {
 	return Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}, nil
 }
 
-// Delete releases a process that has ended or never started; with init goes its container, and its root is unmounted.
+// Delete releases a process that has ended or never started. Its container is deleted with init,
+// and its root is unmounted.
 func (c *Client) Delete(ctx context.Context, id, execID string) (Exit, error) {
 	var resp task.DeleteResponse
 	if err := c.recall(ctx, "Delete", &task.DeleteRequest{ID: id, ExecID: execID}, &resp); err != nil {
@@ -134,30 +138,37 @@ func (c *Client) Delete(ctx context.Context, id, execID string) (Exit, error) {
 	return Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}, nil
 }
 
+// Remove kills what runs in a container, and deletes it.
+//
+// # Errors
+//
+// ErrNotFound if the shim has no such container; ErrFailedPrecondition if it was started meanwhile.
+func (c *Client) Remove(ctx context.Context, id string) error {
+	err := c.Kill(ctx, id, "", syscall.SIGKILL, true)
+	if err == nil {
+		_, err = c.Wait(ctx, id, "")
+	}
+	// It has ended, or has no process yet.
+	if err == nil || errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
+		_, err = c.Delete(ctx, id, "")
+	}
+	return err
+}
+
 // State returns what a process is doing.
 func (c *Client) State(ctx context.Context, id, execID string) (State, error) {
 	var resp task.StateResponse
 	if err := c.recall(ctx, "State", &task.StateRequest{ID: id, ExecID: execID}, &resp); err != nil {
 		return State{}, err
 	}
-	s := State{PID: int(resp.Pid), Status: StatusUnknown}
-	switch resp.Status {
-	case tasktypes.Status_CREATED:
-		s.Status = StatusCreated
-	case tasktypes.Status_RUNNING:
-		s.Status = StatusRunning
-	case tasktypes.Status_STOPPED:
-		s.Status = StatusStopped
+	s := State{PID: int(resp.Pid), Status: Status(strings.ToLower(resp.Status.String()))}
+	if s.Status == StatusStopped {
 		s.Exit = Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}
-	case tasktypes.Status_PAUSED:
-		s.Status = StatusPaused
-	case tasktypes.Status_PAUSING:
-		s.Status = StatusPausing
 	}
 	return s, nil
 }
 
-// Exec prepares a further process in a running container; Start begins it.
+// Exec prepares a further process in a running container; Start starts it.
 func (c *Client) Exec(ctx context.Context, r ExecRequest) error {
 	spec, err := jsonAny(api.TypeProcess, r.Process)
 	if err != nil {
@@ -188,8 +199,8 @@ func (c *Client) Resume(ctx context.Context, id string) error {
 	return c.call(ctx, "Resume", &task.ResumeRequest{ID: id}, &emptypb.Empty{})
 }
 
-// Checkpoint writes the state of a container's processes into the folder images, and logs into the folder work. It is
-// running or paused, and stays so.
+// Checkpoint writes the state of a container's processes into the folder images, and logs into the
+// folder work. It is running or paused, and stays so.
 //
 // # Errors
 //
@@ -237,11 +248,7 @@ func (c *Client) Details(ctx context.Context, id string) (Details, error) {
 	if err := c.repeat(ctx, api.ExtraService, api.MethodDetails, wrapperspb.String(id), &resp); err != nil {
 		return Details{}, err
 	}
-	var d Details
-	if err := json.Unmarshal([]byte(resp.Value), &d); err != nil {
-		return Details{}, fmt.Errorf("decode details of container %q: %w", id, err)
-	}
-	return d, nil
+	return decoded[Details](&resp, "details of container", id)
 }
 
 // History returns what has become of the shims that the supervisor has started.
@@ -251,42 +258,33 @@ func (c *Client) History(ctx context.Context) (History, error) {
 	if err := c.repeat(ctx, api.ExtraService, api.MethodHistory, &wrapperspb.StringValue{}, &resp); err != nil {
 		return History{}, err
 	}
-	var h History
-	if err := json.Unmarshal([]byte(resp.Value), &h); err != nil {
-		return History{}, fmt.Errorf("decode history of the shim: %w", err)
-	}
-	return h, nil
+	return decoded[History](&resp, "history of shim", "")
 }
 
-// Attach lets the caller take part in the streams of a container's init process, which must have been created with
-// attachable ones. It is let go when it closes its ends, or is too slow: an output ends then, and with the process.
-// A stream that the process does not have has no other end. ErrFailedPrecondition if the container does not run.
+// Attach lets the caller take part in the streams of a container's init process, which must have
+// been created with attachable ones. It is let go when it closes its ends, or is too slow: an
+// output ends then, and with the process. A stream that the process does not have has no other end.
+// ErrFailedPrecondition if the container does not run.
 func (c *Client) Attach(ctx context.Context, r AttachRequest) error {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("encode attachment to container %q: %w", r.ID, err)
-	}
-	return c.ask(ctx, api.ExtraService, api.MethodAttach, wrapperspb.String(string(text)), &wrapperspb.StringValue{})
+	return c.tell(ctx, api.MethodAttach, r)
 }
 
-// Prepare tells the shim that a container which a WebAssembly guest runs in is likely to be created soon, so that it can start
-// with what does not depend on the container. It is a hint: nothing has to be undone except the cgroup, with the pod.
+// Prepare tells the shim that a container which a WebAssembly guest runs in is likely to be created
+// soon, so that it can start with what does not depend on the container. It is a hint: nothing has
+// to be undone except the cgroup, with the pod.
 func (c *Client) Prepare(ctx context.Context, r PrepareRequest) error {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("encode preparation: %w", err)
-	}
-	return c.ask(ctx, api.ExtraService, api.MethodPrepare, wrapperspb.String(string(text)), &wrapperspb.StringValue{})
+	return c.tell(ctx, api.MethodPrepare, r)
 }
 
-// Unprepare tells a shim of several pods that one of them ends: what Prepare started for it has ended when Unprepare returns, and
-// later requests for it do nothing. A shim of one pod ends all of it by itself.
+// Unprepare tells a shim of several pods that one of them ends: what Prepare started for it has
+// ended when Unprepare returns, and later requests for it do nothing. A shim of one pod ends all of
+// it by itself.
 func (c *Client) Unprepare(ctx context.Context, pod string) error {
 	return c.repeat(ctx, api.ExtraService, api.MethodUnprepare, wrapperspb.String(pod), &wrapperspb.StringValue{})
 }
 
-// Vacate tells a shim that no container of a guest will be created in this cgroup (an OCI cgroupsPath): what Prepare started there has
-// ended when Vacate returns.
+// Vacate tells a shim that no container of a guest will be created in this cgroup (an OCI
+// cgroupsPath): what Prepare started there has ended when Vacate returns.
 func (c *Client) Vacate(ctx context.Context, cgroup string) error {
 	return c.repeat(ctx, api.ExtraService, api.MethodVacate, wrapperspb.String(cgroup), &wrapperspb.StringValue{})
 }

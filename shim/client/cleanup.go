@@ -78,20 +78,22 @@ func killShim(ctx context.Context, dir, id string) error {
 	if err != nil {
 		return err
 	}
-	sock := filepath.Join(dir, SocketName)
-	if pid := ReadPID(dir); pid != 0 {
-		worksHere := func() bool {
+	worksHere := func(pid int) func() bool {
+		return func() bool {
 			cwd, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/cwd")
 			return err == nil && os.SameFile(here, cwd)
 		}
-		if err := process.Kill(ctx, pid, worksHere); err != nil {
+	}
+	sock := filepath.Join(dir, SocketName)
+	if pid := ReadPID(dir); pid != 0 {
+		if err := process.Kill(ctx, pid, worksHere(pid)); err != nil {
 			return err
 		}
-		if conn, err := api.Dial(ctx, sock); err != nil {
+		conn, err := api.Dial(ctx, sock)
+		if err != nil {
 			return nil // that was all
-		} else {
-			conn.Close() // it was the supervisor of a shim
 		}
+		conn.Close() // it was the supervisor of a shim
 		id = sock
 	}
 	if _, err := os.Lstat(sock); err != nil {
@@ -106,11 +108,7 @@ func killShim(ctx context.Context, dir, id string) error {
 		if err != nil || !hasArgument(pid, id) {
 			continue
 		}
-		worksHere := func() bool {
-			cwd, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/cwd")
-			return err == nil && os.SameFile(here, cwd)
-		}
-		if err := process.Kill(ctx, pid, worksHere); err != nil {
+		if err := process.Kill(ctx, pid, worksHere(pid)); err != nil {
 			return err
 		}
 	}

@@ -4,11 +4,8 @@ package client
 
 import (
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"syscall"
 
-	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/shim/api"
@@ -49,53 +46,16 @@ type StartOptions struct {
 	Place func(pid int) error
 }
 
-// Client is a connection to one shim. It is safe for concurrent use.
+// Client asks one shim. It is safe for concurrent use.
 //
 // The connection to a supervised shim is made again when the shim has died and has a successor.
 // Calls wait for that. A call that was under way is ErrUnavailable if it must not be made twice
 // (Launch, Create, Start, Exec, a signal other than SIGKILL): State then says what has become of
 // it.
-type Client struct {
-	pid        atomic.Int64
-	supervisor int    // pid
-	socket     string // of a supervised shim
-	done       chan struct{}
-	onGone     func()        // run once, before done is closed
-	succeeded  func(pid int) // see StartOptions.Succeeded
-
-	mu     sync.Mutex
-	rpc    *ttrpc.Client // nil while there is no connection
-	back   chan struct{} // closed when there is one again or will be none; nil while there is one
-	closed bool          // by Close
-}
-
-// PID is the shim's process id, 0 as long as it is not known. That of a supervised shim changes.
-func (c *Client) PID() int { return int(c.pid.Load()) }
-
-// Supervisor is the process id of the shim's supervisor, 0 if it has none.
-func (c *Client) Supervisor() int { return c.supervisor }
-
-// Done is closed when the connection is lost for good, which is how a caller learns that the shim
-// is gone, and its supervisor.
-func (c *Client) Done() <-chan struct{} { return c.done }
-
-// Close ends the connection and leaves the shim running.
-func (c *Client) Close() error {
-	c.mu.Lock()
-	c.closed = true
-	rpc := c.rpc
-	c.mu.Unlock()
-	if rpc != nil {
-		return rpc.Close()
-	}
-	return nil
-}
+type Client struct{ Connection }
 
 // Mount is one mount of a container's root filesystem, as in containerd's Task API.
-type Mount struct {
-	Type, Source, Target string
-	Options              []string
-}
+type Mount = bundle.Mount
 
 // RuntimeOptions is how an OCI runtime is run; wasm guests ignore it.
 type RuntimeOptions struct {
@@ -121,11 +81,8 @@ type CreateRequest struct {
 	Checkpoint string
 }
 
-// Image is an image that a container mounts as a volume. Mounts are as those of a root filesystem.
-type Image struct {
-	Name   string
-	Mounts []Mount
-}
+// Image is an image that a container mounts as a volume.
+type Image = bundle.Image
 
 // ImagePath is where the shim shows an image of a container, on the host.
 func ImagePath(bundleDir, name string) string {

@@ -20,7 +20,8 @@ type CompileOptions struct {
 	CacheDir string
 	Module   string // path; "" = compile nothing, read what is kept
 	Digest   string // "sha256:…" of the module
-	// OptimizeGo has the functions of a Go module rewritten, as they are for the pods that ask for it.
+	// OptimizeGo has the functions of a Go module rewritten, as they are for the pods that ask for
+	// it.
 	OptimizeGo bool
 	// Born and Place are as in StartOptions.
 	Born  func(attr *syscall.SysProcAttr) (release func(), err error)
@@ -30,13 +31,14 @@ type CompileOptions struct {
 // compileGrace is how long a compilation that is not wanted any more has to remove what it wrote.
 const compileGrace = 5 * time.Second
 
-// Compile compiles a module into the cache ahead of time, in an unprivileged process of its own, and reads all that a guest
-// will map of it: what was read first by these processes does not count to a pod. The processes end when ctx does, and when
-// this process does.
+// Compile compiles a module into the cache ahead of time, in an unprivileged process of its own,
+// and reads all that a guest will map of it: what was read first by these processes does not count
+// to a pod. The processes end when ctx does, and when this process does.
 //
 // # Errors
 //
-// ErrInvalidArgument, with a text, for a module that is not valid and for a component; the context's.
+// ErrInvalidArgument, with a text, for a module that is not valid and for a component; the
+// context's.
 func Compile(ctx context.Context, o CompileOptions) error {
 	cmd := exec.CommandContext(ctx, o.Binary, "compile", "-cache", o.CacheDir, "-digest", o.Digest, "-leased")
 	if o.OptimizeGo {

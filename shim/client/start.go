@@ -12,10 +12,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/shim/api"
@@ -56,16 +54,17 @@ func Start(ctx context.Context, o StartOptions) (_ *Client, err error) {
 		os.Remove(filepath.Join(o.Dir, PidName))
 		return nil, err
 	}
+	c := &Client{Connection{done: make(chan struct{})}}
 	if o.Supervised {
 		go cmd.Wait() // it may end before its shim; a thread for all pods of a handler is not much
-		c := &Client{done: make(chan struct{}), socket: sock, supervisor: pid, succeeded: o.Succeeded}
-		c.connect(conn)
-		return c, nil
+		c.socket, c.supervisor, c.succeeded = sock, pid, o.Succeeded
+	} else {
+		// Reaped when the connection ends: a waiting goroutine would hold a thread for as long as the
+		// shim lives.
+		c.onGone = func() { go cmd.Wait() }
+		c.pid.Store(int64(pid))
 	}
-	// Reaped when the connection ends: a waiting goroutine would hold a thread for as long as the
-	// shim lives.
-	c := newClient(conn, func() { go cmd.Wait() })
-	c.pid.Store(int64(pid))
+	c.connect(conn)
 	return c, nil
 }
 
@@ -125,20 +124,17 @@ func launch(cmd *exec.Cmd, born func(*syscall.SysProcAttr) (func(), error)) (err
 	if born == nil {
 		return cmd.Start()
 	}
-	thread.Run(func() { err = bear(cmd, born) })
+	thread.Run(func() {
+		var release func()
+		if release, err = born(cmd.SysProcAttr); err != nil {
+			return
+		}
+		err = cmd.Start()
+		if release != nil {
+			release()
+		}
+	})
 	return err
-}
-
-// bear starts a command whose birth is prepared. The calling thread is used up.
-func bear(cmd *exec.Cmd, born func(*syscall.SysProcAttr) (func(), error)) error {
-	release, err := born(cmd.SysProcAttr)
-	if err != nil {
-		return err
-	}
-	if release != nil {
-		defer release()
-	}
-	return cmd.Start()
 }
 
 // shimEnv is the environment of a shim: enough to find an OCI runtime, and nothing of the daemon's
@@ -171,21 +167,14 @@ func clearSocket(ctx context.Context, sock string) error {
 // Connect reaches the shim that works in dir, after a restart of the daemon.
 // ErrNotFound when it is gone, ErrUnavailable when it does not answer.
 func Connect(ctx context.Context, dir string) (*Client, error) {
-	return reach(ctx, dir, &Client{done: make(chan struct{})})
+	return reach(ctx, dir, &Client{Connection{done: make(chan struct{})}})
 }
 
 // ConnectSupervised is Connect for a supervised shim. succeeded is as StartOptions.Succeeded.
 func ConnectSupervised(ctx context.Context, dir string, succeeded func(pid int)) (*Client, error) {
-	return reach(ctx, dir, &Client{
+	return reach(ctx, dir, &Client{Connection{
 		done: make(chan struct{}), socket: filepath.Join(dir, SocketName), supervisor: ReadPID(dir), succeeded: succeeded,
-	})
-}
-
-// newClient is the client of a shim without a supervisor.
-func newClient(conn net.Conn, onGone func()) *Client {
-	c := &Client{done: make(chan struct{}), onGone: onGone}
-	c.connect(conn)
-	return c
+	}})
 }
 
 func reach(ctx context.Context, dir string, c *Client) (*Client, error) {
@@ -205,22 +194,6 @@ func reach(ctx context.Context, dir string, c *Client) (*Client, error) {
 		return nil, fmt.Errorf("ask shim in %q: %w: %w", dir, err, errdefs.ErrUnavailable)
 	}
 	return c, nil
-}
-
-// Answers returns when the shim has answered; PID is known then.
-//
-// # Errors
-//
-// ErrUnavailable when it is gone; the context's.
-func (c *Client) Answers(ctx context.Context) error { return c.hear(ctx, c.recall) }
-
-func (c *Client) hear(ctx context.Context, call func(context.Context, string, proto.Message, proto.Message) error) error {
-	var resp task.ConnectResponse
-	if err := call(ctx, "Connect", &task.ConnectRequest{}, &resp); err != nil {
-		return err
-	}
-	c.pid.Store(int64(resp.ShimPid))
-	return nil
 }
 
 // ReadPID returns the recorded pid of the shim that works in dir, or of its supervisor; 0 without

@@ -36,7 +36,8 @@ func newSupervisedShim(t *testing.T) *supervisedShim {
 	return &supervisedShim{t: t, dir: dir, listener: l}
 }
 
-// live begins the life of a shim with a pid. Calls for which hang is told are never answered; asked is told of each that comes.
+// live begins the life of a shim with a pid. Calls for which hang is told are never answered; asked
+// is told of each that comes.
 func (k *supervisedShim) live(pid uint32, hang bool, asked chan string) (die func()) {
 	k.t.Helper()
 	f, err := k.listener.File()
@@ -78,7 +79,8 @@ func (k *supervisedShim) live(pid uint32, hang bool, asked chan string) (die fun
 	return func() { server.Close(); <-served; taken.end() }
 }
 
-// takenConns ends connections as the death of a process does. A server that is closed may leave those that have calls under way.
+// takenConns ends connections as the death of a process does. A server that is closed may leave
+// those that have calls under way.
 type takenConns struct {
 	net.Listener
 	mu    sync.Mutex

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/proto"
@@ -16,13 +19,66 @@ import (
 	"github.com/sunaba-project/sunaba/shim/api"
 )
 
+// Connection is the connection to a shim.
+//
 // A connection to the shim of one pod ends once, with the shim. The connection to a supervised shim
 // is made again when it has broken: the supervisor holds the listening socket, so that succeeds at
 // once, and calls wait until the successor answers. It ends when nobody listens any more. Calls
 // that were under way are repeated if they may be.
+type Connection struct {
+	pid        atomic.Int64
+	supervisor int    // pid
+	socket     string // of a supervised shim
+	done       chan struct{}
+	onGone     func()        // run once, before done is closed
+	succeeded  func(pid int) // see StartOptions.Succeeded
+
+	mu     sync.Mutex
+	rpc    *ttrpc.Client // nil while there is no connection
+	back   chan struct{} // closed when there is one again or will be none; nil while there is one
+	closed bool          // by Close
+}
+
+// PID is the shim's process id, 0 as long as it is not known. That of a supervised shim changes.
+func (c *Connection) PID() int { return int(c.pid.Load()) }
+
+// Supervisor is the process id of the shim's supervisor, 0 if it has none.
+func (c *Connection) Supervisor() int { return c.supervisor }
+
+// Done is closed when the connection is lost for good, which is how a caller learns that the shim
+// is gone, and its supervisor.
+func (c *Connection) Done() <-chan struct{} { return c.done }
+
+// Close ends the connection and leaves the shim running.
+func (c *Connection) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	rpc := c.rpc
+	c.mu.Unlock()
+	if rpc != nil {
+		return rpc.Close()
+	}
+	return nil
+}
+
+// Answers returns when the shim has answered; PID is known then.
+//
+// # Errors
+//
+// ErrUnavailable when it is gone; the context's.
+func (c *Connection) Answers(ctx context.Context) error { return c.hear(ctx, c.repeat) }
+
+func (c *Connection) hear(ctx context.Context, call func(context.Context, string, string, proto.Message, proto.Message) error) error {
+	var resp task.ConnectResponse
+	if err := call(ctx, api.TaskService, "Connect", &task.ConnectRequest{}, &resp); err != nil {
+		return err
+	}
+	c.pid.Store(int64(resp.ShimPid))
+	return nil
+}
 
 // connect makes a connection the client's.
-func (c *Client) connect(conn net.Conn) {
+func (c *Connection) connect(conn net.Conn) {
 	var rpc *ttrpc.Client
 	made := make(chan struct{})
 	rpc = ttrpc.NewClient(conn, ttrpc.WithOnClose(func() {
@@ -44,7 +100,7 @@ func (c *Client) connect(conn net.Conn) {
 }
 
 // lose takes note that a connection has ended. It may be told more than once.
-func (c *Client) lose(rpc *ttrpc.Client) {
+func (c *Connection) lose(rpc *ttrpc.Client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.rpc != rpc {
@@ -60,7 +116,7 @@ func (c *Client) lose(rpc *ttrpc.Client) {
 }
 
 // end is called once, with the lock, when there will be no connection any more.
-func (c *Client) end() {
+func (c *Connection) end() {
 	if c.onGone != nil {
 		c.onGone()
 	}
@@ -72,7 +128,7 @@ func (c *Client) end() {
 const queueFull = 20 * time.Millisecond
 
 // again connects to the successor of a shim that has died.
-func (c *Client) again() {
+func (c *Connection) again() {
 	for {
 		conn, err := api.Dial(context.Background(), c.socket)
 		switch {
@@ -92,15 +148,15 @@ func (c *Client) again() {
 }
 
 // greet asks who answers now. A successor that ends before it answers is not reported.
-func (c *Client) greet() {
-	if err := c.hear(context.Background(), c.call); err == nil && c.succeeded != nil {
+func (c *Connection) greet() {
+	if err := c.hear(context.Background(), c.ask); err == nil && c.succeeded != nil {
 		c.succeeded(c.PID())
 	}
 }
 
 // ExplainMissing says why a supervised shim does not know a process that it was asked about: it may
 // have died, and its successor adopts no commands of Exec. Other errors are returned as they are.
-func (c *Client) ExplainMissing(err error) error {
+func (c *Connection) ExplainMissing(err error) error {
 	if c.supervisor != 0 && errdefs.IsNotFound(err) {
 		return fmt.Errorf("the container has ended, or the shim has died and its successor has killed the command: %w", errdefs.ErrUnavailable)
 	}
@@ -112,7 +168,7 @@ func (c *Client) ExplainMissing(err error) error {
 // # Errors
 //
 // ErrUnavailable when there will be none; the context's.
-func (c *Client) current(ctx context.Context) (*ttrpc.Client, error) {
+func (c *Connection) current(ctx context.Context) (*ttrpc.Client, error) {
 	for {
 		c.mu.Lock()
 		rpc, back := c.rpc, c.back
@@ -135,14 +191,14 @@ func (c *Client) current(ctx context.Context) (*ttrpc.Client, error) {
 
 // ask calls a method and gives errors their class back. A call whose answer was lost with the
 // connection is ErrUnavailable.
-func (c *Client) ask(ctx context.Context, service, method string, req, resp proto.Message) error {
+func (c *Connection) ask(ctx context.Context, service, method string, req, resp proto.Message) error {
 	_, err := c.once(ctx, service, method, req, resp)
 	return err
 }
 
 // repeat is ask for calls that may be made twice: it is made again when the answer was lost and the
 // shim has a successor.
-func (c *Client) repeat(ctx context.Context, service, method string, req, resp proto.Message) error {
+func (c *Connection) repeat(ctx context.Context, service, method string, req, resp proto.Message) error {
 	for {
 		if lost, err := c.once(ctx, service, method, req, resp); !lost {
 			return err
@@ -152,7 +208,7 @@ func (c *Client) repeat(ctx context.Context, service, method string, req, resp p
 
 // once is ask, and says whether the answer was lost with the connection. A shim that hangs, or was
 // stopped, holds nothing up longer than the call may take.
-func (c *Client) once(ctx context.Context, service, method string, req, resp proto.Message) (lost bool, err error) {
+func (c *Connection) once(ctx context.Context, service, method string, req, resp proto.Message) (lost bool, err error) {
 	within, cancel := ctx, context.CancelFunc(func() {})
 	limit, asked := answerLimit(method), time.Now()
 	if limit > 0 {
