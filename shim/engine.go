@@ -1,3 +1,6 @@
+// Package shim has the contracts of the process that owns a pod's containers: what it asks of an
+// engine that turns bundles into processes, and what a bundle and the Task API's options tell an
+// engine. Package task is the service over them.
 package shim
 
 import (
@@ -7,6 +10,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim/api"
 )
 
@@ -51,8 +55,8 @@ type IO struct {
 	Console               *os.File
 }
 
-// Options is how the caller wants a container to be run: what containerd's own shim for runc is told. What is about an OCI
-// runtime is ignored by other engines.
+// Options is how the caller wants a container to be run: what containerd's own shim for runc is
+// told. What is about an OCI runtime is ignored by other engines.
 type Options struct {
 	Binary        string `json:"binary,omitempty"`        // OCI runtime; "" = the engine's default
 	Root          string `json:"root,omitempty"`          // the OCI runtime's --root; "" = the engine's default
@@ -67,38 +71,39 @@ type Options struct {
 // Engine turns bundles into processes.
 //
 // Life story: the shim asks its engines in order whether they handle a bundle; the first that does
-// creates the container: everything is set up and the init process exists, but the user's
-// program has not begun. Process.Start lets it begin. When init has exited the shim asks for its Exit,
-// and Delete releases what is left (cgroup, runtime state). An engine never touches the bundle's
-// root mount, log files or exit.json: those are the shim's.
+// creates the container: everything is set up and the init process exists, but the user's program
+// has not begun. Process.Start lets it begin. When init has exited the shim asks for its Exit, and
+// Delete releases what is left (cgroup, runtime state). An engine never touches the bundle's root
+// mount, log files or exit.json: those are the shim's.
 type Engine interface {
 	// Name is short and lower case; it is kept in the bundle.
 	Name() string
-	// Handles says whether this engine runs the bundle. It is cheap: spec, annotations, magic bytes.
-	// An error ends the search (a bundle that is this engine's but is not valid).
+	// Handles says whether this engine runs the bundle. It is cheap: spec, annotations, magic
+	// bytes. An error ends the search (a bundle that is this engine's but is not valid).
 	Handles(ctx context.Context, b *Bundle) (bool, error)
 	// Create makes the container with its init process, not yet started.
 	// On error nothing is left behind.
 	Create(ctx context.Context, b *Bundle, io IO, o Options) (Container, error)
 }
 
-// Launcher is an Engine that makes a container and lets it run in one step, which takes less than Create and Start. What
-// Launch returns has no process yet (Pid 0), and its cgroup has a path already: Start makes it and lets it run. It is for
-// bundles whose annotation AnnotationOneStep says that it can be done.
+// Launcher is an Engine that makes a container and lets it run in one step, which takes less than
+// Create and Start. What Launch returns has no process yet (Pid 0), and its cgroup has a path
+// already: Start makes it and lets it run. It is for bundles whose annotation AnnotationOneStep
+// says that it can be done.
 type Launcher interface {
 	Launch(ctx context.Context, b *Bundle, io IO, o Options) (Container, error)
 }
 
 // Preparer is an Engine that can do a part of the next Create beforehand.
 type Preparer interface {
-	// Prepare gets ready for a container that is likely to come soon. It is a hint: what it does ends by itself if none
-	// comes, and an error changes nothing for one that does.
+	// Prepare gets ready for a container that is likely to come soon. It is a hint: what it does
+	// ends by itself if none comes, and an error changes nothing for one that does.
 	Prepare(ctx context.Context, p Preparation) error
-	// Vacate ends what Prepare started in this cgroup (an OCI cgroupsPath), which becomes that of another engine's container, or
-	// of none. A later Prepare does nothing there.
+	// Vacate ends what Prepare started in this cgroup (an OCI cgroupsPath), which becomes that of
+	// another engine's container, or of none. A later Prepare does nothing there.
 	Vacate(cgroup string)
-	// Unprepare ends what Prepare started for a pod, before that ends. It is idempotent, and a later Prepare for that pod does
-	// nothing.
+	// Unprepare ends what Prepare started for a pod, before that ends. It is idempotent, and a
+	// later Prepare for that pod does nothing.
 	Unprepare(ctx context.Context, pod string) error
 	// Close ends all that Prepare started, for good.
 	Close() error
@@ -135,12 +140,11 @@ type Container interface {
 type Process interface {
 	// Pid is the host pid, 0 before the process exists.
 	Pid() int
-	// Start lets the process begin. Of a command that is not there it may say ErrInvalidArgument, of one that cannot be
-	// executed ErrPermissionDenied.
+	// Start lets the process begin. Of a command that is not there it may say ErrInvalidArgument,
+	// of one that cannot be executed ErrPermissionDenied.
 	Start(ctx context.Context) error
-	// Signal sends sig to the process, with all to every process of the container; for one that Exec made, to those
-	// that it started.
-	// errdefs.ErrNotFound when it is already gone.
+	// Signal sends sig to the process, with all to every process of the container; for one that
+	// Exec made, to those that it started. errdefs.ErrNotFound when it is already gone.
 	Signal(ctx context.Context, sig syscall.Signal, all bool) error
 	// Exited is closed once, after Exit is true.
 	Exited() <-chan struct{}
@@ -148,12 +152,13 @@ type Process interface {
 	Exit() Exit
 	// Resize sets the terminal's size in characters.
 	Resize(width, height uint16) error
-	// CloseStdin is called after the shim closed its end of the process's stdin, for engines that hold another.
+	// CloseStdin is called after the shim closed its end of the process's stdin, for engines that
+	// hold another.
 	CloseStdin() error
 }
 
-// ConsoleHolder is a Process whose runtime opened the pty itself.
-// Console is the master: valid after Create for an init process, after Start for an exec; the shim then owns and closes it.
+// ConsoleHolder is a Process whose runtime opened the pty itself. Console is the master: valid
+// after Create for an init process, after Start for an exec; the shim then owns and closes it.
 type ConsoleHolder interface {
 	Console() *os.File
 }
@@ -163,3 +168,16 @@ type Exit = api.Exit
 
 // Details is what callers may ask of a container beyond the Task API.
 type Details = api.Details
+
+// PauseName is the name of the engine that runs sandboxes. It executes nothing in them, and a
+// sandbox's cgroup may be the shim's too.
+const PauseName = "pause"
+
+// CgroupPath is a container's cgroup as a path below the hierarchies' mount points, "" if its
+// specification names none.
+func CgroupPath(spec *specs.Spec, systemd bool) string {
+	if spec.Linux == nil {
+		return ""
+	}
+	return cgroup.Path(spec.Linux.CgroupsPath, systemd)
+}

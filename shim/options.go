@@ -16,29 +16,51 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// DecodeOptions reads how a caller of the Task API wants its containers to be run: runc's options as our server and
-// containerd's clients send them, or those that containerd's CRI makes of a runtime's options table.
+// DecodeOptions reads how a caller of the Task API wants its containers to be run: runc's options
+// as our server and containerd's clients send them, or those that containerd's CRI makes of a
+// runtime's options table. root is the OCI runtime's --root for those that name none; what they
+// name has a folder for each namespace, as with containerd's own shim.
 //
 // # Errors
 //
-// ErrInvalidArgument for another type, an option that there is not, and a value of the wrong kind.
-func DecodeOptions(value *anypb.Any) (Options, error) { return decodeOptions(value, ServiceOptions{}) }
-
-func decodeOptions(value *anypb.Any, s ServiceOptions) (Options, error) {
-	o := Options{Root: s.RuntimeRoot}
+// ErrInvalidArgument for another type, an unknown option, and a value of the wrong kind.
+func DecodeOptions(value *anypb.Any, root, namespace string) (Options, error) {
 	given, err := givenOptions(value)
-	if err != nil {
-		return o, err
-	}
-	root := given.Root
-	if root == "" {
-		given.Root = o.Root
-	} else if !filepath.IsAbs(root) {
-		return o, fmt.Errorf("runtime root %q: path is not absolute: %w", root, errdefs.ErrInvalidArgument)
-	} else {
-		given.Root = filepath.Join(root, s.Namespace) // as containerd's own shim
+	switch {
+	case err != nil:
+		return Options{Root: root}, err
+	case given.Root == "":
+		given.Root = root
+	case !filepath.IsAbs(given.Root):
+		return Options{Root: root}, fmt.Errorf("runtime root %q: path is not absolute: %w", given.Root, errdefs.ErrInvalidArgument)
+	default:
+		given.Root = filepath.Join(given.Root, namespace)
 	}
 	return given, nil
+}
+
+// CheckpointOptions reads runc's options, as containerd's clients and our server send them.
+func CheckpointOptions(path string, value *anypb.Any) (Checkpoint, error) {
+	var o options.CheckpointOptions
+	if name := messageName(value); name != "" {
+		if want := string(o.ProtoReflect().Descriptor().FullName()); name != want {
+			return Checkpoint{}, fmt.Errorf("options are %q, not %s: %w", value.TypeUrl, want, errdefs.ErrInvalidArgument)
+		}
+		if err := proto.Unmarshal(value.Value, &o); err != nil {
+			return Checkpoint{}, fmt.Errorf("decode options: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+	}
+	c := Checkpoint{
+		Images: o.ImagePath, Work: o.WorkPath, Exit: o.Exit, TCP: o.OpenTcp, UnixSockets: o.ExternalUnixSockets,
+		Terminal: o.Terminal, FileLocks: o.FileLocks, EmptyNamespaces: o.EmptyNamespaces, CgroupsMode: o.CgroupsMode,
+	}
+	if c.Images == "" {
+		c.Images = path
+	}
+	if !filepath.IsAbs(c.Images) || c.Work != "" && !filepath.IsAbs(c.Work) {
+		return c, fmt.Errorf("paths %q and %q are not absolute: %w", c.Images, c.Work, errdefs.ErrInvalidArgument)
+	}
+	return c, nil
 }
 
 // Names of the messages that runtime options come in.
@@ -90,8 +112,9 @@ func givenOptions(value *anypb.Any) (Options, error) {
 	}
 }
 
-// table returns where the lines of an options table go, by the names that runc has in containerd's configuration. Those that
-// lead to nil are about checkpoints, whose requests say all there is to say, or were read by containerd itself.
+// table returns where the lines of an options table go, by the names that runc has in containerd's
+// configuration. Those that lead to nil are about checkpoints, whose requests say all there is to
+// say, or were read by containerd itself.
 func (o *Options) table() map[string]any {
 	return map[string]any{
 		"BinaryName": &o.Binary, "Root": &o.Root, "SystemdCgroup": &o.SystemdCgroup, "NoPivotRoot": &o.NoPivotRoot,

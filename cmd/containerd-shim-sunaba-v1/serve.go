@@ -18,10 +18,14 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bootstrap"
+	"github.com/sunaba-project/sunaba/shim/events"
+	"github.com/sunaba-project/sunaba/shim/memory"
+	"github.com/sunaba-project/sunaba/shim/pause"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 	"github.com/sunaba-project/sunaba/shim/runc"
 	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 	"github.com/sunaba-project/sunaba/shim/stdio"
+	"github.com/sunaba-project/sunaba/shim/task"
 	"github.com/sunaba-project/sunaba/shim/wasm"
 )
 
@@ -37,7 +41,7 @@ const oomScore = "-998"
 // serve is the shim itself. Its working directory belongs to it: a sandbox's directory under our
 // server, the first container's bundle under containerd.
 func (a arguments) serve(ctx context.Context) error {
-	shim.TuneMemory()
+	memory.Tune()
 	if a.Address != "" {
 		runtime.GOMAXPROCS(1) // docs/RATIONALE.md, "Small heaps in shims and guests"
 	}
@@ -66,11 +70,11 @@ func (a arguments) serve(ctx context.Context) error {
 		return err
 	}
 	engines := []shim.Engine{
-		shim.NewPauseEngine("", r),
+		pause.New("", r),
 		guests,
 		runc.New(runc.Options{Root: a.runtimeRoot(dir), Debug: a.Debug}, r),
 	}
-	options := shim.ServiceOptions{
+	options := task.Options{
 		Namespace: a.Namespace, Engines: engines, RuntimeRoot: a.runtimeRoot(dir),
 		Logger: logger,
 		Run:    func(cmd *exec.Cmd) (stdio.Program, error) { return startProgram(r, cmd) },
@@ -82,7 +86,7 @@ func (a arguments) serve(ctx context.Context) error {
 			return exit, err
 		}
 	}
-	options.Settled, options.Asked = shim.GiveMemoryBackSoon()
+	options.Settled, options.Asked = memory.GiveBackSoon()
 	options.Ending = func() {
 		if err := guests.Close(); err != nil {
 			logger.Warn("failed to stop prewarmed guest process", "error", err)
@@ -92,11 +96,11 @@ func (a arguments) serve(ctx context.Context) error {
 		}
 	}
 	if address := bootstrap.EventsAddress(); address != "" {
-		events := shim.NewEventPublisher(address, a.Namespace, logger)
-		defer events.Close()
-		options.Publisher = events
+		forwarder := events.NewForwarder(address, a.Namespace, logger)
+		defer forwarder.Close()
+		options.Publisher = forwarder
 	}
-	return shim.Serve(ctx, listener, options)
+	return task.Serve(ctx, listener, options)
 }
 
 func lowerOOMScore(logger *slog.Logger) {

@@ -8,7 +8,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/memory"
 	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 )
 
@@ -26,7 +26,7 @@ func (a arguments) supervise() error {
 	if _, err := socket.Stat(); err != nil {
 		return fmt.Errorf("supervise: descriptor 3 is not open: %w", err)
 	}
-	settled, _ := shim.GiveMemoryBackSoon()
+	settled, _ := memory.GiveBackSoon()
 	return supervisor.Run(supervisor.Options{
 		Shim: func(link *os.File) *exec.Cmd {
 			cmd := exec.Command("/proc/self/exe", a.supervised()...)

@@ -116,7 +116,7 @@ func runtimeOptions(input []byte, params *bootapi.BootstrapParams) (shim.Options
 	}
 	for _, extension := range params.Extensions {
 		if shim.IsOptions(extension.GetValue()) { // there are extensions about other things
-			return shim.DecodeOptions(extension.GetValue())
+			return shim.DecodeOptions(extension.GetValue(), "", "")
 		}
 	}
 	return shim.Options{}, nil

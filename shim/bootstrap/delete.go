@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/runc"
@@ -91,7 +92,7 @@ func endProcesses(ctx context.Context, dir string, record bundle.Task) error {
 	if err != nil {
 		return err
 	}
-	if record.Engine == "pause" {
+	if record.Engine == shim.PauseName {
 		init := bundle.ReadPid(dir)
 		var others []int
 		for _, pid := range pids {

@@ -33,7 +33,7 @@ func Info(ctx context.Context, version string, in io.Reader, out io.Writer) erro
 		}
 		info.Options = options
 	}
-	o, err := shim.DecodeOptions(options)
+	o, err := shim.DecodeOptions(options, "", "")
 	if err != nil {
 		return err
 	}

@@ -54,8 +54,12 @@ func New(to Supervisor, log *slog.Logger) *Handoff {
 	return &Handoff{to: to, log: log}
 }
 
-// check turns the error of a supervisor that is gone into a log line.
-func (h *Handoff) check(err error) error {
+// ask asks the supervisor. That it is gone is a line of the log, and no error.
+func (h *Handoff) ask(request func(Supervisor) error) error {
+	if h == nil {
+		return nil
+	}
+	err := request(h.to)
 	if errdefs.IsUnavailable(err) {
 		h.log.Error("failed to reach the supervisor, containers will end with the shim", "error", err)
 		return nil
@@ -64,17 +68,11 @@ func (h *Handoff) check(err error) error {
 }
 
 func (h *Handoff) keep(key string, note []byte, files ...*os.File) error {
-	if h == nil {
-		return nil
-	}
-	return h.check(h.to.Keep(key, note, files...))
+	return h.ask(func(to Supervisor) error { return to.Keep(key, note, files...) })
 }
 
 func (h *Handoff) drop(key string) error {
-	if h == nil {
-		return nil
-	}
-	return h.check(h.to.Drop(key))
+	return h.ask(func(to Supervisor) error { return to.Drop(key) })
 }
 
 // Open records that there may be something of a container.
@@ -110,18 +108,12 @@ func (h *Handoff) DropExec(id, execID string) error { return h.drop(id + keyExec
 
 // Watch has the supervisor remember how a child of this process ends; see supervisor.Link.
 func (h *Handoff) Watch(pid int) error {
-	if h == nil {
-		return nil
-	}
-	return h.check(h.to.Watch(pid))
+	return h.ask(func(to Supervisor) error { return to.Watch(pid) })
 }
 
 // Forget tells the supervisor that the end of a process is on record.
 func (h *Handoff) Forget(pid int) error {
-	if h == nil {
-		return nil
-	}
-	return h.check(h.to.Forget(pid))
+	return h.ask(func(to Supervisor) error { return to.Forget(pid) })
 }
 
 // Box returns the place where an engine keeps files of a container, nil without a supervisor.

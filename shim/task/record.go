@@ -1,11 +1,9 @@
-package shim
+package task
 
 import (
 	"context"
 	"errors"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/stdio"
@@ -14,14 +12,6 @@ import (
 // dropHandoff drops what is kept of a container of which nothing is left.
 func (s *Service) dropHandoff(id string) {
 	s.note(s.handoff.Close(id), "drop what is kept", id)
-}
-
-// remember adds to a record what only a successor needs.
-func (s *Service) remember(t *bundle.Task, r createRequest) (err error) {
-	if s.handoff != nil {
-		t.Request, err = proto.Marshal(r.wire)
-	}
-	return err
 }
 
 // keepStreams keeps our ends of init's streams: all before init can end them, and the rest again
@@ -43,9 +33,6 @@ func (c *container) keepStreams(first bool) error {
 
 // own makes a container one that a successor adopts: its creation is about to be answered.
 func (c *container) own() error {
-	if c.handoff == nil {
-		return nil
-	}
 	pid := c.init.engine.Pid()
 	if pid != 0 {
 		if err := c.handoff.Watch(pid); err != nil {
@@ -63,14 +50,14 @@ func (c *container) progress(change func(*bundle.Task)) error {
 	return bundle.UpdateTask(c.path, change)
 }
 
-// starting records that the start of init begins; with false, that it did not come to it.
-func (c *container) starting(p *process, begins bool) error {
+// starting records that init is being started; with false, that its start has failed.
+func (c *container) starting(p *process, starts bool) error {
 	if p != c.init {
 		return nil
 	}
 	return c.progress(func(t *bundle.Task) {
 		t.Stage = bundle.Created
-		if begins {
+		if starts {
 			t.Stage = bundle.Starting
 		}
 	})
@@ -78,12 +65,9 @@ func (c *container) starting(p *process, begins bool) error {
 
 // started records that init runs, for a successor.
 func (c *container) started(began time.Time) error {
-	if c.handoff == nil {
-		return nil
-	}
 	pid := c.init.engine.Pid()
 	var errs []error
-	if c.unborn { // else it is watched since it is there, and may be over by now
+	if c.startMakesInit { // else it is watched since it is there, and may be over by now
 		errs = append(errs, c.handoff.Watch(pid))
 	}
 	if c.init.names.Terminal {
@@ -95,9 +79,6 @@ func (c *container) started(began time.Time) error {
 
 // told records the signals that init was sent: a caller does not repeat them.
 func (c *container) told() error {
-	if c.handoff == nil {
-		return nil
-	}
 	c.init.mu.Lock()
 	defer c.init.mu.Unlock()
 	return c.progress(func(t *bundle.Task) { t.Told = c.init.told })

@@ -1,4 +1,6 @@
-package shim
+// Package memory keeps a small process small: a shim lives as long as its pod and does little, so
+// its memory counts and its speed between two calls does not.
+package memory
 
 import (
 	"os"
@@ -12,25 +14,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TuneMemory makes the Go runtime a small one: a shim lives as long as its pod and does
-// little, so its memory counts and its speed between two calls does not.
-func TuneMemory() {
+// Tune makes the Go runtime a small one.
+func Tune() {
 	debug.SetGCPercent(busyPercent)
 	if runtime.NumCPU() > 2 {
 		runtime.GOMAXPROCS(2) // each further one has a cache of its own
 	}
 }
 
-// How much garbage there may be, in percent of what is used: little in the long run, more while a pod starts, when a
-// collection would take the processors from that and everything is collected soon after.
+// How much garbage there may be, in percent of what is used: little in the long run, more while a
+// pod starts, when a collection would take the processors from that and everything is collected
+// soon after.
 const (
 	idlePercent = 30
 	busyPercent = 400
 )
 
-// GiveMemoryBack returns to the kernel what the last work needed and idling does not: free heap, and the
-// pages of the program itself, which stay in the page cache and come back one by one when they are used.
-func GiveMemoryBack() {
+// GiveBack returns to the kernel what the last work needed and idling does not: free heap, and the
+// pages of the program itself, which stay in the page cache and come back one by one when they are
+// used.
+func GiveBack() {
 	debug.SetGCPercent(idlePercent)
 	runtime.GC() // what pools hold goes with the second collection
 	debug.FreeOSMemory()
@@ -40,38 +43,37 @@ func GiveMemoryBack() {
 // settleTime is how long a shim waits for the next call before it gives memory back.
 const settleTime = 200 * time.Millisecond
 
-// askedTime is how long what questions leave may stay: containerd asks for figures every second, and giving memory back takes
-// some milliseconds of CPU.
+// askedTime is how long what questions leave may stay: containerd asks for figures every second,
+// and giving memory back takes some milliseconds of CPU.
 const askedTime = 10 * time.Second
 
-// GiveMemoryBackSoon returns two functions. settled has memory given back when it was not called for a while, so that
-// the calls of a pod's start do not each pay for it. asked, which is called after questions that come again and again, has it
-// given back now and then. Nothing runs in between.
-func GiveMemoryBackSoon() (settled, asked func()) {
-	m := &memory{busy: true} // as TuneMemory leaves it
+// GiveBackSoon returns two functions. settled has memory given back when it was not called for a
+// while, so that the calls of a pod's start do not each pay for it. asked, which is called after
+// questions that come again and again, has it given back now and then. Nothing runs in between.
+func GiveBackSoon() (settled, asked func()) {
+	m := &saver{busy: true} // as Tune leaves it
 	m.timer = time.AfterFunc(settleTime, func() { m.giveBack(true) })
 	return m.settled, m.asked
 }
 
-type memory struct {
+type saver struct {
 	mu      sync.Mutex
 	busy    bool
 	waiting bool // for the end of askedTime
 	timer   *time.Timer
 }
 
-func (m *memory) settled() {
+func (m *saver) settled() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.busy {
 		m.busy = true
-
 		debug.SetGCPercent(busyPercent)
 	}
 	m.timer.Reset(settleTime)
 }
 
-func (m *memory) asked() {
+func (m *saver) asked() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.waiting {
@@ -82,7 +84,7 @@ func (m *memory) asked() {
 }
 
 // giveBack gives memory back; when work is under way, only at the end of that.
-func (m *memory) giveBack(settled bool) {
+func (m *saver) giveBack(settled bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if settled {
@@ -91,12 +93,13 @@ func (m *memory) giveBack(settled bool) {
 		m.waiting = false
 	}
 	if !m.busy {
-		GiveMemoryBack()
+		GiveBack()
 	}
 }
 
 // unmapProgram lets the process forget the pages of its code and constants that it has looked at.
-// They are clean pages of a file: nothing is lost, and a page that is needed is mapped again by its next use.
+// They are clean pages of a file: nothing is lost, and a page that is needed is mapped again by its
+// next use.
 func unmapProgram() {
 	parts := programParts()
 	for _, p := range parts { // last, and by itself: whatever runs from here on is mapped again
@@ -125,7 +128,8 @@ func programParts() []part {
 	return parts
 }
 
-// programPart reads a line of a maps file: whether it is a part of the program that is never written.
+// programPart reads a line of a maps file: whether it is a part of the program that is never
+// written.
 func programPart(line, program string) (part, bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 6 || fields[5] != program || len(fields[1]) != 4 || fields[1][1] != '-' || fields[1][3] != 'p' {

@@ -1,4 +1,6 @@
-package shim
+// Package pause is the engine of sandboxes: a process that holds a pod's shared PID namespace and
+// reaps what is orphaned in it.
+package pause
 
 import (
 	"context"
@@ -6,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -14,38 +15,38 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/thread"
+	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 )
 
-// PauseEngine runs a sandbox bundle that has no root filesystem: a process of the shim's own
-// binary that holds the pod's shared PID namespace and reaps what is orphaned in it.
-type PauseEngine struct {
+// Engine runs a sandbox bundle that has no root filesystem, with a process of the shim's own
+// binary.
+type Engine struct {
 	self   string
 	reaper *reaper.Reaper
 }
 
-// NewPauseEngine makes the engine. self is the binary with the pause face, "" = this process's own.
-func NewPauseEngine(self string, r *reaper.Reaper) *PauseEngine {
+// New makes the engine. self is the binary with the pause face, "" = this process's own.
+func New(self string, r *reaper.Reaper) *Engine {
 	if self == "" {
 		self = "/proc/self/exe"
 	}
-	return &PauseEngine{self: self, reaper: r}
+	return &Engine{self: self, reaper: r}
 }
 
-// Name implements Engine.
-func (e *PauseEngine) Name() string { return pauseName }
+// Name implements shim.Engine.
+func (e *Engine) Name() string { return shim.PauseName }
 
-const pauseName = "pause"
-
-// Handles implements Engine: a sandbox without a root.
-func (e *PauseEngine) Handles(ctx context.Context, b *Bundle) (bool, error) {
-	return b.Spec.Annotations[AnnotationContainerType] == ContainerTypeSandbox && b.Rootfs == "", nil
+// Handles implements shim.Engine: a sandbox without a root.
+func (e *Engine) Handles(ctx context.Context, b *shim.Bundle) (bool, error) {
+	return b.Spec.Annotations[shim.AnnotationContainerType] == shim.ContainerTypeSandbox && b.Rootfs == "", nil
 }
 
-// Create implements Engine. The process exists in its namespaces and cgroup; it is the user's
+// Create implements shim.Engine. The process exists in its namespaces and cgroup; it is the user's
 // program already, because there is none: Start has nothing to add.
-func (e *PauseEngine) Create(ctx context.Context, b *Bundle, io IO, o Options) (Container, error) {
-	path := cgroupPath(b.Spec, o.SystemdCgroup)
+func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, o shim.Options) (shim.Container, error) {
+	path := shim.CgroupPath(b.Spec, o.SystemdCgroup)
 	var group *cgroup.Group
 	if path != "" {
 		var err error
@@ -61,7 +62,8 @@ func (e *PauseEngine) Create(ctx context.Context, b *Bundle, io IO, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	// By its descriptor 3 the process learns that it is in its cgroup, and then, however that happens, that the shim is gone.
+	// By its descriptor 3 the process learns that it is in its cgroup, and then, however that
+	// happens, that the shim is gone.
 	lifeline, ours, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -73,13 +75,13 @@ func (e *PauseEngine) Create(ctx context.Context, b *Bundle, io IO, o Options) (
 		ours.Close()
 		return nil, fmt.Errorf("start pause process: %w", err)
 	}
-	c := &pauseContainer{reaper: e.reaper, child: child, group: group, lifeline: ours, exited: make(chan struct{})}
+	c := &container{reaper: e.reaper, child: child, group: group, lifeline: ours, exited: make(chan struct{})}
 	err = b.Box.Keep(boxLifeline, nil, ours)
 	if group != nil {
 		err = errors.Join(err, group.Create(), group.Join(child.Pid))
 	}
 	if err == nil {
-		_, err = ours.Write([]byte{pauseGo})
+		_, err = ours.Write([]byte{letGo})
 	}
 	if err != nil {
 		_ = e.reaper.Signal(child, unix.SIGKILL)
@@ -92,12 +94,13 @@ func (e *PauseEngine) Create(ctx context.Context, b *Bundle, io IO, o Options) (
 	return c, nil
 }
 
-// boxLifeline is where the box has the end of the lifeline: the process ends with the shim and all who might take over.
+// boxLifeline is where the box has the end of the lifeline: the process ends with the shim and all
+// who might take over.
 const boxLifeline = "lifeline"
 
-// Adopt implements Adopter.
-func (e *PauseEngine) Adopt(_ context.Context, b *Bundle, a Adoption) (Container, error) {
-	c := &pauseContainer{reaper: e.reaper, exited: make(chan struct{})}
+// Adopt implements shim.Adopter.
+func (e *Engine) Adopt(_ context.Context, b *shim.Bundle, a shim.Adoption) (shim.Container, error) {
+	c := &container{reaper: e.reaper, exited: make(chan struct{})}
 	if a.Task.Cgroup != "" {
 		var err error
 		if c.group, err = cgroup.Open(a.Task.Cgroup); err != nil {
@@ -137,7 +140,8 @@ type joined struct {
 	path string
 }
 
-// namespaces says which namespaces the child gets and which it joins; user is the path of a user namespace among these.
+// namespaces says which namespaces the child gets and which it joins; user is the path of a user
+// namespace among these.
 func namespaces(spec *specs.Spec, attr *syscall.SysProcAttr) (join []joined, user string, err error) {
 	if spec.Linux == nil {
 		return nil, "", nil
@@ -160,35 +164,17 @@ func namespaces(spec *specs.Spec, attr *syscall.SysProcAttr) (join []joined, use
 	return join, user, nil
 }
 
-// startIn forks from a thread that has entered the namespaces and leaves them afterwards; a
-// thread that cannot leave ends with its goroutine.
-func (e *PauseEngine) startIn(cmd *exec.Cmd, join []joined, user string) (*reaper.Child, error) {
-	type result struct {
-		child *reaper.Child
-		err   error
-	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread()
-		back, err := enter(join)
-		if err != nil {
-			if leave(back) == nil {
-				runtime.UnlockOSThread()
-			}
-			done <- result{err: err}
-			return
+// startIn forks from a thread that has entered the namespaces, and ends.
+func (e *Engine) startIn(cmd *exec.Cmd, join []joined, user string) (child *reaper.Child, err error) {
+	thread.Run(func() {
+		if err = enter(join); err == nil {
+			child, err = e.start(cmd, user)
 		}
-		child, err := e.start(cmd, user)
-		if leave(back) == nil {
-			runtime.UnlockOSThread()
-		}
-		done <- result{child, err}
-	}()
-	r := <-done
-	return r.child, r.err
+	})
+	return child, err
 }
 
-func (e *PauseEngine) start(cmd *exec.Cmd, user string) (*reaper.Child, error) {
+func (e *Engine) start(cmd *exec.Cmd, user string) (*reaper.Child, error) {
 	if user != "" {
 		return startInUser(e.reaper, cmd, user)
 	}
@@ -199,67 +185,47 @@ func (e *PauseEngine) start(cmd *exec.Cmd, user string) (*reaper.Child, error) {
 	return child, err
 }
 
-// entered is the way back from a namespace.
-type entered struct{ flag, fd int }
-
-var namespaceFiles = map[int]string{
-	unix.CLONE_NEWPID: "pid_for_children", unix.CLONE_NEWNET: "net", unix.CLONE_NEWIPC: "ipc", unix.CLONE_NEWUTS: "uts",
-}
-
-// enter moves the calling thread; it returns the ways back even on error.
-func enter(join []joined) (back []entered, err error) {
+// enter moves the calling thread.
+func enter(join []joined) error {
 	for _, j := range join {
-		own, err := unix.Open("/proc/thread-self/ns/"+namespaceFiles[j.flag], unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return back, fmt.Errorf("open own namespace: %w", err)
-		}
-		back = append(back, entered{j.flag, own})
 		there, err := unix.Open(j.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return back, fmt.Errorf("open namespace %q: %w", j.path, err)
+			return fmt.Errorf("open namespace %q: %w", j.path, err)
 		}
 		err = unix.Setns(there, j.flag)
 		unix.Close(there)
 		if err != nil {
-			return back, fmt.Errorf("join namespace %q: %w", j.path, err)
+			return fmt.Errorf("join namespace %q: %w", j.path, err)
 		}
 	}
-	return back, nil
+	return nil
 }
 
-func leave(back []entered) error {
-	var errs []error
-	for _, b := range back {
-		errs = append(errs, unix.Setns(b.fd, b.flag), unix.Close(b.fd))
-	}
-	return errors.Join(errs...)
-}
-
-// pauseContainer is a pause process as Container and Process.
-type pauseContainer struct {
+// container is a pause process as Container and Process.
+type container struct {
 	reaper   *reaper.Reaper
 	child    *reaper.Child
 	group    *cgroup.Group // nil = where the shim is
 	lifeline *os.File      // open as long as the shim lives
 	exited   chan struct{}
-	exit     Exit
+	exit     shim.Exit
 }
 
-func (c *pauseContainer) watch() {
+func (c *container) watch() {
 	<-c.child.Done
 	code, at := c.child.Status()
-	c.exit = Exit{Code: uint32(code), At: at}
+	c.exit = shim.Exit{Code: uint32(code), At: at}
 	c.lifeline.Close()
 	close(c.exited)
 }
 
-func (c *pauseContainer) Init() Process { return c }
+func (c *container) Init() shim.Process { return c }
 
-func (c *pauseContainer) Exec(ctx context.Context, id string, p *specs.Process, io IO) (Process, error) {
+func (c *container) Exec(ctx context.Context, id string, p *specs.Process, io shim.IO) (shim.Process, error) {
 	return nil, fmt.Errorf("a pause process has no file system to execute %q from: %w", id, errdefs.ErrNotImplemented)
 }
 
-func (c *pauseContainer) Pids(ctx context.Context) ([]int, error) {
+func (c *container) Pids(ctx context.Context) ([]int, error) {
 	select {
 	case <-c.exited:
 		return nil, nil
@@ -268,26 +234,26 @@ func (c *pauseContainer) Pids(ctx context.Context) ([]int, error) {
 	}
 }
 
-func (c *pauseContainer) Pause(ctx context.Context) error {
+func (c *container) Pause(ctx context.Context) error {
 	return fmt.Errorf("a pause process is not paused: %w", errdefs.ErrNotImplemented)
 }
 
-func (c *pauseContainer) Resume(ctx context.Context) error { return c.Pause(ctx) }
+func (c *container) Resume(ctx context.Context) error { return c.Pause(ctx) }
 
 // Update has nothing to change: the pod's limits are its parent's.
-func (c *pauseContainer) Update(ctx context.Context, r *specs.LinuxResources) error { return nil }
+func (c *container) Update(ctx context.Context, r *specs.LinuxResources) error { return nil }
 
-func (c *pauseContainer) Cgroup() string {
+func (c *container) Cgroup() string {
 	if c.group == nil {
 		return ""
 	}
 	return c.group.Path()
 }
 
-func (c *pauseContainer) Details() Details { return Details{PID: c.child.Pid} }
+func (c *container) Details() shim.Details { return shim.Details{PID: c.child.Pid} }
 
 // Delete leaves a cgroup that others (the shim) are in.
-func (c *pauseContainer) Delete(ctx context.Context) error {
+func (c *container) Delete(ctx context.Context) error {
 	if c.group == nil {
 		return nil
 	}
@@ -297,11 +263,11 @@ func (c *pauseContainer) Delete(ctx context.Context) error {
 	return c.group.Remove()
 }
 
-func (c *pauseContainer) Pid() int { return c.child.Pid }
+func (c *container) Pid() int { return c.child.Pid }
 
-func (c *pauseContainer) Start(ctx context.Context) error { return nil }
+func (c *container) Start(ctx context.Context) error { return nil }
 
-func (c *pauseContainer) Signal(ctx context.Context, sig syscall.Signal, all bool) error {
+func (c *container) Signal(ctx context.Context, sig syscall.Signal, all bool) error {
 	err := c.reaper.Signal(c.child, sig)
 	if errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("pause process has ended: %w", errdefs.ErrNotFound)
@@ -309,12 +275,12 @@ func (c *pauseContainer) Signal(ctx context.Context, sig syscall.Signal, all boo
 	return err
 }
 
-func (c *pauseContainer) Exited() <-chan struct{} { return c.exited }
+func (c *container) Exited() <-chan struct{} { return c.exited }
 
-func (c *pauseContainer) Exit() Exit { return c.exit }
+func (c *container) Exit() shim.Exit { return c.exit }
 
-func (c *pauseContainer) Resize(width, height uint16) error {
+func (c *container) Resize(width, height uint16) error {
 	return fmt.Errorf("a pause process has no terminal: %w", errdefs.ErrFailedPrecondition)
 }
 
-func (c *pauseContainer) CloseStdin() error { return nil }
+func (c *container) CloseStdin() error { return nil }

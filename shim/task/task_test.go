@@ -1,4 +1,4 @@
-package shim
+package task
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,18 +16,13 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
-	eventsapi "github.com/containerd/containerd/api/services/ttrpc/events/v1"
-	"github.com/containerd/containerd/api/types/runc/options"
-	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/events"
 )
 
 func TestMoves(t *testing.T) {
@@ -72,80 +66,6 @@ func TestUndoRunsBackwards(t *testing.T) {
 	}
 }
 
-func TestDecodeOptions(t *testing.T) {
-	pack := func(m proto.Message) *anypb.Any {
-		a, err := anypb.New(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a.TypeUrl = strings.TrimPrefix(a.TypeUrl, "type.googleapis.com/") // as typeurl names it
-		return a
-	}
-	file := filepath.Join(t.TempDir(), "options.toml")
-	if err := os.WriteFile(file, []byte("BinaryName = 'from-file'\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := ServiceOptions{RuntimeRoot: "/default", Namespace: "ns"}
-	for name, c := range map[string]struct {
-		in   *anypb.Any
-		want Options
-	}{
-		"none": {nil, Options{Root: "/default"}},
-		"runc": {pack(&options.Options{BinaryName: "crun", SystemdCgroup: true, NoPivotRoot: true}),
-			Options{Binary: "crun", Root: "/default", SystemdCgroup: true, NoPivotRoot: true}},
-		"all of runc's": {pack(&options.Options{NoNewKeyring: true, IoUid: 1, IoGid: 2, ShimCgroup: "/shims", CriuImagePath: "/criu"}),
-			Options{Root: "/default", NoNewKeyring: true, IOUID: 1, IOGID: 2, ShimCgroup: "/shims"}},
-		"runc with root": {pack(&options.Options{Root: "/r"}), Options{Root: "/r/ns"}},
-		"containerd's table": {pack(&runtimeoptions.Options{ConfigBody: []byte("# runc's\n\n  BinaryName = \"/usr/bin/crun\" # not runc\n  Root = \"\"\n  SystemdCgroup = true # as the kubelet\n  CriuImagePath = ''\n")}),
-			Options{Binary: "/usr/bin/crun", Root: "/default", SystemdCgroup: true}},
-		"containerd's whole table": {pack(&runtimeoptions.Options{ConfigBody: []byte("BinaryName = ''\nCriuImagePath = ''\nCriuWorkPath = ''\nIoGid = 7\nIoUid = 1_000\n" +
-			"NoNewKeyring = false\nNoPivotRoot = true\nRoot = '/a#b'\nShimCgroup = '/s'\nSystemdCgroup = false\n")}),
-			Options{Root: "/a#b/ns", IOUID: 1000, IOGID: 7, NoPivotRoot: true, ShimCgroup: "/s"}},
-		"containerd's file": {pack(&runtimeoptions.Options{ConfigPath: file}), Options{Binary: "from-file", Root: "/default"}},
-	} {
-		if got, err := decodeOptions(c.in, s); err != nil || got != c.want {
-			t.Errorf("%s: %+v, %v; want %+v", name, got, err, c.want)
-		}
-	}
-	for name, in := range map[string]*anypb.Any{
-		"other type":    {TypeUrl: "some.other.Options"},
-		"bad value":     {TypeUrl: "containerd.runc.v1.Options", Value: []byte{0xff}},
-		"bad bool":      pack(&runtimeoptions.Options{ConfigBody: []byte("SystemdCgroup = maybe\n")}),
-		"bad string":    pack(&runtimeoptions.Options{ConfigBody: []byte("BinaryName = crun\n")}),
-		"open string":   pack(&runtimeoptions.Options{ConfigBody: []byte("BinaryName = 'crun\n")}),
-		"two strings":   pack(&runtimeoptions.Options{ConfigBody: []byte("BinaryName = 'crun' 'runc'\n")}),
-		"bad number":    pack(&runtimeoptions.Options{ConfigBody: []byte("IoUid = -1\n")}),
-		"unknown":       pack(&runtimeoptions.Options{ConfigBody: []byte("SystemdCGroup = true\n")}),
-		"a table":       pack(&runtimeoptions.Options{ConfigBody: []byte("[options]\nSystemdCgroup = true\n")}),
-		"relative root": pack(&options.Options{Root: "r"}),
-	} {
-		if _, err := decodeOptions(in, s); !errdefs.IsInvalidArgument(err) {
-			t.Errorf("%s: %v, want invalid argument", name, err)
-		}
-	}
-}
-
-func TestProgramPart(t *testing.T) {
-	for line, want := range map[string]bool{
-		"00400000-0085f000 r-xp 00000000 fe:00 1234    /bin/shim":          true,
-		"0085f000-00d6a000 r--p 0045f000 fe:00 1234    /bin/shim":          true,
-		"00d6a000-00da2000 rw-p 0096a000 fe:00 1234    /bin/shim":          false,
-		"00d6a000-00da2000 r--s 0096a000 fe:00 1234    /bin/shim":          false,
-		"00400000-0085f000 r-xp 00000000 fe:00 1234    /bin/other":         false,
-		"00da2000-02ddc000 r-xp 00000000 00:00 0":                          false,
-		"7ffd53297000-7ffd532b8000 rw-p 00000000 00:00 0          [stack]": false,
-	} {
-		p, ok := programPart(line, "/bin/shim")
-		if ok != want || ok && p.length == 0 {
-			t.Errorf("%q: %v, %v", line, p, ok)
-		}
-	}
-	if len(programParts()) == 0 {
-		t.Error("this program has no parts")
-	}
-	GiveMemoryBack() // and goes on after it
-}
-
 // fake is an engine whose containers exist only in memory.
 type fake struct {
 	name    string
@@ -157,9 +77,9 @@ type fake struct {
 
 func (f *fake) Name() string { return f.name }
 
-func (f *fake) Handles(context.Context, *Bundle) (bool, error) { return f.handles, nil }
+func (f *fake) Handles(context.Context, *shim.Bundle) (bool, error) { return f.handles, nil }
 
-func (f *fake) Create(context.Context, *Bundle, IO, Options) (Container, error) {
+func (f *fake) Create(context.Context, *shim.Bundle, shim.IO, shim.Options) (shim.Container, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -170,7 +90,7 @@ func (f *fake) Create(context.Context, *Bundle, IO, Options) (Container, error) 
 type fakeProcess struct {
 	exited chan struct{}
 	once   sync.Once
-	exit   Exit
+	exit   shim.Exit
 	stuck  error
 }
 
@@ -178,13 +98,13 @@ func (p *fakeProcess) Pid() int                    { return os.Getpid() }
 func (p *fakeProcess) Start(context.Context) error { return p.stuck }
 func (p *fakeProcess) Signal(_ context.Context, sig syscall.Signal, all bool) error {
 	p.once.Do(func() {
-		p.exit = Exit{Code: 128 + uint32(sig), At: time.Now()}
+		p.exit = shim.Exit{Code: 128 + uint32(sig), At: time.Now()}
 		close(p.exited)
 	})
 	return nil
 }
 func (p *fakeProcess) Exited() <-chan struct{}           { return p.exited }
-func (p *fakeProcess) Exit() Exit                        { return p.exit }
+func (p *fakeProcess) Exit() shim.Exit                   { return p.exit }
 func (p *fakeProcess) Resize(width, height uint16) error { return nil }
 func (p *fakeProcess) CloseStdin() error                 { return nil }
 
@@ -194,8 +114,8 @@ type fakeContainer struct {
 	failing int // how many deletes fail
 }
 
-func (c *fakeContainer) Init() Process { return &c.fakeProcess }
-func (c *fakeContainer) Exec(context.Context, string, *specs.Process, IO) (Process, error) {
+func (c *fakeContainer) Init() shim.Process { return &c.fakeProcess }
+func (c *fakeContainer) Exec(context.Context, string, *specs.Process, shim.IO) (shim.Process, error) {
 	return nil, errdefs.ErrNotImplemented
 }
 func (c *fakeContainer) Pids(context.Context) ([]int, error)                 { return nil, nil }
@@ -203,7 +123,7 @@ func (c *fakeContainer) Pause(context.Context) error                         { r
 func (c *fakeContainer) Resume(context.Context) error                        { return nil }
 func (c *fakeContainer) Update(context.Context, *specs.LinuxResources) error { return nil }
 func (c *fakeContainer) Cgroup() string                                      { return "" }
-func (c *fakeContainer) Details() Details                                    { return Details{LinearSize: 7} }
+func (c *fakeContainer) Details() shim.Details                               { return shim.Details{LinearSize: 7} }
 func (c *fakeContainer) Delete(context.Context) error {
 	c.deletes++
 	if c.deletes <= c.failing {
@@ -218,7 +138,7 @@ type recorder struct {
 	topics []string
 }
 
-func (r *recorder) Publish(e Event) {
+func (r *recorder) Publish(e events.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.topics = append(r.topics, e.Topic)
@@ -242,9 +162,9 @@ func quoted(m map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-func newService(engines ...Engine) (taskAPI, *recorder) {
+func newService(engines ...shim.Engine) (taskAPI, *recorder) {
 	r := &recorder{}
-	return taskAPI{NewService(ServiceOptions{Namespace: "n", Engines: engines, Publisher: r, Logger: slog.New(slog.DiscardHandler), Done: func() {}})}, r
+	return taskAPI{New(Options{Namespace: "n", Engines: engines, Publisher: r, Logger: slog.New(slog.DiscardHandler), Done: func() {}})}, r
 }
 
 func TestEnginesAreAskedInOrder(t *testing.T) {
@@ -268,7 +188,7 @@ func TestWasmUnderAnOCIHandlerIsRefused(t *testing.T) {
 	for handler, refused := range map[string]bool{"oci": true, "wasm": false, "": false} {
 		annotations := map[string]string{}
 		if handler != "" {
-			annotations[AnnotationHandlerType] = handler
+			annotations[shim.AnnotationHandlerType] = handler
 		}
 		dir := newBundle(t, annotations)
 		_, err := api.create(t.Context(), &task.CreateTaskRequest{ID: "x" + handler, Bundle: dir})
@@ -293,7 +213,7 @@ func TestEventsInOrderAndDeleteMayBeRepeated(t *testing.T) {
 	if _, err := api.create(ctx, &task.CreateTaskRequest{ID: "x", Bundle: dir}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := api.s.container("x")
+	c, err := api.s.table.find("x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,51 +302,5 @@ func TestLaunchThatCannotStartLeavesNothing(t *testing.T) {
 	}
 	if want := []string{"/tasks/create", "/tasks/start"}; !slices.Equal(events.topics, want) {
 		t.Errorf("events %q, want %q", events.topics, want)
-	}
-}
-
-// flaky is an events service that fails at first.
-type flaky struct {
-	mu     sync.Mutex
-	fails  int
-	topics []string
-}
-
-func (f *flaky) Forward(ctx context.Context, r *eventsapi.ForwardRequest) (*emptypb.Empty, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fails > 0 {
-		f.fails--
-		return nil, errors.New("busy")
-	}
-	if age := time.Since(r.Envelope.Timestamp.AsTime()); r.Envelope.Namespace != "n" || age < 0 || age > time.Minute {
-		return nil, fmt.Errorf("envelope %v", r.Envelope)
-	}
-	f.topics = append(f.topics, r.Envelope.Topic+" "+r.Envelope.Event.TypeUrl)
-	return &emptypb.Empty{}, nil
-}
-
-func TestPublisherKeepsOrderOverFailures(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := ttrpc.NewServer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	service := &flaky{fails: 1}
-	eventsapi.RegisterTTRPCEventsService(server, service)
-	go server.Serve(context.Background(), l)
-	defer server.Close()
-	p := NewEventPublisher("unix://"+path, "n", slog.New(slog.DiscardHandler))
-	p.Publish(createEvent(&task.CreateTaskRequest{}, 0))
-	p.Publish(startEvent("", 0))
-	p.Publish(exitEvent("", "", 0, 0, time.Time{}))
-	p.Close()
-	want := []string{"/tasks/create containerd.events.TaskCreate", "/tasks/start containerd.events.TaskStart", "/tasks/exit containerd.events.TaskExit"}
-	if !slices.Equal(service.topics, want) {
-		t.Errorf("events %q", service.topics)
 	}
 }

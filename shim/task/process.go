@@ -1,4 +1,4 @@
-package shim
+package task
 
 import (
 	"context"
@@ -10,8 +10,10 @@ import (
 	"syscall"
 	"time"
 
+	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
@@ -25,23 +27,23 @@ type process struct {
 	id       string // exec id, "" = init
 	streams  *stdio.Streams
 	names    stdio.Config // as the caller gave them
-	engine   Process
+	engine   shim.Process
 	finished chan struct{} // closed when the exit has been recorded
 
 	mu    sync.Mutex // held across every step, so that no exit overtakes its start
 	state state
-	exit  Exit
+	exit  shim.Exit
 	began time.Time
 	told  []int // signals that were sent, each once
 }
 
-func newProcess(id string, p Process, s *stdio.Streams, names stdio.Config) *process {
+func newProcess(id string, p shim.Process, s *stdio.Streams, names stdio.Config) *process {
 	return &process{id: id, engine: p, streams: s, names: names, state: created, finished: make(chan struct{})}
 }
 
-// start lets the process begin. record is called before that, and with false when it did not begin; begun is called before anybody can
-// learn of its end.
-func (p *process) start(ctx context.Context, record func(begins bool) error, begun func()) error {
+// start starts the process. record is called before that, and with false when it has failed;
+// started is called before anybody can learn of its end.
+func (p *process) start(ctx context.Context, record func(starts bool) error, started func()) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.state.to(running); err != nil {
@@ -56,14 +58,14 @@ func (p *process) start(ctx context.Context, record func(begins bool) error, beg
 	}
 	p.state, p.began = running, began
 	p.connect()
-	begun()
+	started()
 	return nil
 }
 
-// connect begins to copy, once the child holds its ends.
+// connect starts to copy, once the child holds its ends.
 func (p *process) connect() {
 	var console *os.File
-	if h, ok := p.engine.(ConsoleHolder); ok && p.names.Terminal {
+	if h, ok := p.engine.(shim.ConsoleHolder); ok && p.names.Terminal {
 		console = h.Console()
 	}
 	p.streams.Start(console)
@@ -87,7 +89,7 @@ func (p *process) signal(ctx context.Context, sig syscall.Signal, all bool) erro
 }
 
 // describe adds what is known of the process to what its engine knows.
-func (p *process) describe(d *Details) {
+func (p *process) describe(d *shim.Details) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state >= stopped {
@@ -110,7 +112,7 @@ func (p *process) alive(fn func()) {
 }
 
 // end records how the process ended. announce is called before waiters learn of it.
-func (p *process) end(exit Exit, announce func()) {
+func (p *process) end(exit shim.Exit, announce func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state, p.exit = stopped, exit
@@ -122,24 +124,17 @@ func (p *process) end(exit Exit, announce func()) {
 func (p *process) drain(limit time.Duration) {
 	select {
 	case <-p.streams.Drained():
-		return
-	default:
-	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-p.streams.Drained():
-	case <-timer.C:
+	case <-time.After(limit):
 	}
 }
 
 // wait returns when the exit has been recorded.
-func (p *process) wait(ctx context.Context) (Exit, error) {
+func (p *process) wait(ctx context.Context) (shim.Exit, error) {
 	select {
 	case <-p.finished:
 		return p.exit, nil
 	case <-ctx.Done():
-		return Exit{}, ctx.Err()
+		return shim.Exit{}, ctx.Err()
 	}
 }
 
@@ -150,7 +145,7 @@ func (p *process) pid() uint32 {
 	return uint32(p.engine.Pid())
 }
 
-func (p *process) snapshot() (state, Exit) {
+func (p *process) snapshot() (state, shim.Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state, p.exit
@@ -168,4 +163,54 @@ func (p *process) become(next state, step func() error) error {
 	}
 	p.state = next
 	return nil
+}
+
+// state of a process.
+//
+//	created ──▶ running ◀──▶ paused      (only init pauses, and its container with it)
+//	   │           │            │
+//	   └───────────┴────────────┴──▶ stopped ──▶ deleted
+//
+// A created process may stop without having run: it was killed, or it never came to its start.
+type state int
+
+const (
+	created state = iota + 1
+	running
+	paused
+	stopped
+	deleted
+)
+
+// moves are all there are.
+var moves = map[state][]state{
+	created: {running, stopped, deleted}, // deleted: an exec that was never started has no process
+	running: {paused, stopped},
+	paused:  {running, stopped},
+	stopped: {deleted},
+}
+
+// to checks a move; the caller holds the process's lock and then sets the state.
+func (s state) to(next state) error {
+	for _, n := range moves[s] {
+		if n == next {
+			return nil
+		}
+	}
+	if s == deleted {
+		return fmt.Errorf("process is deleted: %w", errdefs.ErrNotFound)
+	}
+	return fmt.Errorf("process is %s, it cannot become %s: %w", s, next, errdefs.ErrFailedPrecondition)
+}
+
+func (s state) String() string {
+	return [...]string{created: "created", running: "running", paused: "paused", stopped: "stopped", deleted: "deleted"}[s]
+}
+
+// status is the state as the Task API names it.
+func (s state) status() tasktypes.Status {
+	return [...]tasktypes.Status{
+		created: tasktypes.Status_CREATED, running: tasktypes.Status_RUNNING, paused: tasktypes.Status_PAUSED,
+		stopped: tasktypes.Status_STOPPED, deleted: tasktypes.Status_STOPPED,
+	}[s]
 }

@@ -1,9 +1,10 @@
-package shim
+package task
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -13,13 +14,17 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/shared/handoff"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
+// successor is the service of a shim whose predecessor has died.
+type successor struct{ *Service }
+
 // adoptAll adopts what an earlier shim left, before anybody can call.
-func (s *Service) adoptAll(ctx context.Context) {
+func (s successor) adoptAll(ctx context.Context) {
 	if s.handoff == nil {
 		return
 	}
@@ -47,7 +52,7 @@ var errUnanswered = errors.New("its creation was not over")
 
 // adopt adopts one container. errUnanswered if its caller was never told of it. On error nothing
 // has changed.
-func (s *Service) adopt(ctx context.Context, left *handoff.Remains) error {
+func (s successor) adopt(ctx context.Context, left *handoff.Remains) error {
 	t, err := bundle.ReadTask(left.Bundle)
 	if errdefs.IsNotFound(err) || err == nil && t.Stage == "" {
 		return errUnanswered
@@ -59,7 +64,7 @@ func (s *Service) adopt(ctx context.Context, left *handoff.Remains) error {
 	if err := proto.Unmarshal(t.Request, &wire); err != nil {
 		return fmt.Errorf("decode request: %w", err)
 	}
-	r, err := taskAPI{s}.read(&wire)
+	r, err := taskAPI{s.Service}.read(&wire)
 	if err != nil {
 		return err
 	}
@@ -70,14 +75,12 @@ func (s *Service) adopt(ctx context.Context, left *handoff.Remains) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.containers[c.id] = c
-	s.mu.Unlock()
+	s.table.add(c)
 	return nil
 }
 
 // repeat creates a container again that had no process yet: nothing is lost.
-func (s *Service) repeat(ctx context.Context, left *handoff.Remains, r createRequest) error {
+func (s successor) repeat(ctx context.Context, left *handoff.Remains, r createRequest) error {
 	left.Close()
 	if _, err := s.options.Remove(left.Bundle, left.ID); err != nil {
 		return err
@@ -88,7 +91,7 @@ func (s *Service) repeat(ctx context.Context, left *handoff.Remains, r createReq
 }
 
 // readopt makes a container of what is left of it.
-func (s *Service) readopt(ctx context.Context, left *handoff.Remains, r createRequest, t bundle.Task) (*container, error) {
+func (s successor) readopt(ctx context.Context, left *handoff.Remains, r createRequest, t bundle.Task) (*container, error) {
 	b, engine, err := s.adopter(left, &r, t)
 	if err != nil {
 		return nil, err
@@ -98,9 +101,9 @@ func (s *Service) readopt(ctx context.Context, left *handoff.Remains, r createRe
 	if err != nil {
 		return nil, err
 	}
-	a := Adoption{
+	a := shim.Adoption{
 		Task: t, PID: t.PID, Started: t.Stage == bundle.Started, Starting: t.Stage == bundle.Starting, Kept: left.Box,
-		IO: IO{Terminal: r.streams.Terminal, Console: console},
+		IO: shim.IO{Terminal: r.streams.Terminal, Console: console},
 	}
 	if exit, known := bundle.ReadExit(b.Path); known {
 		a.Exit = &exit
@@ -110,8 +113,8 @@ func (s *Service) readopt(ctx context.Context, left *handoff.Remains, r createRe
 		streams.Close()
 		return nil, err
 	}
-	c := s.made(b, ec, streams, r)
-	c.unborn = false
+	c := newContainer(b, ec, streams, r, s.handoff)
+	c.startMakesInit = false
 	c.init.began, c.init.told = t.Began, t.Told
 	if t.Stage != bundle.Created {
 		c.init.state = running
@@ -127,35 +130,31 @@ func (s *Service) readopt(ctx context.Context, left *handoff.Remains, r createRe
 }
 
 // adopter finds the bundle of a container and the engine that made it.
-func (s *Service) adopter(left *handoff.Remains, r *createRequest, t bundle.Task) (*Bundle, Adopter, error) {
+func (s successor) adopter(left *handoff.Remains, r *createRequest, t bundle.Task) (*shim.Bundle, shim.Adopter, error) {
 	spec, err := bundle.ReadSpec(left.Bundle)
 	if err != nil {
 		return nil, nil, err
 	}
-	if r.streams.Limits, err = stdio.ParseLimits(spec.Annotations[AnnotationLogLimits]); err != nil {
-		return nil, nil, fmt.Errorf("annotation %s: %w", AnnotationLogLimits, err)
+	if r.streams.Limits, err = stdio.ParseLimits(spec.Annotations[shim.AnnotationLogLimits]); err != nil {
+		return nil, nil, fmt.Errorf("annotation %s: %w", shim.AnnotationLogLimits, err)
 	}
 	b := s.bundle(*r, spec)
 	if len(r.rootfs) > 0 {
 		b.Rootfs = filepath.Join(b.Path, bundle.RootfsName)
 	}
-	i := slices.IndexFunc(s.options.Engines, func(e Engine) bool { return e.Name() == t.Engine })
-	if i < 0 {
-		return nil, nil, fmt.Errorf("there is no engine %q: %w", t.Engine, errdefs.ErrNotFound)
-	}
-	engine, ok := s.options.Engines[i].(Adopter)
-	if !ok {
-		return nil, nil, fmt.Errorf("engine %q adopts no containers: %w", t.Engine, errdefs.ErrNotImplemented)
+	engine, err := s.engines.adopter(t.Engine)
+	if err != nil {
+		return nil, nil, err
 	}
 	return b, engine, nil
 }
 
 // resume makes a container that is not known to have ended what it was.
-func (s *Service) resume(ctx context.Context, c *container, left *handoff.Remains, t bundle.Task) {
+func (s successor) resume(ctx context.Context, c *container, left *handoff.Remains, t bundle.Task) {
 	group, err := cgroup.Open(c.engine.Cgroup())
 	if err == nil && c.engine.Cgroup() != "" {
 		c.kills = s.kills.Reopen(group)
-		if t.Engine != pauseName { // it executes nothing, and its group may be the pod's
+		if t.Engine != shim.PauseName { // it executes nothing, and its group may be the pod's
 			s.note(endExecs(ctx, group, c.init.engine.Pid(), left.Execs, c.ownPids), "end what was executed", c.id)
 		}
 		switch frozen := group.Frozen(); {
@@ -176,10 +175,14 @@ func (s *Service) resume(ctx context.Context, c *container, left *handoff.Remain
 
 // endRemains ends a container that is not adopted. Its end is recorded with a message, unless that
 // is "": nobody was ever told of the container.
-func (s *Service) endRemains(left *handoff.Remains, message string) {
+func (s successor) endRemains(left *handoff.Remains, message string) {
 	left.Close()
+	pid := bundle.ReadPid(left.Bundle)
 	exit, err := s.options.Remove(left.Bundle, left.ID)
 	s.note(err, "remove container", left.ID)
+	if pid != 0 {
+		s.note(s.handoff.Forget(pid), "forget process", left.ID)
+	}
 	if _, known := bundle.ReadExit(left.Bundle); !known && message != "" {
 		exit.Message = message
 		s.note(bundle.WriteExit(left.Bundle, exit), "record exit", left.ID)
@@ -187,4 +190,18 @@ func (s *Service) endRemains(left *handoff.Remains, message string) {
 	if err == nil {
 		s.dropHandoff(left.ID)
 	}
+}
+
+// endExecs kills what a dead shim had executed in a container, with what that started as far as its
+// parents live: the sessions are gone. The parent of such a process is the supervisor now. In a
+// container with a PID namespace of its own no other process except init has that parent. Elsewhere
+// it is also the parent of daemons, so only those that are recorded are meant.
+func endExecs(ctx context.Context, group *cgroup.Group, init int, recorded []int, ownPids bool) error {
+	heir := os.Getppid()
+	var tree cgroup.Tree
+	err := tree.Grow(ctx, group, func(pid int, from cgroup.Descent) bool {
+		orphan := from.Parent == heir && (ownPids || slices.Contains(recorded, pid))
+		return pid != init && (orphan || tree.Has(from.Parent))
+	})
+	return errors.Join(err, tree.Kill())
 }

@@ -1,4 +1,4 @@
-package shim
+package pause
 
 import (
 	"fmt"
@@ -7,30 +7,33 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/memory"
 )
 
-// pauseUser is who a pause process is: nobody in particular.
-const pauseUser = 65535
+// nobody is who a pause process is: nobody in particular.
+const nobody = 65535
 
-// pauseLifeline is the descriptor that says by the byte pauseGo that the process is where it belongs, and by its end that the
-// shim is gone. A signal at the parent's death would not do: that is the death of the thread that forked.
+// lifelineFD is the descriptor that says by the byte letGo that the process is where it belongs,
+// and by its end that the shim is gone. A signal at the parent's death would not do: that is the
+// death of the thread that forked.
 const (
-	pauseLifeline = 3
-	pauseGo       = 'g'
+	lifelineFD = 3
+	letGo      = 'g'
 )
 
-// PauseMain is the pause face: it gives up every privilege, reaps orphans, and ends on TERM or INT and with its shim,
-// whose pod is not ready without it. It returns the process's exit code.
-func PauseMain() int {
+// Main is the pause face: it gives up every privilege, reaps orphans, and ends on TERM or INT and
+// with its shim, whose pod is not ready without it. It returns the process's exit code.
+func Main() int {
 	ends, orphans := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(ends, unix.SIGTERM, unix.SIGINT)
 	signal.Notify(orphans, unix.SIGCHLD)
 	// In this mode a descriptor is waited for by the runtime's poller, without a thread of its own.
-	if err := unix.SetNonblock(pauseLifeline, true); err != nil {
+	if err := unix.SetNonblock(lifelineFD, true); err != nil {
 		fmt.Fprintln(os.Stderr, "pause: no shim:", err)
 		return 1
 	}
-	lifeline := os.NewFile(pauseLifeline, "lifeline")
+	lifeline := os.NewFile(lifelineFD, "lifeline")
 	var b [1]byte
 	if _, err := lifeline.Read(b[:]); err != nil {
 		return 1 // the shim thought better of it
@@ -44,8 +47,8 @@ func PauseMain() int {
 		_, _ = lifeline.Read(b[:]) // there is nothing to come but the end
 		close(alone)
 	}()
-	TuneMemory()
-	GiveMemoryBack()
+	memory.Tune()
+	memory.GiveBack()
 	for {
 		select {
 		case <-alone:
@@ -89,10 +92,10 @@ func giveUp() error {
 	if err := syscall.Setgroups(nil); err != nil {
 		return fmt.Errorf("drop groups: %w", err)
 	}
-	if err := syscall.Setresgid(pauseUser, pauseUser, pauseUser); err != nil {
+	if err := syscall.Setresgid(nobody, nobody, nobody); err != nil {
 		return fmt.Errorf("change group: %w", err)
 	}
-	if err := syscall.Setresuid(pauseUser, pauseUser, pauseUser); err != nil {
+	if err := syscall.Setresuid(nobody, nobody, nobody); err != nil {
 		return fmt.Errorf("change user: %w", err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package shim
+package events
 
 import (
 	"testing"
@@ -12,7 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// TestEventsAreEncodedWhole has every event, with every field set and with none, decoded by its generated type.
+// TestEventsAreEncodedWhole has every event, with every field set and with none, decoded by its
+// generated type.
 func TestEventsAreEncodedWhole(t *testing.T) {
 	at := time.Unix(1700000000, 5)
 	stamp := timestamppb.New(at)
@@ -25,21 +26,21 @@ func TestEventsAreEncodedWhole(t *testing.T) {
 		want        proto.Message
 		never       string // a field that is never set
 	}{
-		{createEvent(create, 7), createEvent(&task.CreateTaskRequest{}, 0), &events.TaskCreate{
+		{Create(create, 7), Create(&task.CreateTaskRequest{}, 0), &events.TaskCreate{
 			ContainerID: "c", Bundle: "/b", Rootfs: mounts, Checkpoint: "/p", Pid: 7,
 			IO: &events.TaskIO{Stdin: "i", Stdout: "o", Stderr: "e", Terminal: true},
 		}, ""},
-		{startEvent("c", 1<<22), startEvent("", 0), &events.TaskStart{ContainerID: "c", Pid: 1 << 22}, ""},
-		{deleteEvent("c", 7, 137, at), deleteEvent("", 0, 0, time.Time{}),
+		{Start("c", 1<<22), Start("", 0), &events.TaskStart{ContainerID: "c", Pid: 1 << 22}, ""},
+		{Delete("c", 7, 137, at), Delete("", 0, 0, time.Time{}),
 			&events.TaskDelete{ContainerID: "c", Pid: 7, ExitStatus: 137, ExitedAt: stamp}, "id"},
-		{exitEvent("c", "x", 7, 255, at), exitEvent("", "", 0, 0, time.Time{}),
+		{Exit("c", "x", 7, 255, at), Exit("", "", 0, 0, time.Time{}),
 			&events.TaskExit{ContainerID: "c", ID: "x", Pid: 7, ExitStatus: 255, ExitedAt: stamp}, ""},
-		{oomEvent("c"), oomEvent(""), &events.TaskOOM{ContainerID: "c"}, ""},
-		{execAddedEvent("c", "x"), execAddedEvent("", ""), &events.TaskExecAdded{ContainerID: "c", ExecID: "x"}, ""},
-		{execStartedEvent("c", "x", 7), execStartedEvent("", "", 0), &events.TaskExecStarted{ContainerID: "c", ExecID: "x", Pid: 7}, ""},
-		{pausedEvent("c"), pausedEvent(""), &events.TaskPaused{ContainerID: "c"}, ""},
-		{resumedEvent("c"), resumedEvent(""), &events.TaskResumed{ContainerID: "c"}, ""},
-		{checkpointedEvent("c", "/p"), checkpointedEvent("", ""), &events.TaskCheckpointed{ContainerID: "c", Checkpoint: "/p"}, ""},
+		{OOM("c"), OOM(""), &events.TaskOOM{ContainerID: "c"}, ""},
+		{ExecAdded("c", "x"), ExecAdded("", ""), &events.TaskExecAdded{ContainerID: "c", ExecID: "x"}, ""},
+		{ExecStarted("c", "x", 7), ExecStarted("", "", 0), &events.TaskExecStarted{ContainerID: "c", ExecID: "x", Pid: 7}, ""},
+		{Paused("c"), Paused(""), &events.TaskPaused{ContainerID: "c"}, ""},
+		{Resumed("c"), Resumed(""), &events.TaskResumed{ContainerID: "c"}, ""},
+		{Checkpointed("c", "/p"), Checkpointed("", ""), &events.TaskCheckpointed{ContainerID: "c", Checkpoint: "/p"}, ""},
 	} {
 		all := c.want.ProtoReflect().Descriptor().Fields()
 		for i := range all.Len() {

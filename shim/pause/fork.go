@@ -1,4 +1,4 @@
-package shim
+package pause
 
 import (
 	"encoding/binary"
@@ -16,11 +16,13 @@ import (
 	"github.com/sunaba-project/sunaba/shim/reaper"
 )
 
-// jump is all that a pause process needs on its way into a user namespace. Only a process of one thread can enter one,
-// which no Go program is, and package syscall cannot do it between fork and exec either. So the fork is made here: the
-// first child enters the user namespace and forks the process proper, whose PID namespace then belongs to it.
+// jump is all that a pause process needs on its way into a user namespace. Only a process of one
+// thread can enter one, which no Go program is, and package syscall cannot do it between fork and
+// exec either. So the fork is made here: the first child enters the user namespace and forks the
+// process proper, whose PID namespace then belongs to it.
 //
-// The children do nothing but system calls: they have the memory of a Go program, but not its threads.
+// The children do nothing but system calls: they have the memory of a Go program, but not its
+// threads.
 type jump struct {
 	user       uintptr // descriptor of the user namespace
 	clone      uintptr // namespaces of the process proper
@@ -36,8 +38,9 @@ type jump struct {
 // lowest is above the descriptors that the process gets.
 const lowest = 10
 
-// startInUser starts cmd, of which only path, arguments, streams and clone flags count, inside a user namespace as its
-// root. The calling thread has entered all other namespaces that the process joins.
+// startInUser starts cmd, of which only path, arguments, streams and clone flags count, inside a
+// user namespace as its root. The calling thread has entered all other namespaces that the process
+// joins.
 func startInUser(r *reaper.Reaper, cmd *exec.Cmd, path string) (*reaper.Child, error) {
 	var held []*os.File
 	defer func() {

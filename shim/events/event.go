@@ -1,4 +1,5 @@
-package shim
+// Package events encodes the events of the Task API and forwards them to containerd.
+package events
 
 import (
 	"time"
@@ -8,8 +9,9 @@ import (
 	"github.com/sunaba-project/sunaba/shim/encode"
 )
 
-// Event is an event of the Task API, encoded. The generated types of containerd's events are not linked in: their tables, made when a
-// program begins, would cost every process of this binary 50 KiB, and their use more.
+// Event is an event of the Task API, encoded. The generated types of containerd's events are not
+// linked in: their tables, made when a program starts, would cost every process of this binary
+// 50 KiB, and their use more.
 type Event struct {
 	Topic string
 	Name  string // of the message, bare: containerd compares it
@@ -18,7 +20,8 @@ type Event struct {
 
 const eventPackage = "containerd.events."
 
-func createEvent(r *task.CreateTaskRequest, pid uint32) Event {
+// Create says that a container was created.
+func Create(r *task.CreateTaskRequest, pid uint32) Event {
 	e := Event{Topic: "/tasks/create", Name: eventPackage + "TaskCreate"}
 	m := &e.Value
 	m.Text(1, r.ID)
@@ -44,14 +47,16 @@ func createEvent(r *task.CreateTaskRequest, pid uint32) Event {
 	return e
 }
 
-func startEvent(container string, pid uint32) Event {
+// Start says that a container was started.
+func Start(container string, pid uint32) Event {
 	e := Event{Topic: "/tasks/start", Name: eventPackage + "TaskStart"}
 	e.Value.Text(1, container)
 	e.Value.Number(2, uint64(pid))
 	return e
 }
 
-func deleteEvent(container string, pid, code uint32, at time.Time) Event {
+// Delete says that a container was deleted, and how it had ended.
+func Delete(container string, pid, code uint32, at time.Time) Event {
 	e := Event{Topic: "/tasks/delete", Name: eventPackage + "TaskDelete"}
 	e.Value.Text(1, container)
 	e.Value.Number(2, uint64(pid))
@@ -60,8 +65,8 @@ func deleteEvent(container string, pid, code uint32, at time.Time) Event {
 	return e
 }
 
-// exitEvent is of the process with this id: the container's for its first.
-func exitEvent(container, id string, pid, code uint32, at time.Time) Event {
+// Exit says how a process ended. The id of a container's first process is the container's.
+func Exit(container, id string, pid, code uint32, at time.Time) Event {
 	e := Event{Topic: "/tasks/exit", Name: eventPackage + "TaskExit"}
 	e.Value.Text(1, container)
 	e.Value.Text(2, id)
@@ -71,39 +76,45 @@ func exitEvent(container, id string, pid, code uint32, at time.Time) Event {
 	return e
 }
 
-func oomEvent(container string) Event {
-	return containerEvent("/tasks/oom", "TaskOOM", container)
+// OOM says that a process of a container was killed for lack of memory.
+func OOM(container string) Event {
+	return of("/tasks/oom", "TaskOOM", container)
 }
 
-func pausedEvent(container string) Event {
-	return containerEvent("/tasks/paused", "TaskPaused", container)
+// Paused says that a container was paused.
+func Paused(container string) Event {
+	return of("/tasks/paused", "TaskPaused", container)
 }
 
-func resumedEvent(container string) Event {
-	return containerEvent("/tasks/resumed", "TaskResumed", container)
+// Resumed says that a container was resumed.
+func Resumed(container string) Event {
+	return of("/tasks/resumed", "TaskResumed", container)
 }
 
-func containerEvent(topic, name, container string) Event {
+func of(topic, name, container string) Event {
 	e := Event{Topic: topic, Name: eventPackage + name}
 	e.Value.Text(1, container)
 	return e
 }
 
-func execAddedEvent(container, exec string) Event {
-	e := containerEvent("/tasks/exec-added", "TaskExecAdded", container)
+// ExecAdded says that a process was added to a container.
+func ExecAdded(container, exec string) Event {
+	e := of("/tasks/exec-added", "TaskExecAdded", container)
 	e.Value.Text(2, exec)
 	return e
 }
 
-func execStartedEvent(container, exec string, pid uint32) Event {
-	e := containerEvent("/tasks/exec-started", "TaskExecStarted", container)
+// ExecStarted says that such a process was started.
+func ExecStarted(container, exec string, pid uint32) Event {
+	e := of("/tasks/exec-started", "TaskExecStarted", container)
 	e.Value.Text(2, exec)
 	e.Value.Number(3, uint64(pid))
 	return e
 }
 
-func checkpointedEvent(container, checkpoint string) Event {
-	e := containerEvent("/tasks/checkpointed", "TaskCheckpointed", container)
+// Checkpointed says that the state of a container was written to a folder.
+func Checkpointed(container, checkpoint string) Event {
+	e := of("/tasks/checkpointed", "TaskCheckpointed", container)
 	e.Value.Text(2, checkpoint)
 	return e
 }

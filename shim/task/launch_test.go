@@ -1,4 +1,4 @@
-package shim
+package task
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/shim"
 )
 
 // slow is an engine whose creations wait.
@@ -17,7 +19,7 @@ type slow struct {
 	wait func(context.Context) error
 }
 
-func (e *slow) Create(ctx context.Context, b *Bundle, io IO, o Options) (Container, error) {
+func (e *slow) Create(ctx context.Context, b *shim.Bundle, io shim.IO, o shim.Options) (shim.Container, error) {
 	if err := e.wait(ctx); err != nil {
 		return nil, err
 	}
@@ -32,7 +34,8 @@ func mustBeBare(t *testing.T, dir string) {
 	}
 }
 
-// The creation that a launch begins with ends when the container is deleted: who gave it up does not wait for its end.
+// The creation that a launch begins with ends when the container is deleted: who gave it up does
+// not wait for its end.
 func TestDeleteEndsALaunch(t *testing.T) {
 	dir := newBundle(t, nil)
 	synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package shim
+package task
 
 import (
 	"context"
@@ -15,21 +15,19 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/events"
 	"github.com/sunaba-project/sunaba/shim/metrics"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
-const sigKill = syscall.SIGKILL
-
-// stepTime bounds a step that is finished once begun.
+// stepTime bounds a step that is finished once started.
 const stepTime = 2 * time.Minute
 
-// finish returns a context for a step that is carried through even if its caller goes away: half a start
-// that a dying daemon left would be a running container that is called created.
+// finish returns a context for a step that is carried through even if its caller goes away: half a
+// start that a dying daemon left would be a running container that is called created.
 func finish(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), stepTime)
 }
@@ -38,22 +36,24 @@ func finish(ctx context.Context) (context.Context, context.CancelFunc) {
 type taskAPI struct{ s *Service }
 
 func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	return t.make(ctx, r, false)
+}
+
+// make creates a container, whose start follows at once if launch is set.
+func (t taskAPI) make(ctx context.Context, r *task.CreateTaskRequest, launch bool) (*task.CreateTaskResponse, error) {
 	req, err := t.read(r)
 	if err != nil {
 		return nil, err
 	}
-	return t.make(ctx, r, req)
-}
-
-func (t taskAPI) make(ctx context.Context, r *task.CreateTaskRequest, req createRequest) (*task.CreateTaskResponse, error) {
+	req.launch = launch
 	t.s.options.Settled()
 	c, err := t.s.add(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	pid := uint32(c.init.engine.Pid())
-	t.s.publish(createEvent(r, pid))
-	if !c.unborn {
+	t.s.publish(events.Create(r, pid))
+	if !c.startMakesInit {
 		go t.s.watchInit(c)
 	}
 	t.s.options.Settled()
@@ -65,7 +65,7 @@ func (t taskAPI) read(r *task.CreateTaskRequest) (createRequest, error) {
 	if r.ID == "" || r.Bundle == "" {
 		return createRequest{}, fmt.Errorf("create container: id and bundle are needed: %w", errdefs.ErrInvalidArgument)
 	}
-	options, err := decodeOptions(r.Options, t.s.options)
+	options, err := shim.DecodeOptions(r.Options, t.s.options.RuntimeRoot, t.s.options.Namespace)
 	if err != nil {
 		return createRequest{}, err
 	}
@@ -93,18 +93,19 @@ func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartRe
 	if err != nil {
 		return nil, err
 	}
-	err = p.start(ctx, func(begins bool) error { return c.starting(p, begins) }, func() {
+	err = p.start(ctx, func(starts bool) error { return c.starting(p, starts) }, func() {
 		pid := uint32(p.engine.Pid())
 		if p.id == "" {
 			t.s.note(c.started(p.began), "record start", r.ID)
-			t.s.publish(startEvent(r.ID, pid))
-			if c.unborn {
-				t.s.born(c)
+			t.s.publish(events.Start(r.ID, pid))
+			if c.startMakesInit { // create could not do it
+				t.s.note(bundle.WritePid(c.path, int(pid)), "record pid", r.ID)
+				go t.s.watchInit(c)
 			}
 			return
 		}
 		t.s.note(c.handoff.KeepExec(c.id, p.id, p.engine.Pid()), "record executed process", r.ID)
-		t.s.publish(execStartedEvent(r.ID, p.id, pid))
+		t.s.publish(events.ExecStarted(r.ID, p.id, pid))
 		go t.s.watchExec(c, p)
 	})
 	if err != nil {
@@ -118,7 +119,7 @@ func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.Delet
 	ctx, cancel := finish(ctx)
 	defer cancel()
 	if r.ExecID == "" {
-		if err := t.s.giveUp(ctx, r.ID); err != nil {
+		if err := t.s.table.giveUp(ctx, r.ID); err != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +127,7 @@ func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.Delet
 	if err != nil {
 		return nil, err
 	}
-	var exit Exit
+	var exit shim.Exit
 	if p.id == "" {
 		exit, err = t.s.remove(ctx, c)
 	} else {
@@ -139,18 +140,18 @@ func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.Delet
 	return &task.DeleteResponse{Pid: p.pid(), ExitStatus: exit.Code, ExitedAt: at(exit)}, nil
 }
 
-func (t taskAPI) deleteExec(c *container, p *process) (Exit, error) {
+func (t taskAPI) deleteExec(c *container, p *process) (shim.Exit, error) {
 	if st, _ := p.snapshot(); st == stopped {
 		p.drain(drainTime)
 	}
 	err := p.become(deleted, func() error {
 		p.streams.Close()
-		c.forget(p)
+		c.execs.settle(p.id, nil)
 		t.s.note(c.handoff.DropExec(c.id, p.id), "forget executed process", c.id)
 		return nil
 	})
 	if err != nil {
-		return Exit{}, err
+		return shim.Exit{}, err
 	}
 	_, exit := p.snapshot()
 	return exit, nil
@@ -160,7 +161,7 @@ func (t taskAPI) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb
 	if r.ExecID == "" || r.Spec == nil {
 		return nil, fmt.Errorf("execute in container %q: exec id and process are needed: %w", r.ID, errdefs.ErrInvalidArgument)
 	}
-	c, err := t.s.container(r.ID)
+	c, err := t.s.table.find(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +178,7 @@ func (t taskAPI) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb
 	if err := c.exec(ctx, r.ExecID, &spec, names); err != nil {
 		return nil, err
 	}
-	t.s.publish(execAddedEvent(r.ID, r.ExecID))
+	t.s.publish(events.ExecAdded(r.ID, r.ExecID))
 	return &emptypb.Empty{}, nil
 }
 
@@ -193,7 +194,7 @@ func (t taskAPI) kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty,
 	if p == c.init {
 		t.s.note(c.told(), "record signal", r.ID)
 	}
-	if st, _ := c.init.snapshot(); sig == sigKill && st == paused {
+	if st, _ := c.init.snapshot(); sig == syscall.SIGKILL && st == paused {
 		t.s.note(c.engine.Resume(ctx), "resume a killed container", r.ID) // frozen processes do not die
 	}
 	return &emptypb.Empty{}, nil
@@ -212,8 +213,9 @@ func (t taskAPI) wait(ctx context.Context, r *task.WaitRequest) (*task.WaitRespo
 }
 
 func (t taskAPI) state(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
-	// A creation whose caller has died is taken back; who asks after that caller's restart learns how it ended.
-	if err := t.s.settled(ctx, r.ID); err != nil {
+	// A creation whose caller has died is taken back; who asks after that caller's restart learns
+	// how it ended.
+	if err := t.s.table.await(ctx, r.ID); err != nil {
 		return nil, err
 	}
 	c, p, err := t.s.process(r.ID, r.ExecID)
@@ -232,11 +234,12 @@ func (t taskAPI) state(ctx context.Context, r *task.StateRequest) (*task.StateRe
 }
 
 func (t taskAPI) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
-	c, err := t.s.container(r.ID)
+	c, err := t.s.table.find(r.ID)
 	if err != nil {
 		return nil, err
 	}
-	// An empty list would have a containerd that restarts take the shim for one that leaked, and the exit code with it.
+	// An empty list would have a containerd that restarts take the shim for one that leaked, and
+	// the exit code with it.
 	if st, _ := c.init.snapshot(); st >= stopped {
 		return nil, fmt.Errorf("container %q is %s: %w", r.ID, st, errdefs.ErrFailedPrecondition)
 	}
@@ -245,7 +248,7 @@ func (t taskAPI) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsRespo
 		return nil, err
 	}
 	execs := make(map[uint32]string)
-	for _, p := range c.startedExecs() {
+	for _, p := range c.execs.started() {
 		execs[p.pid()] = p.id
 	}
 	resp := &task.PidsResponse{}
@@ -264,31 +267,54 @@ func (t taskAPI) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsRespo
 func (t taskAPI) pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
 	ctx, cancel := finish(ctx)
 	defer cancel()
-	c, err := t.s.container(r.ID)
+	c, err := t.s.table.find(r.ID)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.init.become(paused, func() error { return c.pause(ctx) }); err != nil {
-		return nil, err
+	if err = c.init.become(paused, func() error { return c.pause(ctx) }); err == nil {
+		t.s.publish(events.Paused(r.ID))
 	}
-	t.s.publish(pausedEvent(r.ID))
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, err
 }
 
 func (t taskAPI) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
 	ctx, cancel := finish(ctx)
 	defer cancel()
-	c, err := t.s.container(r.ID)
+	c, err := t.s.table.find(r.ID)
 	if err != nil {
 		return nil, err
 	}
 	if st, _ := c.init.snapshot(); st != paused {
 		return nil, fmt.Errorf("container %q is not paused: %w", r.ID, errdefs.ErrFailedPrecondition)
 	}
-	if err := c.init.become(running, func() error { return c.resume(ctx) }); err != nil {
+	if err = c.init.become(running, func() error { return c.resume(ctx) }); err == nil {
+		t.s.publish(events.Resumed(r.ID))
+	}
+	return &emptypb.Empty{}, err
+}
+
+// checkpoint writes a container's state to r.Path. The container may end meanwhile, so nothing is
+// locked.
+func (t taskAPI) checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	c, err := t.s.table.find(r.ID)
+	if err != nil {
 		return nil, err
 	}
-	t.s.publish(resumedEvent(r.ID))
+	how, err := shim.CheckpointOptions(r.Path, r.Options)
+	if err != nil {
+		return nil, err
+	}
+	if st, _ := c.init.snapshot(); st != running && st != paused {
+		return nil, fmt.Errorf("the container is %s: %w", st, errdefs.ErrFailedPrecondition)
+	}
+	engine, ok := c.engine.(shim.Checkpointer)
+	if !ok {
+		return nil, fmt.Errorf("the container's engine cannot save and resume what runs in it: %w", errdefs.ErrFailedPrecondition)
+	}
+	if err := engine.Checkpoint(ctx, how); err != nil {
+		return nil, err
+	}
+	t.s.publish(events.Checkpointed(r.ID, how.Images))
 	return &emptypb.Empty{}, nil
 }
 
@@ -300,10 +326,7 @@ func (t taskAPI) resizePty(ctx context.Context, r *task.ResizePtyRequest) (*empt
 	if !p.names.Terminal {
 		return nil, fmt.Errorf("process %q of container %q has no terminal: %w", r.ExecID, r.ID, errdefs.ErrFailedPrecondition)
 	}
-	if err := p.engine.Resize(uint16(r.Width), uint16(r.Height)); err != nil {
-		return nil, err
-	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, p.engine.Resize(uint16(r.Width), uint16(r.Height))
 }
 
 func (t taskAPI) closeIO(ctx context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {
@@ -313,17 +336,15 @@ func (t taskAPI) closeIO(ctx context.Context, r *task.CloseIORequest) (*emptypb.
 	}
 	if r.Stdin {
 		p.streams.CloseStdin()
-		if err := p.engine.CloseStdin(); err != nil {
-			return nil, err
-		}
+		err = p.engine.CloseStdin()
 	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, err
 }
 
 func (t taskAPI) update(ctx context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
 	ctx, cancel := finish(ctx)
 	defer cancel()
-	c, err := t.s.container(r.ID)
+	c, err := t.s.table.find(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -331,14 +352,11 @@ func (t taskAPI) update(ctx context.Context, r *task.UpdateTaskRequest) (*emptyp
 	if err := json.Unmarshal(r.Resources.GetValue(), &res); err != nil {
 		return nil, fmt.Errorf("decode resources of container %q: %w: %w", r.ID, err, errdefs.ErrInvalidArgument)
 	}
-	if err := c.engine.Update(ctx, &res); err != nil {
-		return nil, err
-	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, c.engine.Update(ctx, &res)
 }
 
 func (t taskAPI) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
-	c, err := t.s.container(r.ID)
+	c, err := t.s.table.find(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -354,17 +372,9 @@ func (t taskAPI) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsRe
 	return &task.StatsResponse{Stats: &anypb.Any{TypeUrl: name, Value: figures}}, nil
 }
 
-// group is the container's cgroup. containerd asks for its figures every second, so the one that is open is taken.
-func (c *container) group() (*cgroup.Group, error) {
-	if c.kills != nil && c.kills.Group().Path() == c.engine.Cgroup() {
-		return c.kills.Group(), nil
-	}
-	return cgroup.Open(c.engine.Cgroup())
-}
-
 func (t taskAPI) connect(ctx context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
 	resp := &task.ConnectResponse{ShimPid: uint32(os.Getpid()), Version: "v3"}
-	if c, err := t.s.container(r.ID); err == nil {
+	if c, err := t.s.table.find(r.ID); err == nil {
 		resp.TaskPid = uint32(c.init.engine.Pid())
 	}
 	return resp, nil
@@ -373,12 +383,4 @@ func (t taskAPI) connect(ctx context.Context, r *task.ConnectRequest) (*task.Con
 func (t taskAPI) shutdown(_ context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
 	t.s.shutdown()
 	return &emptypb.Empty{}, nil
-}
-
-// at is an exit's time, nothing for a process that never ran.
-func at(e Exit) *timestamppb.Timestamp {
-	if e.At.IsZero() {
-		return nil
-	}
-	return timestamppb.New(e.At)
 }

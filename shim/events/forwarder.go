@@ -1,4 +1,4 @@
-package shim
+package events
 
 import (
 	"context"
@@ -33,8 +33,8 @@ type envelope struct {
 	request encode.Message
 }
 
-// EventPublisher forwards events to containerd's ttrpc events service, in order.
-type EventPublisher struct {
+// Forwarder forwards events to containerd's ttrpc events service, in order.
+type Forwarder struct {
 	address   string
 	namespace string
 	log       *slog.Logger
@@ -46,90 +46,91 @@ type EventPublisher struct {
 	idle    sync.WaitGroup
 }
 
-// NewEventPublisher makes a publisher to a ttrpc socket ("unix:///path" or a path). It connects when it has something to say.
-func NewEventPublisher(address, namespace string, log *slog.Logger) *EventPublisher {
-	return &EventPublisher{address: strings.TrimPrefix(address, "unix://"), namespace: namespace, log: log}
+// NewForwarder makes a forwarder to a ttrpc socket ("unix:///path" or a path). It connects when it
+// has something to say.
+func NewForwarder(address, namespace string, log *slog.Logger) *Forwarder {
+	return &Forwarder{address: strings.TrimPrefix(address, "unix://"), namespace: namespace, log: log}
 }
 
-// Publish implements Publisher.
-func (p *EventPublisher) Publish(event Event) {
+// Publish hands on one event without waiting.
+func (f *Forwarder) Publish(event Event) {
 	var e, request encode.Message
 	e.Time(1, time.Now())
-	e.Text(2, p.namespace)
+	e.Text(2, f.namespace)
 	e.Text(3, event.Topic)
 	e.Message(4, event.any())
 	request.Message(1, e)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.queue) == publishQueue {
-		p.log.Error("event dropped: containerd accepts none", "topic", p.queue[0].topic)
-		p.queue = p.queue[1:]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.queue) == publishQueue {
+		f.log.Error("event dropped: containerd accepts none", "topic", f.queue[0].topic)
+		f.queue = f.queue[1:]
 	}
-	p.queue = append(p.queue, envelope{event.Topic, request})
-	if !p.working {
-		p.working = true
-		p.idle.Add(1)
-		go p.work()
+	f.queue = append(f.queue, envelope{event.Topic, request})
+	if !f.working {
+		f.working = true
+		f.idle.Add(1)
+		go f.work()
 	}
 }
 
 // Close forwards what is still queued, for at most a few seconds, and disconnects.
-func (p *EventPublisher) Close() {
+func (f *Forwarder) Close() {
 	done := make(chan struct{})
-	go func() { p.idle.Wait(); close(done) }()
+	go func() { f.idle.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-time.After(publishTimeout):
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.disconnect()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.disconnect()
 }
 
 // disconnect closes the connection, if there is one. The caller holds the lock.
-func (p *EventPublisher) disconnect() {
-	if p.client != nil {
-		p.client.Close()
-		p.client = nil
+func (f *Forwarder) disconnect() {
+	if f.client != nil {
+		f.client.Close()
+		f.client = nil
 	}
 }
 
 // work forwards until nothing is queued; there is no goroutine while nothing happens.
-func (p *EventPublisher) work() {
-	defer p.idle.Done()
+func (f *Forwarder) work() {
+	defer f.idle.Done()
 	for {
-		p.mu.Lock()
-		if len(p.queue) == 0 {
-			p.working, p.queue = false, nil
-			p.disconnect() // a connection costs memory on both sides
-			p.mu.Unlock()
+		f.mu.Lock()
+		if len(f.queue) == 0 {
+			f.working, f.queue = false, nil
+			f.disconnect() // a connection costs memory on both sides
+			f.mu.Unlock()
 			return
 		}
-		e := p.queue[0]
-		p.queue = p.queue[1:]
-		p.mu.Unlock()
-		p.forward(e)
+		e := f.queue[0]
+		f.queue = f.queue[1:]
+		f.mu.Unlock()
+		f.forward(e)
 	}
 }
 
 // forward delivers one event before the next one's turn.
-func (p *EventPublisher) forward(e envelope) {
+func (f *Forwarder) forward(e envelope) {
 	var err error
 	for try := range publishTries {
 		if try > 0 {
 			time.Sleep(time.Duration(try) * publishPause)
 		}
-		if err = p.send(e); err == nil {
+		if err = f.send(e); err == nil {
 			return
 		}
 	}
-	p.log.Error("failed to publish event, it is dropped", "topic", e.topic, "error", err)
+	f.log.Error("failed to publish event, it is dropped", "topic", e.topic, "error", err)
 }
 
-func (p *EventPublisher) send(e envelope) error {
+func (f *Forwarder) send(e envelope) error {
 	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 	defer cancel()
-	client, err := p.connect(ctx)
+	client, err := f.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -137,27 +138,24 @@ func (p *EventPublisher) send(e envelope) error {
 	request.ProtoReflect().SetUnknown(protoreflect.RawFields(e.request))
 	err = client.Call(ctx, eventsService, "Forward", request, &emptypb.Empty{})
 	if err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		client.Close()
-		if p.client == client {
-			p.client = nil
-		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.disconnect()
 	}
 	return err
 }
 
-func (p *EventPublisher) connect(ctx context.Context) (*ttrpc.Client, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.client != nil {
-		return p.client, nil
+func (f *Forwarder) connect(ctx context.Context) (*ttrpc.Client, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.client != nil {
+		return f.client, nil
 	}
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", p.address)
+	conn, err := d.DialContext(ctx, "unix", f.address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to containerd: %w", err)
 	}
-	p.client = ttrpc.NewClient(conn)
-	return p.client, nil
+	f.client = ttrpc.NewClient(conn)
+	return f.client, nil
 }

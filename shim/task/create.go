@@ -1,0 +1,196 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/stdio"
+)
+
+// createRequest is a container to create, translated from the Task API.
+type createRequest struct {
+	id, bundle string
+	rootfs     []bundle.Mount
+	options    shim.Options
+	streams    stdio.Config
+	checkpoint string // folder of the state that it starts with, "" = none
+	wire       *task.CreateTaskRequest
+	launch     bool // its start follows at once
+}
+
+// add creates a container under an id that is reserved meanwhile. Delete ends a creation that is a
+// part of a launch.
+func (s *Service) add(ctx context.Context, r createRequest) (c *container, err error) {
+	var cancel context.CancelFunc
+	if r.launch {
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+	}
+	if err := s.table.reserve(ctx, r.id, cancel); err != nil {
+		return nil, err
+	}
+	defer func() { s.table.settle(r.id, c) }()
+	if c, err = s.create(ctx, r); err != nil {
+		return nil, err
+	}
+	if r.launch && c.startMakesInit { // it is not answered before it is started
+		return c, nil
+	}
+	if err := c.own(); err != nil {
+		s.takeBack(ctx, c)
+		return nil, err
+	}
+	return c, nil
+}
+
+// create makes a container from its bundle: root, record, streams, engine. On error nothing is left
+// behind.
+func (s *Service) create(ctx context.Context, r createRequest) (_ *container, err error) {
+	var u undo
+	defer func() {
+		if err != nil {
+			u.run()
+		}
+	}()
+	u.add(func() { s.dropHandoff(r.id) })
+	if err := s.handoff.Open(r.id, r.bundle); err != nil {
+		return nil, err
+	}
+	b, err := s.openBundle(r, &u)
+	if err != nil {
+		return nil, err
+	}
+	if r.streams.Limits, err = stdio.ParseLimits(b.Spec.Annotations[shim.AnnotationLogLimits]); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", shim.AnnotationLogLimits, err)
+	}
+	engine, err := s.engines.choose(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	record := bundle.Task{
+		Engine: engine.Name(), Binary: r.options.Binary, Root: r.options.Root, SystemdCgroup: r.options.SystemdCgroup,
+		Cgroup: shim.CgroupPath(b.Spec, r.options.SystemdCgroup),
+	}
+	if s.handoff != nil { // only a successor needs it
+		if record.Request, err = proto.Marshal(r.wire); err != nil {
+			return nil, err
+		}
+	}
+	if err := bundle.WriteTask(b.Path, record); err != nil {
+		return nil, err
+	}
+	u.add(func() { s.note(bundle.Forget(b.Path), "forget bundle", b.ID) })
+	streams, err := stdio.Open(ctx, r.streams)
+	if err != nil {
+		return nil, err
+	}
+	u.add(streams.Close)
+	ec, err := build(ctx, engine, b, childIO(streams, r.streams.Terminal), r)
+	if err != nil {
+		return nil, err
+	}
+	c := newContainer(b, ec, streams, r, s.handoff)
+	if group, err := cgroup.Open(ec.Cgroup()); err == nil {
+		c.kills = s.kills.Open(group)
+	}
+	if err := c.settle(b.Spec, record); err != nil {
+		u.add(func() { s.note(c.destroy(), "take back container", b.ID) })
+		return nil, err
+	}
+	u.release()
+	return c, nil
+}
+
+// build has the engine make a container in the way that suits the request.
+func build(ctx context.Context, engine shim.Engine, b *shim.Bundle, io shim.IO, r createRequest) (shim.Container, error) {
+	if r.checkpoint != "" {
+		restorer, ok := engine.(shim.Restorer)
+		if !ok {
+			return nil, fmt.Errorf("restore: engine %s cannot: %w", engine.Name(), errdefs.ErrFailedPrecondition)
+		}
+		return restorer.Restore(ctx, b, io, r.options, r.checkpoint)
+	}
+	launcher, ok := engine.(shim.Launcher)
+	// Between the two steps a process is given what its specification does not say.
+	said := b.Spec.Process != nil && b.Spec.Process.OOMScoreAdj != nil && shim.CgroupPath(b.Spec, r.options.SystemdCgroup) != ""
+	if ok && said && r.launch && b.Spec.Annotations[shim.AnnotationOneStep] == "true" {
+		return launcher.Launch(ctx, b, io, r.options)
+	}
+	return engine.Create(ctx, b, io, r.options)
+}
+
+// openBundle reads the bundle and mounts its root.
+func (s *Service) openBundle(r createRequest, u *undo) (*shim.Bundle, error) {
+	spec, err := bundle.ReadSpec(r.bundle)
+	if err != nil {
+		return nil, err
+	}
+	if err := bundle.MountImages(r.bundle, bundle.UserNamespace(spec)); err != nil {
+		return nil, err
+	}
+	u.add(func() { s.note(bundle.UnmountImages(r.bundle), "unmount images", r.id) })
+	if err := bundle.MapVolumes(r.bundle, spec); err != nil {
+		return nil, err
+	}
+	u.add(func() { s.note(bundle.UnmapVolumes(r.bundle), "unmap volumes", r.id) })
+	b := s.bundle(r, spec)
+	if len(r.rootfs) > 0 {
+		b.Rootfs, err = bundle.MountRoot(r.bundle, r.rootfs, bundle.UserNamespace(spec))
+		if err != nil {
+			return nil, err
+		}
+		u.add(func() { s.note(bundle.UnmountRoot(r.bundle), "unmount root", r.id) })
+	}
+	return b, nil
+}
+
+// bundle is what an engine gets of a bundle. The caller adds a root that is yet to be mounted.
+func (s *Service) bundle(r createRequest, spec *specs.Spec) *shim.Bundle {
+	b := &shim.Bundle{
+		ID: r.id, Namespace: s.options.Namespace, SandboxID: spec.Annotations[shim.AnnotationSandboxID], Path: r.bundle, Spec: spec,
+		Box: s.handoff.Box(r.id),
+	}
+	if b.SandboxID == "" {
+		b.SandboxID = r.id
+	}
+	if len(r.rootfs) == 0 && spec.Root != nil && spec.Root.Path != "" {
+		b.Rootfs = spec.Root.Path
+		if !filepath.IsAbs(b.Rootfs) {
+			b.Rootfs = filepath.Join(r.bundle, b.Rootfs)
+		}
+		if _, err := os.Stat(b.Rootfs); errors.Is(err, os.ErrNotExist) {
+			b.Rootfs = ""
+		}
+	}
+	return b
+}
+
+func childIO(s *stdio.Streams, terminal bool) shim.IO {
+	stdin, stdout, stderr, console := s.Child()
+	return shim.IO{Stdin: stdin, Stdout: stdout, Stderr: stderr, Console: console, Terminal: terminal}
+}
+
+// undo has the steps that take back something that failed; the last step is taken back first.
+type undo []func()
+
+func (u *undo) add(f func()) { *u = append(*u, f) }
+
+// release keeps what was done.
+func (u *undo) release() { *u = nil }
+
+func (u *undo) run() {
+	for i := len(*u) - 1; i >= 0; i-- {
+		(*u)[i]()
+	}
+}
