@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/thread"
 )
 
 // Mount is one mount of a root filesystem, as in containerd's Task API.
@@ -131,25 +132,21 @@ func mount(m Mount, root string) error {
 
 // mountShort mounts an overlay whose many lower directories do not fit into one page of options:
 // they are named below their common directory, by a thread that works there.
-func mountShort(data []string, call func(data []string) error) error {
+func mountShort(data []string, call func(data []string) error) (err error) {
 	short, dir := shorten(data)
 	if dir == "" {
 		return call(data)
 	}
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its working directory
-		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			result <- fmt.Errorf("leave working directory: %w", err)
-			return
+	thread.Run(func() { // its working directory ends with it
+		if err = unix.Unshare(unix.CLONE_FS); err != nil {
+			err = fmt.Errorf("leave working directory: %w", err)
+		} else if err = unix.Chdir(dir); err != nil {
+			err = &os.PathError{Op: "chdir", Path: dir, Err: err}
+		} else {
+			err = call(short)
 		}
-		if err := unix.Chdir(dir); err != nil {
-			result <- &os.PathError{Op: "chdir", Path: dir, Err: err}
-			return
-		}
-		result <- call(short)
-	}()
-	return <-result
+	})
+	return err
 }
 
 // attributes are mount(2)'s flags as fsmount(2) names them.

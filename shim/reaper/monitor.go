@@ -15,9 +15,31 @@ var _ runc.ProcessMonitor = Monitor{}
 
 // Start implements runc.ProcessMonitor.
 func (m Monitor) Start(cmd *exec.Cmd) (chan runc.Exit, error) {
+	exits, _, err := m.start(cmd)
+	return exits, err
+}
+
+// StartLocked implements runc.ProcessMonitor: the thread that forks lives as long as the child.
+func (m Monitor) StartLocked(cmd *exec.Cmd) (exits chan runc.Exit, err error) {
+	started := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		var child *Child
+		exits, child, err = m.start(cmd)
+		close(started)
+		if child != nil {
+			<-child.Done
+		}
+	}()
+	<-started
+	return exits, err
+}
+
+func (m Monitor) start(cmd *exec.Cmd) (chan runc.Exit, *Child, error) {
 	child, err := m.Reaper.Start(cmd)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	exits := make(chan runc.Exit, 1)
 	go func() {
@@ -26,33 +48,7 @@ func (m Monitor) Start(cmd *exec.Cmd) (chan runc.Exit, error) {
 		exits <- runc.Exit{Pid: child.Pid, Status: code, Timestamp: at}
 		close(exits)
 	}()
-	return exits, nil
-}
-
-// StartLocked implements runc.ProcessMonitor: the thread that forks lives as long as the child.
-func (m Monitor) StartLocked(cmd *exec.Cmd) (chan runc.Exit, error) {
-	type started struct {
-		exits chan runc.Exit
-		err   error
-	}
-	result := make(chan started)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		child, err := m.Reaper.Start(cmd)
-		if err != nil {
-			result <- started{err: err}
-			return
-		}
-		exits := make(chan runc.Exit, 1)
-		result <- started{exits: exits}
-		<-child.Done
-		code, at := child.Status()
-		exits <- runc.Exit{Pid: child.Pid, Status: code, Timestamp: at}
-		close(exits)
-	}()
-	s := <-result
-	return s.exits, s.err
+	return exits, child, nil
 }
 
 // Wait implements runc.ProcessMonitor. Output that the command was given writers for is complete

@@ -2,7 +2,6 @@ package runc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,7 +49,8 @@ func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
 	return c.criuError(ctx, err, filepath.Join(how.Work, dumpLog))
 }
 
-// criuError adds to a runtime's error what CRIU had to say. If it had nothing, the runtime could not run it.
+// criuError adds to a runtime's error what CRIU had to say. If it had nothing, the runtime could
+// not run it.
 func (c *container) criuError(ctx context.Context, err error, log string) error {
 	switch {
 	case err == nil:
@@ -70,8 +70,8 @@ func (c *container) criuError(ctx context.Context, err error, log string) error 
 	return fmt.Errorf("%s: %w", text, errdefs.ErrFailedPrecondition)
 }
 
-// criuSaid is the end of the errors in CRIU's log. Its very last line only says that it has failed, and the ones before
-// it go from the cause outwards.
+// criuSaid is the end of the errors in CRIU's log. Its very last line only says that it has failed,
+// and the ones before it go from the cause outwards.
 func criuSaid(log string) string {
 	data, err := os.ReadFile(log)
 	if err != nil {
@@ -91,11 +91,8 @@ func criuSaid(log string) string {
 
 // restoration is what a container that is restored at its start needs.
 type restoration struct {
-	images   string
-	files    shim.IO
-	noPivot  bool
-	bundle   string
-	workPath string
+	first
+	images, workPath string
 }
 
 // Restore implements shim.Restorer.
@@ -108,7 +105,7 @@ func (e *Engine) Restore(_ context.Context, b *shim.Bundle, files shim.IO, o shi
 		return nil, err
 	}
 	c.init.restore = &restoration{
-		images: images, files: files, noPivot: o.NoPivotRoot, bundle: b.Path, workPath: filepath.Join(b.Path, "criu"),
+		first: first{files: files, noPivot: o.NoPivotRoot}, images: images, workPath: filepath.Join(b.Path, "criu"),
 	}
 	return c, nil
 }
@@ -116,10 +113,11 @@ func (e *Engine) Restore(_ context.Context, b *shim.Bundle, files shim.IO, o shi
 // criuConfig is runc's annotation with the path of a file of CRIU options.
 const criuConfig = "org.criu.config"
 
-// leaveCgroups keeps CRIU from putting processes where they were when the checkpoint was made: in the unified hierarchy
-// nothing tells it of the new place, and it would make the old pod's cgroup again, without limits. The runtime starts CRIU
-// in the container's cgroup, and there its processes are to stay.
-func (r *restoration) leaveCgroups() error {
+// leaveCgroups keeps CRIU from putting processes where they were when the checkpoint was made: in
+// the unified hierarchy nothing tells it of the new place, and it would make the old pod's cgroup
+// again, without limits. The runtime starts CRIU in the container's cgroup, and there its processes
+// are to stay.
+func (r *restoration) leaveCgroups(bundleDir string) error {
 	if !cgroup.Unified() {
 		return nil
 	}
@@ -127,57 +125,30 @@ func (r *restoration) leaveCgroups() error {
 	if err := os.WriteFile(file, []byte("manage-cgroups=ignore\n"), 0o600); err != nil {
 		return err
 	}
-	return bundle.Annotate(r.bundle, criuConfig, file)
+	return bundle.Annotate(bundleDir, criuConfig, file)
 }
 
 // startRestored lets the runtime make the process of a checkpoint, which runs then.
-func (p *process) startRestored(ctx context.Context) (err error) {
+func (p *process) startRestored(ctx context.Context) error {
 	c, r := p.container, p.restore
 	if err := os.MkdirAll(r.workPath, 0o700); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer os.RemoveAll(r.workPath)
-	if err := r.leaveCgroups(); err != nil {
+	if err := r.leaveCgroups(c.dir); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	console, err := newConsole(c.dir, r.files.Terminal)
-	if err != nil {
-		return err
-	}
-	defer console.close()
-	pidFile := filepath.Join(r.bundle, bundle.PidName)
-	if err := os.Remove(pidFile); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier container in this bundle
-		return err
-	}
-	opts := &runc.RestoreOpts{
-		CheckpointOpts: runc.CheckpointOpts{ImagePath: r.images, WorkDir: r.workPath, FileLocks: true},
-		Detach:         true, PidFile: pidFile, NoPivot: r.noPivot, IO: childIO{r.files},
-	}
-	if r.files.Terminal {
-		opts.ConsoleSocket, opts.IO = console, childIO{}
-	}
-	defer func() {
-		if err != nil {
-			c.undoCreate()
-		}
-	}()
-	err = c.ask(func() error {
-		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
-		defer cancel()
-		_, err := c.runtime.Restore(whole, c.id, r.bundle, opts)
+	child, master, err := c.make(ctx, &r.first, func(ctx context.Context, o *runc.CreateOpts) error {
+		_, err := c.runtime.Restore(ctx, c.id, c.dir, &runc.RestoreOpts{
+			CheckpointOpts: runc.CheckpointOpts{ImagePath: r.images, WorkDir: r.workPath, FileLocks: true},
+			Detach:         true, PidFile: o.PidFile, NoPivot: o.NoPivot, IO: o.IO, ConsoleSocket: o.ConsoleSocket,
+		})
 		return err
 	})
 	if err != nil {
 		return c.criuError(ctx, err, filepath.Join(r.workPath, restoreLog))
 	}
-	pid, err := runc.ReadPidFile(pidFile)
-	if err != nil {
-		return fmt.Errorf("read pid of container %q: %w", c.id, err)
-	}
-	child := c.reaper.Watch(pid)
-	if p.master, err = console.receive(ctx); err != nil {
-		return err
-	}
+	p.master = master
 	p.watch(child)
 	return nil
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/sunaba-project/sunaba/shim/api"
 )
 
-// consoleTime is how long the runtime may take to send the terminal after it has ended: it was sent before.
+// consoleTime is how long the runtime may take to send the terminal after it has ended: it was sent
+// before.
 const consoleTime = 5 * time.Second
 
-// console is the socket over which the runtime sends the master of the pty it opened in the container.
-// The methods of a nil console do nothing: the process has no terminal.
+// console is the socket over which the runtime sends the master of the pty it opened in the
+// container. The methods of a nil console do nothing: the process has no terminal.
 type console struct {
 	dir      string
 	handle   *os.File // dir, for a short path to the socket

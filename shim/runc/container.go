@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +23,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
-// undoTime is how long taking a half-made container back may take; the caller's own time may be over.
+// undoTime is how long taking a half-made container back may take; the caller's own time may be
+// over.
 const undoTime = 10 * time.Second
 
 // createTime is how long a runtime may take to create a container, whose caller may be gone.
@@ -89,7 +89,8 @@ func (c *container) Cgroup() string { return c.cgroup }
 
 func (c *container) Details() shim.Details { return shim.Details{PID: c.init.Pid()} }
 
-// Delete implements shim.Container: the runtime runs its hooks and removes its state and the cgroup.
+// Delete implements shim.Container: the runtime runs its hooks and removes its state and the
+// cgroup.
 func (c *container) Delete(ctx context.Context) error {
 	if c.foreign {
 		return nil
@@ -105,8 +106,9 @@ func (c *container) Delete(ctx context.Context) error {
 	return nil
 }
 
-// delete removes what the runtime keeps. What has exited is deleted plainly: since version 1.2 runc waits 100 ms after the kill
-// of a forced delete, also where there was nothing to kill. What the runtime does not take for exited is forced.
+// delete removes what the runtime keeps. What has exited is deleted plainly: since version 1.2 runc
+// waits 100 ms after the kill of a forced delete, also where there was nothing to kill. What the
+// runtime does not take for exited is forced.
 func (c *container) delete(ctx context.Context) error {
 	if c.init.hasExited() && c.endRest(ctx) == nil {
 		if err := c.remove(ctx, false); err == nil {
@@ -116,8 +118,8 @@ func (c *container) delete(ctx context.Context) error {
 	return c.remove(ctx, true)
 }
 
-// endRest ends what has outlived the init process, which it can without a PID namespace of its own. A plain delete kills that
-// too, but does not wait for its end, and leaves the cgroup then.
+// endRest ends what has outlived the init process, which it can without a PID namespace of its own.
+// A plain delete kills that too, but does not wait for its end, and leaves the cgroup then.
 func (c *container) endRest(ctx context.Context) error {
 	if c.cgroup == "" {
 		return nil
@@ -217,7 +219,7 @@ func (p *process) Start(ctx context.Context) error {
 	name.Write([]byte(p.exec.id))
 	pidFile := filepath.Join(c.dir, fmt.Sprintf("exec-%x.pid", name.Sum64()))
 	defer os.Remove(pidFile)
-	opts := &runc.ExecOpts{PidFile: pidFile, Detach: true, IO: childIO{p.exec.io}}
+	opts := &runc.ExecOpts{PidFile: pidFile, Detach: true, IO: childIO{files: p.exec.io}}
 	if p.exec.io.Terminal {
 		opts.ConsoleSocket, opts.IO = console, childIO{}
 	}
@@ -238,8 +240,9 @@ func (p *process) Start(ctx context.Context) error {
 	return nil
 }
 
-// Signal signals the process itself: its pid is our child's until we reap it. A program would
-// do no more and take ten milliseconds. A further process is killed with all that it started, if all is set.
+// Signal signals the process itself: its pid is our child's until we reap it. A program would do no
+// more and take ten milliseconds. A further process is killed with all that it started, if all is
+// set.
 func (p *process) Signal(ctx context.Context, sig syscall.Signal, all bool) error {
 	killed := false
 	if all && p.exec != nil && sig == unix.SIGKILL {
@@ -287,8 +290,12 @@ func (p *process) Resize(width, height uint16) error {
 
 func (p *process) CloseStdin() error { return nil }
 
-// childIO hands the shim's files to the runtime, which hands them to the container. It is go-runc's IO.
-type childIO struct{ files shim.IO }
+// childIO hands the shim's files to the runtime, which hands them to the container. It is go-runc's
+// IO.
+type childIO struct {
+	runc.IO // nil: go-runc calls nothing but Set
+	files   shim.IO
+}
 
 // Set implements runc.IO.
 func (c childIO) Set(cmd *exec.Cmd) {
@@ -303,15 +310,3 @@ func (c childIO) Set(cmd *exec.Cmd) {
 		cmd.Stderr = c.files.Stderr
 	}
 }
-
-// Stdin implements runc.IO.
-func (childIO) Stdin() io.WriteCloser { return nil }
-
-// Stdout implements runc.IO.
-func (childIO) Stdout() io.ReadCloser { return nil }
-
-// Stderr implements runc.IO.
-func (childIO) Stderr() io.ReadCloser { return nil }
-
-// Close implements runc.IO: the files are the shim's.
-func (childIO) Close() error { return nil }

@@ -16,7 +16,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/runc"
 )
 
-// recorder is runc, and writes down how it is asked to delete. The first refusals of plain deletes are its own.
+// recorder is runc, and writes down how it is asked to delete. The first refusals of plain deletes
+// are its own.
 type recorder struct{ binary, log, refuse string }
 
 func newRecorder(t *testing.T) recorder {
@@ -78,7 +79,8 @@ func kill(t *testing.T, c shim.Container) {
 	<-c.Init().Exited()
 }
 
-// TestDeleteForcesOnlyWhatRuns is about time: runc 1.2 and later wait 100 ms in each forced delete of a container.
+// TestDeleteForcesOnlyWhatRuns is about time: runc 1.2 and later wait 100 ms in each forced delete
+// of a container.
 func TestDeleteForcesOnlyWhatRuns(t *testing.T) {
 	enginetest.NeedRoot(t)
 	t.Cleanup(enginetest.RemoveCgroupParent)
@@ -154,7 +156,8 @@ func TestDeleteAfterADeadShim(t *testing.T) {
 	}
 }
 
-// TestDeleteEndsWhatOutlivesInit: without a PID namespace of its own, a container's processes do not end with its first.
+// TestDeleteEndsWhatOutlivesInit: without a PID namespace of its own, a container's processes do
+// not end with its first.
 func TestDeleteEndsWhatOutlivesInit(t *testing.T) {
 	enginetest.NeedRoot(t)
 	t.Cleanup(enginetest.RemoveCgroupParent)

@@ -14,8 +14,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// ask runs the runtime and, when it fails, says what the runtime's log has to say. Who called the shim knows what it asked
-// for, of which container, and says that in front.
+// ask runs the runtime and, when it fails, says what the runtime's log has to say. Who called the
+// shim knows what it asked for, of which container, and says that in front.
 func (c *container) ask(run func() error) error {
 	path := filepath.Join(c.dir, logName)
 	var before int64
@@ -39,8 +39,8 @@ func (c *container) ask(run func() error) error {
 	return errors.New(text)
 }
 
-// unlogged is the error of a runtime whose log says nothing of it: a Delete beside the call may have removed the log. What a
-// runtime has written to its standard error still tells the class.
+// unlogged is the error of a runtime whose log says nothing of it: a Delete beside the call may
+// have removed the log. What a runtime has written to its standard error still tells the class.
 func (c *container) unlogged(err error) error {
 	const ran = " did not terminate successfully: " // go-runc's words, which does not wrap the error where it adds the output
 	if _, text, ok := strings.Cut(err.Error(), ran); ok {
@@ -106,8 +106,8 @@ func classOf(text string) error {
 	return nil
 }
 
-// classOfCommand is that of an error about the command itself: ErrInvalidArgument where it is not there, ErrPermissionDenied
-// where it cannot be executed, nil for any other.
+// classOfCommand is that of an error about the command itself: ErrInvalidArgument where it is not
+// there, ErrPermissionDenied where it cannot be executed, nil for any other.
 func classOfCommand(text string) error {
 	for _, c := range []struct{ about, why string }{
 		{"executable '", "not found"},                    // youki

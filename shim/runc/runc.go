@@ -1,4 +1,5 @@
-// Package runc is the engine over an OCI runtime binary: runc, crun or another with their command line.
+// Package runc is the engine over an OCI runtime binary: runc, crun or another with their command
+// line.
 package runc
 
 import (
@@ -131,7 +132,7 @@ func (c *container) make(ctx context.Context, f *first, run func(context.Context
 	}
 	defer console.close()
 	pidFile := filepath.Join(c.dir, bundle.PidName)
-	opts := &runc.CreateOpts{PidFile: pidFile, NoPivot: f.noPivot, NoNewKeyring: f.noKeyring, IO: childIO{f.files}}
+	opts := &runc.CreateOpts{PidFile: pidFile, NoPivot: f.noPivot, NoNewKeyring: f.noKeyring, IO: childIO{files: f.files}}
 	if f.files.Terminal {
 		opts.ConsoleSocket, opts.IO = console, childIO{}
 	}
@@ -141,8 +142,8 @@ func (c *container) make(ctx context.Context, f *first, run func(context.Context
 		}
 	}()
 	_ = os.Remove(pidFile) // of an earlier container in this bundle
-	// A runtime that is killed on its way leaves a first process that its delete knows nothing of. So it is let go on when
-	// the caller is gone, and what it made is removed then.
+	// A runtime that is killed on its way leaves a first process that its delete knows nothing of.
+	// So it is let go on when the caller is gone, and what it made is removed then.
 	err = c.ask(func() error {
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
 		defer cancel()
@@ -171,10 +172,7 @@ func (e *Engine) unborn(b *shim.Bundle, o shim.Options) (*container, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.Spec.Linux != nil {
-		c.cgroup = cgroup.Path(b.Spec.Linux.CgroupsPath, o.SystemdCgroup)
-	}
-	if c.cgroup == "" {
+	if c.cgroup = shim.CgroupPath(b.Spec, o.SystemdCgroup); c.cgroup == "" {
 		return nil, fmt.Errorf("the container needs a cgroup path: %w", errdefs.ErrInvalidArgument)
 	}
 	c.init = newProcess(c, nil)
@@ -209,10 +207,8 @@ func (p *process) startLaunched(ctx context.Context) error {
 
 // groupOf is where the runtime put the container.
 func groupOf(spec *specs.Spec, pid int, systemd bool) (string, error) {
-	if spec.Linux != nil {
-		if path := cgroup.Path(spec.Linux.CgroupsPath, systemd); path != "" {
-			return path, nil
-		}
+	if path := shim.CgroupPath(spec, systemd); path != "" {
+		return path, nil
 	}
 	path, err := cgroup.Of(pid)
 	if errors.Is(err, os.ErrNotExist) {
@@ -245,8 +241,8 @@ func deleteState(ctx context.Context, dir, id string, t bundle.Task) error {
 			return nil
 		}
 	}
-	if spec, err := bundle.ReadSpec(dir); err == nil && spec.Linux != nil {
-		c.cgroup = cgroup.Path(spec.Linux.CgroupsPath, t.SystemdCgroup)
+	if spec, err := bundle.ReadSpec(dir); err == nil {
+		c.cgroup = shim.CgroupPath(spec, t.SystemdCgroup)
 	}
 	c.init = newProcess(c, nil)
 	if hasEnded(dir) {

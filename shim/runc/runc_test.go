@@ -82,7 +82,8 @@ func TestCrun(t *testing.T) { privately(t, func() { conformance(t, "crun") }) }
 func TestSuccessorOfCrun(t *testing.T) { privately(t, func() { adoption(t, "crun") }) }
 
 // privately hides the second cgroup hierarchy that is mounted beside the older ones on some
-// machines: crun 1.8 takes it for the only one. So the test runs in a process with mounts of its own.
+// machines: crun 1.8 takes it for the only one. So the test runs in a process with mounts of its
+// own.
 func privately(t *testing.T, test func()) {
 	if os.Getenv(inside) != "" {
 		err := unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH)
