@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree is processes that belong together, by descent. They are stopped when they are added, so that none is started meanwhile, and
-// held by descriptors: a pid of the tree is no other process's. The zero value is empty.
+// Tree is processes that belong together, by descent. They are stopped when they are added, so that
+// none is started meanwhile, and held by descriptors: a pid of the tree is no other process's. The
+// zero value is empty.
 type Tree struct {
 	held map[int]int // pid to pidfd
 }
@@ -35,7 +36,8 @@ func (t *Tree) Has(pid int) bool {
 	return held
 }
 
-// Grow adds the processes of a group that belong, until there is none that is not in the tree. An ended context ends the search.
+// Grow adds the processes of a group that belong, until there is none that is not in the tree. An
+// ended context ends the search.
 func (t *Tree) Grow(ctx context.Context, group *Group, belongs func(pid int, from Descent) bool) error {
 	for grown := true; grown && ctx.Err() == nil; {
 		grown = false
@@ -98,14 +100,14 @@ func look(pid int) (pidfd int, from Descent, err error) {
 	if err != nil {
 		return 0, from, fmt.Errorf("open process %d: %w", pid, err)
 	}
-	if from, err = descent(pid); err != nil {
+	if from, err = DescentOf(pid); err != nil {
 		unix.Close(fd)
 	}
 	return fd, from, err
 }
 
-// descent reads where a process comes from.
-func descent(pid int) (from Descent, err error) {
+// DescentOf reads where a process comes from. ESRCH if it has ended and was reaped.
+func DescentOf(pid int) (from Descent, err error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if errors.Is(err, os.ErrNotExist) {
 		return from, unix.ESRCH

@@ -3,7 +3,9 @@ package runc
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/go-runc"
@@ -28,9 +30,9 @@ func (e *Engine) Adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (sh
 		close(c.init.exited)
 		return c, nil
 	}
-	pid := a.PID
+	pid, ended := a.PID, false
 	if a.Starting {
-		if pid, err = c.finishStart(ctx, pid); err != nil {
+		if pid, ended, err = c.finishStart(ctx, pid); err != nil {
 			return nil, err
 		}
 	}
@@ -38,33 +40,75 @@ func (e *Engine) Adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (sh
 	if err != nil {
 		return nil, err
 	}
+	if ended && c.neverRan(ctx, child) {
+		return nil, fmt.Errorf("the shim died while it started container %q: its program has not run: %w", c.id, errdefs.ErrNotFound)
+	}
 	c.init.watch(child)
 	return c, nil
 }
 
-// finishStart starts a container whose start was begun, unless it was started, and returns init's pid.
-func (c *container) finishStart(ctx context.Context, pid int) (int, error) {
-	var state *runc.Container
-	err := c.ask(func() (err error) {
-		state, err = c.runtime.State(ctx, c.id)
-		return err
-	})
+// startTime is how long a runtime may take to start a container that it calls created.
+const startTime = 10 * time.Second
+
+// finishStart starts a container whose start has failed halfway with the shim, unless that came far
+// enough. It returns init's pid, and whether init has ended.
+func (c *container) finishStart(ctx context.Context, pid int) (_ int, ended bool, err error) {
+	state, err := c.state(ctx)
 	if errdefs.IsNotFound(err) {
-		return 0, fmt.Errorf("the shim died while it started the container: %w", err)
+		return 0, false, fmt.Errorf("the shim died while it started the container: %w", err)
 	}
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if pid == 0 { // one step was to make it and let it run
 		if pid = state.Pid; pid <= 0 { // it has ended, or was not there yet
 			pid, _ = runc.ReadPidFile(filepath.Join(c.dir, bundle.PidName))
 		}
 		if pid <= 0 {
-			return 0, fmt.Errorf("the shim died while it started container %q: its process is unknown: %w", c.id, errdefs.ErrNotFound)
+			return 0, false, fmt.Errorf("the shim died while it started container %q: its process is unknown: %w", c.id, errdefs.ErrNotFound)
 		}
 	}
-	if state.Status == "created" {
-		return pid, c.ask(func() error { return c.runtime.Start(ctx, c.id) })
+	if state.Status != "created" {
+		return pid, state.Status == "stopped", nil
 	}
-	return pid, nil
+	within, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	err = c.ask(func() error { return c.runtime.Start(within, c.id) })
+	if err == nil || within.Err() != nil && ctx.Err() == nil {
+		// A runtime that was killed before it could remove its FIFO calls a program created that
+		// runs, and waits for it without end.
+		return pid, false, nil
+	}
+	if state, serr := c.state(ctx); serr == nil && state.Status == "stopped" {
+		return pid, true, nil
+	}
+	return 0, false, err
+}
+
+func (c *container) state(ctx context.Context) (state *runc.Container, err error) {
+	err = c.ask(func() error {
+		state, err = c.runtime.State(ctx, c.id)
+		return err
+	})
+	return state, err
+}
+
+// execFIFO is where a runtime lets init go on, in the folder of its state: init opens it, writes a
+// byte, and becomes the container's program. The runtime removes it when it has read that.
+const execFIFO = "exec.fifo"
+
+// neverRan says of an init that has ended whether it was never the container's program. When the
+// runtime dies between the opening of the FIFO and the reading of the byte, init fails to write it
+// and exits with 255 (runc before 1.2, crun: 1).
+func (c *container) neverRan(ctx context.Context, init *reaper.Child) bool {
+	if _, err := os.Stat(filepath.Join(c.runtime.Root, c.id, execFIFO)); err != nil {
+		return false
+	}
+	select {
+	case <-init.Done:
+	case <-ctx.Done():
+		return false
+	}
+	code, _ := init.Status()
+	return code == 255 || code == 1
 }

@@ -2,10 +2,13 @@ package supervisor
 
 import (
 	"maps"
+	"os"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/cgroup"
 )
 
 // maxLoose bounds how many exits are remembered that nobody has asked for.
@@ -63,8 +66,9 @@ func (x *exits) watch(pid, shim int) {
 	}
 }
 
-// claim is watch for a process whose shim is dead. It returns how it ended, nil if it has not.
-func (x *exits) claim(pid int) *Exit {
+// claim is watch for a process that was an earlier shim's; shim is the one that asks. It returns how
+// the process ended, nil if it has not.
+func (x *exits) claim(pid, shim int) *Exit {
 	e, watched := x.watched[pid]
 	if watched {
 		return e
@@ -75,10 +79,28 @@ func (x *exits) claim(pid int) *Exit {
 	case IsChild(pid):
 	case found:
 		x.watched[pid] = &l.Exit
+	case isOrphan(pid, shim):
 	default:
 		x.watched[pid] = &Exit{PID: pid, Code: Unknown, At: time.Now()}
 	}
 	return x.watched[pid]
+}
+
+// isOrphan says whether a process descends from this one, but not from the shim. What a dead shim had
+// started may take a while to die of that: until then an OCI runtime is the parent of the process
+// that it has started, and this process thereafter.
+func isOrphan(pid, shim int) bool {
+	for self := os.Getpid(); pid > 1 && pid != shim; {
+		from, err := cgroup.DescentOf(pid)
+		if err != nil {
+			return false
+		}
+		if from.Parent == self {
+			return true
+		}
+		pid = from.Parent
+	}
+	return false
 }
 
 // ended lists the exits of what is watched, by pid.

@@ -1,9 +1,12 @@
 package supervisor
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func newExits() *exits { return &exits{watched: map[int]*Exit{}, life: 1} }
@@ -15,7 +18,7 @@ func TestReportedBeforeWatched(t *testing.T) {
 	if x.add(Exit{PID: nobody, Code: 7}, 0) {
 		t.Error("what nobody watches is news")
 	}
-	if e := x.claim(nobody); e == nil || e.Code != 7 {
+	if e := x.claim(nobody, nobody); e == nil || e.Code != 7 {
 		t.Errorf("claimed %+v, want 7", e)
 	}
 	if x.add(Exit{PID: nobody, Code: 9}, 1) || x.watched[nobody].Code != 7 {
@@ -54,7 +57,7 @@ func TestWatchAfterTheShimsDeath(t *testing.T) {
 
 func TestClaim(t *testing.T) {
 	x := newExits()
-	if e := x.claim(nobody); e == nil || e.Code != Unknown || e.At.IsZero() {
+	if e := x.claim(nobody, nobody); e == nil || e.Code != Unknown || e.At.IsZero() {
 		t.Errorf("a process that is gone: %+v", e)
 	}
 	cmd := exec.Command("/bin/sleep", "1000")
@@ -63,11 +66,43 @@ func TestClaim(t *testing.T) {
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	x.add(Exit{PID: cmd.Process.Pid, Code: 7}, 1)
-	if e := x.claim(cmd.Process.Pid); e != nil {
+	if e := x.claim(cmd.Process.Pid, nobody); e != nil {
 		t.Errorf("a living child has ended with %+v", e)
 	}
 	if !isAlive(cmd.Process.Pid) || isAlive(os.Getpid()) {
 		t.Error("who lives as a child is not known")
+	}
+}
+
+// TestClaimWhileItsParentLives claims a process whose parent has still to die of its shim's death.
+func TestClaimWhileItsParentLives(t *testing.T) {
+	parent := exec.Command("/bin/sh", "-c", "sleep 1000 & echo $!; wait")
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_ = parent.Process.Kill()
+		_ = parent.Wait()
+	}()
+	x := newExits()
+	if e := x.claim(pid, nobody); e != nil {
+		t.Errorf("it has ended with %+v", e)
+	}
+	if !x.add(Exit{PID: pid, Code: 7}, 1) || x.claim(pid, nobody).Code != 7 {
+		t.Errorf("then it ends with 7, and the claim says %+v", x.watched[pid])
+	}
+	x = newExits()
+	if e := x.claim(pid, parent.Process.Pid); e == nil || e.Code != Unknown {
+		t.Errorf("a process of the shim that asks has the pid: %+v, want that its end is not known", e)
 	}
 }
 

@@ -164,7 +164,7 @@ func (k *supervisor) take(m message, shim int, out *outbox) {
 	case m.Watch != 0:
 		k.exits.watch(m.Watch, shim)
 	case m.Claim != 0:
-		if e := k.exits.claim(m.Claim); e != nil {
+		if e := k.exits.claim(m.Claim, shim); e != nil {
 			out.put(message{Exit: e})
 		}
 	case m.Forget != 0:
