@@ -14,14 +14,14 @@ import (
 
 // Prometheus finds what a shared shim costs, which is what its pods are charged with, and how often it was replaced.
 func TestMetricsOfASharedShim(t *testing.T) {
-	m := start(t, sharedHandlers+"[metrics]\naddress = \"127.0.0.1:0\"")
+	m := start(t, sharedHandlers+"[handlers.own-runc]\ntype = \"oci\"\nshim_scope = \"pod\"\n[metrics]\naddress = \"127.0.0.1:0\"")
 	m.pull(world.guest)
 	pods := []*pod{m.run("shared-wasm"), m.run("shared-wasm")}
 	for _, p := range pods {
 		p.begin(containerConfig(world.guest, "idle")).says("idle")
 	}
 	m.sees(`sunaba_handler_info{handler="shared-wasm",shim_scope="node",type="wasm"} 1`, m.metrics)
-	m.sees(`sunaba_handler_info{handler="runc",shim_scope="pod",type="oci"} 1`, m.metrics)
+	m.sees(`sunaba_handler_info{handler="own-runc",shim_scope="pod",type="oci"} 1`, m.metrics)
 	m.sees(`sunaba_shared_shim_pods{handler="shared-wasm"} 2`, m.metrics)
 	m.sees(`sunaba_shared_shim_restarts_total{handler="shared-wasm"} 0`, m.metrics)
 	for i := range 2 {
