@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/registry"
 )
 
@@ -42,7 +43,7 @@ func TestVariantsThatArePassedOver(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	appIndex(t, r, "open", "v1", "1")
 	host := r.image("mine", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
-	module := r.artifact("mine", "", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("gone"))
+	module := r.artifact("mine", "", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes("gone"))
 	r.index("mine", "v1", host, module)
 	gone := ""
 	away := http.StatusNotFound
@@ -125,7 +126,7 @@ func TestAnswer(t *testing.T) {
 	linux := r.image("app", "v2", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "x", content: "x"}))
 	ref, index = r.host+"/app:v2", linux
 	s.mustPull(ref, "")
-	module := r.artifact("app", "v2", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("m"))
+	module := r.artifact("app", "v2", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes("m"))
 	index = module
 	moved := s.mustPull(ref, "wasm")
 	answers(moved.ID)

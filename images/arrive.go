@@ -4,17 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/images/program"
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
@@ -54,7 +50,7 @@ func (x *session) arrive(ctx context.Context, d digest.Digest, path string) erro
 		return err
 	}
 	if x.s.arrived != nil && !x.s.moduleKnown(d) {
-		x.meter.update(func(p *Progress) { p.Phase = "compile" })
+		x.meter.Update(func(p *Progress) { p.Phase = "compile" })
 	}
 	return x.s.arrive(ctx, d, path)
 }
@@ -91,7 +87,7 @@ func (x *session) arriveRootFS(ctx context.Context, img *store.Image) error {
 		return nil
 	}
 	return x.s.layers.WithChain(ctx, img.Chain, func(dir string) error {
-		f, err := openEntrypoint(dir, img.Runtime)
+		f, err := program.OpenEntrypoint(dir, img.Runtime)
 		if err != nil {
 			x.s.logger.Debug("image has no module at its entrypoint", "image", img.ID, "error", err)
 			return nil
@@ -102,7 +98,7 @@ func (x *session) arriveRootFS(ctx context.Context, img *store.Image) error {
 		if err != nil || string(header[:4]) != "\x00asm" {
 			return nil
 		}
-		if err := checkModule(header[:n]); err != nil {
+		if err := program.CheckHeader(header[:n]); err != nil {
 			return err
 		}
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -120,39 +116,4 @@ func (x *session) arriveRootFS(ctx context.Context, img *store.Image) error {
 		img.Program = d
 		return x.arrive(ctx, d, name)
 	})
-}
-
-// openEntrypoint opens the regular file that an image's command names, looked
-// for as a shell in the image's working directory would.
-func openEntrypoint(dir string, c ocispec.ImageConfig) (*os.File, error) {
-	command := append(append([]string{}, c.Entrypoint...), c.Cmd...)
-	if len(command) == 0 || command[0] == "" {
-		return nil, fmt.Errorf("no command: %w", errdefs.ErrNotFound)
-	}
-	for _, name := range candidates(command[0], c) {
-		f, err := regular.OpenIn(dir, name)
-		if err == nil {
-			return f, nil
-		}
-	}
-	return nil, fmt.Errorf("command %q: %w", command[0], fs.ErrNotExist)
-}
-
-// candidates returns where a command may lie, in the order of search.
-func candidates(command string, c ocispec.ImageConfig) []string {
-	if path.IsAbs(command) {
-		return []string{command}
-	}
-	out := []string{path.Join("/", c.WorkingDir, command)}
-	if strings.Contains(command, "/") {
-		return out
-	}
-	for _, e := range c.Env {
-		if dirs, ok := strings.CutPrefix(e, "PATH="); ok {
-			for d := range strings.SplitSeq(dirs, ":") {
-				out = append(out, path.Join("/", d, command))
-			}
-		}
-	}
-	return out
 }

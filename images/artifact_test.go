@@ -13,6 +13,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 func TestPullArtifact(t *testing.T) {
@@ -20,12 +22,12 @@ func TestPullArtifact(t *testing.T) {
 		name, configType, config, layerType string
 		idIsManifest                        bool
 	}{
-		{"wasm configuration", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, false},
-		{"wasm configuration without layers named", mediaTypeWasmConfig, `{"os":"wasip1","architecture":"wasm"}`, mediaTypeWasm, true},
-		{"empty configuration", "application/vnd.oci.empty.v1+json", "{}", mediaTypeWasm, true},
-		{"image configuration", ocispec.MediaTypeImageConfig, `{"os":"wasip1","architecture":"wasm","rootfs":{"type":"layers","diff_ids":[$LAYERS]}}`, mediaTypeWasmContent, false},
-		{"component layer type with a core module", ocispec.MediaTypeImageConfig, `{}`, mediaTypeWasmComponent, true},
-		{"wasm configuration with an untyped layer", mediaTypeWasmConfig, wasmConfig, "application/octet-stream", false},
+		{"wasm configuration", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, false},
+		{"wasm configuration without layers named", manifest.MediaTypeWasmConfig, `{"os":"wasip1","architecture":"wasm"}`, manifest.MediaTypeWasm, true},
+		{"empty configuration", "application/vnd.oci.empty.v1+json", "{}", manifest.MediaTypeWasm, true},
+		{"image configuration", ocispec.MediaTypeImageConfig, `{"os":"wasip1","architecture":"wasm","rootfs":{"type":"layers","diff_ids":[$LAYERS]}}`, manifest.MediaTypeWasmContent, false},
+		{"component layer type with a core module", ocispec.MediaTypeImageConfig, `{}`, manifest.MediaTypeWasmComponent, true},
+		{"wasm configuration with an untyped layer", manifest.MediaTypeWasmConfig, wasmConfig, "application/octet-stream", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -77,13 +79,13 @@ func TestCompressedArtifacts(t *testing.T) {
 		mediaType string
 		layer     []byte
 	}{
-		"gzip":    {mediaTypeWasmContent + "+gzip", zipped.Bytes()},
-		"zstd":    {mediaTypeWasm + "+zstd", enc.EncodeAll(module, nil)},
-		"untold":  {mediaTypeWasm, zipped.Bytes()},
-		"plain":   {mediaTypeWasmModule, module},
-		"wrapped": {mediaTypeWasmComponent + "+gzip", zipped.Bytes()},
+		"gzip":    {manifest.MediaTypeWasmContent + "+gzip", zipped.Bytes()},
+		"zstd":    {manifest.MediaTypeWasm + "+zstd", enc.EncodeAll(module, nil)},
+		"untold":  {manifest.MediaTypeWasm, zipped.Bytes()},
+		"plain":   {manifest.MediaTypeWasmModule, module},
+		"wrapped": {manifest.MediaTypeWasmComponent + "+gzip", zipped.Bytes()},
 	} {
-		r.artifact(repo, "v1", mediaTypeWasmConfig, wasmConfig, tt.mediaType, tt.layer)
+		r.artifact(repo, "v1", manifest.MediaTypeWasmConfig, wasmConfig, tt.mediaType, tt.layer)
 		img := s.mustPull(r.host+"/"+repo+":v1", "wasm")
 		if data, err := os.ReadFile(s.ModulePath(img)); err != nil || !bytes.Equal(data, module) {
 			t.Errorf("%s: module holds %q, %v", repo, data, err)
@@ -102,7 +104,7 @@ func TestCompressedArtifacts(t *testing.T) {
 	for name, layer := range map[string][]byte{
 		"cut": zipped.Bytes()[:len(zipped.Bytes())-9], "no module": enc.EncodeAll([]byte("no module at all"), nil),
 	} {
-		r.artifact("bad", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, layer)
+		r.artifact("bad", "v1", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, layer)
 		if _, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/bad:v1"}); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -112,7 +114,7 @@ func TestCompressedArtifacts(t *testing.T) {
 func TestArtifactsWithTheSameConfigurationDiffer(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	for _, name := range []string{"a", "b"} {
-		r.artifact(name, "v1", "application/vnd.oci.empty.v1+json", "{}", mediaTypeWasm, moduleBytes(name))
+		r.artifact(name, "v1", "application/vnd.oci.empty.v1+json", "{}", manifest.MediaTypeWasm, moduleBytes(name))
 	}
 	a, b := s.mustPull(r.host+"/a:v1", ""), s.mustPull(r.host+"/b:v1", "")
 	if a.ID == b.ID || a.Module.Digest == b.Module.Digest {
@@ -136,7 +138,7 @@ func TestPullRefusesWhatCannotRun(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r, s := newTestRegistry(t), newTestService(t)
-			r.artifact("mod", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, tt.modules...)
+			r.artifact("mod", "v1", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, tt.modules...)
 			for _, handler := range []string{"", "wasm"} {
 				_, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/mod:v1", Handler: handler})
 				if !errdefs.IsInvalidArgument(err) {
@@ -157,7 +159,7 @@ func TestPullRefusesWhatCannotRun(t *testing.T) {
 
 func TestArrivedMayRefuse(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
-	r.artifact("mod", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("x"))
+	r.artifact("mod", "v1", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes("x"))
 	req := PullRequest{Ref: r.host + "/mod:v1"}
 	s.refuse = errors.Join(errors.New("imports env.magic"), errdefs.ErrInvalidArgument)
 	if _, err := s.Pull(t.Context(), req); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "imports env.magic") {
@@ -178,7 +180,7 @@ func TestArrivedMayRefuse(t *testing.T) {
 func TestRefusedVariantDoesNotStandInTheWay(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	host := r.image("app", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "app", content: "x"}))
-	component := r.artifact("app", "", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, componentBytes())
+	component := r.artifact("app", "", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, componentBytes())
 	r.index("app", "v1", host, component)
 	ref := r.host + "/app:v1"
 	img := s.mustPull(ref, "")
@@ -202,7 +204,7 @@ func TestRefusedVariantDoesNotStandInTheWay(t *testing.T) {
 func TestArtifactInAnIndexWithoutAPlatform(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	host := r.image("app", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "app", content: "x"}))
-	mod := r.artifact("app", "", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("x"))
+	mod := r.artifact("app", "", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes("x"))
 	mod.Platform = nil
 	signature := r.document("app", "", ocispec.MediaTypeImageManifest, ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
@@ -215,37 +217,5 @@ func TestArtifactInAnIndexWithoutAPlatform(t *testing.T) {
 	s.mustPull(r.host+"/app:v1", "")
 	if img := s.mustFind(r.host+"/app:v1", "wasm"); img.Kind != Module {
 		t.Errorf("wasm variant is %+v", img)
-	}
-}
-
-func TestParseDocumentRefuses(t *testing.T) {
-	d := digest.FromString("x").String()
-	desc := func(mediaType string) ocispec.Descriptor {
-		return ocispec.Descriptor{MediaType: mediaType, Digest: digest.Digest(d)}
-	}
-	config := `"config":{"digest":"` + d + `","size":1}`
-	tests := []struct{ name, mediaType, data, text string }{
-		{"not JSON", "", "<html>", "parse manifest"},
-		{"empty", "", "{}", "neither an index nor"},
-		{"both", ocispec.MediaTypeImageIndex, `{"manifests":[],` + config + `}`, "holds a configuration"},
-		{"both, untyped", "", `{"manifests":[],` + config + `}`, "neither an index nor"},
-		{"index with layers", "", `{"manifests":[],"layers":[]}`, "neither an index nor"},
-		{"manifest that is an index", ocispec.MediaTypeImageManifest, `{"manifests":[]}`, "holds no configuration"},
-		{"says otherwise itself", ocispec.MediaTypeImageManifest, `{"mediaType":"` + ocispec.MediaTypeImageIndex + `",` + config + `}`, "holds a configuration"},
-		{"schema 1", "application/vnd.docker.distribution.manifest.v1+prettyjws", `{}`, "schema 1"},
-		{"bad digest", "", `{"layers":[{"digest":"sha256:../../x","size":1}],` + config + `}`, "digest"},
-		{"bad digest of the configuration", "", `{"config":{"digest":"x","size":1}}`, "digest"},
-		{"negative size", "", `{"manifests":[{"digest":"` + d + `","size":-1}]}`, "size -1"},
-	}
-	for _, tt := range tests {
-		_, err := parseDocument(desc(tt.mediaType), []byte(tt.data))
-		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.text) {
-			t.Errorf("%s: %v; want %q", tt.name, err, tt.text)
-		}
-	}
-	for _, good := range []string{`{"manifests":[]}`, `{` + config + `}`, `{"layers":[],` + config + `}`} {
-		if _, err := parseDocument(desc(""), []byte(good)); err != nil {
-			t.Errorf("%s: %v", good, err)
-		}
 	}
 }

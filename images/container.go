@@ -10,8 +10,10 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/reference"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/variant"
 )
 
 // ForContainer returns the variant of an image that a handler runs. image is an
@@ -26,7 +28,7 @@ import (
 // (ErrFailedPrecondition) that names the platform and the handlers that run it,
 // if this one does not; those of Pull for a variant that is fetched.
 func (s *Service) ForContainer(ctx context.Context, image, userSpecified, handler string) (Image, error) {
-	h, err := s.handler(handler)
+	h, err := s.handlers.Get(handler)
 	if err != nil {
 		return Image{}, err
 	}
@@ -38,7 +40,7 @@ func (s *Service) ForContainer(ctx context.Context, image, userSpecified, handle
 	var entries []ocispec.Descriptor
 	for _, t := range targets {
 		entries = append(entries, t.Entries...)
-		d, err := Select(t.Entries, h.Platforms)
+		d, err := variant.Select(t.Entries, h.Platforms)
 		if err != nil {
 			continue
 		}
@@ -51,13 +53,13 @@ func (s *Service) ForContainer(ctx context.Context, image, userSpecified, handle
 		}
 		return img, nil
 	}
-	return Image{}, fmt.Errorf("use image %q with handler %q: %w", image, h.Name, s.noMatch(entries, []HandlerPlatforms{h}))
+	return Image{}, fmt.Errorf("use image %q with handler %q: %w", image, h.Name, s.noMatch(entries, variant.Handlers{h}))
 }
 
 // called is the reference that people know an image by.
 func called(image, userSpecified string, t store.Target) string {
 	switch {
-	case !isIDPrefix(image):
+	case !reference.IsIDPrefix(image):
 		return image
 	case userSpecified != "":
 		return userSpecified
@@ -79,34 +81,34 @@ func explain(err error) error {
 // first, then the newer. An id means the targets that hold it: first the one
 // that the pod's own reference leads to, then those of the same repository, then
 // those that have what the handler likes best.
-func meant(st *store.State, image, userSpecified string, h HandlerPlatforms) ([]store.Target, error) {
+func meant(st *store.State, image, userSpecified string, h variant.Handler) ([]store.Target, error) {
 	present := func(t store.Target) int {
-		if d, _, ok := selectAt(t.Entries, h.Platforms); ok && t.Images[d.Digest] != "" {
+		if d, _, ok := variant.SelectAt(t.Entries, h.Platforms); ok && t.Images[d.Digest] != "" {
 			return 0
 		}
 		return 1
 	}
-	if n, err := parseName(image); err == nil {
-		if targets := st.Named(n.full); len(targets) > 0 {
+	if n, err := reference.Parse(image); err == nil {
+		if targets := st.Named(n.Full); len(targets) > 0 {
 			slices.SortStableFunc(targets, func(a, b store.Target) int { return present(a) - present(b) })
 			return targets, nil
 		}
 	}
-	if !isIDPrefix(image) {
+	if !reference.IsIDPrefix(image) {
 		return nil, fmt.Errorf("image %q is not on this node, pull it first: %w", image, errdefs.ErrNotFound)
 	}
 	img, err := st.ByID(image)
 	if err != nil {
 		return nil, err
 	}
-	n, _ := parseName(userSpecified) // the zero name, if it is none, means nothing
+	n, _ := reference.Parse(userSpecified) // the zero name, if it is none, means nothing
 	specified := make(map[digest.Digest]bool)
-	for _, t := range st.Named(n.full) {
+	for _, t := range st.Named(n.Full) {
 		specified[t.Digest] = true
 	}
 	nearness := func(t store.Target) int {
 		switch {
-		case t.Repo != n.repo:
+		case t.Repo != n.Repo:
 			return 2
 		case !specified[t.Digest]:
 			return 1
@@ -114,7 +116,7 @@ func meant(st *store.State, image, userSpecified string, h HandlerPlatforms) ([]
 		return 0
 	}
 	liking := func(t store.Target) int {
-		if _, place, ok := selectAt(t.Entries, h.Platforms); ok {
+		if _, place, ok := variant.SelectAt(t.Entries, h.Platforms); ok {
 			return place
 		}
 		return len(h.Platforms)

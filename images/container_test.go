@@ -10,13 +10,15 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 func TestForContainer(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	index, _, _ := appIndex(t, r, "app", "v1", "1")
 	r.index("copy", "v1", mirror(t, r, "copy")...)
-	r.artifact("mod", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("m"))
+	r.artifact("mod", "v1", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes("m"))
 	r.image("linux", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "x", content: "x"}))
 	app, mod, linux := r.host+"/app:v1", r.host+"/mod:v1", r.host+"/linux:v1"
 	host := s.mustPull(app, "")
@@ -205,7 +207,7 @@ func TestRootFS(t *testing.T) {
 
 func TestRootFSOfAModuleKeepsIt(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
-	r.artifact("mod", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("m"))
+	r.artifact("mod", "v1", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes("m"))
 	img := s.mustPull(r.host+"/mod:v1", "")
 	ctx := t.Context()
 	mounts, err := s.PrepareRootFS(ctx, "c1", img)
@@ -327,7 +329,7 @@ func TestView(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	r.image("one", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
 	r.image("two", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}), gzipLayer(t, file{name: "b", content: "2"}))
-	r.artifact("mod", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("m"))
+	r.artifact("mod", "v1", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes("m"))
 	ctx := t.Context()
 	for name, files := range map[string]int{"one": 1, "two": 2} {
 		img := s.mustPull(r.host+"/"+name+":v1", "")

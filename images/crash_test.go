@@ -9,6 +9,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/variant"
 )
 
 func TestDamagedStoreHeals(t *testing.T) {
@@ -55,7 +57,7 @@ func TestOpenErrors(t *testing.T) {
 		t.Errorf("a second Open: %v", err)
 	}
 	p := parsePlatforms(t, hostPlatform)
-	for name, handlers := range map[string][]HandlerPlatforms{
+	for name, handlers := range map[string]variant.Handlers{
 		"none":         nil,
 		"no default":   {{Name: "a", Platforms: p}},
 		"two defaults": {{Name: "a", Platforms: p, Default: true}, {Name: "b", Platforms: p, Default: true}},

@@ -9,6 +9,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 // compiled is a cache of compiled modules, as far as the store sees it.
@@ -45,7 +47,7 @@ func wasmImages(t *testing.T, r *testRegistry) (shared, other string) {
 	t.Helper()
 	run := ocispec.ImageConfig{Entrypoint: []string{"/app.wasm"}}
 	module := moduleBytes("shared")
-	r.artifact("mod", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, module)
+	r.artifact("mod", "v1", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, module)
 	r.image("app", "v1", "wasip1/wasm", run, gzipLayer(t, file{name: "app.wasm", content: string(module)}))
 	r.image("other", "v1", "wasip1/wasm", run, gzipLayer(t, file{name: "app.wasm", content: string(moduleBytes("other"))}))
 	return digest.FromBytes(module).String(), digest.FromBytes(moduleBytes("other")).String()

@@ -7,70 +7,25 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/manifest"
+	"github.com/sunaba-project/sunaba/images/variant"
 )
 
 // Bounds of what a reference stands for.
 const (
 	// indexDepth is how deep indexes may be nested.
 	indexDepth = 4
-	// maxEntries is how many entries the index and those within it have in all.
-	maxEntries = 1000
-	// maxDocuments is how large the documents that must be read for them are in all, in bytes.
-	maxDocuments = 64 << 20
 	// maxPlatform is how large the description of a platform is, in bytes.
 	maxPlatform = 1 << 10
 )
 
-// walk is one visit of an index and of what is nested in it: no document twice, and not too many entries in all.
-type walk struct {
-	visited map[digest.Digest]bool
-	entries int
-	bytes   int64
-}
-
-// visit reports whether a document is new.
-//
-// # Errors
-//
-// ErrInvalidArgument if those that were visited are too large now.
-func (w *walk) visit(d ocispec.Descriptor) (bool, error) {
-	if w.visited[d.Digest] {
-		return false, nil
-	}
-	if store.CheckDocument(d) == nil { // else it is not read
-		w.bytes += d.Size
-	}
-	if w.bytes > maxDocuments {
-		return false, fmt.Errorf("index entry %s: the documents of the image have more than %d bytes: %w", d.Digest, maxDocuments, errdefs.ErrInvalidArgument)
-	}
-	if w.visited == nil {
-		w.visited = make(map[digest.Digest]bool)
-	}
-	w.visited[d.Digest] = true
-	return true, nil
-}
-
-// count adds entries of an index.
-//
-// # Errors
-//
-// ErrInvalidArgument if there are too many now; the context's error.
-func (w *walk) count(ctx context.Context, index digest.Digest, n int) error {
-	if w.entries += n; w.entries > maxEntries {
-		return fmt.Errorf("index %s: it and those within it have more than %d entries: %w", index, maxEntries, errdefs.ErrInvalidArgument)
-	}
-	return context.Cause(ctx)
-}
-
 // entries returns the manifests that a descriptor stands for and that can run,
 // each with its platform and once. Nested indexes are replaced by what they hold.
 func (x *session) entries(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-	w := &walk{}
-	if _, err := w.visit(desc); err != nil {
+	w := &manifest.Walk{}
+	if _, err := w.Visit(desc); err != nil {
 		return nil, err
 	}
 	all, err := x.nested(ctx, w, desc, 0)
@@ -99,7 +54,7 @@ func lean(e ocispec.Descriptor) ocispec.Descriptor {
 }
 
 // nested does so for the entries of one index, which has been visited.
-func (x *session) nested(ctx context.Context, w *walk, desc ocispec.Descriptor, depth int) ([]ocispec.Descriptor, error) {
+func (x *session) nested(ctx context.Context, w *manifest.Walk, desc ocispec.Descriptor, depth int) ([]ocispec.Descriptor, error) {
 	if depth > indexDepth {
 		return nil, fmt.Errorf("index %s: nested deeper than %d: %w", desc.Digest, indexDepth, errdefs.ErrInvalidArgument)
 	}
@@ -107,25 +62,25 @@ func (x *session) nested(ctx context.Context, w *walk, desc ocispec.Descriptor, 
 	if err != nil {
 		return nil, err
 	}
-	doc, err := parseDocument(desc, data)
+	doc, err := manifest.Parse(desc, data)
 	if err != nil {
 		return nil, err
 	}
-	if !doc.isIndex() {
+	if !doc.IsIndex() {
 		p, err := x.platform(ctx, doc)
 		desc.Platform = &p
 		return []ocispec.Descriptor{desc}, err
 	}
-	if err := w.count(ctx, desc.Digest, len(doc.Manifests)); err != nil {
+	if err := w.Count(ctx, desc.Digest, len(doc.Manifests)); err != nil {
 		return nil, err
 	}
 	var out []ocispec.Descriptor
 	for _, e := range doc.Manifests {
-		if describesOther(e) {
+		if manifest.DescribesOther(e) {
 			continue
 		}
 		if p, ok := x.remote.(partial); ok && !p.Has(e.Digest) && !x.s.content.Has(ctx, e) {
-			if e.Platform != nil && runnable(e) {
+			if e.Platform != nil && variant.Runnable(e) {
 				out = append(out, e) // another place may have it
 			}
 			continue
@@ -133,7 +88,7 @@ func (x *session) nested(ctx context.Context, w *walk, desc ocispec.Descriptor, 
 		bare := e.Platform == nil || e.Platform.OS == "" && e.Platform.Architecture == ""
 		switch {
 		case images.IsIndexType(e.MediaType), images.IsManifestType(e.MediaType) && bare:
-			fresh, err := w.visit(e)
+			fresh, err := w.Visit(e)
 			if err != nil {
 				return nil, err
 			}
@@ -148,7 +103,7 @@ func (x *session) nested(ctx context.Context, w *walk, desc ocispec.Descriptor, 
 				return nil, err
 			}
 			out = append(out, found...)
-		case images.IsManifestType(e.MediaType) && runnable(e):
+		case images.IsManifestType(e.MediaType) && variant.Runnable(e):
 			out = append(out, e)
 		}
 	}
@@ -156,15 +111,15 @@ func (x *session) nested(ctx context.Context, w *walk, desc ocispec.Descriptor, 
 }
 
 // platform returns what a manifest is for.
-func (x *session) platform(ctx context.Context, m document) (ocispec.Platform, error) {
-	module, err := isModule(m)
+func (x *session) platform(ctx context.Context, m manifest.Document) (ocispec.Platform, error) {
+	module, err := manifest.IsModule(m)
 	if err != nil || module {
-		return wasmPlatform, err
+		return manifest.WasmPlatform, err
 	}
 	data, err := x.document(ctx, *m.Config)
 	if err != nil {
 		return ocispec.Platform{}, err
 	}
-	c, err := parseConfig(*m.Config, data)
-	return c.platform(), err
+	c, err := manifest.ParseConfig(*m.Config, data)
+	return c.Platform(), err
 }

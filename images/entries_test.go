@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 // An index that names the same index again and again is read as often as it differs, and what it says beside is not kept.
@@ -46,18 +48,18 @@ func TestIndexesThatRepeatThemselves(t *testing.T) {
 func TestIndexesAreBounded(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	host := r.image("app", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
-	r.index("app", "many", slices.Repeat([]ocispec.Descriptor{host}, maxEntries+1)...)
+	r.index("app", "many", slices.Repeat([]ocispec.Descriptor{host}, manifest.MaxEntries+1)...)
 
 	var parts []ocispec.Descriptor
 	for i := range 3 {
-		part := slices.Repeat([]ocispec.Descriptor{host}, maxEntries/2)
+		part := slices.Repeat([]ocispec.Descriptor{host}, manifest.MaxEntries/2)
 		part[0].Annotations = map[string]string{"part": fmt.Sprint(i)}
 		parts = append(parts, r.index("app", "", part...))
 	}
 	r.index("app", "parts", parts...)
 
 	var large []ocispec.Descriptor
-	for i := range maxDocuments>>23 + 1 {
+	for i := range manifest.MaxDocuments>>23 + 1 {
 		other := host
 		other.Annotations = map[string]string{"large": strings.Repeat(fmt.Sprint(i%10), 8<<20-1000)}
 		large = append(large, r.index("app", "", other))

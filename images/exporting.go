@@ -15,6 +15,8 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images/layout"
+	"github.com/sunaba-project/sunaba/images/manifest"
+	"github.com/sunaba-project/sunaba/images/reference"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
 )
@@ -61,13 +63,13 @@ func (e *Export) add(ctx context.Context, nameOrID string) error {
 	st := e.s.db.State()
 	var target store.Target
 	var name string
-	if n, err := parseName(nameOrID); err == nil {
-		if named := st.Named(n.full); len(named) > 0 {
-			target, name = named[0], n.full
+	if n, err := reference.Parse(nameOrID); err == nil {
+		if named := st.Named(n.Full); len(named) > 0 {
+			target, name = named[0], n.Full
 		}
 	}
 	if name == "" {
-		if !isIDPrefix(nameOrID) {
+		if !reference.IsIDPrefix(nameOrID) {
 			return errdefs.ErrNotFound
 		}
 		img, err := st.ByID(nameOrID)
@@ -87,8 +89,8 @@ func (e *Export) add(ctx context.Context, nameOrID string) error {
 	}
 	x := e.s.session(remote, target.Repo, target.Digest, nil)
 	e.sessions = append(e.sessions, x)
-	e.images = append(e.images, layout.Named{Name: name, Root: bare(target.Root)})
-	if err := e.index(ctx, x, &walk{}, target.Root); err != nil {
+	e.images = append(e.images, layout.Named{Name: name, Root: manifest.Bare(target.Root)})
+	if err := e.index(ctx, x, &manifest.Walk{}, target.Root); err != nil {
 		return err
 	}
 	added := make(map[digest.Digest]bool)
@@ -102,19 +104,15 @@ func (e *Export) add(ctx context.Context, nameOrID string) error {
 		if !ok {
 			return fmt.Errorf("image %s: %w", id, errdefs.ErrNotFound)
 		}
-		if err := e.image(ctx, x, bare(m), img, name); err != nil {
+		if err := e.image(ctx, x, manifest.Bare(m), img, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func bare(d ocispec.Descriptor) ocispec.Descriptor {
-	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
-}
-
 // index adds an index that has been visited, and those within it.
-func (e *Export) index(ctx context.Context, x *session, w *walk, d ocispec.Descriptor) error {
+func (e *Export) index(ctx context.Context, x *session, w *manifest.Walk, d ocispec.Descriptor) error {
 	if err := e.blob(ctx, x, d); err != nil {
 		return err
 	}
@@ -122,18 +120,18 @@ func (e *Export) index(ctx context.Context, x *session, w *walk, d ocispec.Descr
 	if err != nil {
 		return err
 	}
-	doc, err := parseDocument(d, data)
-	if err != nil || !doc.isIndex() {
+	doc, err := manifest.Parse(d, data)
+	if err != nil || !doc.IsIndex() {
 		return err
 	}
-	if err := w.count(ctx, d.Digest, len(doc.Manifests)); err != nil {
+	if err := w.Count(ctx, d.Digest, len(doc.Manifests)); err != nil {
 		return err
 	}
 	for _, m := range doc.Manifests {
-		if !images.IsIndexType(m.MediaType) || describesOther(m) {
+		if !images.IsIndexType(m.MediaType) || manifest.DescribesOther(m) {
 			continue
 		}
-		fresh, err := w.visit(m)
+		fresh, err := w.Visit(m)
 		if err == nil && fresh {
 			err = e.index(ctx, x, w, m)
 		}
@@ -145,22 +143,22 @@ func (e *Export) index(ctx context.Context, x *session, w *walk, d ocispec.Descr
 }
 
 // image adds what an image consists of, as one of its manifests has it.
-func (e *Export) image(ctx context.Context, x *session, manifest ocispec.Descriptor, img store.Image, name string) error {
-	if err := e.blob(ctx, x, manifest); err != nil {
+func (e *Export) image(ctx context.Context, x *session, entry ocispec.Descriptor, img store.Image, name string) error {
+	if err := e.blob(ctx, x, entry); err != nil {
 		return err
 	}
-	data, err := e.s.content.Document(ctx, manifest)
+	data, err := e.s.content.Document(ctx, entry)
 	if err != nil {
 		return err
 	}
-	doc, err := parseDocument(manifest, data)
+	doc, err := manifest.Parse(entry, data)
 	if err != nil {
 		return err
 	}
 	for i, l := range doc.Layers {
-		doc.Layers[i] = bare(l)
+		doc.Layers[i] = manifest.Bare(l)
 	}
-	for _, d := range append([]ocispec.Descriptor{bare(*doc.Config)}, doc.Layers...) {
+	for _, d := range append([]ocispec.Descriptor{manifest.Bare(*doc.Config)}, doc.Layers...) {
 		if err := e.blob(ctx, x, d); err != nil {
 			return err
 		}
@@ -168,11 +166,11 @@ func (e *Export) image(ctx context.Context, x *session, manifest ocispec.Descrip
 	if img.Module != nil || img.Platform.OS != "linux" {
 		return nil // nothing that Docker's archives know
 	}
-	entry := layout.DockerImage{Config: bare(*doc.Config), Layers: doc.Layers}
-	if n, err := parseName(name); err == nil && n.digest == "" {
-		entry.Tags = []string{name}
+	docker := layout.DockerImage{Config: manifest.Bare(*doc.Config), Layers: doc.Layers}
+	if n, err := reference.Parse(name); err == nil && n.Digest == "" {
+		docker.Tags = []string{name}
 	}
-	e.docker = append(e.docker, entry)
+	e.docker = append(e.docker, docker)
 	return nil
 }
 
@@ -182,7 +180,7 @@ func (e *Export) blob(ctx context.Context, x *session, d ocispec.Descriptor) err
 	if slices.ContainsFunc(e.blobs, func(b ocispec.Descriptor) bool { return b.Digest == d.Digest }) {
 		return nil
 	}
-	e.blobs = append(e.blobs, bare(d))
+	e.blobs = append(e.blobs, manifest.Bare(d))
 	if e.s.content.Has(ctx, d) {
 		return nil
 	}

@@ -11,7 +11,10 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/manifest"
+	"github.com/sunaba-project/sunaba/images/reference"
 	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/variant"
 )
 
 // Find returns a present image by id (with or without "sha256:"), by the
@@ -24,17 +27,17 @@ import (
 // ErrNotFound, also for what is no reference at all; ErrInvalidArgument for an
 // unknown handler and for a beginning that fits several ids.
 func (s *Service) Find(ctx context.Context, nameOrID, handler string) (Image, error) {
-	handlers, err := s.wanted(handler)
+	handlers, err := s.handlers.Wanted(handler)
 	if err != nil {
 		return Image{}, err
 	}
 	st := s.db.State()
-	if n, err := parseName(nameOrID); err == nil {
-		if targets := st.Named(n.full); len(targets) > 0 {
+	if n, err := reference.Parse(nameOrID); err == nil {
+		if targets := st.Named(n.Full); len(targets) > 0 {
 			return s.variant(targets, handlers)
 		}
 	}
-	if isIDPrefix(nameOrID) {
+	if reference.IsIDPrefix(nameOrID) {
 		img, err := st.ByID(nameOrID)
 		if err != nil {
 			return Image{}, err
@@ -53,11 +56,11 @@ func (s *Service) Find(ctx context.Context, nameOrID, handler string) (Image, er
 // pull has answered, and asks for them by the id that a status tells. It stays the same while that image does, also when
 // variants for other handlers come. false: the name leads to nothing, or is an id.
 func (s *Service) Answer(nameOrID string) (id string, ok bool) {
-	n, err := parseName(nameOrID)
+	n, err := reference.Parse(nameOrID)
 	if err != nil {
 		return "", false
 	}
-	for _, t := range s.db.State().Named(n.full) {
+	for _, t := range s.db.State().Named(n.Full) {
 		if id := s.answerOf(t); id != "" {
 			return id, true
 		}
@@ -71,8 +74,8 @@ func (s *Service) answerOf(t store.Target) string {
 	if t.Has(t.Answer) {
 		return t.Answer
 	}
-	for _, c := range choices(t.Entries, s.handlers) {
-		if id := t.Images[c.manifest.Digest]; id != "" {
+	for _, c := range variant.Choices(t.Entries, s.handlers) {
+		if id := t.Images[c.Manifest.Digest]; id != "" {
 			return id
 		}
 	}
@@ -88,11 +91,11 @@ func (s *Service) answerOf(t store.Target) string {
 // newer targets come before older ones, handlers before targets. When all
 // handlers were asked and none has one, any image will do: it was chosen by a
 // configuration of the past.
-func (s *Service) variant(targets []store.Target, handlers []HandlerPlatforms) (Image, error) {
+func (s *Service) variant(targets []store.Target, handlers variant.Handlers) (Image, error) {
 	st := s.db.State()
 	for _, h := range handlers {
 		for _, t := range targets {
-			d, err := Select(t.Entries, h.Platforms)
+			d, err := variant.Select(t.Entries, h.Platforms)
 			if err != nil {
 				continue
 			}
@@ -114,18 +117,18 @@ func (s *Service) variant(targets []store.Target, handlers []HandlerPlatforms) (
 }
 
 // viewAs makes an Image of what a target has for a manifest: what that manifest says, and not another of the same image.
-func (s *Service) viewAs(st *store.State, t store.Target, manifest digest.Digest) Image {
-	out := s.view(st, st.Images[t.Images[manifest]])
+func (s *Service) viewAs(st *store.State, t store.Target, of digest.Digest) Image {
+	out := s.view(st, st.Images[t.Images[of]])
 	for _, e := range t.Entries {
-		if e.Digest == manifest {
-			out.Manifest = bare(e)
+		if e.Digest == of {
+			out.Manifest = manifest.Bare(e)
 		}
 	}
 	if out.Kind != Module {
 		return out
 	}
 	out.Module.Annotations = nil
-	if title := t.Manifests[manifest].Title; title != "" {
+	if title := t.Manifests[of].Title; title != "" {
 		out.Module.Annotations = map[string]string{ocispec.AnnotationTitle: title}
 	}
 	return out
@@ -153,7 +156,7 @@ func (s *Service) view(st *store.State, img store.Image) Image {
 		out.RepoDigests = append(out.RepoDigests, t.Name())
 		for m, id := range t.Images {
 			if id == img.ID {
-				out.Handlers = append(out.Handlers, chosenBy(t.Entries, s.handlers, m)...)
+				out.Handlers = append(out.Handlers, variant.ChosenBy(t.Entries, s.handlers, m)...)
 			}
 		}
 	}
@@ -215,12 +218,12 @@ func (s *Service) Remove(ctx context.Context, nameOrID string) error {
 // idsOf returns the images that a name or id means.
 func idsOf(st *store.State, nameOrID string) ([]string, error) {
 	var ids []string
-	if n, err := parseName(nameOrID); err == nil {
-		for _, t := range st.Named(n.full) {
+	if n, err := reference.Parse(nameOrID); err == nil {
+		for _, t := range st.Named(n.Full) {
 			ids = slices.AppendSeq(ids, maps.Values(t.Images))
 		}
 	}
-	if len(ids) > 0 || !isIDPrefix(nameOrID) {
+	if len(ids) > 0 || !reference.IsIDPrefix(nameOrID) {
 		return ids, nil
 	}
 	img, err := st.ByID(nameOrID)

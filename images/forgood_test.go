@@ -12,6 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 // sized pushes an image whose one layer is said to have a size, and makes the registry give it without an end.
@@ -50,11 +51,11 @@ func TestLayersWithoutAnEnd(t *testing.T) {
 	}{
 		{"more than a number holds twice", ocispec.MediaTypeImageLayerGzip, 1 << 62, 0, 0, errdefs.IsInvalidArgument, "size 4611686018427387904", 0},
 		{"more than a layer may unpack to", ocispec.MediaTypeImageLayer, 300 << 20, 100 << 20, 0, errdefs.IsInvalidArgument, "images.max_layer_mib", 0},
-		{"more than a module may have", mediaTypeWasm, maxModule + 1, 0, 0, errdefs.IsInvalidArgument, "more than", 0},
+		{"more than a module may have", manifest.MediaTypeWasm, maxModule + 1, 0, 0, errdefs.IsInvalidArgument, "more than", 0},
 		{"more than the disk has", ocispec.MediaTypeImageLayer, free + free/8, 2 * free, 0, errdefs.IsResourceExhausted, "no room", 0},
 		{"more than the budget", ocispec.MediaTypeImageLayer, 20 << 20, 0, 10 << 20, errdefs.IsResourceExhausted, "images.budget_mib", 0},
 		{"longer than it says", ocispec.MediaTypeImageLayer, 1 << 20, 0, 0, errdefs.IsDataLoss, "corrupt", 1},
-		{"a module longer than it says", mediaTypeWasm, 1 << 20, 0, 0, errdefs.IsDataLoss, "corrupt", 1},
+		{"a module longer than it says", manifest.MediaTypeWasm, 1 << 20, 0, 0, errdefs.IsDataLoss, "corrupt", 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -99,7 +100,7 @@ func TestWhatAFailedPullLeaves(t *testing.T) {
 		t.Errorf("%d blobs are left", n)
 	}
 	text := gzipLayer(t, file{name: "no-module", content: "x"})
-	r.artifact("text", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, text.compressed)
+	r.artifact("text", "v1", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, text.compressed)
 	if _, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/text:v1", Handler: "wasm"}); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("a module that is none: %v", err)
 	}

@@ -31,7 +31,9 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/variant"
 )
 
 // Kind says what an image consists of.
@@ -89,11 +91,11 @@ type Image struct {
 }
 
 // HandlerPlatforms is a runtime handler and the platforms it runs, best first.
-type HandlerPlatforms struct {
-	Name      string
-	Platforms []ocispec.Platform
-	Default   bool
-}
+type HandlerPlatforms = variant.Handler
+
+// NoMatchError says that none of the platforms wanted is among those there are.
+// Its class is ErrFailedPrecondition.
+type NoMatchError = variant.NoMatchError
 
 // Options configures a Service.
 type Options struct {
@@ -158,26 +160,10 @@ type PullRequest struct {
 }
 
 // Progress is the state of a pull.
-type Progress struct {
-	// Phase is "resolve", "fetch", "unpack", "compile" (of a WebAssembly module) or
-	// "done".
-	Phase string
-	// Layers counts layers to fetch; LayersDone those fetched and unpacked.
-	Layers, LayersDone int
-	// Bytes of BytesTotal have been fetched.
-	Bytes, BytesTotal int64
-	// Parts are the layers, in the order of the image.
-	Parts []Part
-}
+type Progress = progress.Progress
 
 // Part is the progress of one layer or module.
-type Part struct {
-	Digest digest.Digest
-	// Bytes of Total have been fetched.
-	Bytes, Total int64
-	// Done is set once it is unpacked too.
-	Done bool
-}
+type Part = progress.Part
 
 // Usage is the room that something takes on the filesystem of Path.
 type Usage struct {

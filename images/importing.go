@@ -16,7 +16,9 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images/layout"
+	"github.com/sunaba-project/sunaba/images/reference"
 	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/variant"
 )
 
 // ImportRequest says what to import.
@@ -52,7 +54,7 @@ func (s *Service) spool() string { return filepath.Join(s.root, "spool") }
 // those of Pull for each image. Images before and after one that fails are
 // imported.
 func (s *Service) Import(ctx context.Context, req ImportRequest) ([]Image, error) {
-	handlers, err := s.wanted(req.Handler)
+	handlers, err := s.handlers.Wanted(req.Handler)
 	if err != nil {
 		return nil, err
 	}
@@ -88,18 +90,18 @@ func (s *Service) Import(ctx context.Context, req ImportRequest) ([]Image, error
 	return out, errors.Join(errs...)
 }
 
-func (s *Service) importRoot(ctx context.Context, l *layout.Layout, root layout.Root, req ImportRequest, handlers []HandlerPlatforms) (store.Target, error) {
+func (s *Service) importRoot(ctx context.Context, l *layout.Layout, root layout.Root, req ImportRequest, handlers variant.Handlers) (store.Target, error) {
 	n, err := importName(root.Name, req.Name)
 	if err != nil {
 		return store.Target{}, err
 	}
-	if n.digest != "" && n.digest != root.Desc.Digest {
-		return store.Target{}, fmt.Errorf("it is named %s: %w", n.digest, errdefs.ErrDataLoss)
+	if n.Digest != "" && n.Digest != root.Desc.Digest {
+		return store.Target{}, fmt.Errorf("it is named %s: %w", n.Digest, errdefs.ErrDataLoss)
 	}
-	m, leave := s.meters.join("import "+n.full+" "+root.Desc.Digest.String(), req.Progress)
+	m, leave := s.meters.Join("import "+n.Full+" "+root.Desc.Digest.String(), req.Progress)
 	defer leave()
-	m.update(func(p *Progress) { *p = Progress{Phase: "resolve"} })
-	x := s.session(l, n.repo, root.Desc.Digest, m)
+	m.Update(func(p *Progress) { *p = Progress{Phase: "resolve"} })
+	x := s.session(l, n.Repo, root.Desc.Digest, m)
 	defer x.close()
 	x.pin(root.Desc.Digest)
 	began := time.Now()
@@ -108,23 +110,23 @@ func (s *Service) importRoot(ctx context.Context, l *layout.Layout, root layout.
 		x.giveUp(ctx, err)
 		return target, err
 	}
-	m.update(func(p *Progress) { p.Phase = "done" })
-	s.logger.Info("image imported", "image", n.full, "digest", root.Desc.Digest, "took", time.Since(began).Round(time.Millisecond))
+	m.Update(func(p *Progress) { p.Phase = "done" })
+	s.logger.Info("image imported", "image", n.Full, "digest", root.Desc.Digest, "took", time.Since(began).Round(time.Millisecond))
 	return target, nil
 }
 
 // importName makes a whole name of what an archive calls an image and what the
 // request says.
-func importName(called, given string) (name, error) {
+func importName(called, given string) (reference.Name, error) {
 	switch {
 	case strings.ContainsAny(called, "/:@"):
-		return parseName(called)
+		return reference.Parse(called)
 	case given == "":
-		return name{}, nameless(called)
+		return reference.Name{}, nameless(called)
 	case called != "" && !hasTag(given):
-		return parseName(given + ":" + called)
+		return reference.Parse(given + ":" + called)
 	}
-	return parseName(given)
+	return reference.Parse(given)
 }
 
 func nameless(tag string) error {

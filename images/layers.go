@@ -43,7 +43,7 @@ func (x *session) rootFS(ctx context.Context, img *store.Image, blobs []ocispec.
 	if err := x.take(ctx, wanted...); err != nil {
 		return err
 	}
-	x.meter.update(func(p *Progress) {
+	x.meter.Update(func(p *Progress) {
 		p.Phase = "fetch"
 		p.Layers += len(todo)
 		p.BytesTotal += total
@@ -110,7 +110,7 @@ func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 	if err := work.Wait(); err != nil {
 		return err
 	}
-	x.meter.update(func(p *Progress) { p.Phase = "unpack" })
+	x.meter.Update(func(p *Progress) { p.Phase = "unpack" })
 	return nil
 }
 
@@ -134,7 +134,7 @@ func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 			if l.opened.Load() {
 				x.shown.mark(&x.shown.made, l.layer.Diff)
 			}
-			x.meter.part(l.blob.Digest, func(p *Progress, part *Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
+			x.meter.Part(l.blob.Digest, func(p *Progress, part *Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
 			return nil
 		})
 	}

@@ -1,7 +1,6 @@
 package images
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +9,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/manifest"
+	"github.com/sunaba-project/sunaba/images/program"
 	"github.com/sunaba-project/sunaba/images/store"
 	"github.com/sunaba-project/sunaba/images/unpack"
 )
@@ -27,7 +28,7 @@ func (x *session) module(ctx context.Context, img *store.Image) error {
 	if err := x.take(ctx, layer); err != nil {
 		return err
 	}
-	x.meter.update(func(p *Progress) {
+	x.meter.Update(func(p *Progress) {
 		p.Phase = "fetch"
 		p.Layers++
 		p.BytesTotal += layer.Size
@@ -36,29 +37,24 @@ func (x *session) module(ctx context.Context, img *store.Image) error {
 	if err := x.ingest(ctx, layer, x.count(layer.Digest)); err != nil {
 		return err
 	}
-	header, err := readHeader(x.s.content.Path(layer.Digest))
+	header, err := program.ReadHeader(x.s.content.Path(layer.Digest))
 	if err != nil {
 		return err
 	}
-	if isCompressed(header) {
+	if program.IsCompressed(header) {
 		if *img.Module, err = x.decompress(ctx, layer); err != nil {
 			return err
 		}
 		x.layers = append(x.layers, layer.Digest)
-		if header, err = readHeader(x.s.content.Path(img.Module.Digest)); err != nil {
+		if header, err = program.ReadHeader(x.s.content.Path(img.Module.Digest)); err != nil {
 			return err
 		}
 	}
-	if err := checkModule(header); err != nil {
+	if err := program.CheckHeader(header); err != nil {
 		return err
 	}
-	x.meter.part(layer.Digest, func(p *Progress, part *Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
+	x.meter.Part(layer.Digest, func(p *Progress, part *Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
 	return x.arrive(ctx, img.Module.Digest, x.s.content.Path(img.Module.Digest))
-}
-
-// isCompressed reports whether content begins as gzip or zstd do.
-func isCompressed(header []byte) bool {
-	return bytes.HasPrefix(header, []byte{0x1f, 0x8b}) || bytes.HasPrefix(header, []byte{0x28, 0xb5, 0x2f, 0xfd})
 }
 
 // decompress makes a blob of what a compressed blob holds, and pins it. It reads
@@ -89,7 +85,7 @@ func (x *session) decompress(ctx context.Context, from ocispec.Descriptor) (ocis
 	if n > maxModule {
 		return ocispec.Descriptor{}, fmt.Errorf("module %s unpacks to more than %d bytes: %w", from.Digest, maxModule, errdefs.ErrInvalidArgument)
 	}
-	to := ocispec.Descriptor{MediaType: mediaTypeWasm, Digest: digester.Digest(), Size: n}
+	to := ocispec.Descriptor{MediaType: manifest.MediaTypeWasm, Digest: digester.Digest(), Size: n}
 	x.pin(to.Digest)
 	return to, x.s.content.Ingest(ctx, to, func(_ context.Context, offset int64) (io.ReadCloser, error) {
 		r, err := open()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/sunaba-project/sunaba/images/program"
 )
 
 // ModuleFile is the WebAssembly file that an image brings.
@@ -31,7 +33,7 @@ type ModuleFile struct {
 // ErrNotFound if the image is not present; ErrFailedPrecondition if it brings
 // no such file; else read's error.
 func (s *Service) ReadModule(ctx context.Context, nameOrID, handler string, read func(ModuleFile, io.Reader) error) error {
-	handlers, err := s.wanted(handler)
+	handlers, err := s.handlers.Wanted(handler)
 	if err != nil {
 		return err
 	}
@@ -81,14 +83,14 @@ func (s *Service) readModule(ctx context.Context, img Image, read func(ModuleFil
 	}
 	return s.layers.WithChain(ctx, rec.Chain, func(dir string) error {
 		opened()
-		f, err := openEntrypoint(dir, img.Config)
+		f, err := program.OpenEntrypoint(dir, img.Config)
 		if err != nil {
 			return fmt.Errorf("image %s: %w: %w", img.ID, err, errNoModule)
 		}
 		defer f.Close()
 		command := append(append([]string{}, img.Config.Entrypoint...), img.Config.Cmd...)[0]
-		head := make([]byte, len(wasmMagic))
-		if n, err := f.ReadAt(head, 0); n < len(head) || string(head) != wasmMagic {
+		head := make([]byte, len(program.Magic))
+		if n, err := f.ReadAt(head, 0); n < len(head) || string(head) != program.Magic {
 			if err != nil && !errors.Is(err, io.EOF) {
 				return fmt.Errorf("read %q of image %s: %w", command, img.ID, err)
 			}
@@ -97,6 +99,3 @@ func (s *Service) readModule(ctx context.Context, img Image, read func(ModuleFil
 		return read(ModuleFile{Image: img, Command: command}, f)
 	})
 }
-
-// wasmMagic is what WebAssembly files begin with.
-const wasmMagic = "\x00asm"

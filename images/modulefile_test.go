@@ -8,12 +8,14 @@ import (
 
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 func TestReadModule(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	_, host, wasm := appIndex(t, r, "app", "v1", "1")
-	r.artifact("mod", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("artifact"))
+	r.artifact("mod", "v1", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes("artifact"))
 	cfg := ocispec.ImageConfig{Entrypoint: []string{"tool"}, Env: []string{"PATH=/bin"}}
 	r.image("tool", "v1", hostPlatform, cfg, gzipLayer(t, file{name: "bin/tool", content: "old"}),
 		gzipLayer(t, file{name: "bin/tool", content: string(moduleBytes("in a Linux image"))}))

@@ -17,6 +17,8 @@ import (
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 // crashImages pushes images that share layers, have many files and are of
@@ -36,7 +38,7 @@ func crashImages(t *testing.T, r *testRegistry) []string {
 			layers = append(layers, zstdLayer(t, files...))
 		}
 		host := r.image(name, "", hostPlatform, ocispec.ImageConfig{}, layers...)
-		wasm := r.artifact(name, "", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes(name))
+		wasm := r.artifact(name, "", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes(name))
 		r.index(name, "v1", host, wasm)
 		refs = append(refs, r.host+"/"+name+":v1")
 	}

@@ -15,9 +15,12 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/images/manifest"
+	"github.com/sunaba-project/sunaba/images/progress"
+	"github.com/sunaba-project/sunaba/images/reference"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/variant"
 )
 
 // Pull brings an image in and answers the variant for the handler; without one,
@@ -45,20 +48,20 @@ import (
 // ErrDataLoss for content that is not what it should be; the context's error.
 // The text of an unreachable registry begins with registry.UnavailablePrefix.
 func (s *Service) Pull(ctx context.Context, req PullRequest) (Image, error) {
-	n, err := parseName(req.Ref)
+	n, err := reference.Parse(req.Ref)
 	if err != nil {
 		return Image{}, err
 	}
-	handlers, err := s.wanted(req.Handler)
+	handlers, err := s.handlers.Wanted(req.Handler)
 	if err != nil {
 		return Image{}, err
 	}
-	remote, err := s.registry.Repository(ctx, n.full, req.Auth)
+	remote, err := s.registry.Repository(ctx, n.Full, req.Auth)
 	if err != nil {
 		return Image{}, fmt.Errorf("pull %q: %w", req.Ref, err)
 	}
-	key := n.full + " " + req.Handler + " " + fingerprint(req.Auth)
-	m, leave := s.meters.join(key, req.Progress)
+	key := n.Full + " " + req.Handler + " " + fingerprint(req.Auth)
+	m, leave := s.meters.Join(key, req.Progress)
 	defer leave()
 	got, err := s.pulls.Do(ctx, key, func(ctx context.Context) (pulled, error) {
 		return s.pull(ctx, n, handlers, remote, m)
@@ -68,7 +71,7 @@ func (s *Service) Pull(ctx context.Context, req PullRequest) (Image, error) {
 	}
 	if err != nil {
 		what := fmt.Sprintf("pull %q", req.Ref)
-		if strings.Contains(err.Error(), fmt.Sprintf("%q", n.full)) { // it is said already
+		if strings.Contains(err.Error(), fmt.Sprintf("%q", n.Full)) { // it is said already
 			what = "pull image"
 		}
 		return Image{}, registry.Describe(what, space.Explain(s.root, err))
@@ -107,24 +110,24 @@ func fingerprint(c registry.Credentials) string {
 	return fmt.Sprintf("%x", sha256.Sum256(data))
 }
 
-func (s *Service) pull(ctx context.Context, n name, handlers []HandlerPlatforms, remote *registry.Repository, m *meter) (pulled, error) {
+func (s *Service) pull(ctx context.Context, n reference.Name, handlers variant.Handlers, remote *registry.Repository, m *progress.Meter) (pulled, error) {
 	began := time.Now()
-	m.update(func(p *Progress) { *p = Progress{Phase: "resolve"} })
+	m.Update(func(p *Progress) { *p = Progress{Phase: "resolve"} })
 	desc, err := remote.Resolve(ctx)
 	if err != nil {
 		return pulled{}, err
 	}
-	if err := checkDescriptor(desc); err != nil {
+	if err := manifest.CheckDescriptor(desc); err != nil {
 		return pulled{}, err
 	}
-	if n.digest != "" && n.digest != desc.Digest {
+	if n.Digest != "" && n.Digest != desc.Digest {
 		return pulled{}, fmt.Errorf("the registry answered %s: %w", desc.Digest, errdefs.ErrDataLoss)
 	}
-	x := s.session(remote, n.repo, desc.Digest, m)
+	x := s.session(remote, n.Repo, desc.Digest, m)
 	x.credentials = remote.Fingerprint(s.db.Salt())
 	defer x.close()
 	x.pin(desc.Digest)
-	var others []HandlerPlatforms
+	var others variant.Handlers
 	if remote.Access() == registry.ByPull {
 		others = s.handlers
 	}
@@ -133,13 +136,13 @@ func (s *Service) pull(ctx context.Context, n name, handlers []HandlerPlatforms,
 		x.giveUp(ctx, err)
 		return pulled{}, err
 	}
-	m.update(func(p *Progress) { p.Phase = "done" })
+	m.Update(func(p *Progress) { p.Phase = "done" })
 	img, err := s.variant([]store.Target{target}, handlers)
 	if err != nil {
 		return pulled{}, err
 	}
 	hosts := slices.Sorted(maps.Keys(byHost(remote.Served())))
-	s.logger.Info("image pulled", "image", n.full, "id", img.ID, "servers", hosts, "took", time.Since(began).Round(time.Millisecond))
+	s.logger.Info("image pulled", "image", n.Full, "id", img.ID, "servers", hosts, "took", time.Since(began).Round(time.Millisecond))
 	return pulled{
 		image: img, ids: shownImages(target), hidden: x.hidden,
 		access: remote.Access(), credentials: x.credentials,
@@ -149,8 +152,8 @@ func (s *Service) pull(ctx context.Context, n name, handlers []HandlerPlatforms,
 // bringIn makes a target present and recorded for the handlers, and for others
 // as far as it has something for them. A target that was complete may be removed
 // before it is recorded anew; then it is fetched.
-func (x *session) bringIn(ctx context.Context, n name, desc ocispec.Descriptor, handlers, others []HandlerPlatforms) (store.Target, error) {
-	full := n.withDigest(desc.Digest)
+func (x *session) bringIn(ctx context.Context, n reference.Name, desc ocispec.Descriptor, handlers, others variant.Handlers) (store.Target, error) {
+	full := n.WithDigest(desc.Digest)
 	t, ok := x.s.complete(ctx, full, handlers)
 	if ok && len(others) > 0 {
 		_, ok = x.s.complete(ctx, full, others)
@@ -172,19 +175,19 @@ func (x *session) bringIn(ctx context.Context, n name, desc ocispec.Descriptor, 
 
 // complete returns a target that is known and whose variants for the handlers
 // are all here.
-func (s *Service) complete(ctx context.Context, name string, handlers []HandlerPlatforms) (store.Target, bool) {
+func (s *Service) complete(ctx context.Context, name string, handlers variant.Handlers) (store.Target, bool) {
 	st := s.db.State()
 	t, ok := st.Targets[name]
 	if !ok {
 		return t, false
 	}
 	present := 0
-	for _, c := range choices(t.Entries, handlers) {
-		id, ok := t.Images[c.manifest.Digest]
+	for _, c := range variant.Choices(t.Entries, handlers) {
+		id, ok := t.Images[c.Manifest.Digest]
 		switch {
-		case ok && s.intact(ctx, st.Images[id]) && (t.Manifests[c.manifest.Digest].Shown || !s.verifies()):
+		case ok && s.intact(ctx, st.Images[id]) && (t.Manifests[c.Manifest.Digest].Shown || !s.verifies()):
 			present++
-		case s.refusal(c.manifest.Digest) == nil:
+		case s.refusal(c.Manifest.Digest) == nil:
 			return t, false
 		}
 	}
@@ -192,13 +195,13 @@ func (s *Service) complete(ctx context.Context, name string, handlers []HandlerP
 }
 
 // target fetches what the handlers choose of a descriptor.
-func (x *session) target(ctx context.Context, n name, desc ocispec.Descriptor, handlers, others []HandlerPlatforms) (store.Target, []store.Image, error) {
+func (x *session) target(ctx context.Context, n reference.Name, desc ocispec.Descriptor, handlers, others variant.Handlers) (store.Target, []store.Image, error) {
 	entries, err := x.entries(ctx, desc)
 	if err != nil {
 		return store.Target{}, nil, err
 	}
-	t := store.Target{Repo: n.repo, Digest: desc.Digest, Root: desc, Entries: entries, Images: map[digest.Digest]string{}}
-	chosen := choices(entries, handlers)
+	t := store.Target{Repo: n.Repo, Digest: desc.Digest, Root: desc, Entries: entries, Images: map[digest.Digest]string{}}
+	chosen := variant.Choices(entries, handlers)
 	if len(chosen) == 0 {
 		return t, nil, x.s.noMatch(entries, handlers)
 	}
@@ -210,13 +213,13 @@ func (x *session) target(ctx context.Context, n name, desc ocispec.Descriptor, h
 		return t, nil, refusals[0]
 	}
 	// What nobody has asked for fails a pull only if the next try may bring it.
-	also, left, err := x.variants(ctx, t, choices(entries, others), func(err error) bool { return !mayPass(err) })
+	also, left, err := x.variants(ctx, t, variant.Choices(entries, others), func(err error) bool { return !mayPass(err) })
 	if err != nil {
 		return t, nil, err
 	}
 	for _, err := range slices.Concat(refusals, left) {
 		x.leftOut = true
-		x.s.logger.Warn("failed to pull a variant of an image, it is left out", "image", n.full, "error", err)
+		x.s.logger.Warn("failed to pull a variant of an image, it is left out", "image", n.Full, "error", err)
 	}
 	t.Manifests = x.manifests
 	return t, slices.Concat(images, also), nil
@@ -235,14 +238,14 @@ func mayPass(err error) bool {
 
 // variants brings in what was chosen and is not yet among the target's images.
 // Errors that skip takes are refusals of one variant.
-func (x *session) variants(ctx context.Context, t store.Target, chosen []choice, skip func(error) bool) (images []store.Image, refusals []error, err error) {
+func (x *session) variants(ctx context.Context, t store.Target, chosen []variant.Choice, skip func(error) bool) (images []store.Image, refusals []error, err error) {
 	for _, c := range chosen {
-		if _, ok := t.Images[c.manifest.Digest]; ok {
+		if _, ok := t.Images[c.Manifest.Digest]; ok {
 			continue
 		}
 		img, err := x.variant(ctx, c)
 		if errdefs.IsInvalidArgument(err) && ctx.Err() == nil {
-			x.s.setRefusal(c.manifest.Digest, err)
+			x.s.setRefusal(c.Manifest.Digest, err)
 		}
 		if err != nil && ctx.Err() == nil && skip(err) {
 			refusals = append(refusals, err)
@@ -252,21 +255,21 @@ func (x *session) variants(ctx context.Context, t store.Target, chosen []choice,
 			return nil, nil, err
 		}
 		images = append(images, img)
-		t.Images[c.manifest.Digest] = img.ID
+		t.Images[c.Manifest.Digest] = img.ID
 	}
 	return images, refusals, nil
 }
 
-func (x *session) variant(ctx context.Context, c choice) (store.Image, error) {
-	if p, ok := x.remote.(partial); ok && !p.Has(c.manifest.Digest) && !x.s.content.Has(ctx, c.manifest) {
-		return store.Image{}, fmt.Errorf("manifest %s for handler %q: %w", c.manifest.Digest, c.handler.Name, errAbsent)
+func (x *session) variant(ctx context.Context, c variant.Choice) (store.Image, error) {
+	if p, ok := x.remote.(partial); ok && !p.Has(c.Manifest.Digest) && !x.s.content.Has(ctx, c.Manifest) {
+		return store.Image{}, fmt.Errorf("manifest %s for handler %q: %w", c.Manifest.Digest, c.Handler.Name, errAbsent)
 	}
-	return x.image(ctx, c.manifest)
+	return x.image(ctx, c.Manifest)
 }
 
 // record makes a pull known, all of which is on disk: the records are written,
 // then the pins and what is of no use any more are given up.
-func (x *session) record(ctx context.Context, n name, t store.Target, images []store.Image) error {
+func (x *session) record(ctx context.Context, n reference.Name, t store.Target, images []store.Image) error {
 	s := x.s
 	s.gc.RLock()
 	defer s.gc.RUnlock()
@@ -282,8 +285,8 @@ func (x *session) record(ctx context.Context, n name, t store.Target, images []s
 			t.Answer = s.answerOf(old)
 		}
 		st.AddTarget(t, s.keepsTag, images...)
-		if n.digest == "" {
-			st.PointTag(n.full, t.Name(), s.keepsTag)
+		if n.Digest == "" {
+			st.PointTag(n.Full, t.Name(), s.keepsTag)
 		}
 		return nil
 	})
@@ -309,11 +312,11 @@ func (x *session) record(ctx context.Context, n name, t store.Target, images []s
 // to a newer one: while no handler that chose it has a variant of the newer.
 func (s *Service) keepsTag(newer, older store.Target, id string) bool {
 	keeps := false
-	for _, c := range choices(older.Entries, s.handlers) {
-		if older.Images[c.manifest.Digest] != id {
+	for _, c := range variant.Choices(older.Entries, s.handlers) {
+		if older.Images[c.Manifest.Digest] != id {
 			continue
 		}
-		if d, err := Select(newer.Entries, c.handler.Platforms); err == nil && newer.Images[d.Digest] != "" {
+		if d, err := variant.Select(newer.Entries, c.Handler.Platforms); err == nil && newer.Images[d.Digest] != "" {
 			return false
 		}
 		keeps = true
@@ -322,16 +325,16 @@ func (s *Service) keepsTag(newer, older store.Target, id string) bool {
 }
 
 // noMatch is the error for handlers that find nothing among the entries.
-func (s *Service) noMatch(entries []ocispec.Descriptor, handlers []HandlerPlatforms) error {
+func (s *Service) noMatch(entries []ocispec.Descriptor, handlers variant.Handlers) error {
 	var want []ocispec.Platform
 	for _, h := range handlers {
 		want = append(want, h.Platforms...)
 	}
-	_, err := Select(entries, want)
+	_, err := variant.Select(entries, want)
 	var none *NoMatchError
 	if errors.As(err, &none) {
-		for _, c := range choices(entries, s.handlers) {
-			none.Takers = append(none.Takers, c.handler.Name)
+		for _, c := range variant.Choices(entries, s.handlers) {
+			none.Takers = append(none.Takers, c.Handler.Name)
 		}
 		slices.Sort(none.Takers)
 	}
@@ -363,16 +366,16 @@ func (s *Service) fetchVariant(ctx context.Context, t store.Target, manifest oci
 	if err := s.refusal(manifest.Digest); err != nil {
 		return Image{}, err
 	}
-	n, err := parseName(t.Name())
+	n, err := reference.Parse(t.Name())
 	if err != nil {
 		return Image{}, err
 	}
 	got, err := s.pulls.Do(ctx, t.Name()+" "+manifest.Digest.String(), func(ctx context.Context) (pulled, error) {
-		remote, err := s.registry.Repository(ctx, n.full, registry.Credentials{})
+		remote, err := s.registry.Repository(ctx, n.Full, registry.Credentials{})
 		if err != nil {
 			return pulled{}, err
 		}
-		x := s.session(remote, n.repo, t.Digest, nil)
+		x := s.session(remote, n.Repo, t.Digest, nil)
 		defer x.close()
 		x.pin(t.Digest)
 		img, err := x.image(ctx, manifest)

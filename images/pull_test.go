@@ -391,7 +391,7 @@ func TestProgress(t *testing.T) {
 	if last.Layers != 2 || last.LayersDone != 2 || last.Bytes != last.BytesTotal || last.Bytes == 0 {
 		t.Errorf("at the end %+v", last)
 	}
-	if len(s.meters.byKey) != 0 {
-		t.Errorf("%d meters left", len(s.meters.byKey))
+	if n := s.meters.Len(); n != 0 {
+		t.Errorf("%d meters left", n)
 	}
 }

@@ -1,24 +1,23 @@
 package images
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
 	"github.com/sunaba-project/sunaba/images/unpack"
+	"github.com/sunaba-project/sunaba/images/variant"
 )
 
 // resumeGrace is how long the blobs of a pull that did not end well survive a
@@ -39,7 +38,7 @@ const (
 // Service is the image store of a node. Its methods are safe for concurrent use.
 type Service struct {
 	root     string
-	handlers []HandlerPlatforms // the default first, then by name
+	handlers variant.Handlers // the default first, then by name
 	arrived  func(ctx context.Context, path, digest string) error
 	departed func(ctx context.Context, digest string) error
 	prepared func(ctx context.Context) ([]Prepared, error)
@@ -54,7 +53,7 @@ type Service struct {
 
 	pulls    flight.Group[pulled]
 	arrivals flight.Group[struct{}]
-	meters   meters
+	meters   progress.Meters
 
 	life       context.Context // of work in the background, until stop is called
 	stop       context.CancelFunc
@@ -87,7 +86,7 @@ type Service struct {
 // ErrInvalidArgument for handlers that make no sense. A root where overlayfs
 // cannot be used, or that another process has open, is an error that says so.
 func Open(o Options) (_ *Service, err error) {
-	handlers, err := orderHandlers(o.Handlers)
+	handlers, err := variant.Order(o.Handlers)
 	if err != nil {
 		return nil, err
 	}
@@ -170,62 +169,4 @@ func (s *Service) Close() error {
 		errs = append(errs, s.end())
 	}
 	return errors.Join(errs...)
-}
-
-func orderHandlers(in []HandlerPlatforms) ([]HandlerPlatforms, error) {
-	out := slices.Clone(in)
-	slices.SortStableFunc(out, func(a, b HandlerPlatforms) int {
-		if a.Default != b.Default {
-			if a.Default {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(a.Name, b.Name)
-	})
-	if len(out) == 0 || !out[0].Default {
-		return nil, fmt.Errorf("no default handler: %w", errdefs.ErrInvalidArgument)
-	}
-	seen := make(map[string]bool)
-	for i, h := range out {
-		if i > 0 && h.Default {
-			return nil, fmt.Errorf("handlers %q and %q are both the default: %w", out[0].Name, h.Name, errdefs.ErrInvalidArgument)
-		}
-		if h.Name == "" || seen[h.Name] {
-			return nil, fmt.Errorf("handler name %q is empty or used twice: %w", h.Name, errdefs.ErrInvalidArgument)
-		}
-		if len(h.Platforms) == 0 {
-			return nil, fmt.Errorf("handler %q runs no platform: %w", h.Name, errdefs.ErrInvalidArgument)
-		}
-		seen[h.Name] = true
-	}
-	return out, nil
-}
-
-// handler returns a configured handler; "" is the default.
-func (s *Service) handler(name string) (HandlerPlatforms, error) {
-	if name == "" {
-		return s.handlers[0], nil
-	}
-	var names []string
-	for _, h := range s.handlers {
-		if h.Name == name {
-			return h, nil
-		}
-		names = append(names, h.Name)
-	}
-	slices.Sort(names)
-	return HandlerPlatforms{}, fmt.Errorf("runtime handler %q is not configured; there are %q: %w", name, names, errdefs.ErrInvalidArgument)
-}
-
-// wanted returns the handlers that a request is for.
-func (s *Service) wanted(name string) ([]HandlerPlatforms, error) {
-	if name == "" {
-		return s.handlers, nil
-	}
-	h, err := s.handler(name)
-	if err != nil {
-		return nil, err
-	}
-	return []HandlerPlatforms{h}, nil
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/variant"
 )
 
 var hostPlatform = "linux/" + runtime.GOARCH
@@ -23,8 +25,8 @@ var hostPlatform = "linux/" + runtime.GOARCH
 // otherPlatform is one that this machine does not run.
 const otherPlatform = "linux/s390x"
 
-func testHandlers(t *testing.T) []HandlerPlatforms {
-	return []HandlerPlatforms{
+func testHandlers(t *testing.T) variant.Handlers {
+	return variant.Handlers{
 		{Name: "runc", Platforms: parsePlatforms(t, hostPlatform), Default: true},
 		{Name: "wasm", Platforms: parsePlatforms(t, "wasip1/wasm", "wasi/wasm", "wasi/wasm32", "linux/wasm", hostPlatform)},
 	}
@@ -417,8 +419,8 @@ func TestCheckpointImages(t *testing.T) {
 		"io.kubernetes.cri-o.annotations.checkpoint.name": "main", "org.criu.checkpoint.container.name": "main",
 		"io.podman.annotations.checkpoint.name": "main", "org.example": "",
 	} {
-		m := document{Config: &ocispec.Descriptor{}, Annotations: map[string]string{key: "main"}}
-		if got := describe(ocispec.Descriptor{}, m, config{}, false).Checkpoint; got != want {
+		m := manifest.Document{Config: &ocispec.Descriptor{}, Annotations: map[string]string{key: "main"}}
+		if got := describe(ocispec.Descriptor{}, m, manifest.Config{}, false).Checkpoint; got != want {
 			t.Errorf("%s: %q, want %q", key, got, want)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/images/manifest"
+	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
 )
@@ -36,7 +38,7 @@ type session struct {
 	remote source
 	repo   string
 	root   digest.Digest // what the reference stands for
-	meter  *meter
+	meter  *progress.Meter
 	unpin  []func()
 	pinned []digest.Digest
 	layers []digest.Digest // blobs that are of no use once unpacked
@@ -51,7 +53,7 @@ type session struct {
 	reserved                    int64 // bytes of the budget
 }
 
-func (s *Service) session(remote source, repo string, root digest.Digest, m *meter) *session {
+func (s *Service) session(remote source, repo string, root digest.Digest, m *progress.Meter) *session {
 	return &session{s: s, remote: remote, repo: repo, root: root, meter: m, manifests: make(map[digest.Digest]store.Manifest)}
 }
 
@@ -182,21 +184,21 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 	if err != nil {
 		return store.Image{}, err
 	}
-	m, err := parseDocument(entry, data)
+	m, err := manifest.Parse(entry, data)
 	if err != nil {
 		return store.Image{}, err
 	}
-	if m.isIndex() {
+	if m.IsIndex() {
 		return store.Image{}, fmt.Errorf("manifest %s is an index: %w", entry.Digest, errdefs.ErrInvalidArgument)
 	}
-	module, err := isModule(m)
+	module, err := manifest.IsModule(m)
 	if err != nil {
 		return store.Image{}, err
 	}
 	if data, err = x.document(ctx, *m.Config); err != nil {
 		return store.Image{}, err
 	}
-	c, err := parseConfig(*m.Config, data)
+	c, err := manifest.ParseConfig(*m.Config, data)
 	if err != nil {
 		return store.Image{}, err
 	}
@@ -237,7 +239,7 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 }
 
 // title is the name that a manifest gives a module's file.
-func title(m document, module bool) string {
+func title(m manifest.Document, module bool) string {
 	if !module {
 		return ""
 	}
@@ -246,7 +248,7 @@ func title(m document, module bool) string {
 
 // servedOf returns which servers gave what an image consists of, and the index
 // it was found in.
-func (x *session) servedOf(entry ocispec.Descriptor, m document) map[string][]digest.Digest {
+func (x *session) servedOf(entry ocispec.Descriptor, m manifest.Document) map[string][]digest.Digest {
 	served := x.remote.Served()
 	own := map[digest.Digest]string{}
 	of := append([]ocispec.Descriptor{{Digest: x.root}, entry, *m.Config}, m.Layers...)
@@ -273,7 +275,7 @@ func byHost(served map[digest.Digest]string) map[string][]digest.Digest {
 // describe makes the record of an image from its manifest and configuration. What
 // the manifest alone says makes an image of its own, known by the manifest's
 // digest: others may have the same configuration.
-func describe(entry ocispec.Descriptor, m document, c config, module bool) store.Image {
+func describe(entry ocispec.Descriptor, m manifest.Document, c manifest.Config, module bool) store.Image {
 	img := store.Image{
 		ID:       m.Config.Digest.String(),
 		Manifest: ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size},
@@ -281,7 +283,7 @@ func describe(entry ocispec.Descriptor, m document, c config, module bool) store
 		Size:     m.Config.Size,
 		Runtime:  c.Config,
 
-		Checkpoint: m.checkpointOf(),
+		Checkpoint: m.CheckpointOf(),
 	}
 	if img.Checkpoint != "" {
 		img.ID = entry.Digest.String()
@@ -296,13 +298,13 @@ func describe(entry ocispec.Descriptor, m document, c config, module bool) store
 	if module {
 		l := m.Layers[0]
 		img.Module = &ocispec.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size}
-		img.Platform = wasmPlatform
-		if !c.names(l.Digest) {
+		img.Platform = manifest.WasmPlatform
+		if !c.Names(l.Digest) {
 			img.ID = entry.Digest.String()
 		}
 		return img
 	}
-	img.Platform = c.platform()
+	img.Platform = c.Platform()
 	if len(c.RootFS.DiffIDs) > 0 {
 		img.Chain = identity.ChainID(slices.Clone(c.RootFS.DiffIDs))
 	}
@@ -312,7 +314,7 @@ func describe(entry ocispec.Descriptor, m document, c config, module bool) store
 // count returns what counts the bytes of a part as they come.
 func (x *session) count(d digest.Digest) func(int64) {
 	return func(n int64) {
-		x.meter.part(d, func(p *Progress, part *Part) {
+		x.meter.Part(d, func(p *Progress, part *Part) {
 			p.Bytes += n
 			part.Bytes += n
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
 )
@@ -62,7 +63,7 @@ type content struct {
 // # Errors
 //
 // Those of fetching; ErrDataLoss for what is not what the manifest says.
-func (x *session) show(ctx context.Context, entry ocispec.Descriptor, m document, c config, module bool) error {
+func (x *session) show(ctx context.Context, entry ocispec.Descriptor, m manifest.Document, c manifest.Config, module bool) error {
 	fact := x.manifests[entry.Digest]
 	if _, ok := x.remote.(*registry.Repository); !ok || fact.Shown {
 		return nil
@@ -150,7 +151,7 @@ func (s *Service) freeFor(ctx context.Context, credentials string) map[digest.Di
 		if err != nil {
 			continue // damaged: it says nothing
 		}
-		if c, err := parseConfig(img.Config, data); err == nil {
+		if c, err := manifest.ParseConfig(img.Config, data); err == nil {
 			for _, d := range c.RootFS.DiffIDs {
 				free[d] = true
 			}

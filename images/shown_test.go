@@ -13,6 +13,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 // documentOf reads a document of the store, as one who has pulled the image knows it.
@@ -76,7 +78,7 @@ func testGivenAway(t *testing.T, kind string, policy Verification) {
 	reopen(policy)
 	var desc ocispec.Descriptor
 	if kind == "module" {
-		desc = r.artifact("mine", "v1", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("secret"))
+		desc = r.artifact("mine", "v1", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes("secret"))
 	} else {
 		desc = r.image("mine", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "secret", content: "1"}))
 	}
@@ -195,7 +197,7 @@ func TestAnImageInTwoRepositories(t *testing.T) {
 func TestAnnotationsOfAnotherManifest(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	linux := r.image("public", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
-	r.artifact("public", "mod", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes("m"))
+	r.artifact("public", "mod", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes("m"))
 	copied := func(tag string, annotations map[string]string, title string) {
 		t.Helper()
 		var m ocispec.Manifest
@@ -250,8 +252,8 @@ func TestAConfigurationOfSeveralModules(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	one, two := moduleBytes("one"), moduleBytes("two")
 	both := strings.Replace(wasmConfig, "$LAYERS", `"`+digest.FromBytes(one).String()+`","`+digest.FromBytes(two).String()+`"`, 1)
-	r.artifact("mod", "one", mediaTypeWasmConfig, both, mediaTypeWasm, one)
-	r.artifact("mod", "two", mediaTypeWasmConfig, both, mediaTypeWasm, two)
+	r.artifact("mod", "one", manifest.MediaTypeWasmConfig, both, manifest.MediaTypeWasm, one)
+	r.artifact("mod", "two", manifest.MediaTypeWasmConfig, both, manifest.MediaTypeWasm, two)
 	first := s.mustPull(r.host+"/mod:one", "")
 	second := s.mustPull(r.host+"/mod:two", "")
 	if first.ID == second.ID || second.Module.Digest != digest.FromBytes(two) {

@@ -19,6 +19,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 const (
@@ -236,7 +238,7 @@ func (r *testRegistry) artifact(repo, tag, configType, config, layerType string,
 	config = strings.ReplaceAll(config, "$LAYERS", strings.Join(digests, ","))
 	m.Config = r.blob(repo, configType, []byte(config))
 	d := r.document(repo, tag, ocispec.MediaTypeImageManifest, m)
-	p := wasmPlatform
+	p := manifest.WasmPlatform
 	d.Platform = &p
 	return d
 }
@@ -258,8 +260,8 @@ func (r *testRegistry) attestation(repo string, of ocispec.Descriptor) ocispec.D
 	})
 	d.Platform = &ocispec.Platform{OS: "unknown", Architecture: "unknown"}
 	d.Annotations = map[string]string{
-		referenceTypeAnnotation:       "attestation-manifest",
-		"vnd.docker.reference.digest": of.Digest.String(),
+		manifest.ReferenceTypeAnnotation: "attestation-manifest",
+		"vnd.docker.reference.digest":    of.Digest.String(),
 	}
 	return d
 }
@@ -276,3 +278,15 @@ func moduleBytes(content string) []byte {
 }
 
 func componentBytes() []byte { return []byte("\x00asm\x0d\x00\x01\x00") }
+
+// parsePlatforms makes platforms of "os/arch[/variant]".
+func parsePlatforms(t *testing.T, names ...string) []ocispec.Platform {
+	t.Helper()
+	var out []ocispec.Platform
+	for _, n := range names {
+		os, rest, _ := strings.Cut(n, "/")
+		arch, variant, _ := strings.Cut(rest, "/")
+		out = append(out, ocispec.Platform{OS: os, Architecture: arch, Variant: variant})
+	}
+	return out
+}

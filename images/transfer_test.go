@@ -20,6 +20,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/images/layout"
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 // export writes images to a file and returns its name.
@@ -230,8 +231,8 @@ func TestImportName(t *testing.T) {
 		{"v1", "", ""}, {"", "", ""}, {"A:v1", "", ""}, {"", "A", ""},
 	} {
 		n, err := importName(tt.called, tt.given)
-		if n.full != tt.want || (tt.want == "") != errdefs.IsInvalidArgument(err) {
-			t.Errorf("%q, %q: %q, %v", tt.called, tt.given, n.full, err)
+		if n.Full != tt.want || (tt.want == "") != errdefs.IsInvalidArgument(err) {
+			t.Errorf("%q, %q: %q, %v", tt.called, tt.given, n.Full, err)
 		}
 	}
 }
@@ -422,7 +423,7 @@ func TestFsUsageIsWhatIsUsed(t *testing.T) {
 		files = append(files, file{name: fmt.Sprint("f", i), content: strings.Repeat("x", 100*i)})
 	}
 	r.index("app", "v1", r.image("app", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, files...)),
-		r.artifact("app", "", mediaTypeWasmConfig, wasmConfig, mediaTypeWasm, moduleBytes(strings.Repeat("x", 100))))
+		r.artifact("app", "", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, moduleBytes(strings.Repeat("x", 100))))
 	s.mustPull(r.host+"/app:v1", "")
 	images, _, err := s.FsUsage(t.Context())
 	if err != nil {

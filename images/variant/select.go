@@ -1,4 +1,5 @@
-package images
+// Package variant chooses which of an image's platforms a runtime handler runs.
+package variant
 
 import (
 	"fmt"
@@ -8,11 +9,9 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-)
 
-// referenceTypeAnnotation marks an index entry that describes another entry:
-// BuildKit's provenance and SBOM attestations.
-const referenceTypeAnnotation = "vnd.docker.reference.type"
+	"github.com/sunaba-project/sunaba/images/manifest"
+)
 
 // NoMatchError says that none of the platforms wanted is among those there are.
 // Its class is ErrFailedPrecondition.
@@ -83,25 +82,25 @@ func platformList(ps []ocispec.Platform) string {
 //
 // A *NoMatchError when no entry serves any platform of want.
 func Select(descs []ocispec.Descriptor, want []ocispec.Platform) (ocispec.Descriptor, error) {
-	if d, _, ok := selectAt(descs, want); ok {
+	if d, _, ok := SelectAt(descs, want); ok {
 		return d, nil
 	}
 	err := &NoMatchError{Want: want}
 	for _, d := range descs {
-		if runnable(d) {
+		if Runnable(d) {
 			err.Have = append(err.Have, *d.Platform)
 		}
 	}
 	return ocispec.Descriptor{}, err
 }
 
-// selectAt is Select; it also tells which of want was served.
-func selectAt(descs []ocispec.Descriptor, want []ocispec.Platform) (_ ocispec.Descriptor, place int, ok bool) {
+// SelectAt is Select; it also tells which of want was served.
+func SelectAt(descs []ocispec.Descriptor, want []ocispec.Platform) (_ ocispec.Descriptor, place int, ok bool) {
 	for place, w := range want {
 		match := platforms.Only(w)
 		best := -1
 		for i, d := range descs {
-			if !runnable(d) || !match.Match(*d.Platform) {
+			if !Runnable(d) || !match.Match(*d.Platform) {
 				continue
 			}
 			if best < 0 || nearer(match, w, *d.Platform, *descs[best].Platform) {
@@ -136,43 +135,36 @@ func versionDistance(want, p ocispec.Platform) int {
 	return 2
 }
 
-// runnable reports whether an index entry with a platform can be a workload.
-func runnable(d ocispec.Descriptor) bool {
-	return d.Platform != nil && !describesOther(d) &&
+// Runnable reports whether an index entry with a platform can be a workload.
+func Runnable(d ocispec.Descriptor) bool {
+	return d.Platform != nil && !manifest.DescribesOther(d) &&
 		d.Platform.OS != "unknown" && d.Platform.Architecture != "unknown"
 }
 
-// describesOther reports whether an index entry is about another entry, or an
-// artifact of a type that is no workload: a signature, a list of materials.
-func describesOther(d ocispec.Descriptor) bool {
-	_, ok := d.Annotations[referenceTypeAnnotation]
-	return ok || !isWorkloadType(d.ArtifactType)
+// Choice is what one handler takes of an image.
+type Choice struct {
+	Handler  Handler
+	Manifest ocispec.Descriptor
 }
 
-// choice is what one handler takes of an image.
-type choice struct {
-	handler  HandlerPlatforms
-	manifest ocispec.Descriptor
-}
-
-// choices returns what each handler selects, in the order of handlers; one that
+// Choices returns what each handler selects, in the order of handlers; one that
 // finds nothing is left out.
-func choices(entries []ocispec.Descriptor, handlers []HandlerPlatforms) []choice {
-	var out []choice
+func Choices(entries []ocispec.Descriptor, handlers Handlers) []Choice {
+	var out []Choice
 	for _, h := range handlers {
 		if d, err := Select(entries, h.Platforms); err == nil {
-			out = append(out, choice{h, d})
+			out = append(out, Choice{h, d})
 		}
 	}
 	return out
 }
 
-// chosenBy returns the names of the handlers that select the manifest.
-func chosenBy(entries []ocispec.Descriptor, handlers []HandlerPlatforms, manifest digest.Digest) []string {
+// ChosenBy returns the names of the handlers that select the manifest with a digest.
+func ChosenBy(entries []ocispec.Descriptor, handlers Handlers, chosen digest.Digest) []string {
 	var names []string
-	for _, c := range choices(entries, handlers) {
-		if c.manifest.Digest == manifest {
-			names = append(names, c.handler.Name)
+	for _, c := range Choices(entries, handlers) {
+		if c.Manifest.Digest == chosen {
+			names = append(names, c.Handler.Name)
 		}
 	}
 	return names

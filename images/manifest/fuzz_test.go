@@ -1,4 +1,4 @@
-package images
+package manifest
 
 import (
 	"slices"
@@ -8,28 +8,6 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
-
-func FuzzReference(f *testing.F) {
-	for _, s := range []string{
-		"", "busybox", "r.io:5000/a/b:v1", "r.io/a@sha256:" + digest.FromString("x").Encoded(), "a:v1@sha256:" + digest.FromString("x").Encoded(),
-		"[::1]:5000/a", "A", "a:-x", "a//b", "localhost/a", "a@sha512:12", "sha256:" + digest.FromString("x").Encoded(), "a:\x00", "r.io/../a",
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, ref string) {
-		n, err := parseName(ref)
-		if err != nil {
-			return
-		}
-		again, err := parseName(n.full)
-		if err != nil || again != n {
-			t.Errorf("%q is %+v, which is %+v, %v", ref, n, again, err)
-		}
-		if n.digest != "" && n.digest.Validate() != nil {
-			t.Errorf("%q has digest %q", ref, n.digest)
-		}
-	})
-}
 
 // FuzzManifest is for manifests and indexes: what they are is found out from their bytes.
 func FuzzManifest(f *testing.F) {
@@ -45,12 +23,12 @@ func FuzzManifest(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte, mediaType string) {
-		m, err := parseDocument(ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
+		m, err := Parse(ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
 		if err != nil {
 			return
 		}
-		if images.IsIndexType(mediaType) != m.isIndex() && (images.IsIndexType(mediaType) || images.IsManifestType(mediaType)) {
-			t.Errorf("said to be %q, index: %v", mediaType, m.isIndex())
+		if images.IsIndexType(mediaType) != m.IsIndex() && (images.IsIndexType(mediaType) || images.IsManifestType(mediaType)) {
+			t.Errorf("said to be %q, index: %v", mediaType, m.IsIndex())
 		}
 		all := slices.Concat(m.Layers, m.Manifests)
 		if m.Config != nil {
@@ -61,10 +39,10 @@ func FuzzManifest(f *testing.F) {
 				t.Errorf("accepted %q of size %d", d.Digest, d.Size)
 			}
 		}
-		if m.isIndex() {
+		if m.IsIndex() {
 			return
 		}
-		if module, err := isModule(m); err == nil && module && len(m.Layers) != 1 {
+		if module, err := IsModule(m); err == nil && module && len(m.Layers) != 1 {
 			t.Errorf("a module of %d layers", len(m.Layers))
 		}
 	})
@@ -78,7 +56,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := parseConfig(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
+		c, err := ParseConfig(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
 		if err != nil {
 			return
 		}
@@ -87,7 +65,7 @@ func FuzzConfig(f *testing.F) {
 				t.Errorf("accepted diff id %q", d)
 			}
 		}
-		if p := c.platform(); p.OS == "" && p.Architecture == "" {
+		if p := c.Platform(); p.OS == "" && p.Architecture == "" {
 			t.Error("no platform")
 		}
 	})

@@ -1,4 +1,4 @@
-package images
+package variant
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 func parsePlatforms(t *testing.T, names ...string) []ocispec.Platform {
@@ -54,7 +56,7 @@ func entriesOf(t *testing.T, names ...string) []ocispec.Descriptor {
 		switch {
 		case n == "-":
 		case strings.HasPrefix(n, "+"):
-			d.Annotations = map[string]string{referenceTypeAnnotation: "attestation-manifest"}
+			d.Annotations = map[string]string{manifest.ReferenceTypeAnnotation: "attestation-manifest"}
 			d.Platform = &parsePlatforms(t, n[1:])[0]
 		default:
 			d.Platform = &parsePlatforms(t, n)[0]
@@ -146,8 +148,8 @@ func TestSelect(t *testing.T) {
 		{"unknown architecture", []string{"linux/unknown", "linux/amd64"}, hostOnly, 1},
 		{"a list of materials for the host", []string{"application/spdx+json@linux/amd64", "linux/amd64"}, hostOnly, 1},
 		{"only a signature", []string{"application/vnd.dev.cosign.artifact.sig.v1+json@linux/amd64"}, hostOnly, -1},
-		{"a wasm artifact says its type", []string{"linux/amd64", mediaTypeWasmConfig + "@wasip1/wasm"}, wasmFirst, 1},
-		{"an artifact of type wasm", []string{"linux/amd64", mediaTypeWasm + "@wasi/wasm"}, wasmFirst, 1},
+		{"a wasm artifact says its type", []string{"linux/amd64", manifest.MediaTypeWasmConfig + "@wasip1/wasm"}, wasmFirst, 1},
+		{"an artifact of type wasm", []string{"linux/amd64", manifest.MediaTypeWasm + "@wasi/wasm"}, wasmFirst, 1},
 		{"an image says its type", []string{ocispec.MediaTypeImageConfig + "@linux/amd64"}, hostOnly, 0},
 		{"wasip1 before wasip2", []string{"wasip2/wasm", "wasip1/wasm"}, wasmFirst, 1},
 		{"wasip2 beside the host", []string{"wasip2/wasm", "linux/amd64"}, wasmFirst, 1},

@@ -1,10 +1,10 @@
-package images
+// Package manifest reads the documents that images are described by: indexes, manifests and
+// configurations.
+package manifest
 
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,19 +19,19 @@ import (
 
 // Media types of WebAssembly artifacts.
 const (
-	mediaTypeWasmConfig    = "application/vnd.wasm.config.v0+json"
-	mediaTypeWasm          = "application/wasm"
-	mediaTypeWasmContent   = "application/vnd.wasm.content.layer.v1+wasm"
-	mediaTypeWasmComponent = "application/vnd.bytecodealliance.wasm.component.layer.v0+wasm"
-	mediaTypeWasmModule    = "application/vnd.bytecodealliance.wasm.module.layer.v0+wasm"
+	MediaTypeWasmConfig    = "application/vnd.wasm.config.v0+json"
+	MediaTypeWasm          = "application/wasm"
+	MediaTypeWasmContent   = "application/vnd.wasm.content.layer.v1+wasm"
+	MediaTypeWasmComponent = "application/vnd.bytecodealliance.wasm.component.layer.v0+wasm"
+	MediaTypeWasmModule    = "application/vnd.bytecodealliance.wasm.module.layer.v0+wasm"
 	mediaTypeSpinConfig    = "application/vnd.fermyon.spin.application.v1+config"
 )
 
-// wasmPlatform is the platform of WASI preview 1 modules.
-var wasmPlatform = ocispec.Platform{OS: "wasip1", Architecture: "wasm"}
+// WasmPlatform is the platform of WASI preview 1 modules.
+var WasmPlatform = ocispec.Platform{OS: "wasip1", Architecture: "wasm"}
 
-// document is an index or a manifest, whichever it turns out to be.
-type document struct {
+// Document is an index or a manifest, whichever it turns out to be.
+type Document struct {
 	MediaType   string               `json:"mediaType"`
 	Config      *ocispec.Descriptor  `json:"config"`
 	Layers      []ocispec.Descriptor `json:"layers"`
@@ -47,8 +47,8 @@ func checkpointAnnotations() []string {
 	}
 }
 
-// checkpointOf names the container that an image is the checkpoint of, "" if it is none.
-func (d document) checkpointOf() string {
+// CheckpointOf names the container that an image is the checkpoint of, "" if it is none.
+func (d Document) CheckpointOf() string {
 	for _, key := range checkpointAnnotations() {
 		if name := d.Annotations[key]; name != "" {
 			return name
@@ -57,18 +57,18 @@ func (d document) checkpointOf() string {
 	return ""
 }
 
-// isIndex tells an index from a manifest.
-func (d document) isIndex() bool { return d.Config == nil }
+// IsIndex tells an index from a manifest.
+func (d Document) IsIndex() bool { return d.Config == nil }
 
-// parseDocument reads an index or a manifest. What the registry says it is, what
+// Parse reads an index or a manifest. What the registry says it is, what
 // it says itself and what it holds must agree, so that no two programs can see
 // different images in the same bytes.
-func parseDocument(desc ocispec.Descriptor, data []byte) (document, error) {
-	var d document
+func Parse(desc ocispec.Descriptor, data []byte) (Document, error) {
+	var d Document
 	if err := json.Unmarshal(data, &d); err != nil {
 		return d, fmt.Errorf("parse manifest %s: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
 	}
-	refuse := func(why string) (document, error) {
+	refuse := func(why string) (Document, error) {
 		return d, fmt.Errorf("manifest %s %s: %w", desc.Digest, why, errdefs.ErrInvalidArgument)
 	}
 	for _, t := range []string{desc.MediaType, d.MediaType} {
@@ -85,12 +85,12 @@ func parseDocument(desc ocispec.Descriptor, data []byte) (document, error) {
 		return refuse("is neither an index nor an image manifest")
 	}
 	for _, e := range slices.Concat(d.Layers, d.Manifests) {
-		if err := checkDescriptor(e); err != nil {
+		if err := CheckDescriptor(e); err != nil {
 			return d, err
 		}
 	}
 	if d.Config != nil {
-		return d, checkDescriptor(*d.Config)
+		return d, CheckDescriptor(*d.Config)
 	}
 	return d, nil
 }
@@ -98,7 +98,7 @@ func parseDocument(desc ocispec.Descriptor, data []byte) (document, error) {
 // maxSize is more than any content has, and little enough for the sizes of all that one document names to be added up.
 const maxSize = 1 << 44
 
-func checkDescriptor(d ocispec.Descriptor) error {
+func CheckDescriptor(d ocispec.Descriptor) error {
 	if err := d.Digest.Validate(); err != nil {
 		return fmt.Errorf("digest %q: %w: %w", d.Digest, err, errdefs.ErrInvalidArgument)
 	}
@@ -113,7 +113,7 @@ func checkDescriptor(d ocispec.Descriptor) error {
 func isWasmLayer(mediaType string) bool {
 	mediaType = strings.TrimSuffix(strings.TrimSuffix(mediaType, "+gzip"), "+zstd")
 	switch mediaType {
-	case mediaTypeWasm, mediaTypeWasmContent, mediaTypeWasmComponent, mediaTypeWasmModule:
+	case MediaTypeWasm, MediaTypeWasmContent, MediaTypeWasmComponent, MediaTypeWasmModule:
 		return true
 	}
 	return false
@@ -123,25 +123,25 @@ func isWasmLayer(mediaType string) bool {
 // configuration for want of a better one, may be that of something that runs.
 func isWorkloadType(t string) bool {
 	switch t {
-	case "", ocispec.MediaTypeImageConfig, images.MediaTypeDockerSchema2Config, mediaTypeWasmConfig:
+	case "", ocispec.MediaTypeImageConfig, images.MediaTypeDockerSchema2Config, MediaTypeWasmConfig:
 		return true
 	}
 	return isWasmLayer(t)
 }
 
-// isModule reports whether a manifest is a WebAssembly artifact and refuses one
+// IsModule reports whether a manifest is a WebAssembly artifact and refuses one
 // that is put together wrongly.
 //
 // # Errors
 //
 // ErrInvalidArgument for an artifact that does not have exactly one layer, and
 // for a filesystem image with layers that are none.
-func isModule(m document) (bool, error) {
+func IsModule(m Document) (bool, error) {
 	if m.Config.MediaType == mediaTypeSpinConfig {
 		return false, fmt.Errorf("this is a Spin application, which needs Spin's own runtime; "+
 			"core modules for WASI preview 1 (wasip1) are accepted: %w", errdefs.ErrInvalidArgument)
 	}
-	wasm := m.Config.MediaType == mediaTypeWasmConfig ||
+	wasm := m.Config.MediaType == MediaTypeWasmConfig ||
 		slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool { return isWasmLayer(l.MediaType) })
 	if wasm {
 		if len(m.Layers) != 1 {
@@ -172,8 +172,8 @@ func isTarLayer(mediaType string) bool {
 	return false
 }
 
-// config is what matters of an image's configuration.
-type config struct {
+// Config is what matters of an image's configuration.
+type Config struct {
 	Created  *time.Time          `json:"created"`
 	OS       string              `json:"os"`
 	Arch     string              `json:"architecture"`
@@ -187,8 +187,8 @@ type config struct {
 	LayerDigests []digest.Digest `json:"layerDigests"` // of a wasm configuration
 }
 
-func parseConfig(desc ocispec.Descriptor, data []byte) (config, error) {
-	var c config
+func ParseConfig(desc ocispec.Descriptor, data []byte) (Config, error) {
+	var c Config
 	if err := json.Unmarshal(data, &c); err != nil {
 		return c, fmt.Errorf("parse configuration %s: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
 	}
@@ -200,9 +200,9 @@ func parseConfig(desc ocispec.Descriptor, data []byte) (config, error) {
 	return c, nil
 }
 
-// platform returns the platform an image says it is for. One that says nothing
+// Platform returns the platform an image says it is for. One that says nothing
 // is taken to be for this machine, as old tools meant it.
-func (c config) platform() ocispec.Platform {
+func (c Config) Platform() ocispec.Platform {
 	p := ocispec.Platform{OS: c.OS, Architecture: c.Arch, Variant: c.Variant, OSVersion: c.Version, OSFeatures: c.Features}
 	if p.OS == "" && p.Architecture == "" {
 		p.OS, p.Architecture = runtime.GOOS, runtime.GOARCH
@@ -210,44 +210,25 @@ func (c config) platform() ocispec.Platform {
 	return platforms.Normalize(p)
 }
 
-// names reports whether the configuration names a blob as its content, and
+// Names reports whether the configuration names a blob as its content, and
 // nothing else, so that its digest identifies the image.
-func (c config) names(blob digest.Digest) bool {
+func (c Config) Names(blob digest.Digest) bool {
 	all := slices.Concat(c.LayerDigests, c.RootFS.DiffIDs)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(d digest.Digest) bool { return d != blob })
 }
 
-// checkModule refuses what cannot run by the first eight bytes of a binary: the
-// magic number, and the version that tells core modules from components.
-//
-// # Errors
-//
-// ErrInvalidArgument, with a text for the one who built the image.
-func checkModule(header []byte) error {
-	switch {
-	case len(header) < 8 || string(header[:4]) != "\x00asm":
-		return fmt.Errorf("the layer is not a WebAssembly binary: %w", errdefs.ErrInvalidArgument)
-	case string(header[4:8]) == "\x0d\x00\x01\x00":
-		return fmt.Errorf("the WebAssembly binary is a component, and components do not run yet; "+
-			"core modules for WASI preview 1 (wasip1) are accepted: %w", errdefs.ErrInvalidArgument)
-	case string(header[4:8]) != "\x01\x00\x00\x00":
-		return fmt.Errorf("the WebAssembly binary has unknown version % x; "+
-			"core modules for WASI preview 1 (wasip1) are accepted: %w", header[4:8], errdefs.ErrInvalidArgument)
-	}
-	return nil
+// ReferenceTypeAnnotation marks an index entry that describes another entry:
+// BuildKit's provenance and SBOM attestations.
+const ReferenceTypeAnnotation = "vnd.docker.reference.type"
+
+// DescribesOther reports whether an index entry is about another entry, or an
+// artifact of a type that is no workload: a signature, a list of materials.
+func DescribesOther(d ocispec.Descriptor) bool {
+	_, ok := d.Annotations[ReferenceTypeAnnotation]
+	return ok || !isWorkloadType(d.ArtifactType)
 }
 
-// readHeader returns the first eight bytes of a file, fewer if it is shorter.
-func readHeader(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read module: %w", err)
-	}
-	defer f.Close()
-	header := make([]byte, 8)
-	n, err := io.ReadFull(f, header)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return nil, fmt.Errorf("read module: %w", err)
-	}
-	return header[:n], nil
+// Bare is what of a descriptor says which content it is.
+func Bare(d ocispec.Descriptor) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
 }
