@@ -12,7 +12,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/program"
 	"github.com/sunaba-project/sunaba/images/store"
-	"github.com/sunaba-project/sunaba/images/unpack"
+	"github.com/sunaba-project/sunaba/images/unpack/extract"
 )
 
 // maxModule bounds a WebAssembly module, also one that came compressed, in bytes.
@@ -65,7 +65,7 @@ func (x *session) decompress(ctx context.Context, from ocispec.Descriptor) (ocis
 		if err != nil {
 			return nil, err
 		}
-		stream, err := unpack.Decompress(blob)
+		stream, err := extract.Decompress(blob)
 		if err != nil {
 			blob.Close()
 			return nil, fmt.Errorf("decompress module %s: %w: %w", from.Digest, err, errdefs.ErrInvalidArgument)

@@ -37,7 +37,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/regular"
-	"github.com/sunaba-project/sunaba/images/unpack"
+	"github.com/sunaba-project/sunaba/images/unpack/extract"
 )
 
 // Names of what is in an archive.
@@ -262,7 +262,7 @@ func layOut(ctx context.Context, location, dir string, left *budget) error {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	defer file.Close()
-	plain, err := unpack.Decompress(file)
+	plain, err := extract.Decompress(file)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/images/regular"
-	"github.com/sunaba-project/sunaba/images/unpack"
+	"github.com/sunaba-project/sunaba/images/unpack/extract"
 )
 
 // Layers are where a root filesystem lies: Upper is what was written to it, Lower what it stands on, the topmost first.
@@ -141,7 +141,7 @@ func applyTar(ctx context.Context, file, root string, limit int64) error {
 		return err
 	}
 	defer f.Close()
-	plain, err := unpack.Decompress(f)
+	plain, err := extract.Decompress(f)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}

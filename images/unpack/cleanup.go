@@ -14,7 +14,7 @@ import (
 )
 
 // Cleanup deletes the directories of what has been removed, which may take long.
-func (s *Store) Cleanup(ctx context.Context) error {
+func (s *records) Cleanup(ctx context.Context) error {
 	s.folders.Lock()
 	dirs, err := s.removed(s.quiet(ctx))
 	if err != nil {
@@ -27,13 +27,14 @@ func (s *Store) Cleanup(ctx context.Context) error {
 }
 
 // removeFolders removes folders in "snapshots" that no record in metadata.db names.
-func (s *Store) removeFolders(dirs []string) error {
+func (s *records) removeFolders(dirs []string) error {
 	dirs, err := removeRecords(dirs)
 	return errors.Join(err, s.deleteFolders(dirs))
 }
 
-// deleteFolders deletes folders that have no record any more. Those that containers may have mounted stay until the next boot.
-func (s *Store) deleteFolders(dirs []string) error {
+// deleteFolders deletes folders that have no record any more. Those that containers may have
+// mounted stay until the next boot.
+func (s *records) deleteFolders(dirs []string) error {
 	var errs []error
 	for _, dir := range dirs {
 		if s.isHeld(dir) {
@@ -45,10 +46,11 @@ func (s *Store) deleteFolders(dirs []string) error {
 	return errors.Join(errs...)
 }
 
-// removed are the directories that belong to no snapshot. The snapshotter's Cleanup removes the same, but no folders that
-// are nested deeper than a process may have files open.
-func (s *Store) removed(ctx context.Context) ([]string, error) {
-	// A snapshot's directory is made in the transaction that records it: none is under way in this one, which changes nothing.
+// removed are the directories that belong to no snapshot. The snapshotter's Cleanup removes the
+// same, but no folders that are nested deeper than a process may have files open.
+func (s *records) removed(ctx context.Context) ([]string, error) {
+	// A snapshot's directory is made in the transaction that records it: none is under way in this
+	// one, which changes nothing.
 	ctx, tx, err := s.meta.TransactionContext(ctx, true)
 	if err != nil {
 		return nil, err

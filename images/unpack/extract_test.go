@@ -22,6 +22,9 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/images/unpack/extract"
+	"github.com/sunaba-project/sunaba/images/unpack/fingerprint"
 )
 
 func layerOf(data []byte) Layer {
@@ -119,7 +122,7 @@ func TestLayersBeyondTheLimits(t *testing.T) {
 		}
 	}
 	var wide bytes.Buffer
-	w, err := zstd.NewWriter(&wide, zstd.WithWindowSize(2*maxWindow))
+	w, err := zstd.NewWriter(&wide, zstd.WithWindowSize(256<<20))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -438,18 +441,18 @@ func FuzzExtract(f *testing.F) {
 		if err := os.Mkdir(root, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		s := &Store{maxBytes: 1 << 20, log: newBridge(slog.New(slog.DiscardHandler))}
+		x := extract.Extractor{MaxBytes: 1 << 20, Log: newBridge(slog.New(slog.DiscardHandler))}
 		for _, parent := range []digest.Digest{"", "sha256:x"} {
 			l := layerOf(data)
 			l.Parent = parent
-			_, sums, err := s.extract(t.Context(), l, root)
+			_, sums, err := x.Extract(t.Context(), l, root)
 			if err != nil {
 				continue
 			}
-			noted, err := fingerprint(t.Context(), root, sums)
-			read, rerr := fingerprint(t.Context(), root, nil)
-			if err := errors.Join(err, rerr); err != nil || noted.text() != read.text() {
-				t.Errorf("what was unpacked is %s, and %s when it is read: %v", noted.text(), read.text(), err)
+			noted, err := fingerprint.Of(t.Context(), root, sums)
+			read, rerr := fingerprint.Of(t.Context(), root, nil)
+			if err := errors.Join(err, rerr); err != nil || noted.String() != read.String() {
+				t.Errorf("what was unpacked is %s, and %s when it is read: %v", noted, read, err)
 			}
 		}
 		entries, err := os.ReadDir(outer)

@@ -16,13 +16,16 @@ import (
 // directory upon 500 others (OVL_MAX_STACK), whatever the kernel.
 const MaxLayers = 500
 
+// mountPoints are directories that layers are mounted at for reading.
+type mountPoints struct{ mounts string }
+
 // withMounts calls fn with a directory that shows mounts, for reading.
-func (s *Store) withMounts(mounts []mount.Mount, fn func(dir string) error) error {
+func (s mountPoints) withMounts(mounts []mount.Mount, fn func(dir string) error) error {
 	return s.mounted(readOnly(mounts), fn)
 }
 
 // mounted calls fn with a directory that shows mounts as they are.
-func (s *Store) mounted(mounts []mount.Mount, fn func(dir string) error) (err error) {
+func (s mountPoints) mounted(mounts []mount.Mount, fn func(dir string) error) (err error) {
 	if len(mounts) == 1 && mounts[0].Type == "bind" {
 		return fn(mounts[0].Source)
 	}
@@ -99,7 +102,7 @@ func removeMount(dir string) error {
 	return nil
 }
 
-func (s *Store) removeMounts() error {
+func (s mountPoints) removeMounts() error {
 	entries, err := os.ReadDir(s.mounts)
 	if err != nil {
 		return fmt.Errorf("list mount points: %w", err)

@@ -19,9 +19,10 @@ import (
 	"github.com/sunaba-project/sunaba/images/regular"
 )
 
-// recordFile holds, in the folder of a layer, what metadata.db says about it. A folder in "snapshots" has this file only while it
-// is whole: the file is on disk before the folder is moved there, and its removal is on disk before anything else in the folder is
-// deleted. So layers can be restored without metadata.db, see restore.
+// recordFile holds, in the folder of a layer, what metadata.db says about it. A folder in
+// "snapshots" has this file only while it is whole: the file is on disk before the folder is moved
+// there, and its removal is on disk before anything else in the folder is deleted. So layers can be
+// restored without metadata.db, see restore.
 const recordFile = "record"
 
 const (
@@ -40,7 +41,7 @@ type record struct {
 func (g staged) record(l Layer) record {
 	return record{
 		Version: recordVersion, Chain: l.Chain, Parent: l.Parent,
-		Labels: g.print.labels(), Bytes: g.print.Room, Inodes: g.print.Inodes,
+		Labels: g.labels(), Bytes: g.print.Room, Inodes: g.print.Inodes,
 	}
 }
 
@@ -95,15 +96,16 @@ func readRecord(dir string) (r record, err error) {
 	return r, nil
 }
 
-// keepRecords makes the record file of each layer say what metadata.db says: a layer may come from a program that wrote none, or
-// its labels have changed. A layer whose file cannot be written works, and is lost with metadata.db.
-func (s *Store) keepRecords(ctx context.Context) {
+// keepRecords makes the record file of each layer say what metadata.db says: a layer may come from
+// a program that wrote none, or its labels have changed. A layer whose file cannot be written
+// works, and is lost with metadata.db.
+func (s *records) keepRecords(ctx context.Context) {
 	if err := s.tryKeepRecords(s.quiet(ctx)); err != nil {
 		s.logger.Warn("failed to write records of layers into their folders: layers are lost if metadata.db is", "error", err)
 	}
 }
 
-func (s *Store) tryKeepRecords(ctx context.Context) error {
+func (s *records) tryKeepRecords(ctx context.Context) error {
 	s.folders.Lock()
 	defer s.folders.Unlock()
 	layers, err := s.recorded(ctx)
@@ -134,7 +136,7 @@ func (s *Store) tryKeepRecords(ctx context.Context) error {
 }
 
 // recorded returns what metadata.db says about layers, by the names of their folders.
-func (s *Store) recorded(ctx context.Context) (map[string]record, error) {
+func (s *records) recorded(ctx context.Context) (map[string]record, error) {
 	layers := make(map[string]record)
 	err := s.meta.WithTransaction(ctx, false, func(ctx context.Context) error {
 		return storage.WalkInfo(ctx, func(ctx context.Context, info snapshots.Info) error {
@@ -155,7 +157,8 @@ func (s *Store) recorded(ctx context.Context) (map[string]record, error) {
 	return layers, err
 }
 
-// removeRecords removes the record files of folders that are about to be deleted, durably. It returns the folders that may be.
+// removeRecords removes the record files of folders that are about to be deleted, durably. It
+// returns the folders that may be.
 func removeRecords(dirs []string) (ready []string, err error) {
 	var errs []error
 	var changed []string

@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/snapshots"
@@ -21,7 +18,6 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/sunaba-project/sunaba/host/durable"
-	"github.com/sunaba-project/sunaba/images/regular"
 )
 
 // folder is the folder of a layer: its name is the layer's id in metadata.db.
@@ -32,19 +28,11 @@ type folder struct {
 
 func (f folder) name() string { return strconv.FormatUint(f.id, 10) }
 
-// maxID bounds the names of folders that are taken for ids. No node comes near it.
-const maxID = math.MaxInt64
-
-// folderID returns the id that a folder's name says.
-func folderID(name string) (uint64, bool) {
-	id, err := strconv.ParseUint(name, 10, 64)
-	return id, err == nil && id > 0 && id < maxID && strconv.FormatUint(id, 10) == name
-}
-
-// restore makes metadata.db anew from the records in the folders of layers. Every other folder is put aside until the next boot:
-// containers may have it mounted. Layers keep their ids, and new ids are greater than all that there were, so that no folder is
-// taken for another. Until metadata.db is in its place, restore can be stopped and run again at any point.
-func (s *Store) restore(ctx context.Context) error {
+// restore makes metadata.db anew from the records in the folders of layers. Every other folder is
+// put aside until the next boot: containers may have it mounted. Layers keep their ids, and new ids
+// are greater than all that there were, so that no folder is taken for another. Until metadata.db
+// is in its place, restore can be stopped and run again at any point.
+func (s *records) restore(ctx context.Context) error {
 	entries, err := os.ReadDir(s.layersDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -76,8 +64,9 @@ func (s *Store) restore(ctx context.Context) error {
 	return nil
 }
 
-// findLayers returns the folders that are whole layers, each after its parent, and counts the layers that cannot be used.
-func (s *Store) findLayers(entries []os.DirEntry) (layers []folder, unusable int) {
+// findLayers returns the folders that are whole layers, each after its parent, and counts the
+// layers that cannot be used.
+func (s *records) findLayers(entries []os.DirEntry) (layers []folder, unusable int) {
 	found := make(map[digest.Digest]folder)
 	for _, e := range entries {
 		id, ok := folderID(e.Name())
@@ -124,8 +113,9 @@ func (s *Store) findLayers(entries []os.DirEntry) (layers []folder, unusable int
 	return layers, unusable + len(todo)
 }
 
-// lastID returns the greatest id that a folder has, also of those that were put aside after an earlier restore of this boot.
-func (s *Store) lastID(entries []os.DirEntry) (last uint64, err error) {
+// lastID returns the greatest id that a folder has, also of those that were put aside after an
+// earlier restore of this boot.
+func (s *records) lastID(entries []os.DirEntry) (last uint64, err error) {
 	names, err := filepath.Glob(filepath.Join(s.asideDir(), "all-*", "*"))
 	if err != nil {
 		return 0, err
@@ -144,8 +134,9 @@ func (s *Store) lastID(entries []os.DirEntry) (last uint64, err error) {
 	return last, nil
 }
 
-// putOthersAside moves folders that are not among layers to where damaged ones are kept until the next boot, and counts them.
-func (s *Store) putOthersAside(entries []os.DirEntry, layers []folder) (to string, count int, err error) {
+// putOthersAside moves folders that are not among layers to where damaged ones are kept until the
+// next boot, and counts them.
+func (s *records) putOthersAside(entries []os.DirEntry, layers []folder) (to string, count int, err error) {
 	keep := make(map[string]bool)
 	for _, l := range layers {
 		keep[l.name()] = true
@@ -170,7 +161,7 @@ func (s *Store) putOthersAside(entries []os.DirEntry, layers []folder) (to strin
 }
 
 // rebuildRecords makes metadata.db say what layers are there, and that last was the last id.
-func (s *Store) rebuildRecords(ctx context.Context, layers []folder, last uint64) error {
+func (s *records) rebuildRecords(ctx context.Context, layers []folder, last uint64) error {
 	file := s.recordsFile() + ".new"
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -247,56 +238,4 @@ func recordLayer(ctx context.Context, r record) (id string, err error) {
 }
 
 // Restored reports whether layers were restored without metadata.db when the store was opened.
-func (s *Store) Restored() bool { return s.restored }
-
-// bootFile holds the boot during which the store was opened last. After a restore in a boot during which it may have been open
-// before, the last id of that time follows: containers without a record may have these layers mounted.
-func (s *Store) bootFile() string { return filepath.Join(s.root, "boot") }
-
-var bootPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-
-// readBoot returns what the boot file says, "" if it cannot be read.
-func (s *Store) readBoot() (boot string, held uint64) {
-	data, err := regular.Read(s.bootFile(), 128)
-	fields := strings.Fields(string(data))
-	if err != nil || len(fields) == 0 || len(fields) > 2 || !bootPattern.MatchString(fields[0]) {
-		return "", 0
-	}
-	if len(fields) == 2 {
-		if held, err = strconv.ParseUint(fields[1], 10, 64); err != nil {
-			return "", 0
-		}
-	}
-	return fields[0], held
-}
-
-// mayBeMounted reports whether containers may have layers mounted: unless the store is opened for the first time in this boot.
-func (s *Store) mayBeMounted() bool {
-	boot, _ := s.readBoot()
-	return boot == "" || boot == bootID()
-}
-
-// noteBoot writes down that the store has been opened in this boot, and finds out which layers are to be kept until the next.
-func (s *Store) noteBoot() error {
-	boot, held := s.readBoot()
-	if boot == bootID() {
-		s.held = held
-		return nil
-	}
-	err := durable.Replace(s.bootFile(), []byte(bootID()+"\n"), 0o600)
-	if err == nil {
-		return nil
-	}
-	// Without the file it counts as opened before, which is safe.
-	if rerr := os.Remove(s.bootFile()); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
-		return errors.Join(err, rerr)
-	}
-	s.logger.Warn("failed to record the boot of the layer store", "error", err)
-	return nil
-}
-
-// isHeld reports whether containers may have a folder mounted that no record names any more.
-func (s *Store) isHeld(dir string) bool {
-	id, ok := folderID(filepath.Base(dir))
-	return ok && id <= s.held
-}
+func (s *records) Restored() bool { return s.restored }

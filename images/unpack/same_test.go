@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/pkg/archive"
+
+	"github.com/sunaba-project/sunaba/images/unpack/extract"
+	"github.com/sunaba-project/sunaba/images/unpack/fingerprint"
 )
 
 // What a layer unpacks to is what containerd makes of it.
@@ -36,8 +39,8 @@ func TestUnpackedAsByContainerd(t *testing.T) {
 		compared++
 		l := layerOf(data)
 		l.Parent = "sha256:below"
-		s := &Store{maxBytes: 1 << 20, log: newBridge(slog.New(slog.DiscardHandler))}
-		if _, _, err := s.extract(t.Context(), l, own); err != nil {
+		x := extract.Extractor{MaxBytes: 1 << 20, Log: newBridge(slog.New(slog.DiscardHandler))}
+		if _, _, err := x.Extract(t.Context(), l, own); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 			continue
 		}
@@ -106,7 +109,7 @@ func listing(t *testing.T, dir string, times bool) string {
 			return err
 		}
 		name := strings.TrimPrefix(path, dir)
-		print, err := fingerprintOf(name, path)
+		print, err := fingerprint.OfDirectory(name, path)
 		if err != nil {
 			return err
 		}
@@ -118,7 +121,7 @@ func listing(t *testing.T, dir string, times bool) string {
 		if !times || time.Since(modified) < time.Hour {
 			modified = time.Time{} // nobody has said
 		}
-		fmt.Fprintf(&out, "%s %s %d %s\n", name, info.Mode(), modified.Unix(), print.text()[:8])
+		fmt.Fprintf(&out, "%s %s %d %s\n", name, info.Mode(), modified.Unix(), print.String()[:8])
 		return nil
 	})
 	if err != nil {

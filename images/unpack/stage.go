@@ -7,38 +7,95 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
-	"time"
+	"sync"
 
-	"github.com/containerd/continuity/fs"
-	"github.com/containerd/continuity/sysx"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/images/unpack/fingerprint"
 )
 
 // staged is a layer that has been unpacked and is not committed yet.
 type staged struct {
 	dir     string   // holds "fs", the layer's files
 	implied []string // directories whose owner and mode the layers below say
-	print   Fingerprint
+	print   fingerprint.Fingerprint
 }
 
 func (g staged) fs() string { return filepath.Join(g.dir, "fs") }
 
-// Stage unpacks a layer by itself, whether those below it are there or not,
-// unless that has been done. Concurrent calls for one chain share the work. The
-// caller has pinned the chain: what was staged stays until Commit, or until
-// nobody pins it any more.
+func (g staged) labels() map[string]string { return map[string]string{printLabel: g.print.String()} }
+
+// staging are the layers that are not committed yet, and who waits for layers.
+type staging struct {
+	dir string
+	log *log.Entry
+
+	mu     sync.Mutex // held while Sweep decides about and removes a layer, too
+	pins   map[digest.Digest]int
+	staged map[digest.Digest]staged // by chain
+}
+
+// Pin keeps chains from Sweep, and what was staged of them, whether they are
+// there yet or not, until unpin is called.
+func (s *staging) Pin(chains ...digest.Digest) (unpin func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range chains {
+		s.pins[c]++
+	}
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, c := range chains {
+			if s.pins[c]--; s.pins[c] == 0 {
+				delete(s.pins, c)
+				s.dropStaged(c)
+			}
+		}
+	})
+}
+
+func (s *staging) stagedLayer(chain digest.Digest) (staged, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g, ok := s.staged[chain]
+	return g, ok
+}
+
+// forgetStaged deletes what is left of what has been staged for layers.
+func (s *staging) forgetStaged(layers []Layer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range layers {
+		s.dropStaged(l.Chain)
+	}
+}
+
+// dropStaged deletes a staged layer; s.mu is held.
+func (s *staging) dropStaged(chain digest.Digest) {
+	g, ok := s.staged[chain]
+	if !ok {
+		return
+	}
+	delete(s.staged, chain)
+	if err := os.RemoveAll(g.dir); err != nil {
+		s.log.WithError(err).Warn("failed to remove unused unpacked layer, it stays until the next start")
+	}
+}
+
+// Stage unpacks a layer by itself, whether those below it are there or not, unless that has been
+// done. Concurrent calls for one chain share the work. The caller has pinned the chain: what was
+// staged stays until Commit, or until nobody pins it any more.
 //
 // # Errors
 //
-// ErrDataLoss if the stream is not what Diff says; ErrInvalidArgument for a
-// layer beyond the limits; ErrResourceExhausted if the disk is full. On any
-// error nothing is left.
+// ErrDataLoss if the stream is not what Diff says; ErrInvalidArgument for a layer beyond the
+// limits; ErrResourceExhausted if the disk is full. On any error nothing is left.
 func (s *Store) Stage(ctx context.Context, l Layer) error {
 	if s.Has(ctx, l.Chain) {
 		return nil
@@ -54,8 +111,8 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 		return nil
 	}
 	g := staged{}
-	if g.dir, err = os.MkdirTemp(s.staging, ""); err != nil {
-		return fmt.Errorf("unpack layer %s: %w", l.Diff, space.Explain(s.staging, err))
+	if g.dir, err = os.MkdirTemp(s.staging.dir, ""); err != nil {
+		return fmt.Errorf("unpack layer %s: %w", l.Diff, space.Explain(s.staging.dir, err))
 	}
 	defer func() {
 		if err != nil {
@@ -63,16 +120,16 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 		}
 	}()
 	if err := os.Mkdir(g.fs(), 0o755); err != nil {
-		return space.Explain(s.staging, err)
+		return space.Explain(s.staging.dir, err)
 	}
 	if err := os.Chmod(g.fs(), 0o755); err != nil { // whatever the umask is
 		return err
 	}
-	var sums contents
-	if g.implied, sums, err = s.extract(ctx, l, g.fs()); err != nil {
+	var sums fingerprint.Sums
+	if g.implied, sums, err = s.Extract(ctx, l, g.fs()); err != nil {
 		return err
 	}
-	if g.print, err = fingerprint(ctx, g.fs(), sums); err != nil {
+	if g.print, err = fingerprint.Of(ctx, g.fs(), sums); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -84,9 +141,8 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 	return nil
 }
 
-// Commit makes layers known that have been staged, lowest first, with one record
-// for all of them: after they have been brought to disk. Those that are known
-// stay as they are.
+// Commit makes layers known that have been staged, lowest first, with one record for all of them:
+// after they have been brought to disk. Those that are known stay as they are.
 //
 // # Errors
 //
@@ -151,13 +207,6 @@ func (s *Store) settle(ctx context.Context, layers []Layer) error {
 	return nil
 }
 
-func (s *Store) stagedLayer(chain digest.Digest) (staged, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g, ok := s.staged[chain]
-	return g, ok
-}
-
 // below returns the directories of a chain, the topmost first. layers are those
 // that may be staged only.
 func (s *Store) below(ctx context.Context, chain digest.Digest, layers []Layer) ([]string, error) {
@@ -178,86 +227,6 @@ func (s *Store) below(ctx context.Context, chain digest.Digest, layers []Layer) 
 		chain = digest.Digest(info.Parent)
 	}
 	return dirs, nil
-}
-
-// imitate makes a directory of a layer look like the one that it will hide, and
-// says so in the fingerprint.
-func (g *staged) imitate(dir string, below []string) error {
-	path := filepath.Join(g.fs(), dir)
-	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
-		return nil // a later entry of the layer took its place, or took it away
-	}
-	before, err := fingerprintOf(dir, path)
-	if err != nil {
-		return err
-	}
-	if err := imitate(g.fs(), dir, below); err != nil {
-		return err
-	}
-	after, err := fingerprintOf(dir, path)
-	if err != nil {
-		return err
-	}
-	g.print.sum = g.print.sum.minus(before.sum).plus(after.sum)
-	g.print.Room += after.Room - before.Room
-	return nil
-}
-
-// imitate gives a directory of a layer owner, mode, times and attributes of the
-// directory that it will hide.
-func imitate(root, dir string, below []string) error {
-	path := filepath.Join(root, dir)
-	for _, lower := range below {
-		under, err := fs.RootPath(lower, dir)
-		if err != nil {
-			return err
-		}
-		info, err := os.Lstat(under)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if !info.IsDir() {
-			return nil // it is replaced
-		}
-		st := info.Sys().(*syscall.Stat_t)
-		if err := os.Lchown(path, int(st.Uid), int(st.Gid)); err != nil {
-			return err
-		}
-		if err := os.Chmod(path, info.Mode()); err != nil {
-			return err
-		}
-		if err := copyAttributes(path, under); err != nil {
-			return err
-		}
-		return os.Chtimes(path, time.Unix(st.Atim.Unix()), info.ModTime())
-	}
-	return nil
-}
-
-func copyAttributes(to, from string) error {
-	names, err := sysx.LListxattr(from)
-	if errors.Is(err, unix.ENOTSUP) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if isOverlayAttribute(name) {
-			continue
-		}
-		value, err := sysx.LGetxattr(from, name)
-		if err == nil {
-			err = sysx.LSetxattr(to, name, value, 0)
-		}
-		if err != nil && !errors.Is(err, unix.ENOTSUP) {
-			return fmt.Errorf("attribute %q: %w", name, err)
-		}
-	}
-	return nil
 }
 
 // commit records layers in one transaction, whose directories move to their
@@ -331,27 +300,6 @@ func (s *Store) enter(ctx context.Context, l Layer, g staged) (string, error) {
 	return dir, nil
 }
 
-// forgetStaged deletes what is left of what has been staged for layers.
-func (s *Store) forgetStaged(layers []Layer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range layers {
-		s.dropStaged(l.Chain)
-	}
-}
-
-// dropStaged deletes a staged layer; s.mu is held.
-func (s *Store) dropStaged(chain digest.Digest) {
-	g, ok := s.staged[chain]
-	if !ok {
-		return
-	}
-	delete(s.staged, chain)
-	if err := os.RemoveAll(g.dir); err != nil {
-		s.log.WithError(err).Warn("failed to remove unused unpacked layer, it stays until the next start")
-	}
-}
-
 // replace puts a staged layer in the place of a damaged one. The damaged files
 // stay until the next boot where containers may have them mounted.
 func (s *Store) replace(ctx context.Context, l Layer, g staged) error {
@@ -369,19 +317,11 @@ func (s *Store) replace(ctx context.Context, l Layer, g staged) error {
 	if err := durable.Sync(filepath.Dir(place)); err != nil {
 		return err
 	}
-	if err := s.setLabels(ctx, l.Chain, g.print.labels(), damagedLabel); err != nil {
+	if err := s.setLabels(ctx, l.Chain, g.labels(), damagedLabel); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	delete(s.staged, l.Chain)
 	s.mu.Unlock()
 	return s.setAside(g.dir, filepath.Base(g.dir))
-}
-
-// setAside keeps a directory that may be mounted until the next boot, under a name.
-func (s *Store) setAside(dir, name string) error {
-	if err := os.MkdirAll(s.asideDir(), 0o700); err != nil {
-		return err
-	}
-	return os.Rename(dir, filepath.Join(s.asideDir(), name))
 }

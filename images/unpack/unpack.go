@@ -1,16 +1,14 @@
-// Package unpack lays images out on overlayfs: one directory per layer, shared
-// by all images that begin with the same layers, and one writable directory per
-// container.
+// Package unpack lays images out on overlayfs: one directory per layer, shared by all images that
+// begin with the same layers, and one writable directory per container.
 //
 // # Life of a layer
 //
-// Stage writes a layer into a directory of its own, several at a time and in
-// any order. Commit brings the layers of an image to disk and makes them known,
-// in one record, under their chain ids (the digest of a layer and all below it).
-// A layer that is known is complete and on disk. It stays as long as an image or
-// a container needs it; Sweep removes the rest. Check finds out whether it still
-// is what was unpacked. Each layer's folder says what the records of the store say
-// about it: should these be damaged or lost, layers are restored.
+// Stage writes a layer into a directory of its own, several at a time and in any order. Commit
+// brings the layers of an image to disk and makes them known, in one record, under their chain ids
+// (the digest of a layer and all below it). A layer that is known is complete and on disk. It stays
+// as long as an image or a container needs it; Sweep removes the rest. Check finds out whether it
+// still is what was unpacked. Each layer's folder says what the records of the store say about it:
+// should these be damaged or lost, layers are restored.
 package unpack
 
 import (
@@ -18,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -26,18 +23,16 @@ import (
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/containerd/v2/core/snapshots/storage"
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/host/boot"
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/unpack/extract"
 )
 
 // Keys of snapshots that are not layers begin with what they are for.
@@ -46,32 +41,21 @@ const (
 	workPrefix = "work/"
 )
 
-// upperLabel is the label under which the snapshotter tells a snapshot's own
-// directory.
+// upperLabel is the label under which the snapshotter tells a snapshot's own directory.
 const upperLabel = "containerd.io/snapshot/overlay.upperdir"
 
-// Store keeps unpacked layers and the roots of containers. It is safe for
-// concurrent use.
+// Layer is one layer to unpack.
+type Layer = extract.Layer
+
+// Store keeps unpacked layers and the roots of containers. It is safe for concurrent use.
 type Store struct {
-	root      string // layers and roots
-	mounts    string // mount points of reads that are under way
-	staging   string // layers that are not committed yet
-	maxBytes  int64
-	meta      *storage.MetaStore // the records of snapshots
-	snapshots snapshots.Snapshotter
-	log       *log.Entry
-	logger    *slog.Logger
-	stages    flight.Group[struct{}]
+	extract.Extractor
+	*records
+	roots
+	staging
 
-	restored bool   // when it was opened
-	held     uint64 // folders with ids up to this one are not deleted in this boot, see bootFile
-
+	stages     flight.Group[struct{}]
 	committing sync.Mutex // one Commit at a time
-	folders    sync.Mutex // held while record files of layers are written or removed
-
-	mu     sync.Mutex // pins and staged; held while Sweep decides about and removes a layer
-	pins   map[digest.Digest]int
-	staged map[digest.Digest]staged // by chain
 }
 
 // Options configures a Store.
@@ -100,20 +84,19 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.MaxLayerSize <= 0 {
 		o.MaxLayerSize = defaultMaxLayerSize
 	}
+	logger := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	bridge := newBridge(logger)
+	r := &records{boots: boots{root: filepath.Join(o.Root, "layers"), logger: logger}, log: bridge}
 	s := &Store{
-		root:     filepath.Join(o.Root, "layers"),
-		mounts:   filepath.Join(o.Root, "mounts"),
-		staging:  filepath.Join(o.Root, "layers", "staging"),
-		maxBytes: o.MaxLayerSize,
-		log:      newBridge(o.Logger),
-		logger:   cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
-		pins:     make(map[digest.Digest]int),
-		staged:   make(map[digest.Digest]staged),
+		Extractor: extract.Extractor{MaxBytes: o.MaxLayerSize, Log: bridge},
+		records:   r,
+		roots:     roots{records: r, mountPoints: mountPoints{filepath.Join(o.Root, "mounts")}},
+		staging:   staging{dir: filepath.Join(r.root, "staging"), log: bridge, pins: make(map[digest.Digest]int), staged: make(map[digest.Digest]staged)},
 	}
-	if err := errors.Join(space.Empty(s.staging), s.removeProbes()); err != nil {
+	if err := errors.Join(space.Empty(s.staging.dir), s.removeProbes()); err != nil {
 		return nil, fmt.Errorf("delete unfinished layers: %w", err)
 	}
-	for _, dir := range []string{s.root, s.mounts, s.staging} {
+	for _, dir := range []string{s.root, s.mounts, s.staging.dir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("create layer store: %w", err)
 		}
@@ -135,21 +118,18 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// fullButUsed says that overlayfs could not be tried because the disk is full, and that it worked when the store was made.
+// fullButUsed says that overlayfs could not be tried because the disk is full, and that it worked
+// when the store was made.
 func (s *Store) fullButUsed(err error) bool {
 	_, missing := os.Stat(s.recordsFile())
 	return missing == nil && durable.Full(err)
 }
 
-// Close waits for running work, which ends with its callers, and closes the
-// store. Roots stay.
+// Close waits for running work, which ends with its callers, and closes the store. Roots stay.
 func (s *Store) Close() error {
 	s.stages.Wait()
 	return s.snapshots.Close()
 }
-
-// asideDir is where damaged layers are kept that containers may have mounted.
-func (s *Store) asideDir() string { return filepath.Join(s.root, "aside", bootID()) }
 
 // removeProbes removes the mounts and directories of probes of overlayfs that a
 // killed process left.
@@ -173,32 +153,7 @@ func (s *Store) removeProbes() error {
 	return errors.Join(errs...)
 }
 
-// removeAside deletes damaged layers of boots before this one.
-func (s *Store) removeAside() error {
-	entries, err := os.ReadDir(filepath.Dir(s.asideDir()))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("list damaged layers: %w", err)
-	}
-	var errs []error
-	for _, e := range entries {
-		if e.Name() != filepath.Base(s.asideDir()) {
-			errs = append(errs, os.RemoveAll(filepath.Join(filepath.Dir(s.asideDir()), e.Name())))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// bootID names this boot of the machine.
-func bootID() string {
-	id, err := boot.ID()
-	if err != nil {
-		return "unknown"
-	}
-	return id
-}
-
-// Has reports whether the uppermost layer of a chain is unpacked, and not known
-// to be damaged.
+// Has reports whether the uppermost layer of a chain is unpacked, and not known to be damaged.
 func (s *Store) Has(ctx context.Context, chain digest.Digest) bool {
 	info, err := s.snapshots.Stat(s.quiet(ctx), chain.String())
 	if err != nil || info.Kind != snapshots.KindCommitted || info.Labels[damagedLabel] != "" {
@@ -206,53 +161,6 @@ func (s *Store) Has(ctx context.Context, chain digest.Digest) bool {
 	}
 	_, err = os.Stat(info.Labels[upperLabel])
 	return err == nil
-}
-
-// Layer is one layer to unpack.
-type Layer struct {
-	// Parent and Chain are the chain ids without and with this layer; Parent
-	// is "" for the lowest.
-	Parent, Chain digest.Digest
-	// Diff is the digest of the layer's tar stream.
-	Diff digest.Digest
-	// Open opens the layer: a tar stream, plain or compressed by gzip or zstd.
-	Open func(context.Context) (io.ReadCloser, error)
-	// Grow, if it is set, is told the bytes that the layer is about to take, as
-	// it is unpacked, and stops it with an error.
-	Grow func(bytes int64) error
-}
-
-// Sync brings everything that has been unpacked to disk.
-func (s *Store) Sync() error {
-	f, err := os.Open(s.root)
-	if err != nil {
-		return fmt.Errorf("sync layers: %w", err)
-	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("sync layers of %q: %w", s.root, err)
-	}
-	return nil
-}
-
-// Pin keeps chains from Sweep, and what was staged of them, whether they are
-// there yet or not, until unpin is called.
-func (s *Store) Pin(chains ...digest.Digest) (unpin func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range chains {
-		s.pins[c]++
-	}
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, c := range chains {
-			if s.pins[c]--; s.pins[c] == 0 {
-				delete(s.pins, c)
-				s.dropStaged(c)
-			}
-		}
-	})
 }
 
 // filesystemType names the filesystem of a directory, as statfs numbers it.

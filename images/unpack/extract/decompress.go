@@ -1,4 +1,4 @@
-package unpack
+package extract
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package unpack
+package extract
 
 import (
 	"errors"
@@ -53,9 +53,8 @@ func (p *place) forget() {
 	}
 }
 
-// within returns a directory of the layer, which is made if it is not there. The
-// descriptor is good until the next call. The name is clean and begins with a
-// slash.
+// within returns a directory of the layer, which is made if it is not there. The descriptor is good
+// until the next call. The name is clean and begins with a slash.
 func (p *place) within(name string) (int, error) {
 	if name == "/" {
 		return p.root, nil
@@ -148,8 +147,7 @@ func stat(parent int, base string) (st unix.Stat_t, ok bool, err error) {
 	return st, err == nil, err
 }
 
-// clear removes what stands in an entry's place. It reports whether that was a
-// whiteout.
+// clear removes what stands in an entry's place. It reports whether that was a whiteout.
 func (p *place) clear(parent int, base string) (whiteout bool, err error) {
 	st, ok, err := stat(parent, base)
 	if !ok || err != nil {

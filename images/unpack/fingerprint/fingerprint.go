@@ -1,4 +1,5 @@
-package unpack
+// Package fingerprint tells whether the files of a layer are still those that were unpacked.
+package fingerprint
 
 import (
 	"context"
@@ -11,21 +12,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 
-	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/continuity/sysx"
-	"github.com/containerd/errdefs"
-	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
-)
-
-// Labels on committed layers.
-const (
-	printLabel   = "sunaba/print" // "sunaba/fingerprint" was another sum
-	damagedLabel = "sunaba/damaged"
 )
 
 // Fingerprint says what a layer's directory held when it was unpacked. It finds
@@ -36,9 +26,8 @@ type Fingerprint struct {
 	Room, Inodes int64
 }
 
-// sum is the sum of the digests of entries: those of names, kinds, owners, modes,
-// sizes, attributes and content. An entry can be taken from it, and the order is
-// of no matter.
+// sum is the sum of the digests of entries: those of names, kinds, owners, modes, sizes, attributes
+// and content. An entry can be taken from it, and the order is of no matter.
 type sum [4]uint64
 
 func (s sum) plus(other sum) sum {
@@ -55,18 +44,27 @@ func (s sum) minus(other sum) sum {
 	return s
 }
 
-func (f Fingerprint) text() string {
+// String is the fingerprint in hexadecimal, without Room and Inodes.
+func (f Fingerprint) String() string {
 	return fmt.Sprintf("%016x%016x%016x%016x", f.sum[0], f.sum[1], f.sum[2], f.sum[3])
 }
 
-func (f Fingerprint) labels() map[string]string {
-	return map[string]string{printLabel: f.text()}
+// Exchange takes the fingerprint of one entry for that of another.
+func (f *Fingerprint) Exchange(before, after Fingerprint) {
+	f.sum = f.sum.minus(before.sum).plus(after.sum)
+	f.Room += after.Room - before.Room
 }
+
+// Sums are the sums of the content of files, by inode.
+type Sums map[uint64]uint32
+
+// Update adds content to the sum of a file.
+func Update(sum uint32, content []byte) uint32 { return crc32.Update(sum, castagnoli, content) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// fingerprint reads a directory, but for the content of files whose sums are known.
-func fingerprint(ctx context.Context, dir string, known contents) (Fingerprint, error) {
+// Of reads a directory, except the content of files whose sums are known.
+func Of(ctx context.Context, dir string, known Sums) (Fingerprint, error) {
 	w := &printer{known: known, counted: map[inode]uint32{}}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil {
@@ -83,8 +81,8 @@ func fingerprint(ctx context.Context, dir string, known contents) (Fingerprint, 
 	return Fingerprint{sum: w.sum, Room: w.room, Inodes: int64(len(w.counted))}, nil
 }
 
-// fingerprintOf reads one directory without what is in it.
-func fingerprintOf(name, path string) (Fingerprint, error) {
+// OfDirectory reads one directory without what is in it.
+func OfDirectory(name, path string) (Fingerprint, error) {
 	w := &printer{counted: map[inode]uint32{}}
 	err := w.add(name, path)
 	return Fingerprint{sum: w.sum, Room: w.room}, err
@@ -93,7 +91,7 @@ func fingerprintOf(name, path string) (Fingerprint, error) {
 type inode struct{ dev, ino uint64 }
 
 type printer struct {
-	known   contents
+	known   Sums
 	sum     sum
 	buf     []byte
 	text    []byte // of an entry
@@ -197,96 +195,4 @@ func (w *printer) attributes(path string) error {
 	}
 	w.text = binary.LittleEndian.AppendUint64(w.text, total)
 	return nil
-}
-
-// isOverlayAttribute reports whether an extended attribute is overlayfs's own.
-func isOverlayAttribute(name string) bool {
-	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
-}
-
-// Check reads an unpacked layer and compares it with what was unpacked.
-//
-// # Errors
-//
-// ErrNotFound for a layer that is not known; ErrDataLoss for one that is
-// damaged.
-func (s *Store) Check(ctx context.Context, chain digest.Digest) error {
-	info, err := s.snapshots.Stat(s.quiet(ctx), chain.String())
-	if err != nil {
-		return fmt.Errorf("check layer %s: %w", chain, err)
-	}
-	if info.Labels[damagedLabel] != "" {
-		return fmt.Errorf("layer %s was found damaged: %w", chain, errdefs.ErrDataLoss)
-	}
-	got, err := fingerprint(ctx, info.Labels[upperLabel], nil)
-	var errno syscall.Errno
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, os.ErrNotExist), errors.As(err, &errno) && (errno == unix.EIO || errno == unix.EUCLEAN || errno == unix.ENODATA):
-		return fmt.Errorf("layer %s is damaged: %w: %w", chain, err, errdefs.ErrDataLoss)
-	case err != nil:
-		return fmt.Errorf("check layer %s: %w", chain, err)
-	}
-	if want := info.Labels[printLabel]; want != "" && want != got.text() {
-		return fmt.Errorf("layer %s is damaged: its files are not those that were unpacked: %w", chain, errdefs.ErrDataLoss)
-	}
-	return nil
-}
-
-// MarkDamaged makes a layer count as not there, so that the next Stage and
-// Commit of its chain put another in its place. It stays for the containers that
-// have it.
-func (s *Store) MarkDamaged(ctx context.Context, chain digest.Digest) error {
-	return s.setLabels(s.quiet(ctx), chain, map[string]string{damagedLabel: strconv.FormatBool(true)})
-}
-
-// setLabels changes a layer's labels and takes some away.
-func (s *Store) setLabels(ctx context.Context, chain digest.Digest, labels map[string]string, without ...string) error {
-	info := snapshots.Info{Name: chain.String(), Labels: labels}
-	var fields []string
-	for name := range labels {
-		fields = append(fields, "labels."+name)
-	}
-	for _, name := range without {
-		fields = append(fields, "labels."+name) // absent: removed
-	}
-	if _, err := s.snapshots.Update(ctx, info, fields...); err != nil {
-		return fmt.Errorf("mark layer %s: %w", chain, err)
-	}
-	s.keepRecords(ctx)
-	return nil
-}
-
-// Chain returns the chain ids of which a chain consists, the topmost first.
-//
-// # Errors
-//
-// ErrNotFound if the chain is not unpacked.
-func (s *Store) Chain(ctx context.Context, top digest.Digest) ([]digest.Digest, error) {
-	var out []digest.Digest
-	for c := top; c != ""; {
-		info, err := s.snapshots.Stat(s.quiet(ctx), c.String())
-		if err != nil {
-			return nil, fmt.Errorf("find layer %s: %w", c, err)
-		}
-		out = append(out, c)
-		c = digest.Digest(info.Parent)
-	}
-	return out, nil
-}
-
-// Whole reports whether a chain and all of which it consists are unpacked and
-// not known to be damaged.
-func (s *Store) Whole(ctx context.Context, top digest.Digest) bool {
-	chains, err := s.Chain(ctx, top)
-	if err != nil {
-		return false
-	}
-	for _, c := range chains {
-		if !s.Has(ctx, c) {
-			return false
-		}
-	}
-	return true
 }

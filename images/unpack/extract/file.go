@@ -1,15 +1,16 @@
-package unpack
+package extract
 
 import (
 	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
-	"hash/crc32"
 	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/images/unpack/fingerprint"
 )
 
 const (
@@ -22,9 +23,6 @@ const (
 	// has been written, so that less is left to do when all is brought there.
 	earlyWrite = 32 << 10
 )
-
-// contents are the sums of files that have been written, by inode.
-type contents map[uint64]uint32
 
 // file writes a regular file.
 func (x *extraction) file(ctx context.Context, parent int, base string, h *tar.Header, content io.Reader) error {
@@ -61,7 +59,7 @@ func (x *extraction) fill(ctx context.Context, fd int, h *tar.Header, content io
 	for {
 		n, rerr := io.ReadFull(content, x.buf)
 		data := x.buf[:n]
-		sum = crc32.Update(sum, castagnoli, data)
+		sum = fingerprint.Update(sum, data)
 		if sparse {
 			err = writeData(fd, data, size)
 		} else {

@@ -1,4 +1,4 @@
-package unpack
+package extract
 
 import (
 	"archive/tar"
@@ -216,13 +216,12 @@ func (x *extraction) describe(parent int, base string, h *tar.Header, st unix.St
 // perm is an entry's mode as system calls take it.
 func perm(h *tar.Header) uint32 { return uint32(h.Mode & 0o7777) }
 
-// attributes sets an entry's extended attributes. What is not for an image to
-// say, such as overlayfs's own, and what the filesystem does not have, is left
-// out.
+// attributes sets an entry's extended attributes. What is not for an image to say, such as
+// overlayfs's own, and what the filesystem does not have, is left out.
 func (x *extraction) attributes(parent int, base string, h *tar.Header) error {
 	for key, value := range h.PAXRecords {
 		name, ok := strings.CutPrefix(key, xattrPrefix)
-		if !ok || strings.HasPrefix(name, "trusted.") || isOverlayAttribute(name) {
+		if !ok || strings.HasPrefix(name, "trusted.") || IsOverlayAttribute(name) {
 			continue
 		}
 		err := unix.Lsetxattr(at(parent, base), name, []byte(value), 0)
@@ -274,4 +273,9 @@ func (x *extraction) finishDirs() error {
 		}
 	}
 	return nil
+}
+
+// IsOverlayAttribute reports whether an extended attribute is overlayfs's own.
+func IsOverlayAttribute(name string) bool {
+	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
 }

@@ -1,4 +1,5 @@
-package unpack
+// Package extract writes the files of a layer into a directory.
+package extract
 
 import (
 	"archive/tar"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/images/unpack/fingerprint"
 )
 
 const (
@@ -26,6 +28,25 @@ const (
 	// entryCost is what an entry takes at least on disk: an inode and a name.
 	entryCost = 512
 )
+
+// Layer is one layer to unpack.
+type Layer struct {
+	// Parent and Chain are the chain ids without and with this layer; Parent is "" for the lowest.
+	Parent, Chain digest.Digest
+	// Diff is the digest of the layer's tar stream.
+	Diff digest.Digest
+	// Open opens the layer: a tar stream, plain or compressed by gzip or zstd.
+	Open func(context.Context) (io.ReadCloser, error)
+	// Grow, if it is set, is told the bytes that the layer is about to take, as
+	// it is unpacked, and stops it with an error.
+	Grow func(bytes int64) error
+}
+
+// Extractor unpacks layers.
+type Extractor struct {
+	MaxBytes int64 // that a layer may unpack to
+	Log      *log.Entry
+}
 
 // extraction is the unpacking of one layer into a directory.
 type extraction struct {
@@ -39,32 +60,30 @@ type extraction struct {
 	entries int
 	buf     []byte
 	dirs    []described
-	sums    contents
+	sums    fingerprint.Sums
 }
 
-// described is a directory of an entry. Its times are set when nothing comes
-// into it any more.
+// described is a directory of an entry. Its times are set when nothing comes into it any more.
 type described struct {
 	name               string
 	modified, accessed time.Time
 }
 
-// extract writes a layer's files into dir, which knows nothing of the layers
+// Extract writes a layer's files into dir, which knows nothing of the layers
 // below. It returns the directories that the layer implies only, and the sums of
 // the files' content. Whiteouts become overlayfs's own if there are layers below.
 //
 // # Errors
 //
-// ErrInvalidArgument for a layer that is beyond the limits, or cannot be
-// unpacked whatever the disk; ErrDataLoss if it is not what its digest says;
-// ErrResourceExhausted if the disk is full.
-func (s *Store) extract(ctx context.Context, l Layer, dir string) (implied []string, sums contents, err error) {
+// ErrInvalidArgument for a layer that is beyond the limits, or cannot be unpacked whatever the
+// disk; ErrDataLoss if it is not what its digest says; ErrResourceExhausted if the disk is full.
+func (e Extractor) Extract(ctx context.Context, l Layer, dir string) (implied []string, sums fingerprint.Sums, err error) {
 	blob, err := l.Open(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer blob.Close()
-	x := &extraction{lowest: l.Parent == "", maxBytes: s.maxBytes, grow: l.Grow, log: s.log, sums: contents{}}
+	x := &extraction{lowest: l.Parent == "", maxBytes: e.MaxBytes, grow: l.Grow, log: e.Log, sums: fingerprint.Sums{}}
 	if x.place, err = openPlace(dir); err != nil {
 		return nil, nil, err
 	}
@@ -112,7 +131,8 @@ func (i *input) open() (io.ReadCloser, error) {
 	return stream, nil
 }
 
-// decompressed is what comes of it. An error that is not the blob's own says that the blob is malformed.
+// decompressed is what comes of it. An error that is not the blob's own says that the blob is
+// malformed.
 type decompressed struct {
 	io.Reader
 	in *input
@@ -128,12 +148,13 @@ func (d decompressed) Read(p []byte) (int, error) {
 
 func malformed(err error) error { return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument) }
 
-// Verify reads a layer's blob to its end and compares what it unpacks to with the diff id. Nothing is written.
+// Verify reads a layer's blob to its end and compares what it unpacks to with the diff id. Nothing
+// is written.
 //
 // # Errors
 //
 // ErrDataLoss if it is something else; ErrInvalidArgument for what cannot be a layer.
-func (s *Store) Verify(ctx context.Context, blob io.Reader, diff digest.Digest) error {
+func (e Extractor) Verify(ctx context.Context, blob io.Reader, diff digest.Digest) error {
 	in := &input{Reader: blob}
 	stream, err := in.open()
 	if err != nil {
@@ -141,7 +162,7 @@ func (s *Store) Verify(ctx context.Context, blob io.Reader, diff digest.Digest) 
 	}
 	defer stream.Close()
 	sum := diff.Verifier()
-	limited := &limitedReader{r: decompressed{stream, in}, left: streamLimit(s.maxBytes), max: s.maxBytes}
+	limited := &limitedReader{r: decompressed{stream, in}, left: streamLimit(e.MaxBytes), max: e.MaxBytes}
 	if _, err := io.Copy(sum, limited); err != nil {
 		return err
 	}
@@ -172,7 +193,8 @@ func (x *extraction) run(ctx context.Context, blob *input, l Layer) error {
 	return nil
 }
 
-// streamLimit is how long the stream of a layer may be: a tar stream is longer than its files by a header and padding each.
+// streamLimit is how long the stream of a layer may be: a tar stream is longer than its files by a
+// header and padding each.
 func streamLimit(maxBytes int64) int64 { return maxBytes + maxBytes/4 + largeFile }
 
 // CheckTransfer refuses a layer of which more is to be transferred than it may unpack to.
@@ -180,9 +202,9 @@ func streamLimit(maxBytes int64) int64 { return maxBytes + maxBytes/4 + largeFil
 // # Errors
 //
 // ErrInvalidArgument.
-func (s *Store) CheckTransfer(bytes int64) error {
-	if bytes > streamLimit(s.maxBytes) {
-		return tooLarge(s.maxBytes)
+func (e Extractor) CheckTransfer(bytes int64) error {
+	if bytes > streamLimit(e.MaxBytes) {
+		return tooLarge(e.MaxBytes)
 	}
 	return nil
 }
