@@ -11,6 +11,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
 // private makes everything but the repositories "open…" need a user with the password "s3cr3t-USER".
@@ -147,7 +148,7 @@ func TestServed(t *testing.T) {
 	// The mirror has the layer and nothing else.
 	layer := m.blob("app", l.mediaType, l.compressed)
 	s.close()
-	s.options.Registry.Mirrors = map[string][]registry.Mirror{r.host: {{Scheme: "http", Host: m.host}}}
+	s.options.Registry.Mirrors = map[string][]hosts.Mirror{r.host: {{Scheme: "http", Host: m.host}}}
 	s.open()
 	img := s.mustPull(r.host+"/app:v1", "")
 	if got := img.Served[m.host]; len(got) != 1 || got[0] != layer.Digest {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/stdio"
 
-	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/version"
 )
@@ -133,7 +133,7 @@ func TestConfigReadsMirrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := c.Images.mirrors()
-	want := map[string][]registry.Mirror{"docker.io": {{Scheme: "https", Host: "a"}, {Scheme: "http", Host: "b:5000", Prefix: "c"}}}
+	want := map[string][]hosts.Mirror{"docker.io": {{Scheme: "https", Host: "a"}, {Scheme: "http", Host: "b:5000", Prefix: "c"}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/control"
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
@@ -228,7 +229,7 @@ func openImages(c config, p places, handlers *runtimeclass.Table, shim string, l
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := registry.CheckHosts(c.Images.HostsDir); err != nil {
+	if err := hosts.Check(c.Images.HostsDir); err != nil {
 		logger.Warn("failed to read the configuration of some registries, their images cannot be pulled", "error", err)
 	}
 	cgroups, err := cgroup.New(c.CgroupDriver)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
 type imagesConfig struct {
@@ -62,14 +63,14 @@ func (c imagesConfig) registry() (registry.Options, error) {
 }
 
 // mirrors reads the endpoints that are asked before each registry.
-func (c imagesConfig) mirrors() (map[string][]registry.Mirror, error) {
-	mirrors := map[string][]registry.Mirror{}
+func (c imagesConfig) mirrors() (map[string][]hosts.Mirror, error) {
+	mirrors := map[string][]hosts.Mirror{}
 	for host, endpoints := range c.Mirrors {
-		if err := registry.CheckMirrored(host); err != nil {
+		if err := hosts.CheckMirrored(host); err != nil {
 			return nil, fmt.Errorf("images.mirrors: %w", err)
 		}
 		for _, endpoint := range endpoints {
-			m, err := registry.ParseMirror(endpoint)
+			m, err := hosts.ParseMirror(endpoint)
 			if err != nil {
 				return nil, fmt.Errorf("images.mirrors.%q: %w", host, err)
 			}

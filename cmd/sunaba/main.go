@@ -12,7 +12,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 	"github.com/sunaba-project/sunaba/version"
 )
 
@@ -88,7 +88,7 @@ func configCommand() *cli.Command {
 					if err != nil {
 						return err
 					}
-					if err := registry.CheckHosts(c.Images.HostsDir); err != nil {
+					if err := hosts.Check(c.Images.HostsDir); err != nil {
 						return fmt.Errorf("images.hosts_dir: %w", err)
 					}
 					_, err = fmt.Fprintf(cmd.Root().Writer, "%s: ok\n", cmd.Args().First())

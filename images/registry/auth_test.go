@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
 // guarded serves a manifest for one bearer token and sends everybody else to a realm.
@@ -321,7 +323,7 @@ func TestNothingTellsSecrets(t *testing.T) {
 	mirror, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) })
 	client := New(fast(Options{
 		Logger:  slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Mirrors: map[string][]Mirror{host: {{"http", mirror, ""}}},
+		Mirrors: map[string][]hosts.Mirror{host: {{Scheme: "http", Host: mirror}}},
 	}))
 	defer client.Close()
 	for _, c := range []Credentials{
@@ -369,8 +371,8 @@ func TestChallengeAfterARedirectOutOfTLS(t *testing.T) {
 	if _, err := r.Resolve(t.Context()); !errdefs.IsUnauthorized(err) {
 		t.Errorf("Resolve: %v", err)
 	}
-	if !strings.HasPrefix(e.host, "registry.test") || e.scheme != "https" {
-		t.Fatalf("the endpoint is %s://%s", e.scheme, e.host)
+	if !strings.HasPrefix(e.Host, "registry.test") || e.Scheme != "https" {
+		t.Fatalf("the endpoint is %s://%s", e.Scheme, e.Host)
 	}
 	if len(shown) > 0 {
 		t.Errorf("credentials were shown to %q", shown)

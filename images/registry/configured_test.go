@@ -11,6 +11,9 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/images/registry/credentials"
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
 // A pipe, a device or a file without end in the place of a configured one holds up no pull, and fills no memory.
@@ -30,9 +33,13 @@ func TestConfiguredFilesMustBeRegular(t *testing.T) {
 			t.Fatal(err)
 		}
 		for what, read := range map[string]func() error{
-			"hosts.toml":  func() error { _, err := readHostDir(filepath.Dir(file)); return err },
-			"authority":   func() error { _, err := tlsFiles{ca: []string{file}}.config(); return err },
-			"certificate": func() error { _, err := tlsFiles{client: [][2]string{{file, ""}}}.config(); return err },
+			"hosts.toml": func() error {
+				dir := filepath.Dir(file)
+				_, err := hosts.Sources{Dir: filepath.Dir(dir)}.For(filepath.Base(dir))
+				return err
+			},
+			"authority":   func() error { _, err := hosts.TLS{CA: []string{file}}.Config(); return err },
+			"certificate": func() error { _, err := hosts.TLS{Client: [][2]string{{file, ""}}}.Config(); return err },
 		} {
 			err := inTime(t, read)
 			if !errdefs.IsFailedPrecondition(err) || errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), file) {
@@ -40,11 +47,10 @@ func TestConfiguredFilesMustBeRegular(t *testing.T) {
 			}
 		}
 		var log bytes.Buffer
-		c := New(Options{CredentialsFile: file, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		if err := inTime(t, func() error { c.openKeychain(); return nil }); err != nil || !strings.Contains(log.String(), "failed to read the node's registry credentials") {
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		if err := inTime(t, func() error { credentials.Open(file, logger); return nil }); err != nil || !strings.Contains(log.String(), "failed to read the node's registry credentials") {
 			t.Errorf("%s as credentials: %v, log %s", kind, err, &log)
 		}
-		c.Close()
 	}
 }
 

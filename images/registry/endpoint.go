@@ -2,21 +2,17 @@ package registry
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/containerd/errdefs"
-
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/images/registry/credentials"
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
 // maxRedirects is how many redirects a request follows.
@@ -25,10 +21,9 @@ const maxRedirects = 5
 // maxToken bounds what a token server may answer, in bytes.
 const maxToken = 1 << 20
 
-// endpoint is one server that may have a repository's content, as one pull sees
-// it.
+// endpoint is one server that may have a repository's content, as one pull sees it.
 type endpoint struct {
-	hostConfig
+	hosts.Config
 	ns     string // sent along, so that a mirror of several registries knows which is meant
 	client *http.Client
 	auth   *authorizer
@@ -38,33 +33,33 @@ type endpoint struct {
 	elsewhere, tokens *http.Client
 }
 
-func (c *Client) newEndpoint(h hostConfig, domain string) (*endpoint, error) {
+func (c *Client) newEndpoint(h hosts.Config, domain string) (*endpoint, error) {
 	t, err := c.transportFor(h)
 	if err != nil {
 		return nil, err
 	}
 	// Where it redirects to is another server: the same authorities vouch for it,
 	// but it is not shown our certificate, and is verified.
-	elsewhere, err := c.transportFor(hostConfig{host: h.host, tls: tlsFiles{ca: h.tls.ca}})
+	elsewhere, err := c.transportFor(hosts.Config{Host: h.Host, TLS: hosts.TLS{CA: h.TLS.CA}})
 	if err != nil {
 		return nil, err
 	}
 	paced := func(t *http.Transport) http.RoundTripper { return pacedTransport{t, c.pacer} }
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	e := &endpoint{
-		hostConfig: h,
-		client:     &http.Client{Transport: paced(t), CheckRedirect: stay},
-		elsewhere:  &http.Client{Transport: paced(elsewhere), CheckRedirect: stay},
+		Config:    h,
+		client:    &http.Client{Transport: paced(t), CheckRedirect: stay},
+		elsewhere: &http.Client{Transport: paced(elsewhere), CheckRedirect: stay},
 		tokens: &http.Client{
-			Transport:     tokenTransport{paced(t), h.scheme == "https"},
+			Transport:     tokenTransport{paced(t), h.Scheme == "https"},
 			CheckRedirect: sameHostOnly,
 			Timeout:       c.options.ConnectTimeout + c.options.StallTimeout,
 		},
 	}
-	if h.host != apiHost(domain) {
+	if h.Host != hosts.API(domain) {
 		e.ns = domain
 	}
-	e.auth = newAuthorizer(e, login{})
+	e.auth = newAuthorizer(e, credentials.Login{})
 	return e, nil
 }
 
@@ -97,98 +92,23 @@ func (t tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// tlsFiles says how a server proves itself and how we do.
-type tlsFiles struct {
-	ca         []string    // PEM files, beside the system's
-	client     [][2]string // certificate and key; "" for a key in the same file
-	skipVerify bool
-}
-
-func (f tlsFiles) none() bool { return len(f.ca) == 0 && len(f.client) == 0 && !f.skipVerify }
-
-// config reads the files.
-//
-// # Errors
-//
-// ErrFailedPrecondition for a file that is not there or holds something else.
-func (f tlsFiles) config() (*tls.Config, error) {
-	c := &tls.Config{InsecureSkipVerify: f.skipVerify}
-	if len(f.ca) > 0 {
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			return nil, fmt.Errorf("read the system's certificates: %w", err)
-		}
-		for _, name := range f.ca {
-			pem, err := regular.ReadConfigured(name, maxFile)
-			if err != nil {
-				return nil, fmt.Errorf("read certificate authority: %w: %w", err, errdefs.ErrFailedPrecondition)
-			}
-			if !pool.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("read certificate authority %q: no certificate in PEM form: %w", name, errdefs.ErrFailedPrecondition)
-			}
-		}
-		c.RootCAs = pool
-	}
-	for _, pair := range f.client {
-		key := pair[1]
-		if key == "" {
-			key = pair[0]
-		}
-		cert, err := keyPair(pair[0], key)
-		if err != nil {
-			return nil, fmt.Errorf("read client certificate %q: %w: %w", pair[0], err, errdefs.ErrFailedPrecondition)
-		}
-		c.Certificates = append(c.Certificates, cert)
-	}
-	return c, nil
-}
-
-func keyPair(certFile, keyFile string) (tls.Certificate, error) {
-	cert, err := regular.ReadConfigured(certFile, maxFile)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	key, err := regular.ReadConfigured(keyFile, maxFile)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return tls.X509KeyPair(cert, key)
-}
-
-// key changes when a file does.
-func (f tlsFiles) key() string {
-	var key strings.Builder
-	fmt.Fprintf(&key, "%v", f.skipVerify)
-	names := f.ca
-	for _, p := range f.client {
-		names = append(names, p[0], p[1])
-	}
-	for _, name := range names {
-		key.WriteString("|" + name)
-		if info, err := os.Stat(name); err == nil {
-			fmt.Fprintf(&key, "@%d/%d", info.ModTime().UnixNano(), info.Size())
-		}
-	}
-	return key.String()
-}
-
 // transportFor returns the connections to servers with a configuration. Pulls
 // share them, as long as the configuration and its files stay what they are.
-func (c *Client) transportFor(h hostConfig) (*http.Transport, error) {
-	if h.tls.none() && h.dialTimeout == 0 {
+func (c *Client) transportFor(h hosts.Config) (*http.Transport, error) {
+	if !h.HasSettings() {
 		return c.plain, nil
 	}
-	dial := h.dialTimeout
+	dial := h.DialTimeout
 	if dial == 0 {
 		dial = c.options.ConnectTimeout
 	}
-	key := fmt.Sprintf("%s %s %s", h.host, dial, h.tls.key())
+	key := fmt.Sprintf("%s %s %s", h.Host, dial, h.TLS.Key())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t, ok := c.transports[key]; ok {
 		return t, nil
 	}
-	conf, err := h.tls.config()
+	conf, err := h.TLS.Config()
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
 // naps remembers pauses instead of making them.
@@ -496,7 +498,7 @@ func TestMirrorThatWantsToBeLeftAlone(t *testing.T) {
 	})
 	registry, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { ranged(w, r, data) })
 	var n naps
-	client := New(Options{Sleep: n.sleep, Mirrors: map[string][]Mirror{registry: {{"http", mirror, ""}}}})
+	client := New(Options{Sleep: n.sleep, Mirrors: map[string][]hosts.Mirror{registry: {{Scheme: "http", Host: mirror}}}})
 	defer client.Close()
 	for range 3 {
 		r, err := client.Repository(t.Context(), registry+"/app:v1", Credentials{})
@@ -523,7 +525,7 @@ func TestRefuse(t *testing.T) {
 	bad[50]++
 	mirror, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { ranged(w, r, bad) })
 	registry, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { ranged(w, r, data) })
-	client := New(fast(Options{Mirrors: map[string][]Mirror{registry: {{"http", mirror, ""}}}}))
+	client := New(fast(Options{Mirrors: map[string][]hosts.Mirror{registry: {{Scheme: "http", Host: mirror}}}}))
 	defer client.Close()
 	r, err := client.Repository(t.Context(), registry+"/app:v1", Credentials{})
 	if err != nil {

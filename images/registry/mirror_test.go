@@ -5,38 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/errdefs"
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
-
-func TestParseMirror(t *testing.T) {
-	for endpoint, want := range map[string]Mirror{
-		"http://127.0.0.1:5000":            {"http", "127.0.0.1:5000", ""},
-		"https://mirror.lan/":              {"https", "mirror.lan", ""},
-		"https://mirror.lan:8443/a/cache/": {"https", "mirror.lan:8443", "a/cache"},
-	} {
-		if got, err := ParseMirror(endpoint); err != nil || got != want {
-			t.Errorf("%s: %+v, %v; want %+v", endpoint, got, err, want)
-		}
-	}
-	for _, endpoint := range []string{"", "mirror.lan", "mirror.lan:5000", "ftp://m", "https://", "https://u:s3cr3t@m", "https://m/?q", "https://m/#f", "https://u:s3cr3t@%zz"} {
-		if _, err := ParseMirror(endpoint); !errdefs.IsInvalidArgument(err) || strings.Contains(err.Error(), "s3cr3t") {
-			t.Errorf("%q: %v", endpoint, err)
-		}
-	}
-}
-
-func TestCheckMirrored(t *testing.T) {
-	for _, host := range []string{"docker.io", "localhost", "localhost:5000", "r.io:443", "127.0.0.1:5000"} {
-		if err := CheckMirrored(host); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, host := range []string{"", "library", "r.io/x", "https://r.io", "*"} {
-		if err := CheckMirrored(host); !errdefs.IsInvalidArgument(err) {
-			t.Errorf("%q: %v", host, err)
-		}
-	}
-}
 
 // A mirror is asked first, below its prefix and without the registry's credentials; what it has not or cannot give, the
 // next one is asked for, and the registry last.
@@ -74,7 +44,7 @@ func TestMirrors(t *testing.T) {
 		{"wants a login", needsLogin, "mirror /v2/cache/app/manifests/v1,registry /v2/app/manifests/v1"},
 	} {
 		mirror, _ := serve(t, note("mirror", c.mirror))
-		client := New(Options{Mirrors: map[string][]Mirror{registry: {{"http", mirror, "cache"}}}})
+		client := New(Options{Mirrors: map[string][]hosts.Mirror{registry: {{Scheme: "http", Host: mirror, Prefix: "cache"}}}})
 		asked = nil
 		r, err := client.Repository(t.Context(), registry+"/app:v1", Credentials{Username: "u", Password: secret})
 		if err != nil {

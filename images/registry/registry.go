@@ -1,36 +1,31 @@
 // Package registry fetches manifests and blobs from image registries.
 //
-// A Repository is one reference seen with one set of credentials. It knows the
-// servers that may have its content, mirrors first and the registry itself last
-// (see Options), and asks them in that order. Authorization is containerd's
-// implementation of the token protocol; the requests themselves, what is done
-// about bad links and who may see which credentials are this package's.
+// A Repository is one reference seen with one set of credentials. It knows the servers that may
+// have its content, mirrors first and the registry itself last (see Options), and asks them in that
+// order. Authorization is containerd's implementation of the token protocol; the requests
+// themselves, what is done about bad links and who may see which credentials are this package's.
 //
 // # Bad links
 //
-// A request that fails for a reason that may pass (no connection, a connection
-// that breaks off or stalls, 408, 429, 5xx) is tried again, after a jittered,
-// exponentially growing pause or when the server's Retry-After says. A blob goes
-// on at the byte where it broke off, as long as bytes come.
+// A request that fails for a reason that may pass (no connection, a connection that breaks off or
+// stalls, 408, 429, 5xx) is tried again, after a jittered, exponentially growing pause or when the
+// server's Retry-After says. A blob goes on at the byte where it broke off, as long as bytes come.
 //
 // # Credentials
 //
-// Nothing is remembered between two calls of Client.Repository, so that
-// credentials that were refused once do not stand in the way of the next. A
-// pull's credentials are sent to the registry itself and its token server alone:
-// not to a mirror, and not to where a request is redirected. Mirrors have the
-// credentials that the node's own file holds for them.
+// Nothing is remembered between two calls of Client.Repository, so that credentials that were
+// refused once do not stand in the way of the next. A pull's credentials are sent to the registry
+// itself and its token server alone: not to a mirror, and not to where a request is redirected.
+// Mirrors have the credentials that the node's own file holds for them.
 package registry
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +34,9 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/net/http/httpproxy"
+
+	"github.com/sunaba-project/sunaba/images/registry/credentials"
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
 // Defaults of Options.
@@ -53,22 +51,23 @@ const (
 	DefaultRangeMemory    = 32 << 20
 )
 
+// Credentials are what a pull brings along.
+type Credentials = credentials.Credentials
+
 // Options configures a Client. The zero value of every field has a meaning.
 type Options struct {
 	// Insecure lists registries spoken to over plain HTTP, as "host" (any port)
 	// or "host:port". Loopback hosts always are, unless HostsDir says otherwise.
 	Insecure []string
-	// Mirrors are asked before what HostsDir names for a registry, in their
-	// order; the registry itself is asked last. The key is its host as
-	// references name it.
-	Mirrors map[string][]Mirror
+	// Mirrors are asked before what HostsDir names for a registry, in their order; the registry
+	// itself is asked last. The key is its host as references name it.
+	Mirrors map[string][]hosts.Mirror
 	// HostsDir is a directory in the layout of containerd's certs.d: for a
 	// registry, a folder "HOST", "HOST_PORT_" or "_default" with a hosts.toml or
 	// certificates. It is read anew for every pull. "" is none.
 	HostsDir string
-	// CredentialsFile is the node's Docker configuration, whose credentials are
-	// used where a pull brings none. It is read anew for every pull; one that
-	// does not exist is empty. "" is none.
+	// CredentialsFile is the node's Docker configuration, whose credentials are used where a pull
+	// brings none. It is read anew for every pull; one that does not exist is empty. "" is none.
 	CredentialsFile string
 
 	// ConnectTimeout bounds the making of a connection and TLS's part of it.
@@ -181,16 +180,15 @@ type Repository struct {
 	endpoints []*endpoint
 
 	mu        sync.Mutex
-	logins    []login // to try, if the first of them is refused, with the registry itself
+	logins    []credentials.Login // to try, if the first of them is refused, with the registry itself
 	secrets   []string
 	manifests map[digest.Digest][]byte // read while resolving
 	served    map[digest.Digest]string // host by content
 	refused   map[digest.Digest][]*endpoint
 }
 
-// Repository prepares access to a normalised reference ("host/path:tag" or
-// "host/path@digest"). It does not touch the network, but may run the
-// credential helper that the node's file names.
+// Repository prepares access to a normalised reference ("host/path:tag" or "host/path@digest"). It
+// does not touch the network, but may run the credential helper that the node's file names.
 //
 // # Errors
 //
@@ -214,31 +212,31 @@ func (c *Client) Repository(ctx context.Context, ref string, creds Credentials) 
 	} else {
 		r.tag = "latest"
 	}
-	given, err := creds.login(r.domain)
+	given, err := creds.Login(r.domain)
 	if err != nil {
 		return nil, fmt.Errorf("read credentials for %q: %w", r.domain, err)
 	}
-	hosts, err := c.hostsFor(r.domain)
+	servers, err := hosts.Sources{Mirrors: c.options.Mirrors, Dir: c.options.HostsDir, Insecure: c.options.Insecure}.For(r.domain)
 	if err != nil {
 		return nil, fmt.Errorf("find servers for %q: %w", r.domain, err)
 	}
-	keys := c.openKeychain()
-	for _, h := range hosts {
+	keys := credentials.Open(c.options.CredentialsFile, c.options.Logger)
+	for _, h := range servers {
 		e, err := c.newEndpoint(h, r.domain)
 		if err != nil {
-			return nil, fmt.Errorf("prepare server %q for %q: %w", h.host, r.domain, err)
+			return nil, fmt.Errorf("prepare server %q for %q: %w", h.Host, r.domain, err)
 		}
 		r.endpoints = append(r.endpoints, e)
 		switch {
-		case h.primary && given != (login{}):
-			given.given = true
-			r.logins = []login{given}
-		case h.primary:
-			r.logins = keys.logins(ctx, r.domain+"/"+r.path)
+		case h.Primary && given != (credentials.Login{}):
+			given.Given = true
+			r.logins = []credentials.Login{given}
+		case h.Primary:
+			r.logins = keys.Logins(ctx, r.domain+"/"+r.path)
 		default:
-			if found := keys.logins(ctx, h.host+"/"+r.path); len(found) > 0 {
+			if found := keys.Logins(ctx, h.Host+"/"+r.path); len(found) > 0 {
 				e.auth = newAuthorizer(e, found[0])
-				r.secrets = append(r.secrets, found[0].secrets()...)
+				r.secrets = append(r.secrets, found[0].Secrets()...)
 			}
 		}
 	}
@@ -248,13 +246,13 @@ func (c *Client) Repository(ctx context.Context, ref string, creds Credentials) 
 
 // useLogin makes the registry itself see the first of the logins.
 func (r *Repository) useLogin() {
-	l := login{}
+	l := credentials.Login{}
 	if len(r.logins) > 0 {
 		l = r.logins[0]
 	}
-	r.secrets = append(r.secrets, l.secrets()...)
+	r.secrets = append(r.secrets, l.Secrets()...)
 	for _, e := range r.endpoints {
-		if e.primary {
+		if e.Primary {
 			e.auth = newAuthorizer(e, l)
 		}
 	}
@@ -289,8 +287,8 @@ func (r *Repository) Access() Access {
 	access := Open
 	for _, e := range r.endpoints {
 		switch l := e.auth.login; {
-		case !e.auth.asked.Load() || l == (login{}):
-		case l.given:
+		case !e.auth.asked.Load() || l == (credentials.Login{}):
+		case l.Given:
 			return ByPull
 		default:
 			access = ByNode
@@ -299,8 +297,7 @@ func (r *Repository) Access() Access {
 	return access
 }
 
-// Served returns which server each manifest and blob came from, as "host" or
-// "host:port".
+// Served returns which server each manifest and blob came from, as "host" or "host:port".
 func (r *Repository) Served() map[digest.Digest]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -314,7 +311,7 @@ func (r *Repository) Served() map[digest.Digest]string {
 func (r *Repository) noteServed(d digest.Digest, e *endpoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.served[d] = e.host
+	r.served[d] = e.Host
 }
 
 // Refuse takes note that what was fetched as d is not that. It reports whether
@@ -328,9 +325,9 @@ func (r *Repository) Refuse(d digest.Digest) bool {
 	}
 	left := false
 	for _, e := range r.endpoints {
-		if e.host == host {
+		if e.Host == host {
 			r.refused[d] = append(r.refused[d], e)
-		} else if e.pull && !slices.Contains(r.refused[d], e) {
+		} else if e.Pull && !slices.Contains(r.refused[d], e) {
 			left = true
 		}
 	}
@@ -350,32 +347,4 @@ func (r *Repository) mayAsk(e *endpoint, d digest.Digest) bool {
 // doing describes the fetching of content for errors.
 func (r *Repository) doing(desc ocispec.Descriptor) string {
 	return fmt.Sprintf("fetch %s of %q", desc.Digest, r.ref)
-}
-
-// plainHTTP reports whether a registry is spoken to without TLS.
-func (c *Client) plainHTTP(domain string) bool {
-	host := hostname(domain)
-	if host == "localhost" {
-		return true
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
-		return true
-	}
-	return slices.Contains(c.options.Insecure, domain) || slices.Contains(c.options.Insecure, host)
-}
-
-// hostname takes port and brackets off a "host:port".
-func hostname(domain string) string {
-	if h, _, err := net.SplitHostPort(domain); err == nil {
-		return h
-	}
-	return strings.Trim(domain, "[]")
-}
-
-// apiHost is the host that serves a domain's registry API.
-func apiHost(domain string) string {
-	if domain == "docker.io" {
-		return "registry-1.docker.io"
-	}
-	return domain
 }

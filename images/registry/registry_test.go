@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -64,72 +63,6 @@ func resolve(t *testing.T, host string, c Credentials) (ocispec.Descriptor, erro
 		return ocispec.Descriptor{}, err
 	}
 	return r.Resolve(t.Context())
-}
-
-func TestLogin(t *testing.T) {
-	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-	tests := []struct {
-		name   string
-		c      Credentials
-		domain string
-		want   login
-		bad    bool
-	}{
-		{"none", Credentials{}, "r.io", login{}, false},
-		{"password", Credentials{Username: "u", Password: "p"}, "r.io", login{user: "u", secret: "p"}, false},
-		{"auth", Credentials{Auth: b64("u:p:q")}, "r.io", login{user: "u", secret: "p:q", encoded: b64("u:p:q")}, false},
-		{"auth padded with NULs", Credentials{Auth: b64("u:p\x00\x00")}, "r.io", login{user: "u", secret: "p", encoded: b64("u:p\x00\x00")}, false},
-		{"auth without padding", Credentials{Auth: strings.TrimRight(b64("u:pp"), "=")}, "r.io", login{user: "u", secret: "pp", encoded: "dTpwcA"}, false},
-		{"auth not base64", Credentials{Auth: "!secret!"}, "r.io", login{}, true},
-		{"auth without a colon", Credentials{Auth: b64("secret")}, "r.io", login{}, true},
-		{"identity token", Credentials{IdentityToken: "i"}, "r.io", login{secret: "i"}, false},
-		{"registry token", Credentials{RegistryToken: "r"}, "r.io", login{bearer: "r"}, false},
-		{"registry token first", Credentials{RegistryToken: "r", Username: "u", Password: "p", IdentityToken: "i", Auth: b64("a:b")}, "r.io", login{bearer: "r"}, false},
-		{"password before identity token", Credentials{Username: "u", Password: "p", IdentityToken: "i", Auth: b64("a:b")}, "r.io", login{user: "u", secret: "p"}, false},
-		{"identity token before auth", Credentials{IdentityToken: "i", Auth: b64("a:b")}, "r.io", login{secret: "i"}, false},
-		{"for this server", Credentials{Username: "u", ServerAddress: "r.io"}, "r.io", login{user: "u"}, false},
-		{"for this server, with scheme and path", Credentials{Username: "u", ServerAddress: "https://r.io/v1/"}, "r.io", login{user: "u"}, false},
-		{"for this server and port", Credentials{Username: "u", ServerAddress: "http://r.io:5000"}, "r.io:5000", login{user: "u"}, false},
-		{"for another port", Credentials{Username: "u", ServerAddress: "r.io:5001"}, "r.io:5000", login{}, false},
-		{"for another server", Credentials{Username: "u", ServerAddress: "s.io", RegistryToken: "r"}, "r.io", login{}, false},
-		{"for a server that has the name in it", Credentials{Username: "u", ServerAddress: "r.io.evil"}, "r.io", login{}, false},
-		{"Docker Hub's other name", Credentials{Username: "u", ServerAddress: "https://index.docker.io/v1/"}, "docker.io", login{user: "u"}, false},
-	}
-	for _, tt := range tests {
-		got, err := tt.c.login(tt.domain)
-		if tt.bad {
-			if !errdefs.IsInvalidArgument(err) || strings.Contains(err.Error(), "secret") {
-				t.Errorf("%s: %v", tt.name, err)
-			}
-			continue
-		}
-		if err != nil || got != tt.want {
-			t.Errorf("%s: got %+v, %v; want %+v", tt.name, got, err, tt.want)
-		}
-	}
-}
-
-func TestCredentialsHide(t *testing.T) {
-	c := Credentials{Username: "u", Password: "s3cr3t", Auth: "s3cr3t", IdentityToken: "s3cr3t", RegistryToken: "s3cr3t"}
-	var buf strings.Builder
-	slog.New(slog.NewJSONHandler(&buf, nil)).Info("pull", "auth", c)
-	fmt.Fprintf(&buf, "%v %+v %#v %s %v", c, struct{ Auth Credentials }{c}, c, c, &c)
-	if strings.Contains(buf.String(), "s3cr3t") {
-		t.Error(buf.String())
-	}
-}
-
-func TestPlainHTTP(t *testing.T) {
-	c := New(Options{Insecure: []string{"insecure.io", "ported.io:5000"}})
-	for domain, want := range map[string]bool{
-		"localhost": true, "localhost:5000": true, "127.0.0.1": true, "127.9.9.9:1": true, "[::1]:5000": true,
-		"insecure.io": true, "insecure.io:80": true, "ported.io:5000": true,
-		"ported.io": false, "ported.io:5001": false, "docker.io": false, "localhost.io": false, "10.0.0.1:5000": false,
-	} {
-		if got := c.plainHTTP(domain); got != want {
-			t.Errorf("%s: %v", domain, got)
-		}
-	}
 }
 
 func TestRedact(t *testing.T) {

@@ -30,9 +30,9 @@ type call struct {
 // fits reports whether an endpoint may be asked.
 func (c call) fits(e *endpoint) bool {
 	if c.digest == "" {
-		return e.resolve
+		return e.Resolve
 	}
-	return e.pull
+	return e.Pull
 }
 
 // do asks the endpoints in their order, and again after a pause those that had
@@ -57,10 +57,10 @@ func (r *Repository) do(ctx context.Context, c call) (*http.Response, *endpoint,
 			if ctx.Err() != nil {
 				return nil, nil, err
 			}
-			if !e.primary {
-				r.client.options.Logger.Debug("mirror failed to serve", "host", e.host, "path", c.path, "error", r.wrap(ctx, "ask mirror", err))
+			if !e.Primary {
+				r.client.options.Logger.Debug("mirror failed to serve", "host", e.Host, "path", c.path, "error", r.wrap(ctx, "ask mirror", err))
 			}
-			if last == nil || e.primary {
+			if last == nil || e.Primary {
 				last = err
 			}
 			// Who has never answered is not there; who has, will be again.
@@ -110,7 +110,7 @@ func (r *Repository) order(c call) []*endpoint {
 	for _, e := range r.endpoints {
 		switch {
 		case !c.fits(e) || !r.mayAsk(e, c.digest):
-		case r.client.pacer.left(e.host) > 0:
+		case r.client.pacer.left(e.Host) > 0:
 			later = append(later, e)
 		default:
 			now = append(now, e)
@@ -119,8 +119,7 @@ func (r *Repository) order(c call) []*endpoint {
 	return append(now, later...)
 }
 
-// ask makes one request, and a second one if credentials are asked for. The
-// answer is a success.
+// ask makes one request, and a second one if credentials are asked for. The answer is a success.
 func (r *Repository) ask(ctx context.Context, e *endpoint, c call) (*http.Response, error) {
 	var refusals []*http.Response
 	for {
@@ -153,12 +152,12 @@ func (r *Repository) ask(ctx context.Context, e *endpoint, c call) (*http.Respon
 	}
 }
 
-// is reports whether an address is the endpoint's own: another server, and anybody who answers for this one without TLS,
-// is not to say where credentials are sent.
-func (e *endpoint) is(u *url.URL) bool { return u.Scheme == e.scheme && u.Host == e.host }
+// is reports whether an address is the endpoint's own: another server, and anybody who answers for
+// this one without TLS, is not to say where credentials are sent.
+func (e *endpoint) is(u *url.URL) bool { return u.Scheme == e.Scheme && u.Host == e.Host }
 
 func (r *Repository) request(ctx context.Context, e *endpoint, c call) (*http.Request, error) {
-	u := url.URL{Scheme: e.scheme, Host: e.host, Path: strings.TrimSuffix(e.path, "/") + "/" + r.path + "/" + c.path}
+	u := url.URL{Scheme: e.Scheme, Host: e.Host, Path: strings.TrimSuffix(e.Path, "/") + "/" + r.path + "/" + c.path}
 	if e.ns != "" {
 		u.RawQuery = url.Values{"ns": {e.ns}}.Encode()
 	}
@@ -166,7 +165,7 @@ func (r *Repository) request(ctx context.Context, e *endpoint, c call) (*http.Re
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", c.method, c.path, err)
 	}
-	for k, v := range e.header {
+	for k, v := range e.Header {
 		req.Header[http.CanonicalHeaderKey(k)] = v
 	}
 	if req.Header.Get("User-Agent") == "" {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/registry/hosts"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -350,7 +351,7 @@ func TestCorruptMirror(t *testing.T) {
 	origin := all["in-process"]
 	var logged strings.Builder
 	s := store(t, t.TempDir(), registry.Options{
-		Mirrors: map[string][]registry.Mirror{origin: {{Scheme: "http", Host: at}}},
+		Mirrors: map[string][]hosts.Mirror{origin: {{Scheme: "http", Host: at}}},
 		Logger:  slog.New(slog.NewTextHandler(&logged, nil)),
 	})
 	got := must[images.Image](t)(s.Pull(t.Context(), images.PullRequest{Ref: origin + "/app:v1"}))

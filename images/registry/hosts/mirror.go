@@ -1,6 +1,7 @@
-package registry
+package hosts
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"path"
@@ -23,23 +24,34 @@ type Mirror struct {
 //
 // ErrInvalidArgument for anything else; the text does not repeat user and password.
 func ParseMirror(endpoint string) (Mirror, error) {
-	bad := func(why string) (Mirror, error) {
-		return Mirror{}, fmt.Errorf("parse mirror %q: %s: %w", sanitise(endpoint), why, errdefs.ErrInvalidArgument)
-	}
-	u, err := url.Parse(endpoint)
-	switch {
-	case err != nil:
+	u, err := parseURL(endpoint)
+	if errors.Is(err, errNoURL) {
 		return Mirror{}, fmt.Errorf("parse mirror: not a URL: %w", errdefs.ErrInvalidArgument)
-	case u.Scheme != "http" && u.Scheme != "https":
-		return bad("it does not start with http:// or https://")
-	case u.User != nil:
-		return bad("credentials are not taken from a URL")
-	case u.Host == "":
-		return bad("it names no host")
-	case u.RawQuery != "" || u.Fragment != "":
-		return bad("it has a query or a fragment")
+	}
+	if err != nil {
+		return Mirror{}, fmt.Errorf("parse mirror %q: %w: %w", sanitise(endpoint), err, errdefs.ErrInvalidArgument)
 	}
 	return Mirror{Scheme: u.Scheme, Host: u.Host, Prefix: strings.Trim(path.Clean(u.Path), "/.")}, nil
+}
+
+var errNoURL = errors.New("it is not a URL")
+
+// parseURL reads the address of a server. Its errors do not repeat user and password.
+func parseURL(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return nil, errNoURL
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("it does not start with http:// or https://")
+	case u.User != nil:
+		return nil, errors.New("credentials are not taken from a URL")
+	case u.Host == "":
+		return nil, errors.New("it names no host")
+	case u.RawQuery != "" || u.Fragment != "":
+		return nil, errors.New("it has a query or a fragment")
+	}
+	return u, nil
 }
 
 // sanitise takes user and password off a URL.
@@ -70,6 +82,6 @@ func CheckMirrored(host string) error {
 }
 
 // config returns how a mirror is spoken to.
-func (m Mirror) config() hostConfig {
-	return hostConfig{scheme: m.Scheme, host: m.Host, path: path.Join("/v2", m.Prefix), pull: true, resolve: true}
+func (m Mirror) config() Config {
+	return Config{Scheme: m.Scheme, Host: m.Host, Path: path.Join("/v2", m.Prefix), Pull: true, Resolve: true}
 }

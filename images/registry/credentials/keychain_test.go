@@ -1,4 +1,4 @@
-package registry
+package credentials
 
 import (
 	"context"
@@ -114,13 +114,12 @@ func TestKeychain(t *testing.T) {
 			t.Fatal(err)
 		}
 		var logged strings.Builder
-		c := New(Options{CredentialsFile: path, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 		var got []string
-		for _, l := range c.openKeychain().logins(t.Context(), tt.repository) {
-			if l.bearer != "" {
-				got = append(got, "bearer "+l.bearer)
+		for _, l := range Open(path, slog.New(slog.NewTextHandler(&logged, nil))).Logins(t.Context(), tt.repository) {
+			if l.Bearer != "" {
+				got = append(got, "bearer "+l.Bearer)
 			} else {
-				got = append(got, l.user+"/"+l.secret)
+				got = append(got, l.User+"/"+l.Secret)
 			}
 		}
 		if strings.Join(got, " ") != strings.Join(tt.want, " ") {
@@ -133,8 +132,8 @@ func TestKeychain(t *testing.T) {
 			t.Errorf("%s: nothing was logged", tt.name)
 		}
 	}
-	gone := New(Options{CredentialsFile: filepath.Join(bin, "none.json")})
-	if got := gone.openKeychain().logins(t.Context(), "r.io/x"); len(got) != 0 {
+	gone := Open(filepath.Join(bin, "none.json"), slog.New(slog.DiscardHandler))
+	if got := gone.Logins(t.Context(), "r.io/x"); len(got) != 0 {
 		t.Errorf("a file that is not there: %v", got)
 	}
 }
@@ -149,99 +148,5 @@ func TestHelperIsEnded(t *testing.T) {
 	cancel()
 	if _, err := runHelper(ctx, "slow")("get").Output(); err == nil {
 		t.Error("a helper that is ended gives credentials")
-	}
-}
-
-// The node's credentials serve pulls that bring none, in their order, and mirrors have their own. What comes with a pull
-// goes before, and reaches nobody but the registry.
-func TestNodeCredentials(t *testing.T) {
-	s := &tokenServer{basic: true}
-	host, _ := serve(t, s.handler) // u:p
-	write := func(entries string) string {
-		path := filepath.Join(t.TempDir(), "config.json")
-		if err := os.WriteFile(path, []byte(`{"auths":{`+entries+`}}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	right, wrong := `{"username":"u","password":"p"}`, `{"username":"u","password":"x"}`
-	tests := []struct {
-		name, entries string
-		c             Credentials
-		ok            bool
-		access        Access
-	}{
-		{"node's", `"` + host + `":` + right, Credentials{}, true, ByNode},
-		{"the second of the node's", `"` + host + `/app":` + wrong + `,"` + host + `":` + right, Credentials{}, true, ByNode},
-		{"all of the node's are wrong", `"` + host + `/app":` + wrong, Credentials{}, false, Open},
-		{"pull's before the node's", `"` + host + `":` + wrong, Credentials{Username: "u", Password: "p"}, true, ByPull},
-		{"pull's are wrong, the node's are not used", `"` + host + `":` + right, Credentials{Username: "u", Password: "x"}, false, Open},
-		{"pull's are for another server", `"` + host + `":` + right, Credentials{Username: "u", Password: "x", ServerAddress: "other.io"}, true, ByNode},
-		{"none", "", Credentials{}, false, Open},
-	}
-	for _, tt := range tests {
-		client := New(fast(Options{CredentialsFile: write(tt.entries)}))
-		r, err := client.Repository(t.Context(), host+"/app:v1", tt.c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = r.Resolve(t.Context())
-		if (err == nil) != tt.ok || err == nil && r.Access() != tt.access {
-			t.Errorf("%s: %v, access %d", tt.name, err, r.Access())
-		}
-		client.Close()
-	}
-
-	m := &tokenServer{basic: true}
-	mirror, _ := serve(t, m.handler)
-	o := fast(Options{CredentialsFile: write(`"` + mirror + `":` + right), Mirrors: map[string][]Mirror{host: {{"http", mirror, ""}}}})
-	client := New(o)
-	defer client.Close()
-	r, err := client.Repository(t.Context(), host+"/app:v1", Credentials{Username: "u", Password: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := r.Resolve(t.Context())
-	if err != nil || r.Served()[d.Digest] != mirror || r.Access() != ByNode {
-		t.Errorf("from a mirror with the node's credentials: %v, served by %v", err, r.Served())
-	}
-	for _, seen := range m.seen {
-		if strings.Contains(seen, base64.StdEncoding.EncodeToString([]byte("u:other"))) {
-			t.Errorf("the mirror saw the pull's credentials: %s", seen)
-		}
-	}
-}
-
-func TestFingerprint(t *testing.T) {
-	c := New(Options{})
-	defer c.Close()
-	of := func(ref string, creds Credentials, salt string) string {
-		r, err := c.Repository(t.Context(), ref, creds)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Fingerprint([]byte(salt))
-	}
-	base := of("r.io/a:1", Credentials{Username: "u", Password: "p"}, "s")
-	if base == "" || strings.Contains(base, "p") && len(base) < 64 {
-		t.Errorf("fingerprint %q", base)
-	}
-	same := of("r.io/b:2", Credentials{Auth: base64.StdEncoding.EncodeToString([]byte("u:p"))}, "s")
-	if same != base {
-		t.Error("the same credentials in another form, for another repository, differ")
-	}
-	for name, other := range map[string]string{
-		"salt":     of("r.io/a:1", Credentials{Username: "u", Password: "p"}, "t"),
-		"registry": of("s.io/a:1", Credentials{Username: "u", Password: "p"}, "s"),
-		"password": of("r.io/a:1", Credentials{Username: "u", Password: "q"}, "s"),
-		"cut":      of("r.io/a:1", Credentials{Username: "up", Password: ""}, "s"),
-		"token":    of("r.io/a:1", Credentials{RegistryToken: "up"}, "s"),
-	} {
-		if other == base {
-			t.Errorf("another %s makes no difference", name)
-		}
-	}
-	if got := of("r.io/a:1", Credentials{}, "s"); got != "" {
-		t.Errorf("without credentials: %q", got)
 	}
 }

@@ -1,4 +1,4 @@
-package registry
+package credentials
 
 import (
 	"bytes"
@@ -17,10 +17,13 @@ import (
 	"time"
 
 	helper "github.com/docker/docker-credential-helpers/client"
-	"github.com/docker/docker-credential-helpers/credentials"
+	helpers "github.com/docker/docker-credential-helpers/credentials"
 
 	"github.com/sunaba-project/sunaba/images/regular"
 )
+
+// maxFile bounds the node's file, in bytes.
+const maxFile = 4 << 20
 
 // helperTimeout bounds a credential helper's run.
 const helperTimeout = 30 * time.Second
@@ -40,20 +43,20 @@ type dockerAuth struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
-// keychain is the node's credentials as its file has them now.
-type keychain struct {
+// Keychain is the node's credentials as its file has them now.
+type Keychain struct {
 	config dockerConfig
 	logger *slog.Logger
 }
 
-// openKeychain reads the node's file. One that cannot be read is as if it were
-// empty, and logged: it must not keep public images away.
-func (c *Client) openKeychain() *keychain {
-	k := &keychain{logger: c.options.Logger}
-	if c.options.CredentialsFile == "" {
+// Open reads the node's file, a Docker configuration; "" is none. One that cannot be read is as if
+// it were empty, and logged: it must not keep public images away.
+func Open(file string, logger *slog.Logger) *Keychain {
+	k := &Keychain{logger: logger}
+	if file == "" {
 		return k
 	}
-	data, err := regular.ReadConfigured(c.options.CredentialsFile, maxFile)
+	data, err := regular.ReadConfigured(file, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return k
 	}
@@ -61,7 +64,7 @@ func (c *Client) openKeychain() *keychain {
 		k.config, err = parseDockerConfig(data)
 	}
 	if err != nil {
-		c.options.Logger.Warn("failed to read the node's registry credentials", "file", c.options.CredentialsFile, "error", err)
+		logger.Warn("failed to read the node's registry credentials", "file", file, "error", err)
 	}
 	return k
 }
@@ -78,10 +81,9 @@ func parseDockerConfig(data []byte) (dockerConfig, error) {
 	return d, nil
 }
 
-// logins returns the credentials for a repository ("host/path"), the closest
-// first: those of the helper that is configured for its host, or for all, then
-// those of the file.
-func (k *keychain) logins(ctx context.Context, repository string) []login {
+// Logins returns the credentials for a repository ("host/path"), the closest first: those of the
+// helper that is configured for its host, or for all, then those of the file.
+func (k *Keychain) Logins(ctx context.Context, repository string) []Login {
 	host, _, _ := strings.Cut(repository, "/")
 	var found []Credentials
 	if c, ok := k.fromHelper(ctx, host); ok {
@@ -94,14 +96,14 @@ func (k *keychain) logins(ctx context.Context, repository string) []login {
 			IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken,
 		})
 	}
-	var out []login
+	var out []Login
 	for _, c := range found {
-		l, err := c.login(host)
+		l, err := c.Login(host)
 		if err != nil {
 			k.logger.Warn("failed to use the node's credentials for a registry", "host", host, "error", err)
 			continue
 		}
-		if l != (login{}) && !slices.Contains(out, l) {
+		if l != (Login{}) && !slices.Contains(out, l) {
 			out = append(out, l)
 		}
 	}
@@ -110,7 +112,7 @@ func (k *keychain) logins(ctx context.Context, repository string) []login {
 
 // matching returns the keys of "auths" that a repository is under: longer paths
 // first, then hosts without wildcards, then the longer key.
-func (k *keychain) matching(repository string) []string {
+func (k *Keychain) matching(repository string) []string {
 	var keys []string
 	for key := range k.config.Auths {
 		if matchesKey(key, repository) {
@@ -144,16 +146,15 @@ func trimKey(key string) string {
 	return key
 }
 
-// matchesKey reports whether a key of "auths" covers a repository, by the rules
-// of Kubernetes' documents: "*" stands for any run of characters of one label of
-// the host's name, at the beginning for one over several labels too; "?", "[…]"
-// and "\c" are those of path.Match; a port must be the same, and the path is a
-// prefix by whole elements.
+// matchesKey reports whether a key of "auths" covers a repository, by the rules of Kubernetes'
+// documents: "*" stands for any run of characters of one label of the host's name, at the beginning
+// for one over several labels too; "?", "[…]" and "\c" are those of path.Match; a port must be the
+// same, and the path is a prefix by whole elements.
 func matchesKey(key, repository string) bool {
 	keyHost, keyPath, _ := strings.Cut(trimKey(key), "/")
 	host, repo, _ := strings.Cut(repository, "/")
-	keyHost, keyPort := splitPort(canonicalServer(keyHost))
-	host, port := splitPort(canonicalServer(host))
+	keyHost, keyPort := splitPort(CanonicalServer(keyHost))
+	host, port := splitPort(CanonicalServer(host))
 	if keyPort != port || !matchesHost(keyHost, host) {
 		return false
 	}
@@ -188,9 +189,9 @@ func matchesHost(pattern, host string) bool {
 }
 
 // fromHelper asks the credential helper for a host, if one is configured.
-func (k *keychain) fromHelper(ctx context.Context, host string) (Credentials, bool) {
+func (k *Keychain) fromHelper(ctx context.Context, host string) (Credentials, bool) {
 	name, server := k.config.CredsStore, host
-	if canonicalServer(host) == "docker.io" {
+	if CanonicalServer(host) == "docker.io" {
 		server = "https://index.docker.io/v1/"
 	}
 	for key, n := range k.config.CredHelpers {
@@ -205,7 +206,7 @@ func (k *keychain) fromHelper(ctx context.Context, host string) (Credentials, bo
 	defer cancel()
 	got, err := helper.Get(runHelper(ctx, name), server)
 	switch {
-	case credentials.IsErrCredentialsNotFound(err):
+	case helpers.IsErrCredentialsNotFound(err):
 		return Credentials{}, false
 	case err != nil:
 		k.logger.Warn("credential helper failed", "helper", name, "host", host, "error", err)
@@ -252,7 +253,7 @@ func (h *helperRun) Output() ([]byte, error) {
 	if err == nil {
 		return out, nil
 	}
-	if text := string(bytes.TrimSpace(out)); credentials.IsErrCredentialsNotFoundMessage(text) {
+	if text := string(bytes.TrimSpace(out)); helpers.IsErrCredentialsNotFoundMessage(text) {
 		return out, err
 	}
 	return nil, fmt.Errorf("run docker-credential-%s: %w", h.name, err)

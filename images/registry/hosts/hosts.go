@@ -1,45 +1,61 @@
-package registry
+// Package hosts says which servers have the images of a registry, and how they are spoken to.
+package hosts
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/sunaba-project/sunaba/images/regular"
 )
 
-// hostConfig says how one server is spoken to.
-type hostConfig struct {
-	scheme, host  string
-	path          string // root of its API
-	pull, resolve bool   // serves content by digest; and says what tags stand for
-	primary       bool   // it is the registry itself
-	header        http.Header
-	tls           tlsFiles
-	dialTimeout   time.Duration
+// Config says how one server is spoken to.
+type Config struct {
+	Scheme, Host  string
+	Path          string // root of its API
+	Pull, Resolve bool   // serves content by digest; and says what tags stand for
+	Primary       bool   // it is the registry itself
+	Header        http.Header
+	TLS           TLS
+	DialTimeout   time.Duration
 }
 
-// hostsFor returns the servers to ask for a registry's images, in their order.
+// HasSettings reports whether connections to the server are made differently from others.
+func (h Config) HasSettings() bool { return !h.TLS.none() || h.DialTimeout != 0 }
+
+// Sources are where servers are configured.
+type Sources struct {
+	// Mirrors are asked before what Dir names for a registry.
+	Mirrors map[string][]Mirror
+	// Dir is a directory in the layout of containerd's certs.d; "" is none.
+	Dir string
+	// Insecure lists registries spoken to over plain HTTP, as "host" (any port) or "host:port".
+	Insecure []string
+}
+
+// For returns the servers to ask for a registry's images, in their order.
 //
 // # Errors
 //
 // ErrFailedPrecondition for a configuration that makes no sense.
-func (c *Client) hostsFor(domain string) ([]hostConfig, error) {
-	var out []hostConfig
-	for _, m := range c.options.Mirrors[domain] {
+func (s Sources) For(domain string) ([]Config, error) {
+	var out []Config
+	for _, m := range s.Mirrors[domain] {
 		out = append(out, m.config())
 	}
-	own := hostConfig{scheme: "https", host: apiHost(domain), path: "/v2", pull: true, resolve: true, primary: true}
-	if c.plainHTTP(domain) {
-		own.scheme = "http"
+	own := Config{Scheme: "https", Host: API(domain), Path: "/v2", Pull: true, Resolve: true, Primary: true}
+	if s.plainHTTP(domain) {
+		own.Scheme = "http"
 	}
-	dir, err := hostDir(c.options.HostsDir, domain)
+	dir, err := hostDir(s.Dir, domain)
 	if err != nil {
 		return nil, err
 	}
@@ -52,27 +68,54 @@ func (c *Client) hostsFor(domain string) ([]hostConfig, error) {
 	}
 	server := &found[len(found)-1]
 	switch {
-	case server.host == "":
-		server.host, server.path, server.pull, server.resolve = own.host, own.path, true, true
-		server.scheme, server.primary = own.scheme, true
-		if !server.tls.none() {
-			server.scheme = "https"
+	case server.Host == "":
+		server.Host, server.Path, server.Pull, server.Resolve = own.Host, own.Path, true, true
+		server.Scheme, server.Primary = own.Scheme, true
+		if !server.TLS.none() {
+			server.Scheme = "https"
 		}
 	default:
 		// A server named for this registry stands for it; one that is named for
 		// all of them is not shown the credentials of each.
-		server.primary = server.host == own.host || filepath.Base(dir) != defaultHost
+		server.Primary = server.Host == own.Host || filepath.Base(dir) != defaultHost
 	}
 	return append(out, found...), nil
 }
 
-// CheckHosts reads every folder of a directory in the layout of certs.d, with
-// all files that they name.
+// plainHTTP reports whether a registry is spoken to without TLS.
+func (s Sources) plainHTTP(domain string) bool {
+	host := hostname(domain)
+	if host == "localhost" {
+		return true
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+		return true
+	}
+	return slices.Contains(s.Insecure, domain) || slices.Contains(s.Insecure, host)
+}
+
+// hostname takes port and brackets off a "host:port".
+func hostname(domain string) string {
+	if h, _, err := net.SplitHostPort(domain); err == nil {
+		return h
+	}
+	return strings.Trim(domain, "[]")
+}
+
+// API is the host that serves a domain's registry API.
+func API(domain string) string {
+	if domain == "docker.io" {
+		return "registry-1.docker.io"
+	}
+	return domain
+}
+
+// Check reads every folder of a directory in the layout of certs.d, with all files that they name.
 //
 // # Errors
 //
 // ErrFailedPrecondition, one for each that makes no sense.
-func CheckHosts(root string) error {
+func Check(root string) error {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) || root == "" {
 		return nil
@@ -88,7 +131,7 @@ func CheckHosts(root string) error {
 		hosts, err := readHostDir(filepath.Join(root, e.Name()))
 		errs = append(errs, err)
 		for _, h := range hosts {
-			if _, err := h.tls.config(); err != nil {
+			if _, err := h.TLS.Config(); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", filepath.Join(root, e.Name()), err))
 			}
 		}
@@ -122,13 +165,13 @@ func hostDir(root, domain string) (string, error) {
 	return "", nil
 }
 
-// maxFile bounds the files of the configuration: credentials, hosts.toml and certificates.
+// maxFile bounds the files of the configuration: hosts.toml and certificates.
 const maxFile = 4 << 20
 
 // readHostDir reads a registry's folder: its hosts.toml, or where there is none
 // the certificates that lie in it, as Docker has them. The last of what it
 // returns is the server, without a host if that is the registry itself.
-func readHostDir(dir string) ([]hostConfig, error) {
+func readHostDir(dir string) ([]Config, error) {
 	file := filepath.Join(dir, "hosts.toml")
 	data, err := regular.ReadConfigured(file, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,24 +185,24 @@ func readHostDir(dir string) ([]hostConfig, error) {
 
 // certificates reads a folder in Docker's layout: "*.crt" are authorities,
 // "*.cert" with "*.key" our own certificates.
-func certificates(dir string) ([]hostConfig, error) {
+func certificates(dir string) ([]Config, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read registry hosts: %w", err)
 	}
-	var h hostConfig
+	var h Config
 	for _, e := range entries {
 		name := filepath.Join(dir, e.Name())
 		switch path.Ext(e.Name()) {
 		case ".crt":
-			h.tls.ca = append(h.tls.ca, name)
+			h.TLS.CA = append(h.TLS.CA, name)
 		case ".cert":
 			key := strings.TrimSuffix(name, ".cert") + ".key"
 			if _, err := os.Stat(key); err != nil {
 				key = ""
 			}
-			h.tls.client = append(h.tls.client, [2]string{name, key})
+			h.TLS.Client = append(h.TLS.Client, [2]string{name, key})
 		}
 	}
-	return []hostConfig{h}, nil
+	return []Config{h}, nil
 }

@@ -1,10 +1,9 @@
-package registry
+package hosts
 
 import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"path"
 	"path/filepath"
 	"strings"
@@ -39,8 +38,8 @@ type hostsFile struct {
 // # Errors
 //
 // ErrFailedPrecondition, with the file and, where one is to blame, the host.
-func parseHosts(file string, data []byte) ([]hostConfig, error) {
-	bad := func(err error) ([]hostConfig, error) {
+func parseHosts(file string, data []byte) ([]Config, error) {
+	bad := func(err error) ([]Config, error) {
 		return nil, fmt.Errorf("read %s: %w: %w", file, err, errdefs.ErrFailedPrecondition)
 	}
 	var f hostsFile
@@ -52,7 +51,7 @@ func parseHosts(file string, data []byte) ([]hostConfig, error) {
 	if err != nil {
 		return bad(err)
 	}
-	var out []hostConfig
+	var out []Config
 	for _, name := range order {
 		t, ok := f.Host[name]
 		if !ok {
@@ -62,7 +61,7 @@ func parseHosts(file string, data []byte) ([]hostConfig, error) {
 		if err != nil {
 			return bad(fmt.Errorf("host %q: %w", sanitise(name), err))
 		}
-		if h.host == "" {
+		if h.Host == "" {
 			return bad(fmt.Errorf("host %q is not the name of a host", sanitise(name)))
 		}
 		out = append(out, h)
@@ -127,28 +126,28 @@ func hostOrder(data []byte) ([]string, error) {
 	return order, p.Error()
 }
 
-// config makes a hostConfig of a table; files are relative to dir.
-func (t hostTable) config(server, dir string) (hostConfig, error) {
-	h := hostConfig{header: http.Header{}}
+// config makes a Config of a table; files are relative to dir.
+func (t hostTable) config(server, dir string) (Config, error) {
+	h := Config{Header: http.Header{}}
 	if server != "" {
 		if err := h.setServer(server, t.OverridePath); err != nil {
 			return h, err
 		}
 	}
-	h.pull, h.resolve = len(t.Capabilities) == 0, len(t.Capabilities) == 0
+	h.Pull, h.Resolve = len(t.Capabilities) == 0, len(t.Capabilities) == 0
 	for _, c := range t.Capabilities {
 		switch strings.ToLower(c) {
 		case "pull":
-			h.pull = true
+			h.Pull = true
 		case "resolve":
-			h.resolve = true
+			h.Resolve = true
 		case "push", "referrers": // nothing here does either
 		default:
 			return h, fmt.Errorf("unknown capability %q", c)
 		}
 	}
 	var err error
-	if h.tls, err = t.files(dir); err != nil {
+	if h.TLS, err = t.files(dir); err != nil {
 		return h, err
 	}
 	for k, v := range t.Header {
@@ -156,45 +155,36 @@ func (t hostTable) config(server, dir string) (hostConfig, error) {
 		if err != nil {
 			return h, fmt.Errorf("header %q %w", k, err)
 		}
-		h.header[http.CanonicalHeaderKey(k)] = values
+		h.Header[http.CanonicalHeaderKey(k)] = values
 	}
 	if t.DialTimeout != "" {
-		if h.dialTimeout, err = time.ParseDuration(t.DialTimeout); err != nil || h.dialTimeout <= 0 {
+		if h.DialTimeout, err = time.ParseDuration(t.DialTimeout); err != nil || h.DialTimeout <= 0 {
 			return h, fmt.Errorf("dial_timeout %q is not a duration such as \"10s\"", t.DialTimeout)
 		}
 	}
 	return h, nil
 }
 
-func (h *hostConfig) setServer(server string, override bool) error {
+func (h *Config) setServer(server string, override bool) error {
 	if !strings.Contains(server, "://") {
 		server = "https://" + server
 	}
-	u, err := url.Parse(server)
-	switch {
-	case err != nil:
-		return errors.New("it is not a URL")
-	case u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("it does not start with http:// or https://")
-	case u.User != nil:
-		return errors.New("credentials are not taken from a URL")
-	case u.Host == "":
-		return errors.New("it names no host")
-	case u.RawQuery != "" || u.Fragment != "":
-		return errors.New("it has a query or a fragment")
+	u, err := parseURL(server)
+	if err != nil {
+		return err
 	}
-	h.scheme, h.host = u.Scheme, u.Host
-	h.path = path.Clean("/" + u.Path)
-	if !override && path.Base(h.path) != "v2" {
-		h.path = path.Join(h.path, "v2")
+	h.Scheme, h.Host = u.Scheme, u.Host
+	h.Path = path.Clean("/" + u.Path)
+	if !override && path.Base(h.Path) != "v2" {
+		h.Path = path.Join(h.Path, "v2")
 	}
 	return nil
 }
 
 // files reads the fields "ca" (a file or a list of files) and "client" (a file
 // or a list of files and of pairs of a certificate and its key).
-func (t hostTable) files(dir string) (tlsFiles, error) {
-	f := tlsFiles{skipVerify: t.SkipVerify}
+func (t hostTable) files(dir string) (TLS, error) {
+	f := TLS{SkipVerify: t.SkipVerify}
 	at := func(name string) string {
 		if filepath.IsAbs(name) {
 			return name
@@ -207,7 +197,7 @@ func (t hostTable) files(dir string) (tlsFiles, error) {
 			return f, fmt.Errorf("ca %w", err)
 		}
 		for _, n := range names {
-			f.ca = append(f.ca, at(n))
+			f.CA = append(f.CA, at(n))
 		}
 	}
 	var pairs []any
@@ -229,7 +219,7 @@ func (t hostTable) files(dir string) (tlsFiles, error) {
 		if len(names) == 2 {
 			pair[1] = at(names[1])
 		}
-		f.client = append(f.client, pair)
+		f.Client = append(f.Client, pair)
 	}
 	return f, nil
 }
