@@ -73,8 +73,8 @@ func mustOpenDB(t *testing.T, path string, logger *slog.Logger) *DB {
 	return d
 }
 
-// Records that are damaged, as a file or in what they say, are put aside; they, and lost ones, come back from their copy, with
-// nothing that was removed. That is so each time.
+// Records that are damaged, as a file or in what they say, are put aside; they, and lost ones, come
+// back from their copy, with nothing that was removed. That is so each time.
 func TestDamagedDBIsRestored(t *testing.T) {
 	for name, damage := range damages() {
 		path := filepath.Join(t.TempDir(), "records.db")
@@ -104,8 +104,8 @@ func TestDamagedDBIsRestored(t *testing.T) {
 	}
 }
 
-// A copy that is damaged too, or is no file, restores nothing, keeps no store from opening, and is replaced. One beside a whole
-// database does nothing.
+// A copy that is damaged too, or is no file, restores nothing, keeps no store from opening, and is
+// replaced. One beside a whole database does nothing.
 func TestDamagedCopy(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"none":    os.Remove,
@@ -153,8 +153,8 @@ func TestDamagedCopy(t *testing.T) {
 	}
 }
 
-// A copy that cannot be written, here as it would be too large, is removed: it would be older than the records, which change all
-// the same. Their next change writes it.
+// A copy that cannot be written, here as it would be too large, is removed: it would be older than
+// the records, which change all the same. Their next change writes it.
 func TestCopyIsNeverOlder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.db")
 	filled(t, path)

@@ -61,8 +61,8 @@ type DB struct {
 	lost     bool          // a damaged database was put aside
 }
 
-// OpenDB opens or creates the records in a file. Records that are damaged are put aside; they, and those that are lost, are
-// restored from their copy, which is a file beside them.
+// OpenDB opens or creates the records in a file. Records that are damaged are put aside; they, and
+// those that are lost, are restored from their copy, which is a file beside them.
 //
 // # Errors
 //
@@ -185,7 +185,7 @@ func (d *DB) reload() error {
 }
 
 // Update changes the records through fn, all or nothing. It reads and writes the records that fn
-// changes, and no others.
+// changes, and no others; where fn changes none, it writes nothing.
 func (d *DB) Update(fn func(*Tx) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -198,8 +198,8 @@ func (d *DB) Update(fn func(*Tx) error) error {
 	if err := fn(tx); err != nil {
 		return err
 	}
-	changes, err := tx.changes()
-	if err != nil {
+	changes, err := tx.changes(d.encoded)
+	if err != nil || len(changes) == 0 {
 		return err
 	}
 	d.uncertain = true // until it is known what the file holds

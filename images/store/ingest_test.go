@@ -85,8 +85,8 @@ type errReader struct{ err error }
 
 func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
-// At whatever byte a blob breaks off, and in whatever state a killed process left it, it ends whole, and no byte is asked
-// for twice but those that were wrong.
+// At whatever byte a blob breaks off, and in whatever state a killed process left it, it ends
+// whole, and no byte is asked for twice but those that were wrong.
 func TestIngestGoesOnWhereItBrokeOff(t *testing.T) {
 	const content = "0123456789"
 	for cut := range len(content) + 1 {
@@ -356,7 +356,8 @@ func TestFollowOfACorruptBlob(t *testing.T) {
 	}
 }
 
-// The reader's context may end with an error about another blob; what has come of this one is as good as before.
+// The reader's context may end with an error about another blob; what has come of this one is as
+// good as before.
 func TestIngestKeepsWhatAnotherErrorEnds(t *testing.T) {
 	c, dir := newContent(t)
 	other := func(context.Context, int64) (io.ReadCloser, error) {
@@ -370,8 +371,8 @@ func TestIngestKeepsWhatAnotherErrorEnds(t *testing.T) {
 	}
 }
 
-// A blob that is only passing through can be followed and dropped, is no content of the store, and is a part of a blob for
-// the process after this one.
+// A blob that is only passing through can be followed and dropped, is no content of the store, and
+// is a part of a blob for the process after this one.
 func TestIngestPassing(t *testing.T) {
 	const content = "0123456789"
 	c, dir := newContent(t)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +29,8 @@ type Image struct {
 	Layers []ocispec.Descriptor `json:"layers,omitempty"`
 	// Module is the WebAssembly module of an artifact, as it runs, else nil.
 	Module *ocispec.Descriptor `json:"module,omitempty"`
-	// Program is the digest of the WebAssembly module that the command of a filesystem image names, "" if it names none.
+	// Program is the digest of the WebAssembly module that the command of a filesystem image names,
+	// "" if it names none.
 	Program digest.Digest `json:"program,omitempty"`
 	// Checkpoint names the container that the image is the checkpoint of, "" if
 	// it is none.
@@ -50,17 +52,18 @@ type Target struct {
 	Entries []ocispec.Descriptor `json:"entries"`
 	// Images maps those that are in the store to their image ids.
 	Images map[digest.Digest]string `json:"images"`
-	// Answer is the id that the target goes by for a client that keeps books by reference, as the kubelet does: the same for
-	// all handlers, and for as long as that image stays.
+	// Answer is the id that the target goes by for a client that keeps books by reference, as the
+	// kubelet does: the same for all handlers, and for as long as that image stays.
 	Answer string `json:"answer,omitempty"`
 	// Manifests are facts of those: an image may have several manifests, of several authors.
 	Manifests map[digest.Digest]Manifest `json:"manifests,omitempty"`
 }
 
-// Manifest is what is known of a manifest in a repository and is not known by the image's configuration.
+// Manifest is what is known of a manifest in a repository and is not known by the image's
+// configuration.
 type Manifest struct {
-	// Shown is set once the repository has given all that the image consists of, or has been asked by somebody who may
-	// have it anyway.
+	// Shown is set once the repository has given all that the image consists of, or has been asked
+	// by somebody who may have it anyway.
 	Shown bool `json:"shown,omitempty"`
 	// Title names the file of a module.
 	Title string `json:"title,omitempty"`
@@ -117,7 +120,8 @@ type State struct {
 	// Holders are the namespaces whose pods have shown credentials, by the
 	// hash that Grants name them by.
 	Holders map[string][]string
-	// Prepared has the digests of the modules that more than the store may keep something for: what has been compiled of them.
+	// Prepared has the digests of the modules that more than the store may keep something for: what
+	// has been compiled of them.
 	Prepared map[string]bool
 }
 
@@ -137,6 +141,11 @@ func (i Image) Modules() []digest.Digest {
 		return []digest.Digest{i.Program}
 	}
 	return nil
+}
+
+// List returns all images, sorted by id.
+func (s *State) List() []Image {
+	return slices.SortedFunc(maps.Values(s.Images), func(a, b Image) int { return strings.Compare(a.ID, b.ID) })
 }
 
 // Named returns the targets that a full name (a tag or "repo@digest") stands

@@ -170,7 +170,8 @@ func put(path string, change func(tx *bolt.Tx) error) error {
 
 var errBroken = errors.New("broken")
 
-// coming opens content from an offset on; left bytes come at a time, then errBroken (none if left < 0).
+// coming opens content from an offset on; left bytes come at a time, then errBroken (none if left <
+// 0).
 func coming(content string, left int, opened *atomic.Int32) Opener {
 	return func(_ context.Context, offset int64) (io.ReadCloser, error) {
 		if opened != nil {

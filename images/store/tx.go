@@ -35,11 +35,11 @@ func newTx(from *State) *Tx {
 	}
 }
 
-// changes are the records that the transaction has changed, encoded.
-func (tx *Tx) changes() (all []change, err error) {
+// changes are the records that differ from those before, encoded.
+func (tx *Tx) changes(before encoded) (all []change, err error) {
 	err = errors.Join(
-		tx.images.addTo(&all), tx.targets.addTo(&all), tx.tags.addTo(&all),
-		tx.grants.addTo(&all), tx.holders.addTo(&all), tx.prepared.addTo(&all),
+		tx.images.addTo(&all, before), tx.targets.addTo(&all, before), tx.tags.addTo(&all, before),
+		tx.grants.addTo(&all, before), tx.holders.addTo(&all, before), tx.prepared.addTo(&all, before),
 	)
 	return all, err
 }
@@ -70,7 +70,7 @@ func (e *edit[T]) touch(key string) {
 	e.changed[key] = true
 }
 
-func (e *edit[T]) addTo(all *[]change) error {
+func (e *edit[T]) addTo(all *[]change, before encoded) error {
 	for key := range e.changed {
 		c := change{kind: e.kind, key: key}
 		if record, ok := (*e.records)[key]; ok {
@@ -79,7 +79,9 @@ func (e *edit[T]) addTo(all *[]change) error {
 				return fmt.Errorf("write record %q: %w", key, err)
 			}
 		}
-		*all = append(*all, c)
+		if !bytes.Equal(before[e.field][key], c.value) {
+			*all = append(*all, c)
+		}
 	}
 	return nil
 }
@@ -91,14 +93,10 @@ type change struct {
 	value []byte
 }
 
-// write makes the database hold the record, unless it does already.
+// write makes the database hold the record.
 func (c change) write(tx *bolt.Tx) error {
-	b := tx.Bucket(c.bucket)
-	switch {
-	case c.value == nil:
-		return b.Delete([]byte(c.key))
-	case bytes.Equal(b.Get([]byte(c.key)), c.value):
-		return nil
+	if c.value == nil {
+		return tx.Bucket(c.bucket).Delete([]byte(c.key))
 	}
-	return b.Put([]byte(c.key), c.value)
+	return tx.Bucket(c.bucket).Put([]byte(c.key), c.value)
 }

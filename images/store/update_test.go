@@ -135,7 +135,8 @@ func TestUpdateLeavesOtherRecordsAlone(t *testing.T) {
 	}
 }
 
-// A State stays what it was, whatever is updated later; file, copy and State agree after each update.
+// A State stays what it was, whatever is updated later; file, copy and State agree after each
+// update.
 func TestUpdateKeepsStatesApart(t *testing.T) {
 	d := mustOpenDB(t, filepath.Join(t.TempDir(), "records.db"), slog.New(slog.DiscardHandler))
 	defer d.Close()
