@@ -14,7 +14,8 @@ import (
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
-// private makes everything but the repositories "open…" need a user with the password "s3cr3t-USER".
+// private makes everything but the repositories "open…" need a user with the password
+// "s3cr3t-USER".
 func private(w http.ResponseWriter, req *http.Request) bool {
 	user, password, _ := req.BasicAuth()
 	if strings.HasPrefix(req.URL.Path, "/v2/open") || user != "" && password == "s3cr3t-"+user {
@@ -29,7 +30,8 @@ func userAuth(user string) registry.Credentials {
 	return registry.Credentials{Username: user, Password: "s3cr3t-" + user}
 }
 
-// Who may use an image that is present, by what pods of which namespaces have pulled. Every case holds after a restart too.
+// Who may use an image that is present, by what pods of which namespaces have pulled. Every case
+// holds after a restart too.
 func TestPermit(t *testing.T) {
 	type pull struct {
 		repo, user, namespace string
@@ -108,7 +110,7 @@ func TestPermitAfterRemoval(t *testing.T) {
 	if err := s.Remove(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
-	if st := s.db.State(); len(st.Grants) != 0 || len(st.Holders) != 0 {
+	if st := s.disk.DB.State(); len(st.Grants) != 0 || len(st.Holders) != 0 {
 		t.Errorf("left: %v, %v", st.Grants, st.Holders)
 	}
 	if _, err := Open(Options{Root: t.TempDir(), Handlers: testHandlers(t), Verification: "sometimes"}); !errdefs.IsInvalidArgument(err) {
@@ -116,7 +118,8 @@ func TestPermitAfterRemoval(t *testing.T) {
 	}
 }
 
-// A present image is not given to who has no right to it: the registry is asked with what came with the pull.
+// A present image is not given to who has no right to it: the registry is asked with what came with
+// the pull.
 func TestPullOfAPresentPrivateImageNeedsCredentials(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	r.image("mine", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))

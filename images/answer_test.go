@@ -12,7 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/images/registry"
 )
 
-// What credentials have opened is there for every handler afterwards, without credentials and without the registry.
+// What credentials have opened is there for every handler afterwards, without credentials and
+// without the registry.
 func TestAPrivateImageIsFetchedForEveryHandler(t *testing.T) {
 	for _, first := range []string{"runc", "wasm", ""} {
 		t.Run("first for "+first, func(t *testing.T) {
@@ -38,7 +39,8 @@ func TestAPrivateImageIsFetchedForEveryHandler(t *testing.T) {
 	}
 }
 
-// An image that anybody may have is fetched for the handler that asks; one whose other variant is at fault is fetched too.
+// An image that anybody may have is fetched for the handler that asks; one whose other variant is
+// at fault is fetched too.
 func TestVariantsThatArePassedOver(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	appIndex(t, r, "open", "v1", "1")
@@ -55,7 +57,7 @@ func TestVariantsThatArePassedOver(t *testing.T) {
 		return private(w, req)
 	})
 	s.mustPull(r.host+"/open:v1", "runc")
-	if n := len(s.db.State().Images); n != 1 {
+	if n := len(s.disk.DB.State().Images); n != 1 {
 		t.Errorf("%d images of an open repository, want 1", n)
 	}
 	req := PullRequest{Ref: r.host + "/mine:v1", Handler: "runc", Auth: userAuth("u")}
@@ -87,7 +89,8 @@ func TestVariantsThatArePassedOver(t *testing.T) {
 	}
 }
 
-// A reference goes by one id, whatever handler asks, whatever comes later and after a restart, until that image goes.
+// A reference goes by one id, whatever handler asks, whatever comes later and after a restart,
+// until that image goes.
 func TestAnswer(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	index, _, _ := appIndex(t, r, "app", "v1", "1")

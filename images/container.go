@@ -1,26 +1,26 @@
 package images
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"slices"
+	"io"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/catalog"
 	"github.com/sunaba-project/sunaba/images/reference"
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/rootfs"
 	"github.com/sunaba-project/sunaba/images/store"
 	"github.com/sunaba-project/sunaba/images/variant"
 )
 
-// ForContainer returns the variant of an image that a handler runs. image is an
-// id or a reference, userSpecified the reference that the pod names, "" if not
-// known. The kubelet knows one id per reference: where the handler wants another
-// variant of the same index than the one with this id, that variant is answered,
-// and fetched (without credentials) if it is missing.
+// ForContainer returns the variant of an image that a handler runs. image is an id or a reference,
+// userSpecified the reference that the pod names, "" if not known. The kubelet knows one id per
+// reference: where the handler wants another variant of the same index than the one with this id,
+// that variant is answered, and fetched (without credentials) if it is missing.
 //
 // # Errors
 //
@@ -32,8 +32,8 @@ func (s *Service) ForContainer(ctx context.Context, image, userSpecified, handle
 	if err != nil {
 		return Image{}, err
 	}
-	st := s.db.State()
-	targets, err := meant(st, image, userSpecified, h)
+	st := s.disk.DB.State()
+	targets, err := catalog.Meant(st, image, userSpecified, h)
 	if err != nil {
 		return Image{}, err
 	}
@@ -45,15 +45,15 @@ func (s *Service) ForContainer(ctx context.Context, image, userSpecified, handle
 			continue
 		}
 		if _, ok := st.Images[t.Images[d.Digest]]; ok {
-			return s.viewAs(st, t, d.Digest), nil
+			return s.catalog.ViewAs(st, t, d.Digest), nil
 		}
-		img, err := s.fetchVariant(ctx, t, d)
+		img, err := s.puller.FetchVariant(ctx, t, d)
 		if err != nil {
 			return Image{}, registry.Describe(fmt.Sprintf("fetch variant of image %q for handler %q", called(image, userSpecified, t), h.Name), explain(err))
 		}
 		return img, nil
 	}
-	return Image{}, fmt.Errorf("use image %q with handler %q: %w", image, h.Name, s.noMatch(entries, variant.Handlers{h}))
+	return Image{}, fmt.Errorf("use image %q with handler %q: %w", image, h.Name, variant.NoMatch(entries, variant.Handlers{h}, s.handlers))
 }
 
 // called is the reference that people know an image by.
@@ -75,55 +75,39 @@ func explain(err error) error {
 	return err
 }
 
-// meant returns the targets that a container's image may mean, likeliest first.
+// ReadModule calls read with the WebAssembly file that an image brings: an artifact's module, or
+// the file that the image's command names. nameOrID and handler are those of Find; with handler ""
+// it is the first variant that has such a file.
 //
-// A name means its targets; those where the handler's choice is present come
-// first, then the newer. An id means the targets that hold it: first the one
-// that the pod's own reference leads to, then those of the same repository, then
-// those that have what the handler likes best.
-func meant(st *store.State, image, userSpecified string, h variant.Handler) ([]store.Target, error) {
-	present := func(t store.Target) int {
-		if d, _, ok := variant.SelectAt(t.Entries, h.Platforms); ok && t.Images[d.Digest] != "" {
-			return 0
-		}
-		return 1
-	}
-	if n, err := reference.Parse(image); err == nil {
-		if targets := st.Named(n.Full); len(targets) > 0 {
-			slices.SortStableFunc(targets, func(a, b store.Target) int { return present(a) - present(b) })
-			return targets, nil
-		}
-	}
-	if !reference.IsIDPrefix(image) {
-		return nil, fmt.Errorf("image %q is not on this node, pull it first: %w", image, errdefs.ErrNotFound)
-	}
-	img, err := st.ByID(image)
+// # Errors
+//
+// ErrNotFound if the image is not present; ErrFailedPrecondition if it brings
+// no such file; else read's error.
+func (s *Service) ReadModule(ctx context.Context, nameOrID, handler string, read func(ModuleFile, io.Reader) error) error {
+	handlers, err := s.handlers.Wanted(handler)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	n, _ := reference.Parse(userSpecified) // the zero name, if it is none, means nothing
-	specified := make(map[digest.Digest]bool)
-	for _, t := range st.Named(n.Full) {
-		specified[t.Digest] = true
-	}
-	nearness := func(t store.Target) int {
-		switch {
-		case t.Repo != n.Repo:
-			return 2
-		case !specified[t.Digest]:
-			return 1
+	var errs []error
+	seen := map[string]bool{}
+	for _, h := range handlers {
+		img, err := s.Find(ctx, nameOrID, h.Name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
 		}
-		return 0
-	}
-	liking := func(t store.Target) int {
-		if _, place, ok := variant.SelectAt(t.Entries, h.Platforms); ok {
-			return place
+		if seen[img.ID] {
+			continue
 		}
-		return len(h.Platforms)
+		seen[img.ID] = true
+		err = s.ReadModuleOf(ctx, img, read)
+		if !errors.Is(err, rootfs.ErrNoModule) {
+			return err
+		}
+		errs = append(errs, err)
 	}
-	targets := st.Holding(img.ID)
-	slices.SortStableFunc(targets, func(a, b store.Target) int {
-		return cmp.Or(nearness(a)-nearness(b), liking(a)-liking(b), present(a)-present(b))
-	})
-	return targets, nil
+	if len(seen) == 0 {
+		return errs[0]
+	}
+	return fmt.Errorf("image %q brings no WebAssembly module: %w", nameOrID, errors.Join(errs...))
 }

@@ -20,7 +20,7 @@ func TestDamagedStoreHeals(t *testing.T) {
 	img := s.mustPull(ref, "")
 	wasm := s.mustFind(ref, "wasm")
 	damage := map[string]func() error{
-		"manifest": func() error { return os.Truncate(s.content.Path(img.Manifest.Digest), 3) },
+		"manifest": func() error { return os.Truncate(s.disk.Content.Path(img.Manifest.Digest), 3) },
 		"layer": func() error {
 			dirs, err := filepath.Glob(filepath.Join(s.root, "layers/snapshots/*/fs/app"))
 			if err != nil || len(dirs) != 1 {
@@ -79,7 +79,7 @@ func TestCheckAfterPowerLoss(t *testing.T) {
 	ref := r.host + "/app:v1"
 	img := s.mustPull(ref, "")
 	wasm := s.mustFind(ref, "wasm")
-	file := filepath.Join(s.root, openFile)
+	file := filepath.Join(s.root, "open")
 	if _, err := os.Stat(file); err != nil {
 		t.Fatalf("nothing says that the store is open: %v", err)
 	}

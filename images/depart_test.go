@@ -11,6 +11,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/images/manifest"
+	"github.com/sunaba-project/sunaba/images/retain"
+	"github.com/sunaba-project/sunaba/images/store"
 )
 
 // compiled is a cache of compiled modules, as far as the store sees it.
@@ -42,7 +44,8 @@ func (c *compiled) took() []string {
 	return list
 }
 
-// wasmImages pushes an artifact and an image with the same module, and another image whose module is another.
+// wasmImages pushes an artifact and an image with the same module, and another image whose module
+// is another.
 func wasmImages(t *testing.T, r *testRegistry) (shared, other string) {
 	t.Helper()
 	run := ocispec.ImageConfig{Entrypoint: []string{"/app.wasm"}}
@@ -72,7 +75,7 @@ func TestModulesDepartWithTheirLastImage(t *testing.T) {
 	s.open()
 	remove("/app:v1", shared)
 	remove("/other:v1", other)
-	if n := len(s.db.State().Prepared); n != 0 {
+	if n := len(s.disk.DB.State().Prepared); n != 0 {
 		t.Errorf("%d modules are still on record", n)
 	}
 	// One that comes again is announced again.
@@ -122,48 +125,9 @@ func TestDeparturesThatFailAreTriedAgain(t *testing.T) {
 	equal(t, "departed at the start after it", c.took(), nil)
 }
 
-// A pull that is at work on a module keeps it, and one that begins while it departs waits for that.
-func TestPullsHoldModules(t *testing.T) {
-	s := newTestService(t)
-	c := s.departures()
-	d := digest.FromString("module")
-	x := &session{s: s.Service}
-	if err := errors.Join(x.hold(t.Context(), d), s.setPrepared(d, true), s.sweep(t.Context(), 0)); err != nil {
-		t.Fatal(err)
-	}
-	equal(t, "departed during a pull", c.took(), nil)
-	x.close()
-	done, ok := s.modules.leave(d)
-	if !ok {
-		t.Fatal("module cannot leave")
-	}
-	if _, again := s.modules.leave(d); again {
-		t.Error("a module departs twice")
-	}
-	held := make(chan error)
-	go func() { held <- x.hold(t.Context(), d) }()
-	select {
-	case err := <-held:
-		t.Fatalf("held while it departs: %v", err)
-	default:
-	}
-	impatient, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.modules.hold(impatient, d); !errors.Is(err, context.Canceled) {
-		t.Errorf("hold without patience: %v", err)
-	}
-	done()
-	if err := <-held; err != nil {
-		t.Error(err)
-	}
-	if !s.modules.isHeld(d) {
-		t.Error("module is not held")
-	}
-	x.close()
-	if err := s.sweep(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	equal(t, "departed after the pulls", c.took(), []string{d.String()})
+// prepared records that something may be kept for a module, as a pull does.
+func (ts *testService) prepared(module digest.Digest) error {
+	return ts.disk.DB.Update(func(tx *store.Tx) error { tx.SetPrepared(module, true); return nil })
 }
 
 func TestGCKnowsStrayModules(t *testing.T) {
@@ -172,7 +136,7 @@ func TestGCKnowsStrayModules(t *testing.T) {
 	shared, _ := wasmImages(t, r)
 	s.mustPull(r.host+"/app:v1", "wasm")
 	old, young, running := digest.FromString("old"), digest.FromString("young"), digest.FromString("running")
-	past := time.Now().Add(-2 * strayAge)
+	past := time.Now().Add(-2 * retain.StrayAge)
 	c.kept = []Prepared{
 		{Digest: digest.Digest(shared), Bytes: 1, Used: past}, {Digest: old, Bytes: 2, Used: past},
 		{Digest: young, Bytes: 4, Used: time.Now()}, {Digest: running, Bytes: 8, Used: past, Running: true},
@@ -188,19 +152,20 @@ func TestGCKnowsStrayModules(t *testing.T) {
 	equal(t, "departed", c.took(), []string{old.String()})
 }
 
-// What a look from outside takes for stray is what GC does, but for what the process that has the store open sees to.
+// What a look from outside takes for stray is what GC does, but for what the process that has the
+// store open sees to.
 func TestGlanceAtStrayModules(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	s.departures()
 	shared, other := wasmImages(t, r)
 	img := s.mustPull(r.host+"/app:v1", "wasm")
 	old, coming := digest.FromString("old"), digest.FromString("coming")
-	past := time.Now().Add(-2 * strayAge)
+	past := time.Now().Add(-2 * retain.StrayAge)
 	kept := []Prepared{
 		{Digest: digest.Digest(shared), Used: past}, {Digest: digest.Digest(other), Used: past, Running: true},
 		{Digest: old, Used: past}, {Digest: coming, Used: time.Now()},
 	}
-	if err := s.setPrepared(coming, true); err != nil {
+	if err := s.prepared(coming); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.PrepareRootFS(t.Context(), "c", img); err != nil {
@@ -223,7 +188,7 @@ func TestGlanceAtStrayModules(t *testing.T) {
 	if err := s.Remove(t.Context(), r.host+"/app:v1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.setPrepared(coming, true); err != nil { // as a pull does
+	if err := s.prepared(coming); err != nil { // as a pull does
 		t.Fatal(err)
 	}
 	expect("with only a root left", true, old.String())

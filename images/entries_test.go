@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,35 +11,37 @@ import (
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/disk"
 	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
-// An index that names the same index again and again is read as often as it differs, and what it says beside is not kept.
+// An index that names the same index again and again is read as often as it differs, and what it
+// says beside is not kept.
 func TestIndexesThatRepeatThemselves(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	host := r.image("bomb", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
 	host.Annotations = map[string]string{"org.example.large": strings.Repeat("x", 100<<10)}
 	at := r.index("bomb", "", slices.Repeat([]ocispec.Descriptor{host}, 7)...)
-	for range indexDepth - 1 {
+	for range manifest.IndexDepth - 1 {
 		at = r.index("bomb", "", slices.Repeat([]ocispec.Descriptor{at}, 300)...)
 	}
 	r.index("bomb", "v1", at, host)
 	r.asked()
 	s.mustPull(r.host+"/bomb:v1", "")
-	if got := r.asked(); len(got) > 2*(indexDepth+4) {
+	if got := r.asked(); len(got) > 2*(manifest.IndexDepth+4) {
 		t.Errorf("%d requests: %q", len(got), got[:20])
 	}
-	info, err := os.Stat(filepath.Join(s.root, recordsFile))
+	info, err := os.Stat(disk.RecordsPath(s.root))
 	if err != nil || info.Size() > 256<<10 {
 		t.Errorf("the records have %d bytes, %v", info.Size(), err)
 	}
-	if entries := s.db.State().Named(r.host + "/bomb:v1")[0].Entries; len(entries) != 1 {
+	if entries := s.disk.DB.State().Named(r.host + "/bomb:v1")[0].Entries; len(entries) != 1 {
 		t.Errorf("%d entries, want each once", len(entries))
 	}
 	if err := s.ExportTo(t.Context(), []string{r.host + "/bomb:v1"}, io.Discard); err != nil {
 		t.Errorf("export: %v", err)
 	}
-	if got := r.asked(); len(got) > 2*(indexDepth+4) {
+	if got := r.asked(); len(got) > 2*(manifest.IndexDepth+4) {
 		t.Errorf("export: %d requests: %q", len(got), got[:20])
 	}
 }
@@ -67,7 +68,7 @@ func TestIndexesAreBounded(t *testing.T) {
 	r.index("app", "large", large...)
 
 	odd := host
-	odd.Platform = &ocispec.Platform{OS: "linux", Architecture: strings.Repeat("a", maxPlatform)}
+	odd.Platform = &ocispec.Platform{OS: "linux", Architecture: strings.Repeat("a", manifest.MaxPlatform)}
 	r.index("app", "platform", odd)
 
 	for tag, want := range map[string]string{
@@ -79,9 +80,9 @@ func TestIndexesAreBounded(t *testing.T) {
 		}
 	}
 	if _, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/app:platform"}); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("a platform with a name of %d bytes: %v", maxPlatform, err)
+		t.Errorf("a platform with a name of %d bytes: %v", manifest.MaxPlatform, err)
 	}
-	if st := s.db.State(); len(st.Images)+len(st.Targets)+len(st.Tags) != 0 {
+	if st := s.disk.DB.State(); len(st.Images)+len(st.Targets)+len(st.Tags) != 0 {
 		t.Errorf("left: %d images, %d targets, %d tags", len(st.Images), len(st.Targets), len(st.Tags))
 	}
 }

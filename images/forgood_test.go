@@ -13,9 +13,11 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images/manifest"
+	"github.com/sunaba-project/sunaba/images/pull"
 )
 
-// sized pushes an image whose one layer is said to have a size, and makes the registry give it without an end.
+// sized pushes an image whose one layer is said to have a size, and makes the registry give it
+// without an end.
 func sized(r *testRegistry, repo, mediaType string, size int64) {
 	r.t.Helper()
 	layer := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromString(repo), Size: size}
@@ -35,8 +37,8 @@ func sized(r *testRegistry, repo, mediaType string, size int64) {
 	})
 }
 
-// A layer that says it is larger than it may be, than the disk or than the budget is not fetched, and one that is not
-// what it says leaves nothing.
+// A layer that says it is larger than it may be, than the disk or than the budget is not fetched,
+// and one that is not what it says leaves nothing.
 func TestLayersWithoutAnEnd(t *testing.T) {
 	free, err := space.Free(t.TempDir())
 	if err != nil {
@@ -51,7 +53,7 @@ func TestLayersWithoutAnEnd(t *testing.T) {
 	}{
 		{"more than a number holds twice", ocispec.MediaTypeImageLayerGzip, 1 << 62, 0, 0, errdefs.IsInvalidArgument, "size 4611686018427387904", 0},
 		{"more than a layer may unpack to", ocispec.MediaTypeImageLayer, 300 << 20, 100 << 20, 0, errdefs.IsInvalidArgument, "images.max_layer_mib", 0},
-		{"more than a module may have", manifest.MediaTypeWasm, maxModule + 1, 0, 0, errdefs.IsInvalidArgument, "more than", 0},
+		{"more than a module may have", manifest.MediaTypeWasm, pull.MaxModule + 1, 0, 0, errdefs.IsInvalidArgument, "more than", 0},
 		{"more than the disk has", ocispec.MediaTypeImageLayer, free + free/8, 2 * free, 0, errdefs.IsResourceExhausted, "no room", 0},
 		{"more than the budget", ocispec.MediaTypeImageLayer, 20 << 20, 0, 10 << 20, errdefs.IsResourceExhausted, "images.budget_mib", 0},
 		{"longer than it says", ocispec.MediaTypeImageLayer, 1 << 20, 0, 0, errdefs.IsDataLoss, "corrupt", 1},
@@ -85,7 +87,8 @@ func TestLayersWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// What came before the disk or the budget was found to be too small goes; what came before the network broke stays.
+// What came before the disk or the budget was found to be too small goes; what came before the
+// network broke stays.
 func TestWhatAFailedPullLeaves(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	s.close()

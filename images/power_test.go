@@ -210,17 +210,17 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// disk is a filesystem in a file.
-type disk struct {
+// ext4Disk is a filesystem in a file.
+type ext4Disk struct {
 	t         *testing.T
 	file, dir string
 	cuts      int
 }
 
 // newDisk makes a disk of so many MiB with an ext4 on it.
-func newDisk(t *testing.T, mib int64) *disk {
+func newDisk(t *testing.T, mib int64) *ext4Disk {
 	t.Helper()
-	d := &disk{t: t, file: filepath.Join(t.TempDir(), "disk"), dir: t.TempDir()}
+	d := &ext4Disk{t: t, file: filepath.Join(t.TempDir(), "disk"), dir: t.TempDir()}
 	f, err := os.Create(d.file)
 	if err == nil {
 		err = f.Truncate(mib << 20)
@@ -236,7 +236,7 @@ func newDisk(t *testing.T, mib int64) *disk {
 }
 
 // mount mounts the disk; what is not synced stays in memory for long.
-func (d *disk) mount() {
+func (d *ext4Disk) mount() {
 	d.t.Helper()
 	if out, err := exec.Command("mount", "-o", "loop,commit=300", d.file, d.dir).CombinedOutput(); err != nil {
 		d.t.Fatalf("mount: %v: %s", err, out)
@@ -244,7 +244,7 @@ func (d *disk) mount() {
 	d.t.Cleanup(func() { unix.Unmount(d.dir, unix.MNT_DETACH) })
 }
 
-func (d *disk) unmount() {
+func (d *ext4Disk) unmount() {
 	d.t.Helper()
 	unmount(d.t, d.dir)
 }
@@ -283,15 +283,17 @@ func openBelow(t *testing.T, dir string) (left []string) {
 	return left
 }
 
-// cut is what a loss of power leaves of the disk: what has reached it at one moment. The kernel may write by itself at any
-// time, and a copy of which one part is older than another is what no loss of power leaves: then it is made again.
+// cut is what a loss of power leaves of the disk: what has reached it at one moment. The kernel may
+// write by itself at any time, and a copy of which one part is older than another is what no loss
+// of power leaves: then it is made again.
 //
-// Each copy has a file of its own. A process with mounts of its own, of somebody else, may have come to have this one's while it
-// was mounted: then the file system writes to it when that process ends.
-func (d *disk) cut() *disk {
+// Each copy has a file of its own. A process with mounts of its own, of somebody else, may have
+// come to have this one's while it was mounted: then the file system writes to it when that process
+// ends.
+func (d *ext4Disk) cut() *ext4Disk {
 	d.t.Helper()
 	d.cuts++
-	c := &disk{t: d.t, file: fmt.Sprint(d.file, "-cut", d.cuts), dir: fmt.Sprint(d.dir, "-cut", d.cuts)}
+	c := &ext4Disk{t: d.t, file: fmt.Sprint(d.file, "-cut", d.cuts), dir: fmt.Sprint(d.dir, "-cut", d.cuts)}
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		d.t.Fatal(err)
 	}
@@ -308,7 +310,7 @@ func (d *disk) cut() *disk {
 }
 
 // copy copies the disk's file.
-func (d *disk) copy(file string) {
+func (d *ext4Disk) copy(file string) {
 	d.t.Helper()
 	from, err := os.Open(d.file)
 	if err != nil {
@@ -326,7 +328,7 @@ func (d *disk) copy(file string) {
 }
 
 // writes tells how many writes the disk has taken, and whether there are some under way.
-func (d *disk) writes() string {
+func (d *ext4Disk) writes() string {
 	d.t.Helper()
 	var st unix.Stat_t
 	if err := unix.Stat(d.dir, &st); err != nil {
@@ -516,7 +518,7 @@ func TestBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.mustPull(r.host+"/other:v1", "")
-	if s.growth.pulls != 0 || s.growth.taken != 0 {
-		t.Errorf("left: %d pulls, %d bytes", s.growth.pulls, s.growth.taken)
+	if pulls, taken := s.puller.Room.Taken(); pulls != 0 || taken != 0 {
+		t.Errorf("left: %d pulls, %d bytes", pulls, taken)
 	}
 }

@@ -317,7 +317,7 @@ func TestPullsAndRemovesAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if b, l := s.blobs(), s.layerDirs(); b != 0 || l != 0 {
-		if err := s.sweep(t.Context(), 0); err != nil {
+		if err := s.collector.Sweep(t.Context(), 0); err != nil {
 			t.Error(err)
 		}
 		t.Errorf("%d blobs and %d layers left; after another sweep %d and %d", b, l, s.blobs(), s.layerDirs())
@@ -391,7 +391,7 @@ func TestProgress(t *testing.T) {
 	if last.Layers != 2 || last.LayersDone != 2 || last.Bytes != last.BytesTotal || last.Bytes == 0 {
 		t.Errorf("at the end %+v", last)
 	}
-	if n := s.meters.Len(); n != 0 {
+	if n := s.puller.Meters.Len(); n != 0 {
 		t.Errorf("%d meters left", n)
 	}
 }

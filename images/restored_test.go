@@ -12,9 +12,12 @@ import (
 
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/disk"
 )
 
-// Without its database and without a registry, a node has the images that it had, by the same names, for the same pods.
+// Without its database and without a registry, a node has the images that it had, by the same
+// names, for the same pods.
 func TestImagesSurviveTheirDatabase(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	appIndex(t, r, "app", "v1", "1")
@@ -56,7 +59,7 @@ func TestImagesSurviveTheirDatabase(t *testing.T) {
 		},
 	} {
 		s.close()
-		if err := damage(filepath.Join(s.root, recordsFile)); err != nil {
+		if err := damage(disk.RecordsPath(s.root)); err != nil {
 			t.Fatal(err)
 		}
 		s.open()
@@ -81,8 +84,9 @@ func TestImagesSurviveTheirDatabase(t *testing.T) {
 	}
 }
 
-// Without the records of layers, images are there that have all of theirs. One that lacks a layer is named, and the next pull brings
-// only that layer. What is damaged in a layer that was restored is found in the background.
+// Without the records of layers, images are there that have all of theirs. One that lacks a layer
+// is named, and the next pull brings only that layer. What is damaged in a layer that was restored
+// is found in the background.
 func TestImagesSurviveTheRecordsOfLayers(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	for _, repo := range []string{"whole", "lacking"} {

@@ -3,83 +3,45 @@ package images
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
-	"time"
 
-	"github.com/opencontainers/go-digest"
-
-	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/access"
+	"github.com/sunaba-project/sunaba/images/archive"
+	"github.com/sunaba-project/sunaba/images/catalog"
+	"github.com/sunaba-project/sunaba/images/check"
+	"github.com/sunaba-project/sunaba/images/disk"
 	"github.com/sunaba-project/sunaba/images/progress"
+	"github.com/sunaba-project/sunaba/images/pull"
 	"github.com/sunaba-project/sunaba/images/registry"
-	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/retain"
+	"github.com/sunaba-project/sunaba/images/rootfs"
+	"github.com/sunaba-project/sunaba/images/transfer"
 	"github.com/sunaba-project/sunaba/images/unpack"
 	"github.com/sunaba-project/sunaba/images/variant"
 )
 
-// resumeGrace is how long the blobs of a pull that did not end well survive a
-// restart, and parts of blobs anything, so that the next try need not fetch them
-// again.
-const resumeGrace = 24 * time.Hour
-
-// recordsFile is what the records are in, below a store's root.
-const recordsFile = "records.db"
-
-// Labels on the roots of containers.
-const (
-	labelImage   = "sunaba/image"
-	labelModule  = "sunaba/module"
-	labelProgram = "sunaba/program"
-)
-
 // Service is the image store of a node. Its methods are safe for concurrent use.
 type Service struct {
-	root     string
-	handlers variant.Handlers // the default first, then by name
-	arrived  func(ctx context.Context, path, digest string) error
-	departed func(ctx context.Context, digest string) error
-	prepared func(ctx context.Context) ([]Prepared, error)
-	logger   *slog.Logger
-	parallel int // layers fetched at a time by one pull
-	verify   Verification
+	*rootfs.Roots // the roots of containers
 
-	registry *registry.Client
-	content  *store.Content
-	db       *store.DB
-	layers   *unpack.Store
-
-	pulls    flight.Group[pulled]
-	arrivals flight.Group[struct{}]
-	meters   progress.Meters
+	disk      *disk.Disk
+	handlers  variant.Handlers
+	catalog   *catalog.Catalog
+	guard     *access.Guard
+	collector *retain.Collector
+	puller    *pull.Puller
+	archiver  *archive.Archiver
+	checker   *check.Checker
 
 	life       context.Context // of work in the background, until stop is called
 	stop       context.CancelFunc
 	background sync.WaitGroup
-	begun      bool // this process is on record as the one that has the store open
-
-	keepLayers bool
-	budget     int64
-	pinned     []string        // patterns
-	preloaded  map[string]bool // targets, by name; guarded by mu
-	growth     growth
-
-	// gc is held for writing while it is decided what nothing needs, and for
-	// reading from before something is recorded until its pins are gone.
-	gc sync.RWMutex
-
-	modules moduleUse
-
-	mu      sync.Mutex
-	known   map[digest.Digest]bool  // modules that Arrived has accepted
-	refused map[digest.Digest]error // manifests that cannot run, by this process
 }
 
-// Open opens the store, removes what a killed process left half done, and drops
-// the records of images whose content is damaged, so that a pull brings them
-// anew.
+// Open opens the store, removes what a killed process left half done, and drops the records of
+// images whose content is damaged, so that a pull brings them anew.
 //
 // # Errors
 //
@@ -90,64 +52,63 @@ func Open(o Options) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.Verification.Check(); err != nil {
+		return nil, err
+	}
+	pins, err := retain.NewPins(o.Pinned)
+	if err != nil {
+		return nil, err
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if err := os.MkdirAll(o.Root, 0o711); err != nil {
-		return nil, fmt.Errorf("create image store: %w", err)
-	}
-	if o.ParallelLayers <= 0 {
-		o.ParallelLayers = DefaultParallelLayers
-	}
-	if err := errors.Join(o.Verification.check(), checkPatterns(o.Pinned)); err != nil {
-		return nil, err
 	}
 	if o.Registry.Logger == nil {
 		o.Registry.Logger = o.Logger
 	}
-	s := &Service{
-		root:       o.Root,
-		parallel:   o.ParallelLayers,
-		verify:     o.Verification,
-		handlers:   handlers,
-		keepLayers: o.KeepLayers, budget: o.Budget, pinned: o.Pinned, preloaded: make(map[string]bool),
-		arrived:  o.Arrived,
-		departed: o.Departed,
-		prepared: o.Prepared,
-		logger:   o.Logger,
-		registry: registry.New(o.Registry),
-		known:    make(map[digest.Digest]bool),
-		refused:  make(map[digest.Digest]error),
+	ctx := context.Background()
+	d, err := disk.Open(ctx, unpack.Options{Root: o.Root, MaxLayerSize: o.MaxLayerSize, Logger: o.Logger})
+	if err != nil {
+		return nil, err
 	}
-	s.life, s.stop = context.WithCancel(context.Background())
+	s := assemble(o, d, handlers, pins)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	ctx := context.Background()
-	if err := os.RemoveAll(s.spool()); err != nil {
-		return nil, fmt.Errorf("remove an archive that was being imported: %w", err)
-	}
-	if s.db, err = store.OpenDB(filepath.Join(o.Root, recordsFile), o.Logger); err != nil {
+	if err := s.checker.DropDamaged(ctx); err != nil {
 		return nil, err
 	}
-	if s.content, err = store.OpenContent(filepath.Join(o.Root, "content")); err != nil {
-		return nil, err
+	if !d.Layers.Restored() { // else what an incomplete image has is kept for its next pull, until the next sweep
+		if err := s.collector.Sweep(ctx, retain.ResumeGrace); err != nil {
+			return nil, err
+		}
 	}
-	if s.layers, err = unpack.Open(ctx, unpack.Options{Root: o.Root, MaxLayerSize: o.MaxLayerSize, Logger: o.Logger}); err != nil {
-		return nil, err
+	why, err := s.checker.Begin()
+	if err == nil && why != "" {
+		s.background.Go(func() { s.checker.InBackground(s.life, why) })
 	}
-	if err := s.dropDamaged(ctx); err != nil {
-		return nil, err
-	}
-	if s.layers.Restored() {
-		return s, s.begin() // what an incomplete image has is kept for its next pull, until the next sweep
-	}
-	if err := s.sweep(ctx, resumeGrace); err != nil {
-		return nil, err
-	}
-	return s, s.begin()
+	return s, err
+}
+
+// assemble puts a service together over a store that is open.
+func assemble(o Options, d *disk.Disk, handlers variant.Handlers, pins *retain.Pins) *Service {
+	modules := retain.NewModules(d.DB, retain.ModuleOptions{
+		Arrived: o.Arrived, Departed: o.Departed, Prepared: o.Prepared, Logger: o.Logger,
+	})
+	s := &Service{disk: d, handlers: handlers, catalog: catalog.New(d.DB, handlers, pins)}
+	s.life, s.stop = context.WithCancel(context.Background())
+	s.collector = retain.NewCollector(d, modules, o.KeepLayers, o.Logger)
+	s.guard = access.New(d, s.collector.Recording(), o.Verification)
+	s.Roots = rootfs.New(d, s.collector)
+	s.puller = pull.New(pull.Options{
+		Disk: d, Handlers: handlers, Catalog: s.catalog, Guard: s.guard, Collector: s.collector, Modules: modules,
+		Registry: registry.New(o.Registry), Meters: &progress.Meters{}, Room: transfer.NewRoom(d, o.Budget),
+		ParallelLayers: o.ParallelLayers, KeepLayers: o.KeepLayers, Logger: o.Logger,
+	})
+	s.archiver = archive.New(s.puller, pins)
+	s.checker = check.New(d, s.collector, s.puller, o.Logger)
+	return s
 }
 
 // Close waits for pulls that are winding down and closes the store. Callers end
@@ -155,18 +116,78 @@ func Open(o Options) (_ *Service, err error) {
 func (s *Service) Close() error {
 	s.stop()
 	s.background.Wait()
-	s.pulls.Wait()
-	s.arrivals.Wait()
-	s.registry.Close()
-	var errs []error
-	if s.layers != nil {
-		errs = append(errs, s.layers.Close())
+	s.puller.Wait()
+	s.puller.Modules.Wait()
+	s.puller.Registry.Close()
+	return errors.Join(s.disk.Close(), s.checker.End())
+}
+
+// Find returns a present image by id, by the beginning of an id, by tag or by digest. See
+// catalog.Catalog.Find.
+func (s *Service) Find(ctx context.Context, nameOrID, handler string) (Image, error) {
+	return s.catalog.Find(ctx, nameOrID, handler)
+}
+
+// Answer returns the id that a name goes by, whatever the handler. See catalog.Catalog.Answer.
+func (s *Service) Answer(nameOrID string) (id string, ok bool) { return s.catalog.Answer(nameOrID) }
+
+// List returns all images, one entry per id, sorted by id.
+func (s *Service) List(ctx context.Context) ([]Image, error) { return s.catalog.List(ctx) }
+
+// Permit says whether pods of a namespace may use an image that is present. See
+// access.Guard.Permit.
+func (s *Service) Permit(img Image, namespace string) error {
+	name := img.ID // for people
+	if len(img.RepoTags) > 0 {
+		name = img.RepoTags[0]
 	}
-	if s.db != nil {
-		errs = append(errs, s.db.Close())
-	}
-	if s.begun {
-		errs = append(errs, s.end())
-	}
-	return errors.Join(errs...)
+	return s.guard.Permit(img.ID, name, namespace)
+}
+
+// Pull brings an image in. See pull.Puller.Pull.
+func (s *Service) Pull(ctx context.Context, req PullRequest) (Image, error) {
+	return s.puller.Pull(ctx, req)
+}
+
+// Remove removes an image with all its names. See retain.Collector.Remove.
+func (s *Service) Remove(ctx context.Context, nameOrID string) error {
+	return s.collector.Remove(ctx, nameOrID)
+}
+
+// GC removes what no image, no container and no pull under way needs. See retain.Collector.GC.
+func (s *Service) GC(ctx context.Context, dryRun bool) (Garbage, error) {
+	return s.collector.GC(ctx, dryRun)
+}
+
+// Glance looks at the image store below root, which another process may have open. See
+// retain.Glance.
+func Glance(ctx context.Context, root string) (Sight, error) { return retain.Glance(ctx, root) }
+
+// Check reads everything that images consist of. See check.Checker.Check.
+func (s *Service) Check(ctx context.Context, repair bool) (CheckReport, error) {
+	return s.checker.Check(ctx, repair)
+}
+
+// Import brings in the images of an OCI layout or a Docker archive. See archive.Archiver.Import.
+func (s *Service) Import(ctx context.Context, req ImportRequest) ([]Image, error) {
+	return s.archiver.Import(ctx, req)
+}
+
+// Preload imports every archive and every layout of a directory, and pins their images. See
+// archive.Archiver.Preload.
+func (s *Service) Preload(ctx context.Context, dir string) error { return s.archiver.Preload(ctx, dir) }
+
+// Export prepares images for writing. See archive.Archiver.Export.
+func (s *Service) Export(ctx context.Context, names []string) (*Export, error) {
+	return s.archiver.Export(ctx, names)
+}
+
+// ExportTo is Export and Write in one.
+func (s *Service) ExportTo(ctx context.Context, names []string, w io.Writer) error {
+	return s.archiver.ExportTo(ctx, names, w)
+}
+
+// FsUsage returns the room that images take, and that the containers' own writes take.
+func (s *Service) FsUsage(ctx context.Context) (images, containers Usage, err error) {
+	return s.disk.Usage(ctx)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/variant"
 )
@@ -128,8 +127,8 @@ func (ts *testService) partBytes(d digest.Digest) int64 {
 // check checks records and unfinished layers.
 func (ts *testService) check() {
 	ts.t.Helper()
-	ts.pulls.Wait()
-	for _, w := range ts.db.State().Check() {
+	ts.puller.Wait()
+	for _, w := range ts.disk.DB.State().Check() {
 		ts.t.Error(w)
 	}
 	entries, err := os.ReadDir(filepath.Join(ts.root, "mounts"))
@@ -139,8 +138,8 @@ func (ts *testService) check() {
 	for _, e := range entries {
 		ts.t.Errorf("left in mounts: %s", e.Name())
 	}
-	for id, img := range ts.db.State().Images {
-		if !ts.intact(ts.t.Context(), img) && ts.t.Context().Err() == nil {
+	for id, img := range ts.disk.DB.State().Images {
+		if !ts.disk.Intact(ts.t.Context(), img) && ts.t.Context().Err() == nil {
 			ts.t.Errorf("image %s is not intact", id)
 		}
 	}
@@ -412,16 +411,3 @@ func TestSameImageFromTwoRepositories(t *testing.T) {
 
 // blocks is what a file takes on disk.
 func blocks(info os.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks * 512 }
-
-// Tools make images of checkpoints, and say so in the manifest.
-func TestCheckpointImages(t *testing.T) {
-	for key, want := range map[string]string{
-		"io.kubernetes.cri-o.annotations.checkpoint.name": "main", "org.criu.checkpoint.container.name": "main",
-		"io.podman.annotations.checkpoint.name": "main", "org.example": "",
-	} {
-		m := manifest.Document{Config: &ocispec.Descriptor{}, Annotations: map[string]string{key: "main"}}
-		if got := describe(ocispec.Descriptor{}, m, manifest.Config{}, false).Checkpoint; got != want {
-			t.Errorf("%s: %q, want %q", key, got, want)
-		}
-	}
-}

@@ -20,7 +20,7 @@ import (
 // documentOf reads a document of the store, as one who has pulled the image knows it.
 func (ts *testService) documentOf(d digest.Digest, into any) {
 	ts.t.Helper()
-	data, err := os.ReadFile(ts.content.Path(d))
+	data, err := os.ReadFile(ts.disk.Content.Path(d))
 	if err == nil {
 		err = json.Unmarshal(data, into)
 	}
@@ -29,8 +29,8 @@ func (ts *testService) documentOf(d digest.Digest, into any) {
 	}
 }
 
-// liar serves what a registry has, an index of a manifest that it has not, and of what else is known it says that it is
-// there: with a digest, and no content.
+// liar serves what a registry has, an index of a manifest that it has not, and of what else is
+// known it says that it is there: with a digest, and no content.
 func liar(r *testRegistry, manifest ocispec.Descriptor, known map[digest.Digest]ocispec.Descriptor) {
 	index, err := json.Marshal(ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{manifest}})
 	if err != nil {
@@ -59,7 +59,8 @@ func liar(r *testRegistry, manifest ocispec.Descriptor, known map[digest.Digest]
 	})
 }
 
-// Whoever knows the digests of somebody's image, and has a registry that says whatever is wanted, does not get the image.
+// Whoever knows the digests of somebody's image, and has a registry that says whatever is wanted,
+// does not get the image.
 func TestAnImageThatIsPresentIsNotGivenAway(t *testing.T) {
 	for _, kind := range []string{"files", "module"} {
 		for _, policy := range []Verification{VerifyPrivate, VerifyAlways, VerifyNever} {
@@ -143,7 +144,8 @@ func testGivenAway(t *testing.T, kind string, policy Verification) {
 	}
 }
 
-// Who does hold a copy of an image gets it, once the copy has been seen; and what is anybody's is not fetched twice.
+// Who does hold a copy of an image gets it, once the copy has been seen; and what is anybody's is
+// not fetched twice.
 func TestAnImageInTwoRepositories(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	s.close()
@@ -241,7 +243,7 @@ func TestAnnotationsOfAnotherManifest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if st := s.db.State(); len(st.Images)+len(st.Targets)+len(st.Tags)+len(st.Grants) > 0 {
+		if st := s.disk.DB.State(); len(st.Images)+len(st.Targets)+len(st.Tags)+len(st.Grants) > 0 {
 			t.Errorf("left: %+v", st)
 		}
 	}

@@ -217,26 +217,6 @@ func TestImportDockerArchive(t *testing.T) {
 	}
 }
 
-func TestImportName(t *testing.T) {
-	sum := digest.FromString("x").String()
-	for _, tt := range []struct{ called, given, want string }{
-		{"docker.io/library/a:v1", "", "docker.io/library/a:v1"},
-		{"a:v1", "", "docker.io/library/a:v1"},
-		{"a:v1", "other", "docker.io/library/a:v1"},
-		{"v1", "example.org/a", "example.org/a:v1"},
-		{"v1", "example.org:5000/a", "example.org:5000/a:v1"},
-		{"v1", "example.org/a:v2", "example.org/a:v2"},
-		{"", "a", "docker.io/library/a:latest"},
-		{"example.org/a@" + sum, "", "example.org/a@" + sum},
-		{"v1", "", ""}, {"", "", ""}, {"A:v1", "", ""}, {"", "A", ""},
-	} {
-		n, err := importName(tt.called, tt.given)
-		if n.Full != tt.want || (tt.want == "") != errdefs.IsInvalidArgument(err) {
-			t.Errorf("%q, %q: %q, %v", tt.called, tt.given, n.Full, err)
-		}
-	}
-}
-
 func TestImportErrors(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	d := r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
@@ -319,7 +299,7 @@ func (ts *testService) configOf(r *testRegistry, d ocispec.Descriptor) string {
 func (ts *testService) layerOf(r *testRegistry, d ocispec.Descriptor) string {
 	img := ts.mustPull(r.host+"/app@"+d.Digest.String(), "")
 	defer ts.Remove(ts.t.Context(), img.ID)
-	return ts.db.State().Images[img.ID].Layers[0].Digest.Encoded()
+	return ts.disk.DB.State().Images[img.ID].Layers[0].Digest.Encoded()
 }
 
 func TestPreloadAndPinned(t *testing.T) {
@@ -365,16 +345,6 @@ func TestPreloadAndPinned(t *testing.T) {
 	edge.open()
 	edge.Preload(t.Context(), dir)
 	edge.mustFind(r.host+"/one:v1", "")
-	for pattern, names := range map[string][2]string{
-		"docker.io/library/*": {"docker.io/library/a:1", "docker.io/me/a:1"},
-		"*:stable":            {"x.org/a/b:stable", "x.org/a/b:stable2"},
-		"x.org/a@sha256:*":    {"x.org/a@sha256:00", "x.org/a:1"},
-		"x.org/[ab]:v?":       {"x.org/a:v1", "x.org/c:v1"},
-	} {
-		if !matchName(pattern, names[0]) || matchName(pattern, names[1]) {
-			t.Errorf("%s does not tell %q", pattern, names)
-		}
-	}
 	edge.close()
 	edge.options.Pinned = []string{"a["}
 	if _, err := Open(edge.options); !errdefs.IsInvalidArgument(err) {

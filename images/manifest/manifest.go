@@ -3,6 +3,7 @@
 package manifest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -15,6 +16,8 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/store"
 )
 
 // Media types of WebAssembly artifacts.
@@ -39,8 +42,8 @@ type Document struct {
 	Annotations map[string]string    `json:"annotations"`
 }
 
-// checkpointAnnotations are those of a manifest whose image is the checkpoint of a container, with the container's name:
-// CRI-O's, CRIU's (which containerd knows) and Podman's.
+// checkpointAnnotations are those of a manifest whose image is the checkpoint of a container, with
+// the container's name: CRI-O's, CRIU's (which containerd knows) and Podman's.
 func checkpointAnnotations() []string {
 	return []string{
 		"io.kubernetes.cri-o.annotations.checkpoint.name", "org.criu.checkpoint.container.name", "io.podman.annotations.checkpoint.name",
@@ -60,9 +63,8 @@ func (d Document) CheckpointOf() string {
 // IsIndex tells an index from a manifest.
 func (d Document) IsIndex() bool { return d.Config == nil }
 
-// Parse reads an index or a manifest. What the registry says it is, what
-// it says itself and what it holds must agree, so that no two programs can see
-// different images in the same bytes.
+// Parse reads an index or a manifest. What the registry says it is, what it says itself and what it
+// holds must agree, so that no two programs can see different images in the same bytes.
 func Parse(desc ocispec.Descriptor, data []byte) (Document, error) {
 	var d Document
 	if err := json.Unmarshal(data, &d); err != nil {
@@ -95,7 +97,8 @@ func Parse(desc ocispec.Descriptor, data []byte) (Document, error) {
 	return d, nil
 }
 
-// maxSize is more than any content has, and little enough for the sizes of all that one document names to be added up.
+// maxSize is more than any content has, and little enough for the sizes of all that one document
+// names to be added up.
 const maxSize = 1 << 44
 
 func CheckDescriptor(d ocispec.Descriptor) error {
@@ -108,8 +111,7 @@ func CheckDescriptor(d ocispec.Descriptor) error {
 	return nil
 }
 
-// isWasmLayer reports whether a layer is a WebAssembly binary, perhaps
-// compressed.
+// isWasmLayer reports whether a layer is a WebAssembly binary, perhaps compressed.
 func isWasmLayer(mediaType string) bool {
 	mediaType = strings.TrimSuffix(strings.TrimSuffix(mediaType, "+gzip"), "+zstd")
 	switch mediaType {
@@ -231,4 +233,58 @@ func DescribesOther(d ocispec.Descriptor) bool {
 // Bare is what of a descriptor says which content it is.
 func Bare(d ocispec.Descriptor) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
+}
+
+// Bounds of an index and those within it.
+const (
+	// IndexDepth is how deep indexes may be nested.
+	IndexDepth = 4
+	// MaxPlatform is how large the description of a platform is, in bytes.
+	MaxPlatform = 1 << 10
+	// MaxEntries is how many entries the index and those within it have in all.
+	MaxEntries = 1000
+	// MaxDocuments is how large the documents that must be read for them are in all, in bytes.
+	MaxDocuments = 64 << 20
+)
+
+// Walk is one visit of an index and of what is nested in it: no document twice, and not too many
+// entries in all.
+type Walk struct {
+	visited map[digest.Digest]bool
+	entries int
+	bytes   int64
+}
+
+// Visit reports whether a document is new.
+//
+// # Errors
+//
+// ErrInvalidArgument if those that were visited are too large now.
+func (w *Walk) Visit(d ocispec.Descriptor) (bool, error) {
+	if w.visited[d.Digest] {
+		return false, nil
+	}
+	if store.CheckDocument(d) == nil { // else it is not read
+		w.bytes += d.Size
+	}
+	if w.bytes > MaxDocuments {
+		return false, fmt.Errorf("index entry %s: the documents of the image have more than %d bytes: %w", d.Digest, MaxDocuments, errdefs.ErrInvalidArgument)
+	}
+	if w.visited == nil {
+		w.visited = make(map[digest.Digest]bool)
+	}
+	w.visited[d.Digest] = true
+	return true, nil
+}
+
+// Count adds entries of an index.
+//
+// # Errors
+//
+// ErrInvalidArgument if there are too many now; the context's error.
+func (w *Walk) Count(ctx context.Context, index digest.Digest, n int) error {
+	if w.entries += n; w.entries > MaxEntries {
+		return fmt.Errorf("index %s: it and those within it have more than %d entries: %w", index, MaxEntries, errdefs.ErrInvalidArgument)
+	}
+	return context.Cause(ctx)
 }

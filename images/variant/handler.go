@@ -2,6 +2,7 @@ package variant
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -84,4 +85,22 @@ func (hs Handlers) Wanted(name string) (Handlers, error) {
 		return nil, err
 	}
 	return Handlers{h}, nil
+}
+
+// NoMatch is the error for handlers that find nothing among the entries. It names those of all
+// that do.
+func NoMatch(entries []ocispec.Descriptor, handlers, all Handlers) error {
+	var want []ocispec.Platform
+	for _, h := range handlers {
+		want = append(want, h.Platforms...)
+	}
+	_, err := Select(entries, want)
+	var none *NoMatchError
+	if errors.As(err, &none) {
+		for _, c := range Choices(entries, all) {
+			none.Takers = append(none.Takers, c.Handler.Name)
+		}
+		slices.Sort(none.Takers)
+	}
+	return err
 }

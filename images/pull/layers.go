@@ -1,4 +1,4 @@
-package images
+package pull
 
 import (
 	"context"
@@ -13,13 +13,10 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/store"
 	"github.com/sunaba-project/sunaba/images/unpack"
 )
-
-// DefaultParallelLayers is how many layers of an image are fetched at a time,
-// unless Options say otherwise. As many are unpacked at a time.
-const DefaultParallelLayers = 4
 
 // rootFS fetches the layers that are not unpacked yet, some at a time, and
 // unpacks each while it comes in.
@@ -31,24 +28,24 @@ func (x *session) rootFS(ctx context.Context, img *store.Image, blobs []ocispec.
 	var total int64
 	var wanted []ocispec.Descriptor
 	for i, l := range todo {
-		if err := x.s.layers.CheckTransfer(l.blob.Size); err != nil {
+		if err := x.p.Disk.Layers.CheckTransfer(l.blob.Size); err != nil {
 			return fmt.Errorf("layer %s of %d bytes: %w", l.blob.Digest, l.blob.Size, err)
 		}
 		total += l.blob.Size
 		wanted = append(wanted, l.blob)
-		todo[i].unpin = x.s.content.Pin(l.blob.Digest)
-		x.unpin = append(x.unpin, todo[i].unpin)
+		todo[i].unpin = x.p.Disk.Content.Pin(l.blob.Digest)
+		x.OnClose(todo[i].unpin)
 		x.layers = append(x.layers, l.blob.Digest)
 	}
-	if err := x.take(ctx, wanted...); err != nil {
+	if err := x.Take(ctx, wanted...); err != nil {
 		return err
 	}
-	x.meter.Update(func(p *Progress) {
+	x.Meter.Update(func(p *progress.Progress) {
 		p.Phase = "fetch"
 		p.Layers += len(todo)
 		p.BytesTotal += total
 		for _, l := range todo {
-			p.Parts = append(p.Parts, Part{Digest: l.blob.Digest, Total: l.blob.Size})
+			p.Parts = append(p.Parts, progress.Part{Digest: l.blob.Digest, Total: l.blob.Size})
 		}
 	})
 	work, working := errgroup.WithContext(ctx)
@@ -74,10 +71,10 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 	var out []pendingLayer
 	chains := identity.ChainIDs(slices.Clone(diffs))
 	for i, chain := range chains {
-		if x.s.layers.Has(ctx, chain) {
+		if x.p.Disk.Layers.Has(ctx, chain) {
 			// Of an earlier try; the layer came otherwise.
-			if err := x.s.content.DropPart(blobs[i].Digest); err != nil {
-				x.s.logger.Warn("failed to remove part of a blob, it stays until the next garbage collection", "error", err)
+			if err := x.p.Disk.Content.DropPart(blobs[i].Digest); err != nil {
+				x.p.Logger.Warn("failed to remove part of a blob, it stays until the next garbage collection", "error", err)
 			}
 			continue
 		}
@@ -85,9 +82,9 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 		l.opened = new(atomic.Bool)
 		l.layer = unpack.Layer{Chain: chain, Diff: diffs[i], Open: func(ctx context.Context) (io.ReadCloser, error) {
 			l.opened.Store(true)
-			return x.s.content.Follow(ctx, l.blob)
+			return x.p.Disk.Content.Follow(ctx, l.blob)
 		}, Grow: func(bytes int64) error {
-			return x.reserve(ctx, bytes)
+			return x.Reserve(ctx, bytes)
 		}}
 		if i > 0 {
 			l.layer.Parent = chains[i-1]
@@ -99,42 +96,41 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 
 func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(x.s.parallel)
-	into := x.s.content.IngestPassing
-	if x.s.keepLayers {
-		into = x.s.content.Ingest
+	work.SetLimit(x.p.ParallelLayers)
+	ingest := x.IngestPassing
+	if x.p.KeepLayers {
+		ingest = x.Ingest
 	}
 	for _, l := range layers {
-		work.Go(func() error { return x.ingestInto(ctx, into, l.blob, x.count(l.blob.Digest)) })
+		work.Go(func() error { return ingest(ctx, l.blob, x.Count(l.blob.Digest)) })
 	}
 	if err := work.Wait(); err != nil {
 		return err
 	}
-	x.meter.Update(func(p *Progress) { p.Phase = "unpack" })
+	x.Meter.Update(func(p *progress.Progress) { p.Phase = "unpack" })
 	return nil
 }
 
-// unpack stages layers, some at a time and in whatever order they come in, and
-// makes them known together. Before, while nothing of it is on disk yet, it drops
-// what they came in as.
+// unpack stages layers, some at a time and in whatever order they come in, and makes them known
+// together. Before, while nothing of it is on disk yet, it drops what they came in as.
 func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 	work, staging := errgroup.WithContext(ctx)
-	work.SetLimit(x.s.parallel)
+	work.SetLimit(x.p.ParallelLayers)
 	all := make([]unpack.Layer, len(layers))
 	for i, l := range layers {
 		all[i] = l.layer
 		work.Go(func() error {
-			err := x.s.layers.Stage(staging, l.layer)
+			err := x.p.Disk.Layers.Stage(staging, l.layer)
 			if errdefs.IsAborted(err) { // the blob was corrupt and came anew, see store.Follow
-				err = x.s.layers.Stage(staging, l.layer)
+				err = x.p.Disk.Layers.Stage(staging, l.layer)
 			}
 			if err != nil {
 				return err
 			}
 			if l.opened.Load() {
-				x.shown.mark(&x.shown.made, l.layer.Diff)
+				x.Shown.NoteUnpacked(l.layer.Diff)
 			}
-			x.meter.Part(l.blob.Digest, func(p *Progress, part *Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
+			x.Meter.Part(l.blob.Digest, func(p *progress.Progress, part *progress.Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
 			return nil
 		})
 	}
@@ -142,19 +138,19 @@ func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 		return err
 	}
 	x.dropBlobs(ctx, layers)
-	return x.s.layers.Commit(ctx, all)
+	return x.p.Disk.Layers.Commit(ctx, all)
 }
 
 // dropBlobs drops the blobs of layers that are unpacked, unless they are to be
 // kept: to bring them to disk would take as long again as their files do.
 func (x *session) dropBlobs(ctx context.Context, layers []pendingLayer) {
-	if x.s.keepLayers {
+	if x.p.KeepLayers {
 		return
 	}
 	for _, l := range layers {
 		l.unpin()
-		if err := x.s.content.Drop(ctx, l.blob.Digest); err != nil {
-			x.s.logger.Warn("failed to remove compressed layer, it stays until the image is recorded", "layer", l.blob.Digest, "error", err)
+		if err := x.p.Disk.Content.Drop(ctx, l.blob.Digest); err != nil {
+			x.p.Logger.Warn("failed to remove compressed layer, it stays until the image is recorded", "layer", l.blob.Digest, "error", err)
 		}
 	}
 }

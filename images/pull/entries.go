@@ -1,4 +1,4 @@
-package images
+package pull
 
 import (
 	"context"
@@ -10,15 +10,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/images/manifest"
+	"github.com/sunaba-project/sunaba/images/transfer"
 	"github.com/sunaba-project/sunaba/images/variant"
-)
-
-// Bounds of what a reference stands for.
-const (
-	// indexDepth is how deep indexes may be nested.
-	indexDepth = 4
-	// maxPlatform is how large the description of a platform is, in bytes.
-	maxPlatform = 1 << 10
 )
 
 // entries returns the manifests that a descriptor stands for and that can run,
@@ -36,7 +29,7 @@ func (x *session) entries(ctx context.Context, desc ocispec.Descriptor) ([]ocisp
 	seen := make(map[string]bool)
 	for _, e := range all {
 		key := e.Digest.String() + " " + describePlatform(*e.Platform)
-		if !seen[key] && len(key) <= maxPlatform {
+		if !seen[key] && len(key) <= manifest.MaxPlatform {
 			seen[key] = true
 			out = append(out, lean(e))
 		}
@@ -55,10 +48,10 @@ func lean(e ocispec.Descriptor) ocispec.Descriptor {
 
 // nested does so for the entries of one index, which has been visited.
 func (x *session) nested(ctx context.Context, w *manifest.Walk, desc ocispec.Descriptor, depth int) ([]ocispec.Descriptor, error) {
-	if depth > indexDepth {
-		return nil, fmt.Errorf("index %s: nested deeper than %d: %w", desc.Digest, indexDepth, errdefs.ErrInvalidArgument)
+	if depth > manifest.IndexDepth {
+		return nil, fmt.Errorf("index %s: nested deeper than %d: %w", desc.Digest, manifest.IndexDepth, errdefs.ErrInvalidArgument)
 	}
-	data, err := x.document(ctx, desc)
+	data, err := x.Document(ctx, desc)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +72,7 @@ func (x *session) nested(ctx context.Context, w *manifest.Walk, desc ocispec.Des
 		if manifest.DescribesOther(e) {
 			continue
 		}
-		if p, ok := x.remote.(partial); ok && !p.Has(e.Digest) && !x.s.content.Has(ctx, e) {
+		if p, ok := x.Source.(transfer.Partial); ok && !p.Has(e.Digest) && !x.p.Disk.Content.Has(ctx, e) {
 			if e.Platform != nil && variant.Runnable(e) {
 				out = append(out, e) // another place may have it
 			}
@@ -116,7 +109,7 @@ func (x *session) platform(ctx context.Context, m manifest.Document) (ocispec.Pl
 	if err != nil || module {
 		return manifest.WasmPlatform, err
 	}
-	data, err := x.document(ctx, *m.Config)
+	data, err := x.Document(ctx, *m.Config)
 	if err != nil {
 		return ocispec.Platform{}, err
 	}

@@ -1,12 +1,12 @@
-package images
+package retain
 
 import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 
+	"github.com/sunaba-project/sunaba/images/disk"
 	"github.com/sunaba-project/sunaba/images/store"
 	"github.com/sunaba-project/sunaba/images/unpack"
 )
@@ -17,13 +17,14 @@ type Sight struct {
 	roots   []unpack.Root
 }
 
-// Glance looks at the image store below root, which another process may have open: nothing is locked and nothing is changed.
+// Glance looks at the image store below root, which another process may have open: nothing is
+// locked and nothing is changed.
 func Glance(ctx context.Context, root string) (Sight, error) {
 	roots, err := unpack.GlanceRoots(ctx, root)
 	if err != nil {
 		return Sight{}, err
 	}
-	records, err := store.Glance(filepath.Join(root, recordsFile))
+	records, err := store.Glance(disk.RecordsPath(root))
 	if errors.Is(err, os.ErrNotExist) {
 		records, err = &store.State{}, nil // a store that has never held anything
 	}
@@ -39,9 +40,9 @@ func (s Sight) Keys() []string {
 	return keys
 }
 
-// Stray returns what GC would remove of kept, which was looked at before the store. opened says that a process has the store open:
-// then what came with an image counts only after a day as well, because a pull may be about to need it, and that
-// process removes it by itself.
+// Stray returns what GC would remove of kept, which was looked at before the store. opened says
+// that a process has the store open: then what came with an image counts only after a day as well,
+// because a pull may be about to need it, and that process removes it by itself.
 func (s Sight) Stray(kept []Prepared, opened bool) []Prepared {
 	needed := programs(s.records, s.roots)
 	return slices.DeleteFunc(slices.Clone(kept), func(p Prepared) bool {

@@ -1,4 +1,4 @@
-package images
+package archive
 
 import (
 	"context"
@@ -19,29 +19,30 @@ import (
 	"github.com/sunaba-project/sunaba/images/reference"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/transfer"
 )
 
 // Export is images that are ready to be written: everything that they consist of
 // is in the store until Close.
 type Export struct {
-	s        *Service
-	sessions []*session
-	images   []layout.Named
-	docker   []layout.DockerImage
-	blobs    []ocispec.Descriptor
-	fetched  []digest.Digest
+	a         *Archiver
+	transfers []*transfer.Transfer
+	images    []layout.Named
+	docker    []layout.DockerImage
+	blobs     []ocispec.Descriptor
+	fetched   []digest.Digest
 }
 
 // Export prepares images for writing: of each name, or id, the variants that are
-// present. Layers that were not kept (Options.KeepLayers) are fetched again,
+// present. Layers that were not kept (images.Options.KeepLayers) are fetched again,
 // without credentials but the node's own.
 //
 // # Errors
 //
 // ErrNotFound for an image that is not present. For layers that are not there
 // and cannot be fetched: the registry's error, with what to do about it.
-func (s *Service) Export(ctx context.Context, names []string) (_ *Export, err error) {
-	e := &Export{s: s}
+func (a *Archiver) Export(ctx context.Context, names []string) (_ *Export, err error) {
+	e := &Export{a: a}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())
@@ -52,7 +53,7 @@ func (s *Service) Export(ctx context.Context, names []string) (_ *Export, err er
 	}
 	for _, name := range names {
 		if err := e.add(ctx, name); err != nil {
-			return nil, fmt.Errorf("export image %q: %w", name, space.Explain(s.root, err))
+			return nil, fmt.Errorf("export image %q: %w", name, space.Explain(a.Disk.Root, err))
 		}
 	}
 	return e, nil
@@ -60,7 +61,7 @@ func (s *Service) Export(ctx context.Context, names []string) (_ *Export, err er
 
 // add prepares what a name or id stands for.
 func (e *Export) add(ctx context.Context, nameOrID string) error {
-	st := e.s.db.State()
+	st := e.a.Disk.DB.State()
 	var target store.Target
 	var name string
 	if n, err := reference.Parse(nameOrID); err == nil {
@@ -83,12 +84,12 @@ func (e *Export) add(ctx context.Context, nameOrID string) error {
 			name = st.TagsOf(img.ID)[0]
 		}
 	}
-	remote, err := e.s.registry.Repository(ctx, target.Name(), registry.Credentials{})
+	remote, err := e.a.Registry.Repository(ctx, target.Name(), registry.Credentials{})
 	if err != nil {
 		return err
 	}
-	x := e.s.session(remote, target.Repo, target.Digest, nil)
-	e.sessions = append(e.sessions, x)
+	x := transfer.New(e.a.Disk.Content, e.a.Room, remote, nil)
+	e.transfers = append(e.transfers, x)
 	e.images = append(e.images, layout.Named{Name: name, Root: manifest.Bare(target.Root)})
 	if err := e.index(ctx, x, &manifest.Walk{}, target.Root); err != nil {
 		return err
@@ -112,11 +113,11 @@ func (e *Export) add(ctx context.Context, nameOrID string) error {
 }
 
 // index adds an index that has been visited, and those within it.
-func (e *Export) index(ctx context.Context, x *session, w *manifest.Walk, d ocispec.Descriptor) error {
+func (e *Export) index(ctx context.Context, x *transfer.Transfer, w *manifest.Walk, d ocispec.Descriptor) error {
 	if err := e.blob(ctx, x, d); err != nil {
 		return err
 	}
-	data, err := e.s.content.Document(ctx, d)
+	data, err := e.a.Disk.Content.Document(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -143,11 +144,11 @@ func (e *Export) index(ctx context.Context, x *session, w *manifest.Walk, d ocis
 }
 
 // image adds what an image consists of, as one of its manifests has it.
-func (e *Export) image(ctx context.Context, x *session, entry ocispec.Descriptor, img store.Image, name string) error {
+func (e *Export) image(ctx context.Context, x *transfer.Transfer, entry ocispec.Descriptor, img store.Image, name string) error {
 	if err := e.blob(ctx, x, entry); err != nil {
 		return err
 	}
-	data, err := e.s.content.Document(ctx, entry)
+	data, err := e.a.Disk.Content.Document(ctx, entry)
 	if err != nil {
 		return err
 	}
@@ -175,17 +176,17 @@ func (e *Export) image(ctx context.Context, x *session, entry ocispec.Descriptor
 }
 
 // blob makes a blob present until Close.
-func (e *Export) blob(ctx context.Context, x *session, d ocispec.Descriptor) error {
-	x.pin(d.Digest)
+func (e *Export) blob(ctx context.Context, x *transfer.Transfer, d ocispec.Descriptor) error {
+	x.Pin(d.Digest)
 	if slices.ContainsFunc(e.blobs, func(b ocispec.Descriptor) bool { return b.Digest == d.Digest }) {
 		return nil
 	}
 	e.blobs = append(e.blobs, manifest.Bare(d))
-	if e.s.content.Has(ctx, d) {
+	if e.a.Disk.Content.Has(ctx, d) {
 		return nil
 	}
 	e.fetched = append(e.fetched, d.Digest)
-	if err := x.ingest(ctx, d, func(int64) {}); err != nil {
+	if err := x.Ingest(ctx, d, func(int64) {}); err != nil {
 		return registry.Describe(fmt.Sprintf("layer %s is not kept compressed, and fetching it again failed; "+
 			"set images.keep_layers and pull the image, or let the registry be reached", d.Digest), err)
 	}
@@ -198,23 +199,23 @@ func (e *Export) Write(ctx context.Context, w io.Writer) error {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return e.s.content.Open(ctx, d)
+		return e.a.Disk.Content.Open(ctx, d)
 	})
 }
 
 // Close gives up what was fetched for the export.
 func (e *Export) Close() error {
-	for _, x := range e.sessions {
-		x.close()
+	for _, x := range e.transfers {
+		x.Close()
 	}
-	err := e.s.dropUnneeded(context.Background(), e.fetched)
+	err := e.a.Collector.DropUnneeded(context.Background(), e.fetched)
 	e.fetched = nil
 	return err
 }
 
 // ExportTo is Export and Write in one.
-func (s *Service) ExportTo(ctx context.Context, names []string, w io.Writer) error {
-	e, err := s.Export(ctx, names)
+func (a *Archiver) ExportTo(ctx context.Context, names []string, w io.Writer) error {
+	e, err := a.Export(ctx, names)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,5 @@
-package images
+// Package archive imports images from archives and layouts, and exports images to archives.
+package archive
 
 import (
 	"context"
@@ -12,17 +13,32 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/go-digest"
 
 	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/images/catalog"
 	"github.com/sunaba-project/sunaba/images/layout"
+	"github.com/sunaba-project/sunaba/images/progress"
+	"github.com/sunaba-project/sunaba/images/pull"
 	"github.com/sunaba-project/sunaba/images/reference"
+	"github.com/sunaba-project/sunaba/images/retain"
 	"github.com/sunaba-project/sunaba/images/store"
 	"github.com/sunaba-project/sunaba/images/variant"
 )
 
-// ImportRequest says what to import.
-type ImportRequest struct {
+// Archiver imports and exports images.
+type Archiver struct {
+	pull.Options
+	puller *pull.Puller
+	pins   *retain.Pins
+}
+
+// New returns an Archiver that imports by a Puller. It pins what it preloads.
+func New(puller *pull.Puller, pins *retain.Pins) *Archiver {
+	return &Archiver{puller.Options, puller, pins}
+}
+
+// Request says what to import.
+type Request struct {
 	// Path is a directory or a tar archive; else Reader is the archive, which
 	// takes room for itself meanwhile.
 	Path   string
@@ -32,49 +48,41 @@ type ImportRequest struct {
 	// Handler is the runtime handler that the images are for; "" imports the best
 	// match of every configured handler.
 	Handler string
-	// Progress is as in PullRequest, for one image after the other.
-	Progress func(Progress)
+	// Progress is as in pull.Request, for one image after the other.
+	Progress func(progress.Progress)
 }
 
-// partial is a source that may lack what it refers to.
-type partial interface{ Has(digest.Digest) bool }
-
-// spool is where archives are kept while they are imported.
-func (s *Service) spool() string { return filepath.Join(s.root, "spool") }
-
-// Import brings in the images of an OCI layout or a Docker archive, as Pull does
-// with those of a registry: each handler's variant, verified and unpacked. What
-// the archive has not of an index is left out, if there is something to run.
-// Images that are present are not brought in again.
+// Import brings in the images of an OCI layout or a Docker archive, as Pull does with those of a
+// registry: each handler's variant, verified and unpacked. What the archive has not of an index is
+// left out, if there is something to run. Images that are present are not brought in again.
 //
 // # Errors
 //
-// ErrNotFound if there is no such file; ErrInvalidArgument for what is no
-// archive of images, and for images without a name when the request has none;
-// those of Pull for each image. Images before and after one that fails are
-// imported.
-func (s *Service) Import(ctx context.Context, req ImportRequest) ([]Image, error) {
-	handlers, err := s.handlers.Wanted(req.Handler)
+// ErrNotFound if there is no such file; ErrInvalidArgument for what is no archive of images, and
+// for images without a name when the request has none; those of Pull for each image. Images before
+// and after one that fails are imported.
+func (a *Archiver) Import(ctx context.Context, req Request) ([]catalog.Image, error) {
+	handlers, err := a.Handlers.Wanted(req.Handler)
 	if err != nil {
 		return nil, err
 	}
 	var l *layout.Layout
 	if req.Path != "" {
-		l, err = layout.Open(ctx, req.Path, s.spool())
+		l, err = layout.Open(ctx, req.Path, a.Disk.Spool())
 	} else {
-		l, err = layout.Read(ctx, req.Reader, s.spool())
+		l, err = layout.Read(ctx, req.Reader, a.Disk.Spool())
 	}
 	if err != nil {
-		return nil, space.Explain(s.root, err)
+		return nil, space.Explain(a.Disk.Root, err)
 	}
 	defer l.Close()
-	var out []Image
+	var out []catalog.Image
 	var errs []error
 	for _, root := range l.Roots() {
-		target, err := s.importRoot(ctx, l, root, req, handlers)
+		target, err := a.importRoot(ctx, l, root, req, handlers)
 		if err == nil {
-			var img Image
-			if img, err = s.variant([]store.Target{target}, handlers); err == nil {
+			var img catalog.Image
+			if img, err = a.Catalog.Variant([]store.Target{target}, handlers); err == nil {
 				out = append(out, img)
 				continue
 			}
@@ -82,7 +90,7 @@ func (s *Service) Import(ctx context.Context, req ImportRequest) ([]Image, error
 		if ctx.Err() != nil {
 			return out, context.Cause(ctx)
 		}
-		errs = append(errs, fmt.Errorf("import image %q (%s): %w", root.Name, root.Desc.Digest, space.Explain(s.root, err)))
+		errs = append(errs, fmt.Errorf("import image %q (%s): %w", root.Name, root.Desc.Digest, space.Explain(a.Disk.Root, err)))
 	}
 	if len(l.Roots()) == 0 {
 		return nil, fmt.Errorf("import images: the archive holds none: %w", errdefs.ErrInvalidArgument)
@@ -90,7 +98,7 @@ func (s *Service) Import(ctx context.Context, req ImportRequest) ([]Image, error
 	return out, errors.Join(errs...)
 }
 
-func (s *Service) importRoot(ctx context.Context, l *layout.Layout, root layout.Root, req ImportRequest, handlers variant.Handlers) (store.Target, error) {
+func (a *Archiver) importRoot(ctx context.Context, l *layout.Layout, root layout.Root, req Request, handlers variant.Handlers) (store.Target, error) {
 	n, err := importName(root.Name, req.Name)
 	if err != nil {
 		return store.Target{}, err
@@ -98,25 +106,20 @@ func (s *Service) importRoot(ctx context.Context, l *layout.Layout, root layout.
 	if n.Digest != "" && n.Digest != root.Desc.Digest {
 		return store.Target{}, fmt.Errorf("it is named %s: %w", n.Digest, errdefs.ErrDataLoss)
 	}
-	m, leave := s.meters.Join("import "+n.Full+" "+root.Desc.Digest.String(), req.Progress)
+	m, leave := a.Meters.Join("import "+n.Full+" "+root.Desc.Digest.String(), req.Progress)
 	defer leave()
-	m.Update(func(p *Progress) { *p = Progress{Phase: "resolve"} })
-	x := s.session(l, n.Repo, root.Desc.Digest, m)
-	defer x.close()
-	x.pin(root.Desc.Digest)
+	m.Update(func(p *progress.Progress) { *p = progress.Progress{Phase: "resolve"} })
 	began := time.Now()
-	target, err := x.bringIn(ctx, n, root.Desc, handlers, nil)
+	target, err := a.puller.Import(ctx, l, n, root.Desc, handlers, m)
 	if err != nil {
-		x.giveUp(ctx, err)
 		return target, err
 	}
-	m.Update(func(p *Progress) { p.Phase = "done" })
-	s.logger.Info("image imported", "image", n.Full, "digest", root.Desc.Digest, "took", time.Since(began).Round(time.Millisecond))
+	m.Update(func(p *progress.Progress) { p.Phase = "done" })
+	a.Logger.Info("image imported", "image", n.Full, "digest", root.Desc.Digest, "took", time.Since(began).Round(time.Millisecond))
 	return target, nil
 }
 
-// importName makes a whole name of what an archive calls an image and what the
-// request says.
+// importName makes a whole name of what an archive calls an image and what the request says.
 func importName(called, given string) (reference.Name, error) {
 	switch {
 	case strings.ContainsAny(called, "/:@"):
@@ -143,13 +146,13 @@ func hasTag(ref string) bool {
 }
 
 // Preload imports every archive and every layout of a directory, and pins their
-// images for as long as this Service is open. What is present is not imported
+// images for as long as the store is open. What is present is not imported
 // again. A directory that is not there is as if empty.
 //
 // # Errors
 //
 // Those of the files that could not be imported; the others are.
-func (s *Service) Preload(ctx context.Context, dir string) error {
+func (a *Archiver) Preload(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -164,20 +167,16 @@ func (s *Service) Preload(ctx context.Context, dir string) error {
 		if err != nil || strings.HasPrefix(e.Name(), ".") || !info.IsDir() && !info.Mode().IsRegular() {
 			continue // gone, hidden, or nothing that holds images
 		}
-		imgs, err := s.Import(ctx, ImportRequest{Path: file})
+		imgs, err := a.Import(ctx, Request{Path: file})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("preload images of %q: %w", file, err))
 		}
-		s.mu.Lock()
 		for _, img := range imgs {
-			for _, name := range img.RepoDigests {
-				s.preloaded[name] = true
-			}
+			a.pins.Preload(img.RepoDigests...)
 		}
-		s.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,253 @@
+// Package pull turns a reference into images that are present: it resolves the reference, chooses
+// the variants for the handlers, fetches, verifies and unpacks them, and records them once all of
+// it is on disk.
+package pull
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/images/access"
+	"github.com/sunaba-project/sunaba/images/catalog"
+	"github.com/sunaba-project/sunaba/images/disk"
+	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/manifest"
+	"github.com/sunaba-project/sunaba/images/progress"
+	"github.com/sunaba-project/sunaba/images/reference"
+	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/retain"
+	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/transfer"
+	"github.com/sunaba-project/sunaba/images/variant"
+)
+
+// DefaultParallelLayers is how many layers of an image are fetched at a time,
+// unless Options say otherwise. As many are unpacked at a time.
+const DefaultParallelLayers = 4
+
+// Options configures a Puller.
+type Options struct {
+	Disk      *disk.Disk
+	Handlers  variant.Handlers
+	Catalog   *catalog.Catalog
+	Guard     *access.Guard
+	Collector *retain.Collector
+	Modules   *retain.Modules
+	Registry  *registry.Client
+	Meters    *progress.Meters
+	Room      *transfer.Room
+	// ParallelLayers is how many layers one pull fetches at a time; 0 means DefaultParallelLayers.
+	ParallelLayers int
+	// KeepLayers keeps layers as they were transferred.
+	KeepLayers bool
+	Logger     *slog.Logger
+}
+
+// Puller brings images into an image store.
+type Puller struct {
+	Options
+	pulls flight.Group[pulled]
+
+	mu      sync.Mutex
+	refused map[digest.Digest]error // manifests that cannot run, by this process
+}
+
+// New returns a Puller.
+func New(o Options) *Puller {
+	if o.ParallelLayers <= 0 {
+		o.ParallelLayers = DefaultParallelLayers
+	}
+	return &Puller{Options: o, refused: make(map[digest.Digest]error)}
+}
+
+// Wait returns when no pull is under way. Call it after the last Pull.
+func (p *Puller) Wait() { p.pulls.Wait() }
+
+// Request says what to pull and for whom.
+type Request struct {
+	Ref string
+	// Handler is the runtime handler that the image is for; "" fetches the best
+	// match of every configured handler.
+	Handler string
+	Auth    registry.Credentials
+	// Namespace is that of the pod that the pull is for; "" is no pod's. See access.Guard.Permit.
+	Namespace string
+	// Progress, when set, is called from one goroutine at a time, a few times a
+	// second, and must not block.
+	Progress func(progress.Progress)
+}
+
+// Pull brings an image in and answers the variant for the handler; without one, the best match of
+// every configured handler is fetched, and the default handler's is answered, else the first
+// handler's that has one. What is present is not fetched again: then a pull is one request, for the
+// manifest. Equal pulls at the same time are one.
+//
+// An image that the registry gives to the request's credentials alone is fetched for every handler,
+// whichever asks: a pod of another comes without a pull, and the credentials are not kept.
+//
+// A tag that has moved points to the new image for the handlers that have a
+// variant of it now; the old image stays, without the tag.
+//
+// A pull for every handler passes over a variant that cannot run, such as a
+// WebAssembly component, if another handler has one that can.
+//
+// # Errors
+//
+// ErrInvalidArgument for a reference that is none (without touching the network), an unknown
+// handler, and content that cannot run here; a *NoMatchError (ErrFailedPrecondition) when no
+// handler asked for takes the image; ErrNotFound, ErrUnauthenticated, ErrPermissionDenied from the
+// registry; ErrDataLoss for content that is not what it should be; the context's error. The text of
+// an unreachable registry begins with registry.UnavailablePrefix.
+func (p *Puller) Pull(ctx context.Context, req Request) (catalog.Image, error) {
+	n, err := reference.Parse(req.Ref)
+	if err != nil {
+		return catalog.Image{}, err
+	}
+	handlers, err := p.Handlers.Wanted(req.Handler)
+	if err != nil {
+		return catalog.Image{}, err
+	}
+	remote, err := p.Registry.Repository(ctx, n.Full, req.Auth)
+	if err != nil {
+		return catalog.Image{}, fmt.Errorf("pull %q: %w", req.Ref, err)
+	}
+	key := n.Full + " " + req.Handler + " " + fingerprint(req.Auth)
+	m, leave := p.Meters.Join(key, req.Progress)
+	defer leave()
+	got, err := p.pulls.Do(ctx, key, func(ctx context.Context) (pulled, error) {
+		return p.pull(ctx, n, handlers, remote, m)
+	})
+	if err == nil {
+		err = p.Guard.Grant(got.Pulled, req.Namespace)
+	}
+	if err != nil {
+		what := fmt.Sprintf("pull %q", req.Ref)
+		if strings.Contains(err.Error(), fmt.Sprintf("%q", n.Full)) { // it is said already
+			what = "pull image"
+		}
+		return catalog.Image{}, registry.Describe(what, space.Explain(p.Disk.Root, err))
+	}
+	return got.image, nil
+}
+
+// pulled is what a pull brought.
+type pulled struct {
+	access.Pulled
+	image catalog.Image
+}
+
+// fingerprint tells pulls with different credentials apart.
+func fingerprint(c registry.Credentials) string {
+	data, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // six strings
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(data))
+}
+
+func (p *Puller) pull(ctx context.Context, n reference.Name, handlers variant.Handlers, remote *registry.Repository, m *progress.Meter) (pulled, error) {
+	began := time.Now()
+	m.Update(func(p *progress.Progress) { *p = progress.Progress{Phase: "resolve"} })
+	desc, err := remote.Resolve(ctx)
+	if err != nil {
+		return pulled{}, err
+	}
+	if err := manifest.CheckDescriptor(desc); err != nil {
+		return pulled{}, err
+	}
+	if n.Digest != "" && n.Digest != desc.Digest {
+		return pulled{}, fmt.Errorf("the registry answered %s: %w", desc.Digest, errdefs.ErrDataLoss)
+	}
+	x := p.session(remote, n.Repo, desc.Digest, m)
+	x.credentials = remote.Fingerprint(p.Disk.DB.Salt())
+	defer x.Close()
+	var others variant.Handlers
+	if remote.Access() == registry.ByPull {
+		others = p.Handlers
+	}
+	target, err := x.bringIn(ctx, n, desc, handlers, others)
+	if err != nil {
+		x.giveUp(ctx, err)
+		return pulled{}, err
+	}
+	m.Update(func(p *progress.Progress) { p.Phase = "done" })
+	img, err := p.Catalog.Variant([]store.Target{target}, handlers)
+	if err != nil {
+		return pulled{}, err
+	}
+	hosts := slices.Sorted(maps.Keys(byHost(remote.Served())))
+	p.Logger.Info("image pulled", "image", n.Full, "id", img.ID, "servers", hosts, "took", time.Since(began).Round(time.Millisecond))
+	return pulled{image: img, Pulled: access.Pulled{
+		IDs: shownImages(target), Hidden: x.hidden, Access: remote.Access(), Credentials: x.credentials,
+	}}, nil
+}
+
+// refusal returns why a manifest cannot run, if this process has found that out.
+func (p *Puller) refusal(manifest digest.Digest) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused[manifest]
+}
+
+func (p *Puller) setRefusal(manifest digest.Digest, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.refused) >= maxRefusals {
+		clear(p.refused)
+	}
+	p.refused[manifest] = err
+}
+
+// maxRefusals bounds what is remembered of images that cannot run.
+const maxRefusals = 256
+
+// FetchVariant fetches a manifest that a known target has an entry for, without
+// credentials: those came with the pull and are not kept.
+func (p *Puller) FetchVariant(ctx context.Context, t store.Target, entry ocispec.Descriptor) (catalog.Image, error) {
+	if err := p.refusal(entry.Digest); err != nil {
+		return catalog.Image{}, err
+	}
+	n, err := reference.Parse(t.Name())
+	if err != nil {
+		return catalog.Image{}, err
+	}
+	got, err := p.pulls.Do(ctx, t.Name()+" "+entry.Digest.String(), func(ctx context.Context) (pulled, error) {
+		remote, err := p.Registry.Repository(ctx, n.Full, registry.Credentials{})
+		if err != nil {
+			return pulled{}, err
+		}
+		x := p.session(remote, n.Repo, t.Digest, nil)
+		defer x.Close()
+		img, err := x.image(ctx, entry)
+		if errdefs.IsInvalidArgument(err) && ctx.Err() == nil {
+			p.setRefusal(entry.Digest, err)
+		}
+		if err != nil {
+			x.giveUp(ctx, err)
+			return pulled{}, err
+		}
+		t.Images, t.Manifests = map[digest.Digest]string{entry.Digest: img.ID}, x.manifests
+		if err := x.record(ctx, n, t, []store.Image{img}); err != nil {
+			return pulled{}, err
+		}
+		brought := access.Pulled{IDs: shownImages(t), Hidden: x.hidden, Access: remote.Access()}
+		return pulled{image: p.Catalog.ViewAs(p.Disk.DB.State(), t, entry.Digest), Pulled: brought}, nil
+	})
+	if err != nil {
+		return catalog.Image{}, space.Explain(p.Disk.Root, err)
+	}
+	return got.image, p.Guard.Grant(got.Pulled, "")
+}

@@ -1,0 +1,239 @@
+// Package retain says what of an image store stays: it collects what nothing needs, removes images,
+// prepares WebAssembly modules when they come and drops what was prepared when they go, and knows
+// which images are pinned.
+package retain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/sunaba-project/sunaba/images/disk"
+	"github.com/sunaba-project/sunaba/images/reference"
+	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/unpack"
+)
+
+// ResumeGrace is how long the blobs of a pull that did not end well survive a restart, and parts of
+// blobs anything, so that the next try need not fetch them again.
+const ResumeGrace = 24 * time.Hour
+
+// Labels on the roots of containers: what they consist of.
+const (
+	LabelImage   = "sunaba/image"
+	LabelModule  = "sunaba/module"
+	LabelProgram = "sunaba/program"
+)
+
+// Garbage is what no image, no container and no pull needs.
+type Garbage struct {
+	Blobs  int `json:"blobs"`
+	Layers int `json:"layers"`
+	// Modules counts those whose compiled code is kept. It is none of the last day, and none that a
+	// guest runs.
+	Modules int `json:"modules"`
+	// Bytes are what they take on disk.
+	Bytes int64 `json:"bytes"`
+}
+
+// Collector removes images, and what no image, no container and no pull needs.
+type Collector struct {
+	disk       *disk.Disk
+	modules    *Modules
+	keepLayers bool
+	logger     *slog.Logger
+
+	// mu is held for writing while it is decided what nothing needs, and for reading from before
+	// something is recorded until its pins are gone.
+	mu sync.RWMutex
+}
+
+// NewCollector returns the collector of an image store. With keepLayers the blobs of layers are
+// needed for as long as their images are.
+func NewCollector(d *disk.Disk, modules *Modules, keepLayers bool, logger *slog.Logger) *Collector {
+	return &Collector{disk: d, modules: modules, keepLayers: keepLayers, logger: logger}
+}
+
+// Recording is to be locked from before something is recorded until its pins are gone. Many may
+// hold it at a time; meanwhile nothing is collected.
+func (c *Collector) Recording() sync.Locker { return c.mu.RLocker() }
+
+// GC removes what no image, no container and no pull under way needs, and returns what that was.
+// Images stay, also those that nobody uses. With dryRun nothing is removed.
+func (c *Collector) GC(ctx context.Context, dryRun bool) (Garbage, error) {
+	g, err := c.garbage(ctx)
+	if err != nil || dryRun {
+		return g, err
+	}
+	return g, errors.Join(c.Sweep(ctx, 0), c.disk.Content.SweepIngests(0), c.dropStray(ctx))
+}
+
+func (c *Collector) garbage(ctx context.Context) (Garbage, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	roots, err := c.disk.Layers.Roots(ctx)
+	if err != nil {
+		return Garbage{}, err
+	}
+	blobs, chains := c.needed(roots)
+	var g Garbage
+	if g.Layers, g.Bytes, err = c.disk.Layers.Unneeded(ctx, chains); err != nil {
+		return g, err
+	}
+	n, bytes, err := c.disk.Content.Unneeded(ctx, blobs)
+	if err != nil {
+		return g, err
+	}
+	g.Blobs += n
+	g.Bytes += bytes
+	stray, err := c.modules.stray(ctx, programs(c.disk.DB.State(), roots))
+	for _, p := range stray {
+		g.Modules++
+		g.Bytes += p.Bytes
+	}
+	return g, err
+}
+
+// Sweep removes the content and layers that no image, no container and no pull needs. Blobs younger
+// than grace stay.
+func (c *Collector) Sweep(ctx context.Context, grace time.Duration) error {
+	err := c.forgetUnneeded(ctx, grace)
+	return errors.Join(err, c.disk.Layers.Cleanup(ctx), c.departUnneeded(ctx))
+}
+
+func (c *Collector) forgetUnneeded(ctx context.Context, grace time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	roots, err := c.disk.Layers.Roots(ctx)
+	if err != nil {
+		return err
+	}
+	blobs, chains := c.needed(roots)
+	_, err = c.disk.Layers.Sweep(ctx, chains)
+	return errors.Join(err, c.disk.Content.Sweep(ctx, blobs, grace), c.disk.Content.SweepIngests(ResumeGrace))
+}
+
+// DropUnneeded drops blobs, and what has come of them, that no image, no container and no pull
+// needs.
+func (c *Collector) DropUnneeded(ctx context.Context, blobs []digest.Digest) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	roots, err := c.disk.Layers.Roots(ctx)
+	if err != nil {
+		return err
+	}
+	needed, _ := c.needed(roots)
+	for _, d := range blobs {
+		if !needed[d] {
+			err = errors.Join(err, c.disk.Content.Drop(ctx, d))
+		}
+	}
+	return err
+}
+
+// needed returns the blobs and chains that images and containers consist of. The chains of
+// containers need no mention: Sweep knows its roots.
+func (c *Collector) needed(roots []unpack.Root) (blobs, chains map[digest.Digest]bool) {
+	st := c.disk.DB.State()
+	blobs, chains = make(map[digest.Digest]bool), make(map[digest.Digest]bool)
+	for _, t := range st.Targets {
+		blobs[t.Digest] = true
+		for m := range t.Images {
+			blobs[m] = true
+		}
+	}
+	for _, img := range st.Images {
+		blobs[img.Manifest.Digest], blobs[img.Config.Digest] = true, true
+		if img.Module != nil {
+			blobs[img.Module.Digest] = true
+		}
+		if img.Chain != "" {
+			chains[img.Chain] = true
+		}
+		if !c.keepLayers {
+			continue
+		}
+		for _, l := range img.Layers {
+			blobs[l.Digest] = true
+		}
+	}
+	for _, r := range roots {
+		blobs[digest.Digest(r.Labels[LabelModule])] = true
+	}
+	return blobs, chains
+}
+
+// Remove removes an image with all its names. A name removes every variant that has it, an id only
+// that one. The bytes are removed, except what another image or a container needs. What is not
+// there is no error.
+//
+// # Errors
+//
+// ErrInvalidArgument for the beginning of an id that fits several.
+func (c *Collector) Remove(ctx context.Context, nameOrID string) error {
+	var removed []store.Image
+	err := c.disk.DB.Update(func(tx *store.Tx) error {
+		ids, err := idsOf(tx.State, nameOrID)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			removed = append(removed, tx.Images[id])
+		}
+		tx.Forget(ids...)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("remove image %q: %w", nameOrID, err)
+	}
+	if len(removed) == 0 {
+		return nil
+	}
+	for _, img := range removed {
+		for _, d := range img.Modules() {
+			c.modules.setKnown(d, false)
+		}
+	}
+	if err := c.Sweep(ctx, 0); err != nil {
+		return fmt.Errorf("free what image %q took: %w", nameOrID, err)
+	}
+	return nil
+}
+
+// idsOf returns the images that a name or id means.
+func idsOf(st *store.State, nameOrID string) ([]string, error) {
+	var ids []string
+	if n, err := reference.Parse(nameOrID); err == nil {
+		for _, t := range st.Named(n.Full) {
+			ids = slices.AppendSeq(ids, maps.Values(t.Images))
+		}
+	}
+	if len(ids) > 0 || !reference.IsIDPrefix(nameOrID) {
+		return ids, nil
+	}
+	img, err := st.ByID(nameOrID)
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	return []string{img.ID}, err
+}
+
+// Forget removes the records of images; what they consist of stays until the next sweep.
+func (c *Collector) Forget(ids ...string) error {
+	for _, id := range ids {
+		if img, ok := c.disk.DB.State().Images[id]; ok {
+			for _, d := range img.Modules() {
+				c.modules.setKnown(d, false)
+			}
+		}
+	}
+	return c.disk.DB.Update(func(tx *store.Tx) error { tx.Forget(ids...); return nil })
+}

@@ -1,0 +1,106 @@
+package retain
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/unpack"
+)
+
+// StrayAge is how long what nobody has brought with an image is kept after its last use: modules
+// that containers name instead of their image's command, that are run by exec or by hand.
+const StrayAge = 24 * time.Hour
+
+// programs returns the modules that images and containers run.
+func programs(st *store.State, roots []unpack.Root) map[digest.Digest]bool {
+	all := make(map[digest.Digest]bool)
+	for _, img := range st.Images {
+		for _, d := range img.Modules() {
+			all[d] = true
+		}
+	}
+	for _, r := range roots {
+		all[digest.Digest(r.Labels[LabelModule])] = true
+		all[digest.Digest(r.Labels[LabelProgram])] = true
+	}
+	return all
+}
+
+// departUnneeded tells Options.Departed about the modules that no image, no container and no pull
+// needs. What is not done, because of an error or because this process ends, is on record and done
+// by the next sweep.
+func (c *Collector) departUnneeded(ctx context.Context) error {
+	if c.modules.Departed == nil || len(c.disk.DB.State().Prepared) == 0 {
+		return nil
+	}
+	return c.depart(ctx, func(programs map[digest.Digest]bool) ([]digest.Digest, error) {
+		var gone []digest.Digest
+		for d := range maps.Keys(c.disk.DB.State().Prepared) {
+			if !programs[digest.Digest(d)] {
+				gone = append(gone, digest.Digest(d))
+			}
+		}
+		return gone, nil
+	})
+}
+
+// dropStray does so about what is kept of modules that no image has brought.
+func (c *Collector) dropStray(ctx context.Context) error {
+	if c.modules.Departed == nil {
+		return nil
+	}
+	return c.depart(ctx, func(programs map[digest.Digest]bool) ([]digest.Digest, error) {
+		stray, err := c.modules.stray(ctx, programs)
+		var gone []digest.Digest
+		for _, p := range stray {
+			gone = append(gone, p.Digest)
+		}
+		return gone, err
+	})
+}
+
+// depart has the modules that choose returns departed. While it is decided no image, no root and no
+// hold can come.
+func (c *Collector) depart(ctx context.Context, choose func(programs map[digest.Digest]bool) ([]digest.Digest, error)) error {
+	leaving, err := c.choose(ctx, choose)
+	for d, done := range leaving {
+		err := c.modules.Departed(ctx, d.String())
+		c.modules.setKnown(d, false)
+		if err == nil {
+			err = c.modules.setPrepared(d, false)
+		}
+		done()
+		if err != nil {
+			c.logger.Warn("failed to remove compiled module, it stays until the next garbage collection", "module", d, "error", err)
+		}
+	}
+	return err
+}
+
+func (c *Collector) choose(ctx context.Context, choose func(map[digest.Digest]bool) ([]digest.Digest, error)) (map[digest.Digest]func(), error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	roots, err := c.disk.Layers.Roots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	gone, err := choose(programs(c.disk.DB.State(), roots))
+	leaving := make(map[digest.Digest]func())
+	for _, d := range gone {
+		if done, ok := c.modules.leave(d); ok {
+			leaving[d] = done
+		}
+	}
+	return leaving, err
+}
+
+// isStray says whether nothing needs what is kept of a module. brought says that it came with an
+// image: then it goes at once with the last one, and not after a day.
+func isStray(p Prepared, programs map[digest.Digest]bool, brought bool) bool {
+	young := p.Running || time.Since(p.Used) < StrayAge
+	return !programs[p.Digest] && (brought || !young)
+}

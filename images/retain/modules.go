@@ -1,0 +1,199 @@
+package retain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/store"
+)
+
+// Prepared is what is kept of one module beside the store: compiled code.
+type Prepared struct {
+	Digest digest.Digest
+	Bytes  int64
+	// Used is when it was made or taken last, to the hour.
+	Used time.Time
+	// Running says that a process has it in use.
+	Running bool
+}
+
+// ModuleOptions say what happens to WebAssembly modules beside the store. See images.Options.
+type ModuleOptions struct {
+	Arrived  func(ctx context.Context, path, digest string) error
+	Departed func(ctx context.Context, digest string) error
+	Prepared func(ctx context.Context) ([]Prepared, error)
+	Logger   *slog.Logger
+}
+
+// Modules has WebAssembly modules prepared when they are new in the store.
+type Modules struct {
+	ModuleOptions
+	moduleUse
+	db       *store.DB
+	arrivals flight.Group[struct{}]
+
+	mu    sync.Mutex
+	known map[digest.Digest]bool // modules that Arrived has accepted
+}
+
+// NewModules returns the modules of an image store.
+func NewModules(db *store.DB, o ModuleOptions) *Modules {
+	return &Modules{ModuleOptions: o, db: db, known: make(map[digest.Digest]bool)}
+}
+
+// Wait returns when no module is being prepared. Call it after the last Arrive.
+func (ms *Modules) Wait() { ms.arrivals.Wait() }
+
+// Arrive tells Arrived about a module, once per content. started is called first if
+// that takes its time.
+//
+// # Errors
+//
+// Those of class ErrInvalidArgument; the others concern the next start of the module only, and are
+// logged.
+func (ms *Modules) Arrive(ctx context.Context, d digest.Digest, path string, started func()) error {
+	if ms.Arrived == nil || ms.isKnown(d) {
+		return nil
+	}
+	started()
+	_, err := ms.arrivals.Do(ctx, d.String(), func(ctx context.Context) (struct{}, error) {
+		if ms.isKnown(d) {
+			return struct{}{}, nil
+		}
+		if err := ms.setPrepared(d, true); err != nil {
+			return struct{}{}, err
+		}
+		err := ms.Arrived(ctx, path, d.String())
+		if err != nil && (errdefs.IsInvalidArgument(err) || ctx.Err() != nil) {
+			return struct{}{}, err
+		}
+		if err != nil {
+			ms.Logger.Warn("failed to compile module ahead of its start", "module", d, "error", err)
+		}
+		ms.setKnown(d, true)
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (ms *Modules) isKnown(d digest.Digest) bool {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if ms.known[d] {
+		return true
+	}
+	for _, img := range ms.db.State().Images {
+		if slices.Contains(img.Modules(), d) {
+			return true
+		}
+	}
+	return false
+}
+
+func (ms *Modules) setKnown(d digest.Digest, known bool) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if known {
+		ms.known[d] = true
+	} else {
+		delete(ms.known, d)
+	}
+}
+
+// setPrepared writes down that there may be something to be removed when a module departs, or that
+// there is not.
+func (ms *Modules) setPrepared(d digest.Digest, is bool) error {
+	err := ms.db.Update(func(tx *store.Tx) error { tx.SetPrepared(d, is); return nil })
+	if err != nil {
+		return fmt.Errorf("record module %s: %w", d, err)
+	}
+	return nil
+}
+
+// stray returns what is kept of modules that no image, no container and no pull needs, that nobody
+// runs and that has not been used for a day, by digest. What departs by itself is among it.
+func (ms *Modules) stray(ctx context.Context, programs map[digest.Digest]bool) ([]Prepared, error) {
+	if ms.Prepared == nil {
+		return nil, nil
+	}
+	all, err := ms.Prepared(ctx)
+	if err != nil {
+		return nil, errors.Join(errors.New("look for compiled modules that nothing needs"), err)
+	}
+	brought := ms.db.State().Prepared
+	return slices.DeleteFunc(all, func(p Prepared) bool {
+		return ms.isHeld(p.Digest) || !isStray(p, programs, brought[p.Digest.String()])
+	}), nil
+}
+
+// moduleUse says of modules that pulls hold them, or that they are departing.
+type moduleUse struct {
+	mu      sync.Mutex
+	held    map[digest.Digest]int
+	leaving map[digest.Digest]chan struct{}
+}
+
+// Hold keeps a module from departing until release is called. If it is departing, Hold waits for
+// the end of that.
+func (u *moduleUse) Hold(ctx context.Context, d digest.Digest) (release func(), err error) {
+	u.mu.Lock()
+	for u.leaving[d] != nil {
+		gone := u.leaving[d]
+		u.mu.Unlock()
+		select {
+		case <-gone:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		u.mu.Lock()
+	}
+	defer u.mu.Unlock()
+	if u.held == nil {
+		u.held = make(map[digest.Digest]int)
+	}
+	u.held[d]++
+	return sync.OnceFunc(func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.held[d]--; u.held[d] == 0 {
+			delete(u.held, d)
+		}
+	}), nil
+}
+
+// isHeld says whether a pull holds a module.
+func (u *moduleUse) isHeld(d digest.Digest) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.held[d] > 0
+}
+
+// leave marks a module as departing until done is called. false: a pull holds it, or it is
+// departing already.
+func (u *moduleUse) leave(d digest.Digest) (done func(), ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.held[d] > 0 || u.leaving[d] != nil {
+		return nil, false
+	}
+	if u.leaving == nil {
+		u.leaving = make(map[digest.Digest]chan struct{})
+	}
+	gone := make(chan struct{})
+	u.leaving[d] = gone
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		delete(u.leaving, d)
+		close(gone)
+	}, true
+}

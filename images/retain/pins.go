@@ -1,0 +1,75 @@
+package retain
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/containerd/errdefs"
+)
+
+// checkPatterns refuses patterns of names that can match nothing.
+func checkPatterns(patterns []string) error {
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return fmt.Errorf("pattern of pinned images %q: it is malformed: %w", p, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// matchName reports whether a full name fits a pattern. Slashes are like any other character.
+func matchName(pattern, name string) bool {
+	flat := strings.NewReplacer("/", "\x00")
+	ok, err := path.Match(flat.Replace(pattern), flat.Replace(name))
+	return err == nil && ok
+}
+
+// Pins are the images that nobody is to remove for their room.
+type Pins struct {
+	patterns []string
+
+	mu        sync.Mutex
+	preloaded map[string]bool // targets, by name
+}
+
+// NewPins returns pins of images whose names match patterns.
+//
+// # Errors
+//
+// ErrInvalidArgument for patterns that can match nothing.
+func NewPins(patterns []string) (*Pins, error) {
+	if err := checkPatterns(patterns); err != nil {
+		return nil, err
+	}
+	return &Pins{patterns: patterns, preloaded: make(map[string]bool)}, nil
+}
+
+// Preload pins the images of targets, which are "repository@digest", for as long as this process
+// has the store open.
+func (p *Pins) Preload(targets ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range targets {
+		p.preloaded[t] = true
+	}
+}
+
+// Has reports whether an image with these names is to stay: one of them is pinned, or it was
+// preloaded.
+func (p *Pins) Has(tags, digests []string) bool {
+	p.mu.Lock()
+	preloaded := slices.ContainsFunc(digests, func(n string) bool { return p.preloaded[n] })
+	p.mu.Unlock()
+	if preloaded {
+		return true
+	}
+	for _, name := range slices.Concat(tags, digests) {
+		if slices.ContainsFunc(p.patterns, func(pattern string) bool { return matchName(pattern, name) }) {
+			return true
+		}
+	}
+	return false
+}
