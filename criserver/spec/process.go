@@ -8,10 +8,12 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/host/binfmt"
 )
 
 // defaultPath is the PATH of a Linux container whose image sets none.
-const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+const defaultPath = "PATH=" + binfmt.DefaultPath
 
 func (in *Input) process(s *specs.Spec) error {
 	args, err := in.args()
@@ -64,28 +66,7 @@ func Programs(in Input) []string {
 	if err != nil {
 		return nil
 	}
-	if strings.Contains(args[0], "/") {
-		return []string{join(in.cwd(), args[0])}
-	}
-	search := strings.TrimPrefix(defaultPath, "PATH=")
-	for _, kv := range env {
-		if value, ok := strings.CutPrefix(kv, "PATH="); ok {
-			search = value
-		}
-	}
-	var list []string
-	for _, dir := range append(strings.Split(search, ":"), in.cwd()) {
-		list = append(list, path.Join(join(in.cwd(), dir), args[0]))
-	}
-	return list
-}
-
-// join is where a path leads from a folder.
-func join(dir, name string) string {
-	if path.IsAbs(name) {
-		return path.Clean(name)
-	}
-	return path.Join(dir, name)
+	return binfmt.Paths(args[0], in.cwd(), env)
 }
 
 // moduleArgs are those of an artifact, whose entry is the module itself: a

@@ -7,17 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/images/regular"
 )
-
-// Magic is what WebAssembly binaries begin with.
-const Magic = "\x00asm"
 
 // CheckHeader refuses what cannot run by the first eight bytes of a binary: the
 // magic number, and the version that tells core modules from components.
@@ -27,7 +23,7 @@ const Magic = "\x00asm"
 // ErrInvalidArgument, with a text for the one who built the image.
 func CheckHeader(header []byte) error {
 	switch {
-	case len(header) < 8 || string(header[:4]) != Magic:
+	case len(header) < 8 || !binfmt.IsWasm(header):
 		return fmt.Errorf("the layer is not a WebAssembly binary: %w", errdefs.ErrInvalidArgument)
 	case string(header[4:8]) == "\x0d\x00\x01\x00":
 		return fmt.Errorf("the WebAssembly binary is a component, and components do not run yet; "+
@@ -59,37 +55,18 @@ func IsCompressed(header []byte) bool {
 	return bytes.HasPrefix(header, []byte{0x1f, 0x8b}) || bytes.HasPrefix(header, []byte{0x28, 0xb5, 0x2f, 0xfd})
 }
 
-// OpenEntrypoint opens the regular file that an image's command names, looked
-// for as a shell in the image's working directory would.
+// OpenEntrypoint opens the regular file that an image's command names. It looks for it where an OCI
+// runtime does.
 func OpenEntrypoint(dir string, c ocispec.ImageConfig) (*os.File, error) {
 	command := append(append([]string{}, c.Entrypoint...), c.Cmd...)
 	if len(command) == 0 || command[0] == "" {
 		return nil, fmt.Errorf("no command: %w", errdefs.ErrNotFound)
 	}
-	for _, name := range candidates(command[0], c) {
+	for _, name := range binfmt.Paths(command[0], c.WorkingDir, c.Env) {
 		f, err := regular.OpenIn(dir, name)
 		if err == nil {
 			return f, nil
 		}
 	}
 	return nil, fmt.Errorf("command %q: %w", command[0], fs.ErrNotExist)
-}
-
-// candidates returns where a command may lie, in the order of search.
-func candidates(command string, c ocispec.ImageConfig) []string {
-	if path.IsAbs(command) {
-		return []string{command}
-	}
-	out := []string{path.Join("/", c.WorkingDir, command)}
-	if strings.Contains(command, "/") {
-		return out
-	}
-	for _, e := range c.Env {
-		if dirs, ok := strings.CutPrefix(e, "PATH="); ok {
-			for d := range strings.SplitSeq(dirs, ":") {
-				out = append(out, path.Join("/", d, command))
-			}
-		}
-	}
-	return out
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/program"
 	"github.com/sunaba-project/sunaba/images/progress"
@@ -156,7 +157,7 @@ func (x *session) arriveRootFS(ctx context.Context, img *store.Image) error {
 		defer f.Close()
 		header := make([]byte, 8)
 		n, err := io.ReadFull(f, header)
-		if err != nil || string(header[:4]) != "\x00asm" {
+		if err != nil || !binfmt.IsWasm(header) {
 			return nil
 		}
 		if err := program.CheckHeader(header[:n]); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/images/catalog"
 	"github.com/sunaba-project/sunaba/images/disk"
 	"github.com/sunaba-project/sunaba/images/program"
@@ -229,8 +230,8 @@ func (r *Roots) ReadModuleOf(ctx context.Context, img catalog.Image, read func(M
 		}
 		defer f.Close()
 		command := append(append([]string{}, img.Config.Entrypoint...), img.Config.Cmd...)[0]
-		head := make([]byte, len(program.Magic))
-		if n, err := f.ReadAt(head, 0); n < len(head) || string(head) != program.Magic {
+		head := make([]byte, len(binfmt.WasmMagic))
+		if n, err := f.ReadAt(head, 0); !binfmt.IsWasm(head[:n]) {
 			if err != nil && !errors.Is(err, io.EOF) {
 				return fmt.Errorf("read %q of image %s: %w", command, img.ID, err)
 			}

@@ -1,24 +1,19 @@
 package wasm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"strconv"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/shim"
 )
-
-// defaultPath is searched when the environment has no PATH.
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // errNotWasm is for a file that is there and is something else.
 var errNotWasm = errors.New("not a WebAssembly module")
@@ -56,7 +51,7 @@ func findModule(root string, p *specs.Process) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: root, Err: err}
 	}
 	defer unix.Close(fd)
-	for _, name := range candidates(p) {
+	for _, name := range binfmt.Paths(p.Args[0], p.Cwd, p.Env) {
 		f, err := openBeneath(fd, name)
 		if errors.Is(err, errdefs.ErrNotFound) {
 			continue
@@ -71,31 +66,6 @@ func findModule(root string, p *specs.Process) (*os.File, error) {
 		return f, nil
 	}
 	return nil, fmt.Errorf("%s: no such file: %w", p.Args[0], errdefs.ErrNotFound)
-}
-
-// candidates are the paths that args[0] may mean, absolute in the container.
-func candidates(p *specs.Process) []string {
-	name := p.Args[0]
-	if strings.Contains(name, "/") {
-		if path.IsAbs(name) {
-			return []string{name}
-		}
-		return []string{path.Join("/", p.Cwd, name)}
-	}
-	search := defaultPath
-	for _, v := range p.Env {
-		if value, ok := strings.CutPrefix(v, "PATH="); ok {
-			search = value
-		}
-	}
-	var all []string
-	for _, dir := range append(strings.Split(search, ":"), p.Cwd) {
-		if !path.IsAbs(dir) {
-			dir = path.Join("/", p.Cwd, dir)
-		}
-		all = append(all, path.Join(dir, name))
-	}
-	return all
 }
 
 // openBeneath opens a regular file with root as its root, whatever links on the way say.
@@ -126,8 +96,8 @@ func openBeneath(root int, name string) (*os.File, error) {
 }
 
 func checkMagic(f *os.File) error {
-	head := make([]byte, 4)
-	if n, _ := f.ReadAt(head, 0); n < len(head) || !bytes.Equal(head, []byte("\x00asm")) {
+	head := make([]byte, len(binfmt.WasmMagic))
+	if n, _ := f.ReadAt(head, 0); !binfmt.IsWasm(head[:n]) {
 		return errNotWasm
 	}
 	return nil

@@ -3,12 +3,13 @@ package program
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 	"fmt"
 	goruntime "runtime"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sunaba-project/sunaba/host/binfmt"
 )
 
 // barred says that nobody can execute a file, whatever it holds, and why; "" if the runtime says that better.
@@ -39,30 +40,18 @@ func machines() []elf.Machine {
 	return nil
 }
 
-// machine is that of an ELF program.
-func (p Program) machine() (elf.Machine, bool) {
-	const at = 18 // of e_machine in both classes
-	if !bytes.HasPrefix(p.head, []byte(elf.ELFMAG)) || len(p.head) < at+2 {
-		return 0, false
-	}
-	if elf.Data(p.head[elf.EI_DATA]) == elf.ELFDATA2MSB {
-		return elf.Machine(binary.BigEndian.Uint16(p.head[at:])), true
-	}
-	return elf.Machine(binary.LittleEndian.Uint16(p.head[at:])), true
-}
-
 // native says whether the kernel by itself may be able to execute a file.
 func (p Program) native() bool {
-	if bytes.HasPrefix(p.head, []byte("#!")) {
+	if binfmt.IsScript(p.head) {
 		return true
 	}
-	m, ok := p.machine()
+	m, ok := binfmt.Machine(p.head)
 	return ok && (len(machines()) == 0 || slices.Contains(machines(), m))
 }
 
 // kind says what a file is: "is a directory".
 func (p Program) kind() string {
-	if m, ok := p.machine(); ok {
+	if m, ok := binfmt.Machine(p.head); ok {
 		return "is an ELF program for " + machineName(m)
 	}
 	switch {
@@ -72,7 +61,7 @@ func (p Program) kind() string {
 		return "is not a regular file"
 	case len(p.head) == 0:
 		return "is empty"
-	case bytes.HasPrefix(p.head, []byte("#!")):
+	case binfmt.IsScript(p.head):
 		line, _, _ := bytes.Cut(p.head[2:], []byte("\n"))
 		return fmt.Sprintf("is a script for %q", strings.TrimSpace(string(line)))
 	case p.Wasm():

@@ -2,7 +2,6 @@
 package program
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	continuity "github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/images/regular"
 )
 
@@ -28,7 +28,7 @@ type Program struct {
 }
 
 // Wasm says whether the file begins as a WebAssembly module does.
-func (p Program) Wasm() bool { return bytes.HasPrefix(p.head, []byte("\x00asm")) }
+func (p Program) Wasm() bool { return binfmt.IsWasm(p.head) }
 
 // LookUp reads what a name stands for in a root, as the container sees it: no link leads out.
 func LookUp(root, name string) (p Program, err error) {

@@ -18,6 +18,7 @@ type Search struct {
 // hidden says whether the container sees something else at one of these paths.
 func (s Search) hidden(paths ...string) bool {
 	return slices.ContainsFunc(paths, func(at string) bool {
+		at = path.Clean(at)
 		return slices.ContainsFunc(s.Covered, func(over string) bool {
 			return over == "/" || at == over || strings.HasPrefix(at, over+"/")
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/shim/wasm/cage"
 )
@@ -24,8 +25,6 @@ const exitRefused = 65
 
 // maxComplaint bounds what is kept of the standard error of a child.
 const maxComplaint = 8 << 10
-
-var magic = []byte("\x00asm")
 
 func checkHeader(f *os.File) error {
 	head := make([]byte, headerSize)
@@ -46,7 +45,7 @@ const headerSize = 8
 // ErrInvalidArgument with a text for everything else.
 func CheckHeader(head []byte) error {
 	switch {
-	case len(head) < headerSize || !bytes.HasPrefix(head, magic):
+	case len(head) < headerSize || !binfmt.IsWasm(head):
 		return fmt.Errorf("not a WebAssembly module: %w", errdefs.ErrInvalidArgument)
 	case head[6] == 1:
 		return fmt.Errorf("this is a WebAssembly component (WASI preview 2), which does not run here; "+

@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
@@ -104,9 +105,9 @@ func Module(file []byte) Report {
 	}
 	if err := compile.CheckHeader(file[:min(8, len(file))]); err != nil {
 		switch {
-		case len(file) >= 8 && string(file[:4]) == "\x00asm" && file[6] == 1:
+		case len(file) >= 8 && binfmt.IsWasm(file) && file[6] == 1:
 			r.Kind = KindComponent
-		case len(file) < 8 || string(file[:4]) != "\x00asm":
+		case len(file) < 8 || !binfmt.IsWasm(file):
 			r.Kind = KindOther
 		}
 		r.refuse("%s", told(err))
