@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
@@ -173,7 +174,7 @@ func (c *container) prepare(t testing.TB) {
 	}
 	c.req.ID, c.req.Bundle = c.id, c.path()
 	if c.spec.Root != nil {
-		c.req.Rootfs = []client.Mount{{Type: "overlay", Source: "overlay", Options: []string{
+		c.req.Rootfs = []mount.Mount{{Type: "overlay", Source: "overlay", Options: []string{
 			"lowerdir=" + c.root, "upperdir=" + filepath.Join(layers, "upper"), "workdir=" + filepath.Join(layers, "work"),
 		}}}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/images/regular"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
@@ -173,7 +174,7 @@ func captureRoot(ctx context.Context, c Captured) error {
 }
 
 // layersOf reads from the mounts of a root filesystem where it lies.
-func layersOf(mounts []state.Mount) (Layers, error) {
+func layersOf(mounts []mount.Mount) (Layers, error) {
 	var l Layers
 	if len(mounts) == 0 {
 		return l, fmt.Errorf("it has no root filesystem: %w", errdefs.ErrFailedPrecondition)

@@ -8,7 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/mount"
 )
 
 // The processes of a checkpoint need what they had mounted; a pod's restore also that the program is the same.
@@ -57,14 +57,14 @@ func TestFits(t *testing.T) {
 }
 
 func TestLayersOf(t *testing.T) {
-	l, err := layersOf([]state.Mount{{Type: "overlay", Options: []string{"index=off", "upperdir=/u", "workdir=/w", "lowerdir=/b:/a"}}})
+	l, err := layersOf([]mount.Mount{{Type: "overlay", Options: []string{"index=off", "upperdir=/u", "workdir=/w", "lowerdir=/b:/a"}}})
 	if err != nil || l.Upper != "/u" || len(l.Lower) != 2 || l.Lower[0] != "/b" {
 		t.Errorf("%+v, %v", l, err)
 	}
-	if l, err = layersOf([]state.Mount{{Type: "bind", Source: "/s"}}); err != nil || l.Upper != "/s" || l.Lower != nil {
+	if l, err = layersOf([]mount.Mount{{Type: "bind", Source: "/s"}}); err != nil || l.Upper != "/s" || l.Lower != nil {
 		t.Errorf("%+v, %v", l, err)
 	}
-	for _, bad := range [][]state.Mount{nil, {{Type: "overlay", Options: []string{"lowerdir=/a"}}}} {
+	for _, bad := range [][]mount.Mount{nil, {{Type: "overlay", Options: []string{"lowerdir=/a"}}}} {
 		if _, err := layersOf(bad); !errdefs.IsFailedPrecondition(err) {
 			t.Errorf("%v: %v", bad, err)
 		}

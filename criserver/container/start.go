@@ -127,9 +127,9 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 		ID: rec.ID, Bundle: bundle, Terminal: rec.Config.Value.GetTty(),
 		Options: client.RuntimeOptions{BinaryName: pod.Binary, SystemdCgroup: m.o.Cgroups.Driver == cgroup.Systemd},
 	}
-	req.Rootfs = toShim(rec.RootFS)
+	req.Rootfs = rec.RootFS
 	for _, v := range rec.ImageVolumes {
-		req.Images = append(req.Images, client.Image{Name: strconv.Itoa(v.Mount), Mounts: toShim(v.Mounts)})
+		req.Images = append(req.Images, client.Image{Name: strconv.Itoa(v.Mount), Mounts: v.Mounts})
 	}
 	req.Stdout = stdio.Attachable
 	if rec.LogPath != "" {
@@ -148,12 +148,4 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 		req.Stdin = stdio.Attachable
 	}
 	return req, nil
-}
-
-func toShim(mounts []state.Mount) []client.Mount {
-	var out []client.Mount
-	for _, m := range mounts {
-		out = append(out, client.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
-	}
-	return out
 }

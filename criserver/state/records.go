@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -144,9 +145,9 @@ type Container struct {
 	LogPath    string `json:"logPath,omitempty"`
 	// RootFS are the mounts of the root filesystem, which the shim makes; none for a WebAssembly artifact. SnapshotKey is
 	// the image store's key of it.
-	RootFS      []Mount `json:"rootFS,omitempty"`
-	SnapshotKey string  `json:"snapshotKey"`
-	CgroupsPath string  `json:"cgroupsPath"`
+	RootFS      []mount.Mount `json:"rootFS,omitempty"`
+	SnapshotKey string        `json:"snapshotKey"`
+	CgroupsPath string        `json:"cgroupsPath"`
 	// ImageVolumes are the images that the container mounts.
 	ImageVolumes []ImageVolume `json:"imageVolumes,omitempty"`
 	User         User          `json:"user"`
@@ -178,8 +179,8 @@ type ImageVolume struct {
 	ImageID  string `json:"imageID"`
 	ImageRef string `json:"imageRef"`
 	// SnapshotKey is the image store's key of the view, Mounts what the shim mounts for it.
-	SnapshotKey string  `json:"snapshotKey"`
-	Mounts      []Mount `json:"mounts,omitempty"`
+	SnapshotKey string        `json:"snapshotKey"`
+	Mounts      []mount.Mount `json:"mounts,omitempty"`
 }
 
 // Keys are the image store's keys of what a container has of it.
@@ -189,14 +190,6 @@ func (c Container) Keys() []string {
 		keys = append(keys, v.SnapshotKey)
 	}
 	return keys
-}
-
-// Mount is one mount of a root filesystem.
-type Mount struct {
-	Type    string   `json:"type"`
-	Source  string   `json:"source"`
-	Target  string   `json:"target,omitempty"`
-	Options []string `json:"options,omitempty"`
 }
 
 // User is who a container's first process runs as.

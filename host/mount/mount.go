@@ -1,4 +1,4 @@
-// Package mount lists and detaches mounts.
+// Package mount describes, lists and detaches mounts.
 package mount
 
 import (
@@ -9,6 +9,15 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
+
+// Mount is one mount of a root filesystem, in the fields of containerd's Task API and the form of
+// the records.
+type Mount struct {
+	Type    string   `json:"type"`
+	Source  string   `json:"source"`
+	Target  string   `json:"target,omitempty"` // below the root, "" = the root itself
+	Options []string `json:"options,omitempty"`
+}
 
 // Below lists the mount points at and below a folder, the latest last. The folder's path has no symbolic links.
 func Below(dir string) ([]string, error) {

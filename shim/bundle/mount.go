@@ -10,14 +10,11 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/host/thread"
+	hostmount "github.com/sunaba-project/sunaba/host/mount"
 )
 
-// Mount is one mount of a root filesystem, as in containerd's Task API.
-type Mount struct {
-	Type, Source, Target string // Target is below the root, "" = the root itself
-	Options              []string
-}
+// Mount is one mount of a root filesystem or of an image.
+type Mount = hostmount.Mount
 
 // flagOptions are the mount options that are flags of mount(2); all others are the file system's own.
 var flagOptions = map[string]struct {

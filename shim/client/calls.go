@@ -95,13 +95,14 @@ func (r CreateRequest) message() (*task.CreateTaskRequest, error) {
 	for _, m := range r.Rootfs {
 		req.Rootfs = append(req.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
-	if err := bundle.WriteImages(r.Bundle, r.Images); err != nil { // the Task API has no words for them
+	// The Task API has no words for images.
+	if err := bundle.WriteImages(r.Bundle, r.Images); err != nil {
 		return nil, fmt.Errorf("name images of container %q: %w", r.ID, err)
 	}
 	return req, nil
 }
 
-// Start starts a created process (execID "" = init) and returns its pid.
+// Start lets a created process begin (execID "" = init) and returns its pid.
 func (c *Client) Start(ctx context.Context, id, execID string) (int, error) {
 	var resp task.StartResponse
 	if err := c.call(ctx, "Start", &task.StartRequest{ID: id, ExecID: execID}, &resp); err != nil {

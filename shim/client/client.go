@@ -8,6 +8,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 )
@@ -54,9 +55,6 @@ type StartOptions struct {
 // it.
 type Client struct{ Connection }
 
-// Mount is one mount of a container's root filesystem, as in containerd's Task API.
-type Mount = bundle.Mount
-
 // RuntimeOptions is how an OCI runtime is run; wasm guests ignore it.
 type RuntimeOptions struct {
 	BinaryName    string // OCI runtime binary
@@ -70,7 +68,7 @@ type RuntimeOptions struct {
 type CreateRequest struct {
 	ID     string
 	Bundle string
-	Rootfs []Mount
+	Rootfs []mount.Mount
 	// Images are shown, as long as the container lasts, where ImagePath says.
 	Images                []Image
 	Stdin, Stdout, Stderr string

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/containerd/containerd/v2/core/mount"
+	snapshot "github.com/containerd/containerd/v2/core/mount"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -126,7 +126,7 @@ func (b *builder) rootfs(ctx context.Context, in *spec.Input) error {
 	return nil
 }
 
-func (b *builder) prepare(ctx context.Context) ([]mount.Mount, error) {
+func (b *builder) prepare(ctx context.Context) ([]snapshot.Mount, error) {
 	ids := spec.UserNamespace(b.Pod.Config.Value)
 	if ids == nil {
 		return b.o.Images.PrepareRootFS(ctx, b.rec.SnapshotKey, b.Image)

@@ -9,13 +9,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/mount"
+	snapshot "github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
@@ -133,10 +134,10 @@ func mappings(ids *spec.IDMappings) (uids, gids string) {
 	return mapping(ids.UID), mapping(ids.GID)
 }
 
-func toMounts(mounts []mount.Mount) []state.Mount {
-	var out []state.Mount
+func toMounts(mounts []snapshot.Mount) []mount.Mount {
+	var out []mount.Mount
 	for _, m := range mounts {
-		out = append(out, state.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+		out = append(out, mount.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
 	return out
 }

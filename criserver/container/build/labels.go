@@ -6,7 +6,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/spec"
-	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/mount"
 )
 
 // labels gives the container its SELinux labels, and the files that it shares with nobody else theirs.
@@ -48,7 +48,7 @@ func (b *builder) labels(_ context.Context, in *spec.Input) error {
 }
 
 // labelOverlays lets all files of overlays have a label.
-func labelOverlays(mounts []state.Mount, label string) {
+func labelOverlays(mounts []mount.Mount, label string) {
 	option := selinux.MountOption(label)
 	for i, m := range mounts {
 		if m.Type == "overlay" && option != "" {
