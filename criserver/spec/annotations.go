@@ -84,7 +84,7 @@ func (in *Input) annotations(s *specs.Spec) error {
 		set(WasmName, in.ModuleName)
 	}
 	set(LogLimits, in.LogLimits)
-	if in.word(StopWait) == "true" {
+	if annotation(in.Container, in.Sandbox, StopWait) == "true" {
 		set(StopWait, "true")
 	}
 	if in.Handler != runtimeclass.WASM {
@@ -97,13 +97,13 @@ func (in *Input) annotations(s *specs.Spec) error {
 	if optimize {
 		set(OptimizeGo, "true")
 	}
-	listen, err := in.listeners()
+	listen, err := listeners(in.Container, in.Sandbox)
 	if err != nil || len(listen) == 0 {
 		return err
 	}
 	text, err := json.Marshal(listen)
 	if err != nil {
-		return in.invalid("annotations", "write listeners: %v", err)
+		return invalid("annotations", "write listeners: %v", err)
 	}
 	set(WasmListen, string(text))
 	return nil
@@ -125,17 +125,17 @@ func passed(to, annotations map[string]string, patterns []string) {
 // checkClasses refuses classes of block I/O and of cache and memory bandwidth
 // (RDT), by whose annotations a container would be given a share that nobody
 // here knows.
-func (in *Input) checkClasses() error {
+func checkClasses(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig) error {
 	for _, kind := range []string{"blockio", "rdt"} {
 		pod := kind + ".resources.beta.kubernetes.io/"
-		own, forContainer := "io.kubernetes.cri."+kind+"-class", pod+"container."+in.Container.GetMetadata().GetName()
+		own, forContainer := "io.kubernetes.cri."+kind+"-class", pod+"container."+container.GetMetadata().GetName()
 		for _, a := range []struct{ key, class string }{
-			{own, in.Container.GetAnnotations()[own]},
-			{forContainer, in.Sandbox.GetAnnotations()[forContainer]},
-			{pod + "pod", in.Sandbox.GetAnnotations()[pod+"pod"]},
+			{own, container.GetAnnotations()[own]},
+			{forContainer, sandbox.GetAnnotations()[forContainer]},
+			{pod + "pod", sandbox.GetAnnotations()[pod+"pod"]},
 		} {
 			if a.class != "" {
-				return in.unimplemented("annotations["+a.key+"]", "class %q is asked for, but this server has no %s classes", a.class, kind)
+				return unimplemented("annotations["+a.key+"]", "class %q is asked for, but this server has no %s classes", a.class, kind)
 			}
 		}
 	}
@@ -144,23 +144,22 @@ func (in *Input) checkClasses() error {
 
 // optimizeGo says whether the functions of Go's guests are rewritten.
 func (in *Input) optimizeGo() (bool, error) {
-	switch word := in.word(OptimizeGo); word {
+	switch word := annotation(in.Container, in.Sandbox, OptimizeGo); word {
 	case "":
 		return in.OptimizeGo, nil
 	case "true", "false":
 		return word == "true", nil
 	default:
-		return false, in.invalid("annotations["+OptimizeGo+"]", "%q is neither true nor false", word)
+		return false, invalid("annotations["+OptimizeGo+"]", "%q is neither true nor false", word)
 	}
 }
 
-// word is an annotation's value: the container's counts before the pod's.
-func (in *Input) word(annotation string) string {
-	word, ok := in.Container.GetAnnotations()[annotation]
-	if !ok {
-		word = in.Sandbox.GetAnnotations()[annotation]
+// annotation is an annotation's value: the container's counts before the pod's.
+func annotation(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig, key string) string {
+	if word, ok := container.GetAnnotations()[key]; ok {
+		return word
 	}
-	return word
+	return sandbox.GetAnnotations()[key]
 }
 
 func podAnnotations(kind, id string, handler runtimeclass.Type, sandbox *runtime.PodSandboxConfig) map[string]string {
@@ -178,13 +177,13 @@ func podAnnotations(kind, id string, handler runtimeclass.Type, sandbox *runtime
 // listeners are the container's TCP ports, or every TCP port of the pod where
 // the container's are not told: a guest without ports must not take those of
 // a Linux container beside it.
-func (in *Input) listeners() ([]Listen, error) {
-	text, ok := in.Container.GetAnnotations()[PortsAnnotation]
-	if _, kubelet := in.Container.GetAnnotations()[restartsAnnotation]; !ok && kubelet {
+func listeners(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig) ([]Listen, error) {
+	text, ok := container.GetAnnotations()[PortsAnnotation]
+	if _, kubelet := container.GetAnnotations()[restartsAnnotation]; !ok && kubelet {
 		return nil, nil
 	}
 	if !ok {
-		return in.podListeners(), nil
+		return podListeners(sandbox), nil
 	}
 	var ports []struct {
 		Name          string `json:"name"`
@@ -193,7 +192,7 @@ func (in *Input) listeners() ([]Listen, error) {
 	}
 	field := "annotations[" + PortsAnnotation + "]"
 	if err := json.Unmarshal([]byte(text), &ports); err != nil {
-		return nil, in.invalid(field, "%v", err)
+		return nil, invalid(field, "%v", err)
 	}
 	var list []Listen
 	for _, p := range ports {
@@ -201,16 +200,16 @@ func (in *Input) listeners() ([]Listen, error) {
 			continue
 		}
 		if p.ContainerPort < 1 || p.ContainerPort > 65535 {
-			return nil, in.invalid(field, "%d is not a port", p.ContainerPort)
+			return nil, invalid(field, "%d is not a port", p.ContainerPort)
 		}
 		list = appendListen(list, Listen{Name: p.Name, Port: p.ContainerPort})
 	}
 	return list, nil
 }
 
-func (in *Input) podListeners() []Listen {
+func podListeners(sandbox *runtime.PodSandboxConfig) []Listen {
 	var list []Listen
-	for _, p := range in.Sandbox.GetPortMappings() {
+	for _, p := range sandbox.GetPortMappings() {
 		if p.GetProtocol() == runtime.Protocol_TCP && p.GetContainerPort() > 0 {
 			list = appendListen(list, Listen{Port: p.GetContainerPort(), Optional: true})
 		}

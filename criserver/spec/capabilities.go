@@ -41,15 +41,15 @@ func (in *Input) capabilities(s *specs.Spec) error {
 		return nil
 	}
 	wish := in.security().GetCapabilities()
-	add, err := in.capabilityNames("add_capabilities", wish.GetAddCapabilities())
+	add, err := capabilityNames(in.Host, "add_capabilities", wish.GetAddCapabilities())
 	if err != nil {
 		return err
 	}
-	drop, err := in.capabilityNames("drop_capabilities", wish.GetDropCapabilities())
+	drop, err := capabilityNames(in.Host, "drop_capabilities", wish.GetDropCapabilities())
 	if err != nil {
 		return err
 	}
-	ambient, err := in.capabilityNames("add_ambient_capabilities", wish.GetAddAmbientCapabilities())
+	ambient, err := capabilityNames(in.Host, "add_ambient_capabilities", wish.GetAddAmbientCapabilities())
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (in *Input) capabilities(s *specs.Spec) error {
 			continue
 		}
 		if !slices.Contains(host, c) {
-			return in.unmet("linux.security_context.capabilities", "this host cannot give %s", c)
+			return unmet("linux.security_context.capabilities", "this host cannot give %s", c)
 		}
 		set = append(set, c)
 	}
@@ -73,7 +73,7 @@ func (in *Input) capabilities(s *specs.Spec) error {
 	s.Process.Capabilities = capabilitySet(set)
 	for _, c := range ambient {
 		if c == "ALL" || !slices.Contains(set, c) {
-			return in.invalid("linux.security_context.capabilities.add_ambient_capabilities", "%s is not among the container's capabilities", c)
+			return invalid("linux.security_context.capabilities.add_ambient_capabilities", "%s is not among the container's capabilities", c)
 		}
 		s.Process.Capabilities.Ambient = append(s.Process.Capabilities.Ambient, c)
 		s.Process.Capabilities.Inheritable = append(s.Process.Capabilities.Inheritable, c)
@@ -88,7 +88,7 @@ func capabilitySet(set []string) *specs.LinuxCapabilities {
 }
 
 // capabilityNames writes names in one way: upper case with the prefix.
-func (in *Input) capabilityNames(field string, names []string) ([]string, error) {
+func capabilityNames(host Host, field string, names []string) ([]string, error) {
 	var out []string
 	for _, name := range names {
 		n := strings.ToUpper(name)
@@ -99,8 +99,8 @@ func (in *Input) capabilityNames(field string, names []string) ([]string, error)
 		if !strings.HasPrefix(n, "CAP_") {
 			n = "CAP_" + n
 		}
-		if !slices.Contains(knownCapabilities, n) && !slices.Contains(in.Host.Capabilities, n) {
-			return nil, in.invalid("linux.security_context.capabilities."+field, "%q is not a capability", name)
+		if !slices.Contains(knownCapabilities, n) && !slices.Contains(host.Capabilities, n) {
+			return nil, invalid("linux.security_context.capabilities."+field, "%q is not a capability", name)
 		}
 		out = append(out, n)
 	}

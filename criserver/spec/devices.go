@@ -29,21 +29,21 @@ func (in *Input) devices(s *specs.Spec) error {
 			access = "rwm"
 		}
 		if strings.Trim(access, "rwm") != "" || len(access) > 3 {
-			return in.invalid(field("devices", i, "permissions"), "%q is not made of r, w and m", access)
+			return invalid(field("devices", i, "permissions"), "%q is not made of r, w and m", access)
 		}
 		at := want.GetContainerPath()
 		if at == "" {
 			at = want.GetHostPath()
 		}
 		if !path.IsAbs(at) {
-			return in.invalid(field("devices", i, "container_path"), "%.300q is not an absolute path", at)
+			return invalid(field("devices", i, "container_path"), "%.300q is not an absolute path", at)
 		}
 		if err := CheckPath(at); err != nil {
-			return in.invalid(field("devices", i, "container_path"), "%w", err)
+			return invalid(field("devices", i, "container_path"), "%w", err)
 		}
 		found := in.Devices[want.GetHostPath()]
 		if len(found) == 0 {
-			return in.invalid(field("devices", i, "host_path"), "there is no device at %q", want.GetHostPath())
+			return invalid(field("devices", i, "host_path"), "there is no device at %q", want.GetHostPath())
 		}
 		for _, d := range found {
 			addDevice(s, d, path.Join(at, d.Path))

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 )
@@ -25,19 +24,18 @@ type ImageVolume struct {
 //
 // # Errors
 //
-// ErrInvalidArgument, beginning with the container and the field, for one that
+// ErrInvalidArgument, beginning with the field, for one that
 // has another source too, is not read-only or leads out of its image.
 func ImageVolumes(container *runtime.ContainerConfig) ([]ImageVolume, error) {
-	in := &Input{Container: container}
 	var list []ImageVolume
 	for i, m := range container.GetMounts() {
 		if m.GetImage() == nil {
 			if m.GetImageSubPath() != "" {
-				return nil, in.invalid(field("mounts", i, "image_sub_path"), "is given without image")
+				return nil, invalid(field("mounts", i, "image_sub_path"), "is given without image")
 			}
 			continue
 		}
-		sub, err := in.imageVolume(i, m)
+		sub, err := imageSubPath(i, m)
 		if err != nil {
 			return nil, err
 		}
@@ -46,20 +44,21 @@ func ImageVolumes(container *runtime.ContainerConfig) ([]ImageVolume, error) {
 	return list, nil
 }
 
-func (in *Input) imageVolume(i int, m *runtime.Mount) (subPath string, err error) {
+// imageSubPath is the part of an image that a mount shows, clean and relative; "" is all of it.
+func imageSubPath(i int, m *runtime.Mount) (string, error) {
 	name := func(f string) string { return field("mounts", i, f) }
 	sub := m.GetImageSubPath()
 	switch {
 	case m.GetImage().GetImage() == "":
-		return "", in.invalid(name("image.image"), "is empty")
+		return "", invalid(name("image.image"), "is empty")
 	case m.GetHostPath() != "":
-		return "", in.invalid(name("host_path"), "is %q, but the mount's source is an image", m.GetHostPath())
+		return "", invalid(name("host_path"), "is %q, but the mount's source is an image", m.GetHostPath())
 	case !m.GetReadonly():
-		return "", in.invalid(name("readonly"), "must be true for an image")
+		return "", invalid(name("readonly"), "must be true for an image")
 	case m.GetPropagation() != runtime.MountPropagation_PROPAGATION_PRIVATE:
-		return "", in.invalid(name("propagation"), "is %s; an image's can only be PRIVATE", m.GetPropagation())
+		return "", invalid(name("propagation"), "is %s; an image's can only be PRIVATE", m.GetPropagation())
 	case path.IsAbs(sub) || slices.Contains(strings.Split(sub, "/"), "..") || strings.Contains(sub, "\x00"):
-		return "", in.invalid(name("image_sub_path"), "%q is not a path below the image's root", sub)
+		return "", invalid(name("image_sub_path"), "%q is not a path below the image's root", sub)
 	case sub == "":
 		return "", nil
 	}
@@ -71,16 +70,6 @@ func (in *Input) imageVolume(i int, m *runtime.Mount) (subPath string, err error
 
 // ImageVolumeFailed is an error about an image volume that a client knows by
 // the word at its front.
-func ImageVolumeFailed(container *runtime.ContainerConfig, v ImageVolume, err error) error {
-	in := &Input{Container: container}
-	return in.wrap(fmt.Sprintf("mounts[%d].image", v.Mount), fmt.Errorf("%w: image %q: %w", crierrors.ErrImageVolumeMountFailed, v.Image, err))
-}
-
-// imageSource is where the shim shows the image of a mount.
-func (in *Input) imageSource(i int) (string, error) {
-	source, ok := in.Images[i]
-	if !ok {
-		return "", in.wrap(field("mounts", i, "image"), fmt.Errorf("%w: it is not known where the image is: %w", crierrors.ErrImageVolumeMountFailed, errdefs.ErrFailedPrecondition))
-	}
-	return source, nil
+func ImageVolumeFailed(v ImageVolume, err error) error {
+	return inField(field("mounts", v.Mount, "image"), fmt.Errorf("%w: image %q: %w", crierrors.ErrImageVolumeMountFailed, v.Image, err))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
 )
 
 // Volumes returns the paths of the image's anonymous volumes that need a
@@ -34,7 +35,8 @@ func Volumes(image map[string]struct{}, container *runtime.ContainerConfig) []st
 // the container's mounts; each gives way to a later one at the same place,
 // and outer ones come before inner ones.
 func (in *Input) mounts(s *specs.Spec) error {
-	own, err := in.ownMounts(s)
+	all := containerMounts{in}
+	own, err := all.own(s)
 	if err != nil {
 		return err
 	}
@@ -42,14 +44,14 @@ func (in *Input) mounts(s *specs.Spec) error {
 	for _, m := range own {
 		taken[m.Destination] = true
 	}
-	system, err := in.systemMounts()
+	system, err := all.system()
 	if err != nil {
 		return err
 	}
 	list := slices.DeleteFunc(system, func(m specs.Mount) bool {
 		return taken[m.Destination] || taken["/dev"] && strings.HasPrefix(m.Destination, "/dev/")
 	})
-	for _, m := range append(in.sandboxMounts(), in.volumeMounts()...) {
+	for _, m := range append(all.sandbox(), all.volumes()...) {
 		if !taken[m.Destination] {
 			list = append(list, m)
 		}
@@ -59,9 +61,12 @@ func (in *Input) mounts(s *specs.Spec) error {
 	return nil
 }
 
-// systemMounts are what every Linux container finds; /sys and the cgroups can
-// be written by a privileged one only.
-func (in *Input) systemMounts() ([]specs.Mount, error) {
+// containerMounts are the mounts of one container, by where they come from.
+type containerMounts struct{ *Input }
+
+// system are what every Linux container finds; /sys and the cgroups can be
+// written by a privileged one only.
+func (in containerMounts) system() ([]specs.Mount, error) {
 	access := "ro"
 	if in.privileged() {
 		access = "rw"
@@ -70,7 +75,7 @@ func (in *Input) systemMounts() ([]specs.Mount, error) {
 	if network(in.Sandbox) == runtime.NamespaceMode_NODE && UserNamespace(in.Sandbox) != nil && !in.Guest {
 		// Only the owner of the network namespace may mount a sysfs; the host's is shown instead.
 		if !in.Host.RecursiveReadOnly {
-			return nil, in.wrap("linux.security_context.namespace_options", fmt.Errorf("the host's network with users of its own: %w", errRROUnsupported))
+			return nil, inField("linux.security_context.namespace_options", fmt.Errorf("the host's network with users of its own: %w", errRROUnsupported))
 		}
 		sys = specs.Mount{Destination: "/sys", Type: "bind", Source: "/sys", Options: []string{"rbind", "rprivate", "rro", "nosuid", "noexec", "nodev"}}
 	}
@@ -87,7 +92,7 @@ func (in *Input) systemMounts() ([]specs.Mount, error) {
 
 // shm is the pod's shared memory, the host's where the pod has the host's IPC
 // namespace, or the container's own where the caller gives none.
-func (in *Input) shm() specs.Mount {
+func (in containerMounts) shm() specs.Mount {
 	source := in.Files.Shm
 	if _, ipc, _ := Modes(in.Container, in.Sandbox); ipc == runtime.NamespaceMode_NODE {
 		source = "/dev/shm"
@@ -98,7 +103,8 @@ func (in *Input) shm() specs.Mount {
 	return specs.Mount{Destination: "/dev/shm", Type: "bind", Source: source, Options: []string{"rbind", "rprivate", "rw"}}
 }
 
-func (in *Input) sandboxMounts() []specs.Mount {
+// sandbox are the files that the pod's containers share.
+func (in containerMounts) sandbox() []specs.Mount {
 	access := "rw"
 	if in.security().GetReadonlyRootfs() || in.artifact() {
 		access = "ro"
@@ -116,7 +122,8 @@ func (in *Input) sandboxMounts() []specs.Mount {
 	return list
 }
 
-func (in *Input) volumeMounts() []specs.Mount {
+// volumes are the image's anonymous volumes.
+func (in containerMounts) volumes() []specs.Mount {
 	var list []specs.Mount
 	var uids, gids []specs.LinuxIDMapping // what was copied from the image has its owners
 	if ids := UserNamespace(in.Sandbox); ids != nil {
@@ -132,16 +139,17 @@ func (in *Input) volumeMounts() []specs.Mount {
 	return list
 }
 
-func (in *Input) ownMounts(s *specs.Spec) ([]specs.Mount, error) {
+// own are those of the container's configuration.
+func (in containerMounts) own(s *specs.Spec) ([]specs.Mount, error) {
 	var list []specs.Mount
 	seen := map[string]int{}
 	for i, m := range in.Container.GetMounts() {
-		out, err := in.mount(s, i, m)
+		out, err := in.translate(s, i, m)
 		if err != nil {
 			return nil, err
 		}
 		if first, ok := seen[out.Destination]; ok {
-			return nil, in.invalid(field("mounts", i, "container_path"), "%q is the place of mounts[%d] too", out.Destination, first)
+			return nil, invalid(field("mounts", i, "container_path"), "%q is the place of mounts[%d] too", out.Destination, first)
 		}
 		seen[out.Destination] = i
 		list = append(list, out)
@@ -156,42 +164,42 @@ func sortMounts(list []specs.Mount) {
 	slices.SortStableFunc(list, func(a, b specs.Mount) int { return cmp.Compare(depth(a), depth(b)) })
 }
 
-func (in *Input) mount(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, error) {
+func (in containerMounts) translate(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, error) {
 	none := specs.Mount{}
 	name := func(f string) string { return field("mounts", i, f) }
 	dst := m.GetContainerPath()
 	if dst == "" {
-		return none, in.invalid(name("container_path"), "is empty")
+		return none, invalid(name("container_path"), "is empty")
 	}
 	if dst = path.Join("/", dst); dst == "/" {
-		return none, in.invalid(name("container_path"), "a mount cannot cover the container's root")
+		return none, invalid(name("container_path"), "a mount cannot cover the container's root")
 	}
 	if err := CheckPath(dst); err != nil {
-		return none, in.invalid(name("container_path"), "%w", err)
+		return none, invalid(name("container_path"), "%w", err)
 	}
 	facts, known := in.Sources[m.GetHostPath()]
 	src, err := in.source(i, m, facts.Path)
 	if err != nil {
 		return none, err
 	}
-	access, err := in.access(name("recursive_read_only"), m)
+	access, err := accessOption(name("recursive_read_only"), m, in.Host)
 	if err != nil {
 		return none, err
 	}
-	propagation, err := in.propagation(s, name("propagation"), m, facts, known)
+	propagation, err := propagationOption(s, name("propagation"), m, facts, known)
 	if err != nil {
 		return none, err
 	}
 	options := []string{"rbind", propagation, access}
 	for _, o := range m.GetMountOptions() {
 		if o != "noexec" && o != "nodev" && o != "nosuid" {
-			return none, in.invalid(name("mount_options"), "%q is not one of noexec, nodev, nosuid", o)
+			return none, invalid(name("mount_options"), "%q is not one of noexec, nodev, nosuid", o)
 		}
 		if !slices.Contains(options, o) {
 			options = append(options, o)
 		}
 	}
-	uids, gids, err := in.idMappings(name("uidMappings"), m)
+	uids, gids, err := idMappings(name("uidMappings"), m, in.Sandbox)
 	if err != nil {
 		return none, err
 	}
@@ -202,12 +210,14 @@ func (in *Input) mount(s *specs.Spec, i int, m *runtime.Mount) (specs.Mount, err
 }
 
 // source is the host path of a mount; real is what its host_path leads to, if that is known.
-func (in *Input) source(i int, m *runtime.Mount, real string) (string, error) {
+func (in containerMounts) source(i int, m *runtime.Mount, real string) (string, error) {
 	switch {
+	case m.GetImage() != nil && in.Images[i] == "":
+		return "", unmet(field("mounts", i, "image"), "%w: it is not known where the image is", crierrors.ErrImageVolumeMountFailed)
 	case m.GetImage() != nil:
-		return in.imageSource(i)
+		return in.Images[i], nil
 	case !filepath.IsAbs(m.GetHostPath()):
-		return "", in.invalid(field("mounts", i, "host_path"), "%q is not an absolute path", m.GetHostPath())
+		return "", invalid(field("mounts", i, "host_path"), "%q is not an absolute path", m.GetHostPath())
 	case real != "":
 		return real, nil
 	}
@@ -216,13 +226,13 @@ func (in *Input) source(i int, m *runtime.Mount, real string) (string, error) {
 
 // idMappings are those of a mount that shows other owners than the disk has:
 // the pod's own, for kubelets send no others.
-func (in *Input) idMappings(field string, m *runtime.Mount) (uids, gids []specs.LinuxIDMapping, err error) {
+func idMappings(field string, m *runtime.Mount, sandbox *runtime.PodSandboxConfig) (uids, gids []specs.LinuxIDMapping, err error) {
 	if len(m.GetUidMappings()) == 0 && len(m.GetGidMappings()) == 0 {
 		return nil, nil, nil
 	}
-	ids := UserNamespace(in.Sandbox)
+	ids := UserNamespace(sandbox)
 	if ids == nil {
-		return nil, nil, in.invalid(field, "is given, but the pod has no user namespace of its own")
+		return nil, nil, invalid(field, "is given, but the pod has no user namespace of its own")
 	}
 	read := func(list []*runtime.IDMapping) (out []specs.LinuxIDMapping) {
 		for _, l := range list {
@@ -232,49 +242,49 @@ func (in *Input) idMappings(field string, m *runtime.Mount) (uids, gids []specs.
 	}
 	uids, gids = read(m.GetUidMappings()), read(m.GetGidMappings())
 	if !slices.Equal(uids, []specs.LinuxIDMapping{ids.UID}) || !slices.Equal(gids, []specs.LinuxIDMapping{ids.GID}) {
-		return nil, nil, in.unimplemented(field, "a mount with other mappings than the pod's user namespace has")
+		return nil, nil, unimplemented(field, "a mount with other mappings than the pod's user namespace has")
 	}
 	return uids, gids, nil
 }
 
-// propagation answers the mount option and widens the root's propagation to
+// propagationOption answers the mount option and widens the root's propagation to
 // what the mount needs.
-func (in *Input) propagation(s *specs.Spec, field string, m *runtime.Mount, facts Source, known bool) (string, error) {
+func propagationOption(s *specs.Spec, field string, m *runtime.Mount, facts Source, known bool) (string, error) {
 	switch p := m.GetPropagation(); p {
 	case runtime.MountPropagation_PROPAGATION_PRIVATE:
 		return "rprivate", nil
 	case runtime.MountPropagation_PROPAGATION_BIDIRECTIONAL:
 		if known && !facts.Shared {
-			return "", in.unmet(field, "is BIDIRECTIONAL, but %q is not on a shared mount", m.GetHostPath())
+			return "", unmet(field, "is BIDIRECTIONAL, but %q is not on a shared mount", m.GetHostPath())
 		}
 		s.Linux.RootfsPropagation = "rshared"
 		return "rshared", nil
 	case runtime.MountPropagation_PROPAGATION_HOST_TO_CONTAINER:
 		if known && !facts.Shared && !facts.Slave {
-			return "", in.unmet(field, "is HOST_TO_CONTAINER, but %q is on neither a shared nor a slave mount", m.GetHostPath())
+			return "", unmet(field, "is HOST_TO_CONTAINER, but %q is on neither a shared nor a slave mount", m.GetHostPath())
 		}
 		if s.Linux.RootfsPropagation == "" {
 			s.Linux.RootfsPropagation = "rslave"
 		}
 		return "rslave", nil
 	default:
-		return "", in.invalid(field, "%s is not known", p)
+		return "", invalid(field, "%s is not known", p)
 	}
 }
 
-func (in *Input) access(field string, m *runtime.Mount) (string, error) {
+func accessOption(field string, m *runtime.Mount, host Host) (string, error) {
 	switch {
 	case !m.GetRecursiveReadOnly() && !m.GetReadonly():
 		return "rw", nil
 	case !m.GetRecursiveReadOnly():
 		return "ro", nil
 	case !m.GetReadonly():
-		return "", in.invalid(field, "needs readonly, which is not set")
+		return "", invalid(field, "needs readonly, which is not set")
 	case m.GetPropagation() != runtime.MountPropagation_PROPAGATION_PRIVATE:
-		return "", in.invalid(field, "needs propagation PRIVATE, which is %s", m.GetPropagation())
-	case !in.Host.RecursiveReadOnly:
+		return "", invalid(field, "needs propagation PRIVATE, which is %s", m.GetPropagation())
+	case !host.RecursiveReadOnly:
 		// The word at the front is what clients look for.
-		return "", in.wrap(field, errRROUnsupported)
+		return "", inField(field, errRROUnsupported)
 	}
 	return "rro", nil
 }

@@ -1,9 +1,6 @@
 package spec
 
 import (
-	"fmt"
-
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -23,7 +20,7 @@ func Modes(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig
 }
 
 func (in *Input) namespaces(s *specs.Spec) error {
-	if err := in.checkNamespaces(); err != nil {
+	if err := checkNamespaces(in.Container, in.Sandbox); err != nil {
 		return err
 	}
 	network, ipc, pid := Modes(in.Container, in.Sandbox)
@@ -34,7 +31,7 @@ func (in *Input) namespaces(s *specs.Spec) error {
 	}
 	join := func(t specs.LinuxNamespaceType, path, field string) error {
 		if path == "" {
-			return in.unmet(field, "the sandbox has no %s namespace to join", t)
+			return unmet(field, "the sandbox has no %s namespace to join", t)
 		}
 		list = append(list, specs.LinuxNamespace{Type: t, Path: path})
 		return nil
@@ -76,12 +73,12 @@ func (in *Input) namespaces(s *specs.Spec) error {
 
 // checkNamespaces refuses modes that would take a container out of its
 // sandbox.
-func (in *Input) checkNamespaces() error {
+func checkNamespaces(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig) error {
 	const options = "linux.security_context.namespace_options"
-	own := in.security().GetNamespaceOptions()
-	pod := in.Sandbox.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	own := container.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	pod := sandbox.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if err := checkModes(own, true); err != nil {
-		return in.wrap(options, err)
+		return inField(options, err)
 	}
 	for _, ns := range []struct {
 		name     string
@@ -92,12 +89,12 @@ func (in *Input) checkNamespaces() error {
 		{"pid", own.GetPid(), pod.GetPid()},
 	} {
 		if ns.own == runtime.NamespaceMode_NODE && ns.pod != runtime.NamespaceMode_NODE {
-			return in.invalid(options+"."+ns.name, "is NODE, but the sandbox's is %s", ns.pod)
+			return invalid(options+"."+ns.name, "is NODE, but the sandbox's is %s", ns.pod)
 		}
 	}
 	// No options at all are the sandbox's, as with network and IPC.
 	if u := own.GetUsernsOptions(); u != nil && !sameUserNamespace(u, pod.GetUsernsOptions()) {
-		return in.invalid(options+".userns_options", "are not the sandbox's")
+		return invalid(options+".userns_options", "are not the sandbox's")
 	}
 	return nil
 }
@@ -113,9 +110,6 @@ func sameUserNamespace(a, b *runtime.UserNamespace) bool {
 
 // checkModes checks one set of namespace options by itself.
 func checkModes(o *runtime.NamespaceOption, container bool) error {
-	invalid := func(field, format string, args ...any) error {
-		return fmt.Errorf("%s: %w: %w", field, fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
-	}
 	for _, ns := range []struct {
 		field string
 		mode  runtime.NamespaceMode
@@ -194,7 +188,7 @@ func checkUserNamespace(o *runtime.NamespaceOption) error {
 		mode runtime.NamespaceMode
 	}{{"ipc", o.GetIpc()}, {"pid", o.GetPid()}} {
 		if ns.mode == runtime.NamespaceMode_NODE {
-			return fmt.Errorf("%s: is NODE, which a pod with a user namespace of its own cannot have: %w", ns.name, errdefs.ErrNotImplemented)
+			return unimplemented(ns.name, "is NODE, which a pod with a user namespace of its own cannot have")
 		}
 	}
 	return nil

@@ -50,7 +50,7 @@ func (in *Input) args() ([]string, error) {
 	}
 	all := append(append([]string(nil), command...), args...)
 	if len(all) == 0 || all[0] == "" {
-		return nil, in.invalid("command", "neither the container nor its image says what to run")
+		return nil, invalid("command", "neither the container nor its image says what to run")
 	}
 	return all, nil
 }
@@ -112,10 +112,10 @@ func (in *Input) env() ([]string, error) {
 	for _, kv := range in.Container.GetEnvs() {
 		key, value := kv.GetKey(), string(kv.GetValue())
 		if key == "" || strings.ContainsAny(key, "=\x00") || strings.Contains(value, "\x00") {
-			return nil, in.invalid("envs", "%q cannot be the name of an environment variable, or its value holds a zero byte", key)
+			return nil, invalid("envs", "%q cannot be the name of an environment variable, or its value holds a zero byte", key)
 		}
 		if !utf8.ValidString(key) || !utf8.ValidString(value) {
-			return nil, in.invalid("envs", "the value of %q is not UTF-8, which no OCI specification can hold: encode it", key)
+			return nil, invalid("envs", "the value of %q is not UTF-8, which no OCI specification can hold: encode it", key)
 		}
 		e.set(key + "=" + value)
 	}

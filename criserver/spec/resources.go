@@ -16,11 +16,11 @@ func (in *Input) resources(s *specs.Spec) error {
 		return nil
 	}
 	if err := CheckSets(r, in.Host); err != nil {
-		return in.wrap("linux.resources", err)
+		return inField("linux.resources", err)
 	}
 	out, err := Resources(r, in.Host)
 	if err != nil {
-		return in.wrap("linux.resources", err)
+		return inField("linux.resources", err)
 	}
 	out.Devices = s.Linux.Resources.Devices
 	s.Linux.Resources = out

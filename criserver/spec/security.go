@@ -42,23 +42,23 @@ func (in *Input) paths(s *specs.Spec) error {
 		s.Linux.MaskedPaths = slices.Clone(sc.GetMaskedPaths())
 		s.Linux.ReadonlyPaths = slices.Clone(sc.GetReadonlyPaths())
 	}
-	return in.eachPath(func(field, p string) error {
+	return eachPath(in.security(), func(field, p string) error {
 		if !filepath.IsAbs(p) {
-			return in.invalid(field, "%.300q is not an absolute path", p)
+			return invalid(field, "%.300q is not an absolute path", p)
 		}
 		if err := CheckPath(p); err != nil {
-			return in.invalid(field, "%w", err)
+			return invalid(field, "%w", err)
 		}
 		return nil
 	})
 }
 
 // eachPath calls f for the paths of the security context that are masked or read-only, with their fields, until it fails.
-func (in *Input) eachPath(f func(field, p string) error) error {
+func eachPath(sc *runtime.LinuxContainerSecurityContext, f func(field, p string) error) error {
 	for _, list := range []struct {
 		field string
 		paths []string
-	}{{"masked_paths", in.security().GetMaskedPaths()}, {"readonly_paths", in.security().GetReadonlyPaths()}} {
+	}{{"masked_paths", sc.GetMaskedPaths()}, {"readonly_paths", sc.GetReadonlyPaths()}} {
 		for i, p := range list.paths {
 			if err := f(fmt.Sprintf("linux.security_context.%s[%d]", list.field, i), p); err != nil {
 				return err
@@ -144,7 +144,7 @@ func (in *Input) seccomp(s *specs.Spec) error {
 	const field = "linux.security_context"
 	p, err := seccompProfile(in.security())
 	if err != nil {
-		return in.wrap(field, err)
+		return inField(field, err)
 	}
 	if in.Guest || in.privileged() || p == nil || p.GetProfileType() == runtime.SecurityProfile_Unconfined {
 		return nil
@@ -152,17 +152,17 @@ func (in *Input) seccomp(s *specs.Spec) error {
 	local := p.GetProfileType() == runtime.SecurityProfile_Localhost
 	switch {
 	case in.Host.NoSeccomp && local:
-		return in.unmet(field+".seccomp", "the kernel has no seccomp filters")
+		return unmet(field+".seccomp", "the kernel has no seccomp filters")
 	case in.Host.NoSeccomp:
 	case !local:
 		s.Linux.Seccomp = seccomp.DefaultProfile(s)
 	default:
 		filter := &specs.LinuxSeccomp{}
 		if err := json.Unmarshal(in.Seccomp, filter); err != nil {
-			return in.invalid(field+".seccomp", "read profile %q: %v", p.GetLocalhostRef(), err)
+			return invalid(field+".seccomp", "read profile %q: %v", p.GetLocalhostRef(), err)
 		}
 		if filter.DefaultAction == "" {
-			return in.invalid(field+".seccomp", "profile %q has no defaultAction", p.GetLocalhostRef())
+			return invalid(field+".seccomp", "profile %q has no defaultAction", p.GetLocalhostRef())
 		}
 		s.Linux.Seccomp = filter
 	}
@@ -207,7 +207,7 @@ func (in *Input) apparmor(s *specs.Spec) error {
 	const field = "linux.security_context.apparmor"
 	p, err := apparmorProfile(in.security())
 	if err != nil {
-		return in.wrap(field, err)
+		return inField(field, err)
 	}
 	local := p.GetProfileType() == runtime.SecurityProfile_Localhost
 	name := in.Host.AppArmorDefault
@@ -218,11 +218,11 @@ func (in *Input) apparmor(s *specs.Spec) error {
 	case in.Guest || p.GetProfileType() == runtime.SecurityProfile_Unconfined:
 		return nil
 	case !in.Host.AppArmor && p != nil:
-		return in.unmet(field, "profile %q is asked for, but this host does not use AppArmor", cmp.Or(p.GetLocalhostRef(), p.GetProfileType().String()))
+		return unmet(field, "profile %q is asked for, but this host does not use AppArmor", cmp.Or(p.GetLocalhostRef(), p.GetProfileType().String()))
 	case !in.Host.AppArmor || name == "" || in.privileged() && !local:
 		return nil
 	case in.Host.AppArmorLoaded != nil && !slices.Contains(in.Host.AppArmorLoaded, name):
-		return in.unmet(field, "profile %q is not loaded on this host", name)
+		return unmet(field, "profile %q is not loaded on this host", name)
 	}
 	s.Process.ApparmorProfile = name
 	return nil

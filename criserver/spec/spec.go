@@ -205,13 +205,13 @@ func (in *Input) check() error {
 	}
 	log := in.Container.GetLogPath()
 	if log != "" && !filepath.IsLocal(strings.TrimLeft(log, "/")) {
-		return in.invalid("log_path", "%.300q is not a path below the sandbox's log_directory", log)
+		return invalid("log_path", "%.300q is not a path below the sandbox's log_directory", log)
 	}
 	if err := CheckPath(path.Join(in.Sandbox.GetLogDirectory(), log)); err != nil {
-		return in.invalid("log_path", "%w", err)
+		return invalid("log_path", "%w", err)
 	}
 	if err := CheckPath(in.Container.GetWorkingDir()); err != nil {
-		return in.invalid("working_dir", "%w", err)
+		return invalid("working_dir", "%w", err)
 	}
 	if in.Guest {
 		if err := in.checkGuest(); err != nil {
@@ -222,15 +222,15 @@ func (in *Input) check() error {
 		return err
 	}
 	if in.privileged() && !in.Sandbox.GetLinux().GetSecurityContext().GetPrivileged() {
-		return in.invalid("linux.security_context.privileged", "the sandbox is not privileged, so its containers cannot be")
+		return invalid("linux.security_context.privileged", "the sandbox is not privileged, so its containers cannot be")
 	}
 	if err := checkUser(in.security()); err != nil {
-		return in.wrap("linux.security_context", err)
+		return inField("linux.security_context", err)
 	}
 	if err := checkSELinux(in.security().GetSelinuxOptions()); err != nil {
-		return in.wrap("linux.security_context", err)
+		return inField("linux.security_context", err)
 	}
-	return in.checkClasses()
+	return checkClasses(in.Container, in.Sandbox)
 }
 
 // checkGuest refuses what a guest would be given by nobody. What it has more
@@ -239,7 +239,7 @@ func (in *Input) check() error {
 func (in *Input) checkGuest() error {
 	const sc = "linux.security_context."
 	if len(in.Container.GetDevices()) > 0 {
-		return in.invalid("devices[0]", "a WebAssembly guest has no devices")
+		return invalid("devices[0]", "a WebAssembly guest has no devices")
 	}
 	for _, p := range []struct {
 		field string
@@ -247,12 +247,12 @@ func (in *Input) checkGuest() error {
 	}{{"seccomp", seccompProfile}, {"apparmor", apparmorProfile}} {
 		profile, err := p.of(in.security())
 		if err == nil && profile.GetProfileType() == runtime.SecurityProfile_Localhost {
-			return in.invalid(sc+p.field, "profile %q cannot be that of a WebAssembly guest, which is confined by its own; RuntimeDefault and Unconfined can be asked for", profile.GetLocalhostRef())
+			return invalid(sc+p.field, "profile %q cannot be that of a WebAssembly guest, which is confined by its own; RuntimeDefault and Unconfined can be asked for", profile.GetLocalhostRef())
 		}
 	}
-	return in.eachPath(func(field, p string) error {
+	return eachPath(in.security(), func(field, p string) error {
 		if p = path.Clean(p); !strings.HasPrefix(p, "/proc/") && !strings.HasPrefix(p, "/sys/") {
-			return in.unimplemented(field, "%q is not below /proc or /sys, which a WebAssembly guest does not have", p)
+			return unimplemented(field, "%q is not below /proc or /sys, which a WebAssembly guest does not have", p)
 		}
 		return nil
 	})
@@ -267,20 +267,3 @@ func (in *Input) privileged() bool { return in.security().GetPrivileged() }
 // artifact says that the container is a lone wasm module without an image's
 // root filesystem.
 func (in *Input) artifact() bool { return in.ModulePath != "" }
-
-func (in *Input) invalid(field, format string, args ...any) error {
-	return in.wrap(field, fmt.Errorf(format+": %w", append(args, errdefs.ErrInvalidArgument)...))
-}
-
-func (in *Input) unmet(field, format string, args ...any) error {
-	return in.wrap(field, fmt.Errorf(format+": %w", append(args, errdefs.ErrFailedPrecondition)...))
-}
-
-func (in *Input) unimplemented(field, format string, args ...any) error {
-	return in.wrap(field, fmt.Errorf(format+": %w", append(args, errdefs.ErrNotImplemented)...))
-}
-
-// wrap names the field that is wrong; who creates the container names that.
-func (in *Input) wrap(field string, err error) error {
-	return fmt.Errorf("%s: %w", field, err)
-}

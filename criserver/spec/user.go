@@ -24,9 +24,9 @@ const maxUserFile = 8 << 20
 func checkUser(sc *runtime.LinuxContainerSecurityContext) error {
 	switch {
 	case sc.GetRunAsUser() != nil && sc.GetRunAsUsername() != "":
-		return fmt.Errorf("run_as_username: run_as_user is given too: %w", errdefs.ErrInvalidArgument)
+		return invalid("run_as_username", "run_as_user is given too")
 	case sc.GetRunAsGroup() != nil && sc.GetRunAsUser() == nil && sc.GetRunAsUsername() == "":
-		return fmt.Errorf("run_as_group: is given without run_as_user or run_as_username: %w", errdefs.ErrInvalidArgument)
+		return invalid("run_as_group", "is given without run_as_user or run_as_username")
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func lookupUser(fsys fs.FS, field, want string, nameOnly bool) (string, User, er
 		if numeric {
 			return "", u, nil
 		}
-		return "", User{}, fmt.Errorf("%s: the image's /etc/passwd has no user %q: %w", field, want, errdefs.ErrInvalidArgument)
+		return "", User{}, invalid(field, "the image's /etc/passwd has no user %q", want)
 	}
 	e := found[0]
 	if u.UID, err = id(field, int64(e.Uid)); err != nil {
@@ -192,7 +192,7 @@ func readFile(fsys fs.FS, name string) (string, error) {
 // id checks a user or group id; the highest means "none" to the kernel.
 func id(field string, v int64) (uint32, error) {
 	if v < 0 || v >= math.MaxUint32 {
-		return 0, fmt.Errorf("%s: %d cannot be an id: %w", field, v, errdefs.ErrInvalidArgument)
+		return 0, invalid(field, "%d cannot be an id", v)
 	}
 	return uint32(v), nil
 }

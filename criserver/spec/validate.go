@@ -67,10 +67,6 @@ func ValidateSandbox(config *runtime.PodSandboxConfig) error {
 	return nil
 }
 
-func invalid(field, format string, args ...any) error {
-	return fmt.Errorf("%s: %w: %w", field, fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
-}
-
 func checkMetadata(config *runtime.PodSandboxConfig) error {
 	m := config.GetMetadata()
 	for _, f := range []struct{ name, value string }{

@@ -64,7 +64,7 @@ func TestListeners(t *testing.T) {
 		in := base()
 		in.Sandbox.PortMappings = []*runtime.PortMapping{{ContainerPort: 8080}, {ContainerPort: 53, Protocol: runtime.Protocol_UDP}}
 		in.Container.Annotations = c.annotations
-		if got, err := in.listeners(); err != nil || !slices.Equal(got, c.want) {
+		if got, err := listeners(in.Container, in.Sandbox); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
 		}
 	}

@@ -31,7 +31,7 @@ func (b *builder) imageVolumes(ctx context.Context, in *spec.Input) error {
 	in.Images = map[int]string{}
 	for _, v := range volumes {
 		if err := b.imageVolume(ctx, in, v); err != nil {
-			return spec.ImageVolumeFailed(b.config(), v, err)
+			return spec.ImageVolumeFailed(v, err)
 		}
 	}
 	return nil
