@@ -110,7 +110,7 @@ func give(path string, config *runtime.PodSandboxConfig) error {
 
 func (s *Sandbox) pin(rec state.Sandbox) error {
 	o := pins(rec.Config.Value)
-	o.Sysctls = spec.Sysctls(rec.Config.Value)
+	o.Sysctls = rec.Config.Value.GetLinux().GetSysctls()
 	return netns.PinNamespaces(s.pinDir(), o)
 }
 
@@ -153,7 +153,7 @@ func (s *Sandbox) setUpNetwork(ctx context.Context, rec state.Sandbox) error {
 	if err != nil {
 		return fmt.Errorf("set up network: %w", err)
 	}
-	if err := netns.SetInterfaceSysctls(s.pinDir(), spec.Sysctls(rec.Config.Value)); err != nil {
+	if err := netns.SetInterfaceSysctls(s.pinDir(), rec.Config.Value.GetLinux().GetSysctls()); err != nil {
 		return err
 	}
 	_, err = s.manager.records.Amend(s.ID, func(r state.Sandbox) (state.Sandbox, error) {

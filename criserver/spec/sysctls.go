@@ -11,22 +11,6 @@ import (
 	"github.com/sunaba-project/sunaba/host/sysctl"
 )
 
-// Sysctls returns the kernel parameters to set in a sandbox's namespaces, with
-// dots: the configuration's, and for a pod with a network of its own those
-// that let its users bind every port and send echo requests. The
-// configuration must have passed ValidateSandbox.
-func Sysctls(config *runtime.PodSandboxConfig) map[string]string {
-	out := map[string]string{}
-	if network(config) != runtime.NamespaceMode_NODE {
-		out["net.ipv4.ip_unprivileged_port_start"] = "0"
-		out["net.ipv4.ping_group_range"] = "0 2147483647"
-	}
-	for name, value := range config.GetLinux().GetSysctls() {
-		out[sysctl.Dotted(name)] = value
-	}
-	return out
-}
-
 // checkSysctls accepts what belongs to a namespace that the pod has for
 // itself; anything else would change the host.
 func checkSysctls(config *runtime.PodSandboxConfig) error {

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -339,21 +338,6 @@ func TestVolumes(t *testing.T) {
 		&runtime.ContainerConfig{Mounts: []*runtime.Mount{{ContainerPath: "/taken/"}}})
 	if want := []string{"/a", "/b", "/rel"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestSysctls(t *testing.T) {
-	config := base().Sandbox
-	config.Linux.Sysctls = map[string]string{"net/ipv4/ip_unprivileged_port_start": "1024", "net.ipv4.conf.eth0/1.forwarding": "1"}
-	got := Sysctls(config)
-	want := map[string]string{"net.ipv4.ip_unprivileged_port_start": "1024", "net.ipv4.ping_group_range": "0 2147483647", "net.ipv4.conf.eth0/1.forwarding": "1"}
-	if !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	config.Linux.Sysctls = nil
-	config.Linux.SecurityContext.NamespaceOptions.Network = runtime.NamespaceMode_NODE
-	if got := Sysctls(config); len(got) != 0 {
-		t.Errorf("host network: %v", got)
 	}
 }
 

@@ -229,6 +229,27 @@ func TestSysctlPath(t *testing.T) {
 	}
 }
 
+// TestSysctlDefaults has the pod's value count before a default, however the pod spells the name. A pod
+// in the host's network has no defaults.
+func TestSysctlDefaults(t *testing.T) {
+	all, err := parseSysctls(PinOptions{Net: true, Sysctls: map[string]string{
+		"net/ipv4/ip_unprivileged_port_start": "1024", "net.ipv4.conf.eth0/1.forwarding": "1",
+	}})
+	got := map[string]string{}
+	for _, s := range all {
+		got[s.path] = s.value
+	}
+	want := map[string]string{
+		"net/ipv4/ip_unprivileged_port_start": "1024", "net/ipv4/ping_group_range": "0 2147483647", "net/ipv4/conf/eth0.1/forwarding": "1",
+	}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+	if all, err := parseSysctls(PinOptions{}); err != nil || len(all) != 0 {
+		t.Errorf("host network: %v, %v", all, err)
+	}
+}
+
 func TestInterfaceSysctls(t *testing.T) {
 	dir := pinned(t, PinOptions{Net: true})
 	sysctls := map[string]string{"net.ipv4.conf.eth0.rp_filter": "2", "net.ipv4.tcp_syncookies": "2", "kernel.sem": "1 2 3 4"}
