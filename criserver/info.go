@@ -78,7 +78,7 @@ func (a *sandboxAPI) sandboxInfo(ctx context.Context, rec state.Sandbox) (map[st
 		if shim := s.Shim(); shim != nil {
 			info.PID = shim.PID()
 		}
-		if ns := s.NetNS(rec.Config.Value); ns != "" {
+		if ns := s.Namespaces(rec.Config.Value).Net; ns != "" {
 			info.Network = PodNetwork{Kind: "pod", NetNS: ns, Interface: rec.Network.Interface, Raw: rec.Network.Raw}
 		}
 	}

@@ -140,7 +140,7 @@ func (m *meter) links(rec state.Sandbox, containers []state.Container) ([]stats.
 	if err != nil {
 		return nil, err
 	}
-	ns := s.NetNS(rec.Config.Value)
+	ns := s.Namespaces(rec.Config.Value).Net
 	if ns == "" {
 		return nil, nil
 	}

@@ -43,7 +43,7 @@ func TestAdoptCreatedWithoutItsShim(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			sb := &sandbox.Sandbox{Dir: t.TempDir()}
+			sb := &sandbox.Sandbox{Folders: sandbox.Folders{Dir: t.TempDir()}}
 			dir := filepath.Join(sb.Dir, "c")
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/network/netns"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/host/mount"
@@ -30,35 +31,58 @@ const (
 	shmOptions   = "mode=1777,size=65536k"
 )
 
-// Files are the host paths of what a sandbox gives to each of its containers.
-func (s *Sandbox) Files(config *runtime.PodSandboxConfig) spec.Files {
-	dir := s.filesDir()
-	f := spec.Files{
-		Hosts: filepath.Join(dir, hostsFile), Hostname: filepath.Join(dir, hostnameFile), ResolvConf: filepath.Join(dir, resolvFile),
-	}
-	if pins(config).IPC {
-		f.Shm = filepath.Join(s.Dir, shmDir)
-	}
-	return f
+// Folders are where a sandbox has its files.
+type Folders struct {
+	ID string
+	// Dir is the shim's working folder; a container's bundle lies in it under the container's id.
+	Dir   string
+	files string // folder of hosts, hostname and resolv.conf
 }
 
-// writeFiles writes hosts, hostname and resolv.conf and mounts the pod's shared memory. The files are not synced: they
-// are of no use after a reboot.
-func (s *Sandbox) writeFiles(context.Context) error {
-	rec, err := s.record()
-	if err != nil {
-		return err
+func (f Folders) create(context.Context) error {
+	for _, dir := range []string{f.files, f.Dir} {
+		if err := os.Mkdir(dir, 0o711); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (f Folders) remove(context.Context) error {
+	return errors.Join(removeTree(f.files), removeTree(f.Dir))
+}
+
+// pins is the folder of the pinned namespaces.
+func (f Folders) pins() string { return filepath.Join(f.Dir, "ns") }
+
+func (f Folders) pin(config *runtime.PodSandboxConfig) error {
+	o := Pins(config)
+	o.Sysctls = config.GetLinux().GetSysctls()
+	return netns.PinNamespaces(f.pins(), o)
+}
+
+func (f Folders) unpin(context.Context) error { return netns.UnpinNamespaces(f.pins()) }
+
+// Files are the host paths of what a sandbox gives to each of its containers.
+func (f Folders) Files(config *runtime.PodSandboxConfig) spec.Files {
+	files := spec.Files{
+		Hosts: filepath.Join(f.files, hostsFile), Hostname: filepath.Join(f.files, hostnameFile), ResolvConf: filepath.Join(f.files, resolvFile),
+	}
+	if Pins(config).IPC {
+		files.Shm = filepath.Join(f.Dir, shmDir)
+	}
+	return files
+}
+
+// write writes hosts, hostname and resolv.conf and mounts the pod's shared memory. The files are not
+// synced: they are of no use after a reboot.
+func (f Folders) write(rec state.Sandbox, hostname string) error {
 	config := rec.Config.Value
-	hostname := config.GetHostname()
-	if hostname == "" {
-		hostname = s.manager.o.Host.Hostname
-	}
-	resolv, err := resolvConf(config, pins(config).Net)
+	resolv, err := resolvConf(config, Pins(config).Net)
 	if err != nil {
 		return err
 	}
-	files := s.Files(config)
+	files := f.Files(config)
 	for path, content := range map[string]string{
 		files.Hosts: hosts(hostname, rec.Network.IPs), files.Hostname: hostname + "\n", files.ResolvConf: resolv,
 	} {
@@ -81,8 +105,8 @@ func (s *Sandbox) writeFiles(context.Context) error {
 	return give(files.Shm, config)
 }
 
-func (s *Sandbox) unmountShm(context.Context) error {
-	if err := mount.Detach(filepath.Join(s.Dir, shmDir)); err != nil {
+func (f Folders) unmountShm(context.Context) error {
+	if err := mount.Detach(filepath.Join(f.Dir, shmDir)); err != nil {
 		return fmt.Errorf("remove shared memory: %w", err)
 	}
 	return nil
@@ -201,8 +225,8 @@ func removeTree(dir string) error {
 func handlerType(rec state.Sandbox) runtimeclass.Type { return runtimeclass.Type(rec.HandlerType) }
 
 // RemoveBundle removes the bundle of one of the sandbox's containers. One that is not there is no error.
-func (s *Sandbox) RemoveBundle(id string) error {
-	if err := removeTree(filepath.Join(s.Dir, id)); err != nil {
+func (f Folders) RemoveBundle(id string) error {
+	if err := removeTree(filepath.Join(f.Dir, id)); err != nil {
 		return fmt.Errorf("remove bundle %q: %w", id, err)
 	}
 	return nil

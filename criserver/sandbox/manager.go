@@ -163,6 +163,27 @@ func (m *Manager) FindLive(config *runtime.PodSandboxConfig) (state.Sandbox, boo
 	return found, found.ID != ""
 }
 
+// NetNS returns the full id of a ready sandbox and the path of its network namespace, "" if it has
+// the host's.
+//
+// # Errors
+//
+// ErrNotFound; ErrFailedPrecondition if it is not ready.
+func (m *Manager) NetNS(id string) (full, path string, err error) {
+	rec, err := m.Get(id)
+	if err != nil {
+		return "", "", err
+	}
+	if rec.Phase != state.Ready {
+		return "", "", fmt.Errorf("sandbox %q is not ready: %w", rec.ID, errdefs.ErrFailedPrecondition)
+	}
+	s, err := m.Sandbox(rec.ID)
+	if err != nil {
+		return "", "", err
+	}
+	return rec.ID, s.Namespaces(rec.Config.Value).Net, nil
+}
+
 // Leaf is the cgroup of one container of a sandbox, or (with the sandbox's id) of its shim, as OCI cgroupsPath.
 func (m *Manager) Leaf(rec state.Sandbox, id string) string {
 	return m.o.Cgroups.Leaf(rec.CgroupParent, id)
@@ -205,7 +226,7 @@ func (m *Manager) Close() {
 	}
 	m.mu.Unlock()
 	for _, s := range boxes {
-		s.detach()
+		s.shim.detach()
 	}
 	m.shims.Close()
 }

@@ -11,9 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/sunaba-project/sunaba/criserver/network/netns"
 	"github.com/sunaba-project/sunaba/criserver/state"
-	"github.com/sunaba-project/sunaba/shim/client"
 )
 
 // Found says what a start of the server found of a sandbox.
@@ -67,36 +65,39 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(c
 	if err != nil {
 		return
 	}
-	log := m.o.Logger.With("sandbox", rec.ID)
 	if rec.Unfinished() {
 		s.fail(ctx, errInterrupted, s.lasting(), s.working())
 		return
 	}
 	found, missing := s.find(ctx, rec), false
 	if found == Living && rec.Phase == state.Ready && sharesPIDs(rec) {
-		found, missing = s.findPause(ctx)
+		missing = !s.pause.find(ctx, s.Shim())
+		if ctx.Err() != nil { // a shim that does not answer now is a silent one
+			s.shim.detach()
+			found = Silent
+		}
 	}
 	switch found {
 	case Living:
 		if missing {
-			log.Warn("pause process exited")
+			s.log.Warn("pause process exited")
 			s.becomeNotReady()
 		}
 		s.watch()
 	case Silent:
-		log.Error("shim does not answer, the sandbox can only be stopped")
+		s.log.Error("shim does not answer, the sandbox can only be stopped")
 		s.becomeNotReady()
 	case Ended:
 		if rec.Phase == state.Ready {
-			log.Warn("shim exited", "rebooted", rec.BootID != m.o.BootID)
+			s.log.Warn("shim exited", "rebooted", rec.BootID != m.o.BootID)
 			s.becomeNotReady()
 		}
 	}
 	each(ctx, rec, s, found)
 	if rec.BootID != m.o.BootID {
 		// The namespace went with the reboot; what the network holds elsewhere is given back now.
-		if err := s.tearDownNetwork(ctx); err != nil {
-			log.Error("failed to recover sandbox", "error", err)
+		if err := s.withRecord(s.network.tearDown)(ctx); err != nil {
+			s.log.Error("failed to recover sandbox", "error", err)
 		}
 	}
 }
@@ -107,41 +108,24 @@ var errInterrupted = errors.New("the server ended before the sandbox was made")
 func (s *Sandbox) find(ctx context.Context, rec state.Sandbox) Found {
 	if rec.Phase == state.Stopped {
 		s.gate.shutNow()
-		s.markGone()
+		s.shim.markGone()
 		return Ended
 	}
 	if rec.BootID == s.manager.o.BootID {
 		shim, err := s.manager.shims.Reacquire(ctx, rec)
 		if err == nil {
-			s.attach(shim)
+			s.shim.set(shim)
 			return Living
 		}
 		if !errdefs.IsNotFound(err) {
-			s.manager.o.Logger.Warn("failed to connect to shim", "sandbox", s.ID, "error", err)
+			s.log.Warn("failed to connect to shim", "error", err)
 			return Silent
 		}
 	}
-	if err := s.releaseShim(ctx, rec); err != nil {
-		s.manager.o.Logger.Error("failed to recover sandbox", "sandbox", s.ID, "error", err)
+	if err := s.shim.release(ctx, rec); err != nil {
+		s.log.Error("failed to recover sandbox", "error", err)
 	}
 	return Ended
-}
-
-// findPause looks for the pause process and remembers it. A shim that does not answer now is a
-// silent one.
-func (s *Sandbox) findPause(ctx context.Context) (found Found, missing bool) {
-	st, err := s.Shim().State(ctx, s.ID, "")
-	if ctx.Err() != nil {
-		s.detach()
-		return Silent, false
-	}
-	if err != nil || st.Status != client.StatusRunning {
-		return Living, true
-	}
-	s.mu.Lock()
-	s.pausePID = st.PID
-	s.mu.Unlock()
-	return Living, false
 }
 
 // removeOrphans removes folders of sandboxes that nobody knows: their record was damaged or never
@@ -176,7 +160,7 @@ func (m *Manager) removeOrphan(ctx context.Context, dir, id string) error {
 	path := filepath.Join(dir, id)
 	if dir == m.o.State {
 		err := m.shims.Sweep(ctx, id)
-		err = errors.Join(err, m.removeOrphanCgroup(ctx, id), netns.UnpinNamespaces(filepath.Join(path, "ns")))
+		err = errors.Join(err, m.removeOrphanCgroup(ctx, id), Folders{Dir: path}.unpin(ctx))
 		if err != nil {
 			return fmt.Errorf("clean up: %w", err)
 		}

@@ -27,19 +27,34 @@ type step struct {
 // lasting are the parts that stand until Remove, in the order in which Run makes them.
 func (s *Sandbox) lasting() []step {
 	return []step{
-		{"record intent", s.intend, s.forget},
-		{"make folders", s.makeFolders, s.removeFolders},
+		{"record intent", s.record.create, s.forget},
+		{"make folders", s.Folders.create, s.Folders.remove},
 	}
 }
 
 // working are the parts that stand until Stop; Run makes them after the lasting ones.
 func (s *Sandbox) working() []step {
 	return []step{
-		{"make cgroup", nothing, s.removeCgroup}, // startShim makes it, while the network is set up
-		{"pin namespaces", nothing, s.unpin},     // startBoth pins them, while the shim starts
-		{"start shim and network", s.startBoth, s.stopBoth},
-		{"write files", s.writeFiles, s.unmountShm},
-		{"start pause", s.startPause, s.stopPause},
+		{"make cgroup", nothing, s.withRecord(func(ctx context.Context, rec state.Sandbox) error { // startShim makes it
+			return group{s.manager, rec}.remove(ctx, s.Shim())
+		})},
+		{"pin namespaces", nothing, s.unpin}, // startBoth pins them, while the shim starts
+		{"start shim and network", s.withRecord(s.startBoth), s.withRecord(s.stopBoth)},
+		{"write files", s.withRecord(func(_ context.Context, rec state.Sandbox) error {
+			return s.write(rec, spec.Hostname(rec.Config.Value, s.manager.o.Host))
+		}), s.unmountShm},
+		{"start pause", s.withRecord(s.startPause), s.withRecord(s.stopPause)},
+	}
+}
+
+// withRecord gives a part of a step the record as it is then.
+func (s *Sandbox) withRecord(part func(context.Context, state.Sandbox) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		rec, err := s.record.get()
+		if err != nil {
+			return err
+		}
+		return part(ctx, rec)
 	}
 }
 
@@ -113,7 +128,7 @@ func (m *Manager) run(
 		Config:  state.PodConfig{Value: config},
 		Handler: handler, HandlerName: h.Name, HandlerType: string(h.Type), Binary: h.Binary, ShimScope: h.ShimScope,
 		CgroupParent: parent, CgroupOwned: owned,
-		Network:   state.Network{Up: pins(config).Net},
+		Network:   state.Network{Up: Pins(config).Net},
 		Restoring: fill != nil,
 		Overhead:  state.Resources{Value: config.GetLinux().GetOverhead()},
 		Resources: state.Resources{Value: config.GetLinux().GetResources()},
@@ -137,23 +152,22 @@ func (m *Manager) make(ctx context.Context, rec state.Sandbox) error {
 		return err
 	}
 	s := newSandbox(m, rec.ID)
-	s.first = rec
+	s.record.first = rec
 	m.add(s)
-	log := m.o.Logger.With("sandbox", rec.ID)
-	lasting, err := do(ctx, log, s.lasting())
+	lasting, err := do(ctx, s.log, s.lasting())
 	var working []step
 	if err == nil {
-		working, err = do(ctx, log, s.working())
+		working, err = do(ctx, s.log, s.working())
 	}
 	if err == nil {
-		err = s.recordReady()
+		err = s.record.ready()
 	}
 	if err != nil {
 		s.fail(ctx, err, lasting, working)
 		return err
 	}
 	s.watch()
-	log.Info("sandbox is ready", "pod", name(rec.Config.Value), "handler", rec.HandlerName)
+	s.log.Info("sandbox is ready", "pod", name(rec.Config.Value), "handler", rec.HandlerName)
 	return nil
 }
 
@@ -192,37 +206,21 @@ func undo(ctx context.Context, log *slog.Logger, steps []step) error {
 func (s *Sandbox) fail(ctx context.Context, cause error, lasting, working []step) {
 	ctx, cancel := Aside(ctx)
 	defer cancel()
-	log := s.manager.o.Logger.With("sandbox", s.ID)
-	log.Warn("failed to run sandbox", "error", cause)
-	err := undo(ctx, log, working)
+	s.log.Warn("failed to run sandbox", "error", cause)
+	err := undo(ctx, s.log, working)
 	if err == nil {
-		err = undo(ctx, log, lasting)
+		err = undo(ctx, s.log, lasting)
 	}
 	if err != nil {
-		log.Error("failed to undo the creation of a sandbox", "error", err)
+		s.log.Error("failed to undo the creation of a sandbox", "error", err)
 		s.becomeNotReady()
 	}
 }
 
-func (s *Sandbox) intend(context.Context) error { return s.manager.records.Create(s.ID, s.first) }
-
-func (s *Sandbox) recordReady() error {
-	_, err := s.manager.records.Update(s.ID, func(r state.Sandbox) (state.Sandbox, error) {
-		r.Phase = state.Ready
-		return r, nil
-	})
-	if err != nil {
-		return fmt.Errorf("record ready: %w", err)
-	}
-	return nil
-}
-
-func (s *Sandbox) record() (state.Sandbox, error) { return s.manager.records.Get(s.ID) }
-
 func (s *Sandbox) forget(context.Context) error {
-	rec, err := s.record()
+	rec, err := s.record.get()
 	if err != nil {
-		rec = s.first // it was never written
+		rec = s.record.first // it was never written
 	}
 	if err := s.manager.records.Delete(s.ID); err != nil {
 		return err

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"sync"
 
@@ -18,31 +19,27 @@ import (
 
 // Sandbox is the living side of a sandbox: its shim, and who uses it at this moment.
 type Sandbox struct {
-	ID string
-	// Dir is the shim's working folder; a container's bundle lies in it under the container's id.
-	Dir string
+	Folders
 
 	manager *Manager
-	first   state.Sandbox // the record to begin with
+	log     *slog.Logger
+	record  *record
+	network podNetwork
+	shim    *shimHold
+	pause   *pause
+	next    nextID
 	gate    gate
 	ending  chan struct{} // holds one token; who takes it may stop or remove the sandbox
-	gone    chan struct{} // closed when the shim is gone and what it left was cleaned up
-	// markGone closes gone. It may be called more than once.
-	markGone func()
-
-	releasing sync.Mutex // held while the shim is released
-	released  bool       // and nothing is left of it
-
-	mu       sync.Mutex
-	shim     *client.Client
-	pausePID int
-	drawn    string // id of the next container with a guest, "" = none was drawn
-	unwatch  context.CancelFunc
 }
 
 func newSandbox(m *Manager, id string) *Sandbox {
-	s := &Sandbox{ID: id, Dir: filepath.Join(m.o.State, id), manager: m, ending: make(chan struct{}, 1), gone: make(chan struct{})}
-	s.markGone = sync.OnceFunc(func() { close(s.gone) })
+	s := &Sandbox{
+		Folders: Folders{ID: id, Dir: filepath.Join(m.o.State, id), files: filepath.Join(m.o.Files, id)},
+		manager: m, log: m.o.Logger.With("sandbox", id),
+		record: &record{id: id, store: m.records}, shim: newShimHold(m.shims), pause: &pause{id: id},
+		ending: make(chan struct{}, 1),
+	}
+	s.network = podNetwork{s.record, m.o.Network, s.pins()}
 	s.ending <- struct{}{}
 	return s
 }
@@ -53,10 +50,7 @@ func newSandbox(m *Manager, id string) *Sandbox {
 //
 // ErrFailedPrecondition if it is not ready.
 func (s *Sandbox) Use() (shim *client.Client, release func(), err error) {
-	s.mu.Lock()
-	shim = s.shim
-	s.mu.Unlock()
-	if shim == nil || !s.gate.enter() {
+	if shim = s.Shim(); shim == nil || !s.gate.enter() {
 		return nil, nil, fmt.Errorf("sandbox %q is not ready: %w", s.ID, errdefs.ErrFailedPrecondition)
 	}
 	return shim, sync.OnceFunc(s.gate.leave), nil
@@ -64,35 +58,27 @@ func (s *Sandbox) Use() (shim *client.Client, release func(), err error) {
 
 // Shim returns the sandbox's shim, nil if there is none (any more). Unlike Use it is not in the way
 // of Stop.
-func (s *Sandbox) Shim() *client.Client {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.shim
-}
+func (s *Sandbox) Shim() *client.Client { return s.shim.get() }
 
 // Gone is closed when the shim has ended and everything that ran under it was cleaned up.
-func (s *Sandbox) Gone() <-chan struct{} { return s.gone }
+func (s *Sandbox) Gone() <-chan struct{} { return s.shim.gone }
 
 // PausePID is the pause process, 0 if there is none.
-func (s *Sandbox) PausePID() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pausePID
-}
+func (s *Sandbox) PausePID() int { return s.pause.PID() }
 
-// Namespaces are the paths of the pinned namespaces, for a container's specification.
+// Namespaces are the paths of the pinned namespaces, for a container's specification; "" is the host's.
 func (s *Sandbox) Namespaces(config *runtime.PodSandboxConfig) spec.Namespaces {
-	kinds := pins(config)
+	kinds := Pins(config)
 	var ns spec.Namespaces
-	dir := s.pinDir()
+	dir := s.pins()
 	if kinds.Net {
-		ns.Net = filepath.Join(dir, "net")
+		ns.Net = filepath.Join(dir, netns.NetFile)
 	}
 	if kinds.IPC {
-		ns.IPC = filepath.Join(dir, "ipc")
+		ns.IPC = filepath.Join(dir, netns.IPCFile)
 	}
 	if kinds.UTS {
-		ns.UTS = filepath.Join(dir, "uts")
+		ns.UTS = filepath.Join(dir, netns.UTSFile)
 	}
 	if kinds.User != nil {
 		ns.User = filepath.Join(dir, netns.UserFile)
@@ -103,11 +89,6 @@ func (s *Sandbox) Namespaces(config *runtime.PodSandboxConfig) spec.Namespaces {
 	return ns
 }
 
-// NetNS is the path of the sandbox's network namespace, "" if it is the host's.
-func (s *Sandbox) NetNS(config *runtime.PodSandboxConfig) string { return s.Namespaces(config).Net }
-
-func (s *Sandbox) pinDir() string { return filepath.Join(s.Dir, "ns") }
-
 // lock takes the right to end the sandbox.
 func (s *Sandbox) lock(ctx context.Context) (unlock func(), err error) {
 	select {
@@ -115,32 +96,6 @@ func (s *Sandbox) lock(ctx context.Context) (unlock func(), err error) {
 		return func() { s.ending <- struct{}{} }, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for another end of sandbox %q: %w", s.ID, ctx.Err())
-	}
-}
-
-// attach makes a shim the sandbox's.
-func (s *Sandbox) attach(shim *client.Client) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shim = shim
-}
-
-// takeShim returns the shim's connection, nil if there is none, and takes it from the sandbox.
-func (s *Sandbox) takeShim() *client.Client {
-	s.mu.Lock()
-	shim, unwatch := s.shim, s.unwatch
-	s.shim, s.unwatch = nil, nil
-	s.mu.Unlock()
-	if unwatch != nil {
-		unwatch()
-	}
-	return shim
-}
-
-// detach leaves the shim running and forgets it.
-func (s *Sandbox) detach() {
-	if shim := s.takeShim(); shim != nil {
-		s.manager.shims.Disconnect(shim)
 	}
 }
 

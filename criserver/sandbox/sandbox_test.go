@@ -390,7 +390,7 @@ func TestCrashBetweenSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newSandbox(m, id)
-		s.first = state.Sandbox{
+		s.record.first = state.Sandbox{
 			ID: id, Phase: state.Creating, BootID: "boot1", Config: state.PodConfig{Value: pod("a", 0)},
 			HandlerName: "runc", HandlerType: "oci", CgroupParent: parent, CgroupOwned: owned, Network: state.Network{Up: true},
 			Restoring: n > steps,
@@ -403,7 +403,7 @@ func TestCrashBetweenSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n > steps {
-			if err := s.recordReady(); err != nil {
+			if err := s.record.ready(); err != nil {
 				t.Fatal(err)
 			}
 		}

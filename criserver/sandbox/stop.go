@@ -7,7 +7,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/criserver/state"
-	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // Stop ends a sandbox: no more containers are started in it, end (which is given the sandbox's full id) ends those that
@@ -47,7 +46,7 @@ func (m *Manager) living(id string) (*Sandbox, error) {
 }
 
 func (s *Sandbox) stop(ctx context.Context, end func(ctx context.Context, id string) error) error {
-	rec, err := s.record()
+	rec, err := s.record.get()
 	if errdefs.IsNotFound(err) {
 		return nil // removed while this call waited
 	}
@@ -67,34 +66,24 @@ func (s *Sandbox) stop(ctx context.Context, end func(ctx context.Context, id str
 			return fmt.Errorf("end containers of sandbox %q: %w", s.ID, err)
 		}
 		// It is killed with what is left of the shim.
-		s.manager.o.Logger.Warn("failed to stop containers", "sandbox", s.ID, "error", err)
+		s.log.Warn("failed to stop containers", "error", err)
 	}
-	s.unwatchAll()
-	if err := undo(ctx, s.manager.o.Logger.With("sandbox", s.ID), s.working()); err != nil {
+	s.shim.stopWatching()
+	if err := undo(ctx, s.log, s.working()); err != nil {
 		s.becomeNotReady()
 		return fmt.Errorf("stop sandbox %q: %w", s.ID, err)
 	}
-	if err := s.recordStopped(); err != nil {
+	// The removal of pods is what makes room on a full disk. A server that finds the record as it was
+	// finds nothing of the sandbox, and stops it again.
+	unwritten, err := s.record.end(state.Stopped)
+	if unwritten != nil {
+		s.log.Warn("failed to record that sandbox stopped", "error", unwritten)
+	}
+	if err != nil {
 		return fmt.Errorf("stop sandbox %q: %w", s.ID, err)
 	}
-	s.manager.o.Logger.Info("sandbox stopped", "sandbox", s.ID)
+	s.log.Info("sandbox stopped")
 	return nil
-}
-
-// recordStopped records that a sandbox has nothing any more. On a full disk that stands for as long as this server lives: the
-// removal of pods is what makes room, and a server that finds the record as it was finds nothing of the sandbox, and stops it
-// again.
-func (s *Sandbox) recordStopped() error {
-	set := func(r state.Sandbox) (state.Sandbox, error) {
-		r.Phase = state.Stopped
-		return r, nil
-	}
-	_, err := s.manager.records.Update(s.ID, set)
-	if durable.Full(err) {
-		s.manager.o.Logger.Warn("failed to record that sandbox stopped", "sandbox", s.ID, "error", err)
-		_, err = s.manager.records.Amend(s.ID, set)
-	}
-	return err
 }
 
 // Remove stops a sandbox, lets remove take away its containers, and forgets it. It is idempotent, and no error for an id
@@ -109,7 +98,7 @@ func (m *Manager) Remove(ctx context.Context, id string, end, remove func(ctx co
 		return err
 	}
 	defer unlock()
-	rec, err := s.record()
+	rec, err := s.record.get()
 	if errdefs.IsNotFound(err) {
 		return nil
 	}
@@ -122,13 +111,13 @@ func (m *Manager) Remove(ctx context.Context, id string, end, remove func(ctx co
 	if err := remove(ctx, s.ID); err != nil {
 		return fmt.Errorf("remove containers of sandbox %q: %w", s.ID, err)
 	}
-	if err := s.removeFolders(ctx); err != nil {
+	if err := s.Folders.remove(ctx); err != nil {
 		return fmt.Errorf("remove sandbox %q: %w", s.ID, err)
 	}
 	if err := s.forget(ctx); err != nil {
 		return fmt.Errorf("remove sandbox %q: %w", s.ID, err)
 	}
 	m.names.Release(name(rec.Config.Value), s.ID)
-	m.o.Logger.Info("sandbox removed", "sandbox", s.ID)
+	s.log.Info("sandbox removed")
 	return nil
 }

@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -8,7 +10,51 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/shim/client"
 )
+
+// group is a sandbox's cgroup: its own, or its leaves in the one that its client named.
+type group struct {
+	*Manager
+	rec state.Sandbox
+}
+
+// create makes the sandbox's own cgroup. That of a client is there.
+func (g group) create() error {
+	if !g.rec.CgroupOwned {
+		return nil
+	}
+	if err := g.o.Cgroups.MakePod(g.rec.CgroupParent); err != nil {
+		return err
+	}
+	if l := Limits(g.rec); l != (cgroup.Limits{}) {
+		return g.o.Cgroups.LimitPod(g.rec.CgroupParent, l)
+	}
+	return nil
+}
+
+// remove removes the cgroup, and kills what is still in the sandbox's own except its shim; the
+// connection is nil if there is none.
+func (g group) remove(ctx context.Context, shim *client.Client) error {
+	if !g.rec.CgroupOwned {
+		return g.removeLeaves()
+	}
+	if g.o.Cgroups.RemovePod(g.rec.CgroupParent) == nil { // which waits for a shim that is about to end
+		return nil
+	}
+	names, err := g.o.Cgroups.EndAll(ctx, g.rec.CgroupParent, g.shims.Processes(g.rec, shim)...)
+	g.o.Logger.Warn("processes outlived their sandbox; they are killed", "sandbox", g.rec.ID, "names", names)
+	return errors.Join(err, g.o.Cgroups.RemovePod(g.rec.CgroupParent))
+}
+
+func (g group) removeLeaves() error {
+	drawn, err := g.DrawnLeaves(g.rec) // a shim that was killed leaves them
+	err = errors.Join(err, g.o.Cgroups.RemoveLeaf(g.Leaf(g.rec, g.rec.ID)))
+	for _, leaf := range drawn {
+		err = errors.Join(err, g.o.Cgroups.RemoveLeaf(leaf))
+	}
+	return err
+}
 
 // SetResources keeps the pod-level overhead and resources of UpdatePodSandboxResources; nil leaves one as it is. The cgroup
 // of a pod that came without a parent is limited anew; who gave a parent limits that himself. Either everything is

@@ -1,0 +1,66 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/durable"
+)
+
+// record is what the store keeps of one sandbox.
+type record struct {
+	id    string
+	store *state.Store[state.Sandbox]
+	first state.Sandbox // the record to begin with
+}
+
+func (r *record) get() (state.Sandbox, error) { return r.store.Get(r.id) }
+
+func (r *record) create(context.Context) error { return r.store.Create(r.id, r.first) }
+
+func (r *record) ready() error {
+	_, err := r.store.Update(r.id, func(rec state.Sandbox) (state.Sandbox, error) {
+		rec.Phase = state.Ready
+		return rec, nil
+	})
+	if err != nil {
+		return fmt.Errorf("record ready: %w", err)
+	}
+	return nil
+}
+
+// setNetwork records what the network gave the sandbox, or that it has nothing any more. It is durable
+// with the next change.
+func (r *record) setNetwork(n state.Network) error {
+	_, err := r.store.Amend(r.id, func(rec state.Sandbox) (state.Sandbox, error) {
+		rec.Network = n
+		return rec, nil
+	})
+	return err
+}
+
+// end records that the sandbox is NotReady or Stopped; one that is Stopped stays so. On a full disk
+// that holds as long as this server lives, and unwritten is the disk's error.
+func (r *record) end(phase state.Phase) (unwritten, err error) {
+	set := func(rec state.Sandbox) (state.Sandbox, error) {
+		if rec.Phase == state.Stopped {
+			return rec, errStopped
+		}
+		rec.Phase = phase
+		return rec, nil
+	}
+	_, err = r.store.Update(r.id, set)
+	if durable.Full(err) {
+		unwritten = err
+		_, err = r.store.Amend(r.id, set)
+	}
+	if errors.Is(err, errStopped) {
+		err = nil
+	}
+	return unwritten, err
+}
+
+// errStopped keeps a sandbox that was stopped meanwhile as it is.
+var errStopped = errors.New("sandbox is stopped")
