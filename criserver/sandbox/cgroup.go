@@ -42,9 +42,19 @@ func (g group) remove(ctx context.Context, shim *client.Client) error {
 	if g.o.Cgroups.RemovePod(g.rec.CgroupParent) == nil { // which waits for a shim that is about to end
 		return nil
 	}
+	return errors.Join(g.kill(ctx, shim), g.o.Cgroups.RemovePod(g.rec.CgroupParent))
+}
+
+// kill kills what is in the sandbox's own cgroup except its shim.
+func (g group) kill(ctx context.Context, shim *client.Client) error {
 	names, err := g.o.Cgroups.EndAll(ctx, g.rec.CgroupParent, g.shims.Processes(g.rec, shim)...)
-	g.o.Logger.Warn("processes outlived their sandbox; they are killed", "sandbox", g.rec.ID, "names", names)
-	return errors.Join(err, g.o.Cgroups.RemovePod(g.rec.CgroupParent))
+	if err != nil {
+		return fmt.Errorf("kill processes %q, which outlived their sandbox: %w", names, err)
+	}
+	if len(names) > 0 {
+		g.o.Logger.Warn("processes outlived their sandbox; they are killed", "sandbox", g.rec.ID, "names", names)
+	}
+	return nil
 }
 
 func (g group) removeLeaves() error {
