@@ -17,8 +17,21 @@ import (
 //
 // What could not be undone; the sandbox is NotReady then too, and Stop may be called again.
 func (m *Manager) Stop(ctx context.Context, id string, end func(ctx context.Context, id string) error) error {
-	s, err := m.living(id)
-	if s == nil || err != nil {
+	return m.ending(ctx, id, func(s *Sandbox, rec state.Sandbox) error { return s.stop(ctx, rec, end) })
+}
+
+// ending calls do with a sandbox, and lets nobody else stop or remove it meanwhile. If there is none it
+// does nothing.
+func (m *Manager) ending(ctx context.Context, id string, do func(*Sandbox, state.Sandbox) error) error {
+	rec, err := m.Get(id)
+	var s *Sandbox
+	if err == nil {
+		s, err = m.Sandbox(rec.ID)
+	}
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	unlock, err := s.lock(ctx)
@@ -26,33 +39,17 @@ func (m *Manager) Stop(ctx context.Context, id string, end func(ctx context.Cont
 		return err
 	}
 	defer unlock()
-	return s.stop(ctx, end)
-}
-
-// living finds a sandbox to stop; nil if there is none.
-func (m *Manager) living(id string) (*Sandbox, error) {
-	rec, err := m.Get(id)
-	if errdefs.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	s, err := m.Sandbox(rec.ID)
-	if errdefs.IsNotFound(err) {
-		return nil, nil
-	}
-	return s, err
-}
-
-func (s *Sandbox) stop(ctx context.Context, end func(ctx context.Context, id string) error) error {
-	rec, err := s.record.get()
+	rec, err = s.record.get()
 	if errdefs.IsNotFound(err) {
 		return nil // removed while this call waited
 	}
 	if err != nil {
 		return err
 	}
+	return do(s, rec)
+}
+
+func (s *Sandbox) stop(ctx context.Context, rec state.Sandbox, end func(ctx context.Context, id string) error) error {
 	if rec.Phase == state.Stopped {
 		return nil
 	}
@@ -89,35 +86,21 @@ func (s *Sandbox) stop(ctx context.Context, end func(ctx context.Context, id str
 // Remove stops a sandbox, lets remove take away its containers, and forgets it. It is idempotent, and no error for an id
 // that is not there.
 func (m *Manager) Remove(ctx context.Context, id string, end, remove func(ctx context.Context, id string) error) error {
-	s, err := m.living(id)
-	if s == nil || err != nil {
-		return err
-	}
-	unlock, err := s.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	rec, err := s.record.get()
-	if errdefs.IsNotFound(err) {
+	return m.ending(ctx, id, func(s *Sandbox, rec state.Sandbox) error {
+		if err := s.stop(ctx, rec, end); err != nil {
+			return err
+		}
+		if err := remove(ctx, s.ID); err != nil {
+			return fmt.Errorf("remove containers of sandbox %q: %w", s.ID, err)
+		}
+		if err := s.Folders.remove(ctx); err != nil {
+			return fmt.Errorf("remove sandbox %q: %w", s.ID, err)
+		}
+		if err := s.forget(ctx); err != nil {
+			return fmt.Errorf("remove sandbox %q: %w", s.ID, err)
+		}
+		m.names.Release(name(rec.Config.Value), s.ID)
+		s.log.Info("sandbox removed")
 		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.stop(ctx, end); err != nil {
-		return err
-	}
-	if err := remove(ctx, s.ID); err != nil {
-		return fmt.Errorf("remove containers of sandbox %q: %w", s.ID, err)
-	}
-	if err := s.Folders.remove(ctx); err != nil {
-		return fmt.Errorf("remove sandbox %q: %w", s.ID, err)
-	}
-	if err := s.forget(ctx); err != nil {
-		return fmt.Errorf("remove sandbox %q: %w", s.ID, err)
-	}
-	m.names.Release(name(rec.Config.Value), s.ID)
-	s.log.Info("sandbox removed")
-	return nil
+	})
 }
