@@ -234,17 +234,13 @@ func idMappings(field string, m *runtime.Mount, sandbox *runtime.PodSandboxConfi
 	if ids == nil {
 		return nil, nil, invalid(field, "is given, but the pod has no user namespace of its own")
 	}
-	read := func(list []*runtime.IDMapping) (out []specs.LinuxIDMapping) {
-		for _, l := range list {
-			out = append(out, specs.LinuxIDMapping{ContainerID: l.GetContainerId(), HostID: l.GetHostId(), Size: l.GetLength()})
-		}
-		return out
+	are := func(list []*runtime.IDMapping, want specs.LinuxIDMapping) bool {
+		return len(list) == 1 && idMapping(list[0]) == want
 	}
-	uids, gids = read(m.GetUidMappings()), read(m.GetGidMappings())
-	if !slices.Equal(uids, []specs.LinuxIDMapping{ids.UID}) || !slices.Equal(gids, []specs.LinuxIDMapping{ids.GID}) {
+	if !are(m.GetUidMappings(), ids.UID) || !are(m.GetGidMappings(), ids.GID) {
 		return nil, nil, unimplemented(field, "a mount with other mappings than the pod's user namespace has")
 	}
-	return uids, gids, nil
+	return []specs.LinuxIDMapping{ids.UID}, []specs.LinuxIDMapping{ids.GID}, nil
 }
 
 // propagationOption answers the mount option and widens the root's propagation to

@@ -143,10 +143,11 @@ func UserNamespace(sandbox *runtime.PodSandboxConfig) *IDMappings {
 	if u.GetMode() != runtime.NamespaceMode_POD || len(u.GetUids()) != 1 || len(u.GetGids()) != 1 {
 		return nil
 	}
-	read := func(m *runtime.IDMapping) specs.LinuxIDMapping {
-		return specs.LinuxIDMapping{ContainerID: m.GetContainerId(), HostID: m.GetHostId(), Size: m.GetLength()}
-	}
-	return &IDMappings{UID: read(u.GetUids()[0]), GID: read(u.GetGids()[0])}
+	return &IDMappings{UID: idMapping(u.GetUids()[0]), GID: idMapping(u.GetGids()[0])}
+}
+
+func idMapping(m *runtime.IDMapping) specs.LinuxIDMapping {
+	return specs.LinuxIDMapping{ContainerID: m.GetContainerId(), HostID: m.GetHostId(), Size: m.GetLength()}
 }
 
 // IDMappings say who users and groups of a user namespace are outside it; both

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/criserver/container/program"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/host/mount"
@@ -79,50 +80,27 @@ func (b *builder) findImage(ctx context.Context, name string) (images.Image, err
 	return img, b.o.Images.Permit(img, b.Pod.Config.Value.GetMetadata().GetNamespace())
 }
 
-// resolveSubPath answers where a path of an image leads to, as a container with that root would see it, below root and
-// free of symbolic links. An image never changes, so the answer holds.
+// resolveSubPath returns where a path of an image leads to, as a container with that root would see it,
+// below root and free of symbolic links. An image never changes, so the answer holds.
 //
 // # Errors
 //
 // ErrNotFound; ErrInvalidArgument for what is neither a folder nor a regular file.
 func resolveSubPath(root, sub string) (string, error) {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := filepath.EvalSymlinks(root)
 	if err != nil {
-		return "", &os.PathError{Op: "open", Path: root, Err: err}
+		return "", fmt.Errorf("find root filesystem: %w", err)
 	}
-	defer unix.Close(dir)
-	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(dir, sub, how)
-	for errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-		fd, err = unix.Openat2(dir, sub, how)
-	}
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+	found, err := program.LookUp(root, sub)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return "", fmt.Errorf("sub-path %q is not in the image: %w", sub, errdefs.ErrNotFound)
-	}
-	if err != nil {
+	case err != nil:
 		return "", fmt.Errorf("find sub-path %q: %w: %w", sub, err, errdefs.ErrInvalidArgument)
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return "", fmt.Errorf("find sub-path %q: %w", sub, err)
-	}
-	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFDIR && kind != unix.S_IFREG {
+	case !found.Mode.IsDir() && !found.Mode.IsRegular():
 		return "", fmt.Errorf("sub-path %q is neither a folder nor a regular file: %w", sub, errdefs.ErrInvalidArgument)
 	}
-	top, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
-	if err != nil {
-		return "", fmt.Errorf("find sub-path %q: %w", sub, err)
-	}
-	found, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil {
-		return "", fmt.Errorf("find sub-path %q: %w", sub, err)
-	}
-	rest, ok := strings.CutPrefix(found+"/", top+"/")
-	if !ok {
-		return "", fmt.Errorf("sub-path %q leads out of the image: %w", sub, errdefs.ErrInvalidArgument)
-	}
-	return filepath.Clean("/" + rest)[1:], nil
+	return strings.TrimPrefix(found.Path, "/"), nil
 }
 
 // mappings writes a user namespace's ids as the image store takes them, "" for the host's.

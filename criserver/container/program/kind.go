@@ -15,12 +15,12 @@ import (
 // barred says that nobody can execute a file, whatever it holds, and why; "" if the runtime says that better.
 func (p Program) barred() (why string, barred bool) {
 	switch {
-	case p.mode.IsDir():
+	case p.Mode.IsDir():
 		return p.kind(), true
-	case !p.mode.IsRegular():
+	case !p.Mode.IsRegular():
 		return "", true
-	case p.mode&0o111 == 0:
-		return fmt.Sprintf("may not be executed by any user (mode %04o)", p.mode.Perm()), true
+	case p.Mode&0o111 == 0:
+		return fmt.Sprintf("may not be executed by any user (mode %04o)", p.Mode.Perm()), true
 	}
 	return "", false
 }
@@ -55,9 +55,9 @@ func (p Program) kind() string {
 		return "is an ELF program for " + machineName(m)
 	}
 	switch {
-	case p.mode.IsDir():
+	case p.Mode.IsDir():
 		return "is a directory"
-	case !p.mode.IsRegular():
+	case !p.Mode.IsRegular():
 		return "is not a regular file"
 	case len(p.head) == 0:
 		return "is empty"

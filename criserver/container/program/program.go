@@ -23,7 +23,7 @@ const headSize = 512
 // Program is a file of an image that a command names.
 type Program struct {
 	Path string // below the root, links resolved
-	mode fs.FileMode
+	Mode fs.FileMode
 	head []byte // of a regular file
 }
 
@@ -48,7 +48,7 @@ func LookUp(root, name string) (p Program, err error) {
 	if err != nil {
 		return p, err
 	}
-	p = Program{Path: below(root, at), mode: info.Mode(), head: make([]byte, headSize)}
+	p = Program{Path: below(root, at), Mode: info.Mode(), head: make([]byte, headSize)}
 	n, err := io.ReadFull(f, p.head)
 	p.head = p.head[:n]
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -67,7 +67,7 @@ func irregular(root, name string) (Program, error) {
 	if err != nil {
 		return Program{}, err
 	}
-	return Program{Path: below(root, at), mode: info.Mode()}, nil
+	return Program{Path: below(root, at), Mode: info.Mode()}, nil
 }
 
 // below is a path of the host as the root's processes see it.
@@ -76,7 +76,7 @@ func below(root, at string) string { return path.Join("/", strings.TrimPrefix(at
 // First is the first of a container's possible programs that is a regular file.
 func First(root string, names []string) (Program, bool) {
 	for _, name := range names {
-		if p, err := LookUp(root, name); err == nil && p.mode.IsRegular() {
+		if p, err := LookUp(root, name); err == nil && p.Mode.IsRegular() {
 			return p, true
 		}
 	}

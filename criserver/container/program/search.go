@@ -73,7 +73,7 @@ func (s Search) NotExecutable() string {
 		if s.hidden(at, p.Path) {
 			return ""
 		}
-		if err != nil || !single && (!p.mode.IsRegular() || p.mode&0o111 == 0) {
+		if err != nil || !single && (!p.Mode.IsRegular() || p.Mode&0o111 == 0) {
 			continue // a name is looked for in the next folder
 		}
 		why, barred := p.barred()
