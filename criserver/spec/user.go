@@ -95,7 +95,8 @@ func ResolveUser(fsys fs.FS, image ocispec.ImageConfig, sc *runtime.LinuxContain
 		u.Groups = append(u.Groups, gid)
 	}
 	slices.Sort(u.Groups[1:])
-	u.Groups = unique(u.Groups)
+	more := slices.DeleteFunc(u.Groups[1:], func(gid uint32) bool { return gid == u.GID })
+	u.Groups = u.Groups[:1+len(slices.Compact(more))]
 	return u, nil
 }
 
@@ -195,15 +196,4 @@ func id(field string, v int64) (uint32, error) {
 		return 0, invalid(field, "%d cannot be an id", v)
 	}
 	return uint32(v), nil
-}
-
-// unique drops repetitions and keeps the first of each.
-func unique(list []uint32) []uint32 {
-	var out []uint32
-	for _, v := range list {
-		if !slices.Contains(out, v) {
-			out = append(out, v)
-		}
-	}
-	return out
 }
