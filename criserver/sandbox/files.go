@@ -74,8 +74,8 @@ func (f Folders) Files(config *runtime.PodSandboxConfig) spec.Files {
 	return files
 }
 
-// write writes hosts, hostname and resolv.conf and mounts the pod's shared memory. The files are not
-// synced: they are of no use after a reboot.
+// write writes hosts, hostname and resolv.conf and mounts the pod's shared memory. The files are
+// not synced: they are of no use after a reboot.
 func (f Folders) write(rec state.Sandbox, hostname string) error {
 	config := rec.Config.Value
 	resolv, err := resolvConf(config, Pins(config).Net)

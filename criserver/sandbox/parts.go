@@ -49,10 +49,10 @@ func give(path string, config *runtime.PodSandboxConfig) error {
 	return os.Chown(path, int(ids.UID.HostID), int(ids.GID.HostID))
 }
 
-// startBoth starts the shim while the namespaces are pinned and the network is set up: neither needs the
-// other, and they are most of the way. The shim gets ready for the first container once there are
-// namespaces, unless more sandboxes are being started than there are processors: that would keep the
-// others waiting, and comes with the container.
+// startBoth starts the shim while the namespaces are pinned and the network is set up: neither
+// needs the other, and they are most of the way. The shim gets ready for the first container once
+// there are namespaces, unless more sandboxes are being started than there are processors: that
+// would keep the others waiting, and comes with the container.
 func (s *Sandbox) startBoth(ctx context.Context, rec state.Sandbox) error {
 	if err := checkUserNamespace(rec.Config.Value, s.manager.o.Host); err != nil {
 		return err
@@ -86,7 +86,8 @@ func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
 	return err
 }
 
-// stopBoth ends everything that the shim runs for the sandbox, and the shim unless others have it too.
+// stopBoth ends everything that the shim runs for the sandbox, and the shim unless others have it
+// too.
 func (s *Sandbox) stopBoth(ctx context.Context, rec state.Sandbox) error {
 	shim := make(chan error, 1)
 	go func() { shim <- s.shim.release(ctx, rec) }()

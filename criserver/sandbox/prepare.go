@@ -53,8 +53,8 @@ func (s *Sandbox) TakeID(config *runtime.ContainerConfig) (string, error) {
 	return s.next.take()
 }
 
-// nextID is the id of a sandbox's next container with a guest. It is on no record until the container
-// is.
+// nextID is the id of a sandbox's next container with a guest. It is on no record until the
+// container is.
 type nextID struct {
 	mu    sync.Mutex
 	drawn string // "" = none was drawn

@@ -31,8 +31,8 @@ func (r *record) ready() error {
 	return nil
 }
 
-// setNetwork records what the network gave the sandbox, or that it has nothing any more. It is durable
-// with the next change.
+// setNetwork records what the network gave the sandbox, or that it has nothing any more. It is
+// durable with the next change.
 func (r *record) setNetwork(n state.Network) error {
 	_, err := r.store.Amend(r.id, func(rec state.Sandbox) (state.Sandbox, error) {
 		rec.Network = n

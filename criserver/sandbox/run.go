@@ -32,13 +32,14 @@ func (s *Sandbox) lasting() []step {
 	}
 }
 
-// working are the parts that stand until Stop; Run makes them after the lasting ones.
+// working are the parts that stand until Stop; Run makes them after the lasting ones. startBoth makes
+// the cgroup and pins the namespaces, while the shim starts.
 func (s *Sandbox) working() []step {
 	return []step{
-		{"make cgroup", nothing, s.withRecord(func(ctx context.Context, rec state.Sandbox) error { // startShim makes it
+		{"make cgroup", nothing, s.withRecord(func(ctx context.Context, rec state.Sandbox) error {
 			return group{s.manager, rec}.remove(ctx, s.Shim())
 		})},
-		{"pin namespaces", nothing, s.unpin}, // startBoth pins them, while the shim starts
+		{"pin namespaces", nothing, s.unpin},
 		{"start shim and network", s.withRecord(s.startBoth), s.withRecord(s.stopBoth)},
 		{"write files", s.withRecord(func(_ context.Context, rec state.Sandbox) error {
 			return s.write(rec, spec.Hostname(rec.Config.Value, s.manager.o.Host))

@@ -66,7 +66,8 @@ func (s *Sandbox) Gone() <-chan struct{} { return s.shim.gone }
 // PausePID is the pause process, 0 if there is none.
 func (s *Sandbox) PausePID() int { return s.pause.PID() }
 
-// Namespaces are the paths of the pinned namespaces, for a container's specification; "" is the host's.
+// Namespaces are the paths of the pinned namespaces, for a container's specification; "" is the
+// host's.
 func (s *Sandbox) Namespaces(config *runtime.PodSandboxConfig) spec.Namespaces {
 	kinds := Pins(config)
 	var ns spec.Namespaces

@@ -57,7 +57,8 @@ func withShim(m *testing.M) int {
 	return m.Run()
 }
 
-// ledger is a network that only keeps books, and fails when it is told to. Everything else in these tests is real.
+// ledger is a network that only keeps books, and fails when it is told to. Everything else in these
+// tests is real.
 type ledger struct {
 	mu            sync.Mutex
 	setup, remove error
@@ -228,7 +229,8 @@ func (w *world) shims() []string {
 	return out
 }
 
-// awaitShims waits until so many processes work in this world. One that is just being started looks like its parent.
+// awaitShims waits until so many processes work in this world. One that is just being started looks
+// like its parent.
 func (w *world) awaitShims(n int) {
 	w.t.Helper()
 	for deadline := time.Now().Add(patience); len(w.shims()) != n; time.Sleep(5 * time.Millisecond) {
@@ -374,8 +376,8 @@ func TestWhatCannotBeUndoneStaysNotReady(t *testing.T) {
 	w.nothing(m)
 }
 
-// The server may be killed after any step; the next one leaves nothing of what was not finished, nor of a sandbox that is
-// ready and not filled with what is restored.
+// The server may be killed after any step; the next one leaves nothing of what was not finished,
+// nor of a sandbox that is ready and not filled with what is restored.
 func TestCrashBetweenSteps(t *testing.T) {
 	steps := len((&Sandbox{}).working())
 	for n := range steps + 2 {
@@ -418,7 +420,8 @@ func TestCrashBetweenSteps(t *testing.T) {
 	}
 }
 
-// A sandbox that is restored has its name from the beginning, and nobody else gets it before it is filled.
+// A sandbox that is restored has its name from the beginning, and nobody else gets it before it is
+// filled.
 func TestRestore(t *testing.T) {
 	w := newWorld(t)
 	m := w.manager()

@@ -246,7 +246,8 @@ func TestTheSupervisorsDeath(t *testing.T) {
 	w.nothingShared(m)
 }
 
-// Pods of both scopes are side by side after the configuration was changed, and after a restart of the server.
+// Pods of both scopes are side by side after the configuration was changed, and after a restart of
+// the server.
 func TestBothScopesAndARestart(t *testing.T) {
 	w := newWorld(t)
 	m := w.manager()
@@ -322,7 +323,8 @@ func TestASharedShimThatCannotStart(t *testing.T) {
 	}
 }
 
-// A server that finds the shared shim silent leaves its pods to be stopped, and does not take it from them for a new pod.
+// A server that finds the shared shim silent leaves its pods to be stopped, and does not take it
+// from them for a new pod.
 func TestASilentSharedShim(t *testing.T) {
 	w := newWorld(t)
 	m := w.manager()

@@ -82,8 +82,8 @@ func (h *shimHold) detach() {
 	}
 }
 
-// release gives the shim back, also one that has died, and tells those who wait for that. Once it has
-// succeeded it does nothing more.
+// release gives the shim back, also one that has died, and tells those who wait for that. Once it
+// has succeeded it does nothing more.
 func (h *shimHold) release(ctx context.Context, rec state.Sandbox) error {
 	h.releasing.Lock()
 	defer h.releasing.Unlock()

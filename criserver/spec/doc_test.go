@@ -14,7 +14,8 @@ import (
 
 const fieldsDoc = "../../docs/cri-fields.md"
 
-// documented are the fields in the first columns of the tables, by the section (a message) that they stand in.
+// documented are the fields in the first columns of the tables, by the section (a message) that
+// they stand in.
 func documented(t *testing.T) (fields map[string][]string, text string) {
 	t.Helper()
 	data, err := os.ReadFile(fieldsDoc)
@@ -39,7 +40,8 @@ func documented(t *testing.T) (fields map[string][]string, text string) {
 	return fields, string(data)
 }
 
-// The table is complete: every field of the configuration messages of this CRI stands in it, and nothing else.
+// The table is complete: every field of the configuration messages of this CRI stands in it, and
+// nothing else.
 func TestEveryFieldIsDocumented(t *testing.T) {
 	have, _ := documented(t)
 	seen := map[string]bool{}

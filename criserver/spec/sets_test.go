@@ -8,7 +8,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Processors and memory nodes that are not on the host are refused with their field, in time that does not grow with the numbers.
+// Processors and memory nodes that are not on the host are refused with their field, in time that
+// does not grow with the numbers.
 func TestCheckSets(t *testing.T) {
 	host := Host{CPUs: "0-3,8", MemoryNodes: "0"}
 	for _, c := range []struct {

@@ -48,7 +48,8 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// What the kubelet says of no ports is believed; where nobody says anything, the pod's are all there is.
+// What the kubelet says of no ports is believed; where nobody says anything, the pod's are all
+// there is.
 func TestListeners(t *testing.T) {
 	for name, c := range map[string]struct {
 		annotations map[string]string
@@ -360,7 +361,8 @@ func TestInputIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOptimizeGo has the container's word count before the pod's, and that before the configuration's.
+// TestOptimizeGo has the container's word count before the pod's, and that before the
+// configuration's.
 func TestOptimizeGo(t *testing.T) {
 	for _, c := range []struct {
 		container, pod string

@@ -19,8 +19,8 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // WasmMagic are the first bytes of a WebAssembly file.
 const WasmMagic = "\x00asm"
 
-// Paths returns where a program may be, absolute, in the order in which an OCI runtime tries them. A
-// name with a slash is a path from the working directory. Any other name is looked for in the
+// Paths returns where a program may be, absolute, in the order in which an OCI runtime tries them.
+// A name with a slash is a path from the working directory. Any other name is looked for in the
 // folders of PATH, and last in the working directory. An absolute path stays as it is, because the
 // kernel follows links before "..".
 func Paths(name, cwd string, env []string) []string {
@@ -56,8 +56,8 @@ func IsScript(head []byte) bool { return bytes.HasPrefix(head, []byte("#!")) }
 // maxScriptLine is how many bytes of a script the kernel looks at (fs/binfmt_script.c).
 const maxScriptLine = 256
 
-// ScriptInterpreter reads the interpreter of a script from its first bytes as the kernel does, "" if
-// there is none.
+// ScriptInterpreter reads the interpreter of a script from its first bytes as the kernel does, ""
+// if there is none.
 func ScriptInterpreter(head []byte) string {
 	if !IsScript(head) {
 		return ""
@@ -94,8 +94,8 @@ func order(head []byte) binary.ByteOrder {
 // maxHeaders bounds an ELF program's headers, as the kernel does (fs/binfmt_elf.c).
 const maxHeaders = 64 << 10
 
-// ELFInterpreter reads the name of the interpreter that the kernel loads beside an ELF program, "" if
-// there is none or the kernel refuses the program by itself. head are the first bytes of f.
+// ELFInterpreter reads the name of the interpreter that the kernel loads beside an ELF program, ""
+// if there is none or the kernel refuses the program by itself. head are the first bytes of f.
 func ELFInterpreter(f io.ReaderAt, head []byte) string {
 	if len(head) <= elf.EI_CLASS {
 		return ""

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	hostmount "github.com/sunaba-project/sunaba/host/mount"
+	"github.com/sunaba-project/sunaba/host/thread"
 )
 
 // Mount is one mount of a root filesystem or of an image.

@@ -80,8 +80,8 @@ func (b *builder) findImage(ctx context.Context, name string) (images.Image, err
 	return img, b.o.Images.Permit(img, b.Pod.Config.Value.GetMetadata().GetNamespace())
 }
 
-// resolveSubPath returns where a path of an image leads to, as a container with that root would see it,
-// below root and free of symbolic links. An image never changes, so the answer holds.
+// resolveSubPath returns where a path of an image leads to, as a container with that root would see
+// it, below root and free of symbolic links. An image never changes, so the answer holds.
 //
 // # Errors
 //

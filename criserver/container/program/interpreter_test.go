@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dynamic is a program for this machine's kernel that names an interpreter, of 64 or 32 bits as the machine is; change spoils it.
+// dynamic is a program for this machine's kernel that names an interpreter, of 64 or 32 bits as the
+// machine is; change spoils it.
 func dynamic(t *testing.T, interpreter string, change func(*elf.Header64, *elf.Prog64)) string {
 	t.Helper()
 	const size, prog = 64, 56
@@ -47,8 +48,9 @@ func dynamic32(t *testing.T, interpreter string) string {
 	return out.String() + interpreter + "\x00"
 }
 
-// A program whose interpreter is not in the image, or cannot be executed, is told of with that interpreter. What a volume may bring, or
-// the kernel refuses for another reason, is left to the kernel. No file makes this read much, or follow links out of the image.
+// A program whose interpreter is not in the image, or cannot be executed, is told of with that
+// interpreter. What a volume may bring, or the kernel refuses for another reason, is left to the
+// kernel. No file makes this read much, or follow links out of the image.
 func TestInterpreterIsMissing(t *testing.T) {
 	files := map[string]string{
 		"bin/sh": elfHead(byte(machines()[0])), "lib/ld.so": elfHead(byte(machines()[0])), "data.so": "data", "text": "hello\n",

@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pinned makes pins in a fresh directory and checks at the end of the test that nothing of them is left.
+// pinned makes pins in a fresh directory and checks at the end of the test that nothing of them is
+// left.
 func pinned(t *testing.T, o PinOptions) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "sandbox", "ns")
@@ -229,8 +230,8 @@ func TestSysctlPath(t *testing.T) {
 	}
 }
 
-// TestSysctlDefaults has the pod's value count before a default, however the pod spells the name. A pod
-// in the host's network has no defaults.
+// TestSysctlDefaults has the pod's value count before a default, however the pod spells the name. A
+// pod in the host's network has no defaults.
 func TestSysctlDefaults(t *testing.T) {
 	all, err := parseSysctls(PinOptions{Net: true, Sysctls: map[string]string{
 		"net/ipv4/ip_unprivileged_port_start": "1024", "net.ipv4.conf.eth0/1.forwarding": "1",
@@ -293,7 +294,8 @@ func TestUnpinHalfMade(t *testing.T) {
 	if err := Do(filepath.Join(dir, NetFile), func() error { return nil }); !errdefs.IsNotFound(err) {
 		t.Errorf("enter a plain file: %v, want NotFound", err)
 	}
-	// A half-made pin does not stand in the way of a new try; two of them on top of each other go together.
+	// A half-made pin does not stand in the way of a new try; two of them on top of each other go
+	// together.
 	if err := PinNamespaces(dir, PinOptions{Net: true}); err != nil {
 		t.Fatal(err)
 	}
