@@ -188,11 +188,11 @@ func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead
 		delete(drawn, c.ID)
 	}
 	for _, leaf := range drawn {
-		parts = append(parts, m.reader.Spare(m.o.Cgroups.Path(leaf), shim.PID())...)
+		parts = append(parts, m.reader.Prewarmed(m.o.Cgroups.Path(leaf), shim.PID())...)
 	}
 	for _, c := range containers {
 		if c.Phase == state.Created { // its shim may have made it ahead
-			for _, p := range m.reader.Spare(m.o.Cgroups.Path(c.CgroupsPath), shim.PID()) {
+			for _, p := range m.reader.Prewarmed(m.o.Cgroups.Path(c.CgroupsPath), shim.PID()) {
 				p.Container = c.ID
 				parts = append(parts, p)
 			}

@@ -52,13 +52,13 @@ func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH
 
 func TestPreparedProcessEndsWithTheShim(t *testing.T) {
 	p := newPod(t, "")
-	spare := p.prepare(t)
-	if again := p.prepare(t); again != spare {
-		t.Errorf("process %d was replaced by %d", spare, again)
+	prewarmed := p.prepare(t)
+	if again := p.prepare(t); again != prewarmed {
+		t.Errorf("process %d was replaced by %d", prewarmed, again)
 	}
 	shutDown(t, p.Client)
 	ended(t, p)
-	if alive(spare) { // whoever hears of the shim's end may remove the pod's cgroups
+	if alive(prewarmed) { // whoever hears of the shim's end may remove the pod's cgroups
 		t.Error("it is still there")
 	}
 	if left := cgroupDirs(t, p.nextGroup()); len(left) > 0 {
@@ -68,10 +68,10 @@ func TestPreparedProcessEndsWithTheShim(t *testing.T) {
 
 func TestPreparedProcessEndsWhenTheShimIsKilled(t *testing.T) {
 	p := newPod(t, "")
-	spare := p.prepare(t)
+	prewarmed := p.prepare(t)
 	check(t, syscall.Kill(p.PID(), syscall.SIGKILL))
 	ended(t, p)
-	eventually(t, "the prepared process ends", func() bool { return !alive(spare) })
+	eventually(t, "the prepared process ends", func() bool { return !alive(prewarmed) })
 	for _, dir := range cgroupDirs(t, p.nextGroup()) { // which who named it is to remove
 		eventually(t, "its cgroup can be removed", func() bool { err := os.Remove(dir); return err == nil || os.IsNotExist(err) })
 	}
@@ -81,19 +81,19 @@ func TestPreparedProcessEndsWhenTheShimIsKilled(t *testing.T) {
 // cgroup.
 func TestPreparedProcessIsNoLinuxContainers(t *testing.T) {
 	p := newPod(t, "")
-	spare := p.prepare(t)
+	prewarmed := p.prepare(t)
 	c := p.container(enginetest.Program{Kind: enginetest.Exit, Code: 3}).create(t).start(t)
 	if exit := c.wait(t); exit.Code != 3 {
 		t.Errorf("exit %+v", exit)
 	}
 	c.delete(t)
-	if !alive(spare) {
+	if !alive(prewarmed) {
 		t.Error("the prepared process is gone")
 	}
 	c = p.container(enginetest.Program{Kind: enginetest.Exit, Code: 3})
 	waits := p.prepareIn(t, c.spec.Linux.CgroupsPath)
 	c.create(t)
-	if alive(spare) || alive(waits) {
+	if alive(prewarmed) || alive(waits) {
 		t.Error("a prepared process is in a container's cgroup")
 	}
 	if exit := c.start(t).wait(t); exit.Code != 3 {

@@ -53,7 +53,7 @@ func (p *pod) guest(t testing.TB, args ...string) *container {
 	return c
 }
 
-// joinHostNetwork spares the kernel the making and, above all, the removing of a network namespace.
+// joinHostNetwork prewarmed the kernel the making and, above all, the removing of a network namespace.
 func (c *container) joinHostNetwork() {
 	c.spec.Linux.Namespaces = slices.DeleteFunc(c.spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.NetworkNamespace })
 }
@@ -396,8 +396,8 @@ func TestSuccessorOfAGuestsTerminal(t *testing.T) {
 	k.quit(t)
 }
 
-// TestSpareOfADeadShim has one that was used, which is a container as any other, and one that waits, which ends.
-func TestSpareOfADeadShim(t *testing.T) {
+// TestPrewarmedOfADeadShim has one that was used, which is a container as any other, and one that waits, which ends.
+func TestPrewarmedOfADeadShim(t *testing.T) {
 	k := newSupervised(t, "")
 	g := k.guest(t, "sleep")
 	used := k.prepareIn(t, g.spec.Linux.CgroupsPath)
@@ -405,15 +405,15 @@ func TestSpareOfADeadShim(t *testing.T) {
 		return ns.Type == specs.IPCNamespace || ns.Type == specs.UTSNamespace // as pods' containers
 	})
 	if pid := must(g.tryCreate(t))(t); pid != used {
-		t.Errorf("pid %d, the spare process was %d", pid, used)
+		t.Errorf("pid %d, the prewarmed process was %d", pid, used)
 	}
 	g.start(t)
 	waits := k.prepare(t)
 	k.kill(t)
-	eventually(t, "the spare process ends", func() bool { return !alive(waits) })
+	eventually(t, "the prewarmed process ends", func() bool { return !alive(waits) })
 	k.runsWith(t, g, used)
 	if again := k.prepare(t); again == waits || !alive(again) {
-		t.Errorf("spare process %d", again)
+		t.Errorf("prewarmed process %d", again)
 	}
 	k.kills(t, g, syscall.SIGTERM, 143)
 	k.quit(t)

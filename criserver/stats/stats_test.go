@@ -89,13 +89,13 @@ func TestOverhead(t *testing.T) {
 }
 
 func TestSpare(t *testing.T) {
-	root := tree(t, map[string]string{"pod/spare/cpu.stat": "usage_usec 1000\n", "pod/spare/cgroup.procs": "7\n12\n34\n"})
+	root := tree(t, map[string]string{"pod/prewarmed/cpu.stat": "usage_usec 1000\n", "pod/prewarmed/cgroup.procs": "7\n12\n34\n"})
 	r := NewReader(&cgroup.Mounts{Unified: root})
-	got := r.Spare("/pod/spare", 7)
-	if want := []Part{{Name: "spare", PID: 12, CPU: time.Millisecond}, {Name: "spare", PID: 34}}; !reflect.DeepEqual(got, want) {
+	got := r.Prewarmed("/pod/prewarmed", 7)
+	if want := []Part{{Name: "prewarmed", PID: 12, CPU: time.Millisecond}, {Name: "prewarmed", PID: 34}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := r.Spare("/pod/none", 7); got != nil {
+	if got := r.Prewarmed("/pod/none", 7); got != nil {
 		t.Errorf("of no cgroup: %+v", got)
 	}
 }

@@ -56,11 +56,11 @@ func BenchmarkGuest(b *testing.B) {
 func BenchmarkPrewarmed(b *testing.B) {
 	times := map[way][]time.Duration{}
 	for b.Loop() {
-		for _, w := range []way{forked, spared} {
+		for _, w := range []way{forked, warmed} {
 			n := newBench(b, "sleeper")
 			n.joinNetwork()
 			n.pipes(false)
-			if w == spared {
+			if w == warmed {
 				if err := n.engine.Prepare(context.Background(), n.preparation()); err != nil {
 					b.Fatal(err)
 				}
@@ -85,8 +85,8 @@ func BenchmarkPrewarmed(b *testing.B) {
 		return float64(times[w][len(times[w])/2].Microseconds()) / 1000
 	}
 	b.ReportMetric(median(forked), "forked-median-ms")
-	b.ReportMetric(median(spared), "prewarmed-median-ms")
-	b.ReportMetric(median(spared)/median(forked), "prewarmed/forked")
+	b.ReportMetric(median(warmed), "prewarmed-median-ms")
+	b.ReportMetric(median(warmed)/median(forked), "prewarmed/forked")
 }
 
 // BenchmarkIdle measures the memory of idle C guests, 20 at once.

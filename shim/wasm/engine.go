@@ -63,7 +63,7 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.
 		return nil, fmt.Errorf("create %q: %w", b.ID, err)
 	}
 	c, err := e.create(ctx, b, io, own, true)
-	if errors.Is(err, errSpare) {
+	if errors.Is(err, errPrewarmed) {
 		c, err = e.create(ctx, b, io, own, false)
 	}
 	for _, skip := range []compile.Steps{own, compile.AllSteps} {
@@ -111,9 +111,9 @@ func (e *Engine) steps(b *shim.Bundle) (compile.Steps, error) {
 	}
 }
 
-// create makes the container, or leaves nothing but, for the caller's next try, its entry. With spare its first process is the
-// spare one, if there is one that fits.
-func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip compile.Steps, spare bool) (*container, error) {
+// create makes the container, or leaves nothing but, for the caller's next try, its entry. With prewarmed its first process is the
+// prewarmed one, if there is one that fits.
+func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip compile.Steps, prewarmed bool) (*container, error) {
 	c := newContainer(e, b)
 	birth, err := initBirth(b.Spec)
 	if err != nil {
@@ -122,7 +122,7 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 	defer birth.close()
 	birth.io = io
 	var n *newborn
-	if spare {
+	if prewarmed {
 		n = e.take(b, &birth)
 	}
 	// A process takes its time to begin: meanwhile the module is looked up (or compiled) and the cgroup made.
@@ -142,7 +142,7 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 	}
 	var outfit *outfit
 	if err == nil {
-		outfit, err = initOutfit(b, c.entry, io, n.spare)
+		outfit, err = initOutfit(b, c.entry, io, n.prewarmed)
 	}
 	if err != nil {
 		return c, errors.Join(err, e.discard(n), c.cgroup.destroy())

@@ -100,13 +100,13 @@ type bench struct {
 type way string
 
 const (
-	forked way = "forked" // for its container
-	spared way = "spare"  // before it
+	forked way = "forked"    // for its container
+	warmed way = "prewarmed" // before it
 )
 
 // eachWay runs a test of what a guest process is, whichever way it came to be.
 func eachWay(t *testing.T, test func(t *testing.T, w way)) {
-	for _, w := range []way{forked, spared} {
+	for _, w := range []way{forked, warmed} {
 		t.Run(string(w), func(t *testing.T) { test(t, w) })
 	}
 }
@@ -119,7 +119,7 @@ func (w way) newBench(t testing.TB, name string, args ...string) *bench {
 	return b
 }
 
-// prepare makes a spare process for the bundle and returns its pid.
+// prepare makes a prewarmed process for the bundle and returns its pid.
 func (b *bench) prepare() int {
 	b.t.Helper()
 	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil {
@@ -129,11 +129,11 @@ func (b *bench) prepare() int {
 		if err := b.engine.Close(); err != nil {
 			b.t.Errorf("close engine: %v", err)
 		}
-		b.checkNoSpare()
+		b.checkNonePrewarmed()
 	})
-	one := b.spare()
+	one := b.prewarmed()
 	if one == nil {
-		b.t.Fatal("there is no spare process")
+		b.t.Fatal("there is no prewarmed process")
 	}
 	return one.child.Pid
 }
@@ -142,23 +142,23 @@ func (b *bench) preparation() shim.Preparation {
 	return shim.Preparation{Pod: b.pod(), Namespaces: b.bundle.Spec.Linux.Namespaces, Cgroup: b.bundle.Spec.Linux.CgroupsPath}
 }
 
-// spare is the spare process of the bundle's pod, nil if there is none.
-func (b *bench) spare() *spare {
+// prewarmed is the prewarmed process of the bundle's pod, nil if there is none.
+func (b *bench) prewarmed() *prewarmed {
 	s := b.engine.stock.slots[b.pod()]
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.spare
+	return s.prewarmed
 }
 
 // pod stands for the bundle's pod.
 func (b *bench) pod() string { return filepath.Dir(b.bundle.Spec.Linux.CgroupsPath) }
 
-func (b *bench) checkNoSpare() {
+func (b *bench) checkNonePrewarmed() {
 	b.t.Helper()
-	if one := b.spare(); one != nil {
+	if one := b.prewarmed(); one != nil {
 		b.t.Errorf("process %d is still kept for a container", one.child.Pid)
 	}
 }
@@ -349,7 +349,7 @@ func (b *bench) create() shim.Container {
 func (b *bench) createWith() shim.Container {
 	b.t.Helper()
 	pid := 0
-	if b.way == spared {
+	if b.way == warmed {
 		pid = b.prepare()
 	}
 	c, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
@@ -357,8 +357,8 @@ func (b *bench) createWith() shim.Container {
 	if err != nil {
 		b.t.Fatalf("create: %v", err)
 	}
-	if got := c.Init().Pid(); b.way == spared && got != pid {
-		b.t.Errorf("the first process is %d, not the spare one, %d", got, pid)
+	if got := c.Init().Pid(); b.way == warmed && got != pid {
+		b.t.Errorf("the first process is %d, not the prewarmed one, %d", got, pid)
 	}
 	b.t.Cleanup(func() { b.delete(c) })
 	return c

@@ -47,8 +47,8 @@ type newborn struct {
 	link  *os.File // our end
 	err   error    // why there is none
 
-	spare bool     // it was there before its container
-	group *limited // a spare one's: its container's, without that's limits
+	prewarmed bool     // it was there before its container
+	group     *limited // a prewarmed one's: its container's, without that's limits
 }
 
 // fork starts a guest process that waits for its configuration.
@@ -63,7 +63,7 @@ func (e *Engine) fork(b *birth) *newborn {
 	return n
 }
 
-// discard ends a process that is not wanted, and returns when it is gone. A spare one's cgroup goes with it.
+// discard ends a process that is not wanted, and returns when it is gone. A prewarmed one's cgroup goes with it.
 func (e *Engine) discard(n *newborn) error {
 	if n.child != nil {
 		e.destroy(n.child)
@@ -172,7 +172,7 @@ func (b *birth) enterThread() {
 
 // settle accounts a new process, which still waits, to its container.
 func (e *Engine) settle(n *newborn, b *birth) error {
-	if !n.spare && !b.born {
+	if !n.prewarmed && !b.born {
 		group, err := b.cgroup()
 		if err != nil {
 			return err

@@ -13,20 +13,20 @@ import (
 )
 
 // TestEngine runs the conformance suite with guests of both toolchains, with the steps that make a
-// start light and without, and with a spare process.
+// start light and without, and with a prewarmed process.
 func TestEngine(t *testing.T) {
 	for _, guest := range []string{"suite", "gosuite"} {
 		for _, v := range variants {
 			t.Run(guest+"/"+v.name, func(t *testing.T) { conform(t, guest, shared.engineWith(t, v.skip)) })
 		}
-		t.Run(guest+"/spare", func(t *testing.T) {
+		t.Run(guest+"/prewarmed", func(t *testing.T) {
 			e := &preparing{Engine: shared.engine(t)}
 			t.Cleanup(func() {
 				if err := e.Close(); err != nil {
 					t.Error(err)
 				}
 				if e.used == 0 {
-					t.Error("no spare process was used")
+					t.Error("no prewarmed process was used")
 				}
 			})
 			conform(t, guest, e)
@@ -43,7 +43,7 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
-// preparing is an engine that has a spare process at hand for every container.
+// preparing is an engine that has a prewarmed process for every container.
 type preparing struct {
 	*Engine
 	used int
@@ -55,9 +55,9 @@ func (e *preparing) Create(ctx context.Context, b *shim.Bundle, io shim.IO, o sh
 	if err != nil {
 		return nil, err
 	}
-	spare := e.stock.slots[pod].spare // nil for the cgroup of an earlier container
+	prewarmed := e.stock.slots[pod].prewarmed // nil for the cgroup of an earlier container
 	c, err := e.Engine.Create(ctx, b, io, o)
-	if err == nil && spare != nil && c.Init().Pid() == spare.child.Pid {
+	if err == nil && prewarmed != nil && c.Init().Pid() == prewarmed.child.Pid {
 		e.used++
 	}
 	return c, err

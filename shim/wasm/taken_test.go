@@ -225,10 +225,10 @@ func (k *taken) first(told []byte) shim.Container {
 // ends the process has one of its own, all others share one.
 func TestGuestThatOwnsItsProcess(t *testing.T) {
 	for name, make := range map[string]func(*testing.T) *taken{
-		"first process":    func(t *testing.T) *taken { return newTaken(t, guest.Running, forked) },
-		"further process":  func(t *testing.T) *taken { k := newTaken(t, guest.Running, forked); k.further = true; return k },
-		"spare process":    func(t *testing.T) *taken { return newTaken(t, guest.Running, spared) },
-		"while it is read": func(t *testing.T) *taken { return newTaken(t, guest.Loading, forked) },
+		"first process":     func(t *testing.T) *taken { return newTaken(t, guest.Running, forked) },
+		"further process":   func(t *testing.T) *taken { k := newTaken(t, guest.Running, forked); k.further = true; return k },
+		"prewarmed process": func(t *testing.T) *taken { return newTaken(t, guest.Running, warmed) },
+		"while it is read":  func(t *testing.T) *taken { return newTaken(t, guest.Loading, forked) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := makeOutside(t)

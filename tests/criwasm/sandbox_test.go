@@ -177,7 +177,7 @@ func sandboxSpecs() map[string]func(*suite) {
 			want := map[string][]string{"pod": {"engine", "shim"}, "node": {"engine", "shim", "supervisor"}}[s.scope]
 			var parts []string
 			for _, part := range info.Overhead.Measured.Parts {
-				if part.Name != "spare" { // for a next container, for some seconds
+				if part.Name != "prewarmed" { // for a next container, for some seconds
 					parts = append(parts, part.Name)
 				}
 			}

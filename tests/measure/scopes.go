@@ -90,7 +90,7 @@ func shimMemory(ctx context.Context, out io.Writer, n *node.Node, w Workload, po
 		lives = append(lives, l)
 	}
 	select {
-	case <-time.After(12 * time.Second): // longer than a shim waits before it gives memory back, and a spare process for a guest
+	case <-time.After(12 * time.Second): // longer than a shim waits before it gives memory back, and a prewarmed process for a guest
 	case <-ctx.Done():
 		return ctx.Err()
 	}

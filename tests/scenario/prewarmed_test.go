@@ -16,7 +16,7 @@ func (c *container) prewarmed() int {
 	c.t.Helper()
 	pid := 0
 	if !node.Within(node.Patience, func() bool {
-		for _, one := range c.overheadParts()["spare"] {
+		for _, one := range c.overheadParts()["prewarmed"] {
 			if one.Container == c.id {
 				pid = one.PID
 			}

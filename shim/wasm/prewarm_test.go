@@ -29,17 +29,17 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// awaitStandBy waits until a spare process has no mount but its private root.
+// awaitStandBy waits until a prewarmed process has no mount but its private root.
 func awaitStandBy(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, "the spare process stands by", func() bool {
+	eventually(t, "the prewarmed process stands by", func() bool {
 		mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 		return err == nil && strings.Count(string(mounts), "\n") == 1
 	})
 }
 
-// TestSpareSeesNothingOfTheHost looks at a spare process before anybody wants it.
-func TestSpareSeesNothingOfTheHost(t *testing.T) {
+// TestPrewarmedSeesNothingOfTheHost looks at a prewarmed process before anybody wants it.
+func TestPrewarmedSeesNothingOfTheHost(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
 	pid := b.prepare()
 	awaitStandBy(t, pid)
@@ -65,9 +65,9 @@ func TestSpareSeesNothingOfTheHost(t *testing.T) {
 	}
 }
 
-// TestSpareIsInItsContainersCgroup looks at every hierarchy and thread.
-func TestSpareIsInItsContainersCgroup(t *testing.T) {
-	b := spared.newBench(t, "probe", "sleep")
+// TestPrewarmedIsInItsContainersCgroup looks at every hierarchy and thread.
+func TestPrewarmedIsInItsContainersCgroup(t *testing.T) {
+	b := warmed.newBench(t, "probe", "sleep")
 	limit := int64(64 << 20)
 	b.bundle.Spec.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}
 	c := b.create()
@@ -97,15 +97,15 @@ func TestSpareIsInItsContainersCgroup(t *testing.T) {
 	if got, want := limitOf(t, c), fmt.Sprint(limit+int64(enginePart(c.(*container).entry))); got != want {
 		t.Errorf("limit %q, want %s", got, want)
 	}
-	b.checkNoSpare()
+	b.checkNonePrewarmed()
 	if used := c.Details().EngineCPU; used <= 0 {
 		t.Errorf("engine used %v", used)
 	}
 }
 
-// TestSpareIsForThoseItFits has containers that a prewarmed process cannot become: they get a process of their own, and it ends, or
+// TestPrewarmedIsForThoseItFits has containers that a prewarmed process cannot become: they get a process of their own, and it ends, or
 // waits on where its cgroup is not theirs.
-func TestSpareIsForThoseItFits(t *testing.T) {
+func TestPrewarmedIsForThoseItFits(t *testing.T) {
 	holder := newBench(t, "probe", "sleep").create() // somebody whose namespaces can be joined
 	for name, change := range map[string]func(b *bench){
 		"shared process namespace": func(b *bench) { setPath(b, specs.PIDNamespace, holder.Init().Pid(), "pid") },
@@ -115,16 +115,16 @@ func TestSpareIsForThoseItFits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "probe", "sleep")
-			spare := b.prepare()
+			prewarmed := b.prepare()
 			change(b)
 			c := b.create()
-			if got := c.Init().Pid(); got == spare {
+			if got := c.Init().Pid(); got == prewarmed {
 				t.Error("the prewarmed process was used")
 			}
-			if unix.Kill(spare, 0) == nil {
+			if unix.Kill(prewarmed, 0) == nil {
 				t.Error("the prewarmed process is in another one's cgroup")
 			}
-			b.checkNoSpare()
+			b.checkNonePrewarmed()
 			if pids, err := c.Pids(t.Context()); err != nil || len(pids) != 1 || pids[0] != c.Init().Pid() {
 				t.Errorf("processes %v, %v", pids, err)
 			}
@@ -132,13 +132,13 @@ func TestSpareIsForThoseItFits(t *testing.T) {
 	}
 	t.Run("other cgroup", func(t *testing.T) {
 		b := newBench(t, "probe", "sleep")
-		spare := b.prepare()
+		prewarmed := b.prepare()
 		own := b.bundle.Spec.Linux.CgroupsPath
 		b.bundle.Spec.Linux.CgroupsPath = own + "-other"
-		if got := b.create().Init().Pid(); got == spare {
+		if got := b.create().Init().Pid(); got == prewarmed {
 			t.Error("the prewarmed process was used")
 		}
-		if b.spare() == nil || unix.Kill(spare, 0) != nil {
+		if b.prewarmed() == nil || unix.Kill(prewarmed, 0) != nil {
 			t.Error("the prewarmed process is gone")
 		}
 		t.Cleanup(func() {
@@ -157,7 +157,7 @@ func setPath(b *bench, kind specs.LinuxNamespaceType, pid int, name string) {
 	}
 }
 
-func TestTerminalIsNotForASpare(t *testing.T) {
+func TestTerminalIsNotForAPrewarmedProcess(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
 	b.prepare()
 	birth, err := initBirth(b.bundle.Spec)
@@ -169,46 +169,46 @@ func TestTerminalIsNotForASpare(t *testing.T) {
 	if b.engine.take(b.bundle, &birth) != nil {
 		t.Error("it was given away")
 	}
-	b.checkNoSpare()
+	b.checkNonePrewarmed()
 }
 
-// TestSpareThatFailsIsReplaced has the spare process fail at each point up to where its guest is there.
-func TestSpareThatFailsIsReplaced(t *testing.T) {
+// TestPrewarmedThatFailsIsReplaced has the prewarmed process fail at each point up to where its guest is there.
+func TestPrewarmedThatFailsIsReplaced(t *testing.T) {
 	for name, fail := range map[string]func(b *bench, pid int){
 		"dead, and known to be": func(b *bench, pid int) {
 			kill(b.t, pid)
-			<-b.spare().child.Done
+			<-b.prewarmed().child.Done
 		},
 		"dying": func(b *bench, pid int) { kill(b.t, pid) },
 		"it does not understand": func(b *bench, _ int) {
-			if _, err := b.spare().link.Write([]byte("\x02\x00\x00\x00xx")); err != nil {
+			if _, err := b.prewarmed().link.Write([]byte("\x02\x00\x00\x00xx")); err != nil {
 				b.t.Fatal(err)
 			}
 		},
 		"it is told of files that do not come": func(b *bench, _ int) {
 			text := `{"files":1,"args":[]}`
-			if _, err := b.spare().link.Write(append([]byte{byte(len(text)), 0, 0, 0}, text...)); err != nil {
+			if _, err := b.prewarmed().link.Write(append([]byte{byte(len(text)), 0, 0, 0}, text...)); err != nil {
 				b.t.Fatal(err)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "suite", "echo", "text")
-			spare := b.prepare()
-			awaitStandBy(t, spare)
-			fail(b, spare)
+			prewarmed := b.prepare()
+			awaitStandBy(t, prewarmed)
+			fail(b, prewarmed)
 			c := b.create()
-			if c.Init().Pid() == spare {
-				t.Error("the spare process was used")
+			if c.Init().Pid() == prewarmed {
+				t.Error("the prewarmed process was used")
 			}
 			start(t, c.Init())
 			if exit := ended(t, c.Init()); exit.Code != 0 || b.stdout.all() != "text" {
 				t.Errorf("exit %+v; stdout %q; stderr %q", exit, b.stdout.all(), b.stderr.all())
 			}
-			if unix.Kill(spare, 0) == nil {
-				t.Error("the spare process is still there")
+			if unix.Kill(prewarmed, 0) == nil {
+				t.Error("the prewarmed process is still there")
 			}
-			b.checkNoSpare()
+			b.checkNonePrewarmed()
 		})
 	}
 }
@@ -220,8 +220,8 @@ func kill(t testing.TB, pid int) {
 	}
 }
 
-// TestCreateThatFailsTakesTheSpareWithIt has errors that are the container's own: nothing is tried again, nothing is left.
-func TestCreateThatFailsTakesTheSpareWithIt(t *testing.T) {
+// TestCreateThatFailsEndsThePrewarmedProcess has errors that are the container's own: nothing is tried again, nothing is left.
+func TestCreateThatFailsEndsThePrewarmedProcess(t *testing.T) {
 	for name, change := range map[string]func(b *bench){
 		"no module": func(b *bench) { b.bundle.Spec.Annotations[shim.AnnotationWasmModule] = "/no/such/module" },
 		"no mount": func(b *bench) {
@@ -232,21 +232,21 @@ func TestCreateThatFailsTakesTheSpareWithIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "probe", "sleep")
-			spare := b.prepare()
+			prewarmed := b.prepare()
 			change(b)
 			b.pipes(false)
 			if _, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{}); err == nil {
 				t.Error("it was created")
 			}
 			b.release()
-			b.checkGone(spare)
-			b.checkNoSpare()
+			b.checkGone(prewarmed)
+			b.checkNonePrewarmed()
 		})
 	}
 }
 
-// TestStaleEntryWithSpare drops the compiled module between its being found and its being opened.
-func TestStaleEntryWithSpare(t *testing.T) {
+// TestStaleEntryWithPrewarmed drops the compiled module between its being found and its being opened.
+func TestStaleEntryWithPrewarmed(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
 	b.prepare()
 	c := b.create()
@@ -257,12 +257,12 @@ func TestStaleEntryWithSpare(t *testing.T) {
 	if err := compile.Drop(b.engine.options.CacheDir, entry.Digest); err != nil {
 		t.Fatal(err)
 	}
-	again := spared.newBench(t, "probe", "sleep")
+	again := warmed.newBench(t, "probe", "sleep")
 	start(t, again.create().Init())
 	again.stdout.await(t, "sleep=on")
 }
 
-func TestPrepareKeepsOneSpare(t *testing.T) {
+func TestPrepareKeepsOnePrewarmed(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
 	first := b.prepare()
 	if second := b.prepare(); second != first {
@@ -273,8 +273,8 @@ func TestPrepareKeepsOneSpare(t *testing.T) {
 	if other == first || unix.Kill(first, 0) == nil {
 		t.Errorf("process %d is still there beside %d, in other namespaces", first, other)
 	}
-	b.spare().timer.Reset(0)
-	eventually(t, "a spare process that nobody wants ends", func() bool { return unix.Kill(other, 0) != nil })
+	b.prewarmed().timer.Reset(0)
+	eventually(t, "a prewarmed process that nobody wants ends", func() bool { return unix.Kill(other, 0) != nil })
 	eventually(t, "its cgroup is removed", func() bool { return len(groupDirs(b.bundle.Spec.Linux.CgroupsPath)) == 0 })
 	left := b.prepare()
 	first, b.bundle.Spec.Linux.CgroupsPath = left, b.bundle.Spec.Linux.CgroupsPath+"-next" // as after a container that could not be made
@@ -286,10 +286,10 @@ func TestPrepareKeepsOneSpare(t *testing.T) {
 		t.Error(err)
 	}
 	if unix.Kill(next, 0) == nil {
-		t.Error("the spare process outlives its engine")
+		t.Error("the prewarmed process outlives its engine")
 	}
-	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil || b.spare() != nil {
-		t.Errorf("a closed engine has a spare process, %v", err)
+	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil || b.prewarmed() != nil {
+		t.Errorf("a closed engine has a prewarmed process, %v", err)
 	}
 }
 
@@ -311,39 +311,39 @@ func newNeighbour(t *testing.T, e *Engine, network int) *bench {
 	return b
 }
 
-// TestPodsHaveSparesOfTheirOwn has a shim of several pods: each one's spare process is used for its containers only.
-func TestPodsHaveSparesOfTheirOwn(t *testing.T) {
+// TestPodsHavePrewarmedProcessesOfTheirOwn has a shim of several pods: each one's prewarmed process is used for its containers only.
+func TestPodsHavePrewarmedProcessesOfTheirOwn(t *testing.T) {
 	e := shared.engine(t)
 	holders := []shim.Container{newBench(t, "probe", "sleep").create(), newBench(t, "probe", "sleep").create()}
 	var pods []*bench
-	var spares []int
+	var prewarmed []int
 	for _, holder := range holders {
 		b := newNeighbour(t, e, holder.Init().Pid())
-		pods, spares = append(pods, b), append(spares, b.prepare())
+		pods, prewarmed = append(pods, b), append(prewarmed, b.prepare())
 	}
 	for i, b := range pods {
-		if again := b.prepare(); again != spares[i] {
-			t.Errorf("pod %d: process %d was replaced by %d", i, spares[i], again)
+		if again := b.prepare(); again != prewarmed[i] {
+			t.Errorf("pod %d: process %d was replaced by %d", i, prewarmed[i], again)
 		}
 	}
 	second := newNeighbour(t, e, holders[0].Init().Pid()) // the first pod's namespaces, but another pod
-	if got := second.create().Init().Pid(); got == spares[0] || got == spares[1] {
-		t.Error("a pod without a spare process got another one's")
+	if got := second.create().Init().Pid(); got == prewarmed[0] || got == prewarmed[1] {
+		t.Error("a pod without a prewarmed process got another one's")
 	}
 	for i, b := range pods {
 		c := b.create()
-		if got := c.Init().Pid(); got != spares[i] {
-			t.Errorf("pod %d: first process %d, the spare one was %d", i, got, spares[i])
+		if got := c.Init().Pid(); got != prewarmed[i] {
+			t.Errorf("pod %d: first process %d, the prewarmed one was %d", i, got, prewarmed[i])
 		}
 		if got, want := namespaceOf(t, c.Init().Pid(), "net"), namespaceOf(t, holders[i].Init().Pid(), "net"); got != want {
 			t.Errorf("pod %d is in network %s, want %s", i, got, want)
 		}
-		b.checkNoSpare()
+		b.checkNonePrewarmed()
 	}
 }
 
-// TestSpareEndsWithItsPod tells the engine that one of two pods goes.
-func TestSpareEndsWithItsPod(t *testing.T) {
+// TestPrewarmedEndsWithItsPod tells the engine that one of two pods goes.
+func TestPrewarmedEndsWithItsPod(t *testing.T) {
 	e, holder := shared.engine(t), newBench(t, "probe", "sleep").create()
 	goes, stays := newNeighbour(t, e, holder.Init().Pid()), newNeighbour(t, e, holder.Init().Pid())
 	first, second := goes.prepare(), stays.prepare()
@@ -353,22 +353,22 @@ func TestSpareEndsWithItsPod(t *testing.T) {
 		}
 	}
 	if unix.Kill(first, 0) == nil {
-		t.Error("the spare process outlives its pod")
+		t.Error("the prewarmed process outlives its pod")
 	}
-	goes.checkNoSpare()
+	goes.checkNonePrewarmed()
 	if unix.Kill(second, 0) != nil {
 		t.Error("another pod's went with it")
 	}
-	if err := e.Prepare(context.Background(), goes.preparation()); err != nil || goes.spare() != nil { // asked for before the end, heard of after
-		t.Errorf("a pod that is over has a spare process, %v", err)
+	if err := e.Prepare(context.Background(), goes.preparation()); err != nil || goes.prewarmed() != nil { // asked for before the end, heard of after
+		t.Errorf("a pod that is over has a prewarmed process, %v", err)
 	}
-	goes.checkNoSpare()
+	goes.checkNonePrewarmed()
 }
 
-// TestSparesAreBounded has more pods than there may be spare processes.
-func TestSparesAreBounded(t *testing.T) {
+// TestPrewarmedProcessesAreBounded has more pods than there may be prewarmed processes.
+func TestPrewarmedProcessesAreBounded(t *testing.T) {
 	e, holder := shared.engine(t), newBench(t, "probe", "sleep").create()
-	pods := make([]*bench, maxSpares+1)
+	pods := make([]*bench, maxPrewarmed+1)
 	pids := make([]int, len(pods))
 	for i := range pods {
 		pods[i] = newNeighbour(t, e, holder.Init().Pid())
@@ -379,10 +379,10 @@ func TestSparesAreBounded(t *testing.T) {
 	}
 	for i, pid := range pids {
 		if there := unix.Kill(pid, 0) == nil; there != (i != 1) {
-			t.Errorf("spare process %d of %d is there: %t", i+1, len(pods), there)
+			t.Errorf("prewarmed process %d of %d is there: %t", i+1, len(pods), there)
 		}
 	}
-	if n := len(e.stock.slots); n != maxSpares {
+	if n := len(e.stock.slots); n != maxPrewarmed {
 		t.Errorf("%d slots", n)
 	}
 }
@@ -393,8 +393,8 @@ func TestPrepareWithoutCgroup(t *testing.T) {
 	for _, group := range []string{"", "relative"} {
 		p := b.preparation()
 		p.Cgroup = group
-		if err := b.engine.Prepare(context.Background(), p); err != nil || b.spare() != nil {
-			t.Errorf("cgroup %q: spare %v, %v", group, b.spare(), err)
+		if err := b.engine.Prepare(context.Background(), p); err != nil || b.prewarmed() != nil {
+			t.Errorf("cgroup %q: prewarmed %v, %v", group, b.prewarmed(), err)
 		}
 	}
 	p := b.preparation()
@@ -411,18 +411,18 @@ func TestPrepareTooLate(t *testing.T) {
 	if err := b.engine.Prepare(context.Background(), b.preparation()); err != nil {
 		t.Error(err)
 	}
-	b.checkNoSpare()
+	b.checkNonePrewarmed()
 	if pids, err := c.Pids(t.Context()); err != nil || len(pids) != 1 {
 		t.Errorf("processes %v, %v", pids, err)
 	}
 	other := newBench(t, "probe", "sleep")
-	spare := other.prepare()
+	prewarmed := other.prepare()
 	other.engine.Vacate(other.bundle.Spec.Linux.CgroupsPath)
-	other.checkGone(spare)
+	other.checkGone(prewarmed)
 	if err := other.engine.Prepare(context.Background(), other.preparation()); err != nil {
 		t.Error(err)
 	}
-	other.checkNoSpare()
+	other.checkNonePrewarmed()
 }
 
 // TestPrepareBesideCreate has both come at once, and the request for another cgroup too: the container has one process.
@@ -448,7 +448,7 @@ func TestPrepareBesideCreate(t *testing.T) {
 		if pids, err := c.Pids(t.Context()); err != nil || len(pids) != 1 || pids[0] != c.Init().Pid() {
 			t.Errorf("processes %v, %v", pids, err)
 		}
-		if one := b.spare(); one != nil && one.leaf != next.Cgroup {
+		if one := b.prewarmed(); one != nil && one.leaf != next.Cgroup {
 			t.Errorf("a process waits in %q", one.leaf)
 		}
 		if err := b.engine.Close(); err != nil {
@@ -494,7 +494,7 @@ func mountsStayWithTheGuest(t *testing.T, w way) {
 	}
 	before := mountsBelow(t, b.bundle.Rootfs, data)
 	b.pipes(false)
-	if w == spared {
+	if w == warmed {
 		b.prepare()
 	}
 	c, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})

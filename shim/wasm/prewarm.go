@@ -18,19 +18,19 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// spareTime is how long a prewarmed process waits for its container.
-const spareTime = 10 * time.Second
+// prewarmTime is how long a prewarmed process waits for its container.
+const prewarmTime = 10 * time.Second
 
-// errSpare says that the prewarmed process failed, and not what it was to become: a forked one may do.
-var errSpare = errors.New("spare guest process failed")
+// errPrewarmed says that the prewarmed process failed, and not what it was to become: a forked one may do.
+var errPrewarmed = errors.New("prewarmed guest process failed")
 
-// maxSpares bounds the prewarmed processes of one engine. One that is asked for beyond that takes the place of the one that was
+// maxPrewarmed bounds the prewarmed processes of one engine. One that is asked for beyond that takes the place of the one that was
 // asked for longest ago.
-const maxSpares = 32
+const maxPrewarmed = 32
 
 // maxClaims bounds the cgroups of containers that the engine remembers: a request for a process in one of them comes at most a few
 // seconds too late.
-const maxClaims = 8 * maxSpares
+const maxClaims = 8 * maxPrewarmed
 
 // stock is the engine's prewarmed guest processes, at most one for each pod: one that was started before its container is asked
 // for, in the pod's namespaces and in the cgroup that will be the container's. It has nothing that a process forked for a
@@ -48,12 +48,12 @@ type slot struct {
 	asked time.Time // for a process, the last time; under the stock's lock
 	leaf  string    // the process's cgroup, see leafOf; under the stock's lock
 
-	mu    sync.Mutex // held while the process is made or ended, which takes milliseconds
-	spare *spare     // nil = none
-	over  bool       // there will be none any more
+	mu        sync.Mutex // held while the process is made or ended, which takes milliseconds
+	prewarmed *prewarmed // nil = none
+	over      bool       // there will be none any more
 }
 
-type spare struct {
+type prewarmed struct {
 	*newborn
 	birth    birth
 	leaf     string
@@ -76,7 +76,7 @@ func (e *Engine) Prepare(_ context.Context, p shim.Preparation) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer compile.Warm()
-	if s.over || s.spare.waitsFor(&b, leaf) && s.spare.timer.Reset(spareTime) {
+	if s.over || s.prewarmed.waitsFor(&b, leaf) && s.prewarmed.timer.Reset(prewarmTime) {
 		b.close()
 		return nil
 	}
@@ -86,7 +86,7 @@ func (e *Engine) Prepare(_ context.Context, p shim.Preparation) error {
 		return err
 	}
 	if err == nil {
-		s.spare, err = e.newSpare(b, p, s)
+		s.prewarmed, err = e.newPrewarmed(b, p, s)
 	}
 	if err != nil {
 		b.close()
@@ -99,7 +99,7 @@ func (e *Engine) Prepare(_ context.Context, p shim.Preparation) error {
 func (e *Engine) Vacate(cgroup string) {
 	leaf := leafOf(&shim.Bundle{Spec: &specs.Spec{Linux: &specs.Linux{CgroupsPath: cgroup}}})
 	if s := e.stock.claim(leaf); s != nil {
-		s.give(leaf, func(*spare) bool { return false }, e)
+		s.give(leaf, func(*prewarmed) bool { return false }, e)
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *stock) open(pod string, e *Engine) *slot {
 func (s *stock) surplus() (oldest string, one *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.slots) <= maxSpares {
+	if len(s.slots) <= maxPrewarmed {
 		return "", nil
 	}
 	for pod, other := range s.slots {
@@ -191,10 +191,10 @@ func (s *stock) claim(leaf string) *slot {
 	return nil
 }
 
-// newSpare forks a prewarmed process. birth is its own then.
-func (e *Engine) newSpare(b birth, p shim.Preparation, s *slot) (*spare, error) {
+// newPrewarmed forks a prewarmed process. birth is its own then.
+func (e *Engine) newPrewarmed(b birth, p shim.Preparation, s *slot) (*prewarmed, error) {
 	bundle := &shim.Bundle{Spec: &specs.Spec{Linux: &specs.Linux{CgroupsPath: p.Cgroup}}}
-	one := &spare{leaf: leafOf(bundle)}
+	one := &prewarmed{leaf: leafOf(bundle)}
 	if isScope(bundle.Spec) && p.OOMGroup != "" {
 		one.oomGroup = p.OOMGroup
 		bundle.Spec.Linux.Resources = &specs.LinuxResources{Unified: map[string]string{oomGroupFile: p.OOMGroup}}
@@ -209,14 +209,14 @@ func (e *Engine) newSpare(b birth, p shim.Preparation, s *slot) (*spare, error) 
 	if err != nil {
 		return nil, errors.Join(err, e.discard(n))
 	}
-	n.spare = true
+	n.prewarmed = true
 	one.newborn, one.birth = n, b
-	one.timer = time.AfterFunc(spareTime, func() { s.retire(one, e) })
+	one.timer = time.AfterFunc(prewarmTime, func() { s.retire(one, e) })
 	return one, nil
 }
 
 // waitsFor says whether the process is there, in this cgroup, and was born so.
-func (s *spare) waitsFor(b *birth, leaf string) bool {
+func (s *prewarmed) waitsFor(b *birth, leaf string) bool {
 	return s != nil && !s.hasEnded() && s.leaf == leaf && s.birth.like(b)
 }
 
@@ -229,21 +229,21 @@ func (s *slot) end(e *Engine) error {
 }
 
 // retire ends a prewarmed process whose container did not come. What it leaves is removed with the pod.
-func (s *slot) retire(one *spare, e *Engine) {
+func (s *slot) retire(one *prewarmed, e *Engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.spare == one {
+	if s.prewarmed == one {
 		_ = s.drop(e)
 	}
 }
 
 // drop ends the prewarmed process, if there is one. The caller holds the slot's lock.
 func (s *slot) drop(e *Engine) error {
-	one := s.spare
+	one := s.prewarmed
 	if one == nil {
 		return nil
 	}
-	s.spare = nil
+	s.prewarmed = nil
 	one.timer.Stop()
 	one.birth.close()
 	return e.discard(one.newborn)
@@ -258,17 +258,17 @@ func (e *Engine) take(c *shim.Bundle, b *birth) *newborn {
 		return nil
 	}
 	oomGroup, realtime := atBirth(c.Spec)
-	return s.give(leaf, func(one *spare) bool {
+	return s.give(leaf, func(one *prewarmed) bool {
 		// A terminal would have to be given to it.
 		return !b.io.Terminal && !realtime && one.oomGroup == oomGroup && one.birth.like(b) && !one.hasEnded()
 	}, e)
 }
 
 // give gives away the process that waits in this cgroup if it is wanted, and otherwise ends it.
-func (s *slot) give(leaf string, wanted func(*spare) bool, e *Engine) *newborn {
+func (s *slot) give(leaf string, wanted func(*prewarmed) bool, e *Engine) *newborn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.spare
+	one := s.prewarmed
 	if one == nil || one.leaf != leaf {
 		return nil
 	}
@@ -276,7 +276,7 @@ func (s *slot) give(leaf string, wanted func(*spare) bool, e *Engine) *newborn {
 		_ = s.drop(e) // as in retire
 		return nil
 	}
-	s.spare = nil
+	s.prewarmed = nil
 	one.birth.close()
 	return one.newborn
 }
@@ -316,7 +316,7 @@ func (n *newborn) makeCgroup(b *shim.Bundle) (*limited, error) {
 		return nil, err
 	}
 	if err := g.limit(); err != nil {
-		return g, fmt.Errorf("%w: %w", errSpare, err)
+		return g, fmt.Errorf("%w: %w", errPrewarmed, err)
 	}
 	return g, nil
 }
@@ -325,8 +325,8 @@ func (n *newborn) makeCgroup(b *shim.Bundle) (*limited, error) {
 // been prewarmed.
 func (n *newborn) blame(err error) error {
 	var f *failure
-	if !n.spare || errors.As(err, &f) && f.message.Class != link.Internal {
+	if !n.prewarmed || errors.As(err, &f) && f.message.Class != link.Internal {
 		return err
 	}
-	return fmt.Errorf("%w: %w", errSpare, err)
+	return fmt.Errorf("%w: %w", errPrewarmed, err)
 }

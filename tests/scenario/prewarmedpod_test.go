@@ -40,19 +40,19 @@ func (p *pod) overheadParts() map[string][]part {
 	return found
 }
 
-// spare waits for the process that a pod's shim has at hand for its next guest.
-func (p *pod) spare() int {
+// prewarmed waits for the process that a pod's shim prewarmed for its next guest.
+func (p *pod) prewarmed() int {
 	p.t.Helper()
 	var all []part
-	if !node.Within(node.Patience, func() bool { all = p.overheadParts()["spare"]; return len(all) == 1 }) {
-		p.t.Fatalf("spare processes: %v\nthe daemon said:\n%s\nthe shim said:\n%s", all, p.DaemonLog(), p.shimLog())
+	if !node.Within(node.Patience, func() bool { all = p.overheadParts()["prewarmed"]; return len(all) == 1 }) {
+		p.t.Fatalf("prewarmed processes: %v\nthe daemon said:\n%s\nthe shim said:\n%s", all, p.DaemonLog(), p.shimLog())
 	}
 	return all[0].PID
 }
 
 // The process that a wasm pod has at hand becomes its guest, and there is one for the next container too. It counts to the
 // pod's overhead once, whatever it is by then.
-func TestSpareProcess(t *testing.T) {
+func TestPrewarmedProcess(t *testing.T) {
 	m := start(t)
 	m.pull(world.guest)
 	m.pull(world.busybox)
@@ -61,33 +61,33 @@ func TestSpareProcess(t *testing.T) {
 		config := containerConfig(world.guest, "idle")
 		config.Metadata.Name = fmt.Sprint("c", i)
 		c := p.create(config)
-		spare := p.spare() // made with the sandbox, and again with the second container
+		prewarmed := p.prewarmed() // made with the sandbox, and again with the second container
 		c.start()
 		c.says("idle")
 		parts := p.overheadParts()
 		// The pod may have another one at hand by now: that it gets ready for a container may come behind the container's start.
-		counted := slices.ContainsFunc(parts["spare"], func(one part) bool { return one.PID == spare })
+		counted := slices.ContainsFunc(parts["prewarmed"], func(one part) bool { return one.PID == prewarmed })
 		if counted || len(parts["engine"]) != i+1 {
-			t.Errorf("with %d guests: process %d among parts %v", i+1, spare, parts)
+			t.Errorf("with %d guests: process %d among parts %v", i+1, prewarmed, parts)
 		}
 		found := false
 		for _, one := range parts["engine"] {
-			found = found || one.PID == spare
+			found = found || one.PID == prewarmed
 		}
 		if !found {
-			t.Errorf("process %d did not become the guest's: %v", spare, parts)
+			t.Errorf("process %d did not become the guest's: %v", prewarmed, parts)
 		}
 	}
 	linux := m.run("runc")
 	linux.begin(sh("echo idle; sleep 1000")).says("idle")
-	if parts := linux.overheadParts(); len(parts["spare"]) != 0 {
-		t.Errorf("a pod of Linux containers has spare processes: %v", parts)
+	if parts := linux.overheadParts(); len(parts["prewarmed"]) != 0 {
+		t.Errorf("a pod of Linux containers has prewarmed processes: %v", parts)
 	}
 }
 
-// A pod that ends without having used its spare process, in an orderly way or by its shim's death, leaves nothing of it, also
+// A pod that ends without having used its prewarmed process, in an orderly way or by its shim's death, leaves nothing of it, also
 // not in a cgroup that the kubelet made.
-func TestUnusedSpareProcessGoes(t *testing.T) {
+func TestUnusedPrewarmedProcessIsEnded(t *testing.T) {
 	m := startOwn(t)
 	m.pull(world.guest)
 	for _, killed := range []bool{false, true} {
@@ -97,17 +97,17 @@ func TestUnusedSpareProcessGoes(t *testing.T) {
 			func(config *runtime.PodSandboxConfig) { config.Linux.CgroupParent = parent },
 		} {
 			p := m.run("wasm", change)
-			spare := p.spare()
+			prewarmed := p.prewarmed()
 			if killed {
 				p.killShim()
-				if !node.Within(node.Patience, func() bool { return syscall.Kill(spare, 0) != nil }) {
-					t.Errorf("spare process %d outlives its shim", spare)
+				if !node.Within(node.Patience, func() bool { return syscall.Kill(prewarmed, 0) != nil }) {
+					t.Errorf("prewarmed process %d outlives its shim", prewarmed)
 				}
 			}
 			p.stop()
 			p.remove()
-			if syscall.Kill(spare, 0) == nil {
-				t.Errorf("spare process %d outlives its pod", spare)
+			if syscall.Kill(prewarmed, 0) == nil {
+				t.Errorf("prewarmed process %d outlives its pod", prewarmed)
 			}
 			noneBelow(t, made)
 		}
@@ -136,11 +136,11 @@ func TestDrawnIDIsForgotten(t *testing.T) {
 	neighbour := other.begin(containerConfig(world.guest, "idle"))
 	for _, end := range []string{"create", "stop", "kill shim", "another container"} {
 		p := m.run("wasm", func(config *runtime.PodSandboxConfig) { config.Linux.CgroupParent = parent })
-		spare := p.spare()
+		prewarmed := p.prewarmed()
 		counted := func() { // unless it was not wanted for too long
 			t.Helper()
-			if all := p.overheadParts()["spare"]; syscall.Kill(spare, 0) == nil && (len(all) != 1 || all[0].PID != spare) {
-				t.Errorf("%s: processes %v are counted, %d waits", end, all, spare)
+			if all := p.overheadParts()["prewarmed"]; syscall.Kill(prewarmed, 0) == nil && (len(all) != 1 || all[0].PID != prewarmed) {
+				t.Errorf("%s: processes %v are counted, %d waits", end, all, prewarmed)
 			}
 		}
 		switch end {
@@ -149,8 +149,8 @@ func TestDrawnIDIsForgotten(t *testing.T) {
 			counted()
 			c := p.begin(containerConfig(world.guest, "idle"))
 			c.says("idle")
-			if !gone(spare) {
-				t.Errorf("%s: process %d of the killed server's id is still there", end, spare)
+			if !gone(prewarmed) {
+				t.Errorf("%s: process %d of the killed server's id is still there", end, prewarmed)
 			}
 		case "another container": // which has no guest, and another id
 			p.begin(sh("echo idle; sleep 1000")).says("idle")
@@ -162,8 +162,8 @@ func TestDrawnIDIsForgotten(t *testing.T) {
 			m.restart()
 		}
 		p.stop()
-		if !gone(spare) {
-			t.Errorf("%s: process %d outlives its pod", end, spare)
+		if !gone(prewarmed) {
+			t.Errorf("%s: process %d outlives its pod", end, prewarmed)
 		}
 		if code, out := m.check(); code != 0 {
 			t.Errorf("%s: check: %d: %s", end, code, out)
