@@ -26,7 +26,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 	"github.com/sunaba-project/sunaba/shim/task"
-	"github.com/sunaba-project/sunaba/shim/wasm"
+	"github.com/sunaba-project/sunaba/shim/wasm/engine"
 )
 
 // Descriptors that are inherited.
@@ -65,7 +65,7 @@ func (a arguments) serve(ctx context.Context) error {
 			logger.Warn("failed to remove temporary files of an earlier shim", "error", err)
 		}
 	}
-	guests, err := wasm.New(wasm.Options{CacheDir: a.WasmCache}, r)
+	guests, err := engine.New(engine.Options{CacheDir: a.WasmCache}, r)
 	if err != nil {
 		return err
 	}

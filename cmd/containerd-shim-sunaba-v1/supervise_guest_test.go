@@ -35,7 +35,7 @@ var probe = sync.OnceValues(func() ([]byte, error) {
 	defer os.RemoveAll(dir)
 	out := filepath.Join(dir, "probe.wasm")
 	text, err := exec.Command("clang", "--target=wasm32-wasi", "--sysroot=/usr", "-O2", "-Wl,--strip-debug", "-o", out,
-		"../../shim/wasm/testdata/probe.c").CombinedOutput()
+		"../../shim/wasm/engine/testdata/probe.c").CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("build guest: %w: %s", err, text)
 	}

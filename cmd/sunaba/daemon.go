@@ -16,7 +16,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/sunaba-project/sunaba/criserver"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/checkpoint"
 	"github.com/sunaba-project/sunaba/criserver/compiler"
@@ -25,6 +24,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/selinux"
+	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/criserver/session"
 	"github.com/sunaba-project/sunaba/criserver/session/stream"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
@@ -55,7 +55,7 @@ func defaultPlaces() places {
 // daemon is a CRI server with all its parts.
 type daemon struct {
 	places   places
-	server   *criserver.Server
+	server   *server.Server
 	listener net.Listener
 	images   *images.Service
 	preload  string // folder of images to import
@@ -123,7 +123,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		return nil, err
 	}
 	d.close = append(d.close, net.Close)
-	events := criserver.NewEvents(logger)
+	events := server.NewEvents(logger)
 	sandboxes, err := sandbox.New(sandbox.Options{
 		Handlers: handlers, Network: net, Cgroups: cgroups, Host: host, Runtime: runtimes.Of, Labels: labels,
 		Records: filepath.Join(p.root, "state", "sandboxes"), Files: filepath.Join(p.root, "sandboxes"), State: p.sandboxes(), Shims: p.shims(),
@@ -162,11 +162,11 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if d.classes, err = openClasses(c.Overhead.Classes); err != nil {
 		return nil, err
 	}
-	d.server = criserver.New(criserver.Options{
+	d.server = server.New(server.Options{
 		Version: version.String(), Handlers: handlers, Images: store, Network: net, Cgroups: cgroups, Host: host, Runtime: runtimes.Of,
 		Sandboxes: sandboxes, Containers: containers, Checkpoints: checkpoints, Sessions: sessions, Events: events, Streams: streams,
 		Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
-		Overhead: criserver.OverheadOptions{Every: every, Patience: patience, Class: d.classes.class},
+		Overhead: server.OverheadOptions{Every: every, Patience: patience, Class: d.classes.class},
 	})
 	control, err := control.Listen(p.control(), store, logger)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
-	"github.com/sunaba-project/sunaba/criserver"
+	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -65,7 +65,7 @@ type metricsServer struct {
 }
 
 // serveMetrics listens at once and answers until Close. An empty address is none: nil.
-func serveMetrics(address string, server *criserver.Server, logger *slog.Logger) (*metricsServer, error) {
+func serveMetrics(address string, server *server.Server, logger *slog.Logger) (*metricsServer, error) {
 	if address == "" {
 		return nil, nil
 	}

@@ -78,7 +78,7 @@ func cGuest(t *testing.T, name string) []byte {
 	if data := builds.done[name]; data != nil {
 		return data
 	}
-	data, err := oci.BuildC(t.Context(), filepath.Join("../../shim/wasm/testdata", name+".c"))
+	data, err := oci.BuildC(t.Context(), filepath.Join("../../shim/wasm/engine/testdata", name+".c"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,9 +43,9 @@ var cgroupPackages = []string{"host/cgroup", "criserver/cgroup", "criserver/sand
 
 // slowPackages are those whose tests take longest without systemd. They start before what is short, or one machine would wait
 // for the other at the end.
-var slowPackages = []string{"shim/wasm", "shim/runc", "images"}
+var slowPackages = []string{"shim/wasm/engine", "shim/runc", "images"}
 
-// computed are the tests of shim/wasm of what guests compute and of what code is refused. The kernel has no part in it, and
+// computed are the tests of shim/wasm/engine of what guests compute and of what code is refused. The kernel has no part in it, and
 // they take most of the package's time: they run with `make test` alone.
 const computed = "BothWays$|^TestCodeThatIsRefused$|^TestOddModules$"
 
@@ -159,7 +159,7 @@ func (s *settings) jobs(b *suites.Builder) ([]job, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name == "shim/wasm" {
+		if name == "shim/wasm/engine" {
 			one.Command = append(one.Command, "-test.skip="+computed)
 		}
 		jobs = append(jobs, job{suite: one})
@@ -180,7 +180,7 @@ func rank(j job) int {
 // decode run with `make test` alone.
 func onKernel(name string) bool {
 	if strings.HasPrefix(name, "shim/wasm/") {
-		return name == "shim/wasm/cage"
+		return name == "shim/wasm/cage" || name == "shim/wasm/engine"
 	}
 	return slices.Contains([]string{"host", "shim", "criserver", "images"}, strings.SplitN(name, "/", 2)[0])
 }

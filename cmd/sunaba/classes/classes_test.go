@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sunaba-project/sunaba/criserver"
+	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/criserver/stats"
 )
 
@@ -155,7 +155,7 @@ func TestPrintWithAndWithoutAServer(t *testing.T) {
 	}{
 		"a server without pods": {[]Pod{}, "no pods"},
 		"no server":             {nil, "-"},
-		"a pod": {[]Pod{{Info: criserver.PodInfo{Handler: "runc", Overhead: criserver.PodOverhead{Measured: stats.Overhead{MemoryBytes: 3 << 20}}}}},
+		"a pod": {[]Pod{{Info: server.PodInfo{Handler: "runc", Overhead: server.PodOverhead{Measured: stats.Overhead{MemoryBytes: 3 << 20}}}}},
 			"memory 3.0Mi (1 pod)"},
 	} {
 		var out strings.Builder

@@ -9,13 +9,13 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
-	"github.com/sunaba-project/sunaba/criserver"
+	"github.com/sunaba-project/sunaba/criserver/server"
 )
 
 // Pod is a ready sandbox with what the server tells of it.
 type Pod struct {
 	*runtime.PodSandbox
-	Info criserver.PodInfo
+	Info server.PodInfo
 }
 
 // Pods asks for all ready sandboxes, of which there may be none: never nil. One that is removed meanwhile is left out.
@@ -41,8 +41,8 @@ func Pods(ctx context.Context, c *dial.Client) ([]Pod, error) {
 }
 
 // Info asks what the server tells of one sandbox, its overhead measured now.
-func Info(ctx context.Context, c *dial.Client, id string) (criserver.PodInfo, error) {
-	var info criserver.PodInfo
+func Info(ctx context.Context, c *dial.Client, id string) (server.PodInfo, error) {
+	var info server.PodInfo
 	status, err := c.PodSandboxStatus(ctx, &runtime.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {
 		return info, fmt.Errorf("ask for pod %q: %w", id, dial.Native(err))

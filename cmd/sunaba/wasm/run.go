@@ -19,7 +19,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/reaper"
-	engine "github.com/sunaba-project/sunaba/shim/wasm"
+	"github.com/sunaba-project/sunaba/shim/wasm/engine"
 )
 
 // exitStart is the exit code when there was nothing to run, as of a container that could not be started. Codes of signals are

@@ -16,7 +16,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/reaper"
-	"github.com/sunaba-project/sunaba/shim/wasm"
+	"github.com/sunaba-project/sunaba/shim/wasm/engine"
 )
 
 // starter starts guests through the engine that shims have, with the shim's binary, and wasmtime's processes beside them.
@@ -25,7 +25,7 @@ type starter struct {
 	rounds, guests              int
 
 	reaper *reaper.Reaper
-	engine *wasm.Engine
+	engine *engine.Engine
 	null   *os.File
 	count  int
 }
@@ -45,7 +45,7 @@ func (s *starter) open() (err error) {
 	if s.reaper, err = reaper.New(); err != nil {
 		return err
 	}
-	s.engine, err = wasm.New(wasm.Options{Self: s.shim, CacheDir: filepath.Join(s.dir, "cache")}, s.reaper)
+	s.engine, err = engine.New(engine.Options{Self: s.shim, CacheDir: filepath.Join(s.dir, "cache")}, s.reaper)
 	return err
 }
 

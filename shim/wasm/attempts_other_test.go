@@ -1,5 +1,0 @@
-//go:build !amd64
-
-package wasm
-
-func machineAttempts() []attempt { return nil }

@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/binfmt"
+	"github.com/sunaba-project/sunaba/shim"
+)
+
+// errNotWasm is for a file that is there and is something else.
+var errNotWasm = errors.New("not a WebAssembly module")
+
+// Handles implements shim.Engine: a wasm artifact, or a root file system whose entry point begins with
+// the four bytes of a wasm file.
+func (e *Engine) Handles(_ context.Context, b *shim.Bundle) (bool, error) {
+	switch {
+	case b.Spec == nil || b.Spec.Annotations[shim.AnnotationContainerType] == shim.ContainerTypeSandbox:
+		return false, nil
+	case b.Spec.Annotations[shim.AnnotationWasmModule] != "":
+		return true, nil
+	case b.Rootfs == "" || b.Spec.Process == nil || len(b.Spec.Process.Args) == 0:
+		return false, nil
+	}
+	f, err := findModule(b.Rootfs, b.Spec.Process)
+	switch {
+	case errors.Is(err, errdefs.ErrNotFound), errors.Is(err, errNotWasm):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look at entry point of %q: %w", b.ID, err)
+	}
+	return true, f.Close()
+}
+
+// findModule opens the module that p runs, below root as the process would see it: by a path against its
+// working directory, or by PATH, or at last in the working directory.
+//
+// # Errors
+//
+// ErrNotFound if there is no such file, errNotWasm if it is something else.
+func findModule(root string, p *specs.Process) (*os.File, error) {
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer unix.Close(fd)
+	for _, name := range binfmt.Paths(p.Args[0], p.Cwd, p.Env) {
+		f, err := openBeneath(fd, name)
+		if errors.Is(err, errdefs.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := checkMagic(f); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return f, nil
+	}
+	return nil, fmt.Errorf("%s: no such file: %w", p.Args[0], errdefs.ErrNotFound)
+}
+
+// openBeneath opens a regular file with root as its root, whatever links on the way say.
+func openBeneath(root int, name string) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC, // neither a FIFO nor a device notices
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	fd, err := unix.Openat2(root, name, &how)
+	for errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+		fd, err = unix.Openat2(root, name, &how)
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
+		return nil, fmt.Errorf("%s: %w: %w", name, err, errdefs.ErrNotFound)
+	case err != nil:
+		return nil, &os.PathError{Op: "openat2", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, &os.PathError{Op: "fstat", Path: name, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("%s: not a regular file: %w", name, errdefs.ErrNotFound)
+	}
+	return os.Open(fdPath(fd))
+}
+
+func checkMagic(f *os.File) error {
+	head := make([]byte, len(binfmt.WasmMagic))
+	if n, _ := f.ReadAt(head, 0); !binfmt.IsWasm(head[:n]) {
+		return errNotWasm
+	}
+	return nil
+}
+
+// fdPath is a path to what a descriptor of this process has open.
+func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
