@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package examples tests what stands in its folders: that the programs build for every platform and do
-// what they say, and that the manifests are ones that their readers accept.
+// Package examples tests what stands in its folders: that the programs build for every platform and
+// do what they say, and that the manifests are ones that their readers accept.
 package examples
 
 import (

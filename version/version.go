@@ -1,5 +1,5 @@
-// Package version tells which version of the program this is, as Semantic Versioning writes it. Of any other text a
-// kubelet makes "Unknown" in its node's status.
+// Package version tells which version of the program this is, as Semantic Versioning writes it. Of
+// any other text a kubelet makes "Unknown" in its node's status.
 package version
 
 import (
@@ -13,7 +13,8 @@ const next = "0.1.0-dev"
 // stamp is set by the linker: a release's tag, or else the commit.
 var stamp string
 
-// String is the program's version: that of its tag, or the next one's with the commit as build metadata.
+// String is the program's version: that of its tag, or the next one's with the commit as build
+// metadata.
 func String() string {
 	if stamp == "" {
 		if info, ok := debug.ReadBuildInfo(); ok {
@@ -23,7 +24,8 @@ func String() string {
 	return of(stamp)
 }
 
-// of makes a version of a stamp. What is none itself becomes build metadata, as far as that may have its characters.
+// of makes a version of a stamp. What is none itself becomes build metadata, as far as that may
+// have its characters.
 func of(stamp string) string {
 	if v := strings.TrimPrefix(stamp, "v"); semantic(v) {
 		return v
@@ -59,8 +61,8 @@ func semantic(v string) bool {
 	return true
 }
 
-// identifiers says whether a text is identifiers with dots between them. Only build metadata may have numbers with leading
-// zeros.
+// identifiers says whether a text is identifiers with dots between them. Only build metadata may
+// have numbers with leading zeros.
 func identifiers(text string, build bool) bool {
 	for id := range strings.SplitSeq(text, ".") {
 		if id == "" || strings.ContainsFunc(id, func(r rune) bool { return !identifying(r) }) || !build && numeric(id) && padded(id) {

@@ -47,7 +47,8 @@ func threads(t testing.TB, pid int) int {
 // settle is how long a shim takes to give memory back after its last call, and some more.
 const settle = 700 * time.Millisecond
 
-// BenchmarkIdleShim weighs a shim that holds one runc container and has nothing to do. At most 5120 KiB are wanted.
+// BenchmarkIdleShim weighs a shim that holds one runc container and has nothing to do. At most 5120
+// KiB are wanted.
 func BenchmarkIdleShim(b *testing.B) {
 	p := newPod(b, build(b))
 	c := p.container(enginetest.Program{Kind: enginetest.Sleep}).create(b).start(b)
@@ -66,8 +67,9 @@ func BenchmarkIdleShim(b *testing.B) {
 	c.delete(b)
 }
 
-// BenchmarkCrowdedShim weighs a shim that holds the containers of a hundred pods, as one for a whole node would: per container. At
-// most 300 KiB are wanted. What Linux itself needs of each process is not in it.
+// BenchmarkCrowdedShim weighs a shim that holds the containers of a hundred pods, as one for a
+// whole node would: per container. At most 300 KiB are wanted. What Linux itself needs of each
+// process is not in it.
 func BenchmarkCrowdedShim(b *testing.B) {
 	const crowd = 100
 	p := newPod(b, build(b))
@@ -149,8 +151,9 @@ func BenchmarkShim(b *testing.B) {
 	b.ReportMetric(float64(pss), "first-PSS-KiB")
 }
 
-// BenchmarkSupervisedShim weighs a shim for a whole node and its supervisor with the containers of a hundred pods, and the successor of
-// that shim, which is timed as well. At most 300 KiB are wanted for each container, of all together.
+// BenchmarkSupervisedShim weighs a shim for a whole node and its supervisor with the containers of
+// a hundred pods, and the successor of that shim, which is timed as well. At most 300 KiB are
+// wanted for each container, of all together.
 func BenchmarkSupervisedShim(b *testing.B) {
 	const crowd = 100
 	k := newSupervised(b, build(b))

@@ -36,7 +36,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 )
 
-// containerd is what a shim knows of containerd: bundles it makes, commands it runs, events it takes.
+// containerd is what a shim knows of containerd: bundles it makes, commands it runs, events it
+// takes.
 type containerd struct {
 	t         testing.TB
 	namespace string
@@ -98,7 +99,8 @@ func (c *containerd) bundle(sandbox string, p enginetest.Program) (id, path stri
 	return id, enginetest.WriteBundle(c.t, c.dir, id, spec)
 }
 
-// command runs a command of the shim binary as containerd would, with more environment and standard input.
+// command runs a command of the shim binary as containerd would, with more environment and standard
+// input.
 func (c *containerd) command(id, path, action string, stdin []byte, env ...string) []byte {
 	c.t.Helper()
 	args := []string{"-namespace", c.namespace, "-address", filepath.Join(c.dir, "containerd.sock"), "-publish-binary", "/bin/false", "-id", id}
@@ -203,7 +205,8 @@ func TestPodsContainersShareOneShim(t *testing.T) {
 	c.end(c.dial(first), first)
 }
 
-// TestLifeUnderContainerd drives a container over FIFOs and the older Task API, and looks at the events.
+// TestLifeUnderContainerd drives a container over FIFOs and the older Task API, and looks at the
+// events.
 func TestLifeUnderContainerd(t *testing.T) {
 	c := newContainerd(t)
 	id, path := c.bundle("", enginetest.Program{Kind: enginetest.Cat})

@@ -51,7 +51,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// shutDown tells a shim that has no containers to end. That it went may be known before its answer is.
+// shutDown tells a shim that has no containers to end. That it went may be known before its answer
+// is.
 func shutDown(t testing.TB, c *client.Client) {
 	t.Helper()
 	if err := c.Shutdown(within(t)); err != nil && !errdefs.IsUnavailable(err) {

@@ -20,7 +20,8 @@ import (
 // nextGroup is the cgroup of the pod's next container.
 func (p *pod) nextGroup() string { return enginetest.CgroupParent + "/" + p.id + "-next" }
 
-// prepare has the shim get ready for the pod's next container and returns the process that it has prewarmed then.
+// prepare has the shim get ready for the pod's next container and returns the process that it has
+// prewarmed then.
 func (p *pod) prepare(t *testing.T) int { t.Helper(); return p.prepareIn(t, p.nextGroup()) }
 
 func (p *pod) prepareIn(t *testing.T, group string) int {
@@ -77,8 +78,8 @@ func TestPreparedProcessEndsWhenTheShimIsKilled(t *testing.T) {
 	}
 }
 
-// A Linux container in a prepared pod is the OCI runtime's as ever, and the prepared process waits on, unless it is in that one's
-// cgroup.
+// A Linux container in a prepared pod is the OCI runtime's as ever, and the prepared process waits
+// on, unless it is in that one's cgroup.
 func TestPreparedProcessIsNoLinuxContainers(t *testing.T) {
 	p := newPod(t, "")
 	prewarmed := p.prepare(t)

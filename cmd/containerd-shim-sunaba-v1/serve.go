@@ -163,8 +163,8 @@ func startProgram(r *reaper.Reaper, cmd *exec.Cmd) (stdio.Program, error) {
 func (p program) Done() <-chan struct{}           { return p.child.Done }
 func (p program) Signal(sig syscall.Signal) error { return p.reaper.Signal(p.child, sig) }
 
-// runtimeRoot is where the OCI runtime keeps its state: with ours below the shim's directory,
-// under containerd beside all shims, because containerd deletes a bundle directory with its container.
+// runtimeRoot is where the OCI runtime keeps its state: with ours below the shim's directory, under
+// containerd beside all shims, because containerd deletes a bundle directory with its container.
 func (a arguments) runtimeRoot(dir string) string {
 	if a.Address != "" {
 		return filepath.Join("/run/sunaba/runc", a.Namespace)

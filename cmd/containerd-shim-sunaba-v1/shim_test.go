@@ -304,7 +304,8 @@ func TestKilledShimIsCleanedUp(t *testing.T) {
 	p.nothingLeft(t)
 }
 
-// TestShimKilledAtAnyMoment kills shims between the first step of a create and the last of a delete.
+// TestShimKilledAtAnyMoment kills shims between the first step of a create and the last of a
+// delete.
 func TestShimKilledAtAnyMoment(t *testing.T) {
 	t.Parallel() // with the others that take long
 	rounds := 20
@@ -409,7 +410,8 @@ func TestReopenLog(t *testing.T) {
 	c.delete(t)
 }
 
-// pause is a request for the process that holds a process namespace which the pod's containers share.
+// pause is a request for the process that holds a process namespace which the pod's containers
+// share.
 func (p *pod) pause() *container {
 	pause := p.container(enginetest.Program{})
 	pause.spec = &specs.Spec{

@@ -42,7 +42,8 @@ var probe = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(out)
 })
 
-// guest is a request for a container of the pod that runs the probe, whose arguments say what it does.
+// guest is a request for a container of the pod that runs the probe, whose arguments say what it
+// does.
 func (p *pod) guest(t testing.TB, args ...string) *container {
 	t.Helper()
 	check(t, os.WriteFile(filepath.Join(p.root, "probe.wasm"), must(probe())(t), 0o644))
@@ -53,7 +54,8 @@ func (p *pod) guest(t testing.TB, args ...string) *container {
 	return c
 }
 
-// joinHostNetwork prewarmed the kernel the making and, above all, the removing of a network namespace.
+// joinHostNetwork prewarmed the kernel the making and, above all, the removing of a network
+// namespace.
 func (c *container) joinHostNetwork() {
 	c.spec.Linux.Namespaces = slices.DeleteFunc(c.spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.NetworkNamespace })
 }
@@ -150,8 +152,8 @@ func TestGuestsRunOnWithoutAShim(t *testing.T) {
 	k.quit(t)
 }
 
-// checkCount reads a log of numbers. Nothing may be there twice, and for each death a piece may be missing, as much as a shim reads
-// at once and the begin of a line.
+// checkCount reads a log of numbers. Nothing may be there twice, and for each death a piece may be
+// missing, as much as a shim reads at once and the begin of a line.
 func checkCount(t *testing.T, c *container, n, deaths int) {
 	t.Helper()
 	next, gaps := 0, 0
@@ -184,7 +186,8 @@ func fetch(t testing.TB, port int) string {
 	return string(must(io.ReadAll(conn))(t))
 }
 
-// TestGuestEndsWhileThereIsNoShim has guests end in every way while their shim cannot notice, and the shim die.
+// TestGuestEndsWhileThereIsNoShim has guests end in every way while their shim cannot notice, and
+// the shim die.
 func TestGuestEndsWhileThereIsNoShim(t *testing.T) {
 	k := newSupervised(t, "")
 	trap := k.guest(t, "await:/gate", "trap")
@@ -232,8 +235,8 @@ func TestGuestEndsWhileThereIsNoShim(t *testing.T) {
 	k.quit(t)
 }
 
-// TestShimDiesWithAGuestsLastWord has a guest end, and the shim, which has heard how, die before that is on record: it waits for
-// the last of the output to be taken.
+// TestShimDiesWithAGuestsLastWord has a guest end, and the shim, which has heard how, die before
+// that is on record: it waits for the last of the output to be taken.
 func TestShimDiesWithAGuestsLastWord(t *testing.T) {
 	k := newSupervised(t, "")
 	g := k.guest(t, "count:20000", "trap") // more than a FIFO holds, and less than that, a shim and a pipe
@@ -262,8 +265,8 @@ func isZombie(t testing.TB, pid int) bool {
 	return strings.Contains(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)), "zombie")
 }
 
-// TestStopThatAShimDiesIn kills shims right after they have asked guests to end, of which some cannot hear it, some do not want to,
-// and some have been given time.
+// TestStopThatAShimDiesIn kills shims right after they have asked guests to end, of which some
+// cannot hear it, some do not want to, and some have been given time.
 func TestStopThatAShimDiesIn(t *testing.T) {
 	t.Parallel() // with the others that take long
 	for name, c := range map[string]struct {
@@ -305,7 +308,8 @@ func TestStopThatAShimDiesIn(t *testing.T) {
 	}
 }
 
-// TestStopOfAGuestThatHears has a guest go on in its own time after it heard of the stop, beyond the death of the shim that told it.
+// TestStopOfAGuestThatHears has a guest go on in its own time after it heard of the stop, beyond
+// the death of the shim that told it.
 func TestStopOfAGuestThatHears(t *testing.T) {
 	k := newSupervised(t, "")
 	g := k.guest(t, "line", "env:HOME", "await:/gate", "exit:300") // the end of the input ends the line
@@ -343,7 +347,8 @@ func TestSuccessorOfAPausedGuest(t *testing.T) {
 	k.quit(t)
 }
 
-// TestSuccessorExecutes has what was executed end with the shim, and executes more: under the limit that was set before.
+// TestSuccessorExecutes has what was executed end with the shim, and executes more: under the limit
+// that was set before.
 func TestSuccessorExecutes(t *testing.T) {
 	k := newSupervised(t, "")
 	g := k.guest(t, "sleep").create(t).start(t)
@@ -396,7 +401,8 @@ func TestSuccessorOfAGuestsTerminal(t *testing.T) {
 	k.quit(t)
 }
 
-// TestPrewarmedOfADeadShim has one that was used, which is a container as any other, and one that waits, which ends.
+// TestPrewarmedOfADeadShim has one that was used, which is a container as any other, and one that
+// waits, which ends.
 func TestPrewarmedOfADeadShim(t *testing.T) {
 	k := newSupervised(t, "")
 	g := k.guest(t, "sleep")
@@ -419,8 +425,9 @@ func TestPrewarmedOfADeadShim(t *testing.T) {
 	k.quit(t)
 }
 
-// TestSupervisedShimKilledAtAnyMoment kills shims between the first step of a guest's creation and the last of its removal. Whatever was
-// answered is true, what was not is repeated, and the guest's end is its own.
+// TestSupervisedShimKilledAtAnyMoment kills shims between the first step of a guest's creation and
+// the last of its removal. Whatever was answered is true, what was not is repeated, and the guest's
+// end is its own.
 func TestSupervisedShimKilledAtAnyMoment(t *testing.T) {
 	t.Parallel() // with the others that take long
 	rounds := 20
@@ -459,7 +466,8 @@ func TestSupervisedShimKilledAtAnyMoment(t *testing.T) {
 	k.quit(t)
 }
 
-// live takes a container through its life, step by step as far as it has not come. A step whose answer is lost is looked after.
+// live takes a container through its life, step by step as far as it has not come. A step whose
+// answer is lost is looked after.
 func (k *supervised) live(t testing.TB, c *container) {
 	t.Helper()
 	ctx := within(t)

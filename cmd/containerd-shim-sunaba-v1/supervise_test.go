@@ -116,8 +116,9 @@ func (k *supervised) status(t testing.TB, c *container, want client.Status) clie
 
 func TestSuccessorHasCreatedContainers(t *testing.T) { testCreatedContainer(t, "runc") }
 
-// TestSuccessorUnderCrun hides the second cgroup hierarchy that some machines have mounted beside the older ones: crun 1.8 takes it
-// for the only one. So it runs in a process with mounts of its own.
+// TestSuccessorUnderCrun hides the second cgroup hierarchy that some machines have mounted beside
+// the older ones: crun 1.8 takes it for the only one. So it runs in a process with mounts of its
+// own.
 func TestSuccessorUnderCrun(t *testing.T) {
 	const inside = "SUNABA_TEST_PRIVATE_MOUNTS"
 	if os.Getenv(inside) != "" {
@@ -171,8 +172,8 @@ func testCreatedContainer(t *testing.T, runtime string) {
 	k.quit(t)
 }
 
-// TestSuccessorGoesOnWithTheLog counts in a container while shims die: no line may be doubled, torn or out of order, and none may be
-// lost that was written while no shim read.
+// TestSuccessorGoesOnWithTheLog counts in a container while shims die: no line may be doubled, torn
+// or out of order, and none may be lost that was written while no shim read.
 func TestSuccessorGoesOnWithTheLog(t *testing.T) {
 	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{}).script("i=0; while [ ! -e /tmp/enough ]; do echo $i; i=$((i+1)); [ $((i % 500)) != 0 ] || sleep 0.01; done; echo last; exit 3").
@@ -256,7 +257,8 @@ func TestSuccessorKillsAndPauses(t *testing.T) {
 	k.quit(t)
 }
 
-// TestSuccessorHasTheInput writes to a container's input while shims die, and ends it: nobody must hold a copy of it then.
+// TestSuccessorHasTheInput writes to a container's input while shims die, and ends it: nobody must
+// hold a copy of it then.
 func TestSuccessorHasTheInput(t *testing.T) {
 	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{Kind: enginetest.Cat})
@@ -276,7 +278,8 @@ func TestSuccessorHasTheInput(t *testing.T) {
 	k.quit(t)
 }
 
-// TestSuccessorLetsAttach attaches before and after a death, and ends the input with the last attacher.
+// TestSuccessorLetsAttach attaches before and after a death, and ends the input with the last
+// attacher.
 func TestSuccessorLetsAttach(t *testing.T) {
 	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{Kind: enginetest.Cat})
@@ -324,7 +327,8 @@ func TestSuccessorHasTheTerminal(t *testing.T) {
 	k.quit(t)
 }
 
-// TestSuccessorEndsExecs has a command run in a container, with a child of its own, when the shim dies.
+// TestSuccessorEndsExecs has a command run in a container, with a child of its own, when the shim
+// dies.
 func TestSuccessorEndsExecs(t *testing.T) {
 	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{Kind: enginetest.Sleep}).create(t).start(t)
@@ -378,8 +382,8 @@ func TestShimOutlivesItsSupervisor(t *testing.T) {
 	k.quit(t)
 }
 
-// TestDeathAtAnyMoment kills the shim at some moment of a container's short life. What was never answered is not there and has left
-// nothing; all else has a true exit.
+// TestDeathAtAnyMoment kills the shim at some moment of a container's short life. What was never
+// answered is not there and has left nothing; all else has a true exit.
 func TestDeathAtAnyMoment(t *testing.T) {
 	t.Parallel() // with the others that take long
 	k := newSupervised(t, "")

@@ -70,7 +70,8 @@ type checked struct {
 	logger *slog.Logger
 }
 
-// hold keeps servers from starting until release is called. served says that one has the folders already.
+// hold keeps servers from starting until release is called. served says that one has the folders
+// already.
 func (n *checked) hold() (release func(), served bool, err error) {
 	var files []*os.File
 	release = func() {
@@ -188,7 +189,8 @@ func (n *checked) report(r check.Result, served bool) error {
 	return err
 }
 
-// repair does what a start of the server does, removes what nothing owns and is still there, and reports the rest.
+// repair does what a start of the server does, removes what nothing owns and is still there, and
+// reports the rest.
 func (n *checked) repair(ctx context.Context) error {
 	var found []check.Finding
 	if err := n.alone(ctx, func(r check.Result) error { found = r.Findings; return nil }); err != nil {
@@ -216,7 +218,8 @@ func (n *checked) repair(ctx context.Context) error {
 	})
 }
 
-// recover starts a server without a socket, which cleans up as every server does at its start, and stops it. Pods keep running.
+// recover starts a server without a socket, which cleans up as every server does at its start, and
+// stops it. Pods keep running.
 func (n *checked) recover(ctx context.Context) error {
 	p := n.places
 	p.socket = filepath.Join(p.state, "repair.sock")
@@ -229,8 +232,8 @@ func (n *checked) recover(ctx context.Context) error {
 	return errors.Join(d.listener.Close(), d.Close())
 }
 
-// remove takes away what nothing owns, also what the recovery has left of what was found before it: afterwards less can
-// be seen of whose something is.
+// remove takes away what nothing owns, also what the recovery has left of what was found before it:
+// afterwards less can be seen of whose something is.
 func (n *checked) remove(ctx context.Context, findings []check.Finding) error {
 	for _, f := range findings {
 		if _, err := f.Remove(ctx); err != nil {

@@ -235,7 +235,8 @@ func (c config) checkLogs() error {
 	return nil
 }
 
-// logLimits are those of a container's log, by its pod's handler; "" stands for the handlers without any of their own.
+// logLimits are those of a container's log, by its pod's handler; "" stands for the handlers
+// without any of their own.
 func (c config) logLimits() map[string]stdio.Limits {
 	limits := map[string]stdio.Limits{"": c.Logs.limits()}
 	for name, h := range c.Handlers {
@@ -316,8 +317,8 @@ func (c config) handlers(oci string) (*runtimeclass.Table, error) {
 	return runtimeclass.NewTable(list)
 }
 
-// findOCIRuntime looks for runc, then crun. Without either the name runc stands, and starting a Linux container says
-// what is missing; WebAssembly guests need neither.
+// findOCIRuntime looks for runc, then crun. Without either the name runc stands, and starting a
+// Linux container says what is missing; WebAssembly guests need neither.
 func findOCIRuntime() string {
 	for _, name := range []string{"runc", "crun"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -327,7 +328,8 @@ func findOCIRuntime() string {
 	return "runc"
 }
 
-// findShim returns the shim's path: the configured one, the one beside this program, or the one in PATH.
+// findShim returns the shim's path: the configured one, the one beside this program, or the one in
+// PATH.
 func findShim(configured string) (string, error) {
 	const name = "containerd-shim-sunaba-v1"
 	if configured != "" {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// removedKeys says what became of keys that a configuration file once had. "*" is the name of a handler.
+// removedKeys says what became of keys that a configuration file once had. "*" is the name of a
+// handler.
 var removedKeys = map[string]string{
 	"images.parallel_fetches":    "removed: all pulls together fetch 8 blobs at a time, or parallel_layers where that is more",
 	"images.range_threshold_mib": "removed: a blob of at least 32 MiB is fetched in parts",
@@ -42,8 +43,8 @@ func general(key []string) []string {
 	return key
 }
 
-// nearestKey is the known key that a wrong one most likely stands for: the one of another table with the same name, else
-// the one that the fewest changes of letters make of it.
+// nearestKey is the known key that a wrong one most likely stands for: the one of another table
+// with the same name, else the one that the fewest changes of letters make of it.
 func nearestKey(key []string) string {
 	wrong := strings.Join(general(key), ".")
 	last := key[len(key)-1]

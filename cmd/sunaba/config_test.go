@@ -25,7 +25,8 @@ func TestDefaultFileIsTheDefault(t *testing.T) {
 	}
 }
 
-// Every field stands in the documented default, with a comment of its own or that of its neighbours above.
+// Every field stands in the documented default, with a comment of its own or that of its neighbours
+// above.
 func TestDefaultFileShowsEveryField(t *testing.T) {
 	var check func(reflect.Type)
 	check = func(s reflect.Type) {

@@ -44,7 +44,8 @@ import (
 // appArmorProfile confines the containers that name no profile of their own.
 const appArmorProfile = "sunaba-default"
 
-// places are the folders and the socket that make one server: several run side by side with different ones.
+// places are the folders and the socket that make one server: several run side by side with
+// different ones.
 type places struct{ root, state, socket string }
 
 // defaultPlaces are those of a machine's one server.
@@ -64,8 +65,8 @@ type daemon struct {
 	close    []func() error // from first made to last
 }
 
-// newDaemon wires a server: everything that one part is told about another stands here. Nothing is changed on the machine
-// but that folders are made and the socket listens.
+// newDaemon wires a server: everything that one part is told about another stands here. Nothing is
+// changed on the machine but that folders are made and the socket listens.
 func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, err error) {
 	takeOverLibraries(logger)
 	d := &daemon{places: p, logger: logger}
@@ -182,8 +183,8 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	return d, err
 }
 
-// openRuntimes asks the handlers' OCI runtimes what they are. What is missing is said now, and not only where the first pod
-// cannot run.
+// openRuntimes asks the handlers' OCI runtimes what they are. What is missing is said now, and not
+// only where the first pod cannot run.
 func openRuntimes(handlers *runtimeclass.Table, cgroups *cgroup.Manager, p places, logger *slog.Logger) *ociruntime.Book {
 	book := ociruntime.Open(ociruntime.Options{
 		Trials: filepath.Join(p.root, "trials"), Cgroups: cgroups, Logger: logger,

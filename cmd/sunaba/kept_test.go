@@ -15,7 +15,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// TestFaultsOfCompiledModules finds what a compilation that was killed has left, and entries that are damaged, and nothing else.
+// TestFaultsOfCompiledModules finds what a compilation that was killed has left, and entries that
+// are damaged, and nothing else.
 func TestFaultsOfCompiledModules(t *testing.T) {
 	b := newWasmBench(t)
 	n := wasm.Node{Cache: filepath.Join(b.dir, "root", "wasm")}
@@ -46,7 +47,8 @@ func TestFaultsOfCompiledModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := waitForWork(t, n.Cache)
-	// The compiler outlives the command, and then its folder is nobody's all the same; here it ends, so that it is known what is left.
+	// The compiler outlives the command, and then its folder is nobody's all the same; here it
+	// ends, so that it is known what is left.
 	if err := unix.Kill(cmd.Process.Pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

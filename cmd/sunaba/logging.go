@@ -30,9 +30,10 @@ func newLogger(w io.Writer, c logConfig) (*slog.Logger, error) {
 	return nil, fmt.Errorf("log format is %q, not one of %s", c.Format, strings.Join(logFormats(), ", "))
 }
 
-// takeOverLibraries sends what containerd's packages log, which use the standard logger of logrus, the same way as
-// everything else, one level lower: a library's warning is no reason for a person to act. What Kubernetes' streaming
-// packages log by klog is about a client's connection, which the client is told; it is for debugging.
+// takeOverLibraries sends what containerd's packages log, which use the standard logger of logrus,
+// the same way as everything else, one level lower: a library's warning is no reason for a person
+// to act. What Kubernetes' streaming packages log by klog is about a client's connection, which the
+// client is told; it is for debugging.
 func takeOverLibraries(logger *slog.Logger) {
 	std := logrus.StandardLogger()
 	std.SetOutput(io.Discard)
@@ -63,8 +64,8 @@ func (h whisper) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (h whisper) WithGroup(name string) slog.Handler { return whisper{h.Handler.WithGroup(name)} }
 
-// lateAnswer is what ttrpc says when a call was answered that its caller had given up, as every wait for a container's end
-// is when the container is removed first.
+// lateAnswer is what ttrpc says when a call was answered that its caller had given up, as every
+// wait for a container's end is when the container is removed first.
 const lateAnswer = "ttrpc: received message on inactive stream"
 
 // librarian is a logrus hook.

@@ -24,7 +24,8 @@ import (
 // patience is how long a pod may cost more than it declares before the log says so.
 const patience = time.Minute
 
-// classBook holds the RuntimeClasses that the configuration names. They can be read anew while the server runs.
+// classBook holds the RuntimeClasses that the configuration names. They can be read anew while the
+// server runs.
 type classBook struct {
 	paths []string
 	now   atomic.Pointer[[]nodev1.RuntimeClass]
@@ -35,7 +36,8 @@ func openClasses(paths []string) (*classBook, error) {
 	return b, b.reload()
 }
 
-// reload reads the classes again. If they are not right, or a class's handler was changed, those before stay.
+// reload reads the classes again. If they are not right, or a class's handler was changed, those
+// before stay.
 func (b *classBook) reload() error {
 	all, err := classes.Read(b.paths)
 	if err != nil {

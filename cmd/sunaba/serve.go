@@ -52,8 +52,8 @@ func flagConfig(cmd *cli.Command) (config, error) {
 	return c, err
 }
 
-// quietConfig is flagConfig with a logger, for a command whose answers have what matters to the user: unless --log-level says
-// otherwise, errors are logged only.
+// quietConfig is flagConfig with a logger, for a command whose answers have what matters to the
+// user: unless --log-level says otherwise, errors are logged only.
 func quietConfig(cmd *cli.Command) (config, *slog.Logger, error) {
 	c, err := flagConfig(cmd)
 	if err != nil {

@@ -293,7 +293,8 @@ func TestWasmRunListens(t *testing.T) {
 	b.checkNothingLeft()
 }
 
-// TestWasmRunKilled kills the command: its guest ends with it, and the next run removes the empty cgroup.
+// TestWasmRunKilled kills the command: its guest ends with it, and the next run removes the empty
+// cgroup.
 func TestWasmRunKilled(t *testing.T) {
 	b := newWasmBench(t)
 	probe := b.file("probe.wasm", cGuest(t, "probe"))
@@ -343,7 +344,8 @@ func TestWasmRunInterruptedEarly(t *testing.T) {
 	b.checkNothingLeft()
 }
 
-// longModule is a command that takes seconds to compile: thousands of functions that add and do nothing with it.
+// longModule is a command that takes seconds to compile: thousands of functions that add and do
+// nothing with it.
 func longModule() []byte {
 	const functions, additions = 3000, 2000
 	body := append([]byte{0}, bytes.Repeat([]byte{0x41, 1, 0x41, 2, 0x6a, 0x1a}, additions)...) // i32.const 1, i32.const 2, i32.add, drop

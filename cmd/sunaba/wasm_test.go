@@ -19,7 +19,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// TestMain makes the test binary have the faces of the shim that guests need, and the program itself, to be signalled.
+// TestMain makes the test binary have the faces of the shim that guests need, and the program
+// itself, to be signalled.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -157,7 +158,8 @@ func TestWasmInspectAndCompileFiles(t *testing.T) {
 		t.Errorf("the cache has %q, %v; it was made for %q", entries, err, compiled[0].Entry)
 	}
 
-	// Rewritten or not are two entries, and the switch of the command counts before the configuration's.
+	// Rewritten or not are two entries, and the switch of the command counts before the
+	// configuration's.
 	out, _ = b.call(0, "compile", "--json", "--optimize-go", hello)
 	rewritten := compiled[0].Entry
 	if err := json.Unmarshal([]byte(out), &compiled); err != nil || len(compiled) != 1 || compiled[0].Present || compiled[0].Entry == rewritten {
@@ -195,7 +197,8 @@ func TestWasmInspectAndCompileFiles(t *testing.T) {
 func first(a, _ string) string  { return a }
 func second(_, b string) string { return b }
 
-// TestWasmInspectImages looks at modules of images, in a server's store and in one without a server.
+// TestWasmInspectImages looks at modules of images, in a server's store and in one without a
+// server.
 func TestWasmInspectImages(t *testing.T) {
 	registry, err := oci.Serve("127.0.0.1:0")
 	if err != nil {

@@ -248,7 +248,8 @@ func TestPodCgroups(t *testing.T) {
 	}
 }
 
-// The folder of pods without a parent weighs as much as one process for each processor, unless its owner gave it another weight.
+// The folder of pods without a parent weighs as much as one process for each processor, unless its
+// owner gave it another weight.
 func TestOwnParentWeight(t *testing.T) {
 	for _, c := range []struct {
 		unified    bool

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A supervisor that has started its shim already comes into the cgroup of shims with it, under both drivers.
+// A supervisor that has started its shim already comes into the cgroup of shims with it, under both
+// drivers.
 func TestFamilyIsPlaced(t *testing.T) {
 	for _, driver := range []Driver{Cgroupfs, Systemd} {
 		t.Run(string(driver), func(t *testing.T) {

@@ -32,19 +32,21 @@ const (
 // Layout says where the cgroups of pods and containers are. It is pure.
 type Layout struct{ Driver Driver }
 
-// maxPath bounds where a container's cgroup is below the root of a hierarchy. The kernel takes paths of 4096 bytes; the rest is
-// for the mount point, for what a runtime or a container makes below, and for the names of files.
+// maxPath bounds where a container's cgroup is below the root of a hierarchy. The kernel takes
+// paths of 4096 bytes; the rest is for the mount point, for what a runtime or a container makes
+// below, and for the names of files.
 const maxPath = 2048
 
 // maxName is how long a file's name may be.
 const maxName = 255
 
-// Pod returns the parent of all cgroups of a pod: the given one, or, if there is none, one of our own (owned), which is
-// made before and removed after the pod.
+// Pod returns the parent of all cgroups of a pod: the given one, or, if there is none, one of our
+// own (owned), which is made before and removed after the pod.
 //
 // # Errors
 //
-// ErrInvalidArgument if the given parent is not of the driver's form, or no cgroup can have its name.
+// ErrInvalidArgument if the given parent is not of the driver's form, or no cgroup can have its
+// name.
 func (l Layout) Pod(id, given string) (parent string, owned bool, err error) {
 	switch {
 	case given == "" && l.Driver == Systemd:
@@ -58,7 +60,8 @@ func (l Layout) Pod(id, given string) (parent string, owned bool, err error) {
 	return parent, false, nil
 }
 
-// given returns a parent that a client has named, in the one form in which records, runtimes and the kubelet name it.
+// given returns a parent that a client has named, in the one form in which records, runtimes and
+// the kubelet name it.
 func (l Layout) given(given string) (string, error) {
 	parts := strings.Split(strings.TrimPrefix(given, "/"), "/")
 	switch {
@@ -90,8 +93,8 @@ func unprintable(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r)
 // relative says of a name in a path that it is none by itself.
 func relative(name string) bool { return name == "" || name == "." || name == ".." }
 
-// isSlice says whether systemd knows a name with the suffix .slice as that of a slice: each dash but that of the root slice
-// "-.slice" stands between two names, and a slice is no template.
+// isSlice says whether systemd knows a name with the suffix .slice as that of a slice: each dash
+// but that of the root slice "-.slice" stands between two names, and a slice is no template.
 func isSlice(unit string) bool {
 	name := strings.TrimSuffix(unit, sliceSuffix)
 	if name == "-" {
@@ -106,8 +109,8 @@ func isSlice(unit string) bool {
 // idLength is how long the ids of containers are.
 const idLength = 64
 
-// Leaf returns the cgroup of one container (or of a sandbox's shim) in the form of an OCI spec's cgroupsPath. It ends
-// in the id, by which the kubelet recognises it.
+// Leaf returns the cgroup of one container (or of a sandbox's shim) in the form of an OCI spec's
+// cgroupsPath. It ends in the id, by which the kubelet recognises it.
 func (l Layout) Leaf(parent, id string) string {
 	if l.Driver == Systemd {
 		return parent + ":" + prefix + ":" + id
@@ -131,8 +134,8 @@ func (l Layout) leafID(folder string) string {
 	return folder
 }
 
-// ShimLeaf returns the cgroup of a shim that several pods share, beside those of pods that came without a parent, as OCI
-// cgroupsPath. name tells it from those of other handlers and servers.
+// ShimLeaf returns the cgroup of a shim that several pods share, beside those of pods that came
+// without a parent, as OCI cgroupsPath. name tells it from those of other handlers and servers.
 func (l Layout) ShimLeaf(name string) string {
 	if l.Driver == Systemd {
 		return l.Leaf(prefix+"-shims"+sliceSuffix, name)
@@ -140,8 +143,8 @@ func (l Layout) ShimLeaf(name string) string {
 	return l.Leaf(ownShims, name)
 }
 
-// CompilerParent returns the parent of the cgroups in which a server has modules compiled. name tells it from those of other
-// servers.
+// CompilerParent returns the parent of the cgroups in which a server has modules compiled. name
+// tells it from those of other servers.
 func (l Layout) CompilerParent(name string) string {
 	if l.Driver == Systemd {
 		return prefix + "-compiler" + name + sliceSuffix

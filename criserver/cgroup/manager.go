@@ -1,6 +1,6 @@
-// Package cgroup is the daemon's policy for cgroups: where those of a pod are, which driver creates them, and what they weigh. It
-// creates and removes a pod's parent, if the client gave none, and the leaf that holds its shim and pause process. The engines
-// create the cgroups of containers.
+// Package cgroup is the daemon's policy for cgroups: where those of a pod are, which driver creates
+// them, and what they weigh. It creates and removes a pod's parent, if the client gave none, and
+// the leaf that holds its shim and pause process. The engines create the cgroups of containers.
 package cgroup
 
 import (
@@ -31,7 +31,8 @@ type Manager struct {
 	weighed bool // our own slice has its weight
 }
 
-// New finds the machine's cgroups. driver "auto" or "" is systemd where systemd runs the machine, else cgroupfs.
+// New finds the machine's cgroups. driver "auto" or "" is systemd where systemd runs the machine,
+// else cgroupfs.
 func New(driver string) (*Manager, error) {
 	mounts, err := cgroup.Find()
 	if err != nil {
@@ -77,7 +78,8 @@ func (m *Manager) MakePod(parent string) error {
 	return slice.Create()
 }
 
-// LimitPod sets the limits of a pod's cgroup, all of them: what was limited before and is not any more is unlimited again.
+// LimitPod sets the limits of a pod's cgroup, all of them: what was limited before and is not any
+// more is unlimited again.
 //
 // # Errors
 //
@@ -93,7 +95,8 @@ func (m *Manager) LimitPod(parent string, l cgroup.Limits) error {
 	return slice.Limit(l)
 }
 
-// RemovePod removes the parent of a pod's cgroups with all that is left below it. A missing one is no error.
+// RemovePod removes the parent of a pod's cgroups with all that is left below it. A missing one is
+// no error.
 func (m *Manager) RemovePod(parent string) error {
 	if m.Driver != Systemd {
 		err := m.Group(parent).Remove()
@@ -107,9 +110,10 @@ func (m *Manager) RemovePod(parent string) error {
 	return slice.Remove()
 }
 
-// Born prepares that the process that the calling thread starts next with attr is born in a leaf, which is created if it is
-// missing. The thread must end thereafter. The caller calls release, unless it is nil, when the process has started. It is for
-// cgroupfs: nothing has to be moved, for which the kernel would wait for all processors, many milliseconds.
+// Born prepares that the process that the calling thread starts next with attr is born in a leaf,
+// which is created if it is missing. The thread must end thereafter. The caller calls release,
+// unless it is nil, when the process has started. It is for cgroupfs: nothing has to be moved, for
+// which the kernel would wait for all processors, many milliseconds.
 func (m *Manager) Born(leaf string, attr *syscall.SysProcAttr) (release func(), err error) {
 	group := m.Group(leaf)
 	if err := m.create(group); err != nil {
@@ -118,8 +122,8 @@ func (m *Manager) Born(leaf string, attr *syscall.SysProcAttr) (release func(), 
 	return group.Born(attr)
 }
 
-// End kills every process in a leaf or below it, except the given ones and the calling one, and returns when none is left. A
-// missing leaf is no error.
+// End kills every process in a leaf or below it, except the given ones and the calling one, and
+// returns when none is left. A missing leaf is no error.
 //
 // # Errors
 //
@@ -129,8 +133,8 @@ func (m *Manager) End(ctx context.Context, leaf string, keep ...int) error {
 	return err
 }
 
-// EndAll is End for a parent and all that is below it. It returns the names of the processes that it killed, as the kernel
-// knows them (comm of proc(5)).
+// EndAll is End for a parent and all that is below it. It returns the names of the processes that
+// it killed, as the kernel knows them (comm of proc(5)).
 func (m *Manager) EndAll(ctx context.Context, parent string, keep ...int) (names []string, err error) {
 	return m.Group(parent).KillInAny(ctx, keep...)
 }
@@ -183,8 +187,8 @@ func (m *Manager) RemoveLeaf(leaf string) error {
 	return scope.Remove()
 }
 
-// Leaves returns the ids of the containers (and of the sandbox, for its shim) that have a cgroup below a parent, in any hierarchy. A
-// missing parent has none.
+// Leaves returns the ids of the containers (and of the sandbox, for its shim) that have a cgroup
+// below a parent, in any hierarchy. A missing parent has none.
 func (m *Manager) Leaves(parent string) ([]string, error) {
 	var ids []string
 	for _, root := range m.Roots() {
@@ -201,8 +205,8 @@ func (m *Manager) Leaves(parent string) ([]string, error) {
 	return ids, nil
 }
 
-// prune removes the folder that holds our own pods' cgroups once it is empty; busy ones stay: they hold other pods, or
-// another server's.
+// prune removes the folder that holds our own pods' cgroups once it is empty; busy ones stay: they
+// hold other pods, or another server's.
 func (m *Manager) prune() {
 	for _, root := range m.Roots() {
 		_ = os.Remove(filepath.Join(root, ownShims))

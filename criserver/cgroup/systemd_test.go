@@ -77,8 +77,8 @@ func (m *Manager) as(shares uint64) string {
 	return fmt.Sprint(shares)
 }
 
-// The slice of pods without a parent is made with its weight, which its pods do not share, and which an administrator may
-// change: what systemd knows stays when a server starts.
+// The slice of pods without a parent is made with its weight, which its pods do not share, and
+// which an administrator may change: what systemd knows stays when a server starts.
 func TestOwnSliceWeight(t *testing.T) {
 	m := systemdManager(t)
 	if systemctl(t, "show", "--value", "-p", "ActiveState", ownSlice) == "active" {
@@ -119,8 +119,8 @@ func TestOwnSliceWeight(t *testing.T) {
 	}
 }
 
-// A slice of a client, such as kubepods.slice, is at the top, one with a dash in its name below another; both are limited there and
-// nowhere else.
+// A slice of a client, such as kubepods.slice, is at the top, one with a dash in its name below
+// another; both are limited there and nowhere else.
 func TestGivenSlices(t *testing.T) {
 	m := systemdManager(t)
 	for _, want := range []string{"/cgrouptest.slice", "/cgrouptest.slice/cgrouptest-besteffort.slice"} {

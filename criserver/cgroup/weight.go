@@ -17,16 +17,18 @@ const (
 	ownSlice  = prefix + sliceSuffix // the same for systemd
 )
 
-// ownShares is the weight of all pods that came without a parent, together, as version 1 counts: that of one process for
-// each processor, as the kubelet weighs the cgroup of its pods. With the kernel's default all of them would count as much
-// as one single process beside them, and a start would wait for whatever else the machine does.
+// ownShares is the weight of all pods that came without a parent, together, as version 1 counts:
+// that of one process for each processor, as the kubelet weighs the cgroup of its pods. With the
+// kernel's default all of them would count as much as one single process beside them, and a start
+// would wait for whatever else the machine does.
 func ownShares() uint64 {
 	const most = 1 << 18 // the kernel's limit
 	return min(cgroup.DefaultShares*uint64(runtime.NumCPU()), most)
 }
 
-// create creates a cgroup in every hierarchy, with whatever is missing above it. The folder of our own pods gets its weight with
-// its creation. One that exists keeps what it has: its owner may have chosen it.
+// create creates a cgroup in every hierarchy, with whatever is missing above it. The folder of our
+// own pods gets its weight with its creation. One that exists keeps what it has: its owner may have
+// chosen it.
 func (m *Manager) create(group *cgroup.Group) error {
 	return group.CreateWith(func(path, dir string) error {
 		if path != ownParent {
@@ -42,7 +44,8 @@ func weigh(dir string, unified bool) error {
 	if unified {
 		name, value = "cpu.weight", cgroup.Weight(value)
 	}
-	// Only the hierarchy of the cpu controller has the file. It must not be made where there is none.
+	// Only the hierarchy of the cpu controller has the file. It must not be made where there is
+	// none.
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -55,8 +58,8 @@ func weigh(dir string, unified bool) error {
 	return err
 }
 
-// createOwnSlice creates the slice of our own pods with its weight. Each server does it once: the slice stays until the machine
-// restarts.
+// createOwnSlice creates the slice of our own pods with its weight. Each server does it once: the
+// slice stays until the machine restarts.
 func (m *Manager) createOwnSlice() error {
 	m.slicing.Lock()
 	defer m.slicing.Unlock()

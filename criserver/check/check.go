@@ -1,11 +1,13 @@
-// Package check compares what a server has on record with what is on the machine: processes, mounts, pinned namespaces,
-// addresses and rules of the network, cgroups, root filesystems, compiled modules, and files in the server's folders.
+// Package check compares what a server has on record with what is on the machine: processes,
+// mounts, pinned namespaces, addresses and rules of the network, cgroups, root filesystems,
+// compiled modules, and files in the server's folders.
 //
 // # Beside a running server
 //
-// A check takes no lock and changes nothing, so a server may run meanwhile, and pods may come and go. Every part of a pod
-// is made after its record and goes before it; so the machine is looked at first and the records are read before and
-// after that. What still looks wrong is looked at again a few times, and only what stays wrong is a finding.
+// A check takes no lock and changes nothing, so a server may run meanwhile, and pods may come and
+// go. Every part of a pod is made after its record and goes before it; so the machine is looked at
+// first and the records are read before and after that. What still looks wrong is looked at again a
+// few times, and only what stays wrong is a finding.
 package check
 
 import (
@@ -39,8 +41,8 @@ type Finding struct {
 
 func (f Finding) key() string { return f.Subject + "\x00" + f.What }
 
-// Remove takes away what the finding is about, if nothing owns it; done is false for a finding that this is no remedy for.
-// No server may have the folders open.
+// Remove takes away what the finding is about, if nothing owns it; done is false for a finding that
+// this is no remedy for. No server may have the folders open.
 func (f Finding) Remove(ctx context.Context) (done bool, err error) {
 	if f.remove == nil {
 		return false, nil
@@ -54,7 +56,8 @@ type Result struct {
 	Pods, Containers int // on record
 }
 
-// looks is how often something must look wrong to be a finding, and pause the time between two looks.
+// looks is how often something must look wrong to be a finding, and pause the time between two
+// looks.
 const (
 	looks = 4
 	pause = 400 * time.Millisecond

@@ -145,8 +145,9 @@ func (j *judge) cgroups() {
 	}
 }
 
-// evidence are the ids of pods that are, or have been, this server's. Cgroups say nothing of whose they are, and another
-// server of the machine has its own beside ours. A pod's folders go after its cgroup, so what a crash leaves is known.
+// evidence are the ids of pods that are, or have been, this server's. Cgroups say nothing of whose
+// they are, and another server of the machine has its own beside ours. A pod's folders go after its
+// cgroup, so what a crash leaves is known.
 func (j *judge) evidence() map[string]bool {
 	ours := map[string]bool{}
 	for id := range j.records.sandboxes.Records {

@@ -109,7 +109,8 @@ func (s *sight) seeShims(o Options) (err error) {
 	return err
 }
 
-// seeCgroups finds the cgroups of pods that came without a parent: /sunaba/pod-ID, or the slice sunaba-podID.slice.
+// seeCgroups finds the cgroups of pods that came without a parent: /sunaba/pod-ID, or the slice
+// sunaba-podID.slice.
 func (s *sight) seeCgroups(o Options) error {
 	pattern, _, err := o.Cgroups.Pod("*", "")
 	if err != nil {

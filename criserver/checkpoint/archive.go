@@ -1,11 +1,14 @@
-// Package checkpoint writes down the state of running containers, and makes containers that start from them.
+// Package checkpoint writes down the state of running containers, and makes containers that start
+// from them.
 //
-// Service.Create is also the way to every other container: whether an image was made of a checkpoint is known when it
-// is found. Package container knows nothing of checkpoints except where a container keeps the state that it starts from.
+// Service.Create is also the way to every other container: whether an image was made of a
+// checkpoint is known when it is found. Package container knows nothing of checkpoints except where
+// a container keeps the state that it starts from.
 //
 // # Archives
 //
-// The archive of a container is the tar file that containerd, CRI-O and Podman write too and that checkpointctl reads:
+// The archive of a container is the tar file that containerd, CRI-O and Podman write too and that
+// checkpointctl reads:
 //
 //	config.dump       what the container was (Config), JSON
 //	spec.dump         its OCI specification
@@ -16,8 +19,9 @@
 //	container.log     its log so far
 //	dump.log, stats-dump
 //
-// Tools also make an image of one, whose root filesystem is what the archive has and whose manifest names the container in an
-// annotation. A pod's checkpoint is a folder with one archive per container, NAME.tar, and PodOptions.
+// Tools also make an image of one, whose root filesystem is what the archive has and whose manifest
+// names the container in an annotation. A pod's checkpoint is a folder with one archive per
+// container, NAME.tar, and PodOptions.
 package checkpoint
 
 import (
@@ -57,8 +61,8 @@ const (
 type Config struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// RootfsImage is the image as the user named it, RootfsImageName a name people know it by, RootfsImageRef its
-	// reference by digest, or its id.
+	// RootfsImage is the image as the user named it, RootfsImageName a name people know it by,
+	// RootfsImageRef its reference by digest, or its id.
 	RootfsImage     string    `json:"rootfsImage,omitempty"`
 	RootfsImageRef  string    `json:"rootfsImageRef,omitempty"`
 	RootfsImageName string    `json:"rootfsImageName,omitempty"`
@@ -106,8 +110,8 @@ func readJSON(file string, limit int64, v any) error {
 	return nil
 }
 
-// Pack makes an archive of a folder. It is there whole and durably, readable by its owner only, or not at all. What was
-// at that place is replaced.
+// Pack makes an archive of a folder. It is there whole and durably, readable by its owner only, or
+// not at all. What was at that place is replaced.
 //
 // # Errors
 //
@@ -170,8 +174,8 @@ func writeTar(ctx context.Context, dir string, w io.Writer) error {
 	return errors.Join(err, out.Close())
 }
 
-// Unpack lays out an archive in an empty folder. The archive may be compressed, and comes from anywhere: nothing but
-// folders and regular files below dir is made, and no more than limit bytes.
+// Unpack lays out an archive in an empty folder. The archive may be compressed, and comes from
+// anywhere: nothing but folders and regular files below dir is made, and no more than limit bytes.
 //
 // # Errors
 //
@@ -197,8 +201,9 @@ func whole(dir string) error {
 	return nil
 }
 
-// Copy lays out in an empty folder what a container starts from, of an archive that lies in another folder: the root
-// filesystem of an image that was made of one. That may come from anywhere, and have other files too.
+// Copy lays out in an empty folder what a container starts from, of an archive that lies in another
+// folder: the root filesystem of an image that was made of one. That may come from anywhere, and
+// have other files too.
 //
 // # Errors
 //

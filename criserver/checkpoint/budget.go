@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// maxDocument bounds a file that is read as a whole: the kernel takes 2 MiB of arguments and environment.
+	// maxDocument bounds a file that is read as a whole: the kernel takes 2 MiB of arguments and
+	// environment.
 	maxDocument = 4 << 20
 	// maxDeleted bounds the list of what a container had removed.
 	maxDeleted = 16 << 20
@@ -16,7 +17,8 @@ const (
 	maxFiles = 1 << 20
 )
 
-// budget bounds what is laid out of a checkpoint, which comes from anywhere: a small archive may unpack to anything.
+// budget bounds what is laid out of a checkpoint, which comes from anywhere: a small archive may
+// unpack to anything.
 type budget struct {
 	bytes, limit int64
 	files        int

@@ -20,20 +20,21 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// Captured is a container whose state was written down. Dir holds the files of its archive, except its CRI status. It is
-// deleted when the function that it is given to returns.
+// Captured is a container whose state was written down. Dir holds the files of its archive, except
+// its CRI status. It is deleted when the function that it is given to returns.
 type Captured struct {
 	Record state.Container
 	Dir    string
 }
 
-// Capture writes down the state of running containers of one sandbox, as it was at one moment: all of them are paused
-// before the first is captured, and go on after the last one was, whatever happens. keep is called then.
+// Capture writes down the state of running containers of one sandbox, as it was at one moment: all
+// of them are paused before the first is captured, and go on after the last one was, whatever
+// happens. keep is called then.
 //
 // # Errors
 //
-// ErrFailedPrecondition if one does not run, a further one of the sandbox does, or CRIU cannot do it; ErrNotFound;
-// context.DeadlineExceeded. Nothing is left of what was captured.
+// ErrFailedPrecondition if one does not run, a further one of the sandbox does, or CRIU cannot do
+// it; ErrNotFound; context.DeadlineExceeded. Nothing is left of what was captured.
 func (s *Service) Capture(ctx context.Context, ids []string, keep func(context.Context, []Captured) error) (err error) {
 	work, err := os.MkdirTemp(s.o.Dir, "")
 	if err != nil {

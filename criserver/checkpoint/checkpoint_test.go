@@ -198,7 +198,8 @@ func overlay(t *testing.T, l Layers) string {
 	return root
 }
 
-// What a container wrote and removed is the same after it was written down and applied to the same image.
+// What a container wrote and removed is the same after it was written down and applied to the same
+// image.
 func TestRootFilesystem(t *testing.T) {
 	base := t.TempDir()
 	low, top := filepath.Join(base, "low"), filepath.Join(base, "top")

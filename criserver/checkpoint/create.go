@@ -14,28 +14,30 @@ import (
 
 // Create makes a container in a sandbox and returns its id. Its process does not exist yet.
 //
-// The image is the variant that the sandbox's handler wants; if only another one is there it is fetched now. A request
-// that repeats a running one (the client gave up and asks again) joins it.
+// The image is the variant that the sandbox's handler wants; if only another one is there it is
+// fetched now. A request that repeats a running one (the client gave up and asks again) joins it.
 //
 // # Errors
 //
-// ErrNotFound for an unknown sandbox or image, ErrFailedPrecondition if the sandbox is not ready, ErrInvalidArgument for
-// a configuration that cannot be, ErrAlreadyExists with the id of the container of the same name. On error nothing
-// is left.
+// ErrNotFound for an unknown sandbox or image, ErrFailedPrecondition if the sandbox is not ready,
+// ErrInvalidArgument for a configuration that cannot be, ErrAlreadyExists with the id of the
+// container of the same name. On error nothing is left.
 //
-// An image that is the absolute path of a checkpoint's archive, or was made of one, makes a container that starts from
-// there: Start takes up its processes where they were, and what the configuration says of the program counts for
-// nothing. The image that it stood on is fetched, with the node's own credentials, if it is missing.
+// An image that is the absolute path of a checkpoint's archive, or was made of one, makes a
+// container that starts from there: Start takes up its processes where they were, and what the
+// configuration says of the program counts for nothing. The image that it stood on is fetched, with
+// the node's own credentials, if it is missing.
 func (s *Service) Create(ctx context.Context, sandboxID string, config *runtime.ContainerConfig) (string, error) {
 	return s.create(ctx, sandboxID, config, archiveOf(config), false)
 }
 
-// Restore is Create for a container that starts from the archive of a checkpoint. Its image, command, arguments, working
-// directory, environment and user must be those of the checkpoint.
+// Restore is Create for a container that starts from the archive of a checkpoint. Its image,
+// command, arguments, working directory, environment and user must be those of the checkpoint.
 //
 // # Errors
 //
-// Also ErrInvalidArgument if they are not, or there is no such archive; ErrFailedPrecondition if CRIU does not work here.
+// Also ErrInvalidArgument if they are not, or there is no such archive; ErrFailedPrecondition if
+// CRIU does not work here.
 func (s *Service) Restore(ctx context.Context, sandboxID string, config *runtime.ContainerConfig, archive string) (string, error) {
 	return s.create(ctx, sandboxID, config, archive, true)
 }
@@ -63,7 +65,8 @@ func (s *Service) create(ctx context.Context, sandboxID string, config *runtime.
 	})
 }
 
-// chooseImage finds the image of a new container. If it starts from a checkpoint, that is the checkpoint's.
+// chooseImage finds the image of a new container. If it starts from a checkpoint, that is the
+// checkpoint's.
 func (s *Service) chooseImage(ctx context.Context, r container.Request, archive string, strict bool) (img images.Image, o *origin, err error) {
 	wanted := r.Config.GetImage()
 	if archive != "" {
@@ -84,8 +87,8 @@ func (s *Service) chooseImage(ctx context.Context, r container.Request, archive 
 	return img, o, nil
 }
 
-// createFrom makes a container that has the state of a checkpoint: its root filesystem's changes and the state of its
-// processes, which Start takes up.
+// createFrom makes a container that has the state of a checkpoint: its root filesystem's changes
+// and the state of its processes, which Start takes up.
 func (s *Service) createFrom(ctx context.Context, r container.Request, img images.Image, o *origin) (string, error) {
 	d, err := s.o.Containers.Draft(ctx, r, img)
 	if err != nil {
@@ -117,7 +120,8 @@ func (s *Service) fill(ctx context.Context, d *container.Draft, o *origin) error
 	return d.TakeState(filepath.Join(o.dir, StateDir))
 }
 
-// archiveOf is the archive that an image reference names, "" if it names an image. References never start with a slash.
+// archiveOf is the archive that an image reference names, "" if it names an image. References never
+// start with a slash.
 func archiveOf(config *runtime.ContainerConfig) string {
 	if image := config.GetImage().GetImage(); filepath.IsAbs(image) {
 		return image

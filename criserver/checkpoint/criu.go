@@ -29,8 +29,8 @@ func Ready(ctx context.Context) error {
 	return fmt.Errorf("criu does not work on this node (criu check): %s: %w", lastErrors(string(said), err), errdefs.ErrFailedPrecondition)
 }
 
-// lastErrors are the last errors in what CRIU said, without their places in its source: the cause comes before what
-// followed from it.
+// lastErrors are the last errors in what CRIU said, without their places in its source: the cause
+// comes before what followed from it.
 func lastErrors(said string, err error) string {
 	var errs []string
 	for line := range strings.Lines(said) {

@@ -23,8 +23,8 @@ type saved struct {
 	} `json:"mounts"`
 }
 
-// fits says whether a specification can take up the processes of another one: what they had mounted must be there, and,
-// if strict, the program must be the same.
+// fits says whether a specification can take up the processes of another one: what they had mounted
+// must be there, and, if strict, the program must be the same.
 func fits(was saved, now []byte, strict bool) error {
 	var is specs.Spec
 	if err := json.Unmarshal(now, &is); err != nil {

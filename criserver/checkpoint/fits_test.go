@@ -11,7 +11,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/mount"
 )
 
-// The processes of a checkpoint need what they had mounted; a pod's restore also that the program is the same.
+// The processes of a checkpoint need what they had mounted; a pod's restore also that the program
+// is the same.
 func TestFits(t *testing.T) {
 	base := func() *specs.Spec {
 		return &specs.Spec{

@@ -87,7 +87,8 @@ func (s *Service) open(ctx context.Context, pod state.Sandbox, what string, stri
 	return o, nil
 }
 
-// mapless refuses pods with a user namespace: their files belong to users of the node that the next pod does not have.
+// mapless refuses pods with a user namespace: their files belong to users of the node that the next
+// pod does not have.
 func mapless(pod state.Sandbox) error {
 	if spec.UserNamespace(pod.Config.Value) == nil {
 		return nil
@@ -103,8 +104,8 @@ func (o *origin) close() error {
 	return os.RemoveAll(o.dir)
 }
 
-// originImage finds the image on which the checkpointed container stood, and fetches it if it is missing: who asks for the
-// container may not know of it.
+// originImage finds the image on which the checkpointed container stood, and fetches it if it is
+// missing: who asks for the container may not know of it.
 func (s *Service) originImage(ctx context.Context, pod state.Sandbox, o *origin, config *runtime.ContainerConfig) (images.Image, error) {
 	names := slices.DeleteFunc([]string{o.config.RootfsImageRef, o.config.RootfsImageName, o.config.RootfsImage}, func(s string) bool { return s == "" })
 	var errs []error

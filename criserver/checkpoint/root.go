@@ -21,18 +21,21 @@ import (
 	"github.com/sunaba-project/sunaba/images/unpack/extract"
 )
 
-// Layers are where a root filesystem lies: Upper is what was written to it, Lower what it stands on, the topmost first.
+// Layers are where a root filesystem lies: Upper is what was written to it, Lower what it stands
+// on, the topmost first.
 type Layers struct {
 	Upper string
 	Lower []string
 }
 
-// WriteRoot writes what a container changed in its root filesystem: to w a tar file of what it wrote, and as result the
-// paths of what it removed. Sockets are left out: their listeners are dead.
+// WriteRoot writes what a container changed in its root filesystem: to w a tar file of what it
+// wrote, and as result the paths of what it removed. Sockets are left out: their listeners are
+// dead.
 //
 // # Errors
 //
-// ErrFailedPrecondition if an overlay keeps what only it understands (redirected folders, files without content).
+// ErrFailedPrecondition if an overlay keeps what only it understands (redirected folders, files
+// without content).
 func (l Layers) WriteRoot(ctx context.Context, w io.Writer) (deleted []string, err error) {
 	out := archive.NewChangeWriter(w, l.Upper)
 	err = filepath.WalkDir(l.Upper, func(path string, entry fs.DirEntry, err error) error {
@@ -105,8 +108,9 @@ func (l Layers) hidden(name string) ([]string, error) {
 	return out, nil
 }
 
-// ApplyRoot makes the changes of an archive, which is laid out in dir, to a root filesystem that is not in use yet. Changes
-// may be as WriteRoot writes them, or a layer of an image, as containerd does; they are no more than limit bytes.
+// ApplyRoot makes the changes of an archive, which is laid out in dir, to a root filesystem that is
+// not in use yet. Changes may be as WriteRoot writes them, or a layer of an image, as containerd
+// does; they are no more than limit bytes.
 func ApplyRoot(ctx context.Context, dir, root string, limit int64) error {
 	if err := applyTar(ctx, filepath.Join(dir, RootFile), root, limit); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("apply %s of a checkpoint: %w", RootFile, err)

@@ -18,12 +18,13 @@ type Options struct {
 	Sandboxes  *sandbox.Manager
 	Containers *container.Manager
 	Images     *images.Service
-	// Dir is the folder in which checkpoints are made and laid out. New deletes what a server that died left there.
+	// Dir is the folder in which checkpoints are made and laid out. New deletes what a server that
+	// died left there.
 	Dir string
 	// Limit bounds what a checkpoint is laid out to, in bytes.
 	Limit int64
-	// RestoreImages lets containers start from images whose annotation says that they were made of a checkpoint: who
-	// writes the image then chooses the state of the processes.
+	// RestoreImages lets containers start from images whose annotation says that they were made of
+	// a checkpoint: who writes the image then chooses the state of the processes.
 	RestoreImages bool
 	Logger        *slog.Logger
 }

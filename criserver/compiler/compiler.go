@@ -1,8 +1,8 @@
-// Package compiler has WebAssembly modules compiled ahead of their start: a few at a time, in a cgroup of their own with limits,
-// which is there while there is work.
+// Package compiler has WebAssembly modules compiled ahead of their start: a few at a time, in a
+// cgroup of their own with limits, which is there while there is work.
 //
-// What a module's compilation writes, and what it reads of it for the guests to come, is page cache of that cgroup: the first
-// pod that runs the module does not pay for what all of them share.
+// What a module's compilation writes, and what it reads of it for the guests to come, is page cache
+// of that cgroup: the first pod that runs the module does not pay for what all of them share.
 package compiler
 
 import (
@@ -88,8 +88,9 @@ func New(o Options) (*Compiler, error) {
 	return c, nil
 }
 
-// resolve fills in what is by the machine: half of its processors, at least two turns, so that one long compilation does not
-// keep all others waiting; and a quarter of its memory, but what a large module needs.
+// resolve fills in what is by the machine: half of its processors, at least two turns, so that one
+// long compilation does not keep all others waiting; and a quarter of its memory, but what a large
+// module needs.
 func (l Limits) resolve(processors int, memory uint64) Limits {
 	const most = 8
 	if l.Parallel == 0 {
@@ -127,8 +128,9 @@ func (c *Compiler) Compile(ctx context.Context, path, digest string) error {
 	return client.Compile(ctx, o)
 }
 
-// Ready is Compile before a container's start, once for each module: what an earlier server compiled is read, what is missing is
-// made. With path "" it is only read. What does not work is the start's to tell.
+// Ready is Compile before a container's start, once for each module: what an earlier server
+// compiled is read, what is missing is made. With path "" it is only read. What does not work is
+// the start's to tell.
 func (c *Compiler) Ready(ctx context.Context, path, digest string) {
 	if c.isKnown(digest) {
 		return
@@ -159,7 +161,8 @@ func (c *Compiler) isKnown(digest string) bool {
 	return c.known[digest]
 }
 
-// enter makes sure that the parent is there, with its limits, and returns the leaf of a new compilation.
+// enter makes sure that the parent is there, with its limits, and returns the leaf of a new
+// compilation.
 func (c *Compiler) enter() (leaf string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

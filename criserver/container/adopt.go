@@ -14,7 +14,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// Adopt finds out what became of a sandbox's containers while no server ran; it is for sandbox.Manager.Recover.
+// Adopt finds out what became of a sandbox's containers while no server ran; it is for
+// sandbox.Manager.Recover.
 func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.Found) {
 	a := adoption{Manager: m, sandbox: sb}
 	for _, rec := range m.records.List() {
@@ -33,8 +34,9 @@ type adoption struct {
 	sandbox *sandbox.Sandbox
 }
 
-// dropStrangers ends and removes containers of a sandbox that are not on record, because their record was damaged: nobody
-// can ask about them any more, and their client starts others in their place.
+// dropStrangers ends and removes containers of a sandbox that are not on record, because their
+// record was damaged: nobody can ask about them any more, and their client starts others in their
+// place.
 func (a adoption) dropStrangers(ctx context.Context) {
 	bundles, err := filepath.Glob(filepath.Join(a.sandbox.Dir, "*", build.ConfigFile))
 	if err != nil {
@@ -78,7 +80,8 @@ func (a adoption) adopt(ctx context.Context, rec state.Container, found sandbox.
 	}
 }
 
-// mayRun says of a container that is Created on record that the server which started it died before it wrote that it runs.
+// mayRun says of a container that is Created on record that the server which started it died before
+// it wrote that it runs.
 func mayRun(rec state.Container) bool { return rec.Phase == state.Created && !rec.BegunAt.IsZero() }
 
 // suspect makes a container Unknown that runs, or may.
@@ -154,8 +157,8 @@ func (a adoption) update(ctx context.Context, c *Container) {
 	}
 }
 
-// ended is for containers whose shim is gone: those that ran have ended, and those that were only created can not be
-// started any more once their bundle is gone too, which a reboot does.
+// ended is for containers whose shim is gone: those that ran have ended, and those that were only
+// created can not be started any more once their bundle is gone too, which a reboot does.
 func (a adoption) ended(c *Container, rec state.Container) {
 	switch rec.Phase {
 	case state.Running:

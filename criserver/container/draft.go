@@ -11,13 +11,13 @@ import (
 	"github.com/sunaba-project/sunaba/images"
 )
 
-// Create makes a container of an image and returns its id. Its process does not exist yet. The name of the container is
-// reserved by Once.
+// Create makes a container of an image and returns its id. Its process does not exist yet. The name
+// of the container is reserved by Once.
 //
 // # Errors
 //
-// ErrInvalidArgument for a configuration that cannot be; ErrFailedPrecondition if the sandbox was stopped meanwhile. On
-// error nothing is left.
+// ErrInvalidArgument for a configuration that cannot be; ErrFailedPrecondition if the sandbox was
+// stopped meanwhile. On error nothing is left.
 func (m *Manager) Create(ctx context.Context, r Request, img images.Image) (string, error) {
 	d, err := m.Draft(ctx, r, img)
 	if err != nil {
@@ -26,8 +26,8 @@ func (m *Manager) Create(ctx context.Context, r Request, img images.Image) (stri
 	return d.Commit(ctx)
 }
 
-// Draft is a container that is being made: all of it is there, and nobody can find it. It ends with Commit or Discard;
-// its sandbox is not stopped before.
+// Draft is a container that is being made: all of it is there, and nobody can find it. It ends with
+// Commit or Discard; its sandbox is not stopped before.
 type Draft struct {
 	manager   *Manager
 	container *Container
@@ -96,7 +96,8 @@ func (d *Draft) ChangeRoot(ctx context.Context, change func(root string) error) 
 	return d.manager.o.Images.ChangeRootFS(ctx, d.rec.SnapshotKey, change)
 }
 
-// TakeState takes a folder with the state of processes, which Start continues: the container's program is not executed.
+// TakeState takes a folder with the state of processes, which Start continues: the container's
+// program is not executed.
 func (d *Draft) TakeState(dir string) error {
 	rec := &d.rec
 	if err := os.MkdirAll(d.manager.volumes.of(rec.ID), 0o755); err != nil {

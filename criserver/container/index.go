@@ -22,8 +22,8 @@ func newIndex(records *state.Store[state.Container]) *index {
 	return &index{records: records, live: map[string]*Container{}}
 }
 
-// Get returns the record of a container, by its id or an unambiguous beginning of it. One that is still being made is
-// not there yet.
+// Get returns the record of a container, by its id or an unambiguous beginning of it. One that is
+// still being made is not there yet.
 //
 // # Errors
 //

@@ -74,11 +74,13 @@ func (c *Container) mover(to state.Phase, change func(*state.Container)) func(st
 	}
 }
 
-// begin takes the right to change the container for one request, which must find it in one of the given states.
+// begin takes the right to change the container for one request, which must find it in one of the
+// given states.
 //
 // # Errors
 //
-// ErrFailedPrecondition if another request is at it, or the state is another; ErrNotFound if it was removed.
+// ErrFailedPrecondition if another request is at it, or the state is another; ErrNotFound if it was
+// removed.
 func (c *Container) begin(doing string, in ...state.Phase) (rec state.Container, end func(), err error) {
 	select {
 	case <-c.work:
@@ -141,8 +143,8 @@ const (
 	codeUnknown    = 255
 )
 
-// exit makes the end of a container durable. If the disk refuses, the end stands for as long as this server lives: it
-// must be known, or the container would never be seen to end.
+// exit makes the end of a container durable. If the disk refuses, the end stands for as long as
+// this server lives: it must be known, or the container would never be seen to end.
 func (c *Container) exit(e ending) {
 	set := func(r *state.Container) {
 		r.ExitCode, r.FinishedAt, r.Reason, r.Message = e.code, e.at, e.reason, e.message
@@ -176,7 +178,8 @@ func (c *Container) deleting() (done func()) {
 	return func() { close(deleted) }
 }
 
-// awaitDeleted waits for the shim to delete the task of a container that has ended, with its cgroup and mounts.
+// awaitDeleted waits for the shim to delete the task of a container that has ended, with its cgroup
+// and mounts.
 func (c *Container) awaitDeleted(ctx context.Context) error {
 	c.mu.Lock()
 	deleted := c.deleted

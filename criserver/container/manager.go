@@ -12,14 +12,16 @@
 //	   │                    └─ could not be started ───────────────────────┘
 //	   └─ not made: nothing is left
 //
-// Start and Remove, and changes of resources, exclude one another by Container.begin; a stop waits for a start to end.
+// Start and Remove, and changes of resources, exclude one another by Container.begin; a stop waits
+// for a start to end.
 //
 // # Who notices the end
 //
-// Each running container has one watcher. When its process ends the watcher first makes the status durable (exit code,
-// time, reason), then deletes the task from the shim, then tells those who wait. If the shim dies instead, the watcher
-// waits until the sandbox has cleaned up after it and takes the exit that the shim wrote beside the bundle, or, if it
-// wrote none, ends the container as Unknown with code 255.
+// Each running container has one watcher. When its process ends the watcher first makes the status
+// durable (exit code, time, reason), then deletes the task from the shim, then tells those who
+// wait. If the shim dies instead, the watcher waits until the sandbox has cleaned up after it and
+// takes the exit that the shim wrote beside the bundle, or, if it wrote none, ends the container as
+// Unknown with code 255.
 package container
 
 import (
@@ -58,11 +60,14 @@ type Options struct {
 
 	Records string // folder of the durable records
 	Volumes string // folder of the images' anonymous volumes
-	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none turns CDI devices off.
+	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none
+	// turns CDI devices off.
 	CDISpecDirs []string
-	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not named.
+	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not
+	// named.
 	LogLimits map[string]stdio.Limits
-	// OptimizeGo says whether the functions of Go's guests are rewritten where neither container nor pod says it.
+	// OptimizeGo says whether the functions of Go's guests are rewritten where neither container
+	// nor pod says it.
 	OptimizeGo bool
 	// Follow is told of every change of a record; see state.Follower. It may be nil.
 	Follow state.Follower[state.Container]
@@ -121,8 +126,8 @@ func name(config *runtime.ContainerConfig, pod *runtime.PodSandboxConfig) string
 	return fmt.Sprintf("%s_%s_%s_%s_%d", md.GetName(), pmd.GetName(), pmd.GetNamespace(), pmd.GetUid(), md.GetAttempt())
 }
 
-// Hold takes the right to change a container for one request, which must find it in one of the given states, until end
-// is called. doing names the request.
+// Hold takes the right to change a container for one request, which must find it in one of the
+// given states, until end is called. doing names the request.
 //
 // # Errors
 //
@@ -158,7 +163,8 @@ type volumes string
 // of is the folder of a container's anonymous volumes.
 func (v volumes) of(id string) string { return filepath.Join(string(v), id) }
 
-// state is where a container that begins from a checkpoint keeps the state of its processes until it is started.
+// state is where a container that begins from a checkpoint keeps the state of its processes until
+// it is started.
 func (v volumes) state(id string) string { return filepath.Join(v.of(id), "checkpoint") }
 
 // Running is a running container, and the shim to ask about it.

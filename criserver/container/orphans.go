@@ -14,8 +14,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/space"
 )
 
-// RemoveOrphans removes, after all sandboxes were recovered, containers without a sandbox or half removed, and root
-// filesystems and volumes without a container.
+// RemoveOrphans removes, after all sandboxes were recovered, containers without a sandbox or half
+// removed, and root filesystems and volumes without a container.
 func (m *Manager) RemoveOrphans(ctx context.Context) {
 	keys, err := m.o.Images.RootFSKeys(ctx)
 	if err != nil {
@@ -65,8 +65,9 @@ func (m *Manager) removeOrphanedVolumes() {
 	}
 }
 
-// halfRemoved says of a container that a server died while it removed it: bundle and root filesystem, of which keys are those
-// that there are, went first. One that lacks only its root filesystem was damaged, which is for its client to decide.
+// halfRemoved says of a container that a server died while it removed it: bundle and root
+// filesystem, of which keys are those that there are, went first. One that lacks only its root
+// filesystem was damaged, which is for its client to decide.
 func (m *Manager) halfRemoved(rec state.Container, keys []string) bool {
 	if rec.Phase != state.Created && rec.Phase != state.Exited || slices.Contains(keys, rec.SnapshotKey) {
 		return false

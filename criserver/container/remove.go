@@ -13,8 +13,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/space"
 )
 
-// Remove takes a container away; one that runs is killed first. It is no error if it is not there. The log file stays: it
-// is the client's.
+// Remove takes a container away; one that runs is killed first. It is no error if it is not there.
+// The log file stays: it is the client's.
 //
 // # Errors
 //
@@ -54,7 +54,8 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 // killLimit is how long killed containers are waited for before their shim is killed with them.
 const killLimit = 30 * time.Second
 
-// StopAll kills every running container of a sandbox, and waits until their tasks are deleted; see sandbox.Manager.Stop.
+// StopAll kills every running container of a sandbox, and waits until their tasks are deleted; see
+// sandbox.Manager.Stop.
 func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 	ctx, cancel := context.WithTimeout(ctx, killLimit)
 	defer cancel()
@@ -85,8 +86,8 @@ func each(recs []state.Container, f func(state.Container) error) error {
 	return errors.Join(all...)
 }
 
-// forget removes everything of a container that does not run: its bundle first, its record last. From that order a server
-// that starts knows what the one before it had begun to remove.
+// forget removes everything of a container that does not run: its bundle first, its record last.
+// From that order a server that starts knows what the one before it had begun to remove.
 func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container) error {
 	var errs []error
 	if sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID); err == nil {

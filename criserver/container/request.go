@@ -47,8 +47,8 @@ func (m *Manager) Request(sandboxID string, config *runtime.ContainerConfig) (Re
 	return Request{Pod: pod, Config: config}, nil
 }
 
-// Once runs create with the name of the container reserved. A request that repeats a running one joins it: requests of
-// different kinds are never the same.
+// Once runs create with the name of the container reserved. A request that repeats a running one
+// joins it: requests of different kinds are never the same.
 //
 // # Errors
 //
@@ -86,7 +86,8 @@ func (r Request) intent(sb *sandbox.Sandbox, img images.Image, leaf func(id stri
 	}, nil
 }
 
-// pidNamespace finds the PID namespace that a container joins because it is another container's, "" if there is none.
+// pidNamespace finds the PID namespace that a container joins because it is another container's, ""
+// if there is none.
 func (r Request) pidNamespace(all *index) (string, error) {
 	if _, _, pid := spec.Modes(r.Config, r.Pod.Config.Value); pid != runtime.NamespaceMode_TARGET {
 		return "", nil
@@ -111,8 +112,8 @@ func (r Request) pidNamespace(all *index) (string, error) {
 	return fmt.Sprintf("/proc/%d/ns/pid", rec.PID), nil
 }
 
-// newID is the id of a new container. One with a guest gets the id that was drawn ahead of it, unless it has a terminal, which a
-// prewarmed process cannot get.
+// newID is the id of a new container. One with a guest gets the id that was drawn ahead of it,
+// unless it has a terminal, which a prewarmed process cannot get.
 func newID(sb *sandbox.Sandbox, config *runtime.ContainerConfig, img images.Image) (string, error) {
 	if config.GetTty() || !build.IsWasm(img) && img.Program == "" {
 		return state.NewID()

@@ -12,8 +12,8 @@ import (
 
 const defaultSignal = "SIGTERM"
 
-// stopSignal chooses a container's stop signal: the configuration's, else the image's, else SIGTERM. One that nobody
-// knows counts as none.
+// stopSignal chooses a container's stop signal: the configuration's, else the image's, else
+// SIGTERM. One that nobody knows counts as none.
 func stopSignal(config runtime.Signal, image string) string {
 	if config != runtime.Signal_SIGNAL_RUNTIME_DEFAULT {
 		name := strings.TrimPrefix(config.String(), "SIGNAL_")
@@ -76,7 +76,8 @@ func parseSignal(text string) (syscall.Signal, error) {
 	return 0, fmt.Errorf("signal %q is not known", text)
 }
 
-// Signal is the CRI's name of a signal as an image or a record has it, the default for one that is not known.
+// Signal is the CRI's name of a signal as an image or a record has it, the default for one that is
+// not known.
 func Signal(text string) runtime.Signal {
 	n, err := parseSignal(text)
 	if err != nil {

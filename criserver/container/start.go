@@ -23,8 +23,9 @@ import (
 //
 // # Errors
 //
-// ErrFailedPrecondition if the container is not Created or its sandbox not ready. Any other error means that it could
-// not be started: it is Exited then, with reason StartError, code 128 and the error as its message.
+// ErrFailedPrecondition if the container is not Created or its sandbox not ready. Any other error
+// means that it could not be started: it is Exited then, with reason StartError, code 128 and the
+// error as its message.
 func (m *Manager) Start(ctx context.Context, id string) error {
 	_, c, err := m.find(id)
 	if err != nil {
@@ -45,8 +46,9 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	}
 	defer release()
 
-	// That it may run is durable before anybody is told, and is written while the shim works: what else is to be known of a
-	// container that runs, a server that finds this record learns from the shim.
+	// That it may run is durable before anybody is told, and is written while the shim works: what
+	// else is to be known of a container that runs, a server that finds this record learns from the
+	// shim.
 	begun := c.begins()
 	t := c.task(shim)
 	started, err := m.startTask(ctx, t, sb, rec)
@@ -74,7 +76,8 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	return nil
 }
 
-// begins writes, beside the caller, that the container's process may run from now on, and says when that is durable.
+// begins writes, beside the caller, that the container's process may run from now on, and says when
+// that is durable.
 func (c *Container) begins() <-chan error {
 	done := make(chan error, 1)
 	now := time.Now()

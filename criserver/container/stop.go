@@ -17,9 +17,10 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// Stop ends the process of a container: its stop signal, then, when grace has passed, SIGKILL; at once without grace. It
-// returns when the container's end is durable. A container that does not run, or is not there, is no error. A
-// repeated call does not send the stop signal again, and follows its own grace.
+// Stop ends the process of a container: its stop signal, then, when grace has passed, SIGKILL; at
+// once without grace. It returns when the container's end is durable. A container that does not
+// run, or is not there, is no error. A repeated call does not send the stop signal again, and
+// follows its own grace.
 //
 // # Errors
 //
@@ -106,7 +107,8 @@ func (s stopping) run(ctx context.Context, grace time.Duration) error {
 	return s.awaitKilled(ctx)
 }
 
-// awaitKilled waits for the end of a container that was killed. A shim that has stopped since it answered tells nobody of it.
+// awaitKilled waits for the end of a container that was killed. A shim that has stopped since it
+// answered tells nobody of it.
 func (s stopping) awaitKilled(ctx context.Context) error {
 	for {
 		select {
@@ -122,13 +124,14 @@ func (s stopping) awaitKilled(ctx context.Context) error {
 	}
 }
 
-// silent says that a call has ended because the shim did not answer in time, not because the request was given up.
+// silent says that a call has ended because the shim did not answer in time, not because the
+// request was given up.
 func silent(ctx context.Context, err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 }
 
-// endSilent kills a container whose shim hangs or was stopped, through its cgroup. Its end is on record then; should the shim
-// come to itself, it has nothing to add.
+// endSilent kills a container whose shim hangs or was stopped, through its cgroup. Its end is on
+// record then; should the shim come to itself, it has nothing to add.
 func (s stopping) endSilent(ctx context.Context, cause error) error {
 	s.log.Warn("failed to reach the shim, the container is killed without it", "error", cause)
 	ctx, cancel := context.WithTimeout(ctx, endSilentLimit)
@@ -147,8 +150,8 @@ const endSilentLimit = 10 * time.Second
 // codeKilled is that of a process that SIGKILL ended.
 const codeKilled = 128 + int32(syscall.SIGKILL)
 
-// withoutShim waits for a shim's remains to be cleaned up, which ends the container; one whose shim is only silent
-// is ended without it.
+// withoutShim waits for a shim's remains to be cleaned up, which ends the container; one whose shim
+// is only silent is ended without it.
 func (s stopping) withoutShim(ctx context.Context) error {
 	select {
 	case <-s.sandbox.Gone():

@@ -21,8 +21,9 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
 
-// Update changes the limits of a container that is created or runs. Values that are zero stay as they are. Either
-// everything is changed, the running container, its specification and its record, or nothing.
+// Update changes the limits of a container that is created or runs. Values that are zero stay as
+// they are. Either everything is changed, the running container, its specification and its record,
+// or nothing.
 //
 // # Errors
 //
@@ -179,7 +180,8 @@ func merge(old, change *runtime.LinuxContainerResources) *runtime.LinuxContainer
 	return out
 }
 
-// ReopenLog lets a running container's shim open its log file anew, after the client has renamed it.
+// ReopenLog lets a running container's shim open its log file anew, after the client has renamed
+// it.
 //
 // # Errors
 //

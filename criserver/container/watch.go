@@ -41,8 +41,9 @@ func (w watcher) watchSandbox(c *Container, sb *sandbox.Sandbox) {
 // reapLimit is how long a shim may take to say how a container ended and to delete it.
 const reapLimit = 10 * time.Second
 
-// reap takes the end of a container from the shim: durable status first, then it is over, then the task is deleted. Nobody who waits
-// for the end waits for the runtime's program, which removes what it keeps.
+// reap takes the end of a container from the shim: durable status first, then it is over, then the
+// task is deleted. Nobody who waits for the end waits for the runtime's program, which removes what
+// it keeps.
 func (w watcher) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
 	ctx, cancel := context.WithTimeout(w.ctx, reapLimit)
 	defer cancel()

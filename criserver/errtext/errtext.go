@@ -8,14 +8,16 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// told are the classes whose words add nothing to a text: the gRPC code says them. "not found" and "already exists" are
-// not among them, for they are what a text such as `container "id": not found` is about.
+// told are the classes whose words add nothing to a text: the gRPC code says them. "not found" and
+// "already exists" are not among them, for they are what a text such as `container "id": not found`
+// is about.
 var told = []error{
 	errdefs.ErrInvalidArgument, errdefs.ErrFailedPrecondition, errdefs.ErrUnavailable, errdefs.ErrNotImplemented,
 	errdefs.ErrResourceExhausted, errdefs.ErrOutOfRange, errdefs.ErrAborted, errdefs.ErrDataLoss, errdefs.ErrInternal,
 }
 
-// longest is how many bytes of a text are kept: it may quote what a client has sent, which is up to 16 MiB.
+// longest is how many bytes of a text are kept: it may quote what a client has sent, which is up to
+// 16 MiB.
 const longest = 8 << 10
 
 // Of is an error's text, without the words of its classes at the end of its lines.
@@ -42,8 +44,8 @@ func unclassed(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// subjectOnce drops a part that the one before it ends with: `update container "id": container "id": not found` names it twice, where
-// the container was removed between two steps of a request.
+// subjectOnce drops a part that the one before it ends with: `update container "id": container
+// "id": not found` names it twice, where the container was removed between two steps of a request.
 func subjectOnce(line string) string {
 	parts := strings.Split(line, ": ")
 	kept := parts[:1]
@@ -56,7 +58,8 @@ func subjectOnce(line string) string {
 	return strings.Join(kept, ": ")
 }
 
-// once cuts an ending that the line has twice, however it is written the first time. It is the kernel's word too, which alone says why.
+// once cuts an ending that the line has twice, however it is written the first time. It is the
+// kernel's word too, which alone says why.
 func once(line, ending string) string {
 	if at := len(line) - 2*len(ending); at > 0 && strings.EqualFold(line[at:], ending+ending) {
 		return line[:len(line)-len(ending)]

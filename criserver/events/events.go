@@ -2,19 +2,20 @@
 //
 // # How events come about
 //
-// The hub follows the durable records: it is told of every change after it is on the disk, under the lock of that
-// record, and keeps a view of all records by itself. An event is made from that view under the hub's own lock. So the
-// events of one container come in their order (CREATED, STARTED, STOPPED, DELETED), no event shows less
-// than an earlier one did, and none is sent before a crash could no longer take it back.
+// The hub follows the durable records: it is told of every change after it is on the disk, under
+// the lock of that record, and keeps a view of all records by itself. An event is made from that
+// view under the hub's own lock. So the events of one container come in their order (CREATED,
+// STARTED, STOPPED, DELETED), no event shows less than an earlier one did, and none is sent before
+// a crash could no longer take it back.
 //
-// A sandbox's own events carry its id as the container id. The last one, DELETED, still has its status: a kubelet does
-// not look at an event without one.
+// A sandbox's own events carry its id as the container id. The last one, DELETED, still has its
+// status: a kubelet does not look at an event without one.
 //
 // # Subscribers
 //
-// Any number may listen, each with a queue of its own. One whose queue is full is ended with an error, for it would miss
-// events without knowing. Without a subscriber, events are kept for a while, for the kubelet that is just starting
-// again; the first to subscribe gets them.
+// Any number may listen, each with a queue of its own. One whose queue is full is ended with an
+// error, for it would miss events without knowing. Without a subscriber, events are kept for a
+// while, for the kubelet that is just starting again; the first to subscribe gets them.
 package events
 
 import (
@@ -272,12 +273,13 @@ func (h *Hub) Subscribe() (*Subscription, error) {
 	return s, nil
 }
 
-// Events are the events in their order. They are shared with other subscribers. The channel is closed when the
-// subscription ends; Err then says why.
+// Events are the events in their order. They are shared with other subscribers. The channel is
+// closed when the subscription ends; Err then says why.
 func (s *Subscription) Events() <-chan *runtime.ContainerEventResponse { return s.queue }
 
-// Err says why the subscription has ended: ErrResourceExhausted if its queue was full, ErrUnavailable if the hub was
-// closed, nil if it was by Close. It may be called once Events is closed.
+// Err says why the subscription has ended: ErrResourceExhausted if its queue was full,
+// ErrUnavailable if the hub was closed, nil if it was by Close. It may be called once Events is
+// closed.
 func (s *Subscription) Err() error { return s.err }
 
 // Close ends the subscription. It may be called again.

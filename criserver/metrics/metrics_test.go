@@ -12,7 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/cgroup/usage"
 )
 
-// expected are the names that a kubelet serves from cAdvisor (Kubernetes 1.37), which critest asks a runtime for.
+// expected are the names that a kubelet serves from cAdvisor (Kubernetes 1.37), which critest asks
+// a runtime for.
 const expected = `
 container_blkio_device_usage_total container_cpu_cfs_periods_total container_cpu_cfs_throttled_periods_total
 container_cpu_cfs_throttled_seconds_total container_cpu_system_seconds_total container_cpu_usage_seconds_total
@@ -69,7 +70,8 @@ func full() usage.Sample {
 	}
 }
 
-// Every metric is described, has a value for each of its labels, and every one that is described is made.
+// Every metric is described, has a value for each of its labels, and every one that is described is
+// made.
 func TestMetricsMatchTheirDescriptors(t *testing.T) {
 	table := New()
 	object := Object{Container: "c", Cgroup: "/pod/c", Image: "image:1", ID: "id", Namespace: "ns", Pod: "p", Started: time.Unix(900, 0)}

@@ -11,9 +11,9 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
 )
 
-// BenchmarkPod measures what a pod's network costs, each step's median: what the design promises is at most 5 ms for
-// setup and 3 ms for teardown without host ports. It waits between pods, because the kernel removes their links in the
-// background and would be measured too.
+// BenchmarkPod measures what a pod's network costs, each step's median: what the design promises is
+// at most 5 ms for setup and 3 ms for teardown without host ports. It waits between pods, because
+// the kernel removes their links in the background and would be measured too.
 func BenchmarkPod(b *testing.B) {
 	for name, ports := range map[string][]PortMapping{"plain": nil, "hostport": {{HostPort: 8080, ContainerPort: 80}}} {
 		b.Run(name, func(b *testing.B) {

@@ -24,8 +24,8 @@ const (
 	maxIfName     = unix.IFNAMSIZ - 1
 )
 
-// DefaultBridgeName is the bridge of the server whose root directory is root: sunaba0 for the default root, else a
-// name of its own, so that several servers run side by side.
+// DefaultBridgeName is the bridge of the server whose root directory is root: sunaba0 for the
+// default root, else a name of its own, so that several servers run side by side.
 func DefaultBridgeName(root string) string {
 	if root == "" || filepath.Clean(root) == defaultRoot {
 		return defaultBridge
@@ -44,8 +44,8 @@ func checkBridgeName(name string) error {
 	return nil
 }
 
-// bridgeMAC is fixed per name: a bridge without a fixed address changes it as links come and go. It also marks the
-// bridge as ours from the moment it exists.
+// bridgeMAC is fixed per name: a bridge without a fixed address changes it as links come and go. It
+// also marks the bridge as ours from the moment it exists.
 func bridgeMAC(name string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte("sunaba bridge " + name))
 	return append(net.HardwareAddr{0x5a, 0x5a}, sum[:4]...) // locally administered, unicast
@@ -70,8 +70,8 @@ func findBridge(h *netlink.Handle, name string) (netlink.Link, error) {
 	return l, nil
 }
 
-// ensureBridge makes the bridge what it should be: there, with these gateway addresses and no others, up. made tells
-// that it was not there.
+// ensureBridge makes the bridge what it should be: there, with these gateway addresses and no
+// others, up. made tells that it was not there.
 func ensureBridge(h *netlink.Handle, name string, gateways []netip.Prefix) (link netlink.Link, made bool, err error) {
 	link, err = findBridge(h, name)
 	if err != nil {
@@ -88,8 +88,9 @@ func ensureBridge(h *netlink.Handle, name string, gateways []netip.Prefix) (link
 			return nil, false, fmt.Errorf("find bridge %q: %w", name, err)
 		}
 	}
-	// Loopback addresses of the node may go out here, for host ports on 127.0.0.1; the firewall guards the way back.
-	// Pods' router advertisements are not for the node, and no address is worth waiting for.
+	// Loopback addresses of the node may go out here, for host ports on 127.0.0.1; the firewall
+	// guards the way back. Pods' router advertisements are not for the node, and no address is
+	// worth waiting for.
 	settings := [][2]string{{"ipv4/conf/" + name + "/route_localnet", "1"}}
 	if slices.ContainsFunc(gateways, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		v6 := "ipv6/conf/" + name
@@ -146,7 +147,8 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a.Unmap(), ones)
 }
 
-// takenPrefixes is what the node's addresses and routes occupy, except by links in ours; default routes do not count.
+// takenPrefixes is what the node's addresses and routes occupy, except by links in ours; default
+// routes do not count.
 func takenPrefixes(h *netlink.Handle, bridge string) ([]netip.Prefix, error) {
 	own := -1
 	if l, err := h.LinkByName(bridge); err == nil {
@@ -232,8 +234,9 @@ func setNetSysctl(name, value string) error {
 	return nil
 }
 
-// forwardPackets turns routing between links on. Where the node configures itself by router advertisements, it would
-// stop listening to them as a router: those links are told to listen all the same.
+// forwardPackets turns routing between links on. Where the node configures itself by router
+// advertisements, it would stop listening to them as a router: those links are told to listen all
+// the same.
 func forwardPackets(v6 bool) error {
 	if err := setNetSysctl("ipv4/ip_forward", "1"); err != nil {
 		return err

@@ -31,11 +31,11 @@ const (
 	statusTimeout = 10 * time.Second
 )
 
-// cniNetwork connects pods by CNI plugins. The configuration is read anew whenever it is needed: that is cheap beside
-// running a plugin, and it is always the one that is there.
+// cniNetwork connects pods by CNI plugins. The configuration is read anew whenever it is needed:
+// that is cheap beside running a plugin, and it is always the one that is there.
 //
-// Before a pod's ADD its attachment (configuration and arguments) is recorded durably in recordDir, and removed after
-// its DEL: whatever happens in between, there is something to run DEL from.
+// Before a pod's ADD its attachment (configuration and arguments) is recorded durably in recordDir,
+// and removed after its DEL: whatever happens in between, there is something to run DEL from.
 type cniNetwork struct {
 	confDir   string
 	cacheDir  string
@@ -66,7 +66,8 @@ func (l pluginLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// attachment is one pod's place in one CNI network: all that DEL needs. It is what a Result's Raw holds.
+// attachment is one pod's place in one CNI network: all that DEL needs. It is what a Result's Raw
+// holds.
 type attachment struct {
 	By           string          `json:"by"`
 	ContainerID  string          `json:"containerID"`
@@ -120,7 +121,8 @@ func (c *cniNetwork) Setup(ctx context.Context, conf cniConfig, p Pod) (r Result
 	return r, err
 }
 
-// Teardown runs DEL with the configuration that ADD had. raw may be empty: then the record says, if there is one.
+// Teardown runs DEL with the configuration that ADD had. raw may be empty: then the record says, if
+// there is one.
 func (c *cniNetwork) Teardown(ctx context.Context, p Pod, raw json.RawMessage) error {
 	a, ok, err := c.recorded(p.ID)
 	if err != nil {
@@ -178,9 +180,10 @@ func (c *cniNetwork) Status(ctx context.Context, conf cniConfig) error {
 	return nil
 }
 
-// gc runs DEL for recorded pods that are not kept, whatever network they were in, and then lets the current network's
-// plugins look for more. Attachments that libcni's caches know and that are not ours belong to another CNI runtime on
-// this node, and are declared valid: plugins remove what is not.
+// gc runs DEL for recorded pods that are not kept, whatever network they were in, and then lets the
+// current network's plugins look for more. Attachments that libcni's caches know and that are not
+// ours belong to another CNI runtime on this node, and are declared valid: plugins remove what is
+// not.
 func (c *cniNetwork) gc(ctx context.Context, conf cniConfig, keep map[string]bool) error {
 	ids, err := c.records()
 	if err != nil {
@@ -226,7 +229,8 @@ func (c *cniNetwork) gc(ctx context.Context, conf cniConfig, keep map[string]boo
 	return errors.Join(errs...)
 }
 
-// podIPs are the addresses of the pod's interface, in the plugins' order: the first is the pod's primary one.
+// podIPs are the addresses of the pod's interface, in the plugins' order: the first is the pod's
+// primary one.
 func podIPs(r *types100.Result) []netip.Addr {
 	var out []netip.Addr
 	for _, ip := range r.IPs {

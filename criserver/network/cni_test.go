@@ -167,7 +167,8 @@ func TestCNI(t *testing.T) {
 		t.Errorf("calls %+v, want %+v", calls, want)
 	}
 
-	// The configuration goes away and another one comes; the pod is torn down by the one that set it up.
+	// The configuration goes away and another one comes; the pod is torn down by the one that set
+	// it up.
 	must(t, os.Remove(filepath.Join(w.o.ConfDir, "10-first.conflist")))
 	for try := range 2 {
 		must(t, n.Teardown(t.Context(), p, r))

@@ -15,7 +15,8 @@ import (
 	"github.com/sunaba-project/sunaba/images/regular"
 )
 
-// cniConfig is a CNI configuration as it was read: the file itself, or an equal list with the plugins inlined.
+// cniConfig is a CNI configuration as it was read: the file itself, or an equal list with the
+// plugins inlined.
 type cniConfig struct {
 	File  string          `json:"file,omitempty"`
 	Bytes json.RawMessage `json:"config"`
@@ -33,8 +34,9 @@ func (c cniConfig) list() (*libcni.NetworkConfigList, error) {
 	return list, nil
 }
 
-// findConfig reads the first CNI configuration of a directory; found is false when there is none. A first file that is
-// broken is an error, not a reason to take the next one: pods would end up in the wrong network.
+// findConfig reads the first CNI configuration of a directory; found is false when there is none. A
+// first file that is broken is an error, not a reason to take the next one: pods would end up in
+// the wrong network.
 func findConfig(dir string) (conf cniConfig, found bool, err error) {
 	if dir == "" {
 		return conf, false, nil
@@ -91,7 +93,8 @@ func readConfig(file string) (cniConfig, error) {
 	return conf, err
 }
 
-// checkNetworkName refuses names that would lead out of the cache directory, where they become a part of a path.
+// checkNetworkName refuses names that would lead out of the cache directory, where they become a
+// part of a path.
 func checkNetworkName(name string) error {
 	if name == "" || strings.ContainsAny(name, "/\x00") {
 		return fmt.Errorf("network name %q", name)
@@ -113,8 +116,8 @@ func inline(list *libcni.NetworkConfigList) ([]byte, error) {
 	return json.Marshal(whole)
 }
 
-// cniArgs tell plugins of the pod; the names are those that every Kubernetes runtime uses. They travel as one string,
-// NAME=VALUE;NAME=VALUE, so that a value must not look like more of them.
+// cniArgs tell plugins of the pod; the names are those that every Kubernetes runtime uses. They
+// travel as one string, NAME=VALUE;NAME=VALUE, so that a value must not look like more of them.
 func cniArgs(p Pod) ([][2]string, error) {
 	args := [][2]string{
 		{"IgnoreUnknown", "1"},

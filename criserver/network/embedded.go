@@ -28,9 +28,9 @@ const (
 	defaultQuarantine = 10 * time.Second
 )
 
-// embedded is the network of our own: every pod has a link in one bridge, addresses of the bridge's subnets, and its
-// host ports in the bridge's nftables table. The book of leases is the truth; bridge, addresses and tables are made
-// from it and made again whenever they are found missing.
+// embedded is the network of our own: every pod has a link in one bridge, addresses of the bridge's
+// subnets, and its host ports in the bridge's nftables table. The book of leases is the truth;
+// bridge, addresses and tables are made from it and made again whenever they are found missing.
 type embedded struct {
 	bridge   string
 	given    lease.Subnets // by the configuration; zero = to be chosen
@@ -42,8 +42,8 @@ type embedded struct {
 	host *netlink.Handle
 	wall *firewall.Table
 
-	// mu keeps the rules and the book in step: whoever changes one and then the other, or makes the rules from the book,
-	// holds it.
+	// mu keeps the rules and the book in step: whoever changes one and then the other, or makes the
+	// rules from the book, holds it.
 	mu    sync.Mutex
 	base  *ground // nil until made
 	noNAT error   // why the rules are not what they should be
@@ -141,8 +141,8 @@ func (e *embedded) Setup(_ context.Context, p Pod) (r Result, err error) {
 	return Result{IPs: ips, Interface: podInterface, Raw: rawEmbedded()}, nil
 }
 
-// connect makes the pod's link and returns the addresses it got. A bridge that somebody has deleted meanwhile is made
-// again.
+// connect makes the pod's link and returns the addresses it got. A bridge that somebody has deleted
+// meanwhile is made again.
 func (e *embedded) connect(g ground, l lease.Lease, ns *os.File) ([]netip.Addr, error) {
 	mtu, err := uplinkMTU(e.host)
 	if err != nil {
@@ -208,8 +208,8 @@ func (e *embedded) Teardown(_ context.Context, p Pod) error {
 	return e.remove(l, p.NetNS)
 }
 
-// remove takes everything back that a lease stands for, the lease last. The kernel deletes the link with the pod's
-// namespace. nsPath may be gone or empty.
+// remove takes everything back that a lease stands for, the lease last. The kernel deletes the link
+// with the pod's namespace. nsPath may be gone or empty.
 func (e *embedded) remove(l lease.Lease, nsPath string) error {
 	if nsPath != "" {
 		if err := disarm(nsPath, l.Addrs); err != nil {
@@ -239,7 +239,8 @@ func (e *embedded) Status(context.Context) error {
 	return nil
 }
 
-// useRange remembers the node's range, and applies it if there is a ground. Families that it lacks stay as they are.
+// useRange remembers the node's range, and applies it if there is a ground. Families that it lacks
+// stay as they are.
 func (e *embedded) useRange(told lease.Subnets) error {
 	e.ranging.Lock()
 	defer e.ranging.Unlock()

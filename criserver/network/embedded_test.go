@@ -76,8 +76,9 @@ func TestPodReachesTheWorldAsTheNode(t *testing.T) {
 	}
 }
 
-// A cloud's metadata service gives the node's own credentials to whoever asks: pods do not reach it, unless that is
-// configured. What has a link-local address on the node itself, and clients with one, are none of that.
+// A cloud's metadata service gives the node's own credentials to whoever asks: pods do not reach
+// it, unless that is configured. What has a link-local address on the node itself, and clients with
+// one, are none of that.
 func TestLinkLocal(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		t.Run(fmt.Sprint(open), func(t *testing.T) { testLinkLocal(t, open) })
@@ -176,7 +177,8 @@ func TestPodWithoutIPv6(t *testing.T) {
 	w.wantAnswer(p.NetNS, "tcp", join(worldV4.Addr(), 80), "world")
 }
 
-// A node that gets its addresses from router advertisements goes on listening to them when it becomes a router.
+// A node that gets its addresses from router advertisements goes on listening to them when it
+// becomes a router.
 func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
 	newWorld(t)
 	must(t, setNetSysctl("ipv6/conf/all/forwarding", "0"))
@@ -337,7 +339,8 @@ func TestSetupAgain(t *testing.T) {
 	n := w.start(o)
 	p := w.pod(o, nil)
 	serve(t, p.NetNS, 80, "p")
-	// As after a crash between Setup and the caller's record: the link and the lease are there already.
+	// As after a crash between Setup and the caller's record: the link and the lease are there
+	// already.
 	first, second := w.setup(n, p), Result{}
 	second, err := n.Setup(t.Context(), p)
 	must(t, err)
@@ -580,7 +583,8 @@ func TestChangedSubnet(t *testing.T) {
 	must(t, n.Teardown(t.Context(), old, Result{}))
 }
 
-// The cluster tells the node's range while pods run: new pods are in it, also after a restart, old ones go on.
+// The cluster tells the node's range while pods run: new pods are in it, also after a restart, old
+// ones go on.
 func TestRange(t *testing.T) {
 	w := newWorld(t)
 	o := w.options("a")

@@ -21,7 +21,8 @@ func (e *embedded) gc(keep map[string]bool) error {
 	return errors.Join(append(errs, e.gcLinks(keep))...)
 }
 
-// gcLinks deletes host ends in our bridge whose pod is not kept: something has kept their namespace alive.
+// gcLinks deletes host ends in our bridge whose pod is not kept: something has kept their namespace
+// alive.
 func (e *embedded) gcLinks(keep map[string]bool) error {
 	bridge, err := findBridge(e.host, e.bridge)
 	if err != nil || bridge == nil {
@@ -46,8 +47,8 @@ func (e *embedded) gcLinks(keep map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// gcPins takes away the pins of pods that are not kept, if a network namespace is among them: pods on the node's network
-// are none of ours, and their pins not either.
+// gcPins takes away the pins of pods that are not kept, if a network namespace is among them: pods
+// on the node's network are none of ours, and their pins not either.
 func gcPins(sandboxesDir string, keep map[string]bool) error {
 	if sandboxesDir == "" {
 		return nil
@@ -69,7 +70,8 @@ func gcPins(sandboxesDir string, keep map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// destroy removes everything of this network from the kernel and the disk: rules, links of pods, the bridge, the book.
+// destroy removes everything of this network from the kernel and the disk: rules, links of pods,
+// the bridge, the book.
 func (e *embedded) destroy() error {
 	var errs []error
 	for _, l := range e.book.All() {

@@ -23,8 +23,8 @@ type ground struct {
 	gateways []netip.Prefix // the bridge's addresses
 }
 
-// ensure returns the ground, made if it was not yet. With look it also looks whether it is still all there, and mends
-// it: somebody may have deleted the bridge or flushed the rules.
+// ensure returns the ground, made if it was not yet. With look it also looks whether it is still
+// all there, and mends it: somebody may have deleted the bridge or flushed the rules.
 func (e *embedded) ensure(look bool) (ground, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -133,8 +133,8 @@ func (e *embedded) adopt(bridge int) {
 	}
 }
 
-// ensureRules makes the firewall's rules from the book, at the first time and whenever they are not there. The network
-// works without them, less well: noNAT says why.
+// ensureRules makes the firewall's rules from the book, at the first time and whenever they are not
+// there. The network works without them, less well: noNAT says why.
 func (e *embedded) ensureRules(g ground, first bool) {
 	present := false
 	if !first && e.wall.Has(g.subnets.V4.Addr()) {
@@ -167,8 +167,9 @@ func (e *embedded) ensureRules(g ground, first bool) {
 	}
 }
 
-// forgetFlows makes the kernel forget UDP flows through the lease's host ports: they would go on to where they went
-// before, because no packet of theirs is a first one. A kernel that cannot is left alone.
+// forgetFlows makes the kernel forget UDP flows through the lease's host ports: they would go on to
+// where they went before, because no packet of theirs is a first one. A kernel that cannot is left
+// alone.
 func (e *embedded) forgetFlows(l lease.Lease) {
 	for _, p := range l.Ports {
 		if p.Protocol != "udp" {
@@ -191,9 +192,10 @@ func (e *embedded) forgetFlows(l lease.Lease) {
 	}
 }
 
-// lockChoice keeps other servers in this network namespace from choosing a subnet at the same time: the lock is the
-// name of an abstract socket, which exists once per network namespace and dies with its process. Any program can hold
-// it, so that it is not waited for forever; without it two servers that start in the same moment might choose alike.
+// lockChoice keeps other servers in this network namespace from choosing a subnet at the same time:
+// the lock is the name of an abstract socket, which exists once per network namespace and dies with
+// its process. Any program can hold it, so that it is not waited for forever; without it two
+// servers that start in the same moment might choose alike.
 func (e *embedded) lockChoice() (unlock func()) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
 )
 
-// What passes a bridge goes through the node's firewall too, or not: it is a sysctl, and both ways must work.
+// What passes a bridge goes through the node's firewall too, or not: it is a sysctl, and both ways
+// must work.
 func TestHostPorts(t *testing.T) {
 	for _, filtered := range []string{"0", "1"} {
 		t.Run("bridge-nf-call="+filtered, func(t *testing.T) {
@@ -104,7 +105,8 @@ func firstOf(a netip.Addr) netip.Addr {
 	return p.Addr().Next()
 }
 
-// The bridge lets packets of 127.0.0.1 through for host ports; a pod must not reach the node's local services by it.
+// The bridge lets packets of 127.0.0.1 through for host ports; a pod must not reach the node's
+// local services by it.
 func TestPodCannotReachLoopbackOfNode(t *testing.T) {
 	w := newWorld(t)
 	o := w.options("a")
@@ -143,7 +145,8 @@ func TestPodCannotReachLoopbackOfNode(t *testing.T) {
 	w.wantAnswer(p.NetNS, "tcp", "127.0.0.1:7001", "secret")
 }
 
-// A UDP flow that began before the pod, or with the pod before, must go to the pod that holds the port now.
+// A UDP flow that began before the pod, or with the pod before, must go to the pod that holds the
+// port now.
 func TestUDPFlowFollowsThePort(t *testing.T) {
 	w := newWorld(t)
 	o := w.options("a")
@@ -271,8 +274,9 @@ func (w *world) flushRuleset() {
 	must(w, conn.Flush())
 }
 
-// ownTables makes the tables that o's network would make, owned by another program (NFT_TABLE_F_OWNER: nobody else may
-// change them, and they go with their owner's socket), until release is called.
+// ownTables makes the tables that o's network would make, owned by another program
+// (NFT_TABLE_F_OWNER: nobody else may change them, and they go with their owner's socket), until
+// release is called.
 func (w *world) ownTables(o Options) (release func()) {
 	w.Helper()
 	attrs, err := nl.MarshalAttributes([]nl.Attribute{

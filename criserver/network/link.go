@@ -20,7 +20,8 @@ import (
 // podInterface is the name of a pod's link inside the pod.
 const podInterface = "eth0"
 
-// hostEndPrefix and hostEndDigits make the name of a pod's link on the node: snb and the start of the pod's id.
+// hostEndPrefix and hostEndDigits make the name of a pod's link on the node: snb and the start of
+// the pod's id.
 const (
 	hostEndPrefix = "snb"
 	hostEndDigits = maxIfName - len(hostEndPrefix)
@@ -35,7 +36,8 @@ func isHostEnd(name string) bool {
 	return ok && len(digits) == hostEndDigits && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-// podMAC follows from the pod's first address, so that neighbours' caches stay true when another pod gets an address.
+// podMAC follows from the pod's first address, so that neighbours' caches stay true when another
+// pod gets an address.
 func podMAC(a netip.Addr) net.HardwareAddr {
 	b := a.AsSlice()
 	return append(net.HardwareAddr{0x5a, 0x6e}, b[len(b)-4:]...)
@@ -49,9 +51,9 @@ type veth struct {
 	gateways    []netip.Addr   // one per address
 }
 
-// connect makes the pair and configures the pod's end; it returns the addresses that the pod took. The peer is born in
-// the pod's namespace and the host end in the bridge, with one message: moving a link costs twenty times as much. On an
-// error nothing is left behind.
+// connect makes the pair and configures the pod's end; it returns the addresses that the pod took.
+// The peer is born in the pod's namespace and the host end in the bridge, with one message: moving
+// a link costs twenty times as much. On an error nothing is left behind.
 func (v veth) connect(h *netlink.Handle, ns *os.File) ([]netip.Addr, error) {
 	name := hostEnd(v.pod)
 	attrs := netlink.NewLinkAttrs()
@@ -132,7 +134,8 @@ func (v veth) configureInside() ([]netip.Addr, error) {
 }
 
 // readyIPv6 prepares the pod's link for IPv6: addresses come only from this server, and are usable
-// at once. It reports whether the link takes IPv6 addresses at all; a sysctl of the pod may have turned that off.
+// at once. It reports whether the link takes IPv6 addresses at all; a sysctl of the pod may have
+// turned that off.
 func readyIPv6() (bool, error) {
 	conf := "ipv6/conf/" + podInterface
 	off, err := os.ReadFile(filepath.Join("/proc/sys/net", conf, "disable_ipv6"))
@@ -142,8 +145,9 @@ func readyIPv6() (bool, error) {
 	return true, errors.Join(setNetSysctl(conf+"/accept_ra", "0"), setNetSysctl(conf+"/accept_dad", "0"))
 }
 
-// disarm takes the pod's addresses off its link, so that they can go to another pod even if something keeps the pod's
-// namespace alive. The kernel deletes the link with the namespace: deleting it would take 19 ms.
+// disarm takes the pod's addresses off its link, so that they can go to another pod even if
+// something keeps the pod's namespace alive. The kernel deletes the link with the namespace:
+// deleting it would take 19 ms.
 func disarm(nsPath string, addrs []netip.Addr) error {
 	err := netns.Do(nsPath, func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)

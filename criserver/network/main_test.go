@@ -11,8 +11,8 @@ import (
 // insideEnv marks the process that runs the tests.
 const insideEnv = "SUNABA_TEST_NETWORK_INSIDE"
 
-// TestMain runs the tests in a network and mount namespace of their own: whatever they make or leave, the machine's own
-// links, routes, rules, sysctls and mounts are not touched.
+// TestMain runs the tests in a network and mount namespace of their own: whatever they make or
+// leave, the machine's own links, routes, rules, sysctls and mounts are not touched.
 func TestMain(m *testing.M) {
 	if os.Getuid() != 0 {
 		fmt.Fprintln(os.Stderr, "the tests of this package need root")

@@ -1,14 +1,16 @@
-// Package network gives pods their network: through CNI plugins where the node has a CNI configuration, and through an
-// embedded network (a bridge, veth pairs and nftables rules of our own) where it has none.
+// Package network gives pods their network: through CNI plugins where the node has a CNI
+// configuration, and through an embedded network (a bridge, veth pairs and nftables rules of our
+// own) where it has none.
 //
 // # Life of a pod's network
 //
-// The caller pins a network namespace (package netns), and calls Setup once for it. Setup returns when the pod is
-// reachable and everything that Teardown will need is durable; on an error it has undone what it did. The caller keeps
-// Result and hands it to Teardown, which may be called any number of times, with the namespace alive or gone. A pod is
-// torn down by what set it up, even if the node changed from one kind of network to the other in between. After a
-// start of the daemon GC takes away what a crash left behind. Close ends nothing but our own use: pods keep their
-// network while no daemon runs.
+// The caller pins a network namespace (package netns), and calls Setup once for it. Setup returns
+// when the pod is reachable and everything that Teardown will need is durable; on an error it has
+// undone what it did. The caller keeps Result and hands it to Teardown, which may be called any
+// number of times, with the namespace alive or gone. A pod is torn down by what set it up, even if
+// the node changed from one kind of network to the other in between. After a start of the daemon GC
+// takes away what a crash left behind. Close ends nothing but our own use: pods keep their network
+// while no daemon runs.
 package network
 
 import (
@@ -34,8 +36,8 @@ type Pod struct {
 // PortMapping leads a port of the node to a port of the pod.
 type PortMapping struct {
 	Protocol string // TCP, UDP or SCTP in any case; "" = TCP
-	// HostIP is the node's address the port is open on: "" = every address, "0.0.0.0" every IPv4 address, "::" every
-	// IPv6 address. The node's own ::1 is never open (127.0.0.1 is).
+	// HostIP is the node's address the port is open on: "" = every address, "0.0.0.0" every IPv4
+	// address, "::" every IPv6 address. The node's own ::1 is never open (127.0.0.1 is).
 	HostIP                  string
 	HostPort, ContainerPort int32
 }
@@ -53,21 +55,25 @@ type Result struct {
 
 // Network connects pods. It is safe for concurrent use; calls for one pod must not overlap.
 type Network interface {
-	// Setup connects the pod. It undoes what it did when it fails, and is durable before it returns.
+	// Setup connects the pod. It undoes what it did when it fails, and is durable before it
+	// returns.
 	//
 	// # Errors
 	//
-	// ErrInvalidArgument for a port mapping that cannot be, ErrNotFound without the network namespace, ErrAlreadyExists for a host port that another pod holds,
-	// ErrResourceExhausted when there is no address left, ErrFailedPrecondition when the kernel lacks what a host port
-	// needs, ErrUnavailable when the network is not ready.
+	// ErrInvalidArgument for a port mapping that cannot be, ErrNotFound without the network
+	// namespace, ErrAlreadyExists for a host port that another pod holds, ErrResourceExhausted when
+	// there is no address left, ErrFailedPrecondition when the kernel lacks what a host port needs,
+	// ErrUnavailable when the network is not ready.
 	Setup(ctx context.Context, p Pod) (Result, error)
-	// Teardown disconnects the pod. It is idempotent and works with the network namespace gone. A zero Result (the
-	// pod's Setup may or may not have completed) is fine.
+	// Teardown disconnects the pod. It is idempotent and works with the network namespace gone. A
+	// zero Result (the pod's Setup may or may not have completed) is fine.
 	Teardown(ctx context.Context, p Pod, r Result) error
-	// Status returns nil when pods can be connected, otherwise what is missing. It mends what it can.
+	// Status returns nil when pods can be connected, otherwise what is missing. It mends what it
+	// can.
 	Status(ctx context.Context) error
-	// GC removes what belongs to pods of ours that are not in keep, the ids of the sandboxes that are alive (those on the
-	// node's network may be left out). It continues after an error and returns all of them.
+	// GC removes what belongs to pods of ours that are not in keep, the ids of the sandboxes that
+	// are alive (those on the node's network may be left out). It continues after an error and
+	// returns all of them.
 	GC(ctx context.Context, keep []string) error
 	// Close leaves the pods' network as it is.
 	Close() error
@@ -75,8 +81,9 @@ type Network interface {
 
 // Ranged is a Network that can give pods addresses of the range that the cluster has for this node.
 type Ranged interface {
-	// UseRange tells the range, at most one prefix of each family; it is remembered. CNI plugins get theirs from their own
-	// configuration, and subnets of this network's configuration come before it. Pods keep the addresses they have.
+	// UseRange tells the range, at most one prefix of each family; it is remembered. CNI plugins
+	// get theirs from their own configuration, and subnets of this network's configuration come
+	// before it. Pods keep the addresses they have.
 	//
 	// # Errors
 	//
@@ -86,18 +93,18 @@ type Ranged interface {
 
 // Options configure New.
 type Options struct {
-	// ConfDir holds CNI configurations (*.conflist, *.conf, *.json); the first by name is used, and looked for anew at
-	// every Setup and Status. "" = only the embedded network.
+	// ConfDir holds CNI configurations (*.conflist, *.conf, *.json); the first by name is used, and
+	// looked for anew at every Setup and Status. "" = only the embedded network.
 	ConfDir string
 	// BinDirs are searched for CNI plugins.
 	BinDirs []string
-	// CacheDir is libcni's cache of results. "" = /var/lib/cni, which other CNI runtimes use too: a shared one lets
-	// each see (and keep at GC) the attachments of the others.
+	// CacheDir is libcni's cache of results. "" = /var/lib/cni, which other CNI runtimes use too: a
+	// shared one lets each see (and keep at GC) the attachments of the others.
 	CacheDir string
 	// StateDir keeps durable choices and leases; it is made.
 	StateDir string
-	// SandboxesDir is where the pods' directories are: of pods that are not kept, GC takes away the pins below
-	// SandboxesDir/<id>/ns when a network namespace is among them. "" = none.
+	// SandboxesDir is where the pods' directories are: of pods that are not kept, GC takes away the
+	// pins below SandboxesDir/<id>/ns when a network namespace is among them. "" = none.
 	SandboxesDir string
 	Embedded     EmbeddedOptions
 	Logger       *slog.Logger
@@ -107,11 +114,11 @@ type Options struct {
 type EmbeddedOptions struct {
 	// Bridge is the name of the bridge, at most 15 bytes; see DefaultBridgeName. "" = sunaba0.
 	Bridge string
-	// SubnetV4 and SubnetV6 are where pods' addresses come from, in CIDR notation. "" = a free one is chosen at the first
-	// start and remembered. SubnetV6 "none" = no IPv6.
+	// SubnetV4 and SubnetV6 are where pods' addresses come from, in CIDR notation. "" = a free one
+	// is chosen at the first start and remembered. SubnetV6 "none" = no IPv6.
 	SubnetV4, SubnetV6 string
-	// LinkLocal lets pods reach link-local addresses beyond the node: a cloud's metadata service, which gives the node's
-	// own credentials to whoever asks.
+	// LinkLocal lets pods reach link-local addresses beyond the node: a cloud's metadata service,
+	// which gives the node's own credentials to whoever asks.
 	LinkLocal bool
 	// Quarantine is how long a freed address is not handed out again. 0 = 10 s.
 	Quarantine time.Duration

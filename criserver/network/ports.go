@@ -12,7 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/network/lease"
 )
 
-// leasePorts checks the port mappings of a pod and returns those with a host port, without repetitions.
+// leasePorts checks the port mappings of a pod and returns those with a host port, without
+// repetitions.
 func leasePorts(mappings []PortMapping) ([]lease.Port, error) {
 	var out []lease.Port
 	for _, m := range mappings {
@@ -59,8 +60,8 @@ func leasePort(m PortMapping) (lease.Port, error) {
 	return p, nil
 }
 
-// hostMappings is a lease's host ports as the firewall wants them: one for each of the pod's addresses that the host
-// address of the port allows.
+// hostMappings is a lease's host ports as the firewall wants them: one for each of the pod's
+// addresses that the host address of the port allows.
 func hostMappings(l lease.Lease) []firewall.Mapping {
 	var out []firewall.Mapping
 	for _, p := range l.Ports {

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel finishes new links and new IPv6 addresses in work queues of its own, after it has answered. A packet that
-// comes before that is lost, and is sent again only after a second. The functions here return when it will get through.
+// The kernel finishes new links and new IPv6 addresses in work queues of its own, after it has
+// answered. A packet that comes before that is lost, and is sent again only after a second. The
+// functions here return when it will get through.
 
 // readyLimit bounds the waiting: what takes longer works later.
 const readyLimit = time.Second
@@ -33,7 +34,8 @@ func subscribe(group uint) (*notices, error) {
 	return &notices{socket: s, deadline: time.Now().Add(readyLimit)}, nil
 }
 
-// next returns the next notices; ok is false when the time is over. An overflow, in which some were lost, gives none.
+// next returns the next notices; ok is false when the time is over. An overflow, in which some were
+// lost, gives none.
 func (n *notices) next() (messages []syscall.NetlinkMessage, ok bool) {
 	left := time.Until(n.deadline)
 	if left <= 0 {
@@ -45,8 +47,9 @@ func (n *notices) next() (messages []syscall.NetlinkMessage, ok bool) {
 	return messages, true
 }
 
-// awaitUp returns when a link whose other end is up carries packets; until then a bridge drops what is meant for it.
-// From Linux 6.8 on the question alone makes the kernel catch up; before, its notice is waited for.
+// awaitUp returns when a link whose other end is up carries packets; until then a bridge drops what
+// is meant for it. From Linux 6.8 on the question alone makes the kernel catch up; before, its
+// notice is waited for.
 func awaitUp(h *netlink.Handle, index int) error {
 	var n *notices
 	for {
@@ -70,9 +73,9 @@ func awaitUp(h *netlink.Handle, index int) error {
 	}
 }
 
-// addAddresses adds addresses to a link of the thread's network namespace. No other program gives addresses in our subnets:
-// IPv6 ones skip the search for duplicates, and the kernel gives notice of them when the link listens to neighbours that
-// look for them.
+// addAddresses adds addresses to a link of the thread's network namespace. No other program gives
+// addresses in our subnets: IPv6 ones skip the search for duplicates, and the kernel gives notice
+// of them when the link listens to neighbours that look for them.
 func addAddresses(h *netlink.Handle, link netlink.Link, addrs []netip.Prefix) error {
 	var n *notices
 	var pending []netip.Addr

@@ -23,7 +23,8 @@ const (
 
 func rawEmbedded() json.RawMessage { return json.RawMessage(`{"by":"` + byEmbedded + `"}`) }
 
-// switching is the Network that New returns: CNI as long as there is a configuration, else the embedded network.
+// switching is the Network that New returns: CNI as long as there is a configuration, else the
+// embedded network.
 type switching struct {
 	confDir      string
 	sandboxesDir string
@@ -31,12 +32,14 @@ type switching struct {
 	embedded     *embedded
 }
 
-// New opens the node's network. With a CNI configuration it changes nothing in the kernel; without one it makes the
-// bridge and its rules, and what it could not make Status tells, and the next Setup or Status tries again.
+// New opens the node's network. With a CNI configuration it changes nothing in the kernel; without
+// one it makes the bridge and its rules, and what it could not make Status tells, and the next
+// Setup or Status tries again.
 //
 // # Errors
 //
-// ErrInvalidArgument for options that cannot be; ErrFailedPrecondition when another server uses StateDir.
+// ErrInvalidArgument for options that cannot be; ErrFailedPrecondition when another server uses
+// StateDir.
 func New(o Options) (Network, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -65,8 +68,9 @@ func New(o Options) (Network, error) {
 	return s, nil
 }
 
-// Destroy removes everything of the embedded network that o describes: its rules, bridge and links, and its choices and
-// leases on disk. It is idempotent. Pods that live on have no network afterwards. CNI networks are not touched.
+// Destroy removes everything of the embedded network that o describes: its rules, bridge and links,
+// and its choices and leases on disk. It is idempotent. Pods that live on have no network
+// afterwards. CNI networks are not touched.
 //
 // # Errors
 //

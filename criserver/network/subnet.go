@@ -24,9 +24,10 @@ const (
 	chosenBitsV6 = 64
 )
 
-// candidatesV4 are searched in this order, /20 by /20, for a subnet that nothing on the node uses. They keep away from
-// what others take by default: 10.42, 10.43 (k3s), 10.85 (CRI-O), 10.88 (podman), 10.96 (kubeadm's services), 10.244
-// (flannel), 172.17 and up (Docker), 192.168 (homes and offices).
+// candidatesV4 are searched in this order, /20 by /20, for a subnet that nothing on the node uses.
+// They keep away from what others take by default: 10.42, 10.43 (k3s), 10.85 (CRI-O), 10.88
+// (podman), 10.96 (kubeadm's services), 10.244 (flannel), 172.17 and up (Docker), 192.168 (homes
+// and offices).
 var candidatesV4 = []netip.Prefix{
 	netip.MustParsePrefix("10.118.0.0/16"),
 	netip.MustParsePrefix("10.203.0.0/16"),
@@ -137,8 +138,9 @@ func (c choice) write(stateDir string) error {
 	return durable.Write(choiceFile(stateDir), data, 0o600)
 }
 
-// settle returns the choice to use: what is given, else what is remembered, else a new one that avoids taken. A subnet
-// that was remembered and is taken by somebody else meanwhile is chosen anew if no pod has an address in it.
+// settle returns the choice to use: what is given, else what is remembered, else a new one that
+// avoids taken. A subnet that was remembered and is taken by somebody else meanwhile is chosen anew
+// if no pod has an address in it.
 func settle(remembered choice, v4, v6 netip.Prefix, useV6 bool, taken []netip.Prefix, leases []lease.Lease) (choice, error) {
 	inUse := func(p netip.Prefix) bool {
 		return p.IsValid() && slices.ContainsFunc(leases, func(l lease.Lease) bool { return slices.ContainsFunc(l.Addrs, p.Contains) })

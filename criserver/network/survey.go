@@ -24,7 +24,8 @@ type Held struct {
 	Attachments []string      // ids of pods that CNI plugins were called for
 }
 
-// Survey looks at what the network holds. It changes nothing, takes no lock, and may be called beside a running server.
+// Survey looks at what the network holds. It changes nothing, takes no lock, and may be called
+// beside a running server.
 func Survey(o Options) (Held, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -33,8 +33,8 @@ var (
 	worldV6 = netip.MustParsePrefix("fd98:18::1/64")
 )
 
-// A world is a fresh set of directories, an uplink with default routes, and another network namespace at its other end.
-// When the test ends nothing but that may be left.
+// A world is a fresh set of directories, an uplink with default routes, and another network
+// namespace at its other end. When the test ends nothing but that may be left.
 type world struct {
 	testing.TB
 	dir   string
@@ -146,8 +146,8 @@ func (w *world) setup(n Network, p Pod) Result {
 	return r
 }
 
-// serve answers every TCP connection, and every UDP packet, to this port in the namespace with what and the peer's
-// address.
+// serve answers every TCP connection, and every UDP packet, to this port in the namespace with what
+// and the peer's address.
 func serve(t testing.TB, nsPath string, port int, what string) {
 	t.Helper()
 	must(t, netns.Do(nsPath, func() error {
@@ -184,13 +184,15 @@ func serve(t testing.TB, nsPath string, port int, what string) {
 	}))
 }
 
-// ask connects from a namespace ("" = the node) and returns the answer: what, and the address the server saw.
+// ask connects from a namespace ("" = the node) and returns the answer: what, and the address the
+// server saw.
 func ask(nsPath, network, addr string, timeout time.Duration) (what string, peer netip.Addr, err error) {
 	what, peer, _, err = askOnce(nsPath, network, addr, timeout)
 	return what, peer, err
 }
 
-// askOnce is ask, and says how often something of a TCP connection was sent again because it was lost.
+// askOnce is ask, and says how often something of a TCP connection was sent again because it was
+// lost.
 func askOnce(nsPath, network, addr string, timeout time.Duration) (what string, peer netip.Addr, again int, err error) {
 	try := func() error {
 		d := net.Dialer{Timeout: timeout}
@@ -223,7 +225,8 @@ func askOnce(nsPath, network, addr string, timeout time.Duration) (what string, 
 	return what, peer, again, err
 }
 
-// resent is how many segments of a connection the kernel sent once more, with those that asked for it.
+// resent is how many segments of a connection the kernel sent once more, with those that asked for
+// it.
 func resent(c *net.TCPConn) (n int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package ociruntime knows the OCI runtimes of the handlers: which programs they are, what they can, and whether they make a
-// container on this machine.
+// Package ociruntime knows the OCI runtimes of the handlers: which programs they are, what they
+// can, and whether they make a container on this machine.
 package ociruntime
 
 import (
@@ -13,7 +13,8 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 )
 
-// retryTime is after which a trial that did not succeed is repeated when somebody asks: it may have been the moment's fault.
+// retryTime is after which a trial that did not succeed is repeated when somebody asks: it may have
+// been the moment's fault.
 const retryTime = time.Minute
 
 // Options configure Open.
@@ -71,8 +72,8 @@ func find(binary string) (p program) {
 	return p
 }
 
-// Open asks the runtimes, side by side, what they are, and starts to try them. What trials of a server before this one have left
-// is removed.
+// Open asks the runtimes, side by side, what they are, and starts to try them. What trials of a
+// server before this one have left is removed.
 func Open(o Options, binaries []string) *Book {
 	b := &Book{o: o, known: map[string]*entry{}}
 	b.ctx, b.stop = context.WithCancel(context.Background())
@@ -89,8 +90,8 @@ func Open(o Options, binaries []string) *Book {
 	return b
 }
 
-// Of is what is known of a runtime now. It costs a look at the program's file; where that is another one, the runtime is asked
-// again.
+// Of is what is known of a runtime now. It costs a look at the program's file; where that is
+// another one, the runtime is asked again.
 func (b *Book) Of(binary string) Report {
 	b.mu.Lock()
 	e := b.known[binary]

@@ -56,7 +56,8 @@ func empty(t *testing.T, dir string) {
 	}
 }
 
-// TestInstalledLater: a runtime that comes, becomes another one and goes is noticed without a restart.
+// TestInstalledLater: a runtime that comes, becomes another one and goes is noticed without a
+// restart.
 func TestInstalledLater(t *testing.T) {
 	dir := t.TempDir()
 	log, said := logger()

@@ -13,7 +13,8 @@ import (
 type Features struct {
 	// RecursiveReadOnly says that it can make recursive read-only mounts.
 	RecursiveReadOnly bool
-	// OneStep says that its `run --detach` leaves the exit of a container that ends before it does to its parent.
+	// OneStep says that its `run --detach` leaves the exit of a container that ends before it does
+	// to its parent.
 	OneStep bool
 }
 
@@ -28,12 +29,12 @@ func parseFeatures(text []byte) (Features, error) {
 	}, nil
 }
 
-// runcVersion is the annotation by which runc tells that it is runc. crun, which has a list of features too, waits itself for
-// what it has let run, also detached.
+// runcVersion is the annotation by which runc tells that it is runc. crun, which has a list of
+// features too, waits itself for what it has let run, also detached.
 const runcVersion = "org.opencontainers.runc.version"
 
-// parseVersion knows what runtimes could do that do not list it: crun has recursive mount options since 1.4, and lists
-// its features since 1.8.6; runc since 1.1 both.
+// parseVersion knows what runtimes could do that do not list it: crun has recursive mount options
+// since 1.4, and lists its features since 1.8.6; runc since 1.1 both.
 func parseVersion(text string) Features {
 	var major, minor int
 	_, version, ok := strings.Cut(text, "crun version ")

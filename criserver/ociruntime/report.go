@@ -19,8 +19,8 @@ type Report struct {
 	Path     string // of the program; "" where it is not found
 	Version  string // as it tells it: "runc 1.1.5"
 	Features Features
-	// Missing says that the program is not there or cannot be executed, Problem why a container cannot be made with it; "" if
-	// nothing is known against it.
+	// Missing says that the program is not there or cannot be executed, Problem why a container
+	// cannot be made with it; "" if nothing is known against it.
 	Missing bool
 	Problem string
 }

@@ -89,7 +89,8 @@ func (b *Book) leaf(dir string) string {
 	return "/" + id
 }
 
-// run has a runtime do something with the container of a trial. Its error is the first line that the runtime says.
+// run has a runtime do something with the container of a trial. Its error is the first line that
+// the runtime says.
 func (b *Book) run(ctx context.Context, path, dir, verb string, args ...string) error {
 	said, err := os.OpenFile(filepath.Join(dir, "said"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
@@ -125,7 +126,8 @@ func (b *Book) remove(path, dir string) error {
 	if entries, _ := os.ReadDir(filepath.Join(dir, "state")); len(entries) > 0 {
 		err = b.run(ctx, path, dir, "delete", "--force")
 	}
-	// A runtime that was killed on its way has made its cgroup, and processes in it, before its state.
+	// A runtime that was killed on its way has made its cgroup, and processes in it, before its
+	// state.
 	leaf := b.leaf(dir)
 	_, eerr := b.o.Cgroups.EndAll(ctx, leaf)
 	err = errors.Join(err, eerr, b.o.Cgroups.RemoveLeaf(leaf))

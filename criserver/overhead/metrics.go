@@ -28,9 +28,10 @@ type collector struct {
 	declaredBytes, measuredBytes, declaredCPU, measuredCPU, over *prometheus.Desc
 }
 
-// Collector returns the metrics of all pods: declared and measured memory, declared and measured CPU time, whether a
-// pod is over what it declares, and the distribution of the measured memory by handler. Declared CPU time is what the
-// pod may have used since it was created, so that the two counters' rates compare.
+// Collector returns the metrics of all pods: declared and measured memory, declared and measured
+// CPU time, whether a pod is over what it declares, and the distribution of the measured memory by
+// handler. Declared CPU time is what the pod may have used since it was created, so that the two
+// counters' rates compare.
 func (w *Watch) Collector() prometheus.Collector {
 	describe := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("sunaba_pod_overhead_"+name, help, podLabels, nil)

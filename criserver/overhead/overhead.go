@@ -1,5 +1,6 @@
-// Package overhead sets what RuntimeClasses declare as the overhead of a pod beside what it really costs, for every
-// pod all the time: samples, verdicts, metrics, and a warning when a pod costs more than it may.
+// Package overhead sets what RuntimeClasses declare as the overhead of a pod beside what it really
+// costs, for every pod all the time: samples, verdicts, metrics, and a warning when a pod costs
+// more than it may.
 package overhead
 
 import (
@@ -8,13 +9,15 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Amounts are resources in the units people compare: thousandths of a core, and bytes. Zero is not given.
+// Amounts are resources in the units people compare: thousandths of a core, and bytes. Zero is not
+// given.
 type Amounts struct {
 	CPUMillis   int64 `json:"cpuMillis"`
 	MemoryBytes int64 `json:"memoryBytes"`
 }
 
-// ToAmounts reads limits as the kubelet sends them: the quota if there is one, else the shares; 1024 shares are a core.
+// ToAmounts reads limits as the kubelet sends them: the quota if there is one, else the shares;
+// 1024 shares are a core.
 func ToAmounts(r *runtime.LinuxContainerResources) Amounts {
 	a := Amounts{MemoryBytes: r.GetMemoryLimitInBytes()}
 	switch {
@@ -36,7 +39,8 @@ type Sample struct {
 	At          time.Time
 	MemoryBytes int64
 	CPU         time.Duration // used since the pod began
-	// CPUMillis is the rate since the sample before, in thousandths of a core; 0 for a first sample.
+	// CPUMillis is the rate since the sample before, in thousandths of a core; 0 for a first
+	// sample.
 	CPUMillis int64
 }
 

@@ -17,8 +17,8 @@ type SharedShim struct {
 	// Memory is the proportional set size in bytes of each process, "shim" and "supervisor".
 	Memory map[string]uint64
 	CPU    time.Duration // of both, since the supervisor was started
-	// Restarts are the successors of the supervisor's first shim; Adopted and Lost the containers that these took over, and those that they
-	// could not.
+	// Restarts are the successors of the supervisor's first shim; Adopted and Lost the containers
+	// that these took over, and those that they could not.
 	Restarts, Adopted, Lost int
 }
 
@@ -30,8 +30,8 @@ type shimCollector struct {
 	handler, pods, memory, cpu, restarts, adopted, lost *prometheus.Desc
 }
 
-// NewShimCollector returns the metrics of handlers and of the shims that their pods share: that of which each pod is charged its part.
-// Counters restart with the supervisor.
+// NewShimCollector returns the metrics of handlers and of the shims that their pods share: that of
+// which each pod is charged its part. Counters restart with the supervisor.
 func NewShimCollector(handlers []Handler, shims func(context.Context) []SharedShim) prometheus.Collector {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sunaba_"+name, help, append([]string{"handler"}, labels...), nil)

@@ -66,9 +66,9 @@ func (g group) removeLeaves() error {
 	return err
 }
 
-// SetResources keeps the pod-level overhead and resources of UpdatePodSandboxResources; nil leaves one as it is. The cgroup
-// of a pod that came without a parent is limited anew; who gave a parent limits that himself. Either everything is
-// changed or nothing.
+// SetResources keeps the pod-level overhead and resources of UpdatePodSandboxResources; nil leaves
+// one as it is. The cgroup of a pod that came without a parent is limited anew; who gave a parent
+// limits that himself. Either everything is changed or nothing.
 //
 // # Errors
 //
@@ -104,8 +104,8 @@ func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxCont
 	return fmt.Errorf("update resources of sandbox: %w", err)
 }
 
-// Limits are those of a pod's own cgroup: what its containers may use together, and the overhead on top. What the
-// resources leave open stays open, whatever the overhead says.
+// Limits are those of a pod's own cgroup: what its containers may use together, and the overhead on
+// top. What the resources leave open stays open, whatever the overhead says.
 func Limits(rec state.Sandbox) cgroup.Limits {
 	const defaultPeriod = 100_000 // of the kernel, in microseconds
 	r, o := rec.Resources.Value, rec.Overhead.Value

@@ -127,8 +127,8 @@ func hosts(hostname string, ips []netip.Addr) string {
 
 const (
 	hostResolv = "/etc/resolv.conf"
-	// realResolv is where systemd-resolved keeps the servers behind its stub on 127.0.0.53, which a pod's network
-	// namespace does not have.
+	// realResolv is where systemd-resolved keeps the servers behind its stub on 127.0.0.53, which a
+	// pod's network namespace does not have.
 	realResolv = "/run/systemd/resolve/resolv.conf"
 	// maxResolv bounds both.
 	maxResolv = 1 << 20
@@ -185,7 +185,8 @@ func onlyLoopback(resolv string) bool {
 	return found
 }
 
-// writeBundle writes an OCI bundle's config.json. The folder is on a tmpfs as a rule; nothing is synced.
+// writeBundle writes an OCI bundle's config.json. The folder is on a tmpfs as a rule; nothing is
+// synced.
 func writeBundle(dir string, s *specs.Spec) error {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -200,7 +201,8 @@ func writeBundle(dir string, s *specs.Spec) error {
 	return nil
 }
 
-// removeTree removes a folder. What is still mounted below it is unmounted first, so that nothing of it is deleted.
+// removeTree removes a folder. What is still mounted below it is unmounted first, so that nothing
+// of it is deleted.
 func removeTree(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -224,7 +226,8 @@ func removeTree(dir string) error {
 
 func handlerType(rec state.Sandbox) runtimeclass.Type { return runtimeclass.Type(rec.HandlerType) }
 
-// RemoveBundle removes the bundle of one of the sandbox's containers. One that is not there is no error.
+// RemoveBundle removes the bundle of one of the sandbox's containers. One that is not there is no
+// error.
 func (f Folders) RemoveBundle(id string) error {
 	if err := removeTree(filepath.Join(f.Dir, id)); err != nil {
 		return fmt.Errorf("remove bundle %q: %w", id, err)

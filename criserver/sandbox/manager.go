@@ -1,16 +1,18 @@
-// Package sandbox runs pod sandboxes: the namespaces, network, cgroup, files and shim that the containers of a pod share.
+// Package sandbox runs pod sandboxes: the namespaces, network, cgroup, files and shim that the
+// containers of a pod share.
 //
 // # Life of a sandbox
 //
-// Run makes a sandbox in the order of one list of steps, each of which can be undone from the sandbox's record alone. The
-// first step writes that record as an intent, the last one as ready; whatever fails or dies in between is undone, now
-// or at the next start of the server. Stop undoes everything but the record and the folders, Remove the rest; both
-// are idempotent. A sandbox whose shim or pause process dies becomes NotReady by itself and waits for Stop.
+// Run makes a sandbox in the order of one list of steps, each of which can be undone from the
+// sandbox's record alone. The first step writes that record as an intent, the last one as ready;
+// whatever fails or dies in between is undone, now or at the next start of the server. Stop undoes
+// everything but the record and the folders, Remove the rest; both are idempotent. A sandbox whose
+// shim or pause process dies becomes NotReady by itself and waits for Stop.
 //
 // Its shim comes from package shims, which alone knows whether other sandboxes have the same.
 //
-// The namespaces are pinned by bind mounts, so a sandbox needs no process of its own but the shim; where its containers
-// share a PID namespace, a pause process holds that.
+// The namespaces are pinned by bind mounts, so a sandbox needs no process of its own but the shim;
+// where its containers share a PID namespace, a pause process holds that.
 package sandbox
 
 import (
@@ -117,8 +119,8 @@ func name(config *runtime.PodSandboxConfig) string {
 	return fmt.Sprintf("%s_%s_%s_%d", md.GetName(), md.GetNamespace(), md.GetUid(), md.GetAttempt())
 }
 
-// Get returns the record of a sandbox, by its id or an unambiguous beginning of it. One that is still being made is not
-// there yet.
+// Get returns the record of a sandbox, by its id or an unambiguous beginning of it. One that is
+// still being made is not there yet.
 //
 // # Errors
 //
@@ -184,12 +186,14 @@ func (m *Manager) NetNS(id string) (full, path string, err error) {
 	return rec.ID, s.Namespaces(rec.Config.Value).Net, nil
 }
 
-// Leaf is the cgroup of one container of a sandbox, or (with the sandbox's id) of its shim, as OCI cgroupsPath.
+// Leaf is the cgroup of one container of a sandbox, or (with the sandbox's id) of its shim, as OCI
+// cgroupsPath.
 func (m *Manager) Leaf(rec state.Sandbox, id string) string {
 	return m.o.Cgroups.Leaf(rec.CgroupParent, id)
 }
 
-// DrawnLeaves are the cgroups of a sandbox's containers whose ids were drawn ahead; see shims.Layout.
+// DrawnLeaves are the cgroups of a sandbox's containers whose ids were drawn ahead; see
+// shims.Layout.
 func (m *Manager) DrawnLeaves(rec state.Sandbox) (map[string]string, error) {
 	return m.shims.Layout().Drawn(rec)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// step is one part of a sandbox. do makes it; undo removes it, or whatever of it there is, and may be called any number
-// of times.
+// step is one part of a sandbox. do makes it; undo removes it, or whatever of it there is, and may
+// be called any number of times.
 type step struct {
 	name     string
 	do, undo func(context.Context) error
@@ -32,8 +32,8 @@ func (s *Sandbox) lasting() []step {
 	}
 }
 
-// working are the parts that stand until Stop; Run makes them after the lasting ones. startBoth makes
-// the cgroup and pins the namespaces, while the shim starts.
+// working are the parts that stand until Stop; Run makes them after the lasting ones. startBoth
+// makes the cgroup and pins the namespaces, while the shim starts.
 func (s *Sandbox) working() []step {
 	return []step{
 		{"make cgroup", nothing, s.withRecord(func(ctx context.Context, rec state.Sandbox) error {
@@ -59,23 +59,25 @@ func (s *Sandbox) withRecord(part func(context.Context, state.Sandbox) error) fu
 	}
 }
 
-// Run makes a sandbox and returns its id once it is ready. handler is a RuntimeClass's handler, "" for the default.
+// Run makes a sandbox and returns its id once it is ready. handler is a RuntimeClass's handler, ""
+// for the default.
 //
 // A request that repeats a running one (the client gave up and asks again) joins it.
 //
 // # Errors
 //
-// ErrInvalidArgument for an unknown handler or a configuration that cannot be; ErrFailedPrecondition if the handler's OCI
-// runtime is missing; ErrAlreadyExists with the id of the
-// sandbox of the same name; else what went wrong, with the name of the step. On error nothing is left. If that
-// could not be managed, a NotReady sandbox stays, for the client to stop and remove.
+// ErrInvalidArgument for an unknown handler or a configuration that cannot be;
+// ErrFailedPrecondition if the handler's OCI runtime is missing; ErrAlreadyExists with the id of
+// the sandbox of the same name; else what went wrong, with the name of the step. On error nothing
+// is left. If that could not be managed, a NotReady sandbox stays, for the client to stop and
+// remove.
 func (m *Manager) Run(ctx context.Context, config *runtime.PodSandboxConfig, handler string) (string, error) {
 	return m.run(ctx, config, handler, &runtime.RunPodSandboxRequest{Config: config, RuntimeHandler: handler}, nil)
 }
 
-// Restore is Run for a sandbox that is there only when fill, which is given its id, has made what it is to hold. Until
-// then its name is taken, and only a request that repeats this one joins it. If fill fails, the sandbox is removed, as
-// Remove does with end and remove.
+// Restore is Run for a sandbox that is there only when fill, which is given its id, has made what
+// it is to hold. Until then its name is taken, and only a request that repeats this one joins it.
+// If fill fails, the sandbox is removed, as Remove does with end and remove.
 func (m *Manager) Restore(ctx context.Context, r *runtime.RestorePodRequest, fill, end, remove func(ctx context.Context, id string) error) (string, error) {
 	return m.run(ctx, r.GetConfig(), r.GetRuntimeHandler(), r, func(ctx context.Context, id string) error {
 		err := fill(ctx, id)
@@ -203,7 +205,8 @@ func undo(ctx context.Context, log *slog.Logger, steps []step) error {
 	return errors.Join(errs...)
 }
 
-// fail undoes a sandbox that could not be made. If that does not succeed either, it stays as NotReady.
+// fail undoes a sandbox that could not be made. If that does not succeed either, it stays as
+// NotReady.
 func (s *Sandbox) fail(ctx context.Context, cause error, lasting, working []step) {
 	ctx, cancel := Aside(ctx)
 	defer cancel()

@@ -9,9 +9,9 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
 
-// Stop ends a sandbox: no more containers are started in it, end (which is given the sandbox's full id) ends those that
-// run, and everything it had is undone but its record and folders. It is idempotent, and no error for an id that
-// is not there.
+// Stop ends a sandbox: no more containers are started in it, end (which is given the sandbox's full
+// id) ends those that run, and everything it had is undone but its record and folders. It is
+// idempotent, and no error for an id that is not there.
 //
 // # Errors
 //
@@ -70,8 +70,8 @@ func (s *Sandbox) stop(ctx context.Context, rec state.Sandbox, end func(ctx cont
 		s.becomeNotReady()
 		return fmt.Errorf("stop sandbox %q: %w", s.ID, err)
 	}
-	// The removal of pods is what makes room on a full disk. A server that finds the record as it was
-	// finds nothing of the sandbox, and stops it again.
+	// The removal of pods is what makes room on a full disk. A server that finds the record as it
+	// was finds nothing of the sandbox, and stops it again.
 	unwritten, err := s.record.end(state.Stopped)
 	if unwritten != nil {
 		s.log.Warn("failed to record that sandbox stopped", "error", unwritten)
@@ -83,8 +83,8 @@ func (s *Sandbox) stop(ctx context.Context, rec state.Sandbox, end func(ctx cont
 	return nil
 }
 
-// Remove stops a sandbox, lets remove take away its containers, and forgets it. It is idempotent, and no error for an id
-// that is not there.
+// Remove stops a sandbox, lets remove take away its containers, and forgets it. It is idempotent,
+// and no error for an id that is not there.
 func (m *Manager) Remove(ctx context.Context, id string, end, remove func(ctx context.Context, id string) error) error {
 	return m.ending(ctx, id, func(s *Sandbox, rec state.Sandbox) error {
 		if err := s.stop(ctx, rec, end); err != nil {

@@ -1,10 +1,11 @@
 // Package selinux chooses the SELinux labels of pods and containers, and gives files theirs.
 //
-// Each pod has a level of its own (a pair of categories that no other pod has), which its containers share unless they
-// name other options: so no pod can touch what belongs to another. Levels are kept in memory by the library, so they
-// are reserved again after a restart.
+// Each pod has a level of its own (a pair of categories that no other pod has), which its
+// containers share unless they name other options: so no pod can touch what belongs to another.
+// Levels are kept in memory by the library, so they are reserved again after a restart.
 //
-// Where labels are off, by configuration or because the kernel has none, every label is "" and nothing is changed.
+// Where labels are off, by configuration or because the kernel has none, every label is "" and
+// nothing is changed.
 package selinux
 
 import (
@@ -24,7 +25,8 @@ type Labels struct{ on bool }
 
 func (l *Labels) off() bool { return l == nil || !l.on }
 
-// New returns labels that are on if they are wanted and the kernel has them; if it has not, the logger is told.
+// New returns labels that are on if they are wanted and the kernel has them; if it has not, the
+// logger is told.
 func New(wanted bool, logger *slog.Logger) *Labels {
 	on := wanted && selinux.GetEnabled()
 	if wanted && !on {
@@ -43,8 +45,8 @@ func (l *Labels) Pod(options *runtime.SELinuxOption) (process string, err error)
 	return process, err
 }
 
-// Container returns the labels of a container's processes and files. One without options has its pod's; own says that it
-// has a label of its own, which has to be released.
+// Container returns the labels of a container's processes and files. One without options has its
+// pod's; own says that it has a label of its own, which has to be released.
 //
 // # Errors
 //
@@ -100,8 +102,8 @@ func (l *Labels) Release(process string) {
 	}
 }
 
-// Relabel gives a file, or a folder with all that is in it, the label of a container's files. A file system without
-// labels is left as it is.
+// Relabel gives a file, or a folder with all that is in it, the label of a container's files. A
+// file system without labels is left as it is.
 func (l *Labels) Relabel(path, mount string) error {
 	if l.off() || mount == "" {
 		return nil

@@ -143,8 +143,8 @@ func containerStatus(rec state.Container) *runtime.ContainerStatus {
 	return s
 }
 
-// mounts are those that were asked for. An image among them is named by its id: by that the kubelet knows that the image
-// is in use.
+// mounts are those that were asked for. An image among them is named by its id: by that the kubelet
+// knows that the image is in use.
 func mounts(rec state.Container) []*runtime.Mount {
 	all := slices.Clone(rec.Config.Value.GetMounts())
 	for _, v := range rec.ImageVolumes {

@@ -24,8 +24,8 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// criuAPI answers the requests for checkpoints. Each request is checked whole before CRIU is asked whether it can work
-// here, so that an answer says first what is wrong with the request.
+// criuAPI answers the requests for checkpoints. Each request is checked whole before CRIU is asked
+// whether it can work here, so that an answer says first what is wrong with the request.
 type criuAPI struct {
 	sandboxes   *sandbox.Manager
 	containers  *container.Manager
@@ -270,7 +270,8 @@ func emptyFolder(path string) error {
 	return nil
 }
 
-// missing says why there is no checkpoint under a handler on this node: what somebody could change first.
+// missing says why there is no checkpoint under a handler on this node: what somebody could change
+// first.
 func missing(ctx context.Context, t runtimeclass.Type, handler string) error {
 	if t == runtimeclass.WASM {
 		return fmt.Errorf("handler %q runs WebAssembly guests, whose engine cannot save and resume a running module; "+

@@ -9,15 +9,16 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// engines remembers what a container's shim tells of its guest engine. It does not change while the container runs, and
-// to be asked with every sample would be most of what an idle shim does.
+// engines remembers what a container's shim tells of its guest engine. It does not change while the
+// container runs, and to be asked with every sample would be most of what an idle shim does.
 type engines struct {
 	mu      sync.Mutex
 	known   map[string]stats.Part // by container; without a name: it has no engine
 	sweepAt int
 }
 
-// settledAfter is when a container that shows no engine has none: guests tell of theirs within their start.
+// settledAfter is when a container that shows no engine has none: guests tell of theirs within
+// their start.
 const settledAfter = time.Minute
 
 // firstSweep is how many containers are remembered before removed ones are looked for.
@@ -25,7 +26,8 @@ const firstSweep = 64
 
 func newEngines() *engines { return &engines{known: make(map[string]stats.Part), sweepAt: firstSweep} }
 
-// of returns a running container's engine, false if it has none or has just ended. here says which containers there are.
+// of returns a running container's engine, false if it has none or has just ended. here says which
+// containers there are.
 func (e *engines) of(ctx context.Context, id string, ask func(context.Context, string) (client.Details, error), here func(string) bool) (stats.Part, bool) {
 	e.mu.Lock()
 	part, ok := e.known[id]

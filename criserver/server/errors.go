@@ -20,8 +20,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 )
 
-// classes are the error classes, in the order in which they count where an error is of several: a request that ran out of
-// time says so, whatever broke because of it.
+// classes are the error classes, in the order in which they count where an error is of several: a
+// request that ran out of time says so, whatever broke because of it.
 var classes = []error{
 	context.DeadlineExceeded, context.Canceled,
 	errdefs.ErrNotFound, errdefs.ErrAlreadyExists, errdefs.ErrInvalidArgument, errdefs.ErrFailedPrecondition,
@@ -29,8 +29,8 @@ var classes = []error{
 	errdefs.ErrResourceExhausted, errdefs.ErrOutOfRange, errdefs.ErrAborted, errdefs.ErrDataLoss, errdefs.ErrInternal,
 }
 
-// spoken are the errors that the kubelet knows by the start of their text. It sees that only with code Unknown: for
-// every other one its client puts words in front.
+// spoken are the errors that the kubelet knows by the start of their text. It sees that only with
+// code Unknown: for every other one its client puts words in front.
 var spoken = []error{
 	crierrors.ErrRegistryUnavailable, crierrors.ErrSignatureValidationFailed,
 	crierrors.ErrRROUnsupported, crierrors.ErrImageVolumeMountFailed,
@@ -87,8 +87,8 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return err
 }
 
-// identified refuses a request about one pod or container that says not which. To go on would be to remove nothing and
-// call it done: what is removed already may be removed again.
+// identified refuses a request about one pod or container that says not which. To go on would be to
+// remove nothing and call it done: what is removed already may be removed again.
 func identified(req any) error {
 	var field, id string
 	switch r := req.(type) {
@@ -127,15 +127,16 @@ func (s *Server) log(ctx context.Context, method string, started time.Time, err 
 	s.o.Logger.LogAttrs(ctx, level, text, attrs...)
 }
 
-// changes are the requests whose failure an operator is to see, whatever the reason: a pod does not start, or does not go.
+// changes are the requests whose failure an operator is to see, whatever the reason: a pod does not
+// start, or does not go.
 var changes = []string{
 	"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "UpdatePodSandboxResources",
 	"CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "UpdateContainerResources", "ReopenContainerLog",
 	"PullImage", "RemoveImage", "CheckpointContainer", "CheckpointPod", "RestorePod", "UpdateRuntimeConfig",
 }
 
-// levelOf is how loud a request that did not succeed is logged. Kubelets ask for what has been removed as a matter of course,
-// and a client that gave up knows that.
+// levelOf is how loud a request that did not succeed is logged. Kubelets ask for what has been
+// removed as a matter of course, and a client that gave up knows that.
 func levelOf(method string, code codes.Code) slog.Level {
 	change := slices.Contains(changes, method)
 	switch {

@@ -44,7 +44,8 @@ func TestErrorsBecomeCodes(t *testing.T) {
 		// A request that ran out of time says so, whatever broke because of it.
 		{fmt.Errorf("%w: %w", errdefs.ErrUnavailable, context.DeadlineExceeded), codes.DeadlineExceeded},
 		{status.Error(codes.OutOfRange, "as it is"), codes.OutOfRange},
-		// The kubelet knows these by the beginning of the text, which it sees with code Unknown only.
+		// The kubelet knows these by the beginning of the text, which it sees with code Unknown
+		// only.
 		{fmt.Errorf("RegistryUnavailable: dial: %w", errdefs.ErrUnavailable), codes.Unknown},
 		{errors.New("SignatureValidationFailed: x"), codes.Unknown},
 		{fmt.Errorf("RROUnsupported: %w", errdefs.ErrInvalidArgument), codes.Unknown},

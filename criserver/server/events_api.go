@@ -9,7 +9,8 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/events"
 )
 
-// NewEvents returns the hub of events that follows the records and whose events say what this server says when asked.
+// NewEvents returns the hub of events that follows the records and whose events say what this
+// server says when asked.
 func NewEvents(logger *slog.Logger) *events.Hub {
 	return events.New(events.Options{SandboxStatus: sandboxStatus, ContainerStatus: containerStatus, Logger: logger})
 }

@@ -27,7 +27,8 @@ func hasLabels(labels, want map[string]string) bool {
 	return true
 }
 
-// items answers a list request: those of the records that are wanted, in the CRI's words. It is never nil.
+// items answers a list request: those of the records that are wanted, in the CRI's words. It is
+// never nil.
 func items[R, I any](records []R, wanted func(R) bool, item func(R) I) []I {
 	out := []I{}
 	for _, rec := range records {
@@ -38,8 +39,9 @@ func items[R, I any](records []R, wanted func(R) bool, item func(R) I) []I {
 	return out
 }
 
-// batch is how many items one message of a stream carries at most, and batchBytes how large they are together, unless a
-// single one is larger: annotations and metrics can be long, and clients take no message of 16 MiB.
+// batch is how many items one message of a stream carries at most, and batchBytes how large they
+// are together, unless a single one is larger: annotations and metrics can be long, and clients
+// take no message of 16 MiB.
 const (
 	batch      = 500
 	batchBytes = 4 << 20

@@ -58,8 +58,8 @@ func (a *imageAPI) PullImage(ctx context.Context, r *runtime.PullImageRequest) (
 	return &runtime.PullImageResponse{ImageRef: img.ID}, nil // removed meanwhile
 }
 
-// pullHandler says which handler an image is for: the one asked for, else that of the live sandbox that the request names,
-// else "" for the best match of each.
+// pullHandler says which handler an image is for: the one asked for, else that of the live sandbox
+// that the request names, else "" for the best match of each.
 func (a *imageAPI) pullHandler(r *runtime.PullImageRequest) (string, error) {
 	if name := r.GetImage().GetRuntimeHandler(); name != "" {
 		h, err := a.handlers.Lookup(name)
@@ -136,7 +136,8 @@ func (a *imageAPI) ImageStatus(ctx context.Context, r *runtime.ImageStatusReques
 	return resp, nil
 }
 
-// status finds an image and the id to tell: of a reference the one that a pull of it has told, whatever the handler.
+// status finds an image and the id to tell: of a reference the one that a pull of it has told,
+// whatever the handler.
 func (a *imageAPI) status(ctx context.Context, name, handler string) (img images.Image, answer string, err error) {
 	answer, named := a.images.Answer(name)
 	if named && handler == "" {
@@ -183,8 +184,9 @@ func (a *imageAPI) item(img images.Image, asked string) *runtime.Image {
 	return item
 }
 
-// specHandler is the one handler that an image's entry names, of those that choose it: the one asked for, else "", which
-// stands for the default one, else the first. There is one entry for each id, also where several handlers choose it.
+// specHandler is the one handler that an image's entry names, of those that choose it: the one
+// asked for, else "", which stands for the default one, else the first. There is one entry for each
+// id, also where several handlers choose it.
 func specHandler(handlers []string, asked, byDefault string) string {
 	switch {
 	case asked != "" && slices.Contains(handlers, asked):

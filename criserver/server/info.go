@@ -25,8 +25,9 @@ type PodInfo struct {
 	Config       state.PodConfig    `json:"config"`
 }
 
-// PodOverhead sets what the RuntimeClass declares beside what is measured now. Verdict and CPU rate are those of the
-// last sample, Class is the RuntimeClass where one can be told from handler and overhead.
+// PodOverhead sets what the RuntimeClass declares beside what is measured now. Verdict and CPU rate
+// are those of the last sample, Class is the RuntimeClass where one can be told from handler and
+// overhead.
 type PodOverhead struct {
 	Class     string           `json:"class,omitempty"`
 	Declared  Declared         `json:"declared"`
@@ -41,7 +42,8 @@ type Declared struct {
 	Limits state.Resources `json:"limits"` // as the client sent them
 }
 
-// PodResources are the sums of the containers' resources, and with the overhead on top what the pod is charged.
+// PodResources are the sums of the containers' resources, and with the overhead on top what the pod
+// is charged.
 type PodResources struct {
 	Declared  Declared         `json:"declared"`
 	Effective overhead.Amounts `json:"effective"`

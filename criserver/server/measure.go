@@ -23,8 +23,8 @@ func (m *meter) excuse(kind, id string, err error) error {
 	return errLeftOut
 }
 
-// measure calls f for each item, side by side on as many processors as there are, and returns the results in order. An
-// item whose f fails is left out.
+// measure calls f for each item, side by side on as many processors as there are, and returns the
+// results in order. An item whose f fails is left out.
 //
 // # Errors
 //

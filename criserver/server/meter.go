@@ -22,7 +22,8 @@ type meter struct {
 	o      Options
 	// engines are those of running guests.
 	engines *engines
-	// imagesDevice names the device that images and containers' layers are on; it is looked for once.
+	// imagesDevice names the device that images and containers' layers are on; it is looked for
+	// once.
 	imagesDevice func() string
 }
 
@@ -92,7 +93,8 @@ func (m *meter) pod(rec state.Sandbox, containers []state.Container) (*runtime.L
 	return out, nil
 }
 
-// cgroupUsage is what a cgroup uses, in the CRI's messages. swap and io are nil where the kernel does not account for it.
+// cgroupUsage is what a cgroup uses, in the CRI's messages. swap and io are nil where the kernel
+// does not account for it.
 type cgroupUsage struct {
 	cpu    *runtime.CpuUsage
 	memory *runtime.MemoryUsage
@@ -159,8 +161,9 @@ func traffic(links []stats.Interface, first string) *runtime.NetworkUsage {
 	return out
 }
 
-// overhead measures what a sandbox costs beyond its containers' own work: shim, pause process, a guest
-// process that waits for a container, and the engines of guests, whose linear memory is the guests' own.
+// overhead measures what a sandbox costs beyond its containers' own work: shim, pause process, a
+// guest process that waits for a container, and the engines of guests, whose linear memory is the
+// guests' own.
 func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead, error) {
 	s, err := m.o.Sandboxes.Sandbox(rec.ID)
 	if err != nil {
@@ -208,7 +211,8 @@ func (m *meter) overhead(ctx context.Context, rec state.Sandbox) (stats.Overhead
 	return m.reader.Overhead(leaf, parts)
 }
 
-// enginesLimit is how long a pod's shim may take to tell of its engines. Without them, what the rest costs is measured.
+// enginesLimit is how long a pod's shim may take to tell of its engines. Without them, what the
+// rest costs is measured.
 const enginesLimit = 2 * time.Second
 
 func (m *meter) there(container string) bool {

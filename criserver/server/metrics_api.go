@@ -33,7 +33,8 @@ func (a *metricsAPI) ListPodSandboxMetrics(ctx context.Context, _ *runtime.ListP
 	return &runtime.ListPodSandboxMetricsResponse{PodMetrics: pods}, err
 }
 
-// metricsBatch is how many pods one message of the stream carries: a container has some 10 KiB of metrics.
+// metricsBatch is how many pods one message of the stream carries: a container has some 10 KiB of
+// metrics.
 const metricsBatch = 25
 
 func (a *metricsAPI) StreamPodSandboxMetrics(_ *runtime.StreamPodSandboxMetricsRequest, out runtime.RuntimeService_StreamPodSandboxMetricsServer) error {
@@ -124,8 +125,8 @@ func (a *metricsAPI) container(ctx context.Context, pod state.Sandbox, rec state
 	}, sample, a.meter.reader.Tasks(cg, rec.PID), fs)}, nil
 }
 
-// sample reads a cgroup, for which these shares were asked, 0 for none. A weight of version 2 does not say which shares it was
-// made of: runtimes have two formulas.
+// sample reads a cgroup, for which these shares were asked, 0 for none. A weight of version 2 does
+// not say which shares it was made of: runtimes have two formulas.
 func (a *metricsAPI) sample(cg string, shares uint64) (usage.Sample, error) {
 	s, err := a.meter.reader.Sample(cg)
 	if shares > 0 && a.meter.o.Cgroups.Unified != "" {
@@ -134,7 +135,8 @@ func (a *metricsAPI) sample(cg string, shares uint64) (usage.Sample, error) {
 	return s, err
 }
 
-// links are the interfaces of a sandbox, whose running containers are given; nil for one on the node's network.
+// links are the interfaces of a sandbox, whose running containers are given; nil for one on the
+// node's network.
 func (m *meter) links(rec state.Sandbox, containers []state.Container) ([]stats.Interface, error) {
 	s, err := m.o.Sandboxes.Sandbox(rec.ID)
 	if err != nil {

@@ -65,8 +65,8 @@ func (a *nodeAPI) noteNetwork(ctx context.Context, problem string) {
 	}
 }
 
-// runtimeReady tells of the handlers' OCI runtimes. Without that of the default handler, pods that name none cannot run; without
-// another one's, its own pods cannot.
+// runtimeReady tells of the handlers' OCI runtimes. Without that of the default handler, pods that
+// name none cannot run; without another one's, its own pods cannot.
 func (a *nodeAPI) runtimeReady() *runtime.RuntimeCondition {
 	ready := &runtime.RuntimeCondition{Type: runtime.RuntimeReady, Status: true}
 	var problems []string
@@ -94,8 +94,8 @@ func (a *nodeAPI) handlers() []*runtime.RuntimeHandler {
 	return out
 }
 
-// nodeFeatures are those of all handlers together. A pod with users of its own in the host's network needs recursive
-// read-only mounts too, for its /sys.
+// nodeFeatures are those of all handlers together. A pod with users of its own in the host's
+// network needs recursive read-only mounts too, for its /sys.
 func (a *nodeAPI) nodeFeatures() *runtime.RuntimeFeatures {
 	hostNetwork := a.o.Host.IDMappedMounts
 	for _, h := range a.o.Handlers.All() {
@@ -104,8 +104,8 @@ func (a *nodeAPI) nodeFeatures() *runtime.RuntimeFeatures {
 	return &runtime.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true, UserNamespacesHostNetwork: hostNetwork}
 }
 
-// features of a handler: what the kernel has, and the handler's OCI runtime. Where there is none, a handler of type wasm
-// runs guests only, and they need none.
+// features of a handler: what the kernel has, and the handler's OCI runtime. Where there is none, a
+// handler of type wasm runs guests only, and they need none.
 func (a *nodeAPI) features(h runtimeclass.Handler) *runtime.RuntimeHandlerFeatures {
 	oci := a.o.Runtime(h.Binary)
 	return &runtime.RuntimeHandlerFeatures{
@@ -155,8 +155,8 @@ func (a *nodeAPI) RuntimeConfig(context.Context, *runtime.RuntimeConfigRequest) 
 	return &runtime.RuntimeConfigResponse{Linux: &runtime.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
-// UpdateRuntimeConfig is told the node's pod range, one or two in a list with commas. The embedded network uses it, CNI
-// plugins get theirs from their own configuration.
+// UpdateRuntimeConfig is told the node's pod range, one or two in a list with commas. The embedded
+// network uses it, CNI plugins get theirs from their own configuration.
 func (a *nodeAPI) UpdateRuntimeConfig(_ context.Context, r *runtime.UpdateRuntimeConfigRequest) (*runtime.UpdateRuntimeConfigResponse, error) {
 	var ranges []string
 	for text := range strings.SplitSeq(r.GetRuntimeConfig().GetNetworkConfig().GetPodCidr(), ",") {

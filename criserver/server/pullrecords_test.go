@@ -27,8 +27,8 @@ func (p *livePod) FindLive(*runtime.PodSandboxConfig) (state.Sandbox, bool) {
 	return state.Sandbox{HandlerName: p.handler}, true
 }
 
-// books are those of a kubelet about the images that it has pulled: by the id that the pull answered, the repositories that
-// it pulled them from. All its pods have the same secret here.
+// books are those of a kubelet about the images that it has pulled: by the id that the pull
+// answered, the repositories that it pulled them from. All its pods have the same secret here.
 type books struct {
 	*testing.T
 	api       *imageAPI
@@ -38,8 +38,8 @@ type books struct {
 	pulled    map[string]bool
 }
 
-// runs does what the kubelet does for a container with imagePullPolicy IfNotPresent, up to the image of CreateContainer. It
-// reports whether that took a pull.
+// runs does what the kubelet does for a container with imagePullPolicy IfNotPresent, up to the
+// image of CreateContainer. It reports whether that took a pull.
 func (b *books) runs(handler string) (pulls bool) {
 	b.Helper()
 	spec := &runtime.ImageSpec{Image: b.ref}
@@ -74,8 +74,8 @@ func (b *books) runs(handler string) (pulls bool) {
 	return pulls
 }
 
-// One secret, one reference, pods of two handlers and imagePullPolicy IfNotPresent: the first pod's pull is the only one, also
-// when the registry goes away after it, if the image is private.
+// One secret, one reference, pods of two handlers and imagePullPolicy IfNotPresent: the first pod's
+// pull is the only one, also when the registry goes away after it, if the image is private.
 func TestOnePullForPodsOfTwoHandlers(t *testing.T) {
 	ref, private, away := behindPassword(t)
 	flags := []bool{false, true}
@@ -94,7 +94,8 @@ func TestOnePullForPodsOfTwoHandlers(t *testing.T) {
 							t.Error("no pull for the first pod")
 						}
 						away.Store(isPrivate)
-						// By handler, the second is told where the first pull had no need to bring its variant.
+						// By handler, the second is told where the first pull had no need to bring
+						// its variant.
 						if b.runs(second) && (isPrivate || !byHandler) {
 							t.Errorf("a pull for %s", second)
 						}
@@ -136,7 +137,8 @@ func imageServer(t *testing.T) *imageAPI {
 	return &imageAPI{images: s, handlers: table}
 }
 
-// behindPassword pushes an image for both handlers to a registry that may ask for a password, and may be away.
+// behindPassword pushes an image for both handlers to a registry that may ask for a password, and
+// may be away.
 func behindPassword(t *testing.T) (ref string, private, away *atomic.Bool) {
 	t.Helper()
 	private, away = new(atomic.Bool), new(atomic.Bool)

@@ -1,8 +1,9 @@
 // Package server is the face that the kubelet and crictl see: CRI v1 over gRPC.
 //
-// The service is composed of one part per subject (sandboxes, containers, images, node, statistics, streaming). Their
-// methods only translate; the work is done by the managers of the packages beside this one. What all requests share stands in the
-// interceptors: no answer before recovery is done, and error classes become gRPC codes in one place.
+// The service is composed of one part per subject (sandboxes, containers, images, node, statistics,
+// streaming). Their methods only translate; the work is done by the managers of the packages beside
+// this one. What all requests share stands in the interceptors: no answer before recovery is done,
+// and error classes become gRPC codes in one place.
 package server
 
 import (
@@ -49,7 +50,8 @@ type Options struct {
 	Checkpoints *checkpoint.Service
 	Events      *events.Hub // follows the records of both
 	Streams     *stream.Server
-	// Root and State are the server's folders, for verbose answers; ImagesDir is where containers' layers are written.
+	// Root and State are the server's folders, for verbose answers; ImagesDir is where containers'
+	// layers are written.
 	Root, State, ImagesDir string
 	Overhead               OverheadOptions
 	Logger                 *slog.Logger
@@ -59,8 +61,8 @@ type Options struct {
 type OverheadOptions struct {
 	Every    time.Duration // between two samples of a pod
 	Patience time.Duration // how long a pod may exceed what it declares before a warning
-	// Class names the RuntimeClass of a pod, which the CRI does not tell, by its handler and declared overhead; "" if
-	// that is not certain.
+	// Class names the RuntimeClass of a pod, which the CRI does not tell, by its handler and
+	// declared overhead; "" if that is not certain.
 	Class func(handler string, declared *runtime.LinuxContainerResources) string
 }
 
@@ -119,8 +121,8 @@ func New(o Options) *Server {
 	return s
 }
 
-// Recover finds out what became of pods and containers while no server ran and removes what belongs to none. Until it
-// has returned, every request is answered with Unavailable.
+// Recover finds out what became of pods and containers while no server ran and removes what belongs
+// to none. Until it has returned, every request is answered with Unavailable.
 func (s *Server) Recover(ctx context.Context) {
 	started := time.Now()
 	s.o.Sandboxes.Recover(ctx, func(ctx context.Context, _ state.Sandbox, sb *sandbox.Sandbox, found sandbox.Found) {
@@ -137,7 +139,8 @@ func (s *Server) Recover(ctx context.Context) {
 	s.o.Logger.Info("recovered", "sandboxes", len(s.o.Sandboxes.List()), "containers", len(s.o.Containers.List()), "took", time.Since(started))
 }
 
-// Collectors give what pods cost beyond their containers' own work, and the shims that they share, to Prometheus.
+// Collectors give what pods cost beyond their containers' own work, and the shims that they share,
+// to Prometheus.
 func (s *Server) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{s.overheads.Collector(), shimCollector(s.o)}
 }

@@ -191,7 +191,8 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// A handler has what the kernel and its OCI runtime have, a handler for guests also without a runtime.
+// A handler has what the kernel and its OCI runtime have, a handler for guests also without a
+// runtime.
 func TestFeatures(t *testing.T) {
 	host := spec.Host{RecursiveReadOnly: true, IDMappedMounts: true}
 	known := map[string]ociruntime.Report{"new": {Features: ociruntime.Features{RecursiveReadOnly: true}}, "old": {}, "none": {Missing: true}}

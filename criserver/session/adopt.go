@@ -11,9 +11,10 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
 
-// Adopt ends what requests to a server that died had started in a sandbox's containers. Nobody waits for the commands
-// of ExecSync any more: they are killed. Those of clients that took part run on, as when a client leaves. Adopt is
-// called before container.Manager.Adopt, which deletes the tasks of containers that have ended.
+// Adopt ends what requests to a server that died had started in a sandbox's containers. Nobody
+// waits for the commands of ExecSync any more: they are killed. Those of clients that took part run
+// on, as when a client leaves. Adopt is called before container.Manager.Adopt, which deletes the
+// tasks of containers that have ended.
 func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.Found) {
 	if found != sandbox.Living {
 		return
@@ -43,7 +44,8 @@ func (m *Manager) removePipes(id, bundle string) {
 	}
 }
 
-// abandon kills a command that only the server that died waited for. Any other is deleted from the shim when it ends.
+// abandon kills a command that only the server that died waited for. Any other is deleted from the
+// shim when it ends.
 func (m *Manager) abandon(ctx context.Context, e *execution) {
 	if strings.HasPrefix(e.execID, syncPrefix) {
 		e.drop(ctx)

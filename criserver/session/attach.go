@@ -12,13 +12,13 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// Attach lets a client take part in a running container until the container ends, the client leaves, or its input
-// ends; the last not if the container's input ends with it (stdin_once).
+// Attach lets a client take part in a running container until the container ends, the client
+// leaves, or its input ends; the last not if the container's input ends with it (stdin_once).
 //
 // # Errors
 //
-// ErrNotFound, ErrFailedPrecondition if the container does not run, the context's. ErrAborted if the client did not
-// take the output as fast as it came: the container does not wait.
+// ErrNotFound, ErrFailedPrecondition if the container does not run, the context's. ErrAborted if
+// the client did not take the output as fast as it came: the container does not wait.
 func (m *Manager) Attach(ctx context.Context, id string, s Streams) error {
 	r, err := m.containers.Reach(id)
 	if err != nil {
@@ -63,7 +63,8 @@ func (m *Manager) attach(ctx context.Context, r container.Running, s Streams) er
 	})
 }
 
-// last waits for the end of an attached client's part. runs says whether the container does, as far as its shim knows.
+// last waits for the end of an attached client's part. runs says whether the container does, as far
+// as its shim knows.
 func (s *session) last(ctx context.Context, ended, detached <-chan struct{}, runs func() bool) error {
 	output := s.outDone
 	if len(s.outlets()) == 0 {
@@ -94,8 +95,8 @@ func (s *session) last(ctx context.Context, ended, detached <-chan struct{}, run
 	return fmt.Errorf("%w: %w", errOutputGone, errdefs.ErrAborted)
 }
 
-// endLimit is how long the end of a container that runs no more may take to be on record: a busy machine took more than
-// drainLimit.
+// endLimit is how long the end of a container that runs no more may take to be on record: a busy
+// machine took more than drainLimit.
 const endLimit = 15 * time.Second
 
 var errOutputGone = errors.New("the container's output came faster than it was taken, or the container has closed it")

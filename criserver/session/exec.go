@@ -21,11 +21,13 @@ import (
 )
 
 const (
-	// maxStream is what ExecSync returns of one stream at most (api.proto: 16 MB); the rest is read and dropped.
+	// maxStream is what ExecSync returns of one stream at most (api.proto: 16 MB); the rest is read
+	// and dropped.
 	maxStream = 16_000_000
 	// maxOutput is what it returns of both: a client does not take a message of 16 MiB or more.
 	maxOutput = 16<<20 - 64<<10
-	// drainLimit is how long after the command's end its output is waited for: a grandchild may hold the pipe.
+	// drainLimit is how long after the command's end its output is waited for: a grandchild may
+	// hold the pipe.
 	drainLimit = 2 * time.Second
 )
 
@@ -39,9 +41,9 @@ type Output struct {
 //
 // # Errors
 //
-// context.DeadlineExceeded when the timeout has passed: the command and all it started are killed then, but daemons, which
-// have left both their parent and its session.
-// ErrFailedPrecondition if the container does not run. A command that ends with a code other than 0 is no error.
+// context.DeadlineExceeded when the timeout has passed: the command and all it started are killed
+// then, but daemons, which have left both their parent and its session. ErrFailedPrecondition if
+// the container does not run. A command that ends with a code other than 0 is no error.
 func (m *Manager) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (Output, error) {
 	if len(cmd) == 0 {
 		return Output{}, fmt.Errorf("exec in container %q: the command is empty: %w", id, errdefs.ErrInvalidArgument)

@@ -7,14 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fifo is a FIFO between this server and a shim: this side's end, and the other one too until the shim has it open.
+// fifo is a FIFO between this server and a shim: this side's end, and the other one too until the
+// shim has it open.
 type fifo struct {
 	path   string
 	file   *os.File
 	holder *os.File
 }
 
-// attachPrefix is what the pipes of clients that attach are called by; those of commands have the command's id.
+// attachPrefix is what the pipes of clients that attach are called by; those of commands have the
+// command's id.
 const attachPrefix = "attach-"
 
 // newFIFO makes a FIFO to write to, or to read from.
@@ -41,7 +43,8 @@ func newFIFO(path string, write bool) (*fifo, error) {
 	return f, nil
 }
 
-// taken is called once the shim has its end open, or will not open it. The path is no longer needed.
+// taken is called once the shim has its end open, or will not open it. The path is no longer
+// needed.
 func (f *fifo) taken() {
 	f.holder.Close()
 	os.Remove(f.path)

@@ -17,16 +17,17 @@ import (
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
-// Exec runs a command in a running container for a client that takes part, and returns its exit code.
+// Exec runs a command in a running container for a client that takes part, and returns its exit
+// code.
 //
-// If the client leaves (ctx ends) the command's input ends and its output is dropped; with a terminal it is told by
-// SIGHUP, as when a terminal is closed. It is not killed otherwise.
+// If the client leaves (ctx ends) the command's input ends and its output is dropped; with a
+// terminal it is told by SIGHUP, as when a terminal is closed. It is not killed otherwise.
 //
 // # Errors
 //
-// ErrNotFound, ErrFailedPrecondition if the container does not run, the context's, or why the command could not
-// be started. A command that ends with a code other than 0 is no error; nor is one that is not there (127) or cannot be
-// executed (126), where the runtime says so.
+// ErrNotFound, ErrFailedPrecondition if the container does not run, the context's, or why the
+// command could not be started. A command that ends with a code other than 0 is no error; nor is
+// one that is not there (127) or cannot be executed (126), where the runtime says so.
 func (m *Manager) Exec(ctx context.Context, id string, cmd []string, s Streams) (int32, error) {
 	r, err := m.containers.Reach(id)
 	if err != nil {
@@ -110,7 +111,8 @@ const (
 	codeNotFound      = 127
 )
 
-// refused tells a client as a shell does that its command is not there or cannot be executed. Any other error stays one.
+// refused tells a client as a shell does that its command is not there or cannot be executed. Any
+// other error stays one.
 func refused(err error, s Streams) (int32, error) {
 	var code int32
 	switch {

@@ -1,8 +1,9 @@
-// Package session runs commands in running containers and lets clients take part in them: ExecSync, Exec and Attach.
-// Package stream below it serves the network protocols in which clients do so, and port forwarding.
+// Package session runs commands in running containers and lets clients take part in them: ExecSync,
+// Exec and Attach. Package stream below it serves the network protocols in which clients do so, and
+// port forwarding.
 //
-// The bytes of a session pass through FIFOs in the container's bundle, which the shim opens too. A session does not
-// outlive its server: Adopt ends what a server that died has left.
+// The bytes of a session pass through FIFOs in the container's bundle, which the shim opens too. A
+// session does not outlive its server: Adopt ends what a server that died has left.
 package session
 
 import (

@@ -8,18 +8,19 @@ import (
 	"time"
 )
 
-// Streams are a client's ends of an interactive session. Those that the client does not want are nil.
+// Streams are a client's ends of an interactive session. Those that the client does not want are
+// nil.
 type Streams struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	TTY            bool // of an execution; a container has a terminal or not since it was made
-	// NextSize waits for the next size of the client's terminal, in characters. It may be nil. After false it is not
-	// called any more.
+	// NextSize waits for the next size of the client's terminal, in characters. It may be nil.
+	// After false it is not called any more.
 	NextSize func() (width, height uint16, ok bool)
 }
 
-// session moves bytes between a client and a shim. Life story: openSession makes the FIFOs; their names are given to
-// the shim, which opens them; copy copies; close ends what is left.
+// session moves bytes between a client and a shim. Life story: openSession makes the FIFOs; their
+// names are given to the shim, which opens them; copy copies; close ends what is left.
 type session struct {
 	client Streams
 	stdin  *fifo
@@ -125,8 +126,8 @@ func (s *session) input() {
 	close(s.stdinDone)
 }
 
-// drain waits until the client has all output, after what wrote it has ended. Somebody else may hold the other ends
-// open: after a while of silence it is over.
+// drain waits until the client has all output, after what wrote it has ended. Somebody else may
+// hold the other ends open: after a while of silence it is over.
 func (s *session) drain(ctx context.Context) {
 	for _, o := range s.outlets() {
 		o.end()

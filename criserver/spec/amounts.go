@@ -7,7 +7,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The kernel's bounds: Documentation/scheduler/sched-bwc of its sources for quota and period, cpu.shares' in sched.h.
+// The kernel's bounds: Documentation/scheduler/sched-bwc of its sources for quota and period,
+// cpu.shares' in sched.h.
 const (
 	minQuota, minPeriod, maxPeriod = 1000, 1000, 1000000 // microseconds
 	minShares, maxShares           = 2, 262144
@@ -20,7 +21,8 @@ var (
 	pageSize = regexp.MustCompile(`^[1-9][0-9]*[KMG]B$`)
 )
 
-// CheckAmounts refuses amounts that no kernel takes. Zero is "not given", and -1 is "no limit" for quota and memory.
+// CheckAmounts refuses amounts that no kernel takes. Zero is "not given", and -1 is "no limit" for
+// quota and memory.
 //
 // # Errors
 //
@@ -59,8 +61,8 @@ func CheckAmounts(r *runtime.LinuxContainerResources) error {
 	return nil
 }
 
-// CheckPodAmounts is CheckAmounts for a pod's resources and overhead, which are added up: their memory is 0 where there is
-// no limit.
+// CheckPodAmounts is CheckAmounts for a pod's resources and overhead, which are added up: their
+// memory is 0 where there is no limit.
 func CheckPodAmounts(r *runtime.LinuxContainerResources) error {
 	if r.GetMemoryLimitInBytes() < 0 {
 		return invalid("memory_limit_in_bytes", "%d is negative", r.GetMemoryLimitInBytes())

@@ -36,8 +36,9 @@ const (
 	OneStep     = "io.sunaba.one-step"
 )
 
-// subgroup is crun's own: the cgroup that it makes within a scope of systemd, "container" if nothing is said. Limits would be
-// there, while the container's cgroup is known to be the scope. Other runtimes do not know it.
+// subgroup is crun's own: the cgroup that it makes within a scope of systemd, "container" if
+// nothing is said. Limits would be there, while the container's cgroup is known to be the scope.
+// Other runtimes do not know it.
 const subgroup = "run.oci.systemd.subgroup"
 
 // PortsAnnotation is where the kubelet lists a container's ports, as JSON, if it has any.

@@ -53,7 +53,8 @@ func (in *Input) paths(s *specs.Spec) error {
 	})
 }
 
-// eachPath calls f for the paths of the security context that are masked or read-only, with their fields, until it fails.
+// eachPath calls f for the paths of the security context that are masked or read-only, with their
+// fields, until it fails.
 func eachPath(sc *runtime.LinuxContainerSecurityContext, f func(field, p string) error) error {
 	for _, list := range []struct {
 		field string

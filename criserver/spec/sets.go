@@ -11,8 +11,8 @@ import (
 // maxList bounds a list of processors or memory nodes, in bytes.
 const maxList = 4 << 10
 
-// CheckSets refuses processors and memory nodes that the host does not have, or has switched off. The kernel would refuse them when
-// the container is made, with a number for an error.
+// CheckSets refuses processors and memory nodes that the host does not have, or has switched off.
+// The kernel would refuse them when the container is made, with a number for an error.
 //
 // # Errors
 //
@@ -44,8 +44,8 @@ func CheckSets(r *runtime.LinuxContainerResources, host Host) error {
 	return nil
 }
 
-// eachOf calls visit with each number of a list, until it returns an error. The list has the form of cpuList: in "0-31:2/4" the
-// first two of each four are meant.
+// eachOf calls visit with each number of a list, until it returns an error. The list has the form
+// of cpuList: in "0-31:2/4" the first two of each four are meant.
 func eachOf(list string, visit func(uint64) error) error {
 	for part := range strings.SplitSeq(list, ",") {
 		bounds, stride, _ := strings.Cut(part, ":")

@@ -138,7 +138,8 @@ type Host struct {
 	// SwapAccounting says that the memory controller limits swap, Hugetlb that
 	// there is a hugetlb controller. Without them such limits are left out.
 	SwapAccounting, Hugetlb bool
-	// CPUs and MemoryNodes are those that are online, as lists like "0-3,8"; "" if that is not known.
+	// CPUs and MemoryNodes are those that are online, as lists like "0-3,8"; "" if that is not
+	// known.
 	CPUs, MemoryNodes string
 	// MinOOMScoreAdj is the lowest oom_score_adj that may be set, -1000 with
 	// CAP_SYS_RESOURCE. Lower wishes are raised to it.

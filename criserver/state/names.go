@@ -13,11 +13,13 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Names reserves the names of pods and containers, so that there is never a second object of one name.
+// Names reserves the names of pods and containers, so that there is never a second object of one
+// name.
 //
-// A name is taken for as long as one creating request runs and, if that succeeds, until its object is removed. A
-// request that fails gives the name back: no name stays taken by something that does not exist. A client that gave up
-// and asks again while its first request still runs joins it and gets the same answer.
+// A name is taken for as long as one creating request runs and, if that succeeds, until its object
+// is removed. A request that fails gives the name back: no name stays taken by something that does
+// not exist. A client that gave up and asks again while its first request still runs joins it and
+// gets the same answer.
 type Names struct {
 	mu      sync.Mutex
 	taken   map[string]string // name → id
@@ -37,8 +39,8 @@ func NewNames() *Names {
 	return &Names{taken: map[string]string{}, running: map[string]*creation{}}
 }
 
-// Create runs create with the name reserved and keeps it for the id that create returns. same stands for the whole
-// request: only a request with an equal one may join a running creation.
+// Create runs create with the name reserved and keeps it for the id that create returns. same
+// stands for the whole request: only a request with an equal one may join a running creation.
 //
 // # Errors
 //
@@ -88,8 +90,8 @@ func (n *Names) run(ctx context.Context, name string, c *creation, create func(c
 	return c.id, c.err
 }
 
-// Hold takes a name for an object that exists already, found at the start of the server. It reports whether the name
-// was free; a second holder is left without it.
+// Hold takes a name for an object that exists already, found at the start of the server. It reports
+// whether the name was free; a second holder is left without it.
 func (n *Names) Hold(name, id string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,7 +102,8 @@ func (n *Names) Hold(name, id string) bool {
 	return true
 }
 
-// Release gives name back if id holds it, or will: an object may be removed before the request that made it has ended.
+// Release gives name back if id holds it, or will: an object may be removed before the request that
+// made it has ended.
 func (n *Names) Release(name, id string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -121,11 +124,12 @@ func NewID() (string, error) {
 	return hex.EncodeToString(b[:]), nil
 }
 
-// podDigits is how many digits of its pod's id a container's id ends in that was drawn ahead of its container.
+// podDigits is how many digits of its pod's id a container's id ends in that was drawn ahead of its
+// container.
 const podDigits = 16
 
-// DrawID returns an id for the next container of a pod. It is on no record, and may be the name of a cgroup already: so it tells
-// whose it is, see IsDrawn.
+// DrawID returns an id for the next container of a pod. It is on no record, and may be the name of
+// a cgroup already: so it tells whose it is, see IsDrawn.
 func DrawID(pod string) (string, error) {
 	id, err := NewID()
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 // Listing is what a folder of records holds, as Read finds it.
 type Listing[R any] struct {
 	Records map[string]R
-	// Damaged are files that are no records, by their names, each with what is wrong with it; Unfinished are the
-	// remains of writes that were cut short.
+	// Damaged are files that are no records, by their names, each with what is wrong with it;
+	// Unfinished are the remains of writes that were cut short.
 	Damaged    map[string]string
 	Unfinished []string
 }
 
-// Read reads all records in dir without opening it as a store: it changes nothing, so a server may have it open. A folder
-// that is not there holds nothing.
+// Read reads all records in dir without opening it as a store: it changes nothing, so a server may
+// have it open. A folder that is not there holds nothing.
 func Read[R any](dir string, check func(id string, rec R) error) (Listing[R], error) {
 	l := Listing[R]{Records: map[string]R{}, Damaged: map[string]string{}}
 	names, err := os.ReadDir(dir)

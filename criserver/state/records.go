@@ -23,8 +23,8 @@ const (
 
 	// Ready is a sandbox whose network and shim are up.
 	Ready Phase = "ready"
-	// NotReady is a sandbox that cannot be used any more but may still hold something: its shim or pause process has
-	// died, or stopping it did not succeed.
+	// NotReady is a sandbox that cannot be used any more but may still hold something: its shim or
+	// pause process has died, or stopping it did not succeed.
 	NotReady Phase = "notready"
 	// Stopped is a sandbox that holds nothing any more.
 	Stopped Phase = "stopped"
@@ -62,7 +62,8 @@ func (m Message[M, P]) MarshalJSON() ([]byte, error) {
 	return protojson.Marshal(m.Value)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Unknown fields are ignored: a record outlives an upgrade and a downgrade.
+// UnmarshalJSON implements json.Unmarshaler. Unknown fields are ignored: a record outlives an
+// upgrade and a downgrade.
 func (m *Message[M, P]) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		m.Value = nil
@@ -78,8 +79,8 @@ func (m *Message[M, P]) UnmarshalJSON(data []byte) error {
 
 // Network is what the pod network gave to a sandbox.
 type Network struct {
-	// Up is written as an intent before the network is asked and stays until the teardown succeeded: as long as it is
-	// set, a teardown is owed.
+	// Up is written as an intent before the network is asked and stays until the teardown
+	// succeeded: as long as it is set, a teardown is owed.
 	Up        bool            `json:"up,omitempty"`
 	IPs       []netip.Addr    `json:"ips,omitempty"`
 	Interface string          `json:"interface,omitempty"`
@@ -94,7 +95,8 @@ type Sandbox struct {
 	BootID    string    `json:"bootID"`
 
 	Config PodConfig `json:"config"`
-	// Handler is what RunPodSandbox asked for, "" for the default; the next three are what it stood for at that time.
+	// Handler is what RunPodSandbox asked for, "" for the default; the next three are what it stood
+	// for at that time.
 	Handler     string `json:"handler"`
 	HandlerName string `json:"handlerName"`
 	HandlerType string `json:"handlerType"`
@@ -102,7 +104,8 @@ type Sandbox struct {
 	// ShimScope is the handler's at that time, runtimeclass.ScopePod where there is none.
 	ShimScope runtimeclass.Scope `json:"shimScope,omitempty"`
 
-	// CgroupParent is the parent of all cgroups of the pod; CgroupOwned says that the server made it and removes it.
+	// CgroupParent is the parent of all cgroups of the pod; CgroupOwned says that the server made
+	// it and removes it.
 	CgroupParent string `json:"cgroupParent"`
 	CgroupOwned  bool   `json:"cgroupOwned,omitempty"`
 
@@ -110,8 +113,8 @@ type Sandbox struct {
 	// ProcessLabel is the pod's SELinux label, "" where there are none.
 	ProcessLabel string `json:"processLabel,omitempty"`
 
-	// Restoring says that containers from a checkpoint are still being made in it. After a restart of the server it is torn
-	// down, as one that is Creating.
+	// Restoring says that containers from a checkpoint are still being made in it. After a restart
+	// of the server it is torn down, as one that is Creating.
 	Restoring bool `json:"restoring,omitempty"`
 
 	// Overhead and Resources are the newest of RunPodSandbox and UpdatePodSandboxResources.
@@ -131,11 +134,12 @@ type Container struct {
 
 	Config    ContainerConfig `json:"config"`
 	Resources Resources       `json:"resources"`
-	// Wanted are limits that are being set, nil if none are: what the specification and the kernel have may be these or
-	// Resources. A server that finds them sets them again.
+	// Wanted are limits that are being set, nil if none are: what the specification and the kernel
+	// have may be these or Resources. A server that finds them sets them again.
 	Wanted Resources `json:"wanted"`
 
-	// ImageID is the image's id, ImageName a name people know it by, ImageRef its reference by digest (or the id).
+	// ImageID is the image's id, ImageName a name people know it by, ImageRef its reference by
+	// digest (or the id).
 	ImageID       string `json:"imageID"`
 	ImageName     string `json:"imageName"`
 	ImageRef      string `json:"imageRef"`
@@ -143,8 +147,8 @@ type Container struct {
 	// StopSignal is a signal's name, as an image has it ("SIGTERM", "15").
 	StopSignal string `json:"stopSignal"`
 	LogPath    string `json:"logPath,omitempty"`
-	// RootFS are the mounts of the root filesystem, which the shim makes; none for a WebAssembly artifact. SnapshotKey is
-	// the image store's key of it.
+	// RootFS are the mounts of the root filesystem, which the shim makes; none for a WebAssembly
+	// artifact. SnapshotKey is the image store's key of it.
 	RootFS      []mount.Mount `json:"rootFS,omitempty"`
 	SnapshotKey string        `json:"snapshotKey"`
 	CgroupsPath string        `json:"cgroupsPath"`
@@ -153,7 +157,8 @@ type Container struct {
 	User         User          `json:"user"`
 	// FromCheckpoint says that its processes are not run anew: Start takes them up where they were.
 	FromCheckpoint bool `json:"fromCheckpoint,omitempty"`
-	// Unstartable is why its program cannot be executed, as far as the image tells: its start says so.
+	// Unstartable is why its program cannot be executed, as far as the image tells: its start says
+	// so.
 	Unstartable string `json:"unstartable,omitempty"`
 	// ProcessLabel is the SELinux label of a container that has one of its own, not its pod's.
 	ProcessLabel string `json:"processLabel,omitempty"`
@@ -166,8 +171,8 @@ type Container struct {
 	Reason     string    `json:"reason,omitempty"`
 	Message    string    `json:"message,omitempty"`
 
-	// StopSent is when the stop signal was sent: a repeated StopContainer, also after a restart of the server, does not
-	// send it again.
+	// StopSent is when the stop signal was sent: a repeated StopContainer, also after a restart of
+	// the server, does not send it again.
 	StopSent time.Time `json:"stopSent,omitzero"`
 }
 

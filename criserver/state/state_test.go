@@ -95,8 +95,8 @@ func TestUpdateLeavesTheRecordAloneOnError(t *testing.T) {
 	}
 }
 
-// A crash may leave a temporary file at any length, beside the old version; a disk may damage a file. Neither keeps the
-// server from starting, and neither touches the other records.
+// A crash may leave a temporary file at any length, beside the old version; a disk may damage a
+// file. Neither keeps the server from starting, and neither touches the other records.
 func TestCrashAndDamage(t *testing.T) {
 	for name, content := range map[string]string{
 		"empty":         "",
@@ -250,7 +250,8 @@ func TestRetryJoinsARunningRequest(t *testing.T) {
 	})
 }
 
-// The id of a pod's next container tells whose it is, and is found by its first digits among all others.
+// The id of a pod's next container tells whose it is, and is found by its first digits among all
+// others.
 func TestDrawID(t *testing.T) {
 	pods := [2]string{}
 	for i := range pods {

@@ -1,17 +1,19 @@
-// Package state keeps what the CRI server must know after a crash, a restart or a reboot: one JSON file for
-// each sandbox and each container.
+// Package state keeps what the CRI server must know after a crash, a restart or a reboot: one JSON
+// file for each sandbox and each container.
 //
 // # Life of a record
 //
-// Create writes the record as an intent, before anything of the pod or container exists. Update replaces it as a whole,
-// under the record's own lock, and returns once the new version is on the disk: written to a temporary file, synced,
-// renamed over the old one, and the folder synced. A reader therefore finds either the old or the new version, never a
-// mixture, whatever moment the power fails. Delete ends the record's life and is idempotent.
+// Create writes the record as an intent, before anything of the pod or container exists. Update
+// replaces it as a whole, under the record's own lock, and returns once the new version is on the
+// disk: written to a temporary file, synced, renamed over the old one, and the folder synced. A
+// reader therefore finds either the old or the new version, never a mixture, whatever moment the
+// power fails. Delete ends the record's life and is idempotent.
 //
 // # Damage
 //
-// Open loads every record. A file that cannot be read as a record (torn by a broken disk, written by a newer version)
-// is moved aside as NAME.damaged, logged and left for a person to look at; it never keeps the server from starting.
+// Open loads every record. A file that cannot be read as a record (torn by a broken disk, written
+// by a newer version) is moved aside as NAME.damaged, logged and left for a person to look at; it
+// never keeps the server from starting.
 package state
 
 import (
@@ -36,14 +38,14 @@ const (
 	damagedSuffix = ".damaged"
 )
 
-// Version is the version of the record layout this build writes. A record of a newer version is not understood and is
-// treated as damaged.
+// Version is the version of the record layout this build writes. A record of a newer version is not
+// understood and is treated as damaged.
 const Version = 1
 
 // Store holds the records of one kind. All methods may be called at the same time.
 //
-// A record is a value: what Get and List return, and what Update hands to its function, shares maps, slices and
-// pointers with the store. Replace them, never change them in place.
+// A record is a value: what Get and List return, and what Update hands to its function, shares
+// maps, slices and pointers with the store. Replace them, never change them in place.
 type Store[R any] struct {
 	dir    string
 	logger *slog.Logger
@@ -61,9 +63,10 @@ type entry[R any] struct {
 	gone bool
 }
 
-// Follower is told of every record: of those that Open finds (before is nil), and of every change once it stands, under
-// the lock of that record, so that it learns of the changes of one record in their order. after is nil for one
-// that is deleted. It keeps nothing of what it is given from being used by others, and does not call the store.
+// Follower is told of every record: of those that Open finds (before is nil), and of every change
+// once it stands, under the lock of that record, so that it learns of the changes of one record in
+// their order. after is nil for one that is deleted. It keeps nothing of what it is given from
+// being used by others, and does not call the store.
 type Follower[R any] func(before, after *R)
 
 // envelope is what a file holds.
@@ -72,8 +75,9 @@ type envelope struct {
 	Record  json.RawMessage `json:"record"`
 }
 
-// Open reads all records in dir, which it creates if it is missing. Files that are damaged are moved aside and logged.
-// The id of a record is its file's name; check, if not nil, may refuse a record (a damaged one again).
+// Open reads all records in dir, which it creates if it is missing. Files that are damaged are
+// moved aside and logged. The id of a record is its file's name; check, if not nil, may refuse a
+// record (a damaged one again).
 func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) error) (*Store[R], error) {
 	return OpenFollowed(dir, logger, check, nil)
 }
@@ -175,8 +179,9 @@ func (s *Store[R]) Create(id string, rec R) error {
 	return nil
 }
 
-// Update changes a record: change gets the present version and returns the next one. If it returns an error, or the
-// write fails, the record stays as it was. Updates of one record never run at the same time.
+// Update changes a record: change gets the present version and returns the next one. If it returns
+// an error, or the write fails, the record stays as it was. Updates of one record never run at the
+// same time.
 //
 // # Errors
 //
@@ -185,8 +190,8 @@ func (s *Store[R]) Update(id string, change func(R) (R, error)) (R, error) {
 	return s.change(id, change, s.write)
 }
 
-// Amend is Update without the disk: the change is durable with the next Update. It is for what may be lost in a crash
-// because something else holds it durably, or because it is found out anew.
+// Amend is Update without the disk: the change is durable with the next Update. It is for what may
+// be lost in a crash because something else holds it durably, or because it is found out anew.
 func (s *Store[R]) Amend(id string, change func(R) (R, error)) (R, error) {
 	return s.change(id, change, func(string, R) error { return nil })
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/kernelfile"
 )
 
-// readInterfaces reads the traffic of all interfaces but the loopback from a process's /proc/<pid>/net/dev. The process
-// must be in the network namespace ns.
+// readInterfaces reads the traffic of all interfaces but the loopback from a process's
+// /proc/<pid>/net/dev. The process must be in the network namespace ns.
 //
 // # Errors
 //
@@ -30,7 +30,8 @@ func readInterfaces(pid int, ns os.FileInfo) ([]Interface, error) {
 	return parseInterfaces(text)
 }
 
-// parseInterfaces reads the form of /proc/net/dev: two lines of heading, then a line for each interface.
+// parseInterfaces reads the form of /proc/net/dev: two lines of heading, then a line for each
+// interface.
 func parseInterfaces(text string) ([]Interface, error) {
 	out := []Interface{}
 	for n, line := range strings.Split(strings.TrimSpace(text), "\n") {

@@ -12,9 +12,9 @@ type LayerUsage struct {
 	Bytes, Inodes int64
 }
 
-// Layers measures writable layers. A reading walks through every file of a layer, and several clients ask for the same
-// containers again and again; so a reading is good for a second, and for longer where it took long: at most a twentieth of
-// the time is spent on walking.
+// Layers measures writable layers. A reading walks through every file of a layer, and several
+// clients ask for the same containers again and again; so a reading is good for a second, and for
+// longer where it took long: at most a twentieth of the time is spent on walking.
 type Layers struct {
 	measure func(ctx context.Context, key string) (bytes, inodes int64, err error)
 
@@ -77,7 +77,8 @@ func (l *Layers) entry(key string) *layer {
 	return e
 }
 
-// sweep drops what is too old; much of it belongs to removed layers. One that is being read is not dropped.
+// sweep drops what is too old; much of it belongs to removed layers. One that is being read is not
+// dropped.
 func (l *Layers) sweep() {
 	for key, e := range l.last {
 		if !e.mu.TryLock() {

@@ -18,8 +18,8 @@ type Interface struct {
 	TxPackets, TxDropped               uint64
 }
 
-// Interfaces reads the traffic of all interfaces but the loopback of the network namespace pinned at path. pids are
-// processes that should be in it: one of them spares entering the namespace.
+// Interfaces reads the traffic of all interfaces but the loopback of the network namespace pinned
+// at path. pids are processes that should be in it: one of them spares entering the namespace.
 func Interfaces(path string, pids ...int) ([]Interface, error) {
 	if len(pids) > 0 {
 		pin, err := os.Stat(path)

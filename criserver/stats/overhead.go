@@ -18,10 +18,11 @@ import (
 
 // Part is a process that counts to a pod's overhead.
 type Part struct {
-	// Name is "shim", "supervisor" (of a shim that several pods share), "pause", "prewarmed" (a process
-	// that waits to become a guest's) or "engine" (of a guest).
+	// Name is "shim", "supervisor" (of a shim that several pods share), "pause", "prewarmed" (a
+	// process that waits to become a guest's) or "engine" (of a guest).
 	Name string
-	// Container is the guest's container, "" for the others and for a prewarmed one that has none yet.
+	// Container is the guest's container, "" for the others and for a prewarmed one that has none
+	// yet.
 	Container string
 	PID       int
 	// LinearBase and LinearSize are where a guest's own memory lies in its process: that is the
@@ -80,8 +81,9 @@ func (r *Reader) Overhead(leaf string, parts []Part) (Overhead, error) {
 	return out, nil
 }
 
-// Prewarmed returns the parts in the cgroup of a process that waits to become a guest's; none if there
-// is no such cgroup. The shim is there with a thread while it makes the process, and is not meant.
+// Prewarmed returns the parts in the cgroup of a process that waits to become a guest's; none if
+// there is no such cgroup. The shim is there with a thread while it makes the process, and is not
+// meant.
 func (r *Reader) Prewarmed(cg string, shim int) []Part {
 	var parts []Part
 	pids, _ := r.mounts.Group(cg).Pids() // those that can be listed

@@ -7,8 +7,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/cgroup/usage"
 )
 
-// Rates turns the processor time of two readings of one object into cores used. The first reading of an object has no
-// rate.
+// Rates turns the processor time of two readings of one object into cores used. The first reading
+// of an object has no rate.
 type Rates struct {
 	mu   sync.Mutex
 	last map[string]*window
@@ -23,7 +23,8 @@ type window struct {
 
 const firstSweep = 256
 
-// minWindow is how far apart readings must be for a rate that says something: closer ones repeat the one before.
+// minWindow is how far apart readings must be for a rate that says something: closer ones repeat
+// the one before.
 const minWindow = 500 * time.Millisecond
 
 // NewRates returns an empty memory of readings.

@@ -1,5 +1,5 @@
-// Package stats measures pods: what a container or a pod uses, and what a pod costs beyond its containers' own work, from its
-// processes.
+// Package stats measures pods: what a container or a pod uses, and what a pod costs beyond its
+// containers' own work, from its processes.
 //
 // Everything is a plain read of a few small files; nothing is collected in the background.
 package stats

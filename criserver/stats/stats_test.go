@@ -179,7 +179,8 @@ func TestInterfaces(t *testing.T) {
 	if _, err := parseInterfaces("a\nb\nno interface\n"); err == nil {
 		t.Error("a line that is none was read")
 	}
-	// By a process and by entering the namespace the interfaces are the same; a process of another one is not used.
+	// By a process and by entering the namespace the interfaces are the same; a process of another
+	// one is not used.
 	near, err := Interfaces("/proc/self/ns/net", 1<<30, os.Getpid())
 	if err != nil {
 		t.Fatal(err)

@@ -20,8 +20,8 @@ type Tasks struct {
 	HasMaxFiles bool
 }
 
-// Tasks counts what the processes of a cgroup and of those below it hold. first is the process whose limits count. One
-// that ends meanwhile is left out.
+// Tasks counts what the processes of a cgroup and of those below it hold. first is the process
+// whose limits count. One that ends meanwhile is left out.
 func (r *Reader) Tasks(cg string, first int) Tasks {
 	var t Tasks
 	pids, _ := r.mounts.Group(cg).Pids() // those that can be listed
@@ -37,8 +37,8 @@ func (r *Reader) Tasks(cg string, first int) Tasks {
 	return t
 }
 
-// maxOpenFiles finds the soft limit in the form of /proc/<pid>/limits, which, unlike the system call, may be read of
-// every user's processes.
+// maxOpenFiles finds the soft limit in the form of /proc/<pid>/limits, which, unlike the system
+// call, may be read of every user's processes.
 func maxOpenFiles(limits string) (uint64, bool) {
 	for line := range strings.Lines(limits) {
 		rest, ok := strings.CutPrefix(line, "Max open files")

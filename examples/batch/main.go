@@ -32,8 +32,8 @@ type job struct {
 
 func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
 
-// run does the job and returns the exit code: 2 for a wrong command line, 1 for a file that cannot be
-// read, else what -exit says.
+// run does the job and returns the exit code: 2 for a wrong command line, 1 for a file that cannot
+// be read, else what -exit says.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	j := job{name: os.Getenv("BATCH_NAME")}
 	if j.name == "" {

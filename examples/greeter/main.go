@@ -30,8 +30,9 @@ func run() error {
 	}
 	fmt.Printf("greeter: listening as %s/%s\n", runtime.GOOS, runtime.GOARCH)
 
-	// Linux tells a program to stop with SIGTERM. WASI preview 1 has no signals: there the runtime stops
-	// giving out connections and Serve returns. A Go guest that waits for signals would also never be idle.
+	// Linux tells a program to stop with SIGTERM. WASI preview 1 has no signals: there the runtime
+	// stops giving out connections and Serve returns. A Go guest that waits for signals would also
+	// never be idle.
 	if runtime.GOOS != "wasip1" {
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
@@ -49,8 +50,8 @@ func run() error {
 	return err
 }
 
-// listen takes the listener that the runtime opened and announced with LISTEN_FDS, the first at file
-// descriptor 3, and opens one itself where there is none.
+// listen takes the listener that the runtime opened and announced with LISTEN_FDS, the first at
+// file descriptor 3, and opens one itself where there is none.
 func listen(address string) (net.Listener, error) {
 	if os.Getenv("LISTEN_FDS") == "" {
 		return net.Listen("tcp", address)

@@ -1,11 +1,12 @@
-// Command page keeps a web page up to date with a ConfigMap while it runs. It reads the folder in which the
-// kubelet shows a ConfigMap, puts its values into its template, and writes the page for a server beside it:
+// Command page keeps a web page up to date with a ConfigMap while it runs. It reads the folder in
+// which the kubelet shows a ConfigMap, puts its values into its template, and writes the page for a
+// server beside it:
 //
 //	GOOS=wasip1 GOARCH=wasm go build -o page.wasm .
 //
-// The kubelet writes each version to a folder of its own and then exchanges the symbolic link "..data", which
-// is what every file's link goes through. So a version is read whole by reading the link once, and the files in the
-// folder that it names.
+// The kubelet writes each version to a folder of its own and then exchanges the symbolic link
+// "..data", which is what every file's link goes through. So a version is read whole by reading the
+// link once, and the files in the folder that it names.
 package main
 
 import (

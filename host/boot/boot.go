@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// ID returns the kernel's name for this start of the machine: a UUID that no other start has (random(4)).
+// ID returns the kernel's name for this start of the machine: a UUID that no other start has
+// (random(4)).
 func ID() (string, error) {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

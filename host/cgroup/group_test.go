@@ -44,7 +44,8 @@ func testGroup(t *testing.T) *Group {
 	return g
 }
 
-// startIn starts a command and moves it into the group. It returns the command's input, whose first line or end tells it that it is there.
+// startIn starts a command and moves it into the group. It returns the command's input, whose first
+// line or end tells it that it is there.
 func startIn(t *testing.T, g *Group, cmd *exec.Cmd) io.WriteCloser {
 	t.Helper()
 	in, err := cmd.StdinPipe()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A scope of systemd goes as soon as it is empty: then the group above knows of the kills, and the books of the other
-// groups say whose they were.
+// A scope of systemd goes as soon as it is empty: then the group above knows of the kills, and the
+// books of the other groups say whose they were.
 func TestKillsOfGroupsThatAreGone(t *testing.T) {
 	pod := t.TempDir()
 	set := func(name string, kills int) {

@@ -20,8 +20,9 @@ type Mounts struct {
 	Unified string
 	// V1 holds the mount point of every version 1 controller; named ones as "name=systemd".
 	V1 map[string]string
-	// Hybrid is the mount point of version 2 beside version 1, "" if there is none. Nothing is limited there, but OCI runtimes
-	// create their containers' cgroups in it too, and crun only if those above exist.
+	// Hybrid is the mount point of version 2 beside version 1, "" if there is none. Nothing is
+	// limited there, but OCI runtimes create their containers' cgroups in it too, and crun only if
+	// those above exist.
 	Hybrid string
 }
 
@@ -39,8 +40,8 @@ func Find() (*Mounts, error) {
 	return m, nil
 }
 
-// Usual is Find without the mount table, which is long on a busy node: it looks below MountPoint only, where each folder has
-// the name of its controllers.
+// Usual is Find without the mount table, which is long on a busy node: it looks below MountPoint
+// only, where each folder has the name of its controllers.
 func Usual() (*Mounts, error) {
 	if Unified() {
 		return &Mounts{Unified: MountPoint}, nil
@@ -72,7 +73,8 @@ func Usual() (*Mounts, error) {
 	return m, nil
 }
 
-// systemdHierarchy is the version 1 hierarchy without a controller in which systemd keeps its units.
+// systemdHierarchy is the version 1 hierarchy without a controller in which systemd keeps its
+// units.
 const systemdHierarchy = "name=systemd"
 
 // visible says whether a mount can be reached: another one may lie over it.
@@ -150,7 +152,8 @@ func (m *Mounts) Roots() []string {
 	return append(m.limiting(), m.Hybrid)
 }
 
-// limiting are the mount points of the hierarchies that have controllers or, of version 1, a name; each once.
+// limiting are the mount points of the hierarchies that have controllers or, of version 1, a name;
+// each once.
 func (m *Mounts) limiting() []string {
 	if m.Unified != "" {
 		return []string{m.Unified}
@@ -159,7 +162,8 @@ func (m *Mounts) limiting() []string {
 	return slices.Compact(points)
 }
 
-// root is the mount point of a controller's hierarchy, "" without one. The controller matters on version 1 only.
+// root is the mount point of a controller's hierarchy, "" without one. The controller matters on
+// version 1 only.
 func (m *Mounts) root(controller string) string {
 	if m.Unified != "" {
 		return m.Unified

@@ -43,7 +43,8 @@ func TestParseMounts(t *testing.T) {
 	}
 }
 
-// Without the mount table the same hierarchies are found, on a machine that has them where they usually are.
+// Without the mount table the same hierarchies are found, on a machine that has them where they
+// usually are.
 func TestUsualMounts(t *testing.T) {
 	found, err := Find()
 	if err != nil {

@@ -15,12 +15,13 @@ import (
 	"github.com/sunaba-project/sunaba/host/kernelfile"
 )
 
-// Pids lists the processes of the group and of the groups below it, in the hierarchy that stands for membership. A missing group
-// has none. With an error it returns those that it found before.
+// Pids lists the processes of the group and of the groups below it, in the hierarchy that stands
+// for membership. A missing group has none. With an error it returns those that it found before.
 func (g *Group) Pids() ([]int, error) { return pidsBelow(nil, g.membership()) }
 
-// PidsInAny is Pids in all hierarchies: a process that is just being moved is in the group in some of them only, and one that
-// moves a thread of its own into a group of version 1 is there too. Each is listed once, in order.
+// PidsInAny is Pids in all hierarchies: a process that is just being moved is in the group in some
+// of them only, and one that moves a thread of its own into a group of version 1 is there too. Each
+// is listed once, in order.
 func (g *Group) PidsInAny() ([]int, error) {
 	var pids []int
 	for _, dir := range g.Dirs() {

@@ -14,7 +14,8 @@ import (
 // Max is what Number returns for a limit of version 2 that is "max": there is none.
 const Max = math.MaxUint64
 
-// Number reads one of the group's files that holds one number. The controller matters on version 1 only.
+// Number reads one of the group's files that holds one number. The controller matters on version 1
+// only.
 func (g *Group) Number(controller, name string) (uint64, error) {
 	text, err := kernelfile.ReadRecord(g.File(controller, name))
 	if err != nil {
@@ -48,7 +49,8 @@ func readTable(path string) (map[string]uint64, error) {
 	return table, nil
 }
 
-// Figures is Table for some names: it returns their numbers in their order, 0 for one that is missing.
+// Figures is Table for some names: it returns their numbers in their order, 0 for one that is
+// missing.
 func (g *Group) Figures(controller, name string, names []string) []uint64 {
 	out := make([]uint64, len(names))
 	text, err := kernelfile.ReadRecord(g.File(controller, name))

@@ -173,7 +173,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Who is to be kept is, also where a kill of the whole group would be one step; and so is who is there with one thread.
+// Who is to be kept is, also where a kill of the whole group would be one step; and so is who is
+// there with one thread.
 func TestKillKeeps(t *testing.T) {
 	g := created(t)
 	kept, killed := sleeper(t), sleeper(t)
@@ -181,7 +182,8 @@ func TestKillKeeps(t *testing.T) {
 	if err := errors.Join(below.Create(), g.mounts.Group(g.Path()).Remove()); err != nil {
 		t.Fatal(err)
 	}
-	// Processes are in leaves only: version 2 has controllers in groups without processes of their own.
+	// Processes are in leaves only: version 2 has controllers in groups without processes of their
+	// own.
 	leaf := created(t)
 	if err := errors.Join(leaf.Join(kept.Process.Pid), leaf.Join(killed.Process.Pid)); err != nil {
 		t.Fatal(err)

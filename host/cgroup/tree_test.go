@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// family starts processes in a group, by name: a shell, which has a child, a grandchild and a child in a session of its own, and what
-// was started by a process that has ended.
+// family starts processes in a group, by name: a shell, which has a child, a grandchild and a child
+// in a session of its own, and what was started by a process that has ended.
 func family(t *testing.T, g *Group) map[string]int {
 	t.Helper()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil { // process 1 may take its time

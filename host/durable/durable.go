@@ -20,7 +20,8 @@ type File struct {
 // unfinished follows a dot and a file's name in the name of a File.
 const unfinished = ".tmp-"
 
-// Create makes a File that is to replace the file at path, whose folder must exist. Its mode is 0600.
+// Create makes a File that is to replace the file at path, whose folder must exist. Its mode is
+// 0600.
 func Create(path string) (*File, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+unfinished+"*")
 	if err != nil {
@@ -29,8 +30,9 @@ func Create(path string) (*File, error) {
 	return &File{f, path}, nil
 }
 
-// Commit replaces the file at path, durably: the content is synced, then the name, then the folder. After an error the file at path is as it
-// was, and the File is deleted; only if the folder cannot be synced, the file is replaced and may be as it was after a power cut.
+// Commit replaces the file at path, durably: the content is synced, then the name, then the folder.
+// After an error the file at path is as it was, and the File is deleted; only if the folder cannot
+// be synced, the file is replaced and may be as it was after a power cut.
 func (f *File) Commit() error {
 	if err := f.commit(true); err != nil {
 		return err
@@ -57,8 +59,9 @@ func (f *File) commit(sync bool) (err error) {
 	return nil
 }
 
-// Write replaces the file at path, durably before it returns: at any moment, also after a power cut, it has either the old content or the
-// new one. The folder must exist. Its errors name the path.
+// Write replaces the file at path, durably before it returns: at any moment, also after a power
+// cut, it has either the old content or the new one. The folder must exist. Its errors name the
+// path.
 func Write(path string, data []byte, mode os.FileMode) error {
 	err := replace(path, data, mode, true)
 	if err == nil {
@@ -106,12 +109,14 @@ func Sync(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Unfinished says whether a name is that of a File that was never committed, as a process leaves it that is killed.
+// Unfinished says whether a name is that of a File that was never committed, as a process leaves it
+// that is killed.
 func Unfinished(name string) bool {
 	return strings.HasPrefix(name, ".") && strings.Contains(name, unfinished)
 }
 
-// Sweep deletes the Files in a folder that were never committed. No other process may write there meanwhile. A missing folder is no error.
+// Sweep deletes the Files in a folder that were never committed. No other process may write there
+// meanwhile. A missing folder is no error.
 func Sweep(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -132,5 +137,6 @@ func Sweep(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Full says whether an error is that of a full disk or a used-up quota (ENOSPC, EDQUOT of write(2)).
+// Full says whether an error is that of a full disk or a used-up quota (ENOSPC, EDQUOT of
+// write(2)).
 func Full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

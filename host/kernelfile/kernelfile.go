@@ -1,4 +1,5 @@
-// Package kernelfile reads the small files in which the kernel answers: those of cgroups and of /proc.
+// Package kernelfile reads the small files in which the kernel answers: those of cgroups and of
+// /proc.
 package kernelfile
 
 import (
@@ -11,12 +12,12 @@ import (
 // buffers are lent for one reading: statistics are read every second, of hundreds of containers.
 var buffers = sync.Pool{New: func() any { return new([4096]byte) }}
 
-// Read returns what a file holds. Such files can be polled, so package os would watch each one for as long as it is open; here
-// it is opened, read and closed.
+// Read returns what a file holds. Such files can be polled, so package os would watch each one for
+// as long as it is open; here it is opened, read and closed.
 func Read(path string) (string, error) { return read(path, false) }
 
-// ReadRecord is Read for a file that the kernel writes in one piece: a number, a table, a pressure. A read that leaves room has
-// seen its end, which saves a system call.
+// ReadRecord is Read for a file that the kernel writes in one piece: a number, a table, a pressure.
+// A read that leaves room has seen its end, which saves a system call.
 func ReadRecord(path string) (string, error) { return read(path, true) }
 
 func read(path string, record bool) (string, error) {

@@ -27,7 +27,8 @@ func TestRead(t *testing.T) {
 				t.Errorf("%s of %q: %v", name, path, err)
 			}
 		}
-		// The kernel writes it in many pieces, each of which may be shorter than what there is room for.
+		// The kernel writes it in many pieces, each of which may be shorter than what there is room
+		// for.
 		if got, err := Read("/proc/self/maps"); err != nil || !strings.Contains(got, "[stack]") {
 			t.Errorf("%s of a long file: %d bytes, %v", name, len(got), err)
 		}

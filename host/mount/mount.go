@@ -19,7 +19,8 @@ type Mount struct {
 	Options []string `json:"options,omitempty"`
 }
 
-// Below lists the mount points at and below a folder, the latest last. The folder's path has no symbolic links.
+// Below lists the mount points at and below a folder, the latest last. The folder's path has no
+// symbolic links.
 func Below(dir string) ([]string, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {
@@ -32,8 +33,9 @@ func Below(dir string) ([]string, error) {
 	return points, nil
 }
 
-// Detach removes the latest mount at a path from the mount table; the kernel unmounts it when it is no longer in use. A symbolic
-// link is not followed. A path without a mount, or a missing one, is no error.
+// Detach removes the latest mount at a path from the mount table; the kernel unmounts it when it is
+// no longer in use. A symbolic link is not followed. A path without a mount, or a missing one, is
+// no error.
 func Detach(path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
@@ -42,7 +44,8 @@ func Detach(path string) error {
 	return fmt.Errorf("unmount %q: %w", path, err)
 }
 
-// DetachBelow detaches the mounts at and below a folder, the latest first. The folder's path has no symbolic links.
+// DetachBelow detaches the mounts at and below a folder, the latest first. The folder's path has no
+// symbolic links.
 func DetachBelow(dir string) error {
 	points, err := Below(dir)
 	if err != nil {

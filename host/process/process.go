@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kill kills a process and waits for its end. One that has ended is no error. meant, if given, is asked whether it is the one that is meant,
-// when the pid cannot become another's any more; if it is not, it is left alone.
+// Kill kills a process and waits for its end. One that has ended is no error. meant, if given, is
+// asked whether it is the one that is meant, when the pid cannot become another's any more; if it
+// is not, it is left alone.
 //
 // # Errors
 //

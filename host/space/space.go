@@ -1,4 +1,5 @@
-// Package space knows errors of full disks, says what to do about them, and makes room without needing any.
+// Package space knows errors of full disks, says what to do about them, and makes room without
+// needing any.
 package space
 
 import (
@@ -14,8 +15,9 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 )
 
-// Explain gives the error of a full disk its class, ResourceExhausted, and a text that says what to do about the file
-// system of dir. Any other error is returned as it is, and one that was explained before too.
+// Explain gives the error of a full disk its class, ResourceExhausted, and a text that says what to
+// do about the file system of dir. Any other error is returned as it is, and one that was explained
+// before too.
 func Explain(dir string, err error) error {
 	if !durable.Full(err) || errdefs.IsResourceExhausted(err) {
 		return err
@@ -37,8 +39,8 @@ func Free(dir string) (int64, error) {
 	return int64(st.Bavail) * int64(st.Bsize), nil
 }
 
-// Empty removes what is in a directory. The directory itself stays: on a full disk it could not be made again. One that
-// is not there is no error.
+// Empty removes what is in a directory. The directory itself stays: on a full disk it could not be
+// made again. One that is not there is no error.
 func Empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

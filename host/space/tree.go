@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A container may nest folders as deep as its disk allows, far beyond the longest path that the kernel takes and the most
-// files that a process may have open. What reads or removes them goes from folder to folder, a few open at a time.
+// A container may nest folders as deep as its disk allows, far beyond the longest path that the
+// kernel takes and the most files that a process may have open. What reads or removes them goes
+// from folder to folder, a few open at a time.
 
 // deepest is how many folders, each in the other, Remove holds open at once.
 const deepest = 64
@@ -22,8 +23,8 @@ const deepest = 64
 // at is how many entries of a folder are read at a time.
 const at = 1024
 
-// Remove removes a file, or a folder with all that is in it, however deep, and follows no links. What is not there is no error.
-// Others may remove there at the same time, but none may write.
+// Remove removes a file, or a folder with all that is in it, however deep, and follows no links.
+// What is not there is no error. Others may remove there at the same time, but none may write.
 func Remove(path string) error {
 	dir, name := filepath.Split(filepath.Clean(path))
 	if dir == "" {
@@ -97,8 +98,8 @@ func (r *removal) raise(in *os.File, name string) error {
 	}
 }
 
-// all removes what is in a folder. It reads that again until there is nothing: a file system may pass over entries while
-// others are removed, and deep folders come to the top.
+// all removes what is in a folder. It reads that again until there is nothing: a file system may
+// pass over entries while others are removed, and deep folders come to the top.
 func (r *removal) all(folder *os.File, depth int) error {
 	for {
 		if _, err := folder.Seek(0, io.SeekStart); err != nil {
@@ -124,8 +125,8 @@ type Use struct {
 	Bytes, Inodes int64
 }
 
-// Used measures what lies at a path, a link as itself, and every file once, also if it has several names. What others write,
-// move or remove meanwhile may be counted or not.
+// Used measures what lies at a path, a link as itself, and every file once, also if it has several
+// names. What others write, move or remove meanwhile may be counted or not.
 //
 // # Errors
 //
@@ -240,8 +241,8 @@ func (w *walk) down(ctx context.Context, from *os.File, name string) (*os.File, 
 	return folder, nil
 }
 
-// up opens the folder that has become the last of the levels. If the one below it was moved meanwhile, that is found from the root;
-// levels that are not there any more are left out.
+// up opens the folder that has become the last of the levels. If the one below it was moved
+// meanwhile, that is found from the root; levels that are not there any more are left out.
 func (w *walk) up(root, from *os.File) (*os.File, error) {
 	folder, err := openFolder(int(from.Fd()), "..")
 	if err == nil {
@@ -309,7 +310,8 @@ func (w *walk) read(ctx context.Context, folder *os.File) (folders []string, err
 	return nil, ctx.Err()
 }
 
-// unlessGone is nil for the error of what was removed, or has become something else, since it was listed.
+// unlessGone is nil for the error of what was removed, or has become something else, since it was
+// listed.
 func unlessGone(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return nil

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tower makes folders in folders, each with a file, and returns how many bytes a folder and a file take.
+// tower makes folders in folders, each with a file, and returns how many bytes a folder and a file
+// take.
 func tower(t *testing.T, dir string, height int) {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_DIRECTORY, 0)

@@ -24,9 +24,9 @@ var ipc = []string{
 	"kernel/shmall", "kernel/shmmax", "kernel/shmmni", "kernel/shm_next_id", "kernel/shm_rmid_forced",
 }
 
-// Slashed returns the form of a name that is its path below /proc/sys. As sysctl(8) has it, the first
-// separator, dot or slash, stands between the parts, and the other one for a dot inside a part
-// (net.ipv4.conf.eth0/100.forwarding). It does not check the name.
+// Slashed returns the form of a name that is its path below /proc/sys. As sysctl(8) has it, the
+// first separator, dot or slash, stands between the parts, and the other one for a dot inside a
+// part (net.ipv4.conf.eth0/100.forwarding). It does not check the name.
 func Slashed(name string) string { return with('/', name) }
 
 // Dotted returns the form of a name with dots between its parts.
@@ -40,8 +40,8 @@ func with(separator byte, name string) string {
 	return strings.NewReplacer(".", "/", "/", ".").Replace(name)
 }
 
-// NamespaceOf returns the namespace of the parameter with this name, in either form. The host name is
-// of the UTS namespace too, and None here: a container's host name is set by other means.
+// NamespaceOf returns the namespace of the parameter with this name, in either form. The host name
+// is of the UTS namespace too, and None here: a container's host name is set by other means.
 func NamespaceOf(name string) Namespace {
 	p := Slashed(name)
 	switch {

@@ -1,5 +1,5 @@
-// Package systemd asks systemd over D-Bus for slices and scopes, which are cgroups of its own. It is for the daemon: the shim's
-// engines have their libraries for that.
+// Package systemd asks systemd over D-Bus for slices and scopes, which are cgroups of its own. It
+// is for the daemon: the shim's engines have their libraries for that.
 package systemd
 
 import (
@@ -30,8 +30,9 @@ const sliceSuffix = ".slice"
 // OpenSlice returns a slice, which need not exist, by its name, such as "a-b.slice".
 func OpenSlice(name string) (*Slice, error) { return openSlice(name, nil) }
 
-// OpenWeighedSlice is OpenSlice with processor shares, as version 1 counts them, that the slice gets when it is created. systemd
-// ignores them where the slice exists, and drop-ins go before them.
+// OpenWeighedSlice is OpenSlice with processor shares, as version 1 counts them, that the slice
+// gets when it is created. systemd ignores them where the slice exists, and drop-ins go before
+// them.
 func OpenWeighedSlice(name string, shares uint64) (*Slice, error) {
 	property, value := "CPUShares", shares
 	if cgroup.Unified() {

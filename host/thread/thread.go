@@ -1,5 +1,5 @@
-// Package thread runs code that changes the thread it runs on (its namespaces, cgroups, capabilities) and need not
-// or cannot change it back.
+// Package thread runs code that changes the thread it runs on (its namespaces, cgroups,
+// capabilities) and need not or cannot change it back.
 package thread
 
 import (
@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run runs f on a thread of its own, which ends with it, and returns when f has. Processes that f starts have what
-// f has made of the thread. They must not ask for a signal at their parent's death: it would come at once.
+// Run runs f on a thread of its own, which ends with it, and returns when f has. Processes that f
+// starts have what f has made of the thread. They must not ask for a signal at their parent's
+// death: it would come at once.
 func Run(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -20,7 +21,8 @@ func Run(f func()) {
 			f()
 			return
 		}
-		// The main thread cannot end, and /proc shows it for the whole process. While it is held here another one is found.
+		// The main thread cannot end, and /proc shows it for the whole process. While it is held
+		// here another one is found.
 		Run(f)
 		runtime.UnlockOSThread()
 	}()

@@ -1,5 +1,6 @@
-// Package boltfile looks at a bbolt file before bbolt maps it: damage makes bbolt panic, or read memory that is not there. What
-// is damaged is put aside, under a name with the time, so that a store can begin anew.
+// Package boltfile looks at a bbolt file before bbolt maps it: damage makes bbolt panic, or read
+// memory that is not there. What is damaged is put aside, under a name with the time, so that a
+// store can begin anew.
 package boltfile
 
 import (
@@ -15,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ensure puts the file at path aside if it is damaged; before, unless nil, it calls prepare. A file that is not there is fine, and
-// so is one that another process has open, which opening it tells.
+// Ensure puts the file at path aside if it is damaged; before, unless nil, it calls prepare. A file
+// that is not there is fine, and so is one that another process has open, which opening it tells.
 func Ensure(path string, prepare func() error, logger *slog.Logger) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +59,8 @@ func PutAside(path string, damage error, logger *slog.Logger) error {
 	return nil
 }
 
-// Check reads a file as bbolt would, every page that its last transaction holds, and follows nothing that leads out of it.
+// Check reads a file as bbolt would, every page that its last transaction holds, and follows
+// nothing that leads out of it.
 //
 // # Errors
 //

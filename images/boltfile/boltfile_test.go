@@ -15,7 +15,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// newFile makes a database with buckets of pages of their own, buckets in values, long values and free pages.
+// newFile makes a database with buckets of pages of their own, buckets in values, long values and
+// free pages.
 func newFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.db")

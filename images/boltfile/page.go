@@ -110,7 +110,8 @@ func (w *walk) page(id uint64) (flags, count uint16, body []byte, err error) {
 	return flags, count, p[:(overflow+1)*uint64(w.pageSize)], nil
 }
 
-// tree reads what is below a page. Its keys are from least on, and below limit, unless these are nil.
+// tree reads what is below a page. Its keys are from least on, and below limit, unless these are
+// nil.
 func (w *walk) tree(id uint64, least, limit []byte, depth int) error {
 	if depth > maxDepth {
 		return errors.New("its pages are nested too deep")

@@ -1,4 +1,5 @@
-// Package glance reads databases that another process may have open. It takes no lock and changes nothing: it reads a copy.
+// Package glance reads databases that another process may have open. It takes no lock and changes
+// nothing: it reads a copy.
 package glance
 
 import (
@@ -16,12 +17,13 @@ import (
 // tries is how often a copy that was caught in the middle of a change is taken anew.
 const tries = 5
 
-// Read calls read with the path of a copy of a database, again with a new copy when it ends with an error. The copy is in
-// memory, so a full disk is no hindrance, and gone when Read returns.
+// Read calls read with the path of a copy of a database, again with a new copy when it ends with an
+// error. The copy is in memory, so a full disk is no hindrance, and gone when Read returns.
 //
 // # Errors
 //
-// os.ErrNotExist if there is no such file; ErrDataLoss where reading panics, as a database torn in two makes its reader do.
+// os.ErrNotExist if there is no such file; ErrDataLoss where reading panics, as a database torn in
+// two makes its reader do.
 func Read(file string, read func(copied string) error) error {
 	var err error
 	for range tries {

@@ -115,7 +115,8 @@ func TestTokenRunsOut(t *testing.T) {
 	b.Close()
 }
 
-// Credentials for a registry with TLS are not sent to a token server without, nor where that redirects to.
+// Credentials for a registry with TLS are not sent to a token server without, nor where that
+// redirects to.
 func TestCredentialsStayWithTheTokenServer(t *testing.T) {
 	a := newAuthority(t)
 	var leaked atomic.Int32
@@ -149,7 +150,8 @@ func TestCredentialsStayWithTheTokenServer(t *testing.T) {
 	}
 }
 
-// Blobs that are elsewhere are fetched there without credentials, at every byte where they break off anew.
+// Blobs that are elsewhere are fetched there without credentials, at every byte where they break
+// off anew.
 func TestRedirectedBlobs(t *testing.T) {
 	data, desc := blobOf(3000)
 	var leaked atomic.Int32
@@ -343,7 +345,8 @@ func TestNothingTellsSecrets(t *testing.T) {
 	}
 }
 
-// Who answers for the registry's name and port without TLS does not say where its credentials are sent.
+// Who answers for the registry's name and port without TLS does not say where its credentials are
+// sent.
 func TestChallengeAfterARedirectOutOfTLS(t *testing.T) {
 	client := New(fast(Options{}))
 	defer client.Close()

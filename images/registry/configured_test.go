@@ -16,7 +16,8 @@ import (
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
-// A pipe, a device or a file without end in the place of a configured one holds up no pull, and fills no memory.
+// A pipe, a device or a file without end in the place of a configured one holds up no pull, and
+// fills no memory.
 func TestConfiguredFilesMustBeRegular(t *testing.T) {
 	for kind, place := range map[string]func(file string) error{
 		"pipe":   func(file string) error { return unix.Mkfifo(file, 0o600) },

@@ -32,11 +32,10 @@ var errStalled = errors.New("the transfer stalled")
 // Error is an error of a registry, made fit to be shown: its text holds neither
 // credentials nor query strings, which may be signed.
 //
-// Its classes (errors.Is): ErrNotFound; ErrUnauthenticated for 401;
-// ErrPermissionDenied for 403; ErrResourceExhausted for 429 and a server that
-// wants to be left alone for too long; ErrDataLoss for an answer whose length is
-// not what the manifest says; the context's error if that ended the request. An unavailable registry has no class: the
-// kubelet needs the bare text.
+// Its classes (errors.Is): ErrNotFound; ErrUnauthenticated for 401; ErrPermissionDenied for 403;
+// ErrResourceExhausted for 429 and a server that wants to be left alone for too long; ErrDataLoss
+// for an answer whose length is not what the manifest says; the context's error if that ended the
+// request. An unavailable registry has no class: the kubelet needs the bare text.
 type Error struct {
 	text        string
 	class       error

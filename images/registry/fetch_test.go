@@ -373,7 +373,8 @@ func TestFetchInParts(t *testing.T) {
 	}
 }
 
-// Who leaves in the middle leaves nothing running, and blobs that share the memory do not wait for each other for ever.
+// Who leaves in the middle leaves nothing running, and blobs that share the memory do not wait for
+// each other for ever.
 func TestPartsOfManyBlobs(t *testing.T) {
 	data, desc := blobOf(50_000)
 	host, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { ranged(w, r, data) })

@@ -10,8 +10,8 @@ import (
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
-// A registry's challenge, whatever it says, makes us send credentials to the realm that it names or nowhere, and never
-// leads to an endless talk.
+// A registry's challenge, whatever it says, makes us send credentials to the realm that it names or
+// nowhere, and never leads to an endless talk.
 func FuzzChallenge(f *testing.F) {
 	for _, s := range []string{
 		"", "Basic", `Basic realm="x"`, `Bearer realm="http://h/token",service="s",scope="repository:a:pull"`, `Bearer realm="`, "Bearer realm=",

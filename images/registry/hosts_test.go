@@ -94,7 +94,8 @@ func toPEM(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-// serveTLS starts a server with a certificate of the authority; clients, when set, must come with one of it.
+// serveTLS starts a server with a certificate of the authority; clients, when set, must come with
+// one of it.
 func serveTLS(t *testing.T, a *authority, clients bool, h http.HandlerFunc) string {
 	t.Helper()
 	certPEM, keyPEM := a.leaf()
@@ -174,8 +175,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// What is configured for a host reaches it, and nobody that it redirects to; what changes holds for the next pull, while
-// connections are shared as long as nothing does.
+// What is configured for a host reaches it, and nobody that it redirects to; what changes holds for
+// the next pull, while connections are shared as long as nothing does.
 func TestHostSettingsReachTheirHost(t *testing.T) {
 	var seen []string
 	note := func(r *http.Request) {

@@ -8,8 +8,8 @@ import (
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
-// A mirror is asked first, below its prefix and without the registry's credentials; what it has not or cannot give, the
-// next one is asked for, and the registry last.
+// A mirror is asked first, below its prefix and without the registry's credentials; what it has not
+// or cannot give, the next one is asked for, and the registry last.
 func TestMirrors(t *testing.T) {
 	const secret = "s3cr3t"
 	var asked []string

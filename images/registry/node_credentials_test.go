@@ -10,8 +10,8 @@ import (
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
 
-// The node's credentials serve pulls that bring none, in their order, and mirrors have their own. What comes with a pull
-// goes before, and reaches nobody but the registry.
+// The node's credentials serve pulls that bring none, in their order, and mirrors have their own.
+// What comes with a pull goes before, and reaches nobody but the registry.
 func TestNodeCredentials(t *testing.T) {
 	s := &tokenServer{basic: true}
 	host, _ := serve(t, s.handler) // u:p

@@ -214,8 +214,8 @@ func (p *parts) next(b []byte) (int, error) {
 	}
 }
 
-// take waits for the next part. Where the pool has no memory, because others are slow to give theirs back, a part comes
-// without.
+// take waits for the next part. Where the pool has no memory, because others are slow to give
+// theirs back, a part comes without.
 func (p *parts) take() (*part, bool) {
 	for {
 		select {

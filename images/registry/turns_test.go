@@ -167,8 +167,8 @@ func slowly(data []byte, ranges bool, hurry <-chan struct{}) http.HandlerFunc {
 	}
 }
 
-// Slow blobs stop nobody, whether their server knows ranges or not and whether they come whole or in parts, and they come
-// whole in the end.
+// Slow blobs stop nobody, whether their server knows ranges or not and whether they come whole or
+// in parts, and they come whole in the end.
 func TestSlowBlobsStopNobody(t *testing.T) {
 	data, desc := blobOf(64 << 10)
 	for _, tt := range []struct {

@@ -1,5 +1,6 @@
-// Package regular opens and reads files that others name or write: what is no regular file is refused before it is opened, so
-// that no pipe, device or socket can hold or change anything, and what is read has a bound.
+// Package regular opens and reads files that others name or write: what is no regular file is
+// refused before it is opened, so that no pipe, device or socket can hold or change anything, and
+// what is read has a bound.
 package regular
 
 import (
@@ -25,8 +26,8 @@ func Open(name string) (*os.File, error) {
 	return open(unix.AT_FDCWD, name, name, &unix.OpenHow{})
 }
 
-// OpenIn opens a file of the tree at root for reading. Links are followed as a process whose root this is would: none leads
-// out.
+// OpenIn opens a file of the tree at root for reading. Links are followed as a process whose root
+// this is would: none leads out.
 //
 // # Errors
 //
@@ -40,7 +41,8 @@ func OpenIn(root, name string) (*os.File, error) {
 	return open(dir, path.Clean("/"+name), name, &unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// open looks at what is there before it opens it: the opening of a pipe waits, and that of a device may do anything.
+// open looks at what is there before it opens it: the opening of a pipe waits, and that of a device
+// may do anything.
 func open(dir int, at, name string, how *unix.OpenHow) (*os.File, error) {
 	how.Flags = unix.O_PATH | unix.O_CLOEXEC
 	found, err := openat2(dir, at, how)
@@ -65,7 +67,8 @@ func open(dir int, at, name string, how *unix.OpenHow) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// openat2 asks again if a name was changed below the resolution, which the kernel answers with EAGAIN.
+// openat2 asks again if a name was changed below the resolution, which the kernel answers with
+// EAGAIN.
 func openat2(dir int, name string, how *unix.OpenHow) (int, error) {
 	for range 16 {
 		fd, err := retry(func() (int, error) { return unix.Openat2(dir, name, how) })
@@ -98,8 +101,8 @@ func Read(name string, limit int64) ([]byte, error) {
 	return ReadAll(f, name, limit)
 }
 
-// ReadConfigured is Read for a file that the node's configuration names, or that stands where it says: what is wrong with it is not
-// the fault of a request.
+// ReadConfigured is Read for a file that the node's configuration names, or that stands where it
+// says: what is wrong with it is not the fault of a request.
 //
 // # Errors
 //
@@ -125,7 +128,8 @@ func (t Tree) Open(name string) (fs.File, error) {
 	return f, nil
 }
 
-// ReadAll reads what r has, if that is no longer than limit; name is for the error, of class ErrInvalidArgument.
+// ReadAll reads what r has, if that is no longer than limit; name is for the error, of class
+// ErrInvalidArgument.
 func ReadAll(r io.Reader, name string, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A root for a user namespace says how its owners are mapped, belongs to the mapped root, and can be read like any other.
+// A root for a user namespace says how its owners are mapped, belongs to the mapped root, and can
+// be read like any other.
 func TestMappedRoot(t *testing.T) {
 	s, _ := newStore(t)
 	labels := map[string]string{"sunaba/image": "i"}

@@ -123,8 +123,9 @@ func (s *lossy) says(what, text string) {
 	}
 }
 
-// Layers are there again, with their ids and all that was recorded about them, however their records were lost, and each time.
-// What a container had as its root is put aside, and its id is not used again.
+// Layers are there again, with their ids and all that was recorded about them, however their
+// records were lost, and each time. What a container had as its root is put aside, and its id is
+// not used again.
 func TestLayersAreRestored(t *testing.T) {
 	ctx := t.Context()
 	for name, damage := range map[string]func(path string) error{
@@ -201,8 +202,8 @@ func TestLayersAreRestored(t *testing.T) {
 	}
 }
 
-// A layer whose folder is not whole, or whose record cannot be read, is not restored, nor are those upon it. They are put aside,
-// and the next pull completes the image.
+// A layer whose folder is not whole, or whose record cannot be read, is not restored, nor are those
+// upon it. They are put aside, and the next pull completes the image.
 func TestDamagedFoldersAreNotRestored(t *testing.T) {
 	flip := func(dir string) error {
 		data, err := os.ReadFile(filepath.Join(dir, recordFile))
@@ -304,7 +305,8 @@ func TestOlderLayersAreRestored(t *testing.T) {
 	s.holds("", top, "1= 2=")
 }
 
-// A layer that was removed does not come back once the deletion of its folder has started. Before, it is whole, and removed again.
+// A layer that was removed does not come back once the deletion of its folder has started. Before,
+// it is whole, and removed again.
 func TestRemovedLayersAreNotRestored(t *testing.T) {
 	ctx := t.Context()
 	setup := func() (*lossy, digest.Digest, digest.Digest) {
@@ -365,8 +367,8 @@ func TestRemovedLayersAreNotRestored(t *testing.T) {
 	}
 }
 
-// A container that runs goes on with the layers that it has mounted, also when they are removed: no record says that it needs
-// them. In the next boot they are deleted at once.
+// A container that runs goes on with the layers that it has mounted, also when they are removed: no
+// record says that it needs them. In the next boot they are deleted at once.
 func TestRestoredLayersInUse(t *testing.T) {
 	for _, rebooted := range []bool{false, true} {
 		s := newLossy(t)
@@ -466,7 +468,8 @@ func TestRestoreIsRepeated(t *testing.T) {
 
 const envChildStore = "SUNABA_TEST_UNPACK_STORE"
 
-// TestChildRestore is no test: it is the process that is killed while it restores, removes and unpacks.
+// TestChildRestore is no test: it is the process that is killed while it restores, removes and
+// unpacks.
 func TestChildRestore(t *testing.T) {
 	root := os.Getenv(envChildStore)
 	if root == "" {
@@ -493,8 +496,8 @@ func TestChildRestore(t *testing.T) {
 	}
 }
 
-// Processes are killed at any moment, and the records are lost each time: every layer that is there is whole, and the one that
-// is needed stays.
+// Processes are killed at any moment, and the records are lost each time: every layer that is there
+// is whole, and the one that is needed stays.
 func TestKilledAndLost(t *testing.T) {
 	s := newLossy(t)
 	kept := apply(t, s.Store, tarOf(t, text("kept", "1")))

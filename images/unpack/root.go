@@ -202,7 +202,8 @@ func (s *roots) ChangeRoot(ctx context.Context, key string, fn func(dir string) 
 	return s.mounted(mounts, fn)
 }
 
-// GlanceRoots returns the roots of a store below root without opening it: another process may have it open.
+// GlanceRoots returns the roots of a store below root without opening it: another process may have
+// it open.
 func GlanceRoots(ctx context.Context, root string) ([]Root, error) {
 	var roots []Root
 	err := glance.Read(filepath.Join(root, "layers", "metadata.db"), func(file string) (err error) {

@@ -7,7 +7,8 @@ import (
 )
 
 // Names of the extra service, which a shim serves on the same ttrpc socket as the Task API.
-// Requests and answers are google.protobuf.StringValue: a container id in (Attach and Prepare: their requests as JSON), JSON out.
+// Requests and answers are google.protobuf.StringValue: a container id in (Attach and Prepare:
+// their requests as JSON), JSON out.
 const (
 	ExtraService    = "sunaba.shim.v1.Extra"
 	MethodReopen    = "ReopenLog"
@@ -60,8 +61,8 @@ type History struct {
 	Lost    int `json:"lost"`    // containers that could not be taken over, and were ended
 }
 
-// AttachRequest asks to take part in the streams of a container's init process by FIFOs whose other ends the caller has
-// open. An empty name leaves a stream out.
+// AttachRequest asks to take part in the streams of a container's init process by FIFOs whose other
+// ends the caller has open. An empty name leaves a stream out.
 type AttachRequest struct {
 	ID     string `json:"id"`
 	Stdin  string `json:"stdin,omitempty"`
@@ -76,18 +77,18 @@ type Launched struct {
 	Begun time.Time `json:"begun"` // just before the process began: it may have ended already
 }
 
-// PrepareRequest tells a shim which namespaces of the pod its next container will join, by their paths. The others will be
-// the container's own; without Net it is in the host's network.
+// PrepareRequest tells a shim which namespaces of the pod its next container will join, by their
+// paths. The others will be the container's own; without Net it is in the host's network.
 type PrepareRequest struct {
 	Net string `json:"net,omitempty"`
 	IPC string `json:"ipc,omitempty"`
 	UTS string `json:"uts,omitempty"`
 	// Pod is the pod's id. A shim of several pods is told by Unprepare when one ends.
 	Pod string `json:"pod"`
-	// Cgroup is what will be that container's, as OCI cgroupsPath: the shim may make it, and start the container's process
-	// there; "" = none is known. The caller removes it with the pod.
+	// Cgroup is what will be that container's, as OCI cgroupsPath: the shim may make it, and start
+	// the container's process there; "" = none is known. The caller removes it with the pod.
 	Cgroup string `json:"cgroup,omitempty"`
-	// OOMGroup is the container's memory.oom.group, as far as the caller can guess, "" for none. systemd takes it only when it
-	// makes the cgroup.
+	// OOMGroup is the container's memory.oom.group, as far as the caller can guess, "" for none.
+	// systemd takes it only when it makes the cgroup.
 	OOMGroup string `json:"oomGroup,omitempty"`
 }

@@ -14,8 +14,8 @@ import (
 // maxSocketPath is what sockaddr_un holds, without the closing NUL.
 const maxSocketPath = 107
 
-// Listen makes a listening unix socket at path (mode 0600), which may be longer than an address can hold.
-// The file stays when the listener is closed.
+// Listen makes a listening unix socket at path (mode 0600), which may be longer than an address can
+// hold. The file stays when the listener is closed.
 func Listen(path string) (*net.UnixListener, error) {
 	var l net.Listener
 	err := withShortPath(path, func(short string) (err error) {

@@ -1,6 +1,7 @@
 // Package bootstrap is how containerd starts a shim, asks it what it can do, and has it clean up
-// after one that died: the commands start, delete and -info of runtime v2, in both generations
-// of the protocol (parameters as protobuf on stdin from containerd 2.3 on, flags and environment before).
+// after one that died: the commands start, delete and -info of runtime v2, in both generations of
+// the protocol (parameters as protobuf on stdin from containerd 2.3 on, flags and environment
+// before).
 package bootstrap
 
 import (
@@ -60,7 +61,8 @@ const (
 )
 
 // Start makes sure that a shim serves the pod the bundle in the working directory belongs to, and
-// writes its address to out in the form this containerd reads. A container of a pod whose shim runs joins it.
+// writes its address to out in the form this containerd reads. A container of a pod whose shim runs
+// joins it.
 func Start(ctx context.Context, f Flags, in io.Reader, out io.Writer) error {
 	input, err := io.ReadAll(io.LimitReader(in, 10<<20))
 	if err != nil {
@@ -95,8 +97,8 @@ func Start(ctx context.Context, f Flags, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// parseParams returns the parameters of a containerd that sends them, nil otherwise. Older ones send
-// runtime options on stdin, which may decode as parameters too, so the identity has to match.
+// parseParams returns the parameters of a containerd that sends them, nil otherwise. Older ones
+// send runtime options on stdin, which may decode as parameters too, so the identity has to match.
 func parseParams(input []byte, f Flags) *bootapi.BootstrapParams {
 	var p bootapi.BootstrapParams
 	if len(input) == 0 || proto.Unmarshal(input, &p) != nil || p.InstanceID != f.ID || p.Namespace != f.Namespace {
@@ -105,7 +107,8 @@ func parseParams(input []byte, f Flags) *bootapi.BootstrapParams {
 	return &p
 }
 
-// runtimeOptions reads the runtime options that came with the call: an extension of the parameters, or all that older ones send.
+// runtimeOptions reads the runtime options that came with the call: an extension of the parameters,
+// or all that older ones send.
 func runtimeOptions(input []byte, params *bootapi.BootstrapParams) (shim.Options, error) {
 	if params == nil {
 		var options anypb.Any
@@ -232,8 +235,9 @@ func place(pid int, path string) error {
 	return group.JoinPresent(pid)
 }
 
-// environment of the shim: as it came, with containerd's events address, which newer ones send as a parameter. Huge pages
-// would make its heap twice as large: docs/RATIONALE.md, "Small heaps in shims and guests".
+// environment of the shim: as it came, with containerd's events address, which newer ones send as a
+// parameter. Huge pages would make its heap twice as large: docs/RATIONALE.md, "Small heaps in
+// shims and guests".
 func environment(params *bootapi.BootstrapParams) []string {
 	env := os.Environ()
 	if os.Getenv("GODEBUG") == "" {

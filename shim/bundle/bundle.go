@@ -48,7 +48,8 @@ type Task struct {
 // Stage is how far a container has come.
 type Stage string
 
-// The stages. Until its creation is answered a container has none, and is taken back if the shim dies.
+// The stages. Until its creation is answered a container has none, and is taken back if the shim
+// dies.
 const (
 	Created  Stage = "created"
 	Starting Stage = "starting" // maybe started
@@ -64,8 +65,8 @@ func ReadSpec(dir string) (*specs.Spec, error) {
 	return &spec, nil
 }
 
-// WarmUp decodes a configuration like those to come: the decoder keeps what it learns of their types, which takes longer
-// than to decode one.
+// WarmUp decodes a configuration like those to come: the decoder keeps what it learns of their
+// types, which takes longer than to decode one.
 func WarmUp() {
 	var spec specs.Spec
 	_ = json.Unmarshal([]byte(`{"ociVersion":"1.0.2","process":{"user":{"uid":0,"gid":0,"additionalGids":[0]},"args":["/a"],"env":["A=b"],
@@ -99,7 +100,8 @@ func Annotate(dir, key, value string) error {
 	return writeSpec(dir, spec)
 }
 
-// WriteTask records the container's engine and cgroup. How an earlier container in this bundle ended is forgotten.
+// WriteTask records the container's engine and cgroup. How an earlier container in this bundle
+// ended is forgotten.
 func WriteTask(dir string, t Task) error {
 	if err := ForgetExit(dir); err != nil {
 		return err

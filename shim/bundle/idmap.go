@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MappedName is the folder of a bundle below which volumes lie that show other owners than the disk has, and for a moment
-// the layers of the root filesystem.
+// MappedName is the folder of a bundle below which volumes lie that show other owners than the disk
+// has, and for a moment the layers of the root filesystem.
 const MappedName = "mapped"
 
 // UserNamespace is the path of the user namespace that a container joins, "" if it joins none.
@@ -31,13 +31,15 @@ func UserNamespace(spec *specs.Spec) string {
 	return ""
 }
 
-// MapVolumes makes the sources of those bind mounts whose owners are to be mapped and names them in the specification,
-// which it writes anew: few OCI runtimes can do this. The container must join a user namespace; its mappings are used.
-// Mounts below a source keep their owners. On error nothing stays mounted.
+// MapVolumes makes the sources of those bind mounts whose owners are to be mapped and names them in
+// the specification, which it writes anew: few OCI runtimes can do this. The container must join a
+// user namespace; its mappings are used. Mounts below a source keep their owners. On error nothing
+// stays mounted.
 //
 // # Errors
 //
-// ErrNotImplemented without a user namespace to join, or where the file system cannot show other owners.
+// ErrNotImplemented without a user namespace to join, or where the file system cannot show other
+// owners.
 func MapVolumes(dir string, spec *specs.Spec) error {
 	userns, changed := UserNamespace(spec), false
 	for i, m := range spec.Mounts {
@@ -66,7 +68,8 @@ func MapVolumes(dir string, spec *specs.Spec) error {
 // UnmapVolumes unmounts what MapVolumes mounted. It is idempotent.
 func UnmapVolumes(dir string) error { return unmountBelow(filepath.Join(dir, MappedName)) }
 
-// unmountBelow unmounts and removes everything in a folder, and the folder. One that is not there is no error.
+// unmountBelow unmounts and removes everything in a folder, and the folder. One that is not there
+// is no error.
 func unmountBelow(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -95,7 +98,8 @@ func unmap(target string) error {
 	}
 }
 
-// mapOwners shows source at target, which it makes, with the owners that the ids on the disk have in a user namespace.
+// mapOwners shows source at target, which it makes, with the owners that the ids on the disk have
+// in a user namespace.
 func mapOwners(source, target, userns string, recursive bool) error {
 	info, err := os.Stat(source)
 	if err != nil {
@@ -147,7 +151,8 @@ func mountPoint(target string, folder bool) error {
 	return f.Close()
 }
 
-// takeMapping takes the options uidmap= and gidmap= from an overlay's, as containerd's snapshotters put them there.
+// takeMapping takes the options uidmap= and gidmap= from an overlay's, as containerd's snapshotters
+// put them there.
 func takeMapping(options []string) (rest []string, mapped bool) {
 	for _, o := range options {
 		if strings.HasPrefix(o, "uidmap=") || strings.HasPrefix(o, "gidmap=") {
@@ -159,8 +164,9 @@ func takeMapping(options []string) (rest []string, mapped bool) {
 	return rest, mapped
 }
 
-// mountMapped mounts an overlay whose layers show other owners, by way of a mapped mount of the folder that holds them
-// all; what the container writes is on the disk with the owners it has outside.
+// mountMapped mounts an overlay whose layers show other owners, by way of a mapped mount of the
+// folder that holds them all; what the container writes is on the disk with the owners it has
+// outside.
 func mountMapped(m Mount, dir, root, userns string) (err error) {
 	if m.Type == "bind" {
 		return mount(m, root) // an image without layers: an empty folder that belongs to the mapped root already

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userNamespace is the path of a user namespace whose users begin at 70000 and groups at 80000 outside.
+// userNamespace is the path of a user namespace whose users begin at 70000 and groups at 80000
+// outside.
 func userNamespace(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")

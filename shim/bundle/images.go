@@ -15,14 +15,15 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 )
 
-// ImagesName is the file that names the images which a container mounts, beside its OCI configuration, and ImagesDir the
-// folder below which the shim shows them.
+// ImagesName is the file that names the images which a container mounts, beside its OCI
+// configuration, and ImagesDir the folder below which the shim shows them.
 const (
 	ImagesName = "images.json"
 	ImagesDir  = "images"
 )
 
-// Image is an image whose files a container mounts. It is shown, read-only, in a folder of its name below ImagesDir.
+// Image is an image whose files a container mounts. It is shown, read-only, in a folder of its name
+// below ImagesDir.
 type Image struct {
 	Name   string  `json:"name"`
 	Mounts []Mount `json:"mounts"`
@@ -44,8 +45,8 @@ func WriteImages(dir string, images []Image) error {
 	return durable.Replace(file, data, 0o600)
 }
 
-// MountImages shows the images of a bundle, with the owners that they have in a user namespace if userns is the path of
-// one. On error nothing stays mounted.
+// MountImages shows the images of a bundle, with the owners that they have in a user namespace if
+// userns is the path of one. On error nothing stays mounted.
 func MountImages(dir, userns string) error {
 	var images []Image
 	err := readJSON(filepath.Join(dir, ImagesName), &images)
@@ -90,7 +91,8 @@ func mountImage(dir string, image Image, userns string) error {
 	return nil
 }
 
-// mountMappedLayer binds a folder, which is its image's only layer, with mapped owners at a place that is there.
+// mountMappedLayer binds a folder, which is its image's only layer, with mapped owners at a place
+// that is there.
 func mountMappedLayer(m Mount, target, userns string) error {
 	if userns == "" {
 		return fmt.Errorf("mount with mapped owners: the container joins no user namespace: %w", errdefs.ErrNotImplemented)

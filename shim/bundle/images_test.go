@@ -9,7 +9,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// An image is shown read-only, with the owners of its files as the container's user namespace has them.
+// An image is shown read-only, with the owners of its files as the container's user namespace has
+// them.
 func TestMountImages(t *testing.T) {
 	needRoot(t)
 	layers, userns := t.TempDir(), userNamespace(t)

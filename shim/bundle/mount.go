@@ -17,7 +17,8 @@ import (
 // Mount is one mount of a root filesystem or of an image.
 type Mount = hostmount.Mount
 
-// flagOptions are the mount options that are flags of mount(2); all others are the file system's own.
+// flagOptions are the mount options that are flags of mount(2); all others are the file system's
+// own.
 var flagOptions = map[string]struct {
 	clear bool
 	flag  uintptr
@@ -65,7 +66,8 @@ func parseOptions(options []string) (flags uintptr, data []string, err error) {
 
 // MountRoot mounts a bundle's root filesystem at its rootfs directory, which it makes if need be,
 // and returns that directory. userns is the user namespace that the container joins, "" for none:
-// an overlay with the options uidmap= and gidmap= shows the owners in it. On error nothing stays mounted.
+// an overlay with the options uidmap= and gidmap= shows the owners in it. On error nothing stays
+// mounted.
 func MountRoot(dir string, mounts []Mount, userns string) (string, error) {
 	root := filepath.Join(dir, RootfsName)
 	if err := os.Mkdir(root, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
@@ -154,8 +156,8 @@ var attributes = map[uintptr]int{
 	unix.MS_NODIRATIME: unix.MOUNT_ATTR_NODIRATIME,
 }
 
-// mountMany mounts an overlay of so many lower directories that no way of naming them fits into one page: they are handed
-// over one by one, which needs Linux 6.8.
+// mountMany mounts an overlay of so many lower directories that no way of naming them fits into one
+// page: they are handed over one by one, which needs Linux 6.8.
 func mountMany(data []string, flags uintptr, target string) error {
 	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -204,7 +206,8 @@ func mountMany(data []string, flags uintptr, target string) error {
 	return nil
 }
 
-// shorten names the lower directories below their common one, which it returns, "" when there is none.
+// shorten names the lower directories below their common one, which it returns, "" when there is
+// none.
 func shorten(data []string) (short []string, dir string) {
 	for i, o := range data {
 		list, ok := strings.CutPrefix(o, "lowerdir=")

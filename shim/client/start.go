@@ -59,8 +59,8 @@ func Start(ctx context.Context, o StartOptions) (_ *Client, err error) {
 		go cmd.Wait() // it may end before its shim; a thread for all pods of a handler is not much
 		c.socket, c.supervisor, c.succeeded = sock, pid, o.Succeeded
 	} else {
-		// Reaped when the connection ends: a waiting goroutine would hold a thread for as long as the
-		// shim lives.
+		// Reaped when the connection ends: a waiting goroutine would hold a thread for as long as
+		// the shim lives.
 		c.onGone = func() { go cmd.Wait() }
 		c.pid.Store(int64(pid))
 	}

@@ -1,5 +1,5 @@
-// Package encode writes protobuf messages without their generated types, which cost the memory of every shim that uses
-// them: a message's first use builds tables of all messages of its file.
+// Package encode writes protobuf messages without their generated types, which cost the memory of
+// every shim that uses them: a message's first use builds tables of all messages of its file.
 package encode
 
 import (
@@ -9,7 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Message is a message in the making. As in proto3, what is 0, empty or false is left out, but for messages.
+// Message is a message in the making. As in proto3, what is 0, empty or false is left out, but for
+// messages.
 type Message []byte
 
 // Number appends a field of any integer type that is not negative, or a bool.

@@ -14,9 +14,9 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// RunAdopted runs the suite of containers whose shim dies: what an engine of its successor has to do with them alike, as
-// shim.Adopter says. Both shims are binary, with a supervisor, because only a process dies as a shim does; the Harness's own engine
-// is not used.
+// RunAdopted runs the suite of containers whose shim dies: what an engine of its successor has to
+// do with them alike, as shim.Adopter says. Both shims are binary, with a supervisor, because only
+// a process dies as a shim does; the Harness's own engine is not used.
 func RunAdopted(t *testing.T, h Harness, binary string) {
 	NeedRoot(t)
 	t.Cleanup(RemoveCgroupParent)
@@ -124,7 +124,8 @@ func adoptExec(t *testing.T, m *mortal) {
 	w.ends(137)
 }
 
-// adoptEnded has a program end by itself: it is frozen before its input ends, and let go on when the shim stands still.
+// adoptEnded has a program end by itself: it is frozen before its input ends, and let go on when
+// the shim stands still.
 func adoptEnded(t *testing.T, m *mortal) {
 	w := m.run(Program{Kind: Cat, Code: 42})
 	if err := m.Pause(within(t), w.id); err != nil {

@@ -85,7 +85,8 @@ func BusyboxSpec(id, root string, process *specs.Process) *specs.Spec {
 	}
 }
 
-// WriteBundle writes a bundle directory, named by the id below a directory of the test, and returns it.
+// WriteBundle writes a bundle directory, named by the id below a directory of the test, and returns
+// it.
 func WriteBundle(t testing.TB, dir, id string, spec *specs.Spec) string {
 	t.Helper()
 	path := filepath.Join(dir, id)

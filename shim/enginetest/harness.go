@@ -49,10 +49,11 @@ type Harness struct {
 	Engine shim.Engine
 	// Options are passed to Create.
 	Options shim.Options
-	// Bundle makes a bundle with a mounted root, whose id is unique and whose cgroup is CgroupParent/<id>.
-	// What it makes goes with the test.
+	// Bundle makes a bundle with a mounted root, whose id is unique and whose cgroup is
+	// CgroupParent/<id>. What it makes goes with the test.
 	Bundle func(t *testing.T, id string, p Program) *shim.Bundle
-	// Process makes a process to execute in a container made by Bundle; nil if the engine executes none.
+	// Process makes a process to execute in a container made by Bundle; nil if the engine executes
+	// none.
 	Process func(t *testing.T, p Program) *specs.Process
 	// WasmCache is where a shim has compiled modules, see RunAdopted; "" = its default.
 	WasmCache string
@@ -65,7 +66,8 @@ type Harness struct {
 	launcher shim.Launcher // nil = containers are created
 }
 
-// CgroupParent is the cgroup that test containers' groups are in. A bundle's cgroupsPath is CgroupParent + "/" + id.
+// CgroupParent is the cgroup that test containers' groups are in. A bundle's cgroupsPath is
+// CgroupParent + "/" + id.
 const CgroupParent = "/sunaba-enginetest"
 
 // NewID returns an id of the form the CRI server gives.

@@ -72,8 +72,8 @@ func (m *mortal) die() {
 	}
 }
 
-// stand has the shim notice nothing any more. Its threads stop one after the other: one that still ran could read what a
-// container writes from now on, and die with it.
+// stand has the shim notice nothing any more. Its threads stop one after the other: one that still
+// ran could read what a container writes from now on, and die with it.
 func (m *mortal) stand() {
 	m.t.Helper()
 	m.signal(m.pid, unix.SIGSTOP)

@@ -318,7 +318,8 @@ func testExec(t *testing.T, h Harness) {
 	}
 }
 
-// testMissing wants an error with a text from Create or Start, or an exit that is not 0, and nothing left.
+// testMissing wants an error with a text from Create or Start, or an exit that is not 0, and
+// nothing left.
 func testMissing(t *testing.T, h Harness) {
 	c, err := tryCreate(t, h, Program{Kind: Missing})
 	if err == nil {

@@ -1,6 +1,7 @@
 // Package metrics encodes what the kernel counts of a cgroup as containerd's callers decode it.
 //
-// The messages are encoded here: their generated types would cost every shim that is asked for metrics 170 KiB.
+// The messages are encoded here: their generated types would cost every shim that is asked for
+// metrics 170 KiB.
 package metrics
 
 import (
@@ -24,8 +25,9 @@ const (
 	typeV2 = "io.containerd.cgroups.v2.Metrics"
 )
 
-// Encode reads a group's metrics and returns the name of a message and the encoded message, see containerd/cgroups'
-// cgroup1/stats and cgroup2/stats. What a kernel does not count is 0. ErrNotFound if the group does not exist.
+// Encode reads a group's metrics and returns the name of a message and the encoded message, see
+// containerd/cgroups' cgroup1/stats and cgroup2/stats. What a kernel does not count is 0.
+// ErrNotFound if the group does not exist.
 func Encode(g *cgroup.Group) (name string, encoded []byte, err error) {
 	switch {
 	case !g.Exists():
@@ -169,7 +171,8 @@ func io2(g *cgroup.Group) encode.Message {
 	return m
 }
 
-// pressure appends the kernel's pressure stall information. Nothing where the kernel does not keep it.
+// pressure appends the kernel's pressure stall information. Nothing where the kernel does not keep
+// it.
 func pressure(m *encode.Message, field int, g *cgroup.Group, resource string) {
 	p := usage.ReadPressure(g.Dir(""), resource)
 	if p == nil {

@@ -41,7 +41,8 @@ func decode(t *testing.T, encoded []byte, to proto.Message) {
 	}
 }
 
-// TestNamesOfFigures goes through the fields of containerd's messages in the order of their numbers.
+// TestNamesOfFigures goes through the fields of containerd's messages in the order of their
+// numbers.
 func TestNamesOfFigures(t *testing.T) {
 	for _, c := range []struct {
 		message proto.Message

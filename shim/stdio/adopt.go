@@ -20,8 +20,8 @@ const (
 	endHold    = ".hold"      // after stdout or stderr: our reading end of a FIFO
 )
 
-// Ends are the files that a successor of this process needs to go on with the streams, by names that Adopt knows: pipes, FIFOs
-// and the terminal, once it is known. A log file is opened anew.
+// Ends are the files that a successor of this process needs to go on with the streams, by names
+// that Adopt knows: pipes, FIFOs and the terminal, once it is known. A log file is opened anew.
 func (s *Streams) Ends() map[string]*os.File {
 	ends := map[string]*os.File{}
 	add := func(name string, f *os.File) {
@@ -51,9 +51,10 @@ func (s *Streams) Ends() map[string]*os.File {
 	return ends
 }
 
-// Adopt goes on with the streams of a process that another process had opened with the same Config, and whose Ends are here; they
-// belong to the streams from now on. Start begins to copy. Records in a log file begin whole and at the begin of a line: what
-// the other had read and not written is lost, and a line of which that was a part is ended.
+// Adopt goes on with the streams of a process that another process had opened with the same Config,
+// and whose Ends are here; they belong to the streams from now on. Start begins to copy. Records in
+// a log file begin whole and at the begin of a line: what the other had read and not written is
+// lost, and a line of which that was a part is ended.
 //
 // An end that is missing is closed: that of an input, because it was ended; others are lost.
 func Adopt(cfg Config, ends map[string]*os.File) (_ *Streams, err error) {
@@ -144,7 +145,8 @@ func adoptLog(path string, limits Limits, log *slog.Logger) (*logFile, error) {
 	return openLog(path, limits, log)
 }
 
-// mend removes a record of which only a part was written, and ends lines of which only a part is there.
+// mend removes a record of which only a part was written, and ends lines of which only a part is
+// there.
 func mend(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -179,7 +181,8 @@ func mend(path string) error {
 	return nil
 }
 
-// openLines names the streams whose last record says that the line goes on. Its rest is what a dead writer had in its memory.
+// openLines names the streams whose last record says that the line goes on. Its rest is what a dead
+// writer had in its memory.
 func openLines(records []byte) []string {
 	last := map[string]byte{}
 	for record := range bytes.Lines(records) {

@@ -15,24 +15,27 @@ import (
 // maxBehind is how many bytes of output an attacher may be behind before it is let go.
 const maxBehind = 1 << 20
 
-// Attachment says by which FIFOs somebody takes part in the streams of a process. An empty name leaves a stream out.
-// The caller has its ends of them open already: a reader of the outputs, a writer of the input.
+// Attachment says by which FIFOs somebody takes part in the streams of a process. An empty name
+// leaves a stream out. The caller has its ends of them open already: a reader of the outputs, a
+// writer of the input.
 type Attachment struct {
 	Stdin, Stdout, Stderr string
 	// Once ends the process's input with the end of this Stdin. A terminal's input does not end.
 	Once bool
-	// Ended is called after each of the streams has ended for this attacher: a good moment to give memory back. It may
-	// be nil.
+	// Ended is called after each of the streams has ended for this attacher: a good moment to give
+	// memory back. It may be nil.
 	Ended func()
 }
 
-// Attach lets somebody take part until it closes its ends, the streams end, or it is maxBehind bytes behind with
-// reading: neither the process nor its log ever waits for it. Any number may be attached at once. A stream
-// that the process does not have, or that has ended, is left alone: the caller sees its end.
+// Attach lets somebody take part until it closes its ends, the streams end, or it is maxBehind
+// bytes behind with reading: neither the process nor its log ever waits for it. Any number may be
+// attached at once. A stream that the process does not have, or that has ended, is left alone: the
+// caller sees its end.
 //
 // # Errors
 //
-// ErrFailedPrecondition if the streams are not attachable at all, or the caller has not opened its ends.
+// ErrFailedPrecondition if the streams are not attachable at all, or the caller has not opened its
+// ends.
 func (s *Streams) Attach(a Attachment) error {
 	if s.input == nil && len(s.taps) == 0 {
 		return fmt.Errorf("attach: the streams are their caller's: %w", errdefs.ErrFailedPrecondition)
@@ -174,7 +177,8 @@ func (l *listener) offer(p []byte) bool {
 	return true
 }
 
-// tie makes listeners of one attacher end together when one is too slow: it would miss a part without knowing.
+// tie makes listeners of one attacher end together when one is too slow: it would miss a part
+// without knowing.
 func (l *listener) tie(all []*listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,8 +240,8 @@ func (l *listener) pass() {
 	}
 }
 
-// watch notices that the reader has closed its end while there is nothing to write. The end of a pipe
-// that is written to has an error then, for which one waits as for something to read.
+// watch notices that the reader has closed its end while there is nothing to write. The end of a
+// pipe that is written to has an error then, for which one waits as for something to read.
 func (l *listener) watch() {
 	raw, err := l.file.SyscallConn()
 	if err != nil {
@@ -302,7 +306,8 @@ func (in *input) shut() []*copier {
 	return left
 }
 
-// finish passes on what attachers have written so far and then ends the input, which only a pipe has an end of.
+// finish passes on what attachers have written so far and then ends the input, which only a pipe
+// has an end of.
 func (in *input) finish() {
 	if in.terminal {
 		return

@@ -152,7 +152,8 @@ func TestSlowAttacher(t *testing.T) {
 	}
 }
 
-// The shim's end of an attacher's FIFO is closed when the attacher goes, also if nothing is written.
+// The shim's end of an attacher's FIFO is closed when the attacher goes, also if nothing is
+// written.
 func TestAttacherLeavesQuietly(t *testing.T) {
 	s := open(t, Config{Stdout: Attachable})
 	child(t, s)

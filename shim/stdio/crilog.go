@@ -57,7 +57,8 @@ func openLog(path string, limits Limits, log *slog.Logger) (*logFile, error) {
 	return l, nil
 }
 
-// appendTo opens a log, which must be a regular file: a pipe would hold up whoever opens it or writes to it.
+// appendTo opens a log, which must be a regular file: a pipe would hold up whoever opens it or
+// writes to it.
 func appendTo(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o640)
 	if errors.Is(err, unix.ENXIO) { // a pipe that nothing reads, or a socket

@@ -9,8 +9,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Limits bound what a container writes to its CRI log file, standard output and standard error together, as it stands in
-// the file. What is beyond is dropped in whole lines, and the log says how many. 0 = no limit.
+// Limits bound what a container writes to its CRI log file, standard output and standard error
+// together, as it stands in the file. What is beyond is dropped in whole lines, and the log says
+// how many. 0 = no limit.
 type Limits struct {
 	Rate  int64 // bytes per second
 	Burst int64 // bytes beyond that at once; 0 = what Rate gives in ten seconds
@@ -67,7 +68,8 @@ func (l *Limits) fields() []limitField {
 	return []limitField{{"rate", &l.Rate}, {"burst", &l.Burst}, {"size", &l.Size}}
 }
 
-// meter decides which lines of one log file are kept. It needs no memory that grows. Its file's lock guards it.
+// meter decides which lines of one log file are kept. It needs no memory that grows. Its file's
+// lock guards it.
 type meter struct {
 	limits Limits
 	credit float64   // bytes that may come now
@@ -132,8 +134,8 @@ func (m *meter) gather(now time.Time) {
 	}
 }
 
-// enough is the credit from which lines are kept again: a second's worth, so that a flood comes in pieces that can be
-// read, with one line about the rest after each.
+// enough is the credit from which lines are kept again: a second's worth, so that a flood comes in
+// pieces that can be read, with one line about the rest after each.
 func (m *meter) enough() float64 { return float64(min(m.limits.Rate, m.limits.Burst)) }
 
 // wait is how long it takes until lines are kept again.

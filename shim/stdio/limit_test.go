@@ -66,7 +66,8 @@ func say(t *testing.T, s sink, text string) {
 
 const flood = 100000
 
-// TestRateLimit floods a log and looks whether what is kept, and what the log says of the rest, is all.
+// TestRateLimit floods a log and looks whether what is kept, and what the log says of the rest, is
+// all.
 func TestRateLimit(t *testing.T) {
 	l, stdout, stderr := limitedFile(t, Limits{Rate: 1, Burst: 4000}) // what gathers within the test is nothing
 	for i := range flood {
@@ -102,7 +103,8 @@ func bytesOf(from, to int) (n int) {
 	return n
 }
 
-// TestRateLimitEndsLines has a line without an end: it is broken off so that the next does not continue it.
+// TestRateLimitEndsLines has a line without an end: it is broken off so that the next does not
+// continue it.
 func TestRateLimitEndsLines(t *testing.T) {
 	l, stdout, stderr := limitedFile(t, Limits{Rate: 1, Burst: 20000})
 	piece := strings.Repeat("x", MaxLine)
@@ -123,7 +125,8 @@ func TestRateLimitEndsLines(t *testing.T) {
 	stderr.Close()
 }
 
-// TestRateLimitTellsInSilence waits for the line about what was dropped when nothing else is written any more.
+// TestRateLimitTellsInSilence waits for the line about what was dropped when nothing else is
+// written any more.
 func TestRateLimitTellsInSilence(t *testing.T) {
 	l, stdout, stderr := limitedFile(t, Limits{Rate: 10000, Burst: 500})
 	for range 100 {

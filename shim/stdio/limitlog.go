@@ -8,8 +8,8 @@ import (
 // aboutStream is the stream of the log's own lines.
 const aboutStream = "stderr"
 
-// limited writes one record of a file with limits, or drops it. A line that is broken off is ended, so that the next one does
-// not continue it.
+// limited writes one record of a file with limits, or drops it. A line that is broken off is ended,
+// so that the next one does not continue it.
 func (l *logFile) limited(s *logStream, room *[batchSize]byte, now time.Time, tag byte, content []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

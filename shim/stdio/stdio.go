@@ -21,17 +21,19 @@ import (
 // Scheme begins the name of a CRI log file: cri:///var/log/pods/…/0.log.
 const Scheme = "cri://"
 
-// Loose begins the name of a FIFO for output whose reader may go away: pipe:///path. What comes after that is read and
-// dropped; of a FIFO named by its path alone it would wait for the next reader.
+// Loose begins the name of a FIFO for output whose reader may go away: pipe:///path. What comes
+// after that is read and dropped; of a FIFO named by its path alone it would wait for the next
+// reader.
 const Loose = "pipe://"
 
-// Attachable is the name of an input that stays open for those who attach, and of an output that goes nowhere
-// but to those. CRI log files can be attached to as well.
+// Attachable is the name of an input that stays open for those who attach, and of an output that
+// goes nowhere but to those. CRI log files can be attached to as well.
 const Attachable = "attach:"
 
-// Config says where the streams of one process go. An empty name discards output and gives
-// an empty input, a path is a FIFO; Scheme, Loose and Attachable say what else there is, and containerd's log addresses
-// (fifo://, file://, binary://, binary-v2://) what its clients may give for an output.
+// Config says where the streams of one process go. An empty name discards output and gives an empty
+// input, a path is a FIFO; Scheme, Loose and Attachable say what else there is, and containerd's
+// log addresses (fifo://, file://, binary://, binary-v2://) what its clients may give for an
+// output.
 type Config struct {
 	Stdin, Stdout, Stderr string
 	Terminal              bool   // one pty for all three; Stderr is not used
@@ -40,14 +42,15 @@ type Config struct {
 	Logger                *slog.Logger
 	InputEnds             func() // called before our end of the process's input is closed, so that copies of it can be; nil = there are none
 
-	// For a log address that names a program: whose output it takes, and who starts it and reaps it.
+	// For a log address that names a program: whose output it takes, and who starts it and reaps
+	// it.
 	ID, Namespace string
 	Run           func(*exec.Cmd) (Program, error)
 }
 
 // Streams are the streams of one process. Life story: Open makes both ends; the child gets its ends
-// from Child; Start closes them here and begins to copy; Drained tells that the last byte
-// of output has been passed on; Close ends what is left, passing on what can be read without waiting.
+// from Child; Start closes them here and begins to copy; Drained tells that the last byte of output
+// has been passed on; Close ends what is left, passing on what can be read without waiting.
 type Streams struct {
 	log *slog.Logger
 
@@ -247,8 +250,9 @@ func (s *Streams) Child() (stdin, stdout, stderr, console *os.File) {
 	return s.child.stdin, s.child.stdout, s.child.stderr, s.child.console
 }
 
-// Start closes the child's ends here and begins to copy. A console, if given, is the master of a pty
-// that an OCI runtime opened inside the container; it replaces the one from Open and is closed by Close.
+// Start closes the child's ends here and begins to copy. A console, if given, is the master of a
+// pty that an OCI runtime opened inside the container; it replaces the one from Open and is closed
+// by Close.
 func (s *Streams) Start(console *os.File) {
 	s.begin.Do(func() { s.start(console) })
 }

@@ -1,5 +1,5 @@
-// Command bench measures pods on this machine: medians of each CRI call over sequential pods under each
-// handler, and the memory of idle ones, with the goals beside them. `make bench-pods` runs it.
+// Command bench measures pods on this machine: medians of each CRI call over sequential pods under
+// each handler, and the memory of idle ones, with the goals beside them. `make bench-pods` runs it.
 package main
 
 import (

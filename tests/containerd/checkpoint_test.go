@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// containerd checkpoints a task through the shim, and makes one from that checkpoint, which goes on where the other was
-// once it is started, not before.
+// containerd checkpoints a task through the shim, and makes one from that checkpoint, which goes on
+// where the other was once it is started, not before.
 func TestCheckpoint(t *testing.T) {
 	if out, err := exec.Command("criu", "check").CombinedOutput(); err != nil {
 		t.Skipf("not run: criu check: %v\n%s", err, out)

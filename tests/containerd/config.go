@@ -14,7 +14,8 @@ type Release struct {
 	Bin  string // folder of containerd, ctr and containerd's own shim
 }
 
-// old says whether shims are started without parameters on their standard input, and the configuration is of version 2.
+// old says whether shims are started without parameters on their standard input, and the
+// configuration is of version 2.
 func (r Release) old() bool { return strings.HasPrefix(r.Name, "1.") }
 
 func (d *Daemon) configFile() string { return filepath.Join(d.Dir, "config.toml") }

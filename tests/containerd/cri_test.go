@@ -13,7 +13,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestRuntimeClasses runs pods of two handlers by containerd's CRI: Linux containers, guests, and both in one pod.
+// TestRuntimeClasses runs pods of two handlers by containerd's CRI: Linux containers, guests, and
+// both in one pod.
 func TestRuntimeClasses(t *testing.T) {
 	each(t, func(t *testing.T, b *bench) {
 		for _, ref := range []string{world.busybox, world.asLinux, world.wasip1, world.server} {
@@ -82,7 +83,8 @@ func (p *pod) fetch(port int) string {
 	return string(must(io.ReadAll(response.Body))(p.t))
 }
 
-// TestSharedProcessNamespace looks at the pause container as containerd wants it: from the pause image, as process 1.
+// TestSharedProcessNamespace looks at the pause container as containerd wants it: from the pause
+// image, as process 1.
 func TestSharedProcessNamespace(t *testing.T) {
 	each(t, func(t *testing.T, b *bench) {
 		b.image(world.busybox)
@@ -99,7 +101,8 @@ func TestSharedProcessNamespace(t *testing.T) {
 	})
 }
 
-// TestKilledShim kills shims with SIGKILL: containerd cleans up by the shim's delete, and nothing is left.
+// TestKilledShim kills shims with SIGKILL: containerd cleans up by the shim's delete, and nothing
+// is left.
 func TestKilledShim(t *testing.T) {
 	each(t, func(t *testing.T, b *bench) {
 		b.image(world.busybox)
@@ -127,7 +130,8 @@ func TestKilledShim(t *testing.T) {
 			s := must(b.PodSandboxStatus(b.ctx(), &runtime.PodSandboxStatusRequest{PodSandboxId: p.id}))(t).Status
 			return s.State == runtime.PodSandboxState_SANDBOX_NOTREADY
 		})
-		// containerd may still be talking to the shim that it cleans up after. Whoever removes a pod asks again, as the kubelet does.
+		// containerd may still be talking to the shim that it cleans up after. Whoever removes a
+		// pod asks again, as the kubelet does.
 		b.eventually("pod can be removed", func() bool {
 			_, err := b.RemovePodSandbox(b.ctx(), &runtime.RemovePodSandboxRequest{PodSandboxId: p.id})
 			return err == nil
@@ -136,8 +140,8 @@ func TestKilledShim(t *testing.T) {
 	})
 }
 
-// TestContainerdRestarts kills containerd while containers run, end, and are killed: the shim keeps what they say and how they
-// end for the next one.
+// TestContainerdRestarts kills containerd while containers run, end, and are killed: the shim keeps
+// what they say and how they end for the next one.
 func TestContainerdRestarts(t *testing.T) {
 	each(t, func(t *testing.T, b *bench) {
 		b.image(world.busybox)

@@ -1,6 +1,7 @@
-// Package containerd starts containerd daemons of two generations with a root, a state folder and sockets of their own, and
-// our shim as a runtime. Its tests show that the shim is a true plugin: of Debian's containerd 1.6 and of containerd 2.4,
-// by ctr, by the Task API and by containerd's CRI.
+// Package containerd starts containerd daemons of two generations with a root, a state folder and
+// sockets of their own, and our shim as a runtime. Its tests show that the shim is a true plugin:
+// of Debian's containerd 1.6 and of containerd 2.4, by ctr, by the Task API and by containerd's
+// CRI.
 package containerd
 
 import (
@@ -146,8 +147,8 @@ func (d *Daemon) Log() string {
 	return string(bytes.TrimSpace(data))
 }
 
-// Ctr runs containerd's own client in a namespace and returns what it printed on standard output. The error carries what
-// it printed on standard error.
+// Ctr runs containerd's own client in a namespace and returns what it printed on standard output.
+// The error carries what it printed on standard error.
 func (d *Daemon) Ctr(ctx context.Context, namespace string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := d.CtrCommand(ctx, namespace, args...)
@@ -179,8 +180,8 @@ func said(text string) string {
 // RemovePods stops and removes every pod.
 func (d *Daemon) RemovePods(ctx context.Context) error { return node.RemovePods(ctx, d) }
 
-// Close ends the daemon and takes away all that is left of it. It returns the processes and mounts that it had to take away
-// by force.
+// Close ends the daemon and takes away all that is left of it. It returns the processes and mounts
+// that it had to take away by force.
 func (d *Daemon) Close() ([]string, error) {
 	stopped := d.Signal(syscall.SIGTERM)
 	d.Conn.Close()

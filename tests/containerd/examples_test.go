@@ -15,7 +15,8 @@ import (
 
 const examples = "../../examples"
 
-// TestExamples runs the pod of the examples with each of the configurations that the document shows.
+// TestExamples runs the pod of the examples with each of the configurations that the document
+// shows.
 func TestExamples(t *testing.T) {
 	imported := func(path string) func(string) (string, error) {
 		return func(config string) (string, error) {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Debian returns this system's own containerd package, unpacked below dir and not installed: an installed one has a service
-// that systemd starts. It is fetched once, as apt is configured.
+// Debian returns this system's own containerd package, unpacked below dir and not installed: an
+// installed one has a service that systemd starts. It is fetched once, as apt is configured.
 func Debian(ctx context.Context, dir string) (Release, error) {
 	bin := filepath.Join(dir, "usr", "bin")
 	if _, err := os.Stat(filepath.Join(bin, "containerd")); err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 )
 
-// patience bounds every call and every wait of a test, on a machine that is busy with others: the first start of a guest compiles it.
+// patience bounds every call and every wait of a test, on a machine that is busy with others: the
+// first start of a guest compiles it.
 const patience = 3 * time.Minute
 
 const ours = "io.containerd.sunaba.v1"
@@ -87,8 +88,8 @@ func (b *bench) scope() leftovers.Scope {
 	}
 }
 
-// counts says whether a file counts as left over: one of a bundle, a shim's socket, an OCI runtime's state. All else is
-// containerd's own.
+// counts says whether a file counts as left over: one of a bundle, a shim's socket, an OCI
+// runtime's state. All else is containerd's own.
 func (b *bench) counts(path string) bool {
 	bundles := filepath.Dir(b.bundles("x"))
 	for _, dir := range []string{bundles, b.socketDir(), "/run/sunaba"} {
@@ -108,7 +109,8 @@ func (b *bench) look() leftovers.Snapshot {
 	return found
 }
 
-// left returns what is there and was not when the daemon had started, but for empty folders that a namespace keeps.
+// left returns what is there and was not when the daemon had started, but for empty folders that a
+// namespace keeps.
 func (b *bench) left() []string {
 	var left []string
 	for _, line := range b.look().Since(b.before) {
@@ -220,7 +222,8 @@ func (b *bench) pull(ref, platform string) string {
 	return ref
 }
 
-// run starts a container in the background under our shim; args are the image and what follows, flags come before.
+// run starts a container in the background under our shim; args are the image and what follows,
+// flags come before.
 func (b *bench) run(id string, flags []string, ref string, args ...string) {
 	b.t.Helper()
 	command := append([]string{"run", "-d", "--runtime", ours}, flags...)

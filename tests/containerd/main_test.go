@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(runOutside())
 }
 
-// runOutside gets and builds what the tests need, while there is a network, and runs them in new namespaces.
+// runOutside gets and builds what the tests need, while there is a network, and runs them in new
+// namespaces.
 func runOutside() int {
 	if os.Geteuid() != 0 {
 		fmt.Println("containerd needs root: it makes namespaces, mounts and cgroups")
@@ -120,7 +121,8 @@ func prepare(folder string) error {
 	if err != nil {
 		return err
 	}
-	// Folders that shims of older releases and OCI runtimes share with the whole machine are the tests' own.
+	// Folders that shims of older releases and OCI runtimes share with the whole machine are the
+	// tests' own.
 	for _, dir := range []string{"/run/containerd", "/run/sunaba", "/var/lib/sunaba"} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return err

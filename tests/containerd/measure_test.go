@@ -13,8 +13,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 )
 
-// TestShimMemory puts pods with containerd's own shim and with ours side by side, and says what a shim costs: its proportional
-// share of memory. Ours must not cost more.
+// TestShimMemory puts pods with containerd's own shim and with ours side by side, and says what a
+// shim costs: its proportional share of memory. Ours must not cost more.
 func TestShimMemory(t *testing.T) {
 	const pods = 10
 	b := newBench(t, world.releases[len(world.releases)-1])

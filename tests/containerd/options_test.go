@@ -26,7 +26,8 @@ func wrapper(t *testing.T) (path, notes string) {
 	return path, notes
 }
 
-// TestRuntimeOptions gives the shim options in a file, as ctr does, and in both types that containerd's CRI makes of a table.
+// TestRuntimeOptions gives the shim options in a file, as ctr does, and in both types that
+// containerd's CRI makes of a table.
 func TestRuntimeOptions(t *testing.T) {
 	each(t, func(t *testing.T, b *bench) {
 		b.pull(world.busybox, "")
@@ -79,7 +80,8 @@ func TestRuntimeOptions(t *testing.T) {
 	})
 }
 
-// TestRuntimePath gives containerd the shim as the program of its own runtime type: then containerd understands the options.
+// TestRuntimePath gives containerd the shim as the program of its own runtime type: then containerd
+// understands the options.
 func TestRuntimePath(t *testing.T) {
 	for _, release := range world.releases {
 		if release.old() {

@@ -111,7 +111,8 @@ func (m *member) exec(command ...string) (string, int32) {
 	return string(r.Stdout), r.ExitCode
 }
 
-// shims are the processes of our shims that serve, but for those that one of them has just made of itself, to become another.
+// shims are the processes of our shims that serve, but for those that one of them has just made of
+// itself, to become another.
 func (b *bench) shims() []int {
 	b.t.Helper()
 	pids := must(leftovers.Processes(leftovers.Scope{Dirs: []string{b.Dir}}))(b.t)

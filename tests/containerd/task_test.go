@@ -205,7 +205,8 @@ func (l *listener) heard() []string {
 	return slices.Clone(l.seen)
 }
 
-// end waits for so many events and returns what was heard, with what came within a moment of the last.
+// end waits for so many events and returns what was heard, with what came within a moment of the
+// last.
 func (l *listener) end(n int) []string {
 	l.t.Helper()
 	l.eventually(fmt.Sprintf("%d events come", n), func() bool { return len(l.heard()) >= n })

@@ -19,9 +19,11 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// containerdConfig has everything below one folder: %[1]s the folder, %[2]s the binaries, %[3]s the OCI runtime,
-// %[4]s the sandbox image, %[5]s the shim, "" for its own. The type is always runc's: of another one containerd does not
-// understand the options itself, and then makes no containers with a user namespace. It turns on what its defaults leave off and critest asks for, as its documents advise.
+// containerdConfig has everything below one folder: %[1]s the folder, %[2]s the binaries, %[3]s the
+// OCI runtime, %[4]s the sandbox image, %[5]s the shim, "" for its own. The type is always runc's:
+// of another one containerd does not understand the options itself, and then makes no containers
+// with a user namespace. It turns on what its defaults leave off and critest asks for, as its
+// documents advise.
 const containerdConfig = `version = 3
 root = "%[1]s/root"
 state = "%[1]s/state"
@@ -135,7 +137,8 @@ func (c *containerd) configure(bin string, v variant, mirror string) error {
 		os.WriteFile(filepath.Join(c.dir, "cni", "10-critest.conflist"), fmt.Appendf(nil, containerdNetwork, c.dir), 0o644))
 }
 
-// hide puts an empty file system over a folder of the machine, in this process's mount namespace only.
+// hide puts an empty file system over a folder of the machine, in this process's mount namespace
+// only.
 func (c *containerd) hide(path string) error {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		if err := os.Mkdir(path, 0o711); err != nil {
@@ -203,7 +206,8 @@ func (c *containerd) log() string {
 	return string(data)
 }
 
-// close implements server.close. What containerd leaves is taken away without a word, but what our shim leaves.
+// close implements server.close. What containerd leaves is taken away without a word, but what our
+// shim leaves.
 func (c *containerd) close(ctx context.Context, out string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -36,7 +36,8 @@ type packer struct {
 	busybox  v1.Layer
 }
 
-// pushImages packs and pushes everything that critest pulls. It returns the digest of test-image-digest.
+// pushImages packs and pushes everything that critest pulls. It returns the digest of
+// test-image-digest.
 func pushImages(ctx context.Context, mirror *oci.Registry, sources, debian string) (string, error) {
 	p := packer{ctx: ctx, sources: sources, debian: debian, mirror: mirror, platform: oci.Host()}
 	layer, err := p.busyboxLayer()
@@ -57,7 +58,8 @@ const (
 	group  = "root:x:0:\nwww-data:x:33:\nnobody:x:65534:\n"
 )
 
-// busyboxLayer has every applet as a hard link: tests mask one of them and read what the shell says then.
+// busyboxLayer has every applet as a hard link: tests mask one of them and read what the shell says
+// then.
 func (p *packer) busyboxLayer() (v1.Layer, error) {
 	file := filepath.Join(p.debian, "busybox")
 	program, err := os.ReadFile(file)

@@ -1,4 +1,5 @@
-// Command critest runs Kubernetes' conformance tests for container runtimes, critest of cri-tools, against sunaba:
+// Command critest runs Kubernetes' conformance tests for container runtimes, critest of cri-tools,
+// against sunaba:
 //
 //	make critest
 //	make critest CRITEST_FLAGS='-variants crun -focus Seccomp'
@@ -6,11 +7,12 @@
 //	make critest-diff
 //	make containerd-test
 //
-// It needs no internet once fetch.sh has got what the images are packed from: every registry that critest names is
-// mirrored on loopback, and the names stay. All of it runs in a network and a mount namespace of its own. One line per
-// spec goes to the report folder; the command fails if a spec failed, or was skipped for a reason it does not know.
-// critest-diff runs the same against containerd and says where the two differ. containerd-test compares containerd that runs
-// our shim with containerd that runs its own: what passes with its own has to pass with ours.
+// It needs no internet once fetch.sh has got what the images are packed from: every registry that
+// critest names is mirrored on loopback, and the names stay. All of it runs in a network and a
+// mount namespace of its own. One line per spec goes to the report folder; the command fails if a
+// spec failed, or was skipped for a reason it does not know. critest-diff runs the same against
+// containerd and says where the two differ. containerd-test compares containerd that runs our shim
+// with containerd that runs its own: what passes with its own has to pass with ours.
 package main
 
 import (
@@ -112,8 +114,8 @@ func (s *settings) complete(names string) error {
 	return nil
 }
 
-// outside fetches what the images are packed from, while there is a network, and runs this command again in namespaces of
-// its own.
+// outside fetches what the images are packed from, while there is a network, and runs this command
+// again in namespaces of its own.
 func (s *settings) outside(ctx context.Context, args []string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("not root: it runs pods. Run: sudo make critest")
@@ -123,7 +125,8 @@ func (s *settings) outside(ctx context.Context, args []string) error {
 	if err := fetch.Run(); err != nil {
 		return fmt.Errorf("fetch what the images are packed from: %w", err)
 	}
-	// No Pdeathsig: what runs inside takes its node away when it is interrupted, as this process is.
+	// No Pdeathsig: what runs inside takes its node away when it is interrupted, as this process
+	// is.
 	again := node.Again(args, inside+"=1")
 	again.Stdout = s.stdout
 	return again.Run()

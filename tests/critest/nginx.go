@@ -12,7 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// nginxConf serves on one port of both IP families. Debian's nginx has its own idea of where the pid file is.
+// nginxConf serves on one port of both IP families. Debian's nginx has its own idea of where the
+// pid file is.
 const nginxConf = `user www-data;
 worker_processes 1;
 pid /var/run/nginx.pid;
@@ -27,8 +28,8 @@ http {
 }
 `
 
-// nginx returns the files of Debian's nginx, taken from its unpacked packages: the program, the libraries it needs and
-// the loader.
+// nginx returns the files of Debian's nginx, taken from its unpacked packages: the program, the
+// libraries it needs and the loader.
 func nginx(root string) ([]oci.File, error) {
 	files := []oci.File{
 		oci.Dir("lib", 0o755), oci.Dir("lib64", 0o755), oci.Dir("usr", 0o755), oci.Dir("usr/sbin", 0o755),

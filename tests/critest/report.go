@@ -40,7 +40,8 @@ type spec struct {
 	again            bool // it failed first, which why says
 }
 
-// knownSkip says whether a reason for skipping lies in this machine or in how critest is run, not in the runtime.
+// knownSkip says whether a reason for skipping lies in this machine or in how critest is run, not
+// in the runtime.
 func knownSkip(why string) bool {
 	return why == notSelected || strings.Contains(why, "AppArmor is disabled")
 }
@@ -77,7 +78,8 @@ func (r result) counts() (passed, failed, skipped int) {
 	return passed, failed, skipped
 }
 
-// report writes a result's table and says how it stands: what failed, and what was skipped without need.
+// report writes a result's table and says how it stands: what failed, and what was skipped without
+// need.
 func (s *settings) report(r result, out string) error {
 	table := filepath.Join(out, tableFile)
 	if err := os.WriteFile(table, []byte(render(r.specs)), 0o644); err != nil {
@@ -144,7 +146,8 @@ func compare(w io.Writer, results []result) {
 	}
 }
 
-// counterpart is the result of a variant that was tested with the server it is compared with, false if there is none.
+// counterpart is the result of a variant that was tested with the server it is compared with, false
+// if there is none.
 func counterpart(ours result, results []result) (result, bool) {
 	i := slices.IndexFunc(results, func(r result) bool { return !tested(r.server) && r.variant == ours.variant })
 	if !tested(ours.server) || i < 0 {

@@ -18,7 +18,8 @@ const sample = `[{"SpecReports":[
 {"LeafNodeType":"It","LeafNodeText":"d","State":"skipped","Failure":{"Message":""}},
 {"LeafNodeType":"It","LeafNodeText":"e","State":"skipped","Failure":{"Message":"the runtime lacks it"}}]}]`
 
-// A failure and a skip that the runtime is to blame for fail the run; the table has every spec with its reason.
+// A failure and a skip that the runtime is to blame for fail the run; the table has every spec with
+// its reason.
 func TestReport(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, reportFile), []byte(sample), 0o600); err != nil {

@@ -24,7 +24,8 @@ type variant struct {
 	crun     bool     // the unified cgroup hierarchy is hidden beside version 1 controllers, see node.HideUnified
 }
 
-// variants stand in the order in which they can run one after another: what crun needs hidden stays hidden.
+// variants stand in the order in which they can run one after another: what crun needs hidden stays
+// hidden.
 var variants = []variant{
 	{name: "runc"},
 	{name: "named", args: []string{"--runtime-handler=runc"}},
@@ -41,8 +42,8 @@ func variantNames() []string {
 	return names
 }
 
-// upstreamDigest is the digest of test-image-digest in critest's constants. Its image cannot be made again, so the local
-// one's digest is put in its place, which is as long.
+// upstreamDigest is the digest of test-image-digest in critest's constants. Its image cannot be
+// made again, so the local one's digest is put in its place, which is as long.
 const upstreamDigest = "9700f9a2f5bf2c45f2f605a0bd3bce7cf37420ec9d3ed50ac2758413308766bf"
 
 // inside runs the variants one after another.
@@ -134,8 +135,8 @@ func patch(from, to, digest string) error {
 	return os.WriteFile(to, data, 0o755)
 }
 
-// runVariant runs critest against a server of its own and writes its report. What containerd fails is no error: it is
-// there to be compared with.
+// runVariant runs critest against a server of its own and writes its report. What containerd fails
+// is no error: it is there to be compared with.
 func (s *settings) runVariant(ctx context.Context, start target, v variant, mirror, program, work string) (result, error) {
 	srv, err := start(ctx, v, mirror, work)
 	if err != nil {

@@ -12,20 +12,23 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// Names of the servers: sunaba and containerd with our shim are tested, containerd with its own is there to be compared with.
+// Names of the servers: sunaba and containerd with our shim are tested, containerd with its own is
+// there to be compared with.
 const (
 	sunabaName     = "sunaba"
 	pluginName     = "shim"
 	containerdName = "containerd"
 )
 
-// target starts a server for one variant, with everything it needs below a folder of its own in work.
+// target starts a server for one variant, with everything it needs below a folder of its own in
+// work.
 type target func(ctx context.Context, v variant, mirror, work string) (*server, error)
 
 // server is a running CRI server.
 type server struct {
 	name, socket string
-	// close takes the server away with its pods, and keeps its log in out. What was left behind is an error.
+	// close takes the server away with its pods, and keeps its log in out. What was left behind is
+	// an error.
 	close func(ctx context.Context, out string) error
 }
 

@@ -1,5 +1,6 @@
-// Package criwasm is a conformance suite for the wasm handler: what critest asks of Linux containers, asked of guests
-// through the same CRI client. It prints how many specs passed, failed and were skipped; `make criwasm` runs it.
+// Package criwasm is a conformance suite for the wasm handler: what critest asks of Linux
+// containers, asked of guests through the same CRI client. It prints how many specs passed, failed
+// and were skipped; `make criwasm` runs it.
 //
 // The suite runs as root in a network namespace and a mount namespace of its own.
 package criwasm

@@ -34,7 +34,8 @@ shim_scope = %[2]q
 
 var serial atomic.Int64
 
-// TestWasm is the whole suite, on one node whose pods have shims of their own, and on one whose pods share them.
+// TestWasm is the whole suite, on one node whose pods have shims of their own, and on one whose
+// pods share them.
 func TestWasm(t *testing.T) {
 	for _, scope := range []string{"pod", "node"} {
 		t.Run(scope, func(t *testing.T) { testWasm(t, scope) })

@@ -156,7 +156,8 @@ func (d *demo) oneHandler(handler string) error {
 // ownProcesses gives every container a process namespace of its own.
 var ownProcesses = map[string]any{"namespace_options": map[string]any{"pid": 1}}
 
-// writePod writes the pod's configuration for crictl, with the overhead of examples/runtimeclasses.yaml.
+// writePod writes the pod's configuration for crictl, with the overhead of
+// examples/runtimeclasses.yaml.
 func (d *demo) writePod(handler string) (string, error) {
 	overhead := map[string]int64{"runc": 8 << 20, "wasm": 16 << 20}[handler]
 	return d.write("pod-"+handler+".json", map[string]any{
@@ -166,7 +167,8 @@ func (d *demo) writePod(handler string) (string, error) {
 		"linux": map[string]any{
 			"overhead":  map[string]any{"memory_limit_in_bytes": overhead, "cpu_quota": 1000, "cpu_period": 100000},
 			"resources": map[string]any{"memory_limit_in_bytes": 128 << 20},
-			// As the kubelet asks for by default; 0, which crictl sends, is a process namespace for the whole pod.
+			// As the kubelet asks for by default; 0, which crictl sends, is a process namespace for
+			// the whole pod.
 			"security_context": ownProcesses,
 		},
 	})

@@ -1,7 +1,7 @@
-// Command demo shows the main job on this machine and checks it: one image reference, pulled once, runs
-// as a Linux container and as a WebAssembly guest, driven by crictl. It prints what it does as it does
-// it, ends with a table of measured figures, takes everything away again, and ends with 1 when
-// anything was not as it should be. `make demo` runs it.
+// Command demo shows the main job on this machine and checks it: one image reference, pulled once,
+// runs as a Linux container and as a WebAssembly guest, driven by crictl. It prints what it does as
+// it does it, ends with a table of measured figures, takes everything away again, and ends with 1
+// when anything was not as it should be. `make demo` runs it.
 package main
 
 import (

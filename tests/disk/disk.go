@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New mounts an ext4 of so many MiB on a new folder below parent until the test ends, and returns the folder. options are more
-// of mkfs.ext4's.
+// New mounts an ext4 of so many MiB on a new folder below parent until the test ends, and returns
+// the folder. options are more of mkfs.ext4's.
 func New(t *testing.T, parent string, mib int64, options ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "disk")

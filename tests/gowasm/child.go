@@ -35,8 +35,8 @@ type results struct {
 	Programs []result
 }
 
-// stockCPU is the processor time in seconds that a program has on stock wazero. Rewritten it has twice as much: one that just ended
-// in time before must not be late by chance.
+// stockCPU is the processor time in seconds that a program has on stock wazero. Rewritten it has
+// twice as much: one that just ended in time before must not be late by chance.
 const stockCPU = 90
 
 // childWall bounds the time of a child on a machine that has much else to do.
@@ -61,7 +61,8 @@ func (s *suite) run(ctx context.Context, m *module, file string, rewrite bool, p
 	return all, nil
 }
 
-// runSome runs programs until one does not end: then that is the last one. There is at least one, unless the module is invalid.
+// runSome runs programs until one does not end: then that is the last one. There is at least one,
+// unless the module is invalid.
 func (s *suite) runSome(ctx context.Context, file string, rewrite bool, programs []program) (results, error) {
 	dir, err := os.MkdirTemp("", "gowasm-")
 	if err != nil {
@@ -127,7 +128,8 @@ func (s *suite) job(dir, file string, rewrite bool, programs []program) (job, er
 	return j, nil
 }
 
-// child runs a job and returns its reports, whether it used up its processor time, and what its process ended with.
+// child runs a job and returns its reports, whether it used up its processor time, and what its
+// process ended with.
 func (s *suite) child(ctx context.Context, j job) (told []report, late bool, died string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, childWall)
 	defer cancel()

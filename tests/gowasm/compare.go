@@ -108,7 +108,8 @@ func (s *suite) compare(ctx context.Context, m *module, stockOnly bool) ([]verdi
 	return all, nil
 }
 
-// judge compares two runs of a program. If they are not equal, more runs tell whether that is the program's own way.
+// judge compares two runs of a program. If they are not equal, more runs tell whether that is the
+// program's own way.
 func (s *suite) judge(ctx context.Context, v *verdict, m *module, file string, p program, stock, changed result) error {
 	v.calls, v.milli = stock.Ending.Calls, [2]int64{stock.Milli, changed.Milli}
 	if p.tests {
@@ -147,8 +148,8 @@ func (s *suite) judge(ctx context.Context, v *verdict, m *module, file string, p
 	return nil
 }
 
-// weigh says what several runs of a program in both forms mean. What is not the same in all stock runs is not compared, except
-// for tests whose results are.
+// weigh says what several runs of a program in both forms mean. What is not the same in all stock
+// runs is not compared, except for tests whose results are.
 func weigh(stocks, changes []result, tests bool) (is, why string) {
 	steady := map[string]bool{}
 	for aspect := range aspects(stocks[0]) {
@@ -217,7 +218,8 @@ func unequal(a, b result) []string {
 	return names
 }
 
-// testsThatDiffer lists the tests whose result is the same in all stock runs and another one in every other.
+// testsThatDiffer lists the tests whose result is the same in all stock runs and another one in
+// every other.
 func testsThatDiffer(stocks, changes []result) []string {
 	want := testResults(stocks[0].Output)
 	for _, r := range stocks[1:] {

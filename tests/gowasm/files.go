@@ -8,8 +8,8 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// steadyFS is a tree that looks the same in every run: its files have numbers in the order in which the guest meets
-// them, and what was made or changed since the run began is from its first moment.
+// steadyFS is a tree that looks the same in every run: its files have numbers in the order in which
+// the guest meets them, and what was made or changed since the run began is from its first moment.
 type steadyFS struct {
 	experimentalsys.FS
 	numbers  map[sys.Inode]sys.Inode

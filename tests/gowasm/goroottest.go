@@ -15,7 +15,8 @@ import (
 	"strings"
 )
 
-// batchSize is how many programs of GOROOT/test share a module: each brings little, and the runtime is the same.
+// batchSize is how many programs of GOROOT/test share a module: each brings little, and the runtime
+// is the same.
 const batchSize = 40
 
 // goTest is a program of GOROOT/test, rewritten into a package with a function Main.
@@ -26,7 +27,8 @@ type goTest struct {
 	alone  bool // what it does before main is not for others
 }
 
-// goTests lists the programs of GOROOT/test that are one file and take no arguments, many to a module.
+// goTests lists the programs of GOROOT/test that are one file and take no arguments, many to a
+// module.
 func (s *suite) goTests() ([]*module, error) {
 	dir := filepath.Join(s.goroot, "test")
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))

@@ -41,8 +41,8 @@ func testSuite(t *testing.T) *suite {
 	return s
 }
 
-// TestSlice compares some of what make gowasm-diff compares: tests that a mistake once broke, some of the compiler's own, and
-// a generated program.
+// TestSlice compares some of what make gowasm-diff compares: tests that a mistake once broke, some
+// of the compiler's own, and a generated program.
 func TestSlice(t *testing.T) {
 	s := testSuite(t)
 	o := options{run: `^(std/image/draw|codegen/loadstore|generated/1)$`, seed: 1, generated: 1, jobs: 2}
@@ -67,7 +67,8 @@ func TestSlice(t *testing.T) {
 	}
 }
 
-// program1 looks at all that differs from run to run elsewhere, and then does what its variant says.
+// program1 looks at all that differs from run to run elsewhere, and then does what its variant
+// says.
 const program1 = `package main
 
 import (
@@ -144,7 +145,8 @@ func TestRunsAreTheSame(t *testing.T) {
 	}
 }
 
-// TestLateWhileCollecting: no code in Go runs while the collector waits for a guest that calls nothing.
+// TestLateWhileCollecting: no code in Go runs while the collector waits for a guest that calls
+// nothing.
 func TestLateWhileCollecting(t *testing.T) {
 	s := testSuite(t)
 	s.cpu = 1

@@ -51,7 +51,8 @@ type report struct {
 	Ran      *ending        `json:",omitempty"`
 }
 
-// ending is what is compared of a run beside its output. Time, randomness and files are the same in each run, so these are.
+// ending is what is compared of a run beside its output. Time, randomness and files are the same in
+// each run, so these are.
 type ending struct {
 	Code   uint32
 	Trap   string
@@ -106,8 +107,8 @@ func (c *child) tell(r report) {
 	_ = c.out.Encode(r) // whoever misses it says so
 }
 
-// confine leaves this process the trees that its guests see. What they run is the standard library's, but links in their
-// roots lead where they lead.
+// confine leaves this process the trees that its guests see. What they run is the standard
+// library's, but links in their roots lead where they lead.
 func (c *child) confine() error {
 	var trees []cage.Tree
 	for i, dir := range append([]string{c.Writes}, c.Trees...) {
@@ -214,8 +215,8 @@ func limitCPU(seconds uint64) {
 	_ = unix.Setrlimit(unix.RLIMIT_CPU, &limit) // whoever waits for this process has a limit too
 }
 
-// endLate lets the kernel end this process when it has used what it may. A handler in Go would never run while the collector waits
-// for a guest that calls nothing.
+// endLate lets the kernel end this process when it has used what it may. A handler in Go would
+// never run while the collector waits for a guest that calls nothing.
 func endLate() error {
 	var ends [4]uint64 // a struct sigaction: SIG_DFL, which is to end
 	if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGXCPU), uintptr(unsafe.Pointer(&ends)), 0, 8, 0, 0); errno != 0 {

@@ -1,8 +1,9 @@
-// Command gowasm compares what programs of Go's do on stock wazero with what they do when their functions have been rewritten
-// (shim/wasm/gowasm): the tests of the standard library, the programs of GOROOT/test, the tests of Go's compiler, and
-// programs that it generates. Each runs in a process of its own, with the same host functions, and a clock, randomness and files that
-// are the same in each run. So a run is one sequence of host calls, and ends with one memory: those are compared beside what the
-// program writes. Any difference is a failure.
+// Command gowasm compares what programs of Go's do on stock wazero with what they do when their
+// functions have been rewritten (shim/wasm/gowasm): the tests of the standard library, the programs
+// of GOROOT/test, the tests of Go's compiler, and programs that it generates. Each runs in a
+// process of its own, with the same host functions, and a clock, randomness and files that are the
+// same in each run. So a run is one sequence of host calls, and ends with one memory: those are
+// compared beside what the program writes. Any difference is a failure.
 package main
 
 import (

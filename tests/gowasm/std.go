@@ -15,8 +15,9 @@ const first = "image/draw image encoding/json strconv strings sort regexp math/b
 // leftOut are tests that do what no program of Go's can do, by package.
 func leftOut() map[string]string {
 	return map[string]string{
-		// It has the stack of a goroutine that runs moved, by a function of the runtime that only its tests call so. Elsewhere
-		// stacks are moved of goroutines that sleep, or that leave all their functions to get a larger one.
+		// It has the stack of a goroutine that runs moved, by a function of the runtime that only
+		// its tests call so. Elsewhere stacks are moved of goroutines that sleep, or that leave all
+		// their functions to get a larger one.
 		"runtime": "^TestSystemstackFramePointerAdjust$",
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// An image whose annotation says that it was made of a checkpoint makes no container unless that is configured; then it is read
-// with bounds, whatever it holds.
+// An image whose annotation says that it was made of a checkpoint makes no container unless that is
+// configured; then it is read with bounds, whatever it holds.
 func TestCheckpointImage(t *testing.T) {
 	criu := filepath.Join(t.TempDir(), "criu")
 	if err := os.WriteFile(criu, []byte("#!/bin/sh\n[ \"$1\" = check ]\n"), 0o755); err != nil {

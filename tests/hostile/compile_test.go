@@ -26,7 +26,8 @@ var compilerConfig = fmt.Sprintf("[wasm]\ncompile_memory_mib = %d\n", compileMem
 // compilations is how many modules the server compiles at a time on this machine.
 var compilations = min(max(2, goruntime.NumCPU()/2), 8)
 
-// compilers are the processes that compile modules: those that are started by the daemon, and the locked-in ones that these start.
+// compilers are the processes that compile modules: those that are started by the daemon, and the
+// locked-in ones that these start.
 func compilers(t *testing.T) (started, inner []int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -126,8 +127,8 @@ func (n *target) pulls(ctx context.Context, all *sync.WaitGroup, refs ...string)
 	}
 }
 
-// TestManyCompilations pulls more modules at once than may be compiled at a time, cancels most of the pulls, and then those that
-// are compiled at last.
+// TestManyCompilations pulls more modules at once than may be compiled at a time, cancels most of
+// the pulls, and then those that are compiled at last.
 func TestManyCompilations(t *testing.T) {
 	n := start(t, compilerConfig)
 	refs := n.slowModules(compilations + 6)
@@ -151,7 +152,8 @@ func TestManyCompilations(t *testing.T) {
 	noCompilers(t)
 }
 
-// TestCompilationForTwo pulls one module twice: what one gives up is for the other, and ends with that.
+// TestCompilationForTwo pulls one module twice: what one gives up is for the other, and ends with
+// that.
 func TestCompilationForTwo(t *testing.T) {
 	n := start(t, compilerConfig)
 	ref := n.slowModules(1)[0]
@@ -183,7 +185,8 @@ func TestCompilationForTwo(t *testing.T) {
 	noCompilers(t)
 }
 
-// TestCompilationWithoutServer kills the daemon while it has modules compiled: they end, and the next one finds none.
+// TestCompilationWithoutServer kills the daemon while it has modules compiled: they end, and the
+// next one finds none.
 func TestCompilationWithoutServer(t *testing.T) {
 	n := start(t, compilerConfig)
 	refs := n.slowModules(compilations + 1)

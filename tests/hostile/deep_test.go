@@ -8,8 +8,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A container nests folders deeper than a path can say, and than the daemon may have files open: it is measured and removed as
-// any other.
+// A container nests folders deeper than a path can say, and than the daemon may have files open: it
+// is measured and removed as any other.
 func TestDeepFolders(t *testing.T) {
 	n := start(t)
 	n.pull(world.busybox)

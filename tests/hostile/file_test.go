@@ -11,7 +11,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// odd makes a folder with files that nothing may read: a pipe that nobody writes to, and one without end.
+// odd makes a folder with files that nothing may read: a pipe that nobody writes to, and one
+// without end.
 func odd(t *testing.T) (pipe, endless, long string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -23,7 +24,8 @@ func odd(t *testing.T) (pipe, endless, long string) {
 	return pipe, endless, long
 }
 
-// A file that a request names and that is none holds up nothing: the container is refused, and the pod works on.
+// A file that a request names and that is none holds up nothing: the container is refused, and the
+// pod works on.
 func TestFilesThatAreNone(t *testing.T) {
 	n := start(t)
 	n.pull(world.busybox)

@@ -13,8 +13,9 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// A client leaves in the middle of a start, at every moment of it. What it left is no container that runs, and the pod can be
-// removed: a process that began unseen would outlive the container's record.
+// A client leaves in the middle of a start, at every moment of it. What it left is no container
+// that runs, and the pod can be removed: a process that began unseen would outlive the container's
+// record.
 func TestStartThatIsGivenUp(t *testing.T) {
 	for _, handler := range []string{"runc", "wasm"} {
 		t.Run(handler, func(t *testing.T) {

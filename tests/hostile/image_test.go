@@ -11,7 +11,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// The user names of an image are found where its links lead inside of it, never on the node, and in regular files alone.
+// The user names of an image are found where its links lead inside of it, never on the node, and in
+// regular files alone.
 func TestUserNamesBehindLinks(t *testing.T) {
 	n := start(t)
 	linked := func(name string, link func(file string) string) string {

@@ -34,7 +34,8 @@ func (n *target) manifestOf(ref string) (m ocispec.Manifest, desc ocispec.Descri
 	return m, ocispec.Descriptor{MediaType: resp.Header.Get("Content-Type"), Digest: d, Size: resp.ContentLength}
 }
 
-// behindPassword is a registry that gives what the registry of all tests has to whoever knows the password.
+// behindPassword is a registry that gives what the registry of all tests has to whoever knows the
+// password.
 func behindPassword(t *testing.T) (host string) {
 	t.Helper()
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: world.registry.Host})
@@ -50,7 +51,8 @@ func behindPassword(t *testing.T) (host string) {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// Whoever knows the digests of a private image that is present, and answers for a registry of his own, does not get to run it.
+// Whoever knows the digests of a private image that is present, and answers for a registry of his
+// own, does not get to run it.
 func TestPrivateImageIsNotGivenAway(t *testing.T) {
 	n := start(t, "[images]\npull_verification = \"when-private\"")
 	ref := strings.Replace(world.busybox, world.registry.Host, behindPassword(t), 1)
@@ -97,7 +99,8 @@ func TestPrivateImageIsNotGivenAway(t *testing.T) {
 	}
 }
 
-// A copy of a public image that calls itself a checkpoint leaves the image as it is, whichever comes first.
+// A copy of a public image that calls itself a checkpoint leaves the image as it is, whichever
+// comes first.
 func TestAnnotationOfAnotherManifest(t *testing.T) {
 	for _, first := range []string{"copy", "original"} {
 		t.Run(first+" first", func(t *testing.T) {

@@ -179,7 +179,8 @@ func TestSlowBlobs(t *testing.T) {
 	n.check(n.tryPull(n.within(2*node.Patience), world.busybox))
 }
 
-// A layer that says it is huge, and has no end, is not fetched; one that says it is small is cut off.
+// A layer that says it is huge, and has no end, is not fetched; one that says it is small is cut
+// off.
 func TestEndlessLayers(t *testing.T) {
 	n, l := start(t), newLair(t)
 	endless := func(w http.ResponseWriter, r *http.Request) {

@@ -7,8 +7,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Processors and memory nodes that this machine does not have are refused with their field. The container is as it was, and none is left of a
-// refused one.
+// Processors and memory nodes that this machine does not have are refused with their field. The
+// container is as it was, and none is left of a refused one.
 func TestLimitsThatCannotBe(t *testing.T) {
 	n := start(t)
 	n.pull(world.busybox)

@@ -14,8 +14,8 @@ import (
 // metadata is where clouds have their metadata service.
 const metadata = "169.254.169.254"
 
-// A pod does not get the node's credentials from the metadata service of a cloud, which is beyond the node, unless that is
-// configured; the node itself does.
+// A pod does not get the node's credentials from the metadata service of a cloud, which is beyond
+// the node, unless that is configured; the node itself does.
 func TestMetadataService(t *testing.T) {
 	serveMetadata(t)
 	for config, want := range map[string]string{"": "unreachable\n", "block_link_local = false": "reached\n"} {
@@ -31,7 +31,8 @@ func TestMetadataService(t *testing.T) {
 	}
 }
 
-// serveMetadata makes the metadata service, in a namespace of its own at the other end of an uplink.
+// serveMetadata makes the metadata service, in a namespace of its own at the other end of an
+// uplink.
 func serveMetadata(t *testing.T) {
 	t.Helper()
 	must := func(err error) {

@@ -1,6 +1,6 @@
-// Package hostile runs nodes against what images, registries, pod authors and bad luck may do to them: each test is an
-// attack or an accident that once worked. Every test has a node of its own and ends with a look at what is left on the
-// machine.
+// Package hostile runs nodes against what images, registries, pod authors and bad luck may do to
+// them: each test is an attack or an accident that once worked. Every test has a node of its own
+// and ends with a look at what is left on the machine.
 //
 // The tests run as root in a network namespace and a mount namespace of their own.
 package hostile

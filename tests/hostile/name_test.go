@@ -9,8 +9,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A name that no file or cgroup can have is refused where it comes in, and leaves nothing: neither a pod that cannot be
-// removed, nor a name that is taken.
+// A name that no file or cgroup can have is refused where it comes in, and leaves nothing: neither
+// a pod that cannot be removed, nor a name that is taken.
 func TestNamesThatCannotBe(t *testing.T) {
 	n := start(t)
 	n.pull(world.busybox)

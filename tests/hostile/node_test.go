@@ -50,7 +50,8 @@ func start(t *testing.T, more ...string) *target {
 	return startIn(t, dir, more...)
 }
 
-// startIn starts one whose folder is dir. When the test ends, its pods are removed, and nothing may be left of them.
+// startIn starts one whose folder is dir. When the test ends, its pods are removed, and nothing may
+// be left of them.
 func startIn(t *testing.T, dir string, more ...string) *target {
 	t.Helper()
 	text := fmt.Sprintf(config, node.Driver(), filepath.Join(dir, "cni")) + strings.Join(more, "\n")
@@ -87,8 +88,8 @@ func (n *target) refused(err error, want codes.Code, says ...string) {
 	}
 }
 
-// within is a context for a call that must return soon, whatever comes of it. The limit is long: it tells a slow call from one
-// that hangs.
+// within is a context for a call that must return soon, whatever comes of it. The limit is long: it
+// tells a slow call from one that hangs.
 func (n *target) within(limit time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(n.t.Context(), node.Slow(limit))
 	n.t.Cleanup(cancel)

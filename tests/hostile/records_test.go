@@ -40,7 +40,8 @@ func damages() map[string]func([]byte) []byte {
 	}
 }
 
-// damage kills the server, damages what patterns match in its folder of images, and starts it again.
+// damage kills the server, damages what patterns match in its folder of images, and starts it
+// again.
 func (n *target) damage(damage func([]byte) []byte, patterns ...string) {
 	n.t.Helper()
 	n.check(n.SignalDaemon(syscall.SIGKILL))
@@ -71,7 +72,8 @@ func (n *target) present(ref string) bool {
 	return status.GetImage() != nil
 }
 
-// runs reports whether a container of pullOnce's image runs, and can read a file that it has not opened before.
+// runs reports whether a container of pullOnce's image runs, and can read a file that it has not
+// opened before.
 func (c *container) runs(file string) bool {
 	c.t.Helper()
 	answer, err := c.ContainerStatus(c.t.Context(), &runtime.ContainerStatusRequest{ContainerId: c.id})
@@ -83,8 +85,9 @@ func (c *container) runs(file string) bool {
 	return answer.GetStatus().GetState() == runtime.ContainerState_CONTAINER_RUNNING && ran.GetExitCode() == 0 && string(ran.GetStdout()) == file
 }
 
-// A server whose records of images or layers are damaged puts them aside, says so, starts, and continues: pods run on. Images are
-// restored without their registry, unless the copies are damaged as well: then they are pulled again.
+// A server whose records of images or layers are damaged puts them aside, says so, starts, and
+// continues: pods run on. Images are restored without their registry, unless the copies are damaged
+// as well: then they are pulled again.
 func TestDamagedRecords(t *testing.T) {
 	n := start(t)
 	for _, files := range []struct {

@@ -30,8 +30,8 @@ const (
 	mostMemory  = 768 << 10
 )
 
-// A thousand requests with something extreme in them are each answered soon, with an error that has a class where it is one,
-// and leave nothing behind; the daemon's memory stays bounded.
+// A thousand requests with something extreme in them are each answered soon, with an error that has
+// a class where it is one, and leave nothing behind; the daemon's memory stays bounded.
 func TestRequestsWithExtremes(t *testing.T) {
 	n := start(t)
 	n.pull(world.busybox)
@@ -72,8 +72,8 @@ func TestRequestsWithExtremes(t *testing.T) {
 	}
 }
 
-// removeParents removes the cgroups with these names in the end, unless they were there: the parent of a pod that its client names is the
-// client's to remove.
+// removeParents removes the cgroups with these names in the end, unless they were there: the parent
+// of a pod that its client names is the client's to remove.
 func removeParents(t *testing.T, names ...string) {
 	t.Helper()
 	hierarchies, err := filepath.Glob("/sys/fs/cgroup/*")
@@ -297,7 +297,8 @@ func (m *mutator) text() string {
 
 func short(text string) string { return text[:min(len(text), 8)] }
 
-// texts are those that no honest client sends. Paths lead into the test's own folder, or to nothing.
+// texts are those that no honest client sends. Paths lead into the test's own folder, or to
+// nothing.
 func texts(dir string) []string {
 	return []string{
 		"", " ", "\x00", "a\x00b", "\n", "../../../../../../../../nowhere", "/proc/self/fd/0", "/proc/nowhere", "-1", "%s%n", "a/../../b", "..",

@@ -75,7 +75,8 @@ func halt(t *testing.T, pid int) (cont func()) {
 	return cont
 }
 
-// A shim that was stopped holds nothing up: its pod is seen, its containers are killed without it, and the pod is removed.
+// A shim that was stopped holds nothing up: its pod is seen, its containers are killed without it,
+// and the pod is removed.
 func TestStoppedShim(t *testing.T) {
 	n := start(t, ownShims)
 	n.pull(world.busybox)

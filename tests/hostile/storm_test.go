@@ -19,8 +19,9 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// A dozen clients ask for forty seconds, at random, for all that a pod can have done to it, under both handlers, and leave in
-// the middle of a third of what they asked for. No request may fail for a reason that nobody knows, and nothing may be left.
+// A dozen clients ask for forty seconds, at random, for all that a pod can have done to it, under
+// both handlers, and leave in the middle of a third of what they asked for. No request may fail for
+// a reason that nobody knows, and nothing may be left.
 func TestStormOfRequestsAndCancels(t *testing.T) {
 	n := start(t)
 	n.pull(world.busybox)

@@ -1,12 +1,14 @@
-// Package killer ends a process with SIGKILL at a chosen place of its work: just before its Nth system call that others can
-// see (a file made, renamed or synced, a mount, a message sent, a process started). The process is not changed for that; it
-// is watched as a debugger does, by a helper, which is this program with Main as its face.
+// Package killer ends a process with SIGKILL at a chosen place of its work: just before its Nth
+// system call that others can see (a file made, renamed or synced, a mount, a message sent, a
+// process started). The process is not changed for that; it is watched as a debugger does, by a
+// helper, which is this program with Main as its face.
 //
 // # Life of a killer
 //
-// Send starts the helper. It stops every thread of its victim at each system call, counts, and kills at the count that the
-// order names. Leave lets the victim run on, if it is not dead, and returns what it was seen to do. Both work on the
-// calls of the whole process, in the order in which the kernel gets them.
+// Send starts the helper. It stops every thread of its victim at each system call, counts, and
+// kills at the count that the order names. Leave lets the victim run on, if it is not dead, and
+// returns what it was seen to do. Both work on the calls of the whole process, in the order in
+// which the kernel gets them.
 package killer
 
 import (
@@ -27,8 +29,8 @@ const face = "SUNABA_KILLER"
 // Order says whom to kill, and when.
 type Order struct {
 	PID int
-	// Await, if not empty, stands for the process id that a file will hold whose name matches this pattern and is not among
-	// Known: a process that does not exist yet.
+	// Await, if not empty, stands for the process id that a file will hold whose name matches this
+	// pattern and is not among Known: a process that does not exist yet.
 	Await string
 	Known []string
 	// At is the number of the step before which it is killed, from 1 on; 0 kills at none.
@@ -69,7 +71,8 @@ type line struct {
 // Asked says whether this program was started as a helper; its main function calls Main then.
 func Asked() bool { return os.Getenv(face) != "" }
 
-// Send starts watching. It returns when every thread of the victim is watched, or, where the order awaits one, at once.
+// Send starts watching. It returns when every thread of the victim is watched, or, where the order
+// awaits one, at once.
 func Send(o Order) (*Killer, error) {
 	order, err := json.Marshal(o)
 	if err != nil {

@@ -71,7 +71,8 @@ func isWatched(t *testing.T, pid int) bool {
 	return true
 }
 
-// The victim dies before its second step, whichever thread does it; without a count it lives and its steps are told.
+// The victim dies before its second step, whichever thread does it; without a count it lives and
+// its steps are told.
 func TestKill(t *testing.T) {
 	for at, want := range []int{3, 0, 1, 2} {
 		dir := t.TempDir()

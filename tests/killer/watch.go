@@ -157,8 +157,8 @@ func (w *watcher) seize() error {
 	return nil
 }
 
-// done says whether there is nothing to do about a thread that could not be seized: this process watches it already, or it has
-// ended and only its remains are there.
+// done says whether there is nothing to do about a thread that could not be seized: this process
+// watches it already, or it has ended and only its remains are there.
 func (w *watcher) done(tid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	if err != nil {
@@ -188,7 +188,8 @@ func (w *watcher) stopped(tid int, status unix.WaitStatus) {
 	_ = ptrace(unix.PTRACE_SYSCALL, tid, 0, uintptr(deliver)) // it may be dead
 }
 
-// info is what the kernel says of a system call; it is the beginning of its struct ptrace_syscall_info.
+// info is what the kernel says of a system call; it is the beginning of its struct
+// ptrace_syscall_info.
 type info struct {
 	op   uint8
 	_    [3]uint8
@@ -201,8 +202,8 @@ type info struct {
 
 const entry = 1 // of a system call, in info.op
 
-// call counts a system call that is about to be done, and kills. What a victim does before it is watched with all of its threads is
-// not of what it will be asked to do.
+// call counts a system call that is about to be done, and kills. What a victim does before it is
+// watched with all of its threads is not of what it will be asked to do.
 func (w *watcher) call(tid int) {
 	var i info
 	if err := ptrace(unix.PTRACE_GET_SYSCALL_INFO, tid, unsafe.Sizeof(i), uintptr(unsafe.Pointer(&i))); err != nil || i.op != entry || w.killed || !w.ready {

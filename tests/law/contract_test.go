@@ -8,8 +8,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim"
 )
 
-// The shim binary must not link what the server knows, and the server talks to a shim over a socket and
-// by bundles. So the words of bundles stand on both sides; here they are held equal.
+// The shim binary must not link what the server knows, and the server talks to a shim over a socket
+// and by bundles. So the words of bundles stand on both sides; here they are held equal.
 func TestServerAndShimWriteTheSameWords(t *testing.T) {
 	for _, w := range []struct{ server, shim string }{
 		{string(runtimeclass.OCI), shim.HandlerTypeOCI},

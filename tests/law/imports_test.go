@@ -115,7 +115,8 @@ func brokenLaws(from, to string) []string {
 	return broken
 }
 
-// hostModules are the foreign modules that host may import: the shim links it, and with it all of these.
+// hostModules are the foreign modules that host may import: the shim links it, and with it all of
+// these.
 var hostModules = []string{
 	"golang.org/x/sys", "github.com/moby/sys", "github.com/containerd/errdefs", "github.com/opencontainers/cgroups", "github.com/opencontainers/runtime-spec",
 }
@@ -141,8 +142,8 @@ func TestHostImportsLittle(t *testing.T) {
 	}
 }
 
-// homes says which folders may import a foreign module; the law is about what ships, so cmd and tests
-// are named where they need it.
+// homes says which folders may import a foreign module; the law is about what ships, so cmd and
+// tests are named where they need it.
 var homes = []struct {
 	module  string
 	folders []string
@@ -192,8 +193,8 @@ func TestForeignModulesHaveAHome(t *testing.T) {
 }
 
 // shimGRPC is the part of google.golang.org/grpc that the shim binary may link: ttrpc's errors are
-// gRPC status values, so its wire format needs the code and status types and what those are made of.
-// None of them opens a connection or registers anything.
+// gRPC status values, so its wire format needs the code and status types and what those are made
+// of. None of them opens a connection or registers anything.
 var shimGRPC = map[string]bool{
 	"google.golang.org/grpc/codes":                     true,
 	"google.golang.org/grpc/status":                    true,

@@ -12,7 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/law/source"
 )
 
-// update is a flag of this test: `go test ./tests/law -run TestRatchet -update` writes ratchet.json anew.
+// update is a flag of this test: `go test ./tests/law -run TestRatchet -update` writes ratchet.json
+// anew.
 var update = flag.Bool("update", false, "write ratchet.json from the present state of the project")
 
 // What is above these limits is listed in ratchet.json and may only shrink. The aim is packages of
@@ -25,8 +26,8 @@ const (
 // step is what lines are rounded up to in ratchet.json, so that not every change has to write it.
 const step = 100
 
-// ratchet is the file ratchet.json: what may only become less. An entry that is larger than the truth is
-// an error too, so that what was won stays won.
+// ratchet is the file ratchet.json: what may only become less. An entry that is larger than the
+// truth is an error too, so that what was won stays won.
 type ratchet struct {
 	// Total is the number of production lines; the goal is 62,000.
 	Total int `json:"production_lines"`

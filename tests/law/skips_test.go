@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// skips are the functions that may skip a test, each with its reason. What a test needs and a person can
-// install is no reason by itself: tests/setup.sh installs it, and a test without it fails.
+// skips are the functions that may skip a test, each with its reason. What a test needs and a
+// person can install is no reason by itself: tests/setup.sh installs it, and a test without it
+// fails.
 var skips = map[string]string{
 	"systemdManager":               "systemd does not run the machine",
 	"TestOn":                       "SELinux is of the kernel",
@@ -59,7 +60,8 @@ func TestSkipsHaveAReason(t *testing.T) {
 	}
 }
 
-// isSkip says whether a call is t.Skip, t.Skipf or t.SkipNow, by the names that tests give a testing.TB.
+// isSkip says whether a call is t.Skip, t.Skipf or t.SkipNow, by the names that tests give a
+// testing.TB.
 func isSkip(call *ast.CallExpr) bool {
 	sel, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || !slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, sel.Sel.Name) {

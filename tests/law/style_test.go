@@ -100,8 +100,8 @@ func declaredFunctions(files []*source.File) map[string]bool {
 	return functions
 }
 
-// isFunction says whether a variable's first value is a function: a literal, one of the package, or one
-// of another package.
+// isFunction says whether a variable's first value is a function: a literal, one of the package, or
+// one of another package.
 func isFunction(t *testing.T, f *source.File, functions map[string]bool, value ast.Expr) bool {
 	t.Helper()
 	switch v := value.(type) {
@@ -135,8 +135,8 @@ func isForeignFunction(t *testing.T, path, name string) bool {
 	return bytes.HasPrefix(out, []byte("func "))
 }
 
-// forbidden are words that must not stand in what is committed. They are put together from two halves
-// so that this file does not trip over itself.
+// forbidden are words that must not stand in what is committed. They are put together from two
+// halves so that this file does not trip over itself.
 var forbidden = []struct{ word, reason string }{
 	{"TO" + "DO", "unfinished work is an issue, not a comment"},
 	{"FIX" + "ME", "unfinished work is an issue, not a comment"},

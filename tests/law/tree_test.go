@@ -77,8 +77,8 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// eachFile parses every Go file of the project, build-constrained ones included, and calls fn with its
-// path from the root.
+// eachFile parses every Go file of the project, build-constrained ones included, and calls fn with
+// its path from the root.
 func eachFile(t *testing.T, fn func(path string, set *token.FileSet, file *ast.File)) {
 	t.Helper()
 	for _, f := range sources(t) {

@@ -46,7 +46,8 @@ func TestNoTextForSuccessAndFailure(t *testing.T) {
 	}
 }
 
-// An error is verb, object, cause: `open store "x": no space left`. Whoever logs it says that it failed.
+// An error is verb, object, cause: `open store "x": no space left`. Whoever logs it says that it
+// failed.
 func TestErrorsDoNotSayFailedTo(t *testing.T) {
 	for _, f := range source.Production(sources(t)) {
 		ast.Inspect(f.AST, func(n ast.Node) bool {

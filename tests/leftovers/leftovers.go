@@ -1,6 +1,6 @@
 // Package leftovers sees what a node runtime may forget on a machine: processes, mounts, pinned
-// namespaces, links, nftables tables, cgroups and files. Take a Snapshot before, take one after, and
-// what Since returns should not be there.
+// namespaces, links, nftables tables, cgroups and files. Take a Snapshot before, take one after,
+// and what Since returns should not be there.
 package leftovers
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Scope says what on this machine belongs to the run that is looked at, so that two runs beside each
-// other do not see each other.
+// Scope says what on this machine belongs to the run that is looked at, so that two runs beside
+// each other do not see each other.
 type Scope struct {
 	Dirs     []string // folders whose files, mounts, and processes (by command line, program or working directory) count
 	Cgroups  []string // names below /sys/fs/cgroup/<controller>/ that count, with all that is below them
@@ -159,7 +159,8 @@ func mounts(scope Scope) ([]string, error) {
 	return points, nil
 }
 
-// MountPoints returns the mount points below a scope's folders, in the order in which they were mounted.
+// MountPoints returns the mount points below a scope's folders, in the order in which they were
+// mounted.
 func MountPoints(scope Scope) ([]string, error) {
 	file, err := os.Open("/proc/thread-self/mountinfo") // the calling thread may have a mount namespace of its own
 	if err != nil {
@@ -208,7 +209,8 @@ func network(scope Scope) ([]string, error) {
 	return lines, nil
 }
 
-// Links lists the links of this network namespace. It asks again when one came or went while the kernel listed them.
+// Links lists the links of this network namespace. It asks again when one came or went while the
+// kernel listed them.
 func Links() ([]netlink.Link, error) {
 	for {
 		links, err := netlink.LinkList()

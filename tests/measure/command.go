@@ -14,7 +14,8 @@ import (
 	"syscall"
 )
 
-// Command runs a benchmark's command line until it is done or interrupted, and returns its exit code.
+// Command runs a benchmark's command line until it is done or interrupted, and returns its exit
+// code.
 func Command(flags *flag.FlagSet, args []string, stderr io.Writer, run func(context.Context) error) int {
 	flags.SetOutput(stderr)
 	if err := flags.Parse(args); err != nil {
@@ -29,8 +30,8 @@ func Command(flags *flag.FlagSet, args []string, stderr io.Writer, run func(cont
 	return 0
 }
 
-// Prepare makes the given paths absolute and returns a new folder, which processes that are not root may pass. why is what
-// needs root.
+// Prepare makes the given paths absolute and returns a new folder, which processes that are not
+// root may pass. why is what needs root.
 func Prepare(name, why string, paths ...*string) (dir string, err error) {
 	if os.Geteuid() != 0 {
 		return "", errors.New("not root: " + why)

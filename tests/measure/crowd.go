@@ -11,8 +11,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// Crowd starts many pods at once, each until its container runs, and ends them at once: each workload in its turn, round after round. The
-// first round warms caches and is not counted.
+// Crowd starts many pods at once, each until its container runs, and ends them at once: each
+// workload in its turn, round after round. The first round warms caches and is not counted.
 func Crowd(ctx context.Context, out io.Writer, n *node.Node, workloads []Workload, pods, rounds int) error {
 	times := make([]Times, len(workloads))
 	for i := range times {

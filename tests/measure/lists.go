@@ -19,8 +19,8 @@ import (
 // listGoals are the medians to reach with 100 pods of 3 containers, in milliseconds.
 var listGoals = map[string]float64{"ListContainers": 5, "ListPodSandboxStats": 100}
 
-// Lists fills a node with pods of a workload, each with several containers, times what kubelets ask for again and again,
-// prints the medians beside their goals, and empties the node.
+// Lists fills a node with pods of a workload, each with several containers, times what kubelets ask
+// for again and again, prints the medians beside their goals, and empties the node.
 func Lists(ctx context.Context, out io.Writer, n *node.Node, w Workload, pods, each, rounds int) (err error) {
 	defer func() { err = errors.Join(err, n.RemovePods(context.WithoutCancel(ctx))) }()
 	for i := range pods {
@@ -68,8 +68,8 @@ func CPUTime(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// After the name in parentheses, which may hold anything: user and system time are the 12th and 13th fields, in ticks
-	// of a hundredth of a second.
+	// After the name in parentheses, which may hold anything: user and system time are the 12th and
+	// 13th fields, in ticks of a hundredth of a second.
 	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("read the times of process %d: %q", pid, data)

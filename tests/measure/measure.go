@@ -1,5 +1,5 @@
-// Package measure times what a pod costs: each CRI call of many pods one after another, and the memory
-// of idle ones. The demo and the benchmark print what it finds.
+// Package measure times what a pod costs: each CRI call of many pods one after another, and the
+// memory of idle ones. The demo and the benchmark print what it finds.
 package measure
 
 import (
@@ -23,8 +23,8 @@ var Calls = []string{
 	"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox",
 }
 
-// Workload is what runs in a measured pod: an image that is on the node and that sleeps when it is run
-// with these.
+// Workload is what runs in a measured pod: an image that is on the node and that sleeps when it is
+// run with these.
 type Workload struct {
 	Handler       string
 	Image         string
@@ -222,7 +222,8 @@ func ShimPID(n *node.Node, pod string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(data)))
 }
 
-// PSS is a process's proportional set size in bytes: its own memory and its share of what it shares.
+// PSS is a process's proportional set size in bytes: its own memory and its share of what it
+// shares.
 func PSS(pid int) (int64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {

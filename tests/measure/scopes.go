@@ -18,8 +18,8 @@ import (
 // SharedPrefix is before the names of the handlers whose pods share a shim.
 const SharedPrefix = "shared-"
 
-// OwnHandlers is the default handler table, except that each pod has a shim of its own, whose memory can be told from that of
-// other pods.
+// OwnHandlers is the default handler table, except that each pod has a shim of its own, whose
+// memory can be told from that of other pods.
 const OwnHandlers = `
 [handlers.runc]
 type = "oci"
@@ -40,8 +40,9 @@ type = "wasm"
 shim_scope = "node"
 `
 
-// Scopes runs pods whose shims are their own and pods that share one: first one after another by turns, with their calls timed,
-// then many idle ones of each kind, with the memory of all shims and supervisors.
+// Scopes runs pods whose shims are their own and pods that share one: first one after another by
+// turns, with their calls timed, then many idle ones of each kind, with the memory of all shims and
+// supervisors.
 func Scopes(ctx context.Context, out io.Writer, n *node.Node, w Workload, rounds, pods int) error {
 	own, shared := w, w
 	shared.Handler = SharedPrefix + w.Handler
@@ -74,7 +75,8 @@ func Scopes(ctx context.Context, out io.Writer, n *node.Node, w Workload, rounds
 	return nil
 }
 
-// shimMemory runs idle pods at once and measures what their shims take, and the supervisor of a shim that they share.
+// shimMemory runs idle pods at once and measures what their shims take, and the supervisor of a
+// shim that they share.
 func shimMemory(ctx context.Context, out io.Writer, n *node.Node, w Workload, pods int) (err error) {
 	var lives []*life
 	defer func() {
@@ -116,7 +118,8 @@ func shimMemory(ctx context.Context, out io.Writer, n *node.Node, w Workload, po
 	return err
 }
 
-// worksBelow are the processes whose working directory is below one of the folders: shims and supervisors.
+// worksBelow are the processes whose working directory is below one of the folders: shims and
+// supervisors.
 func worksBelow(dirs ...string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

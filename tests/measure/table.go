@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Goals of the first version, in milliseconds for calls (handler "" stands for every handler) and in
-// bytes for memory.
+// Goals of the first version, in milliseconds for calls (handler "" stands for every handler) and
+// in bytes for memory.
 var (
 	callGoals = map[[2]string]float64{
 		{"RunPodSandbox", ""}:      20,
@@ -30,9 +30,9 @@ type Result struct {
 	Yard *Yardstick
 }
 
-// Print writes the results as a table with the goals beside them. It returns how many goals were missed. A call's goal that
-// was missed, but would not have been had the machine run as fast as where the goals were set, is marked by ~ and not
-// counted.
+// Print writes the results as a table with the goals beside them. It returns how many goals were
+// missed. A call's goal that was missed, but would not have been had the machine run as fast as
+// where the goals were set, is marked by ~ and not counted.
 func Print(out io.Writer, results []Result) (missed int, err error) {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	header := []string{""}
@@ -64,7 +64,8 @@ func Print(out io.Writer, results []Result) (missed int, err error) {
 	return missed, w.Flush()
 }
 
-// against is a goal's text, marked when it is missed. slower is how many times slower the machine is than the goal's.
+// against is a goal's text, marked when it is missed. slower is how many times slower the machine
+// is than the goal's.
 func against(value, goal, slower float64, ok bool, missed *int) string {
 	switch {
 	case !ok:

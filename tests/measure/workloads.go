@@ -11,8 +11,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// Workloads pushes and pulls what is measured: busybox under runc, and under wasm the C guest whose source
-// is at guestSource.
+// Workloads pushes and pulls what is measured: busybox under runc, and under wasm the C guest whose
+// source is at guestSource.
 func Workloads(ctx context.Context, registry *oci.Registry, n *node.Node, guestSource string) ([]Workload, error) {
 	module, err := oci.BuildC(ctx, guestSource)
 	if err != nil {

@@ -19,8 +19,8 @@ const (
 	syncThere = 0.4
 )
 
-// Yardstick measures what this machine takes just now for two things that are not ours and that the goals build on: a bare
-// `runc run` of a program that does nothing, and a file written durably.
+// Yardstick measures what this machine takes just now for two things that are not ours and that the
+// goals build on: a bare `runc run` of a program that does nothing, and a file written durably.
 type Yardstick struct {
 	dir        string
 	run        func() error
@@ -44,7 +44,8 @@ func NewYardstick(ctx context.Context) (*Yardstick, error) {
 // Close removes what NewYardstick made.
 func (y *Yardstick) Close() error { return os.RemoveAll(y.dir) }
 
-// Take measures both once. It is taken after each measured pod: a machine that others use changes by the minute.
+// Take measures both once. It is taken after each measured pod: a machine that others use changes
+// by the minute.
 func (y *Yardstick) Take() error {
 	runc, err := timed(y.run)
 	if err != nil {
@@ -58,7 +59,8 @@ func (y *Yardstick) Take() error {
 	return nil
 }
 
-// Slower is how many times longer a bare `runc run` took than where the goals were set; 1 where nothing was taken.
+// Slower is how many times longer a bare `runc run` took than where the goals were set; 1 where
+// nothing was taken.
 func (y *Yardstick) Slower() float64 {
 	if y == nil || len(y.runc) == 0 {
 		return 1

@@ -7,8 +7,8 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 )
 
-// DriverVariable is the environment variable with the cgroup driver of all nodes whose configuration names none. tests/vm
-// sets it.
+// DriverVariable is the environment variable with the cgroup driver of all nodes whose
+// configuration names none. tests/vm sets it.
 const DriverVariable = "SUNABA_TEST_CGROUP_DRIVER"
 
 // Driver is what the variable says, cgroupfs where it is not set.
@@ -22,7 +22,8 @@ func Driver() string {
 // Layout says where the cgroups of every node are.
 func Layout() cgroup.Layout { return cgroup.Layout{Driver: cgroup.Driver(Driver())} }
 
-// PodCgroup is where the cgroup of a pod is that the daemon made, below the mount point of a hierarchy.
+// PodCgroup is where the cgroup of a pod is that the daemon made, below the mount point of a
+// hierarchy.
 func PodCgroup(id string) string {
 	return Layout().Path(podParent(id))
 }
@@ -40,7 +41,8 @@ func podParent(id string) string {
 	return parent
 }
 
-// WithEngine says whether a cgroup's limit of memory is that of a guest's container with what its engine may take beside it.
+// WithEngine says whether a cgroup's limit of memory is that of a guest's container with what its
+// engine may take beside it.
 func WithEngine(limit, container string) bool {
 	const least, most = 1 << 20, 64 << 20
 	whole, err1 := strconv.ParseInt(limit, 10, 64)

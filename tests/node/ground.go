@@ -13,21 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ground is where a test binary runs nodes: a network and a mount namespace of its own, so that every link, rule and mount
-// that it sees is its own.
+// Ground is where a test binary runs nodes: a network and a mount namespace of its own, so that
+// every link, rule and mount that it sees is its own.
 type Ground struct {
 	// Name is a short word; it names the folder.
 	Name string
 	// Outside makes what needs the machine's network, before the namespaces are. It may be nil.
 	Outside func(folder string) error
-	// Inside is called in the namespaces, with the loopback device up; folder/bin holds the two binaries. What it returns is
-	// the program's exit code.
+	// Inside is called in the namespaces, with the loopback device up; folder/bin holds the two
+	// binaries. What it returns is the program's exit code.
 	Inside func(folder string) int
 }
 
-// Enter is called twice in the life of a test binary, by its TestMain: it builds both binaries and starts the program again
-// in new namespaces; there it calls Inside. The folder goes when the program has ended. The working folder is that of
-// a package two levels below the module's.
+// Enter is called twice in the life of a test binary, by its TestMain: it builds both binaries and
+// starts the program again in new namespaces; there it calls Inside. The folder goes when the
+// program has ended. The working folder is that of a package two levels below the module's.
 func (g Ground) Enter() int {
 	variable := "SUNABA_" + strings.ToUpper(g.Name) + "_FOLDER"
 	if folder := os.Getenv(variable); folder != "" {
@@ -84,7 +84,8 @@ func Again(args []string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// Build builds both binaries into a folder. The working folder is that of a package two levels below the module's.
+// Build builds both binaries into a folder. The working folder is that of a package two levels
+// below the module's.
 func Build(bin string) error {
 	for _, args := range [][]string{
 		{"-o", bin + "/sunaba", "../../cmd/sunaba"},
@@ -111,9 +112,9 @@ func Loopback() error {
 	return nil
 }
 
-// HideUnified shows the version 1 controllers without the version 2 mount beside them: Debian's crun 1.8 does not work
-// while it sees both. Elsewhere it does nothing. temp is a name for a folder that it makes and removes; the mount
-// namespace must be one of the caller's own.
+// HideUnified shows the version 1 controllers without the version 2 mount beside them: Debian's
+// crun 1.8 does not work while it sees both. Elsewhere it does nothing. temp is a name for a folder
+// that it makes and removes; the mount namespace must be one of the caller's own.
 func HideUnified(temp string) error {
 	if _, err := os.Stat("/sys/fs/cgroup/unified"); err != nil {
 		return nil

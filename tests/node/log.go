@@ -11,13 +11,15 @@ import (
 	"time"
 )
 
-// LogLine is one line of a log in CRI format. Tag is F, or P where the text goes on in the next line.
+// LogLine is one line of a log in CRI format. Tag is F, or P where the text goes on in the next
+// line.
 type LogLine struct {
 	At                time.Time
 	Stream, Tag, Text string
 }
 
-// ReadLog reads a container's log, but for a last line that is still being written. A log that is not there has no lines.
+// ReadLog reads a container's log, but for a last line that is still being written. A log that is
+// not there has no lines.
 //
 // # Errors
 //

@@ -1,5 +1,5 @@
-// Package node starts a sunaba daemon with a root, a state folder, a socket and a network of its own,
-// and speaks CRI to it. Scenarios, the demo and the benchmark stand on it.
+// Package node starts a sunaba daemon with a root, a state folder, a socket and a network of its
+// own, and speaks CRI to it. Scenarios, the demo and the benchmark stand on it.
 package node
 
 import (
@@ -140,7 +140,8 @@ func (n *Node) AwaitReady(ctx context.Context) error {
 
 // waitReady asks for the node's status until both conditions hold.
 func (n *Node) waitReady(ctx context.Context) error {
-	// The first start in an emulated machine reads all it needs, kernel modules too, through that machine's disks.
+	// The first start in an emulated machine reads all it needs, kernel modules too, through that
+	// machine's disks.
 	ctx, cancel := context.WithTimeout(ctx, Slow(3*time.Minute))
 	defer cancel()
 	asked, stop := context.WithCancel(ctx)
@@ -169,7 +170,8 @@ func (n *Node) waitReady(ctx context.Context) error {
 	}
 }
 
-// notReady names each condition of a node that a pod needs and that does not hold; nil when all hold.
+// notReady names each condition of a node that a pod needs and that does not hold; nil when all
+// hold.
 func notReady(conditions []*runtime.RuntimeCondition) error {
 	var errs []error
 	for _, kind := range []string{runtime.RuntimeReady, runtime.NetworkReady} {
@@ -253,7 +255,8 @@ func RemovePods(ctx context.Context, n runtime.RuntimeServiceClient) error {
 func (n *Node) Close() ([]string, error) {
 	stopped := errors.Join(n.SignalDaemon(syscall.SIGTERM), n.wording())
 	n.conn.Close()
-	// The bridge and its rules stay when a server ends, for its pods and its next start. There is none.
+	// The bridge and its rules stay when a server ends, for its pods and its next start. There is
+	// none.
 	destroyed := network.Destroy(network.Options{
 		ConfDir: filepath.Join(n.Options.Dir, "cni"), StateDir: filepath.Join(n.Root, "network"),
 		Embedded: network.EmbeddedOptions{Bridge: network.DefaultBridgeName(n.Root)},
@@ -262,8 +265,8 @@ func (n *Node) Close() ([]string, error) {
 	return forced, errors.Join(stopped, destroyed, err)
 }
 
-// Sweep kills every process of a node's folder, unmounts all below it and removes it. It returns what
-// processes and mounts it found.
+// Sweep kills every process of a node's folder, unmounts all below it and removes it. It returns
+// what processes and mounts it found.
 func Sweep(dir string) ([]string, error) {
 	scope := leftovers.Scope{Dirs: []string{dir}, SkipFile: func(string) bool { return true }}
 	forced, err := leftovers.Take(scope)

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// Patience is how long tests wait for what is to come. It is long, for machines that are busy with others: it only bounds how
-// long a failure takes.
+// Patience is how long tests wait for what is to come. It is long, for machines that are busy with
+// others: it only bounds how long a failure takes.
 const Patience = time.Minute
 
-// SlownessVariable is the environment variable with how many times as long as on a machine of its own a test may have to wait
-// for anything. tests/vm sets it for an emulated machine.
+// SlownessVariable is the environment variable with how many times as long as on a machine of its
+// own a test may have to wait for anything. tests/vm sets it for an emulated machine.
 const SlownessVariable = "SUNABA_TEST_SLOWNESS"
 
-// Slow is a limit of time as this machine needs it. It is for limits that tell a slow thing from a broken one.
+// Slow is a limit of time as this machine needs it. It is for limits that tell a slow thing from a
+// broken one.
 func Slow(limit time.Duration) time.Duration {
 	if times, err := strconv.Atoi(os.Getenv(SlownessVariable)); err == nil && times > 1 {
 		return limit * time.Duration(times)

@@ -7,8 +7,8 @@ import (
 	"net"
 )
 
-// FreePort is a TCP port that nobody listens on, for somebody who will. It is not one of those that the kernel gives to
-// connections, which could have it meanwhile.
+// FreePort is a TCP port that nobody listens on, for somebody who will. It is not one of those that
+// the kernel gives to connections, which could have it meanwhile.
 func FreePort() (int, error) {
 	var problems error
 	for range 100 {

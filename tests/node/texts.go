@@ -28,8 +28,8 @@ var classWords = map[codes.Code]string{
 	codes.Aborted: "aborted", codes.DataLoss: "data loss", codes.Internal: "internal",
 }
 
-// Worded says what is wrong with the words of an error: a part of them that is there twice, or the class at the end, which
-// the code tells. nil if nothing is.
+// Worded says what is wrong with the words of an error: a part of them that is there twice, or the
+// class at the end, which the code tells. nil if nothing is.
 func Worded(code codes.Code, text string) error {
 	for line := range strings.Lines(text) {
 		parts := strings.Split(strings.TrimSpace(line), ": ")

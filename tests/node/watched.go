@@ -15,7 +15,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 )
 
-// Watched is a node that knows what was there when it became ready: nothing else may be there when its pods have been removed.
+// Watched is a node that knows what was there when it became ready: nothing else may be there when
+// its pods have been removed.
 type Watched struct {
 	*Node
 	before leftovers.Snapshot
@@ -61,7 +62,8 @@ func (w *Watched) Pods() []string {
 	return slices.Clone(w.pods)
 }
 
-// look sees all that belongs to the node, except images and compiled modules, which stay on purpose.
+// look sees all that belongs to the node, except images and compiled modules, which stay on
+// purpose.
 func (w *Watched) look() (leftovers.Snapshot, error) {
 	scope := w.Scope()
 	scope.Network = true
@@ -78,8 +80,8 @@ func (w *Watched) look() (leftovers.Snapshot, error) {
 	return slices.DeleteFunc(snapshot, func(line string) bool { return strings.HasPrefix(line, daemon) }), nil
 }
 
-// Left returns what is there that was not there at the start. The kernel removes links and processes in the background, so
-// it looks for a while.
+// Left returns what is there that was not there at the start. The kernel removes links and
+// processes in the background, so it looks for a while.
 func (w *Watched) Left() ([]string, error) {
 	var fresh []string
 	var err error
@@ -115,8 +117,8 @@ func (w *Watched) Sound() error {
 	return err
 }
 
-// Finish lets the node check itself, removes the pods, looks for leftovers and removes the node. It returns all that was
-// wrong.
+// Finish lets the node check itself, removes the pods, looks for leftovers and removes the node. It
+// returns all that was wrong.
 func (w *Watched) Finish() error {
 	ctx, cancel := context.WithTimeout(context.Background(), Slow(3*time.Minute))
 	defer cancel()

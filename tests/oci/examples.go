@@ -49,8 +49,8 @@ func Examples() []Example {
 	}
 }
 
-// Push builds the example from the folder of all examples and stores it in a registry. A compiler that is not
-// there is ErrNoCompiler.
+// Push builds the example from the folder of all examples and stores it in a registry. A compiler
+// that is not there is ErrNoCompiler.
 func (e Example) Push(ctx context.Context, r *Registry, examples string) (ref string, err error) {
 	image, index, err := e.pack(ctx, examples)
 	if err != nil {
@@ -77,7 +77,8 @@ type module struct {
 	build func(ctx context.Context, examples string) ([]byte, error)
 }
 
-// guestExample is an image of platform wasip1/wasm with modules, the first of which is its entrypoint.
+// guestExample is an image of platform wasip1/wasm with modules, the first of which is its
+// entrypoint.
 func guestExample(modules ...module) func(context.Context, string) (v1.Image, v1.ImageIndex, error) {
 	return func(ctx context.Context, examples string) (v1.Image, v1.ImageIndex, error) {
 		var files []File

@@ -12,14 +12,15 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// BuildGo compiles the Go program in the package folder dir for one platform, without cgo, and returns
-// the program's bytes.
+// BuildGo compiles the Go program in the package folder dir for one platform, without cgo, and
+// returns the program's bytes.
 func BuildGo(ctx context.Context, dir string, platform v1.Platform) ([]byte, error) {
 	return build(ctx, dir, []string{"CGO_ENABLED=0", "GOOS=" + platform.OS, "GOARCH=" + platform.Architecture},
 		"go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o")
 }
 
-// BuildC compiles one C file to a WASI preview 1 guest with clang and wasi-libc and returns its bytes.
+// BuildC compiles one C file to a WASI preview 1 guest with clang and wasi-libc and returns its
+// bytes.
 func BuildC(ctx context.Context, file string) ([]byte, error) {
 	dir, base := filepath.Split(file)
 	return build(ctx, dir, nil, "clang", "--target=wasm32-wasi", "-O2", "-Wl,--strip-all", base, "-o")
@@ -28,8 +29,8 @@ func BuildC(ctx context.Context, file string) ([]byte, error) {
 // ErrNoCompiler is for a language whose compiler tests/setup.sh could not install.
 var ErrNoCompiler = errors.New("its compiler is missing: run tests/setup.sh --tests")
 
-// BuildAssemblyScript compiles the AssemblyScript project in dir, as its `npm run build` does, and returns the guest's
-// bytes; ErrNoCompiler without its node_modules.
+// BuildAssemblyScript compiles the AssemblyScript project in dir, as its `npm run build` does, and
+// returns the guest's bytes; ErrNoCompiler without its node_modules.
 func BuildAssemblyScript(ctx context.Context, dir string) ([]byte, error) {
 	const compiler = "node_modules/assemblyscript/bin/asc.js"
 	if !exists(filepath.Join(dir, compiler)) {
@@ -38,8 +39,9 @@ func BuildAssemblyScript(ctx context.Context, dir string) ([]byte, error) {
 	return build(ctx, dir, nil, "node", compiler, "assembly/index.ts", "--target", "release", "-o")
 }
 
-// BuildRust compiles one Rust file to a WASI preview 1 guest, with the packages of Debian that tests/setup.sh has unpacked
-// into .cache/rust of the folder that holds go.mod; ErrNoCompiler without them.
+// BuildRust compiles one Rust file to a WASI preview 1 guest, with the packages of Debian that
+// tests/setup.sh has unpacked into .cache/rust of the folder that holds go.mod; ErrNoCompiler
+// without them.
 func BuildRust(ctx context.Context, file string) ([]byte, error) {
 	dir, base := filepath.Split(file)
 	root, err := findAbove(dir, ".cache/rust/usr")
@@ -73,7 +75,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// build runs command in dir with the name of an output file appended and returns that file's content.
+// build runs command in dir with the name of an output file appended and returns that file's
+// content.
 func build(ctx context.Context, dir string, env []string, command ...string) ([]byte, error) {
 	temp, err := os.MkdirTemp("", "sunaba-build-")
 	if err != nil {
@@ -90,8 +93,8 @@ func build(ctx context.Context, dir string, env []string, command ...string) ([]
 	return os.ReadFile(output)
 }
 
-// ExampleIndex builds the Go example in dir for linux/amd64, linux/arm64 and wasip1/wasm and packs it
-// as an index; name is the program's name in the image.
+// ExampleIndex builds the Go example in dir for linux/amd64, linux/arm64 and wasip1/wasm and packs
+// it as an index; name is the program's name in the image.
 func ExampleIndex(ctx context.Context, dir, name string) (v1.ImageIndex, error) {
 	var variants []Variant
 	for _, platform := range []v1.Platform{LinuxAMD64, LinuxARM64, Wasip1} {
@@ -116,7 +119,8 @@ func ExampleIndex(ctx context.Context, dir, name string) (v1.ImageIndex, error) 
 	return Index(variants...)
 }
 
-// Renamed is a module with a part that means nothing, so that no module with another name has its digest.
+// Renamed is a module with a part that means nothing, so that no module with another name has its
+// digest.
 func Renamed(module []byte, name string) []byte {
 	body := append([]byte{byte(len(name))}, name...)
 	return slices.Concat(module, []byte{0, byte(len(body))}, body)

@@ -65,8 +65,8 @@ type Variant struct {
 	Image    v1.Image
 }
 
-// Index makes an OCI image index of variants and adds what a build tool adds: an attestation manifest
-// of platform unknown/unknown for the first of them.
+// Index makes an OCI image index of variants and adds what a build tool adds: an attestation
+// manifest of platform unknown/unknown for the first of them.
 func Index(variants ...Variant) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, v := range variants {
@@ -123,8 +123,8 @@ func (l titled) Descriptor() (*v1.Descriptor, error) {
 	return d, err
 }
 
-// Artifact makes a WebAssembly OCI artifact: config application/vnd.wasm.config.v0+json and one layer
-// for each module, by the name Title. A well-formed one has one module.
+// Artifact makes a WebAssembly OCI artifact: config application/vnd.wasm.config.v0+json and one
+// layer for each module, by the name Title. A well-formed one has one module.
 func Artifact(modules ...[]byte) (v1.Image, error) { return NamedArtifact(Title, modules...) }
 
 // NamedArtifact is Artifact with another name.

@@ -1,5 +1,6 @@
 // Package oci builds the images that tests and the demo run, and serves them from a registry on
-// loopback. Everything is deterministic: the same input gives the same digests, so a test may name them.
+// loopback. Everything is deterministic: the same input gives the same digests, so a test may name
+// them.
 package oci
 
 import (

@@ -48,7 +48,8 @@ func daemon() victim {
 	}
 }
 
-// ownLives are the RPCs that have to do with a pod's shim, where each pod has its own: 12 points more.
+// ownLives are the RPCs that have to do with a pod's shim, where each pod has its own: 12 points
+// more.
 var ownLives = []lifePoints{
 	{life{"RunPodSandbox", prepareRun, callRun, judgeRun}, map[string]int{"runc": 2, "wasm": 2}},
 	{life{"StartContainer", prepareStart, callStart, judgeStart}, map[string]int{"runc": 1, "wasm": 1}},
@@ -103,7 +104,8 @@ func (m *machine) refused(what string, err error, want codes.Code) {
 	}
 }
 
-// --- RunPodSandbox: the pod is not there, or it is and can be used or removed ----------------------------------
+// --- RunPodSandbox: the pod is not there, or it is and can be used or removed
+// ----------------------------------
 
 func prepareRun(s *stage) error {
 	s.config = s.podConfig("run", shape(s.nth))
@@ -142,7 +144,8 @@ func judgeRun(s *stage) {
 	p.works()
 }
 
-// --- PullImage: the image is not there, or whole -------------------------------------------------------------
+// --- PullImage: the image is not there, or whole
+// -------------------------------------------------------------
 
 func preparePull(s *stage) (err error) {
 	s.ref, err = push(s.ctx, s.handler, fmt.Sprintf("pulled-%d", serial.Add(1)))
@@ -199,7 +202,8 @@ func judgePull(s *stage) {
 	}
 }
 
-// --- CreateContainer: the container is not there, or created ---------------------------------------------------
+// --- CreateContainer: the container is not there, or created
+// ---------------------------------------------------
 
 func prepareCreate(s *stage) (err error) {
 	if s.pod, err = s.run(s.handler, s.podConfig("create", shape(s.nth))); err != nil {
@@ -247,7 +251,8 @@ func judgeCreate(s *stage) {
 	s.c.said(jobText)
 }
 
-// --- StartContainer: the container is created, or was started once ----------------------------------------------
+// --- StartContainer: the container is created, or was started once
+// ----------------------------------------------
 
 func prepareStart(s *stage) (err error) {
 	if err = prepareCreate(s); err == nil {
@@ -256,8 +261,8 @@ func prepareStart(s *stage) (err error) {
 	return err
 }
 
-// replaced has another container take the place of one that was created and never started, with the same ports, as the kubelet
-// does it.
+// replaced has another container take the place of one that was created and never started, with the
+// same ports, as the kubelet does it.
 func (s *stage) replaced() {
 	second, err := s.pod.begin(withPort(job(s.handler)))
 	if err != nil {
@@ -292,7 +297,8 @@ func judgeStart(s *stage) {
 	s.c.said(jobText)
 }
 
-// --- ExecSync: the container does not notice, the command is gone -----------------------------------------------
+// --- ExecSync: the container does not notice, the command is gone
+// -----------------------------------------------
 
 func prepareExec(s *stage) (err error) {
 	if s.pod, err = s.run(s.handler, s.podConfig("exec", shape(1))); err != nil { // with processes of its own
@@ -363,7 +369,8 @@ func judgeExec(s *stage) {
 	}
 }
 
-// --- UpdateContainerResources: all of it is old, or all is new --------------------------------------------------
+// --- UpdateContainerResources: all of it is old, or all is new
+// --------------------------------------------------
 
 const oldLimit, newLimit = 64 << 20, 96 << 20
 
@@ -426,7 +433,8 @@ func judgeUpdate(s *stage) {
 	}
 }
 
-// --- StopContainer: it is told once, and killed when its grace is over --------------------------------------------
+// --- StopContainer: it is told once, and killed when its grace is over
+// --------------------------------------------
 
 func prepareStop(s *stage) (err error) {
 	if s.pod, err = s.run(s.handler, s.podConfig("stop", shape(s.nth))); err != nil {
@@ -440,7 +448,8 @@ func prepareStop(s *stage) (err error) {
 	return s.c.says(idleText(s.handler))
 }
 
-// callStop gives every second point a grace that nobody waits for; asking again then gives a shorter one.
+// callStop gives every second point a grace that nobody waits for; asking again then gives a
+// shorter one.
 func callStop(s *stage) error {
 	if !s.idle && s.nth%2 == 1 {
 		return s.c.stop(600)
@@ -466,7 +475,8 @@ func judgeStop(s *stage) {
 	}
 }
 
-// --- RemoveContainer: it is there or not -----------------------------------------------------------------------
+// --- RemoveContainer: it is there or not
+// -----------------------------------------------------------------------
 
 func prepareRemove(s *stage) (err error) {
 	if s.pod, err = s.run(s.handler, s.podConfig("remove", shape(s.nth))); err != nil {
@@ -509,9 +519,11 @@ func judgeRemove(s *stage) {
 	}
 }
 
-// --- StopPodSandbox, RemovePodSandbox ---------------------------------------------------------------------------
+// --- StopPodSandbox, RemovePodSandbox
+// ---------------------------------------------------------------------------
 
-// preparePod runs a pod with a container that counts, one that has ended and one that was not started.
+// preparePod runs a pod with a container that counts, one that has ended and one that was not
+// started.
 func preparePod(s *stage) (err error) {
 	s.config = s.podConfig("end", shape(s.nth))
 	if s.pod, err = s.run(s.handler, s.config); err != nil {

@@ -1,12 +1,14 @@
-// Package recovery kills the daemon, and shims, in the middle of what they do, and looks at what becomes of the pods.
+// Package recovery kills the daemon, and shims, in the middle of what they do, and looks at what
+// becomes of the pods.
 //
 // # Points
 //
-// A point is one kill: an RPC is sent, and the process gets SIGKILL just before the Nth system call that others can see of
-// those that it makes for that RPC (tests/killer). N comes from the seed and from how many steps the RPC was seen to take, so
-// that the points of one RPC are spread over all of it. Then the daemon is started again, and everything that
-// holds of a node that never crashed must hold: what ran runs on with its log and its exit code, what was asked for is
-// done or undone, asking again works, `sunaba check` finds nothing, and when the pod is removed nothing is left.
+// A point is one kill: an RPC is sent, and the process gets SIGKILL just before the Nth system call
+// that others can see of those that it makes for that RPC (tests/killer). N comes from the seed and
+// from how many steps the RPC was seen to take, so that the points of one RPC are spread over all
+// of it. Then the daemon is started again, and everything that holds of a node that never crashed
+// must hold: what ran runs on with its log and its exit code, what was asked for is done or undone,
+// asking again works, `sunaba check` finds nothing, and when the pod is removed nothing is left.
 //
 //	go test -v ./tests/recovery -seed 7 -only runc/StartContainer
 //

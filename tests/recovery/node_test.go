@@ -45,8 +45,8 @@ type = "oci"
 binary = "crun"
 `
 
-// machine is a worker's node. All its methods are called by the worker's goroutine, whose thread is in the network and mount
-// namespaces of the node, or by one that beside started.
+// machine is a worker's node. All its methods are called by the worker's goroutine, whose thread is
+// in the network and mount namespaces of the node, or by one that beside started.
 type machine struct {
 	*node.Node
 	ctx     context.Context
@@ -59,7 +59,8 @@ type machine struct {
 	problem func(format string, args ...any)
 }
 
-// alone calls use with a node in a network and a mount namespace of its own, and takes the node away.
+// alone calls use with a node in a network and a mount namespace of its own, and takes the node
+// away.
 func alone(t *testing.T, kind setting, use func(m *machine)) {
 	done := make(chan struct{})
 	go func() {
@@ -166,7 +167,8 @@ func begin(t *testing.T, kind setting) (*machine, error) {
 			return nil, err
 		}
 	}
-	// The client's connections are made by threads in other mount namespaces, which do not see a disk.
+	// The client's connections are made by threads in other mount namespaces, which do not see a
+	// disk.
 	socket := filepath.Join(world.folder, filepath.Base(dir)+".sock")
 	n, err := node.Start(t.Context(), node.Options{Bin: world.bin, Dir: dir, Socket: socket, Config: fmt.Sprintf(lines, node.Driver(), filepath.Join(dir, "cni"), world.bin)})
 	if err != nil {
@@ -182,8 +184,8 @@ func begin(t *testing.T, kind setting) (*machine, error) {
 	return m, nil
 }
 
-// settle starts the pods that live through every kill of this node, and takes the picture that every later one is compared
-// with.
+// settle starts the pods that live through every kill of this node, and takes the picture that
+// every later one is compared with.
 func (m *machine) settle() error {
 	for i, handler := range []string{"runc", "wasm"} {
 		p, err := m.run(handler, m.podConfig("stays-"+handler, shape(i)))
@@ -348,8 +350,8 @@ func missing(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// clean wants nothing that was not there before. The kernel takes links and processes away in the background, so it looks
-// for a while.
+// clean wants nothing that was not there before. The kernel takes links and processes away in the
+// background, so it looks for a while.
 func (m *machine) clean() {
 	var fresh []string
 	if !node.Within(node.Patience, func() bool { fresh = m.look().Since(m.before); return len(fresh) == 0 }) {

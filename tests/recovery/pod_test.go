@@ -13,8 +13,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// shape says what a pod is like beside its handler: one with a PID namespace that its containers share and a host port, or
-// one without both.
+// shape says what a pod is like beside its handler: one with a PID namespace that its containers
+// share and a host port, or one without both.
 type shape int
 
 const shapes = 2
@@ -88,8 +88,8 @@ type container struct {
 	started int64
 }
 
-// containerConfig is a container configuration as the kubelet makes one, of the guest for the handler wasm and of busybox
-// for others. Linux is a script.
+// containerConfig is a container configuration as the kubelet makes one, of the guest for the
+// handler wasm and of busybox for others. Linux is a script.
 func containerConfig(handler, linux string, guest ...string) *cri.ContainerConfig {
 	name := fmt.Sprintf("c%d", serial.Add(1))
 	config := &cri.ContainerConfig{
@@ -237,7 +237,8 @@ func (c *container) ended(code int32, reason string) {
 	}
 }
 
-// text is what the container's log says, without times and names of streams. Its lines are whole ones.
+// text is what the container's log says, without times and names of streams. Its lines are whole
+// ones.
 func (c *container) text() (string, error) {
 	lines, err := node.ReadLog(c.log)
 	for _, l := range lines {

@@ -157,8 +157,8 @@ func (m *machine) play(p point, v victim, steps int) verdict {
 	return out
 }
 
-// answerBound is how long an RPC may take to be answered when the shim that it needs has died: longer than any shim is
-// waited for.
+// answerBound is how long an RPC may take to be answered when the shim that it needs has died:
+// longer than any shim is waited for.
 const answerBound = 2 * time.Minute
 
 // killDuring sends the RPC and has the victim killed meanwhile.

@@ -58,8 +58,8 @@ func (d *disk) sync() error {
 	return unix.Syncfs(int(f.Fd()))
 }
 
-// cut copies what of the disk has reached it at one moment. A copy during which something was written is made again: parts
-// of different age are what no loss of power leaves.
+// cut copies what of the disk has reached it at one moment. A copy during which something was
+// written is made again: parts of different age are what no loss of power leaves.
 func (d *disk) cut() (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(d.dir, &st); err != nil {
@@ -105,8 +105,9 @@ func (d *disk) exchange(file string) error {
 	return d.mount()
 }
 
-// TestPowerCut cuts the power of a node at moments of pulls and of the life of pods. From what had reached the disk, the next daemon
-// starts and is ready, its images are whole, what was running is over, and pulls and pods go on.
+// TestPowerCut cuts the power of a node at moments of pulls and of the life of pods. From what had
+// reached the disk, the next daemon starts and is ready, its images are whole, what was running is
+// over, and pulls and pods go on.
 func TestPowerCut(t *testing.T) {
 	n := cuts
 	if testing.Short() {
@@ -128,7 +129,8 @@ func TestPowerCut(t *testing.T) {
 	})
 }
 
-// powerCut lets the node work for a while, cuts its power, starts it again and looks at it. ids are the images' ids.
+// powerCut lets the node work for a while, cuts its power, starts it again and looks at it. ids are
+// the images' ids.
 func (m *machine) powerCut(after time.Duration, ids map[string]string) error {
 	if err := m.disk.sync(); err != nil { // the configuration, and what the round before has looked at
 		return err

@@ -22,9 +22,10 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// TestReboot takes from a node what a restart of the machine takes: every process and mount, the state folder, cgroups and
-// links; and the records are of another boot. Pods are NotReady then, and how containers ended before is still known.
-// What the network gave out is given back, by DEL for the pods on record.
+// TestReboot takes from a node what a restart of the machine takes: every process and mount, the
+// state folder, cgroups and links; and the records are of another boot. Pods are NotReady then, and
+// how containers ended before is still known. What the network gave out is given back, by DEL for
+// the pods on record.
 func TestReboot(t *testing.T) {
 	for _, net := range []setting{embedded, cni} {
 		alone(t, net, func(m *machine) {
@@ -177,8 +178,8 @@ func (m *machine) backdate() error {
 	return nil
 }
 
-// A container's record that cannot be read, and a pod's, keep nothing else from being recovered; what belongs to nobody is
-// taken away at the start.
+// A container's record that cannot be read, and a pod's, keep nothing else from being recovered;
+// what belongs to nobody is taken away at the start.
 func TestDamageAndOrphans(t *testing.T) {
 	alone(t, embedded, func(m *machine) {
 		m.before = m.look()
@@ -249,8 +250,9 @@ func TestDamageAndOrphans(t *testing.T) {
 	})
 }
 
-// What a server had begun to remove of a pod when it died is removed by the next one, and is not there for anybody. A
-// container that lacks its root filesystem alone is damaged, and stays until its client removes it.
+// What a server had begun to remove of a pod when it died is removed by the next one, and is not
+// there for anybody. A container that lacks its root filesystem alone is damaged, and stays until
+// its client removes it.
 func TestHalfRemovedContainers(t *testing.T) {
 	alone(t, embedded, func(m *machine) {
 		m.before = m.look()
@@ -290,7 +292,8 @@ func TestHalfRemovedContainers(t *testing.T) {
 			t.Error(err)
 		}
 		for _, c := range half {
-			// The shim has mounts in there, of a start ahead, until it has waited for that for long enough.
+			// The shim has mounts in there, of a start ahead, until it has waited for that for long
+			// enough.
 			var err error
 			if !node.Within(node.Patience, func() bool {
 				err = os.RemoveAll(filepath.Join(m.State, "sandboxes", c.pod.id, c.id))

@@ -14,7 +14,8 @@ import (
 // variants is how many kinds of pods, or of containers, the points of one life take turns in.
 const variants = shapes
 
-// workers is how many daemons are at it side by side. What waits gives way to others, but on a slow machine nothing waits.
+// workers is how many daemons are at it side by side. What waits gives way to others, but on a slow
+// machine nothing waits.
 func workers() int {
 	const most = 4
 	if node.Slow(time.Second) > time.Second {

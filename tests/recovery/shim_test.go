@@ -20,7 +20,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// shimLives are the RPCs that have a shim do something, and the end of a container: 20 points in all.
+// shimLives are the RPCs that have a shim do something, and the end of a container: 20 points in
+// all.
 var shimLives = []lifePoints{
 	{life{"RunPodSandbox", prepareShared, callRun, judgeShimOfRun}, map[string]int{"runc": 1, "wasm": 1}},
 	{life{"StartContainer", preparePod, callStartThird, judgeShim}, map[string]int{"runc": 3, "wasm": 3}},
@@ -31,7 +32,8 @@ var shimLives = []lifePoints{
 	{life{"StopPodSandbox", preparePod, callStopPod, judgeShim}, map[string]int{"runc": 2, "wasm": 1}},
 }
 
-// A pod's shim is killed in the middle of what it does. The server sees it, or a server that is started later does.
+// A pod's shim is killed in the middle of what it does. The server sees it, or a server that is
+// started later does.
 func TestKillShim(t *testing.T) {
 	run(t, shim(), ownShims, shimLives)
 }

@@ -25,7 +25,8 @@ var deadShimLives = []lifePoints{
 	{life{"start after a shim's death", prepareDeadShim, callLaunch, judgeShim}, map[string]int{"runc": 2, "wasm": 2}},
 }
 
-// The daemon is killed while it starts and cleans up what the one before it left; a third one cleans up after both.
+// The daemon is killed while it starts and cleans up what the one before it left; a third one
+// cleans up after both.
 func TestKillStart(t *testing.T) {
 	run(t, startingDaemon(), embedded, startLives)
 	run(t, startingDaemon(), ownShims, deadShimLives)

@@ -25,7 +25,8 @@ import (
 
 var basic = &authn.Basic{Username: "u", Password: "s3cr3t"}
 
-// htpasswd is a file with the user u, whose password is s3cr3t (bcrypt, as docker-registry wants it).
+// htpasswd is a file with the user u, whose password is s3cr3t (bcrypt, as docker-registry wants
+// it).
 func htpasswd(t *testing.T) string {
 	t.Helper()
 	return write(t, "htpasswd", "u:$2y$05$abcdefghijklmnopqrstuu9Avu/WgbsK7g7xfCY1X3pdjsTgxqQLS\n")
@@ -58,7 +59,8 @@ func (l *logs) String() string {
 	return l.b.String()
 }
 
-// All six fields of a CRI AuthConfig, and the node's file, against docker-registry with passwords and with tokens.
+// All six fields of a CRI AuthConfig, and the node's file, against docker-registry with passwords
+// and with tokens.
 func TestAuthorization(t *testing.T) {
 	tokens := must[*TokenServer](t)(NewTokenServer())
 	tokens.Users = map[string]string{"u": "s3cr3t"}

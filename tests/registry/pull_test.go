@@ -150,8 +150,8 @@ func unavailable(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), registry.UnavailablePrefix) && errors.Unwrap(err) == nil
 }
 
-// Every fault before every registry: what can be got over is, and what cannot is named and leaves a store that the next
-// pull finds in order.
+// Every fault before every registry: what can be got over is, and what cannot is named and leaves a
+// store that the next pull finds in order.
 func TestPullThroughFaults(t *testing.T) {
 	sizes := []int{100_000, 400_000, 3000}
 	img := image(t, sizes...)
@@ -206,7 +206,8 @@ func TestPullThroughFaults(t *testing.T) {
 					got, err := s.Pull(t.Context(), images.PullRequest{Ref: at + "/app:v1"})
 					if tt.class != nil {
 						if parts && (strings.HasPrefix(tt.name, "announced") || tt.name == "endless" || tt.name == "corrupt") {
-							// The fault is at another byte of each part, so the text may be another.
+							// The fault is at another byte of each part, so the text may be
+							// another.
 						} else if err == nil || !tt.class(err) || !strings.Contains(err.Error(), tt.text) {
 							t.Fatalf("Pull: %v; want %q", err, tt.text)
 						}
@@ -296,7 +297,8 @@ func TestRedirectToAnotherHost(t *testing.T) {
 	}
 }
 
-// Always on an image that is present costs one HEAD; concurrent pulls of different images share their blobs.
+// Always on an image that is present costs one HEAD; concurrent pulls of different images share
+// their blobs.
 func TestSharingAndTheCostOfAlways(t *testing.T) {
 	base, own1, own2 := oci.Text("base", string(randomBytes(300_000, 1))), oci.Text("own", "1"), oci.Text("own", "2")
 	shared := must[v1.Layer](t)(oci.Layer(base))

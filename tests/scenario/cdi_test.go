@@ -12,8 +12,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A device of the Container Device Interface comes with all that its specification says, asked for by field or by
-// annotation; one that no specification has is named.
+// A device of the Container Device Interface comes with all that its specification says, asked for
+// by field or by annotation; one that no specification has is named.
 func TestCDIDevices(t *testing.T) {
 	specs, host := t.TempDir(), t.TempDir()
 	m := start(t, fmt.Sprintf("[devices]\ncdi_spec_dirs = [%q]", specs))

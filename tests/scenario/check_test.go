@@ -31,7 +31,8 @@ func (m *machine) expectSound(when string) {
 	}
 }
 
-// A sound node has no findings, whatever its pods do, with the server running, killed and started again.
+// A sound node has no findings, whatever its pods do, with the server running, killed and started
+// again.
 func TestCheckOfASoundNode(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)
@@ -112,7 +113,8 @@ func TestCheckWhilePodsComeAndGo(t *testing.T) {
 	}
 }
 
-// What is broken is found, and a repair with the server stopped removes what nothing owns; the pods that are sound run on.
+// What is broken is found, and a repair with the server stopped removes what nothing owns; the pods
+// that are sound run on.
 func TestCheckFindsAndRepairs(t *testing.T) {
 	m := startOwn(t)
 	m.pull(world.busybox)

@@ -11,8 +11,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Compiled modules that nothing needs, that are damaged, and what a killed compilation left are found, and a repair removes
-// them; those of images and of containers whose image has gone stay.
+// Compiled modules that nothing needs, that are damaged, and what a killed compilation left are
+// found, and a repair removes them; those of images and of containers whose image has gone stay.
 func TestCheckOfCompiledModules(t *testing.T) {
 	m := start(t)
 	do := func(err error) {

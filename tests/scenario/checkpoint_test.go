@@ -226,7 +226,8 @@ func needCRIU(t *testing.T) {
 	}
 }
 
-// A container's checkpoint is an archive as other runtimes write it, and a container made from it goes on where it was.
+// A container's checkpoint is an archive as other runtimes write it, and a container made from it
+// goes on where it was.
 func TestCheckpointContainer(t *testing.T) {
 	needCRIU(t)
 	m := start(t)
@@ -283,7 +284,8 @@ func TestCheckpointContainer(t *testing.T) {
 	}
 }
 
-// A pod is restored with containers that wait for their start; what does not fit is refused and leaves nothing.
+// A pod is restored with containers that wait for their start; what does not fit is refused and
+// leaves nothing.
 func TestCheckpointPod(t *testing.T) {
 	needCRIU(t)
 	m := start(t)

@@ -341,8 +341,8 @@ func TestStopWithGrace(t *testing.T) {
 	}
 }
 
-// A guest hears of a stop by its listener or its input; one with neither ends at once, unless it is told
-// to use its grace.
+// A guest hears of a stop by its listener or its input; one with neither ends at once, unless it is
+// told to use its grace.
 func TestStopGuestWithGrace(t *testing.T) {
 	m := start(t)
 	m.pull(world.guest)
@@ -477,8 +477,9 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// A command that takes too long is killed with all that it started, also what has a session of its own or lost its
-// parent; one that leaves something behind which holds its output is answered in bounded time.
+// A command that takes too long is killed with all that it started, also what has a session of its
+// own or lost its parent; one that leaves something behind which holds its output is answered in
+// bounded time.
 func TestExecSyncLeavesNothing(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)

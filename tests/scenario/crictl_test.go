@@ -13,8 +13,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// The scripts of testdata drive a node with the real crictl and with `sunaba run`. $BUSYBOX, $BATCH,
-// $GREETER, $GUEST and $ARTIFACT are image references; $HOST is the registry.
+// The scripts of testdata drive a node with the real crictl and with `sunaba run`. $BUSYBOX,
+// $BATCH, $GREETER, $GUEST and $ARTIFACT are image references; $HOST is the registry.
 func TestScripts(t *testing.T) {
 	tools, err := filepath.Abs("../tools/bin")
 	if err != nil {
@@ -30,7 +30,8 @@ func TestScripts(t *testing.T) {
 	for _, script := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
 			m := start(t)
-			// crictl makes pods behind the harness's back: their cgroups are looked for by the daemon's own end.
+			// crictl makes pods behind the harness's back: their cgroups are looked for by the
+			// daemon's own end.
 			testscript.Run(t, testscript.Params{
 				Files: []string{script},
 				Setup: func(env *testscript.Env) error {

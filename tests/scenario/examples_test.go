@@ -17,7 +17,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// needExamples stores examples in the registry. Where a compiler could not be installed the test is skipped.
+// needExamples stores examples in the registry. Where a compiler could not be installed the test is
+// skipped.
 func needExamples(t *testing.T, names ...string) {
 	t.Helper()
 	for _, e := range oci.Examples() {

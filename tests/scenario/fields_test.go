@@ -11,7 +11,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// Fields of a container's configuration that no other scenario shows, under every OCI runtime and in a pod of guests.
+// Fields of a container's configuration that no other scenario shows, under every OCI runtime and
+// in a pod of guests.
 func TestContainerFields(t *testing.T) {
 	m := start(t)
 	image := must(oci.Busybox(oci.Host(), v1.Config{

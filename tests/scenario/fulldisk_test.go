@@ -32,7 +32,8 @@ func freeOf(t *testing.T, disk string) int64 {
 	return int64(st.Bavail) * st.Bsize
 }
 
-// A node whose disk is full says so, loses nothing, lets everything be removed, starts, and goes on once there is room.
+// A node whose disk is full says so, loses nothing, lets everything be removed, starts, and goes on
+// once there is room.
 func TestFullDisk(t *testing.T) {
 	small := disk.New(t, world.folder, 64)
 	m := startIn(t, filepath.Join(small, "node"))

@@ -33,8 +33,8 @@ func (m *machine) ready() (condition *runtime.RuntimeCondition, info string) {
 	return nil, ""
 }
 
-// A handler whose runtime is missing, or makes no containers, is named where people look, and its pods hear what helps. When
-// its runtime comes, no restart is needed.
+// A handler whose runtime is missing, or makes no containers, is named where people look, and its
+// pods hear what helps. When its runtime comes, no restart is needed.
 func TestHandlerWithoutItsRuntime(t *testing.T) {
 	dir := t.TempDir()
 	later, broken := filepath.Join(dir, "later"), filepath.Join(dir, "broken")

@@ -18,8 +18,8 @@ func (m *machine) imageStatus(image string) *runtime.Image {
 	return answer.GetImage()
 }
 
-// A pull without a handler fetches what every handler will want, because later there are no credentials
-// and maybe no registry.
+// A pull without a handler fetches what every handler will want, because later there are no
+// credentials and maybe no registry.
 func TestPullWithoutHandlerServesEveryHandler(t *testing.T) {
 	m := start(t)
 	id := m.pull(world.batch)

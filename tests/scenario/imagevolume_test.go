@@ -44,7 +44,8 @@ func imageMount(id, ref, path, sub string) *runtime.Mount {
 	return &runtime.Mount{ContainerPath: path, Image: &runtime.ImageSpec{Image: id, UserSpecifiedImage: ref}, ImageSubPath: sub, Readonly: true}
 }
 
-// The files of an image are there, read-only and executable, whole or a part; they stay when the image and the daemon go.
+// The files of an image are there, read-only and executable, whole or a part; they stay when the
+// image and the daemon go.
 func TestImageVolumes(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)
@@ -62,7 +63,8 @@ func (m *machine) imageVolumes(handler, ref string) {
 	m.t.Helper()
 	id := m.pull(ref)
 	p := m.run(handler)
-	// Without what the shell and touch say of it: the two streams reach the log in no order of their own.
+	// Without what the shell and touch say of it: the two streams reach the log in no order of
+	// their own.
 	config := sh(`exec 2>/dev/null; cat /data/weights/model /sub/model /link/model /file; /sub/run; stat -c %u:%g /sub/private
 touch /data/new || echo cannot write; /noexec/run || echo cannot run; sleep 1000`)
 	noexec := imageMount(id, ref, "/noexec", "weights")
@@ -165,7 +167,8 @@ func (m *machine) imageVolumesOfGuest(ref string) {
 	m.noViews()
 }
 
-// What cannot be mounted is refused with the word that clients know and what is wrong; nothing is left of it.
+// What cannot be mounted is refused with the word that clients know and what is wrong; nothing is
+// left of it.
 func TestImageVolumesThatAreRefused(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)

@@ -24,8 +24,8 @@ func withPort(port, hostPort int32) func(*runtime.PodSandboxConfig) {
 	}
 }
 
-// The main job: one reference, pulled once and without a handler, runs under every handler, each with
-// its own variant; a server answers at the pod's address and a job ends with its exit code.
+// The main job: one reference, pulled once and without a handler, runs under every handler, each
+// with its own variant; a server answers at the pod's address and a job ends with its exit code.
 func TestMainJob(t *testing.T) {
 	m := start(t)
 	m.pull(world.greeter)

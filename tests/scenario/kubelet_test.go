@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kubelet runs the pod of one manifest as a kubelet does, as far as the examples need it: volumes (emptyDir, configMap),
-// init containers, and what is run by exec in a container, hooks and probes.
+// kubelet runs the pod of one manifest as a kubelet does, as far as the examples need it: volumes
+// (emptyDir, configMap), init containers, and what is run by exec in a container, hooks and probes.
 type kubelet struct {
 	*pod
 	spec       corev1.PodSpec
@@ -155,8 +155,9 @@ func (k *kubelet) named(name string) *corev1.Container {
 	return nil
 }
 
-// project makes a folder show a version of a ConfigMap, as the kubelet's atomic writer does: the files are in a folder of
-// their own, the link "..data" leads there, each key is a link through it, and a new version comes by exchanging that one.
+// project makes a folder show a version of a ConfigMap, as the kubelet's atomic writer does: the
+// files are in a folder of their own, the link "..data" leads there, each key is a link through it,
+// and a new version comes by exchanging that one.
 func project(t *testing.T, dir string, data map[string]string) {
 	t.Helper()
 	before, _ := os.Readlink(filepath.Join(dir, "..data"))

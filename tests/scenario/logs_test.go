@@ -14,8 +14,8 @@ import (
 
 var dropped = regexp.MustCompile(`^sunaba: dropped (\d+) lines of (\d+) bytes beyond the log's limits \(rate=1024,burst=10240,size=1048576\)$`)
 
-// A flood of lines leaves a log that is no larger than it may be and accounts for every line, whatever runs; the container is
-// not slowed. A handler with limits of its own has those alone.
+// A flood of lines leaves a log that is no larger than it may be and accounts for every line,
+// whatever runs; the container is not slowed. A handler with limits of its own has those alone.
 func TestLogLimits(t *testing.T) {
 	m := start(t, "[logs]\nrate_kib = 1\nmax_size_mib = 1\n[handlers.crun.logs]\nmax_size_mib = 4")
 	m.pull(world.busybox)

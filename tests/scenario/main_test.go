@@ -1,9 +1,9 @@
-// Package scenario runs whole pods: the real binaries, real runc and crun, real images from a registry
-// on loopback, and a CRI client where the kubelet would be. Every scenario has a daemon of its own and
-// ends with a look at what is left on the machine.
+// Package scenario runs whole pods: the real binaries, real runc and crun, real images from a
+// registry on loopback, and a CRI client where the kubelet would be. Every scenario has a daemon of
+// its own and ends with a look at what is left on the machine.
 //
-// The tests run as root in a network namespace and a mount namespace of their own, so that every link,
-// rule and mount that they see is theirs.
+// The tests run as root in a network namespace and a mount namespace of their own, so that every
+// link, rule and mount that they see is theirs.
 package scenario
 
 import (

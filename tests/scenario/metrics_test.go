@@ -12,7 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// podMetrics asks for the metrics of one pod and indexes them by name; containers are those of its containers.
+// podMetrics asks for the metrics of one pod and indexes them by name; containers are those of its
+// containers.
 func (p *pod) podMetrics() (own map[string][]*runtime.Metric, containers map[string]map[string][]*runtime.Metric) {
 	p.t.Helper()
 	answer, err := p.ListPodSandboxMetrics(p.t.Context(), &runtime.ListPodSandboxMetricsRequest{})
@@ -39,7 +40,8 @@ func (p *pod) podMetrics() (own map[string][]*runtime.Metric, containers map[str
 	return nil, nil
 }
 
-// rarely are the metrics that only some machines have: huge pages, pressure (version 2), a device that counts.
+// rarely are the metrics that only some machines have: huge pages, pressure (version 2), a device
+// that counts.
 var rarely = []string{
 	"container_hugetlb_max_usage_bytes", "container_hugetlb_usage_bytes",
 	"container_pressure_cpu_stalled_seconds_total", "container_pressure_cpu_waiting_seconds_total",
@@ -49,8 +51,8 @@ var rarely = []string{
 	"container_fs_writes_bytes_total", "container_fs_writes_total",
 }
 
-// Every metric of cAdvisor that the machine can have is there for a pod of every handler, with its labels, and a
-// container that has ended is left out.
+// Every metric of cAdvisor that the machine can have is there for a pod of every handler, with its
+// labels, and a container that has ended is left out.
 func TestPodMetrics(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)
@@ -154,7 +156,8 @@ func checkMetrics(t *testing.T, labels map[string][]string, lists ...map[string]
 	}
 }
 
-// The stream says the same as the list, and neither is spoiled by a pod whose shim or container has just died.
+// The stream says the same as the list, and neither is spoiled by a pod whose shim or container has
+// just died.
 func TestPodMetricsOfDyingPods(t *testing.T) {
 	m := startOwn(t)
 	m.pull(world.busybox)
@@ -207,8 +210,8 @@ func TestPodMetricsOfDyingPods(t *testing.T) {
 	}
 }
 
-// A container that has ended, or was never started, has no figures in a list; asked for by name it has those of its
-// writable layer.
+// A container that has ended, or was never started, has no figures in a list; asked for by name it
+// has those of its writable layer.
 func TestStatsOfStoppedContainers(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)

@@ -13,15 +13,16 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// machine is a node under test. When its scenario ends, its pods are removed, and then nothing may be
-// there that was not there when it became ready.
+// machine is a node under test. When its scenario ends, its pods are removed, and then nothing may
+// be there that was not there when it became ready.
 type machine struct {
 	*node.Watched
 	t     *testing.T
 	first int // of the pods that ran, those before the subtest
 }
 
-// in is the machine within a subtest. The pods of one that fails are removed: the next finds the machine as it did.
+// in is the machine within a subtest. The pods of one that fails are removed: the next finds the
+// machine as it did.
 func (m *machine) in(t *testing.T) *machine {
 	inner := *m
 	inner.t, inner.first = t, len(m.Pods())
@@ -58,8 +59,8 @@ type = "wasm"
 // everyHandler are the names in it.
 var everyHandler = []string{"runc", "crun", "wasm"}
 
-// start starts a node with the handlers above and its own, empty folder of CNI configurations. more is
-// added to the [network] table.
+// start starts a node with the handlers above and its own, empty folder of CNI configurations. more
+// is added to the [network] table.
 func start(t *testing.T, more ...string) *machine {
 	t.Helper()
 	dir, err := os.MkdirTemp(world.folder, "node-")

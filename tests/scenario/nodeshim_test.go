@@ -91,8 +91,8 @@ func (p *pod) killSharedShim() {
 	}
 }
 
-// goesOn checks that a counter writes its log in order, with at most gaps places at which something is missing, and that
-// nothing is doubled.
+// goesOn checks that a counter writes its log in order, with at most gaps places at which something
+// is missing, and that nothing is doubled.
 func (c *container) goesOn(gaps int) {
 	c.t.Helper()
 	last := func() int {
@@ -122,7 +122,8 @@ func (c *container) goesOn(gaps int) {
 	}
 }
 
-// Pods of a handler have one shim, pods of others have theirs; their overhead is divided, and the last pod takes the shim along.
+// Pods of a handler have one shim, pods of others have theirs; their overhead is divided, and the
+// last pod takes the shim along.
 func TestSharedShim(t *testing.T) {
 	m := start(t, sharedHandlers)
 	m.pull(world.batch)
@@ -220,7 +221,8 @@ func (f *followed) count(id string, kind runtime.ContainerEventType) int {
 	return f.events[id+" "+kind.String()]
 }
 
-// sharedPods are what runs while things are killed: under each handler two pods, in one of them a process namespace for all.
+// sharedPods are what runs while things are killed: under each handler two pods, in one of them a
+// process namespace for all.
 type sharedPods struct {
 	p, q               *pod
 	counts, ends, rest *container
@@ -271,8 +273,8 @@ func (s sharedPods) end() {
 	}
 }
 
-// The shim of all pods of a handler is killed, twice: containers and logs go on, ends are told once and are true, and new
-// containers are made.
+// The shim of all pods of a handler is killed, twice: containers and logs go on, ends are told once
+// and are true, and new containers are made.
 func TestKillSharedShim(t *testing.T) {
 	m := start(t, sharedHandlers)
 	m.pull(world.batch)
@@ -333,8 +335,9 @@ func TestKillDaemonAndSharedShim(t *testing.T) {
 	m.clean()
 }
 
-// Without its supervisor a shim goes on, and the check says that its death would now be the end of its pods. That comes: they are
-// finished as those of a shim of their own, and the next pod is as any other.
+// Without its supervisor a shim goes on, and the check says that its death would now be the end of
+// its pods. That comes: they are finished as those of a shim of their own, and the next pod is as
+// any other.
 func TestKillSupervisor(t *testing.T) {
 	m := start(t, sharedHandlers)
 	m.pull(world.batch)
@@ -372,7 +375,8 @@ func TestKillSupervisor(t *testing.T) {
 	m.clean()
 }
 
-// The scope of a pod is that of the handler when it was made, whatever the configuration says later.
+// The scope of a pod is that of the handler when it was made, whatever the configuration says
+// later.
 func TestScopeIsChanged(t *testing.T) {
 	m := start(t, sharedHandlers)
 	m.pull(world.batch)
@@ -414,8 +418,8 @@ func TestScopeIsChanged(t *testing.T) {
 	old.goesOn(1)
 }
 
-// Pods are started and taken away all the time while their shim is killed again and again. Nothing is lost that ran, nothing
-// is left, and what could not be started says so.
+// Pods are started and taken away all the time while their shim is killed again and again. Nothing
+// is lost that ran, nothing is left, and what could not be started says so.
 func TestSharedShimDiesInTheMiddle(t *testing.T) {
 	m := start(t, sharedHandlers)
 	m.pull(world.batch)
@@ -446,7 +450,8 @@ func TestSharedShimDiesInTheMiddle(t *testing.T) {
 	m.clean()
 }
 
-// wholeLife runs a pod with a job that ends with a code, and takes it away. A pod whose shim died while it was made may be refused.
+// wholeLife runs a pod with a job that ends with a code, and takes it away. A pod whose shim died
+// while it was made may be refused.
 func (m *machine) wholeLife(handler, name string, code int32) error {
 	config := m.podConfig(name)
 	answer, err := m.RunPodSandbox(m.t.Context(), &runtime.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})

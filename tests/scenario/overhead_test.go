@@ -49,8 +49,8 @@ func rollup(t *testing.T, pid int) int64 {
 	return kib << 10
 }
 
-// The measured overhead of 20 pods of each kind is what smaps_rollup says of their shims and engines from outside. A C
-// guest's own memory is small enough to be within the tolerance.
+// The measured overhead of 20 pods of each kind is what smaps_rollup says of their shims and
+// engines from outside. A C guest's own memory is small enough to be within the tolerance.
 func TestOverheadIsTrue(t *testing.T) {
 	const pods, tolerance = 20, 0.10
 	m := startOwn(t)
@@ -66,8 +66,9 @@ func TestOverheadIsTrue(t *testing.T) {
 				all = append(all, p)
 			}
 			for i, p := range all {
-				// Shims give memory back some time after a start, and asking wakes them, which takes memory for a moment: the two
-				// looks are of the same pod only if nothing of that is between them.
+				// Shims give memory back some time after a start, and asking wakes them, which
+				// takes memory for a moment: the two looks are of the same pod only if nothing of
+				// that is between them.
 				var inside, outside int64
 				var off float64
 				if !node.Within(node.Patience, func() bool {
@@ -85,7 +86,8 @@ func TestOverheadIsTrue(t *testing.T) {
 	}
 }
 
-// measured is the pod's measured overhead in bytes, and what its processes have as the kernel sums it up.
+// measured is the pod's measured overhead in bytes, and what its processes have as the kernel sums
+// it up.
 func (p *pod) measured() (inside, outside int64) {
 	p.t.Helper()
 	var info struct {
@@ -111,8 +113,8 @@ func parse(t *testing.T, status *runtime.PodSandboxStatusResponse, into any) {
 	}
 }
 
-// What pods cost is on the metrics page, in `sunaba top` and in `sunaba runtimeclass list`, with the class that was read
-// from the manifests, which SIGHUP reads again.
+// What pods cost is on the metrics page, in `sunaba top` and in `sunaba runtimeclass list`, with
+// the class that was read from the manifests, which SIGHUP reads again.
 func TestOverheadIsSeen(t *testing.T) {
 	manifests, err := os.MkdirTemp(world.folder, "classes-")
 	if err != nil {
@@ -176,7 +178,8 @@ func TestOverheadIsSeen(t *testing.T) {
 	}
 }
 
-// The measuring command prints a class that its own reader takes, draws a picture, and leaves no pod.
+// The measuring command prints a class that its own reader takes, draws a picture, and leaves no
+// pod.
 func TestOverheadMeasure(t *testing.T) {
 	m := start(t)
 	m.pull(world.guest)

@@ -17,7 +17,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// podLimits reads the memory limit (bytes) and the quota (microseconds) of a pod's own cgroup, as the kernel writes them.
+// podLimits reads the memory limit (bytes) and the quota (microseconds) of a pod's own cgroup, as
+// the kernel writes them.
 func (p *pod) podLimits() (memory, quota string) {
 	p.t.Helper()
 	read := func(paths ...string) string {
@@ -34,8 +35,9 @@ func (p *pod) podLimits() (memory, quota string) {
 		read("/sys/fs/cgroup/cpu"+cg+"/cpu.cfs_quota_us", "/sys/fs/cgroup"+cg+"/cpu.max")
 }
 
-// A pod without a cgroup parent is limited to what it declares and its overhead; UpdatePodSandboxResources changes that,
-// and the verbose status shows it, also after a restart of the daemon.
+// A pod without a cgroup parent is limited to what it declares and its overhead;
+// UpdatePodSandboxResources changes that, and the verbose status shows it, also after a restart of
+// the daemon.
 func TestPodResources(t *testing.T) {
 	m := start(t)
 	m.pull(world.guest)

@@ -32,8 +32,8 @@ func gone(pid int) bool {
 	return node.Within(node.Patience, func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
-// The prewarmed process in a created container's cgroup becomes the container's when it is started, also after the daemon was
-// killed in between, and with the limits that were set meanwhile.
+// The prewarmed process in a created container's cgroup becomes the container's when it is started,
+// also after the daemon was killed in between, and with the limits that were set meanwhile.
 func TestPrewarmedProcessOfACreatedContainer(t *testing.T) {
 	m := start(t)
 	m.pull(world.guest)
@@ -100,7 +100,8 @@ func TestPrewarmedProcessOfACreatedContainer(t *testing.T) {
 	}
 }
 
-// The prewarmed process of a container that is never started ends with it, with its pod, and with its shim.
+// The prewarmed process of a container that is never started ends with it, with its pod, and with
+// its shim.
 func TestPrewarmedProcessOfAContainerThatNeverStarts(t *testing.T) {
 	m := startOwn(t)
 	m.pull(world.guest)

@@ -50,8 +50,8 @@ func (p *pod) prewarmed() int {
 	return all[0].PID
 }
 
-// The process that a wasm pod has at hand becomes its guest, and there is one for the next container too. It counts to the
-// pod's overhead once, whatever it is by then.
+// The process that a wasm pod has at hand becomes its guest, and there is one for the next
+// container too. It counts to the pod's overhead once, whatever it is by then.
 func TestPrewarmedProcess(t *testing.T) {
 	m := start(t)
 	m.pull(world.guest)
@@ -65,7 +65,8 @@ func TestPrewarmedProcess(t *testing.T) {
 		c.start()
 		c.says("idle")
 		parts := p.overheadParts()
-		// The pod may have another one at hand by now: that it gets ready for a container may come behind the container's start.
+		// The pod may have another one at hand by now: that it gets ready for a container may come
+		// behind the container's start.
 		counted := slices.ContainsFunc(parts["prewarmed"], func(one part) bool { return one.PID == prewarmed })
 		if counted || len(parts["engine"]) != i+1 {
 			t.Errorf("with %d guests: process %d among parts %v", i+1, prewarmed, parts)
@@ -85,8 +86,8 @@ func TestPrewarmedProcess(t *testing.T) {
 	}
 }
 
-// A pod that ends without having used its prewarmed process, in an orderly way or by its shim's death, leaves nothing of it, also
-// not in a cgroup that the kubelet made.
+// A pod that ends without having used its prewarmed process, in an orderly way or by its shim's
+// death, leaves nothing of it, also not in a cgroup that the kubelet made.
 func TestUnusedPrewarmedProcessIsEnded(t *testing.T) {
 	m := startOwn(t)
 	m.pull(world.guest)
@@ -125,8 +126,9 @@ func noneBelow(t *testing.T, made []string) {
 	}
 }
 
-// The id of the next container is on no record. A server that is killed between its drawing and CreateContainer forgets it: what
-// waits under it is counted, gives way to the next server's, and is removed with the pod, also when its shim was killed too.
+// The id of the next container is on no record. A server that is killed between its drawing and
+// CreateContainer forgets it: what waits under it is counted, gives way to the next server's, and
+// is removed with the pod, also when its shim was killed too.
 func TestDrawnIDIsForgotten(t *testing.T) {
 	m := startOwn(t)
 	m.pull(world.guest)

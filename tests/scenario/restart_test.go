@@ -20,7 +20,8 @@ func counter() *runtime.ContainerConfig {
 	return containerConfig(world.batch, "-lines", "-1", "-every", node.Slow(5*time.Millisecond).String())
 }
 
-// consecutive checks that no line of a counter's log is missing or doubled, and returns their number.
+// consecutive checks that no line of a counter's log is missing or doubled, and returns their
+// number.
 func (c *container) consecutive() int {
 	c.t.Helper()
 	n := 0
@@ -34,8 +35,8 @@ func (c *container) consecutive() int {
 	return n
 }
 
-// The daemon is killed at once, and the pods do not notice: they run on, their logs go on, and what ended
-// meanwhile shows its true exit code and time. Afterwards everything can be taken away.
+// The daemon is killed at once, and the pods do not notice: they run on, their logs go on, and what
+// ended meanwhile shows its true exit code and time. Afterwards everything can be taken away.
 func TestKillDaemon(t *testing.T) {
 	m := start(t)
 	m.pull(world.batch)
@@ -143,7 +144,8 @@ func TestTerminateDaemon(t *testing.T) {
 	}
 }
 
-// The daemon is killed in the middle of many pods' lives; whatever it had begun is finished or undone.
+// The daemon is killed in the middle of many pods' lives; whatever it had begun is finished or
+// undone.
 func TestKillDaemonInTheMiddle(t *testing.T) {
 	m := start(t)
 	m.pull(world.batch)

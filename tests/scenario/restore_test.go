@@ -21,7 +21,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// saved is a checkpoint of a container in all but the state of its processes, which only CRIU could write.
+// saved is a checkpoint of a container in all but the state of its processes, which only CRIU could
+// write.
 func (c *container) saved() (dir string) {
 	c.t.Helper()
 	dir = c.t.TempDir()
@@ -88,8 +89,8 @@ func pushCheckpoint(t *testing.T, path, dir string) string {
 	return ref
 }
 
-// What becomes of a checkpoint before CRIU itself is asked to restore it needs none that works: where the container's image
-// is found, what it had written, what is refused, and what is left.
+// What becomes of a checkpoint before CRIU itself is asked to restore it needs none that works:
+// where the container's image is found, what it had written, what is refused, and what is left.
 func TestRestoreUntilTheStart(t *testing.T) {
 	fakeCRIU(t, "[ \"$1\" = check ]\n")
 	m := start(t, "[images]\nrestore_checkpoints = true")
@@ -183,7 +184,8 @@ func (m *machine) noCheckpoints() {
 	m.expectSound("after restores")
 }
 
-// A pod that is restored is nobody else's meanwhile, and a request that repeats it gets the same pod.
+// A pod that is restored is nobody else's meanwhile, and a request that repeats it gets the same
+// pod.
 func TestRestorePodHasItsName(t *testing.T) {
 	// While there is a file, the second question waits: that for the pod's container.
 	hold := filepath.Join(t.TempDir(), "hold")

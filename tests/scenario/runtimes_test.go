@@ -25,8 +25,8 @@ type ociRuntime struct {
 	none    string   // what it says about every container, if it makes none
 }
 
-// ociRuntimes are those that people have. The first two are Debian's and always there; the others are tried where
-// `make runtimes` has made them.
+// ociRuntimes are those that people have. The first two are Debian's and always there; the others
+// are tried where `make runtimes` has made them.
 var ociRuntimes = []ociRuntime{
 	{handler: "runc", program: "runc"},
 	{handler: "crun", program: "crun"},
@@ -105,7 +105,8 @@ func TestRuntimes(t *testing.T) {
 	t.Logf("\n%s", runtimesTable(here, results, m.stopTimes(here)))
 }
 
-// refuses wants the words of a runtime that makes no container, from a start and, without a pod, from its trial.
+// refuses wants the words of a runtime that makes no container, from a start and, without a pod,
+// from its trial.
 func (m *machine) refuses(r ociRuntime) {
 	m.t.Helper()
 	if err := m.try(r, contract[0]); err == nil || !strings.Contains(err.Error(), r.none) {
@@ -141,7 +142,8 @@ func (m *machine) try(r ociRuntime, c clause) error {
 	return c.does(p)
 }
 
-// stopTimes are the shortest of how long StopContainer takes, with RemoveContainer, of containers that run and hear nothing.
+// stopTimes are the shortest of how long StopContainer takes, with RemoveContainer, of containers
+// that run and hear nothing.
 func (m *machine) stopTimes(here []ociRuntime) map[string][2]time.Duration {
 	times := map[string][2]time.Duration{}
 	for _, r := range here {

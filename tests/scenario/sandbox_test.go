@@ -20,7 +20,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// A handler that is not configured is refused by name, and nothing is left, also not the pod's name.
+// A handler that is not configured is refused by name, and nothing is left, also not the pod's
+// name.
 func TestUnknownHandler(t *testing.T) {
 	m := start(t)
 	config := m.podConfig("pod")
@@ -285,7 +286,8 @@ func measuredMemory(t *testing.T, info map[string]string) int64 {
 	return 0
 }
 
-// A parent cgroup that the kubelet made holds all of the pod, one leaf for each container, and stays.
+// A parent cgroup that the kubelet made holds all of the pod, one leaf for each container, and
+// stays.
 func TestCgroupParent(t *testing.T) {
 	controller := "/sys/fs/cgroup"
 	if _, err := os.Stat(controller + "/cgroup.procs"); err != nil {
@@ -321,7 +323,8 @@ func TestCgroupParent(t *testing.T) {
 	}
 }
 
-// processesIn lists the processes of a cgroup and of those below it: crun has one in each scope of systemd.
+// processesIn lists the processes of a cgroup and of those below it: crun has one in each scope of
+// systemd.
 func processesIn(dir string) (pids []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Name() != "cgroup.procs" {
@@ -334,8 +337,8 @@ func processesIn(dir string) (pids []string, err error) {
 	return pids, err
 }
 
-// madeByKubelet makes a cgroup in every hierarchy, or a slice of systemd, and removes it at the end of the test. It returns
-// what a kubelet would call it, and its folders.
+// madeByKubelet makes a cgroup in every hierarchy, or a slice of systemd, and removes it at the end
+// of the test. It returns what a kubelet would call it, and its folders.
 func madeByKubelet(t *testing.T, name string) (parent string, made []string) {
 	t.Helper()
 	parent = "/" + name

@@ -14,7 +14,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What a security context and the other fields ask for is what the container's process finds, under every OCI runtime.
+// What a security context and the other fields ask for is what the container's process finds, under
+// every OCI runtime.
 func TestSecurityContext(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)
@@ -84,7 +85,8 @@ func TestSecurityContext(t *testing.T) {
 	}
 }
 
-// What cannot be given is refused when the container is created, and the text says which field it is.
+// What cannot be given is refused when the container is created, and the text says which field it
+// is.
 func TestSecurityContextsThatAreRefused(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)
@@ -156,8 +158,8 @@ const mine = `profile %s flags=(attach_disconnected,mediate_deleted) {
 }
 `
 
-// With AppArmor in the kernel, containers are confined by the default profile or by that which they name; without it, a
-// profile that is asked for is refused.
+// With AppArmor in the kernel, containers are confined by the default profile or by that which they
+// name; without it, a profile that is asked for is refused.
 func TestAppArmor(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)

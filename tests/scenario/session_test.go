@@ -340,7 +340,8 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// attached waits until a client is attached to an output: the shim has the FIFO open that the daemon has for it.
+// attached waits until a client is attached to an output: the shim has the FIFO open that the
+// daemon has for it.
 func (m *machine) attached() {
 	m.t.Helper()
 	if !node.Within(node.Patience, func() bool {
@@ -359,7 +360,8 @@ func (m *machine) attached() {
 	}
 }
 
-// A client that does not read holds up neither the container nor its log, and learns that it missed something.
+// A client that does not read holds up neither the container nor its log, and learns that it missed
+// something.
 func TestAttachSlowly(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)
@@ -412,7 +414,8 @@ func TestAttachAfterRestart(t *testing.T) {
 	c.expectEnd(0, "Completed")
 }
 
-// A daemon that dies takes its sessions along, and a command that goes on writing is not held up by that.
+// A daemon that dies takes its sessions along, and a command that goes on writing is not held up by
+// that.
 func TestExecOutlivesDaemon(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)

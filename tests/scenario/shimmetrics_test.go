@@ -12,7 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-// Prometheus finds what a shared shim costs, which is what its pods are charged with, and how often it was replaced.
+// Prometheus finds what a shared shim costs, which is what its pods are charged with, and how often
+// it was replaced.
 func TestMetricsOfASharedShim(t *testing.T) {
 	m := start(t, sharedHandlers+"[handlers.own-runc]\ntype = \"oci\"\nshim_scope = \"pod\"\n[metrics]\naddress = \"127.0.0.1:0\"")
 	m.pull(world.guest)

@@ -42,7 +42,8 @@ func idsOf[T any](items []T, id func(T) string) []string {
 	return out
 }
 
-// Every list that can be streamed has the same items either way, each once, and with a filter that nothing passes none.
+// Every list that can be streamed has the same items either way, each once, and with a filter that
+// nothing passes none.
 func TestStreamedLists(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)
@@ -100,7 +101,8 @@ func same(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// A pod's status has those of its containers, of one moment, and a time that events can be compared with.
+// A pod's status has those of its containers, of one moment, and a time that events can be compared
+// with.
 func TestPodStatusHasItsContainers(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)

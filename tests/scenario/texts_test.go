@@ -24,7 +24,8 @@ func saying(t *testing.T, what string, err error) {
 	}
 }
 
-// What cannot be started says why once: in the answer, in the status and in the log (which are heard at the node's end).
+// What cannot be started says why once: in the answer, in the status and in the log (which are
+// heard at the node's end).
 func TestTextsOfStartsThatFail(t *testing.T) {
 	m := start(t)
 	for _, ref := range []string{world.busybox, world.guest} {

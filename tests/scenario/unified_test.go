@@ -59,7 +59,8 @@ func (c *container) inItsCgroup() {
 		c.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(data)) {
-		// Nothing is limited or counted in what version 1 leaves of version 2 beside it, nor in the root.
+		// Nothing is limited or counted in what version 1 leaves of version 2 beside it, nor in the
+		// root.
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if beside := parts[0] == "0" && len(data) > len(line); !beside && !strings.Contains(parts[2], c.id) && parts[2] != "/" {
 			c.t.Errorf("process %d of container %s is in %s", verbose.PID, c.id, line)
@@ -67,7 +68,8 @@ func (c *container) inItsCgroup() {
 	}
 }
 
-// Limits and the keys of version 2 reach the container's own cgroup, and an update changes what it names and no more.
+// Limits and the keys of version 2 reach the container's own cgroup, and an update changes what it
+// names and no more.
 func TestUnifiedKeys(t *testing.T) {
 	needUnified(t)
 	m := start(t)
@@ -120,7 +122,8 @@ func TestUnifiedKeys(t *testing.T) {
 	}
 }
 
-// Stats of version 2 have swap, and the pressure on processors, memory and devices, where the kernel measures it.
+// Stats of version 2 have swap, and the pressure on processors, memory and devices, where the
+// kernel measures it.
 func TestPressureAndSwap(t *testing.T) {
 	needUnified(t)
 	m := start(t)
@@ -159,8 +162,8 @@ func TestPressureAndSwap(t *testing.T) {
 	}
 }
 
-// A container that the kernel killed for lack of memory says so under every OCI runtime, however soon its cgroup goes; one
-// beside it that something else killed does not.
+// A container that the kernel killed for lack of memory says so under every OCI runtime, however
+// soon its cgroup goes; one beside it that something else killed does not.
 func TestOutOfMemoryIsTold(t *testing.T) {
 	m := start(t)
 	m.pull(world.busybox)

@@ -24,11 +24,12 @@ func ownUsers() *runtime.UserNamespace {
 	}
 }
 
-// The root of a pod with a user namespace is nobody on the machine, and sees image and volumes as their owners meant
-// them, whether the pod shares its processes or not.
+// The root of a pod with a user namespace is nobody on the machine, and sees image and volumes as
+// their owners meant them, whether the pod shares its processes or not.
 func TestUserNamespace(t *testing.T) {
 	m := start(t)
-	// The namespace's root passes through these folders to its root filesystem, as through /run/sunaba.
+	// The namespace's root passes through these folders to its root filesystem, as through
+	// /run/sunaba.
 	for _, dir := range []string{world.folder, m.Options.Dir} {
 		if err := os.Chmod(dir, 0o711); err != nil {
 			t.Fatal(err)
@@ -116,7 +117,8 @@ func (m *machine) guestInUserNamespace(pid runtime.NamespaceMode) {
 	p.remove()
 }
 
-// A pod can have users of its own in the host's network; the host's /sys is shown and cannot be written.
+// A pod can have users of its own in the host's network; the host's /sys is shown and cannot be
+// written.
 func (m *machine) hostNetworkInUserNamespace(handler string) {
 	m.t.Helper()
 	options := &runtime.NamespaceOption{Network: runtime.NamespaceMode_NODE, Pid: runtime.NamespaceMode_CONTAINER, UsernsOptions: ownUsers()}

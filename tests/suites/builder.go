@@ -50,7 +50,8 @@ func (b *Builder) Build(command, to string, pkg ...string) error {
 	return err
 }
 
-// Packages are the folders with tests that are about a machine and run no daemon of their own: all except examples and tests.
+// Packages are the folders with tests that are about a machine and run no daemon of their own: all
+// except examples and tests.
 func (b *Builder) Packages() ([]string, error) {
 	out, err := b.Tool("go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}", "./...")
 	if err != nil {

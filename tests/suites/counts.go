@@ -25,7 +25,8 @@ var (
 const mark = "\x16"
 
 func (c *counts) line(text string) {
-	// Go's form for test2json marks what the test package says, also where a program left a line unfinished before it.
+	// Go's form for test2json marks what the test package says, also where a program left a line
+	// unfinished before it.
 	if _, own, marked := strings.Cut(text, mark); marked {
 		text = own
 	}

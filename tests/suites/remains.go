@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// lasting are the slices of pods' slices and of the shims that pods share. systemd keeps them, and to stop one could end a pod
-// or a shim, of another server too, that is just being made.
+// lasting are the slices of pods' slices and of the shims that pods share. systemd keeps them, and
+// to stop one could end a pod or a shim, of another server too, that is just being made.
 var lasting = []string{"sunaba.slice", "sunaba-shims.slice", Unit}
 
-// leftBehind lists what suites make on the machine and have to take away: cgroups with the project's name in theirs, and
-// processes of its binaries.
+// leftBehind lists what suites make on the machine and have to take away: cgroups with the
+// project's name in theirs, and processes of its binaries.
 func leftBehind() []string {
 	var found []string
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {

@@ -12,7 +12,8 @@ import (
 	"text/tabwriter"
 )
 
-// Report hears how suites run and says what that comes to. It may be told of several suites at once.
+// Report hears how suites run and says what that comes to. It may be told of several suites at
+// once.
 type Report struct {
 	mu      sync.Mutex
 	dir     string
@@ -34,7 +35,8 @@ func (r *result) good() bool {
 	return r.end != nil && r.end.Code == 0 && len(r.end.LeftOver) == 0 && len(r.counts.failed()) == 0
 }
 
-// NewReport empties the folder dir for the suites' logs. With echo, what suites say is written to stdout too.
+// NewReport empties the folder dir for the suites' logs. With echo, what suites say is written to
+// stdout too.
 func NewReport(dir string, suites []Suite, stdout io.Writer, echo bool) (*Report, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
@@ -113,7 +115,8 @@ func (r *Report) Ended(e *End) error {
 	return r.logs[e.Suite].Close()
 }
 
-// Again reports whether a suite did not end as it should, and makes it ready for a second attempt. The first one's log is kept.
+// Again reports whether a suite did not end as it should, and makes it ready for a second attempt.
+// The first one's log is kept.
 func (r *Report) Again(name string) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

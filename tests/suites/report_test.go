@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestSecondAttempt has one suite that passes, one that passes at the second attempt and one that fails twice.
+// TestSecondAttempt has one suite that passes, one that passes at the second attempt and one that
+// fails twice.
 func TestSecondAttempt(t *testing.T) {
 	var said bytes.Buffer
 	dir := filepath.Join(t.TempDir(), "report")

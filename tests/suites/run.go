@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run runs the suite on this machine, with env on top of the environment, hands each line that it writes to line and each file
-// that it keeps to file, and says how it ended.
+// Run runs the suite on this machine, with env on top of the environment, hands each line that it
+// writes to line and each file that it keeps to file, and says how it ended.
 func (s Suite) Run(ctx context.Context, env []string, line func(text string), file func(name string, data []byte)) *End {
 	before := leftBehind()
 	started := time.Now()

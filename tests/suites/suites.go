@@ -1,5 +1,6 @@
-// Package suites has the project's suites of tests as commands for a machine that is not the one that builds them: tests/vm runs them in an
-// emulated machine, tests/v2 in User-Mode Linux. It builds them, counts what they say, and reports.
+// Package suites has the project's suites of tests as commands for a machine that is not the one
+// that builds them: tests/vm runs them in an emulated machine, tests/v2 in User-Mode Linux. It
+// builds them, counts what they say, and reports.
 package suites
 
 import "time"

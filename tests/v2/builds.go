@@ -52,8 +52,8 @@ func ask(ctx context.Context, j builds.Job) (answer builds.Built, err error) {
 	}
 }
 
-// takeJobs starts the jobs that the machine of a shared folder has written since the last call; running counts them. The answers'
-// files are in the shared folder.
+// takeJobs starts the jobs that the machine of a shared folder has written since the last call;
+// running counts them. The answers' files are in the shared folder.
 func takeJobs(host *builds.Host, share string, running *sync.WaitGroup) error {
 	folder := filepath.Join(share, buildsDir)
 	jobs, err := filepath.Glob(filepath.Join(folder, "*"+jobSuffix))

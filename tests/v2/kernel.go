@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// kept makes a folder once for each key, with make, and keeps it in the user's cache folder, where the next clone finds it. One
-// that was not finished is never taken for a whole one.
+// kept makes a folder once for each key, with make, and keeps it in the user's cache folder, where
+// the next clone finds it. One that was not finished is never taken for a whole one.
 func (s *settings) kept(name string, key []byte, text string, make func(folder string) error) (string, error) {
 	sum := sha256.Sum256(key)
 	folder := filepath.Join(s.cache, name+"-"+hex.EncodeToString(sum[:6]))
@@ -65,7 +65,8 @@ func (s *settings) kernel(ctx context.Context) (string, error) {
 	return filepath.Join(folder, "linux"), nil
 }
 
-// systemdPackages are what a root file system with systemd has beside the packages of tests/setup.sh.
+// systemdPackages are what a root file system with systemd has beside the packages of
+// tests/setup.sh.
 var systemdPackages = []string{"systemd", "systemd-sysv", "dbus", "udev", "procps", "kmod", "apparmor", "ca-certificates", "make", "sudo"}
 
 // tree is the folder of a root file system with systemd, "" where no suite needs it.

@@ -60,7 +60,8 @@ type machine struct {
 	facts     *sync.Once
 }
 
-// run boots the machine, tells the report what the suite says, and returns when the machine has ended.
+// run boots the machine, tells the report what the suite says, and returns when the machine has
+// ended.
 func (m machine) run(ctx context.Context, s suites.Suite) (err error) {
 	share, err := os.MkdirTemp("", "sunaba-v2-")
 	if err != nil {
@@ -131,7 +132,8 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, data, 0o755)
 }
 
-// boot runs the machine to its end, and calls follow meanwhile and once after it. It returns what the kernel said.
+// boot runs the machine to its end, and calls follow meanwhile and once after it. It returns what
+// the kernel said.
 func (m machine) boot(ctx context.Context, share string, follow func() error) (console string, err error) {
 	tree, see := "/", m.see
 	if m.tree != "" {
@@ -176,7 +178,8 @@ func (m machine) boot(ctx context.Context, share string, follow func() error) (c
 	}
 }
 
-// masked are the folders among these that a machine over the host's own root has nothing of, unless it is told to see them.
+// masked are the folders among these that a machine over the host's own root has nothing of, unless
+// it is told to see them.
 func masked(folders []string) []string {
 	var out []string
 	for _, folder := range folders {

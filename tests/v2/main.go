@@ -1,13 +1,14 @@
-// Command v2 runs the project's suites with cgroup version 2, in User-Mode Linux: a kernel that is an ordinary process of this machine,
-// over this machine's own files.
+// Command v2 runs the project's suites with cgroup version 2, in User-Mode Linux: a kernel that is
+// an ordinary process of this machine, over this machine's own files.
 //
 //	make v2-test
 //	make v2-test V2_FLAGS=-short
 //	make v2-test V2_FLAGS='-run "scenario|host/cgroup"'
 //	make v2-test V2_FLAGS='-command "cat /sys/fs/cgroup/cgroup.controllers"'
 //
-// Each suite has a machine of its own, which is there within a second. As many machines run side by side as this one has
-// processors, two at most. One line per suite goes to standard output, all that they say to the report folder.
+// Each suite has a machine of its own, which is there within a second. As many machines run side by
+// side as this one has processors, two at most. One line per suite goes to standard output, all
+// that they say to the report folder.
 package main
 
 import (

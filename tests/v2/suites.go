@@ -32,7 +32,8 @@ type part struct {
 	within  bool // without -short it runs as a part of others
 }
 
-// limits are the scenarios that see most of a difference between versions of cgroups and between their drivers.
+// limits are the scenarios that see most of a difference between versions of cgroups and between
+// their drivers.
 var limits = []string{
 	"TestStats", "TestMemoryLimit", "TestPodMetrics", "TestPodResources", "TestPodResourcesOfAGivenParent", "TestCgroupParent", "TestUnifiedKeys",
 	"TestPressureAndSwap", "TestOutOfMemoryIsTold", "TestAppArmor", "TestOverheadIsTrue",
@@ -41,12 +42,13 @@ var limits = []string{
 // cgroupPackages are those whose tests are about cgroups and what lives in them.
 var cgroupPackages = []string{"host/cgroup", "criserver/cgroup", "criserver/sandbox", "criserver/container", "criserver/stats", "shim/runc"}
 
-// slowPackages are those whose tests take longest without systemd. They start before what is short, or one machine would wait
-// for the other at the end.
+// slowPackages are those whose tests take longest without systemd. They start before what is short,
+// or one machine would wait for the other at the end.
 var slowPackages = []string{"shim/wasm/engine", "shim/runc", "images"}
 
-// computed are the tests of shim/wasm/engine of what guests compute and of what code is refused. The kernel has no part in it, and
-// they take most of the package's time: they run with `make test` alone.
+// computed are the tests of shim/wasm/engine of what guests compute and of what code is refused.
+// The kernel has no part in it, and they take most of the package's time: they run with `make test`
+// alone.
 const computed = "BothWays$|^TestCodeThatIsRefused$|^TestOddModules$"
 
 // scenarios is in how many parts the scenarios run, so that both machines have something to do.
@@ -88,8 +90,8 @@ func parts(root string) ([]part, error) {
 	return all, nil
 }
 
-// specs are critest's, in parts. With systemd, whose root file system has what they call, those run that cgroups and AppArmor
-// have to do with.
+// specs are critest's, in parts. With systemd, whose root file system has what they call, those run
+// that cgroups and AppArmor have to do with.
 var specs = []struct {
 	name, focus string
 	systemd     bool // and with -short
@@ -176,8 +178,8 @@ func rank(j job) int {
 	return 1
 }
 
-// onKernel reports whether the tests of a package depend on the kernel that they run on: the packages that compile, parse and
-// decode run with `make test` alone.
+// onKernel reports whether the tests of a package depend on the kernel that they run on: the
+// packages that compile, parse and decode run with `make test` alone.
 func onKernel(name string) bool {
 	if strings.HasPrefix(name, "shim/wasm/") {
 		return name == "shim/wasm/cage" || name == "shim/wasm/engine"
@@ -221,7 +223,8 @@ func testNames(folder string) ([]string, error) {
 	return names, nil
 }
 
-// surroundings are the environment of every suite and the folders of the host that it sees, the project's first.
+// surroundings are the environment of every suite and the folders of the host that it sees, the
+// project's first.
 func surroundings(b *suites.Builder) (env, see []string, err error) {
 	out, err := b.Tool("go", "env", "GOROOT", "GOMODCACHE", "GOCACHE")
 	if err != nil {

@@ -34,7 +34,8 @@ func ask(ctx context.Context, j builds.Job) (answer builds.Built, err error) {
 	return answer, err
 }
 
-// takeJobs makes the compilers' stand-ins and hands their jobs to the host, whose answers come through port.
+// takeJobs makes the compilers' stand-ins and hands their jobs to the host, whose answers come
+// through port.
 func (a *agent) takeJobs(port io.Reader) error {
 	if err := standIn.Install(filepath.Join(agentDir, agentFile)); err != nil {
 		return err

@@ -27,8 +27,9 @@ type machine struct {
 	temp    string // folder for what the machine writes to its disk
 }
 
-// accelerated says whether the processor's own virtualization can be used. A /dev/kvm alone is no sign of it: kvm_pvm
-// offers one too, without the processor, and runs only kernels that were made for it.
+// accelerated says whether the processor's own virtualization can be used. A /dev/kvm alone is no
+// sign of it: kvm_pvm offers one too, without the processor, and runs only kernels that were made
+// for it.
 func accelerated() bool {
 	file, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
@@ -51,7 +52,8 @@ func virtualizes(cpuinfo string) bool {
 	return false
 }
 
-// run boots the machine, hands every event to each, sends what that answers, and returns when it has switched itself off. The machine ends with ctx.
+// run boots the machine, hands every event to each, sends what that answers, and returns when it
+// has switched itself off. The machine ends with ctx.
 func (m *machine) run(ctx context.Context, each func(event) (*builds.Built, error)) (err error) {
 	temp, err := os.MkdirTemp(m.temp, "machine-")
 	if err != nil {
@@ -65,7 +67,8 @@ func (m *machine) run(ctx context.Context, each func(event) (*builds.Built, erro
 		return err
 	}
 	defer listener.Close()
-	// Other work goes first where the processor helps; an emulated machine would be too slow for its suites' time limits.
+	// Other work goes first where the processor helps; an emulated machine would be too slow for
+	// its suites' time limits.
 	niceness := "10"
 	if !accelerated() {
 		niceness = "0"
@@ -91,7 +94,8 @@ func (m *machine) run(ctx context.Context, each func(event) (*builds.Built, erro
 	return nil
 }
 
-// hear reads events until the other side closes the connection, and wants the last of them to be that all is done.
+// hear reads events until the other side closes the connection, and wants the last of them to be
+// that all is done.
 func hear(listener net.Listener, each func(event) (*builds.Built, error)) error {
 	conn, err := listener.Accept()
 	if err != nil {
@@ -125,8 +129,9 @@ func hear(listener net.Listener, each func(event) (*builds.Built, error)) error 
 
 // arguments are qemu's. The machine has no network card.
 func (m *machine) arguments(socket string) []string {
-	// Emulated vectors cost more than they save: this processor has none of the wide ones. It has nothing to leak either, and
-	// to switch page tables at each system call makes that fifteen times as long. The clock needs no watching, which is late.
+	// Emulated vectors cost more than they save: this processor has none of the wide ones. It has
+	// nothing to leak either, and to switch page tables at each system call makes that fifteen
+	// times as long. The clock needs no watching, which is late.
 	how, processor, kernel := "tcg,thread=multi,tb-size=1024", "Nehalem", " mitigations=off init_on_alloc=0 tsc=reliable nowatchdog"
 	// Two that take turns on one wait for each other's locks.
 	count := min(cpus, runtime.NumCPU())

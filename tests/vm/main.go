@@ -1,14 +1,15 @@
-// Command vm runs the project's suites in a virtual machine with Debian's kernel and root file system, cgroup version 2
-// and AppArmor, which the machine that builds it may not have:
+// Command vm runs the project's suites in a virtual machine with Debian's kernel and root file
+// system, cgroup version 2 and AppArmor, which the machine that builds it may not have:
 //
 //	make vm-test
 //	make vm-test VM_FLAGS='-run critest'
 //	make vm-test VM_FLAGS='-run recovery-systemd -flags "-only wasm/StartContainer"'
 //	make vm-test VM_FLAGS='-command "criu check"'
 //
-// The root file system is made once, from Debian's packages, and kept. Everything else, the Go toolchain and its caches
-// too, is the host's, which the machine sees read-only; it has no network. One line per suite and cgroup driver goes to
-// standard output, all that they say to the report folder.
+// The root file system is made once, from Debian's packages, and kept. Everything else, the Go
+// toolchain and its caches too, is the host's, which the machine sees read-only; it has no network.
+// One line per suite and cgroup driver goes to standard output, all that they say to the report
+// folder.
 package main
 
 import (

@@ -7,8 +7,9 @@ import (
 	"github.com/sunaba-project/sunaba/tests/suites/builds"
 )
 
-// A machine of this command is told what to do by a plan, in a folder that it sees read-only, and answers with events,
-// one JSON value a line, through a virtio serial port. Nothing else leaves it, but its console.
+// A machine of this command is told what to do by a plan, in a folder that it sees read-only, and
+// answers with events, one JSON value a line, through a virtio serial port. Nothing else leaves it,
+// but its console.
 
 const (
 	agentTag  = "sunaba"                        // the 9p share of the folder with the agent and its plan

@@ -56,10 +56,12 @@ chroot "$1" systemctl mask apt-daily.timer apt-daily-upgrade.timer fstrim.timer 
 rm -rf "$1"/var/cache/apt/* "$1"/usr/share/doc "$1"/usr/share/man
 `
 
-// image is a root file system with its kernel, made once and never changed: machines write elsewhere.
+// image is a root file system with its kernel, made once and never changed: machines write
+// elsewhere.
 type image struct{ Disk, Kernel, Initrd string }
 
-// rootImage returns the image of a folder, which it makes when it is not there or was made by another recipe.
+// rootImage returns the image of a folder, which it makes when it is not there or was made by
+// another recipe.
 func rootImage(ctx context.Context, dir, setup string, say func(string, ...any)) (*image, error) {
 	out, err := exec.CommandContext(ctx, setup, "--packages").Output()
 	if err != nil {

@@ -14,14 +14,15 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// Admit prints the pods of a manifest as the API server's RuntimeClass admission leaves them, as YAML that can be
-// applied. The manifest may define classes itself, beside those that are given. What each pod comes to is said on
-// notes: handler, overhead, effective requests and limits, class of service.
+// Admit prints the pods of a manifest as the API server's RuntimeClass admission leaves them, as
+// YAML that can be applied. The manifest may define classes itself, beside those that are given.
+// What each pod comes to is said on notes: handler, overhead, effective requests and limits, class
+// of service.
 //
 // # Errors
 //
-// ErrInvalidArgument with file and line for a manifest that is not right; what runtimeclass.Admit refuses, with file
-// and line. Nothing is printed then.
+// ErrInvalidArgument with file and line for a manifest that is not right; what runtimeclass.Admit
+// refuses, with file and line. Nothing is printed then.
 func Admit(out, notes io.Writer, file string, data []byte, classes []nodev1.RuntimeClass) error {
 	pods, classes, err := parse(file, data, classes)
 	if err != nil {

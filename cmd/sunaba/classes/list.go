@@ -37,8 +37,8 @@ type Row struct {
 	Class    string  `json:"class,omitempty"`
 	Handler  Handler `json:"handler"`
 	Declared string  `json:"declaredOverhead"`
-	// Measured are the overheads of the handler's pods that run now, in bytes, sorted; of the class's where a pod's
-	// class can be told.
+	// Measured are the overheads of the handler's pods that run now, in bytes, sorted; of the
+	// class's where a pod's class can be told.
 	Measured []int64 `json:"measuredOverheadBytes,omitempty"`
 	Problem  string  `json:"problem,omitempty"`
 
@@ -78,7 +78,8 @@ func wasmEngine(shim string) (string, error) {
 	return "", fmt.Errorf("shim %q was built without wazero", shim)
 }
 
-// Rows joins classes, handlers and the overheads of pods that run, nil if there is no server to ask. A class whose handler is not configured says so.
+// Rows joins classes, handlers and the overheads of pods that run, nil if there is no server to
+// ask. A class whose handler is not configured says so.
 func Rows(classes []nodev1.RuntimeClass, handlers []Handler, pods []Pod) []Row {
 	var rows []Row
 	used := map[string]bool{}

@@ -18,7 +18,8 @@ type Pod struct {
 	Info server.PodInfo
 }
 
-// Pods asks for all ready sandboxes, of which there may be none: never nil. One that is removed meanwhile is left out.
+// Pods asks for all ready sandboxes, of which there may be none: never nil. One that is removed
+// meanwhile is left out.
 func Pods(ctx context.Context, c *dial.Client) ([]Pod, error) {
 	list, err := c.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{Filter: &runtime.PodSandboxFilter{
 		State: &runtime.PodSandboxStateValue{State: runtime.PodSandboxState_SANDBOX_READY},

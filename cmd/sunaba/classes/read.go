@@ -1,5 +1,5 @@
-// Package classes is the client behind `sunaba runtimeclass`: RuntimeClasses from files and folders, pods as
-// admission would leave them, and what the node's handlers make of the classes.
+// Package classes is the client behind `sunaba runtimeclass`: RuntimeClasses from files and
+// folders, pods as admission would leave them, and what the node's handlers make of the classes.
 package classes
 
 import (
@@ -18,12 +18,14 @@ import (
 // extensions are those of manifests in a folder.
 var extensions = []string{".yaml", ".yml", ".json"}
 
-// Read reads the RuntimeClasses of files and folders: of a folder all manifests that lie directly in it, by name,
-// hidden ones left out. A file that is named holds nothing else; in a folder, other kinds are passed over.
+// Read reads the RuntimeClasses of files and folders: of a folder all manifests that lie directly
+// in it, by name, hidden ones left out. A file that is named holds nothing else; in a folder, other
+// kinds are passed over.
 //
 // # Errors
 //
-// ErrInvalidArgument with file and line for a manifest that is not right, and for a class that two of them define.
+// ErrInvalidArgument with file and line for a manifest that is not right, and for a class that two
+// of them define.
 func Read(paths []string) ([]nodev1.RuntimeClass, error) {
 	var all []nodev1.RuntimeClass
 	from := map[string]string{}

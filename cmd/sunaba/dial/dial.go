@@ -32,8 +32,8 @@ type Client struct {
 	Node *runtime.StatusResponse
 }
 
-// Connect asks the server at a unix socket, whose path may be of any length, for its status, so that it answers. It is
-// ErrUnavailable if no server does.
+// Connect asks the server at a unix socket, whose path may be of any length, for its status, so
+// that it answers. It is ErrUnavailable if no server does.
 func Connect(ctx context.Context, socket string) (*Client, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -1,5 +1,5 @@
-// Package measure is the client behind `sunaba overhead measure`: it runs pods on this node, measures what each costs
-// beyond its containers' own work, and makes a RuntimeClass of it.
+// Package measure is the client behind `sunaba overhead measure`: it runs pods on this node,
+// measures what each costs beyond its containers' own work, and makes a RuntimeClass of it.
 package measure
 
 import (
@@ -25,10 +25,12 @@ type Options struct {
 	Image   string
 	Args    []string // instead of the image's command
 	Pods    int
-	// Idle is how long a pod settles, and how long it is then watched idle; Work how long it is watched at work.
+	// Idle is how long a pod settles, and how long it is then watched idle; Work how long it is
+	// watched at work.
 	Idle, Work time.Duration
-	// Load is "PORT" or "PORT/PATH" of an HTTP server in the container, which is asked without pause while the pod is
-	// watched at work; "" starts and stops further containers in the pod meanwhile.
+	// Load is "PORT" or "PORT/PATH" of an HTTP server in the container, which is asked without
+	// pause while the pod is watched at work; "" starts and stops further containers in the pod
+	// meanwhile.
 	Load  string
 	Notes io.Writer // what is being done
 }
@@ -53,12 +55,13 @@ const (
 	undoTime  = time.Minute
 )
 
-// Run runs the pods beside one another, started one after another, and measures each. All are removed when it returns.
+// Run runs the pods beside one another, started one after another, and measures each. All are
+// removed when it returns.
 //
 // # Errors
 //
-// ErrInvalidArgument for a handler that the server does not have, ErrFailedPrecondition if a container ends before
-// it was measured; else those of the server.
+// ErrInvalidArgument for a handler that the server does not have, ErrFailedPrecondition if a
+// container ends before it was measured; else those of the server.
 func Run(ctx context.Context, c *dial.Client, o Options) (_ []Figures, err error) {
 	r := &run{c: c, o: o}
 	if err := checkLoad(o.Load); err != nil {
@@ -182,7 +185,8 @@ func (r *run) start(ctx context.Context, sandbox string, config *runtime.PodSand
 	return created.GetContainerId(), nil
 }
 
-// ports announces the measured container's port, as the kubelet does: a guest is given its listener.
+// ports announces the measured container's port, as the kubelet does: a guest is given its
+// listener.
 func (r *run) ports(attempt uint32) map[string]string {
 	port, _, _ := strings.Cut(r.o.Load, "/")
 	if port == "" || attempt > 0 {

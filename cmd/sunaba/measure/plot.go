@@ -18,7 +18,8 @@ const (
 	bars                  = 24
 )
 
-// Plot draws, as SVG, how many pods cost how much memory at most, with a line at the value that Fixed declares.
+// Plot draws, as SVG, how many pods cost how much memory at most, with a line at the value that
+// Fixed declares.
 func Plot(out io.Writer, title string, all []Figures) error {
 	values := column(all, Figures.Memory)
 	mebibytes, _ := Fixed(all)

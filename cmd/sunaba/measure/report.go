@@ -53,8 +53,8 @@ func Table(out io.Writer, all []Figures) error {
 	return w.Flush()
 }
 
-// Fixed is what a RuntimeClass is to declare: the 99th percentile of what the pods cost at most, rounded up to whole
-// MiB and thousandths of a core.
+// Fixed is what a RuntimeClass is to declare: the 99th percentile of what the pods cost at most,
+// rounded up to whole MiB and thousandths of a core.
 func Fixed(all []Figures) (mebibytes, millis int64) {
 	memory, cpu := quantile(column(all, Figures.Memory), 0.99), quantile(column(all, Figures.CPU), 0.99)
 	return (memory + 1<<20 - 1) >> 20, max(int64(math.Ceil(cpu)), 1)

@@ -13,8 +13,8 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// hundred are pods that cost 1 MiB + i KiB at most, in turns at their start, idle and at work, and i tenths of a
-// thousandth of a core.
+// hundred are pods that cost 1 MiB + i KiB at most, in turns at their start, idle and at work, and
+// i tenths of a thousandth of a core.
 func hundred() []Figures {
 	var all []Figures
 	for i := range int64(100) {

@@ -97,8 +97,8 @@ func (r *runner) image(ctx context.Context, name string, policy corev1.PullPolic
 	return image, nil
 }
 
-// pull pulls an image and returns its id. The server's socket for images tells how far it is; who may not use that, as it is
-// root's alone, or talks to a server that has none, pulls without.
+// pull pulls an image and returns its id. The server's socket for images tells how far it is; who
+// may not use that, as it is root's alone, or talks to a server that has none, pulls without.
 func (r *runner) pull(ctx context.Context, spec *runtime.ImageSpec) (id string, err error) {
 	name := spec.GetImage()
 	if store, err := control.Connect(ctx, r.imagesSocket()); err == nil {

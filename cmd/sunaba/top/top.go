@@ -1,5 +1,5 @@
-// Package top is the client behind `sunaba top`: a table of the node's pods, with what they use and what they cost beyond
-// their containers' own work.
+// Package top is the client behind `sunaba top`: a table of the node's pods, with what they use and
+// what they cost beyond their containers' own work.
 package top
 
 import (

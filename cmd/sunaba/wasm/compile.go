@@ -29,7 +29,8 @@ type Node struct {
 	OptimizeGo bool
 }
 
-// Check refuses a shim with another engine than this program's: the names of its entries would be others.
+// Check refuses a shim with another engine than this program's: the names of its entries would be
+// others.
 //
 // # Errors
 //
@@ -61,8 +62,8 @@ func engineVersion(info *debug.BuildInfo) string {
 	return ""
 }
 
-// Inspect says all that is known of a module. Unless sectionsOnly, what compiling it shows is part of that: the node's entry is
-// looked at, or one that is made in a temporary folder.
+// Inspect says all that is known of a module. Unless sectionsOnly, what compiling it shows is part
+// of that: the node's entry is looked at, or one that is made in a temporary folder.
 func (n Node) Inspect(ctx context.Context, m *Module, sectionsOnly bool) (inspect.Report, error) {
 	r := inspect.Module(m.Bytes)
 	if sectionsOnly || r.Kind != inspect.KindModule {

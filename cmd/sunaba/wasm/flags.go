@@ -42,7 +42,8 @@ func ParseEnv(texts []string) ([]string, error) {
 	return env, nil
 }
 
-// ParseDirs reads HOST:GUEST, or HOST for what is to have the same path in the guest, with :ro behind it for what is only to be read.
+// ParseDirs reads HOST:GUEST, or HOST for what is to have the same path in the guest, with :ro
+// behind it for what is only to be read.
 func ParseDirs(texts []string) ([]specs.Mount, error) {
 	var mounts []specs.Mount
 	for _, text := range texts {

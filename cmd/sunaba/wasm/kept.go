@@ -15,7 +15,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 
-// Kept returns what the node's cache has of each module. Of some it is only what a compilation left.
+// Kept returns what the node's cache has of each module. Of some it is only what a compilation
+// left.
 func (n Node) Kept() ([]images.Prepared, error) {
 	modules, err := compile.List(n.Cache)
 	var all []images.Prepared
@@ -28,8 +29,8 @@ func (n Node) Kept() ([]images.Prepared, error) {
 // Drop removes what the node's cache has of a module.
 func (n Node) Drop(digest string) error { return compile.Drop(n.Cache, digest) }
 
-// Faults returns the entries for this engine that are not whole, and the folders of compilations that were killed: all that are
-// there while none is under way. Nothing is locked.
+// Faults returns the entries for this engine that are not whole, and the folders of compilations
+// that were killed: all that are there while none is under way. Nothing is locked.
 func (n Node) Faults() ([]check.Fault, error) {
 	orphans, err := compile.Orphans(n.Cache)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/engine"
 )
 
-// exitStart is the exit code when there was nothing to run, as of a container that could not be started. Codes of signals are
-// counted from it.
+// exitStart is the exit code when there was nothing to run, as of a container that could not be
+// started. Codes of signals are counted from it.
 const exitStart = 128
 
 // RunOptions is what a module is run with.
@@ -46,8 +46,9 @@ type RunOptions struct {
 	Notes       io.Writer // for people
 }
 
-// Run runs a module as the only guest of an engine in this process, and returns its exit code. SIGINT, SIGTERM and SIGHUP
-// ask it to stop; it is killed when it is asked again, and at the end of the grace period.
+// Run runs a module as the only guest of an engine in this process, and returns its exit code.
+// SIGINT, SIGTERM and SIGHUP ask it to stop; it is killed when it is asked again, and at the end of
+// the grace period.
 //
 // # Errors
 //
@@ -56,7 +57,8 @@ func (n Node) Run(ctx context.Context, o RunOptions) (code int, err error) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer signal.Stop(signals)
-	// A guest knows no signals, and is not this terminal's: stopping this process would leave it running.
+	// A guest knows no signals, and is not this terminal's: stopping this process would leave it
+	// running.
 	signal.Ignore(unix.SIGTSTP)
 	r, err := reaper.New()
 	if err != nil {
@@ -133,7 +135,8 @@ func (o RunOptions) attend(c shim.Container, signals <-chan os.Signal) (int, err
 	}
 }
 
-// ended is the exit code, of which a process has eight bits. What the guest process could not tell itself is told.
+// ended is the exit code, of which a process has eight bits. What the guest process could not tell
+// itself is told.
 func (o RunOptions) ended(e shim.Exit) int {
 	switch {
 	case e.OOMKilled && e.Message == "":
@@ -149,7 +152,8 @@ func (o RunOptions) ended(e shim.Exit) int {
 // exitTrap is the exit code of a guest that trapped; its stack is on standard error by then.
 const exitTrap = 134
 
-// bundle is what the engine is to run. It has no folder: the guest's root is an empty tree with the mounts in it.
+// bundle is what the engine is to run. It has no folder: the guest's root is an empty tree with the
+// mounts in it.
 func (o RunOptions) bundle() (*shim.Bundle, error) {
 	file, err := filepath.Abs(o.File)
 	if err != nil {

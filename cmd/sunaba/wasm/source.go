@@ -1,5 +1,6 @@
-// Package wasm is what `sunaba wasm` does with modules: say what one is, run one in the sandbox of guests, and
-// compile some ahead of time. Modules come from files, or from images of a server or of its store.
+// Package wasm is what `sunaba wasm` does with modules: say what one is, run one in the sandbox of
+// guests, and compile some ahead of time. Modules come from files, or from images of a server or of
+// its store.
 package wasm
 
 import (

@@ -11,13 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runPrefix is the prefix of the names of the cgroups of guests that are run; the process id of their `sunaba wasm run` follows.
+// runPrefix is the prefix of the names of the cgroups of guests that are run; the process id of
+// their `sunaba wasm run` follows.
 const runPrefix = "sunaba-run-"
 
 func runName(pid int) string { return runPrefix + strconv.Itoa(pid) }
 
-// sweep removes the cgroups of runs that were killed: their guests ended with them, the cgroups are empty. This run has made
-// none yet: one by its name is of another that had the same process id, and has that one's limits.
+// sweep removes the cgroups of runs that were killed: their guests ended with them, the cgroups are
+// empty. This run has made none yet: one by its name is of another that had the same process id,
+// and has that one's limits.
 func sweep() error {
 	var errs []error
 	for _, pattern := range []string{"/sys/fs/cgroup/" + runPrefix + "*", "/sys/fs/cgroup/*/" + runPrefix + "*"} {

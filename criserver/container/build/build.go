@@ -1,4 +1,5 @@
-// Package build makes what a container consists of: root filesystem, volumes, specification and bundle.
+// Package build makes what a container consists of: root filesystem, volumes, specification and
+// bundle.
 package build
 
 import (
@@ -35,15 +36,19 @@ type Options struct {
 	Host     spec.Host
 	Runtime  func(binary string) ociruntime.Report // what is known of an OCI runtime now
 	Labels   *selinux.Labels
-	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none turns CDI devices off.
+	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none
+	// turns CDI devices off.
 	CDISpecDirs []string
-	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not named.
+	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not
+	// named.
 	LogLimits map[string]stdio.Limits
-	// OptimizeGo says whether the functions of Go's guests are rewritten where neither container nor pod says it.
+	// OptimizeGo says whether the functions of Go's guests are rewritten where neither container
+	// nor pod says it.
 	OptimizeGo bool
 }
 
-// Modules makes modules ready for their start, as far as that works. With path "" it compiles nothing.
+// Modules makes modules ready for their start, as far as that works. With path "" it compiles
+// nothing.
 type Modules interface {
 	Ready(ctx context.Context, path, digest string)
 }
@@ -66,8 +71,8 @@ type Request struct {
 	Volumes      string // the folder of the image's anonymous volumes
 }
 
-// Build makes the parts of a container and notes in its record what it has made, also if it fails: its caller deletes
-// that then.
+// Build makes the parts of a container and notes in its record what it has made, also if it fails:
+// its caller deletes that then.
 func (m *Maker) Build(ctx context.Context, r Request, rec *state.Container) error {
 	b := &builder{Maker: m, Request: r, rec: rec}
 	return b.build(ctx)
@@ -110,7 +115,8 @@ func (b *builder) logLimits() stdio.Limits {
 	return all[""]
 }
 
-// rootfs takes the image: a module by its path, everything else as a root filesystem of the container's own.
+// rootfs takes the image: a module by its path, everything else as a root filesystem of the
+// container's own.
 func (b *builder) rootfs(ctx context.Context, in *spec.Input) error {
 	mounts, err := b.prepare(ctx)
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/parser"
 )
 
-// cdiDevices are the qualified names of the CDI devices that a container wants: those of the field CDI_devices, then those
-// of annotations cdi.k8s.io/…, in the order of the annotations' names; each once.
+// cdiDevices are the qualified names of the CDI devices that a container wants: those of the field
+// CDI_devices, then those of annotations cdi.k8s.io/…, in the order of the annotations' names; each
+// once.
 //
 // # Errors
 //
@@ -52,13 +53,13 @@ func cdiDevices(config *runtime.ContainerConfig) ([]string, error) {
 	return names, nil
 }
 
-// injectCDI edits a specification as the CDI specifications in dirs say for the devices that the container wants. They are
-// read anew each time: what makes them needs to tell nobody.
+// injectCDI edits a specification as the CDI specifications in dirs say for the devices that the
+// container wants. They are read anew each time: what makes them needs to tell nobody.
 //
 // # Errors
 //
-// ErrInvalidArgument for names that are none, and for a guest; ErrFailedPrecondition for devices that no specification
-// has, with what is wrong with those that could not be read.
+// ErrInvalidArgument for names that are none, and for a guest; ErrFailedPrecondition for devices
+// that no specification has, with what is wrong with those that could not be read.
 func injectCDI(config *runtime.ContainerConfig, guest bool, dirs []string, s *specs.Spec) error {
 	names, err := cdiDevices(config)
 	if err != nil || len(names) == 0 {

@@ -39,8 +39,9 @@ func IsWasm(img images.Image) bool {
 	return img.Kind == images.Module || strings.HasPrefix(img.Platform.Architecture, "wasm")
 }
 
-// Ready has the image's module compiled and read, if this server has not done that yet: what the pod's own processes would
-// compile and read first would count to the pod. One among an image's files is the builder's.
+// Ready has the image's module compiled and read, if this server has not done that yet: what the
+// pod's own processes would compile and read first would count to the pod. One among an image's
+// files is the builder's.
 func (m *Maker) Ready(ctx context.Context, img images.Image) {
 	if m.o.Modules != nil && img.Kind == images.Module {
 		m.o.Modules.Ready(ctx, m.o.Images.ModulePath(img), img.Module.Digest.String())

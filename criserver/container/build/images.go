@@ -22,8 +22,9 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// imageVolumes takes a view of every image that the container mounts. The view keeps the image's files until the
-// container is removed, also when the image itself goes before. They are mounted by the shim, with the root filesystem.
+// imageVolumes takes a view of every image that the container mounts. The view keeps the image's
+// files until the container is removed, also when the image itself goes before. They are mounted by
+// the shim, with the root filesystem.
 func (b *builder) imageVolumes(ctx context.Context, in *spec.Input) error {
 	volumes, err := spec.ImageVolumes(b.config())
 	if err != nil {
@@ -65,7 +66,8 @@ func (b *builder) imageVolume(ctx context.Context, in *spec.Input, v spec.ImageV
 	return err
 }
 
-// findImage finds an image that is here: a volume's is never fetched now, the client has pulled it with its credentials.
+// findImage finds an image that is here: a volume's is never fetched now, the client has pulled it
+// with its credentials.
 func (b *builder) findImage(ctx context.Context, name string) (images.Image, error) {
 	img, err := b.o.Images.Find(ctx, name, b.Pod.HandlerName)
 	if errdefs.IsNotFound(err) {

@@ -53,8 +53,9 @@ func (b *builder) inRoot(ctx context.Context, in *spec.Input) error {
 	})
 }
 
-// readyProgram is Ready for an image whose module is among its files. If the container runs another module, whose digest
-// is not known, the one at this path does not have the image's digest and is not compiled: the pod's shim does that.
+// readyProgram is Ready for an image whose module is among its files. If the container runs another
+// module, whose digest is not known, the one at this path does not have the image's digest and is
+// not compiled: the pod's shim does that.
 func (b *builder) readyProgram(ctx context.Context, path string) {
 	if b.o.Modules != nil && b.Image.Program != "" {
 		b.o.Modules.Ready(ctx, path, b.Image.Program.String())
@@ -66,7 +67,8 @@ func (b *builder) setUser(in *spec.Input, user spec.User) {
 	b.rec.User = state.User{UID: user.UID, GID: user.GID, Groups: user.Groups}
 }
 
-// volumes makes a folder for each anonymous volume of the image and fills it with what the image has at that place.
+// volumes makes a folder for each anonymous volume of the image and fills it with what the image
+// has at that place.
 func (b *builder) volumes(root string, in *spec.Input) error {
 	paths := spec.Volumes(b.Image.Config.Volumes, b.config())
 	if len(paths) == 0 {
@@ -95,8 +97,9 @@ func (b *builder) volumes(root string, in *spec.Input) error {
 	return nil
 }
 
-// unstartable says why nothing can execute a container's program, "" if that is not certain before it is tried: what is in
-// a volume is not looked at, and what the runtime itself finds out it says itself.
+// unstartable says why nothing can execute a container's program, "" if that is not certain before
+// it is tried: what is in a volume is not looked at, and what the runtime itself finds out it says
+// itself.
 func (b *builder) unstartable(root string, in *spec.Input) string {
 	names := spec.Programs(*in)
 	if len(names) == 0 || in.Guest {

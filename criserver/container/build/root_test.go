@@ -16,7 +16,8 @@ type readied []string
 
 func (r *readied) Ready(_ context.Context, path, digest string) { *r = append(*r, path+" "+digest) }
 
-// The module among an image's files is compiled before the container's start, from where its links lead within the image.
+// The module among an image's files is compiled before the container's start, from where its links
+// lead within the image.
 func TestProgramIsMadeReady(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 )
 
-// WriteSpec replaces a bundle's specification as a whole. It is not synced: the folder is on a tmpfs as a rule, and no
-// bundle outlives a reboot.
+// WriteSpec replaces a bundle's specification as a whole. It is not synced: the folder is on a
+// tmpfs as a rule, and no bundle outlives a reboot.
 func WriteSpec(dir string, s *specs.Spec) error {
 	data, err := json.Marshal(s)
 	if err != nil {

@@ -21,8 +21,9 @@ const (
 	maxLinks        = 40 // links in a path
 )
 
-// uninterpreted says why the kernel cannot execute a script or an ELF program that is native: its interpreter is not in the image,
-// or cannot be executed either. The kernel would say that the program itself does not exist. "" if that is not certain.
+// uninterpreted says why the kernel cannot execute a script or an ELF program that is native: its
+// interpreter is not in the image, or cannot be executed either. The kernel would say that the
+// program itself does not exist. "" if that is not certain.
 func (s Search) uninterpreted(p Program) string {
 	text := ""
 	for range maxInterpreters {
@@ -59,8 +60,9 @@ func (s Search) uninterpreted(p Program) string {
 	return ""
 }
 
-// interpreter returns the program that the kernel executes instead of a script, or that it loads beside an ELF program; "" if there
-// is none, or the file is such that the kernel refuses it by itself.
+// interpreter returns the program that the kernel executes instead of a script, or that it loads
+// beside an ELF program; "" if there is none, or the file is such that the kernel refuses it by
+// itself.
 func (p Program) interpreter(root string) (name string, script bool) {
 	if binfmt.IsScript(p.head) {
 		return binfmt.ScriptInterpreter(p.head), true
@@ -73,8 +75,8 @@ func (p Program) interpreter(root string) (name string, script bool) {
 	return binfmt.ELFInterpreter(f, p.head), false
 }
 
-// leadsAway says whether a path leads, by itself or by its links, to where the container sees something else than the image. It is
-// for what is missing in the image: a mount may have it.
+// leadsAway says whether a path leads, by itself or by its links, to where the container sees
+// something else than the image. It is for what is missing in the image: a mount may have it.
 func (s Search) leadsAway(name string) bool {
 	at, rest := "/", strings.Split(name, "/")
 	for links := 0; len(rest) > 0; {

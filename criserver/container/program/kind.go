@@ -12,7 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/binfmt"
 )
 
-// barred says that nobody can execute a file, whatever it holds, and why; "" if the runtime says that better.
+// barred says that nobody can execute a file, whatever it holds, and why; "" if the runtime says
+// that better.
 func (p Program) barred() (why string, barred bool) {
 	switch {
 	case p.Mode.IsDir():

@@ -1,4 +1,5 @@
-// Package program looks at the program of a container in its image: what file it is, and whether anything can execute it.
+// Package program looks at the program of a container in its image: what file it is, and whether
+// anything can execute it.
 package program
 
 import (

@@ -33,8 +33,8 @@ func (s Search) command() (name string, single bool) {
 	return path.Base(s.Names[0]), false
 }
 
-// NotWasm says why nothing can run the program of an image whose platform is WebAssembly: it is no module. "" if that is
-// not certain.
+// NotWasm says why nothing can run the program of an image whose platform is WebAssembly: it is no
+// module. "" if that is not certain.
 func (s Search) NotWasm(platform string) string {
 	name, single := s.command()
 	if s.hidden(s.Names...) {
@@ -65,7 +65,8 @@ func (s Search) folders() []string {
 	return all
 }
 
-// NotExecutable says why nothing can execute the program of a Linux container, which is there. "" if that is not certain.
+// NotExecutable says why nothing can execute the program of a Linux container, which is there. ""
+// if that is not certain.
 func (s Search) NotExecutable() string {
 	name, single := s.command()
 	for _, at := range s.Names {

@@ -1,10 +1,12 @@
-// Package firewall keeps the nftables rules of one bridge: masquerading for what leaves its subnets, host ports, a guard for
-// the node's loopback addresses, and destinations that pods do not reach. It speaks netlink itself; no nft or iptables program is needed.
+// Package firewall keeps the nftables rules of one bridge: masquerading for what leaves its
+// subnets, host ports, a guard for the node's loopback addresses, and destinations that pods do not
+// reach. It speaks netlink itself; no nft or iptables program is needed.
 //
-// All rules stand in one table per address family, named after the bridge. The chains are fixed; host ports are elements
-// of two maps, so that one pod's ports come and go in one small transaction and are removed exactly. Every element
-// carries its pod as comment (nft list table ip sunaba-sunaba0 shows them). The table holds nothing that its owner
-// could not write again: Replace makes it anew from the owner's durable book, atomically.
+// All rules stand in one table per address family, named after the bridge. The chains are fixed;
+// host ports are elements of two maps, so that one pod's ports come and go in one small transaction
+// and are removed exactly. Every element carries its pod as comment (nft list table ip
+// sunaba-sunaba0 shows them). The table holds nothing that its owner could not write again: Replace
+// makes it anew from the owner's durable book, atomically.
 package firewall
 
 import (
@@ -49,9 +51,9 @@ func (t *Table) Block(destinations []netip.Prefix) {
 	t.blocked = destinations
 }
 
-// open returns the connection for one transaction or listing, and done, which takes its error. The connection is kept:
-// closing one after a deletion waits until the kernel has destroyed what was deleted, about 10 ms. After an error it may
-// hold unread answers, and is not used again.
+// open returns the connection for one transaction or listing, and done, which takes its error. The
+// connection is kept: closing one after a deletion waits until the kernel has destroyed what was
+// deleted, about 10 ms. After an error it may hold unread answers, and is not used again.
 func (t *Table) open() (conn *nftables.Conn, done func(*error), err error) {
 	if t.conn == nil {
 		if t.conn, err = nftables.New(nftables.AsLasting()); err != nil {
@@ -92,9 +94,9 @@ func familyOf(a netip.Addr) nftables.TableFamily {
 	return nftables.TableFamilyIPv6
 }
 
-// Replace installs the tables with these subnets and host ports, whatever was there before, in one transaction per
-// family; a family without a subnet loses its table. Families are independent: the error may be about one of them only
-// ([Table.Has]).
+// Replace installs the tables with these subnets and host ports, whatever was there before, in one
+// transaction per family; a family without a subnet loses its table. Families are independent: the
+// error may be about one of them only ([Table.Has]).
 func (t *Table) Replace(subnets []netip.Prefix, mappings []Mapping) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,8 +139,8 @@ func (t *Table) Has(a netip.Addr) bool {
 //
 // # Errors
 //
-// ErrFailedPrecondition when the rules of a mapping's family are not installed; ErrNotFound when somebody has removed
-// the table meanwhile, and only Replace helps.
+// ErrFailedPrecondition when the rules of a mapping's family are not installed; ErrNotFound when
+// somebody has removed the table meanwhile, and only Replace helps.
 func (t *Table) Add(mappings []Mapping) error {
 	return t.change("add host ports", mappings, (*nftables.Conn).SetAddElements)
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/google/nftables/userdata"
 )
 
-// A packet must be accepted by every table's forward chain: no chain of ours can overrule another one that drops. Where
-// iptables (its nftables kind, as Docker and most distributions use it) has a FORWARD chain that drops by default, the
-// bridge therefore gets accept rules in that chain, as `iptables -I FORWARD -i BRIDGE -j ACCEPT` would make. Other
-// programs' own tables are left alone and only named.
+// A packet must be accepted by every table's forward chain: no chain of ours can overrule another
+// one that drops. Where iptables (its nftables kind, as Docker and most distributions use it) has a
+// FORWARD chain that drops by default, the bridge therefore gets accept rules in that chain, as
+// `iptables -I FORWARD -i BRIDGE -j ACCEPT` would make. Other programs' own tables are left alone
+// and only named.
 
 // iptablesTable and iptablesChain are fixed names of iptables-nft.
 const (
@@ -21,8 +22,8 @@ const (
 	iptablesChain = "FORWARD"
 )
 
-// OpenForward lets the bridge's traffic pass an iptables FORWARD chain that drops by default. It returns the names of
-// chains of others that drop by default and may stop the pods' traffic.
+// OpenForward lets the bridge's traffic pass an iptables FORWARD chain that drops by default. It
+// returns the names of chains of others that drop by default and may stop the pods' traffic.
 func (t *Table) OpenForward() (closed []string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

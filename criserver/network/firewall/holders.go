@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Comments returns the comments of all mappings that the kernel has in the tables of a bridge, each once, and whether
-// there is any such table. It changes nothing.
+// Comments returns the comments of all mappings that the kernel has in the tables of a bridge, each
+// once, and whether there is any such table. It changes nothing.
 func Comments(bridge string) (comments []string, tables bool, err error) {
 	conn, err := nftables.New()
 	if err != nil {

@@ -14,11 +14,13 @@ import (
 )
 
 const (
-	// reg0 is NFT_REG32_00, the first of the sixteen 4-byte registers: parts of a concatenation lie in consecutive ones.
+	// reg0 is NFT_REG32_00, the first of the sixteen 4-byte registers: parts of a concatenation lie
+	// in consecutive ones.
 	reg0 = 8
 	// elementsPerMessage keeps a list of elements below the 64 KiB of a netlink attribute.
 	elementsPerMessage = 100
-	// ipsDstNAT is IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h: the destination was rewritten.
+	// ipsDstNAT is IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h: the destination was
+	// rewritten.
 	ipsDstNAT = 1 << 5
 	// ctReply is IP_CT_DIR_REPLY of linux/netfilter/nf_conntrack_tuple_common.h.
 	ctReply = 1
@@ -126,8 +128,8 @@ func (f *family) element(m Mapping) (*nftables.Set, nftables.SetElement, error) 
 // port is a port in its register: big-endian, padded to 4 bytes.
 func port(p uint16) []byte { return append(binary.BigEndian.AppendUint16(nil, p), 0, 0) }
 
-// addHostPorts rewrites destinations of what comes from outside and from the pods (prerouting) and of what the node
-// itself sends (output).
+// addHostPorts rewrites destinations of what comes from outside and from the pods (prerouting) and
+// of what the node itself sends (output).
 func (f *family) addHostPorts(conn *nftables.Conn) {
 	dnat := conn.AddChain(&nftables.Chain{Table: f.table, Name: "hostports"})
 	f.rule(conn, dnat, f.loadAddr(f.saddr+f.addrLen, reg0), f.rewrite(f.ports, reg0+f.addrLen/4))
@@ -149,7 +151,8 @@ func (f *family) addMasquerade(conn *nftables.Conn) {
 	for _, s := range f.subnets {
 		// What leaves the bridge for the world.
 		f.rule(conn, c, f.ifname(expr.MetaKeyOIFNAME, expr.CmpOpNeq), f.addrIn(f.saddr, s), masquerade)
-		// A pod that reaches a pod (perhaps itself) through a host port: the answer must come back through the node.
+		// A pod that reaches a pod (perhaps itself) through a host port: the answer must come back
+		// through the node.
 		f.rule(conn, c, f.ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq), f.addrIn(f.saddr, s), rewritten(), masquerade)
 	}
 	if f.fam == nftables.TableFamilyIPv4 {
@@ -158,8 +161,9 @@ func (f *family) addMasquerade(conn *nftables.Conn) {
 	}
 }
 
-// addGuard drops what pods send to or from loopback addresses: the bridge lets the node's own packets from 127.0.0.1
-// through to pods (route_localnet), and must not give pods the node's local services (CVE-2020-8558).
+// addGuard drops what pods send to or from loopback addresses: the bridge lets the node's own
+// packets from 127.0.0.1 through to pods (route_localnet), and must not give pods the node's local
+// services (CVE-2020-8558).
 func (f *family) addGuard(conn *nftables.Conn) {
 	if f.fam != nftables.TableFamilyIPv4 {
 		return
@@ -172,8 +176,9 @@ func (f *family) addGuard(conn *nftables.Conn) {
 	}
 }
 
-// addBlocks drops what pods send to blocked destinations beyond the node. What the node itself has there is not forwarded: a
-// name server of the node's may have such an address. Answers of pods to whoever is there pass.
+// addBlocks drops what pods send to blocked destinations beyond the node. What the node itself has
+// there is not forwarded: a name server of the node's may have such an address. Answers of pods to
+// whoever is there pass.
 func (f *family) addBlocks(conn *nftables.Conn) {
 	if len(f.blocked) == 0 {
 		return
@@ -191,7 +196,8 @@ func (f *family) rule(conn *nftables.Conn, c *nftables.Chain, parts ...[]expr.An
 	conn.AddRule(&nftables.Rule{Table: f.table, Chain: c, Exprs: slices.Concat(parts...)})
 }
 
-// rewrite looks (what is loaded already . protocol . destination port) up and sends the packet to what it finds.
+// rewrite looks (what is loaded already . protocol . destination port) up and sends the packet to
+// what it finds.
 func (f *family) rewrite(set *nftables.Set, reg uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
@@ -222,8 +228,8 @@ func ifname(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: append([]byte(name), 0)}}
 }
 
-// destinationIsLocal matches every address of the node but ::1: the kernel drops the answers to that one, and a client
-// that is refused there is redirected to 127.0.0.1.
+// destinationIsLocal matches every address of the node but ::1: the kernel drops the answers to
+// that one, and a client that is refused there is redirected to 127.0.0.1.
 func (f *family) destinationIsLocal() []expr.Any {
 	out := []expr.Any{
 		&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
@@ -236,7 +242,8 @@ func (f *family) destinationIsLocal() []expr.Any {
 	return out
 }
 
-// isAnswer matches packets to the side that opened a connection. A packet of no connection does not match.
+// isAnswer matches packets to the side that opened a connection. A packet of no connection does not
+// match.
 func isAnswer() []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1},

@@ -16,7 +16,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 )
 
-// An entry is one line of the journal: eight hex digits of a CRC-32 (IEEE) of the rest, a space, and JSON.
+// An entry is one line of the journal: eight hex digits of a CRC-32 (IEEE) of the rest, a space,
+// and JSON.
 type entry struct {
 	Open *opened `json:"open,omitempty"`
 	Take *Lease  `json:"take,omitempty"`
@@ -29,14 +30,16 @@ type opened struct {
 	Next uint64 `json:"next"`
 }
 
-// freed ends a pod's lease, or, in a rewritten journal, says when addresses without a lease were freed.
+// freed ends a pod's lease, or, in a rewritten journal, says when addresses without a lease were
+// freed.
 type freed struct {
 	Pod   string       `json:"pod,omitempty"`
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 	At    time.Time    `json:"at"`
 }
 
-// journal is the file. Beside it lies a lock file, because the journal itself is replaced by renaming.
+// journal is the file. Beside it lies a lock file, because the journal itself is replaced by
+// renaming.
 type journal struct {
 	path  string
 	lock  *os.File
@@ -73,7 +76,8 @@ func openJournal(path, boot string) (*journal, []entry, error) {
 	return &journal{path: path, lock: lock, size: size, lines: len(entries)}, entries, nil
 }
 
-// decode reads all lines but a torn last one, and tells their size. With a bad line before others it returns the ones before that.
+// decode reads all lines but a torn last one, and tells their size. With a bad line before others
+// it returns the ones before that.
 func decode(data []byte) (out []entry, size int64, err error) {
 	for n := 1; len(data) > 0; n++ {
 		line, rest, complete := bytes.Cut(data, []byte{'\n'})
@@ -153,7 +157,8 @@ func (j *journal) rewrite(entries []entry) error {
 	if err != nil && j.current() {
 		return err
 	}
-	// From here on the old file is no longer what the path names: better none than one that will not be read.
+	// From here on the old file is no longer what the path names: better none than one that will
+	// not be read.
 	if j.file != nil {
 		j.file.Close()
 		j.file = nil

@@ -1,9 +1,10 @@
-// Package lease is the durable book of the embedded network: which pod holds which addresses and which host ports.
+// Package lease is the durable book of the embedded network: which pod holds which addresses and
+// which host ports.
 //
-// The book is one journal. Taking a lease appends one line and syncs it, so that a lease survives a power loss before
-// anybody uses it; freeing one appends a line unsynced, because a freed lease that comes back after a power loss is
-// removed by the caller's garbage collection. A torn last line is dropped. A book of an earlier boot of the machine is
-// empty: no pod survives a reboot.
+// The book is one journal. Taking a lease appends one line and syncs it, so that a lease survives a
+// power loss before anybody uses it; freeing one appends a line unsynced, because a freed lease
+// that comes back after a power loss is removed by the caller's garbage collection. A torn last
+// line is dropped. A book of an earlier boot of the machine is empty: no pod survives a reboot.
 package lease
 
 import (
@@ -35,8 +36,8 @@ type Lease struct {
 	Ports []Port       `json:"ports,omitempty"`
 }
 
-// Subnets is where new leases get their addresses from: one index gives a pod an address in each of them. A zero
-// prefix is an absent family. Index 0 is the network, index 1 the gateway.
+// Subnets is where new leases get their addresses from: one index gives a pod an address in each of
+// them. A zero prefix is an absent family. Index 0 is the network, index 1 the gateway.
 type Subnets struct {
 	V4 netip.Prefix `json:"v4"`
 	V6 netip.Prefix `json:"v6"`
@@ -62,7 +63,8 @@ type Book struct {
 	leases  map[string]Lease
 	holder  map[netip.Addr]string
 	freed   map[netip.Addr]time.Time
-	// behind says that the journal lacks ends of leases, or is of another boot, because the disk was full.
+	// behind says that the journal lacks ends of leases, or is of another boot, because the disk
+	// was full.
 	behind bool
 }
 
@@ -70,7 +72,8 @@ type Book struct {
 //
 // # Errors
 //
-// ErrFailedPrecondition when another process has the book open; ErrDataLoss when a line of this boot is damaged.
+// ErrFailedPrecondition when another process has the book open; ErrDataLoss when a line of this
+// boot is damaged.
 func Open(path string, o Options) (*Book, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -85,7 +88,8 @@ func Open(path string, o Options) (*Book, error) {
 	size, lines := j.size, j.lines
 	err = j.rewrite(b.entries())
 	if durable.Full(err) {
-		// One of this boot can be gone on with. One of another says nothing, and is rewritten before a lease is given.
+		// One of this boot can be gone on with. One of another says nothing, and is rewritten
+		// before a lease is given.
 		j.size, j.lines = size, lines
 		if b.behind = !b.continues(entries); b.behind {
 			err = nil
@@ -159,12 +163,13 @@ func (b *Book) Use(s Subnets) {
 	b.subnets = s
 }
 
-// Take gives the pod addresses and host ports, durably. A pod that has a lease with the same ports gets it again.
+// Take gives the pod addresses and host ports, durably. A pod that has a lease with the same ports
+// gets it again.
 //
 // # Errors
 //
-// ErrAlreadyExists, naming both pods, for a host port that another pod holds, or when the pod holds a lease with other
-// ports; ErrResourceExhausted when no address is left.
+// ErrAlreadyExists, naming both pods, for a host port that another pod holds, or when the pod holds
+// a lease with other ports; ErrResourceExhausted when no address is left.
 func (b *Book) Take(pod, label string, ports []Port) (Lease, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,7 +214,8 @@ func (b *Book) Free(pod string) error {
 		err = b.journal.append(entry{Free: &freed{Pod: pod, At: at}}, false)
 	}
 	if durable.Full(err) {
-		// What is removed may not need room. Should the server end before there is some, the next one frees it again.
+		// What is removed may not need room. Should the server end before there is some, the next
+		// one frees it again.
 		b.behind, err = true, nil
 	}
 	if err != nil {
@@ -267,7 +273,8 @@ func (b *Book) drop(l Lease, at time.Time) {
 	}
 }
 
-// quarantined reports whether a was freed just now. A clock that was set back must not lock an address for longer.
+// quarantined reports whether a was freed just now. A clock that was set back must not lock an
+// address for longer.
 func (b *Book) quarantined(a netip.Addr) bool {
 	at, ok := b.freed[a]
 	if !ok {
@@ -280,7 +287,8 @@ func (b *Book) quarantined(a netip.Addr) bool {
 	return false
 }
 
-// freeIndex finds the next free index, in a circle, so that addresses come back as late as possible.
+// freeIndex finds the next free index, in a circle, so that addresses come back as late as
+// possible.
 func (b *Book) freeIndex(l Lease) (uint64, error) {
 	last := b.subnets.last()
 	if last < firstIndex {

@@ -76,7 +76,8 @@ func TestAddresses(t *testing.T) {
 	if _, err := b.Take("g", "ns/g", nil); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("freed just now: %v", err)
 	}
-	// The quarantine holds after a restart of the daemon, and a clock that was set back does not make it longer.
+	// The quarantine holds after a restart of the daemon, and a clock that was set back does not
+	// make it longer.
 	b.Close()
 	b = open(t, path, c, "boot")
 	if _, err := b.Take("g", "ns/g", nil); !errdefs.IsResourceExhausted(err) {
@@ -261,7 +262,8 @@ func TestSubnets(t *testing.T) {
 	}
 }
 
-// A full disk: the pod gets no lease, the journal stays whole, and once there is room again all goes on.
+// A full disk: the pod gets no lease, the journal stays whole, and once there is room again all
+// goes on.
 func TestFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("needs root, for a small file system")

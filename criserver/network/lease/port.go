@@ -24,7 +24,8 @@ func (b *Book) checkPorts(l Lease) error {
 	return nil
 }
 
-// overlaps reports whether two ports could not both be bound by sockets: "every address" overlaps each one of them.
+// overlaps reports whether two ports could not both be bound by sockets: "every address" overlaps
+// each one of them.
 func (p Port) overlaps(q Port) bool {
 	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && (p.covers(q) || q.covers(p))
 }

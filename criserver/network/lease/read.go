@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Read returns the leases of a book, in the order of the pods' ids, without opening it: it takes no lock and changes
-// nothing, so another process may have the book open. A book that is not there has no leases. boot is as in Options.
+// Read returns the leases of a book, in the order of the pods' ids, without opening it: it takes no
+// lock and changes nothing, so another process may have the book open. A book that is not there has
+// no leases. boot is as in Options.
 func Read(path, boot string) ([]Lease, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {

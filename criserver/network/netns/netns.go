@@ -1,14 +1,16 @@
-// Package netns makes the namespaces that the containers of a pod share (network, IPC, UTS), gives them their hostname
-// and sysctls, and keeps them alive without a process by bind mounts.
+// Package netns makes the namespaces that the containers of a pod share (network, IPC, UTS), gives
+// them their hostname and sysctls, and keeps them alive without a process by bind mounts.
 //
-// Life of a pin: [PinNamespaces] makes dir/net, dir/ipc and dir/uts, or nothing at all; other processes join them by
-// these paths; [UnpinNamespaces] takes away whatever of it is there. The kernel ends a namespace in the background once
-// its last process has exited and its pin is removed, and a network namespace takes its links along.
+// Life of a pin: [PinNamespaces] makes dir/net, dir/ipc and dir/uts, or nothing at all; other
+// processes join them by these paths; [UnpinNamespaces] takes away whatever of it is there. The
+// kernel ends a namespace in the background once its last process has exited and its pin is
+// removed, and a network namespace takes its links along.
 //
-// The pins are mounts in the mount namespace of the caller. The root mount is often private, so that they are not seen
-// in mount namespaces that existed before: a process that shall open them must share the caller's mount namespace or
-// have been cloned from it afterwards. The other side of this: a process that lives on in a copy of the mount
-// namespace, without having left the old root, keeps a pinned namespace alive after its unpinning.
+// The pins are mounts in the mount namespace of the caller. The root mount is often private, so
+// that they are not seen in mount namespaces that existed before: a process that shall open them
+// must share the caller's mount namespace or have been cloned from it afterwards. The other side of
+// this: a process that lives on in a copy of the mount namespace, without having left the old root,
+// keeps a pinned namespace alive after its unpinning.
 package netns
 
 import (
@@ -41,8 +43,9 @@ type PinOptions struct {
 	User *UserOptions
 	// Hostname is set in the UTS namespace, at most 64 bytes. Empty: the node's name stays.
 	Hostname string
-	// Sysctls by their names, with dots or slashes as sysctl(8) takes them. Those of an interface that only network
-	// setup makes (net.ipv4.conf.eth0.…) are checked here and set by [SetInterfaceSysctls].
+	// Sysctls by their names, with dots or slashes as sysctl(8) takes them. Those of an interface
+	// that only network setup makes (net.ipv4.conf.eth0.…) are checked here and set by
+	// [SetInterfaceSysctls].
 	Sysctls map[string]string
 }
 
@@ -65,14 +68,15 @@ func (o PinOptions) kinds() []kind {
 	return ks
 }
 
-// PinNamespaces makes new namespaces and pins them at dir/net, dir/ipc and dir/uts, and dir/user. dir and its parents are made. In
-// a new network namespace the loopback link is up, unprivileged processes may listen on every port and send pings.
-// On an error nothing is left behind.
+// PinNamespaces makes new namespaces and pins them at dir/net, dir/ipc and dir/uts, and dir/user.
+// dir and its parents are made. In a new network namespace the loopback link is up, unprivileged
+// processes may listen on every port and send pings. On an error nothing is left behind.
 //
 // # Errors
 //
-// ErrInvalidArgument for a sysctl that does not exist, is not namespaced or belongs to a namespace that the pod
-// shares with the node, and for a hostname that is too long; ErrAlreadyExists when dir already holds a pin.
+// ErrInvalidArgument for a sysctl that does not exist, is not namespaced or belongs to a namespace
+// that the pod shares with the node, and for a hostname that is too long; ErrAlreadyExists when dir
+// already holds a pin.
 func PinNamespaces(dir string, o PinOptions) error {
 	sysctls, err := parseSysctls(o)
 	if err != nil {
@@ -167,8 +171,8 @@ func bind(source, target string) error {
 	return nil
 }
 
-// UnpinNamespaces takes the pins in dir away, and dir itself when nothing else is in it. It is idempotent and takes a
-// half-made directory as well.
+// UnpinNamespaces takes the pins in dir away, and dir itself when nothing else is in it. It is
+// idempotent and takes a half-made directory as well.
 func UnpinNamespaces(dir string) error {
 	var errs []error
 	for _, name := range []string{NetFile, IPCFile, UTSFile, UserFile} {
@@ -197,8 +201,9 @@ func isPin(path string) bool {
 	return unix.Statfs(path, &fs) == nil && int64(fs.Type) == unix.NSFS_MAGIC
 }
 
-// Do calls fn on a thread inside the network namespace pinned at path. fn must not start goroutines that need to be
-// in there: a socket belongs to the namespace in which it was made and can be used from anywhere.
+// Do calls fn on a thread inside the network namespace pinned at path. fn must not start goroutines
+// that need to be in there: a socket belongs to the namespace in which it was made and can be used
+// from anywhere.
 //
 // # Errors
 //
@@ -243,8 +248,8 @@ func DoFile(ns *os.File, fn func() error) error {
 	})
 }
 
-// onThread calls fn on a thread of its own, which ends with it: whatever fn does to the thread's namespaces is seen by
-// nobody else.
+// onThread calls fn on a thread of its own, which ends with it: whatever fn does to the thread's
+// namespaces is seen by nobody else.
 func onThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -253,7 +258,8 @@ func onThread(fn func() error) error {
 			done <- fn()
 			return
 		}
-		// The main thread cannot end, and /proc/self shows its namespaces. It waits here while another one works.
+		// The main thread cannot end, and /proc/self shows its namespaces. It waits here while
+		// another one works.
 		done <- onThread(fn)
 		runtime.UnlockOSThread()
 	}()

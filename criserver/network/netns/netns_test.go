@@ -128,8 +128,8 @@ func identities(t *testing.T) map[string]bool {
 	return seen
 }
 
-// wantIdentities waits until no thread is in a namespace in which none was before. Threads that were elsewhere end at their
-// own time, also those of an earlier test.
+// wantIdentities waits until no thread is in a namespace in which none was before. Threads that
+// were elsewhere end at their own time, also those of an earlier test.
 func wantIdentities(t *testing.T, before map[string]bool) {
 	t.Helper()
 	known := func(id string, _ bool) bool { return before[id] }

@@ -18,8 +18,8 @@ import (
 
 const procSys = "/proc/sys"
 
-// netDefaults hold in every network namespace of a pod unless the pod says otherwise: its own ports below 1024 and its
-// own pings are no concern of the node's. containerd and CRI-O set the same two.
+// netDefaults hold in every network namespace of a pod unless the pod says otherwise: its own ports
+// below 1024 and its own pings are no concern of the node's. containerd and CRI-O set the same two.
 var netDefaults = map[string]string{
 	"net.ipv4.ip_unprivileged_port_start": "0",
 	"net.ipv4.ping_group_range":           "0 2147483647",
@@ -32,7 +32,8 @@ type sysctl struct {
 	optional bool // a default of ours: a kernel without it is fine
 }
 
-// parseSysctls checks the sysctls of o against its namespaces and adds the defaults, in the order of their names.
+// parseSysctls checks the sysctls of o against its namespaces and adds the defaults, in the order
+// of their names.
 func parseSysctls(o PinOptions) ([]sysctl, error) {
 	var out []sysctl
 	given := map[string]bool{}
@@ -100,7 +101,8 @@ func (s sysctl) ipc() bool {
 	return rules.NamespaceOf(s.path) == rules.IPC
 }
 
-// late reports whether the sysctl belongs to an interface that network setup makes after the pinning.
+// late reports whether the sysctl belongs to an interface that network setup makes after the
+// pinning.
 func (s sysctl) late() bool {
 	parts := strings.Split(s.path, "/") // net/ipv4/conf/eth0/rp_filter, net/ipv6/neigh/eth0/…
 	if len(parts) < 5 || parts[0] != "net" || (parts[2] != "conf" && parts[2] != "neigh") {
@@ -122,7 +124,8 @@ func (s sysctl) set() error {
 	case errors.Is(err, os.ErrNotExist) && s.optional:
 		return nil
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		// In a network namespace of its own the kernel hides or write-protects what is not namespaced.
+		// In a network namespace of its own the kernel hides or write-protects what is not
+		// namespaced.
 		return fmt.Errorf("sysctl %q: unknown or not namespaced in this kernel: %w", s.name, errdefs.ErrInvalidArgument)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ERANGE), errors.Is(err, unix.EISDIR):
 		return fmt.Errorf("sysctl %q: the kernel refuses the value %q: %w", s.name, s.value, errdefs.ErrInvalidArgument)
@@ -130,12 +133,13 @@ func (s sysctl) set() error {
 	return fmt.Errorf("set sysctl %q: %w", s.name, err)
 }
 
-// SetInterfaceSysctls sets those of a pod's sysctls that name an interface which network setup has made meanwhile in
-// the network namespace pinned in dir. Without any it does nothing.
+// SetInterfaceSysctls sets those of a pod's sysctls that name an interface which network setup has
+// made meanwhile in the network namespace pinned in dir. Without any it does nothing.
 //
 // # Errors
 //
-// ErrInvalidArgument for a sysctl that this interface does not have, or when there is no such interface.
+// ErrInvalidArgument for a sysctl that this interface does not have, or when there is no such
+// interface.
 func SetInterfaceSysctls(dir string, sysctls map[string]string) error {
 	all, err := parseSysctls(PinOptions{Net: true, IPC: true, UTS: true, Sysctls: sysctls})
 	if err != nil {

@@ -20,7 +20,8 @@ type IDMap struct {
 // UserOptions are the ids of a user namespace.
 type UserOptions struct{ UIDs, GIDs IDMap }
 
-// WithUserNamespace calls fn with the file of a new user namespace, which lasts as long as something uses it.
+// WithUserNamespace calls fn with the file of a new user namespace, which lasts as long as
+// something uses it.
 //
 // # Errors
 //
@@ -29,11 +30,11 @@ func WithUserNamespace(o UserOptions, fn func(path string) error) error {
 	return withProcess(o, 0, func(dir string) error { return fn(filepath.Join(dir, UserFile)) })
 }
 
-// withProcess calls fn with the folder /proc/<pid>/ns of a process in a new user namespace and, owned by it, new
-// namespaces of the kinds in flags.
+// withProcess calls fn with the folder /proc/<pid>/ns of a process in a new user namespace and,
+// owned by it, new namespaces of the kinds in flags.
 //
-// Only a process of one thread can make a user namespace, so it is one that runs no program yet: it was told to stop before
-// its program's first instruction, and is killed there.
+// Only a process of one thread can make a user namespace, so it is one that runs no program yet: it
+// was told to stop before its program's first instruction, and is killed there.
 func withProcess(o UserOptions, flags int, fn func(dir string) error) (err error) {
 	runtime.LockOSThread() // the thread that traces
 	defer runtime.UnlockOSThread()

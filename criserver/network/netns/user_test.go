@@ -11,7 +11,8 @@ func users() *UserOptions {
 	return &UserOptions{UIDs: IDMap{0, 70000, 65536}, GIDs: IDMap{0, 80000, 65536}}
 }
 
-// The namespaces belong to the user namespace: its root may do in them what root may, and sees its own ids.
+// The namespaces belong to the user namespace: its root may do in them what root may, and sees its
+// own ids.
 func TestPinUserNamespace(t *testing.T) {
 	before := identities(t)
 	dir := pinned(t, PinOptions{Net: true, IPC: true, UTS: true, User: users(), Hostname: "own", Sysctls: map[string]string{

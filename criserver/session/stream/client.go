@@ -40,8 +40,8 @@ func (s *Server) session(serve func(w http.ResponseWriter, r *http.Request, requ
 	}
 }
 
-// takeover is a response whose connection, once it is taken over, tells when the client disconnects: net/http does not
-// look at it any more then.
+// takeover is a response whose connection, once it is taken over, tells when the client
+// disconnects: net/http does not look at it any more then.
 type takeover struct {
 	http.ResponseWriter
 	server *Server
@@ -94,8 +94,8 @@ type clientConn struct {
 // lookEvery is how often a connection is looked at that may have no reader.
 const lookEvery = time.Second
 
-// watch notices that the client has closed its side. Reading does not always tell: it stands still while a command does
-// not take its input.
+// watch notices that the client has closed its side. Reading does not always tell: it stands still
+// while a command does not take its input.
 func (c *clientConn) watch() {
 	inner := c.Conn
 	if t, ok := inner.(*tls.Conn); ok {

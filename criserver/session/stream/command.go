@@ -57,8 +57,8 @@ func toOptions(r wants) remotecommand.Options {
 	return remotecommand.Options{Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), TTY: r.GetTty()}
 }
 
-// streams are the client's ends. Only what was asked for counts: over a WebSocket there are others, which are at their
-// end from the start.
+// streams are the client's ends. Only what was asked for counts: over a WebSocket there are others,
+// which are at their end from the start.
 func (c *command) streams(in io.Reader, out, errs io.Writer, nextSize func() (uint16, uint16, bool)) session.Streams {
 	s := session.Streams{TTY: c.wants.TTY, NextSize: nextSize}
 	if c.wants.Stdin {
@@ -73,7 +73,8 @@ func (c *command) streams(in io.Reader, out, errs io.Writer, nextSize func() (ui
 	return s
 }
 
-// ExecInContainer implements remotecommand.Executor. What identifies the container there is not used.
+// ExecInContainer implements remotecommand.Executor. What identifies the container there is not
+// used.
 func (c *command) ExecInContainer(ctx context.Context, _, _, _ string, _ []string, in io.Reader, out, errs io.WriteCloser,
 	_ bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
 	code, err := c.run(ctx, c.streams(in, out, errs, sizes(resize)))

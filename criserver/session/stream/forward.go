@@ -77,7 +77,8 @@ func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, req *runtim
 	server.ServeHTTP(w, r)
 }
 
-// tunnel is a response whose connection is a WebSocket that stands already: what is said of the upgrade is not sent.
+// tunnel is a response whose connection is a WebSocket that stands already: what is said of the
+// upgrade is not sent.
 type tunnel struct {
 	conn   net.Conn
 	header http.Header
@@ -121,8 +122,8 @@ func (f *forwarder) PortForward(ctx context.Context, sandboxID, _ string, port i
 	return exchange(ctx, conn, stream)
 }
 
-// exchange copies in both directions. The end of the client's side is passed on, and the port may go on sending as
-// long as it likes; the end of the port's side is the end soon after.
+// exchange copies in both directions. The end of the client's side is passed on, and the port may
+// go on sending as long as it likes; the end of the port's side is the end soon after.
 func exchange(ctx context.Context, conn *net.TCPConn, stream io.ReadWriteCloser) error {
 	sent, received := make(chan error, 1), make(chan error, 1)
 	go func() {
@@ -146,10 +147,11 @@ func exchange(ctx context.Context, conn *net.TCPConn, stream io.ReadWriteCloser)
 	return nil
 }
 
-// dial connects to a port of a network namespace's own loopback address, version 4 first; "" is this process's.
+// dial connects to a port of a network namespace's own loopback address, version 4 first; "" is
+// this process's.
 //
-// One address is tried after the other by the thread that has entered the namespace: what Go does side by side it does
-// on other threads.
+// One address is tried after the other by the thread that has entered the namespace: what Go does
+// side by side it does on other threads.
 func dial(ctx context.Context, netns string, port int32) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
@@ -184,8 +186,8 @@ func dial(ctx context.Context, netns string, port int32) (*net.TCPConn, error) {
 	return r.conn, nil
 }
 
-// enterForGood moves the calling goroutine's thread into a network namespace, and lets nothing else run on it: the
-// thread ends with the goroutine.
+// enterForGood moves the calling goroutine's thread into a network namespace, and lets nothing else
+// run on it: the thread ends with the goroutine.
 func enterForGood(netns string) error {
 	goruntime.LockOSThread()
 	f, err := os.Open(netns)

@@ -2,11 +2,12 @@
 //
 // # Life of a session
 //
-// A CRI request is kept under a token, whose address the client gets. The kubelet connects to it, mostly on behalf
-// of its own client, and upgrades the connection: SPDY or WebSocket, exec and attach in the protocols
-// channel.k8s.io up to v4 and, over WebSocket, v5; port forwarding in portforward.k8s.io, also tunnelled
-// through a WebSocket. A token is good for one connection, within a minute. Nothing else is asked of a client, so the
-// server listens on the loopback address unless it is told otherwise.
+// A CRI request is kept under a token, whose address the client gets. The kubelet connects to it,
+// mostly on behalf of its own client, and upgrades the connection: SPDY or WebSocket, exec and
+// attach in the protocols channel.k8s.io up to v4 and, over WebSocket, v5; port forwarding in
+// portforward.k8s.io, also tunnelled through a WebSocket. A token is good for one connection,
+// within a minute. Nothing else is asked of a client, so the server listens on the loopback address
+// unless it is told otherwise.
 //
 // A session's context ends when its client disconnects.
 package stream
@@ -54,8 +55,8 @@ type Options struct {
 	// Address is an IP address to listen on, Port a port or 0 for any that is free.
 	Address string
 	Port    int
-	// CertFile and KeyFile are the server's certificate and key in PEM; without, it speaks HTTP. They are read again for
-	// every connection, so that they can be replaced.
+	// CertFile and KeyFile are the server's certificate and key in PEM; without, it speaks HTTP.
+	// They are read again for every connection, so that they can be replaced.
 	CertFile, KeyFile string
 
 	Sessions Sessions
@@ -77,7 +78,8 @@ type Server struct {
 	clients map[*clientConn]struct{} // nil once the server stops
 }
 
-// Listen returns a server that listens, so that its addresses are known, and answers once Serve is called.
+// Listen returns a server that listens, so that its addresses are known, and answers once Serve is
+// called.
 func Listen(o Options) (*Server, error) {
 	s := &Server{o: o, clients: map[*clientConn]struct{}{}, base: url.URL{Scheme: "http"}}
 	l, err := net.Listen("tcp", net.JoinHostPort(o.Address, strconv.Itoa(o.Port)))
@@ -168,7 +170,8 @@ func (s *Server) Stop() {
 //
 // # Errors
 //
-// ErrInvalidArgument for streams that cannot be; ErrResourceExhausted if too many clients have not connected yet.
+// ErrInvalidArgument for streams that cannot be; ErrResourceExhausted if too many clients have not
+// connected yet.
 func (s *Server) Exec(r *runtime.ExecRequest) (*runtime.ExecResponse, error) {
 	if len(r.GetCmd()) == 0 {
 		return nil, fmt.Errorf("exec in container %q: the command is empty: %w", r.GetContainerId(), errdefs.ErrInvalidArgument)
@@ -197,7 +200,8 @@ func (s *Server) Attach(r *runtime.AttachRequest) (*runtime.AttachResponse, erro
 //
 // # Errors
 //
-// ErrInvalidArgument for a port that is none; ErrResourceExhausted if too many clients have not connected yet.
+// ErrInvalidArgument for a port that is none; ErrResourceExhausted if too many clients have not
+// connected yet.
 func (s *Server) PortForward(r *runtime.PortForwardRequest) (*runtime.PortForwardResponse, error) {
 	for _, port := range r.GetPort() {
 		if port < 1 || port > 65535 {

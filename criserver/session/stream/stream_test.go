@@ -37,8 +37,8 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/session"
 )
 
-// echo is a container whose every command is cat that says "end" on stderr when its input ends. Its last size is in
-// sizes, and left tells of clients that went away.
+// echo is a container whose every command is cat that says "end" on stderr when its input ends. Its
+// last size is in sizes, and left tells of clients that went away.
 type echo struct {
 	code  int32
 	err   error
@@ -363,7 +363,8 @@ func TestOldWebSockets(t *testing.T) {
 	}
 }
 
-// A session learns that its client has gone, however it came, also while the command does not take its input.
+// A session learns that its client has gone, however it came, also while the command does not take
+// its input.
 func TestClientLeaves(t *testing.T) {
 	for _, protocol := range []string{"spdy", "v4.channel.k8s.io", "v5.channel.k8s.io"} {
 		t.Run(protocol, func(t *testing.T) {

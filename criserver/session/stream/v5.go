@@ -12,8 +12,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// serveV5 serves version 5 of the channel protocol, which is only spoken over WebSockets: version 4 in which a client can
-// also end its input. cri-streaming knows of it and does not serve it.
+// serveV5 serves version 5 of the channel protocol, which is only spoken over WebSockets: version 4
+// in which a client can also end its input. cri-streaming knows of it and does not serve it.
 func (s *Server) serveV5(w http.ResponseWriter, r *http.Request, c *command) {
 	channels := make([]wsstream.ChannelType, remotecommand.StreamResize+1)
 	channels[remotecommand.StreamStdIn] = channel(c.wants.Stdin, wsstream.ReadChannel)
@@ -31,7 +31,8 @@ func (s *Server) serveV5(w http.ResponseWriter, r *http.Request, c *command) {
 		return
 	}
 	defer conn.Close()
-	// Something empty by the lowest channel that can be written to tells the client that the connection stands.
+	// Something empty by the lowest channel that can be written to tells the client that the
+	// connection stands.
 	first := remotecommand.StreamErr
 	switch {
 	case c.wants.Stdout:

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RunsOtherFormats says whether this kernel is told, by binfmt_misc, to execute files that are neither its own programs nor
-// scripts; also when that cannot be found out. A mount of its own shows the entries wherever the machine's is.
+// RunsOtherFormats says whether this kernel is told, by binfmt_misc, to execute files that are
+// neither its own programs nor scripts; also when that cannot be found out. A mount of its own
+// shows the entries wherever the machine's is.
 func RunsOtherFormats() bool {
 	fs, err := unix.Fsopen("binfmt_misc", unix.FSOPEN_CLOEXEC)
 	if err != nil {

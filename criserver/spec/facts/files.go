@@ -90,8 +90,8 @@ func (p *Paths) question(key string, call func() (any, error)) *question {
 //
 // # Errors
 //
-// ErrInvalidArgument for a file that cannot be read, ErrFailedPrecondition or the context's error for one that does not
-// answer.
+// ErrInvalidArgument for a file that cannot be read, ErrFailedPrecondition or the context's error
+// for one that does not answer.
 func (p *Paths) Read(ctx context.Context, path string, limit int64) ([]byte, error) {
 	return ask(ctx, p, "read", path, func() ([]byte, error) { return invalid(regular.Read(path, limit)) })
 }

@@ -58,7 +58,8 @@ func Host() (spec.Host, error) {
 	return h, nil
 }
 
-// Online adds the processors and memory nodes that are online now, which changes. A kernel without NUMA has node 0.
+// Online adds the processors and memory nodes that are online now, which changes. A kernel without
+// NUMA has node 0.
 func Online(h spec.Host) spec.Host {
 	list := func(file, otherwise string) string {
 		data, err := os.ReadFile(file)
@@ -150,8 +151,8 @@ func hasMountSetattr() bool {
 	return !errors.Is(err, unix.ENOSYS)
 }
 
-// LoadedProfiles returns the AppArmor profiles that the kernel has now. need, if it is not "", is the runtime's default
-// profile: it is made and loaded if it is not there.
+// LoadedProfiles returns the AppArmor profiles that the kernel has now. need, if it is not "", is
+// the runtime's default profile: it is made and loaded if it is not there.
 func LoadedProfiles(need string) ([]string, error) {
 	names, err := loadedProfiles()
 	if err != nil || need == "" || slices.Contains(names, need) {

@@ -17,7 +17,8 @@ type Device struct {
 	Reads, Writes         uint64 // operations
 }
 
-// devices1 reads the counters of version 1. Those of the throttling layer count whatever the scheduler is.
+// devices1 reads the counters of version 1. Those of the throttling layer count whatever the
+// scheduler is.
 func devices1(g *cgroup.Group) []Device {
 	var out []Device
 	for i, name := range []string{"blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced"} {
@@ -87,8 +88,9 @@ type DeviceCount struct {
 	Value uint64
 }
 
-// DeviceCounts are the counts in the text of a file about devices, in its order: lines of "8:0 Read 4096" in version 1, of
-// "8:0 rbytes=4096 wbytes=0" in version 2. What has another form is skipped, such as the total of all devices.
+// DeviceCounts are the counts in the text of a file about devices, in its order: lines of "8:0 Read
+// 4096" in version 1, of "8:0 rbytes=4096 wbytes=0" in version 2. What has another form is skipped,
+// such as the total of all devices.
 func DeviceCounts(text string) iter.Seq2[DeviceNumber, DeviceCount] {
 	return func(yield func(DeviceNumber, DeviceCount) bool) {
 		for line := range strings.Lines(text) {

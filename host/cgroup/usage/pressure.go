@@ -15,8 +15,8 @@ type Stall struct {
 	Avg10, Avg60, Avg300 float64 // per cent of the last 10, 60 and 300 seconds
 }
 
-// Pressure is the kernel's pressure stall information of one resource: the time in which some tasks waited for it, and the time
-// in which all of them did.
+// Pressure is the kernel's pressure stall information of one resource: the time in which some tasks
+// waited for it, and the time in which all of them did.
 type Pressure struct {
 	Some, Full Stall
 	HasFull    bool // old kernels do not count it for processors
@@ -25,8 +25,8 @@ type Pressure struct {
 // Pressures are those of a cgroup; nil where the kernel does not keep one.
 type Pressures struct{ CPU, Memory, IO *Pressure }
 
-// Pressures reads what tasks of a cgroup and of all below it waited for. Only version 2 has it: beside version 1, only
-// for cgroups whose processes the OCI runtime has put there too.
+// Pressures reads what tasks of a cgroup and of all below it waited for. Only version 2 has it:
+// beside version 1, only for cgroups whose processes the OCI runtime has put there too.
 func (r *Reader) Pressures(cg string) Pressures {
 	g := r.mounts.Group(cg)
 	dir := g.Dir("")
@@ -48,8 +48,8 @@ func populated(dir string) bool {
 	return err == nil && strings.Contains(events, "populated 1")
 }
 
-// ReadPressure reads the pressure on a resource, "cpu", "memory" or "io", from a cgroup's directory; nil if the kernel does not
-// keep it, or does not with psi=0.
+// ReadPressure reads the pressure on a resource, "cpu", "memory" or "io", from a cgroup's
+// directory; nil if the kernel does not keep it, or does not with psi=0.
 func ReadPressure(dir, resource string) *Pressure {
 	text, err := kernelfile.ReadRecord(filepath.Join(dir, resource+".pressure"))
 	if err != nil {
@@ -58,8 +58,8 @@ func ReadPressure(dir, resource string) *Pressure {
 	return parsePressure(text)
 }
 
-// parsePressure reads "some avg10=0.00 avg60=0.00 avg300=0.00 total=614" and the like; old kernels have no full line
-// for processors.
+// parsePressure reads "some avg10=0.00 avg60=0.00 avg300=0.00 total=614" and the like; old kernels
+// have no full line for processors.
 func parsePressure(text string) *Pressure {
 	var p Pressure
 	found := false

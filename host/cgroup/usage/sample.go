@@ -6,8 +6,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/cgroup"
 )
 
-// Sample is all that the kernel counts of a cgroup and of those below it. What it does not count is 0; where that is not the
-// same as none, a field says so.
+// Sample is all that the kernel counts of a cgroup and of those below it. What it does not count is
+// 0; where that is not the same as none, a field says so.
 type Sample struct {
 	At time.Time
 
@@ -114,7 +114,8 @@ func sample2(g *cgroup.Group, s *Sample, memory map[string]uint64) error {
 	return nil
 }
 
-// sharesOf turns a weight of version 2 (1 to 10000) back into shares (2 to 262144), as cAdvisor does.
+// sharesOf turns a weight of version 2 (1 to 10000) back into shares (2 to 262144), as cAdvisor
+// does.
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 {
 		return 0

@@ -1,5 +1,5 @@
-// Package usage reads what cgroups use of the machine, in both versions of their interface: processors, memory, devices,
-// huge pages, and the pressure on them.
+// Package usage reads what cgroups use of the machine, in both versions of their interface:
+// processors, memory, devices, huge pages, and the pressure on them.
 //
 // Everything is a plain read of a few small files; nothing is collected in the background.
 package usage
@@ -39,8 +39,8 @@ type Memory struct {
 	Swap      uint64
 	SwapLimit uint64 // 0 = none or not known
 	HasSwap   bool   // the kernel accounts for swap
-	// SwapFile is what the kernel's own file of the limit says, 0 = none: memory and swap together on version 1, swap
-	// alone on version 2.
+	// SwapFile is what the kernel's own file of the limit says, 0 = none: memory and swap together
+	// on version 1, swap alone on version 2.
 	SwapFile uint64
 }
 
@@ -116,8 +116,8 @@ func memory(g *cgroup.Group) (Memory, map[string]uint64, error) {
 	if inactive := stat[names.inactive]; inactive < usage {
 		m.WorkingSet = usage - inactive
 	}
-	// Version 1 says beside the counters whether the cgroup or any above it has a limit; mostly none has, and its own
-	// file is not worth reading.
+	// Version 1 says beside the counters whether the cgroup or any above it has a limit; mostly
+	// none has, and its own file is not worth reading.
 	if limit, told := stat["hierarchical_memory_limit"]; !told || limit < unlimited {
 		if m.Limit, err = number(g, "memory", names.limit); err != nil {
 			m.Limit = 0 // the root has none

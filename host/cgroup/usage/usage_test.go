@@ -71,7 +71,8 @@ func TestVersion1(t *testing.T) {
 	if err != nil || m.Limit != 0 || m.WorkingSet != 0 || m.Available() != 0 || m.HasSwap {
 		t.Errorf("unlimited memory: %+v, %v", m, err)
 	}
-	// What the table says of limits is taken from there; a limit that is one is the cgroup's own file's.
+	// What the table says of limits is taken from there; a limit that is one is the cgroup's own
+	// file's.
 	m, err = r.Memory("/told")
 	if err != nil || m.Limit != 0 || !m.HasSwap || m.Swap != 30 || m.SwapFile != 0 || m.SwapLimit != 0 {
 		t.Errorf("memory of a cgroup that has no limit: %+v, %v", m, err)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// The names are those of Kubernetes' documents ("Interpretation of config.json"), with what must not match beside them.
+// The names are those of Kubernetes' documents ("Interpretation of config.json"), with what must
+// not match beside them.
 func TestMatchesKey(t *testing.T) {
 	for key, names := range map[string]struct{ yes, no []string }{
 		"*my-registry.io/images": {

@@ -90,8 +90,8 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// reaches says whether what is written to w comes out of r, when all ends that the test knows of are
-// closed.
+// reaches says whether what is written to w comes out of r, when all ends that the test knows of
+// are closed.
 func reaches(t *testing.T, w, r *os.File, text string) {
 	t.Helper()
 	if _, err := w.WriteString(text); err != nil {
@@ -177,7 +177,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Without a supervisor, or with one that is gone, the containers end with the shim: that is no error.
+// Without a supervisor, or with one that is gone, the containers end with the shim: that is no
+// error.
 func TestWithoutASupervisor(t *testing.T) {
 	gone, _, m := shims(t)
 	m.gone = true

@@ -66,8 +66,8 @@ func (x *exits) watch(pid, shim int) {
 	}
 }
 
-// claim is watch for a process that was an earlier shim's; shim is the one that asks. It returns how
-// the process ended, nil if it has not.
+// claim is watch for a process that was an earlier shim's; shim is the one that asks. It returns
+// how the process ended, nil if it has not.
 func (x *exits) claim(pid, shim int) *Exit {
 	e, watched := x.watched[pid]
 	if watched {
@@ -86,9 +86,9 @@ func (x *exits) claim(pid, shim int) *Exit {
 	return x.watched[pid]
 }
 
-// isOrphan says whether a process descends from this one, but not from the shim. What a dead shim had
-// started may take a while to die of that: until then an OCI runtime is the parent of the process
-// that it has started, and this process thereafter.
+// isOrphan says whether a process descends from this one, but not from the shim. What a dead shim
+// had started may take a while to die of that: until then an OCI runtime is the parent of the
+// process that it has started, and this process thereafter.
 func isOrphan(pid, shim int) bool {
 	for self := os.Getpid(); pid > 1 && pid != shim; {
 		from, err := cgroup.DescentOf(pid)

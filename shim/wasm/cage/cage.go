@@ -101,7 +101,8 @@ func Drop(uid, gid uint32, groups []uint32) error {
 	return nil
 }
 
-// AllThreads makes a system call on every thread of the process. All of them must get the same result.
+// AllThreads makes a system call on every thread of the process. All of them must get the same
+// result.
 //
 //go:uintptrescapes
 func AllThreads(trap, a1, a2, a3 uintptr) error {

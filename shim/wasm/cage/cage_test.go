@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempts are what a caged process tries, with what must come of it: the errno's text, "ok", or the
-// end of the process by SIGSYS.
+// attempts are what a caged process tries, with what must come of it: the errno's text, "ok", or
+// the end of the process by SIGSYS.
 var attempts = map[string]struct {
 	try  func() error
 	want string

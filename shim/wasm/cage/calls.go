@@ -81,8 +81,8 @@ func codeCalls() []Call {
 	return calls
 }
 
-// fileCalls is what WASI does with files. Whatever has a path is opened by openat2 beneath a preopen in our host;
-// the *at calls get the directory it opened and one last name.
+// fileCalls is what WASI does with files. Whatever has a path is opened by openat2 beneath a
+// preopen in our host; the *at calls get the directory it opened and one last name.
 func fileCalls() []Call {
 	return append([]Call{
 		allow(unix.SYS_READ, "read", "fd_read"),
@@ -116,14 +116,15 @@ func fileCalls() []Call {
 	}, archCalls...)
 }
 
-// fcntl copies descriptors and reads and sets their flags: no locks, no leases on files of others, no signals.
+// fcntl copies descriptors and reads and sets their flags: no locks, no leases on files of others,
+// no signals.
 func fcntl(nr uintptr, name string) Call {
 	return Call{Nr: nr, Name: name, Why: "fd_fdstat_set_flags; standard streams", Then: Allow, Otherwise: Errno(unix.EINVAL),
 		When: []Cond{{Arg: 1, In: []uint32{unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL}}}}
 }
 
-// socketCalls is what WASI does with sockets: TCP and UDP, nothing else. The kernel loads modules for protocols that it is asked
-// for, and for some options.
+// socketCalls is what WASI does with sockets: TCP and UDP, nothing else. The kernel loads modules
+// for protocols that it is asked for, and for some options.
 func socketCalls() []Call {
 	return []Call{
 		{Nr: unix.SYS_SOCKET, Name: "socket", Why: "sock_open, sock_getaddrinfo", Then: Allow, Otherwise: Errno(unix.EAFNOSUPPORT),

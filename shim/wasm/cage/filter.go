@@ -99,9 +99,9 @@ func spans(calls []Call, rest Verdict) []span {
 	return all
 }
 
-// choose appends what finds the span of the number that is loaded, by halves: a list as long as ours,
-// tried from its start, would cost every call much, and the kernel tries it with every number there
-// is when it is installed.
+// choose appends what finds the span of the number that is loaded, by halves: a list as long as
+// ours, tried from its start, would cost every call much, and the kernel tries it with every number
+// there is when it is installed.
 func (f *Filter) choose(spans []span) {
 	if len(spans) == 1 {
 		f.call(spans[0].call)

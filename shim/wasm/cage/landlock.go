@@ -44,8 +44,9 @@ func Confine(trees []Tree) error {
 	if version >= 3 {
 		write |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
-	// Only the file rights are passed, the first field. Scoping signals would cut threads off from each other on
-	// some kernels, because each thread gets a domain of its own; the seccomp list has no kill(2) anyway.
+	// Only the file rights are passed, the first field. Scoping signals would cut threads off from
+	// each other on some kernels, because each thread gets a domain of its own; the seccomp list
+	// has no kill(2) anyway.
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: landlockRead | write | landlockNever}
 	size := unsafe.Sizeof(attr.Handled_access_fs)
 	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)

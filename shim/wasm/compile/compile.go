@@ -169,8 +169,8 @@ func (o Options) make(ctx context.Context, module *os.File, digest string) (Entr
 	if err == nil {
 		return e, nil
 	}
-	// Under the lock no other process works on this digest: what is here was left by dead processes, or
-	// is damaged.
+	// Under the lock no other process works on this digest: what is here was left by dead
+	// processes, or is damaged.
 	if err := sweep(o.CacheDir, digest, entryDir(o.CacheDir, digest, o.Skip)); err != nil {
 		return Entry{}, err
 	}

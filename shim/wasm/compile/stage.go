@@ -88,7 +88,8 @@ func (o Options) stage(ctx context.Context, module *os.File, digest string) erro
 	return syncFile(o.CacheDir)
 }
 
-// copyModule makes a copy that no other user can change while it is compiled, and checks its digest.
+// copyModule makes a copy that no other user can change while it is compiled, and checks its
+// digest.
 func copyModule(module *os.File, path, digest string) (*os.File, error) {
 	if _, err := module.Seek(0, io.SeekStart); err != nil {
 		return nil, err

@@ -17,12 +17,12 @@ import (
 
 var _ shim.Adopter = (*Engine)(nil)
 
-// boxLink is where the box has our end of the link to the container's first process, with a memo as its note. The guest process
-// runs on as long as somebody has that end.
+// boxLink is where the box has our end of the link to the container's first process, with a memo as
+// its note. The guest process runs on as long as somebody has that end.
 const boxLink = "link"
 
-// memo is what a successor of this engine cannot find out by itself. What the guest process says is dropped from the link when it
-// is on the memo; its last word stays in the link.
+// memo is what a successor of this engine cannot find out by itself. What the guest process says is
+// dropped from the link when it is on the memo; its last word stays in the link.
 type memo struct {
 	Entry    compile.Entry
 	Limit    uint64       // memory limit in bytes, 0 = none
@@ -31,8 +31,8 @@ type memo struct {
 	Stopped  bool         // it is killed because its process does not answer
 }
 
-// keep puts the memo as it is now beside the link. It does nothing for further processes, and where nobody would take over. The caller
-// holds p.mu.
+// keep puts the memo as it is now beside the link. It does nothing for further processes, and where
+// nobody would take over. The caller holds p.mu.
 func (p *process) keep() error {
 	c := p.container
 	if c.bundle.Box == nil || p != c.init {
@@ -120,8 +120,8 @@ func (p *process) markEnded(pid int, exit shim.Exit, ours *os.File) {
 	close(p.exited)
 }
 
-// goOn carries through what an earlier engine had begun with the process. To be told twice changes nothing for it, and one
-// that is gone needs no telling.
+// goOn carries through what an earlier engine had begun with the process. To be told twice changes
+// nothing for it, and one that is gone needs no telling.
 func (p *process) goOn(a shim.Adoption) error {
 	if a.Starting {
 		if err := p.sendStart(); err != nil && !errdefs.IsNotFound(err) {

@@ -13,12 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempt is one thing that a process that its guest has taken over tries, with what must come of it.
+// attempt is one thing that a process that its guest has taken over tries, with what must come of
+// it.
 type attempt struct {
 	name string
 	try  func(f facts) error
 	want string
-	// Of two that are parted by | either. What must come of it instead while the module is read, and in a further process.
+	// Of two that are parted by | either. What must come of it instead while the module is read,
+	// and in a further process.
 	loading, further string
 }
 
@@ -82,8 +84,8 @@ func attempts() (all []attempt) {
 
 const minusOne = ^uintptr(0)
 
-// fileAttempts are after files. The root of a first process holds the container's tree and the compiled module, that of a
-// further process is the compiled module.
+// fileAttempts are after files. The root of a first process holds the container's tree and the
+// compiled module, that of a further process is the compiled module.
 func fileAttempts() []attempt {
 	read := unix.O_RDONLY
 	socketFile := ok // what it makes in its volume is its own affair
@@ -227,7 +229,8 @@ func processAttempts() []attempt {
 	}
 }
 
-// socketAttempts are after who listens outside of the pod, and after parts of the kernel that guests have no use for.
+// socketAttempts are after who listens outside of the pod, and after parts of the kernel that
+// guests have no use for.
 func socketAttempts() []attempt {
 	const refused = "EAFNOSUPPORT"
 	all := []attempt{

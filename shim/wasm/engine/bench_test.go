@@ -51,8 +51,8 @@ func BenchmarkGuest(b *testing.B) {
 	}
 }
 
-// BenchmarkPrewarmed compares starts of a C guest from a prewarmed process with those from a forked one, by turns: Create and Start
-// until its first byte.
+// BenchmarkPrewarmed compares starts of a C guest from a prewarmed process with those from a forked
+// one, by turns: Create and Start until its first byte.
 func BenchmarkPrewarmed(b *testing.B) {
 	times := map[way][]time.Duration{}
 	for b.Loop() {

@@ -27,7 +27,8 @@ func section(id byte, content ...byte) []byte {
 	return append(binary.AppendUvarint([]byte{id}, uint64(len(content))), content...)
 }
 
-// handmade is a command of one function with this body, and sections between the functions and the exports.
+// handmade is a command of one function with this body, and sections between the functions and the
+// exports.
 func handmade(body []byte, between ...[]byte) []byte {
 	body = append([]byte{0}, append(body, 0x0b)...) // no variables, end
 	return bytes.Join([][]byte{
@@ -55,7 +56,8 @@ var (
 	// nearly4GiB begins with 65535 pages of memory, and writes to the end of it.
 	nearly4GiB = handmade([]byte{0x41, 0xfc, 0xff, 0x7b, 0x41, 7, 0x36, 2, 0}, // i32.const -65540, i32.const 7, i32.store
 		section(5, 1, 0, 0xff, 0xff, 0x03))
-	// all4GiB begins with one page more, and writes to its beginning. The engine takes every access for one that is out of bounds.
+	// all4GiB begins with one page more, and writes to its beginning. The engine takes every access
+	// for one that is out of bounds.
 	all4GiB = handmade([]byte{0x41, 0, 0x41, 7, 0x36, 2, 0}, // i32.const 0, i32.const 7, i32.store
 		section(5, 1, 0, 0x80, 0x80, 0x04))
 	// memoryBomb grows its memory by a MiB and writes to it until it may not.
@@ -96,7 +98,8 @@ func TestDeepRecursionIsATrap(t *testing.T) {
 	}
 }
 
-// TestMemoryBombs let guests take all that they can get: they end, or are told no, and the machine has lost nothing.
+// TestMemoryBombs let guests take all that they can get: they end, or are told no, and the machine
+// has lost nothing.
 func TestMemoryBombs(t *testing.T) {
 	const limit = 96 << 20
 	b := withModule(t, tableBomb, limit)
@@ -209,8 +212,8 @@ func openDescriptors(t *testing.T, w way) {
 			}
 			got[kind]++
 		}
-		// Standard streams, one of them twice; the link and a listener; the container's tree for the engine and for the guest;
-		// epoll of the runtime and of the guest, and what wakes them.
+		// Standard streams, one of them twice; the link and a listener; the container's tree for
+		// the engine and for the guest; epoll of the runtime and of the guest, and what wakes them.
 		allowed := map[string]int{"/dev/null": 3, "pipe": 3, "socket": 2, "/rootfs": 2, "anon_inode:[eventpoll]": 2, "anon_inode:[eventfd]": 2}
 		for kind, n := range got {
 			if n > allowed[kind] {
@@ -223,8 +226,8 @@ func openDescriptors(t *testing.T, w way) {
 	}
 }
 
-// TestDeafProcessCanBeKilled has a process that does not read what its shim says, here because it is paused: it can be
-// killed however much that was.
+// TestDeafProcessCanBeKilled has a process that does not read what its shim says, here because it
+// is paused: it can be killed however much that was.
 func TestDeafProcessCanBeKilled(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
 	b.bundle.Spec.Annotations[shim.AnnotationStopWait] = "true"
@@ -249,8 +252,8 @@ func TestDeafProcessCanBeKilled(t *testing.T) {
 	}
 }
 
-// TestTakenProcessTalks has a process that sends its shim what it never should: an exit is what it then says, and no other
-// container has anything of it.
+// TestTakenProcessTalks has a process that sends its shim what it never should: an exit is what it
+// then says, and no other container has anything of it.
 func TestTakenProcessTalks(t *testing.T) {
 	for _, how := range []string{"nonsense", "huge frame", "flood of messages", "files"} {
 		t.Run(how, func(t *testing.T) {

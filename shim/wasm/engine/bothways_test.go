@@ -29,8 +29,9 @@ type variant struct {
 	skip compile.Steps
 }
 
-// eachStep are all steps, and each left out, beside Go's functions as they are, which is what people have, and rewritten. A module is compiled
-// for each of them; one that is rewritten takes three times as long.
+// eachStep are all steps, and each left out, beside Go's functions as they are, which is what
+// people have, and rewritten. A module is compiled for each of them; one that is rewritten takes
+// three times as long.
 func eachStep() []variant {
 	const plain = compile.StepFold
 	return []variant{
@@ -45,8 +46,9 @@ func eachStepRewritten() []variant {
 	}
 }
 
-// bothWays runs a guest without any step that makes a start light, and as the variants say. What comes of it has to be the same, but for how it
-// was loaded; check says whether it is right. prepare makes its bundle, and says what the guest reads.
+// bothWays runs a guest without any step that makes a start light, and as the variants say. What
+// comes of it has to be the same, but for how it was loaded; check says whether it is right.
+// prepare makes its bundle, and says what the guest reads.
 func bothWays(t *testing.T, variants []variant, prepare func(skip compile.Steps) (b *bench, stdin string), check func(*testing.T, compile.Steps, ending)) {
 	t.Helper()
 	var plain ending
@@ -67,7 +69,8 @@ func bothWays(t *testing.T, variants []variant, prepare func(skip compile.Steps)
 	}
 }
 
-// ending runs the guest to its end, in this process's network unless somebody talks to it meanwhile.
+// ending runs the guest to its end, in this process's network unless somebody talks to it
+// meanwhile.
 func (b *bench) ending(stdin string) ending {
 	b.t.Helper()
 	if b.meanwhile == nil {
@@ -176,8 +179,8 @@ func TestGuestsBothWays(t *testing.T) {
 	}
 }
 
-// TestWideGuestBothWays runs much of Go's runtime and library in a guest that is compiled as a server is, and compares what
-// it says with what the same program says as a Linux one.
+// TestWideGuestBothWays runs much of Go's runtime and library in a guest that is compiled as a
+// server is, and compares what it says with what the same program says as a Linux one.
 func TestWideGuestBothWays(t *testing.T) {
 	program, said := filepath.Join(shared.dir, "wide"), filepath.Join(t.TempDir(), "said")
 	shared.run(t, []string{"GOFLAGS=-buildvcs=false"}, "go", "build", "-o", program, "./testdata/wide")
@@ -197,7 +200,8 @@ func TestWideGuestBothWays(t *testing.T) {
 	})
 }
 
-// fillData makes a root that the guest can write, and in it a folder with files and with a ConfigMap.
+// fillData makes a root that the guest can write, and in it a folder with files and with a
+// ConfigMap.
 func fillData(t *testing.T, rootfs string) {
 	t.Helper()
 	data := filepath.Join(rootfs, "data")

@@ -282,8 +282,8 @@ func mountPointsStayInside(t *testing.T, w way) {
 	}
 }
 
-// TestVolumesCannotReachOut has volumes with links, devices and procfs in them, and hard links from what cannot be written to
-// what can.
+// TestVolumesCannotReachOut has volumes with links, devices and procfs in them, and hard links from
+// what cannot be written to what can.
 func TestVolumesCannotReachOut(t *testing.T) { eachWay(t, volumesCannotReachOut) }
 
 func volumesCannotReachOut(t *testing.T, w way) {

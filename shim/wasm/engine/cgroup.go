@@ -25,7 +25,8 @@ type limited struct {
 	oomed   uint64 // OOM kills before it was opened
 }
 
-// newCgroup creates the container's cgroup with its limits, except a scope, which systemd creates with its first process.
+// newCgroup creates the container's cgroup with its limits, except a scope, which systemd creates
+// with its first process.
 func newCgroup(b *shim.Bundle) (*limited, error) {
 	g, err := openCgroup(b, nil)
 	if err != nil {
@@ -37,7 +38,8 @@ func newCgroup(b *shim.Bundle) (*limited, error) {
 	return g, nil
 }
 
-// openCgroup finds out what the container's cgroup is to be. paths are its directories by controller, of version 1, if they are known.
+// openCgroup finds out what the container's cgroup is to be. paths are its directories by
+// controller, of version 1, if they are known.
 func openCgroup(b *shim.Bundle, paths map[string]string) (*limited, error) {
 	config := &cgroups.Cgroup{Resources: &cgroups.Resources{}}
 	given := ""
@@ -95,7 +97,8 @@ func (g *limited) make() error {
 	return nil
 }
 
-// cgroupPath is where the container's cgroup is, below the hierarchies' mount points, unless systemd makes it.
+// cgroupPath is where the container's cgroup is, below the hierarchies' mount points, unless
+// systemd makes it.
 func cgroupPath(b *shim.Bundle) string {
 	if b.Spec.Linux == nil || b.Spec.Linux.CgroupsPath == "" {
 		return path.Join("/", b.Namespace, b.ID)
@@ -140,8 +143,8 @@ func (g *limited) dir() (*os.File, error) {
 	return os.Open(g.Dir(""))
 }
 
-// enterThread moves the calling thread into a cgroup of version 1, so that the process that it forks is born there, and says
-// whether it did. The thread must end thereafter.
+// enterThread moves the calling thread into a cgroup of version 1, so that the process that it
+// forks is born there, and says whether it did. The thread must end thereafter.
 func (g *limited) enterThread() bool {
 	if g.Unified() || g.systemd && !g.manager.Exists() {
 		return false
@@ -178,7 +181,8 @@ func (g *limited) freeze(state cgroups.FreezerState) error {
 
 func (g *limited) oomKilled() bool { return g.OOMKills() > g.oomed }
 
-// destroy removes the cgroup, which has no processes any more. It is idempotent, and nothing for nil.
+// destroy removes the cgroup, which has no processes any more. It is idempotent, and nothing for
+// nil.
 func (g *limited) destroy() error {
 	if g == nil {
 		return nil
@@ -191,8 +195,9 @@ func (g *limited) destroy() error {
 	return nil
 }
 
-// v1Paths are the directories of a group of version 1 by controller; nil leaves the search in the mount table, which is long on
-// a busy node, to the library. The version 2 hierarchy beside is left out: nothing of a container is accounted there.
+// v1Paths are the directories of a group of version 1 by controller; nil leaves the search in the
+// mount table, which is long on a busy node, to the library. The version 2 hierarchy beside is left
+// out: nothing of a container is accounted there.
 func v1Paths(g *cgroup.Group) map[string]string {
 	if g.Dir("memory") == "" || g.Dir("devices") == "" {
 		return nil
@@ -221,7 +226,8 @@ func leafOf(b *shim.Bundle) string {
 	return cgroupPath(b)
 }
 
-// atBirth is what of a scope's settings systemd takes only when it makes the scope, by their values.
+// atBirth is what of a scope's settings systemd takes only when it makes the scope, by their
+// values.
 func atBirth(spec *specs.Spec) (oomGroup string, realtime bool) {
 	if !isScope(spec) || spec.Linux.Resources == nil {
 		return "", false
@@ -230,7 +236,8 @@ func atBirth(spec *specs.Spec) (oomGroup string, realtime bool) {
 	return r.Unified[oomGroupFile], r.CPU != nil && (r.CPU.RealtimePeriod != nil || r.CPU.RealtimeRuntime != nil)
 }
 
-// oomGroupFile says whether all processes of a cgroup die together when one is killed for lack of memory.
+// oomGroupFile says whether all processes of a cgroup die together when one is killed for lack of
+// memory.
 const oomGroupFile = "memory.oom.group"
 
 // isScope says whether the container's cgroup is one that systemd makes.
@@ -242,8 +249,8 @@ func isScope(spec *specs.Spec) bool {
 	return scope
 }
 
-// resources turns the spec's limits into the library's, with the engine's part of the memory. Devices are not limited by cgroup: no
-// mount of a guest has any except the harmless ones.
+// resources turns the spec's limits into the library's, with the engine's part of the memory.
+// Devices are not limited by cgroup: no mount of a guest has any except the harmless ones.
 func resources(r *specs.LinuxResources, part uint64) *cgroups.Resources {
 	out := cgroup.Resources(r)
 	if r != nil {

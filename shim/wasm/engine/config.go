@@ -17,7 +17,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// initConfig is the configuration of a container's first guest process, and the trees that go with it.
+// initConfig is the configuration of a container's first guest process, and the trees that go with
+// it.
 func initConfig(b *shim.Bundle, entry compile.Entry, io shim.IO) (link.Config, []tree, error) {
 	c, trees, err := processConfig(b, b.Spec.Process, entry, io)
 	if err != nil {
@@ -79,8 +80,8 @@ func processConfig(b *shim.Bundle, p *specs.Process, entry compile.Entry, io shi
 	return c, []tree{{what: "compiled module", path: entry.Dir, stale: true}}, nil
 }
 
-// environment is the process's, with PWD for the guests that take their working directory from there:
-// WASI has none.
+// environment is the process's, with PWD for the guests that take their working directory from
+// there: WASI has none.
 func environment(p *specs.Process) []string {
 	has := slices.ContainsFunc(p.Env, func(v string) bool { return strings.HasPrefix(v, "PWD=") })
 	if p.Cwd == "" || has {
@@ -89,9 +90,10 @@ func environment(p *specs.Process) []string {
 	return append(slices.Clip(p.Env), "PWD="+p.Cwd)
 }
 
-// outside is who a user of the container is on the machine. In a pod with a user namespace of its own a guest process
-// is a user of the pod's range, its root too. It does not join the namespace, in which it would have no more rights than
-// outside: none. Its files have the owners of the namespace by the mounts that show them.
+// outside is who a user of the container is on the machine. In a pod with a user namespace of its
+// own a guest process is a user of the pod's range, its root too. It does not join the namespace,
+// in which it would have no more rights than outside: none. Its files have the owners of the
+// namespace by the mounts that show them.
 //
 // # Errors
 //
@@ -125,8 +127,8 @@ func mapID(kind string, id uint32, maps []specs.LinuxIDMapping) (uint32, error) 
 	return 0, fmt.Errorf("%s %d is not in the container's user namespace: %w", kind, id, errdefs.ErrInvalidArgument)
 }
 
-// identity is whom a guest runs as. Root becomes nobody, its group and supplementary group 0 too; everybody
-// else is taken as given.
+// identity is whom a guest runs as. Root becomes nobody, its group and supplementary group 0 too;
+// everybody else is taken as given.
 func identity(u specs.User) (uid, gid uint32, groups []uint32) {
 	if u.UID != 0 {
 		return u.UID, u.GID, u.AdditionalGids

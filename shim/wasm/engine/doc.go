@@ -1,8 +1,8 @@
 // Package engine is the engine that runs WebAssembly guests.
 //
 // A container is one process of the shim's own binary (its guest face): in new mount, PID, IPC and
-// UTS namespaces or the pod's, in the pod's network namespace, in a cgroup of its own, with its root
-// moved into a private tree, without capabilities, under a seccomp list made for this one
+// UTS namespaces or the pod's, in the pod's network namespace, in a cgroup of its own, with its
+// root moved into a private tree, without capabilities, under a seccomp list made for this one
 // program. All of that is locked before a byte of the module is read. The engine never runs or
 // compiles a module itself: package guest runs them, package compile compiles them, each in a
 // process of its own, and package link is what the engine and a guest process say to each other.

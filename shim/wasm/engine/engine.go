@@ -51,9 +51,9 @@ func New(options Options, r *reaper.Reaper) (*Engine, error) {
 // Name implements shim.Engine.
 func (e *Engine) Name() string { return "wasm" }
 
-// Create implements shim.Engine. A module that is not compiled yet is compiled now. What is wrong with
-// the module (it does not validate, it lacks an import, it is a component) is ErrInvalidArgument; what the
-// container or host cannot give it is ErrFailedPrecondition.
+// Create implements shim.Engine. A module that is not compiled yet is compiled now. What is wrong
+// with the module (it does not validate, it lacks an import, it is a component) is
+// ErrInvalidArgument; what the container or host cannot give it is ErrFailedPrecondition.
 func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.Options) (shim.Container, error) {
 	if err := check(b); err != nil {
 		return nil, err
@@ -70,7 +70,8 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.
 		if !isStale(err) {
 			break
 		}
-		// The entry verified but is not what this engine wants: made anew it is, or at last one that is as plain as can be.
+		// The entry verified but is not what this engine wants: made anew it is, or at last one
+		// that is as plain as can be.
 		if err := compile.Drop(e.options.CacheDir, c.entry.Digest); err != nil {
 			return nil, err
 		}
@@ -111,8 +112,8 @@ func (e *Engine) steps(b *shim.Bundle) (compile.Steps, error) {
 	}
 }
 
-// create makes the container, or leaves nothing but, for the caller's next try, its entry. With prewarmed its first process is the
-// prewarmed one, if there is one that fits.
+// create makes the container, or leaves nothing but, for the caller's next try, its entry. With
+// prewarmed its first process is the prewarmed one, if there is one that fits.
 func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip compile.Steps, prewarmed bool) (*container, error) {
 	c := newContainer(e, b)
 	birth, err := initBirth(b.Spec)
@@ -125,7 +126,8 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 	if prewarmed {
 		n = e.take(b, &birth)
 	}
-	// A process takes its time to begin: meanwhile the module is looked up (or compiled) and the cgroup made.
+	// A process takes its time to begin: meanwhile the module is looked up (or compiled) and the
+	// cgroup made.
 	module := later(func() (compile.Entry, error) { return e.entry(ctx, b, skip) })
 	birth.cgroup = later(func() (*limited, error) { return n.makeCgroup(b) })
 	if n == nil {
@@ -160,7 +162,8 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 	return c, nil
 }
 
-// later calls f at once, beside the caller, and returns how to get what it gave, any number of times.
+// later calls f at once, beside the caller, and returns how to get what it gave, any number of
+// times.
 func later[T any](f func() (T, error)) func() (T, error) {
 	var value T
 	var err error

@@ -92,7 +92,8 @@ func (f *further) begin() {
 	f.tell(link.Message{Kind: link.Start})
 }
 
-// outfit finds and compiles the module. A configuration that refuses stands for what cannot be executed.
+// outfit finds and compiles the module. A configuration that refuses stands for what cannot be
+// executed.
 func (f *further) outfit(ctx context.Context, pid int) (*outfit, error) {
 	c := f.container
 	entry, err := f.entry(ctx, pid)
@@ -124,8 +125,8 @@ func (f *further) outfit(ctx context.Context, pid int) (*outfit, error) {
 	return o, o.open(trees)
 }
 
-// entry is the compiled module that the command names: of an artifact, which has no files, its module; any other below
-// the container's root with all its mounts.
+// entry is the compiled module that the command names: of an artifact, which has no files, its
+// module; any other below the container's root with all its mounts.
 func (f *further) entry(ctx context.Context, pid int) (compile.Entry, error) {
 	c := f.container
 	name, own := f.spec.Args[0], ownNames(c.bundle.Spec)
@@ -151,8 +152,8 @@ func (f *further) entry(ctx context.Context, pid int) (compile.Entry, error) {
 	return c.engine.ensure(ctx, fdPath(int(module.Fd())), "", skip)
 }
 
-// ownNames are what the module of an artifact is called: by the artifact, which may tell its file's name, and by its own
-// first argument. An image that has files has none.
+// ownNames are what the module of an artifact is called: by the artifact, which may tell its file's
+// name, and by its own first argument. An image that has files has none.
 func ownNames(spec *specs.Spec) (names []string) {
 	if spec.Annotations[shim.AnnotationWasmModule] == "" {
 		return nil

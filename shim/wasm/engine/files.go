@@ -44,7 +44,8 @@ type outfit struct {
 	trees  []*os.File // those of the files that are ours
 }
 
-// initOutfit is what a container's first process is sent, with its streams unless it has them by birth.
+// initOutfit is what a container's first process is sent, with its streams unless it has them by
+// birth.
 func initOutfit(b *shim.Bundle, entry compile.Entry, io shim.IO, streams bool) (*outfit, error) {
 	config, trees, err := initConfig(b, entry, io)
 	if err != nil {

@@ -29,8 +29,8 @@ import (
 // greeterEnv is the same for the guest and the Linux program.
 var greeterEnv = []string{"GREETING=Hi", "HOSTNAME=here"}
 
-// TestGreeterBothWays runs the example that serves with and without each step, and compares what its clients get and what it
-// says with what the Linux program's do.
+// TestGreeterBothWays runs the example that serves with and without each step, and compares what
+// its clients get and what it says with what the Linux program's do.
 func TestGreeterBothWays(t *testing.T) {
 	said, logged := greeterOnLinux(t)
 	if n := strings.Count(said, "\n"); n < 30 {
@@ -83,8 +83,8 @@ func greeterOnLinux(t *testing.T) (said, logged string) {
 	return said, sorted(out.all())
 }
 
-// sorted are the lines of what a server says, in an order that does not depend on who was served first, and without the name of
-// its platform.
+// sorted are the lines of what a server says, in an order that does not depend on who was served
+// first, and without the name of its platform.
 func sorted(text string) string {
 	lines := strings.SplitAfter(anyPlatform(text), "\n")
 	slices.Sort(lines)
@@ -190,7 +190,8 @@ func (c client) plain() string {
 		c.raw("GET /"+strings.Repeat("long", 10000)+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n") + c.raw(pipelined)
 }
 
-// bodies sends some that the server reads to their end and some that it does not, with their size and in chunks.
+// bodies sends some that the server reads to their end and some that it does not, with their size
+// and in chunks.
 func (c client) bodies() string {
 	var said strings.Builder
 	for _, size := range []int{1, 100 << 10, 4 << 20} {

@@ -29,7 +29,8 @@ func (w *world) run(t testing.TB, env []string, name string, args ...string) {
 	}
 }
 
-// sources are guests that are not in testdata/NAME.c, testdata/NAME/ (in Go) or ../../examples/NAME/ (in Go).
+// sources are guests that are not in testdata/NAME.c, testdata/NAME/ (in Go) or
+// ../../examples/NAME/ (in Go).
 var sources = map[string]string{
 	"guest":     "../../../examples/c/guest.c",
 	"tally":     "../../../examples/tally/tally.c",
@@ -39,7 +40,8 @@ var sources = map[string]string{
 	"program":   "../wasip1/testdata/program",
 }
 
-// build returns the path of a built guest. What tests/setup.sh could not install a compiler for is skipped.
+// build returns the path of a built guest. What tests/setup.sh could not install a compiler for is
+// skipped.
 func (w *world) build(t testing.TB, name string) string {
 	t.Helper()
 	w.mu.Lock()

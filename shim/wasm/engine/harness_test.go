@@ -209,8 +209,8 @@ func newBench(t testing.TB, name string, args ...string) *bench {
 	}
 }
 
-// joinNetwork leaves the guest in this process's network namespace, as guests of a pod find one: making
-// one takes long, and removing it longer.
+// joinNetwork leaves the guest in this process's network namespace, as guests of a pod find one:
+// making one takes long, and removing it longer.
 func (b *bench) joinNetwork() {
 	for i, ns := range b.bundle.Spec.Linux.Namespaces {
 		if ns.Type == specs.NetworkNamespace {
@@ -224,7 +224,8 @@ func (w *world) engine(t testing.TB) *Engine {
 	return w.engineWith(t, skipped(t))
 }
 
-// skipped are the steps that these tests leave out: SUNABA_SKIP, a number, runs all of them that way.
+// skipped are the steps that these tests leave out: SUNABA_SKIP, a number, runs all of them that
+// way.
 func skipped(t testing.TB) compile.Steps {
 	t.Helper()
 	text := os.Getenv("SUNABA_SKIP")

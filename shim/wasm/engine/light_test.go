@@ -78,8 +78,8 @@ func TestFurtherProcessesShareToo(t *testing.T) {
 	}
 }
 
-// TestTrapsLookTheSame compares a stack trace with names from the module with one that has them from
-// the file beside it.
+// TestTrapsLookTheSame compares a stack trace with names from the module with one that has them
+// from the file beside it.
 func TestTrapsLookTheSame(t *testing.T) {
 	texts := map[string]string{}
 	for _, v := range variants {
@@ -118,8 +118,8 @@ func forge(t *testing.T, path string, entry compile.Entry, change func([]byte) [
 	}
 }
 
-// TestCodeThatIsRefused gives guests machine code, in entries of files that verify, that is another version's or damaged: nothing
-// is run of it, and the entry is made again.
+// TestCodeThatIsRefused gives guests machine code, in entries of files that verify, that is another
+// version's or damaged: nothing is run of it, and the entry is made again.
 func TestCodeThatIsRefused(t *testing.T) {
 	const engine, ours = "wazero-*/*", compile.CodeName
 	for _, c := range []struct {

@@ -18,8 +18,8 @@ import (
 // errNotWasm is for a file that is there and is something else.
 var errNotWasm = errors.New("not a WebAssembly module")
 
-// Handles implements shim.Engine: a wasm artifact, or a root file system whose entry point begins with
-// the four bytes of a wasm file.
+// Handles implements shim.Engine: a wasm artifact, or a root file system whose entry point begins
+// with the four bytes of a wasm file.
 func (e *Engine) Handles(_ context.Context, b *shim.Bundle) (bool, error) {
 	switch {
 	case b.Spec == nil || b.Spec.Annotations[shim.AnnotationContainerType] == shim.ContainerTypeSandbox:
@@ -39,8 +39,8 @@ func (e *Engine) Handles(_ context.Context, b *shim.Bundle) (bool, error) {
 	return true, f.Close()
 }
 
-// findModule opens the module that p runs, below root as the process would see it: by a path against its
-// working directory, or by PATH, or at last in the working directory.
+// findModule opens the module that p runs, below root as the process would see it: by a path
+// against its working directory, or by PATH, or at last in the working directory.
 //
 // # Errors
 //

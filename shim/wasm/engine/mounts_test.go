@@ -91,7 +91,8 @@ func TestDeviceFilesOfImagesAreDead(t *testing.T) {
 	expect(t, b, "read:/zero=Permission denied")
 }
 
-// artifact turns a bench into one of a wasm artifact: no root file system, the module by annotation.
+// artifact turns a bench into one of a wasm artifact: no root file system, the module by
+// annotation.
 func artifact(b *bench) {
 	b.bundle.Spec.Annotations[shim.AnnotationWasmModule] = filepath.Join(b.bundle.Rootfs, "app.wasm")
 	b.bundle.Rootfs = ""

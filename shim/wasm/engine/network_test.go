@@ -18,7 +18,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim"
 )
 
-// pod is a network namespace with a loopback device, held by a thread that does what it is told in it.
+// pod is a network namespace with a loopback device, held by a thread that does what it is told in
+// it.
 type pod struct {
 	calls chan func()
 	path  string // of the namespace
@@ -149,7 +150,8 @@ func TestListenerThatIsTaken(t *testing.T) {
 	b.checkGone(0)
 }
 
-// TestCreatedGuestHoldsNoListener has a second guest of the pod take the ports of one that was created and never started.
+// TestCreatedGuestHoldsNoListener has a second guest of the pod take the ports of one that was
+// created and never started.
 func TestCreatedGuestHoldsNoListener(t *testing.T) {
 	p := newPod(t)
 	make := func(extra string) (*bench, shim.Container) {

@@ -12,7 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 
-// Parts of modules in the binary format. A text of five bytes lies at textAt, and printing writes it to the standard output.
+// Parts of modules in the binary format. A text of five bytes lies at textAt, and printing writes
+// it to the standard output.
 const (
 	textAt    = 16
 	paddingAt = 64 << 10
@@ -43,7 +44,8 @@ func active(address int, data []byte) []byte {
 
 func passive(data []byte) []byte { return append([]byte{1}, sized(data)...) }
 
-// buffers is the segment that describes fd_write's one buffer; padding makes an image of the memory worth while.
+// buffers is the segment that describes fd_write's one buffer; padding makes an image of the memory
+// worth while.
 var (
 	buffers = active(0, []byte{textAt, 0, 0, 0, 5, 0, 0, 0})
 	padding = active(paddingAt, bytes.Repeat([]byte("x"), 128<<10))
@@ -86,8 +88,8 @@ func (o odd) module() []byte {
 		part(11, vector(segments...)))
 }
 
-// TestOddModules runs modules that the step of the memory's image understands, must not understand, or that nobody can run: all
-// ends as it does without any step.
+// TestOddModules runs modules that the step of the memory's image understands, must not understand,
+// or that nobody can run: all ends as it does without any step.
 func TestOddModules(t *testing.T) {
 	hello := []byte("hello")
 	for _, c := range []struct {

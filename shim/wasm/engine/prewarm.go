@@ -21,21 +21,23 @@ import (
 // prewarmTime is how long a prewarmed process waits for its container.
 const prewarmTime = 10 * time.Second
 
-// errPrewarmed says that the prewarmed process failed, and not what it was to become: a forked one may do.
+// errPrewarmed says that the prewarmed process failed, and not what it was to become: a forked one
+// may do.
 var errPrewarmed = errors.New("prewarmed guest process failed")
 
-// maxPrewarmed bounds the prewarmed processes of one engine. One that is asked for beyond that takes the place of the one that was
-// asked for longest ago.
+// maxPrewarmed bounds the prewarmed processes of one engine. One that is asked for beyond that
+// takes the place of the one that was asked for longest ago.
 const maxPrewarmed = 32
 
-// maxClaims bounds the cgroups of containers that the engine remembers: a request for a process in one of them comes at most a few
-// seconds too late.
+// maxClaims bounds the cgroups of containers that the engine remembers: a request for a process in
+// one of them comes at most a few seconds too late.
 const maxClaims = 8 * maxPrewarmed
 
-// stock is the engine's prewarmed guest processes, at most one for each pod: one that was started before its container is asked
-// for, in the pod's namespaces and in the cgroup that will be the container's. It has nothing that a process forked for a
-// container does not have, and waits as that does for its configuration. It ends when no container comes for a while, with its
-// pod, and with the shim.
+// stock is the engine's prewarmed guest processes, at most one for each pod: one that was started
+// before its container is asked for, in the pod's namespaces and in the cgroup that will be the
+// container's. It has nothing that a process forked for a container does not have, and waits as
+// that does for its configuration. It ends when no container comes for a while, with its pod, and
+// with the shim.
 type stock struct {
 	mu      sync.Mutex
 	slots   map[string]*slot // by pod
@@ -61,7 +63,8 @@ type prewarmed struct {
 	timer    *time.Timer
 }
 
-// Prepare implements shim.Preparer: it makes sure that the pod has a prewarmed process in this cgroup, for a while.
+// Prepare implements shim.Preparer: it makes sure that the pod has a prewarmed process in this
+// cgroup, for a while.
 func (e *Engine) Prepare(_ context.Context, p shim.Preparation) error {
 	spec := &specs.Spec{Linux: &specs.Linux{Namespaces: p.Namespaces, CgroupsPath: p.Cgroup}}
 	if !path.IsAbs(p.Cgroup) && !isScope(spec) {
@@ -108,7 +111,8 @@ func (e *Engine) Unprepare(_ context.Context, pod string) error {
 	return e.stock.open(pod, e).end(e) // the slot stays, for requests that come too late
 }
 
-// Close implements shim.Preparer: it ends all prewarmed processes, and returns when they are gone. There will be none any more.
+// Close implements shim.Preparer: it ends all prewarmed processes, and returns when they are gone.
+// There will be none any more.
 func (e *Engine) Close() error {
 	e.stock.mu.Lock()
 	e.stock.closed = true
@@ -121,7 +125,8 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// open is the slot of a pod. If there are too many then, the one that was asked for longest ago is removed.
+// open is the slot of a pod. If there are too many then, the one that was asked for longest ago is
+// removed.
 func (s *stock) open(pod string, e *Engine) *slot {
 	s.mu.Lock()
 	one := s.slots[pod]
@@ -163,7 +168,8 @@ func (s *stock) surplus() (oldest string, one *slot) {
 	return oldest, one
 }
 
-// assign makes a cgroup the one of a slot's process, unless it is a container's. The caller holds the slot's lock.
+// assign makes a cgroup the one of a slot's process, unless it is a container's. The caller holds
+// the slot's lock.
 func (s *stock) assign(one *slot, leaf string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,8 +180,8 @@ func (s *stock) assign(one *slot, leaf string) bool {
 	return true
 }
 
-// claim makes a cgroup a container's: no process is prewarmed there from now on. It returns the slot whose process may be there,
-// or is being made or ended there; nil if there is none.
+// claim makes a cgroup a container's: no process is prewarmed there from now on. It returns the
+// slot whose process may be there, or is being made or ended there; nil if there is none.
 func (s *stock) claim(leaf string) *slot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +234,8 @@ func (s *slot) end(e *Engine) error {
 	return s.drop(e)
 }
 
-// retire ends a prewarmed process whose container did not come. What it leaves is removed with the pod.
+// retire ends a prewarmed process whose container did not come. What it leaves is removed with the
+// pod.
 func (s *slot) retire(one *prewarmed, e *Engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,8 +256,8 @@ func (s *slot) drop(e *Engine) error {
 	return e.discard(one.newborn)
 }
 
-// take gives away the process that waits in this container's cgroup, if it can become its first, whose birth would be b; nil if
-// there is none. One that cannot is ended.
+// take gives away the process that waits in this container's cgroup, if it can become its first,
+// whose birth would be b; nil if there is none. One that cannot is ended.
 func (e *Engine) take(c *shim.Bundle, b *birth) *newborn {
 	leaf := leafOf(c)
 	s := e.stock.claim(leaf)
@@ -305,8 +312,8 @@ func (b *birth) like(other *birth) bool {
 	return true
 }
 
-// makeCgroup makes the container's cgroup. That of a prewarmed process is there, with the process, and gets the container's limits.
-// Of one that could not be made whole it returns what there is.
+// makeCgroup makes the container's cgroup. That of a prewarmed process is there, with the process,
+// and gets the container's limits. Of one that could not be made whole it returns what there is.
 func (n *newborn) makeCgroup(b *shim.Bundle) (*limited, error) {
 	if n == nil {
 		return newCgroup(b)
@@ -321,8 +328,8 @@ func (n *newborn) makeCgroup(b *shim.Bundle) (*limited, error) {
 	return g, nil
 }
 
-// blame says of an error of a process that was to become a container's first whether it may be due to its having
-// been prewarmed.
+// blame says of an error of a process that was to become a container's first whether it may be due
+// to its having been prewarmed.
 func (n *newborn) blame(err error) error {
 	var f *failure
 	if !n.prewarmed || errors.As(err, &f) && f.message.Class != link.Internal {

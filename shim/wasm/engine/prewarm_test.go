@@ -103,8 +103,8 @@ func TestPrewarmedIsInItsContainersCgroup(t *testing.T) {
 	}
 }
 
-// TestPrewarmedIsForThoseItFits has containers that a prewarmed process cannot become: they get a process of their own, and it ends, or
-// waits on where its cgroup is not theirs.
+// TestPrewarmedIsForThoseItFits has containers that a prewarmed process cannot become: they get a
+// process of their own, and it ends, or waits on where its cgroup is not theirs.
 func TestPrewarmedIsForThoseItFits(t *testing.T) {
 	holder := newBench(t, "probe", "sleep").create() // somebody whose namespaces can be joined
 	for name, change := range map[string]func(b *bench){
@@ -172,7 +172,8 @@ func TestTerminalIsNotForAPrewarmedProcess(t *testing.T) {
 	b.checkNonePrewarmed()
 }
 
-// TestPrewarmedThatFailsIsReplaced has the prewarmed process fail at each point up to where its guest is there.
+// TestPrewarmedThatFailsIsReplaced has the prewarmed process fail at each point up to where its
+// guest is there.
 func TestPrewarmedThatFailsIsReplaced(t *testing.T) {
 	for name, fail := range map[string]func(b *bench, pid int){
 		"dead, and known to be": func(b *bench, pid int) {
@@ -220,7 +221,8 @@ func kill(t testing.TB, pid int) {
 	}
 }
 
-// TestCreateThatFailsEndsThePrewarmedProcess has errors that are the container's own: nothing is tried again, nothing is left.
+// TestCreateThatFailsEndsThePrewarmedProcess has errors that are the container's own: nothing is
+// tried again, nothing is left.
 func TestCreateThatFailsEndsThePrewarmedProcess(t *testing.T) {
 	for name, change := range map[string]func(b *bench){
 		"no module": func(b *bench) { b.bundle.Spec.Annotations[shim.AnnotationWasmModule] = "/no/such/module" },
@@ -245,7 +247,8 @@ func TestCreateThatFailsEndsThePrewarmedProcess(t *testing.T) {
 	}
 }
 
-// TestStaleEntryWithPrewarmed drops the compiled module between its being found and its being opened.
+// TestStaleEntryWithPrewarmed drops the compiled module between its being found and its being
+// opened.
 func TestStaleEntryWithPrewarmed(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
 	b.prepare()
@@ -293,7 +296,8 @@ func TestPrepareKeepsOnePrewarmed(t *testing.T) {
 	}
 }
 
-// newNeighbour makes a bundle of another pod: below a cgroup of the pod's own, and in its own network namespace, which is somebody's.
+// newNeighbour makes a bundle of another pod: below a cgroup of the pod's own, and in its own
+// network namespace, which is somebody's.
 func newNeighbour(t *testing.T, e *Engine, network int) *bench {
 	t.Helper()
 	b := newBench(t, "probe", "sleep")
@@ -311,7 +315,8 @@ func newNeighbour(t *testing.T, e *Engine, network int) *bench {
 	return b
 }
 
-// TestPodsHavePrewarmedProcessesOfTheirOwn has a shim of several pods: each one's prewarmed process is used for its containers only.
+// TestPodsHavePrewarmedProcessesOfTheirOwn has a shim of several pods: each one's prewarmed process
+// is used for its containers only.
 func TestPodsHavePrewarmedProcessesOfTheirOwn(t *testing.T) {
 	e := shared.engine(t)
 	holders := []shim.Container{newBench(t, "probe", "sleep").create(), newBench(t, "probe", "sleep").create()}
@@ -404,7 +409,8 @@ func TestPrepareWithoutCgroup(t *testing.T) {
 	}
 }
 
-// TestPrepareTooLate is told of a container's cgroup when the container is there, or another engine's may be.
+// TestPrepareTooLate is told of a container's cgroup when the container is there, or another
+// engine's may be.
 func TestPrepareTooLate(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
 	c := b.create()
@@ -425,7 +431,8 @@ func TestPrepareTooLate(t *testing.T) {
 	other.checkNonePrewarmed()
 }
 
-// TestPrepareBesideCreate has both come at once, and the request for another cgroup too: the container has one process.
+// TestPrepareBesideCreate has both come at once, and the request for another cgroup too: the
+// container has one process.
 func TestPrepareBesideCreate(t *testing.T) {
 	for i := range 20 {
 		b := newBench(t, "probe", "sleep")
@@ -460,8 +467,9 @@ func TestPrepareBesideCreate(t *testing.T) {
 	}
 }
 
-// TestMountsStayWithTheGuest has a host whose mounts are shared with everybody who asks, as systemd's are: what is mounted for a
-// guest must not appear there, also not below what it is given.
+// TestMountsStayWithTheGuest has a host whose mounts are shared with everybody who asks, as
+// systemd's are: what is mounted for a guest must not appear there, also not below what it is
+// given.
 func TestMountsStayWithTheGuest(t *testing.T) { eachWay(t, mountsStayWithTheGuest) }
 
 func mountsStayWithTheGuest(t *testing.T, w way) {
@@ -527,7 +535,8 @@ func mountsBelow(t *testing.T, dirs ...string) int {
 	return n
 }
 
-// TestUmaskOfEveryProcess has a file made by a first and by a further process: the threads of each have one mask.
+// TestUmaskOfEveryProcess has a file made by a first and by a further process: the threads of each
+// have one mask.
 func TestUmaskOfEveryProcess(t *testing.T) { eachWay(t, umaskOfEveryProcess) }
 
 func umaskOfEveryProcess(t *testing.T, w way) {

@@ -73,7 +73,8 @@ func (p *process) configure(o *outfit) {
 	}
 }
 
-// listen takes what the guest process says up to its last word, which stays in the link for a successor of this engine.
+// listen takes what the guest process says up to its last word, which stays in the link for a
+// successor of this engine.
 func (p *process) listen() {
 	for {
 		m, err := link.Peek(p.link)
@@ -204,7 +205,8 @@ func (p *process) Pid() int {
 	return p.child.Pid
 }
 
-// Start implements shim.Process. It returns when the guest's listeners are open, or with what keeps them from it.
+// Start implements shim.Process. It returns when the guest's listeners are open, or with what keeps
+// them from it.
 func (p *process) Start(ctx context.Context) error {
 	if err := p.sendStart(); err != nil {
 		return err
@@ -260,8 +262,8 @@ func (p *process) gone() bool {
 // isThere says whether the process has not been reaped, so that its pid is nobody else's.
 func (p *process) isThere() bool { return p.engine.reaper.Signal(p.child, 0) == nil }
 
-// Signal implements shim.Process. WASI has no signals: SIGKILL kills, a stop signal asks the guest to
-// end, all else is not known to it and does nothing.
+// Signal implements shim.Process. WASI has no signals: SIGKILL kills, a stop signal asks the guest
+// to end, all else is not known to it and does nothing.
 func (p *process) Signal(_ context.Context, sig syscall.Signal, all bool) error {
 	if !all {
 		return p.signal(sig)
@@ -315,8 +317,8 @@ func (p *process) interrupt() error {
 	return nil
 }
 
-// giveUp kills a guest that cannot hear a stop and whose process does not answer either: its runtime
-// waits for a guest that computes.
+// giveUp kills a guest that cannot hear a stop and whose process does not answer either: its
+// runtime waits for a guest that computes.
 func (p *process) giveUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -346,8 +348,8 @@ func (p *process) tell(m link.Message) {
 	}
 }
 
-// say writes a message to a guest process. One that does not read its link, because it was taken over or is paused, must not
-// hold up those who want to kill it. The caller holds p.mu.
+// say writes a message to a guest process. One that does not read its link, because it was taken
+// over or is paused, must not hold up those who want to kill it. The caller holds p.mu.
 func (p *process) say(m link.Message) error {
 	if err := p.link.SetWriteDeadline(time.Now().Add(hearing)); err != nil {
 		return err

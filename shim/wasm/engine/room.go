@@ -13,11 +13,13 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 
-// engineReserve is what the engine itself may take beside the guest's memory and what it keeps of its compiled module, in bytes.
+// engineReserve is what the engine itself may take beside the guest's memory and what it keeps of
+// its compiled module, in bytes.
 const engineReserve = 16 << 20
 
-// enginePart is what the engine may take of memory in a container that runs a module, in bytes. The container's limit is the
-// guest's alone: its cgroup is limited to both, and the pod's overhead has the engine's part.
+// enginePart is what the engine may take of memory in a container that runs a module, in bytes. The
+// container's limit is the guest's alone: its cgroup is limited to both, and the pod's overhead has
+// the engine's part.
 func enginePart(entry compile.Entry) uint64 {
 	part := engineReserve + uint64(max(entry.Size-int64(entry.Load.CodeSize)-int64(entry.Load.ImageSize), 0))
 	var st unix.Statfs_t
@@ -50,7 +52,8 @@ func plus(limit int64, part uint64) int64 {
 	return limit + int64(part)
 }
 
-// makeRoom gives the engine its part, when the module is known, in a cgroup that was made with less.
+// makeRoom gives the engine its part, when the module is known, in a cgroup that was made with
+// less.
 func (g *limited) makeRoom(spec *specs.Spec, part uint64) error {
 	if part <= engineReserve || spec.Linux == nil || memoryLimit(spec.Linux.Resources) == 0 {
 		return nil

@@ -55,7 +55,8 @@ func TestWithEngine(t *testing.T) {
 	}
 }
 
-// TestGuestHasItsWholeLimit has a guest of each kind fill all the memory that its container may have, and no more.
+// TestGuestHasItsWholeLimit has a guest of each kind fill all the memory that its container may
+// have, and no more.
 func TestGuestHasItsWholeLimit(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		limit := int64(16 * mib)
@@ -99,7 +100,8 @@ func TestGuestBeyondItsLimit(t *testing.T) {
 	}
 }
 
-// TestLimitOfTheCgroup has the engine's part beside the container's limit, from the beginning and after an update.
+// TestLimitOfTheCgroup has the engine's part beside the container's limit, from the beginning and
+// after an update.
 func TestLimitOfTheCgroup(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		b := w.newBench(t, "gotrap", "deadlock")

@@ -63,7 +63,8 @@ func (e *Engine) fork(b *birth) *newborn {
 	return n
 }
 
-// discard ends a process that is not wanted, and returns when it is gone. A prewarmed one's cgroup goes with it.
+// discard ends a process that is not wanted, and returns when it is gone. A prewarmed one's cgroup
+// goes with it.
 func (e *Engine) discard(n *newborn) error {
 	if n.child != nil {
 		e.destroy(n.child)
@@ -116,7 +117,8 @@ func (e *Engine) forkWith(b *birth) (*newborn, error) {
 
 // forkHere starts the process from this thread, which has all that the process is born with.
 func (e *Engine) forkHere(b *birth, cmd *exec.Cmd) (*newborn, error) {
-	// A socket belongs to the network namespace that it was made in: the process could give its end a name there.
+	// A socket belongs to the network namespace that it was made in: the process could give its end
+	// a name there.
 	ours, theirs, err := link.Pair()
 	if err != nil {
 		return nil, err
@@ -151,7 +153,8 @@ func (b *birth) enterNamespaces() error {
 	return nil
 }
 
-// dir is the cgroup's directory for clone3, nil if it cannot be used so. What is wrong with the cgroup is for settle to say.
+// dir is the cgroup's directory for clone3, nil if it cannot be used so. What is wrong with the
+// cgroup is for settle to say.
 func (b *birth) dir() (*os.File, error) {
 	group, err := b.cgroup()
 	if err != nil {
@@ -208,9 +211,9 @@ func (e *Engine) destroy(child *reaper.Child) {
 	}
 }
 
-// initBirth reads from the spec which namespaces the container's first process makes and which it enters.
-// A guest has its own mount, PID, IPC and UTS namespace even where the spec leaves it in the host's: WASI
-// shows it none of them.
+// initBirth reads from the spec which namespaces the container's first process makes and which it
+// enters. A guest has its own mount, PID, IPC and UTS namespace even where the spec leaves it in
+// the host's: WASI shows it none of them.
 func initBirth(spec *specs.Spec) (birth, error) {
 	b := birth{first: true, clone: unix.CLONE_NEWNS}
 	if spec.Process != nil {

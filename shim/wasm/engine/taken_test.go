@@ -37,7 +37,8 @@ type facts struct {
 	Free     string `json:"free"`     // name of one that there is not
 }
 
-// takenPrefix begins the names by which this binary has the guest face of a process that is taken over.
+// takenPrefix begins the names by which this binary has the guest face of a process that is taken
+// over.
 const takenPrefix = "taken-"
 
 // asTaken runs the face that this binary was called by, if it is one of a taken process.
@@ -154,8 +155,8 @@ type taken struct {
 	further bool // it is not the container's first process
 }
 
-// newTaken makes the bundle of a container whose guest takes its process over: a pod's usual mounts, a volume, and an
-// image with files that lead out.
+// newTaken makes the bundle of a container whose guest takes its process over: a pod's usual
+// mounts, a volume, and an image with files that lead out.
 func newTaken(t *testing.T, at guest.Moment, w way) *taken {
 	t.Helper()
 	b := w.newBench(t, "sleeper")
@@ -221,8 +222,8 @@ func (k *taken) first(told []byte) shim.Container {
 	return c
 }
 
-// TestGuestThatOwnsItsProcess runs native code in place of wazero: the kernel's half of the sandbox holds alone. A call that
-// ends the process has one of its own, all others share one.
+// TestGuestThatOwnsItsProcess runs native code in place of wazero: the kernel's half of the sandbox
+// holds alone. A call that ends the process has one of its own, all others share one.
 func TestGuestThatOwnsItsProcess(t *testing.T) {
 	for name, make := range map[string]func(*testing.T) *taken{
 		"first process":     func(t *testing.T) *taken { return newTaken(t, guest.Running, forked) },

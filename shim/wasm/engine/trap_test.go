@@ -9,7 +9,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 
-// walks are the two ways in which a module may be loaded: with what a start needs and its names in a file beside it, and whole.
+// walks are the two ways in which a module may be loaded: with what a start needs and its names in
+// a file beside it, and whole.
 var walks = []struct {
 	name string
 	skip compile.Steps
@@ -54,7 +55,8 @@ func checkStack(t *testing.T, stderr string, functions []string) {
 	}
 }
 
-// TestEndsOfGo looks at what Go's runtime says, whose own tables of names are data of the module: it ends with 2, not with a trap.
+// TestEndsOfGo looks at what Go's runtime says, whose own tables of names are data of the module:
+// it ends with 2, not with a trap.
 func TestEndsOfGo(t *testing.T) {
 	for _, c := range []struct {
 		way  string

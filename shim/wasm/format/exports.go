@@ -47,7 +47,8 @@ type Table struct {
 	Limits  Limits
 }
 
-// Tables reads the tables that a module defines. It declines with false what it does not understand.
+// Tables reads the tables that a module defines. It declines with false what it does not
+// understand.
 func Tables(sections []Section) ([]Table, bool) {
 	body := Find(sections, SectionTable)
 	if len(body) == 0 {

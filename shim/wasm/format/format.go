@@ -1,6 +1,6 @@
-// Package format reads the WebAssembly binary format as far as this project looks at modules itself: their sections, names,
-// imports, exports and what they have of memories and tables. Whether a module is valid is for the engine to say; nothing
-// here trusts one.
+// Package format reads the WebAssembly binary format as far as this project looks at modules
+// itself: their sections, names, imports, exports and what they have of memories and tables.
+// Whether a module is valid is for the engine to say; nothing here trusts one.
 package format
 
 import (
@@ -98,7 +98,8 @@ func Without(sections []Section, ids ...byte) []Section {
 	return slices.DeleteFunc(slices.Clone(sections), func(s Section) bool { return slices.Contains(ids, s.ID) })
 }
 
-// Find returns the body of the only section with an id. Without one it is nil; a second one makes the module invalid.
+// Find returns the body of the only section with an id. Without one it is nil; a second one makes
+// the module invalid.
 func Find(sections []Section, id byte) []byte {
 	for _, s := range sections {
 		if s.ID == id {
@@ -123,7 +124,8 @@ func (s Section) Custom() (name string, content []byte) {
 	return name, r.Rest
 }
 
-// Reader reads the numbers of the binary format. After an error, which Bad tells of, it gives nothing but zeros.
+// Reader reads the numbers of the binary format. After an error, which Bad tells of, it gives
+// nothing but zeros.
 type Reader struct {
 	Rest []byte
 	Bad  bool
@@ -219,7 +221,8 @@ func (r *Reader) Bytes() []byte {
 	return b
 }
 
-// Limits are how large a memory (in pages) or a table (in elements) is at first, and how large it may become.
+// Limits are how large a memory (in pages) or a table (in elements) is at first, and how large it
+// may become.
 type Limits struct {
 	Flags    byte
 	Min, Max uint64 // Max counts with LimitsHaveMax only

@@ -41,7 +41,8 @@ func TestReadNames(t *testing.T) {
 	ReadNames([]byte(nameTitle + "\x01\x05\xff\xff\xff\xff\x0f")) // 4294967295 names in no bytes
 }
 
-// TestImportsAreWhatWazeroReads compares with wazero's own list, for a module with every kind of import and for a real one.
+// TestImportsAreWhatWazeroReads compares with wazero's own list, for a module with every kind of
+// import and for a real one.
 func TestImportsAreWhatWazeroReads(t *testing.T) {
 	types := NewSection(1, []byte{2, 0x60, 2, 0x7f, 0x7e, 1, 0x7f, 0x60, 0, 0})
 	imports := NewSection(SectionImport, slices.Concat([]byte{5},

@@ -60,7 +60,8 @@ func Types(sections []Section) ([]FuncType, bool) {
 	return types, !r.Bad && len(r.Rest) == 0
 }
 
-// Imports reads what a module imports, in the order of the module. It declines with false what it does not understand.
+// Imports reads what a module imports, in the order of the module. It declines with false what it
+// does not understand.
 func Imports(sections []Section) ([]Import, bool) {
 	imports := []Import{}
 	body := Find(sections, SectionImport)

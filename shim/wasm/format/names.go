@@ -20,8 +20,8 @@ const (
 	subsectionFunctions = 1
 )
 
-// ReadNames reads the content of a name section (the file NamesName of an entry). Of one that is not
-// well-formed it returns what comes before.
+// ReadNames reads the content of a name section (the file NamesName of an entry). Of one that is
+// not well-formed it returns what comes before.
 func ReadNames(content []byte) Names {
 	names := Names{functions: make(map[uint32]string)}
 	r := Reader{Rest: bytes.TrimPrefix(content, []byte(nameTitle))}
@@ -57,8 +57,8 @@ func (n Names) Any(is func(name string) bool) bool {
 	return false
 }
 
-// ExportNames makes a name section of what a module calls the functions that it exports, for one that has no other names. It
-// declines with nil a module without such.
+// ExportNames makes a name section of what a module calls the functions that it exports, for one
+// that has no other names. It declines with nil a module without such.
 func ExportNames(sections []Section) *Section {
 	exports, ok := Exports(sections)
 	if !ok {

@@ -122,8 +122,8 @@ func (t *frameAnalysis) analyzeBlock(n int) bool {
 	return is > -maxFrame && is < maxFrame && (!c.fallsThrough || t.setOffset(n+1, is))
 }
 
-// analyzeBranch analyzes the branch at i in block n. nests has the stack pointer at the start of each
-// construct around it in the block, and is is the stack pointer there.
+// analyzeBranch analyzes the branch at i in block n. nests has the stack pointer at the start of
+// each construct around it in the block, and is is the stack pointer there.
 func (t *frameAnalysis) analyzeBranch(i, n int, nests []int64, is int64) bool {
 	switch to, kind := t.branchTarget(i, len(nests), n); kind {
 	case innerBranch:

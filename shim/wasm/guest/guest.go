@@ -1,12 +1,13 @@
 // Package guest is the guest face of the shim binary: a process that locks itself in and then
 // runs one WebAssembly module.
 //
-// It starts as root in namespaces of its own and moves into an empty private root, from where it does not see the host. Then it
-// waits for its configuration, which may take long: the engine prewarms processes. From that, and from the
-// mounts that come with it, it builds the container's tree (/rootfs beside /cache, the compiled module), opens the
-// announced listeners, and gives up root, every capability, every path but those two and most system
-// calls. Only then it opens the module. A further process of a container (exec) joins the tree that is already
-// there instead, and its root is its compiled module's directory.
+// It starts as root in namespaces of its own and moves into an empty private root, from where it
+// does not see the host. Then it waits for its configuration, which may take long: the engine
+// prewarms processes. From that, and from the mounts that come with it, it builds the container's
+// tree (/rootfs beside /cache, the compiled module), opens the announced listeners, and gives up
+// root, every capability, every path but those two and most system calls. Only then it opens the
+// module. A further process of a container (exec) joins the tree that is already there instead, and
+// its root is its compiled module's directory.
 package guest
 
 import (
@@ -43,7 +44,8 @@ func newProcess() *process {
 }
 
 func (p *process) main(args []string) int {
-	// A descriptor in non-blocking mode is waited for by the runtime's poller, without a thread of its own.
+	// A descriptor in non-blocking mode is waited for by the runtime's poller, without a thread of
+	// its own.
 	if err := unix.SetNonblock(link.FD, true); err != nil {
 		fmt.Fprintf(os.Stderr, "guest: no link to an engine: %v\n", err)
 		return exitNoLink
@@ -91,7 +93,8 @@ type process struct {
 	loading, calling func() error // load and call, unless the process is Taken
 }
 
-// receive takes the files that belong to the configuration, and makes the streams among them this process's own.
+// receive takes the files that belong to the configuration, and makes the streams among them this
+// process's own.
 func (p *process) receive() error {
 	files, err := link.ReceiveFiles(p.link, p.config.Files)
 	if err != nil {

@@ -126,7 +126,8 @@ func TestMemoryGrowsToItsCeiling(t *testing.T) {
 	}
 }
 
-// TestEndForLackOfMemory tells guests that end because their memory could not grow from those that end otherwise.
+// TestEndForLackOfMemory tells guests that end because their memory could not grow from those that
+// end otherwise.
 func TestEndForLackOfMemory(t *testing.T) {
 	m := newMemory(wasmPage)
 	linear := m.Allocate(0, 4*wasmPage)

@@ -10,22 +10,22 @@ const (
 	// worthCollecting is the size of a module from which loading it leaves much garbage. Below, a
 	// collection makes more memory dirty (its own) than it gives back.
 	worthCollecting = 1 << 20
-	// headroom is the garbage that host functions may make before there is a collection; smallHeap is what a
-	// process with a small module uses, and that.
+	// headroom is the garbage that host functions may make before there is a collection; smallHeap
+	// is what a process with a small module uses, and that.
 	headroom  = 16 << 20
 	smallHeap = 8<<20 + headroom
 )
 
-// limitHeap makes the collector work before the engine's part of a limited container's memory is used up. There is no other
-// collection while the module is loaded.
+// limitHeap makes the collector work before the engine's part of a limited container's memory is
+// used up. There is no other collection while the module is loaded.
 func limitHeap(memory, engine uint64) {
 	if memory != 0 {
 		debug.SetMemoryLimit(int64(engine / 4 * 3))
 	}
 }
 
-// settleHeap gives back what loading a module of this size needed and sets when garbage is collected
-// from now on. Few host functions make any.
+// settleHeap gives back what loading a module of this size needed and sets when garbage is
+// collected from now on. Few host functions make any.
 func settleHeap(moduleSize int) {
 	limit := int64(smallHeap)
 	if moduleSize >= worthCollecting {

@@ -21,9 +21,9 @@ func (f imported) Import() (module, name string, isImport bool) {
 func (f imported) ParamTypes() []api.ValueType  { return f.from.Params }
 func (f imported) ResultTypes() []api.ValueType { return f.from.Results }
 
-// imports lists the functions that the compiled module imports. wazero's own list describes every function of
-// the module first, which for a large one takes long and much memory: it is the second choice. An import that is no function
-// is refused by its name.
+// imports lists the functions that the compiled module imports. wazero's own list describes every
+// function of the module first, which for a large one takes long and much memory: it is the second
+// choice. An import that is no function is refused by its name.
 func (g *guest) imports(module []byte) ([]api.FunctionDefinition, error) {
 	sections, err := format.Split(module)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/cage"
 )
 
-// join enters the mount namespace of a container that runs and makes the compiled module's directory
-// this process's root; the container's tree stays reachable by descriptor alone. Threads share
-// their root and working directory until they are parted, which setns(2) demands.
+// join enters the mount namespace of a container that runs and makes the compiled module's
+// directory this process's root; the container's tree stays reachable by descriptor alone. Threads
+// share their root and working directory until they are parted, which setns(2) demands.
 func (p *process) join() (rootfs, cache *tree, err error) {
 	c := &p.config
 	if cache, err = p.nextTree(); err == nil {

@@ -16,15 +16,15 @@ import (
 // backlog is asked for on listeners; the kernel caps it at net.core.somaxconn.
 const backlog = 4096
 
-// port is a socket that has its address and does not listen yet. Such sockets of several guests may have the same address: until
-// one of them listens, none disturbs another.
+// port is a socket that has its address and does not listen yet. Such sockets of several guests may
+// have the same address: until one of them listens, none disturbs another.
 type port struct {
 	fd     int
 	wanted link.Listener
 }
 
-// bindPorts makes the sockets of the announced listeners, which are on every address of the pod, both IP versions, if they name
-// none. It is for the time when the process may use low ports.
+// bindPorts makes the sockets of the announced listeners, which are on every address of the pod,
+// both IP versions, if they name none. It is for the time when the process may use low ports.
 func bindPorts(wanted []link.Listener) ([]port, error) {
 	var bound []port
 	for _, w := range wanted {
@@ -40,7 +40,8 @@ func bindPorts(wanted []link.Listener) ([]port, error) {
 	return bound, nil
 }
 
-// listen opens the announced listeners. A guest that was created holds none: it may never start, and a sibling may.
+// listen opens the announced listeners. A guest that was created holds none: it may never start,
+// and a sibling may.
 func (p *process) listen() error {
 	var open []wasip1.Listener
 	for _, b := range p.guest.ports {

@@ -85,7 +85,8 @@ func (p *process) load() error {
 	return g.instantiate()
 }
 
-// openRuntime makes the runtime, which looks for machine code in a directory that a compiled module may come to later.
+// openRuntime makes the runtime, which looks for machine code in a directory that a compiled module
+// may come to later.
 func (g *guest) openRuntime(cache string) error {
 	if g.runtime != nil {
 		return nil

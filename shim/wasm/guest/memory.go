@@ -23,8 +23,8 @@ const (
 	hugeFrom = 64 << 20
 )
 
-// memory gives the guest its linear memory: one reservation of address space that never moves, opened
-// page by page as the guest grows it, up to a ceiling that may move while it runs.
+// memory gives the guest its linear memory: one reservation of address space that never moves,
+// opened page by page as the guest grows it, up to a ceiling that may move while it runs.
 type memory struct {
 	ceiling atomic.Uint64 // bytes that it may reach
 	refused time.Time     // when it could not grow for that, the last time
@@ -38,8 +38,8 @@ type memory struct {
 	imageErr error // why it could not be mapped
 }
 
-// image is a file that holds what a part of the memory holds at the start. All guests of a module share its
-// pages until they write to them.
+// image is a file that holds what a part of the memory holds at the start. All guests of a module
+// share its pages until they write to them.
 type image struct {
 	file     *os.File // nil = none
 	at, size uint64
@@ -101,8 +101,9 @@ func (m *memory) Reallocate(size uint64) []byte {
 	return m.reservation[:size:size]
 }
 
-// initial gives the module what it starts with. wazero takes no nil here: a module that starts with more than there is stops
-// it with a panic of m.err, which instantiate returns. To allocate that much could end the process.
+// initial gives the module what it starts with. wazero takes no nil here: a module that starts with
+// more than there is stops it with a panic of m.err, which instantiate returns. To allocate that
+// much could end the process.
 func (m *memory) initial(size uint64) []byte {
 	if limit := m.ceiling.Load(); size > limit && m.err == nil {
 		m.err = fmt.Errorf("the module starts with %d bytes of memory, the container's limit is %d", size, limit)
@@ -119,11 +120,12 @@ func (m *memory) initial(size uint64) []byte {
 	return m.reservation[:size:size]
 }
 
-// fullFor is how long after its memory could not grow the end of a guest is taken for the end of that.
+// fullFor is how long after its memory could not grow the end of a guest is taken for the end of
+// that.
 const fullFor = time.Second
 
-// full says whether a guest that ends with this code does so because its memory could not grow any more: at once, by a trap, as
-// what C, C++ and Rust make of it, or as Go's runtime.
+// full says whether a guest that ends with this code does so because its memory could not grow any
+// more: at once, by a trap, as what C, C++ and Rust make of it, or as Go's runtime.
 func (m *memory) full(code uint32) bool {
 	const outOfMemory = 2 // Go's
 	return (code == exitTrap || code == outOfMemory) && !m.refused.IsZero() && time.Since(m.refused) < fullFor
@@ -165,5 +167,6 @@ func (m *memory) extend(size uint64) bool {
 	return true
 }
 
-// Free implements experimental.LinearMemory. The process ends with its guest and the memory with it.
+// Free implements experimental.LinearMemory. The process ends with its guest and the memory with
+// it.
 func (m *memory) Free() {}

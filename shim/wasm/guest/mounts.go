@@ -144,7 +144,8 @@ func (p *process) mountTmpfs(rootfs *tree, m link.Mount, plan plan) error {
 	return nil
 }
 
-// addDevices binds the host's harmless device nodes into a tmpfs. They are the only mounts where device files work.
+// addDevices binds the host's harmless device nodes into a tmpfs. They are the only mounts where
+// device files work.
 func (r *room) addDevices(dev *tree) error {
 	for _, name := range devices {
 		source := r.devices[name]

@@ -41,8 +41,9 @@ func (p *process) name(stack string) string {
 // maxName is how long a function's name in a message may be.
 const maxName = 256
 
-// trapped is the function at the top of a stack trace, "" if it is not told, or not fit to be shown: "\tmodule.function(i32,i64) i32", of which the
-// module's name is left out where it is empty.
+// trapped is the function at the top of a stack trace, "" if it is not told, or not fit to be
+// shown: "\tmodule.function(i32,i64) i32", of which the module's name is left out where it is
+// empty.
 func trapped(stack string) string {
 	frame := regexp.MustCompile(`(?m)^\t(\S.*?)\([a-z0-9,]*\)`).FindStringSubmatch(stack)
 	if frame == nil || len(frame[1]) > maxName || strings.ContainsFunc(frame[1], func(r rune) bool { return !unicode.IsPrint(r) }) {

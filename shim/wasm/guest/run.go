@@ -84,7 +84,8 @@ func (p *process) obey() {
 	}
 }
 
-// interrupt asks the guest to end. One that cannot hear it ends here and now, unless it is to be waited for.
+// interrupt asks the guest to end. One that cannot hear it ends here and now, unless it is to be
+// waited for.
 func (p *process) interrupt() {
 	if !p.guest.host.Hears() && !p.config.StopWait {
 		os.Exit(p.end(link.StopCode, ""))
@@ -105,8 +106,8 @@ func (p *process) call() error {
 	return err
 }
 
-// ending turns what wazero returned into an exit code. The stack of a trap is written to standard error, and its name
-// into the message with that of the function.
+// ending turns what wazero returned into an exit code. The stack of a trap is written to standard
+// error, and its name into the message with that of the function.
 func (p *process) ending(err error) (code uint32, text string) {
 	var exit *sys.ExitError
 	switch {

@@ -60,7 +60,8 @@ func (p *process) share() error {
 	return nil
 }
 
-// mapCode maps a file of machine code, or, from a mount that forbids that, makes a private copy of it.
+// mapCode maps a file of machine code, or, from a mount that forbids that, makes a private copy of
+// it.
 func mapCode(name string, size uint64) (code []byte, shared bool, err error) {
 	f, err := os.Open(name)
 	if err != nil {

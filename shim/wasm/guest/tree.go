@@ -16,7 +16,8 @@ const (
 	cacheName  = "cache"
 )
 
-// strict is set on every mount of a guest: nothing in it is executed or is a device, whatever the image says.
+// strict is set on every mount of a guest: nothing in it is executed or is a device, whatever the
+// image says.
 const strict = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 
 // tree is an open directory or mount.
@@ -24,15 +25,18 @@ type tree struct{ fd int }
 
 func (t *tree) close() { unix.Close(t.fd) }
 
-// room is the private root of a container's first process, and what it kept of the host before it went there.
+// room is the private root of a container's first process, and what it kept of the host before it
+// went there.
 type room struct {
 	root    *tree
 	devices map[string]*tree // copies of the mounts of the host's harmless device nodes
 }
 
-// standBy is what a container's first process does before it knows its container: it moves into its private root.
+// standBy is what a container's first process does before it knows its container: it moves into its
+// private root.
 func (p *process) standBy() error {
-	// What the host mounts and unmounts still arrives where it is in sight; nothing propagates back.
+	// What the host mounts and unmounts still arrives where it is in sight; nothing propagates
+	// back.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("part from the host's mounts: %w", err)
 	}
@@ -68,7 +72,8 @@ func (r *room) close() {
 	}
 }
 
-// layOut makes the container's tree in the private root from the trees that came with the configuration.
+// layOut makes the container's tree in the private root from the trees that came with the
+// configuration.
 func (p *process) layOut() (rootfs, cache *tree, err error) {
 	defer p.room.close()
 	c := &p.config
@@ -100,8 +105,8 @@ func (p *process) layOut() (rootfs, cache *tree, err error) {
 	return rootfs, cache, nil
 }
 
-// becomeEntry makes a compiled module's tree read-only. Its machine code can be mapped from there even if the
-// host's mount is noexec, as far as the kernel lets us.
+// becomeEntry makes a compiled module's tree read-only. Its machine code can be mapped from there
+// even if the host's mount is noexec, as far as the kernel lets us.
 func (t *tree) becomeEntry() error {
 	const attr = strict&^unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY
 	own := unix.MountAttr{Attr_set: attr, Attr_clr: unix.MOUNT_ATTR_NOEXEC, Propagation: unix.MS_PRIVATE}
@@ -112,7 +117,8 @@ func (t *tree) becomeEntry() error {
 	return t.setattr(own, true)
 }
 
-// takeRootfs takes the container's root, to which the host's mounts may come, while what is mounted in it stays here.
+// takeRootfs takes the container's root, to which the host's mounts may come, while what is mounted
+// in it stays here.
 func (p *process) takeRootfs() (*tree, error) {
 	if !p.config.Rootfs {
 		return newTmpfs([]string{"mode=0755", "size=1m"}, strict)

@@ -1,6 +1,7 @@
-// Package inspect says what a WebAssembly file is: what it imports and whether the host has that, what it exports, its
-// memories, where it comes from, what takes its room, and why it would be refused. It reads; nothing is compiled or run here.
-// What only compiling tells is added by Compiled.
+// Package inspect says what a WebAssembly file is: what it imports and whether the host has that,
+// what it exports, its memories, where it comes from, what takes its room, and why it would be
+// refused. It reads; nothing is compiled or run here. What only compiling tells is added by
+// Compiled.
 package inspect
 
 import (

@@ -22,7 +22,8 @@ func custom(name string, content ...byte) format.Section {
 	return format.NewSection(format.SectionCustom, append(text(name), content...))
 }
 
-// Parts of modules: the types () and (i32 i32) -> i32, one function of the first, exported as _start, that ends.
+// Parts of modules: the types () and (i32 i32) -> i32, one function of the first, exported as
+// _start, that ends.
 var (
 	types     = format.NewSection(format.SectionType, []byte{2, 0x60, 0, 0, 0x60, 2, 0x7f, 0x7f, 1, 0x7f})
 	functions = format.NewSection(format.SectionFunction, []byte{1, 0})

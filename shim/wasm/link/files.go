@@ -12,8 +12,8 @@ import (
 // batch is how many open files go with one byte: the kernel takes 253.
 const batch = 250
 
-// SendFiles gives the other side descriptors of open files, in their order, after what was written before. How many there
-// are it must know from there.
+// SendFiles gives the other side descriptors of open files, in their order, after what was written
+// before. How many there are it must know from there.
 func SendFiles(to *os.File, files []*os.File) error {
 	conn, err := to.SyscallConn()
 	if err != nil {

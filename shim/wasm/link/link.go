@@ -1,11 +1,13 @@
 // Package link is what the engine in the shim and a guest process say to each other: one
-// configuration down, then short messages both ways over an inherited socket pair. Each message is one packet, so that
-// an engine that dies leaves no half of one to its successor.
+// configuration down, then short messages both ways over an inherited socket pair. Each message is
+// one packet, so that an engine that dies leaves no half of one to its successor.
 //
-// Order: the engine sends Config and the files that belong to it. The guest process locks itself in, loads the module and sends
-// Created, or Error and ends. The engine sends Start; the guest process opens its listeners and sends Started, or Error and
-// ends, runs the module and sends Exit before it ends. In between the engine may send Interrupt and Ceiling.
-// The end of the link tells the guest process that its shim has exited and that no supervisor keeps the link for a successor: it ends.
+// Order: the engine sends Config and the files that belong to it. The guest process locks itself
+// in, loads the module and sends Created, or Error and ends. The engine sends Start; the guest
+// process opens its listeners and sends Started, or Error and ends, runs the module and sends Exit
+// before it ends. In between the engine may send Interrupt and Ceiling. The end of the link tells
+// the guest process that its shim has exited and that no supervisor keeps the link for a successor:
+// it ends.
 package link
 
 import (
@@ -49,7 +51,8 @@ const (
 // Class of an Error.
 type Class string
 
-// Classes: the module is at fault, the container's configuration or this host is, or a name is taken.
+// Classes: the module is at fault, the container's configuration or this host is, or a name is
+// taken.
 const (
 	Invalid      Class = "invalid"
 	Precondition Class = "precondition"
@@ -72,15 +75,16 @@ type Message struct {
 	Text       string        `json:"text,omitempty"`       // Error, Exit
 }
 
-// Config is what a guest process is made from. Files is how many open files come after it (SendFiles): those of Streams, the
-// tree of the compiled module, the root's tree with Rootfs, and one tree for each bind mount of Mounts. Trees are mounts that are
-// attached nowhere, as open_tree(2) makes them: a guest process never looks for a path of the host.
+// Config is what a guest process is made from. Files is how many open files come after it
+// (SendFiles): those of Streams, the tree of the compiled module, the root's tree with Rootfs, and
+// one tree for each bind mount of Mounts. Trees are mounts that are attached nowhere, as
+// open_tree(2) makes them: a guest process never looks for a path of the host.
 type Config struct {
 	Files int      `json:"files,omitempty"`
 	Args  []string `json:"args"`
 	Env   []string `json:"env,omitempty"`
-	// Load is how the compiled module is loaded; StartFunction tells that instantiating it runs the module's code
-	// already, so that it waits for Start.
+	// Load is how the compiled module is loaded; StartFunction tells that instantiating it runs the
+	// module's code already, so that it waits for Start.
 	Load          compile.Load `json:"load"`
 	StartFunction bool         `json:"startFunction,omitempty"`
 	// Streams are those of the standard descriptors that get a file. The others stay what they are.
@@ -102,13 +106,15 @@ type Config struct {
 	Groups  []uint32 `json:"groups,omitempty"`
 	Rlimits []Rlimit `json:"rlimits,omitempty"`
 
-	// Memory is the upper bound of linear memory in bytes, the container's limit, 0 = none. Engine is what the process may
-	// take beside it where there is one.
+	// Memory is the upper bound of linear memory in bytes, the container's limit, 0 = none. Engine
+	// is what the process may take beside it where there is one.
 	Memory uint64 `json:"memory,omitempty"`
 	Engine uint64 `json:"engine,omitempty"`
-	// NoStdin tells that the container has no standard input: its end cannot tell the guest to stop.
+	// NoStdin tells that the container has no standard input: its end cannot tell the guest to
+	// stop.
 	NoStdin bool `json:"noStdin,omitempty"`
-	// StopWait lets a guest that cannot hear Interrupt run on; without it such a guest ends with StopCode.
+	// StopWait lets a guest that cannot hear Interrupt run on; without it such a guest ends with
+	// StopCode.
 	StopWait bool    `json:"stopWait,omitempty"`
 	Umask    *uint32 `json:"umask,omitempty"`
 
@@ -126,7 +132,8 @@ type Mount struct {
 	Options     []string `json:"options,omitempty"`
 }
 
-// Bind says whether the mount shows a tree that is mounted already, and whether all that is mounted below that with it.
+// Bind says whether the mount shows a tree that is mounted already, and whether all that is mounted
+// below that with it.
 func (m Mount) Bind() (bind, recursive bool) {
 	recursive = slices.Contains(m.Options, "rbind")
 	return recursive || m.Type == "bind" || slices.Contains(m.Options, "bind"), recursive

@@ -28,7 +28,8 @@ func TestMessagesArriveAsSent(t *testing.T) {
 	}
 }
 
-// TestPeekedMessageStays has a reader die after it has looked at a message: its successor, with a copy of this end, finds it.
+// TestPeekedMessageStays has a reader die after it has looked at a message: its successor, with a
+// copy of this end, finds it.
 func TestPeekedMessageStays(t *testing.T) {
 	ours, theirs := pair(t)
 	for _, m := range []Message{{Kind: Started}, {Kind: Exit, Code: 7}} {

@@ -20,7 +20,8 @@ func Pair() (engine, guest *os.File, err error) {
 	return os.NewFile(uintptr(ends[0]), "link"), os.NewFile(uintptr(ends[1]), "link"), nil
 }
 
-// Warm has the types of what is said learned by who encodes and decodes them, which takes longer than to say it.
+// Warm has the types of what is said learned by who encodes and decodes them, which takes longer
+// than to say it.
 func Warm() error {
 	data, err := json.Marshal(Message{Kind: Created})
 	if err == nil {
@@ -45,7 +46,8 @@ func Send(to *os.File, m Message) error {
 // Receive takes the next message. io.EOF is the end of the link.
 func Receive(from *os.File) (Message, error) { return message(packet(from, 0)) }
 
-// Peek is the next message. It stays that until Skip, also for others who have this end of the link. io.EOF is the end of the link.
+// Peek is the next message. It stays that until Skip, also for others who have this end of the
+// link. io.EOF is the end of the link.
 func Peek(from *os.File) (Message, error) { return message(packet(from, unix.MSG_PEEK)) }
 
 // Skip drops the next message, which there is.
@@ -121,8 +123,9 @@ func packet(from *os.File, flags int) ([]byte, error) {
 	return data, err
 }
 
-// receive is recvmsg(2), io.EOF at the end and for an empty packet, which is never sent. The dropping of control messages is the
-// kernel's. A process that ended with something unread is told of before what it had said, once.
+// receive is recvmsg(2), io.EOF at the end and for an empty packet, which is never sent. The
+// dropping of control messages is the kernel's. A process that ended with something unread is told
+// of before what it had said, once.
 func receive(from *os.File, data []byte, flags int) (n int, err error) {
 	conn, err := from.SyscallConn()
 	if err != nil {

@@ -117,7 +117,8 @@ func (b *bench) round(ctx context.Context, s server, ref string, f *figures) (er
 		return err
 	}
 	syscall.Sync() // what the other has left to be written is not this one's
-	// The folder stays until all is measured: ext4 is slow to make files for a while after many have been removed.
+	// The folder stays until all is measured: ext4 is slow to make files for a while after many
+	// have been removed.
 	if err := s.start(ctx, dir); err != nil {
 		return err
 	}
@@ -157,7 +158,8 @@ func (b *bench) round(ctx context.Context, s server, ref string, f *figures) (er
 	return err
 }
 
-// print shows medians, and which expectations were missed. On a machine that does other things too, the fastest pulls say more.
+// print shows medians, and which expectations were missed. On a machine that does other things too,
+// the fastest pulls say more.
 func (b *bench) print(w workload, own, other figures) {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	mib := func(n int64) float64 { return float64(n) / (1 << 20) }

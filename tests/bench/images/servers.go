@@ -121,7 +121,8 @@ func (s *sunaba) start(ctx context.Context, dir string) error {
 		"--root", filepath.Join(dir, "root"), "--state", filepath.Join(dir, "state"), "--socket", filepath.Join(dir, "sock"))
 }
 
-// network writes a CNI configuration that nothing will use: pods are not run, and no server is to make a network.
+// network writes a CNI configuration that nothing will use: pods are not run, and no server is to
+// make a network.
 func network(dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "cni"), 0o755); err != nil {
 		return err
@@ -136,8 +137,8 @@ type containerd struct {
 
 func (c *containerd) name() string { return "containerd" }
 
-// containerdConfig keeps containerd below one folder: %[1]s. What is not needed for pulls and would leave traces elsewhere is
-// turned off; everything about pulls is as containerd has it.
+// containerdConfig keeps containerd below one folder: %[1]s. What is not needed for pulls and would
+// leave traces elsewhere is turned off; everything about pulls is as containerd has it.
 const containerdConfig = `version = 3
 root = "%[1]s/root"
 state = "%[1]s/state"

@@ -19,9 +19,9 @@ const (
 	sumGoal  = 0.5 // of 200 guests
 )
 
-// http compares a server as a guest, as it is and with its functions rewritten, with the same one built for Linux, and with it as a guest of
-// stock wazero: all in pods of one
-// node, asked through the pods' network in turn, by each kind of client.
+// http compares a server as a guest, as it is and with its functions rewritten, with the same one
+// built for Linux, and with it as a guest of stock wazero: all in pods of one node, asked through
+// the pods' network in turn, by each kind of client.
 func (b *bench) http(ctx context.Context, n *node.Node, registry *oci.Registry) error {
 	servers, err := b.servers(ctx, n, registry)
 	for _, s := range servers {
@@ -139,8 +139,8 @@ func times(ctx context.Context, pids []int) ([]float64, error) {
 	return all, ctx.Err()
 }
 
-// cpuTime is what a process's threads have used of the processors, to the nanosecond. That of threads that have ended
-// is not in it: neither Go's programs nor guests end theirs.
+// cpuTime is what a process's threads have used of the processors, to the nanosecond. That of
+// threads that have ended is not in it: neither Go's programs nor guests end theirs.
 func cpuTime(pid int) (time.Duration, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(threads) == 0 {

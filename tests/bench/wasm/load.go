@@ -15,8 +15,8 @@ import (
 // request is what every client sends, again and again on one connection.
 const request = "GET / HTTP/1.1\r\nHost: pod\r\n\r\n"
 
-// clients are keep-alive connections that one thread serves with as few system calls as it can: what the clients use of
-// the processors is not the servers'.
+// clients are keep-alive connections that one thread serves with as few system calls as it can:
+// what the clients use of the processors is not the servers'.
 type clients struct {
 	epoll int
 	conns []int
@@ -60,8 +60,9 @@ func (c *clients) close() {
 	unix.Close(c.epoll)
 }
 
-// run has every connection send a request as soon as the last is answered, for that long, and returns how many were
-// answered in a second. The first answer tells how long the others are: the server always says the same.
+// run has every connection send a request as soon as the last is answered, for that long, and
+// returns how many were answered in a second. The first answer tells how long the others are: the
+// server always says the same.
 func (c *clients) run(length time.Duration) (float64, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

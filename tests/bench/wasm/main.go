@@ -1,6 +1,6 @@
-// Command wasm measures guests of the wasm handler on this machine: starts and memory beside wasmtime's, what idle HTTP
-// guests cost, and requests per second beside the same server built for Linux and as a guest of stock wazero, each with its goal. `make bench-wasm`
-// runs it.
+// Command wasm measures guests of the wasm handler on this machine: starts and memory beside
+// wasmtime's, what idle HTTP guests cost, and requests per second beside the same server built for
+// Linux and as a guest of stock wazero, each with its goal. `make bench-wasm` runs it.
 package main
 
 import (

@@ -27,7 +27,8 @@ type asker interface {
 	close()
 }
 
-// askers are the kinds of clients. The bare one uses next to nothing of the processors that the servers share with it.
+// askers are the kinds of clients. The bare one uses next to nothing of the processors that the
+// servers share with it.
 var askers = []struct {
 	name string
 	dial func(ctx context.Context, address string, count int) (asker, error)
@@ -49,8 +50,8 @@ type server struct {
 	rates, costs [][]float64 // of each client: requests per second, µs of processor time for one
 }
 
-// servers runs one server four times: as a guest, built for Linux, as a guest of wazero's own command and WASI, which is
-// a Linux program, and as a guest whose functions are rewritten.
+// servers runs one server four times: as a guest, built for Linux, as a guest of wazero's own
+// command and WASI, which is a Linux program, and as a guest whose functions are rewritten.
 func (b *bench) servers(ctx context.Context, n *node.Node, registry *oci.Registry) ([]*server, error) {
 	guest, err := oci.BuildGo(ctx, serverDir, oci.Wasip1)
 	if err != nil {
@@ -86,8 +87,8 @@ func (b *bench) servers(ctx context.Context, n *node.Node, registry *oci.Registr
 	return all, nil
 }
 
-// buildStock builds the command of the version of wazero that go.mod names, has it compile the guest, and returns what the image
-// of both holds.
+// buildStock builds the command of the version of wazero that go.mod names, has it compile the
+// guest, and returns what the image of both holds.
 func (b *bench) buildStock(ctx context.Context, guest []byte) ([]oci.File, error) {
 	command, module, cache := filepath.Join(b.dir, "wazero"), filepath.Join(b.dir, "server.wasm"), filepath.Join(b.dir, "stock")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", command, stockCLI)

@@ -19,7 +19,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/engine"
 )
 
-// starter starts guests through the engine that shims have, with the shim's binary, and wasmtime's processes beside them.
+// starter starts guests through the engine that shims have, with the shim's binary, and wasmtime's
+// processes beside them.
 type starter struct {
 	shim, wasmtime, dir, module string
 	rounds, guests              int
@@ -87,8 +88,8 @@ func (s *starter) ready(ctx context.Context) (*running, error) {
 	return s.guest(ctx)
 }
 
-// guest starts a container: its namespaces (but for the network's, which a pod has before), its cgroup, its mounts and
-// the process that locks itself in are in the time.
+// guest starts a container: its namespaces (but for the network's, which a pod has before), its
+// cgroup, its mounts and the process that locks itself in are in the time.
 func (s *starter) guest(ctx context.Context) (*running, error) {
 	group := s.nextGroup()
 	id := filepath.Base(group)
@@ -170,7 +171,8 @@ func (s *starter) peer(context.Context) (*running, error) {
 	return p, nil
 }
 
-// prewarmedTime is what the process that waits in a container's cgroup, if there is one, has used before its container.
+// prewarmedTime is what the process that waits in a container's cgroup, if there is one, has used
+// before its container.
 func prewarmedTime(group string) time.Duration {
 	for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {
 		pid, err := os.ReadFile(root + group + "/cgroup.procs")

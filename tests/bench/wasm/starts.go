@@ -19,10 +19,12 @@ import (
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
-// faceStarts is the argument of the process that starts guests. Every child of it is reaped in one place, as in a shim.
+// faceStarts is the argument of the process that starts guests. Every child of it is reaped in one
+// place, as in a shim.
 const faceStarts = "starts"
 
-// startGoals are how much longer than wasmtime's a start may take, and memoryGoals how many MiB an idle guest.
+// startGoals are how much longer than wasmtime's a start may take, and memoryGoals how many MiB an
+// idle guest.
 var (
 	startGoals  = map[string]float64{"C": 1.3, "Go": 3.5}
 	memoryGoals = map[string]float64{"C": 2, "Go": 3.5}
@@ -34,8 +36,8 @@ type found struct {
 	Guests, Peers            []float64 // MiB of idle processes
 }
 
-// spans are those of starts up to the first byte, in milliseconds: by the clock, and the processor's, which
-// others on the machine disturb less.
+// spans are those of starts up to the first byte, in milliseconds: by the clock, and the
+// processor's, which others on the machine disturb less.
 type spans struct{ Took, Used []float64 }
 
 func (t *spans) add(p *running) {
@@ -43,8 +45,9 @@ func (t *spans) add(p *running) {
 	t.Used = append(t.Used, float64(p.used.Microseconds())/1000)
 }
 
-// starts compares guests with wasmtime's processes: the time until the first byte that they write, and the memory of idle
-// ones. A guest's time is that of its container: with a process at hand, as pods have one, and with one that is forked for it.
+// starts compares guests with wasmtime's processes: the time until the first byte that they write,
+// and the memory of idle ones. A guest's time is that of its container: with a process at hand, as
+// pods have one, and with one that is forked for it.
 func (b *bench) starts(ctx context.Context) error {
 	if _, err := os.Stat(b.wasmtime); err != nil {
 		return fmt.Errorf("find the process to compare with: %w", err)

@@ -11,7 +11,8 @@ import (
 // table is what is printed in the end.
 type table struct{ rows [][]string }
 
-// add adds a line: what was measured, ours, the other's, and the goal with whether it was met; text "" is none.
+// add adds a line: what was measured, ours, the other's, and the goal with whether it was met; text
+// "" is none.
 func (t *table) add(what, ours, others, ratio, goal string, met bool) {
 	verdict := ""
 	if goal != "" {

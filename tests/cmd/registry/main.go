@@ -1,5 +1,5 @@
-// Command registry builds the examples, packs each as an image and serves them on loopback until it is
-// interrupted, so that the manifests of examples/ can be run as they are:
+// Command registry builds the examples, packs each as an image and serves them on loopback until it
+// is interrupted, so that the manifests of examples/ can be run as they are:
 //
 //	go run ./tests/cmd/registry
 package main

@@ -1,4 +1,5 @@
-// Command httpd is the web server of critest's image httpd: it says its name and answers 200 on port 80.
+// Command httpd is the web server of critest's image httpd: it says its name and answers 200 on
+// port 80.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command nonewprivs is the program of critest's image nonewprivs: set-user-id root, it says whether that helped.
+// Command nonewprivs is the program of critest's image nonewprivs: set-user-id root, it says
+// whether that helped.
 package main
 
 import (

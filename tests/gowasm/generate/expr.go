@@ -19,7 +19,8 @@ func (g *generator) variable(k kind) string {
 	return pick(g, names)
 }
 
-// expr is an expression that is no constant, so that what does not fit a constant's type does not matter.
+// expr is an expression that is no constant, so that what does not fit a constant's type does not
+// matter.
 func (g *generator) expr(k kind, nest int) string {
 	if v := g.variable(k); v != "" && (nest <= 0 || g.one(3)) {
 		return v

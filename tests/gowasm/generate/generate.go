@@ -1,7 +1,8 @@
-// Package generate writes programs that use much of what Go's compiler knows: arithmetic of all widths, slices, maps, strings,
-// structs, closures, methods, interfaces, generics, goroutines with channels and select, defers, panics, jumps, large frames and deep
-// recursion. A program prints a checksum for each of its functions, and does the same in each run. There are no endless ones: what
-// loops or calls spends from a bounded fund.
+// Package generate writes programs that use much of what Go's compiler knows: arithmetic of all
+// widths, slices, maps, strings, structs, closures, methods, interfaces, generics, goroutines with
+// channels and select, defers, panics, jumps, large frames and deep recursion. A program prints a
+// checksum for each of its functions, and does the same in each run. There are no endless ones:
+// what loops or calls spends from a bounded fund.
 package generate
 
 import (
@@ -32,7 +33,8 @@ type variable struct {
 	of   kind
 }
 
-// signature is that of a function that is written. All have a depth and an int64 as their first parameters.
+// signature is that of a function that is written. All have a depth and an int64 as their first
+// parameters.
 type signature struct {
 	name    string
 	params  []kind

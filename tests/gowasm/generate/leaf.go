@@ -5,7 +5,8 @@ import "fmt"
 // leaves is how many leaf functions a program has.
 const leaves = 60
 
-// leafPrelude is what leaf functions work on: records that point to each other, so that no pointer is nil.
+// leafPrelude is what leaf functions work on: records that point to each other, so that no pointer
+// is nil.
 const leafPrelude = `type record struct {
 	x, y, w, z int64
 	kind       uint8
@@ -42,7 +43,8 @@ func (r *record) sum() (h uint64) {
 
 `
 
-// leaf writes a function that calls nothing: it goes many ways past the fields behind a few pointers, and leaves on some of them.
+// leaf writes a function that calls nothing: it goes many ways past the fields behind a few
+// pointers, and leaves on some of them.
 func (g *generator) leaf(n int) {
 	g.f("func (p *record) leaf%d(q *record, a int64) (r int64) {\n", n)
 	if g.one(2) {

@@ -237,7 +237,8 @@ func (g *generator) choose() {
 	g.f("}\n")
 }
 
-// scoped writes something in which an unnamed break means another statement than the loop: it is not used there.
+// scoped writes something in which an unnamed break means another statement than the loop: it is
+// not used there.
 func (g *generator) scoped(write func()) {
 	loops := g.loops
 	g.loops = nil

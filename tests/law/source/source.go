@@ -151,8 +151,8 @@ func (f *File) measure() {
 	}
 }
 
-// Production returns the files that ship: without tests, examples, and test support. Test support is
-// a package that no command reaches by its imports and that a test does import.
+// Production returns the files that ship: without tests, examples, and test support. Test support
+// is a package that no command reaches by its imports and that a test does import.
 func Production(files []*File) []*File {
 	support := testSupport(files)
 	var kept []*File

@@ -1,6 +1,7 @@
-// Package builds lets the host of a test machine compile what the suites in the machine want compiled: the project's binaries, guests,
-// contents of images. In a machine each system call is slow, and the host has the same sources at the same path. There the compilers'
-// names lead to a stand-in, which asks the host and copies the result out of a folder that both see.
+// Package builds lets the host of a test machine compile what the suites in the machine want
+// compiled: the project's binaries, guests, contents of images. In a machine each system call is
+// slow, and the host has the same sources at the same path. There the compilers' names lead to a
+// stand-in, which asks the host and copies the result out of a folder that both see.
 package builds
 
 import (
@@ -64,8 +65,8 @@ func (s StandIn) Install(program string) error {
 	return nil
 }
 
-// Run does what a compiler was called for with args, its name first, and returns its exit code. What only the machine has is
-// compiled in the machine.
+// Run does what a compiler was called for with args, its name first, and returns its exit code.
+// What only the machine has is compiled in the machine.
 func (s StandIn) Run(ctx context.Context, args []string, stderr io.Writer) (int, error) {
 	name := filepath.Base(args[0])
 	dir, err := os.Getwd()
@@ -103,8 +104,8 @@ func (s StandIn) becomeReal(name string, args []string) error {
 	return fmt.Errorf("%s: %w", name, exec.ErrNotFound)
 }
 
-// jobOf turns a compiler's arguments into a job and the file that is to be made, if the host can do it: it makes one file,
-// of sources in the project's folder.
+// jobOf turns a compiler's arguments into a job and the file that is to be made, if the host can do
+// it: it makes one file, of sources in the project's folder.
 func jobOf(name string, args []string, dir, root string) (j Job, out string, ok bool) {
 	j = Job{Dir: dir, Args: []string{name}}
 	if name == "go" && (len(args) == 0 || args[0] != "build" && (args[0] != "test" || !slices.Contains(args, "-c"))) {

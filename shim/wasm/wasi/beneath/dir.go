@@ -81,8 +81,8 @@ func staysBelow(path string) bool {
 func (d Dir) clamps(path string) bool { return d.Root && staysBelow(path) }
 
 // Open opens a path beneath the directory with the flags of open(2) and returns a host descriptor,
-// which the caller closes. The kernel resolves it, so that no other process can slip a link or a rename
-// between a check and its use.
+// which the caller closes. The kernel resolves it, so that no other process can slip a link or a
+// rename between a check and its use.
 func (d Dir) Open(path string, flags int, mode uint32) (int, error) {
 	if err := CheckPath(path); err != nil {
 		return -1, err

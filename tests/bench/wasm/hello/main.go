@@ -1,4 +1,5 @@
-// Command hello is the Go guest whose start and memory make bench-wasm measures: it says that it is up, and sleeps.
+// Command hello is the Go guest whose start and memory make bench-wasm measures: it says that it is
+// up, and sleeps.
 package main
 
 import (

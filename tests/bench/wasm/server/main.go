@@ -1,5 +1,5 @@
-// Command server is the HTTP server that make bench-wasm asks: one source, built for Linux and as a guest. It
-// answers every request with a few bytes and writes nothing.
+// Command server is the HTTP server that make bench-wasm asks: one source, built for Linux and as a
+// guest. It answers every request with a few bytes and writes nothing.
 package main
 
 import (
@@ -23,7 +23,8 @@ func main() {
 	os.Exit(1)
 }
 
-// listen takes the listener that a guest finds open, or opens one. That of stock wazero would block the whole guest.
+// listen takes the listener that a guest finds open, or opens one. That of stock wazero would block
+// the whole guest.
 func listen() (net.Listener, error) {
 	if os.Getenv("LISTEN_FDS") == "" {
 		return net.Listen("tcp", ":8080")
