@@ -94,7 +94,7 @@ func TestDocument(t *testing.T) {
 // testExists looks for a test where those of the cage are.
 func testExists(t *testing.T, name string) bool {
 	t.Helper()
-	for _, dir := range []string{"..", "../wasi", "../wasip1", "../wasmedge", "../compile", "../../stdio", "../../../tests/scenario"} {
+	for _, dir := range []string{"../engine", "../wasi", "../wasip1", "../wasmedge", "../compile", "../../stdio", "../../../tests/scenario"} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
