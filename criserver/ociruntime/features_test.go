@@ -37,6 +37,7 @@ func TestProbe(t *testing.T) {
 		"old runc":       {version("runc version 1.0.3"), "runc 1.0.3", Features{}},
 		"crun of no age": {version("crun version UNKNOWN"), "crun UNKNOWN", Features{}},
 		"silent":         {"exit 1", "", Features{}},
+		"leaves a child": {"sleep 3 &\n" + features(`{"mountOptions":["rro"]}`), "runtime 1", Features{RecursiveReadOnly: true}},
 	} {
 		path := script(t, filepath.Join(dir, strings.ReplaceAll(name, " ", "-")), r.script)
 		got := Probe(t.Context(), path)

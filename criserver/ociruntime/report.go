@@ -69,11 +69,16 @@ func Probe(ctx context.Context, binary string) Report {
 	return r
 }
 
-// ask returns what a program prints. A process that it leaves behind is not waited for.
+// ask returns what a program prints. A process that holds its output open after it has ended is not
+// waited for, be it its own or a child of this one that runs no program yet.
 func ask(ctx context.Context, path string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.WaitDelay = time.Second
-	return cmd.Output()
+	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	return out, err
 }
 
 // isExit says whether a program did run and ended with a code other than 0.
