@@ -40,7 +40,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/host/durable"
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/images/unpack/extract"
 )
 

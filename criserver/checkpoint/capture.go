@@ -16,7 +16,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/host/mount"
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 

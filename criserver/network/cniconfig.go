@@ -12,7 +12,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 // cniConfig is a CNI configuration as it was read: the file itself, or an equal list with the

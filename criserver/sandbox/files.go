@@ -19,7 +19,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/host/mount"
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 

@@ -12,7 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/host/binfmt"
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 // CheckHeader refuses what cannot run by the first eight bytes of a binary: the

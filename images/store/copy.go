@@ -12,7 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/sunaba-project/sunaba/host/durable"
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 // maxCopy bounds the copy of the records, in bytes: about a hundred times what a busy node has.

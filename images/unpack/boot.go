@@ -14,7 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/boot"
 	"github.com/sunaba-project/sunaba/host/durable"
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 // boots keeps what containers may have mounted until the next boot of the machine.

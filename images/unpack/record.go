@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/sunaba-project/sunaba/host/durable"
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 // recordFile holds, in the folder of a layer, what metadata.db says about it. A folder in

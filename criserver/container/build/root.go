@@ -15,8 +15,8 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/images"
-	"github.com/sunaba-project/sunaba/images/regular"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/binfmt"
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 // Bounds of the kernel's: see fs/exec.c of its sources.

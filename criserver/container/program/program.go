@@ -15,7 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/host/binfmt"
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 // headSize is how much of a program's file is looked at.

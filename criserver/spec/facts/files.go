@@ -18,7 +18,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 // Paths looks up paths of the host. A file system whose server is gone can hold

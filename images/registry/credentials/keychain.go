@@ -19,7 +19,7 @@ import (
 	helper "github.com/docker/docker-credential-helpers/client"
 	helpers "github.com/docker/docker-credential-helpers/credentials"
 
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 // maxFile bounds the node's file, in bytes.

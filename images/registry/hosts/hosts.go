@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 // Config says how one server is spoken to.

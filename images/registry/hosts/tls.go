@@ -9,7 +9,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/sunaba-project/sunaba/images/regular"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 // TLS says how a server proves itself and how we do.

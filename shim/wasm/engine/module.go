@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/binfmt"
+	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/shim"
 )
 
@@ -46,14 +47,9 @@ func (e *Engine) Handles(_ context.Context, b *shim.Bundle) (bool, error) {
 //
 // ErrNotFound if there is no such file, errNotWasm if it is something else.
 func findModule(root string, p *specs.Process) (*os.File, error) {
-	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: root, Err: err}
-	}
-	defer unix.Close(fd)
 	for _, name := range binfmt.Paths(p.Args[0], p.Cwd, p.Env) {
-		f, err := openBeneath(fd, name)
-		if errors.Is(err, errdefs.ErrNotFound) {
+		f, err := regular.OpenIn(root, name)
+		if leadsNowhere(err) {
 			continue
 		}
 		if err != nil {
@@ -68,31 +64,10 @@ func findModule(root string, p *specs.Process) (*os.File, error) {
 	return nil, fmt.Errorf("%s: no such file: %w", p.Args[0], errdefs.ErrNotFound)
 }
 
-// openBeneath opens a regular file with root as its root, whatever links on the way say.
-func openBeneath(root int, name string) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC, // neither a FIFO nor a device notices
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	}
-	fd, err := unix.Openat2(root, name, &how)
-	for errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-		fd, err = unix.Openat2(root, name, &how)
-	}
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
-		return nil, fmt.Errorf("%s: %w: %w", name, err, errdefs.ErrNotFound)
-	case err != nil:
-		return nil, &os.PathError{Op: "openat2", Path: name, Err: err}
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, &os.PathError{Op: "fstat", Path: name, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("%s: not a regular file: %w", name, errdefs.ErrNotFound)
-	}
-	return os.Open(fdPath(fd))
+// leadsNowhere says of an error of regular.OpenIn that there is no regular file by that name.
+func leadsNowhere(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
+		errors.Is(err, unix.ENAMETOOLONG) || errdefs.IsInvalidArgument(err)
 }
 
 func checkMagic(f *os.File) error {
