@@ -16,6 +16,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/images"
 )
 
@@ -30,7 +31,7 @@ var _ Store = (*Client)(nil)
 //
 // ErrUnavailable if no server listens there.
 func Connect(ctx context.Context, path string) (*Client, error) {
-	conn, err := dial(ctx, path)
+	conn, err := unixsocket.Dial(ctx, path)
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
 	}
@@ -41,7 +42,7 @@ func Connect(ctx context.Context, path string) (*Client, error) {
 		return nil, err
 	}
 	return &Client{http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return unixsocket.Dial(ctx, path) },
 	}}}, nil
 }
 

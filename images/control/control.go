@@ -11,12 +11,7 @@ package control
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net"
-	"os"
-	"path/filepath"
-	"strconv"
 
 	"github.com/containerd/errdefs"
 
@@ -95,31 +90,3 @@ func (r *remote) Error() string { return r.text }
 func (r *remote) Unwrap() error { return r.class }
 
 func (f *failure) err() error { return &remote{f.Text, classes()[f.Class]} }
-
-// maxSunPath is how long the path of a unix socket may be.
-const maxSunPath = 107
-
-// short calls fn with a path to a socket that is short enough.
-func short(path string, fn func(string) error) error {
-	if len(path) <= maxSunPath {
-		return fn(path)
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return fn(filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), filepath.Base(path)))
-}
-
-func dial(ctx context.Context, path string) (conn net.Conn, err error) {
-	err = short(path, func(p string) error {
-		var d net.Dialer
-		conn, err = d.DialContext(ctx, "unix", p)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("connect to %q: %w", path, err)
-	}
-	return conn, nil
-}

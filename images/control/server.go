@@ -7,14 +7,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/registry"
 )
@@ -35,17 +34,10 @@ func Listen(path string, s *images.Service, logger *slog.Logger) (*Server, error
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("replace socket: %w", err)
 	}
-	var l net.Listener
-	err := short(path, func(p string) (err error) {
-		old := syscall.Umask(0o177)
-		defer syscall.Umask(old)
-		l, err = net.Listen("unix", p)
-		return err
-	})
+	l, err := unixsocket.Listen(path, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q: %w", path, err)
+		return nil, err
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // it may have been bound by another name
 	srv := &Server{served: make(chan error, 1), path: path}
 	srv.http = http.Server{Handler: handler(s), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 	go func() { srv.served <- srv.http.Serve(l) }()

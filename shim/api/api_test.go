@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -45,28 +42,5 @@ func TestOtherErrors(t *testing.T) {
 	already := status.Error(codes.NotFound, "x")
 	if ToStatus(already) != already {
 		t.Error("a status error was changed")
-	}
-}
-
-func TestSocketsWithLongPaths(t *testing.T) {
-	for _, name := range []string{"s", strings.Repeat("n", 100)} {
-		dir := filepath.Join(t.TempDir(), name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, "shim.sock")
-		l, err := Listen(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := Dial(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Close()
-		l.Close()
-		if _, err := Dial(t.Context(), path); err == nil {
-			t.Error("nobody listens, but somebody answers")
-		}
 	}
 }

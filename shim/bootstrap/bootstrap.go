@@ -25,8 +25,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim"
-	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 )
 
@@ -167,15 +167,15 @@ func ensure(ctx context.Context, path, dir, group string, f Flags, params *boota
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	listener, err := api.Listen(path)
+	listener, err := unixsocket.Listen(path, 0o600)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		if conn, dialErr := api.Dial(ctx, path); dialErr == nil {
+		if conn, dialErr := unixsocket.Dial(ctx, path); dialErr == nil {
 			return conn.Close() // the pod's shim
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		listener, err = api.Listen(path)
+		listener, err = unixsocket.Listen(path, 0o600)
 	}
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
@@ -66,7 +67,7 @@ func removeSocket(ctx context.Context, dir string) error {
 		return err
 	}
 	path := strings.TrimPrefix(string(address), "unix://")
-	conn, err := api.Dial(ctx, path)
+	conn, err := unixsocket.Dial(ctx, path)
 	switch {
 	case err == nil:
 		return conn.Close() // it serves others

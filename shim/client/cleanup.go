@@ -14,7 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/host/process"
-	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 )
 
@@ -89,7 +89,7 @@ func killShim(ctx context.Context, dir, id string) error {
 		if err := process.Kill(ctx, pid, worksHere(pid)); err != nil {
 			return err
 		}
-		conn, err := api.Dial(ctx, sock)
+		conn, err := unixsocket.Dial(ctx, sock)
 		if err != nil {
 			return nil // that was all
 		}

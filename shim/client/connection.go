@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim/api"
 )
 
@@ -130,7 +131,7 @@ const queueFull = 20 * time.Millisecond
 // again connects to the successor of a shim that has died.
 func (c *Connection) again() {
 	for {
-		conn, err := api.Dial(context.Background(), c.socket)
+		conn, err := unixsocket.Dial(context.Background(), c.socket)
 		switch {
 		case err == nil:
 			c.connect(conn)

@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim/api"
 )
 
@@ -28,7 +29,7 @@ type supervisedShim struct {
 func newSupervisedShim(t *testing.T) *supervisedShim {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := api.Listen(filepath.Join(dir, SocketName))
+	l, err := unixsocket.Listen(filepath.Join(dir, SocketName), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}

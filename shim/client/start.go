@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/thread"
-	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 )
 
 // Start starts a shim and returns as soon as its process exists; the first call waits for it.
@@ -26,7 +26,7 @@ func Start(ctx context.Context, o StartOptions) (_ *Client, err error) {
 	if err := clearSocket(ctx, sock); err != nil {
 		return nil, err
 	}
-	listener, err := api.Listen(sock)
+	listener, err := unixsocket.Listen(sock, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func Start(ctx context.Context, o StartOptions) (_ *Client, err error) {
 			os.Remove(sock)
 		}
 	}()
-	conn, err := api.Dial(ctx, sock) // the kernel queues it until the shim accepts
+	conn, err := unixsocket.Dial(ctx, sock) // the kernel queues it until the shim accepts
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func clearSocket(ctx context.Context, sock string) error {
 	if _, err := os.Lstat(sock); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	conn, err := api.Dial(ctx, sock)
+	conn, err := unixsocket.Dial(ctx, sock)
 	if err == nil {
 		conn.Close()
 		return fmt.Errorf("shim at %q: %w", sock, errdefs.ErrAlreadyExists)
@@ -178,7 +178,7 @@ func ConnectSupervised(ctx context.Context, dir string, succeeded func(pid int))
 }
 
 func reach(ctx context.Context, dir string, c *Client) (*Client, error) {
-	conn, err := api.Dial(ctx, filepath.Join(dir, SocketName))
+	conn, err := unixsocket.Dial(ctx, filepath.Join(dir, SocketName))
 	switch {
 	case err != nil && isGone(err):
 		return nil, fmt.Errorf("shim in %q: %w", dir, errdefs.ErrNotFound)

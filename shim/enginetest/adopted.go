@@ -10,7 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
-	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -83,7 +83,7 @@ func adoptRunning(t *testing.T, m *mortal) {
 		t.Errorf("update: %v", err)
 	}
 	m.h.wantLimit(t, CgroupParent+"/"+w.id, limit)
-	conn, err := api.Dial(within(t), filepath.Join(m.dir, client.SocketName))
+	conn, err := unixsocket.Dial(within(t), filepath.Join(m.dir, client.SocketName))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 )
 
 // consoleTime is how long the runtime may take to send the terminal after it has ended: it was sent
@@ -44,7 +44,7 @@ func newConsole(bundleDir string, wanted bool) (_ *console, err error) {
 	if c.handle, err = os.Open(c.dir); err != nil {
 		return nil, err
 	}
-	if c.listener, err = api.Listen(filepath.Join(c.dir, consoleSocket)); err != nil {
+	if c.listener, err = unixsocket.Listen(filepath.Join(c.dir, consoleSocket), 0o600); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -5,22 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 )
 
 const (
 	connectTime = 5 * time.Second
 	maxMessage  = 16 << 20 // as the kubelet's client
-	maxSunPath  = 107
 )
 
 // Client is a connection to a CRI server.
@@ -38,7 +35,7 @@ func Connect(ctx context.Context, socket string) (*Client, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithContextDialer(dialUnix))
+		grpc.WithContextDialer(unixsocket.Dial))
 	if err != nil {
 		return nil, fmt.Errorf("connect to %q: %w", socket, err)
 	}
@@ -62,20 +59,6 @@ func (c *Client) Handlers() []string {
 
 // Close ends the connection.
 func (c *Client) Close() error { return c.Conn.Close() }
-
-// dialUnix dials sockets whose path is longer than a socket address too.
-func dialUnix(ctx context.Context, path string) (net.Conn, error) {
-	var d net.Dialer
-	if len(path) <= maxSunPath {
-		return d.DialContext(ctx, "unix", path)
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	return d.DialContext(ctx, "unix", filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), filepath.Base(path)))
-}
 
 // Native gives an error of a call its class back.
 func Native(err error) error {

@@ -1,41 +1,49 @@
-package api
+// Package unixsocket listens on and connects to unix sockets whose paths may be longer than a
+// socket address holds.
+package unixsocket
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxSocketPath is what sockaddr_un holds, without the closing NUL.
-const maxSocketPath = 107
+// maxPath is what sockaddr_un holds, without the closing NUL.
+const maxPath = 107
 
-// Listen makes a listening unix socket at path (mode 0600), which may be longer than an address can
-// hold. The file stays when the listener is closed.
-func Listen(path string) (*net.UnixListener, error) {
+// Listen makes a listening unix socket at a path, with this mode from the start. The file stays
+// when the listener is closed.
+func Listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
+	// bind(2) makes the file with the socket's mode, less the umask.
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		controlled := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), uint32(mode)) })
+		return errors.Join(controlled, err)
+	}}
 	var l net.Listener
 	err := withShortPath(path, func(short string) (err error) {
-		l, err = net.Listen("unix", short)
+		l, err = config.Listen(context.Background(), "unix", short)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: %w", path, err)
 	}
 	ul := l.(*net.UnixListener)
-	ul.SetUnlinkOnClose(false)
-	if err := os.Chmod(path, 0o600); err != nil {
-		ul.Close()
-		os.Remove(path)
-		return nil, err
+	ul.SetUnlinkOnClose(false) // it may have been bound by another name
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, errors.Join(err, ul.Close(), os.Remove(path))
 	}
 	return ul, nil
 }
 
-// Dial connects to the unix socket at path, which may be longer than an address can hold.
+// Dial connects to the unix socket at a path.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	var conn net.Conn
 	err := withShortPath(path, func(short string) (err error) {
@@ -51,7 +59,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 
 // withShortPath calls fn with a path to the same file that fits into a socket address.
 func withShortPath(path string, fn func(short string) error) error {
-	if len(path) <= maxSocketPath {
+	if len(path) <= maxPath {
 		return fn(path)
 	}
 	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
