@@ -49,10 +49,10 @@ func give(path string, config *runtime.PodSandboxConfig) error {
 	return os.Chown(path, int(ids.UID.HostID), int(ids.GID.HostID))
 }
 
-// startBoth starts the shim while the namespaces are pinned and the network is set up: neither
-// needs the other, and they are most of the way. The shim gets ready for the first container once
-// there are namespaces, unless more sandboxes are being started than there are processors: that
-// would keep the others waiting, and comes with the container.
+// startBoth makes the cgroup and starts the shim in it, while the namespaces are pinned and the
+// network is set up: neither needs the other, and they are most of the way. The shim gets ready for
+// the first container once there are namespaces, unless more sandboxes are being started than there
+// are processors: that would keep the others waiting, and comes with the container.
 func (s *Sandbox) startBoth(ctx context.Context, rec state.Sandbox) error {
 	if err := checkUserNamespace(rec.Config.Value, s.manager.o.Host); err != nil {
 		return err
@@ -87,10 +87,11 @@ func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
 }
 
 // stopBoth ends everything that the shim runs for the sandbox, and the shim unless others have it
-// too.
+// too, while the network is taken down. Then nothing needs the namespaces and the cgroup any more.
+// Each part is undone even if another could not be.
 func (s *Sandbox) stopBoth(ctx context.Context, rec state.Sandbox) error {
-	shim := make(chan error, 1)
-	go func() { shim <- s.shim.release(ctx, rec) }()
-	err := s.network.tearDown(ctx, rec)
-	return errors.Join(<-shim, err)
+	ended := make(chan error, 1)
+	go func() { ended <- s.shim.release(ctx, rec) }()
+	down := s.network.tearDown(ctx, rec)
+	return errors.Join(<-ended, down, s.unpin(ctx), group{s.manager, rec}.remove(ctx, s.Shim()))
 }

@@ -32,14 +32,9 @@ func (s *Sandbox) lasting() []step {
 	}
 }
 
-// working are the parts that stand until Stop; Run makes them after the lasting ones. startBoth
-// makes the cgroup and pins the namespaces, while the shim starts.
+// working are the parts that stand until Stop; Run makes them after the lasting ones.
 func (s *Sandbox) working() []step {
 	return []step{
-		{"make cgroup", nothing, s.withRecord(func(ctx context.Context, rec state.Sandbox) error {
-			return group{s.manager, rec}.remove(ctx, s.Shim())
-		})},
-		{"pin namespaces", nothing, s.unpin},
 		{"start shim and network", s.withRecord(s.startBoth), s.withRecord(s.stopBoth)},
 		{"write files", s.withRecord(func(_ context.Context, rec state.Sandbox) error {
 			return s.write(rec, spec.Hostname(rec.Config.Value, s.manager.o.Host))
@@ -173,8 +168,6 @@ func (m *Manager) make(ctx context.Context, rec state.Sandbox) error {
 	s.log.Info("sandbox is ready", "pod", name(rec.Config.Value), "handler", rec.HandlerName)
 	return nil
 }
-
-func nothing(context.Context) error { return nil }
 
 // do goes through steps from first to last and returns those that were tried.
 func do(ctx context.Context, log *slog.Logger, steps []step) ([]step, error) {
