@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,8 +30,6 @@ default = true
 type = "wasm"
 shim_scope = %[2]q
 `
-
-var serial atomic.Int64
 
 // TestWasm is the whole suite, on one node whose pods have shims of their own, and on one whose
 // pods share them.
@@ -147,14 +144,9 @@ type pod struct {
 }
 
 func (s *suite) podConfig() *runtime.PodSandboxConfig {
-	uid := fmt.Sprint("uid-", serial.Add(1))
-	return &runtime.PodSandboxConfig{
-		Metadata: &runtime.PodSandboxMetadata{Name: "pod", Namespace: "suite", Uid: uid}, Hostname: "guesthost",
-		LogDirectory: filepath.Join(s.Logs, uid),
-		Linux: &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{
-			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
-		}},
-	}
+	config := s.PodConfig("suite", "pod")
+	config.Hostname = "guesthost"
+	return config
 }
 
 func (s *suite) run(change ...func(*runtime.PodSandboxConfig)) *pod {
@@ -198,20 +190,14 @@ type guest struct {
 func does(args ...string) *runtime.ContainerConfig { return from(world.guest, args...) }
 
 func from(image string, args ...string) *runtime.ContainerConfig {
-	name := fmt.Sprint("c", serial.Add(1))
-	return &runtime.ContainerConfig{
-		Metadata: &runtime.ContainerMetadata{Name: name}, Image: &runtime.ImageSpec{Image: image, UserSpecifiedImage: image},
-		Args: args, LogPath: name + "/0.log", Linux: &runtime.LinuxContainerConfig{},
-	}
+	config := node.ContainerConfig(image)
+	config.Args, config.Linux = args, &runtime.LinuxContainerConfig{}
+	return config
 }
 
 func (p *pod) tryCreate(config *runtime.ContainerConfig) (*guest, error) {
-	log := filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())
-	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
-		return nil, err
-	}
-	answer, err := p.CreateContainer(p.t.Context(), &runtime.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
-	return &guest{pod: p, id: answer.GetContainerId(), config: config, log: log}, err
+	id, log, err := p.Create(p.t.Context(), p.id, p.config, config)
+	return &guest{pod: p, id: id, config: config, log: log}, err
 }
 
 func (p *pod) create(config *runtime.ContainerConfig) *guest {

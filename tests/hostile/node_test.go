@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,8 +30,6 @@ type = "wasm"
 [network]
 conf_dir = %q
 `
-
-var serial atomic.Int64
 
 // target is the node under attack.
 type target struct {
@@ -112,17 +109,7 @@ func (n *target) pull(ref string) string {
 	return answer.GetImageRef()
 }
 
-// podConfig is a sandbox configuration as the kubelet makes one.
-func (n *target) podConfig() *runtime.PodSandboxConfig {
-	uid := fmt.Sprint("uid-", serial.Add(1))
-	return &runtime.PodSandboxConfig{
-		Metadata: &runtime.PodSandboxMetadata{Name: "pod", Namespace: "hostile", Uid: uid}, Hostname: "pod",
-		LogDirectory: filepath.Join(n.Logs, uid),
-		Linux: &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{
-			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
-		}},
-	}
-}
+func (n *target) podConfig() *runtime.PodSandboxConfig { return n.PodConfig("hostile", "pod") }
 
 // pod is a sandbox that was run.
 type pod struct {
@@ -170,18 +157,11 @@ type container struct {
 	id, log string
 }
 
-// of is a container configuration as the kubelet makes one.
+// of is a container of an image.
 func of(image string, command ...string) *runtime.ContainerConfig {
-	name := fmt.Sprint("c", serial.Add(1))
-	return &runtime.ContainerConfig{
-		Metadata: &runtime.ContainerMetadata{Name: name},
-		Image:    &runtime.ImageSpec{Image: image, UserSpecifiedImage: image},
-		Command:  command,
-		LogPath:  name + ".log",
-		Linux: &runtime.LinuxContainerConfig{SecurityContext: &runtime.LinuxContainerSecurityContext{
-			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
-		}},
-	}
+	config := node.ContainerConfig(image)
+	config.Command = command
+	return config
 }
 
 // sh runs a script in a busybox container.
@@ -189,14 +169,11 @@ func sh(script string) *runtime.ContainerConfig { return of(world.busybox, "/bin
 
 // tryCreate asks for a container and returns the error.
 func (p *pod) tryCreate(config *runtime.ContainerConfig) (*container, error) {
-	if err := os.MkdirAll(p.config.GetLogDirectory(), 0o755); err != nil { // the kubelet's to make
-		return nil, err
-	}
-	answer, err := p.CreateContainer(p.within(node.Patience), &runtime.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
+	id, log, err := p.Create(p.within(node.Patience), p.id, p.config, config)
 	if err != nil {
 		return nil, err
 	}
-	return &container{pod: p, id: answer.GetContainerId(), log: filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())}, nil
+	return &container{pod: p, id: id, log: log}, nil
 }
 
 // start creates and starts a container.

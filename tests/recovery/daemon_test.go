@@ -148,7 +148,7 @@ func judgeRun(s *stage) {
 // -------------------------------------------------------------
 
 func preparePull(s *stage) (err error) {
-	s.ref, err = push(s.ctx, s.handler, fmt.Sprintf("pulled-%d", serial.Add(1)))
+	s.ref, err = push(s.ctx, s.handler, fmt.Sprintf("pulled-%d", node.Serial()))
 	return err
 }
 

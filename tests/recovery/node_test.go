@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,7 +135,7 @@ func begin(t *testing.T, kind setting) (*machine, error) {
 	lines := config
 	if kind == withCrun || kind == ownCrun {
 		lines += crunConfig
-		if err := node.HideUnified(filepath.Join(world.folder, fmt.Sprintf("cgroup-%d", serial.Add(1)))); err != nil {
+		if err := node.HideUnified(filepath.Join(world.folder, fmt.Sprintf("cgroup-%d", node.Serial()))); err != nil {
 			return nil, err
 		}
 	}
@@ -358,5 +357,3 @@ func (m *machine) clean() {
 		m.problem("left over:\n%s", strings.Join(fresh, "\n"))
 	}
 }
-
-var serial atomic.Int64

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -26,21 +25,13 @@ type pod struct {
 	config          *cri.PodSandboxConfig
 }
 
-// podConfig is a sandbox configuration as the kubelet makes one.
+// podConfig is the configuration of a sandbox of a shape.
 func (m *machine) podConfig(name string, s shape) *cri.PodSandboxConfig {
-	n := serial.Add(1)
-	uid := fmt.Sprintf("%s-%d", name, n)
-	options := &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}
-	config := &cri.PodSandboxConfig{
-		Metadata:     &cri.PodSandboxMetadata{Name: name, Namespace: "recovery", Uid: uid},
-		Hostname:     name,
-		LogDirectory: filepath.Join(m.Logs, uid),
-		Labels:       map[string]string{"uid": uid},
-		Linux:        &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: options}},
-	}
+	config := m.PodConfig("recovery", name)
+	config.Labels = map[string]string{"uid": config.GetMetadata().GetUid()}
 	if s%shapes == 0 {
-		options.Pid = cri.NamespaceMode_POD
-		config.PortMappings = []*cri.PortMapping{{Protocol: cri.Protocol_TCP, ContainerPort: 8080, HostPort: int32(20000 + n)}}
+		config.Linux.SecurityContext.NamespaceOptions.Pid = cri.NamespaceMode_POD
+		config.PortMappings = []*cri.PortMapping{{Protocol: cri.Protocol_TCP, ContainerPort: 8080, HostPort: int32(20000 + node.Serial())}}
 	}
 	return config
 }
@@ -88,17 +79,11 @@ type container struct {
 	started int64
 }
 
-// containerConfig is a container configuration as the kubelet makes one, of the guest for the
-// handler wasm and of busybox for others. Linux is a script.
+// containerConfig is a container of the guest for the handler wasm and of busybox for others. Linux
+// is a script.
 func containerConfig(handler, linux string, guest ...string) *cri.ContainerConfig {
-	name := fmt.Sprintf("c%d", serial.Add(1))
-	config := &cri.ContainerConfig{
-		Metadata: &cri.ContainerMetadata{Name: name},
-		Image:    &cri.ImageSpec{Image: world.busybox, UserSpecifiedImage: world.busybox},
-		Command:  []string{"/bin/sh", "-c", linux},
-		LogPath:  name + "/0.log",
-		Linux:    &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{}},
-	}
+	config := node.ContainerConfig(world.busybox)
+	config.Command = []string{"/bin/sh", "-c", linux}
 	if handler == "wasm" {
 		config.Image = &cri.ImageSpec{Image: world.guest, UserSpecifiedImage: world.guest}
 		config.Command, config.Args = nil, guest
@@ -139,14 +124,10 @@ func idleText(handler string) string {
 }
 
 func (p *pod) create(config *cri.ContainerConfig) (*container, error) {
-	log := filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())
-	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
-		return nil, err
-	}
 	mode := p.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid()
 	config.Linux.SecurityContext.NamespaceOptions = &cri.NamespaceOption{Pid: mode}
-	answer, err := p.m.CreateContainer(p.m.ctx, &cri.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
-	return &container{pod: p, id: answer.GetContainerId(), log: log, config: config}, err
+	id, log, err := p.m.Create(p.m.ctx, p.id, p.config, config)
+	return &container{pod: p, id: id, log: log, config: config}, err
 }
 
 func (c *container) start() error {

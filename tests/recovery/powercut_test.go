@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // cuts is how often the power is cut.
@@ -23,7 +25,7 @@ type disk struct{ file, dir string }
 
 // newDisk makes and mounts one. What is not synced stays in memory for long.
 func newDisk() (*disk, error) {
-	d := &disk{file: filepath.Join(world.folder, fmt.Sprintf("disk-%d.img", serial.Add(1)))}
+	d := &disk{file: filepath.Join(world.folder, fmt.Sprintf("disk-%d.img", node.Serial()))}
 	f, err := os.Create(d.file)
 	if err != nil {
 		return nil, err
@@ -184,7 +186,7 @@ func (m *machine) work() {
 				_ = c.says("three")
 			}
 			_, _ = p.begin(counts(handler))
-			if serial.Add(1)%2 == 0 {
+			if node.Serial()%2 == 0 {
 				_ = p.remove()
 				_, _ = m.RemoveImage(m.ctx, &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: ref}})
 			}

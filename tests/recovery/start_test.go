@@ -36,7 +36,7 @@ func startingDaemon() victim {
 	return victim{
 		name: "starting daemon",
 		order: func(s *stage) killer.Order {
-			s.announce = filepath.Join(world.folder, fmt.Sprintf("start-%d", serial.Add(1)))
+			s.announce = filepath.Join(world.folder, fmt.Sprintf("start-%d", node.Serial()))
 			return killer.Order{Await: s.announce}
 		},
 		dead: func(s *stage) { s.kill() },

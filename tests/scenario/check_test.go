@@ -40,7 +40,7 @@ func TestCheckOfASoundNode(t *testing.T) {
 	m.pull(world.artifact)
 	m.expectSound("empty")
 	for _, handler := range everyHandler {
-		p := m.run(handler, withPort(8080, int32(20000+serial.Add(1))))
+		p := m.run(handler, withPort(8080, int32(20000+node.Serial())))
 		p.begin(sh("sleep 1000"))
 		p.create(sh("true"))
 		p.begin(sh("exit 3")).wait()
@@ -118,11 +118,11 @@ func TestCheckWhilePodsComeAndGo(t *testing.T) {
 func TestCheckFindsAndRepairs(t *testing.T) {
 	m := startOwn(t)
 	m.pull(world.busybox)
-	healthy := m.run("runc", withPort(8080, int32(20000+serial.Add(1))))
+	healthy := m.run("runc", withPort(8080, int32(20000+node.Serial())))
 	alive := healthy.begin(sh("sleep 1000"))
 	dead := m.run("runc")
 	dead.begin(sh("sleep 1000"))
-	forgotten := m.run("wasm", withPort(8081, int32(20000+serial.Add(1))))
+	forgotten := m.run("wasm", withPort(8081, int32(20000+node.Serial())))
 	lost := forgotten.begin(sh("sleep 1000"))
 	m.expectSound("before")
 	if err := m.SignalDaemon(syscall.SIGKILL); err != nil {

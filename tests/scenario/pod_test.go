@@ -1,14 +1,12 @@
 package scenario
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,17 +29,8 @@ type container struct {
 	config  *runtime.ContainerConfig
 }
 
-var serial atomic.Int64
-
-// podConfig is a sandbox configuration as the kubelet makes one.
 func (m *machine) podConfig(name string) *runtime.PodSandboxConfig {
-	uid := fmt.Sprintf("%s-%d", name, serial.Add(1))
-	return &runtime.PodSandboxConfig{
-		Metadata:     &runtime.PodSandboxMetadata{Name: name, Namespace: "scenario", Uid: uid},
-		Hostname:     name,
-		LogDirectory: filepath.Join(m.Logs, uid),
-		Linux:        &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER}}},
-	}
+	return m.PodConfig("scenario", name)
 }
 
 // run runs a sandbox under a handler; change may alter its configuration.
@@ -98,18 +87,10 @@ func (p *pod) remove() {
 	}
 }
 
-// containerConfig is a container configuration as the kubelet makes one.
 func containerConfig(image string, args ...string) *runtime.ContainerConfig {
-	name := fmt.Sprintf("c%d", serial.Add(1))
-	return &runtime.ContainerConfig{
-		Metadata: &runtime.ContainerMetadata{Name: name},
-		Image:    &runtime.ImageSpec{Image: image, UserSpecifiedImage: image},
-		Args:     args,
-		LogPath:  name + "/0.log",
-		Linux: &runtime.LinuxContainerConfig{SecurityContext: &runtime.LinuxContainerSecurityContext{
-			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
-		}},
-	}
+	config := node.ContainerConfig(image)
+	config.Args = args
+	return config
 }
 
 // sh makes a configuration of a busybox container that runs a script.
@@ -121,17 +102,11 @@ func sh(script string) *runtime.ContainerConfig {
 
 // tryCreate asks for a container and returns the error.
 func (p *pod) tryCreate(config *runtime.ContainerConfig) (*container, error) {
-	if config.GetLogPath() != "" {
-		// The kubelet makes the folder of a container's log.
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())), 0o755); err != nil {
-			return nil, err
-		}
-	}
-	answer, err := p.CreateContainer(p.t.Context(), &runtime.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
+	id, log, err := p.Create(p.t.Context(), p.id, p.config, config)
 	if err != nil {
 		return nil, err
 	}
-	return &container{pod: p, id: answer.GetContainerId(), config: config, log: filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())}, nil
+	return &container{pod: p, id: id, config: config, log: log}, nil
 }
 
 func (p *pod) create(config *runtime.ContainerConfig) *container {
