@@ -5,9 +5,7 @@ package stdio
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -21,13 +19,13 @@ import (
 // Scheme begins the name of a CRI log file: cri:///var/log/pods/…/0.log.
 const Scheme = "cri://"
 
-// Loose begins the name of a FIFO for output whose reader may go away: pipe:///path. What comes
-// after that is read and dropped; of a FIFO named by its path alone it would wait for the next
-// reader.
+// Loose is the prefix of the name of a FIFO for output whose reader may leave: pipe:///path. What
+// comes after that is read and dropped; of a FIFO named by its path alone it would wait for the
+// next reader.
 const Loose = "pipe://"
 
 // Attachable is the name of an input that stays open for those who attach, and of an output that
-// goes nowhere but to those. CRI log files can be attached to as well.
+// is written to those only. CRI log files can be attached to as well.
 const Attachable = "attach:"
 
 // Config says where the streams of one process go. An empty name discards output and gives an empty
@@ -49,7 +47,7 @@ type Config struct {
 }
 
 // Streams are the streams of one process. Life story: Open makes both ends; the child gets its ends
-// from Child; Start closes them here and begins to copy; Drained tells that the last byte of output
+// from Child; Start closes them here and copies; Drained tells that the last byte of output
 // has been passed on; Close ends what is left, passing on what can be read without waiting.
 type Streams struct {
 	log *slog.Logger
@@ -162,58 +160,6 @@ func (s *Streams) openOutput(ctx context.Context, name, stream string) (*os.File
 	return childEnd, nil
 }
 
-// sink opens where a stream goes, nil to discard it.
-func (s *Streams) sink(ctx context.Context, name, stream string) (sink, error) {
-	path, isLog := strings.CutPrefix(name, Scheme)
-	switch {
-	case name == "":
-		return nil, nil
-	case name == Attachable:
-		return s.tapped(stream, discard{}), nil
-	case strings.HasPrefix(name, Loose):
-		return openFIFOWriter(ctx, strings.TrimPrefix(name, Loose), false)
-	case strings.HasPrefix(name, schemeFile):
-		return openFile(strings.TrimPrefix(name, schemeFile))
-	case strings.HasPrefix(name, schemeBinary), strings.HasPrefix(name, schemeBinary2):
-		return s.logged(ctx, name, stream)
-	case !isLog:
-		return openFIFOWriter(ctx, strings.TrimPrefix(path, schemeFIFO), true)
-	case s.file != nil && s.file.path != path:
-		return nil, fmt.Errorf("log file %q: stdout and stderr go to one file: %w", path, errdefs.ErrInvalidArgument)
-	case s.file == nil:
-		file, err := openLog(path, s.cfg.Limits, s.log)
-		if err != nil {
-			return nil, err
-		}
-		s.file = file
-	}
-	return s.tapped(stream, s.file.stream(stream)), nil
-}
-
-// logged is the sink of a stream that a program takes: one program takes both.
-func (s *Streams) logged(ctx context.Context, name, stream string) (sink, error) {
-	if s.logger == nil {
-		l, err := startLogger(ctx, name, s.cfg)
-		if err != nil {
-			return nil, err
-		}
-		s.logger = l
-	}
-	if s.logger.name != name {
-		return nil, fmt.Errorf("log address %q: stdout and stderr go to one program: %w", name, errdefs.ErrInvalidArgument)
-	}
-	return s.logger.take(stream), nil
-}
-
-func (s *Streams) tapped(stream string, to sink) sink {
-	if s.taps == nil {
-		s.taps = map[string]*tap{}
-	}
-	t := &tap{sink: to}
-	s.taps[stream] = t
-	return t
-}
-
 func (s *Streams) openTerminal(ctx context.Context, cfg Config) error {
 	master, slave, err := openPTY()
 	if err != nil {
@@ -250,9 +196,9 @@ func (s *Streams) Child() (stdin, stdout, stderr, console *os.File) {
 	return s.child.stdin, s.child.stdout, s.child.stderr, s.child.console
 }
 
-// Start closes the child's ends here and begins to copy. A console, if given, is the master of a
-// pty that an OCI runtime opened inside the container; it replaces the one from Open and is closed
-// by Close.
+// Start closes the child's ends here and copies from then on. A console, if given, is the master of
+// a pty that an OCI runtime opened inside the container; it replaces the one from Open and is
+// closed by Close.
 func (s *Streams) Start(console *os.File) {
 	s.begin.Do(func() { s.start(console) })
 }
@@ -368,37 +314,4 @@ func pipe(childReads bool) (childEnd, shimEnd *os.File, err error) {
 		return nil, nil, fmt.Errorf("make pipe: %w", err)
 	}
 	return os.NewFile(uintptr(child), "pipe"), os.NewFile(uintptr(ours), "pipe"), nil
-}
-
-// sink takes what a copier reads. Write keeps nothing of p. Close comes once, after the last Write.
-type sink interface {
-	io.Writer
-	io.Closer
-}
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-func (discard) Close() error                { return nil }
-
-// fileSink is a pipe or pty as a sink, with what has to stay open as long as it.
-type fileSink struct {
-	*os.File
-	beside *os.File
-	keep   bool   // not ours to close
-	ends   func() // called before it is closed; may be nil
-}
-
-func (f *fileSink) Close() error {
-	var err error
-	if !f.keep {
-		if f.ends != nil {
-			f.ends()
-		}
-		err = f.File.Close()
-	}
-	if f.beside != nil {
-		err = errors.Join(err, f.beside.Close())
-	}
-	return err
 }
