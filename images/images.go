@@ -16,7 +16,7 @@
 // # Errors
 //
 // Errors carry the classes of github.com/containerd/errdefs. One kind has none on purpose: an
-// unreachable registry, whose text begins with "RegistryUnavailable: ". The kubelet compares that
+// unreachable registry, whose text starts with "RegistryUnavailable: ". The kubelet compares that
 // beginning, so callers must hand such an error on without putting words in front of it.
 //
 // # Packages
@@ -87,7 +87,7 @@ type Options struct {
 	// of class ErrInvalidArgument refuses the image, any other is logged.
 	Arrived func(ctx context.Context, path, digest string) error
 	// Departed is called with the digest of a module that Arrived was called for, once no image, no
-	// container and no pull needs it. What fails is tried again, by the next process too.
+	// container and no pull needs it. A failure is retried, by the next process too.
 	Departed func(ctx context.Context, digest string) error
 	// Prepared returns what is kept of modules beside the store, so that GC finds what no image has
 	// brought. Departed removes it.

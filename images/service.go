@@ -122,7 +122,7 @@ func (s *Service) Close() error {
 	return errors.Join(s.disk.Close(), s.checker.End())
 }
 
-// Find returns a present image by id, by the beginning of an id, by tag or by digest. See
+// Find returns a present image by id, by the prefix of an id, by tag or by digest. See
 // catalog.Catalog.Find.
 func (s *Service) Find(ctx context.Context, nameOrID, handler string) (Image, error) {
 	return s.catalog.Find(ctx, nameOrID, handler)
@@ -154,7 +154,7 @@ func (s *Service) Remove(ctx context.Context, nameOrID string) error {
 	return s.collector.Remove(ctx, nameOrID)
 }
 
-// GC removes what no image, no container and no pull under way needs. See retain.Collector.GC.
+// GC removes what no image, no container and no running pull needs. See retain.Collector.GC.
 func (s *Service) GC(ctx context.Context, dryRun bool) (Garbage, error) {
 	return s.collector.GC(ctx, dryRun)
 }

@@ -72,7 +72,7 @@ type Options struct {
 //
 // Life story: the shim asks its engines in order whether they handle a bundle; the first that does
 // creates the container: everything is set up and the init process exists, but the user's program
-// has not begun. Process.Start lets it begin. When init has exited the shim asks for its Exit, and
+// has not started. Process.Start lets it run. When init has exited the shim asks for its Exit, and
 // Delete releases what is left (cgroup, runtime state). An engine never touches the bundle's root
 // mount, log files or exit.json: those are the shim's.
 type Engine interface {
@@ -140,7 +140,7 @@ type Container interface {
 type Process interface {
 	// Pid is the host pid, 0 before the process exists.
 	Pid() int
-	// Start lets the process begin. Of a command that is not there it may say ErrInvalidArgument,
+	// Start lets the process run. Of a command that is not there it may say ErrInvalidArgument,
 	// of one that cannot be executed ErrPermissionDenied.
 	Start(ctx context.Context) error
 	// Signal sends sig to the process, with all to every process of the container; for one that

@@ -11,8 +11,8 @@ import (
 
 // Refused tells of limits that the kernel has refused, as it does with less memory than is in use,
 // or with processors that the cgroup above does not have. The runtime or the library that wrote
-// them has a text of its own for it, with the name of the cgroup's file. message is what holds the
-// CRI's field, which goes in front. Other errors stay as they are.
+// them has a text of its own for it, with the name of the cgroup's file. message holds the
+// CRI's field and is put in front. Other errors stay as they are.
 //
 // # Errors
 //

@@ -4,10 +4,10 @@
 //
 // # Beside a running server
 //
-// A check takes no lock and changes nothing, so a server may run meanwhile, and pods may come and
-// go. Every part of a pod is made after its record and goes before it; so the machine is looked at
-// first and the records are read before and after that. What still looks wrong is looked at again a
-// few times, and only what stays wrong is a finding.
+// A check takes no lock and changes nothing, so a server may run meanwhile, and start and remove
+// pods. Every part of a pod is made after its record and removed before it; so the machine is
+// looked at first and the records are read before and after that. What still looks wrong is looked
+// at again a few times, and only what stays wrong is a finding.
 package check
 
 import (

@@ -35,7 +35,7 @@ type adoption struct {
 }
 
 // dropStrangers ends and removes containers of a sandbox that are not on record, because their
-// record was damaged: nobody can ask about them any more, and their client starts others in their
+// record was damaged: no request can name them any more, and their client starts others in their
 // place.
 func (a adoption) dropStrangers(ctx context.Context) {
 	bundles, err := filepath.Glob(filepath.Join(a.sandbox.Dir, "*", build.ConfigFile))
@@ -157,8 +157,8 @@ func (a adoption) update(ctx context.Context, c *Container) {
 	}
 }
 
-// ended is for containers whose shim is gone: those that ran have ended, and those that were only
-// created can not be started any more once their bundle is gone too, which a reboot does.
+// ended is for containers whose shim has exited: those that ran have ended, and those that were
+// only created can not be started any more once their bundle is deleted too, as by a reboot.
 func (a adoption) ended(c *Container, rec state.Container) {
 	switch rec.Phase {
 	case state.Running:

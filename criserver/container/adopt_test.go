@@ -82,7 +82,7 @@ func TestAdoptCreatedWithoutItsShim(t *testing.T) {
 func TestSuspectWhatMayRun(t *testing.T) {
 	m := records(t)
 	c := m.put(t, "c", state.Created)
-	if err := <-c.begins(); err != nil {
+	if err := <-c.recordStart(); err != nil {
 		t.Fatal(err)
 	}
 	rec, err := m.records.Get("c")

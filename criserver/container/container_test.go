@@ -78,11 +78,11 @@ func TestOnlyDrawnMovesAreMade(t *testing.T) {
 func TestOneRequestAtATime(t *testing.T) {
 	m := records(t)
 	c := m.put(t, "c", state.Created)
-	_, end, err := c.begin("start", state.Created)
+	_, end, err := c.claim("start", state.Created)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.begin("remove", state.Created); !errdefs.IsFailedPrecondition(err) {
+	if _, _, err := c.claim("remove", state.Created); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("second request: %v", err)
 	}
 	done := make(chan error, 1)
@@ -97,10 +97,10 @@ func TestOneRequestAtATime(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if _, _, err := c.begin("start", state.Running); !errdefs.IsFailedPrecondition(err) {
+	if _, _, err := c.claim("start", state.Running); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("wrong state: %v", err)
 	}
-	if _, end, err := c.begin("start", state.Created); err != nil {
+	if _, end, err := c.claim("start", state.Created); err != nil {
 		t.Errorf("the refused request kept the right: %v", err)
 	} else {
 		end()

@@ -26,8 +26,8 @@ func (m *Manager) Create(ctx context.Context, r Request, img images.Image) (stri
 	return d.Commit(ctx)
 }
 
-// Draft is a container that is being made: all of it is there, and nobody can find it. It ends with
-// Commit or Discard; its sandbox is not stopped before.
+// Draft is a container that is being made: it is complete, and no request finds it yet. It ends
+// with Commit or Discard; its sandbox is not stopped before.
 type Draft struct {
 	manager   *Manager
 	container *Container

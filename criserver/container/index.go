@@ -22,7 +22,7 @@ func newIndex(records *state.Store[state.Container]) *index {
 	return &index{records: records, live: map[string]*Container{}}
 }
 
-// Get returns the record of a container, by its id or an unambiguous beginning of it. One that is
+// Get returns the record of a container, by its id or an unambiguous prefix of it. One that is
 // still being made is not there yet.
 //
 // # Errors

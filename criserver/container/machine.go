@@ -74,33 +74,33 @@ func (c *Container) mover(to state.Phase, change func(*state.Container)) func(st
 	}
 }
 
-// begin takes the right to change the container for one request, which must find it in one of the
+// claim takes the right to change the container for one request, which must find it in one of the
 // given states.
 //
 // # Errors
 //
 // ErrFailedPrecondition if another request is at it, or the state is another; ErrNotFound if it was
 // removed.
-func (c *Container) begin(doing string, in ...state.Phase) (rec state.Container, end func(), err error) {
+func (c *Container) claim(doing string, in ...state.Phase) (rec state.Container, end func(), err error) {
 	select {
 	case <-c.work:
 	default:
 		return rec, nil, fmt.Errorf("%s container %q: a request to %s it is in progress: %w", doing, c.ID, c.does(), errdefs.ErrFailedPrecondition)
 	}
-	return c.begun(doing, in)
+	return c.claimed(doing, in)
 }
 
-// wait is begin for requests that wait until the other one is through.
+// wait is claim for requests that wait until the other one is through.
 func (c *Container) wait(ctx context.Context, doing string, in ...state.Phase) (rec state.Container, end func(), err error) {
 	select {
 	case <-c.work:
-		return c.begun(doing, in)
+		return c.claimed(doing, in)
 	case <-ctx.Done():
 		return rec, nil, fmt.Errorf("%s container %q: wait for another request to finish: %w", doing, c.ID, ctx.Err())
 	}
 }
 
-func (c *Container) begun(doing string, in []state.Phase) (rec state.Container, end func(), err error) {
+func (c *Container) claimed(doing string, in []state.Phase) (rec state.Container, end func(), err error) {
 	c.mu.Lock()
 	c.doing = doing
 	c.mu.Unlock()

@@ -12,7 +12,7 @@
 //	   │                    └─ could not be started ───────────────────────┘
 //	   └─ not made: nothing is left
 //
-// Start and Remove, and changes of resources, exclude one another by Container.begin; a stop waits
+// Start and Remove, and changes of resources, exclude one another by Container.claim; a stop waits
 // for a start to end.
 //
 // # Who notices the end
@@ -137,7 +137,7 @@ func (m *Manager) Hold(id, doing string, in ...state.Phase) (rec state.Container
 	if err != nil {
 		return rec, nil, err
 	}
-	return c.begin(doing, in...)
+	return c.claim(doing, in...)
 }
 
 // Spec returns the bytes of a container's OCI specification, as they are now.
@@ -163,7 +163,7 @@ type volumes string
 // of is the folder of a container's anonymous volumes.
 func (v volumes) of(id string) string { return filepath.Join(string(v), id) }
 
-// state is where a container that begins from a checkpoint keeps the state of its processes until
+// state is where a container that starts from a checkpoint keeps the state of its processes until
 // it is started.
 func (v volumes) state(id string) string { return filepath.Join(v.of(id), "checkpoint") }
 

@@ -29,7 +29,7 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	rec, end, err := c.begin("remove", state.Created, state.Exited)
+	rec, end, err := c.claim("remove", state.Created, state.Exited)
 	if errdefs.IsNotFound(err) {
 		return nil
 	}
@@ -87,7 +87,7 @@ func each(recs []state.Container, f func(state.Container) error) error {
 }
 
 // forget removes everything of a container that does not run: its bundle first, its record last.
-// From that order a server that starts knows what the one before it had begun to remove.
+// From that order a server that starts knows what the one before it had started to remove.
 func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container) error {
 	var errs []error
 	if sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID); err == nil {

@@ -13,7 +13,7 @@ import (
 const defaultSignal = "SIGTERM"
 
 // stopSignal chooses a container's stop signal: the configuration's, else the image's, else
-// SIGTERM. One that nobody knows counts as none.
+// SIGTERM. An unknown one counts as none.
 func stopSignal(config runtime.Signal, image string) string {
 	if config != runtime.Signal_SIGNAL_RUNTIME_DEFAULT {
 		name := strings.TrimPrefix(config.String(), "SIGNAL_")

@@ -31,7 +31,7 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	rec, end, err := c.begin("start", state.Created)
+	rec, end, err := c.claim("start", state.Created)
 	if err != nil {
 		return err
 	}
@@ -49,10 +49,10 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	// That it may run is durable before anybody is told, and is written while the shim works: what
 	// else is to be known of a container that runs, a server that finds this record learns from the
 	// shim.
-	begun := c.begins()
+	recorded := c.recordStart()
 	t := c.task(shim)
 	started, err := m.startTask(ctx, t, sb, rec)
-	err = errors.Join(err, <-begun)
+	err = errors.Join(err, <-recorded)
 	if err == nil {
 		_, err = m.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.PID, r.StartedAt = started.PID, started.Begun }))
 	}
@@ -69,16 +69,16 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	go c.store()
 	if rec.FromCheckpoint { // a container starts once
 		if err := os.RemoveAll(m.volumes.state(rec.ID)); err != nil {
-			m.o.Logger.Warn("failed to remove the state that a container began from", "container", rec.ID, "error", err)
+			m.o.Logger.Warn("failed to remove the state that a container started from", "container", rec.ID, "error", err)
 		}
 	}
 	m.o.Logger.Info("container is started", "container", rec.ID, "pid", started.PID)
 	return nil
 }
 
-// begins writes, beside the caller, that the container's process may run from now on, and says when
-// that is durable.
-func (c *Container) begins() <-chan error {
+// recordStart writes, beside the caller, that the container's process may run from now on, and says
+// when that is durable.
+func (c *Container) recordStart() <-chan error {
 	done := make(chan error, 1)
 	now := time.Now()
 	go func() {
@@ -94,7 +94,7 @@ func (c *Container) begins() <-chan error {
 // errMoved says that a container is in another state by now.
 var errMoved = errors.New("it has moved on")
 
-// store makes the record of a container durable that has just begun to run.
+// store makes the record of a container durable that has just started.
 func (c *Container) store() {
 	_, err := c.records.Update(c.ID, func(r state.Container) (state.Container, error) {
 		if r.Phase != state.Running {

@@ -108,7 +108,7 @@ func (s stopping) run(ctx context.Context, grace time.Duration) error {
 }
 
 // awaitKilled waits for the end of a container that was killed. A shim that has stopped since it
-// answered tells nobody of it.
+// answered does not report it.
 func (s stopping) awaitKilled(ctx context.Context) error {
 	for {
 		select {

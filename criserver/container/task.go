@@ -51,7 +51,7 @@ func (t task) start(ctx context.Context, req client.CreateRequest) (client.Launc
 const relaunches = 3
 
 // relaunch finds out what has become of a launch whose shim died before it answered, and launches
-// anew what has not begun. A shim that has no successor answers as before.
+// again what has not started. A shim that has no successor answers as before.
 func (t task) relaunch(ctx context.Context, req client.CreateRequest, lost error) (client.Launched, error) {
 	st, err := t.shim.State(ctx, req.ID, "")
 	switch {
@@ -69,8 +69,8 @@ func (t task) relaunch(ctx context.Context, req client.CreateRequest, lost error
 }
 
 // launch asks the shim to make a task and let it run, and returns when the shim has answered, also
-// if the caller is gone: the shim goes on with what it was asked for until it hears that nobody
-// wants it, and what began unseen would outlive its record.
+// if the caller has left: the shim continues until it hears that the task is
+// not wanted, and what started unseen would outlive its record.
 func (t task) launch(ctx context.Context, req client.CreateRequest) (client.Launched, error) {
 	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -108,7 +108,7 @@ func (t task) drop(ctx context.Context) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
 	err := t.shim.Remove(ctx, t.id)
-	// A launch that nobody waits for any more may start the process between the signal and the
+	// A launch whose caller has left may start the process between the signal and the
 	// removal, which is refused then.
 	for errdefs.IsFailedPrecondition(err) && pause(ctx, 10*time.Millisecond) {
 		err = t.shim.Remove(ctx, t.id)

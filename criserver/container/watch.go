@@ -42,8 +42,8 @@ func (w watcher) watchSandbox(c *Container, sb *sandbox.Sandbox) {
 const reapLimit = 10 * time.Second
 
 // reap takes the end of a container from the shim: durable status first, then it is over, then the
-// task is deleted. Nobody who waits for the end waits for the runtime's program, which removes what
-// it keeps.
+// task is deleted. Who waits for the end does not wait for the runtime's program, which removes
+// what it keeps.
 func (w watcher) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
 	ctx, cancel := context.WithTimeout(w.ctx, reapLimit)
 	defer cancel()

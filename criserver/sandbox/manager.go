@@ -119,7 +119,7 @@ func name(config *runtime.PodSandboxConfig) string {
 	return fmt.Sprintf("%s_%s_%s_%d", md.GetName(), md.GetNamespace(), md.GetUid(), md.GetAttempt())
 }
 
-// Get returns the record of a sandbox, by its id or an unambiguous beginning of it. One that is
+// Get returns the record of a sandbox, by its id or an unambiguous prefix of it. One that is
 // still being made is not there yet.
 //
 // # Errors

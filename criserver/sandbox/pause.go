@@ -103,7 +103,7 @@ func (s *Sandbox) startPause(ctx context.Context, rec state.Sandbox) error {
 	return s.pause.start(ctx, s.Shim(), bundle)
 }
 
-// stopPause ends the pause process. What a shim that is gone left of it is cleaned up with the
+// stopPause ends the pause process. What a dead shim left of it is cleaned up with the
 // shim.
 func (s *Sandbox) stopPause(ctx context.Context, rec state.Sandbox) error {
 	if shim := s.Shim(); shim != nil && sharesPIDs(rec) {

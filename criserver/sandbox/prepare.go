@@ -12,8 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// prepareLimit is how long a shim may take to get ready for a container before nobody waits for it
-// any more.
+// prepareLimit is how long a shim may take to prepare for a container before the caller stops
+// waiting.
 const prepareLimit = 5 * time.Second
 
 // Prepare lets the shim get ready, in the background, for a container with a guest that is likely

@@ -172,7 +172,7 @@ func (m *Manager) make(ctx context.Context, rec state.Sandbox) error {
 // do goes through steps from first to last and returns those that were tried.
 func do(ctx context.Context, log *slog.Logger, steps []step) ([]step, error) {
 	for i, st := range steps {
-		begun := time.Now()
+		started := time.Now()
 		err := ctx.Err()
 		if err == nil {
 			err = st.do(ctx)
@@ -180,7 +180,7 @@ func do(ctx context.Context, log *slog.Logger, steps []step) ([]step, error) {
 		if err != nil {
 			return steps[:i+1], fmt.Errorf("%s: %w", st.name, err)
 		}
-		log.DebugContext(ctx, "step", "name", st.name, "took", time.Since(begun))
+		log.DebugContext(ctx, "step", "name", st.name, "took", time.Since(started))
 	}
 	return steps, nil
 }
@@ -189,11 +189,11 @@ func do(ctx context.Context, log *slog.Logger, steps []step) ([]step, error) {
 func undo(ctx context.Context, log *slog.Logger, steps []step) error {
 	var errs []error
 	for _, st := range slices.Backward(steps) {
-		begun := time.Now()
+		started := time.Now()
 		if err := st.undo(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("undo %q: %w", st.name, err))
 		}
-		log.DebugContext(ctx, "step undone", "name", st.name, "took", time.Since(begun))
+		log.DebugContext(ctx, "step undone", "name", st.name, "took", time.Since(started))
 	}
 	return errors.Join(errs...)
 }

@@ -14,7 +14,7 @@ import (
 // shimHold is a sandbox's hold on its shim: the connection, and who watches it.
 type shimHold struct {
 	shims *shims.Set
-	gone  chan struct{} // closed when the shim is gone and what it left was cleaned up
+	gone  chan struct{} // closed when the shim has exited and what it left was cleaned up
 	// markGone closes gone. It may be called more than once.
 	markGone func()
 
@@ -119,7 +119,7 @@ func (s *Sandbox) watch() {
 	go func() {
 		_, err := shim.Wait(ctx, s.ID, "")
 		if ctx.Err() != nil || errdefs.IsUnavailable(err) {
-			return // told to stop watching, or the shim is gone, which is noticed by itself
+			return // told to stop watching, or the shim has exited, which is noticed elsewhere
 		}
 		s.log.Warn("pause process died")
 		s.pause.setPID(0)
@@ -152,7 +152,7 @@ func (s *Sandbox) EndContainer(ctx context.Context, leaf string) error {
 	return s.manager.o.Cgroups.End(ctx, leaf, s.manager.shims.Processes(rec, s.Shim())...)
 }
 
-// becomeNotReady lets nobody use the sandbox any more, whether that can be written or not.
+// becomeNotReady refuses all further use of the sandbox, whether that can be written or not.
 func (s *Sandbox) becomeNotReady() {
 	s.gate.shutNow()
 	if _, err := s.record.end(state.NotReady); err != nil && !errdefs.IsNotFound(err) {

@@ -20,8 +20,8 @@ func (m *Manager) Stop(ctx context.Context, id string, end func(ctx context.Cont
 	return m.ending(ctx, id, func(s *Sandbox, rec state.Sandbox) error { return s.stop(ctx, rec, end) })
 }
 
-// ending calls do with a sandbox, and lets nobody else stop or remove it meanwhile. If there is
-// none it does nothing.
+// ending calls do with a sandbox, under its lock: no other request stops or removes it meanwhile.
+// If there is none it does nothing.
 func (m *Manager) ending(ctx context.Context, id string, do func(*Sandbox, state.Sandbox) error) error {
 	rec, err := m.Get(id)
 	var s *Sandbox

@@ -11,8 +11,8 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
 
-// Adopt ends what requests to a server that died had started in a sandbox's containers. Nobody
-// waits for the commands of ExecSync any more: they are killed. Those of clients that took part run
+// Adopt ends what requests to a server that died had started in a sandbox's containers. The
+// commands of ExecSync have lost their caller: they are killed. Those of clients that took part run
 // on, as when a client leaves. Adopt is called before container.Manager.Adopt, which deletes the
 // tasks of containers that have ended.
 func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.Found) {

@@ -24,7 +24,7 @@ type ImageVolume struct {
 //
 // # Errors
 //
-// ErrInvalidArgument, beginning with the field, for one that
+// ErrInvalidArgument, starting with the field, for one that
 // has another source too, is not read-only or leads out of its image.
 func ImageVolumes(container *runtime.ContainerConfig) ([]ImageVolume, error) {
 	var list []ImageVolume

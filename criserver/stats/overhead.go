@@ -54,8 +54,8 @@ type Overhead struct {
 	Parts       []PartUsage `json:"parts"`
 }
 
-// Overhead measures now. leaf is the cgroup of shim and pause; a part whose process is gone is left
-// out.
+// Overhead measures now. leaf is the cgroup of shim and pause; a part whose process has exited is
+// left out.
 func (r *Reader) Overhead(leaf string, parts []Part) (Overhead, error) {
 	out := Overhead{Parts: []PartUsage{}}
 	cpu, err := r.CPU(leaf)
@@ -102,7 +102,7 @@ func (r *Reader) Prewarmed(cg string, shim int) []Part {
 }
 
 // ProcessMemory returns a process's proportional set size in bytes, without what lies in the given
-// address range. A process that is gone is ErrNotFound.
+// address range. A process that has exited is ErrNotFound.
 func ProcessMemory(proc string, pid int, base, size uint64) (uint64, error) {
 	name := "smaps_rollup"
 	if size > 0 {

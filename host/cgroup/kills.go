@@ -6,9 +6,9 @@ import (
 )
 
 // Ledger knows of which groups the kernel has killed processes for lack of memory, also when a
-// group is gone: systemd removes a scope as soon as its last process has ended. The group above, a
-// pod's, counts the kills of all below it (version 2); those that no other of its groups had were
-// of the one that is gone.
+// group is deleted: systemd removes a scope as soon as its last process has ended. The group above,
+// a pod's, counts the kills of all below it (version 2); those that no other of its groups had were
+// of the deleted one.
 type Ledger struct {
 	mu   sync.Mutex
 	pods map[string]*account // by the directory of the group above

@@ -14,7 +14,7 @@ import (
 )
 
 // A container may nest folders as deep as its disk allows, far beyond the longest path that the
-// kernel takes and the most files that a process may have open. What reads or removes them goes
+// kernel takes and the most files that a process may have open. What reads or removes them moves
 // from folder to folder, a few open at a time.
 
 // deepest is how many folders, each in the other, Remove holds open at once.

@@ -105,7 +105,7 @@ type Pulled struct {
 
 // Grant writes down what a pull has shown: that the registry gives the images to
 // those credentials, or to anybody, and that pods of the namespace have pulled
-// them. What the repository has not shown that it holds is granted to nobody.
+// them. What the repository has not shown that it holds is not granted.
 func (g *Guard) Grant(p Pulled, namespace string) error {
 	g.recording.Lock()
 	defer g.recording.Unlock()

@@ -1,6 +1,6 @@
 // Package boltfile looks at a bbolt file before bbolt maps it: damage makes bbolt panic, or read
 // memory that is not there. What is damaged is put aside, under a name with the time, so that a
-// store can begin anew.
+// store can start empty.
 package boltfile
 
 import (

@@ -31,14 +31,14 @@ func New(db *store.DB, handlers variant.Handlers, pins *retain.Pins) *Catalog {
 	return &Catalog{db: db, handlers: handlers, pins: pins}
 }
 
-// Find returns a present image by id (with or without "sha256:"), by the beginning of an id (four
+// Find returns a present image by id (with or without "sha256:"), by the prefix of an id (four
 // digits or more), by tag or by digest. An id is that image whatever the handler. A name is the
 // variant for the handler; with handler "" the default handler's, then any other's.
 //
 // # Errors
 //
 // ErrNotFound, also for what is no reference at all; ErrInvalidArgument for an
-// unknown handler and for a beginning that fits several ids.
+// unknown handler and for a prefix that fits several ids.
 func (c *Catalog) Find(ctx context.Context, nameOrID, handler string) (Image, error) {
 	handlers, err := c.handlers.Wanted(handler)
 	if err != nil {

@@ -50,7 +50,7 @@ func ReadHeader(path string) ([]byte, error) {
 	return header[:n], nil
 }
 
-// IsCompressed reports whether content begins as gzip or zstd do.
+// IsCompressed reports whether content starts as gzip or zstd do.
 func IsCompressed(header []byte) bool {
 	return bytes.HasPrefix(header, []byte{0x1f, 0x8b}) || bytes.HasPrefix(header, []byte{0x28, 0xb5, 0x2f, 0xfd})
 }

@@ -48,7 +48,7 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 	}
 	img := describe(entry, m, c, module)
 	x.manifests[entry.Digest] = store.Manifest{Title: title(m, module)}
-	// Pinned first and looked for then, so that nobody sweeps it in between.
+	// Pinned before it is looked for, so that no sweep removes it in between.
 	if module {
 		x.Pin(img.Module.Digest)
 	} else {

@@ -73,7 +73,7 @@ func New(o Options) *Puller {
 	return &Puller{Options: o, refused: make(map[digest.Digest]error)}
 }
 
-// Wait returns when no pull is under way. Call it after the last Pull.
+// Wait returns when no pull runs. Call it after the last Pull.
 func (p *Puller) Wait() { p.pulls.Wait() }
 
 // Request says what to pull and for whom.

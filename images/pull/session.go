@@ -58,7 +58,7 @@ func (p *Puller) Import(ctx context.Context, from transfer.Source, n reference.N
 }
 
 // giveUp closes the session after an error. If what came is at fault, or there is no room for it,
-// so that another try would fare no better, it is removed; else the next try goes on with it.
+// so that another try would fare no better, it is removed; otherwise the next pull continues it.
 func (x *session) giveUp(ctx context.Context, err error) {
 	x.Close()
 	if ctx.Err() != nil || !isForGood(err) {
@@ -122,7 +122,7 @@ func (x *session) target(ctx context.Context, n reference.Name, desc ocispec.Des
 	if len(images) == 0 {
 		return t, nil, refusals[0]
 	}
-	// What nobody has asked for fails a pull only if the next try may bring it.
+	// A variant that was not asked for fails the pull only if a retry may bring it.
 	also, left, err := x.variants(ctx, t, variant.Choices(entries, others), func(err error) bool { return !mayPass(err) })
 	if err != nil {
 		return t, nil, err

@@ -43,6 +43,6 @@ func (n Name) WithDigest(d digest.Digest) string { return n.Repo + "@" + d.Strin
 
 var hexPrefix = regexp.MustCompile(`^(sha256:)?[0-9a-f]{4,64}$`)
 
-// IsIDPrefix reports whether s may be the beginning of an image id, with or
+// IsIDPrefix reports whether s may be the prefix of an image id, with or
 // without its algorithm. Fewer than four digits are not taken as an id.
 func IsIDPrefix(s string) bool { return hexPrefix.MatchString(s) }

@@ -8,8 +8,9 @@
 // # Bad links
 //
 // A request that fails for a reason that may pass (no connection, a connection that breaks off or
-// stalls, 408, 429, 5xx) is tried again, after a jittered, exponentially growing pause or when the
-// server's Retry-After says. A blob goes on at the byte where it broke off, as long as bytes come.
+// stalls, 408, 429, 5xx) is retried, after a jittered, exponentially growing pause or when the
+// server's Retry-After says. A blob continues at the byte where it broke off, as long as bytes
+// come.
 //
 // # Credentials
 //
@@ -74,7 +75,7 @@ type Options struct {
 	ConnectTimeout time.Duration
 	// StallTimeout ends a request that brings no byte for so long.
 	StallTimeout time.Duration
-	// Retries is how often in a row something is tried again; negative is never.
+	// Retries is how often in a row a request is retried; negative is never.
 	Retries int
 	// MaxRetryAfter is how long a server may ask to be left alone before that
 	// is taken as a refusal.

@@ -18,12 +18,12 @@ const (
 	slowRate = 32 << 10
 )
 
-// errGiveWay ends a request whose turn is over. The transfer goes on where it stands, with its next
-// turn.
+// errGiveWay ends a request whose turn is over. The transfer continues where it stands, with its
+// next turn.
 var errGiveWay = errors.New("others wait")
 
 // turns shares the places for transfers of blobs. Whoever comes while there is a place has it for
-// as long as nobody waits, however slow the link is. When others wait, registries have equal
+// as long as no other waits, however slow the link is. When others wait, registries have equal
 // shares, and within a registry its pulls: who has more gives way after a turn, and so does who is
 // slow, to those who have no more. What was transferred is kept.
 type turns struct {

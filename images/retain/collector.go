@@ -52,7 +52,7 @@ type Collector struct {
 	logger     *slog.Logger
 
 	// mu is held for writing while it is decided what nothing needs, and for reading from before
-	// something is recorded until its pins are gone.
+	// something is recorded until its pins are released.
 	mu sync.RWMutex
 }
 
@@ -62,12 +62,12 @@ func NewCollector(d *disk.Disk, modules *Modules, keepLayers bool, logger *slog.
 	return &Collector{disk: d, modules: modules, keepLayers: keepLayers, logger: logger}
 }
 
-// Recording is to be locked from before something is recorded until its pins are gone. Many may
+// Recording is to be locked from before something is recorded until its pins are released. Many may
 // hold it at a time; meanwhile nothing is collected.
 func (c *Collector) Recording() sync.Locker { return c.mu.RLocker() }
 
-// GC removes what no image, no container and no pull under way needs, and returns what that was.
-// Images stay, also those that nobody uses. With dryRun nothing is removed.
+// GC removes what no image, no container and no running pull needs, and returns what that was.
+// Images stay, also unused ones. With dryRun nothing is removed.
 func (c *Collector) GC(ctx context.Context, dryRun bool) (Garbage, error) {
 	g, err := c.garbage(ctx)
 	if err != nil || dryRun {
@@ -177,7 +177,7 @@ func (c *Collector) needed(roots []unpack.Root) (blobs, chains map[digest.Digest
 //
 // # Errors
 //
-// ErrInvalidArgument for the beginning of an id that fits several.
+// ErrInvalidArgument for the prefix of an id that fits several.
 func (c *Collector) Remove(ctx context.Context, nameOrID string) error {
 	var removed []store.Image
 	err := c.disk.DB.Update(func(tx *store.Tx) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/unpack"
 )
 
-// StrayAge is how long what nobody has brought with an image is kept after its last use: modules
+// StrayAge is how long what no image has brought is kept after its last use: modules
 // that containers name instead of their image's command, that are run by exec or by hand.
 const StrayAge = 24 * time.Hour
 
@@ -99,7 +99,7 @@ func (c *Collector) choose(ctx context.Context, choose func(map[digest.Digest]bo
 }
 
 // isStray says whether nothing needs what is kept of a module. brought says that it came with an
-// image: then it goes at once with the last one, and not after a day.
+// image: then it is removed with the last such image, not after a day.
 func isStray(p Prepared, programs map[digest.Digest]bool, brought bool) bool {
 	young := p.Running || time.Since(p.Used) < StrayAge
 	return !programs[p.Digest] && (brought || !young)

@@ -119,8 +119,8 @@ func (ms *Modules) setPrepared(d digest.Digest, is bool) error {
 	return nil
 }
 
-// stray returns what is kept of modules that no image, no container and no pull needs, that nobody
-// runs and that has not been used for a day, by digest. What departs by itself is among it.
+// stray returns what is kept of modules that no image, no container and no pull needs, that no
+// process runs and that has not been used for a day, by digest. What departs by itself is among it.
 func (ms *Modules) stray(ctx context.Context, programs map[digest.Digest]bool) ([]Prepared, error) {
 	if ms.Prepared == nil {
 		return nil, nil

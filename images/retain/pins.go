@@ -27,7 +27,7 @@ func matchName(pattern, name string) bool {
 	return err == nil && ok
 }
 
-// Pins are the images that nobody is to remove for their room.
+// Pins are the images that are not removed to make room.
 type Pins struct {
 	patterns []string
 

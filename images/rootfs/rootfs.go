@@ -47,7 +47,7 @@ func (r *Roots) PrepareRootFS(ctx context.Context, key string, img catalog.Image
 
 // PrepareMappedRootFS is PrepareRootFS for a container with a user namespace of its own: the mounts
 // carry the options uidmap= and gidmap=, by which who mounts them shows the image's owners as they
-// are in there. A mapping is "inside:outside:length" and begins with the namespace's root.
+// are in there. A mapping is "inside:outside:length" and starts with the namespace's root.
 func (r *Roots) PrepareMappedRootFS(ctx context.Context, key string, img catalog.Image, uidmap, gidmap string) ([]mount.Mount, error) {
 	return r.prepareRootFS(ctx, r.disk.Layers.Prepare, key, img, unpack.MapLabels(uidmap, gidmap))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/disk"
 )
 
-// Room is what transfers under way have taken and are about to take of the budget of images.
+// Room is what running transfers have taken and are about to take of the budget of images.
 type Room struct {
 	disk   *disk.Disk
 	budget int64 // in bytes; 0 is no bound
@@ -20,14 +20,14 @@ type Room struct {
 	mu     sync.Mutex
 	pulls  int
 	before int64 // what images took when the first of them began, and what has been added since
-	taken  int64 // by transfers under way
+	taken  int64 // by running transfers
 }
 
 // NewRoom returns the room of an image store. budget bounds what images take together, in bytes; 0
 // is no bound.
 func NewRoom(d *disk.Disk, budget int64) *Room { return &Room{disk: d, budget: budget} }
 
-// Taken returns how many transfers under way have taken room, and how many bytes.
+// Taken returns how many running transfers have taken room, and how many bytes.
 func (r *Room) Taken() (transfers int, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (x *Transfer) Take(ctx context.Context, blobs ...ocispec.Descriptor) error 
 	return x.Reserve(ctx, total)
 }
 
-// find makes sure that the disk has room, if need be by dropping the parts of blobs that nobody
+// find makes sure that the disk has room, if need be by dropping the parts of blobs that no pull
 // fetches now. A file system that cannot be asked says no when it is written to.
 func (r *Room) find(bytes int64) error {
 	free, err := space.Free(r.disk.Root)
@@ -82,7 +82,7 @@ func (x *Transfer) Reserve(ctx context.Context, bytes int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if x.closed {
-		return nil // another pull goes on with a layer that this one began
+		return nil // another pull continues a layer that this one started
 	}
 	if !x.reserving {
 		if r.pulls == 0 {
@@ -104,7 +104,7 @@ func (x *Transfer) Reserve(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// release gives room back; what has been recorded goes on taking it.
+// release gives room back; what has been recorded keeps its room.
 func (x *Transfer) release() {
 	r := x.room
 	r.mu.Lock()

@@ -33,7 +33,7 @@ type Partial interface{ Has(digest.Digest) bool }
 // closed.
 type Transfer struct {
 	Source Source
-	// Meter is told of bytes; nil tells nobody.
+	// Meter counts bytes; nil = they are not counted.
 	Meter *progress.Meter
 	// Shown is what the source has shown that it holds.
 	Shown Shown
@@ -62,7 +62,7 @@ func (x *Transfer) Close() {
 	x.release()
 }
 
-// Recorded closes the transfer after what came has been recorded: it goes on taking its room.
+// Recorded closes the transfer after what came has been recorded: it keeps its room.
 func (x *Transfer) Recorded() {
 	x.room.mu.Lock()
 	x.recorded = true

@@ -186,8 +186,8 @@ func (s *roots) WithRoot(ctx context.Context, key string, fn func(dir string) er
 	return s.withMounts(mounts, fn)
 }
 
-// ChangeRoot is WithRoot for fn that writes to the root, which nobody else may use at this time. A
-// root with mapped owners cannot be changed so.
+// ChangeRoot is WithRoot for fn that writes to the root, which no other process may use meanwhile.
+// A root with mapped owners cannot be changed so.
 func (s *roots) ChangeRoot(ctx context.Context, key string, fn func(dir string) error) error {
 	ctx = s.quiet(ctx)
 	mounts, err := s.snapshots.Mounts(ctx, rootPrefix+key)

@@ -90,7 +90,7 @@ func (s *staging) dropStaged(chain digest.Digest) {
 
 // Stage unpacks a layer by itself, whether those below it are there or not, unless that has been
 // done. Concurrent calls for one chain share the work. The caller has pinned the chain: what was
-// staged stays until Commit, or until nobody pins it any more.
+// staged stays until Commit, or until its last pin is released.
 //
 // # Errors
 //

@@ -1,5 +1,5 @@
 // Package unpack lays images out on overlayfs: one directory per layer, shared by all images that
-// begin with the same layers, and one writable directory per container.
+// start with the same layers, and one writable directory per container.
 //
 // # Life of a layer
 //

@@ -56,8 +56,7 @@ func Delete(ctx context.Context, dir, id string) (exit api.Exit, pid int, err er
 	return exit, pid, bundle.Forget(dir)
 }
 
-// removeSocket removes the socket of the shim that was started in a bundle, if nobody listens there
-// any more.
+// removeSocket removes the socket of the shim that was started in a bundle, if it has no listener.
 func removeSocket(ctx context.Context, dir string) error {
 	address, err := os.ReadFile(filepath.Join(dir, addressName))
 	if errors.Is(err, os.ErrNotExist) {

@@ -47,7 +47,7 @@ func (c *Connection) PID() int { return int(c.pid.Load()) }
 func (c *Connection) Supervisor() int { return c.supervisor }
 
 // Done is closed when the connection is lost for good, which is how a caller learns that the shim
-// is gone, and its supervisor.
+// and its supervisor have exited.
 func (c *Connection) Done() <-chan struct{} { return c.done }
 
 // Close ends the connection and leaves the shim running.
@@ -66,7 +66,7 @@ func (c *Connection) Close() error {
 //
 // # Errors
 //
-// ErrUnavailable when it is gone; the context's.
+// ErrUnavailable when it has exited; the context's.
 func (c *Connection) Answers(ctx context.Context) error { return c.hear(ctx, c.repeat) }
 
 func (c *Connection) hear(ctx context.Context, call func(context.Context, string, string, proto.Message, proto.Message) error) error {

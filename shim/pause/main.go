@@ -11,11 +11,11 @@ import (
 	"github.com/sunaba-project/sunaba/shim/memory"
 )
 
-// nobody is who a pause process is: nobody in particular.
+// nobody is the user and group of a pause process, as no other process has them.
 const nobody = 65535
 
 // lifelineFD is the descriptor that says by the byte letGo that the process is where it belongs,
-// and by its end that the shim is gone. A signal at the parent's death would not do: that is the
+// and by its end that the shim has exited. A signal at the parent's death would not do: that is the
 // death of the thread that forked.
 const (
 	lifelineFD = 3

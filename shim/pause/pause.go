@@ -63,7 +63,7 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, o shim.
 		return nil, err
 	}
 	// By its descriptor 3 the process learns that it is in its cgroup, and then, however that
-	// happens, that the shim is gone.
+	// happens, that the shim has exited.
 	lifeline, ours, err := os.Pipe()
 	if err != nil {
 		return nil, err

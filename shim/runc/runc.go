@@ -143,7 +143,7 @@ func (c *container) make(ctx context.Context, f *first, run func(context.Context
 	}()
 	_ = os.Remove(pidFile) // of an earlier container in this bundle
 	// A runtime that is killed on its way leaves a first process that its delete knows nothing of.
-	// So it is let go on when the caller is gone, and what it made is removed then.
+	// So it finishes also when the caller has left, and what it made is removed then.
 	err = c.ask(func() error {
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTime)
 		defer cancel()

@@ -10,9 +10,9 @@ import (
 )
 
 // killTree kills a process of a group and all that it started, as far as the kernel still knows
-// that it did: its descendants, and everybody in its process group or in a session that one of
-// these leads, also where the parent is gone. A daemon, which has left its parent and its session,
-// is not among them.
+// that it did: its descendants, and every process in its process group or in a session that one of
+// these leads, also where the parent has exited. A daemon, which has left its parent and its
+// session, is not among them.
 //
 // A process that has ended is no error.
 func killTree(ctx context.Context, group *cgroup.Group, top int) error {

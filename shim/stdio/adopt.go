@@ -51,9 +51,9 @@ func (s *Streams) Ends() map[string]*os.File {
 	return ends
 }
 
-// Adopt goes on with the streams of a process that another process had opened with the same Config,
-// and whose Ends are here; they belong to the streams from now on. Start begins to copy. Records in
-// a log file begin whole and at the begin of a line: what the other had read and not written is
+// Adopt continues the streams of a process that another process had opened with the same Config,
+// and whose Ends are here; they belong to the streams from now on. Start copies from then on.
+// Records in a log file are whole and start a line: what the other had read and not written is
 // lost, and a line of which that was a part is ended.
 //
 // An end that is missing is closed: that of an input, because it was ended; others are lost.
@@ -181,8 +181,8 @@ func mend(path string) error {
 	return nil
 }
 
-// openLines names the streams whose last record says that the line goes on. Its rest is what a dead
-// writer had in its memory.
+// openLines names the streams whose last record says that the line continues. Its rest is what a
+// dead writer had in its memory.
 func openLines(records []byte) []string {
 	last := map[string]byte{}
 	for record := range bytes.Lines(records) {

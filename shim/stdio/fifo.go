@@ -19,9 +19,9 @@ func openFIFOReader(path string) (*os.File, error) {
 }
 
 // openFIFOWriter opens a FIFO to write to. It waits until somebody reads, so that a short-lived
-// process's output is not gone before its reader comes, and with hold it then holds a reading end
-// itself, so that a reader that goes away (a restarting daemon) costs the process neither a signal
-// nor a byte.
+// process's output is not lost before its reader comes, and with hold it then holds a reading end
+// itself, so that a reader that closes its end (a restarting daemon) costs the process neither a
+// signal nor a byte.
 func openFIFOWriter(ctx context.Context, path string, hold bool) (sink, error) {
 	info, err := os.Stat(path)
 	if err != nil {

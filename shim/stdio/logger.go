@@ -132,7 +132,7 @@ func (l *logger) take(stream string) sink {
 	return &fileSink{File: f}
 }
 
-// close ends the input that nobody took and waits for the program's end, in the end without its
+// close ends the input that was not used and waits for the program's end, in the end without its
 // consent.
 func (l *logger) close() {
 	for _, f := range l.outputs {

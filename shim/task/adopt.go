@@ -193,7 +193,7 @@ func (s successor) endRemains(left *handoff.Remains, message string) {
 }
 
 // endExecs kills what a dead shim had executed in a container, with what that started as far as its
-// parents live: the sessions are gone. The parent of such a process is the supervisor now. In a
+// parents live: their sessions are lost. The parent of such a process is the supervisor now. In a
 // container with a PID namespace of its own no other process except init has that parent. Elsewhere
 // it is also the parent of daemons, so only those that are recorded are meant.
 func endExecs(ctx context.Context, group *cgroup.Group, init int, recorded []int, ownPids bool) error {

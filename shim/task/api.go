@@ -26,7 +26,7 @@ import (
 // stepTime bounds a step that is finished once started.
 const stepTime = 2 * time.Minute
 
-// finish returns a context for a step that is carried through even if its caller goes away: half a
+// finish returns a context for a step that is carried through even if its caller leaves: half a
 // start that a dying daemon left would be a running container that is called created.
 func finish(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), stepTime)

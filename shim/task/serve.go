@@ -25,7 +25,7 @@ import (
 const lastAnswer = time.Second
 
 // Serve answers on the listener until Shutdown was asked and no container is left. SIGTERM and
-// SIGINT mean the same: a shim with containers stays, because nobody else knows them.
+// SIGINT mean the same: a shim with containers stays, because no other process knows them.
 func Serve(ctx context.Context, listener net.Listener, o Options) error {
 	server, err := ttrpc.NewServer()
 	if err != nil {

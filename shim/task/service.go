@@ -32,7 +32,7 @@ type Options struct {
 	Namespace   string
 	Engines     []shim.Engine   // in the order they are asked
 	RuntimeRoot string          // the OCI runtime's --root for callers that give none
-	Publisher   Publisher       // nil = nobody listens
+	Publisher   Publisher       // nil = no events
 	Supervisor  shim.Supervisor // nil = the containers end with the shim
 	// Remove, with a Supervisor, ends a container and removes what its bundle tells of it.
 	Remove  func(dir, id string) (shim.Exit, error)
@@ -118,7 +118,7 @@ func (s *Service) endOf(c *container) shim.Exit {
 }
 
 // watchOOM announces, while the container runs, that something in it was killed for lack of memory.
-// It does nothing when nobody listens: how the container ended is written down anyway.
+// It does nothing without a publisher: how the container ended is written down anyway.
 func (s *Service) watchOOM(c *container) (stop func()) {
 	nothing := func() {}
 	if s.options.Publisher == nil || c.engine.Cgroup() == "" {

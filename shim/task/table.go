@@ -8,7 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// table has a service's containers by their ids, and the creations that are under way.
+// table has a service's containers by their ids, and the creations that are in progress.
 type table struct {
 	mu         sync.Mutex
 	containers map[string]*container
@@ -30,7 +30,8 @@ func (t *table) find(id string) (*container, error) {
 }
 
 // reserve takes an id for a creation, until settle. It waits for a creation of the same id that is
-// under way: its caller may be gone, and it is undone then. cancel is for giveUp; it may be nil.
+// in progress: its caller may have left, and it is undone then. cancel is for giveUp; it may be
+// nil.
 func (t *table) reserve(ctx context.Context, id string, cancel context.CancelFunc) error {
 	for {
 		if err := t.await(ctx, id); err != nil {
@@ -62,7 +63,7 @@ func (t *table) settle(id string, c *container) {
 	delete(t.creations, id)
 }
 
-// await waits until no creation of that id is under way: it is known then whether there is such a
+// await waits until no creation of that id is in progress: it is known then whether there is such a
 // container.
 func (t *table) await(ctx context.Context, id string) error {
 	t.mu.Lock()

@@ -30,7 +30,7 @@ func (n Node) Kept() ([]images.Prepared, error) {
 func (n Node) Drop(digest string) error { return compile.Drop(n.Cache, digest) }
 
 // Faults returns the entries for this engine that are not whole, and the folders of compilations
-// that were killed: all that are there while none is under way. Nothing is locked.
+// that were killed: every folder, if no compilation runs. Nothing is locked.
 func (n Node) Faults() ([]check.Fault, error) {
 	orphans, err := compile.Orphans(n.Cache)
 	if err != nil {

@@ -54,7 +54,7 @@ func cdiDevices(config *runtime.ContainerConfig) ([]string, error) {
 }
 
 // injectCDI edits a specification as the CDI specifications in dirs say for the devices that the
-// container wants. They are read anew each time: what makes them needs to tell nobody.
+// container wants. They are read for each container, so a new file needs no restart.
 //
 // # Errors
 //

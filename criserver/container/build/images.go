@@ -23,8 +23,8 @@ import (
 )
 
 // imageVolumes takes a view of every image that the container mounts. The view keeps the image's
-// files until the container is removed, also when the image itself goes before. They are mounted by
-// the shim, with the root filesystem.
+// files until the container is removed, also when the image itself is removed before. They are
+// mounted by the shim, with the root filesystem.
 func (b *builder) imageVolumes(ctx context.Context, in *spec.Input) error {
 	volumes, err := spec.ImageVolumes(b.config())
 	if err != nil {

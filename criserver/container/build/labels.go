@@ -9,8 +9,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/mount"
 )
 
-// labels gives the container its SELinux labels, and the files that it shares with nobody else
-// theirs.
+// labels gives the container its SELinux labels, and the files that it shares with no other
+// container theirs.
 func (b *builder) labels(_ context.Context, in *spec.Input) error {
 	sc := b.config().GetLinux().GetSecurityContext()
 	process, mount, own, err := b.o.Labels.Container(sc.GetSelinuxOptions(), b.Pod.ProcessLabel)

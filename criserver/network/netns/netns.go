@@ -249,7 +249,7 @@ func DoFile(ns *os.File, fn func() error) error {
 }
 
 // onThread calls fn on a thread of its own, which ends with it: whatever fn does to the thread's
-// namespaces is seen by nobody else.
+// namespaces is seen by no other thread.
 func onThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -147,7 +147,7 @@ func trimKey(key string) string {
 }
 
 // matchesKey reports whether a key of "auths" covers a repository, by the rules of Kubernetes'
-// documents: "*" stands for any run of characters of one label of the host's name, at the beginning
+// documents: "*" stands for any run of characters of one label of the host's name, at the start
 // for one over several labels too; "?", "[…]" and "\c" are those of path.Match; a port must be the
 // same, and the path is a prefix by whole elements.
 func matchesKey(key, repository string) bool {

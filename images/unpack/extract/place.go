@@ -54,7 +54,7 @@ func (p *place) forget() {
 }
 
 // within returns a directory of the layer, which is made if it is not there. The descriptor is good
-// until the next call. The name is clean and begins with a slash.
+// until the next call. The name is clean and starts with a slash.
 func (p *place) within(name string) (int, error) {
 	if name == "/" {
 		return p.root, nil

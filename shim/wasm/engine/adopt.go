@@ -31,8 +31,8 @@ type memo struct {
 	Stopped  bool         // it is killed because its process does not answer
 }
 
-// keep puts the memo as it is now beside the link. It does nothing for further processes, and where
-// nobody would take over. The caller holds p.mu.
+// keep puts the memo as it is now beside the link. It does nothing for further processes, and
+// without a supervisor. The caller holds p.mu.
 func (p *process) keep() error {
 	c := p.container
 	if c.bundle.Box == nil || p != c.init {
@@ -108,7 +108,7 @@ func (e *Engine) adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (_ 
 		return nil, err
 	}
 	p.adopt(child, kept.Files[0])
-	return c, p.goOn(a)
+	return c, p.finish(a)
 }
 
 // markEnded makes the process one whose end is known.
@@ -120,9 +120,9 @@ func (p *process) markEnded(pid int, exit shim.Exit, ours *os.File) {
 	close(p.exited)
 }
 
-// goOn carries through what an earlier engine had begun with the process. To be told twice changes
-// nothing for it, and one that is gone needs no telling.
-func (p *process) goOn(a shim.Adoption) error {
+// finish carries through what an earlier engine had started with the process. To be told twice
+// changes nothing for it, and one that has exited need not be told.
+func (p *process) finish(a shim.Adoption) error {
 	if a.Starting {
 		if err := p.sendStart(); err != nil && !errdefs.IsNotFound(err) {
 			return err

@@ -127,8 +127,8 @@ func mapID(kind string, id uint32, maps []specs.LinuxIDMapping) (uint32, error) 
 	return 0, fmt.Errorf("%s %d is not in the container's user namespace: %w", kind, id, errdefs.ErrInvalidArgument)
 }
 
-// identity is whom a guest runs as. Root becomes nobody, its group and supplementary group 0 too;
-// everybody else is taken as given.
+// identity is whom a guest runs as. Root becomes user nobody, its group and supplementary group 0
+// too; every other user is taken as given.
 func identity(u specs.User) (uid, gid uint32, groups []uint32) {
 	if u.UID != 0 {
 		return u.UID, u.GID, u.AdditionalGids

@@ -126,7 +126,7 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 	if prewarmed {
 		n = e.take(b, &birth)
 	}
-	// A process takes its time to begin: meanwhile the module is looked up (or compiled) and the
+	// A process takes its time to start: meanwhile the module is looked up (or compiled) and the
 	// cgroup made.
 	module := later(func() (compile.Entry, error) { return e.entry(ctx, b, skip) })
 	birth.cgroup = later(func() (*limited, error) { return n.makeCgroup(b) })

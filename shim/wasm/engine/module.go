@@ -19,7 +19,7 @@ import (
 // errNotWasm is for a file that is there and is something else.
 var errNotWasm = errors.New("not a WebAssembly module")
 
-// Handles implements shim.Engine: a wasm artifact, or a root file system whose entry point begins
+// Handles implements shim.Engine: a wasm artifact, or a root file system whose entry point starts
 // with the four bytes of a wasm file.
 func (e *Engine) Handles(_ context.Context, b *shim.Bundle) (bool, error) {
 	switch {

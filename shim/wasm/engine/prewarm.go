@@ -111,8 +111,8 @@ func (e *Engine) Unprepare(_ context.Context, pod string) error {
 	return e.stock.open(pod, e).end(e) // the slot stays, for requests that come too late
 }
 
-// Close implements shim.Preparer: it ends all prewarmed processes, and returns when they are gone.
-// There will be none any more.
+// Close implements shim.Preparer: it ends all prewarmed processes, and returns when they have
+// exited. No more are started.
 func (e *Engine) Close() error {
 	e.stock.mu.Lock()
 	e.stock.closed = true
@@ -313,7 +313,7 @@ func (b *birth) like(other *birth) bool {
 }
 
 // makeCgroup makes the container's cgroup. That of a prewarmed process is there, with the process,
-// and gets the container's limits. Of one that could not be made whole it returns what there is.
+// and gets the container's limits. Of one that could not be completed it returns what was made.
 func (n *newborn) makeCgroup(b *shim.Bundle) (*limited, error) {
 	if n == nil {
 		return newCgroup(b)

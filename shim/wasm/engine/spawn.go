@@ -63,8 +63,8 @@ func (e *Engine) fork(b *birth) *newborn {
 	return n
 }
 
-// discard ends a process that is not wanted, and returns when it is gone. A prewarmed one's cgroup
-// goes with it.
+// discard ends a process that is not wanted, and returns when it has exited. A prewarmed one's
+// cgroup is deleted.
 func (e *Engine) discard(n *newborn) error {
 	if n.child != nil {
 		e.destroy(n.child)
