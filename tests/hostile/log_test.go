@@ -20,10 +20,11 @@ func TestLogThatIsNoFile(t *testing.T) {
 	for _, handler := range []string{"runc", "wasm"} {
 		p := n.run(handler)
 		config := idle(handler)
-		if err := os.MkdirAll(p.config.GetLogDirectory(), 0o755); err != nil {
+		log := filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())
+		if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.Mkfifo(filepath.Join(p.config.GetLogDirectory(), config.GetLogPath()), 0o600); err != nil {
+		if err := unix.Mkfifo(log, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		c, err := p.tryCreate(config)
