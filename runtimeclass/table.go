@@ -47,7 +47,7 @@ type Handler struct {
 	// Binary is the OCI runtime's program, by name or path; a handler of type
 	// WASM uses it for its pods' Linux containers.
 	Binary string
-	// ShimScope is that of pods to come, "" for ScopePod.
+	// ShimScope is that of new pods, "" for ScopeNode.
 	ShimScope Scope
 	// Platforms are the image platforms this handler runs, most wanted first.
 	Platforms []ocispec.Platform
@@ -86,7 +86,7 @@ func NewTable(handlers []Handler) (*Table, error) {
 			return nil, invalid("handler %q: type %q is not known (known: %q, %q)", h.Name, h.Type, OCI, WASM)
 		}
 		if h.ShimScope == "" {
-			h.ShimScope = ScopePod
+			h.ShimScope = ScopeNode
 		}
 		if h.ShimScope != ScopePod && h.ShimScope != ScopeNode {
 			return nil, invalid("handler %q: shim scope %q is not known (known: %q, %q)", h.Name, h.ShimScope, ScopePod, ScopeNode)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -310,7 +309,7 @@ func (c config) handlers(oci string) (*runtimeclass.Table, error) {
 		}
 		list = append(list, runtimeclass.Handler{
 			Name: name, Type: runtimeclass.Type(h.Type), Binary: binary, Platforms: platforms, Default: h.Default,
-			ShimScope:      runtimeclass.Scope(cmp.Or(h.ShimScope, string(runtimeclass.ScopeNode))),
+			ShimScope:      runtimeclass.Scope(h.ShimScope),
 			PodAnnotations: h.PodAnnotations, ContainerAnnotations: h.ContainerAnnotations,
 		})
 	}

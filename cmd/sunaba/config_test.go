@@ -110,7 +110,7 @@ func TestConfigKeepsDefaultsThatAFileLeavesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if all := table.All(); len(all) != 1 || all[0].Name != "kraft" || all[0].Type != runtimeclass.WASM ||
-		all[0].Binary != "/bin/crun" || len(all[0].Platforms) != 2 {
+		all[0].Binary != "/bin/crun" || all[0].ShimScope != runtimeclass.ScopeNode || len(all[0].Platforms) != 2 {
 		t.Errorf("%+v", table.All())
 	}
 }

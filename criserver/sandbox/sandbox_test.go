@@ -119,7 +119,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	handlers, err := runtimeclass.NewTable([]runtimeclass.Handler{
-		{Name: "runc", Type: runtimeclass.OCI, Binary: "runc", Default: true},
+		{Name: "runc", Type: runtimeclass.OCI, Binary: "runc", Default: true, ShimScope: runtimeclass.ScopePod},
 		{Name: "shared", Type: runtimeclass.OCI, Binary: "runc", ShimScope: runtimeclass.ScopeNode},
 	})
 	if err != nil {
