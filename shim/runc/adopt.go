@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -47,11 +48,12 @@ func (e *Engine) Adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (sh
 	return c, nil
 }
 
-// startTime is how long a runtime may take to start a container that it calls created.
-const startTime = 10 * time.Second
+// startTime bounds what an adoption waits for a start, and for an init that has ended. Whoever
+// calls the shim about any container waits for the adoption, not longer than ten seconds.
+const startTime = 5 * time.Second
 
-// finishStart starts a container whose start has failed halfway with the shim, unless that came far
-// enough. It returns init's pid, and whether init has ended.
+// finishStart completes a start that the shim's death interrupted. It returns init's pid, and
+// whether init had ended before.
 func (c *container) finishStart(ctx context.Context, pid int) (_ int, ended bool, err error) {
 	state, err := c.state(ctx)
 	if errdefs.IsNotFound(err) {
@@ -74,15 +76,31 @@ func (c *container) finishStart(ctx context.Context, pid int) (_ int, ended bool
 	within, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	err = c.ask(func() error { return c.runtime.Start(within, c.id) })
-	if err == nil || within.Err() != nil && ctx.Err() == nil {
-		// A runtime that was killed before it could remove its FIFO calls a program created that
-		// runs, and waits for it without end.
+	switch {
+	case err == nil:
 		return pid, false, nil
+	case within.Err() != nil && !c.isInit(pid):
+		// A runc that is killed before it removes exec.fifo reports a running container as created,
+		// and a second start waits for its init without end.
+		return pid, false, nil
+	case within.Err() != nil:
+		return 0, false, fmt.Errorf("start container %q again after the shim's death: %w", c.id, err)
 	}
 	if state, serr := c.state(ctx); serr == nil && state.Status == "stopped" {
-		return pid, true, nil
+		return pid, false, nil
 	}
 	return 0, false, err
+}
+
+// isInit says whether a process is still runc's init, which waits to become the container's
+// program: its command line is runc's, with the argument init.
+func (c *container) isInit(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return false
+	}
+	args := strings.Split(string(line), "\x00")
+	return len(args) > 1 && args[1] == "init" && filepath.Base(args[0]) == filepath.Base(c.runtime.Command)
 }
 
 func (c *container) state(ctx context.Context) (state *runc.Container, err error) {
@@ -93,17 +111,20 @@ func (c *container) state(ctx context.Context) (state *runc.Container, err error
 	return state, err
 }
 
-// execFIFO is where a runtime lets init go on, in the folder of its state: init opens it, writes a
-// byte, and becomes the container's program. The runtime removes it when it has read that.
+// execFIFO is in runc's folder of a container's state. Init opens it, which blocks until runc start
+// opens it too, writes a byte and executes the container's program. Runc removes it when it has
+// read the byte. With crun, which removes it first, a start that is cut off here is not noticed.
 const execFIFO = "exec.fifo"
 
-// neverRan says of an init that has ended whether it was never the container's program. When the
-// runtime dies between the opening of the FIFO and the reading of the byte, init fails to write it
-// and exits with 255 (runc before 1.2, crun: 1).
+// neverRan reports whether an init that had ended before the adoption exited before it executed the
+// container's program. If runc dies between the opening of the FIFO and the reading of the byte,
+// init fails to write it and exits with 255 (before runc 1.2 with 1).
 func (c *container) neverRan(ctx context.Context, init *reaper.Child) bool {
 	if _, err := os.Stat(filepath.Join(c.runtime.Root, c.id, execFIFO)); err != nil {
 		return false
 	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
 	select {
 	case <-init.Done:
 	case <-ctx.Done():

@@ -47,9 +47,15 @@ func (h *heir) Report(e supervisor.Exit) error {
 func (h *heir) Watch(int) error { return nil }
 func (h *heir) Claim(int) error { return nil }
 
-// A runtime that dies with its shim in the middle of a start may leave an init that ends without
-// having been the container's program. Nobody takes its exit for the program's.
-func TestStartThatEndedWithItsShim(t *testing.T) {
+// adoptive is an engine with a supervisor, and what its containers are made of.
+type adoptive struct {
+	*runc.Engine
+	root, files string
+	io          shim.IO
+}
+
+func newAdoptive(t *testing.T) adoptive {
+	t.Helper()
 	enginetest.NeedRoot(t)
 	t.Cleanup(enginetest.RemoveCgroupParent)
 	r, err := reaper.NewSupervised(&heir{exits: map[int]chan supervisor.Exit{}})
@@ -60,28 +66,74 @@ func TestStartThatEndedWithItsShim(t *testing.T) {
 	before := goruntime.Monitor
 	goruntime.Monitor = reaper.Monitor{Reaper: r}
 	t.Cleanup(func() { goruntime.Monitor = before })
-	root := filepath.Join(t.TempDir(), "state")
-	engine := runc.New(runc.Options{Root: root}, r)
-	files := enginetest.BusyboxRoot(t)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer null.Close()
+	t.Cleanup(func() { null.Close() })
+	root := filepath.Join(t.TempDir(), "state")
+	return adoptive{runc.New(runc.Options{Root: root}, r), root, enginetest.BusyboxRoot(t), shim.IO{Stdin: null, Stdout: null, Stderr: null}}
+}
+
+// create makes a container, and says what an adoption in the middle of its start is told.
+func (a adoptive) create(t *testing.T, p enginetest.Program) (*shim.Bundle, shim.Container, shim.Adoption) {
+	t.Helper()
+	b := enginetest.BusyboxBundle(a.files)(t, enginetest.NewID(), p)
+	c, err := a.Create(t.Context(), b, a.io, shim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := bundle.Task{Root: a.root, Cgroup: c.Cgroup(), Stage: bundle.Starting, PID: c.Init().Pid()}
+	return b, c, shim.Adoption{Task: task, PID: task.PID, Starting: true}
+}
+
+// fifo is where a container's init waits for its start.
+func (a adoptive) fifo(b *shim.Bundle) string { return filepath.Join(a.root, b.ID, "exec.fifo") }
+
+// A runtime that dies with its shim before it removes the FIFO leaves a program that runs and a
+// container that the runtime calls created.
+func TestStartWhoseFIFOIsLeft(t *testing.T) {
+	a := newAdoptive(t)
+	b, c, adoption := a.create(t, enginetest.Program{Kind: enginetest.Sleep})
+	if err := c.Init().Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(a.fifo(b), 0o622); err != nil {
+		t.Fatal(err)
+	}
+	adopted, err := a.Adopt(t.Context(), b, adoption)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-adopted.Init().Exited():
+		t.Errorf("the program has ended with %d", adopted.Init().Exit().Code)
+	default:
+	}
+	if err := adopted.Init().Signal(t.Context(), unix.SIGKILL, true); err != nil {
+		t.Error(err)
+	}
+	if <-adopted.Init().Exited(); adopted.Init().Exit().Code != 137 {
+		t.Errorf("the program was killed, and the container ended with %d", adopted.Init().Exit().Code)
+	}
+	if err := c.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A runtime that dies with its shim in the middle of a start may leave an init that ends without
+// having been the container's program. Nothing takes its exit for the program's.
+func TestStartThatEndedWithItsShim(t *testing.T) {
+	a := newAdoptive(t)
 	for range 20 { // init may be faster than this test, and run its program
-		b := enginetest.BusyboxBundle(files)(t, enginetest.NewID(), enginetest.Program{Kind: enginetest.Exit, Code: 42})
-		c, err := engine.Create(t.Context(), b, shim.IO{Stdin: null, Stdout: null, Stderr: null}, shim.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		fifo, err := unix.Open(filepath.Join(root, b.ID, "exec.fifo"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		b, c, adoption := a.create(t, enginetest.Program{Kind: enginetest.Exit, Code: 42})
+		fifo, err := unix.Open(a.fifo(b), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		unix.Close(fifo)
 		<-c.Init().Exited()
-		task := bundle.Task{Root: root, Cgroup: c.Cgroup(), Stage: bundle.Starting, PID: c.Init().Pid()}
-		adopted, err := engine.Adopt(t.Context(), b, shim.Adoption{Task: task, PID: task.PID, Starting: true})
+		adopted, err := a.Adopt(t.Context(), b, adoption)
 		ran := c.Init().Exit().Code == 42
 		switch {
 		case ran && err != nil:

@@ -138,15 +138,20 @@ func (p *process) startRestored(ctx context.Context) error {
 	if err := r.leaveCgroups(c.dir); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
+	refused := false
 	child, master, err := c.make(ctx, &r.first, func(ctx context.Context, o *runc.CreateOpts) error {
 		_, err := c.runtime.Restore(ctx, c.id, c.dir, &runc.RestoreOpts{
 			CheckpointOpts: runc.CheckpointOpts{ImagePath: r.images, WorkDir: r.workPath, FileLocks: true},
 			Detach:         true, PidFile: o.PidFile, NoPivot: o.NoPivot, IO: o.IO, ConsoleSocket: o.ConsoleSocket,
 		})
+		refused = err != nil
 		return err
 	})
-	if err != nil {
+	if refused {
 		return c.criuError(ctx, err, filepath.Join(r.workPath, restoreLog))
+	}
+	if err != nil {
+		return err
 	}
 	p.master = master
 	p.watch(child)

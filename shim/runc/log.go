@@ -39,12 +39,12 @@ func (c *container) ask(run func() error) error {
 	return errors.New(text)
 }
 
-// unlogged is the error of a runtime whose log says nothing of it: a Delete beside the call may
-// have removed the log. What a runtime has written to its standard error still tells the class.
+// unlogged is the error of a runtime without an entry in its log, as when a concurrent Delete
+// removed the log. What the runtime has written to its standard error still tells the class.
 func (c *container) unlogged(err error) error {
-	const ran = " did not terminate successfully: " // go-runc's words, which does not wrap the error where it adds the output
+	const ran = " did not terminate successfully: " // go-runc formats the error with %s, so errors.As cannot be used
 	if _, text, ok := strings.Cut(err.Error(), ran); ok {
-		_, text, _ = strings.Cut(text, ": ") // behind the exit status
+		_, text, _ = strings.Cut(text, ": ") // after the exit status
 		if class := classOf(text); class != nil {
 			return fmt.Errorf("%s: %w", strings.TrimSpace(text), class)
 		}

@@ -66,8 +66,8 @@ func (x *exits) watch(pid, shim int) {
 	}
 }
 
-// claim is watch for a process that was an earlier shim's; shim is the one that asks. It returns
-// how the process ended, nil if it has not.
+// claim is watch for a process of an earlier shim; shim is the calling one. It returns how the
+// process ended, nil if it has not.
 func (x *exits) claim(pid, shim int) *Exit {
 	e, watched := x.watched[pid]
 	if watched {
@@ -79,17 +79,17 @@ func (x *exits) claim(pid, shim int) *Exit {
 	case IsChild(pid):
 	case found:
 		x.watched[pid] = &l.Exit
-	case isOrphan(pid, shim):
+	case x.isOrphan(pid, shim):
 	default:
 		x.watched[pid] = &Exit{PID: pid, Code: Unknown, At: time.Now()}
 	}
 	return x.watched[pid]
 }
 
-// isOrphan says whether a process descends from this one, but not from the shim. What a dead shim
-// had started may take a while to die of that: until then an OCI runtime is the parent of the
-// process that it has started, and this process thereafter.
-func isOrphan(pid, shim int) bool {
+// isOrphan says whether a process was left by a dead shim's OCI runtime: it descends from this
+// process, and neither from the shim nor from a container. The runtime of a dead shim exits with a
+// delay. Until then it is the parent of init; then this process is.
+func (x *exits) isOrphan(pid, shim int) bool {
 	for self := os.Getpid(); pid > 1 && pid != shim; {
 		from, err := cgroup.DescentOf(pid)
 		if err != nil {
@@ -97,6 +97,9 @@ func isOrphan(pid, shim int) bool {
 		}
 		if from.Parent == self {
 			return true
+		}
+		if _, container := x.watched[from.Parent]; container {
+			return false // a new process has the pid
 		}
 		pid = from.Parent
 	}
