@@ -38,7 +38,12 @@ func OpenIn(root, name string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: root, Err: err}
 	}
 	defer unix.Close(dir)
-	return open(dir, path.Clean("/"+name), name, &unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	return OpenAt(dir, name)
+}
+
+// OpenAt is OpenIn for a root that is open.
+func OpenAt(root int, name string) (*os.File, error) {
+	return open(root, path.Clean("/"+name), name, &unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 }
 
 // open looks at what is there before it opens it: the opening of a pipe waits, and that of a device
@@ -57,7 +62,7 @@ func open(dir int, at, name string, how *unix.OpenHow) (*os.File, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("is not a regular file: %w", errdefs.ErrInvalidArgument)}
 	}
-	// O_NONBLOCK: the holder of a lease would be waited for.
+	// Without O_NONBLOCK, open waits for the holder of a lease.
 	fd, err := retry(func() (int, error) {
 		return unix.Open("/proc/self/fd/"+strconv.Itoa(found), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})

@@ -47,8 +47,13 @@ func (e *Engine) Handles(_ context.Context, b *shim.Bundle) (bool, error) {
 //
 // ErrNotFound if there is no such file, errNotWasm if it is something else.
 func findModule(root string, p *specs.Process) (*os.File, error) {
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer unix.Close(fd)
 	for _, name := range binfmt.Paths(p.Args[0], p.Cwd, p.Env) {
-		f, err := regular.OpenIn(root, name)
+		f, err := regular.OpenAt(fd, name)
 		if leadsNowhere(err) {
 			continue
 		}
@@ -64,7 +69,7 @@ func findModule(root string, p *specs.Process) (*os.File, error) {
 	return nil, fmt.Errorf("%s: no such file: %w", p.Args[0], errdefs.ErrNotFound)
 }
 
-// leadsNowhere says of an error of regular.OpenIn that there is no regular file by that name.
+// leadsNowhere says of an error of regular.OpenAt that there is no regular file by that name.
 func leadsNowhere(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
 		errors.Is(err, unix.ENAMETOOLONG) || errdefs.IsInvalidArgument(err)

@@ -124,7 +124,7 @@ func (p *process) openHost() (err error) {
 func (g *guest) instantiate() (err error) {
 	defer func() {
 		if g.memory.err != nil {
-			_ = recover() // that error, with which the memory stopped wazero
+			_ = recover() // the panic of memory.initial
 			err = faultf(link.Precondition, "instantiate module: %w", g.memory.err)
 		}
 	}()
