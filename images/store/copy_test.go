@@ -194,3 +194,24 @@ func TestLaterDB(t *testing.T) {
 		t.Errorf("records of a later program: %v", err)
 	}
 }
+
+// A copy that could not be written is written by the next request to change records, also by one
+// that finds nothing to change.
+func TestCopyIsMadeUpFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records.db")
+	filled(t, path)
+	d := mustOpenDB(t, path, slog.New(slog.DiscardHandler))
+	if err := os.Remove(copyPath(path)); err != nil {
+		t.Fatal(err)
+	}
+	d.copySum = "" // as writeCopy leaves it on a full disk
+	if err := d.Update(func(*Tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(copyPath(path)); err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}

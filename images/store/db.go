@@ -199,8 +199,14 @@ func (d *DB) Update(fn func(*Tx) error) error {
 		return err
 	}
 	changes, err := tx.changes(d.encoded)
-	if err != nil || len(changes) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(changes) == 0 {
+		if d.copySum == "" { // the disk was full, or failed
+			d.writeCopy()
+		}
+		return nil
 	}
 	d.uncertain = true // until it is known what the file holds
 	err = d.bolt.Update(func(b *bolt.Tx) error {
