@@ -3,7 +3,9 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -289,12 +291,13 @@ func (k *Checker) Begin() (why string, err error) {
 	return "", nil
 }
 
-// End writes down that this process has the store open no more, if Begin has written that it has.
+// End takes back what Begin has written down.
 func (k *Checker) End() error {
 	if !k.begun {
 		return nil
 	}
-	if err := os.Remove(filepath.Join(k.disk.Root, openFile)); err != nil {
+	// On a full disk nothing was written.
+	if err := os.Remove(filepath.Join(k.disk.Root, openFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("write that the image store is closed: %w", err)
 	}
 	return nil
