@@ -47,7 +47,6 @@ import (
 type (
 	Image            = catalog.Image
 	HandlerPlatforms = variant.Handler
-	NoMatchError     = variant.NoMatchError
 	PullRequest      = pull.Request
 	Progress         = progress.Progress
 	ImportRequest    = archive.Request
@@ -63,7 +62,6 @@ type (
 
 // See the packages that these come from.
 const (
-	RootFS                = catalog.RootFS
 	Module                = catalog.Module
 	VerifyNever           = access.Never
 	VerifyPrivate         = access.Private

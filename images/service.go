@@ -55,7 +55,7 @@ func Open(o Options) (_ *Service, err error) {
 	if err := o.Verification.Check(); err != nil {
 		return nil, err
 	}
-	pins, err := retain.NewPins(o.Pinned)
+	pins, err := catalog.NewPins(o.Pinned)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func Open(o Options) (_ *Service, err error) {
 }
 
 // assemble puts a service together over a store that is open.
-func assemble(o Options, d *disk.Disk, handlers variant.Handlers, pins *retain.Pins) *Service {
+func assemble(o Options, d *disk.Disk, handlers variant.Handlers, pins *catalog.Pins) *Service {
 	modules := retain.NewModules(d.DB, retain.ModuleOptions{
 		Arrived: o.Arrived, Departed: o.Departed, Prepared: o.Prepared, Logger: o.Logger,
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/catalog"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/variant"
 )
@@ -253,7 +254,7 @@ func TestPullOfAnIndexFetchesEveryHandlersVariant(t *testing.T) {
 	ref := r.host + "/app:v1"
 
 	img := s.mustPull(ref, "")
-	if img.Manifest.Digest != host.Digest || img.Kind != RootFS {
+	if img.Manifest.Digest != host.Digest || img.Kind != catalog.RootFS {
 		t.Errorf("answered %+v, want the host's variant", img)
 	}
 	equal(t, "tags", img.RepoTags, []string{ref})

@@ -20,7 +20,6 @@ import (
 	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/pull"
 	"github.com/sunaba-project/sunaba/images/reference"
-	"github.com/sunaba-project/sunaba/images/retain"
 	"github.com/sunaba-project/sunaba/images/store"
 	"github.com/sunaba-project/sunaba/images/variant"
 )
@@ -29,11 +28,11 @@ import (
 type Archiver struct {
 	pull.Options
 	puller *pull.Puller
-	pins   *retain.Pins
+	pins   *catalog.Pins
 }
 
 // New returns an Archiver that imports by a Puller. It pins what it preloads.
-func New(puller *pull.Puller, pins *retain.Pins) *Archiver {
+func New(puller *pull.Puller, pins *catalog.Pins) *Archiver {
 	return &Archiver{puller.Options, puller, pins}
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/reference"
-	"github.com/sunaba-project/sunaba/images/retain"
 	"github.com/sunaba-project/sunaba/images/store"
 	"github.com/sunaba-project/sunaba/images/variant"
 )
@@ -23,11 +22,11 @@ import (
 type Catalog struct {
 	db       *store.DB
 	handlers variant.Handlers
-	pins     *retain.Pins
+	pins     *Pins
 }
 
 // New returns the catalog of an image store, for the configured handlers.
-func New(db *store.DB, handlers variant.Handlers, pins *retain.Pins) *Catalog {
+func New(db *store.DB, handlers variant.Handlers, pins *Pins) *Catalog {
 	return &Catalog{db: db, handlers: handlers, pins: pins}
 }
 

@@ -1,4 +1,4 @@
-package retain
+package catalog
 
 import "testing"
 

@@ -82,18 +82,13 @@ func (x *Transfer) Pinned() []digest.Digest { return x.pinned }
 // OnClose has Close call a function, such as one that gives up a pin.
 func (x *Transfer) OnClose(f func()) { x.unpin = append(x.unpin, f) }
 
-// Blob brings a blob into the store.
-func (x *Transfer) Blob(ctx context.Context, desc ocispec.Descriptor) error {
-	x.Pin(desc.Digest)
-	return x.Ingest(ctx, desc, func(int64) {})
-}
-
 // Document brings a manifest, index or configuration in and returns it.
 func (x *Transfer) Document(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if err := store.CheckDocument(desc); err != nil {
 		return nil, err
 	}
-	if err := x.Blob(ctx, desc); err != nil {
+	x.Pin(desc.Digest)
+	if err := x.Ingest(ctx, desc, func(int64) {}); err != nil {
 		return nil, err
 	}
 	return x.content.Document(ctx, desc)

@@ -63,7 +63,7 @@ func (s *records) removed(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(s.root, "snapshots")
+	dir := s.layersDir()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err

@@ -41,10 +41,10 @@ func (c *Client) tell(ctx context.Context, method string, request any) error {
 }
 
 // decoded reads the JSON that one of our own methods has answered.
-func decoded[A any](resp *wrapperspb.StringValue, what, id string) (A, error) {
+func decoded[A any](resp *wrapperspb.StringValue, what string) (A, error) {
 	var a A
 	if err := json.Unmarshal([]byte(resp.Value), &a); err != nil {
-		return a, fmt.Errorf("decode %s %q: %w", what, id, err)
+		return a, fmt.Errorf("decode %s: %w", what, err)
 	}
 	return a, nil
 }
@@ -74,7 +74,7 @@ func (c *Client) Launch(ctx context.Context, r CreateRequest) (Launched, error) 
 	if err != nil {
 		return Launched{}, err
 	}
-	return decoded[Launched](&resp, "launch of container", r.ID)
+	return decoded[Launched](&resp, fmt.Sprintf("launch of container %q", r.ID))
 }
 
 // message is the request in the Task API's words.
@@ -249,7 +249,7 @@ func (c *Client) Details(ctx context.Context, id string) (Details, error) {
 	if err := c.repeat(ctx, api.ExtraService, api.MethodDetails, wrapperspb.String(id), &resp); err != nil {
 		return Details{}, err
 	}
-	return decoded[Details](&resp, "details of container", id)
+	return decoded[Details](&resp, fmt.Sprintf("details of container %q", id))
 }
 
 // History returns what has become of the shims that the supervisor has started.
@@ -259,7 +259,7 @@ func (c *Client) History(ctx context.Context) (History, error) {
 	if err := c.repeat(ctx, api.ExtraService, api.MethodHistory, &wrapperspb.StringValue{}, &resp); err != nil {
 		return History{}, err
 	}
-	return decoded[History](&resp, "history of shim", "")
+	return decoded[History](&resp, "history of shim")
 }
 
 // Attach lets the caller take part in the streams of a container's init process, which must have

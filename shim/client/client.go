@@ -119,12 +119,10 @@ type Status string
 
 // The states of a process, as the Task API names them.
 const (
-	StatusUnknown Status = "unknown"
 	StatusCreated Status = "created"
 	StatusRunning Status = "running"
 	StatusStopped Status = "stopped"
 	StatusPaused  Status = "paused"
-	StatusPausing Status = "pausing"
 )
 
 // State of one process. Exit is meaningful when Status is StatusStopped.
