@@ -293,6 +293,9 @@ func TestValidateSandbox(t *testing.T) {
 		{"sysctl of the host", sysctl("vm.swappiness", "0"), "linux.sysctls[vm.swappiness]: does not belong", errdefs.ErrInvalidArgument},
 		{"sysctl hostname", sysctl("kernel.hostname", "x"), "does not belong", errdefs.ErrInvalidArgument},
 		{"sysctl climbs", sysctl("net.ipv4.//x", "0"), "is not the name", errdefs.ErrInvalidArgument},
+		{"sysctl in two spellings", func(c *runtime.PodSandboxConfig) {
+			c.Linux.Sysctls = map[string]string{"net.ipv4.ip_forward": "1", "net/ipv4/ip_forward": "0"}
+		}, "is given twice", errdefs.ErrInvalidArgument},
 		{"sysctl climbs with slashes", sysctl("net/../vm/swappiness", "0"), "linux.sysctls[", errdefs.ErrInvalidArgument},
 		{"sysctl lines", sysctl("net.ipv4.ip_forward", "1\n2"), "line break", errdefs.ErrInvalidArgument},
 		{"net sysctl on the host", onHost(sysctl("net.ipv4.ip_forward", "1")), "network namespace, which is the host's", errdefs.ErrInvalidArgument},

@@ -16,9 +16,14 @@ import (
 func checkSysctls(config *runtime.PodSandboxConfig) error {
 	sysctls := config.GetLinux().GetSysctls()
 	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	seen := map[string]bool{}
 	for _, raw := range slices.Sorted(maps.Keys(sysctls)) {
 		field := fmt.Sprintf("linux.sysctls[%.300s]", raw)
 		name := sysctl.Dotted(raw)
+		if seen[name] {
+			return invalid(field, "is given twice, in two spellings")
+		}
+		seen[name] = true
 		if strings.ContainsAny(sysctls[raw], "\x00\n") {
 			return invalid(field, "the value holds a line break or a zero byte")
 		}
