@@ -34,7 +34,8 @@ const (
 // Folders are where a sandbox has its files.
 type Folders struct {
 	ID string
-	// Dir is the shim's working folder; a container's bundle lies in it under the container's id.
+	// Dir holds the containers' bundles, each under the container's id, and is the working folder
+	// of a shim of the pod's own.
 	Dir   string
 	files string // folder of hosts, hostname and resolv.conf
 }

@@ -51,7 +51,7 @@ type Options struct {
 
 	Records string // folder of the durable records
 	Files   string // folder of the pods' hosts, hostname and resolv.conf files
-	State   string // folder of the shims' working folders; may be gone after a reboot
+	State   string // the pods' folders that a reboot may empty
 	Shims   string // folder of those shims that pods share; as State
 
 	Shim      string // shim binary

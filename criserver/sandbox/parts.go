@@ -50,9 +50,8 @@ func give(path string, config *runtime.PodSandboxConfig) error {
 }
 
 // startBoth makes the cgroup and starts the shim in it, while the namespaces are pinned and the
-// network is set up: neither needs the other, and they are most of the way. The shim gets ready for
-// the first container once there are namespaces, unless more sandboxes are being started than there
-// are processors: that would keep the others waiting, and comes with the container.
+// network is set up: the two are independent and take most of the time. Then the shim prewarms the
+// first guest, unless more sandboxes start than there are processors; CreateContainer does it then.
 func (s *Sandbox) startBoth(ctx context.Context, rec state.Sandbox) error {
 	if err := checkUserNamespace(rec.Config.Value, s.manager.o.Host); err != nil {
 		return err
@@ -86,12 +85,20 @@ func (s *Sandbox) startShim(ctx context.Context, rec state.Sandbox) error {
 	return err
 }
 
-// stopBoth ends everything that the shim runs for the sandbox, and the shim unless others have it
-// too, while the network is taken down. Then nothing needs the namespaces and the cgroup any more.
-// Each part is undone even if another could not be.
+// stopBoth releases the shim and takes down the network in parallel, then unpins the namespaces and
+// removes the cgroup. It continues after an error and returns all of them.
 func (s *Sandbox) stopBoth(ctx context.Context, rec state.Sandbox) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.shim.release(ctx, rec) }()
 	down := s.network.tearDown(ctx, rec)
-	return errors.Join(<-ended, down, s.unpin(ctx), group{s.manager, rec}.remove(ctx, s.Shim()))
+	return errors.Join(<-ended, down, in("unpin namespaces", s.unpin(ctx)),
+		in("remove cgroup", group{s.manager, rec}.remove(ctx, s.Shim())))
+}
+
+// in says of an error, if it is one, in which part it came.
+func in(part string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", part, err)
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -67,14 +66,7 @@ func (p *pause) find(ctx context.Context, shim *client.Client) (running bool) {
 func (p *pause) stop(ctx context.Context, shim *client.Client, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, pauseLimit) // a shim that hangs is killed when it is released
 	defer cancel()
-	err := shim.Kill(ctx, p.id, "", syscall.SIGKILL, false)
-	if err == nil {
-		_, err = shim.Wait(ctx, p.id, "")
-	}
-	if err == nil || errdefs.IsNotFound(err) {
-		_, err = shim.Delete(ctx, p.id, "")
-	}
-	if err != nil && !errdefs.IsNotFound(err) {
+	if err := shim.Remove(ctx, p.id); err != nil && !errdefs.IsNotFound(err) {
 		log.Warn("failed to stop pause process", "error", err)
 	}
 }
@@ -103,8 +95,7 @@ func (s *Sandbox) startPause(ctx context.Context, rec state.Sandbox) error {
 	return s.pause.start(ctx, s.Shim(), bundle)
 }
 
-// stopPause ends the pause process. What a dead shim left of it is cleaned up with the
-// shim.
+// stopPause ends the pause process. If the shim has exited, releasing it cleans up the process.
 func (s *Sandbox) stopPause(ctx context.Context, rec state.Sandbox) error {
 	if shim := s.Shim(); shim != nil && sharesPIDs(rec) {
 		s.pause.stop(ctx, shim, s.log)

@@ -41,8 +41,8 @@ func (r *record) setNetwork(n state.Network) error {
 	return err
 }
 
-// end records that the sandbox is NotReady or Stopped; one that is Stopped stays so. On a full disk
-// that holds as long as this server lives, and unwritten is the disk's error.
+// end records that the sandbox is NotReady or Stopped; one that is Stopped stays so. If the
+// disk is full the phase changes in memory only, and unwritten is the disk's error.
 func (r *record) end(phase state.Phase) (unwritten, err error) {
 	set := func(rec state.Sandbox) (state.Sandbox, error) {
 		if rec.Phase == state.Stopped {

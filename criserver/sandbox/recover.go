@@ -96,7 +96,7 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(c
 	each(ctx, rec, s, found)
 	if rec.BootID != m.o.BootID {
 		// The namespace went with the reboot; what the network holds elsewhere is given back now.
-		if err := s.withRecord(s.network.tearDown)(ctx); err != nil {
+		if err := s.network.tearDown(ctx, rec); err != nil {
 			s.log.Error("failed to recover sandbox", "error", err)
 		}
 	}

@@ -57,19 +57,24 @@ func (h *shimHold) watch() (context.Context, *client.Client) {
 // stopWatching ends the context of watch.
 func (h *shimHold) stopWatching() {
 	h.mu.Lock()
-	unwatch := h.unwatch
-	h.unwatch = nil
-	h.mu.Unlock()
-	if unwatch != nil {
-		unwatch()
+	defer h.mu.Unlock()
+	h.endWatch()
+}
+
+// endWatch ends the context of watch. The caller holds h.mu.
+func (h *shimHold) endWatch() {
+	if h.unwatch != nil {
+		h.unwatch()
+		h.unwatch = nil
 	}
 }
 
-// take is get, and leaves the sandbox without connection.
+// take returns the connection, nil if there is none, and removes it from the sandbox: nobody can
+// start to watch it any more.
 func (h *shimHold) take() *client.Client {
-	h.stopWatching()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.endWatch()
 	shim := h.shim
 	h.shim = nil
 	return shim
@@ -152,7 +157,7 @@ func (s *Sandbox) EndContainer(ctx context.Context, leaf string) error {
 	return s.manager.o.Cgroups.End(ctx, leaf, s.manager.shims.Processes(rec, s.Shim())...)
 }
 
-// becomeNotReady refuses all further use of the sandbox, whether that can be written or not.
+// becomeNotReady closes the sandbox to new users, even if the record cannot be written.
 func (s *Sandbox) becomeNotReady() {
 	s.gate.shutNow()
 	if _, err := s.record.end(state.NotReady); err != nil && !errdefs.IsNotFound(err) {

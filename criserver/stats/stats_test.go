@@ -88,7 +88,7 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-func TestSpare(t *testing.T) {
+func TestPrewarmed(t *testing.T) {
 	root := tree(t, map[string]string{"pod/prewarmed/cpu.stat": "usage_usec 1000\n", "pod/prewarmed/cgroup.procs": "7\n12\n34\n"})
 	r := NewReader(&cgroup.Mounts{Unified: root})
 	got := r.Prewarmed("/pod/prewarmed", 7)

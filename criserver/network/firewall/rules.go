@@ -229,7 +229,7 @@ func ifname(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 }
 
 // destinationIsLocal matches every address of the node but ::1: the kernel drops the answers to
-// that one, and a client that is refused there is redirected to 127.0.0.1.
+// that one, and a client that is refused there tries 127.0.0.1 next.
 func (f *family) destinationIsLocal() []expr.Any {
 	out := []expr.Any{
 		&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
