@@ -107,17 +107,18 @@ func TestStoppedShim(t *testing.T) {
 
 // A shim that goes on after its container was killed without it serves the pod as before.
 func TestShimComesToItself(t *testing.T) {
-	n := start(t)
+	n := start(t, ownShims)
 	n.pull(world.busybox)
 	n.pull(world.guest)
-	for _, handler := range []string{"runc", "wasm"} {
+	for _, handler := range []string{"own-runc", "own-wasm", "runc", "wasm"} {
 		p := n.run(handler)
-		c := p.start(idle(handler))
+		guest := strings.TrimPrefix(handler, "own-")
+		c := p.start(idle(guest))
 		cont := halt(t, p.shimPID())
 		_, err := n.StopContainer(n.within(node.Patience), &runtime.StopContainerRequest{ContainerId: c.id})
 		n.check(err)
 		cont()
-		next := p.start(idle(handler))
+		next := p.start(idle(guest))
 		_, err = n.StopContainer(n.within(node.Patience), &runtime.StopContainerRequest{ContainerId: next.id})
 		n.check(err)
 		if code := c.wait().GetExitCode(); code != 137 {

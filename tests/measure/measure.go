@@ -87,26 +87,13 @@ func (l *life) timed(call string, do func() error) error {
 }
 
 func (l *life) up(w Workload, i int) error {
-	uid := fmt.Sprintf("measure-%s-%d-%d", w.Handler, os.Getpid(), i)
-	sandbox := &runtime.PodSandboxConfig{
-		Metadata:     &runtime.PodSandboxMetadata{Name: "measure", Namespace: "default", Uid: uid},
-		Hostname:     "measure",
-		LogDirectory: filepath.Join(l.node.Logs, uid),
-		// As the kubelet asks for by default: no process namespace that the containers share.
-		Linux: &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{
-			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
-		}},
-	}
-	if err := os.MkdirAll(sandbox.LogDirectory, 0o755); err != nil {
-		return err
-	}
+	sandbox := l.node.PodConfig("default", "measure")
 	l.config = sandbox
-	container := &runtime.ContainerConfig{
-		Metadata: &runtime.ContainerMetadata{Name: "c"}, Image: &runtime.ImageSpec{Image: w.Image},
-		Command: w.Command, Args: w.Args, LogPath: "c.log",
-		Linux: &runtime.LinuxContainerConfig{SecurityContext: &runtime.LinuxContainerSecurityContext{
-			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
-		}},
+	container := node.ContainerConfig(w.Image)
+	container.Command, container.Args = w.Command, w.Args
+	log := filepath.Join(sandbox.GetLogDirectory(), container.GetLogPath())
+	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil { // the kubelet's to make
+		return err
 	}
 	if err := l.timed("RunPodSandbox", func() error {
 		answer, err := l.node.RunPodSandbox(l.ctx, &runtime.RunPodSandboxRequest{Config: sandbox, RuntimeHandler: w.Handler})

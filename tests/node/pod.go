@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -14,6 +15,12 @@ var serial atomic.Int64
 
 // Serial is another number each time: for names that must differ.
 func Serial() int64 { return serial.Add(1) }
+
+// OwnShims returns a table of handlers in which each pod has a shim of its own. The table says
+// nothing of scopes.
+func OwnShims(handlers string) string {
+	return strings.ReplaceAll(handlers, "type = ", "shim_scope = \"pod\"\ntype = ")
+}
 
 // PodConfig is a sandbox configuration as the kubelet makes one. Its logs are in a folder of their
 // own; its containers do not share a process namespace.

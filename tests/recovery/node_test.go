@@ -140,7 +140,7 @@ func begin(t *testing.T, kind setting) (*machine, error) {
 		}
 	}
 	if kind == ownShims || kind == ownCrun {
-		lines = strings.ReplaceAll(lines, "type = ", "shim_scope = \"pod\"\ntype = ")
+		lines = node.OwnShims(lines)
 	}
 	parent, own := world.folder, (*disk)(nil)
 	if kind == onDisk {

@@ -83,7 +83,27 @@ func startOwn(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startWith(t, dir, strings.ReplaceAll(handlers, "type = ", "shim_scope = \"pod\"\ntype = "))
+	return startWith(t, dir, node.OwnShims(handlers))
+}
+
+// eachScope runs a test on a node whose pods share their handler's shim, which another pod keeps
+// running, and on one whose pods have shims of their own.
+func eachScope(t *testing.T, test func(m *machine, own bool)) {
+	t.Helper()
+	t.Run("shared shim", func(t *testing.T) {
+		m := start(t)
+		m.pull(world.guest)
+		m.run("wasm").begin(containerConfig(world.guest, "idle")).says("idle")
+		if err := m.Reset(); err != nil {
+			t.Fatal(err)
+		}
+		test(m, false)
+	})
+	t.Run("own shims", func(t *testing.T) {
+		m := startOwn(t)
+		m.pull(world.guest)
+		test(m, true)
+	})
 }
 
 func startWith(t *testing.T, dir, handlers string, more ...string) *machine {

@@ -88,11 +88,15 @@ func TestPrewarmedProcess(t *testing.T) {
 
 // A pod that ends without having used its prewarmed process, in an orderly way or by its shim's
 // death, leaves nothing of it, also not in a cgroup that the kubelet made.
-func TestUnusedPrewarmedProcessIsEnded(t *testing.T) {
-	m := startOwn(t)
-	m.pull(world.guest)
+func TestUnusedPrewarmedProcessIsEnded(t *testing.T) { eachScope(t, unusedIsEnded) }
+
+func unusedIsEnded(m *machine, own bool) {
+	t := m.t
 	for _, killed := range []bool{false, true} {
-		parent, made := madeByKubelet(t, fmt.Sprintf("sunaba_scenario_%d_spare_%t", os.Getpid(), killed))
+		if killed && !own {
+			continue
+		}
+		parent, made := madeByKubelet(t, fmt.Sprintf("sunaba_scenario_%d_prewarmed_%t", os.Getpid(), killed))
 		for _, change := range []func(*runtime.PodSandboxConfig){
 			func(*runtime.PodSandboxConfig) {},
 			func(config *runtime.PodSandboxConfig) { config.Linux.CgroupParent = parent },
@@ -129,14 +133,18 @@ func noneBelow(t *testing.T, made []string) {
 // The id of the next container is on no record. A server that is killed between its drawing and
 // CreateContainer forgets it: what waits under it is counted, gives way to the next server's, and
 // is removed with the pod, also when its shim was killed too.
-func TestDrawnIDIsForgotten(t *testing.T) {
-	m := startOwn(t)
-	m.pull(world.guest)
+func TestDrawnIDIsForgotten(t *testing.T) { eachScope(t, drawnIDIsForgotten) }
+
+func drawnIDIsForgotten(m *machine, own bool) {
+	t := m.t
 	m.pull(world.busybox)
 	parent, made := madeByKubelet(t, fmt.Sprintf("sunaba_scenario_%d_drawn", os.Getpid()))
 	other := m.run("wasm", func(config *runtime.PodSandboxConfig) { config.Linux.CgroupParent = parent }) // another pod, of the same parent
 	neighbour := other.begin(containerConfig(world.guest, "idle"))
 	for _, end := range []string{"create", "stop", "kill shim", "another container"} {
+		if end == "kill shim" && !own {
+			continue
+		}
 		p := m.run("wasm", func(config *runtime.PodSandboxConfig) { config.Linux.CgroupParent = parent })
 		prewarmed := p.prewarmed()
 		counted := func() { // unless it was not wanted for too long

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -51,35 +50,17 @@ func pushFiles(ctx context.Context, registry *oci.Registry, n *node.Node, name s
 
 // runPod runs one pod whose container has port 8080.
 func runPod(ctx context.Context, n *node.Node, handler, image, name string, annotations map[string]string) (*pod, error) {
-	uid := "bench-" + name
-	config := &runtime.PodSandboxConfig{
-		Metadata:     &runtime.PodSandboxMetadata{Name: name, Namespace: "default", Uid: uid},
-		Hostname:     name,
-		Annotations:  annotations,
-		LogDirectory: filepath.Join(n.Logs, uid),
-		PortMappings: []*runtime.PortMapping{{ContainerPort: 8080, Protocol: runtime.Protocol_TCP}},
-		Linux: &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{
-			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
-		}},
-	}
-	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
-		return nil, err
-	}
+	config := n.PodConfig("default", name)
+	config.Annotations = annotations
+	config.PortMappings = []*runtime.PortMapping{{ContainerPort: 8080, Protocol: runtime.Protocol_TCP}}
 	sandbox, err := n.RunPodSandbox(ctx, &runtime.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 	if err != nil {
 		return nil, fmt.Errorf("run pod: %w", err)
 	}
-	p := &pod{id: sandbox.GetPodSandboxId(), log: filepath.Join(config.LogDirectory, "c.log")}
-	container, err := n.CreateContainer(ctx, &runtime.CreateContainerRequest{PodSandboxId: p.id, SandboxConfig: config, Config: &runtime.ContainerConfig{
-		Metadata: &runtime.ContainerMetadata{Name: "c"}, Image: &runtime.ImageSpec{Image: image}, LogPath: "c.log",
-		Linux: &runtime.LinuxContainerConfig{SecurityContext: &runtime.LinuxContainerSecurityContext{
-			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
-		}},
-	}})
-	if err != nil {
+	p := &pod{id: sandbox.GetPodSandboxId()}
+	if p.container, p.log, err = n.Create(ctx, p.id, config, node.ContainerConfig(image)); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
 	}
-	p.container = container.GetContainerId()
 	if _, err := n.StartContainer(ctx, &runtime.StartContainerRequest{ContainerId: p.container}); err != nil {
 		return nil, fmt.Errorf("start container: %w", err)
 	}
