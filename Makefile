@@ -92,7 +92,7 @@ test: setup-tests tools build $(CONTAINERD)/bin/runc
 demo: setup tools build
 	$(GO) run ./tests/demo -bin $(BIN) -crictl $(TOOLS)/bin/crictl
 
-# BENCH_FLAGS='-crowd 60' starts so many pods at once instead.
+# Pods have shims of their own here, so that their memory can be told apart. BENCH_FLAGS='-crowd 60' starts so many pods at once instead.
 bench-pods: setup tools build
 	$(GO) run ./tests/bench -bin $(BIN) $(BENCH_FLAGS)
 

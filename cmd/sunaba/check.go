@@ -218,8 +218,8 @@ func (n *checked) repair(ctx context.Context) error {
 	})
 }
 
-// recover starts a server without a socket, which cleans up as every server does at its start, and
-// stops it. Pods keep running.
+// recover starts a server on a socket that no client knows, which cleans up as every server does at
+// its start, and stops it. Pods keep running.
 func (n *checked) recover(ctx context.Context) error {
 	p := n.places
 	p.socket = filepath.Join(p.state, "repair.sock")

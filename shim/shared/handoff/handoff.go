@@ -54,7 +54,7 @@ func New(to Supervisor, log *slog.Logger) *Handoff {
 	return &Handoff{to: to, log: log}
 }
 
-// ask asks the supervisor. If that has exited, the log says so; it is no error.
+// ask asks the supervisor. One that does not answer is logged, not returned.
 func (h *Handoff) ask(request func(Supervisor) error) error {
 	if h == nil {
 		return nil
