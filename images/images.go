@@ -96,8 +96,8 @@ type Options struct {
 	// Budget bounds the room that images take together, in bytes; 0 is no bound.
 	// A pull that would go beyond fails.
 	Budget int64
-	// Pinned are patterns of names, as path.Match knows them but for "*", which
-	// matches slashes too: images that nobody is to remove for their room.
+	// Pinned are path.Match patterns of names, except that "*" also matches
+	// slashes. The kubelet's garbage collection does not remove these images.
 	Pinned []string
 	// MaxLayerSize bounds what one layer unpacks to, in bytes; 0 is 64 GiB.
 	MaxLayerSize int64

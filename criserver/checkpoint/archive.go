@@ -1,5 +1,5 @@
-// Package checkpoint writes down the state of running containers, and makes containers that start
-// from them.
+// Package checkpoint writes checkpoints of running containers, and creates containers from
+// checkpoints.
 //
 // Service.Create is also the way to every other container: whether an image was made of a
 // checkpoint is known when it is found. Package container knows nothing of checkpoints except where

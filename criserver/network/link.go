@@ -36,8 +36,8 @@ func isHostEnd(name string) bool {
 	return ok && len(digits) == hostEndDigits && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-// podMAC follows from the pod's first address, so that neighbours' caches stay true when another
-// pod gets an address.
+// podMAC follows from the pod's first address, so that neighbours' caches stay valid when another
+// pod gets the address.
 func podMAC(a netip.Addr) net.HardwareAddr {
 	b := a.AsSlice()
 	return append(net.HardwareAddr{0x5a, 0x6e}, b[len(b)-4:]...)

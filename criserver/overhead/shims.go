@@ -22,7 +22,7 @@ type SharedShim struct {
 	Restarts, Adopted, Lost int
 }
 
-// shimCollector reports the shims of now to Prometheus.
+// shimCollector exports metrics of the shared shims.
 type shimCollector struct {
 	handlers []Handler
 	shims    func(context.Context) []SharedShim

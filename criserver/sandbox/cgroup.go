@@ -19,7 +19,7 @@ type group struct {
 	rec state.Sandbox
 }
 
-// create makes the sandbox's own cgroup. That of a client is there.
+// create makes the sandbox's own cgroup. One that a client named exists.
 func (g group) create() error {
 	if !g.rec.CgroupOwned {
 		return nil

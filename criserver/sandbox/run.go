@@ -43,7 +43,7 @@ func (s *Sandbox) working() []step {
 	}
 }
 
-// withRecord gives a part of a step the record as it is then.
+// withRecord calls part with the record that is current when the step runs.
 func (s *Sandbox) withRecord(part func(context.Context, state.Sandbox) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		rec, err := s.record.get()

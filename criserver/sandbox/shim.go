@@ -69,8 +69,8 @@ func (h *shimHold) endWatch() {
 	}
 }
 
-// take returns the connection, nil if there is none, and removes it from the sandbox: nobody can
-// start to watch it any more.
+// take returns the connection, nil if there is none, and removes it from the sandbox. No
+// watch can start after that.
 func (h *shimHold) take() *client.Client {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -29,8 +29,8 @@ var classes = []error{
 	errdefs.ErrResourceExhausted, errdefs.ErrOutOfRange, errdefs.ErrAborted, errdefs.ErrDataLoss, errdefs.ErrInternal,
 }
 
-// spoken are the errors that the kubelet knows by the start of their text. It sees that only with
-// code Unknown: for every other one its client puts words in front.
+// spoken are the errors that the kubelet recognizes by their prefix. It sees the prefix only with
+// code Unknown: for any other code its client puts words in front.
 var spoken = []error{
 	crierrors.ErrRegistryUnavailable, crierrors.ErrSignatureValidationFailed,
 	crierrors.ErrRROUnsupported, crierrors.ErrImageVolumeMountFailed,

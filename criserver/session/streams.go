@@ -120,7 +120,7 @@ func (s *session) input() {
 	}
 	_, err := io.Copy(s.stdin.file, s.client.Stdin)
 	s.stdin.file.Close()
-	if err != nil { // it has no reader; it is read on, or the connection could stall
+	if err != nil { // the process does not read: drain the client, or the connection stalls
 		_, _ = io.Copy(io.Discard, s.client.Stdin)
 	}
 	close(s.stdinDone)

@@ -6,17 +6,17 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// invalid refuses a field that no runtime could do.
+// invalid returns ErrInvalidArgument for a field that no runtime accepts.
 func invalid(field, format string, args ...any) error {
 	return refuse(errdefs.ErrInvalidArgument, field, format, args...)
 }
 
-// unmet refuses a field that this host or sandbox cannot do.
+// unmet returns ErrFailedPrecondition for a field that this host or sandbox does not support.
 func unmet(field, format string, args ...any) error {
 	return refuse(errdefs.ErrFailedPrecondition, field, format, args...)
 }
 
-// unimplemented refuses a field that this server does not do.
+// unimplemented returns ErrNotImplemented for a field that this server does not support.
 func unimplemented(field, format string, args ...any) error {
 	return refuse(errdefs.ErrNotImplemented, field, format, args...)
 }

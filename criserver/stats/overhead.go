@@ -82,8 +82,8 @@ func (r *Reader) Overhead(leaf string, parts []Part) (Overhead, error) {
 }
 
 // Prewarmed returns the parts in the cgroup of a process that waits to become a guest's; none if
-// there is no such cgroup. The shim is there with a thread while it makes the process, and is not
-// meant.
+// there is no such cgroup. The shim has a thread there while it makes the process, and is not
+// counted.
 func (r *Reader) Prewarmed(cg string, shim int) []Part {
 	var parts []Part
 	pids, _ := r.mounts.Group(cg).Pids() // those that can be listed

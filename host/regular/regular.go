@@ -72,8 +72,7 @@ func open(dir int, at, name string, how *unix.OpenHow) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// openat2 asks again if a name was changed below the resolution, which the kernel answers with
-// EAGAIN.
+// openat2 repeats the call after EAGAIN, with which the kernel answers a concurrent rename.
 func openat2(dir int, name string, how *unix.OpenHow) (int, error) {
 	for range 16 {
 		fd, err := retry(func() (int, error) { return unix.Openat2(dir, name, how) })

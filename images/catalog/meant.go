@@ -13,11 +13,12 @@ import (
 	"github.com/sunaba-project/sunaba/images/variant"
 )
 
-// Meant returns the targets that a container's image may mean, likeliest first.
+// Meant returns the targets that a container's image reference can resolve to, best candidate
+// first.
 //
 // A name means its targets; those where the handler's choice is present come first, then the newer.
 // An id means the targets that hold it: first the one that the pod's own reference leads to, then
-// those of the same repository, then those that have what the handler likes best.
+// those of the same repository, then those with the handler's most preferred platform.
 func Meant(st *store.State, image, userSpecified string, h variant.Handler) ([]store.Target, error) {
 	present := func(t store.Target) int {
 		if d, _, ok := variant.SelectAt(t.Entries, h.Platforms); ok && t.Images[d.Digest] != "" {

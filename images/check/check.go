@@ -110,7 +110,7 @@ func newChecking(d *disk.Disk) *checking {
 	return &checking{disk: d, blobs: map[digest.Digest]error{}, chains: map[digest.Digest]error{}}
 }
 
-// once returns what verify says, or has said before.
+// once calls verify once per digest.
 func once(said map[digest.Digest]error, d digest.Digest, verify func() error) error {
 	err, ok := said[d]
 	if !ok {
@@ -171,7 +171,7 @@ func add(ctx context.Context, what []string, err error) ([]string, error) {
 	return nil, err
 }
 
-// condemn makes what is damaged count as not there.
+// condemn deletes damaged blobs and marks damaged layers, so that the next pull fetches them.
 func (c *checking) condemn(ctx context.Context) error {
 	for d, err := range c.blobs {
 		if err == nil {

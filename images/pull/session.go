@@ -135,12 +135,12 @@ func (x *session) target(ctx context.Context, n reference.Name, desc ocispec.Des
 	return t, slices.Concat(images, also), nil
 }
 
-// errAbsent is of a variant that an archive has not.
+// errAbsent says that an archive does not contain a variant.
 var errAbsent = fmt.Errorf("it is not in the archive: %w", errdefs.ErrNotFound)
 
 func isAbsent(err error) bool { return errors.Is(err, errAbsent) }
 
-// mayPass reports whether the same pull may fare better a little later.
+// mayPass reports whether a later retry may succeed.
 func mayPass(err error) bool {
 	var asked *registry.Error
 	return errors.As(err, &asked) && (asked.Unavailable() || errdefs.IsResourceExhausted(err))

@@ -62,8 +62,8 @@ func NewCollector(d *disk.Disk, modules *Modules, keepLayers bool, logger *slog.
 	return &Collector{disk: d, modules: modules, keepLayers: keepLayers, logger: logger}
 }
 
-// Recording is to be locked from before something is recorded until its pins are released. Many may
-// hold it at a time; meanwhile nothing is collected.
+// Recording returns the read side of the collector's lock. Hold it from before a record is written
+// until the pins of its content are released. Collection waits for all holders.
 func (c *Collector) Recording() sync.Locker { return c.mu.RLocker() }
 
 // GC removes what no image, no container and no running pull needs, and returns what that was.

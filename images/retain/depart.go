@@ -11,8 +11,9 @@ import (
 	"github.com/sunaba-project/sunaba/images/unpack"
 )
 
-// StrayAge is how long what no image has brought is kept after its last use: modules
-// that containers name instead of their image's command, that are run by exec or by hand.
+// StrayAge is how long the compiled code of a module that came with no image is kept after its last
+// use: of modules that containers name instead of their image's command, that are run by exec or by
+// hand.
 const StrayAge = 24 * time.Hour
 
 // programs returns the modules that images and containers run.
@@ -63,8 +64,8 @@ func (c *Collector) dropStray(ctx context.Context) error {
 	})
 }
 
-// depart has the modules that choose returns departed. While it is decided no image, no root and no
-// hold can come.
+// depart removes what is kept of the modules that choose returns. While it chooses, no image, root
+// or hold can be added.
 func (c *Collector) depart(ctx context.Context, choose func(programs map[digest.Digest]bool) ([]digest.Digest, error)) error {
 	leaving, err := c.choose(ctx, choose)
 	for d, done := range leaving {

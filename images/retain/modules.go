@@ -135,15 +135,15 @@ func (ms *Modules) stray(ctx context.Context, programs map[digest.Digest]bool) (
 	}), nil
 }
 
-// moduleUse says of modules that pulls hold them, or that they are departing.
+// moduleUse tracks which modules running pulls use, and which are being removed.
 type moduleUse struct {
 	mu      sync.Mutex
 	held    map[digest.Digest]int
 	leaving map[digest.Digest]chan struct{}
 }
 
-// Hold keeps a module from departing until release is called. If it is departing, Hold waits for
-// the end of that.
+// Hold prevents the removal of a module until release is called. If a removal is running, Hold
+// waits until it ends.
 func (u *moduleUse) Hold(ctx context.Context, d digest.Digest) (release func(), err error) {
 	u.mu.Lock()
 	for u.leaving[d] != nil {

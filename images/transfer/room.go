@@ -53,7 +53,7 @@ func (x *Transfer) Take(ctx context.Context, blobs ...ocispec.Descriptor) error 
 }
 
 // find makes sure that the disk has room, if need be by dropping the parts of blobs that no pull
-// fetches now. A file system that cannot be asked says no when it is written to.
+// fetches now. If statfs fails nothing is checked; a full disk then fails the write.
 func (r *Room) find(bytes int64) error {
 	free, err := space.Free(r.disk.Root)
 	if err != nil || bytes <= free {

@@ -95,7 +95,7 @@ func (x *Transfer) Document(ctx context.Context, desc ocispec.Descriptor) ([]byt
 }
 
 // Ingest brings a blob that is pinned into the store and reports bytes as they come, those of an
-// earlier try too. What one server has wrong, another is asked for.
+// earlier try too. If what one server sends is damaged, another one is asked.
 func (x *Transfer) Ingest(ctx context.Context, desc ocispec.Descriptor, got func(int64)) error {
 	return x.ingest(ctx, x.content.Ingest, desc, got)
 }
@@ -144,7 +144,7 @@ func (r *countedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Count returns what tells the meter the bytes of a part as they come.
+// Count returns a function that adds received bytes to a part of the meter.
 func (x *Transfer) Count(d digest.Digest) func(int64) {
 	return func(n int64) {
 		x.Meter.Part(d, func(p *progress.Progress, part *progress.Part) {

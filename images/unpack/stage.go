@@ -30,7 +30,7 @@ func (g staged) fs() string { return filepath.Join(g.dir, "fs") }
 
 func (g staged) labels() map[string]string { return map[string]string{printLabel: g.print.String()} }
 
-// staging are the layers that are not committed yet, and who waits for layers.
+// staging holds layers that are not committed yet, and the pins of layers.
 type staging struct {
 	dir string
 	log *log.Entry
@@ -179,7 +179,8 @@ func (s *Store) Commit(ctx context.Context, layers []Layer) error {
 	return nil
 }
 
-// settle gives the directories that layers only imply the looks they have below.
+// settle copies owner, mode, times and attributes of directories that a layer only implies from the
+// layers below.
 func (s *Store) settle(ctx context.Context, layers []Layer) error {
 	for _, l := range layers {
 		g, ok := s.stagedLayer(l.Chain)

@@ -155,7 +155,7 @@ func (s *Service) openBundle(r createRequest, u *undo) (*shim.Bundle, error) {
 	return b, nil
 }
 
-// bundle is what an engine gets of a bundle. The caller adds a root that is yet to be mounted.
+// bundle is what an engine gets of a bundle. The caller sets the root if it is mounted later.
 func (s *Service) bundle(r createRequest, spec *specs.Spec) *shim.Bundle {
 	b := &shim.Bundle{
 		ID: r.id, Namespace: s.options.Namespace, SandboxID: spec.Annotations[shim.AnnotationSandboxID], Path: r.bundle, Spec: spec,
@@ -181,7 +181,7 @@ func childIO(s *stdio.Streams, terminal bool) shim.IO {
 	return shim.IO{Stdin: stdin, Stdout: stdout, Stderr: stderr, Console: console, Terminal: terminal}
 }
 
-// undo has the steps that take back something that failed; the last step is taken back first.
+// undo is a stack of steps that undo what failed. They run in reverse order.
 type undo []func()
 
 func (u *undo) add(f func()) { *u = append(*u, f) }

@@ -13,8 +13,8 @@ import (
 
 type engines []shim.Engine // asked in order
 
-// choose returns the engine that runs the bundle. Engines that prewarm leave its cgroup if it is
-// another's.
+// choose returns the engine that runs the bundle. If that does not prewarm, a prewarmed process in
+// the container's cgroup is ended.
 func (all engines) choose(ctx context.Context, b *shim.Bundle) (shim.Engine, error) {
 	for _, e := range all {
 		handles, err := e.Handles(ctx, b)

@@ -56,7 +56,7 @@ func (e *execs) ids() []string {
 func (e *execs) started() []*process {
 	e.mu.Lock()
 	all := slices.Collect(maps.Values(e.byID))
-	e.mu.Unlock() // a process's lock comes before this one
+	e.mu.Unlock() // lock order: the process, then this
 	return slices.DeleteFunc(all, func(p *process) bool { return p == nil || p.pid() == 0 })
 }
 
@@ -77,7 +77,7 @@ func (e *execs) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for id, p := range e.byID {
-		if p != nil { // nil: the engine will refuse who has reserved the id
+		if p != nil { // nil is a reserved id, whose Exec fails in the engine
 			p.streams.Close()
 			delete(e.byID, id)
 		}

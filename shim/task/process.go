@@ -41,7 +41,7 @@ func newProcess(id string, p shim.Process, s *stdio.Streams, names stdio.Config)
 	return &process{id: id, engine: p, streams: s, names: names, state: created, finished: make(chan struct{})}
 }
 
-// start starts the process. record is called before that, and with false when it has failed;
+// start starts the process. record(true) is called before that, record(false) if it fails;
 // started is called before anybody can learn of its end.
 func (p *process) start(ctx context.Context, record func(starts bool) error, started func()) error {
 	p.mu.Lock()

@@ -17,7 +17,7 @@ type table struct {
 
 type creation struct {
 	cancel context.CancelFunc // nil unless the container's start follows at once
-	ended  chan struct{}      // closed
+	ended  chan struct{}      // closed when the creation has ended
 }
 
 func (t *table) find(id string) (*container, error) {

@@ -119,7 +119,8 @@ func (b *Book) catchUp() error {
 	return err
 }
 
-// replay applies the lines of a journal; of another boot's journal only where the search continues.
+// replay applies the lines of a journal; of another boot's journal only the position of the
+// address search.
 func (b *Book) replay(entries []entry) {
 	same := b.continues(entries)
 	for _, e := range entries {

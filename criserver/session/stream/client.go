@@ -91,7 +91,7 @@ type clientConn struct {
 	closed chan struct{}
 }
 
-// lookEvery is how often a connection is looked at that may have no reader.
+// lookEvery is how often a connection without a reader is checked for a disconnect.
 const lookEvery = time.Second
 
 // watch notices that the client has closed its side. Reading does not always tell: it stands still

@@ -21,8 +21,8 @@ import (
 // prewarmTime is how long a prewarmed process waits for its container.
 const prewarmTime = 10 * time.Second
 
-// errPrewarmed says that the prewarmed process failed, and not what it was to become: a forked one
-// may do.
+// errPrewarmed says that the prewarmed process failed, not the container. A forked one is tried
+// then.
 var errPrewarmed = errors.New("prewarmed guest process failed")
 
 // maxPrewarmed bounds the prewarmed processes of one engine. One that is asked for beyond that
