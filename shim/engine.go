@@ -11,36 +11,18 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/api"
-)
-
-// Annotations on an OCI bundle that the shim and its engines read.
-// The first two are containerd's own names, so that bundles of both callers read alike.
-const (
-	AnnotationContainerType = "io.kubernetes.cri.container-type"
-	AnnotationSandboxID     = "io.kubernetes.cri.sandbox-id"
-	AnnotationHandlerType   = "io.sunaba.handler-type"     // "oci" or "wasm": type of the pod's handler; absent = any engine
-	AnnotationWasmModule    = "io.sunaba.wasm.module"      // host path of the module when the image is a wasm artifact
-	AnnotationWasmDigest    = "io.sunaba.wasm.digest"      // digest of that module, if known
-	AnnotationWasmName      = "io.sunaba.wasm.name"        // name of that module's file, if known
-	AnnotationWasmListen    = "io.sunaba.wasm.listen"      // JSON list of the listeners opened before _start
-	AnnotationOptimizeGo    = "io.sunaba.wasm.optimize-go" // "true": the functions of Go's guests are rewritten; absent = "false"
-	AnnotationStopWait      = "io.sunaba.stop-wait"        // "true": a guest that cannot hear a stop waits out the grace
-	AnnotationLogLimits     = "io.sunaba.log-limits"       // bounds of the CRI log file, see stdio.ParseLimits
-	AnnotationOneStep       = "io.sunaba.one-step"         // "true": the runtime's Launcher loses no exit
-	ContainerTypeSandbox    = "sandbox"                    // value of AnnotationContainerType
-	ContainerTypeContainer  = "container"                  // value of AnnotationContainerType
-	HandlerTypeOCI          = "oci"                        // value of AnnotationHandlerType
-	HandlerTypeWasm         = "wasm"                       // value of AnnotationHandlerType
 )
 
 // Bundle is an OCI bundle whose root filesystem, if it has one, is already mounted at Rootfs.
 type Bundle struct {
-	ID, Namespace, SandboxID string
-	Path                     string // bundle directory on the host
-	Rootfs                   string // mounted root (Path/rootfs), "" when the bundle has none (sandbox, wasm artifact)
-	Spec                     *specs.Spec
-	Box                      *Box // for files of the engine that must outlive the shim; nil = nobody would take over
+	ID, Namespace string
+	Path          string // bundle directory on the host
+	Rootfs        string // mounted root (Path/rootfs), "" when the bundle has none (sandbox, wasm artifact)
+	Spec          *specs.Spec
+	Facts         annotation.Facts // what Spec's annotations tell
+	Box           *Box             // for files of the engine that must outlive the shim; nil = nobody would take over
 }
 
 // IO is what a process reads and writes. The files belong to the shim, which closes its copies
@@ -88,8 +70,7 @@ type Engine interface {
 
 // Launcher is an Engine that makes a container and lets it run in one step, which takes less than
 // Create and Start. What Launch returns has no process yet (Pid 0), and its cgroup has a path
-// already: Start makes it and lets it run. It is for bundles whose annotation AnnotationOneStep
-// says that it can be done.
+// already: Start makes it and lets it run. It is for bundles of whose runtime Facts.OneStep is said.
 type Launcher interface {
 	Launch(ctx context.Context, b *Bundle, io IO, o Options) (Container, error)
 }

@@ -32,7 +32,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
-	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 )
 
@@ -94,7 +94,7 @@ func (c *containerd) bundle(sandbox string, p enginetest.Program) (id, path stri
 	id = enginetest.NewID()
 	spec := enginetest.BusyboxSpec(id, c.root, enginetest.BusyboxProcess(p))
 	if sandbox != "" {
-		spec.Annotations[shim.AnnotationSandboxID] = sandbox
+		spec.Annotations[annotation.SandboxID] = sandbox
 	}
 	return id, enginetest.WriteBundle(c.t, c.dir, id, spec)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/host/mount"
-	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 )
@@ -144,7 +144,7 @@ type container struct {
 func (p *pod) container(program enginetest.Program) *container {
 	id := enginetest.NewID()
 	c := &container{pod: p, id: id, spec: enginetest.BusyboxSpec(id, "rootfs", enginetest.BusyboxProcess(program))}
-	c.spec.Annotations[shim.AnnotationSandboxID] = p.id
+	c.spec.Annotations[annotation.SandboxID] = p.id
 	log := client.CreateRequest{Stdout: "cri://" + c.logFile(), Stderr: "cri://" + c.logFile()}
 	c.req = log
 	return c

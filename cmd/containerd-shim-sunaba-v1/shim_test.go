@@ -15,7 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 )
@@ -416,7 +416,7 @@ func (p *pod) pause() *container {
 	pause := p.container(enginetest.Program{})
 	pause.spec = &specs.Spec{
 		Version:     "1.0.2",
-		Annotations: map[string]string{shim.AnnotationContainerType: shim.ContainerTypeSandbox, shim.AnnotationSandboxID: p.id},
+		Annotations: annotation.Facts{Sandbox: true, SandboxID: p.id}.Annotations(),
 		Linux: &specs.Linux{CgroupsPath: enginetest.CgroupParent + "/" + pause.id, Namespaces: []specs.LinuxNamespace{
 			{Type: specs.PIDNamespace},
 			{Type: specs.NetworkNamespace, Path: "/proc/self/ns/net"},

@@ -20,7 +20,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 	"github.com/sunaba-project/sunaba/tests/node"
@@ -111,7 +111,7 @@ func TestGuestsRunOnWithoutAShim(t *testing.T) {
 	k := newSupervised(t, "")
 	port := must(node.FreePort())(t)
 	server := k.guest(t, "serve")
-	server.spec.Annotations[shim.AnnotationWasmListen] = fmt.Sprintf(`[{"name":"http","address":"127.0.0.1","port":%d}]`, port)
+	server.spec.Annotations[annotation.Listen] = fmt.Sprintf(`[{"name":"http","address":"127.0.0.1","port":%d}]`, port)
 	server.create(t).start(t)
 	server.says(t, "stdout F serve=http")
 	reader := k.guest(t, "line", "line", "exit:5")
@@ -286,7 +286,7 @@ func TestStopThatAShimDiesIn(t *testing.T) {
 			k := newSupervised(t, "")
 			g := k.guest(t, c.args...)
 			if c.wait {
-				g.spec.Annotations[shim.AnnotationStopWait] = "true"
+				g.spec.Annotations[annotation.StopWait] = "true"
 			}
 			g.create(t).start(t)
 			g.says(t, "stdout F "+c.args[0]+"=on")

@@ -6,7 +6,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 )
@@ -27,7 +27,7 @@ func TestHistory(t *testing.T) {
 	waits := k.container(enginetest.Program{Kind: enginetest.Sleep}).create(t)
 	k.kill(t)
 	tells(client.History{Shims: 3, Adopted: 2})
-	waits.spec.Annotations[shim.AnnotationLogLimits] = "none that there are"
+	waits.spec.Annotations[annotation.LogLimits] = "none that there are"
 	enginetest.WriteBundle(t, k.dir, waits.id, waits.spec)
 	k.kill(t)
 	tells(client.History{Shims: 4, Adopted: 3, Lost: 1})

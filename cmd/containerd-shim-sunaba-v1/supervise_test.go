@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 	"golang.org/x/sys/unix"
@@ -390,7 +390,7 @@ func TestDeathAtAnyMoment(t *testing.T) {
 	for i := range 24 {
 		c := k.container(enginetest.Program{}).script("echo out; exit 7")
 		if i%2 == 0 {
-			c.spec.Annotations[shim.AnnotationOneStep] = "true"
+			c.spec.Annotations[annotation.OneStep] = "true"
 			c.spec.Process.OOMScoreAdj = new(int)
 		}
 		c.prepare(t)

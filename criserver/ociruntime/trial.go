@@ -14,8 +14,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
-	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/host/mount"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
 const (
@@ -56,7 +56,7 @@ func (b *Book) lay(path, dir string) error {
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
 		},
-		Annotations: map[string]string{spec.ContainerType: "container", spec.SandboxID: "sunaba-trial"}, // as those to come
+		Annotations: annotation.Facts{SandboxID: "sunaba-trial"}.Annotations(), // as those to come
 		Linux: &specs.Linux{
 			CgroupsPath: b.leaf(dir),
 			Namespaces: []specs.LinuxNamespace{

@@ -12,28 +12,17 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
-// Annotations of the OCI specification: the first are containerd's names, by
-// which shims group a pod's containers; the others are ours.
+// Annotations of the OCI specification by containerd's names, for OCI hooks and runtimes. What the
+// shim reads is in package annotation.
 const (
-	ContainerType    = "io.kubernetes.cri.container-type" // "sandbox" or "container"
-	SandboxID        = "io.kubernetes.cri.sandbox-id"
 	SandboxName      = "io.kubernetes.cri.sandbox-name"
 	SandboxNamespace = "io.kubernetes.cri.sandbox-namespace"
 	SandboxUID       = "io.kubernetes.cri.sandbox-uid"
 	ContainerName    = "io.kubernetes.cri.container-name"
 	ImageName        = "io.kubernetes.cri.image-name"
-
-	HandlerType = "io.sunaba.handler-type"
-	WasmModule  = "io.sunaba.wasm.module"
-	WasmDigest  = "io.sunaba.wasm.digest"
-	WasmName    = "io.sunaba.wasm.name"
-	WasmListen  = "io.sunaba.wasm.listen"
-	OptimizeGo  = "io.sunaba.wasm.optimize-go"
-	StopWait    = "io.sunaba.stop-wait"
-	LogLimits   = "io.sunaba.log-limits"
-	OneStep     = "io.sunaba.one-step"
 )
 
 // subgroup is crun's own: the cgroup that it makes within a scope of systemd, "container" if
@@ -48,66 +37,53 @@ const (
 	restartsAnnotation = "io.kubernetes.container.restartCount"
 )
 
-// Listen is a TCP listener that a guest is given, an element of WasmListen.
-type Listen struct {
-	Name string `json:"name"`
-	Port int32  `json:"port"`
-	// Optional listeners are left out when their address is in use: the pod's
-	// ports do not tell which container serves them.
-	Optional bool `json:"optional"`
-}
-
 func (in *Input) annotations(s *specs.Spec) error {
 	s.Annotations = map[string]string{}
 	passed(s.Annotations, in.Sandbox.GetAnnotations(), in.PodAnnotations)
 	passed(s.Annotations, in.Container.GetAnnotations(), in.ContainerAnnotations)
-	maps.Copy(s.Annotations, podAnnotations("container", in.SandboxID, in.Handler, in.Sandbox))
-	set := func(key, value string) {
-		if value != "" {
-			s.Annotations[key] = value
-		}
-	}
+	maps.Copy(s.Annotations, podAnnotations(in.Sandbox))
 	if _, _, scope := strings.Cut(in.CgroupsPath, ":"); scope && !path.IsAbs(in.CgroupsPath) {
 		s.Annotations[subgroup] = "" // none
 	}
-	set(ContainerName, in.Container.GetMetadata().GetName())
+	if name := in.Container.GetMetadata().GetName(); name != "" {
+		s.Annotations[ContainerName] = name
+	}
 	image := in.Container.GetImage().GetUserSpecifiedImage()
 	if image == "" {
 		image = in.Container.GetImage().GetImage()
 	}
-	set(ImageName, image)
-	if in.OneStep && !in.Guest {
-		set(OneStep, "true")
+	if image != "" {
+		s.Annotations[ImageName] = image
 	}
-	set(WasmModule, in.ModulePath)
-	if in.artifact() {
-		set(WasmDigest, in.ModuleDigest)
-		set(WasmName, in.ModuleName)
+	facts, err := in.facts()
+	if err != nil {
+		return err
 	}
-	set(LogLimits, in.LogLimits)
-	if annotation(in.Container, in.Sandbox, StopWait) == "true" {
-		set(StopWait, "true")
+	maps.Copy(s.Annotations, facts.Annotations())
+	return nil
+}
+
+// facts are what the shim is told.
+func (in *Input) facts() (annotation.Facts, error) {
+	f := annotation.Facts{
+		SandboxID: in.SandboxID, HandlerType: string(in.Handler), Program: annotation.OCI,
+		Module:    in.Module,
+		StopWait:  own(in.Container, in.Sandbox, annotation.StopWait) == "true",
+		LogLimits: in.LogLimits,
+		OneStep:   in.OneStep && !in.Guest,
+	}
+	if in.Guest {
+		f.Program = annotation.Wasm
 	}
 	if in.Handler != runtimeclass.WASM {
-		return nil
+		return f, nil
 	}
-	optimize, err := in.optimizeGo()
-	if err != nil {
-		return err
+	var err error
+	if f.OptimizeGo, err = in.optimizeGo(); err != nil {
+		return f, err
 	}
-	if optimize {
-		set(OptimizeGo, "true")
-	}
-	listen, err := listeners(in.Container, in.Sandbox)
-	if err != nil || len(listen) == 0 {
-		return err
-	}
-	text, err := json.Marshal(listen)
-	if err != nil {
-		return invalid("annotations", "write listeners: %v", err)
-	}
-	set(WasmListen, string(text))
-	return nil
+	f.Listeners, err = listeners(in.Container, in.Sandbox)
+	return f, err
 }
 
 // passed adds the annotations that match one of the patterns, but none of those
@@ -145,40 +121,33 @@ func checkClasses(container *runtime.ContainerConfig, sandbox *runtime.PodSandbo
 
 // optimizeGo says whether the functions of Go's guests are rewritten.
 func (in *Input) optimizeGo() (bool, error) {
-	switch word := annotation(in.Container, in.Sandbox, OptimizeGo); word {
+	switch word := own(in.Container, in.Sandbox, annotation.OptimizeGo); word {
 	case "":
 		return in.OptimizeGo, nil
 	case "true", "false":
 		return word == "true", nil
 	default:
-		return false, invalid("annotations["+OptimizeGo+"]", "%q is neither true nor false", word)
+		return false, invalid("annotations["+annotation.OptimizeGo+"]", "%q is neither true nor false", word)
 	}
 }
 
-// annotation is an annotation's value: the container's counts before the pod's.
-func annotation(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig, key string) string {
+// own is an annotation's value: the container's counts before the pod's.
+func own(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig, key string) string {
 	if word, ok := container.GetAnnotations()[key]; ok {
 		return word
 	}
 	return sandbox.GetAnnotations()[key]
 }
 
-func podAnnotations(kind, id string, handler runtimeclass.Type, sandbox *runtime.PodSandboxConfig) map[string]string {
+func podAnnotations(sandbox *runtime.PodSandboxConfig) map[string]string {
 	m := sandbox.GetMetadata()
-	return map[string]string{
-		ContainerType:    kind,
-		SandboxID:        id,
-		SandboxName:      m.GetName(),
-		SandboxNamespace: m.GetNamespace(),
-		SandboxUID:       m.GetUid(),
-		HandlerType:      string(handler),
-	}
+	return map[string]string{SandboxName: m.GetName(), SandboxNamespace: m.GetNamespace(), SandboxUID: m.GetUid()}
 }
 
 // listeners are the container's TCP ports, or every TCP port of the pod where
 // the container's are not told: a guest without ports must not take those of
 // a Linux container beside it.
-func listeners(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig) ([]Listen, error) {
+func listeners(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig) ([]annotation.Listener, error) {
 	text, ok := container.GetAnnotations()[PortsAnnotation]
 	if _, kubelet := container.GetAnnotations()[restartsAnnotation]; !ok && kubelet {
 		return nil, nil
@@ -195,7 +164,7 @@ func listeners(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxCo
 	if err := json.Unmarshal([]byte(text), &ports); err != nil {
 		return nil, invalid(field, "%v", err)
 	}
-	var list []Listen
+	var list []annotation.Listener
 	for _, p := range ports {
 		if p.Protocol != "" && p.Protocol != "TCP" {
 			continue
@@ -203,16 +172,16 @@ func listeners(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxCo
 		if p.ContainerPort < 1 || p.ContainerPort > 65535 {
 			return nil, invalid(field, "%d is not a port", p.ContainerPort)
 		}
-		list = appendListen(list, Listen{Name: p.Name, Port: p.ContainerPort})
+		list = appendListen(list, annotation.Listener{Name: p.Name, Port: uint16(p.ContainerPort)})
 	}
 	return list, nil
 }
 
-func podListeners(sandbox *runtime.PodSandboxConfig) []Listen {
-	var list []Listen
+func podListeners(sandbox *runtime.PodSandboxConfig) []annotation.Listener {
+	var list []annotation.Listener
 	for _, p := range sandbox.GetPortMappings() {
-		if p.GetProtocol() == runtime.Protocol_TCP && p.GetContainerPort() > 0 {
-			list = appendListen(list, Listen{Port: p.GetContainerPort(), Optional: true})
+		if p.GetProtocol() == runtime.Protocol_TCP && p.GetContainerPort() > 0 && p.GetContainerPort() <= 65535 {
+			list = appendListen(list, annotation.Listener{Port: uint16(p.GetContainerPort()), Optional: true})
 		}
 	}
 	return list
@@ -220,8 +189,8 @@ func podListeners(sandbox *runtime.PodSandboxConfig) []Listen {
 
 // appendListen gives a listener without a name its port as one, and adds each
 // port once.
-func appendListen(list []Listen, l Listen) []Listen {
-	if slices.ContainsFunc(list, func(have Listen) bool { return have.Port == l.Port }) {
+func appendListen(list []annotation.Listener, l annotation.Listener) []annotation.Listener {
+	if slices.ContainsFunc(list, func(have annotation.Listener) bool { return have.Port == l.Port }) {
 		return list
 	}
 	if l.Name == "" {

@@ -13,6 +13,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/annotation"
+	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -87,8 +89,8 @@ func ownUsers(in *Input, network runtime.NamespaceMode) *runtime.UserNamespace {
 func artifact(in *Input) {
 	in.Handler = runtimeclass.WASM
 	in.Image = ocispec.ImageConfig{}
-	in.ModulePath, in.ModuleDigest = "/var/lib/sunaba/images/modules/hello.wasm", "sha256:abcd"
-	in.ModuleName = "hello.wasm"
+	in.Module = annotation.Module{Path: "/var/lib/sunaba/images/modules/hello.wasm", Digest: "sha256:abcd", Name: "hello.wasm"}
+	in.Guest = true
 }
 
 var goldens = map[string]func(*Input){
@@ -193,7 +195,7 @@ var goldens = map[string]func(*Input){
 		}
 	},
 	"annotations": func(in *Input) {
-		in.LogLimits = "rate=1024,size=1048576"
+		in.LogLimits = stdio.Limits{Rate: 1024, Size: 1 << 20}
 		in.OneStep = true
 		in.PodAnnotations, in.ContainerAnnotations = []string{"run.oci.*", "io.*"}, []string{"example.org/x"}
 		in.Sandbox.Annotations = map[string]string{
@@ -202,13 +204,13 @@ var goldens = map[string]func(*Input){
 		in.Container.Annotations = map[string]string{"example.org/x": "2", "run.oci.own": "no", "blockio.resources.beta.kubernetes.io/container.other": "no"}
 	},
 	"wasm-image": func(in *Input) {
-		in.Handler = runtimeclass.WASM
+		in.Handler, in.Guest = runtimeclass.WASM, true
 		in.Image.Entrypoint = []string{"/greeter.wasm"}
 		in.Container.Annotations = map[string]string{
-			PortsAnnotation: `[{"name":"http","containerPort":8080,"protocol":"TCP"},{"containerPort":53,"protocol":"UDP"},{"hostPort":80,"containerPort":9090,"protocol":"TCP"}]`,
-			StopWait:        "true",
-			OptimizeGo:      "true",
-			WasmModule:      "/etc/shadow", // has no say
+			PortsAnnotation:       `[{"name":"http","containerPort":8080,"protocol":"TCP"},{"containerPort":53,"protocol":"UDP"},{"hostPort":80,"containerPort":9090,"protocol":"TCP"}]`,
+			annotation.StopWait:   "true",
+			annotation.OptimizeGo: "true",
+			annotation.ModulePath: "/etc/shadow", // has no say
 		}
 	},
 	"wasm-artifact": func(in *Input) {

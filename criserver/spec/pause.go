@@ -2,12 +2,14 @@ package spec
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
 // pauseOOMScoreAdj keeps the process that holds a pod together alive longer
@@ -51,6 +53,8 @@ func Pause(in PauseInput) (*specs.Spec, error) {
 			list = append(list, ns)
 		}
 	}
+	annotations := annotation.Facts{Sandbox: true, SandboxID: in.SandboxID, HandlerType: string(in.Handler)}.Annotations()
+	maps.Copy(annotations, podAnnotations(in.Sandbox))
 	adj := OOMScoreAdj(pauseOOMScoreAdj, in.Host)
 	return &specs.Spec{
 		Version: version,
@@ -62,7 +66,7 @@ func Pause(in PauseInput) (*specs.Spec, error) {
 			NoNewPrivileges: true,
 			OOMScoreAdj:     &adj,
 		},
-		Annotations: podAnnotations("sandbox", in.SandboxID, in.Handler, in.Sandbox),
+		Annotations: annotations,
 		Linux:       &specs.Linux{CgroupsPath: in.CgroupsPath, Namespaces: list},
 	}, nil
 }

@@ -73,12 +73,12 @@ func Programs(in Input) []string {
 // command is its arguments, not a program.
 func (in *Input) moduleArgs(command, args []string) []string {
 	entrypoint := in.Image.Entrypoint
-	name := in.ModulePath
+	name := in.Module.Path
 	switch {
 	case len(entrypoint) > 0 && entrypoint[0] != "":
 		name = entrypoint[0]
-	case in.ModuleName != "":
-		name = in.ModuleName
+	case in.Module.Name != "":
+		name = in.Module.Name
 	}
 	all := []string{path.Base(name)}
 	if len(command) > 0 || len(args) > 0 {

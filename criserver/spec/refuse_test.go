@@ -9,6 +9,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
 func TestContainerRefuses(t *testing.T) {
@@ -176,7 +177,7 @@ func TestContainerRefuses(t *testing.T) {
 		}, `profile "p" is not loaded`, errdefs.ErrFailedPrecondition},
 
 		{"rewriting of Go neither on nor off", func(in *Input) {
-			in.Handler, in.Sandbox.Annotations = runtimeclass.WASM, map[string]string{OptimizeGo: "yes"}
+			in.Handler, in.Sandbox.Annotations = runtimeclass.WASM, map[string]string{annotation.OptimizeGo: "yes"}
 		}, `annotations[io.sunaba.wasm.optimize-go]: "yes" is neither true nor false`, errdefs.ErrInvalidArgument},
 		{"ports not JSON", func(in *Input) {
 			in.Handler, in.Container.Annotations = runtimeclass.WASM, map[string]string{PortsAnnotation: "80"}

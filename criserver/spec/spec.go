@@ -25,6 +25,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/annotation"
+	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
 // version of the runtime specification that is asked for. Runtimes in use
@@ -40,12 +42,11 @@ type Input struct {
 	Image         ocispec.ImageConfig
 	// Handler is the type of the pod's handler.
 	Handler runtimeclass.Type
-	// ModulePath is the host path of the module when the image is a wasm
-	// artifact, which has no root filesystem; ModuleDigest its digest and
-	// ModuleName the name of its file, if known.
-	ModulePath, ModuleDigest, ModuleName string
-	// LogLimits are the bounds of the container's log, as the shim reads them.
-	LogLimits string
+	// Module is the module when the image is a wasm artifact, which has no
+	// root filesystem.
+	Module annotation.Module
+	// LogLimits are the bounds of the container's log.
+	LogLimits stdio.Limits
 	// OptimizeGo says whether the functions of Go's guests are rewritten where
 	// neither container nor pod says it.
 	OptimizeGo bool
@@ -173,7 +174,7 @@ func Container(in Input) (*specs.Spec, error) {
 		Process: &specs.Process{},
 		Linux:   &specs.Linux{CgroupsPath: in.CgroupsPath, MountLabel: in.MountLabel},
 	}
-	if in.ModulePath == "" {
+	if in.Module.Path == "" {
 		s.Root = &specs.Root{Path: "rootfs", Readonly: in.security().GetReadonlyRootfs()}
 	}
 	for _, step := range []func(*specs.Spec) error{
@@ -267,4 +268,4 @@ func (in *Input) privileged() bool { return in.security().GetPrivileged() }
 
 // artifact says that the container is a lone wasm module without an image's
 // root filesystem.
-func (in *Input) artifact() bool { return in.ModulePath != "" }
+func (in *Input) artifact() bool { return in.Module.Path != "" }

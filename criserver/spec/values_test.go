@@ -10,6 +10,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
 func TestArgs(t *testing.T) {
@@ -39,7 +40,7 @@ func TestArgs(t *testing.T) {
 			in := base()
 			in.Image.Entrypoint, in.Image.Cmd = tt.entrypoint, tt.cmd
 			in.Container.Command, in.Container.Args = tt.command, tt.arg
-			in.ModulePath, in.ModuleName, _ = strings.Cut(tt.module, " ")
+			in.Module.Path, in.Module.Name, _ = strings.Cut(tt.module, " ")
 			got, err := in.args()
 			if err != nil || !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, %v; want %q", got, err, tt.want)
@@ -53,13 +54,13 @@ func TestArgs(t *testing.T) {
 func TestListeners(t *testing.T) {
 	for name, c := range map[string]struct {
 		annotations map[string]string
-		want        []Listen
+		want        []annotation.Listener
 	}{
-		"its own":           {map[string]string{PortsAnnotation: `[{"name":"web","containerPort":9090}]`, restartsAnnotation: "0"}, []Listen{{Name: "web", Port: 9090}}},
+		"its own":           {map[string]string{PortsAnnotation: `[{"name":"web","containerPort":9090}]`, restartsAnnotation: "0"}, []annotation.Listener{{Name: "web", Port: 9090}}},
 		"none, kubelet":     {map[string]string{restartsAnnotation: "0"}, nil},
 		"none, said so":     {map[string]string{PortsAnnotation: `[]`}, nil},
-		"nothing is told":   {nil, []Listen{{Name: "8080", Port: 8080, Optional: true}}},
-		"something else is": {map[string]string{"a": "b"}, []Listen{{Name: "8080", Port: 8080, Optional: true}}},
+		"nothing is told":   {nil, []annotation.Listener{{Name: "8080", Port: 8080, Optional: true}}},
+		"something else is": {map[string]string{"a": "b"}, []annotation.Listener{{Name: "8080", Port: 8080, Optional: true}}},
 	} {
 		in := base()
 		in.Sandbox.PortMappings = []*runtime.PortMapping{{ContainerPort: 8080}, {ContainerPort: 53, Protocol: runtime.Protocol_UDP}}
@@ -376,14 +377,14 @@ func TestOptimizeGo(t *testing.T) {
 		in.Handler, in.OptimizeGo = runtimeclass.WASM, c.configured
 		in.Container.Annotations, in.Sandbox.Annotations = map[string]string{}, map[string]string{}
 		if c.container != "" {
-			in.Container.Annotations[OptimizeGo] = c.container
+			in.Container.Annotations[annotation.OptimizeGo] = c.container
 		}
 		if c.pod != "" {
-			in.Sandbox.Annotations[OptimizeGo] = c.pod
+			in.Sandbox.Annotations[annotation.OptimizeGo] = c.pod
 		}
 		s, err := Container(in)
-		if err != nil || s.Annotations[OptimizeGo] != c.want {
-			t.Errorf("%+v: %q, %v", c, s.Annotations[OptimizeGo], err)
+		if err != nil || s.Annotations[annotation.OptimizeGo] != c.want {
+			t.Errorf("%+v: %q, %v", c, s.Annotations[annotation.OptimizeGo], err)
 		}
 	}
 }

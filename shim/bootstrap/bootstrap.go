@@ -27,6 +27,7 @@ import (
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 )
 
@@ -147,7 +148,7 @@ func groupOf(dir, id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if sandbox := spec.Annotations[shim.AnnotationSandboxID]; sandbox != "" {
+	if sandbox := spec.Annotations[annotation.SandboxID]; sandbox != "" {
 		return sandbox, nil
 	}
 	return id, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 )
 
@@ -74,7 +75,7 @@ func BusyboxSpec(id, root string, process *specs.Process) *specs.Spec {
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
 			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"}},
 		},
-		Annotations: map[string]string{shim.AnnotationContainerType: shim.ContainerTypeContainer},
+		Annotations: annotation.Facts{}.Annotations(),
 		Linux: &specs.Linux{
 			CgroupsPath: CgroupParent + "/" + id,
 			Namespaces: []specs.LinuxNamespace{
@@ -108,6 +109,6 @@ func BusyboxBundle(root string) func(t *testing.T, id string, p Program) *shim.B
 	return func(t *testing.T, id string, p Program) *shim.Bundle {
 		t.Helper()
 		spec := BusyboxSpec(id, root, BusyboxProcess(p))
-		return &shim.Bundle{ID: id, Namespace: "test", SandboxID: id, Rootfs: root, Spec: spec, Path: WriteBundle(t, t.TempDir(), id, spec)}
+		return &shim.Bundle{ID: id, Namespace: "test", Rootfs: root, Spec: spec, Path: WriteBundle(t, t.TempDir(), id, spec)}
 	}
 }

@@ -40,7 +40,7 @@ func (e *Engine) Name() string { return shim.PauseName }
 
 // Handles implements shim.Engine: a sandbox without a root.
 func (e *Engine) Handles(ctx context.Context, b *shim.Bundle) (bool, error) {
-	return b.Spec.Annotations[shim.AnnotationContainerType] == shim.ContainerTypeSandbox && b.Rootfs == "", nil
+	return b.Facts.Sandbox && b.Rootfs == "", nil
 }
 
 // Create implements shim.Engine. The process exists in its namespaces and cgroup; it is the user's

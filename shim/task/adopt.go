@@ -135,10 +135,11 @@ func (s successor) adopter(left *handoff.Remains, r *createRequest, t bundle.Tas
 	if err != nil {
 		return nil, nil, err
 	}
-	if r.streams.Limits, err = stdio.ParseLimits(spec.Annotations[shim.AnnotationLogLimits]); err != nil {
-		return nil, nil, fmt.Errorf("annotation %s: %w", shim.AnnotationLogLimits, err)
+	b, err := s.bundle(*r, spec)
+	if err != nil {
+		return nil, nil, err
 	}
-	b := s.bundle(*r, spec)
+	r.streams.Limits = b.Facts.LogLimits
 	if len(r.rootfs) > 0 {
 		b.Rootfs = filepath.Join(b.Path, bundle.RootfsName)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
@@ -71,9 +72,7 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 	if err != nil {
 		return nil, err
 	}
-	if r.streams.Limits, err = stdio.ParseLimits(b.Spec.Annotations[shim.AnnotationLogLimits]); err != nil {
-		return nil, fmt.Errorf("annotation %s: %w", shim.AnnotationLogLimits, err)
-	}
+	r.streams.Limits = b.Facts.LogLimits
 	engine, err := s.engines.choose(ctx, b)
 	if err != nil {
 		return nil, err
@@ -124,7 +123,7 @@ func build(ctx context.Context, engine shim.Engine, b *shim.Bundle, io shim.IO, 
 	launcher, ok := engine.(shim.Launcher)
 	// Between the two steps a process is given what its specification does not say.
 	said := b.Spec.Process != nil && b.Spec.Process.OOMScoreAdj != nil && shim.CgroupPath(b.Spec, r.options.SystemdCgroup) != ""
-	if ok && said && r.launch && b.Spec.Annotations[shim.AnnotationOneStep] == "true" {
+	if ok && said && r.launch && b.Facts.OneStep {
 		return launcher.Launch(ctx, b, io, r.options)
 	}
 	return engine.Create(ctx, b, io, r.options)
@@ -144,7 +143,10 @@ func (s *Service) openBundle(r createRequest, u *undo) (*shim.Bundle, error) {
 		return nil, err
 	}
 	u.add(func() { s.note(bundle.UnmapVolumes(r.bundle), "unmap volumes", r.id) })
-	b := s.bundle(r, spec)
+	b, err := s.bundle(r, spec)
+	if err != nil {
+		return nil, err
+	}
 	if len(r.rootfs) > 0 {
 		b.Rootfs, err = bundle.MountRoot(r.bundle, r.rootfs, bundle.UserNamespace(spec))
 		if err != nil {
@@ -156,13 +158,13 @@ func (s *Service) openBundle(r createRequest, u *undo) (*shim.Bundle, error) {
 }
 
 // bundle is what an engine gets of a bundle. The caller sets the root if it is mounted later.
-func (s *Service) bundle(r createRequest, spec *specs.Spec) *shim.Bundle {
-	b := &shim.Bundle{
-		ID: r.id, Namespace: s.options.Namespace, SandboxID: spec.Annotations[shim.AnnotationSandboxID], Path: r.bundle, Spec: spec,
-		Box: s.handoff.Box(r.id),
+func (s *Service) bundle(r createRequest, spec *specs.Spec) (*shim.Bundle, error) {
+	facts, err := annotation.Read(spec.Annotations)
+	if err != nil {
+		return nil, err
 	}
-	if b.SandboxID == "" {
-		b.SandboxID = r.id
+	b := &shim.Bundle{
+		ID: r.id, Namespace: s.options.Namespace, Path: r.bundle, Spec: spec, Facts: facts, Box: s.handoff.Box(r.id),
 	}
 	if len(r.rootfs) == 0 && spec.Root != nil && spec.Root.Path != "" {
 		b.Rootfs = spec.Root.Path
@@ -173,7 +175,7 @@ func (s *Service) bundle(r createRequest, spec *specs.Spec) *shim.Bundle {
 			b.Rootfs = ""
 		}
 	}
-	return b
+	return b, nil
 }
 
 func childIO(s *stdio.Streams, terminal bool) shim.IO {

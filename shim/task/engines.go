@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
 type engines []shim.Engine // asked in order
@@ -24,7 +25,7 @@ func (all engines) choose(ctx context.Context, b *shim.Bundle) (shim.Engine, err
 		if !handles {
 			continue
 		}
-		if e.Name() == shim.HandlerTypeWasm && b.Spec.Annotations[shim.AnnotationHandlerType] == shim.HandlerTypeOCI {
+		if e.Name() == annotation.Wasm && b.Facts.HandlerType == annotation.OCI {
 			return nil, fmt.Errorf("container %q is a WebAssembly module and its pod's handler runs Linux containers: "+
 				"use a RuntimeClass whose handler has type wasm: %w", b.ID, errdefs.ErrFailedPrecondition)
 		}

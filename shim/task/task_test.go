@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/events"
@@ -188,7 +189,7 @@ func TestWasmUnderAnOCIHandlerIsRefused(t *testing.T) {
 	for handler, refused := range map[string]bool{"oci": true, "wasm": false, "": false} {
 		annotations := map[string]string{}
 		if handler != "" {
-			annotations[shim.AnnotationHandlerType] = handler
+			annotations[annotation.HandlerType] = handler
 		}
 		dir := newBundle(t, annotations)
 		_, err := api.create(t.Context(), &task.CreateTaskRequest{ID: "x" + handler, Bundle: dir})

@@ -20,7 +20,7 @@ var parts = []struct {
 		"images knows nothing of pods: it turns a reference and platforms into a root file system or a module"},
 	{"shim", []string{"shim", "runtimeclass", "host"},
 		"the shim is a binary of its own that containerd runs too: what it imports is every pod's overhead"},
-	{"criserver", []string{"criserver", "images", "runtimeclass", "shim/client", "shim/stdio", "host"},
+	{"criserver", []string{"criserver", "images", "runtimeclass", "shim/annotation", "shim/client", "shim/stdio", "host"},
 		"the CRI face talks to a shim through its client, over the socket, so that it can be killed at any moment"},
 }
 

@@ -13,11 +13,11 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/sunaba-project/sunaba/shim/wasm/link"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
 // Listener is a TCP port that is open before the guest starts.
-type Listener = link.Listener
+type Listener = annotation.Listener
 
 // User is whom a guest runs as. Root becomes nobody.
 type User struct{ UID, GID uint32 }

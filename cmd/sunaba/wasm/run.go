@@ -2,7 +2,6 @@ package wasm
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 	"github.com/sunaba-project/sunaba/shim/wasm/engine"
 )
@@ -73,7 +73,7 @@ func (n Node) Run(ctx context.Context, o RunOptions) (code int, err error) {
 	if err != nil {
 		return exitStart, err
 	}
-	bundle.Spec.Annotations[shim.AnnotationOptimizeGo] = strconv.FormatBool(n.OptimizeGo)
+	bundle.Facts.OptimizeGo = n.OptimizeGo
 	if err := sweep(); err != nil {
 		return exitStart, err
 	}
@@ -171,7 +171,6 @@ func (o RunOptions) bundle() (*shim.Bundle, error) {
 				{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
 			},
 		},
-		Annotations: map[string]string{shim.AnnotationWasmModule: file},
 	}
 	if o.Systemd {
 		spec.Linux.CgroupsPath = "system.slice:sunaba:" + strconv.Itoa(os.Getpid())
@@ -187,17 +186,8 @@ func (o RunOptions) bundle() (*shim.Bundle, error) {
 	if o.User != nil {
 		spec.Process.User = specs.User{UID: o.User.UID, GID: o.User.GID}
 	}
-	if o.StopWait {
-		spec.Annotations[shim.AnnotationStopWait] = "true"
-	}
-	if len(o.Listen) > 0 {
-		text, err := json.Marshal(o.Listen)
-		if err != nil {
-			return nil, err
-		}
-		spec.Annotations[shim.AnnotationWasmListen] = string(text)
-	}
-	return &shim.Bundle{ID: id, Namespace: "sunaba", SandboxID: id, Path: "/", Spec: spec}, nil
+	facts := annotation.Facts{Module: annotation.Module{Path: file}, Listeners: o.Listen, StopWait: o.StopWait}
+	return &shim.Bundle{ID: id, Namespace: "sunaba", Path: "/", Spec: spec, Facts: facts}, nil
 }
 
 // names are the node's files by which names are resolved in its network.

@@ -20,6 +20,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
@@ -92,7 +93,7 @@ func (b *builder) build(ctx context.Context) error {
 		ID: b.rec.ID, SandboxID: b.Pod.ID, Container: b.config(), Sandbox: b.Pod.Config.Value,
 		Image: b.Image.Config, Handler: runtimeclass.Type(b.Pod.HandlerType),
 		CgroupsPath: b.rec.CgroupsPath, Files: b.Sandbox.Files(b.Pod.Config.Value), Namespaces: b.Sandbox.Namespaces(b.Pod.Config.Value),
-		LogLimits: b.logLimits().String(), OptimizeGo: b.o.OptimizeGo,
+		LogLimits: b.logLimits(), OptimizeGo: b.o.OptimizeGo,
 	}
 	if b.PIDNamespace != "" {
 		in.Namespaces.PID = b.PIDNamespace
@@ -123,8 +124,9 @@ func (b *builder) rootfs(ctx context.Context, in *spec.Input) error {
 		return fmt.Errorf("prepare root filesystem: %w", err)
 	}
 	if b.Image.Kind == images.Module {
-		in.ModulePath, in.ModuleDigest = b.o.Images.ModulePath(b.Image), b.Image.Module.Digest.String()
-		in.ModuleName = b.Image.Module.Annotations[ocispec.AnnotationTitle]
+		in.Module = annotation.Module{
+			Path: b.o.Images.ModulePath(b.Image), Digest: b.Image.Module.Digest.String(), Name: b.Image.Module.Annotations[ocispec.AnnotationTitle],
+		}
 		in.Guest = true
 		return nil
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/wasm/guest"
 )
 
@@ -186,7 +187,7 @@ func TestOpenDescriptors(t *testing.T) { eachWay(t, openDescriptors) }
 
 func openDescriptors(t *testing.T, w way) {
 	b := w.newBench(t, "probe", "sleep")
-	b.bundle.Spec.Annotations[shim.AnnotationWasmListen] = `[{"name":"http","port":8080}]`
+	b.bundle.Facts.Listeners = []annotation.Listener{{Name: "http", Port: 8080}}
 	b.bundle.Spec.Mounts = []specs.Mount{{Type: "tmpfs", Destination: "/dev"}, {Type: "bind", Source: openDir(t), Destination: "/v", Options: []string{"rbind"}}}
 	c := b.create()
 	start(t, c.Init())
@@ -230,7 +231,7 @@ func openDescriptors(t *testing.T, w way) {
 // is paused: it can be killed however much that was.
 func TestDeafProcessCanBeKilled(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
-	b.bundle.Spec.Annotations[shim.AnnotationStopWait] = "true"
+	b.bundle.Facts.StopWait = true
 	c := b.create()
 	start(t, c.Init())
 	b.stdout.await(t, "sleep=on")

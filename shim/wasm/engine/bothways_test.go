@@ -55,7 +55,7 @@ func bothWays(t *testing.T, variants []variant, prepare func(skip compile.Steps)
 	for _, v := range append([]variant{{"plain", compile.AllSteps}}, variants...) {
 		t.Run(v.name, func(t *testing.T) {
 			b, stdin := prepare(v.skip)
-			b.bundle.Spec.Annotations[shim.AnnotationOptimizeGo] = "true" // unless StepFold is skipped
+			b.bundle.Facts.OptimizeGo = true // unless StepFold is skipped
 			b.t, b.engine = t, shared.engineWith(t, v.skip)
 			got := b.ending(stdin)
 			check(t, v.skip, got)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -42,11 +41,7 @@ func initConfig(b *shim.Bundle, entry compile.Entry, io shim.IO) (link.Config, [
 	if ns := namespace(b.Spec, specs.UTSNamespace); ns != nil && ns.Path == "" {
 		c.Hostname = b.Spec.Hostname
 	}
-	if text := b.Spec.Annotations[shim.AnnotationWasmListen]; text != "" {
-		if err := json.Unmarshal([]byte(text), &c.Listen); err != nil {
-			return link.Config{}, nil, fmt.Errorf("annotation %s: %w: %w", shim.AnnotationWasmListen, err, errdefs.ErrInvalidArgument)
-		}
-	}
+	c.Listen = b.Facts.Listeners
 	return c, trees, nil
 }
 
@@ -58,7 +53,7 @@ func processConfig(b *shim.Bundle, p *specs.Process, entry compile.Entry, io shi
 		Load:          entry.Load,
 		StartFunction: entry.StartFunction,
 		NoStdin:       io.Stdin == nil,
-		StopWait:      b.Spec.Annotations[shim.AnnotationStopWait] == "true",
+		StopWait:      b.Facts.StopWait,
 		Umask:         p.User.Umask,
 	}
 	user, err := outside(p.User, b.Spec)

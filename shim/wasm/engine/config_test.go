@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
@@ -78,11 +79,8 @@ func TestInitConfig(t *testing.T) {
 				Namespaces: []specs.LinuxNamespace{{Type: specs.UTSNamespace}},
 				Resources:  &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}},
 			},
-			Annotations: map[string]string{
-				shim.AnnotationWasmListen: `[{"name":"http","port":8080,"optional":true}]`,
-				shim.AnnotationStopWait:   "true",
-			},
 		},
+		Facts: annotation.Facts{Listeners: []annotation.Listener{{Name: "http", Port: 8080, Optional: true}}, StopWait: true},
 	}
 	got, trees, err := initConfig(b, compile.Entry{Dir: "/cache/x", StartFunction: true, Size: 1 << 20}, shim.IO{})
 	if err != nil {
@@ -92,7 +90,7 @@ func TestInitConfig(t *testing.T) {
 		Args: []string{"a", "b"}, Env: []string{"X=1", "PWD=/work"}, StartFunction: true,
 		Rootfs: true, ReadOnly: true,
 		Mounts:   []link.Mount{{Type: "bind", Destination: "/data", Options: []string{"ro"}}},
-		Hostname: "sandpit", Listen: []link.Listener{{Name: "http", Port: 8080, Optional: true}},
+		Hostname: "sandpit", Listen: []annotation.Listener{{Name: "http", Port: 8080, Optional: true}},
 		UID: 65534, GID: 65534, Rlimits: []link.Rlimit{{Resource: 7, Soft: 10, Hard: 20}},
 		Memory: 32 << 20, Engine: engineReserve + 1<<20, NoStdin: true, StopWait: true, Umask: &umask,
 	}

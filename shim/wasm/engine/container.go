@@ -18,9 +18,6 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// annotationStopSignal is the image's stop signal, as containerd's clients pass it on.
-const annotationStopSignal = "org.opencontainers.image.stopSignal"
-
 // container is one guest with the further processes in it.
 type container struct {
 	engine   *Engine
@@ -44,8 +41,8 @@ func newContainer(e *Engine, b *shim.Bundle) *container {
 	return &container{
 		engine:   e,
 		bundle:   b,
-		stopWait: b.Spec.Annotations[shim.AnnotationStopWait] == "true",
-		stop:     unix.SignalNum(b.Spec.Annotations[annotationStopSignal]),
+		stopWait: b.Facts.StopWait,
+		stop:     unix.SignalNum(b.Facts.StopSignal),
 		further:  make(map[*process]struct{}),
 	}
 }

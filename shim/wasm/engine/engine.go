@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 
 	"github.com/containerd/errdefs"
 
@@ -58,10 +57,7 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.
 	if err := check(b); err != nil {
 		return nil, err
 	}
-	own, err := e.steps(b)
-	if err != nil {
-		return nil, fmt.Errorf("create %q: %w", b.ID, err)
-	}
+	own := e.steps(b.Facts.OptimizeGo)
 	c, err := e.create(ctx, b, io, own, true)
 	if errors.Is(err, errPrewarmed) {
 		c, err = e.create(ctx, b, io, own, false)
@@ -97,19 +93,11 @@ func check(b *shim.Bundle) error {
 }
 
 // steps are those that are left out for a bundle's modules.
-//
-// # Errors
-//
-// ErrInvalidArgument for an annotation that is neither true nor false.
-func (e *Engine) steps(b *shim.Bundle) (compile.Steps, error) {
-	switch word := b.Spec.Annotations[shim.AnnotationOptimizeGo]; word {
-	case "true":
-		return e.options.Skip, nil
-	case "", "false":
-		return e.options.Skip | compile.Without(false), nil
-	default:
-		return 0, fmt.Errorf("annotation %s: %q is neither true nor false: %w", shim.AnnotationOptimizeGo, word, errdefs.ErrInvalidArgument)
+func (e *Engine) steps(optimizeGo bool) compile.Steps {
+	if optimizeGo {
+		return e.options.Skip
 	}
+	return e.options.Skip | compile.Without(false)
 }
 
 // create makes the container, or leaves nothing but, for the caller's next try, its entry. With
@@ -180,11 +168,8 @@ func later[T any](f func() (T, error)) func() (T, error) {
 
 // entry is the bundle's compiled module.
 func (e *Engine) entry(ctx context.Context, b *shim.Bundle, skip compile.Steps) (compile.Entry, error) {
-	if path := b.Spec.Annotations[shim.AnnotationWasmModule]; path != "" {
-		if !filepath.IsAbs(path) {
-			return compile.Entry{}, fmt.Errorf("annotation %s: path %q is not absolute: %w", shim.AnnotationWasmModule, path, errdefs.ErrInvalidArgument)
-		}
-		return e.ensure(ctx, path, b.Spec.Annotations[shim.AnnotationWasmDigest], skip)
+	if m := b.Facts.Module; m.Path != "" {
+		return e.ensure(ctx, m.Path, m.Digest, skip)
 	}
 	module, err := findModule(b.Rootfs, b.Spec.Process)
 	if err != nil {

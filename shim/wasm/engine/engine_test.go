@@ -1,14 +1,9 @@
 package engine
 
 import (
-	"context"
-	"strings"
 	"testing"
 
-	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 
@@ -21,19 +16,12 @@ func TestGuestRuns(t *testing.T) {
 	}
 }
 
-// TestOptimizeGo has the annotation decide which entry a bundle's module has.
+// TestOptimizeGo has the caller's word decide which entry a bundle's module has.
 func TestOptimizeGo(t *testing.T) {
 	e := shared.engineWith(t, 0)
-	for word, want := range map[string]compile.Steps{"": compile.StepFold, "false": compile.StepFold, "true": 0} {
-		got, err := e.steps(&shim.Bundle{Spec: &specs.Spec{Annotations: map[string]string{shim.AnnotationOptimizeGo: word}}})
-		if err != nil || got != want {
-			t.Errorf("with %q: steps %d are left out, %v; want %d", word, got, err, want)
+	for optimize, want := range map[bool]compile.Steps{false: compile.StepFold, true: 0} {
+		if got := e.steps(optimize); got != want {
+			t.Errorf("with %t: steps %d are left out, want %d", optimize, got, want)
 		}
-	}
-	b := newBench(t, "hello")
-	b.bundle.Spec.Annotations[shim.AnnotationOptimizeGo] = "1"
-	_, err := b.engine.Create(context.Background(), b.bundle, shim.IO{}, shim.Options{})
-	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), `annotation io.sunaba.wasm.optimize-go: "1" is neither true nor false`) {
-		t.Errorf("error %v", err)
 	}
 }

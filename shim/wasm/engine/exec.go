@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
@@ -129,7 +130,7 @@ func (f *further) outfit(ctx context.Context, pid int) (*outfit, error) {
 // module; any other below the container's root with all its mounts.
 func (f *further) entry(ctx context.Context, pid int) (compile.Entry, error) {
 	c := f.container
-	name, own := f.spec.Args[0], ownNames(c.bundle.Spec)
+	name, own := f.spec.Args[0], ownNames(c.bundle.Facts.Module, c.bundle.Spec.Process.Args)
 	if slices.Contains(own, name) {
 		return c.entry, nil
 	}
@@ -145,23 +146,19 @@ func (f *further) entry(ctx context.Context, pid int) (compile.Entry, error) {
 		return compile.Entry{}, err
 	}
 	defer module.Close()
-	skip, err := c.engine.steps(c.bundle)
-	if err != nil {
-		return compile.Entry{}, err
-	}
-	return c.engine.ensure(ctx, fdPath(int(module.Fd())), "", skip)
+	return c.engine.ensure(ctx, fdPath(int(module.Fd())), "", c.engine.steps(c.bundle.Facts.OptimizeGo))
 }
 
 // ownNames are what the module of an artifact is called: by the artifact, which may tell its file's
 // name, and by its own first argument. An image that has files has none.
-func ownNames(spec *specs.Spec) (names []string) {
-	if spec.Annotations[shim.AnnotationWasmModule] == "" {
+func ownNames(m annotation.Module, args []string) (names []string) {
+	if m.Path == "" {
 		return nil
 	}
-	if name := spec.Annotations[shim.AnnotationWasmName]; name != "" {
+	if name := m.Name; name != "" {
 		names = append(names, name, path.Base(name))
 	}
-	if args := spec.Process.Args; len(args) > 0 {
+	if len(args) > 0 {
 		names = append(names, args[0], path.Base(args[0]))
 	}
 	return names

@@ -83,7 +83,7 @@ func TestExecInArtifactRunsTheModule(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
 	artifact(b)
 	b.bundle.Spec.Process.Args[0] = "app"
-	b.bundle.Spec.Annotations[shim.AnnotationWasmName] = "bin/tool.wasm"
+	b.bundle.Facts.Module.Name = "bin/tool.wasm"
 	data := openDir(t)
 	copyFile(t, shared.build(t, "hello"), filepath.Join(data, "app"))
 	b.bundle.Spec.Mounts = []specs.Mount{{Type: "bind", Source: data, Destination: "/data", Options: []string{"rbind"}}}

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
@@ -42,7 +43,7 @@ func TestGreeterBothWays(t *testing.T) {
 		b.inPod(p)
 		fillData(t, b.bundle.Rootfs)
 		b.bundle.Spec.Process.Env = greeterEnv
-		b.bundle.Spec.Annotations[shim.AnnotationWasmListen] = `[{"name":"http","port":8080}]`
+		b.bundle.Facts.Listeners = []annotation.Listener{{Name: "http", Port: 8080}}
 		b.meanwhile = func(c shim.Container) {
 			if got := (client{t, p, b.stdout}).talk(); got != said {
 				t.Errorf("clients got\n%s\nfrom the Linux program they get\n%s", got, said)

@@ -191,7 +191,7 @@ func newBench(t testing.TB, name string, args ...string) *bench {
 		t:      t,
 		engine: shared.engine(t),
 		bundle: &shim.Bundle{
-			ID: id, Namespace: "test", SandboxID: id, Path: dir, Rootfs: rootfs,
+			ID: id, Namespace: "test", Path: dir, Rootfs: rootfs,
 			Spec: &specs.Spec{
 				Version: "1.0.2",
 				Root:    &specs.Root{Path: "rootfs"},
@@ -203,7 +203,6 @@ func newBench(t testing.TB, name string, args ...string) *bench {
 						{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace},
 					},
 				},
-				Annotations: map[string]string{},
 			},
 		},
 	}

@@ -61,7 +61,7 @@ func TestStop(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, "probe", c.program)
 			if c.wait {
-				b.bundle.Spec.Annotations[shim.AnnotationStopWait] = "true"
+				b.bundle.Facts.StopWait = true
 			}
 			container := b.create()
 			p := container.Init()
@@ -129,7 +129,7 @@ func TestKillPaused(t *testing.T) {
 
 func TestConfiguredStopSignal(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
-	b.bundle.Spec.Annotations[annotationStopSignal] = "SIGUSR2"
+	b.bundle.Facts.StopSignal = "SIGUSR2"
 	c := b.create()
 	start(t, c.Init())
 	b.stdout.await(t, "sleep=on")

@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 
@@ -178,7 +179,7 @@ func lightBench(b *testing.B, guest int, skip compile.Steps) *bench {
 	n := newBench(b, g.name, g.args...)
 	n.engine = shared.engineWith(b, skip)
 	if g.name == "greeter" {
-		n.bundle.Spec.Annotations[shim.AnnotationWasmListen] = `[{"name":"http","port":8080}]`
+		n.bundle.Facts.Listeners = []annotation.Listener{{Name: "http", Port: 8080}}
 		return n // in a network namespace of its own
 	}
 	n.joinNetwork()

@@ -14,19 +14,22 @@ import (
 	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
 // errNotWasm is for a file that is there and is something else.
 var errNotWasm = errors.New("not a WebAssembly module")
 
 // Handles implements shim.Engine: a wasm artifact, or a root file system whose entry point starts
-// with the four bytes of a wasm file.
+// with the four bytes of a wasm file. Where the caller has looked at it, it is not looked at here.
 func (e *Engine) Handles(_ context.Context, b *shim.Bundle) (bool, error) {
 	switch {
-	case b.Spec == nil || b.Spec.Annotations[shim.AnnotationContainerType] == shim.ContainerTypeSandbox:
+	case b.Spec == nil || b.Facts.Sandbox:
 		return false, nil
-	case b.Spec.Annotations[shim.AnnotationWasmModule] != "":
+	case b.Facts.Module.Path != "":
 		return true, nil
+	case b.Facts.Program != "":
+		return b.Facts.Program == annotation.Wasm, nil
 	case b.Rootfs == "" || b.Spec.Process == nil || len(b.Spec.Process.Args) == 0:
 		return false, nil
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim"
 )
 
 func openDir(t *testing.T) string {
@@ -94,7 +93,7 @@ func TestDeviceFilesOfImagesAreDead(t *testing.T) {
 // artifact turns a bench into one of a wasm artifact: no root file system, the module by
 // annotation.
 func artifact(b *bench) {
-	b.bundle.Spec.Annotations[shim.AnnotationWasmModule] = filepath.Join(b.bundle.Rootfs, "app.wasm")
+	b.bundle.Facts.Module.Path = filepath.Join(b.bundle.Rootfs, "app.wasm")
 	b.bundle.Rootfs = ""
 }
 

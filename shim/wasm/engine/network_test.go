@@ -16,6 +16,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
 // pod is a network namespace with a loopback device, held by a thread that does what it is told in
@@ -96,7 +97,7 @@ func TestListenerInPodNetwork(t *testing.T) {
 	p := newPod(t)
 	b := newBench(t, "probe", "env:LISTEN_FDS", "serve")
 	b.inPod(p)
-	b.bundle.Spec.Annotations[shim.AnnotationWasmListen] = `[{"name":"http","port":80},{"name":"taken","port":81,"optional":true}]`
+	b.bundle.Facts.Listeners = []annotation.Listener{{Name: "http", Port: 80}, {Name: "taken", Port: 81, Optional: true}}
 	var taken net.Listener
 	p.do(func() {
 		var err error
@@ -132,7 +133,7 @@ func TestListenerThatIsTaken(t *testing.T) {
 	p := newPod(t)
 	b := newBench(t, "probe", "serve")
 	b.inPod(p)
-	b.bundle.Spec.Annotations[shim.AnnotationWasmListen] = `[{"name":"http","port":82}]`
+	b.bundle.Facts.Listeners = []annotation.Listener{{Name: "http", Port: 82}}
 	var taken net.Listener
 	p.do(func() {
 		var err error
@@ -154,17 +155,17 @@ func TestListenerThatIsTaken(t *testing.T) {
 // created and never started.
 func TestCreatedGuestHoldsNoListener(t *testing.T) {
 	p := newPod(t)
-	make := func(extra string) (*bench, shim.Container) {
+	make := func(extra ...annotation.Listener) (*bench, shim.Container) {
 		b := newBench(t, "probe", "env:LISTEN_FDS", "serve")
 		b.inPod(p)
-		b.bundle.Spec.Annotations[shim.AnnotationWasmListen] = `[` + extra + `{"name":"http","port":83}]`
+		b.bundle.Facts.Listeners = append(extra, annotation.Listener{Name: "http", Port: 83})
 		return b, b.create()
 	}
-	_, unstarted := make("")
-	second, serving := make(`{"name":"other","port":84,"optional":true},`)
+	_, unstarted := make()
+	second, serving := make(annotation.Listener{Name: "other", Port: 84, Optional: true})
 	third, optional := newBench(t, "probe", "env:LISTEN_FDS"), shim.Container(nil)
 	third.inPod(p)
-	third.bundle.Spec.Annotations[shim.AnnotationWasmListen] = `[{"name":"other","port":84,"optional":true},{"name":"own","port":85}]`
+	third.bundle.Facts.Listeners = []annotation.Listener{{Name: "other", Port: 84, Optional: true}, {Name: "own", Port: 85}}
 	optional = third.create()
 	if text, err := p.fetch("127.0.0.1:83"); err == nil {
 		t.Errorf("a guest that was not started answered %q", text)

@@ -225,7 +225,7 @@ func kill(t testing.TB, pid int) {
 // tried again, nothing is left.
 func TestCreateThatFailsEndsThePrewarmedProcess(t *testing.T) {
 	for name, change := range map[string]func(b *bench){
-		"no module": func(b *bench) { b.bundle.Spec.Annotations[shim.AnnotationWasmModule] = "/no/such/module" },
+		"no module": func(b *bench) { b.bundle.Facts.Module.Path = "/no/such/module" },
 		"no mount": func(b *bench) {
 			b.bundle.Spec.Mounts = []specs.Mount{{Type: "bind", Source: "/no/such/dir", Destination: "/x"}}
 		},

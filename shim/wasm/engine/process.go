@@ -212,7 +212,7 @@ func (p *process) Start(ctx context.Context) error {
 		return err
 	}
 	c := p.container
-	if c.bundle.Spec.Annotations[shim.AnnotationWasmListen] == "" || c.paused.Load() {
+	if len(c.bundle.Facts.Listeners) == 0 || c.paused.Load() {
 		return nil
 	}
 	select {

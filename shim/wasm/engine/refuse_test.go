@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
 func TestCreateRefuses(t *testing.T) {
@@ -51,9 +52,6 @@ func TestCreateRefuses(t *testing.T) {
 		{"source", func(b *bench) {
 			b.bundle.Spec.Mounts = []specs.Mount{{Type: "bind", Source: "/nothing/here", Destination: "/x"}}
 		}, "/nothing/here", nil},
-		{"listeners", func(b *bench) {
-			b.bundle.Spec.Annotations[shim.AnnotationWasmListen] = "{"
-		}, shim.AnnotationWasmListen, errdefs.ErrInvalidArgument},
 		{"resource limit", func(b *bench) {
 			b.bundle.Spec.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_SOCKS"}}
 		}, "RLIMIT_SOCKS", errdefs.ErrInvalidArgument},
@@ -63,7 +61,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"digest", func(b *bench) {
 			artifact(b)
 			b.bundle.Rootfs = ""
-			b.bundle.Spec.Annotations[shim.AnnotationWasmDigest] = "sha256:" + strings.Repeat("0", 64)
+			b.bundle.Facts.Module.Digest = "sha256:" + strings.Repeat("0", 64)
 		}, "digest", errdefs.ErrInvalidArgument},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -126,10 +124,10 @@ func TestHandles(t *testing.T) {
 			}
 			b.bundle.Spec.Process.Args[0] = "/out"
 		}, false},
-		{"sandbox", func(b *bench) {
-			b.bundle.Spec.Annotations[shim.AnnotationContainerType] = shim.ContainerTypeSandbox
-		}, false},
+		{"sandbox", func(b *bench) { b.bundle.Facts.Sandbox = true }, false},
 		{"artifact", artifact, true},
+		{"the caller says so", func(b *bench) { b.bundle.Facts.Program = annotation.Wasm }, true},
+		{"the caller says no", func(b *bench) { b.bundle.Facts.Program = annotation.OCI }, false},
 		{"nothing", func(b *bench) { b.bundle.Spec.Process = nil }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

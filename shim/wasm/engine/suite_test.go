@@ -71,11 +71,11 @@ func harness(guest string, e shim.Engine) enginetest.Harness {
 		WasmCache: filepath.Join(shared.dir, "cache"),
 		Bundle: func(t *testing.T, id string, p enginetest.Program) *shim.Bundle {
 			b := newBench(t, guest).bundle
-			b.ID, b.SandboxID = id, id
+			b.ID = id
 			b.Spec.Process = suiteProcess(p)
 			b.Spec.Linux.CgroupsPath = enginetest.CgroupParent + "/" + id
 			if p.Kind == enginetest.Missing {
-				b.Spec.Annotations[shim.AnnotationWasmModule] = filepath.Join(b.Path, "nothing.wasm")
+				b.Facts.Module.Path = filepath.Join(b.Path, "nothing.wasm")
 			}
 			return b
 		},

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
 )
@@ -20,12 +21,12 @@ const backlog = 4096
 // have the same address: until one of them listens, none disturbs another.
 type port struct {
 	fd     int
-	wanted link.Listener
+	wanted annotation.Listener
 }
 
 // bindPorts makes the sockets of the announced listeners, which are on every address of the pod,
 // both IP versions, if they name none. It is for the time when the process may use low ports.
-func bindPorts(wanted []link.Listener) ([]port, error) {
+func bindPorts(wanted []annotation.Listener) ([]port, error) {
 	var bound []port
 	for _, w := range wanted {
 		fd, err := bindTo(w)
@@ -58,11 +59,11 @@ func (p *process) listen() error {
 	return p.guest.host.Announce(open, listenEnv(open))
 }
 
-func takenError(w link.Listener, err error) error {
+func takenError(w annotation.Listener, err error) error {
 	return faultf(link.Precondition, "listen on port %d (%s): %w", w.Port, w.Name, err)
 }
 
-func bindTo(w link.Listener) (int, error) {
+func bindTo(w annotation.Listener) (int, error) {
 	if w.Address == "" {
 		return bindPort(w.Port)
 	}

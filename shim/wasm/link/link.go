@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 
@@ -98,8 +99,8 @@ type Config struct {
 	// process of a container. Rootfs, ReadOnly and Mounts are not used then. 0 = none.
 	Join int `json:"join,omitempty"`
 
-	Hostname string     `json:"hostname,omitempty"` // "" leaves the UTS namespace alone
-	Listen   []Listener `json:"listen,omitempty"`
+	Hostname string                `json:"hostname,omitempty"` // "" leaves the UTS namespace alone
+	Listen   []annotation.Listener `json:"listen,omitempty"`
 
 	UID     uint32   `json:"uid"`
 	GID     uint32   `json:"gid"`
@@ -137,15 +138,6 @@ type Mount struct {
 func (m Mount) Bind() (bind, recursive bool) {
 	recursive = slices.Contains(m.Options, "rbind")
 	return recursive || m.Type == "bind" || slices.Contains(m.Options, "bind"), recursive
-}
-
-// Listener is a TCP port that is open before the guest starts. An optional one that is taken by
-// somebody else is left out.
-type Listener struct {
-	Name     string `json:"name"`
-	Address  string `json:"address,omitempty"` // an IP address; "" = every one
-	Port     uint16 `json:"port"`
-	Optional bool   `json:"optional,omitempty"`
 }
 
 // Rlimit is a resource limit by the kernel's number.

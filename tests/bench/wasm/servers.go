@@ -11,7 +11,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
@@ -66,7 +66,7 @@ func (b *bench) servers(ctx context.Context, n *node.Node, registry *oci.Registr
 		return nil, err
 	}
 	all := []*server{{name: "guest", runs: "wasm"}, {name: "native", runs: "runc"}, {name: "stock", runs: "runc", spins: true},
-		{name: "rewritten", runs: "wasm", marked: map[string]string{shim.AnnotationOptimizeGo: "true"}}}
+		{name: "rewritten", runs: "wasm", marked: map[string]string{annotation.OptimizeGo: "true"}}}
 	for _, s := range all {
 		switch s.name {
 		case "guest", "rewritten":

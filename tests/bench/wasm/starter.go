@@ -109,7 +109,7 @@ func (s *starter) guest(ctx context.Context) (*running, error) {
 	}
 	begin := time.Now()
 	container, err := s.engine.Create(ctx, &shim.Bundle{
-		ID: id, Namespace: "bench", SandboxID: id, Path: bundle, Rootfs: rootfs,
+		ID: id, Namespace: "bench", Path: bundle, Rootfs: rootfs,
 		Spec: &specs.Spec{
 			Version: "1.0.2",
 			Root:    &specs.Root{Path: "rootfs"},
