@@ -128,12 +128,12 @@ func TestPullRefusesWhatCannotRun(t *testing.T) {
 		modules [][]byte
 		text    []string
 	}{
-		{"component", [][]byte{componentBytes()}, []string{"components do not run yet", "WASI preview 1"}},
+		{"component", [][]byte{componentBytes()}, []string{"WebAssembly component", "WASI preview 1"}},
 		{"two layers", [][]byte{moduleBytes("a"), moduleBytes("b")}, []string{"exactly one layer, this one has 2"}},
 		{"no layer", nil, []string{"exactly one layer, this one has 0"}},
-		{"text", [][]byte{[]byte("(module)")}, []string{"not a WebAssembly binary"}},
-		{"cut short", [][]byte{[]byte("\x00asm")}, []string{"not a WebAssembly binary"}},
-		{"another version", [][]byte{[]byte("\x00asm\x02\x00\x00\x00")}, []string{"unknown version 02 00 00 00"}},
+		{"text", [][]byte{[]byte("(module)")}, []string{"not a WebAssembly module"}},
+		{"cut short", [][]byte{[]byte("\x00asm")}, []string{"not a WebAssembly module"}},
+		{"another version", [][]byte{[]byte("\x00asm\x02\x00\x00\x00")}, []string{"WebAssembly binary version 02000000 is not known"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestRefusedVariantDoesNotStandInTheWay(t *testing.T) {
 		t.Errorf("%d blobs fetched again", n)
 	}
 	_, err := s.ForContainer(t.Context(), img.ID, ref, "wasm")
-	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "components do not run yet") {
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "WebAssembly component") {
 		t.Errorf("ForContainer: %v", err)
 	}
 	if _, err := s.Pull(t.Context(), PullRequest{Ref: ref, Handler: "wasm"}); !errdefs.IsInvalidArgument(err) {

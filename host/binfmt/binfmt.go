@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"path"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -49,6 +51,30 @@ func Paths(name, cwd string, env []string) []string {
 
 // IsWasm says of the first bytes of a file that it is WebAssembly.
 func IsWasm(head []byte) bool { return bytes.HasPrefix(head, []byte(WasmMagic)) }
+
+// WasmHeader is how many bytes of a WebAssembly file tell what it is: the magic number and a version.
+const WasmHeader = 8
+
+// IsComponent says of the first bytes of a file that it is a WebAssembly component.
+func IsComponent(head []byte) bool { return len(head) >= WasmHeader && IsWasm(head) && head[6] == 1 }
+
+// CheckModule returns nil if the first bytes of a file are those of a core WebAssembly module.
+//
+// # Errors
+//
+// ErrInvalidArgument, with a text for the one who built the file, for everything else.
+func CheckModule(head []byte) error {
+	switch {
+	case len(head) < WasmHeader || !IsWasm(head):
+		return fmt.Errorf("not a WebAssembly module: %w", errdefs.ErrInvalidArgument)
+	case IsComponent(head):
+		return fmt.Errorf("this is a WebAssembly component (WASI preview 2), which does not run here; "+
+			"a core module for WASI preview 1 (wasip1) is what is accepted: %w", errdefs.ErrInvalidArgument)
+	case string(head[4:WasmHeader]) != "\x01\x00\x00\x00":
+		return fmt.Errorf("WebAssembly binary version %x is not known: %w", head[4:WasmHeader], errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
 
 // IsScript says of the first bytes of a file that it names its interpreter.
 func IsScript(head []byte) bool { return bytes.HasPrefix(head, []byte("#!")) }

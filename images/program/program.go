@@ -15,34 +15,14 @@ import (
 	"github.com/sunaba-project/sunaba/host/regular"
 )
 
-// CheckHeader refuses what cannot run by the first eight bytes of a binary: the
-// magic number, and the version that tells core modules from components.
-//
-// # Errors
-//
-// ErrInvalidArgument, with a text for the one who built the image.
-func CheckHeader(header []byte) error {
-	switch {
-	case len(header) < 8 || !binfmt.IsWasm(header):
-		return fmt.Errorf("the layer is not a WebAssembly binary: %w", errdefs.ErrInvalidArgument)
-	case string(header[4:8]) == "\x0d\x00\x01\x00":
-		return fmt.Errorf("the WebAssembly binary is a component, and components do not run yet; "+
-			"core modules for WASI preview 1 (wasip1) are accepted: %w", errdefs.ErrInvalidArgument)
-	case string(header[4:8]) != "\x01\x00\x00\x00":
-		return fmt.Errorf("the WebAssembly binary has unknown version % x; "+
-			"core modules for WASI preview 1 (wasip1) are accepted: %w", header[4:8], errdefs.ErrInvalidArgument)
-	}
-	return nil
-}
-
-// ReadHeader returns the first eight bytes of a file, fewer if it is shorter.
+// ReadHeader returns the first bytes of a file that tell what kind of WebAssembly it is, fewer if it is shorter.
 func ReadHeader(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read module: %w", err)
 	}
 	defer f.Close()
-	header := make([]byte, 8)
+	header := make([]byte, binfmt.WasmHeader)
 	n, err := io.ReadFull(f, header)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return nil, fmt.Errorf("read module: %w", err)

@@ -53,8 +53,8 @@ func (x *session) module(ctx context.Context, img *store.Image) error {
 			return err
 		}
 	}
-	if err := program.CheckHeader(header); err != nil {
-		return err
+	if err := binfmt.CheckModule(header); err != nil {
+		return fmt.Errorf("layer %s: %w", layer.Digest, err)
 	}
 	x.Meter.Part(layer.Digest, func(p *progress.Progress, part *progress.Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
 	return x.arrive(ctx, img.Module.Digest, x.p.Disk.Content.Path(img.Module.Digest))
@@ -155,12 +155,12 @@ func (x *session) arriveRootFS(ctx context.Context, img *store.Image) error {
 			return nil
 		}
 		defer f.Close()
-		header := make([]byte, 8)
+		header := make([]byte, binfmt.WasmHeader)
 		n, err := io.ReadFull(f, header)
 		if err != nil || !binfmt.IsWasm(header) {
 			return nil
 		}
-		if err := program.CheckHeader(header[:n]); err != nil {
+		if err := binfmt.CheckModule(header[:n]); err != nil {
 			return err
 		}
 		if _, err := f.Seek(0, io.SeekStart); err != nil {

@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,33 +26,12 @@ const exitRefused = 65
 const maxComplaint = 8 << 10
 
 func checkHeader(f *os.File) error {
-	head := make([]byte, headerSize)
+	head := make([]byte, binfmt.WasmHeader)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read module: %w", err)
 	}
-	return CheckHeader(head[:n])
-}
-
-// headerSize is how many bytes determine what a file is.
-const headerSize = 8
-
-// CheckHeader returns nil if the first eight bytes of a file are those of a core module.
-//
-// # Errors
-//
-// ErrInvalidArgument with a text for everything else.
-func CheckHeader(head []byte) error {
-	switch {
-	case len(head) < headerSize || !binfmt.IsWasm(head):
-		return fmt.Errorf("not a WebAssembly module: %w", errdefs.ErrInvalidArgument)
-	case head[6] == 1:
-		return fmt.Errorf("this is a WebAssembly component (WASI preview 2), which does not run here; "+
-			"a core module for WASI preview 1 (wasip1) is what is accepted: %w", errdefs.ErrInvalidArgument)
-	case !bytes.Equal(head[4:headerSize], []byte{1, 0, 0, 0}):
-		return fmt.Errorf("WebAssembly binary version %x is not known: %w", head[4:headerSize], errdefs.ErrInvalidArgument)
-	}
-	return nil
+	return binfmt.CheckModule(head[:n])
 }
 
 // stage makes the entry in a directory beside its place and renames it. The caller holds the lock

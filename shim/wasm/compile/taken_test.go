@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/binfmt"
 )
 
 // takenName is the name by which this binary is a compiler that its module has taken over.
@@ -44,7 +46,7 @@ type orders struct {
 // misbehave is what runs in place of the compiler.
 func misbehave(_ string, module []byte, _ Steps) error {
 	var o orders
-	if err := json.Unmarshal(module[headerSize:], &o); err != nil {
+	if err := json.Unmarshal(module[binfmt.WasmHeader:], &o); err != nil {
 		return err
 	}
 	var said []string

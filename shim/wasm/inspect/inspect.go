@@ -104,11 +104,11 @@ func Module(file []byte) Report {
 		Kind: KindModule, Digest: "sha256:" + hex.EncodeToString(sum[:]), Size: int64(len(file)), Toolchain: []string{}, Refused: []string{},
 		Imports: []Group{}, Exports: []Export{}, Memories: []Memory{}, Tables: []Table{},
 	}
-	if err := compile.CheckHeader(file[:min(8, len(file))]); err != nil {
+	if err := binfmt.CheckModule(file[:min(binfmt.WasmHeader, len(file))]); err != nil {
 		switch {
-		case len(file) >= 8 && binfmt.IsWasm(file) && file[6] == 1:
+		case binfmt.IsComponent(file):
 			r.Kind = KindComponent
-		case len(file) < 8 || !binfmt.IsWasm(file):
+		case len(file) < binfmt.WasmHeader || !binfmt.IsWasm(file):
 			r.Kind = KindOther
 		}
 		r.refuse("%s", told(err))
