@@ -106,7 +106,10 @@ func assemble(o Options, d *disk.Disk, handlers variant.Handlers, pins *catalog.
 		Registry: registry.New(o.Registry), Meters: &progress.Meters{}, Room: transfer.NewRoom(d, o.Budget),
 		ParallelLayers: o.ParallelLayers, KeepLayers: o.KeepLayers, Logger: o.Logger,
 	})
-	s.archiver = archive.New(s.puller, pins)
+	s.archiver = archive.New(archive.Options{
+		Disk: d, Handlers: handlers, Catalog: s.catalog, Collector: s.collector, Registry: s.puller.Registry, Meters: s.puller.Meters,
+		Room: s.puller.Room, Importer: s.puller, Pins: pins, Logger: o.Logger,
+	})
 	s.checker = check.New(d, s.collector, s.puller, o.Logger)
 	return s
 }

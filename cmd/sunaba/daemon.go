@@ -16,6 +16,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/checkpoint"
 	"github.com/sunaba-project/sunaba/criserver/compiler"
@@ -31,8 +32,8 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/stats"
 	"github.com/sunaba-project/sunaba/host/boot"
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/images"
-	"github.com/sunaba-project/sunaba/images/control"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -333,18 +334,17 @@ func listen(socket string) (net.Listener, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("replace socket: %w", err)
 	}
-	old := syscall.Umask(0o117)
-	l, err := net.Listen("unix", socket)
-	syscall.Umask(old)
+	l, err := unixsocket.Listen(socket, 0o660)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+		return nil, err
 	}
+	l.SetUnlinkOnClose(true)
 	return l, nil
 }
 
 // listens says whether a server answers on a socket.
 func listens(socket string) bool {
-	conn, err := net.Dial("unix", socket)
+	conn, err := unixsocket.Dial(context.Background(), socket)
 	if err != nil {
 		return false
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/urfave/cli/v3"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
 	"github.com/sunaba-project/sunaba/images"
-	"github.com/sunaba-project/sunaba/images/control"
 	"github.com/sunaba-project/sunaba/images/registry"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
-	"github.com/sunaba-project/sunaba/images/control"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 )
 
 // The same commands do the same with a server and without one.

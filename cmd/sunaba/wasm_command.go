@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/wasm"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
-	"github.com/sunaba-project/sunaba/images/control"
 )
 
 // optimizeFlag counts before the configuration.

@@ -13,7 +13,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/sunaba-project/sunaba/images/control"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/guest"
 	"github.com/sunaba-project/sunaba/tests/oci"

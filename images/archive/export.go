@@ -53,7 +53,7 @@ func (a *Archiver) Export(ctx context.Context, names []string) (_ *Export, err e
 	}
 	for _, name := range names {
 		if err := e.add(ctx, name); err != nil {
-			return nil, fmt.Errorf("export image %q: %w", name, space.Explain(a.Disk.Root, err))
+			return nil, fmt.Errorf("export image %q: %w", name, space.Explain(a.o.Disk.Root, err))
 		}
 	}
 	return e, nil
@@ -61,7 +61,7 @@ func (a *Archiver) Export(ctx context.Context, names []string) (_ *Export, err e
 
 // add prepares what a name or id stands for.
 func (e *Export) add(ctx context.Context, nameOrID string) error {
-	st := e.a.Disk.DB.State()
+	st := e.a.o.Disk.DB.State()
 	var target store.Target
 	var name string
 	if n, err := reference.Parse(nameOrID); err == nil {
@@ -84,11 +84,11 @@ func (e *Export) add(ctx context.Context, nameOrID string) error {
 			name = st.TagsOf(img.ID)[0]
 		}
 	}
-	remote, err := e.a.Registry.Repository(ctx, target.Name(), registry.Credentials{})
+	remote, err := e.a.o.Registry.Repository(ctx, target.Name(), registry.Credentials{})
 	if err != nil {
 		return err
 	}
-	x := transfer.New(e.a.Disk.Content, e.a.Room, remote, nil)
+	x := transfer.New(e.a.o.Disk.Content, e.a.o.Room, remote, nil)
 	e.transfers = append(e.transfers, x)
 	e.images = append(e.images, layout.Named{Name: name, Root: manifest.Bare(target.Root)})
 	if err := e.index(ctx, x, &manifest.Walk{}, target.Root); err != nil {
@@ -117,7 +117,7 @@ func (e *Export) index(ctx context.Context, x *transfer.Transfer, w *manifest.Wa
 	if err := e.blob(ctx, x, d); err != nil {
 		return err
 	}
-	data, err := e.a.Disk.Content.Document(ctx, d)
+	data, err := e.a.o.Disk.Content.Document(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (e *Export) image(ctx context.Context, x *transfer.Transfer, entry ocispec.
 	if err := e.blob(ctx, x, entry); err != nil {
 		return err
 	}
-	data, err := e.a.Disk.Content.Document(ctx, entry)
+	data, err := e.a.o.Disk.Content.Document(ctx, entry)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (e *Export) blob(ctx context.Context, x *transfer.Transfer, d ocispec.Descr
 		return nil
 	}
 	e.blobs = append(e.blobs, manifest.Bare(d))
-	if e.a.Disk.Content.Has(ctx, d) {
+	if e.a.o.Disk.Content.Has(ctx, d) {
 		return nil
 	}
 	e.fetched = append(e.fetched, d.Digest)
@@ -199,7 +199,7 @@ func (e *Export) Write(ctx context.Context, w io.Writer) error {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return e.a.Disk.Content.Open(ctx, d)
+		return e.a.o.Disk.Content.Open(ctx, d)
 	})
 }
 
@@ -208,7 +208,7 @@ func (e *Export) Close() error {
 	for _, x := range e.transfers {
 		x.Close()
 	}
-	err := e.a.Collector.DropUnneeded(context.Background(), e.fetched)
+	err := e.a.o.Collector.DropUnneeded(context.Background(), e.fetched)
 	e.fetched = nil
 	return err
 }

@@ -7,34 +7,52 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images/catalog"
+	"github.com/sunaba-project/sunaba/images/disk"
 	"github.com/sunaba-project/sunaba/images/layout"
 	"github.com/sunaba-project/sunaba/images/progress"
-	"github.com/sunaba-project/sunaba/images/pull"
 	"github.com/sunaba-project/sunaba/images/reference"
+	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/retain"
 	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/images/transfer"
 	"github.com/sunaba-project/sunaba/images/variant"
 )
 
-// Archiver imports and exports images.
-type Archiver struct {
-	pull.Options
-	puller *pull.Puller
-	pins   *catalog.Pins
+// Options configure New.
+type Options struct {
+	Disk      *disk.Disk
+	Handlers  variant.Handlers
+	Catalog   *catalog.Catalog
+	Collector *retain.Collector
+	Registry  *registry.Client
+	Meters    *progress.Meters
+	Room      *transfer.Room
+	Importer  Importer
+	Pins      *catalog.Pins // of what is preloaded
+	Logger    *slog.Logger
 }
 
-// New returns an Archiver that imports by a Puller. It pins what it preloads.
-func New(puller *pull.Puller, pins *catalog.Pins) *Archiver {
-	return &Archiver{puller.Options, puller, pins}
+// Importer brings in what an archive has of an image, as a pull does. A pull.Puller is one.
+type Importer interface {
+	Import(ctx context.Context, from transfer.Source, n reference.Name, root ocispec.Descriptor, handlers variant.Handlers, m *progress.Meter) (store.Target, error)
 }
+
+// Archiver imports and exports images.
+type Archiver struct{ o Options }
+
+// New returns an Archiver.
+func New(o Options) *Archiver { return &Archiver{o} }
 
 // Request says what to import.
 type Request struct {
@@ -61,18 +79,18 @@ type Request struct {
 // for images without a name when the request has none; those of Pull for each image. Images before
 // and after one that fails are imported.
 func (a *Archiver) Import(ctx context.Context, req Request) ([]catalog.Image, error) {
-	handlers, err := a.Handlers.Wanted(req.Handler)
+	handlers, err := a.o.Handlers.Wanted(req.Handler)
 	if err != nil {
 		return nil, err
 	}
 	var l *layout.Layout
 	if req.Path != "" {
-		l, err = layout.Open(ctx, req.Path, a.Disk.Spool())
+		l, err = layout.Open(ctx, req.Path, a.o.Disk.Spool())
 	} else {
-		l, err = layout.Read(ctx, req.Reader, a.Disk.Spool())
+		l, err = layout.Read(ctx, req.Reader, a.o.Disk.Spool())
 	}
 	if err != nil {
-		return nil, space.Explain(a.Disk.Root, err)
+		return nil, space.Explain(a.o.Disk.Root, err)
 	}
 	defer l.Close()
 	var out []catalog.Image
@@ -81,7 +99,7 @@ func (a *Archiver) Import(ctx context.Context, req Request) ([]catalog.Image, er
 		target, err := a.importRoot(ctx, l, root, req, handlers)
 		if err == nil {
 			var img catalog.Image
-			if img, err = a.Catalog.Variant([]store.Target{target}, handlers); err == nil {
+			if img, err = a.o.Catalog.Variant([]store.Target{target}, handlers); err == nil {
 				out = append(out, img)
 				continue
 			}
@@ -89,7 +107,7 @@ func (a *Archiver) Import(ctx context.Context, req Request) ([]catalog.Image, er
 		if ctx.Err() != nil {
 			return out, context.Cause(ctx)
 		}
-		errs = append(errs, fmt.Errorf("import image %q (%s): %w", root.Name, root.Desc.Digest, space.Explain(a.Disk.Root, err)))
+		errs = append(errs, fmt.Errorf("import image %q (%s): %w", root.Name, root.Desc.Digest, space.Explain(a.o.Disk.Root, err)))
 	}
 	if len(l.Roots()) == 0 {
 		return nil, fmt.Errorf("import images: the archive holds none: %w", errdefs.ErrInvalidArgument)
@@ -105,16 +123,16 @@ func (a *Archiver) importRoot(ctx context.Context, l *layout.Layout, root layout
 	if n.Digest != "" && n.Digest != root.Desc.Digest {
 		return store.Target{}, fmt.Errorf("it is named %s: %w", n.Digest, errdefs.ErrDataLoss)
 	}
-	m, leave := a.Meters.Join("import "+n.Full+" "+root.Desc.Digest.String(), req.Progress)
+	m, leave := a.o.Meters.Join("import "+n.Full+" "+root.Desc.Digest.String(), req.Progress)
 	defer leave()
 	m.Update(func(p *progress.Progress) { *p = progress.Progress{Phase: "resolve"} })
 	began := time.Now()
-	target, err := a.puller.Import(ctx, l, n, root.Desc, handlers, m)
+	target, err := a.o.Importer.Import(ctx, l, n, root.Desc, handlers, m)
 	if err != nil {
 		return target, err
 	}
 	m.Update(func(p *progress.Progress) { p.Phase = "done" })
-	a.Logger.Info("image imported", "image", n.Full, "digest", root.Desc.Digest, "took", time.Since(began).Round(time.Millisecond))
+	a.o.Logger.Info("image imported", "image", n.Full, "digest", root.Desc.Digest, "took", time.Since(began).Round(time.Millisecond))
 	return target, nil
 }
 
@@ -174,7 +192,7 @@ func (a *Archiver) Preload(ctx context.Context, dir string) error {
 			errs = append(errs, fmt.Errorf("preload images of %q: %w", file, err))
 		}
 		for _, img := range imgs {
-			a.pins.Preload(img.RepoDigests...)
+			a.o.Pins.Preload(img.RepoDigests...)
 		}
 	}
 	return errors.Join(errs...)

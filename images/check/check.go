@@ -18,8 +18,8 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/boot"
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/images/catalog"
 	"github.com/sunaba-project/sunaba/images/disk"
-	"github.com/sunaba-project/sunaba/images/pull"
 	"github.com/sunaba-project/sunaba/images/retain"
 	"github.com/sunaba-project/sunaba/images/store"
 )
@@ -47,18 +47,23 @@ type Report struct {
 	Records []string `json:"records,omitempty"`
 }
 
+// Fetcher fetches a variant again. A pull.Puller is one.
+type Fetcher interface {
+	FetchVariant(ctx context.Context, t store.Target, entry ocispec.Descriptor) (catalog.Image, error)
+}
+
 // Checker checks the images of a store.
 type Checker struct {
 	disk      *disk.Disk
 	collector *retain.Collector
-	puller    *pull.Puller
+	fetcher   Fetcher
 	logger    *slog.Logger
 	begun     bool // this process is on record as the one that has the store open
 }
 
 // New returns a Checker.
-func New(d *disk.Disk, collector *retain.Collector, puller *pull.Puller, logger *slog.Logger) *Checker {
-	return &Checker{disk: d, collector: collector, puller: puller, logger: logger}
+func New(d *disk.Disk, collector *retain.Collector, fetcher Fetcher, logger *slog.Logger) *Checker {
+	return &Checker{disk: d, collector: collector, fetcher: fetcher, logger: logger}
 }
 
 // Check reads everything that images consist of, and compares it with what came
@@ -220,7 +225,7 @@ func (k *Checker) refetch(ctx context.Context, id string) error {
 			if t.Images[e.Digest] != id {
 				continue
 			}
-			if _, last = k.puller.FetchVariant(ctx, t, e); last == nil {
+			if _, last = k.fetcher.FetchVariant(ctx, t, e); last == nil {
 				return nil
 			}
 		}

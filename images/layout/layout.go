@@ -20,11 +20,11 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 const (
-	// maxDocument bounds what is read into memory.
-	maxDocument = 8 << 20
 	// containerdName is the annotation by which containerd and Docker give an
 	// image its whole name; the specification's own is mostly just a tag.
 	containerdName = "io.containerd.image.name"
@@ -155,10 +155,10 @@ func (l *Layout) document(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	defer f.Close()
-	if size > maxDocument {
-		return nil, fmt.Errorf("%s: %d bytes are more than %d: %w", name, size, maxDocument, errdefs.ErrInvalidArgument)
+	if size > manifest.MaxDocument {
+		return nil, fmt.Errorf("%s: %d bytes are more than %d: %w", name, size, manifest.MaxDocument, errdefs.ErrInvalidArgument)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
+	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxDocument+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -16,8 +16,6 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/sunaba-project/sunaba/images/store"
 )
 
 // Media types of WebAssembly artifacts.
@@ -243,6 +241,8 @@ const (
 	MaxPlatform = 1 << 10
 	// MaxEntries is how many entries the index and those within it have in all.
 	MaxEntries = 1000
+	// MaxDocument is how large one of them may be in bytes: it is read into memory.
+	MaxDocument = 8 << 20
 	// MaxDocuments is how large the documents that must be read for them are in all, in bytes.
 	MaxDocuments = 64 << 20
 )
@@ -255,6 +255,18 @@ type Walk struct {
 	bytes   int64
 }
 
+// CheckDocument refuses the descriptor of a manifest, an index or a configuration that is too large.
+//
+// # Errors
+//
+// ErrInvalidArgument.
+func CheckDocument(desc ocispec.Descriptor) error {
+	if desc.Size > MaxDocument {
+		return fmt.Errorf("document %s of %d bytes is larger than %d: %w", desc.Digest, desc.Size, MaxDocument, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
 // Visit reports whether a document is new.
 //
 // # Errors
@@ -264,7 +276,7 @@ func (w *Walk) Visit(d ocispec.Descriptor) (bool, error) {
 	if w.visited[d.Digest] {
 		return false, nil
 	}
-	if store.CheckDocument(d) == nil { // else it is not read
+	if CheckDocument(d) == nil { // else it is not read
 		w.bytes += d.Size
 	}
 	if w.bytes > MaxDocuments {

@@ -18,10 +18,6 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// maxDocument bounds manifests, indexes and configurations, which are read into
-// memory.
-const maxDocument = 8 << 20
-
 // Content keeps blobs by digest. A blob is there only whole, verified and
 // synced to disk.
 //
@@ -84,14 +80,6 @@ func (c *Content) Document(ctx context.Context, desc ocispec.Descriptor) ([]byte
 		return nil, fmt.Errorf("read blob %s: %w", desc.Digest, err)
 	}
 	return data, nil
-}
-
-// CheckDocument refuses the descriptor of a document that is too large.
-func CheckDocument(desc ocispec.Descriptor) error {
-	if desc.Size > maxDocument {
-		return fmt.Errorf("document %s of %d bytes is larger than %d: %w", desc.Digest, desc.Size, maxDocument, errdefs.ErrInvalidArgument)
-	}
-	return nil
 }
 
 // Open opens a blob for reading.

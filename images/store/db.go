@@ -22,7 +22,6 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/boltfile"
-	"github.com/sunaba-project/sunaba/images/glance"
 )
 
 // schemaVersion changes when older programs could no longer read the records.
@@ -234,7 +233,7 @@ func (d *DB) Update(fn func(*Tx) error) error {
 // os.ErrNotExist if there is no such file.
 func Glance(path string) (*State, error) {
 	var s *State
-	err := glance.Read(path, func(copied string) error {
+	err := boltfile.Glance(path, func(copied string) error {
 		b, err := bolt.Open(copied, 0, &bolt.Options{ReadOnly: true, NoStatistics: true})
 		if err != nil {
 			return err

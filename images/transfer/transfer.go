@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/store"
 )
@@ -84,7 +85,7 @@ func (x *Transfer) OnClose(f func()) { x.unpin = append(x.unpin, f) }
 
 // Document brings a manifest, index or configuration in and returns it.
 func (x *Transfer) Document(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
-	if err := store.CheckDocument(desc); err != nil {
+	if err := manifest.CheckDocument(desc); err != nil {
 		return nil, err
 	}
 	x.Pin(desc.Digest)

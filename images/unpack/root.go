@@ -18,7 +18,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/space"
-	"github.com/sunaba-project/sunaba/images/glance"
+	"github.com/sunaba-project/sunaba/images/boltfile"
 )
 
 // Root is the writable root of a container, or a view of an image that a container mounts.
@@ -206,7 +206,7 @@ func (s *roots) ChangeRoot(ctx context.Context, key string, fn func(dir string) 
 // it open.
 func GlanceRoots(ctx context.Context, root string) ([]Root, error) {
 	var roots []Root
-	err := glance.Read(filepath.Join(root, "layers", "metadata.db"), func(file string) (err error) {
+	err := boltfile.Glance(filepath.Join(root, "layers", "metadata.db"), func(file string) (err error) {
 		roots, err = rootsOf(ctx, file)
 		return err
 	})

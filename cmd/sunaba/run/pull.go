@@ -11,10 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
 	"github.com/sunaba-project/sunaba/images"
-	"github.com/sunaba-project/sunaba/images/control"
 )
 
 // stillPulling is how often a pull in progress is reported.

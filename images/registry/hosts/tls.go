@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -74,7 +75,7 @@ func keyPair(certFile, keyFile string) (tls.Certificate, error) {
 func (f TLS) Key() string {
 	var key strings.Builder
 	fmt.Fprintf(&key, "%v", f.SkipVerify)
-	names := f.CA
+	names := slices.Clone(f.CA)
 	for _, p := range f.Client {
 		names = append(names, p[0], p[1])
 	}

@@ -3,7 +3,6 @@ package engine
 import (
 	"testing"
 
-
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 

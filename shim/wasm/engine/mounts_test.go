@@ -8,7 +8,6 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-
 )
 
 func openDir(t *testing.T) string {

@@ -1,6 +1,4 @@
-// Package glance reads databases that another process may have open. It takes no lock and changes
-// nothing: it reads a copy.
-package glance
+package boltfile
 
 import (
 	"errors"
@@ -10,21 +8,19 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-
-	"github.com/sunaba-project/sunaba/images/boltfile"
 )
 
 // tries is how often a copy that was caught in the middle of a change is taken anew.
 const tries = 5
 
-// Read calls read with the path of a copy of a database, again with a new copy when it ends with an
-// error. The copy is in memory, so a full disk is no hindrance, and gone when Read returns.
+// Glance calls read with the path of a copy of a database, again with a new copy when it ends with an
+// error. It takes no lock and changes nothing: another process may have the database open. The copy is in memory, so a full disk is no hindrance, and gone when Read returns.
 //
 // # Errors
 //
 // os.ErrNotExist if there is no such file; ErrDataLoss where reading panics, as a database torn in
 // two makes its reader do.
-func Read(file string, read func(copied string) error) error {
+func Glance(file string, read func(copied string) error) error {
 	var err error
 	for range tries {
 		if err = once(file, read); err == nil || errors.Is(err, os.ErrNotExist) {
@@ -55,7 +51,7 @@ func once(file string, read func(string) error) (err error) {
 		}
 	}()
 	name := fmt.Sprintf("/proc/self/fd/%d", fd)
-	if err := boltfile.Check(name); err != nil {
+	if err := Check(name); err != nil {
 		return fmt.Errorf("read %q: %w", file, err)
 	}
 	return read(name)
