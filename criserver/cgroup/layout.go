@@ -78,7 +78,7 @@ func (l Layout) given(given string) (string, error) {
 		if !strings.HasSuffix(parent, sliceSuffix) {
 			return "", fmt.Errorf("%.300q is no slice, but the cgroup driver is systemd", given)
 		}
-		if !isSlice(parent) {
+		if !cgroup.IsSlice(parent) {
 			return "", fmt.Errorf("%.300q is not the name of a slice: see systemd.slice(5)", parent)
 		}
 	}
@@ -92,19 +92,6 @@ func unprintable(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r)
 
 // relative says of a name in a path that it is none by itself.
 func relative(name string) bool { return name == "" || name == "." || name == ".." }
-
-// isSlice says whether systemd knows a name with the suffix .slice as that of a slice: each dash
-// but that of the root slice "-.slice" stands between two names, and a slice is no template.
-func isSlice(unit string) bool {
-	name := strings.TrimSuffix(unit, sliceSuffix)
-	if name == "-" {
-		return true
-	}
-	foreign := func(r rune) bool {
-		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(`-_.\`, r)
-	}
-	return !slices.Contains(strings.Split(name, "-"), "") && !strings.ContainsFunc(name, foreign)
-}
 
 // idLength is how long the ids of containers are.
 const idLength = 64

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,7 +46,7 @@ func Path(cgroupsPath string, systemd bool) string {
 	if slice == "" {
 		slice = "system" + sliceSuffix
 	}
-	if !isSlice(slice) {
+	if !IsSlice(slice) {
 		return ""
 	}
 	if !strings.HasSuffix(name, sliceSuffix) {
@@ -54,13 +55,17 @@ func Path(cgroupsPath string, systemd bool) string {
 	return filepath.Join(Slice(slice), name)
 }
 
-// isSlice says whether a name can be a slice's (systemd.slice(5)).
-func isSlice(slice string) bool {
-	name, ok := strings.CutSuffix(slice, sliceSuffix)
+// IsSlice says whether systemd knows a name as that of a slice (systemd.slice(5)): each dash but that
+// of the root slice "-.slice" stands between two names, and a slice is no template.
+func IsSlice(unit string) bool {
+	name, ok := strings.CutSuffix(unit, sliceSuffix)
 	if name == "-" {
 		return ok
 	}
-	return ok && !strings.Contains(name, "/") && !slices.Contains(strings.Split(name, "-"), "")
+	foreign := func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(`-_.\`, r)
+	}
+	return ok && !slices.Contains(strings.Split(name, "-"), "") && !strings.ContainsFunc(name, foreign)
 }
 
 // Slice turns a slice's name into its path below a hierarchy's root: "a-b.slice" is at
