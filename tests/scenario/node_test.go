@@ -93,7 +93,10 @@ func eachScope(t *testing.T, test func(m *machine, own bool)) {
 	t.Run("shared shim", func(t *testing.T) {
 		m := start(t)
 		m.pull(world.guest)
-		m.run("wasm").begin(containerConfig(world.guest, "idle")).says("idle")
+		m.pull(world.busybox)
+		p := m.run("wasm")
+		p.begin(containerConfig(world.guest, "idle")).says("idle")
+		p.begin(sh("echo idle; sleep 1000")).says("idle") // the OCI runtime's folder stays for as long as the shim
 		if err := m.Reset(); err != nil {
 			t.Fatal(err)
 		}
