@@ -33,16 +33,49 @@ func Open(name string) (*os.File, error) {
 //
 // Those of Open.
 func OpenIn(root, name string) (*os.File, error) {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := openRoot(root)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: root, Err: err}
+		return nil, err
 	}
 	defer unix.Close(dir)
-	return OpenAt(dir, name)
+	return openAt(dir, name)
 }
 
-// OpenAt is OpenIn for a root that is open.
-func OpenAt(root int, name string) (*os.File, error) {
+// First opens the first of these files of the tree at root that is there, as OpenIn does.
+//
+// # Errors
+//
+// ErrNotFound if none of them is a regular file; else those of the file system.
+func First(root string, names []string) (*os.File, error) {
+	dir, err := openRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	for _, name := range names {
+		f, err := openAt(dir, name)
+		if !leadsNowhere(err) {
+			return f, err
+		}
+	}
+	return nil, fmt.Errorf("no such file: %w", errdefs.ErrNotFound)
+}
+
+// leadsNowhere says of an error of openAt that there is no regular file by that name.
+func leadsNowhere(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
+		errors.Is(err, unix.ENAMETOOLONG) || errdefs.IsInvalidArgument(err)
+}
+
+func openRoot(root string) (int, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: root, Err: err}
+	}
+	return dir, nil
+}
+
+func openAt(root int, name string) (*os.File, error) {
 	return open(root, path.Clean("/"+name), name, &unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 }
 

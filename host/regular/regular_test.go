@@ -72,6 +72,28 @@ func TestOpenIn(t *testing.T) {
 	}
 }
 
+func TestFirst(t *testing.T) {
+	root := tree(t)
+	nowhere := []string{"dangling", "nothing/file", "loop", "fifo", "etc", "etc/file/below", strings.Repeat("n", 300)}
+	f, err := First(root, append(nowhere, "absolute", "etc/up"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if f.Name() != "absolute" {
+		t.Errorf("opened %q", f.Name())
+	}
+	if _, err := First(root, nowhere); !errdefs.IsNotFound(err) {
+		t.Errorf("none is there: %v", err)
+	}
+	if _, err := First(root, []string{"a\x00b", "etc/file"}); err == nil || errdefs.IsNotFound(err) {
+		t.Errorf("what cannot be looked for was passed over: %v", err)
+	}
+	if _, err := First(root+"/nothing", []string{"etc/file"}); !errors.Is(err, fs.ErrNotExist) || errdefs.IsNotFound(err) {
+		t.Errorf("without a root: %v", err)
+	}
+}
+
 func TestRead(t *testing.T) {
 	root := tree(t)
 	if data, err := Read(filepath.Join(root, "etc/file"), 5); err != nil || string(data) != "12345" {

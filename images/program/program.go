@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 
 	"github.com/containerd/errdefs"
@@ -42,11 +41,9 @@ func OpenEntrypoint(dir string, c ocispec.ImageConfig) (*os.File, error) {
 	if len(command) == 0 || command[0] == "" {
 		return nil, fmt.Errorf("no command: %w", errdefs.ErrNotFound)
 	}
-	for _, name := range binfmt.Paths(command[0], c.WorkingDir, c.Env) {
-		f, err := regular.OpenIn(dir, name)
-		if err == nil {
-			return f, nil
-		}
+	f, err := regular.First(dir, binfmt.Paths(command[0], c.WorkingDir, c.Env))
+	if err != nil {
+		return nil, fmt.Errorf("command %q: %w", command[0], err)
 	}
-	return nil, fmt.Errorf("command %q: %w", command[0], fs.ErrNotExist)
+	return f, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/containerd/continuity/fs"
+	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/criserver/container/program"
 	"github.com/sunaba-project/sunaba/criserver/spec"
@@ -38,7 +39,10 @@ func (b *builder) inRoot(ctx context.Context, in *spec.Input) error {
 			return err
 		}
 		b.setUser(in, user)
-		p, _ := program.First(root, spec.Programs(*in))
+		p, err := program.First(root, spec.Programs(*in))
+		if err != nil && !errdefs.IsNotFound(err) { // the runtime says what it looked for
+			return fmt.Errorf("look for the container's program: %w", err)
+		}
 		if in.Guest = p.Wasm(); in.Guest && in.Handler != runtimeclass.WASM {
 			return b.wrongHandler(b.Pod)
 		}

@@ -36,7 +36,7 @@ func TestProgramIsMadeReady(t *testing.T) {
 	b := &builder{Maker: New(Options{Modules: &made})}
 	ready := func(names ...string) {
 		t.Helper()
-		if p, ok := program.First(root, names); ok {
+		if p, err := program.First(root, names); err == nil {
 			b.readyProgram(t.Context(), filepath.Join(root, p.Path))
 		}
 	}

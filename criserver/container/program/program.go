@@ -41,6 +41,11 @@ func LookUp(root, name string) (p Program, err error) {
 		return p, err
 	}
 	defer f.Close()
+	return read(root, f)
+}
+
+// read reads what is known of a file of a root.
+func read(root string, f *os.File) (p Program, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return p, err
@@ -75,11 +80,15 @@ func irregular(root, name string) (Program, error) {
 func below(root, at string) string { return path.Join("/", strings.TrimPrefix(at, root)) }
 
 // First is the first of a container's possible programs that is a regular file.
-func First(root string, names []string) (Program, bool) {
-	for _, name := range names {
-		if p, err := LookUp(root, name); err == nil && p.Mode.IsRegular() {
-			return p, true
-		}
+//
+// # Errors
+//
+// ErrNotFound if there is none.
+func First(root string, names []string) (Program, error) {
+	f, err := regular.First(root, names)
+	if err != nil {
+		return Program{}, err
 	}
-	return Program{}, false
+	defer f.Close()
+	return read(root, f)
 }

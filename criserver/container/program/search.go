@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/containerd/errdefs"
 )
 
 // Search looks for the program of a command.
@@ -40,11 +42,11 @@ func (s Search) NotWasm(platform string) string {
 	if s.hidden(s.Names...) {
 		return ""
 	}
-	p, ok := First(s.Root, s.Names)
+	p, err := First(s.Root, s.Names)
 	switch {
-	case ok && s.hidden(p.Path):
+	case err == nil && s.hidden(p.Path), err != nil && !errdefs.IsNotFound(err):
 		return ""
-	case ok:
+	case err == nil:
 		return fmt.Sprintf("command %q: the image is for %s, and %q is not a WebAssembly module: it %s", name, platform, p.Path, p.kind())
 	case single:
 		if p, err := LookUp(s.Root, name); err == nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/host/regular"
@@ -50,32 +49,15 @@ func (e *Engine) Handles(_ context.Context, b *shim.Bundle) (bool, error) {
 //
 // ErrNotFound if there is no such file, errNotWasm if it is something else.
 func findModule(root string, p *specs.Process) (*os.File, error) {
-	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	f, err := regular.First(root, binfmt.Paths(p.Args[0], p.Cwd, p.Env))
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: root, Err: err}
+		return nil, fmt.Errorf("%s: %w", p.Args[0], err)
 	}
-	defer unix.Close(fd)
-	for _, name := range binfmt.Paths(p.Args[0], p.Cwd, p.Env) {
-		f, err := regular.OpenAt(fd, name)
-		if leadsNowhere(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err := checkMagic(f); err != nil {
-			f.Close()
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		return f, nil
+	if err := checkMagic(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	return nil, fmt.Errorf("%s: no such file: %w", p.Args[0], errdefs.ErrNotFound)
-}
-
-// leadsNowhere says of an error of regular.OpenAt that there is no regular file by that name.
-func leadsNowhere(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
-		errors.Is(err, unix.ENAMETOOLONG) || errdefs.IsInvalidArgument(err)
+	return f, nil
 }
 
 func checkMagic(f *os.File) error {
