@@ -140,8 +140,7 @@ func TestCheckAfterPowerLoss(t *testing.T) {
 	}
 }
 
-// Damaged layers that a container has stay with it; a pull puts others in their
-// place.
+// Damaged layers that a container has stay with it; a pull puts others in their place.
 func TestRepairBesideAContainer(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}), gzipLayer(t, file{name: "b", content: "2"}))

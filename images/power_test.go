@@ -376,9 +376,8 @@ func stopped(t *testing.T, pid int) {
 	t.Fatal("the process does not stop")
 }
 
-// The power goes while a process pulls and removes: the disk then holds what was
-// synced and, of the rest, anything or nothing. What is listed afterwards is
-// whole, and what is missing can be pulled.
+// The power goes while a process pulls and removes: the disk then holds what was synced and, of the
+// rest, anything or nothing. What is listed afterwards is whole, and what is missing can be pulled.
 func TestPowerLoss(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test mounts: run it as root")

@@ -16,10 +16,9 @@ import (
 //
 // # Errors
 //
-// ErrNotFound for a class that is not among classes; ErrInvalidArgument for an
-// overhead that is not the class's; ErrFailedPrecondition if pod and class
-// select a different value for one label. The text names the pod's field and
-// both values.
+// ErrNotFound for a class that is not among classes; ErrInvalidArgument for an overhead that is not
+// the class's; ErrFailedPrecondition if pod and class select a different value for one label. The
+// text names the pod's field and both values.
 func Admit(pod *corev1.Pod, classes []nodev1.RuntimeClass) (*corev1.Pod, error) {
 	out := pod.DeepCopy()
 	var rc *nodev1.RuntimeClass
@@ -102,9 +101,8 @@ func CheckReload(before, after []nodev1.RuntimeClass) error {
 	return nil
 }
 
-// ClassOf names the class of a pod of which only the handler and the declared
-// overhead are known, as in the CRI: the one class that has both. It is "" if
-// there is none, or more than one.
+// ClassOf names the class of a pod of which only the handler and the declared overhead are known,
+// as in the CRI: the one class that has both. It is "" if there is none, or more than one.
 func ClassOf(classes []nodev1.RuntimeClass, handler string, overhead Linux) string {
 	name := ""
 	for i := range classes {

@@ -69,8 +69,7 @@ type Linux struct {
 	CPUShares, CPUQuota, CPUPeriod int64 // quota and period in µs
 }
 
-// Amounts turns the numbers back into what a user wrote: request from shares,
-// limit from quota.
+// Amounts turns the numbers back into what a user wrote: request from shares, limit from quota.
 func (l Linux) Amounts() (cpuRequest, cpuLimit, memory resource.Quantity) {
 	return *resource.NewMilliQuantity(MilliFromShares(l.CPUShares), resource.DecimalSI),
 		*resource.NewMilliQuantity(MilliFromQuota(l.CPUQuota, l.CPUPeriod), resource.DecimalSI),

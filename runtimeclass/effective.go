@@ -25,10 +25,9 @@ func Overhead(rc *nodev1.RuntimeClass) corev1.ResourceList {
 //	overhead + max( Σ containers + Σ sidecars,
 //	                max over init i of ( Σ sidecars before i + init i ) )
 //
-// where a sidecar is an init container with restartPolicy Always. Requests
-// given at the level of the pod replace that maximum, resource by resource.
-// This is more than the documents' simpler rule when a sidecar is declared
-// before a large init container.
+// where a sidecar is an init container with restartPolicy Always. Requests given at the level of
+// the pod replace that maximum, resource by resource. This is more than the documents' simpler rule
+// when a sidecar is declared before a large init container.
 func EffectiveRequests(pod *corev1.Pod, overhead corev1.ResourceList) corev1.ResourceList {
 	out := aggregate(pod, func(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Requests })
 	if pod.Spec.Resources != nil {
@@ -84,8 +83,7 @@ func IsSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// override applies resources given for the pod as a whole; only CPU, memory
-// and huge pages may be.
+// override applies resources given for the pod as a whole; only CPU, memory and huge pages may be.
 func override(list, pod corev1.ResourceList) {
 	for name, q := range pod {
 		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {

@@ -106,9 +106,8 @@ func (d Document) Errorf(format string, args ...any) error {
 //
 // # Errors
 //
-// ErrInvalidArgument with file and line, for YAML that cannot be read, another
-// kind of object, unknown fields, names that Kubernetes would refuse, negative
-// overhead, and one name given twice.
+// ErrInvalidArgument with file and line, for YAML that cannot be read, another kind of object,
+// unknown fields, names that Kubernetes would refuse, negative overhead, and one name given twice.
 func Parse(file string, data []byte) ([]nodev1.RuntimeClass, error) {
 	var out []nodev1.RuntimeClass
 	for _, d := range Documents(file, data) {
@@ -124,8 +123,7 @@ func Parse(file string, data []byte) ([]nodev1.RuntimeClass, error) {
 	return out, nil
 }
 
-// RuntimeClass reads the document as a RuntimeClass and checks it as the API
-// server would.
+// RuntimeClass reads the document as a RuntimeClass and checks it as the API server would.
 func (d Document) RuntimeClass() (nodev1.RuntimeClass, error) {
 	var rc nodev1.RuntimeClass
 	m, err := d.TypeMeta()

@@ -9,10 +9,9 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// DefaultPlatforms returns what a handler of this type runs when its
-// configuration names no platforms, most wanted first. WebAssembly images are
-// published under several names; a wasm handler takes any of them, and then
-// the host's own, for the Linux containers of its pods.
+// DefaultPlatforms returns what a handler of this type runs when its configuration names no
+// platforms, most wanted first. WebAssembly images are published under several names; a wasm
+// handler takes any of them, and then the host's own, for the Linux containers of its pods.
 func DefaultPlatforms(t Type) []ocispec.Platform {
 	host := platforms.DefaultSpec()
 	if t != WASM {
@@ -27,9 +26,8 @@ func DefaultPlatforms(t Type) []ocispec.Platform {
 	}
 }
 
-// ParsePlatforms reads platforms as they stand in a configuration
-// ("linux/arm/v7", "wasip1/wasm") and returns them in normal form, in the same
-// order. "host" stands for the machine's own platform.
+// ParsePlatforms reads platforms as they stand in a configuration ("linux/arm/v7", "wasip1/wasm")
+// and returns them in normal form, in the same order. "host" stands for the machine's own platform.
 //
 // # Errors
 //

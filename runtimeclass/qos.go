@@ -10,11 +10,10 @@ import (
 // counted are the resources that a pod's class of service depends on.
 var counted = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 
-// QOS returns a pod's class of service by Kubernetes' rule, for a pod whose
-// Default is set: Guaranteed if every container limits CPU and memory and
-// requests as much, BestEffort if none requests or limits either, else
-// Burstable. Init containers count; requests and limits of the pod as a whole
-// count instead of its containers'.
+// QOS returns a pod's class of service by Kubernetes' rule, for a pod whose Default is set:
+// Guaranteed if every container limits CPU and memory and requests as much, BestEffort if none
+// requests or limits either, else Burstable. Init containers count; requests and limits of the pod
+// as a whole count instead of its containers'.
 func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 	all := requirements(pod)
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}

@@ -24,10 +24,9 @@ func checkScheduling(s *nodev1.Scheduling) error {
 	return nil
 }
 
-// MergeScheduling returns the pod's spec as admission would leave it: the
-// class's node selector joined with the pod's, and their tolerations united
-// without those that another one makes redundant. The given spec is not
-// changed.
+// MergeScheduling returns the pod's spec as admission would leave it: the class's node selector
+// joined with the pod's, and their tolerations united without those that another one makes
+// redundant. The given spec is not changed.
 //
 // # Errors
 //

@@ -38,8 +38,7 @@ const (
 	ScopeNode Scope = "node"
 )
 
-// Handler is one configured runtime handler: what the handler field of a
-// RuntimeClass names.
+// Handler is one configured runtime handler: what the handler field of a RuntimeClass names.
 type Handler struct {
 	// Name is a DNS label (RFC 1123), at most 63 characters.
 	Name string

@@ -99,9 +99,8 @@ func passed(to, annotations map[string]string, patterns []string) {
 	}
 }
 
-// checkClasses refuses classes of block I/O and of cache and memory bandwidth
-// (RDT), by whose annotations a container would be given a share that nobody
-// here knows.
+// checkClasses refuses classes of block I/O and of cache and memory bandwidth (RDT), by whose
+// annotations a container would be given a share that nobody here knows.
 func checkClasses(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig) error {
 	for _, kind := range []string{"blockio", "rdt"} {
 		pod := kind + ".resources.beta.kubernetes.io/"
@@ -144,9 +143,8 @@ func podAnnotations(sandbox *runtime.PodSandboxConfig) map[string]string {
 	return map[string]string{SandboxName: m.GetName(), SandboxNamespace: m.GetNamespace(), SandboxUID: m.GetUid()}
 }
 
-// listeners are the container's TCP ports, or every TCP port of the pod where
-// the container's are not told: a guest without ports must not take those of
-// a Linux container beside it.
+// listeners are the container's TCP ports, or every TCP port of the pod where the container's are
+// not told: a guest without ports must not take those of a Linux container beside it.
 func listeners(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig) ([]annotation.Listener, error) {
 	text, ok := container.GetAnnotations()[PortsAnnotation]
 	if _, kubelet := container.GetAnnotations()[restartsAnnotation]; !ok && kubelet {
@@ -187,8 +185,7 @@ func podListeners(sandbox *runtime.PodSandboxConfig) []annotation.Listener {
 	return list
 }
 
-// appendListen gives a listener without a name its port as one, and adds each
-// port once.
+// appendListen gives a listener without a name its port as one, and adds each port once.
 func appendListen(list []annotation.Listener, l annotation.Listener) []annotation.Listener {
 	if slices.ContainsFunc(list, func(have annotation.Listener) bool { return have.Port == l.Port }) {
 		return list

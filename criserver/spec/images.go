@@ -68,8 +68,7 @@ func imageSubPath(i int, m *runtime.Mount) (string, error) {
 	return sub, nil
 }
 
-// ImageVolumeFailed is an error about an image volume that a client knows by
-// the word at its front.
+// ImageVolumeFailed is an error about an image volume that a client knows by the word at its front.
 func ImageVolumeFailed(v ImageVolume, err error) error {
 	return inField(field("mounts", v.Mount, "image"), fmt.Errorf("%w: image %q: %w", crierrors.ErrImageVolumeMountFailed, v.Image, err))
 }

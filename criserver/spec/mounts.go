@@ -31,9 +31,8 @@ func Volumes(image map[string]struct{}, container *runtime.ContainerConfig) []st
 	return out
 }
 
-// mounts: the kernel's file systems, the sandbox's files, the image's volumes,
-// the container's mounts; each gives way to a later one at the same place,
-// and outer ones come before inner ones.
+// mounts: the kernel's file systems, the sandbox's files, the image's volumes, the container's
+// mounts; each gives way to a later one at the same place, and outer ones come before inner ones.
 func (in *Input) mounts(s *specs.Spec) error {
 	all := containerMounts{in}
 	own, err := all.own(s)
@@ -157,8 +156,7 @@ func (in containerMounts) own(s *specs.Spec) ([]specs.Mount, error) {
 	return list, nil
 }
 
-// sortMounts puts outer mounts before inner ones and keeps the order of
-// others.
+// sortMounts puts outer mounts before inner ones and keeps the order of others.
 func sortMounts(list []specs.Mount) {
 	depth := func(m specs.Mount) int { return strings.Count(m.Destination, "/") }
 	slices.SortStableFunc(list, func(a, b specs.Mount) int { return cmp.Compare(depth(a), depth(b)) })

@@ -71,8 +71,7 @@ func (in *Input) namespaces(s *specs.Spec) error {
 	return nil
 }
 
-// checkNamespaces refuses modes that would take a container out of its
-// sandbox.
+// checkNamespaces refuses modes that would take a container out of its sandbox.
 func checkNamespaces(container *runtime.ContainerConfig, sandbox *runtime.PodSandboxConfig) error {
 	const options = "linux.security_context.namespace_options"
 	own := container.GetLinux().GetSecurityContext().GetNamespaceOptions()

@@ -12,8 +12,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
-// pauseOOMScoreAdj keeps the process that holds a pod together alive longer
-// than what runs in it.
+// pauseOOMScoreAdj keeps the process that holds a pod together alive longer than what runs in it.
 const pauseOOMScoreAdj = -998
 
 // PauseInput is everything that decides the specification of a sandbox's

@@ -140,8 +140,7 @@ func (e *environment) set(kv string) {
 	e.list = append(e.list, kv)
 }
 
-// Hostname returns a sandbox's host name: its own, or the node's where the
-// configuration has none.
+// Hostname returns a sandbox's host name: its own, or the node's where the configuration has none.
 func Hostname(sandbox *runtime.PodSandboxConfig, host Host) string {
 	return cmp.Or(sandbox.GetHostname(), host.Hostname)
 }

@@ -29,10 +29,9 @@ var (
 	defaultReadonly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// paths: the lists of a security context hold as they are, and an empty one
-// hides nothing, which is what procMount Unmasked needs; kubelets send the
-// defaults themselves. Only a container without any security context, such as
-// a short crictl configuration, gets them from here.
+// paths: the lists of a security context hold as they are, and an empty one hides nothing, which is
+// what procMount Unmasked needs; kubelets send the defaults themselves. Only a container without
+// any security context, such as a short crictl configuration, gets them from here.
 func (in *Input) paths(s *specs.Spec) error {
 	if in.privileged() {
 		return nil
@@ -69,9 +68,8 @@ func eachPath(sc *runtime.LinuxContainerSecurityContext, f func(field, p string)
 	return nil
 }
 
-// DefaultPaths returns what is hidden from a container and what it cannot
-// write in /proc and /sys where nothing else is asked for; they are the
-// kubelet's lists too.
+// DefaultPaths returns what is hidden from a container and what it cannot write in /proc and /sys
+// where nothing else is asked for; they are the kubelet's lists too.
 func DefaultPaths() (masked, readonly []string) {
 	return slices.Clone(defaultMasked), slices.Clone(defaultReadonly)
 }
@@ -114,8 +112,7 @@ func profile(p *runtime.SecurityProfile, deprecated string) (*runtime.SecurityPr
 //
 // # Errors
 //
-// ErrInvalidArgument for a path that is not absolute, or a profile that
-// contradicts itself.
+// ErrInvalidArgument for a path that is not absolute, or a profile that contradicts itself.
 func SeccompFile(container *runtime.ContainerConfig) (string, error) {
 	sc := container.GetLinux().GetSecurityContext()
 	if sc.GetPrivileged() {
@@ -182,12 +179,10 @@ func apparmorProfile(sc *runtime.LinuxContainerSecurityContext) (*runtime.Securi
 	return profile(sc.GetApparmor(), sc.GetApparmorProfile())
 }
 
-// selinuxLevel is the form of a level: a sensitivity or a range of them, and
-// categories.
+// selinuxLevel is the form of a level: a sensitivity or a range of them, and categories.
 var selinuxLevel = regexp.MustCompile(`^s\d{1,2}(-s\d{1,2})?(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
 
-// checkSELinux checks the form of options; whether the policy has them is seen
-// where labels are on.
+// checkSELinux checks the form of options; whether the policy has them is seen where labels are on.
 func checkSELinux(o *runtime.SELinuxOption) error {
 	const field = "selinux_options"
 	if level := o.GetLevel(); level != "" && !selinuxLevel.MatchString(level) {
@@ -201,9 +196,8 @@ func checkSELinux(o *runtime.SELinuxOption) error {
 	return nil
 }
 
-// apparmor: a guest is confined in its own way. Else no profile means the
-// runtime's default, where the host has one; a privileged container is confined
-// only by a profile that it names.
+// apparmor: a guest is confined in its own way. Else no profile means the runtime's default, where
+// the host has one; a privileged container is confined only by a profile that it names.
 func (in *Input) apparmor(s *specs.Spec) error {
 	const field = "linux.security_context.apparmor"
 	p, err := apparmorProfile(in.security())

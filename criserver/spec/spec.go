@@ -1,16 +1,14 @@
 // Package spec translates the CRI's words into an OCI runtime specification.
 //
-// It is pure: everything it needs to know about the host, the image and the
-// sandbox stands in its Input, and the same input gives the same
-// specification. The facts about the host are collected by package facts
-// beside it. What a request may not ask for is refused with an error that
-// names the container and the field.
+// It is pure: everything it needs to know about the host, the image and the sandbox stands in its
+// Input, and the same input gives the same specification. The facts about the host are collected by
+// package facts beside it. What a request may not ask for is refused with an error that names the
+// container and the field.
 //
 // # Errors
 //
-// ErrInvalidArgument for what no runtime could do, ErrFailedPrecondition for
-// what this host or sandbox cannot, ErrNotImplemented for what this runtime
-// does not do.
+// ErrInvalidArgument for what no runtime could do, ErrFailedPrecondition for what this host or
+// sandbox cannot, ErrNotImplemented for what this runtime does not do.
 package spec
 
 import (
@@ -42,16 +40,14 @@ type Input struct {
 	Image         ocispec.ImageConfig
 	// Handler is the type of the pod's handler.
 	Handler runtimeclass.Type
-	// Module is the module when the image is a wasm artifact, which has no
-	// root filesystem.
+	// Module is the module when the image is a wasm artifact, which has no root filesystem.
 	Module annotation.Module
 	// LogLimits are the bounds of the container's log.
 	LogLimits stdio.Limits
 	// OptimizeGo says whether the functions of Go's guests are rewritten where
 	// neither container nor pod says it.
 	OptimizeGo bool
-	// OneStep says that the container's runtime can make it and let it run at
-	// once; see Runtime.
+	// OneStep says that the container's runtime can make it and let it run at once; see Runtime.
 	OneStep bool
 	// Guest says that the container is WebAssembly: such a module, or an image
 	// whose program is one; see Programs.
@@ -63,15 +59,13 @@ type Input struct {
 	// User is what ResolveUser answered.
 	User  User
 	Files Files
-	// Sources are facts about the host paths of the container's mounts, by
-	// host_path. A path that is missing here is used as it is, and the
-	// propagation that it needs is not checked.
+	// Sources are facts about the host paths of the container's mounts, by host_path. A path that
+	// is missing here is used as it is, and the propagation that it needs is not checked.
 	Sources map[string]Source
 	// Images are the host paths at which the shim shows the images that the
 	// container mounts, by the index of the mount; see ImageVolumes.
 	Images map[int]string
-	// Devices are the devices found at the host paths of the container's
-	// devices, by host_path.
+	// Devices are the devices found at the host paths of the container's devices, by host_path.
 	Devices map[string][]Device
 	// Volumes are host directories for the image's anonymous volumes, by path
 	// in the container; see Volumes.
@@ -86,10 +80,9 @@ type Input struct {
 	Host                     Host
 }
 
-// Namespaces are paths of the sandbox's pinned namespaces. Whether one is
-// joined follows from the modes in the sandbox's and container's
-// configuration; see Modes. UTS may be "" for a new one. PID is the pod's for
-// mode POD, the target's for mode TARGET; mode CONTAINER needs none. User is ""
+// Namespaces are paths of the sandbox's pinned namespaces. Whether one is joined follows from the
+// modes in the sandbox's and container's configuration; see Modes. UTS may be "" for a new one. PID
+// is the pod's for mode POD, the target's for mode TARGET; mode CONTAINER needs none. User is ""
 // for the host's.
 type Namespaces struct {
 	Net, IPC, UTS, PID, User string
@@ -145,8 +138,7 @@ type Host struct {
 	// MinOOMScoreAdj is the lowest oom_score_adj that may be set, -1000 with
 	// CAP_SYS_RESOURCE. Lower wishes are raised to it.
 	MinOOMScoreAdj int
-	// RecursiveReadOnly says that kernel and handler have recursive read-only
-	// mounts.
+	// RecursiveReadOnly says that kernel and handler have recursive read-only mounts.
 	RecursiveReadOnly bool
 	// IDMappedMounts says that the kernel can show root filesystems and volumes
 	// with other owners, which user namespaces need.
@@ -196,8 +188,7 @@ func Container(in Input) (*specs.Spec, error) {
 	return s, nil
 }
 
-// check refuses what the container may not ask for of this sandbox, and what
-// is not done yet.
+// check refuses what the container may not ask for of this sandbox, and what is not done yet.
 func (in *Input) check() error {
 	if in.Container == nil || in.Sandbox == nil {
 		return fmt.Errorf("configuration of container and sandbox are both needed: %w", errdefs.ErrInvalidArgument)
@@ -235,9 +226,8 @@ func (in *Input) check() error {
 	return checkClasses(in.Container, in.Sandbox)
 }
 
-// checkGuest refuses what a guest would be given by nobody. What it has more
-// strictly than asked for (capabilities, privileges, RuntimeDefault profiles) it
-// keeps.
+// checkGuest refuses what a guest would be given by nobody. What it has more strictly than asked
+// for (capabilities, privileges, RuntimeDefault profiles) it keeps.
 func (in *Input) checkGuest() error {
 	const sc = "linux.security_context."
 	if len(in.Container.GetDevices()) > 0 {
@@ -266,6 +256,5 @@ func (in *Input) security() *runtime.LinuxContainerSecurityContext {
 
 func (in *Input) privileged() bool { return in.security().GetPrivileged() }
 
-// artifact says that the container is a lone wasm module without an image's
-// root filesystem.
+// artifact says that the container is a lone wasm module without an image's root filesystem.
 func (in *Input) artifact() bool { return in.Module.Path != "" }

@@ -31,11 +31,10 @@ func checkUser(sc *runtime.LinuxContainerSecurityContext) error {
 	return nil
 }
 
-// ResolveUser says who a container's first process runs as: the security
-// context's user, else the image's, else root. Names are looked up in
-// /etc/passwd and /etc/group of fsys, the container's root filesystem; nil
-// where it has none. fsys must open only regular files, and must not lead out of
-// that root (regular.Tree).
+// ResolveUser says who a container's first process runs as: the security context's user, else the
+// image's, else root. Names are looked up in /etc/passwd and /etc/group of fsys, the container's
+// root filesystem; nil where it has none. fsys must open only regular files, and must not lead out
+// of that root (regular.Tree).
 //
 // Without a group the image's is taken if the user is the image's (kubelets
 // name that user in the security context, but not its group), else the user's

@@ -46,8 +46,7 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// ValidateSandbox checks a sandbox's configuration at the edge, before
-// anything is made for it.
+// ValidateSandbox checks a sandbox's configuration at the edge, before anything is made for it.
 //
 // # Errors
 //

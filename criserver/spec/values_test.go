@@ -197,8 +197,7 @@ func TestSeccomp(t *testing.T) {
 	}
 }
 
-// The default profile opens system calls for capabilities, so it must be made
-// after them.
+// The default profile opens system calls for capabilities, so it must be made after them.
 func TestSeccompKnowsCapabilities(t *testing.T) {
 	allows := func(add ...string) bool {
 		in := base()

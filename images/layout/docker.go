@@ -28,8 +28,7 @@ type dockerImage struct {
 	Layers   []string
 }
 
-// readDocker reads the roots of a Docker archive, which has no manifests: they
-// are made.
+// readDocker reads the roots of a Docker archive, which has no manifests: they are made.
 func (l *Layout) readDocker(ctx context.Context) error {
 	data, err := l.document("manifest.json")
 	if err != nil {

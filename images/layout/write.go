@@ -22,8 +22,7 @@ type Named struct {
 	Root ocispec.Descriptor
 }
 
-// DockerImage is an image as Docker's own archives list it, for programs that
-// know nothing else.
+// DockerImage is an image as Docker's own archives list it, for programs that know nothing else.
 type DockerImage struct {
 	Config ocispec.Descriptor
 	Tags   []string
@@ -103,8 +102,7 @@ func writeFile(t *tar.Writer, name string, size int64, r io.Reader) error {
 	return nil
 }
 
-// Unpack makes a directory of a tar archive of a layout. The directory must be
-// empty or not there.
+// Unpack makes a directory of a tar archive of a layout. The directory must be empty or not there.
 func Unpack(r io.Reader, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -14,8 +14,7 @@ const progressInterval = 100 * time.Millisecond
 
 // Progress is the state of a pull.
 type Progress struct {
-	// Phase is "resolve", "fetch", "unpack", "compile" (of a WebAssembly module) or
-	// "done".
+	// Phase is "resolve", "fetch", "unpack", "compile" (of a WebAssembly module) or "done".
 	Phase string
 	// Layers counts layers to fetch; LayersDone those fetched and unpacked.
 	Layers, LayersDone int

@@ -20,9 +20,8 @@ type Name struct {
 	Digest digest.Digest
 }
 
-// Parse applies Docker's rules: the default registry, "library/", and the
-// tag "latest" where there is neither tag nor digest. A reference with both
-// keeps the digest, which says more.
+// Parse applies Docker's rules: the default registry, "library/", and the tag "latest" where there
+// is neither tag nor digest. A reference with both keeps the digest, which says more.
 func Parse(ref string) (Name, error) {
 	if digest.Digest(ref).Validate() == nil {
 		return Name{}, fmt.Errorf("parse image reference %q: it is an image id, which no registry knows: %w", ref, errdefs.ErrInvalidArgument)

@@ -16,17 +16,15 @@ import (
 // errNoRanges is the end of a part whose server gives only the whole.
 var errNoRanges = errors.New("the server does not give parts of a blob")
 
-// Fetch opens a manifest or blob from an offset on. The content is not verified
-// here, but its length is: the reader ends with io.EOF only at desc.Size, or
-// where every try ended. A transfer that breaks off is gone on with, so that an
-// error of the reader is one that remains. While other blobs wait, a blob comes
-// by turns.
+// Fetch opens a manifest or blob from an offset on. The content is not verified here, but its
+// length is: the reader ends with io.EOF only at desc.Size, or where every try ended. A transfer
+// that breaks off is gone on with, so that an error of the reader is one that remains. While other
+// blobs wait, a blob comes by turns.
 //
 // # Errors
 //
-// See Error; reading gives the same errors. A transfer that stalls ends as an
-// unreachable registry does; one that is announced with a wrong length is
-// ErrDataLoss.
+// See Error; reading gives the same errors. A transfer that stalls ends as an unreachable registry
+// does; one that is announced with a wrong length is ErrDataLoss.
 func (r *Repository) Fetch(ctx context.Context, desc ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if data, ok := r.remembered(desc.Digest); ok && offset <= int64(len(data)) {
 		return io.NopCloser(bytes.NewReader(data[offset:])), nil

@@ -145,8 +145,7 @@ func (e *statusError) Error() string {
 	return text
 }
 
-// newStatusError reads what a body says in the form of the distribution
-// specification.
+// newStatusError reads what a body says in the form of the distribution specification.
 func newStatusError(resp *http.Response) *statusError {
 	e := &statusError{code: resp.StatusCode, status: resp.Status, host: resp.Request.URL.Host}
 	e.wait, e.again = retryAfter(resp.Header, time.Now())
@@ -158,8 +157,7 @@ func newStatusError(resp *http.Response) *statusError {
 	return e
 }
 
-// statusOf returns the status that an error is about, a registry's or a token
-// server's.
+// statusOf returns the status that an error is about, a registry's or a token server's.
 func statusOf(err error) (int, bool) {
 	var own *statusError
 	if errors.As(err, &own) {
@@ -248,8 +246,7 @@ func explain(err error) string {
 
 var urls = regexp.MustCompile(`https?://[^\s"'<>]+`)
 
-// redact takes query strings, user information and secrets out of a text and
-// makes one line of it.
+// redact takes query strings, user information and secrets out of a text and makes one line of it.
 func redact(text string, secrets []string) string {
 	text = urls.ReplaceAllStringFunc(text, func(s string) string {
 		tail := ""

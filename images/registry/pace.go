@@ -27,9 +27,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// backoff is the pause before try number n (from 0) is repeated: it doubles from
-// try to try, and half of it is random, so that the nodes of a cluster do not
-// come back all at once.
+// backoff is the pause before try number n (from 0) is repeated: it doubles from try to try, and
+// half of it is random, so that the nodes of a cluster do not come back all at once.
 func backoff(n int) time.Duration {
 	d := backoffMost
 	if n < 6 {
@@ -86,9 +85,8 @@ func (p *pacer) wait(ctx context.Context, host string) error {
 	return nil
 }
 
-// learn takes note of what an answer asks for. A wish that is too long to be
-// waited for ends that one request: others may have credentials with a higher
-// limit.
+// learn takes note of what an answer asks for. A wish that is too long to be waited for ends that
+// one request: others may have credentials with a higher limit.
 func (p *pacer) learn(resp *http.Response) {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
 		return

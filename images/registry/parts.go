@@ -61,8 +61,7 @@ func (p *partPool) put(b []byte) {
 	<-p.tokens
 }
 
-// part is a piece of a blob that is fetched ahead, or, without a buffer, is read
-// as it comes.
+// part is a piece of a blob that is fetched ahead, or, without a buffer, is read as it comes.
 type part struct {
 	buf  []byte
 	live *stream
@@ -71,9 +70,8 @@ type part struct {
 	done chan struct{}
 }
 
-// parts reads a blob in order, while those parts that come next are fetched into
-// memory, as much as the pool lends. Buffers are taken in the order of the parts,
-// so that somebody can always go on.
+// parts reads a blob in order, while those parts that come next are fetched into memory, as much as
+// the pool lends. Buffers are taken in the order of the parts, so that somebody can always go on.
 type parts struct {
 	r      *Repository
 	ctx    context.Context

@@ -24,9 +24,8 @@ var acceptManifests = strings.Join([]string{
 	ocispec.MediaTypeImageManifest, images.MediaTypeDockerSchema2Manifest, "*/*",
 }, ", ")
 
-// Resolve asks what the reference stands for now: one HEAD request where the
-// registry answers it fully. Where the node has several credentials for the
-// registry, they are tried in their order.
+// Resolve asks what the reference stands for now: one HEAD request where the registry answers it
+// fully. Where the node has several credentials for the registry, they are tried in their order.
 //
 // # Errors
 //

@@ -18,8 +18,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Content keeps blobs by digest. A blob is there only whole, verified and
-// synced to disk.
+// Content keeps blobs by digest. A blob is there only whole, verified and synced to disk.
 //
 // What a pull needs is pinned while it runs, so that Sweep leaves it alone.
 type Content struct {
@@ -117,8 +116,7 @@ func (c *Content) delete(ctx context.Context, d digest.Digest) error {
 	return nil
 }
 
-// Pin keeps blobs from Sweep and Drop, whether they are there yet or not, until
-// unpin is called.
+// Pin keeps blobs from Sweep and Drop, whether they are there yet or not, until unpin is called.
 func (c *Content) Pin(ds ...digest.Digest) (unpin func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Follow opens a blob that is there or comes in, and waits for one that does
-// neither until ctx ends: somebody has to Ingest it. The reader gives the bytes
-// as they come, before they are verified, but io.EOF only once the blob is
-// there: who keeps what was made of the bytes only after io.EOF keeps nothing
-// that is wrong.
+// Follow opens a blob that is there or comes in, and waits for one that does neither until ctx
+// ends: somebody has to Ingest it. The reader gives the bytes as they come, before they are
+// verified, but io.EOF only once the blob is there: who keeps what was made of the bytes only after
+// io.EOF keeps nothing that is wrong.
 //
 // An Ingest that ends with an error leaves the reader waiting for the next one.
 //

@@ -51,14 +51,12 @@ func (c *Content) ingestPath(d digest.Digest) string {
 	return filepath.Join(c.ingestDir(), d.Algorithm().String()+"-"+d.Encoded())
 }
 
-// Ingest brings a blob in through open, unless it is there. Of concurrent calls
-// for one digest one works and the others wait; should it fail, the next goes on
-// by its own means.
+// Ingest brings a blob in through open, unless it is there. Of concurrent calls for one digest one
+// works and the others wait; should it fail, the next goes on by its own means.
 //
-// What came in before an error of open or of its reader is kept, also for the
-// process after this one: the next Ingest opens the content where it ended. The
-// digest is checked over everything; where an older part turns out to be wrong,
-// the blob is fetched once more from the start.
+// What came in before an error of open or of its reader is kept, also for the process after this
+// one: the next Ingest opens the content where it ended. The digest is checked over everything;
+// where an older part turns out to be wrong, the blob is fetched once more from the start.
 //
 // # Errors
 //
@@ -69,10 +67,9 @@ func (c *Content) Ingest(ctx context.Context, desc ocispec.Descriptor, open Open
 	return c.bring(ctx, desc, open, false)
 }
 
-// IngestPassing is Ingest for a blob that is of use only until something has been
-// made of it: Follow gives it, and Drop takes it away, but it is no content of
-// the store. It is not brought to disk; the process after this one takes it for
-// the part of a blob that it finds, and verifies it.
+// IngestPassing is Ingest for a blob that is of use only until something has been made of it:
+// Follow gives it, and Drop takes it away, but it is no content of the store. It is not brought to
+// disk; the process after this one takes it for the part of a blob that it finds, and verifies it.
 func (c *Content) IngestPassing(ctx context.Context, desc ocispec.Descriptor, open Opener) error {
 	return c.bring(ctx, desc, open, true)
 }

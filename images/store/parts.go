@@ -51,8 +51,7 @@ func (c *Content) SweepIngests(grace time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// DropPart removes what has come in of a blob, unless somebody is at it or it is
-// pinned.
+// DropPart removes what has come in of a blob, unless somebody is at it or it is pinned.
 func (c *Content) DropPart(d digest.Digest) error { return c.dropPart(filepath.Base(c.ingestPath(d))) }
 
 // Came returns how many bytes of a blob are there already.
@@ -76,8 +75,7 @@ func (c *Content) dropPart(name string) error {
 	return c.removeIngest(name)
 }
 
-// removeIngest removes an ingest's file, unless it is under way. The caller
-// holds mu.
+// removeIngest removes an ingest's file, unless it is under way. The caller holds mu.
 func (c *Content) removeIngest(name string) error {
 	c.ingestMu.Lock()
 	defer c.ingestMu.Unlock()

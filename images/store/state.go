@@ -21,8 +21,7 @@ type Image struct {
 	Config   ocispec.Descriptor  `json:"config"`
 	Platform ocispec.Platform    `json:"platform"`
 	Runtime  ocispec.ImageConfig `json:"runtime"`
-	// Chain identifies the unpacked layers; "" for a module or an image
-	// without layers.
+	// Chain identifies the unpacked layers; "" for a module or an image without layers.
 	Chain digest.Digest `json:"chain,omitempty"`
 	// Layers are the layers as transferred, the lowest first. They need not be
 	// in the store: what counts is unpacked.
@@ -32,14 +31,12 @@ type Image struct {
 	// Program is the digest of the WebAssembly module that the command of a filesystem image names,
 	// "" if it names none.
 	Program digest.Digest `json:"program,omitempty"`
-	// Checkpoint names the container that the image is the checkpoint of, "" if
-	// it is none.
+	// Checkpoint names the container that the image is the checkpoint of, "" if it is none.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	// Size is the size of configuration and layers as transferred, in bytes.
 	Size    int64     `json:"size"`
 	Created time.Time `json:"created,omitzero"`
-	// Served names what each server gave, by host; what had been present is in
-	// none.
+	// Served names what each server gave, by host; what had been present is in none.
 	Served map[string][]digest.Digest `json:"served,omitempty"`
 }
 
@@ -200,8 +197,7 @@ func (s *State) TagsOf(id string) []string {
 	return out
 }
 
-// ByID finds an image by its id, with or without the algorithm, or by a prefix
-// of it.
+// ByID finds an image by its id, with or without the algorithm, or by a prefix of it.
 //
 // # Errors
 //

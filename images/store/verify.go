@@ -34,8 +34,7 @@ func (c *Content) Verify(ctx context.Context, desc ocispec.Descriptor) error {
 	return nil
 }
 
-// Delete deletes a blob, pinned or not: one that is damaged. What is not there is
-// no error.
+// Delete deletes a blob, pinned or not: one that is damaged. What is not there is no error.
 func (c *Content) Delete(ctx context.Context, d digest.Digest) error { return c.delete(ctx, d) }
 
 // Unneeded counts the blobs that Sweep would delete without any grace, with

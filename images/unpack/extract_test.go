@@ -95,8 +95,7 @@ func identityOf(tars [][]byte) []digest.Digest {
 	return identity.ChainIDs(diffs)
 }
 
-// bomb is a gzip stream of that many zeros, as the content of a file or behind
-// the archive.
+// bomb is a gzip stream of that many zeros, as the content of a file or behind the archive.
 func TestLayersBeyondTheLimits(t *testing.T) {
 	s, root := newStore(t) // a layer unpacks to 1 MiB at most
 	enc, err := zstd.NewWriter(nil)

@@ -419,8 +419,7 @@ func TestOpenRemovesWhatAKilledProcessLeft(t *testing.T) {
 	}
 }
 
-// A process was killed with its first layer's directory made and nothing
-// recorded yet.
+// A process was killed with its first layer's directory made and nothing recorded yet.
 func TestOpenRemovesTheFirstUnrecordedLayer(t *testing.T) {
 	root := t.TempDir()
 	left := filepath.Join(root, "layers", "snapshots", "1", "fs")

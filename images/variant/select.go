@@ -20,8 +20,7 @@ type NoMatchError struct {
 	Want []ocispec.Platform
 	// Have are the platforms of the image, in the order of its index.
 	Have []ocispec.Platform
-	// Takers are the configured handlers that run one of Have, if any were
-	// asked.
+	// Takers are the configured handlers that run one of Have, if any were asked.
 	Takers []string
 }
 
@@ -66,13 +65,12 @@ func platformList(ps []ocispec.Platform) string {
 	return strings.Join(names, ", ")
 }
 
-// Select chooses from the entries of an index the one for the first platform
-// of want that any entry can serve. Among the entries that serve a platform the
-// nearest wins, by the rules of github.com/containerd/platforms: arm/v7 takes
-// v7, v6, v5; amd64/v3 takes v3, v2, v1; then the 32-bit sibling. An entry that
-// needs features of the system (os.features) serves only a platform that has
-// them. Of equals the one that is bound to no version of the system (os.version),
-// or to the very one that is wanted, is nearer; then the first in the index wins.
+// Select chooses from the entries of an index the one for the first platform of want that any entry
+// can serve. Among the entries that serve a platform the nearest wins, by the rules of
+// github.com/containerd/platforms: arm/v7 takes v7, v6, v5; amd64/v3 takes v3, v2, v1; then the
+// 32-bit sibling. An entry that needs features of the system (os.features) serves only a platform
+// that has them. Of equals the one that is bound to no version of the system (os.version), or to
+// the very one that is wanted, is nearer; then the first in the index wins.
 //
 // Entries that cannot run are passed over: attestations and other artifacts,
 // unknown/unknown, and entries without a platform (the caller fills that in
@@ -114,8 +112,7 @@ func SelectAt(descs []ocispec.Descriptor, want []ocispec.Platform) (_ ocispec.De
 	return ocispec.Descriptor{}, 0, false
 }
 
-// nearer reports whether a platform serves the wanted one better than another
-// that serves it too.
+// nearer reports whether a platform serves the wanted one better than another that serves it too.
 func nearer(match platforms.MatchComparer, want, p, other ocispec.Platform) bool {
 	if match.Less(p, other) {
 		return true

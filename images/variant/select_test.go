@@ -37,10 +37,9 @@ func parsePlatforms(t *testing.T, names ...string) []ocispec.Platform {
 	return out
 }
 
-// entriesOf makes index entries named "os/arch[/variant]", the system perhaps
-// followed by "(version;+feature)"; a "+" in front makes an attestation, "-" an
-// entry without a platform, and "type@" one with that artifact type. Its place is
-// its digest.
+// entriesOf makes index entries named "os/arch[/variant]", the system perhaps followed by
+// "(version;+feature)"; a "+" in front makes an attestation, "-" an entry without a platform, and
+// "type@" one with that artifact type. Its place is its digest.
 func entriesOf(t *testing.T, names ...string) []ocispec.Descriptor {
 	t.Helper()
 	var out []ocispec.Descriptor

@@ -140,8 +140,7 @@ func (c *Client) GC(ctx context.Context, dryRun bool) (images.Garbage, error) {
 	return call[images.Garbage](ctx, c, "gc", request{DryRun: dryRun}, nil)
 }
 
-// Import is images.Service.Import. A path is read by the server, from the same
-// file system.
+// Import is images.Service.Import. A path is read by the server, from the same file system.
 func (c *Client) Import(ctx context.Context, req images.ImportRequest) ([]images.Image, error) {
 	if req.Path != "" {
 		path, err := filepath.Abs(req.Path)

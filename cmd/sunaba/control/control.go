@@ -1,11 +1,10 @@
 // Package control lets a command line use the image store of a server that runs:
 // it serves an images.Service on a unix socket, and is its client.
 //
-// CRI has no requests for importing, exporting, checking or collecting garbage,
-// and tells nothing of a pull until it is done. The protocol is HTTP: a request
-// is JSON, or an archive; a reply is lines of JSON, progress and then a result
-// or an error, or an archive. It is between the two halves of one version and
-// promises nothing to others.
+// CRI has no requests for importing, exporting, checking or collecting garbage, and tells nothing
+// of a pull until it is done. The protocol is HTTP: a request is JSON, or an archive; a reply is
+// lines of JSON, progress and then a result or an error, or an archive. It is between the two
+// halves of one version and promises nothing to others.
 package control
 
 import (

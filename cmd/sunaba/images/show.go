@@ -1,5 +1,4 @@
-// Package images shows images, and what is done with them, to people and to
-// programs.
+// Package images shows images, and what is done with them, to people and to programs.
 package images
 
 import (

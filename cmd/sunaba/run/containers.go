@@ -65,9 +65,8 @@ func (r *runner) wait(ctx context.Context, p *planned) (int, error) {
 	return r.waitAll(ctx, []*planned{p})
 }
 
-// waitAll waits until the containers have ended and answers the first exit
-// code that is not 0. When ctx ends or a signal comes, it stops them with
-// grace, and at a further signal without.
+// waitAll waits until the containers have ended and answers the first exit code that is not 0. When
+// ctx ends or a signal comes, it stops them with grace, and at a further signal without.
 func (r *runner) waitAll(ctx context.Context, list []*planned) (int, error) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
@@ -108,9 +107,8 @@ func (r *runner) waitAll(ctx context.Context, list []*planned) (int, error) {
 
 func (r *runner) interrupted() bool { return !r.asked.IsZero() }
 
-// interrupt stops containers: with grace first, at once when asked again. One
-// signal may both end a context and arrive by itself, so what comes right
-// after the first is the same one.
+// interrupt stops containers: with grace first, at once when asked again. One signal may both end a
+// context and arrive by itself, so what comes right after the first is the same one.
 func (r *runner) interrupt(ctx context.Context, list []*container) {
 	switch {
 	case !r.interrupted():
@@ -179,8 +177,7 @@ func (r *runner) stop(ctx context.Context, c *container, grace time.Duration) {
 	}
 }
 
-// stopSidecars stops in reverse order what was started before the others and
-// has no end of its own.
+// stopSidecars stops in reverse order what was started before the others and has no end of its own.
 func (r *runner) stopSidecars(ctx context.Context) {
 	for _, c := range slices.Backward(r.created) {
 		if !c.sidecar || c.ended != nil {

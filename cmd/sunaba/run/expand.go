@@ -28,9 +28,8 @@ func expandAll(texts []string, vars map[string]string) []string {
 	return out
 }
 
-// expand replaces $(NAME) by the variable's value, as Kubernetes does in env,
-// command and args: an unknown name stays as it stands, and $$ is a dollar
-// sign that starts no reference.
+// expand replaces $(NAME) by the variable's value, as Kubernetes does in env, command and args: an
+// unknown name stays as it stands, and $$ is a dollar sign that starts no reference.
 func expand(text string, vars map[string]string) string {
 	var out strings.Builder
 	for {

@@ -55,8 +55,7 @@ func follow(path, prefix string, stdout, stderr io.Writer) *follower {
 	return f
 }
 
-// finish writes what is left in the file and ends following. Further calls
-// answer the same.
+// finish writes what is left in the file and ends following. Further calls answer the same.
 func (f *follower) finish() error {
 	f.once.Do(func() { close(f.stop) })
 	<-f.done

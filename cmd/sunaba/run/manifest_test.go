@@ -12,8 +12,7 @@ import (
 
 const podHead = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
 
-// spec is a pod with one container and further lines of the spec, of the pod
-// and of the container.
+// spec is a pod with one container and further lines of the spec, of the pod and of the container.
 func spec(pod, container string) string {
 	indent := func(s, by string) string {
 		if s == "" {

@@ -135,8 +135,7 @@ func (r *runner) imageStatus(ctx context.Context, spec *runtime.ImageSpec) (*run
 	return resp.GetImage(), nil
 }
 
-// every calls f again and again until stop is called, which waits for a call
-// under way.
+// every calls f again and again until stop is called, which waits for a call under way.
 func (r *runner) every(d time.Duration, f func()) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -19,8 +19,7 @@ import (
 	"github.com/sunaba-project/sunaba/host/mount"
 )
 
-// Options say what to run and where. Socket and one of File and Reader are
-// needed.
+// Options say what to run and where. Socket and one of File and Reader are needed.
 type Options struct {
 	// Socket is the path of the CRI server's unix socket.
 	Socket string
@@ -32,13 +31,11 @@ type Options struct {
 	Handler string
 	// RuntimeClassFiles hold further RuntimeClasses.
 	RuntimeClassFiles []string
-	// Stdout and Stderr get what the containers write there; Stderr gets the
-	// progress too, one line each, starting with "sunaba: "; on a
-	// terminal, pulls have a bar for each layer.
+	// Stdout and Stderr get what the containers write there; Stderr gets the progress too, one line
+	// each, starting with "sunaba: "; on a terminal, pulls have a bar for each layer.
 	Stdout, Stderr io.Writer
 	Logger         *slog.Logger
-	// Keep leaves the pod, its containers and its log files as they are at the
-	// end.
+	// Keep leaves the pod, its containers and its log files as they are at the end.
 	Keep bool
 }
 
@@ -48,10 +45,9 @@ const startErrorCode = 128
 // cleanupTime bounds everything that is done after the containers' end.
 const cleanupTime = 2 * time.Minute
 
-// Run runs the pod and waits until all its containers have ended; then it
-// removes everything it made. When ctx ends, the containers are stopped with
-// the pod's grace period, and at once on a further SIGINT or SIGTERM. The
-// exit code is the first one of a container that is not 0.
+// Run runs the pod and waits until all its containers have ended; then it removes everything it
+// made. When ctx ends, the containers are stopped with the pod's grace period, and at once on a
+// further SIGINT or SIGTERM. The exit code is the first one of a container that is not 0.
 //
 // # Errors
 //
@@ -209,8 +205,7 @@ func removeDir(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// newUID makes a pod's uid in the form that Kubernetes gives them (RFC 9562,
-// version 4).
+// newUID makes a pod's uid in the form that Kubernetes gives them (RFC 9562, version 4).
 func newUID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails

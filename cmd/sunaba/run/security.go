@@ -201,8 +201,7 @@ func first[T any](a, b *T) *T {
 	return b
 }
 
-// signalName is a signal's name in the CRI's words: SIGRTMIN+1 is
-// SIGRTMINPLUS1 there.
+// signalName is a signal's name in the CRI's words: SIGRTMIN+1 is SIGRTMINPLUS1 there.
 func signalName(s corev1.Signal) string {
 	return strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(s))
 }

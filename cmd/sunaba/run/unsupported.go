@@ -8,9 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// unsupported names a field that is set and would have no effect here. It
-// takes away from a copy of the pod everything that is translated; what is
-// left, nothing reads.
+// unsupported names a field that is set and would have no effect here. It takes away from a copy of
+// the pod everything that is translated; what is left, nothing reads.
 func unsupported(pod *corev1.Pod) error {
 	if err := unsupportedValues(pod); err != nil {
 		return err

@@ -93,8 +93,7 @@ func volumePolicy(at string, image *corev1.ImageVolumeSource) (corev1.PullPolicy
 	return "", invalid(at, "%q is not known", image.PullPolicy)
 }
 
-// hostPath checks a path of the host. What its type makes, is made when the
-// pod starts.
+// hostPath checks a path of the host. What its type makes, is made when the pod starts.
 func (v *volumes) hostPath(at string, h *corev1.HostPathVolumeSource) error {
 	if !filepath.IsAbs(h.Path) || strings.Contains(h.Path, "..") {
 		return invalid(at+".path", "%q is not an absolute path without ..", h.Path)

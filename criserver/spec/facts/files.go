@@ -169,8 +169,7 @@ func resolve(path string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// propagation of the mount that path lies on: the innermost, and of several
-// at one place the last.
+// propagation of the mount that path lies on: the innermost, and of several at one place the last.
 func propagation(table []*mountinfo.Info, path string) (shared, slave bool) {
 	var on *mountinfo.Info
 	for _, m := range table {
@@ -189,14 +188,12 @@ func propagation(table []*mountinfo.Info, path string) (shared, slave bool) {
 	return shared, slave
 }
 
-// Devices looks up the devices at the host paths of a container's devices; a
-// directory stands for all devices below it. Paths where there is none are
-// left out, and spec refuses them.
+// Devices looks up the devices at the host paths of a container's devices; a directory stands for
+// all devices below it. Paths where there is none are left out, and spec refuses them.
 //
 // # Errors
 //
-// Those of Sources; ErrInvalidArgument also for a directory of more than
-// maxDeviceFiles files.
+// Those of Sources; ErrInvalidArgument also for a directory of more than maxDeviceFiles files.
 func (p *Paths) Devices(ctx context.Context, container *runtime.ContainerConfig) (map[string][]spec.Device, error) {
 	out := map[string][]spec.Device{}
 	for i, want := range container.GetDevices() {

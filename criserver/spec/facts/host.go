@@ -1,6 +1,5 @@
-// Package facts looks up what the pure package spec must know about the
-// machine: its kernel's powers, and the files and devices that a container's
-// configuration names.
+// Package facts looks up what the pure package spec must know about the machine: its kernel's
+// powers, and the files and devices that a container's configuration names.
 package facts
 
 import (
@@ -26,11 +25,10 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// Host looks at the machine once; the answer holds while this process lives.
-// RecursiveReadOnly tells of the kernel only: a caller clears it for a handler
-// that lacks it. AppArmorDefault, AppArmorLoaded, Devices, CPUs and MemoryNodes
-// are left empty: the first is the caller's choice, the others change (see
-// LoadedProfiles, HostDevices and Online).
+// Host looks at the machine once; the answer holds while this process lives. RecursiveReadOnly
+// tells of the kernel only: a caller clears it for a handler that lacks it. AppArmorDefault,
+// AppArmorLoaded, Devices, CPUs and MemoryNodes are left empty: the first is the caller's choice,
+// the others change (see LoadedProfiles, HostDevices and Online).
 func Host() (spec.Host, error) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -72,8 +70,7 @@ func Online(h spec.Host) spec.Host {
 	return h
 }
 
-// capabilities returns those that this process can hand on: permitted and
-// within its bounding set.
+// capabilities returns those that this process can hand on: permitted and within its bounding set.
 func capabilities() (uint64, error) {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/mount"
 )
 
-// IDMappedMounts tries whether an overlay on the file system of dir, where the
-// images are, can show its layers with other owners. That needs Linux 5.19 and a
-// file system that takes part.
+// IDMappedMounts tries whether an overlay on the file system of dir, where the images are, can show
+// its layers with other owners. That needs Linux 5.19 and a file system that takes part.
 //
 // # Errors
 //

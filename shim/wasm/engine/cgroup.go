@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -21,6 +22,7 @@ type limited struct {
 	*cgroup.Group
 	mu      sync.Mutex      // managers keep what was set last
 	manager cgroups.Manager // sets limits, freezes, and asks systemd for scopes
+	removed bool            // by destroy
 	systemd bool
 	oomed   uint64 // OOM kills before it was opened
 }
@@ -167,15 +169,24 @@ func (g *limited) limit() error {
 }
 
 // update changes limits. part is the engine's of the memory.
+// errDeleted is for what is asked of a container while it is deleted, or afterwards.
+var errDeleted = fmt.Errorf("the container is deleted: %w", errdefs.ErrFailedPrecondition)
+
 func (g *limited) update(r *specs.LinuxResources, part uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.removed {
+		return errDeleted
+	}
 	return g.manager.Set(resources(r, part))
 }
 
 func (g *limited) freeze(state cgroups.FreezerState) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.removed {
+		return errDeleted
+	}
 	return g.manager.Freeze(state)
 }
 
@@ -189,6 +200,7 @@ func (g *limited) destroy() error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.removed = true
 	if err := g.manager.Destroy(); err != nil {
 		return fmt.Errorf("remove cgroup %q: %w", g.Path(), err)
 	}

@@ -169,7 +169,7 @@ func (c *container) admit(p *process) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.deleted {
-		return fmt.Errorf("the container is deleted: %w", errdefs.ErrFailedPrecondition)
+		return errDeleted
 	}
 	c.further[p] = struct{}{}
 	return nil

@@ -127,6 +127,29 @@ func TestKillPaused(t *testing.T) {
 	}
 }
 
+// TestDeletedContainer has requests come after Delete, as one that began before it may.
+func TestDeletedContainer(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	c := b.create()
+	start(t, c.Init())
+	if err := c.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	limit := int64(1 << 30)
+	for name, err := range map[string]error{
+		"update": c.Update(t.Context(), &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}),
+		"pause":  c.Pause(t.Context()),
+		"resume": c.Resume(t.Context()),
+	} {
+		if !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := c.Delete(t.Context()); err != nil {
+		t.Errorf("delete it again: %v", err)
+	}
+}
+
 func TestConfiguredStopSignal(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
 	b.bundle.Facts.StopSignal = "SIGUSR2"
