@@ -63,6 +63,7 @@ type (
 // See the packages that these come from.
 const (
 	Module                = catalog.Module
+	MaxModule             = pull.MaxModule
 	VerifyNever           = access.Never
 	VerifyPrivate         = access.Private
 	VerifyAlways          = access.Always

@@ -17,11 +17,9 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 
+	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/images"
 )
-
-// maxModule is the largest module that is read, in bytes, as everywhere.
-const maxModule = 1 << 30
 
 // Source is where a module comes from.
 type Source struct {
@@ -105,12 +103,9 @@ func ReadImage(ctx context.Context, store Reader, name, handler, dir string) (*M
 }
 
 func (m *Module) read(r io.Reader) error {
-	data, err := io.ReadAll(io.LimitReader(r, maxModule+1))
+	data, err := regular.ReadAll(r, m.Source.Name, images.MaxModule)
 	if err != nil {
-		return fmt.Errorf("read module %q: %w", m.Source.Name, err)
-	}
-	if len(data) > maxModule {
-		return fmt.Errorf("module %q is larger than %d MiB: %w", m.Source.Name, maxModule>>20, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("read module: %w", err)
 	}
 	sum := sha256.Sum256(data)
 	m.Bytes, m.Digest = data, "sha256:"+hex.EncodeToString(sum[:])
