@@ -33,6 +33,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim/annotation"
+	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 )
 
@@ -210,6 +211,7 @@ func TestPodsContainersShareOneShim(t *testing.T) {
 func TestLifeUnderContainerd(t *testing.T) {
 	c := newContainerd(t)
 	id, path := c.bundle("", enginetest.Program{Kind: enginetest.Cat})
+	check(t, bundle.Annotate(path, annotation.ModulePath, "/etc/shadow")) // by a pod's author, who has no say in it
 	address := string(c.command(id, path, "start", nil))
 	connection := c.dial(address)
 	api := taskv2.NewTTRPCTaskClient(connection)

@@ -75,7 +75,7 @@ func (a arguments) serve(ctx context.Context) error {
 		runc.New(runc.Options{Root: a.runtimeRoot(dir), Debug: a.Debug}, r),
 	}
 	options := task.Options{
-		Namespace: a.Namespace, Engines: engines, RuntimeRoot: a.runtimeRoot(dir),
+		Namespace: a.Namespace, Containerd: a.Address != "", Engines: engines, RuntimeRoot: a.runtimeRoot(dir),
 		Logger: logger,
 		Run:    func(cmd *exec.Cmd) (stdio.Program, error) { return startProgram(r, cmd) },
 	}

@@ -116,6 +116,16 @@ func Read(annotations map[string]string) (Facts, error) {
 	return f, nil
 }
 
+// ReadOfPod is Read for containerd, which passes the annotations of a pod's author on. What names a
+// file of the host or changes how the shim works is for a server to say: it is passed over.
+func ReadOfPod(annotations map[string]string) (Facts, error) {
+	told := map[string]string{}
+	for _, name := range []string{ContainerType, SandboxID, StopSignal, Listen, OptimizeGo, StopWait} {
+		told[name] = annotations[name]
+	}
+	return Read(told)
+}
+
 // Annotations are the facts as Read reads them.
 func (f Facts) Annotations() map[string]string {
 	all := map[string]string{

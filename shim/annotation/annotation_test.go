@@ -30,6 +30,22 @@ func TestFactsStayWhatTheyAre(t *testing.T) {
 	}
 }
 
+// TestAnnotationsOfAPodsAuthor has nothing of them lead to a file of the host or past the engines.
+func TestAnnotationsOfAPodsAuthor(t *testing.T) {
+	annotations := map[string]string{
+		ContainerType: "sandbox", SandboxID: "pod", StopSignal: "SIGUSR2", Listen: `[{"name":"a","port":1}]`, OptimizeGo: "true", StopWait: "true",
+		HandlerType: "oci", Program: "wasm", ModulePath: "/etc/shadow", ModuleDigest: "x", ModuleName: "y", LogLimits: "nonsense", OneStep: "true",
+	}
+	want := Facts{Sandbox: true, SandboxID: "pod", StopSignal: "SIGUSR2", Listeners: []Listener{{Name: "a", Port: 1}}, OptimizeGo: true, StopWait: true}
+	if got, err := ReadOfPod(annotations); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	annotations[OptimizeGo] = "1"
+	if _, err := ReadOfPod(annotations); !errors.Is(err, errdefs.ErrInvalidArgument) {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestNothingIsSaidOfWhatIsNotKnown(t *testing.T) {
 	got := Facts{}.Annotations()
 	if len(got) != 1 || got[ContainerType] != "container" {

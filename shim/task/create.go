@@ -159,7 +159,11 @@ func (s *Service) openBundle(r createRequest, u *undo) (*shim.Bundle, error) {
 
 // bundle is what an engine gets of a bundle. The caller sets the root if it is mounted later.
 func (s *Service) bundle(r createRequest, spec *specs.Spec) (*shim.Bundle, error) {
-	facts, err := annotation.Read(spec.Annotations)
+	read := annotation.Read
+	if s.options.Containerd {
+		read = annotation.ReadOfPod
+	}
+	facts, err := read(spec.Annotations)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ const execTime = 2 * time.Second
 // Options is what a service works with.
 type Options struct {
 	Namespace   string
+	Containerd  bool            // it is the caller: annotations may be those of a pod's author
 	Engines     []shim.Engine   // in the order they are asked
 	RuntimeRoot string          // the OCI runtime's --root for callers that give none
 	Publisher   Publisher       // nil = no events
