@@ -53,6 +53,9 @@ func First(root string, names []string) (*os.File, error) {
 	}
 	defer unix.Close(dir)
 	for _, name := range names {
+		if strings.ContainsRune(name, 0) { // which no file's name holds
+			continue
+		}
 		f, err := openAt(dir, name)
 		if !leadsNowhere(err) {
 			return f, err

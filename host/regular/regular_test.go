@@ -74,7 +74,7 @@ func TestOpenIn(t *testing.T) {
 
 func TestFirst(t *testing.T) {
 	root := tree(t)
-	nowhere := []string{"dangling", "nothing/file", "loop", "fifo", "etc", "etc/file/below", strings.Repeat("n", 300)}
+	nowhere := []string{"dangling", "nothing/file", "loop", "fifo", "etc", "etc/file/below", strings.Repeat("n", 300), "etc/file\x00"}
 	f, err := First(root, append(nowhere, "absolute", "etc/up"))
 	if err != nil {
 		t.Fatal(err)
@@ -85,9 +85,6 @@ func TestFirst(t *testing.T) {
 	}
 	if _, err := First(root, nowhere); !errdefs.IsNotFound(err) {
 		t.Errorf("none is there: %v", err)
-	}
-	if _, err := First(root, []string{"a\x00b", "etc/file"}); err == nil || errdefs.IsNotFound(err) {
-		t.Errorf("what cannot be looked for was passed over: %v", err)
 	}
 	if _, err := First(root+"/nothing", []string{"etc/file"}); !errors.Is(err, fs.ErrNotExist) || errdefs.IsNotFound(err) {
 		t.Errorf("without a root: %v", err)
