@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	goruntime "github.com/containerd/go-runc"
@@ -121,18 +122,31 @@ func TestStartWhoseFIFOIsLeft(t *testing.T) {
 	}
 }
 
+// openAndClose opens a FIFO for reading and closes it at once, until done: its writer waits for the
+// next reader if it came after this one.
+func openAndClose(t *testing.T, name string, done <-chan struct{}) {
+	t.Helper()
+	for {
+		fifo, err := unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(fifo)
+		select {
+		case <-done:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
 // A runtime that dies with its shim in the middle of a start may leave an init that ends without
 // having been the container's program. Nothing takes its exit for the program's.
 func TestStartThatEndedWithItsShim(t *testing.T) {
 	a := newAdoptive(t)
 	for range 20 { // init may be faster than this test, and run its program
 		b, c, adoption := a.create(t, enginetest.Program{Kind: enginetest.Exit, Code: 42})
-		fifo, err := unix.Open(a.fifo(b), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		unix.Close(fifo)
-		<-c.Init().Exited()
+		openAndClose(t, a.fifo(b), c.Init().Exited())
 		adopted, err := a.Adopt(t.Context(), b, adoption)
 		ran := c.Init().Exit().Code == 42
 		switch {
