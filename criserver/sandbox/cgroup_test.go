@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
@@ -38,6 +41,13 @@ func TestOutlivedProcessesAreKilled(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- sleep.Wait() }()
 	t.Cleanup(func() { _ = sleep.Process.Kill() })
+	comm := fmt.Sprintf("/proc/%d/comm", sleep.Process.Pid)
+	for { // the kernel renames it a moment after Start has returned
+		if name, err := os.ReadFile(comm); err != nil || string(name) == "sleep\n" {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	if err := w.o.Cgroups.Place(w.o.Cgroups.Leaf(parent, "left"), sleep.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
