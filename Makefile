@@ -80,14 +80,14 @@ setup:
 setup-tests:
 	@tests/setup.sh --tests
 
-# Packages whose tests run nodes in network and mount namespaces of their own, and wait most of the time: side by side.
-NODES := ./tests/hostile ./tests/recovery
+# The packages whose tests take longest, so that they start first: three run side by side, each in folders, networks and
+# cgroups of its own.
+LONGEST := ./tests/scenario ./tests/hostile ./shim/wasm/engine ./tests/recovery ./cmd/containerd-shim-sunaba-v1 \
+           ./tests/containerd ./shim/runc ./tests/gowasm ./images
 
-# Packages that change the machine's network, mounts or cgroups run one after another (-p 1).
-# Many run binaries that they build, which the cache of results knows nothing of (-count=1).
+# Many tests run binaries that they build, which the cache of results knows nothing of (-count=1).
 test: setup-tests tools build $(CONTAINERD)/bin/runc
-	$(GO) test -count=1 -p 1 -timeout 30m $$($(GO) list ./... | grep -v $(NODES:./%=-e '/%$$'))
-	$(GO) test -count=1 -p 2 -timeout 45m $(NODES)
+	$(GO) test -count=1 -p 3 -timeout 45m $(LONGEST) ./...
 
 demo: setup tools build
 	$(GO) run ./tests/demo -bin $(BIN) -crictl $(TOOLS)/bin/crictl
