@@ -9,14 +9,15 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/urfave/cli/v3"
 
+	pod "github.com/sunaba-project/sunaba/cmd/sunaba/run"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/wasm"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/check"
 	"github.com/sunaba-project/sunaba/host/boot"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 func checkCommand() *cli.Command {
@@ -89,9 +90,9 @@ func (n *checked) hold() (release func(), served bool, err error) {
 			return nil, false, fmt.Errorf("lock folder: %w", err)
 		}
 		files = append(files, f)
-		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if err := durable.Lock(f); err != nil {
 			release()
-			if errors.Is(err, syscall.EWOULDBLOCK) {
+			if errors.Is(err, durable.ErrLocked) {
 				return func() {}, true, nil
 			}
 			return nil, false, fmt.Errorf("lock folder %q: %w", dir, err)
@@ -114,7 +115,7 @@ func (n *checked) options(served bool) (check.Options, error) {
 	}
 	return check.Options{
 		Root: n.places.root, State: n.places.state, Cgroups: cgroups, Network: networkOptions(n.config, n.places, n.logger),
-		BootID: boot, Modules: wasm.Node{Cache: n.places.wasm()}, Served: served,
+		BootID: boot, Orphan: pod.Orphan, Modules: wasm.Node{Cache: n.places.wasm()}, Served: served,
 	}, nil
 }
 
@@ -128,7 +129,14 @@ func (n *checked) look(ctx context.Context, served bool) (check.Result, error) {
 	if err != nil {
 		return result, fmt.Errorf("check: %w", err)
 	}
-	return result, nil
+	killed, err := killedServers()
+	for _, dir := range killed {
+		result.Findings = append(result.Findings, check.Finding{
+			Subject: "folder " + dir, What: "the sunaba run that had its server in it was killed, and its pod may still run",
+			Do: "run check --repair, or sunaba run without a server: both remove it",
+		})
+	}
+	return result, err
 }
 
 // check looks without being in the way of a server that starts.
@@ -195,6 +203,9 @@ func (n *checked) repair(ctx context.Context) error {
 	var found []check.Finding
 	if err := n.alone(ctx, func(r check.Result) error { found = r.Findings; return nil }); err != nil {
 		return err
+	}
+	if err := clearServers(ctx, n.config, io.Discard, n.logger); err != nil {
+		fmt.Fprintf(n.out, "not repaired: %v\n", err)
 	}
 	if len(found) > 0 {
 		if err := n.recover(ctx); err != nil {

@@ -313,8 +313,8 @@ func (d *daemon) claim() error {
 			return fmt.Errorf("lock folder: %w", err)
 		}
 		d.close = append(d.close, f.Close)
-		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-			if errors.Is(err, syscall.EWOULDBLOCK) {
+		if err := durable.Lock(f); err != nil {
+			if errors.Is(err, durable.ErrLocked) {
 				return fmt.Errorf("another server uses %q", dir)
 			}
 			return fmt.Errorf("lock folder %q: %w", dir, err)

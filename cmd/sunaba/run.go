@@ -71,18 +71,31 @@ func runEmbedded(ctx context.Context, c config, o pod.Options, logger *slog.Logg
 	if os.Geteuid() != 0 {
 		return 1, fmt.Errorf("run: no server listens on %q, and only root can start one for the pod", o.Socket)
 	}
-	dir, err := os.MkdirTemp("", "sunaba-")
+	if err := clearServers(ctx, c, o.Stderr, logger); err != nil {
+		logger.Warn("failed to remove what a sunaba run that was killed has left", "error", err)
+	}
+	dir, err := os.MkdirTemp("", serverPrefix)
 	if err != nil {
 		return 1, fmt.Errorf("make folder of the server: %w", err)
 	}
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return 1, errors.Join(err, os.RemoveAll(dir))
 	}
-	p := places{root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"), socket: filepath.Join(dir, "sunaba.sock")}
 	fmt.Fprintf(o.Stderr, "sunaba: no server listens on %s: starting one for this pod\n", o.Socket)
+	err = embedded(ctx, c, dir, logger, func(socket string) (err error) {
+		o.Socket = socket
+		code, err = pod.Run(ctx, o)
+		return err
+	})
+	return code, err
+}
+
+// embedded serves in a folder of its own while use works, and removes the folder.
+func embedded(ctx context.Context, c config, dir string, logger *slog.Logger, use func(socket string) error) error {
+	p := embeddedPlaces(dir)
 	d, err := newDaemon(c, p, c.Log.Level == "debug", logger)
 	if err != nil {
-		return 1, errors.Join(err, os.RemoveAll(dir))
+		return fmt.Errorf("%w (its folder is %s)", err, dir)
 	}
 	// The server outlives the signal that ends the pod, so that the pod can be stopped.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -90,15 +103,18 @@ func runEmbedded(ctx context.Context, c config, o pod.Options, logger *slog.Logg
 	go func() { served <- d.Serve(serving, func() { close(ready) }) }()
 	select {
 	case <-ready:
-		o.Socket = p.socket
-		code, err = pod.Run(ctx, o)
+		err = use(p.socket)
 	case err = <-served:
 		served <- nil
 	}
 	stop()
 	err = errors.Join(err, <-served, d.Close(), network.Destroy(networkOptions(c, p, logger)))
 	if err != nil {
-		return code, fmt.Errorf("%w (its folder is %s)", err, dir)
+		return fmt.Errorf("%w (its folder is %s)", err, dir)
 	}
-	return code, os.RemoveAll(dir)
+	return os.RemoveAll(dir)
+}
+
+func embeddedPlaces(dir string) places {
+	return places{root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"), socket: filepath.Join(dir, "sunaba.sock")}
 }

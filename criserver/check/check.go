@@ -27,6 +27,8 @@ type Options struct {
 	Network     network.Options
 	BootID      string
 	Modules     Modules // nil: they are not looked at
+	// Orphan says of a pod, by its uid and annotations, whether the command that ran it was killed.
+	Orphan func(uid string, annotations map[string]string) (bool, error)
 	// Served says that a server has the folders open.
 	Served bool
 }

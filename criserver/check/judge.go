@@ -76,6 +76,7 @@ func (j *judge) files() {
 // sandboxes looks for the parts of every pod on record.
 func (j *judge) sandboxes() {
 	for _, rec := range j.records.sandboxes.Records {
+		j.owner(rec)
 		switch rec.Phase {
 		case state.Creating:
 			if !j.o.Served {
@@ -84,6 +85,18 @@ func (j *judge) sandboxes() {
 		case state.Ready:
 			j.ready(rec)
 		}
+	}
+}
+
+// owner looks whether the command lives that is to remove a pod.
+func (j *judge) owner(rec state.Sandbox) {
+	config := rec.Config.Value
+	orphan, err := j.o.Orphan(config.GetMetadata().GetUid(), config.GetAnnotations())
+	switch {
+	case err != nil:
+		j.add(podName(rec), "look at the file that the error names", nil, "it is not known whether its sunaba run lives: %v", err)
+	case orphan:
+		j.add(podName(rec), "remove the pod (crictl rmp -f); the next sunaba run on this server does it too", nil, "its sunaba run was killed")
 	}
 }
 

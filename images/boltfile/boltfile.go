@@ -14,6 +14,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // Ensure puts the file at path aside if it is damaged; before, unless nil, it calls prepare. A file
@@ -27,7 +29,7 @@ func Ensure(path string, prepare func() error, logger *slog.Logger) error {
 		return err
 	}
 	defer f.Close()
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := durable.Lock(f); err != nil {
 		return nil // bbolt's own lock
 	}
 	damage := Check(path)

@@ -38,6 +38,9 @@ func TestScripts(t *testing.T) {
 					for name, value := range map[string]string{
 						"PATH":                       strings.Join([]string{tools, world.bin, os.Getenv("PATH")}, ":"),
 						"SOCKET":                     m.Socket,
+						"D":                          "$",
+						"ROOT":                       m.Root,
+						"STATE":                      m.State,
 						"LOGS":                       m.Logs,
 						"NODE":                       m.Options.Dir,
 						"HOST":                       world.registry.Host,

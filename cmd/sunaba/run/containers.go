@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -51,13 +52,29 @@ func (r *runner) start(ctx context.Context, p *planned) error {
 	if len(r.plan.init)+len(r.plan.main) > 1 {
 		prefix = p.name
 	}
-	c := &container{planned: p, id: resp.GetContainerId(), log: follow(r.plan.logFile(p), prefix, r.Stdout, r.Stderr)}
+	c := &container{planned: p, id: resp.GetContainerId()}
+	c.log = follow(r.logOf(ctx, c), prefix, r.Stdout, r.Stderr, r.hangup)
 	r.created = append(r.created, c)
 	if _, err := r.client.StartContainer(ctx, &runtime.StartContainerRequest{ContainerId: c.id}); err != nil {
 		return fmt.Errorf("start container %q: %w", p.name, dial.Native(err))
 	}
 	r.say("container %s started in %s", p.name, short(time.Since(began)))
 	return nil
+}
+
+// logOf is a container's log.
+func (r *runner) logOf(ctx context.Context, c *container) *rotated {
+	ctx = context.WithoutCancel(ctx)
+	return &rotated{
+		path: r.plan.logFile(c.planned), max: maxLog,
+		reopen: func() error {
+			ctx, cancel := context.WithTimeout(ctx, cleanupTime)
+			defer cancel()
+			_, err := r.client.ReopenContainerLog(ctx, &runtime.ReopenContainerLogRequest{ContainerId: c.id})
+			return dial.Native(err)
+		},
+		problem: func(text string) { r.say("container %s: %s", c.name, text) },
+	}
 }
 
 // wait waits for the end of one container.
@@ -149,9 +166,7 @@ func (r *runner) poll(ctx context.Context, list []*container) (left int, err err
 }
 
 func (r *runner) sayEnd(c *container) {
-	if err := c.log.finish(); err != nil {
-		r.Logger.Error("failed to follow log", "container", c.name, "error", err)
-	}
+	r.finishLog(c)
 	s := c.ended
 	ran := time.Duration(s.GetFinishedAt() - s.GetStartedAt())
 	text := fmt.Sprintf("container %s ended with code %d", c.name, s.GetExitCode())
@@ -207,8 +222,13 @@ func firstCode(list []*container) int {
 // drainLogs writes what the logs still hold and ends following them.
 func (r *runner) drainLogs() {
 	for _, c := range r.created {
-		if err := c.log.finish(); err != nil {
-			r.Logger.Error("failed to follow log", "container", c.name, "error", err)
-		}
+		r.finishLog(c)
+	}
+}
+
+// finishLog writes what a log still holds. That nobody reads it any more has ended the run.
+func (r *runner) finishLog(c *container) {
+	if err := c.log.finish(); err != nil && !errors.Is(err, syscall.EPIPE) {
+		r.Logger.Error("failed to follow log", "container", c.name, "error", err)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"sync"
 	"time"
 )
@@ -17,16 +15,17 @@ const (
 	maxLine = 256 << 10
 )
 
-// follower writes a container's log, a file in the CRI's format, to the
-// streams that its lines came from, as it grows.
+// follower writes a container's log, a file in the CRI's format, to the streams that its lines came
+// from, as it grows and is rotated.
 type follower struct {
-	path string
-	out  map[string]*stream
-	rest []byte // of a line that is not whole yet
-	stop chan struct{}
-	done chan struct{}
-	once sync.Once
-	err  error // after done
+	log    *rotated
+	out    map[string]*stream
+	rest   []byte // of a line that is not whole yet
+	broken func() // called when a stream cannot be written to any more
+	stop   chan struct{}
+	done   chan struct{}
+	once   sync.Once
+	err    error // after done
 }
 
 // stream is one of a container's two.
@@ -36,26 +35,33 @@ type stream struct {
 	held   []byte // of a line with a prefix, until it ends
 }
 
-// follow follows the file at path, which need not exist yet. With a prefix
-// each line starts with it, in brackets.
-func follow(path, prefix string, stdout, stderr io.Writer) *follower {
+// follow follows a log, whose file need not exist yet. With a prefix each line starts with it, in
+// brackets.
+func follow(log *rotated, prefix string, stdout, stderr io.Writer, broken func()) *follower {
 	if prefix != "" {
 		prefix = "[" + prefix + "] "
 	}
 	f := &follower{
-		path: path,
-		out:  map[string]*stream{"stdout": {to: stdout, prefix: prefix}, "stderr": {to: stderr, prefix: prefix}},
-		stop: make(chan struct{}),
-		done: make(chan struct{}),
+		log:    log,
+		out:    map[string]*stream{"stdout": {to: stdout, prefix: prefix}, "stderr": {to: stderr, prefix: prefix}},
+		broken: broken,
+		stop:   make(chan struct{}),
+		done:   make(chan struct{}),
 	}
+	var rotating sync.WaitGroup
+	rotating.Go(func() { log.watch(f.stop) })
 	go func() {
 		defer close(f.done)
-		f.err = f.run()
+		if f.err = f.run(); f.err != nil {
+			log.unread()
+			f.broken()
+		}
+		rotating.Wait()
 	}()
 	return f
 }
 
-// finish writes what is left in the file and ends following. Further calls answer the same.
+// finish writes what is left in the log and ends following. Further calls answer the same.
 func (f *follower) finish() error {
 	f.once.Do(func() { close(f.stop) })
 	<-f.done
@@ -65,21 +71,19 @@ func (f *follower) finish() error {
 func (f *follower) run() error {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
-	var file *os.File
-	defer func() {
-		if file != nil {
-			file.Close()
-		}
-	}()
+	defer f.log.close()
 	for last := false; ; {
-		if file == nil {
-			var err error
-			if file, err = os.Open(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("open log: %w", err)
+		for more := true; more; {
+			file, err := f.log.current()
+			if err != nil {
+				return err
 			}
-		}
-		if file != nil {
-			if err := f.copy(file); err != nil {
+			if file != nil {
+				if err := f.copy(file); err != nil {
+					return err
+				}
+			}
+			if more, err = f.log.next(f.copy); err != nil {
 				return err
 			}
 		}
@@ -125,11 +129,11 @@ func (f *follower) copy(file io.Reader) error {
 func (f *follower) line(line []byte) error {
 	parts := bytes.SplitN(line, []byte(" "), 4)
 	if len(parts) < 4 {
-		return fmt.Errorf("read log %q: %q is not a line of a CRI log", f.path, line)
+		return fmt.Errorf("read log %q: %q is not a line of a CRI log", f.log.path, line)
 	}
 	s, ok := f.out[string(parts[1])]
 	if !ok {
-		return fmt.Errorf("read log %q: there is no stream %q", f.path, parts[1])
+		return fmt.Errorf("read log %q: there is no stream %q", f.log.path, parts[1])
 	}
 	tag, _, _ := bytes.Cut(parts[2], []byte(":"))
 	return s.write(parts[3], string(tag) != "P")

@@ -26,6 +26,9 @@ func appendLog(t *testing.T, path, text string) {
 	}
 }
 
+// steady is a log that nothing rotates.
+func steady(path string) *rotated { return &rotated{path: path, max: 1 << 40} }
+
 func TestFollow(t *testing.T) {
 	long := strings.Repeat("x", 100<<10)
 	for _, tt := range []struct {
@@ -52,7 +55,7 @@ func TestFollow(t *testing.T) {
 				appendLog(t, path, tt.log)
 			}
 			var out, errOut node.Buffer
-			f := follow(path, tt.prefix, &out, &errOut)
+			f := follow(steady(path), tt.prefix, &out, &errOut, func() {})
 			err := f.finish()
 			if tt.fails == "" && err != nil || tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
 				t.Fatalf("error %v, want %q", err, tt.fails)
@@ -72,7 +75,7 @@ func TestFollow(t *testing.T) {
 func TestFollowGrowing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	var out node.Buffer
-	f := follow(path, "", &out, &out)
+	f := follow(steady(path), "", &out, &out, func() {})
 	appendLog(t, path, stamp+"stdout F fir")
 	appendLog(t, path, "st\n")
 	for end := time.Now().Add(node.Patience); out.String() != "first\n"; {
@@ -94,9 +97,13 @@ func TestFollowGrowing(t *testing.T) {
 func TestFollowTellsOfABrokenWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	appendLog(t, path, stamp+"stdout F x\n")
-	f := follow(path, "", broken{}, broken{})
+	told := false
+	f := follow(steady(path), "", broken{}, broken{}, func() { told = true })
 	if err := f.finish(); err == nil || err.Error() != "broken" {
 		t.Fatalf("error %v", err)
+	}
+	if !told {
+		t.Error("nobody was told that the output cannot be written")
 	}
 }
 

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -41,6 +44,9 @@ type Options struct {
 
 // startErrorCode is the exit code of a container that could not be started.
 const startErrorCode = 128
+
+// dirPrefix starts the names of the folders of runs.
+const dirPrefix = "sunaba-run-"
 
 // cleanupTime bounds everything that is done after the containers' end.
 const cleanupTime = 2 * time.Minute
@@ -76,7 +82,7 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	dir, err := os.MkdirTemp("", "sunaba-run-")
+	dir, err := os.MkdirTemp("", dirPrefix)
 	if err != nil {
 		return 1, fmt.Errorf("make directory for logs and volumes: %w", err)
 	}
@@ -85,6 +91,17 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 		return 1, errors.Join(err, os.RemoveAll(dir))
 	}
 	r := &runner{Options: o, terminal: terminal, client: c, plan: p}
+	if err := Clear(ctx, c, o.Socket, r.say); err != nil {
+		o.Logger.Warn("failed to remove what a sunaba run that was killed has left", "error", err)
+	}
+	release, err := r.own(dir)
+	if err != nil {
+		return 1, errors.Join(err, os.RemoveAll(dir))
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	ctx, stop := withHangup(ctx)
+	defer stop()
+	r.hangup = stop
 	code, err := r.run(ctx)
 	if o.Keep && r.sandboxID != "" {
 		r.drainLogs()
@@ -108,7 +125,53 @@ type runner struct {
 	client    *dial.Client
 	plan      *plan
 	sandboxID string
+	hangup    func() // ends the run as an interrupt does
 	containers
+}
+
+// own marks the pod as one that ends with this process, unless it is to be kept.
+func (r *runner) own(dir string) (release func() error, err error) {
+	if r.Keep {
+		return func() error { return nil }, nil
+	}
+	o, err := own(r.Socket, r.plan.sandbox.GetMetadata().GetUid(), dir)
+	if errors.Is(err, fs.ErrPermission) {
+		r.Logger.Warn("failed to mark the pod as this process's, it would stay if this process were killed", "error", err)
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.plan.sandbox.Annotations == nil {
+		r.plan.sandbox.Annotations = map[string]string{}
+	}
+	r.plan.sandbox.Annotations[annotationOwner] = o.path
+	return o.release, nil
+}
+
+// withHangup ends the context also when the terminal or the reader of the output is gone. Without
+// it, either would end this process and leave the pod. A program that was started to outlive its
+// terminal (nohup) goes on.
+func withHangup(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGPIPE) // a write fails with EPIPE then, and says so itself
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if s == syscall.SIGHUP {
+					cancel()
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, cancel
 }
 
 func (r *runner) say(format string, args ...any) {

@@ -53,9 +53,9 @@ func openJournal(path, boot string) (*journal, []entry, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("lock leases: %w", err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := durable.Lock(lock); err != nil {
 		lock.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, durable.ErrLocked) {
 			return nil, nil, fmt.Errorf("lock leases %q: another server uses this directory: %w", path, errdefs.ErrFailedPrecondition)
 		}
 		return nil, nil, fmt.Errorf("lock leases %q: %w", path, err)

@@ -1,0 +1,213 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/host/regular"
+)
+
+// annotationOwner marks a pod that is to end with the process that runs it. Its value is the path of
+// a file that this process has locked, below "runs" beside the server's socket, with the pod's uid
+// as its name. The kernel gives the lock back however the process ends, and a reboot takes the file.
+const annotationOwner = "io.sunaba.run"
+
+// maxOwner bounds the content of such a file: the folder of the run's logs and volumes.
+const maxOwner = 4096
+
+// unnamed starts the name of a lock that is being made, and unnamedTime is how long that may take.
+const (
+	unnamed     = ".new-"
+	unnamedTime = time.Minute
+)
+
+// owner is the lock of a run.
+type owner struct {
+	file *os.File
+	path string
+}
+
+// own locks the file of a run whose logs and volumes are in dir. A user who may not write beside
+// the socket has none: err is fs.ErrPermission then.
+func own(socket, uid, dir string) (*owner, error) {
+	folder, err := locks(socket)
+	if err != nil {
+		return nil, err
+	}
+	// It gets its name once it is locked, so that none is seen that is not.
+	f, err := createIn(folder)
+	if err != nil {
+		return nil, fmt.Errorf("make lock: %w", err)
+	}
+	o := &owner{file: f, path: f.Name()}
+	if err = durable.Lock(f); err == nil {
+		_, err = f.WriteString(dir)
+	}
+	if err == nil {
+		err = os.Rename(o.path, filepath.Join(folder, uid))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %q: %w", o.path, err), o.release())
+	}
+	o.path = filepath.Join(folder, uid)
+	return o, nil
+}
+
+// createIn makes a file in a folder that others make and remove too.
+func createIn(folder string) (f *os.File, err error) {
+	for range 10 {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return nil, err
+		}
+		if f, err = os.CreateTemp(folder, unnamed); !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+	}
+	return nil, err
+}
+
+// locks is the folder of the locks of a server's runs.
+func locks(socket string) (string, error) {
+	path, err := filepath.Abs(socket)
+	if err != nil {
+		return "", fmt.Errorf("find folder of locks: %w", err)
+	}
+	return filepath.Join(filepath.Dir(path), "runs"), nil
+}
+
+// release gives the lock back, after the pod's end.
+func (o *owner) release() error { return errors.Join(removeLock(o.path), o.file.Close()) }
+
+// removeLock removes a lock, if it is there, and the folder of locks with its last one.
+func removeLock(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove lock: %w", err)
+	}
+	if err := os.Remove(filepath.Dir(path)); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove folder of locks: %w", err)
+	}
+	return nil
+}
+
+// Orphan reports whether a pod was run by a `sunaba run` that does not live any more.
+func Orphan(uid string, annotations map[string]string) (bool, error) {
+	path := annotations[annotationOwner]
+	if path == "" {
+		return false, nil
+	}
+	if !filepath.IsAbs(path) || filepath.Base(path) != uid {
+		return false, nil // not written by a run
+	}
+	orphan, err := unlocked(path)
+	if err != nil {
+		return false, fmt.Errorf("look at the run of pod %q: %w", uid, err)
+	}
+	return orphan, nil
+}
+
+// unlocked reports whether nobody holds a lock; one that is not there is held by nobody.
+func unlocked(path string) (bool, error) {
+	f, err := regular.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	locked, err := durable.Locked(f)
+	return err == nil && !locked, err
+}
+
+// Clear removes from a server the pods of runs that were killed, with their logs and volumes; say is
+// called for each. Pods that it cannot remove are in the error.
+func Clear(ctx context.Context, client *dial.Client, socket string, say func(format string, args ...any)) error {
+	list, err := client.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", dial.Native(err))
+	}
+	folder, err := locks(socket)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	known := map[string]bool{}
+	for _, pod := range list.GetItems() {
+		uid, name := pod.GetMetadata().GetUid(), pod.GetMetadata().GetNamespace()+"/"+pod.GetMetadata().GetName()
+		known[uid] = true
+		orphan, err := Orphan(uid, pod.GetAnnotations())
+		if err != nil || !orphan {
+			errs = append(errs, err)
+			continue
+		}
+		say("removing pod %s (%.13s), whose sunaba run was killed", name, pod.GetId())
+		if err := clearPod(ctx, client, pod.GetId(), filepath.Join(folder, uid)); err != nil {
+			errs = append(errs, fmt.Errorf("remove pod %q of a sunaba run that was killed: %w", name, err))
+		}
+	}
+	return errors.Join(append(errs, sweep(folder, known))...)
+}
+
+// sweep removes the locks of runs that were killed and have no pod, with their folders.
+func sweep(folder string, known map[string]bool) error {
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	var errs []error
+	for _, e := range entries {
+		info, infoErr := e.Info()
+		if infoErr != nil || known[e.Name()] || strings.HasPrefix(e.Name(), unnamed) && time.Since(info.ModTime()) < unnamedTime {
+			continue
+		}
+		path := filepath.Join(folder, e.Name())
+		orphan, err := unlocked(path)
+		if err == nil && orphan {
+			err = clearFolder(path)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+func clearPod(ctx context.Context, client *dial.Client, id, lock string) error {
+	if _, err := client.StopPodSandbox(ctx, &runtime.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+		if err := dial.Native(err); !errdefs.IsNotFound(err) {
+			return err
+		}
+	}
+	if _, err := client.RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+		return dial.Native(err)
+	}
+	return clearFolder(lock)
+}
+
+// clearFolder removes the logs and volumes that a lock names, and the lock.
+func clearFolder(lock string) error {
+	data, err := regular.Read(lock, maxOwner)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// Only a folder that a run made is removed, whatever the file says.
+	if dir := string(data); strings.HasPrefix(filepath.Base(dir), dirPrefix) && filepath.IsAbs(dir) {
+		if err := removeDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return removeLock(lock)
+}

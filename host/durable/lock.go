@@ -1,0 +1,33 @@
+package durable
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrLocked says that another process, or another open file of this one, holds a lock.
+var ErrLocked = errors.New("locked by another process")
+
+// Lock locks an open file for as long as it is open, and does not wait: it is ErrLocked if somebody
+// else has it locked. The kernel gives the lock back when the process ends, however it ends.
+func Lock(f *os.File) error { return flock(f, unix.LOCK_EX) }
+
+// Locked reports whether another open file holds the lock of f. Several may ask at a time.
+func Locked(f *os.File) (bool, error) {
+	if err := flock(f, unix.LOCK_SH); errors.Is(err, ErrLocked) {
+		return true, nil
+	} else if err != nil {
+		return false, err
+	}
+	return false, unix.Flock(int(f.Fd()), unix.LOCK_UN)
+}
+
+func flock(f *os.File, how int) error {
+	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrLocked
+	}
+	return err
+}
