@@ -28,7 +28,7 @@ const step = 100
 
 // growing are the rooms that are being built. Their lines count once they stand: until then each
 // package keeps to the limits alone.
-var growing = []string{"pods", "cmd/sunaba/podcmd", "cmd/sunaba/run"}
+var growing = []string{"pods", "cmd/sunaba/podcmd", "cmd/sunaba/podagent", "cmd/sunaba/run"}
 
 // ratchet is the file ratchet.json: what may only become less. An entry that is larger than the
 // truth is an error too, so that what was won stays won.
