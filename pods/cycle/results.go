@@ -1,0 +1,145 @@
+package cycle
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// takeResults takes in how actions ended.
+func takeResults(n *step) {
+	l := &n.r.Live
+	for _, res := range n.o.Results {
+		delete(l.Running, res.Subject)
+	}
+	for _, res := range n.o.Results {
+		if res.Verb == RunPostStart || res.Verb == RunPreStop {
+			takeHookResult(n, res)
+			continue
+		}
+		if res.Reason.Reason == "" {
+			takeSuccess(n, res)
+		} else {
+			takeFailure(n, res)
+		}
+	}
+	if n.o.Changed {
+		for subject, f := range l.Failures {
+			f.Retry = n.now
+			l.Failures[subject] = f
+		}
+	}
+}
+
+// failureKey is under what a failure is kept: a failed stop does not stand for a failed start.
+func failureKey(res Result) string {
+	if res.Verb == StopContainer {
+		return "stop/" + res.ID
+	}
+	return res.Subject
+}
+
+// takeSuccess takes in an action that succeeded.
+func takeSuccess(n *step, res Result) {
+	l := &n.r.Live
+	delete(l.Failures, failureKey(res))
+	switch res.Verb {
+	case StartContainer:
+		c := n.r.container(res.Container)
+		if c.Attempt == res.Attempt && c.ID == "" {
+			if res.ID != "" {
+				c.ID = res.ID
+				n.dirty()
+			} else { // it may take a moment to be seen
+				l.Failures[res.Subject] = Failure{Since: n.now, Retry: n.now.Add(time.Second)}
+			}
+		}
+	case RunSandbox:
+		if n.r.Sandbox == res.Attempt && res.ID != "" {
+			n.r.SandboxID = res.ID
+			n.dirty()
+		} else {
+			l.Failures[res.Subject] = Failure{Since: n.now, Retry: n.now.Add(time.Second)}
+		}
+	case StopContainer, StopSandbox:
+		l.Stopped[res.ID] = n.now
+	case PullImage:
+		n.r.container(res.Container).Pull = false
+		n.save()
+	case TearDown:
+		l.TornDown = true
+	case SetUpVolumes, RemoveSandbox, RemoveContainer, RunPostStart, RunPreStop:
+	}
+}
+
+// takeFailure takes in an action that failed: when it is tried again, and its event.
+func takeFailure(n *step, res Result) {
+	delay := jitter(string(n.r.Pod.UID), res.Subject, res.At)
+	switch {
+	case res.Delay > 0:
+		delay = res.Delay
+	case res.Reason.Reason == "NetworkNotReady":
+		delay = time.Second
+	case res.Verb == StopContainer || res.Verb == StopSandbox || res.Verb == RemoveContainer ||
+		res.Verb == RemoveSandbox || res.Verb == TearDown:
+		delay = retryStop
+	}
+	since := res.At
+	if since.After(n.now) || since.IsZero() {
+		since = n.now
+	}
+	f := Failure{Reason: res.Reason, Since: since, Retry: since.Add(delay), Delay: res.Delay}
+	if res.Wait {
+		f.Retry = time.Time{}
+	}
+	n.r.Live.Failures[failureKey(res)] = f
+	if n.ending() && (res.Verb == StartContainer || res.Verb == RunSandbox || res.Verb == SetUpVolumes || res.Verb == PullImage) {
+		return // it was cancelled
+	}
+	text := res.Message
+	if text == "" {
+		text = res.Reason.Reason
+	}
+	switch res.Verb {
+	case SetUpVolumes:
+		n.event(corev1.EventTypeWarning, "FailedMount", "", text)
+	case RunSandbox:
+		n.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", "", "Failed to create pod sandbox: "+text)
+	case StartContainer, PullImage:
+		n.event(corev1.EventTypeWarning, "Failed", res.Container, "Error: "+text)
+	default:
+		n.event(corev1.EventTypeWarning, "FailedKillPod", res.Container, "error killing pod: "+text)
+	}
+}
+
+// takeHookResult takes in the end of a hook: of postStart, failing kills the container (HK3); of
+// preStop, the stop goes on (HK6).
+func takeHookResult(n *step, res Result) {
+	c := n.r.container(res.Container)
+	h := &c.PostStart
+	if res.Verb == RunPreStop {
+		h = &c.PreStop
+	}
+	if h.ID != res.ID || h.Over { // of an older container, or out of time
+		return
+	}
+	h.Over = true
+	n.save()
+	if res.Reason.Reason == "" {
+		return
+	}
+	text := ""
+	if res.Message != "" {
+		text = ": " + res.Message
+	}
+	if res.Verb == RunPreStop {
+		n.event(corev1.EventTypeWarning, "FailedPreStopHook", res.Container, "PreStopHook failed"+text)
+		return
+	}
+	if c.Kill != nil && c.Kill.ID == res.ID || n.ending() {
+		return // cancelled with its container
+	}
+	n.event(corev1.EventTypeWarning, "FailedPostStartHook", res.Container, "PostStartHook failed"+text)
+	c.Kill = &Kill{ID: res.ID, Reason: postStartError, Message: "FailedPostStartHook", At: n.now, Deadline: n.now.Add(n.r.grace())}
+	n.r.Live.Failures[res.Container] = Failure{Reason: Reason{postStartError, res.Message}, Since: n.now, Retry: n.now}
+}
