@@ -1,0 +1,102 @@
+package volumes
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/pods/volumes/tree"
+)
+
+func TestUsage(t *testing.T) { // VO5
+	n := newNode(t)
+	pod := podWith(emptyDir("e"), volume("m", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}),
+		volume("h", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}))
+	if uses, err := n.Usage(t.Context(), pod); err != nil || len(uses) != 0 {
+		t.Errorf("before SetUp: %v, %v", uses, err)
+	}
+	n.setUp(pod)
+	dir, outside := n.path("volumes/e"), filepath.Join(n.root, "outside")
+	if err := errors.Join(
+		os.Mkdir(filepath.Join(dir, "d"), 0o755), os.Mkdir(filepath.Join(dir, "mounted"), 0o755), os.Mkdir(outside, 0o755),
+		os.WriteFile(filepath.Join(dir, "d/f"), make([]byte, 1<<20), 0o644), os.WriteFile(filepath.Join(outside, "big"), make([]byte, 8<<20), 0o644),
+		os.WriteFile(filepath.Join(dir, "file"), nil, 0o644),
+		os.Link(filepath.Join(dir, "d/f"), filepath.Join(dir, "again")), os.Symlink(outside, filepath.Join(dir, "link")),
+		unix.Mknod(filepath.Join(dir, "pipe"), unix.S_IFIFO|0o600, 0),
+		unix.Mknod(filepath.Join(dir, "zero"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))),
+		unix.Mount(outside, filepath.Join(dir, "mounted"), "", unix.MS_BIND, ""),
+		unix.Mount(filepath.Join(outside, "big"), filepath.Join(dir, "file"), "", unix.MS_BIND, ""),
+	); err != nil {
+		t.Fatal(err)
+	}
+	uses, err := n.Usage(t.Context(), pod)
+	use := uses["e"]
+	// The folder, d, f, link, pipe, zero.
+	if err != nil || len(uses) != 1 || !use.Complete || use.Inodes != 6 || use.Bytes < 1<<20 || use.Bytes > 1<<20+64<<10 {
+		t.Errorf("%+v, %v", uses, err)
+	}
+	if err := unix.Fchdir(openDirectory(t, dir)); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chdir("/")
+	for range 3000 { // far beyond the longest path
+		if err := errors.Join(unix.Mkdir("deep", 0o755), unix.Chdir("deep")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Folders are entered 128 deep.
+	if use, err := tree.Used(t.Context(), dir); err != nil || use.Complete || use.Inodes != 6+128 {
+		t.Errorf("deep tree: %+v, %v", use, err)
+	}
+	if err := n.TearDown(uid); err != nil || exists(n.path()) {
+		t.Errorf("TearDown of a deep tree: %v", err)
+	}
+	if !exists(filepath.Join(outside, "big")) {
+		t.Error("deleted through a mount")
+	}
+}
+
+func openDirectory(t *testing.T, path string) int {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+func TestUsageIsNotMeasuredAllTheTime(t *testing.T) {
+	n := newNode(t)
+	pod := podWith(emptyDir("e"))
+	n.setUp(pod)
+	now := time.Unix(1000, 0)
+	n.Manager.usage.now = func() time.Time { // each look takes a second
+		now = now.Add(time.Second)
+		return now
+	}
+	inodes := func() int64 {
+		t.Helper()
+		uses, err := n.Usage(t.Context(), pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return uses["e"].Inodes
+	}
+	if got := inodes(); got != 1 {
+		t.Fatal(got)
+	}
+	write(t, n.path("volumes/e/f"), "")
+	now = now.Add(8 * time.Second)
+	if got := inodes(); got != 1 {
+		t.Errorf("measured again after 9 seconds: %d", got)
+	}
+	if got := inodes(); got != 2 {
+		t.Errorf("not measured again after 10 seconds: %d", got)
+	}
+}
