@@ -1,0 +1,108 @@
+package desired
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/containerd/errdefs"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// Status is the state of a manifest file.
+type Status string
+
+// The states of files.
+const (
+	// Loaded: its objects are those of its present content.
+	Loaded Status = "Loaded"
+	// Refused: its present content is not taken. The last good version goes on, if there is one.
+	Refused Status = "Refused"
+	// Gone: it is not there, and its objects go on until that is certain.
+	Gone Status = "Gone"
+)
+
+// File is the state of a manifest file, or of a folder that cannot be listed.
+type File struct {
+	// Path is the file's, below one of the folders, or that of a folder.
+	Path   string
+	Status Status
+	// Objects is how many objects of it are in the set.
+	Objects int
+	// Since is when Status or its cause began.
+	Since time.Time
+	// Message is why the file is not Loaded, and what goes on instead. At most 1200 bytes.
+	Message string
+	// Notes are what is ignored in the file's good version.
+	Notes []string
+}
+
+// longestMessage bounds the reason that a file is refused, in bytes: a manifest may have as many
+// wrong fields as it likes.
+const longestMessage = 1024
+
+// Files are the states of all files, by folder and name, each folder that cannot be listed before
+// its files. The slice is the caller's.
+func (s *Set) Files() []File {
+	b, now := s.book, time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []File
+	for _, folder := range b.folders {
+		trouble, broken := b.broken[folder]
+		if broken {
+			out = append(out, File{Path: folder, Status: Gone, Since: trouble.since, Message: trouble.message})
+		}
+		start := len(out)
+		for path, f := range b.files {
+			if filepath.Dir(path) == folder {
+				out = append(out, b.state(f, broken, now))
+			}
+		}
+		slices.SortFunc(out[start:], func(x, y File) int { return strings.Compare(x.Path, y.Path) })
+	}
+	return out
+}
+
+func (b *book) state(f *file, broken bool, now time.Time) File {
+	out := File{Path: f.path, Status: f.status, Since: f.since, Message: f.message, Notes: slices.Clone(f.notes)}
+	goesOn := ""
+	if f.good != nil {
+		for _, e := range f.good.entries {
+			if b.owners[e.Key] == f {
+				out.Objects++
+			}
+		}
+		goesOn = fmt.Sprintf("the version of %s goes on", duration.HumanDuration(max(0, now.Sub(f.good.taken))))
+	}
+	switch {
+	case broken:
+		out.Status, out.Message = Gone, "its folder cannot be listed"
+	case f.missing:
+		out.Status, out.Message = Gone, "is not in its folder"
+	}
+	if out.Message != "" && out.Status != Loaded && goesOn != "" {
+		out.Message += "; " + goesOn
+	}
+	return out
+}
+
+// reason is an error about a file as a message of Files: on one line, without the path and its
+// class, and no longer than that may be.
+func reason(path string, err error) string {
+	message := strings.ReplaceAll(strings.ReplaceAll(err.Error(), path+": ", ""), "\n", "; ")
+	for _, class := range []error{errdefs.ErrInvalidArgument, errdefs.ErrAlreadyExists, errdefs.ErrFailedPrecondition, errdefs.ErrResourceExhausted} {
+		message = strings.TrimSuffix(message, ": "+class.Error())
+	}
+	if len(message) <= longestMessage {
+		return message
+	}
+	end := longestMessage
+	for !utf8.RuneStart(message[end]) {
+		end--
+	}
+	return message[:end] + "…"
+}
