@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+
+	"github.com/sunaba-project/sunaba/pods/agent/admission"
+	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/manifest"
+	"github.com/sunaba-project/sunaba/pods/translate"
+)
+
+// admitter judges the pods that wait for admission.
+type admitter struct{ *loop }
+
+// admit judges the pods that wait: those of the highest priority first, then in the order in which
+// their objects stand (AD7).
+func (l *admitter) admit(node admission.Node, order map[manifest.Key]int) {
+	var waiting []*pod
+	for _, p := range l.pods {
+		switch {
+		case p.rec.Pending == nil || p.rec.Deletion != nil:
+		case p.saving:
+			p.again = true
+		default:
+			waiting = append(waiting, p)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *pod) int {
+		if c := admission.Before(a.rec.Pod, b.rec.Pod); c != 0 {
+			return c
+		}
+		return order[a.key()] - order[b.key()]
+	})
+	for _, p := range waiting {
+		l.judge(node, p)
+	}
+	for _, p := range l.ordered() {
+		l.resizes.tryResize(node, p)
+	}
+}
+
+// judge admits one pod, lets it wait or fails it.
+func (l *admitter) judge(node admission.Node, p *pod) {
+	v := node.Judge(p.rec.Pod, l.holders(p))
+	if v.Pending == nil && v.Final == nil {
+		v.Pending = l.takeRange(p, v.Pod)
+	}
+	switch {
+	case v.Final != nil:
+		p.rec.Pending = nil
+		p.rec.End(*v.Final, 0, nil, l.o.now())
+		l.event(p.rec.Pod, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", v.Final.Message)
+	case v.Pending != nil:
+		if *p.rec.Pending == *v.Pending && !p.fresh {
+			return
+		}
+		p.rec.Pending = v.Pending
+		reason := "FailedScheduling"
+		if v.Pending.Reason == admission.FailedValidation {
+			reason = admission.FailedValidation
+		}
+		l.event(p.rec.Pod, "", corev1.EventTypeWarning, reason, v.Pending.Message)
+	default:
+		p.rec.Pod, p.rec.Handler, p.rec.Pending = v.Pod, v.Handler, nil
+		l.inputs.noteInputs(p)
+		l.event(p.rec.Pod, "", corev1.EventTypeNormal, "Scheduled",
+			fmt.Sprintf("Successfully assigned %s/%s to %s", p.rec.Pod.Namespace, p.rec.Pod.Name, node.Name))
+		l.o.Logger.Info("pod admitted", "pod", p.uid(), "namespace", p.rec.Pod.Namespace, "name", p.rec.Pod.Name)
+	}
+	p.fresh, p.must = false, true
+	l.steps.step(p)
+}
+
+// takeRange reserves the user ids of a pod with a user namespace (SE11).
+func (l *admitter) takeRange(p *pod, pod *corev1.Pod) *cycle.Reason {
+	if p.rec.UserNamespace != 0 || pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+		return nil
+	}
+	first, err := l.ranges.Take(p.uid())
+	if err != nil {
+		return &cycle.Reason{Reason: admission.Unschedulable, Message: err.Error()}
+	}
+	p.rec.UserNamespace = first
+	return nil
+}
+
+// holders are the pods, except one, that hold resources of the node.
+func (l *admitter) holders(except *pod) []*corev1.Pod {
+	var list []*corev1.Pod
+	for _, p := range l.pods {
+		if p != except && p.holds() {
+			list = append(list, p.rec.Pod)
+		}
+	}
+	return list
+}
+
+// node is the node as it is now.
+func (l *admitter) node() admission.Node {
+	classes := l.o.Desired.Classes()
+	for _, c := range l.o.Classes() {
+		if !slices.ContainsFunc(classes, func(have nodev1.RuntimeClass) bool { return have.Name == c.Name }) {
+			classes = append(classes, c)
+		}
+	}
+	return admission.Node{
+		Name: l.o.Node.Name, Labels: l.o.Labels, Allocatable: l.o.Node.Allocatable, Classes: classes, Handlers: l.o.Handlers(),
+		Sysctls: func(pod *corev1.Pod) error { return translate.CheckSysctls(pod, l.o.UnsafeSysctls) },
+		Exclusive: func(namespace, name string) bool {
+			claim, found := l.o.Desired.Claim(namespace, name)
+			return found && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod)
+		},
+	}
+}

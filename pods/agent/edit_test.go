@@ -1,0 +1,250 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const one = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 3
+  containers:
+  - name: app
+    image: "app:1"
+    resources: {requests: {cpu: 100m}, limits: {cpu: 500m}}
+`
+
+// IM14, RS9, IM13: an edited image is pulled before the old container is stopped; UID and sandbox
+// stay.
+func TestEditImage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.wishes.set(t, one)
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		before := w.pod("web")
+		w.server.delay["PullImage"] = 20 * time.Second
+		w.wishes.set(t, strings.ReplaceAll(one, "app:1", "app:2"))
+		w.settle(15 * time.Second)
+		w.runs("app#0") // it is being pulled
+		w.runs("app#1")
+		w.until("ready", func() bool { return w.ready("web") })
+		after := w.pod("web")
+		if after.UID != before.UID || after.Status.PodIP != before.Status.PodIP || after.Generation != 2 || after.Status.ObservedGeneration != 2 {
+			t.Errorf("UID %s, IP %s, generation %d observed %d", after.UID, after.Status.PodIP, after.Generation, after.Status.ObservedGeneration)
+		}
+		if got := w.server.count("PullImage app:2"); got != 1 {
+			t.Errorf("%d pulls of the new image", got)
+		}
+		w.stop()
+	})
+}
+
+// TM11: an edit of another field makes a new pod, after the old one is gone.
+func TestEditReplaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.wishes.set(t, one)
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		before := w.pod("web")
+		w.wishes.set(t, strings.ReplaceAll(one, "spec:", "spec:\n  hostname: other"))
+		w.until("a new pod", func() bool {
+			p, found := w.agent.Pod("default", "web")
+			return found && p.UID != before.UID && w.ready("web")
+		})
+		if len(w.server.sandboxes) != 1 || w.pod("web").Generation != 1 {
+			t.Errorf("%d sandboxes, generation %d", len(w.server.sandboxes), w.pod("web").Generation)
+		}
+		w.stop()
+	})
+}
+
+// RE15: resources change in place; what does not fit waits or never fits, also over a restart of
+// the agent.
+func TestResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.wishes.set(t, one)
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		w.wishes.set(t, strings.ReplaceAll(one, "500m", "900m"))
+		w.until("resized", func() bool { return w.server.count("UpdateContainerResources 90000") == 1 })
+		w.runs("app#0")
+		w.settle(time.Second)
+		if got := w.pod("web").Spec.Containers[0].Resources.Limits.Cpu().String(); got != "900m" {
+			t.Errorf("limit %s", got)
+		}
+		w.wishes.set(t, strings.ReplaceAll(strings.ReplaceAll(one, "500m", "8"), "100m", "4"))
+		w.settle(time.Second)
+		pending := func() string {
+			for _, c := range w.pod("web").Status.Conditions {
+				if c.Type == corev1.PodResizePending {
+					return c.Reason
+				}
+			}
+			return ""
+		}
+		if got := pending(); got != corev1.PodReasonInfeasible {
+			t.Errorf("condition %q of a resize beyond the node\n%s", got, w.describe())
+		}
+		w.stop()
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		if got := pending(); got != corev1.PodReasonInfeasible {
+			t.Errorf("condition %q after a restart", got)
+		}
+		if got := w.pod("web").Spec.Containers[0].Resources.Requests.Cpu().String(); got != "100m" {
+			t.Errorf("request %s though it does not fit", got)
+		}
+		w.wishes.set(t, strings.ReplaceAll(one, "500m", "1"))
+		w.until("resized again", func() bool { return w.server.count("UpdateContainerResources 100000") == 1 && pending() == "" })
+		w.stop()
+	})
+}
+
+// RE15: a resize that the server refuses is tried again every 10 s, and shown.
+func TestResizeRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.wishes.set(t, one)
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		w.server.mu.Lock()
+		w.server.fail = func(call, _ string) error {
+			if call == "UpdateContainerResources" {
+				return errors.New("below what is in use")
+			}
+			return nil
+		}
+		w.server.mu.Unlock()
+		w.wishes.set(t, strings.ReplaceAll(one, "500m", "900m"))
+		w.settle(25 * time.Second)
+		if got := w.server.count("UpdateContainerResources 90000"); got != 3 {
+			t.Errorf("%d tries in 25 s, want 3", got)
+		}
+		var message string
+		for _, c := range w.pod("web").Status.Conditions {
+			if c.Type == corev1.PodResizeInProgress {
+				message = c.Message
+			}
+		}
+		if !strings.Contains(message, "below what is in use") {
+			t.Errorf("condition %q", message)
+		}
+		w.wishes.set(t, "")
+		w.gone()
+		w.stop()
+	})
+}
+
+const configured = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, annotations: {io.sunaba.restart-on-change: "true"}}
+spec:
+  containers:
+  - name: app
+    image: "app:1"
+    env: [{name: LEVEL, valueFrom: {configMapKeyRef: {name: settings, key: level}}}]
+  - {name: other, image: "app:1"}
+`
+
+// B.2, EV9: a changed ConfigMap restarts the containers that use it if the pod asks for that, also
+// if it changed while the agent was off; else only the volumes are brought up to date.
+func TestRestartOnChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.wishes.set(t, configured)
+		w.start()
+		w.runs("app#0", "other#0")
+		w.settle(time.Second)
+		w.wishes.set(t, strings.ReplaceAll(configured, "info", "debug"))
+		w.runs("app#1", "other#0")
+		w.settle(time.Second)
+		w.stop()
+		w.wishes.set(t, configured)
+		w.start()
+		w.runs("app#2", "other#0")
+		w.settle(time.Second)
+		w.wishes.set(t, strings.ReplaceAll(configured, `"true"`, `"false"`))
+		w.settle(time.Second)
+		refreshed := w.files.refreshed
+		w.wishes.set(t, strings.ReplaceAll(strings.ReplaceAll(configured, "info", "error"), `"true"`, `"false"`))
+		w.settle(time.Minute)
+		w.runs("app#2", "other#0")
+		if w.files.refreshed != refreshed+1 {
+			t.Errorf("volumes were refreshed %d times, want 1", w.files.refreshed-refreshed)
+		}
+		w.stop()
+	})
+}
+
+// BO9, EV4: a container that waits for a ConfigMap starts at once when it appears.
+func TestMissingConfigMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		pod := configured[strings.Index(configured, "---"):]
+		w.wishes.set(t, pod)
+		w.start()
+		w.runs("other#0")
+		w.settle(time.Hour)
+		state := w.status("app").State.Waiting
+		if state == nil || state.Reason != "CreateContainerConfigError" || state.Message != `configmap "settings" not found` {
+			t.Errorf("state %+v", state)
+		}
+		tries := w.server.count("ImageStatus app:1")
+		if tries > 4 {
+			t.Errorf("%d tries in an hour in which nothing changed", tries)
+		}
+		w.wishes.set(t, configured)
+		w.settle(0)
+		w.runs("app#0", "other#0")
+		w.stop()
+	})
+}
+
+// BO8: restart ends a back-off; a pod of another name is not found.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.wishes.set(t, web)
+		w.server.programs = webPrograms
+		w.start()
+		w.until("ready", func() bool { return w.ready("web") })
+		if err := w.agent.Restart(t.Context(), "default", "web", "helper"); err != nil {
+			t.Fatal(err)
+		}
+		w.runs("app#0", "helper#1", "proxy#0")
+		w.settle(time.Second)
+		if err := w.agent.Restart(t.Context(), "default", "web", ""); err != nil {
+			t.Fatal(err)
+		}
+		w.runs("app#1", "helper#2", "proxy#1")
+		if err := w.agent.Restart(t.Context(), "default", "web", "nobody"); err == nil {
+			t.Error("a container that is not there was restarted")
+		}
+		if err := w.agent.Restart(t.Context(), "default", "nobody", ""); err == nil {
+			t.Error("a pod that is not there was restarted")
+		}
+		w.stop()
+	})
+}

@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func (s *server) UpdateContainerResources(ctx context.Context, r *runtime.UpdateContainerResourcesRequest) (*runtime.UpdateContainerResourcesResponse, error) {
+	return &runtime.UpdateContainerResourcesResponse{}, s.enter(ctx, "UpdateContainerResources", fmt.Sprint(r.GetLinux().GetCpuQuota()))
+}
+
+func (s *server) UpdatePodSandboxResources(ctx context.Context, r *runtime.UpdatePodSandboxResourcesRequest) (*runtime.UpdatePodSandboxResourcesResponse, error) {
+	return &runtime.UpdatePodSandboxResourcesResponse{}, s.enter(ctx, "UpdatePodSandboxResources", r.PodSandboxId)
+}
+
+func (s *server) ReopenContainerLog(ctx context.Context, r *runtime.ReopenContainerLogRequest) (*runtime.ReopenContainerLogResponse, error) {
+	if err := s.enter(ctx, "ReopenContainerLog", r.ContainerId); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &runtime.ReopenContainerLogResponse{}, os.WriteFile(s.containers[r.ContainerId].LogPath, nil, 0o640)
+}
+
+func (s *server) ExecSync(ctx context.Context, r *runtime.ExecSyncRequest) (*runtime.ExecSyncResponse, error) {
+	if err := s.enter(ctx, "ExecSync", r.Cmd[0]); err != nil {
+		return nil, err
+	}
+	switch r.Cmd[0] {
+	case "false":
+		return &runtime.ExecSyncResponse{ExitCode: 1, Stderr: []byte("no luck")}, nil
+	case "hang":
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &runtime.ExecSyncResponse{}, nil
+}
+
+func (s *server) ImageStatus(ctx context.Context, r *runtime.ImageStatusRequest) (*runtime.ImageStatusResponse, error) {
+	name := r.GetImage().GetImage()
+	if err := s.enter(ctx, "ImageStatus", name); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.images[name] {
+		return &runtime.ImageStatusResponse{}, nil
+	}
+	return &runtime.ImageStatusResponse{Image: &runtime.Image{Id: name, Size: 1000}}, nil
+}
+
+func (s *server) PullImage(ctx context.Context, r *runtime.PullImageRequest) (*runtime.PullImageResponse, error) {
+	name := r.GetImage().GetImage()
+	if err := s.enter(ctx, "PullImage", name); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.images[name] = true
+	return &runtime.PullImageResponse{ImageRef: name}, nil
+}

@@ -1,0 +1,126 @@
+package identity
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/host/regular"
+)
+
+const (
+	// RangeLength is how many ids each pod's user namespace has.
+	RangeLength = 65536
+	// subordinate is the user whose ranges in /etc/subuid and /etc/subgid are for pods.
+	subordinate = "kubelet"
+	maxSubIDs   = 1 << 20
+)
+
+// Ranges hands out ranges of user ids to pods with user namespaces. None is given twice.
+type Ranges struct {
+	first, count uint32 // in ranges
+	used         map[uint32]string
+	next         uint32
+}
+
+// OpenRanges returns the ranges of this node: those that the files name for user kubelet, or, if
+// neither is there or names it, as many from id 65536 on as pods may run.
+//
+// # Errors
+//
+// ErrFailedPrecondition if what the files name is no use: uids and gids must be one same range,
+// begin at a multiple of 65536 that is not 0, and hold a multiple of 65536 ids.
+func OpenRanges(subuid, subgid string, pods int) (*Ranges, error) {
+	users, found, err := subordinates(subuid)
+	if err != nil {
+		return nil, err
+	}
+	groups, groupsFound, err := subordinates(subgid)
+	if err != nil {
+		return nil, err
+	}
+	if !found && !groupsFound {
+		count := min(max(pods, 1), (1<<32)/RangeLength-2)
+		return &Ranges{first: 1, count: uint32(count), used: map[uint32]string{}}, nil
+	}
+	if users != groups {
+		return nil, fmt.Errorf("read ranges of user %s: %q and %q differ, make them alike: %w", subordinate, subuid, subgid, errdefs.ErrFailedPrecondition)
+	}
+	start, length := users[0], users[1]
+	if start == 0 || start%RangeLength != 0 || length == 0 || length%RangeLength != 0 || start+length > 1<<32 {
+		return nil, fmt.Errorf("read ranges of user %s: %q has %d ids from %d on: both must be multiples of %d, and the first not 0: %w",
+			subordinate, subuid, length, start, RangeLength, errdefs.ErrFailedPrecondition)
+	}
+	return &Ranges{first: uint32(start / RangeLength), count: uint32(length / RangeLength), used: map[uint32]string{}}, nil
+}
+
+// subordinates are the first id and the number of ids that a file has for the user of pods.
+func subordinates(path string) (r [2]uint64, found bool, err error) {
+	data, err := regular.Read(path, maxSubIDs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, false, nil
+	}
+	if err != nil {
+		return r, false, fmt.Errorf("read ranges of user %s: %w", subordinate, err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for lines.Scan() {
+		fields := strings.Split(strings.TrimSpace(lines.Text()), ":")
+		if len(fields) != 3 || fields[0] != subordinate {
+			continue
+		}
+		if found {
+			return r, true, fmt.Errorf("read ranges of user %s: %q names more than one: %w", subordinate, path, errdefs.ErrFailedPrecondition)
+		}
+		found = true
+		for i, text := range fields[1:] {
+			if r[i], err = strconv.ParseUint(text, 10, 33); err != nil {
+				return r, true, fmt.Errorf("read ranges of user %s: %q: %w: %w", subordinate, path, err, errdefs.ErrFailedPrecondition)
+			}
+		}
+	}
+	return r, found, lines.Err()
+}
+
+// Take reserves a range for a pod and returns its first id.
+//
+// # Errors
+//
+// ErrResourceExhausted if all are in use.
+func (r *Ranges) Take(uid string) (uint32, error) {
+	for range r.count {
+		id := (r.first + r.next) * RangeLength
+		r.next = (r.next + 1) % r.count
+		if r.used[id] == "" {
+			r.used[id] = uid
+			return id, nil
+		}
+	}
+	return 0, fmt.Errorf("take range of user ids for pod %q: all %d are in use: %w", uid, r.count, errdefs.ErrResourceExhausted)
+}
+
+// Keep reserves a range that a pod has had since before.
+//
+// # Errors
+//
+// ErrAlreadyExists if another pod has it.
+func (r *Ranges) Keep(uid string, first uint32) error {
+	if other := r.used[first]; other != "" && other != uid {
+		return fmt.Errorf("keep range of user ids %d of pod %q: pod %q has it: %w", first, uid, other, errdefs.ErrAlreadyExists)
+	}
+	r.used[first] = uid
+	return nil
+}
+
+// Release frees the range of a pod. It does nothing if that is another's or 0.
+func (r *Ranges) Release(uid string, first uint32) {
+	if r.used[first] == uid {
+		delete(r.used, first)
+	}
+}

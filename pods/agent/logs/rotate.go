@@ -1,0 +1,151 @@
+// Package logs keeps the logs of pods in bounds: it rotates those of running containers, compresses
+// older parts and removes what is left of containers and pods that are gone.
+package logs
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	stamp      = "20060102-150405"
+	compressed = ".gz"
+	unfinished = ".tmp"
+)
+
+// Limits are how much of a container's log is kept.
+type Limits struct {
+	// Size is from where on a log is rotated, in bytes; Files is how many are kept with the current
+	// one, at least 2.
+	Size  int64
+	Files int
+}
+
+// Rotate rotates the log of a running container, if it is larger than it may be. reopen makes the
+// container write to a new file of the same name. It reports whether it was rotated.
+//
+// # Errors
+//
+// Those of the file system and of reopen; the log is then as it was.
+func Rotate(ctx context.Context, path string, l Limits, now time.Time, reopen func(context.Context) error) (bool, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("rotate log: %w", err)
+	}
+	if !info.Mode().IsRegular() || info.Size() < l.Size {
+		return false, nil
+	}
+	if err := tidy(path, l); err != nil {
+		return false, fmt.Errorf("rotate log %q: %w", path, err)
+	}
+	rotated := path + "." + now.UTC().Format(stamp)
+	if _, err := os.Lstat(rotated); err == nil {
+		return false, nil // twice in one second: the next look does it
+	}
+	if err := os.Rename(path, rotated); err != nil {
+		return false, fmt.Errorf("rotate log: %w", err)
+	}
+	if err := reopen(ctx); err != nil {
+		// The container still writes to the old file, which takes its name back.
+		return false, errors.Join(fmt.Errorf("reopen log %q: %w", path, err), os.Rename(rotated, path))
+	}
+	return true, nil
+}
+
+// tidy removes what a killed rotation left, then the oldest parts, so that there is room for one
+// more, and compresses all but the newest: to that the container may still write.
+func tidy(path string, l Limits) error {
+	parts, err := partsOf(path)
+	if err != nil {
+		return err
+	}
+	parts = slices.DeleteFunc(parts, func(p string) bool {
+		twin := strings.HasSuffix(p, compressed) && slices.Contains(parts, strings.TrimSuffix(p, compressed))
+		if strings.HasSuffix(p, unfinished) || twin {
+			err = errors.Join(err, os.Remove(p))
+			return true
+		}
+		return false
+	})
+	if err != nil {
+		return err
+	}
+	for len(parts) > max(l.Files-2, 0) {
+		if err := os.Remove(parts[0]); err != nil {
+			return err
+		}
+		parts = parts[1:]
+	}
+	for i, p := range parts {
+		if i == len(parts)-1 || strings.HasSuffix(p, compressed) {
+			continue
+		}
+		if err := compress(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partsOf are the rotated parts of a log, from the oldest to the newest.
+func partsOf(path string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	var parts []string
+	for _, e := range entries {
+		suffix, found := strings.CutPrefix(e.Name(), filepath.Base(path)+".")
+		if !found || !e.Type().IsRegular() || len(suffix) < len(stamp) {
+			continue
+		}
+		if _, err := time.Parse(stamp, suffix[:len(stamp)]); err == nil {
+			parts = append(parts, filepath.Join(filepath.Dir(path), e.Name()))
+		}
+	}
+	slices.Sort(parts) // the times are in the names
+	return parts, nil
+}
+
+// compress replaces a file by its gzip.
+func compress(path string) (err error) {
+	in, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	temporary := path + compressed + unfinished
+	out, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	writer := gzip.NewWriter(out)
+	if _, err = io.Copy(writer, in); err == nil {
+		err = writer.Close()
+	}
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = os.Rename(temporary, path+compressed)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	return os.Remove(path)
+}

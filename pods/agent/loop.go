@@ -1,0 +1,293 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/pods/agent/events"
+	"github.com/sunaba-project/sunaba/pods/agent/identity"
+	"github.com/sunaba-project/sunaba/pods/agent/images"
+	"github.com/sunaba-project/sunaba/pods/agent/records"
+	"github.com/sunaba-project/sunaba/pods/agent/views"
+	"github.com/sunaba-project/sunaba/pods/agent/worker"
+	"github.com/sunaba-project/sunaba/pods/manifest"
+	"github.com/sunaba-project/sunaba/pods/probes"
+)
+
+const (
+	// noteEvery is how often changes that may be lost are written at most (E.1).
+	noteEvery = time.Second
+	// retryWrite is the pause after a record could not be written.
+	retryWrite = time.Second
+	// queued is how many messages may wait for the loop.
+	queued = 256
+)
+
+// loop is the goroutine that owns all pods. What it does with them is in the methods of its parts,
+// each of which is about one subject; all are called on it, unless they say otherwise.
+type loop struct {
+	o      Options
+	store  *records.Store
+	ranges *identity.Ranges
+	mark   string
+	events *events.Store
+	views  views.Views
+	images *images.Manager
+	worker *worker.Worker
+	prober *probes.Prober
+
+	plan      *planner
+	admission *admitter
+	steps     *stepper
+	records   *recorder
+	inputs    *refresher
+	resizes   *resizer
+	orphans   *orphans
+	keeper    *keeper
+
+	ctx   context.Context // of the workers
+	work  sync.WaitGroup
+	inbox chan func()
+
+	pods     map[string]*pod // by UID
+	schedule schedule
+	// listed says that the CRI server was asked once what runs, wanted that the objects are known.
+	listed, wanted bool
+	// freed says that a pod ceased to hold resources, which others may wait for.
+	freed bool
+	ready sync.Once
+}
+
+func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark string) (*loop, error) {
+	l := &loop{o: o, store: store, ranges: ranges, mark: mark, inbox: make(chan func(), queued), pods: map[string]*pod{}}
+	l.events = events.Open(o.EventsFile, o.Node.Name, o.now(), l.views.Signal)
+	l.images = images.New(images.Options{
+		CRI: o.CRI, Parallel: o.ParallelPulls, Fallback: o.PullFallback, Unreachable: o.Unreachable, Secret: o.Desired.Secret, Now: o.now,
+	})
+	l.worker = worker.New(worker.Options{
+		CRI: o.CRI, Volumes: o.Volumes, Images: l.images, Logs: o.Logs, Mark: mark, RecursiveReadOnly: o.Settings.RecursiveReadOnly,
+		UserAgent: o.UserAgent, Tell: l.event, Now: o.now,
+	})
+	l.plan = &planner{loop: l, told: map[string]bool{}, graces: map[manifest.Key]int64{}}
+	l.admission, l.steps, l.records = &admitter{l}, &stepper{l}, &recorder{l}
+	l.inputs, l.resizes = &refresher{loop: l}, &resizer{l}
+	l.orphans = &orphans{loop: l, ending: map[string]int{}, broken: map[string]bool{}}
+	l.keeper = &keeper{l: l}
+	return l, l.load()
+}
+
+// load reads the records of all pods.
+func (l *loop) load() error {
+	all, broken, err := l.store.Load()
+	if err != nil {
+		return err
+	}
+	for _, b := range broken {
+		l.orphans.broken[b.UID] = true
+		l.o.Logger.Error("failed to read pod record", "pod", b.UID, "moved", b.Path, "error", b.Err)
+		l.nodeEvent(corev1.EventTypeWarning, "FailedSync", fmt.Sprintf("record of pod %s could not be read and was moved to %s: %v", b.UID, b.Path, b.Err))
+	}
+	for _, rec := range all {
+		p := newPod(rec)
+		p.resize = resizing(rec)
+		l.pods[p.uid()] = p
+		if first := rec.UserNamespace; first != 0 {
+			if err := l.ranges.Keep(p.uid(), first); err != nil {
+				return fmt.Errorf("open pods: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// run is Agent.Run.
+func (l *loop) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l.ctx = ctx
+	l.prober = probes.New(probes.Options{
+		Exec: l.worker.Exec, UserAgent: l.o.UserAgent, Logger: l.o.Logger,
+		Failed: l.steps.probeFailed, Changed: func(uid string) { l.post(func() { l.steps.touch(uid) }) },
+	})
+	defer l.prober.Close()
+	objects := make(chan error, 1)
+	go func() { objects <- l.o.Desired.Run(ctx, func() { l.post(l.plan.sync) }) }()
+	l.work.Go(func() { l.listObjects(ctx) })
+	l.work.Go(func() { newWatcher(l).run(ctx) })
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var failure error
+	watching := true
+	for ctx.Err() == nil {
+		select {
+		case f := <-l.inbox:
+			f()
+		case <-timer.C:
+			l.wake()
+		case failure = <-objects:
+			watching = false
+			cancel()
+		case <-ctx.Done():
+		}
+		if l.freed {
+			l.freed = false
+			l.plan.sync()
+		}
+		l.arm(timer)
+	}
+	l.drain()
+	if watching {
+		failure = <-objects
+	}
+	return failure
+}
+
+// listObjects waits for the first listing of the folders.
+func (l *loop) listObjects(ctx context.Context) {
+	select {
+	case <-l.o.Desired.Listed():
+		l.post(func() { l.wanted = true; l.start() })
+	case <-ctx.Done():
+	}
+}
+
+// drain waits for the workers when the loop has ended, and writes what may be lost.
+func (l *loop) drain() {
+	ended := make(chan struct{})
+	go func() { l.work.Wait(); close(ended) }()
+	for waiting := true; waiting; {
+		select {
+		case <-l.inbox: // nobody acts any more: the next start goes on from the records
+		case <-ended:
+			waiting = false
+		}
+	}
+	for _, p := range l.pods {
+		if !p.noteAt.IsZero() && !p.saving {
+			l.records.note(p)
+		}
+	}
+	if err := l.events.Flush(l.o.now()); err != nil {
+		l.o.Logger.Error("failed to write events", "error", err)
+	}
+}
+
+// post has the loop call f. It may be called by any goroutine except the loop's own.
+func (l *loop) post(f func()) {
+	select {
+	case l.inbox <- f:
+	case <-l.ctx.Done():
+	}
+}
+
+// start makes the first steps, when what is wanted and what runs are both known.
+func (l *loop) start() {
+	if !l.listed || !l.wanted {
+		return
+	}
+	l.orphans.endOrphans()
+	l.plan.sync()
+	for _, p := range l.ordered() {
+		l.steps.step(p)
+	}
+	l.keeper.start()
+	l.ready.Do(func() {
+		if l.o.Ready != nil {
+			l.o.Ready()
+		}
+	})
+}
+
+// ordered are all pods in the order of their UIDs.
+func (l *loop) ordered() []*pod {
+	all := make([]*pod, 0, len(l.pods))
+	for _, p := range l.pods {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *pod) int {
+		if a.uid() < b.uid() {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// wake makes the steps that are due.
+func (l *loop) wake() {
+	now := l.o.now()
+	for len(l.schedule) > 0 && !l.schedule[0].due.After(now) {
+		p := l.schedule[0]
+		l.schedule.set(p, time.Time{})
+		l.steps.step(p)
+	}
+	l.keeper.wake(now)
+}
+
+// arm sets the one timer to the earliest time at which something is due.
+func (l *loop) arm(timer *time.Timer) {
+	var next time.Time
+	if len(l.schedule) > 0 {
+		next = l.schedule[0].due
+	}
+	next = earliest(next, l.keeper.next)
+	timer.Stop()
+	if !next.IsZero() {
+		timer.Reset(max(next.Sub(l.o.now()), 0))
+	}
+}
+
+// event records one about a pod, or about one of its containers.
+func (l *loop) event(pod *corev1.Pod, container, kind, reason, message string) {
+	ref := corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, FieldPath: fieldPath(pod, container),
+	}
+	l.events.Record(events.Event{Object: ref, Type: kind, Reason: reason, Message: message}, l.o.now())
+}
+
+// nodeEvent records one about the node.
+func (l *loop) nodeEvent(kind, reason, message string) {
+	ref := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: l.o.Node.Name}
+	l.events.Record(events.Event{Object: ref, Type: kind, Reason: reason, Message: message}, l.o.now())
+}
+
+// fieldPath names a container as events do.
+func fieldPath(pod *corev1.Pod, name string) string {
+	field := ""
+	for _, c := range pod.Spec.InitContainers {
+		if c.Name == name {
+			field = "initContainers"
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		if c.Name == name {
+			field = "containers"
+		}
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		if c.Name == name {
+			field = "ephemeralContainers"
+		}
+	}
+	if field == "" {
+		return ""
+	}
+	return fmt.Sprintf("spec.%s{%s}", field, name)
+}
+
+// pause waits, and says whether the agent still runs.
+func (l *loop) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/manifest"
+)
+
+// healthTime is how long the loop may take for one turn.
+const healthTime = 5 * time.Second
+
+// Pods are all pods with their computed status, sorted by namespace and name.
+func (a *Agent) Pods() []*corev1.Pod { return a.l.views.Pods() }
+
+// Pod is one pod by its name.
+func (a *Agent) Pod(namespace, name string) (*corev1.Pod, bool) {
+	for _, p := range a.Pods() {
+		if p.Namespace == namespace && p.Name == name {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+// Next is what the agent waits for with a pod, and until when at the latest; "" for nothing, the
+// zero time for no end.
+func (a *Agent) Next(uid types.UID) (text string, until time.Time) { return a.l.views.Next(uid) }
+
+// Events are the recorded events, from the oldest to the newest.
+func (a *Agent) Events() []*corev1.Event { return a.l.events.List(a.l.o.now()) }
+
+// Watch is closed when a pod or an event has changed since the call.
+func (a *Agent) Watch() <-chan struct{} { return a.l.views.Watch() }
+
+// Summary is the state in words: "6 pods, 5 ready".
+func (a *Agent) Summary() string {
+	text, _ := a.l.views.Summary()
+	return text
+}
+
+// Reload judges waiting pods anew: RuntimeClasses or handlers may have changed.
+func (a *Agent) Reload(ctx context.Context) error {
+	return a.l.ask(ctx, func() error {
+		for _, p := range a.l.ordered() {
+			p.changed = true
+		}
+		a.l.plan.sync()
+		return nil
+	})
+}
+
+// Delete orders the deletion of an applied pod and does not wait for its end. The grace, in
+// seconds, takes the place of the pod's own if it is not negative; a second order can only shorten
+// it. uid, if it is not empty, must be the pod's.
+//
+// # Errors
+//
+// ErrNotFound if there is no such pod; ErrFailedPrecondition if it stands in a file or has another
+// UID; the context's.
+func (a *Agent) Delete(ctx context.Context, namespace, name string, uid types.UID, grace int64) error {
+	l, key := a.l, manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}
+	wanted := false
+	err := l.ask(ctx, func() error {
+		p := l.find(key)
+		_, wanted = l.o.Desired.Get(key)
+		switch {
+		case p == nil && !wanted:
+			return fmt.Errorf("delete %s: there is none: %w", key, errdefs.ErrNotFound)
+		case p != nil && uid != "" && p.rec.Pod.UID != uid:
+			return fmt.Errorf("delete %s: its UID is %s, not %s: %w", key, p.rec.Pod.UID, uid, errdefs.ErrFailedPrecondition)
+		case wanted && grace >= 0:
+			l.plan.graces[key] = grace
+		case p != nil && p.rec.Deletion != nil && grace >= 0:
+			l.plan.end(p, grace)
+		}
+		return nil
+	})
+	if err != nil || !wanted {
+		return err
+	}
+	err = l.o.Desired.Delete(key) // its change reaches the loop as any other
+	if err != nil {
+		return errors.Join(err, l.ask(ctx, func() error { delete(l.plan.graces, key); return nil }))
+	}
+	return l.ask(ctx, func() error { l.plan.sync(); return nil })
+}
+
+// Restart orders a restart of a pod's containers, or of one of them, in the same sandbox, and does
+// not wait for it. Back-offs are over.
+//
+// # Errors
+//
+// ErrNotFound if there is no such pod or container; ErrFailedPrecondition if it is over or being
+// stopped; the context's.
+func (a *Agent) Restart(ctx context.Context, namespace, name, container string) error {
+	l, key := a.l, manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}
+	return l.ask(ctx, func() error {
+		p := l.find(key)
+		if p == nil {
+			return fmt.Errorf("restart %s: there is none: %w", key, errdefs.ErrNotFound)
+		}
+		var names []string
+		if container != "" {
+			names = []string{container}
+		}
+		if err := p.rec.Restart(names, cycle.Reason{Reason: "Restart", Message: "Container will be restarted by request"}); err != nil {
+			return err
+		}
+		l.images.Forget(p.rec.Pod.UID)
+		p.changed, p.must = true, true
+		l.steps.step(p)
+		return nil
+	})
+}
+
+// Debug adds an ephemeral container to a pod, which is started at once.
+//
+// # Errors
+//
+// ErrNotFound if there is no such pod; ErrAlreadyExists for a name that is in use;
+// ErrFailedPrecondition if the pod is over or being stopped; the context's.
+func (a *Agent) Debug(ctx context.Context, namespace, name string, c corev1.EphemeralContainer) error {
+	l, key := a.l, manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}
+	return l.ask(ctx, func() error {
+		p := l.find(key)
+		if p == nil {
+			return fmt.Errorf("add container %q to %s: there is none: %w", c.Name, key, errdefs.ErrNotFound)
+		}
+		p.own()
+		if err := p.rec.AddEphemeral(c); err != nil {
+			return err
+		}
+		p.must = true
+		l.steps.step(p)
+		return nil
+	})
+}
+
+// Health is nil if the loop turns and the CRI server's events are followed.
+//
+// # Errors
+//
+// ErrUnavailable, saying which it is.
+func (a *Agent) Health() error {
+	if !a.l.views.Listening() {
+		return fmt.Errorf("ask for health: the events of the CRI server are not followed: %w", errdefs.ErrUnavailable)
+	}
+	turned := make(chan struct{})
+	timer := time.NewTimer(healthTime)
+	defer timer.Stop()
+	select {
+	case a.l.inbox <- func() { close(turned) }:
+	case <-timer.C:
+		return stuck()
+	}
+	select {
+	case <-turned:
+		return nil
+	case <-timer.C:
+		return stuck()
+	}
+}
+
+func stuck() error {
+	return fmt.Errorf("ask for health: the loop of the agent did not turn for %s: %w", healthTime, errdefs.ErrUnavailable)
+}
+
+// ask has the loop call f and waits for its answer.
+func (l *loop) ask(ctx context.Context, f func() error) error {
+	answer := make(chan error, 1)
+	select {
+	case l.inbox <- func() { answer <- f() }:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// find is the pod of a name, nil without.
+func (l *loop) find(key manifest.Key) *pod {
+	for _, p := range l.pods {
+		if p.key() == key {
+			return p
+		}
+	}
+	return nil
+}
+
+// seconds is a grace period as a duration; a negative one stays negative.
+func seconds(grace int64) time.Duration {
+	const longest = int64(1<<63-1) / int64(time.Second)
+	return time.Duration(min(grace, longest)) * time.Second
+}

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/pods/agent/records"
+)
+
+// recorder writes and removes the records of pods.
+type recorder struct{ *loop }
+
+// save writes the record of a pod durably, in a worker, and goes on when it is written: no action
+// is begun before. What cannot be written is tried again for as long as it takes.
+func (l *recorder) save(p *pod) {
+	p.saving, p.must, p.noteAt, p.notedAt = true, false, time.Time{}, l.o.now()
+	data, err := records.Encode(p.rec)
+	if err != nil { // a pod that cannot be written as JSON was not read as JSON either
+		l.o.Logger.Error("failed to encode pod record", "pod", p.uid(), "error", err)
+		return
+	}
+	about := p.rec.Pod
+	l.work.Go(func() {
+		for told := false; ; told = true {
+			err := l.store.Write(p.uid(), data, true)
+			if err == nil {
+				break
+			}
+			if !told {
+				l.o.Logger.Error("failed to write pod record", "pod", p.uid(), "error", err)
+				l.event(about, "", corev1.EventTypeWarning, "FailedSync", "pod waits until its record can be written: "+err.Error())
+			}
+			if !l.pause(retryWrite) {
+				return
+			}
+		}
+		l.post(func() {
+			p.saving = false
+			l.steps.saved(p)
+		})
+	})
+}
+
+// note writes the record of a pod without durability.
+func (l *recorder) note(p *pod) {
+	p.noteAt, p.notedAt = time.Time{}, l.o.now()
+	data, err := records.Encode(p.rec)
+	if err == nil {
+		err = l.store.Write(p.uid(), data, false)
+	}
+	if err != nil {
+		l.o.Logger.Warn("failed to note state of pod", "pod", p.uid(), "error", err)
+	}
+}
+
+// remove removes the last traces of a pod that is over, then begins its successor.
+func (l *recorder) remove(p *pod) {
+	p.saving = true
+	l.schedule.set(p, time.Time{})
+	l.work.Go(func() {
+		for told := false; ; told = true {
+			err := l.store.Remove(p.uid())
+			if err == nil {
+				break
+			}
+			if !told {
+				l.o.Logger.Error("failed to remove pod record", "pod", p.uid(), "error", err)
+			}
+			if !l.pause(retryWrite) {
+				return
+			}
+		}
+		l.post(func() { l.removed(p) })
+	})
+}
+
+func (l *recorder) removed(p *pod) {
+	delete(l.pods, p.uid())
+	l.ranges.Release(p.uid(), p.rec.UserNamespace)
+	l.images.Forget(p.rec.Pod.UID)
+	l.worker.Release(p.uid())
+	l.prober.Forget(p.uid())
+	l.views.Drop(p.rec.Pod.UID)
+	l.o.Logger.Info("pod removed", "pod", p.uid(), "namespace", p.rec.Pod.Namespace, "name", p.rec.Pod.Name)
+	l.steps.summarize()
+	l.plan.sync() // its successor, and those that wait for room
+}

@@ -1,0 +1,256 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/pods/agent/worker"
+	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/desired"
+	"github.com/sunaba-project/sunaba/pods/probes"
+	"github.com/sunaba-project/sunaba/pods/translate"
+)
+
+// Pauses after a failure to set up volumes (VO1).
+const (
+	firstMountPause   = 500 * time.Millisecond
+	longestMountPause = 2*time.Minute + 2*time.Second
+)
+
+// leastPause is the least time between two steps of a pod about which nothing happened.
+const leastPause = 10 * time.Millisecond
+
+// stepper makes the steps of pods: it asks cycle.Next, has the actions executed and takes in how
+// they ended.
+type stepper struct{ *loop }
+
+// touch makes a step of a pod about which something has changed.
+func (l *stepper) touch(uid string) {
+	if p := l.pods[uid]; p != nil {
+		l.step(p)
+	}
+}
+
+// step asks what is to be done with a pod and has it done.
+func (l *stepper) step(p *pod) {
+	if !l.listed || !l.wanted {
+		return
+	}
+	if p.saving {
+		p.again = true
+		return
+	}
+	now := l.o.now()
+	p.again = false
+	o := cycle.Observed{BootID: l.o.BootID, Results: p.results, Changed: p.changed, Volumes: p.volumes}
+	l.read(p)
+	o.Sandboxes, o.Containers = p.seen.Lists(l.prober.Results)
+	p.results, p.changed = nil, false
+	p.decision = cycle.Next(&p.rec.Record, o, now, l.o.Settings)
+	if held := p.holding; held != p.holds() {
+		p.holding = !held
+		l.freed = l.freed || held
+	}
+	for _, subject := range p.decision.Cancel {
+		if cancel := p.cancel[subject]; cancel != nil {
+			cancel()
+		}
+	}
+	for _, e := range p.decision.Events {
+		l.event(p.rec.Pod, e.Container, e.Type, e.Reason, e.Message)
+	}
+	l.probe(p)
+	l.keeper.seen(p)
+	if p.decision.Over {
+		l.records.remove(p)
+		return
+	}
+	switch {
+	case p.decision.Save || p.must:
+		l.records.save(p)
+	case p.decision.Dirty && p.noteAt.IsZero():
+		p.noteAt = now
+		if next := p.notedAt.Add(noteEvery); next.After(now) {
+			p.noteAt = next
+		}
+	}
+	if !p.saving {
+		l.saved(p)
+	}
+}
+
+// saved goes on with a step after its record is on the disk: the actions begin, and the status is
+// shown.
+func (l *stepper) saved(p *pod) {
+	now := l.o.now()
+	for _, a := range p.decision.Actions {
+		l.begin(p, a)
+	}
+	p.decision.Actions = nil
+	l.resizes.applyResize(p)
+	if !p.noteAt.IsZero() && !p.noteAt.After(now) {
+		l.records.note(p)
+	}
+	l.show(p)
+	next := earliest(p.decision.Wake, p.noteAt, p.resize.retry)
+	if soonest := now.Add(leastPause); !next.IsZero() && next.Before(soonest) {
+		next = soonest // nothing that is due already may turn the loop without end
+	}
+	l.schedule.set(p, next)
+	switch {
+	case p.again && p.rec.Pending != nil:
+		p.again = false
+		l.plan.sync()
+	case p.again:
+		l.step(p)
+	}
+	if p.resize.again && !p.saving {
+		l.resizes.tryResize(l.admission.node(), p)
+	}
+}
+
+// begin executes an action in a worker, whose result comes back to the loop.
+func (l *stepper) begin(p *pod, a cycle.Action) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	p.cancel[a.Subject] = cancel
+	j := l.job(p, a)
+	l.work.Go(func() {
+		done := l.worker.Do(ctx, j)
+		cancel()
+		l.post(func() { l.done(p, done) })
+	})
+}
+
+// done takes in the end of an action.
+func (l *stepper) done(p *pod, d worker.Done) {
+	delete(p.cancel, d.Subject)
+	now := l.o.now()
+	for _, s := range d.Statuses {
+		p.seen.TakeAll(d.Asked, s.GetStatus(), s.GetContainersStatuses(), now)
+	}
+	for _, id := range d.Removed {
+		p.seen.Remove(id, now)
+	}
+	l.release(p)
+	switch {
+	case d.Verb == cycle.SetUpVolumes && d.Reason.Reason == "":
+		p.volumes, p.mountDelay = true, 0
+	case d.Verb == cycle.SetUpVolumes && !d.Wait:
+		p.mountDelay = min(max(2*p.mountDelay, firstMountPause), longestMountPause)
+		d.Delay = p.mountDelay
+	}
+	p.results = append(p.results, d.Result)
+	if l.pods[p.uid()] == p {
+		l.step(p)
+	}
+}
+
+// input is what translations need to know of a pod.
+func (l *stepper) input(p *pod, attempt uint32) translate.Input {
+	given := false
+	if e, found := l.o.Desired.Get(p.key()); found {
+		given = explicit(e)
+	}
+	in := translate.Input{
+		Pod: p.rec.Pod, Node: l.o.Node, Objects: l.o.Desired, Handler: p.rec.Handler, Attempt: attempt, IPs: p.rec.IPs,
+		LogDirectory: l.o.Logs, Mark: l.mark, UserNamespace: p.rec.UserNamespace, DNSPolicyGiven: given,
+	}
+	if s := p.seen.Newest(); s != nil && len(s.IPs) > 0 {
+		in.IPs = s.IPs
+	}
+	return in
+}
+
+// explicit says whether a manifest names the dnsPolicy itself.
+func explicit(e desired.Entry) bool {
+	for _, field := range e.Defaulted {
+		if field == "spec.dnsPolicy" {
+			return false
+		}
+	}
+	return true
+}
+
+// job makes one of an action, on the loop.
+func (l *stepper) job(p *pod, a cycle.Action) worker.Job {
+	attempt := p.rec.Sandbox
+	if a.Verb == cycle.RunSandbox {
+		attempt = a.Attempt
+	}
+	j := worker.Job{Action: a, Input: l.input(p, attempt), Asked: p.seen.Turn}
+	switch a.Verb {
+	case cycle.RemoveSandbox:
+		j.Logs = map[string]string{}
+		for id, c := range p.seen.Containers {
+			if c.SandboxID == a.ID {
+				j.Logs[id] = c.LogPath
+			}
+		}
+	case cycle.RemoveContainer:
+		if c := p.seen.Containers[a.ID]; c != nil {
+			j.SandboxID, j.Logs = c.SandboxID, map[string]string{a.ID: c.LogPath}
+		}
+	case cycle.StopContainer:
+		if c := p.seen.Containers[a.ID]; c != nil {
+			j.SandboxID = c.SandboxID
+		}
+	case cycle.RunPostStart, cycle.RunPreStop:
+		j.Ended = p.seen.Ended(a.ID)
+	}
+	return j
+}
+
+// probe tells the prober which probes of a pod run now.
+func (l *stepper) probe(p *pod) {
+	if len(p.decision.Probes) == 0 && len(p.probed) == 0 {
+		return
+	}
+	p.probed = p.decision.Probes
+	l.prober.Set(p.uid(), p.rec.Pod, worker.PodIP(l.input(p, p.rec.Sandbox)), p.probed)
+}
+
+// probeFailed records the event of a probe that failed.
+func (l *stepper) probeFailed(e probes.Event) {
+	l.post(func() {
+		if p := l.pods[e.UID]; p != nil {
+			l.event(p.rec.Pod, e.Container, corev1.EventTypeWarning, e.Reason, e.Message)
+		}
+	})
+}
+
+// show makes the view of a pod of its record and what was decided last.
+func (l *stepper) show(p *pod) {
+	shown := *p.rec.Pod
+	shown.TypeMeta.APIVersion, shown.TypeMeta.Kind = "v1", "Pod"
+	shown.Status = p.decision.Status
+	for _, c := range []*corev1.PodCondition{p.resize.pending, p.resize.progress} {
+		if c != nil {
+			shown.Status.Conditions = append(shown.Status.Conditions[:len(shown.Status.Conditions):len(shown.Status.Conditions)], *c)
+		}
+	}
+	next := p.decision.Waiting
+	if len(p.resize.wanted) > 0 {
+		next = strings.TrimPrefix(next+"; room for new resources", "; ")
+	}
+	if l.views.Put(&shown, next, p.decision.Wake) {
+		l.summarize()
+	}
+}
+
+// summarize tells the number of pods if it changed.
+func (l *stepper) summarize() {
+	if text, changed := l.views.Summary(); changed && l.o.Changed != nil {
+		l.o.Changed(text)
+	}
+}
+
+// release ends what mounts hold of the containers of a pod that have ended.
+func (l *stepper) release(p *pod) {
+	l.worker.Ended(p.uid(), func(id string) bool {
+		c := p.seen.Containers[id]
+		return p.seen.Gone(id) || c != nil && c.State == cycle.StateExited
+	})
+}

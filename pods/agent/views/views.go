@@ -1,0 +1,154 @@
+// Package views holds what others see of the pods. What is given out is never changed.
+package views
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Views are what others see of the pods. The zero value has none.
+type Views struct {
+	mu        sync.Mutex
+	pods      map[types.UID]view
+	version   uint64
+	changed   chan struct{}
+	listening bool
+	summary   string
+}
+
+// view is one pod as it is shown.
+type view struct {
+	pod   *corev1.Pod
+	next  string
+	until time.Time
+}
+
+// Signal wakes those who watch.
+func (v *Views) Signal() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.wake()
+}
+
+func (v *Views) wake() {
+	if v.changed != nil {
+		close(v.changed)
+		v.changed = nil
+	}
+}
+
+// Watch is closed at the next change.
+func (v *Views) Watch() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.changed == nil {
+		v.changed = make(chan struct{})
+	}
+	return v.changed
+}
+
+// Listen notes whether the CRI server's events are followed.
+func (v *Views) Listen(on bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.listening = on
+}
+
+// Put shows a pod, and what is waited for with it, and says whether that changed anything.
+func (v *Views) Put(pod *corev1.Pod, next string, until time.Time) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	old, known := v.pods[pod.UID]
+	if known && sameView(old.pod, pod) {
+		v.pods[pod.UID] = view{old.pod, next, until}
+		return false
+	}
+	v.version++
+	pod.ResourceVersion = strconv.FormatUint(v.version, 10)
+	if v.pods == nil {
+		v.pods = map[types.UID]view{}
+	}
+	v.pods[pod.UID] = view{pod, next, until}
+	v.wake()
+	return true
+}
+
+func sameView(a, b *corev1.Pod) bool {
+	return equality.Semantic.DeepEqual(a.Status, b.Status) && equality.Semantic.DeepEqual(a.Spec, b.Spec) &&
+		equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
+		a.DeletionTimestamp.Equal(b.DeletionTimestamp) && a.Generation == b.Generation
+}
+
+// Drop forgets a pod.
+func (v *Views) Drop(uid types.UID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if _, known := v.pods[uid]; known {
+		delete(v.pods, uid)
+		v.version++
+		v.wake()
+	}
+}
+
+// Summary is the number of pods in words, "6 pods, 5 ready", and whether that changed since the
+// last call.
+func (v *Views) Summary() (text string, changed bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	ready := 0
+	for _, one := range v.pods {
+		if Ready(one.pod) {
+			ready++
+		}
+	}
+	text = fmt.Sprintf("%d pods, %d ready", len(v.pods), ready)
+	changed = text != v.summary
+	v.summary = text
+	return text, changed
+}
+
+// Ready says whether a pod is ready; one that is being deleted is not (CO7).
+func Ready(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
+		}
+	}
+	return false
+}
+
+// Pods are all pods, sorted by namespace and name.
+func (v *Views) Pods() []*corev1.Pod {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	list := make([]*corev1.Pod, 0, len(v.pods))
+	for _, one := range v.pods {
+		list = append(list, one.pod)
+	}
+	slices.SortFunc(list, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return list
+}
+
+// Next is what is waited for with a pod, and until when.
+func (v *Views) Next(uid types.UID) (text string, until time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.pods[uid].next, v.pods[uid].until
+}
+
+// Listening says what Listen noted last.
+func (v *Views) Listening() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.listening
+}

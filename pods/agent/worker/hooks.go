@@ -1,0 +1,110 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/containerd/errdefs"
+	corev1 "k8s.io/api/core/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/probes"
+	"github.com/sunaba-project/sunaba/pods/translate"
+)
+
+// maxHookOutput is how much of what a hook printed is in its event (HK13), in bytes.
+const maxHookOutput = 10 << 10
+
+// hook runs the hook of an action to its end.
+func (w *Worker) hook(ctx context.Context, j Job) error {
+	c, _ := Container(j.Pod, j.Container)
+	if c == nil || c.Lifecycle == nil {
+		return nil
+	}
+	kind, handler := "PostStartHook", c.Lifecycle.PostStart
+	if j.Verb == cycle.RunPreStop {
+		kind, handler = "PreStopHook", c.Lifecycle.PreStop
+	}
+	if handler == nil {
+		return nil
+	}
+	if !j.Deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(j.Deadline.Sub(w.o.Now()), 0))
+		defer cancel()
+	}
+	if err := w.handle(ctx, j, c, handler); err != nil {
+		return fmt.Errorf("%s of container %q failed: %w", kind, c.Name, err)
+	}
+	return nil
+}
+
+func (w *Worker) handle(ctx context.Context, j Job, c *corev1.Container, h *corev1.LifecycleHandler) error {
+	switch {
+	case h.Exec != nil:
+		return w.hookExec(ctx, j, h.Exec.Command)
+	case h.HTTPGet != nil:
+		warning, err := probes.HookHTTP(ctx, h.HTTPGet, c, PodIP(j.Input), w.o.UserAgent)
+		if warning != "" {
+			w.o.Tell(j.Pod, c.Name, corev1.EventTypeWarning, "LifecycleHTTPFallback", warning)
+		}
+		return err
+	case h.Sleep != nil:
+		return probes.HookSleep(ctx, h.Sleep, j.Ended)
+	}
+	return fmt.Errorf("the handler is none of exec, httpGet and sleep: %w", errdefs.ErrInvalidArgument)
+}
+
+// hookExec runs a command in the container. Its output is in no log, but in the error.
+func (w *Worker) hookExec(ctx context.Context, j Job, command []string) error {
+	var limit time.Duration
+	if deadline, bounded := ctx.Deadline(); bounded {
+		limit = max(time.Until(deadline), time.Second)
+	}
+	stdout, stderr, code, err := w.Exec(ctx, j.ID, command, limit)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("command '%s' exited with %d", strings.Join(command, " "), code)
+	}
+	if output := string(append(stdout, stderr...)); err != nil && output != "" {
+		return fmt.Errorf("%w: %s", err, clip(output, maxHookOutput))
+	}
+	return err
+}
+
+// Exec runs a command in a container. The limit, if it is not 0, is rounded up to seconds.
+func (w *Worker) Exec(ctx context.Context, id string, command []string, limit time.Duration) (stdout, stderr []byte, code int32, err error) {
+	resp, err := w.o.CRI.ExecSync(ctx, &runtime.ExecSyncRequest{
+		ContainerId: id, Cmd: command, Timeout: int64((limit + time.Second - 1) / time.Second),
+	})
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(ctx.Err(), err)
+	}
+	return resp.GetStdout(), resp.GetStderr(), resp.GetExitCode(), err
+}
+
+// PodIP is the address at which the pod's containers are reached.
+func PodIP(in translate.Input) string {
+	if in.Pod.Spec.HostNetwork && len(in.Node.IPs) > 0 {
+		return in.Node.IPs[0]
+	}
+	if len(in.IPs) > 0 {
+		return in.IPs[0]
+	}
+	return ""
+}
+
+// clip cuts a text to a length in bytes, at the border of a character.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
+}
