@@ -30,6 +30,15 @@ func Explain(dir string, err error) error {
 		err, dir, free, errdefs.ErrResourceExhausted)
 }
 
+// Size returns how many bytes the file system of dir has in all.
+func Size(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("ask the filesystem of %q for its size: %w", dir, err)
+	}
+	return int64(st.Blocks) * int64(st.Bsize), nil
+}
+
 // Free returns how many bytes the file system of dir has for users that are not root.
 func Free(dir string) (int64, error) {
 	var st unix.Statfs_t

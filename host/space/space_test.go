@@ -44,6 +44,21 @@ func TestFree(t *testing.T) {
 	}
 }
 
+func TestSize(t *testing.T) {
+	dir := t.TempDir()
+	size, err := Size(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := Free(dir)
+	if err != nil || size <= 0 || size < free {
+		t.Errorf("size %d, free %d, %v", size, free, err)
+	}
+	if _, err := Size(dir + "/none"); err == nil {
+		t.Error("a folder that is not there has a size")
+	}
+}
+
 func TestEmptyKeepsTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	before, err := os.Stat(dir)

@@ -1,0 +1,92 @@
+package podcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v3"
+	corev1 "k8s.io/api/core/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
+	"github.com/sunaba-project/sunaba/pods/api"
+)
+
+const attachNote = `All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt.
+If you don't see a command prompt, try pressing enter.
+`
+
+func (p Places) attachCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "attach",
+		Usage:     "take part in a pod's container that runs already: see its output, and with -i write to it",
+		ArgsUsage: "POD",
+		Flags: []cli.Flag{
+			namespaceFlag(), criFlag(), containerFlag(), stdinFlag("pass stdin to the container"),
+			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "pass every key to the container's terminal as it is typed"},
+		},
+		Action: withAgent(p.attach),
+	}
+}
+
+func (p Places) attach(ctx context.Context, cmd *cli.Command, c *api.Client) (err error) {
+	if cmd.NArg() != 1 {
+		return errors.New("attach: want one pod")
+	}
+	in, err := findRunning(ctx, cmd, c, cmd.Args().First())
+	if err != nil {
+		return err
+	}
+	server, err := p.connect(ctx, cmd, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	typed, err := attachTo(ctx, cmd, server, in)
+	if ctx.Err() != nil {
+		return ExitError(interrupted)
+	}
+	if err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	if typed && in.pod.Spec.RestartPolicy == corev1.RestartPolicyAlways {
+		fmt.Fprintf(cmd.Root().ErrWriter, "Session ended, resume using 'sunaba attach %s -c %s -i -t' command when the pod is running\n", in.pod.Name, in.container.Name)
+	}
+	return nil
+}
+
+// attachTo takes part in a container as the flags --stdin and --tty say, until it ends or stdin
+// does. typed says that a terminal was passed on.
+func attachTo(ctx context.Context, cmd *cli.Command, server runtime.RuntimeServiceClient, in running) (typed bool, err error) {
+	root := cmd.Root()
+	stdin, tty := cmd.Bool("stdin"), cmd.Bool("tty")
+	if stdin && !in.container.Stdin {
+		fmt.Fprintf(root.ErrWriter, "Unable to use stdin - container %s did not allocate one\n", in.container.Name)
+		stdin = false
+	}
+	if tty && !in.container.TTY {
+		fmt.Fprintf(root.ErrWriter, "Unable to use a TTY - container %s did not allocate one\n", in.container.Name)
+		tty = false
+	}
+	streams, typed, done, err := openStreams(root, stdin, tty)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	if in.container.TTY {
+		streams.Stderr = nil // a terminal has one output
+	}
+	if typed {
+		fmt.Fprint(root.ErrWriter, attachNote)
+	}
+	resp, err := server.Attach(ctx, &runtime.AttachRequest{
+		ContainerId: in.id, Tty: in.container.TTY, Stdin: streams.Stdin != nil, Stdout: true, Stderr: streams.Stderr != nil,
+	})
+	if err != nil {
+		return typed, dial.Native(err)
+	}
+	_, err = execstream.Run(ctx, resp.GetUrl(), streams)
+	return typed, err
+}

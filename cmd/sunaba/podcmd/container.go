@@ -1,0 +1,147 @@
+package podcmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/pods/api"
+)
+
+// defaultContainer is the annotation of a pod that names the container that commands take.
+const defaultContainer = "kubectl.kubernetes.io/default-container"
+
+// findPod asks for a pod.
+func findPod(ctx context.Context, c *api.Client, namespace, name string) (*corev1.Pod, error) {
+	r, err := resource("pods")
+	if err != nil {
+		return nil, err
+	}
+	pods, err := api.Objects[corev1.Pod](ctx, c, r, api.Query{Namespace: namespace, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) == 0 {
+		return nil, notFound(target{r, name})
+	}
+	return &pods[0], nil
+}
+
+// containerNames are the names of a pod's containers: init ones, regular ones and ephemeral ones.
+func containerNames(p *corev1.Pod) []string {
+	var names []string
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		names = append(names, c.Name)
+	}
+	for _, c := range p.Spec.EphemeralContainers {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// pickContainer is the container that is named, else that of the annotation, else the first; then
+// notes says which one, if there are others.
+func pickContainer(p *corev1.Pod, name string, notes io.Writer) (string, error) {
+	names := containerNames(p)
+	if name != "" {
+		if !slices.Contains(names, name) {
+			return "", fmt.Errorf("container %s is not valid for pod %s out of: %s", name, p.Name, strings.Join(names, ", "))
+		}
+		return name, nil
+	}
+	if name := p.Annotations[defaultContainer]; slices.Contains(names, name) {
+		return name, nil
+	}
+	if len(p.Spec.Containers) == 0 {
+		return "", fmt.Errorf("pod %q has no containers", p.Name)
+	}
+	name = p.Spec.Containers[0].Name
+	if len(names) > 1 {
+		fmt.Fprintf(notes, "Defaulted container %q out of: %s\n", name, strings.Join(described(p), ", "))
+	}
+	return name, nil
+}
+
+// described are the names of a pod's containers, with what is special about them.
+func described(p *corev1.Pod) []string {
+	var names []string
+	for _, c := range p.Spec.Containers {
+		names = append(names, c.Name)
+	}
+	for _, c := range p.Spec.EphemeralContainers {
+		names = append(names, c.Name+" (ephem)")
+	}
+	for _, c := range p.Spec.InitContainers {
+		names = append(names, c.Name+" (init)")
+	}
+	return names
+}
+
+// statusOf is the status of a pod's container.
+func statusOf(p *corev1.Pod, container string) (corev1.ContainerStatus, error) {
+	all := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses)
+	at := slices.IndexFunc(all, func(s corev1.ContainerStatus) bool { return s.Name == container })
+	if at < 0 {
+		return corev1.ContainerStatus{}, fmt.Errorf("container %q in pod %q is not available", container, p.Name)
+	}
+	return all[at], nil
+}
+
+// loggedContainer is the id of the container whose log is wanted: the present one or the last one
+// that ran, or with previous the one before. The rules and texts are a kubelet's.
+func loggedContainer(p *corev1.Pod, container string, previous bool) (string, error) {
+	s, err := statusOf(p, container)
+	if err != nil {
+		return "", err
+	}
+	last := ""
+	if t := s.LastTerminationState.Terminated; t != nil {
+		last = t.ContainerID
+	}
+	id := ""
+	switch state := s.State; {
+	case previous:
+		if id = last; id == "" {
+			return "", noPrevious(p, container)
+		}
+	case state.Running != nil:
+		id = s.ContainerID
+	case state.Terminated != nil && state.Terminated.ContainerID != "":
+		id = state.Terminated.ContainerID
+	case state.Terminated != nil || s.LastTerminationState.Terminated != nil:
+		if id = last; id == "" {
+			return "", fmt.Errorf("container %q in pod %q is terminated", container, p.Name)
+		}
+	case state.Waiting != nil:
+		return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", container, p.Name, waitingText(state.Waiting.Reason))
+	default:
+		return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", container, p.Name)
+	}
+	return bareID(id), nil
+}
+
+func noPrevious(p *corev1.Pod, container string) error {
+	return fmt.Errorf("previous terminated container %q in pod %q not found", container, p.Name)
+}
+
+func waitingText(reason string) string {
+	switch reason {
+	case "ErrImagePull":
+		return "image can't be pulled"
+	case "ImagePullBackOff":
+		return "trying and failing to pull image"
+	}
+	return reason
+}
+
+// bareID is a container's id without the runtime's name before it.
+func bareID(id string) string {
+	if _, bare, ok := strings.Cut(id, "://"); ok {
+		return bare
+	}
+	return id
+}

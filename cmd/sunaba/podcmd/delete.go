@@ -1,0 +1,244 @@
+package podcmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/urfave/cli/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/pods/manifest"
+	"github.com/sunaba-project/sunaba/runtimeclass"
+)
+
+func (p Places) deleteCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "delete",
+		Usage:     "delete objects that were applied",
+		ArgsUsage: "KIND NAME... | KIND/NAME...",
+		Flags: []cli.Flag{
+			namespaceFlag(), selectorFlag(), filesFlag("`FILE` or folder whose objects are deleted; - is stdin"),
+			&cli.BoolFlag{Name: "all", Usage: "all objects of the kind in the namespace"},
+			&cli.Int64Flag{Name: "grace-period", Usage: "`SECONDS` that a pod has to end; -1 is its own", Value: -1},
+			&cli.BoolFlag{Name: "now", Usage: "the same as --grace-period=1"},
+			&cli.BoolFlag{Name: "force", Usage: "end pods at once, with --grace-period=0"},
+			&cli.BoolFlag{Name: "wait", Usage: "end when the objects are gone", Value: true},
+			&cli.DurationFlag{Name: "timeout", Usage: "`TIME` to wait; 0 is as long as it takes"},
+			&cli.BoolFlag{Name: "ignore-not-found", Usage: "an object that is not there is no error"},
+		},
+		Action: withAgent(deleteAll),
+	}
+}
+
+// grace is the grace period that the flags ask for, nil for the pods' own. Combinations are
+// kubectl's.
+func grace(cmd *cli.Command) (*int64, error) {
+	seconds, now, force := cmd.Int64("grace-period"), cmd.Bool("now"), cmd.Bool("force")
+	switch {
+	case now && cmd.IsSet("grace-period"):
+		return nil, errors.New("delete: --now and --grace-period exclude each other")
+	case force && now, force && seconds > 0:
+		return nil, errors.New("delete: --force and a grace period above 0 exclude each other")
+	case seconds < -1:
+		return nil, fmt.Errorf("delete: --grace-period %d is less than -1", seconds)
+	case force:
+		seconds = 0
+	case now, seconds == 0: // 0 needs --force
+		seconds = 1
+	case seconds == -1:
+		return nil, nil
+	}
+	return &seconds, nil
+}
+
+// object is one that there is.
+type object struct {
+	target
+	namespace string
+	uid       string
+}
+
+func deleteAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
+	g, err := grace(cmd)
+	if err != nil {
+		return err
+	}
+	if cmd.Duration("timeout") < 0 {
+		return fmt.Errorf("delete: --timeout %s is less than 0", cmd.Duration("timeout"))
+	}
+	found, errs := doomed(ctx, cmd, c)
+	word := "deleted"
+	if g != nil && *g == 0 {
+		word = "force deleted"
+	}
+	var ordered []object
+	for _, o := range found {
+		err := c.Delete(ctx, api.DeleteRequest{
+			Key: manifest.Key{Kind: o.Kind, Namespace: o.namespace, Name: o.name}, UID: types.UID(o.uid), GraceSeconds: g,
+		})
+		if errdefs.IsNotFound(err) && cmd.Bool("ignore-not-found") {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		ordered = append(ordered, o)
+		text := fmt.Sprintf("%s %q %s", o.QualifiedName(), o.name, word)
+		if o.Namespaced {
+			text += " from " + o.namespace + " namespace"
+		}
+		if _, err := fmt.Fprintln(cmd.Root().Writer, text); err != nil {
+			return err
+		}
+	}
+	if cmd.Bool("wait") {
+		errs = append(errs, waitGone(ctx, c, ordered, cmd.Duration("timeout")))
+	}
+	return errors.Join(errs...)
+}
+
+// doomed are the objects that the arguments, the selector or the files mean.
+func doomed(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, []error) {
+	files, many := len(cmd.StringSlice("filename")) > 0, cmd.Bool("all") || cmd.IsSet("selector")
+	switch {
+	case files && (many || cmd.NArg() > 0):
+		return nil, []error{errors.New("delete: -f excludes names, --all and --selector")}
+	case files:
+		return inFiles(ctx, cmd, c)
+	case cmd.NArg() == 0:
+		return nil, []error{errors.New("delete: want KIND/NAME, or -f FILE")}
+	case cmd.Bool("all") && cmd.IsSet("selector"):
+		return nil, []error{errors.New("delete: --all and --selector exclude each other")}
+	}
+	read := named
+	if many {
+		read = targets
+	}
+	wanted, err := read(cmd.Args().Slice())
+	if err != nil {
+		return nil, []error{fmt.Errorf("delete: %w", err)}
+	}
+	var all []object
+	var errs []error
+	for _, t := range wanted {
+		if many && t.name != "" {
+			return nil, []error{errors.New("delete: names exclude --all and --selector")}
+		}
+		found, err := find(ctx, c, t, query(cmd, t.Resource))
+		if err == nil && t.name != "" && len(found) == 0 && !cmd.Bool("ignore-not-found") {
+			err = notFound(t)
+		}
+		all, errs = append(all, found...), appendError(errs, err)
+	}
+	return all, errs
+}
+
+func appendError(errs []error, err error) []error {
+	if err != nil {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// find asks for the objects of a target.
+func find(ctx context.Context, c *api.Client, t target, q api.Query) ([]object, error) {
+	q.Name = t.name
+	all, err := api.Objects[metav1.PartialObjectMetadata](ctx, c, t.Resource, q)
+	if err != nil {
+		return nil, err
+	}
+	var found []object
+	for _, m := range all {
+		found = append(found, object{target{t.Resource, m.Name}, m.Namespace, string(m.UID)})
+	}
+	return found, nil
+}
+
+// inFiles are the objects of manifests. They need not be valid to be deleted.
+func inFiles(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, []error) {
+	docs, err := documents(cmd)
+	if err != nil {
+		return nil, []error{err}
+	}
+	var all []object
+	var errs []error
+	for _, d := range docs {
+		wanted, err := objectsOf(d)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, o := range wanted {
+			if o.Namespaced && (o.namespace == "" || cmd.IsSet("namespace")) {
+				o.namespace = cmd.String("namespace")
+			}
+			found, err := find(ctx, c, o.target, api.Query{Namespace: o.namespace})
+			if err == nil && len(found) == 0 && !cmd.Bool("ignore-not-found") {
+				err = notFound(o.target)
+			}
+			all, errs = append(all, found...), appendError(errs, err)
+		}
+	}
+	return all, errs
+}
+
+// objectsOf names the objects of a manifest, and of Lists in it.
+func objectsOf(d document) ([]object, error) {
+	var all []object
+	for _, doc := range runtimeclass.Documents(d.file, d.data) {
+		data, err := yaml.YAMLToJSON(doc.Data)
+		if err != nil {
+			return nil, fmt.Errorf("delete: %s: %w", d.file, err)
+		}
+		parts := []json.RawMessage{data}
+		for len(parts) > 0 {
+			var o struct {
+				metav1.PartialObjectMetadata `json:",inline"`
+				Items                        []json.RawMessage `json:"items"`
+			}
+			if err := json.Unmarshal(parts[0], &o); err != nil {
+				return nil, fmt.Errorf("delete: %s: line %d: %w", d.file, doc.Line, err)
+			}
+			if parts = parts[1:]; o.Kind == "List" {
+				parts = slices.Concat(o.Items, parts)
+				continue
+			}
+			r, err := resource(o.Kind)
+			if err != nil {
+				return nil, fmt.Errorf("delete: %s: line %d: %w", d.file, doc.Line, err)
+			}
+			if o.Name == "" {
+				return nil, fmt.Errorf("delete: %s: line %d: metadata.name is missing", d.file, doc.Line)
+			}
+			all = append(all, object{target: target{r, o.Name}, namespace: o.Namespace})
+		}
+	}
+	return all, nil
+}
+
+// waitGone waits until objects are gone; those of the same name that come after them do not count.
+func waitGone(ctx context.Context, c *api.Client, all []object, timeout time.Duration) error {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	for _, o := range all {
+		err := until(ctx, c, o.target, o.namespace, func(now []json.RawMessage) bool {
+			return !slices.ContainsFunc(now, func(raw json.RawMessage) bool { return uidOf(raw) == o.uid })
+		})
+		if err != nil {
+			return waitError(err, o.target)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package podcmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/urfave/cli/v3"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/describe"
+	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/pods/manifest"
+)
+
+func (p Places) describeCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "describe",
+		Usage:     "say all that is known of objects, with what is waited for and the last events",
+		ArgsUsage: "KIND [NAME...] | KIND/NAME...",
+		Flags:     []cli.Flag{namespaceFlag(), allNamespacesFlag(), selectorFlag()},
+		Action:    withAgent(describeAll),
+	}
+}
+
+func describeAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
+	wanted, err := targets(cmd.Args().Slice())
+	if err != nil {
+		return fmt.Errorf("describe: %w", err)
+	}
+	if len(wanted) == 0 {
+		return errors.New("describe: want a kind, or KIND/NAME")
+	}
+	// A Secret's values are asked for to count their bytes.
+	groups, missing, err := fetch(ctx, cmd, c, wanted, formatYAML)
+	if err != nil {
+		return err
+	}
+	out, printed := cmd.Root().Writer, 0
+	for _, g := range groups {
+		for _, raw := range g.items {
+			if printed++; printed > 1 {
+				if _, err := io.WriteString(out, "\n\n"); err != nil {
+					return err
+				}
+			}
+			if err := describeOne(ctx, c, out, g.Resource, raw); err != nil {
+				return err
+			}
+		}
+	}
+	if len(missing) > 0 {
+		return missing.err()
+	}
+	if printed == 0 {
+		fmt.Fprintln(cmd.Root().ErrWriter, "No resources found")
+	}
+	return nil
+}
+
+func describeOne(ctx context.Context, c *api.Client, out io.Writer, r api.Resource, raw json.RawMessage) error {
+	now := time.Now()
+	switch r.Kind {
+	case manifest.KindPod:
+		var pod metav1.PartialObjectMetadata
+		if err := json.Unmarshal(raw, &pod); err != nil {
+			return fmt.Errorf("read pod: %w", err)
+		}
+		d, err := c.Describe(ctx, pod.Namespace, pod.Name)
+		if err != nil {
+			return err
+		}
+		if d.Pod == nil {
+			return fmt.Errorf("describe pod %q: the server's answer has no pod", pod.Name)
+		}
+		return describe.Pod(out, d, now)
+	case manifest.KindConfigMap:
+		return as(raw, func(v *corev1.ConfigMap) error { return describe.ConfigMap(out, v) })
+	case manifest.KindSecret:
+		return as(raw, func(v *corev1.Secret) error { return describe.Secret(out, v) })
+	case manifest.KindClaim:
+		return as(raw, func(v *corev1.PersistentVolumeClaim) error { return describe.Claim(out, v) })
+	case manifest.KindRuntimeClass:
+		return as(raw, func(v *nodev1.RuntimeClass) error { return describe.RuntimeClass(out, v) })
+	case api.KindEvent:
+		return as(raw, func(v *corev1.Event) error { return describe.Event(out, v, now) })
+	case api.KindManifest:
+		return as(raw, func(v *api.Manifest) error { return describe.Manifest(out, v, now) })
+	}
+	return fmt.Errorf("describe %s: there is nothing to say", r.Plural)
+}
+
+func as[T any](raw json.RawMessage, fn func(*T) error) error {
+	var v T
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return fmt.Errorf("read the server's answer: %w", err)
+	}
+	return fn(&v)
+}

@@ -1,0 +1,163 @@
+package podcmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
+	"github.com/sunaba-project/sunaba/pods/api"
+)
+
+func (p Places) eventsCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "events",
+		Usage:     "say what happened",
+		ArgsUsage: " ",
+		Flags: []cli.Flag{
+			namespaceFlag(), allNamespacesFlag(), outputFlag("print as `FORMAT`: yaml, json or name"),
+			&cli.StringFlag{Name: "for", Usage: "only events of `KIND/NAME`"},
+			&cli.StringSliceFlag{Name: "types", Usage: "only events of `TYPE`s: Normal, Warning"},
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "go on with what happens"},
+			&cli.BoolFlag{Name: "no-headers", Usage: "print rows only"},
+		},
+		Action: withAgent(events),
+	}
+}
+
+// eventSelector is the field selector of the flags.
+func eventSelector(cmd *cli.Command) (string, error) {
+	var parts []string
+	if name := cmd.String("for"); name != "" {
+		all, err := named([]string{name})
+		if err != nil {
+			return "", fmt.Errorf("events: --for: %w", err)
+		}
+		if len(all) != 1 || !strings.Contains(name, "/") {
+			return "", fmt.Errorf("events: --for=%s is not KIND/NAME", name)
+		}
+		parts = append(parts, "involvedObject.kind="+all[0].Kind, "involvedObject.name="+all[0].name)
+	}
+	var given []string
+	for _, t := range cmd.StringSlice("types") {
+		at := slices.IndexFunc([]string{corev1.EventTypeNormal, corev1.EventTypeWarning}, func(known string) bool { return strings.EqualFold(known, t) })
+		if at < 0 {
+			return "", fmt.Errorf("events: --types=%s: valid types are Normal and Warning", t)
+		}
+		given = append(given, []string{corev1.EventTypeNormal, corev1.EventTypeWarning}[at])
+	}
+	if slices.Sort(given); len(slices.Compact(given)) == 1 {
+		parts = append(parts, "type="+given[0])
+	}
+	return strings.Join(parts, ","), nil
+}
+
+func events(ctx context.Context, cmd *cli.Command, c *api.Client) error {
+	if cmd.NArg() > 0 {
+		return errors.New("events: takes no arguments: use --for KIND/NAME")
+	}
+	o, err := outputOf(cmd)
+	if err != nil {
+		return err
+	}
+	r, err := resource("events")
+	if err != nil {
+		return err
+	}
+	q := query(cmd, r)
+	if q.FieldSelector, err = eventSelector(cmd); err != nil {
+		return err
+	}
+	columns := o.columns(cmd, false)
+	columns.LongTimes = true
+	printer := table.NewPrinter(cmd.Root().Writer, o.header(cmd, r, columns))
+	if cmd.Bool("watch") {
+		return watchEvents(ctx, cmd, c, r, q, o, printer, columns)
+	}
+	l, err := c.List(ctx, r, q)
+	if err != nil {
+		return err
+	}
+	if err := sortEvents(l.Items); err != nil {
+		return err
+	}
+	switch {
+	case !o.table():
+		return o.print(cmd.Root().Writer, cmd, []group{{r, l.Items}}, false)
+	case len(l.Items) == 0 && cmd.Bool("all-namespaces"):
+		fmt.Fprintln(cmd.Root().ErrWriter, "No events found.")
+		return nil
+	case len(l.Items) == 0:
+		fmt.Fprintf(cmd.Root().ErrWriter, "No events found in %s namespace.\n", cmd.String("namespace"))
+		return nil
+	}
+	return printEvents(printer, r, l.Items, columns)
+}
+
+func printEvents(printer *table.Printer, r api.Resource, items []json.RawMessage, columns table.Options) error {
+	now := time.Now()
+	var rows [][]string
+	for _, raw := range items {
+		row, err := table.Row(r, raw, now, columns)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, row)
+	}
+	return printer.Print(rows)
+}
+
+// sortEvents sorts events by when they were last seen.
+func sortEvents(items []json.RawMessage) error {
+	last := make(map[string]time.Time, len(items))
+	for _, raw := range items {
+		var e corev1.Event
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return fmt.Errorf("read event: %w", err)
+		}
+		last[string(raw)] = table.LastSeen(&e)
+	}
+	slices.SortStableFunc(items, func(a, b json.RawMessage) int { return last[string(a)].Compare(last[string(b)]) })
+	return nil
+}
+
+// watchEvents prints the events that there are, by time, and then those that come; what was
+// forgotten is not told.
+func watchEvents(ctx context.Context, cmd *cli.Command, c *api.Client, r api.Resource, q api.Query, o output, printer *table.Printer, columns table.Options) error {
+	var first []json.RawMessage
+	listed := false
+	show := func(items []json.RawMessage) error {
+		if o.table() {
+			return printEvents(printer, r, items, columns)
+		}
+		var errs []error
+		for _, raw := range items {
+			errs = append(errs, o.one(cmd.Root().Writer, r, raw))
+		}
+		return errors.Join(errs...)
+	}
+	err := c.Watch(ctx, r, q, func(change api.Change) error {
+		switch {
+		case change.Type == api.Deleted:
+			return nil
+		case change.Type == api.Listed:
+			listed = true
+			return errors.Join(sortEvents(first), show(first))
+		case !listed:
+			first = append(first, change.Object)
+			return nil
+		}
+		return show([]json.RawMessage{change.Object})
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,194 @@
+package podcmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
+	"github.com/sunaba-project/sunaba/pods/api"
+)
+
+func (p Places) getCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "get",
+		Usage:     "list pods, configmaps, secrets, pvc, runtimeclasses, manifests or events",
+		ArgsUsage: "[KIND[,KIND...] [NAME...] | KIND/NAME...]",
+		Flags: []cli.Flag{
+			namespaceFlag(), allNamespacesFlag(), selectorFlag(), fieldSelectorFlag(),
+			outputFlag("print as `FORMAT`: wide, yaml, json or name"),
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "go on with what changes"},
+			&cli.BoolFlag{Name: "no-headers", Usage: "print rows only"},
+			&cli.BoolFlag{Name: "show-labels", Usage: "print labels as the last column"},
+		},
+		Action: withAgent(get),
+	}
+}
+
+func get(ctx context.Context, cmd *cli.Command, c *api.Client) error {
+	o, err := outputOf(cmd)
+	if err != nil {
+		return err
+	}
+	wanted, err := targets(cmd.Args().Slice())
+	if err != nil {
+		return fmt.Errorf("get: %w", err)
+	}
+	if len(wanted) == 0 {
+		pods, _ := api.FindResource("pods")
+		wanted = []target{{Resource: pods}}
+	}
+	if slices.ContainsFunc(wanted, func(t target) bool { return t.name != "" }) {
+		for _, flag := range []string{"selector", "field-selector", "all-namespaces"} {
+			if cmd.IsSet(flag) {
+				return fmt.Errorf("get: names and --%s exclude each other", flag)
+			}
+		}
+	}
+	out := cmd.Root().Writer
+	if cmd.Bool("watch") {
+		if len(wanted) != 1 {
+			return fmt.Errorf("get: --watch takes one kind or one object, not %d", len(wanted))
+		}
+		return watch(ctx, cmd, c, wanted[0], o, out)
+	}
+	found, missing, err := fetch(ctx, cmd, c, wanted, o)
+	if err != nil {
+		return err
+	}
+	if err := o.print(out, cmd, found, len(wanted) == 1 && wanted[0].name != ""); err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return missing.err()
+	}
+	return nil
+}
+
+// group are objects of one kind that stand in one table.
+type group struct {
+	api.Resource
+	items []json.RawMessage
+}
+
+// absent are objects that were asked for by name and are not there.
+type absent []target
+
+func (a absent) err() error {
+	var texts []string
+	for _, t := range a {
+		texts = append(texts, notFound(t).Error())
+	}
+	return fmt.Errorf("%s", strings.Join(texts, "\n"))
+}
+
+// fetch asks for objects and groups them by kind.
+func fetch(ctx context.Context, cmd *cli.Command, c *api.Client, wanted []target, o output) ([]group, absent, error) {
+	var groups []group
+	var missing absent
+	for _, t := range wanted {
+		q := query(cmd, t.Resource)
+		q.Name, q.Values = t.name, o.values()
+		l, err := c.List(ctx, t.Resource, q)
+		if err != nil {
+			return nil, nil, err
+		}
+		if t.name != "" && len(l.Items) == 0 {
+			missing = append(missing, t)
+			continue
+		}
+		if n := len(groups) - 1; n >= 0 && groups[n].Kind == t.Kind {
+			groups[n].items = append(groups[n].items, l.Items...)
+			continue
+		}
+		groups = append(groups, group{t.Resource, l.Items})
+	}
+	return groups, missing, nil
+}
+
+// tables prints a table for each kind.
+func (o output) tables(out io.Writer, cmd *cli.Command, groups []group, now time.Time) error {
+	printed := 0
+	for _, g := range groups {
+		if len(g.items) == 0 {
+			continue
+		}
+		if printed++; printed > 1 {
+			if _, err := fmt.Fprintln(out); err != nil {
+				return err
+			}
+		}
+		columns := o.columns(cmd, len(groups) > 1)
+		rows := make([][]string, 0, len(g.items))
+		for _, raw := range g.items {
+			row, err := table.Row(g.Resource, raw, now, columns)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, row)
+		}
+		if err := table.NewPrinter(out, o.header(cmd, g.Resource, columns)).Print(rows); err != nil {
+			return err
+		}
+	}
+	if printed > 0 {
+		return nil
+	}
+	text := "No resources found"
+	if len(groups) == 1 && groups[0].Namespaced && !cmd.Bool("all-namespaces") {
+		text += " in " + cmd.String("namespace") + " namespace."
+	}
+	if len(groups) > 0 {
+		fmt.Fprintln(cmd.Root().ErrWriter, text)
+	}
+	return nil
+}
+
+func (o output) columns(cmd *cli.Command, kinds bool) table.Options {
+	return table.Options{Namespace: cmd.Bool("all-namespaces"), Labels: cmd.Bool("show-labels"), Wide: o == wide, Kind: kinds}
+}
+
+func (o output) header(cmd *cli.Command, r api.Resource, columns table.Options) []string {
+	if cmd.Bool("no-headers") {
+		return nil
+	}
+	return table.Header(r, columns)
+}
+
+// watch prints what there is and then what changes, until ctx ends.
+func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t target, o output, out io.Writer) error {
+	q := query(cmd, t.Resource)
+	q.Name, q.Values = t.name, o.values()
+	columns := o.columns(cmd, false)
+	printer := table.NewPrinter(out, o.header(cmd, t.Resource, columns))
+	var first [][]string
+	listed := false
+	err := c.Watch(ctx, t.Resource, q, func(change api.Change) error {
+		if change.Type == api.Listed {
+			listed = true
+			return printer.Print(first)
+		}
+		if !o.table() {
+			return o.one(out, t.Resource, change.Object)
+		}
+		row, err := table.Row(t.Resource, change.Object, time.Now(), columns)
+		if err != nil {
+			return err
+		}
+		if !listed {
+			first = append(first, row)
+			return nil
+		}
+		return printer.Print([][]string{row})
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,366 @@
+package podcmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/urfave/cli/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/pods/manifest"
+)
+
+// agent is one that has what it is given and remembers what it is asked.
+type agent struct {
+	mu      sync.Mutex
+	pods    []*corev1.Pod
+	events  []*corev1.Event
+	objects map[string][]metav1.Object
+	files   []api.Manifest
+	changed chan struct{}
+
+	applied  []api.ApplyRequest
+	deleted  []api.DeleteRequest
+	restarts []api.RestartRequest
+	debugs   []api.DebugRequest
+	fails    error
+}
+
+func (a *agent) Pods() []*corev1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.pods)
+}
+func (a *agent) Next(types.UID) api.Next             { return api.Next{Text: "its readiness probe"} }
+func (a *agent) Events() []*corev1.Event             { return a.events }
+func (a *agent) Objects(kind string) []metav1.Object { return a.objects[kind] }
+func (a *agent) Manifests() []api.Manifest           { return a.files }
+func (a *agent) Apply(_ context.Context, r api.ApplyRequest) (api.ApplyResult, error) {
+	a.applied = append(a.applied, r)
+	return api.ApplyResult{Applied: []api.Applied{
+		{Key: manifest.Key{Kind: "Pod", Namespace: "default", Name: "web"}, Verb: api.Configured}, {Key: manifest.Key{Kind: "RuntimeClass", Name: "wasm"}, Verb: api.Created},
+	}, Notes: []string{"spec.affinity has no effect"}}, a.fails
+}
+func (a *agent) Delete(_ context.Context, r api.DeleteRequest) error {
+	a.mu.Lock()
+	a.deleted = append(a.deleted, r)
+	pods := slices.DeleteFunc(slices.Clone(a.pods), func(p *corev1.Pod) bool { return p.UID == r.UID })
+	a.mu.Unlock()
+	if a.fails == nil {
+		time.AfterFunc(10*time.Millisecond, func() { a.set(pods...) })
+	}
+	return a.fails
+}
+func (a *agent) Restart(_ context.Context, r api.RestartRequest) error {
+	a.restarts = append(a.restarts, r)
+	return a.fails
+}
+func (a *agent) Debug(_ context.Context, r api.DebugRequest) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.debugs = append(a.debugs, r)
+	return a.fails
+}
+func (a *agent) Watch() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.changed
+}
+func (a *agent) Health() error { return nil }
+
+func (a *agent) set(pods ...*corev1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pods = pods
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+func pod(name, uid string, ready corev1.ConditionStatus) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid), Labels: map[string]string{"app": name}, CreationTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour))},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}, {Name: "side"}}, InitContainers: []corev1.Container{{Name: "init"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}},
+			ContainerStatuses: []corev1.ContainerStatus{
+				{Name: "app", Ready: true, ContainerID: "sunaba://c-app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, RestartCount: 1,
+					LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: "sunaba://c-old"}}},
+				{Name: "side", Ready: true, ContainerID: "sunaba://c-side", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+			},
+			InitContainerStatuses: []corev1.ContainerStatus{{Name: "init", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}}},
+	}
+}
+
+// node is an agent and a CRI server.
+type node struct {
+	runtime.UnimplementedRuntimeServiceServer
+	agent *agent
+	dir   string
+
+	mu         sync.Mutex
+	containers map[string]*runtime.ContainerStatus
+	exec       []*runtime.ExecRequest
+	attach     []*runtime.AttachRequest
+	url        string
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{dir: t.TempDir(), containers: map[string]*runtime.ContainerStatus{}, agent: &agent{
+		changed: make(chan struct{}), pods: []*corev1.Pod{pod("feed", "u1", corev1.ConditionFalse), pod("web", "u2", corev1.ConditionTrue)},
+		objects: map[string][]metav1.Object{manifest.KindSecret: {&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Data: map[string][]byte{"p": []byte("hunter2")}}}},
+		events: []*corev1.Event{
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "2"}, Type: "Warning", Reason: "BackOff", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "web", Namespace: "default"}, LastTimestamp: metav1.NewTime(time.Now().Add(-4 * time.Hour)), FirstTimestamp: metav1.NewTime(time.Now().Add(-4 * time.Hour))},
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "1"}, Type: "Normal", Reason: "Started", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "feed", Namespace: "default"}, LastTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour)), FirstTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour))},
+		},
+	}}
+	s, err := api.Listen(filepath.Join(n.dir, SocketName), api.Options{Agent: n.agent, CRISocket: filepath.Join(n.dir, "cri.sock"), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(n.dir, "cri.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cri := grpc.NewServer()
+	runtime.RegisterRuntimeServiceServer(cri, n)
+	go cri.Serve(l)
+	t.Cleanup(func() {
+		cri.Stop()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func (n *node) Status(context.Context, *runtime.StatusRequest) (*runtime.StatusResponse, error) {
+	return &runtime.StatusResponse{}, nil
+}
+
+func (n *node) ContainerStatus(_ context.Context, r *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.containers[r.GetContainerId()]
+	if s == nil {
+		return nil, status.Errorf(codes.NotFound, "no container %q", r.GetContainerId())
+	}
+	return &runtime.ContainerStatusResponse{Status: s}, nil
+}
+
+func (n *node) Exec(_ context.Context, r *runtime.ExecRequest) (*runtime.ExecResponse, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.exec = append(n.exec, r)
+	return &runtime.ExecResponse{Url: n.url}, nil
+}
+
+// container sets a container's state.
+func (n *node) container(id, log string, state runtime.ContainerState) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.containers[id] = &runtime.ContainerStatus{Id: id, LogPath: log, State: state}
+}
+
+// run runs a command line.
+func (n *node) run(ctx context.Context, stdin string, args ...string) (out, errOut string, err error) {
+	var b, e buffer
+	err = n.runTo(ctx, &b, &e, stdin, args...)
+	return b.String(), e.String(), err
+}
+
+// runTo is run, whose output may be read meanwhile.
+func (n *node) runTo(ctx context.Context, out, errOut *buffer, stdin string, args ...string) error {
+	root := &cli.Command{
+		Name: "sunaba", Writer: out, ErrWriter: errOut, Reader: strings.NewReader(stdin), ExitErrHandler: func(context.Context, *cli.Command, error) {},
+		Commands: Commands(Places{State: n.dir, Socket: "/none"}),
+	}
+	return root.Run(ctx, append([]string{"sunaba"}, args...))
+}
+
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// B.5: words, flags and answers of kubectl.
+func TestCommands(t *testing.T) {
+	for _, tt := range []struct {
+		line  string
+		stdin string
+		out   string // exact, unless it ends with "..."
+		errs  string // what standard error starts with
+		fails string
+	}{
+		{line: "get pods --no-headers -o name", out: "pod/feed\npod/web\n"},
+		{line: "get -o name -l app=web", out: "pod/web\n"},
+		{line: "get po web -o name", out: "pod/web\n"},
+		{line: "get pod/web secret/s -o name", out: "pod/web\nsecret/s\n"},
+		{line: "get po,secrets -o name", out: "pod/feed\npod/web\nsecret/s\n"},
+		{line: "get secrets", out: "NAME   TYPE   DATA   AGE\ns             1      <unknown>\n"},
+		{line: "get secret s -o yaml", out: "apiVersion: v1\ndata:\n  p: aHVudGVyMg==\nkind: Secret\nmetadata:\n  name: s\n  namespace: default\n"},
+		{line: "get cm", errs: "No resources found in default namespace.\n"},
+		{line: "get cm -A", errs: "No resources found\n"},
+		{line: "get cm -o json", out: "{\n    \"apiVersion\": \"v1\",\n    \"items\": [],\n    \"kind\": \"List\",..."},
+		{line: "get pods -n other", errs: "No resources found in other namespace.\n"},
+		{line: "get pod x", fails: `pods "x" not found`},
+		{line: "get pod web x -o name", out: "pod/web\n", fails: `pods "x" not found`},
+		{line: "get nodes", fails: `the server doesn't have a resource type "nodes"`},
+		{line: "get -o jsonpath={.items}", fails: "-o jsonpath={.items} is not supported: use -o json and jq"},
+		{line: "get -o xml", fails: "-o xml is none of"},
+		{line: "get pods --field-selector a=b", fails: "field label not supported: a"},
+		{line: "get pod/web -A", fails: "exclude each other"},
+		{line: "describe secret s", out: "Name:         s\nNamespace:    default\nLabels:       <none>\nAnnotations:  <none>\n\nType:  \n\nData\n====\np:  7 bytes\n"},
+		{line: "describe pod web", out: "Name:..."},
+		{line: "describe", fails: "want a kind"},
+		{line: "events", out: "LAST SEEN   TYPE      REASON    OBJECT     MESSAGE\n5h          Normal    Started   Pod/feed   \n4h          Warning   BackOff   Pod/web    \n"},
+		{line: "events --for pod/web --no-headers", out: "4h    Warning   BackOff   Pod/web   \n"},
+		{line: "events --types=normal --no-headers", out: "5h    Normal   Started   Pod/feed   \n"},
+		{line: "events --types=normal,warning -o name", out: "event/1\nevent/2\n"},
+		{line: "events --types=bad", fails: "valid types are Normal and Warning"},
+		{line: "events --for pod/x", errs: "No events found in default namespace.\n"},
+		{line: "events --for pods", fails: "--for"},
+		{line: "apply -f -", stdin: "kind: Pod", out: "pod/web configured\nruntimeclass.node.k8s.io/wasm created\n", errs: "Warning: spec.affinity has no effect\n"},
+		{line: "apply -f - --dry-run=server", stdin: "kind: Pod", out: "pod/web configured (server dry run)\nruntimeclass.node.k8s.io/wasm created (server dry run)\n"},
+		{line: "apply -f - --dry-run=maybe", fails: "--dry-run=maybe is none of"},
+		{line: "apply x", fails: "want manifests as -f FILE"},
+		{line: "apply -f /none", fails: "read manifest"},
+		{line: "restart web pod/feed -c app", out: "pod/web restarted\npod/feed restarted\n"},
+		{line: "restart cm/x", fails: "is not POD or pod/POD"},
+		{line: "wait pod/web --for=condition=Ready", out: "pod/web condition met\n"},
+		{line: "wait pod/feed --for=condition=ready=false", out: "pod/feed condition met\n"},
+		{line: "wait pods --all --for=create", out: "pod/feed condition met\npod/web condition met\n"},
+		{line: "wait pod/feed --for=condition=Ready --timeout=0", fails: "condition not met on pods/feed"},
+		{line: "wait pod/feed --for=condition=Ready --timeout=100ms", fails: "timed out waiting for the condition on pods/feed"},
+		{line: "wait pod/x --for=condition=Ready --timeout=0", fails: `pods "x" not found`},
+		{line: "wait pod/x --for=delete", out: "pod/x condition met\n"},
+		{line: "wait pods -l app=none --for=condition=Ready", fails: "no matching resources found"},
+		{line: "wait pod/web --for=jsonpath={.x}=y", fails: "--for=jsonpath is not supported"},
+		{line: "wait pod/web", fails: "--for is missing"},
+		{line: "delete pods", fails: "a name is missing"},
+		{line: "delete pod web --now --grace-period=3", fails: "exclude each other"},
+		{line: "delete pod web --force --grace-period=3", fails: "exclude each other"},
+		{line: "delete pod x", fails: `pods "x" not found`},
+		{line: "delete pod x --ignore-not-found"},
+		{line: "delete -f - pod/web", fails: "-f excludes names"},
+		{line: "logs x", fails: `pods "x" not found`},
+		{line: "logs web -c none", fails: "container none is not valid for pod web out of: init, app, side"},
+		{line: "logs web -c init", fails: `container "init" in pod "web" is waiting to start: trying and failing to pull image`},
+		{line: "logs web side -p", fails: `previous terminated container "side" in pod "web" not found`},
+		{line: "logs web app -p", fails: `previous terminated container "app" in pod "web" not found`}, // collected
+		{line: "logs web --since=1s --since-time=2026-01-02T03:04:05Z", fails: "only one of"},
+		{line: "logs web --tail=-2", fails: "less than -1"},
+		{line: "exec web", fails: "want a pod and a command"},
+		{line: "exec web -c init -- ls", fails: `container "init" in pod "web" does not run`},
+		{line: "get pods --state /none", fails: "no server runs pods there"},
+	} {
+		t.Run(tt.line, func(t *testing.T) {
+			n := newNode(t)
+			out, errOut, err := n.run(t.Context(), tt.stdin, strings.Fields(tt.line)...)
+			if tt.fails == "" && err != nil || tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
+				t.Errorf("error %v, want %q", err, tt.fails)
+			}
+			if want, open := strings.CutSuffix(tt.out, "..."); out != want && (!open || !strings.HasPrefix(out, want)) {
+				t.Errorf("printed %q, want %q", out, tt.out)
+			}
+			if !strings.HasPrefix(errOut, tt.errs) {
+				t.Errorf("standard error has %q, want %q", errOut, tt.errs)
+			}
+		})
+	}
+}
+
+func TestDelete(t *testing.T) {
+	one, zero := int64(1), int64(0)
+	for _, tt := range []struct {
+		line, stdin, out string
+		names            string
+		grace            *int64
+	}{
+		{line: "delete pod web", out: "pod \"web\" deleted from default namespace\n", names: "default/web/u2"},
+		{line: "delete pod/web --now", out: "pod \"web\" deleted from default namespace\n", names: "default/web/u2", grace: &one},
+		{line: "delete pod/web --grace-period=0", out: "pod \"web\" deleted from default namespace\n", names: "default/web/u2", grace: &one},
+		{line: "delete pod/web --force", out: "pod \"web\" force deleted from default namespace\n", names: "default/web/u2", grace: &zero},
+		{line: "delete pods -l app=feed --wait=false", out: "pod \"feed\" deleted from default namespace\n", names: "default/feed/u1"},
+		{line: "delete -f -", stdin: "# a comment\n---\nkind: List\nitems:\n- kind: Pod\n  metadata: {name: web}\n  spec: {unknown: field}\n", out: "pod \"web\" deleted from default namespace\n", names: "default/web/u2"},
+	} {
+		t.Run(tt.line, func(t *testing.T) {
+			n := newNode(t)
+			out, _, err := n.run(t.Context(), tt.stdin, strings.Fields(tt.line)...)
+			if err != nil || out != tt.out {
+				t.Fatalf("%v, %q, want %q", err, out, tt.out)
+			}
+			var names []string
+			n.agent.mu.Lock()
+			defer n.agent.mu.Unlock()
+			for _, r := range n.agent.deleted {
+				names = append(names, r.Namespace+"/"+r.Name+"/"+string(r.UID))
+				if (r.GraceSeconds == nil) != (tt.grace == nil) || tt.grace != nil && *r.GraceSeconds != *tt.grace {
+					t.Errorf("grace %v, want %v", r.GraceSeconds, tt.grace)
+				}
+			}
+			if strings.Join(names, " ") != tt.names {
+				t.Errorf("deleted %q, want %q", names, tt.names)
+			}
+			if !strings.Contains(tt.line, "wait=false") && len(n.agent.pods) != 1 {
+				t.Error("it did not wait until the pod was gone")
+			}
+		})
+	}
+}
+
+func TestDeleteOfWhatStandsInAFile(t *testing.T) {
+	n := newNode(t)
+	n.agent.fails = errors.Join(errors.New("pod default/web stands in /etc/sunaba/manifests/web.yaml: edit or remove it there"), errdefs.ErrFailedPrecondition)
+	out, _, err := n.run(t.Context(), "", "delete", "pod/web")
+	if out != "" || err == nil || !strings.Contains(err.Error(), "stands in /etc/sunaba/manifests/web.yaml") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// B.10: a pod that is not there yet is waited for.
+func TestWaitForWhatIsNotThereYet(t *testing.T) {
+	n := newNode(t)
+	done := make(chan error, 1)
+	var out string
+	go func() {
+		var err error
+		out, _, err = n.run(t.Context(), "", "wait", "pod/new", "--for=condition=Ready", "--timeout=1m")
+		done <- err
+	}()
+	for _, ready := range []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue} {
+		time.Sleep(20 * time.Millisecond)
+		n.agent.set(pod("new", "u9", ready))
+	}
+	if err := <-done; err != nil || out != "pod/new condition met\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+}

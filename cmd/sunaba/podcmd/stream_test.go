@@ -1,0 +1,171 @@
+package podcmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func (n *node) log(t *testing.T, id string, state runtime.ContainerState, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(n.dir, id+".log")
+	for i, line := range lines {
+		appendLine(t, path, fmt.Sprintf("2026-01-02T03:04:%02d.000000000Z stdout F %s\n", i, line))
+	}
+	n.container(id, path, state)
+	return path
+}
+
+func appendLine(t *testing.T, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLogs(t *testing.T) {
+	n := newNode(t)
+	web := pod("web", "u2", corev1.ConditionTrue)
+	web.Status.InitContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: "sunaba://c-init"}}
+	n.agent.set(web)
+	n.log(t, "c-app", runtime.ContainerState_CONTAINER_RUNNING, "one", "two", "three")
+	n.log(t, "c-side", runtime.ContainerState_CONTAINER_RUNNING, "side")
+	n.log(t, "c-init", runtime.ContainerState_CONTAINER_EXITED, "init")
+	n.log(t, "c-old", runtime.ContainerState_CONTAINER_EXITED, "old")
+	for line, want := range map[string]string{
+		"logs web":                                   "one\ntwo\nthree\n",
+		"logs pod/web side":                          "side\n",
+		"logs web -c app --tail=1":                   "three\n",
+		"logs web -p":                                "old\n", // LG3
+		"logs web --all-containers --prefix":         "[pod/web/init] init\n[pod/web/app] one\n[pod/web/app] two\n[pod/web/app] three\n[pod/web/side] side\n",
+		"logs web --timestamps --tail 1":             "2026-01-02T03:04:02.000000000Z three\n",
+		"logs web --limit-bytes=5":                   "one\nt",
+		"logs web --since-time=2026-01-02T03:04:01Z": "two\nthree\n",
+		"logs web --since=1s":                        "",
+	} {
+		out, errOut, err := n.run(t.Context(), "", strings.Fields(line)...)
+		if err != nil || out != want {
+			t.Errorf("%s: %v, %q, want %q", line, err, out, want)
+		}
+		if line == "logs web" && errOut != "Defaulted container \"app\" out of: app, side, init (init)\n" {
+			t.Errorf("standard error has %q", errOut)
+		}
+	}
+}
+
+func TestLogsFollow(t *testing.T) {
+	n := newNode(t)
+	path := n.log(t, "c-app", runtime.ContainerState_CONTAINER_RUNNING, "one")
+	side := n.log(t, "c-side", runtime.ContainerState_CONTAINER_RUNNING, "s")
+	init := n.log(t, "c-init", runtime.ContainerState_CONTAINER_EXITED)
+	appendLine(t, init, "")
+	web := pod("web", "u2", corev1.ConditionTrue)
+	web.Status.InitContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: "sunaba://c-init"}}
+	n.agent.set(web)
+	done := make(chan error, 1)
+	var b, e buffer
+	go func() { done <- n.runTo(t.Context(), &b, &e, "", "logs", "-f", "web", "--all-containers", "--prefix") }()
+	for end := time.Now().Add(time.Minute); !strings.Contains(b.String(), "one\n"); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the first line does not come")
+		}
+	}
+	appendLine(t, path, "2026-01-02T03:05:00Z stdout F two\n")
+	if err := os.Rename(path, path+".20260102-030500"); err != nil {
+		t.Fatal(err)
+	}
+	appendLine(t, path, "2026-01-02T03:05:01Z stderr F three\n")
+	n.container("c-app", path, runtime.ContainerState_CONTAINER_EXITED)
+	n.container("c-side", side, runtime.ContainerState_CONTAINER_EXITED)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	out := b.String()
+	var app []string
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "[pod/web/app] ") {
+			app = append(app, line)
+		}
+	}
+	if got, want := strings.Join(app, ""), "[pod/web/app] one\n[pod/web/app] two\n[pod/web/app] three\n"; got != want || !strings.Contains(out, "[pod/web/side] s\n") {
+		t.Errorf("printed %q", out)
+	}
+}
+
+func TestLogsFollowEndsWithTheUser(t *testing.T) {
+	n := newNode(t)
+	n.log(t, "c-side", runtime.ContainerState_CONTAINER_RUNNING, "s")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if out, _, err := n.run(ctx, "", "logs", "-f", "web", "side"); err != nil || out != "s\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+}
+
+// serveCommand is a server that echoes stdin to stdout and ends with 42.
+func serveCommand(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{"v5.channel.k8s.io": {Binary: true, Channels: []wsstream.ChannelType{
+			wsstream.ReadChannel, wsstream.WriteChannel, wsstream.WriteChannel, wsstream.WriteChannel, wsstream.ReadChannel,
+		}}})
+		_, streams, err := conn.Open(w, r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		in, err := io.ReadAll(streams[0])
+		if err != nil {
+			t.Error(err)
+		}
+		streams[1].Write(in)
+		streams[2].Write([]byte("warning\n"))
+		json.NewEncoder(streams[3]).Encode(metav1.Status{Status: metav1.StatusFailure, Reason: "NonZeroExitCode",
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "ExitCode", Message: "42"}}}})
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// B.5: exec ends with the command's exit code.
+func TestExec(t *testing.T) {
+	n := newNode(t)
+	n.url = serveCommand(t)
+	out, errOut, err := n.run(t.Context(), "hello", "exec", "-it", "web", "-c", "side", "--", "cat", "-n", "-t")
+	var code ExitError
+	if !errors.As(err, &code) || code != 42 || out != "hello" {
+		t.Errorf("%v, %q", err, out)
+	}
+	// Stdin is no terminal, so the command has none.
+	if !strings.HasPrefix(errOut, "Unable to use a TTY") || !strings.HasSuffix(errOut, "warning\n") {
+		t.Errorf("standard error has %q", errOut)
+	}
+	if len(n.exec) != 1 {
+		t.Fatalf("%d requests", len(n.exec))
+	}
+	r := n.exec[0]
+	if r.GetContainerId() != "c-side" || strings.Join(r.GetCmd(), " ") != "cat -n -t" || r.GetTty() || !r.GetStdin() || !r.GetStdout() || !r.GetStderr() {
+		t.Errorf("asked for %+v", r)
+	}
+}

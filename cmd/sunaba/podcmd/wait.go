@@ -1,0 +1,215 @@
+package podcmd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/urfave/cli/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sunaba-project/sunaba/pods/api"
+)
+
+const (
+	waitTime = 30 * time.Second
+	// longTime stands for no limit, as in kubectl.
+	longTime = 7 * 24 * time.Hour
+	// askAgain is the pause after a server went away, as while it is being restarted.
+	askAgain = 500 * time.Millisecond
+)
+
+func (p Places) waitCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "wait",
+		Usage:       "wait until pods are as they should be, or objects are gone",
+		ArgsUsage:   "KIND NAME... | KIND/NAME...",
+		Description: "Objects that are named and not there yet are waited for. Ends with 1 after the time is over.",
+		Flags: []cli.Flag{
+			namespaceFlag(), allNamespacesFlag(), selectorFlag(),
+			&cli.BoolFlag{Name: "all", Usage: "all objects of the kind in the namespace"},
+			&cli.StringFlag{Name: "for", Usage: "`WHAT` to wait for: condition=Ready, condition=Ready=false, create, delete"},
+			&cli.DurationFlag{Name: "timeout", Usage: "`TIME` to wait; 0 looks once, below 0 is a week", Value: waitTime},
+		},
+		Action: withAgent(waitFor),
+	}
+}
+
+// goal is what is waited for.
+type goal struct {
+	verb             string // "condition", "create" or "delete"
+	condition, value string
+}
+
+func goalOf(text string) (goal, error) {
+	verb, rest, given := strings.Cut(text, "=")
+	switch {
+	case text == "":
+		return goal{}, errors.New("wait: --for is missing: --for=condition=Ready, --for=delete")
+	case text == "delete", text == "create":
+		return goal{verb: text}, nil
+	case verb == "jsonpath":
+		return goal{}, errors.New("wait: --for=jsonpath is not supported: use --for=condition=TYPE, or get -o json and jq")
+	case verb != "condition" || !given || rest == "":
+		return goal{}, fmt.Errorf("wait: --for=%s is none of condition=TYPE[=STATUS], create, delete", text)
+	}
+	name, value, _ := strings.Cut(rest, "=")
+	return goal{verb, name, cmp.Or(value, "true")}, nil
+}
+
+// met says whether one object is as it should be.
+func (g goal) met(raw json.RawMessage) bool {
+	if g.verb == "create" {
+		return true
+	}
+	var o struct {
+		Status struct {
+			Conditions []corev1.PodCondition `json:"conditions"`
+		} `json:"status"`
+	}
+	return json.Unmarshal(raw, &o) == nil && slices.ContainsFunc(o.Status.Conditions, func(c corev1.PodCondition) bool {
+		return strings.EqualFold(string(c.Type), g.condition) && strings.EqualFold(string(c.Status), g.value)
+	})
+}
+
+func waitFor(ctx context.Context, cmd *cli.Command, c *api.Client) error {
+	g, err := goalOf(cmd.String("for"))
+	if err != nil {
+		return err
+	}
+	all, err := waited(ctx, cmd, c)
+	if err != nil {
+		return err
+	}
+	timeout := cmd.Duration("timeout")
+	if timeout < 0 {
+		timeout = longTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(timeout, time.Second))
+	defer cancel()
+	for _, o := range all {
+		seen := false
+		err := until(ctx, c, o.target, o.namespace, func(now []json.RawMessage) bool {
+			seen = seen || len(now) > 0
+			is := len(now) > 0 && g.met(now[0])
+			if g.verb == "delete" {
+				is = !slices.ContainsFunc(now, func(raw json.RawMessage) bool { return o.uid == "" || uidOf(raw) == o.uid })
+			}
+			if !is && timeout == 0 {
+				cancel()
+			}
+			return is
+		})
+		switch {
+		case err == nil:
+		case !seen && errors.Is(err, context.DeadlineExceeded), timeout == 0 && !seen:
+			return notFound(o.target)
+		case timeout == 0 && errors.Is(err, context.Canceled):
+			return fmt.Errorf("condition not met on %s/%s", o.Plural, o.name)
+		default:
+			return waitError(err, o.target)
+		}
+		if _, err := fmt.Fprintf(cmd.Root().Writer, "%s condition met\n", o.target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waited are the objects that are waited for: those that are named, or those that match now.
+func waited(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, error) {
+	if cmd.NArg() == 0 {
+		return nil, errors.New("wait: want KIND/NAME")
+	}
+	many := cmd.Bool("all") || cmd.IsSet("selector")
+	read := named
+	if many {
+		read = targets
+	}
+	wanted, err := read(cmd.Args().Slice())
+	if err != nil {
+		return nil, fmt.Errorf("wait: %w", err)
+	}
+	var all []object
+	for _, t := range wanted {
+		if many && t.name != "" {
+			return nil, errors.New("wait: names exclude --all and --selector")
+		}
+		q := query(cmd, t.Resource)
+		found, err := find(ctx, c, t, q)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 && t.name != "" {
+			found = []object{{target: t, namespace: q.Namespace}}
+		}
+		all = append(all, found...)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no matching resources found")
+	}
+	return all, nil
+}
+
+// errMet ends a watch.
+var errMet = errors.New("met")
+
+// until watches the objects of one name until they are as is says, or ctx ends. A server that goes
+// away is asked again.
+func until(ctx context.Context, c *api.Client, t target, namespace string, is func(now []json.RawMessage) bool) error {
+	for {
+		var now []json.RawMessage
+		listed := false
+		err := c.Watch(ctx, t.Resource, api.Query{Namespace: namespace, Name: t.name}, func(change api.Change) error {
+			if change.Type == api.Listed {
+				listed = true
+			} else {
+				now = slices.DeleteFunc(now, func(raw json.RawMessage) bool { return uidOf(raw) == uidOf(change.Object) })
+			}
+			if change.Type == api.Added || change.Type == api.Modified {
+				now = append(now, bytes.Clone(change.Object))
+			}
+			if listed && is(now) {
+				return errMet
+			}
+			return nil
+		})
+		switch {
+		case errors.Is(err, errMet):
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !errdefs.IsUnavailable(err):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+func uidOf(raw json.RawMessage) string {
+	var m metav1.PartialObjectMetadata
+	if json.Unmarshal(raw, &m) != nil {
+		return ""
+	}
+	return string(m.UID)
+}
+
+// waitError says what was waited for if the time was too short.
+func waitError(err error, t target) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("timed out waiting for the condition on %s/%s", t.Plural, t.name)
+	}
+	return err
+}
