@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/stdio"
@@ -42,6 +43,7 @@ type config struct {
 	Wasm         wasmConfig               `toml:"wasm"`
 	Overhead     overheadConfig           `toml:"overhead"`
 	Metrics      metricsConfig            `toml:"metrics"`
+	Pods         podagent.Config          `toml:"pods"`
 	Handlers     map[string]handlerConfig `toml:"handlers"`
 }
 
@@ -115,6 +117,7 @@ func defaultConfig() config {
 		Security:     securityConfig{AppArmor: true},
 		Devices:      devicesConfig{CDISpecDirs: []string{"/etc/cdi", "/var/run/cdi"}},
 		Overhead:     overheadConfig{Every: "15s", Classes: []string{}},
+		Pods:         podagent.Default(),
 		Handlers:     defaultHandlers(),
 	}
 }
@@ -209,6 +212,9 @@ func (c config) check() error {
 		return err
 	}
 	if err := c.Wasm.check(); err != nil {
+		return err
+	}
+	if err := c.Pods.Check(); err != nil {
 		return err
 	}
 	for _, dir := range c.Devices.CDISpecDirs {

@@ -8,15 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/checkpoint"
 	"github.com/sunaba-project/sunaba/criserver/compiler"
@@ -63,7 +62,8 @@ type daemon struct {
 	preload  string // folder of images to import
 	logger   *slog.Logger
 	classes  *classBook
-	close    []func() error // from first made to last
+	pods     *podagent.Runner // nil without [pods] manifests
+	close    []func() error   // from first made to last
 }
 
 // newDaemon wires a server: everything that one part is told about another stands here. Nothing is
@@ -170,6 +170,15 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
 		Overhead: server.OverheadOptions{Every: every, Patience: patience, Class: d.classes.class},
 	})
+	if len(c.Pods.Manifests) > 0 {
+		d.pods, err = podagent.New(podagent.Options{
+			Config: c.Pods, Root: p.root, State: p.state, Socket: p.socket, CRI: d.server.Local(), Handlers: handlers, Host: host, BootID: bootID,
+			Classes: d.classes.all, Changed: d.status, Logger: logger,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	control, err := control.Listen(p.control(), store, logger)
 	if err != nil {
 		return nil, err
@@ -350,44 +359,4 @@ func listens(socket string) bool {
 	}
 	conn.Close()
 	return true
-}
-
-// Serve answers requests until ctx ends; ready is called once they are answered.
-func (d *daemon) Serve(ctx context.Context, ready func()) error {
-	served := make(chan error, 1)
-	go func() { served <- d.server.Serve(d.listener) }()
-	d.logger.Info("serving", "socket", d.places.socket, "root", d.places.root, "state", d.places.state, "version", version.String())
-	d.server.Recover(context.WithoutCancel(ctx))
-	if err := d.images.Preload(ctx, d.preload); err != nil && ctx.Err() == nil {
-		d.logger.Warn("failed to preload some images", "error", err)
-	}
-	ready()
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	defer signal.Stop(reload)
-	for {
-		select {
-		case err := <-served:
-			return err
-		case <-reload:
-			if err := d.classes.reload(); err != nil {
-				d.logger.Error("failed to reload RuntimeClasses, the previous ones stay", "error", err)
-				continue
-			}
-			d.logger.Info("RuntimeClasses reloaded")
-		case <-ctx.Done():
-			d.logger.Info("stopping; pods continue to run")
-			d.server.Stop()
-			return <-served
-		}
-	}
-}
-
-// Close gives back what the daemon holds in this process.
-func (d *daemon) Close() error {
-	var errs []error
-	for i := len(d.close) - 1; i >= 0; i-- {
-		errs = append(errs, d.close[i]())
-	}
-	return errors.Join(errs...)
 }

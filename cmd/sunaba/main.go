@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd"
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
 	"github.com/sunaba-project/sunaba/version"
 )
@@ -34,16 +35,19 @@ func run(args []string, out, errOut io.Writer) int {
 		Writer:         out,
 		ErrWriter:      errOut,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
-		Commands: []*cli.Command{
+		Commands: append([]*cli.Command{
 			serveCommand(), configCommand(), runCommand(), checkCommand(), imagesCommand(), runtimeClassCommand(), topCommand(),
 			overheadCommand(), wasmCommand(), versionCommand(),
-		},
+		}, podcmd.Commands(podcmd.Places{State: defaultPlaces().state, Socket: defaultPlaces().socket})...),
 	}
 	err := cmd.Run(ctx, args)
 	var code exit
+	var podCode podcmd.ExitError
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &podCode):
+		return int(podCode)
 	case errors.As(err, &code):
 		return int(code)
 	default:

@@ -52,6 +52,9 @@ func (b *classBook) reload() error {
 	return nil
 }
 
+// all are the classes as they were read last.
+func (b *classBook) all() []nodev1.RuntimeClass { return *b.now.Load() }
+
 // class is a pod's RuntimeClass, as far as handler and overhead tell.
 func (b *classBook) class(handler string, declared *runtime.LinuxContainerResources) string {
 	return runtimeclass.ClassOf(*b.now.Load(), handler, runtimeclass.Linux{

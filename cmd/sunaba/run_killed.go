@@ -5,68 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"syscall"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	pod "github.com/sunaba-project/sunaba/cmd/sunaba/run"
-	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // serverPrefix starts the names of the folders of servers that `sunaba run` starts for one pod.
 const serverPrefix = "sunaba-"
 
-// killedServers are the folders of such servers whose process was killed: they are this user's, and
-// nobody holds their locks.
+// killedServers are the folders of such servers whose process was killed.
 func killedServers() ([]string, error) {
-	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), serverPrefix+"[0-9]*"))
-	if err != nil {
-		return nil, fmt.Errorf("list folders of servers: %w", err)
-	}
-	var killed []string
-	for _, dir := range dirs {
-		info, err := os.Lstat(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list folders of servers: %w", err)
-		}
-		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(owner.Uid) != os.Geteuid() {
-			continue
-		}
-		p := embeddedPlaces(dir)
-		served, err := lockedBySomeone(filepath.Join(p.root, "lock"))
-		if err != nil {
-			return nil, err
-		}
-		if !served {
-			killed = append(killed, dir)
-		}
-	}
-	return killed, nil
-}
-
-// lockedBySomeone says of a lock that is not there that it is held: it is being made.
-func lockedBySomeone(path string) (bool, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look at lock: %w", err)
-	}
-	defer f.Close()
-	locked, err := durable.Locked(f)
-	if err != nil {
-		return false, fmt.Errorf("look at lock %q: %w", path, err)
-	}
-	return locked, nil
+	return pod.KilledServers(serverPrefix+"[0-9]*", func(dir string) string { return filepath.Join(embeddedPlaces(dir).root, "lock") })
 }
 
 // clearServers starts the server of each run again that was killed, has it remove the pod, and

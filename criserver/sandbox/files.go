@@ -140,6 +140,12 @@ func resolvConf(config *runtime.PodSandboxConfig, ownNetwork bool) (string, erro
 	if dns := config.GetDnsConfig(); dns != nil {
 		return resolvText(dns), nil
 	}
+	return HostResolv(ownNetwork)
+}
+
+// HostResolv is the host's /etc/resolv.conf, "" if there is none, as a pod can use it: one with a
+// network of its own does not reach a stub on the host's loopback.
+func HostResolv(ownNetwork bool) (string, error) {
 	data, err := regular.ReadConfigured(hostResolv, maxResolv)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil

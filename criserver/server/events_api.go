@@ -19,25 +19,5 @@ func NewEvents(logger *slog.Logger) *events.Hub {
 type eventsAPI struct{ hub *events.Hub }
 
 func (a *eventsAPI) GetContainerEvents(_ *runtime.GetEventsRequest, out runtime.RuntimeService_GetContainerEventsServer) error {
-	s, err := a.hub.Subscribe()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if err := out.SendHeader(metadata.MD{}); err != nil { // from here on nothing is missed
-		return err
-	}
-	for {
-		select {
-		case event, ok := <-s.Events():
-			if !ok {
-				return s.Err()
-			}
-			if err := out.Send(event); err != nil {
-				return err
-			}
-		case <-out.Context().Done():
-			return out.Context().Err()
-		}
-	}
+	return a.follow(out.Context(), func() error { return out.SendHeader(metadata.MD{}) }, out.Send)
 }

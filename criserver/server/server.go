@@ -70,6 +70,7 @@ type OverheadOptions struct {
 type Server struct {
 	o         Options
 	grpc      *grpc.Server
+	service   *service
 	ready     atomic.Bool
 	overheads *overhead.Watch
 	unwatch   context.CancelFunc
@@ -101,7 +102,7 @@ type unanswered struct {
 func New(o Options) *Server {
 	meter := newMeter(o)
 	s := &Server{o: o, overheads: newWatch(o, meter), unwatch: func() {}}
-	svc := &service{
+	s.service = &service{
 		sandboxAPI:   sandboxAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter, overheads: s.overheads},
 		containerAPI: containerAPI{sandboxes: o.Sandboxes, containers: o.Containers, sessions: o.Sessions, checkpoints: o.Checkpoints},
 		imageAPI:     imageAPI{images: o.Images, handlers: o.Handlers, sandboxes: o.Sandboxes},
@@ -116,8 +117,8 @@ func New(o Options) *Server {
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
 	)
-	runtime.RegisterRuntimeServiceServer(s.grpc, svc)
-	runtime.RegisterImageServiceServer(s.grpc, svc)
+	runtime.RegisterRuntimeServiceServer(s.grpc, s.service)
+	runtime.RegisterImageServiceServer(s.grpc, s.service)
 	return s
 }
 

@@ -27,7 +27,7 @@ type Ground struct {
 
 // Enter is called twice in the life of a test binary, by its TestMain: it builds both binaries and
 // starts the program again in new namespaces; there it calls Inside. The folder goes when the
-// program has ended. The working folder is that of a package two levels below the module's.
+// program has ended.
 func (g Ground) Enter() int {
 	variable := "SUNABA_" + strings.ToUpper(g.Name) + "_FOLDER"
 	if folder := os.Getenv(variable); folder != "" {
@@ -84,12 +84,14 @@ func Again(args []string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// Build builds both binaries into a folder. The working folder is that of a package two levels
-// below the module's.
+// module is the project's path, whose packages are built from any folder of it.
+const module = "github.com/sunaba-project/sunaba"
+
+// Build builds both binaries into a folder. The working folder is one of the project's.
 func Build(bin string) error {
 	for _, args := range [][]string{
-		{"-o", bin + "/sunaba", "../../cmd/sunaba"},
-		{"-tags", "no_grpc", "-o", bin + "/containerd-shim-sunaba-v1", "../../cmd/containerd-shim-sunaba-v1"},
+		{"-o", bin + "/sunaba", module + "/cmd/sunaba"},
+		{"-tags", "no_grpc", "-o", bin + "/containerd-shim-sunaba-v1", module + "/cmd/containerd-shim-sunaba-v1"},
 	} {
 		cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X github.com/sunaba-project/sunaba/version.stamp=test"}, args...)...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

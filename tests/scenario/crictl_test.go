@@ -34,46 +34,54 @@ func TestScripts(t *testing.T) {
 			// daemon's own end.
 			testscript.Run(t, testscript.Params{
 				Files: []string{script},
-				Setup: func(env *testscript.Env) error {
-					for name, value := range map[string]string{
-						"PATH":                       strings.Join([]string{tools, world.bin, os.Getenv("PATH")}, ":"),
-						"SOCKET":                     m.Socket,
-						"D":                          "$",
-						"ROOT":                       m.Root,
-						"STATE":                      m.State,
-						"LOGS":                       m.Logs,
-						"NODE":                       m.Options.Dir,
-						"HOST":                       world.registry.Host,
-						"BUSYBOX":                    world.busybox,
-						"BATCH":                      world.batch,
-						"GREETER":                    world.greeter,
-						"GUEST":                      world.guest,
-						"ARTIFACT":                   world.artifact,
-						"CRI_CONFIG_FILE":            filepath.Join(env.WorkDir, "crictl.yaml"),
-						"CONTAINER_RUNTIME_ENDPOINT": "unix://" + m.Socket,
-						"IMAGE_SERVICE_ENDPOINT":     "unix://" + m.Socket,
-					} {
-						env.Setenv(name, value)
-					}
-					// The files of a script name images by these variables.
-					files, err := filepath.Glob(filepath.Join(env.WorkDir, "*"))
-					if err != nil {
-						return err
-					}
-					for _, file := range files {
-						data, err := os.ReadFile(file)
-						if err != nil {
-							continue // a folder
-						}
-						if err := os.WriteFile(file, []byte(os.Expand(string(data), env.Getenv)), 0o644); err != nil {
-							return err
-						}
-					}
-					// Its own limit is 2 s, which an emulated machine's runc needs for itself.
-					config := fmt.Sprintf("timeout: %d\n", node.Slow(10*time.Second)/time.Second)
-					return os.WriteFile(filepath.Join(env.WorkDir, "crictl.yaml"), []byte(config), 0o644)
-				},
+				Setup: m.environment,
 			})
 		})
 	}
+}
+
+// environment gives a script its variables, and replaces them in its files.
+func (m *machine) environment(env *testscript.Env) error {
+	tools, err := filepath.Abs("../tools/bin")
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"PATH":                       strings.Join([]string{tools, world.bin, os.Getenv("PATH")}, ":"),
+		"SOCKET":                     m.Socket,
+		"D":                          "$",
+		"ROOT":                       m.Root,
+		"STATE":                      m.State,
+		"LOGS":                       m.Logs,
+		"NODE":                       m.Options.Dir,
+		"HOST":                       world.registry.Host,
+		"BUSYBOX":                    world.busybox,
+		"BUSYBOX2":                   world.busybox2,
+		"BATCH":                      world.batch,
+		"GREETER":                    world.greeter,
+		"GUEST":                      world.guest,
+		"ARTIFACT":                   world.artifact,
+		"CRI_CONFIG_FILE":            filepath.Join(env.WorkDir, "crictl.yaml"),
+		"CONTAINER_RUNTIME_ENDPOINT": "unix://" + m.Socket,
+		"IMAGE_SERVICE_ENDPOINT":     "unix://" + m.Socket,
+	} {
+		env.Setenv(name, value)
+	}
+	// The files of a script name images by these variables.
+	files, err := filepath.Glob(filepath.Join(env.WorkDir, "*"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // a folder
+		}
+		if err := os.WriteFile(file, []byte(os.Expand(string(data), env.Getenv)), 0o644); err != nil {
+			return err
+		}
+	}
+	// Its own limit is 2 s, which an emulated machine's runc needs for itself.
+	config := fmt.Sprintf("timeout: %d\n", node.Slow(10*time.Second)/time.Second)
+	return os.WriteFile(filepath.Join(env.WorkDir, "crictl.yaml"), []byte(config), 0o644)
 }

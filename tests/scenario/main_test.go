@@ -39,6 +39,7 @@ var world struct {
 	registry    *oci.Registry
 
 	busybox   string // linux/amd64 and linux/arm64, provenance
+	busybox2  string // the same by another name
 	batch     string // the job: linux/amd64, linux/arm64, wasip1/wasm, provenance
 	greeter   string // the server, the same platforms
 	guest     string // examples/c as an image of platform wasip1/wasm
@@ -108,6 +109,9 @@ func pushImages(ctx context.Context) error {
 	}
 	index, err := oci.Index(oci.Variant{Platform: oci.LinuxAMD64, Image: busybox}, oci.Variant{Platform: oci.LinuxARM64, Image: busyboxARM})
 	if err := pushIndex(&world.busybox, "busybox:1", index, err); err != nil {
+		return err
+	}
+	if err := pushIndex(&world.busybox2, "busybox:2", index, nil); err != nil {
 		return err
 	}
 	for _, example := range []struct {

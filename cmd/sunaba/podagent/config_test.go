@@ -1,0 +1,45 @@
+package podagent
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestConfigCheck(t *testing.T) {
+	if err := Default().Check(); err != nil {
+		t.Fatalf("the default: %v", err)
+	}
+	for want, change := range map[string]func(*Config){
+		`pods.manifests: "a/b" is not an absolute path`:                 func(c *Config) { c.Manifests = []string{"/x", "a/b"} },
+		`pods.logs: "" is not an absolute path`:                         func(c *Config) { c.Logs = "" },
+		`pods.seccomp_profiles: "x" is not an absolute path`:            func(c *Config) { c.Seccomp = "x" },
+		`pods.node_name "Till 4"`:                                       func(c *Config) { c.NodeName = "Till 4" },
+		`pods.node_labels`:                                              func(c *Config) { c.NodeLabels = map[string]string{"a": "b c"} },
+		`pods.max_pods is 0, not between 1 and 4000`:                    func(c *Config) { c.MaxPods = 0 },
+		`pods.parallel_pulls is 101, not between 1 and 100`:             func(c *Config) { c.ParallelPulls = 101 },
+		`pods.cluster_dns: "dns" is not an IP address`:                  func(c *Config) { c.ClusterDNS = []string{"10.0.0.1", "dns"} },
+		`pods.cluster_domain "a_b"`:                                     func(c *Config) { c.ClusterDomain = "a_b" },
+		`pods.listen "8080" is not "HOST:PORT"`:                         func(c *Config) { c.Listen = "8080" },
+		`pods.crash_loop_max "10m" is not a duration from "1s" to "5m"`: func(c *Config) { c.CrashLoopMax = "10m" },
+		`pods.crash_loop_max "0.5s" is not`:                             func(c *Config) { c.CrashLoopMax = "0.5s" },
+		`pods.log_max_size "1k" is not an amount from "64Ki" to "1Ti"`:  func(c *Config) { c.LogMaxSize = "1k" },
+		`pods.log_max_files is 1, not between 2 and 1000`:               func(c *Config) { c.LogMaxFiles = 1 },
+	} {
+		c := Default()
+		change(&c)
+		if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+func TestConfigValues(t *testing.T) {
+	c := Default()
+	if d, err := c.crashLoopMax(); d != 5*time.Minute || err != nil { // BO7
+		t.Errorf("crash_loop_max: %v, %v", d, err)
+	}
+	if l, err := c.logLimits(); l.Size != 10<<20 || l.Files != 5 || err != nil { // LG1
+		t.Errorf("log limits: %+v, %v", l, err)
+	}
+}

@@ -1,0 +1,54 @@
+package podagent
+
+import (
+	"maps"
+	"net"
+
+	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/pods/agent/node"
+	"github.com/sunaba-project/sunaba/pods/translate"
+)
+
+// nodeFacts are what pods are told of the node and what they may request, with what the server and
+// the configuration know of it.
+func nodeFacts(c Config, root string, host spec.Host) (node.Facts, error) {
+	f, err := node.Read(node.Options{Name: c.NodeName, Root: root, Pods: c.MaxPods})
+	if err != nil {
+		return f, err
+	}
+	maps.Copy(f.Labels, c.NodeLabels)
+	n := &f.Node
+	n.ClusterDNS, n.ClusterDomain, n.SeccompProfiles = c.ClusterDNS, c.ClusterDomain, c.Seccomp
+	if ips := routedIPs(); len(ips) > 0 {
+		n.IPs = ips
+	}
+	if !host.Hugetlb {
+		n.HugePageSizes = nil
+	}
+	n.CgroupV2, n.SwapAccounting = host.CgroupV2, host.SwapAccounting
+	n.MaskedPaths, n.ReadonlyPaths = spec.DefaultPaths()
+	resolv, err := sandbox.HostResolv(true)
+	if err != nil {
+		return f, err
+	}
+	n.Resolv = translate.ParseResolv([]byte(resolv))
+	return f, nil
+}
+
+// routedIPs are the addresses from which the node reaches others, one of each family that it has.
+// An interface may have others, and a bridge of pods has one too.
+func routedIPs() []string {
+	var ips []string
+	for _, remote := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
+		conn, err := net.Dial("udp", remote) // finds a route and sends nothing
+		if err != nil {
+			continue
+		}
+		if a, ok := conn.LocalAddr().(*net.UDPAddr); ok && a.IP.IsGlobalUnicast() {
+			ips = append(ips, a.IP.String())
+		}
+		conn.Close()
+	}
+	return ips
+}

@@ -1,0 +1,150 @@
+package podagent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sunaba-project/sunaba/pods/agent"
+	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/pods/desired"
+	"github.com/sunaba-project/sunaba/pods/manifest"
+	"github.com/sunaba-project/sunaba/pods/volumes"
+)
+
+// service is what the commands see: pods from the agent, all other objects from the set of what
+// is wanted.
+type service struct {
+	*agent.Agent
+	set     *desired.Set
+	volumes *volumes.Manager
+}
+
+// Next is what is waited for with a pod.
+func (s *service) Next(uid types.UID) api.Next {
+	text, until := s.Agent.Next(uid)
+	return api.Next{Text: text, Until: until}
+}
+
+// Objects are those of one kind, sorted by namespace and name.
+func (s *service) Objects(kind string) []metav1.Object {
+	var list []metav1.Object
+	for _, e := range s.set.Objects() {
+		if e.Kind == kind {
+			list = append(list, shown(e))
+		}
+	}
+	slices.SortFunc(list, func(a, b metav1.Object) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return list
+}
+
+// shown is an object as an API server shows it: with its age, its file, and the state of a claim.
+func shown(e desired.Entry) metav1.Object {
+	var out metav1.Object
+	switch v := e.Value.(type) {
+	case *corev1.ConfigMap:
+		out = v.DeepCopy()
+	case *corev1.Secret:
+		out = v.DeepCopy()
+	case *nodev1.RuntimeClass:
+		out = v.DeepCopy()
+	case *corev1.PersistentVolumeClaim:
+		claim := v.DeepCopy()
+		claim.Spec.VolumeName = claim.Name // the folder of that name
+		claim.Status = corev1.PersistentVolumeClaimStatus{
+			Phase: corev1.ClaimBound, AccessModes: claim.Spec.AccessModes, Capacity: claim.Spec.Resources.Requests,
+		}
+		out = claim
+	default:
+		return e.Value
+	}
+	if created := out.GetCreationTimestamp(); created.IsZero() {
+		out.SetCreationTimestamp(metav1.NewTime(e.Seen))
+	}
+	if e.Source.File != "" {
+		annotations := maps.Clone(out.GetAnnotations())
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[api.AnnotationFile] = e.Source.File
+		out.SetAnnotations(annotations)
+	}
+	return out
+}
+
+// Manifests are the files that were seen.
+func (s *service) Manifests() []api.Manifest {
+	states := map[desired.Status]string{desired.Loaded: api.ManifestLoaded, desired.Refused: api.ManifestRefused, desired.Gone: api.ManifestGone}
+	list := []api.Manifest{}
+	for _, f := range s.set.Files() {
+		list = append(list, api.Manifest{File: f.Path, Status: states[f.Status], Objects: f.Objects, Since: f.Since, Message: f.Message})
+	}
+	return list
+}
+
+// Apply makes or changes objects.
+func (s *service) Apply(_ context.Context, r api.ApplyRequest) (api.ApplyResult, error) {
+	done, notes, err := s.set.Apply(r.File, r.Data, r.Namespace, r.DryRun)
+	result := api.ApplyResult{Applied: []api.Applied{}, Notes: notes}
+	for _, d := range done {
+		result.Applied = append(result.Applied, api.Applied{Key: d.Key, Verb: string(d.Verb)})
+	}
+	return result, err
+}
+
+// Delete orders the deletion of an applied object.
+func (s *service) Delete(ctx context.Context, r api.DeleteRequest) error {
+	if r.Kind == manifest.KindClaim {
+		return s.deleteClaim(r)
+	}
+	if r.Kind != manifest.KindPod {
+		return s.set.Delete(r.Key)
+	}
+	grace := int64(-1)
+	if r.GraceSeconds != nil {
+		grace = *r.GraceSeconds
+	}
+	return s.Agent.Delete(ctx, r.Namespace, r.Name, r.UID, grace)
+}
+
+// Debug adds an ephemeral container to a pod, with defaults and checked as a manifest's containers.
+func (s *service) Debug(ctx context.Context, r api.DebugRequest) error {
+	pod, found := s.Pod(r.Namespace, r.Name)
+	if !found {
+		return fmt.Errorf("add container %q to pod %q: there is none: %w", r.Container.Name, r.Namespace+"/"+r.Name, errdefs.ErrNotFound)
+	}
+	container, err := manifest.CheckEphemeral(pod, &r.Container)
+	if err != nil {
+		return err
+	}
+	return s.Agent.Debug(ctx, r.Namespace, r.Name, *container)
+}
+
+// deleteClaim deletes a claim that no pod uses, and its data.
+func (s *service) deleteClaim(r api.DeleteRequest) error {
+	if err := s.volumes.ClaimUnused(r.Namespace, r.Name); err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	if err := s.set.Delete(r.Key); err != nil {
+		return err
+	}
+	if err := s.volumes.RemoveClaim(r.Namespace, r.Name); err != nil {
+		return fmt.Errorf("the claim is deleted and its data is not: %w", err)
+	}
+	return nil
+}
+
+// Restart orders a restart of a pod's containers.
+func (s *service) Restart(ctx context.Context, r api.RestartRequest) error {
+	return s.Agent.Restart(ctx, r.Namespace, r.Name, r.Container)
+}

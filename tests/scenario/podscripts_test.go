@@ -1,0 +1,97 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/node"
+)
+
+// The scripts of testdata/pods run pods from manifests, without a kubelet, with the commands that
+// people use. $MANIFESTS is the folder of manifests. Besides testscript's commands there are
+//
+//	daemon kill, daemon start: end the server with SIGKILL, and start it again
+func TestPodScripts(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/pods/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, script := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
+			m := startPods(t)
+			testscript.Run(t, testscript.Params{
+				Files: []string{script},
+				Setup: func(env *testscript.Env) error {
+					env.Setenv("MANIFESTS", m.manifests())
+					env.Setenv("POD_LOGS", m.podLogs())
+					return m.environment(env)
+				},
+				Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"daemon": m.daemonCommand},
+			})
+		})
+	}
+}
+
+func (m *machine) manifests() string { return filepath.Join(m.Options.Dir, "manifests") }
+func (m *machine) podLogs() string   { return filepath.Join(m.Options.Dir, "pod-logs") }
+
+// startPods starts a node that runs the pods of a folder of manifests.
+func startPods(t *testing.T) *machine {
+	t.Helper()
+	dir, err := os.MkdirTemp(world.folder, "node-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"manifests", "pod-logs"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := fmt.Sprintf("[pods]\nmanifests = [%q]\nlogs = %q\nnode_name = \"till-4\"\ncrash_loop_max = \"1s\"\n[pods.node_labels]\n\"example.com/rack\" = \"7\"\n",
+		filepath.Join(dir, "manifests"), filepath.Join(dir, "pod-logs"))
+	m := startWith(t, dir, config+handlers)
+	t.Cleanup(m.endPods)
+	return m
+}
+
+// endPods ends the pods of a script that failed: their agent would make them again.
+func (m *machine) endPods() {
+	files, err := filepath.Glob(filepath.Join(m.manifests(), "*"))
+	if err != nil || len(files) == 0 || !m.Alive() {
+		return
+	}
+	for _, file := range files {
+		if err := os.Remove(file); err != nil {
+			m.t.Error(err)
+		}
+	}
+	for end := time.Now().Add(node.Patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		list, err := m.ListPodSandbox(context.Background(), &runtime.ListPodSandboxRequest{})
+		if err != nil || len(list.GetItems()) == 0 {
+			return
+		}
+	}
+}
+
+func (m *machine) daemonCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: daemon kill|start")
+	}
+	switch args[0] {
+	case "kill":
+		ts.Check(m.SignalDaemon(syscall.SIGKILL))
+	case "start":
+		ts.Check(m.StartDaemon(m.t.Context()))
+	default:
+		ts.Fatalf("usage: daemon kill|start")
+	}
+}
