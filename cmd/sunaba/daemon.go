@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
@@ -175,7 +176,9 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 			Config: c.Pods, Root: p.root, State: p.state, Socket: p.socket, CRI: d.server.Local(), Handlers: handlers, Host: host, BootID: bootID,
 			Classes: d.classes.all, Changed: d.status, Logger: logger,
 		})
-		if err != nil {
+		if errdefs.IsFailedPrecondition(err) { // the records are a newer release's: the CRI server is of use nevertheless
+			logger.Error("failed to open the records of pods, pods of manifests are not managed", "error", err)
+		} else if err != nil {
 			return nil, err
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"context"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/sunaba-project/sunaba/pods/agent/observe"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/cycle"
@@ -42,7 +40,6 @@ type pod struct {
 
 	decision cycle.Decision
 	probed   []cycle.ProbeSet
-	view     *corev1.Pod // with status
 
 	due   time.Time // of the next step; zero for none
 	index int       // in the heap, -1 outside

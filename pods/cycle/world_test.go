@@ -47,10 +47,9 @@ type world struct {
 // box is a container of the world.
 type box struct {
 	Observation
-	term    time.Time // when it ends after a signal, zero without
-	ends    time.Time // when it ends by itself, zero never
-	code    int32
-	removed bool
+	term time.Time // when it ends after a signal, zero without
+	ends time.Time // when it ends by itself, zero never
+	code int32
 }
 
 // work is an action under way.

@@ -19,7 +19,7 @@ import (
 // maxManifest bounds a manifest, in bytes, as in a folder that is watched.
 const maxManifest = 10 << 20
 
-func (p Places) applyCommand() *cli.Command {
+func applyCommand() *cli.Command {
 	server := withAgent(apply)
 	return &cli.Command{
 		Name:      "apply",

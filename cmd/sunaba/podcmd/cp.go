@@ -238,7 +238,8 @@ func (k *copier) send(ctx context.Context, local, remote string) error {
 	return err
 }
 
-// destination is what a file gets to be in the container: it itself, or name in it if it is a folder.
+// destination is where a file is copied to in the container: remote, or name in it if it is a
+// folder.
 func (k *copier) destination(ctx context.Context, remote, name string) (string, error) {
 	switch path.Base(remote) {
 	case "/", ".", "..":

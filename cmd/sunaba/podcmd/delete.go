@@ -19,7 +19,7 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-func (p Places) deleteCommand() *cli.Command {
+func deleteCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "delete",
 		Usage:     "delete objects that were applied",

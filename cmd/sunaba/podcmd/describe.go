@@ -18,7 +18,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
 
-func (p Places) describeCommand() *cli.Command {
+func describeCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "describe",
 		Usage:     "say all that is known of objects, with what is waited for and the last events",

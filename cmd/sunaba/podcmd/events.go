@@ -16,7 +16,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
-func (p Places) eventsCommand() *cli.Command {
+func eventsCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "events",
 		Usage:     "say what happened",

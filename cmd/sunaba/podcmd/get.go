@@ -15,7 +15,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
-func (p Places) getCommand() *cli.Command {
+func getCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "get",
 		Usage:     "list pods, configmaps, secrets, pvc, runtimeclasses, manifests or events",

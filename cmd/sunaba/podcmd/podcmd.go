@@ -37,8 +37,8 @@ func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 // Commands are the commands, for the top level of the command line.
 func Commands(p Places) []*cli.Command {
 	all := []*cli.Command{
-		p.getCommand(), p.describeCommand(), p.logsCommand(), p.execCommand(), p.applyCommand(), p.deleteCommand(), p.restartCommand(),
-		p.waitCommand(), p.eventsCommand(), p.attachCommand(), p.portForwardCommand(), p.copyCommand(), p.debugCommand(),
+		getCommand(), describeCommand(), p.logsCommand(), p.execCommand(), applyCommand(), deleteCommand(), restartCommand(),
+		waitCommand(), eventsCommand(), p.attachCommand(), p.portForwardCommand(), p.copyCommand(), p.debugCommand(),
 	}
 	for _, c := range all {
 		c.Category = category

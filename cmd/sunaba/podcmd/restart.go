@@ -10,7 +10,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
-func (p Places) restartCommand() *cli.Command {
+func restartCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "restart",
 		Usage:     "stop a pod's containers with grace and start them again in the same sandbox",

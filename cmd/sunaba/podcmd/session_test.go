@@ -82,7 +82,7 @@ func echo(in io.Reader, out, _ io.Writer) int {
 // --socket takes the place of the server that --state leads to.
 func TestSocket(t *testing.T) {
 	n, other := newNode(t), newNode(t)
-	other.url = serveStreams(t, echo)
+	other.url = serveStreams(t, func(io.Reader, io.Writer, io.Writer) int { return 0 })
 	if _, _, err := n.run(t.Context(), "", "exec", "web", "--socket", filepath.Join(other.dir, "cri.sock"), "--", "true"); err != nil || len(n.exec) != 0 || len(other.exec) != 1 {
 		t.Errorf("%v, asked %d and %d", err, len(n.exec), len(other.exec))
 	}
@@ -340,7 +340,7 @@ func TestCopyCommands(t *testing.T) {
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	zero := func(in io.Reader, _, _ io.Writer) int { io.Copy(io.Discard, in); return 0 }
+	zero := func(io.Reader, io.Writer, io.Writer) int { return 0 }
 	one := func(io.Reader, io.Writer, io.Writer) int { return 1 }
 	says := func(code int, text string) func(io.Reader, io.Writer, io.Writer) int {
 		return func(_ io.Reader, _, errs io.Writer) int { io.WriteString(errs, text); return code }

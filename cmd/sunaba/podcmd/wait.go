@@ -27,7 +27,7 @@ const (
 	askAgain = 500 * time.Millisecond
 )
 
-func (p Places) waitCommand() *cli.Command {
+func waitCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "wait",
 		Usage:       "wait until pods are as they should be, or objects are gone",
