@@ -82,7 +82,7 @@ setup-tests:
 
 # The packages whose tests take longest, so that they start first: three run side by side, each in folders, networks and
 # cgroups of its own.
-LONGEST := ./tests/scenario ./tests/hostile ./shim/wasm/engine ./tests/recovery ./cmd/containerd-shim-sunaba-v1 \
+LONGEST := ./tests/scenario ./tests/hostile ./shim/wasm/engine ./tests/recovery ./tests/recovery/pods ./cmd/containerd-shim-sunaba-v1 \
            ./tests/containerd ./shim/runc ./tests/gowasm ./images
 
 # Many tests run binaries that they build, which the cache of results knows nothing of (-count=1).
@@ -159,6 +159,7 @@ gowasm-diff:
 # '-every' for a kill before every single step, which takes a while.
 recovery: setup
 	$(GO) test -count=1 -v -timeout 2h ./tests/recovery $(RECOVERY_FLAGS)
+	$(GO) test -count=1 -v -timeout 2h ./tests/recovery/pods $(RECOVERY_PODS_FLAGS)
 
 # The suites with cgroup version 2, in User-Mode Linux; V2_FLAGS='-run REGEXP' runs a part, V2_FLAGS=-short what
 # continuous integration runs.

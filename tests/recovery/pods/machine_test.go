@@ -1,0 +1,128 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/tests/node"
+)
+
+// machine is a worker's node, which runs pods from manifests.
+type machine struct {
+	*node.Watched
+	ctx      context.Context
+	client   *api.Client
+	resource api.Resource // pods
+}
+
+func (m *machine) podLogs() string { return filepath.Join(m.Options.Dir, "pod-logs") }
+
+// alone calls use with a node in a network and a mount namespace of its own, and takes the node
+// away.
+func alone(t *testing.T, config string, use func(m *machine)) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespaces
+		if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
+			t.Error(err)
+			return
+		}
+		m, err := begin(t, config)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		use(m)
+		if err := errors.Join(m.client.Close(), m.Finish()); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-done
+}
+
+func begin(t *testing.T, config string) (*machine, error) {
+	if err := errors.Join(node.Loopback(), world.registry.Join()); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(world.folder, "node-")
+	if err != nil {
+		return nil, err
+	}
+	manifests, logs := filepath.Join(dir, "manifests"), filepath.Join(dir, "pod-logs")
+	if err := errors.Join(os.Mkdir(manifests, 0o755), os.Mkdir(logs, 0o755)); err != nil {
+		return nil, err
+	}
+	watched, err := node.StartWatched(t.Context(), node.Options{
+		Bin: world.bin, Dir: dir, Config: fmt.Sprintf(config, node.Driver(), filepath.Join(dir, "cni"), backOffText, manifests, logs),
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{Watched: watched, ctx: t.Context()}
+	m.resource, _ = api.FindResource("pods")
+	if m.client, err = api.Connect(m.ctx, filepath.Join(m.State, "pods.sock")); err != nil {
+		return nil, errors.Join(err, m.Finish())
+	}
+	for _, ref := range []string{world.first, world.second, world.guest} {
+		if _, err := m.PullImage(m.ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: ref}}); err != nil {
+			return nil, errors.Join(err, m.client.Close(), m.Finish())
+		}
+	}
+	return m, nil
+}
+
+// workers is how many daemons are at it side by side: what waits gives way to others.
+const workers = 4
+
+// The daemon is killed in all stages of the life of the pods that it runs from manifests.
+func TestKillPods(t *testing.T) {
+	lives := allPoints / perLife
+	if *most > 0 {
+		lives = min(lives, max(*most/perLife, 1))
+	}
+	todo := make(chan int, lives)
+	for nth := 1; nth <= lives; nth++ {
+		if *only == 0 || *only == nth {
+			todo <- nth
+		}
+	}
+	close(todo)
+	steps, measured := map[string]int{}, false
+	alone(t, config, func(m *machine) { measured = m.live(t, 0, steps) })
+	if !measured {
+		return
+	}
+	var ran, clean atomic.Int32
+	var all sync.WaitGroup
+	for i := range min(workers, len(todo)) {
+		kind := config
+		if i%2 == 1 {
+			kind = node.OwnShims(config) // each pod has a shim of its own
+		}
+		all.Go(func() {
+			alone(t, kind, func(m *machine) {
+				for nth := range todo {
+					ran.Add(1)
+					if !m.live(t, nth, steps) {
+						return // what is left would be found again
+					}
+					clean.Add(1)
+				}
+			})
+		})
+	}
+	all.Wait()
+	fmt.Printf("seed %d: %d lives with %d points each, %d clean\n", *seed, ran.Load(), perLife, clean.Load())
+}
