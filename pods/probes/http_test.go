@@ -285,7 +285,7 @@ func TestHostileServers(t *testing.T) {
 		if out.verdict != tt.verdict || !strings.Contains(out.output, tt.output) || !strings.Contains(text, tt.err) || (text == "") != (tt.err == "") {
 			t.Errorf("%s: %v %.200q %v", tt.name, out.verdict, out.output, out.err)
 		}
-		if took := time.Since(start); took > limit+2*time.Second {
+		if took := time.Since(start); took > limit+20*time.Second {
 			t.Errorf("%s: took %v", tt.name, took)
 		}
 	}
