@@ -136,13 +136,14 @@ func (d Document) RuntimeClass() (nodev1.RuntimeClass, error) {
 	if err := d.Decode(&rc); err != nil {
 		return rc, err
 	}
-	if err := check(&rc); err != nil {
+	if err := Check(&rc); err != nil {
 		return rc, d.Errorf("RuntimeClass %q: %w", rc.Name, err)
 	}
 	return rc, nil
 }
 
-func check(rc *nodev1.RuntimeClass) error {
+// Check says what the API server would refuse in a class. The error starts with the field.
+func Check(rc *nodev1.RuntimeClass) error {
 	if errs := validation.IsDNS1123Subdomain(rc.Name); len(errs) > 0 {
 		return fmt.Errorf("metadata.name: %s", strings.Join(errs, "; "))
 	}

@@ -5,26 +5,23 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sunaba-project/sunaba/host/unixsocket"
+	"github.com/sunaba-project/sunaba/host/unixsocket/unixhttp"
 )
 
 // maxAnswer bounds an answer, in bytes.
 const maxAnswer = 256 << 20
 
 // Client uses an agent through its socket. Its methods may be called at the same time.
-type Client struct{ http http.Client }
+type Client struct{ http *http.Client }
 
 // Connect connects to an agent's socket, whose path may be of any length. The caller closes the
 // client.
@@ -33,19 +30,14 @@ type Client struct{ http http.Client }
 //
 // ErrUnavailable if no agent serves there.
 func Connect(ctx context.Context, path string) (*Client, error) {
-	conn, err := unixsocket.Dial(ctx, path)
-	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+	client, err := unixhttp.Connect(ctx, path)
+	if unixhttp.NoServer(err) {
 		return nil, fmt.Errorf("%w: no server runs pods there (start \"sunaba serve\" with [pods] manifests in its configuration): %w", err, errdefs.ErrUnavailable)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.Close(); err != nil {
-		return nil, err
-	}
-	return &Client{http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return unixsocket.Dial(ctx, path) },
-	}}}, nil
+	return &Client{client}, nil
 }
 
 // Close closes the connections.

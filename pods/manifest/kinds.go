@@ -1,8 +1,6 @@
 package manifest
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -141,7 +139,7 @@ func group(apiVersion string) string {
 type found struct{ notes, defaulted []string }
 
 // read decodes, defaults and checks one object.
-func (p *parser) read(at place, h head, js []byte) (metav1.Object, found, error) {
+func (p *parser) read(h head, js []byte) (metav1.Object, found, error) {
 	switch h.Kind {
 	case KindPod:
 		pod := &corev1.Pod{}
@@ -156,11 +154,11 @@ func (p *parser) read(at place, h head, js []byte) (metav1.Object, found, error)
 	case KindClaim:
 		return admit(p, js, &corev1.PersistentVolumeClaim{}, defaultClaim, validation.Claim)
 	}
-	return p.class(at, js)
+	return p.class(js)
 }
 
 // class decodes and checks a RuntimeClass, by the rules of the node's own files.
-func (p *parser) class(at place, js []byte) (metav1.Object, found, error) {
+func (p *parser) class(js []byte) (metav1.Object, found, error) {
 	var rc nodev1.RuntimeClass
 	if err := strict(js, &rc); err != nil {
 		return nil, found{}, err
@@ -168,26 +166,10 @@ func (p *parser) class(at place, js []byte) (metav1.Object, found, error) {
 	var bad fields.Problems
 	out := found{notes: p.laws.Judge(&bad, "", &rc)}
 	validation.Meta(&bad, &rc)
-	data, err := json.Marshal(rc)
-	if err != nil {
-		return nil, found{}, err
-	}
-	rc, err = runtimeclass.Document{File: p.file, Line: at.line, Data: data}.RuntimeClass()
-	if err != nil {
-		bad.Add("", "%s", cause(err).Error())
+	if err := runtimeclass.Check(&rc); err != nil {
+		bad.Add("", "%s", err.Error())
 	}
 	return &rc, out, bad.Err()
-}
-
-// cause is the error of a class without the file, the line and the name that stand before it.
-func cause(err error) error {
-	if several, ok := err.(interface{ Unwrap() []error }); ok && len(several.Unwrap()) > 0 {
-		err = several.Unwrap()[0]
-	}
-	if inner := errors.Unwrap(err); inner != nil {
-		return inner
-	}
-	return err
 }
 
 // admit decodes, defaults and checks an object that is not a Pod.

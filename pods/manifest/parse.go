@@ -146,7 +146,7 @@ func (p *parser) object(at place, js []byte) {
 		p.note(at, name, text)
 		return
 	}
-	value, found, err := p.read(at, h, js)
+	value, found, err := p.read(h, js)
 	if err != nil {
 		p.fail(at, name, err)
 		return

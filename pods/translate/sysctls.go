@@ -7,9 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ReasonSysctlForbidden is the reason of a pod that fails because of a sysctl.
-const ReasonSysctlForbidden = "SysctlForbidden"
-
 // safeSysctls are those that every pod may set: they are of a namespace and harm nobody else.
 func safeSysctls() []string {
 	return []string{
@@ -33,7 +30,7 @@ func safeSysctls() []string {
 //
 // # Errors
 //
-// ErrFailedPrecondition with a kubelet's message, for a pod that fails with ReasonSysctlForbidden.
+// ErrFailedPrecondition with a kubelet's message, for a pod that fails with reason SysctlForbidden.
 func CheckSysctls(pod *corev1.Pod, unsafe []string) error {
 	if pod.Spec.SecurityContext == nil {
 		return nil

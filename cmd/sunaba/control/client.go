@@ -8,20 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"syscall"
 
 	"github.com/containerd/errdefs"
 
-	"github.com/sunaba-project/sunaba/host/unixsocket"
+	"github.com/sunaba-project/sunaba/host/unixsocket/unixhttp"
 	"github.com/sunaba-project/sunaba/images"
 )
 
 // Client uses the store of a server.
-type Client struct{ http http.Client }
+type Client struct{ http *http.Client }
 
 var _ Store = (*Client)(nil)
 
@@ -31,19 +29,14 @@ var _ Store = (*Client)(nil)
 //
 // ErrUnavailable if no server listens there.
 func Connect(ctx context.Context, path string) (*Client, error) {
-	conn, err := unixsocket.Dial(ctx, path)
-	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+	client, err := unixhttp.Connect(ctx, path)
+	if unixhttp.NoServer(err) {
 		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.Close(); err != nil {
-		return nil, err
-	}
-	return &Client{http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return unixsocket.Dial(ctx, path) },
-	}}}, nil
+	return &Client{client}, nil
 }
 
 // Close closes the connections.

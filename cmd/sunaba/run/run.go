@@ -4,7 +4,6 @@ package run
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/host/mount"
+	"github.com/sunaba-project/sunaba/pods/agent/identity"
 )
 
 // Options say what to run and where. Socket and one of File and Reader are needed.
@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 	if err != nil {
 		return 1, fmt.Errorf("make directory for logs and volumes: %w", err)
 	}
-	p, err := newPlan(m, planOptions{Handler: handler, Dir: dir, UID: newUID(), Memory: memory})
+	p, err := newPlan(m, planOptions{Handler: handler, Dir: dir, UID: string(identity.UID()), Memory: memory})
 	if err != nil {
 		return 1, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -266,14 +266,6 @@ func removeDir(dir string) error {
 		return fmt.Errorf("remove %q: there is a mount at %q: %w", dir, mounts[0], errdefs.ErrFailedPrecondition)
 	}
 	return os.RemoveAll(dir)
-}
-
-// newUID makes a pod's uid in the form that Kubernetes gives them (RFC 9562, version 4).
-func newUID() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // short is a duration for people.
