@@ -82,7 +82,7 @@ setup-tests:
 
 # The packages whose tests take longest, so that they start first: three run side by side, each in folders, networks and
 # cgroups of its own.
-LONGEST := ./tests/scenario ./tests/hostile ./shim/wasm/engine ./tests/recovery ./tests/recovery/pods ./cmd/containerd-shim-sunaba-v1 \
+LONGEST := ./tests/scenario ./tests/scripts ./tests/hostile ./shim/wasm/engine ./tests/recovery ./tests/recovery/pods ./cmd/containerd-shim-sunaba-v1 \
            ./tests/containerd ./shim/runc ./tests/gowasm ./images
 
 # Many tests run binaries that they build, which the cache of results knows nothing of (-count=1).

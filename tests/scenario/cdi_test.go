@@ -17,8 +17,8 @@ import (
 func TestCDIDevices(t *testing.T) {
 	specs, host := t.TempDir(), t.TempDir()
 	m := start(t, fmt.Sprintf("[devices]\ncdi_spec_dirs = [%q]", specs))
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	if err := os.WriteFile(filepath.Join(host, "library"), []byte("the library\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestCDIDevices(t *testing.T) {
 			}
 		})
 	}
-	config := containerConfig(world.guest, "env")
+	config := containerConfig(world.Guest, "env")
 	config.CDIDevices = []*runtime.CDIDevice{{Name: "example.org/widget=two"}}
 	if _, err := m.run("wasm").tryCreate(config); grpcstatus.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "guest has no devices") {
 		t.Errorf("guest: %v", err)

@@ -35,9 +35,9 @@ func (m *machine) expectSound(when string) {
 // again.
 func TestCheckOfASoundNode(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
-	m.pull(world.artifact)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
+	m.pull(world.Artifact)
 	m.expectSound("empty")
 	for _, handler := range everyHandler {
 		p := m.run(handler, withPort(8080, int32(20000+node.Serial())))
@@ -45,8 +45,8 @@ func TestCheckOfASoundNode(t *testing.T) {
 		p.create(sh("true"))
 		p.begin(sh("exit 3")).wait()
 		if handler == "wasm" {
-			p.begin(containerConfig(world.guest, "idle")).says("idle")
-			p.begin(containerConfig(world.artifact, "idle")).says("idle")
+			p.begin(containerConfig(world.Guest, "idle")).says("idle")
+			p.begin(containerConfig(world.Artifact, "idle")).says("idle")
 		}
 	}
 	host := m.run("runc", func(config *runtime.PodSandboxConfig) {
@@ -57,7 +57,7 @@ func TestCheckOfASoundNode(t *testing.T) {
 	})
 	host.begin(sh("sleep 1000"))
 	stopped := m.run("wasm")
-	stopped.begin(containerConfig(world.guest, "idle")).says("idle")
+	stopped.begin(containerConfig(world.Guest, "idle")).says("idle")
 	stopped.stop()
 	m.expectSound("with pods")
 
@@ -84,7 +84,7 @@ func TestCheckOfASoundNode(t *testing.T) {
 // Pods come and go while the check looks: it never mistakes one that is being made for a leftover.
 func TestCheckWhilePodsComeAndGo(t *testing.T) {
 	m := start(t)
-	m.pull(world.guest)
+	m.pull(world.Guest)
 	done := make(chan error, 1)
 	go func() {
 		for range 8 {
@@ -117,7 +117,7 @@ func TestCheckWhilePodsComeAndGo(t *testing.T) {
 // that are sound run on.
 func TestCheckFindsAndRepairs(t *testing.T) {
 	m := startOwn(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	healthy := m.run("runc", withPort(8080, int32(20000+node.Serial())))
 	alive := healthy.begin(sh("sleep 1000"))
 	dead := m.run("runc")

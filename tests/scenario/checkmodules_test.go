@@ -21,9 +21,9 @@ func TestCheckOfCompiledModules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.pull(world.guest)
+	m.pull(world.Guest)
 	p := m.run("wasm")
-	alive := p.begin(containerConfig(world.guest, "idle"))
+	alive := p.begin(containerConfig(world.Guest, "idle"))
 	alive.says("idle")
 	cache := filepath.Join(m.Root, "wasm")
 	entries, err := filepath.Glob(filepath.Join(cache, "[0-9a-f]*-*"))
@@ -34,7 +34,7 @@ func TestCheckOfCompiledModules(t *testing.T) {
 	_, engine, _ := strings.Cut(filepath.Base(entry), "-")
 	long := time.Now().Add(-48 * time.Hour)
 	do(os.Chtimes(entry, long, long)) // a guest that runs for long, and whose image goes
-	if _, err := m.RemoveImage(t.Context(), &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: world.guest}}); err != nil {
+	if _, err := m.RemoveImage(t.Context(), &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: world.Guest}}); err != nil {
 		t.Fatal(err)
 	}
 	m.expectSound("with the image gone and its container running")

@@ -34,11 +34,11 @@ func fakeCRIU(t *testing.T, script string) {
 func TestCheckpointsAreRefused(t *testing.T) {
 	fakeCRIU(t, "echo 'Error (criu/x.c:1): this kernel lacks it' >&2; exit 1\n")
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	oci, wasm := m.run("runc"), m.run("wasm")
 	running, ended := oci.begin(sh("sleep 1000")), oci.begin(sh("exit 0"))
-	guest := wasm.begin(containerConfig(world.guest, "idle"))
+	guest := wasm.begin(containerConfig(world.Guest, "idle"))
 	ended.wait()
 	folder, full := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(full, "file"), nil, 0o600); err != nil {
@@ -123,7 +123,7 @@ func TestCheckpointFails(t *testing.T) {
 	wait := filepath.Join(t.TempDir(), "wait")
 	fakeCRIU(t, "[ \"$1\" != check ] || exit 0\n[ -e "+wait+" ] || exit 1\ncat <&$2 >/dev/null\n")
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	p := m.run("runc")
 	c := p.begin(sh(counting))
 	folder := t.TempDir()
@@ -231,7 +231,7 @@ func needCRIU(t *testing.T) {
 func TestCheckpointContainer(t *testing.T) {
 	needCRIU(t)
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	p := m.run("runc")
 	c := p.begin(sh(counting))
 	at := c.counts(20)
@@ -289,7 +289,7 @@ func TestCheckpointContainer(t *testing.T) {
 func TestCheckpointPod(t *testing.T) {
 	needCRIU(t)
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	p := m.run("runc")
 	configs := []*runtime.ContainerConfig{sh(counting), sh(counting)}
 	var ids []string
@@ -367,7 +367,7 @@ func TestUpdateRuntimeConfig(t *testing.T) {
 	if grpcstatus.Code(err) != codes.InvalidArgument {
 		t.Errorf("a range with host bits: %v", err)
 	}
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	if ip := m.run("runc").ip(); !strings.HasPrefix(ip, "10.244.1.") {
 		t.Errorf("address %q is not in the node's range", ip)
 	}

@@ -20,15 +20,15 @@ import (
 // Exit codes arrive verbatim.
 func TestExitCodes(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
 			p := m.run(handler)
 			program := func(code string) *runtime.ContainerConfig { return sh("exit " + code) }
 			if handler == "wasm" {
-				program = func(code string) *runtime.ContainerConfig { return containerConfig(world.guest, "exit", code) }
+				program = func(code string) *runtime.ContainerConfig { return containerConfig(world.Guest, "exit", code) }
 			}
 			p.begin(program("0")).expectEnd(0, "Completed")
 			p.begin(program("7")).expectEnd(7, "Error")
@@ -41,9 +41,9 @@ func TestExitCodes(t *testing.T) {
 // A trap is 134 with a message that names it; the stack goes to stderr.
 func TestTrap(t *testing.T) {
 	m := start(t)
-	m.pull(world.guest)
+	m.pull(world.Guest)
 	p := m.run("wasm")
-	c := p.begin(containerConfig(world.guest, "trap"))
+	c := p.begin(containerConfig(world.Guest, "trap"))
 	status := c.expectEnd(134, "Error")
 	if !strings.Contains(status.GetMessage(), "unreachable") {
 		t.Errorf("message %q does not name the trap", status.GetMessage())
@@ -60,10 +60,10 @@ func TestTrap(t *testing.T) {
 // What cannot be started is EXITED with StartError and 128, and the error says why.
 func TestStartError(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	for _, handler := range everyHandler {
 		p := m.run(handler)
-		config := containerConfig(world.busybox)
+		config := containerConfig(world.Busybox)
 		config.Command = []string{"/no/such/program"}
 		c, err := p.tryCreate(config)
 		if err == nil {
@@ -91,7 +91,7 @@ func TestStartErrorTellsWhatTheFileIs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ref := must(world.registry.Push(t.Context(), name, image))
+		ref := must(world.Registry.Push(t.Context(), name, image))
 		m.pull(ref)
 		return ref
 	}
@@ -140,7 +140,7 @@ func TestProgramOnAVolume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref := must(world.registry.Push(t.Context(), "odd:volume", image))
+	ref := must(world.Registry.Push(t.Context(), "odd:volume", image))
 	m.pull(ref)
 	volume := filepath.Join(m.Options.Dir, "volume")
 	if err := os.Mkdir(volume, 0o755); err != nil {
@@ -163,11 +163,11 @@ func TestProgramOnAVolume(t *testing.T) {
 // A module that does not decode is refused where it is first seen, and the text says what is wrong.
 func TestBrokenModule(t *testing.T) {
 	m := start(t)
-	_, err := m.PullImage(t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: world.broken}})
+	_, err := m.PullImage(t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: world.Broken}})
 	p := m.run("wasm")
 	if err == nil {
 		var c *container
-		if c, err = p.tryCreate(containerConfig(world.broken)); err == nil {
+		if c, err = p.tryCreate(containerConfig(world.Broken)); err == nil {
 			if _, err = m.StartContainer(t.Context(), &runtime.StartContainerRequest{ContainerId: c.id}); err != nil {
 				c.expectEnd(128, "StartError")
 			}
@@ -181,10 +181,10 @@ func TestBrokenModule(t *testing.T) {
 // A wasm pod holds Linux containers too: sidecars and debug containers.
 func TestMixedPod(t *testing.T) {
 	m := start(t)
-	m.pull(world.greeter)
-	m.pull(world.busybox)
+	m.pull(world.Greeter)
+	m.pull(world.Busybox)
 	p := m.run("wasm", withPort(8080, 0))
-	p.begin(containerConfig(world.greeter)).says("listening")
+	p.begin(containerConfig(world.Greeter)).says("listening")
 	sidecar := p.begin(sh("wget -q -O - http://127.0.0.1:8080/ && sleep 1000"))
 	sidecar.says("wasip1/wasm")
 	list, err := m.ListContainers(t.Context(), &runtime.ListContainersRequest{Filter: &runtime.ContainerFilter{PodSandboxId: p.id}})
@@ -201,28 +201,28 @@ func TestMixedPod(t *testing.T) {
 // A symbolic link in an image does not lead out of it.
 func TestHostileSymlinks(t *testing.T) {
 	m := start(t)
-	m.pull(world.hostile)
+	m.pull(world.Hostile)
 	host, err := os.ReadFile("/etc/os-release") // a file that the image does not have
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := m.run("wasm", func(config *runtime.PodSandboxConfig) { config.Hostname = "inside" })
 	for _, path := range []string{"/absolute", "/relative", "/through"} {
-		c := p.begin(containerConfig(world.hostile, "cat", path))
+		c := p.begin(containerConfig(world.Hostile, "cat", path))
 		c.wait()
 		if name, err := os.Hostname(); err == nil && strings.Contains(c.text(), name) {
 			t.Errorf("cat %s shows the host's name: %q", path, c.text())
 		}
 	}
 	for _, path := range []string{"/folder/os-release", "/up/up/up/etc/os-release", "/up/../../etc/os-release", "../../../etc/os-release"} {
-		c := p.begin(containerConfig(world.hostile, "cat", path))
+		c := p.begin(containerConfig(world.Hostile, "cat", path))
 		c.expectEnd(1, "Error")
 		if strings.Contains(c.text(), string(host)) {
 			t.Errorf("cat %s shows the host's file", path)
 		}
 	}
 	// Inside, the links work.
-	c := p.begin(containerConfig(world.hostile, "cat", "/folder/greeting"))
+	c := p.begin(containerConfig(world.Hostile, "cat", "/folder/greeting"))
 	c.expectEnd(0, "Completed")
 	if c.text() != "hello from the image\n" {
 		t.Errorf("a link inside the image: %q", c.text())
@@ -232,8 +232,8 @@ func TestHostileSymlinks(t *testing.T) {
 // Logs have the format that the kubelet reads; each stream keeps its name and long lines are split.
 func TestLogs(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.batch)
+	m.pull(world.Busybox)
+	m.pull(world.Batch)
 	p := m.run("runc")
 	c := p.begin(sh("echo err >&2; echo out; head -c 40000 /dev/zero | tr '\\0' x; echo; printf 'no newline'"))
 	c.expectEnd(0, "Completed")
@@ -259,7 +259,7 @@ func TestLogs(t *testing.T) {
 		t.Errorf("last line %+v", last)
 	}
 
-	guest := m.run("wasm").begin(containerConfig(world.batch, "-lines", "1", "-stderr"))
+	guest := m.run("wasm").begin(containerConfig(world.Batch, "-lines", "1", "-stderr"))
 	guest.expectEnd(0, "Completed")
 	var errs []string
 	for _, l := range guest.lines() {
@@ -275,10 +275,10 @@ func TestLogs(t *testing.T) {
 // The kubelet renames the log and asks for a new one: no line is lost, none is in both.
 func TestReopenLog(t *testing.T) {
 	m := start(t)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	for _, handler := range []string{"runc", "wasm"} {
 		p := m.run(handler)
-		c := p.begin(containerConfig(world.batch, "-lines", "-1", "-every", "2ms"))
+		c := p.begin(containerConfig(world.Batch, "-lines", "-1", "-every", "2ms"))
 		c.says("line 5")
 		old := c.log + ".1"
 		if err := os.Rename(c.log, old); err != nil {
@@ -313,7 +313,7 @@ func TestReopenLog(t *testing.T) {
 // Stop: TERM that is heard, TERM that is ignored, and no grace at all.
 func TestStopWithGrace(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	for _, handler := range []string{"runc", "crun"} {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
@@ -345,11 +345,11 @@ func TestStopWithGrace(t *testing.T) {
 // told to use its grace.
 func TestStopGuestWithGrace(t *testing.T) {
 	m := start(t)
-	m.pull(world.guest)
-	m.pull(world.greeter)
+	m.pull(world.Guest)
+	m.pull(world.Greeter)
 	p := m.run("wasm", withPort(8080, 0))
 
-	server := p.begin(containerConfig(world.greeter))
+	server := p.begin(containerConfig(world.Greeter))
 	server.says("listening")
 	if took := server.stop(120); took > node.Patience {
 		t.Errorf("a server took %v", took)
@@ -357,7 +357,7 @@ func TestStopGuestWithGrace(t *testing.T) {
 	server.expectEnd(0, "Completed")
 
 	quiet := m.run("wasm")
-	input := containerConfig(world.guest, "read")
+	input := containerConfig(world.Guest, "read")
 	input.Stdin = true
 	reader := quiet.begin(input)
 	reader.says("reading")
@@ -366,14 +366,14 @@ func TestStopGuestWithGrace(t *testing.T) {
 	}
 	reader.expectEnd(0, "Completed")
 
-	deaf := quiet.begin(containerConfig(world.guest, "idle"))
+	deaf := quiet.begin(containerConfig(world.Guest, "idle"))
 	deaf.says("idle")
 	if took := deaf.stop(120); took > node.Patience {
 		t.Errorf("a guest that cannot hear took %v", took)
 	}
 	deaf.expectEnd(143, "Error")
 
-	patient := containerConfig(world.guest, "idle")
+	patient := containerConfig(world.Guest, "idle")
 	patient.Annotations = map[string]string{"io.sunaba.stop-wait": "true"}
 	waiting := quiet.begin(patient)
 	waiting.says("idle")
@@ -382,7 +382,7 @@ func TestStopGuestWithGrace(t *testing.T) {
 	}
 	waiting.expectEnd(137, "Error")
 
-	spinning := quiet.begin(containerConfig(world.guest, "spin"))
+	spinning := quiet.begin(containerConfig(world.Guest, "spin"))
 	if took := spinning.stop(0); took > node.Slow(9*time.Second) {
 		t.Errorf("a computing guest took %v without grace", took)
 	}
@@ -392,15 +392,15 @@ func TestStopGuestWithGrace(t *testing.T) {
 // Stats come from the container's own cgroup, under every handler.
 func TestStats(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
 			p := m.run(handler)
 			config := sh("while :; do :; done")
 			if handler == "wasm" {
-				config = containerConfig(world.guest, "spin")
+				config = containerConfig(world.Guest, "spin")
 			}
 			c := p.begin(config)
 			var stats *runtime.ContainerStats
@@ -433,8 +433,8 @@ func TestStats(t *testing.T) {
 // Memory has a limit, and a guest learns of it by a refused growth before the kernel does.
 func TestMemoryLimit(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	limit := func(config *runtime.ContainerConfig) *runtime.ContainerConfig {
 		config.Linux.Resources = &runtime.LinuxContainerResources{MemoryLimitInBytes: 48 << 20}
 		return config
@@ -442,7 +442,7 @@ func TestMemoryLimit(t *testing.T) {
 	c := m.run("runc").begin(limit(sh("x=0123456789abcdef; while :; do x=$x$x; done")))
 	c.expectEnd(137, "OOMKilled")
 
-	guest := m.run("wasm").begin(limit(containerConfig(world.guest, "fill", "200")))
+	guest := m.run("wasm").begin(limit(containerConfig(world.Guest, "fill", "200")))
 	guest.expectEnd(3, "Error")
 	if !strings.Contains(guest.text(), "then no more") {
 		t.Errorf("the guest said %q", guest.text())
@@ -452,8 +452,8 @@ func TestMemoryLimit(t *testing.T) {
 // A mount keeps its read-only flag under every handler.
 func TestMounts(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	volume := t.TempDir()
 	if err := os.WriteFile(volume+"/note", []byte("from the volume\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -467,7 +467,7 @@ func TestMounts(t *testing.T) {
 	if got := c.text(); !strings.Contains(got, "from the volume\n") || !strings.Contains(got, "refused\n") {
 		t.Errorf("under runc: %q", got)
 	}
-	guest := m.run("wasm").begin(with(containerConfig(world.guest, "cat", "/volume/note")))
+	guest := m.run("wasm").begin(with(containerConfig(world.Guest, "cat", "/volume/note")))
 	guest.expectEnd(0, "Completed")
 	if got := guest.text(); got != "from the volume\n" {
 		t.Errorf("under wasm: %q", got)
@@ -482,7 +482,7 @@ func TestMounts(t *testing.T) {
 // bounded time.
 func TestExecSyncLeavesNothing(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	for _, handler := range []string{"runc", "crun"} {
 		c := m.run(handler).begin(sh("echo up; sleep 1000"))
 		c.says("up")
@@ -517,7 +517,7 @@ func TestExecSyncLeavesNothing(t *testing.T) {
 // ExecSync's exit code is not an error, and its time limit is.
 func TestExecSync(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	for _, handler := range everyHandler {
 		c := m.run(handler).begin(sh("echo up; sleep 1000"))
 		c.says("up")

@@ -165,7 +165,7 @@ func execsWhatIsNone(p *pod) error {
 }
 
 func lacksItsProgram(p *pod) error {
-	config := containerConfig(world.busybox)
+	config := containerConfig(world.Busybox)
 	config.Command = []string{"/no/such/program"}
 	c, err := p.attempt(config)
 	if c == nil {
@@ -296,7 +296,7 @@ func servesInItsNetwork(p *pod) error {
 }
 
 func sharesTheHostsNetwork(p *pod) error {
-	return p.outcome(sh("wget -q -O /dev/null http://"+world.registry.Host+"/v2/ && echo reached"), "reached\n", 0)
+	return p.outcome(sh("wget -q -O /dev/null http://"+world.Registry.Host+"/v2/ && echo reached"), "reached\n", 0)
 }
 
 func sharesProcesses(p *pod) error {

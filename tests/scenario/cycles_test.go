@@ -13,8 +13,8 @@ import (
 // Half a minute of four parallel lives of pods under both kinds of handler leaves nothing behind.
 func TestCyclesLeaveNothing(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	limit := 30 * time.Second
 	if testing.Short() {
 		limit = 3 * time.Second
@@ -58,7 +58,7 @@ func (m *machine) cycle(handler string, polite bool) error {
 	p := &pod{machine: m, id: run.GetPodSandboxId(), handler: handler, config: config}
 	program := sh("echo up; sleep 1000")
 	if handler == "wasm" {
-		program = containerConfig(world.guest, "idle")
+		program = containerConfig(world.Guest, "idle")
 	}
 	c, err := p.tryCreate(program)
 	if err != nil {

@@ -15,7 +15,7 @@ const noSuchID = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcd
 // What the kubelet repeats must succeed again, also for what never was.
 func TestIdempotence(t *testing.T) {
 	m := start(t)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	ctx := t.Context()
 	for _, handler := range everyHandler {
 		p := m.run(handler)
@@ -48,7 +48,7 @@ func TestIdempotence(t *testing.T) {
 // A running container and a running pod can be removed without being stopped first.
 func TestRemoveWithoutStop(t *testing.T) {
 	m := start(t)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	for _, handler := range everyHandler {
 		p := m.run(handler)
 		c := p.begin(counter())
@@ -64,7 +64,7 @@ func TestRemoveWithoutStop(t *testing.T) {
 // Each wrong request has the code that its caller looks for.
 func TestCodes(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	ctx := t.Context()
 	p := m.run("runc")
 	stopped := m.run("runc")
@@ -110,7 +110,7 @@ func TestCodes(t *testing.T) {
 			return create(stopped, func(*runtime.ContainerConfig) {})
 		}, codes.FailedPrecondition},
 		"container of an image that is not here": {func() error {
-			return create(p, func(c *runtime.ContainerConfig) { c.Image = &runtime.ImageSpec{Image: world.registry.Host + "/none:1"} })
+			return create(p, func(c *runtime.ContainerConfig) { c.Image = &runtime.ImageSpec{Image: world.Registry.Host + "/none:1"} })
 		}, codes.NotFound},
 		"container without metadata": {func() error {
 			return create(p, func(c *runtime.ContainerConfig) { c.Metadata = nil })
@@ -181,17 +181,17 @@ func TestCancelledPull(t *testing.T) {
 	m := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 1e6) // 1 ms
 	defer cancel()
-	_, err := m.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: world.greeter}})
+	_, err := m.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: world.Greeter}})
 	if grpcstatus.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("%v, want DeadlineExceeded", err)
 	}
-	m.pull(world.greeter)
+	m.pull(world.Greeter)
 }
 
 // Labels and annotations come back as they were given.
 func TestLabelsAndAnnotations(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	labels, annotations := map[string]string{"a": "1"}, map[string]string{"b/c": "two\nlines"}
 	p := m.run("runc", func(config *runtime.PodSandboxConfig) { config.Labels, config.Annotations = labels, annotations })
 	config := sh("true")

@@ -14,26 +14,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/node"
-	"github.com/sunaba-project/sunaba/tests/oci"
 )
-
-// needExamples stores examples in the registry. Where a compiler could not be installed the test is
-// skipped.
-func needExamples(t *testing.T, names ...string) {
-	t.Helper()
-	for _, e := range oci.Examples() {
-		for _, name := range names {
-			if e.Name != name {
-				continue
-			}
-			if _, err := e.Push(t.Context(), world.registry, "../../examples"); errors.Is(err, oci.ErrNoCompiler) {
-				t.Skip(err)
-			} else if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
 
 // Pods with an end, by the command that stands in their manifests.
 func TestExampleJobs(t *testing.T) {
@@ -50,12 +31,12 @@ func TestExampleJobs(t *testing.T) {
 		{"quantiles/pod.yaml", []string{"quantiles", "busybox"}, 0, []string{"count 200\nmean 100.500\np50 100\np90 180\np99 198\n"}},
 	} {
 		t.Run(filepath.Dir(filepath.Join("examples", c.manifest)), func(t *testing.T) {
-			needExamples(t, c.images...)
+			world.Need(t, c.images...)
 			file := filepath.Join(t.TempDir(), "pod.yaml")
-			if err := os.WriteFile(file, manifest(t, c.manifest), 0o644); err != nil {
+			if err := os.WriteFile(file, world.Manifest(t, c.manifest), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.CommandContext(t.Context(), filepath.Join(world.bin, "sunaba"), "run", "--socket", m.Socket,
+			cmd := exec.CommandContext(t.Context(), filepath.Join(world.Bin, "sunaba"), "run", "--socket", m.Socket,
 				"--runtimeclass", "../../examples/runtimeclasses.yaml", file)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -81,11 +62,11 @@ func TestRunShowsBars(t *testing.T) {
 	m := start(t)
 	file := filepath.Join(t.TempDir(), "pod.yaml")
 	text := "{apiVersion: v1, kind: Pod, metadata: {name: bars}, spec: {restartPolicy: Never, runtimeClassName: wasm, containers: [" +
-		"{name: c, image: " + world.busybox + ", command: [echo, it has, run]}, {name: g, image: " + world.guest + ", args: [cat, /etc/greeting]}]}}"
+		"{name: c, image: " + world.Busybox + ", command: [echo, it has, run]}, {name: g, image: " + world.Guest + ", args: [cat, /etc/greeting]}]}}"
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	term := openTerminal(t, exec.CommandContext(t.Context(), filepath.Join(world.bin, "sunaba"), "run", "--socket", m.Socket, file), 120, 40)
+	term := openTerminal(t, exec.CommandContext(t.Context(), filepath.Join(world.Bin, "sunaba"), "run", "--socket", m.Socket, file), 120, 40)
 	if err := term.ends(); err != nil {
 		t.Fatalf("%v: %q", err, term.text())
 	}
@@ -98,9 +79,9 @@ func TestRunShowsBars(t *testing.T) {
 }
 
 func TestExampleGreeter(t *testing.T) {
-	needExamples(t, "greeter")
+	world.Need(t, "greeter")
 	k := start(t).runManifest("greeter-pod.yaml")
-	if got, want := k.get("http://"+k.ip()+":8080/"), "Hello from wasip1/wasm on greeter\n"; got != want {
+	if got, want := k.Get("http://"+k.ip()+":8080/"), "Hello from wasip1/wasm on greeter\n"; got != want {
 		t.Errorf("answer %q, want %q", got, want)
 	}
 	k.end("greeter").expectEnd(0, "Completed")
@@ -108,9 +89,9 @@ func TestExampleGreeter(t *testing.T) {
 
 // The filter's input comes through attach, as that of `kubectl run -i` does.
 func TestExampleFilter(t *testing.T) {
-	needExamples(t, "filter")
+	world.Need(t, "filter")
 	m := start(t)
-	ref := world.registry.Host + "/sunaba/filter:v1"
+	ref := world.Registry.Host + "/sunaba/filter:v1"
 	m.pull(ref)
 	p := m.run("wasm")
 	config := containerConfig(ref)
@@ -137,7 +118,7 @@ func TestExampleFilter(t *testing.T) {
 
 // Probes and hooks run another module of the image, and of an artifact the module itself.
 func TestExampleProbes(t *testing.T) {
-	needExamples(t, "probes", "worker")
+	world.Need(t, "probes", "worker")
 	for _, path := range []string{"probes/pod.yaml", "probes/artifact-pod.yaml"} {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".yaml"), func(t *testing.T) {
 			k := start(t).runManifest(path)
@@ -162,9 +143,9 @@ func TestExampleProbes(t *testing.T) {
 
 // A worker that hangs is found by its probe, and by nothing else: it runs.
 func TestExampleProbeFails(t *testing.T) {
-	needExamples(t, "probes")
+	world.Need(t, "probes")
 	m := start(t)
-	ref := world.registry.Host + "/sunaba/probes:v1"
+	ref := world.Registry.Host + "/sunaba/probes:v1"
 	m.pull(ref)
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil {
@@ -189,13 +170,13 @@ func TestExampleProbeFails(t *testing.T) {
 
 // A guest follows its ConfigMap while it runs, and a Linux container sees what it writes.
 func TestExamplePage(t *testing.T) {
-	needExamples(t, "page", "busybox")
+	world.Need(t, "page", "busybox")
 	k := start(t).runManifest("page/pod.yaml")
 	url := "http://" + k.ip() + ":8080/"
 	shows := func(want string) {
 		t.Helper()
 		var got string
-		if !node.Within(node.Patience, func() bool { got = k.get(url); return got == want }) {
+		if !node.Within(node.Patience, func() bool { got = k.Get(url); return got == want }) {
 			t.Fatalf("the page is %q, want %q; the guest said %q", got, want, k.containers["page"].text())
 		}
 	}

@@ -19,7 +19,7 @@ func TestContainerFields(t *testing.T) {
 		Entrypoint: []string{"/bin/sh", "-c"}, Cmd: []string{"echo by the image"}, WorkingDir: "/data", Env: []string{"A=image", "B=image"},
 		Volumes: map[string]struct{}{"/data": {}, "/taken": {}, "/new": {}}, StopSignal: "SIGUSR1",
 	}, oci.Dir("data", 0o700), oci.Text("data/note", "from the image\n"), oci.Dir("taken", 0o755), oci.Text("taken/note", "x")))
-	ref, err := world.registry.Push(t.Context(), "fields:v1", image)
+	ref, err := world.Registry.Push(t.Context(), "fields:v1", image)
 	if err != nil {
 		t.Fatal(err)
 	}

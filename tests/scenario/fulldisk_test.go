@@ -35,21 +35,21 @@ func freeOf(t *testing.T, disk string) int64 {
 // A node whose disk is full says so, loses nothing, lets everything be removed, starts, and goes on
 // once there is room.
 func TestFullDisk(t *testing.T) {
-	small := disk.New(t, world.folder, 64)
+	small := disk.New(t, world.Folder, 64)
 	m := startIn(t, filepath.Join(small, "node"))
 	// The next daemon's log is where there is room.
 	if err := os.Remove(m.LogFile); err != nil {
 		t.Fatal(err)
 	}
-	m.LogFile = filepath.Join(world.folder, "fulldisk.log")
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.LogFile = filepath.Join(world.Folder, "fulldisk.log")
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	stays := map[string]*container{}
 	for _, handler := range []string{"runc", "wasm"} {
 		stays[handler] = m.run(handler).begin(sh("i=0; while :; do i=$((i+1)); echo tick $i; usleep 20000; done"))
 		stays[handler].says("tick 2")
 	}
-	idle := m.run("wasm").begin(containerConfig(world.guest, "idle"))
+	idle := m.run("wasm").begin(containerConfig(world.Guest, "idle"))
 	idle.says("idle")
 	doomed := m.run("runc")
 	sleeper, unborn := doomed.begin(sh("sleep 1000")), doomed.create(sh("echo born; sleep 1000"))
@@ -101,7 +101,7 @@ func TestFullDisk(t *testing.T) {
 	sleeper.stop(0)
 	doomed.stop()
 	doomed.remove()
-	if _, err := m.RemoveImage(t.Context(), &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: world.guest}}); err != nil {
+	if _, err := m.RemoveImage(t.Context(), &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: world.Guest}}); err != nil {
 		t.Errorf("remove an image: %v", err)
 	}
 	m.expectSound("with less, full")
@@ -113,7 +113,7 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("%s: the log does not go on: %q", handler, c.text())
 		}
 	}
-	m.pull(world.guest)
+	m.pull(world.Guest)
 	for _, handler := range everyHandler {
 		p := m.run(handler)
 		p.begin(sh("echo one; exit 3")).expectEnd(3, "Error")
@@ -132,7 +132,7 @@ func pushBig(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, err := world.registry.Push(context.Background(), "big:v1", image)
+	ref, err := world.Registry.Push(context.Background(), "big:v1", image)
 	if err != nil {
 		t.Fatal(err)
 	}

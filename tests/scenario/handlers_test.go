@@ -69,7 +69,7 @@ func TestHandlerWithoutItsRuntime(t *testing.T) {
 		t.Errorf("a pod without its runtime: %v", err)
 	}
 	tells(fmt.Sprint(err), `run pod "refused"`, helps)
-	code, out, _ := m.sunaba("runtimeclass", "list", "--socket", m.Socket)
+	code, out, _ := m.Sunaba("runtimeclass", "list", "--socket", m.Socket)
 	if code != 1 {
 		t.Errorf("the list ends with %d", code)
 	}

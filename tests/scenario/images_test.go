@@ -22,16 +22,16 @@ func (m *machine) imageStatus(image string) *runtime.Image {
 // credentials and maybe no registry.
 func TestPullWithoutHandlerServesEveryHandler(t *testing.T) {
 	m := start(t)
-	id := m.pull(world.batch)
-	if image := m.imageStatus(world.batch); image.GetId() != id {
+	id := m.pull(world.Batch)
+	if image := m.imageStatus(world.Batch); image.GetId() != id {
 		t.Errorf("the pull answered %s, the status says %s", id, image.GetId())
 	}
-	world.registry.ForgetRequests()
+	world.Registry.ForgetRequests()
 	for _, handler := range everyHandler {
 		p := m.run(handler)
-		p.begin(containerConfig(world.batch)).expectEnd(0, "Completed")
+		p.begin(containerConfig(world.Batch)).expectEnd(0, "Completed")
 	}
-	if requests := world.registry.Requests(); len(requests) != 0 {
+	if requests := world.Registry.Requests(); len(requests) != 0 {
 		t.Errorf("the registry was asked again: %q", requests)
 	}
 }
@@ -39,24 +39,24 @@ func TestPullWithoutHandlerServesEveryHandler(t *testing.T) {
 // The kubelet's pull policy Always pulls for each start; what is there is not fetched again.
 func TestSecondPullFetchesNothing(t *testing.T) {
 	m := start(t)
-	first := m.pull(world.batch)
-	world.registry.ForgetRequests()
-	if second := m.pull(world.batch); second != first {
+	first := m.pull(world.Batch)
+	world.Registry.ForgetRequests()
+	if second := m.pull(world.Batch); second != first {
 		t.Errorf("two pulls answered %s and %s", first, second)
 	}
-	if n := world.registry.Blobs(); n != 0 {
-		t.Errorf("the second pull fetched %d blobs: %q", n, world.registry.Requests())
+	if n := world.Registry.Blobs(); n != 0 {
+		t.Errorf("the second pull fetched %d blobs: %q", n, world.Registry.Requests())
 	}
 }
 
 // The kubelet asks with the id that the pull answered, which may be a sibling variant's.
 func TestContainerByImageID(t *testing.T) {
 	m := start(t)
-	id := m.pull(world.batch)
+	id := m.pull(world.Batch)
 	for _, handler := range []string{"runc", "wasm"} {
 		p := m.run(handler)
 		config := containerConfig(id)
-		config.Image.UserSpecifiedImage = world.batch
+		config.Image.UserSpecifiedImage = world.Batch
 		c := p.begin(config)
 		c.expectEnd(0, "Completed")
 		if want := "running as " + platformOf(handler); !strings.Contains(c.text(), want) {
@@ -68,7 +68,7 @@ func TestContainerByImageID(t *testing.T) {
 // Every shape of a WebAssembly image runs under the wasm handler.
 func TestWasmImageShapes(t *testing.T) {
 	m := start(t)
-	for _, image := range []string{world.guest, world.artifact, world.asLinux} {
+	for _, image := range []string{world.Guest, world.Artifact, world.AsLinux} {
 		t.Run(image[strings.LastIndexByte(image, ':')+1:], func(t *testing.T) {
 			m := m.in(t)
 			m.pull(image)
@@ -81,7 +81,7 @@ func TestWasmImageShapes(t *testing.T) {
 // Two modules, or a component, are refused with a text that says what is accepted.
 func TestWasmImagesThatAreRefused(t *testing.T) {
 	m := start(t)
-	for image, want := range map[string]string{world.twoLayers: "layer", world.component: "preview 1"} {
+	for image, want := range map[string]string{world.TwoLayers: "layer", world.Component: "preview 1"} {
 		_, err := m.PullImage(t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: image}})
 		if err == nil {
 			p := m.run("wasm")
@@ -97,7 +97,7 @@ func TestWasmImagesThatAreRefused(t *testing.T) {
 func TestWasmImageUnderRunc(t *testing.T) {
 	m := start(t)
 	p := m.run("runc")
-	for _, image := range []string{world.guest, world.artifact, world.asLinux} {
+	for _, image := range []string{world.Guest, world.Artifact, world.AsLinux} {
 		_, err := m.PullImage(t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: image}})
 		var c *container
 		if err == nil {
@@ -114,13 +114,13 @@ func TestWasmImageUnderRunc(t *testing.T) {
 
 func TestRemoveImage(t *testing.T) {
 	m := start(t)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	for range 2 { // removing is idempotent
-		if _, err := m.RemoveImage(t.Context(), &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: world.batch}}); err != nil {
+		if _, err := m.RemoveImage(t.Context(), &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: world.Batch}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if image := m.imageStatus(world.batch); image != nil {
+	if image := m.imageStatus(world.Batch); image != nil {
 		t.Errorf("the image is still there: %v", image)
 	}
 	list, err := m.ListImages(t.Context(), &runtime.ListImagesRequest{})
@@ -141,8 +141,8 @@ func TestPullErrors(t *testing.T) {
 	}{
 		{"A:-x", "", codes.InvalidArgument, "A:-x"},
 		{"", "", codes.InvalidArgument, ""},
-		{world.registry.Host + "/nothing:here", "", codes.NotFound, "nothing"},
-		{world.batch, "nope", codes.InvalidArgument, "runc"},
+		{world.Registry.Host + "/nothing:here", "", codes.NotFound, "nothing"},
+		{world.Batch, "nope", codes.InvalidArgument, "runc"},
 		{"127.0.0.1:1/unreachable:1", "", codes.Unknown, "RegistryUnavailable: "},
 	} {
 		_, err := m.PullImage(t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: c.image, RuntimeHandler: c.handler}})
@@ -169,7 +169,7 @@ func TestImageFsInfo(t *testing.T) {
 		return fs.GetUsedBytes().GetValue()
 	}
 	before := used()
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	if after := used(); after <= before {
 		t.Errorf("%d bytes used before a pull and %d after it", before, after)
 	}

@@ -3,7 +3,6 @@ package scenario
 import (
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -32,7 +31,7 @@ func pushData(t *testing.T, name string, split bool) string {
 	} else {
 		layers = append(layers, must(oci.Layer(append(first, second...)...)))
 	}
-	ref, err := world.registry.Push(t.Context(), name, must(oci.Image(oci.Host(), v1.Config{}, layers...)))
+	ref, err := world.Registry.Push(t.Context(), name, must(oci.Image(oci.Host(), v1.Config{}, layers...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +47,8 @@ func imageMount(id, ref, path, sub string) *runtime.Mount {
 // image and the daemon go.
 func TestImageVolumes(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	for name, split := range map[string]bool{"data/one:v1": false, "data/two:v1": true} {
 		ref := pushData(t, name, split)
 		for _, handler := range []string{"runc", "crun"} {
@@ -77,7 +76,7 @@ touch /data/new || echo cannot write; /noexec/run || echo cannot run; sleep 1000
 	if _, err := m.RemoveImage(m.t.Context(), &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: id}}); err != nil {
 		m.t.Fatal(err)
 	}
-	m.restart()
+	m.Restart()
 	c.start()
 	c.says("the model\nthe model\nthe model\nthe model\nit runs\n33:33\n")
 	c.says("cannot write")
@@ -105,7 +104,7 @@ touch /data/new || echo cannot write; /noexec/run || echo cannot run; sleep 1000
 // A shim that dies takes what it has mounted along.
 func TestImageVolumesOfADeadShim(t *testing.T) {
 	m := startOwn(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	ref := pushData(t, "data/dead:v1", true)
 	id := m.pull(ref)
 	for _, handler := range everyHandler {
@@ -130,17 +129,6 @@ func TestImageVolumesOfADeadShim(t *testing.T) {
 	m.noViews()
 }
 
-// restart kills the daemon and starts it again.
-func (m *machine) restart() {
-	m.t.Helper()
-	if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
-		m.t.Fatal(err)
-	}
-	if err := m.StartDaemon(m.t.Context()); err != nil {
-		m.t.Fatal(err)
-	}
-}
-
 // noViews fails when something of an image volume is still mounted or kept.
 func (m *machine) noViews() {
 	m.t.Helper()
@@ -155,7 +143,7 @@ func (m *machine) imageVolumesOfGuest(ref string) {
 	id := m.pull(ref)
 	p := m.run("wasm")
 	for path, want := range map[string]string{"/data/weights/model": "the model\n", "/sub/model": "the model\n", "/data/current/model": ""} {
-		config := containerConfig(world.guest, "cat", path)
+		config := containerConfig(world.Guest, "cat", path)
 		config.Mounts = []*runtime.Mount{imageMount(id, ref, "/data", ""), imageMount(id, ref, "/sub", "current")}
 		c := p.begin(config)
 		status := c.wait()
@@ -171,8 +159,8 @@ func (m *machine) imageVolumesOfGuest(ref string) {
 // left of it.
 func TestImageVolumesThatAreRefused(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	artifact := m.pull(world.artifact)
+	m.pull(world.Busybox)
+	artifact := m.pull(world.Artifact)
 	ref := pushData(t, "data/refused:v1", true)
 	id := m.pull(ref)
 	writable, propagated := imageMount(id, ref, "/v", ""), imageMount(id, ref, "/v", "")

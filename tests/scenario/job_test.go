@@ -28,23 +28,23 @@ func withPort(port, hostPort int32) func(*runtime.PodSandboxConfig) {
 // with its own variant; a server answers at the pod's address and a job ends with its exit code.
 func TestMainJob(t *testing.T) {
 	m := start(t)
-	m.pull(world.greeter)
-	m.pull(world.batch)
+	m.pull(world.Greeter)
+	m.pull(world.Batch)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
 			p := m.run(handler, withPort(8080, 0), func(config *runtime.PodSandboxConfig) { config.Hostname = "greeter-" + handler })
-			config := containerConfig(world.greeter)
+			config := containerConfig(world.Greeter)
 			config.Envs = []*runtime.KeyValue{{Key: "GREETING", Value: []byte("Good day")}}
 			server := p.begin(config)
 			server.says("listening")
 			want := "Good day from " + platformOf(handler) + " on greeter-" + handler + "\n"
-			if got := m.get("http://" + p.ip() + ":8080/"); got != want {
+			if got := m.Get("http://" + p.ip() + ":8080/"); got != want {
 				t.Errorf("answer %q, want %q", got, want)
 			}
 			server.says("GET /")
 
-			job := p.begin(containerConfig(world.batch, "-primes", "100000", "-lines", "2", "-exit", "7"))
+			job := p.begin(containerConfig(world.Batch, "-primes", "100000", "-lines", "2", "-exit", "7"))
 			job.expectEnd(7, "Error")
 			if text := job.text(); !strings.Contains(text, "running as "+platformOf(handler)+"\nbatch: 9592 primes below 100000\nbatch: line 1\nbatch: line 2\nbatch: done\n") {
 				t.Errorf("the job said %q", text)
@@ -66,16 +66,16 @@ func TestMainJob(t *testing.T) {
 // The same reference in pods of two handlers at the same time.
 func TestSameReferenceAtOnce(t *testing.T) {
 	m := start(t)
-	m.pull(world.greeter)
+	m.pull(world.Greeter)
 	answers := map[string]string{}
 	var pods []*pod
 	for _, handler := range []string{"runc", "wasm"} {
 		p := m.run(handler, withPort(8080, 0))
-		p.begin(containerConfig(world.greeter))
+		p.begin(containerConfig(world.Greeter))
 		pods = append(pods, p)
 	}
 	for _, p := range pods {
-		answers[p.handler] = m.get("http://" + p.ip() + ":8080/")
+		answers[p.handler] = m.Get("http://" + p.ip() + ":8080/")
 	}
 	for _, p := range pods {
 		if !strings.Contains(answers[p.handler], platformOf(p.handler)) {
@@ -116,12 +116,12 @@ func TestStatusListsHandlers(t *testing.T) {
 // A guest's ports come from the kubelet's annotation where there is one.
 func TestPortsFromAnnotation(t *testing.T) {
 	m := start(t)
-	m.pull(world.greeter)
+	m.pull(world.Greeter)
 	p := m.run("wasm")
-	config := containerConfig(world.greeter)
+	config := containerConfig(world.Greeter)
 	config.Annotations = map[string]string{"io.kubernetes.container.ports": `[{"name":"http","containerPort":8123,"protocol":"TCP"}]`}
 	p.begin(config).says("listening")
-	if got := m.get("http://" + p.ip() + ":8123/"); !strings.Contains(got, "wasip1/wasm") {
+	if got := m.Get("http://" + p.ip() + ":8123/"); !strings.Contains(got, "wasip1/wasm") {
 		t.Errorf("answer %q", got)
 	}
 }

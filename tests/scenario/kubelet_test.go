@@ -25,23 +25,13 @@ type kubelet struct {
 	containers map[string]*container
 }
 
-// manifest is a file of examples/ that takes its images from the registry of these tests.
-func manifest(t *testing.T, path string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("../../examples", path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bytes.ReplaceAll(data, []byte("localhost:5000/"), []byte(world.registry.Host+"/"))
-}
-
 // runManifest runs the manifest's pod and starts its containers, with their hooks.
 func (m *machine) runManifest(path string) *kubelet {
 	m.t.Helper()
 	k := &kubelet{configMaps: map[string]map[string]string{}, volumes: map[string]string{}, containers: map[string]*container{}}
 	var name string
 	var annotations map[string]string
-	for document := range bytes.SplitSeq(manifest(m.t, path), []byte("\n---\n")) {
+	for document := range bytes.SplitSeq(world.Manifest(m.t, path), []byte("\n---\n")) {
 		var meta metav1.TypeMeta
 		var pod corev1.Pod
 		var configMap corev1.ConfigMap
@@ -101,7 +91,7 @@ func (k *kubelet) makeVolumes(t *testing.T) {
 // begin pulls the image of a container and starts it.
 func (k *kubelet) begin(c *corev1.Container) *container {
 	k.t.Helper()
-	k.pullFor(c.Image, k.handler)
+	k.Pull(c.Image, k.handler)
 	config := containerConfig(c.Image, c.Args...)
 	config.Command = c.Command
 	config.Annotations = map[string]string{"io.kubernetes.container.restartCount": "0"}

@@ -18,8 +18,8 @@ var dropped = regexp.MustCompile(`^sunaba: dropped (\d+) lines of (\d+) bytes be
 // whatever runs; the container is not slowed. A handler with limits of its own has those alone.
 func TestLogLimits(t *testing.T) {
 	m := start(t, "[logs]\nrate_kib = 1\nmax_size_mib = 1\n[handlers.crun.logs]\nmax_size_mib = 4")
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	const all = 50000
 	var flood strings.Builder
 	for i := range all {
@@ -36,7 +36,7 @@ func TestLogLimits(t *testing.T) {
 		t.Run(handler, func(t *testing.T) {
 			config := sh("cat /v/flood")
 			if handler == "wasm" {
-				config = containerConfig(world.guest, "cat", "/v/flood")
+				config = containerConfig(world.Guest, "cat", "/v/flood")
 			}
 			config.Mounts = []*runtime.Mount{{ContainerPath: "/v", HostPath: dir, Readonly: true}}
 			c := m.in(t).run(handler).begin(config)

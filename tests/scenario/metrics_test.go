@@ -55,8 +55,8 @@ var rarely = []string{
 // labels, and a container that has ended is left out.
 func TestPodMetrics(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	answer, err := m.ListMetricDescriptors(t.Context(), &runtime.ListMetricDescriptorsRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestPodMetrics(t *testing.T) {
 			busy := sh("while :; do :; done")
 			ended := sh("exit 0")
 			if handler == "wasm" {
-				busy, ended = containerConfig(world.guest, "spin"), containerConfig(world.guest, "exit", "0")
+				busy, ended = containerConfig(world.Guest, "spin"), containerConfig(world.Guest, "exit", "0")
 			}
 			busy.Linux.Resources = &runtime.LinuxContainerResources{
 				CpuPeriod: 100000, CpuQuota: 90000, CpuShares: 512, MemoryLimitInBytes: 64 << 20,
@@ -160,7 +160,7 @@ func checkMetrics(t *testing.T, labels map[string][]string, lists ...map[string]
 // just died.
 func TestPodMetricsOfDyingPods(t *testing.T) {
 	m := startOwn(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	healthy := m.run("runc")
 	c := healthy.begin(sh("sleep 1000"))
 	for range 3 {
@@ -214,13 +214,13 @@ func TestPodMetricsOfDyingPods(t *testing.T) {
 // has those of its writable layer.
 func TestStatsOfStoppedContainers(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	for _, handler := range []string{"runc", "wasm"} {
 		p := m.run(handler)
 		program := func() *runtime.ContainerConfig { return sh("exit 0") }
 		if handler == "wasm" {
-			program = func() *runtime.ContainerConfig { return containerConfig(world.guest, "exit", "0") }
+			program = func() *runtime.ContainerConfig { return containerConfig(world.Guest, "exit", "0") }
 		}
 		ended, created := p.begin(program()), p.create(program())
 		ended.wait()

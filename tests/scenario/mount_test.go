@@ -34,7 +34,7 @@ func nested(t *testing.T) string {
 // Options and read-only flags of mounts are the kernel's under every OCI runtime.
 func TestMountOptions(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	for _, handler := range []string{"runc", "crun"} {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
@@ -73,7 +73,7 @@ touch /v/plain/below/new && echo wrote below; touch /v/all/below/new || echo ref
 // What a mount cannot be is refused when the container is created, with the field that is wrong.
 func TestMountsThatAreRefused(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	private := t.TempDir()
 	if err := unix.Mount("tmpfs", private, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)

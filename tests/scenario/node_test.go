@@ -2,21 +2,18 @@ package scenario
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/stage"
 )
 
-// machine is a node under test. When its scenario ends, its pods are removed, and then nothing may
-// be there that was not there when it became ready.
+// machine is a node under test.
 type machine struct {
-	*node.Watched
+	stage.Machine
 	t     *testing.T
 	first int // of the pods that ran, those before the subtest
 }
@@ -25,7 +22,7 @@ type machine struct {
 // machine as it did.
 func (m *machine) in(t *testing.T) *machine {
 	inner := *m
-	inner.t, inner.first = t, len(m.Pods())
+	inner.t, inner.T, inner.first = t, t, len(m.Pods())
 	t.Cleanup(func() {
 		if !t.Failed() || !m.Alive() {
 			return
@@ -41,49 +38,26 @@ func (m *machine) in(t *testing.T) *machine {
 	return &inner
 }
 
-// handlers is the handler table of every scenario.
-const handlers = `
-[handlers.runc]
-type = "oci"
-binary = "runc"
-default = true
-
-[handlers.crun]
-type = "oci"
-binary = "crun"
-
-[handlers.wasm]
-type = "wasm"
-`
-
-// everyHandler are the names in it.
+// everyHandler are the names in stage.Handlers.
 var everyHandler = []string{"runc", "crun", "wasm"}
 
-// start starts a node with the handlers above and its own, empty folder of CNI configurations. more
+// start starts a node with stage.Handlers and its own, empty folder of CNI configurations. more
 // is added to the [network] table.
 func start(t *testing.T, more ...string) *machine {
 	t.Helper()
-	dir, err := os.MkdirTemp(world.folder, "node-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return startIn(t, dir, more...)
+	return startIn(t, world.NodeDir(t), more...)
 }
 
 // startIn starts one whose folder is dir.
 func startIn(t *testing.T, dir string, more ...string) *machine {
 	t.Helper()
-	return startWith(t, dir, handlers, more...)
+	return startWith(t, dir, stage.Handlers, more...)
 }
 
 // startOwn starts one whose pods have shims of their own.
 func startOwn(t *testing.T) *machine {
 	t.Helper()
-	dir, err := os.MkdirTemp(world.folder, "node-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return startWith(t, dir, node.OwnShims(handlers))
+	return startWith(t, world.NodeDir(t), node.OwnShims(stage.Handlers))
 }
 
 // eachScope runs a test on a node whose pods share their handler's shim, which another pod keeps
@@ -92,10 +66,10 @@ func eachScope(t *testing.T, test func(m *machine, own bool)) {
 	t.Helper()
 	t.Run("shared shim", func(t *testing.T) {
 		m := start(t)
-		m.pull(world.guest)
-		m.pull(world.busybox)
+		m.pull(world.Guest)
+		m.pull(world.Busybox)
 		p := m.run("wasm")
-		p.begin(containerConfig(world.guest, "idle")).says("idle")
+		p.begin(containerConfig(world.Guest, "idle")).says("idle")
 		p.begin(sh("echo idle; sleep 1000")).says("idle") // the OCI runtime's folder stays for as long as the shim
 		if err := m.Reset(); err != nil {
 			t.Fatal(err)
@@ -104,25 +78,14 @@ func eachScope(t *testing.T, test func(m *machine, own bool)) {
 	})
 	t.Run("own shims", func(t *testing.T) {
 		m := startOwn(t)
-		m.pull(world.guest)
+		m.pull(world.Guest)
 		test(m, true)
 	})
 }
 
-func startWith(t *testing.T, dir, handlers string, more ...string) *machine {
+func startWith(t *testing.T, dir, tables string, more ...string) *machine {
 	t.Helper()
-	config := fmt.Sprintf("cgroup_driver = %q\n[network]\nconf_dir = %q\n%s\n%s", node.Driver(), filepath.Join(dir, "cni"), strings.Join(more, "\n"), handlers)
-	watched, err := node.StartWatched(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &machine{Watched: watched, t: t}
-	t.Cleanup(func() {
-		if err := m.Finish(); err != nil {
-			t.Error(err)
-		}
-	})
-	return m
+	return &machine{Machine: world.Start(t, dir, tables, more...), t: t}
 }
 
 // leafCgroup is where the cgroup of a container is, in a pod with a given parent.
@@ -146,14 +109,5 @@ func (m *machine) clean() {
 // pull pulls an image as crictl does, without a handler.
 func (m *machine) pull(ref string) string {
 	m.t.Helper()
-	return m.pullFor(ref, "")
-}
-
-func (m *machine) pullFor(ref, handler string) string {
-	m.t.Helper()
-	answer, err := m.PullImage(m.t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: ref, RuntimeHandler: handler}})
-	if err != nil {
-		m.t.Fatalf("pull %s: %v", ref, err)
-	}
-	return answer.GetImageRef()
+	return m.Pull(ref, "")
 }

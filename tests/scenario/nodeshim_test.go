@@ -126,7 +126,7 @@ func (c *container) goesOn(gaps int) {
 // last pod takes the shim along.
 func TestSharedShim(t *testing.T) {
 	m := start(t, sharedHandlers)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	alone := m.run("runc").shim()
 	shims := map[int]string{alone: "runc"}
 	for _, handler := range everyShared {
@@ -135,7 +135,7 @@ func TestSharedShim(t *testing.T) {
 			t.Errorf("under %s: shims %d and %d; want one, and not that of %q", handler, a.shim(), b.shim(), other)
 		}
 		shims[a.shim()] = handler
-		a.begin(containerConfig(world.batch, "-exit", "9")).expectEnd(9, "Error")
+		a.begin(containerConfig(world.Batch, "-exit", "9")).expectEnd(9, "Error")
 		counts := b.begin(counter())
 		counts.says("line 3")
 		shared := a.sharedParts()
@@ -237,7 +237,7 @@ func (m *machine) sharedPods(handler string) sharedPods {
 	shared := counter()
 	shared.Linux.SecurityContext.NamespaceOptions.Pid = runtime.NamespaceMode_POD
 	s.rest = s.q.begin(shared)
-	s.ends = s.q.begin(containerConfig(world.batch, "-lines", "30", "-every", node.Slow(50*time.Millisecond).String(), "-exit", "9"))
+	s.ends = s.q.begin(containerConfig(world.Batch, "-lines", "30", "-every", node.Slow(50*time.Millisecond).String(), "-exit", "9"))
 	s.counts.says("line 3")
 	s.rest.says("line 3")
 	return s
@@ -259,8 +259,8 @@ func (s sharedPods) runOn(gaps int) {
 		c.goesOn(gaps)
 	}
 	s.ends.expectEnd(9, "Error")
-	s.p.begin(containerConfig(world.batch)).expectEnd(0, "Completed")
-	s.q.begin(containerConfig(world.batch, "-exit", "3")).expectEnd(3, "Error")
+	s.p.begin(containerConfig(world.Batch)).expectEnd(0, "Completed")
+	s.q.begin(containerConfig(world.Batch, "-exit", "3")).expectEnd(3, "Error")
 }
 
 func (s sharedPods) end() {
@@ -277,7 +277,7 @@ func (s sharedPods) end() {
 // and are true, and new containers are made.
 func TestKillSharedShim(t *testing.T) {
 	m := start(t, sharedHandlers)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	for _, handler := range everyShared {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
@@ -305,7 +305,7 @@ func TestKillSharedShim(t *testing.T) {
 // Server and shim are killed together, and the job ends while there is no server.
 func TestKillDaemonAndSharedShim(t *testing.T) {
 	m := start(t, sharedHandlers)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	var all []sharedPods
 	for _, handler := range everyShared {
 		all = append(all, m.sharedPods(handler))
@@ -340,7 +340,7 @@ func TestKillDaemonAndSharedShim(t *testing.T) {
 // any other.
 func TestKillSupervisor(t *testing.T) {
 	m := start(t, sharedHandlers)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	for _, handler := range everyShared {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
@@ -350,7 +350,7 @@ func TestKillSupervisor(t *testing.T) {
 			shim := p.shim()
 			m.kill9(m.supervisor(handler))
 			c.goesOn(0)
-			p.begin(containerConfig(world.batch, "-exit", "4")).expectEnd(4, "Error")
+			p.begin(containerConfig(world.Batch, "-exit", "4")).expectEnd(4, "Error")
 			if code, out := m.check(); code != 1 || !strings.Contains(out, "its supervisor") {
 				t.Errorf("check after the supervisor's end: %d\n%s", code, out)
 			}
@@ -364,7 +364,7 @@ func TestKillSupervisor(t *testing.T) {
 				t.Error("the pod is ready")
 			}
 			next := m.run(handler)
-			next.begin(containerConfig(world.batch)).expectEnd(0, "Completed")
+			next.begin(containerConfig(world.Batch)).expectEnd(0, "Completed")
 			m.expectSound("with a pod of a new shim beside one of the dead one's")
 			for _, one := range []*pod{p, next} {
 				one.stop()
@@ -379,7 +379,7 @@ func TestKillSupervisor(t *testing.T) {
 // later.
 func TestScopeIsChanged(t *testing.T) {
 	m := start(t, sharedHandlers)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	shared := m.run("shared-runc")
 	old := shared.begin(counter())
 	if err := m.SignalDaemon(syscall.SIGTERM); err != nil {
@@ -422,7 +422,7 @@ func TestScopeIsChanged(t *testing.T) {
 // is lost that ran, nothing is left, and what could not be started says so.
 func TestSharedShimDiesInTheMiddle(t *testing.T) {
 	m := start(t, sharedHandlers)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	anchor := m.run("shared-runc") // keeps the shim
 	counts := anchor.begin(counter())
 	counts.says("line 3")
@@ -460,7 +460,7 @@ func (m *machine) wholeLife(handler, name string, code int32) error {
 	}
 	p := &pod{machine: m, id: answer.GetPodSandboxId(), handler: handler, config: config}
 	m.Ran(p.id)
-	c, err := p.tryCreate(containerConfig(world.batch, "-lines", "3", "-every", "20ms", "-exit", fmt.Sprint(code)))
+	c, err := p.tryCreate(containerConfig(world.Batch, "-lines", "3", "-every", "20ms", "-exit", fmt.Sprint(code)))
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -18,18 +17,6 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
-
-// sunaba runs the command line against the node.
-func (m *machine) sunaba(args ...string) (code int, stdout, stderr string) {
-	m.t.Helper()
-	cmd := exec.CommandContext(m.t.Context(), filepath.Join(m.Options.Bin, "sunaba"), args...)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
-	if err := cmd.Run(); cmd.ProcessState == nil {
-		m.t.Fatal(err)
-	}
-	return cmd.ProcessState.ExitCode(), out.String(), said.String()
-}
 
 // rollup is a process's proportional set size as the kernel sums it up.
 func rollup(t *testing.T, pid int) int64 {
@@ -54,9 +41,9 @@ func rollup(t *testing.T, pid int) int64 {
 func TestOverheadIsTrue(t *testing.T) {
 	const pods, tolerance = 20, 0.10
 	m := startOwn(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
-	for handler, config := range map[string]*runtime.ContainerConfig{"runc": sh("exec sleep 1000"), "wasm": containerConfig(world.guest, "idle")} {
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
+	for handler, config := range map[string]*runtime.ContainerConfig{"runc": sh("exec sleep 1000"), "wasm": containerConfig(world.Guest, "idle")} {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
 			var all []*pod
@@ -116,7 +103,7 @@ func parse(t *testing.T, status *runtime.PodSandboxStatusResponse, into any) {
 // What pods cost is on the metrics page, in `sunaba top` and in `sunaba runtimeclass list`, with
 // the class that was read from the manifests, which SIGHUP reads again.
 func TestOverheadIsSeen(t *testing.T) {
-	manifests, err := os.MkdirTemp(world.folder, "classes-")
+	manifests, err := os.MkdirTemp(world.Folder, "classes-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,11 +116,11 @@ func TestOverheadIsSeen(t *testing.T) {
 	}
 	class("light", "wasm")
 	m := start(t, fmt.Sprintf("[metrics]\naddress = \"127.0.0.1:0\"\n[overhead]\nevery = \"1s\"\nclasses = [%q]", manifests))
-	m.pull(world.guest)
+	m.pull(world.Guest)
 	p := m.run("wasm", func(config *runtime.PodSandboxConfig) {
 		config.Linux.Overhead = &runtime.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, CpuShares: 102, CpuQuota: 10000, CpuPeriod: 100000}
 	})
-	p.begin(containerConfig(world.guest, "idle")).says("idle")
+	p.begin(containerConfig(world.Guest, "idle")).says("idle")
 
 	m.sees(`sunaba_pod_overhead_declared_bytes{class="light",handler="wasm"`, m.metrics)
 	m.sees(`sunaba_pod_overhead_exceeded{class="light",handler="wasm"`, m.metrics)
@@ -155,13 +142,13 @@ func TestOverheadIsSeen(t *testing.T) {
 	var code int
 	var out, said string
 	within := func() bool { // once the pod's processes have started, which costs more than the class declares
-		code, out, said = m.sunaba("top", "--once", "--every", "100ms", "--socket", m.Socket)
+		code, out, said = m.Sunaba("top", "--once", "--every", "100ms", "--socket", m.Socket)
 		return code != 0 || line.MatchString(out)
 	}
 	if !node.Within(node.Patience, within) || code != 0 {
 		t.Errorf("top ends with %d:\n%s%s", code, out, said)
 	}
-	code, out, said = m.sunaba("runtimeclass", "list", "--json", "--socket", m.Socket, "--runtimeclass", manifests)
+	code, out, said = m.Sunaba("runtimeclass", "list", "--json", "--socket", m.Socket, "--runtimeclass", manifests)
 	var rows []struct {
 		Class   string
 		Handler struct {
@@ -177,7 +164,7 @@ func TestOverheadIsSeen(t *testing.T) {
 		t.Errorf("first row %+v", r)
 	}
 	class("other", "kata")
-	code, out, _ = m.sunaba("runtimeclass", "list", "--socket", m.Socket, "--runtimeclass", manifests)
+	code, out, _ = m.Sunaba("runtimeclass", "list", "--socket", m.Socket, "--runtimeclass", manifests)
 	if code != 1 || !strings.Contains(out, `handler "kata" is not configured on this node (configured: crun, runc, wasm)`) {
 		t.Errorf("list with an unknown handler ends with %d:\n%s", code, out)
 	}
@@ -187,9 +174,9 @@ func TestOverheadIsSeen(t *testing.T) {
 // pod.
 func TestOverheadMeasure(t *testing.T) {
 	m := start(t)
-	m.pull(world.guest)
+	m.pull(world.Guest)
 	plot := filepath.Join(m.Logs, "plot.svg")
-	code, out, said := m.sunaba("overhead", "measure", "--socket", m.Socket, "--handler", "wasm", "-n", "2", "--image", world.guest,
+	code, out, said := m.Sunaba("overhead", "measure", "--socket", m.Socket, "--handler", "wasm", "-n", "2", "--image", world.Guest,
 		"--idle", "300ms", "--work", "500ms", "--plot", plot, "--", "/guest.wasm", "idle")
 	if code != 0 {
 		t.Fatalf("it ends with %d:\n%s", code, said)
@@ -208,12 +195,12 @@ func TestOverheadMeasure(t *testing.T) {
 	if list, err := m.ListPodSandbox(t.Context(), &runtime.ListPodSandboxRequest{}); err != nil || len(list.GetItems()) != 0 {
 		t.Errorf("pods are left: %v, %v", list, err)
 	}
-	code, _, said = m.sunaba("overhead", "measure", "--socket", m.Socket, "--handler", "wasm", "-n", "1", "--image", world.guest,
+	code, _, said = m.Sunaba("overhead", "measure", "--socket", m.Socket, "--handler", "wasm", "-n", "1", "--image", world.Guest,
 		"--idle", "100ms", "--work", "100ms", "--", "/guest.wasm", "exit", "3")
 	if code != 1 || !strings.Contains(said, "ended with 3") {
 		t.Errorf("of a container that ends it ends with %d:\n%s", code, said)
 	}
-	code, _, said = m.sunaba("overhead", "measure", "--socket", m.Socket, "--handler", "kata", "--image", world.guest)
+	code, _, said = m.Sunaba("overhead", "measure", "--socket", m.Socket, "--handler", "kata", "--image", world.Guest)
 	if code != 1 || !strings.Contains(said, `handler "kata" is not configured on this node`) {
 		t.Errorf("of an unknown handler it ends with %d:\n%s", code, said)
 	}

@@ -1,8 +1,6 @@
 package scenario
 
 import (
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -95,7 +93,7 @@ func containerConfig(image string, args ...string) *runtime.ContainerConfig {
 
 // sh makes a configuration of a busybox container that runs a script.
 func sh(script string) *runtime.ContainerConfig {
-	config := containerConfig(world.busybox)
+	config := containerConfig(world.Busybox)
 	config.Command = []string{"/bin/sh", "-c", script}
 	return config
 }
@@ -229,26 +227,4 @@ func (c *container) expectEnd(code int32, reason string) *runtime.ContainerStatu
 		c.t.Errorf("times out of order: created %d, started %d, finished %d", status.GetCreatedAt(), status.GetStartedAt(), status.GetFinishedAt())
 	}
 	return status
-}
-
-// get asks an HTTP server until it answers.
-func (m *machine) get(url string) string {
-	m.t.Helper()
-	var body string
-	var last error
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	if !node.Within(node.Patience, func() bool {
-		var response *http.Response
-		if response, last = client.Get(url); last != nil {
-			return false
-		}
-		defer response.Body.Close()
-		var data []byte
-		data, last = io.ReadAll(response.Body)
-		body = string(data)
-		return last == nil
-	}) {
-		m.t.Fatalf("get %s: %v", url, last)
-	}
-	return body
 }

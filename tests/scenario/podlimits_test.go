@@ -40,7 +40,7 @@ func (p *pod) podLimits() (memory, quota string) {
 // the daemon.
 func TestPodResources(t *testing.T) {
 	m := start(t)
-	m.pull(world.guest)
+	m.pull(world.Guest)
 	p := m.run("wasm", func(config *runtime.PodSandboxConfig) {
 		config.Linux.Resources = &runtime.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, CpuQuota: 50000, CpuPeriod: 100000}
 		config.Linux.Overhead = &runtime.LinuxContainerResources{MemoryLimitInBytes: 16 << 20, CpuShares: 102}
@@ -56,7 +56,7 @@ func TestPodResources(t *testing.T) {
 		}
 	}
 	expect(80<<20, 59960)
-	c := p.begin(containerConfig(world.guest, "idle"))
+	c := p.begin(containerConfig(world.Guest, "idle"))
 	c.says("idle")
 
 	update := func(r *runtime.UpdatePodSandboxResourcesRequest) error {

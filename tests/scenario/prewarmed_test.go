@@ -36,7 +36,7 @@ func gone(pid int) bool {
 // also after the daemon was killed in between, and with the limits that were set meanwhile.
 func TestPrewarmedProcessOfACreatedContainer(t *testing.T) {
 	m := start(t)
-	m.pull(world.guest)
+	m.pull(world.Guest)
 	p := m.run("wasm")
 	memory := func(c *container) string {
 		parent, _, err := node.Layout().Pod(c.pod.id, "")
@@ -68,7 +68,7 @@ func TestPrewarmedProcessOfACreatedContainer(t *testing.T) {
 			}
 		},
 	} {
-		config := containerConfig(world.guest, "idle")
+		config := containerConfig(world.Guest, "idle")
 		config.Metadata.Name = name
 		config.LogPath = name + ".log"
 		config.Linux = &runtime.LinuxContainerConfig{Resources: &runtime.LinuxContainerResources{MemoryLimitInBytes: 32 << 20}}
@@ -127,7 +127,7 @@ func neverStarts(m *machine, own bool) {
 			continue // its successor adopts the container: TestKillSharedShim
 		}
 		p := m.run("wasm")
-		c := p.create(containerConfig(world.guest, "idle"))
+		c := p.create(containerConfig(world.Guest, "idle"))
 		pid := c.prewarmed()
 		end(c)
 		if !gone(pid) {

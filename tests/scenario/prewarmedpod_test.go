@@ -54,11 +54,11 @@ func (p *pod) prewarmed() int {
 // container too. It counts to the pod's overhead once, whatever it is by then.
 func TestPrewarmedProcess(t *testing.T) {
 	m := start(t)
-	m.pull(world.guest)
-	m.pull(world.busybox)
+	m.pull(world.Guest)
+	m.pull(world.Busybox)
 	p := m.run("wasm")
 	for i := range 2 {
-		config := containerConfig(world.guest, "idle")
+		config := containerConfig(world.Guest, "idle")
 		config.Metadata.Name = fmt.Sprint("c", i)
 		c := p.create(config)
 		prewarmed := p.prewarmed() // made with the sandbox, and again with the second container
@@ -137,10 +137,10 @@ func TestDrawnIDIsForgotten(t *testing.T) { eachScope(t, drawnIDIsForgotten) }
 
 func drawnIDIsForgotten(m *machine, own bool) {
 	t := m.t
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	parent, made := madeByKubelet(t, fmt.Sprintf("sunaba_scenario_%d_drawn", os.Getpid()))
 	other := m.run("wasm", func(config *runtime.PodSandboxConfig) { config.Linux.CgroupParent = parent }) // another pod, of the same parent
-	neighbour := other.begin(containerConfig(world.guest, "idle"))
+	neighbour := other.begin(containerConfig(world.Guest, "idle"))
 	for _, end := range []string{"create", "stop", "kill shim", "another container"} {
 		if end == "kill shim" && !own {
 			continue
@@ -155,9 +155,9 @@ func drawnIDIsForgotten(m *machine, own bool) {
 		}
 		switch end {
 		case "create":
-			m.restart()
+			m.Restart()
 			counted()
-			c := p.begin(containerConfig(world.guest, "idle"))
+			c := p.begin(containerConfig(world.Guest, "idle"))
 			c.says("idle")
 			if !gone(prewarmed) {
 				t.Errorf("%s: process %d of the killed server's id is still there", end, prewarmed)
@@ -166,10 +166,10 @@ func drawnIDIsForgotten(m *machine, own bool) {
 			p.begin(sh("echo idle; sleep 1000")).says("idle")
 			counted()
 		case "kill shim":
-			m.restart()
+			m.Restart()
 			p.killShim()
 		default:
-			m.restart()
+			m.Restart()
 		}
 		p.stop()
 		if !gone(prewarmed) {

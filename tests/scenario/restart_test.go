@@ -17,7 +17,7 @@ import (
 
 // counter is a container that prints a numbered line every few milliseconds, without end.
 func counter() *runtime.ContainerConfig {
-	return containerConfig(world.batch, "-lines", "-1", "-every", node.Slow(5*time.Millisecond).String())
+	return containerConfig(world.Batch, "-lines", "-1", "-every", node.Slow(5*time.Millisecond).String())
 }
 
 // consecutive checks that no line of a counter's log is missing or doubled, and returns their
@@ -39,7 +39,7 @@ func (c *container) consecutive() int {
 // ended meanwhile shows its true exit code and time. Afterwards everything can be taken away.
 func TestKillDaemon(t *testing.T) {
 	m := start(t)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	type left struct {
 		p            *pod
 		counts, ends *container
@@ -49,7 +49,7 @@ func TestKillDaemon(t *testing.T) {
 	var all []left
 	for _, handler := range everyHandler {
 		p := m.run(handler)
-		l := left{p: p, counts: p.begin(counter()), ends: p.begin(containerConfig(world.batch, "-lines", "40", "-every", node.Slow(50*time.Millisecond).String(), "-exit", "9"))}
+		l := left{p: p, counts: p.begin(counter()), ends: p.begin(containerConfig(world.Batch, "-lines", "40", "-every", node.Slow(50*time.Millisecond).String(), "-exit", "9"))}
 		// The job stands still until there is no daemon.
 		l.job = taskPID(t, l.ends)
 		if err := syscall.Kill(l.job, syscall.SIGSTOP); err != nil {
@@ -105,7 +105,7 @@ func TestKillDaemon(t *testing.T) {
 		l.counts.stop(1)
 		l.counts.wait()
 		// A new container in the pod of the old daemon.
-		l.p.begin(containerConfig(world.batch)).expectEnd(0, "Completed")
+		l.p.begin(containerConfig(world.Batch)).expectEnd(0, "Completed")
 		l.p.stop()
 		l.p.remove()
 	}
@@ -115,7 +115,7 @@ func TestKillDaemon(t *testing.T) {
 // A stop by signal is a stop of the server only.
 func TestTerminateDaemon(t *testing.T) {
 	m := start(t)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	var counters []*container
 	for _, handler := range []string{"runc", "wasm"} {
 		c := m.run(handler).begin(counter())
@@ -148,7 +148,7 @@ func TestTerminateDaemon(t *testing.T) {
 // undone.
 func TestKillDaemonInTheMiddle(t *testing.T) {
 	m := start(t)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	rounds := 6
 	if testing.Short() {
 		rounds = 2
@@ -165,7 +165,7 @@ func TestKillDaemonInTheMiddle(t *testing.T) {
 				}
 				m.Ran(answer.GetPodSandboxId())
 				p := &pod{machine: m, id: answer.GetPodSandboxId(), handler: everyHandler[i%3], config: config}
-				c, err := p.tryCreate(containerConfig(world.batch))
+				c, err := p.tryCreate(containerConfig(world.Batch))
 				if err != nil {
 					return
 				}
@@ -195,15 +195,15 @@ func TestKillDaemonInTheMiddle(t *testing.T) {
 // A pod whose shim was killed is NOTREADY, not an error, and can be taken away.
 func TestKillShim(t *testing.T) {
 	m := startOwn(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
 			p := m.run(handler)
 			config := sh("echo idle; sleep 1000")
 			if handler == "wasm" {
-				config = containerConfig(world.guest, "idle")
+				config = containerConfig(world.Guest, "idle")
 			}
 			c := p.begin(config)
 			c.says("idle")
@@ -232,13 +232,13 @@ func TestTwoServers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.pull(world.greeter)
-	b.pull(world.greeter)
+	a.pull(world.Greeter)
+	b.pull(world.Greeter)
 	var pods []*pod
 	for _, m := range []*machine{a, b} {
 		for _, handler := range []string{"runc", "wasm"} {
 			p := m.run(handler, withPort(8080, 0))
-			p.begin(containerConfig(world.greeter)).says("listening")
+			p.begin(containerConfig(world.Greeter)).says("listening")
 			pods = append(pods, p)
 		}
 	}
@@ -249,7 +249,7 @@ func TestTwoServers(t *testing.T) {
 			t.Errorf("two pods have the address %s", ip)
 		}
 		seen[ip] = true
-		if got := p.get("http://" + ip + ":8080/"); !strings.Contains(got, platformOf(p.handler)) {
+		if got := p.Get("http://" + ip + ":8080/"); !strings.Contains(got, platformOf(p.handler)) {
 			t.Errorf("%s: %q", ip, got)
 		}
 	}
@@ -257,7 +257,7 @@ func TestTwoServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range pods[2:] {
-		if got := p.get("http://" + p.ip() + ":8080/"); !strings.Contains(got, platformOf(p.handler)) {
+		if got := p.Get("http://" + p.ip() + ":8080/"); !strings.Contains(got, platformOf(p.handler)) {
 			t.Errorf("after the other server's pods went: %q", got)
 		}
 	}

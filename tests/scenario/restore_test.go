@@ -44,7 +44,7 @@ func (c *container) saved() (dir string) {
 		second(checkpoint.Layers{Upper: changes}.WriteRoot(c.t.Context(), f)),
 		checkpoint.WriteJSON(filepath.Join(dir, checkpoint.ConfigFile), checkpoint.Config{
 			ID: c.id, Name: c.config.GetMetadata().GetName(),
-			RootfsImage: world.busybox, RootfsImageName: world.busybox, RootfsImageRef: c.status().GetImageRef(),
+			RootfsImage: world.Busybox, RootfsImageName: world.Busybox, RootfsImageRef: c.status().GetImageRef(),
 		}),
 	)
 	if err != nil {
@@ -82,7 +82,7 @@ func pushCheckpoint(t *testing.T, path, dir string) string {
 		t.Fatal(err)
 	}
 	image = oci.Annotated(image, map[string]string{"io.kubernetes.cri-o.annotations.checkpoint.name": "main"})
-	ref, err := world.registry.Push(t.Context(), path, image)
+	ref, err := world.Registry.Push(t.Context(), path, image)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func pushCheckpoint(t *testing.T, path, dir string) string {
 func TestRestoreUntilTheStart(t *testing.T) {
 	fakeCRIU(t, "[ \"$1\" = check ]\n")
 	m := start(t, "[images]\nrestore_checkpoints = true")
-	base := m.pull(world.busybox)
+	base := m.pull(world.Busybox)
 	p := m.run("runc")
 	dir := p.begin(sh("sleep 1000")).saved()
 	archive := filepath.Join(t.TempDir(), "main.tar")
@@ -110,7 +110,7 @@ func TestRestoreUntilTheStart(t *testing.T) {
 	}
 	for _, ref := range []string{archive, image, id} {
 		c := p.create(from(ref))
-		if st := c.status(); st.GetState() != runtime.ContainerState_CONTAINER_CREATED || st.GetImageId() != base || st.GetImage().GetImage() != world.busybox {
+		if st := c.status(); st.GetState() != runtime.ContainerState_CONTAINER_CREATED || st.GetImageId() != base || st.GetImage().GetImage() != world.Busybox {
 			t.Errorf("from %s: %v", ref, st)
 		}
 		if !m.hasLayerFile("was-written") {
@@ -127,7 +127,7 @@ func TestRestoreUntilTheStart(t *testing.T) {
 	}
 
 	// A pod that names the checkpoint does not know of the image below it.
-	if _, err := m.RemoveImage(t.Context(), &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: world.busybox}}); err != nil {
+	if _, err := m.RemoveImage(t.Context(), &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: world.Busybox}}); err != nil {
 		t.Fatal(err)
 	}
 	if st := p.create(from(id)).status(); st.GetImageId() != base {
@@ -192,7 +192,7 @@ func TestRestorePodHasItsName(t *testing.T) {
 	fakeCRIU(t, "[ \"$1\" = check ] || exit 1\n[ -e "+hold+" ] || exit 0\nmkdir "+hold+".first 2>/dev/null && exit 0\n"+
 		"touch "+hold+".second\nwhile [ -e "+hold+" ]; do sleep 0.02; done\n")
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	p := m.run("runc")
 	config := sh("sleep 1000")
 	c := p.begin(config)
@@ -260,7 +260,7 @@ func TestRestorePodHasItsName(t *testing.T) {
 	if err := os.Remove(hold); err != nil { // the fake criu outlives its server, and is not to wait for ever
 		t.Fatal(err)
 	}
-	m.restart()
+	m.Restart()
 	<-answers
 	list, err = m.ListPodSandbox(t.Context(), &runtime.ListPodSandboxRequest{})
 	if err != nil {

@@ -71,12 +71,12 @@ func TestRuntimes(t *testing.T) {
 	}
 	m := start(t, config.String())
 	// The root of a user namespace passes through these folders to its root filesystem.
-	for _, dir := range []string{world.folder, m.Options.Dir} {
+	for _, dir := range []string{world.Folder, m.Options.Dir} {
 		if err := os.Chmod(dir, 0o711); err != nil {
 			t.Fatal(err)
 		}
 	}
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	results := map[string]map[string]string{}
 	for _, r := range here {
 		results[r.handler] = map[string]string{}

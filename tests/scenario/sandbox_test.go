@@ -43,9 +43,9 @@ func TestUnknownHandler(t *testing.T) {
 // The empty handler is the default one.
 func TestDefaultHandler(t *testing.T) {
 	m := start(t)
-	m.pull(world.batch)
+	m.pull(world.Batch)
 	p := m.run("")
-	c := p.begin(containerConfig(world.batch))
+	c := p.begin(containerConfig(world.Batch))
 	c.expectEnd(0, "Completed")
 	if !strings.Contains(c.text(), platformOf("runc")) {
 		t.Errorf("under the default handler: %q", c.text())
@@ -55,8 +55,8 @@ func TestDefaultHandler(t *testing.T) {
 // Every handler shows the pod's name, its hosts file and its resolver configuration.
 func TestNamesInPod(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
@@ -77,11 +77,11 @@ func TestNamesInPod(t *testing.T) {
 			}
 			var said strings.Builder
 			for _, path := range []string{"/etc/hostname", "/etc/hosts", "/etc/resolv.conf"} {
-				guest := p.begin(containerConfig(world.guest, "cat", path))
+				guest := p.begin(containerConfig(world.Guest, "cat", path))
 				guest.expectEnd(0, "Completed")
 				said.WriteString(guest.text())
 			}
-			guest := p.begin(containerConfig(world.guest, "env", "HOSTNAME"))
+			guest := p.begin(containerConfig(world.Guest, "env", "HOSTNAME"))
 			guest.expectEnd(0, "Completed")
 			for _, want := range append(wants[1:], "mandarin\n") {
 				if !strings.Contains(said.String()+guest.text(), want) {
@@ -94,7 +94,7 @@ func TestNamesInPod(t *testing.T) {
 
 func TestSysctls(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	for _, handler := range everyHandler {
 		p := m.run(handler, func(config *runtime.PodSandboxConfig) {
 			config.Linux.Sysctls = map[string]string{"net.ipv4.ip_local_port_range": "4000 4999", "kernel.shm_rmid_forced": "1"}
@@ -121,20 +121,20 @@ func hostNetwork(config *runtime.PodSandboxConfig) {
 // A pod of the host's network sees the host's links and answers on its addresses.
 func TestHostNetwork(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.greeter)
+	m.pull(world.Busybox)
+	m.pull(world.Greeter)
 	for i, handler := range everyHandler {
 		port := 18080 + i
 		p := m.run(handler, hostNetwork, withPort(int32(port), int32(port)))
 		if mode := p.status().GetStatus().GetLinux().GetNamespaces().GetOptions().GetNetwork(); mode != runtime.NamespaceMode_NODE {
 			t.Errorf("the status says network mode %v", mode)
 		}
-		config := containerConfig(world.greeter)
+		config := containerConfig(world.Greeter)
 		config.Envs = []*runtime.KeyValue{{Key: "PORT", Value: []byte(fmt.Sprint(port))}}
 		config.Linux.SecurityContext = &runtime.LinuxContainerSecurityContext{NamespaceOptions: p.config.GetLinux().GetSecurityContext().GetNamespaceOptions()}
 		c := p.begin(config)
 		c.says("listening")
-		if got := m.get(fmt.Sprintf("http://127.0.0.1:%d/", port)); !strings.Contains(got, platformOf(handler)) {
+		if got := m.Get(fmt.Sprintf("http://127.0.0.1:%d/", port)); !strings.Contains(got, platformOf(handler)) {
 			t.Errorf("under %s: %q", handler, got)
 		}
 	}
@@ -143,7 +143,7 @@ func TestHostNetwork(t *testing.T) {
 // Only a shared process namespace needs a process that holds it.
 func TestSharedProcessNamespace(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	for _, handler := range []string{"runc", "wasm"} {
 		shared := func(config *runtime.PodSandboxConfig) {
 			config.Linux.SecurityContext.NamespaceOptions.Pid = runtime.NamespaceMode_POD
@@ -164,15 +164,15 @@ func TestSharedProcessNamespace(t *testing.T) {
 
 func TestHostPort(t *testing.T) {
 	m := start(t)
-	m.pull(world.greeter)
+	m.pull(world.Greeter)
 	for i, handler := range everyHandler {
 		port := 18090 + i
 		p := m.run(handler, withPort(8080, int32(port)))
-		p.begin(containerConfig(world.greeter)).says("listening")
+		p.begin(containerConfig(world.Greeter)).says("listening")
 		// From the node over loopback and over its own address on the bridge.
 		hosts := []string{"127.0.0.1", gatewayOf(t, p.ip())}
 		for _, host := range hosts {
-			if got := m.get(fmt.Sprintf("http://%s:%d/", host, port)); !strings.Contains(got, platformOf(handler)) {
+			if got := m.Get(fmt.Sprintf("http://%s:%d/", host, port)); !strings.Contains(got, platformOf(handler)) {
 				t.Errorf("under %s at %s: %q", handler, host, got)
 			}
 		}
@@ -203,15 +203,15 @@ func gatewayOf(t *testing.T, pod string) string {
 // The embedded network gives every pod an address of each family.
 func TestIPv6(t *testing.T) {
 	m := start(t)
-	m.pull(world.greeter)
+	m.pull(world.Greeter)
 	for _, handler := range everyHandler {
 		p := m.run(handler, withPort(8080, 0))
-		p.begin(containerConfig(world.greeter)).says("listening")
+		p.begin(containerConfig(world.Greeter)).says("listening")
 		var found bool
 		for _, more := range p.status().GetStatus().GetNetwork().GetAdditionalIps() {
 			if ip := net.ParseIP(more.GetIp()); ip != nil && ip.To4() == nil {
 				found = true
-				if got := m.get("http://" + net.JoinHostPort(ip.String(), "8080") + "/"); !strings.Contains(got, platformOf(handler)) {
+				if got := m.Get("http://" + net.JoinHostPort(ip.String(), "8080") + "/"); !strings.Contains(got, platformOf(handler)) {
 					t.Errorf("under %s at %s: %q", handler, ip, got)
 				}
 			}
@@ -225,10 +225,10 @@ func TestIPv6(t *testing.T) {
 // Pods reach each other over the bridge, whatever runs in them.
 func TestPodsReachEachOther(t *testing.T) {
 	m := start(t)
-	m.pull(world.greeter)
-	m.pull(world.busybox)
+	m.pull(world.Greeter)
+	m.pull(world.Busybox)
 	server := m.run("wasm", withPort(8080, 0))
-	server.begin(containerConfig(world.greeter)).says("listening")
+	server.begin(containerConfig(world.Greeter)).says("listening")
 	client := m.run("runc")
 	c := client.begin(sh("wget -q -O - http://" + server.ip() + ":8080/"))
 	c.expectEnd(0, "Completed")
@@ -240,8 +240,8 @@ func TestPodsReachEachOther(t *testing.T) {
 // The declared overhead comes back, and the measured one stands beside it.
 func TestOverhead(t *testing.T) {
 	m := start(t)
-	m.pull(world.guest)
-	m.pull(world.busybox)
+	m.pull(world.Guest)
+	m.pull(world.Busybox)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
@@ -250,7 +250,7 @@ func TestOverhead(t *testing.T) {
 				config.Linux.Resources = &runtime.LinuxContainerResources{MemoryLimitInBytes: 128 << 20, CpuShares: 102}
 			})
 			if handler == "wasm" {
-				p.begin(containerConfig(world.guest, "idle")).says("idle")
+				p.begin(containerConfig(world.Guest, "idle")).says("idle")
 			} else {
 				p.begin(sh("echo idle; sleep 1000")).says("idle")
 			}
@@ -294,14 +294,14 @@ func TestCgroupParent(t *testing.T) {
 		controller = "/sys/fs/cgroup/memory"
 	}
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	for _, handler := range everyHandler {
 		parent, made := madeByKubelet(t, fmt.Sprintf("sunaba_scenario_%d_%s", os.Getpid(), handler))
 		p := m.run(handler, func(config *runtime.PodSandboxConfig) { config.Linux.CgroupParent = parent })
 		config := sh("sleep 1000")
 		if handler == "wasm" {
-			config = containerConfig(world.guest, "idle")
+			config = containerConfig(world.Guest, "idle")
 		}
 		c := p.begin(config)
 		if pids, err := processesIn(filepath.Join(controller, leafCgroup(t, parent, c.id))); err != nil || len(pids) == 0 {

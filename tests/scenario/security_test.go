@@ -18,7 +18,7 @@ import (
 // every OCI runtime.
 func TestSecurityContext(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	profile := filepath.Join(t.TempDir(), "profile.json")
 	if err := os.WriteFile(profile, []byte(`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir","mkdirat"],"action":"SCMP_ACT_ERRNO"}]}`), 0o644); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestSecurityContext(t *testing.T) {
 // is.
 func TestSecurityContextsThatAreRefused(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	dir := t.TempDir()
 	for name, text := range map[string]string{"broken.json": "{", "empty.json": "{}"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
@@ -162,7 +162,7 @@ const mine = `profile %s flags=(attach_disconnected,mediate_deleted) {
 // name; without it, a profile that is asked for is refused.
 func TestAppArmor(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	p := m.run("runc")
 	with := func(kind runtime.SecurityProfile_ProfileType, ref string) *runtime.ContainerConfig {
 		config := sh("cat /proc/self/attr/apparmor/current 2>/dev/null || cat /proc/self/attr/current; mkdir /guarded; touch /guarded/x || echo refused")

@@ -53,7 +53,7 @@ func (m *machine) talk(stdin string, args ...string) (stdout, stderr string, err
 
 func TestExec(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	for _, handler := range []string{"runc", "crun"} {
 		c := m.run(handler).begin(sh("sleep 1000"))
 		for _, transport := range transports {
@@ -99,8 +99,8 @@ func TestExec(t *testing.T) {
 // A guest's further process is another module of its image, or itself once more.
 func TestExecInGuest(t *testing.T) {
 	m := start(t)
-	m.pull(world.guest)
-	c := m.run("wasm").begin(containerConfig(world.guest, "idle"))
+	m.pull(world.Guest)
+	c := m.run("wasm").begin(containerConfig(world.Guest, "idle"))
 	for _, transport := range transports {
 		if out, errs, err := m.talk("", "exec", "-r", transport, c.id, "/guest.wasm", "cat", "/etc/greeting"); err != nil || out != "hello from the image\n" {
 			t.Errorf("by %s: %v, %q, %q", transport, err, out, errs)
@@ -214,7 +214,7 @@ func (term *terminal) ends() error {
 
 func TestExecWithTerminal(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	for _, handler := range []string{"runc", "crun"} {
 		c := m.run(handler).begin(sh("sleep 1000"))
 		for _, transport := range transports {
@@ -253,8 +253,8 @@ func TestExecWithTerminal(t *testing.T) {
 // Whoever attaches takes part: the log goes on, and so does the container when they leave.
 func TestAttach(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	for _, handler := range []string{"runc", "crun"} {
 		for _, transport := range transports {
 			t.Run(handler+"/"+transport, func(t *testing.T) {
@@ -329,7 +329,7 @@ func TestAttach(t *testing.T) {
 		}
 	}
 	for _, transport := range transports {
-		config := containerConfig(world.guest, "read")
+		config := containerConfig(world.Guest, "read")
 		config.Stdin, config.StdinOnce = true, true
 		c := m.run("wasm").begin(config)
 		c.says("reading")
@@ -364,7 +364,7 @@ func (m *machine) attached() {
 // something.
 func TestAttachSlowly(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	config := sh("read go; head -c 60000000 /dev/zero | tr '\\0' x; echo; echo all said; read end")
 	config.Stdin = true
 	c := m.run("runc").begin(config)
@@ -393,7 +393,7 @@ func TestAttachSlowly(t *testing.T) {
 // A container without a log can be attached to, and after a restart of the server as before.
 func TestAttachAfterRestart(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	p := m.run("runc", func(config *runtime.PodSandboxConfig) { config.LogDirectory = "" })
 	config := sh("while read line; do echo got $line; done")
 	config.Stdin, config.StdinOnce, config.LogPath = true, true, ""
@@ -418,7 +418,7 @@ func TestAttachAfterRestart(t *testing.T) {
 // that.
 func TestExecOutlivesDaemon(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	c := m.run("runc").begin(sh("until test -e /done; do usleep 10000; done; echo done"))
 	session := m.crictl("exec", c.id, "sh", "-c", "echo begun; sleep 1; head -c 1000000 /dev/zero; touch /done")
 	var said node.Buffer
@@ -441,13 +441,13 @@ func TestExecOutlivesDaemon(t *testing.T) {
 
 func TestPortForward(t *testing.T) {
 	m := start(t)
-	m.pull(world.greeter)
+	m.pull(world.Greeter)
 	for i, handler := range everyHandler {
 		own := m.run(handler, withPort(8080, 0))
-		own.begin(containerConfig(world.greeter)).says("listening")
+		own.begin(containerConfig(world.Greeter)).says("listening")
 		hostPort := 18180 + i
 		host := m.run(handler, hostNetwork, withPort(int32(hostPort), int32(hostPort)))
-		config := containerConfig(world.greeter)
+		config := containerConfig(world.Greeter)
 		config.Envs = []*runtime.KeyValue{{Key: "PORT", Value: []byte(fmt.Sprint(hostPort))}}
 		config.Linux.SecurityContext = &runtime.LinuxContainerSecurityContext{NamespaceOptions: host.config.GetLinux().GetSecurityContext().GetNamespaceOptions()}
 		host.begin(config).says("listening")
@@ -508,7 +508,7 @@ var listens = regexp.MustCompile(`(?m)^ *\d+: [0-9A-F]+:1B58 [0-9A-F]+:0000 0A `
 // The end of one side of a forwarded connection is not the end of the other.
 func TestPortForwardHalfClose(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	p := m.run("runc")
 	c := p.begin(sh("nc -l -p 7000 -e sh -c 'cat >/got; sleep 2; wc -c </got; echo late'"))
 	pid := taskPID(t, c)
@@ -536,7 +536,7 @@ func TestPortForwardHalfClose(t *testing.T) {
 
 func TestSessionRefusals(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	p := m.run("runc")
 	c := p.begin(sh("sleep 1000"))
 	created := p.create(sh("true"))
@@ -589,8 +589,8 @@ func second[A any](_ A, err error) error { return err }
 
 func TestContainerEvents(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.batch)
+	m.pull(world.Busybox)
+	m.pull(world.Batch)
 	early := m.run("runc") // nobody listens yet: its events are kept
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -638,7 +638,7 @@ func TestContainerEvents(t *testing.T) {
 	next(first, early.id, early.id, started, true)
 	for _, handler := range everyHandler {
 		p := m.run(handler)
-		c := p.begin(containerConfig(world.batch))
+		c := p.begin(containerConfig(world.Batch))
 		c.expectEnd(0, "Completed")
 		p.remove()
 		for _, stream := range []runtime.RuntimeService_GetContainerEventsClient{first, second} {

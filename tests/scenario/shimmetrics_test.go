@@ -16,10 +16,10 @@ import (
 // it was replaced.
 func TestMetricsOfASharedShim(t *testing.T) {
 	m := start(t, sharedHandlers+"[handlers.own-runc]\ntype = \"oci\"\nshim_scope = \"pod\"\n[metrics]\naddress = \"127.0.0.1:0\"")
-	m.pull(world.guest)
+	m.pull(world.Guest)
 	pods := []*pod{m.run("shared-wasm"), m.run("shared-wasm")}
 	for _, p := range pods {
-		p.begin(containerConfig(world.guest, "idle")).says("idle")
+		p.begin(containerConfig(world.Guest, "idle")).says("idle")
 	}
 	m.sees(`sunaba_handler_info{handler="shared-wasm",shim_scope="node",type="wasm"} 1`, m.metrics)
 	m.sees(`sunaba_handler_info{handler="own-runc",shim_scope="pod",type="oci"} 1`, m.metrics)

@@ -46,12 +46,12 @@ func idsOf[T any](items []T, id func(T) string) []string {
 // nothing passes none.
 func TestStreamedLists(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	oci, wasm := m.run("runc"), m.run("wasm")
 	for range 2 {
 		oci.begin(sh("sleep 1000"))
-		wasm.begin(containerConfig(world.guest, "idle"))
+		wasm.begin(containerConfig(world.Guest, "idle"))
 	}
 	oci.begin(sh("exit 0")).wait()
 	m.run("runc").stop()
@@ -86,7 +86,7 @@ func TestStreamedLists(t *testing.T) {
 		})
 		same(t, "pod stats "+filter, got, idsOf(podStats.GetStats(), podStatsID))
 	}
-	for _, filter := range []*runtime.ImageFilter{nil, {Image: &runtime.ImageSpec{Image: world.busybox}}, {Image: &runtime.ImageSpec{Image: world.registry.Host + "/none:1"}}} {
+	for _, filter := range []*runtime.ImageFilter{nil, {Image: &runtime.ImageSpec{Image: world.Busybox}}, {Image: &runtime.ImageSpec{Image: world.Registry.Host + "/none:1"}}} {
 		images := must(m.ListImages(ctx, &runtime.ListImagesRequest{Filter: filter}))
 		imageStream, err := m.StreamImages(ctx, &runtime.StreamImagesRequest{Filter: filter})
 		got := drain(t, imageStream, err, func(r *runtime.StreamImagesResponse) []string { return idsOf(r.GetImages(), imageID) })
@@ -105,7 +105,7 @@ func same(t *testing.T, what string, got, want []string) {
 // with.
 func TestPodStatusHasItsContainers(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	p := m.run("runc")
 	a, b, c := p.begin(sh("sleep 1000")), p.create(sh("true")), p.begin(sh("exit 3"))
 	c.wait()
@@ -123,7 +123,7 @@ func TestPodStatusHasItsContainers(t *testing.T) {
 		if s.GetId() == c.id && (s.GetExitCode() != 3 || s.GetReason() != "Error" || s.GetFinishedAt() == 0) {
 			t.Errorf("the ended container: %v", s)
 		}
-		if s.GetImageId() == "" || s.GetImageRef() == "" || s.GetImage().GetImage() != world.busybox || s.GetMetadata().GetName() == "" || s.GetCreatedAt() == 0 {
+		if s.GetImageId() == "" || s.GetImageRef() == "" || s.GetImage().GetImage() != world.Busybox || s.GetMetadata().GetName() == "" || s.GetCreatedAt() == 0 {
 			t.Errorf("a status that kubelets refuse: %v", s)
 		}
 	}

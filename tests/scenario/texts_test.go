@@ -28,7 +28,7 @@ func saying(t *testing.T, what string, err error) {
 // heard at the node's end).
 func TestTextsOfStartsThatFail(t *testing.T) {
 	m := start(t)
-	for _, ref := range []string{world.busybox, world.guest} {
+	for _, ref := range []string{world.Busybox, world.Guest} {
 		m.pull(ref)
 	}
 	change := func(image string, f func(*runtime.ContainerConfig)) *runtime.ContainerConfig {
@@ -40,28 +40,28 @@ func TestTextsOfStartsThatFail(t *testing.T) {
 		config *runtime.ContainerConfig
 		only   string // handler
 	}{
-		"command that is not there": {change(world.busybox, func(c *runtime.ContainerConfig) { c.Command = []string{"/nosuch"} }), ""},
-		"command in no path":        {change(world.busybox, func(c *runtime.ContainerConfig) { c.Command = []string{"nosuch"} }), ""},
-		"command that is a folder":  {change(world.busybox, func(c *runtime.ContainerConfig) { c.Command = []string{"/bin"} }), ""},
-		"working folder of a file":  {change(world.busybox, func(c *runtime.ContainerConfig) { c.Command, c.WorkingDir = []string{"/bin/true"}, "/bin/sh" }), ""},
-		"mount over a file": {change(world.busybox, func(c *runtime.ContainerConfig) {
+		"command that is not there": {change(world.Busybox, func(c *runtime.ContainerConfig) { c.Command = []string{"/nosuch"} }), ""},
+		"command in no path":        {change(world.Busybox, func(c *runtime.ContainerConfig) { c.Command = []string{"nosuch"} }), ""},
+		"command that is a folder":  {change(world.Busybox, func(c *runtime.ContainerConfig) { c.Command = []string{"/bin"} }), ""},
+		"working folder of a file":  {change(world.Busybox, func(c *runtime.ContainerConfig) { c.Command, c.WorkingDir = []string{"/bin/true"}, "/bin/sh" }), ""},
+		"mount over a file": {change(world.Busybox, func(c *runtime.ContainerConfig) {
 			c.Command = []string{"/bin/true"}
 			c.Mounts = []*runtime.Mount{{HostPath: "/proc/sys", ContainerPath: "/bin/busybox/x"}}
 		}), ""},
-		"memory below any need": {change(world.busybox, func(c *runtime.ContainerConfig) {
+		"memory below any need": {change(world.Busybox, func(c *runtime.ContainerConfig) {
 			c.Command = []string{"/bin/true"}
 			c.Linux.Resources = &runtime.LinuxContainerResources{MemoryLimitInBytes: 4096}
 		}), ""},
-		"processors that are none": {change(world.busybox, func(c *runtime.ContainerConfig) {
+		"processors that are none": {change(world.Busybox, func(c *runtime.ContainerConfig) {
 			c.Command = []string{"/bin/true"}
 			c.Linux.Resources = &runtime.LinuxContainerResources{CpusetCpus: "4000"}
 		}), ""},
-		"guest of a missing program": {change(world.guest, func(c *runtime.ContainerConfig) { c.Command = []string{"/nosuch.wasm"} }), "wasm"},
-		"guest of a text":            {change(world.guest, func(c *runtime.ContainerConfig) { c.Command = []string{"/etc/greeting"} }), "wasm"},
-		"guest with little memory": {change(world.guest, func(c *runtime.ContainerConfig) {
+		"guest of a missing program": {change(world.Guest, func(c *runtime.ContainerConfig) { c.Command = []string{"/nosuch.wasm"} }), "wasm"},
+		"guest of a text":            {change(world.Guest, func(c *runtime.ContainerConfig) { c.Command = []string{"/etc/greeting"} }), "wasm"},
+		"guest with little memory": {change(world.Guest, func(c *runtime.ContainerConfig) {
 			c.Linux.Resources = &runtime.LinuxContainerResources{MemoryLimitInBytes: 65536}
 		}), "wasm"},
-		"guest with a folder": {change(world.guest, func(c *runtime.ContainerConfig) { c.WorkingDir = "/etc/greeting/x" }), "wasm"},
+		"guest with a folder": {change(world.Guest, func(c *runtime.ContainerConfig) { c.WorkingDir = "/etc/greeting/x" }), "wasm"},
 	} {
 		for _, handler := range everyHandler {
 			if test.only != "" && handler != test.only {
@@ -89,14 +89,14 @@ func TestTextsOfStartsThatFail(t *testing.T) {
 // So do requests that cannot be fulfilled.
 func TestTextsOfRefusals(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	ctx := t.Context()
 	for _, handler := range everyHandler {
 		p := m.run(handler)
 		config := sh("sleep 1000")
 		if handler == "wasm" {
-			config = containerConfig(world.guest, "idle")
+			config = containerConfig(world.Guest, "idle")
 		}
 		running, created := p.begin(config), p.create(sh("true"))
 		ended := p.begin(sh("true"))
@@ -179,15 +179,15 @@ func TestTextsOfPodsAndImages(t *testing.T) {
 	_, err := m.RunPodSandbox(ctx, &runtime.RunPodSandboxRequest{Config: m.podConfig("wrong"), RuntimeHandler: "none"})
 	saying(t, "handler that is not there", err)
 	for _, ref := range []string{
-		"", "A:b:c", world.registry.Host + "/none:1", world.registry.Host + "/busybox:none", "127.0.0.1:1/x:1", "nothing.invalid/x:1",
-		world.registry.Host + "/busybox@sha256:" + noSuchID, world.twoLayers, world.component, world.asLinux + "@sha256:x",
+		"", "A:b:c", world.Registry.Host + "/none:1", world.Registry.Host + "/busybox:none", "127.0.0.1:1/x:1", "nothing.invalid/x:1",
+		world.Registry.Host + "/busybox@sha256:" + noSuchID, world.TwoLayers, world.Component, world.AsLinux + "@sha256:x",
 	} {
 		_, err := m.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: ref}})
 		saying(t, "pull "+ref, err)
 	}
-	_, err = m.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: world.busybox, RuntimeHandler: "none"}})
+	_, err = m.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: world.Busybox, RuntimeHandler: "none"}})
 	saying(t, "pull for no handler", err)
-	_, err = m.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: world.guest, RuntimeHandler: "runc"}})
+	_, err = m.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: world.Guest, RuntimeHandler: "runc"}})
 	saying(t, "pull of a guest for runc", err)
 	_, err = m.ImageStatus(ctx, &runtime.ImageStatusRequest{Image: &runtime.ImageSpec{Image: "A:b:c"}})
 	if err != nil {

@@ -24,7 +24,7 @@ func needUnified(t *testing.T) {
 // busy is a container of a handler that runs on, and its image's.
 func busy(handler string) *runtime.ContainerConfig {
 	if handler == "wasm" {
-		return containerConfig(world.guest, "idle")
+		return containerConfig(world.Guest, "idle")
 	}
 	return sh("echo idle; exec sleep 1000")
 }
@@ -73,8 +73,8 @@ func (c *container) inItsCgroup() {
 func TestUnifiedKeys(t *testing.T) {
 	needUnified(t)
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	for _, handler := range everyHandler {
 		t.Run(handler, func(t *testing.T) {
 			m := m.in(t)
@@ -127,8 +127,8 @@ func TestUnifiedKeys(t *testing.T) {
 func TestPressureAndSwap(t *testing.T) {
 	needUnified(t)
 	m := start(t)
-	m.pull(world.busybox)
-	m.pull(world.guest)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
 	_, err := os.ReadFile("/proc/pressure/cpu")
 	measured := err == nil
 	for _, handler := range everyHandler {
@@ -166,7 +166,7 @@ func TestPressureAndSwap(t *testing.T) {
 // soon its cgroup goes; one beside it that something else killed does not.
 func TestOutOfMemoryIsTold(t *testing.T) {
 	m := start(t)
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	for _, handler := range []string{"runc", "crun"} {
 		p := m.run(handler)
 		other := p.begin(sh("echo idle; exec sleep 1000"))

@@ -30,12 +30,12 @@ func TestUserNamespace(t *testing.T) {
 	m := start(t)
 	// The namespace's root passes through these folders to its root filesystem, as through
 	// /run/sunaba.
-	for _, dir := range []string{world.folder, m.Options.Dir} {
+	for _, dir := range []string{world.Folder, m.Options.Dir} {
 		if err := os.Chmod(dir, 0o711); err != nil {
 			t.Fatal(err)
 		}
 	}
-	m.pull(world.busybox)
+	m.pull(world.Busybox)
 	for _, handler := range []string{"runc", "crun"} {
 		for _, pid := range []runtime.NamespaceMode{runtime.NamespaceMode_POD, runtime.NamespaceMode_CONTAINER} {
 			t.Run(fmt.Sprint(handler, " ", pid), func(t *testing.T) { m.in(t).inUserNamespace(handler, pid) })
@@ -61,7 +61,7 @@ func TestUserNamespace(t *testing.T) {
 // A guest is a user of its pod's range, and owns its files as its image and its volumes mean them.
 func (m *machine) guestInUserNamespace(pid runtime.NamespaceMode) {
 	m.t.Helper()
-	m.pull(world.guest)
+	m.pull(world.Guest)
 	volume := m.t.TempDir()
 	secret := filepath.Join(volume, "secret")
 	if err := os.WriteFile(secret, []byte("for user 7 only\n"), 0o400); err != nil {
@@ -73,7 +73,7 @@ func (m *machine) guestInUserNamespace(pid runtime.NamespaceMode) {
 	options := &runtime.NamespaceOption{Pid: pid, UsernsOptions: ownUsers()}
 	p := m.run("wasm", func(config *runtime.PodSandboxConfig) { config.Linux.SecurityContext.NamespaceOptions = options })
 	guest := func(user int64, args ...string) *container {
-		config := containerConfig(world.guest, args...)
+		config := containerConfig(world.Guest, args...)
 		config.Linux.SecurityContext.NamespaceOptions = options
 		config.Linux.SecurityContext.RunAsUser = &runtime.Int64Value{Value: user}
 		config.Mounts = []*runtime.Mount{{ContainerPath: "/volume", HostPath: volume, UidMappings: ownUsers().Uids, GidMappings: ownUsers().Gids}}

@@ -68,6 +68,7 @@ func parts(root string) ([]part, error) {
 		}
 		all = append(all, p)
 	}
+	all = append(all, part{name: "scripts", folder: "tests/scripts"})
 	// One point for each request and handler: 20 kills of the daemon, 14 of shims.
 	for _, p := range []part{{tests: []string{"TestKillDaemon"}, short: true}, {tests: []string{"TestKillShim"}}} {
 		p.name, p.folder, p.flags = "recovery-"+p.tests[0], "tests/recovery", []string{"-most", "1"}

@@ -15,7 +15,7 @@ import (
 var drivers = []string{"cgroupfs", "systemd"}
 
 // whole are the suites of tests that run pods, by their folder.
-var whole = []string{"tests/scenario", "tests/criwasm", "tests/recovery"}
+var whole = []string{"tests/scenario", "tests/scripts", "tests/criwasm", "tests/recovery"}
 
 // builder builds suites and what the machine asks its host to build.
 type builder struct{ suites.Builder }

@@ -1,4 +1,4 @@
-package scenario
+package scripts
 
 import (
 	"fmt"
@@ -11,16 +11,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/stage"
 )
 
 // The scripts of testdata drive a node with the real crictl and with `sunaba run`. $BUSYBOX,
 // $BATCH, $GREETER, $GUEST and $ARTIFACT are image references; $HOST is the registry.
 func TestScripts(t *testing.T) {
-	tools, err := filepath.Abs("../tools/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(tools, "crictl")); err != nil {
+	if _, err := os.Stat(filepath.Join(world.Tools, "crictl")); err != nil {
 		t.Fatalf("crictl is not built: run `make tools`: %v", err)
 	}
 	scripts, err := filepath.Glob("testdata/*.txtar")
@@ -29,38 +26,34 @@ func TestScripts(t *testing.T) {
 	}
 	for _, script := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
-			m := start(t)
+			m := world.Start(t, world.NodeDir(t), stage.Handlers)
 			// crictl makes pods behind the harness's back: their cgroups are looked for by the
 			// daemon's own end.
 			testscript.Run(t, testscript.Params{
 				Files: []string{script},
-				Setup: m.environment,
+				Setup: func(env *testscript.Env) error { return environment(m, env) },
 			})
 		})
 	}
 }
 
 // environment gives a script its variables, and replaces them in its files.
-func (m *machine) environment(env *testscript.Env) error {
-	tools, err := filepath.Abs("../tools/bin")
-	if err != nil {
-		return err
-	}
+func environment(m stage.Machine, env *testscript.Env) error {
 	for name, value := range map[string]string{
-		"PATH":                       strings.Join([]string{tools, world.bin, os.Getenv("PATH")}, ":"),
+		"PATH":                       strings.Join([]string{world.Tools, world.Bin, os.Getenv("PATH")}, ":"),
 		"SOCKET":                     m.Socket,
 		"D":                          "$",
 		"ROOT":                       m.Root,
 		"STATE":                      m.State,
 		"LOGS":                       m.Logs,
 		"NODE":                       m.Options.Dir,
-		"HOST":                       world.registry.Host,
-		"BUSYBOX":                    world.busybox,
-		"BUSYBOX2":                   world.busybox2,
-		"BATCH":                      world.batch,
-		"GREETER":                    world.greeter,
-		"GUEST":                      world.guest,
-		"ARTIFACT":                   world.artifact,
+		"HOST":                       world.Registry.Host,
+		"BUSYBOX":                    world.Busybox,
+		"BUSYBOX2":                   world.Busybox2,
+		"BATCH":                      world.Batch,
+		"GREETER":                    world.Greeter,
+		"GUEST":                      world.Guest,
+		"ARTIFACT":                   world.Artifact,
 		"CRI_CONFIG_FILE":            filepath.Join(env.WorkDir, "crictl.yaml"),
 		"CONTAINER_RUNTIME_ENDPOINT": "unix://" + m.Socket,
 		"IMAGE_SERVICE_ENDPOINT":     "unix://" + m.Socket,

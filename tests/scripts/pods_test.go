@@ -1,4 +1,4 @@
-package scenario
+package scripts
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/stage"
 )
 
 // The scripts of testdata/pods run pods from manifests, without a kubelet, with the commands that
@@ -33,7 +34,7 @@ func TestPodScripts(t *testing.T) {
 				Setup: func(env *testscript.Env) error {
 					env.Setenv("MANIFESTS", m.manifests())
 					env.Setenv("POD_LOGS", m.podLogs())
-					return m.environment(env)
+					return environment(m.Machine, env)
 				},
 				Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"daemon": m.daemonCommand},
 			})
@@ -41,16 +42,16 @@ func TestPodScripts(t *testing.T) {
 	}
 }
 
-func (m *machine) manifests() string { return filepath.Join(m.Options.Dir, "manifests") }
-func (m *machine) podLogs() string   { return filepath.Join(m.Options.Dir, "pod-logs") }
+func (m pods) manifests() string { return filepath.Join(m.Options.Dir, "manifests") }
+func (m pods) podLogs() string   { return filepath.Join(m.Options.Dir, "pod-logs") }
+
+// pods is a node that runs the pods of a folder of manifests.
+type pods struct{ stage.Machine }
 
 // startPods starts a node that runs the pods of a folder of manifests.
-func startPods(t *testing.T) *machine {
+func startPods(t *testing.T) pods {
 	t.Helper()
-	dir, err := os.MkdirTemp(world.folder, "node-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := world.NodeDir(t)
 	for _, name := range []string{"manifests", "pod-logs"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
@@ -58,20 +59,20 @@ func startPods(t *testing.T) *machine {
 	}
 	config := fmt.Sprintf("[pods]\nmanifests = [%q]\nlogs = %q\nnode_name = \"till-4\"\ncrash_loop_max = \"1s\"\n[pods.node_labels]\n\"example.com/rack\" = \"7\"\n",
 		filepath.Join(dir, "manifests"), filepath.Join(dir, "pod-logs"))
-	m := startWith(t, dir, config+handlers)
+	m := pods{world.Start(t, dir, config+stage.Handlers)}
 	t.Cleanup(m.endPods)
 	return m
 }
 
 // endPods ends the pods of a script that failed: their agent would make them again.
-func (m *machine) endPods() {
+func (m pods) endPods() {
 	files, err := filepath.Glob(filepath.Join(m.manifests(), "*"))
 	if err != nil || len(files) == 0 || !m.Alive() {
 		return
 	}
 	for _, file := range files {
 		if err := os.Remove(file); err != nil {
-			m.t.Error(err)
+			m.T.Error(err)
 		}
 	}
 	for end := time.Now().Add(node.Patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -82,7 +83,7 @@ func (m *machine) endPods() {
 	}
 }
 
-func (m *machine) daemonCommand(ts *testscript.TestScript, neg bool, args []string) {
+func (m pods) daemonCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: daemon kill|start")
 	}
@@ -90,7 +91,7 @@ func (m *machine) daemonCommand(ts *testscript.TestScript, neg bool, args []stri
 	case "kill":
 		ts.Check(m.SignalDaemon(syscall.SIGKILL))
 	case "start":
-		ts.Check(m.StartDaemon(m.t.Context()))
+		ts.Check(m.StartDaemon(m.T.Context()))
 	default:
 		ts.Fatalf("usage: daemon kill|start")
 	}

@@ -1,4 +1,4 @@
-package scenario
+package scripts
 
 import (
 	"bytes"
@@ -14,80 +14,80 @@ import (
 )
 
 // manifested is a node that runs the manifests of examples/pods from its folder.
-type manifested struct{ *machine }
+type manifested struct{ pods }
 
 // startExamples starts a node for manifests, with the images of examples in the registry.
 func startExamples(t *testing.T, images ...string) manifested {
 	t.Helper()
-	needExamples(t, images...)
+	world.Need(t, images...)
 	return manifested{startPods(t)}
 }
 
 // place puts a manifest of examples/pods into the folder, after edits: each is a text and what
 // replaces it.
 func (m manifested) place(name string, edits ...string) {
-	m.t.Helper()
-	data := manifest(m.t, filepath.Join("pods", name))
+	m.T.Helper()
+	data := world.Manifest(m.T, filepath.Join("pods", name))
 	for i := 0; i+1 < len(edits); i += 2 {
 		if !bytes.Contains(data, []byte(edits[i])) {
-			m.t.Fatalf("%s has no %q to edit", name, edits[i])
+			m.T.Fatalf("%s has no %q to edit", name, edits[i])
 		}
 		data = bytes.ReplaceAll(data, []byte(edits[i]), []byte(edits[i+1]))
 	}
 	if err := os.WriteFile(filepath.Join(m.manifests(), name), data, 0o644); err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 }
 
 // command runs a command about pods, which must succeed, and returns what it says.
 func (m manifested) command(args ...string) string {
-	m.t.Helper()
+	m.T.Helper()
 	args = append([]string{args[0], "--state", m.State}, args[1:]...)
-	code, out, errs := m.sunaba(args...)
+	code, out, errs := m.Sunaba(args...)
 	if code != 0 {
-		_, list, _ := m.sunaba("describe", "--state", m.State, "pods")
-		m.t.Fatalf("%q ends with %d and %q\n%s", args, code, errs, list)
+		_, list, _ := m.Sunaba("describe", "--state", m.State, "pods")
+		m.T.Fatalf("%q ends with %d and %q\n%s", args, code, errs, list)
 	}
 	return out
 }
 
 func (m manifested) ready(pod string) {
-	m.t.Helper()
+	m.T.Helper()
 	m.command("wait", "--for=condition=Ready", "--timeout=120s", "pod/"+pod)
 }
 
 func (m manifested) logs(args ...string) string {
-	m.t.Helper()
+	m.T.Helper()
 	return m.command(append([]string{"logs", "--socket", m.Socket}, args...)...)
 }
 
 // pod is a pod as `get -o json` prints it.
 func (m manifested) pod(name string) *corev1.Pod {
-	m.t.Helper()
+	m.T.Helper()
 	var pod corev1.Pod
 	if err := json.Unmarshal([]byte(m.command("get", "-o", "json", "pod/"+name)), &pod); err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	return &pod
 }
 
 // becomes waits until a pod is there and as holds says.
 func (m manifested) becomes(name, what string, holds func(*corev1.Pod) bool) *corev1.Pod {
-	m.t.Helper()
+	m.T.Helper()
 	m.command("wait", "--for=create", "--timeout=60s", "pod/"+name)
 	var pod *corev1.Pod
 	if !node.Within(node.Patience, func() bool { pod = m.pod(name); return holds(pod) }) {
-		m.t.Fatalf("the pod does not become %s: %+v", what, pod.Status)
+		m.T.Fatalf("the pod does not become %s: %+v", what, pod.Status)
 	}
 	return pod
 }
 
 // gone removes manifests and waits for the end of the pods.
 func (m manifested) gone(pod string, files ...string) {
-	m.t.Helper()
+	m.T.Helper()
 	for _, name := range files {
 		if err := os.Remove(filepath.Join(m.manifests(), name)); err != nil {
-			m.t.Fatal(err)
+			m.T.Fatal(err)
 		}
 	}
 	m.command("wait", "--for=delete", "--timeout=60s", "pod/"+pod)
@@ -104,7 +104,7 @@ func TestExamplePodGateway(t *testing.T) {
 	shows := func(want string) {
 		t.Helper()
 		var got string
-		if !node.Within(node.Patience, func() bool { got = m.get(url); return got == want }) {
+		if !node.Within(node.Patience, func() bool { got = m.Get(url); return got == want }) {
 			t.Fatalf("the page is %q, want %q", got, want)
 		}
 	}
@@ -145,7 +145,7 @@ func TestExamplePodJob(t *testing.T) {
 	if got, want := m.logs("job", "-c", "tally"), "      3 the\n      2 is\n      2 sand\n     14 words, 9 of them different, in 2 files\n"; got != want {
 		t.Errorf("the log is %q, want %q", got, want)
 	}
-	m.restart()
+	m.Restart()
 	after := m.becomes("job", "Succeeded", over)
 	if a, b := before.Status.ContainerStatuses[0], after.Status.ContainerStatuses[0]; before.UID != after.UID || a.ContainerID != b.ContainerID || b.RestartCount != 0 {
 		t.Errorf("after a new start of the server: %+v, before %+v", b, a)
@@ -167,12 +167,12 @@ func TestExamplePodOffline(t *testing.T) {
 	}
 	m.gone("offline", "offline.yaml")
 	for _, name := range []string{"greeter", "busybox"} {
-		m.pull(world.registry.Host + "/sunaba/" + name + ":v1")
+		m.Pull(world.Registry.Host+"/sunaba/"+name+":v1", "")
 	}
 	m.place("offline.yaml")
 	m.ready("offline")
 	p := m.pod("offline")
-	if got, want := m.get("http://"+p.Status.PodIP+":8080/"), "Hello from wasip1/wasm on offline\n"; got != want {
+	if got, want := m.Get("http://"+p.Status.PodIP+":8080/"), "Hello from wasip1/wasm on offline\n"; got != want {
 		t.Errorf("answer %q, want %q", got, want)
 	}
 	if got := m.logs("offline", "-c", "tools"); got != "the tools are here\n" {
@@ -195,7 +195,7 @@ func TestExamplePodLater(t *testing.T) {
 	if p.UID == failed.UID || p.Spec.Overhead.Memory().String() != "4Mi" {
 		t.Errorf("UID %s after %s, overhead %v", p.UID, failed.UID, p.Spec.Overhead)
 	}
-	if got, want := m.get("http://"+p.Status.PodIP+":8080/"), "Hello from wasip1/wasm on later\n"; got != want {
+	if got, want := m.Get("http://"+p.Status.PodIP+":8080/"), "Hello from wasip1/wasm on later\n"; got != want {
 		t.Errorf("answer %q, want %q", got, want)
 	}
 	m.gone("later", "later.yaml", "later-class.yaml")
