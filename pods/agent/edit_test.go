@@ -248,3 +248,28 @@ func TestRestart(t *testing.T) {
 		w.stop()
 	})
 }
+
+// The grace of an order to delete what has no pod is not that of a later pod of the same name.
+func TestGraceOfNoPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.server.programs = func(string, uint32) program { return program{after: -1, deaf: true} }
+		w.wishes.set(t, strings.ReplaceAll(one, "spec:", "spec:\n  nodeName: till-5"))
+		w.start()
+		w.settle(time.Second)
+		if err := w.agent.Delete(t.Context(), "default", "web", "", 1); err != nil {
+			t.Fatal(err)
+		}
+		w.settle(time.Second)
+		w.wishes.set(t, one)
+		w.until("ready", func() bool { return w.ready("web") })
+		w.wishes.set(t, "")
+		w.settle(2 * time.Second)
+		if p := w.pod("web"); *p.DeletionGracePeriodSeconds != 3 {
+			t.Errorf("the grace period is %d s, want the pod's own", *p.DeletionGracePeriodSeconds)
+		}
+		w.settle(time.Minute)
+		w.gone()
+		w.stop()
+	})
+}

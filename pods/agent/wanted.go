@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,16 +64,30 @@ func (l *planner) sync() {
 			l.end(p, l.grace(key))
 		}
 	}
+	l.forget(entries)
 	l.inputs.refresh(changed)
 	l.admission.admit(node, wanted)
 }
+
+// forget drops what was kept about objects that are gone.
+func (l *planner) forget(entries []desired.Entry) {
+	here := map[string]bool{}
+	for i := range entries {
+		here[entries[i].Key.String()], here[version(&entries[i])] = true, true
+	}
+	maps.DeleteFunc(l.told, func(id string, _ bool) bool { return !here[id] })
+	maps.DeleteFunc(l.graces, func(key manifest.Key, _ int64) bool { return !here[key.String()] })
+}
+
+// version is an object in one of its versions.
+func version(e *desired.Entry) string { return e.Key.String() + e.Source.Hash }
 
 // foreign says whether an object is a pod for another node, and tells once.
 func (l *planner) foreign(node admission.Node, e *desired.Entry) bool {
 	if !node.Foreign(e.Pod()) {
 		return false
 	}
-	if id := e.Key.String() + e.Source.Hash; !l.told[id] {
+	if id := version(e); !l.told[id] {
 		l.told[id] = true
 		l.event(e.Pod(), "", corev1.EventTypeNormal, "Ignored", fmt.Sprintf("the pod is for node %q, this is node %q", e.Pod().Spec.NodeName, node.Name))
 	}

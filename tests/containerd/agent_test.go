@@ -1,0 +1,347 @@
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/client"
+	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/pods/agent"
+	"github.com/sunaba-project/sunaba/pods/agent/logs"
+	"github.com/sunaba-project/sunaba/pods/agent/node"
+	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/desired"
+	"github.com/sunaba-project/sunaba/pods/translate"
+	"github.com/sunaba-project/sunaba/pods/volumes"
+)
+
+// manifests runs the pods of a folder by containerd's CRI, with the agent of this process.
+type manifests struct {
+	*bench
+	folder, root, state string
+	facts               node.Facts
+
+	agent   *agent.Agent
+	set     *desired.Set
+	volumes *volumes.Manager
+	stop    func()
+	said    lines
+}
+
+// lines is what an agent logs.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func newManifests(b *bench) *manifests {
+	b.t.Helper()
+	m := &manifests{bench: b, folder: filepath.Join(b.Dir, "manifests"), root: filepath.Join(b.Dir, "pods"), state: filepath.Join(b.Dir, "memory")}
+	for _, dir := range []string{m.folder, m.state, filepath.Join(b.Dir, "seen")} {
+		check(b.t, os.MkdirAll(dir, 0o777))
+	}
+	facts, err := node.Read(node.Options{Name: "till-4", Root: b.Dir, Pods: 50})
+	check(b.t, err)
+	m.facts = facts
+	m.facts.Node.MaskedPaths, m.facts.Node.ReadonlyPaths = spec.DefaultPaths()
+	m.facts.Node.HugePageSizes = nil
+	return m
+}
+
+// start starts an agent, which goes on with what its predecessor has left.
+func (m *manifests) start() {
+	m.t.Helper()
+	logger := slog.New(slog.NewTextHandler(&m.said, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	var err error
+	m.set, err = desired.Open(desired.Options{Folders: []string{m.folder}, Store: m.root, Logger: logger})
+	check(m.t, err)
+	m.volumes, err = volumes.New(volumes.Options{
+		Dir: m.root, Memory: filepath.Join(m.state, "volumes"), Claims: filepath.Join(m.root, "claims"), Objects: m.set, Field: translate.VolumeField, Logger: logger,
+		Resource: func(pod *corev1.Pod, ref *corev1.ResourceFieldSelector) (string, error) {
+			return translate.ResourceFieldRef(translate.Input{Pod: pod, Node: m.facts.Node, Objects: m.set}, nil, ref)
+		},
+	})
+	check(m.t, err)
+	m.agent, err = agent.New(agent.Options{
+		CRI: client.New(m.Conn), Desired: m.set, Volumes: m.volumes, Root: m.root, EventsFile: filepath.Join(m.state, "events"), Logs: filepath.Join(m.Dir, "podlogs"),
+		Node: m.facts.Node, Labels: m.facts.Labels, Classes: func() []nodev1.RuntimeClass { return nil },
+		Handlers: func() []string { return []string{"", "runc", "sunaba-wasm"} },
+		Settings: cycle.Settings{CrashLoopMax: time.Second, HostIPs: m.facts.Node.IPs, Runtime: "containerd"}, BootID: "boot-1",
+		ParallelPulls: 2, LogLimits: logs.Limits{Size: 10 << 20, Files: 5}, SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UserAgent: "sunaba-test", Logger: logger,
+	})
+	check(m.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- m.agent.Run(ctx) }()
+	m.stop = func() {
+		m.t.Helper()
+		cancel()
+		check(m.t, <-ended)
+		check(m.t, m.volumes.Close())
+		m.stop = func() {}
+	}
+}
+
+// write puts a file into the folder, with the test's image and folders.
+func (m *manifests) write(name, text string) {
+	m.t.Helper()
+	text = strings.NewReplacer("IMAGE", world.busybox, "GUEST", world.asLinux, "SEEN", m.seen("")).Replace(text)
+	check(m.t, os.WriteFile(filepath.Join(m.state, "new"), []byte(text), 0o644))
+	check(m.t, os.Rename(filepath.Join(m.state, "new"), filepath.Join(m.folder, name)))
+}
+
+// seen is a file in the folder that containers write to.
+func (m *manifests) seen(name string) string { return filepath.Join(m.Dir, "seen", name) }
+
+func (m *manifests) saw(name string) string {
+	data, err := os.ReadFile(m.seen(name))
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// now is a pod as it is, an empty one if there is none.
+func (m *manifests) now(name string) *corev1.Pod {
+	p, found := m.agent.Pod("default", name)
+	if !found {
+		return &corev1.Pod{}
+	}
+	return p
+}
+
+// of is the status of a container of a pod.
+func of(p *corev1.Pod, name string) corev1.ContainerStatus {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if c.Name == name {
+			return c
+		}
+	}
+	return corev1.ContainerStatus{}
+}
+
+func ready(p *corev1.Pod) bool { return condition(p, corev1.PodReady) == corev1.ConditionTrue }
+
+func condition(p *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionStatus {
+	for _, c := range p.Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// become waits for a state of a pod.
+func (m *manifests) become(name, what string, f func(p *corev1.Pod) bool) {
+	m.t.Helper()
+	begun := time.Now()
+	m.eventually(name+": "+what, func() bool { return f(m.now(name)) || time.Since(begun) > patience/3 })
+	if p := m.now(name); !f(p) {
+		m.t.Errorf("%s is not %s: %s", name, what, m.describe(p))
+	}
+}
+
+func (m *manifests) describe(p *corev1.Pod) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %q %v\n", p.Status.Phase, p.Status.Reason, p.Status.Conditions)
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		fmt.Fprintf(&b, "  %s restarts %d now %+v before %+v\n", c.Name, c.RestartCount, c.State, c.LastTerminationState)
+	}
+	for _, e := range m.agent.Events() {
+		if e.InvolvedObject.UID == p.UID {
+			fmt.Fprintf(&b, "  %s x%d: %s\n", e.Reason, e.Count, e.Message)
+		}
+	}
+	return b.String()
+}
+
+// TestManifests runs pods of manifests by containerd 2.4 with its own shim and by ours: the agent
+// drives any CRI server. It is started anew in the middle, and containerd is killed.
+func TestManifests(t *testing.T) {
+	b := newBenchWith(t, world.releases[1], Runtime{Name: "runc", Type: "io.containerd.runc.v2"}, Runtime{Name: "sunaba-wasm", Type: ours})
+	m := newManifests(b)
+	m.start()
+	t.Cleanup(func() {
+		m.stop()
+		if t.Failed() {
+			t.Logf("the agent's log:\n%s", tail(m.said.String(), 80))
+		}
+	})
+	for name, text := range manifestTexts {
+		if _, named := manifestEnds[name]; !named {
+			continue
+		}
+		m.write(name+".yaml", text)
+	}
+	for name, one := range manifestEnds {
+		m.become(name, one.what, one.is)
+	}
+	m.hooked()
+	m.edited()
+	m.agentRestarts()
+	m.containerdRestarts()
+	m.interrupted()
+	m.removed()
+}
+
+// hooked looks at the order of what a container with hooks did.
+func (m *manifests) hooked() {
+	m.t.Helper()
+	check(m.t, os.Remove(filepath.Join(m.folder, "hooks.yaml")))
+	m.become("hooks", "gone", func(p *corev1.Pod) bool { return p.UID == "" })
+	if got, want := m.saw("hooks"), "started\nstopping\nterm\n"; got != want {
+		m.t.Errorf("hooks: %q, want %q", got, want)
+	}
+}
+
+// edited edits a ConfigMap, an image and resources.
+func (m *manifests) edited() {
+	m.t.Helper()
+	web := m.now("web")
+	before := of(web, "server")
+	m.write("web.yaml", strings.NewReplacer("hello", "changed", "cpu: 100m", "cpu: 200m", "# edit", "").Replace(manifestTexts["web"]))
+	m.become("web", "resized", func(p *corev1.Pod) bool {
+		c := of(p, "server")
+		return c.Resources != nil && c.Resources.Limits.Cpu().String() == "200m"
+	})
+	m.eventually("the new page", func() bool {
+		r, err := m.ExecSync(m.ctx(), &runtime.ExecSyncRequest{ContainerId: strings.TrimPrefix(before.ContainerID, "containerd://"), Cmd: []string{"cat", "/www/page"}})
+		return err == nil && string(r.Stdout) == "changed"
+	})
+	if after := m.now("web"); after.UID != web.UID || of(after, "server").RestartCount != before.RestartCount {
+		m.t.Errorf("an edit of a ConfigMap and of resources restarted: %s", m.describe(after))
+	}
+}
+
+// agentRestarts has one container end and a file go while there is no agent.
+func (m *manifests) agentRestarts() {
+	m.t.Helper()
+	web, crash := m.now("web"), m.now("kept")
+	m.stop()
+	check(m.t, os.Remove(filepath.Join(m.folder, "live.yaml")))
+	check(m.t, os.WriteFile(m.seen("kept.end"), nil, 0o600))
+	time.Sleep(time.Second)
+	m.start()
+	m.become("kept", "run again", func(p *corev1.Pod) bool {
+		c := of(p, "app")
+		return c.RestartCount == of(crash, "app").RestartCount+1 && c.State.Running != nil && c.LastTerminationState.Terminated.ExitCode == 5
+	})
+	m.become("live", "gone", func(p *corev1.Pod) bool { return p.UID == "" })
+	m.become("web", "as it was", func(p *corev1.Pod) bool {
+		return p.UID == web.UID && of(p, "server").ContainerID == of(web, "server").ContainerID && of(p, "server").RestartCount == 0 && ready(p)
+	})
+	if got := m.now("kept").UID; got != crash.UID {
+		m.t.Errorf("kept has UID %s, had %s", got, crash.UID)
+	}
+}
+
+// containerdRestarts kills containerd: nothing is started anew, and what ends meanwhile counts.
+func (m *manifests) containerdRestarts() {
+	m.t.Helper()
+	web, kept := m.now("web"), m.now("kept")
+	check(m.t, m.Signal(syscall.SIGKILL))
+	check(m.t, os.WriteFile(m.seen("kept.end"), nil, 0o600))
+	time.Sleep(time.Second)
+	check(m.t, m.Run(m.t.Context()))
+	m.become("kept", "run again", func(p *corev1.Pod) bool {
+		c := of(p, "app")
+		return c.RestartCount == of(kept, "app").RestartCount+1 && c.State.Running != nil
+	})
+	m.become("web", "as it was", func(p *corev1.Pod) bool {
+		return of(p, "server").ContainerID == of(web, "server").ContainerID && of(p, "server").RestartCount == 0 && ready(p)
+	})
+}
+
+// removed removes all files: nothing is left in the server, and no file of a pod.
+func (m *manifests) removed() {
+	m.t.Helper()
+	var uids []string
+	for _, p := range m.agent.Pods() {
+		uids = append(uids, string(p.UID))
+	}
+	for _, path := range glob(m.t, filepath.Join(m.folder, "*.yaml")) {
+		check(m.t, os.Remove(path))
+	}
+	m.eventually("all pods gone", func() bool { return len(m.agent.Pods()) == 0 })
+	for _, p := range m.agent.Pods() {
+		m.t.Errorf("%s is left: %s", p.Name, m.describe(p))
+	}
+	if list := must(m.ListPodSandbox(m.ctx(), &runtime.ListPodSandboxRequest{}))(m.t).Items; len(list) != 0 {
+		m.t.Errorf("sandboxes are left: %v", list)
+	}
+	if list := must(m.ListContainers(m.ctx(), &runtime.ListContainersRequest{}))(m.t).Containers; len(list) != 0 {
+		m.t.Errorf("containers are left: %v", list)
+	}
+	for _, dir := range []string{m.root, filepath.Join(m.state, "volumes"), filepath.Join(m.Dir, "podlogs")} {
+		check(m.t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if slices.ContainsFunc(uids, func(uid string) bool { return strings.Contains(path, uid) }) {
+				m.t.Errorf("%s is left", path)
+			}
+			return err
+		}))
+	}
+}
+
+// interrupted ends the agent, and kills containerd, while they start pods: in the end each pod has
+// one sandbox that is ready, and one container.
+func (m *manifests) interrupted() {
+	m.t.Helper()
+	for i := range rounds {
+		m.write(name("cut", i)+".yaml", strings.ReplaceAll(manifestTexts["cut"], "{name: cut}", "{name: "+name("cut", i)+"}"))
+		time.Sleep(time.Duration(i) * 80 * time.Millisecond)
+		if i%4 == 3 {
+			check(m.t, m.Signal(syscall.SIGKILL))
+			check(m.t, m.Run(m.t.Context()))
+			continue
+		}
+		m.stop()
+		m.start()
+	}
+	for i := range rounds {
+		m.become(name("cut", i), "Ready", ready)
+		uid := string(m.now(name("cut", i)).UID)
+		labels := map[string]string{"io.kubernetes.pod.uid": uid}
+		m.eventually("one sandbox of "+uid, func() bool {
+			list := must(m.ListPodSandbox(m.ctx(), &runtime.ListPodSandboxRequest{Filter: &runtime.PodSandboxFilter{
+				LabelSelector: labels, State: &runtime.PodSandboxStateValue{State: runtime.PodSandboxState_SANDBOX_READY},
+			}}))(m.t).Items
+			return len(list) == 1
+		})
+		list := must(m.ListContainers(m.ctx(), &runtime.ListContainersRequest{Filter: &runtime.ContainerFilter{
+			LabelSelector: labels, State: &runtime.ContainerStateValue{State: runtime.ContainerState_CONTAINER_RUNNING},
+		}}))(m.t).Containers
+		if len(list) != 1 {
+			m.t.Errorf("containers of %s that run: %v", uid, list)
+		}
+	}
+}
+
+// rounds is how often something is ended while a pod starts.
+const rounds = 8
