@@ -28,8 +28,8 @@ func TestDefaultFileIsTheDefault(t *testing.T) {
 // Every field stands in the documented default, with a comment of its own or that of its neighbours
 // above.
 func TestDefaultFileShowsEveryField(t *testing.T) {
-	var check func(reflect.Type)
-	check = func(s reflect.Type) {
+	var check func(s reflect.Type, table string)
+	check = func(s reflect.Type, table string) {
 		for i := range s.NumField() {
 			f := s.Field(i)
 			name := f.Tag.Get("toml")
@@ -37,24 +37,24 @@ func TestDefaultFileShowsEveryField(t *testing.T) {
 			switch f.Type.Kind() {
 			case reflect.Pointer: // a table that need not be there
 				want = "." + name + "]"
-				check(f.Type.Elem())
+				check(f.Type.Elem(), "")
 			case reflect.Struct:
-				want = "\n[" + name + "]"
-				check(f.Type)
+				want = "\n[" + table + name + "]"
+				check(f.Type, table+name+".")
 			case reflect.Map:
 				if f.Type.Elem().Kind() != reflect.Struct {
 					want = "." + name + "]\n"
 					break
 				}
 				want = "\n[" + name + "."
-				check(f.Type.Elem())
+				check(f.Type.Elem(), "")
 			}
 			if !strings.Contains(defaultTOML, want) {
 				t.Errorf("default.toml lacks %q", strings.TrimSpace(want))
 			}
 		}
 	}
-	check(reflect.TypeFor[config]())
+	check(reflect.TypeFor[config](), "")
 }
 
 func TestConfigErrorsNameTheirPlace(t *testing.T) {

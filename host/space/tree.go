@@ -120,21 +120,29 @@ func (r *removal) all(folder *os.File, depth int) error {
 	}
 }
 
+// remembered is how many files of several names, and how many folders to be read, a measuring keeps
+// in memory at most.
+const remembered = 1 << 20
+
 // Use is the room that files take.
 type Use struct {
 	Bytes, Inodes int64
+	// Partial says that a folder had so many folders in it that some were not read: the files take
+	// at least this room.
+	Partial bool
 }
 
 // Used measures what lies at a path, a link as itself, and every file once, also if it has several
-// names. What others write, move or remove meanwhile may be counted or not.
+// names: of more than a million such files, each name counts as its share. What is mounted below
+// the path is not counted. What others write, move or remove meanwhile may be counted or not.
 //
 // # Errors
 //
 // fs.ErrNotExist if there is nothing at the path, and the context's.
 func Used(ctx context.Context, path string) (Use, error) {
-	w := &walk{linked: map[inode]bool{}}
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
+	w := &walk{linked: map[inode]bool{}, left: remembered}
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, look, unix.STATX_BASIC_STATS, &st); err != nil {
 		return Use{}, &fs.PathError{Op: "measure", Path: path, Err: err}
 	}
 	w.count(&st)
@@ -152,6 +160,9 @@ func Used(ctx context.Context, path string) (Use, error) {
 	return w.use, nil
 }
 
+// look is how files are looked at: a link as itself.
+const look = unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
+
 type inode struct{ dev, ino uint64 }
 
 func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), st.Ino} }
@@ -160,6 +171,7 @@ func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), st.Ino} }
 type walk struct {
 	use    Use
 	linked map[inode]bool // files of several names that are counted
+	left   int            // how many more folders may wait to be read
 	levels []level        // from below the root to the folder that is being read
 }
 
@@ -170,15 +182,22 @@ type level struct {
 	rest []string // folders in it that are not read yet
 }
 
-func (w *walk) count(st *unix.Stat_t) {
+func (w *walk) count(st *unix.Statx_t) {
+	bytes := int64(st.Blocks) * 512
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 1 {
-		if w.linked[inodeOf(st)] {
+		id := inode{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino}
+		switch {
+		case w.linked[id]:
+			return
+		case len(w.linked) < remembered:
+			w.linked[id] = true
+		default:
+			w.use.Bytes += bytes / int64(st.Nlink)
 			return
 		}
-		w.linked[inodeOf(st)] = true
 	}
 	w.use.Inodes++
-	w.use.Bytes += st.Blocks * 512
+	w.use.Bytes += bytes
 }
 
 // all counts what is below the root.
@@ -203,6 +222,7 @@ func (w *walk) all(ctx context.Context, root *os.File) error {
 		if len(here.rest) > 0 {
 			name := here.rest[len(here.rest)-1]
 			here.rest = here.rest[:len(here.rest)-1]
+			w.left++
 			if next, err = w.down(ctx, folder, name); err != nil {
 				return err
 			}
@@ -294,16 +314,23 @@ func (w *walk) read(ctx context.Context, folder *os.File) (folders []string, err
 			return nil, err
 		}
 		for _, name := range names {
-			var st unix.Stat_t
-			if err := unix.Fstatat(int(folder.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			var st unix.Statx_t
+			if err := unix.Statx(int(folder.Fd()), name, look, unix.STATX_BASIC_STATS, &st); err != nil {
 				if err := unlessGone(err); err != nil {
 					return nil, err
 				}
 				continue
 			}
+			if st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+				continue
+			}
 			w.count(&st)
-			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			switch folder := st.Mode&unix.S_IFMT == unix.S_IFDIR; {
+			case folder && w.left > 0:
+				w.left--
 				folders = append(folders, name)
+			case folder:
+				w.use.Partial = true
 			}
 		}
 	}

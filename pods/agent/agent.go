@@ -16,6 +16,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/pods/agent/identity"
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
@@ -31,6 +32,7 @@ type CRI interface {
 	worker.CRI
 	ReopenContainerLog(context.Context, *runtime.ReopenContainerLogRequest) (*runtime.ReopenContainerLogResponse, error)
 	ExecSync(context.Context, *runtime.ExecSyncRequest) (*runtime.ExecSyncResponse, error)
+	PodSandboxStats(context.Context, *runtime.PodSandboxStatsRequest) (*runtime.PodSandboxStatsResponse, error)
 	// Events calls f with nil once it listens, then with each event in its order, until the context
 	// or the stream ends. Each event has the sandbox's status and those of its containers.
 	Events(ctx context.Context, f func(*runtime.ContainerEventResponse)) error
@@ -77,6 +79,7 @@ type Options struct {
 	PullFallback  bool
 	Unreachable   func(error) bool
 	LogLimits     logs.Limits
+	Eviction      Eviction
 	// SubUIDs and SubGIDs are the files that name ranges for pods' user namespaces.
 	SubUIDs, SubGIDs string
 	// UnsafeSysctls are names of sysctls, or prefixes that end with an asterisk, that pods may set
@@ -99,6 +102,7 @@ type Volumes interface {
 	worker.Volumes
 	Refresh(context.Context, *corev1.Pod) (changed bool, err error)
 	Sweep(known map[string]bool) error
+	Usage(ctx context.Context, pod *corev1.Pod, wanted func(*corev1.Volume) bool) (map[string]space.Use, error)
 }
 
 // Agent runs pods. Its methods may be called at the same time.

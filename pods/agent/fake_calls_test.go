@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -14,6 +15,31 @@ func (s *server) UpdateContainerResources(ctx context.Context, r *runtime.Update
 
 func (s *server) UpdatePodSandboxResources(ctx context.Context, r *runtime.UpdatePodSandboxResourcesRequest) (*runtime.UpdatePodSandboxResourcesResponse, error) {
 	return &runtime.UpdatePodSandboxResourcesResponse{}, s.enter(ctx, "UpdatePodSandboxResources", r.PodSandboxId)
+}
+
+func (s *server) PodSandboxStats(ctx context.Context, r *runtime.PodSandboxStatsRequest) (*runtime.PodSandboxStatsResponse, error) {
+	if err := s.enter(ctx, "PodSandboxStats", r.PodSandboxId); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := s.sandboxes[r.PodSandboxId]
+	if have == nil {
+		return nil, fmt.Errorf("sandbox %q: %w", r.PodSandboxId, errdefs.ErrNotFound)
+	}
+	linux := &runtime.LinuxPodSandboxStats{Memory: &runtime.MemoryUsage{}}
+	for _, c := range s.containers {
+		if c.sandbox != r.PodSandboxId || c.State != runtime.ContainerState_CONTAINER_RUNNING {
+			continue
+		}
+		memory, layer := uint64(s.memory[c.Metadata.Name]), uint64(s.layers[c.Metadata.Name])
+		linux.Memory.WorkingSetBytes = &runtime.UInt64Value{Value: linux.Memory.WorkingSetBytes.GetValue() + memory}
+		linux.Containers = append(linux.Containers, &runtime.ContainerStats{
+			Attributes: &runtime.ContainerAttributes{Id: c.Id, Metadata: c.Metadata}, Memory: &runtime.MemoryUsage{WorkingSetBytes: &runtime.UInt64Value{Value: memory}},
+			WritableLayer: &runtime.FilesystemUsage{UsedBytes: &runtime.UInt64Value{Value: layer}},
+		})
+	}
+	return &runtime.PodSandboxStatsResponse{Stats: &runtime.PodSandboxStats{Linux: linux}}, nil
 }
 
 func (s *server) ReopenContainerLog(ctx context.Context, r *runtime.ReopenContainerLogRequest) (*runtime.ReopenContainerLogResponse, error) {

@@ -39,6 +39,8 @@ type server struct {
 	fail  func(call, subject string) error
 	delay map[string]time.Duration
 	calls []string
+	// memory and layers are what containers use, by name, in bytes.
+	memory, layers map[string]int64
 	// asked checks that the attempt of a sandbox (name "") or a container is on record before it is
 	// made.
 	asked func(uid, name string, attempt uint32)

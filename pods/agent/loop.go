@@ -49,6 +49,7 @@ type loop struct {
 	resizes   *resizer
 	orphans   *orphans
 	keeper    *keeper
+	evictor   *evictor
 
 	ctx   context.Context // of the workers
 	work  sync.WaitGroup
@@ -78,6 +79,7 @@ func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark stri
 	l.inputs, l.resizes = &refresher{loop: l}, &resizer{l}
 	l.orphans = &orphans{loop: l, ending: map[string]int{}, broken: map[string]bool{}}
 	l.keeper = &keeper{l: l}
+	l.evictor = newEvictor(l)
 	return l, l.load()
 }
 
@@ -147,11 +149,13 @@ func (l *loop) run(ctx context.Context) error {
 	return failure
 }
 
-// listObjects waits for the first listing of the folders.
+// listObjects waits for the first listing of the folders. What the node has left is known before
+// pods are admitted.
 func (l *loop) listObjects(ctx context.Context) {
+	readings := l.evictor.read()
 	select {
 	case <-l.o.Desired.Listed():
-		l.post(func() { l.wanted = true; l.start() })
+		l.post(func() { l.evictor.took(readings); l.wanted = true; l.start() })
 	case <-ctx.Done():
 	}
 }
@@ -196,6 +200,7 @@ func (l *loop) start() {
 		l.steps.step(p)
 	}
 	l.keeper.start()
+	l.evictor.start()
 	l.ready.Do(func() {
 		if l.o.Ready != nil {
 			l.o.Ready()
@@ -227,6 +232,7 @@ func (l *loop) wake() {
 		l.steps.step(p)
 	}
 	l.keeper.wake(now)
+	l.evictor.wake(now)
 }
 
 // arm sets the one timer to the earliest time at which something is due.
@@ -235,7 +241,7 @@ func (l *loop) arm(timer *time.Timer) {
 	if len(l.schedule) > 0 {
 		next = l.schedule[0].due
 	}
-	next = earliest(next, l.keeper.next)
+	next = earliest(next, l.keeper.next, l.evictor.next)
 	timer.Stop()
 	if !next.IsZero() {
 		timer.Reset(max(next.Sub(l.o.now()), 0))

@@ -15,6 +15,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
 	"github.com/sunaba-project/sunaba/pods/manifest"
@@ -123,6 +124,20 @@ type files struct {
 	fail      error
 	// wrote answers what a container wrote as its termination message before it ended.
 	wrote map[string]string
+	// used is what the volumes of pods take, in bytes, by pod and volume: "web/scratch".
+	used map[string]int64
+}
+
+func (f *files) Usage(_ context.Context, pod *corev1.Pod, wanted func(*corev1.Volume) bool) (map[string]space.Use, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	uses := map[string]space.Use{}
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; wanted(v) {
+			uses[v.Name] = space.Use{Bytes: f.used[pod.Name+"/"+v.Name], Inodes: 1}
+		}
+	}
+	return uses, nil
 }
 
 func (f *files) SetUp(_ context.Context, pod *corev1.Pod) error {

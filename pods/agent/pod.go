@@ -38,6 +38,8 @@ type pod struct {
 	mountDelay time.Duration
 	resize     resize
 
+	limited limited
+
 	decision cycle.Decision
 	probed   []cycle.ProbeSet
 

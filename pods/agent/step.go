@@ -64,6 +64,7 @@ func (l *stepper) step(p *pod) {
 	}
 	l.probe(p)
 	l.keeper.seen(p)
+	l.evictor.seen(p)
 	if p.decision.Over {
 		l.records.remove(p)
 		return
@@ -235,7 +236,11 @@ func (l *stepper) show(p *pod) {
 	if len(p.resize.wanted) > 0 {
 		next = strings.TrimPrefix(next+"; room for new resources", "; ")
 	}
-	if l.views.Put(&shown, next, p.decision.Wake) {
+	until := p.decision.Wake
+	if back := l.evictor.back(p); !back.IsZero() {
+		next, until = "a new pod after its eviction", back
+	}
+	if l.views.Put(&shown, next, until) {
 		l.summarize()
 	}
 }

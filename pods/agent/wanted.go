@@ -65,6 +65,7 @@ func (l *planner) sync() {
 		}
 	}
 	l.forget(entries)
+	l.evictor.forget(wanted)
 	l.inputs.refresh(changed)
 	l.admission.admit(node, wanted)
 }
@@ -99,7 +100,7 @@ func (l *planner) create(e *desired.Entry, uid types.UID) {
 	rec := &records.Record{Manifest: e.Pod()}
 	rec.Record = *cycle.New(l.dress(e.Pod(), e), "", e.Source)
 	rec.Pod.UID, rec.Pod.Generation, rec.Pod.CreationTimestamp = uid, 1, metav1.NewTime(l.o.now().Truncate(1e9))
-	rec.Pending = &cycle.Reason{}
+	rec.Pending, rec.Evicted = &cycle.Reason{}, l.evictor.inherit(e)
 	p := newPod(rec)
 	p.fresh = true
 	l.pods[p.uid()] = p
@@ -132,12 +133,12 @@ func (l *planner) end(p *pod, grace int64) {
 
 // compare does what an edit of a pod's object asks for.
 func (l *planner) compare(node admission.Node, p *pod, e *desired.Entry) {
-	if p.rec.Deletion != nil || p.rec.Source == e.Source && !revived(node, p) {
+	if p.rec.Deletion != nil || p.rec.Source == e.Source && !l.revived(node, p) {
 		return // a pod that is being deleted is made anew from its object when it is over (TM11)
 	}
 	edit := desired.Compare(p.rec.Manifest, e.Pod())
 	switch {
-	case revived(node, p), edit.Kind == desired.Replace && p.rec.Pending == nil, p.rec.Final != nil && edit.Spec:
+	case l.revived(node, p), edit.Kind == desired.Replace && p.rec.Pending == nil, p.rec.Final != nil && edit.Spec:
 		l.end(p, -1)
 		return
 	case p.rec.Pending != nil:
@@ -149,8 +150,12 @@ func (l *planner) compare(node admission.Node, p *pod, e *desired.Entry) {
 	l.steps.step(p)
 }
 
-// revived says whether a pod failed for a class that is there now (AD12).
-func revived(node admission.Node, p *pod) bool {
+// revived says whether a pod failed for a class that is there now (AD12), or was evicted and may be
+// made anew (EX8).
+func (l *planner) revived(node admission.Node, p *pod) bool {
+	if l.evictor.returns(p) {
+		return true
+	}
 	f := p.rec.Final
 	return f != nil && (f.Reason == admission.RuntimeClassNotFound || f.Reason == admission.RuntimeHandlerNotFound) &&
 		node.Judge(p.rec.Manifest, nil).Final == nil

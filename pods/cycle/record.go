@@ -55,6 +55,9 @@ type Record struct {
 	// Ended is set when the pod is to be ended without being deleted: a deadline, an eviction, a
 	// shutdown. Its containers are stopped with its grace period.
 	Ended *Deletion `json:"ended,omitempty"`
+	// Purge asks that the pod's containers, sandboxes and files are removed once it has ended, while
+	// the pod itself stays: what it took of the node is needed.
+	Purge bool `json:"purge,omitempty"`
 	// Stopping is set while all containers are stopped for another cause: the pod is done or its
 	// sandbox is replaced.
 	Stopping *Deletion `json:"stopping,omitempty"`

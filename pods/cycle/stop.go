@@ -27,7 +27,7 @@ func endPod(n *step) {
 	if r.Interrupted == nil || r.Deletion != nil {
 		sealPhase(n)
 	}
-	if _, busy := n.running("sandbox"); busy || !stopSandboxes(n) || r.Deletion == nil {
+	if _, busy := n.running("sandbox"); busy || !stopSandboxes(n) || r.Deletion == nil && !r.Purge {
 		return
 	}
 	removePod(n)
@@ -236,7 +236,8 @@ func stopSandboxes(n *step) bool {
 	return over
 }
 
-// removePod removes all that is left of a deleted pod: containers, sandboxes, then its files (TM1).
+// removePod removes all that is left of a deleted or purged pod: containers, sandboxes, then its
+// files (TM1).
 func removePod(n *step) {
 	for i := range n.o.Containers {
 		o := &n.o.Containers[i]
@@ -252,7 +253,7 @@ func removePod(n *step) {
 		return
 	}
 	if n.r.Live.TornDown {
-		n.d.Over = true
+		n.d.Over = n.r.Deletion != nil
 		return
 	}
 	if n.free("pod", "removal of the pod's files") {

@@ -10,26 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sunaba-project/sunaba/pods/volumes/tree"
+	"github.com/sunaba-project/sunaba/host/space"
 )
 
-// Usage measures the emptyDir volumes of a pod, for their sizeLimit, by volume. Those in memory
-// have a limit of their own and are not among them. What is mounted in a volume is not counted.
+// Usage measures the volumes of a pod that wanted names, by volume: of those on the node's disk that
+// end with the pod, which are emptyDirs and ConfigMaps. What is mounted in a volume is not counted.
 // Project quotas are not used: the trees are walked, and a volume whose last look took long is not
 // looked at again before ten times that has passed; then the answer is that of the last look.
 //
 // # Errors
 //
 // The context's, and those of the file system; a volume that is not there is left out.
-func (m *Manager) Usage(ctx context.Context, pod *corev1.Pod) (map[string]tree.Use, error) {
+func (m *Manager) Usage(ctx context.Context, pod *corev1.Pod, wanted func(*corev1.Volume) bool) (map[string]space.Use, error) {
 	p, err := m.placesOf(pod)
 	if err != nil {
 		return nil, err
 	}
-	uses := map[string]tree.Use{}
+	uses := map[string]space.Use{}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if kindOf(v) != kindEmptyDir || inMemory(v) {
+		if v.EmptyDir == nil && v.ConfigMap == nil || inMemory(v) || !wanted(v) {
 			continue
 		}
 		use, err := m.usage.of(ctx, p.uid, m.source(p, v))
@@ -53,11 +53,11 @@ type measured struct {
 
 // look is one look at a volume.
 type look struct {
-	use  tree.Use
+	use  space.Use
 	next time.Time // not before
 }
 
-func (m *measured) of(ctx context.Context, uid, path string) (tree.Use, error) {
+func (m *measured) of(ctx context.Context, uid, path string) (space.Use, error) {
 	began := m.now()
 	m.mu.Lock()
 	last, ok := m.last[uid][path]
@@ -65,9 +65,9 @@ func (m *measured) of(ctx context.Context, uid, path string) (tree.Use, error) {
 	if ok && began.Before(last.next) {
 		return last.use, nil
 	}
-	use, err := tree.Used(ctx, path)
+	use, err := space.Used(ctx, path)
 	if err != nil {
-		return tree.Use{}, err
+		return space.Use{}, err
 	}
 	ended := m.now()
 	m.mu.Lock()

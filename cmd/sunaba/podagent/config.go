@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
+	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
 // Config is the table [pods] of the configuration: about pods that run from manifests, without a
@@ -34,6 +35,19 @@ type Config struct {
 	Seccomp       string            `toml:"seccomp_profiles"`
 	UnsafeSysctls []string          `toml:"unsafe_sysctls"`
 	Listen        string            `toml:"listen"`
+	Eviction      Eviction          `toml:"eviction"`
+}
+
+// Eviction is the table [pods.eviction]: when pods end because the node has too little of
+// something.
+type Eviction struct {
+	MemoryAvailable   string `toml:"memory_available"`
+	NodeFSAvailable   string `toml:"nodefs_available"`
+	NodeFSInodesFree  string `toml:"nodefs_inodes_free"`
+	ImageFSAvailable  string `toml:"imagefs_available"`
+	ImageFSInodesFree string `toml:"imagefs_inodes_free"`
+	PIDAvailable      string `toml:"pid_available"`
+	Transition        string `toml:"transition"`
 }
 
 // Default is what holds without a configuration file.
@@ -41,6 +55,9 @@ func Default() Config {
 	return Config{
 		Manifests: []string{}, NodeLabels: map[string]string{}, MaxPods: 110, IgnoreKinds: []string{}, CrashLoopMax: "5m", ParallelPulls: 1,
 		ClusterDNS: []string{}, UnsafeSysctls: []string{}, Logs: "/var/log/pods", LogMaxSize: "10Mi", LogMaxFiles: 5,
+		Eviction: Eviction{
+			NodeFSAvailable: "10%", NodeFSInodesFree: "5%", ImageFSAvailable: "15%", ImageFSInodesFree: "5%", PIDAvailable: "0%", Transition: "5m",
+		},
 	}
 }
 
@@ -92,8 +109,49 @@ func (c Config) Check() error {
 	if _, err := c.crashLoopMax(); err != nil {
 		return err
 	}
-	_, err := c.logLimits()
+	if _, err := c.logLimits(); err != nil {
+		return err
+	}
+	if _, err := c.Eviction.thresholds(0); err != nil {
+		return err
+	}
+	_, err := c.Eviction.transition()
 	return err
+}
+
+// thresholds are those of a node with so many bytes of memory.
+func (e Eviction) thresholds(memory int64) (pressure.Thresholds, error) {
+	list := pressure.Thresholds{}
+	for _, one := range []struct {
+		name, text string
+		signal     pressure.Signal
+	}{
+		{"memory_available", e.MemoryAvailable, pressure.Memory},
+		{"nodefs_available", e.NodeFSAvailable, pressure.NodeFS},
+		{"nodefs_inodes_free", e.NodeFSInodesFree, pressure.NodeInodes},
+		{"imagefs_available", e.ImageFSAvailable, pressure.ImageFS},
+		{"imagefs_inodes_free", e.ImageFSInodesFree, pressure.ImageInodes},
+		{"pid_available", e.PIDAvailable, pressure.PIDs},
+	} {
+		t, err := pressure.ParseThreshold(one.text)
+		if err != nil {
+			return nil, fmt.Errorf("pods.eviction.%s %w", one.name, err)
+		}
+		list[one.signal] = t
+	}
+	if e.MemoryAvailable == "" {
+		list[pressure.Memory] = pressure.DefaultMemory(memory)
+	}
+	return list, nil
+}
+
+// transition has no limit in a kubelet. More than a day would be a mistake.
+func (e Eviction) transition() (time.Duration, error) {
+	d, err := time.ParseDuration(e.Transition)
+	if err != nil || d < 0 || d > 24*time.Hour {
+		return 0, fmt.Errorf("pods.eviction.transition %q is not a duration from \"0s\" to \"24h\"", e.Transition)
+	}
+	return d, nil
 }
 
 // crashLoopMax has the limits of a kubelet's crashLoopBackOff.maxContainerRestartPeriod.

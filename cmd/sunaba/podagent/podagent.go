@@ -18,6 +18,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/pods/agent"
+	"github.com/sunaba-project/sunaba/pods/agent/gauges"
 	"github.com/sunaba-project/sunaba/pods/agent/node"
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/cycle"
@@ -49,6 +50,8 @@ type Options struct {
 	Config Config
 	// Root and State are the server's folders: what outlives a reboot, and what does not.
 	Root, State string
+	// Images is the folder of images and containers' layers.
+	Images string
 	// Socket is the CRI server's.
 	Socket   string
 	CRI      server.Local
@@ -130,6 +133,10 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 	if err != nil {
 		return agent.Options{}, err
 	}
+	eviction, err := evictionOptions(o, c.Eviction, facts)
+	if err != nil {
+		return agent.Options{}, err
+	}
 	return agent.Options{
 		CRI: o.CRI, Desired: set, Volumes: vols, Root: o.pods(), EventsFile: o.events(), Logs: c.Logs,
 		Node: facts.Node, Labels: facts.Labels, Classes: o.Classes,
@@ -143,8 +150,24 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: facts.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: o.Host.RecursiveReadOnly},
 		BootID:   o.BootID, ParallelPulls: c.ParallelPulls, PullFallback: c.PullFallback, LogLimits: limits,
 		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, UserAgent: "sunaba-" + version.String(),
-		Changed: o.Changed, Logger: o.Logger,
+		Eviction: eviction, Changed: o.Changed, Logger: o.Logger,
 	}, nil
+}
+
+func evictionOptions(o Options, c Eviction, facts node.Facts) (agent.Eviction, error) {
+	thresholds, err := c.thresholds(facts.Node.Memory)
+	if err != nil {
+		return agent.Eviction{}, err
+	}
+	transition, err := c.transition()
+	if err != nil {
+		return agent.Eviction{}, err
+	}
+	measure, err := gauges.Open(o.pods(), o.Images)
+	if err != nil {
+		return agent.Eviction{}, err
+	}
+	return agent.Eviction{Gauges: measure, Thresholds: thresholds, Transition: transition}, nil
 }
 
 // Start runs the pods and serves the commands about them. It returns when the manifests were

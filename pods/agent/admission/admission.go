@@ -12,6 +12,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 
 	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/pressure"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -44,6 +45,8 @@ type Node struct {
 	Classes     []nodev1.RuntimeClass
 	// Handlers are the names of the server's runtime handlers.
 	Handlers []string
+	// Pressure are the conditions of the node that keep pods out.
+	Pressure []corev1.NodeConditionType
 	// Sysctls refuses a pod whose sysctls the node does not allow; nil allows all.
 	Sysctls func(*corev1.Pod) error
 	// Exclusive says whether a claim is for one pod at a time.
@@ -84,7 +87,11 @@ func (n Node) Judge(pod *corev1.Pod, others []*corev1.Pod) Verdict {
 			return failed(SysctlForbidden, err.Error())
 		}
 	}
-	if why := n.lacks(v.Pod, others); len(why) > 0 {
+	why := n.lacks(v.Pod, others)
+	if refusal := pressure.Refuse(v.Pod, n.Pressure); refusal != "" {
+		why = append(why, refusal)
+	}
+	if len(why) > 0 {
 		slices.Sort(why)
 		return Verdict{Pending: &cycle.Reason{
 			Reason: Unschedulable, Message: "0/1 nodes are available: 1 " + strings.Join(why, ", 1 ") + ".",

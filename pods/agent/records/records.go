@@ -20,6 +20,7 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
 const (
@@ -41,6 +42,8 @@ type Record struct {
 	// Inputs are the hashes of the ConfigMaps and Secrets that the pod uses, by key, if it is to be
 	// restarted when they change.
 	Inputs map[string]string `json:"inputs,omitempty"`
+	// Evicted is the last eviction of the pod, or of the one in whose place it is.
+	Evicted *pressure.Eviction `json:"evicted,omitempty"`
 	// Resizing are the containers whose resources in Pod were not applied yet.
 	Resizing []string `json:"resizing,omitempty"`
 }

@@ -21,7 +21,7 @@ func folder(t *testing.T, path string) int {
 	return fd
 }
 
-func TestUsedIsBounded(t *testing.T) {
+func TestWalkIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 1000 {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte("x"), 0o600); err != nil {
@@ -29,16 +29,16 @@ func TestUsedIsBounded(t *testing.T) {
 		}
 	}
 	root := folder(t, dir)
-	for limit, want := range map[int64]Use{999: {Inodes: 1000}, 1000: {Inodes: 1001, Complete: true}, 0: {Inodes: 1}} {
-		use, err := usedBelow(t.Context(), root, limit)
-		use.Bytes = 0
-		if err != nil || use != want {
-			t.Errorf("limit %d: %+v, %v", limit, use, err)
+	for limit, want := range map[int64]int{999: 999, 1000: 1000, 0: 0} {
+		visited := 0
+		complete, err := walk(t.Context(), root, limit, func(int, string, *unix.Statx_t) error { visited++; return nil })
+		if err != nil || visited != want || complete != (limit == 1000) {
+			t.Errorf("limit %d: %d visited, complete %v, %v", limit, visited, complete, err)
 		}
 	}
 	interrupted, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := usedBelow(interrupted, root, 1000); !errors.Is(err, context.Canceled) {
+	if _, err := walk(interrupted, root, 1000, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 }

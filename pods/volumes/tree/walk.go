@@ -1,5 +1,5 @@
-// Package tree works in trees of files that containers change at the same time: it measures them,
-// gives them to a group and binds parts of them to other places. It follows no link out of a tree,
+// Package tree works in trees of files that containers change at the same time: it gives them
+// to a group and binds parts of them to other places. It follows no link out of a tree,
 // enters no mounts, and opens nothing but folders, so that no pipe or device can hold it.
 package tree
 

@@ -1,0 +1,231 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/pods/agent/worker"
+	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/desired"
+	"github.com/sunaba-project/sunaba/pods/manifest"
+	"github.com/sunaba-project/sunaba/pods/pressure"
+)
+
+// sample is a pod that is to be measured. Nothing in it changes.
+type sample struct {
+	pod     *corev1.Pod
+	sandbox string            // "" to measure no containers
+	logs    map[string]string // folders of the logs of containers that run, by name
+	volumes func(*corev1.Volume) bool
+}
+
+// sampleOf makes one of all that a pod takes, or of its limited volumes only.
+func (l *evictor) sampleOf(p *pod, all bool) sample {
+	s := sample{pod: p.rec.Pod, logs: map[string]string{}, volumes: pressure.HasSizeLimit}
+	if !all {
+		return s
+	}
+	s.volumes = func(*corev1.Volume) bool { return true }
+	if newest := p.seen.Newest(); newest != nil {
+		s.sandbox = newest.ID
+	}
+	for _, c := range p.seen.Containers {
+		if c.State == cycle.StateRunning && worker.Below(l.o.Logs, c.LogPath) {
+			s.logs[c.Name] = filepath.Dir(c.LogPath)
+		}
+	}
+	return s
+}
+
+// measure measures a pod, in a worker.
+func (l *evictor) measure(ctx context.Context, s sample) (*pressure.Use, error) {
+	use := &pressure.Use{Volumes: map[string]pressure.Room{}}
+	volumes, err := l.o.Volumes.Usage(ctx, s.pod, s.volumes)
+	if err != nil {
+		return nil, err
+	}
+	for name, u := range volumes {
+		use.Volumes[name] = roomOf(u)
+	}
+	if s.sandbox == "" {
+		return use, nil
+	}
+	resp, err := l.o.CRI.PodSandboxStats(ctx, &runtime.PodSandboxStatsRequest{PodSandboxId: s.sandbox})
+	if err != nil {
+		return nil, err
+	}
+	linux := resp.GetStats().GetLinux()
+	use.Memory = int64(linux.GetMemory().GetWorkingSetBytes().GetValue())
+	use.Processes = int64(linux.GetProcess().GetProcessCount().GetValue())
+	for _, c := range linux.GetContainers() {
+		one := pressure.ContainerUse{
+			Name: c.GetAttributes().GetMetadata().GetName(), Memory: int64(c.GetMemory().GetWorkingSetBytes().GetValue()),
+			Layer: pressure.Room{
+				Bytes: int64(c.GetWritableLayer().GetUsedBytes().GetValue()), Inodes: int64(c.GetWritableLayer().GetInodesUsed().GetValue()),
+			},
+		}
+		if dir := s.logs[one.Name]; dir != "" {
+			u, err := space.Used(ctx, dir)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("measure logs of container %q: %w", one.Name, err)
+			}
+			one.Logs = roomOf(u)
+		}
+		use.Containers = append(use.Containers, one)
+	}
+	return use, nil
+}
+
+func roomOf(u space.Use) pressure.Room { return pressure.Room{Bytes: u.Bytes, Inodes: u.Inodes} }
+
+// read measures the node, in a worker.
+func (l *evictor) read() pressure.Readings {
+	if !l.watchesNode() {
+		return nil
+	}
+	readings, err := l.o.Eviction.Gauges.Read()
+	switch failing := err != nil; {
+	case failing && !l.failing.Swap(true):
+		l.o.Logger.Error("failed to measure what the node has left", "error", err)
+	case !failing:
+		l.failing.Store(false)
+	}
+	return readings
+}
+
+// apart says whether images and layers have a file system of their own.
+func (l *evictor) apart() bool { return l.o.Eviction.Gauges != nil && l.o.Eviction.Gauges.Apart() }
+
+// reclaim makes room without pods, and ranks them if that is not enough, in a worker (EX5).
+func (l *evictor) reclaim(met []pressure.Signal, readings pressure.Readings, samples map[string]sample) {
+	if met[0].Disk() {
+		if f := l.o.Eviction.Reclaim; f != nil {
+			freed, err := f(l.ctx)
+			if err != nil && l.ctx.Err() == nil {
+				l.o.Logger.Error("failed to remove unused images and containers", "error", err)
+			}
+			l.o.Logger.Info("unused images and containers removed", "freed", freed)
+		}
+		if err := l.o.Eviction.Gauges.Settle(); err != nil {
+			l.o.Logger.Warn("failed to write out file systems", "error", err)
+		}
+		readings = l.read()
+		met = l.o.Eviction.Thresholds.Met(readings)
+	}
+	var uses sync.Map // *pressure.Use by UID
+	if len(met) > 0 {
+		ctx, stop := context.WithTimeout(l.ctx, patience)
+		defer stop()
+		var group sync.WaitGroup
+		for uid, s := range samples {
+			group.Go(func() {
+				if use, err := l.measure(ctx, s); err == nil {
+					uses.Store(uid, use)
+				} else if l.ctx.Err() == nil {
+					l.o.Logger.Warn("failed to measure pod", "pod", uid, "error", err)
+				}
+			})
+		}
+		group.Wait()
+	}
+	l.post(func() {
+		l.round = false
+		if len(met) > 0 {
+			l.choose(met[0], readings, &uses)
+		}
+	})
+}
+
+// choose evicts one pod (EX6).
+func (l *evictor) choose(s pressure.Signal, readings pressure.Readings, uses *sync.Map) {
+	var candidates []pressure.Candidate
+	for uid, p := range l.pods {
+		if p.active() {
+			c := pressure.Candidate{Pod: p.rec.Pod}
+			if use, known := uses.Load(uid); known {
+				c.Use = use.(*pressure.Use)
+			}
+			candidates = append(candidates, c)
+		}
+	}
+	ranked := pressure.Rank(s, candidates, l.apart())
+	if len(ranked) == 0 {
+		l.o.Logger.Warn("no pod can be evicted", "resource", s.Resource())
+		return
+	}
+	l.evict(l.pods[string(ranked[0].Pod.UID)], pressure.Message(s, l.o.Eviction.Thresholds, readings, ranked[0]), s.Condition())
+}
+
+// evict ends a pod for a condition of the node, "" for a limit of its own (EX7).
+func (l *evictor) evict(p *pod, message string, condition corev1.NodeConditionType) {
+	now := l.o.now()
+	var disruption *cycle.Reason
+	if condition != "" {
+		disruption = &cycle.Reason{Reason: corev1.PodReasonTerminationByKubelet, Message: message}
+	}
+	p.rec.Evicted = pressure.Evict(p.rec.Evicted, condition, l.conditions.Transition, now)
+	p.rec.Purge, p.must = true, true
+	p.rec.End(cycle.Final{Phase: corev1.PodFailed, Reason: pressure.Reason, Message: message}, pressure.Grace, disruption, now)
+	l.event(p.rec.Pod, "", corev1.EventTypeWarning, pressure.Reason, message)
+	l.o.Logger.Warn("pod evicted", "pod", p.uid(), "namespace", p.rec.Pod.Namespace, "name", p.rec.Pod.Name, "message", message)
+	l.clearing, l.clearingUntil = p.uid(), now.Add(untilCleared)
+	l.arm()
+	l.steps.step(p)
+}
+
+// waits says whether a pod was evicted and is to be made anew (EX8).
+func (l *evictor) waits(p *pod) bool {
+	r := p.rec
+	return r.Evicted != nil && r.Final != nil && r.Final.Reason == pressure.Reason && r.Deletion == nil
+}
+
+// returns says whether an evicted pod may be made anew now.
+func (l *evictor) returns(p *pod) bool {
+	return l.waits(p) && p.rec.Evicted.Over(&l.conditions, l.o.now())
+}
+
+// back is when an evicted pod is made anew at the earliest, zero for one that is not.
+func (l *evictor) back(p *pod) time.Time {
+	if !l.waits(p) {
+		return time.Time{}
+	}
+	return p.rec.Evicted.Until
+}
+
+// inherit is the last eviction of the pod in whose place one is made of an object that is the same.
+func (l *evictor) inherit(e *desired.Entry) *pressure.Eviction {
+	last := l.evicted[e.Key]
+	delete(l.evicted, e.Key)
+	if last.source != e.Source {
+		return nil
+	}
+	return last.Eviction
+}
+
+// forget drops the evictions of pods that nobody wants any more.
+func (l *evictor) forget(wanted map[manifest.Key]int) {
+	for key := range l.evicted {
+		if _, found := wanted[key]; !found {
+			delete(l.evicted, key)
+		}
+	}
+}
+
+// removed notes that nothing is left of a pod.
+func (l *evictor) removed(p *pod) {
+	if p.rec.Evicted != nil {
+		l.evicted[p.key()] = lastEviction{p.rec.Evicted, p.rec.Source}
+	}
+	if p.uid() == l.clearing {
+		l.cleared()
+	}
+}
