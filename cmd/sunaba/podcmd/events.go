@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
@@ -22,13 +23,13 @@ func eventsCommand() *cli.Command {
 		Usage:     "say what happened",
 		ArgsUsage: " ",
 		Flags: []cli.Flag{
-			namespaceFlag(), allNamespacesFlag(), outputFlag("print as `FORMAT`: yaml, json or name"),
+			objects.NamespaceFlag(), objects.AllNamespacesFlag(), outputFlag("print as `FORMAT`: yaml, json or name"),
 			&cli.StringFlag{Name: "for", Usage: "only events of `KIND/NAME`"},
 			&cli.StringSliceFlag{Name: "types", Usage: "only events of `TYPE`s: Normal, Warning"},
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "go on with what happens"},
 			&cli.BoolFlag{Name: "no-headers", Usage: "print rows only"},
 		},
-		Action: withAgent(events),
+		Action: objects.WithAgent(events),
 	}
 }
 
@@ -36,14 +37,14 @@ func eventsCommand() *cli.Command {
 func eventSelector(cmd *cli.Command) (string, error) {
 	var parts []string
 	if name := cmd.String("for"); name != "" {
-		all, err := named([]string{name})
+		all, err := objects.Named([]string{name})
 		if err != nil {
 			return "", fmt.Errorf("events: --for: %w", err)
 		}
 		if len(all) != 1 || !strings.Contains(name, "/") {
 			return "", fmt.Errorf("events: --for=%s is not KIND/NAME", name)
 		}
-		parts = append(parts, "involvedObject.kind="+all[0].Kind, "involvedObject.name="+all[0].name)
+		parts = append(parts, "involvedObject.kind="+all[0].Kind, "involvedObject.name="+all[0].Name)
 	}
 	var given []string
 	for _, t := range cmd.StringSlice("types") {
@@ -67,11 +68,11 @@ func events(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	if err != nil {
 		return err
 	}
-	r, err := resource("events")
+	r, err := objects.Resource("events")
 	if err != nil {
 		return err
 	}
-	q := query(cmd, r)
+	q := objects.Query(cmd, r)
 	if q.FieldSelector, err = eventSelector(cmd); err != nil {
 		return err
 	}
