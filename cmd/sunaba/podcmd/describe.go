@@ -38,7 +38,7 @@ func describeAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 		return errors.New("describe: want a kind, or KIND/NAME")
 	}
 	// A Secret's values are asked for to count their bytes.
-	groups, missing, err := fetch(ctx, cmd, c, wanted, formatYAML)
+	groups, missing, err := fetch(ctx, cmd, c, wanted, true)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func eventsCommand() *cli.Command {
 		Usage:     "say what happened",
 		ArgsUsage: " ",
 		Flags: []cli.Flag{
-			objects.NamespaceFlag(), objects.AllNamespacesFlag(), outputFlag("print as `FORMAT`: yaml, json or name"),
+			objects.NamespaceFlag(), objects.AllNamespacesFlag(), outputFlag("print as `FORMAT`: " + formatTexts),
 			&cli.StringFlag{Name: "for", Usage: "only events of `KIND/NAME`"},
 			&cli.StringSliceFlag{Name: "types", Usage: "only events of `TYPE`s: Normal, Warning"},
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "go on with what happens"},
@@ -76,11 +76,11 @@ func events(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	if q.FieldSelector, err = eventSelector(cmd); err != nil {
 		return err
 	}
-	columns := o.columns(cmd, false)
-	columns.LongTimes = true
-	printer := table.NewPrinter(cmd.Root().Writer, o.header(cmd, r, columns))
+	options := o.options(cmd, false)
+	options.LongTimes = true
+	show := o.events(cmd, r, options)
 	if cmd.Bool("watch") {
-		return watchEvents(ctx, cmd, c, r, q, o, printer, columns)
+		return watchEvents(ctx, c, r, q, show)
 	}
 	l, err := c.List(ctx, r, q)
 	if err != nil {
@@ -99,20 +99,22 @@ func events(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 		fmt.Fprintf(cmd.Root().ErrWriter, "No events found in %s namespace.\n", cmd.String("namespace"))
 		return nil
 	}
-	return printEvents(printer, r, l.Items, columns)
+	return show(l.Items)
 }
 
-func printEvents(printer *table.Printer, r api.Resource, items []json.RawMessage, columns table.Options) error {
-	now := time.Now()
-	var rows [][]string
-	for _, raw := range items {
-		row, err := table.Row(r, raw, now, columns)
+// events returns a function that prints events, each time below what it has printed before.
+func (o output) events(cmd *cli.Command, r api.Resource, options table.Options) func([]json.RawMessage) error {
+	if !o.table() {
+		return func(items []json.RawMessage) error { return o.each(cmd.Root().Writer, r, items) }
+	}
+	printer := table.NewPrinter(cmd.Root().Writer, o.header(cmd, r, options))
+	return func(items []json.RawMessage) error {
+		rows, err := o.rows(r, items, time.Now(), options)
 		if err != nil {
 			return err
 		}
-		rows = append(rows, row)
+		return printer.Print(rows)
 	}
-	return printer.Print(rows)
 }
 
 // sortEvents sorts events by when they were last seen.
@@ -131,19 +133,9 @@ func sortEvents(items []json.RawMessage) error {
 
 // watchEvents prints the events that there are, by time, and then those that come; what was
 // forgotten is not told.
-func watchEvents(ctx context.Context, cmd *cli.Command, c *api.Client, r api.Resource, q api.Query, o output, printer *table.Printer, columns table.Options) error {
+func watchEvents(ctx context.Context, c *api.Client, r api.Resource, q api.Query, show func([]json.RawMessage) error) error {
 	var first []json.RawMessage
 	listed := false
-	show := func(items []json.RawMessage) error {
-		if o.table() {
-			return printEvents(printer, r, items, columns)
-		}
-		var errs []error
-		for _, raw := range items {
-			errs = append(errs, o.one(cmd.Root().Writer, r, raw))
-		}
-		return errors.Join(errs...)
-	}
 	err := c.Watch(ctx, r, q, func(change api.Change) error {
 		switch {
 		case change.Type == api.Deleted:

@@ -23,7 +23,7 @@ func getCommand() *cli.Command {
 		ArgsUsage: "[KIND[,KIND...] [NAME...] | KIND/NAME...]",
 		Flags: []cli.Flag{
 			objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag(), objects.FieldSelectorFlag(),
-			outputFlag("print as `FORMAT`: wide, yaml, json or name"),
+			outputFlag("print as `FORMAT`: " + formatTexts), sortFlag(),
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "go on with what changes"},
 			&cli.BoolFlag{Name: "no-headers", Usage: "print rows only"},
 			&cli.BoolFlag{Name: "show-labels", Usage: "print labels as the last column"},
@@ -58,7 +58,7 @@ func get(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 		}
 		return watch(ctx, cmd, c, wanted[0], o, out)
 	}
-	found, missing, err := fetch(ctx, cmd, c, wanted, o)
+	found, missing, err := fetch(ctx, cmd, c, wanted, o.values())
 	if err != nil {
 		return err
 	}
@@ -89,12 +89,12 @@ func (a absent) err() error {
 }
 
 // fetch asks for objects and groups them by kind.
-func fetch(ctx context.Context, cmd *cli.Command, c *api.Client, wanted []objects.Target, o output) ([]group, absent, error) {
+func fetch(ctx context.Context, cmd *cli.Command, c *api.Client, wanted []objects.Target, values bool) ([]group, absent, error) {
 	var groups []group
 	var missing absent
 	for _, t := range wanted {
 		q := objects.Query(cmd, t.Resource)
-		q.Name, q.Values = t.Name, o.values()
+		q.Name, q.Values = t.Name, values
 		l, err := c.List(ctx, t.Resource, q)
 		if err != nil {
 			return nil, nil, err
@@ -124,16 +124,12 @@ func (o output) tables(out io.Writer, cmd *cli.Command, groups []group, now time
 				return err
 			}
 		}
-		columns := o.columns(cmd, len(groups) > 1)
-		rows := make([][]string, 0, len(g.items))
-		for _, raw := range g.items {
-			row, err := table.Row(g.Resource, raw, now, columns)
-			if err != nil {
-				return err
-			}
-			rows = append(rows, row)
+		options := o.options(cmd, len(groups) > 1)
+		rows, err := o.rows(g.Resource, g.items, now, options)
+		if err != nil {
+			return err
 		}
-		if err := table.NewPrinter(out, o.header(cmd, g.Resource, columns)).Print(rows); err != nil {
+		if err := table.NewPrinter(out, o.header(cmd, g.Resource, options)).Print(rows); err != nil {
 			return err
 		}
 	}
@@ -150,23 +146,12 @@ func (o output) tables(out io.Writer, cmd *cli.Command, groups []group, now time
 	return nil
 }
 
-func (o output) columns(cmd *cli.Command, kinds bool) table.Options {
-	return table.Options{Namespace: cmd.Bool("all-namespaces"), Labels: cmd.Bool("show-labels"), Wide: o == wide, Kind: kinds}
-}
-
-func (o output) header(cmd *cli.Command, r api.Resource, columns table.Options) []string {
-	if cmd.Bool("no-headers") {
-		return nil
-	}
-	return table.Header(r, columns)
-}
-
 // watch prints what there is and then what changes, until ctx ends.
 func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t objects.Target, o output, out io.Writer) error {
 	q := objects.Query(cmd, t.Resource)
 	q.Name, q.Values = t.Name, o.values()
-	columns := o.columns(cmd, false)
-	printer := table.NewPrinter(out, o.header(cmd, t.Resource, columns))
+	options := o.options(cmd, false)
+	printer := table.NewPrinter(out, o.header(cmd, t.Resource, options))
 	var first [][]string
 	listed := false
 	err := c.Watch(ctx, t.Resource, q, func(change api.Change) error {
@@ -177,7 +162,7 @@ func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t objects.Targe
 		if !o.table() {
 			return o.one(out, t.Resource, change.Object)
 		}
-		row, err := table.Row(t.Resource, change.Object, time.Now(), columns)
+		row, err := o.row(t.Resource, change.Object, time.Now(), options)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v3"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/fieldpath"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
@@ -32,7 +33,7 @@ func waitCommand() *cli.Command {
 		Flags: []cli.Flag{
 			objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag(),
 			&cli.BoolFlag{Name: "all", Usage: "all objects of the kind in the namespace"},
-			&cli.StringFlag{Name: "for", Usage: "`WHAT` to wait for: condition=Ready, condition=Ready=false, create, delete"},
+			&cli.StringFlag{Name: "for", Usage: "`WHAT` to wait for: condition=Ready, condition=Ready=false, jsonpath={.status.phase}=Running, create, delete"},
 			&cli.DurationFlag{Name: "timeout", Usage: "`TIME` to wait; 0 looks once, below 0 is a week", Value: waitTime},
 		},
 		Action: objects.WithAgent(waitFor),
@@ -41,8 +42,10 @@ func waitCommand() *cli.Command {
 
 // goal is what is waited for.
 type goal struct {
-	verb             string // "condition", "create" or "delete"
+	verb             string // "condition", "jsonpath", "create" or "delete"
 	condition, value string
+	field            *fieldpath.Path // of jsonpath; without a value, it must be there
+	any              bool
 }
 
 func goalOf(text string) (goal, error) {
@@ -53,18 +56,42 @@ func goalOf(text string) (goal, error) {
 	case text == "delete", text == "create":
 		return goal{verb: text}, nil
 	case verb == "jsonpath":
-		return goal{}, errors.New("wait: --for=jsonpath is not supported: use --for=condition=TYPE, or get -o json and jq")
+		return jsonPathGoal(rest)
 	case verb != "condition" || !given || rest == "":
-		return goal{}, fmt.Errorf("wait: --for=%s is none of condition=TYPE[=STATUS], create, delete", text)
+		return goal{}, fmt.Errorf("wait: --for=%s is none of condition=TYPE[=STATUS], jsonpath={FIELD}[=VALUE], create, delete", text)
 	}
 	name, value, _ := strings.Cut(rest, "=")
-	return goal{verb, name, cmp.Or(value, "true")}, nil
+	return goal{verb: verb, condition: name, value: cmp.Or(value, "true")}, nil
+}
+
+// jsonPathGoal reads "{.status.phase}=Running". A "=" in the braces belongs to the field.
+func jsonPathGoal(text string) (goal, error) {
+	field, value, given := strings.Cut(text, "=")
+	if end := strings.LastIndex(text, "}"); end >= 0 {
+		field, value = text[:end+1], text[end+1:]
+		if value, given = strings.CutPrefix(value, "="); !given && value != "" {
+			return goal{}, fmt.Errorf("wait: --for=jsonpath=%s: want =VALUE after {FIELD}", text)
+		}
+	}
+	value = strings.Trim(value, `'"`)
+	if given && value == "" {
+		return goal{}, errors.New("wait: jsonpath wait has to have a value after equal sign")
+	}
+	path, err := fieldpath.Field(field)
+	if err != nil {
+		return goal{}, fmt.Errorf("wait: --for=jsonpath: %w", err)
+	}
+	return goal{verb: "jsonpath", field: path, value: value, any: !given}, nil
 }
 
 // met says whether one object is as it should be.
 func (g goal) met(raw json.RawMessage) bool {
-	if g.verb == "create" {
+	switch g.verb {
+	case "create":
 		return true
+	case "jsonpath":
+		values, err := g.field.Values(raw)
+		return err == nil && len(values) > 0 && (g.any || len(values) == 1 && fmt.Sprint(values[0]) == g.value)
 	}
 	var o struct {
 		Status struct {
