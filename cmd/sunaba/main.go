@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/session"
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
 	"github.com/sunaba-project/sunaba/version"
 )
@@ -42,7 +43,7 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 	err := cmd.Run(ctx, args)
 	var code exit
-	var podCode podcmd.ExitError
+	var podCode session.ExitError
 	switch {
 	case err == nil:
 		return 0

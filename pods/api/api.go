@@ -16,6 +16,9 @@ import (
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
 
+// SocketName is the name of the socket in the folder of the server's state.
+const SocketName = "pods.sock"
+
 // AnnotationFile is the annotation of an object that names the file where it stands.
 const AnnotationFile = "io.sunaba.file"
 

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 
-	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd"
 	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/pods/agent"
@@ -120,7 +119,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	return &Runner{
-		set: set, volumes: vols, agent: a, service: &service{Agent: a, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, podcmd.SocketName), cri: cri, logger: o.Logger, stop: func() {},
+		set: set, volumes: vols, agent: a, service: &service{Agent: a, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), cri: cri, logger: o.Logger, stop: func() {},
 	}, nil
 }
 

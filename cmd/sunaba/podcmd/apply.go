@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/manifest"
@@ -20,13 +21,13 @@ import (
 const maxManifest = 10 << 20
 
 func applyCommand() *cli.Command {
-	server := withAgent(apply)
+	server := objects.WithAgent(apply)
 	return &cli.Command{
 		Name:      "apply",
 		Usage:     "make or change the objects of manifests; they are kept until they are deleted",
 		ArgsUsage: " ",
 		Flags: []cli.Flag{
-			namespaceFlag(), filesFlag("`FILE` or folder with manifests; - is stdin"),
+			objects.NamespaceFlag(), filesFlag("`FILE` or folder with manifests; - is stdin"),
 			&cli.StringFlag{Name: "dry-run", Usage: "only check, at `WHERE`: client (needs no server), server, or none", Value: "none"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
@@ -190,7 +191,7 @@ func warn(cmd *cli.Command, notes []string) {
 // keyName is an object as kubectl prints it: "pod/web".
 func keyName(k manifest.Key) string {
 	if r, ok := api.FindResource(k.Kind); ok {
-		return target{r, k.Name}.String()
+		return objects.Target{Resource: r, Name: k.Name}.String()
 	}
 	return k.String()
 }

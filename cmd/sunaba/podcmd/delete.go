@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -25,7 +26,7 @@ func deleteCommand() *cli.Command {
 		Usage:     "delete objects that were applied",
 		ArgsUsage: "KIND NAME... | KIND/NAME...",
 		Flags: []cli.Flag{
-			namespaceFlag(), selectorFlag(), filesFlag("`FILE` or folder whose objects are deleted; - is stdin"),
+			objects.NamespaceFlag(), objects.SelectorFlag(), filesFlag("`FILE` or folder whose objects are deleted; - is stdin"),
 			&cli.BoolFlag{Name: "all", Usage: "all objects of the kind in the namespace"},
 			&cli.Int64Flag{Name: "grace-period", Usage: "`SECONDS` that a pod has to end; -1 is its own", Value: -1},
 			&cli.BoolFlag{Name: "now", Usage: "the same as --grace-period=1"},
@@ -34,7 +35,7 @@ func deleteCommand() *cli.Command {
 			&cli.DurationFlag{Name: "timeout", Usage: "`TIME` to wait; 0 is as long as it takes"},
 			&cli.BoolFlag{Name: "ignore-not-found", Usage: "an object that is not there is no error"},
 		},
-		Action: withAgent(deleteAll),
+		Action: objects.WithAgent(deleteAll),
 	}
 }
 
@@ -61,7 +62,7 @@ func grace(cmd *cli.Command) (*int64, error) {
 
 // object is one that there is.
 type object struct {
-	target
+	objects.Target
 	namespace string
 	uid       string
 }
@@ -82,7 +83,7 @@ func deleteAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	var ordered []object
 	for _, o := range found {
 		err := c.Delete(ctx, api.DeleteRequest{
-			Key: manifest.Key{Kind: o.Kind, Namespace: o.namespace, Name: o.name}, UID: types.UID(o.uid), GraceSeconds: g,
+			Key: manifest.Key{Kind: o.Kind, Namespace: o.namespace, Name: o.Name}, UID: types.UID(o.uid), GraceSeconds: g,
 		})
 		if errdefs.IsNotFound(err) && cmd.Bool("ignore-not-found") {
 			continue
@@ -92,7 +93,7 @@ func deleteAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 			continue
 		}
 		ordered = append(ordered, o)
-		text := fmt.Sprintf("%s %q %s", o.QualifiedName(), o.name, word)
+		text := fmt.Sprintf("%s %q %s", o.QualifiedName(), o.Name, word)
 		if o.Namespaced {
 			text += " from " + o.namespace + " namespace"
 		}
@@ -119,9 +120,9 @@ func doomed(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, []e
 	case cmd.Bool("all") && cmd.IsSet("selector"):
 		return nil, []error{errors.New("delete: --all and --selector exclude each other")}
 	}
-	read := named
+	read := objects.Named
 	if many {
-		read = targets
+		read = objects.Targets
 	}
 	wanted, err := read(cmd.Args().Slice())
 	if err != nil {
@@ -130,12 +131,12 @@ func doomed(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, []e
 	var all []object
 	var errs []error
 	for _, t := range wanted {
-		if many && t.name != "" {
+		if many && t.Name != "" {
 			return nil, []error{errors.New("delete: names exclude --all and --selector")}
 		}
-		found, err := find(ctx, c, t, query(cmd, t.Resource))
-		if err == nil && t.name != "" && len(found) == 0 && !cmd.Bool("ignore-not-found") {
-			err = notFound(t)
+		found, err := find(ctx, c, t, objects.Query(cmd, t.Resource))
+		if err == nil && t.Name != "" && len(found) == 0 && !cmd.Bool("ignore-not-found") {
+			err = objects.NotFound(t)
 		}
 		all, errs = append(all, found...), appendError(errs, err)
 	}
@@ -150,15 +151,15 @@ func appendError(errs []error, err error) []error {
 }
 
 // find asks for the objects of a target.
-func find(ctx context.Context, c *api.Client, t target, q api.Query) ([]object, error) {
-	q.Name = t.name
+func find(ctx context.Context, c *api.Client, t objects.Target, q api.Query) ([]object, error) {
+	q.Name = t.Name
 	all, err := api.Objects[metav1.PartialObjectMetadata](ctx, c, t.Resource, q)
 	if err != nil {
 		return nil, err
 	}
 	var found []object
 	for _, m := range all {
-		found = append(found, object{target{t.Resource, m.Name}, m.Namespace, string(m.UID)})
+		found = append(found, object{objects.Target{Resource: t.Resource, Name: m.Name}, m.Namespace, string(m.UID)})
 	}
 	return found, nil
 }
@@ -181,9 +182,9 @@ func inFiles(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, []
 			if o.Namespaced && (o.namespace == "" || cmd.IsSet("namespace")) {
 				o.namespace = cmd.String("namespace")
 			}
-			found, err := find(ctx, c, o.target, api.Query{Namespace: o.namespace})
+			found, err := find(ctx, c, o.Target, api.Query{Namespace: o.namespace})
 			if err == nil && len(found) == 0 && !cmd.Bool("ignore-not-found") {
-				err = notFound(o.target)
+				err = objects.NotFound(o.Target)
 			}
 			all, errs = append(all, found...), appendError(errs, err)
 		}
@@ -212,14 +213,14 @@ func objectsOf(d document) ([]object, error) {
 				parts = slices.Concat(o.Items, parts)
 				continue
 			}
-			r, err := resource(o.Kind)
+			r, err := objects.Resource(o.Kind)
 			if err != nil {
 				return nil, fmt.Errorf("delete: %s: line %d: %w", d.file, doc.Line, err)
 			}
 			if o.Name == "" {
 				return nil, fmt.Errorf("delete: %s: line %d: metadata.name is missing", d.file, doc.Line)
 			}
-			all = append(all, object{target: target{r, o.Name}, namespace: o.Namespace})
+			all = append(all, object{Target: objects.Target{Resource: r, Name: o.Name}, namespace: o.Namespace})
 		}
 	}
 	return all, nil
@@ -233,11 +234,11 @@ func waitGone(ctx context.Context, c *api.Client, all []object, timeout time.Dur
 		defer cancel()
 	}
 	for _, o := range all {
-		err := until(ctx, c, o.target, o.namespace, func(now []json.RawMessage) bool {
-			return !slices.ContainsFunc(now, func(raw json.RawMessage) bool { return uidOf(raw) == o.uid })
+		err := objects.Until(ctx, c, o.Target, o.namespace, func(now []json.RawMessage) bool {
+			return !slices.ContainsFunc(now, func(raw json.RawMessage) bool { return objects.UID(raw) == o.uid })
 		})
 		if err != nil {
-			return waitError(err, o.target)
+			return waitError(err, o.Target)
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/describe"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
@@ -23,13 +24,13 @@ func describeCommand() *cli.Command {
 		Name:      "describe",
 		Usage:     "say all that is known of objects, with what is waited for and the last events",
 		ArgsUsage: "KIND [NAME...] | KIND/NAME...",
-		Flags:     []cli.Flag{namespaceFlag(), allNamespacesFlag(), selectorFlag()},
-		Action:    withAgent(describeAll),
+		Flags:     []cli.Flag{objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag()},
+		Action:    objects.WithAgent(describeAll),
 	}
 }
 
 func describeAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
-	wanted, err := targets(cmd.Args().Slice())
+	wanted, err := objects.Targets(cmd.Args().Slice())
 	if err != nil {
 		return fmt.Errorf("describe: %w", err)
 	}
@@ -37,7 +38,7 @@ func describeAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 		return errors.New("describe: want a kind, or KIND/NAME")
 	}
 	// A Secret's values are asked for to count their bytes.
-	groups, missing, err := fetch(ctx, cmd, c, wanted, formatYAML)
+	groups, missing, err := fetch(ctx, cmd, c, wanted, true)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
@@ -22,13 +23,13 @@ func eventsCommand() *cli.Command {
 		Usage:     "say what happened",
 		ArgsUsage: " ",
 		Flags: []cli.Flag{
-			namespaceFlag(), allNamespacesFlag(), outputFlag("print as `FORMAT`: yaml, json or name"),
+			objects.NamespaceFlag(), objects.AllNamespacesFlag(), outputFlag("print as `FORMAT`: " + formatTexts),
 			&cli.StringFlag{Name: "for", Usage: "only events of `KIND/NAME`"},
 			&cli.StringSliceFlag{Name: "types", Usage: "only events of `TYPE`s: Normal, Warning"},
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "go on with what happens"},
 			&cli.BoolFlag{Name: "no-headers", Usage: "print rows only"},
 		},
-		Action: withAgent(events),
+		Action: objects.WithAgent(events),
 	}
 }
 
@@ -36,14 +37,14 @@ func eventsCommand() *cli.Command {
 func eventSelector(cmd *cli.Command) (string, error) {
 	var parts []string
 	if name := cmd.String("for"); name != "" {
-		all, err := named([]string{name})
+		all, err := objects.Named([]string{name})
 		if err != nil {
 			return "", fmt.Errorf("events: --for: %w", err)
 		}
 		if len(all) != 1 || !strings.Contains(name, "/") {
 			return "", fmt.Errorf("events: --for=%s is not KIND/NAME", name)
 		}
-		parts = append(parts, "involvedObject.kind="+all[0].Kind, "involvedObject.name="+all[0].name)
+		parts = append(parts, "involvedObject.kind="+all[0].Kind, "involvedObject.name="+all[0].Name)
 	}
 	var given []string
 	for _, t := range cmd.StringSlice("types") {
@@ -67,19 +68,19 @@ func events(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	if err != nil {
 		return err
 	}
-	r, err := resource("events")
+	r, err := objects.Resource("events")
 	if err != nil {
 		return err
 	}
-	q := query(cmd, r)
+	q := objects.Query(cmd, r)
 	if q.FieldSelector, err = eventSelector(cmd); err != nil {
 		return err
 	}
-	columns := o.columns(cmd, false)
-	columns.LongTimes = true
-	printer := table.NewPrinter(cmd.Root().Writer, o.header(cmd, r, columns))
+	options := o.options(cmd, false)
+	options.LongTimes = true
+	show := o.events(cmd, r, options)
 	if cmd.Bool("watch") {
-		return watchEvents(ctx, cmd, c, r, q, o, printer, columns)
+		return watchEvents(ctx, c, r, q, show)
 	}
 	l, err := c.List(ctx, r, q)
 	if err != nil {
@@ -98,20 +99,22 @@ func events(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 		fmt.Fprintf(cmd.Root().ErrWriter, "No events found in %s namespace.\n", cmd.String("namespace"))
 		return nil
 	}
-	return printEvents(printer, r, l.Items, columns)
+	return show(l.Items)
 }
 
-func printEvents(printer *table.Printer, r api.Resource, items []json.RawMessage, columns table.Options) error {
-	now := time.Now()
-	var rows [][]string
-	for _, raw := range items {
-		row, err := table.Row(r, raw, now, columns)
+// events returns a function that prints events, each time below what it has printed before.
+func (o output) events(cmd *cli.Command, r api.Resource, options table.Options) func([]json.RawMessage) error {
+	if !o.table() {
+		return func(items []json.RawMessage) error { return o.each(cmd.Root().Writer, r, items) }
+	}
+	printer := table.NewPrinter(cmd.Root().Writer, o.header(cmd, r, options))
+	return func(items []json.RawMessage) error {
+		rows, err := o.rows(r, items, time.Now(), options)
 		if err != nil {
 			return err
 		}
-		rows = append(rows, row)
+		return printer.Print(rows)
 	}
-	return printer.Print(rows)
 }
 
 // sortEvents sorts events by when they were last seen.
@@ -130,19 +133,9 @@ func sortEvents(items []json.RawMessage) error {
 
 // watchEvents prints the events that there are, by time, and then those that come; what was
 // forgotten is not told.
-func watchEvents(ctx context.Context, cmd *cli.Command, c *api.Client, r api.Resource, q api.Query, o output, printer *table.Printer, columns table.Options) error {
+func watchEvents(ctx context.Context, c *api.Client, r api.Resource, q api.Query, show func([]json.RawMessage) error) error {
 	var first []json.RawMessage
 	listed := false
-	show := func(items []json.RawMessage) error {
-		if o.table() {
-			return printEvents(printer, r, items, columns)
-		}
-		var errs []error
-		for _, raw := range items {
-			errs = append(errs, o.one(cmd.Root().Writer, r, raw))
-		}
-		return errors.Join(errs...)
-	}
 	err := c.Watch(ctx, r, q, func(change api.Change) error {
 		switch {
 		case change.Type == api.Deleted:

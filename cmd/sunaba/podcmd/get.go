@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
@@ -21,13 +22,13 @@ func getCommand() *cli.Command {
 		Usage:     "list pods, configmaps, secrets, pvc, runtimeclasses, manifests or events",
 		ArgsUsage: "[KIND[,KIND...] [NAME...] | KIND/NAME...]",
 		Flags: []cli.Flag{
-			namespaceFlag(), allNamespacesFlag(), selectorFlag(), fieldSelectorFlag(),
-			outputFlag("print as `FORMAT`: wide, yaml, json or name"),
+			objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag(), objects.FieldSelectorFlag(),
+			outputFlag("print as `FORMAT`: " + formatTexts), sortFlag(),
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "go on with what changes"},
 			&cli.BoolFlag{Name: "no-headers", Usage: "print rows only"},
 			&cli.BoolFlag{Name: "show-labels", Usage: "print labels as the last column"},
 		},
-		Action: withAgent(get),
+		Action: objects.WithAgent(get),
 	}
 }
 
@@ -36,15 +37,14 @@ func get(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	if err != nil {
 		return err
 	}
-	wanted, err := targets(cmd.Args().Slice())
+	wanted, err := objects.Targets(cmd.Args().Slice())
 	if err != nil {
 		return fmt.Errorf("get: %w", err)
 	}
 	if len(wanted) == 0 {
-		pods, _ := api.FindResource("pods")
-		wanted = []target{{Resource: pods}}
+		wanted = []objects.Target{objects.Pod("")}
 	}
-	if slices.ContainsFunc(wanted, func(t target) bool { return t.name != "" }) {
+	if slices.ContainsFunc(wanted, func(t objects.Target) bool { return t.Name != "" }) {
 		for _, flag := range []string{"selector", "field-selector", "all-namespaces"} {
 			if cmd.IsSet(flag) {
 				return fmt.Errorf("get: names and --%s exclude each other", flag)
@@ -58,11 +58,11 @@ func get(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 		}
 		return watch(ctx, cmd, c, wanted[0], o, out)
 	}
-	found, missing, err := fetch(ctx, cmd, c, wanted, o)
+	found, missing, err := fetch(ctx, cmd, c, wanted, o.values())
 	if err != nil {
 		return err
 	}
-	if err := o.print(out, cmd, found, len(wanted) == 1 && wanted[0].name != ""); err != nil {
+	if err := o.print(out, cmd, found, len(wanted) == 1 && wanted[0].Name != ""); err != nil {
 		return err
 	}
 	if len(missing) > 0 {
@@ -78,28 +78,28 @@ type group struct {
 }
 
 // absent are objects that were asked for by name and are not there.
-type absent []target
+type absent []objects.Target
 
 func (a absent) err() error {
 	var texts []string
 	for _, t := range a {
-		texts = append(texts, notFound(t).Error())
+		texts = append(texts, objects.NotFound(t).Error())
 	}
 	return fmt.Errorf("%s", strings.Join(texts, "\n"))
 }
 
 // fetch asks for objects and groups them by kind.
-func fetch(ctx context.Context, cmd *cli.Command, c *api.Client, wanted []target, o output) ([]group, absent, error) {
+func fetch(ctx context.Context, cmd *cli.Command, c *api.Client, wanted []objects.Target, values bool) ([]group, absent, error) {
 	var groups []group
 	var missing absent
 	for _, t := range wanted {
-		q := query(cmd, t.Resource)
-		q.Name, q.Values = t.name, o.values()
+		q := objects.Query(cmd, t.Resource)
+		q.Name, q.Values = t.Name, values
 		l, err := c.List(ctx, t.Resource, q)
 		if err != nil {
 			return nil, nil, err
 		}
-		if t.name != "" && len(l.Items) == 0 {
+		if t.Name != "" && len(l.Items) == 0 {
 			missing = append(missing, t)
 			continue
 		}
@@ -124,16 +124,12 @@ func (o output) tables(out io.Writer, cmd *cli.Command, groups []group, now time
 				return err
 			}
 		}
-		columns := o.columns(cmd, len(groups) > 1)
-		rows := make([][]string, 0, len(g.items))
-		for _, raw := range g.items {
-			row, err := table.Row(g.Resource, raw, now, columns)
-			if err != nil {
-				return err
-			}
-			rows = append(rows, row)
+		options := o.options(cmd, len(groups) > 1)
+		rows, err := o.rows(g.Resource, g.items, now, options)
+		if err != nil {
+			return err
 		}
-		if err := table.NewPrinter(out, o.header(cmd, g.Resource, columns)).Print(rows); err != nil {
+		if err := table.NewPrinter(out, o.header(cmd, g.Resource, options)).Print(rows); err != nil {
 			return err
 		}
 	}
@@ -150,23 +146,12 @@ func (o output) tables(out io.Writer, cmd *cli.Command, groups []group, now time
 	return nil
 }
 
-func (o output) columns(cmd *cli.Command, kinds bool) table.Options {
-	return table.Options{Namespace: cmd.Bool("all-namespaces"), Labels: cmd.Bool("show-labels"), Wide: o == wide, Kind: kinds}
-}
-
-func (o output) header(cmd *cli.Command, r api.Resource, columns table.Options) []string {
-	if cmd.Bool("no-headers") {
-		return nil
-	}
-	return table.Header(r, columns)
-}
-
 // watch prints what there is and then what changes, until ctx ends.
-func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t target, o output, out io.Writer) error {
-	q := query(cmd, t.Resource)
-	q.Name, q.Values = t.name, o.values()
-	columns := o.columns(cmd, false)
-	printer := table.NewPrinter(out, o.header(cmd, t.Resource, columns))
+func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t objects.Target, o output, out io.Writer) error {
+	q := objects.Query(cmd, t.Resource)
+	q.Name, q.Values = t.Name, o.values()
+	options := o.options(cmd, false)
+	printer := table.NewPrinter(out, o.header(cmd, t.Resource, options))
 	var first [][]string
 	listed := false
 	err := c.Watch(ctx, t.Resource, q, func(change api.Change) error {
@@ -177,7 +162,7 @@ func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t target, o out
 		if !o.table() {
 			return o.one(out, t.Resource, change.Object)
 		}
-		row, err := table.Row(t.Resource, change.Object, time.Now(), columns)
+		row, err := o.row(t.Resource, change.Object, time.Now(), options)
 		if err != nil {
 			return err
 		}

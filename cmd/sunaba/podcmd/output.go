@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,64 +13,208 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/fieldpath"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
+	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
-// output is a format of -o.
-type output string
-
-// The formats.
+// The formats of -o.
 const (
-	plain      output = ""
-	wide       output = "wide"
-	formatYAML output = "yaml"
-	formatJSON output = "json"
-	formatName output = "name"
+	plain          = ""
+	wide           = "wide"
+	formatYAML     = "yaml"
+	formatJSON     = "json"
+	formatName     = "name"
+	formatJSONPath = "jsonpath"
+	formatColumns  = "custom-columns"
+
+	formatTexts = "wide, yaml, json, name, jsonpath=TEMPLATE, jsonpath-file=FILE, custom-columns=NAME:FIELD"
+	// maxTemplate bounds a template in a file, in bytes.
+	maxTemplate = 1 << 20
 )
 
-func outputOf(cmd *cli.Command) (output, error) {
-	switch o := output(cmd.String("output")); {
-	case o == plain, o == wide, o == formatYAML, o == formatJSON, o == formatName:
-		return o, nil
-	case strings.HasPrefix(string(o), "jsonpath"), strings.HasPrefix(string(o), "go-template"), strings.HasPrefix(string(o), "custom-columns"):
-		return "", fmt.Errorf("%s: -o %s is not supported: use -o json and jq", cmd.Name, o)
-	default:
-		return "", fmt.Errorf("%s: -o %s is none of wide, yaml, json, name", cmd.Name, o)
-	}
+// output says how objects are printed.
+type output struct {
+	format   string
+	template *fieldpath.Path // of jsonpath
+	columns  []column        // of custom-columns
+	sort     *fieldpath.Path // by which field objects are sorted, nil leaves their order
 }
 
-func (o output) table() bool { return o == plain || o == wide }
+// column is one of custom-columns.
+type column struct {
+	header string
+	field  *fieldpath.Path
+}
+
+func sortFlag() cli.Flag {
+	return &cli.StringFlag{Name: "sort-by", Usage: "sort by `FIELD`, a JSONPath: .metadata.creationTimestamp"}
+}
+
+func outputOf(cmd *cli.Command) (output, error) {
+	o, err := parseOutput(cmd.String("output"))
+	if text := cmd.String("sort-by"); err == nil && text != "" {
+		o.sort, err = fieldpath.Field(text)
+	}
+	if err != nil {
+		return output{}, fmt.Errorf("%s: %w", cmd.Name, err)
+	}
+	return o, nil
+}
+
+func parseOutput(text string) (o output, err error) {
+	format, template, given := strings.Cut(text, "=")
+	if format == formatJSONPath+"-file" {
+		if template, err = readTemplate(template); err != nil {
+			return o, err
+		}
+		format = formatJSONPath
+	}
+	o.format = format
+	switch {
+	case format == formatJSONPath, format == formatColumns:
+		if template == "" {
+			return o, fmt.Errorf("-o %s has no template: %s=TEMPLATE", format, format)
+		}
+		if format == formatJSONPath {
+			o.template, err = fieldpath.Template(template)
+			return o, err
+		}
+		o.columns, err = parseColumns(template)
+		return o, err
+	case !given && slices.Contains([]string{plain, wide, formatYAML, formatJSON, formatName}, format):
+		return o, nil
+	}
+	return o, fmt.Errorf("-o %s is none of %s", text, formatTexts)
+}
+
+func readTemplate(name string) (string, error) {
+	f, err := regular.Open(name)
+	if err != nil {
+		return "", fmt.Errorf("read template: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxTemplate+1))
+	if err != nil {
+		return "", fmt.Errorf("read template: %w", err)
+	}
+	if len(data) > maxTemplate {
+		return "", fmt.Errorf("read template %q: it is longer than %d bytes", name, maxTemplate)
+	}
+	return string(data), nil
+}
+
+// parseColumns reads "NAME:FIELD,NAME:FIELD".
+func parseColumns(text string) ([]column, error) {
+	var all []column
+	for _, part := range strings.Split(text, ",") {
+		header, field, ok := strings.Cut(part, ":")
+		if !ok || header == "" || field == "" {
+			return nil, fmt.Errorf("unexpected custom-columns spec: %s, expected <header>:<json-path-expr>", part)
+		}
+		path, err := fieldpath.Field(field)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, column{header, path})
+	}
+	return all, nil
+}
+
+func (o output) table() bool {
+	return o.format == plain || o.format == wide || o.format == formatColumns
+}
 
 // values says whether Secrets are asked for with their values.
-func (o output) values() bool { return o == formatYAML || o == formatJSON }
+func (o output) values() bool {
+	return o.format == formatYAML || o.format == formatJSON || o.format == formatJSONPath || o.format == formatColumns
+}
+
+// options say which columns a kind's own table has; kinds is whether there are several.
+func (o output) options(cmd *cli.Command, kinds bool) table.Options {
+	return table.Options{Namespace: cmd.Bool("all-namespaces"), Labels: cmd.Bool("show-labels"), Wide: o.format == wide, Kind: kinds}
+}
+
+func (o output) header(cmd *cli.Command, r api.Resource, options table.Options) []string {
+	if cmd.Bool("no-headers") {
+		return nil
+	}
+	if o.columns == nil {
+		return table.Header(r, options)
+	}
+	var header []string
+	for _, c := range o.columns {
+		header = append(header, c.header)
+	}
+	return header
+}
+
+func (o output) row(r api.Resource, raw json.RawMessage, now time.Time, options table.Options) ([]string, error) {
+	if o.columns == nil {
+		return table.Row(r, raw, now, options)
+	}
+	var row []string
+	for _, c := range o.columns {
+		values, err := c.field.Values(raw)
+		if err != nil {
+			return nil, err
+		}
+		var texts []string
+		for _, v := range values {
+			texts = append(texts, fmt.Sprint(v))
+		}
+		row = append(row, table.OrNone(strings.Join(texts, ",")))
+	}
+	return row, nil
+}
+
+func (o output) rows(r api.Resource, items []json.RawMessage, now time.Time, options table.Options) ([][]string, error) {
+	rows := make([][]string, 0, len(items))
+	for _, raw := range items {
+		row, err := o.row(r, raw, now, options)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
 
 // print prints objects. One object that was asked for by name is printed alone, others in a List.
 func (o output) print(out io.Writer, cmd *cli.Command, groups []group, single bool) error {
-	switch {
-	case o.table():
-		return o.tables(out, cmd, groups, time.Now())
-	case o == formatName:
+	if o.sort != nil {
 		for _, g := range groups {
-			for _, raw := range g.items {
-				if err := o.one(out, g.Resource, raw); err != nil {
-					return err
-				}
+			if err := o.sort.Sort(g.items); err != nil {
+				return fmt.Errorf("%s: --sort-by: %w", cmd.Name, err)
 			}
 		}
-		return nil
+	}
+	if o.columns != nil && len(groups) > 0 { // one table, as they are the same for all kinds
+		all := group{Resource: groups[0].Resource}
+		for _, g := range groups {
+			all.items = append(all.items, g.items...)
+		}
+		groups = []group{all}
+	}
+	if o.table() {
+		return o.tables(out, cmd, groups, time.Now())
 	}
 	items := []json.RawMessage{}
 	var r api.Resource
 	for _, g := range groups {
+		if o.format == formatName {
+			if err := o.each(out, g.Resource, g.items); err != nil {
+				return err
+			}
+		}
 		r, items = g.Resource, append(items, g.items...)
 	}
-	if single {
-		if len(items) == 0 {
-			return nil // what is missing is told
-		}
-		if len(items) == 1 {
-			return o.one(out, r, items[0])
-		}
+	switch {
+	case o.format == formatName, single && len(items) == 0: // what is missing is told
+		return nil
+	case single && len(items) == 1:
+		return o.one(out, r, items[0])
 	}
 	list, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]string{"resourceVersion": ""}, "items": items})
 	if err != nil {
@@ -78,31 +223,41 @@ func (o output) print(out io.Writer, cmd *cli.Command, groups []group, single bo
 	return o.one(out, r, list)
 }
 
+// each prints objects one after the other.
+func (o output) each(out io.Writer, r api.Resource, items []json.RawMessage) error {
+	for _, raw := range items {
+		if err := o.one(out, r, raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // one prints one object.
 func (o output) one(out io.Writer, r api.Resource, raw json.RawMessage) error {
-	var b bytes.Buffer
-	switch o {
-	case formatJSON:
-		if err := json.Indent(&b, raw, "", "    "); err != nil {
-			return fmt.Errorf("print %s: %w", r.Singular, err)
-		}
-		b.WriteByte('\n')
-	case formatYAML:
-		data, err := yaml.JSONToYAML(raw)
-		if err != nil {
-			return fmt.Errorf("print %s: %w", r.Singular, err)
-		}
-		b.Write(data)
-	case formatName:
-		var v struct {
-			Metadata metav1.ObjectMeta `json:"metadata"`
-			File     string            `json:"file"`
-		}
-		if err := json.Unmarshal(raw, &v); err != nil {
-			return fmt.Errorf("print %s: %w", r.Singular, err)
-		}
-		fmt.Fprintln(&b, r.QualifiedName()+"/"+v.Metadata.Name+v.File)
+	text, err := o.text(r, raw)
+	if err != nil {
+		return fmt.Errorf("print %s: %w", r.Singular, err)
 	}
-	_, err := b.WriteTo(out)
+	_, err = out.Write(text)
 	return err
+}
+
+func (o output) text(r api.Resource, raw json.RawMessage) ([]byte, error) {
+	switch o.format {
+	case formatYAML:
+		return yaml.JSONToYAML(raw)
+	case formatJSONPath:
+		return o.template.Print(raw)
+	case formatJSON:
+		var b bytes.Buffer
+		err := json.Indent(&b, raw, "", "    ")
+		return append(b.Bytes(), '\n'), err
+	}
+	var v struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+		File     string            `json:"file"`
+	}
+	err := json.Unmarshal(raw, &v)
+	return fmt.Appendln(nil, r.QualifiedName()+"/"+v.Metadata.Name+v.File), err
 }

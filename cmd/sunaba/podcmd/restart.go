@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
@@ -16,9 +17,9 @@ func restartCommand() *cli.Command {
 		Usage:     "stop a pod's containers with grace and start them again in the same sandbox",
 		ArgsUsage: "POD... | pod/POD...",
 		Flags: []cli.Flag{
-			namespaceFlag(), &cli.StringFlag{Name: "container", Aliases: []string{"c"}, Usage: "only the container `NAME`"},
+			objects.NamespaceFlag(), &cli.StringFlag{Name: "container", Aliases: []string{"c"}, Usage: "only the container `NAME`"},
 		},
-		Action: withAgent(restart),
+		Action: objects.WithAgent(restart),
 	}
 }
 
@@ -28,7 +29,7 @@ func restart(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	}
 	var errs []error
 	for _, arg := range cmd.Args().Slice() {
-		name, err := podName(arg)
+		name, err := objects.PodName(arg)
 		if err == nil {
 			err = c.Restart(ctx, api.RestartRequest{Namespace: cmd.String("namespace"), Name: name, Container: cmd.String("container")})
 		}

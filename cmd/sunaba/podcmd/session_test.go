@@ -22,6 +22,8 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/session"
 )
 
 func (n *node) Attach(_ context.Context, r *runtime.AttachRequest) (*runtime.AttachResponse, error) {
@@ -194,7 +196,7 @@ func TestDebugWithStreams(t *testing.T) {
 	for name, tt := range map[string]struct {
 		states    []corev1.ContainerState
 		out, errs string
-		code      ExitError
+		code      session.ExitError
 		fails     string
 		attach    bool
 	}{
@@ -225,7 +227,7 @@ func TestDebugWithStreams(t *testing.T) {
 				}
 			}()
 			out, errOut, err := n.run(t.Context(), "hello", "debug", "web", "--image=busybox", "-c", "d", "-i")
-			var code ExitError
+			var code session.ExitError
 			if errors.As(err, &code); code != tt.code || tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
 				t.Errorf("%v, want %d, %q", err, tt.code, tt.fails)
 			}
@@ -236,16 +238,6 @@ func TestDebugWithStreams(t *testing.T) {
 				t.Error("its stdin does not end with the session")
 			}
 		})
-	}
-}
-
-func TestPortPairs(t *testing.T) {
-	p := pod("web", "u", corev1.ConditionTrue)
-	p.Spec.Containers[1].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}
-	for arg, want := range map[string]portPair{"80": {80, 80}, "81:80": {81, 80}, ":80": {0, 80}, "0:80": {0, 80}, "http": {8080, 8080}, "80:http": {80, 8080}} {
-		if got, err := portPairs(p, []string{arg}); err != nil || len(got) != 1 || got[0] != want {
-			t.Errorf("%s: %v, %v", arg, got, err)
-		}
 	}
 }
 
@@ -385,16 +377,6 @@ func TestCopyCommands(t *testing.T) {
 		}
 		if got := strings.Join(asked, "|"); got != tt.asked {
 			t.Errorf("%q: asked %q, want %q", tt.args, got, tt.asked)
-		}
-	}
-}
-
-func TestFileSpecs(t *testing.T) {
-	for text, want := range map[string]fileSpec{
-		"a": {"ns", "", "a"}, "web:/a": {"ns", "web", "/a"}, "prod/web:a:b": {"prod", "web", "a:b"}, "./a:b": {"ns", "", "./a:b"}, "/a:b": {"ns", "", "/a:b"},
-	} {
-		if got, err := fileSpecOf(text, "ns"); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
 }

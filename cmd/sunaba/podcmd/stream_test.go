@@ -19,6 +19,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/session"
 )
 
 func (n *node) log(t *testing.T, id string, state runtime.ContainerState, lines ...string) string {
@@ -153,7 +155,7 @@ func TestExec(t *testing.T) {
 	n := newNode(t)
 	n.url = serveCommand(t)
 	out, errOut, err := n.run(t.Context(), "hello", "exec", "-it", "web", "-c", "side", "--", "cat", "-n", "-t")
-	var code ExitError
+	var code session.ExitError
 	if !errors.As(err, &code) || code != 42 || out != "hello" {
 		t.Errorf("%v, %q", err, out)
 	}

@@ -1,7 +1,6 @@
 package podcmd
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -11,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/urfave/cli/v3"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/fieldpath"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
@@ -23,8 +22,6 @@ const (
 	waitTime = 30 * time.Second
 	// longTime stands for no limit, as in kubectl.
 	longTime = 7 * 24 * time.Hour
-	// askAgain is the pause after a server went away, as while it is being restarted.
-	askAgain = 500 * time.Millisecond
 )
 
 func waitCommand() *cli.Command {
@@ -34,19 +31,21 @@ func waitCommand() *cli.Command {
 		ArgsUsage:   "KIND NAME... | KIND/NAME...",
 		Description: "Objects that are named and not there yet are waited for. Ends with 1 after the time is over.",
 		Flags: []cli.Flag{
-			namespaceFlag(), allNamespacesFlag(), selectorFlag(),
+			objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag(),
 			&cli.BoolFlag{Name: "all", Usage: "all objects of the kind in the namespace"},
-			&cli.StringFlag{Name: "for", Usage: "`WHAT` to wait for: condition=Ready, condition=Ready=false, create, delete"},
+			&cli.StringFlag{Name: "for", Usage: "`WHAT` to wait for: condition=Ready, condition=Ready=false, jsonpath={.status.phase}=Running, create, delete"},
 			&cli.DurationFlag{Name: "timeout", Usage: "`TIME` to wait; 0 looks once, below 0 is a week", Value: waitTime},
 		},
-		Action: withAgent(waitFor),
+		Action: objects.WithAgent(waitFor),
 	}
 }
 
 // goal is what is waited for.
 type goal struct {
-	verb             string // "condition", "create" or "delete"
+	verb             string // "condition", "jsonpath", "create" or "delete"
 	condition, value string
+	field            *fieldpath.Path // of jsonpath; without a value, it must be there
+	any              bool
 }
 
 func goalOf(text string) (goal, error) {
@@ -57,18 +56,42 @@ func goalOf(text string) (goal, error) {
 	case text == "delete", text == "create":
 		return goal{verb: text}, nil
 	case verb == "jsonpath":
-		return goal{}, errors.New("wait: --for=jsonpath is not supported: use --for=condition=TYPE, or get -o json and jq")
+		return jsonPathGoal(rest)
 	case verb != "condition" || !given || rest == "":
-		return goal{}, fmt.Errorf("wait: --for=%s is none of condition=TYPE[=STATUS], create, delete", text)
+		return goal{}, fmt.Errorf("wait: --for=%s is none of condition=TYPE[=STATUS], jsonpath={FIELD}[=VALUE], create, delete", text)
 	}
 	name, value, _ := strings.Cut(rest, "=")
-	return goal{verb, name, cmp.Or(value, "true")}, nil
+	return goal{verb: verb, condition: name, value: cmp.Or(value, "true")}, nil
+}
+
+// jsonPathGoal reads "{.status.phase}=Running". A "=" in the braces belongs to the field.
+func jsonPathGoal(text string) (goal, error) {
+	field, value, given := strings.Cut(text, "=")
+	if end := strings.LastIndex(text, "}"); end >= 0 {
+		field, value = text[:end+1], text[end+1:]
+		if value, given = strings.CutPrefix(value, "="); !given && value != "" {
+			return goal{}, fmt.Errorf("wait: --for=jsonpath=%s: want =VALUE after {FIELD}", text)
+		}
+	}
+	value = strings.Trim(value, `'"`)
+	if given && value == "" {
+		return goal{}, errors.New("wait: jsonpath wait has to have a value after equal sign")
+	}
+	path, err := fieldpath.Field(field)
+	if err != nil {
+		return goal{}, fmt.Errorf("wait: --for=jsonpath: %w", err)
+	}
+	return goal{verb: "jsonpath", field: path, value: value, any: !given}, nil
 }
 
 // met says whether one object is as it should be.
 func (g goal) met(raw json.RawMessage) bool {
-	if g.verb == "create" {
+	switch g.verb {
+	case "create":
 		return true
+	case "jsonpath":
+		values, err := g.field.Values(raw)
+		return err == nil && len(values) > 0 && (g.any || len(values) == 1 && fmt.Sprint(values[0]) == g.value)
 	}
 	var o struct {
 		Status struct {
@@ -97,11 +120,11 @@ func waitFor(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	defer cancel()
 	for _, o := range all {
 		seen := false
-		err := until(ctx, c, o.target, o.namespace, func(now []json.RawMessage) bool {
+		err := objects.Until(ctx, c, o.Target, o.namespace, func(now []json.RawMessage) bool {
 			seen = seen || len(now) > 0
 			is := len(now) > 0 && g.met(now[0])
 			if g.verb == "delete" {
-				is = !slices.ContainsFunc(now, func(raw json.RawMessage) bool { return o.uid == "" || uidOf(raw) == o.uid })
+				is = !slices.ContainsFunc(now, func(raw json.RawMessage) bool { return o.uid == "" || objects.UID(raw) == o.uid })
 			}
 			if !is && timeout == 0 {
 				cancel()
@@ -111,13 +134,13 @@ func waitFor(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 		switch {
 		case err == nil:
 		case !seen && errors.Is(err, context.DeadlineExceeded), timeout == 0 && !seen:
-			return notFound(o.target)
+			return objects.NotFound(o.Target)
 		case timeout == 0 && errors.Is(err, context.Canceled):
-			return fmt.Errorf("condition not met on %s/%s", o.Plural, o.name)
+			return fmt.Errorf("condition not met on %s/%s", o.Plural, o.Name)
 		default:
-			return waitError(err, o.target)
+			return waitError(err, o.Target)
 		}
-		if _, err := fmt.Fprintf(cmd.Root().Writer, "%s condition met\n", o.target); err != nil {
+		if _, err := fmt.Fprintf(cmd.Root().Writer, "%s condition met\n", o.Target); err != nil {
 			return err
 		}
 	}
@@ -130,9 +153,9 @@ func waited(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, err
 		return nil, errors.New("wait: want KIND/NAME")
 	}
 	many := cmd.Bool("all") || cmd.IsSet("selector")
-	read := named
+	read := objects.Named
 	if many {
-		read = targets
+		read = objects.Targets
 	}
 	wanted, err := read(cmd.Args().Slice())
 	if err != nil {
@@ -140,16 +163,16 @@ func waited(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, err
 	}
 	var all []object
 	for _, t := range wanted {
-		if many && t.name != "" {
+		if many && t.Name != "" {
 			return nil, errors.New("wait: names exclude --all and --selector")
 		}
-		q := query(cmd, t.Resource)
+		q := objects.Query(cmd, t.Resource)
 		found, err := find(ctx, c, t, q)
 		if err != nil {
 			return nil, err
 		}
-		if len(found) == 0 && t.name != "" {
-			found = []object{{target: t, namespace: q.Namespace}}
+		if len(found) == 0 && t.Name != "" {
+			found = []object{{Target: t, namespace: q.Namespace}}
 		}
 		all = append(all, found...)
 	}
@@ -159,57 +182,10 @@ func waited(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, err
 	return all, nil
 }
 
-// errMet ends a watch.
-var errMet = errors.New("met")
-
-// until watches the objects of one name until they are as is says, or ctx ends. A server that goes
-// away is asked again.
-func until(ctx context.Context, c *api.Client, t target, namespace string, is func(now []json.RawMessage) bool) error {
-	for {
-		var now []json.RawMessage
-		listed := false
-		err := c.Watch(ctx, t.Resource, api.Query{Namespace: namespace, Name: t.name}, func(change api.Change) error {
-			if change.Type == api.Listed {
-				listed = true
-			} else {
-				now = slices.DeleteFunc(now, func(raw json.RawMessage) bool { return uidOf(raw) == uidOf(change.Object) })
-			}
-			if change.Type == api.Added || change.Type == api.Modified {
-				now = append(now, bytes.Clone(change.Object))
-			}
-			if listed && is(now) {
-				return errMet
-			}
-			return nil
-		})
-		switch {
-		case errors.Is(err, errMet):
-			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case !errdefs.IsUnavailable(err):
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(askAgain):
-		}
-	}
-}
-
-func uidOf(raw json.RawMessage) string {
-	var m metav1.PartialObjectMetadata
-	if json.Unmarshal(raw, &m) != nil {
-		return ""
-	}
-	return string(m.UID)
-}
-
 // waitError says what was waited for if the time was too short.
-func waitError(err error, t target) error {
+func waitError(err error, t objects.Target) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("timed out waiting for the condition on %s/%s", t.Plural, t.name)
+		return fmt.Errorf("timed out waiting for the condition on %s/%s", t.Plural, t.Name)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package podcmd
+package session
 
 import (
 	"fmt"

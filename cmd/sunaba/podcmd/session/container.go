@@ -1,35 +1,16 @@
-package podcmd
+package session
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/sunaba-project/sunaba/pods/api"
 )
 
 // defaultContainer is the annotation of a pod that names the container that commands take.
 const defaultContainer = "kubectl.kubernetes.io/default-container"
-
-// findPod asks for a pod.
-func findPod(ctx context.Context, c *api.Client, namespace, name string) (*corev1.Pod, error) {
-	r, err := resource("pods")
-	if err != nil {
-		return nil, err
-	}
-	pods, err := api.Objects[corev1.Pod](ctx, c, r, api.Query{Namespace: namespace, Name: name})
-	if err != nil {
-		return nil, err
-	}
-	if len(pods) == 0 {
-		return nil, notFound(target{r, name})
-	}
-	return &pods[0], nil
-}
 
 // containerNames are the names of a pod's containers: init ones, regular ones and ephemeral ones.
 func containerNames(p *corev1.Pod) []string {
@@ -89,6 +70,21 @@ func statusOf(p *corev1.Pod, container string) (corev1.ContainerStatus, error) {
 		return corev1.ContainerStatus{}, fmt.Errorf("container %q in pod %q is not available", container, p.Name)
 	}
 	return all[at], nil
+}
+
+// containerOf is a container of a pod as it was asked for, of any kind.
+func containerOf(p *corev1.Pod, name string) corev1.Container {
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		if c.Name == name {
+			return c
+		}
+	}
+	for _, c := range p.Spec.EphemeralContainers {
+		if c.Name == name {
+			return corev1.Container(c.EphemeralContainerCommon)
+		}
+	}
+	return corev1.Container{Name: name}
 }
 
 // loggedContainer is the id of the container whose log is wanted: the present one or the last one

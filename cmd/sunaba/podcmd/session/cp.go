@@ -1,4 +1,4 @@
-package podcmd
+package session
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/archive"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/host/space"
-	"github.com/sunaba-project/sunaba/pods/api"
 )
 
 // Exit codes of shells for commands that cannot be run.
@@ -29,17 +29,17 @@ const (
 // maxComplaint bounds what tar may say about what went wrong, in bytes.
 const maxComplaint = 2 << 10
 
-func (p Places) copyCommand() *cli.Command {
+func (p commands) copyCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "cp",
 		Usage:       "copy files and folders from and to a pod's container",
 		ArgsUsage:   "[NAMESPACE/]POD:PATH LOCAL | LOCAL [NAMESPACE/]POD:PATH",
 		Description: "The container's image must have tar. From a container, links, devices and owners are not copied.",
 		Flags: []cli.Flag{
-			namespaceFlag(), criFlag(), containerFlag(),
+			objects.NamespaceFlag(), criFlag(), containerFlag(),
 			&cli.BoolFlag{Name: "no-preserve", Usage: "do not keep owners and permissions"},
 		},
-		Action: withAgent(p.copy),
+		Action: p.inContainer(remotePod, copyFiles),
 	}
 }
 
@@ -87,37 +87,25 @@ func copySpecs(cmd *cli.Command) (from, to fileSpec, err error) {
 	return from, to, err
 }
 
-func (p Places) copy(ctx context.Context, cmd *cli.Command, c *api.Client) (err error) {
+// remotePod is the pod of cp's arguments.
+func remotePod(cmd *cli.Command) (namespace, name string, err error) {
+	from, to, err := copySpecs(cmd)
+	if from.pod != "" {
+		return from.namespace, from.pod, err
+	}
+	return to.namespace, to.pod, err
+}
+
+func copyFiles(ctx context.Context, cmd *cli.Command, server *dial.Client, in running) (int, error) {
 	from, to, err := copySpecs(cmd)
 	if err != nil {
-		return fmt.Errorf("cp: %w", err)
+		return 0, err
 	}
-	remote := from
-	if remote.pod == "" {
-		remote = to
-	}
-	in, err := findRunningIn(ctx, cmd, c, remote.namespace, remote.pod)
-	if err != nil {
-		return err
-	}
-	server, err := p.connect(ctx, cmd, c)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, server.Close()) }()
 	k := &copier{running: in, server: server, plain: cmd.Bool("no-preserve"), notes: cmd.Root().ErrWriter}
 	if from.pod != "" {
-		err = k.fetch(ctx, from.path, to.path)
-	} else {
-		err = k.send(ctx, from.path, to.path)
+		return 0, k.fetch(ctx, from.path, to.path)
 	}
-	if ctx.Err() != nil {
-		return ExitError(interrupted)
-	}
-	if err != nil {
-		return fmt.Errorf("cp: %w", err)
-	}
-	return nil
+	return 0, k.send(ctx, from.path, to.path)
 }
 
 // copier copies files of one container.

@@ -1,4 +1,4 @@
-package podcmd
+package session
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/urfave/cli/v3"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/forward"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
@@ -32,17 +32,17 @@ const (
 	podUIDLabel = "io.kubernetes.pod.uid"
 )
 
-func (p Places) portForwardCommand() *cli.Command {
+func (p commands) portForwardCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "port-forward",
 		Usage:       "listen on ports of this machine and pass connections on to ports of a pod",
 		ArgsUsage:   "POD [LOCAL:]REMOTE...",
 		Description: "LOCAL without a number (:REMOTE) is any port that is free. REMOTE is a number or a port's name. Ends with the pod.",
 		Flags: []cli.Flag{
-			namespaceFlag(), criFlag(),
+			objects.NamespaceFlag(), criFlag(),
 			&cli.StringSliceFlag{Name: "address", Usage: "`ADDRESS` to listen on: IP addresses or localhost, which is 127.0.0.1 and ::1", Value: []string{"localhost"}},
 		},
-		Action: withAgent(p.portForward),
+		Action: objects.WithAgent(p.portForward),
 	}
 }
 
@@ -91,15 +91,15 @@ func remotePort(p *corev1.Pod, text string) (uint16, error) {
 	return 0, fmt.Errorf("remote port %q is neither a number from 1 to 65535 nor the name of a port of pod %q", text, p.Name)
 }
 
-func (p Places) portForward(ctx context.Context, cmd *cli.Command, c *api.Client) (err error) {
+func (p commands) portForward(ctx context.Context, cmd *cli.Command, c *api.Client) (err error) {
 	if cmd.NArg() < 2 {
 		return errors.New("port-forward: want a pod and ports: port-forward POD [LOCAL:]REMOTE")
 	}
-	name, err := podName(cmd.Args().First())
+	name, err := objects.PodName(cmd.Args().First())
 	if err != nil {
 		return fmt.Errorf("port-forward: %w", err)
 	}
-	pod, err := findPod(ctx, c, cmd.String("namespace"), name)
+	pod, err := objects.FindPod(ctx, c, cmd.String("namespace"), name)
 	if err != nil {
 		return err
 	}
@@ -189,11 +189,7 @@ func (f *forwarder) run(ctx context.Context, c *api.Client) error {
 	for _, l := range f.listeners {
 		group.Go(func() { f.accept(serving, l, &group) })
 	}
-	r, err := resource("pods")
-	if err != nil {
-		return err
-	}
-	err = until(ctx, c, target{r, f.pod.Name}, f.pod.Namespace, func(now []json.RawMessage) bool {
+	err := objects.Until(ctx, c, objects.Pod(f.pod.Name), f.pod.Namespace, func(now []json.RawMessage) bool {
 		return !slices.ContainsFunc(now, func(raw json.RawMessage) bool {
 			var p corev1.Pod
 			return json.Unmarshal(raw, &p) == nil && p.UID == f.pod.UID && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
@@ -263,14 +259,4 @@ func (f *forwarder) ask(ctx context.Context, port uint16) (string, error) {
 	}
 	resp, err := f.server.PortForward(ctx, &runtime.PortForwardRequest{PodSandboxId: list.GetItems()[0].GetId(), Port: []int32{int32(port)}})
 	return resp.GetUrl(), dial.Native(err)
-}
-
-// oneLine is a text of others as it may stand in a line.
-func oneLine(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.TrimSpace(text))
 }

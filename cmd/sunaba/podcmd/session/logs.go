@@ -1,4 +1,4 @@
-package podcmd
+package session
 
 import (
 	"context"
@@ -15,16 +15,17 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/crilog"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
-func (p Places) logsCommand() *cli.Command {
+func (p commands) logsCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "logs",
 		Usage:     "print the logs of a pod's container",
 		ArgsUsage: "POD [CONTAINER]",
 		Flags: []cli.Flag{
-			namespaceFlag(), criFlag(),
+			objects.NamespaceFlag(), criFlag(),
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the container is over"},
 			&cli.BoolFlag{Name: "previous", Aliases: []string{"p"}, Usage: "logs of the container before the last restart"},
 			containerFlag(),
@@ -36,7 +37,7 @@ func (p Places) logsCommand() *cli.Command {
 			&cli.BoolFlag{Name: "prefix", Usage: "print the pod and the container before each line"},
 			&cli.Int64Flag{Name: "limit-bytes", Usage: "end after `N` bytes; 0 is no limit"},
 		},
-		Action: withAgent(p.logs),
+		Action: objects.WithAgent(p.logs),
 	}
 }
 
@@ -66,7 +67,7 @@ func logOptions(cmd *cli.Command) (crilog.Options, error) {
 	return o, nil
 }
 
-func (p Places) logs(ctx context.Context, cmd *cli.Command, c *api.Client) (err error) {
+func (p commands) logs(ctx context.Context, cmd *cli.Command, c *api.Client) (err error) {
 	o, err := logOptions(cmd)
 	if err != nil {
 		return err
@@ -81,11 +82,11 @@ func (p Places) logs(ctx context.Context, cmd *cli.Command, c *api.Client) (err 
 	if cmd.Bool("all-containers") && container != "" {
 		return errors.New("logs: --all-containers and a container exclude each other")
 	}
-	name, err := podName(cmd.Args().First())
+	name, err := objects.PodName(cmd.Args().First())
 	if err != nil {
 		return fmt.Errorf("logs: %w", err)
 	}
-	pod, err := findPod(ctx, c, cmd.String("namespace"), name)
+	pod, err := objects.FindPod(ctx, c, cmd.String("namespace"), name)
 	if err != nil {
 		return err
 	}
@@ -108,19 +109,6 @@ func (p Places) logs(ctx context.Context, cmd *cli.Command, c *api.Client) (err 
 		return nil // the user has seen enough
 	}
 	return err
-}
-
-// lockedWriter takes lines of several containers.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-// Write writes one after the other.
-func (l *lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
 }
 
 // logReader reads logs of one pod's containers.

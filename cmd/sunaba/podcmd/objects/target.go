@@ -1,4 +1,4 @@
-package podcmd
+package objects
 
 import (
 	"fmt"
@@ -8,29 +8,35 @@ import (
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
-// target is a kind, or one object of it.
-type target struct {
+// Target is a kind, or one object of it.
+type Target struct {
 	api.Resource
-	name string // "" for all
+	Name string // "" for all
 }
 
 // String is as kubectl prints it: "pod/web".
-func (t target) String() string { return t.QualifiedName() + "/" + t.name }
+func (t Target) String() string { return t.QualifiedName() + "/" + t.Name }
 
-// targets reads arguments: "KIND[,KIND…] [NAME…]" or "KIND/NAME…".
-func targets(args []string) ([]target, error) {
-	var all []target
+// Pod is a pod, or all of them.
+func Pod(name string) Target {
+	pods, _ := api.FindResource("pods")
+	return Target{pods, name}
+}
+
+// Targets reads arguments: "KIND[,KIND…] [NAME…]" or "KIND/NAME…".
+func Targets(args []string) ([]Target, error) {
+	var all []Target
 	if slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "/") }) {
 		for _, arg := range args {
 			kind, name, ok := strings.Cut(arg, "/")
 			if !ok || name == "" || strings.Contains(name, "/") {
 				return nil, fmt.Errorf("argument %q is not KIND/NAME, as others are", arg)
 			}
-			r, err := resource(kind)
+			r, err := Resource(kind)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, target{r, name})
+			all = append(all, Target{r, name})
 		}
 		return all, nil
 	}
@@ -42,25 +48,25 @@ func targets(args []string) ([]target, error) {
 		kinds = []string{"pods"}
 	}
 	for _, kind := range kinds {
-		r, err := resource(kind)
+		r, err := Resource(kind)
 		if err != nil {
 			return nil, err
 		}
 		if len(args) == 1 {
-			all = append(all, target{Resource: r})
+			all = append(all, Target{Resource: r})
 		}
 		for _, name := range args[1:] {
 			if name == "" {
 				return nil, fmt.Errorf("a name of %s is empty", r.Plural)
 			}
-			all = append(all, target{r, name})
+			all = append(all, Target{r, name})
 		}
 	}
 	return all, nil
 }
 
-// resource finds a kind. Kinds of Kubernetes that Sunaba does not run yet are named as such.
-func resource(name string) (api.Resource, error) {
+// Resource finds a kind. Kinds of Kubernetes that Sunaba does not run yet are named as such.
+func Resource(name string) (api.Resource, error) {
 	if r, ok := api.FindResource(name); ok {
 		return r, nil
 	}
@@ -71,27 +77,27 @@ func resource(name string) (api.Resource, error) {
 	return api.Resource{}, fmt.Errorf("the server doesn't have a resource type %q (it has %s)", name, strings.Join(known, ", "))
 }
 
-// named reads arguments that must name objects.
-func named(args []string) ([]target, error) {
-	all, err := targets(args)
+// Named reads arguments that must name objects.
+func Named(args []string) ([]Target, error) {
+	all, err := Targets(args)
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range all {
-		if t.name == "" {
+		if t.Name == "" {
 			return nil, fmt.Errorf("%s: a name is missing (or --all, or --selector)", t.Plural)
 		}
 	}
 	return all, nil
 }
 
-// podName reads the one argument of commands that take a pod: "POD" or "pod/POD".
-func podName(arg string) (string, error) {
+// PodName reads the one argument of commands that take a pod: "POD" or "pod/POD".
+func PodName(arg string) (string, error) {
 	kind, name, ok := strings.Cut(arg, "/")
 	if !ok {
 		return arg, nil
 	}
-	r, err := resource(kind)
+	r, err := Resource(kind)
 	if err != nil {
 		return "", err
 	}
@@ -101,5 +107,5 @@ func podName(arg string) (string, error) {
 	return name, nil
 }
 
-// notFound is kubectl's text for an object that there is not.
-func notFound(t target) error { return fmt.Errorf("%s %q not found", t.Plural, t.name) }
+// NotFound is kubectl's text for an object that there is not.
+func NotFound(t Target) error { return fmt.Errorf("%s %q not found", t.Plural, t.Name) }

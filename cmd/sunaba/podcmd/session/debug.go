@@ -1,4 +1,4 @@
-package podcmd
+package session
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/crilog"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
@@ -24,22 +25,22 @@ const (
 	endTime = 15 * time.Second
 )
 
-func (p Places) debugCommand() *cli.Command {
+func (p commands) debugCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "debug",
 		Usage:       "start a container in a pod that runs, to look at it from inside",
 		ArgsUsage:   "POD --image=IMAGE [-- COMMAND [ARGUMENT...]]",
 		Description: "The container cannot be changed or removed: it ends itself, or with the pod. With -i, ends with its exit code.",
 		Flags: []cli.Flag{
-			namespaceFlag(), criFlag(),
+			objects.NamespaceFlag(), criFlag(),
 			&cli.StringFlag{Name: "image", Usage: "`IMAGE` of the container"},
 			&cli.StringFlag{Name: "container", Aliases: []string{"c"}, Usage: "`NAME` of the new container; without, one is made up"},
 			&cli.StringFlag{Name: "target", Usage: "join the processes of the container `NAME`"},
 			&cli.StringFlag{Name: "profile", Usage: "`PROFILE` of what it may do: general", Value: generalProfile},
 			stdinFlag("take part in the container, and pass stdin to it"),
-			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give the container a terminal"},
+			ttyFlag("give the container a terminal"),
 		},
-		Action: withAgent(p.debug),
+		Action: objects.WithAgent(p.debug),
 	}
 }
 
@@ -63,11 +64,11 @@ func debugContainer(cmd *cli.Command) (corev1.EphemeralContainer, error) {
 	return c, nil
 }
 
-func (p Places) debug(ctx context.Context, cmd *cli.Command, c *api.Client) (err error) {
+func (p commands) debug(ctx context.Context, cmd *cli.Command, c *api.Client) (err error) {
 	if cmd.NArg() == 0 {
 		return errors.New("debug: want a pod: debug POD --image=IMAGE -- COMMAND")
 	}
-	name, err := podName(cmd.Args().First())
+	name, err := objects.PodName(cmd.Args().First())
 	if err != nil {
 		return fmt.Errorf("debug: %w", err)
 	}
@@ -75,7 +76,7 @@ func (p Places) debug(ctx context.Context, cmd *cli.Command, c *api.Client) (err
 	if err != nil {
 		return fmt.Errorf("debug: %w", err)
 	}
-	pod, err := findPod(ctx, c, cmd.String("namespace"), name)
+	pod, err := objects.FindPod(ctx, c, cmd.String("namespace"), name)
 	if err != nil {
 		return err
 	}
@@ -92,15 +93,7 @@ func (p Places) debug(ctx context.Context, cmd *cli.Command, c *api.Client) (err
 	defer func() { err = errors.Join(err, server.Close()) }()
 	d := &debugging{cmd: cmd, client: c, server: server, pod: pod, name: container.Name}
 	code, err := d.takePart(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return ExitError(interrupted)
-	case err != nil:
-		return fmt.Errorf("debug: %w", err)
-	case code != 0:
-		return ExitError(code)
-	}
-	return nil
+	return ended(ctx, cmd, code, err)
 }
 
 // debugging is an ephemeral container that was added to a pod.
@@ -159,15 +152,11 @@ func (d *debugging) end(ctx context.Context) (corev1.ContainerStatus, error) {
 
 // wait waits until the container's state is as is says, and tells meanwhile why it waits.
 func (d *debugging) wait(ctx context.Context, is func(corev1.ContainerState) bool) (corev1.ContainerStatus, error) {
-	r, err := resource("pods")
-	if err != nil {
-		return corev1.ContainerStatus{}, err
-	}
 	var found corev1.ContainerStatus
 	gone := false
 	uid := d.pod.UID
-	err = until(ctx, d.client, target{r, d.pod.Name}, d.pod.Namespace, func(now []json.RawMessage) bool {
-		at := slices.IndexFunc(now, func(raw json.RawMessage) bool { return uidOf(raw) == string(uid) })
+	err := objects.Until(ctx, d.client, objects.Pod(d.pod.Name), d.pod.Namespace, func(now []json.RawMessage) bool {
+		at := slices.IndexFunc(now, func(raw json.RawMessage) bool { return objects.UID(raw) == string(uid) })
 		if gone = at < 0; gone {
 			return true
 		}

@@ -1,4 +1,4 @@
-package podcmd
+package session
 
 import (
 	"context"
@@ -11,50 +11,37 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
-	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 )
 
 const attachNote = `All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt.
 If you don't see a command prompt, try pressing enter.
 `
 
-func (p Places) attachCommand() *cli.Command {
+func (p commands) attachCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "attach",
 		Usage:     "take part in a pod's container that runs already: see its output, and with -i write to it",
 		ArgsUsage: "POD",
 		Flags: []cli.Flag{
-			namespaceFlag(), criFlag(), containerFlag(), stdinFlag("pass stdin to the container"),
-			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "pass every key to the container's terminal as it is typed"},
+			objects.NamespaceFlag(), criFlag(), containerFlag(), stdinFlag("pass stdin to the container"),
+			ttyFlag("pass every key to the container's terminal as it is typed"),
 		},
-		Action: withAgent(p.attach),
+		Action: p.inContainer(func(cmd *cli.Command) (string, string, error) {
+			if cmd.NArg() != 1 {
+				return "", "", errors.New("want one pod")
+			}
+			return podOf(cmd)
+		}, attach),
 	}
 }
 
-func (p Places) attach(ctx context.Context, cmd *cli.Command, c *api.Client) (err error) {
-	if cmd.NArg() != 1 {
-		return errors.New("attach: want one pod")
-	}
-	in, err := findRunning(ctx, cmd, c, cmd.Args().First())
-	if err != nil {
-		return err
-	}
-	server, err := p.connect(ctx, cmd, c)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, server.Close()) }()
+func attach(ctx context.Context, cmd *cli.Command, server *dial.Client, in running) (int, error) {
 	typed, err := attachTo(ctx, cmd, server, in)
-	if ctx.Err() != nil {
-		return ExitError(interrupted)
-	}
-	if err != nil {
-		return fmt.Errorf("attach: %w", err)
-	}
-	if typed && in.pod.Spec.RestartPolicy == corev1.RestartPolicyAlways {
+	if err == nil && typed && in.pod.Spec.RestartPolicy == corev1.RestartPolicyAlways {
 		fmt.Fprintf(cmd.Root().ErrWriter, "Session ended, resume using 'sunaba attach %s -c %s -i -t' command when the pod is running\n", in.pod.Name, in.container.Name)
 	}
-	return nil
+	return 0, err
 }
 
 // attachTo takes part in a container as the flags --stdin and --tty say, until it ends or stdin

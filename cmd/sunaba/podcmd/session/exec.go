@@ -1,0 +1,55 @@
+package session
+
+import (
+	"context"
+	"errors"
+
+	"github.com/urfave/cli/v3"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
+)
+
+func (p commands) execCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "exec",
+		Usage:     "run a command in a pod's container and end with its exit code",
+		ArgsUsage: "POD -- COMMAND [ARGUMENT...]",
+		Flags: []cli.Flag{
+			objects.NamespaceFlag(), criFlag(), containerFlag(), stdinFlag("pass stdin to the command"), ttyFlag("give the command a terminal"),
+		},
+		Action: p.inContainer(func(cmd *cli.Command) (string, string, error) {
+			if cmd.NArg() < 2 {
+				return "", "", errors.New("want a pod and a command: exec POD -- COMMAND")
+			}
+			return podOf(cmd)
+		}, exec),
+	}
+}
+
+func exec(ctx context.Context, cmd *cli.Command, server *dial.Client, in running) (code int, err error) {
+	stdin, tty := cmd.Bool("stdin"), cmd.Bool("tty")
+	streams, isTerminal, done, err := openStreams(cmd.Root(), stdin, tty)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	tty = tty && (isTerminal || !stdin)
+	if tty {
+		streams.Stderr = nil // a terminal has one output
+	}
+	return execIn(ctx, server, in.id, cmd.Args().Tail(), streams, tty)
+}
+
+// execIn runs a command in a container and returns its exit code.
+func execIn(ctx context.Context, server runtime.RuntimeServiceClient, id string, command []string, s execstream.Streams, tty bool) (int, error) {
+	resp, err := server.Exec(ctx, &runtime.ExecRequest{
+		ContainerId: id, Cmd: command, Tty: tty, Stdin: s.Stdin != nil, Stdout: s.Stdout != nil, Stderr: s.Stderr != nil,
+	})
+	if err != nil {
+		return 0, dial.Native(err)
+	}
+	return execstream.Run(ctx, resp.GetUrl(), s)
+}
