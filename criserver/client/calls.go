@@ -26,6 +26,11 @@ func (c Client) RemovePodSandbox(ctx context.Context, q *runtime.RemovePodSandbo
 	return ask(ctx, c.r.RemovePodSandbox, q)
 }
 
+// PodSandboxStats are what a sandbox and its containers use.
+func (c Client) PodSandboxStats(ctx context.Context, q *runtime.PodSandboxStatsRequest) (*runtime.PodSandboxStatsResponse, error) {
+	return ask(ctx, c.r.PodSandboxStats, q)
+}
+
 // ListPodSandbox lists sandboxes.
 func (c Client) ListPodSandbox(ctx context.Context, q *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error) {
 	return ask(ctx, c.r.ListPodSandbox, q)
