@@ -45,8 +45,12 @@ func Carry(ctx context.Context, url string, port uint16, conn net.Conn) error {
 		conn.Close()
 	})()
 	problem, data, err := open(session, port)
-	if err == nil {
-		err = carry(conn, problem, data)
+	if problem != nil {
+		said := listen(problem)
+		// The server may have said why, and ended, before the second stream was open.
+		if err != nil || !carry(conn, data) {
+			err = told(said, err)
+		}
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -77,7 +81,7 @@ func connect(ctx context.Context, address string) (httpstream.Connection, error)
 	return session, nil
 }
 
-// open makes the two streams that a connection to a port has.
+// open makes the two streams that a connection to a port has. With an error the first may be there.
 func open(session httpstream.Connection, port uint16) (problem, data httpstream.Stream, err error) {
 	create := func(kind string) (httpstream.Stream, error) {
 		h := http.Header{}
@@ -94,18 +98,36 @@ func open(session httpstream.Connection, port uint16) (problem, data httpstream.
 		return nil, nil, err
 	}
 	if err := problem.Close(); err != nil { // this side says nothing there
-		return nil, nil, fmt.Errorf("forward port %d: %w: %w", port, err, errdefs.ErrUnavailable)
+		return problem, nil, fmt.Errorf("forward port %d: %w: %w", port, err, errdefs.ErrUnavailable)
 	}
 	data, err = create(portforward.StreamTypeData)
 	return problem, data, err
 }
 
-func carry(conn net.Conn, problem, data httpstream.Stream) error {
+// listen reads what the server says about what went wrong, until it has ended: mostly nothing.
+func listen(problem httpstream.Stream) <-chan string {
 	said := make(chan string, 1)
 	go func() {
 		text, _ := io.ReadAll(io.LimitReader(problem, maxProblem)) // what came before an end counts
 		said <- string(text)
 	}()
+	return said
+}
+
+// told is an error with the server's text, or err if it says nothing.
+func told(said <-chan string, err error) error {
+	select {
+	case text := <-said:
+		if text != "" {
+			return fmt.Errorf("%w: %w", errors.New(text), errdefs.ErrUnknown)
+		}
+	case <-time.After(problemTime):
+	}
+	return err
+}
+
+// carry copies until the port's side ends, or the client has left.
+func carry(conn net.Conn, data httpstream.Stream) (left bool) {
 	lost := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(data, conn)
@@ -124,15 +146,8 @@ func carry(conn net.Conn, problem, data httpstream.Stream) error {
 	}()
 	select {
 	case <-ended:
-	case <-lost: // the client has left
-		return nil
+		return false
+	case <-lost:
+		return true
 	}
-	select {
-	case text := <-said:
-		if text != "" {
-			return fmt.Errorf("%w: %w", errors.New(text), errdefs.ErrUnknown)
-		}
-	case <-time.After(problemTime):
-	}
-	return nil
 }
