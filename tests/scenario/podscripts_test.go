@@ -51,13 +51,19 @@ func startPods(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startPodsIn(t, dir, "")
+}
+
+// startPodsIn starts one in a folder. more is added to the table [pods].
+func startPodsIn(t *testing.T, dir, more string) *machine {
+	t.Helper()
 	for _, name := range []string{"manifests", "pod-logs"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	config := fmt.Sprintf("[pods]\nmanifests = [%q]\nlogs = %q\nnode_name = \"till-4\"\ncrash_loop_max = \"1s\"\n[pods.node_labels]\n\"example.com/rack\" = \"7\"\n",
-		filepath.Join(dir, "manifests"), filepath.Join(dir, "pod-logs"))
+	config := fmt.Sprintf("[pods]\nmanifests = [%q]\nlogs = %q\nnode_name = \"till-4\"\ncrash_loop_max = \"1s\"\n%s\n[pods.node_labels]\n\"example.com/rack\" = \"7\"\n",
+		filepath.Join(dir, "manifests"), filepath.Join(dir, "pod-logs"), more)
 	m := startWith(t, dir, config+handlers)
 	t.Cleanup(m.endPods)
 	return m
