@@ -51,14 +51,19 @@ type pods struct{ stage.Machine }
 // startPods starts a node that runs the pods of a folder of manifests.
 func startPods(t *testing.T) pods {
 	t.Helper()
-	dir := world.NodeDir(t)
+	return startPodsIn(t, world.NodeDir(t), "")
+}
+
+// startPodsIn starts one in a folder. more is added to the table [pods].
+func startPodsIn(t *testing.T, dir, more string) pods {
+	t.Helper()
 	for _, name := range []string{"manifests", "pod-logs"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	config := fmt.Sprintf("[pods]\nmanifests = [%q]\nlogs = %q\nnode_name = \"till-4\"\ncrash_loop_max = \"1s\"\n[pods.node_labels]\n\"example.com/rack\" = \"7\"\n",
-		filepath.Join(dir, "manifests"), filepath.Join(dir, "pod-logs"))
+	config := fmt.Sprintf("[pods]\nmanifests = [%q]\nlogs = %q\nnode_name = \"till-4\"\ncrash_loop_max = \"1s\"\n%s\n[pods.node_labels]\n\"example.com/rack\" = \"7\"\n",
+		filepath.Join(dir, "manifests"), filepath.Join(dir, "pod-logs"), more)
 	m := pods{world.Start(t, dir, config+stage.Handlers)}
 	t.Cleanup(m.endPods)
 	return m
