@@ -35,7 +35,7 @@ type Runner struct {
 	service *service
 	config  Config
 	socket  string // of the commands
-	cri     string // of the CRI server, absolute
+	info    api.ServerInfo
 	logger  *slog.Logger
 
 	stop    context.CancelFunc
@@ -48,8 +48,10 @@ type Options struct {
 	Config Config
 	// Root and State are the server's folders: what outlives a reboot, and what does not.
 	Root, State string
-	// Socket is the CRI server's.
-	Socket   string
+	// Socket is the CRI server's; StreamCertificate is the file of the certificate with which its
+	// streams are served, "" if they are not encrypted.
+	Socket, StreamCertificate string
+
 	CRI      server.Local
 	Handlers *runtimeclass.Table
 	Host     spec.Host
@@ -64,6 +66,19 @@ type Options struct {
 func (o Options) pods() string  { return filepath.Join(o.Root, "pods") } // records, volumes and applied objects
 func (o Options) state() string { return filepath.Join(o.State, "pods") }
 
+// info is what the commands are told.
+func (o Options) info() (info api.ServerInfo, err error) {
+	if info.CRISocket, err = filepath.Abs(o.Socket); err != nil {
+		return info, fmt.Errorf("find CRI socket: %w", err)
+	}
+	if o.StreamCertificate != "" {
+		if info.StreamCertificate, err = filepath.Abs(o.StreamCertificate); err != nil {
+			return info, fmt.Errorf("find certificate of streams: %w", err)
+		}
+	}
+	return info, nil
+}
+
 // events is the file of what happened lately.
 func (o Options) events() string { return filepath.Join(o.state(), "events") }
 
@@ -76,9 +91,9 @@ func New(o Options) (*Runner, error) {
 	if err := os.MkdirAll(o.state(), 0o711); err != nil {
 		return nil, fmt.Errorf("make folder of pods: %w", err)
 	}
-	cri, err := filepath.Abs(o.Socket)
+	info, err := o.info()
 	if err != nil {
-		return nil, fmt.Errorf("find CRI socket: %w", err)
+		return nil, err
 	}
 	events, err := os.OpenFile(o.events(), os.O_CREATE|os.O_RDONLY, 0o600) // a server's files are there when it is ready
 	if err != nil {
@@ -116,7 +131,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	return &Runner{
-		set: set, volumes: vols, agent: a, service: &service{Agent: a, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), cri: cri, logger: o.Logger, stop: func() {},
+		set: set, volumes: vols, agent: a, service: &service{Agent: a, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), info: info, logger: o.Logger, stop: func() {},
 	}, nil
 }
 
@@ -149,7 +164,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 // Start runs the pods and serves the commands about them. It returns when the manifests were
 // listed.
 func (r *Runner) Start(ctx context.Context) error {
-	options := api.Options{Agent: r.service, CRISocket: r.cri, Logger: r.logger}
+	options := api.Options{Agent: r.service, Server: r.info, Logger: r.logger}
 	local, err := api.Listen(r.socket, options)
 	if err != nil {
 		return err
