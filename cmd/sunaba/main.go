@@ -8,10 +8,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/completion"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/session"
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
@@ -29,6 +31,7 @@ func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	places := podcmd.Places{State: defaultPlaces().state, Socket: defaultPlaces().socket}
 	cmd := &cli.Command{
 		Name:           "sunaba",
 		Usage:          "run Kubernetes pods as Linux containers or as WebAssembly guests",
@@ -36,10 +39,10 @@ func run(args []string, out, errOut io.Writer) int {
 		Writer:         out,
 		ErrWriter:      errOut,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
-		Commands: append([]*cli.Command{
+		Commands: slices.Concat([]*cli.Command{
 			serveCommand(), configCommand(), runCommand(), checkCommand(), imagesCommand(), runtimeClassCommand(), topCommand(),
 			overheadCommand(), wasmCommand(), versionCommand(),
-		}, podcmd.Commands(podcmd.Places{State: defaultPlaces().state, Socket: defaultPlaces().socket})...),
+		}, completion.Commands(places.Complete), podcmd.Commands(places)),
 	}
 	err := cmd.Run(ctx, args)
 	var code exit

@@ -135,6 +135,9 @@ type DebugRequest struct {
 type ServerInfo struct {
 	// CRISocket is the absolute path of its CRI socket, "" if it is not told.
 	CRISocket string `json:"criSocket,omitempty"`
+	// StreamCertificate is the absolute path of the certificate with which its streams are served,
+	// in PEM; "" if they are not encrypted or it is not told.
+	StreamCertificate string `json:"streamCertificate,omitempty"`
 }
 
 // Description is a pod with what is known about it besides.

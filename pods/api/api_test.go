@@ -327,7 +327,7 @@ func TestDebug(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	for _, socket := range []string{"/run/other/sunaba.sock", ""} {
-		c, _ := listen(t, newFake(), Options{CRISocket: socket})
+		c, _ := listen(t, newFake(), Options{Server: ServerInfo{CRISocket: socket}})
 		if info, err := c.Server(t.Context()); err != nil || info.CRISocket != socket {
 			t.Errorf("%+v, %v", info, err)
 		}

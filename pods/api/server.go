@@ -35,9 +35,8 @@ type Options struct {
 	// Metrics writes metrics in the text format of Prometheus after those of this package; nil
 	// writes none.
 	Metrics func(io.Writer) error
-	// CRISocket is the absolute path of the CRI server's socket, for those who use the socket of
-	// this API; "" does not tell.
-	CRISocket string
+	// Server is what is told to those who use the socket of this API.
+	Server ServerInfo
 	Logger    *slog.Logger
 
 	// header and request take the place of headerTime and requestTime in tests.
@@ -64,7 +63,7 @@ func Listen(path string, o Options) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	observe(mux, o)
-	s := &service{agent: o.Agent, info: ServerInfo{CRISocket: o.CRISocket}, watches: make(chan struct{}, maxWatches)}
+	s := &service{agent: o.Agent, info: o.Server, watches: make(chan struct{}, maxWatches)}
 	s.register(mux)
 	return serve(l, path, mux, o), nil
 }

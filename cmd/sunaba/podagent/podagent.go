@@ -36,7 +36,7 @@ type Runner struct {
 	service *service
 	config  Config
 	socket  string // of the commands
-	cri     string // of the CRI server, absolute
+	info    api.ServerInfo
 	logger  *slog.Logger
 
 	stop    context.CancelFunc
@@ -51,12 +51,13 @@ type Options struct {
 	Root, State string
 	// Images is the folder of images and containers' layers.
 	Images string
-	// Socket is the CRI server's.
-	Socket   string
-	CRI      server.Local
-	Handlers *runtimeclass.Table
-	Host     spec.Host
-	BootID   string
+	// Socket is the CRI server's; StreamCertificate is the file of the certificate with which its
+	// streams are served, "" if they are not encrypted.
+	Socket, StreamCertificate string
+	CRI                       server.Local
+	Handlers                  *runtimeclass.Table
+	Host                      spec.Host
+	BootID                    string
 	// Classes are the RuntimeClasses of the node, beside those of manifests.
 	Classes func() []nodev1.RuntimeClass
 	// Changed is told how many pods run and are ready.
@@ -66,6 +67,19 @@ type Options struct {
 
 func (o Options) pods() string  { return filepath.Join(o.Root, "pods") } // records, volumes and applied objects
 func (o Options) state() string { return filepath.Join(o.State, "pods") }
+
+// info is what the commands are told.
+func (o Options) info() (info api.ServerInfo, err error) {
+	if info.CRISocket, err = filepath.Abs(o.Socket); err != nil {
+		return info, fmt.Errorf("find CRI socket: %w", err)
+	}
+	if o.StreamCertificate != "" {
+		if info.StreamCertificate, err = filepath.Abs(o.StreamCertificate); err != nil {
+			return info, fmt.Errorf("find certificate of streams: %w", err)
+		}
+	}
+	return info, nil
+}
 
 // events is the file of what happened lately.
 func (o Options) events() string { return filepath.Join(o.state(), "events") }
@@ -79,9 +93,9 @@ func New(o Options) (*Runner, error) {
 	if err := os.MkdirAll(o.state(), 0o711); err != nil {
 		return nil, fmt.Errorf("make folder of pods: %w", err)
 	}
-	cri, err := filepath.Abs(o.Socket)
+	info, err := o.info()
 	if err != nil {
-		return nil, fmt.Errorf("find CRI socket: %w", err)
+		return nil, err
 	}
 	events, err := os.OpenFile(o.events(), os.O_CREATE|os.O_RDONLY, 0o600) // a server's files are there when it is ready
 	if err != nil {
@@ -119,7 +133,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	return &Runner{
-		set: set, volumes: vols, agent: a, service: &service{Agent: a, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), cri: cri, logger: o.Logger, stop: func() {},
+		set: set, volumes: vols, agent: a, service: &service{Agent: a, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), info: info, logger: o.Logger, stop: func() {},
 	}, nil
 }
 
@@ -172,7 +186,7 @@ func evictionOptions(o Options, c Eviction, facts node.Facts) (agent.Eviction, e
 // Start runs the pods and serves the commands about them. It returns when the manifests were
 // listed.
 func (r *Runner) Start(ctx context.Context) error {
-	options := api.Options{Agent: r.service, CRISocket: r.cri, Logger: r.logger}
+	options := api.Options{Agent: r.service, Server: r.info, Logger: r.logger}
 	local, err := api.Listen(r.socket, options)
 	if err != nil {
 		return err

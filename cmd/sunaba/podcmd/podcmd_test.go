@@ -130,7 +130,7 @@ func newNode(t *testing.T) *node {
 			{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "1"}, Type: "Normal", Reason: "Started", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "feed", Namespace: "default"}, LastTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour)), FirstTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour))},
 		},
 	}}
-	s, err := api.Listen(filepath.Join(n.dir, api.SocketName), api.Options{Agent: n.agent, CRISocket: filepath.Join(n.dir, "cri.sock"), Logger: slog.New(slog.DiscardHandler)})
+	s, err := api.Listen(filepath.Join(n.dir, api.SocketName), api.Options{Agent: n.agent, Server: api.ServerInfo{CRISocket: filepath.Join(n.dir, "cri.sock"), StreamCertificate: filepath.Join(n.dir, "tls.crt")}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

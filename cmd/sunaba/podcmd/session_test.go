@@ -255,12 +255,19 @@ func (answering) PortForward(_ context.Context, _, _ string, port int32, stream 
 
 // It serves many at once on both addresses, and ends with the pod.
 func TestPortForward(t *testing.T) {
+	for name, start := range map[string]func(http.Handler) *httptest.Server{"http": httptest.NewServer, "https": httptest.NewTLSServer} {
+		t.Run(name, func(t *testing.T) { testPortForward(t, start) })
+	}
+}
+
+func testPortForward(t *testing.T, start func(http.Handler) *httptest.Server) {
 	n := newNode(t)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		portforward.ServePortForward(w, r, answering{}, "", "", &portforward.V4Options{}, time.Hour, time.Minute, portforward.SupportedProtocols)
 	}))
 	defer s.Close()
 	n.url = s.URL
+	n.certify(t, s.Certificate())
 	var out, errOut buffer
 	done := make(chan error, 1)
 	go func() {

@@ -2,10 +2,13 @@ package podcmd
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -127,7 +130,13 @@ func TestLogsFollowEndsWithTheUser(t *testing.T) {
 // serveCommand is a server that echoes stdin to stdout and ends with 42.
 func serveCommand(t *testing.T) string {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(echoing(t))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func echoing(t *testing.T) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{"v5.channel.k8s.io": {Binary: true, Channels: []wsstream.ChannelType{
 			wsstream.ReadChannel, wsstream.WriteChannel, wsstream.WriteChannel, wsstream.WriteChannel, wsstream.ReadChannel,
 		}}})
@@ -145,9 +154,53 @@ func serveCommand(t *testing.T) string {
 		streams[2].Write([]byte("warning\n"))
 		json.NewEncoder(streams[3]).Encode(metav1.Status{Status: metav1.StatusFailure, Reason: "NonZeroExitCode",
 			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "ExitCode", Message: "42"}}}})
-	}))
-	t.Cleanup(s.Close)
-	return s.URL
+	}
+}
+
+// certify writes the certificate of the server's streams to the file that the agent tells; nil is
+// that of another server.
+func (n *node) certify(t *testing.T, c *x509.Certificate) {
+	t.Helper()
+	raw := []byte("another")
+	if c != nil {
+		raw = c.Raw
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
+	if err := os.WriteFile(filepath.Join(n.dir, "tls.crt"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A server's own certificate, which nobody has signed, is trusted for its streams if it is the one
+// that the agent tells, and no other is.
+func TestExecOverTLS(t *testing.T) {
+	n := newNode(t)
+	s := httptest.NewTLSServer(echoing(t))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	defer s.Close()
+	n.url = s.URL
+	exec := func(args ...string) (string, error) {
+		out, _, err := n.run(t.Context(), "hello", append([]string{"exec", "-i", "web", "-c", "side"}, args...)...)
+		return out, err
+	}
+	n.certify(t, s.Certificate())
+	var code session.ExitError
+	if out, err := exec("--", "cat"); !errors.As(err, &code) || code != 42 || out != "hello" {
+		t.Errorf("%v, %q", err, out)
+	}
+	n.certify(t, nil)
+	if out, err := exec("--", "cat"); err == nil || !strings.Contains(err.Error(), "the server's certificate is not that of") || out != "" {
+		t.Errorf("another certificate: %v, %q", err, out)
+	}
+	if err := os.Remove(filepath.Join(n.dir, "tls.crt")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec("--", "cat"); err == nil || !strings.Contains(err.Error(), "read the server's certificate") {
+		t.Errorf("no file: %v", err)
+	}
+	if _, err := exec("--socket", filepath.Join(n.dir, "cri.sock"), "--", "cat"); err == nil || !strings.Contains(err.Error(), "unknown authority") {
+		t.Errorf("a server that --socket names: %v", err)
+	}
 }
 
 // B.5: exec ends with the command's exit code.

@@ -5,6 +5,7 @@ package execstream
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ type Streams struct {
 // Size is a terminal's size in characters.
 type Size struct{ Width, Height uint16 }
 
-// Run connects to url and carries streams until the command ends, whose exit code it returns. If
+// Run connects to url, of https as trusted says (nil: as the system does), and carries streams until the command ends, whose exit code it returns. If
 // ctx ends, the connection does, and with it the command. A read of Stdin that waits then goes on
 // until it returns.
 //
@@ -47,8 +48,8 @@ type Size struct{ Width, Height uint16 }
 //
 // ErrUnavailable if the server cannot be reached or ends the connection before the command ends;
 // ErrUnknown with its text if the command could not be run; those of Stdout and Stderr.
-func Run(ctx context.Context, url string, s Streams) (int, error) {
-	ws, err := dial(ctx, url)
+func Run(ctx context.Context, url string, trusted *tls.Config, s Streams) (int, error) {
+	ws, err := dial(ctx, url, trusted)
 	if ctx.Err() != nil {
 		if err == nil {
 			err = ws.Close()
@@ -75,7 +76,7 @@ func Run(ctx context.Context, url string, s Streams) (int, error) {
 	return code, err
 }
 
-func dial(ctx context.Context, address string) (*websocket.Conn, error) {
+func dial(ctx context.Context, address string, trusted *tls.Config) (*websocket.Conn, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %q: %w: %w", address, err, errdefs.ErrInvalidArgument)
@@ -95,6 +96,7 @@ func dial(ctx context.Context, address string) (*websocket.Conn, error) {
 	}
 	config.Protocol = []string{remotecommand.StreamProtocolV5Name}
 	config.Header = http.Header{}
+	config.TlsConfig = trusted
 	ws, err := config.DialContext(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server's streams: %w: %w", err, errdefs.ErrUnavailable)

@@ -54,7 +54,7 @@ func TestRun(t *testing.T) {
 	})
 	text := strings.Repeat("there and back ", 10000)
 	var out, errOut bytes.Buffer
-	code, err := Run(t.Context(), url, Streams{Stdin: strings.NewReader(text), Stdout: &out, Stderr: &errOut})
+	code, err := Run(t.Context(), url, nil, Streams{Stdin: strings.NewReader(text), Stdout: &out, Stderr: &errOut})
 	if err != nil || code != 42 || out.String() != strings.ToUpper(text) || errOut.String() != "warning" {
 		t.Errorf("%d, %v, %d bytes, %q", code, err, out.Len(), errOut.String())
 	}
@@ -70,7 +70,7 @@ func TestSizes(t *testing.T) {
 	})
 	sizes := make(chan Size, 1)
 	sizes <- Size{Width: 120, Height: 40}
-	if code, err := Run(t.Context(), url, Streams{Sizes: sizes}); code != 0 || err != nil {
+	if code, err := Run(t.Context(), url, nil, Streams{Sizes: sizes}); code != 0 || err != nil {
 		t.Errorf("%d, %v", code, err)
 	}
 }
@@ -93,7 +93,7 @@ func TestEnds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			url := serve(t, func([]io.ReadWriteCloser) any { return tt.end })
-			code, err := Run(t.Context(), url, Streams{})
+			code, err := Run(t.Context(), url, nil, Streams{})
 			if code != tt.code || tt.text == "" && err != nil || tt.text != "" && (err == nil || !strings.Contains(err.Error(), tt.text)) {
 				t.Errorf("%d, %v; want %d, %q", code, err, tt.code, tt.text)
 			}
@@ -121,7 +121,7 @@ func TestCallerLeaves(t *testing.T) {
 	}()
 	in, w := io.Pipe()
 	defer w.Close()
-	if _, err := Run(ctx, url, Streams{Stdin: in}); !errors.Is(err, context.Canceled) {
+	if _, err := Run(ctx, url, nil, Streams{Stdin: in}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	<-left
@@ -131,7 +131,7 @@ func TestWrongURL(t *testing.T) {
 	for url, class := range map[string]error{
 		"ftp://127.0.0.1/x": errdefs.ErrInvalidArgument, "http://127.0.0.1:1/x": errdefs.ErrUnavailable, "%": errdefs.ErrInvalidArgument,
 	} {
-		if _, err := Run(t.Context(), url, Streams{}); !errors.Is(err, class) {
+		if _, err := Run(t.Context(), url, nil, Streams{}); !errors.Is(err, class) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

@@ -4,6 +4,7 @@ package forward
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -28,14 +29,15 @@ const (
 
 // Carry copies between conn and a port of the pod that url is for, until the port's side ends or
 // ctx does. The end of conn's side is passed on. Carry closes conn. A url is good for one call.
+// The server of a url of https is trusted as trusted says, with nil as the system does.
 //
 // # Errors
 //
 // ErrUnavailable if the server cannot be reached; ErrUnknown with the server's text if it cannot
 // reach the port; the context's.
-func Carry(ctx context.Context, url string, port uint16, conn net.Conn) error {
+func Carry(ctx context.Context, url string, trusted *tls.Config, port uint16, conn net.Conn) error {
 	defer conn.Close()
-	session, err := connect(ctx, url)
+	session, err := connect(ctx, url, trusted)
 	if err != nil {
 		return err
 	}
@@ -58,9 +60,9 @@ func Carry(ctx context.Context, url string, port uint16, conn net.Conn) error {
 	return err
 }
 
-func connect(ctx context.Context, address string) (httpstream.Connection, error) {
+func connect(ctx context.Context, address string, trusted *tls.Config) (httpstream.Connection, error) {
 	// The server is on this machine: a proxy would not find it.
-	transport, err := spdy.NewRoundTripperWithProxy(nil, func(*http.Request) (*url.URL, error) { return nil, nil })
+	transport, err := spdy.NewRoundTripperWithProxy(trusted, func(*http.Request) (*url.URL, error) { return nil, nil })
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server's streams: %w", err)
 	}

@@ -66,7 +66,7 @@ func TestCarry(t *testing.T) {
 	})
 	client, server := pair(t)
 	done := make(chan error, 1)
-	go func() { done <- Carry(t.Context(), url, 7000, server) }()
+	go func() { done <- Carry(t.Context(), url, nil, 7000, server) }()
 	text := strings.Repeat("there and back ", 100000)
 	go func() {
 		io.WriteString(client, text)
@@ -84,7 +84,7 @@ func TestCarry(t *testing.T) {
 func TestPortIsNotReached(t *testing.T) {
 	url := serve(t, func(context.Context, int32, io.ReadWriteCloser) error { return errors.New("nobody listens there") })
 	client, server := pair(t)
-	err := Carry(t.Context(), url, 7001, server)
+	err := Carry(t.Context(), url, nil, 7001, server)
 	if !errdefs.IsUnknown(err) || !strings.Contains(err.Error(), "port 7001") || !strings.Contains(err.Error(), "nobody listens there") {
 		t.Errorf("error %v", err)
 	}
@@ -96,7 +96,7 @@ func TestPortIsNotReached(t *testing.T) {
 func TestServerIsNotReached(t *testing.T) {
 	for url, class := range map[string]error{"http://127.0.0.1:1/x": errdefs.ErrUnavailable, "%": errdefs.ErrInvalidArgument} {
 		client, server := pair(t)
-		if err := Carry(t.Context(), url, 1, server); !errors.Is(err, class) {
+		if err := Carry(t.Context(), url, nil, 1, server); !errors.Is(err, class) {
 			t.Errorf("%s: %v", url, err)
 		}
 		if _, err := io.ReadAll(client); err != nil {
@@ -120,7 +120,7 @@ func TestCallerLeaves(t *testing.T) {
 		<-started
 		cancel()
 	}()
-	if err := Carry(ctx, url, 1, server); !errors.Is(err, context.Canceled) {
+	if err := Carry(ctx, url, nil, 1, server); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	<-left

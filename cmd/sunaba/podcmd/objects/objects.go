@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/urfave/cli/v3"
 	corev1 "k8s.io/api/core/v1"
@@ -76,4 +77,16 @@ func FindPod(ctx context.Context, c *api.Client, namespace, name string) (*corev
 		return nil, NotFound(t)
 	}
 	return &pods[0], nil
+}
+
+// ContainerNames are the names of a pod's containers: init ones, regular ones and ephemeral ones.
+func ContainerNames(p *corev1.Pod) []string {
+	var names []string
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		names = append(names, c.Name)
+	}
+	for _, c := range p.Spec.EphemeralContainers {
+		names = append(names, c.Name)
+	}
+	return names
 }

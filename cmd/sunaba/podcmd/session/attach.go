@@ -36,7 +36,7 @@ func (p commands) attachCommand() *cli.Command {
 	}
 }
 
-func attach(ctx context.Context, cmd *cli.Command, server *dial.Client, in running) (int, error) {
+func attach(ctx context.Context, cmd *cli.Command, server *criServer, in running) (int, error) {
 	typed, err := attachTo(ctx, cmd, server, in)
 	if err == nil && typed && in.pod.Spec.RestartPolicy == corev1.RestartPolicyAlways {
 		fmt.Fprintf(cmd.Root().ErrWriter, "Session ended, resume using 'sunaba attach %s -c %s -i -t' command when the pod is running\n", in.pod.Name, in.container.Name)
@@ -46,7 +46,7 @@ func attach(ctx context.Context, cmd *cli.Command, server *dial.Client, in runni
 
 // attachTo takes part in a container as the flags --stdin and --tty say, until it ends or stdin
 // does. typed says that a terminal was passed on.
-func attachTo(ctx context.Context, cmd *cli.Command, server runtime.RuntimeServiceClient, in running) (typed bool, err error) {
+func attachTo(ctx context.Context, cmd *cli.Command, server *criServer, in running) (typed bool, err error) {
 	root := cmd.Root()
 	stdin, tty := cmd.Bool("stdin"), cmd.Bool("tty")
 	if stdin && !in.container.Stdin {
@@ -74,6 +74,6 @@ func attachTo(ctx context.Context, cmd *cli.Command, server runtime.RuntimeServi
 	if err != nil {
 		return typed, dial.Native(err)
 	}
-	_, err = execstream.Run(ctx, resp.GetUrl(), streams)
+	_, err = execstream.Run(ctx, resp.GetUrl(), server.tls, streams)
 	return typed, err
 }

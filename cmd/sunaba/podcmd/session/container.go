@@ -7,27 +7,17 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 )
 
 // defaultContainer is the annotation of a pod that names the container that commands take.
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
-// containerNames are the names of a pod's containers: init ones, regular ones and ephemeral ones.
-func containerNames(p *corev1.Pod) []string {
-	var names []string
-	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		names = append(names, c.Name)
-	}
-	for _, c := range p.Spec.EphemeralContainers {
-		names = append(names, c.Name)
-	}
-	return names
-}
-
 // pickContainer is the container that is named, else that of the annotation, else the first; then
 // notes says which one, if there are others.
 func pickContainer(p *corev1.Pod, name string, notes io.Writer) (string, error) {
-	names := containerNames(p)
+	names := objects.ContainerNames(p)
 	if name != "" {
 		if !slices.Contains(names, name) {
 			return "", fmt.Errorf("container %s is not valid for pod %s out of: %s", name, p.Name, strings.Join(names, ", "))

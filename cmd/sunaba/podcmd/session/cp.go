@@ -13,7 +13,6 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/archive"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
@@ -96,7 +95,7 @@ func remotePod(cmd *cli.Command) (namespace, name string, err error) {
 	return to.namespace, to.pod, err
 }
 
-func copyFiles(ctx context.Context, cmd *cli.Command, server *dial.Client, in running) (int, error) {
+func copyFiles(ctx context.Context, cmd *cli.Command, server *criServer, in running) (int, error) {
 	from, to, err := copySpecs(cmd)
 	if err != nil {
 		return 0, err
@@ -111,7 +110,7 @@ func copyFiles(ctx context.Context, cmd *cli.Command, server *dial.Client, in ru
 // copier copies files of one container.
 type copier struct {
 	running
-	server *dial.Client
+	server *criServer
 	plain  bool
 	notes  io.Writer
 }

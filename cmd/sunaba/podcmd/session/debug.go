@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
-	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/crilog"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/pods/api"
@@ -100,7 +99,7 @@ func (p commands) debug(ctx context.Context, cmd *cli.Command, c *api.Client) (e
 type debugging struct {
 	cmd    *cli.Command
 	client *api.Client
-	server *dial.Client
+	server *criServer
 	pod    *corev1.Pod // as it was last seen
 	name   string
 	told   string // why it waits, as it was told last

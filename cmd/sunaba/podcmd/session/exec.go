@@ -29,7 +29,7 @@ func (p commands) execCommand() *cli.Command {
 	}
 }
 
-func exec(ctx context.Context, cmd *cli.Command, server *dial.Client, in running) (code int, err error) {
+func exec(ctx context.Context, cmd *cli.Command, server *criServer, in running) (code int, err error) {
 	stdin, tty := cmd.Bool("stdin"), cmd.Bool("tty")
 	streams, isTerminal, done, err := openStreams(cmd.Root(), stdin, tty)
 	if err != nil {
@@ -44,12 +44,12 @@ func exec(ctx context.Context, cmd *cli.Command, server *dial.Client, in running
 }
 
 // execIn runs a command in a container and returns its exit code.
-func execIn(ctx context.Context, server runtime.RuntimeServiceClient, id string, command []string, s execstream.Streams, tty bool) (int, error) {
+func execIn(ctx context.Context, server *criServer, id string, command []string, s execstream.Streams, tty bool) (int, error) {
 	resp, err := server.Exec(ctx, &runtime.ExecRequest{
 		ContainerId: id, Cmd: command, Tty: tty, Stdin: s.Stdin != nil, Stdout: s.Stdout != nil, Stderr: s.Stderr != nil,
 	})
 	if err != nil {
 		return 0, dial.Native(err)
 	}
-	return execstream.Run(ctx, resp.GetUrl(), s)
+	return execstream.Run(ctx, resp.GetUrl(), server.tls, s)
 }

@@ -90,7 +90,7 @@ func (p commands) logs(ctx context.Context, cmd *cli.Command, c *api.Client) (er
 	if err != nil {
 		return err
 	}
-	names := containerNames(pod)
+	names := objects.ContainerNames(pod)
 	if !cmd.Bool("all-containers") {
 		if container, err = pickContainer(pod, container, cmd.Root().ErrWriter); err != nil {
 			return fmt.Errorf("logs: %w", err)

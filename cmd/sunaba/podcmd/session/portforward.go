@@ -130,7 +130,7 @@ func (p commands) portForward(ctx context.Context, cmd *cli.Command, c *api.Clie
 
 // forwarder passes connections on to a pod.
 type forwarder struct {
-	server      runtime.RuntimeServiceClient
+	server      *criServer
 	pod         *corev1.Pod
 	out, errOut io.Writer
 	places      chan struct{} // one for each connection
@@ -242,7 +242,7 @@ func (f *forwarder) forward(ctx context.Context, port uint16, conn net.Conn) err
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	return forward.Carry(ctx, url, port, conn)
+	return forward.Carry(ctx, url, f.server.tls, port, conn)
 }
 
 // ask asks for where the pod's port is reached. The pod's sandbox may be another one than before.

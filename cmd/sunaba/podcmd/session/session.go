@@ -3,7 +3,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"github.com/urfave/cli/v3"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
@@ -57,20 +55,6 @@ func ttyFlag(usage string) cli.Flag {
 	return &cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: usage}
 }
 
-// connect connects to the CRI server that --socket names, else to that which the agent tells. The
-// caller closes the connection.
-func (p commands) connect(ctx context.Context, cmd *cli.Command, c *api.Client) (*dial.Client, error) {
-	socket := cmd.String("socket")
-	if socket == "" {
-		info, err := c.Server(ctx)
-		if err != nil {
-			return nil, err
-		}
-		socket = cmp.Or(info.CRISocket, p.socket)
-	}
-	return dial.Connect(ctx, socket)
-}
-
 // ended is how a command that a user may interrupt has ended: with 130 if ctx has, else with the
 // error or the exit code.
 func ended(ctx context.Context, cmd *cli.Command, code int, err error) error {
@@ -87,7 +71,7 @@ func ended(ctx context.Context, cmd *cli.Command, code int, err error) error {
 
 // inContainer is the action of a command that is carried out in a container of a pod that runs.
 // podOf reads from the arguments which pod; do returns an exit code.
-func (p commands) inContainer(podOf func(*cli.Command) (namespace, pod string, err error), do func(context.Context, *cli.Command, *dial.Client, running) (int, error)) cli.ActionFunc {
+func (p commands) inContainer(podOf func(*cli.Command) (namespace, pod string, err error), do func(context.Context, *cli.Command, *criServer, running) (int, error)) cli.ActionFunc {
 	return objects.WithAgent(func(ctx context.Context, cmd *cli.Command, c *api.Client) (err error) {
 		namespace, pod, err := podOf(cmd)
 		if err != nil {
