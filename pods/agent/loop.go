@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +50,7 @@ type loop struct {
 	resizes   *resizer
 	orphans   *orphans
 	keeper    *keeper
+	ending    *terminator
 
 	ctx   context.Context // of the workers
 	work  sync.WaitGroup
@@ -58,6 +60,8 @@ type loop struct {
 	schedule schedule
 	// listed says that the CRI server was asked once what runs, wanted that the objects are known.
 	listed, wanted bool
+	// shuttingDown says that the node is, for others than the loop.
+	shuttingDown atomic.Bool
 	// freed says that a pod ceased to hold resources, which others may wait for.
 	freed bool
 	ready sync.Once
@@ -77,7 +81,7 @@ func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark stri
 	l.admission, l.steps, l.records = &admitter{l}, &stepper{l}, &recorder{l}
 	l.inputs, l.resizes = &refresher{loop: l}, &resizer{l}
 	l.orphans = &orphans{loop: l, ending: map[string]int{}, broken: map[string]bool{}}
-	l.keeper = &keeper{l: l}
+	l.keeper, l.ending = &keeper{l: l}, &terminator{loop: l}
 	return l, l.load()
 }
 
@@ -138,6 +142,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.freed = false
 			l.plan.sync()
 		}
+		l.ending.turn()
 		l.arm(timer)
 	}
 	l.drain()
@@ -191,6 +196,7 @@ func (l *loop) start() {
 		return
 	}
 	l.orphans.endOrphans()
+	l.ending.resumeAll()
 	l.plan.sync()
 	for _, p := range l.ordered() {
 		l.steps.step(p)
@@ -235,7 +241,7 @@ func (l *loop) arm(timer *time.Timer) {
 	if len(l.schedule) > 0 {
 		next = l.schedule[0].due
 	}
-	next = earliest(next, l.keeper.next)
+	next = earliest(next, l.keeper.next, l.ending.next)
 	timer.Stop()
 	if !next.IsZero() {
 		timer.Reset(max(next.Sub(l.o.now()), 0))
