@@ -51,6 +51,15 @@ type Agent interface {
 	Health() error
 }
 
+// Shutdowner ends the pods when the node shuts down.
+type Shutdowner interface {
+	// Shutdown ends all pods, and returns when they are over or out of time. It is
+	// ErrFailedPrecondition if it is turned off, ErrAborted if it is taken back.
+	Shutdown(ctx context.Context) error
+	// CancelShutdown takes Shutdown back.
+	CancelShutdown(ctx context.Context) error
+}
+
 // Next is what is waited for, in words, and until when at the latest. An empty text is nothing, a
 // zero time no end.
 type Next struct {
@@ -126,6 +135,11 @@ type DebugRequest struct {
 	Namespace string                    `json:"namespace"`
 	Name      string                    `json:"name"`
 	Container corev1.EphemeralContainer `json:"container"`
+}
+
+// ShutdownRequest asks for the end of all pods because the node shuts down, or takes that back.
+type ShutdownRequest struct {
+	Cancel bool `json:"cancel,omitempty"`
 }
 
 // ServerInfo is what the commands need to know of the server.

@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
+	"github.com/sunaba-project/sunaba/pods/agent/shutdown"
 )
 
 // Config is the table [pods] of the configuration: about pods that run from manifests, without a
@@ -34,6 +36,14 @@ type Config struct {
 	Seccomp       string            `toml:"seccomp_profiles"`
 	UnsafeSysctls []string          `toml:"unsafe_sysctls"`
 	Listen        string            `toml:"listen"`
+
+	ReservedCPU              string `toml:"reserved_cpu"`
+	ReservedMemory           string `toml:"reserved_memory"`
+	ReservedEphemeralStorage string `toml:"reserved_ephemeral_storage"`
+
+	ShutdownGrace         string `toml:"shutdown_grace"`
+	ShutdownGraceCritical string `toml:"shutdown_grace_critical"`
+	LogindDropIn          bool   `toml:"logind_drop_in"`
 }
 
 // Default is what holds without a configuration file.
@@ -41,6 +51,8 @@ func Default() Config {
 	return Config{
 		Manifests: []string{}, NodeLabels: map[string]string{}, MaxPods: 110, IgnoreKinds: []string{}, CrashLoopMax: "5m", ParallelPulls: 1,
 		ClusterDNS: []string{}, UnsafeSysctls: []string{}, Logs: "/var/log/pods", LogMaxSize: "10Mi", LogMaxFiles: 5,
+		ReservedCPU: "0", ReservedMemory: "0", ReservedEphemeralStorage: "0",
+		ShutdownGrace: "30s", ShutdownGraceCritical: "10s", LogindDropIn: true,
 	}
 }
 
@@ -92,8 +104,53 @@ func (c Config) Check() error {
 	if _, err := c.crashLoopMax(); err != nil {
 		return err
 	}
-	_, err := c.logLimits()
+	if _, err := c.logLimits(); err != nil {
+		return err
+	}
+	if _, err := c.reserved(); err != nil {
+		return err
+	}
+	_, err := c.Graces()
 	return err
+}
+
+// Graces are the times of a shutdown of the node.
+func (c Config) Graces() (g shutdown.Graces, err error) {
+	const most = time.Hour
+	if g.Total, err = time.ParseDuration(c.ShutdownGrace); err != nil || g.Total < 0 || g.Total > most || g.Total%time.Second != 0 {
+		return g, fmt.Errorf("pods.shutdown_grace %q is not a duration of whole seconds from \"0s\" to \"1h\"", c.ShutdownGrace)
+	}
+	if g.Critical, err = time.ParseDuration(c.ShutdownGraceCritical); err != nil || g.Critical < 0 || g.Critical%time.Second != 0 {
+		return g, fmt.Errorf("pods.shutdown_grace_critical %q is not a duration of whole seconds", c.ShutdownGraceCritical)
+	}
+	if g.Total > 0 && g.Critical > g.Total {
+		return g, fmt.Errorf("pods.shutdown_grace_critical %q is longer than shutdown_grace, of which it is a part", c.ShutdownGraceCritical)
+	}
+	return g, nil
+}
+
+// reserved is what of the node pods may not request.
+func (c Config) reserved() (corev1.ResourceList, error) {
+	list := corev1.ResourceList{}
+	for _, r := range []struct {
+		name     corev1.ResourceName
+		key      string
+		value    string
+		examples string
+	}{
+		{corev1.ResourceCPU, "reserved_cpu", c.ReservedCPU, `"500m"`},
+		{corev1.ResourceMemory, "reserved_memory", c.ReservedMemory, `"256Mi"`},
+		{corev1.ResourceEphemeralStorage, "reserved_ephemeral_storage", c.ReservedEphemeralStorage, `"1Gi"`},
+	} {
+		amount, err := resource.ParseQuantity(r.value)
+		if err != nil || amount.Sign() < 0 {
+			return nil, fmt.Errorf("pods.%s %q is not an amount such as %s, or \"0\"", r.key, r.value, r.examples)
+		}
+		if !amount.IsZero() {
+			list[r.name] = amount
+		}
+	}
+	return list, nil
 }
 
 // crashLoopMax has the limits of a kubelet's crashLoopBackOff.maxContainerRestartPeriod.

@@ -24,6 +24,13 @@ func TestConfigCheck(t *testing.T) {
 		`pods.crash_loop_max "10m" is not a duration from "1s" to "5m"`: func(c *Config) { c.CrashLoopMax = "10m" },
 		`pods.crash_loop_max "0.5s" is not`:                             func(c *Config) { c.CrashLoopMax = "0.5s" },
 		`pods.log_max_size "1k" is not an amount from "64Ki" to "1Ti"`:  func(c *Config) { c.LogMaxSize = "1k" },
+		`pods.shutdown_grace "30" is not a duration`:                    func(c *Config) { c.ShutdownGrace = "30" },
+		`pods.shutdown_grace "2h" is not a duration`:                    func(c *Config) { c.ShutdownGrace = "2h" },
+		`pods.shutdown_grace_critical "1.5s" is not a duration`:         func(c *Config) { c.ShutdownGraceCritical = "1.5s" },
+		`pods.shutdown_grace_critical "31s" is longer`:                  func(c *Config) { c.ShutdownGraceCritical = "31s" },
+		`pods.reserved_cpu "-1" is not an amount such as "500m"`:        func(c *Config) { c.ReservedCPU = "-1" },
+		`pods.reserved_memory "" is not an amount such as "256Mi"`:      func(c *Config) { c.ReservedMemory = "" },
+		`pods.reserved_ephemeral_storage "1 GB" is not an amount`:       func(c *Config) { c.ReservedEphemeralStorage = "1 GB" },
 		`pods.log_max_files is 1, not between 2 and 1000`:               func(c *Config) { c.LogMaxFiles = 1 },
 	} {
 		c := Default()
@@ -41,5 +48,18 @@ func TestConfigValues(t *testing.T) {
 	}
 	if l, err := c.logLimits(); l.Size != 10<<20 || l.Files != 5 || err != nil { // LG1
 		t.Errorf("log limits: %+v, %v", l, err)
+	}
+	if g, err := c.Graces(); g.Total != 30*time.Second || g.Critical != 10*time.Second || err != nil { // SD1
+		t.Errorf("graces: %+v, %v", g, err)
+	}
+	if r, err := c.reserved(); len(r) != 0 || err != nil {
+		t.Errorf("reserved: %v, %v", r, err)
+	}
+	c.ReservedCPU, c.ShutdownGrace = "500m", "0"
+	if r, err := c.reserved(); r.Cpu().MilliValue() != 500 || len(r) != 1 || err != nil {
+		t.Errorf("reserved: %v, %v", r, err)
+	}
+	if err := c.Check(); err != nil { // 0 turns it off, whatever critical pods would have
+		t.Error(err)
 	}
 }

@@ -13,7 +13,11 @@ import (
 // nodeFacts are what pods are told of the node and what they may request, with what the server and
 // the configuration know of it.
 func nodeFacts(c Config, root string, host spec.Host) (node.Facts, error) {
-	f, err := node.Read(node.Options{Name: c.NodeName, Root: root, Pods: c.MaxPods})
+	reserved, err := c.reserved()
+	if err != nil {
+		return node.Facts{}, err
+	}
+	f, err := node.Read(node.Options{Name: c.NodeName, Root: root, Pods: c.MaxPods, Reserved: reserved})
 	if err != nil {
 		return f, err
 	}

@@ -14,9 +14,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent/inhibit"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd"
 	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/host/systemd/logind"
 	"github.com/sunaba-project/sunaba/pods/agent"
 	"github.com/sunaba-project/sunaba/pods/agent/node"
 	"github.com/sunaba-project/sunaba/pods/api"
@@ -130,6 +132,10 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 	if err != nil {
 		return agent.Options{}, err
 	}
+	graces, err := c.Graces()
+	if err != nil {
+		return agent.Options{}, err
+	}
 	return agent.Options{
 		CRI: o.CRI, Desired: set, Volumes: vols, Root: o.pods(), EventsFile: o.events(), Logs: c.Logs,
 		Node: facts.Node, Labels: facts.Labels, Classes: o.Classes,
@@ -143,14 +149,14 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: facts.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: o.Host.RecursiveReadOnly},
 		BootID:   o.BootID, ParallelPulls: c.ParallelPulls, PullFallback: c.PullFallback, LogLimits: limits,
 		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, UserAgent: "sunaba-" + version.String(),
-		Changed: o.Changed, Logger: o.Logger,
+		Shutdown: graces, Changed: o.Changed, Logger: o.Logger,
 	}, nil
 }
 
 // Start runs the pods and serves the commands about them. It returns when the manifests were
 // listed.
 func (r *Runner) Start(ctx context.Context) error {
-	options := api.Options{Agent: r.service, CRISocket: r.cri, Logger: r.logger}
+	options := api.Options{Agent: r.service, Shutdown: r.agent, CRISocket: r.cri, Logger: r.logger}
 	local, err := api.Listen(r.socket, options)
 	if err != nil {
 		return err
@@ -170,12 +176,26 @@ func (r *Runner) Start(ctx context.Context) error {
 			r.logger.Error("failed to run the pods of manifests", "error", err)
 		}
 	})
+	r.inhibit(ctx)
 	select {
 	case <-r.set.Listed():
 	case <-ctx.Done():
 	}
 	r.logger.Info("running pods of manifests", "folders", r.config.Manifests, "socket", r.socket)
 	return nil
+}
+
+// inhibit has pods end in order when the machine shuts down.
+func (r *Runner) inhibit(ctx context.Context) {
+	graces, err := r.config.Graces()
+	if err != nil || graces.Total == 0 {
+		return
+	}
+	o := inhibit.Options{Pods: r.agent, Grace: graces.Total, Logger: r.logger}
+	if r.config.LogindDropIn {
+		o.DropIns = logind.DropIns
+	}
+	r.running.Go(func() { inhibit.New(o).Run(ctx) })
 }
 
 // Reload lists the folders again and judges pods anew that wait for a class or a handler.

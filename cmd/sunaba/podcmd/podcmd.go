@@ -38,7 +38,7 @@ func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func Commands(p Places) []*cli.Command {
 	all := []*cli.Command{
 		getCommand(), describeCommand(), p.logsCommand(), p.execCommand(), applyCommand(), deleteCommand(), restartCommand(),
-		waitCommand(), eventsCommand(), p.attachCommand(), p.portForwardCommand(), p.copyCommand(), p.debugCommand(),
+		waitCommand(), eventsCommand(), p.attachCommand(), p.portForwardCommand(), p.copyCommand(), p.debugCommand(), shutdownCommand(),
 	}
 	for _, c := range all {
 		c.Category = category
