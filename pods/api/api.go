@@ -28,7 +28,8 @@ type Agent interface {
 	Next(pod types.UID) Next
 	// Events are the recorded events, from the oldest to the newest.
 	Events() []*corev1.Event
-	// Objects are those of one of manifest's kinds except pods, sorted by namespace and name.
+	// Objects are those of one of manifest's kinds except pods, or the node, sorted by namespace and
+	// name.
 	Objects(kind string) []metav1.Object
 	// Manifests are the files that were seen, sorted by name.
 	Manifests() []Manifest

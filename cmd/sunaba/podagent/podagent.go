@@ -118,8 +118,12 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	view, err := newNodeView(o, facts, a)
+	if err != nil {
+		return nil, err
+	}
 	return &Runner{
-		set: set, volumes: vols, agent: a, service: &service{Agent: a, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, podcmd.SocketName), cri: cri, logger: o.Logger, stop: func() {},
+		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, podcmd.SocketName), cri: cri, logger: o.Logger, stop: func() {},
 	}, nil
 }
 

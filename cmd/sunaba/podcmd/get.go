@@ -18,7 +18,7 @@ import (
 func getCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "get",
-		Usage:     "list pods, configmaps, secrets, pvc, runtimeclasses, manifests or events",
+		Usage:     "list pods, configmaps, secrets, pvc, runtimeclasses, nodes, manifests or events",
 		ArgsUsage: "[KIND[,KIND...] [NAME...] | KIND/NAME...]",
 		Flags: []cli.Flag{
 			namespaceFlag(), allNamespacesFlag(), selectorFlag(), fieldSelectorFlag(),

@@ -233,7 +233,7 @@ func TestCommands(t *testing.T) {
 		{line: "get pods -n other", errs: "No resources found in other namespace.\n"},
 		{line: "get pod x", fails: `pods "x" not found`},
 		{line: "get pod web x -o name", out: "pod/web\n", fails: `pods "x" not found`},
-		{line: "get nodes", fails: `the server doesn't have a resource type "nodes"`},
+		{line: "get services", fails: `the server doesn't have a resource type "services"`},
 		{line: "get -o jsonpath={.items}", fails: "-o jsonpath={.items} is not supported: use -o json and jq"},
 		{line: "get -o xml", fails: "-o xml is none of"},
 		{line: "get pods --field-selector a=b", fails: "field label not supported: a"},
