@@ -40,6 +40,14 @@ func nodeFacts(c Config, root string, host spec.Host) (node.Facts, error) {
 	return f, nil
 }
 
+// memoryLimit is how much memory all pods have together, in bytes; 0 without a limit.
+func memoryLimit(c Config, f node.Facts) uint64 {
+	if list, err := c.reserved(); err != nil || list.Memory().IsZero() {
+		return 0
+	}
+	return uint64(max(f.Node.Allocatable.Memory().Value(), 0))
+}
+
 // routedIPs are the addresses from which the node reaches others, one of each family that it has.
 // An interface may have others, and a bridge of pods has one too.
 func routedIPs() []string {

@@ -54,6 +54,7 @@ type Options struct {
 	// Socket is the CRI server's.
 	Socket   string
 	CRI      server.Local
+	Cgroups  Cgroups
 	Handlers *runtimeclass.Table
 	Host     spec.Host
 	BootID   string
@@ -93,6 +94,9 @@ func New(o Options) (*Runner, error) {
 	facts, err := nodeFacts(c, o.Root, o.Host)
 	if err != nil {
 		return nil, err
+	}
+	if err := ReserveMemory(o.Cgroups, o.State, memoryLimit(c, facts)); err != nil {
+		o.Logger.Error("failed to limit the memory of all pods to what is not reserved", "error", err)
 	}
 	set, err := desired.Open(desired.Options{Folders: c.Manifests, Store: o.pods(), IgnoreKinds: c.IgnoreKinds, Logger: o.Logger})
 	if err != nil {
