@@ -164,7 +164,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 // Start runs the pods and serves the commands about them. It returns when the manifests were
 // listed.
 func (r *Runner) Start(ctx context.Context) error {
-	options := api.Options{Agent: r.service, Shutdown: r.agent, CRISocket: r.cri, Logger: r.logger}
+	options := api.Options{Agent: r.service, Shutdown: r.agent, Metrics: r.agent.ProbeMetrics, CRISocket: r.cri, Logger: r.logger}
 	local, err := api.Listen(r.socket, options)
 	if err != nil {
 		return err
