@@ -18,7 +18,7 @@ type Cgroups interface{ LimitOwn(memory uint64) error }
 // the limit that an earlier call set in this boot, and only that. state is the server's folder of
 // what does not outlive a reboot.
 func ReserveMemory(cgroups Cgroups, state string, memory uint64) error {
-	mark := filepath.Join(state, "pods-memory-limit")
+	mark := filepath.Join(state, "pods", "memory-limit")
 	if memory > 0 {
 		// The mark comes first: a limit without one would stay.
 		if err := durable.Write(mark, []byte(strconv.FormatUint(memory, 10)+"\n"), 0o600); err != nil {

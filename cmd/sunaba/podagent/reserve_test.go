@@ -3,6 +3,8 @@ package podagent
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -20,6 +22,9 @@ func (c *cgroups) LimitOwn(memory uint64) error {
 // who runs the machine may have set another one.
 func TestReserveMemory(t *testing.T) {
 	dir, c := t.TempDir(), &cgroups{}
+	if err := os.Mkdir(filepath.Join(dir, "pods"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, memory := range []uint64{0, 100, 100, 0, 0} {
 		if err := ReserveMemory(c, dir, memory); err != nil {
 			t.Fatal(err)
