@@ -12,12 +12,14 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent/setup"
 	pod "github.com/sunaba-project/sunaba/cmd/sunaba/run"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/wasm"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/check"
 	"github.com/sunaba-project/sunaba/host/boot"
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/pods/api"
 )
 
 func checkCommand() *cli.Command {
@@ -136,7 +138,32 @@ func (n *checked) look(ctx context.Context, served bool) (check.Result, error) {
 			Do: "run check --repair, or sunaba run without a server: both remove it",
 		})
 	}
+	if found, perr := n.pods(ctx, served); perr == nil {
+		result.Findings = append(result.Findings, found...)
+	} else {
+		err = errors.Join(err, perr)
+	}
 	return result, err
+}
+
+// pods looks at how the node is set up for pods from manifests.
+func (n *checked) pods(ctx context.Context, served bool) ([]check.Finding, error) {
+	c := n.config.Pods
+	if len(c.Manifests) == 0 {
+		return nil, nil
+	}
+	graces, err := c.Graces()
+	if err != nil {
+		return nil, err
+	}
+	o := setup.Options{Manifests: c.Manifests, Socket: defaultPlaces().socket, Grace: graces.Total, DropIn: c.LogindDropIn, Served: served}
+	if client, err := api.Connect(ctx, filepath.Join(n.places.state, api.SocketName)); err == nil {
+		if info, err := client.Server(ctx); err == nil {
+			o.Socket = info.CRISocket
+		}
+		_ = client.Close()
+	}
+	return setup.Look(ctx, o), nil
 }
 
 // check looks without being in the way of a server that starts.

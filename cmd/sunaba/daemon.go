@@ -173,7 +173,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	})
 	if len(c.Pods.Manifests) > 0 {
 		d.pods, err = podagent.New(podagent.Options{
-			Config: c.Pods, Root: p.root, State: p.state, Images: p.images(), Socket: p.socket, StreamCertificate: c.Stream.TLSCertFile, CRI: d.server.Local(), Handlers: handlers, Host: host, BootID: bootID,
+			Config: c.Pods, Root: p.root, State: p.state, Images: p.images(), Socket: p.socket, StreamCertificate: c.Stream.TLSCertFile, CRI: d.server.Local(), Cgroups: cgroups, Handlers: handlers, Host: host, BootID: bootID,
 			Classes: d.classes.all, Changed: d.status, Logger: logger,
 		})
 		if errdefs.IsFailedPrecondition(err) { // the records are a newer release's: the CRI server is of use nevertheless
@@ -181,6 +181,8 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		} else if err != nil {
 			return nil, err
 		}
+	} else if err := podagent.ReserveMemory(cgroups, p.state, 0); err != nil {
+		logger.Error("failed to take away the memory limit of all pods", "error", err)
 	}
 	control, err := control.Listen(p.control(), store, logger)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
@@ -29,6 +30,8 @@ type Manager struct {
 
 	slicing sync.Mutex
 	weighed bool // our own slice has its weight
+	// ownMemory is what LimitOwn was told last.
+	ownMemory atomic.Uint64
 }
 
 // New finds the machine's cgroups. driver "auto" or "" is systemd where systemd runs the machine,

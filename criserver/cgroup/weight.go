@@ -27,12 +27,17 @@ func ownShares() uint64 {
 }
 
 // create creates a cgroup in every hierarchy, with whatever is missing above it. The folder of our
-// own pods gets its weight with its creation. One that exists keeps what it has: its owner may have
+// own pods gets its weight and its limit with its creation. One that exists keeps what it has: its owner may have
 // chosen it.
 func (m *Manager) create(group *cgroup.Group) error {
 	return group.CreateWith(func(path, dir string) error {
 		if path != ownParent {
 			return nil
+		}
+		if memory := m.ownMemory.Load(); memory > 0 {
+			if err := limitMemory(dir, group.Unified(), memory); err != nil {
+				return err
+			}
 		}
 		return weigh(dir, group.Unified())
 	})
@@ -44,8 +49,12 @@ func weigh(dir string, unified bool) error {
 	if unified {
 		name, value = "cpu.weight", cgroup.Weight(value)
 	}
-	// Only the hierarchy of the cpu controller has the file. It must not be made where there is
-	// none.
+	return set(dir, name, strconv.FormatUint(value, 10))
+}
+
+// set writes a file of a cgroup's directory. Only the hierarchy of its controller has it: it must
+// not be made where there is none.
+func set(dir, name, value string) error {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -54,7 +63,7 @@ func weigh(dir string, unified bool) error {
 		return err
 	}
 	defer f.Close()
-	_, err = f.WriteString(strconv.FormatUint(value, 10))
+	_, err = f.WriteString(value)
 	return err
 }
 

@@ -3,9 +3,12 @@
 package systemd
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"path"
 	"strings"
+	"time"
 
 	units "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
@@ -15,6 +18,9 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
 )
+
+// callTime ends a call to systemd that is not answered.
+const callTime = 30 * time.Second
 
 // Runs says whether systemd runs this machine.
 func Runs() bool { return systemd.IsRunningSystemd() }
@@ -76,6 +82,29 @@ func (s *Slice) Limit(l cgroup.Limits) error {
 func (s *Slice) Remove() error {
 	if err := s.unit.Destroy(); err != nil {
 		return fmt.Errorf("remove slice %q: %w", s.name, err)
+	}
+	return nil
+}
+
+// LimitMemory limits the memory of a slice that exists, in bytes, until the machine restarts; 0 is
+// no limit.
+func LimitMemory(slice string, memory uint64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	name, value := "MemoryLimit", memory
+	if cgroup.Unified() {
+		name = "MemoryMax"
+	}
+	if memory == 0 {
+		value = math.MaxUint64
+	}
+	bus, err := units.NewWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("limit memory of slice %q: %w", slice, err)
+	}
+	defer bus.Close()
+	if err := bus.SetUnitPropertiesContext(ctx, slice, true, units.Property{Name: name, Value: dbus.MakeVariant(value)}); err != nil {
+		return fmt.Errorf("limit memory of slice %q: %w", slice, err)
 	}
 	return nil
 }

@@ -45,7 +45,10 @@ func (l *admitter) admit(node admission.Node, order map[manifest.Key]int) {
 
 // judge admits one pod, lets it wait or fails it.
 func (l *admitter) judge(node admission.Node, p *pod) {
-	v := node.Judge(p.rec.Pod, l.holders(p))
+	v := rejected()
+	if !l.shuttingDown.Load() {
+		v = node.Judge(p.rec.Pod, l.holders(p))
+	}
 	if v.Pending == nil && v.Final == nil {
 		v.Pending = l.takeRange(p, v.Pod)
 	}
@@ -60,8 +63,8 @@ func (l *admitter) judge(node admission.Node, p *pod) {
 		}
 		p.rec.Pending = v.Pending
 		reason := "FailedScheduling"
-		if v.Pending.Reason == admission.FailedValidation {
-			reason = admission.FailedValidation
+		if r := v.Pending.Reason; r == admission.FailedValidation || r == nodeShutdown {
+			reason = r
 		}
 		l.event(p.rec.Pod, "", corev1.EventTypeWarning, reason, v.Pending.Message)
 	default:

@@ -20,6 +20,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/identity"
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
+	"github.com/sunaba-project/sunaba/pods/agent/shutdown"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
@@ -85,6 +86,8 @@ type Options struct {
 	// UnsafeSysctls are names of sysctls, or prefixes that end with an asterisk, that pods may set
 	// beside the safe ones.
 	UnsafeSysctls []string
+	// Shutdown says how long the pods have when the node shuts down.
+	Shutdown shutdown.Graces
 	// UserAgent follows "kube-probe/" and "kube-lifecycle/" in requests: "sunaba-VERSION".
 	UserAgent string
 	// Ready, if set, is called once when the first listings are done; Changed, if set, after each

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,6 +51,7 @@ type loop struct {
 	orphans   *orphans
 	keeper    *keeper
 	evictor   *evictor
+	ending    *terminator
 
 	ctx   context.Context // of the workers
 	work  sync.WaitGroup
@@ -59,6 +61,8 @@ type loop struct {
 	schedule schedule
 	// listed says that the CRI server was asked once what runs, wanted that the objects are known.
 	listed, wanted bool
+	// shuttingDown says that the node is, for others than the loop.
+	shuttingDown atomic.Bool
 	// freed says that a pod ceased to hold resources, which others may wait for.
 	freed bool
 	ready sync.Once
@@ -80,6 +84,7 @@ func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark stri
 	l.orphans = &orphans{loop: l, ending: map[string]int{}, broken: map[string]bool{}}
 	l.keeper = &keeper{l: l}
 	l.evictor = newEvictor(l)
+	l.ending = &terminator{loop: l}
 	return l, l.load()
 }
 
@@ -140,6 +145,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.freed = false
 			l.plan.sync()
 		}
+		l.ending.turn()
 		l.arm(timer)
 	}
 	l.drain()
@@ -195,6 +201,7 @@ func (l *loop) start() {
 		return
 	}
 	l.orphans.endOrphans()
+	l.ending.resumeAll()
 	l.plan.sync()
 	for _, p := range l.ordered() {
 		l.steps.step(p)
@@ -241,7 +248,7 @@ func (l *loop) arm(timer *time.Timer) {
 	if len(l.schedule) > 0 {
 		next = l.schedule[0].due
 	}
-	next = earliest(next, l.keeper.next, l.evictor.next)
+	next = earliest(next, l.keeper.next, l.evictor.next, l.ending.next)
 	timer.Stop()
 	if !next.IsZero() {
 		timer.Reset(max(next.Sub(l.o.now()), 0))

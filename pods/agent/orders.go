@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/manifest"
+	"github.com/sunaba-project/sunaba/pods/probes"
 )
 
 // healthTime is how long the loop may take for one turn.
@@ -142,6 +144,21 @@ func (a *Agent) Debug(ctx context.Context, namespace, name string, c corev1.Ephe
 		l.steps.step(p)
 		return nil
 	})
+}
+
+// ProbeMetrics writes how the pods' probes ended, in the text format of Prometheus.
+//
+// # Errors
+//
+// ErrUnavailable if the loop does not turn; the writer's.
+func (a *Agent) ProbeMetrics(w io.Writer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), healthTime)
+	defer cancel()
+	var counts []probes.Count
+	if err := a.l.ask(ctx, func() error { counts = a.l.prober.Counts(); return nil }); err != nil {
+		return stuck()
+	}
+	return probes.WriteMetrics(w, counts)
 }
 
 // Health is nil if the loop turns and the CRI server's events are followed.

@@ -31,7 +31,8 @@ type Agent interface {
 	Next(pod types.UID) Next
 	// Events are the recorded events, from the oldest to the newest.
 	Events() []*corev1.Event
-	// Objects are those of one of manifest's kinds except pods, sorted by namespace and name.
+	// Objects are those of one of manifest's kinds except pods, or the node, sorted by namespace and
+	// name.
 	Objects(kind string) []metav1.Object
 	// Manifests are the files that were seen, sorted by name.
 	Manifests() []Manifest
@@ -52,6 +53,15 @@ type Agent interface {
 	Watch() <-chan struct{}
 	// Health is nil if the agent works within its time and its CRI server answers.
 	Health() error
+}
+
+// Shutdowner ends the pods when the node shuts down.
+type Shutdowner interface {
+	// Shutdown ends all pods, and returns when they are over or out of time. It is
+	// ErrFailedPrecondition if it is turned off, ErrAborted if it is taken back.
+	Shutdown(ctx context.Context) error
+	// CancelShutdown takes Shutdown back.
+	CancelShutdown(ctx context.Context) error
 }
 
 // Next is what is waited for, in words, and until when at the latest. An empty text is nothing, a
@@ -129,6 +139,11 @@ type DebugRequest struct {
 	Namespace string                    `json:"namespace"`
 	Name      string                    `json:"name"`
 	Container corev1.EphemeralContainer `json:"container"`
+}
+
+// ShutdownRequest asks for the end of all pods because the node shuts down, or takes that back.
+type ShutdownRequest struct {
+	Cancel bool `json:"cancel,omitempty"`
 }
 
 // ServerInfo is what the commands need to know of the server.

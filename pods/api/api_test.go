@@ -375,8 +375,8 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	}{
 		{http.MethodGet, "apply", nil, http.StatusMethodNotAllowed},
 		{http.MethodPost, "objects/pods", struct{}{}, http.StatusMethodNotAllowed},
-		{http.MethodGet, "objects/nodes", nil, http.StatusBadRequest},
-		{http.MethodGet, "watch/nodes", nil, http.StatusBadRequest},
+		{http.MethodGet, "objects/services", nil, http.StatusBadRequest},
+		{http.MethodGet, "watch/services", nil, http.StatusBadRequest},
 		{http.MethodGet, "exec", nil, http.StatusNotFound},
 		{http.MethodPost, "delete", map[string]string{"unknown": "x"}, http.StatusBadRequest},
 		{http.MethodPost, "debug", map[string]string{"image": "x"}, http.StatusBadRequest},

@@ -131,6 +131,12 @@ func (c *Client) Debug(ctx context.Context, r DebugRequest) error {
 	return err
 }
 
+// Shutdown is Shutdowner.Shutdown, which may take long, or CancelShutdown.
+func (c *Client) Shutdown(ctx context.Context, r ShutdownRequest) error {
+	_, err := call[struct{}](ctx, c, http.MethodPost, "shutdown", r)
+	return err
+}
+
 // Server tells where the server's other sockets are.
 func (c *Client) Server(ctx context.Context) (ServerInfo, error) {
 	return call[ServerInfo](ctx, c, http.MethodGet, "v1/server", nil)

@@ -183,6 +183,10 @@ func encodeItem(i item, r Resource, values bool) (json.RawMessage, error) {
 		c := *v
 		c.TypeMeta = kind
 		return json.Marshal(&c)
+	case *corev1.Node:
+		c := *v
+		c.TypeMeta = kind
+		return json.Marshal(&c)
 	case *Manifest:
 		c := *v
 		c.TypeMeta = kind

@@ -11,6 +11,7 @@ import (
 const (
 	KindEvent    = "Event"
 	KindManifest = "Manifest"
+	KindNode     = "Node"
 )
 
 // Resource is a kind of object with the names that commands and paths have for it.
@@ -28,6 +29,7 @@ func Resources() []Resource {
 		{Kind: manifest.KindSecret, APIVersion: "v1", Plural: "secrets", Singular: "secret", Namespaced: true},
 		{Kind: manifest.KindClaim, APIVersion: "v1", Plural: "persistentvolumeclaims", Singular: "persistentvolumeclaim", Short: []string{"pvc"}, Namespaced: true},
 		{Kind: manifest.KindRuntimeClass, APIVersion: "node.k8s.io/v1", Plural: "runtimeclasses", Singular: "runtimeclass"},
+		{Kind: KindNode, APIVersion: "v1", Plural: "nodes", Singular: "node", Short: []string{"no"}},
 		{Kind: KindEvent, APIVersion: "v1", Plural: "events", Singular: "event", Short: []string{"ev"}, Namespaced: true},
 		{Kind: KindManifest, APIVersion: "v1", Plural: "manifests", Singular: "manifest"},
 	}

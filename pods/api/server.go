@@ -32,6 +32,8 @@ const (
 // Options are what a server serves.
 type Options struct {
 	Agent Agent
+	// Shutdown ends the pods when the node shuts down; nil refuses to.
+	Shutdown Shutdowner
 	// Metrics writes metrics in the text format of Prometheus after those of this package; nil
 	// writes none.
 	Metrics func(io.Writer) error
@@ -63,7 +65,7 @@ func Listen(path string, o Options) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	observe(mux, o)
-	s := &service{agent: o.Agent, info: o.Server, watches: make(chan struct{}, maxWatches)}
+	s := &service{agent: o.Agent, power: o.Shutdown, info: o.Server, watches: make(chan struct{}, maxWatches)}
 	s.register(mux)
 	return serve(l, path, mux, o), nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errhttp"
@@ -28,6 +29,7 @@ const (
 // service is what only the socket serves.
 type service struct {
 	agent   Agent
+	power   Shutdowner // nil without
 	info    ServerInfo
 	watches chan struct{} // one place for each
 }
@@ -57,6 +59,7 @@ func (s *service) register(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("POST /delete", func(w http.ResponseWriter, r *http.Request) { answer(w, struct{}{}, s.delete(w, r)) })
 	mux.HandleFunc("POST /restart", func(w http.ResponseWriter, r *http.Request) { answer(w, struct{}{}, s.restart(w, r)) })
+	mux.HandleFunc("POST /shutdown", func(w http.ResponseWriter, r *http.Request) { answer(w, struct{}{}, s.shutdown(w, r)) })
 }
 
 // wanted is the kind of a request's path and its query.
@@ -127,7 +130,7 @@ func (s *service) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := FindResource(req.Kind); !ok || req.Kind == KindEvent || req.Kind == KindManifest {
+	if _, ok := FindResource(req.Kind); !ok || req.Kind == KindEvent || req.Kind == KindManifest || req.Kind == KindNode {
 		return fmt.Errorf("delete %q: objects of kind %q cannot be deleted: %w", req.Name, req.Kind, errdefs.ErrInvalidArgument)
 	}
 	if g := req.GraceSeconds; g != nil && (*g < 0 || *g >= maxGrace) {
@@ -150,6 +153,27 @@ func (s *service) debug(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.agent.Debug(r.Context(), req)
+}
+
+// shutdown answers when the pods are over, however long that takes.
+func (s *service) shutdown(w http.ResponseWriter, r *http.Request) error {
+	req, err := read[ShutdownRequest](w, r, maxRequest)
+	if err != nil {
+		return err
+	}
+	if s.power == nil {
+		return fmt.Errorf("shut down pods: the agent cannot: %w", errdefs.ErrNotImplemented)
+	}
+	if req.Cancel {
+		return s.power.CancelShutdown(r.Context())
+	}
+	control := http.NewResponseController(w)
+	// The server's own times are for requests that end soon.
+	if err := errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{})); err != nil {
+		return err
+	}
+	err = s.power.Shutdown(r.Context())
+	return errors.Join(err, control.SetWriteDeadline(time.Now().Add(writeTime)))
 }
 
 // read decodes the one JSON value of a request's body, strictly.

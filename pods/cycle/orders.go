@@ -65,11 +65,25 @@ func (r *Record) End(final Final, grace time.Duration, disruption *Reason, now t
 	}
 }
 
-// Interrupt stops the pod for a shutdown of the node, with a grace period; a negative one is the
-// pod's own. It is started again after the boot or after Resume, except one with policy Never: that
-// has failed (SD5).
+// Interrupt stops the pod for a shutdown of the node, with its own grace period or the given one if
+// that is shorter and not negative (SD3). It is started again after the boot or after Resume,
+// except one with policy Never: that has failed (SD5). A pod that is being ended already has no more
+// time than that either.
 func (r *Record) Interrupt(grace time.Duration, now time.Time) {
-	if r.Final != nil || r.Deletion != nil || r.Interrupted != nil {
+	if own := r.grace(); grace < 0 || grace > own {
+		grace = own
+	}
+	order := &Deletion{At: now, Grace: grace, Deadline: now.Add(grace)}
+	switch {
+	case r.Deletion != nil:
+		r.Delete(grace, now)
+		return
+	case r.Final != nil || r.Done:
+		if d := r.Ended; d == nil || order.Deadline.Before(d.Deadline) {
+			r.Ended = order
+		}
+		return
+	case r.Interrupted != nil:
 		return
 	}
 	disruption := &Reason{terminationByAgent, terminatedMessage}
@@ -77,12 +91,9 @@ func (r *Record) Interrupt(grace time.Duration, now time.Time) {
 		r.End(Final{corev1.PodFailed, terminated, terminatedMessage}, grace, disruption, now)
 		return
 	}
-	if grace < 0 {
-		grace = r.grace()
-	}
 	r.Interrupted = &Reason{terminated, terminatedMessage}
 	r.Disruption = disruption
-	r.Ended = &Deletion{At: now, Grace: grace, Deadline: now.Add(grace)}
+	r.Ended = order
 }
 
 // Resume takes back Interrupt (SD8).

@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
+	"github.com/sunaba-project/sunaba/pods/agent/shutdown"
 	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
@@ -35,7 +37,16 @@ type Config struct {
 	Seccomp       string            `toml:"seccomp_profiles"`
 	UnsafeSysctls []string          `toml:"unsafe_sysctls"`
 	Listen        string            `toml:"listen"`
-	Eviction      Eviction          `toml:"eviction"`
+
+	ReservedCPU              string `toml:"reserved_cpu"`
+	ReservedMemory           string `toml:"reserved_memory"`
+	ReservedEphemeralStorage string `toml:"reserved_ephemeral_storage"`
+
+	ShutdownGrace         string `toml:"shutdown_grace"`
+	ShutdownGraceCritical string `toml:"shutdown_grace_critical"`
+	LogindDropIn          bool   `toml:"logind_drop_in"`
+
+	Eviction Eviction `toml:"eviction"`
 }
 
 // Eviction is the table [pods.eviction]: when pods end because the node has too little of
@@ -58,6 +69,8 @@ func Default() Config {
 		Eviction: Eviction{
 			NodeFSAvailable: "10%", NodeFSInodesFree: "5%", ImageFSAvailable: "15%", ImageFSInodesFree: "5%", PIDAvailable: "0%", Transition: "5m",
 		},
+		ReservedCPU: "0", ReservedMemory: "0", ReservedEphemeralStorage: "0",
+		ShutdownGrace: "30s", ShutdownGraceCritical: "10s", LogindDropIn: true,
 	}
 }
 
@@ -112,6 +125,12 @@ func (c Config) Check() error {
 	if _, err := c.logLimits(); err != nil {
 		return err
 	}
+	if _, err := c.reserved(); err != nil {
+		return err
+	}
+	if _, err := c.Graces(); err != nil {
+		return err
+	}
 	if _, err := c.Eviction.thresholds(0); err != nil {
 		return err
 	}
@@ -141,6 +160,45 @@ func (e Eviction) thresholds(memory int64) (pressure.Thresholds, error) {
 	}
 	if e.MemoryAvailable == "" {
 		list[pressure.Memory] = pressure.DefaultMemory(memory)
+	}
+	return list, nil
+}
+
+// Graces are the times of a shutdown of the node.
+func (c Config) Graces() (g shutdown.Graces, err error) {
+	const most = time.Hour
+	if g.Total, err = time.ParseDuration(c.ShutdownGrace); err != nil || g.Total < 0 || g.Total > most || g.Total%time.Second != 0 {
+		return g, fmt.Errorf("pods.shutdown_grace %q is not a duration of whole seconds from \"0s\" to \"1h\"", c.ShutdownGrace)
+	}
+	if g.Critical, err = time.ParseDuration(c.ShutdownGraceCritical); err != nil || g.Critical < 0 || g.Critical%time.Second != 0 {
+		return g, fmt.Errorf("pods.shutdown_grace_critical %q is not a duration of whole seconds", c.ShutdownGraceCritical)
+	}
+	if g.Total > 0 && g.Critical > g.Total {
+		return g, fmt.Errorf("pods.shutdown_grace_critical %q is longer than shutdown_grace, of which it is a part", c.ShutdownGraceCritical)
+	}
+	return g, nil
+}
+
+// reserved is what of the node pods may not request.
+func (c Config) reserved() (corev1.ResourceList, error) {
+	list := corev1.ResourceList{}
+	for _, r := range []struct {
+		name     corev1.ResourceName
+		key      string
+		value    string
+		examples string
+	}{
+		{corev1.ResourceCPU, "reserved_cpu", c.ReservedCPU, `"500m"`},
+		{corev1.ResourceMemory, "reserved_memory", c.ReservedMemory, `"256Mi"`},
+		{corev1.ResourceEphemeralStorage, "reserved_ephemeral_storage", c.ReservedEphemeralStorage, `"1Gi"`},
+	} {
+		amount, err := resource.ParseQuantity(r.value)
+		if err != nil || amount.Sign() < 0 {
+			return nil, fmt.Errorf("pods.%s %q is not an amount such as %s, or \"0\"", r.key, r.value, r.examples)
+		}
+		if !amount.IsZero() {
+			list[r.name] = amount
+		}
 	}
 	return list, nil
 }

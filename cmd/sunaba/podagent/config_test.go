@@ -32,6 +32,13 @@ func TestConfigCheck(t *testing.T) {
 		`pods.eviction.pid_available "%"`:                                func(c *Config) { c.Eviction.PIDAvailable = "%" },
 		`pods.eviction.transition "25h" is not a duration`:               func(c *Config) { c.Eviction.Transition = "25h" },
 		`pods.log_max_files is 1, not between 2 and 1000`:                func(c *Config) { c.LogMaxFiles = 1 },
+		`pods.shutdown_grace "30" is not a duration`:                     func(c *Config) { c.ShutdownGrace = "30" },
+		`pods.shutdown_grace "2h" is not a duration`:                     func(c *Config) { c.ShutdownGrace = "2h" },
+		`pods.shutdown_grace_critical "1.5s" is not a duration`:          func(c *Config) { c.ShutdownGraceCritical = "1.5s" },
+		`pods.shutdown_grace_critical "31s" is longer`:                   func(c *Config) { c.ShutdownGraceCritical = "31s" },
+		`pods.reserved_cpu "-1" is not an amount such as "500m"`:         func(c *Config) { c.ReservedCPU = "-1" },
+		`pods.reserved_memory "" is not an amount such as "256Mi"`:       func(c *Config) { c.ReservedMemory = "" },
+		`pods.reserved_ephemeral_storage "1 GB" is not an amount`:        func(c *Config) { c.ReservedEphemeralStorage = "1 GB" },
 	} {
 		c := Default()
 		change(&c)
@@ -48,5 +55,18 @@ func TestConfigValues(t *testing.T) {
 	}
 	if l, err := c.logLimits(); l.Size != 10<<20 || l.Files != 5 || err != nil { // LG1
 		t.Errorf("log limits: %+v, %v", l, err)
+	}
+	if g, err := c.Graces(); g.Total != 30*time.Second || g.Critical != 10*time.Second || err != nil { // SD1
+		t.Errorf("graces: %+v, %v", g, err)
+	}
+	if r, err := c.reserved(); len(r) != 0 || err != nil {
+		t.Errorf("reserved: %v, %v", r, err)
+	}
+	c.ReservedCPU, c.ShutdownGrace = "500m", "0"
+	if r, err := c.reserved(); r.Cpu().MilliValue() != 500 || len(r) != 1 || err != nil {
+		t.Errorf("reserved: %v, %v", r, err)
+	}
+	if err := c.Check(); err != nil { // 0 turns it off, whatever critical pods would have
+		t.Error(err)
 	}
 }

@@ -13,7 +13,11 @@ import (
 // nodeFacts are what pods are told of the node and what they may request, with what the server and
 // the configuration know of it.
 func nodeFacts(c Config, root string, host spec.Host) (node.Facts, error) {
-	f, err := node.Read(node.Options{Name: c.NodeName, Root: root, Pods: c.MaxPods})
+	reserved, err := c.reserved()
+	if err != nil {
+		return node.Facts{}, err
+	}
+	f, err := node.Read(node.Options{Name: c.NodeName, Root: root, Pods: c.MaxPods, Reserved: reserved})
 	if err != nil {
 		return f, err
 	}
@@ -34,6 +38,14 @@ func nodeFacts(c Config, root string, host spec.Host) (node.Facts, error) {
 	}
 	n.Resolv = translate.ParseResolv([]byte(resolv))
 	return f, nil
+}
+
+// memoryLimit is how much memory all pods have together, in bytes; 0 without a limit.
+func memoryLimit(c Config, f node.Facts) uint64 {
+	if list, err := c.reserved(); err != nil || list.Memory().IsZero() {
+		return 0
+	}
+	return uint64(max(f.Node.Allocatable.Memory().Value(), 0))
 }
 
 // routedIPs are the addresses from which the node reaches others, one of each family that it has.

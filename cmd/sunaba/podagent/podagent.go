@@ -14,8 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent/inhibit"
 	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/criserver/spec"
+	"github.com/sunaba-project/sunaba/host/systemd/logind"
 	"github.com/sunaba-project/sunaba/pods/agent"
 	"github.com/sunaba-project/sunaba/pods/agent/gauges"
 	"github.com/sunaba-project/sunaba/pods/agent/node"
@@ -55,6 +57,7 @@ type Options struct {
 	// streams are served, "" if they are not encrypted.
 	Socket, StreamCertificate string
 	CRI                       server.Local
+	Cgroups                   Cgroups
 	Handlers                  *runtimeclass.Table
 	Host                      spec.Host
 	BootID                    string
@@ -108,6 +111,9 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := ReserveMemory(o.Cgroups, o.State, memoryLimit(c, facts)); err != nil {
+		o.Logger.Error("failed to limit the memory of all pods to what is not reserved", "error", err)
+	}
 	set, err := desired.Open(desired.Options{Folders: c.Manifests, Store: o.pods(), IgnoreKinds: c.IgnoreKinds, Logger: o.Logger})
 	if err != nil {
 		return nil, err
@@ -132,8 +138,12 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	view, err := newNodeView(o, facts, a)
+	if err != nil {
+		return nil, err
+	}
 	return &Runner{
-		set: set, volumes: vols, agent: a, service: &service{Agent: a, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), info: info, logger: o.Logger, stop: func() {},
+		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), info: info, logger: o.Logger, stop: func() {},
 	}, nil
 }
 
@@ -150,6 +160,10 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 	if err != nil {
 		return agent.Options{}, err
 	}
+	graces, err := c.Graces()
+	if err != nil {
+		return agent.Options{}, err
+	}
 	return agent.Options{
 		CRI: o.CRI, Desired: set, Volumes: vols, Root: o.pods(), EventsFile: o.events(), Logs: c.Logs,
 		Node: facts.Node, Labels: facts.Labels, Classes: o.Classes,
@@ -163,7 +177,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: facts.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: o.Host.RecursiveReadOnly},
 		BootID:   o.BootID, ParallelPulls: c.ParallelPulls, PullFallback: c.PullFallback, LogLimits: limits,
 		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, UserAgent: "sunaba-" + version.String(),
-		Eviction: eviction, Changed: o.Changed, Logger: o.Logger,
+		Eviction: eviction, Shutdown: graces, Changed: o.Changed, Logger: o.Logger,
 	}, nil
 }
 
@@ -186,7 +200,7 @@ func evictionOptions(o Options, c Eviction, facts node.Facts) (agent.Eviction, e
 // Start runs the pods and serves the commands about them. It returns when the manifests were
 // listed.
 func (r *Runner) Start(ctx context.Context) error {
-	options := api.Options{Agent: r.service, Server: r.info, Logger: r.logger}
+	options := api.Options{Agent: r.service, Shutdown: r.agent, Metrics: r.agent.ProbeMetrics, Server: r.info, Logger: r.logger}
 	local, err := api.Listen(r.socket, options)
 	if err != nil {
 		return err
@@ -206,12 +220,26 @@ func (r *Runner) Start(ctx context.Context) error {
 			r.logger.Error("failed to run the pods of manifests", "error", err)
 		}
 	})
+	r.inhibit(ctx)
 	select {
 	case <-r.set.Listed():
 	case <-ctx.Done():
 	}
 	r.logger.Info("running pods of manifests", "folders", r.config.Manifests, "socket", r.socket)
 	return nil
+}
+
+// inhibit has pods end in order when the machine shuts down.
+func (r *Runner) inhibit(ctx context.Context) {
+	graces, err := r.config.Graces()
+	if err != nil || graces.Total == 0 {
+		return
+	}
+	o := inhibit.Options{Pods: r.agent, Grace: graces.Total, Logger: r.logger}
+	if r.config.LogindDropIn {
+		o.DropIns = logind.DropIns
+	}
+	r.running.Go(func() { inhibit.New(o).Run(ctx) })
 }
 
 // Reload lists the folders again and judges pods anew that wait for a class or a handler.

@@ -24,6 +24,7 @@ import (
 // is wanted.
 type service struct {
 	*agent.Agent
+	node    *nodeView
 	set     *desired.Set
 	volumes *volumes.Manager
 }
@@ -34,8 +35,11 @@ func (s *service) Next(uid types.UID) api.Next {
 	return api.Next{Text: text, Until: until}
 }
 
-// Objects are those of one kind, sorted by namespace and name.
+// Objects are those of one kind, or the node, sorted by namespace and name.
 func (s *service) Objects(kind string) []metav1.Object {
+	if kind == api.KindNode {
+		return []metav1.Object{s.node.object()}
+	}
 	var list []metav1.Object
 	for _, e := range s.set.Objects() {
 		if e.Kind == kind {

@@ -88,12 +88,28 @@ func describeOne(ctx context.Context, c *api.Client, out io.Writer, r api.Resour
 		return as(raw, func(v *corev1.PersistentVolumeClaim) error { return describe.Claim(out, v) })
 	case manifest.KindRuntimeClass:
 		return as(raw, func(v *nodev1.RuntimeClass) error { return describe.RuntimeClass(out, v) })
+	case api.KindNode:
+		return as(raw, func(v *corev1.Node) error { return describeNode(ctx, c, out, v, now) })
 	case api.KindEvent:
 		return as(raw, func(v *corev1.Event) error { return describe.Event(out, v, now) })
 	case api.KindManifest:
 		return as(raw, func(v *api.Manifest) error { return describe.Manifest(out, v, now) })
 	}
 	return fmt.Errorf("describe %s: there is nothing to say", r.Plural)
+}
+
+// describeNode asks for the pods and events of a node too.
+func describeNode(ctx context.Context, c *api.Client, out io.Writer, n *corev1.Node, now time.Time) error {
+	kind := func(name string) api.Resource { r, _ := api.FindResource(name); return r }
+	pods, err := api.Objects[corev1.Pod](ctx, c, kind("pods"), api.Query{})
+	if err != nil {
+		return err
+	}
+	events, err := api.Objects[corev1.Event](ctx, c, kind("events"), api.Query{})
+	if err != nil {
+		return err
+	}
+	return describe.Node(out, n, pods, describe.NodeEvents(events, n.Name), now)
 }
 
 func as[T any](raw json.RawMessage, fn func(*T) error) error {

@@ -19,7 +19,7 @@ import (
 func getCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "get",
-		Usage:     "list pods, configmaps, secrets, pvc, runtimeclasses, manifests or events",
+		Usage:     "list pods, configmaps, secrets, pvc, runtimeclasses, nodes, manifests or events",
 		ArgsUsage: "[KIND[,KIND...] [NAME...] | KIND/NAME...]",
 		Flags: []cli.Flag{
 			objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag(), objects.FieldSelectorFlag(),

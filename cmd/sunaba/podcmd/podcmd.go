@@ -21,7 +21,7 @@ type Places struct {
 // Commands are the commands, for the top level of the command line.
 func Commands(p Places) []*cli.Command {
 	all := append([]*cli.Command{
-		getCommand(), describeCommand(), applyCommand(), deleteCommand(), restartCommand(), waitCommand(), eventsCommand(),
+		getCommand(), describeCommand(), applyCommand(), deleteCommand(), restartCommand(), waitCommand(), eventsCommand(), shutdownCommand(),
 	}, session.Commands(p.Socket)...)
 	for _, c := range all {
 		c.Category = category

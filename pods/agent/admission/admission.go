@@ -170,6 +170,11 @@ func priorityOf(pod *corev1.Pod) (int32, error) {
 	return 0, fmt.Errorf("spec.priorityClassName: no PriorityClass with name %s was found: %w", pod.Spec.PriorityClassName, errdefs.ErrNotFound)
 }
 
+// Critical says whether an admitted pod is critical: the last to be ended (RE12).
+func Critical(pod *corev1.Pod) bool {
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= clusterCriticalPriority
+}
+
 // Before says which of two pods is started first (AD7): negative for a, 0 if the order of their
 // files decides.
 func Before(a, b *corev1.Pod) int {

@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,6 +43,15 @@ func Mark(dir string) (string, error) {
 		return "", fmt.Errorf("read the agent's mark: %q holds %q: %w", path, mark, errdefs.ErrDataLoss)
 	}
 	return mark, nil
+}
+
+// Since is when the mark of a folder was made.
+func Since(dir string) (time.Time, error) {
+	info, err := os.Stat(filepath.Join(dir, markFile))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("find the time of the agent's mark: %w", err)
+	}
+	return info.ModTime(), nil
 }
 
 // UID is a new random UUID of version 4 (RFC 9562).

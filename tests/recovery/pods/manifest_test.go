@@ -16,6 +16,7 @@ conf_dir = %q
 [pods]
 crash_loop_max = %q
 manifests = [%q]
+logind_drop_in = false
 logs = %q
 [handlers.runc]
 type = "oci"

@@ -47,6 +47,8 @@ func Header(r api.Resource, o Options) []string {
 		h = []string{"NAME", "STATUS", "VOLUME", "CAPACITY", "ACCESS MODES", "STORAGECLASS", "AGE"}
 	case manifest.KindRuntimeClass:
 		h = []string{"NAME", "HANDLER", "AGE"}
+	case api.KindNode:
+		h = nodeHeader(o)
 	case api.KindEvent:
 		h = []string{"LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"}
 	case api.KindManifest:
@@ -90,6 +92,8 @@ func Row(r api.Resource, raw json.RawMessage, now time.Time, o Options) ([]strin
 		row, meta, err = decoded(raw, func(c *nodev1.RuntimeClass) ([]string, metav1.ObjectMeta) {
 			return []string{c.Name, c.Handler, age(c.CreationTimestamp.Time, now)}, c.ObjectMeta
 		})
+	case api.KindNode:
+		row, meta, err = decoded(raw, func(n *corev1.Node) ([]string, metav1.ObjectMeta) { return nodeRow(n, now, o), n.ObjectMeta })
 	case api.KindEvent:
 		row, meta, err = decoded(raw, func(e *corev1.Event) ([]string, metav1.ObjectMeta) { return eventRow(e, now, o), e.ObjectMeta })
 	case api.KindManifest:

@@ -148,7 +148,7 @@ func TestWhatIsNoObject(t *testing.T) {
 	if _, err := Row(r, json.RawMessage(`{"metadata": 1}`), clock(), Options{}); err == nil {
 		t.Error("a wrong object is printed")
 	}
-	if _, err := Row(api.Resource{Kind: "Node"}, json.RawMessage(`{}`), clock(), Options{}); err == nil {
+	if _, err := Row(api.Resource{Kind: "Service"}, json.RawMessage(`{}`), clock(), Options{}); err == nil {
 		t.Error("a kind without columns is printed")
 	}
 }

@@ -1,0 +1,49 @@
+package podagent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+type cgroups struct {
+	calls []uint64
+	fails error
+}
+
+func (c *cgroups) LimitOwn(memory uint64) error {
+	c.calls = append(c.calls, memory)
+	return c.fails
+}
+
+// RE7: the limit is taken away if it was set before, also by a server that ended, and not otherwise:
+// who runs the machine may have set another one.
+func TestReserveMemory(t *testing.T) {
+	dir, c := t.TempDir(), &cgroups{}
+	if err := os.Mkdir(filepath.Join(dir, "pods"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, memory := range []uint64{0, 100, 100, 0, 0} {
+		if err := ReserveMemory(c, dir, memory); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := fmt.Sprint(c.calls); got != "[100 100 0]" {
+		t.Errorf("calls %s", got)
+	}
+	c.calls, c.fails = nil, errors.New("in use")
+	for _, memory := range []uint64{100, 0} {
+		if err := ReserveMemory(c, dir, memory); !errors.Is(err, c.fails) {
+			t.Errorf("error %v", err)
+		}
+	}
+	c.fails = nil
+	if err := ReserveMemory(c, dir, 0); err != nil { // tried again
+		t.Error(err)
+	}
+	if got := fmt.Sprint(c.calls); got != "[100 0 0]" {
+		t.Errorf("calls %s", got)
+	}
+}
