@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/urfave/cli/v3"
 
@@ -17,15 +18,20 @@ import (
 func runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
-		Usage:     "run the containers of one Pod manifest and end with their exit code",
+		Usage:     "run the Pod of one manifest in the foreground and end with its exit code",
 		ArgsUsage: "FILE (- is stdin)",
 		Description: "Uses the server on --socket. If none listens there, one is started for this pod alone, in a temporary folder,\n" +
-			"and removed with everything it made.",
+			"and removed with everything it made. The file has one Pod, and the ConfigMaps, Secrets, PersistentVolumeClaims\n" +
+			"and RuntimeClasses that it uses. A Pod without a restartPolicy runs once. With --detach the objects are applied,\n" +
+			"and the Pod belongs to the server.",
+		UseShortOptionHandling: true,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "socket", Usage: "unix socket `FILE` of the server", Value: defaultPlaces().socket},
 			&cli.StringFlag{Name: "config", Usage: "configuration `FILE` of a server that is started for the pod"},
 			&cli.StringFlag{Name: "handler", Usage: "runtime handler `NAME`, before that of the pod's RuntimeClass"},
 			&cli.StringSliceFlag{Name: "runtimeclass", Usage: "`FILE` with RuntimeClasses; may be repeated"},
+			&cli.StringFlag{Name: "exit-code", Usage: "end with the first failed container's (any), only if all failed (all), or with 0 (none): `WHOSE`", Value: pod.Any},
+			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "apply the objects and end when the pod runs; needs a server that runs pods from manifests"},
 			&cli.BoolFlag{Name: "keep", Usage: "leave the pod at the end (needs a server that runs)"},
 		}, logFlags()...),
 		Action: runPod,
@@ -42,11 +48,26 @@ func runPod(ctx context.Context, cmd *cli.Command) error {
 	}
 	o := pod.Options{
 		Socket: cmd.String("socket"), File: cmd.Args().First(), Handler: cmd.String("handler"),
-		RuntimeClassFiles: cmd.StringSlice("runtimeclass"), Keep: cmd.Bool("keep"),
+		RuntimeClassFiles: cmd.StringSlice("runtimeclass"), Keep: cmd.Bool("keep"), ExitCode: cmd.String("exit-code"),
+		Pods: c.Pods, Root: defaultPlaces().root,
 		Stdout: cmd.Root().Writer, Stderr: cmd.Root().ErrWriter, Logger: logger,
 	}
 	if o.File == "-" {
 		o.Reader, o.File = os.Stdin, "stdin"
+	}
+	if !slices.Contains([]string{pod.Any, pod.All, pod.None}, o.ExitCode) {
+		return fmt.Errorf("run: --exit-code=%s is none of any, all, none", o.ExitCode)
+	}
+	if cmd.Bool("detach") {
+		for _, name := range []string{"handler", "keep", "exit-code", "config"} {
+			if cmd.IsSet(name) {
+				return fmt.Errorf("run: --%s has no effect with --detach: the pod belongs to the server", name)
+			}
+		}
+		return pod.Detach(ctx, o)
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("run: must run as root: it makes the volumes of the pod")
 	}
 	code := 0
 	if listens(o.Socket) {
@@ -67,9 +88,6 @@ func runPod(ctx context.Context, cmd *cli.Command) error {
 func runEmbedded(ctx context.Context, c config, o pod.Options, logger *slog.Logger) (code int, err error) {
 	if o.Keep {
 		return 1, fmt.Errorf("run: --keep needs a server, and none listens on %q", o.Socket)
-	}
-	if os.Geteuid() != 0 {
-		return 1, fmt.Errorf("run: no server listens on %q, and only root can start one for the pod", o.Socket)
 	}
 	if err := clearServers(ctx, c, o.Stderr, logger); err != nil {
 		logger.Warn("failed to remove what a sunaba run that was killed has left", "error", err)

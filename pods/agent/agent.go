@@ -58,6 +58,11 @@ type Options struct {
 	Volumes Volumes
 	// Root is the folder of the agent's records, ROOT/pods. It is made.
 	Root string
+	// RunMark marks the sandboxes of a `sunaba run`, with translate.RunAnnotation, which are then the
+	// only ones that are touched. Without it the mark is the agent's own, kept in Root.
+	RunMark string
+	// Write writes the records. Nil is package durable's.
+	Write records.Write
 	// EventsFile keeps the events until the node is started anew; its folder must exist.
 	EventsFile string
 	// Logs is the folder of the logs of all pods, mostly /var/log/pods.
@@ -96,8 +101,7 @@ type Options struct {
 	Changed func(summary string)
 	Logger  *slog.Logger
 
-	now   func() time.Time
-	write records.Write
+	now func() time.Time
 }
 
 // Volumes makes the files of pods: a *volumes.Manager.
@@ -126,13 +130,15 @@ func New(o Options) (*Agent, error) {
 			return nil, fmt.Errorf("open pods: path %q is not absolute: %w", path, errdefs.ErrInvalidArgument)
 		}
 	}
-	store, err := records.Open(o.Root, o.write)
+	store, err := records.Open(o.Root, o.Write)
 	if err != nil {
 		return nil, err
 	}
-	mark, err := identity.Mark(o.Root)
-	if err != nil {
-		return nil, err
+	mark := o.RunMark
+	if mark == "" {
+		if mark, err = identity.Mark(o.Root); err != nil {
+			return nil, err
+		}
 	}
 	ranges, err := identity.OpenRanges(o.SubUIDs, o.SubGIDs, int(o.Node.Allocatable.Pods().Value()))
 	if err != nil {

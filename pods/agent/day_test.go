@@ -225,7 +225,7 @@ func (d *day) begin() {
 	o := d.options()
 	o.CRI, o.Volumes, o.ParallelPulls = &flaky{d.server, d}, shaky{d.files, d}, 2
 	o.Settings.CrashLoopMax = crashLongest
-	o.write = func(path string, data []byte, sync bool) error {
+	o.Write = func(path string, data []byte, sync bool) error {
 		if err := d.full(); err != nil {
 			return err
 		}

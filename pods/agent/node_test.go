@@ -204,7 +204,7 @@ func TestDiskFull(t *testing.T) {
 		w := newWorld(t)
 		full := true
 		o := w.options()
-		o.write = func(path string, data []byte, sync bool) error {
+		o.Write = func(path string, data []byte, sync bool) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if full {

@@ -88,7 +88,7 @@ func TestRoomMeanwhile(t *testing.T) {
 func roomMeanwhile(t *testing.T, later time.Duration) {
 	w := newWorld(t)
 	o := w.options()
-	o.write = func(path string, data []byte, sync bool) error {
+	o.Write = func(path string, data []byte, sync bool) error {
 		time.Sleep(time.Second)
 		return w.write(path, data, sync)
 	}

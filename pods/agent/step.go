@@ -102,7 +102,7 @@ func (l *stepper) saved(p *pod) {
 	}
 	l.schedule.set(p, next)
 	switch {
-	case p.again && p.rec.Pending != nil:
+	case p.again && p.rec.Pending != nil && p.rec.Deletion == nil:
 		p.again = false
 		l.plan.sync()
 	case p.again:
@@ -157,7 +157,7 @@ func (l *stepper) input(p *pod, attempt uint32) translate.Input {
 	}
 	in := translate.Input{
 		Pod: p.rec.Pod, Node: l.o.Node, Objects: l.o.Desired, Handler: p.rec.Handler, Attempt: attempt, IPs: p.rec.IPs,
-		LogDirectory: l.o.Logs, Mark: l.mark, UserNamespace: p.rec.UserNamespace, DNSPolicyGiven: given,
+		LogDirectory: l.o.Logs, Mark: l.mark, Run: l.o.RunMark != "", UserNamespace: p.rec.UserNamespace, DNSPolicyGiven: given,
 	}
 	if s := p.seen.Newest(); s != nil && len(s.IPs) > 0 {
 		in.IPs = s.IPs

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -56,7 +57,7 @@ func (l *planner) sync() {
 		if p := have[e.Key]; p != nil {
 			l.compare(node, p, e)
 		} else {
-			l.create(e, identity.UID())
+			l.create(e, cmp.Or(raw.UID, identity.UID())) // a manifest's has no effect and is not there
 		}
 	}
 	for key, p := range have {

@@ -70,7 +70,7 @@ func (w *watcher) list(ctx context.Context) error {
 	}
 	var all []*runtime.PodSandboxStatusResponse
 	for _, s := range list.GetItems() {
-		if _, ours := podUID(s.GetAnnotations(), s.GetLabels(), w.l.mark); !ours {
+		if _, ours := w.podUID(s.GetAnnotations(), s.GetLabels()); !ours {
 			continue
 		}
 		status, err := w.l.o.CRI.PodSandboxStatus(ctx, &runtime.PodSandboxStatusRequest{PodSandboxId: s.GetId()})
@@ -98,7 +98,7 @@ func (w *watcher) turns() map[string]uint64 {
 // happened takes in one event.
 func (w *watcher) happened(e *runtime.ContainerEventResponse) {
 	s := e.GetPodSandboxStatus()
-	uid, ours := podUID(s.GetAnnotations(), s.GetLabels(), w.l.mark)
+	uid, ours := w.podUID(s.GetAnnotations(), s.GetLabels())
 	p := w.l.pods[uid]
 	if !ours || p == nil {
 		return
@@ -119,7 +119,7 @@ func (w *watcher) takeList(asked map[string]uint64, all []*runtime.PodSandboxSta
 	present := map[string]bool{}
 	var unknown []*runtime.PodSandboxStatusResponse
 	for _, s := range all {
-		uid, _ := podUID(s.GetStatus().GetAnnotations(), s.GetStatus().GetLabels(), w.l.mark)
+		uid, _ := w.podUID(s.GetStatus().GetAnnotations(), s.GetStatus().GetLabels())
 		present[s.GetStatus().GetId()] = true
 		if p := w.l.pods[uid]; p != nil {
 			p.seen.TakeAll(asked[uid], s.GetStatus(), s.GetContainersStatuses(), now)
@@ -148,6 +148,7 @@ func (w *watcher) takeList(asked map[string]uint64, all []*runtime.PodSandboxSta
 }
 
 // podUID is the UID of the pod of a sandbox, if that carries the agent's mark.
-func podUID(annotations, labels map[string]string, mark string) (string, bool) {
-	return labels[translate.PodUIDLabel], annotations[translate.MarkAnnotation] == mark
+func (w *watcher) podUID(annotations, labels map[string]string) (string, bool) {
+	in := translate.Input{Mark: w.l.mark, Run: w.l.o.RunMark != ""}
+	return labels[translate.PodUIDLabel], in.Marked(annotations)
 }

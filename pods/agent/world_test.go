@@ -99,7 +99,7 @@ func (w *world) options() Options {
 		Settings: cycle.Settings{CrashLoopMax: time.Second, HostIPs: []string{"192.0.2.4"}, Runtime: "sunaba"}, BootID: w.boot,
 		ParallelPulls: 1, LogLimits: logs.Limits{Size: 100, Files: 3}, UserAgent: "sunaba-test",
 		SubUIDs: filepath.Join(w.dir, "subuid"), SubGIDs: filepath.Join(w.dir, "subgid"),
-		Logger: slog.New(slog.DiscardHandler), write: w.write,
+		Logger: slog.New(slog.DiscardHandler), Write: w.write,
 	}
 }
 

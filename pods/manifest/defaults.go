@@ -36,7 +36,9 @@ func defaultPod(pod *corev1.Pod) []string {
 	var defaulted []string
 	s := &pod.Spec
 	pod.APIVersion, pod.Kind = "v1", KindPod
-	set(&s.RestartPolicy, corev1.RestartPolicyAlways)
+	if set(&s.RestartPolicy, corev1.RestartPolicyAlways) {
+		defaulted = append(defaulted, "spec.restartPolicy")
+	}
 	setPointer(&s.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
 	if set(&s.DNSPolicy, corev1.DNSClusterFirst) {
 		defaulted = append(defaulted, "spec.dnsPolicy")

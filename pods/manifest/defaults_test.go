@@ -86,7 +86,7 @@ func TestDefaultedFields(t *testing.T) {
 	}
 	old := parse(`initContainers: [{name: i, image: "a:1"}], containers: [{name: app, image: "a:1"}, {name: b, image: "b:1"}],
   volumes: [{name: v, image: {reference: "v:1"}}]`)
-	want := []string{"spec.dnsPolicy", "spec.initContainers[0].imagePullPolicy", "spec.containers[0].imagePullPolicy",
+	want := []string{"spec.restartPolicy", "spec.dnsPolicy", "spec.initContainers[0].imagePullPolicy", "spec.containers[0].imagePullPolicy",
 		"spec.containers[1].imagePullPolicy", "spec.volumes[0].image.pullPolicy"}
 	if !slices.Equal(old.Defaulted, want) {
 		t.Errorf("defaulted %q, want %q", old.Defaulted, want)

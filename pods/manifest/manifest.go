@@ -47,7 +47,8 @@ type Object struct {
 	// *corev1.PersistentVolumeClaim.
 	Value metav1.Object
 	// Defaulted are the paths of a Pod's fields that the manifest does not have and whose default
-	// matters to somebody: "spec.dnsPolicy" and each "…imagePullPolicy" and "…image.pullPolicy".
+	// matters to somebody: "spec.restartPolicy", "spec.dnsPolicy" and each "…imagePullPolicy" and
+	// "…image.pullPolicy".
 	Defaulted []string
 }
 

@@ -30,8 +30,12 @@ const (
 	DeletionGraceAnnotation            = "io.kubernetes.pod.deletionGracePeriod"
 )
 
-// MarkAnnotation is on the sandboxes and containers of the agent. It touches no others.
-const MarkAnnotation = "io.sunaba.agent"
+// MarkAnnotation is on the sandboxes and containers of the agent, RunAnnotation on those of `sunaba
+// run`. Each touches no others.
+const (
+	MarkAnnotation = "io.sunaba.agent"
+	RunAnnotation  = "io.sunaba.run"
+)
 
 // identity are the labels by which a pod's sandboxes and containers are found.
 func identity(pod *corev1.Pod) map[string]string {
@@ -49,22 +53,35 @@ func sandboxLabels(pod *corev1.Pod) map[string]string {
 	return labels
 }
 
-// sandboxAnnotations are the pod's own. A manifest cannot set or forge the agent's mark.
+// sandboxAnnotations are the pod's own. A manifest cannot set or forge a mark.
 func sandboxAnnotations(in Input) map[string]string {
 	annotations := maps.Clone(in.Pod.Annotations)
 	delete(annotations, MarkAnnotation)
-	return marked(annotations, in.Mark)
+	delete(annotations, RunAnnotation)
+	return marked(in, annotations)
 }
 
-func marked(annotations map[string]string, mark string) map[string]string {
-	if mark == "" {
+func marked(in Input, annotations map[string]string) map[string]string {
+	if in.Mark == "" {
 		return annotations
 	}
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[MarkAnnotation] = mark
+	annotations[in.markedBy()] = in.Mark
 	return annotations
+}
+
+func (in Input) markedBy() string {
+	if in.Run {
+		return RunAnnotation
+	}
+	return MarkAnnotation
+}
+
+// Marked says whether annotations are those of a sandbox or container with the input's mark.
+func (in Input) Marked(annotations map[string]string) bool {
+	return annotations[in.markedBy()] == in.Mark
 }
 
 func containerLabels(pod *corev1.Pod, c *corev1.Container) map[string]string {
@@ -100,7 +117,7 @@ func containerAnnotations(in Input, c *corev1.Container, attempt uint32) (map[st
 		}
 		annotations[PortsAnnotation] = string(data)
 	}
-	return marked(annotations, in.Mark), nil
+	return marked(in, annotations), nil
 }
 
 // Definition is the hash of what a running container cannot change: its name and image. It is the

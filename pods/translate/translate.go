@@ -58,8 +58,10 @@ type Input struct {
 	IPs []string
 	// LogDirectory is the folder of the logs of all pods. A pod's is NAMESPACE_NAME_UID in it.
 	LogDirectory string
-	// Mark is the value of the annotation MarkAnnotation; "" leaves it out.
+	// Mark is the value of the annotation MarkAnnotation, or of RunAnnotation with Run; "" leaves it
+	// out.
 	Mark string
+	Run  bool
 	// UserNamespace is the first of the 65,536 host ids of a pod with hostUsers false.
 	UserNamespace uint32
 	// Hosts is the file of the node that is mounted at /etc/hosts; "" leaves it to the server.

@@ -10,9 +10,9 @@ import (
 	"github.com/sunaba-project/sunaba/pods/translate"
 )
 
-// nodeFacts are what pods are told of the node and what they may request, with what the server and
+// Facts are what pods are told of the node and what they may request, with what the server and
 // the configuration know of it.
-func nodeFacts(c Config, root string, host spec.Host) (node.Facts, error) {
+func Facts(c Config, root string, host spec.Host) (node.Facts, error) {
 	reserved, err := c.reserved()
 	if err != nil {
 		return node.Facts{}, err

@@ -107,7 +107,7 @@ func New(o Options) (*Runner, error) {
 	if err := events.Close(); err != nil {
 		return nil, fmt.Errorf("make file of events: %w", err)
 	}
-	facts, err := nodeFacts(c, o.Root, o.Host)
+	facts, err := Facts(c, o.Root, o.Host)
 	if err != nil {
 		return nil, err
 	}

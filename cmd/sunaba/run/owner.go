@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,13 +17,16 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/host/regular"
+	"github.com/sunaba-project/sunaba/pods/translate"
+	"github.com/sunaba-project/sunaba/pods/volumes"
 )
 
-// annotationOwner marks a pod that is to end with the process that runs it. Its value is the path of
-// a file that this process has locked, below "runs" beside the server's socket, with the pod's uid
-// as its name. The kernel gives the lock back however the process ends, and a reboot takes the file.
-const annotationOwner = "io.sunaba.run"
+// The annotation translate.RunAnnotation marks a pod that is to end with the process that runs it.
+// Its value is the path of a file that this process has locked, below "runs" beside the server's
+// socket, with the pod's uid as its name. The kernel gives the lock back however the process ends,
+// and a reboot takes the file. A pod that is kept has another value, which is no path.
 
 // maxOwner bounds the content of such a file: the folder of the run's logs and volumes.
 const maxOwner = 4096
@@ -39,8 +43,7 @@ type owner struct {
 	path string
 }
 
-// own locks the file of a run whose logs and volumes are in dir. A user who may not write beside
-// the socket has none: err is fs.ErrPermission then.
+// own locks the file of a run whose logs and volumes are in dir.
 func own(socket, uid, dir string) (*owner, error) {
 	folder, err := locks(socket)
 	if err != nil {
@@ -103,7 +106,7 @@ func removeLock(path string) error {
 
 // Orphan reports whether a pod was run by a `sunaba run` that does not live any more.
 func Orphan(uid string, annotations map[string]string) (bool, error) {
-	path := annotations[annotationOwner]
+	path := annotations[translate.RunAnnotation]
 	if path == "" {
 		return false, nil
 	}
@@ -194,7 +197,7 @@ func clearPod(ctx context.Context, client *dial.Client, id, lock string) error {
 	return clearFolder(lock)
 }
 
-// clearFolder removes the logs and volumes that a lock names, and the lock.
+// clearFolder removes the logs and volumes of the pod that a lock names, and the lock.
 func clearFolder(lock string) error {
 	data, err := regular.Read(lock, maxOwner)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -205,9 +208,43 @@ func clearFolder(lock string) error {
 	}
 	// Only a folder that a run made is removed, whatever the file says.
 	if dir := string(data); strings.HasPrefix(filepath.Base(dir), dirPrefix) && filepath.IsAbs(dir) {
+		if err := clearVolumes(dir, filepath.Base(lock)); err != nil {
+			return err
+		}
 		if err := removeDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	return removeLock(lock)
+}
+
+// clearVolumes removes the volumes of a pod whose containers are gone, and what is mounted for them.
+func clearVolumes(dir, uid string) error {
+	if _, err := os.Lstat(memoryIn(dir)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	v, err := volumes.New(volumes.Options{Dir: podsIn(dir), Memory: memoryIn(dir), Claims: claimsIn(dir), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	return errors.Join(v.TearDown(uid), v.Close())
+}
+
+// The folders of a run: of its pod's record and volumes, of volumes in memory, of claims and of logs.
+func podsIn(dir string) string   { return filepath.Join(dir, "pods") }
+func memoryIn(dir string) string { return filepath.Join(dir, "memory") }
+func claimsIn(dir string) string { return filepath.Join(dir, "claims") }
+func logsIn(dir string) string   { return filepath.Join(dir, "logs") }
+
+// removeDir removes the logs and volumes, unless a container has left a mount there, through which
+// something else would be removed.
+func removeDir(dir string) error {
+	mounts, err := mount.Below(dir)
+	if err != nil {
+		return err
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("remove %q: there is a mount at %q: %w", dir, mounts[0], errdefs.ErrFailedPrecondition)
+	}
+	return os.RemoveAll(dir)
 }

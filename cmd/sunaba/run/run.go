@@ -1,5 +1,5 @@
-// Package run is the client behind `sunaba run`: it runs the containers of one
-// Pod manifest through a CRI socket, as a kubelet would, and ends with them.
+// Package run is `sunaba run`: an agent of its own for the Pod of one manifest, which runs it
+// through a CRI socket in the foreground and ends with it.
 package run
 
 import (
@@ -7,33 +7,45 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
+	"math"
 	"os"
-	"os/signal"
-	"syscall"
+	"path/filepath"
 	"time"
 
-	"github.com/containerd/errdefs"
-	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
-	"github.com/sunaba-project/sunaba/host/mount"
-	"github.com/sunaba-project/sunaba/pods/agent/identity"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent"
+	"github.com/sunaba-project/sunaba/criserver/spec/facts"
+	"github.com/sunaba-project/sunaba/host/boot"
+	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/pods/agent"
+	"github.com/sunaba-project/sunaba/pods/agent/logs"
+	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/translate"
+	"github.com/sunaba-project/sunaba/pods/volumes"
+	"github.com/sunaba-project/sunaba/version"
 )
 
 // Options say what to run and where. Socket and one of File and Reader are needed.
 type Options struct {
 	// Socket is the path of the CRI server's unix socket.
 	Socket string
-	// File is the manifest: one Pod, and RuntimeClasses as further documents.
-	// Reader is read instead if it is set; File then only names it in errors.
+	// File is the manifest: one Pod, and what it uses as further documents. Reader is read instead if
+	// it is set; File then only names it in errors.
 	File   string
 	Reader io.Reader
 	// Handler overrides the handler of the pod's RuntimeClass.
 	Handler string
 	// RuntimeClassFiles hold further RuntimeClasses.
 	RuntimeClassFiles []string
+	// Pods is what the configuration says about pods. What Seccomp is not set to is below Root.
+	Pods podagent.Config
+	Root string
+	// ExitCode says whose exit codes count: Any, All or None.
+	ExitCode string
 	// Stdout and Stderr get what the containers write there; Stderr gets the progress too, one line
 	// each, starting with "sunaba: "; on a terminal, pulls have a bar for each layer.
 	Stdout, Stderr io.Writer
@@ -42,8 +54,12 @@ type Options struct {
 	Keep bool
 }
 
-// startErrorCode is the exit code of a container that could not be started.
-const startErrorCode = 128
+// Values of Options.ExitCode.
+const (
+	Any  = "any"  // the first exit code that is not 0
+	All  = "all"  // the same, if no app container ended with 0
+	None = "none" // 0 whatever the containers ended with
+)
 
 // dirPrefix starts the names of the folders of runs.
 const dirPrefix = "sunaba-run-"
@@ -51,9 +67,9 @@ const dirPrefix = "sunaba-run-"
 // cleanupTime bounds everything that is done after the containers' end.
 const cleanupTime = 2 * time.Minute
 
-// Run runs the pod and waits until all its containers have ended; then it removes everything it
-// made. When ctx ends, the containers are stopped with the pod's grace period, and at once on a
-// further SIGINT or SIGTERM. The exit code is the first one of a container that is not 0.
+// Run runs the pod as its restartPolicy says until it is over; then it removes everything it made.
+// When ctx ends, the containers are stopped with the pod's grace period, and at once on a further
+// SIGINT or SIGTERM. What cannot be started for a reason that does not end by itself ends the run.
 //
 // # Errors
 //
@@ -65,7 +81,7 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	m, err := readManifest(o)
+	set, err := readObjects(o)
 	if err != nil {
 		return 1, err
 	}
@@ -74,198 +90,145 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	handler, err := m.handler(o.Handler, c.Handlers())
-	if err != nil {
+	if err := set.setHandler(o.Handler, c.Handlers()); err != nil {
 		return 1, err
 	}
-	memory, err := machineMemory()
-	if err != nil {
-		return 1, err
+	r := &runner{Options: o, terminal: terminal, client: c, set: set}
+	for _, n := range set.notes {
+		r.say("warning: %s", n)
 	}
-	dir, err := os.MkdirTemp("", dirPrefix)
-	if err != nil {
-		return 1, fmt.Errorf("make directory for logs and volumes: %w", err)
-	}
-	p, err := newPlan(m, planOptions{Handler: handler, Dir: dir, UID: string(identity.UID()), Memory: memory})
-	if err != nil {
-		return 1, errors.Join(err, os.RemoveAll(dir))
-	}
-	r := &runner{Options: o, terminal: terminal, client: c, plan: p}
 	if err := Clear(ctx, c, o.Socket, r.say); err != nil {
 		o.Logger.Warn("failed to remove what a sunaba run that was killed has left", "error", err)
 	}
-	release, err := r.own(dir)
+	if r.dir, err = os.MkdirTemp("", dirPrefix); err != nil {
+		return 1, fmt.Errorf("make directory for logs and volumes: %w", err)
+	}
+	release, err := r.own()
 	if err != nil {
-		return 1, errors.Join(err, os.RemoveAll(dir))
+		return 1, errors.Join(err, os.RemoveAll(r.dir))
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	ctx, stop := withHangup(ctx)
-	defer stop()
-	r.hangup = stop
+	ctx, r.hangup = withHangup(ctx)
+	defer r.hangup()
 	code, err := r.run(ctx)
-	if o.Keep && r.sandboxID != "" {
-		r.drainLogs()
-		r.say("the pod is kept as %.13s; its logs and volumes are in %s", r.sandboxID, dir)
+	if o.Keep && r.made {
+		r.say("the pod is kept; its logs and volumes are in %s", r.dir)
 		return code, err
 	}
-	if rest := r.cleanup(ctx); rest != nil {
-		r.say("logs and volumes are left in %s", dir)
-		return max(code, 1), errors.Join(err, rest)
-	}
-	if rest := removeDir(dir); rest != nil {
+	if rest := removeDir(r.dir); rest != nil {
+		r.say("logs and volumes are left in %s", r.dir)
 		return max(code, 1), errors.Join(err, rest)
 	}
 	return code, err
 }
 
-// runner is one run of a plan.
+// runner is one run.
 type runner struct {
 	Options
-	terminal  io.Writer // Stderr itself, for progress while nothing else is written
-	client    *dial.Client
-	plan      *plan
-	sandboxID string
-	hangup    func() // ends the run as an interrupt does
-	containers
+	terminal io.Writer // Stderr itself, for progress
+	client   *dial.Client
+	set      *objects
+	dir      string
+	mark     string
+	hangup   func() // ends the run as an interrupt does
+	made     bool   // something of the pod is or was there
 }
 
 // own marks the pod as one that ends with this process, unless it is to be kept.
-func (r *runner) own(dir string) (release func() error, err error) {
+func (r *runner) own() (release func() error, err error) {
+	uid := string(r.set.pod.UID)
 	if r.Keep {
+		r.mark = uid
 		return func() error { return nil }, nil
 	}
-	o, err := own(r.Socket, r.plan.sandbox.GetMetadata().GetUid(), dir)
-	if errors.Is(err, fs.ErrPermission) {
-		r.Logger.Warn("failed to mark the pod as this process's, it would stay if this process were killed", "error", err)
-		return func() error { return nil }, nil
-	}
+	o, err := own(r.Socket, uid, r.dir)
 	if err != nil {
 		return nil, err
 	}
-	if r.plan.sandbox.Annotations == nil {
-		r.plan.sandbox.Annotations = map[string]string{}
-	}
-	r.plan.sandbox.Annotations[annotationOwner] = o.path
+	r.mark = o.path
 	return o.release, nil
-}
-
-// withHangup ends the context also when the terminal or the reader of the output is gone. Without
-// it, either would end this process and leave the pod. A program that was started to outlive its
-// terminal (nohup) goes on.
-func withHangup(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGPIPE) // a write fails with EPIPE then, and says so itself
-	if !signal.Ignored(syscall.SIGHUP) {
-		signal.Notify(signals, syscall.SIGHUP)
-	}
-	go func() {
-		for {
-			select {
-			case s := <-signals:
-				if s == syscall.SIGHUP {
-					cancel()
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return ctx, cancel
 }
 
 func (r *runner) say(format string, args ...any) {
 	fmt.Fprintf(r.Stderr, "sunaba: "+format+"\n", args...)
 }
 
-// run creates the pod, waits for its end and removes it. On an error the exit code is not 0.
-func (r *runner) run(ctx context.Context) (int, error) {
-	if err := r.plan.makeDirs(); err != nil {
+// run has an agent run the pod to its end. On an error the exit code is not 0.
+func (r *runner) run(ctx context.Context) (code int, err error) {
+	options, err := r.agentOptions()
+	if err != nil {
 		return 1, err
 	}
-	if err := r.pullAll(ctx); err != nil {
+	vols := options.Volumes.(*volumes.Manager)
+	defer func() {
+		if !r.Keep {
+			err = errors.Join(err, vols.Close())
+		}
+	}()
+	s := newServer(r)
+	options.CRI = s
+	a, err := agent.New(options)
+	if err != nil {
 		return 1, err
 	}
-	if err := r.runSandbox(ctx); err != nil {
-		return 1, err
+	// The agent outlives the signal that ends the pod, so that the pod can be stopped.
+	living, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(living) }()
+	e, err := r.follow(ctx, a, s)
+	stop()
+	err = errors.Join(err, <-ended)
+	if r.Keep && ctx.Err() != nil {
+		s.stopAll(e.grace())
 	}
-	for _, c := range r.plan.init {
-		if err := r.start(ctx, c); err != nil {
-			return startErrorCode, err
-		}
-		if c.sidecar {
-			continue
-		}
-		code, err := r.wait(ctx, c)
-		if err != nil || code != 0 {
-			return max(code, 1), err
-		}
-	}
-	if r.interrupted() || ctx.Err() != nil {
-		return 1, fmt.Errorf("run pod %q: interrupted: %w", r.plan.name(), context.Canceled)
-	}
-	for _, c := range r.plan.main {
-		if err := r.start(ctx, c); err != nil {
-			return startErrorCode, err
-		}
-	}
-	return r.waitAll(ctx, r.plan.main)
+	s.drain()
+	return e.code(s, err)
 }
 
-func (r *runner) runSandbox(ctx context.Context) error {
-	began := time.Now()
-	resp, err := r.client.RunPodSandbox(ctx, &runtime.RunPodSandboxRequest{Config: r.plan.sandbox, RuntimeHandler: r.plan.handler})
+// agentOptions are those of an agent for this pod alone, except its server.
+func (r *runner) agentOptions() (agent.Options, error) {
+	c := r.Pods
+	if c.Seccomp == "" {
+		c.Seccomp = filepath.Join(r.Root, "pods", "seccomp")
+	}
+	crashLoop, err := time.ParseDuration(c.CrashLoopMax)
 	if err != nil {
-		return fmt.Errorf("run sandbox of pod %q: %w", r.plan.name(), dial.Native(err))
+		return agent.Options{}, fmt.Errorf("pods.crash_loop_max: %w", err)
 	}
-	r.sandboxID = resp.GetPodSandboxId()
-	status, err := r.client.PodSandboxStatus(ctx, &runtime.PodSandboxStatusRequest{PodSandboxId: r.sandboxID})
+	host, err := facts.Host()
 	if err != nil {
-		return fmt.Errorf("ask for status of pod %q: %w", r.plan.name(), dial.Native(err))
+		return agent.Options{}, err
 	}
-	where := "in the host's network"
-	if ip := status.GetStatus().GetNetwork().GetIp(); ip != "" {
-		where = "at " + ip
-	}
-	handler := r.plan.handler
-	if handler == "" {
-		handler = "default"
-	}
-	r.say("pod %s is up %s (handler %s, %s)", r.plan.name(), where, handler, short(time.Since(began)))
-	return nil
-}
-
-// cleanup stops and removes what was made, also after ctx's end.
-func (r *runner) cleanup(ctx context.Context) error {
-	if r.sandboxID == "" {
-		return nil
-	}
-	ctx = context.WithoutCancel(ctx)
-	r.stopSidecars(ctx)
-	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
-	defer cancel()
-	var errs []error
-	if _, err := r.client.StopPodSandbox(ctx, &runtime.StopPodSandboxRequest{PodSandboxId: r.sandboxID}); err != nil {
-		errs = append(errs, fmt.Errorf("stop sandbox of pod %q: %w", r.plan.name(), dial.Native(err)))
-	}
-	r.drainLogs()
-	if _, err := r.client.RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: r.sandboxID}); err != nil {
-		errs = append(errs, fmt.Errorf("remove sandbox of pod %q: %w", r.plan.name(), dial.Native(err)))
-	}
-	return errors.Join(errs...)
-}
-
-// removeDir removes the logs and volumes, unless a container has left a mount
-// there, through which something else would be removed.
-func removeDir(dir string) error {
-	mounts, err := mount.Below(dir)
+	f, err := podagent.Facts(c, r.dir, host)
 	if err != nil {
-		return err
+		return agent.Options{}, err
 	}
-	if len(mounts) > 0 {
-		return fmt.Errorf("remove %q: there is a mount at %q: %w", dir, mounts[0], errdefs.ErrFailedPrecondition)
+	bootID, err := boot.ID()
+	if err != nil {
+		return agent.Options{}, err
 	}
-	return os.RemoveAll(dir)
+	memory := f.Node.Allocatable[corev1.ResourceMemory]
+	vols, err := volumes.New(volumes.Options{
+		Dir: podsIn(r.dir), Memory: memoryIn(r.dir), Claims: claimsIn(r.dir), Objects: r.set, Allocatable: memory.Value(), Logger: r.Logger,
+		Field: translate.VolumeField,
+		Resource: func(pod *corev1.Pod, ref *corev1.ResourceFieldSelector) (string, error) {
+			return translate.ResourceFieldRef(translate.Input{Pod: pod, Node: f.Node, Objects: r.set}, nil, ref)
+		},
+	})
+	if err != nil {
+		return agent.Options{}, err
+	}
+	return agent.Options{
+		Desired: r.set, Volumes: vols, Root: podsIn(r.dir), EventsFile: filepath.Join(r.dir, "events"), Logs: logsIn(r.dir), RunMark: r.mark,
+		// A run does not outlive the machine, and one that was killed is removed by its lock.
+		Write: func(path string, data []byte, _ bool) error { return durable.Replace(path, data, 0o600) },
+		Node:  f.Node, Labels: f.Labels, Classes: func() []nodev1.RuntimeClass { return nil },
+		Handlers: func() []string { return named(r.client.Handlers()) },
+		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: f.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: host.RecursiveReadOnly},
+		BootID:   bootID, ParallelPulls: c.ParallelPulls, PullFallback: c.PullFallback,
+		LogLimits:     logs.Limits{Size: math.MaxInt64, Files: keepLogs}, // who shows a log rotates it too
+		UnsafeSysctls: c.UnsafeSysctls, UserAgent: "sunaba-" + version.String(), Logger: r.Logger,
+	}, nil
 }
 
 // short is a duration for people.
@@ -274,8 +237,4 @@ func short(d time.Duration) string {
 		return d.Round(time.Millisecond).String()
 	}
 	return d.Round(100 * time.Millisecond).String()
-}
-
-func invalid(field, format string, args ...any) error {
-	return fmt.Errorf("%s: %w: %w", field, fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
 }

@@ -244,7 +244,7 @@ func (w *Worker) sandboxOf(ctx context.Context, j Job) string {
 		return ""
 	}
 	for _, s := range list.GetItems() {
-		if s.GetMetadata().GetAttempt() == j.attempt() && s.GetAnnotations()[translate.MarkAnnotation] == w.o.Mark {
+		if s.GetMetadata().GetAttempt() == j.attempt() && j.Marked(s.GetAnnotations()) {
 			return s.GetId()
 		}
 	}

@@ -19,7 +19,7 @@ const maxAnnotations = 256 << 10
 // they are left out of it.
 var reserved = []string{
 	"kubernetes.io/config.source", "kubernetes.io/config.hash", "kubernetes.io/config.seen", "kubernetes.io/config.mirror",
-	"io.sunaba.agent", "io.sunaba.file",
+	"io.sunaba.agent", "io.sunaba.file", "io.sunaba.run",
 }
 
 // Object checks name, namespace, labels and annotations of an object that has a namespace.
