@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sunaba-project/sunaba/host/durable"
@@ -26,7 +25,7 @@ type book struct {
 	// recheck asks a folder to read one file again.
 	recheck func(path string)
 	changed chan struct{}
-	now     atomic.Pointer[snapshot]
+	shown
 
 	mu    sync.Mutex // held over writes to the disk: readers use now
 	files map[string]*file
@@ -267,7 +266,7 @@ func (b *book) publishLocked() {
 		return
 	}
 	b.dirty = false
-	s := &snapshot{byKey: make(map[manifest.Key]int, len(b.owners)+len(b.applied))}
+	entries := make([]Entry, 0, len(b.owners)+len(b.applied))
 	for _, folder := range b.folders {
 		var paths []string
 		for path := range b.files {
@@ -283,8 +282,7 @@ func (b *book) publishLocked() {
 			}
 			for _, e := range f.good.entries {
 				if b.owners[e.Key] == f {
-					s.byKey[e.Key] = len(s.entries)
-					s.entries = append(s.entries, e)
+					entries = append(entries, e)
 				}
 			}
 		}
@@ -292,10 +290,9 @@ func (b *book) publishLocked() {
 	keys := slices.Collect(maps.Keys(b.applied))
 	slices.SortFunc(keys, func(x, y manifest.Key) int { return strings.Compare(x.String(), y.String()) })
 	for _, key := range keys {
-		s.byKey[key] = len(s.entries)
-		s.entries = append(s.entries, b.applied[key])
+		entries = append(entries, b.applied[key])
 	}
-	b.now.Store(s)
+	b.now.Store(newSnapshot(entries))
 	b.signal()
 }
 

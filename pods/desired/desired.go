@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/manifest"
@@ -60,6 +58,7 @@ type Entry struct {
 
 // Set is the set of objects. All its methods may be called at the same time.
 type Set struct {
+	*shown
 	book    *book
 	folders []*folder
 	running atomic.Bool
@@ -93,7 +92,7 @@ func Open(o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open manifests: %w", err)
 	}
-	s.book = book
+	s.book, s.shown = book, &book.shown
 	for _, path := range folders {
 		s.folders = append(s.folders, newFolder(path, book, o))
 	}
@@ -167,61 +166,4 @@ func (s *Set) Reload() {
 	for _, f := range s.folders {
 		f.ask("")
 	}
-}
-
-// Objects are all objects: those of files by folder, file name and place in it, then the applied
-// ones by key. The slice is the caller's.
-func (s *Set) Objects() []Entry { return slices.Clone(s.book.now.Load().entries) }
-
-// Get returns one object.
-func (s *Set) Get(key manifest.Key) (Entry, bool) { return s.book.now.Load().get(key) }
-
-// ConfigMap returns a ConfigMap, which is not to be changed.
-func (s *Set) ConfigMap(namespace, name string) (*corev1.ConfigMap, bool) {
-	return find[*corev1.ConfigMap](s, manifest.KindConfigMap, namespace, name)
-}
-
-// Secret returns a Secret, which is not to be changed.
-func (s *Set) Secret(namespace, name string) (*corev1.Secret, bool) {
-	return find[*corev1.Secret](s, manifest.KindSecret, namespace, name)
-}
-
-// Claim returns a PersistentVolumeClaim, which is not to be changed.
-func (s *Set) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, bool) {
-	return find[*corev1.PersistentVolumeClaim](s, manifest.KindClaim, namespace, name)
-}
-
-func find[T any](s *Set, kind, namespace, name string) (value T, ok bool) {
-	e, ok := s.Get(manifest.Key{Kind: kind, Namespace: namespace, Name: name})
-	if ok {
-		value, ok = e.Value.(T)
-	}
-	return value, ok
-}
-
-// Classes are all RuntimeClasses, in the order of Objects. The slice is the caller's.
-func (s *Set) Classes() []nodev1.RuntimeClass { return classes(s.book.now.Load().entries) }
-
-func classes(entries []Entry) []nodev1.RuntimeClass {
-	var out []nodev1.RuntimeClass
-	for _, e := range entries {
-		if rc, ok := e.Value.(*nodev1.RuntimeClass); ok {
-			out = append(out, *rc)
-		}
-	}
-	return out
-}
-
-// snapshot is the set at one moment. It is never changed.
-type snapshot struct {
-	entries []Entry
-	byKey   map[manifest.Key]int
-}
-
-func (s *snapshot) get(key manifest.Key) (Entry, bool) {
-	n, ok := s.byKey[key]
-	if !ok {
-		return Entry{}, false
-	}
-	return s.entries[n], true
 }

@@ -104,7 +104,7 @@ func (r *runner) follow(ctx context.Context, a *agent.Agent, s *server) (*ending
 }
 
 func (e *ending) grace() time.Duration {
-	return time.Duration(*e.set.pod.Spec.TerminationGracePeriodSeconds) * time.Second
+	return time.Duration(*e.pod.Spec.TerminationGracePeriodSeconds) * time.Second
 }
 
 // look tells what is new, and orders the end of a pod that is over or cannot run. It says whether
@@ -112,7 +112,7 @@ func (e *ending) grace() time.Duration {
 func (e *ending) look(ctx context.Context) (over bool, err error) {
 	events := e.agent.Events()
 	defer e.tell(events)
-	pod, found := e.agent.Pod(e.set.key.Namespace, e.set.key.Name)
+	pod, found := e.agent.Pod(e.key.Namespace, e.key.Name)
 	switch {
 	case !found:
 		if why := refused(events); why != nil && e.why == nil {
@@ -150,7 +150,7 @@ func (e *ending) tell(events []*corev1.Event) {
 // end orders the deletion of the pod; grace is in seconds, or the pod's own if it is negative.
 func (e *ending) end(ctx context.Context, grace int64) error {
 	e.since = time.Now()
-	err := e.agent.Delete(ctx, e.set.key.Namespace, e.set.key.Name, "", grace)
+	err := e.agent.Delete(ctx, e.key.Namespace, e.key.Name, "", grace)
 	if errdefs.IsNotFound(err) {
 		return nil // it is gone already
 	}
@@ -177,8 +177,8 @@ func (e *ending) interrupt(ctx context.Context) error {
 
 // code is the exit code. On an error it is not 0.
 func (e *ending) code(s *server, err error) (int, error) {
-	name := e.set.key.Namespace + "/" + e.set.key.Name
-	codes := s.codes(e.set.pod)
+	name := e.key.Namespace + "/" + e.key.Name
+	codes := s.codes(e.pod)
 	code := 0
 	if i := slices.IndexFunc(codes, func(c int) bool { return c != 0 }); i >= 0 {
 		code = codes[i]

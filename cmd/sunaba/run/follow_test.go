@@ -44,7 +44,7 @@ func TestExitCode(t *testing.T) {
 				t.Fatal(err)
 			}
 			for kind, want := range map[string]int{Any: tt.any, All: tt.all, None: tt.none} {
-				e := &ending{runner: &runner{Options: Options{ExitCode: kind}, set: set}, status: tt.status, why: tt.why}
+				e := &ending{runner: &runner{Options: Options{ExitCode: kind}, objects: set}, status: tt.status, why: tt.why}
 				code, err := e.code(&server{ends: tt.ends}, nil)
 				if code != want || err != nil && (tt.text == "" || !strings.Contains(err.Error(), tt.text)) {
 					t.Errorf("%s: code %d, %v; want %d", kind, code, err, want)

@@ -33,7 +33,7 @@ func TestFollow(t *testing.T) {
 	long := strings.Repeat("x", 100<<10)
 	for _, tt := range []struct {
 		name, log, prefix string
-		out, err, fails   string
+		out, err          string
 	}{
 		{name: "nothing"},
 		{name: "lines", log: stamp + "stdout F one\n" + stamp + "stderr F two\n" + stamp + "stdout F \n", out: "one\n\n", err: "two\n"},
@@ -46,8 +46,7 @@ func TestFollow(t *testing.T) {
 		{name: "prefix and pieces", prefix: "web", log: stamp + "stdout P on\n" + stamp + "stderr F two\n" + stamp + "stdout F e\n", out: "[web] one\n", err: "[web] two\n"},
 		{name: "prefix and no end", prefix: "web", log: stamp + "stdout P prompt> \n", out: "[web] prompt> \n"},
 		{name: "prefix and very long", prefix: "w", log: strings.Repeat(stamp+"stdout P "+long+"\n", 3) + stamp + "stdout F .\n", out: "[w] " + strings.Repeat(long, 3) + "\n[w] .\n"},
-		{name: "not a log", log: "hello\n", fails: "is not a line of a CRI log"},
-		{name: "unknown stream", log: stamp + "stdin F x\n", fails: `no stream "stdin"`},
+		{name: "no lines of a log", log: "hello\n" + stamp + "stdin F x\n" + stamp + "stdout F one\n", out: "one\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "0.log")
@@ -57,13 +56,13 @@ func TestFollow(t *testing.T) {
 			var out, errOut node.Buffer
 			f := follow(steady(path), tt.prefix, &out, &errOut, func() {})
 			err := f.finish()
-			if tt.fails == "" && err != nil || tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
-				t.Fatalf("error %v, want %q", err, tt.fails)
+			if err != nil {
+				t.Fatal(err)
 			}
 			if err != f.finish() {
 				t.Error("a second finish answers something else")
 			}
-			if tt.fails == "" && (out.String() != tt.out || errOut.String() != tt.err) {
+			if out.String() != tt.out || errOut.String() != tt.err {
 				t.Errorf("stdout %q, stderr %q; want %q, %q", out.String(), errOut.String(), tt.out, tt.err)
 			}
 		})

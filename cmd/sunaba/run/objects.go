@@ -1,13 +1,11 @@
 package run
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -22,14 +20,12 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// objects are what a run's files hold: the set of what its agent wants, which never changes, except
-// that the pod is not wanted any more at the end.
+// objects are what a run's files hold.
 type objects struct {
 	pod     *corev1.Pod
 	key     manifest.Key // the pod's
 	entries []desired.Entry
 	notes   []string
-	deleted atomic.Bool
 }
 
 // readInput reads the manifest, up to what the file of a folder of manifests may hold.
@@ -68,7 +64,7 @@ func readObjects(o Options) (*objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	have := s.Classes()
+	have := desired.NewFixed(s.entries).Classes()
 	for i := range more {
 		if _, err := runtimeclass.Find(have, more[i].Name); err == nil {
 			return nil, fmt.Errorf("%s: RuntimeClass %q is defined in the files of --runtimeclass too: %w", o.File, more[i].Name, errdefs.ErrInvalidArgument)
@@ -139,75 +135,4 @@ func (s *objects) setHandler(name string, have []string) error {
 // named are the handlers of the server without "", its default.
 func named(handlers []string) []string {
 	return slices.DeleteFunc(slices.Clone(handlers), func(name string) bool { return name == "" })
-}
-
-// Run waits: nothing changes.
-func (s *objects) Run(ctx context.Context, _ func()) error {
-	<-ctx.Done()
-	return nil
-}
-
-// Listed is closed.
-func (s *objects) Listed() <-chan struct{} {
-	listed := make(chan struct{})
-	close(listed)
-	return listed
-}
-
-// Objects are all objects, without the pod once it was deleted.
-func (s *objects) Objects() []desired.Entry {
-	gone := s.deleted.Load()
-	return slices.DeleteFunc(slices.Clone(s.entries), func(e desired.Entry) bool { return gone && e.Key == s.key })
-}
-
-// Get returns one object.
-func (s *objects) Get(key manifest.Key) (desired.Entry, bool) {
-	all := s.Objects()
-	i := slices.IndexFunc(all, func(e desired.Entry) bool { return e.Key == key })
-	if i < 0 {
-		return desired.Entry{}, false
-	}
-	return all[i], true
-}
-
-// Delete deletes the pod. It is ErrNotFound for anything else.
-func (s *objects) Delete(key manifest.Key) error {
-	if key != s.key || s.deleted.Swap(true) {
-		return fmt.Errorf("delete %s: there is none: %w", key, errdefs.ErrNotFound)
-	}
-	return nil
-}
-
-// Classes are the RuntimeClasses.
-func (s *objects) Classes() []nodev1.RuntimeClass {
-	var all []nodev1.RuntimeClass
-	for _, e := range s.entries {
-		if rc, ok := e.Value.(*nodev1.RuntimeClass); ok {
-			all = append(all, *rc)
-		}
-	}
-	return all
-}
-
-// ConfigMap returns a ConfigMap.
-func (s *objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, bool) {
-	return find[*corev1.ConfigMap](s, manifest.KindConfigMap, namespace, name)
-}
-
-// Secret returns a Secret.
-func (s *objects) Secret(namespace, name string) (*corev1.Secret, bool) {
-	return find[*corev1.Secret](s, manifest.KindSecret, namespace, name)
-}
-
-// Claim returns a PersistentVolumeClaim.
-func (s *objects) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, bool) {
-	return find[*corev1.PersistentVolumeClaim](s, manifest.KindClaim, namespace, name)
-}
-
-func find[T any](s *objects, kind, namespace, name string) (value T, ok bool) {
-	e, ok := s.Get(manifest.Key{Kind: kind, Namespace: namespace, Name: name})
-	if ok {
-		value, ok = e.Value.(T)
-	}
-	return value, ok
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/pods/desired"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
 
@@ -70,32 +71,10 @@ func TestRestartPolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, found := s.Get(s.key)
+		e, found := desired.NewFixed(s.entries).Get(s.key)
 		if !found || e.Pod() != s.pod || s.pod.Spec.RestartPolicy != want || len(s.pod.UID) != 36 {
 			t.Errorf("%q: found %v, policy %s, UID %q; want %s", in, found, s.pod.Spec.RestartPolicy, s.pod.UID, want)
 		}
-	}
-}
-
-func TestObjects(t *testing.T) {
-	s, err := parseObjects("f.yaml", []byte(spec("")+"---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: b}}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m, found := s.ConfigMap("default", "m"); !found || m.Data["a"] != "b" {
-		t.Errorf("config map %v, %v", m, found)
-	}
-	if _, found := s.Secret("default", "m"); found {
-		t.Error("a secret that is not there")
-	}
-	if err := s.Delete(manifest.Key{Kind: manifest.KindConfigMap, Namespace: "default", Name: "m"}); !errdefs.IsNotFound(err) {
-		t.Errorf("delete of what the pod uses: %v", err)
-	}
-	if err := s.Delete(s.key); err != nil || len(s.Objects()) != 1 {
-		t.Errorf("%v, objects %v", err, s.Objects())
-	}
-	if err := s.Delete(s.key); !errdefs.IsNotFound(err) {
-		t.Errorf("second delete: %v", err)
 	}
 }
 
@@ -119,8 +98,9 @@ func TestSetHandler(t *testing.T) {
 			if err != nil || tt.class == "" {
 				return
 			}
-			e, _ := s.Get(s.key)
-			classes := s.Classes()
+			set := desired.NewFixed(s.entries)
+			e, _ := set.Get(s.key)
+			classes := set.Classes()
 			if got := e.Pod().Spec.RuntimeClassName; got == nil || *got != tt.class || classes[0].Handler != tt.handler || classes[0].Overhead == nil {
 				t.Errorf("class %v, of light %q", got, classes[0].Handler)
 			}
@@ -139,7 +119,7 @@ func TestReadObjects(t *testing.T) {
 	}
 	pod, classes := write("pod.yaml", spec("")), write("classes.yaml", class)
 	s, err := readObjects(Options{File: pod, RuntimeClassFiles: []string{classes}})
-	if err != nil || len(s.Classes()) != 1 {
+	if err != nil || len(desired.NewFixed(s.entries).Classes()) != 1 {
 		t.Fatalf("%v, %v", s, err)
 	}
 	if s, err = readObjects(Options{File: "stdin", Reader: strings.NewReader(spec(""))}); err != nil || s.pod.Name != "p" {

@@ -24,6 +24,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent"
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
 	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/desired"
 	"github.com/sunaba-project/sunaba/pods/translate"
 	"github.com/sunaba-project/sunaba/pods/volumes"
 	"github.com/sunaba-project/sunaba/version"
@@ -93,7 +94,7 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 	if err := set.setHandler(o.Handler, c.Handlers()); err != nil {
 		return 1, err
 	}
-	r := &runner{Options: o, terminal: terminal, client: c, set: set}
+	r := &runner{Options: o, terminal: terminal, client: c, objects: set}
 	for _, n := range set.notes {
 		r.say("warning: %s", n)
 	}
@@ -127,16 +128,16 @@ type runner struct {
 	Options
 	terminal io.Writer // Stderr itself, for progress
 	client   *dial.Client
-	set      *objects
-	dir      string
-	mark     string
-	hangup   func() // ends the run as an interrupt does
-	made     bool   // something of the pod is or was there
+	*objects
+	dir    string
+	mark   string
+	hangup func() // ends the run as an interrupt does
+	made   bool   // something of the pod is or was there
 }
 
 // own marks the pod as one that ends with this process, unless it is to be kept.
 func (r *runner) own() (release func() error, err error) {
-	uid := string(r.set.pod.UID)
+	uid := string(r.pod.UID)
 	if r.Keep {
 		r.mark = uid
 		return func() error { return nil }, nil
@@ -208,18 +209,19 @@ func (r *runner) agentOptions() (agent.Options, error) {
 		return agent.Options{}, err
 	}
 	memory := f.Node.Allocatable[corev1.ResourceMemory]
+	set := desired.NewFixed(r.entries)
 	vols, err := volumes.New(volumes.Options{
-		Dir: podsIn(r.dir), Memory: memoryIn(r.dir), Claims: claimsIn(r.dir), Objects: r.set, Allocatable: memory.Value(), Logger: r.Logger,
+		Dir: podsIn(r.dir), Memory: memoryIn(r.dir), Claims: claimsIn(r.dir), Objects: set, Allocatable: memory.Value(), Logger: r.Logger,
 		Field: translate.VolumeField,
 		Resource: func(pod *corev1.Pod, ref *corev1.ResourceFieldSelector) (string, error) {
-			return translate.ResourceFieldRef(translate.Input{Pod: pod, Node: f.Node, Objects: r.set}, nil, ref)
+			return translate.ResourceFieldRef(translate.Input{Pod: pod, Node: f.Node, Objects: set}, nil, ref)
 		},
 	})
 	if err != nil {
 		return agent.Options{}, err
 	}
 	return agent.Options{
-		Desired: r.set, Volumes: vols, Root: podsIn(r.dir), EventsFile: filepath.Join(r.dir, "events"), Logs: logsIn(r.dir), RunMark: r.mark,
+		Desired: set, Volumes: vols, Root: podsIn(r.dir), EventsFile: filepath.Join(r.dir, "events"), Logs: logsIn(r.dir), RunMark: r.mark,
 		// A run does not outlive the machine, and one that was killed is removed by its lock.
 		Write: func(path string, data []byte, _ bool) error { return durable.Replace(path, data, 0o600) },
 		Node:  f.Node, Labels: f.Labels, Classes: func() []nodev1.RuntimeClass { return nil },

@@ -110,7 +110,7 @@ func (s *server) RunPodSandbox(ctx context.Context, q *runtime.RunPodSandboxRequ
 		where = "at " + ip
 	}
 	if err == nil {
-		s.say("pod %s/%s is up %s (handler %s, %s)", s.set.key.Namespace, s.set.key.Name, where, cmp.Or(q.GetRuntimeHandler(), "default"), short(took))
+		s.say("pod %s/%s is up %s (handler %s, %s)", s.key.Namespace, s.key.Name, where, cmp.Or(q.GetRuntimeHandler(), "default"), short(took))
 	}
 	return resp, nil
 }
@@ -124,7 +124,7 @@ func (s *server) CreateContainer(ctx context.Context, q *runtime.CreateContainer
 	}
 	meta := q.GetConfig().GetMetadata()
 	prefix := ""
-	if pod := s.set.pod; len(pod.Spec.InitContainers)+len(pod.Spec.Containers) > 1 {
+	if pod := s.pod; len(pod.Spec.InitContainers)+len(pod.Spec.Containers) > 1 {
 		prefix = meta.GetName()
 	}
 	c := &container{id: resp.GetContainerId(), name: meta.GetName(), attempt: meta.GetAttempt(), began: began}

@@ -57,7 +57,7 @@ type Options struct {
 // ErrNotFound if there is no such log and it is not followed; ErrInvalidArgument if it is no
 // regular file; those of out.
 func Read(ctx context.Context, path string, o Options, out io.Writer) error {
-	r := &reader{path: path, o: o, out: out, held: map[string][]byte{}, atStart: true}
+	r := &reader{path: path, o: o, out: out, errOut: out, held: map[string][]byte{}, atStart: true}
 	defer r.close()
 	if err := r.start(ctx); err != nil || r.file == nil {
 		return err
@@ -69,14 +69,35 @@ func Read(ctx context.Context, path string, o Options, out io.Writer) error {
 	return err
 }
 
+// Lines writes the lines of a log, whose file is written to it in pieces of any size, each to the
+// writer of its stream.
+type Lines struct{ r reader }
+
+// NewLines returns a writer for the file of a log. With a prefix it writes whole lines only.
+func NewLines(prefix string, stdout, stderr io.Writer) *Lines {
+	return &Lines{reader{o: Options{Prefix: prefix, Whole: prefix != ""}, out: stdout, errOut: stderr, held: map[string][]byte{}, atStart: true}}
+}
+
+// Write writes the lines that are whole in the file. Errors are those of the writers.
+func (l *Lines) Write(data []byte) (int, error) {
+	if err := l.r.records(data); err != nil {
+		return 0, err
+	}
+	return len(data), nil
+}
+
+// Close writes what was held back of lines that never ended.
+func (l *Lines) Close() error { return l.r.finish() }
+
 // errLimit ends reading at LimitBytes.
 var errLimit = errors.New("limit reached")
 
 // reader reads a log and those that it became by rotation.
 type reader struct {
-	path string
-	o    Options
-	out  io.Writer
+	path   string
+	o      Options
+	out    io.Writer
+	errOut io.Writer // of lines of stderr
 
 	file    *os.File
 	content io.Reader // of the file, unpacked
@@ -246,7 +267,7 @@ func (r *reader) record(text []byte) error {
 	if r.atStart = whole; whole {
 		line = append(line, '\n')
 	}
-	return r.write(line)
+	return r.write(stream, line)
 }
 
 func parse(text []byte) (at time.Time, stream string, content []byte, whole, ok bool) {
@@ -260,12 +281,16 @@ func parse(text []byte) (at time.Time, stream string, content []byte, whole, ok 
 	return at, stream, parts[3], tag != "P", err == nil && (stream == "stdout" || stream == "stderr")
 }
 
-func (r *reader) write(line []byte) error {
+func (r *reader) write(stream string, line []byte) error {
 	full := false
 	if limit := r.o.LimitBytes; limit > 0 && r.written+int64(len(line)) >= limit {
 		line, full = line[:limit-r.written], true
 	}
-	n, err := r.out.Write(line)
+	out := r.out
+	if stream == "stderr" {
+		out = r.errOut
+	}
+	n, err := out.Write(line)
 	r.written += int64(n)
 	if err == nil && full {
 		err = errLimit
@@ -279,7 +304,7 @@ func (r *reader) finish() error {
 		if held := r.held[stream]; len(held) > 0 {
 			delete(r.held, stream)
 			line := append([]byte(r.o.Prefix), held...)
-			if err := r.write(append(line, '\n')); err != nil {
+			if err := r.write(stream, append(line, '\n')); err != nil {
 				return err
 			}
 		}
