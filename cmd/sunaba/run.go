@@ -108,7 +108,8 @@ func runEmbedded(ctx context.Context, c config, o pod.Options, logger *slog.Logg
 	return code, err
 }
 
-// embedded serves in a folder of its own while use works, and removes the folder.
+// embedded serves in a folder of its own while use works. Then it removes the folder, unless something
+// of a pod is left.
 func embedded(ctx context.Context, c config, dir string, logger *slog.Logger, use func(socket string) error) error {
 	p := embeddedPlaces(dir)
 	d, err := newDaemon(c, p, c.Log.Level == "debug", logger)
@@ -119,18 +120,20 @@ func embedded(ctx context.Context, c config, dir string, logger *slog.Logger, us
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ready, served := make(chan struct{}), make(chan error, 1)
 	go func() { served <- d.Serve(serving, func() { close(ready) }) }()
+	var left error
 	select {
 	case <-ready:
 		err = use(p.socket)
-	case err = <-served:
+		left = noPods(serving, p)
+	case left = <-served:
 		served <- nil
 	}
 	stop()
-	err = errors.Join(err, <-served, d.Close(), network.Destroy(networkOptions(c, p, logger)))
-	if err != nil {
-		return fmt.Errorf("%w (its folder is %s)", err, dir)
+	left = errors.Join(left, <-served, d.Close(), network.Destroy(networkOptions(c, p, logger)))
+	if left != nil {
+		return fmt.Errorf("%w (its folder is %s)", errors.Join(err, left), dir)
 	}
-	return os.RemoveAll(dir)
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 func embeddedPlaces(dir string) places {

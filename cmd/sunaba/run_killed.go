@@ -44,16 +44,22 @@ func clearServer(ctx context.Context, socket string, out io.Writer) error {
 	}
 	defer client.Close()
 	say := func(format string, args ...any) { fmt.Fprintf(out, "sunaba: "+format+"\n", args...) }
-	if err := pod.Clear(ctx, client, socket, say); err != nil {
+	return pod.Clear(ctx, client, socket, say)
+}
+
+// noPods is an error if the server in a folder has pods.
+func noPods(ctx context.Context, p places) error {
+	client, err := dial.Connect(ctx, p.socket)
+	if err != nil {
 		return err
 	}
+	defer client.Close()
 	left, err := client.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
 	if err != nil {
 		return dial.Native(err)
 	}
 	if n := len(left.GetItems()); n > 0 {
-		return fmt.Errorf("%d other pods run in it: remove them with crictl through a server with --root %s --state %s",
-			n, filepath.Join(filepath.Dir(socket), "root"), filepath.Join(filepath.Dir(socket), "state"))
+		return fmt.Errorf("%d pods are left in it: remove them with crictl through a server with --root %s --state %s", n, p.root, p.state)
 	}
 	return nil
 }
