@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/completion"
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
@@ -189,7 +190,7 @@ func (n *node) run(ctx context.Context, stdin string, args ...string) (out, errO
 func (n *node) runTo(ctx context.Context, out, errOut *buffer, stdin string, args ...string) error {
 	root := &cli.Command{
 		Name: "sunaba", Writer: out, ErrWriter: errOut, Reader: strings.NewReader(stdin), ExitErrHandler: func(context.Context, *cli.Command, error) {},
-		Commands: Commands(Places{State: n.dir, Socket: "/none"}),
+		Commands: slices.Concat(completion.Commands(Places{State: n.dir, Socket: "/none"}.Complete), Commands(Places{State: n.dir, Socket: "/none"})),
 	}
 	return root.Run(ctx, append([]string{"sunaba"}, args...))
 }
@@ -255,6 +256,20 @@ func TestCommands(t *testing.T) {
 		{line: "describe secret s", out: "Name:         s\nNamespace:    default\nLabels:       <none>\nAnnotations:  <none>\n\nType:  \n\nData\n====\np:  7 bytes\n"},
 		{line: "describe pod web", out: "Name:..."},
 		{line: "describe", fails: "want a kind"},
+		{line: "__complete get po", out: "pods\tpo\n"},
+		{line: "__complete get pods w", out: "web\t\n"},
+		{line: "__complete delete secret/", out: "secret/s\t\n"},
+		{line: "__complete logs f", out: "feed\t\n"},
+		{line: "__complete logs web -c s", out: "side\t\n"},
+		{line: "__complete exec pod/web --container=i", out: "--container=init\t\n"},
+		{line: "__complete cp w", out: "web:\t\n"},
+		{line: "__complete exec web -- w"},
+		{line: "__complete get -n d", out: "default\t\n"},
+		{line: "__complete logs -n other w"},
+		{line: "__complete logs --state /none w"},
+		{line: "__complete get -o custom", out: "custom-columns=\t\n"},
+		{line: "__complete wait --for=c", out: "--for=condition=Ready\t\n--for=create\t\n"},
+		{line: "__complete events --for pod/f", out: "pod/feed\t\n"},
 		{line: "events", out: "LAST SEEN   TYPE      REASON    OBJECT     MESSAGE\n5h          Normal    Started   Pod/feed   \n4h          Warning   BackOff   Pod/web    \n"},
 		{line: "events --for pod/web --no-headers", out: "4h    Warning   BackOff   Pod/web   \n"},
 		{line: "events --types=normal --no-headers", out: "5h    Normal   Started   Pod/feed   \n"},
