@@ -37,7 +37,7 @@ type Options struct {
 	Metrics func(io.Writer) error
 	// Server is what is told to those who use the socket of this API.
 	Server ServerInfo
-	Logger    *slog.Logger
+	Logger *slog.Logger
 
 	// header and request take the place of headerTime and requestTime in tests.
 	header, request time.Duration
