@@ -131,6 +131,15 @@ type DebugRequest struct {
 	Container corev1.EphemeralContainer `json:"container"`
 }
 
+// ContainerUsage is what a running container of a pod uses.
+type ContainerUsage struct {
+	Pod       types.UID `json:"pod"`
+	Container string    `json:"container"`
+	// NanoCores are billionths of a core, MemoryBytes the working set.
+	NanoCores   uint64 `json:"nanoCores"`
+	MemoryBytes uint64 `json:"memoryBytes"`
+}
+
 // ServerInfo is what the commands need to know of the server.
 type ServerInfo struct {
 	// CRISocket is the absolute path of its CRI socket, "" if it is not told.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +36,8 @@ type Options struct {
 	// Metrics writes metrics in the text format of Prometheus after those of this package; nil
 	// writes none.
 	Metrics func(io.Writer) error
+	// Usage measures the running containers of pods; nil measures none.
+	Usage func(context.Context) ([]ContainerUsage, error)
 	// Server is what is told to those who use the socket of this API.
 	Server ServerInfo
 	Logger *slog.Logger
@@ -63,7 +66,7 @@ func Listen(path string, o Options) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	observe(mux, o)
-	s := &service{agent: o.Agent, info: o.Server, watches: make(chan struct{}, maxWatches)}
+	s := &service{agent: o.Agent, info: o.Server, usage: o.Usage, watches: make(chan struct{}, maxWatches)}
 	s.register(mux)
 	return serve(l, path, mux, o), nil
 }
