@@ -40,7 +40,7 @@ func run(args []string, out, errOut io.Writer) int {
 		ErrWriter:      errOut,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		Commands: slices.Concat([]*cli.Command{
-			serveCommand(), configCommand(), runCommand(), checkCommand(), imagesCommand(), runtimeClassCommand(), topCommand(),
+			serveCommand(), configCommand(), runCommand(), checkCommand(), imagesCommand(), runtimeClassCommand(), topCommand(places.TopPods()),
 			overheadCommand(), wasmCommand(), versionCommand(),
 		}, completion.Commands(places.Complete), podcmd.Commands(places)),
 	}

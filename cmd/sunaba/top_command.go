@@ -14,7 +14,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/top"
 )
 
-func topCommand() *cli.Command {
+func topCommand(commands ...*cli.Command) *cli.Command {
 	return &cli.Command{
 		Name:      "top",
 		Usage:     "show the node's pods: CPU, memory, overhead declared and measured, restarts",
@@ -24,7 +24,8 @@ func topCommand() *cli.Command {
 			&cli.DurationFlag{Name: "every", Usage: "`TIME` between two looks", Value: 2 * time.Second},
 			&cli.BoolFlag{Name: "once", Usage: "print one table and end, as without a terminal"},
 		},
-		Action: showTop,
+		Commands: commands,
+		Action:   showTop,
 	}
 }
 

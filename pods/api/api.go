@@ -146,6 +146,15 @@ type ShutdownRequest struct {
 	Cancel bool `json:"cancel,omitempty"`
 }
 
+// ContainerUsage is what a running container of a pod uses.
+type ContainerUsage struct {
+	Pod       types.UID `json:"pod"`
+	Container string    `json:"container"`
+	// NanoCores are billionths of a core, MemoryBytes the working set.
+	NanoCores   uint64 `json:"nanoCores"`
+	MemoryBytes uint64 `json:"memoryBytes"`
+}
+
 // ServerInfo is what the commands need to know of the server.
 type ServerInfo struct {
 	// CRISocket is the absolute path of its CRI socket, "" if it is not told.

@@ -193,3 +193,8 @@ func refused(resp *http.Response) error {
 	}
 	return &remote{f.Error, errhttp.ToNative(resp.StatusCode)}
 }
+
+// Usage is what the running containers of pods use now.
+func (c *Client) Usage(ctx context.Context) ([]ContainerUsage, error) {
+	return call[[]ContainerUsage](ctx, c, http.MethodGet, "usage", nil)
+}

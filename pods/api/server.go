@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -37,9 +38,11 @@ type Options struct {
 	// Metrics writes metrics in the text format of Prometheus after those of this package; nil
 	// writes none.
 	Metrics func(io.Writer) error
+	// Usage measures the running containers of pods; nil measures none.
+	Usage func(context.Context) ([]ContainerUsage, error)
 	// Server is what is told to those who use the socket of this API.
 	Server ServerInfo
-	Logger    *slog.Logger
+	Logger *slog.Logger
 
 	// header and request take the place of headerTime and requestTime in tests.
 	header, request time.Duration
@@ -65,7 +68,7 @@ func Listen(path string, o Options) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	observe(mux, o)
-	s := &service{agent: o.Agent, power: o.Shutdown, info: o.Server, watches: make(chan struct{}, maxWatches)}
+	s := &service{agent: o.Agent, power: o.Shutdown, info: o.Server, usage: o.Usage, watches: make(chan struct{}, maxWatches)}
 	s.register(mux)
 	return serve(l, path, mux, o), nil
 }

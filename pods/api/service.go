@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ type service struct {
 	agent   Agent
 	power   Shutdowner // nil without
 	info    ServerInfo
+	usage   func(context.Context) ([]ContainerUsage, error)
 	watches chan struct{} // one place for each
 }
 
@@ -50,6 +52,14 @@ func (s *service) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /describe/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) {
 		d, err := s.describe(r.PathValue("namespace"), r.PathValue("name"))
 		answer(w, d, err)
+	})
+	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
+		if s.usage == nil {
+			refuse(w, fmt.Errorf("measure containers: the server does not: %w", errdefs.ErrNotImplemented))
+			return
+		}
+		all, err := s.usage(r.Context())
+		answer(w, all, err)
 	})
 	mux.HandleFunc("GET /v1/server", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.info, nil) })
 	mux.HandleFunc("POST /debug", func(w http.ResponseWriter, r *http.Request) { answer(w, struct{}{}, s.debug(w, r)) })

@@ -39,6 +39,7 @@ type Runner struct {
 	config  Config
 	socket  string // of the commands
 	info    api.ServerInfo
+	usage   func(context.Context) ([]api.ContainerUsage, error)
 	logger  *slog.Logger
 
 	stop    context.CancelFunc
@@ -143,7 +144,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	return &Runner{
-		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), info: info, logger: o.Logger, stop: func() {},
+		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), info: info, usage: func(ctx context.Context) ([]api.ContainerUsage, error) { return usage(ctx, o.CRI) }, logger: o.Logger, stop: func() {},
 	}, nil
 }
 
@@ -200,7 +201,7 @@ func evictionOptions(o Options, c Eviction, facts node.Facts) (agent.Eviction, e
 // Start runs the pods and serves the commands about them. It returns when the manifests were
 // listed.
 func (r *Runner) Start(ctx context.Context) error {
-	options := api.Options{Agent: r.service, Shutdown: r.agent, Metrics: r.agent.ProbeMetrics, Server: r.info, Logger: r.logger}
+	options := api.Options{Agent: r.service, Shutdown: r.agent, Metrics: r.agent.ProbeMetrics, Server: r.info, Usage: r.usage, Logger: r.logger}
 	local, err := api.Listen(r.socket, options)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ const defaultNamespace = "default"
 // Complete completes a word of a command of this package, also with the names that the server
 // tells. Where there is no server, there are none.
 func (p Places) Complete(ctx context.Context, r completion.Request) []completion.Candidate {
-	if r.Command.Category != category && !slices.Equal(r.Path, []string{"top", "pods"}) {
+	if r.Command.Category != category {
 		return nil
 	}
 	n := &names{state: cmp.Or(r.Flags["state"], p.State), namespace: cmp.Or(r.Flags["namespace"], defaultNamespace)}
@@ -31,7 +31,7 @@ func (p Places) Complete(ctx context.Context, r completion.Request) []completion
 	switch first := len(r.Args) == 0; r.Command.Name {
 	case "get", "describe", "delete", "wait":
 		return n.targets(ctx, r)
-	case "restart", "pods":
+	case "restart":
 		return n.of(ctx, objects.Pod(""), "")
 	case "cp":
 		return n.of(ctx, objects.Pod(""), ":")
@@ -65,10 +65,6 @@ func (n *names) flag(ctx context.Context, r completion.Request) []completion.Can
 		return completion.Names(corev1.EventTypeNormal, corev1.EventTypeWarning)
 	case "dry-run":
 		return completion.Names("client", "server", "none")
-	case "sort-by":
-		if r.Command.Name == "pods" {
-			return completion.Names("cpu", "memory")
-		}
 	case "for":
 		if r.Command.Name == "wait" {
 			return completion.Names("condition=Ready", "create", "delete", "jsonpath=")

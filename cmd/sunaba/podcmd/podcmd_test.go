@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/completion"
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
@@ -130,7 +131,7 @@ func newNode(t *testing.T) *node {
 			{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "1"}, Type: "Normal", Reason: "Started", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "feed", Namespace: "default"}, LastTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour)), FirstTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour))},
 		},
 	}}
-	s, err := api.Listen(filepath.Join(n.dir, api.SocketName), api.Options{Agent: n.agent, Server: api.ServerInfo{CRISocket: filepath.Join(n.dir, "cri.sock"), StreamCertificate: filepath.Join(n.dir, "tls.crt")}, Logger: slog.New(slog.DiscardHandler)})
+	s, err := api.Listen(filepath.Join(n.dir, api.SocketName), api.Options{Agent: n.agent, Usage: n.usage, Server: api.ServerInfo{CRISocket: filepath.Join(n.dir, "cri.sock"), StreamCertificate: filepath.Join(n.dir, "tls.crt")}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,6 +149,13 @@ func newNode(t *testing.T) *node {
 		}
 	})
 	return n
+}
+
+func (n *node) usage(context.Context) ([]api.ContainerUsage, error) {
+	return []api.ContainerUsage{
+		{Pod: "u2", Container: "side", NanoCores: 1_500_001, MemoryBytes: 5 << 20}, {Pod: "u2", Container: "app", NanoCores: 250_000_000, MemoryBytes: 3<<20 - 1},
+		{Pod: "u1", Container: "app", NanoCores: 1, MemoryBytes: 100 << 20}, {Pod: "gone", Container: "app", NanoCores: 7, MemoryBytes: 7},
+	}, nil
 }
 
 func (n *node) Status(context.Context, *runtime.StatusRequest) (*runtime.StatusResponse, error) {
@@ -189,7 +197,7 @@ func (n *node) run(ctx context.Context, stdin string, args ...string) (out, errO
 func (n *node) runTo(ctx context.Context, out, errOut *buffer, stdin string, args ...string) error {
 	root := &cli.Command{
 		Name: "sunaba", Writer: out, ErrWriter: errOut, Reader: strings.NewReader(stdin), ExitErrHandler: func(context.Context, *cli.Command, error) {},
-		Commands: Commands(Places{State: n.dir, Socket: "/none"}),
+		Commands: slices.Concat(completion.Commands(Places{State: n.dir, Socket: "/none"}.Complete), Commands(Places{State: n.dir, Socket: "/none"}), []*cli.Command{{Name: "top", Commands: []*cli.Command{Places{State: n.dir}.TopPods()}}}),
 	}
 	return root.Run(ctx, append([]string{"sunaba"}, args...))
 }
@@ -255,6 +263,27 @@ func TestCommands(t *testing.T) {
 		{line: "describe secret s", out: "Name:         s\nNamespace:    default\nLabels:       <none>\nAnnotations:  <none>\n\nType:  \n\nData\n====\np:  7 bytes\n"},
 		{line: "describe pod web", out: "Name:..."},
 		{line: "describe", fails: "want a kind"},
+		{line: "top pods", out: "NAME   CPU(cores)   MEMORY(bytes)\nfeed   1m           100Mi\nweb    252m         7Mi\n"},
+		{line: "top pod web --containers", out: "POD   NAME   CPU(cores)   MEMORY(bytes)\nweb   app    250m         2Mi\nweb   side   2m           5Mi\n"},
+		{line: "top po -A --sort-by=cpu --no-headers", out: "default   web    252m   7Mi\ndefault   feed   1m     100Mi\n"},
+		{line: "top pods --sort-by=memory --no-headers -l app", out: "feed   1m     100Mi\nweb    252m   7Mi\n"},
+		{line: "top pods --sort-by=disk", fails: "--sort-by accepts only cpu or memory"},
+		{line: "top pod x", fails: `pods "x" not found`},
+		{line: "top pods -n other", errs: "No resources found in other namespace.\n"},
+		{line: "__complete get po", out: "pods\tpo\n"},
+		{line: "__complete get pods w", out: "web\t\n"},
+		{line: "__complete delete secret/", out: "secret/s\t\n"},
+		{line: "__complete logs f", out: "feed\t\n"},
+		{line: "__complete logs web -c s", out: "side\t\n"},
+		{line: "__complete exec pod/web --container=i", out: "--container=init\t\n"},
+		{line: "__complete cp w", out: "web:\t\n"},
+		{line: "__complete exec web -- w"},
+		{line: "__complete get -n d", out: "default\t\n"},
+		{line: "__complete logs -n other w"},
+		{line: "__complete logs --state /none w"},
+		{line: "__complete get -o custom", out: "custom-columns=\t\n"},
+		{line: "__complete wait --for=c", out: "--for=condition=Ready\t\n--for=create\t\n"},
+		{line: "__complete events --for pod/f", out: "pod/feed\t\n"},
 		{line: "events", out: "LAST SEEN   TYPE      REASON    OBJECT     MESSAGE\n5h          Normal    Started   Pod/feed   \n4h          Warning   BackOff   Pod/web    \n"},
 		{line: "events --for pod/web --no-headers", out: "4h    Warning   BackOff   Pod/web   \n"},
 		{line: "events --types=normal --no-headers", out: "5h    Normal   Started   Pod/feed   \n"},
