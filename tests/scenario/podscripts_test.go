@@ -51,8 +51,14 @@ func startPods(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startPodsIn(t, dir)
+}
+
+// startPodsIn starts one whose folder is dir, which may have its folder of manifests already.
+func startPodsIn(t *testing.T, dir string) *machine {
+	t.Helper()
 	for _, name := range []string{"manifests", "pod-logs"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
