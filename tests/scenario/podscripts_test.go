@@ -57,7 +57,7 @@ func startPods(t *testing.T) *machine {
 		}
 	}
 	config := fmt.Sprintf("[pods]\nmanifests = [%q]\nlogs = %q\nnode_name = \"till-4\"\ncrash_loop_max = \"1s\"\n"+
-		"shutdown_grace = \"9s\"\nshutdown_grace_critical = \"3s\"\nlogind_drop_in = false\n[pods.node_labels]\n\"example.com/rack\" = \"7\"\n",
+		"shutdown_grace = \"5s\"\nshutdown_grace_critical = \"3s\"\nlogind_drop_in = false\n[pods.node_labels]\n\"example.com/rack\" = \"7\"\n",
 		filepath.Join(dir, "manifests"), filepath.Join(dir, "pod-logs"))
 	m := startWith(t, dir, config+handlers)
 	t.Cleanup(m.endPods)

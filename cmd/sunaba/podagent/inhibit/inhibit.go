@@ -86,7 +86,7 @@ func (i *Inhibitor) follow(ctx context.Context) error {
 	}
 	defer c.Close()
 	if err := i.lengthen(ctx, c); err != nil {
-		i.o.Logger.Warn("shutdowns of the machine are not held back for long enough: pods may be killed before their grace period is over", "error", err)
+		i.o.Logger.Warn("failed to have shutdowns of the machine wait for long enough, pods may be killed before their grace period is over", "error", err)
 	}
 	// It is asked after the lock is taken: a shutdown that begins in between is seen here or told.
 	held := &hold{}
