@@ -154,3 +154,23 @@ func TestGivenSlices(t *testing.T) {
 		t.Error("a parent that is no slice was taken")
 	}
 }
+
+// RE7: the slice of all pods has the limit, until it is taken away.
+func TestSystemdLimitOwn(t *testing.T) {
+	m := systemdManager(t)
+	property := "MemoryLimit"
+	if m.Unified != "" {
+		property = "MemoryMax"
+	}
+	for _, c := range []struct {
+		memory uint64
+		want   string
+	}{{1 << 46, "70368744177664"}, {0, "infinity"}} {
+		if err := m.LimitOwn(c.memory); err != nil {
+			t.Fatal(err)
+		}
+		if got := systemctl(t, "show", "--value", "--property", property, ownSlice); got != c.want {
+			t.Errorf("%s is %q, want %s", property, got, c.want)
+		}
+	}
+}

@@ -6,6 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sunaba-project/sunaba/pods/agent/node"
 )
 
 type cgroups struct {
@@ -38,6 +43,16 @@ func TestReserveMemory(t *testing.T) {
 		if err := ReserveMemory(c, dir, memory); !errors.Is(err, c.fails) {
 			t.Errorf("error %v", err)
 		}
+	}
+	f := node.Facts{}
+	f.Node.Allocatable = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("5Mi")}
+	config := Default()
+	if got := memoryLimit(config, f); got != 0 {
+		t.Errorf("without reserved_memory the limit is %d", got)
+	}
+	config.ReservedMemory = "3Mi"
+	if got := memoryLimit(config, f); got != 5<<20 {
+		t.Errorf("the limit is %d, want what is allocatable", got)
 	}
 	c.fails = nil
 	if err := ReserveMemory(c, dir, 0); err != nil { // tried again

@@ -35,13 +35,14 @@ type Conn struct {
 	signals chan *dbus.Signal
 }
 
-// Connect connects to logind on the system bus. The caller closes the connection.
+// Connect connects to logind on the system bus. The caller closes the connection, which ends with
+// the context too.
 //
 // # Errors
 //
 // ErrNotFound if the machine has no system bus or no logind on it.
 func Connect(ctx context.Context) (*Conn, error) {
-	bus, err := dbus.ConnectSystemBus()
+	bus, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("connect to logind: %w: %w", err, errdefs.ErrNotFound)
 	}

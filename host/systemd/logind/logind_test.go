@@ -1,6 +1,8 @@
 package logind_test
 
 import (
+	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -95,5 +97,21 @@ func TestConnectNone(t *testing.T) {
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+filepath.Join(t.TempDir(), "bus"))
 	if _, err := logind.Connect(t.Context()); !errdefs.IsNotFound(err) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A bus that does not answer is given up with the context: the server can end.
+func TestConnectHangs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+path)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := logind.Connect(ctx); err == nil {
+		t.Error("connected to a bus that says nothing")
 	}
 }

@@ -16,7 +16,7 @@ conf_dir = %q
 [pods]
 crash_loop_max = %q
 manifests = [%q]
-logind_drop_in = false
+shutdown_grace = "0s"
 logs = %q
 [handlers.runc]
 type = "oci"

@@ -35,8 +35,10 @@ type Options struct {
 }
 
 const (
-	// reconnectPause is the pause before another connection, as a kubelet's.
+	// reconnectPause is the pause before another connection, as a kubelet's. It doubles up to
+	// longestPause while connections do not last for that.
 	reconnectPause = time.Second
+	longestPause   = time.Minute
 	// reloadTime is how long logind has to read its configuration.
 	reloadTime = 5 * time.Second
 )
@@ -59,7 +61,9 @@ func New(o Options) *Inhibitor {
 // Run holds shutdowns back and ends pods until the context ends, or at once where there is no
 // logind.
 func (i *Inhibitor) Run(ctx context.Context) {
+	pause := i.o.pause
 	for {
+		began := time.Now()
 		err := i.follow(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -70,11 +74,15 @@ func (i *Inhibitor) Run(ctx context.Context) {
 			return
 		}
 		i.o.Logger.Warn("failed to follow shutdowns of the machine, trying again", "error", err)
+		if time.Since(began) >= longestPause {
+			pause = i.o.pause
+		}
 		select {
-		case <-time.After(i.o.pause):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
+		pause = min(2*pause, longestPause)
 	}
 }
 
@@ -86,7 +94,7 @@ func (i *Inhibitor) follow(ctx context.Context) error {
 	}
 	defer c.Close()
 	if err := i.lengthen(ctx, c); err != nil {
-		i.o.Logger.Warn("failed to hold shutdowns of the machine back for long enough: pods may be killed before their grace period is over", "error", err)
+		i.o.Logger.Warn("failed to have shutdowns of the machine wait for long enough, pods may be killed before their grace period is over", "error", err)
 	}
 	// It is asked after the lock is taken: a shutdown that begins in between is seen here or told.
 	held := &hold{}
@@ -193,7 +201,12 @@ func (i *Inhibitor) lengthen(ctx context.Context, c *logind.Conn) error {
 	if err := c.Reload(ctx); err != nil {
 		return err
 	}
-	for end := time.Now().Add(i.o.reloaded); have < i.o.Grace; time.Sleep(i.o.reloaded / 50) {
+	for end := time.Now().Add(i.o.reloaded); have < i.o.Grace; {
+		select {
+		case <-time.After(i.o.reloaded / 50):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 		if have, err = c.MaxDelay(ctx); err != nil {
 			return err
 		}

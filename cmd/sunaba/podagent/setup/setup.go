@@ -164,7 +164,12 @@ func (o Options) delay(ctx context.Context) []check.Finding {
 	return []check.Finding{f}
 }
 
+// askTime is how long logind has to answer.
+const askTime = 10 * time.Second
+
 func maxDelay(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
 	c, err := logind.Connect(ctx)
 	if err != nil {
 		return 0, err
