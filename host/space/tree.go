@@ -140,7 +140,7 @@ type Use struct {
 //
 // fs.ErrNotExist if there is nothing at the path, and the context's.
 func Used(ctx context.Context, path string) (Use, error) {
-	w := &walk{linked: map[inode]bool{}, left: remembered}
+	w := &walk{linked: map[inode]bool{}, left: remembered, names: remembered}
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, look, unix.STATX_BASIC_STATS, &st); err != nil {
 		return Use{}, &fs.PathError{Op: "measure", Path: path, Err: err}
@@ -172,6 +172,7 @@ type walk struct {
 	use    Use
 	linked map[inode]bool // files of several names that are counted
 	left   int            // how many more folders may wait to be read
+	names  int            // how many files linked has at most
 	levels []level        // from below the root to the folder that is being read
 }
 
@@ -189,7 +190,7 @@ func (w *walk) count(st *unix.Statx_t) {
 		switch {
 		case w.linked[id]:
 			return
-		case len(w.linked) < remembered:
+		case len(w.linked) < w.names:
 			w.linked[id] = true
 		default:
 			w.use.Bytes += bytes / int64(st.Nlink)

@@ -198,3 +198,57 @@ func TestUsedWhileFilesChange(t *testing.T) {
 	close(done)
 	work.Wait()
 }
+
+// What is mounted in a folder takes its room elsewhere.
+func TestUsedEntersNoMounts(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	folder, file := filepath.Join(dir, "folder"), filepath.Join(dir, "file")
+	if err := errors.Join(
+		os.Mkdir(folder, 0o755), os.WriteFile(file, nil, 0o600), os.WriteFile(filepath.Join(outside, "big"), make([]byte, 8<<20), 0o600),
+		unix.Mount(outside, folder, "", unix.MS_BIND, ""), unix.Mount(filepath.Join(outside, "big"), file, "", unix.MS_BIND, ""),
+	); err != nil {
+		t.Fatal(err)
+	}
+	use, err := Used(t.Context(), dir)
+	if err := errors.Join(unix.Unmount(folder, 0), unix.Unmount(file, 0)); err != nil {
+		t.Error(err)
+	}
+	if err != nil || use.Bytes > 1<<20 || use.Inodes != 1 {
+		t.Errorf("%+v, %v", use, err)
+	}
+	if use, err := Used(t.Context(), dir); err != nil || use.Inodes != 3 {
+		t.Errorf("without the mounts: %+v, %v", use, err)
+	}
+}
+
+// A container may make more folders and names than are kept in memory.
+func TestUsedIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 10 {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, strconv.Itoa(i), "below"), 0o755),
+			os.WriteFile(filepath.Join(dir, strconv.Itoa(i), "a"), make([]byte, 1<<16), 0o600),
+			os.Link(filepath.Join(dir, strconv.Itoa(i), "a"), filepath.Join(dir, strconv.Itoa(i), "b"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		folders, names int
+		partial        bool
+		inodes         int64
+	}{{20, 10, false, 30}, {10, 10, false, 30}, {4, 10, true, 18}, {20, 3, false, 23}} {
+		w := &walk{linked: map[inode]bool{}, left: tt.folders, names: tt.names}
+		root, err := openFolder(unix.AT_FDCWD, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(w.all(t.Context(), root), root.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if w.use.Partial != tt.partial || w.use.Inodes != tt.inodes || len(w.linked) > tt.names {
+			t.Errorf("%d folders and %d names: %+v, want %d inodes", tt.folders, tt.names, w.use, tt.inodes)
+		}
+		if files := w.use.Bytes >> 16; !tt.partial && (files < 10 || files > 11) { // a name beyond the bound counts as its share
+			t.Errorf("%d folders and %d names: %d bytes", tt.folders, tt.names, w.use.Bytes)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -426,4 +427,37 @@ func (w *world) revive() {
 		w.start()
 		w.settle(time.Second)
 	}
+}
+
+// EX7 on a full disk: the eviction cannot be put on record before its pod makes room for that.
+func TestEvictionOnFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, d := newWorld(t), &dials{}
+		w.wishes.set(t, eater("web", ""))
+		d.set(pressure.NodeFS, 50)
+		o := w.watched(d, pressure.NodeFS)
+		full := func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.readings[pressure.NodeFS].Available == 0 }
+		o.write = func(path string, data []byte, sync bool) error {
+			if full() {
+				return unix.ENOSPC
+			}
+			return w.write(path, data, sync)
+		}
+		w.startWith(o)
+		w.runs("web#0")
+		w.settle(time.Minute)
+		d.set(pressure.NodeFS, 0)
+		w.until("evicted", func() bool { return w.pod("web").Status.Reason == "Evicted" })
+		w.until("nothing left", w.server.empty)
+		w.settle(time.Minute)
+		d.set(pressure.NodeFS, 50)
+		w.settle(2 * time.Second)
+		w.stop()
+		w.startWith(o) // it is on record now
+		w.settle(time.Second)
+		if got := w.pod("web").Status.Reason; got != "Evicted" {
+			t.Errorf("after a new start: %q", got)
+		}
+		w.stop()
+	})
 }

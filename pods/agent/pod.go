@@ -32,6 +32,8 @@ type pod struct {
 	// noteAt is when the record is to be written without durability; zero for not at all. noted is
 	// what was written last.
 	noteAt, notedAt time.Time
+	// saveAt is when the record, which could not be written, is written again.
+	saveAt time.Time
 	// holding is what holds said after the last step.
 	holding bool
 	// mountDelay is the last pause after a failure of the volumes.

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 )
 
@@ -12,7 +13,9 @@ import (
 type recorder struct{ *loop }
 
 // save writes the record of a pod durably, in a worker, and goes on when it is written: no action
-// is begun before. What cannot be written is tried again for as long as it takes.
+// is begun before. What cannot be written is tried again for as long as it takes. Only a pod that
+// is purged from a full disk ends before that is on record: nothing else makes room for the record.
+// If the agent is killed meanwhile, the pod is found to run, and evicted again.
 func (l *recorder) save(p *pod) {
 	p.saving, p.must, p.noteAt, p.notedAt = true, false, time.Time{}, l.o.now()
 	data, err := records.Encode(p.rec)
@@ -20,11 +23,12 @@ func (l *recorder) save(p *pod) {
 		l.o.Logger.Error("failed to encode pod record", "pod", p.uid(), "error", err)
 		return
 	}
-	about := p.rec.Pod
+	about, purged := p.rec.Pod, p.rec.Purge
 	l.work.Go(func() {
+		var err error
 		for told := false; ; told = true {
-			err := l.store.Write(p.uid(), data, true)
-			if err == nil {
+			err = l.store.Write(p.uid(), data, true)
+			if err == nil || purged && durable.Full(err) {
 				break
 			}
 			if !told {
@@ -37,6 +41,9 @@ func (l *recorder) save(p *pod) {
 		}
 		l.post(func() {
 			p.saving = false
+			if p.saveAt = (time.Time{}); err != nil {
+				p.must, p.saveAt = true, l.o.now().Add(retryWrite)
+			}
 			l.steps.saved(p)
 		})
 	})

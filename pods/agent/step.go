@@ -96,7 +96,7 @@ func (l *stepper) saved(p *pod) {
 		l.records.note(p)
 	}
 	l.show(p)
-	next := earliest(p.decision.Wake, p.noteAt, p.resize.retry)
+	next := earliest(p.decision.Wake, p.noteAt, p.saveAt, p.resize.retry)
 	if soonest := now.Add(leastPause); !next.IsZero() && next.Before(soonest) {
 		next = soonest // nothing that is due already may turn the loop without end
 	}

@@ -85,6 +85,41 @@ func TestOrdersRefused(t *testing.T) {
 	}
 }
 
+// TestPurge ends a pod that stays, with nothing left of it (EX7). A new start of the agent and the
+// deletion change nothing about how it ended.
+func TestPurge(t *testing.T) {
+	w := newWorld(t, podOf(t, []string{"app=a", "init=i"}))
+	w.settle()
+	w.exit(w.newest("i"), 0)
+	w.settle()
+	w.r.Purge = true
+	w.r.End(Final{corev1.PodFailed, "Evicted", "m"}, time.Second, nil, w.now)
+	w.settle()
+	for w.newest("a") != nil && w.newest("a").State == StateRunning {
+		w.advance(time.Second)
+	}
+	check := func(when string) {
+		t.Helper()
+		st := w.last.Status
+		if len(w.containers)+len(w.sandboxes) > 0 || !w.r.Live.TornDown || w.over || w.last.Waiting != "" || !w.last.Wake.IsZero() {
+			t.Fatalf("%s: %d containers, %d sandboxes, torn down %v, over %v, waiting %q", when, len(w.containers), len(w.sandboxes), w.r.Live.TornDown, w.over, w.last.Waiting)
+		}
+		if end := st.ContainerStatuses[0].State.Terminated; st.Reason != "Evicted" || st.Phase != corev1.PodFailed || end == nil || end.Reason == unknownStatus {
+			t.Fatalf("%s: %+v", when, st)
+		}
+	}
+	w.settle()
+	check("ended")
+	w.reload()
+	w.settle()
+	check("after a new start")
+	w.r.Delete(-1, w.now)
+	w.settle()
+	if !w.over {
+		t.Fatal("the deletion never ends")
+	}
+}
+
 // TestColumns has the cases of B.6 that no pod of this package comes to by itself.
 func TestColumns(t *testing.T) {
 	ended := func(code, signal int32, reason string) corev1.ContainerState {

@@ -146,6 +146,10 @@ func (w *world) disturb(r *rand.Rand, i int) {
 		w.stubborn[fmt.Sprint("a", r.Intn(3))] = r.Intn(2) == 0
 	case n == 34:
 		w.changed = true
+	case n == 36 && i > 60: // as an eviction
+		w.r.Purge = true
+		w.r.End(Final{corev1.PodFailed, "Evicted", ""}, time.Second, nil, w.now)
+		w.save()
 	case n == 35:
 		w.now = w.now.Add(time.Duration(r.Intn(7200)) * time.Second)
 	default:

@@ -33,7 +33,7 @@ func TestDiskPressure(t *testing.T) {
 	}
 	pod("critical", `"priorityClassName": "system-node-critical",`, "dd if=/dev/zero of=/data/big bs=1048576 count=30; sleep 1000")
 	pod("modest", "", "dd if=/dev/zero of=/data/big bs=1048576 count=1; sleep 1000")
-	pod("eater", "", "sleep 2; [ -e /host/done ] || { touch /host/done; dd if=/dev/zero of=/data/big bs=1048576 count=70; }; sleep 1000")
+	pod("eater", "", "sleep 2; [ -e /host/done ] || { touch /host/done; dd if=/dev/zero of=/data/big bs=1048576 count=500; }; sleep 1000") // until there is no room at all
 	wait := func(what string, f func() bool) {
 		t.Helper()
 		if !node.Within(2*node.Patience, f) {
@@ -60,7 +60,9 @@ func TestDiskPressure(t *testing.T) {
 		}
 		return false
 	})
-	wait("the eater is made anew", func() bool { return string(m.podOf("eater").UID) != first["eater"] && running("eater") && running("late") })
+	wait("the eater is made anew", func() bool {
+		return string(m.podOf("eater").UID) != first["eater"] && running("eater") && running("late")
+	})
 	if took := time.Since(began); took < 4*time.Second {
 		t.Errorf("made anew after %s", took)
 	}

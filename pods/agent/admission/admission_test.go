@@ -130,6 +130,32 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// EX10: conditions of the node keep pods out; they wait as those that do not fit.
+func TestPressure(t *testing.T) {
+	low := resource.MustParse("9Gi")
+	for _, tt := range []struct {
+		pod    *corev1.Pod
+		active corev1.NodeConditionType
+		want   string
+	}{
+		{pod(nil), corev1.NodeMemoryPressure, ""},
+		{pod(nil), corev1.NodeDiskPressure, "0/1 nodes are available: 1 node had condition: [DiskPressure]."},
+		{pod(func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = nil }), corev1.NodeMemoryPressure, "0/1 nodes are available: 1 node had condition: [MemoryPressure]."},
+		{pod(func(p *corev1.Pod) { p.Spec.PriorityClassName = nodeCritical }), corev1.NodePIDPressure, ""},
+		{pod(func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = low }), corev1.NodePIDPressure, "0/1 nodes are available: 1 Insufficient memory, 1 node had condition: [PIDPressure]."},
+	} {
+		n := node()
+		n.Pressure = []corev1.NodeConditionType{tt.active}
+		v, got := n.Judge(tt.pod, nil), ""
+		if v.Pending != nil {
+			got = v.Pending.Message
+		}
+		if got != tt.want || v.Final != nil || v.Pending != nil && v.Pending.Reason != Unschedulable {
+			t.Errorf("%q, %+v, want %q", got, v.Final, tt.want)
+		}
+	}
+}
+
 func text(s string) *string { return &s }
 
 // AD11: overhead is the class's. AD16: the built-in priorities. AD4: another node's pod. AD7:

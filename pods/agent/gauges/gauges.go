@@ -59,8 +59,8 @@ func (g *Gauges) Apart() bool { return g.apart }
 func (g *Gauges) Read() (pressure.Readings, error) {
 	readings := pressure.Readings{}
 	return readings, errors.Join(
-		g.readMemory(readings), disk(readings, g.pods, pressure.NodeFS, pressure.NodeInodes),
-		disk(readings, g.images, pressure.ImageFS, pressure.ImageInodes), g.processes(readings),
+		g.readMemory(readings), room(readings, g.pods, pressure.NodeFS, pressure.NodeInodes),
+		room(readings, g.images, pressure.ImageFS, pressure.ImageInodes), g.processes(readings),
 	)
 }
 
@@ -80,7 +80,7 @@ func (g *Gauges) Settle() error {
 	return errors.Join(errs...)
 }
 
-func disk(into pressure.Readings, dir string, bytes, inodes pressure.Signal) error {
+func room(into pressure.Readings, dir string, bytes, inodes pressure.Signal) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("ask the file system of %q for its room: %w", dir, err)
