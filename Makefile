@@ -26,7 +26,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm critest critest-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test \
+        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-agent critest critest-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test \
         v2-test vm-test clean
 
 build:
@@ -104,6 +104,11 @@ bench-images: setup build $(CONTAINERD)/bin/containerd
 # does a part (starts, http, idle).
 bench-wasm: setup build $(WASMTIME)/bin/wasmtime-host
 	$(GO) run ./tests/bench/wasm -bin $(BIN) -wasmtime $(WASMTIME)/bin/wasmtime-host $(BENCH_FLAGS)
+
+# What the agent, which runs the pods of manifests, costs above the bare CRI calls on the same server: memory, probes, starts,
+# restarts, synced writes and the program's size. BENCH_FLAGS='-only starts,writes -rounds 10' does a part.
+bench-agent: setup build
+	$(GO) run ./tests/bench/agent -bin $(BIN) $(BENCH_FLAGS)
 
 # Lists and stats of a node with 100 pods of 3 containers.
 bench-lists: setup build

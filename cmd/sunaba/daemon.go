@@ -169,7 +169,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		Version: version.String(), Handlers: handlers, Images: store, Network: net, Cgroups: cgroups, Host: host, Runtime: runtimes.Of,
 		Sandboxes: sandboxes, Containers: containers, Checkpoints: checkpoints, Sessions: sessions, Events: events, Streams: streams,
 		Root: p.root, State: p.state, ImagesDir: p.images(), Logger: logger,
-		Overhead: server.OverheadOptions{Every: every, Patience: patience, Class: d.classes.class},
+		Overhead: server.OverheadOptions{Every: every, All: c.Metrics.Address != "", Patience: patience, Class: d.classes.class},
 	})
 	if len(c.Pods.Manifests) > 0 {
 		d.pods, err = podagent.New(podagent.Options{

@@ -72,7 +72,7 @@ func newNode(pods ...Pod) *node {
 		Measure: func(_ context.Context, id string) (int64, time.Duration, error) {
 			return n.memory[id], n.cpu[id], n.err[id]
 		},
-		Every: 10 * time.Second, Patience: time.Minute, Logger: slog.New(slog.NewTextHandler(&n.log, nil)),
+		Every: 10 * time.Second, All: true, Patience: time.Minute, Logger: slog.New(slog.NewTextHandler(&n.log, nil)),
 	})
 	return n
 }
@@ -150,6 +150,48 @@ func TestPodsThatGoOrCannotBeMeasured(t *testing.T) {
 	}
 	if _, ok := n.watch.Report("a"); ok {
 		t.Error("a pod that is gone has a report")
+	}
+}
+
+// A pod that declares nothing is measured only if somebody collects the samples, or asks.
+func TestOnlyWhatIsAskedForIsMeasured(t *testing.T) {
+	measured := map[string]int{}
+	declares, silent := Pod{ID: "declares", Declared: Amounts{MemoryBytes: 50}}, Pod{ID: "silent"}
+	w := New(Options{
+		Pods: func() []Pod { return []Pod{declares, silent} },
+		Measure: func(_ context.Context, id string) (int64, time.Duration, error) {
+			measured[id]++
+			return 40, 0, nil
+		},
+		Every: time.Second, Patience: time.Minute, Logger: slog.New(slog.DiscardHandler),
+	})
+	start := time.Unix(1000, 0)
+	w.Sample(t.Context(), start)
+	if measured["declares"] != 1 || measured["silent"] != 0 {
+		t.Fatalf("measured %v", measured)
+	}
+	for _, step := range []struct {
+		at          time.Duration
+		cpu         time.Duration
+		millis      int64
+		memory, got int64
+	}{
+		{0, time.Second, 0, 60, 60},
+		{500 * time.Millisecond, 2 * time.Second, 0, 70, 60}, // too soon for a rate
+		{10 * time.Second, 2 * time.Second, 100, 80, 80},
+	} {
+		r := w.Asked(silent, Sample{At: start.Add(step.at), MemoryBytes: step.memory, CPU: step.cpu})
+		if r.Verdict != Undeclared || r.Sample.CPUMillis != step.millis || r.Sample.MemoryBytes != step.got {
+			t.Errorf("asked after %v: %+v", step.at, r)
+		}
+	}
+	// What Run samples is not taken from those who ask: its rate is between its own samples.
+	if r := w.Asked(declares, Sample{At: start.Add(time.Second), MemoryBytes: 60}); r.Verdict != Within || r.Sample.MemoryBytes != 40 {
+		t.Errorf("asked for a pod that is watched: %+v", r)
+	}
+	w.Sample(t.Context(), start.Add(2*time.Second))
+	if _, ok := w.Report("silent"); !ok {
+		t.Error("what was asked for is forgotten while the pod runs")
 	}
 }
 

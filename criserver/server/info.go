@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 	"github.com/sunaba-project/sunaba/criserver/state"
@@ -73,9 +74,10 @@ func (a *sandboxAPI) sandboxInfo(ctx context.Context, rec state.Sandbox) (map[st
 		Network: PodNetwork{Kind: "host"},
 		Config:  rec.Config,
 	}
-	if r, ok := a.overheads.Report(rec.ID); ok {
-		info.Overhead.CPUMillis, info.Overhead.Verdict = r.Sample.CPUMillis, r.Verdict
-	}
+	newest := a.overheads.Asked(a.meter.pricedPod(rec), overhead.Sample{
+		At: time.Now(), MemoryBytes: int64(measured.MemoryBytes), CPU: time.Duration(measured.CPUNanos),
+	})
+	info.Overhead.CPUMillis, info.Overhead.Verdict = newest.Sample.CPUMillis, newest.Verdict
 	if s, err := a.sandboxes.Sandbox(rec.ID); err == nil {
 		if shim := s.Shim(); shim != nil {
 			info.PID = shim.PID()

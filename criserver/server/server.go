@@ -60,6 +60,7 @@ type Options struct {
 // OverheadOptions say how the pods' overhead is watched.
 type OverheadOptions struct {
 	Every    time.Duration // between two samples of a pod
+	All      bool          // also of pods that declare nothing: somebody collects the figures
 	Patience time.Duration // how long a pod may exceed what it declares before a warning
 	// Class names the RuntimeClass of a pod, which the CRI does not tell, by its handler and
 	// declared overhead; "" if that is not certain.

@@ -31,7 +31,7 @@ func newWatch(o Options, m *meter) *overhead.Watch {
 			measured, err := m.overhead(ctx, rec)
 			return int64(measured.MemoryBytes), time.Duration(measured.CPUNanos), err
 		},
-		Every: o.Overhead.Every, Patience: o.Overhead.Patience, Logger: o.Logger,
+		Every: o.Overhead.Every, All: o.Overhead.All, Patience: o.Overhead.Patience, Logger: o.Logger,
 	})
 }
 

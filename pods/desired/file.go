@@ -2,6 +2,7 @@ package desired
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,13 +57,11 @@ func (s *Set) Files() []File {
 		if broken {
 			out = append(out, File{Path: folder, Status: Gone, Since: trouble.since, Message: trouble.message})
 		}
-		start := len(out)
-		for path, f := range b.files {
+		for _, path := range slices.Sorted(maps.Keys(b.files)) {
 			if filepath.Dir(path) == folder {
-				out = append(out, b.state(f, broken, now))
+				out = append(out, b.state(b.files[path], broken, now))
 			}
 		}
-		slices.SortFunc(out[start:], func(x, y File) int { return strings.Compare(x.Path, y.Path) })
 	}
 	return out
 }

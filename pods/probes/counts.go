@@ -23,20 +23,24 @@ type Count struct {
 func (p *Prober) Counts() []Count {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []Count
+	var all []*Count
 	for _, o := range p.pods {
 		for _, kinds := range o.counts {
-			for _, c := range kinds {
-				if c.UID != "" {
-					out = append(out, c)
+			for i := range kinds {
+				if kinds[i].UID != "" {
+					all = append(all, &kinds[i])
 				}
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b Count) int {
+	slices.SortFunc(all, func(a, b *Count) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.UID, b.UID),
 			cmp.Compare(a.Container, b.Container), cmp.Compare(a.Kind, b.Kind))
 	})
+	out := make([]Count, 0, len(all))
+	for _, c := range all {
+		out = append(out, *c)
+	}
 	return out
 }
 

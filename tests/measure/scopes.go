@@ -96,7 +96,7 @@ func shimMemory(ctx context.Context, out io.Writer, n *node.Node, w Workload, po
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	pids, err := worksBelow(filepath.Join(n.State, "sandboxes"), filepath.Join(n.State, "shims"))
+	pids, err := Shims(n)
 	if err != nil {
 		return err
 	}
@@ -116,6 +116,11 @@ func shimMemory(ctx context.Context, out io.Writer, n *node.Node, w Workload, po
 	_, err = fmt.Fprintf(out, "  %s: %d pods have %d shims and supervisors with %.1f MiB together (%s), %.3f MiB for each pod\n", w.Handler, pods, len(pids),
 		float64(sum)/(1<<20), strings.Join(each, " + "), float64(sum)/(1<<20)/float64(pods))
 	return err
+}
+
+// Shims are the process ids of all shims and supervisors of a node.
+func Shims(n *node.Node) ([]int, error) {
+	return worksBelow(filepath.Join(n.State, "sandboxes"), filepath.Join(n.State, "shims"))
 }
 
 // worksBelow are the processes whose working directory is below one of the folders: shims and

@@ -4,6 +4,8 @@
 package observe
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -196,27 +198,19 @@ func (o *Pod) drop(container string) {
 // Lists are what Next is given, in the order of their making.
 func (o *Pod) Lists(results func(id string) (startup, readiness, liveness cycle.ProbeResult, message string)) ([]cycle.Sandbox, []cycle.Observation) {
 	sandboxes := make([]cycle.Sandbox, 0, len(o.Sandboxes))
-	for _, s := range o.Sandboxes {
+	for _, s := range slices.SortedFunc(maps.Values(o.Sandboxes), func(a, b *Sandbox) int {
+		return cmp.Or(cmp.Compare(a.Attempt, b.Attempt), a.Created.Compare(b.Created))
+	}) {
 		sandboxes = append(sandboxes, s.Sandbox)
 	}
-	slices.SortFunc(sandboxes, func(a, b cycle.Sandbox) int {
-		if a.Attempt != b.Attempt {
-			return int(int64(a.Attempt) - int64(b.Attempt))
-		}
-		return a.Created.Compare(b.Created)
-	})
 	containers := make([]cycle.Observation, 0, len(o.Containers))
-	for _, c := range o.Containers {
+	for _, c := range slices.SortedFunc(maps.Values(o.Containers), func(a, b *Container) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	}) {
 		seen := c.Observation
 		seen.Startup, seen.Readiness, seen.Liveness, seen.ProbeMessage = results(c.ID)
 		containers = append(containers, seen)
 	}
-	slices.SortFunc(containers, func(a, b cycle.Observation) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
 	return sandboxes, containers
 }
 

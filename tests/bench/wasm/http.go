@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
@@ -55,12 +56,12 @@ func (b *bench) http(ctx context.Context, n *node.Node, registry *oci.Registry) 
 
 // compare adds the lines of a server beside the native one.
 func (b *bench) compare(what string, s, native *server, client int, goal string) {
-	rates, costs := spreadOf(s.rates[client]), spreadOf(s.costs[client])
-	ratio := spreadOf(ratios(s.rates[client], native.rates[client]))
-	b.table.add(what+": requests/s, beside the same server under runc", rates.text("%.0f"), spreadOf(native.rates[client]).text("%.0f"),
-		ratio.text("%.2f"), goal, ratio.median >= httpGoal)
-	b.table.add("its processor time per request, µs", costs.text("%.0f"), spreadOf(native.costs[client]).text("%.0f"),
-		spreadOf(ratios(native.costs[client], s.costs[client])).text("%.2f"), "", false)
+	rates, costs := measure.SpreadOf(s.rates[client]), measure.SpreadOf(s.costs[client])
+	ratio := measure.SpreadOf(measure.Ratios(s.rates[client], native.rates[client]))
+	b.table.Add(what+": requests/s, beside the same server under runc", rates.Text("%.0f"), measure.SpreadOf(native.rates[client]).Text("%.0f"),
+		ratio.Text("%.2f"), goal, ratio.Median >= httpGoal)
+	b.table.Add("its processor time per request, µs", costs.Text("%.0f"), measure.SpreadOf(native.costs[client]).Text("%.0f"),
+		measure.SpreadOf(measure.Ratios(native.costs[client], s.costs[client])).Text("%.2f"), "", false)
 }
 
 // quiet watches idle HTTP guests: one, then all of them.
@@ -109,11 +110,11 @@ func (b *bench) quiet(ctx context.Context, n *node.Node, registry *oci.Registry)
 			sums[g] += used[g][i]
 		}
 	}
-	one := spreadOf(used[0])
-	b.table.add("idle net/http guest, % of a core", one.text("%.4f"), "", "", fmt.Sprintf("≤ %.1f", idleGoal), one.median <= idleGoal)
-	b.table.add(fmt.Sprintf("%d of them in sum, %% of a core", b.idle), fmt.Sprintf("%.3f", sums[0]), "", "",
+	one := measure.SpreadOf(used[0])
+	b.table.Add("idle net/http guest, % of a core", one.Text("%.4f"), "", "", fmt.Sprintf("≤ %.1f", idleGoal), one.Median <= idleGoal)
+	b.table.Add(fmt.Sprintf("%d of them in sum, %% of a core", b.idle), fmt.Sprintf("%.3f", sums[0]), "", "",
 		fmt.Sprintf("≤ %.1f", sumGoal), sums[0] <= sumGoal)
-	b.table.add("their shims in sum, % of a core", fmt.Sprintf("%.3f", sums[1]), "", "", "", false)
+	b.table.Add("their shims in sum, % of a core", fmt.Sprintf("%.3f", sums[1]), "", "", "", false)
 	return nil
 }
 

@@ -33,7 +33,7 @@ type bench struct {
 	turn          time.Duration
 	conns         int
 	dir           string
-	table         table
+	table         measure.Comparison
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
@@ -72,7 +72,7 @@ func (b *bench) run(ctx context.Context, only string) (err error) {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
-	return b.table.print(b.out)
+	return b.table.Print(b.out)
 }
 
 // onNode runs a part with a node of its own.

@@ -83,15 +83,15 @@ func (b *bench) starts(ctx context.Context) error {
 			if len(way.times.Took) == 0 {
 				continue
 			}
-			ratio := spreadOf(ratios(way.times.Took, f.Wasmtime.Took))
-			b.table.add(fmt.Sprintf("start to first byte, %s, process %s, ms, beside wasmtime's", m.name, way.name), spreadOf(way.times.Took).text("%.1f"),
-				spreadOf(f.Wasmtime.Took).text("%.1f"), ratio.text("%.2f"), fmt.Sprintf("≤ %.1f ×", startGoals[m.name]), ratio.median <= startGoals[m.name])
-			b.table.add("  processor time of that, ms", spreadOf(way.times.Used).text("%.1f"), spreadOf(f.Wasmtime.Used).text("%.1f"),
-				spreadOf(ratios(way.times.Used, f.Wasmtime.Used)).text("%.2f"), "", false)
+			ratio := measure.SpreadOf(measure.Ratios(way.times.Took, f.Wasmtime.Took))
+			b.table.Add(fmt.Sprintf("start to first byte, %s, process %s, ms, beside wasmtime's", m.name, way.name), measure.SpreadOf(way.times.Took).Text("%.1f"),
+				measure.SpreadOf(f.Wasmtime.Took).Text("%.1f"), ratio.Text("%.2f"), fmt.Sprintf("≤ %.1f ×", startGoals[m.name]), ratio.Median <= startGoals[m.name])
+			b.table.Add("  processor time of that, ms", measure.SpreadOf(way.times.Used).Text("%.1f"), measure.SpreadOf(f.Wasmtime.Used).Text("%.1f"),
+				measure.SpreadOf(measure.Ratios(way.times.Used, f.Wasmtime.Used)).Text("%.2f"), "", false)
 		}
-		ours, theirs := spreadOf(f.Guests), spreadOf(f.Peers)
-		b.table.add(fmt.Sprintf("PSS of one of %d idle, %s, MiB, beside wasmtime's", b.beside, m.name), ours.text("%.2f"), theirs.text("%.2f"),
-			fmt.Sprintf("%.2f", ours.median/theirs.median), fmt.Sprintf("≤ %.1f MiB", memoryGoals[m.name]), ours.median <= memoryGoals[m.name])
+		ours, theirs := measure.SpreadOf(f.Guests), measure.SpreadOf(f.Peers)
+		b.table.Add(fmt.Sprintf("PSS of one of %d idle, %s, MiB, beside wasmtime's", b.beside, m.name), ours.Text("%.2f"), theirs.Text("%.2f"),
+			fmt.Sprintf("%.2f", ours.Median/theirs.Median), fmt.Sprintf("≤ %.1f MiB", memoryGoals[m.name]), ours.Median <= memoryGoals[m.name])
 	}
 	return nil
 }

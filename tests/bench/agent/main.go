@@ -1,0 +1,131 @@
+// Command agent measures what the agent of `sunaba serve`, which runs the pods of manifests, costs
+// above the bare CRI calls on the same server: memory, probes, starts, restarts, synced writes and
+// the size of the program, each with its goal. `make bench-agent` runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sunaba-project/sunaba/tests/killer"
+	"github.com/sunaba-project/sunaba/tests/measure"
+	"github.com/sunaba-project/sunaba/tests/node"
+)
+
+// inside is set in the environment of the program in namespaces of its own.
+const inside = "SUNABA_BENCH_AGENT"
+
+func main() {
+	if killer.Asked() {
+		os.Exit(killer.Main())
+	}
+	os.Exit(run(os.Args, os.Stdout, os.Stderr))
+}
+
+// bench is what is measured, and with what.
+type bench struct {
+	out    io.Writer
+	bin    string
+	pods   int           // at once
+	rounds int           // of what is done one after another
+	watch  time.Duration // how long processor time is counted
+	dir    string
+	table  measure.Comparison
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	b := &bench{out: stdout}
+	flags.StringVar(&b.bin, "bin", "bin", "folder of the two binaries")
+	flags.IntVar(&b.pods, "pods", 100, "pods at once")
+	flags.IntVar(&b.rounds, "rounds", 30, "of what is done one after another")
+	flags.DurationVar(&b.watch, "watch", time.Minute, "how long processor time is counted")
+	only := flags.String("only", "", "parts to run, with commas between them; all when empty: "+strings.Join(names(b.parts()), ", "))
+	return measure.Command(flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, args[1:], *only) })
+}
+
+// part is one subject.
+type part struct {
+	name string
+	run  func(context.Context) error
+}
+
+func (b *bench) parts() []part {
+	list := []part{{"size", b.size}, {"memory", b.memory}}
+	for _, p := range probed {
+		list = append(list, part{p.part, b.probes(p)})
+	}
+	return append(list, []part{
+		{"starts", b.starts}, {"crowd", b.crowd}, {"edits", b.edits}, {"restart", b.restart}, {"writes", b.writes},
+	}...)
+}
+
+func names(parts []part) []string {
+	var list []string
+	for _, p := range parts {
+		list = append(list, p.name)
+	}
+	return list
+}
+
+func (b *bench) run(ctx context.Context, args []string, only string) (err error) {
+	if os.Getenv(inside) == "" {
+		return again(ctx, args)
+	}
+	if err := node.Loopback(); err != nil {
+		return err
+	}
+	if b.dir, err = measure.Prepare("agent", "pods have namespaces and cgroups", &b.bin); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	for _, p := range b.parts() {
+		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
+			continue
+		}
+		fmt.Fprintf(b.out, "%s ...\n", p.name)
+		if err := p.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return b.table.Print(b.out)
+}
+
+// again runs this program in a network and a mount namespace of its own, so that no other server's
+// pods have its addresses.
+func again(ctx context.Context, args []string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("not root: pods have namespaces and cgroups")
+	}
+	cmd := node.Again(args, inside+"=1")
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return said(err)
+	case <-ctx.Done():
+		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), said(<-ended))
+	}
+}
+
+// said is the error of a program that has said itself what was wrong.
+func said(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("it ended with %d", exit.ExitCode())
+	}
+	return err
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sunaba-project/sunaba/tests/killer"
+	"github.com/sunaba-project/sunaba/tests/measure"
+)
+
+// get times the command that lists the pods.
+func (b *bench) get(m *machine) error {
+	var took []float64
+	for range b.rounds {
+		begun := time.Now()
+		if said, err := exec.CommandContext(m.ctx, filepath.Join(b.bin, "sunaba"), "get", "pods", "--state", m.State).CombinedOutput(); err != nil {
+			return fmt.Errorf("sunaba get pods: %w\n%s", err, said)
+		}
+		took = append(took, ms(time.Since(begun)))
+	}
+	all := measure.SpreadOf(took)
+	b.table.Add(fmt.Sprintf("sunaba get pods, %d pods, ms", b.pods), all.Text("%.1f"), "", "", "≤ 20", all.Median <= 20)
+	return nil
+}
+
+// writes counts the synced writes of the server: those below ROOT/pods are the agent's, the others
+// are those that the bare calls take too.
+func (b *bench) writes(ctx context.Context) error {
+	return b.on(ctx, true, func(m *machine) error {
+		const pods = 10
+		for _, step := range []struct {
+			what string
+			goal float64
+			do   func() error
+		}{
+			{"start of a pod", 6, func() error { _, err := m.many(pods, idle("wasm")); return err }},
+			{"restart of a container", 1, m.restartAll},
+			{"pod in a quiet minute", 0, func() error { return wait(ctx, time.Minute) }},
+			{"end of a pod", -1, m.removeAll},
+		} {
+			ours, others, err := m.synced(step.do)
+			if err != nil {
+				return fmt.Errorf("%s: %w", step.what, err)
+			}
+			goal := ""
+			if step.goal >= 0 {
+				goal = fmt.Sprintf("≤ %g", step.goal)
+			}
+			own := float64(ours) / pods
+			b.table.Add("synced writes for the "+step.what+", the agent's beside the server's", fmt.Sprintf("%.1f", own),
+				fmt.Sprintf("%.1f", float64(others)/pods), "", goal, own <= step.goal)
+		}
+		return nil
+	})
+}
+
+// synced counts the synced writes of the server while something is done.
+func (m *machine) synced(do func() error) (ours, others int, err error) {
+	k, err := killer.Send(killer.Order{PID: m.DaemonPID()})
+	if err != nil {
+		return 0, 0, err
+	}
+	done := do()
+	report, err := k.Leave()
+	if done != nil {
+		return 0, 0, done
+	}
+	for _, s := range report.Steps {
+		switch {
+		case s.Call != "fsync" && s.Call != "fdatasync" && s.Call != "syncfs":
+		case strings.HasPrefix(s.On, filepath.Join(m.Root, "pods")):
+			ours++
+		default:
+			others++
+		}
+	}
+	return ours, others, err
+}
+
+// restartAll has each pod's container started again, by `sunaba restart`.
+func (m *machine) restartAll() error {
+	pods, err := m.listed()
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		if said, err := exec.CommandContext(m.ctx, filepath.Join(m.Options.Bin, "sunaba"), "restart", p.Name, "--state", m.State).CombinedOutput(); err != nil {
+			return fmt.Errorf("sunaba restart: %w\n%s", err, said)
+		}
+	}
+	return m.until("all containers run again", 200*time.Millisecond, func() (bool, error) {
+		pods, err := m.listed()
+		for _, p := range pods {
+			if len(p.Status.ContainerStatuses) != 1 || p.Status.ContainerStatuses[0].RestartCount != 1 || !isReady(&p) {
+				return false, err
+			}
+		}
+		return true, err
+	})
+}
