@@ -22,6 +22,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
+	"github.com/sunaba-project/sunaba/pods/imagegc"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/pods/translate"
 )
@@ -29,6 +30,7 @@ import (
 // CRI are the calls that the agent needs of a CRI server. Its errors are of errdefs' classes.
 type CRI interface {
 	worker.CRI
+	imagegc.CRI
 	ReopenContainerLog(context.Context, *runtime.ReopenContainerLogRequest) (*runtime.ReopenContainerLogResponse, error)
 	ExecSync(context.Context, *runtime.ExecSyncRequest) (*runtime.ExecSyncResponse, error)
 	// Events calls f with nil once it listens, then with each event in its order, until the context
@@ -77,6 +79,10 @@ type Options struct {
 	PullFallback  bool
 	Unreachable   func(error) bool
 	LogLimits     logs.Limits
+	// ImageGC says when images are removed, ImageBudget how many bytes they may take together, 0
+	// for as many as there are.
+	ImageGC     imagegc.Policy
+	ImageBudget int64
 	// SubUIDs and SubGIDs are the files that name ranges for pods' user namespaces.
 	SubUIDs, SubGIDs string
 	// UnsafeSysctls are names of sysctls, or prefixes that end with an asterisk, that pods may set

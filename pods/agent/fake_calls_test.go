@@ -41,8 +41,10 @@ func (s *server) ExecSync(ctx context.Context, r *runtime.ExecSyncRequest) (*run
 
 func (s *server) ImageStatus(ctx context.Context, r *runtime.ImageStatusRequest) (*runtime.ImageStatusResponse, error) {
 	name := r.GetImage().GetImage()
-	if err := s.enter(ctx, "ImageStatus", name); err != nil {
-		return nil, err
+	if r.GetImage().GetUserSpecifiedImage() != "" { // for a container, not to find what may be removed
+		if err := s.enter(ctx, "ImageStatus", name); err != nil {
+			return nil, err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

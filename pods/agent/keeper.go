@@ -21,7 +21,7 @@ const (
 )
 
 // keeper keeps the node tidy: it rotates logs, removes what is left of pods that are gone and
-// writes the events. It is owned by the loop, and its work is done by workers.
+// unused images, and writes the events. It is owned by the loop, and its work is done by workers.
 type keeper struct {
 	l *loop
 	// next is when wake is to be called; zero for never.
@@ -31,12 +31,17 @@ type keeper struct {
 	look, sweep       time.Time
 	looking, sweeping bool
 	swept             time.Time
+	collecting        bool // images
 }
 
-// start sweeps once, at the start of the agent.
+// start sweeps once, at the start of the agent, and has images collected from then on.
 func (k *keeper) start() {
 	if k.swept.IsZero() {
 		k.sweepSoon()
+	}
+	if !k.collecting {
+		k.collecting = true
+		k.l.work.Go(func() { k.l.garbage.Run(k.l.ctx) })
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
+	"github.com/sunaba-project/sunaba/pods/imagegc"
 )
 
 // Config is the table [pods] of the configuration: about pods that run from manifests, without a
@@ -34,6 +35,15 @@ type Config struct {
 	Seccomp       string            `toml:"seccomp_profiles"`
 	UnsafeSysctls []string          `toml:"unsafe_sysctls"`
 	Listen        string            `toml:"listen"`
+	Images        ImagesConfig      `toml:"images"`
+}
+
+// ImagesConfig is the table [pods.images]: when images that nothing uses are removed.
+type ImagesConfig struct {
+	HighPercent int    `toml:"high_percent"`
+	LowPercent  int    `toml:"low_percent"`
+	MinAge      string `toml:"min_age"`
+	MaxAge      string `toml:"max_age"`
 }
 
 // Default is what holds without a configuration file.
@@ -41,6 +51,7 @@ func Default() Config {
 	return Config{
 		Manifests: []string{}, NodeLabels: map[string]string{}, MaxPods: 110, IgnoreKinds: []string{}, CrashLoopMax: "5m", ParallelPulls: 1,
 		ClusterDNS: []string{}, UnsafeSysctls: []string{}, Logs: "/var/log/pods", LogMaxSize: "10Mi", LogMaxFiles: 5,
+		Images: ImagesConfig{HighPercent: 85, LowPercent: 80, MinAge: "2m", MaxAge: "0"},
 	}
 }
 
@@ -92,8 +103,36 @@ func (c Config) Check() error {
 	if _, err := c.crashLoopMax(); err != nil {
 		return err
 	}
-	_, err := c.logLimits()
+	if _, err := c.logLimits(); err != nil {
+		return err
+	}
+	_, err := c.Images.policy()
 	return err
+}
+
+// policy has the limits of a kubelet's imageGCHighThresholdPercent and its siblings.
+func (c ImagesConfig) policy() (imagegc.Policy, error) {
+	p := imagegc.Policy{High: c.HighPercent, Low: c.LowPercent}
+	if p.High < 1 || p.High > 100 {
+		return p, fmt.Errorf("pods.images.high_percent is %d, not between 1 and 100", p.High)
+	}
+	if p.Low < 0 || p.Low >= p.High {
+		return p, fmt.Errorf("pods.images.low_percent is %d, not between 0 and %d, which is less than high_percent", p.Low, p.High-1)
+	}
+	for _, age := range []struct {
+		key, text string
+		to        *time.Duration
+	}{{"min_age", c.MinAge, &p.MinAge}, {"max_age", c.MaxAge, &p.MaxAge}} {
+		d, err := time.ParseDuration(age.text)
+		if err != nil || d < 0 {
+			return p, fmt.Errorf("pods.images.%s %q is not a duration such as \"2m\" or \"720h\"", age.key, age.text)
+		}
+		*age.to = d
+	}
+	if p.MaxAge != 0 && p.MaxAge <= p.MinAge {
+		return p, fmt.Errorf("pods.images.max_age %q is not longer than min_age %q; \"0\" is no limit", c.MaxAge, c.MinAge)
+	}
+	return p, nil
 }
 
 // crashLoopMax has the limits of a kubelet's crashLoopBackOff.maxContainerRestartPeriod.

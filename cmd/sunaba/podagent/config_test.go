@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sunaba-project/sunaba/pods/imagegc"
 )
 
 func TestConfigCheck(t *testing.T) {
@@ -25,6 +27,11 @@ func TestConfigCheck(t *testing.T) {
 		`pods.crash_loop_max "0.5s" is not`:                             func(c *Config) { c.CrashLoopMax = "0.5s" },
 		`pods.log_max_size "1k" is not an amount from "64Ki" to "1Ti"`:  func(c *Config) { c.LogMaxSize = "1k" },
 		`pods.log_max_files is 1, not between 2 and 1000`:               func(c *Config) { c.LogMaxFiles = 1 },
+		`pods.images.high_percent is 101, not between 1 and 100`: func(c *Config) { c.Images.HighPercent = 101 },
+		`pods.images.low_percent is 85, not between 0 and 84`:    func(c *Config) { c.Images.LowPercent = 85 },
+		`pods.images.min_age "-1s" is not a duration`:            func(c *Config) { c.Images.MinAge = "-1s" },
+		`pods.images.max_age "30d" is not a duration`:            func(c *Config) { c.Images.MaxAge = "30d" },
+		`pods.images.max_age "1m" is not longer than min_age`:    func(c *Config) { c.Images.MaxAge = "1m" },
 	} {
 		c := Default()
 		change(&c)
@@ -41,5 +48,8 @@ func TestConfigValues(t *testing.T) {
 	}
 	if l, err := c.logLimits(); l.Size != 10<<20 || l.Files != 5 || err != nil { // LG1
 		t.Errorf("log limits: %+v, %v", l, err)
+	}
+	if p, err := c.Images.policy(); p != (imagegc.Policy{High: 85, Low: 80, MinAge: 2 * time.Minute}) || err != nil { // GC1
+		t.Errorf("removal of images: %+v, %v", p, err)
 	}
 }
