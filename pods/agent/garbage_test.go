@@ -2,6 +2,8 @@ package agent
 
 import (
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +11,9 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/pods/agent/logs"
 )
 
 // IM13, GC1: an image that an object names stays, also the one of the last good version while a new
@@ -62,6 +67,78 @@ func TestImagesOfPodsStay(t *testing.T) {
 		w.wishes.set(t, pod("web", "app:2", ""))
 		w.settle(time.Minute)
 		stays("without the other objects", "app:2")
+		w.stop()
+	})
+}
+
+// GC4: what is left of pods that are gone is removed within a minute, at any time; what is no pod's
+// and the folders of pods that came later stay.
+func TestLeftoversGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.wishes.set(t, "")
+		w.start()
+		w.settle(time.Hour)
+		const uid = "81111111-2222-4333-8444-555555555555"
+		left := map[string]bool{ // and whether it is to go
+			filepath.Join(w.files.dir, uid): true, filepath.Join(w.dir, "logs", "default_gone_"+uid): true, filepath.Join(w.dir, "logs", "default_foreign_"+uid): false,
+		}
+		for dir, ours := range left {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if ours && strings.Contains(dir, "logs") {
+				if err := logs.Make(dir, w.agent.l.mark); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		w.wishes.set(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {terminationGracePeriodSeconds: 1, containers: [{name: app, image: 'app:1'}]}")
+		w.runs("app#0")
+		w.settle(time.Minute)
+		for dir, gone := range left {
+			if _, err := os.Stat(dir); os.IsNotExist(err) != gone {
+				t.Errorf("%s: %v", dir, err)
+			}
+		}
+		log, err := filepath.Glob(filepath.Join(w.dir, "logs", "default_web_*"))
+		if err != nil || len(log) != 1 {
+			t.Errorf("log folders of the pod that runs: %q, %v", log, err)
+		}
+		w.stop()
+	})
+}
+
+// SB1: a pod whose sandbox somebody stops runs again at once, also if a start in the old sandbox
+// failed first.
+func TestStoppedByCrictl(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.wishes.set(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {terminationGracePeriodSeconds: 1, containers: [{name: app, image: 'app:1'}]}")
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Minute)
+		w.server.mu.Lock()
+		old := ""
+		for id, s := range w.server.sandboxes { // its containers end before it is told that it has
+			old = id
+			s.State = runtime.PodSandboxState_SANDBOX_NOTREADY
+		}
+		for id, c := range w.server.containers {
+			c.State, c.ExitCode, c.FinishedAt = runtime.ContainerState_CONTAINER_EXITED, 137, time.Now().UnixNano()
+			close(c.ended)
+			e := &runtime.ContainerEventResponse{ContainerId: id, PodSandboxStatus: w.server.status(old), ContainersStatuses: w.server.statuses(old)}
+			e.PodSandboxStatus.State = runtime.PodSandboxState_SANDBOX_READY
+			for l := range w.server.listeners {
+				l <- e
+			}
+		}
+		w.server.mu.Unlock()
+		began := time.Now()
+		w.until("a new container", func() bool { return len(w.server.running()) == 1 })
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("the new container took %v\n%s", took, w.describe())
+		}
 		w.stop()
 	})
 }
