@@ -109,7 +109,8 @@ func (l *admitter) node() admission.Node {
 	}
 	return admission.Node{
 		Name: l.o.Node.Name, Labels: l.o.Labels, Allocatable: l.o.Node.Allocatable, Classes: classes, Handlers: l.o.Handlers(),
-		Sysctls: func(pod *corev1.Pod) error { return translate.CheckSysctls(pod, l.o.UnsafeSysctls) },
+		Sysctls:  func(pod *corev1.Pod) error { return translate.CheckSysctls(pod, l.o.UnsafeSysctls) },
+		AppArmor: func(pod *corev1.Pod) error { return translate.CheckAppArmor(pod, l.o.AppArmor) },
 		Exclusive: func(namespace, name string) bool {
 			claim, found := l.o.Desired.Claim(namespace, name)
 			return found && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod)

@@ -88,6 +88,8 @@ type Options struct {
 	// UnsafeSysctls are names of sysctls, or prefixes that end with an asterisk, that pods may set
 	// beside the safe ones.
 	UnsafeSysctls []string
+	// AppArmor says that the node enforces profiles.
+	AppArmor bool
 	// UserAgent follows "kube-probe/" and "kube-lifecycle/" in requests: "sunaba-VERSION".
 	UserAgent string
 	// Ready, if set, is called once when the first listings are done; Changed, if set, after each

@@ -27,11 +27,11 @@ func TestConfigCheck(t *testing.T) {
 		`pods.crash_loop_max "0.5s" is not`:                             func(c *Config) { c.CrashLoopMax = "0.5s" },
 		`pods.log_max_size "1k" is not an amount from "64Ki" to "1Ti"`:  func(c *Config) { c.LogMaxSize = "1k" },
 		`pods.log_max_files is 1, not between 2 and 1000`:               func(c *Config) { c.LogMaxFiles = 1 },
-		`pods.images.high_percent is 101, not between 1 and 100`: func(c *Config) { c.Images.HighPercent = 101 },
-		`pods.images.low_percent is 85, not between 0 and 84`:    func(c *Config) { c.Images.LowPercent = 85 },
-		`pods.images.min_age "-1s" is not a duration`:            func(c *Config) { c.Images.MinAge = "-1s" },
-		`pods.images.max_age "30d" is not a duration`:            func(c *Config) { c.Images.MaxAge = "30d" },
-		`pods.images.max_age "1m" is not longer than min_age`:    func(c *Config) { c.Images.MaxAge = "1m" },
+		`pods.images.high_percent is 101, not between 1 and 100`:        func(c *Config) { c.Images.HighPercent = 101 },
+		`pods.images.low_percent is 85, not between 0 and 84`:           func(c *Config) { c.Images.LowPercent = 85 },
+		`pods.images.min_age "-1s" is not a duration`:                   func(c *Config) { c.Images.MinAge = "-1s" },
+		`pods.images.max_age "30d" is not a duration`:                   func(c *Config) { c.Images.MaxAge = "30d" },
+		`pods.images.max_age "1m" is not longer than min_age`:           func(c *Config) { c.Images.MaxAge = "1m" },
 	} {
 		c := Default()
 		change(&c)

@@ -149,7 +149,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: facts.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: o.Host.RecursiveReadOnly},
 		BootID:   o.BootID, ParallelPulls: c.ParallelPulls, PullFallback: c.PullFallback, LogLimits: limits,
 		ImageGC: removal, ImageBudget: o.ImageBudget,
-		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, UserAgent: "sunaba-" + version.String(),
+		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, AppArmor: o.Host.AppArmor, UserAgent: "sunaba-" + version.String(),
 		Changed: o.Changed, Logger: o.Logger,
 	}, nil
 }

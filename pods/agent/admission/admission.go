@@ -24,6 +24,7 @@ const (
 	RuntimeHandlerNotFound = "RuntimeHandlerNotFound"
 	PodOSNotSupported      = "PodOSNotSupported"
 	SysctlForbidden        = "SysctlForbidden"
+	AppArmorMissing        = "AppArmor"
 )
 
 // The priorities of the built-in classes.
@@ -46,6 +47,8 @@ type Node struct {
 	Handlers []string
 	// Sysctls refuses a pod whose sysctls the node does not allow; nil allows all.
 	Sysctls func(*corev1.Pod) error
+	// AppArmor refuses a pod whose profiles the node cannot enforce; nil refuses none.
+	AppArmor func(*corev1.Pod) error
 	// Exclusive says whether a claim is for one pod at a time.
 	Exclusive func(namespace, claim string) bool
 }
@@ -82,6 +85,11 @@ func (n Node) Judge(pod *corev1.Pod, others []*corev1.Pod) Verdict {
 	if n.Sysctls != nil {
 		if err := n.Sysctls(v.Pod); err != nil {
 			return failed(SysctlForbidden, err.Error())
+		}
+	}
+	if n.AppArmor != nil {
+		if err := n.AppArmor(v.Pod); err != nil {
+			return failed(AppArmorMissing, err.Error())
 		}
 	}
 	if why := n.lacks(v.Pod, others); len(why) > 0 {

@@ -8,6 +8,8 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sunaba-project/sunaba/pods/translate"
 )
 
 func node() Node {
@@ -19,6 +21,7 @@ func node() Node {
 			{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata"},
 			{ObjectMeta: metav1.ObjectMeta{Name: "zoned"}, Handler: "runc", Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"zone": "a"}}},
 		},
+		AppArmor: func(p *corev1.Pod) error { return translate.CheckAppArmor(p, false) },
 		Sysctls: func(p *corev1.Pod) error {
 			if p.Spec.SecurityContext != nil && len(p.Spec.SecurityContext.Sysctls) > 0 {
 				return errors.New(`forbidden sysctl: "x" not allowlisted`)
@@ -104,6 +107,9 @@ func judgements() []judgement {
 		{name: "AD15", change: func(p *corev1.Pod) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "x"}}}
 		}, final: SysctlForbidden},
+		{name: "AD15: AppArmor", change: func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}}
+		}, final: AppArmorMissing},
 		{name: "AD16: no such class", change: func(p *corev1.Pod) { p.Spec.PriorityClassName = "gold" },
 			pending: "FailedValidation spec.priorityClassName: no PriorityClass with name gold was found: not found"},
 	}
