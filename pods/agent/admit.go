@@ -53,7 +53,8 @@ func (l *admitter) judge(node admission.Node, p *pod) {
 	case v.Final != nil:
 		p.rec.Pending = nil
 		p.rec.End(*v.Final, 0, nil, l.o.now())
-		l.event(p.rec.Pod, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", v.Final.Message)
+		reason, message := admission.Event(*v.Final)
+		l.event(p.rec.Pod, "", corev1.EventTypeWarning, reason, message)
 	case v.Pending != nil:
 		if *p.rec.Pending == *v.Pending && !p.fresh {
 			return

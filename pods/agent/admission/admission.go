@@ -36,6 +36,17 @@ const (
 	clusterCriticalPriority = 2000000000
 )
 
+// rejected begins the messages of pods that a kubelet rejects.
+const rejected = "Pod was rejected: "
+
+// Event is what is told about a pod that fails: of one that a kubelet rejects, the reason.
+func Event(f cycle.Final) (reason, message string) {
+	if message, found := strings.CutPrefix(f.Message, rejected); found {
+		return f.Reason, message
+	}
+	return "FailedCreatePodSandBox", f.Message
+}
+
 // Node is what a pod's wishes are compared with.
 type Node struct {
 	Name   string
@@ -84,12 +95,12 @@ func (n Node) Judge(pod *corev1.Pod, others []*corev1.Pod) Verdict {
 	}
 	if n.Sysctls != nil {
 		if err := n.Sysctls(v.Pod); err != nil {
-			return failed(SysctlForbidden, err.Error())
+			return failed(SysctlForbidden, rejected+err.Error())
 		}
 	}
 	if n.AppArmor != nil {
 		if err := n.AppArmor(v.Pod); err != nil {
-			return failed(AppArmorMissing, err.Error())
+			return failed(AppArmorMissing, rejected+err.Error())
 		}
 	}
 	if why := n.lacks(v.Pod, others); len(why) > 0 {

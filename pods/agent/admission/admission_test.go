@@ -66,6 +66,7 @@ type judgement struct {
 	others  []*corev1.Pod
 	pending string // reason and message
 	final   string // reason
+	message string // of the event; "" if it does not matter
 	handler string
 }
 
@@ -106,10 +107,10 @@ func judgements() []judgement {
 		{name: "AD9", change: func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }, final: PodOSNotSupported},
 		{name: "AD15", change: func(p *corev1.Pod) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "x"}}}
-		}, final: SysctlForbidden},
+		}, final: SysctlForbidden, message: `forbidden sysctl: "x" not allowlisted`},
 		{name: "AD15: AppArmor", change: func(p *corev1.Pod) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}}
-		}, final: AppArmorMissing},
+		}, final: AppArmorMissing, message: "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
 		{name: "AD16: no such class", change: func(p *corev1.Pod) { p.Spec.PriorityClassName = "gold" },
 			pending: "FailedValidation spec.priorityClassName: no PriorityClass with name gold was found: not found"},
 	}
@@ -125,6 +126,11 @@ func TestJudge(t *testing.T) {
 			}
 			if v.Final != nil {
 				final = v.Final.Reason
+			}
+			if v.Final != nil && tt.message != "" {
+				if reason, message := Event(*v.Final); v.Final.Message != "Pod was rejected: "+tt.message || reason != tt.final || message != tt.message {
+					t.Errorf("message %q, event %s %q", v.Final.Message, reason, message)
+				}
 			}
 			if pending != tt.pending || final != tt.final || v.Handler != tt.handler {
 				t.Errorf("pending %q, final %q, handler %q", pending, final, v.Handler)
