@@ -56,6 +56,11 @@ func (s *server) ImageStatus(ctx context.Context, r *runtime.ImageStatusRequest)
 
 func (s *server) PullImage(ctx context.Context, r *runtime.PullImageRequest) (*runtime.PullImageResponse, error) {
 	name := r.GetImage().GetImage()
+	s.mu.Lock()
+	s.pulls++
+	s.most = max(s.most, s.pulls)
+	s.mu.Unlock()
+	defer func() { s.mu.Lock(); s.pulls--; s.mu.Unlock() }()
 	if err := s.enter(ctx, "PullImage", name); err != nil {
 		return nil, err
 	}

@@ -42,10 +42,9 @@ func TestImagesOfPodsStay(t *testing.T) {
 		w.server.mu.Unlock()
 		w.wishes.set(t, pod("web", "app:2", "")+others)
 		w.settle(time.Minute)
-		w.server.mu.Lock() // the container is gone, and its image is not in use
-		for id := range w.server.containers {
-			w.server.end(id, 1)
-			delete(w.server.containers, id)
+		w.server.mu.Lock() // the server does not say which image the container uses
+		for _, c := range w.server.containers {
+			c.Image = nil
 		}
 		w.server.mu.Unlock()
 		stays := func(what, want string) {
@@ -138,6 +137,56 @@ func TestStoppedByCrictl(t *testing.T) {
 		w.until("a new container", func() bool { return len(w.server.running()) == 1 })
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("the new container took %v\n%s", took, w.describe())
+		}
+		w.stop()
+	})
+}
+
+// SO4: the image of a later container is pulled while an earlier one starts, those of later init
+// containers only next to one that did not fail; they start in their order.
+func TestPullsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.server.delay["StartContainer"], w.server.delay["PullImage"] = 5*time.Second, time.Second
+		w.server.programs = func(name string, attempt uint32) program {
+			if name == "setup" && attempt == 0 {
+				return program{after: time.Second, code: 1}
+			} else if name == "setup" || name == "second" || name == "third" {
+				return program{after: 0}
+			}
+			return program{after: -1}
+		}
+		w.wishes.set(t, `
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 1
+  initContainers: [{name: setup, image: "setup:1"}, {name: second, image: "second:1"}, {name: third, image: "third:1"}]
+  containers: [{name: a, image: "a:1"}, {name: b, image: "b:1"}, {name: c, image: "c:1"}]
+`)
+		w.start()
+		w.settle(4 * time.Second) // setup starts
+		pulled := func(image string) bool { return w.server.count("PullImage "+image) == 1 }
+		if !pulled("second:1") || pulled("third:1") || pulled("a:1") {
+			t.Errorf("while the first init container starts: %q", w.server.calls)
+		}
+		w.runs("a#0", "b#0", "c#0")
+		w.server.mu.Lock()
+		order := map[string]string{}
+		for _, call := range w.server.calls {
+			verb, what, _ := strings.Cut(call, " ")
+			order[verb] += " " + what
+		}
+		w.server.mu.Unlock()
+		if got, want := order["StartContainer"], " setup setup second third a b c"; got != want {
+			t.Errorf("started%s, want%s", got, want)
+		}
+		if got, want := order["PullImage"], " setup:1 second:1 third:1 a:1 b:1 c:1"; got != want {
+			t.Errorf("pulled%s, want%s", got, want)
+		}
+		if w.server.most > 1 {
+			t.Errorf("%d pulls at once", w.server.most)
 		}
 		w.stop()
 	})

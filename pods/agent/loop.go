@@ -75,6 +75,7 @@ func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark stri
 	l.worker = worker.New(worker.Options{
 		CRI: o.CRI, Volumes: o.Volumes, Images: l.images, Logs: o.Logs, Mark: mark, RecursiveReadOnly: o.Settings.RecursiveReadOnly,
 		UserAgent: o.UserAgent, Tell: l.event, Now: o.now,
+		Go: func(f func(context.Context)) { l.work.Go(func() { f(l.ctx) }) },
 	})
 	l.garbage = imagegc.New(imagegc.Options{
 		CRI: o.CRI, Policy: o.ImageGC, Budget: o.ImageBudget, Named: l.namedImages, Alone: l.images.Alone,
