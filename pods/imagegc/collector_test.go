@@ -19,8 +19,7 @@ import (
 type world struct {
 	images     []*runtime.Image
 	containers map[string]*runtime.ContainerStatus
-	mounted    map[string]string // image of a volume by container
-	other      int64             // bytes that are not of images
+	other      int64 // bytes that are not of images
 	named      []string
 	broken     map[string]error // removals that fail, by id
 	listError  error
