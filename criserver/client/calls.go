@@ -85,3 +85,28 @@ func (c Client) PullImage(ctx context.Context, q *runtime.PullImageRequest) (*ru
 func (c Client) ImageStatus(ctx context.Context, q *runtime.ImageStatusRequest) (*runtime.ImageStatusResponse, error) {
 	return ask(ctx, c.i.ImageStatus, q)
 }
+
+// ContainerStatus is the status of a container.
+func (c Client) ContainerStatus(ctx context.Context, q *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error) {
+	return ask(ctx, c.r.ContainerStatus, q)
+}
+
+// ListContainers lists containers.
+func (c Client) ListContainers(ctx context.Context, q *runtime.ListContainersRequest) (*runtime.ListContainersResponse, error) {
+	return ask(ctx, c.r.ListContainers, q)
+}
+
+// ListImages lists images.
+func (c Client) ListImages(ctx context.Context, q *runtime.ListImagesRequest) (*runtime.ListImagesResponse, error) {
+	return ask(ctx, c.i.ListImages, q)
+}
+
+// ImageFsInfo says what the file systems of images hold.
+func (c Client) ImageFsInfo(ctx context.Context, q *runtime.ImageFsInfoRequest) (*runtime.ImageFsInfoResponse, error) {
+	return ask(ctx, c.i.ImageFsInfo, q)
+}
+
+// RemoveImage removes an image.
+func (c Client) RemoveImage(ctx context.Context, q *runtime.RemoveImageRequest) (*runtime.RemoveImageResponse, error) {
+	return ask(ctx, c.i.RemoveImage, q)
+}

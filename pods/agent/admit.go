@@ -56,7 +56,8 @@ func (l *admitter) judge(node admission.Node, p *pod) {
 	case v.Final != nil:
 		p.rec.Pending = nil
 		p.rec.End(*v.Final, 0, nil, l.o.now())
-		l.event(p.rec.Pod, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", v.Final.Message)
+		reason, message := admission.Event(*v.Final)
+		l.event(p.rec.Pod, "", corev1.EventTypeWarning, reason, message)
 	case v.Pending != nil:
 		if *p.rec.Pending == *v.Pending && !p.fresh {
 			return
@@ -114,6 +115,7 @@ func (l *admitter) node() admission.Node {
 		Name: l.o.Node.Name, Labels: l.o.Labels, Allocatable: l.o.Node.Allocatable, Classes: classes, Handlers: l.o.Handlers(),
 		Pressure: l.evictor.conditions.Active(),
 		Sysctls:  func(pod *corev1.Pod) error { return translate.CheckSysctls(pod, l.o.UnsafeSysctls) },
+		AppArmor: func(pod *corev1.Pod) error { return translate.CheckAppArmor(pod, l.o.AppArmor) },
 		Exclusive: func(namespace, name string) bool {
 			claim, found := l.o.Desired.Claim(namespace, name)
 			return found && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod)

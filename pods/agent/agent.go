@@ -24,6 +24,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
+	"github.com/sunaba-project/sunaba/pods/imagegc"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/pods/translate"
 )
@@ -31,6 +32,7 @@ import (
 // CRI are the calls that the agent needs of a CRI server. Its errors are of errdefs' classes.
 type CRI interface {
 	worker.CRI
+	imagegc.CRI
 	ReopenContainerLog(context.Context, *runtime.ReopenContainerLogRequest) (*runtime.ReopenContainerLogResponse, error)
 	ExecSync(context.Context, *runtime.ExecSyncRequest) (*runtime.ExecSyncResponse, error)
 	PodSandboxStats(context.Context, *runtime.PodSandboxStatsRequest) (*runtime.PodSandboxStatsResponse, error)
@@ -86,6 +88,10 @@ type Options struct {
 	Unreachable   func(error) bool
 	LogLimits     logs.Limits
 	Eviction      Eviction
+	// ImageGC says when images are removed, ImageBudget how many bytes they may take together, 0
+	// for as many as there are.
+	ImageGC     imagegc.Policy
+	ImageBudget int64
 	// SubUIDs and SubGIDs are the files that name ranges for pods' user namespaces.
 	SubUIDs, SubGIDs string
 	// UnsafeSysctls are names of sysctls, or prefixes that end with an asterisk, that pods may set
@@ -93,6 +99,8 @@ type Options struct {
 	UnsafeSysctls []string
 	// Shutdown says how long the pods have when the node shuts down.
 	Shutdown shutdown.Graces
+	// AppArmor says that the node enforces profiles.
+	AppArmor bool
 	// UserAgent follows "kube-probe/" and "kube-lifecycle/" in requests: "sunaba-VERSION".
 	UserAgent string
 	// Ready, if set, is called once when the first listings are done; Changed, if set, after each

@@ -437,7 +437,7 @@ func TestEvictionOnFullDisk(t *testing.T) {
 		d.set(pressure.NodeFS, 50)
 		o := w.watched(d, pressure.NodeFS)
 		full := func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.readings[pressure.NodeFS].Available == 0 }
-		o.write = func(path string, data []byte, sync bool) error {
+		o.Write = func(path string, data []byte, sync bool) error {
 			if full() {
 				return unix.ENOSPC
 			}

@@ -67,8 +67,10 @@ func (s *server) ExecSync(ctx context.Context, r *runtime.ExecSyncRequest) (*run
 
 func (s *server) ImageStatus(ctx context.Context, r *runtime.ImageStatusRequest) (*runtime.ImageStatusResponse, error) {
 	name := r.GetImage().GetImage()
-	if err := s.enter(ctx, "ImageStatus", name); err != nil {
-		return nil, err
+	if r.GetImage().GetUserSpecifiedImage() != "" { // for a container, not to find what may be removed
+		if err := s.enter(ctx, "ImageStatus", name); err != nil {
+			return nil, err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,6 +82,11 @@ func (s *server) ImageStatus(ctx context.Context, r *runtime.ImageStatusRequest)
 
 func (s *server) PullImage(ctx context.Context, r *runtime.PullImageRequest) (*runtime.PullImageResponse, error) {
 	name := r.GetImage().GetImage()
+	s.mu.Lock()
+	s.pulls++
+	s.most = max(s.most, s.pulls)
+	s.mu.Unlock()
+	defer func() { s.mu.Lock(); s.pulls--; s.mu.Unlock() }()
 	if err := s.enter(ctx, "PullImage", name); err != nil {
 		return nil, err
 	}

@@ -36,9 +36,10 @@ type server struct {
 	// programs answers what a container does, by its name and attempt.
 	programs func(name string, attempt uint32) program
 	// fail answers the error of a call; nil for none.
-	fail  func(call, subject string) error
-	delay map[string]time.Duration
-	calls []string
+	fail        func(call, subject string) error
+	delay       map[string]time.Duration
+	calls       []string
+	pulls, most int // at the moment, and at once at most
 	// memory and layers are what containers use, by name, in bytes.
 	memory, layers map[string]int64
 	// asked checks that the attempt of a sandbox (name "") or a container is on record before it is

@@ -16,12 +16,12 @@ import (
 const (
 	// lookEvery is how often the sizes of logs are looked at while containers run (LG1).
 	lookEvery = 10 * time.Second
-	// sweepEvery is the least time between two sweeps, and the pause after one that failed (GC4).
+	// sweepEvery is the time between two sweeps (GC4).
 	sweepEvery = time.Minute
 )
 
 // keeper keeps the node tidy: it rotates logs, removes what is left of pods that are gone and
-// writes the events. It is owned by the loop, and its work is done by workers.
+// unused images, and writes the events. It is owned by the loop, and its work is done by workers.
 type keeper struct {
 	l *loop
 	// next is when wake is to be called; zero for never.
@@ -31,12 +31,17 @@ type keeper struct {
 	look, sweep       time.Time
 	looking, sweeping bool
 	swept             time.Time
+	collecting        bool // images
 }
 
-// start sweeps once, at the start of the agent.
+// start sweeps once, at the start of the agent, and has images collected from then on.
 func (k *keeper) start() {
 	if k.swept.IsZero() {
 		k.sweepSoon()
+	}
+	if !k.collecting && k.l.o.RunMark == "" { // the images are not a run's
+		k.collecting = true
+		k.l.work.Go(func() { k.l.garbage.Run(k.l.ctx) })
 	}
 }
 
@@ -48,7 +53,7 @@ func (k *keeper) seen(p *pod) {
 	}
 }
 
-// sweepSoon asks for a sweep, after what was left of a pod may be there.
+// sweepSoon asks for a sweep as soon as it may be.
 func (k *keeper) sweepSoon() {
 	if k.sweep.IsZero() && !k.sweeping {
 		k.sweep = k.l.o.now()
@@ -124,15 +129,23 @@ func (k *keeper) clean() {
 	}
 	l := k.l
 	l.work.Go(func() {
-		err := errors.Join(l.o.Volumes.Sweep(known), logs.Sweep(l.o.Logs, l.mark, func(uid types.UID) bool { return known[string(uid)] }))
-		if err != nil {
+		err := errors.Join(l.o.Volumes.Sweep(known), logs.Sweep(l.o.Logs, l.mark, k.known))
+		if err != nil && l.ctx.Err() == nil {
 			l.o.Logger.Error("failed to remove what is left of deleted pods", "error", err)
 		}
 		l.post(func() {
 			k.sweeping = false
-			if err != nil {
-				k.sweepSoon()
-			}
+			k.sweepSoon()
 		})
 	})
+}
+
+// known says whether a pod is there now: it may have come after the sweep began. It is for workers.
+func (k *keeper) known(uid types.UID) bool {
+	found := true
+	err := k.l.ask(k.l.ctx, func() error {
+		found = k.l.pods[string(uid)] != nil || k.l.orphans.ending[string(uid)] > 0
+		return nil
+	})
+	return found || err != nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/views"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
+	"github.com/sunaba-project/sunaba/pods/imagegc"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/pods/probes"
 )
@@ -40,7 +41,9 @@ type loop struct {
 	views  views.Views
 	images *images.Manager
 	worker *worker.Worker
-	prober *probes.Prober
+	// garbage removes images that nothing needs.
+	garbage *imagegc.Collector
+	prober  *probes.Prober
 
 	plan      *planner
 	admission *admitter
@@ -77,7 +80,16 @@ func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark stri
 	l.worker = worker.New(worker.Options{
 		CRI: o.CRI, Volumes: o.Volumes, Images: l.images, Logs: o.Logs, Mark: mark, RecursiveReadOnly: o.Settings.RecursiveReadOnly,
 		UserAgent: o.UserAgent, Tell: l.event, Now: o.now,
+		Go: func(f func(context.Context)) { l.work.Go(func() { f(l.ctx) }) },
 	})
+	l.garbage = imagegc.New(imagegc.Options{
+		CRI: o.CRI, Policy: o.ImageGC, Budget: o.ImageBudget, Named: l.namedImages, Alone: l.images.Alone,
+		Tell:   func(reason, message string) { l.nodeEvent(corev1.EventTypeWarning, reason, message) },
+		Logger: o.Logger, Now: o.now,
+	})
+	if l.o.Eviction.Reclaim == nil {
+		l.o.Eviction.Reclaim = l.garbage.Reclaim
+	}
 	l.plan = &planner{loop: l, told: map[string]bool{}, graces: map[manifest.Key]int64{}}
 	l.admission, l.steps, l.records = &admitter{l}, &stepper{l}, &recorder{l}
 	l.inputs, l.resizes = &refresher{loop: l}, &resizer{l}

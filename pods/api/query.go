@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
@@ -154,45 +155,40 @@ func itemOf(o metav1.Object) item {
 // encodeItem is an object in JSON with its kind. Values of Secrets are left out unless they are
 // asked for.
 func encodeItem(i item, r Resource, values bool) (json.RawMessage, error) {
-	kind := metav1.TypeMeta{Kind: r.Kind, APIVersion: r.APIVersion}
 	switch v := i.value.(type) {
 	case *corev1.Pod:
-		c := *v
-		c.TypeMeta = kind
-		return json.Marshal(&c)
+		return json.Marshal(typed(v, r))
 	case *corev1.ConfigMap:
-		c := *v
-		c.TypeMeta = kind
-		return json.Marshal(&c)
+		return json.Marshal(typed(v, r))
 	case *corev1.Secret:
-		c := *v
-		c.TypeMeta = kind
+		c := typed(v, r)
 		if !values {
 			c.Data, c.StringData, c.Annotations = withoutValues(v), nil, nil
 		}
-		return json.Marshal(&c)
+		return json.Marshal(c)
 	case *corev1.PersistentVolumeClaim:
-		c := *v
-		c.TypeMeta = kind
-		return json.Marshal(&c)
+		return json.Marshal(typed(v, r))
 	case *nodev1.RuntimeClass:
-		c := *v
-		c.TypeMeta = kind
-		return json.Marshal(&c)
+		return json.Marshal(typed(v, r))
 	case *corev1.Event:
-		c := *v
-		c.TypeMeta = kind
-		return json.Marshal(&c)
+		return json.Marshal(typed(v, r))
 	case *corev1.Node:
-		c := *v
-		c.TypeMeta = kind
-		return json.Marshal(&c)
+		return json.Marshal(typed(v, r))
 	case *Manifest:
-		c := *v
-		c.TypeMeta = kind
-		return json.Marshal(&c)
+		return json.Marshal(typed(v, r))
 	}
 	return nil, fmt.Errorf("encode %s %q: the agent gave a %T", r.Singular, i.name, i.value)
+}
+
+// typed is an object with its kind, which objects in memory do not have.
+func typed[T any, P interface {
+	*T
+	GetObjectKind() schema.ObjectKind
+}](object P, r Resource) P {
+	shallow := *object
+	c := P(&shallow)
+	c.GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind))
+	return c
 }
 
 func withoutValues(s *corev1.Secret) map[string][]byte {

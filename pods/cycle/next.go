@@ -121,7 +121,7 @@ const (
 	StopSandbox     Verb = "StopSandbox"     // ID
 	RemoveSandbox   Verb = "RemoveSandbox"   // ID; its containers are removed before
 	StartContainer  Verb = "StartContainer"  // Container, Attempt, SandboxID: pull, create and start
-	PullImage       Verb = "PullImage"       // Container: before it is stopped for its new image
+	PullImage       Verb = "PullImage"       // Container, Image: before it is stopped for its new image
 	RunPostStart    Verb = "RunPostStart"    // Container, ID
 	RunPreStop      Verb = "RunPreStop"      // Container, ID, Deadline
 	StopContainer   Verb = "StopContainer"   // Container, ID, Grace
@@ -137,6 +137,7 @@ type Action struct {
 	Subject       string
 	Container, ID string
 	SandboxID     string
+	Image         string
 	Attempt       uint32
 	Grace         time.Duration
 	Deadline      time.Time

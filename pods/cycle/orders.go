@@ -148,7 +148,7 @@ func (r *Record) restart(c *Container, reason Reason, pull bool) {
 
 // Edit takes over a new version of the pod in place. A regular container or sidecar with a new
 // image is pulled, stopped and started with it, whatever the policy (RS9, SC7, IM14); an init
-// container's image takes effect when it next runs. Status-like fields of the pod that stands (UID,
+// container's image takes effect when it next runs. Taken back before its pull ended, it changes nothing. Status-like fields of the pod that stands (UID,
 // creation, deletion) are kept. The generation is the new pod's.
 func (r *Record) Edit(pod *corev1.Pod) {
 	before := map[string]string{}
@@ -165,6 +165,11 @@ func (r *Record) Edit(pod *corev1.Pod) {
 		c := r.container(it.name)
 		c.BackOff = BackOff{} // BO8
 		delete(r.Live.Failures, it.name)
+		delete(r.Live.Failures, "pull/"+it.name)
+		if c.Pull && c.Kill == nil && c.Image == it.spec.Image { // the edit is taken back before it took effect
+			c.Restart, c.Pull = nil, false
+			continue
+		}
 		old, ok := before[it.name]
 		if !ok || old == it.spec.Image || it.kind == initial || it.kind == ephemeral || r.Final != nil || r.Done {
 			continue

@@ -64,16 +64,32 @@ func takeSuccess(n *step, res Result) {
 	case StopContainer, StopSandbox:
 		l.Stopped[res.ID] = n.now
 	case PullImage:
-		n.r.container(res.Container).Pull = false
-		n.save()
+		if pullWanted(n, res) {
+			n.r.container(res.Container).Pull = false
+			n.save()
+		}
 	case TearDown:
 		l.TornDown = true
 	case SetUpVolumes, RemoveSandbox, RemoveContainer, RunPostStart, RunPreStop:
 	}
 }
 
+// pullWanted says that a container still waits for the image that was pulled, and no other edit has
+// come.
+func pullWanted(n *step, res Result) bool {
+	for _, it := range items(n.r) {
+		if it.name == res.Container {
+			return it.c != nil && it.c.Pull && it.spec.Image == res.Image
+		}
+	}
+	return false
+}
+
 // takeFailure takes in an action that failed: when it is tried again, and its event.
 func takeFailure(n *step, res Result) {
+	if res.Verb == PullImage && !pullWanted(n, res) {
+		return
+	}
 	delay := jitter(string(n.r.Pod.UID), res.Subject, res.At)
 	switch {
 	case res.Delay > 0:

@@ -231,6 +231,9 @@ func startContainer(n *step, it *item, delayed bool) {
 // watchContainer looks after a container that runs: its hook, its probes, and orders to stop it.
 func watchContainer(n *step, it *item) {
 	c, o := it.c, it.obs
+	if a, busy := n.running("pull/" + it.name); busy && (!c.Pull || a.Image != it.spec.Image) {
+		n.cancel(a.Subject, "") // the edit was taken back, or another one came
+	}
 	if c.Kill == nil || c.Kill.ID != o.ID {
 		c.Kill = reasonToKill(n, it)
 		if c.Kill == nil {
@@ -285,7 +288,7 @@ func titled(it *item) string {
 func imagePulled(n *step, it *item) bool {
 	subject := "pull/" + it.name
 	if n.free(subject, "pull for "+it.name) {
-		n.act(Action{Verb: PullImage, Subject: subject, Container: it.name})
+		n.act(Action{Verb: PullImage, Subject: subject, Container: it.name, Image: it.spec.Image})
 	}
 	return false
 }

@@ -233,6 +233,28 @@ func appArmorProfile(pod *corev1.Pod, c *corev1.Container) *corev1.AppArmorProfi
 	}
 }
 
+// CheckAppArmor says whether the node can enforce the profiles that the pod asks for. enabled says
+// that it has AppArmor.
+//
+// # Errors
+//
+// ErrFailedPrecondition with a kubelet's message, for a pod that fails with reason AppArmor.
+func CheckAppArmor(pod *corev1.Pod, enabled bool) error {
+	if enabled {
+		return nil
+	}
+	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	for _, e := range pod.Spec.EphemeralContainers {
+		containers = append(containers, corev1.Container(e.EphemeralContainerCommon))
+	}
+	for i := range containers {
+		if p := appArmorProfile(pod, &containers[i]); p != nil && p.Type != corev1.AppArmorProfileTypeUnconfined {
+			return classed(errdefs.ErrFailedPrecondition, "Cannot enforce AppArmor: AppArmor is not enabled on the host")
+		}
+	}
+	return nil
+}
+
 // appArmor is an AppArmor profile; nil leaves it to the server.
 func appArmor(p *corev1.AppArmorProfile) (*runtime.SecurityProfile, error) {
 	if p == nil {

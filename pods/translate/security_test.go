@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	corev1 "k8s.io/api/core/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -282,5 +283,31 @@ func TestSysctlNames(t *testing.T) {
 	got := config.GetLinux().GetSysctls()
 	if len(got) != 2 || got["net.ipv4.conf.eth0/100.forwarding"] != "1" || got["net.ipv4.conf.lo/1.mtu"] != "2" {
 		t.Errorf("%v", got)
+	}
+}
+
+// AD15: a pod that asks for a profile does not run where none is enforced, with a kubelet's message.
+func TestCheckAppArmor(t *testing.T) {
+	const profile = "securityContext: {appArmorProfile: {type: RuntimeDefault}}"
+	annotated := specPod(t, "", "")
+	annotated.Annotations = map[string]string{"container.apparmor.security.beta.kubernetes.io/app": "runtime/default"}
+	for name, tt := range map[string]struct {
+		pod     *corev1.Pod
+		refused bool
+	}{
+		"none":             {specPod(t, "", ""), false},
+		"pod's":            {specPod(t, profile, ""), true},
+		"container's":      {specPod(t, "", profile), true},
+		"annotation's":     {annotated, true},
+		"init container's": {specPod(t, "initContainers: [{name: i, image: i, "+profile+"}]", ""), true},
+		"unconfined":       {specPod(t, profile, "securityContext: {appArmorProfile: {type: Unconfined}}"), false},
+	} {
+		if err := CheckAppArmor(tt.pod, true); err != nil {
+			t.Errorf("%s, enabled: %v", name, err)
+		}
+		err := CheckAppArmor(tt.pod, false)
+		if (err != nil) != tt.refused || err != nil && err.Error() != "Cannot enforce AppArmor: AppArmor is not enabled on the host" {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
 	"github.com/sunaba-project/sunaba/pods/agent/shutdown"
+	"github.com/sunaba-project/sunaba/pods/imagegc"
 	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
@@ -46,7 +47,8 @@ type Config struct {
 	ShutdownGraceCritical string `toml:"shutdown_grace_critical"`
 	LogindDropIn          bool   `toml:"logind_drop_in"`
 
-	Eviction Eviction `toml:"eviction"`
+	Eviction Eviction     `toml:"eviction"`
+	Images   ImagesConfig `toml:"images"`
 }
 
 // Eviction is the table [pods.eviction]: when pods end because the node has too little of
@@ -61,6 +63,14 @@ type Eviction struct {
 	Transition        string `toml:"transition"`
 }
 
+// ImagesConfig is the table [pods.images]: when images that nothing uses are removed.
+type ImagesConfig struct {
+	HighPercent int    `toml:"high_percent"`
+	LowPercent  int    `toml:"low_percent"`
+	MinAge      string `toml:"min_age"`
+	MaxAge      string `toml:"max_age"`
+}
+
 // Default is what holds without a configuration file.
 func Default() Config {
 	return Config{
@@ -71,6 +81,7 @@ func Default() Config {
 		},
 		ReservedCPU: "0", ReservedMemory: "0", ReservedEphemeralStorage: "0",
 		ShutdownGrace: "30s", ShutdownGraceCritical: "10s", LogindDropIn: true,
+		Images: ImagesConfig{HighPercent: 85, LowPercent: 80, MinAge: "2m", MaxAge: "0"},
 	}
 }
 
@@ -134,7 +145,10 @@ func (c Config) Check() error {
 	if _, err := c.Eviction.thresholds(0); err != nil {
 		return err
 	}
-	_, err := c.Eviction.transition()
+	if _, err := c.Eviction.transition(); err != nil {
+		return err
+	}
+	_, err := c.Images.policy()
 	return err
 }
 
@@ -210,6 +224,31 @@ func (e Eviction) transition() (time.Duration, error) {
 		return 0, fmt.Errorf("pods.eviction.transition %q is not a duration from \"0s\" to \"24h\"", e.Transition)
 	}
 	return d, nil
+}
+
+// policy has the limits of a kubelet's imageGCHighThresholdPercent and its siblings.
+func (c ImagesConfig) policy() (imagegc.Policy, error) {
+	p := imagegc.Policy{High: c.HighPercent, Low: c.LowPercent}
+	if p.High < 1 || p.High > 100 {
+		return p, fmt.Errorf("pods.images.high_percent is %d, not between 1 and 100", p.High)
+	}
+	if p.Low < 0 || p.Low >= p.High {
+		return p, fmt.Errorf("pods.images.low_percent is %d, not between 0 and %d, which is less than high_percent", p.Low, p.High-1)
+	}
+	for _, age := range []struct {
+		key, text string
+		to        *time.Duration
+	}{{"min_age", c.MinAge, &p.MinAge}, {"max_age", c.MaxAge, &p.MaxAge}} {
+		d, err := time.ParseDuration(age.text)
+		if err != nil || d < 0 {
+			return p, fmt.Errorf("pods.images.%s %q is not a duration such as \"2m\" or \"720h\"", age.key, age.text)
+		}
+		*age.to = d
+	}
+	if p.MaxAge != 0 && p.MaxAge <= p.MinAge {
+		return p, fmt.Errorf("pods.images.max_age %q is not longer than min_age %q; \"0\" is no limit", c.MaxAge, c.MinAge)
+	}
+	return p, nil
 }
 
 // crashLoopMax has the limits of a kubelet's crashLoopBackOff.maxContainerRestartPeriod.

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sunaba-project/sunaba/pods/imagegc"
 )
 
 func TestConfigCheck(t *testing.T) {
@@ -39,6 +41,11 @@ func TestConfigCheck(t *testing.T) {
 		`pods.reserved_cpu "-1" is not an amount such as "500m"`:         func(c *Config) { c.ReservedCPU = "-1" },
 		`pods.reserved_memory "" is not an amount such as "256Mi"`:       func(c *Config) { c.ReservedMemory = "" },
 		`pods.reserved_ephemeral_storage "1 GB" is not an amount`:        func(c *Config) { c.ReservedEphemeralStorage = "1 GB" },
+		`pods.images.high_percent is 101, not between 1 and 100`:         func(c *Config) { c.Images.HighPercent = 101 },
+		`pods.images.low_percent is 85, not between 0 and 84`:            func(c *Config) { c.Images.LowPercent = 85 },
+		`pods.images.min_age "-1s" is not a duration`:                    func(c *Config) { c.Images.MinAge = "-1s" },
+		`pods.images.max_age "30d" is not a duration`:                    func(c *Config) { c.Images.MaxAge = "30d" },
+		`pods.images.max_age "1m" is not longer than min_age`:            func(c *Config) { c.Images.MaxAge = "1m" },
 	} {
 		c := Default()
 		change(&c)
@@ -68,5 +75,8 @@ func TestConfigValues(t *testing.T) {
 	}
 	if err := c.Check(); err != nil { // 0 turns it off, whatever critical pods would have
 		t.Error(err)
+	}
+	if p, err := c.Images.policy(); p != (imagegc.Policy{High: 85, Low: 80, MinAge: 2 * time.Minute}) || err != nil { // GC1
+		t.Errorf("removal of images: %+v, %v", p, err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/pods/agent/node"
-	"github.com/sunaba-project/sunaba/pods/translate"
 )
 
 // Facts are what pods are told of the node and what they may request, with what the server and
@@ -17,26 +16,22 @@ func Facts(c Config, root string, host spec.Host) (node.Facts, error) {
 	if err != nil {
 		return node.Facts{}, err
 	}
-	f, err := node.Read(node.Options{Name: c.NodeName, Root: root, Pods: c.MaxPods, Reserved: reserved})
+	resolv, err := sandbox.HostResolv(true)
+	if err != nil {
+		return node.Facts{}, err
+	}
+	f, err := node.Read(node.Options{Name: c.NodeName, Root: root, Pods: c.MaxPods, Reserved: reserved, IPs: routedIPs(), Resolv: []byte(resolv)})
 	if err != nil {
 		return f, err
 	}
 	maps.Copy(f.Labels, c.NodeLabels)
 	n := &f.Node
 	n.ClusterDNS, n.ClusterDomain, n.SeccompProfiles = c.ClusterDNS, c.ClusterDomain, c.Seccomp
-	if ips := routedIPs(); len(ips) > 0 {
-		n.IPs = ips
-	}
 	if !host.Hugetlb {
 		n.HugePageSizes = nil
 	}
 	n.CgroupV2, n.SwapAccounting = host.CgroupV2, host.SwapAccounting
 	n.MaskedPaths, n.ReadonlyPaths = spec.DefaultPaths()
-	resolv, err := sandbox.HostResolv(true)
-	if err != nil {
-		return f, err
-	}
-	n.Resolv = translate.ParseResolv([]byte(resolv))
 	return f, nil
 }
 

@@ -64,6 +64,8 @@ type Options struct {
 	BootID                    string
 	// Classes are the RuntimeClasses of the node, beside those of manifests.
 	Classes func() []nodev1.RuntimeClass
+	// ImageBudget is how many bytes images may take together; 0 is as many as there are.
+	ImageBudget int64
 	// Changed is told how many pods run and are ready.
 	Changed func(summary string)
 	Logger  *slog.Logger
@@ -165,6 +167,10 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 	if err != nil {
 		return agent.Options{}, err
 	}
+	removal, err := c.Images.policy()
+	if err != nil {
+		return agent.Options{}, err
+	}
 	return agent.Options{
 		CRI: o.CRI, Desired: set, Volumes: vols, Root: o.pods(), EventsFile: o.events(), Logs: c.Logs,
 		Node: facts.Node, Labels: facts.Labels, Classes: o.Classes,
@@ -177,7 +183,8 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 		},
 		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: facts.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: o.Host.RecursiveReadOnly},
 		BootID:   o.BootID, ParallelPulls: c.ParallelPulls, PullFallback: c.PullFallback, LogLimits: limits,
-		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, UserAgent: "sunaba-" + version.String(),
+		ImageGC: removal, ImageBudget: o.ImageBudget,
+		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, AppArmor: o.Host.AppArmor, UserAgent: "sunaba-" + version.String(),
 		Eviction: eviction, Shutdown: graces, Changed: o.Changed, Logger: o.Logger,
 	}, nil
 }

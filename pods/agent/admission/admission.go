@@ -25,6 +25,7 @@ const (
 	RuntimeHandlerNotFound = "RuntimeHandlerNotFound"
 	PodOSNotSupported      = "PodOSNotSupported"
 	SysctlForbidden        = "SysctlForbidden"
+	AppArmorMissing        = "AppArmor"
 )
 
 // The priorities of the built-in classes.
@@ -35,6 +36,17 @@ const (
 	nodeCriticalPriority    = 2000001000
 	clusterCriticalPriority = 2000000000
 )
+
+// rejected begins the messages of pods that a kubelet rejects.
+const rejected = "Pod was rejected: "
+
+// Event is what is told about a pod that fails: of one that a kubelet rejects, the reason.
+func Event(f cycle.Final) (reason, message string) {
+	if message, found := strings.CutPrefix(f.Message, rejected); found {
+		return f.Reason, message
+	}
+	return "FailedCreatePodSandBox", f.Message
+}
 
 // Node is what a pod's wishes are compared with.
 type Node struct {
@@ -49,6 +61,8 @@ type Node struct {
 	Pressure []corev1.NodeConditionType
 	// Sysctls refuses a pod whose sysctls the node does not allow; nil allows all.
 	Sysctls func(*corev1.Pod) error
+	// AppArmor refuses a pod whose profiles the node cannot enforce; nil refuses none.
+	AppArmor func(*corev1.Pod) error
 	// Exclusive says whether a claim is for one pod at a time.
 	Exclusive func(namespace, claim string) bool
 }
@@ -84,7 +98,12 @@ func (n Node) Judge(pod *corev1.Pod, others []*corev1.Pod) Verdict {
 	}
 	if n.Sysctls != nil {
 		if err := n.Sysctls(v.Pod); err != nil {
-			return failed(SysctlForbidden, err.Error())
+			return failed(SysctlForbidden, rejected+err.Error())
+		}
+	}
+	if n.AppArmor != nil {
+		if err := n.AppArmor(v.Pod); err != nil {
+			return failed(AppArmorMissing, rejected+err.Error())
 		}
 	}
 	why := n.lacks(v.Pod, others)

@@ -8,6 +8,8 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sunaba-project/sunaba/pods/translate"
 )
 
 func node() Node {
@@ -19,6 +21,7 @@ func node() Node {
 			{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata"},
 			{ObjectMeta: metav1.ObjectMeta{Name: "zoned"}, Handler: "runc", Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"zone": "a"}}},
 		},
+		AppArmor: func(p *corev1.Pod) error { return translate.CheckAppArmor(p, false) },
 		Sysctls: func(p *corev1.Pod) error {
 			if p.Spec.SecurityContext != nil && len(p.Spec.SecurityContext.Sysctls) > 0 {
 				return errors.New(`forbidden sysctl: "x" not allowlisted`)
@@ -63,6 +66,7 @@ type judgement struct {
 	others  []*corev1.Pod
 	pending string // reason and message
 	final   string // reason
+	message string // of the event; "" if it does not matter
 	handler string
 }
 
@@ -103,7 +107,10 @@ func judgements() []judgement {
 		{name: "AD9", change: func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }, final: PodOSNotSupported},
 		{name: "AD15", change: func(p *corev1.Pod) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "x"}}}
-		}, final: SysctlForbidden},
+		}, final: SysctlForbidden, message: `forbidden sysctl: "x" not allowlisted`},
+		{name: "AD15: AppArmor", change: func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}}
+		}, final: AppArmorMissing, message: "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
 		{name: "AD16: no such class", change: func(p *corev1.Pod) { p.Spec.PriorityClassName = "gold" },
 			pending: "FailedValidation spec.priorityClassName: no PriorityClass with name gold was found: not found"},
 	}
@@ -119,6 +126,11 @@ func TestJudge(t *testing.T) {
 			}
 			if v.Final != nil {
 				final = v.Final.Reason
+			}
+			if v.Final != nil && tt.message != "" {
+				if reason, message := Event(*v.Final); v.Final.Message != "Pod was rejected: "+tt.message || reason != tt.final || message != tt.message {
+					t.Errorf("message %q, event %s %q", v.Final.Message, reason, message)
+				}
 			}
 			if pending != tt.pending || final != tt.final || v.Handler != tt.handler {
 				t.Errorf("pending %q, final %q, handler %q", pending, final, v.Handler)

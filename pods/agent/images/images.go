@@ -84,6 +84,8 @@ type Manager struct {
 	o     Options
 	slots chan struct{}
 
+	lookups sync.RWMutex // held while it is asked whether an image is here
+
 	mu      sync.Mutex
 	flights map[string]*flight
 	pauses  map[pauseKey]pause
@@ -168,8 +170,17 @@ func (m *Manager) pullError(r Request, key pauseKey, err error) error {
 	return &Error{Reason: reason, Message: message, Retry: min(left, shown), cause: err}
 }
 
+// Alone calls f while no request learns that an image is here (IM13).
+func (m *Manager) Alone(f func() error) error {
+	m.lookups.Lock()
+	defer m.lookups.Unlock()
+	return f()
+}
+
 // status answers nil for an image that is not here.
 func (m *Manager) status(ctx context.Context, r Request, image string) (*runtime.Image, error) {
+	m.lookups.RLock()
+	defer m.lookups.RUnlock()
 	resp, err := m.o.CRI.ImageStatus(ctx, &runtime.ImageStatusRequest{
 		Image: &runtime.ImageSpec{Image: image, UserSpecifiedImage: r.Image, RuntimeHandler: r.Handler},
 	})

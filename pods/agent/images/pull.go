@@ -15,7 +15,8 @@ import (
 // flight is a pull for all who wait for the same image with the same credentials.
 type flight struct {
 	cancel  context.CancelFunc
-	waiters int // below Manager.mu
+	waiters int // below Manager.mu, as joined: whether a second one came
+	joined  bool
 
 	done chan struct{}
 	id   string // set before done is closed, as err and took
@@ -38,9 +39,34 @@ func (m *Manager) pull(ctx context.Context, r Request) (*runtime.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Tell(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
-		r.Image, f.took.Truncate(time.Millisecond), m.o.Now().Sub(began).Truncate(time.Millisecond), got.GetSize()))
+	r.Tell(corev1.EventTypeNormal, "Pulled", pulledText(r, f, m.o.Now().Sub(began), got))
 	return got, nil
+}
+
+// Prefetch pulls an image that is not here before the container that wants it is started (SO4).
+// That asks by Ensure, joins a pull under way, and tells of it and of failures; nothing is tried
+// here during a pause.
+func (m *Manager) Prefetch(ctx context.Context, r Request) {
+	if r.Policy == corev1.PullNever {
+		return
+	}
+	here, err := m.status(ctx, r, r.Image)
+	if left, _ := m.pausing(pauseKey{r.Pod.UID, r.Image}); err != nil || here != nil || left > 0 {
+		return
+	}
+	r.Tell(corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
+	f, err := m.await(ctx, r, m.credentials(r))
+	if err != nil || f.joined {
+		return
+	}
+	if got, err := m.status(ctx, r, f.id); err == nil && got != nil {
+		r.Tell(corev1.EventTypeNormal, "Pulled", pulledText(r, f, f.took, got))
+	}
+}
+
+func pulledText(r Request, f *flight, waited time.Duration, got *runtime.Image) string {
+	return fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+		r.Image, f.took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), got.GetSize())
 }
 
 // await joins the flight of an image, or starts it, and waits for its end. A flight that nobody
@@ -58,6 +84,7 @@ func (m *Manager) await(ctx context.Context, r Request, auths []*runtime.AuthCon
 		m.flights[key] = f
 		go m.fly(fctx, f, key, r, auths)
 	}
+	f.joined = f.waiters > 0
 	f.waiters++
 	m.mu.Unlock()
 	defer func() {

@@ -36,6 +36,10 @@ type Options struct {
 	Root string
 	// Pods is how many may run.
 	Pods int
+	// IPs are the node's addresses; nil are the first ones of its interfaces. Resolv is a
+	// resolv.conf; nil is the node's own.
+	IPs    []string
+	Resolv []byte
 	// Reserved is what pods may not request: CPU, memory and ephemeral-storage.
 	Reserved corev1.ResourceList
 
@@ -213,11 +217,15 @@ func (o Options) network(f *Facts) error {
 	if six != "" {
 		f.Node.IPs = append(f.Node.IPs, six)
 	}
-	resolv, err := o.optional(filepath.Join(o.etc, "resolv.conf"))
-	if err != nil {
-		return err
+	if o.IPs != nil {
+		f.Node.IPs = o.IPs
 	}
-	f.Node.Resolv = translate.ParseResolv(resolv)
+	if o.Resolv == nil {
+		if o.Resolv, err = o.optional(filepath.Join(o.etc, "resolv.conf")); err != nil {
+			return err
+		}
+	}
+	f.Node.Resolv = translate.ParseResolv(o.Resolv)
 	f.Node.Hosts, err = o.optional(filepath.Join(o.etc, "hosts"))
 	return err
 }

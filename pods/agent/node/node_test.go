@@ -91,3 +91,16 @@ func TestRefused(t *testing.T) {
 		t.Errorf("the node of the test: %v", err)
 	}
 }
+
+// What the caller knows of the node takes the place of what is read.
+func TestReadGiven(t *testing.T) {
+	o := tree(t)
+	o.IPs, o.Resolv = []string{"198.51.100.4"}, []byte("nameserver 192.0.2.53\n")
+	f, err := Read(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(f.Node.IPs, f.Node.Resolv.Servers); got != "[198.51.100.4] [192.0.2.53]" {
+		t.Errorf("%s", got)
+	}
+}

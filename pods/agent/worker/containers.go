@@ -34,6 +34,7 @@ func (w *Worker) startContainer(ctx context.Context, j Job, d *Done) error {
 	if err != nil {
 		return err
 	}
+	w.prefetch(j)
 	o := translate.ContainerInput{Attempt: j.attempt(), Image: image, ImageRef: image.GetId(), Ephemeral: ephemeral != nil}
 	if ephemeral != nil && ephemeral.TargetContainerName != "" {
 		if o.TargetID, err = w.target(ctx, j, ephemeral.TargetContainerName); err != nil {
@@ -78,14 +79,19 @@ func (w *Worker) image(ctx context.Context, j Job) (*runtime.Image, error) {
 }
 
 func (w *Worker) pull(ctx context.Context, j Job, container, image string, policy corev1.PullPolicy) (*runtime.Image, error) {
-	sandbox, _, err := translate.Sandbox(j.Input)
+	r, err := w.request(j, container, image, policy)
 	if err != nil {
 		return nil, err
 	}
-	return w.o.Images.Ensure(ctx, images.Request{
+	return w.o.Images.Ensure(ctx, r)
+}
+
+func (w *Worker) request(j Job, container, image string, policy corev1.PullPolicy) (images.Request, error) {
+	sandbox, _, err := translate.Sandbox(j.Input)
+	return images.Request{
 		Pod: j.Pod, Image: image, Handler: j.Handler, Policy: policy, Sandbox: sandbox,
 		Tell: func(kind, reason, message string) { w.o.Tell(j.Pod, container, kind, reason, message) },
-	})
+	}, err
 }
 
 // target is the running container whose processes an ephemeral container sees (EP4).
@@ -206,7 +212,7 @@ func (w *Worker) Ended(uid string, ended func(container string) bool) {
 	}
 }
 
-// Release ends what mounts hold of all containers of a pod.
+// Release ends what mounts hold of all containers of a pod, and pulls ahead of them.
 func (w *Worker) Release(uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -214,6 +220,9 @@ func (w *Worker) Release(uid string) {
 		release()
 	}
 	delete(w.held, uid)
+	if cancel := w.fetching[uid]; cancel != nil {
+		cancel()
+	}
 }
 
 // Below says whether a path is in a folder.

@@ -64,7 +64,9 @@ type Options struct {
 	UserAgent string
 	// Tell records an event about a pod, or about one of its containers.
 	Tell func(pod *corev1.Pod, container, kind, reason, message string)
-	Now  func() time.Time
+	// Go runs a function beside the jobs, with a context that ends with the agent.
+	Go  func(func(context.Context))
+	Now func() time.Time
 }
 
 // Job is an action with what a worker needs to know of its pod. Nothing in it changes.
@@ -98,11 +100,13 @@ type Worker struct {
 
 	mu   sync.Mutex
 	held map[string]map[string]func() // what mounts hold, by pod and container id
+	// fetching ends the pulls ahead of a pod.
+	fetching map[string]context.CancelFunc
 }
 
 // New returns a worker that has done nothing yet.
 func New(o Options) *Worker {
-	return &Worker{o: o, slots: make(chan struct{}, goruntime.GOMAXPROCS(0)), held: map[string]map[string]func(){}}
+	return &Worker{o: o, slots: make(chan struct{}, goruntime.GOMAXPROCS(0)), held: map[string]map[string]func(){}, fetching: map[string]context.CancelFunc{}}
 }
 
 // Do executes a job and answers how it ended.

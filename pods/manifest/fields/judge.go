@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -27,8 +28,13 @@ const (
 // Laws are the laws by the names of type and field.
 type Laws map[string]map[string]rule
 
-// AllLaws returns the laws in a form that is quick to look up.
-func AllLaws() Laws {
+// allLaws are the laws in a form that is quick to look up. Nobody changes them.
+var allLaws = sync.OnceValue(indexLaws)
+
+// AllLaws returns the laws. They are for reading.
+func AllLaws() Laws { return allLaws() }
+
+func indexLaws() Laws {
 	all := make(Laws, len(laws))
 	for _, l := range laws {
 		rules := map[string]rule{}

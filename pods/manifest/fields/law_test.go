@@ -234,3 +234,10 @@ func TestEmptyListsAreNotJudged(t *testing.T) {
 		t.Errorf("notes %q, error %v", notes, bad.Err())
 	}
 }
+
+// The laws are put together once, not for each file.
+func TestAllLawsOnce(t *testing.T) {
+	if n := testing.AllocsPerRun(10, func() { AllLaws() }); n != 0 {
+		t.Errorf("%v allocations for the laws", n)
+	}
+}
