@@ -240,16 +240,16 @@ func (d *day) crash() {
 	defer d.server.mu.Unlock()
 	for id, s := range d.server.sandboxes {
 		if s.State == runtime.PodSandboxState_SANDBOX_READY {
-			d.end(id)
+			d.end(id, 137)
 			return
 		}
 	}
 }
 
-func (d *day) end(sandbox string) {
+func (d *day) end(sandbox string, code int32) {
 	for id, c := range d.server.containers {
 		if c.sandbox == sandbox {
-			d.server.end(id, 137)
+			d.server.end(id, code)
 		}
 	}
 	d.server.sandboxes[sandbox].State = runtime.PodSandboxState_SANDBOX_NOTREADY
@@ -264,7 +264,7 @@ func (d *day) reboot() {
 	d.stop()
 	d.server.mu.Lock()
 	for id := range d.server.sandboxes {
-		d.end(id)
+		d.end(id, 255)
 	}
 	d.server.mu.Unlock()
 	d.world.mu.Lock()

@@ -314,9 +314,11 @@ func (s *server) end(id string, code int32) {
 		return
 	}
 	c.State, c.ExitCode, c.FinishedAt = runtime.ContainerState_CONTAINER_EXITED, code, time.Now().UnixNano()
-	c.Reason = "Completed"
-	if code != 0 {
-		c.Reason = "Error"
+	switch c.Reason = "Error"; code {
+	case 0:
+		c.Reason = "Completed"
+	case 255:
+		c.Reason = "Unknown" // nobody saw it
 	}
 	close(c.ended)
 	s.tell(c.sandbox, id, runtime.ContainerEventType_CONTAINER_STOPPED_EVENT)

@@ -179,7 +179,7 @@ func (d *day) judgeBackOff(key string, before, now *made) {
 	d.server.mu.Lock()
 	crashed, code, end := before.box.State == runtime.ContainerState_CONTAINER_EXITED, before.box.ExitCode, time.Unix(0, before.box.FinishedAt)
 	d.server.mu.Unlock()
-	if !crashed || code == 137 || code == 143 || before.sandbox != now.sandbox || before.edit != now.edit || before.attempt+1 != now.attempt {
+	if !crashed || code == 137 || code == 143 || code == 255 || before.sandbox != now.sandbox || before.edit != now.edit || before.attempt+1 != now.attempt {
 		return
 	}
 	b := before.backOff

@@ -16,6 +16,13 @@ const (
 	goneRunning   = "The container could not be located when the pod was deleted.  The container used to be Running"
 )
 
+// lostExit and lostStatus are those of a container whose end its server did not see, as of all that
+// ran when the node went down.
+const (
+	lostExit   = 255
+	lostStatus = "Unknown"
+)
+
 // retryStop is the pause after a stop, removal or tear-down that failed or had no effect.
 const retryStop = 2 * time.Second
 
@@ -78,8 +85,8 @@ func checkBoot(n *step) {
 	}
 	if r.BootID != "" {
 		cut := false
-		for _, c := range r.Containers {
-			c.Now = c.Asked && c.Gone == nil
+		for name, c := range r.Containers {
+			c.Now = c.Asked && c.Gone == nil && !endedItself(n, name, c)
 			cut = cut || c.Now
 			c.Started, c.Ready, c.Kill = "", "", nil
 		}
@@ -91,6 +98,17 @@ func checkBoot(n *step) {
 	}
 	r.BootID = n.o.BootID
 	n.save()
+}
+
+// endedItself says that the server knows how the present attempt of a container ended: the record
+// may be older, for the end of a container is not written at once.
+func endedItself(n *step, name string, c *Container) bool {
+	for i := range n.o.Containers {
+		if o := &n.o.Containers[i]; o.Name == name && o.Attempt == c.Attempt {
+			return o.State == StateExited && (o.ExitCode != lostExit || o.Reason != lostStatus)
+		}
+	}
+	return false
 }
 
 // endNever ends a pod with policy Never whose sandbox is lost and whose containers ran (SB3, RB3).

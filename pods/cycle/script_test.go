@@ -123,6 +123,9 @@ func (s *script) do(f []string) {
 	case "max":
 		s.set.CrashLoopMax = s.duration(arg(1))
 		return
+	case "lazy":
+		s.lazy = true
+		return
 	case "noaddress":
 		s.sandboxes[0].IPs = nil
 	case "network":
@@ -217,7 +220,7 @@ func (w *world) reboot() {
 	w.boot++
 	w.reload()
 	for _, c := range w.containers {
-		w.exit(c, 137)
+		w.exit(c, lostExit)
 	}
 	for _, s := range w.sandboxes {
 		s.Ready = false

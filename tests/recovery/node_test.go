@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/tests/disk"
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
@@ -52,8 +53,8 @@ type machine struct {
 	pods    []string // ids of all pods that ever were: their cgroups must go
 	stay    []*container
 	before  leftovers.Snapshot
-	disk    *disk  // that the node is on, if it has one of its own
-	given   string // folder with a file for each address that the CNI plugin has given out
+	disk    *disk.Image // that the node is on, if it has one of its own
+	given   string      // folder with a file for each address that the CNI plugin has given out
 	spaces  []*os.File
 	problem func(format string, args ...any)
 }
@@ -142,13 +143,13 @@ func begin(t *testing.T, kind setting) (*machine, error) {
 	if kind == ownShims || kind == ownCrun {
 		lines = node.OwnShims(lines)
 	}
-	parent, own := world.folder, (*disk)(nil)
+	parent, own := world.folder, (*disk.Image)(nil)
 	if kind == onDisk {
 		var err error
-		if own, err = newDisk(); err != nil {
+		if own, err = disk.NewImage(world.folder); err != nil {
 			return nil, err
 		}
-		parent = own.dir
+		parent = own.Dir
 	}
 	dir, err := os.MkdirTemp(parent, "node-")
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,93 +18,6 @@ import (
 
 // cuts is how often the power is cut.
 const cuts = 6
-
-// disk is an ext4 in a file, mounted where a node has its folder.
-type disk struct{ file, dir string }
-
-// newDisk makes and mounts one. What is not synced stays in memory for long.
-func newDisk() (*disk, error) {
-	d := &disk{file: filepath.Join(world.folder, fmt.Sprintf("disk-%d.img", node.Serial()))}
-	f, err := os.Create(d.file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if err := f.Truncate(96 << 20); err != nil {
-		return nil, err
-	}
-	if out, err := exec.Command("mkfs.ext4", "-q", "-F", d.file).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("mkfs.ext4: %w: %s", err, out)
-	}
-	if d.dir, err = os.MkdirTemp(world.folder, "disk-"); err != nil {
-		return nil, err
-	}
-	return d, d.mount()
-}
-
-func (d *disk) mount() error {
-	if out, err := exec.Command("mount", "-o", "loop,commit=300", d.file, d.dir).CombinedOutput(); err != nil {
-		return fmt.Errorf("mount: %w: %s", err, out)
-	}
-	return nil
-}
-
-// sync writes everything, as time would have done.
-func (d *disk) sync() error {
-	f, err := os.Open(d.dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return unix.Syncfs(int(f.Fd()))
-}
-
-// cut copies what of the disk has reached it at one moment. A copy during which something was
-// written is made again: parts of different age are what no loss of power leaves.
-func (d *disk) cut() (string, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(d.dir, &st); err != nil {
-		return "", err
-	}
-	writes := func() (string, bool) {
-		data, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/stat", unix.Major(st.Dev), unix.Minor(st.Dev)))
-		fields := strings.Fields(string(data)) // Documentation/block/stat.rst
-		if err != nil || len(fields) < 9 {
-			return "", false
-		}
-		return fields[4], fields[8] == "0"
-	}
-	file := d.file + ".cut"
-	for range 200 {
-		before, idle := writes()
-		if err := copySparse(file, d.file); err != nil {
-			return "", err
-		}
-		if after, still := writes(); idle && still && before == after {
-			return file, nil
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return "", fmt.Errorf("disk %q is written all the time", d.file)
-}
-
-func copySparse(to, from string) error {
-	if out, err := exec.Command("cp", "--sparse=always", from, to).CombinedOutput(); err != nil {
-		return fmt.Errorf("cp: %w: %s", err, out)
-	}
-	return nil
-}
-
-// exchange puts the copy in the place of the disk, as if the machine had started again.
-func (d *disk) exchange(file string) error {
-	if err := unix.Unmount(d.dir, unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("unmount disk: %w", err)
-	}
-	if err := os.Rename(file, d.file); err != nil {
-		return err
-	}
-	return d.mount()
-}
 
 // TestPowerCut cuts the power of a node at moments of pulls and of the life of pods. From what had
 // reached the disk, the next daemon starts and is ready, its images are whole, what was running is
@@ -134,7 +46,7 @@ func TestPowerCut(t *testing.T) {
 // powerCut lets the node work for a while, cuts its power, starts it again and looks at it. ids are
 // the images' ids.
 func (m *machine) powerCut(after time.Duration, ids map[string]string) error {
-	if err := m.disk.sync(); err != nil { // the configuration, and what the round before has looked at
+	if err := m.disk.Sync(); err != nil { // the configuration, and what the round before has looked at
 		return err
 	}
 	var over atomic.Bool
@@ -149,7 +61,7 @@ func (m *machine) powerCut(after time.Duration, ids map[string]string) error {
 	if err := unix.Kill(m.DaemonPID(), unix.SIGSTOP); err != nil {
 		return err
 	}
-	copied, err := m.disk.cut()
+	copied, err := m.disk.Cut()
 	if err != nil {
 		return err
 	}
@@ -159,7 +71,7 @@ func (m *machine) powerCut(after time.Duration, ids map[string]string) error {
 	if err := m.reboot(); err != nil {
 		return err
 	}
-	if err := m.disk.exchange(copied); err != nil {
+	if err := m.disk.Exchange(copied); err != nil {
 		return err
 	}
 	m.note()

@@ -2,23 +2,18 @@ package recovery
 
 import (
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
-	"slices"
 	"strings"
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/images"
-	"github.com/sunaba-project/sunaba/tests/leftovers"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
@@ -88,65 +83,10 @@ func (m *machine) peopled(handlers ...string) ([]*stage, error) {
 
 // reboot takes away what does not outlive the machine, and dates the records back.
 func (m *machine) reboot() error {
-	scope := m.Scope()
-	for _, id := range m.pods {
-		scope.Cgroups = append(scope.Cgroups, strings.TrimPrefix(node.PodCgroup(id), "/"))
-	}
-	for range 100 { // a shim's end may leave others, which are then found
-		pids, err := leftovers.Processes(scope)
-		if err != nil {
-			return err
-		}
-		if len(pids) == 0 {
-			break
-		}
-		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
-		}
-	}
-	points, err := leftovers.MountPoints(scope)
-	if err != nil {
+	if err := m.PowerOff(m.pods); err != nil {
 		return err
-	}
-	for _, point := range slices.Backward(points) {
-		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-			return err
-		}
-	}
-	if err := errors.Join(os.RemoveAll(m.State), m.removeCgroups()); err != nil {
-		return err
-	}
-	links, err := leftovers.Links()
-	if err != nil {
-		return err
-	}
-	for _, link := range links {
-		if link.Attrs().Name != "lo" {
-			_ = netlink.LinkDel(link) // its other end may have taken it along
-		}
 	}
 	return m.backdate()
-}
-
-func (m *machine) removeCgroups() error {
-	for _, id := range m.pods {
-		tops, err := filepath.Glob("/sys/fs/cgroup/*" + node.PodCgroup(id))
-		if err != nil {
-			return err
-		}
-		for _, top := range append(tops, "/sys/fs/cgroup"+node.PodCgroup(id)) {
-			leaves, _ := filepath.Glob(filepath.Join(top, "*/")) // the pattern is right
-			for _, dir := range append(leaves, top) {
-				if !node.Within(startBound, func() bool {
-					err = unix.Rmdir(dir)
-					return !errors.Is(err, unix.EBUSY)
-				}) || err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
-					return &os.PathError{Op: "rmdir", Path: dir, Err: err}
-				}
-			}
-		}
-	}
-	return nil
 }
 
 // backdate lets the records of pods be those of an earlier boot.

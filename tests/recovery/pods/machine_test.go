@@ -60,12 +60,17 @@ func begin(t *testing.T, config string) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
+	return beginIn(t, dir, config)
+}
+
+// beginIn starts a node whose folder is dir.
+func beginIn(t *testing.T, dir, config string) (*machine, error) {
 	manifests, logs := filepath.Join(dir, "manifests"), filepath.Join(dir, "pod-logs")
 	if err := errors.Join(os.Mkdir(manifests, 0o755), os.Mkdir(logs, 0o755)); err != nil {
 		return nil, err
 	}
 	watched, err := node.StartWatched(t.Context(), node.Options{
-		Bin: world.bin, Dir: dir, Config: fmt.Sprintf(config, node.Driver(), filepath.Join(dir, "cni"), backOffText, manifests, logs),
+		Bin: world.bin, Dir: dir, Config: fmt.Sprintf(config, node.Driver(), filepath.Join(dir, "cni"), manifests, logs),
 	})
 	if err != nil {
 		return nil, err

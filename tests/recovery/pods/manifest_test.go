@@ -4,17 +4,14 @@ import (
 	"strings"
 )
 
-// backOff is the least time between a crash and the second and later restarts: crash_loop_max.
-const backOffText = "1s"
-
-// config is a node's. Its values: cgroup driver, folder of CNI, back-off, folders of manifests and
-// logs.
+// config is a node's. Its values: cgroup driver, folder of CNI, folders of manifests and logs.
+// backOff is its crash_loop_max.
 const config = `
 cgroup_driver = %q
 [network]
 conf_dir = %q
 [pods]
-crash_loop_max = %q
+crash_loop_max = "1s"
 manifests = [%q]
 shutdown_grace = "0s"
 logs = %q
