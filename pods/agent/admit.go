@@ -52,8 +52,12 @@ func (l *admitter) judge(node admission.Node, p *pod) {
 	switch {
 	case v.Final != nil:
 		p.rec.Pending = nil
-		p.rec.End(*v.Final, 0, nil, l.o.now())
-		l.event(p.rec.Pod, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", v.Final.Message)
+		reason, final := "FailedCreatePodSandBox", *v.Final
+		if final.Reason == admission.SysctlForbidden || final.Reason == admission.PodOSNotSupported { // as a kubelet rejects
+			reason, final.Message = final.Reason, "Pod was rejected: "+final.Message
+		}
+		p.rec.End(final, 0, nil, l.o.now())
+		l.event(p.rec.Pod, "", corev1.EventTypeWarning, reason, v.Final.Message)
 	case v.Pending != nil:
 		if *p.rec.Pending == *v.Pending && !p.fresh {
 			return
