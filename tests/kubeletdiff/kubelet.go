@@ -146,6 +146,28 @@ func (k *kubelet) unmount() error {
 	return nil
 }
 
+// kubepods are the cgroups that a kubelet makes for all pods, and leaves, in every hierarchy.
+func kubepods() []string {
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/*/kubepods"} {
+		dirs, _ := filepath.Glob(pattern) // the pattern is well formed
+		found = append(found, dirs...)
+	}
+	return found
+}
+
+// removeKubepods removes these cgroups with those below them. One that has processes stays.
+func removeKubepods() {
+	for _, dir := range kubepods() {
+		for _, pattern := range []string{"*/*", "*", ""} {
+			below, _ := filepath.Glob(filepath.Join(dir, pattern))
+			for _, d := range below {
+				_ = unix.Rmdir(d) // files cannot be removed, and need not be
+			}
+		}
+	}
+}
+
 // await waits until the kubelet lists pods.
 func (k *kubelet) await(ctx context.Context, s *side) error {
 	var err error
