@@ -11,8 +11,10 @@ CONTAINERD  := tests/tools-containerd
 WASMTIME    := tests/tools-wasmtime
 RUNC13      := tests/tools-runc13
 RUNSC       := tests/tools-runsc
+KUBELET     := tests/tools-kubelet
 CRICTL_V     := 1.36.0
 CONTAINERD_V := 2.4.2
+KUBELET_V    := 1.36.0
 ARCHES      := amd64 arm64 arm riscv64
 
 export CGO_ENABLED := 0
@@ -26,7 +28,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-agent critest critest-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test \
+        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-agent critest critest-diff kubelet-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test \
         v2-test vm-test clean
 
 build:
@@ -61,6 +63,7 @@ check-modules:
 	cd $(WASMTIME) && $(GO) mod verify && $(GO) mod tidy -diff
 	cd $(RUNC13) && $(GO) mod verify && $(GO) mod tidy -diff
 	cd $(RUNSC) && $(GO) mod verify && $(GO) mod tidy -diff
+	cd $(KUBELET) && $(GO) mod verify && $(GO) mod tidy -diff
 
 check-cross:
 	@for arch in $(ARCHES); do \
@@ -126,6 +129,11 @@ critest: setup tools build $(TOOLS)/bin/critest
 critest-diff: setup tools build $(TOOLS)/bin/critest $(CONTAINERD)/bin/containerd $(CONTAINERD)/bin/runc
 	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest -containerd $(CONTAINERD)/bin \
 	  -variants runc,websocket $(CRITEST_FLAGS)
+
+# The same manifests under the agent and under a standalone kubelet, whose build takes ten minutes, and where the two differ.
+# KUBELETDIFF_FLAGS='-run REGEXP -v' runs a part and prints the named differences too.
+kubelet-diff: setup build $(KUBELET)/bin/kubelet
+	$(GO) run ./tests/kubeletdiff -bin $(BIN) -kubelet $(KUBELET)/bin/kubelet $(KUBELETDIFF_FLAGS)
 
 # The same themes for guests of the wasm handler; ends with how many specs passed, failed and were skipped.
 criwasm: setup
@@ -207,6 +215,10 @@ $(CONTAINERD)/bin/runc $(RUNC13)/bin/runc: %/bin/runc: %/go.mod
 	@tests/setup.sh gcc:gcc pkg-config:pkg-config /usr/include/seccomp.h:libseccomp-dev /usr/include/stdio.h:libc6-dev
 	cd $* && CGO_ENABLED=1 $(GO) build -trimpath -tags seccomp -o bin/ github.com/opencontainers/runc
 
+$(KUBELET)/bin/kubelet: $(KUBELET)/go.mod
+	cd $(KUBELET) && $(GO) build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBELET_V) \
+	  -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" -o bin/ k8s.io/kubernetes/cmd/kubelet
+
 $(RUNSC)/bin/runsc: $(RUNSC)/go.mod
 	cd $(RUNSC) && $(GO) build -trimpath -ldflags "-s -w \
 	  -X gvisor.dev/gvisor/runsc/version.version=$$($(GO) list -m -f '{{.Version}}' gvisor.dev/gvisor)" -o bin/ gvisor.dev/gvisor/runsc
@@ -220,4 +232,4 @@ $(WASMTIME)/bin/wasmtime-host: $(WASMTIME)/go.mod $(WASMTIME)/host.c
 	  gcc -O2 -Wall -I"$$build/include" -o bin/wasmtime-host host.c -L"$$build/linux-$$(uname -m)" -lwasmtime -lm -ldl -lpthread
 
 clean:
-	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin $(WASMTIME)/bin $(RUNC13)/bin $(RUNSC)/bin .cache examples/filter/node_modules
+	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin $(WASMTIME)/bin $(RUNC13)/bin $(RUNSC)/bin $(KUBELET)/bin .cache examples/filter/node_modules

@@ -108,6 +108,9 @@ type Options struct {
 	Ready   func()
 	Changed func(summary string)
 	Logger  *slog.Logger
+	// Text is how people read an error of the CRI server in events and statuses: without the words
+	// of its class. Nil is the error's own.
+	Text func(error) string
 
 	now func() time.Time
 }

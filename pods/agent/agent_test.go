@@ -56,8 +56,8 @@ func TestStart(t *testing.T) {
 			"Scheduled: Successfully assigned default/web to till-4",
 			`Pulling: Pulling image "app:1"`,
 			`Pulled: Successfully pulled image "app:1" in 0s (0s including waiting). Image size: 1000 bytes.`,
-			`Pulled: Container image "busybox:1" already present on machine`,
-			"Created: Created container: app", "Started: Started container app",
+			`Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod`,
+			"Created: Container created", "Started: Container started",
 		} {
 			if !w.happened("web", event) {
 				t.Errorf("no event %q", event)

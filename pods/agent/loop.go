@@ -75,10 +75,12 @@ func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark stri
 	l := &loop{o: o, store: store, ranges: ranges, mark: mark, inbox: make(chan func(), queued), pods: map[string]*pod{}}
 	l.events = events.Open(o.EventsFile, o.Node.Name, o.now(), l.views.Signal)
 	l.images = images.New(images.Options{
-		CRI: o.CRI, Parallel: o.ParallelPulls, Fallback: o.PullFallback, Unreachable: o.Unreachable, Secret: o.Desired.Secret, Now: o.now,
+		Text: o.Text,
+		CRI:  o.CRI, Parallel: o.ParallelPulls, Fallback: o.PullFallback, Unreachable: o.Unreachable, Secret: o.Desired.Secret, Now: o.now,
 	})
 	l.worker = worker.New(worker.Options{
-		CRI: o.CRI, Volumes: o.Volumes, Images: l.images, Logs: o.Logs, Mark: mark, RecursiveReadOnly: o.Settings.RecursiveReadOnly,
+		Text: o.Text,
+		CRI:  o.CRI, Volumes: o.Volumes, Images: l.images, Logs: o.Logs, Mark: mark, RecursiveReadOnly: o.Settings.RecursiveReadOnly,
 		UserAgent: o.UserAgent, Tell: l.event, Now: o.now,
 		Go: func(f func(context.Context)) { l.work.Go(func() { f(l.ctx) }) },
 	})

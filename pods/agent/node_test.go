@@ -291,7 +291,7 @@ spec:
 		}
 		found := false
 		for _, r := range w.reasons("web") {
-			found = found || strings.HasPrefix(r, "FailedPreStopHook: ") && strings.Contains(r, "no luck")
+			found = found || r == "FailedPreStopHook: PreStopHook failed"
 		}
 		if !found {
 			t.Errorf("no event of the failed hook: %q", w.reasons("web"))

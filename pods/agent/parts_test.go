@@ -38,7 +38,7 @@ func TestTermination(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.until("failed", func() bool { return w.pod("web").Status.Phase == corev1.PodFailed })
-		want := map[string]string{"a": strings.Repeat("x", 1976) + strings.Repeat("y", 1096), "b": "broken", "c": "last words\n", "d": ""}
+		want := map[string]string{"a": strings.Repeat("x", 3000) + strings.Repeat("y", 72), "b": "broken", "c": "last words\n", "d": ""}
 		for name, message := range want {
 			if s := w.status(name).State.Terminated; s == nil || s.Message != message {
 				t.Errorf("%s: %+v", name, s)

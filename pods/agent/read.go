@@ -35,7 +35,7 @@ func (l *stepper) read(p *pod) {
 			continue
 		}
 		message := l.message(p, c, seen)
-		seen.Termination = strings.ToValidUTF8(message[max(len(message)-limit, 0):], "\uFFFD")
+		seen.Termination = strings.ToValidUTF8(message[:min(len(message), limit)], "\uFFFD")
 	}
 }
 

@@ -198,9 +198,6 @@ func sandboxReady(n *step) bool {
 		n.save()
 	case r.SandboxID != "":
 		r.Sandbox, r.Sandboxes, r.SandboxID = r.Sandbox+1, r.Sandboxes+1, ""
-		for _, it := range n.items { // what failed for want of the old sandbox does not wait in the new one
-			delete(r.Live.Failures, it.name)
-		}
 		n.save()
 	}
 	if r.Initialized {

@@ -148,8 +148,9 @@ func (r *Record) restart(c *Container, reason Reason, pull bool) {
 
 // Edit takes over a new version of the pod in place. A regular container or sidecar with a new
 // image is pulled, stopped and started with it, whatever the policy (RS9, SC7, IM14); an init
-// container's image takes effect when it next runs. Taken back before its pull ended, it changes nothing. Status-like fields of the pod that stands (UID,
-// creation, deletion) are kept. The generation is the new pod's.
+// container's image takes effect when it next runs. Taken back before its pull ended, it changes
+// nothing. Status-like fields of the pod that stands (UID, creation, deletion) are kept. The
+// generation is the new pod's.
 func (r *Record) Edit(pod *corev1.Pod) {
 	before := map[string]string{}
 	for _, it := range items(r) {

@@ -32,8 +32,8 @@ func TestStatusFields(t *testing.T) {
 	if st.HostIP != "192.0.2.1" || st.PodIP != "10.0.0.1" || len(st.PodIPs) != 1 || len(st.HostIPs) != 1 {
 		t.Fatalf("addresses: %+v", st)
 	}
-	z := st.ContainerStatuses[0]
-	if z.Name != "z" || st.ContainerStatuses[1].Name != "b" || z.ContainerID != "sunaba://"+w.newest("z").ID || z.ImageID != "i@sha256:1" {
+	z := st.ContainerStatuses[1] // ST9: by name
+	if z.Name != "z" || st.ContainerStatuses[0].Name != "b" || z.ContainerID != "sunaba://"+w.newest("z").ID || z.ImageID != "i@sha256:1" {
 		t.Fatalf("%+v", z)
 	}
 	if len(z.VolumeMounts) != 2 || *z.VolumeMounts[0].RecursiveReadOnly != corev1.RecursiveReadOnlyEnabled || z.VolumeMounts[1].RecursiveReadOnly != nil {

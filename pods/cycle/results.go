@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,15 @@ func takeResults(n *step) {
 	}
 }
 
+// isImage says that a container waits for its image for this reason.
+func isImage(reason string) bool {
+	switch reason {
+	case "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError":
+		return true
+	}
+	return ofImage(reason)
+}
+
 // failureKey is under what a failure is kept: a failed stop does not stand for a failed start.
 func failureKey(res Result) string {
 	if res.Verb == StopContainer {
@@ -55,6 +65,11 @@ func takeSuccess(n *step, res Result) {
 			}
 		}
 	case RunSandbox:
+		for subject, f := range l.Failures { // of containers in the old one
+			if subject != "volumes" && !strings.Contains(subject, "/") && !isImage(f.Reason.Reason) {
+				delete(l.Failures, subject)
+			}
+		}
 		if n.r.Sandbox == res.Attempt && res.ID != "" {
 			n.r.SandboxID = res.ID
 			n.dirty()
@@ -122,6 +137,12 @@ func takeFailure(n *step, res Result) {
 	case RunSandbox:
 		n.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", "", "Failed to create pod sandbox: "+text)
 	case StartContainer, PullImage:
+		if isImage(res.Reason.Reason) {
+			text = res.Reason.Reason
+		}
+		if res.ID != "" {
+			text = strings.ReplaceAll(text, res.ID, res.Container)
+		}
 		n.event(corev1.EventTypeWarning, "Failed", res.Container, "Error: "+text)
 	default:
 		n.event(corev1.EventTypeWarning, "FailedKillPod", res.Container, "error killing pod: "+text)
@@ -144,18 +165,15 @@ func takeHookResult(n *step, res Result) {
 	if res.Reason.Reason == "" {
 		return
 	}
-	text := ""
-	if res.Message != "" {
-		text = ": " + res.Message
-	}
+	// What a hook printed is in no event: it may be secret.
 	if res.Verb == RunPreStop {
-		n.event(corev1.EventTypeWarning, "FailedPreStopHook", res.Container, "PreStopHook failed"+text)
+		n.event(corev1.EventTypeWarning, "FailedPreStopHook", res.Container, "PreStopHook failed")
 		return
 	}
 	if c.Kill != nil && c.Kill.ID == res.ID || n.ending() {
 		return // cancelled with its container
 	}
-	n.event(corev1.EventTypeWarning, "FailedPostStartHook", res.Container, "PostStartHook failed"+text)
+	n.event(corev1.EventTypeWarning, "FailedPostStartHook", res.Container, "PostStartHook failed")
 	c.Kill = &Kill{ID: res.ID, Reason: postStartError, Message: "FailedPostStartHook", At: n.now, Deadline: n.now.Add(n.r.grace())}
 	n.r.Live.Failures[res.Container] = Failure{Reason: Reason{postStartError, res.Message}, Since: n.now, Retry: n.now}
 }

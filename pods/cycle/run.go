@@ -263,8 +263,11 @@ func reasonToKill(n *step, it *item) *Kill {
 		k.Reason, k.Message = it.c.Restart.Reason, it.c.Restart.Message
 	case which != "": // PR10, PR23
 		k.Reason, k.Message = "Probe", fmt.Sprintf("%s %s failed %s probe", titled(it), it.name, which)
-		if n.policy(it, unknownExit) {
+		switch {
+		case n.policy(it, unknownExit):
 			k.Message += ", will be restarted"
+		case it.kind == app && lastOfAll(n, it): // a kubelet ends the pod
+			k.Message = "Stopping container " + it.name
 		}
 		if s := probe.TerminationGracePeriodSeconds; s != nil {
 			grace = time.Duration(*s) * time.Second
@@ -274,6 +277,16 @@ func reasonToKill(n *step, it *item) *Kill {
 	}
 	k.Deadline = n.now.Add(grace)
 	return k
+}
+
+// lastOfAll says that no other container of the pod runs or will run.
+func lastOfAll(n *step, it *item) bool {
+	for _, other := range n.items {
+		if other != it && other.kind == app && (other.exited() == nil || startWanted(n, other)) {
+			return false
+		}
+	}
+	return true
 }
 
 // titled is how a kubelet's messages call a container.

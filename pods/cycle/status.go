@@ -1,7 +1,9 @@
 package cycle
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -36,6 +38,7 @@ func podStatus(n *step) corev1.PodStatus {
 	// A pod that was never accepted has no containers, as with a kubelet.
 	rejected := r.Pending != nil || r.Final != nil && r.Sandboxes == 0
 	if !rejected || containersRan(n) {
+		setResources(r.Pod, &st)
 		for _, it := range n.items {
 			cs := containerStatus(n, it, limit)
 			switch it.kind {
@@ -56,7 +59,20 @@ func podStatus(n *step) corev1.PodStatus {
 		st.Reason, st.Message = r.Interrupted.Reason, r.Interrupted.Message
 	}
 	st.Conditions = podConditions(n, &st)
+	slices.SortStableFunc(st.ContainerStatuses, func(a, b corev1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }) // as a kubelet (ST9)
 	return st
+}
+
+// setResources are those of the whole pod, with its overhead; none for a pod without any.
+func setResources(pod *corev1.Pod, st *corev1.PodStatus) {
+	requests := runtimeclass.EffectiveRequests(pod, pod.Spec.Overhead)
+	limits := runtimeclass.EffectiveLimits(pod, pod.Spec.Overhead)
+	if len(requests) > 0 {
+		st.AllocatedResources = requests
+	}
+	if len(requests)+len(limits) > 0 {
+		st.Resources = &corev1.ResourceRequirements{Requests: requests.DeepCopy(), Limits: limits}
+	}
 }
 
 // setAddresses are the node's and the pod's.
@@ -197,6 +213,7 @@ func waitingState(n *step, it *item) *corev1.ContainerStateWaiting {
 	}
 	text := fmt.Sprintf("Back-off pulling image %q", it.spec.Image)
 	n.once("pull/"+it.name, f.Since.String(), corev1.EventTypeNormal, "BackOff", it.name, text)
+	n.once("backoff/"+it.name, f.Since.String(), corev1.EventTypeWarning, "Failed", it.name, "Error: ImagePullBackOff")
 	return &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: text + ": " + f.Reason.Reason + ": " + f.Message}
 }
 

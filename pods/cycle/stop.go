@@ -199,7 +199,7 @@ func runPreStop(n *step, it *item, k Kill) bool {
 		return false
 	case !n.now.Before(k.Deadline): // out of time
 		if h.Begun > 0 {
-			n.once("prestop/"+it.name, k.ID, corev1.EventTypeWarning, "FailedPreStopHook", it.name, "PreStopHook failed: out of time")
+			n.once("prestop/"+it.name, k.ID, corev1.EventTypeWarning, "FailedPreStopHook", it.name, "PreStopHook failed")
 		}
 		n.cancel(subject, "")
 		h.Over = true

@@ -27,7 +27,7 @@ var skips = map[string]string{
 	"needCRIU":                     "CRIU does not work with every kernel",
 	"TestFeatures":                 "containerd 1.6 does not ask shims for their features",
 	"TestForbiddenWords":           "a release's archive is no git checkout",
-	"Need":                 "an example of another toolchain needs that toolchain",
+	"Need":                         "an example of another toolchain needs that toolchain",
 	"needUnified":                  "a machine has one version of cgroups",
 }
 

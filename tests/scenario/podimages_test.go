@@ -19,7 +19,6 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 	"github.com/sunaba-project/sunaba/tests/stage"
-	"github.com/sunaba-project/sunaba/tests/stage"
 )
 
 // percentOf is how much of a disk is used.

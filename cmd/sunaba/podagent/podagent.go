@@ -15,6 +15,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent/inhibit"
+	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/host/systemd/logind"
@@ -172,7 +173,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 		return agent.Options{}, err
 	}
 	return agent.Options{
-		CRI: o.CRI, Desired: set, Volumes: vols, Root: o.pods(), EventsFile: o.events(), Logs: c.Logs,
+		CRI: o.CRI, Text: errtext.Of, Desired: set, Volumes: vols, Root: o.pods(), EventsFile: o.events(), Logs: c.Logs,
 		Node: facts.Node, Labels: facts.Labels, Classes: o.Classes,
 		Handlers: func() []string {
 			names := []string{}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -50,6 +51,8 @@ type Options struct {
 	Unreachable func(error) bool
 	Secret      func(namespace, name string) (*corev1.Secret, bool)
 	Now         func() time.Time
+	// Text is how people read an error of the server; nil is the error's own.
+	Text func(error) string
 }
 
 // Request is the wish for an image.
@@ -105,12 +108,17 @@ func New(o Options) *Manager {
 //
 // An *Error; the context's, if it ends first.
 func (m *Manager) Ensure(ctx context.Context, r Request) (*runtime.Image, error) {
+	if _, err := reference.ParseNormalizedNamed(r.Image); err != nil {
+		text := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", r.Image, r.Image, err)
+		r.Tell(corev1.EventTypeWarning, "InspectFailed", text)
+		return nil, &Error{Reason: InvalidImageName, Message: text, cause: err}
+	}
 	here, err := m.status(ctx, r, r.Image)
 	if err != nil {
 		return nil, inspectError(ctx, r, err)
 	}
 	if here != nil && r.Policy != corev1.PullAlways {
-		r.Tell(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", r.Image))
+		r.Tell(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", r.Image))
 		return here, nil
 	}
 	if r.Policy == corev1.PullNever {
@@ -156,7 +164,7 @@ func inspectError(ctx context.Context, r Request, err error) error {
 
 // pullError tells of a failed pull and begins the pause after it.
 func (m *Manager) pullError(r Request, key pauseKey, err error) error {
-	reason, message := ErrImagePull, err.Error()
+	reason, message := ErrImagePull, m.text(err)
 	for _, known := range []struct{ reason, because string }{
 		{RegistryUnavailable, "the registry is unavailable"}, {SignatureValidationFailed, "the signature validation failed"},
 	} {
@@ -165,7 +173,7 @@ func (m *Manager) pullError(r Request, key pauseKey, err error) error {
 			message = fmt.Sprintf("image pull failed for %s because %s%s", r.Image, known.because, detail)
 		}
 	}
-	r.Tell(corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", r.Image, message))
+	r.Tell(corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", r.Image, message))
 	left := m.failed(key, reason+": "+message)
 	return &Error{Reason: reason, Message: message, Retry: min(left, shown), cause: err}
 }
@@ -175,6 +183,13 @@ func (m *Manager) Alone(f func() error) error {
 	m.lookups.Lock()
 	defer m.lookups.Unlock()
 	return f()
+}
+
+func (m *Manager) text(err error) string {
+	if m.o.Text == nil {
+		return err.Error()
+	}
+	return m.o.Text(err)
 }
 
 // status answers nil for an image that is not here.

@@ -113,9 +113,9 @@ func TestPolicies(t *testing.T) {
 		pulls        int
 		reason, told string
 	}{
-		{corev1.PullIfNotPresent, true, 0, "", `Normal Pulled: Container image "a" already present on machine`},
+		{corev1.PullIfNotPresent, true, 0, "", `Normal Pulled: Container image "a" already present on machine and can be accessed by the pod`},
 		{corev1.PullIfNotPresent, false, 1, "", `Normal Pulled: Successfully pulled image "a" in 1.2s (1.2s including waiting). Image size: 5 bytes.`},
-		{corev1.PullNever, true, 0, "", `Normal Pulled: Container image "a" already present on machine`},
+		{corev1.PullNever, true, 0, "", `Normal Pulled: Container image "a" already present on machine and can be accessed by the pod`},
 		{corev1.PullNever, false, 0, ErrImageNeverPull, `Warning ErrImageNeverPull: Container image "a" is not present with pull policy of Never`},
 		{corev1.PullAlways, true, 1, "", `Normal Pulling: Pulling image "a"`},
 		{corev1.PullAlways, false, 1, "", `Normal Pulling: Pulling image "a"`},
@@ -169,6 +169,16 @@ func TestBackOff(t *testing.T) {
 	})
 }
 
+// IM3: a name that cannot be is not asked for, and not tried again.
+func TestInvalidName(t *testing.T) {
+	s := &store{here: map[string]bool{}}
+	err := newAsker(manager(s, Options{}), "1").ask(t.Context(), "r.test/UPPER/Case:1", corev1.PullIfNotPresent)
+	want := `Failed to apply default image tag "r.test/UPPER/Case:1": couldn't parse image name "r.test/UPPER/Case:1": invalid reference format: repository name (UPPER/Case) must be lowercase`
+	if err == nil || err.Reason != InvalidImageName || err.Message != want || err.Retry != 0 {
+		t.Errorf("%+v", err)
+	}
+}
+
 // IM3, IM5: names that cannot be, servers that do not answer, and failures that are told apart.
 func TestReasons(t *testing.T) {
 	for _, tt := range []struct {
@@ -177,16 +187,16 @@ func TestReasons(t *testing.T) {
 		retry           time.Duration
 	}{
 		{inspect: fmt.Errorf("bad name: %w", errdefs.ErrInvalidArgument), reason: InvalidImageName,
-			message: `Failed to apply default image tag "A": bad name: invalid argument`},
-		{inspect: errors.New("away"), reason: ImageInspectError, message: `Failed to inspect image "A": away`, retry: 10 * time.Second},
+			message: `Failed to apply default image tag "a": bad name: invalid argument`},
+		{inspect: errors.New("away"), reason: ImageInspectError, message: `Failed to inspect image "a": away`, retry: 10 * time.Second},
 		{pull: errors.New("RegistryUnavailable: 503"), reason: RegistryUnavailable,
-			message: "image pull failed for A because the registry is unavailable: 503", retry: shown},
+			message: "image pull failed for a because the registry is unavailable: 503", retry: shown},
 		{pull: errors.New("SignatureValidationFailed: none"), reason: SignatureValidationFailed,
-			message: "image pull failed for A because the signature validation failed: none", retry: shown},
+			message: "image pull failed for a because the signature validation failed: none", retry: shown},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
 			s := &store{here: map[string]bool{}, inspect: tt.inspect, fail: func(string) error { return tt.pull }}
-			err := newAsker(manager(s, Options{}), "1").ask(t.Context(), "A", corev1.PullIfNotPresent)
+			err := newAsker(manager(s, Options{}), "1").ask(t.Context(), "a", corev1.PullIfNotPresent)
 			if err == nil || err.Reason != tt.reason || err.Message != tt.message || err.Retry != tt.retry {
 				t.Errorf("%+v", err)
 			}

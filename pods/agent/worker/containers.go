@@ -64,7 +64,7 @@ func (w *Worker) startContainer(ctx context.Context, j Job, d *Done) error {
 	if _, err = w.o.CRI.StartContainer(ctx, &runtime.StartContainerRequest{ContainerId: id}); err != nil {
 		err = &stepError{reason: runError, error: err}
 	} else {
-		w.o.Tell(j.Pod, c.Name, corev1.EventTypeNormal, "Started", "Started container "+c.Name)
+		w.o.Tell(j.Pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
 	}
 	return errors.Join(err, w.look(ctx, j.SandboxID, d, nil))
 }
@@ -147,7 +147,7 @@ func (w *Worker) imageVolumes(ctx context.Context, j Job, c *corev1.Container) (
 		if v.Image == nil || !mounted(c, v.Name) {
 			continue
 		}
-		image, err := w.pull(ctx, j, c.Name, v.Image.Reference, v.Image.PullPolicy)
+		image, err := w.pull(ctx, j, "", v.Image.Reference, v.Image.PullPolicy)
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +186,7 @@ func (w *Worker) create(ctx context.Context, j Job, c *corev1.Container, o trans
 	if err != nil {
 		return "", &stepError{reason: createError, error: err}
 	}
-	w.o.Tell(j.Pod, c.Name, corev1.EventTypeNormal, "Created", "Created container: "+c.Name)
+	w.o.Tell(j.Pod, c.Name, corev1.EventTypeNormal, "Created", "Container created")
 	return resp.GetContainerId(), nil
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/translate"
 )
 
-// maxHookOutput is how much of what a hook printed is in its event (HK13), in bytes.
+// maxHookOutput is how much of what a hook printed is in its error (HK13), in bytes.
 const maxHookOutput = 10 << 10
 
 // hook runs the hook of an action to its end.
@@ -26,9 +26,9 @@ func (w *Worker) hook(ctx context.Context, j Job) error {
 	if c == nil || c.Lifecycle == nil {
 		return nil
 	}
-	kind, handler := "PostStartHook", c.Lifecycle.PostStart
+	handler := c.Lifecycle.PostStart
 	if j.Verb == cycle.RunPreStop {
-		kind, handler = "PreStopHook", c.Lifecycle.PreStop
+		handler = c.Lifecycle.PreStop
 	}
 	if handler == nil {
 		return nil
@@ -39,9 +39,22 @@ func (w *Worker) hook(ctx context.Context, j Job) error {
 		defer cancel()
 	}
 	if err := w.handle(ctx, j, c, handler); err != nil {
-		return fmt.Errorf("%s of container %q failed: %w", kind, c.Name, err)
+		return fmt.Errorf("%s for Container %q in Pod \"%s_%s(%s)\" failed - error: %w", hookText(handler), c.Name, j.Pod.Name, j.Pod.Namespace, j.Pod.UID, err)
 	}
 	return nil
+}
+
+// hookText is how a kubelet's messages call a hook.
+func hookText(h *corev1.LifecycleHandler) string {
+	switch {
+	case h.Exec != nil:
+		return fmt.Sprintf("Exec lifecycle hook (%v)", h.Exec.Command)
+	case h.HTTPGet != nil:
+		return fmt.Sprintf("HTTP lifecycle hook (%s)", h.HTTPGet.Path)
+	case h.Sleep != nil:
+		return fmt.Sprintf("Sleep lifecycle hook (%d)", h.Sleep.Seconds)
+	}
+	return "lifecycle hook"
 }
 
 func (w *Worker) handle(ctx context.Context, j Job, c *corev1.Container, h *corev1.LifecycleHandler) error {
@@ -68,12 +81,12 @@ func (w *Worker) hookExec(ctx context.Context, j Job, command []string) error {
 	}
 	stdout, stderr, code, err := w.Exec(ctx, j.ID, command, limit)
 	if err == nil && code != 0 {
-		err = fmt.Errorf("command '%s' exited with %d", strings.Join(command, " "), code)
+		err = fmt.Errorf("command '%s' exited with %d: ", strings.Join(command, " "), code)
 	}
-	if output := string(append(stdout, stderr...)); err != nil && output != "" {
-		return fmt.Errorf("%w: %s", err, clip(output, maxHookOutput))
+	if err != nil {
+		return fmt.Errorf("%w, message: %q", err, clip(string(append(stdout, stderr...)), maxHookOutput))
 	}
-	return err
+	return nil
 }
 
 // Exec runs a command in a container. The limit, if it is not 0, is rounded up to seconds.

@@ -67,6 +67,8 @@ type Options struct {
 	// Go runs a function beside the jobs, with a context that ends with the agent.
 	Go  func(func(context.Context))
 	Now func() time.Time
+	// Text is how people read an error of the server; nil is the error's own.
+	Text func(error) string
 }
 
 // Job is an action with what a worker needs to know of its pod. Nothing in it changes.
@@ -152,7 +154,7 @@ func (w *Worker) judge(d *Done, err error) {
 	var image *images.Error
 	var config *translate.ConfigError
 	var step *stepError
-	d.Reason = cycle.Reason{Reason: "Failed" + string(d.Verb), Message: err.Error()}
+	d.Reason = cycle.Reason{Reason: "Failed" + string(d.Verb), Message: w.text(err)}
 	switch {
 	case errors.As(err, &image):
 		d.Reason.Reason, d.Message, d.Delay = image.Reason, image.Message, image.Retry
@@ -160,12 +162,19 @@ func (w *Worker) judge(d *Done, err error) {
 	case errors.As(err, &config):
 		d.Reason.Reason, d.Wait = config.Reason, errdefs.IsNotFound(err)
 	case errors.As(err, &step):
-		d.Reason.Reason, d.Message, d.Delay = step.reason, step.Error(), step.delay
+		d.Reason.Reason, d.Message, d.Delay = step.reason, w.text(step.error), step.delay
 	case d.Verb == cycle.RunSandbox && errdefs.IsUnavailable(err):
 		d.Reason.Reason = "NetworkNotReady"
 	case d.Verb == cycle.SetUpVolumes:
 		d.Reason.Reason = "FailedMount"
 	}
+}
+
+func (w *Worker) text(err error) string {
+	if w.o.Text == nil {
+		return err.Error()
+	}
+	return w.o.Text(err)
 }
 
 // stepError is the failure of one step of a start, with the reason of the container that waits.
