@@ -16,11 +16,11 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/pods/agent/identity"
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/shutdown"
+	"github.com/sunaba-project/sunaba/pods/agent/usage"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
@@ -33,9 +33,9 @@ import (
 type CRI interface {
 	worker.CRI
 	imagegc.CRI
+	usage.CRI
 	ReopenContainerLog(context.Context, *runtime.ReopenContainerLogRequest) (*runtime.ReopenContainerLogResponse, error)
 	ExecSync(context.Context, *runtime.ExecSyncRequest) (*runtime.ExecSyncResponse, error)
-	PodSandboxStats(context.Context, *runtime.PodSandboxStatsRequest) (*runtime.PodSandboxStatsResponse, error)
 	// Events calls f with nil once it listens, then with each event in its order, until the context
 	// or the stream ends. Each event has the sandbox's status and those of its containers.
 	Events(ctx context.Context, f func(*runtime.ContainerEventResponse)) error
@@ -118,9 +118,9 @@ type Options struct {
 // Volumes makes the files of pods: a *volumes.Manager.
 type Volumes interface {
 	worker.Volumes
+	usage.Volumes
 	Refresh(context.Context, *corev1.Pod) (changed bool, err error)
 	Sweep(known map[string]bool) error
-	Usage(ctx context.Context, pod *corev1.Pod, wanted func(*corev1.Volume) bool) (map[string]space.Use, error)
 }
 
 // Agent runs pods. Its methods may be called at the same time.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/pods/agent/usage"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/pods/pressure"
@@ -210,8 +211,8 @@ func (l *evictor) lookAround(now time.Time) {
 		count++
 		s := l.sampleOf(p, limits.storage)
 		l.work.Go(func() {
-			use, err := l.measure(l.ctx, s)
-			l.post(func() { l.measured(s.pod, use, err) })
+			use, err := usage.Measure(l.ctx, l.o.CRI, l.o.Volumes, s)
+			l.post(func() { l.measured(s.Pod, use, err) })
 			done <- struct{}{}
 		})
 	}
@@ -291,7 +292,7 @@ func (l *evictor) took(readings pressure.Readings) {
 	l.round = true
 	l.nodeEvent(corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(met[0].Resource()))
 	l.o.Logger.Warn("node is low on a resource", "resource", met[0].Resource(), "available", readings[met[0]].Available)
-	samples := map[string]sample{}
+	samples := map[string]usage.Sample{}
 	for uid, p := range l.pods {
 		if p.active() {
 			samples[uid] = l.sampleOf(p, true)

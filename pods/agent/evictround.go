@@ -2,17 +2,13 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"path/filepath"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/pods/agent/usage"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
@@ -20,72 +16,23 @@ import (
 	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
-// sample is a pod that is to be measured. Nothing in it changes.
-type sample struct {
-	pod     *corev1.Pod
-	sandbox string            // "" to measure no containers
-	logs    map[string]string // folders of the logs of containers that run, by name
-	volumes func(*corev1.Volume) bool
-}
-
 // sampleOf makes one of all that a pod takes, or of its limited volumes only.
-func (l *evictor) sampleOf(p *pod, all bool) sample {
-	s := sample{pod: p.rec.Pod, logs: map[string]string{}, volumes: pressure.HasSizeLimit}
+func (l *evictor) sampleOf(p *pod, all bool) usage.Sample {
+	s := usage.Sample{Pod: p.rec.Pod, Logs: map[string]string{}, Volumes: pressure.HasSizeLimit}
 	if !all {
 		return s
 	}
-	s.volumes = func(*corev1.Volume) bool { return true }
+	s.Volumes = func(*corev1.Volume) bool { return true }
 	if newest := p.seen.Newest(); newest != nil {
-		s.sandbox = newest.ID
+		s.Sandbox = newest.ID
 	}
 	for _, c := range p.seen.Containers {
 		if c.State == cycle.StateRunning && worker.Below(l.o.Logs, c.LogPath) {
-			s.logs[c.Name] = filepath.Dir(c.LogPath)
+			s.Logs[c.Name] = filepath.Dir(c.LogPath)
 		}
 	}
 	return s
 }
-
-// measure measures a pod, in a worker.
-func (l *evictor) measure(ctx context.Context, s sample) (*pressure.Use, error) {
-	use := &pressure.Use{Volumes: map[string]pressure.Room{}}
-	volumes, err := l.o.Volumes.Usage(ctx, s.pod, s.volumes)
-	if err != nil {
-		return nil, err
-	}
-	for name, u := range volumes {
-		use.Volumes[name] = roomOf(u)
-	}
-	if s.sandbox == "" {
-		return use, nil
-	}
-	resp, err := l.o.CRI.PodSandboxStats(ctx, &runtime.PodSandboxStatsRequest{PodSandboxId: s.sandbox})
-	if err != nil {
-		return nil, err
-	}
-	linux := resp.GetStats().GetLinux()
-	use.Memory = int64(linux.GetMemory().GetWorkingSetBytes().GetValue())
-	use.Processes = int64(linux.GetProcess().GetProcessCount().GetValue())
-	for _, c := range linux.GetContainers() {
-		one := pressure.ContainerUse{
-			Name: c.GetAttributes().GetMetadata().GetName(), Memory: int64(c.GetMemory().GetWorkingSetBytes().GetValue()),
-			Layer: pressure.Room{
-				Bytes: int64(c.GetWritableLayer().GetUsedBytes().GetValue()), Inodes: int64(c.GetWritableLayer().GetInodesUsed().GetValue()),
-			},
-		}
-		if dir := s.logs[one.Name]; dir != "" {
-			u, err := space.Used(ctx, dir)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, fmt.Errorf("measure logs of container %q: %w", one.Name, err)
-			}
-			one.Logs = roomOf(u)
-		}
-		use.Containers = append(use.Containers, one)
-	}
-	return use, nil
-}
-
-func roomOf(u space.Use) pressure.Room { return pressure.Room{Bytes: u.Bytes, Inodes: u.Inodes} }
 
 // read measures the node, in a worker.
 func (l *evictor) read() pressure.Readings {
@@ -106,7 +53,7 @@ func (l *evictor) read() pressure.Readings {
 func (l *evictor) apart() bool { return l.o.Eviction.Gauges != nil && l.o.Eviction.Gauges.Apart() }
 
 // reclaim makes room without pods, and ranks them if that is not enough, in a worker (EX5).
-func (l *evictor) reclaim(met []pressure.Signal, readings pressure.Readings, samples map[string]sample) {
+func (l *evictor) reclaim(met []pressure.Signal, readings pressure.Readings, samples map[string]usage.Sample) {
 	if met[0].Disk() {
 		if f := l.o.Eviction.Reclaim; f != nil {
 			freed, err := f(l.ctx)
@@ -128,7 +75,7 @@ func (l *evictor) reclaim(met []pressure.Signal, readings pressure.Readings, sam
 		var group sync.WaitGroup
 		for uid, s := range samples {
 			group.Go(func() {
-				if use, err := l.measure(ctx, s); err == nil {
+				if use, err := usage.Measure(ctx, l.o.CRI, l.o.Volumes, s); err == nil {
 					uses.Store(uid, use)
 				} else if l.ctx.Err() == nil {
 					l.o.Logger.Warn("failed to measure pod", "pod", uid, "error", err)

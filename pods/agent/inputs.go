@@ -31,12 +31,7 @@ func (l *refresher) changedInputs(entries []desired.Entry) map[string]bool {
 			now[e.Key.String()] = e.Source.Hash
 		}
 	}
-	changed := map[string]bool{}
-	for _, key := range slices.Concat(slices.Collect(maps.Keys(now)), slices.Collect(maps.Keys(l.hashes))) {
-		if now[key] != l.hashes[key] {
-			changed[key] = true
-		}
-	}
+	changed := inputs.Changed(l.hashes, now)
 	l.hashes = now
 	return changed
 }

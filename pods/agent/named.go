@@ -5,7 +5,8 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
-	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/pods/agent/inputs"
 )
 
 // namedImages are the images that objects of this node name (IM13): those of all pods, in the form
@@ -23,11 +24,11 @@ func (l *loop) namedImages(ctx context.Context) ([]string, error) {
 		}
 		for _, e := range l.o.Desired.Objects() {
 			if pod := e.Pod(); pod != nil && (pod.Spec.NodeName == "" || pod.Spec.NodeName == l.o.Node.Name) {
-				names = append(names, imagesOf(pod)...)
+				names = append(names, inputs.Images(pod)...)
 			}
 		}
 		for _, p := range l.pods {
-			names = append(names, imagesOf(p.rec.Pod)...)
+			names = append(names, inputs.Images(p.rec.Pod)...)
 			for _, c := range p.rec.Containers {
 				for _, last := range []string{c.Image, c.ImageID} {
 					if last != "" {
@@ -39,23 +40,4 @@ func (l *loop) namedImages(ctx context.Context) ([]string, error) {
 		return nil
 	})
 	return names, err
-}
-
-// imagesOf are the images that a pod names: of containers and of volumes.
-func imagesOf(pod *corev1.Pod) []string {
-	var names []string
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			names = append(names, list[i].Image)
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		names = append(names, pod.Spec.EphemeralContainers[i].Image)
-	}
-	for i := range pod.Spec.Volumes {
-		if image := pod.Spec.Volumes[i].Image; image != nil {
-			names = append(names, image.Reference)
-		}
-	}
-	return names
 }

@@ -1,16 +1,12 @@
 package agent
 
 import (
-	"errors"
-	"io/fs"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
+	"github.com/sunaba-project/sunaba/pods/agent/lastwords"
 	"github.com/sunaba-project/sunaba/pods/agent/observe"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
-	"github.com/sunaba-project/sunaba/pods/volumes"
 )
 
 const (
@@ -34,32 +30,18 @@ func (l *stepper) read(p *pod) {
 		if c == nil {
 			continue
 		}
-		message := l.message(p, c, seen)
+		message, err := lastwords.Read(l.o.Volumes, pod, c, lastwords.End{Attempt: seen.Attempt, ExitCode: seen.ExitCode, Log: l.ownLog(seen)})
+		if err != nil {
+			l.o.Logger.Warn("failed to read termination message or log of ended container", "pod", p.uid(), "container", c.Name, "error", err)
+		}
 		seen.Termination = strings.ToValidUTF8(message[:min(len(message), limit)], "\uFFFD")
 	}
 }
 
-// message is what a container said at last.
-func (l *stepper) message(p *pod, c *corev1.Container, seen *observe.Container) string {
-	if c.TerminationMessagePath != "" {
-		path, err := l.o.Volumes.TerminationLog(p.uid(), c.Name, seen.Attempt)
-		var text string
-		if err == nil {
-			text, err = volumes.ReadTermination(path)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			l.o.Logger.Warn("failed to read termination message", "pod", p.uid(), "container", c.Name, "error", err)
-		}
-		if text != "" {
-			return text
-		}
-	}
-	if c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError || seen.ExitCode == 0 || !worker.Below(l.o.Logs, seen.LogPath) {
+// ownLog is the log of a container, "" if it is not below the folder of logs.
+func (l *stepper) ownLog(seen *observe.Container) string {
+	if !worker.Below(l.o.Logs, seen.LogPath) {
 		return ""
 	}
-	text, err := volumes.ReadLogEnd(seen.LogPath)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		l.o.Logger.Warn("failed to read log of ended container", "pod", p.uid(), "container", c.Name, "error", err)
-	}
-	return text
+	return seen.LogPath
 }

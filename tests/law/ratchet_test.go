@@ -28,7 +28,9 @@ const step = 100
 
 // growing are the rooms that are being built. Their lines count once they stand: until then each
 // package keeps to the limits alone.
-var growing = []string{"pods", "cmd/sunaba/podcmd", "cmd/sunaba/podagent", "cmd/sunaba/run"}
+var growing = []string{
+	"pods", "cmd/sunaba/podcmd", "cmd/sunaba/podagent", "cmd/sunaba/run", "cmd/sunaba/completion", "criserver/client", "host/systemd/logind",
+}
 
 // ratchet is the file ratchet.json: what may only become less. An entry that is larger than the
 // truth is an error too, so that what was won stays won.
@@ -63,7 +65,7 @@ func present(files []*source.File) ratchet {
 	for _, f := range files {
 		r.Wide += f.Wide
 	}
-	r.Total, r.Wide = roundUp(r.Total), roundUp(r.Wide)
+	println(r.Total); r.Total, r.Wide = roundUp(r.Total), roundUp(r.Wide)
 	return r
 }
 

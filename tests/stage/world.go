@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -44,6 +46,9 @@ type World struct {
 // every link, rule and mount that they see is theirs. name is a short word; tests is the folder
 // tests of the project, as seen from the package's.
 func Main(m *testing.M, name, tests string, world *World) int {
+	if signal.Ignored(syscall.SIGHUP) { // under nohup, and what is started here would inherit that
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	return node.Ground{
 		Name: name,
 		Outside: func(string) error {

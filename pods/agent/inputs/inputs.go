@@ -72,3 +72,38 @@ func sources(v *corev1.Volume, use func(kind, name string)) {
 		}
 	}
 }
+
+// Images are the images that a pod names: of containers and of volumes.
+func Images(pod *corev1.Pod) []string {
+	var names []string
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			names = append(names, list[i].Image)
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		names = append(names, pod.Spec.EphemeralContainers[i].Image)
+	}
+	for i := range pod.Spec.Volumes {
+		if image := pod.Spec.Volumes[i].Image; image != nil {
+			names = append(names, image.Reference)
+		}
+	}
+	return names
+}
+
+// Changed are the keys of objects whose hash is another one than before, or that came or are gone.
+func Changed(before, now map[string]string) map[string]bool {
+	changed := map[string]bool{}
+	for key, hash := range now {
+		if before[key] != hash {
+			changed[key] = true
+		}
+	}
+	for key := range before {
+		if _, found := now[key]; !found {
+			changed[key] = true
+		}
+	}
+	return changed
+}
