@@ -269,7 +269,7 @@ func TestClassOf(t *testing.T) {
 		{"kata", Linux{}, ""},
 	} {
 		if got := ClassOf(classes, tt.handler, tt.overhead); got != tt.want {
-			t.Errorf("%s with %s: %q, want %q", tt.handler, tt.overhead, got, tt.want)
+			t.Errorf("%+v with %+v: %q, want %q", tt.handler, tt.overhead, got, tt.want)
 		}
 	}
 }

@@ -103,9 +103,9 @@ func same(t *testing.T, what string, got, want corev1.ResourceList) {
 }
 
 func TestCPU(t *testing.T) {
-	for _, tt := range []struct{ milli, shares, quota, back int64 }{
-		{0, 2, 0, 0}, {1, 2, 1000, 0}, {5, 5, 1000, 5}, {100, 102, 10000, 100}, {250, 256, 25000, 250},
-		{1000, 1024, 100000, 1000}, {1500, 1536, 150000, 1500}, {-5, 2, 0, 0},
+	for _, tt := range []struct{ milli, shares, quota int64 }{
+		{0, 2, 0}, {1, 2, 1000}, {5, 5, 1000}, {100, 102, 10000}, {250, 256, 25000},
+		{1000, 1024, 100000}, {1500, 1536, 150000}, {-5, 2, 0},
 	} {
 		if got := Shares(tt.milli); got != tt.shares {
 			t.Errorf("Shares(%d) = %d, want %d", tt.milli, got, tt.shares)
@@ -113,37 +113,20 @@ func TestCPU(t *testing.T) {
 		if got := Quota(tt.milli, 0); got != tt.quota {
 			t.Errorf("Quota(%d) = %d, want %d", tt.milli, got, tt.quota)
 		}
-		if got := MilliFromShares(tt.shares); got != tt.back {
-			t.Errorf("MilliFromShares(%d) = %d, want %d", tt.shares, got, tt.back)
-		}
 	}
 	if got := Shares(1 << 40); got != MaxShares {
 		t.Errorf("Shares of very much = %d", got)
 	}
-	if got := MilliFromQuota(50000, 0); got != 500 {
-		t.Errorf("MilliFromQuota = %d", got)
-	}
-	if got := MilliFromQuota(-1, 100000); got != 0 {
-		t.Errorf("MilliFromQuota of no limit = %d", got)
-	}
 }
 
-func TestLinuxString(t *testing.T) {
-	for _, tt := range []struct {
-		in   Linux
-		want string
-	}{
-		{Linux{}, "nothing"},
-		{Linux{MemoryBytes: 64 << 20}, "memory 64Mi"},
-		{Linux{CPUShares: 256}, "cpu 250m"},
-		{Linux{CPUShares: 256, CPUQuota: 50000, CPUPeriod: 100000}, "cpu 250m (limit 500m)"},
-		{Linux{CPUShares: 512, CPUQuota: 50000, CPUPeriod: 100000, MemoryBytes: 1 << 30}, "cpu 500m, memory 1Gi"},
-		{Linux{CPUShares: 2, CPUQuota: 200000}, "cpu limit 2"},
-		{OverheadLinux(list("cpu", "250m", "memory", "120Mi")), "cpu 250m, memory 120Mi"},
-		{OverheadLinux(nil), "nothing"},
+func TestOverheadLinux(t *testing.T) {
+	for _, tt := range []struct{ in, want Linux }{
+		{OverheadLinux(list("cpu", "250m", "memory", "120Mi")), Linux{MemoryBytes: 120 << 20, CPUShares: 256, CPUQuota: 25000, CPUPeriod: 100000}},
+		{OverheadLinux(list("memory", "1Mi")), Linux{MemoryBytes: 1 << 20}},
+		{OverheadLinux(nil), Linux{}},
 	} {
-		if got := tt.in.String(); got != tt.want {
-			t.Errorf("%+v = %q, want %q", tt.in, got, tt.want)
+		if tt.in != tt.want {
+			t.Errorf("%+v, want %+v", tt.in, tt.want)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func present(files []*source.File) ratchet {
 	for _, f := range files {
 		r.Wide += f.Wide
 	}
-	println(r.Total); r.Total, r.Wide = roundUp(r.Total), roundUp(r.Wide)
+	r.Total, r.Wide = roundUp(r.Total), roundUp(r.Wide)
 	return r
 }
 
