@@ -2,6 +2,7 @@ package run
 
 import (
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -44,6 +45,7 @@ func follow(log *rotated, prefix string, stdout, stderr io.Writer, broken func()
 			f.broken()
 		}
 		rotating.Wait()
+		log.told.Wait()
 	}()
 	return f
 }
@@ -91,10 +93,31 @@ func (f *follower) copy(file io.Reader) error {
 	return err
 }
 
-// locked returns writers that take turns.
+// locked returns writers of whole texts. Those of one file, such as a terminal, take turns; else
+// neither waits for a reader of the other that pauses.
 func locked(a, b io.Writer) (io.Writer, io.Writer) {
 	mu := &sync.Mutex{}
-	return &lockedWriter{mu, a}, &lockedWriter{mu, b}
+	if sameFile(a, b) {
+		return &lockedWriter{mu, a}, &lockedWriter{mu, b}
+	}
+	return &lockedWriter{mu, a}, &lockedWriter{&sync.Mutex{}, b}
+}
+
+func sameFile(a, b io.Writer) bool {
+	if a == b {
+		return true
+	}
+	x, isFile := a.(*os.File)
+	y, areFiles := b.(*os.File)
+	if !isFile || !areFiles {
+		return false
+	}
+	one, err := x.Stat()
+	if err != nil {
+		return false
+	}
+	other, err := y.Stat()
+	return err == nil && os.SameFile(one, other)
 }
 
 type lockedWriter struct {

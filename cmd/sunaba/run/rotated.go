@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,8 +25,11 @@ type rotated struct {
 	max  int64 // bytes of one file
 	// reopen makes the server write to a new file at path.
 	reopen func() error
-	// problem is told what goes wrong.
+	// problem is told what goes wrong, one thing at a time. It may wait for a reader that pauses:
+	// the log is rotated meanwhile.
 	problem func(string)
+	telling atomic.Bool
+	told    sync.WaitGroup
 
 	mu       sync.Mutex
 	count    int
@@ -49,9 +53,19 @@ func (r *rotated) watch(stop <-chan struct{}) {
 			continue
 		}
 		if err := r.rotate(); err != nil {
-			r.problem(fmt.Sprintf("failed to rotate the log: %v", err))
+			r.tell(fmt.Sprintf("failed to rotate the log: %v", err))
 			return
 		}
+	}
+}
+
+// tell tells a problem, unless another one is being told.
+func (r *rotated) tell(text string) {
+	if r.telling.CompareAndSwap(false, true) {
+		r.told.Go(func() {
+			defer r.telling.Store(false)
+			r.problem(text)
+		})
 	}
 }
 
@@ -77,7 +91,7 @@ func (r *rotated) rotate() error {
 	oldest := r.old[0]
 	r.old = r.old[1:]
 	if !r.noReader {
-		r.problem("a part of the log was dropped: its output is not read as fast as it is written")
+		r.tell("a part of the log was dropped: its output is not read as fast as it is written")
 	}
 	return os.Remove(oldest)
 }
