@@ -143,6 +143,9 @@ func (l *stepper) done(p *pod, d worker.Done) {
 		p.mountDelay = min(max(2*p.mountDelay, firstMountPause), longestMountPause)
 		d.Delay = p.mountDelay
 	}
+	if (d.Verb == cycle.RunPreStop || d.Verb == cycle.RunPostStart) && d.Reason.Reason != "" { // events do not say why
+		l.o.Logger.Warn("failed to run hook", "pod", p.uid(), "container", d.Container, "hook", d.Verb, "error", d.Message)
+	}
 	p.results = append(p.results, d.Result)
 	if l.pods[p.uid()] == p {
 		l.step(p)

@@ -71,7 +71,7 @@ func (u used) since(before used) used {
 	return used{u.daemon - before.daemon, u.shims - before.shims, u.wakes - before.wakes}
 }
 
-// look is what was used until now. The shims' includes that of children that they have waited for.
+// look is what was used until now; the shims' without that of their children.
 func (m *machine) look() (u used, err error) {
 	if u.daemon, err = measure.CPUTime(m.DaemonPID()); err != nil {
 		return u, err
