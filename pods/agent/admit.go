@@ -45,7 +45,7 @@ func (l *admitter) admit(node admission.Node, order map[manifest.Key]int) {
 
 // judge admits one pod, lets it wait or fails it.
 func (l *admitter) judge(node admission.Node, p *pod) {
-	v := rejected()
+	v := admission.Verdict{Pending: admission.ShuttingDown()}
 	if !l.shuttingDown.Load() {
 		v = node.Judge(p.rec.Pod, l.holders(p))
 	}
@@ -64,7 +64,7 @@ func (l *admitter) judge(node admission.Node, p *pod) {
 		}
 		p.rec.Pending = v.Pending
 		reason := "FailedScheduling"
-		if r := v.Pending.Reason; r == admission.FailedValidation || r == nodeShutdown {
+		if r := v.Pending.Reason; r == admission.FailedValidation || r == admission.NodeShutdown {
 			reason = r
 		}
 		l.event(p.rec.Pod, "", corev1.EventTypeWarning, reason, v.Pending.Message)

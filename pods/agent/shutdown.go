@@ -10,16 +10,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/pods/agent/admission"
 	"github.com/sunaba-project/sunaba/pods/agent/shutdown"
-	"github.com/sunaba-project/sunaba/pods/cycle"
 )
-
-// nodeShutdown is the reason for which no pod is admitted while the node shuts down (SD6).
-const nodeShutdown = "NodeShutdown"
-
-// rejected is the verdict about every pod then, in a kubelet's words.
-func rejected() admission.Verdict {
-	return admission.Verdict{Pending: &cycle.Reason{Reason: nodeShutdown, Message: "Pod was rejected as the node is shutting down."}}
-}
 
 // terminator ends the pods when the node shuts down (C.25).
 type terminator struct {
@@ -50,8 +41,18 @@ type course struct {
 // ErrFailedPrecondition if it is turned off; ErrAborted if the shutdown was taken back meanwhile;
 // the context's.
 func (a *Agent) Shutdown(ctx context.Context) error {
+	wait, err := a.BeginShutdown(ctx)
+	if err != nil {
+		return err
+	}
+	return wait(ctx)
+}
+
+// BeginShutdown is the first part of Shutdown: a CancelShutdown from now on is about this shutdown.
+// wait is the other part.
+func (a *Agent) BeginShutdown(ctx context.Context) (wait func(context.Context) error, err error) {
 	var c *course
-	err := a.l.ask(ctx, func() error {
+	err = a.l.ask(ctx, func() error {
 		if a.l.o.Shutdown.Total <= 0 {
 			return fmt.Errorf("shut down pods: it is turned off, pods.shutdown_grace is 0: %w", errdefs.ErrFailedPrecondition)
 		}
@@ -59,15 +60,14 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 		c = a.l.ending.now
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	select {
-	case <-c.over:
-		return c.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return func(ctx context.Context) error {
+		select {
+		case <-c.over:
+			return c.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, err
 }
 
 // CancelShutdown takes a shutdown back: pods are admitted and started again (SD8). It is no error

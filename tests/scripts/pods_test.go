@@ -51,10 +51,13 @@ type pods struct{ stage.Machine }
 // startPods starts a node that runs the pods of a folder of manifests.
 func startPods(t *testing.T) pods {
 	t.Helper()
-	return startPodsIn(t, world.NodeDir(t), "")
+	return startPodsIn(t, world.NodeDir(t), anyDisk)
 }
 
-// startPodsIn starts one in a folder. more is added to the table [pods].
+// anyDisk lets pods start however full the machine's disk is.
+const anyDisk = "[pods.eviction]\nnodefs_available = \"0%\"\nnodefs_inodes_free = \"0%\"\nimagefs_available = \"0%\"\nimagefs_inodes_free = \"0%\""
+
+// startPodsIn starts one in a folder. more are tables of [pods].
 func startPodsIn(t *testing.T, dir, more string) pods {
 	t.Helper()
 	for _, name := range []string{"manifests", "pod-logs"} {

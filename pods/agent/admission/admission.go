@@ -40,6 +40,14 @@ const (
 // rejected begins the messages of pods that a kubelet rejects.
 const rejected = "Pod was rejected: "
 
+// NodeShutdown is the reason for which no pod is admitted while the node shuts down (SD6).
+const NodeShutdown = "NodeShutdown"
+
+// ShuttingDown is why every pod waits then, in a kubelet's words.
+func ShuttingDown() *cycle.Reason {
+	return &cycle.Reason{Reason: NodeShutdown, Message: "Pod was rejected as the node is shutting down."}
+}
+
 // Event is what is told about a pod that fails: of one that a kubelet rejects, the reason.
 func Event(f cycle.Final) (reason, message string) {
 	if message, found := strings.CutPrefix(f.Message, rejected); found {

@@ -17,7 +17,8 @@ import (
 
 // Pods are what is ended: an *agent.Agent.
 type Pods interface {
-	Shutdown(context.Context) error
+	// BeginShutdown begins to end the pods; wait waits until they are over, or out of time.
+	BeginShutdown(context.Context) (wait func(context.Context) error, err error)
 	CancelShutdown(context.Context) error
 }
 
@@ -143,9 +144,14 @@ func (i *Inhibitor) end(ctx context.Context, held *hold) {
 	held.ended = ended
 	lock := held.lock
 	held.lock = nil
+	// Before logind is heard again: it may take the shutdown back at once.
+	wait, err := i.o.Pods.BeginShutdown(ctx)
 	go func() {
 		defer close(ended)
-		if err := i.o.Pods.Shutdown(ctx); err != nil && !errdefs.IsAborted(err) && ctx.Err() == nil {
+		if err == nil {
+			err = wait(ctx)
+		}
+		if err != nil && !errdefs.IsAborted(err) && ctx.Err() == nil {
 			i.o.Logger.Error("failed to stop pods before the machine shuts down", "error", err)
 		}
 		if lock != nil {

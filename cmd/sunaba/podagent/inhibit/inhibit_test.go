@@ -20,20 +20,24 @@ type pods struct {
 	calls []string
 	over  chan struct{}
 	back  chan struct{}
+	slow  time.Duration // how long a shutdown takes to begin
 }
 
 func newPods() *pods { return &pods{over: make(chan struct{}), back: make(chan struct{}, 1)} }
 
-func (p *pods) Shutdown(ctx context.Context) error {
+func (p *pods) BeginShutdown(context.Context) (func(context.Context) error, error) {
+	time.Sleep(p.slow)
 	p.note("Shutdown")
-	select {
-	case <-p.over:
-		return nil
-	case <-p.back:
-		return fmt.Errorf("taken back: %w", errdefs.ErrAborted)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return func(ctx context.Context) error {
+		select {
+		case <-p.over:
+			return nil
+		case <-p.back:
+			return fmt.Errorf("taken back: %w", errdefs.ErrAborted)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, nil
 }
 
 func (p *pods) CancelShutdown(context.Context) error {
@@ -110,6 +114,21 @@ func TestTakenBack(t *testing.T) {
 	eventually(t, "the pods' end again", func() bool { return p.called() == "[Shutdown Cancel Shutdown]" })
 	close(p.over)
 	eventually(t, "the release", func() bool { return m.Locks() == 0 })
+}
+
+// SD8: also if logind takes it back at once.
+func TestTakenBackAtOnce(t *testing.T) {
+	p := newPods()
+	p.slow = 50 * time.Millisecond
+	m := run(t, p, nil)
+	eventually(t, "a lock", func() bool { return m.Locks() == 1 })
+	m.PrepareForShutdown(true)
+	m.PrepareForShutdown(false)
+	eventually(t, "both", func() bool { return strings.HasPrefix(p.called(), "[Shutdown Cancel") || strings.HasPrefix(p.called(), "[Cancel") })
+	time.Sleep(2 * p.slow)
+	if got := p.called(); got != "[Shutdown Cancel]" {
+		t.Errorf("calls %s", got)
+	}
 }
 
 // A lost connection is made anew. A shutdown that began or was taken back meanwhile is seen.
