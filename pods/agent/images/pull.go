@@ -44,19 +44,24 @@ func (m *Manager) pull(ctx context.Context, r Request) (*runtime.Image, error) {
 }
 
 // Prefetch pulls an image that is not here before the container that wants it is started (SO4).
-// That asks by Ensure, joins a pull under way, and tells of it and of failures; nothing is tried
-// here during a pause.
+// That asks by Ensure and joins a pull under way. Nothing is tried here during a pause, and a
+// failure begins one.
 func (m *Manager) Prefetch(ctx context.Context, r Request) {
 	if r.Policy == corev1.PullNever {
 		return
 	}
 	here, err := m.status(ctx, r, r.Image)
-	if left, _ := m.pausing(pauseKey{r.Pod.UID, r.Image}); err != nil || here != nil || left > 0 {
+	key := pauseKey{r.Pod.UID, r.Image}
+	if left, _ := m.pausing(key); err != nil || here != nil || left > 0 {
 		return
 	}
 	r.Tell(corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	f, err := m.await(ctx, r, m.credentials(r))
-	if err != nil || f.joined {
+	if f == nil || f.joined { // who joined tells
+		return
+	}
+	if err != nil {
+		_ = m.pullError(r, key, err)
 		return
 	}
 	if got, err := m.status(ctx, r, f.id); err == nil && got != nil {
