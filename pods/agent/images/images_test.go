@@ -169,6 +169,25 @@ func TestBackOff(t *testing.T) {
 	})
 }
 
+// SO4: a pull ahead that fails begins the pause, and is told of once.
+func TestFailedPrefetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{here: map[string]bool{}, fail: func(string) error { return errors.New("no route") }}
+		a := newAsker(manager(s, Options{}), "1")
+		for range 3 {
+			a.m.Prefetch(t.Context(), Request{Pod: a.pod, Image: "a", Tell: func(kind, reason, message string) { a.told = append(a.told, kind+" "+reason+": "+message) }})
+		}
+		err := a.ask(t.Context(), "a", corev1.PullIfNotPresent)
+		if err == nil || err.Reason != ImagePullBackOff || err.Retry != firstPause || len(s.pulls) != 1 {
+			t.Errorf("%+v after %q", err, s.pulls)
+		}
+		want := []string{`Normal Pulling: Pulling image "a"`, `Warning Failed: Failed to pull image "a": no route`, `Normal BackOff: Back-off pulling image "a"`}
+		if !slices.Equal(a.told, want) {
+			t.Errorf("told %q", a.told)
+		}
+	})
+}
+
 // IM3: a name that cannot be is not asked for, and not tried again.
 func TestInvalidName(t *testing.T) {
 	s := &store{here: map[string]bool{}}
