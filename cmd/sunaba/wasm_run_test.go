@@ -311,7 +311,11 @@ func TestWasmRunKilled(t *testing.T) {
 		}
 		r.signal(unix.SIGKILL)
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if n, err := unix.Poll(fds, int(comesWithin.Milliseconds())); err != nil || n != 1 {
+		n, err := unix.Poll(fds, int(comesWithin.Milliseconds()))
+		for err == unix.EINTR {
+			n, err = unix.Poll(fds, int(comesWithin.Milliseconds()))
+		}
+		if err != nil || n != 1 {
 			t.Errorf("the guest runs on: %v", err)
 		}
 		unix.Close(fd)
