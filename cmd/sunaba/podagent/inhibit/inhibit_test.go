@@ -124,7 +124,9 @@ func TestTakenBackAtOnce(t *testing.T) {
 	eventually(t, "a lock", func() bool { return m.Locks() == 1 })
 	m.PrepareForShutdown(true)
 	m.PrepareForShutdown(false)
-	eventually(t, "both", func() bool { return strings.HasPrefix(p.called(), "[Shutdown Cancel") || strings.HasPrefix(p.called(), "[Cancel") })
+	eventually(t, "both", func() bool {
+		return strings.HasPrefix(p.called(), "[Shutdown Cancel") || strings.HasPrefix(p.called(), "[Cancel")
+	})
 	time.Sleep(2 * p.slow)
 	if got := p.called(); got != "[Shutdown Cancel]" {
 		t.Errorf("calls %s", got)
