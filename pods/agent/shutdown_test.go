@@ -259,10 +259,10 @@ func TestShutdownKilled(t *testing.T) {
 					cancel()
 					w.stop()
 					w.mu.Lock()
-					if !w.killed {
+					if !w.killed && n <= 4 { // one for each pod; statuses that come together are written together
 						t.Error("the agent was not killed")
 					}
-					w.killed = false
+					w.killed, w.killAt = false, 0
 					w.mu.Unlock()
 					if boots {
 						w.reboot()
