@@ -8,8 +8,8 @@ import (
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sunaba-project/sunaba/pods/agent/admission"
 	"github.com/sunaba-project/sunaba/pods/agent/shutdown"
+	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
 // terminator ends the pods when the node shuts down (C.25).
@@ -174,7 +174,7 @@ func (t *terminator) left() []shutdown.Pod {
 		if !busy && (p.rec.Final != nil || p.rec.Pending != nil) {
 			continue
 		}
-		list = append(list, shutdown.Pod{UID: p.uid(), Critical: admission.Critical(p.rec.Pod), Over: !busy})
+		list = append(list, shutdown.Pod{UID: p.uid(), Critical: pressure.Critical(p.rec.Pod), Over: !busy})
 	}
 	return list
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// criticalPriority is the least priority of pods that are never evicted (RE12).
-const criticalPriority = 2000000000
+// CriticalPriority is the least priority of critical pods, and that of the built-in class
+// system-cluster-critical (RE12).
+const CriticalPriority = 2000000000
 
-// Critical says whether a pod is never evicted.
+// Critical says whether an admitted pod is critical: never evicted, and the last to be ended.
 func Critical(pod *corev1.Pod) bool {
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= CriticalPriority
 }
 
 // Candidate is a pod that runs, with what it takes; a nil Use is not known.

@@ -33,8 +33,7 @@ const (
 	nodeCritical    = "system-node-critical"
 	clusterCritical = "system-cluster-critical"
 
-	nodeCriticalPriority    = 2000001000
-	clusterCriticalPriority = 2000000000
+	nodeCriticalPriority = 2000001000
 )
 
 // rejected begins the messages of pods that a kubelet rejects.
@@ -192,14 +191,9 @@ func priorityOf(pod *corev1.Pod) (int32, error) {
 	case nodeCritical:
 		return nodeCriticalPriority, nil
 	case clusterCritical:
-		return clusterCriticalPriority, nil
+		return pressure.CriticalPriority, nil
 	}
 	return 0, fmt.Errorf("spec.priorityClassName: no PriorityClass with name %s was found: %w", pod.Spec.PriorityClassName, errdefs.ErrNotFound)
-}
-
-// Critical says whether an admitted pod is critical: the last to be ended (RE12).
-func Critical(pod *corev1.Pod) bool {
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= clusterCriticalPriority
 }
 
 // Before says which of two pods is started first (AD7): negative for a, 0 if the order of their
