@@ -211,6 +211,43 @@ func TestDeleteAgain(t *testing.T) {
 	})
 }
 
+// TM2, E.2: a grace period that was ordered counts after a kill too. Delete answers when it is on
+// record, and the order is taken again of a pod whose object was deleted before a kill.
+func TestDeleteKilled(t *testing.T) {
+	deaf := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {terminationGracePeriodSeconds: 300, containers: [{name: app, image: 'app:1'}]}"
+	for _, before := range []bool{true, false} {
+		t.Run(fmt.Sprintf("before %v", before), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.server.programs = func(string, uint32) program { return program{after: -1, deaf: true} }
+				w.wishes.set(t, deaf)
+				w.start()
+				w.runs("app#0")
+				w.settle(time.Second)
+				w.killAt, w.before = w.written+1, before // the write of the order
+				err := w.agent.Delete(t.Context(), "default", "web", "", 4)
+				if err == nil && before {
+					t.Error("the grace of the order is not on record, and it has succeeded")
+				}
+				w.stop()
+				w.killed = false
+				w.start()
+				if before {
+					if err := w.agent.Delete(t.Context(), "default", "web", "", 4); err != nil {
+						t.Error(err)
+					}
+				}
+				began := time.Now()
+				w.gone()
+				if took := time.Since(began); took > 6*time.Second {
+					t.Errorf("took %v, want the 4 s that were ordered", took)
+				}
+				w.stop()
+			})
+		})
+	}
+}
+
 // GC5, E.3: sandboxes with the agent's mark and without a record are ended, others are left alone.
 func TestOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

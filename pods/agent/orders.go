@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,38 +62,53 @@ func (a *Agent) Reload(ctx context.Context) error {
 
 // Delete orders the deletion of an applied pod and does not wait for its end. The grace, in
 // seconds, takes the place of the pod's own if it is not negative; a second order can only shorten
-// it. uid, if it is not empty, must be the pod's.
+// it, and is on record when Delete returns. uid, if it is not empty, must be the pod's.
 //
 // # Errors
 //
 // ErrNotFound if there is no such pod; ErrFailedPrecondition if it stands in a file or has another
-// UID; the context's.
+// UID; the context's, also if a record cannot be written, as on a full disk: the order stands then.
 func (a *Agent) Delete(ctx context.Context, namespace, name string, uid types.UID, grace int64) error {
 	l, key := a.l, manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}
-	wanted := false
+	wanted, ordered := false, ""
 	err := l.ask(ctx, func() error {
 		p := l.find(key)
 		_, wanted = l.o.Desired.Get(key)
+		if p != nil {
+			ordered = p.uid()
+		}
 		switch {
 		case p == nil && !wanted:
 			return fmt.Errorf("delete %s: there is none: %w", key, errdefs.ErrNotFound)
 		case p != nil && uid != "" && p.rec.Pod.UID != uid:
 			return fmt.Errorf("delete %s: its UID is %s, not %s: %w", key, p.rec.Pod.UID, uid, errdefs.ErrFailedPrecondition)
-		case wanted && grace >= 0:
+		case grace < 0:
+		case wanted, p.rec.Deletion == nil: // the object of the latter is gone, and sync was not told yet
 			l.plan.graces[key] = grace
-		case p != nil && p.rec.Deletion != nil && grace >= 0:
+		default:
 			l.plan.end(p, grace)
 		}
 		return nil
 	})
-	if err != nil || !wanted {
-		return err
+	if err == nil && wanted {
+		if err := l.o.Desired.Delete(key); err != nil { // its change reaches the loop as any other
+			return errors.Join(err, l.ask(ctx, func() error { delete(l.plan.graces, key); return nil }))
+		}
+		err = l.ask(ctx, func() error { l.plan.sync(); return nil })
 	}
-	err = l.o.Desired.Delete(key) // its change reaches the loop as any other
-	if err != nil {
-		return errors.Join(err, l.ask(ctx, func() error { delete(l.plan.graces, key); return nil }))
+	ctx, cancel := context.WithTimeout(ctx, healthTime)
+	defer cancel()
+	for recorded := grace < 0; err == nil && !recorded; { // else that the object is gone is all that is to be known
+		err = l.ask(ctx, func() error {
+			p := l.pods[ordered]
+			recorded = p == nil || p.rec.Deletion != nil && !p.must && !p.saving
+			return nil
+		})
+		if err != nil || !recorded && !l.pause(2*time.Millisecond) {
+			return fmt.Errorf("delete %s: its grace period is not on record yet: %w", key, cmp.Or[error](err, errdefs.ErrUnavailable))
+		}
 	}
-	return l.ask(ctx, func() error { l.plan.sync(); return nil })
+	return err
 }
 
 // Restart orders a restart of a pod's containers, or of one of them, in the same sandbox, and does
@@ -170,20 +186,12 @@ func (a *Agent) Health() error {
 	if !a.l.views.Listening() {
 		return fmt.Errorf("ask for health: the events of the CRI server are not followed: %w", errdefs.ErrUnavailable)
 	}
-	turned := make(chan struct{})
-	timer := time.NewTimer(healthTime)
-	defer timer.Stop()
-	select {
-	case a.l.inbox <- func() { close(turned) }:
-	case <-timer.C:
+	ctx, cancel := context.WithTimeout(context.Background(), healthTime)
+	defer cancel()
+	if a.l.ask(ctx, func() error { return nil }) != nil {
 		return stuck()
 	}
-	select {
-	case <-turned:
-		return nil
-	case <-timer.C:
-		return stuck()
-	}
+	return nil
 }
 
 func stuck() error {

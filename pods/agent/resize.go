@@ -12,6 +12,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/desired"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
 
@@ -87,7 +88,7 @@ func (l *resizer) tryResize(node admission.Node, p *pod) {
 	for name := range p.resize.wanted {
 		c, _ := worker.Container(pod, name)
 		old, _ := worker.Container(p.rec.Pod, name)
-		if c != nil && old != nil && restarts(c, &old.Resources, &c.Resources) {
+		if c != nil && old != nil && desired.ResizeRestarts(c, &old.Resources, &c.Resources) {
 			restart = append(restart, name)
 		}
 		if !slices.Contains(p.rec.Resizing, name) {
@@ -124,15 +125,6 @@ func condition(kind corev1.PodConditionType, reason, message string, now time.Ti
 	return &corev1.PodCondition{
 		Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
 	}
-}
-
-// restarts says whether a container's resize policies ask for a restart by what differs.
-func restarts(c *corev1.Container, old, wanted *corev1.ResourceRequirements) bool {
-	return slices.ContainsFunc(c.ResizePolicy, func(r corev1.ContainerResizePolicy) bool {
-		same := old.Requests.Name(r.ResourceName, "").Cmp(*wanted.Requests.Name(r.ResourceName, "")) == 0 &&
-			old.Limits.Name(r.ResourceName, "").Cmp(*wanted.Limits.Name(r.ResourceName, "")) == 0
-		return r.RestartPolicy == corev1.RestartContainer && !same
-	})
 }
 
 // applyResize gives running containers the resources of the pod's record, in a worker. Containers

@@ -169,6 +169,15 @@ func resized(old, new *corev1.ResourceRequirements) bool {
 	return differed
 }
 
+// ResizeRestarts says whether a container's resize policies ask for a restart by what differs.
+func ResizeRestarts(c *corev1.Container, old, wanted *corev1.ResourceRequirements) bool {
+	return slices.ContainsFunc(c.ResizePolicy, func(r corev1.ContainerResizePolicy) bool {
+		same := old.Requests.Name(r.ResourceName, "").Cmp(*wanted.Requests.Name(r.ResourceName, "")) == 0 &&
+			old.Limits.Name(r.ResourceName, "").Cmp(*wanted.Limits.Name(r.ResourceName, "")) == 0
+		return r.RestartPolicy == corev1.RestartContainer && !same
+	})
+}
+
 // tolerations takes back those that were added. It is false if one was removed.
 func tolerations(old, rest *corev1.PodSpec) bool {
 	for i := range old.Tolerations {

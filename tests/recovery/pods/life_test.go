@@ -34,31 +34,55 @@ var stages = []string{start, crash, edit, end}
 // life is one life of the pods of the manifest.
 type life struct {
 	*machine
-	nth     int            // from 1 on; 0 if nobody is killed
-	steps   map[string]int // of the stages, without a kill: written by life 0
-	dice    *rand.Rand
-	journal string // folder
-	watch   *watch
-	now     string         // the stage
-	deaths  int            // of daemons
-	deathIn map[string]int // the same, by stage
-	killed  []string       // before what
-	wrong   []string
-	base    int32   // restart count of the app when a stage began
-	changed float64 // when the edit was written, in seconds since the boot
+	nth       int            // from 1 on; 0 if nobody is killed
+	steps     map[string]int // of the stages, without a kill: written by life 0
+	dice      *rand.Rand
+	journal   string // folder
+	watch     *watch
+	now       string         // the stage
+	deaths    int            // of daemons
+	deathIn   map[string]int // the same, by stage
+	killed    []string       // before what
+	wrong     []string
+	names     []string // of the stages
+	restartIn string   // the stage after which the steps of a daemon that starts are counted
+	base      int32    // restart count of the app when a stage began
+	changed   float64  // when the edit was written, in seconds since the boot
 }
 
 func (l *life) problem(format string, args ...any) {
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-// live goes through a life and says how it went.
+// part is a stage of a life.
+type part struct {
+	name string
+	act  func() error
+	// judge looks at what became of it after a kill and a restart, and has done what was cut off.
+	// nil if the daemon does that by itself.
+	judge func() error
+	goal  func() bool
+}
+
+// live goes through a life of pods of a folder's manifests.
 func (m *machine) live(t *testing.T, nth int, steps map[string]int) bool {
+	return m.goThrough(t, "life", nth, steps, (*life).play)
+}
+
+// goThrough goes through a life and says how it went.
+func (m *machine) goThrough(t *testing.T, kind string, nth int, steps map[string]int, play func(*life)) bool {
 	begun := time.Now()
 	l := &life{machine: m, nth: nth, steps: steps, deathIn: map[string]int{}, dice: rand.New(rand.NewPCG(*seed, uint64(nth)))}
 	mark := len(m.DaemonLog())
-	l.play()
-	name := fmt.Sprintf("seed %d, life %d", *seed, nth)
+	var err error
+	if l.journal, err = os.MkdirTemp(world.folder, "journal-"); err != nil {
+		t.Error(err)
+		return false
+	}
+	l.watch = newWatch(l.machine)
+	play(l)
+	l.wrong = append(l.wrong, l.watch.end()...)
+	name := fmt.Sprintf("seed %d, %s %d", *seed, kind, nth)
 	if len(l.wrong) == 0 {
 		fmt.Printf("%s: %.1fs, killed %s: clean\n", name, time.Since(begun).Seconds(), strings.Join(l.killed, "; "))
 		return true
@@ -70,28 +94,18 @@ func (m *machine) live(t *testing.T, nth int, steps map[string]int) bool {
 }
 
 func (l *life) play() {
-	var err error
-	if l.journal, err = os.MkdirTemp(world.folder, "journal-"); err != nil {
-		l.problem("%v", err)
-		return
-	}
-	l.watch = newWatch(l.machine)
-	defer func() { l.wrong = append(l.wrong, l.watch.end()...) }()
-	for _, s := range []struct {
-		name string
-		act  func() error
-		goal func() bool
-	}{
-		{start, func() error { return l.write("one", world.first) }, l.started},
-		{crash, func() error { return nil }, func() bool { return l.restarts("web", "app") >= l.base+2 }},
-		{edit, func() error {
+	l.names, l.restartIn = stages, crash
+	for _, s := range []part{
+		{name: start, act: func() error { return l.write("one", world.first) }, goal: l.started},
+		{name: crash, act: func() error { return nil }, goal: func() bool { return l.restarts("web", "app") >= l.base+2 }},
+		{name: edit, act: func() error {
 			l.changed = uptime()
 			return l.write("two", world.second)
-		}, l.edited},
-		{end, func() error { return os.Remove(l.manifest()) }, l.gone},
+		}, goal: l.edited},
+		{name: end, act: func() error { return os.Remove(l.manifest()) }, goal: l.gone},
 	} {
 		l.base = max(l.restarts("web", "app"), 0)
-		if !l.stage(s.name, s.act, s.goal) {
+		if !l.stage(s) {
 			return
 		}
 		if s.name == edit {
@@ -102,6 +116,11 @@ func (l *life) play() {
 		}
 	}
 	l.judgeJournal()
+	l.nothing()
+}
+
+// nothing wants nothing left of the pods, which have been removed.
+func (l *life) nothing() {
 	if err := l.Sound(); err != nil {
 		l.problem("without the pods: %v", err)
 	}
@@ -111,10 +130,11 @@ func (l *life) play() {
 }
 
 // stage goes through one stage, with its points. It says whether the goal was reached.
-func (l *life) stage(name string, act func() error, goal func() bool) bool {
+func (l *life) stage(p part) bool {
+	name := p.name
 	l.now = name
 	order := killer.Order{PID: l.DaemonPID()}
-	until, hook := goal, l.hook(name)
+	until, hook := p.goal, l.hook(name)
 	switch seen := l.hooks(hook); {
 	case hook != "":
 		until = func() bool { return l.hooks(hook) > seen }
@@ -123,7 +143,7 @@ func (l *life) stage(name string, act func() error, goal func() bool) bool {
 	}
 	k, err := killer.Send(order)
 	if err == nil {
-		err = act()
+		err = p.act()
 	}
 	if err != nil {
 		l.problem("%s: %v", name, err)
@@ -133,18 +153,21 @@ func (l *life) stage(name string, act func() error, goal func() bool) bool {
 	if l.nth == 0 {
 		return l.measure(name, k, reached)
 	}
-	if err = l.kill(name, k); err == nil && stages[l.nth%len(stages)] == name {
+	if err = l.kill(name, k); err == nil && l.names[l.nth%len(l.names)] == name {
 		err = l.killStart()
 	}
 	if err == nil {
 		time.Sleep(time.Duration(l.dice.IntN(200)) * time.Millisecond) // what runs goes on without a daemon
 		err = l.StartDaemon(l.ctx)
 	}
+	if err == nil && p.judge != nil {
+		err = p.judge()
+	}
 	if err != nil {
 		l.problem("%s: %v", name, err)
 		return false
 	}
-	if !within(nil, goal) {
+	if !within(nil, p.goal) {
 		l.problem("%s: it is not over %v after the kill: %s", name, node.Patience, l.waits())
 		return false
 	}
@@ -194,7 +217,7 @@ func (l *life) measure(name string, k *killer.Killer, reached bool) bool {
 		return false
 	}
 	l.steps[name] = len(report.Steps)
-	if name != crash {
+	if name != l.restartIn {
 		return true
 	}
 	l.deaths++

@@ -92,20 +92,22 @@ func beginIn(t *testing.T, dir, config string) (*machine, error) {
 const workers = 4
 
 // The daemon is killed in all stages of the life of the pods that it runs from manifests.
-func TestKillPods(t *testing.T) {
-	lives := allPoints / perLife
+func TestKillPods(t *testing.T) { lives(t, allPoints/perLife, perLife, (*machine).live) }
+
+// lives goes through so many lives with so many points each.
+func lives(t *testing.T, count, points int, live func(m *machine, t *testing.T, nth int, steps map[string]int) bool) {
 	if *most > 0 {
-		lives = min(lives, max(*most/perLife, 1))
+		count = min(count, max(*most/points, 1))
 	}
-	todo := make(chan int, lives)
-	for nth := 1; nth <= lives; nth++ {
+	todo := make(chan int, count)
+	for nth := 1; nth <= count; nth++ {
 		if *only == 0 || *only == nth {
 			todo <- nth
 		}
 	}
 	close(todo)
 	steps, measured := map[string]int{}, false
-	alone(t, config, func(m *machine) { measured = m.live(t, 0, steps) })
+	alone(t, config, func(m *machine) { measured = live(m, t, 0, steps) })
 	if !measured {
 		return
 	}
@@ -120,7 +122,7 @@ func TestKillPods(t *testing.T) {
 			alone(t, kind, func(m *machine) {
 				for nth := range todo {
 					ran.Add(1)
-					if !m.live(t, nth, steps) {
+					if !live(m, t, nth, steps) {
 						return // what is left would be found again
 					}
 					clean.Add(1)
@@ -129,5 +131,5 @@ func TestKillPods(t *testing.T) {
 		})
 	}
 	all.Wait()
-	fmt.Printf("seed %d: %d lives with %d points each, %d clean\n", *seed, ran.Load(), perLife, clean.Load())
+	fmt.Printf("seed %d: %d lives with %d points each, %d clean\n", *seed, ran.Load(), points, clean.Load())
 }

@@ -14,6 +14,9 @@
 // never written over, files of volumes are there for as long as anything runs, hooks run, and when
 // the manifests are removed nothing is left.
 //
+// TestKillApplied does the same with pods that commands apply, resize and delete. The commands are
+// stages of their own.
+//
 //	go test -v ./tests/recovery/pods -seed 7 -most 0 -only 3
 //
 // Each worker has a daemon of its own, in a network namespace of its own.

@@ -137,7 +137,6 @@ type rebooted struct {
 	journal string
 	bootID  string // the file that stands for the kernel's
 	before  map[string]corev1.Pod
-	cuts    []float64 // when the power was cut, in seconds since the machine was really started
 }
 
 // TestReboot switches a machine off and on whose pods are of manifests, in order and by cuts of its
@@ -237,7 +236,6 @@ func (r *rebooted) off(cut bool, between func()) {
 	r.check(r.SignalDaemon(unix.SIGKILL))
 	r.check(r.PowerOff(r.Pods()))
 	if cut {
-		r.cuts = append(r.cuts, uptime())
 		r.check(r.disk.Exchange(copied))
 		r.check(os.RemoveAll(r.State)) // it is in memory on a real machine
 	}
@@ -374,7 +372,7 @@ func (r *rebooted) judgeNotes(bad func(string, ...any)) {
 				switch did {
 				case "begin":
 					// The first restart waits for nothing.
-					if runs++; runs > 2 && ended > 0 && at-ended < rebootBackOff.Seconds()-slack && !r.cutBetween(ended, at) {
+					if runs++; runs > 2 && ended > 0 && at-ended < rebootBackOff.Seconds()-slack {
 						bad("run %d of %s began %.2f s after the end of the run before", runs, name, at-ended)
 					}
 				case "end":
@@ -388,11 +386,6 @@ func (r *rebooted) judgeNotes(bad func(string, ...any)) {
 			}
 		}
 	}
-}
-
-// cutBetween says that the power was cut between two times.
-func (r *rebooted) cutBetween(from, to float64) bool {
-	return slices.ContainsFunc(r.cuts, func(at float64) bool { return from < at && at < to })
 }
 
 // running is how many containers of a pod run, by name, and under "sandbox" how many sandboxes do.
