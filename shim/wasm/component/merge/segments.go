@@ -90,6 +90,9 @@ func (m *merger) readModuleSegments(mod *module) error {
 	return nil
 }
 
+// readData reads a data segment. One that is applied before any function runs meets a memory of its
+// first size: where it does not fit, the component could never be instantiated. The same holds for
+// elements, where the engine would pass over them and those that follow.
 func (m *merger) readData(mod *module, r *reader, applied mode) data {
 	d := data{mode: applied}
 	switch kind := r.Number(); kind {
@@ -110,6 +113,9 @@ func (m *merger) readData(mod *module, r *reader, applied mode) data {
 		d.offset = uint32(m.constant(mod, r, typeI32).low)
 	}
 	d.bytes = r.Bytes()
+	if d.mode == active && !r.Bad && uint64(d.offset)+uint64(len(d.bytes)) > m.memories[0].limits.Min*pageSize {
+		r.refuse(invalid("data from %d to %d does not fit into the memory", d.offset, uint64(d.offset)+uint64(len(d.bytes))))
+	}
 	return d
 }
 
@@ -149,6 +155,9 @@ func (m *merger) readElement(mod *module, r *reader, applied mode) element {
 		r.refuse(invalid("elements are of another type than their table"))
 	}
 	m.readItems(mod, r, &e, kind&elementIsExpressed != 0)
+	if e.mode == active && !r.Bad && uint64(e.offset)+uint64(len(e.items)) > m.tables[e.table].limits.Min {
+		r.refuse(invalid("elements from %d to %d do not fit into their table", e.offset, uint64(e.offset)+uint64(len(e.items))))
+	}
 	return e
 }
 

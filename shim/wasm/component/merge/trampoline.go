@@ -2,6 +2,8 @@ package merge
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
@@ -218,7 +220,7 @@ func (w *scanner) function(n int) error {
 // call each other until the stack is exhausted.
 func follow(next map[uint32]uint32) map[uint32]uint32 {
 	ends := map[uint32]uint32{}
-	for f := range next {
+	for _, f := range slices.Sorted(maps.Keys(next)) { // in order, so that the output is always the same
 		var chain []uint32
 		seen := map[uint32]bool{}
 		to := f

@@ -90,7 +90,10 @@ func (r *reader) limits(most uint64) format.Limits {
 	return l
 }
 
-const maxPages = 1 << 16
+const (
+	maxPages = 1 << 16
+	pageSize = 1 << 16
+)
 
 func (r *reader) memoryLimits() format.Limits { return r.limits(maxPages) }
 
