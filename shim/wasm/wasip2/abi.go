@@ -70,6 +70,9 @@ func (c *call) path(at, length uint64) (string, error) {
 // alloc asks the guest for memory. Views from before are stale.
 func (c *call) alloc(align, size uint32) uint32 {
 	realloc := c.host.realloc(c.mod, c.bound.options.Realloc)
+	if realloc == nil {
+		trapf("realloc %q is no export of the module", c.bound.options.Realloc)
+	}
 	stack := [4]uint64{0, 0, uint64(align), uint64(size)}
 	c.host.leaving = true
 	err := realloc.CallWithStack(c.ctx, stack[:])

@@ -84,6 +84,9 @@ func (g *guest) try(name string, params ...uint64) (uint64, error) {
 	if err != nil || len(results) == 0 {
 		return 0, err
 	}
+	if f.Definition().ResultTypes()[0] == api.ValueTypeI32 {
+		return uint64(api.DecodeU32(results[0])), nil // the other half is garbage
+	}
 	return results[0], nil
 }
 
