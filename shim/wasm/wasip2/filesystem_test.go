@@ -47,7 +47,7 @@ func TestPaths(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o644), os.Mkdir(filepath.Join(dir, "empty"), 0o755),
 		os.Symlink("nowhere", filepath.Join(dir, "dangling")), os.Symlink("file", filepath.Join(dir, "link")),
 		os.Symlink("../outside", filepath.Join(dir, "full/up")), os.Symlink("loop", filepath.Join(dir, "loop")),
-		os.Symlink("\xff", filepath.Join(dir, "odd")),
+		os.Symlink("../../file", filepath.Join(dir, "clamped")), os.Symlink("\xff", filepath.Join(dir, "odd")),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -80,6 +80,8 @@ func TestPaths(t *testing.T) {
 		{"stat-at", root, []any{0, "dangling"}, "ok"},
 		{"stat-at", root, []any{1, "dangling"}, "no-entry"},
 		{"stat-at", root, []any{1, "loop"}, "loop"},
+		{"stat-at", root, []any{1, "clamped"}, "ok"}, // as in a container's "/"
+		{"stat-at", root, []any{0, "file/"}, "not-directory"},
 		{"stat-at", full, []any{1, "up"}, "not-permitted"},
 		{"stat-at", full, []any{0, ".."}, "not-permitted"},
 		{"stat-at", file, []any{0, "x"}, "not-directory"},
