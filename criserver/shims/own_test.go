@@ -8,8 +8,8 @@ import (
 )
 
 // A shim that dies before it has written the record of a container leaves that container's cgroup,
-// in which its prewarmed process was born. The container ends there, so its cgroup goes with the
-// shim and not only with the pod.
+// in which its prewarmed process was born. The container ends there, so its cgroup is removed
+// with the shim and not only with the pod.
 func TestReleaseRemovesTheCgroupOfAPrewarmedProcess(t *testing.T) {
 	w := newWorld(t)
 	pod := state.Sandbox{CgroupParent: "/sunaba-test-shims-own"}

@@ -270,7 +270,7 @@ func fetch(t *testing.T, o Options, host string, desc ocispec.Descriptor) ([]byt
 		t.Error(cerr)
 	}
 	if client.parts.taken != 0 || len(client.parts.tokens) != 0 {
-		t.Errorf("%d parts are still lent", client.parts.taken)
+		t.Errorf("%d parts are still taken", client.parts.taken)
 	}
 	if len(client.turns.held)+len(client.turns.waiting) != 0 {
 		t.Error("the fetch still counts")
@@ -366,7 +366,7 @@ func TestFetchInParts(t *testing.T) {
 				t.Errorf("%s: %d requests at a time", tt.name, n)
 			}
 			if client.parts.taken != 0 {
-				t.Errorf("%s: %d buffers are lent", tt.name, client.parts.taken)
+				t.Errorf("%s: %d buffers are taken", tt.name, client.parts.taken)
 			}
 			client.Close()
 		}
@@ -413,7 +413,7 @@ func TestPartsOfManyBlobs(t *testing.T) {
 	}
 	wg.Wait()
 	if client.parts.taken != 0 || client.parts.free != nil || len(client.parts.tokens) != 0 {
-		t.Errorf("lent %d, kept %d", client.parts.taken, len(client.parts.free))
+		t.Errorf("taken %d, kept %d", client.parts.taken, len(client.parts.free))
 	}
 }
 

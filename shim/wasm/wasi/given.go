@@ -125,25 +125,30 @@ func (s *System) Listener(fd int) (*Socket, error) {
 	return l, nil
 }
 
-// Preopen makes a File of a directory that the guest finds open when it starts. root says that it
-// is the guest's "/". What would change a read-only one is EROFS, beside the kernel's own read-only
-// mounts. fd remains the caller's.
+// Preopen is a directory that the guest finds open when it starts.
+type Preopen struct {
+	FD       int    // host directory, opened with O_PATH or O_RDONLY|O_DIRECTORY
+	Name     string // the guest's name for it, "/" for instance
+	ReadOnly bool   // refuse with EROFS whatever would change it, beside the kernel's own read-only mounts
+}
+
+// Preopen makes a File of a directory. Its descriptor remains the caller's.
 //
 // # Errors
 //
 // ErrInvalidArgument for a descriptor that is no directory.
-func (s *System) Preopen(fd int, root, readOnly bool) (*Dir, error) {
+func (s *System) Preopen(p Preopen) (*Dir, error) {
 	// What was given may be a mere O_PATH descriptor, which cannot be listed or synced.
-	own, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	own, err := unix.Openat(p.FD, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == unix.EACCES {
-		own, err = unix.Openat(fd, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		own, err = unix.Openat(p.FD, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open directory: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	d := &Dir{
-		File: File{sys: s, host: own, kind: KindDirectory, filetype: TypeDirectory, owned: true, readOnly: readOnly},
-		top:  true, root: root,
+		File: File{sys: s, host: own, kind: KindDirectory, filetype: TypeDirectory, owned: true, readOnly: p.ReadOnly},
+		top:  true, root: p.Name == "/",
 	}
 	d.dir = d
 	if !s.Fallbacks.Walk {

@@ -23,7 +23,7 @@ func newSystem(t *testing.T) (*System, *Dir, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := s.Preopen(fd, true, false)
+	dir, err := s.Preopen(Preopen{FD: fd, Name: "/"})
 	unix.Close(fd)
 	if err != nil {
 		t.Fatal(err)

@@ -12,11 +12,7 @@ import (
 )
 
 // Preopen is a directory that the guest finds open when it starts.
-type Preopen struct {
-	FD       int    // host directory, opened with O_PATH or O_RDONLY|O_DIRECTORY
-	Name     string // the guest's name for it, "/" for instance
-	ReadOnly bool   // refuse with EROFS whatever would change it, beside the kernel's own read-only mounts
-}
+type Preopen = wasi.Preopen
 
 // Listener is a listening stream socket that the guest finds open when it starts, non-blocking.
 type Listener struct {
@@ -152,7 +148,7 @@ func (h *Host) addPreopen(p Preopen) error {
 	if p.Name == "" || strings.IndexByte(p.Name, 0) >= 0 {
 		return fmt.Errorf("use name %q: %w", p.Name, errdefs.ErrInvalidArgument)
 	}
-	dir, err := h.system.Preopen(p.FD, p.Name == "/", p.ReadOnly)
+	dir, err := h.system.Preopen(p)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
 // goGuest compiles a Go program in testdata.
@@ -23,7 +25,7 @@ func goGuest(t testing.TB, folder string) []byte {
 	out := filepath.Join(t.TempDir(), "guest.wasm")
 	cmd := exec.Command("go", "build", "-o", out, "./testdata/"+folder)
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
-	return build(t, cmd, out)
+	return wasitest.Build(t, cmd, out)
 }
 
 // cGuest compiles a C program in testdata with the system's clang and wasi-libc.
@@ -33,19 +35,7 @@ func cGuest(t testing.TB, file string) []byte {
 		t.Skip("clang, wasi-libc and lld are needed: ", err)
 	}
 	out := filepath.Join(t.TempDir(), "guest.wasm")
-	return build(t, exec.Command("clang", "--target=wasm32-wasi", "-O1", "-o", out, "testdata/"+file), out)
-}
-
-func build(t testing.TB, cmd *exec.Cmd, out string) []byte {
-	t.Helper()
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build guest: %v\n%s", err, text)
-	}
-	module, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return module
+	return wasitest.Build(t, exec.Command("clang", "--target=wasm32-wasi", "-O1", "-o", out, "testdata/"+file), out)
 }
 
 // wasi-libc counts the preopens past the listeners, and its library works.
@@ -209,7 +199,7 @@ func TestMain(m *testing.M) {
 func BenchmarkHTTP(b *testing.B) {
 	dir := b.TempDir()
 	native, guest := filepath.Join(dir, "server"), filepath.Join(dir, "server.wasm")
-	build(b, exec.Command("go", "build", "-o", native, "./testdata/server"), native)
+	wasitest.Build(b, exec.Command("go", "build", "-o", native, "./testdata/server"), native)
 	if err := os.WriteFile(guest, goGuest(b, "server"), 0o644); err != nil {
 		b.Fatal(err)
 	}

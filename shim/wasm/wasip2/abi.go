@@ -97,12 +97,7 @@ func (c *call) putBytes(out uint32, b []byte) {
 }
 
 // putText is putBytes of a string.
-func (c *call) putText(out uint32, s string) {
-	at := c.alloc(1, uint32(len(s)))
-	c.mem.WriteString(at, s)
-	c.put32(out, at)
-	c.put32(out+4, uint32(len(s)))
-}
+func (c *call) putText(out uint32, s string) { c.putBytes(out, []byte(s)) }
 
 // putList makes room for a list of count elements, writes where it is, and returns that.
 func (c *call) putList(out uint32, count int, size, align uint32) uint32 {

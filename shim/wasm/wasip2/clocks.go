@@ -78,9 +78,7 @@ func randomBytes(c *call, p []uint64, out uint32) error {
 	if p[0] > maxRandom {
 		trapf("%d random bytes are more than %d", p[0], maxRandom)
 	}
-	at := c.alloc(1, uint32(p[0]))
-	c.put32(out, at)
-	c.put32(out+4, uint32(p[0]))
+	at := c.putList(out, int(p[0]), 1, 1)
 	return c.host.system.Random(c.view(at, p[0]))
 }
 

@@ -127,10 +127,7 @@ func descriptorReadAt(c *call, p []uint64, out uint32) error {
 	if err != nil {
 		return err
 	}
-	if c.host.bytes == nil {
-		c.host.bytes = make([]byte, maxRead)
-	}
-	b := c.host.bytes[:min(p[1], maxRead)]
+	b := c.host.scratch(p[1])
 	n, err := f.ReadAt(c.host.buffers[:0].Add(b), int64(p[2]))
 	if err != nil {
 		return err

@@ -1,5 +1,7 @@
 package wasip2
 
+import "github.com/sunaba-project/sunaba/shim/wasm/wasi"
+
 var filesystemFunctions = []function{
 	{name: "[method]descriptor.read-via-stream", params: "iIi", answer: code8(4, 4), call: readViaStream},
 	{name: "[method]descriptor.write-via-stream", params: "iIi", answer: code8(4, 4), call: writeViaStream},
@@ -14,17 +16,17 @@ var filesystemFunctions = []function{
 	{name: "[method]descriptor.write", params: "iiiIi", answer: code8(8, 8), call: descriptorWriteAt},
 	{name: "[method]descriptor.read-directory", params: "ii", answer: code8(4, 4), call: readDirectory},
 	{name: "[method]descriptor.sync", params: "ii", answer: fails, call: syncAll},
-	{name: "[method]descriptor.create-directory-at", params: "iiii", answer: fails, call: createDirectoryAt},
+	{name: "[method]descriptor.create-directory-at", params: "iiii", answer: fails, call: onPath((*wasi.Dir).Mkdir)},
 	{name: "[method]descriptor.stat", params: "ii", answer: code8(96, 8), call: stat},
 	{name: "[method]descriptor.stat-at", params: "iiiii", answer: code8(96, 8), call: statAt},
 	{name: "[method]descriptor.set-times-at", params: "iiiiiIiiIii", answer: fails, call: setTimesAt},
 	{name: "[method]descriptor.link-at", params: "iiiiiiii", answer: fails, call: linkAt},
 	{name: "[method]descriptor.open-at", params: "iiiiiii", answer: code8(4, 4), call: openAt},
 	{name: "[method]descriptor.readlink-at", params: "iiii", answer: code8(8, 4), reallocs: true, call: readlinkAt},
-	{name: "[method]descriptor.remove-directory-at", params: "iiii", answer: fails, call: removeDirectoryAt},
+	{name: "[method]descriptor.remove-directory-at", params: "iiii", answer: fails, call: onPath((*wasi.Dir).Rmdir)},
 	{name: "[method]descriptor.rename-at", params: "iiiiiii", answer: fails, call: renameAt},
 	{name: "[method]descriptor.symlink-at", params: "iiiiii", answer: fails, call: symlinkAt},
-	{name: "[method]descriptor.unlink-file-at", params: "iiii", answer: fails, call: unlinkFileAt},
+	{name: "[method]descriptor.unlink-file-at", params: "iiii", answer: fails, call: onPath((*wasi.Dir).Unlink)},
 	{name: "[method]descriptor.is-same-object", params: "ii", results: "i", call: isSameObject},
 	{name: "[method]descriptor.metadata-hash", params: "ii", answer: code8(16, 8), call: metadataHash},
 	{name: "[method]descriptor.metadata-hash-at", params: "iiiii", answer: code8(16, 8), call: metadataHashAt},

@@ -14,11 +14,7 @@ import (
 )
 
 // Preopen is a directory that the guest finds open when it starts.
-type Preopen struct {
-	FD       int    // host directory, opened with O_PATH or O_RDONLY|O_DIRECTORY
-	Name     string // the guest's name for it, "/" for instance
-	ReadOnly bool   // refuse with EROFS whatever would change it, beside the kernel's own read-only mounts
-}
+type Preopen = wasi.Preopen
 
 // Config is what one guest gets. The descriptors of preopens belong to the Host once New has
 // succeeded; those of the standard streams stay the caller's.
@@ -87,7 +83,7 @@ func (h *Host) fill() error {
 		if p.Name == "" || !utf8.ValidString(p.Name) {
 			return fmt.Errorf("take preopen %q: use its name: %w", p.Name, errdefs.ErrInvalidArgument)
 		}
-		dir, err := h.system.Preopen(p.FD, p.Name == "/", p.ReadOnly)
+		dir, err := h.system.Preopen(p)
 		if err != nil {
 			return fmt.Errorf("take preopen %q: %w", p.Name, err)
 		}
@@ -170,6 +166,14 @@ func (h *Host) realloc(mod api.Module, name string) api.Function {
 		h.reallocs[name] = f
 	}
 	return f
+}
+
+// scratch is room for n bytes of a read, or for maxRead. It is valid until the next call of it.
+func (h *Host) scratch(n uint64) []byte {
+	if h.bytes == nil {
+		h.bytes = make([]byte, maxRead)
+	}
+	return h.bytes[:min(n, maxRead)]
 }
 
 // enter starts a call of the guest's. A guest has one at a time.

@@ -36,10 +36,7 @@ func (s *input) read(h *Host, n uint64, block bool) ([]byte, error) {
 		}
 		return nil, nil
 	}
-	if h.bytes == nil {
-		h.bytes = make([]byte, maxRead)
-	}
-	b := h.bytes[:min(n, maxRead)]
+	b := h.scratch(n)
 	count, err := s.transfer(h.buffers[:0].Add(b), block)
 	switch {
 	case err == unix.EAGAIN && !block:
@@ -99,11 +96,5 @@ func skip(c *call, p []uint64, out uint32, block bool) error {
 		return err
 	}
 	c.put64(out, uint64(len(b)))
-	return nil
-}
-
-func inputSubscribe(c *call, p []uint64, _ uint32) error {
-	s := get[*input](c.host, p[0])
-	p[0] = uint64(c.host.handles.add(&pollable{of: s}, uint32(p[0])))
 	return nil
 }

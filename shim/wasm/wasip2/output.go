@@ -143,21 +143,14 @@ func outputBlockingWrite(c *call, p []uint64, _ uint32) error {
 	if len(b) > maxBlocking {
 		trapf("%d bytes written where %d are permitted", len(b), maxBlocking)
 	}
-	if s.closed {
-		return errClosed
+	if err := s.flush(); err != nil {
+		return err
 	}
-	s.permit = maxPermit
 	return s.put(c.host, b)
 }
 
 func outputFlush(c *call, p []uint64, _ uint32) error {
 	return get[*output](c.host, p[0]).flush()
-}
-
-func outputSubscribe(c *call, p []uint64, _ uint32) error {
-	s := get[*output](c.host, p[0])
-	p[0] = uint64(c.host.handles.add(&pollable{of: s}, uint32(p[0])))
-	return nil
 }
 
 // zeroes is what write-zeroes writes.
@@ -176,10 +169,9 @@ func outputBlockingWriteZeroes(c *call, p []uint64, _ uint32) error {
 	if p[1] > maxBlocking {
 		trapf("%d zeroes written where %d are permitted", p[1], maxBlocking)
 	}
-	if s.closed {
-		return errClosed
+	if err := s.flush(); err != nil {
+		return err
 	}
-	s.permit = maxPermit
 	return s.putZeroes(c.host, p[1])
 }
 

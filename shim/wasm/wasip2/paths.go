@@ -81,28 +81,15 @@ func syncs(flags descriptorFlags) (f wasi.Flags) {
 	return f
 }
 
-func createDirectoryAt(c *call, p []uint64, _ uint32) error {
-	dir, path, err := c.pathOf(p[0], p[1], p[2])
-	if err != nil {
-		return err
+// onPath is a function of a directory and a path in it that answers nothing.
+func onPath(do func(*wasi.Dir, string) error) func(*call, []uint64, uint32) error {
+	return func(c *call, p []uint64, _ uint32) error {
+		dir, path, err := c.pathOf(p[0], p[1], p[2])
+		if err != nil {
+			return err
+		}
+		return do(dir, path)
 	}
-	return dir.Mkdir(path)
-}
-
-func removeDirectoryAt(c *call, p []uint64, _ uint32) error {
-	dir, path, err := c.pathOf(p[0], p[1], p[2])
-	if err != nil {
-		return err
-	}
-	return dir.Rmdir(path)
-}
-
-func unlinkFileAt(c *call, p []uint64, _ uint32) error {
-	dir, path, err := c.pathOf(p[0], p[1], p[2])
-	if err != nil {
-		return err
-	}
-	return dir.Unlink(path)
 }
 
 func linkAt(c *call, p []uint64, _ uint32) error {

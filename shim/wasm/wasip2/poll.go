@@ -11,6 +11,7 @@ const maxSubscriptions = 1 << 16
 
 // waiter is a stream that can be waited for.
 type waiter interface {
+	resource
 	// waitsFor is what makes it ready, false if it always is.
 	waitsFor() (wasi.Subscription, bool)
 }
@@ -33,6 +34,12 @@ func (p *pollable) subscription() wasi.Subscription {
 		return s
 	}
 	return wasi.Subscription{}
+}
+
+// subscribe is the function subscribe of a type.
+func subscribe[T waiter](c *call, p []uint64, _ uint32) error {
+	p[0] = uint64(c.host.handles.add(&pollable{of: get[T](c.host, p[0])}, uint32(p[0])))
+	return nil
 }
 
 var pollFunctions = []function{

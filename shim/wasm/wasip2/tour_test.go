@@ -21,14 +21,7 @@ func tour(t *testing.T) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "tour.wasm")
 	cmd := exec.Command("clang", "--target=wasm32", "-O1", "-nostdlib", "-Wl,--no-entry", "-o", out, "testdata/tour.c")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build guest: %v\n%s", err, text)
-	}
-	module, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return module
+	return wasitest.Build(t, cmd, out)
 }
 
 // runTour runs a lowered component and returns what it printed and how it ended.

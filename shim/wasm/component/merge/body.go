@@ -123,14 +123,20 @@ func (w *rewriter) valueType(t byte) {
 	}
 }
 
+// index reads an index into a space of that many items. After an error it is false.
+func (w *rewriter) index(count int, what string) (n uint32, ok bool) {
+	n = w.read()
+	if w.err == nil && uint64(n) >= uint64(count) {
+		w.fail(invalid("%s %d of %d", what, n, count))
+	}
+	return n, w.err == nil
+}
+
 // indexOf rewrites an index of a space of the module, and returns that of the output.
 func (w *rewriter) indexOf(space []uint32, what string) uint32 {
 	at := w.at
-	n := w.read()
-	if uint64(n) >= uint64(len(space)) {
-		if w.err == nil {
-			w.fail(invalid("%s %d of %d", what, n, len(space)))
-		}
+	n, ok := w.index(len(space), what)
+	if !ok {
 		return 0
 	}
 	w.replace(at, space[n])
@@ -140,14 +146,9 @@ func (w *rewriter) indexOf(space []uint32, what string) uint32 {
 // offsetIndex rewrites an index of segments.
 func (w *rewriter) offsetIndex(first uint32, count int, what string) {
 	at := w.at
-	n := w.read()
-	if uint64(n) >= uint64(count) {
-		if w.err == nil {
-			w.fail(invalid("%s %d of %d", what, n, count))
-		}
-		return
+	if n, ok := w.index(count, what); ok {
+		w.replace(at, first+n)
 	}
-	w.replace(at, first+n)
 }
 
 func (w *rewriter) dataIndex() {
@@ -169,11 +170,8 @@ func (w *rewriter) changedTable() {
 // callee rewrites the index of a function that is called.
 func (w *rewriter) callee() {
 	at := w.at
-	n := w.read()
-	if uint64(n) >= uint64(len(w.mod.functions)) {
-		if w.err == nil {
-			w.fail(invalid("function %d of %d", n, len(w.mod.functions)))
-		}
+	n, ok := w.index(len(w.mod.functions), "function")
+	if !ok {
 		return
 	}
 	w.replace(at, w.m.alias(w.mod.functions[n]))
@@ -192,11 +190,9 @@ func (w *rewriter) callIndirect() {
 // refFunc rewrites the index of a function that is not called.
 func (w *rewriter) refFunc() {
 	at := w.at
-	n := w.read()
+	n, ok := w.index(len(w.mod.functions), "function")
 	switch {
-	case w.err != nil:
-	case uint64(n) >= uint64(len(w.mod.functions)):
-		w.fail(invalid("function %d of %d", n, len(w.mod.functions)))
+	case !ok:
 	case !w.mod.declared[n]:
 		w.fail(invalid("ref.func refers to function %d, which is not declared", n))
 	default:
@@ -209,11 +205,8 @@ func (w *rewriter) refFunc() {
 // globalGet rewrites the reading of a global. An immutable number becomes a constant.
 func (w *rewriter) globalGet() {
 	at := w.at - 1
-	n := w.read()
-	if uint64(n) >= uint64(len(w.mod.globals)) {
-		if w.err == nil {
-			w.fail(invalid("global %d of %d", n, len(w.mod.globals)))
-		}
+	n, ok := w.index(len(w.mod.globals), "global")
+	if !ok {
 		return
 	}
 	n = w.mod.globals[n]
