@@ -169,7 +169,7 @@ fuzz:
 	@for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
 	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$file | grep -E '$(FUZZ)'); do \
 	    echo "$$name of ./$$(dirname $$file)"; \
-	    $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) ./$$(dirname $$file) || exit 1; \
+	    $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 10x ./$$(dirname $$file) || exit 1; \
 	  done; \
 	done
 
