@@ -28,7 +28,7 @@ BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
 SHIMTAGS := -tags no_grpc
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-agent critest critest-diff kubelet-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test \
+        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-agent critest critest-diff kubelet-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test fuzz \
         v2-test vm-test clean
 
 build:
@@ -161,6 +161,17 @@ wasi-suite:
 	@[ -n "$(DIR)" ] || { echo "wasi-suite: say where: make wasi-suite DIR=.../wasi-testsuite/tests" >&2; exit 1; }
 	@out=$$(WASI_TESTSUITE="$(abspath $(DIR))" $(GO) test -count=1 -v -run 'TestSuite$$' ./shim/wasm/wasip1); code=$$?; \
 	  echo "$$out" | grep -v '^ *--- PASS\|^=== '; exit $$code
+
+# Every fuzz target for FUZZ_TIME each; FUZZ='Decode|Parse' takes those whose names match. `make test` runs their seeds.
+FUZZ      ?= .
+FUZZ_TIME ?= 10m
+fuzz:
+	@for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
+	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$file | grep -E '$(FUZZ)'); do \
+	    echo "$$name of ./$$(dirname $$file)"; \
+	    $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 10x ./$$(dirname $$file) || exit 1; \
+	  done; \
+	done
 
 # Programs of Go's on stock wazero and with their functions rewritten: the standard library's tests, GOROOT/test, the compiler's tests
 # and generated programs. Without GOWASM_FLAGS as many as ten minutes allow, in the order of a seed; GOWASM_FLAGS='-time 0' is all of it,

@@ -90,6 +90,7 @@ func TestParsePlatforms(t *testing.T) {
 	}{
 		{nil, nil, ""},
 		{[]string{"wasip1/wasm", "wasi/wasm", "wasi/wasm32"}, []string{"wasip1/wasm", "wasi/wasm", "wasi/wasm32"}, ""},
+		{[]string{"wasip2/wasm", "wasip1/wasm"}, []string{"wasip2/wasm", "wasip1/wasm"}, ""},
 		{[]string{"linux/x86_64"}, []string{"linux/amd64"}, ""},
 		{[]string{"linux/aarch64"}, []string{"linux/arm64"}, ""},
 		{[]string{"linux/arm"}, []string{"linux/arm/v7"}, ""},

@@ -159,6 +159,7 @@ func (c *Catalog) view(st *store.State, img store.Image) Image {
 		Created:  img.Created,
 		Served:   img.Served,
 
+		Component:  img.Component,
 		Checkpoint: img.Checkpoint,
 		Program:    img.Program,
 	}
@@ -232,7 +233,7 @@ type Image struct {
 	// RepoTags and RepoDigests are the full names that lead to this image,
 	// sorted. A digest is that of the manifest or index a name resolved to.
 	RepoTags, RepoDigests []string
-	// Platform is the image's own platform; wasip1/wasm for a Module.
+	// Platform is the image's own platform; wasip1/wasm for a Module, or wasip2/wasm if it says so.
 	Platform ocispec.Platform
 	// Config holds entrypoint, environment, user and the like; empty for an
 	// artifact without an image configuration.
@@ -250,6 +251,8 @@ type Image struct {
 	// Module is the WebAssembly module when Kind is Module. Its file's name, if the
 	// artifact tells one, is its annotation org.opencontainers.image.title.
 	Module ocispec.Descriptor
+	// Component is what an artifact's configuration says of its component, nil if it says nothing.
+	Component *manifest.Component
 	// Checkpoint names the container whose checkpoint the image is: its files are
 	// those of a checkpoint's archive. "" for an image that can be run.
 	Checkpoint string

@@ -28,8 +28,16 @@ const (
 	mediaTypeSpinConfig    = "application/vnd.fermyon.spin.application.v1+config"
 )
 
-// WasmPlatform is the platform of WASI preview 1 modules.
-var WasmPlatform = ocispec.Platform{OS: "wasip1", Architecture: "wasm"}
+// Platforms of WebAssembly files.
+var (
+	WasmPlatform      = ocispec.Platform{OS: "wasip1", Architecture: "wasm"} // of modules for WASI preview 1
+	ComponentPlatform = ocispec.Platform{OS: "wasip2", Architecture: "wasm"} // of components for WASI 0.2
+)
+
+// IsComponent says of a platform that its images are components.
+func IsComponent(p ocispec.Platform) bool {
+	return p.OS == ComponentPlatform.OS && p.Architecture == ComponentPlatform.Architecture
+}
 
 // Document is an index or a manifest, whichever it turns out to be.
 type Document struct {
@@ -185,12 +193,57 @@ type Config struct {
 		DiffIDs []digest.Digest `json:"diff_ids"`
 	} `json:"rootfs"`
 	LayerDigests []digest.Digest `json:"layerDigests"` // of a wasm configuration
+	Component    *Component      `json:"-"`            // of a wasm configuration
+}
+
+// Component is what a wasm configuration says of its component (CNCF's "Wasm OCI Artifact layout").
+// It is for people: what the component's own bytes say counts.
+type Component struct {
+	Imports []string `json:"imports"`
+	Exports []string `json:"exports"`
+	Target  string   `json:"target,omitempty"` // the world that it is made for, "" = not told
+}
+
+// Bounds of what a configuration says of a component.
+const (
+	maxInterfaces = 1000 // imports and exports, each
+	maxInterface  = 1000 // bytes of a name
+)
+
+// check bounds what is said of a component: it is kept with the image's record.
+func (c *Component) check() error {
+	if c == nil {
+		return nil
+	}
+	for what, names := range map[string][]string{"imports": c.Imports, "exports": c.Exports, "targets": {c.Target}} {
+		if len(names) > maxInterfaces {
+			return fmt.Errorf("the component has %d %s, more than %d: %w", len(names), what, maxInterfaces, errdefs.ErrInvalidArgument)
+		}
+		for _, name := range names {
+			if len(name) > maxInterface {
+				return fmt.Errorf("among the component's %s is a name of %d bytes, more than %d: %w", what, len(name), maxInterface, errdefs.ErrInvalidArgument)
+			}
+		}
+	}
+	return nil
 }
 
 func ParseConfig(desc ocispec.Descriptor, data []byte) (Config, error) {
 	var c Config
 	if err := json.Unmarshal(data, &c); err != nil {
 		return c, fmt.Errorf("parse configuration %s: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
+	}
+	if desc.MediaType == MediaTypeWasmConfig {
+		var own struct {
+			Component *Component `json:"component"`
+		}
+		if err := json.Unmarshal(data, &own); err != nil {
+			return c, fmt.Errorf("parse configuration %s: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
+		}
+		if err := own.Component.check(); err != nil {
+			return c, fmt.Errorf("parse configuration %s: %w", desc.Digest, err)
+		}
+		c.Component = own.Component
 	}
 	for _, d := range c.RootFS.DiffIDs {
 		if err := d.Validate(); err != nil {
@@ -208,6 +261,15 @@ func (c Config) Platform() ocispec.Platform {
 		p.OS, p.Architecture = runtime.GOOS, runtime.GOARCH
 	}
 	return platforms.Normalize(p)
+}
+
+// ModulePlatform returns the platform of an artifact with this configuration: that of components if
+// the configuration says so, else that of modules. Many tools leave the configuration empty.
+func (c Config) ModulePlatform() ocispec.Platform {
+	if IsComponent(ocispec.Platform{OS: c.OS, Architecture: c.Arch}) {
+		return ComponentPlatform
+	}
+	return WasmPlatform
 }
 
 // Names reports whether the configuration names a blob as its content, and

@@ -40,3 +40,36 @@ func TestParseDocumentRefuses(t *testing.T) {
 		}
 	}
 }
+
+func TestWasmConfigs(t *testing.T) {
+	desc := func(mediaType string) ocispec.Descriptor {
+		return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromString("x")}
+	}
+	long := strings.Repeat("x", maxInterface+1)
+	many := strings.Repeat(`"a",`, maxInterfaces) + `"a"`
+	for _, tt := range []struct{ name, mediaType, data, target, text string }{
+		{"component", MediaTypeWasmConfig, `{"os":"wasip2","component":{"imports":["a"],"exports":[],"target":"wasi:cli/command@0.2.0"}}`, "wasi:cli/command@0.2.0", ""},
+		{"module", MediaTypeWasmConfig, `{"os":"wasip1","component":null}`, "", ""},
+		{"of another type", ocispec.MediaTypeImageConfig, `{"component":"x"}`, "", ""},
+		{"not an object", MediaTypeWasmConfig, `{"component":"x"}`, "", "parse configuration"},
+		{"many", MediaTypeWasmConfig, `{"component":{"exports":[` + many + `]}}`, "", "the component has 1001 exports"},
+		{"long", MediaTypeWasmConfig, `{"component":{"imports":["` + long + `"]}}`, "", "a name of 1001 bytes"},
+		{"long target", MediaTypeWasmConfig, `{"component":{"target":"` + long + `"}}`, "", "a name of 1001 bytes"},
+	} {
+		c, err := ParseConfig(desc(tt.mediaType), []byte(tt.data))
+		if tt.text != "" {
+			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("%s: %v; want %q", tt.name, err, tt.text)
+			}
+			continue
+		}
+		if err != nil || (c.Component != nil) != (tt.target != "") || c.Component != nil && c.Component.Target != tt.target {
+			t.Errorf("%s: %+v, %v", tt.name, c.Component, err)
+		}
+	}
+	for os, want := range map[string]string{"wasip2": "wasip2", "wasip1": "wasip1", "wasi": "wasip1", "linux": "wasip1", "": "wasip1"} {
+		if got := (Config{OS: os, Arch: "wasm"}).ModulePlatform(); got.OS != want || got.Architecture != "wasm" {
+			t.Errorf("%q: %+v", os, got)
+		}
+	}
+}

@@ -106,13 +106,16 @@ func (x *session) nested(ctx context.Context, w *manifest.Walk, desc ocispec.Des
 // platform returns what a manifest is for.
 func (x *session) platform(ctx context.Context, m manifest.Document) (ocispec.Platform, error) {
 	module, err := manifest.IsModule(m)
-	if err != nil || module {
-		return manifest.WasmPlatform, err
+	if err != nil {
+		return ocispec.Platform{}, err
 	}
 	data, err := x.Document(ctx, *m.Config)
 	if err != nil {
 		return ocispec.Platform{}, err
 	}
 	c, err := manifest.ParseConfig(*m.Config, data)
+	if module {
+		return c.ModulePlatform(), err
+	}
 	return c.Platform(), err
 }

@@ -138,7 +138,7 @@ func describe(entry ocispec.Descriptor, m manifest.Document, c manifest.Config, 
 	if module {
 		l := m.Layers[0]
 		img.Module = &ocispec.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size}
-		img.Platform = manifest.WasmPlatform
+		img.Platform, img.Component = c.ModulePlatform(), c.Component
 		if !c.Names(l.Digest) {
 			img.ID = entry.Digest.String()
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 // Image is the record of one image of one platform. It names only content and
@@ -28,6 +30,8 @@ type Image struct {
 	Layers []ocispec.Descriptor `json:"layers,omitempty"`
 	// Module is the WebAssembly module of an artifact, as it runs, else nil.
 	Module *ocispec.Descriptor `json:"module,omitempty"`
+	// Component is what an artifact's configuration says of its component, nil if it says nothing.
+	Component *manifest.Component `json:"component,omitempty"`
 	// Program is the digest of the WebAssembly module that the command of a filesystem image names,
 	// "" if it names none.
 	Program digest.Digest `json:"program,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
@@ -206,6 +207,37 @@ func TestNoMatchErrorText(t *testing.T) {
 	for _, tt := range tests {
 		if got := tt.err.Error(); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+}
+
+// An image for components alone is refused as a component is that is found out by its content, and
+// says what to do; not if a handler takes it.
+func TestOnlyComponents(t *testing.T) {
+	for _, c := range []struct {
+		names  []string
+		takers []string
+		want   bool
+	}{
+		{[]string{"wasip2/wasm"}, nil, true},
+		{[]string{"linux/s390x", "wasip2/wasm"}, nil, true},
+		{[]string{"wasip2/wasm"}, []string{"mine"}, false},
+		{[]string{"linux/s390x", "wasip3/wasm"}, nil, false},
+	} {
+		_, err := Select(entriesOf(t, c.names...), parsePlatforms(t, "wasip1/wasm", "linux/amd64"))
+		var none *NoMatchError
+		if !errors.As(err, &none) {
+			t.Fatal(err)
+		}
+		none.Takers = c.takers
+		if errors.Is(err, binfmt.ErrComponent) != c.want || strings.Contains(err.Error(), binfmt.ComponentText) != c.want || !errdefs.IsFailedPrecondition(err) || errdefs.IsInvalidArgument(err) {
+			t.Errorf("%q, taken by %q: %v", c.names, c.takers, err)
+		}
+	}
+	both := entriesOf(t, "wasip2/wasm", "wasip1/wasm")
+	for want, place := range map[string]int{"wasip1/wasm": 1, "wasip2/wasm": 0} {
+		if d, err := Select(both, parsePlatforms(t, want)); err != nil || d.Digest != both[place].Digest {
+			t.Errorf("%s: %+v, %v", want, d, err)
 		}
 	}
 }

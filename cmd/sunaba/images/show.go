@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/layout"
+	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
 // image is an image in JSON.
@@ -33,7 +34,9 @@ type image struct {
 	Config   *ocispec.ImageConfig `json:"config,omitempty"`
 	Manifest string               `json:"manifest"`
 	Module   string               `json:"module,omitempty"`
-	Served   map[string][]string  `json:"served,omitempty"`
+	// Component is what the configuration of an artifact says of its component.
+	Component *manifest.Component `json:"component,omitempty"`
+	Served    map[string][]string `json:"served,omitempty"`
 }
 
 func view(img images.Image) image {
@@ -102,7 +105,7 @@ func yes(b bool) string {
 // Inspect shows all that is known of an image.
 func Inspect(w io.Writer, img images.Image) error {
 	v := view(img)
-	v.Config, v.Served = &img.Config, map[string][]string{}
+	v.Config, v.Component, v.Served = &img.Config, img.Component, map[string][]string{}
 	for host, digests := range img.Served {
 		for _, d := range digests {
 			v.Served[host] = append(v.Served[host], d.String())

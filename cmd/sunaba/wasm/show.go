@@ -37,8 +37,11 @@ func ShowReport(w io.Writer, s Source, r inspect.Report, asJSON bool) error {
 	line(t, "kind", r.Kind)
 	line(t, "digest", r.Digest)
 	line(t, "size", show.Size(r.Size))
-	if r.Kind == inspect.KindModule {
+	switch {
+	case r.Kind == inspect.KindModule:
 		module(t, r)
+	case r.Component != nil:
+		component(t, r)
 	}
 	for _, note := range r.Notes {
 		line(t, "note", note)
@@ -59,8 +62,8 @@ func ShowReport(w io.Writer, s Source, r inspect.Report, asJSON bool) error {
 // line writes one line of two columns.
 func line(w io.Writer, what, text string) { fmt.Fprintf(w, "%s\t%s\n", what, text) }
 
-// module shows what core modules have.
-func module(w io.Writer, r inspect.Report) {
+// content shows what core modules and components have alike.
+func content(w io.Writer, r inspect.Report) {
 	s := r.Sections
 	line(w, "toolchain", orNone(cleanAll(r.Toolchain)))
 	if len(r.Features) > 0 {
@@ -72,6 +75,11 @@ func module(w io.Writer, r inspect.Report) {
 	for _, m := range r.Memories {
 		line(w, "memory", memory(m))
 	}
+}
+
+// module shows what core modules have.
+func module(w io.Writer, r inspect.Report) {
+	content(w, r)
 	for _, t := range r.Tables {
 		line(w, "table", table(t))
 	}

@@ -48,6 +48,10 @@ func smallModule(imported string) []byte {
 
 // What is printed is in files of testdata, for each kind of module as text and as JSON.
 func TestGoldenReports(t *testing.T) {
+	component, err := os.ReadFile("../../../shim/wasm/component/testdata/hello.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
 	image := Source{Name: "example.org/app:v1", Kind: SourceImage, Image: "sha256:1234", Platform: "wasip1/wasm", Command: "/app.wasm"}
 	file := Source{Name: "app.wasm", Kind: SourceFile}
 	for _, c := range []struct {
@@ -59,7 +63,8 @@ func TestGoldenReports(t *testing.T) {
 		{"module", file, smallModule(""), &compile.Entry{Load: compile.Load{Bare: true}}},
 		{"sections", image, smallModule(""), nil},
 		{"lacking", file, smallModule("launch\n"), nil},
-		{"component", file, []byte("\x00asm\x0d\x00\x01\x00"), nil},
+		{"component", image, component, nil},
+		{"damaged", file, []byte("\x00asm\x0d\x00\x01\x00\x0d\x00"), nil},
 	} {
 		r := inspect.Module(c.module)
 		if c.entry != nil {

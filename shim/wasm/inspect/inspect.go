@@ -40,6 +40,7 @@ type Report struct {
 	Toolchain []string            `json:"toolchain"`
 	Producers map[string][]string `json:"producers,omitempty"` // the producers section: names and versions by field
 	Features  []string            `json:"features,omitempty"`  // the target_features section
+	Component *Component          `json:"component,omitempty"`
 	Light     Light               `json:"light"`
 	Go        *gowasm.Result      `json:"go,omitempty"` // what became of the functions of a module of Go's, where that was asked for
 	Refused   []string            `json:"refused"`      // why no guest can be made of it; empty = one can
@@ -97,7 +98,7 @@ type Sections struct {
 	Other int64 `json:"other"` // all else, the header too
 }
 
-// Module inspects a file.
+// Module inspects a file, also one that is a component.
 func Module(file []byte) Report {
 	sum := sha256.Sum256(file)
 	r := Report{
@@ -108,6 +109,9 @@ func Module(file []byte) Report {
 		switch {
 		case binfmt.IsComponent(file):
 			r.Kind = KindComponent
+			r.refuse("%s", told(err))
+			r.component(file)
+			return r
 		case len(file) < binfmt.WasmHeader || !binfmt.IsWasm(file):
 			r.Kind = KindOther
 		}
@@ -142,9 +146,17 @@ func told(err error) string {
 // measure adds the sizes of sections.
 func (r *Report) measure(sections []format.Section) {
 	r.Sections.Other = r.Size
+	r.Sections.add(sections)
+	if r.Sections.Names == 0 && r.Sections.Code > 0 {
+		r.Notes = append(r.Notes, "its functions have no names but those of exports: the stack of a trap shows numbers")
+	}
+}
+
+// add counts sections by what they are, and not in Other any more.
+func (all *Sections) add(sections []format.Section) {
 	add := func(to *int64, s format.Section) {
 		*to += int64(len(s.Raw))
-		r.Sections.Other -= int64(len(s.Raw))
+		all.Other -= int64(len(s.Raw))
 	}
 	for _, s := range sections {
 		name := ""
@@ -153,17 +165,14 @@ func (r *Report) measure(sections []format.Section) {
 		}
 		switch {
 		case s.ID == format.SectionCode:
-			add(&r.Sections.Code, s)
+			add(&all.Code, s)
 		case s.ID == format.SectionData:
-			add(&r.Sections.Data, s)
+			add(&all.Data, s)
 		case name == "name":
-			add(&r.Sections.Names, s)
+			add(&all.Names, s)
 		case strings.HasPrefix(name, ".debug_"):
-			add(&r.Sections.DWARF, s)
+			add(&all.DWARF, s)
 		}
-	}
-	if r.Sections.Names == 0 && r.Sections.Code > 0 {
-		r.Notes = append(r.Notes, "its functions have no names but those of exports: the stack of a trap shows numbers")
 	}
 }
 

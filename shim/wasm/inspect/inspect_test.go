@@ -3,6 +3,7 @@ package inspect
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -58,7 +59,9 @@ func TestRefusals(t *testing.T) {
 		want   []string // what the refusals contain; empty = none
 	}{
 		{"command", format.Join(command), KindModule, nil},
-		{"component", []byte("\x00asm\x0d\x00\x01\x00and so on"), KindComponent, []string{"component"}},
+		{"component", hello(t), KindComponent, []string{"this is a WebAssembly component"}},
+		{"empty component", []byte("\x00asm\x0d\x00\x01\x00"), KindComponent, []string{"this is a WebAssembly component", "exports neither wasi:cli/run"}},
+		{"damaged component", []byte("\x00asm\x0d\x00\x01\x00and so on"), KindComponent, []string{"this is a WebAssembly component", "component is not valid at byte"}},
 		{"text", []byte("#!/bin/sh\nexit\n"), KindOther, []string{"not a WebAssembly module"}},
 		{"nothing", nil, KindOther, []string{"not a WebAssembly module"}},
 		{"version", []byte("\x00asm\x02\x00\x00\x00"), KindModule, []string{"version"}},
@@ -174,7 +177,7 @@ func TestCompiled(t *testing.T) {
 			Light{notTaken("there is no data"), notTaken("the engine has no machine code for it here"), notTaken(needsBare)}, false},
 		{"does not validate", command, compile.Entry{}, fmt.Errorf("module is not valid: so: %w", errdefs.ErrInvalidArgument), "module is not valid: so", Light{}, false},
 		{"too much", command, compile.Entry{}, fmt.Errorf("more memory: %w", errdefs.ErrResourceExhausted), "more memory", Light{}, false},
-		{"said already", []byte("\x00asm\x0d\x00\x01\x00"), compile.Entry{}, fmt.Errorf("component: %w", errdefs.ErrInvalidArgument), "component", Light{}, false},
+		{"said already", []byte("text"), compile.Entry{}, fmt.Errorf("other: %w", errdefs.ErrInvalidArgument), "not a WebAssembly module", Light{}, false},
 		{"no disk", command, compile.Entry{}, errors.New("no space left"), "", Light{}, true},
 		{"unforeseen", []byte("text"), compile.Entry{}, nil, "not a WebAssembly module", Light{}, true},
 	} {
@@ -218,6 +221,46 @@ func TestGuesses(t *testing.T) {
 		r := Module(format.Join(slices.Concat([]format.Section{types, functions, exports(start, 0), code}, c.sections)))
 		if !slices.Equal(r.Toolchain, c.want) {
 			t.Errorf("got %q, want %q", r.Toolchain, c.want)
+		}
+	}
+}
+
+func hello(t *testing.T) []byte {
+	t.Helper()
+	data, err := os.ReadFile("../component/testdata/hello.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// What a component of a common toolchain has, as wasm-tools tells it.
+func TestWhatAComponentHas(t *testing.T) {
+	file := hello(t)
+	r := Module(file)
+	c := r.Component
+	if c == nil || c.World != "wasi:cli/command@0.2.12" || c.Components != 1 || len(c.Modules) != 4 || len(c.Imports) != 8 || len(c.Exports) != 1 || len(c.Async) != 0 {
+		t.Fatalf("got %+v", c)
+	}
+	if want := (Interface{Name: "wasi:io/streams@0.2.12", Kind: "instance", Functions: 4, Resources: 2, WASI: "0.2"}); c.Imports[1] != want {
+		t.Errorf("import %+v, want %+v", c.Imports[1], want)
+	}
+	if want := (Interface{Name: "wasi:cli/run@0.2.12", Kind: "instance", Functions: 1, WASI: "0.2"}); c.Exports[0] != want {
+		t.Errorf("export %+v, want %+v", c.Exports[0], want)
+	}
+	if m := c.Modules[0]; m.Name != "main" || m.Size != 202 || m.Functions != 1 || m.Imports != 1 || m.Exports != 2 || m.Instances != 1 {
+		t.Errorf("module %+v", m)
+	}
+	if len(r.Memories) != 1 || r.Memories[0].Initial != 2 || !slices.Contains(r.Toolchain, "wit-component 0.262.0") {
+		t.Errorf("memories %+v, toolchain %q", r.Memories, r.Toolchain)
+	}
+	s := r.Sections
+	if s.Code == 0 || s.Data == 0 || s.Names == 0 || s.Code+s.Data+s.Names+s.DWARF+s.Other != r.Size {
+		t.Errorf("sizes %+v of %d", s, r.Size)
+	}
+	for i := range file {
+		if i < 2000 || i%50 == 0 {
+			Module(file[:i])
 		}
 	}
 }

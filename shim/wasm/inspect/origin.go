@@ -8,7 +8,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// origin adds what the custom sections say of the module's toolchain, or what its names let guess.
+// origin adds what the custom sections say of the toolchain, or what names let guess. The core modules
+// of a component have a section of each kind each.
 func (r *Report) origin(sections []format.Section) {
 	var names format.Names
 	for _, s := range sections {
@@ -17,9 +18,13 @@ func (r *Report) origin(sections []format.Section) {
 		}
 		switch name, content := s.Custom(); name {
 		case "producers":
-			r.Producers = format.Producers(content)
+			r.addProducers(format.Producers(content))
 		case "target_features":
-			r.Features = features(content)
+			for _, f := range features(content) {
+				if len(r.Features) < maxOrigin && !slices.Contains(r.Features, f) {
+					r.Features = append(r.Features, f)
+				}
+			}
 		case "go.buildid", "go:buildid":
 			r.Toolchain = append(r.Toolchain, "Go (build id "+buildID(content)+")")
 		case "name":
@@ -36,6 +41,23 @@ func (r *Report) origin(sections []format.Section) {
 	if len(r.Toolchain) == 0 {
 		if guess := guess(names, r.Exports); guess != "" {
 			r.Toolchain = append(r.Toolchain, guess+" (by its names)")
+		}
+	}
+}
+
+// maxOrigin bounds how many names of a kind are kept: each is compared with all.
+const maxOrigin = 100
+
+// addProducers adds what a section names and another has not named.
+func (r *Report) addProducers(more map[string][]string) {
+	if r.Producers == nil {
+		r.Producers = map[string][]string{}
+	}
+	for field, values := range more {
+		for _, v := range values {
+			if len(r.Producers[field]) < maxOrigin && !slices.Contains(r.Producers[field], v) {
+				r.Producers[field] = append(r.Producers[field], v)
+			}
 		}
 	}
 }
