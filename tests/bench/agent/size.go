@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // replaced are the packages through which the program has an agent and its commands, with what is
@@ -26,7 +28,7 @@ func (b *bench) size(ctx context.Context) error {
 	var sizes []float64
 	for i, more := range [][]string{nil, {"-overlay", overlay}} {
 		program := filepath.Join(b.dir, fmt.Sprint("program", i))
-		args := append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", program}, more...)
+		args := append([]string{"build", "-trimpath", "-tags", node.Tags, "-ldflags=-s -w", "-o", program}, more...)
 		build := exec.CommandContext(ctx, "go", append(args, "./cmd/sunaba")...)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if said, err := build.CombinedOutput(); err != nil {
