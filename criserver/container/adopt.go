@@ -146,7 +146,7 @@ func (a adoption) living(ctx context.Context, c *Container, rec state.Container)
 	}
 }
 
-// update carries a change of limits through that the server that died had begun.
+// update carries a change of limits through that the server that died had started.
 func (a adoption) update(ctx context.Context, c *Container) {
 	rec, err := a.records.Get(c.ID)
 	if err != nil || rec.Wanted.Value == nil || rec.Phase != state.Created && rec.Phase != state.Running {

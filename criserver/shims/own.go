@@ -95,13 +95,18 @@ func (o Options) cleanUpAfter(ctx context.Context, pod state.Sandbox, except ...
 }
 
 // endUnrecorded ends processes in the pod's cgroups that are on no record of a shim: it died when
-// it had just made them. A shim that lives, for other pods, may be there with a thread: except
-// names its processes.
+// it had just made them, or they were prewarmed. It removes the cgroups of containers that it finds
+// so, because nobody else does before the pod ends. A shim that lives, for other pods, may be there
+// with a thread: except names its processes.
 func (o Options) endUnrecorded(ctx context.Context, pod state.Sandbox, except ...int) error {
 	drawn, err := o.Drawn(pod)
 	err = errors.Join(err, o.Cgroups.End(ctx, o.Cgroups.Leaf(pod.CgroupParent, pod.ID), except...))
 	for _, leaf := range drawn {
-		err = errors.Join(err, o.Cgroups.End(ctx, leaf, except...))
+		lerr := o.Cgroups.End(ctx, leaf, except...)
+		if lerr == nil {
+			lerr = o.Cgroups.RemoveLeaf(leaf)
+		}
+		err = errors.Join(err, lerr)
 	}
 	return err
 }

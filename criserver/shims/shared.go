@@ -67,7 +67,7 @@ const (
 
 // Acquire implements Shims.
 func (s *shared) Acquire(ctx context.Context, pod state.Sandbox) (*client.Client, error) {
-	done, err := s.begin(ctx)
+	done, err := s.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *shared) Acquire(ctx context.Context, pod state.Sandbox) (*client.Client
 
 // Reacquire implements Shims.
 func (s *shared) Reacquire(ctx context.Context, pod state.Sandbox) (*client.Client, error) {
-	done, err := s.begin(ctx)
+	done, err := s.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (s *shared) Release(ctx context.Context, pod state.Sandbox, shim *client.Cl
 
 // leave is called when the shim has nothing of a pod any more. The last pod to leave ends the shim.
 func (s *shared) leave(ctx context.Context, pod string) error {
-	done, err := s.begin(ctx)
+	done, err := s.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (s *shared) leave(ctx context.Context, pod string) error {
 
 // reconnect connects to the shim that an earlier server started, if there is one.
 func (s *shared) reconnect(ctx context.Context) {
-	done, err := s.begin(ctx)
+	done, err := s.lock(ctx)
 	if err != nil {
 		return
 	}
@@ -141,8 +141,8 @@ func (s *shared) reconnect(ctx context.Context) {
 	}
 }
 
-// begin waits for the right to start and end the shim.
-func (s *shared) begin(ctx context.Context) (done func(), err error) {
+// lock waits for the right to start and end the shim.
+func (s *shared) lock(ctx context.Context) (done func(), err error) {
 	select {
 	case <-s.turn:
 		return func() { s.turn <- struct{}{} }, nil

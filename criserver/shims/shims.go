@@ -189,7 +189,7 @@ func (s *Set) Tidy(ctx context.Context) error {
 			continue
 		}
 		one := s.ofHandler(e.Name())
-		done, err := one.begin(ctx)
+		done, err := one.lock(ctx)
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}

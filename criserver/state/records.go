@@ -164,7 +164,7 @@ type Container struct {
 	ProcessLabel string `json:"processLabel,omitempty"`
 
 	PID        int       `json:"pid,omitempty"`
-	BegunAt    time.Time `json:"begunAt,omitzero"` // when a start was begun: from then on its process may have run
+	BegunAt    time.Time `json:"begunAt,omitzero"` // when a start was attempted: from then on its process may have run
 	StartedAt  time.Time `json:"startedAt,omitzero"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"`
 	ExitCode   int32     `json:"exitCode"`

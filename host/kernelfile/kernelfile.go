@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buffers are lent for one reading: statistics are read every second, of hundreds of containers.
+// buffers are taken for one reading: statistics are read every second, of hundreds of containers.
 var buffers = sync.Pool{New: func() any { return new([4096]byte) }}
 
 // Read returns what a file holds. Such files can be polled, so package os would watch each one for

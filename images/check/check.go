@@ -58,7 +58,7 @@ type Checker struct {
 	collector *retain.Collector
 	fetcher   Fetcher
 	logger    *slog.Logger
-	begun     bool // this process is on record as the one that has the store open
+	recorded  bool // this process is on record as the one that has the store open
 }
 
 // New returns a Checker.
@@ -285,7 +285,7 @@ func (k *Checker) Begin() (why string, err error) {
 			return "", fmt.Errorf("write who has the image store open: %w", err)
 		}
 	}
-	k.begun = true
+	k.recorded = true
 	switch {
 	case len(k.disk.DB.State().Images) == 0:
 	case len(before) > 0 && strings.TrimSpace(string(before)) != id:
@@ -298,7 +298,7 @@ func (k *Checker) Begin() (why string, err error) {
 
 // End takes back what Begin has written down.
 func (k *Checker) End() error {
-	if !k.begun {
+	if !k.recorded {
 		return nil
 	}
 	// On a full disk nothing was written.

@@ -1,6 +1,6 @@
 // Package flight lets everybody who asks for the same piece of work share one run of it.
 //
-// A run has a context of its own. It ends when the last of those who wait for it has gone, so that
+// A run has a context of its own. It ends when nobody waits for it any more, so that
 // one impatient caller does not take the result away from the others, and nobody works for nobody.
 package flight
 

@@ -269,8 +269,8 @@ func fetch(t *testing.T, o Options, host string, desc ocispec.Descriptor) ([]byt
 	if cerr := b.Close(); cerr != nil {
 		t.Error(cerr)
 	}
-	if client.parts.lent != 0 || len(client.parts.tokens) != 0 {
-		t.Errorf("%d parts are still lent", client.parts.lent)
+	if client.parts.taken != 0 || len(client.parts.tokens) != 0 {
+		t.Errorf("%d parts are still lent", client.parts.taken)
 	}
 	if len(client.turns.held)+len(client.turns.waiting) != 0 {
 		t.Error("the fetch still counts")
@@ -365,8 +365,8 @@ func TestFetchInParts(t *testing.T) {
 			if n := most.Load(); tt.many && offset < 5000 && (n < 2 || n > 5) {
 				t.Errorf("%s: %d requests at a time", tt.name, n)
 			}
-			if client.parts.lent != 0 {
-				t.Errorf("%s: %d buffers are lent", tt.name, client.parts.lent)
+			if client.parts.taken != 0 {
+				t.Errorf("%s: %d buffers are lent", tt.name, client.parts.taken)
 			}
 			client.Close()
 		}
@@ -412,8 +412,8 @@ func TestPartsOfManyBlobs(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if client.parts.lent != 0 || client.parts.free != nil || len(client.parts.tokens) != 0 {
-		t.Errorf("lent %d, kept %d", client.parts.lent, len(client.parts.free))
+	if client.parts.taken != 0 || client.parts.free != nil || len(client.parts.tokens) != 0 {
+		t.Errorf("lent %d, kept %d", client.parts.taken, len(client.parts.free))
 	}
 }
 

@@ -12,9 +12,9 @@ type partPool struct {
 	size   int64
 	tokens chan struct{}
 
-	mu   sync.Mutex
-	free [][]byte
-	lent int
+	mu    sync.Mutex
+	free  [][]byte
+	taken int
 }
 
 func newPartPool(size, memory int64) *partPool {
@@ -36,7 +36,7 @@ func (p *partPool) get(ctx context.Context, hungry <-chan struct{}) ([]byte, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lent++
+	p.taken++
 	if n := len(p.free); n > 0 {
 		b := p.free[n-1]
 		p.free = p.free[:n-1]
@@ -51,8 +51,8 @@ func (p *partPool) put(b []byte) {
 		return
 	}
 	p.mu.Lock()
-	p.lent--
-	if p.lent == 0 {
+	p.taken--
+	if p.taken == 0 {
 		p.free = nil
 	} else {
 		p.free = append(p.free, b)
@@ -86,7 +86,7 @@ type parts struct {
 	work   sync.WaitGroup
 }
 
-// fetchParts begins with a request for the first part: its answer shows whether
+// fetchParts starts with a request for the first part: its answer shows whether
 // the server gives parts.
 func (r *Repository) fetchParts(s *stream) (io.ReadCloser, error) {
 	size := r.client.options.RangeSize

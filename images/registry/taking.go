@@ -20,17 +20,17 @@ type taking struct {
 	end   context.CancelCauseFunc
 }
 
-// fetchBlob waits for a turn and begins.
+// fetchBlob waits for a turn and starts.
 func (r *Repository) fetchBlob(ctx context.Context, desc ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	t := &taking{r: r, ctx: ctx, desc: desc, pos: offset, turn: &turn{registry: r.domain, pull: r}}
-	if err := t.begin(); err != nil {
+	if err := t.start(); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// begin opens what is left, in a turn that lasts for long enough to do so.
-func (t *taking) begin() error {
+// start opens what is left, in a turn that lasts for long enough to do so.
+func (t *taking) start() error {
 	for {
 		t.now, t.end = context.WithCancelCause(t.ctx)
 		if err := t.r.client.turns.take(t.ctx, t.turn, func() { t.end(errGiveWay) }); err != nil {
@@ -88,7 +88,7 @@ func (t *taking) Read(p []byte) (int, error) {
 
 func (t *taking) next() error {
 	t.leave()
-	return t.begin()
+	return t.start()
 }
 
 // Close ends the transfer.

@@ -42,7 +42,7 @@ type turn struct {
 	pull     *Repository
 
 	// These are guarded by turns.mu.
-	begins chan struct{} // closed with the place
+	starts chan struct{} // closed with the place
 	since  time.Time
 	bytes  int64
 	over   func() // ends the transfer's request; nil once it was called
@@ -55,12 +55,12 @@ func newTurns(places int) *turns {
 // take waits for a place. When the turn is over, over is called, once.
 func (q *turns) take(ctx context.Context, t *turn, over func()) error {
 	q.mu.Lock()
-	t.begins, t.over = make(chan struct{}), over
+	t.starts, t.over = make(chan struct{}), over
 	q.waiting = append(q.waiting, t)
 	q.review()
 	q.mu.Unlock()
 	select {
-	case <-t.begins:
+	case <-t.starts:
 		return nil
 	case <-ctx.Done():
 		q.leave(t)
@@ -121,7 +121,7 @@ func (q *turns) review() {
 		q.waiting = slices.DeleteFunc(q.waiting, func(other *turn) bool { return other == t })
 		q.held = append(q.held, t)
 		t.since, t.bytes = time.Now(), 0
-		close(t.begins)
+		close(t.starts)
 	}
 	if q.alarm != nil {
 		q.alarm.Stop()

@@ -104,7 +104,7 @@ func TestSharesOfRegistriesAndPulls(t *testing.T) {
 		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 			q.mu.Lock()
 			in := len(q.held) + len(q.waiting)
-			mine := h.begins != nil
+			mine := h.starts != nil
 			q.mu.Unlock()
 			if mine && in > 0 {
 				break
@@ -226,8 +226,8 @@ func TestSlowBlobsStopNobody(t *testing.T) {
 			}
 			close(hurry)
 			all.Wait()
-			if client.parts.lent != 0 || len(client.parts.tokens) != 0 || len(client.turns.held)+len(client.turns.waiting) != 0 {
-				t.Errorf("left: %d buffers, %d places", client.parts.lent, len(client.turns.held))
+			if client.parts.taken != 0 || len(client.parts.tokens) != 0 || len(client.turns.held)+len(client.turns.waiting) != 0 {
+				t.Errorf("left: %d buffers, %d places", client.parts.taken, len(client.turns.held))
 			}
 		})
 	}

@@ -30,7 +30,7 @@ type Content struct {
 
 	ingestMu sync.Mutex
 	ingests  map[digest.Digest]*ingest // under way
-	begun    chan struct{}             // closed, and made anew, when an ingest begins
+	started  chan struct{}             // closed, and made anew, when an ingest starts
 	passing  map[digest.Digest]bool    // whole and verified by this process, and still where ingests are
 }
 
@@ -54,7 +54,7 @@ func OpenContent(root string) (*Content, error) {
 		store:   s,
 		pins:    make(map[digest.Digest]int),
 		ingests: make(map[digest.Digest]*ingest),
-		begun:   make(chan struct{}),
+		started: make(chan struct{}),
 		passing: make(map[digest.Digest]bool),
 	}
 	return c, c.prepareIngests()

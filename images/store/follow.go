@@ -44,7 +44,7 @@ type follower struct {
 func (f *follower) find() error {
 	for {
 		f.c.ingestMu.Lock()
-		in, begun := f.c.ingests[f.desc.Digest], f.c.begun
+		in, started := f.c.ingests[f.desc.Digest], f.c.started
 		var passing *os.File
 		var err error
 		if in == nil && f.c.passing[f.desc.Digest] {
@@ -69,10 +69,10 @@ func (f *follower) find() error {
 			return err
 		}
 		if in != nil {
-			begun = in.done
+			started = in.done
 		}
 		select {
-		case <-begun:
+		case <-started:
 		case <-f.ctx.Done():
 			return context.Cause(f.ctx)
 		}

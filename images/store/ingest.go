@@ -30,7 +30,7 @@ type ingest struct {
 
 	mu      sync.Mutex
 	file    *os.File      // for Follow: the file as it is now, nil before it is open
-	anew    int           // how often it was begun from nothing
+	anew    int           // how often it was started from nothing
 	size    int64         // bytes in the file
 	ended   bool          // done is closed
 	err     error         // why it ended, nil for a blob that is there
@@ -96,8 +96,8 @@ func (c *Content) beginIngest(ctx context.Context, d digest.Digest) (*ingest, er
 		if !ok {
 			in := &ingest{path: c.ingestPath(d), done: make(chan struct{}), changed: make(chan struct{})}
 			c.ingests[d] = in
-			close(c.begun)
-			c.begun = make(chan struct{})
+			close(c.started)
+			c.started = make(chan struct{})
 			c.ingestMu.Unlock()
 			return in, nil
 		}
@@ -168,13 +168,13 @@ func worthKeeping(in *ingest, err error) bool {
 func (c *Content) ingestOnce(ctx context.Context, in *ingest, desc ocispec.Descriptor, open Opener) (resumed bool, err error) {
 	f, err := os.OpenFile(in.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return false, fmt.Errorf("begin ingest of %s: %w", desc.Digest, err)
+		return false, fmt.Errorf("start ingest of %s: %w", desc.Digest, err)
 	}
 	sum := desc.Digest.Algorithm().Hash()
 	offset, err := digested(f, desc, sum)
 	if err != nil {
 		f.Close()
-		return false, fmt.Errorf("begin ingest of %s: %w", desc.Digest, err)
+		return false, fmt.Errorf("start ingest of %s: %w", desc.Digest, err)
 	}
 	in.update(func() {
 		if in.file != nil { // the one that was corrupt
@@ -194,7 +194,7 @@ func (c *Content) ingestOnce(ctx context.Context, in *ingest, desc ocispec.Descr
 }
 
 // digested adds what the file holds to the sum and leaves the file at its end.
-// A file that is longer than the blob is begun anew.
+// A file that is longer than the blob is started anew.
 func digested(f *os.File, desc ocispec.Descriptor, sum hash.Hash) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -33,7 +33,7 @@ func (c *Content) prepareIngests() error {
 	return nil
 }
 
-// SweepIngests removes what came in of blobs that nobody has gone on with for
+// SweepIngests removes parts of blobs that nobody has continued for
 // so long. What is under way or pinned stays.
 func (c *Content) SweepIngests(grace time.Duration) error {
 	entries, err := os.ReadDir(c.ingestDir())

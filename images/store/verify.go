@@ -72,7 +72,7 @@ func (c *Content) Unneeded(ctx context.Context, keep map[digest.Digest]bool) (n 
 	return n, bytes, nil
 }
 
-// room returns what a file takes on disk, 0 for one that has gone.
+// room returns what a file takes on disk, 0 for one that does not exist.
 func room(path string) int64 {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 const postStartError = "PostStartHookError"
 
 // Next decides what is to be done now. It may be called at any time and any number of times: what
-// was begun is not begun again, and what the record says but Observed does not show is done again.
-// The record is changed. If Save is set it must be written before the actions are begun.
+// was started is not started again, and what the record says but Observed does not show is done again.
+// The record is changed. If Save is set it must be written before the actions are started.
 func Next(r *Record, o Observed, now time.Time, s Settings) Decision {
 	d := Decision{}
 	n := &step{r: r, o: &o, now: now, s: &s, d: &d}

@@ -20,10 +20,10 @@ type Live struct {
 	TornDown bool
 }
 
-// Failure is one that is tried again.
+// Failure is one that is retried.
 type Failure struct {
 	Reason
-	// Since is the failure's time, Retry when it is tried again: never, if it is zero, until
+	// Since is the failure's time, Retry when it is retried: never, if it is zero, until
 	// something changes (Observed.Changed).
 	Since, Retry time.Time
 	Delay        time.Duration
@@ -163,7 +163,7 @@ type Event struct {
 
 // Decision is what Next answers.
 type Decision struct {
-	// Actions are to be begun now, at the same time as each other.
+	// Actions are to be started now, at the same time as each other.
 	Actions []Action
 	Status  corev1.PodStatus
 	Events  []Event

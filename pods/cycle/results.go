@@ -100,7 +100,7 @@ func pullWanted(n *step, res Result) bool {
 	return false
 }
 
-// takeFailure takes in an action that failed: when it is tried again, and its event.
+// takeFailure takes in an action that failed: when it is retried, and its event.
 func takeFailure(n *step, res Result) {
 	if res.Verb == PullImage && !pullWanted(n, res) {
 		return

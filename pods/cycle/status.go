@@ -217,7 +217,7 @@ func waitingState(n *step, it *item) *corev1.ContainerStateWaiting {
 	return &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: text + ": " + f.Reason.Reason + ": " + f.Message}
 }
 
-// ofImage says that a reason is of a pull that is tried again after a growing delay.
+// ofImage says that a reason is of a pull that is retried after a growing delay.
 func ofImage(reason string) bool {
 	return reason == "ErrImagePull" || reason == "RegistryUnavailable" || reason == "SignatureValidationFailed"
 }

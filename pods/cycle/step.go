@@ -98,7 +98,7 @@ func (n *step) cancel(subject string, except Verb) {
 	}
 }
 
-// free says that an action of the subject may begin: none is under way and no failure waits.
+// free says that an action of the subject may start: none is under way and no failure waits.
 func (n *step) free(subject, what string) bool {
 	if a, ok := n.running(subject); ok {
 		if n.d.Waiting == "" {

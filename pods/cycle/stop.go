@@ -60,7 +60,7 @@ func sealPhase(n *step) {
 	n.save()
 }
 
-// stopContainers stops all containers and says that none runs. Hooks of all begin at once; a
+// stopContainers stops all containers and says that none runs. Hooks of all start at once; a
 // sidecar's signal waits for the regular containers and the sidecars after it (TM3, TM9).
 func stopContainers(n *step) bool {
 	over := stopStrays(n)
@@ -182,7 +182,7 @@ func cancelHook(n *step, it *item) {
 	n.cancel("hook/"+it.name, RunPreStop)
 }
 
-// runPreStop runs the hook before a stop and says that it is to be waited for. It begins at most
+// runPreStop runs the hook before a stop and says that it is to be waited for. It starts at most
 // twice, if the agent ended during it (HK12).
 func runPreStop(n *step, it *item, k Kill) bool {
 	if it.spec.Lifecycle == nil || it.spec.Lifecycle.PreStop == nil || it.obs.State != StateRunning {

@@ -12,7 +12,7 @@ const Reason = "Evicted"
 // Grace is the grace period of a pod that is evicted (EX7).
 const Grace = time.Second
 
-// The pause from an eviction of a pod until it is made anew (EX8). It begins anew for a pod that
+// The pause from an eviction of a pod until it is made anew (EX8). It starts anew for a pod that
 // ran for so long since its last one.
 const (
 	firstPause   = 10 * time.Second

@@ -49,7 +49,7 @@ type Details struct {
 	LinearSize uint64        `json:"linearSize,omitempty"` // bytes reserved there
 	EngineCPU  time.Duration `json:"engineCPU,omitempty"`  // CPU time used before the guest's _start
 	Exit       *Exit         `json:"exit,omitempty"`       // set once the init process has ended
-	StartedAt  time.Time     `json:"startedAt,omitzero"`   // when the init process was let begin
+	StartedAt  time.Time     `json:"startedAt,omitzero"`   // when the init process was released to run
 	Told       []int         `json:"told,omitempty"`       // signals that the init process was sent so far, each once
 	Execs      []string      `json:"execs,omitempty"`      // ids of further processes that were not deleted
 }
@@ -74,7 +74,7 @@ type AttachRequest struct {
 // Launched is a container that was created and started.
 type Launched struct {
 	PID   int       `json:"pid"`
-	Begun time.Time `json:"begun"` // just before the process began: it may have ended already
+	Begun time.Time `json:"begun"` // just before the process started: it may have exited already
 }
 
 // PrepareRequest tells a shim which namespaces of the pod its next container will join, by their

@@ -40,7 +40,7 @@ type Task struct {
 	Stage   Stage     `json:"stage,omitempty"`
 	Request []byte    `json:"request,omitempty"` // the Task API's CreateTaskRequest
 	PID     int       `json:"pid,omitempty"`     // init's; 0 = it is not there yet
-	Began   time.Time `json:"began,omitzero"`    // when init was let begin
+	Began   time.Time `json:"began,omitzero"`    // when init was released to run
 	Paused  bool      `json:"paused,omitempty"`  // or is about to be
 	Told    []int     `json:"told,omitempty"`    // signals that init was sent, each once
 }

@@ -102,7 +102,7 @@ func (r CreateRequest) message() (*task.CreateTaskRequest, error) {
 	return req, nil
 }
 
-// Start lets a created process begin (execID "" = init) and returns its pid.
+// Start runs a created process (execID "" = init) and returns its pid.
 func (c *Client) Start(ctx context.Context, id, execID string) (int, error) {
 	var resp task.StartResponse
 	if err := c.call(ctx, "Start", &task.StartRequest{ID: id, ExecID: execID}, &resp); err != nil {

@@ -125,7 +125,7 @@ func (c *Connection) end() {
 	close(c.done)
 }
 
-// queueFull is how long a connection is not tried again that found the socket's queue full.
+// queueFull is how long a connection is not retried that found the socket's queue full.
 const queueFull = 20 * time.Millisecond
 
 // again connects to the successor of a shim that has died.

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Message is a message in the making. As in proto3, what is 0, empty or false is left out, but for
+// Message is a message in the making. As in proto3, what is 0, empty or false is left out, except for
 // messages.
 type Message []byte
 

@@ -25,7 +25,7 @@ func Run(t *testing.T, h Harness) {
 		test  func(*testing.T, Harness)
 		apart bool // it is about what is between Create and Start
 	}{
-		{"a created program has not begun", testCreated, true},
+		{"a created program has not started", testCreated, true},
 		{"exit codes are verbatim", testExitCodes, false},
 		{"output is byte for byte", testOutput, false},
 		{"much output is complete", testLines, false},
@@ -75,14 +75,14 @@ func testExitCodes(t *testing.T, h Harness) {
 	for _, code := range []int{0, 1, 7, 42, 126, 127, 128, 137, 255} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			c := create(t, h, Program{Kind: Exit, Code: code})
-			begin := time.Now()
+			before := time.Now()
 			c.start(t)
 			exit := wait(t, c.Init())
 			if exit.Code != uint32(code) {
 				t.Errorf("code %d, want %d; stderr %q", exit.Code, code, c.streams.stderr.text(t))
 			}
-			if exit.At.Before(begin) || exit.At.After(time.Now()) {
-				t.Errorf("ended at %v, started at %v", exit.At, begin)
+			if exit.At.Before(before) || exit.At.After(time.Now()) {
+				t.Errorf("ended at %v, started at %v", exit.At, before)
 			}
 			if err := c.Init().Signal(within(t), syscall.SIGTERM, false); !errdefs.IsNotFound(err) {
 				t.Errorf("signal after the end: %v, want not found", err)

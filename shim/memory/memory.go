@@ -103,12 +103,12 @@ func (m *saver) giveBack(settled bool) {
 func unmapProgram() {
 	parts := programParts()
 	for _, p := range parts { // last, and by itself: whatever runs from here on is mapped again
-		_, _, _ = unix.RawSyscall(unix.SYS_MADVISE, p.begin, p.length, unix.MADV_DONTNEED)
+		_, _, _ = unix.RawSyscall(unix.SYS_MADVISE, p.start, p.length, unix.MADV_DONTNEED)
 	}
 }
 
 // part is a range of addresses.
-type part struct{ begin, length uintptr }
+type part struct{ start, length uintptr }
 
 func programParts() []part {
 	program, err := os.Readlink("/proc/self/exe")

@@ -56,7 +56,7 @@ type Child struct {
 // It is valid after Done.
 func (c *Child) Status() (code int, at time.Time) { return c.code, c.at }
 
-// New makes this process the subreaper of its descendants and begins to reap.
+// New makes this process the subreaper of its descendants and starts to reap.
 func New() (*Reaper, error) { return start(nil) }
 
 func start(k Supervisor) (*Reaper, error) {

@@ -161,13 +161,13 @@ func mend(path string) error {
 		return nil
 	}
 	tail := make([]byte, min(info.Size(), 2*batchSize))
-	begin := info.Size() - int64(len(tail))
-	if _, err := f.ReadAt(tail, begin); err != nil && !errors.Is(err, io.EOF) {
+	start := info.Size() - int64(len(tail))
+	if _, err := f.ReadAt(tail, start); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("mend log file: %w", err)
 	}
 	whole := tail[:bytes.LastIndexByte(tail, '\n')+1]
-	if len(whole) < len(tail) && (len(whole) > 0 || begin == 0) {
-		if err := f.Truncate(begin + int64(len(whole))); err != nil {
+	if len(whole) < len(tail) && (len(whole) > 0 || start == 0) {
+		if err := f.Truncate(start + int64(len(whole))); err != nil {
 			return fmt.Errorf("mend log file: %w", err)
 		}
 	}
@@ -175,7 +175,7 @@ func mend(path string) error {
 	for _, stream := range openLines(whole) {
 		ends = appendRecord(ends, time.Now().UTC(), stream, tagFull, nil)
 	}
-	if _, err := f.WriteAt(ends, begin+int64(len(whole))); err != nil {
+	if _, err := f.WriteAt(ends, start+int64(len(whole))); err != nil {
 		return fmt.Errorf("mend log file: %w", err)
 	}
 	return nil

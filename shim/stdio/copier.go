@@ -14,7 +14,7 @@ import (
 // chunk is how much a copier reads at once.
 const chunk = 16 << 10
 
-// buffers are lent only while there is something to move: an idle stream has none.
+// buffers are taken only while there is something to move: an idle stream has none.
 var buffers = sync.Pool{New: func() any { return new([chunk]byte) }}
 
 // copier moves bytes from a pipe, FIFO or pty into a sink until the end of the source.

@@ -19,7 +19,7 @@ const timestamp = "2006-01-02T15:04:05.000000000Z07:00"
 // batchSize is how much is written at once; it holds the longest record.
 const batchSize = 32 << 10
 
-// batches are lent while records are being made.
+// batches are taken while records are being made.
 var batches = sync.Pool{New: func() any { return new([batchSize]byte) }}
 
 // logFile is a log in CRI format. It is this file's only writer; every write(2) appends whole

@@ -15,7 +15,7 @@ const (
 // a newline is dropped. A line of exactly max bytes is one full record.
 type splitter struct {
 	max     int
-	pending []byte // a line's begin: at most max bytes, and one more that may be a droppable carriage return
+	pending []byte // a line's start: at most max bytes, and one more that may be a droppable carriage return
 }
 
 // write cuts p and calls emit for every record; emit keeps nothing of content.

@@ -64,7 +64,7 @@ type Streams struct {
 	logger  *logger
 	cfg     Config
 	drained chan struct{}
-	begin   sync.Once
+	once    sync.Once
 	end     sync.Once
 }
 
@@ -200,7 +200,7 @@ func (s *Streams) Child() (stdin, stdout, stderr, console *os.File) {
 // a pty that an OCI runtime opened inside the container; it replaces the one from Open and is
 // closed by Close.
 func (s *Streams) Start(console *os.File) {
-	s.begin.Do(func() { s.start(console) })
+	s.once.Do(func() { s.start(console) })
 }
 
 func (s *Streams) start(console *os.File) {
@@ -262,7 +262,7 @@ func (s *Streams) Drained() <-chan struct{} { return s.drained }
 func (s *Streams) Close() {
 	s.end.Do(func() {
 		s.closeChild()
-		s.begin.Do(func() { // never started
+		s.once.Do(func() { // never started
 			for _, c := range s.outputs {
 				c.abandon()
 			}

@@ -108,14 +108,14 @@ func (t taskAPI) launch(ctx context.Context, r *task.CreateTaskRequest) (*text, 
 	if _, err := t.make(ctx, r, true); err != nil {
 		return nil, err
 	}
-	begun := time.Now()
+	at := time.Now()
 	started, err := t.start(ctx, &task.StartRequest{ID: r.ID})
 	if err != nil {
 		_, cleanup := t.delete(ctx, &task.DeleteRequest{ID: r.ID})
 		t.s.note(cleanup, "delete a container that failed to start", r.ID)
 		return nil, err
 	}
-	return encoded(api.Launched{PID: int(started.Pid), Begun: begun})
+	return encoded(api.Launched{PID: int(started.Pid), Begun: at})
 }
 
 func decode(req *text, to any) error {

@@ -28,7 +28,7 @@ type Server struct {
 	path   string
 }
 
-// Listen begins to serve a store on a unix socket, for its owner only. A socket
+// Listen starts to serve a store on a unix socket, for its owner only. A socket
 // that was left there is replaced: the caller knows that no server uses it.
 func Listen(path string, s *images.Service, logger *slog.Logger) (*Server, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -172,7 +172,7 @@ const moduleHeader = "Sunaba-Module"
 // that breaks off is cut, so that the client sees it.
 func readModule(s *images.Service, w http.ResponseWriter, q *http.Request) {
 	r, err := read(w, q)
-	begun := false
+	started := false
 	if err == nil {
 		err = s.ReadModule(q.Context(), r.Name, r.Handler, func(file images.ModuleFile, content io.Reader) error {
 			about, err := json.Marshal(file)
@@ -181,14 +181,14 @@ func readModule(s *images.Service, w http.ResponseWriter, q *http.Request) {
 			}
 			w.Header().Set("Content-Type", "application/wasm")
 			w.Header().Set(moduleHeader, string(about))
-			begun = true
+			started = true
 			_, err = io.Copy(w, content)
 			return err
 		})
 	}
 	switch {
 	case err == nil:
-	case begun:
+	case started:
 		panic(http.ErrAbortHandler)
 	default:
 		refuse(w, err)

@@ -85,7 +85,7 @@ func (s Search) leadsAway(name string) bool {
 		if at = path.Join(at, part); s.hidden(at) { // part may be empty, "." or ".."
 			return true
 		}
-		to, err := os.Readlink(filepath.Join(s.Root, at)) // at is free of links but for its last name
+		to, err := os.Readlink(filepath.Join(s.Root, at)) // at is free of links except in its last name
 		if err != nil {
 			continue
 		}

@@ -266,7 +266,7 @@ func devicesAt(root string, limit int) ([]spec.Device, error) {
 	return out, err
 }
 
-// device reads one file; false if it is no device or has gone.
+// device reads one file; false if it is no device or does not exist.
 func device(path string) (spec.Device, bool) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {

@@ -22,11 +22,11 @@ const maxWindow = 128 << 20
 // ErrInvalidArgument from the reader for a stream that needs too much memory.
 func Decompress(r io.Reader) (io.ReadCloser, error) {
 	buffered := bufio.NewReaderSize(r, 64<<10)
-	begin, err := buffered.Peek(8)
+	head, err := buffered.Peek(8)
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	if compression.DetectCompression(begin) != compression.Zstd {
+	if compression.DetectCompression(head) != compression.Zstd {
 		return compression.DecompressStream(buffered)
 	}
 	z, err := zstd.NewReader(buffered, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))

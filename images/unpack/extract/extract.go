@@ -119,7 +119,7 @@ func (i *input) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// open begins to decompress it.
+// open starts to decompress it.
 func (i *input) open() (io.ReadCloser, error) {
 	stream, err := Decompress(i)
 	if err != nil && !i.failed.Load() {

@@ -19,7 +19,7 @@ const (
 	fileBuffer = 256 << 10
 	// holeSize is in what pieces zeros become holes.
 	holeSize = 64 << 10
-	// earlyWrite is from which size on a file begins its way to the disk when it
+	// earlyWrite is from which size on a file is sent to the disk when it
 	// has been written, so that less is left to do when all is brought there.
 	earlyWrite = 32 << 10
 )
@@ -109,7 +109,7 @@ func write(fd int, data []byte, offset int64) error {
 	return nil
 }
 
-// writeData does so but for pieces that are zeros.
+// writeData does so except for pieces that are zeros.
 func writeData(fd int, data []byte, offset int64) error {
 	var zeros [holeSize]byte
 	for len(data) > 0 {

@@ -64,7 +64,7 @@ func Run(o Options) error {
 	defer signal.Stop(k.ends)
 	defer k.release()
 	for {
-		begun := time.Now()
+		started := time.Now()
 		status, err := k.live()
 		if err != nil {
 			return err
@@ -73,7 +73,7 @@ func Run(o Options) error {
 			return nil
 		}
 		o.Logger.Error("shim died", "status", Code(status), "signal", status.Signaled())
-		if time.Since(begun) < o.Pause {
+		if time.Since(started) < o.Pause {
 			time.Sleep(o.Pause)
 		}
 	}

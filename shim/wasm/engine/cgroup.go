@@ -116,8 +116,8 @@ func (g *limited) join(pid int, r *cgroups.Resources) error {
 	return g.manager.Set(r)
 }
 
-// begin puts the container's first process into the cgroup.
-func (g *limited) begin(pid int) error {
+// enter puts the container's first process into the cgroup.
+func (g *limited) enter(pid int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.systemd {

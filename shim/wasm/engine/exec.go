@@ -39,7 +39,7 @@ func (c *container) Exec(_ context.Context, id string, p *specs.Process, io shim
 	return &further{process: newProcess(c, io), spec: p}, nil
 }
 
-// Start implements shim.Process: the process is made and begins. What cannot be executed becomes a
+// Start implements shim.Process: the process is created and runs. What cannot be executed becomes a
 // process too, which says so and ends with 126 or 127.
 func (f *further) Start(ctx context.Context) error {
 	c := f.container
@@ -78,7 +78,7 @@ func (f *further) Start(ctx context.Context) error {
 	}
 	f.adopt(n.child, n.link)
 	f.process.configure(outfit)
-	go f.begin()
+	go f.release()
 	return nil
 }
 
@@ -87,8 +87,8 @@ func (f *further) Signal(ctx context.Context, sig syscall.Signal, _ bool) error 
 	return f.process.Signal(ctx, sig, false)
 }
 
-// begin lets the guest run as soon as it is there.
-func (f *further) begin() {
+// release lets the guest run as soon as it exists.
+func (f *further) release() {
 	<-f.ready
 	f.tell(link.Message{Kind: link.Start})
 }

@@ -27,7 +27,7 @@ type process struct {
 	io        shim.IO
 	exited    chan struct{}
 	ready     chan struct{} // closed when the process is created or there will be no guest
-	begun     chan struct{} // closed when the guest runs or will not
+	released  chan struct{} // closed when the guest runs or will not
 
 	mu       sync.Mutex
 	child    *reaper.Child // nil before the process exists
@@ -48,7 +48,7 @@ var _ shim.Process = (*process)(nil)
 func newProcess(c *container, io shim.IO) *process {
 	return &process{
 		engine: c.engine, container: c, io: io,
-		exited: make(chan struct{}), ready: make(chan struct{}), begun: make(chan struct{}),
+		exited: make(chan struct{}), ready: make(chan struct{}), released: make(chan struct{}),
 	}
 }
 
@@ -102,11 +102,11 @@ func (p *process) take(m link.Message) (last bool) {
 	case m.Kind == link.Started && p.created.Kind == link.Created:
 		p.created = m
 		_ = p.keep() // a successor that was not told knows what Created said
-		close(p.begun)
+		close(p.released)
 	case m.Kind == link.Error && p.created.Kind != link.Started:
 		p.failure = &m
 		if p.created.Kind == link.Created {
-			close(p.begun)
+			close(p.released)
 		}
 		return true
 	case m.Kind == link.Exit:
@@ -216,7 +216,7 @@ func (p *process) Start(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case <-p.begun:
+	case <-p.released:
 	case <-p.exited:
 	case <-ctx.Done():
 		return fmt.Errorf("start guest: %w", ctx.Err())

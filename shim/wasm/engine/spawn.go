@@ -182,7 +182,7 @@ func (e *Engine) settle(n *newborn, b *birth) error {
 		}
 		enter := group.add
 		if b.first {
-			enter = group.begin
+			enter = group.enter
 		}
 		if err := enter(n.child.Pid); err != nil {
 			return fmt.Errorf("enter cgroup %q: %w", group.Path(), err)

@@ -17,7 +17,7 @@ import (
 
 // Pods are what is ended: an *agent.Agent.
 type Pods interface {
-	// BeginShutdown begins to end the pods; wait waits until they are over, or out of time.
+	// BeginShutdown starts to end the pods; wait waits until they are over, or out of time.
 	BeginShutdown(context.Context) (wait func(context.Context) error, err error)
 	CancelShutdown(context.Context) error
 }
@@ -97,7 +97,7 @@ func (i *Inhibitor) follow(ctx context.Context) error {
 	if err := i.lengthen(ctx, c); err != nil {
 		i.o.Logger.Warn("failed to have shutdowns of the machine wait for long enough, pods may be killed before their grace period is over", "error", err)
 	}
-	// It is asked after the lock is taken: a shutdown that begins in between is seen here or told.
+	// It is asked after the lock is taken: a shutdown that starts in between is seen here or told.
 	held := &hold{}
 	defer held.release()
 	inhibited := held.take(ctx, c)

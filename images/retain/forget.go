@@ -38,7 +38,7 @@ func (c *Collector) departUnneeded(ctx context.Context) error {
 	if c.modules.Departed == nil || len(c.disk.DB.State().Prepared) == 0 {
 		return nil
 	}
-	return c.depart(ctx, func(programs map[digest.Digest]bool) ([]digest.Digest, error) {
+	return c.forget(ctx, func(programs map[digest.Digest]bool) ([]digest.Digest, error) {
 		var gone []digest.Digest
 		for d := range maps.Keys(c.disk.DB.State().Prepared) {
 			if !programs[digest.Digest(d)] {
@@ -54,7 +54,7 @@ func (c *Collector) dropStray(ctx context.Context) error {
 	if c.modules.Departed == nil {
 		return nil
 	}
-	return c.depart(ctx, func(programs map[digest.Digest]bool) ([]digest.Digest, error) {
+	return c.forget(ctx, func(programs map[digest.Digest]bool) ([]digest.Digest, error) {
 		stray, err := c.modules.stray(ctx, programs)
 		var gone []digest.Digest
 		for _, p := range stray {
@@ -64,9 +64,9 @@ func (c *Collector) dropStray(ctx context.Context) error {
 	})
 }
 
-// depart removes what is kept of the modules that choose returns. While it chooses, no image, root
+// forget removes what is kept of the modules that choose returns. While it chooses, no image, root
 // or hold can be added.
-func (c *Collector) depart(ctx context.Context, choose func(programs map[digest.Digest]bool) ([]digest.Digest, error)) error {
+func (c *Collector) forget(ctx context.Context, choose func(programs map[digest.Digest]bool) ([]digest.Digest, error)) error {
 	leaving, err := c.choose(ctx, choose)
 	for d, done := range leaving {
 		err := c.modules.Departed(ctx, d.String())
