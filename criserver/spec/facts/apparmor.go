@@ -1,8 +1,8 @@
 package facts
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"os"
@@ -28,20 +28,15 @@ func LoadedProfiles(need string) ([]string, error) {
 }
 
 func loadedProfiles() ([]string, error) {
-	f, err := os.Open("/sys/kernel/security/apparmor/profiles")
+	data, err := os.ReadFile("/sys/kernel/security/apparmor/profiles")
 	if err != nil {
 		return nil, fmt.Errorf("list AppArmor profiles: %w", err)
 	}
-	defer f.Close()
 	names := []string{}
-	scan := bufio.NewScanner(f)
-	for scan.Scan() {
-		if name, _, ok := strings.Cut(scan.Text(), " ("); ok {
+	for line := range strings.Lines(string(data)) {
+		if name, _, ok := strings.Cut(line, " ("); ok {
 			names = append(names, name)
 		}
-	}
-	if err := scan.Err(); err != nil {
-		return nil, fmt.Errorf("list AppArmor profiles: %w", err)
 	}
 	return names, nil
 }
@@ -55,37 +50,21 @@ var profileText string
 
 // defaultProfile completes profileText for this machine.
 func defaultProfile(name string) string {
-	global, rootless := "@{PROC}=/proc/", ""
-	if include := included("tunables/global"); include != "" {
-		global = include
-	}
+	rootless := ""
 	if path, err := exec.LookPath("rootlesskit"); err == nil {
 		rootless = "signal (receive) peer=" + path + ","
 	}
-	abi := ""
-	if included("abi/3.0") != "" {
-		abi = "abi <abi/3.0>,"
-	}
-	return strings.NewReplacer("$NAME", name, "$ABI", abi, "$GLOBAL", global, "$BASE", included("abstractions/base"),
-		"$DAEMON", ownProfile(), "$ROOTLESS", rootless).Replace(profileText)
+	own, _ := os.ReadFile("/proc/self/attr/current") // not confined if it cannot be read
+	daemon, _, _ := strings.Cut(strings.TrimSpace(string(own)), " ")
+	return strings.NewReplacer("$NAME", name, "$DAEMON", cmp.Or(daemon, "unconfined"), "$ROOTLESS", rootless,
+		"$ABI", ifPresent("abi/3.0", "abi <%s>,"), "$BASE", ifPresent("abstractions/base", "#include <%s>"),
+		"$GLOBAL", cmp.Or(ifPresent("tunables/global", "#include <%s>"), "@{PROC}=/proc/")).Replace(profileText)
 }
 
-// included is the line that includes a file that came with the parser of profiles, "" if none did.
-func included(file string) string {
+// ifPresent is the line that names a file which came with the parser of profiles, "" if none did.
+func ifPresent(file, line string) string {
 	if _, err := os.Stat(filepath.Join("/etc/apparmor.d", file)); err != nil {
 		return ""
 	}
-	return "#include <" + file + ">"
-}
-
-// ownProfile is the profile that confines this process, without its mode.
-func ownProfile() string {
-	data, err := os.ReadFile("/proc/self/attr/current")
-	if err != nil {
-		return "unconfined"
-	}
-	if name, _, _ := strings.Cut(string(data), " "); name != "" {
-		return name
-	}
-	return "unconfined"
+	return fmt.Sprintf(line, file)
 }
