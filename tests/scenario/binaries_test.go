@@ -21,7 +21,7 @@ func TestTheLinkerDropsMethods(t *testing.T) {
 		}
 		for _, function := range []string{"reflect.Value.Methods.func1\x00", "text/template.(*state).evalField\x00"} {
 			if bytes.Contains(data, []byte(function)) {
-				t.Errorf("%s has %s: see what links it with go build -ldflags=-dumpdep, by the functions that are <ReflectMethod>", name, function)
+				t.Errorf("%s has %q: see what links it with go build -ldflags=-dumpdep, by the functions that are <ReflectMethod>", name, function)
 			}
 		}
 		if len(data) > mebibytes<<20 {

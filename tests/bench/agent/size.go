@@ -16,6 +16,7 @@ import (
 // built in their place: files of this folder that are no packages.
 var replaced = map[string]string{
 	"cmd/sunaba/podagent": "tests/bench/agent/without/podagent.go.txt",
+	"cmd/sunaba/run":      "tests/bench/agent/without/run.go.txt",
 	"cmd/sunaba/podcmd":   "tests/bench/agent/without/podcmd.go.txt",
 }
 
