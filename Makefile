@@ -23,9 +23,10 @@ export GOARM       := 7
 
 # Package version makes a semantic version of it, in both binaries.
 LDFLAGS := -s -w -X github.com/sunaba-project/sunaba/version.stamp=$(VERSION)
-BUILD   := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
-# no_grpc drops the gRPC halves of containerd's API: the shim binary's size is every pod's overhead.
-SHIMTAGS := -tags no_grpc
+# no_grpc drops the gRPC halves of containerd's API: the shim binary's size is every pod's overhead. The other two drop text/template and
+# html/template: with them the linker keeps every exported method, and sunaba grows by a fifth. tests/node/build.go has the same tags.
+TAGS    := grpcnotrace,no_grpc,urfave_cli_no_template
+BUILD   := $(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)"
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
         test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-agent critest critest-diff kubelet-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test fuzz \
@@ -33,7 +34,7 @@ SHIMTAGS := -tags no_grpc
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
-	$(BUILD) $(SHIMTAGS) -o $(BIN)/containerd-shim-sunaba-v1 ./cmd/containerd-shim-sunaba-v1
+	$(BUILD) -o $(BIN)/containerd-shim-sunaba-v1 ./cmd/containerd-shim-sunaba-v1
 
 # --- what is checked without running a pod --------------------------------------------------------
 
@@ -44,7 +45,7 @@ check-format:
 
 check-vet:
 	$(GO) vet ./...
-	$(GO) vet $(SHIMTAGS) ./cmd/containerd-shim-sunaba-v1
+	$(GO) vet -tags $(TAGS) ./cmd/...
 	GOOS=wasip1 GOARCH=wasm $(GO) vet ./examples/...
 
 # Every check but SA1019: clients still send the CRI fields that are marked as deprecated, so they are read.
@@ -69,7 +70,7 @@ check-cross:
 	@for arch in $(ARCHES); do \
 	  echo "cross-build linux/$$arch"; \
 	  GOOS=linux GOARCH=$$arch $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/sunaba && \
-	  GOOS=linux GOARCH=$$arch $(BUILD) $(SHIMTAGS) -o $(BIN)/cross/$$arch/ ./cmd/containerd-shim-sunaba-v1 || exit 1; \
+	  GOOS=linux GOARCH=$$arch $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/containerd-shim-sunaba-v1 || exit 1; \
 	done
 
 check-clean:

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -73,17 +74,11 @@ func provide(folder string) error {
 	if _, err := Debian(context.Background(), cache+"/debian"); err != nil {
 		return err
 	}
-	for _, command := range [][]string{
-		{"make", "-s", "-C", "../..", "tests/tools-containerd/bin/containerd"},
-		{"go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X github.com/sunaba-project/sunaba/version.stamp=test", "-tags", "no_grpc", "-o", folder + "/bin/", "../../cmd/containerd-shim-sunaba-v1"},
-	} {
-		cmd := exec.Command(command[0], command[1:]...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%q: %w\n%s", command, err, out)
-		}
+	cmd := exec.Command("make", "-s", "-C", "../..", "tests/tools-containerd/bin/containerd")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%q: %w\n%s", cmd.Args, err, out)
 	}
-	return nil
+	return node.BuildOne(filepath.Join(folder, "bin"), "containerd-shim-sunaba-v1")
 }
 
 // world is what all tests share: nothing in it changes after TestMain.

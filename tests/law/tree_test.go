@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/sunaba-project/sunaba/tests/law/source"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 const module = source.Module
@@ -104,4 +105,15 @@ func below(path string, folders ...string) bool {
 		}
 	}
 	return false
+}
+
+// What tests build is what a release builds.
+func TestTagsAreTheMakefiles(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(root(t), "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line := "\nTAGS    := " + node.Tags + "\n"; !strings.Contains(string(data), line) {
+		t.Errorf("the Makefile has no line %q: tests/node builds other binaries than make does", strings.TrimSpace(line))
+	}
 }

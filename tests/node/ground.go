@@ -84,24 +84,6 @@ func Again(args []string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// module is the project's path, whose packages are built from any folder of it.
-const module = "github.com/sunaba-project/sunaba"
-
-// Build builds both binaries into a folder. The working folder is one of the project's.
-func Build(bin string) error {
-	for _, args := range [][]string{
-		{"-o", bin + "/sunaba", module + "/cmd/sunaba"},
-		{"-tags", "no_grpc", "-o", bin + "/containerd-shim-sunaba-v1", module + "/cmd/containerd-shim-sunaba-v1"},
-	} {
-		cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X github.com/sunaba-project/sunaba/version.stamp=test"}, args...)...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("go build %q: %w\n%s", args, err, out)
-		}
-	}
-	return nil
-}
-
 // Loopback sets up the loopback device of the calling thread's network namespace.
 func Loopback() error {
 	lo, err := netlink.LinkByName("lo")

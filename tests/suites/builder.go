@@ -116,6 +116,6 @@ func (b *Builder) once(name string, build func(to string) error) error {
 func (b *Builder) binaries() error {
 	bin := filepath.Join(b.Out, "bin")
 	return errors.Join(
-		b.Build("build", filepath.Join(bin, "sunaba"), "./cmd/sunaba"),
-		b.Build("build", filepath.Join(bin, "containerd-shim-sunaba-v1"), "-tags=no_grpc", "./cmd/containerd-shim-sunaba-v1"))
+		b.Build("build", filepath.Join(bin, "sunaba"), "-tags="+node.Tags, "./cmd/sunaba"),
+		b.Build("build", filepath.Join(bin, "containerd-shim-sunaba-v1"), "-tags="+node.Tags, "./cmd/containerd-shim-sunaba-v1"))
 }

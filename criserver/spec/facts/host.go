@@ -3,18 +3,15 @@
 package facts
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
-	profile "github.com/containerd/containerd/v2/contrib/apparmor"
 	"github.com/containerd/containerd/v2/pkg/apparmor"
 	"github.com/containerd/containerd/v2/pkg/seccomp"
 	"golang.org/x/sys/unix"
@@ -146,36 +143,4 @@ func controllers(v2 bool) (swap, hugetlb bool) {
 func hasMountSetattr() bool {
 	err := unix.MountSetattr(-1, "", 0, &unix.MountAttr{})
 	return !errors.Is(err, unix.ENOSYS)
-}
-
-// LoadedProfiles returns the AppArmor profiles that the kernel has now. need, if it is not "", is
-// the runtime's default profile: it is made and loaded if it is not there.
-func LoadedProfiles(need string) ([]string, error) {
-	names, err := loadedProfiles()
-	if err != nil || need == "" || slices.Contains(names, need) {
-		return names, err
-	}
-	if err := profile.LoadDefaultProfile(need); err != nil {
-		return nil, fmt.Errorf("load AppArmor profile %q: %w", need, err)
-	}
-	return append(names, need), nil
-}
-
-func loadedProfiles() ([]string, error) {
-	f, err := os.Open("/sys/kernel/security/apparmor/profiles")
-	if err != nil {
-		return nil, fmt.Errorf("list AppArmor profiles: %w", err)
-	}
-	defer f.Close()
-	names := []string{}
-	scan := bufio.NewScanner(f)
-	for scan.Scan() {
-		if name, _, ok := strings.Cut(scan.Text(), " ("); ok {
-			names = append(names, name)
-		}
-	}
-	if err := scan.Err(); err != nil {
-		return nil, fmt.Errorf("list AppArmor profiles: %w", err)
-	}
-	return names, nil
 }

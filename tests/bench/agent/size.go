@@ -8,12 +8,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // replaced are the packages through which the program has an agent and its commands, with what is
 // built in their place: files of this folder that are no packages.
 var replaced = map[string]string{
 	"cmd/sunaba/podagent": "tests/bench/agent/without/podagent.go.txt",
+	"cmd/sunaba/run":      "tests/bench/agent/without/run.go.txt",
 	"cmd/sunaba/podcmd":   "tests/bench/agent/without/podcmd.go.txt",
 }
 
@@ -26,7 +29,7 @@ func (b *bench) size(ctx context.Context) error {
 	var sizes []float64
 	for i, more := range [][]string{nil, {"-overlay", overlay}} {
 		program := filepath.Join(b.dir, fmt.Sprint("program", i))
-		args := append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", program}, more...)
+		args := append([]string{"build", "-trimpath", "-tags", node.Tags, "-ldflags=-s -w", "-o", program}, more...)
 		build := exec.CommandContext(ctx, "go", append(args, "./cmd/sunaba")...)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if said, err := build.CombinedOutput(); err != nil {
