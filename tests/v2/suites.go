@@ -87,6 +87,8 @@ func parts(root string) ([]part, error) {
 		part{name: "recovery-rest", folder: "tests/recovery", tests: []string{"TestPowerCut", "TestReboot", "TestDamageAndOrphans", "TestHalfRemovedContainers"}},
 		part{name: "limits", folder: "tests/scenario", tests: limits, short: true, within: true},
 		part{name: "limits", folder: "tests/scenario", tests: limits, systemd: true, short: true})
+	// Machines of their own, which these switch off and on, and use up.
+	all = append(all, part{name: "machine-off", folder: "tests/machine", tests: []string{"TestOff"}, systemd: true, short: true})
 	for _, folder := range cgroupPackages {
 		all = append(all, part{name: folder, folder: folder, systemd: true})
 	}
@@ -238,7 +240,7 @@ func surroundings(b *suites.Builder) (env, see []string, err error) {
 		return nil, nil, fmt.Errorf("go env answered %q", out)
 	}
 	env = []string{
-		"HOME=/root", builds.RootVariable + "=" + b.Root, "PATH=" + namesDir + ":" + folders[0] + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", suites.ShareVariable + "=" + shareDir, builds.RootVariable + "=" + b.Root, "PATH=" + namesDir + ":" + folders[0] + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"GOMODCACHE=" + folders[1], "GOCACHE=" + folders[2], "GOPROXY=off", "GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false", "CGO_ENABLED=0",
 		// A system call costs fifty times what it costs on the host.
 		node.SlownessVariable + "=3",
