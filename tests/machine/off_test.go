@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -163,8 +164,9 @@ func TestOff(t *testing.T) {
 		m.start()
 		m.await("all pods are as they are to be", func() string {
 			for i := range 3 {
-				if p := m.pods()[fmt.Sprintf("late%d", i)]; !slices.ContainsFunc(p.Status.ContainerStatuses, runs) {
-					return p.Name + " does not run"
+				name := fmt.Sprintf("late%d", i)
+				if !slices.ContainsFunc(m.pods()[name].Status.ContainerStatuses, runs) {
+					return name + " does not run"
 				}
 			}
 			return m.settled()
@@ -250,6 +252,7 @@ func (m *machine) write(name, text string) {
 		"$MOUNTS", "[{name: programs, mountPath: /p}, {name: journal, mountPath: /journal}, {name: kept, mountPath: /kept}]",
 		"$BUSYBOX", m.Busybox, "$GUEST", m.Guest).Replace(text)
 	check(m.t, os.WriteFile(filepath.Join("/etc/sunaba/manifests", name+".yaml"), []byte(text), 0o600))
+	unix.Sync() // or a cut takes it
 }
 
 // moment is a time within most, of the seed and the boot.
