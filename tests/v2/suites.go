@@ -39,6 +39,9 @@ var limits = []string{
 	"TestPressureAndSwap", "TestOutOfMemoryIsTold", "TestAppArmor", "TestOverheadIsTrue",
 }
 
+// podTests are the scripts that do the same for pods from manifests.
+var podTests = []string{"TestPodCgroups", "TestDiskPressure"}
+
 // cgroupPackages are those whose tests are about cgroups and what lives in them.
 var cgroupPackages = []string{"host/cgroup", "criserver/cgroup", "criserver/sandbox", "criserver/container", "criserver/stats", "shim/runc"}
 
@@ -87,6 +90,10 @@ func parts(root string) ([]part, error) {
 		part{name: "recovery-rest", folder: "tests/recovery", tests: []string{"TestPowerCut", "TestReboot", "TestDamageAndOrphans", "TestHalfRemovedContainers"}},
 		part{name: "limits", folder: "tests/scenario", tests: limits, short: true, within: true},
 		part{name: "limits", folder: "tests/scenario", tests: limits, systemd: true, short: true})
+	for _, systemd := range []bool{false, true} {
+		// Without systemd these run as a part of the scripts.
+		all = append(all, part{name: "pods", folder: "tests/scripts", tests: podTests, systemd: systemd, short: systemd, within: !systemd})
+	}
 	// Machines of their own, which these switch off and on, and use up.
 	all = append(all, part{name: "machine-off", folder: "tests/machine", tests: []string{"TestOff"}, systemd: true, short: true})
 	for _, folder := range cgroupPackages {
