@@ -95,7 +95,8 @@ func parts(root string) ([]part, error) {
 		all = append(all, part{name: "pods", folder: "tests/scripts", tests: podTests, systemd: systemd, short: systemd, within: !systemd})
 	}
 	// Machines of their own, which these switch off and on, and use up.
-	all = append(all, part{name: "machine-off", folder: "tests/machine", tests: []string{"TestOff"}, systemd: true, short: true})
+	all = append(all, part{name: "machine-off", folder: "tests/machine", tests: []string{"TestOff"}, systemd: true, short: true},
+		part{name: "machine-memory", folder: "tests/machine", tests: []string{"TestMemoryPressure", "TestReservedMemory"}})
 	for _, folder := range cgroupPackages {
 		all = append(all, part{name: folder, folder: folder, systemd: true})
 	}
