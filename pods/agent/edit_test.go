@@ -152,6 +152,27 @@ func TestResizeRefused(t *testing.T) {
 	})
 }
 
+// RE15: an edit while the one before is being applied is applied too.
+func TestResizeTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.server.delay["UpdateContainerResources"] = 2 * time.Second
+		w.wishes.set(t, one)
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		w.wishes.set(t, strings.ReplaceAll(one, "500m", "900m"))
+		w.until("the first is under way", func() bool { return w.server.count("UpdateContainerResources 90000") == 1 })
+		w.wishes.set(t, strings.ReplaceAll(one, "500m", "700m"))
+		w.settle(5 * time.Second)
+		if n := w.server.count("UpdateContainerResources 70000"); n != 1 {
+			t.Errorf("the second was applied %d times\n%s", n, w.describe())
+		}
+		w.runs("app#0")
+		w.stop()
+	})
+}
+
 // RE15: less memory than is in use is not applied, until less is in use: the kernel would kill for
 // it.
 func TestResizeBelowUse(t *testing.T) {
