@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -147,6 +148,73 @@ func TestResizeRefused(t *testing.T) {
 		}
 		w.wishes.set(t, "")
 		w.gone()
+		w.stop()
+	})
+}
+
+// RE15: an edit while the one before is being applied is applied too.
+func TestResizeTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.server.delay["UpdateContainerResources"] = 2 * time.Second
+		w.wishes.set(t, one)
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		w.wishes.set(t, strings.ReplaceAll(one, "500m", "900m"))
+		w.until("the first is under way", func() bool { return w.server.count("UpdateContainerResources 90000") == 1 })
+		w.wishes.set(t, strings.ReplaceAll(one, "500m", "700m"))
+		w.settle(5 * time.Second)
+		if n := w.server.count("UpdateContainerResources 70000"); n != 1 {
+			t.Errorf("the second was applied %d times\n%s", n, w.describe())
+		}
+		w.runs("app#0")
+		w.stop()
+	})
+}
+
+// RE15: less memory than is in use is not applied, until less is in use: the kernel would kill for
+// it.
+func TestResizeBelowUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		limited := func(memory string) string { return strings.ReplaceAll(one, "cpu: 500m", "cpu: 500m, memory: "+memory) }
+		use := func(bytes int64) {
+			w.server.mu.Lock()
+			defer w.server.mu.Unlock()
+			w.server.memory = map[string]int64{"app": bytes}
+		}
+		use(50 << 20)
+		w.wishes.set(t, limited("100Mi"))
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		w.wishes.set(t, limited("40Mi"))
+		w.settle(time.Second)
+		message := ""
+		for _, c := range w.pod("web").Status.Conditions {
+			if c.Type == corev1.PodResizeInProgress {
+				message = c.Reason + ": " + c.Message
+			}
+		}
+		for _, want := range []string{"Error: cannot decrease memory limits: ", "attempting to set pod memory limit (41943040) below current usage (52428800)",
+			`attempting to set container "app" memory limit (41943040) below current usage (52428800)`} {
+			if !strings.Contains(message, want) {
+				t.Errorf("condition %q, want %q", message, want)
+			}
+		}
+		w.server.mu.Lock()
+		if slices.ContainsFunc(w.server.calls, func(call string) bool { return strings.HasPrefix(call, "Update") }) {
+			t.Errorf("limits were changed: %q", w.server.calls)
+		}
+		w.server.mu.Unlock()
+		use(30 << 20)
+		w.until("resized", func() bool { return w.server.count("UpdateContainerResources 50000") == 1 })
+		w.runs("app#0")
+		w.wishes.set(t, limited("20Mi"))
+		w.settle(time.Second)
+		w.wishes.set(t, limited("200Mi"))
+		w.until("more is given", func() bool { return w.server.count("UpdateContainerResources 50000") == 2 })
 		w.stop()
 	})
 }

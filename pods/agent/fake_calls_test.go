@@ -34,8 +34,10 @@ func (s *server) PodSandboxStats(ctx context.Context, r *runtime.PodSandboxStats
 		}
 		memory, layer := uint64(s.memory[c.Metadata.Name]), uint64(s.layers[c.Metadata.Name])
 		linux.Memory.WorkingSetBytes = &runtime.UInt64Value{Value: linux.Memory.WorkingSetBytes.GetValue() + memory}
+		linux.Memory.UsageBytes = linux.Memory.WorkingSetBytes
 		linux.Containers = append(linux.Containers, &runtime.ContainerStats{
-			Attributes: &runtime.ContainerAttributes{Id: c.Id, Metadata: c.Metadata}, Memory: &runtime.MemoryUsage{WorkingSetBytes: &runtime.UInt64Value{Value: memory}},
+			Attributes:    &runtime.ContainerAttributes{Id: c.Id, Metadata: c.Metadata},
+			Memory:        &runtime.MemoryUsage{WorkingSetBytes: &runtime.UInt64Value{Value: memory}, UsageBytes: &runtime.UInt64Value{Value: memory}},
 			WritableLayer: &runtime.FilesystemUsage{UsedBytes: &runtime.UInt64Value{Value: layer}},
 		})
 	}

@@ -70,8 +70,8 @@ func (l *resizer) resizeLater(p *pod, pod *corev1.Pod, names []string) {
 
 // tryResize takes over resources that wait, if they fit now, and applies those that are taken over.
 func (l *resizer) tryResize(node admission.Node, p *pod) {
-	p.resize.again = p.saving
-	if len(p.resize.wanted) == 0 || p.saving || p.rec.Pending != nil || p.rec.Final != nil || p.rec.Deletion != nil {
+	p.resize.again = p.saving || p.resize.busy // what is being applied would count for these too
+	if len(p.resize.wanted) == 0 || p.resize.again || p.rec.Pending != nil || p.rec.Final != nil || p.rec.Deletion != nil {
 		return
 	}
 	pod := p.rec.Pod.DeepCopy()

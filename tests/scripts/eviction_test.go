@@ -2,6 +2,7 @@ package scripts
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sunaba-project/sunaba/tests/disk"
@@ -27,7 +29,11 @@ func TestDiskPressure(t *testing.T) {
 			"volumes": [{"name": "data", "emptyDir": {}}, {"name": "host", "hostPath": {"path": %q}}],
 			"containers": [{"name": "app", "image": %q, "command": ["sh", "-c", %q],
 				"volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "host", "mountPath": "/host"}]}]}}`, name, spec, host, world.Busybox, command)
-		if err := os.WriteFile(filepath.Join(m.manifests(), name+".yaml"), []byte(text), 0o600); err != nil {
+		var err error
+		if !node.Within(node.Patience, func() bool { // the disk is full until the evicted pod has ended
+			err = os.WriteFile(filepath.Join(m.manifests(), name+".yaml"), []byte(text), 0o600)
+			return !errors.Is(err, unix.ENOSPC)
+		}) || err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -30,6 +30,9 @@ const (
 	outputFile     = "output"    // what the suite says
 	endFile        = "end.json"  // how it ended; there once it has
 	keptDir        = "kept"      // files of the suite
+	umid           = "machine"   // the kernel's name of it, and its folder there
+	diskFile       = "disk"      // its disk, which outlives it, sparse
+	diskSize       = 2 << 30     // of it, in bytes
 	memory         = "4G"        // of the machine; what is not used costs nothing
 	memoryDir      = "/dev/shm"  // where its memory is a file: a tmpfs
 	commandTimeout = time.Hour   // of -command
@@ -83,7 +86,11 @@ func (m machine) run(ctx context.Context, s suites.Suite) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout+2*time.Minute)
 	defer cancel()
 	var building sync.WaitGroup
-	console, err := m.boot(ctx, share, func() error { return errors.Join(m.follow(output, s.Name), takeJobs(m.host, share, &building)) })
+	follow := func() error { return errors.Join(m.follow(output, s.Name), takeJobs(m.host, share, &building)) }
+	console, err := m.boot(ctx, share, follow)
+	for errors.Is(err, errCut) {
+		console, err = m.boot(ctx, share, follow)
+	}
 	building.Wait()
 	if err != nil {
 		return fmt.Errorf("the machine: %w; its console ends with\n%s", err, suites.Tail(console, 30))
@@ -118,7 +125,25 @@ func (m machine) fill(share string, s suites.Suite) error {
 		os.Mkdir(filepath.Join(share, buildsDir), 0o755),
 		copyFile(filepath.Join(m.root(), "tests/v2", firstFile), filepath.Join(share, firstFile)),
 		copyFile(self, filepath.Join(share, agentFile)),
-		os.WriteFile(filepath.Join(share, planFile), data, 0o644))
+		os.WriteFile(filepath.Join(share, planFile), data, 0o644), addDisk(share))
+}
+
+// addDisk makes the machine's disk.
+func addDisk(share string) error {
+	file := filepath.Join(share, diskFile)
+	return errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, diskSize))
+}
+
+// errCut says that the suite has the power cut.
+var errCut = errors.New("the power was cut")
+
+// cut is errCut if the suite of a machine wants that, once.
+func cut(share string) error {
+	err := os.Remove(filepath.Join(share, suites.CutFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(errCut, err, os.RemoveAll(filepath.Join(share, umid)))
 }
 
 // root is the project's folder, the first that a machine sees.
@@ -133,7 +158,11 @@ func copyFile(from, to string) error {
 }
 
 // boot runs the machine to its end, and calls follow meanwhile and once after it. It returns what
-// the kernel said.
+// the kernel said. A kernel that boots again stays the same process.
+//
+// # Errors
+//
+// errCut if it was ended as by a loss of power.
 func (m machine) boot(ctx context.Context, share string, follow func() error) (console string, err error) {
 	tree, see := "/", m.see
 	if m.tree != "" {
@@ -144,7 +173,7 @@ func (m machine) boot(ctx context.Context, share string, follow func() error) (c
 	cmd := exec.Command("taskset", "-c", strconv.Itoa(m.processor), m.kernel,
 		"mem="+memory, "ncpus=1", "seccomp=on", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro",
 		"init="+filepath.Join(share, firstFile), "share="+share, "see="+strings.Join(see, ","), "tree="+tree,
-		"uml_dir="+share+"/", "umid=machine", "con=null", "con0=null,fd:1", "loglevel=4", "panic=-1")
+		"uml_dir="+share+"/", "umid="+umid, "ubd0="+filepath.Join(share, diskFile), "con=null", "con0=null,fd:1", "loglevel=4", "panic=-1")
 	cmd.Env = append(os.Environ(), "TMPDIR="+memoryDir)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -169,7 +198,7 @@ func (m machine) boot(ctx context.Context, share string, follow func() error) (c
 			<-ended
 			return said.String(), errors.Join(context.Cause(ctx), follow())
 		case <-time.After(pollEvery):
-			if err := follow(); err != nil {
+			if err := errors.Join(follow(), cut(share)); err != nil {
 				_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 				<-ended
 				return said.String(), err
@@ -245,7 +274,7 @@ func runInside(ctx context.Context, share string) error {
 		return err
 	}
 	defer output.Close()
-	if err := errors.Join(os.Mkdir(filepath.Join(share, keptDir), 0o755), standIn.Install(filepath.Join(share, agentFile))); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(share, keptDir), 0o755), standIn.Install(filepath.Join(share, agentFile))); err != nil {
 		return err
 	}
 	var errs []error

@@ -39,6 +39,9 @@ var limits = []string{
 	"TestPressureAndSwap", "TestOutOfMemoryIsTold", "TestAppArmor", "TestOverheadIsTrue",
 }
 
+// podTests are the scripts that do the same for pods from manifests.
+var podTests = []string{"TestPodCgroups", "TestDiskPressure"}
+
 // cgroupPackages are those whose tests are about cgroups and what lives in them.
 var cgroupPackages = []string{"host/cgroup", "criserver/cgroup", "criserver/sandbox", "criserver/container", "criserver/stats", "shim/runc"}
 
@@ -82,9 +85,18 @@ func parts(root string) ([]part, error) {
 		}
 	}
 	all = append(all,
+		// All points at which the daemon is killed while it runs pods from manifests. One processor has enough of two.
+		part{name: "recovery-pods", folder: "tests/recovery/pods", flags: []string{"-most", "0", "-workers", "2"}},
 		part{name: "recovery-rest", folder: "tests/recovery", tests: []string{"TestPowerCut", "TestReboot", "TestDamageAndOrphans", "TestHalfRemovedContainers"}},
 		part{name: "limits", folder: "tests/scenario", tests: limits, short: true, within: true},
 		part{name: "limits", folder: "tests/scenario", tests: limits, systemd: true, short: true})
+	for _, systemd := range []bool{false, true} {
+		// Without systemd these run as a part of the scripts.
+		all = append(all, part{name: "pods", folder: "tests/scripts", tests: podTests, systemd: systemd, short: systemd, within: !systemd})
+	}
+	// Machines of their own, which these switch off and on, and use up.
+	all = append(all, part{name: "machine-off", folder: "tests/machine", tests: []string{"TestOff"}, systemd: true, short: true},
+		part{name: "machine-memory", folder: "tests/machine", tests: []string{"TestMemoryPressure", "TestReservedMemory"}})
 	for _, folder := range cgroupPackages {
 		all = append(all, part{name: folder, folder: folder, systemd: true})
 	}
@@ -236,7 +248,7 @@ func surroundings(b *suites.Builder) (env, see []string, err error) {
 		return nil, nil, fmt.Errorf("go env answered %q", out)
 	}
 	env = []string{
-		"HOME=/root", builds.RootVariable + "=" + b.Root, "PATH=" + namesDir + ":" + folders[0] + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", suites.ShareVariable + "=" + shareDir, builds.RootVariable + "=" + b.Root, "PATH=" + namesDir + ":" + folders[0] + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"GOMODCACHE=" + folders[1], "GOCACHE=" + folders[2], "GOPROXY=off", "GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false", "CGO_ENABLED=0",
 		// A system call costs fifty times what it costs on the host.
 		node.SlownessVariable + "=3",

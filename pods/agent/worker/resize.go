@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/pods/translate"
@@ -12,9 +13,17 @@ import (
 // Resize applies the resources of a pod to a sandbox and to containers, whose ids are by name: its
 // cgroup first, so that its containers find room. Where that has less room than the containers
 // still have, they come first.
+//
+// # Errors
+//
+// Less memory than is in use, of which nothing is applied: the kernel would kill for it with cgroup
+// version 2, and version 1 refuses it (RE15; the text is a kubelet's).
 func (w *Worker) Resize(ctx context.Context, in translate.Input, sandbox string, ids map[string]string) error {
 	config, _, err := translate.Sandbox(in)
 	if err != nil {
+		return err
+	}
+	if err := w.fitsUse(ctx, in, sandbox, config.GetLinux(), ids); err != nil {
 		return err
 	}
 	whole := func() error {
@@ -37,6 +46,38 @@ func (w *Worker) Resize(ctx context.Context, in translate.Input, sandbox string,
 	}
 	if err := whole(); err != nil {
 		return fmt.Errorf("resize pod: %w", err)
+	}
+	return nil
+}
+
+// fitsUse is nil if the new limits of memory are not below what a pod and its containers use now.
+// Use is never above the present limit: one that stays or grows is not refused.
+func (w *Worker) fitsUse(ctx context.Context, in translate.Input, sandbox string, pod *runtime.LinuxPodSandboxConfig, ids map[string]string) error {
+	resp, err := w.o.CRI.PodSandboxStats(ctx, &runtime.PodSandboxStatsRequest{PodSandboxId: sandbox})
+	if err != nil {
+		return fmt.Errorf("read memory usage: %w", err)
+	}
+	var errs []error
+	stats := resp.GetStats().GetLinux()
+	limit := pod.GetResources().GetMemoryLimitInBytes()
+	if limit > 0 {
+		limit += pod.GetOverhead().GetMemoryLimitInBytes()
+	}
+	if used := stats.GetMemory().GetUsageBytes().GetValue(); limit > 0 && used > uint64(limit) {
+		errs = append(errs, fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", limit, used))
+	}
+	for _, s := range stats.GetContainers() {
+		c, _ := Container(in.Pod, s.GetAttributes().GetMetadata().GetName())
+		if c == nil || ids[c.Name] != s.GetAttributes().GetId() {
+			continue
+		}
+		limit, used := translate.Resources(in, c).GetMemoryLimitInBytes(), s.GetMemory().GetUsageBytes().GetValue()
+		if limit > 0 && used > uint64(limit) {
+			errs = append(errs, fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d)", c.Name, limit, used))
+		}
+	}
+	if err := utilerrors.NewAggregate(errs); err != nil {
+		return fmt.Errorf("cannot decrease memory limits: %w", err)
 	}
 	return nil
 }

@@ -39,6 +39,7 @@ type CRI interface {
 	RemoveContainer(context.Context, *runtime.RemoveContainerRequest) (*runtime.RemoveContainerResponse, error)
 	UpdateContainerResources(context.Context, *runtime.UpdateContainerResourcesRequest) (*runtime.UpdateContainerResourcesResponse, error)
 	UpdatePodSandboxResources(context.Context, *runtime.UpdatePodSandboxResourcesRequest) (*runtime.UpdatePodSandboxResourcesResponse, error)
+	PodSandboxStats(context.Context, *runtime.PodSandboxStatsRequest) (*runtime.PodSandboxStatsResponse, error)
 	ExecSync(context.Context, *runtime.ExecSyncRequest) (*runtime.ExecSyncResponse, error)
 }
 

@@ -88,9 +88,6 @@ func beginIn(t *testing.T, dir, config string) (*machine, error) {
 	return m, nil
 }
 
-// workers is how many daemons are at it side by side: what waits gives way to others.
-const workers = 4
-
 // The daemon is killed in all stages of the life of the pods that it runs from manifests.
 func TestKillPods(t *testing.T) { lives(t, allPoints/perLife, perLife, (*machine).live) }
 
@@ -113,7 +110,7 @@ func lives(t *testing.T, count, points int, live func(m *machine, t *testing.T, 
 	}
 	var ran, clean atomic.Int32
 	var all sync.WaitGroup
-	for i := range min(workers, len(todo)) {
+	for i := range min(*work, len(todo)) {
 		kind := config
 		if i%2 == 1 {
 			kind = node.OwnShims(config) // each pod has a shim of its own

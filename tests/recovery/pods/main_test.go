@@ -43,6 +43,7 @@ const allPoints, perLife = 40, 5
 var (
 	seed = flag.Uint64("seed", 1, "where the points lie")
 	most = flag.Int("most", 10, "at most so many points; 0 for all")
+	work = flag.Int("workers", 4, "daemons that are at it side by side: what waits gives way to others")
 	only = flag.Int("only", 0, "only this life, from 1 on; 0 for all")
 )
 

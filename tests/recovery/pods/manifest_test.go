@@ -85,6 +85,7 @@ spec:
       restartPolicy: Always
       image: $SIDE
       command: [sh, /programs/side.sh]
+      resources: {requests: {cpu: 200m}} # or it waits for seconds where one processor is all there is
       volumeMounts: *mounts
       lifecycle:
         postStart: {exec: {command: [sh, /programs/hook.sh, poststart]}}
@@ -93,6 +94,7 @@ spec:
     - name: app
       image: $FIRST
       command: [sh, /programs/app.sh]
+      resources: {requests: {cpu: 200m}}
       volumeMounts: *mounts
 ---
 apiVersion: v1
