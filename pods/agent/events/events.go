@@ -5,6 +5,7 @@ package events
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -59,6 +60,7 @@ type Store struct {
 // no more than a memory aid. host is the node's name, changed is called after each change.
 func Open(path, host string, now time.Time, changed func()) *Store {
 	s := &Store{path: path, host: host, changed: changed, byKey: map[same]*corev1.Event{}}
+	_ = durable.Sweep(filepath.Dir(path)) // what a killed server left of a file that it wrote; a memory aid is no reason to fail
 	data, err := regular.Read(path, maxFile)
 	if err != nil {
 		return s

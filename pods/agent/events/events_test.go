@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 func event(name, message string) Event {
@@ -52,9 +54,16 @@ func TestStore(t *testing.T) {
 	if after, err := os.Stat(path); err != nil || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("the file was written though nothing changed: %v", err)
 	}
+	unfinished, err := durable.Create(path) // by a server that is killed before it is whole
+	if err != nil {
+		t.Fatal(err)
+	}
 	again := Open(path, "node", now.Add(8*time.Minute), nil)
 	if got := again.List(now.Add(8 * time.Minute)); len(got) != 1000 || got[999].InvolvedObject.Name != "pod1004" {
 		t.Errorf("%d events were read back", len(got))
+	}
+	if _, err := os.Stat(unfinished.Name()); !os.IsNotExist(err) {
+		t.Errorf("the unfinished file: %v", err)
 	}
 	if got := again.List(now.Add(2 * time.Hour)); len(got) != 0 {
 		t.Errorf("%d events after an hour", len(got))
