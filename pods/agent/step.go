@@ -63,7 +63,9 @@ func (l *stepper) step(p *pod) {
 		l.event(p.rec.Pod, e.Container, e.Type, e.Reason, e.Message)
 	}
 	l.probe(p)
-	l.keeper.seen(p)
+	if p.seen.Live() {
+		l.keeper.Runs()
+	}
 	l.evictor.seen(p)
 	if p.decision.Over {
 		l.records.remove(p)
