@@ -140,7 +140,7 @@ func (l *loop) run(ctx context.Context) error {
 	objects := make(chan error, 1)
 	go func() { objects <- l.o.Desired.Run(ctx, func() { l.post(l.plan.sync) }) }()
 	l.work.Go(func() { l.listObjects(ctx) })
-	l.work.Go(func() { newWatcher(l).run(ctx) })
+	l.spawn((&watcher{l}).run)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var failure error
