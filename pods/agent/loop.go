@@ -140,7 +140,11 @@ func (l *loop) run(ctx context.Context) error {
 	objects := make(chan error, 1)
 	go func() { objects <- l.o.Desired.Run(ctx, func() { l.post(l.plan.sync) }) }()
 	l.work.Go(func() { l.listObjects(ctx) })
-	l.spawn((&watcher{l}).run)
+	watch := &watcher{l}
+	l.spawn(watch.run)
+	if l.o.Stops != nil {
+		l.spawn(watch.stops)
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var failure error

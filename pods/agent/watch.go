@@ -3,9 +3,11 @@ package agent
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/pods/agent/follow"
+	"github.com/sunaba-project/sunaba/pods/agent/outside"
 	"github.com/sunaba-project/sunaba/pods/translate"
 )
 
@@ -22,6 +24,19 @@ func (w *watcher) run(ctx context.Context) {
 		},
 		Listening: w.l.views.Listen, Pause: w.l.pause, Logger: w.l.o.Logger,
 	})
+}
+
+// stops records who stops the pods, until the context ends.
+func (w *watcher) stops(ctx context.Context) {
+	w.l.o.Stops(ctx, func(s outside.Stop) { w.l.post(func() { w.stopped(s) }) })
+}
+
+// stopped records that a container or sandbox of a pod is stopped by another process (A.3).
+func (w *watcher) stopped(s outside.Stop) {
+	uid, ours := w.podUID(s.Annotations, s.Labels)
+	if p := w.l.pods[uid]; ours && p != nil {
+		w.l.event(p.rec.Pod, s.Container, corev1.EventTypeWarning, outside.Reason, s.Message())
+	}
 }
 
 // turns are the turns of all pods' observations.
