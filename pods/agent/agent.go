@@ -79,8 +79,10 @@ type Options struct {
 	Classes  func() []nodev1.RuntimeClass
 	Handlers func() []string
 	Settings cycle.Settings
-	// BootID is the node's present boot.
+	// BootID is the node's present boot. Before are the events of what was done with the node before
+	// the agent starts.
 	BootID string
+	Before []NodeEvent
 	// ParallelPulls is how many images are pulled at once, PullFallback uses an image that is here
 	// if policy Always cannot reach the registry; Unreachable says whether an error means that, nil
 	// for errors of the network.

@@ -279,7 +279,7 @@ func (l *evictor) took(readings pressure.Readings) {
 	list := l.conditions.List()
 	l.shown.Store(&list)
 	for _, reason := range changes {
-		l.nodeEvent(corev1.EventTypeNormal, reason, "Node "+l.o.Node.Name+" status is now: "+reason)
+		l.nodeStatus(reason)
 		l.o.Logger.Info("condition of node changed", "condition", reason)
 	}
 	if len(changes) > 0 {

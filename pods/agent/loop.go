@@ -180,7 +180,7 @@ func (l *loop) listObjects(ctx context.Context) {
 	readings := l.evictor.read()
 	select {
 	case <-l.o.Desired.Listed():
-		l.post(func() { l.evictor.took(readings); l.wanted = true; l.start() })
+		l.post(func() { l.born(readings); l.wanted = true; l.start() })
 	case <-ctx.Done():
 	}
 }

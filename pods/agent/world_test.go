@@ -235,7 +235,7 @@ func (w *world) gone() {
 			w.t.Error(err)
 		}
 		for _, e := range entries {
-			if e.Name() != "agent" {
+			if e.Name() != "agent" && e.Name() != "boot" {
 				w.t.Errorf("%s/%s is left", dir, e.Name())
 			}
 		}

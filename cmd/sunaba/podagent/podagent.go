@@ -118,9 +118,7 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ReserveMemory(o.Cgroups, o.State, memoryLimit(c, facts)); err != nil {
-		o.Logger.Error("failed to limit the memory of all pods to what is not reserved", "error", err)
-	}
+	limited := enforce(o, memoryLimit(c, facts))
 	set, err := desired.Open(desired.Options{Folders: c.Manifests, Store: o.pods(), IgnoreKinds: c.IgnoreKinds, Logger: o.Logger})
 	if err != nil {
 		return nil, err
@@ -138,6 +136,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	options, err := agentOptions(o, c, facts, set, vols)
+	options.Before = limited
 	if err != nil {
 		return nil, err
 	}
