@@ -42,7 +42,7 @@ type loop struct {
 	views  views.Views
 	images *images.Manager
 	worker *worker.Worker
-	// garbage removes images that nothing needs.
+	// garbage removes images that nothing needs; nil in the agent of a run.
 	garbage *imagegc.Collector
 	prober  *probes.Prober
 
@@ -85,13 +85,15 @@ func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark stri
 		UserAgent: o.UserAgent, Tell: l.event, Now: o.now,
 		Go: l.spawn,
 	})
-	l.garbage = imagegc.New(imagegc.Options{
-		CRI: o.CRI, Policy: o.ImageGC, Budget: o.ImageBudget, Named: l.namedImages, Alone: l.images.Alone,
-		Tell:   func(reason, message string) { l.nodeEvent(corev1.EventTypeWarning, reason, message) },
-		Logger: o.Logger, Now: o.now,
-	})
-	if l.o.Eviction.Reclaim == nil {
-		l.o.Eviction.Reclaim = l.garbage.Reclaim
+	if o.RunMark == "" { // the images are not a run's
+		l.garbage = imagegc.New(imagegc.Options{
+			CRI: o.CRI, Policy: o.ImageGC, Budget: o.ImageBudget, Named: l.namedImages, Alone: l.images.Alone,
+			Tell:   func(reason, message string) { l.nodeEvent(corev1.EventTypeWarning, reason, message) },
+			Logger: o.Logger, Now: o.now,
+		})
+		if l.o.Eviction.Reclaim == nil {
+			l.o.Eviction.Reclaim = l.garbage.Reclaim
+		}
 	}
 	l.plan = &planner{loop: l, told: map[string]bool{}, graces: map[manifest.Key]int64{}}
 	l.admission, l.steps, l.records = &admitter{l}, &stepper{l}, &recorder{l}
@@ -229,7 +231,7 @@ func (l *loop) start() {
 		l.steps.step(p)
 	}
 	l.keeper.Start()
-	if l.o.RunMark == "" { // the images are not a run's
+	if l.garbage != nil {
 		l.spawn(l.garbage.Run)
 	}
 	l.evictor.start()
