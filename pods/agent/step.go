@@ -102,7 +102,29 @@ func (l *stepper) preview(p *pod) {
 		l.o.Logger.Error("failed to show pod", "pod", p.uid(), "error", err)
 		return
 	}
-	l.showAs(p, cycle.Next(&rec.Record, l.observed(p), l.o.now(), l.o.Settings).Status, "room for its record", time.Time{})
+	status := cycle.Next(&rec.Record, l.observed(p), l.o.now(), l.o.Settings).Status
+	for _, shown := range l.views.Pods() {
+		if shown.UID == p.rec.Pod.UID {
+			keepCounts(&shown.Status, &status)
+		}
+	}
+	l.showAs(p, status, "room for its record", time.Time{})
+}
+
+// keepCounts keeps the counts of restarts that were shown: a restart that is not on record may
+// never happen.
+func keepCounts(shown, now *corev1.PodStatus) {
+	for _, lists := range [][2][]corev1.ContainerStatus{
+		{shown.InitContainerStatuses, now.InitContainerStatuses}, {shown.ContainerStatuses, now.ContainerStatuses},
+	} {
+		for _, was := range lists[0] {
+			for i := range lists[1] {
+				if c := &lists[1][i]; c.Name == was.Name {
+					c.RestartCount = min(c.RestartCount, was.RestartCount)
+				}
+			}
+		}
+	}
 }
 
 // saved goes on with a step after its record is on the disk: the actions begin, and the status is
