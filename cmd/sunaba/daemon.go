@@ -173,7 +173,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	})
 	if len(c.Pods.Manifests) > 0 {
 		d.pods, err = podagent.New(podagent.Options{
-			Config: c.Pods, Root: p.root, State: p.state, Images: p.images(), Socket: p.socket, StreamCertificate: c.Stream.TLSCertFile, CRI: d.server.Local(), Cgroups: cgroups, Handlers: handlers, Host: host, BootID: bootID,
+			Config: c.Pods, Root: p.root, State: p.state, Images: p.images(), Socket: p.socket, StreamCertificate: c.Stream.TLSCertFile, CRI: d.server.Local(), Stops: d.server.Stops, Cgroups: cgroups, Handlers: handlers, Host: host, BootID: bootID,
 			Classes: d.classes.all, ImageBudget: c.Images.BudgetMiB << 20, Changed: d.status, Logger: logger,
 		})
 		if errdefs.IsFailedPrecondition(err) { // the records are a newer release's: the CRI server is of use nevertheless

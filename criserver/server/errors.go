@@ -69,6 +69,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		err = identified(req)
 	}
 	if err == nil {
+		s.stops.see(ctx, req)
 		resp, err = handle(ctx, req)
 	}
 	err = toStatus(err)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/caller"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/checkpoint"
 	"github.com/sunaba-project/sunaba/criserver/container"
@@ -72,6 +73,7 @@ type Server struct {
 	o         Options
 	grpc      *grpc.Server
 	service   *service
+	stops     stops
 	ready     atomic.Bool
 	overheads *overhead.Watch
 	unwatch   context.CancelFunc
@@ -102,7 +104,10 @@ type unanswered struct {
 // New returns a server that does not listen yet.
 func New(o Options) *Server {
 	meter := newMeter(o)
-	s := &Server{o: o, overheads: newWatch(o, meter), unwatch: func() {}}
+	s := &Server{
+		o: o, overheads: newWatch(o, meter), unwatch: func() {},
+		stops: stops{sandboxes: o.Sandboxes, containers: o.Containers, logger: o.Logger},
+	}
 	s.service = &service{
 		sandboxAPI:   sandboxAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter, overheads: s.overheads},
 		containerAPI: containerAPI{sandboxes: o.Sandboxes, containers: o.Containers, sessions: o.Sessions, checkpoints: o.Checkpoints},
@@ -115,7 +120,7 @@ func New(o Options) *Server {
 		criuAPI:      criuAPI{sandboxes: o.Sandboxes, containers: o.Containers, checkpoints: o.Checkpoints, handlers: o.Handlers},
 	}
 	s.grpc = grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.Creds(caller.Credentials()), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
 	)
 	runtime.RegisterRuntimeServiceServer(s.grpc, s.service)

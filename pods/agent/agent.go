@@ -18,6 +18,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/pods/agent/identity"
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
+	"github.com/sunaba-project/sunaba/pods/agent/outside"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/shutdown"
 	"github.com/sunaba-project/sunaba/pods/agent/usage"
@@ -78,8 +79,10 @@ type Options struct {
 	Classes  func() []nodev1.RuntimeClass
 	Handlers func() []string
 	Settings cycle.Settings
-	// BootID is the node's present boot.
+	// BootID is the node's present boot. Before are the events of what was done with the node before
+	// the agent starts.
 	BootID string
+	Before []NodeEvent
 	// ParallelPulls is how many images are pulled at once, PullFallback uses an image that is here
 	// if policy Always cannot reach the registry; Unreachable says whether an error means that, nil
 	// for errors of the network.
@@ -111,6 +114,9 @@ type Options struct {
 	// Text is how people read an error of the CRI server in events and statuses: without the words
 	// of its class. Nil is the error's own.
 	Text func(error) string
+	// Stops calls f with the requests of others to the CRI server that stop what runs, until the
+	// context ends. Nil: they are not known.
+	Stops func(ctx context.Context, f func(outside.Stop))
 
 	now func() time.Time
 }

@@ -2,14 +2,14 @@ package agent
 
 import (
 	"context"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/pods/agent/evictions"
 	"github.com/sunaba-project/sunaba/pods/agent/usage"
-	"github.com/sunaba-project/sunaba/pods/cycle"
-	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
@@ -77,20 +77,18 @@ type evictor struct {
 	clearing      string
 	clearingUntil time.Time
 	measuring     map[string]bool // pods whose files a worker walks through
-	// evicted are the last evictions of pods that are being made anew.
-	evicted map[manifest.Key]lastEviction
+	// history has the last evictions of pods that are being made anew.
+	history *evictions.Book
 	failing atomic.Bool // the last reading failed, which was logged
 }
 
-// lastEviction is that of a pod that is gone, and where it was declared.
-type lastEviction struct {
-	*pressure.Eviction
-	source cycle.Source
-}
-
 func newEvictor(l *loop) *evictor {
-	e := &evictor{loop: l, measuring: map[string]bool{}, evicted: map[manifest.Key]lastEviction{}}
+	e := &evictor{loop: l, measuring: map[string]bool{}}
 	e.conditions.Transition = l.o.Eviction.Transition
+	var err error
+	if e.history, err = evictions.Open(filepath.Join(l.o.Root, "evictions"), l.store.Replace); err != nil {
+		l.o.Logger.Error("failed to read evictions of pods that are gone, their back-off begins anew", "error", err)
+	}
 	return e
 }
 
@@ -279,7 +277,7 @@ func (l *evictor) took(readings pressure.Readings) {
 	list := l.conditions.List()
 	l.shown.Store(&list)
 	for _, reason := range changes {
-		l.nodeEvent(corev1.EventTypeNormal, reason, "Node "+l.o.Node.Name+" status is now: "+reason)
+		l.nodeStatus(reason)
 		l.o.Logger.Info("condition of node changed", "condition", reason)
 	}
 	if len(changes) > 0 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sunaba-project/sunaba/pods/pressure"
 )
@@ -407,6 +409,22 @@ func killedWhileEvicting(t *testing.T, at int, before bool) {
 		p, found := w.agent.Pod("default", "web")
 		return found && p.UID != first && slices.Equal(w.server.running(), []string{"web#0"})
 	})
+	w.mu.Lock()
+	w.killAt = 0
+	w.mu.Unlock()
+	w.files.use("web/v", 2<<20)
+	w.evicted("web", `Usage of EmptyDir volume "v" exceeds the limit "1Mi". `, 11*time.Second)
+	w.files.use("", 0)
+	pods := map[types.UID]bool{}
+	for _, e := range w.agent.Events() {
+		if e.Reason == "Evicted" {
+			pods[e.InvolvedObject.UID] = true
+		}
+	}
+	pause := 5 * time.Second << len(pods) // 10 s, doubled for each pod after the first
+	if next, until := w.agent.Next(w.pod("web").UID); len(pods) < 2 || time.Until(until) < pause-time.Second || time.Until(until) > pause {
+		t.Errorf("the back-off after %d evictions: next %q in %s, want %s", len(pods), next, time.Until(until), pause)
+	}
 	w.wishes.set(t, "")
 	w.settle(time.Second)
 	w.revive()
@@ -458,6 +476,42 @@ func TestEvictionOnFullDisk(t *testing.T) {
 		if got := w.pod("web").Status.Reason; got != "Evicted" {
 			t.Errorf("after a new start: %q", got)
 		}
+		w.stop()
+	})
+}
+
+// While a record cannot be written the pod makes no step, and its true status is shown.
+func TestStatusOnFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		full := &atomic.Bool{}
+		w.server.programs = func(_ string, attempt uint32) program {
+			return program{after: 20 * time.Second, code: int32(attempt) + 7}
+		}
+		w.wishes.set(t, eater("web", "restartPolicy: OnFailure, ")+eater("other", ""))
+		o := w.options()
+		o.Write = func(path string, data []byte, sync bool) error {
+			if full.Load() {
+				return unix.ENOSPC
+			}
+			return w.write(path, data, sync)
+		}
+		w.startWith(o)
+		w.runs("web#0", "other#0")
+		w.settle(time.Second)
+		full.Store(true)
+		w.settle(30 * time.Second)
+		s := w.pod("web").Status
+		next, _ := w.agent.Next(w.pod("web").UID)
+		if c := s.ContainerStatuses[0]; c.State.Running != nil || c.Ready || next != "room for its record" ||
+			len(w.server.running()) != 0 || !strings.Contains(w.describe(), "pod waits until its record can be written") {
+			t.Errorf("%s, %+v, next %q, running %v", s.Phase, c, next, w.server.running())
+		}
+		full.Store(false)
+		w.until("running", func() bool {
+			c := w.pod("web").Status.ContainerStatuses[0]
+			return c.State.Running != nil && c.RestartCount == 1 && c.LastTerminationState.Terminated != nil && c.LastTerminationState.Terminated.ExitCode == 7
+		})
 		w.stop()
 	})
 }

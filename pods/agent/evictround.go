@@ -11,8 +11,6 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/usage"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
-	"github.com/sunaba-project/sunaba/pods/desired"
-	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
@@ -148,30 +146,8 @@ func (l *evictor) back(p *pod) time.Time {
 	return p.rec.Evicted.Until
 }
 
-// inherit is the last eviction of the pod in whose place one is made of an object that is the same.
-func (l *evictor) inherit(e *desired.Entry) *pressure.Eviction {
-	last := l.evicted[e.Key]
-	delete(l.evicted, e.Key)
-	if last.source != e.Source {
-		return nil
-	}
-	return last.Eviction
-}
-
-// forget drops the evictions of pods that nobody wants any more.
-func (l *evictor) forget(wanted map[manifest.Key]int) {
-	for key := range l.evicted {
-		if _, found := wanted[key]; !found {
-			delete(l.evicted, key)
-		}
-	}
-}
-
 // removed notes that nothing is left of a pod.
 func (l *evictor) removed(p *pod) {
-	if p.rec.Evicted != nil {
-		l.evicted[p.key()] = lastEviction{p.rec.Evicted, p.rec.Source}
-	}
 	if p.uid() == l.clearing {
 		l.cleared()
 	}

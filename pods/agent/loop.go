@@ -14,6 +14,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/identity"
 	"github.com/sunaba-project/sunaba/pods/agent/images"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
+	"github.com/sunaba-project/sunaba/pods/agent/tidy"
 	"github.com/sunaba-project/sunaba/pods/agent/views"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/imagegc"
@@ -41,7 +42,7 @@ type loop struct {
 	views  views.Views
 	images *images.Manager
 	worker *worker.Worker
-	// garbage removes images that nothing needs.
+	// garbage removes images that nothing needs; nil in the agent of a run.
 	garbage *imagegc.Collector
 	prober  *probes.Prober
 
@@ -52,7 +53,7 @@ type loop struct {
 	inputs    *refresher
 	resizes   *resizer
 	orphans   *orphans
-	keeper    *keeper
+	keeper    *tidy.Keeper
 	evictor   *evictor
 	ending    *terminator
 
@@ -82,21 +83,23 @@ func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark stri
 		Text: o.Text,
 		CRI:  o.CRI, Volumes: o.Volumes, Images: l.images, Logs: o.Logs, Mark: mark, RecursiveReadOnly: o.Settings.RecursiveReadOnly,
 		UserAgent: o.UserAgent, Tell: l.event, Now: o.now,
-		Go: func(f func(context.Context)) { l.work.Go(func() { f(l.ctx) }) },
+		Go: l.spawn,
 	})
-	l.garbage = imagegc.New(imagegc.Options{
-		CRI: o.CRI, Policy: o.ImageGC, Budget: o.ImageBudget, Named: l.namedImages, Alone: l.images.Alone,
-		Tell:   func(reason, message string) { l.nodeEvent(corev1.EventTypeWarning, reason, message) },
-		Logger: o.Logger, Now: o.now,
-	})
-	if l.o.Eviction.Reclaim == nil {
-		l.o.Eviction.Reclaim = l.garbage.Reclaim
+	if o.RunMark == "" { // the images are not a run's
+		l.garbage = imagegc.New(imagegc.Options{
+			CRI: o.CRI, Policy: o.ImageGC, Budget: o.ImageBudget, Named: l.namedImages, Alone: l.images.Alone,
+			Tell:   func(reason, message string) { l.nodeEvent(corev1.EventTypeWarning, reason, message) },
+			Logger: o.Logger, Now: o.now,
+		})
+		if l.o.Eviction.Reclaim == nil {
+			l.o.Eviction.Reclaim = l.garbage.Reclaim
+		}
 	}
 	l.plan = &planner{loop: l, told: map[string]bool{}, graces: map[manifest.Key]int64{}}
 	l.admission, l.steps, l.records = &admitter{l}, &stepper{l}, &recorder{l}
 	l.inputs, l.resizes = &refresher{loop: l}, &resizer{l}
 	l.orphans = &orphans{loop: l, ending: map[string]int{}, broken: map[string]bool{}}
-	l.keeper = &keeper{l: l}
+	l.keeper = newKeeper(l)
 	l.evictor = newEvictor(l)
 	l.ending = &terminator{loop: l}
 	return l, l.load()
@@ -139,7 +142,11 @@ func (l *loop) run(ctx context.Context) error {
 	objects := make(chan error, 1)
 	go func() { objects <- l.o.Desired.Run(ctx, func() { l.post(l.plan.sync) }) }()
 	l.work.Go(func() { l.listObjects(ctx) })
-	l.work.Go(func() { newWatcher(l).run(ctx) })
+	watch := &watcher{l}
+	l.spawn(watch.run)
+	if l.o.Stops != nil {
+		l.spawn(watch.stops)
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var failure error
@@ -175,7 +182,7 @@ func (l *loop) listObjects(ctx context.Context) {
 	readings := l.evictor.read()
 	select {
 	case <-l.o.Desired.Listed():
-		l.post(func() { l.evictor.took(readings); l.wanted = true; l.start() })
+		l.post(func() { l.born(readings); l.wanted = true; l.start() })
 	case <-ctx.Done():
 	}
 }
@@ -201,6 +208,9 @@ func (l *loop) drain() {
 	}
 }
 
+// spawn has a worker call f.
+func (l *loop) spawn(f func(context.Context)) { l.work.Go(func() { f(l.ctx) }) }
+
 // post has the loop call f. It may be called by any goroutine except the loop's own.
 func (l *loop) post(f func()) {
 	select {
@@ -220,7 +230,10 @@ func (l *loop) start() {
 	for _, p := range l.ordered() {
 		l.steps.step(p)
 	}
-	l.keeper.start()
+	l.keeper.Start()
+	if l.garbage != nil {
+		l.spawn(l.garbage.Run)
+	}
 	l.evictor.start()
 	l.ready.Do(func() {
 		if l.o.Ready != nil {
@@ -252,7 +265,7 @@ func (l *loop) wake() {
 		l.schedule.set(p, time.Time{})
 		l.steps.step(p)
 	}
-	l.keeper.wake(now)
+	l.keeper.Wake(now)
 	l.evictor.wake(now)
 }
 
@@ -262,7 +275,7 @@ func (l *loop) arm(timer *time.Timer) {
 	if len(l.schedule) > 0 {
 		next = l.schedule[0].due
 	}
-	next = earliest(next, l.keeper.next, l.evictor.next, l.ending.next)
+	next = earliest(next, l.keeper.Next(), l.evictor.next, l.ending.next)
 	timer.Stop()
 	if !next.IsZero() {
 		timer.Reset(max(next.Sub(l.o.now()), 0))

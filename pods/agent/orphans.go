@@ -109,6 +109,6 @@ func (l *orphans) tryEndOrphan(s *runtime.PodSandboxStatusResponse) error {
 func (l *orphans) orphanEnded(uid string) {
 	if l.ending[uid]--; l.ending[uid] == 0 {
 		delete(l.ending, uid)
-		l.keeper.sweepSoon()
+		l.keeper.SweepSoon()
 	}
 }

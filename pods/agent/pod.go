@@ -24,8 +24,8 @@ type pod struct {
 	// cancel are the running actions by subject.
 	cancel map[string]context.CancelFunc
 	// saving says that the record is being written, or the pod's last traces removed: no step is
-	// made then. again asks for one afterwards.
-	saving, again bool
+	// made then. again asks for one afterwards. stuck says that the record could not be written yet.
+	saving, again, stuck bool
 	// must says that the record was changed outside of Next so that it is written before anything
 	// is done; fresh that the pod was not judged yet.
 	must, fresh bool

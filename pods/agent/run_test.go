@@ -37,6 +37,9 @@ func TestRunMark(t *testing.T) {
 			t.Error("no sandbox has the pod's UID")
 		}
 		w.wishes.set(t, "")
+		if w.agent.l.garbage != nil || w.agent.l.o.Eviction.Reclaim != nil {
+			t.Error("a run removes images of the node")
+		}
 		w.until("the pod gone", func() bool { return len(w.agent.Pods()) == 0 })
 		if w.server.sandboxes["sandbox-of-other"] == nil {
 			t.Error("the sandbox of an agent with the same value was removed")

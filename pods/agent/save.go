@@ -34,19 +34,28 @@ func (l *recorder) save(p *pod) {
 			if !told {
 				l.o.Logger.Error("failed to write pod record", "pod", p.uid(), "error", err)
 				l.event(about, "", corev1.EventTypeWarning, "FailedSync", "pod waits until its record can be written: "+err.Error())
+				l.post(func() { l.stuck(p) })
 			}
 			if !l.pause(retryWrite) {
 				return
 			}
 		}
 		l.post(func() {
-			p.saving = false
+			p.saving, p.stuck = false, false
 			if p.saveAt = (time.Time{}); err != nil {
 				p.must, p.saveAt = true, l.o.now().Add(retryWrite)
 			}
 			l.steps.saved(p)
 		})
 	})
+}
+
+// stuck shows what became of a pod whose record cannot be written, though it is not on record.
+func (l *recorder) stuck(p *pod) {
+	if p.saving && l.pods[p.uid()] == p {
+		p.stuck = true
+		l.steps.preview(p)
+	}
 }
 
 // note writes the record of a pod without durability.
@@ -65,7 +74,17 @@ func (l *recorder) note(p *pod) {
 func (l *recorder) remove(p *pod) {
 	p.saving = true
 	l.schedule.set(p, time.Time{})
+	evicted := func() error { return nil }
+	if e := p.rec.Evicted; e != nil {
+		evicted = l.evictor.history.Put(p.key(), p.rec.Source, e)
+	}
 	l.work.Go(func() {
+		if err := evicted(); err != nil { // a full disk has no room for it, and must be emptied
+			l.o.Logger.Warn("failed to write the eviction of a pod, its back-off begins anew if the server is killed now", "pod", p.uid(), "error", err)
+			if l.ctx.Err() != nil {
+				return
+			}
+		}
 		for told := false; ; told = true {
 			err := l.store.Remove(p.uid())
 			if err == nil {

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
@@ -41,13 +42,14 @@ func (l *stepper) step(p *pod) {
 	}
 	if p.saving {
 		p.again = true
+		if p.stuck {
+			l.preview(p)
+		}
 		return
 	}
 	now := l.o.now()
 	p.again = false
-	o := cycle.Observed{BootID: l.o.BootID, Results: p.results, Changed: p.changed, Volumes: p.volumes}
-	l.read(p)
-	o.Sandboxes, o.Containers = p.seen.Lists(l.prober.Results)
+	o := l.observed(p)
 	p.results, p.changed = nil, false
 	p.decision = cycle.Next(&p.rec.Record, o, now, l.o.Settings)
 	if held := p.holding; held != p.holds() {
@@ -63,7 +65,9 @@ func (l *stepper) step(p *pod) {
 		l.event(p.rec.Pod, e.Container, e.Type, e.Reason, e.Message)
 	}
 	l.probe(p)
-	l.keeper.seen(p)
+	if p.seen.Live() {
+		l.keeper.Runs()
+	}
 	l.evictor.seen(p)
 	if p.decision.Over {
 		l.records.remove(p)
@@ -80,6 +84,46 @@ func (l *stepper) step(p *pod) {
 	}
 	if !p.saving {
 		l.saved(p)
+	}
+}
+
+// observed is what is known of a pod now.
+func (l *stepper) observed(p *pod) cycle.Observed {
+	o := cycle.Observed{BootID: l.o.BootID, Results: p.results, Changed: p.changed, Volumes: p.volumes}
+	l.read(p)
+	o.Sandboxes, o.Containers = p.seen.Lists(l.prober.Results)
+	return o
+}
+
+// preview shows the status of a pod that makes no step, since its record cannot be written.
+func (l *stepper) preview(p *pod) {
+	rec, err := records.Copy(p.rec)
+	if err != nil {
+		l.o.Logger.Error("failed to show pod", "pod", p.uid(), "error", err)
+		return
+	}
+	status := cycle.Next(&rec.Record, l.observed(p), l.o.now(), l.o.Settings).Status
+	for _, shown := range l.views.Pods() {
+		if shown.UID == p.rec.Pod.UID {
+			keepCounts(&shown.Status, &status)
+		}
+	}
+	l.showAs(p, status, "room for its record", time.Time{})
+}
+
+// keepCounts keeps the counts of restarts that were shown: a restart that is not on record may
+// never happen.
+func keepCounts(shown, now *corev1.PodStatus) {
+	for _, lists := range [][2][]corev1.ContainerStatus{
+		{shown.InitContainerStatuses, now.InitContainerStatuses}, {shown.ContainerStatuses, now.ContainerStatuses},
+	} {
+		for _, was := range lists[0] {
+			for i := range lists[1] {
+				if c := &lists[1][i]; c.Name == was.Name {
+					c.RestartCount = min(c.RestartCount, was.RestartCount)
+				}
+			}
+		}
 	}
 }
 
@@ -227,21 +271,25 @@ func (l *stepper) probeFailed(e probes.Event) {
 
 // show makes the view of a pod of its record and what was decided last.
 func (l *stepper) show(p *pod) {
+	next, until := p.decision.Waiting, p.decision.Wake
+	if len(p.resize.wanted) > 0 {
+		next = strings.TrimPrefix(next+"; room for new resources", "; ")
+	}
+	if back := l.evictor.back(p); !back.IsZero() {
+		next, until = "a new pod after its eviction", back
+	}
+	l.showAs(p, p.decision.Status, next, until)
+}
+
+// showAs makes the view of a pod with a status, and what it waits for.
+func (l *stepper) showAs(p *pod, status corev1.PodStatus, next string, until time.Time) {
 	shown := *p.rec.Pod
 	shown.TypeMeta.APIVersion, shown.TypeMeta.Kind = "v1", "Pod"
-	shown.Status = p.decision.Status
+	shown.Status = status
 	for _, c := range []*corev1.PodCondition{p.resize.pending, p.resize.progress} {
 		if c != nil {
 			shown.Status.Conditions = append(shown.Status.Conditions[:len(shown.Status.Conditions):len(shown.Status.Conditions)], *c)
 		}
-	}
-	next := p.decision.Waiting
-	if len(p.resize.wanted) > 0 {
-		next = strings.TrimPrefix(next+"; room for new resources", "; ")
-	}
-	until := p.decision.Wake
-	if back := l.evictor.back(p); !back.IsZero() {
-		next, until = "a new pod after its eviction", back
 	}
 	if l.views.Put(&shown, next, until) {
 		l.summarize()

@@ -66,7 +66,7 @@ func (l *planner) sync() {
 		}
 	}
 	l.forget(entries)
-	l.evictor.forget(wanted)
+	l.evictor.history.Forget(func(key manifest.Key) bool { _, found := wanted[key]; return found })
 	l.inputs.refresh(changed)
 	l.admission.admit(node, wanted)
 }
@@ -101,7 +101,7 @@ func (l *planner) create(e *desired.Entry, uid types.UID) {
 	rec := &records.Record{Manifest: e.Pod()}
 	rec.Record = *cycle.New(l.dress(e.Pod(), e), "", e.Source)
 	rec.Pod.UID, rec.Pod.Generation, rec.Pod.CreationTimestamp = uid, 1, metav1.NewTime(l.o.now().Truncate(1e9))
-	rec.Pending, rec.Evicted = &cycle.Reason{}, l.evictor.inherit(e)
+	rec.Pending, rec.Evicted = &cycle.Reason{}, l.evictor.history.Take(e.Key, e.Source)
 	p := newPod(rec)
 	p.fresh = true
 	l.pods[p.uid()] = p

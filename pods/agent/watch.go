@@ -2,88 +2,41 @@ package agent
 
 import (
 	"context"
-	"time"
 
-	"github.com/containerd/errdefs"
+	corev1 "k8s.io/api/core/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/pods/agent/follow"
+	"github.com/sunaba-project/sunaba/pods/agent/outside"
 	"github.com/sunaba-project/sunaba/pods/translate"
 )
 
-// retryWatch is the pause before the CRI server is asked again after it did not answer.
-const retryWatch = time.Second
-
-// watcher follows the CRI server's events. After each new subscription it lists once what is there.
+// watcher takes in what happens in the CRI server.
 type watcher struct{ l *loop }
-
-func newWatcher(l *loop) *watcher { return &watcher{l} }
 
 // run follows the events until the context ends.
 func (w *watcher) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := w.l.o.CRI.Events(ctx, func(e *runtime.ContainerEventResponse) { w.event(ctx, e) })
-		w.l.views.Listen(false)
-		if ctx.Err() != nil {
-			return
-		}
-		w.l.o.Logger.Warn("failed to follow events of the CRI server", "error", err)
-		if !w.l.pause(retryWatch) {
-			return
-		}
-	}
+	follow.Run(ctx, follow.Options{
+		CRI: w.l.o.CRI, Turns: w.turns, Listed: w.takeList, Happened: w.happened, Post: w.l.post,
+		Ours: func(annotations, labels map[string]string) bool {
+			_, ours := w.podUID(annotations, labels)
+			return ours
+		},
+		Listening: w.l.views.Listen, Pause: w.l.pause, Logger: w.l.o.Logger,
+	})
 }
 
-// event takes in an event, or lists what is there at the start of a subscription.
-func (w *watcher) event(ctx context.Context, e *runtime.ContainerEventResponse) {
-	if e != nil {
-		w.l.post(func() { w.happened(e) })
-		return
-	}
-	for told := false; ctx.Err() == nil; told = true {
-		err := w.list(ctx)
-		if err == nil {
-			w.l.views.Listen(true)
-			return
-		}
-		if !told {
-			w.l.o.Logger.Warn("failed to list sandboxes", "error", err)
-		}
-		if !w.l.pause(retryWatch) {
-			return
-		}
-	}
+// stops records who stops the pods, until the context ends.
+func (w *watcher) stops(ctx context.Context) {
+	w.l.o.Stops(ctx, func(s outside.Stop) { w.l.post(func() { w.stopped(s) }) })
 }
 
-// list asks for all sandboxes with the agent's mark, and their containers.
-func (w *watcher) list(ctx context.Context) error {
-	turns := make(chan map[string]uint64, 1)
-	w.l.post(func() { turns <- w.turns() })
-	var asked map[string]uint64
-	select {
-	case asked = <-turns:
-	case <-ctx.Done():
-		return ctx.Err()
+// stopped records that a container or sandbox of a pod is stopped by another process (A.3).
+func (w *watcher) stopped(s outside.Stop) {
+	uid, ours := w.podUID(s.Annotations, s.Labels)
+	if p := w.l.pods[uid]; ours && p != nil {
+		w.l.event(p.rec.Pod, s.Container, corev1.EventTypeWarning, outside.Reason, s.Message())
 	}
-	list, err := w.l.o.CRI.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
-	if err != nil {
-		return err
-	}
-	var all []*runtime.PodSandboxStatusResponse
-	for _, s := range list.GetItems() {
-		if _, ours := w.podUID(s.GetAnnotations(), s.GetLabels()); !ours {
-			continue
-		}
-		status, err := w.l.o.CRI.PodSandboxStatus(ctx, &runtime.PodSandboxStatusRequest{PodSandboxId: s.GetId()})
-		if errdefs.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		all = append(all, status)
-	}
-	w.l.post(func() { w.takeList(asked, all) })
-	return nil
 }
 
 // turns are the turns of all pods' observations.

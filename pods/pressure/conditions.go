@@ -80,6 +80,17 @@ func (c *Conditions) Holds(kind corev1.NodeConditionType) bool {
 	return slices.Contains(c.active, kind)
 }
 
+// Absent are the reasons of the events about conditions that do not hold.
+func (c *Conditions) Absent() []string {
+	var events []string
+	for _, one := range conditions {
+		if !c.Holds(one.kind) {
+			events = append(events, one.eventNo)
+		}
+	}
+	return events
+}
+
 // List are the conditions as a Node's status has them (NC1), nil before the first sight.
 func (c *Conditions) List() []corev1.NodeCondition {
 	if c.at.IsZero() {

@@ -22,6 +22,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent"
 	"github.com/sunaba-project/sunaba/pods/agent/gauges"
 	"github.com/sunaba-project/sunaba/pods/agent/node"
+	"github.com/sunaba-project/sunaba/pods/agent/outside"
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
@@ -59,10 +60,12 @@ type Options struct {
 	// streams are served, "" if they are not encrypted.
 	Socket, StreamCertificate string
 	CRI                       server.Local
-	Cgroups                   Cgroups
-	Handlers                  *runtimeclass.Table
-	Host                      spec.Host
-	BootID                    string
+	// Stops are the requests of other processes to the CRI server that stop what runs.
+	Stops    func(context.Context, func(server.Stop))
+	Cgroups  Cgroups
+	Handlers *runtimeclass.Table
+	Host     spec.Host
+	BootID   string
 	// Classes are the RuntimeClasses of the node, beside those of manifests.
 	Classes func() []nodev1.RuntimeClass
 	// ImageBudget is how many bytes images may take together; 0 is as many as there are.
@@ -115,9 +118,7 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ReserveMemory(o.Cgroups, o.State, memoryLimit(c, facts)); err != nil {
-		o.Logger.Error("failed to limit the memory of all pods to what is not reserved", "error", err)
-	}
+	limited := enforce(o, memoryLimit(c, facts))
 	set, err := desired.Open(desired.Options{Folders: c.Manifests, Store: o.pods(), IgnoreKinds: c.IgnoreKinds, Logger: o.Logger})
 	if err != nil {
 		return nil, err
@@ -135,6 +136,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	options, err := agentOptions(o, c, facts, set, vols)
+	options.Before = limited
 	if err != nil {
 		return nil, err
 	}
@@ -187,6 +189,14 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 		ImageGC: removal, ImageBudget: o.ImageBudget,
 		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, AppArmor: o.Host.AppArmor, UserAgent: "sunaba-" + version.String(),
 		Eviction: eviction, Shutdown: graces, Changed: o.Changed, Logger: o.Logger,
+		Stops: func(ctx context.Context, f func(outside.Stop)) {
+			o.Stops(ctx, func(s server.Stop) {
+				f(outside.Stop{
+					Labels: s.Labels, Annotations: s.Annotations, Container: s.Container,
+					Known: s.Known, PID: s.Process.PID, UID: s.Process.UID, Name: s.Process.Name,
+				})
+			})
+		},
 	}, nil
 }
 

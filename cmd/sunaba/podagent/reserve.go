@@ -8,7 +8,11 @@ import (
 	"path/filepath"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/pods/agent"
 )
 
 // Cgroups limit the memory of all pods together: a *cgroup.Manager.
@@ -36,4 +40,21 @@ func ReserveMemory(cgroups Cgroups, state string, memory uint64) error {
 		return fmt.Errorf("forget memory limit of all pods: %w", err)
 	}
 	return nil
+}
+
+// enforce limits all pods of the server to an amount of memory, in bytes, and returns the node's
+// event about it, as a kubelet's; without a limit there is none.
+func enforce(o Options, memory uint64) []agent.NodeEvent {
+	err := ReserveMemory(o.Cgroups, o.State, memory)
+	if err != nil {
+		o.Logger.Error("failed to limit the memory of all pods to what is not reserved", "error", err)
+		return []agent.NodeEvent{{
+			Type: corev1.EventTypeWarning, Reason: "FailedNodeAllocatableEnforcement",
+			Message: `Failed to update Node Allocatable Limits ["sunaba"]: ` + errtext.Of(err),
+		}}
+	}
+	if memory == 0 {
+		return nil
+	}
+	return []agent.NodeEvent{{Type: corev1.EventTypeNormal, Reason: "NodeAllocatableEnforced", Message: "Updated Node Allocatable limit across pods"}}
 }

@@ -3,6 +3,7 @@ package podagent
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -60,5 +61,21 @@ func TestReserveMemory(t *testing.T) {
 	}
 	if got := fmt.Sprint(c.calls); got != "[100 0 0]" {
 		t.Errorf("calls %s", got)
+	}
+}
+
+// The node's event about the limit is a kubelet's, and there is none without a limit.
+func TestEnforce(t *testing.T) {
+	dir, c := t.TempDir(), &cgroups{}
+	if err := os.Mkdir(filepath.Join(dir, "pods"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Cgroups: c, State: dir, Logger: slog.New(slog.DiscardHandler)}
+	got := fmt.Sprint(enforce(o, 0), enforce(o, 100))
+	c.fails = errors.New("in use")
+	got += fmt.Sprint(enforce(o, 200))
+	if want := `[] [{Normal NodeAllocatableEnforced Updated Node Allocatable limit across pods}]` +
+		`[{Warning FailedNodeAllocatableEnforcement Failed to update Node Allocatable Limits ["sunaba"]: in use}]`; got != want {
+		t.Errorf("%s, want\n%s", got, want)
 	}
 }

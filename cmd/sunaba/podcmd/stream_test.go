@@ -117,6 +117,76 @@ func TestLogsFollow(t *testing.T) {
 	}
 }
 
+// Logs of many pods: each in its turn, the last ten lines of each, with kubectl's texts.
+func TestLogsOfSelector(t *testing.T) {
+	n := newNode(t)
+	feed, web := pod("feed", "u1", corev1.ConditionTrue), pod("web", "u2", corev1.ConditionTrue)
+	feed.Status.ContainerStatuses[0].ContainerID = "sunaba://f-app"
+	web.Annotations = map[string]string{"kubectl.kubernetes.io/default-container": "side"}
+	n.agent.set(feed, web)
+	var lines []string
+	for i := range 12 {
+		lines = append(lines, fmt.Sprint(i))
+	}
+	n.log(t, "f-app", runtime.ContainerState_CONTAINER_RUNNING, lines...)
+	n.log(t, "c-side", runtime.ContainerState_CONTAINER_RUNNING, "side")
+	n.log(t, "c-app", runtime.ContainerState_CONTAINER_RUNNING, "app")
+	for _, tt := range []struct{ line, out, errs, fails string }{
+		{line: "logs -l app", out: "2\n3\n4\n5\n6\n7\n8\n9\n10\n11\nside\n", errs: "Defaulted container \"app\" out of: app, side, init (init)\n"},
+		{line: "logs -l app --tail=-1 --limit-bytes=4", out: "0\n1\nside", errs: "Defaulted"},
+		{line: "logs -l app --tail=1 --all-pods", out: "[pod/feed/app] 11\n[pod/web/side] side\n"},
+		{line: "logs web --all-pods", out: "[pod/web/side] side\n"},
+		{line: "logs -l app=web -c app --prefix", out: "[pod/web/app] app\n"},
+		{line: "logs -l app=web --all-containers --prefix", fails: "is waiting to start: trying and failing to pull image"},
+		{line: "logs -l app=web --all-containers --prefix --ignore-errors", out: "error: container \"init\" in pod \"web\" is waiting to start: trying and failing to pull image\n[pod/web/app] app\n[pod/web/side] side\n"},
+	} {
+		out, errOut, err := n.run(t.Context(), "", strings.Fields(tt.line)...)
+		if tt.fails == "" && err != nil || tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
+			t.Errorf("%s: %v, want %q", tt.line, err, tt.fails)
+		}
+		if out != tt.out || !strings.HasPrefix(errOut, tt.errs) || tt.errs == "" && errOut != "" {
+			t.Errorf("%s: %q and %q, want %q and %q", tt.line, out, errOut, tt.out, tt.errs)
+		}
+	}
+}
+
+// A log that is followed is waited for; the first error ends those of others too, unless errors are
+// ignored.
+func TestLogsFollowWaits(t *testing.T) {
+	const waits = `container "init" in pod "web" is waiting to start: trying and failing to pull image`
+	n := newNode(t)
+	n.agent.set(pod("web", "u2", corev1.ConditionTrue))
+	n.log(t, "c-init", runtime.ContainerState_CONTAINER_EXITED, "i")
+	path := n.log(t, "c-side", runtime.ContainerState_CONTAINER_RUNNING, "s")
+	n.log(t, "c-app", runtime.ContainerState_CONTAINER_RUNNING, "a")
+	var out, errs buffer
+	done := make(chan error, 1)
+	go func() { done <- n.runTo(t.Context(), &out, &errs, "", "logs", "-f", "web", "init") }()
+	for end := time.Now().Add(time.Minute); !strings.Contains(errs.String(), waits+"\n"); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it is not waited for: %q", errs.String())
+		}
+	}
+	web := pod("web", "u2", corev1.ConditionTrue)
+	web.Status.InitContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: "sunaba://c-init"}}
+	n.agent.set(web)
+	if err := <-done; err != nil || out.String() != "i\n" {
+		t.Errorf("%v, %q", err, out.String())
+	}
+	n.agent.set(pod("web", "u2", corev1.ConditionTrue))
+	o, e, err := n.run(t.Context(), "", "logs", "-f", "web", "--all-containers", "--pod-running-timeout=1500ms")
+	if err == nil || err.Error() != "logs: gave up after 1.5s: "+waits || strings.Count(e, waits+"\n") != 2 || !strings.Contains(o, "s\n") || !strings.Contains(o, "a\n") {
+		t.Errorf("%v, %q, %q", err, o, e)
+	}
+	time.AfterFunc(300*time.Millisecond, func() {
+		n.container("c-side", path, runtime.ContainerState_CONTAINER_EXITED)
+		n.container("c-app", path, runtime.ContainerState_CONTAINER_EXITED)
+	})
+	if o, e, err := n.run(t.Context(), "", "logs", "-f", "web", "--all-containers", "--ignore-errors"); err != nil || !strings.Contains(o, "error: "+waits+"\n") || e != "" {
+		t.Errorf("%v, %q, %q", err, o, e)
+	}
+}
+
 func TestLogsFollowEndsWithTheUser(t *testing.T) {
 	n := newNode(t)
 	n.log(t, "c-side", runtime.ContainerState_CONTAINER_RUNNING, "s")

@@ -54,6 +54,31 @@ func Since(dir string) (time.Time, error) {
 	return info.ModTime(), nil
 }
 
+const bootFile = "boot"
+
+// maxBoot bounds what is read of a boot's id, in bytes.
+const maxBoot = 128
+
+// LastBoot is the boot that NoteBoot wrote into a folder last, "" if it never did.
+func LastBoot(dir string) (string, error) {
+	data, err := regular.Read(filepath.Join(dir, bootFile), maxBoot)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the last boot: %w", err)
+	}
+	return string(bytes.TrimSpace(data)), nil
+}
+
+// NoteBoot keeps the id of a boot in a folder.
+func NoteBoot(dir, id string) error {
+	if err := durable.Write(filepath.Join(dir, bootFile), []byte(id+"\n"), 0o600); err != nil {
+		return fmt.Errorf("note boot: %w", err)
+	}
+	return nil
+}
+
 // UID is a new random UUID of version 4 (RFC 9562).
 func UID() types.UID {
 	var b [16]byte

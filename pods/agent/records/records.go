@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,6 +82,9 @@ func Open(dir string, write Write) (*Store, error) {
 	return &Store{dir, write}, nil
 }
 
+// Replace writes another file of the agent as records are written.
+func (s *Store) Replace(path string, data []byte, sync bool) error { return s.write(path, data, sync) }
+
 func replaceFile(path string, data []byte, sync bool) error {
 	if sync {
 		return durable.Write(path, data, 0o600)
@@ -139,6 +143,26 @@ func read(path, uid string) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	return decode(data, path, uid)
+}
+
+// Copy is a record that shares nothing with another one.
+func Copy(r *Record) (*Record, error) {
+	data, err := Encode(r)
+	if err != nil {
+		return nil, err
+	}
+	c, err := decode(data, "of "+r.UID(), r.UID())
+	if err != nil {
+		return nil, err
+	}
+	c.Live = r.Live
+	c.Live.Running, c.Live.Failures = maps.Clone(r.Live.Running), maps.Clone(r.Live.Failures)
+	c.Live.Stopped, c.Live.Told = maps.Clone(r.Live.Stopped), maps.Clone(r.Live.Told)
+	return c, nil
+}
+
+func decode(data []byte, path, uid string) (*Record, error) {
 	var head struct {
 		Version int `json:"version"`
 	}

@@ -130,8 +130,8 @@ func (d *debugging) takePart(ctx context.Context) (int, error) {
 		if s.State.Terminated.ContainerID == "" {
 			return 0, fmt.Errorf("container %q did not start: %s: %s", d.name, s.State.Terminated.Reason, s.State.Terminated.Message)
 		}
-		l := &logReader{server: d.server, pod: d.pod, options: crilog.Options{Tail: -1}, out: d.cmd.Root().Writer}
-		if err := l.one(ctx, d.name); err != nil {
+		l := &logReader{server: d.server, options: crilog.Options{Tail: -1}, out: d.cmd.Root().Writer}
+		if err := l.one(ctx, source{d.pod, d.name}); err != nil {
 			return 0, err
 		}
 	}
