@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"sync"
 
 	"github.com/sunaba-project/sunaba/host/regular"
@@ -24,7 +25,8 @@ type Book struct {
 	path  string
 	write func(path string, data []byte, sync bool) error
 	last  map[manifest.Key]entry
-	turn  uint64 // of the last Put
+	kept  map[manifest.Key]bool // those that the file may have
+	turn  uint64                // of the last Put
 
 	mu      sync.Mutex
 	written uint64 // the turn that is on the disk
@@ -44,7 +46,7 @@ type entry struct {
 //
 // Those of a file that cannot be read; the book is then empty and may be used.
 func Open(path string, write func(path string, data []byte, sync bool) error) (*Book, error) {
-	b := &Book{path: path, write: write, last: map[manifest.Key]entry{}}
+	b := &Book{path: path, write: write, last: map[manifest.Key]entry{}, kept: map[manifest.Key]bool{}}
 	data, err := regular.Read(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return b, nil
@@ -58,7 +60,7 @@ func Open(path string, write func(path string, data []byte, sync bool) error) (*
 	}
 	for _, e := range list {
 		if e.Eviction != nil {
-			b.last[e.Key] = e
+			b.last[e.Key], b.kept[e.Key] = e, true
 		}
 	}
 	return b, nil
@@ -67,7 +69,7 @@ func Open(path string, write func(path string, data []byte, sync bool) error) (*
 // Put notes the eviction of a pod that is about to go. save writes the book, durably; the pod's own
 // record may be removed after that.
 func (b *Book) Put(key manifest.Key, source cycle.Source, e *pressure.Eviction) (save func() error) {
-	b.last[key] = entry{key, source, e}
+	b.last[key], b.kept[key] = entry{key, source, e}, true
 	b.turn++
 	turn := b.turn
 	list := make([]entry, 0, len(b.last))
@@ -103,11 +105,26 @@ func (b *Book) Take(key manifest.Key, source cycle.Source) *pressure.Eviction {
 	return e.Eviction
 }
 
-// Forget drops the evictions of pods that nobody wants any more.
+// Forget drops the evictions of pods that nobody wants any more, and the file with the last of them.
+// A pod that was taken and is wanted still may not be on record yet: the file stays for it.
 func (b *Book) Forget(wanted func(manifest.Key) bool) {
 	for key := range b.last {
 		if !wanted(key) {
 			delete(b.last, key)
 		}
+	}
+	if len(b.kept) == 0 {
+		return
+	}
+	for key := range b.kept {
+		if wanted(key) {
+			return
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.written = b.turn // a save that has not begun has nothing to write
+	if err := os.Remove(b.path); err == nil || errors.Is(err, fs.ErrNotExist) {
+		clear(b.kept)
 	}
 }

@@ -2,6 +2,7 @@ package evictions
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,6 +55,25 @@ func TestBook(t *testing.T) {
 	b = open()
 	if b.Forget(func(manifest.Key) bool { return false }); b.Take(key("web"), web) != nil {
 		t.Error("what nobody wants is kept")
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file of evictions that nobody needs is kept: %v", err)
+	}
+	late := b.Put(key("web"), web, pause(time.Second))
+	b.Forget(func(manifest.Key) bool { return false })
+	if err := late(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a late save writes what nobody needs: %v", err)
+	}
+	if err := b.Put(key("web"), web, pause(time.Second))(); err != nil {
+		t.Error(err)
+	}
+	b.Take(key("web"), web) // its record may not be written yet
+	b.Forget(func(manifest.Key) bool { return true })
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the file went with an eviction whose new pod is wanted: %v", err)
 	}
 	fails = errors.New("no room")
 	if err := b.Put(key("web"), web, pause(time.Second))(); !errors.Is(err, fails) {
