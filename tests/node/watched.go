@@ -62,15 +62,15 @@ func (w *Watched) Pods() []string {
 	return slices.Clone(w.pods)
 }
 
-// look sees all that belongs to the node, except images and compiled modules, which stay on
-// purpose.
+// look sees all that belongs to the node, except images, compiled modules and the agent's note of the
+// node's boot, which stay on purpose.
 func (w *Watched) look() (leftovers.Snapshot, error) {
 	scope := w.Scope()
 	scope.Network = true
 	for _, id := range w.Pods() {
 		scope.Cgroups = append(scope.Cgroups, strings.TrimPrefix(PodCgroup(id), "/"))
 	}
-	keep := []string{filepath.Join(w.Root, "images"), filepath.Join(w.Root, "wasm"), w.Logs, w.LogFile}
+	keep := []string{filepath.Join(w.Root, "images"), filepath.Join(w.Root, "wasm"), filepath.Join(w.Root, "pods", "boot"), w.Logs, w.LogFile}
 	scope.SkipFile = func(path string) bool { return slices.Contains(keep, path) }
 	snapshot, err := leftovers.Take(scope)
 	if err != nil {
