@@ -18,7 +18,6 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/session"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/criserver/errtext"
-	"github.com/sunaba-project/sunaba/images/registry/hosts"
 	"github.com/sunaba-project/sunaba/version"
 )
 
@@ -109,8 +108,8 @@ func configCommand() *cli.Command {
 					if err != nil {
 						return err
 					}
-					if err := hosts.Check(c.Images.HostsDir); err != nil {
-						return fmt.Errorf("images.hosts_dir: %w", err)
+					if err := c.tryHere(); err != nil {
+						return fmt.Errorf("%s: %w", cmd.Args().First(), err)
 					}
 					_, err = fmt.Fprintf(cmd.Root().Writer, "%s: ok\n", cmd.Args().First())
 					return err
