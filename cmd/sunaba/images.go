@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -64,6 +65,9 @@ func withImages(ctx context.Context, cmd *cli.Command, action func(context.Conte
 	if !errdefs.IsUnavailable(err) {
 		return err
 	}
+	if err := findStore(p, cmd.Name); err != nil {
+		return err
+	}
 	c, logger, err := quietConfig(cmd)
 	if err != nil {
 		return err
@@ -88,6 +92,29 @@ func withImages(ctx context.Context, cmd *cli.Command, action func(context.Conte
 	}
 	d.close = append(d.close, store.Close)
 	return action(ctx, cmd, store)
+}
+
+// errNoStore is that there are no images to look at.
+var errNoStore = errors.New("there is no image store")
+
+// findStore refuses a --root without a store, which may be a slip: what brings images makes one, in a
+// folder that is there or is the default.
+func findStore(p places, command string) error {
+	want := p.images()
+	if command == "pull" || command == "import" {
+		if p.root == defaultPlaces().root {
+			return nil
+		}
+		want = p.root
+	}
+	_, err := os.Stat(want)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && want == p.root:
+		return fmt.Errorf("the folder --root %s does not exist: make it, for a new store", p.root)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w below --root %s, and no server runs with --state %s", errNoStore, p.root, p.state)
+	}
+	return err
 }
 
 // argument is the one argument of a command.

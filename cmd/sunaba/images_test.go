@@ -136,3 +136,22 @@ func TestImagesCommand(t *testing.T) {
 		contains(call(1, "list", "x"), "not expected")
 	}
 }
+
+// A slip in --root makes no store.
+func TestImagesOfNoStore(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("must run as root")
+	}
+	dir := t.TempDir()
+	for _, command := range []string{"list", "gc", "check", "remove x", "inspect x", "export x", "pull x", "import x"} {
+		var out, errOut strings.Builder
+		args := append([]string{"sunaba", "images"}, strings.Fields(command)...)
+		code := run(append(args, "--root", filepath.Join(dir, "slip"), "--state", filepath.Join(dir, "state")), &out, &errOut)
+		if code != 1 || !strings.Contains(errOut.String(), "--root "+filepath.Join(dir, "slip")) {
+			t.Errorf("%s: code %d, %s", command, code, errOut.String())
+		}
+	}
+	if made, err := os.ReadDir(dir); len(made) > 0 || err != nil {
+		t.Errorf("made %v, %v", made, err)
+	}
+}

@@ -3,6 +3,7 @@ package dial
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"syscall"
@@ -69,6 +70,31 @@ func (c *Client) Handlers() []string {
 		names = append(names, h.GetName())
 	}
 	return names
+}
+
+// Config is what a server of ours tells of its configuration.
+type Config struct {
+	StateDir string
+	Handlers map[string]struct{ Default bool }
+}
+
+// Config is the server's configuration; the zero value if it tells none.
+func (c *Client) Config() Config {
+	var config Config
+	if err := json.Unmarshal([]byte(c.Node.GetInfo()["config"]), &config); err != nil {
+		return Config{}
+	}
+	return config
+}
+
+// DefaultHandler is the name of the server's default handler, "" if it does not tell.
+func (c *Client) DefaultHandler() string {
+	for name, h := range c.Config().Handlers {
+		if h.Default {
+			return name
+		}
+	}
+	return ""
 }
 
 // Close ends the connection.

@@ -21,7 +21,8 @@ type statusServer struct {
 }
 
 func (statusServer) Status(context.Context, *runtime.StatusRequest) (*runtime.StatusResponse, error) {
-	return &runtime.StatusResponse{RuntimeHandlers: []*runtime.RuntimeHandler{{Name: ""}, {Name: "runc"}}}, nil
+	return &runtime.StatusResponse{RuntimeHandlers: []*runtime.RuntimeHandler{{Name: ""}, {Name: "runc"}},
+		Info: map[string]string{"config": `{"stateDir":"/run/x","handlers":{"runc":{"default":true},"wasm":{"default":false}}}`}}, nil
 }
 
 func TestConnect(t *testing.T) {
@@ -50,6 +51,9 @@ func TestConnect(t *testing.T) {
 			}
 			if !slices.Equal(c.Handlers(), []string{"", "runc"}) {
 				t.Errorf("handlers %q", c.Handlers())
+			}
+			if c.DefaultHandler() != "runc" || c.Config().StateDir != "/run/x" {
+				t.Errorf("default handler %q of %+v", c.DefaultHandler(), c.Config())
 			}
 			if err := c.Close(); err != nil {
 				t.Error(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 )
 
 // Options say what to run. All but Load and Args are needed.
@@ -82,7 +83,7 @@ func Run(ctx context.Context, c *dial.Client, o Options) (_ []Figures, err error
 		if err != nil {
 			return nil, fmt.Errorf("measure pod %d of %d: %w", i+1, o.Pods, err)
 		}
-		fmt.Fprintf(o.Notes, "pod %d of %d: start %s, idle %s, work %s\n", i+1, o.Pods, classes.Bytes(f.Start), classes.Bytes(f.Idle), classes.Bytes(f.Work))
+		fmt.Fprintf(o.Notes, "pod %d of %d: start %s, idle %s, work %s\n", i+1, o.Pods, units.Bytes(f.Start), units.Bytes(f.Idle), units.Bytes(f.Work))
 		all = append(all, f)
 	}
 	return all, nil

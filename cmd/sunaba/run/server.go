@@ -3,7 +3,6 @@ package run
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os/signal"
@@ -53,11 +52,7 @@ func newServer(r *runner) *server {
 
 // stateOf is the folder of a server's state, "" if it does not say.
 func stateOf(c *dial.Client) string {
-	var config struct{ StateDir string }
-	if err := json.Unmarshal([]byte(c.Node.GetInfo()["config"]), &config); err != nil {
-		return ""
-	}
-	return config.StateDir
+	return c.Config().StateDir
 }
 
 // Events tells the agent what happens.
@@ -110,7 +105,7 @@ func (s *server) RunPodSandbox(ctx context.Context, q *runtime.RunPodSandboxRequ
 		where = "at " + ip
 	}
 	if err == nil {
-		s.say("pod %s/%s is up %s (handler %s, %s)", s.key.Namespace, s.key.Name, where, cmp.Or(q.GetRuntimeHandler(), "default"), short(took))
+		s.say("pod %s/%s is up %s (handler %s, %s)", s.key.Namespace, s.key.Name, where, cmp.Or(q.GetRuntimeHandler(), s.client.DefaultHandler(), "default"), short(took))
 	}
 	return resp, nil
 }
