@@ -151,6 +151,9 @@ func pullImage(ctx context.Context, cmd *cli.Command, store control.Store) error
 	progress := show.NewProgress(cmd.Root().ErrWriter, ref)
 	img, err := store.Pull(ctx, images.PullRequest{Ref: ref, Handler: cmd.String("handler"), Auth: auth, Progress: progress.Show})
 	progress.End()
+	if ctx.Err() != nil { // a server's answer that was not awaited says nothing else
+		return fmt.Errorf("pull %q: %w", ref, ctx.Err())
+	}
 	if err != nil {
 		return err
 	}
@@ -212,6 +215,9 @@ func importImages(ctx context.Context, cmd *cli.Command, store control.Store) er
 	}
 	imgs, err := store.Import(ctx, req)
 	progress.End()
+	if ctx.Err() != nil {
+		return fmt.Errorf("import %q: %w", file, ctx.Err())
+	}
 	return errors.Join(err, show.Images(cmd.Root().Writer, imgs, cmd.Bool("json")))
 }
 

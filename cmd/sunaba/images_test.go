@@ -97,6 +97,9 @@ func TestImagesCommand(t *testing.T) {
 				}
 			}
 		}
+		if err := os.MkdirAll(p.root, 0o711); err != nil {
+			t.Fatal(err)
+		}
 		contains(call(0, "import", archive), "example.org/app:v1", "runc,wasm", "app.tar: fetch")
 		contains(call(0, "list"), "example.org/app:v1", "linux/"+runtime.GOARCH, "rootfs")
 		var listed []struct {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v3"
@@ -62,7 +63,8 @@ func exitCode(err error, signalled bool, errOut io.Writer) int {
 	case errors.As(err, &code):
 		return int(code)
 	case signalled && errors.Is(err, context.Canceled):
-		fmt.Fprintln(errOut, "sunaba: interrupted")
+		text := strings.ReplaceAll(errtext.Of(err), context.Canceled.Error(), "interrupted")
+		fmt.Fprintln(errOut, "sunaba:", strings.ReplaceAll(text, "interrupted: interrupted", "interrupted"))
 		return usage.Interrupted
 	}
 	fmt.Fprintln(errOut, "sunaba:", errtext.Of(err))

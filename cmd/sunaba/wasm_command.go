@@ -129,7 +129,7 @@ func oneModule(ctx context.Context, cmd *cli.Command, name string, do func(*wasm
 		return err
 	})
 	if errors.Is(err, errNoStore) {
-		return fmt.Errorf("there is no file %q, and for an image of that name %w", name, err)
+		return fmt.Errorf("there is neither a file nor an image of that name: image %q: %w", name, err)
 	}
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/criserver/client"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -272,9 +274,30 @@ func (s *server) codes(pod *corev1.Pod) []int {
 	slices.SortStableFunc(ends, func(a, b *runtime.ContainerStatus) int { return cmp.Compare(a.GetFinishedAt(), b.GetFinishedAt()) })
 	var codes []int
 	for _, end := range ends {
-		codes = append(codes, int(end.GetExitCode()))
+		code := int(end.GetExitCode())
+		if end.GetReason() == startError {
+			code = startCode(end.GetMessage())
+		}
+		codes = append(codes, code)
 	}
 	return codes
+}
+
+// startError is the reason of a container whose program was not started.
+const startError = "StartError"
+
+// startCode is the exit code for a program that was not started, as docker run has it. Nothing but
+// the OCI runtime's text, which differs between runtimes, tells why it was not.
+func startCode(message string) int {
+	message = strings.ToLower(message)
+	has := func(text string) bool { return strings.Contains(message, text) }
+	switch {
+	case has("executable file") && has("not found"), has("exec") && has("no such file or directory"), has("command ") && has("is not in the image"):
+		return usage.NotFound
+	case has("exec") && (has("permission denied") || has("exec format error")), has("is a directory"):
+		return usage.NotExecutable
+	}
+	return usage.Failed
 }
 
 // PullImage pulls an image and shows how far it is. The server's socket for images tells that; a
