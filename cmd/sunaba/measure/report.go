@@ -61,8 +61,13 @@ func Fixed(all []Figures) (mebibytes, millis int64) {
 }
 
 // Manifest writes the RuntimeClass.
-func Manifest(out io.Writer, class, handler, how string, all []Figures) error {
+//
+// others are those that Run tells of.
+func Manifest(out io.Writer, class, handler, how string, all []Figures, others int) error {
 	memory, cpu := Fixed(all)
+	if others > 0 {
+		how += "\n# " + Disturbed(others)
+	}
 	_, err := fmt.Fprintf(out, `# overhead: the 99th percentile of %d pods, rounded up; measured with
 #   %s
 apiVersion: node.k8s.io/v1
