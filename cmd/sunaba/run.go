@@ -38,7 +38,8 @@ func runCommand() *cli.Command {
 		}, logFlags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			err := runPod(ctx, cmd)
-			if code := exit(0); err == nil || errors.As(err, &code) || cmd.Bool("detach") {
+			var failed usage.Failure
+			if code := exit(0); err == nil || errors.As(err, &code) || errors.As(err, &failed) || cmd.Bool("detach") {
 				return err
 			}
 			return usage.Failure{Code: usage.Failed, Err: err}

@@ -107,12 +107,12 @@ func Run(ctx context.Context, c *dial.Client, o Options) (_ []Figures, others in
 
 // Disturbed says what other pods do to the figures.
 func Disturbed(others int) string {
-	pods := "1 other pod runs"
+	pods := "1 other pod"
 	if others != 1 {
-		pods = fmt.Sprintf("%d other pods run", others)
+		pods = fmt.Sprintf("%d other pods", others)
 	}
-	return "warning: " + pods + " on this node and disturb the figures: they share memory with the pods that are measured, whose part looks smaller," +
-		" and take CPU time. Measure on a node without pods"
+	return "warning: the figures are disturbed by " + pods + " on this node, with which those that are measured share memory, so that their part looks smaller," +
+		" and CPU time; measure on a node without pods"
 }
 
 // others counts the sandboxes that are ready and that this run has not made.

@@ -85,7 +85,7 @@ func TestTable(t *testing.T) {
 	if err := Table(&out, hundred()); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"memory, start", "memory, idle", "memory, at work", "CPU, idle", "CPU, at work       4.9m     9.8m   9.9m"} {
+	for _, want := range []string{"memory, start", "memory, idle", "memory, at work", "CPU, idle", "CPU, at work       4.9m       9.8m     9.9m"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
@@ -141,7 +141,7 @@ func TestManifestOfDisturbedFigures(t *testing.T) {
 	if err := Manifest(&out, "light", "wasm", "sunaba overhead measure", hundred(), 3); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "\n# warning: 3 other pods run on this node and disturb the figures") {
+	if !strings.Contains(out.String(), "\n# warning: the figures are disturbed by 3 other pods on this node") {
 		t.Errorf("%s", out.String())
 	}
 	if _, err := runtimeclass.Parse("out", out.Bytes()); err != nil {
