@@ -22,7 +22,8 @@ func imagesCommand() *cli.Command {
 	jsonFlag := &cli.BoolFlag{Name: "json", Usage: "answer in JSON"}
 	handlerFlag := &cli.StringFlag{Name: "handler", Usage: "runtime handler `NAME` that the image is for; without it, each gets its variant"}
 	sub := func(name, usage, args string, action func(context.Context, *cli.Command, control.Store) error, flags ...cli.Flag) *cli.Command {
-		return &cli.Command{Name: name, Usage: usage, ArgsUsage: args, Flags: append(append(placeFlags()[:3:3], logFlags()...), flags...),
+		names := strings.Split(name, "|")
+		return &cli.Command{Name: names[0], Aliases: names[1:], Usage: usage, ArgsUsage: args, Flags: append(append(placeFlags()[:3:3], logFlags()...), flags...),
 			Action: func(ctx context.Context, cmd *cli.Command) error { return withImages(ctx, cmd, action) }}
 	}
 	return &cli.Command{
@@ -33,16 +34,16 @@ func imagesCommand() *cli.Command {
 		Commands: []*cli.Command{
 			sub("pull", "pull an image", "REFERENCE", pullImage, jsonFlag, handlerFlag,
 				&cli.StringFlag{Name: "creds", Usage: "`USER[:PASSWORD]` for the registry; without a password, it is read from stdin"}),
-			sub("list", "list the images that are present", " ", listImages, jsonFlag),
+			sub("list|ls", "list the images that are present", " ", listImages, jsonFlag),
 			sub("inspect", "show all that is known of an image, in JSON", "NAME or ID", inspectImage, handlerFlag),
-			sub("remove", "remove images with all their names", "NAME or ID...", removeImages, jsonFlag),
+			sub("remove|rm", "remove images with all their names", "NAME or ID...", removeImages, jsonFlag),
 			sub("import", "import an OCI layout or a Docker archive", "FOLDER or FILE (- is stdin)", importImages, jsonFlag, handlerFlag,
 				&cli.StringFlag{Name: "name", Usage: "`REFERENCE` for what has no name of its own, or just a tag"}),
 			sub("export", "write images as an OCI layout, which docker load reads too", "NAME or ID...", exportImages,
 				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write, a folder if it ends with /; - is stdout", Value: "-"}),
 			sub("check", "read all images and say what is damaged; ends with 1 if anything is", " ", checkImages, jsonFlag,
 				&cli.BoolFlag{Name: "repair", Usage: "fetch again what is damaged, or drop it so that the next pull brings it"}),
-			sub("gc", "remove what no image and no container needs; images stay", " ", collectGarbage, jsonFlag,
+			sub("gc|prune", "remove what no image and no container needs; images stay", " ", collectGarbage, jsonFlag,
 				&cli.BoolFlag{Name: "dry-run", Usage: "only say what would be removed"}),
 		},
 	}

@@ -101,6 +101,9 @@ func TestImagesCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		contains(call(0, "import", archive), "example.org/app:v1", "runc,wasm", "app.tar: fetch")
+		if ls := call(0, "ls"); ls != call(0, "list") {
+			t.Errorf("ls prints\n%s", ls)
+		}
 		contains(call(0, "list"), "example.org/app:v1", "linux/"+runtime.GOARCH, "rootfs")
 		var listed []struct {
 			ID   string
