@@ -265,6 +265,7 @@ func (n *checked) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.startNetwork()
 	d.server.Recover(context.WithoutCancel(ctx))
 	d.server.Stop()
 	return errors.Join(d.listener.Close(), d.Close())

@@ -19,6 +19,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent"
+	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/stdio"
@@ -63,6 +64,7 @@ type networkConfig struct {
 	Bridge   string   `toml:"bridge"`
 	SubnetV4 string   `toml:"subnet_v4"`
 	SubnetV6 string   `toml:"subnet_v6"`
+	Embedded string   `toml:"embedded"`
 
 	BlockLinkLocal bool `toml:"block_link_local"`
 }
@@ -112,7 +114,7 @@ func defaultConfig() config {
 		CgroupDriver: "auto",
 		Log:          logConfig{Level: "info", Format: "text"},
 		Images:       defaultImages(),
-		Network:      networkConfig{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, BlockLinkLocal: true},
+		Network:      networkConfig{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, Embedded: string(network.UseAuto), BlockLinkLocal: true},
 		Stream:       streamConfig{Address: "127.0.0.1"},
 		Security:     securityConfig{AppArmor: true},
 		Devices:      devicesConfig{CDISpecDirs: []string{"/etc/cdi", "/var/run/cdi"}},
@@ -187,6 +189,7 @@ func (c config) check() error {
 		{"cgroup_driver", c.CgroupDriver, []string{"auto", "cgroupfs", "systemd"}},
 		{"log.level", c.Log.Level, logLevels()},
 		{"log.format", c.Log.Format, logFormats()},
+		{"network.embedded", c.Network.Embedded, network.Uses()},
 		{"images.pull_verification", c.Images.PullVerification, images.Verifications()},
 	} {
 		if !slices.Contains(f.known, f.value) {
@@ -195,6 +198,9 @@ func (c config) check() error {
 	}
 	if len(c.Network.Bridge) > 15 {
 		return fmt.Errorf("network.bridge %q is longer than 15 characters", c.Network.Bridge)
+	}
+	if err := network.Check(networkOptions(c, defaultPlaces(), nil)); err != nil {
+		return fmt.Errorf("network: %w", err)
 	}
 	if _, err := c.Images.registry(); err != nil {
 		return err

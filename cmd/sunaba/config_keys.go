@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/sunaba-project/sunaba/runtimeclass/nearest"
 )
 
 // removedKeys says what became of keys that a configuration file once had. "*" is the name of a
@@ -50,7 +52,7 @@ func nearestKey(key []string) string {
 	last := key[len(key)-1]
 	best, least := "", -1
 	for _, known := range knownKeys() {
-		n := distance(wrong, known)
+		n := nearest.Distance(wrong, known)
 		if known == last || strings.HasSuffix(known, "."+last) {
 			n = 0
 		}
@@ -85,25 +87,4 @@ func knownKeys() []string {
 	}
 	add("", reflect.TypeFor[config]())
 	return slices.Sorted(maps.Keys(keys))
-}
-
-// distance is how many letters have to be put in, taken out or exchanged to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			changed := diagonal
-			if a[i] != b[j] {
-				changed++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(changed, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

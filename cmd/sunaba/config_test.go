@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
@@ -70,6 +71,9 @@ func TestConfigErrorsNameTheirPlace(t *testing.T) {
 		{"log size", "[logs]\nmax_size_mib = 10000000\n", `f.toml: logs.max_size_mib is 10000000`},
 		{"log rate of a handler", "[handlers.a]\ntype = \"wasm\"\ndefault = true\n[handlers.a.logs]\nrate_kib = -1\n", `f.toml: handlers.a.logs.rate_kib is -1`},
 		{"bridge", "[network]\nbridge = \"a-name-that-is-too-long\"\n", "longer than 15"},
+		{"bridge that is no name", "[network]\nbridge = \"a/b\"\n", `f.toml: network: bridge "a/b": not a name of a link`},
+		{"subnet", "[network]\nsubnet_v4 = \"10.0.0.0/33\"\n", `f.toml: network: `},
+		{"embedded network", "[network]\nembedded = \"no\"\n", `f.toml: network.embedded is "no", not one of auto, always, never`},
 		{"mirror", "[images.mirrors]\n\"r.io\" = [\"m.lan\"]\n", `f.toml: images.mirrors."r.io": parse mirror "m.lan"`},
 		{"verification", "[images]\npull_verification = \"x\"\n", `f.toml: images.pull_verification is "x", not one of never, when-private, always`},
 		{"duration", "[images]\nstall_timeout = \"5\"\n", `f.toml: images.stall_timeout is "5"`},
@@ -190,4 +194,50 @@ max_size_mib = 3
 	if got := c.logLimits(); !reflect.DeepEqual(got, want) {
 		t.Errorf("limits are %v, want %v", got, want)
 	}
+}
+
+// What serve refuses because of this machine, the check of a configuration refuses too, all at once.
+func TestConfigCheckIsAsStrictAsServe(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "f.toml")
+	text := "shim = \"/none/shim\"\n[overhead]\nclasses = [\"/none/classes\"]\n[stream]\naddress = \"192.0.2.1\"\ntls_cert_file = \"/none/c\"\ntls_key_file = \"/none/k\"\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errOut strings.Builder
+	if code := run([]string{"sunaba", "config", "check", file}, &out, &errOut); code != 1 || out.Len() > 0 {
+		t.Errorf("code %d, printed %q", code, out.String())
+	}
+	for _, want := range []string{file, "shim: find shim", "overhead.classes: ", "/none/classes", "stream.tls_cert_file: open /none/c", "stream.address: listen tcp 192.0.2.1"} {
+		if !strings.Contains(errOut.String(), want) {
+			t.Errorf("%q does not tell of %q", errOut.String(), want)
+		}
+	}
+}
+
+// A path that is no socket is somebody's file.
+func TestListenReplacesSocketsOnly(t *testing.T) {
+	dir := t.TempDir()
+	file, socket := filepath.Join(dir, "file"), filepath.Join(dir, "socket")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, dir} {
+		if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "is no socket") {
+			t.Errorf("listen on %s: %v", path, err)
+		}
+	}
+	if data, err := os.ReadFile(file); string(data) != "precious" {
+		t.Errorf("the file holds %q, %v", data, err)
+	}
+	stale, err := unixsocket.Listen(socket, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.Close()
+	l, err := listen(socket)
+	if err != nil {
+		t.Fatalf("a stale socket is not replaced: %v", err)
+	}
+	l.Close()
 }

@@ -63,6 +63,7 @@ type daemon struct {
 	preload  string // folder of images to import
 	logger   *slog.Logger
 	classes  *classBook
+	network  network.Network
 	pods     *podagent.Runner // nil without [pods] manifests
 	close    []func() error   // from first made to last
 }
@@ -125,7 +126,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	if err != nil {
 		return nil, err
 	}
-	d.close = append(d.close, net.Close)
+	d.close, d.network = append(d.close, net.Close), net
 	events := server.NewEvents(logger)
 	sandboxes, err := sandbox.New(sandbox.Options{
 		Handlers: handlers, Network: net, Cgroups: cgroups, Host: host, Runtime: runtimes.Of, Labels: labels,
@@ -296,7 +297,7 @@ func networkOptions(c config, p places, logger *slog.Logger) network.Options {
 		bridge = network.DefaultBridgeName(p.root)
 	}
 	return network.Options{
-		ConfDir: c.Network.ConfDir, BinDirs: c.Network.BinDirs,
+		ConfDir: c.Network.ConfDir, BinDirs: c.Network.BinDirs, Use: network.Use(c.Network.Embedded),
 		StateDir: filepath.Join(p.root, "network"), SandboxesDir: p.sandboxes(),
 		Embedded: network.EmbeddedOptions{
 			Bridge: bridge, SubnetV4: c.Network.SubnetV4, SubnetV6: c.Network.SubnetV6, LinkLocal: !c.Network.BlockLinkLocal,
@@ -345,6 +346,9 @@ func listen(socket string) (net.Listener, error) {
 	if listens(socket) {
 		return nil, fmt.Errorf("another server listens on %q", socket)
 	}
+	if err := replaceable(socket); err != nil {
+		return nil, err
+	}
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("replace socket: %w", err)
 	}
@@ -354,6 +358,19 @@ func listen(socket string) (net.Listener, error) {
 	}
 	l.SetUnlinkOnClose(true)
 	return l, nil
+}
+
+// replaceable refuses what is there and no socket: it is somebody's file.
+func replaceable(socket string) error {
+	switch info, err := os.Lstat(socket); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("replace socket: %w", err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("listen on %q: it exists and is no socket: remove it, or give --socket another path", socket)
+	}
+	return nil
 }
 
 // listens says whether a server answers on a socket.

@@ -9,11 +9,13 @@ import (
 
 	notify "github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/version"
 )
 
 // Serve answers requests until ctx ends; ready is called once they are answered.
 func (d *daemon) Serve(ctx context.Context, ready func()) error {
+	d.startNetwork()
 	served := make(chan error, 1)
 	go func() { served <- d.server.Serve(d.listener) }()
 	d.logger.Info("serving", "socket", d.places.socket, "root", d.places.root, "state", d.places.state, "version", version.String())
@@ -40,6 +42,13 @@ func (d *daemon) Serve(ctx context.Context, ready func()) error {
 			d.logger.Info("stopping; pods continue to run")
 			return d.end(served)
 		}
+	}
+}
+
+// startNetwork makes what pods share of the network, once nothing of the start can fail any more.
+func (d *daemon) startNetwork() {
+	if n, ok := d.network.(network.Starter); ok {
+		n.Start()
 	}
 }
 

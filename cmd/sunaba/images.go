@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -21,7 +22,8 @@ func imagesCommand() *cli.Command {
 	jsonFlag := &cli.BoolFlag{Name: "json", Usage: "answer in JSON"}
 	handlerFlag := &cli.StringFlag{Name: "handler", Usage: "runtime handler `NAME` that the image is for; without it, each gets its variant"}
 	sub := func(name, usage, args string, action func(context.Context, *cli.Command, control.Store) error, flags ...cli.Flag) *cli.Command {
-		return &cli.Command{Name: name, Usage: usage, ArgsUsage: args, Flags: append(append(placeFlags()[:3:3], logFlags()...), flags...),
+		names := strings.Split(name, "|")
+		return &cli.Command{Name: names[0], Aliases: names[1:], Usage: usage, ArgsUsage: args, Flags: append(append(placeFlags()[:3:3], logFlags()...), flags...),
 			Action: func(ctx context.Context, cmd *cli.Command) error { return withImages(ctx, cmd, action) }}
 	}
 	return &cli.Command{
@@ -32,16 +34,16 @@ func imagesCommand() *cli.Command {
 		Commands: []*cli.Command{
 			sub("pull", "pull an image", "REFERENCE", pullImage, jsonFlag, handlerFlag,
 				&cli.StringFlag{Name: "creds", Usage: "`USER[:PASSWORD]` for the registry; without a password, it is read from stdin"}),
-			sub("list", "list the images that are present", " ", listImages, jsonFlag),
+			sub("list|ls", "list the images that are present", " ", listImages, jsonFlag),
 			sub("inspect", "show all that is known of an image, in JSON", "NAME or ID", inspectImage, handlerFlag),
-			sub("remove", "remove images with all their names", "NAME or ID...", removeImages, jsonFlag),
+			sub("remove|rm", "remove images with all their names", "NAME or ID...", removeImages, jsonFlag),
 			sub("import", "import an OCI layout or a Docker archive", "FOLDER or FILE (- is stdin)", importImages, jsonFlag, handlerFlag,
 				&cli.StringFlag{Name: "name", Usage: "`REFERENCE` for what has no name of its own, or just a tag"}),
 			sub("export", "write images as an OCI layout, which docker load reads too", "NAME or ID...", exportImages,
 				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write, a folder if it ends with /; - is stdout", Value: "-"}),
 			sub("check", "read all images and say what is damaged; ends with 1 if anything is", " ", checkImages, jsonFlag,
 				&cli.BoolFlag{Name: "repair", Usage: "fetch again what is damaged, or drop it so that the next pull brings it"}),
-			sub("gc", "remove what no image and no container needs; images stay", " ", collectGarbage, jsonFlag,
+			sub("gc|prune", "remove what no image and no container needs; images stay", " ", collectGarbage, jsonFlag,
 				&cli.BoolFlag{Name: "dry-run", Usage: "only say what would be removed"}),
 		},
 	}
@@ -62,6 +64,9 @@ func withImages(ctx context.Context, cmd *cli.Command, action func(context.Conte
 		return action(ctx, cmd, client)
 	}
 	if !errdefs.IsUnavailable(err) {
+		return err
+	}
+	if err := findStore(p, cmd.Name); err != nil {
 		return err
 	}
 	c, logger, err := quietConfig(cmd)
@@ -88,6 +93,29 @@ func withImages(ctx context.Context, cmd *cli.Command, action func(context.Conte
 	}
 	d.close = append(d.close, store.Close)
 	return action(ctx, cmd, store)
+}
+
+// errNoStore is that there are no images to look at.
+var errNoStore = errors.New("there is no image store")
+
+// findStore refuses a --root without a store, which may be a slip: what brings images makes one, in a
+// folder that is there or is the default.
+func findStore(p places, command string) error {
+	want := p.images()
+	if command == "pull" || command == "import" {
+		if p.root == defaultPlaces().root {
+			return nil
+		}
+		want = p.root
+	}
+	_, err := os.Stat(want)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && want == p.root:
+		return fmt.Errorf("the folder --root %s does not exist: make it, for a new store", p.root)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w below --root %s, and no server runs with --state %s", errNoStore, p.root, p.state)
+	}
+	return err
 }
 
 // argument is the one argument of a command.
@@ -124,6 +152,9 @@ func pullImage(ctx context.Context, cmd *cli.Command, store control.Store) error
 	progress := show.NewProgress(cmd.Root().ErrWriter, ref)
 	img, err := store.Pull(ctx, images.PullRequest{Ref: ref, Handler: cmd.String("handler"), Auth: auth, Progress: progress.Show})
 	progress.End()
+	if ctx.Err() != nil { // a server's answer that was not awaited says nothing else
+		return fmt.Errorf("pull %q: %w", ref, ctx.Err())
+	}
 	if err != nil {
 		return err
 	}
@@ -185,6 +216,9 @@ func importImages(ctx context.Context, cmd *cli.Command, store control.Store) er
 	}
 	imgs, err := store.Import(ctx, req)
 	progress.End()
+	if ctx.Err() != nil {
+		return fmt.Errorf("import %q: %w", file, ctx.Err())
+	}
 	return errors.Join(err, show.Images(cmd.Root().Writer, imgs, cmd.Bool("json")))
 }
 

@@ -97,7 +97,13 @@ func TestImagesCommand(t *testing.T) {
 				}
 			}
 		}
+		if err := os.MkdirAll(p.root, 0o711); err != nil {
+			t.Fatal(err)
+		}
 		contains(call(0, "import", archive), "example.org/app:v1", "runc,wasm", "app.tar: fetch")
+		if ls := call(0, "ls"); ls != call(0, "list") {
+			t.Errorf("ls prints\n%s", ls)
+		}
 		contains(call(0, "list"), "example.org/app:v1", "linux/"+runtime.GOARCH, "rootfs")
 		var listed []struct {
 			ID   string
@@ -134,5 +140,24 @@ func TestImagesCommand(t *testing.T) {
 		contains(call(1, "pull", "a:-x"), "a:-x")
 		contains(call(1, "pull"), "want one argument")
 		contains(call(1, "list", "x"), "not expected")
+	}
+}
+
+// A slip in --root makes no store.
+func TestImagesOfNoStore(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("must run as root")
+	}
+	dir := t.TempDir()
+	for _, command := range []string{"list", "gc", "check", "remove x", "inspect x", "export x", "pull x", "import x"} {
+		var out, errOut strings.Builder
+		args := append([]string{"sunaba", "images"}, strings.Fields(command)...)
+		code := run(append(args, "--root", filepath.Join(dir, "slip"), "--state", filepath.Join(dir, "state")), &out, &errOut)
+		if code != 1 || !strings.Contains(errOut.String(), "--root "+filepath.Join(dir, "slip")) {
+			t.Errorf("%s: code %d, %s", command, code, errOut.String())
+		}
+	}
+	if made, err := os.ReadDir(dir); len(made) > 0 || err != nil {
+		t.Errorf("made %v, %v", made, err)
 	}
 }

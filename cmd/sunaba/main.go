@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v3"
@@ -16,7 +17,8 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/completion"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/session"
-	"github.com/sunaba-project/sunaba/images/registry/hosts"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
+	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/version"
 )
 
@@ -44,9 +46,15 @@ func run(args []string, out, errOut io.Writer) int {
 			overheadCommand(), wasmCommand(), versionCommand(),
 		}, completion.Commands(places.Complete), podcmd.Commands(places)),
 	}
-	err := cmd.Run(ctx, args)
+	usage.Guard(cmd)
+	return exitCode(cmd.Run(ctx, args), ctx.Err() != nil, errOut)
+}
+
+// exitCode is the program's exit code. It prints the error, unless that was done already.
+func exitCode(err error, signalled bool, errOut io.Writer) int {
 	var code exit
 	var podCode session.ExitError
+	var failed usage.Failure
 	switch {
 	case err == nil:
 		return 0
@@ -54,10 +62,16 @@ func run(args []string, out, errOut io.Writer) int {
 		return int(podCode)
 	case errors.As(err, &code):
 		return int(code)
-	default:
-		fmt.Fprintln(errOut, "sunaba:", err)
-		return 1
+	case signalled && errors.Is(err, context.Canceled):
+		text := strings.ReplaceAll(errtext.Of(err), context.Canceled.Error(), "interrupted")
+		fmt.Fprintln(errOut, "sunaba:", strings.ReplaceAll(text, "interrupted: interrupted", "interrupted"))
+		return usage.Interrupted
 	}
+	fmt.Fprintln(errOut, "sunaba:", errtext.Of(err))
+	if errors.As(err, &failed) {
+		return failed.Code
+	}
+	return 1
 }
 
 func versionCommand() *cli.Command {
@@ -96,8 +110,8 @@ func configCommand() *cli.Command {
 					if err != nil {
 						return err
 					}
-					if err := hosts.Check(c.Images.HostsDir); err != nil {
-						return fmt.Errorf("images.hosts_dir: %w", err)
+					if err := c.tryHere(); err != nil {
+						return fmt.Errorf("%s: %w", cmd.Args().First(), err)
 					}
 					_, err = fmt.Fprintf(cmd.Root().Writer, "%s: ok\n", cmd.Args().First())
 					return err

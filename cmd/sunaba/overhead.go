@@ -76,14 +76,14 @@ func measureOverhead(ctx context.Context, cmd *cli.Command) (err error) {
 	if _, err := os.Stat(filepath.Dir(file)); err != nil { // measuring takes long
 		return fmt.Errorf("overhead measure: --plot %q: %w", file, err)
 	}
-	figures, err := measure.Run(ctx, c, o)
+	figures, others, err := measure.Run(ctx, c, o)
 	if err != nil {
 		return err
 	}
 	if err := measure.Table(cmd.Root().ErrWriter, figures); err != nil {
 		return err
 	}
-	err = measure.Manifest(cmd.Root().Writer, class, handler, measuredWith(o, handler), figures)
+	err = measure.Manifest(cmd.Root().Writer, class, handler, measuredWith(o, handler), figures, others)
 	if file == "" {
 		return err
 	}

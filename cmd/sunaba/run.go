@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	pod "github.com/sunaba-project/sunaba/cmd/sunaba/run"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/criserver/network"
 )
 
@@ -23,7 +24,8 @@ func runCommand() *cli.Command {
 		Description: "Uses the server on --socket. If none listens there, one is started for this pod alone, in a temporary folder,\n" +
 			"and removed with everything it made. The file has one Pod, and the ConfigMaps, Secrets, PersistentVolumeClaims\n" +
 			"and RuntimeClasses that it uses. A Pod without a restartPolicy runs once. With --detach the objects are applied,\n" +
-			"and the Pod belongs to the server.",
+			"and the Pod belongs to the server. Exit codes that are not the containers': 125 if sunaba failed, 126 if a program\n" +
+			"cannot be executed, 127 if there is none, 130 if the run was interrupted before anything ran.",
 		UseShortOptionHandling: true,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "socket", Usage: "unix socket `FILE` of the server", Value: defaultPlaces().socket},
@@ -34,7 +36,14 @@ func runCommand() *cli.Command {
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "apply the objects and end when the pod runs; needs a server that runs pods from manifests"},
 			&cli.BoolFlag{Name: "keep", Usage: "leave the pod at the end (needs a server that runs)"},
 		}, logFlags()...),
-		Action: runPod,
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			err := runPod(ctx, cmd)
+			var failed usage.Failure
+			if code := exit(0); err == nil || errors.As(err, &code) || errors.As(err, &failed) || cmd.Bool("detach") {
+				return err
+			}
+			return usage.Failure{Code: usage.Failed, Err: err}
+		},
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/wasm"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 )
@@ -127,6 +128,9 @@ func oneModule(ctx context.Context, cmd *cli.Command, name string, do func(*wasm
 		m, err = wasm.ReadImage(ctx, store, name, cmd.String("handler"), dir)
 		return err
 	})
+	if errors.Is(err, errNoStore) {
+		return fmt.Errorf("there is neither a file nor an image of that name: image %q: %w", name, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -221,6 +225,9 @@ func runModule(ctx context.Context, cmd *cli.Command) error {
 	return oneModule(ctx, cmd, name, start)
 }
 
+// leastMemory is the least that may be given to a guest, in bytes: its process alone needs more.
+const leastMemory = 1 << 20
+
 // runOptions reads what a module is run with from the command line.
 func runOptions(cmd *cli.Command) (o wasm.RunOptions, err error) {
 	o = wasm.RunOptions{
@@ -231,7 +238,10 @@ func runOptions(cmd *cli.Command) (o wasm.RunOptions, err error) {
 	if text := cmd.String("memory"); text != "" {
 		limit, err := resource.ParseQuantity(text)
 		if err != nil || limit.Value() <= 0 {
-			return o, fmt.Errorf("memory %q is not an amount such as 64Mi", text)
+			return o, fmt.Errorf("--memory %q is not an amount such as 64Mi", text)
+		}
+		if limit.Value() < leastMemory {
+			return o, fmt.Errorf("--memory %s is %s, and no guest starts with less than %s: give a unit, such as 64Mi", text, units.Bytes(limit.Value()), units.Bytes(leastMemory))
 		}
 		o.Memory = limit.Value()
 	}

@@ -57,6 +57,9 @@ func newWasmBench(t *testing.T) *wasmBench {
 	if err := os.WriteFile(file, []byte("shim = \""+self+"\"\ncgroup_driver = \"cgroupfs\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir(filepath.Join(b.dir, "root"), 0o711); err != nil {
+		t.Fatal(err)
+	}
 	b.places = []string{"--root", filepath.Join(b.dir, "root"), "--state", filepath.Join(b.dir, "state"), "--config", file}
 	return b
 }

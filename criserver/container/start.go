@@ -38,11 +38,11 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	defer end()
 	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
 	if err != nil {
-		return fmt.Errorf("start container %q: %w", rec.ID, err)
+		return fmt.Errorf("start container %q: %w", rec.Config.Value.GetMetadata().GetName(), err)
 	}
 	shim, release, err := sb.Use()
 	if err != nil {
-		return fmt.Errorf("start container %q: %w", rec.ID, err)
+		return fmt.Errorf("start container %q: %w", rec.Config.Value.GetMetadata().GetName(), err)
 	}
 	defer release()
 
@@ -63,7 +63,7 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 		}
 		c.exit(ending{code: codeStartError, at: time.Now(), reason: reasonStartError, message: errtext.Of(err)})
 		c.over()
-		return fmt.Errorf("start container %q: %w", rec.ID, err)
+		return fmt.Errorf("start container %q: %w", rec.Config.Value.GetMetadata().GetName(), err)
 	}
 	go m.watcher.watch(c, sb, shim)
 	go c.store()

@@ -82,7 +82,7 @@ func (w *cniWorld) configure(file, name, extra string) {
 
 func (w *cniWorld) start() Network {
 	w.Helper()
-	n, err := New(w.o)
+	n, err := start(w.o)
 	must(w, err)
 	w.Cleanup(func() {
 		must(w, n.Close())
@@ -385,7 +385,7 @@ func TestCNIGC(t *testing.T) {
 	cached := filepath.Join(w.o.CacheDir, "results", "net-foreign-net1")
 	must(t, os.WriteFile(cached, []byte(`{"kind": "cniCacheV1", "containerId": "foreign", "networkName": "net", "ifName": "net1"}`), 0o600))
 
-	again, err := New(w.o)
+	again, err := start(w.o)
 	must(t, err)
 	w.Cleanup(func() { must(t, errors.Join(again.Close(), Destroy(w.o))) })
 	must(t, again.GC(t.Context(), []string{alive.ID}))

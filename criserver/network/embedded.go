@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -50,22 +51,14 @@ type embedded struct {
 	// ranging is held, for writing, while the subnets of new pods change.
 	ranging sync.RWMutex
 	named   string // closed forward chains that were logged
+
+	claim *net.UnixListener // of the bridge; nil without one
 }
 
 // newEmbedded opens the durable state. It changes nothing in the kernel.
 func newEmbedded(o Options) (*embedded, error) {
-	e := &embedded{bridge: o.Embedded.Bridge, stateDir: o.StateDir, log: o.Logger}
-	if e.bridge == "" {
-		e.bridge = defaultBridge
-	}
-	if err := checkBridgeName(e.bridge); err != nil {
-		return nil, err
-	}
-	var err error
-	if e.given.V4, err = parseSubnet(o.Embedded.SubnetV4, false); err != nil {
-		return nil, err
-	}
-	if e.given.V6, err = parseSubnet(o.Embedded.SubnetV6, true); err != nil {
+	e, err := given(o)
+	if err != nil {
 		return nil, err
 	}
 	e.v6 = o.Embedded.SubnetV6 != noSubnet && hasIPv6()
@@ -98,6 +91,23 @@ func newEmbedded(o Options) (*embedded, error) {
 		e.wall.Block([]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")})
 	}
 	return e, nil
+}
+
+// given is what the options say, checked.
+func given(o Options) (*embedded, error) {
+	e := &embedded{bridge: o.Embedded.Bridge, stateDir: o.StateDir, log: o.Logger}
+	if e.bridge == "" {
+		e.bridge = defaultBridge
+	}
+	if err := errors.Join(checkUse(o.Use), checkBridgeName(e.bridge)); err != nil {
+		return nil, err
+	}
+	var err error
+	if e.given.V4, err = parseSubnet(o.Embedded.SubnetV4, false); err != nil {
+		return nil, err
+	}
+	e.given.V6, err = parseSubnet(o.Embedded.SubnetV6, true)
+	return e, err
 }
 
 // Setup connects a pod: lease, link, host ports; each step is undone when a later one fails.
@@ -275,7 +285,13 @@ func (e *embedded) useRange(told lease.Subnets) error {
 func (e *embedded) Close() error {
 	e.host.Close()
 	e.wall.Close()
-	return e.book.Close()
+	err := e.book.Close()
+	if e.claim != nil {
+		if cerr := e.claim.Close(); !errors.Is(cerr, net.ErrClosed) {
+			err = errors.Join(err, cerr)
+		}
+	}
+	return err
 }
 
 func label(p Pod) string {

@@ -200,7 +200,7 @@ func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
 func TestLeasesSurviveTheDaemon(t *testing.T) {
 	w := newWorld(t)
 	o := w.options("a")
-	n, err := New(o)
+	n, err := start(o)
 	must(t, err)
 	a, b := w.pod(o, nil), w.pod(o, nil)
 	a.Ports = []PortMapping{{HostPort: 8080, ContainerPort: 80}}
@@ -213,7 +213,7 @@ func TestLeasesSurviveTheDaemon(t *testing.T) {
 		t.Errorf("New without a state directory: %v", err)
 	}
 	n = w.start(o)
-	if _, err := New(o); !errdefs.IsFailedPrecondition(err) {
+	if _, err := start(o); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("a second server on the same state: %v, want FailedPrecondition", err)
 	}
 	w.wantAnswer("", "tcp", "127.0.0.1:8080", "a")
@@ -359,7 +359,7 @@ func TestSetupAgain(t *testing.T) {
 func TestGC(t *testing.T) {
 	w := newWorld(t)
 	o := w.options("a")
-	n, err := New(o)
+	n, err := start(o)
 	must(t, err)
 	alive, dead, held := w.pod(o, nil), w.pod(o, nil), w.pod(o, nil)
 	alive.Ports = []PortMapping{{HostPort: 8080, ContainerPort: 80}}
@@ -514,7 +514,7 @@ func TestForeignBridge(t *testing.T) {
 	attrs.Name = o.Embedded.Bridge
 	h := handle(t)
 	must(t, h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
-	n, err := New(o)
+	n, err := start(o)
 	must(t, err)
 	if err := n.Status(t.Context()); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "was not created by sunaba") {
 		t.Errorf("status: %v", err)
@@ -536,7 +536,7 @@ func TestServersSideBySide(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			n, err := New(w.options(fmt.Sprint(i)))
+			n, err := start(w.options(fmt.Sprint(i)))
 			if err != nil {
 				t.Error(err)
 			}
@@ -563,7 +563,7 @@ func TestChangedSubnet(t *testing.T) {
 	w := newWorld(t)
 	o := w.options("a")
 	o.Embedded.SubnetV4 = "10.99.8.0/24"
-	n, err := New(o)
+	n, err := start(o)
 	must(t, err)
 	old := w.pod(o, nil)
 	_, err = n.Setup(t.Context(), old)
@@ -623,14 +623,14 @@ func TestRange(t *testing.T) {
 	must(t, n.Teardown(t.Context(), old, before))
 	must(t, n.Teardown(t.Context(), young, Result{}))
 	must(t, n.Close())
-	n, err := New(o)
+	n, err := start(o)
 	must(t, err)
 	third := w.pod(o, nil)
 	inRange(n, third)
 	must(t, n.Teardown(t.Context(), third, Result{}))
 	must(t, n.Close())
 	o.Embedded.SubnetV4 = "10.99.7.0/24" // the configuration comes first
-	n, err = New(o)
+	n, err = start(o)
 	must(t, err)
 	if r := w.setup(n, w.pod(o, nil)); !netip.MustParsePrefix("10.99.7.0/24").Contains(r.IPs[0]) {
 		t.Errorf("address %v, want one of the configured subnet", r.IPs[0])

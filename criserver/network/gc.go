@@ -86,7 +86,7 @@ func (e *embedded) destroy() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, path := range []string{choiceFile(e.stateDir), filepath.Join(e.stateDir, leasesFile), filepath.Join(e.stateDir, leasesFile+".lock")} {
+	for _, path := range []string{choiceFile(e.stateDir), filepath.Join(e.stateDir, leasesFile), filepath.Join(e.stateDir, leasesFile+".lock"), filepath.Join(e.stateDir, announcedFile)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove network state: %w", err))
 		}

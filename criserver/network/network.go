@@ -101,6 +101,9 @@ type Options struct {
 	// CacheDir is libcni's cache of results. "" = /var/lib/cni, which other CNI runtimes use too: a
 	// shared one lets each see (and keep at GC) the attachments of the others.
 	CacheDir string
+	// Use says when the embedded network connects pods where there is no CNI configuration. "" =
+	// UseAuto.
+	Use Use
 	// StateDir keeps durable choices and leases; it is made.
 	StateDir string
 	// SandboxesDir is where the pods' directories are: of pods that are not kept, GC takes away the

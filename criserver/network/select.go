@@ -27,19 +27,19 @@ func rawEmbedded() json.RawMessage { return json.RawMessage(`{"by":"` + byEmbedd
 // embedded network.
 type switching struct {
 	confDir      string
+	use          Use
 	sandboxesDir string
 	cni          *cniNetwork
 	embedded     *embedded
 }
 
-// New opens the node's network. With a CNI configuration it changes nothing in the kernel; without
-// one it makes the bridge and its rules, and what it could not make Status tells, and the next
-// Setup or Status tries again.
+// New opens the node's network and claims the embedded network's bridge for this process. It changes
+// nothing in the kernel, see Starter.
 //
 // # Errors
 //
 // ErrInvalidArgument for options that cannot be; ErrFailedPrecondition when another server uses
-// StateDir.
+// StateDir or the bridge.
 func New(o Options) (Network, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -51,21 +51,20 @@ func New(o Options) (Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &switching{confDir: o.ConfDir, sandboxesDir: o.SandboxesDir, cni: newCNI(o), embedded: e}
-	_, found, err := findConfig(o.ConfDir)
-	if found {
-		if err != nil {
-			o.Logger.Warn("failed to read CNI configuration", "error", err)
-		}
-		if len(e.book.All()) == 0 {
-			return s, nil
-		}
-		// Pods of the embedded network live on beside the new ones.
+	if e.claim, err = claimBridge(e.bridge, o.Logger); err != nil {
+		return nil, errors.Join(err, e.Close())
 	}
-	if _, err := e.ensure(true); err != nil {
-		o.Logger.Warn("failed to set up pod network", "error", err)
-	}
-	return s, nil
+	return &switching{confDir: o.ConfDir, use: o.Use, sandboxesDir: o.SandboxesDir, cni: newCNI(o), embedded: e}, nil
+}
+
+// Check says what New would refuse of the options themselves, on any machine.
+//
+// # Errors
+//
+// ErrInvalidArgument.
+func Check(o Options) error {
+	_, err := given(o)
+	return err
 }
 
 // Destroy removes everything of the embedded network that o describes: its rules, bridge and links,
@@ -103,6 +102,9 @@ func (s *switching) Setup(ctx context.Context, p Pod) (Result, error) {
 	case found:
 		return s.cni.Setup(ctx, conf, p)
 	}
+	if err := s.waits(); err != nil {
+		return Result{}, fmt.Errorf("connect pod: %w", err)
+	}
 	return s.embedded.Setup(ctx, p)
 }
 
@@ -133,6 +135,9 @@ func (s *switching) Status(ctx context.Context) error {
 		return err
 	case found:
 		return s.cni.Status(ctx, conf)
+	}
+	if err := s.waits(); err != nil {
+		return err
 	}
 	return s.embedded.Status(ctx)
 }

@@ -73,6 +73,15 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
+// start opens a network as a server does.
+func start(o Options) (Network, error) {
+	n, err := New(o)
+	if err == nil {
+		n.(Starter).Start()
+	}
+	return n, err
+}
+
 func handle(t testing.TB) *netlink.Handle {
 	t.Helper()
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -111,7 +120,7 @@ func (l testLog) Write(p []byte) (int, error) {
 // start opens a network; it is closed and destroyed at the end of the test.
 func (w *world) start(o Options) Network {
 	w.Helper()
-	n, err := New(o)
+	n, err := start(o)
 	must(w, err)
 	w.Cleanup(func() {
 		n.Close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/checkpoint"
 	"github.com/sunaba-project/sunaba/criserver/container"
+	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/session"
 	"github.com/sunaba-project/sunaba/criserver/state"
@@ -22,14 +23,31 @@ type containerAPI struct {
 	containers  *container.Manager
 	sessions    *session.Manager
 	checkpoints *checkpoint.Service
+	network     network.Network
 }
 
 func (a *containerAPI) CreateContainer(ctx context.Context, r *runtime.CreateContainerRequest) (*runtime.CreateContainerResponse, error) {
+	if announced, ok := a.network.(network.Announced); ok {
+		if err := announced.Mounts(writable(r.GetConfig().GetMounts())); err != nil {
+			return nil, err
+		}
+	}
 	id, err := a.checkpoints.Create(ctx, r.GetPodSandboxId(), r.GetConfig())
 	if err != nil {
 		return nil, err
 	}
 	return &runtime.CreateContainerResponse{ContainerId: id}, nil
+}
+
+// writable are the folders of the node that a container may write.
+func writable(mounts []*runtime.Mount) []string {
+	var folders []string
+	for _, m := range mounts {
+		if m.GetHostPath() != "" && !m.GetReadonly() {
+			folders = append(folders, m.GetHostPath())
+		}
+	}
+	return folders
 }
 
 func (a *containerAPI) StartContainer(ctx context.Context, r *runtime.StartContainerRequest) (*runtime.StartContainerResponse, error) {

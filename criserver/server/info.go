@@ -20,10 +20,19 @@ type PodInfo struct {
 	HandlerType  string             `json:"handlerType"`
 	ShimScope    runtimeclass.Scope `json:"shimScope"`
 	CgroupParent string             `json:"cgroupParent"`
+	Memory       PodMemory          `json:"memory"`
 	Overhead     PodOverhead        `json:"overhead"`
 	Resources    PodResources       `json:"resources"`
 	Network      PodNetwork         `json:"network"`
 	Config       state.PodConfig    `json:"config"`
+}
+
+// PodMemory is what the pod costs the node now, in bytes: what its containers use themselves, and
+// its overhead.
+type PodMemory struct {
+	Containers uint64 `json:"containersBytes"`
+	Overhead   uint64 `json:"overheadBytes"`
+	Total      uint64 `json:"totalBytes"`
 }
 
 // PodOverhead sets what the RuntimeClass declares beside what is measured now. Verdict and CPU rate
@@ -73,6 +82,10 @@ func (a *sandboxAPI) sandboxInfo(ctx context.Context, rec state.Sandbox) (map[st
 		},
 		Network: PodNetwork{Kind: "host"},
 		Config:  rec.Config,
+	}
+	if used, err := a.meter.reader.Memory(a.meter.o.Cgroups.Path(rec.CgroupParent)); err == nil { // a pod that ends has no cgroup
+		own := measured.Own(used.WorkingSet)
+		info.Memory = PodMemory{Containers: own, Overhead: measured.MemoryBytes, Total: own + measured.MemoryBytes}
 	}
 	newest := a.overheads.Asked(a.meter.pricedPod(rec), overhead.Sample{
 		At: time.Now(), MemoryBytes: int64(measured.MemoryBytes), CPU: time.Duration(measured.CPUNanos),

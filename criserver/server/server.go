@@ -110,7 +110,7 @@ func New(o Options) *Server {
 	}
 	s.service = &service{
 		sandboxAPI:   sandboxAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter, overheads: s.overheads},
-		containerAPI: containerAPI{sandboxes: o.Sandboxes, containers: o.Containers, sessions: o.Sessions, checkpoints: o.Checkpoints},
+		containerAPI: containerAPI{sandboxes: o.Sandboxes, containers: o.Containers, sessions: o.Sessions, checkpoints: o.Checkpoints, network: o.Network},
 		imageAPI:     imageAPI{images: o.Images, handlers: o.Handlers, sandboxes: o.Sandboxes},
 		nodeAPI:      nodeAPI{o: o},
 		statsAPI:     statsAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter},

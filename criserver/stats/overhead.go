@@ -81,6 +81,18 @@ func (r *Reader) Overhead(leaf string, parts []Part) (Overhead, error) {
 	return out, nil
 }
 
+// Own is what a pod's containers use themselves, of what its cgroup's working set is: without the
+// parts of the overhead that are in the cgroup too. With MemoryBytes it adds up to what the pod
+// costs the node.
+func (o Overhead) Own(workingSet uint64) uint64 {
+	for _, p := range o.Parts {
+		if p.Pods == 0 { // a shared process is in a cgroup of its own
+			workingSet -= min(workingSet, p.MemoryBytes)
+		}
+	}
+	return workingSet
+}
+
 // Prewarmed returns the parts in the cgroup of a process that waits to become a guest's; none if
 // there is no such cgroup. The shim has a thread there while it makes the process, and is not
 // counted.

@@ -195,3 +195,15 @@ func TestInterfaces(t *testing.T) {
 		}
 	}
 }
+
+// What a pod costs is what its containers use themselves and its overhead: the overhead that is in
+// the pod's cgroup is not counted twice, and that of a shared shim, in another cgroup, is not taken
+// from what the containers use.
+func TestOwn(t *testing.T) {
+	o := Overhead{MemoryBytes: 60, Parts: []PartUsage{{Name: "shim", Pods: 2, MemoryBytes: 51}, {Name: "pause", MemoryBytes: 2}, {Name: "engine", MemoryBytes: 7}}}
+	for workingSet, want := range map[uint64]uint64{0: 0, 5: 0, 9: 0, 30: 21} {
+		if got := o.Own(workingSet); got != want {
+			t.Errorf("of a working set of %d, %d are the containers' own; want %d", workingSet, got, want)
+		}
+	}
+}

@@ -138,9 +138,23 @@ func (p *Puller) Pull(ctx context.Context, req Request) (catalog.Image, error) {
 		if strings.Contains(err.Error(), fmt.Sprintf("%q", n.Full)) { // it is said already
 			what = "pull image"
 		}
+		if here := p.unfit(n, handlers); here != nil && (errdefs.IsNotFound(err) || registry.IsUnavailable(err)) {
+			what += fmt.Sprintf(": the image on this node cannot be used: %v; its registry", here)
+		}
 		return catalog.Image{}, registry.Describe(what, space.Explain(p.Disk.Root, err))
 	}
 	return got.image, nil
+}
+
+// unfit says why no variant of the image that this node has under a name runs under the handlers;
+// nil if one does, or if there is no such image.
+func (p *Puller) unfit(n reference.Name, handlers variant.Handlers) error {
+	for _, t := range p.Disk.DB.State().Named(n.Full) {
+		if err := variant.NoMatch(t.Entries, handlers, p.Handlers); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pulled is what a pull brought.

@@ -57,6 +57,12 @@ func (e *Error) Unwrap() error { return e.class }
 // answered with a 5xx status.
 func (e *Error) Unavailable() bool { return e.unavailable }
 
+// IsUnavailable says of an error that the registry could not be reached, see Error.Unavailable.
+func IsUnavailable(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.unavailable
+}
+
 // Describe puts words in front of an error, keeping UnavailablePrefix foremost.
 func Describe(doing string, err error) error {
 	var e *Error
@@ -121,9 +127,11 @@ type statusError struct {
 	status  string // with the number
 	host    string // who answered
 	details string // of the answer's body
-	again   bool   // it said when to try again
-	wait    time.Duration
-	most    time.Duration // set once wait is longer than that
+	// manifest is set for an answer about a manifest: a repository and a tag or digest of it.
+	manifest bool
+	again    bool // it said when to try again
+	wait     time.Duration
+	most     time.Duration // set once wait is longer than that
 }
 
 func (e *statusError) Error() string {
@@ -139,6 +147,10 @@ func (e *statusError) Error() string {
 		text += ": credentials are needed or were refused"
 	case http.StatusForbidden:
 		text += ": these credentials may not pull it"
+	case http.StatusNotFound:
+		if e.manifest {
+			text = "the registry has no such repository or tag (" + strings.TrimPrefix(text, "the registry ") + ")"
+		}
 	case http.StatusTooManyRequests:
 		text += ": it is asked too often, wait before the next try or use credentials with a higher limit"
 	}
@@ -147,7 +159,7 @@ func (e *statusError) Error() string {
 
 // newStatusError reads what a body says in the form of the distribution specification.
 func newStatusError(resp *http.Response) *statusError {
-	e := &statusError{code: resp.StatusCode, status: resp.Status, host: resp.Request.URL.Host}
+	e := &statusError{code: resp.StatusCode, status: resp.Status, host: resp.Request.URL.Host, manifest: strings.Contains(resp.Request.URL.Path, "/manifests/")}
 	e.wait, e.again = retryAfter(resp.Header, time.Now())
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
 	var details docker.Errors

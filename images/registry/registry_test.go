@@ -242,7 +242,8 @@ func TestErrors(t *testing.T) {
 		unavailable bool
 		text        string
 	}{
-		{name: "not found", handler: status(404, ""), class: errdefs.IsNotFound},
+		{name: "not found", handler: status(404, ""), class: errdefs.IsNotFound,
+			text: "resolve: the registry has no such repository or tag (answered 404 Not Found)"},
 		{name: "forbidden", handler: status(403, `{"errors":[{"code":"DENIED","message":"not for you"}]}`), class: errdefs.IsPermissionDenied, text: "not for you"},
 		{name: "too many", handler: status(429, ""), class: errdefs.IsResourceExhausted},
 		{name: "server error", handler: status(500, ""), unavailable: true, text: "500 Internal Server Error"},

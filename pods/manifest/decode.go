@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
@@ -122,17 +123,24 @@ func checkDepth(js []byte) error {
 	return nil
 }
 
-// strict decodes JSON: unknown fields, fields in the wrong case and double fields are errors.
-func strict(js []byte, into any) error {
+// strict decodes JSON. Unknown fields, fields in the wrong case and double fields are told in bad, so
+// that they are told beside what else is wrong.
+func strict(js []byte, into any, bad *fields.Problems) error {
 	found, err := kjson.UnmarshalStrict(js, into)
 	if err != nil {
 		return cleaned(err)
 	}
-	var p fields.Problems
 	for _, e := range found {
-		p.Add("", "%s", cleaned(e).Error())
+		text := cleaned(e).Error()
+		if path, ok := strings.CutPrefix(text, "unknown field "); ok {
+			if path, err := strconv.Unquote(path); err == nil {
+				bad.Unknown(into, path)
+				continue
+			}
+		}
+		bad.Add("", "%s", text)
 	}
-	return p.Err()
+	return nil
 }
 
 // cleaned writes a decoder's error on one line, without the names of Go's types, and in bounds.

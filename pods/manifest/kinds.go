@@ -142,11 +142,7 @@ type found struct{ notes, defaulted []string }
 func (p *parser) read(h head, js []byte) (metav1.Object, found, error) {
 	switch h.Kind {
 	case KindPod:
-		pod := &corev1.Pod{}
-		if err := strict(js, pod); err != nil {
-			return nil, found{}, err
-		}
-		return p.pod(pod)
+		return p.pod(js)
 	case KindConfigMap:
 		return admit(p, js, &corev1.ConfigMap{}, defaultConfigMap, validation.ConfigMap)
 	case KindSecret:
@@ -160,10 +156,10 @@ func (p *parser) read(h head, js []byte) (metav1.Object, found, error) {
 // class decodes and checks a RuntimeClass, by the rules of the node's own files.
 func (p *parser) class(js []byte) (metav1.Object, found, error) {
 	var rc nodev1.RuntimeClass
-	if err := strict(js, &rc); err != nil {
+	var bad fields.Problems
+	if err := strict(js, &rc, &bad); err != nil {
 		return nil, found{}, err
 	}
-	var bad fields.Problems
 	out := found{notes: p.laws.Judge(&bad, "", &rc)}
 	validation.Meta(&bad, &rc)
 	if err := runtimeclass.Check(&rc); err != nil {
@@ -174,11 +170,11 @@ func (p *parser) class(js []byte) (metav1.Object, found, error) {
 
 // admit decodes, defaults and checks an object that is not a Pod.
 func admit[T metav1.Object](p *parser, js []byte, into T, setDefaults func(T), check func(*fields.Problems, T)) (metav1.Object, found, error) {
-	if err := strict(js, into); err != nil {
-		return nil, found{}, err
-	}
 	var out found
 	var bad fields.Problems
+	if err := strict(js, into, &bad); err != nil {
+		return nil, found{}, err
+	}
 	out.notes = p.laws.Judge(&bad, "", into)
 	if into.GetNamespace() == "" {
 		into.SetNamespace(p.namespace())
@@ -189,10 +185,14 @@ func admit[T metav1.Object](p *parser, js []byte, into T, setDefaults func(T), c
 	return into, out, bad.Err()
 }
 
-// pod defaults and checks a Pod.
-func (p *parser) pod(pod *corev1.Pod) (metav1.Object, found, error) {
+// pod decodes, defaults and checks a Pod.
+func (p *parser) pod(js []byte) (metav1.Object, found, error) {
+	pod := &corev1.Pod{}
 	var out found
 	var bad fields.Problems
+	if err := strict(js, pod, &bad); err != nil {
+		return nil, found{}, err
+	}
 	out.notes = p.laws.Judge(&bad, "", pod)
 	if pod.Namespace == "" {
 		pod.Namespace = p.namespace()

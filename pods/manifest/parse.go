@@ -43,6 +43,7 @@ type parser struct {
 // place is where an object stands: its document, and its item of a List or -1.
 type place struct {
 	document, line, item int
+	lines                *lines // of the document
 }
 
 // Parse reads a manifest file: any number of YAML or JSON documents, each an object or a List of
@@ -55,7 +56,7 @@ type place struct {
 // # Errors
 //
 // ErrInvalidArgument; the text has one line for each bad document, as in
-// `web.yaml: document 2, pod default/web: spec.containers[0].name: is required`. There are no
+// `web.yaml: document 2, pod default/web: spec.containers[0].name: is required (line 12)`. There are no
 // objects then: a file is taken whole or not at all.
 func Parse(file string, data []byte, o Options) (objects []Object, notes []string, err error) {
 	p := &parser{file: file, options: o, laws: fields.AllLaws(), seen: map[Key]int{}}
@@ -81,7 +82,7 @@ func (p *parser) parse(data []byte) error {
 		return fields.Invalid(fmt.Sprintf("has more than %d documents", maxDocuments))
 	}
 	for i, d := range runtimeclass.Documents(p.file, data) {
-		at := place{document: i + 1, line: d.Line, item: -1}
+		at := place{document: i + 1, line: d.Line, item: -1, lines: &lines{data: d.Data}}
 		js, err := toJSON(d)
 		if err != nil {
 			p.fail(at, "", err)
@@ -172,7 +173,12 @@ func (p *parser) list(at place, js []byte) {
 		Metadata        json.RawMessage   `json:"metadata"`
 		Items           []json.RawMessage `json:"items"`
 	}
-	if err := strict(js, &l); err != nil {
+	var bad fields.Problems
+	if err := strict(js, &l, &bad); err != nil {
+		p.fail(at, "list", err)
+		return
+	}
+	if err := bad.Err(); err != nil {
 		p.fail(at, "list", err)
 		return
 	}
@@ -184,7 +190,7 @@ func (p *parser) list(at place, js []byte) {
 		if p.count > maxObjects || len(p.errs) >= maxErrors {
 			return
 		}
-		p.object(place{document: at.document, line: at.line, item: i}, item)
+		p.object(place{document: at.document, line: at.line, item: i, lines: at.lines}, item)
 	}
 }
 
@@ -196,6 +202,10 @@ func (p *parser) namespace() string {
 }
 
 func (p *parser) fail(at place, name string, err error) {
+	var refusal fields.Refusal
+	if errors.As(err, &refusal) {
+		err = refusal.At(func(path string) int { return at.lines.of(at.item, path) })
+	}
 	if !errors.Is(err, errdefs.ErrInvalidArgument) {
 		err = fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	}

@@ -282,7 +282,7 @@ func (d *demo) figures() error {
 	d.say("")
 	d.say("medians of 15 pods one after another; goals beside them, ! where one was missed")
 	fmt.Fprintln(d.out)
-	_, err = measure.Print(d.out, results)
+	d.missed, err = measure.Print(d.out, results)
 	return err
 }
 

@@ -48,8 +48,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "\ndemo: this is not as it should be:", err)
 		return 1
 	}
-	fmt.Fprintf(stdout, "\nAll as it should be, in %.0f s, and nothing is left.\n", time.Since(begin).Seconds())
+	fmt.Fprintln(stdout, "\n"+d.verdict(time.Since(begin)))
 	return 0
+}
+
+// verdict is the last line: what worked is one thing, how fast this machine is another.
+func (d *demo) verdict(took time.Duration) string {
+	rest := fmt.Sprintf("in %.0f s, and nothing is left", took.Seconds())
+	switch d.missed {
+	case 0:
+		return "All as it should be, " + rest + "."
+	case 1:
+		return "Everything worked, " + rest + ". One goal was missed, marked with ! above: is other work on this machine?"
+	}
+	return fmt.Sprintf("Everything worked, %s. %d goals were missed, marked with ! above: is other work on this machine?", rest, d.missed)
 }
 
 // play is the demo from beginning to end.

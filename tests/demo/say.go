@@ -23,6 +23,7 @@ type demo struct {
 	node            *node.Node
 	greeter, batch  string // image references
 	overheads       []overhead
+	missed          int // goals
 }
 
 // heading begins an act.

@@ -138,7 +138,7 @@ func TestOverheadIsSeen(t *testing.T) {
 	}
 	m.sees(`sunaba_pod_overhead_declared_bytes{class="heavy",handler="wasm"`, m.metrics)
 
-	line := regexp.MustCompile(`(?m)^\S+/\S+\s+wasm\s+[\d.]+\s+[\d.]+[KM]i\s+64\.0Mi\s+\| [\d.]+Mi\s+within\s+0$`)
+	line := regexp.MustCompile(`(?m)^\S+/\S+\s+wasm\s+[\d.]+\s+[\d.]+ [KM]iB\s+64\.0 MiB\s+\| [\d.]+ MiB\s+within\s+0$`)
 	var code int
 	var out, said string
 	within := func() bool { // once the pod's processes have started, which costs more than the class declares

@@ -156,7 +156,7 @@ func TestPrintWithAndWithoutAServer(t *testing.T) {
 		"a server without pods": {[]Pod{}, "no pods"},
 		"no server":             {nil, "-"},
 		"a pod": {[]Pod{{Info: server.PodInfo{Handler: "runc", Overhead: server.PodOverhead{Measured: stats.Overhead{MemoryBytes: 3 << 20}}}}},
-			"memory 3.0Mi (1 pod)"},
+			"memory 3.0 MiB (1 pod)"},
 	} {
 		var out strings.Builder
 		if err := Print(&out, Rows(nil, handlers, c.pods)); err != nil {

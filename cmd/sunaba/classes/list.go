@@ -11,8 +11,8 @@ import (
 	"text/tabwriter"
 
 	nodev1 "k8s.io/api/node/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
@@ -181,18 +181,5 @@ func (r Row) measured() string {
 	if len(all) > 1 {
 		pods = fmt.Sprintf("median of %d pods", len(all))
 	}
-	return fmt.Sprintf("memory %s (%s)", Bytes(all[len(all)/2]), pods)
-}
-
-// Bytes writes an amount of memory with one digit after the point: "3.4Mi".
-func Bytes(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.1fGi", float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1fMi", float64(n)/(1<<20))
-	case n >= 1<<10:
-		return fmt.Sprintf("%.1fKi", float64(n)/(1<<10))
-	}
-	return resource.NewQuantity(n, resource.BinarySI).String()
+	return fmt.Sprintf("memory %s (%s)", units.Bytes(all[len(all)/2]), pods)
 }

@@ -3,10 +3,13 @@ package dial
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -43,9 +46,21 @@ func Connect(ctx context.Context, socket string) (*Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	if c.Node, err = c.Status(ctx, &runtime.StatusRequest{Verbose: true}); err != nil {
-		return nil, fmt.Errorf("connect to %q: %w", socket, errors.Join(Native(err), conn.Close()))
+		return nil, errors.Join(noServer(ctx, socket, Native(err)), conn.Close())
 	}
 	return c, nil
+}
+
+// noServer says why there is no connection: gRPC tells of it in the words of its own parts.
+func noServer(ctx context.Context, socket string, err error) error {
+	conn, dialErr := unixsocket.Dial(ctx, socket)
+	switch {
+	case dialErr == nil: // it listens, and does not answer as a CRI server
+		return errors.Join(fmt.Errorf("ask the server on %q for its status: %w", socket, err), conn.Close())
+	case errors.Is(dialErr, syscall.ENOENT), errors.Is(dialErr, syscall.ECONNREFUSED):
+		return fmt.Errorf("no server listens on %q: start one with \"sunaba serve\", or give --socket: %w", socket, errdefs.ErrUnavailable)
+	}
+	return fmt.Errorf("%w: %w", dialErr, errdefs.ErrUnavailable)
 }
 
 // Handlers are the names of the server's handlers; "", the default, is among them.
@@ -55,6 +70,31 @@ func (c *Client) Handlers() []string {
 		names = append(names, h.GetName())
 	}
 	return names
+}
+
+// Config is what a server of ours tells of its configuration.
+type Config struct {
+	StateDir string
+	Handlers map[string]struct{ Default bool }
+}
+
+// Config is the server's configuration; the zero value if it tells none.
+func (c *Client) Config() Config {
+	var config Config
+	if err := json.Unmarshal([]byte(c.Node.GetInfo()["config"]), &config); err != nil {
+		return Config{}
+	}
+	return config
+}
+
+// DefaultHandler is the name of the server's default handler, "" if it does not tell.
+func (c *Client) DefaultHandler() string {
+	for name, h := range c.Config().Handlers {
+		if h.Default {
+			return name
+		}
+	}
+	return ""
 }
 
 // Close ends the connection.

@@ -21,7 +21,8 @@ type statusServer struct {
 }
 
 func (statusServer) Status(context.Context, *runtime.StatusRequest) (*runtime.StatusResponse, error) {
-	return &runtime.StatusResponse{RuntimeHandlers: []*runtime.RuntimeHandler{{Name: ""}, {Name: "runc"}}}, nil
+	return &runtime.StatusResponse{RuntimeHandlers: []*runtime.RuntimeHandler{{Name: ""}, {Name: "runc"}},
+		Info: map[string]string{"config": `{"stateDir":"/run/x","handlers":{"runc":{"default":true},"wasm":{"default":false}}}`}}, nil
 }
 
 func TestConnect(t *testing.T) {
@@ -51,6 +52,9 @@ func TestConnect(t *testing.T) {
 			if !slices.Equal(c.Handlers(), []string{"", "runc"}) {
 				t.Errorf("handlers %q", c.Handlers())
 			}
+			if c.DefaultHandler() != "runc" || c.Config().StateDir != "/run/x" {
+				t.Errorf("default handler %q of %+v", c.DefaultHandler(), c.Config())
+			}
 			if err := c.Close(); err != nil {
 				t.Error(err)
 			}
@@ -60,7 +64,8 @@ func TestConnect(t *testing.T) {
 
 func TestConnectToNothing(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none.sock")
-	if _, err := Connect(t.Context(), socket); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), socket) || strings.Contains(err.Error(), "%!") {
+	if _, err := Connect(t.Context(), socket); !errdefs.IsUnavailable(err) ||
+		!strings.HasPrefix(err.Error(), fmt.Sprintf(`no server listens on %q: start one with "sunaba serve", or give --socket`, socket)) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/images"
 )
 
@@ -99,7 +100,7 @@ func (p *Progress) line(now images.Progress) {
 	p.phase, p.last = now.Phase, time.Now()
 	switch now.Phase {
 	case "fetch", "unpack":
-		fmt.Fprintf(p.out, "%s: %s, %d of %d layers, %s of %s\n", p.name, now.Phase, now.LayersDone, now.Layers, Size(now.Bytes), Size(now.BytesTotal))
+		fmt.Fprintf(p.out, "%s: %s, %d of %d layers, %s of %s\n", p.name, now.Phase, now.LayersDone, now.Layers, units.Bytes(now.Bytes), units.Bytes(now.BytesTotal))
 	default:
 		fmt.Fprintf(p.out, "%s: %s\n", p.name, now.Phase)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/platforms"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/layout"
@@ -77,7 +78,7 @@ func Images(w io.Writer, imgs []images.Image, asJSON bool) error {
 		}
 		for _, name := range names {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, shortID(img.ID), platforms.FormatAll(img.Platform),
-				orDash(strings.Join(img.Handlers, ",")), img.Kind, Size(img.Size), yes(img.Pinned))
+				orDash(strings.Join(img.Handlers, ",")), img.Kind, units.Bytes(img.Size), yes(img.Pinned))
 		}
 	}
 	return t.Flush()
@@ -162,7 +163,7 @@ func Garbage(w io.Writer, g images.Garbage, dryRun, asJSON bool) error {
 	if dryRun {
 		verb = "would remove"
 	}
-	_, err := fmt.Fprintf(w, "%s %d blobs, %d layers and %d compiled modules, %s\n", verb, g.Blobs, g.Layers, g.Modules, Size(g.Bytes))
+	_, err := fmt.Fprintf(w, "%s %d blobs, %d layers and %d compiled modules, %s\n", verb, g.Blobs, g.Layers, g.Modules, units.Bytes(g.Bytes))
 	return err
 }
 
@@ -208,18 +209,4 @@ func exportFolder(dir string, write func(io.Writer) error) error {
 		return errors.Join(wrote, uerr, os.RemoveAll(dir))
 	}
 	return errors.Join(wrote, uerr)
-}
-
-// Size is a number of bytes for people.
-func Size(n int64) string {
-	const unit = 1000
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, prefix := float64(n)/unit, 0
-	for value >= unit && prefix < 3 {
-		value /= unit
-		prefix++
-	}
-	return fmt.Sprintf("%.1f %cB", value, "kMGT"[prefix])
 }

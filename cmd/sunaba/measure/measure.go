@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 )
 
 // Options say what to run. All but Load and Args are needed.
@@ -56,36 +58,78 @@ const (
 )
 
 // Run runs the pods beside one another, started one after another, and measures each. All are
-// removed when it returns.
+// removed when it returns. others are the most pods that were on the node meanwhile and were not
+// made by this run: they share processes and pages with those that are measured, and take CPU time.
 //
 // # Errors
 //
 // ErrInvalidArgument for a handler that the server does not have, ErrFailedPrecondition if a
 // container ends before it was measured; else those of the server.
-func Run(ctx context.Context, c *dial.Client, o Options) (_ []Figures, err error) {
+func Run(ctx context.Context, c *dial.Client, o Options) (_ []Figures, others int, err error) {
 	r := &run{c: c, o: o}
 	if err := checkLoad(o.Load); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if o.Handler != "" {
 		if err := r.checkHandler(); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
+	if others, err = r.others(ctx); err != nil {
+		return nil, 0, err
+	}
+	if others > 0 {
+		fmt.Fprintln(o.Notes, Disturbed(others))
+	}
 	if err := r.pull(ctx); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, r.remove(ctx)) }()
 	var all []Figures
 	for i := range o.Pods {
 		f, err := r.pod(ctx, i)
 		if err != nil {
-			return nil, fmt.Errorf("measure pod %d of %d: %w", i+1, o.Pods, err)
+			return nil, 0, fmt.Errorf("measure pod %d of %d: %w", i+1, o.Pods, err)
 		}
-		fmt.Fprintf(o.Notes, "pod %d of %d: start %s, idle %s, work %s\n", i+1, o.Pods, classes.Bytes(f.Start), classes.Bytes(f.Idle), classes.Bytes(f.Work))
+		now, err := r.others(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		if others == 0 && now > 0 {
+			fmt.Fprintln(o.Notes, Disturbed(now))
+		}
+		others = max(others, now)
+		fmt.Fprintf(o.Notes, "pod %d of %d: start %s, idle %s, work %s\n", i+1, o.Pods, units.Bytes(f.Start), units.Bytes(f.Idle), units.Bytes(f.Work))
 		all = append(all, f)
 	}
-	return all, nil
+	return all, others, nil
+}
+
+// Disturbed says what other pods do to the figures.
+func Disturbed(others int) string {
+	pods := "1 other pod"
+	if others != 1 {
+		pods = fmt.Sprintf("%d other pods", others)
+	}
+	return "warning: the figures are disturbed by " + pods + " on this node, with which those that are measured share memory, so that their part looks smaller," +
+		" and CPU time; measure on a node without pods"
+}
+
+// others counts the sandboxes that are ready and that this run has not made.
+func (r *run) others(ctx context.Context) (int, error) {
+	list, err := r.c.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{Filter: &runtime.PodSandboxFilter{
+		State: &runtime.PodSandboxStateValue{State: runtime.PodSandboxState_SANDBOX_READY},
+	}})
+	if err != nil {
+		return 0, fmt.Errorf("list pods: %w", dial.Native(err))
+	}
+	n := 0
+	for _, s := range list.GetItems() {
+		if !slices.Contains(r.sandboxes, s.GetId()) {
+			n++
+		}
+	}
+	return n, nil
 }
 
 type run struct {

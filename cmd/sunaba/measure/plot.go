@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 )
 
 // The picture's measures, in pixels.
@@ -58,7 +58,7 @@ func Plot(out io.Writer, title string, all []Figures) error {
 	draw(`<text x="%d" y="%d" text-anchor="end">0</text>`, plotLeft-6, plotBottom)
 	for i := range int64(5) {
 		v := low + span*i/4
-		draw(`<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x(v), plotBottom+18, classes.Bytes(v))
+		draw(`<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x(v), plotBottom+18, units.Bytes(v))
 	}
 	for _, mark := range []struct {
 		value      int64
@@ -66,7 +66,7 @@ func Plot(out io.Writer, title string, all []Figures) error {
 		line       int
 	}{{quantile(values, 0.5), "median", "#2a7f3f", 0}, {quantile(values, 0.99), "p99", "#a83232", 1}, {declared, "declared", "black", 2}} {
 		draw(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="%s" stroke-dasharray="4 3"/>`, x(mark.value), plotTop, x(mark.value), plotBottom, mark.fill)
-		draw(`<text x="%.1f" y="%d" text-anchor="middle" fill="%s">%s %s</text>`, x(mark.value), plotTop-2+12*mark.line, mark.fill, mark.name, classes.Bytes(mark.value))
+		draw(`<text x="%.1f" y="%d" text-anchor="middle" fill="%s">%s %s</text>`, x(mark.value), plotTop-2+12*mark.line, mark.fill, mark.name, units.Bytes(mark.value))
 	}
 	draw(`<text x="%d" y="%d" text-anchor="middle">memory a pod costs at most beyond its containers' own work</text>`, plotWidth/2, plotBottom+42)
 	draw(`</svg>`)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 )
 
 // loadURL is where a pod's server is asked. load is "PORT" or "PORT/PATH".
@@ -39,7 +39,7 @@ func Table(out io.Writer, all []Figures) error {
 	fmt.Fprintln(w, "OVERHEAD OF A POD\tMEDIAN\tP99\tMAX")
 	memory := func(name string, of func(Figures) int64) {
 		c := column(all, of)
-		fmt.Fprintf(w, "memory, %s\t%s\t%s\t%s\n", name, classes.Bytes(quantile(c, 0.5)), classes.Bytes(quantile(c, 0.99)), classes.Bytes(slices.Max(c)))
+		fmt.Fprintf(w, "memory, %s\t%s\t%s\t%s\n", name, units.Bytes(quantile(c, 0.5)), units.Bytes(quantile(c, 0.99)), units.Bytes(slices.Max(c)))
 	}
 	cpu := func(name string, of func(Figures) float64) {
 		c := column(all, of)
@@ -61,8 +61,13 @@ func Fixed(all []Figures) (mebibytes, millis int64) {
 }
 
 // Manifest writes the RuntimeClass.
-func Manifest(out io.Writer, class, handler, how string, all []Figures) error {
+//
+// others are those that Run tells of.
+func Manifest(out io.Writer, class, handler, how string, all []Figures, others int) error {
 	memory, cpu := Fixed(all)
+	if others > 0 {
+		how += "\n# " + Disturbed(others)
+	}
 	_, err := fmt.Fprintf(out, `# overhead: the 99th percentile of %d pods, rounded up; measured with
 #   %s
 apiVersion: node.k8s.io/v1

@@ -65,7 +65,7 @@ func TestQuantile(t *testing.T) {
 // The manifest is one that the server's own reader takes.
 func TestManifest(t *testing.T) {
 	var out bytes.Buffer
-	if err := Manifest(&out, "light", "wasm", "sunaba overhead measure -n 100", hundred()); err != nil {
+	if err := Manifest(&out, "light", "wasm", "sunaba overhead measure -n 100", hundred(), 0); err != nil {
 		t.Fatal(err)
 	}
 	all, err := runtimeclass.Parse("out.yaml", out.Bytes())
@@ -85,7 +85,7 @@ func TestTable(t *testing.T) {
 	if err := Table(&out, hundred()); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"memory, start", "memory, idle", "memory, at work", "CPU, idle", "CPU, at work       4.9m     9.8m   9.9m"} {
+	for _, want := range []string{"memory, start", "memory, idle", "memory, at work", "CPU, idle", "CPU, at work       4.9m       9.8m     9.9m"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
@@ -131,6 +131,20 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	if err := checkLoad(""); err != nil {
+		t.Error(err)
+	}
+}
+
+// A class that was measured beside other pods says so, and is a manifest all the same.
+func TestManifestOfDisturbedFigures(t *testing.T) {
+	var out bytes.Buffer
+	if err := Manifest(&out, "light", "wasm", "sunaba overhead measure", hundred(), 3); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "\n# warning: the figures are disturbed by 3 other pods on this node") {
+		t.Errorf("%s", out.String())
+	}
+	if _, err := runtimeclass.Parse("out", out.Bytes()); err != nil {
 		t.Error(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/pods/agent"
 	"github.com/sunaba-project/sunaba/pods/agent/images"
 )
@@ -192,8 +193,8 @@ func (e *ending) code(s *server, err error) (int, error) {
 		return 1, fmt.Errorf("run pod %q: interrupted: %w", name, context.Canceled)
 	case e.ExitCode == None, e.ExitCode == All && slices.Contains(codes, 0):
 		return 0, nil
-	case code == 0 && e.status.Phase == corev1.PodFailed:
-		return 1, fmt.Errorf("run pod %q: %s: %s", name, e.status.Reason, e.status.Message)
+	case code == 0 && e.status.Phase == corev1.PodFailed: // the pod's failure, not that of the run
+		return 1, usage.Failure{Code: 1, Err: fmt.Errorf("run pod %q: %s: %s", name, e.status.Reason, e.status.Message)}
 	}
 	return code, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
 	"github.com/sunaba-project/sunaba/pods/manifest"
+	"github.com/sunaba-project/sunaba/pods/pressure"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -59,6 +60,14 @@ func readObjects(o Options) (*objects, error) {
 	if users := s.pod.Spec.HostUsers; users != nil && !*users {
 		return nil, fmt.Errorf("%s: pod %q: spec.hostUsers: false is not supported by a run in the foreground, whose user ids another pod may have: use run -d: %w",
 			o.File, s.pod.Name, errdefs.ErrInvalidArgument)
+	}
+	if volumes, storage := pressure.Limited(s.pod); volumes || storage {
+		field := "a limit of ephemeral-storage"
+		if volumes {
+			field = "sizeLimit of an emptyDir on the disk"
+		}
+		return nil, fmt.Errorf("%s: pod %q: %s is not watched by a run in the foreground: remove it, or use run -d: %w",
+			o.File, s.pod.Name, field, errdefs.ErrInvalidArgument)
 	}
 	more, err := classes.Read(o.RuntimeClassFiles)
 	if err != nil {

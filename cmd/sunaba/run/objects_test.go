@@ -38,6 +38,21 @@ func checkError(t *testing.T, err error, want string) {
 	}
 }
 
+// What only an agent of a node watches, a run in the foreground refuses.
+func TestDiskLimitsAreRefused(t *testing.T) {
+	for _, tt := range []struct{ pod, want string }{
+		{"volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]", "sizeLimit of an emptyDir on the disk is not watched by a run in the foreground"},
+		{"volumes: [{name: v, emptyDir: {sizeLimit: 1Mi, medium: Memory}}]", ""},
+		{"resources: {limits: {cpu: 1}}", ""},
+	} {
+		_, err := readObjects(Options{File: "f.yaml", Reader: strings.NewReader(spec(tt.pod))})
+		checkError(t, err, tt.want)
+	}
+	limited := strings.Replace(spec(""), "name: c,", "name: c, resources: {limits: {ephemeral-storage: 1Gi}},", 1)
+	_, err := readObjects(Options{File: "f.yaml", Reader: strings.NewReader(limited)})
+	checkError(t, err, `f.yaml: pod "p": a limit of ephemeral-storage is not watched`)
+}
+
 func TestParseObjects(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"one pod", spec(""), ""},

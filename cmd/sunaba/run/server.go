@@ -3,12 +3,12 @@ package run
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -19,6 +19,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/criserver/client"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -53,11 +54,7 @@ func newServer(r *runner) *server {
 
 // stateOf is the folder of a server's state, "" if it does not say.
 func stateOf(c *dial.Client) string {
-	var config struct{ StateDir string }
-	if err := json.Unmarshal([]byte(c.Node.GetInfo()["config"]), &config); err != nil {
-		return ""
-	}
-	return config.StateDir
+	return c.Config().StateDir
 }
 
 // Events tells the agent what happens.
@@ -110,7 +107,7 @@ func (s *server) RunPodSandbox(ctx context.Context, q *runtime.RunPodSandboxRequ
 		where = "at " + ip
 	}
 	if err == nil {
-		s.say("pod %s/%s is up %s (handler %s, %s)", s.key.Namespace, s.key.Name, where, cmp.Or(q.GetRuntimeHandler(), "default"), short(took))
+		s.say("pod %s/%s is up %s (handler %s, %s)", s.key.Namespace, s.key.Name, where, cmp.Or(q.GetRuntimeHandler(), s.client.DefaultHandler(), "default"), short(took))
 	}
 	return resp, nil
 }
@@ -277,9 +274,30 @@ func (s *server) codes(pod *corev1.Pod) []int {
 	slices.SortStableFunc(ends, func(a, b *runtime.ContainerStatus) int { return cmp.Compare(a.GetFinishedAt(), b.GetFinishedAt()) })
 	var codes []int
 	for _, end := range ends {
-		codes = append(codes, int(end.GetExitCode()))
+		code := int(end.GetExitCode())
+		if end.GetReason() == startError {
+			code = startCode(end.GetMessage())
+		}
+		codes = append(codes, code)
 	}
 	return codes
+}
+
+// startError is the reason of a container whose program was not started.
+const startError = "StartError"
+
+// startCode is the exit code for a program that was not started, as docker run has it. Nothing but
+// the OCI runtime's text, which differs between runtimes, tells why it was not.
+func startCode(message string) int {
+	message = strings.ToLower(message)
+	has := func(text string) bool { return strings.Contains(message, text) }
+	switch {
+	case has("executable file") && has("not found"), has("exec") && has("no such file or directory"), has("command ") && has("is not in the image"):
+		return usage.NotFound
+	case has("exec") && (has("permission denied") || has("exec format error")), has("is a directory"):
+		return usage.NotExecutable
+	}
+	return usage.Failed
 }
 
 // PullImage pulls an image and shows how far it is. The server's socket for images tells that; a

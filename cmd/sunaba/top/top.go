@@ -17,6 +17,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 )
 
@@ -32,7 +33,8 @@ type Options struct {
 type Row struct {
 	Namespace, Name, Handler string
 	CPU                      float64 // cores; below 0 before a second sample
-	Memory                   uint64  // working set
+	Memory                   uint64  // what the pod costs in all: Own and Measured
+	Own                      uint64  // what its containers use themselves
 	Declared                 overhead.Amounts
 	Measured                 uint64
 	Verdict                  overhead.Verdict
@@ -116,10 +118,11 @@ func Read(ctx context.Context, c *dial.Client, meter *rates) ([]Row, error) {
 	for _, p := range pods {
 		u := used[p.GetId()]
 		o := p.Info.Overhead
+		own := o.Measured.Own(u.GetMemory().GetWorkingSetBytes().GetValue())
 		rows = append(rows, Row{
 			Namespace: p.GetMetadata().GetNamespace(), Name: p.GetMetadata().GetName(), Handler: p.Info.Handler,
 			CPU:    meter.cores(p.GetId(), u.GetCpu()),
-			Memory: u.GetMemory().GetWorkingSetBytes().GetValue(), Declared: o.Declared.Amounts,
+			Memory: own + o.Measured.MemoryBytes, Own: own, Declared: o.Declared.Amounts,
 			Measured: o.Measured.MemoryBytes, Restarts: restarts[p.GetId()],
 			Verdict: overhead.Judge(o.Declared.Amounts, overhead.Sample{MemoryBytes: int64(o.Measured.MemoryBytes), CPUMillis: o.CPUMillis}),
 		})
@@ -172,10 +175,10 @@ func Print(out io.Writer, rows []Row) error {
 		}
 		declared := "-"
 		if r.Declared.MemoryBytes > 0 {
-			declared = classes.Bytes(r.Declared.MemoryBytes)
+			declared = units.Bytes(r.Declared.MemoryBytes)
 		}
-		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\t| %s\t%s\t%d\n", r.Namespace, r.Name, r.Handler, cpu, classes.Bytes(int64(r.Memory)),
-			declared, classes.Bytes(int64(r.Measured)), r.Verdict, r.Restarts)
+		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\t| %s\t%s\t%d\n", r.Namespace, r.Name, r.Handler, cpu, units.Bytes(int64(r.Memory)),
+			declared, units.Bytes(int64(r.Measured)), r.Verdict, r.Restarts)
 	}
 	return w.Flush()
 }
@@ -183,9 +186,9 @@ func Print(out io.Writer, rows []Row) error {
 // show fills a screen: what does not fit is counted in its last line.
 func show(out io.Writer, rows []Row, lines int) error {
 	var table bytes.Buffer
-	var memory, cost uint64
+	var own, cost uint64
 	for _, r := range rows {
-		memory, cost = memory+r.Memory, cost+r.Measured
+		own, cost = own+r.Own, cost+r.Measured
 	}
 	shown := rows
 	if room := lines - 4; room > 0 && len(rows) > room {
@@ -197,7 +200,8 @@ func show(out io.Writer, rows []Row, lines int) error {
 	if n := len(rows) - len(shown); n > 0 {
 		fmt.Fprintf(&table, "and %d more\n", n)
 	}
-	head := fmt.Sprintf("%d pods, memory %s, of it overhead %s   (ctrl-c ends)\n\n", len(rows), classes.Bytes(int64(memory)), classes.Bytes(int64(cost)))
+	head := fmt.Sprintf("%d pods, memory %s: %s of their containers and %s overhead   (ctrl-c ends)\n\n",
+		len(rows), units.Bytes(int64(own+cost)), units.Bytes(int64(own)), units.Bytes(int64(cost)))
 	text := bytes.ReplaceAll(append([]byte(head), table.Bytes()...), []byte("\n"), []byte(eol+"\n"))
 	_, err := fmt.Fprintf(out, "%s%s%s", home, text, rest)
 	return err

@@ -12,17 +12,17 @@ import (
 
 func TestPrintAndShow(t *testing.T) {
 	rows := []Row{
-		{Namespace: "prod", Name: "web", Handler: "wasm", CPU: 0.25, Memory: 20 << 20, Declared: overhead.Amounts{MemoryBytes: 8 << 20},
+		{Namespace: "prod", Name: "web", Handler: "wasm", CPU: 0.25, Memory: 20 << 20, Own: 11 << 20, Declared: overhead.Amounts{MemoryBytes: 8 << 20},
 			Measured: 9 << 20, Verdict: overhead.Over, Restarts: 3},
-		{Namespace: "prod", Name: "db", Handler: "runc", CPU: -1, Memory: 1 << 30, Measured: 3 << 20, Verdict: overhead.Undeclared},
+		{Namespace: "prod", Name: "db", Handler: "runc", CPU: -1, Memory: 1 << 30, Own: 1<<30 - 3<<20, Measured: 3 << 20, Verdict: overhead.Undeclared},
 	}
 	var out bytes.Buffer
 	if err := Print(&out, rows); err != nil {
 		t.Fatal(err)
 	}
-	want := "POD       HANDLER  CPU    MEMORY  OVERHEAD DECLARED  | MEASURED  VERDICT     RESTARTS\n" +
-		"prod/web  wasm     0.250  20.0Mi  8.0Mi              | 9.0Mi     over        3\n" +
-		"prod/db   runc     -      1.0Gi   -                  | 3.0Mi     undeclared  0\n"
+	want := "POD       HANDLER  CPU    MEMORY    OVERHEAD DECLARED  | MEASURED  VERDICT     RESTARTS\n" +
+		"prod/web  wasm     0.250  20.0 MiB  8.0 MiB            | 9.0 MiB   over        3\n" +
+		"prod/db   runc     -      1.0 GiB   -                  | 3.0 MiB   undeclared  0\n"
 	if out.String() != want {
 		t.Errorf("\n%s, want\n%s", out.String(), want)
 	}
@@ -30,7 +30,7 @@ func TestPrintAndShow(t *testing.T) {
 	if err := show(&out, rows, 5); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "2 pods, memory 1.0Gi, of it overhead 12.0Mi") || !strings.Contains(out.String(), "and 1 more") || strings.Contains(out.String(), "prod/db") {
+	if !strings.Contains(out.String(), "2 pods, memory 1.0 GiB: 1.0 GiB of their containers and 12.0 MiB overhead ") || !strings.Contains(out.String(), "and 1 more") || strings.Contains(out.String(), "prod/db") {
 		t.Errorf("screen of five lines:\n%q", out.String())
 	}
 }

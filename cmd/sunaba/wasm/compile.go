@@ -15,7 +15,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/shim/wasm/inspect"
@@ -133,7 +133,7 @@ func ShowCompiled(w io.Writer, all []Compiled, asJSON bool) error {
 		if c.Go != (gowasm.Result{}) {
 			did += "; rewritten: " + rewriting(c.Go)
 		}
-		if _, err := fmt.Fprintf(w, "%s  %s  %s in the cache, %s\n", clean(c.Name), c.Digest, show.Size(c.Size), did); err != nil {
+		if _, err := fmt.Fprintf(w, "%s  %s  %s in the cache, %s\n", clean(c.Name), c.Digest, units.Bytes(c.Size), did); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"unicode"
 
-	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/shim/wasm/inspect"
 )
@@ -36,7 +36,7 @@ func ShowReport(w io.Writer, s Source, r inspect.Report, asJSON bool) error {
 	line(t, "from", from)
 	line(t, "kind", r.Kind)
 	line(t, "digest", r.Digest)
-	line(t, "size", show.Size(r.Size))
+	line(t, "size", units.Bytes(r.Size))
 	switch {
 	case r.Kind == inspect.KindModule:
 		module(t, r)
@@ -71,7 +71,7 @@ func content(w io.Writer, r inspect.Report) {
 	}
 	line(w, "functions", strconv.Itoa(r.Functions))
 	line(w, "sections", fmt.Sprintf("code %s, data %s, names %s, DWARF %s, other %s",
-		show.Size(s.Code), show.Size(s.Data), show.Size(s.Names), show.Size(s.DWARF), show.Size(s.Other)))
+		units.Bytes(s.Code), units.Bytes(s.Data), units.Bytes(s.Names), units.Bytes(s.DWARF), units.Bytes(s.Other)))
 	for _, m := range r.Memories {
 		line(w, "memory", memory(m))
 	}

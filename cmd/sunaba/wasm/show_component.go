@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/shim/wasm/inspect"
 )
 
@@ -48,7 +48,7 @@ func coreModule(i int, m inspect.CoreModule) string {
 	if m.Name != "" {
 		text += clean(m.Name) + ", "
 	}
-	text += fmt.Sprintf("%s, %s, %s, %s", show.Size(m.Size), plural(m.Functions, "function"), plural(m.Imports, "import"), plural(m.Exports, "export"))
+	text += fmt.Sprintf("%s, %s, %s, %s", units.Bytes(m.Size), plural(m.Functions, "function"), plural(m.Imports, "import"), plural(m.Exports, "export"))
 	if m.Instances != 1 {
 		text += fmt.Sprintf(", instantiated %d times", m.Instances)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 )
 
 func (p commands) execCommand() *cli.Command {
@@ -20,12 +21,25 @@ func (p commands) execCommand() *cli.Command {
 		Flags: []cli.Flag{
 			objects.NamespaceFlag(), criFlag(), containerFlag(), stdinFlag("pass stdin to the command"), ttyFlag("give the command a terminal"),
 		},
-		Action: p.inContainer(func(cmd *cli.Command) (string, string, error) {
+		Description: "Ends with the command's exit code; with 125 if sunaba failed, 126 if the command cannot be executed, 127 if there is\n" +
+			"none, 130 after an interrupt.",
+		Action: ownCode(p.inContainer(func(cmd *cli.Command) (string, string, error) {
 			if cmd.NArg() < 2 {
 				return "", "", errors.New("want a pod and a command: exec POD -- COMMAND")
 			}
 			return podOf(cmd)
-		}, exec),
+		}, exec)),
+	}
+}
+
+// ownCode tells failures of sunaba apart from those of the program that it runs.
+func ownCode(action cli.ActionFunc) cli.ActionFunc {
+	return func(ctx context.Context, cmd *cli.Command) error {
+		err := action(ctx, cmd)
+		if code := ExitError(0); err == nil || errors.As(err, &code) {
+			return err
+		}
+		return usage.Failure{Code: usage.Failed, Err: err}
 	}
 }
 

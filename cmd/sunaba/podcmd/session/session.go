@@ -15,11 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
-
-// interrupted is the exit code of what a signal ended, as shells have it.
-const interrupted = 130
 
 // ExitError ends the program with an exit code and no further text.
 type ExitError int
@@ -60,7 +58,7 @@ func ttyFlag(usage string) cli.Flag {
 func ended(ctx context.Context, cmd *cli.Command, code int, err error) error {
 	switch {
 	case ctx.Err() != nil:
-		return ExitError(interrupted)
+		return ExitError(usage.Interrupted)
 	case err != nil:
 		return fmt.Errorf("%s: %w", cmd.Name, err)
 	case code != 0:
