@@ -12,8 +12,8 @@ const maxBuffers = 1024
 // maxTransfer is the kernel's limit of bytes in one call (MAX_RW_COUNT).
 const maxTransfer = 0x7ffff000
 
-// pipeBuf is how much room a pipe has at least when it says that it has room (PIPE_BUF).
-const pipeBuf = 4096
+// Room is how much room a pipe has at least when it says that it has room, in bytes (PIPE_BUF).
+const Room = 4096
 
 // Buffers are what one call reads into or writes from, in the kernel's form. They are made with
 // Add, and a caller that keeps their memory makes no garbage.

@@ -18,7 +18,7 @@ const (
 type Type uint8
 
 const (
-	TypeUnknown Type = iota // of a pipe, for instance
+	TypeUnknown Type = iota
 	TypeBlockDevice
 	TypeCharacterDevice
 	TypeDirectory
@@ -26,6 +26,7 @@ const (
 	TypeSocketDatagram
 	TypeSocketStream
 	TypeSymbolicLink
+	TypeFIFO // a pipe, with or without a name
 )
 
 // Flags are how a file is written and waited for.

@@ -192,7 +192,7 @@ func (p *poller) readiness(s *Subscription) {
 	f, w := s.File, &s.File.waiting
 	if s.Write {
 		if s.Ready = w.never || w.got&(unix.EPOLLOUT|hangs) != 0; s.Ready {
-			s.Bytes, s.Hangup = pipeBuf, w.got&hangs != 0
+			s.Bytes, s.Hangup = Room, w.got&hangs != 0
 		}
 		return
 	}

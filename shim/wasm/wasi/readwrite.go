@@ -52,6 +52,16 @@ func (f *File) Write(b Buffers) (n int, err error) {
 	return n, err
 }
 
+// HasRoom reports whether a pipe, terminal or socket takes Room bytes now, or is broken. Other files
+// always do.
+func (f *File) HasRoom() bool {
+	switch f.kind {
+	case KindStream, KindSocket:
+		return f.sys.waiter.hasRoom(f)
+	}
+	return true
+}
+
 // writeStream writes to a pipe or a terminal, whose own non-blocking mode is not ours to change and
 // not ours to rely on.
 func (f *File) writeStream(b Buffers) (int, error) {
@@ -59,7 +69,7 @@ func (f *File) writeStream(b Buffers) (int, error) {
 		if !f.sys.waiter.hasRoom(f) {
 			return 0, unix.EAGAIN
 		}
-		b = b.shorten(pipeBuf)
+		b = b.shorten(Room)
 	}
 	for {
 		n, err := transfer(unix.SYS_WRITE, unix.SYS_WRITEV, f.host, b)

@@ -24,6 +24,8 @@ func typeOf(mode uint32) Type {
 		return TypeBlockDevice
 	case unix.S_IFSOCK:
 		return TypeSocketStream
+	case unix.S_IFIFO:
+		return TypeFIFO
 	}
 	return TypeUnknown
 }

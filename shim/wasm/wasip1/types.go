@@ -118,6 +118,7 @@ var filetypes = [...]uint8{
 	wasi.TypeSocketDatagram:  typeSocketDgram,
 	wasi.TypeSocketStream:    typeSocketStream,
 	wasi.TypeSymbolicLink:    typeSymbolicLink,
+	wasi.TypeFIFO:            typeUnknown, // the specification has no pipes
 }
 
 // fileFlags pairs flags of files with the specification's.
