@@ -70,7 +70,9 @@ type lowerer struct {
 	reallocs map[component.CoreExportRef]string // the export of the merged module
 }
 
-func export(r component.CoreExportRef) merge.Export { return merge.Export{Instance: r.Instance, Name: r.Name} }
+func export(r component.CoreExportRef) merge.Export {
+	return merge.Export{Instance: r.Instance, Name: r.Name}
+}
 
 // instance adds an instance of a core module.
 func (l *lowerer) instance(p component.Planned, name string) error {
