@@ -131,7 +131,6 @@ func TestPullRefusesWhatCannotRun(t *testing.T) {
 		modules [][]byte
 		text    []string
 	}{
-		{"component", [][]byte{componentBytes()}, []string{"WebAssembly component", "WASI preview 1"}},
 		{"two layers", [][]byte{moduleBytes("a"), moduleBytes("b")}, []string{"exactly one layer, this one has 2"}},
 		{"no layer", nil, []string{"exactly one layer, this one has 0"}},
 		{"text", [][]byte{[]byte("(module)")}, []string{"not a WebAssembly module"}},
@@ -183,8 +182,8 @@ func TestArrivedMayRefuse(t *testing.T) {
 func TestRefusedVariantDoesNotStandInTheWay(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	host := r.image("app", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "app", content: "x"}))
-	component := r.artifact("app", "", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, componentBytes())
-	r.index("app", "v1", host, component)
+	text := r.artifact("app", "", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, []byte("(module)"))
+	r.index("app", "v1", host, text)
 	ref := r.host + "/app:v1"
 	img := s.mustPull(ref, "")
 	if img.Manifest.Digest != host.Digest {
@@ -196,7 +195,7 @@ func TestRefusedVariantDoesNotStandInTheWay(t *testing.T) {
 		t.Errorf("%d blobs fetched again", n)
 	}
 	_, err := s.ForContainer(t.Context(), img.ID, ref, "wasm")
-	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "WebAssembly component") {
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "not a WebAssembly module") {
 		t.Errorf("ForContainer: %v", err)
 	}
 	if _, err := s.Pull(t.Context(), PullRequest{Ref: ref, Handler: "wasm"}); !errdefs.IsInvalidArgument(err) {
