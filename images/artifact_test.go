@@ -16,7 +16,6 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/variant"
 )
@@ -132,7 +131,6 @@ func TestPullRefusesWhatCannotRun(t *testing.T) {
 		modules [][]byte
 		text    []string
 	}{
-		{"component", [][]byte{componentBytes()}, []string{"WebAssembly component", "WASI preview 1"}},
 		{"two layers", [][]byte{moduleBytes("a"), moduleBytes("b")}, []string{"exactly one layer, this one has 2"}},
 		{"no layer", nil, []string{"exactly one layer, this one has 0"}},
 		{"text", [][]byte{[]byte("(module)")}, []string{"not a WebAssembly module"}},
@@ -184,8 +182,8 @@ func TestArrivedMayRefuse(t *testing.T) {
 func TestRefusedVariantDoesNotStandInTheWay(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	host := r.image("app", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "app", content: "x"}))
-	component := r.artifact("app", "", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, componentBytes())
-	r.index("app", "v1", host, component)
+	text := r.artifact("app", "", manifest.MediaTypeWasmConfig, wasmConfig, manifest.MediaTypeWasm, []byte("(module)"))
+	r.index("app", "v1", host, text)
 	ref := r.host + "/app:v1"
 	img := s.mustPull(ref, "")
 	if img.Manifest.Digest != host.Digest {
@@ -197,7 +195,7 @@ func TestRefusedVariantDoesNotStandInTheWay(t *testing.T) {
 		t.Errorf("%d blobs fetched again", n)
 	}
 	_, err := s.ForContainer(t.Context(), img.ID, ref, "wasm")
-	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "WebAssembly component") {
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "not a WebAssembly module") {
 		t.Errorf("ForContainer: %v", err)
 	}
 	if _, err := s.Pull(t.Context(), PullRequest{Ref: ref, Handler: "wasm"}); !errdefs.IsInvalidArgument(err) {
@@ -205,18 +203,17 @@ func TestRefusedVariantDoesNotStandInTheWay(t *testing.T) {
 	}
 }
 
-// An artifact whose configuration says that it is a component is of the platform wasip2/wasm: no
-// handler takes it by default, and the refusal is that of a component. Under a handler that is
-// configured for the platform its content is refused.
+// An artifact whose configuration says that it is a component is of the platform wasip2/wasm, which a
+// handler for guests takes where there is no module.
 func TestComponentArtifact(t *testing.T) {
 	const config = `{"os":"wasip2","architecture":"wasm","layerDigests":[$LAYERS],"component":{"imports":["wasi:io/error@0.2.6"],"exports":["wasi:cli/run@0.2.6"],"target":null}}`
 	r, s := newTestRegistry(t), newTestService(t)
 	r.artifact("comp", "v1", manifest.MediaTypeWasmConfig, config, manifest.MediaTypeWasm, componentBytes())
-	for _, handler := range []string{"", "wasm", "runc"} {
-		_, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/comp:v1", Handler: handler})
-		if !errdefs.IsFailedPrecondition(err) || !errors.Is(err, binfmt.ErrComponent) || !strings.Contains(err.Error(), "the image is for wasip2/wasm, not for") {
-			t.Errorf("%q: %v", handler, err)
-		}
+	if img := s.mustPull(r.host+"/comp:v1", "wasm"); img.Kind != Module || platforms.FormatAll(img.Platform) != "wasip2/wasm" {
+		t.Errorf("pulled for wasm: %+v", img)
+	}
+	if _, err := s.Pull(t.Context(), PullRequest{Ref: r.host + "/comp:v1", Handler: "runc"}); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "the image is for wasip2/wasm, not for") {
+		t.Errorf("pulled for runc: %v", err)
 	}
 	component := r.artifact("both", "", manifest.MediaTypeWasmConfig, config, manifest.MediaTypeWasm, componentBytes())
 	component.Platform = &manifest.ComponentPlatform
@@ -229,9 +226,7 @@ func TestComponentArtifact(t *testing.T) {
 	mine.close()
 	mine.options.Handlers = variant.Handlers{{Name: "mine", Default: true, Platforms: []ocispec.Platform{manifest.ComponentPlatform}}}
 	mine.open()
-	if _, err := mine.Pull(t.Context(), PullRequest{Ref: r.host + "/comp:v1"}); !errors.Is(err, binfmt.ErrComponent) || !errdefs.IsInvalidArgument(err) {
-		t.Errorf("under a handler for components: %v", err)
-	}
+	mine.mustPull(r.host+"/comp:v1", "")
 	r.artifact("mod", "v1", manifest.MediaTypeWasmConfig, config, manifest.MediaTypeWasm, moduleBytes("not what it says"))
 	img := mine.mustPull(r.host+"/mod:v1", "")
 	want := &manifest.Component{Imports: []string{"wasi:io/error@0.2.6"}, Exports: []string{"wasi:cli/run@0.2.6"}}

@@ -28,7 +28,7 @@ const otherPlatform = "linux/s390x"
 func testHandlers(t *testing.T) variant.Handlers {
 	return variant.Handlers{
 		{Name: "runc", Platforms: parsePlatforms(t, hostPlatform), Default: true},
-		{Name: "wasm", Platforms: parsePlatforms(t, "wasip1/wasm", "wasi/wasm", "wasi/wasm32", "linux/wasm", hostPlatform)},
+		{Name: "wasm", Platforms: parsePlatforms(t, "wasip1/wasm", "wasi/wasm", "wasi/wasm32", "linux/wasm", "wasip2/wasm", hostPlatform)},
 	}
 }
 

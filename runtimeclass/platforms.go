@@ -11,7 +11,8 @@ import (
 
 // DefaultPlatforms returns what a handler of this type runs when its configuration names no
 // platforms, most wanted first. WebAssembly images are published under several names; a wasm
-// handler takes any of them, and then the host's own, for the Linux containers of its pods.
+// handler takes any of them, modules before components, and then the host's own, for the Linux
+// containers of its pods.
 func DefaultPlatforms(t Type) []ocispec.Platform {
 	host := platforms.DefaultSpec()
 	if t != WASM {
@@ -22,6 +23,7 @@ func DefaultPlatforms(t Type) []ocispec.Platform {
 		{OS: "wasi", Architecture: "wasm"},
 		{OS: "wasi", Architecture: "wasm32"},
 		{OS: "linux", Architecture: "wasm"},
+		{OS: "wasip2", Architecture: "wasm"},
 		host,
 	}
 }

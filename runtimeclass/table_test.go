@@ -68,7 +68,7 @@ func TestDefaultPlatforms(t *testing.T) {
 	host := runtime.GOOS + "/" + runtime.GOARCH
 	for typ, want := range map[Type][]string{
 		OCI:  {host},
-		WASM: {"wasip1/wasm", "wasi/wasm", "wasi/wasm32", "linux/wasm", host},
+		WASM: {"wasip1/wasm", "wasi/wasm", "wasi/wasm32", "linux/wasm", "wasip2/wasm", host},
 	} {
 		got := DefaultPlatforms(typ)
 		if len(got) != len(want) {

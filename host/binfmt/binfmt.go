@@ -55,29 +55,27 @@ func IsWasm(head []byte) bool { return bytes.HasPrefix(head, []byte(WasmMagic)) 
 // WasmHeader is how many bytes of a WebAssembly file tell what it is: the magic number and a version.
 const WasmHeader = 8
 
-// ErrComponent is what a component is refused with, wherever it is to run. Its class is
-// ErrInvalidArgument.
-var ErrComponent = fmt.Errorf("%s: %w", ComponentText, errdefs.ErrInvalidArgument)
-
-// ComponentText says why a component does not run, and what to do instead.
-const ComponentText = "this is a WebAssembly component (WASI 0.2 or 0.3), and this version runs core modules for WASI preview 1 only: " +
-	"build the program for wasip1 (GOOS=wasip1, Rust's wasm32-wasip1, clang's wasm32-wasi), or take the core module that the component was made of"
-
 // IsComponent says of the first bytes of a file that it is a WebAssembly component.
 func IsComponent(head []byte) bool { return len(head) >= WasmHeader && IsWasm(head) && head[6] == 1 }
 
-// CheckModule returns nil if the first bytes of a file are those of a core WebAssembly module.
+// CheckWasm returns nil if the first bytes of a file are those of a core WebAssembly module or of a
+// component.
 //
 // # Errors
 //
-// ErrInvalidArgument, with a text for the one who built the file, for everything else; of components
-// it is ErrComponent.
+// ErrInvalidArgument, with a text for the one who built the file.
+func CheckWasm(head []byte) error {
+	if IsComponent(head) {
+		return nil
+	}
+	return CheckModule(head)
+}
+
+// CheckModule is CheckWasm for core modules alone.
 func CheckModule(head []byte) error {
 	switch {
 	case len(head) < WasmHeader || !IsWasm(head):
 		return fmt.Errorf("not a WebAssembly module: %w", errdefs.ErrInvalidArgument)
-	case IsComponent(head):
-		return ErrComponent
 	case string(head[4:WasmHeader]) != "\x01\x00\x00\x00":
 		return fmt.Errorf("WebAssembly binary version %x is not known: %w", head[4:WasmHeader], errdefs.ErrInvalidArgument)
 	}

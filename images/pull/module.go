@@ -53,7 +53,7 @@ func (x *session) module(ctx context.Context, img *store.Image) error {
 			return err
 		}
 	}
-	if err := binfmt.CheckModule(header); err != nil {
+	if err := binfmt.CheckWasm(header); err != nil {
 		return fmt.Errorf("layer %s: %w", layer.Digest, err)
 	}
 	x.Meter.Part(layer.Digest, func(p *progress.Progress, part *progress.Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
@@ -160,7 +160,7 @@ func (x *session) arriveRootFS(ctx context.Context, img *store.Image) error {
 		if err != nil || !binfmt.IsWasm(header) {
 			return nil
 		}
-		if err := binfmt.CheckModule(header[:n]); err != nil {
+		if err := binfmt.CheckWasm(header[:n]); err != nil {
 			return err
 		}
 		if _, err := f.Seek(0, io.SeekStart); err != nil {

@@ -3,7 +3,6 @@ package variant
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -11,7 +10,6 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
@@ -34,20 +32,8 @@ func (e *NoMatchError) Error() string {
 	text := fmt.Sprintf("the image is for %s, not for %s", platformList(e.Have), platformList(e.Want))
 	if len(e.Takers) > 0 {
 		text += "; " + takersText(e.Takers)
-	} else if e.component() {
-		text += "; " + binfmt.ComponentText
 	}
 	return text
-}
-
-// component says whether the image is for components and nothing else that runs here.
-func (e *NoMatchError) component() bool {
-	return len(e.Takers) == 0 && slices.ContainsFunc(e.Have, manifest.IsComponent)
-}
-
-// Is makes such an image the same error as a component that is found out by its content.
-func (e *NoMatchError) Is(target error) bool {
-	return target == binfmt.ErrComponent && e.component()
 }
 
 // Unwrap returns the error's class.

@@ -10,7 +10,6 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
@@ -211,29 +210,8 @@ func TestNoMatchErrorText(t *testing.T) {
 	}
 }
 
-// An image for components alone is refused as a component is that is found out by its content, and
-// says what to do; not if a handler takes it.
-func TestOnlyComponents(t *testing.T) {
-	for _, c := range []struct {
-		names  []string
-		takers []string
-		want   bool
-	}{
-		{[]string{"wasip2/wasm"}, nil, true},
-		{[]string{"linux/s390x", "wasip2/wasm"}, nil, true},
-		{[]string{"wasip2/wasm"}, []string{"mine"}, false},
-		{[]string{"linux/s390x", "wasip3/wasm"}, nil, false},
-	} {
-		_, err := Select(entriesOf(t, c.names...), parsePlatforms(t, "wasip1/wasm", "linux/amd64"))
-		var none *NoMatchError
-		if !errors.As(err, &none) {
-			t.Fatal(err)
-		}
-		none.Takers = c.takers
-		if errors.Is(err, binfmt.ErrComponent) != c.want || strings.Contains(err.Error(), binfmt.ComponentText) != c.want || !errdefs.IsFailedPrecondition(err) || errdefs.IsInvalidArgument(err) {
-			t.Errorf("%q, taken by %q: %v", c.names, c.takers, err)
-		}
-	}
+// Of modules and components the handler's list chooses.
+func TestComponentsBesideModules(t *testing.T) {
 	both := entriesOf(t, "wasip2/wasm", "wasip1/wasm")
 	for want, place := range map[string]int{"wasip1/wasm": 1, "wasip2/wasm": 0} {
 		if d, err := Select(both, parsePlatforms(t, want)); err != nil || d.Digest != both[place].Digest {

@@ -139,12 +139,16 @@ func socketCalls() []Call {
 		allow(unix.SYS_CONNECT, "connect", "sock_connect, sock_getaddrinfo"),
 		allow(unix.SYS_GETSOCKNAME, "getsockname", "sock_getlocaladdr"),
 		allow(unix.SYS_GETPEERNAME, "getpeername", "sock_getpeeraddr"),
-		{Nr: unix.SYS_SETSOCKOPT, Name: "setsockopt", Why: "sock_setsockopt; connections without delay", Then: Allow, Otherwise: Errno(unix.ENOPROTOOPT),
+		{Nr: unix.SYS_SETSOCKOPT, Name: "setsockopt", Why: "sock_setsockopt; connections without delay; hop limits", Then: Allow, Otherwise: Errno(unix.ENOPROTOOPT),
 			When: []Cond{
 				{Arg: 1, In: []uint32{unix.SOL_SOCKET, unix.IPPROTO_TCP}},
 				{Arg: 2, In: []uint32{unix.TCP_NODELAY, unix.SO_REUSEADDR, unix.SO_TYPE, unix.SO_ERROR, unix.SO_DONTROUTE, unix.SO_BROADCAST,
 					unix.SO_SNDBUF, unix.SO_RCVBUF, unix.SO_KEEPALIVE, unix.SO_OOBINLINE, unix.SO_LINGER, unix.SO_RCVLOWAT,
 					unix.SO_ACCEPTCONN, unix.SO_BINDTODEVICE}},
+			},
+			Or: [][]Cond{
+				{{Arg: 1, In: []uint32{unix.IPPROTO_IP}}, {Arg: 2, In: []uint32{unix.IP_TTL}}},
+				{{Arg: 1, In: []uint32{unix.IPPROTO_IPV6}}, {Arg: 2, In: []uint32{unix.IPV6_V6ONLY, unix.IPV6_UNICAST_HOPS}}},
 			}},
 		allow(unix.SYS_GETSOCKOPT, "getsockopt", "sock_getsockopt, sock_connect"),
 		allow(unix.SYS_RECVMSG, "recvmsg", "sock_recv, sock_recv_from, fd_read; the link to the engine"),

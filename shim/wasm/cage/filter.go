@@ -29,7 +29,9 @@ type Call struct {
 	Name string
 	Why  string
 	// When, if set, are conditions on the arguments that all must hold for Then; else Otherwise.
-	When      []Cond
+	When []Cond
+	// Or are other lists of conditions that are enough in place of When.
+	Or        [][]Cond
 	Then      Verdict
 	Otherwise Verdict
 }
@@ -134,10 +136,28 @@ func (f *Filter) answer(v Verdict) {
 
 // call appends what is done with one call. It ends in an answer on every path.
 func (f *Filter) call(c *Call) {
-	for _, cond := range c.When {
-		f.cond(cond, c.Otherwise)
+	when := c.When
+	for _, or := range c.Or {
+		// What fails goes on behind the answer.
+		const elsewhere = Verdict(math.MaxUint32)
+		first := len(f.code)
+		f.all(when, elsewhere, c.Then)
+		for i := first; i < len(f.code); i++ {
+			if f.code[i] == (unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: uint32(elsewhere)}) {
+				f.code[i] = unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(len(f.code) - i - 1)}
+			}
+		}
+		when = or
 	}
-	f.answer(c.Then)
+	f.all(when, c.Otherwise, c.Then)
+}
+
+// all appends an answer for when all conditions hold, and one for when not.
+func (f *Filter) all(when []Cond, otherwise, then Verdict) {
+	for _, cond := range when {
+		f.cond(cond, otherwise)
+	}
+	f.answer(then)
 }
 
 // cond appends a test that falls through when it holds and answers otherwise when it does not.

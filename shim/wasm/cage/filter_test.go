@@ -78,6 +78,21 @@ func TestFilterAnswersForEveryNumber(t *testing.T) {
 			if got := f.run(t, auditArch, nr, none); got != other {
 				t.Errorf("call %d with other arguments: %#x, want %#x", nr, got, other)
 			}
+			if i >= 0 {
+				for _, or := range list[i].Or {
+					var mixed [6]uint64
+					for _, cond := range or {
+						args[cond.Arg], mixed[cond.Arg] = uint64(cond.In[len(cond.In)-1]), uint64(cond.In[len(cond.In)-1])
+					}
+					if got := f.run(t, auditArch, nr, args); got != want {
+						t.Errorf("call %d with %v: %#x, want %#x", nr, or, got, want)
+					}
+					mixed[or[len(or)-1].Arg] = 1<<32 - 1
+					if got := f.run(t, auditArch, nr, mixed); got != other {
+						t.Errorf("call %d with another value than in %v: %#x, want %#x", nr, or, got, other)
+					}
+				}
+			}
 			if got := f.run(t, auditArch+1, nr, args); got != Kill {
 				t.Errorf("call %d of another architecture: %#x", nr, got)
 			}

@@ -14,16 +14,28 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
 
+	"github.com/sunaba-project/sunaba/host/binfmt"
+	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
-var errRefused = errors.New("module is not valid")
+var (
+	errRefused   = errors.New("module is not valid")
+	errComponent = errors.New("component cannot run")
+)
 
 // compileInto makes the files of a module's entry in dir, with the steps that are not skipped and
-// that the module allows.
+// that the module allows. A component is lowered to a module first.
 func compileInto(dir string, module []byte, skip Steps) error {
+	if binfmt.IsComponent(module) {
+		lowered, err := lower.Lower(module)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errComponent, err)
+		}
+		module, skip = lowered.Module, skip|StepFold // its functions are not of one toolchain
+	}
 	sections, err := format.Split(module)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errRefused, err)

@@ -71,7 +71,7 @@ func child(skip Steps, l limits, work func(dir string, module []byte, skip Steps
 	}
 	if err := work("/", data, skip); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		if errors.Is(err, errRefused) {
+		if errors.Is(err, errRefused) || errors.Is(err, errComponent) {
 			return exitRefused
 		}
 		return 1

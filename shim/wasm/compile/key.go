@@ -14,8 +14,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
-// layout is raised whenever the meaning of an entry's files changes, or what is written in place
-// of a function.
+// layout is raised whenever the meaning of an entry's files changes, what is written in place of a
+// function, or the module that a component is lowered to.
 const layout = 7
 
 // engine names what an entry's machine code depends on beside the module. The version of wazero is

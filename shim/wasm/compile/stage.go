@@ -31,7 +31,7 @@ func checkHeader(f *os.File) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read module: %w", err)
 	}
-	return binfmt.CheckModule(head[:n])
+	return binfmt.CheckWasm(head[:n])
 }
 
 // stage makes the entry in a directory beside its place and renames it. The caller holds the lock

@@ -44,6 +44,13 @@ func bindPorts(wanted []annotation.Listener) ([]port, error) {
 // listen opens the announced listeners. A guest that was created holds none: it may never start,
 // and a sibling may.
 func (p *process) listen() error {
+	host, announced := p.guest.host.(*wasip1.Host)
+	if !announced { // a component makes its listeners itself
+		for _, b := range p.guest.ports {
+			unix.Close(b.fd)
+		}
+		return nil
+	}
 	var open []wasip1.Listener
 	for _, b := range p.guest.ports {
 		err := unix.Listen(b.fd, backlog)
@@ -56,7 +63,7 @@ func (p *process) listen() error {
 		}
 		open = append(open, wasip1.Listener{FD: b.fd, Name: b.wanted.Name})
 	}
-	return p.guest.host.Announce(open, listenEnv(open))
+	return host.Announce(open, listenEnv(open))
 }
 
 func takenError(w annotation.Listener, err error) error {

@@ -3,7 +3,6 @@ package guest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -16,8 +15,6 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
-	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
-	"github.com/sunaba-project/sunaba/shim/wasm/wasmedge"
 )
 
 // guest is the module and what it is given.
@@ -29,7 +26,7 @@ type guest struct {
 	ports  []port // of the announced listeners
 
 	ctx      context.Context
-	host     *wasip1.Host
+	host     host
 	memory   *memory
 	runtime  wazero.Runtime
 	compiled wazero.CompiledModule
@@ -51,9 +48,6 @@ func (p *process) load() error {
 	if err := g.openRuntime(g.cache); err != nil {
 		return err
 	}
-	if err := p.openHost(); err != nil {
-		return err
-	}
 	binary, err := mapFile(path.Join(g.cache, compile.ModuleName))
 	if err != nil {
 		return faultf(link.Stale, "open compiled module: %w", err)
@@ -73,7 +67,7 @@ func (p *process) load() error {
 	if err != nil {
 		return err
 	}
-	if err := g.host.InstantiateFor(g.ctx, g.runtime, imports, wasmedge.Functions()...); err != nil {
+	if err := p.openHost(imports); err != nil {
 		return err
 	}
 	if err := g.checkImports(imports); err != nil {
@@ -96,27 +90,6 @@ func (g *guest) openRuntime(cache string) error {
 		return faultf(link.Stale, "open compiled module: %w", err)
 	}
 	g.runtime = wazero.NewRuntimeWithConfig(context.Background(), compile.Configure(wazero.NewRuntimeConfig()).WithCompilationCache(code))
-	return nil
-}
-
-// openHost makes what the host functions work on.
-func (p *process) openHost() (err error) {
-	g := &p.guest
-	stdin := unix.Stdin
-	if p.config.NoStdin {
-		stdin = -1
-	}
-	g.host, err = wasip1.New(wasip1.Config{
-		Args:     p.config.Args,
-		Env:      p.config.Env,
-		Stdin:    stdin,
-		Stdout:   unix.Stdout,
-		Stderr:   unix.Stderr,
-		Preopens: []wasip1.Preopen{{FD: g.root.fd, Name: "/"}},
-	})
-	if err != nil {
-		return fmt.Errorf("make host: %w", err)
-	}
 	return nil
 }
 

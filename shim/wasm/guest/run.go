@@ -10,6 +10,7 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
 // processors are enough for the guest and the link. Until the module is loaded there is one.
@@ -127,7 +128,10 @@ func (p *process) ending(err error) (code uint32, text string) {
 	if _, after, found := strings.Cut(name, "wasm error: "); found {
 		name = after
 	}
-	if function := trapped(stack); function != "" {
+	var trap *wasip2.Trap
+	if errors.As(err, &trap) {
+		name = trap.Error()
+	} else if function := trapped(stack); function != "" {
 		name += ", in " + function
 	}
 	return exitTrap, "wasm trap: " + name

@@ -109,7 +109,6 @@ func Module(file []byte) Report {
 		switch {
 		case binfmt.IsComponent(file):
 			r.Kind = KindComponent
-			r.refuse("%s", told(err))
 			r.component(file)
 			return r
 		case len(file) < binfmt.WasmHeader || !binfmt.IsWasm(file):

@@ -3,6 +3,7 @@ package wasi
 import (
 	"encoding/binary"
 	"net/netip"
+	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,9 @@ func (a *sockaddr) set(domain int, to netip.AddrPort) (uint32, error) {
 	case unix.AF_INET6:
 		name := (*unix.RawSockaddrInet6)(a.pointer())
 		*name = unix.RawSockaddrInet6{Family: unix.AF_INET6, Addr: ip.As16()}
+		if zone, err := strconv.ParseUint(ip.Zone(), 10, 32); err == nil {
+			name.Scope_id = uint32(zone)
+		}
 		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&name.Port))[:], to.Port())
 		return unix.SizeofSockaddrInet6, nil
 	}
@@ -42,7 +46,10 @@ func (a *sockaddr) get() netip.AddrPort {
 	case unix.AF_INET:
 		ip = netip.AddrFrom4((*unix.RawSockaddrInet4)(a.pointer()).Addr)
 	case unix.AF_INET6:
-		ip = netip.AddrFrom16((*unix.RawSockaddrInet6)(a.pointer()).Addr)
+		name := (*unix.RawSockaddrInet6)(a.pointer())
+		if ip = netip.AddrFrom16(name.Addr); name.Scope_id != 0 {
+			ip = ip.WithZone(strconv.FormatUint(uint64(name.Scope_id), 10))
+		}
 	default:
 		return netip.AddrPort{}
 	}

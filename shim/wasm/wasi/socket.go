@@ -50,6 +50,33 @@ func (s *System) Socket(family, socketType int) (*Socket, error) {
 // for it, and every server has it on.
 func setNoDelay(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) }
 
+// SetInt sets an option of any level that is a number (setsockopt(2)).
+func (s *Socket) SetInt(level, name, value int) error {
+	return unix.SetsockoptInt(s.host, level, name, value)
+}
+
+// Int reads an option of any level that is a number.
+func (s *Socket) Int(level, name int) (int, error) { return unix.GetsockoptInt(s.host, level, name) }
+
+// Failure takes the error that an operation in the background ended with, a connect for instance.
+func (s *Socket) Failure() error {
+	number, err := s.Int(unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && number != 0 {
+		err = unix.Errno(number)
+	}
+	return err
+}
+
+// Family is the address family (AF_INET, AF_INET6), 0 if it cannot be told.
+func (s *Socket) Family() int { return s.domain() }
+
+// Disconnect has a datagram socket take from and send to any address again.
+func (s *Socket) Disconnect() error {
+	s.sys.name = sockaddr{}
+	s.sys.name.raw.Addr.Family = unix.AF_UNSPEC
+	return s.sys.name.call(unix.SYS_CONNECT, s.host, unix.SizeofSockaddrInet6)
+}
+
 // domain is the address family.
 func (s *Socket) domain() int {
 	if s.family == 0 {
@@ -85,12 +112,8 @@ func (s *Socket) Connect(to netip.AddrPort) error {
 	default:
 		return err
 	}
-	number, err := unix.GetsockoptInt(s.host, unix.SOL_SOCKET, unix.SO_ERROR)
-	if err != nil {
+	if err := s.Failure(); err != nil {
 		return err
-	}
-	if number != 0 {
-		return unix.Errno(number)
 	}
 	// The kernel tells the outcome to one more connect; a later one of the guest's is to be
 	// EISCONN.

@@ -40,6 +40,8 @@
 //
 // # Sockets
 //
-// The functions of wasi:sockets can be imported. instance-network gives a network. Sockets and name
-// lookups cannot be made: not-supported.
+// Sockets are those of the guest's network namespace, and behave as in wasmtime: an operation is done
+// when it is begun, and what it ended with is told when it is finished. A name is looked up in the
+// files and by the servers that the guest sees; the call that asks for the first address waits. One
+// call moves at most 16 datagrams.
 package wasip2

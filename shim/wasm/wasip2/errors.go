@@ -128,6 +128,11 @@ func errorText(c *call, p []uint64, out uint32) error {
 // filesystemErrorCode is the error-code of a stream that works on a file.
 func filesystemErrorCode(c *call, p []uint64, out uint32) error {
 	e := get[*ioError](c.host, p[0])
+	var connection streamFailure
+	if errors.As(e.cause, &connection) {
+		c.put8(out, 0)
+		return nil
+	}
 	c.put8(out, 1)
 	c.put8(out+1, uint8(codeOf(e.cause)))
 	return nil

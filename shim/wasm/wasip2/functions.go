@@ -81,9 +81,9 @@ var interfaces = map[string][]function{
 	"wasi:sockets/tcp":              tcpFunctions,
 	"wasi:sockets/udp":              udpFunctions,
 	"wasi:sockets/tcp-create-socket": {
-		{name: "create-tcp-socket", params: "ii", answer: code8(4, 4), call: createSocket}},
+		{name: "create-tcp-socket", params: "ii", answer: code8(4, 4), call: createTCP}},
 	"wasi:sockets/udp-create-socket": {
-		{name: "create-udp-socket", params: "ii", answer: code8(4, 4), call: createSocket}},
+		{name: "create-udp-socket", params: "ii", answer: code8(4, 4), call: createUDP}},
 	"wasi:sockets/ip-name-lookup": lookupFunctions,
 }
 

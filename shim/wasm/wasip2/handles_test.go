@@ -52,27 +52,6 @@ func TestHandlesAreBounded(t *testing.T) {
 	g.trap("more than 65536 handles", "clocks/monotonic-clock#subscribe-instant", 0)
 }
 
-// TestSocketsAreNotThere is what a guest finds that imports them all the same.
-func TestSocketsAreNotThere(t *testing.T) {
-	g := newGuest(t, Config{Stdin: -1, Stdout: -1, Stderr: -1})
-	network := g.do("sockets/instance-network#instance-network")
-	at, n := g.put("example.org")
-	for name, params := range map[string][]uint64{
-		"sockets/tcp-create-socket#create-tcp-socket": {0, out},
-		"sockets/udp-create-socket#create-udp-socket": {1, out},
-		"sockets/ip-name-lookup#resolve-addresses":    {network, at, n, out},
-	} {
-		g.do(name, params...)
-		if g.u8(out) != 1 || g.u8(out+4) != uint8(codeNotSupported) {
-			t.Errorf("%s: %d, %d", name, g.u8(out), g.u8(out+4))
-		}
-	}
-	g.trap("unexpected discriminant 2", "sockets/tcp-create-socket#create-tcp-socket", 2, out)
-	g.trap("unknown handle index 7", "sockets/tcp#[method]tcp-socket.finish-bind", 7, out)
-	g.trap("wrong type", "sockets/udp#[method]udp-socket.subscribe", network)
-	g.do("sockets/network#[resource-drop]network", network)
-}
-
 // TestMemory is read and written in its bounds, aligned, and strings are UTF-8.
 func TestMemory(t *testing.T) {
 	g, root := files(t, t.TempDir(), false)

@@ -142,6 +142,14 @@ func (h *Host) variable(name string) (string, bool) {
 	return "", false
 }
 
+// failed is the error of an operation on the file, which tells that it was one of a connection.
+func (n *node) failed(err error) error {
+	if _, no := n.file.AsSocket(); err == nil || err == unix.EPIPE || no != nil {
+		return err
+	}
+	return streamFailure{err}
+}
+
 // node is an open file that several resources share.
 type node struct {
 	file  *wasi.File

@@ -43,7 +43,7 @@ func (s *input) read(h *Host, n uint64, block bool) ([]byte, error) {
 		return nil, nil
 	case err != nil:
 		s.closed = true
-		return nil, err
+		return nil, s.node.failed(err)
 	case count == 0:
 		s.closed = true
 		return nil, errClosed

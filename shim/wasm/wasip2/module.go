@@ -3,6 +3,7 @@ package wasip2
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/tetratelabs/wazero"
@@ -23,6 +24,21 @@ type Import struct {
 	Module, Name        string
 	Interface, Function string // "" = Module, Name
 	Options             Options
+}
+
+// ImportName is the name by which a lowered component's module imports a function that was lowered
+// with this realloc, an export of the module ("" = none). ParseImport is its inverse.
+func ImportName(function, realloc string) string {
+	if realloc == "" {
+		return function
+	}
+	return function + "#" + realloc // names of functions have no "#"
+}
+
+// ParseImport tells what is imported by a name that ImportName made.
+func ParseImport(module, name string) Import {
+	function, realloc, _ := strings.Cut(name, "#")
+	return Import{Module: module, Name: name, Interface: module, Function: function, Options: Options{Realloc: realloc}}
 }
 
 // binding is a function for one import of the guest.

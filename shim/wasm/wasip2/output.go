@@ -82,7 +82,7 @@ func (s *output) put(h *Host, b []byte) error {
 		}
 		if err != nil {
 			s.closed = true
-			return err
+			return s.node.failed(err)
 		}
 		b = b[n:]
 	}

@@ -16,11 +16,11 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
-// tour compiles the C program in testdata.
-func tour(t *testing.T) []byte {
+// tour compiles a C program in testdata.
+func tour(t *testing.T, name string) []byte {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "tour.wasm")
-	cmd := exec.Command("clang", "--target=wasm32", "-O1", "-nostdlib", "-Wl,--no-entry", "-o", out, "testdata/tour.c")
+	out := filepath.Join(t.TempDir(), name+".wasm")
+	cmd := exec.Command("clang", "--target=wasm32", "-O1", "-nostdlib", "-Wl,--no-entry", "-o", out, "testdata/"+name+".c")
 	return wasitest.Build(t, cmd, out)
 }
 
@@ -67,12 +67,26 @@ func runTour(t *testing.T, module []byte, dir string, args ...string) (string, e
 
 // TestTour compares what a guest sees with what it sees under wasmtime, line by line.
 func TestTour(t *testing.T) {
-	got, err := runTour(t, tour(t), t.TempDir())
+	got, err := runTour(t, tour(t, "tour"), t.TempDir())
 	var exit *sys.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 7 {
 		t.Errorf("ended with %v", err)
 	}
-	text, err := os.ReadFile("testdata/tour.txt")
+	likeWasmtime(t, got, "testdata/tour.txt")
+}
+
+// TestSocketTour is TestTour for sockets: all states, options and addresses.
+func TestSocketTour(t *testing.T) {
+	got, err := runTour(t, tour(t, "sockets"), t.TempDir())
+	if err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	likeWasmtime(t, got, "testdata/sockets.txt")
+}
+
+func likeWasmtime(t *testing.T, got, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +100,7 @@ func TestTour(t *testing.T) {
 
 // TestTrapsOfTheTour are those of wasmtime, each with a text.
 func TestTrapsOfTheTour(t *testing.T) {
-	module := tour(t)
+	module := tour(t, "tour")
 	for arg, want := range map[string]string{
 		"children": "wasi:io/streams@0.2.12#[resource-drop]input-stream: handle index 3 dropped: the resource has children",
 		"unknown":  "unknown handle index 1234",

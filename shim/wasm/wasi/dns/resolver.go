@@ -54,6 +54,12 @@ type Resolver struct {
 	Root   *wasi.Dir // the guest's "/", nil for none
 }
 
+// IsName says whether a node may be looked up: it is an address, or a name that DNS can have.
+func IsName(node string) bool {
+	_, err := netip.ParseAddr(node)
+	return err == nil || validName(node)
+}
+
 // Lookup resolves a node and a service; either may be empty.
 //
 // # Errors

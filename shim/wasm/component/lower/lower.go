@@ -1,0 +1,168 @@
+// Package lower makes one core module of a component that is a command of WASI 0.2, so that it is
+// compiled, cached and started as any other module is: it exports _start, and imports the functions
+// of package wasip2 by the names that wasip2.ImportName gives them.
+package lower
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/component"
+	"github.com/sunaba-project/sunaba/shim/wasm/component/merge"
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
+)
+
+// Lower makes the module. It takes time in proportion to the file. The module has to be validated
+// before it runs, as any other.
+//
+// # Errors
+//
+// ErrInvalidArgument, with what is not well-formed or not supported.
+func Lower(file []byte) (*merge.Result, error) {
+	c, err := component.Decode(file)
+	if err != nil {
+		return nil, fmt.Errorf("decode component: %w", err)
+	}
+	plan, err := c.Plan()
+	if err != nil {
+		return nil, err
+	}
+	l := lowerer{reallocs: map[component.CoreExportRef]string{}}
+	names := c.ModuleNames()
+	numbers := map[*component.Module]int{}
+	for n, m := range c.Modules {
+		numbers[m] = n
+	}
+	for _, p := range plan.Instances {
+		if err := l.instance(p, instanceName(names, numbers[p.Module])); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.start(plan); err != nil {
+		return nil, err
+	}
+	merged, err := merge.Merge(l.in)
+	if err != nil {
+		var link *merge.LinkError
+		if errors.As(err, &link) || errors.Is(err, merge.ErrInvalid) || errors.Is(err, merge.ErrUnsupported) || errors.Is(err, merge.ErrTooLarge) {
+			err = fmt.Errorf("make one module of the component: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		return nil, err
+	}
+	return merged, nil
+}
+
+// instanceName is for the names of functions in the stack of a trap.
+func instanceName(names map[uint32]string, number int) string {
+	if name := names[uint32(number)]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("module%d", number)
+}
+
+type lowerer struct {
+	in       merge.Input
+	reallocs map[component.CoreExportRef]string // the export of the merged module
+}
+
+func export(r component.CoreExportRef) merge.Export {
+	return merge.Export{Instance: r.Instance, Name: r.Name}
+}
+
+// instance adds an instance of a core module.
+func (l *lowerer) instance(p component.Planned, name string) error {
+	one := merge.Instance{Name: name, Module: p.Module.Bytes, Imports: map[merge.ImportName]merge.Source{}}
+	for _, b := range p.Imports {
+		at := merge.ImportName{Module: b.Module, Name: b.Name}
+		if b.Export != nil {
+			one.Imports[at] = export(*b.Export)
+			continue
+		}
+		host, err := l.host(b)
+		if err != nil {
+			return err
+		}
+		one.Imports[at] = host
+	}
+	l.in.Instances = append(l.in.Instances, one)
+	return nil
+}
+
+// host is the function of package wasip2 that an import is bound to.
+func (l *lowerer) host(b component.Bound) (merge.Source, error) {
+	h, name := b.Host, b.Host.Name
+	switch h.Op {
+	case component.Lower:
+	case component.ResourceDrop:
+		name = "[resource-drop]" + name
+	default:
+		return nil, refusal("it uses %s, which WASI 0.2 does not need; components of WASI 0.3 do not run yet", h.Op)
+	}
+	signature, err := wasip2.Lookup(h.Interface, name)
+	if err != nil {
+		return nil, refusal("it imports %q of %q, which is not provided: functions of WASI 0.2's wasi:cli/command are", name, h.Interface)
+	}
+	switch {
+	case h.Options.Async:
+		return nil, refusal("it lowers %q of %q as an asynchronous function; components of WASI 0.3 do not run yet", name, h.Interface)
+	case h.Options.Encoding != component.UTF8:
+		return nil, refusal("it lowers %q of %q with strings that are not UTF-8", name, h.Interface)
+	case signature.Realloc && h.Options.Realloc == nil:
+		return nil, refusal("it lowers %q of %q without the option realloc", name, h.Interface)
+	case string(signature.Params) != string(b.Params) || string(signature.Results) != string(b.Results):
+		return nil, refusal("it imports %q of %q with another signature than WASI 0.2 has", name, h.Interface)
+	}
+	realloc := ""
+	if signature.Realloc {
+		realloc = l.realloc(*h.Options.Realloc)
+	}
+	return merge.Host{
+		Module: h.Interface, Name: wasip2.ImportName(name, realloc),
+		Type: format.FuncType{Params: b.Params, Results: b.Results},
+	}, nil
+}
+
+// realloc is the name by which the merged module exports an allocator.
+func (l *lowerer) realloc(r component.CoreExportRef) string {
+	name, known := l.reallocs[r]
+	if !known {
+		name = fmt.Sprintf("realloc%d", len(l.reallocs))
+		l.reallocs[r] = name
+		l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: name, Of: export(r)})
+	}
+	return name
+}
+
+// start adds a module whose _start does what a host does that runs the component.
+func (l *lowerer) start(plan *component.Plan) error {
+	for _, e := range plan.Exports {
+		bare, version, _ := strings.Cut(e.Interface, "@")
+		if bare != "wasi:cli/run" || e.Name != "run" || !strings.HasPrefix(version, "0.2.") {
+			continue
+		}
+		if e.Options.Async {
+			return refusal("it lifts %q of %q as an asynchronous function; components of WASI 0.3 do not run yet", e.Name, e.Interface)
+		}
+		const run, post, exit = "run", "post-return", "exit"
+		imports := map[merge.ImportName]merge.Source{
+			{Module: run, Name: run}:   export(e.Core),
+			{Module: exit, Name: exit}: merge.Host{Module: "wasi:cli/exit@0.2.0", Name: exit, Type: format.FuncType{Params: []api.ValueType{api.ValueTypeI32}}},
+		}
+		if e.Options.PostReturn != nil {
+			imports[merge.ImportName{Module: post, Name: post}] = export(*e.Options.PostReturn)
+		}
+		l.in.Instances = append(l.in.Instances, merge.Instance{Name: "run", Module: starter(e.Options.PostReturn != nil), Imports: imports})
+		l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: startName, Of: merge.Export{Instance: len(l.in.Instances) - 1, Name: startName}})
+		return nil
+	}
+	return refusal("it exports no wasi:cli/run of WASI 0.2, so it is no command; HTTP services do not run yet")
+}
+
+func refusal(text string, args ...any) error {
+	return &component.RefusedError{Reasons: []string{fmt.Sprintf(text, args...)}}
+}

@@ -1,0 +1,82 @@
+package guest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/tetratelabs/wazero/api"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasmedge"
+)
+
+// host is the WASI of the guest.
+type host interface {
+	Interrupt()
+	Hears() bool
+}
+
+// openHost makes what the host functions work on, and the functions that the guest imports: a module
+// has those of preview 1, a lowered component those of WASI 0.2.
+func (p *process) openHost(imports []api.FunctionDefinition) error {
+	if slices.ContainsFunc(imports, isWASI2) {
+		return p.openHost2(imports)
+	}
+	return p.openHost1(imports)
+}
+
+func isWASI2(f api.FunctionDefinition) bool {
+	module, _, _ := f.Import()
+	return strings.HasPrefix(module, "wasi:")
+}
+
+// stdin is the descriptor of the standard input, -1 for none.
+func (p *process) stdin() int {
+	if p.config.NoStdin {
+		return -1
+	}
+	return unix.Stdin
+}
+
+func (p *process) openHost1(imports []api.FunctionDefinition) error {
+	g := &p.guest
+	h, err := wasip1.New(wasip1.Config{
+		Args: p.config.Args, Env: p.config.Env, Stdin: p.stdin(), Stdout: unix.Stdout, Stderr: unix.Stderr,
+		Preopens: []wasip1.Preopen{{FD: g.root.fd, Name: "/"}},
+	})
+	if err != nil {
+		return fmt.Errorf("make host: %w", err)
+	}
+	g.host = h
+	return h.InstantiateFor(g.ctx, g.runtime, imports, wasmedge.Functions()...)
+}
+
+func (p *process) openHost2(imports []api.FunctionDefinition) error {
+	g := &p.guest
+	h, err := wasip2.New(wasip2.Config{
+		Args: p.config.Args, Env: p.config.Env, Stdin: p.stdin(), Stdout: unix.Stdout, Stderr: unix.Stderr,
+		Preopens: []wasip2.Preopen{{FD: g.root.fd, Name: "/"}},
+	})
+	if errdefs.IsInvalidArgument(err) { // a string that is not UTF-8
+		return faultf(link.Invalid, "make host: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("make host: %w", err)
+	}
+	g.host = h
+	var wanted []wasip2.Import
+	for _, f := range imports {
+		if module, name, _ := f.Import(); isWASI2(f) {
+			wanted = append(wanted, wasip2.ParseImport(module, name))
+		}
+	}
+	if err := h.Instantiate(g.ctx, g.runtime, wanted); err != nil {
+		return faultf(link.Invalid, "%w", err)
+	}
+	return nil
+}

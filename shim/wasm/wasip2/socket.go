@@ -1,0 +1,135 @@
+package wasip2
+
+import (
+	"math"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+)
+
+// aSocket is what both kinds of sockets have.
+type aSocket interface {
+	resource
+	sock() *wasi.Socket
+}
+
+func addressFamily[T aSocket](c *call, p []uint64, _ uint32) error {
+	v4 := get[T](c.host, p[0]).sock().Family() == unix.AF_INET
+	if p[0] = ipv6; v4 {
+		p[0] = ipv4
+	}
+	return nil
+}
+
+// option is an option of the kernel's.
+type option struct{ level, name int }
+
+var (
+	keepAlive         = option{unix.SOL_SOCKET, unix.SO_KEEPALIVE}
+	keepAliveIdle     = option{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}
+	keepAliveInterval = option{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}
+	keepAliveCount    = option{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}
+	receiveBuffer     = option{unix.SOL_SOCKET, unix.SO_RCVBUF}
+	sendBuffer        = option{unix.SOL_SOCKET, unix.SO_SNDBUF}
+)
+
+// hops is the option that has the hop limit of a socket.
+func hops(s *wasi.Socket) option {
+	if s.Family() == unix.AF_INET {
+		return option{unix.IPPROTO_IP, unix.IP_TTL}
+	}
+	return option{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS}
+}
+
+func (o option) of(s *wasi.Socket) (uint64, error) {
+	n, err := s.Int(o.level, o.name)
+	return uint64(max(n, 0)), socketError(err)
+}
+
+// set sets the option to a value from 1 to most: 0 is refused, what is larger is cut.
+func (o option) set(s *wasi.Socket, value, most uint64) error {
+	if value == 0 {
+		return socketInvalidArgument
+	}
+	return socketError(s.SetInt(o.level, o.name, int(min(value, most))))
+}
+
+// The largest values that Linux takes.
+const (
+	mostSeconds = 32767 // MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL
+	mostProbes  = 127   // MAX_TCP_KEEPCNT
+	mostBuffer  = math.MaxInt32 / 2
+)
+
+func getHops[T aSocket](c *call, p []uint64, out uint32) error {
+	s := get[T](c.host, p[0]).sock()
+	n, err := hops(s).of(s)
+	c.put8(out, uint8(n))
+	return err
+}
+
+func setHops[T aSocket](c *call, p []uint64, _ uint32) error {
+	s := get[T](c.host, p[0]).sock()
+	return hops(s).set(s, uint64(uint8(p[1])), math.MaxUint8)
+}
+
+// getBuffer reads the size of a buffer. Linux doubles what is set, for its own bookkeeping.
+func getBuffer[T aSocket](o option) func(*call, []uint64, uint32) error {
+	return func(c *call, p []uint64, out uint32) error {
+		n, err := o.of(get[T](c.host, p[0]).sock())
+		c.put64(out, n/2)
+		return err
+	}
+}
+
+func setBuffer[T aSocket](o option) func(*call, []uint64, uint32) error {
+	return func(c *call, p []uint64, _ uint32) error {
+		return o.set(get[T](c.host, p[0]).sock(), p[1], mostBuffer)
+	}
+}
+
+// getSeconds reads an option of seconds as nanoseconds.
+func getSeconds(o option) func(*call, []uint64, uint32) error {
+	return func(c *call, p []uint64, out uint32) error {
+		n, err := o.of(get[*tcpSocket](c.host, p[0]).socket)
+		c.put64(out, n*uint64(time.Second))
+		return err
+	}
+}
+
+// setSeconds rounds up.
+func setSeconds(o option) func(*call, []uint64, uint32) error {
+	return func(c *call, p []uint64, _ uint32) error {
+		seconds := p[1] / uint64(time.Second)
+		if p[1]%uint64(time.Second) != 0 {
+			seconds++
+		}
+		return o.set(get[*tcpSocket](c.host, p[0]).socket, seconds, mostSeconds)
+	}
+}
+
+func getKeepAlive(c *call, p []uint64, out uint32) error {
+	n, err := keepAlive.of(get[*tcpSocket](c.host, p[0]).socket)
+	c.putBool(out, n != 0)
+	return err
+}
+
+func setKeepAlive(c *call, p []uint64, _ uint32) error {
+	on := 0
+	if uint32(p[1]) != 0 {
+		on = 1
+	}
+	return socketError(get[*tcpSocket](c.host, p[0]).socket.SetInt(keepAlive.level, keepAlive.name, on))
+}
+
+func getCount(c *call, p []uint64, out uint32) error {
+	n, err := keepAliveCount.of(get[*tcpSocket](c.host, p[0]).socket)
+	c.put32(out, uint32(n))
+	return err
+}
+
+func setCount(c *call, p []uint64, _ uint32) error {
+	return keepAliveCount.set(get[*tcpSocket](c.host, p[0]).socket, uint64(uint32(p[1])), mostProbes)
+}

