@@ -48,7 +48,7 @@ func (k *keeper) start() {
 // seen notes that a pod has running containers, whose logs may grow.
 func (k *keeper) seen(p *pod) {
 	if k.look.IsZero() && !k.looking && p.seen.Live() {
-		k.look = k.l.o.now().Add(lookEvery)
+		k.look = k.l.pace.Next(k.l.o.now(), lookEvery)
 		k.arm()
 	}
 }
