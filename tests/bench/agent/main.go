@@ -89,6 +89,17 @@ func (b *bench) run(ctx context.Context, args []string, only string) (err error)
 	if os.Getenv(inside) == "" {
 		return again(ctx, args)
 	}
+	wanted := b.parts()
+	if only != "" {
+		wanted = nil
+		for name := range strings.SplitSeq(only, ",") {
+			i := slices.IndexFunc(b.parts(), func(p part) bool { return p.name == name })
+			if i < 0 {
+				return fmt.Errorf("-only: there is no part %q: there are %s", name, strings.Join(names(b.parts()), ", "))
+			}
+			wanted = append(wanted, b.parts()[i])
+		}
+	}
 	if err := node.Loopback(); err != nil {
 		return err
 	}
@@ -96,10 +107,7 @@ func (b *bench) run(ctx context.Context, args []string, only string) (err error)
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	for _, p := range b.parts() {
-		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
-			continue
-		}
+	for _, p := range wanted {
 		fmt.Fprintf(b.out, "%s ...\n", p.name)
 		if err := p.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
