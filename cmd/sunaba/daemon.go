@@ -29,6 +29,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/session"
 	"github.com/sunaba-project/sunaba/criserver/session/stream"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
+	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/criserver/stats"
 	"github.com/sunaba-project/sunaba/host/boot"
 	"github.com/sunaba-project/sunaba/host/durable"
@@ -38,12 +39,16 @@ import (
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
+	"github.com/sunaba-project/sunaba/shim/memory"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/version"
 )
 
 // appArmorProfile confines the containers that name no profile of their own.
 const appArmorProfile = "sunaba-default"
+
+// restTime is how long nothing changes of pods and containers until the server gives memory back.
+const restTime = 5 * time.Second
 
 // places are the folders and the socket that make one server: several run side by side with
 // different ones.
@@ -128,11 +133,13 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	}
 	d.close, d.network = append(d.close, net.Close), net
 	events := server.NewEvents(logger)
+	worked := memory.GiveBackHeapAfter(restTime)
 	sandboxes, err := sandbox.New(sandbox.Options{
 		Handlers: handlers, Network: net, Cgroups: cgroups, Host: host, Runtime: runtimes.Of, Labels: labels,
 		Records: filepath.Join(p.root, "state", "sandboxes"), Files: filepath.Join(p.root, "sandboxes"), State: p.sandboxes(), Shims: p.shims(),
-		Shim: shim, WasmCache: cache, Debug: debug, BootID: bootID, Follow: events.Sandbox, Logger: logger,
-		CPU: cpuTime(cgroups),
+		Shim: shim, WasmCache: cache, Debug: debug, BootID: bootID, Logger: logger,
+		Follow: func(before, after *state.Sandbox) { worked(); events.Sandbox(before, after) },
+		CPU:    cpuTime(cgroups),
 	})
 	if err != nil {
 		return nil, err
@@ -141,7 +148,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		Sandboxes: sandboxes, Images: store, Modules: modules, Handlers: handlers, Cgroups: cgroups, Host: host, Runtime: runtimes.Of, Labels: labels,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
 		CDISpecDirs: c.Devices.CDISpecDirs, LogLimits: c.logLimits(), OptimizeGo: c.Wasm.OptimizeGo,
-		Follow: events.Container, Logger: logger,
+		Follow: func(before, after *state.Container) { worked(); events.Container(before, after) }, Logger: logger,
 	})
 	if err != nil {
 		return nil, err

@@ -121,7 +121,7 @@ func (l *evictor) start() {
 		}
 	}
 	if l.watchesNode() && l.look.IsZero() {
-		l.look = l.o.now().Add(lookAround)
+		l.look = l.pace.Next(l.o.now(), lookAround)
 		l.work.Go(l.listen)
 	}
 	l.arm()
@@ -150,7 +150,7 @@ func (l *evictor) watchesNode() bool {
 // seen notes that a pod has limits to be watched, or that an evicted one has ended.
 func (l *evictor) seen(p *pod) {
 	if l.look.IsZero() && !l.looking && p.active() && (p.limits().volumes || p.limits().storage) {
-		l.look = l.o.now().Add(lookAround)
+		l.look = l.pace.Next(l.o.now(), lookAround)
 		l.arm()
 	}
 	if p.uid() == l.clearing && p.rec.Live.TornDown {
@@ -248,7 +248,7 @@ func (l *evictor) lookedAround(readings pressure.Readings, began time.Time) {
 		again = again || p.active() && (p.limits().volumes || p.limits().storage)
 	}
 	if again && l.look.IsZero() {
-		l.look = began.Add(lookAround)
+		l.look = l.pace.Next(began, lookAround)
 	}
 	l.took(readings)
 	l.arm()

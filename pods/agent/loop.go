@@ -13,6 +13,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/events"
 	"github.com/sunaba-project/sunaba/pods/agent/identity"
 	"github.com/sunaba-project/sunaba/pods/agent/images"
+	"github.com/sunaba-project/sunaba/pods/agent/pace"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/tidy"
 	"github.com/sunaba-project/sunaba/pods/agent/views"
@@ -38,6 +39,7 @@ type loop struct {
 	store  *records.Store
 	ranges *identity.Ranges
 	mark   string
+	pace   pace.Pace
 	events *events.Store
 	views  views.Views
 	images *images.Manager
@@ -73,7 +75,7 @@ type loop struct {
 }
 
 func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark string) (*loop, error) {
-	l := &loop{o: o, store: store, ranges: ranges, mark: mark, inbox: make(chan func(), queued), pods: map[string]*pod{}}
+	l := &loop{o: o, store: store, ranges: ranges, mark: mark, pace: pace.Since(o.now()), inbox: make(chan func(), queued), pods: map[string]*pod{}}
 	l.events = events.Open(o.EventsFile, o.Node.Name, o.now(), l.views.Signal)
 	l.images = images.New(images.Options{
 		Text: o.Text,

@@ -12,7 +12,7 @@ func newKeeper(l *loop) *tidy.Keeper {
 	return tidy.New(tidy.Options{
 		CRI: l.o.CRI, Volumes: l.o.Volumes, Events: l.events, Logs: l.o.Logs, Mark: l.mark, Limits: l.o.LogLimits,
 		Known: l.known, Has: l.has, Paths: l.logPaths, Live: l.live,
-		Go: l.spawn, Post: l.post, Now: l.o.now, Logger: l.o.Logger,
+		Go: l.spawn, Post: l.post, Now: l.o.now, Pace: l.pace, Logger: l.o.Logger,
 	})
 }
 

@@ -34,10 +34,14 @@ const (
 // pages of the program itself, which stay in the page cache and come back one by one when they are
 // used.
 func GiveBack() {
-	debug.SetGCPercent(idlePercent)
+	giveBackHeap(idlePercent)
+	unmapProgram()
+}
+
+func giveBackHeap(percent int) {
+	debug.SetGCPercent(percent)
 	runtime.GC() // what pools hold goes with the second collection
 	debug.FreeOSMemory()
-	unmapProgram()
 }
 
 // settleTime is how long a shim waits for the next call before it gives memory back.
@@ -51,12 +55,32 @@ const askedTime = 10 * time.Second
 // while, so that the calls of a pod's start do not each pay for it. asked, which is called after
 // questions that come again and again, has it given back now and then. Nothing runs in between.
 func GiveBackSoon() (settled, asked func()) {
-	m := &saver{busy: true} // as Tune leaves it
-	m.timer = time.AfterFunc(settleTime, func() { m.giveBack(true) })
+	m := newSaver(settleTime, busyPercent, GiveBack)
 	return m.settled, m.asked
 }
 
+// GiveBackHeapAfter returns a function to be called with each piece of work of a server, which may
+// have as much garbage as GOGC says while it works. When it was not called for so long, free heap is
+// returned to the kernel, and there may be little garbage until it is called again. The pages of the
+// program stay: a server's next call is not to wait for them.
+func GiveBackHeapAfter(rest time.Duration) (worked func()) {
+	usual := debug.SetGCPercent(busyPercent)
+	debug.SetGCPercent(usual)
+	return newSaver(rest, usual, func() { giveBackHeap(min(usual, idlePercent)) }).settled
+}
+
+// newSaver returns a saver of a process that is busy, and allows garbage as such a one.
+func newSaver(rest time.Duration, busyPercent int, give func()) *saver {
+	m := &saver{rest: rest, busyPercent: busyPercent, give: give, busy: true}
+	m.timer = time.AfterFunc(rest, func() { m.giveBack(true) })
+	return m
+}
+
 type saver struct {
+	rest        time.Duration
+	busyPercent int
+	give        func()
+
 	mu      sync.Mutex
 	busy    bool
 	waiting bool // for the end of askedTime
@@ -68,9 +92,9 @@ func (m *saver) settled() {
 	defer m.mu.Unlock()
 	if !m.busy {
 		m.busy = true
-		debug.SetGCPercent(busyPercent)
+		debug.SetGCPercent(m.busyPercent)
 	}
-	m.timer.Reset(settleTime)
+	m.timer.Reset(m.rest)
 }
 
 func (m *saver) asked() {
@@ -93,7 +117,7 @@ func (m *saver) giveBack(settled bool) {
 		m.waiting = false
 	}
 	if !m.busy {
-		GiveBack()
+		m.give()
 	}
 }
 

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/tests/kubelet"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
@@ -38,7 +37,7 @@ type ground struct {
 // newGround prepares the namespaces: a network with an address and a default route, a resolv.conf
 // and a /var/log of their own, and a registry with the images.
 func newGround(ctx context.Context, s *settings) (*ground, error) {
-	if err := errors.Join(node.Loopback(), uplink()); err != nil {
+	if err := errors.Join(node.Loopback(), kubelet.Uplink(nodeIP)); err != nil {
 		return nil, err
 	}
 	work, err := os.MkdirTemp("", "sunaba-kubeletdiff-")
@@ -74,25 +73,6 @@ func newGround(ctx context.Context, s *settings) (*ground, error) {
 	return g, nil
 }
 
-// uplink makes a device that leads nowhere and that the node's address and its default route are of: a kubelet takes its
-// node's address from there.
-func uplink() error {
-	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "uplink"}, PeerName: "outside"}
-	address := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(nodeIP), Mask: net.CIDRMask(24, 32)}}
-	err := netlink.LinkAdd(link)
-	if err == nil {
-		peer := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "outside"}}
-		err = errors.Join(netlink.AddrAdd(link, address), netlink.LinkSetUp(peer), netlink.LinkSetUp(link))
-	}
-	if err == nil {
-		err = netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP("192.0.2.1")})
-	}
-	if err != nil {
-		return fmt.Errorf("make a link for the node's address: %w", err)
-	}
-	return nil
-}
-
 // hide puts files and folders of this command over those of the machine that both sides read or
 // write at fixed places.
 func (g *ground) hide() error {
@@ -107,15 +87,7 @@ func (g *ground) hide() error {
 	if err := unix.Mount(resolv, target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount over %s: %w", target, err)
 	}
-	for _, dir := range []string{"/var/log", "/var/lib/kubelet"} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
-			return fmt.Errorf("mount over %s: %w", dir, err)
-		}
-	}
-	return nil
+	return kubelet.Hide("/var/log", "/var/lib/kubelet")
 }
 
 func (g *ground) close() {

@@ -23,6 +23,7 @@ import (
 	"regexp"
 	"syscall"
 
+	"github.com/sunaba-project/sunaba/tests/kubelet"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
@@ -127,8 +128,8 @@ func (s *settings) inside(ctx context.Context, _ []string) error {
 
 // runSide runs all manifests on one side and says what was seen of each.
 func (s *settings) runSide(ctx context.Context, g *ground, start func(context.Context, *ground) (*side, error), cases []diffCase) (map[string]observation, string, error) {
-	if len(kubepods()) == 0 { // no other kubelet has them
-		defer removeKubepods()
+	if len(kubelet.Cgroups()) == 0 { // no other kubelet has them
+		defer kubelet.RemoveCgroups()
 	}
 	sd, err := start(ctx, g)
 	if err != nil {

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -87,24 +85,6 @@ func startAgent(ctx context.Context, g *ground) (*side, error) {
 	}
 	s.end = func(string) error { return client.Close() }
 	return s, nil
-}
-
-// podsOver reads a PodList by HTTP.
-func podsOver(ctx context.Context, url string) ([]corev1.Pod, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("get %s: %s", url, answer.Status)
-	}
-	var list corev1.PodList
-	return list.Items, errors.Join(json.NewDecoder(answer.Body).Decode(&list), nil)
 }
 
 // close ends the manager and takes the server away with its pods; its logs stay in report.

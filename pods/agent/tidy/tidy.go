@@ -13,6 +13,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/pods/agent/events"
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
+	"github.com/sunaba-project/sunaba/pods/agent/pace"
 )
 
 const (
@@ -45,6 +46,7 @@ type Options struct {
 	Go     func(f func(context.Context))
 	Post   func(f func())
 	Now    func() time.Time
+	Pace   pace.Pace
 	Logger *slog.Logger
 }
 
@@ -76,7 +78,7 @@ func (k *Keeper) Start() {
 // Runs notes that containers run, whose logs may grow.
 func (k *Keeper) Runs() {
 	if k.look.IsZero() && !k.looking {
-		k.look = k.o.Now().Add(lookEvery)
+		k.look = k.o.Pace.Next(k.o.Now(), lookEvery)
 		k.arm()
 	}
 }

@@ -30,8 +30,19 @@ type machine struct {
 	registry *oci.Registry
 }
 
+// setup is what a server is started with.
+type setup struct {
+	agent bool
+	more  string // of its configuration
+}
+
 // on runs use with a server of its own, with an agent or without.
-func (b *bench) on(ctx context.Context, agent bool, use func(*machine) error) (err error) {
+func (b *bench) on(ctx context.Context, agent bool, use func(*machine) error) error {
+	return b.with(ctx, setup{agent: agent}, use)
+}
+
+// with runs use with a server of its own.
+func (b *bench) with(ctx context.Context, s setup, use func(*machine) error) (err error) {
 	m := &machine{ctx: ctx}
 	dir := filepath.Join(b.dir, "node")
 	for _, name := range []string{"manifests", "pod-logs"} {
@@ -40,10 +51,10 @@ func (b *bench) on(ctx context.Context, agent bool, use func(*machine) error) (e
 		}
 	}
 	config := fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))
-	if agent {
+	if s.agent {
 		config += fmt.Sprintf("[pods]\nmanifests = [%q]\nlogs = %q\nmax_pods = 1000\n", filepath.Join(dir, "manifests"), filepath.Join(dir, "pod-logs"))
 	}
-	if m.Node, err = node.Start(ctx, node.Options{Bin: b.bin, Dir: dir, Config: config}); err != nil {
+	if m.Node, err = node.Start(ctx, node.Options{Bin: b.bin, Dir: dir, Config: config + s.more}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.close()) }()
@@ -53,7 +64,7 @@ func (b *bench) on(ctx context.Context, agent bool, use func(*machine) error) (e
 	if err := m.push(); err != nil {
 		return err
 	}
-	if agent {
+	if s.agent {
 		if err := m.connect(); err != nil {
 			return err
 		}

@@ -33,22 +33,26 @@ func main() {
 
 // bench is what is measured, and with what.
 type bench struct {
-	out    io.Writer
-	bin    string
-	pods   int           // at once
-	rounds int           // of what is done one after another
-	watch  time.Duration // how long processor time is counted
-	dir    string
-	table  measure.Comparison
+	out     io.Writer
+	bin     string
+	kubelet string        // program, "" for none
+	pods    int           // at once
+	rounds  int           // of what is done one after another
+	watch   time.Duration // how long processor time is counted
+	quiet   time.Duration // how long writes are counted while nothing happens
+	dir     string
+	table   measure.Comparison
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	b := &bench{out: stdout}
 	flags.StringVar(&b.bin, "bin", "bin", "folder of the two binaries")
+	flags.StringVar(&b.kubelet, "kubelet", "", "a kubelet to compare with, which make tests/tools-kubelet/bin/kubelet builds; none when empty")
 	flags.IntVar(&b.pods, "pods", 100, "pods at once")
 	flags.IntVar(&b.rounds, "rounds", 30, "of what is done one after another")
 	flags.DurationVar(&b.watch, "watch", time.Minute, "how long processor time is counted")
+	flags.DurationVar(&b.quiet, "quiet", time.Minute, "how long synced writes are counted while nothing happens")
 	only := flags.String("only", "", "parts to run, with commas between them; all when empty: "+strings.Join(names(b.parts()), ", "))
 	return measure.Command(flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, args[1:], *only) })
 }
@@ -64,9 +68,13 @@ func (b *bench) parts() []part {
 	for _, p := range probed {
 		list = append(list, part{p.part, b.probes(p)})
 	}
-	return append(list, []part{
+	list = append(list, []part{
 		{"starts", b.starts}, {"crowd", b.crowd}, {"edits", b.edits}, {"restart", b.restart}, {"writes", b.writes},
 	}...)
+	if b.kubelet != "" {
+		list = append(list, part{"kubelet", b.besideKubelet})
+	}
+	return list
 }
 
 func names(parts []part) []string {
@@ -81,6 +89,17 @@ func (b *bench) run(ctx context.Context, args []string, only string) (err error)
 	if os.Getenv(inside) == "" {
 		return again(ctx, args)
 	}
+	wanted := b.parts()
+	if only != "" {
+		wanted = nil
+		for name := range strings.SplitSeq(only, ",") {
+			i := slices.IndexFunc(b.parts(), func(p part) bool { return p.name == name })
+			if i < 0 {
+				return fmt.Errorf("-only: there is no part %q: there are %s", name, strings.Join(names(b.parts()), ", "))
+			}
+			wanted = append(wanted, b.parts()[i])
+		}
+	}
 	if err := node.Loopback(); err != nil {
 		return err
 	}
@@ -88,10 +107,7 @@ func (b *bench) run(ctx context.Context, args []string, only string) (err error)
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	for _, p := range b.parts() {
-		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
-			continue
-		}
+	for _, p := range wanted {
 		fmt.Fprintf(b.out, "%s ...\n", p.name)
 		if err := p.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)

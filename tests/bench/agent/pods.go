@@ -17,7 +17,7 @@ import (
 
 // shape is what a measured pod is like: one container.
 type shape struct {
-	handler string
+	handler string   // "" for the default one, for guests
 	command []string // in place of the image's
 	args    []string
 	probe   string // a readiness probe in YAML, "" for none
@@ -28,7 +28,7 @@ type shape struct {
 
 // idle is a pod that does nothing. It ends at once when it is asked to.
 func idle(handler string) shape {
-	if handler == "wasm" {
+	if handler != "runc" {
 		return shape{handler: handler, args: []string{"idle"}}
 	}
 	return shape{handler: handler, command: []string{"sh", "-c", "trap 'exit 0' TERM; echo idle; sleep 100000 & wait"}}
@@ -40,16 +40,18 @@ func serving(probe string) shape {
 }
 
 func (m *machine) image(s shape) string {
-	if s.handler == "wasm" {
-		return m.guest
+	if s.handler == "runc" {
+		return m.busybox
 	}
-	return m.busybox
+	return m.guest
 }
 
 // manifest is the file of a pod.
 func (m *machine) manifest(name string, s shape) string {
-	text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  runtimeClassName: %s\n  restartPolicy: %s\n  terminationGracePeriodSeconds: 1\n",
-		name, s.handler, orAlways(s.policy))
+	text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  restartPolicy: %s\n  terminationGracePeriodSeconds: 1\n", name, orAlways(s.policy))
+	if s.handler != "" {
+		text += "  runtimeClassName: " + s.handler + "\n"
+	}
 	if s.volumes != "" {
 		text += "  volumes: " + s.volumes + "\n"
 	}

@@ -39,7 +39,7 @@ func (b *bench) writes(ctx context.Context) error {
 		}{
 			{"start of a pod", 6, func() error { _, err := m.many(pods, idle("wasm")); return err }},
 			{"restart of a container", 1, m.restartAll},
-			{"pod in a quiet minute", 0, func() error { return wait(ctx, time.Minute) }},
+			{fmt.Sprintf("pod in %v of quiet", b.quiet), 0, func() error { return wait(ctx, b.quiet) }},
 			{"end of a pod", -1, m.removeAll},
 		} {
 			ours, others, err := m.synced(step.do)
