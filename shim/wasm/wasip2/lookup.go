@@ -6,6 +6,8 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi/dns"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/address"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
 )
 
 // maxName bounds a name that is looked up, in bytes: no name of DNS is longer.
@@ -32,7 +34,7 @@ func resolveAddresses(c *call, p []uint64, out uint32) error {
 		trapf("string at %#x is not UTF-8", uint32(p[1]))
 	}
 	if len(b) > maxName || !dns.IsName(string(b)) {
-		return socketInvalidArgument
+		return codes.InvalidArgument
 	}
 	c.put32(out, c.host.handles.add(&resolveAddressStream{name: string(b)}, 0))
 	return nil
@@ -57,12 +59,13 @@ func resolveNextAddress(c *call, p []uint64, out uint32) error {
 	c.put8(out, 1)
 	if ip.Is4() {
 		b := ip.As4()
-		c.put8(out+2, ipv4)
+		c.put8(out+2, address.V4)
 		c.mem.Write(out+4, b[:])
 		return nil
 	}
-	c.put8(out+2, ipv6)
-	c.putGroups(out+4, ip)
+	c.put8(out+2, address.V6)
+	groups := address.Groups(ip)
+	c.mem.Write(out+4, groups[:])
 	return nil
 }
 
@@ -73,11 +76,11 @@ func (h *Host) resolve(name string) ([]netip.Addr, error) {
 	case nil:
 		return answer.Addresses, nil
 	case dns.ErrNoName:
-		return nil, socketNameUnresolvable
+		return nil, codes.NameUnresolvable
 	case dns.ErrFail:
-		return nil, socketPermanentResolverFailure
+		return nil, codes.PermanentResolverFailure
 	}
-	return nil, socketTemporaryResolverFailure
+	return nil, codes.TemporaryResolverFailure
 }
 
 // root is the guest's "/", nil for none.

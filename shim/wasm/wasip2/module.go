@@ -9,6 +9,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
 )
 
 // Options are the canonical options of one lowered function. The memory is the one that the guest's
@@ -142,10 +144,10 @@ func (b *binding) Call(ctx context.Context, mod api.Module, stack []uint64) {
 
 // code is the error-code of an error, which the sockets have their own numbers for.
 func (c *call) code(err error) uint8 {
-	if code, own := err.(socketCode); own {
+	if code, own := err.(codes.Socket); own {
 		return uint8(code)
 	}
-	return uint8(codeOf(err))
+	return uint8(codes.OfFile(err))
 }
 
 // putStreamError writes a stream-error. A pipe whose other end is gone is closed.

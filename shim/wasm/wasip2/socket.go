@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/address"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
 )
 
 // aSocket is what both kinds of sockets have.
@@ -17,8 +19,8 @@ type aSocket interface {
 
 func addressFamily[T aSocket](c *call, p []uint64, _ uint32) error {
 	v4 := get[T](c.host, p[0]).sock().Family() == unix.AF_INET
-	if p[0] = ipv6; v4 {
-		p[0] = ipv4
+	if p[0] = address.V6; v4 {
+		p[0] = address.V4
 	}
 	return nil
 }
@@ -45,15 +47,15 @@ func hops(s *wasi.Socket) option {
 
 func (o option) of(s *wasi.Socket) (uint64, error) {
 	n, err := s.Int(o.level, o.name)
-	return uint64(max(n, 0)), socketError(err)
+	return uint64(max(n, 0)), codes.OfSocket(err)
 }
 
 // set sets the option to a value from 1 to most: 0 is refused, what is larger is cut.
 func (o option) set(s *wasi.Socket, value, most uint64) error {
 	if value == 0 {
-		return socketInvalidArgument
+		return codes.InvalidArgument
 	}
-	return socketError(s.SetInt(o.level, o.name, int(min(value, most))))
+	return codes.OfSocket(s.SetInt(o.level, o.name, int(min(value, most))))
 }
 
 // The largest values that Linux takes.
@@ -121,7 +123,7 @@ func setKeepAlive(c *call, p []uint64, _ uint32) error {
 	if uint32(p[1]) != 0 {
 		on = 1
 	}
-	return socketError(get[*tcpSocket](c.host, p[0]).socket.SetInt(keepAlive.level, keepAlive.name, on))
+	return codes.OfSocket(get[*tcpSocket](c.host, p[0]).socket.SetInt(keepAlive.level, keepAlive.name, on))
 }
 
 func getCount(c *call, p []uint64, out uint32) error {

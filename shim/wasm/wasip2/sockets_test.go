@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/address"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
@@ -122,7 +124,7 @@ func TestListener(t *testing.T) {
 	failure := uint64(g.u32(out + 8))
 	g.do("sockets/network#network-error-code", failure, out)
 	g.do("filesystem/types#filesystem-error-code", failure, out+2)
-	if g.u8(out) != 1 || socketCode(g.u8(out+1)) != socketConnectionReset || g.u8(out+2) != 0 {
+	if g.u8(out) != 1 || codes.Socket(g.u8(out+1)) != codes.ConnectionReset || g.u8(out+2) != 0 {
 		t.Errorf("codes %d, %d, %d", g.u8(out), g.u8(out+1), g.u8(out+2))
 	}
 
@@ -133,7 +135,7 @@ func TestListener(t *testing.T) {
 	}
 	g.block(tcpMethod+"subscribe", s)
 	g.must(4, tcpMethod+"accept", s)
-	if code := g.ask(4, tcpMethod+"accept", s); socketCode(code) != socketInvalidState {
+	if code := g.ask(4, tcpMethod+"accept", s); codes.Socket(code) != codes.InvalidState {
 		t.Errorf("accept after the end: %d", code)
 	}
 }
@@ -150,7 +152,7 @@ func TestConnectingWaits(t *testing.T) {
 	defer listener.Close()
 	to := netip.MustParseAddrPort(listener.Addr().String())
 	g.must(1, tcpMethod+"start-connect", append([]uint64{s, network}, flatten(to)...)...)
-	if code := g.ask(1, tcpMethod+"start-listen", s); socketCode(code) != socketConcurrencyConflict {
+	if code := g.ask(1, tcpMethod+"start-listen", s); codes.Socket(code) != codes.ConcurrencyConflict {
 		t.Errorf("listen while connecting: %d", code)
 	}
 	g.block(tcpMethod+"subscribe", s)
@@ -228,20 +230,20 @@ func TestLookup(t *testing.T) {
 	const next = "sockets/ip-name-lookup#[method]resolve-address-stream.resolve-next-address"
 	g.block("sockets/ip-name-lookup#[method]resolve-address-stream.subscribe", s)
 	g.must(2, next, s)
-	if g.u8(out+2) != 1 || g.u8(out+4) != ipv4 || [4]byte{g.u8(out + 6), g.u8(out + 7), g.u8(out + 8), g.u8(out + 9)} != [4]byte{192, 0, 2, 7} {
+	if g.u8(out+2) != 1 || g.u8(out+4) != address.V4 || [4]byte{g.u8(out + 6), g.u8(out + 7), g.u8(out + 8), g.u8(out + 9)} != [4]byte{192, 0, 2, 7} {
 		t.Error("the first address is another")
 	}
 	g.must(2, next, s)
-	if g.u8(out+2) != 1 || g.u8(out+4) != ipv6 || g.u32(out+6) != 0x0db82001 || g.u32(out+18) != 0x00070000 {
+	if g.u8(out+2) != 1 || g.u8(out+4) != address.V6 || g.u32(out+6) != 0x0db82001 || g.u32(out+18) != 0x00070000 {
 		t.Errorf("the second address is another: %#x %#x", g.u32(out+6), g.u32(out+18))
 	}
 	g.must(2, next, s)
 	if g.u8(out+2) != 0 {
 		t.Error("there are more")
 	}
-	for name, want := range map[string]socketCode{"": socketInvalidArgument, string(make([]byte, 300)): socketInvalidArgument, "a..b": socketInvalidArgument} {
+	for name, want := range map[string]codes.Socket{"": codes.InvalidArgument, string(make([]byte, 300)): codes.InvalidArgument, "a..b": codes.InvalidArgument} {
 		at, n := g.put(name)
-		if code := g.ask(4, "sockets/ip-name-lookup#resolve-addresses", network, at, n); socketCode(code) != want {
+		if code := g.ask(4, "sockets/ip-name-lookup#resolve-addresses", network, at, n); codes.Socket(code) != want {
 			t.Errorf("%q: %d", name, code)
 		}
 	}

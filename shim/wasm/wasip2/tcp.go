@@ -6,6 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/address"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
 )
 
 // tcpState is a state of the specification's "Operational semantics of WASI TCP sockets".
@@ -33,9 +35,9 @@ func (s tcpState) inProgress() bool {
 // wrong is the error of a function that begins an operation and does not go with this state.
 func (s tcpState) wrong() error {
 	if s.inProgress() {
-		return socketConcurrencyConflict
+		return codes.ConcurrencyConflict
 	}
-	return socketInvalidState
+	return codes.InvalidState
 }
 
 // defaultBacklog is how many connections wait to be accepted where the guest does not say.
@@ -78,7 +80,7 @@ func (s *tcpSocket) streams(h *Host, parent uint32) (in, out uint32) {
 }
 
 func createTCP(c *call, p []uint64, out uint32) error {
-	socket, err := c.host.newSocket(family(p[0]), unix.SOCK_STREAM)
+	socket, err := c.host.newSocket(address.Family(discriminant(p[0], 2)), unix.SOCK_STREAM)
 	if err != nil {
 		return err
 	}
@@ -87,12 +89,12 @@ func createTCP(c *call, p []uint64, out uint32) error {
 }
 
 func tcpStartBind(c *call, p []uint64, _ uint32) error {
-	s, to := get[*tcpSocket](c.host, p[0]), flatAddress(p[2:])
+	s, to := get[*tcpSocket](c.host, p[0]), c.address(p[2:])
 	get[*network](c.host, p[1])
 	if s.state != tcpUnbound {
 		return s.state.wrong()
 	}
-	if err := fits(to.Addr(), s.socket.Family()); err != nil {
+	if err := address.Fits(to.Addr(), s.socket.Family()); err != nil {
 		return err
 	}
 	// A port whose last connections the kernel still remembers is free.
@@ -101,7 +103,7 @@ func tcpStartBind(c *call, p []uint64, _ uint32) error {
 		err = s.socket.Bind(to)
 	}
 	if err != nil {
-		return socketError(err)
+		return codes.OfSocket(err)
 	}
 	s.state = tcpBinding
 	return nil
@@ -110,7 +112,7 @@ func tcpStartBind(c *call, p []uint64, _ uint32) error {
 // finish ends an operation that was done when it was begun.
 func (s *tcpSocket) finish(from, to tcpState) error {
 	if s.state != from {
-		return socketNotInProgress
+		return codes.NotInProgress
 	}
 	s.state = to
 	return nil
@@ -121,14 +123,14 @@ func tcpFinishBind(c *call, p []uint64, _ uint32) error {
 }
 
 func tcpStartConnect(c *call, p []uint64, _ uint32) error {
-	s, to := get[*tcpSocket](c.host, p[0]), flatAddress(p[2:])
+	s, to := get[*tcpSocket](c.host, p[0]), c.address(p[2:])
 	get[*network](c.host, p[1])
 	if s.state != tcpUnbound && s.state != tcpBound {
 		return s.state.wrong()
 	}
-	err := fits(to.Addr(), s.socket.Family())
+	err := address.Fits(to.Addr(), s.socket.Family())
 	if err == nil {
-		err = reachable(to)
+		err = address.Reachable(to)
 	}
 	if err != nil {
 		return err
@@ -143,12 +145,12 @@ func tcpStartConnect(c *call, p []uint64, _ uint32) error {
 func tcpFinishConnect(c *call, p []uint64, out uint32) error {
 	s := get[*tcpSocket](c.host, p[0])
 	if s.state != tcpConnecting {
-		return socketNotInProgress
+		return codes.NotInProgress
 	}
 	err := s.failure
 	if err == nil {
 		if !s.socket.HasRoom() {
-			return socketWouldBlock
+			return codes.WouldBlock
 		}
 		err = s.socket.Failure()
 	}
@@ -157,7 +159,7 @@ func tcpFinishConnect(c *call, p []uint64, out uint32) error {
 	}
 	if err != nil {
 		s.state = tcpClosed
-		return connectError(err)
+		return codes.OfConnect(err)
 	}
 	s.state = tcpConnected
 	in, stream := s.streams(c.host, uint32(p[0]))
@@ -173,7 +175,7 @@ func tcpStartListen(c *call, p []uint64, _ uint32) error {
 	}
 	if err := s.socket.Listen(s.backlog); err != nil {
 		s.state = tcpClosed
-		return socketError(err)
+		return codes.OfSocket(err)
 	}
 	s.state = tcpStartingToListen
 	return nil
@@ -186,15 +188,15 @@ func tcpFinishListen(c *call, p []uint64, _ uint32) error {
 func tcpAccept(c *call, p []uint64, out uint32) error {
 	s := get[*tcpSocket](c.host, p[0])
 	if !s.state.listens() {
-		return socketInvalidState
+		return codes.InvalidState
 	}
 	socket, err := s.socket.Accept(0)
 	switch err {
 	case nil:
 	case unix.EINVAL, unix.ECANCELED: // the guest was asked to end: it is no listener any more
-		return socketInvalidState
+		return codes.InvalidState
 	default:
-		return socketError(err)
+		return codes.OfSocket(err)
 	}
 	conn := newTCP(socket, tcpConnected)
 	handle := c.host.handles.add(conn, 0)
@@ -208,25 +210,25 @@ func tcpAccept(c *call, p []uint64, out uint32) error {
 func tcpLocalAddress(c *call, p []uint64, out uint32) error {
 	s := get[*tcpSocket](c.host, p[0])
 	if s.state == tcpUnbound || s.state == tcpClosed {
-		return socketInvalidState
+		return codes.InvalidState
 	}
 	a, err := s.socket.LocalAddr()
 	if err == nil {
 		c.putAddress(out, a)
 	}
-	return socketError(err)
+	return codes.OfSocket(err)
 }
 
 func tcpRemoteAddress(c *call, p []uint64, out uint32) error {
 	s := get[*tcpSocket](c.host, p[0])
 	if s.state != tcpConnected {
-		return socketInvalidState
+		return codes.InvalidState
 	}
 	a, err := s.socket.PeerAddr()
 	if err == nil {
 		c.putAddress(out, a)
 	}
-	return socketError(err)
+	return codes.OfSocket(err)
 }
 
 func tcpIsListening(c *call, p []uint64, _ uint32) error {
@@ -240,17 +242,17 @@ func tcpIsListening(c *call, p []uint64, _ uint32) error {
 func tcpSetBacklog(c *call, p []uint64, _ uint32) error {
 	s := get[*tcpSocket](c.host, p[0])
 	if p[1] == 0 {
-		return socketInvalidArgument
+		return codes.InvalidArgument
 	}
 	backlog := int(min(p[1], math.MaxInt32))
 	switch s.state {
 	case tcpUnbound, tcpBinding, tcpBound:
 	case tcpStartingToListen, tcpListening:
 		if err := s.socket.Listen(backlog); err != nil {
-			return socketError(err)
+			return codes.OfSocket(err)
 		}
 	default:
-		return socketInvalidState
+		return codes.InvalidState
 	}
 	s.backlog = backlog
 	return nil
@@ -266,11 +268,11 @@ const (
 func tcpShutdown(c *call, p []uint64, _ uint32) error {
 	s, how := get[*tcpSocket](c.host, p[0]), discriminant(p[1], 3)
 	if s.state != tcpConnected {
-		return socketInvalidState
+		return codes.InvalidState
 	}
 	kernel := [...]int{shutdownReceive: unix.SHUT_RD, shutdownSend: unix.SHUT_WR, shutdownBoth: unix.SHUT_RDWR}[how]
 	if err := s.socket.Shutdown(kernel); err != nil && err != unix.ENOTCONN { // the other end may be gone
-		return socketError(err)
+		return codes.OfSocket(err)
 	}
 	if how != shutdownSend {
 		s.in.closed = true
@@ -292,8 +294,8 @@ var tcpFunctions = []function{
 	{name: "[method]tcp-socket.start-listen", params: "ii", answer: fails, call: tcpStartListen},
 	{name: "[method]tcp-socket.finish-listen", params: "ii", answer: fails, call: tcpFinishListen},
 	{name: "[method]tcp-socket.accept", params: "ii", answer: code8(12, 4), call: tcpAccept},
-	{name: "[method]tcp-socket.local-address", params: "ii", answer: code8(addressSize, addressAlign), call: tcpLocalAddress},
-	{name: "[method]tcp-socket.remote-address", params: "ii", answer: code8(addressSize, addressAlign), call: tcpRemoteAddress},
+	{name: "[method]tcp-socket.local-address", params: "ii", answer: code8(address.Size, address.Align), call: tcpLocalAddress},
+	{name: "[method]tcp-socket.remote-address", params: "ii", answer: code8(address.Size, address.Align), call: tcpRemoteAddress},
 	{name: "[method]tcp-socket.is-listening", params: "i", results: "i", call: tcpIsListening},
 	{name: "[method]tcp-socket.address-family", params: "i", results: "i", call: addressFamily[*tcpSocket]},
 	{name: "[method]tcp-socket.set-listen-backlog-size", params: "iIi", answer: fails, call: tcpSetBacklog},

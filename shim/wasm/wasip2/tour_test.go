@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
@@ -60,9 +61,24 @@ func runTour(t *testing.T, module []byte, dir string, args ...string) (string, e
 	}
 	printed := make(chan string)
 	go func() { b, _ := io.ReadAll(output); printed <- string(b) }()
-	err = Run(ctx, mod)
+	err = start(ctx, mod)
 	outEnd.Close()
 	return <-printed, err
+}
+
+// start calls wasi:cli/run as a lowered component's _start does.
+func start(ctx context.Context, mod api.Module) error {
+	for name, f := range mod.ExportedFunctionDefinitions() {
+		if !strings.HasPrefix(name, "wasi:cli/run@") {
+			continue
+		}
+		results, err := mod.ExportedFunction(f.ExportNames()[0]).Call(ctx)
+		if err == nil && uint32(results[0]) == 1 {
+			err = sys.NewExitError(1)
+		}
+		return err
+	}
+	return errors.New("no wasi:cli/run")
 }
 
 // TestTour compares what a guest sees with what it sees under wasmtime, line by line.

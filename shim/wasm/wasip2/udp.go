@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/address"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
 )
 
 // udpSocket is the resource of that name. Its streams have the open file too.
@@ -25,7 +27,7 @@ func (s *udpSocket) sock() *wasi.Socket { return s.socket }
 func (s *udpSocket) waitsFor() (wasi.Subscription, bool) { return wasi.Subscription{}, false }
 
 func createUDP(c *call, p []uint64, out uint32) error {
-	socket, err := c.host.newSocket(family(p[0]), unix.SOCK_DGRAM)
+	socket, err := c.host.newSocket(address.Family(discriminant(p[0], 2)), unix.SOCK_DGRAM)
 	if err != nil {
 		return err
 	}
@@ -34,19 +36,19 @@ func createUDP(c *call, p []uint64, out uint32) error {
 }
 
 func udpStartBind(c *call, p []uint64, _ uint32) error {
-	s, to := get[*udpSocket](c.host, p[0]), flatAddress(p[2:])
+	s, to := get[*udpSocket](c.host, p[0]), c.address(p[2:])
 	get[*network](c.host, p[1])
 	switch {
 	case s.binding:
-		return socketConcurrencyConflict
+		return codes.ConcurrencyConflict
 	case s.bound:
-		return socketInvalidState
+		return codes.InvalidState
 	}
 	if a := to.Addr(); a.Is4() != (s.socket.Family() == unix.AF_INET) || a.Is4In6() {
-		return socketInvalidArgument
+		return codes.InvalidArgument
 	}
 	if err := s.socket.Bind(to); err != nil {
-		return socketError(err)
+		return codes.OfSocket(err)
 	}
 	s.binding = true
 	return nil
@@ -55,7 +57,7 @@ func udpStartBind(c *call, p []uint64, _ uint32) error {
 func udpFinishBind(c *call, p []uint64, _ uint32) error {
 	s := get[*udpSocket](c.host, p[0])
 	if !s.binding {
-		return socketNotInProgress
+		return codes.NotInProgress
 	}
 	s.binding, s.bound = false, true
 	return nil
@@ -65,13 +67,13 @@ func udpStream(c *call, p []uint64, out uint32) error {
 	s := get[*udpSocket](c.host, p[0])
 	var to netip.AddrPort
 	if discriminant(p[1], 2) == 1 {
-		to = flatAddress(p[2:])
+		to = c.address(p[2:])
 	}
 	switch {
 	case s.streams > 0:
 		trapf("the socket has streams that were not dropped")
 	case !s.bound:
-		return socketInvalidState
+		return codes.InvalidState
 	}
 	if to.IsValid() {
 		if err := s.sendable(to); err != nil {
@@ -80,13 +82,13 @@ func udpStream(c *call, p []uint64, out uint32) error {
 	}
 	if s.remote.IsValid() {
 		if err := s.socket.Disconnect(); err != nil {
-			return socketError(err)
+			return codes.OfSocket(err)
 		}
 		s.remote = netip.AddrPort{}
 	}
 	if to.IsValid() {
 		if err := s.socket.Connect(to); err != nil {
-			return connectError(err)
+			return codes.OfConnect(err)
 		}
 		s.remote = to
 	}
@@ -100,27 +102,27 @@ func udpStream(c *call, p []uint64, out uint32) error {
 // sendable checks the address of a datagram's receiver.
 func (s *udpSocket) sendable(to netip.AddrPort) error {
 	if a := to.Addr(); a.Is4() != (s.socket.Family() == unix.AF_INET) || a.Is4In6() {
-		return socketInvalidArgument
+		return codes.InvalidArgument
 	}
-	return reachable(to)
+	return address.Reachable(to)
 }
 
 func udpLocalAddress(c *call, p []uint64, out uint32) error {
 	s := get[*udpSocket](c.host, p[0])
 	if !s.binding && !s.bound {
-		return socketInvalidState
+		return codes.InvalidState
 	}
 	a, err := s.socket.LocalAddr()
 	if err == nil {
 		c.putAddress(out, a)
 	}
-	return socketError(err)
+	return codes.OfSocket(err)
 }
 
 func udpRemoteAddress(c *call, p []uint64, out uint32) error {
 	s := get[*udpSocket](c.host, p[0])
 	if !s.remote.IsValid() {
-		return socketInvalidState
+		return codes.InvalidState
 	}
 	c.putAddress(out, s.remote)
 	return nil
@@ -148,8 +150,8 @@ const (
 	maxDatagrams = 16
 	maxDatagram  = 64 << 10
 
-	incomingSize, incomingAlign = 8 + addressSize, addressAlign
-	outgoingSize, outgoingAlign = 12 + addressSize, addressAlign
+	incomingSize, incomingAlign = 8 + address.Size, address.Align
+	outgoingSize, outgoingAlign = 12 + address.Size, address.Align
 )
 
 // received is a datagram that has arrived.
@@ -170,7 +172,7 @@ func (s *incomingDatagramStream) receive(h *Host, most uint64) ([]received, erro
 		case err != nil && len(all) > 0:
 			return all, nil // the next call finds nothing, or an error of its own
 		case err != nil:
-			return nil, socketError(err)
+			return nil, codes.OfSocket(err)
 		}
 		all = append(all, received{append([]byte(nil), b[:n]...), from})
 	}
@@ -222,7 +224,7 @@ func udpSend(c *call, p []uint64, out uint32) error {
 			break
 		}
 		if err != nil && sent == 0 {
-			return socketError(err)
+			return codes.OfSocket(err)
 		}
 		if err != nil {
 			break
@@ -240,18 +242,19 @@ func (s *outgoingDatagramStream) send(c *call, d []byte) error {
 	b := c.host.buffers[:0].Add(data)
 	if discriminant(uint64(d[8]), 2) == 0 {
 		if !s.of.remote.IsValid() {
-			return socketInvalidArgument
+			return codes.InvalidArgument
 		}
 		_, err := s.of.socket.Send(b)
 		return err
 	}
-	to := c.address(d[12:])
+	discriminant(uint64(d[12]), 2)
+	to := address.FromMemory(d[12:])
 	if err := s.of.sendable(to); err != nil {
 		return err
 	}
 	if s.of.remote.IsValid() {
 		if to != s.of.remote {
-			return socketInvalidArgument
+			return codes.InvalidArgument
 		}
 		_, err := s.of.socket.Send(b)
 		return err
@@ -264,8 +267,8 @@ var udpFunctions = []function{
 	{name: "[method]udp-socket.start-bind", params: "i" + flat + "i", answer: fails, call: udpStartBind},
 	{name: "[method]udp-socket.finish-bind", params: "ii", answer: fails, call: udpFinishBind},
 	{name: "[method]udp-socket.stream", params: "i" + flat + "i", answer: code8(8, 4), call: udpStream},
-	{name: "[method]udp-socket.local-address", params: "ii", answer: code8(addressSize, addressAlign), call: udpLocalAddress},
-	{name: "[method]udp-socket.remote-address", params: "ii", answer: code8(addressSize, addressAlign), call: udpRemoteAddress},
+	{name: "[method]udp-socket.local-address", params: "ii", answer: code8(address.Size, address.Align), call: udpLocalAddress},
+	{name: "[method]udp-socket.remote-address", params: "ii", answer: code8(address.Size, address.Align), call: udpRemoteAddress},
 	{name: "[method]udp-socket.address-family", params: "i", results: "i", call: addressFamily[*udpSocket]},
 	{name: "[method]udp-socket.unicast-hop-limit", params: "ii", answer: fails, call: getHops[*udpSocket]},
 	{name: "[method]udp-socket.set-unicast-hop-limit", params: "iii", answer: fails, call: setHops[*udpSocket]},
