@@ -83,6 +83,7 @@ setup:
 
 setup-tests:
 	@tests/setup.sh --tests
+	@tests/components.sh
 
 # The packages whose tests take longest, so that they start first: three run side by side, each in folders, networks and
 # cgroups of its own.

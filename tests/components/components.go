@@ -15,7 +15,7 @@ import (
 var ErrMissing = errors.New("a tool is missing: run tests/components.sh")
 
 // Tools are the tools of one checkout.
-type Tools struct{ python, crates string }
+type Tools struct{ python, crates, pins string }
 
 // Find finds the tools of the checkout whose root folder is given.
 //
@@ -27,7 +27,8 @@ func Find(root string) (Tools, error) {
 	if err != nil {
 		return Tools{}, err
 	}
-	t := Tools{python: filepath.Join(root, ".cache/components/python"), crates: filepath.Join(root, ".cache/components/crates")}
+	cache := filepath.Join(root, ".cache/components")
+	t := Tools{python: filepath.Join(cache, "python"), crates: filepath.Join(cache, "crates"), pins: filepath.Join(root, "tests/tools-components")}
 	for _, path := range []string{t.Wasmtime(), t.wasmTools(), t.componentizePython(), t.adapter(), t.wit()} {
 		if _, err := os.Stat(path); err != nil {
 			return Tools{}, fmt.Errorf("find %q: %w", path, ErrMissing)
@@ -64,7 +65,7 @@ func (t Tools) Adapt(ctx context.Context, module, component string) error {
 func (t Tools) FromC(ctx context.Context, file, component string) error {
 	module := component + ".module"
 	defer os.Remove(module)
-	if err := run(ctx, "", nil, "clang", "--target=wasm32-wasi", "-O2", "-Wl,--strip-all", file, "-o", module); err != nil {
+	if err := run(ctx, "", nil, "clang", "--target=wasm32-wasi", "-O2", "-Wl,--strip-all", file, filepath.Join(t.pins, "realloc.c"), "-o", module); err != nil {
 		return err
 	}
 	return t.Adapt(ctx, module, component)

@@ -258,8 +258,10 @@ int main(int argc, char **argv) {
 		TRY(getentropy(a, 257));
 	} else if (!strcmp(what, "poll")) {
 		struct pollfd p[2] = {{0, POLLIN, 0}, {1, POLLOUT, 0}};
-		int n = poll(p, 2, 1000);
-		printf("ready: %d %d\n", n, p[1].revents);
+		int n = poll(p, 1, 1000);
+		printf("input ready: %d %d\n", n, p[0].revents);
+		n = poll(p + 1, 1, 1000);
+		printf("output ready: %d %d\n", n, p[1].revents);
 		long long before = nanoseconds(CLOCK_MONOTONIC);
 		printf("ready: %d", poll(NULL, 0, 10));
 		printf(", later: %d\n", nanoseconds(CLOCK_MONOTONIC) - before >= 10000000);
