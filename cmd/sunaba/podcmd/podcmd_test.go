@@ -119,6 +119,7 @@ type node struct {
 	exec       []*runtime.ExecRequest
 	attach     []*runtime.AttachRequest
 	url        string
+	measured   []api.ContainerUsage // nil for some of pods web and feed
 }
 
 func newNode(t *testing.T) *node {
@@ -152,6 +153,9 @@ func newNode(t *testing.T) *node {
 }
 
 func (n *node) usage(context.Context) ([]api.ContainerUsage, error) {
+	if n.measured != nil {
+		return n.measured, nil
+	}
 	return []api.ContainerUsage{
 		{Pod: "u2", Container: "side", NanoCores: 1_500_001, MemoryBytes: 5 << 20}, {Pod: "u2", Container: "app", NanoCores: 250_000_000, MemoryBytes: 3<<20 - 1},
 		{Pod: "u1", Container: "app", NanoCores: 1, MemoryBytes: 100 << 20}, {Pod: "gone", Container: "app", NanoCores: 7, MemoryBytes: 7},
