@@ -156,12 +156,13 @@ var (
 	stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}`)
 	// Words before an error that say who tells it.
 	tellers = regexp.MustCompile(`^(error: |Error from server(?: \([A-Za-z]+\))?: |error |(?:get|describe|logs|exec|attach|port-forward|cp|debug|delete|wait|events|top pods): )+`)
+	blanks  = regexp.MustCompile(`(?m) +$`)
 	// glog's lines, with their time.
 	logged = regexp.MustCompile(`(?m)^[EWI]\d{4} .*\n`)
 )
 
 // textOf is a result without what is different in each run.
-func textOf(out, errs string, failed bool) string {
+func textOf(line, out, errs string, failed bool) string {
 	var b strings.Builder
 	put := func(mark, text string) {
 		text = stamps.ReplaceAllString(text, "TIME")
@@ -175,6 +176,9 @@ func textOf(out, errs string, failed bool) string {
 	put("| ", out)
 	var clean []string
 	for l := range strings.Lines(logged.ReplaceAllString(errs, "")) {
+		if strings.HasPrefix(l, "See 'kubectl") || strings.HasPrefix(l, "See 'sunaba") {
+			continue
+		}
 		if l = strings.TrimSpace(tellers.ReplaceAllString(l, "")); l != "" {
 			clean = append(clean, l)
 		}
@@ -184,6 +188,9 @@ func textOf(out, errs string, failed bool) string {
 	}
 	if failed {
 		b.WriteString("? 1\n")
+	}
+	if strings.HasPrefix(line, "top") { // kubectl fills the last column up with blanks
+		return blanks.ReplaceAllString(b.String(), "")
 	}
 	return b.String()
 }
@@ -206,7 +213,7 @@ func objectsFile(t *testing.T) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return now.Add(-d * unit).UTC().AppendFormat(nil, time.RFC3339)
+		return now.Add(-d*unit-20*time.Second).UTC().AppendFormat(nil, time.RFC3339)
 	})
 }
 
@@ -243,7 +250,7 @@ func record(t *testing.T) (all []said) {
 		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)
 		}
-		all = append(all, said{line: line, text: strings.ReplaceAll(textOf(out.String(), errs.String(), err != nil), strings.TrimSpace(url), "SERVER")})
+		all = append(all, said{line: line, text: strings.ReplaceAll(textOf(line, out.String(), errs.String(), err != nil), strings.TrimSpace(url), "SERVER")})
 	}
 	return all
 }
@@ -273,7 +280,7 @@ func ours(t *testing.T, line string) string {
 	if err != nil {
 		text += err.Error() + "\n"
 	}
-	return textOf(out.String(), text, err != nil)
+	return textOf(line, out.String(), text, err != nil)
 }
 
 // fill gives the agent the objects of a file.

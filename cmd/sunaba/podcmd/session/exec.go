@@ -21,8 +21,11 @@ func (p commands) execCommand() *cli.Command {
 			objects.NamespaceFlag(), criFlag(), containerFlag(), stdinFlag("pass stdin to the command"), ttyFlag("give the command a terminal"),
 		},
 		Action: p.inContainer(func(cmd *cli.Command) (string, string, error) {
-			if cmd.NArg() < 2 {
-				return "", "", errors.New("want a pod and a command: exec POD -- COMMAND")
+			switch cmd.NArg() {
+			case 0:
+				return "", "", errors.New("pod, type/name or --filename must be specified")
+			case 1:
+				return "", "", errors.New("you must specify at least one command for the container")
 			}
 			return podOf(cmd)
 		}, exec),
