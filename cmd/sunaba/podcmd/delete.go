@@ -122,7 +122,7 @@ func doomed(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, []e
 	case cmd.NArg() == 0:
 		return nil, []error{errors.New("delete: want KIND/NAME, or -f FILE")}
 	case cmd.Bool("all") && cmd.IsSet("selector"):
-		return nil, []error{errors.New("delete: setting 'all' parameter but found a non empty selector.")}
+		return nil, []error{errors.New("delete: setting 'all' parameter but found a non empty selector")}
 	}
 	read := objects.Named
 	if many {

@@ -163,7 +163,7 @@ func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t objects.Targe
 	options := o.options(cmd, false)
 	header, told := o.header(cmd, t.Resource, options), cmd.Bool("output-watch-events")
 	if told && header != nil {
-		header = append([]string{"EVENT"}, header...)
+		header = append([]string{"EVENT   "}, header...) // as wide as kubectl's
 	}
 	printer := table.NewPrinter(out, header)
 	var first [][]string
@@ -184,7 +184,7 @@ func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t objects.Targe
 			return err
 		}
 		if told {
-			row = append([]string{strings.ToUpper(string(change.Type))}, row...)
+			row = append([]string{fmt.Sprintf("%-8s", strings.ToUpper(string(change.Type)))}, row...)
 		}
 		if !listed {
 			first = append(first, row)

@@ -30,6 +30,7 @@ import (
 // What kubectl prints is recorded: `make kubectl-diff` asks a real one again.
 var (
 	kubectlFlag = flag.String("kubectl", "", "record what this kubectl prints")
+	differsFlag = flag.Bool("differs", false, "write what is printed here into differs.txt; reasons are written by hand")
 	tablesFlag  = flag.String("tables", "", "the API server of tests/tools-kubelet/tables, for -kubectl")
 )
 
@@ -45,6 +46,7 @@ func TestKubectl(t *testing.T) {
 		recorded = record(t)
 		write(t, "kubectl.txt", recorded)
 	}
+	update := *kubectlFlag != "" || *differsFlag
 	var still []said
 	for n, line := range lines(t) {
 		if n >= len(recorded) || recorded[n].line != line {
@@ -55,14 +57,17 @@ func TestKubectl(t *testing.T) {
 			got := ours(t, line)
 			switch {
 			case got == recorded[n].text && at >= 0:
-				t.Error("differs no longer: remove it from differs.txt")
+				if !update {
+					t.Error("differs no longer: remove it from differs.txt")
+				}
+				return
 			case got == recorded[n].text:
 				return
 			case at < 0:
 				t.Errorf("printed\n%s\nkubectl prints\n%s", got, recorded[n].text)
 			case differs[at].reason == "":
 				t.Error("differs.txt has no reason")
-			case got != differs[at].text && *kubectlFlag == "":
+			case got != differs[at].text && !update:
 				t.Errorf("printed\n%s\nwant\n%s", got, differs[at].text)
 			}
 			s := said{line: line, text: got}
@@ -77,7 +82,7 @@ func TestKubectl(t *testing.T) {
 			t.Errorf("differs.txt has %q, which is not in lines.txt", s.line)
 		}
 	}
-	if *kubectlFlag != "" {
+	if update {
 		write(t, "differs.txt", still)
 	}
 }
@@ -179,7 +184,7 @@ func textOf(line, out, errs string, failed bool) string {
 		if strings.HasPrefix(l, "See 'kubectl") || strings.HasPrefix(l, "See 'sunaba") {
 			continue
 		}
-		if l = strings.TrimSpace(tellers.ReplaceAllString(l, "")); l != "" {
+		if l = strings.TrimSuffix(strings.TrimSpace(tellers.ReplaceAllString(l, "")), "."); l != "" {
 			clean = append(clean, l)
 		}
 	}

@@ -1,6 +1,7 @@
 package podcmd
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -195,21 +196,20 @@ func (o output) text(r api.Resource, raw json.RawMessage) ([]byte, error) {
 	switch o.format {
 	case formatYAML:
 		return yaml.JSONToYAML(raw)
-	case formatKYAML:
-		v, err := fieldpath.Decode(raw)
-		if err != nil {
-			return nil, err
-		}
-		return (&kyaml.Encoder{}).Marshal(v)
 	case formatJSONPath, formatPathJSON:
 		return o.template.Print(raw)
-	case formatJSON:
+	case formatJSON, formatKYAML:
 		v, err := fieldpath.Decode(raw) // fields by name, as kubectl has them
 		if err != nil {
 			return nil, err
 		}
 		data, err := json.MarshalIndent(v, "", "    ")
-		return append(data, '\n'), err
+		if err != nil || o.format == formatJSON {
+			return append(data, '\n'), err
+		}
+		var b bytes.Buffer
+		err = (&kyaml.Encoder{}).FromYAML(bytes.NewReader(data), &b)
+		return b.Bytes(), err
 	}
 	var v struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`

@@ -40,7 +40,7 @@ func Commands(p Places) []*cli.Command {
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !unknown {
-		return fmt.Errorf("%w\nSee 'sunaba %s --help' for usage.", err, cmd.Name)
+		return fmt.Errorf("%w\nSee 'sunaba %s --help' for usage", err, cmd.Name)
 	}
 	text := fmt.Sprintf("unknown flag: --%s", name)
 	if len(name) == 1 {
@@ -52,7 +52,7 @@ func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 			break
 		}
 	}
-	return fmt.Errorf("%s\nSee 'sunaba %s --help' for usage.", text, cmd.Name)
+	return fmt.Errorf("%s\nSee 'sunaba %s --help' for usage", text, cmd.Name)
 }
 
 // nameOnly refuses formats of -o other than name.
