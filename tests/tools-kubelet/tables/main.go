@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
-	_ "k8s.io/kubernetes/pkg/apis/core/install"
-	_ "k8s.io/kubernetes/pkg/apis/node/install"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	coreinstall "k8s.io/kubernetes/pkg/apis/core/install"
+	nodeinstall "k8s.io/kubernetes/pkg/apis/node/install"
 	"k8s.io/kubernetes/pkg/printers"
 	"k8s.io/kubernetes/pkg/printers/internalversion"
 	"sigs.k8s.io/yaml"
@@ -48,6 +48,7 @@ var resources = []resource{
 type server struct {
 	objects []*unstructured.Unstructured
 	tables  *printers.HumanReadableGenerator
+	codecs  serializer.CodecFactory
 }
 
 func main() {
@@ -59,7 +60,10 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s := &server{tables: printers.NewTableGenerator().With(internalversion.AddHandlers)}
+	scheme := runtime.NewScheme()
+	coreinstall.Install(scheme)
+	nodeinstall.Install(scheme)
+	s := &server{tables: printers.NewTableGenerator().With(internalversion.AddHandlers), codecs: serializer.NewCodecFactory(scheme)}
 	for doc := range strings.SplitSeq(string(data), "\n---\n") {
 		o := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(doc), &o.Object); err != nil {
@@ -71,7 +75,7 @@ func main() {
 			if err != nil {
 				log.Fatal(err)
 			}
-			typed, err := runtime.Decode(legacyscheme.Codecs.UniversalDeserializer(), data)
+			typed, err := runtime.Decode(s.codecs.UniversalDeserializer(), data)
 			if err != nil {
 				log.Fatal(err)
 			}
@@ -217,7 +221,7 @@ func (s *server) table(found []*unstructured.Unstructured, include string) (*met
 		if err != nil {
 			return nil, err
 		}
-		internal, err := runtime.Decode(legacyscheme.Codecs.UniversalDecoder(), data)
+		internal, err := runtime.Decode(s.codecs.UniversalDecoder(), data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.GetName(), err)
 		}
