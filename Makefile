@@ -29,7 +29,7 @@ TAGS    := grpcnotrace,no_grpc,urfave_cli_no_template
 BUILD   := $(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)"
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-agent critest critest-diff kubelet-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test fuzz \
+        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-agent critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test fuzz \
         v2-test vm-test clean
 
 build:
@@ -138,6 +138,12 @@ critest-diff: setup tools build $(TOOLS)/bin/critest $(CONTAINERD)/bin/container
 kubelet-diff: setup build $(KUBELET)/bin/kubelet
 	$(GO) run ./tests/kubeletdiff -bin $(BIN) -kubelet $(KUBELET)/bin/kubelet $(KUBELETDIFF_FLAGS)
 
+# Records what kubectl 1.36 prints for the command lines of cmd/sunaba/podcmd/testdata/lines.txt, from the objects beside them and the
+# tables of Kubernetes' own API server, and where our commands differ; `make test` compares with the record.
+kubectl-diff: $(KUBELET)/bin/kubectl $(KUBELET)/bin/tables
+	$(GO) test -count=1 -run 'TestKubectl$$' ./cmd/sunaba/podcmd -args -kubectl $(abspath $(KUBELET)/bin/kubectl) -tables $(abspath $(KUBELET)/bin/tables)
+	git diff --stat -- cmd/sunaba/podcmd/testdata
+
 # The same themes for guests of the wasm handler; ends with how many specs passed, failed and were skipped.
 criwasm: setup
 	$(GO) test -count=1 -v ./tests/criwasm
@@ -232,6 +238,13 @@ $(CONTAINERD)/bin/runc $(RUNC13)/bin/runc: %/bin/runc: %/go.mod
 $(KUBELET)/bin/kubelet: $(KUBELET)/go.mod
 	cd $(KUBELET) && $(GO) build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBELET_V) \
 	  -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" -o bin/ k8s.io/kubernetes/cmd/kubelet
+
+$(KUBELET)/bin/kubectl: $(KUBELET)/go.mod
+	cd $(KUBELET) && $(GO) build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBELET_V) \
+	  -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" -o bin/ k8s.io/kubernetes/cmd/kubectl
+
+$(KUBELET)/bin/tables: $(KUBELET)/go.mod $(wildcard $(KUBELET)/tables/*.go)
+	cd $(KUBELET) && $(GO) build -trimpath -ldflags "-s -w" -o bin/ ./tables
 
 $(RUNSC)/bin/runsc: $(RUNSC)/go.mod
 	cd $(RUNSC) && $(GO) build -trimpath -ldflags "-s -w \

@@ -33,6 +33,7 @@ func deleteCommand() *cli.Command {
 			&cli.BoolFlag{Name: "force", Usage: "end pods at once, with --grace-period=0"},
 			&cli.BoolFlag{Name: "wait", Usage: "end when the objects are gone", Value: true},
 			&cli.DurationFlag{Name: "timeout", Usage: "`TIME` to wait; 0 is as long as it takes"},
+			outputFlag("print as `FORMAT`: name"),
 			&cli.BoolFlag{Name: "ignore-not-found", Usage: "an object that is not there is no error"},
 		},
 		Action: objects.WithAgent(deleteAll),
@@ -45,16 +46,14 @@ func grace(cmd *cli.Command) (*int64, error) {
 	seconds, now, force := cmd.Int64("grace-period"), cmd.Bool("now"), cmd.Bool("force")
 	switch {
 	case now && cmd.IsSet("grace-period"):
-		return nil, errors.New("delete: --now and --grace-period exclude each other")
+		return nil, errors.New("delete: --now and --grace-period cannot be specified together")
 	case force && now, force && seconds > 0:
-		return nil, errors.New("delete: --force and a grace period above 0 exclude each other")
-	case seconds < -1:
-		return nil, fmt.Errorf("delete: --grace-period %d is less than -1", seconds)
+		return nil, errors.New("delete: --force and --grace-period greater than 0 cannot be specified together")
 	case force:
 		seconds = 0
 	case now, seconds == 0: // 0 needs --force
 		seconds = 1
-	case seconds == -1:
+	case seconds < 0:
 		return nil, nil
 	}
 	return &seconds, nil
@@ -70,6 +69,9 @@ type object struct {
 func deleteAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	g, err := grace(cmd)
 	if err != nil {
+		return err
+	}
+	if err := nameOnly(cmd); err != nil {
 		return err
 	}
 	if cmd.Duration("timeout") < 0 {
@@ -94,7 +96,9 @@ func deleteAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 		}
 		ordered = append(ordered, o)
 		text := fmt.Sprintf("%s %q %s", o.QualifiedName(), o.Name, word)
-		if o.Namespaced {
+		if cmd.String("output") == formatName {
+			text = o.String()
+		} else if o.Namespaced {
 			text += " from " + o.namespace + " namespace"
 		}
 		if _, err := fmt.Fprintln(cmd.Root().Writer, text); err != nil {
@@ -118,7 +122,7 @@ func doomed(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, []e
 	case cmd.NArg() == 0:
 		return nil, []error{errors.New("delete: want KIND/NAME, or -f FILE")}
 	case cmd.Bool("all") && cmd.IsSet("selector"):
-		return nil, []error{errors.New("delete: --all and --selector exclude each other")}
+		return nil, []error{errors.New("delete: setting 'all' parameter but found a non empty selector")}
 	}
 	read := objects.Named
 	if many {
@@ -132,7 +136,7 @@ func doomed(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, []e
 	var errs []error
 	for _, t := range wanted {
 		if many && t.Name != "" {
-			return nil, []error{errors.New("delete: names exclude --all and --selector")}
+			return nil, []error{errors.New("delete: name cannot be provided when a selector is specified")}
 		}
 		found, err := find(ctx, c, t, objects.Query(cmd, t.Resource))
 		if err == nil && t.Name != "" && len(found) == 0 && !cmd.Bool("ignore-not-found") {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -24,7 +26,7 @@ func describeCommand() *cli.Command {
 		Name:      "describe",
 		Usage:     "say all that is known of objects, with what is waited for and the last events",
 		ArgsUsage: "KIND [NAME...] | KIND/NAME...",
-		Flags:     []cli.Flag{objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag()},
+		Flags:     []cli.Flag{objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag(), &cli.BoolFlag{Name: "show-events", Usage: "print events of pods", Value: true}},
 		Action:    objects.WithAgent(describeAll),
 	}
 }
@@ -36,6 +38,9 @@ func describeAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	}
 	if len(wanted) == 0 {
 		return errors.New("describe: want a kind, or KIND/NAME")
+	}
+	if wanted, err = prefixed(ctx, cmd, c, wanted); err != nil {
+		return err
 	}
 	// A Secret's values are asked for to count their bytes.
 	groups, missing, err := fetch(ctx, cmd, c, wanted, true)
@@ -50,7 +55,7 @@ func describeAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 					return err
 				}
 			}
-			if err := describeOne(ctx, c, out, g.Resource, raw); err != nil {
+			if err := describeOne(ctx, c, out, g.Resource, raw, cmd.Bool("show-events")); err != nil {
 				return err
 			}
 		}
@@ -64,7 +69,29 @@ func describeAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	return nil
 }
 
-func describeOne(ctx context.Context, c *api.Client, out io.Writer, r api.Resource, raw json.RawMessage) error {
+// prefixed replaces names that there are not by those that start with them, as kubectl does.
+func prefixed(ctx context.Context, cmd *cli.Command, c *api.Client, wanted []objects.Target) ([]objects.Target, error) {
+	var all []objects.Target
+	for _, t := range wanted {
+		found, err := find(ctx, c, objects.Target{Resource: t.Resource}, objects.Query(cmd, t.Resource))
+		if err != nil {
+			return nil, err
+		}
+		named := func(o object) bool { return o.Name == t.Name }
+		before := len(all)
+		for _, o := range found {
+			if t.Name != "" && strings.HasPrefix(o.Name, t.Name) && !slices.ContainsFunc(found, named) {
+				all = append(all, o.Target)
+			}
+		}
+		if len(all) == before {
+			all = append(all, t)
+		}
+	}
+	return all, nil
+}
+
+func describeOne(ctx context.Context, c *api.Client, out io.Writer, r api.Resource, raw json.RawMessage, events bool) error {
 	now := time.Now()
 	switch r.Kind {
 	case manifest.KindPod:
@@ -79,7 +106,7 @@ func describeOne(ctx context.Context, c *api.Client, out io.Writer, r api.Resour
 		if d.Pod == nil {
 			return fmt.Errorf("describe pod %q: the server's answer has no pod", pod.Name)
 		}
-		return describe.Pod(out, d, now)
+		return describe.Pod(out, d, now, events)
 	case manifest.KindConfigMap:
 		return as(raw, func(v *corev1.ConfigMap) error { return describe.ConfigMap(out, v) })
 	case manifest.KindSecret:

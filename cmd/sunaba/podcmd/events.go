@@ -37,12 +37,15 @@ func eventsCommand() *cli.Command {
 func eventSelector(cmd *cli.Command) (string, error) {
 	var parts []string
 	if name := cmd.String("for"); name != "" {
+		if !strings.Contains(name, "/") {
+			return "", errors.New("events: --for must be in resource/name form")
+		}
 		all, err := objects.Named([]string{name})
 		if err != nil {
 			return "", fmt.Errorf("events: --for: %w", err)
 		}
-		if len(all) != 1 || !strings.Contains(name, "/") {
-			return "", fmt.Errorf("events: --for=%s is not KIND/NAME", name)
+		if len(all) != 1 {
+			return "", errors.New("events: --for must be in resource/name form")
 		}
 		parts = append(parts, "involvedObject.kind="+all[0].Kind, "involvedObject.name="+all[0].Name)
 	}
@@ -50,7 +53,7 @@ func eventSelector(cmd *cli.Command) (string, error) {
 	for _, t := range cmd.StringSlice("types") {
 		at := slices.IndexFunc([]string{corev1.EventTypeNormal, corev1.EventTypeWarning}, func(known string) bool { return strings.EqualFold(known, t) })
 		if at < 0 {
-			return "", fmt.Errorf("events: --types=%s: valid types are Normal and Warning", t)
+			return "", errors.New("events: valid --types are Normal or Warning")
 		}
 		given = append(given, []string{corev1.EventTypeNormal, corev1.EventTypeWarning}[at])
 	}

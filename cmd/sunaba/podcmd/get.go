@@ -3,6 +3,7 @@ package podcmd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -25,6 +26,11 @@ func getCommand() *cli.Command {
 			objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag(), objects.FieldSelectorFlag(),
 			outputFlag("print as `FORMAT`: " + formatTexts), sortFlag(),
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "go on with what changes"},
+			&cli.BoolFlag{Name: "watch-only", Usage: "print only what changes"},
+			&cli.BoolFlag{Name: "output-watch-events", Usage: "print with --watch whether an object was ADDED, MODIFIED or DELETED"},
+			&cli.BoolFlag{Name: "ignore-not-found", Usage: "an object that is not there is no error"},
+			&cli.StringSliceFlag{Name: "label-columns", Aliases: []string{"L"}, Usage: "print the values of `LABEL`s as columns"},
+			&cli.BoolFlag{Name: "show-kind", Usage: "print the kind before each name"},
 			&cli.BoolFlag{Name: "no-headers", Usage: "print rows only"},
 			&cli.BoolFlag{Name: "show-labels", Usage: "print labels as the last column"},
 		},
@@ -45,16 +51,17 @@ func get(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 		wanted = []objects.Target{objects.Pod("")}
 	}
 	if slices.ContainsFunc(wanted, func(t objects.Target) bool { return t.Name != "" }) {
-		for _, flag := range []string{"selector", "field-selector", "all-namespaces"} {
-			if cmd.IsSet(flag) {
-				return fmt.Errorf("get: names and --%s exclude each other", flag)
-			}
+		switch {
+		case cmd.Bool("all-namespaces"):
+			return errors.New("get: a resource cannot be retrieved by name across all namespaces")
+		case cmd.IsSet("selector"), cmd.IsSet("field-selector"):
+			return errors.New("get: name cannot be provided when a selector is specified")
 		}
 	}
 	out := cmd.Root().Writer
-	if cmd.Bool("watch") {
+	if cmd.Bool("watch") || cmd.Bool("watch-only") {
 		if len(wanted) != 1 {
-			return fmt.Errorf("get: --watch takes one kind or one object, not %d", len(wanted))
+			return errors.New("get: you may only specify a single resource type")
 		}
 		return watch(ctx, cmd, c, wanted[0], o, out)
 	}
@@ -65,7 +72,7 @@ func get(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	if err := o.print(out, cmd, found, len(wanted) == 1 && wanted[0].Name != ""); err != nil {
 		return err
 	}
-	if len(missing) > 0 {
+	if len(missing) > 0 && !cmd.Bool("ignore-not-found") {
 		return missing.err()
 	}
 	return nil
@@ -119,7 +126,7 @@ func (o output) tables(out io.Writer, cmd *cli.Command, groups []group, now time
 		if len(g.items) == 0 {
 			continue
 		}
-		if printed++; printed > 1 {
+		if printed++; printed > 1 && !cmd.Bool("no-headers") {
 			if _, err := fmt.Fprintln(out); err != nil {
 				return err
 			}
@@ -134,6 +141,9 @@ func (o output) tables(out io.Writer, cmd *cli.Command, groups []group, now time
 		}
 	}
 	if printed > 0 {
+		return nil
+	}
+	if cmd.Bool("ignore-not-found") {
 		return nil
 	}
 	text := "No resources found"
@@ -151,7 +161,11 @@ func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t objects.Targe
 	q := objects.Query(cmd, t.Resource)
 	q.Name, q.Values = t.Name, o.values()
 	options := o.options(cmd, false)
-	printer := table.NewPrinter(out, o.header(cmd, t.Resource, options))
+	header, told := o.header(cmd, t.Resource, options), cmd.Bool("output-watch-events")
+	if told && header != nil {
+		header = append([]string{"EVENT   "}, header...) // as wide as kubectl's
+	}
+	printer := table.NewPrinter(out, header)
 	var first [][]string
 	listed := false
 	err := c.Watch(ctx, t.Resource, q, func(change api.Change) error {
@@ -159,12 +173,18 @@ func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t objects.Targe
 			listed = true
 			return printer.Print(first)
 		}
+		if !listed && cmd.Bool("watch-only") {
+			return nil
+		}
 		if !o.table() {
 			return o.one(out, t.Resource, change.Object)
 		}
 		row, err := o.row(t.Resource, change.Object, time.Now(), options)
 		if err != nil {
 			return err
+		}
+		if told {
+			row = append([]string{fmt.Sprintf("%-8s", strings.ToUpper(string(change.Type)))}, row...)
 		}
 		if !listed {
 			first = append(first, row)

@@ -5,17 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/yaml/kyaml"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/fieldpath"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
-	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
@@ -28,8 +27,10 @@ const (
 	formatName     = "name"
 	formatJSONPath = "jsonpath"
 	formatColumns  = "custom-columns"
+	formatPathJSON = "jsonpath-as-json"
+	formatKYAML    = "kyaml"
 
-	formatTexts = "wide, yaml, json, name, jsonpath=TEMPLATE, jsonpath-file=FILE, custom-columns=NAME:FIELD"
+	formatTexts = "wide, yaml, kyaml, json, name, jsonpath=TEMPLATE, jsonpath-as-json=TEMPLATE, jsonpath-file=FILE, custom-columns=NAME:FIELD, custom-columns-file=FILE"
 	// maxTemplate bounds a template in a file, in bytes.
 	maxTemplate = 1 << 20
 )
@@ -39,6 +40,7 @@ type output struct {
 	format   string
 	template *fieldpath.Path // of jsonpath
 	columns  []column        // of custom-columns
+	labels   []string        // of -L
 	sort     *fieldpath.Path // by which field objects are sorted, nil leaves their order
 }
 
@@ -57,69 +59,13 @@ func outputOf(cmd *cli.Command) (output, error) {
 	if text := cmd.String("sort-by"); err == nil && text != "" {
 		o.sort, err = fieldpath.Field(text)
 	}
+	for _, l := range cmd.StringSlice("label-columns") {
+		o.labels = append(o.labels, strings.Split(l, ",")...)
+	}
 	if err != nil {
 		return output{}, fmt.Errorf("%s: %w", cmd.Name, err)
 	}
 	return o, nil
-}
-
-func parseOutput(text string) (o output, err error) {
-	format, template, given := strings.Cut(text, "=")
-	if format == formatJSONPath+"-file" {
-		if template, err = readTemplate(template); err != nil {
-			return o, err
-		}
-		format = formatJSONPath
-	}
-	o.format = format
-	switch {
-	case format == formatJSONPath, format == formatColumns:
-		if template == "" {
-			return o, fmt.Errorf("-o %s has no template: %s=TEMPLATE", format, format)
-		}
-		if format == formatJSONPath {
-			o.template, err = fieldpath.Template(template)
-			return o, err
-		}
-		o.columns, err = parseColumns(template)
-		return o, err
-	case !given && slices.Contains([]string{plain, wide, formatYAML, formatJSON, formatName}, format):
-		return o, nil
-	}
-	return o, fmt.Errorf("-o %s is none of %s", text, formatTexts)
-}
-
-func readTemplate(name string) (string, error) {
-	f, err := regular.Open(name)
-	if err != nil {
-		return "", fmt.Errorf("read template: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxTemplate+1))
-	if err != nil {
-		return "", fmt.Errorf("read template: %w", err)
-	}
-	if len(data) > maxTemplate {
-		return "", fmt.Errorf("read template %q: it is longer than %d bytes", name, maxTemplate)
-	}
-	return string(data), nil
-}
-
-// parseColumns reads "NAME:FIELD,NAME:FIELD".
-func parseColumns(text string) ([]column, error) {
-	var all []column
-	for _, part := range strings.Split(text, ",") {
-		header, field, ok := strings.Cut(part, ":")
-		if !ok || header == "" || field == "" {
-			return nil, fmt.Errorf("unexpected custom-columns spec: %s, expected <header>:<json-path-expr>", part)
-		}
-		path, err := fieldpath.Field(field)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, column{header, path})
-	}
-	return all, nil
 }
 
 func (o output) table() bool {
@@ -128,12 +74,15 @@ func (o output) table() bool {
 
 // values says whether Secrets are asked for with their values.
 func (o output) values() bool {
-	return o.format == formatYAML || o.format == formatJSON || o.format == formatJSONPath || o.format == formatColumns
+	return o.format == formatYAML || o.format == formatKYAML || o.format == formatJSON || o.template != nil || o.format == formatColumns
 }
 
 // options say which columns a kind's own table has; kinds is whether there are several.
 func (o output) options(cmd *cli.Command, kinds bool) table.Options {
-	return table.Options{Namespace: cmd.Bool("all-namespaces"), Labels: cmd.Bool("show-labels"), Wide: o.format == wide, Kind: kinds}
+	return table.Options{
+		Namespace: cmd.Bool("all-namespaces"), Labels: cmd.Bool("show-labels"), LabelColumns: o.labels,
+		Wide: o.format == wide, Kind: kinds || cmd.Bool("show-kind"),
+	}
 }
 
 func (o output) header(cmd *cli.Command, r api.Resource, options table.Options) []string {
@@ -247,12 +196,20 @@ func (o output) text(r api.Resource, raw json.RawMessage) ([]byte, error) {
 	switch o.format {
 	case formatYAML:
 		return yaml.JSONToYAML(raw)
-	case formatJSONPath:
+	case formatJSONPath, formatPathJSON:
 		return o.template.Print(raw)
-	case formatJSON:
+	case formatJSON, formatKYAML:
+		v, err := fieldpath.Decode(raw) // fields by name, as kubectl has them
+		if err != nil {
+			return nil, err
+		}
+		data, err := json.MarshalIndent(v, "", "    ")
+		if err != nil || o.format == formatJSON {
+			return append(data, '\n'), err
+		}
 		var b bytes.Buffer
-		err := json.Indent(&b, raw, "", "    ")
-		return append(b.Bytes(), '\n'), err
+		err = (&kyaml.Encoder{}).FromYAML(bytes.NewReader(data), &b)
+		return b.Bytes(), err
 	}
 	var v struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`

@@ -3,6 +3,10 @@
 package podcmd
 
 import (
+	"context"
+	"fmt"
+	"strings"
+
 	"github.com/urfave/cli/v3"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
@@ -26,9 +30,37 @@ func Commands(p Places) []*cli.Command {
 	for _, c := range all {
 		c.Category = category
 		c.UseShortOptionHandling = true
+		c.OnUsageError = usageError
 		c.Flags = append(c.Flags, objects.StateFlag(p.State))
 	}
 	return all
+}
+
+// usageError says what is wrong with flags in kubectl's words, and which flag may be meant.
+func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return fmt.Errorf("%w\nSee 'sunaba %s --help' for usage", err, cmd.Name)
+	}
+	text := fmt.Sprintf("unknown flag: --%s", name)
+	if len(name) == 1 {
+		text = fmt.Sprintf("unknown shorthand flag: '%s' in -%s", name, name)
+	}
+	for _, f := range cmd.Flags {
+		if long := f.Names()[0]; len(name) > 1 && strings.HasPrefix(long, name[:len(name)*2/3+1]) {
+			text += " (did you mean --" + long + "?)"
+			break
+		}
+	}
+	return fmt.Errorf("%s\nSee 'sunaba %s --help' for usage", text, cmd.Name)
+}
+
+// nameOnly refuses formats of -o other than name.
+func nameOnly(cmd *cli.Command) error {
+	if o := cmd.String("output"); o != "" && o != formatName {
+		return fmt.Errorf("%s: unexpected -o output mode: %s. We only support '-o name'", cmd.Name, o)
+	}
+	return nil
 }
 
 func outputFlag(usage string) cli.Flag {

@@ -119,6 +119,7 @@ type node struct {
 	exec       []*runtime.ExecRequest
 	attach     []*runtime.AttachRequest
 	url        string
+	measured   []api.ContainerUsage // nil for some of pods web and feed
 }
 
 func newNode(t *testing.T) *node {
@@ -152,6 +153,9 @@ func newNode(t *testing.T) *node {
 }
 
 func (n *node) usage(context.Context) ([]api.ContainerUsage, error) {
+	if n.measured != nil {
+		return n.measured, nil
+	}
 	return []api.ContainerUsage{
 		{Pod: "u2", Container: "side", NanoCores: 1_500_001, MemoryBytes: 5 << 20}, {Pod: "u2", Container: "app", NanoCores: 250_000_000, MemoryBytes: 3<<20 - 1},
 		{Pod: "u1", Container: "app", NanoCores: 1, MemoryBytes: 100 << 20}, {Pod: "gone", Container: "app", NanoCores: 7, MemoryBytes: 7},
@@ -244,22 +248,28 @@ func TestCommands(t *testing.T) {
 		{line: "get -o jsonpath={.items[*].metadata.name}", out: "feed web"},
 		{line: "get pod/web -o jsonpath={.metadata.name}", out: "web"},
 		{line: "get secret s -o jsonpath={.data.p}", out: "aHVudGVyMg=="},
-		{line: "get -o jsonpath", fails: "get: -o jsonpath has no template"},
+		{line: "get -o jsonpath", fails: "template format specified but no template given"},
 		{line: "get -o jsonpath={.a", fails: "get: error parsing jsonpath {.a, unclosed action"},
-		{line: "get -o jsonpath-file=/none", fails: "get: read template"},
-		{line: "get -o yaml=x", fails: "-o yaml=x is none of"},
+		{line: "get -o jsonpath-file=/none", fails: "get: reading template /none"},
+		{line: "get -o yaml=x", fails: `unable to match a printer suitable for the output format "yaml=x"`},
 		{line: "get pods,secret -o custom-columns=NAME:.metadata.name,UID:{.metadata.uid}", out: "NAME   UID\nfeed   u1\nweb    u2\ns      <none>\n"},
 		{line: "get -o custom-columns=NAME:.metadata.name --no-headers", out: "feed\nweb\n"},
 		{line: "get -o custom-columns=NAME", fails: "unexpected custom-columns spec: NAME, expected <header>:<json-path-expr>"},
 		{line: "get -o name --sort-by=.metadata.uid", out: "pod/feed\npod/web\n"},
 		{line: "get -o name --sort-by={.status.conditions[0].status}", out: "pod/feed\npod/web\n"},
 		{line: "get events --no-headers --sort-by=.lastTimestamp", out: "5h    Normal    Started   pod/feed   \n4h    Warning   BackOff   pod/web    \n"},
+		{line: "get -o custom-columns-file=testdata/columns.txt --no-headers -l app=web", out: "web   Running\n"},
+		{line: "get -o custom-columns-file=testdata/template.txt", fails: "number of headers (2) and field specifications (0) don't match"},
+		{line: "get -o go-template={{.x}}", fails: "use -o jsonpath=TEMPLATE"},
+		{line: "get pod/x --ignore-not-found"},
+		{line: "get --namespac=other", fails: "unknown flag: --namespac (did you mean --namespace?)"},
+		{line: "delete pod/web -o yaml", fails: "We only support '-o name'"},
 		{line: "get --sort-by=.x", fails: `get: --sort-by: couldn't find any field with path ".x"`},
 		{line: "get --sort-by={x", fails: "get: unexpected path string"},
 		{line: "get services", fails: `the server doesn't have a resource type "services"`},
-		{line: "get -o xml", fails: "-o xml is none of"},
+		{line: "get -o xml", fails: `unable to match a printer suitable for the output format "xml"`},
 		{line: "get pods --field-selector a=b", fails: "field label not supported: a"},
-		{line: "get pod/web -A", fails: "exclude each other"},
+		{line: "get pod/web -A", fails: "cannot be retrieved by name across all namespaces"},
 		{line: "describe secret s", out: "Name:         s\nNamespace:    default\nLabels:       <none>\nAnnotations:  <none>\n\nType:  \n\nData\n====\np:  7 bytes\n"},
 		{line: "describe pod web", out: "Name:..."},
 		{line: "describe", fails: "want a kind"},
@@ -288,9 +298,9 @@ func TestCommands(t *testing.T) {
 		{line: "events --for pod/web --no-headers", out: "4h    Warning   BackOff   Pod/web   \n"},
 		{line: "events --types=normal --no-headers", out: "5h    Normal   Started   Pod/feed   \n"},
 		{line: "events --types=normal,warning -o name", out: "event/1\nevent/2\n"},
-		{line: "events --types=bad", fails: "valid types are Normal and Warning"},
+		{line: "events --types=bad", fails: "valid --types are Normal or Warning"},
 		{line: "events --for pod/x", errs: "No events found in default namespace.\n"},
-		{line: "events --for pods", fails: "--for"},
+		{line: "events --for pods", fails: "--for must be in resource/name form"},
 		{line: "apply -f -", stdin: "kind: Pod", out: "pod/web configured\nruntimeclass.node.k8s.io/wasm created\n", errs: "Warning: spec.affinity has no effect\n"},
 		{line: "apply -f - --dry-run=server", stdin: "kind: Pod", out: "pod/web configured (server dry run)\nruntimeclass.node.k8s.io/wasm created (server dry run)\n"},
 		{line: "apply -f - --dry-run=maybe", fails: "--dry-run=maybe is none of"},
@@ -303,21 +313,21 @@ func TestCommands(t *testing.T) {
 		{line: "wait pod/web --for=jsonpath={.status.phase}=Running", out: "pod/web condition met\n"},
 		{line: `wait pod/web --for=jsonpath={.status.conditions[?(@.type=="Ready")].status}='True'`, out: "pod/web condition met\n"},
 		{line: "wait pod/web --for=jsonpath=.metadata.uid", out: "pod/web condition met\n"},
-		{line: "wait pod/web --for=jsonpath={.status.phase}=Failed --timeout=0", fails: "condition not met on pods/web"},
-		{line: "wait pod/web --for=jsonpath={.status.none} --timeout=0", fails: "condition not met on pods/web"},
+		{line: "wait pod/web --for=jsonpath={.status.phase}=Failed --timeout=0", fails: "condition not met for pods/web"},
+		{line: "wait pod/web --for=jsonpath={.status.none} --timeout=0", fails: "condition not met for pods/web"},
 		{line: "wait pod/web --for=jsonpath={.status.phase}=", fails: "has to have a value after equal sign"},
 		{line: "wait pod/web --for=jsonpath={.status.phase}Running", fails: "want =VALUE after {FIELD}"},
-		{line: "wait pod/web --for=jsonpath={.a", fails: "wait: --for=jsonpath: unexpected path string"},
+		{line: "wait pod/web --for=jsonpath={.a", fails: "wait: unexpected path string"},
 		{line: "wait pods --all --for=create", out: "pod/feed condition met\npod/web condition met\n"},
-		{line: "wait pod/feed --for=condition=Ready --timeout=0", fails: "condition not met on pods/feed"},
+		{line: "wait pod/feed --for=condition=Ready --timeout=0", fails: "condition not met for pods/feed"},
 		{line: "wait pod/feed --for=condition=Ready --timeout=100ms", fails: "timed out waiting for the condition on pods/feed"},
 		{line: "wait pod/x --for=condition=Ready --timeout=0", fails: `pods "x" not found`},
-		{line: "wait pod/x --for=delete", out: "pod/x condition met\n"},
+		{line: "wait pod/x --for=delete"},
 		{line: "wait pods -l app=none --for=condition=Ready", fails: "no matching resources found"},
 		{line: "wait pod/web", fails: "--for is missing"},
-		{line: "delete pods", fails: "a name is missing"},
-		{line: "delete pod web --now --grace-period=3", fails: "exclude each other"},
-		{line: "delete pod web --force --grace-period=3", fails: "exclude each other"},
+		{line: "delete pods", fails: "no name was specified"},
+		{line: "delete pod web --now --grace-period=3", fails: "cannot be specified together"},
+		{line: "delete pod web --force --grace-period=3", fails: "cannot be specified together"},
 		{line: "delete pod x", fails: `pods "x" not found`},
 		{line: "delete pod x --ignore-not-found"},
 		{line: "delete -f - pod/web", fails: "-f excludes names"},
@@ -333,7 +343,7 @@ func TestCommands(t *testing.T) {
 		{line: "logs web --pod-running-timeout=0", fails: "--pod-running-timeout must be higher than zero"},
 		{line: "logs web app -c app", fails: "only one of -c or an inline [CONTAINER] arg is allowed"},
 		{line: "logs web -c app --all-containers", fails: "--all-containers=true should not be specified with container name app"},
-		{line: "logs", fails: "expected 'logs [-f] [-p] POD [-c CONTAINER]'.\nPOD is a required argument for the logs command"},
+		{line: "logs", fails: "expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command"},
 		{line: "logs web -l app=web", fails: "only a selector (-l) or a POD name is allowed"},
 		{line: "logs -l app=none", errs: "No resources found in default namespace.\n"},
 		{line: "logs -l app==", errs: "No resources found"},
@@ -341,7 +351,7 @@ func TestCommands(t *testing.T) {
 		{line: "logs -l app -c none", fails: "container none is not valid for pod feed out of: init, app, side"},
 		{line: "logs -f --all-containers -l app", fails: "you are attempting to follow 6 log streams, but maximum allowed concurrency is 5, use --max-log-requests to increase the limit"},
 		{line: "logs -f --all-containers web --max-log-requests=2", fails: "you are attempting to follow 3 log streams, but maximum allowed concurrency is 2"},
-		{line: "exec web", fails: "want a pod and a command"},
+		{line: "exec web", fails: "you must specify at least one command"},
 		{line: "exec web -c init -- ls", fails: `container "init" in pod "web" does not run`},
 		{line: "get pods --state /none", fails: "no server runs pods on"},
 	} {

@@ -125,17 +125,17 @@ func TestAttach(t *testing.T) {
 
 func TestSessionsAreRefused(t *testing.T) {
 	for line, want := range map[string]string{
-		"attach":                                     "want one pod",
+		"attach":                                     "at least 1 argument is required",
 		"attach web side":                            "want one pod",
 		"attach web -c init":                         `attach: container "init" in pod "web" does not run`,
-		"port-forward web":                           "want a pod and ports",
+		"port-forward web":                           "TYPE/NAME and list of ports are required",
 		"port-forward web 0":                         `remote port "0" is neither`,
 		"port-forward web 80:70000":                  `remote port "70000" is neither`,
 		"port-forward web x:80":                      `local port "x" is not a number`,
 		"port-forward web http":                      `remote port "http" is neither`,
 		"port-forward done 80":                       "pod is not running. Current status=Succeeded",
 		"port-forward web :80 --address example.com": `address "example.com" is neither`,
-		"cp a":                                   "want a source and a destination",
+		"cp a":                                   "source and destination are required",
 		"cp a b":                                 "one of src or dest must be a remote file specification",
 		"cp web:/a feed:/b":                      "one of src or dest must be a local file specification",
 		"cp :/a b":                               "filespec must match the canonical format",

@@ -25,6 +25,7 @@ func (p Places) TopPods() *cli.Command {
 			objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag(), objects.FieldSelectorFlag(), objects.StateFlag(p.State),
 			&cli.BoolFlag{Name: "containers", Usage: "print a row for each container"},
 			&cli.StringFlag{Name: "sort-by", Usage: "print what uses most first: `FIGURE` is cpu or memory"},
+			&cli.BoolFlag{Name: "sum", Usage: "print the sum as the last row"},
 			&cli.BoolFlag{Name: "no-headers", Usage: "print rows only"},
 		},
 		UseShortOptionHandling: true,
@@ -113,6 +114,9 @@ func usedBy(pods []corev1.Pod, measured []api.ContainerUsage, containers bool) [
 	return all
 }
 
+func cores(nano uint64) string      { return fmt.Sprintf("%dm", (nano+999_999)/1_000_000) }
+func mebibytes(bytes uint64) string { return fmt.Sprintf("%dMi", bytes>>20) }
+
 func printUsed(cmd *cli.Command, all []used) error {
 	header := []string{"NAME", "CPU(cores)", "MEMORY(bytes)"}
 	containers, namespaces := cmd.Bool("containers"), cmd.Bool("all-namespaces")
@@ -135,7 +139,15 @@ func printUsed(cmd *cli.Command, all []used) error {
 		if containers {
 			row = append(row, u.container)
 		}
-		rows = append(rows, append(row, fmt.Sprintf("%dm", (u.nanoCores+999_999)/1_000_000), fmt.Sprintf("%dMi", u.memory>>20)))
+		rows = append(rows, append(row, cores(u.nanoCores), mebibytes(u.memory)))
+	}
+	if cmd.Bool("sum") {
+		var sum used
+		for _, u := range all {
+			sum.nanoCores, sum.memory = sum.nanoCores+u.nanoCores, sum.memory+u.memory
+		}
+		blank := make([]string, len(rows[0])-2)
+		rows = append(rows, append(slices.Clone(blank), "________", "________"), append(blank, cores(sum.nanoCores), mebibytes(sum.memory)))
 	}
 	return table.NewPrinter(cmd.Root().Writer, header).Print(rows)
 }

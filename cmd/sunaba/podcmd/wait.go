@@ -35,6 +35,7 @@ func waitCommand() *cli.Command {
 			&cli.BoolFlag{Name: "all", Usage: "all objects of the kind in the namespace"},
 			&cli.StringFlag{Name: "for", Usage: "`WHAT` to wait for: condition=Ready, condition=Ready=false, jsonpath={.status.phase}=Running, create, delete"},
 			&cli.DurationFlag{Name: "timeout", Usage: "`TIME` to wait; 0 looks once, below 0 is a week", Value: waitTime},
+			outputFlag("print as `FORMAT`: name"),
 		},
 		Action: objects.WithAgent(waitFor),
 	}
@@ -66,6 +67,9 @@ func goalOf(text string) (goal, error) {
 
 // jsonPathGoal reads "{.status.phase}=Running". A "=" in the braces belongs to the field.
 func jsonPathGoal(text string) (goal, error) {
+	if text == "" {
+		return goal{}, errors.New("wait: jsonpath expression cannot be empty")
+	}
 	field, value, given := strings.Cut(text, "=")
 	if end := strings.LastIndex(text, "}"); end >= 0 {
 		field, value = text[:end+1], text[end+1:]
@@ -75,23 +79,22 @@ func jsonPathGoal(text string) (goal, error) {
 	}
 	value = strings.Trim(value, `'"`)
 	if given && value == "" {
-		return goal{}, errors.New("wait: jsonpath wait has to have a value after equal sign")
+		return goal{}, errors.New("wait: jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3")
 	}
 	path, err := fieldpath.Field(field)
 	if err != nil {
-		return goal{}, fmt.Errorf("wait: --for=jsonpath: %w", err)
+		return goal{}, fmt.Errorf("wait: %w", err)
 	}
 	return goal{verb: "jsonpath", field: path, value: value, any: !given}, nil
 }
 
 // met says whether one object is as it should be.
-func (g goal) met(raw json.RawMessage) bool {
+func (g goal) met(raw json.RawMessage) (bool, error) {
 	switch g.verb {
 	case "create":
-		return true
+		return true, nil
 	case "jsonpath":
-		values, err := g.field.Values(raw)
-		return err == nil && len(values) > 0 && (g.any || len(values) == 1 && fmt.Sprint(values[0]) == g.value)
+		return g.hasValue(raw)
 	}
 	var o struct {
 		Status struct {
@@ -100,12 +103,35 @@ func (g goal) met(raw json.RawMessage) bool {
 	}
 	return json.Unmarshal(raw, &o) == nil && slices.ContainsFunc(o.Status.Conditions, func(c corev1.PodCondition) bool {
 		return strings.EqualFold(string(c.Type), g.condition) && strings.EqualFold(string(c.Status), g.value)
-	})
+	}), nil
+}
+
+// hasValue says whether the one value of the field is that of the goal. What can never be compared
+// is an error, as in kubectl.
+func (g goal) hasValue(raw json.RawMessage) (bool, error) {
+	values, err := g.field.Values(raw)
+	if err != nil || len(values) == 0 {
+		return false, nil // the field may come
+	}
+	if len(values) > 1 {
+		return false, errors.New("given jsonpath expression matches more than one value")
+	}
+	if g.any {
+		return true, nil
+	}
+	switch values[0].(type) {
+	case map[string]any, []any:
+		return false, errors.New("jsonpath leads to a nested object or list which is not supported")
+	}
+	return fmt.Sprint(values[0]) == g.value, nil
 }
 
 func waitFor(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	g, err := goalOf(cmd.String("for"))
 	if err != nil {
+		return err
+	}
+	if err := nameOnly(cmd); err != nil {
 		return err
 	}
 	all, err := waited(ctx, cmd, c)
@@ -120,9 +146,15 @@ func waitFor(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	defer cancel()
 	for _, o := range all {
 		seen := false
+		var never error
 		err := objects.Until(ctx, c, o.Target, o.namespace, func(now []json.RawMessage) bool {
 			seen = seen || len(now) > 0
-			is := len(now) > 0 && g.met(now[0])
+			is := false
+			if len(now) > 0 && g.verb != "delete" {
+				if is, never = g.met(now[0]); never != nil {
+					return true
+				}
+			}
 			if g.verb == "delete" {
 				is = !slices.ContainsFunc(now, func(raw json.RawMessage) bool { return o.uid == "" || objects.UID(raw) == o.uid })
 			}
@@ -132,15 +164,23 @@ func waitFor(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 			return is
 		})
 		switch {
+		case err == nil && never != nil:
+			return never
+		case err == nil && !seen && o.uid == "": // was not there: kubectl says nothing
+			continue
 		case err == nil:
 		case !seen && errors.Is(err, context.DeadlineExceeded), timeout == 0 && !seen:
 			return objects.NotFound(o.Target)
 		case timeout == 0 && errors.Is(err, context.Canceled):
-			return fmt.Errorf("condition not met on %s/%s", o.Plural, o.Name)
+			return fmt.Errorf("condition not met for %s/%s", o.Plural, o.Name)
 		default:
 			return waitError(err, o.Target)
 		}
-		if _, err := fmt.Fprintf(cmd.Root().Writer, "%s condition met\n", o.Target); err != nil {
+		text := " condition met"
+		if cmd.String("output") == formatName {
+			text = ""
+		}
+		if _, err := fmt.Fprintf(cmd.Root().Writer, "%s%s\n", o.Target, text); err != nil {
 			return err
 		}
 	}

@@ -180,14 +180,14 @@ func TestExit(t *testing.T) {
 		own  []wasitest.Own
 		code int // -1: another error
 	}{
-		"ok":            {[]wasitest.Own{{Export: name, Results: "i", Body: constant(0)}}, 0},
-		"error":         {[]wasitest.Own{{Export: name, Results: "i", Body: constant(1)}}, 1},
-		"trap":          {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0}}}, -1},
-		"exit ok":       {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0x41, 0, 0x10, 0, 0}}}, 0},
-		"exit error":    {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0x41, 1, 0x10, 0, 0}}}, 1},
-		"exit neither":  {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0x41, 2, 0x10, 0, 0}}}, -1},
-		"exit 7":        {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0x41, 7, 0x10, 1, 0}}}, 7},
-		"exit 256 + 3":  {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0x41, 0x83, 0x02, 0x10, 1, 0}}}, 3},
+		"ok":           {[]wasitest.Own{{Export: name, Results: "i", Body: constant(0)}}, 0},
+		"error":        {[]wasitest.Own{{Export: name, Results: "i", Body: constant(1)}}, 1},
+		"trap":         {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0}}}, -1},
+		"exit ok":      {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0x41, 0, 0x10, 0, 0}}}, 0},
+		"exit error":   {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0x41, 1, 0x10, 0, 0}}}, 1},
+		"exit neither": {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0x41, 2, 0x10, 0, 0}}}, -1},
+		"exit 7":       {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0x41, 7, 0x10, 1, 0}}}, 7},
+		"exit 256 + 3": {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0x41, 0x83, 0x02, 0x10, 1, 0}}}, 3},
 	} {
 		t.Run(title, func(t *testing.T) {
 			h, err := New(Config{Stdin: -1, Stdout: -1, Stderr: -1})

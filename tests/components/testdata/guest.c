@@ -150,8 +150,8 @@ static void paths(void) {
 	TRY(open("/home/dangling", O_WRONLY | O_CREAT, 0644));
 	TRY(open("/home/loop", O_RDONLY));
 	TRY(open("/home/dir/out", O_RDONLY));
-	const char *names[] = {"/home/data", "/home/dir", "/home/dir/", "/home/link", "/home/dangling", "/home/loop", "/home/dir/out", "/home/none", "/home/data/", "/home"};
-	for (int i = 0; i < 10; i++) kind(names[i], 0), kind(names[i], 1);
+	const char *names[] = {"/home/data", "/home/dir", "/home/dir/", "/home/link", "/home/dangling", "/home/loop", "/home/dir/out", "/home/none", "/home"};
+	for (int i = 0; i < 9; i++) kind(names[i], 0), kind(names[i], 1);
 	TRY(link("/home/data", "/home/hard"));
 	TRY(link("/home/data", "/home/hard"));
 	TRY(link("/home/none", "/home/hard2"));

@@ -72,7 +72,7 @@ func TestPodIsAsKubectlDescribesIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			var b bytes.Buffer
-			if err := Pod(&b, saved(t, file), clock()); err != nil {
+			if err := Pod(&b, saved(t, file), clock(), true); err != nil {
 				t.Fatal(err)
 			}
 			if n := len(own.FindAllString(b.String(), -1)); n != 2 {
@@ -95,7 +95,7 @@ func TestFileAndNext(t *testing.T) {
 	d := saved(t, "testdata/web.json")
 	d.Next = api.Next{Text: "restart of app (back-off 1m20s, 4th crash)", Until: clock().Add(38 * time.Second)}
 	var b bytes.Buffer
-	if err := Pod(&b, d, clock()); err != nil {
+	if err := Pod(&b, d, clock(), true); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`(?m)^File: +/etc/sunaba/manifests/web.yaml$`, `(?m)^Next: +restart of app in 38s \(back-off 1m20s, 4th crash\)$`} {
@@ -139,7 +139,7 @@ func TestHostileTexts(t *testing.T) {
 	d.Pod.Labels = map[string]string{"a\x1b]0;b": "c"}
 	d.Events = []corev1.Event{{Type: "Normal", Message: "a\x07b\nc\u0085d"}}
 	var b bytes.Buffer
-	if err := Pod(&b, d, clock()); err != nil {
+	if err := Pod(&b, d, clock(), true); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsAny(b.String(), "\x1b\r\x07\u0085") {

@@ -17,8 +17,8 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// Pod writes a pod. now is for ages.
-func Pod(out io.Writer, d api.Description, now time.Time) error {
+// Pod writes a pod. now is for ages; events is whether those are written.
+func Pod(out io.Writer, d api.Description, now time.Time, showEvents bool) error {
 	w := &writer{}
 	head(w, d, now)
 	p := d.Pod
@@ -52,10 +52,10 @@ func Pod(out io.Writer, d api.Description, now time.Time) error {
 	if len(p.Spec.Overhead) > 0 {
 		w.line(0, "Overhead:\t%s", runtimeclass.Quantities(p.Spec.Overhead))
 	}
-	if len(d.Events) == 0 {
+	if showEvents && len(d.Events) == 0 {
 		w.line(0, "Events:\t<none>")
 	}
-	if err := w.flush(out); err != nil || len(d.Events) == 0 {
+	if err := w.flush(out); err != nil || !showEvents || len(d.Events) == 0 {
 		return err
 	}
 	return events(out, d.Events, now)

@@ -137,19 +137,26 @@ func Secret(out io.Writer, s *corev1.Secret) error {
 // Claim writes a PersistentVolumeClaim.
 func Claim(out io.Writer, c *corev1.PersistentVolumeClaim) error {
 	w := &writer{}
-	top(w, c.ObjectMeta)
-	class, capacity := "", ""
+	class, capacity, mode := "", "", corev1.PersistentVolumeFilesystem
 	if c.Spec.StorageClassName != nil {
 		class = *c.Spec.StorageClassName
 	}
 	if q, ok := c.Status.Capacity[corev1.ResourceStorage]; ok {
 		capacity = q.String() + " (not enforced)"
 	}
+	if c.Spec.VolumeMode != nil {
+		mode = *c.Spec.VolumeMode
+	}
+	w.line(0, "Name:\t%s", c.Name)
+	w.line(0, "Namespace:\t%s", c.Namespace)
 	w.line(0, "StorageClass:\t%s", class)
 	w.line(0, "Status:\t%s", string(c.Status.Phase))
 	w.line(0, "Volume:\t%s", c.Spec.VolumeName)
+	w.pairs("Labels", c.Labels)
+	w.annotations(c.Annotations)
 	w.line(0, "Capacity:\t%s", capacity)
 	w.line(0, "Access Modes:\t%s", table.AccessModes(c.Spec.AccessModes))
+	w.line(0, "VolumeMode:\t%s", string(mode))
 	return w.flush(out)
 }
 

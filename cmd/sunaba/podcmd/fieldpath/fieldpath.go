@@ -5,6 +5,7 @@ package fieldpath
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -29,6 +30,15 @@ func Template(text string) (*Path, error) {
 	return p, nil
 }
 
+// JSONTemplate is Template whose values are printed as a JSON array, as -o jsonpath-as-json does.
+func JSONTemplate(text string) (*Path, error) {
+	p, err := Template(text)
+	if err == nil {
+		p.path.EnableJSONOutput(true)
+	}
+	return p, err
+}
+
 // relaxed are the ways in which one field may be written: x.y, .x.y, {x.y}, {.x.y}.
 var relaxed = regexp.MustCompile(`^(?:\{\.?([^{}]+)\}|\.?([^{}]+))$`)
 
@@ -36,7 +46,7 @@ var relaxed = regexp.MustCompile(`^(?:\{\.?([^{}]+)\}|\.?([^{}]+))$`)
 func Field(text string) (*Path, error) {
 	m := relaxed.FindStringSubmatch(text)
 	if m == nil {
-		return nil, fmt.Errorf("unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{name1.name2}' or '{.name1.name2}', not %q", text)
+		return nil, errors.New("unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{name1.name2}' or '{.name1.name2}'")
 	}
 	p, err := Template("{." + m[1] + m[2] + "}")
 	if err != nil {
@@ -51,7 +61,7 @@ func (p *Path) String() string { return p.text }
 
 // Print is the template's text for an object in JSON.
 func (p *Path) Print(raw json.RawMessage) ([]byte, error) {
-	object, err := decode(raw)
+	object, err := Decode(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +74,7 @@ func (p *Path) Print(raw json.RawMessage) ([]byte, error) {
 
 // Values are those of an object in JSON. Numbers are int64 or float64, as they are written.
 func (p *Path) Values(raw json.RawMessage) ([]any, error) {
-	object, err := decode(raw)
+	object, err := Decode(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -83,8 +93,8 @@ func (p *Path) Values(raw json.RawMessage) ([]any, error) {
 	return all, nil
 }
 
-// decode decodes JSON with whole numbers as such: a float64 of a million prints as 1e+06.
-func decode(raw json.RawMessage) (any, error) {
+// Decode decodes JSON with whole numbers as such: a float64 of a million prints as 1e+06.
+func Decode(raw json.RawMessage) (any, error) {
 	var v any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &v); err != nil {
 		return nil, fmt.Errorf("read the server's answer: %w", err)

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,7 +86,7 @@ func Named(args []string) ([]Target, error) {
 	}
 	for _, t := range all {
 		if t.Name == "" {
-			return nil, fmt.Errorf("%s: a name is missing (or --all, or --selector)", t.Plural)
+			return nil, errors.New("resource(s) were provided, but no name was specified")
 		}
 	}
 	return all, nil

@@ -29,7 +29,10 @@ func (p commands) attachCommand() *cli.Command {
 		},
 		Action: p.inContainer(func(cmd *cli.Command) (string, string, error) {
 			if cmd.NArg() != 1 {
-				return "", "", errors.New("want one pod")
+				if cmd.NArg() > 1 {
+					return "", "", errors.New("want one pod")
+				}
+				return "", "", errors.New("at least 1 argument is required for attach")
 			}
 			return podOf(cmd)
 		}, attach),

@@ -69,7 +69,7 @@ func fileSpecOf(text, namespace string) (fileSpec, error) {
 // copySpecs reads the two arguments of cp, of which one is of a pod.
 func copySpecs(cmd *cli.Command) (from, to fileSpec, err error) {
 	if cmd.NArg() != 2 {
-		return from, to, errors.New("want a source and a destination")
+		return from, to, errors.New("source and destination are required")
 	}
 	if from, err = fileSpecOf(cmd.Args().Get(0), cmd.String("namespace")); err != nil {
 		return from, to, err

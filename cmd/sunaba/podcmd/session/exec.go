@@ -24,8 +24,11 @@ func (p commands) execCommand() *cli.Command {
 		Description: "Ends with the command's exit code; with 125 if sunaba failed, 126 if the command cannot be executed, 127 if there is\n" +
 			"none, 130 after an interrupt.",
 		Action: ownCode(p.inContainer(func(cmd *cli.Command) (string, string, error) {
-			if cmd.NArg() < 2 {
-				return "", "", errors.New("want a pod and a command: exec POD -- COMMAND")
+			switch cmd.NArg() {
+			case 0:
+				return "", "", errors.New("pod, type/name or --filename must be specified")
+			case 1:
+				return "", "", errors.New("you must specify at least one command for the container")
 			}
 			return podOf(cmd)
 		}, exec)),

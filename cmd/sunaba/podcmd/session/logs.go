@@ -87,7 +87,7 @@ func wantedLogs(ctx context.Context, cmd *cli.Command, c *api.Client) (pods []co
 	container = cmd.String("container")
 	switch n := args.Len(); {
 	case n == 0 && selector == "", n > 2:
-		return nil, "", errors.New("expected 'logs [-f] [-p] POD [-c CONTAINER]'.\nPOD is a required argument for the logs command")
+		return nil, "", errors.New("expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command")
 	case n > 0 && selector != "":
 		return nil, "", errors.New("only a selector (-l) or a POD name is allowed")
 	case n == 2 && cmd.IsSet("container"):

@@ -93,7 +93,7 @@ func remotePort(p *corev1.Pod, text string) (uint16, error) {
 
 func (p commands) portForward(ctx context.Context, cmd *cli.Command, c *api.Client) (err error) {
 	if cmd.NArg() < 2 {
-		return errors.New("port-forward: want a pod and ports: port-forward POD [LOCAL:]REMOTE")
+		return errors.New("port-forward: TYPE/NAME and list of ports are required for port-forward")
 	}
 	name, err := objects.PodName(cmd.Args().First())
 	if err != nil {

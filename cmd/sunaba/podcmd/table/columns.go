@@ -24,6 +24,8 @@ type Options struct {
 	// Namespace is whether namespaces are a column, Labels whether labels are; Wide asks for all
 	// others.
 	Namespace, Labels, Wide bool
+	// LabelColumns are labels whose values are columns, before all labels.
+	LabelColumns []string
 	// Kind puts the kind before each name.
 	Kind bool
 	// LongTimes shows how often an event was seen, and since when.
@@ -44,7 +46,10 @@ func Header(r api.Resource, o Options) []string {
 	case manifest.KindSecret:
 		h = []string{"NAME", "TYPE", "DATA", "AGE"}
 	case manifest.KindClaim:
-		h = []string{"NAME", "STATUS", "VOLUME", "CAPACITY", "ACCESS MODES", "STORAGECLASS", "AGE"}
+		h = []string{"NAME", "STATUS", "VOLUME", "CAPACITY", "ACCESS MODES", "STORAGECLASS", "VOLUMEATTRIBUTESCLASS", "AGE"}
+		if o.Wide {
+			h = append(h, "VOLUMEMODE")
+		}
 	case manifest.KindRuntimeClass:
 		h = []string{"NAME", "HANDLER", "AGE"}
 	case api.KindNode:
@@ -54,13 +59,20 @@ func Header(r api.Resource, o Options) []string {
 	case api.KindManifest:
 		h = []string{"FILE", "STATUS", "OBJECTS", "SINCE", "MESSAGE"}
 	}
-	return around(r, h, "NAMESPACE", "LABELS", o)
+	var titles []string
+	for _, l := range o.LabelColumns {
+		titles = append(titles, strings.ToUpper(l[strings.LastIndex(l, "/")+1:]))
+	}
+	return around(r, h, "NAMESPACE", "LABELS", titles, o)
 }
 
 // around puts the columns that kinds have in common around a kind's own.
-func around(r api.Resource, row []string, namespace, labels string, o Options) []string {
+func around(r api.Resource, row []string, namespace, labels string, columns []string, o Options) []string {
 	if o.Namespace && r.Namespaced {
 		row = append([]string{namespace}, row...)
+	}
+	if r.Kind != api.KindManifest {
+		row = append(row, columns...)
 	}
 	if o.Labels && r.Kind != api.KindManifest {
 		row = append(row, labels)
@@ -86,7 +98,7 @@ func Row(r api.Resource, raw json.RawMessage, now time.Time, o Options) ([]strin
 		})
 	case manifest.KindClaim:
 		row, meta, err = decoded(raw, func(c *corev1.PersistentVolumeClaim) ([]string, metav1.ObjectMeta) {
-			return claimRow(c, now), c.ObjectMeta
+			return claimRow(c, now, o), c.ObjectMeta
 		})
 	case manifest.KindRuntimeClass:
 		row, meta, err = decoded(raw, func(c *nodev1.RuntimeClass) ([]string, metav1.ObjectMeta) {
@@ -107,7 +119,11 @@ func Row(r api.Resource, raw json.RawMessage, now time.Time, o Options) ([]strin
 	if o.Kind && r.Kind != api.KindEvent {
 		row[0] = r.QualifiedName() + "/" + row[0]
 	}
-	return around(r, row, meta.Namespace, labels.FormatLabels(meta.Labels), o), nil
+	var columns []string
+	for _, l := range o.LabelColumns {
+		columns = append(columns, meta.Labels[l])
+	}
+	return around(r, row, meta.Namespace, labels.FormatLabels(meta.Labels), columns, o), nil
 }
 
 func decoded[T any](raw json.RawMessage, row func(*T) ([]string, metav1.ObjectMeta)) ([]string, metav1.ObjectMeta, error) {
@@ -132,23 +148,31 @@ func podRow(p *corev1.Pod, now time.Time, o Options) []string {
 	return append(row, OrNone(p.Status.PodIP), OrNone(p.Spec.NodeName), OrNone(class), OrNone(p.Annotations[api.AnnotationFile]))
 }
 
-func claimRow(c *corev1.PersistentVolumeClaim, now time.Time) []string {
+func claimRow(c *corev1.PersistentVolumeClaim, now time.Time, o Options) []string {
 	status := string(c.Status.Phase)
 	if c.DeletionTimestamp != nil {
 		status = "Terminating"
 	}
-	capacity, modes := "", c.Status.AccessModes
-	if q, ok := c.Status.Capacity[corev1.ResourceStorage]; ok {
-		capacity = q.String()
-	}
-	if len(modes) == 0 {
-		modes = c.Spec.AccessModes
+	capacity, modes := "", ""
+	if q, ok := c.Status.Capacity[corev1.ResourceStorage]; ok && c.Spec.VolumeName != "" {
+		capacity, modes = q.String(), AccessModes(c.Status.AccessModes)
 	}
 	class := ""
 	if c.Spec.StorageClassName != nil {
 		class = *c.Spec.StorageClassName
 	}
-	return []string{c.Name, status, c.Spec.VolumeName, capacity, AccessModes(modes), class, age(c.CreationTimestamp.Time, now)}
+	attributes, mode := "<unset>", "<unset>"
+	if a := c.Spec.VolumeAttributesClassName; a != nil {
+		attributes = *a
+	}
+	if c.Spec.VolumeMode != nil {
+		mode = string(*c.Spec.VolumeMode)
+	}
+	row := []string{c.Name, status, c.Spec.VolumeName, capacity, modes, class, attributes, age(c.CreationTimestamp.Time, now)}
+	if o.Wide {
+		row = append(row, mode)
+	}
+	return row
 }
 
 // AccessModes are a claim's access modes in kubectl's short words.

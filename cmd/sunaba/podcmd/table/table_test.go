@@ -63,10 +63,10 @@ func TestTables(t *testing.T) {
 			"s      Opaque   1      12d",
 		}},
 		{"claims", "pvc", Options{}, []any{&corev1.PersistentVolumeClaim{ObjectMeta: meta("data", 192*time.Second),
-			Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "v", StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOnce", "ReadOnlyMany"}},
-			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}, []string{
-			"NAME   STATUS   VOLUME   CAPACITY   ACCESS MODES   STORAGECLASS   AGE",
-			"data   Bound    v        1Gi        RWO,ROX        standard       3m12s",
+			Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "v", StorageClassName: &class},
+			Status: corev1.PersistentVolumeClaimStatus{AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOnce", "ReadOnlyMany"}, Phase: corev1.ClaimBound, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}, []string{
+			"NAME   STATUS   VOLUME   CAPACITY   ACCESS MODES   STORAGECLASS   VOLUMEATTRIBUTESCLASS   AGE",
+			"data   Bound    v        1Gi        RWO,ROX        standard       <unset>                 3m12s",
 		}},
 		{"runtimeclasses have no namespace", "runtimeclasses", Options{Namespace: true}, []any{&nodev1.RuntimeClass{ObjectMeta: meta("wasm", time.Minute), Handler: "w"}}, []string{
 			"NAME   HANDLER   AGE",
