@@ -21,6 +21,7 @@ var (
 	LinuxAMD64 = v1.Platform{OS: "linux", Architecture: "amd64"}
 	LinuxARM64 = v1.Platform{OS: "linux", Architecture: "arm64"}
 	Wasip1     = v1.Platform{OS: "wasip1", Architecture: "wasm"}
+	Wasip2     = v1.Platform{OS: "wasip2", Architecture: "wasm"}
 	Unknown    = v1.Platform{OS: "unknown", Architecture: "unknown"}
 )
 

@@ -78,10 +78,10 @@ func TestWasmImageShapes(t *testing.T) {
 	}
 }
 
-// Two modules, or a component, are refused with a text that says what is accepted.
+// Two modules, or a component that is no command, are refused with a text that says why.
 func TestWasmImagesThatAreRefused(t *testing.T) {
 	m := start(t)
-	for image, want := range map[string]string{world.TwoLayers: "layer", world.Component: "preview 1"} {
+	for image, want := range map[string]string{world.TwoLayers: "layer", world.NoCommand: "exports neither wasi:cli/run"} {
 		_, err := m.PullImage(t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: image}})
 		if err == nil {
 			p := m.run("wasm")

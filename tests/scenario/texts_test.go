@@ -180,7 +180,7 @@ func TestTextsOfPodsAndImages(t *testing.T) {
 	saying(t, "handler that is not there", err)
 	for _, ref := range []string{
 		"", "A:b:c", world.Registry.Host + "/none:1", world.Registry.Host + "/busybox:none", "127.0.0.1:1/x:1", "nothing.invalid/x:1",
-		world.Registry.Host + "/busybox@sha256:" + noSuchID, world.TwoLayers, world.Component, world.AsLinux + "@sha256:x",
+		world.Registry.Host + "/busybox@sha256:" + noSuchID, world.TwoLayers, world.NoCommand, world.AsLinux + "@sha256:x",
 	} {
 		_, err := m.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: ref}})
 		saying(t, "pull "+ref, err)

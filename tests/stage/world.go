@@ -5,6 +5,7 @@ package stage
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -27,17 +28,19 @@ type World struct {
 	Folder, Bin, Tools string
 	Registry           *oci.Registry
 
-	Busybox   string // linux/amd64 and linux/arm64, provenance
-	Busybox2  string // the same by another name
-	Batch     string // the job: linux/amd64, linux/arm64, wasip1/wasm, provenance
-	Greeter   string // the server, the same platforms
-	Guest     string // examples/c as an image of platform wasip1/wasm
-	Artifact  string // the same module as a WebAssembly artifact
-	AsLinux   string // the same module as the entrypoint of an image that says linux
-	TwoLayers string // an artifact with two modules, which is refused
-	Component string // an artifact with a component, which is refused for now
-	Hostile   string // wasip1/wasm with symbolic links that lead out of the image
-	Broken    string // wasip1/wasm with an entrypoint that begins like a module and is none
+	Busybox           string // linux/amd64 and linux/arm64, provenance
+	Busybox2          string // the same by another name
+	Batch             string // the job: linux/amd64, linux/arm64, wasip1/wasm, provenance
+	Greeter           string // the server, the same platforms
+	Guest             string // examples/c as an image of platform wasip1/wasm
+	Artifact          string // the same module as a WebAssembly artifact
+	AsLinux           string // the same module as the entrypoint of an image that says linux
+	TwoLayers         string // an artifact with two modules, which is refused
+	Component         string // wasip2/wasm: testdata/component.c, and examples/c beside it
+	ComponentArtifact string // the same component as a WebAssembly artifact
+	NoCommand         string // an artifact that is a component without exports
+	Hostile           string // wasip1/wasm with symbolic links that lead out of the image
+	Broken            string // wasip1/wasm with an entrypoint that begins like a module and is none
 
 	examples string
 }
@@ -82,6 +85,11 @@ func (w *World) prepare(folder, tests string) error {
 	}
 	return w.push(context.Background())
 }
+
+// component is a command of WASI 0.2.
+//
+//go:embed testdata/component.wasm
+var component []byte
 
 // push builds the images and stores them in the registry.
 func (w *World) push(ctx context.Context) error {
@@ -134,6 +142,7 @@ func (w *World) push(ctx context.Context) error {
 			return err
 		}
 	}
+	var layer v1.Layer
 	image, err := guest(oci.Wasip1)
 	if err := push(&w.Guest, "guest:v1", image, err); err != nil {
 		return err
@@ -151,7 +160,18 @@ func (w *World) push(ctx context.Context) error {
 		return err
 	}
 	image, err = oci.Artifact([]byte("\x00asm\x0d\x00\x01\x00"))
-	if err := push(&w.Component, "guest:component", image, err); err != nil {
+	if err := push(&w.NoCommand, "guest:library", image, err); err != nil {
+		return err
+	}
+	if layer, err = oci.Layer(oci.Program("app.wasm", component), oci.Program("guest.wasm", module)); err != nil {
+		return err
+	}
+	image, err = oci.Image(oci.Wasip2, v1.Config{Entrypoint: []string{"/app.wasm"}}, layer)
+	if err := push(&w.Component, "component:v1", image, err); err != nil {
+		return err
+	}
+	image, err = oci.Artifact(component)
+	if err := push(&w.ComponentArtifact, "component:artifact", image, err); err != nil {
 		return err
 	}
 	image, err = guest(oci.Wasip1,
@@ -160,8 +180,7 @@ func (w *World) push(ctx context.Context) error {
 	if err := push(&w.Hostile, "guest:hostile", image, err); err != nil {
 		return err
 	}
-	layer, err := oci.Layer(oci.Program("guest.wasm", []byte("\x00asm\x01\x00\x00\x00this is no section")))
-	if err != nil {
+	if layer, err = oci.Layer(oci.Program("guest.wasm", []byte("\x00asm\x01\x00\x00\x00this is no section"))); err != nil {
 		return err
 	}
 	image, err = oci.Image(oci.Wasip1, v1.Config{Entrypoint: []string{"/guest.wasm"}}, layer)
