@@ -21,6 +21,9 @@ func TestRunByCtr(t *testing.T) {
 			{"wasm variant of an index", world.index, "wasip1/wasm", []string{"/batch.wasm", "-exit", "7"}, 7, "batch: done\n"},
 			{"platform wasip1/wasm", world.wasip1, "wasip1/wasm", []string{"/guest.wasm", "exit", "5"}, 5, ""},
 			{"platform wasi/wasm", world.wasi, "wasi/wasm", []string{"/guest.wasm", "env", "PATH"}, 0, "/bin\n"},
+			{"a component", world.wasip2, "wasip2/wasm", []string{"/app.wasm", "say", "a component"}, 0, "a component\n"},
+			{"a component that traps", world.wasip2, "wasip2/wasm", []string{"/app.wasm", "trap"}, 134, ""},
+			{"a component that exits", world.wasip2, "wasip2/wasm", []string{"/app.wasm", "exit", "42"}, 42, ""},
 			{"a module that says linux", world.asLinux, "", []string{"/guest.wasm", "trap"}, 134, ""},
 		} {
 			b.pull(c.ref, c.platform)

@@ -94,6 +94,7 @@ var world struct {
 	server   string // the greeter example as an image of platform wasip1/wasm, no index
 	wasip1   string // examples/c, an image of platform wasip1/wasm, no index
 	wasi     string // the same with platform wasi/wasm
+	wasip2   string // oci.Component, an image of platform wasip2/wasm
 	asLinux  string // the same module as the entrypoint of an image that says linux
 	artifact string // a WebAssembly artifact, which has no layers that containerd could unpack
 }
@@ -209,6 +210,10 @@ func pushImages(ctx context.Context) error {
 	}
 	image, err = packed(oci.Wasip1, "greeter.wasm", module)
 	if err := push(&world.server, "greeter:wasm", image, err); err != nil {
+		return err
+	}
+	image, err = packed(oci.Wasip2, "app.wasm", oci.Component())
+	if err := push(&world.wasip2, "component:v1", image, err); err != nil {
 		return err
 	}
 	module, err = oci.BuildC(ctx, "../../examples/c/guest.c")

@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -125,3 +126,10 @@ func Renamed(module []byte, name string) []byte {
 	body := append([]byte{byte(len(name))}, name...)
 	return slices.Concat(module, []byte{0, byte(len(body))}, body)
 }
+
+//go:embed testdata/component.wasm
+var component []byte
+
+// Component is a command of WASI 0.2 as a component, testdata/component.c: it prints words, ends with a
+// code, traps or serves TCP.
+func Component() []byte { return slices.Clone(component) }

@@ -5,7 +5,6 @@ package stage
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -36,7 +35,7 @@ type World struct {
 	Artifact          string // the same module as a WebAssembly artifact
 	AsLinux           string // the same module as the entrypoint of an image that says linux
 	TwoLayers         string // an artifact with two modules, which is refused
-	Component         string // wasip2/wasm: testdata/component.c, and examples/c beside it
+	Component         string // wasip2/wasm: oci.Component, and examples/c beside it
 	ComponentArtifact string // the same component as a WebAssembly artifact
 	NoCommand         string // an artifact that is a component without exports
 	Hostile           string // wasip1/wasm with symbolic links that lead out of the image
@@ -85,11 +84,6 @@ func (w *World) prepare(folder, tests string) error {
 	}
 	return w.push(context.Background())
 }
-
-// component is a command of WASI 0.2.
-//
-//go:embed testdata/component.wasm
-var component []byte
 
 // push builds the images and stores them in the registry.
 func (w *World) push(ctx context.Context) error {
@@ -163,14 +157,14 @@ func (w *World) push(ctx context.Context) error {
 	if err := push(&w.NoCommand, "guest:library", image, err); err != nil {
 		return err
 	}
-	if layer, err = oci.Layer(oci.Program("app.wasm", component), oci.Program("guest.wasm", module)); err != nil {
+	if layer, err = oci.Layer(oci.Program("app.wasm", oci.Component()), oci.Program("guest.wasm", module)); err != nil {
 		return err
 	}
 	image, err = oci.Image(oci.Wasip2, v1.Config{Entrypoint: []string{"/app.wasm"}}, layer)
 	if err := push(&w.Component, "component:v1", image, err); err != nil {
 		return err
 	}
-	image, err = oci.Artifact(component)
+	image, err = oci.Artifact(oci.Component())
 	if err := push(&w.ComponentArtifact, "component:artifact", image, err); err != nil {
 		return err
 	}
