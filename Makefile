@@ -29,7 +29,7 @@ TAGS    := grpcnotrace,no_grpc,urfave_cli_no_template
 BUILD   := $(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)"
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-agent critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test fuzz \
+        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test fuzz \
         v2-test vm-test clean
 
 build:
@@ -110,6 +110,10 @@ bench-images: setup build $(CONTAINERD)/bin/containerd
 # does a part (starts, http, idle).
 bench-wasm: setup build $(WASMTIME)/bin/wasmtime-host
 	$(GO) run ./tests/bench/wasm -bin $(BIN) -wasmtime $(WASMTIME)/bin/wasmtime-host $(BENCH_FLAGS)
+
+# Components of WASI 0.2: starts beside modules of preview 1 and beside wasmtime, and lowering.
+bench-components: setup-tests build
+	$(GO) run ./tests/bench/components -bin $(BIN) $(BENCH_FLAGS)
 
 # What the agent, which runs the pods of manifests, costs above the bare CRI calls on the same server: memory, probes, starts,
 # restarts, synced writes and the program's size. BENCH_FLAGS='-only starts,writes -rounds 10' does a part.

@@ -61,11 +61,16 @@ func (t Tools) Adapt(ctx context.Context, module, component string) error {
 	return run(ctx, "", nil, t.wasmTools(), "component", "new", module, "--adapt", "wasi_snapshot_preview1="+t.adapter(), "-o", component)
 }
 
+// CModule compiles a C file for preview 1, so that it can be adapted.
+func (t Tools) CModule(ctx context.Context, file, module string) error {
+	return run(ctx, "", nil, "clang", "--target=wasm32-wasi", "-O2", "-Wl,--strip-all", file, filepath.Join(t.pins, "realloc.c"), "-o", module)
+}
+
 // FromC compiles a C file for preview 1 and adapts it.
 func (t Tools) FromC(ctx context.Context, file, component string) error {
 	module := component + ".module"
 	defer os.Remove(module)
-	if err := run(ctx, "", nil, "clang", "--target=wasm32-wasi", "-O2", "-Wl,--strip-all", file, filepath.Join(t.pins, "realloc.c"), "-o", module); err != nil {
+	if err := t.CModule(ctx, file, module); err != nil {
 		return err
 	}
 	return t.Adapt(ctx, module, component)

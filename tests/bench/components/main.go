@@ -1,0 +1,148 @@
+// Command components measures components of WASI 0.2: how long one takes to start beside the module
+// that it was made of, how long lowering takes, and how long CPython takes to start beside wasmtime.
+// `make bench-components` runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
+	"github.com/sunaba-project/sunaba/tests/components"
+	"github.com/sunaba-project/sunaba/tests/measure"
+)
+
+func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
+
+// bench is what is measured, and with what.
+type bench struct {
+	out    io.Writer
+	bin    string
+	rounds int
+	dir    string
+	tools  components.Tools
+	table  measure.Comparison
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	b := &bench{out: stdout}
+	flags.StringVar(&b.bin, "bin", "bin", "folder of the two binaries")
+	flags.IntVar(&b.rounds, "rounds", 30, "of what is done one after another")
+	return measure.Command(flags, args[1:], stderr, b.run)
+}
+
+func (b *bench) run(ctx context.Context) (err error) {
+	if b.tools, err = components.Find("."); err != nil {
+		return err
+	}
+	if b.dir, err = measure.Prepare("components", "guests have namespaces and cgroups", &b.bin); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	for _, part := range []func(context.Context) error{b.starts, b.python} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return b.table.Print(b.out)
+}
+
+const sources = "tests/bench/components/testdata/"
+
+// starts compares a C program as a component with the same as a module.
+func (b *bench) starts(ctx context.Context) error {
+	module, component := filepath.Join(b.dir, "module.wasm"), filepath.Join(b.dir, "component.wasm")
+	if err := b.tools.CModule(ctx, sources+"hello.c", module); err != nil {
+		return err
+	}
+	if err := b.tools.Adapt(ctx, module, component); err != nil {
+		return err
+	}
+	ours, theirs, err := b.beside(ctx, b.ours(component), b.ours(module))
+	if err != nil {
+		return err
+	}
+	b.add("C hello: start to end, ms, as a component beside a module of preview 1", ours, theirs, 1.2)
+	return b.lowering("C hello", component)
+}
+
+// python compares CPython here and under wasmtime, which has compiled it ahead of time.
+func (b *bench) python(ctx context.Context) error {
+	component, compiled := filepath.Join(b.dir, "python.wasm"), filepath.Join(b.dir, "python.cwasm")
+	if err := b.tools.FromPython(ctx, sources+"hello.py", component); err != nil {
+		return err
+	}
+	if out, err := exec.CommandContext(ctx, b.tools.Wasmtime(), "compile", "-o", compiled, component).CombinedOutput(); err != nil {
+		return fmt.Errorf("compile with wasmtime: %w\n%s", err, out)
+	}
+	ours, theirs, err := b.beside(ctx, b.ours(component), []string{b.tools.Wasmtime(), "run", "--allow-precompiled", compiled})
+	if err != nil {
+		return err
+	}
+	b.add("Python hello: start to end, ms, beside wasmtime compiled ahead", ours, theirs, 2)
+	return b.lowering("Python hello", component)
+}
+
+// ours is the command that runs a file here, from the cache of this bench.
+func (b *bench) ours(file string) []string {
+	return []string{filepath.Join(b.bin, "sunaba"), "wasm", "run", "--root", b.dir, "--state", filepath.Join(b.dir, "state"), file}
+}
+
+// beside times two commands by turns, in milliseconds, after one turn that compiles.
+func (b *bench) beside(ctx context.Context, a, o []string) (first, second []float64, err error) {
+	for _, command := range [][]string{a, o} {
+		if command[0] == filepath.Join(b.bin, "sunaba") {
+			compile := []string{"wasm", "compile", "--root", b.dir, command[len(command)-1]}
+			if out, err := exec.CommandContext(ctx, command[0], compile...).CombinedOutput(); err != nil {
+				return nil, nil, fmt.Errorf("%q: %w\n%s", compile, err, out)
+			}
+		}
+	}
+	for round := range b.rounds + 1 {
+		for i, command := range [][]string{a, o} {
+			begun := time.Now()
+			out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
+			if err != nil || string(out) != "hello\n" {
+				return nil, nil, fmt.Errorf("%q: %w, it said %q", command, errors.Join(err, errors.New("not hello")), out)
+			}
+			took := float64(time.Since(begun).Microseconds()) / 1000
+			if to := []*[]float64{&first, &second}[i]; round > 0 {
+				*to = append(*to, took)
+			}
+		}
+	}
+	return first, second, nil
+}
+
+// lowering times what makes one module of a component.
+func (b *bench) lowering(what, file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var took []float64
+	for range b.rounds {
+		begun := time.Now()
+		if _, err := lower.Lower(data); err != nil {
+			return err
+		}
+		took = append(took, float64(time.Since(begun).Microseconds())/1000)
+	}
+	all, mib := measure.SpreadOf(took), float64(len(data))/(1<<20)
+	goal := 50 * max(mib/3, 1) // 3 MB in 50 ms
+	b.table.Add(fmt.Sprintf("%s: lowering %.1f MiB, ms", what, mib), all.Text("%.1f"), "", "", fmt.Sprintf("≤ %.0f", goal), all.Median <= goal)
+	return nil
+}
+
+func (b *bench) add(what string, ours, theirs []float64, most float64) {
+	a, o := measure.SpreadOf(ours), measure.SpreadOf(theirs)
+	b.table.Add(what, a.Text("%.1f"), o.Text("%.1f"), fmt.Sprintf("%.2f", a.Median/o.Median), fmt.Sprintf("≤ %.1f ×", most), a.Median <= most*o.Median)
+}
