@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // tools finds the tools, without which nothing is compared.
-func tools(t *testing.T) components.Tools {
+func tools(t testing.TB) components.Tools {
 	t.Helper()
 	all, err := components.Find("../..")
 	if errors.Is(err, components.ErrMissing) {

@@ -83,18 +83,7 @@ func module(w io.Writer, r inspect.Report) {
 	for _, t := range r.Tables {
 		line(w, "table", table(t))
 	}
-	for _, step := range []struct {
-		name string
-		is   inspect.Step
-	}{{"memory image", r.Light.Image}, {"start module", r.Light.Bare}, {"shared code", r.Light.Share}} {
-		switch {
-		case step.is.State == "":
-		case step.is.Why != "":
-			line(w, step.name, step.is.State+": "+step.is.Why)
-		default:
-			line(w, step.name, step.is.State)
-		}
-	}
+	steps(w, r.Light)
 	if r.Go != nil {
 		line(w, "rewritten", rewriting(*r.Go))
 	}
@@ -110,6 +99,22 @@ func module(w io.Writer, r inspect.Report) {
 			what = "exports"
 		}
 		line(w, what, clean(e.Name)+" "+kindAndType(e.Kind, e.Type))
+	}
+}
+
+// steps shows which of the steps that make a start light are taken.
+func steps(w io.Writer, l inspect.Light) {
+	for _, step := range []struct {
+		name string
+		is   inspect.Step
+	}{{"memory image", l.Image}, {"start module", l.Bare}, {"shared code", l.Share}} {
+		switch {
+		case step.is.State == "":
+		case step.is.Why != "":
+			line(w, step.name, step.is.State+": "+step.is.Why)
+		default:
+			line(w, step.name, step.is.State)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ func component(w io.Writer, r inspect.Report) {
 	}
 	line(w, "world", world)
 	content(w, r)
+	steps(w, r.Light)
 	if len(c.Async) > 0 {
 		line(w, "async", strings.Join(c.Async, ", "))
 	}

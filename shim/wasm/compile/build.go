@@ -29,7 +29,8 @@ var (
 // compileInto makes the files of a module's entry in dir, with the steps that are not skipped and
 // that the module allows. A component is lowered to a module first.
 func compileInto(dir string, module []byte, skip Steps) error {
-	if binfmt.IsComponent(module) {
+	component := binfmt.IsComponent(module)
+	if component {
 		lowered, err := lower.Lower(module)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errComponent, err)
@@ -45,6 +46,7 @@ func compileInto(dir string, module []byte, skip Steps) error {
 		names = format.ExportNames(lean) // better than numbers, in the stack of a trap
 	}
 	b := builder{dir: dir, skip: skip, whole: sections, lean: lean, names: names}
+	b.facts.Load.Component = component
 	b.facts.StartFunction = format.Find(lean, format.SectionStart) != nil
 	if err := b.light(); err != nil {
 		return err

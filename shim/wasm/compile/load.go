@@ -63,6 +63,9 @@ type Load struct {
 	CodeSum  uint32 `json:"codeSum,omitempty"`
 	// Names says that the functions' names are in the file NamesName and not in the module.
 	Names bool `json:"names,omitempty"`
+	// Component says that the module was made of a component, and imports WASI 0.2 by the names that
+	// package wasip2 has for it.
+	Component bool `json:"component,omitempty"`
 }
 
 // facts is what a child reports beside its files, in the file factsName.

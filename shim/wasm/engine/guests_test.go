@@ -38,6 +38,9 @@ var sources = map[string]string{
 	"quantiles": "../../../examples/quantiles/quantiles.rs",
 	"filter":    "../../../examples/filter/assembly/index.ts",
 	"program":   "../wasip1/testdata/program",
+	"component": "../../../tests/oci/testdata/component.wasm",
+	"adapted":   "../component/testdata/hello.wasm", // bare as a component
+	"bare":      "../component/testdata/hello.c",
 }
 
 // build returns the path of a built guest. What tests/setup.sh could not install a compiler for is
@@ -59,10 +62,16 @@ func (w *world) build(t testing.TB, name string) string {
 	switch filepath.Ext(source) {
 	case ".c":
 		level := "-O2"
+		if name == "bare" {
+			w.run(t, nil, "clang", "--target=wasm32-wasi", "-nostdlib", "-Os", "-Wl,--no-entry", "-Wl,--strip-all", "-o", out, source)
+			break
+		}
 		if name == "trap" {
 			level = "-O0" // from 1 on clang calls wasm-opt, where there is one, which drops the names
 		}
 		w.run(t, nil, "clang", "--target=wasm32-wasi", "--sysroot=/usr", level, "-Wl,--strip-debug", "-o", out, source)
+	case ".wasm":
+		out = source
 	case ".rs":
 		w.buildRust(t, out, source)
 	case ".ts":

@@ -2,8 +2,6 @@ package guest
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/tetratelabs/wazero/api"
@@ -24,15 +22,10 @@ type host interface {
 // openHost makes what the host functions work on, and the functions that the guest imports: a module
 // has those of preview 1, a lowered component those of WASI 0.2.
 func (p *process) openHost(imports []api.FunctionDefinition) error {
-	if slices.ContainsFunc(imports, isWASI2) {
+	if p.config.Load.Component {
 		return p.openHost2(imports)
 	}
 	return p.openHost1(imports)
-}
-
-func isWASI2(f api.FunctionDefinition) bool {
-	module, _, _ := f.Import()
-	return strings.HasPrefix(module, "wasi:")
 }
 
 // stdin is the descriptor of the standard input, -1 for none.
@@ -69,11 +62,10 @@ func (p *process) openHost2(imports []api.FunctionDefinition) error {
 		return fmt.Errorf("make host: %w", err)
 	}
 	g.host = h
-	var wanted []wasip2.Import
-	for _, f := range imports {
-		if module, name, _ := f.Import(); isWASI2(f) {
-			wanted = append(wanted, wasip2.ParseImport(module, name))
-		}
+	wanted := make([]wasip2.Import, len(imports))
+	for n, f := range imports {
+		module, name, _ := f.Import()
+		wanted[n] = wasip2.ParseImport(module, name)
 	}
 	if err := h.Instantiate(g.ctx, g.runtime, wanted); err != nil {
 		return faultf(link.Invalid, "%w", err)

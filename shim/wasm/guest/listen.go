@@ -45,10 +45,7 @@ func bindPorts(wanted []annotation.Listener) ([]port, error) {
 // and a sibling may.
 func (p *process) listen() error {
 	host, announced := p.guest.host.(*wasip1.Host)
-	if !announced { // a component makes its listeners itself
-		for _, b := range p.guest.ports {
-			unix.Close(b.fd)
-		}
+	if !announced {
 		return nil
 	}
 	var open []wasip1.Listener

@@ -30,8 +30,10 @@ func (p *process) prepare() error {
 			return fmt.Errorf("set host name: %w", err)
 		}
 	}
-	if p.guest.ports, err = bindPorts(c.Listen); err != nil {
-		return err
+	if !c.Load.Component { // which makes its listeners itself, perhaps on these ports
+		if p.guest.ports, err = bindPorts(c.Listen); err != nil {
+			return err
+		}
 	}
 	if c.Umask != nil {
 		if err := p.setUmask(*c.Umask); err != nil {

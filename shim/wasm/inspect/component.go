@@ -1,9 +1,12 @@
 package inspect
 
 import (
+	"errors"
 	"slices"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/component"
+	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
@@ -80,9 +83,36 @@ func (r *Report) component(file []byte) {
 		customs = append(customs, own...)
 	}
 	r.origin(customs)
-	for _, why := range c.Refusals() {
-		r.refuse("%s", why)
+	if reasons := c.Refusals(); len(reasons) > 0 {
+		for _, why := range reasons {
+			r.refuse("%s", why)
+		}
+		return
 	}
+	r.lowered(file)
+}
+
+// lowered looks at the module that is made of the component, and refuses one of which none is made.
+func (r *Report) lowered(file []byte) {
+	made, err := lower.Lower(file)
+	var refused *component.RefusedError
+	if errors.As(err, &refused) {
+		for _, why := range refused.Reasons {
+			r.refuse("%s", why)
+		}
+		return
+	}
+	if err != nil {
+		r.refuse("%s", told(err))
+		return
+	}
+	sections, err := format.Split(made.Module)
+	if err != nil {
+		r.refuse("the module made of it is not valid: %v", err)
+		return
+	}
+	r.obstacles = compile.FindObstacles(sections)
+	r.Light = r.expected()
 }
 
 // nested counts the components within one.

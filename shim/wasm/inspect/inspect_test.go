@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -60,6 +61,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"command", format.Join(command), KindModule, nil},
 		{"component", hello(t), KindComponent, nil},
+		{"component of a later WASI", bytes.ReplaceAll(hello(t), []byte("wasi:cli/stdout@0.2.12"), []byte("wasi:cli/stdout@0.3.12")), KindComponent,
+			[]string{`imports "get-stdout" of "wasi:cli/stdout@0.3.12"; components of WASI 0.3 do not run yet`}},
 		{"empty component", []byte("\x00asm\x0d\x00\x01\x00"), KindComponent, []string{"exports neither wasi:cli/run"}},
 		{"damaged component", []byte("\x00asm\x0d\x00\x01\x00and so on"), KindComponent, []string{"component is not valid at byte"}},
 		{"text", []byte("#!/bin/sh\nexit\n"), KindOther, []string{"not a WebAssembly module"}},
@@ -244,6 +247,9 @@ func TestWhatAComponentHas(t *testing.T) {
 	}
 	if want := (Interface{Name: "wasi:io/streams@0.2.12", Kind: "instance", Functions: 4, Resources: 2, WASI: "0.2"}); c.Imports[1] != want {
 		t.Errorf("import %+v, want %+v", c.Imports[1], want)
+	}
+	if r.Light.Image.State != NotTaken || r.Light.Bare.State != Unknown || len(r.Refused) > 0 {
+		t.Errorf("steps %+v, refused %q", r.Light, r.Refused)
 	}
 	if want := (Interface{Name: "wasi:cli/run@0.2.12", Kind: "instance", Functions: 1, WASI: "0.2"}); c.Exports[0] != want {
 		t.Errorf("export %+v, want %+v", c.Exports[0], want)

@@ -103,6 +103,9 @@ func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 	default:
 		return nil, refusal("it uses %s, which WASI 0.2 does not need; components of WASI 0.3 do not run yet", h.Op)
 	}
+	if i, ok := component.ParseInterface(h.Interface); ok && i.Release() == "0.3" {
+		return nil, refusal("it imports %q of %q; components of WASI 0.3 do not run yet", name, h.Interface)
+	}
 	signature, err := wasip2.Lookup(h.Interface, name)
 	if err != nil {
 		return nil, refusal("it imports %q of %q, which is not provided: functions of WASI 0.2's wasi:cli/command are", name, h.Interface)

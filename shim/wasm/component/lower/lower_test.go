@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"slices"
@@ -9,24 +10,80 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
-// hello is a component of a common toolchain, with the adapter for preview 1: four core modules.
-func hello(t testing.TB) []byte {
+// read reads a component. Those of testdata are their .wat by wasm-tools 1.262.0: parse, then
+// strip -a.
+func read(t testing.TB, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile("../testdata/hello.wasm")
+	file, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return data
+	return file
+}
+
+const (
+	two       = "testdata/two.wasm"
+	signature = "testdata/signature.wasm"
+	adapted   = "../testdata/hello.wasm"
+)
+
+// Start functions run in the order of the instances, each lowering has its own allocator, and
+// post-return is called behind run.
+func TestLower(t *testing.T) {
+	merged, err := Lower(read(t, two))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
+	defer r.Close(ctx)
+	compiled, err := r.CompileModule(ctx, merged.Module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var imports []wasip2.Import
+	var names []string
+	for _, f := range compiled.ImportedFunctions() {
+		module, name, _ := f.Import()
+		imports = append(imports, wasip2.ParseImport(module, name))
+		names = append(names, module+" "+name)
+	}
+	slices.Sort(names)
+	if want := []string{
+		"wasi:cli/environment@0.2.3 get-arguments#realloc0", "wasi:cli/environment@0.2.3 get-arguments#realloc1", "wasi:cli/exit@0.2.0 exit",
+	}; !slices.Equal(names, want) {
+		t.Errorf("imports %q", names)
+	}
+	host, err := wasip2.New(wasip2.Config{Args: []string{"name", "x"}, Stdin: -1, Stdout: -1, Stderr: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	if err := host.Instantiate(ctx, r, imports); err != nil {
+		t.Fatal(err)
+	}
+	module, err := r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithStartFunctions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := module.ExportedFunction(startName).Call(ctx); err != nil {
+		t.Fatal(err)
+	}
+	said, _ := module.Memory().Read(0x100, 16)
+	if got := string(bytes.TrimRight(said, "\x00")); got != "abrABp" {
+		t.Errorf("%q ran, want abrABp", got)
+	}
 }
 
 // TestLowered is a valid module with one memory, that exports _start and allocators, and imports
 // nothing but functions that are provided, with their signatures.
 func TestLowered(t *testing.T) {
-	lowered, err := Lower(hello(t))
+	lowered, err := Lower(read(t, adapted))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,47 +125,106 @@ func TestLowered(t *testing.T) {
 	}
 }
 
-// TestDamaged: whatever is in a file, the answer is a module or an error of its class.
+// What is refused is named. A variant differs from the component by one replacement.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct{ file, old, new, want string }{
+		"no such function":  {two, "get-arguments", "get-argumentz", `imports "get-argumentz" of "wasi:cli/environment@0.2.3", which is not provided`},
+		"no such interface": {two, "wasi:cli/environment@", "wasi:cli/environmenu@", `"wasi:cli/environmenu@0.2.3", which is not provided`},
+		"not of WASI":       {two, "wasi:cli/environment@", "spin:cli/environment@", `imports "spin:cli/environment@0.2.3", which is not of WASI`},
+		"0.3":               {two, "wasi:cli/environment@0.2.3", "wasi:cli/environment@0.3.0", "components of WASI 0.3 do not run yet"},
+		"command of 0.3":    {two, "wasi:cli/run@0.2.3", "wasi:cli/run@0.3.0", "exports no wasi:cli/run of WASI 0.2"},
+		"no command":        {two, "wasi:cli/run@0.2.3", "wasi:cli/ron@0.2.3", "exports neither wasi:cli/run nor"},
+		"UTF-16":            {two, lowering + "\x00", lowering + "\x01", "with strings that are not UTF-8"},
+		"no allocator":      {two, "\x03\x00\x04\x00", "\x03\x00\x05\x00", "without the option realloc"},
+		"signature":         {signature, "", "", `imports "get-stdin" of "wasi:cli/stdin@0.2.3" with another signature than WASI 0.2 has`},
+		"core module":       {two, "\x0d\x00\x01\x00\x07", "\x01\x00\x00\x00\x07", "it is a core module"},
+		"bad core module":   {two, "\x00asm\x01\x00\x00\x00\x01", "\x00asm\x01\x00\x00\x00\x21", "is not valid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := read(t, c.file)
+			changed := bytes.ReplaceAll(file, []byte(c.old), []byte(c.new))
+			if c.old != "" && (bytes.Equal(file, changed) || len(file) != len(changed)) {
+				t.Fatal("nothing is replaced")
+			}
+			_, err := Lower(changed)
+			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// lowering is how a lowering of function 0 with three options begins.
+const lowering = "\x01\x00\x00\x03"
+
+// Wherever it is cut or changed, a component is lowered or refused with a text.
 func TestDamaged(t *testing.T) {
-	whole := hello(t)
-	for at := 8; at < len(whole); at += 7 {
-		changed := slices.Clone(whole)
-		changed[at] ^= byte(1 + at%255)
-		for _, file := range [][]byte{whole[:at], changed} {
-			if _, err := Lower(file); err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsResourceExhausted(err) {
-				t.Fatalf("byte %d: %v", at, err)
+	for _, path := range []string{two, signature, adapted} {
+		file := read(t, path)
+		for i := range file {
+			if path == adapted && i%7 != 0 {
+				continue
+			}
+			try(t, file[:i])
+			for _, with := range []byte{0, 1, 0x7f, 0xff} {
+				changed := slices.Clone(file)
+				changed[i] = with
+				try(t, changed)
 			}
 		}
 	}
 }
 
-// TestRefused names what does not run.
-func TestRefused(t *testing.T) {
-	replaced := func(old, by string) []byte {
-		return []byte(strings.ReplaceAll(string(hello(t)), old, by))
-	}
-	for want, file := range map[string][]byte{
-		"which is not of WASI":         replaced("wasi:clocks/wall-clock@", "acme:clocks/wall-clock@"),
-		"exports neither wasi:cli/run": replaced("wasi:cli/run@0.2", "wasi:cli/fly@0.2"),
-	} {
-		if _, err := Lower(file); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
+// try lowers a file, and returns the module, nil if it is refused.
+func try(t *testing.T, file []byte) []byte {
+	t.Helper()
+	merged, err := Lower(file)
+	if err != nil {
+		if !errdefs.IsInvalidArgument(err) && !errdefs.IsResourceExhausted(err) {
+			t.Errorf("%d bytes: %v", len(file), err)
 		}
+		return nil
 	}
+	return merged.Module
 }
 
+// What can be lowered and is valid is a command that imports what is served, with that signature.
 func FuzzLower(f *testing.F) {
-	f.Add(hello(f))
+	for _, path := range []string{two, signature, adapted} {
+		f.Add(read(f, path))
+	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		if _, err := Lower(file); err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsResourceExhausted(err) {
-			t.Error(err)
+		module := try(t, file)
+		if module == nil {
+			return
+		}
+		ctx := context.Background()
+		r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithMemoryLimitPages(16))
+		defer r.Close(ctx)
+		compiled, err := r.CompileModule(ctx, module)
+		if err != nil {
+			return
+		}
+		if compiled.ExportedFunctions()[startName] == nil {
+			t.Error("no command")
+		}
+		for _, f := range compiled.ImportedFunctions() {
+			module, name, _ := f.Import()
+			i := wasip2.ParseImport(module, name)
+			want, err := wasip2.Lookup(i.Interface, i.Function)
+			if err != nil || !slices.Equal(want.Params, f.ParamTypes()) || !slices.Equal(want.Results, f.ResultTypes()) {
+				t.Errorf("imports %q of %q, %v", name, module, err)
+			}
+			if realloc := compiled.ExportedFunctions()[i.Options.Realloc]; want.Realloc && (realloc == nil || !slices.Equal(realloc.ParamTypes(), slices.Repeat([]api.ValueType{api.ValueTypeI32}, 4))) {
+				t.Errorf("%q of %q has no allocator", name, module)
+			}
 		}
 	})
 }
 
 // BenchmarkLower is for a component of 18 kB.
 func BenchmarkLower(b *testing.B) {
-	file := hello(b)
+	file := read(b, adapted)
 	b.SetBytes(int64(len(file)))
 	for b.Loop() {
 		if _, err := Lower(file); err != nil {

@@ -1,0 +1,46 @@
+;; A component whose two core modules write down, from address 0x100 of their memory on, what runs: a
+;; and b for their start functions, r for run, A and B for what two allocators were asked for, p for
+;; post-return. It lowers one function twice, with an allocator each.
+(component
+  (import "wasi:cli/environment@0.2.3" (instance $environment
+    (export "get-arguments" (func (result (list string))))))
+  (core module $first
+    (memory (export "memory") 1)
+    (global $at (mut i32) (i32.const 0x100))
+    (global $a (mut i32) (i32.const 0x1000))
+    (global $b (mut i32) (i32.const 0x8000))
+    (func $say (export "say") (param i32)
+      (i32.store8 (global.get $at) (local.get 0))
+      (global.set $at (i32.add (global.get $at) (i32.const 1))))
+    (func (export "realloc-a") (param i32 i32 i32 i32) (result i32)
+      (global.get $a)
+      (global.set $a (i32.add (global.get $a) (i32.const 64))))
+    (func (export "realloc-b") (param i32 i32 i32 i32) (result i32)
+      (global.get $b)
+      (global.set $b (i32.add (global.get $b) (i32.const 64))))
+    (func $start (call $say (i32.const 97)))
+    (start $start))
+  (core module $second
+    (import "first" "memory" (memory 1))
+    (import "first" "say" (func $say (param i32)))
+    (import "host" "a" (func $a (param i32)))
+    (import "host" "b" (func $b (param i32)))
+    (func $start (call $say (i32.const 98)))
+    (start $start)
+    (func (export "run") (result i32)
+      (call $say (i32.const 114))
+      (call $a (i32.const 16))
+      (if (i32.eq (i32.and (i32.load (i32.const 16)) (i32.const 0xf000)) (i32.const 0x1000)) (then (call $say (i32.const 65))))
+      (call $b (i32.const 32))
+      (if (i32.eq (i32.and (i32.load (i32.const 32)) (i32.const 0xf000)) (i32.const 0x8000)) (then (call $say (i32.const 66))))
+      (i32.const 0))
+    (func (export "post") (param i32) (call $say (i32.const 112))))
+  (core instance $one (instantiate $first))
+  (core func $a (canon lower (func $environment "get-arguments") string-encoding=utf8 (memory (core memory $one "memory")) (realloc (core func $one "realloc-a"))))
+  (core func $b (canon lower (func $environment "get-arguments") string-encoding=utf8 (memory (core memory $one "memory")) (realloc (core func $one "realloc-b"))))
+  (core instance $two (instantiate $second
+    (with "first" (instance $one))
+    (with "host" (instance (export "a" (func $a)) (export "b" (func $b))))))
+  (func $run (result (result)) (canon lift (core func $two "run") (post-return (core func $two "post"))))
+  (instance $exports (export "run" (func $run)))
+  (export "wasi:cli/run@0.2.3" (instance $exports)))
