@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent/setup"
 	pod "github.com/sunaba-project/sunaba/cmd/sunaba/run"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/wasm"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/check"
@@ -219,7 +220,7 @@ func (n *checked) report(r check.Result, served bool) error {
 	}
 	_, err := fmt.Fprintf(n.out, "%d findings; %d pods and %d containers on record; %s\n", len(r.Findings), r.Pods, r.Containers, server)
 	if err == nil && len(r.Findings) > 0 {
-		return exit(1)
+		return usage.Exit(1)
 	}
 	return err
 }

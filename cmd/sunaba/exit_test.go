@@ -9,7 +9,6 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/session"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 )
 
@@ -22,9 +21,9 @@ func TestExitCode(t *testing.T) {
 		text      string
 	}{
 		{nil, false, 0, ""},
-		{exit(7), false, 7, ""},
-		{usage.Failure{Code: 125, Err: exit(7)}, false, 7, ""},
-		{session.ExitError(3), false, 3, ""},
+		{usage.Exit(7), false, 7, ""},
+		{usage.Failure{Code: 125, Err: usage.Exit(7)}, false, 7, ""},
+		{usage.Exit(3), false, 3, ""},
 		{fmt.Errorf("image is empty: %w: %w", errdefs.ErrInvalidArgument, errdefs.ErrInvalidArgument), false, 1, "sunaba: image is empty\n"},
 		{usage.Failure{Code: usage.Failed, Err: fmt.Errorf("no server: %w", errdefs.ErrUnavailable)}, false, 125, "sunaba: no server\n"},
 		{fmt.Errorf("pull %q: %w", "a:1", context.Canceled), true, 130, "sunaba: pull \"a:1\": interrupted\n"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/registry"
 )
@@ -244,11 +245,11 @@ func checkImages(ctx context.Context, cmd *cli.Command, store control.Store) err
 	}
 	for _, d := range report.Damaged {
 		if !d.Repaired && !d.Dropped {
-			return exit(1)
+			return usage.Exit(1)
 		}
 	}
 	if len(report.Records) > 0 {
-		return exit(1)
+		return usage.Exit(1)
 	}
 	return nil
 }

@@ -16,18 +16,12 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/completion"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd"
-	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/session"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/version"
 )
 
 func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
-
-// exit is an error that carries the program's exit code and whose text was shown already.
-type exit int
-
-func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // run is the whole program; it returns the exit code.
 func run(args []string, out, errOut io.Writer) int {
@@ -52,14 +46,11 @@ func run(args []string, out, errOut io.Writer) int {
 
 // exitCode is the program's exit code. It prints the error, unless that was done already.
 func exitCode(err error, signalled bool, errOut io.Writer) int {
-	var code exit
-	var podCode session.ExitError
+	var code usage.Exit
 	var failed usage.Failure
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &podCode):
-		return int(podCode)
 	case errors.As(err, &code):
 		return int(code)
 	case signalled && errors.Is(err, context.Canceled):

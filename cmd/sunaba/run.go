@@ -38,11 +38,10 @@ func runCommand() *cli.Command {
 		}, logFlags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			err := runPod(ctx, cmd)
-			var failed usage.Failure
-			if code := exit(0); err == nil || errors.As(err, &code) || errors.As(err, &failed) || cmd.Bool("detach") {
+			if cmd.Bool("detach") {
 				return err
 			}
-			return usage.Failure{Code: usage.Failed, Err: err}
+			return usage.Own(err)
 		},
 	}
 }
@@ -88,7 +87,7 @@ func runPod(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	if code != 0 {
-		return exit(code)
+		return usage.Exit(code)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 )
 
 func classFlag() cli.Flag {
@@ -113,7 +114,7 @@ func listClasses(ctx context.Context, cmd *cli.Command) error {
 	}
 	for _, r := range rows {
 		if r.Problem != "" || r.Handler.Problem != "" {
-			return exit(1)
+			return usage.Exit(1)
 		}
 	}
 	return nil

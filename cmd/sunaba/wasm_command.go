@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/wasm"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 )
@@ -158,7 +159,7 @@ func inspectModule(ctx context.Context, cmd *cli.Command) error {
 			return err
 		}
 		if len(r.Refused) > 0 {
-			return exit(1)
+			return usage.Exit(1)
 		}
 		return nil
 	})
@@ -214,7 +215,7 @@ func runModule(ctx context.Context, cmd *cli.Command) error {
 			fmt.Fprintln(cmd.Root().ErrWriter, "sunaba:", err)
 		}
 		if code != 0 {
-			return exit(code)
+			return usage.Exit(code)
 		}
 		return nil
 	}

@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+
+	"github.com/sunaba-project/sunaba/host/kernelfile"
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 )
 
 // Process is the one that connected.
@@ -80,15 +81,9 @@ func (plain) OverrideServerName(string) error { return nil }
 // process asks the kernel who connected. The name is read at once: later the process may have ended,
 // and its number be another's.
 func process(conn *net.UnixConn) (Process, error) {
-	raw, err := conn.SyscallConn()
+	cred, err := unixsocket.Peer(conn)
 	if err != nil {
-		return Process{}, fmt.Errorf("ask for peer of socket: %w", err)
-	}
-	var cred *unix.Ucred
-	var failed error
-	err = raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(err, failed); err != nil {
-		return Process{}, fmt.Errorf("ask for peer of socket: %w", err)
+		return Process{}, err
 	}
 	return Process{PID: cred.Pid, UID: cred.Uid, Name: name(cred.Pid)}, nil
 }
@@ -97,15 +92,9 @@ func name(pid int32) string {
 	if pid <= 0 {
 		return ""
 	}
-	f, err := os.Open(fmt.Sprintf("/proc/%d/comm", pid))
+	text, err := kernelfile.ReadRecord(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
-	data := make([]byte, longest)
-	n, err := f.Read(data)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSuffix(string(data[:n]), "\n")
+	return strings.TrimSuffix(text[:min(len(text), longest)], "\n")
 }

@@ -24,7 +24,7 @@ func (s *server) Version(ctx context.Context, _ *runtime.VersionRequest) (*runti
 	return &runtime.VersionResponse{}, nil
 }
 
-// The kernel's word is taken for who called by the socket; by TCP nobody knows.
+// The kernel's word is taken for who called by the socket; by TCP it is not known.
 func TestOf(t *testing.T) {
 	const comm = "/proc/self/comm"
 	before, err := os.ReadFile(comm)

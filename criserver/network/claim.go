@@ -8,6 +8,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/unixsocket"
 )
 
 // claimBridge makes a bridge this server's, until the socket is closed or the process ends: two
@@ -41,13 +43,8 @@ func ownerOf(address *net.UnixAddr) (uid uint32, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	raw, err := conn.SyscallConn()
+	cred, err := unixsocket.Peer(conn)
 	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	controlled := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(controlled, err); err != nil {
 		return 0, err
 	}
 	return cred.Uid, nil

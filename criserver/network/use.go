@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/containerd/errdefs"
 
@@ -94,19 +95,21 @@ func (s *switching) announced() string { return filepath.Join(s.embedded.stateDi
 
 // Mounts implements Announced.
 func (s *switching) Mounts(folders []string) error {
-	if s.use == UseAlways || s.use == UseNever || s.confDir == "" || s.waits() != nil {
+	if s.use == UseAlways || s.use == UseNever || s.confDir == "" {
 		return nil
 	}
-	for _, folder := range folders {
-		// Some mount the folder above it, which has nothing else.
-		if folder = filepath.Clean(folder); folder != filepath.Clean(s.confDir) && folder != filepath.Dir(filepath.Clean(s.confDir)) {
-			continue
-		}
-		if err := durable.Replace(s.announced(), []byte(folder+"\n"), 0o600); err != nil {
-			return fmt.Errorf("note that a network is announced: %w", err)
-		}
-		s.embedded.log.Info("a container installs a network: pods wait for its CNI configuration", "folder", folder)
+	conf := filepath.Clean(s.confDir)
+	at := slices.IndexFunc(folders, func(folder string) bool {
+		folder = filepath.Clean(folder)
+		return folder == conf || folder == filepath.Dir(conf) // some mount the folder above it, which has nothing else
+	})
+	if at < 0 || s.waits() != nil {
 		return nil
 	}
+	folder := filepath.Clean(folders[at])
+	if err := durable.Replace(s.announced(), []byte(folder+"\n"), 0o600); err != nil {
+		return fmt.Errorf("note that a network is announced: %w", err)
+	}
+	s.embedded.log.Info("a container installs a network: pods wait for its CNI configuration", "folder", folder)
 	return nil
 }

@@ -50,7 +50,7 @@ func TestStops(t *testing.T) {
 	}
 	want := map[string]string{"stop container": "web/app", "remove container": "web/app", "stop sandbox": "web/", "remove sandbox": "web/"}
 	for name, r := range requests {
-		s.see(t.Context(), r) // nobody listens
+		s.see(t.Context(), r) // without a listener
 		told := make(chan Stop, 1)
 		s.listen(told)
 		s.see(t.Context(), r)

@@ -57,6 +57,21 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
+// Peer asks the kernel for the process at the other end of a connection, or for who listens there: as
+// it was when the connection was made.
+func Peer(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("ask for peer of socket: %w", err)
+	}
+	var cred *unix.Ucred
+	controlled := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(controlled, err); err != nil {
+		return nil, fmt.Errorf("ask for peer of socket: %w", err)
+	}
+	return cred, nil
+}
+
 // withShortPath calls fn with a path to the same file that fits into a socket address.
 func withShortPath(path string, fn func(short string) error) error {
 	if len(path) <= maxPath {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sunaba-project/sunaba/pods/agent/evictions"
+	"github.com/sunaba-project/sunaba/pods/agent/pace"
 	"github.com/sunaba-project/sunaba/pods/agent/usage"
 	"github.com/sunaba-project/sunaba/pods/pressure"
 )
@@ -87,7 +88,7 @@ func newEvictor(l *loop) *evictor {
 	e.conditions.Transition = l.o.Eviction.Transition
 	var err error
 	if e.history, err = evictions.Open(filepath.Join(l.o.Root, "evictions"), l.store.Replace); err != nil {
-		l.o.Logger.Error("failed to read evictions of pods that are gone, their back-off begins anew", "error", err)
+		l.o.Logger.Error("failed to read evictions of deleted pods, their back-off starts anew", "error", err)
 	}
 	return e
 }
@@ -173,7 +174,7 @@ func (l *evictor) arm() {
 	now := l.o.now()
 	for _, p := range l.pods {
 		if e := p.rec.Evicted; l.waits(p) && !l.conditions.Holds(e.Condition) && e.Until.After(now) {
-			l.next = earliest(l.next, e.Until)
+			l.next = pace.Earliest(l.next, e.Until)
 		}
 	}
 }

@@ -277,7 +277,7 @@ func (l *loop) arm(timer *time.Timer) {
 	if len(l.schedule) > 0 {
 		next = l.schedule[0].due
 	}
-	next = earliest(next, l.keeper.Next(), l.evictor.next, l.ending.next)
+	next = pace.Earliest(next, l.keeper.Next(), l.evictor.next, l.ending.next)
 	timer.Stop()
 	if !next.IsZero() {
 		timer.Reset(max(next.Sub(l.o.now()), 0))

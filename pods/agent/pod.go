@@ -109,14 +109,3 @@ func (s *schedule) set(p *pod, at time.Time) {
 		heap.Push(s, p)
 	}
 }
-
-// earliest is the first of times that is not zero.
-func earliest(times ...time.Time) time.Time {
-	var first time.Time
-	for _, t := range times {
-		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
-	}
-	return first
-}

@@ -80,7 +80,7 @@ func (l *recorder) remove(p *pod) {
 	}
 	l.work.Go(func() {
 		if err := evicted(); err != nil { // a full disk has no room for it, and must be emptied
-			l.o.Logger.Warn("failed to write the eviction of a pod, its back-off begins anew if the server is killed now", "pod", p.uid(), "error", err)
+			l.o.Logger.Warn("failed to write the eviction of a pod, its back-off starts anew if the server is killed now", "pod", p.uid(), "error", err)
 			if l.ctx.Err() != nil {
 				return
 			}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/pods/agent/pace"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
@@ -140,7 +141,7 @@ func (l *stepper) saved(p *pod) {
 		l.records.note(p)
 	}
 	l.show(p)
-	next := earliest(p.decision.Wake, p.noteAt, p.saveAt, p.resize.retry)
+	next := pace.Earliest(p.decision.Wake, p.noteAt, p.saveAt, p.resize.retry)
 	if soonest := now.Add(leastPause); !next.IsZero() && next.Before(soonest) {
 		next = soonest // nothing that is due already may turn the loop without end
 	}

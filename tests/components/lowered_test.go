@@ -39,7 +39,7 @@ func lowered(ctx context.Context, args []string) (int, error) {
 		if err != nil {
 			return 128, fmt.Errorf("open %q: %w", part[0], err)
 		}
-		config.Preopens = append(config.Preopens, wasip2.Preopen{FD: fd, Name: part[1], ReadOnly: len(part) > 2})
+		config.Preopens = append(config.Preopens, wasip2.Preopen{FD: fd, Name: part[1]})
 	}
 	file, err := os.ReadFile(args[0])
 	if err != nil {

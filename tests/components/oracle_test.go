@@ -57,7 +57,6 @@ type row struct {
 	args        string
 	env         []string
 	stdin       string
-	given       bool // a read-only directory too
 	trap        bool // standard error is the runtime's own, and not compared
 }
 
@@ -108,14 +107,8 @@ type outcome struct {
 // play runs a component with a folder of its own.
 func (r row) play(t *testing.T, command ...string) outcome {
 	t.Helper()
-	home, given := t.TempDir(), t.TempDir()
-	if err := errors.Join(os.WriteFile(filepath.Join(given, "file"), []byte("given"), 0o644), os.Mkdir(filepath.Join(given, "sub"), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	home := t.TempDir()
 	before := []string{"--dir", home + "::/home"}
-	if r.given {
-		before = append(before, "--dir", given+"::/given::ro")
-	}
 	for _, e := range r.env {
 		before = append(before, "--env", e)
 	}
@@ -131,7 +124,7 @@ func (r row) play(t *testing.T, command ...string) outcome {
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), tree(t, home) + tree(t, given)}
+	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), tree(t, home)}
 }
 
 // tree writes down a folder: names, kinds, permissions, contents.

@@ -75,11 +75,16 @@ func Run(ctx context.Context, c *dial.Client, o Options) (_ []Figures, others in
 			return nil, 0, err
 		}
 	}
-	if others, err = r.others(ctx); err != nil {
-		return nil, 0, err
+	lookAround := func() error {
+		now, err := r.others(ctx)
+		if others == 0 && now > 0 {
+			fmt.Fprintln(o.Notes, Disturbed(now))
+		}
+		others = max(others, now)
+		return err
 	}
-	if others > 0 {
-		fmt.Fprintln(o.Notes, Disturbed(others))
+	if err := lookAround(); err != nil {
+		return nil, 0, err
 	}
 	if err := r.pull(ctx); err != nil {
 		return nil, 0, err
@@ -91,14 +96,9 @@ func Run(ctx context.Context, c *dial.Client, o Options) (_ []Figures, others in
 		if err != nil {
 			return nil, 0, fmt.Errorf("measure pod %d of %d: %w", i+1, o.Pods, err)
 		}
-		now, err := r.others(ctx)
-		if err != nil {
+		if err := lookAround(); err != nil {
 			return nil, 0, err
 		}
-		if others == 0 && now > 0 {
-			fmt.Fprintln(o.Notes, Disturbed(now))
-		}
-		others = max(others, now)
 		fmt.Fprintf(o.Notes, "pod %d of %d: start %s, idle %s, work %s\n", i+1, o.Pods, units.Bytes(f.Start), units.Bytes(f.Idle), units.Bytes(f.Work))
 		all = append(all, f)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/session"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 )
 
 const category = "Pods from manifests"
@@ -38,19 +39,15 @@ func Commands(p Places) []*cli.Command {
 
 // usageError says what is wrong with flags in kubectl's words, and which flag may be meant.
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
-	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
-	if !unknown {
+	flag, near := usage.UnknownFlag(cmd, err)
+	if flag == "" {
 		return fmt.Errorf("%w\nSee 'sunaba %s --help' for usage", err, cmd.Name)
 	}
-	text := fmt.Sprintf("unknown flag: --%s", name)
-	if len(name) == 1 {
-		text = fmt.Sprintf("unknown shorthand flag: '%s' in -%s", name, name)
-	}
-	for _, f := range cmd.Flags {
-		if long := f.Names()[0]; len(name) > 1 && strings.HasPrefix(long, name[:len(name)*2/3+1]) {
-			text += " (did you mean --" + long + "?)"
-			break
-		}
+	text := "unknown flag: " + flag
+	if letter, short := strings.CutPrefix(flag, "-"); short && len(letter) == 1 {
+		text = fmt.Sprintf("unknown shorthand flag: '%s' in %s", letter, flag)
+	} else if near != "" {
+		text += " (did you mean " + near + "?)"
 	}
 	return fmt.Errorf("%s\nSee 'sunaba %s --help' for usage", text, cmd.Name)
 }

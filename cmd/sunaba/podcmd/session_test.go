@@ -23,7 +23,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
-	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/session"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 )
 
 func (n *node) Attach(_ context.Context, r *runtime.AttachRequest) (*runtime.AttachResponse, error) {
@@ -196,7 +196,7 @@ func TestDebugWithStreams(t *testing.T) {
 	for name, tt := range map[string]struct {
 		states    []corev1.ContainerState
 		out, errs string
-		code      session.ExitError
+		code      usage.Exit
 		fails     string
 		attach    bool
 	}{
@@ -227,7 +227,7 @@ func TestDebugWithStreams(t *testing.T) {
 				}
 			}()
 			out, errOut, err := n.run(t.Context(), "hello", "debug", "web", "--image=busybox", "-c", "d", "-i")
-			var code session.ExitError
+			var code usage.Exit
 			if errors.As(err, &code); code != tt.code || tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
 				t.Errorf("%v, want %d, %q", err, tt.code, tt.fails)
 			}

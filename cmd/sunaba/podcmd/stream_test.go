@@ -21,9 +21,9 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
-	corev1 "k8s.io/api/core/v1"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 
-	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/session"
+	corev1 "k8s.io/api/core/v1"
 )
 
 func (n *node) log(t *testing.T, id string, state runtime.ContainerState, lines ...string) string {
@@ -254,7 +254,7 @@ func TestExecOverTLS(t *testing.T) {
 		return out, err
 	}
 	n.certify(t, s.Certificate())
-	var code session.ExitError
+	var code usage.Exit
 	if out, err := exec("--", "cat"); !errors.As(err, &code) || code != 42 || out != "hello" {
 		t.Errorf("%v, %q", err, out)
 	}
@@ -278,7 +278,7 @@ func TestExec(t *testing.T) {
 	n := newNode(t)
 	n.url = serveCommand(t)
 	out, errOut, err := n.run(t.Context(), "hello", "exec", "-it", "web", "-c", "side", "--", "cat", "-n", "-t")
-	var code session.ExitError
+	var code usage.Exit
 	if !errors.As(err, &code) || code != 42 || out != "hello" {
 		t.Errorf("%v, %q", err, out)
 	}

@@ -39,7 +39,7 @@ func Detach(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("run: --detach needs a server that runs: %w", err)
 	}
-	state := stateOf(c)
+	state := c.Config().StateDir
 	if err := c.Close(); err != nil {
 		return err
 	}

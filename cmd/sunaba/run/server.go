@@ -17,7 +17,6 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
-	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/criserver/client"
@@ -49,12 +48,7 @@ type container struct {
 }
 
 func newServer(r *runner) *server {
-	return &server{runner: r, Client: client.New(r.client.Conn), state: stateOf(r.client), ends: map[string]*runtime.ContainerStatus{}}
-}
-
-// stateOf is the folder of a server's state, "" if it does not say.
-func stateOf(c *dial.Client) string {
-	return c.Config().StateDir
+	return &server{runner: r, Client: client.New(r.client.Conn), state: r.client.Config().StateDir, ends: map[string]*runtime.ContainerStatus{}}
 }
 
 // Events tells the agent what happens.

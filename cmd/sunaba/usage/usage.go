@@ -13,13 +13,16 @@ import (
 )
 
 // Guard makes a tree of commands refuse what it does not know by an error of one line, instead of the
-// whole help. Call it once, before the command runs.
+// whole help; a command that says by itself what is wrong with its flags keeps doing so. Call it
+// once, before the command runs.
 func Guard(cmd *cli.Command) { guard(cmd, cmd.Name) }
 
 func guard(cmd *cli.Command, path string) {
-	cmd.OnUsageError = func(_ context.Context, cmd *cli.Command, err error, _ bool) error { return wrongFlag(cmd, path, err) }
+	if cmd.OnUsageError == nil {
+		cmd.OnUsageError = func(_ context.Context, cmd *cli.Command, err error, _ bool) error { return wrongFlag(cmd, path, err) }
+	}
 	if cmd.Action == nil && len(cmd.Commands) > 0 {
-		cmd.Action = func(ctx context.Context, cmd *cli.Command) error { return group(ctx, cmd, path) }
+		cmd.Action = func(_ context.Context, cmd *cli.Command) error { return group(cmd, path) }
 	}
 	for _, sub := range cmd.Commands {
 		guard(sub, path+" "+sub.Name)
@@ -28,16 +31,12 @@ func guard(cmd *cli.Command, path string) {
 
 // group is what a command does that only has others: it shows its help, also as "help COMMAND" and
 // with no arguments.
-func group(ctx context.Context, cmd *cli.Command, path string) error {
+func group(cmd *cli.Command, path string) error {
 	name := cmd.Args().First()
-	if name == "" {
-		return showHelp(ctx, cmd)
-	}
-	return unknown(path, "command", name, nearest.Of(name, commandNames(cmd)))
-}
-
-func showHelp(_ context.Context, cmd *cli.Command) error {
-	if cmd.Root() == cmd {
+	switch {
+	case name != "":
+		return unknown(path, "command", name, nearest.Of(name, commandNames(cmd)))
+	case cmd.Root() == cmd:
 		return cli.ShowRootCommandHelp(cmd)
 	}
 	return cli.ShowSubcommandHelp(cmd)
@@ -53,15 +52,24 @@ func commandNames(cmd *cli.Command) []string {
 
 // wrongFlag is the text about a flag that cannot be, in place of the parser's.
 func wrongFlag(cmd *cli.Command, path string, err error) error {
-	text := err.Error()
-	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
-		name = strings.TrimLeft(name, "-")
-		return unknown(path, "flag", dashed(name), nearest.Of(dashed(name), flagNames(cmd)))
+	if flag, near := UnknownFlag(cmd, err); flag != "" {
+		return unknown(path, "flag", flag, near)
 	}
-	return fmt.Errorf("%s: %s (%s --help)", strings.TrimPrefix(path, "sunaba "), lower(text), path)
+	return fmt.Errorf("%s: %s (%s --help)", strings.TrimPrefix(path, "sunaba "), lower(err.Error()), path)
 }
 
-// lower writes the parser's sentence as ours begin.
+// UnknownFlag is the flag that the parser does not know, as it is written, and the known one that is
+// nearest to it, "" if none is; both are "" for another error.
+func UnknownFlag(cmd *cli.Command, err error) (flag, near string) {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return "", ""
+	}
+	flag = dashed(strings.TrimLeft(name, "-"))
+	return flag, nearest.Of(flag, flagNames(cmd))
+}
+
+// lower writes the parser's sentence as ours: the first letter is small.
 func lower(text string) string {
 	if text == "" || text[0] < 'A' || text[0] > 'Z' {
 		return text

@@ -1,4 +1,4 @@
-// Package evictions keeps the last evictions of pods that are gone and are to be made anew, so that
+// Package evictions keeps the last evictions of deleted pods that are to be made anew, so that
 // the pods in their places go on with the back-off, also if the agent is killed in between.
 package evictions
 
@@ -19,7 +19,7 @@ import (
 // maxFile bounds what is read back, in bytes.
 const maxFile = 1 << 20
 
-// Book has the last eviction of each pod that is gone. It is owned by one goroutine; what Put
+// Book has the last eviction of each deleted pod. It is owned by one goroutine; what Put
 // returns may be called by any.
 type Book struct {
 	path  string
@@ -32,7 +32,7 @@ type Book struct {
 	written uint64 // the turn that is on the disk
 }
 
-// entry is one of the file. Source is where the pod was declared: one that is declared anew begins
+// entry is one of the file. Source is where the pod was declared: one that is declared anew starts
 // anew.
 type entry struct {
 	Key      manifest.Key       `json:"key"`
@@ -105,7 +105,7 @@ func (b *Book) Take(key manifest.Key, source cycle.Source) *pressure.Eviction {
 	return e.Eviction
 }
 
-// Forget drops the evictions of pods that nobody wants any more, and the file with the last of them.
+// Forget drops the evictions of pods that are not wanted any more, and the file with the last of them.
 // A pod that was taken and is wanted still may not be on record yet: the file stays for it.
 func (b *Book) Forget(wanted func(manifest.Key) bool) {
 	for key := range b.last {
@@ -123,7 +123,7 @@ func (b *Book) Forget(wanted func(manifest.Key) bool) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.written = b.turn // a save that has not begun has nothing to write
+	b.written = b.turn // a save that has not started has nothing to write
 	if err := os.Remove(b.path); err == nil || errors.Is(err, fs.ErrNotExist) {
 		clear(b.kept)
 	}

@@ -21,3 +21,14 @@ func (p Pace) Next(now time.Time, every time.Duration) time.Time {
 	}
 	return p.start.Add((n + 1) * every)
 }
+
+// Earliest is the first of times that is not zero.
+func Earliest(times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}

@@ -1,5 +1,5 @@
 // Package tidy keeps the node tidy: it rotates the logs of running containers, removes what is left
-// of pods that are gone, and writes the events.
+// of deleted pods, and writes the events.
 package tidy
 
 import (
@@ -94,12 +94,7 @@ func (k *Keeper) SweepSoon() {
 	}
 }
 
-func (k *Keeper) arm() {
-	k.next = k.look
-	if k.next.IsZero() || !k.sweep.IsZero() && k.sweep.Before(k.next) {
-		k.next = k.sweep
-	}
-}
+func (k *Keeper) arm() { k.next = pace.Earliest(k.look, k.sweep) }
 
 // Wake does what is due.
 func (k *Keeper) Wake(now time.Time) {
@@ -145,7 +140,7 @@ func (k *Keeper) looked() {
 	}
 }
 
-// clean removes the volumes and log folders of pods that are gone.
+// clean removes the volumes and log folders of deleted pods.
 func (k *Keeper) clean() {
 	known := k.o.Known()
 	k.o.Go(func(ctx context.Context) {

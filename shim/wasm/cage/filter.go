@@ -138,7 +138,7 @@ func (f *Filter) answer(v Verdict) {
 func (f *Filter) call(c *Call) {
 	when := c.When
 	for _, or := range c.Or {
-		// What fails goes on behind the answer.
+		// What fails is tested further behind the answer.
 		const elsewhere = Verdict(math.MaxUint32)
 		first := len(f.code)
 		f.all(when, elsewhere, c.Then)

@@ -66,15 +66,8 @@ func BenchmarkPrewarmed(b *testing.B) {
 				}
 				time.Sleep(200 * time.Millisecond) // until it waits for its configuration
 			}
-			begin := time.Now()
-			c, err := n.engine.Create(context.Background(), n.bundle, n.io, shim.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			n.release()
-			start(b, c.Init())
-			n.stdout.await(b, "up")
-			times[w] = append(times[w], time.Since(begin))
+			c, took := n.timed(b, "up")
+			times[w] = append(times[w], took)
 			if err := c.Delete(context.Background()); err != nil {
 				b.Fatal(err)
 			}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
@@ -47,14 +45,7 @@ func TestComponentServes(t *testing.T) {
 	b := newBench(t, "component", "serve")
 	b.inPod(p)
 	b.bundle.Facts.Listeners = []annotation.Listener{{Name: "own", Port: 8080}, {Name: "taken", Port: 82}}
-	var taken net.Listener
-	p.do(func() {
-		var err error
-		if taken, err = net.Listen("tcp", ":82"); err != nil {
-			t.Error(err)
-		}
-	})
-	defer taken.Close()
+	defer p.listen(t, ":82").Close()
 	c := b.create()
 	start(t, c.Init())
 	b.stdout.await(t, "listening\n")
@@ -77,15 +68,8 @@ func BenchmarkComponent(b *testing.B) {
 			n := newBench(b, guest)
 			n.joinNetwork()
 			n.pipes(false)
-			begin := time.Now()
-			c, err := n.engine.Create(context.Background(), n.bundle, n.io, shim.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			n.release()
-			start(b, c.Init())
-			n.stdout.await(b, "hello\n")
-			times[guest] = append(times[guest], time.Since(begin))
+			c, took := n.timed(b, "hello\n")
+			times[guest] = append(times[guest], took)
 			<-c.Init().Exited()
 			if err := c.Delete(context.Background()); err != nil {
 				b.Fatal(err)

@@ -339,6 +339,21 @@ func (b *bench) release() {
 	}
 }
 
+// timed creates and starts the container, and returns it with how long that took until it wrote a
+// text.
+func (b *bench) timed(t testing.TB, text string) (shim.Container, time.Duration) {
+	t.Helper()
+	began := time.Now()
+	c, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.release()
+	start(t, c.Init())
+	b.stdout.await(t, text)
+	return c, time.Since(began)
+}
+
 // create makes the container and has it deleted at the end of the test, with a look for leftovers.
 func (b *bench) create() shim.Container {
 	b.t.Helper()

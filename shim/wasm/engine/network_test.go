@@ -93,19 +93,24 @@ func (b *bench) inPod(p *pod) {
 	}
 }
 
+// listen opens a listener in the pod's network.
+func (p *pod) listen(t testing.TB, address string) (l net.Listener) {
+	t.Helper()
+	p.do(func() {
+		var err error
+		if l, err = net.Listen("tcp", address); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
 func TestListenerInPodNetwork(t *testing.T) {
 	p := newPod(t)
 	b := newBench(t, "probe", "env:LISTEN_FDS", "serve")
 	b.inPod(p)
 	b.bundle.Facts.Listeners = []annotation.Listener{{Name: "http", Port: 80}, {Name: "taken", Port: 81, Optional: true}}
-	var taken net.Listener
-	p.do(func() {
-		var err error
-		if taken, err = net.Listen("tcp", ":81"); err != nil {
-			t.Error(err)
-		}
-	})
-	defer taken.Close()
+	defer p.listen(t, ":81").Close()
 	c := b.create()
 	if namespaceOf(t, c.Init().Pid(), "net") != mustReadlink(t, p.path) {
 		t.Error("the guest is not in the pod's network namespace")

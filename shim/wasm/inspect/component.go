@@ -83,18 +83,12 @@ func (r *Report) component(file []byte) {
 		customs = append(customs, own...)
 	}
 	r.origin(customs)
-	if reasons := c.Refusals(); len(reasons) > 0 {
-		for _, why := range reasons {
-			r.refuse("%s", why)
-		}
-		return
-	}
-	r.lowered(file)
+	r.lowered(c)
 }
 
 // lowered looks at the module that is made of the component, and refuses one of which none is made.
-func (r *Report) lowered(file []byte) {
-	made, err := lower.Lower(file)
+func (r *Report) lowered(c *component.Component) {
+	made, err := lower.Decoded(c)
 	var refused *component.RefusedError
 	if errors.As(err, &refused) {
 		for _, why := range refused.Reasons {

@@ -36,7 +36,7 @@ func (s *Socket) Send(b Buffers) (n int, err error) { return s.send(b, 0) }
 
 // SendTo sends a message to an address.
 func (s *Socket) SendTo(b Buffers, to netip.AddrPort) (n int, err error) {
-	size, err := s.sys.name.set(s.domain(), to)
+	size, err := s.sys.name.set(s.Family(), to)
 	if err != nil {
 		return 0, err
 	}

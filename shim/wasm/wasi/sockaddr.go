@@ -30,9 +30,7 @@ func (a *sockaddr) set(domain int, to netip.AddrPort) (uint32, error) {
 	case unix.AF_INET6:
 		name := (*unix.RawSockaddrInet6)(a.pointer())
 		*name = unix.RawSockaddrInet6{Family: unix.AF_INET6, Addr: ip.As16()}
-		if zone, err := strconv.ParseUint(ip.Zone(), 10, 32); err == nil {
-			name.Scope_id = uint32(zone)
-		}
+		name.Scope_id = Scope(ip)
 		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&name.Port))[:], to.Port())
 		return unix.SizeofSockaddrInet6, nil
 	}
@@ -47,9 +45,7 @@ func (a *sockaddr) get() netip.AddrPort {
 		ip = netip.AddrFrom4((*unix.RawSockaddrInet4)(a.pointer()).Addr)
 	case unix.AF_INET6:
 		name := (*unix.RawSockaddrInet6)(a.pointer())
-		if ip = netip.AddrFrom16(name.Addr); name.Scope_id != 0 {
-			ip = ip.WithZone(strconv.FormatUint(uint64(name.Scope_id), 10))
-		}
+		ip = Scoped(netip.AddrFrom16(name.Addr), name.Scope_id)
 	default:
 		return netip.AddrPort{}
 	}
@@ -72,4 +68,21 @@ func (a *sockaddr) ask(number uintptr, fd int) (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	return a.get(), nil
+}
+
+// Scope is the number of the interface that an IPv6 address is of, which is its zone; 0 for none.
+func Scope(ip netip.Addr) uint32 {
+	n, err := strconv.ParseUint(ip.Zone(), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
+}
+
+// Scoped is an IPv6 address of an interface, see Scope.
+func Scoped(ip netip.Addr, scope uint32) netip.Addr {
+	if scope != 0 {
+		ip = ip.WithZone(strconv.FormatUint(uint64(scope), 10))
+	}
+	return ip
 }

@@ -67,9 +67,6 @@ func (s *Socket) Failure() error {
 	return err
 }
 
-// Family is the address family (AF_INET, AF_INET6), 0 if it cannot be told.
-func (s *Socket) Family() int { return s.domain() }
-
 // Disconnect has a datagram socket take from and send to any address again.
 func (s *Socket) Disconnect() error {
 	s.sys.name = sockaddr{}
@@ -77,8 +74,8 @@ func (s *Socket) Disconnect() error {
 	return s.sys.name.call(unix.SYS_CONNECT, s.host, unix.SizeofSockaddrInet6)
 }
 
-// domain is the address family.
-func (s *Socket) domain() int {
+// Family is the address family (AF_INET, AF_INET6), 0 if it cannot be told.
+func (s *Socket) Family() int {
 	if s.family == 0 {
 		s.family, _ = unix.GetsockoptInt(s.host, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	}
@@ -87,7 +84,7 @@ func (s *Socket) domain() int {
 
 // Bind gives the socket an address. An IPv4 address fits a socket of IPv6 too.
 func (s *Socket) Bind(to netip.AddrPort) error {
-	size, err := s.sys.name.set(s.domain(), to)
+	size, err := s.sys.name.set(s.Family(), to)
 	if err != nil {
 		return err
 	}
@@ -97,7 +94,7 @@ func (s *Socket) Bind(to netip.AddrPort) error {
 // Connect connects the socket. A guest that blocks waits for the outcome.
 func (s *Socket) Connect(to netip.AddrPort) error {
 	name := &s.sys.name
-	size, err := name.set(s.domain(), to)
+	size, err := name.set(s.Family(), to)
 	if err != nil {
 		return err
 	}

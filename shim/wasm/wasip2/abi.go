@@ -54,13 +54,19 @@ func (c *call) list(at, count uint64, size, align uint32) []byte {
 	return c.view(uint32(at), uint64(uint32(count))*uint64(size))
 }
 
-// path copies a path out of guest memory. No path that the kernel takes is longer than
-// beneath.MaxPath.
-func (c *call) path(at, length uint64) (string, error) {
+// text is a string in guest memory, to be read.
+func (c *call) text(at, length uint64) []byte {
 	b := c.view(uint32(at), uint64(uint32(length)))
 	if !utf8.Valid(b) {
 		trapf("string at %#x is not UTF-8", uint32(at))
 	}
+	return b
+}
+
+// path copies a path out of guest memory. No path that the kernel takes is longer than
+// beneath.MaxPath.
+func (c *call) path(at, length uint64) (string, error) {
+	b := c.text(at, length)
 	if len(b) > beneath.MaxPath {
 		return "", unix.ENAMETOOLONG
 	}

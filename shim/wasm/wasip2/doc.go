@@ -41,7 +41,7 @@
 // # Sockets
 //
 // Sockets are those of the guest's network namespace, and behave as in wasmtime: an operation is done
-// when it is begun, and what it ended with is told when it is finished. A name is looked up in the
+// when it is started, and what it ended with is told when it is finished. A name is looked up in the
 // files and by the servers that the guest sees; the call that asks for the first address waits. One
 // call moves at most 16 datagrams.
 package wasip2

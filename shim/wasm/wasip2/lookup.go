@@ -2,7 +2,6 @@ package wasip2
 
 import (
 	"net/netip"
-	"unicode/utf8"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi/dns"
@@ -29,10 +28,7 @@ func (*resolveAddressStream) waitsFor() (wasi.Subscription, bool) { return wasi.
 
 func resolveAddresses(c *call, p []uint64, out uint32) error {
 	get[*network](c.host, p[0])
-	b := c.view(uint32(p[1]), uint64(uint32(p[2])))
-	if !utf8.Valid(b) {
-		trapf("string at %#x is not UTF-8", uint32(p[1]))
-	}
+	b := c.text(p[1], p[2])
 	if len(b) > maxName || !dns.IsName(string(b)) {
 		return codes.InvalidArgument
 	}

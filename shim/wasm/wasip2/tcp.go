@@ -24,15 +24,15 @@ const (
 	tcpClosed
 )
 
-// listens says whether connections arrive: they do as soon as listening was begun.
+// listens says whether connections arrive: they do as soon as listening was started.
 func (s tcpState) listens() bool { return s == tcpStartingToListen || s == tcpListening }
 
-// inProgress says whether an operation was begun and not finished.
+// inProgress says whether an operation was started and not finished.
 func (s tcpState) inProgress() bool {
 	return s == tcpBinding || s == tcpStartingToListen || s == tcpConnecting
 }
 
-// wrong is the error of a function that begins an operation and does not go with this state.
+// wrong is the error of a function that starts an operation and is not for this state.
 func (s tcpState) wrong() error {
 	if s.inProgress() {
 		return codes.ConcurrencyConflict
@@ -94,7 +94,7 @@ func tcpStartBind(c *call, p []uint64, _ uint32) error {
 	if s.state != tcpUnbound {
 		return s.state.wrong()
 	}
-	if err := address.Fits(to.Addr(), s.socket.Family()); err != nil {
+	if err := address.Unicast(to.Addr(), s.socket.Family()); err != nil {
 		return err
 	}
 	// A port whose last connections the kernel still remembers is free.
@@ -109,7 +109,7 @@ func tcpStartBind(c *call, p []uint64, _ uint32) error {
 	return nil
 }
 
-// finish ends an operation that was done when it was begun.
+// finish ends an operation that was done when it was started.
 func (s *tcpSocket) finish(from, to tcpState) error {
 	if s.state != from {
 		return codes.NotInProgress
@@ -128,7 +128,7 @@ func tcpStartConnect(c *call, p []uint64, _ uint32) error {
 	if s.state != tcpUnbound && s.state != tcpBound {
 		return s.state.wrong()
 	}
-	err := address.Fits(to.Addr(), s.socket.Family())
+	err := address.Unicast(to.Addr(), s.socket.Family())
 	if err == nil {
 		err = address.Reachable(to)
 	}
@@ -258,20 +258,18 @@ func tcpSetBacklog(c *call, p []uint64, _ uint32) error {
 	return nil
 }
 
-// Cases of shutdown-type.
+// Cases of shutdown-type: they have the kernel's numbers.
 const (
-	shutdownReceive = iota
-	shutdownSend
-	shutdownBoth
+	shutdownReceive = unix.SHUT_RD
+	shutdownSend    = unix.SHUT_WR
 )
 
 func tcpShutdown(c *call, p []uint64, _ uint32) error {
-	s, how := get[*tcpSocket](c.host, p[0]), discriminant(p[1], 3)
+	s, how := get[*tcpSocket](c.host, p[0]), int(discriminant(p[1], 3))
 	if s.state != tcpConnected {
 		return codes.InvalidState
 	}
-	kernel := [...]int{shutdownReceive: unix.SHUT_RD, shutdownSend: unix.SHUT_WR, shutdownBoth: unix.SHUT_RDWR}[how]
-	if err := s.socket.Shutdown(kernel); err != nil && err != unix.ENOTCONN { // the other end may be gone
+	if err := s.socket.Shutdown(how); err != nil && err != unix.ENOTCONN { // the other end may be gone
 		return codes.OfSocket(err)
 	}
 	if how != shutdownSend {

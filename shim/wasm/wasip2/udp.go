@@ -44,8 +44,8 @@ func udpStartBind(c *call, p []uint64, _ uint32) error {
 	case s.bound:
 		return codes.InvalidState
 	}
-	if a := to.Addr(); a.Is4() != (s.socket.Family() == unix.AF_INET) || a.Is4In6() {
-		return codes.InvalidArgument
+	if err := address.OfFamily(to.Addr(), s.socket.Family()); err != nil {
+		return err
 	}
 	if err := s.socket.Bind(to); err != nil {
 		return codes.OfSocket(err)
@@ -101,8 +101,8 @@ func udpStream(c *call, p []uint64, out uint32) error {
 
 // sendable checks the address of a datagram's receiver.
 func (s *udpSocket) sendable(to netip.AddrPort) error {
-	if a := to.Addr(); a.Is4() != (s.socket.Family() == unix.AF_INET) || a.Is4In6() {
-		return codes.InvalidArgument
+	if err := address.OfFamily(to.Addr(), s.socket.Family()); err != nil {
+		return err
 	}
 	return address.Reachable(to)
 }

@@ -89,15 +89,17 @@ func (b *bench) run(ctx context.Context, args []string, only string) (err error)
 	if os.Getenv(inside) == "" {
 		return again(ctx, args)
 	}
-	wanted := b.parts()
-	if only != "" {
-		wanted = nil
-		for name := range strings.SplitSeq(only, ",") {
-			i := slices.IndexFunc(b.parts(), func(p part) bool { return p.name == name })
-			if i < 0 {
-				return fmt.Errorf("-only: there is no part %q: there are %s", name, strings.Join(names(b.parts()), ", "))
-			}
-			wanted = append(wanted, b.parts()[i])
+	parts := b.parts()
+	var wanted []part
+	for name := range strings.SplitSeq(only, ",") {
+		i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
+		switch {
+		case only == "":
+			wanted = parts
+		case i < 0:
+			return fmt.Errorf("-only: there is no part %q: there are %s", name, strings.Join(names(parts), ", "))
+		default:
+			wanted = append(wanted, parts[i])
 		}
 	}
 	if err := node.Loopback(); err != nil {

@@ -190,24 +190,6 @@ static void paths(void) {
 	list("/home/many");
 }
 
-static void readonly(void) {
-	struct timespec times[2] = {{1, 0}, {2, 0}};
-	TRY(open("/given/file", O_RDONLY));
-	TRY(open("/given/file", O_RDWR));
-	TRY(open("/given/file", O_RDONLY | O_TRUNC));
-	TRY(open("/given/new", O_WRONLY | O_CREAT, 0644));
-	TRY(mkdir("/given/dir", 0755));
-	TRY(unlink("/given/file"));
-	TRY(rmdir("/given/sub"));
-	TRY(rename("/given/file", "/given/other"));
-	TRY(rename("/given/file", "/home/other"));
-	TRY(link("/given/file", "/given/other"));
-	TRY(link("/given/file", "/home/other"));
-	TRY(symlink("x", "/given/other"));
-	TRY(utimensat(AT_FDCWD, "/given/file", times, 0));
-	list("/given");
-}
-
 static int deep(int n) { volatile char room[64]; room[n % 64] = n; return n ? deep(n - 1) + 1 + (room[n % 64] != (char)n) : 0; }
 static int endless(int n) { volatile char room[64]; room[n % 64] = n; return endless(n + 1) + room[n % 64]; }
 
@@ -269,8 +251,6 @@ int main(int argc, char **argv) {
 		contents();
 	else if (!strcmp(what, "paths"))
 		contents(), paths();
-	else if (!strcmp(what, "readonly"))
-		readonly();
 	else if (!strcmp(what, "big"))
 		for (int i = 0; i < 100000; i++) printf("line %d of many, which a pipe does not hold at once\n", i);
 	else if (!strcmp(what, "deep"))

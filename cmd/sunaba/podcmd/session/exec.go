@@ -38,11 +38,7 @@ func (p commands) execCommand() *cli.Command {
 // ownCode tells failures of sunaba apart from those of the program that it runs.
 func ownCode(action cli.ActionFunc) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) error {
-		err := action(ctx, cmd)
-		if code := ExitError(0); err == nil || errors.As(err, &code) {
-			return err
-		}
-		return usage.Failure{Code: usage.Failed, Err: err}
+		return usage.Own(action(ctx, cmd))
 	}
 }
 

@@ -25,7 +25,7 @@ type source struct {
 type logReader struct {
 	server  runtime.RuntimeServiceClient
 	options crilog.Options
-	// prefix names the pod and the container before each line; ignore prints errors and goes on.
+	// prefix names the pod and the container before each line; ignore prints errors and continues.
 	previous, prefix, follow, ignore bool
 	// patience is how long the start of a log that is followed is waited for.
 	patience time.Duration

@@ -19,12 +19,6 @@ import (
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
-// ExitError ends the program with an exit code and no further text.
-type ExitError int
-
-// Error is for those who do not know it.
-func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
 // commands are the commands of this package.
 type commands struct {
 	socket string // of the CRI server of an agent that does not tell its own
@@ -58,11 +52,11 @@ func ttyFlag(usage string) cli.Flag {
 func ended(ctx context.Context, cmd *cli.Command, code int, err error) error {
 	switch {
 	case ctx.Err() != nil:
-		return ExitError(usage.Interrupted)
+		return usage.Exit(usage.Interrupted)
 	case err != nil:
 		return fmt.Errorf("%s: %w", cmd.Name, err)
 	case code != 0:
-		return ExitError(code)
+		return usage.Exit(code)
 	}
 	return nil
 }

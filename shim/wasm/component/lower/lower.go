@@ -28,6 +28,11 @@ func Lower(file []byte) (*merge.Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decode component: %w", err)
 	}
+	return Decoded(c)
+}
+
+// Decoded is Lower for a component that is decoded.
+func Decoded(c *component.Component) (*merge.Result, error) {
 	plan, err := c.Plan()
 	if err != nil {
 		return nil, err

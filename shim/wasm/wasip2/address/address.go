@@ -4,10 +4,10 @@ package address
 import (
 	"encoding/binary"
 	"net/netip"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
 )
 
@@ -27,7 +27,7 @@ func FromFlat(p []uint64) netip.AddrPort {
 	for i := range 8 {
 		binary.BigEndian.PutUint16(ip[2*i:], uint16(p[3+i]))
 	}
-	return netip.AddrPortFrom(scoped(ip, uint32(p[11])), port)
+	return netip.AddrPortFrom(wasi.Scoped(netip.AddrFrom16(ip), uint32(p[11])), port)
 }
 
 // FromMemory reads an ip-socket-address from Size bytes of memory. The first, its case, is 0 or 1.
@@ -40,16 +40,7 @@ func FromMemory(b []byte) netip.AddrPort {
 	for i := range 8 {
 		binary.BigEndian.PutUint16(ip[2*i:], binary.LittleEndian.Uint16(b[12+2*i:]))
 	}
-	return netip.AddrPortFrom(scoped(ip, binary.LittleEndian.Uint32(b[28:])), port)
-}
-
-// scoped is an IPv6 address in a zone, which is the number of an interface; 0 for none.
-func scoped(ip [16]byte, zone uint32) netip.Addr {
-	a := netip.AddrFrom16(ip)
-	if zone != 0 {
-		a = a.WithZone(strconv.FormatUint(uint64(zone), 10))
-	}
-	return a
+	return netip.AddrPortFrom(wasi.Scoped(netip.AddrFrom16(ip), binary.LittleEndian.Uint32(b[28:])), port)
 }
 
 // Bytes are an ip-socket-address in memory.
@@ -65,9 +56,7 @@ func Bytes(a netip.AddrPort) [Size]byte {
 	b[0] = V6
 	groups := Groups(ip)
 	copy(b[12:], groups[:])
-	if zone, err := strconv.ParseUint(ip.Zone(), 10, 32); err == nil {
-		binary.LittleEndian.PutUint32(b[28:], uint32(zone))
-	}
+	binary.LittleEndian.PutUint32(b[28:], wasi.Scope(ip))
 	return b
 }
 
@@ -94,13 +83,20 @@ func Family(v uint32) int {
 	return unix.AF_INET6
 }
 
-// Fits checks an address for a TCP socket of a family (AF_INET, AF_INET6).
-func Fits(a netip.Addr, family int) error {
-	broadcast := netip.AddrFrom4([4]byte{255, 255, 255, 255})
-	if a.Is4() != (family == unix.AF_INET) || a.Is4In6() || a.IsMulticast() || a == broadcast {
+// OfFamily checks that an address is of a socket's family (AF_INET, AF_INET6).
+func OfFamily(a netip.Addr, family int) error {
+	if a.Is4() != (family == unix.AF_INET) || a.Is4In6() {
 		return codes.InvalidArgument
 	}
 	return nil
+}
+
+// Unicast is OfFamily for a TCP socket, which takes no address of several machines.
+func Unicast(a netip.Addr, family int) error {
+	if a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return codes.InvalidArgument
+	}
+	return OfFamily(a, family)
 }
 
 // Reachable checks an address that is to be connected to.
