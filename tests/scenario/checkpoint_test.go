@@ -121,7 +121,7 @@ func TestCheckpointsAreRefused(t *testing.T) {
 func TestCheckpointFails(t *testing.T) {
 	// It passes its check. Asked to work by runc it fails, or waits until runc has gone.
 	wait := filepath.Join(t.TempDir(), "wait")
-	fakeCRIU(t, "[ \"$1\" != check ] || exit 0\n[ -e "+wait+" ] || exit 1\ncat <&$2 >/dev/null\n")
+	fakeCRIU(t, "[ \"$1\" != check ] || exit 0\n[ -e "+wait+" ] || exit 1\nwhile kill -0 $PPID 2>/dev/null; do sleep 0.1; done\n")
 	m := start(t)
 	m.pull(world.Busybox)
 	p := m.run("runc")
