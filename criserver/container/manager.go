@@ -87,7 +87,7 @@ type Manager struct {
 
 // New loads the records of containers. Nothing is touched before Adopt.
 func New(o Options) (*Manager, error) {
-	records, err := state.OpenFollowed(o.Records, o.Logger, state.CheckContainer, o.Follow)
+	records, err := state.Open(o.Records, o.Logger, state.CheckContainer, o.Follow)
 	if err != nil {
 		return nil, err
 	}

@@ -148,9 +148,6 @@ func level(err error) slog.Level {
 	return slog.LevelInfo
 }
 
-// Settle waits until the trials that are under way are over.
-func (b *Book) Settle() { b.all.Wait() }
-
 // Close ends the trials.
 func (b *Book) Close() error {
 	b.stop()

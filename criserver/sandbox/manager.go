@@ -83,7 +83,7 @@ type Manager struct {
 
 // New loads the records of sandboxes. Nothing is touched before Recover.
 func New(o Options) (*Manager, error) {
-	records, err := state.OpenFollowed(o.Records, o.Logger, state.CheckSandbox, o.Follow)
+	records, err := state.Open(o.Records, o.Logger, state.CheckSandbox, o.Follow)
 	if err != nil {
 		return nil, err
 	}

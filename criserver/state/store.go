@@ -77,13 +77,8 @@ type envelope struct {
 
 // Open reads all records in dir, which it creates if it is missing. Files that are damaged are
 // moved aside and logged. The id of a record is its file's name; check, if not nil, may refuse a
-// record (a damaged one again).
-func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) error) (*Store[R], error) {
-	return OpenFollowed(dir, logger, check, nil)
-}
-
-// OpenFollowed is Open with a follower, which may be nil.
-func OpenFollowed[R any](dir string, logger *slog.Logger, check func(id string, rec R) error, follow Follower[R]) (*Store[R], error) {
+// record (a damaged one again). follow may be nil.
+func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) error, follow Follower[R]) (*Store[R], error) {
 	if follow == nil {
 		follow = func(before, after *R) {}
 	}
