@@ -114,7 +114,7 @@ func mount(m Mount, root string) error {
 	case len(strings.Join(data, ",")) < os.Getpagesize():
 		err = call(data)
 	case kind == "overlay" && (short == nil || len(strings.Join(short, ",")) >= os.Getpagesize()):
-		err = mountMany(data, flags, target)
+		err = hostmount.Overlay(data, flags, target)
 	default:
 		err = mountShort(data, call)
 	}
@@ -147,63 +147,6 @@ func mountShort(data []string, call func(data []string) error) (err error) {
 		}
 	})
 	return err
-}
-
-// attributes are mount(2)'s flags as fsmount(2) names them.
-var attributes = map[uintptr]int{
-	unix.MS_RDONLY: unix.MOUNT_ATTR_RDONLY, unix.MS_NOSUID: unix.MOUNT_ATTR_NOSUID, unix.MS_NODEV: unix.MOUNT_ATTR_NODEV,
-	unix.MS_NOEXEC: unix.MOUNT_ATTR_NOEXEC, unix.MS_NOATIME: unix.MOUNT_ATTR_NOATIME, unix.MS_STRICTATIME: unix.MOUNT_ATTR_STRICTATIME,
-	unix.MS_NODIRATIME: unix.MOUNT_ATTR_NODIRATIME,
-}
-
-// mountMany mounts an overlay of so many lower directories that no way of naming them fits into one
-// page: they are handed over one by one, which needs Linux 6.8.
-func mountMany(data []string, flags uintptr, target string) error {
-	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("open overlay: %w", err)
-	}
-	defer unix.Close(fd)
-	for _, o := range data {
-		name, value, _ := strings.Cut(o, "=")
-		switch {
-		case name == "lowerdir":
-			for dir := range strings.SplitSeq(value, ":") {
-				err := unix.FsconfigSetString(fd, "lowerdir+", dir)
-				if errors.Is(err, unix.EINVAL) {
-					err = fmt.Errorf("%w: overlays of so many layers need Linux 6.8: %w", err, errdefs.ErrNotImplemented)
-				}
-				if err != nil {
-					return fmt.Errorf("add layer %q: %w", dir, err)
-				}
-			}
-		case value == "":
-			err = unix.FsconfigSetFlag(fd, name)
-		default:
-			err = unix.FsconfigSetString(fd, name, value)
-		}
-		if err != nil {
-			return fmt.Errorf("set mount option %q: %w", o, err)
-		}
-	}
-	if err := unix.FsconfigCreate(fd); err != nil {
-		return fmt.Errorf("create overlay of %d options: %w", len(data), err)
-	}
-	attr := 0
-	for flag, a := range attributes {
-		if flags&flag != 0 {
-			attr |= a
-		}
-	}
-	m, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, attr)
-	if err != nil {
-		return fmt.Errorf("create mount: %w", err)
-	}
-	defer unix.Close(m)
-	if err := unix.MoveMount(m, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount overlay at %q: %w", target, err)
-	}
-	return nil
 }
 
 // shorten names the lower directories below their common one, which it returns, "" when there is
