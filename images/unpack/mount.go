@@ -120,13 +120,16 @@ func (s mountPoints) removeMounts() error {
 }
 
 // mountAll is mount.All, also for overlays of so many layers that their names do not fit into the
-// one page that mount(2) takes. All are mounted with readFlags.
+// one page that mount(2) takes.
 func mountAll(mounts []mount.Mount, target string) error {
 	if len(mounts) != 1 || mounts[0].Type != "overlay" || len(strings.Join(mounts[0].Options, ",")) < os.Getpagesize() {
 		return mount.All(mounts, target)
 	}
-	data := slices.DeleteFunc(slices.Clone(mounts[0].Options), func(o string) bool { return slices.Contains(readFlags, o) })
-	err := hostmount.Overlay(data, unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID|unix.MS_NOEXEC, target)
+	flags, data, err := hostmount.ParseOptions(mounts[0].Options)
+	if err != nil {
+		return err
+	}
+	err = hostmount.Overlay(data, flags, target)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
 		return mount.All(mounts, target) // a kernel before 6.8; the names may fit below their common folder
 	}
