@@ -45,6 +45,15 @@ type Task struct {
 	Told    []int     `json:"told,omitempty"`    // signals that init was sent, each once
 }
 
+// taskVersion is the format version of TaskName.
+const taskVersion = 1
+
+// taskRecord is what the file holds.
+type taskRecord struct {
+	Version int `json:"version"`
+	Task
+}
+
 // Stage is how far a container has come.
 type Stage string
 
@@ -120,18 +129,29 @@ func UpdateTask(dir string, change func(*Task)) error {
 }
 
 func writeTask(dir string, t Task) error {
-	data, err := json.Marshal(t)
+	data, err := json.Marshal(taskRecord{taskVersion, t})
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", TaskName, err)
 	}
 	return durable.Replace(filepath.Join(dir, TaskName), data, 0o600)
 }
 
-// ReadTask returns what WriteTask recorded. ErrNotFound when the shim did not come so far.
+// ReadTask returns what WriteTask recorded.
+//
+// # Errors
+//
+// ErrNotFound when the shim did not come so far, ErrFailedPrecondition for another format version.
 func ReadTask(dir string) (Task, error) {
-	var t Task
-	err := readJSON(filepath.Join(dir, TaskName), &t)
-	return t, err
+	var r taskRecord
+	path := filepath.Join(dir, TaskName)
+	if err := readJSON(path, &r); err != nil {
+		return Task{}, err
+	}
+	if r.Version != taskVersion {
+		return Task{}, fmt.Errorf("read %q: it has format version %d, and this release reads %d: end the container's processes, remove the file and retry: %w",
+			path, r.Version, taskVersion, errdefs.ErrFailedPrecondition)
+	}
+	return r.Task, nil
 }
 
 // WritePid records init's pid.

@@ -52,6 +52,19 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+func TestTaskOfAnotherFormat(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, TaskName)
+	for _, text := range []string{`{"engine":"runc"}`, `{"version":2,"engine":"runc"}`} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ReadTask(dir); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove the file") {
+			t.Errorf("%s is %+v, %v", text, got, err)
+		}
+	}
+}
+
 func TestHalfWrittenExitIsNone(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, ExitName), []byte(`{"code":1`), 0o600); err != nil {

@@ -53,6 +53,10 @@ var errUnanswered = errors.New("its creation was not over")
 // adopt adopts one container. errUnanswered if its caller was never told of it. On error nothing
 // has changed.
 func (s successor) adopt(ctx context.Context, left *handoff.Remains) error {
+	if left.Bundle != "" && left.Version != handoff.Version {
+		return fmt.Errorf("what the shim left of container %q has format version %d, and this release reads %d: create the container again",
+			left.ID, left.Version, handoff.Version)
+	}
 	t, err := bundle.ReadTask(left.Bundle)
 	if errdefs.IsNotFound(err) || err == nil && t.Stage == "" {
 		return errUnanswered

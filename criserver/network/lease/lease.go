@@ -145,7 +145,7 @@ func (b *Book) replay(entries []entry) {
 
 // entries is the shortest journal that says what the book says.
 func (b *Book) entries() []entry {
-	out := []entry{{Open: &opened{Boot: b.o.Boot, Next: b.next}}}
+	out := []entry{{Open: &opened{Version: journalVersion, Boot: b.o.Boot, Next: b.next}}}
 	for _, l := range b.all() {
 		out = append(out, entry{Take: &l, Next: b.next})
 	}

@@ -22,10 +22,7 @@ func Read(path, boot string) ([]Lease, error) {
 	entries, _, err := decode(data)
 	b := &Book{o: Options{Boot: boot}, leases: map[string]Lease{}, holder: map[netip.Addr]string{}, freed: map[netip.Addr]time.Time{}}
 	b.replay(entries)
-	if err != nil && len(entries) > 0 && entries[0].Open != nil && entries[0].Open.Boot != boot {
-		err = nil
-	}
-	if err != nil {
+	if err := judge(entries, boot, err); err != nil {
 		return nil, fmt.Errorf("read leases %q: %w", path, err)
 	}
 	return b.all(), nil
