@@ -40,19 +40,19 @@ type adoption struct {
 func (a adoption) dropStrangers(ctx context.Context) {
 	bundles, err := filepath.Glob(filepath.Join(a.sandbox.Dir, "*", build.ConfigFile))
 	if err != nil {
-		a.o.Logger.Error("failed to look for containers that are not on record", "sandbox", a.sandbox.ID, "error", err)
+		a.o.Logger.Error("failed to list unrecorded containers", "sandbox", a.sandbox.ID, "error", err)
 	}
 	for _, file := range bundles {
 		id := filepath.Base(filepath.Dir(file))
 		if _, err := a.records.Get(id); id == a.sandbox.ID || !errdefs.IsNotFound(err) {
 			continue
 		}
-		a.o.Logger.Warn("remove a container that is not on record", "container", id, "sandbox", a.sandbox.ID)
+		a.o.Logger.Warn("removing unrecorded container", "container", id, "sandbox", a.sandbox.ID)
 		if shim := a.sandbox.Shim(); shim != nil {
 			task{shim: shim, id: id, log: a.o.Logger.With("container", id)}.drop(ctx)
 		}
 		if err := a.sandbox.RemoveBundle(id); err != nil {
-			a.o.Logger.Error("failed to remove a container that is not on record", "container", id, "error", err)
+			a.o.Logger.Error("failed to remove unrecorded container", "container", id, "error", err)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (a adoption) adopt(ctx context.Context, rec state.Container, found sandbox.
 	switch {
 	case rec.Phase == state.Creating:
 		if err := a.forget(ctx, c, rec); err != nil {
-			c.log.Error("failed to remove a container that was not made", "error", err)
+			c.log.Error("failed to remove unfinished container", "error", err)
 		}
 	case found == sandbox.Living:
 		a.living(ctx, c, rec)

@@ -47,7 +47,7 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 	if perr == nil {
 		m.names.Release(name(rec.Config.Value, pod.Config.Value), rec.ID)
 	}
-	m.o.Logger.Info("container is removed", "container", rec.ID)
+	m.o.Logger.Info("container removed", "container", rec.ID)
 	return nil
 }
 

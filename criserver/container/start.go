@@ -72,7 +72,7 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 			m.o.Logger.Warn("failed to remove the state that a container started from", "container", rec.ID, "error", err)
 		}
 	}
-	m.o.Logger.Info("container is started", "container", rec.ID, "pid", started.PID)
+	m.o.Logger.Info("container started", "container", rec.ID, "pid", started.PID)
 	return nil
 }
 

@@ -63,7 +63,7 @@ func (t task) relaunch(ctx context.Context, req client.CreateRequest, lost error
 	case err != nil && !errdefs.IsNotFound(err):
 		return client.Launched{}, err
 	}
-	t.log.Warn("the shim has died while it started a container; it is started again")
+	t.log.Warn("shim died while it started a container; starting it again")
 	t.drop(ctx)
 	return t.launch(ctx, req)
 }

@@ -59,7 +59,7 @@ func (w watcher) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
 	default:
 		c.exit(toEnding(*d.Exit))
 	}
-	c.log.Info("container has ended")
+	c.log.Info("container exited")
 	c.over()
 	if _, err := shim.Delete(ctx, c.ID, ""); err != nil && !errdefs.IsNotFound(err) {
 		c.log.Warn("failed to delete task", "error", err)

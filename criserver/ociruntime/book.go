@@ -136,7 +136,7 @@ func (b *Book) startTrial(e *entry) {
 			e.report.Problem = err.Error()
 		}
 		if e.report.Problem != before {
-			b.o.Logger.Log(b.ctx, level(err), "OCI runtime is tried", "runtime", path, "version", e.report.Version, "problem", e.report.Problem)
+			b.o.Logger.Log(b.ctx, level(err), "OCI runtime tested", "runtime", path, "version", e.report.Version, "problem", e.report.Problem)
 		}
 	})
 }

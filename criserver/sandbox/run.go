@@ -165,7 +165,7 @@ func (m *Manager) make(ctx context.Context, rec state.Sandbox) error {
 		return err
 	}
 	s.watch()
-	s.log.Info("sandbox is ready", "pod", name(rec.Config.Value), "handler", rec.HandlerName)
+	s.log.Info("sandbox started", "pod", name(rec.Config.Value), "handler", rec.HandlerName)
 	return nil
 }
 

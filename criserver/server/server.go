@@ -143,7 +143,7 @@ func (s *Server) Recover(ctx context.Context) {
 	s.ready.Store(true)
 	ctx, s.unwatch = context.WithCancel(context.WithoutCancel(ctx))
 	go s.overheads.Run(ctx)
-	s.o.Logger.Info("recovered", "sandboxes", len(s.o.Sandboxes.List()), "containers", len(s.o.Containers.List()), "took", time.Since(started))
+	s.o.Logger.Info("pods and containers restored", "sandboxes", len(s.o.Sandboxes.List()), "containers", len(s.o.Containers.List()), "took", time.Since(started))
 }
 
 // Collectors give what pods cost beyond their containers' own work, and the shims that they share,

@@ -220,7 +220,7 @@ func (s *shared) start(ctx context.Context) (_ *client.Client, err error) {
 	s.mu.Lock()
 	s.client, s.charged, s.waiting, s.history = c, 0, false, client.History{}
 	s.mu.Unlock()
-	s.o.Logger.Info("shim of a handler is started", "handler", s.handler, "shim", c.PID(), "supervisor", c.Supervisor())
+	s.o.Logger.Info("shared shim started", "handler", s.handler, "shim", c.PID(), "supervisor", c.Supervisor())
 	return c, nil
 }
 
@@ -233,7 +233,7 @@ func (s *shared) options() client.StartOptions {
 
 // succeeded is told that a successor of the shim answers.
 func (s *shared) succeeded(pid int) {
-	s.o.Logger.Error("the shim of a handler has died; its successor has taken over its containers", "handler", s.handler, "shim", pid)
+	s.o.Logger.Error("shared shim died; its successor adopted its containers", "handler", s.handler, "shim", pid)
 }
 
 // said is the end of the shim's log.

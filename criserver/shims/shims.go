@@ -194,7 +194,7 @@ func (s *Set) Tidy(ctx context.Context) error {
 			return errors.Join(append(errs, err)...)
 		}
 		if one.count() == 0 {
-			s.o.Logger.Warn("end a shim that no pod has", "handler", e.Name())
+			s.o.Logger.Warn("ending unreferenced shim", "handler", e.Name())
 			if _, err := one.find(ctx); err != nil && !errdefs.IsNotFound(err) {
 				s.o.Logger.Warn("failed to connect to shim", "handler", e.Name(), "error", err)
 			}

@@ -334,7 +334,7 @@ func (r *Repository) Refuse(d digest.Digest) bool {
 	}
 	delete(r.served, d)
 	if left {
-		r.client.options.Logger.Warn("a mirror served wrong content; another server is asked", "host", host, "digest", d)
+		r.client.options.Logger.Warn("mirror served wrong content; trying another server", "host", host, "digest", d)
 	}
 	return left
 }

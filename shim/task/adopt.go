@@ -32,7 +32,7 @@ func (s successor) adoptAll(ctx context.Context) {
 	for _, r := range s.handoff.Remains() {
 		switch err := s.adopt(ctx, r); {
 		case errors.Is(err, errUnanswered):
-			s.options.Logger.Info("remove container", "container", r.ID, "reason", err)
+			s.options.Logger.Info("removing unfinished container", "container", r.ID, "reason", err)
 			s.endRemains(r, "")
 		case err != nil:
 			s.history.Lost++
