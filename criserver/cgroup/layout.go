@@ -40,7 +40,7 @@ const maxPath = 2048
 // maxName is how long a file's name may be.
 const maxName = 255
 
-// Pod returns the parent of all cgroups of a pod: the given one, or, if there is none, one of our
+// Pod returns the parent of all cgroups of a pod: the given one, or, without one, one of our
 // own (owned), which is made before and removed after the pod.
 //
 // # Errors

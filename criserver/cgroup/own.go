@@ -23,7 +23,7 @@ func (m *Manager) LimitOwn(memory uint64) error {
 	return cgroup.LimitMemory(group.Dir("memory"), group.Unified(), memory)
 }
 
-// limitOwnSlice sets the limit of the slice, which is made unless there is none to set.
+// limitOwnSlice sets the limit of the slice, which it creates only to set one.
 func (m *Manager) limitOwnSlice(memory uint64) error {
 	if memory == 0 && !m.Group(ownSlice).Exists() {
 		return nil

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
-	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/singleflight"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -56,7 +56,7 @@ type Compiler struct {
 	count int             // of all so far
 	known map[string]bool // modules that were compiled, or could not be
 
-	flights flight.Group[struct{}] // of Ready
+	flights singleflight.Group[struct{}] // of Ready
 }
 
 const (

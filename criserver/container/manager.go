@@ -9,7 +9,7 @@
 //	   │                    │                  │▲                          ▲
 //	   │                    │     shim silent  ▼│ shim answers again       │
 //	   │                    │               Unknown ───────────────────────┤
-//	   │                    └─ could not be started ───────────────────────┘
+//	   │                    └─ failed to start ────────────────────────────┘
 //	   └─ not made: nothing is left
 //
 // Start and Remove, and changes of resources, exclude one another by Container.claim; a stop waits
@@ -117,7 +117,7 @@ func New(o Options) (*Manager, error) {
 	return m, nil
 }
 
-// Close ends the watching of containers, which go on.
+// Close ends the watching of containers, which continue.
 func (m *Manager) Close() { m.cancel() }
 
 // name is what no two containers may share.
@@ -179,7 +179,7 @@ type Running struct {
 //
 // # Errors
 //
-// ErrNotFound; ErrFailedPrecondition if it does not run or its shim is gone.
+// ErrNotFound; ErrFailedPrecondition if it does not run or its shim has exited.
 func (m *Manager) Reach(id string) (Running, error) {
 	rec, c, err := m.find(id)
 	if err != nil {

@@ -32,7 +32,7 @@ func (w watcher) watch(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
 // watchSandbox waits until nothing of a dead shim is left, and ends the container then.
 func (w watcher) watchSandbox(c *Container, sb *sandbox.Sandbox) {
 	select {
-	case <-sb.Gone():
+	case <-sb.Cleaned():
 		c.lost(sb)
 	case <-w.ctx.Done():
 	}

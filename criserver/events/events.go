@@ -1,4 +1,4 @@
-// Package events tells CRI clients what becomes of pods and containers, as it happens.
+// Package events tells CRI clients what happens to pods and containers, as it happens.
 //
 // # How events come about
 //

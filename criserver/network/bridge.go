@@ -53,7 +53,7 @@ func bridgeMAC(name string) net.HardwareAddr {
 	return append(net.HardwareAddr{0x5a, 0x5a}, sum[:4]...) // locally administered, unicast
 }
 
-// findBridge returns the bridge, nil when there is none.
+// findBridge returns the bridge, nil without one.
 //
 // # Errors
 //

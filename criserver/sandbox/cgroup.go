@@ -34,7 +34,7 @@ func (g group) create() error {
 }
 
 // remove removes the cgroup, and kills what is still in the sandbox's own except its shim; the
-// connection is nil if there is none.
+// connection is nil without one.
 func (g group) remove(ctx context.Context, shim *client.Client) error {
 	if !g.rec.CgroupOwned {
 		return g.removeLeaves()

@@ -124,7 +124,7 @@ func name(config *runtime.PodSandboxConfig) string {
 //
 // # Errors
 //
-// ErrNotFound; ErrInvalidArgument if several ids begin so.
+// ErrNotFound; ErrInvalidArgument if several ids start so.
 func (m *Manager) Get(id string) (state.Sandbox, error) {
 	full, err := m.records.Resolve(id)
 	if err != nil {
@@ -221,7 +221,7 @@ func (m *Manager) drop(id string) {
 	m.mu.Unlock()
 }
 
-// Close ends the connections to the shims, which go on.
+// Close ends the connections to the shims, which continue.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	boxes := make([]*Sandbox, 0, len(m.boxes))
@@ -241,7 +241,7 @@ func (m *Manager) ShimReports(ctx context.Context) []shims.Report { return m.shi
 // limit is how long cleaning up may take that nobody waits for.
 const limit = 10 * time.Second
 
-// Aside returns a context for undoing: it goes on for a while when the request has been given up.
+// Aside returns a context for undoing: it continues for a while when the request has been given up.
 func Aside(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }

@@ -128,8 +128,8 @@ func New(o Options) *Server {
 	return s
 }
 
-// Recover finds out what became of pods and containers while no server ran and removes what belongs
-// to none. Until it has returned, every request is answered with Unavailable.
+// Recover finds out what happened to pods and containers while no server ran and removes what
+// belongs to none. Until it has returned, every request is answered with Unavailable.
 func (s *Server) Recover(ctx context.Context) {
 	started := time.Now()
 	s.o.Sandboxes.Recover(ctx, func(ctx context.Context, _ state.Sandbox, sb *sandbox.Sandbox, found sandbox.Found) {
@@ -165,7 +165,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// stopLimit is how long running requests may go on when the server is told to stop.
+// stopLimit is how long running requests may continue when the server is told to stop.
 const stopLimit = 5 * time.Second
 
 // Stop ends the server. Pods and containers run on.

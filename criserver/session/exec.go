@@ -73,7 +73,7 @@ type execution struct {
 	id, execID string
 }
 
-// The prefixes of commands' ids, by what becomes of them when the server dies: see Manager.Adopt.
+// The prefixes of commands' ids, by what happens to them when the server dies: see Manager.Adopt.
 const (
 	syncPrefix   = "sync-"
 	streamPrefix = "exec-"

@@ -26,7 +26,7 @@ import (
 // # Errors
 //
 // ErrNotFound, ErrFailedPrecondition if the container does not run, the context's, or why the
-// command could not be started. A command that ends with a code other than 0 is no error; nor is
+// command failed to start. A command that ends with a code other than 0 is no error; nor is
 // one that is not there (127) or cannot be executed (126), where the runtime says so.
 func (m *Manager) Exec(ctx context.Context, id string, cmd []string, s Streams) (int32, error) {
 	r, err := m.containers.Reach(id)

@@ -30,7 +30,7 @@ type shared struct {
 	pods          map[string]time.Duration // those that hold it, and the CPU time that each is charged with
 	charged       time.Duration            // what the shim has used of that
 	history       client.History           // as it was told last
-	accountBroken bool                     // its CPU time could not be read; it is logged once
+	accountBroken bool                     // its CPU time cannot be read; it is logged once
 	waiting       bool                     // pods of an earlier server are still reacquiring it: none is charged before all have
 }
 
@@ -157,7 +157,7 @@ func (s *shared) connection() *client.Client {
 	return s.client
 }
 
-// living returns the connection, nil if there is none or shim and supervisor are gone.
+// living returns the connection, nil without one or shim and supervisor have exited.
 func (s *shared) living() *client.Client {
 	c := s.connection()
 	if c == nil {
@@ -171,7 +171,7 @@ func (s *shared) living() *client.Client {
 	}
 }
 
-// get returns the connection to the shim, which is started if there is none. A shim that did not
+// get returns the connection to the shim, which it starts if it does not run. A shim that did not
 // answer an earlier request may answer now.
 func (s *shared) get(ctx context.Context) (*client.Client, error) {
 	if c := s.living(); c != nil {

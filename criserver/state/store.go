@@ -58,9 +58,9 @@ type Store[R any] struct {
 type entry[R any] struct {
 	write sync.Mutex // held over a whole Update, Delete
 
-	mu   sync.RWMutex // guards the two below
-	rec  R
-	gone bool
+	mu      sync.RWMutex // guards the two below
+	rec     R
+	deleted bool
 }
 
 // Follower is told of every record: of those that Open finds (before is nil), and of every change
@@ -164,7 +164,7 @@ func (s *Store[R]) Create(id string, rec R) error {
 	s.mu.Unlock()
 	if err := s.write(id, rec); err != nil {
 		e.mu.Lock()
-		e.gone = true
+		e.deleted = true
 		e.mu.Unlock()
 		os.Remove(s.path(id)) // the rename may have succeeded and only the sync of the folder not
 		s.forget(id)
@@ -200,9 +200,9 @@ func (s *Store[R]) change(id string, change func(R) (R, error), write func(strin
 	e.write.Lock()
 	defer e.write.Unlock()
 	e.mu.RLock()
-	old, gone := e.rec, e.gone
+	old, deleted := e.rec, e.deleted
 	e.mu.RUnlock()
-	if gone {
+	if deleted {
 		return zero, fmt.Errorf("record %q: %w", id, errdefs.ErrNotFound)
 	}
 	next, err := change(old)
@@ -228,7 +228,7 @@ func (s *Store[R]) Get(id string) (R, error) {
 	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if e.gone {
+	if e.deleted {
 		return zero, fmt.Errorf("record %q: %w", id, errdefs.ErrNotFound)
 	}
 	return e.rec, nil
@@ -249,8 +249,8 @@ func (s *Store[R]) Delete(id string) error {
 		return fmt.Errorf("remove record %q: %w", id, err)
 	}
 	e.mu.Lock()
-	last, again := e.rec, e.gone
-	e.gone = true
+	last, again := e.rec, e.deleted
+	e.deleted = true
 	e.mu.Unlock()
 	s.forget(id)
 	if !again {

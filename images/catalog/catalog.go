@@ -256,7 +256,7 @@ type Image struct {
 	// Checkpoint names the container whose checkpoint the image is: its files are
 	// those of a checkpoint's archive. "" for an image that can be run.
 	Checkpoint string
-	// Program is the module at the entrypoint of an image with files, "" if there is none.
+	// Program is the module at the entrypoint of an image with files, "" without one.
 	Program digest.Digest
 	// Created is when the image was built; zero if it does not say.
 	Created time.Time

@@ -31,11 +31,11 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/host/space"
-	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/singleflight"
 	"github.com/sunaba-project/sunaba/images/unpack/extract"
 )
 
-// Keys of snapshots that are not layers begin with what they are for.
+// Keys of snapshots that are not layers start with what they are for.
 const (
 	rootPrefix = "root/"
 	workPrefix = "work/"
@@ -54,7 +54,7 @@ type Store struct {
 	roots
 	staging
 
-	stages     flight.Group[struct{}]
+	stages     singleflight.Group[struct{}]
 	committing sync.Mutex // one Commit at a time
 }
 

@@ -54,7 +54,7 @@ type Details struct {
 	Execs      []string      `json:"execs,omitempty"`      // ids of further processes that were not deleted
 }
 
-// History is what has become of the shims that a supervisor has started, one after the other.
+// History is what has happened to the shims that a supervisor has started, one after the other.
 type History struct {
 	Shims   int `json:"shims"`   // how many, the one that answers among them
 	Adopted int `json:"adopted"` // containers that one of them took over from the one before, each time
@@ -73,8 +73,8 @@ type AttachRequest struct {
 
 // Launched is a container that was created and started.
 type Launched struct {
-	PID   int       `json:"pid"`
-	Begun time.Time `json:"begun"` // just before the process started: it may have exited already
+	PID       int       `json:"pid"`
+	StartedAt time.Time `json:"begun"` // just before the process started: it may have exited already
 }
 
 // PrepareRequest tells a shim which namespaces of the pod its next container will join, by their

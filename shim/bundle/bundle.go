@@ -37,12 +37,12 @@ type Task struct {
 	Cgroup        string `json:"cgroup,omitempty"` // path below the hierarchies' mount points
 
 	// What a successor of the shim needs to know besides, where there will be one.
-	Stage   Stage     `json:"stage,omitempty"`
-	Request []byte    `json:"request,omitempty"` // the Task API's CreateTaskRequest
-	PID     int       `json:"pid,omitempty"`     // init's; 0 = it is not there yet
-	Began   time.Time `json:"began,omitzero"`    // when init was released to run
-	Paused  bool      `json:"paused,omitempty"`  // or is about to be
-	Told    []int     `json:"told,omitempty"`    // signals that init was sent, each once
+	Stage     Stage     `json:"stage,omitempty"`
+	Request   []byte    `json:"request,omitempty"`  // the Task API's CreateTaskRequest
+	PID       int       `json:"pid,omitempty"`      // init's; 0 = it is not there yet
+	StartedAt time.Time `json:"startedAt,omitzero"` // when init was released to run
+	Paused    bool      `json:"paused,omitempty"`   // or is about to be
+	Told      []int     `json:"told,omitempty"`     // signals that init was sent, each once
 }
 
 // taskVersion is the format version of TaskName.

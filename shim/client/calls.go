@@ -252,7 +252,7 @@ func (c *Client) Details(ctx context.Context, id string) (Details, error) {
 	return decoded[Details](&resp, fmt.Sprintf("details of container %q", id))
 }
 
-// History returns what has become of the shims that the supervisor has started.
+// History returns what has happened to the shims that the supervisor has started.
 // ErrFailedPrecondition for a shim without a supervisor.
 func (c *Client) History(ctx context.Context) (History, error) {
 	var resp wrapperspb.StringValue

@@ -124,7 +124,7 @@ func adoptExec(t *testing.T, m *mortal) {
 	w.ends(137)
 }
 
-// adoptEnded has a program end by itself: it is frozen before its input ends, and let go on when
+// adoptEnded has a program end by itself: it is frozen before its input ends, and continued when
 // the shim stands still.
 func adoptEnded(t *testing.T, m *mortal) {
 	w := m.run(Program{Kind: Cat, Code: 42})

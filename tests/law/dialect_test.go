@@ -22,7 +22,7 @@ var dialect = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
 	`(?:goes|go|went|going|gone) on`, `(?:is|are|was|were|has|have|had)(?: just| long)? gone`, `goes without`,
 	`begins?`, `began`, `begun`, `beginning`,
 	`there (?:is|are|was|were) none`, `(?:is|was) none`, `to be had`, `could not be`,
-	`(?:is|are) (?:tried|asked|done|started) again`, `under way`, `at hand`,
+	`(?:is|are) tried again`, `under way`, `at hand`,
 	`nobody's`, `nothing's`, `(?:is|are) no matter`, `(?:became|becomes?|comes?|came) of`,
 	`what there is`, `but for`, `hopeless`, `stillborn`, `bur(?:y|ied|ies)`, `lent`, `lends?`,
 }, "|") + `)\b`)

@@ -88,7 +88,7 @@ func Open(path string, o Options) (*Book, error) {
 	size, lines := j.size, j.lines
 	err = j.rewrite(b.entries())
 	if durable.Full(err) {
-		// One of this boot can be gone on with. One of another says nothing, and is rewritten
+		// One of this boot can be continued. One of another says nothing, and is rewritten
 		// before a lease is given.
 		j.size, j.lines = size, lines
 		if b.behind = !b.continues(entries); b.behind {

@@ -200,7 +200,7 @@ func (s *Server) Attach(r *runtime.AttachRequest) (*runtime.AttachResponse, erro
 //
 // # Errors
 //
-// ErrInvalidArgument for a port that is none; ErrResourceExhausted if too many clients have not
+// ErrInvalidArgument for a port that is not one; ErrResourceExhausted if too many clients have not
 // connected yet.
 func (s *Server) PortForward(r *runtime.PortForwardRequest) (*runtime.PortForwardResponse, error) {
 	for _, port := range r.GetPort() {

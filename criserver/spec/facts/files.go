@@ -189,7 +189,7 @@ func propagation(table []*mountinfo.Info, path string) (shared, slave bool) {
 }
 
 // Devices looks up the devices at the host paths of a container's devices; a directory stands for
-// all devices below it. Paths where there is none are left out, and spec refuses them.
+// all devices below it. Paths without a device are left out, and spec refuses them.
 //
 // # Errors
 //

@@ -119,7 +119,7 @@ func (s successor) readopt(ctx context.Context, left *handoff.Remains, r createR
 	}
 	c := newContainer(b, ec, streams, r, s.handoff)
 	c.startMakesInit = false
-	c.init.began, c.init.told = t.Began, t.Told
+	c.init.startedAt, c.init.told = t.StartedAt, t.Told
 	if t.Stage != bundle.Created {
 		c.init.state = running
 	}
@@ -170,10 +170,10 @@ func (s successor) resume(ctx context.Context, c *container, left *handoff.Remai
 		}
 	}
 	if t.Stage == bundle.Starting {
-		if t.Began.IsZero() {
-			c.init.began = time.Now()
+		if t.StartedAt.IsZero() {
+			c.init.startedAt = time.Now()
 		}
-		s.note(c.started(c.init.began), "record start", c.id)
+		s.note(c.started(c.init.startedAt), "record start", c.id)
 	}
 	go s.watchInit(c)
 }

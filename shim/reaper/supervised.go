@@ -29,7 +29,7 @@ func NewSupervised(k Supervisor) (*Reaper, error) { return start(k) }
 
 // Adopt returns the process with this pid, which was the child of an earlier shim with the same
 // supervisor and never becomes one of this process. It may have ended meanwhile. When the
-// supervisor is gone, it ends with supervisor.Unknown whenever it does.
+// supervisor has exited, it ends with supervisor.Unknown whenever it does.
 func (r *Reaper) Adopt(pid int) (*Child, error) {
 	if r.supervisor == nil {
 		return nil, errors.New("adopt process: there is no supervisor")

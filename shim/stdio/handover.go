@@ -20,7 +20,7 @@ const (
 	endHold    = ".hold"      // after stdout or stderr: our reading end of a FIFO
 )
 
-// Ends are the files that a successor of this process needs to go on with the streams, by names
+// Ends are the files that a successor of this process needs to continue with the streams, by names
 // that Adopt knows: pipes, FIFOs and the terminal, once it is known. A log file is opened anew.
 func (s *Streams) Ends() map[string]*os.File {
 	ends := map[string]*os.File{}

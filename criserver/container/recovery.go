@@ -14,7 +14,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// Adopt finds out what became of a sandbox's containers while no server ran; it is for
+// Adopt finds out what happened to a sandbox's containers while no server ran; it is for
 // sandbox.Manager.Recover.
 func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.Found) {
 	a := adoption{Manager: m, sandbox: sb}
@@ -82,12 +82,14 @@ func (a adoption) adopt(ctx context.Context, rec state.Container, found sandbox.
 
 // mayRun says of a container that is Created on record that the server which started it died before
 // it wrote that it runs.
-func mayRun(rec state.Container) bool { return rec.Phase == state.Created && !rec.BegunAt.IsZero() }
+func mayRun(rec state.Container) bool {
+	return rec.Phase == state.Created && !rec.StartAttemptedAt.IsZero()
+}
 
 // suspect makes a container Unknown that runs, or may.
 func (c *Container) suspect(rec state.Container) error {
 	if mayRun(rec) {
-		if _, err := c.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.StartedAt = r.BegunAt })); err != nil {
+		if _, err := c.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.StartedAt = r.StartAttemptedAt })); err != nil {
 			return err
 		}
 	}
