@@ -17,7 +17,7 @@
 //
 // Errors carry the classes of github.com/containerd/errdefs. One kind has none on purpose: an
 // unreachable registry, whose text starts with "RegistryUnavailable: ". The kubelet compares that
-// beginning, so callers must hand such an error on without putting words in front of it.
+// prefix, so callers must return such an error without words in front of it.
 //
 // # Packages
 //

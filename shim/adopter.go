@@ -26,7 +26,7 @@ type Adopter interface {
 	//
 	// Commands that were executed in the container are not the engine's concern: they are killed.
 	//
-	// On error the container is ended, and what there is of it removed from its bundle alone.
+	// On error the container is ended, and removed from its bundle alone.
 	Adopt(ctx context.Context, b *Bundle, a Adoption) (Container, error)
 }
 

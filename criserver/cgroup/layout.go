@@ -90,7 +90,7 @@ func (l Layout) given(given string) (string, error) {
 
 func unprintable(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }
 
-// relative says of a name in a path that it is none by itself.
+// relative says whether a part of a path is "", "." or "..".
 func relative(name string) bool { return name == "" || name == "." || name == ".." }
 
 // idLength is how long the ids of containers are.

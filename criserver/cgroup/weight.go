@@ -22,8 +22,8 @@ func ownShares() uint64 {
 }
 
 // create creates a cgroup in every hierarchy, with whatever is missing above it. The folder of our
-// own pods gets its weight and its limit with its creation. One that exists keeps what it has: its owner may have
-// chosen it.
+// own pods gets its weight and its limit with its creation. One that exists keeps what it has: its
+// owner may have chosen it.
 func (m *Manager) create(group *cgroup.Group) error {
 	return group.CreateWith(func(path, dir string) error {
 		if path != ownParent {

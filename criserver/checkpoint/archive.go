@@ -20,8 +20,8 @@
 //	dump.log, stats-dump
 //
 // Tools also make an image of an archive. Its root filesystem is the archive's content, and its
-// manifest names the container in an annotation. A pod's checkpoint is a folder with one archive per
-// container, NAME.tar, and PodOptions.
+// manifest names the container in an annotation. A pod's checkpoint is a folder with one archive
+// per container, NAME.tar, and PodOptions.
 package checkpoint
 
 import (
@@ -201,9 +201,9 @@ func whole(dir string) error {
 	return nil
 }
 
-// Copy copies what a container starts from into an empty folder, from an extracted archive in another
-// folder: the root filesystem of an image that was made from one. That is untrusted, and may have
-// other files too.
+// Copy copies what a container starts from into an empty folder, from an extracted archive in
+// another folder: the root filesystem of an image that was made from one. That is untrusted, and
+// may have other files too.
 //
 // # Errors
 //

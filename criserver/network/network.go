@@ -7,8 +7,8 @@
 // The caller pins a network namespace (package netns), and calls Setup once for it. Setup returns
 // when the pod is reachable and everything that Teardown needs is durable; on error it has undone
 // its changes. The caller keeps Result and passes it to Teardown, which is idempotent and does not
-// need the namespace. A pod is torn down by the kind of network that set it up, even if the node has
-// switched to the other kind since. When the daemon starts, GC removes what a crash left. Close
+// need the namespace. A pod is torn down by the kind of network that set it up, even if the node
+// has switched to the other kind since. When the daemon starts, GC removes what a crash left. Close
 // keeps the pods' network: it stays while no daemon runs.
 package network
 

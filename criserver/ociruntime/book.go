@@ -49,7 +49,7 @@ type entry struct {
 type program struct {
 	path  string
 	info  os.FileInfo
-	error string // why there is none
+	error string // why it is missing
 }
 
 func (p program) same(q program) bool {

@@ -37,7 +37,8 @@ type Output struct {
 	Code           int32
 }
 
-// ExecSync runs a command in a running container and returns its output. timeout 0 is none.
+// ExecSync runs a command in a running container and returns its output. timeout 0 means no
+// timeout.
 //
 // # Errors
 //

@@ -38,7 +38,7 @@ func (t *Tree) Has(pid int) bool {
 	return held
 }
 
-// Grow adds the processes of a group that belong, until there is none that is not in the tree. An
+// Grow adds the processes of a group that belong, until all of them are in the tree. An
 // ended context ends the search.
 func (t *Tree) Grow(ctx context.Context, group *Group, belongs func(pid int, from Descent) bool) error {
 	for grown := true; grown && ctx.Err() == nil; {

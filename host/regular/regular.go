@@ -82,8 +82,8 @@ func openAt(root int, name string) (*os.File, error) {
 	return open(root, path.Clean("/"+name), name, &unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// open checks the type of the file before it opens it: opening a pipe waits, and opening a device may
-// do anything.
+// open checks the type of the file before it opens it: opening a pipe waits, and opening a device
+// may do anything.
 func open(dir int, at, name string, how *unix.OpenHow) (*os.File, error) {
 	how.Flags = unix.O_PATH | unix.O_CLOEXEC
 	found, err := openat2(dir, at, how)

@@ -168,7 +168,7 @@ func hasTag(ref string) bool {
 //
 // # Errors
 //
-// Those of the files that could not be imported; the others are.
+// Those of the files whose import failed; the others are imported.
 func (a *Archiver) Preload(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

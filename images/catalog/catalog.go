@@ -81,7 +81,7 @@ func (c *Catalog) Answer(nameOrID string) (id string, ok bool) {
 	return "", false
 }
 
-// AnswerOf returns the id that a target goes by: the one that it has gone by, else the default
+// AnswerOf returns the id that a target goes by: the one that it had, else the default
 // handler's variant, else any other's.
 func (c *Catalog) AnswerOf(t store.Target) string {
 	if t.Has(t.Answer) {

@@ -68,8 +68,8 @@ func New(d *disk.Disk, collector *retain.Collector, fetcher Fetcher, logger *slo
 
 // Check reads all parts of all images, and compares them with their digests and fingerprints. With
 // repair, damaged images are fetched again, once, by their names, with no credentials except the
-// node's own. The record of an image that cannot be fetched is deleted, so that the next pull fetches
-// it.
+// node's own. The record of an image that cannot be fetched is deleted, so that the next pull
+// fetches it.
 //
 // Running containers keep the damaged files.
 func (k *Checker) Check(ctx context.Context, repair bool) (Report, error) {
@@ -233,8 +233,8 @@ func (k *Checker) refetch(ctx context.Context, id string) error {
 	return last
 }
 
-// DropDamaged deletes, at server start, the records of images whose damage is cheap to see: a part is
-// missing, or a document does not match its digest.
+// DropDamaged deletes, at server start, the records of images whose damage is cheap to see: a part
+// is missing, or a document does not match its digest.
 func (k *Checker) DropDamaged(ctx context.Context) error {
 	st := k.disk.DB.State()
 	c := newChecking(k.disk)
@@ -264,8 +264,8 @@ func (k *Checker) DropDamaged(ctx context.Context) error {
 // openFile holds the boot during which a process opened the store, until it closes it.
 const openFile = "open"
 
-// Start records that this process has the store open. If the machine went down while another process
-// had, or if layers were restored without their records, everything has to be read in the
+// Start records that this process has the store open. If the machine went down while another
+// process had, or if layers were restored without their records, everything has to be read in the
 // background: why says so.
 func (k *Checker) Start() (why string, err error) {
 	file := filepath.Join(k.disk.Root, openFile)

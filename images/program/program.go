@@ -15,7 +15,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/regular"
 )
 
-// ReadHeader returns the first bytes of a file that tell what kind of WebAssembly it is, fewer if it is shorter.
+// ReadHeader returns the first bytes of a file that tell what kind of WebAssembly it is, fewer if
+// it is shorter.
 func ReadHeader(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -109,8 +109,8 @@ type Request struct {
 // ErrInvalidArgument for a reference that is not one (without touching the network), an unknown
 // handler, and content that cannot run here; a *NoMatchError (ErrFailedPrecondition) when no
 // requested handler runs the image; ErrNotFound, ErrUnauthenticated, ErrPermissionDenied from the
-// registry; ErrDataLoss for content that does not match its digest; the context's error. The text of
-// an unreachable registry starts with registry.UnavailablePrefix.
+// registry; ErrDataLoss for content that does not match its digest; the context's error. The text
+// of an unreachable registry starts with registry.UnavailablePrefix.
 func (p *Puller) Pull(ctx context.Context, req Request) (catalog.Image, error) {
 	n, err := reference.Parse(req.Ref)
 	if err != nil {

@@ -34,7 +34,8 @@ var errStalled = errors.New("the transfer stalled")
 //
 // Its classes (errors.Is): ErrNotFound; ErrUnauthenticated for 401; ErrPermissionDenied for 403;
 // ErrResourceExhausted for 429 and a Retry-After that is too long; ErrDataLoss for an answer whose
-// length is not the manifest's; the context's error if that ended the request. An unavailable registry has no class: the kubelet needs the bare text.
+// length is not the manifest's; the context's error if that ended the request. An unavailable
+// registry has no class: the kubelet needs the bare text.
 type Error struct {
 	text        string
 	class       error

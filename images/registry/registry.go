@@ -14,9 +14,9 @@
 //
 // # Credentials
 //
-// Credentials are not kept between two calls of Client.Repository: a refused one does not affect the
-// next call. A pull's credentials are sent only to the registry itself and its token server: not to
-// mirrors or redirect targets. Mirrors get the credentials of the node's own file.
+// Credentials are not kept between two calls of Client.Repository: a refused one does not affect
+// the next call. A pull's credentials are sent only to the registry itself and its token server:
+// not to mirrors or redirect targets. Mirrors get the credentials of the node's own file.
 package registry
 
 import (

@@ -55,14 +55,14 @@ func (c *Content) ingestPath(d digest.Digest) string {
 // for one digest one works and the others wait; if it fails, the next caller continues with its own
 // open.
 //
-// Bytes that came before an error of open or of its reader are kept, also across a restart: the next
-// Ingest opens the content at that offset. The digest is verified over the whole blob; if an older
-// part proves wrong, the blob is fetched once more from the start.
+// Bytes that came before an error of open or of its reader are kept, also across a restart: the
+// next Ingest opens the content at that offset. The digest is verified over the whole blob; if an
+// older part proves wrong, the blob is fetched once more from the start.
 //
 // # Errors
 //
-// ErrDataLoss if the content does not match its digest and size, and syscall.ENOSPC for a full disk:
-// nothing is kept then. Otherwise the error of open or of its reader.
+// ErrDataLoss if the content does not match its digest and size, and syscall.ENOSPC for a full
+// disk: nothing is kept then. Otherwise the error of open or of its reader.
 func (c *Content) Ingest(ctx context.Context, desc ocispec.Descriptor, open Opener) error {
 	return c.bring(ctx, desc, open, false)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// prepareIngests makes room for ingests, and removes what is none.
+// prepareIngests creates the folder of ingests, and removes other files from it.
 func (c *Content) prepareIngests() error {
 	for _, dir := range []string{c.ingestDir(), filepath.Join(c.root, "blobs", string(digest.Canonical))} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -83,7 +83,7 @@ func readOnly(mounts []mount.Mount) []mount.Mount {
 			if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
 				upper = dir + ":"
 			} else if !strings.HasPrefix(o, "workdir=") && !strings.HasPrefix(o, "uidmap=") && !strings.HasPrefix(o, "gidmap=") {
-				options = append(options, o) // who files belong to in a container is no matter here
+				options = append(options, o) // who files belong to in a container does not matter here
 			}
 		}
 		for j, o := range options {

@@ -118,8 +118,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// fullButUsed says that overlayfs could not be tried because the disk is full, and that it worked
-// when the store was made.
+// fullButUsed says that trying overlayfs failed because the disk is full, and that it worked when
+// the store was created.
 func (s *Store) fullButUsed(err error) bool {
 	_, missing := os.Stat(s.recordsFile())
 	return missing == nil && durable.Full(err)

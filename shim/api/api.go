@@ -15,8 +15,8 @@ const (
 	MethodDetails   = "Details"
 	MethodAttach    = "Attach"
 	MethodPrepare   = "Prepare"
-	MethodUnprepare = "Unprepare" // takes the PrepareRequest's pod, answers when what was prepared is gone
-	MethodVacate    = "Vacate"    // takes the PrepareRequest's cgroup, answers when what was prepared there is gone
+	MethodUnprepare = "Unprepare" // takes the PrepareRequest's pod, answers when the prepared process has exited
+	MethodVacate    = "Vacate"    // takes the PrepareRequest's cgroup, answers when the prepared process there has exited
 	MethodLaunch    = "Launch"    // takes the Task API's CreateTaskRequest, answers with Launched
 	MethodHistory   = "History"   // takes nothing, answers with History
 )
@@ -58,7 +58,7 @@ type Details struct {
 type History struct {
 	Shims   int `json:"shims"`   // how many, the one that answers among them
 	Adopted int `json:"adopted"` // containers that one of them took over from the one before, each time
-	Lost    int `json:"lost"`    // containers that could not be taken over, and were ended
+	Lost    int `json:"lost"`    // containers whose adoption failed, and were ended
 }
 
 // AttachRequest asks to take part in the streams of a container's init process by FIFOs whose other

@@ -112,7 +112,7 @@ func adoptExec(t *testing.T, m *mortal) {
 	}
 	execute("dies with its shim", Program{Kind: Sleep})
 	m.die()
-	w.await("what was executed is gone", func() bool {
+	w.await("the executed process has exited", func() bool {
 		pids, err := m.Pids(within(t), w.id)
 		return err == nil && len(pids) == 1
 	})

@@ -133,7 +133,7 @@ func (s *Streams) adoptInput(take func(string) *os.File) {
 	case fifo != nil:
 		s.stdin = newCopier("stdin", fifo, &fileSink{File: to, keep: s.cfg.Terminal, ends: s.cfg.InputEnds}, true)
 	case !s.cfg.Terminal:
-		to.Close() // the caller's end is gone
+		to.Close() // the caller has closed its end
 	}
 }
 

@@ -37,7 +37,7 @@ func (s successor) adoptAll(ctx context.Context) {
 		case err != nil:
 			s.history.Lost++
 			s.note(err, "adopt container", r.ID)
-			s.endRemains(r, "the shim died, and its successor could not take over: "+err.Error())
+			s.endRemains(r, "the shim died, and its successor failed to adopt the container: "+err.Error())
 		default:
 			s.history.Adopted++
 		}

@@ -25,9 +25,9 @@ const (
 	sameSignal = 300 * time.Millisecond
 )
 
-// withHangup ends the context also when the terminal or the reader of the output is gone. Without
-// it, either would end this process and leave the pod. A program that was started to outlive its
-// terminal (nohup) continues.
+// withHangup ends the context also when the terminal is closed or the reader of the output has
+// exited. Without it, either would end this process and leave the pod. A program that was started
+// to outlive its terminal (nohup) continues.
 func withHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)
@@ -153,7 +153,7 @@ func (e *ending) end(ctx context.Context, grace int64) error {
 	e.since = time.Now()
 	err := e.agent.Delete(ctx, e.key.Namespace, e.key.Name, "", grace)
 	if errdefs.IsNotFound(err) {
-		return nil // it is gone already
+		return nil // it is deleted already
 	}
 	return err
 }

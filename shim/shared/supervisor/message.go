@@ -34,7 +34,7 @@ type Exit struct {
 	At   time.Time `json:"at"`   // when it was noticed
 }
 
-// Unknown is the code of a process that is gone, and nobody saw it end.
+// Unknown is the code of a process that has exited without an exit record.
 const Unknown = 255
 
 // Bounds of one packet.

@@ -1,6 +1,6 @@
 // Package supervisor is the parent of a shim that may die without its containers: it holds files
-// that cannot be opened again (the shim's ends of the containers' pipes, terminals and links), reaps
-// processes whose shim is dead, and starts a successor, to which it hands both.
+// that cannot be opened again (the shim's ends of the containers' pipes, terminals and links),
+// reaps processes whose shim is dead, and starts a successor, to which it hands both.
 //
 // A process that Linux has to hand to a new parent goes to the nearest subreaper among its
 // ancestors. As long as the shim lives that is the shim, thereafter the supervisor, also for
