@@ -15,13 +15,12 @@
 // Start and Remove, and changes of resources, exclude one another by Container.claim; a stop waits
 // for a start to end.
 //
-// # Who notices the end
+// # Exit
 //
-// Each running container has one watcher. When its process ends the watcher first makes the status
-// durable (exit code, time, reason), then deletes the task from the shim, then tells those who
-// wait. If the shim dies instead, the watcher waits until the sandbox has cleaned up after it and
-// takes the exit that the shim wrote beside the bundle, or, if it wrote none, ends the container as
-// Unknown with code 255.
+// Each running container has one watcher. When the process exits, the watcher makes the status
+// durable (exit code, time, reason), then deletes the task from the shim, then tells the waiters.
+// If the shim dies instead, the watcher waits until the sandbox has cleaned up, and takes the exit
+// that the shim wrote beside the bundle. Without one the container ends as Unknown with code 255.
 package container
 
 import (
@@ -63,8 +62,7 @@ type Options struct {
 	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none
 	// turns CDI devices off.
 	CDISpecDirs []string
-	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not
-	// named.
+	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not named.
 	LogLimits map[string]stdio.Limits
 	// OptimizeGo says whether the functions of Go's guests are rewritten where neither container
 	// nor pod says it.

@@ -54,8 +54,7 @@ type Result struct {
 
 // Network connects pods. It is safe for concurrent use; calls for one pod must not overlap.
 type Network interface {
-	// Setup connects the pod. It undoes what it did when it fails, and is durable before it
-	// returns.
+	// Setup connects the pod. It undoes what it did when it fails, and is durable before it returns.
 	//
 	// # Errors
 	//

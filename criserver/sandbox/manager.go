@@ -1,18 +1,15 @@
 // Package sandbox runs pod sandboxes: the namespaces, network, cgroup, files and shim that the
 // containers of a pod share.
 //
-// # Life of a sandbox
+// Run makes a sandbox by one list of steps, each of which can be undone from the sandbox's record
+// alone. The first step writes that record as an intent, the last one as ready. If a step fails or
+// the server dies, the steps are undone, now or at the next start of the server. Stop undoes all
+// except the record and the folders, Remove the rest; both are idempotent. A sandbox whose shim or
+// pause process dies becomes NotReady and waits for Stop.
 //
-// Run makes a sandbox in the order of one list of steps, each of which can be undone from the
-// sandbox's record alone. The first step writes that record as an intent, the last one as ready;
-// whatever fails or dies in between is undone, now or at the next start of the server. Stop undoes
-// everything but the record and the folders, Remove the rest; both are idempotent. A sandbox whose
-// shim or pause process dies becomes NotReady by itself and waits for Stop.
-//
-// Its shim comes from package shims, which alone knows whether other sandboxes have the same.
-//
-// The namespaces are pinned by bind mounts, so a sandbox needs no process of its own but the shim;
-// where its containers share a PID namespace, a pause process holds that.
+// Package shims alone knows whether other sandboxes have the same shim. Bind mounts pin the
+// namespaces, so a sandbox needs no process except the shim; if its containers share a PID
+// namespace, a pause process holds that.
 package sandbox
 
 import (

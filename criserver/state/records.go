@@ -157,8 +157,7 @@ type Container struct {
 	User         User          `json:"user"`
 	// FromCheckpoint says that its processes are not run anew: Start takes them up where they were.
 	FromCheckpoint bool `json:"fromCheckpoint,omitempty"`
-	// Unstartable is why its program cannot be executed, as far as the image tells: its start says
-	// so.
+	// Unstartable is why its program cannot be executed, as far as the image tells: its start says so.
 	Unstartable string `json:"unstartable,omitempty"`
 	// ProcessLabel is the SELinux label of a container that has one of its own, not its pod's.
 	ProcessLabel string `json:"processLabel,omitempty"`

@@ -1,19 +1,13 @@
 // Package state keeps what the CRI server must know after a crash, a restart or a reboot: one JSON
 // file for each sandbox and each container.
 //
-// # Life of a record
-//
 // Create writes the record as an intent, before anything of the pod or container exists. Update
-// replaces it as a whole, under the record's own lock, and returns once the new version is on the
-// disk: written to a temporary file, synced, renamed over the old one, and the folder synced. A
-// reader therefore finds either the old or the new version, never a mixture, whatever moment the
-// power fails. Delete ends the record's life and is idempotent.
-//
-// # Damage
+// replaces it under the record's own lock, atomically, and returns once the new version is on disk.
+// Delete is idempotent.
 //
 // Open loads every record. A file that cannot be read as a record (torn by a broken disk, written
-// by a newer version) is moved aside as NAME.damaged, logged and left for a person to look at; it
-// never keeps the server from starting.
+// by a newer version) is renamed to NAME.damaged, logged and left for a person to look at; it never
+// keeps the server from starting.
 package state
 
 import (

@@ -7,35 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flagOptions are the mount options that are flags of mount(2); all others are the file system's
-// own.
-var flagOptions = map[string]struct {
-	clear bool
-	flag  uintptr
-}{
-	"async":         {true, unix.MS_SYNCHRONOUS},
-	"atime":         {true, unix.MS_NOATIME},
-	"bind":          {false, unix.MS_BIND},
-	"defaults":      {false, 0},
-	"dev":           {true, unix.MS_NODEV},
-	"diratime":      {true, unix.MS_NODIRATIME},
-	"dirsync":       {false, unix.MS_DIRSYNC},
-	"exec":          {true, unix.MS_NOEXEC},
-	"noatime":       {false, unix.MS_NOATIME},
-	"nodev":         {false, unix.MS_NODEV},
-	"nodiratime":    {false, unix.MS_NODIRATIME},
-	"noexec":        {false, unix.MS_NOEXEC},
-	"norelatime":    {true, unix.MS_RELATIME},
-	"nostrictatime": {true, unix.MS_STRICTATIME},
-	"nosuid":        {false, unix.MS_NOSUID},
-	"rbind":         {false, unix.MS_BIND | unix.MS_REC},
-	"relatime":      {false, unix.MS_RELATIME},
-	"ro":            {false, unix.MS_RDONLY},
-	"rw":            {true, unix.MS_RDONLY},
-	"strictatime":   {false, unix.MS_STRICTATIME},
-	"suid":          {true, unix.MS_NOSUID},
-	"sync":          {false, unix.MS_SYNCHRONOUS},
-}
+// setting and clearing are the mount options that are flags of mount(2); all others are the file
+// system's own.
+var (
+	setting = map[string]uintptr{
+		"bind": unix.MS_BIND, "defaults": 0, "dirsync": unix.MS_DIRSYNC, "noatime": unix.MS_NOATIME, "nodev": unix.MS_NODEV,
+		"nodiratime": unix.MS_NODIRATIME, "noexec": unix.MS_NOEXEC, "nosuid": unix.MS_NOSUID, "rbind": unix.MS_BIND | unix.MS_REC,
+		"relatime": unix.MS_RELATIME, "ro": unix.MS_RDONLY, "strictatime": unix.MS_STRICTATIME, "sync": unix.MS_SYNCHRONOUS,
+	}
+	clearing = map[string]uintptr{
+		"async": unix.MS_SYNCHRONOUS, "atime": unix.MS_NOATIME, "dev": unix.MS_NODEV, "diratime": unix.MS_NODIRATIME,
+		"exec": unix.MS_NOEXEC, "norelatime": unix.MS_RELATIME, "nostrictatime": unix.MS_STRICTATIME, "rw": unix.MS_RDONLY,
+		"suid": unix.MS_NOSUID,
+	}
+)
 
 // ParseOptions splits options into mount(2)'s flags and the file system's own options.
 //
@@ -44,14 +29,13 @@ var flagOptions = map[string]struct {
 // ErrNotImplemented for loop devices.
 func ParseOptions(options []string) (flags uintptr, data []string, err error) {
 	for _, o := range options {
-		switch f, ok := flagOptions[o]; {
-		case ok && f.clear:
-			flags &^= f.flag
-		case ok:
-			flags |= f.flag
-		case o == "loop":
+		if flag, ok := setting[o]; ok {
+			flags |= flag
+		} else if flag, ok := clearing[o]; ok {
+			flags &^= flag
+		} else if o == "loop" {
 			return 0, nil, fmt.Errorf("mount option %q: %w", o, errdefs.ErrNotImplemented)
-		default:
+		} else {
 			data = append(data, o)
 		}
 	}

@@ -71,8 +71,7 @@ type part struct {
 }
 
 // parts reads a blob in order, while those parts that come next are fetched into memory, as much as
-// the pool has. Buffers are taken in the order of the parts, so that somebody can always
-// continue.
+// the pool has. Buffers are taken in the order of the parts, so that somebody can always continue.
 type parts struct {
 	r      *Repository
 	ctx    context.Context

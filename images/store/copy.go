@@ -90,8 +90,7 @@ func readCopy(path string) (*copied, digest.Digest, error) {
 	return c, sum, nil
 }
 
-// restored returns the copy for a database that is new; nil without one, or none that can be
-// used.
+// restored returns the copy for a database that is new; nil without one, or none that can be used.
 func (d *DB) restored() *copied {
 	c, _, err := readCopy(d.copyPath)
 	switch {

@@ -1,14 +1,12 @@
 // Package unpack lays images out on overlayfs: one directory per layer, shared by all images that
 // start with the same layers, and one writable directory per container.
 //
-// # Life of a layer
-//
 // Stage writes a layer into a directory of its own, several at a time and in any order. Commit
-// brings the layers of an image to disk and makes them known, in one record, under their chain ids
-// (the digest of a layer and all below it). A layer that is known is complete and on disk. It stays
-// as long as an image or a container needs it; Sweep removes the rest. Check finds out whether it
-// still is what was unpacked. Each layer's folder says what the records of the store say about it:
-// should these be damaged or lost, layers are restored.
+// syncs the layers of an image and records them in one transaction under their chain ids (the
+// digest of a layer and all below it). A recorded layer is complete and on disk. It stays as long
+// as an image or a container needs it; Sweep removes the rest. Check verifies it. Each layer's
+// folder repeats its record, so that layers are restored if the store's records are damaged or
+// lost.
 package unpack
 
 import (

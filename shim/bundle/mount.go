@@ -101,8 +101,7 @@ func mountShort(data []string, call func(data []string) error) (err error) {
 	return err
 }
 
-// shorten names the lower directories below their common one, which it returns, "" without
-// one.
+// shorten names the lower directories below their common one, which it returns, "" without one.
 func shorten(data []string) (short []string, dir string) {
 	for i, o := range data {
 		list, ok := strings.CutPrefix(o, "lowerdir=")

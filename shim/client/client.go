@@ -31,11 +31,10 @@ type StartOptions struct {
 	Dir       string
 	WasmCache string // compiled module cache; "" = the shim's default
 	Debug     bool
-	// Supervised has the shim started by a supervisor, which outlives it, starts a successor when
-	// it dies, and hands that its containers. ID is not used: such a shim is for any number of
-	// pods. The process that is started, placed and named in Dir/shim.pid is the supervisor. The
-	// pid of the shim changes with each successor. As long as the supervisor lives, the socket
-	// refuses nobody.
+	// Supervised has the shim started by a supervisor, which outlives it, starts a successor when it
+	// dies, and hands that its containers. ID is not used: such a shim is for any number of pods. The
+	// process that is started, placed and named in Dir/shim.pid is the supervisor. The pid of the shim
+	// changes with each successor. As long as the supervisor lives, the socket refuses nobody.
 	Supervised bool
 	// Succeeded, unless nil, is called with the pid of each successor once it answers.
 	Succeeded func(pid int)

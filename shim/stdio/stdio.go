@@ -40,8 +40,7 @@ type Config struct {
 	Logger                *slog.Logger
 	InputEnds             func() // called before our end of the process's input is closed, so that copies of it can be; nil = none
 
-	// For a log address that names a program: whose output it takes, and who starts it and reaps
-	// it.
+	// For a log address that names a program: whose output it takes, and who starts it and reaps it.
 	ID, Namespace string
 	Run           func(*exec.Cmd) (Program, error)
 }

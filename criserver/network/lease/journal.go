@@ -64,17 +64,25 @@ func openJournal(path, boot string) (*journal, []entry, error) {
 		}
 		return nil, nil, fmt.Errorf("lock leases %q: %w", path, err)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	entries, size, err := readJournal(path, boot)
+	if err != nil {
 		lock.Close()
-		return nil, nil, fmt.Errorf("read leases: %w", err)
-	}
-	entries, size, err := decode(data)
-	if err = judge(entries, boot, err); err != nil {
-		lock.Close()
-		return nil, nil, fmt.Errorf("read leases %q: %w", path, err)
+		return nil, nil, err
 	}
 	return &journal{path: path, lock: lock, size: size, lines: len(entries)}, entries, nil
+}
+
+// readJournal reads the sound lines of a journal, with their size. A missing one has none.
+func readJournal(path, boot string) ([]entry, int64, error) {
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, 0, fmt.Errorf("read leases: %w", err)
+	}
+	entries, size, err := decode(data)
+	if err := judge(entries, boot, err); err != nil {
+		return nil, 0, fmt.Errorf("read leases %q: %w", path, err)
+	}
+	return entries, size, nil
 }
 
 // judge says why a journal with these first entries cannot be used. err is where decoding ended.

@@ -118,8 +118,7 @@ func (s sysctl) set() error {
 	case errors.Is(err, os.ErrNotExist) && s.optional:
 		return nil
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		// In a network namespace of its own the kernel hides or write-protects what is not
-		// namespaced.
+		// In a network namespace of its own the kernel hides or write-protects what is not namespaced.
 		return fmt.Errorf("sysctl %q: unknown or not namespaced in this kernel: %w", s.name, errdefs.ErrInvalidArgument)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ERANGE), errors.Is(err, unix.EISDIR):
 		return fmt.Errorf("sysctl %q: the kernel refuses the value %q: %w", s.name, s.value, errdefs.ErrInvalidArgument)

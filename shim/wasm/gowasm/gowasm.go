@@ -110,9 +110,8 @@ func rewriteVerified(sections []format.Section) ([]format.Section, Result, bool)
 	return withBodies(sections, kept), result, true
 }
 
-// verifyBodies returns of each body the rewritten form if it is shown to do the same, and
-// otherwise the form that it had. It returns false for a module that the verifier does not
-// understand.
+// verifyBodies returns of each body the rewritten form if it is shown to do the same, and otherwise
+// the form that it had. It returns false for a module that the verifier does not understand.
 func verifyBodies(sections []format.Section, rewritten [][]byte) (kept [][]byte, result Result, ok bool) {
 	before := bodiesOf(sections)
 	kept = slices.Clone(before)
