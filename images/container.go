@@ -19,14 +19,13 @@ import (
 
 // ForContainer returns the variant of an image that a handler runs. image is an id or a reference,
 // userSpecified the reference that the pod names, "" if not known. The kubelet knows one id per
-// reference: where the handler wants another variant of the same index than the one with this id,
-// that variant is answered, and fetched (without credentials) if it is missing.
+// reference: if the handler needs another variant of the index, that one is returned, and fetched
+// without credentials if it is missing.
 //
 // # Errors
 //
-// ErrNotFound if the image is not present in any variant; a *NoMatchError
-// (ErrFailedPrecondition) that names the platform and the handlers that run it,
-// if this one does not; those of Pull for a variant that is fetched.
+// ErrNotFound without any variant of the image; a *NoMatchError (ErrFailedPrecondition) if this
+// handler does not run it, with the platform and the handlers that do; those of Pull.
 func (s *Service) ForContainer(ctx context.Context, image, userSpecified, handler string) (Image, error) {
 	h, err := s.handlers.Get(handler)
 	if err != nil {

@@ -1,29 +1,28 @@
-// Package images turns a reference and a platform preference into a verified,
-// unpacked root filesystem or a WebAssembly module.
+// Package images turns a reference and a platform preference into a verified, unpacked root
+// filesystem or a WebAssembly module.
 //
 // # Life of an image
 //
-// Pull resolves a reference (one request), reads the index, lets variant.Select choose the manifest
-// that each runtime handler wants, fetches and verifies what is missing, unpacks it to overlayfs
-// layers, calls Options.Arrived for a new WebAssembly module, and only then writes the records,
-// once everything they name is on disk. From then on the image is found by its id (the digest of
-// its configuration), by tag and by digest. One reference may stand for several images: one per
-// platform that a handler chose.
+// Pull resolves a reference (one request) and reads the index. variant.Select chooses the manifest
+// for each runtime handler. Missing content is fetched, verified and unpacked to overlayfs layers,
+// and Options.Arrived is called for a new WebAssembly module. The records are written last, so all
+// that they name is on disk. An image is found by its id (the digest of its configuration), by tag
+// and by digest. One reference may stand for several images, one per chosen platform.
 //
-// A container takes its root with PrepareRootFS under a key of its own. The key keeps layers and
-// module alive until RemoveRootFS, also when the image itself has been removed.
+// PrepareRootFS creates a container's root under a key of its own. Until RemoveRootFS the key keeps
+// layers and module, also when the image itself is removed.
 //
 // # Errors
 //
-// Errors carry the classes of github.com/containerd/errdefs. One kind has none on purpose: an
-// unreachable registry, whose text starts with "RegistryUnavailable: ". The kubelet compares that
-// beginning, so callers must hand such an error on without putting words in front of it.
+// Errors carry the classes of github.com/containerd/errdefs, except one: the text of an unreachable
+// registry starts with "RegistryUnavailable: ". The kubelet compares that prefix, so callers must
+// return such an error without words in front of it.
 //
 // # Packages
 //
-// A Service opens the store and hands calls on to pull, retain, archive, check and rootfs. They use
-// catalog (which images there are), access (who may use them), transfer (content from one source)
-// and disk (records, blobs and layers).
+// A Service opens the store and calls pull, retain, archive, check and rootfs. They use catalog
+// (which images exist), access (who may use them), transfer (content from one source) and disk
+// (records, blobs and layers).
 package images
 
 import (

@@ -238,7 +238,7 @@ func TestEqualPullsAreOne(t *testing.T) {
 		})
 	}
 	// All have asked, and wait for the one that does it.
-	for deadline := time.Now().Add(time.Minute); waiting("flight.(*Group[", ").Do(") < len(ids); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); waiting("singleflight.(*Group[", ").Do(") < len(ids); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the pulls do not wait for each other")
 		}

@@ -84,7 +84,7 @@ func Open(o Options) (_ *Service, err error) {
 			return nil, err
 		}
 	}
-	why, err := s.checker.Begin()
+	why, err := s.checker.Start()
 	if err == nil && why != "" {
 		s.background.Go(func() { s.checker.InBackground(s.life, why) })
 	}

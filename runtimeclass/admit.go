@@ -102,7 +102,7 @@ func CheckReload(before, after []nodev1.RuntimeClass) error {
 }
 
 // ClassOf names the class of a pod of which only the handler and the declared overhead are known,
-// as in the CRI: the one class that has both. It is "" if there is none, or more than one.
+// as in the CRI: the one class that has both. It is "" without one, or more than one.
 func ClassOf(classes []nodev1.RuntimeClass, handler string, overhead Linux) string {
 	name := ""
 	for i := range classes {

@@ -64,7 +64,7 @@ func count(to corev1.ResourceList, name corev1.ResourceName, from corev1.Resourc
 }
 
 // Quantities writes resources for people, sorted by name: "cpu 250m, memory
-// 64Mi"; "nothing" if there are none.
+// 64Mi"; "nothing" without any.
 func Quantities(list map[corev1.ResourceName]resource.Quantity) string {
 	var parts []string
 	for _, name := range sortedNames(list) {

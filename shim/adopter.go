@@ -21,12 +21,12 @@ type Box = handoff.Box
 // are learnt, also of those that ended while there was no shim.
 type Adopter interface {
 	// Adopt makes the container that an earlier shim's Create or Launch made. Its process neither
-	// stops nor notices. With Adoption.Starting, it completes the start that was under way,
+	// stops nor notices. With Adoption.Starting, it completes the start that was in progress,
 	// unless that was done.
 	//
 	// Commands that were executed in the container are not the engine's concern: they are killed.
 	//
-	// On error the container is ended, and what there is of it removed from its bundle alone.
+	// On error the container is ended, and removed from its bundle alone.
 	Adopt(ctx context.Context, b *Bundle, a Adoption) (Container, error)
 }
 
@@ -36,7 +36,7 @@ type Adoption struct {
 	// PID is init's on the host. It may have ended since. 0 = the container had none yet: it was to
 	// be made by its start.
 	PID int
-	// Started says that the start was done. Starting says that it was under way and maybe done, and
+	// Started says that the start was done. Starting says that it was in progress and maybe done, and
 	// then is not set together with it.
 	Started, Starting bool
 	// Exit is how init ended if that is on record already: the container is there to be deleted.

@@ -6,7 +6,7 @@ import "context"
 type Checkpoint struct {
 	Images string // folder for the state; it is made
 	Work   string // folder for logs; it is made. "" = beside the state
-	// Exit ends the container once its state is written; else it goes on.
+	// Exit ends the container once its state is written; else it continues.
 	Exit bool
 
 	TCP, UnixSockets, Terminal, FileLocks bool // also these, if they are open

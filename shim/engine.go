@@ -70,7 +70,8 @@ type Engine interface {
 
 // Launcher is an Engine that makes a container and lets it run in one step, which takes less than
 // Create and Start. What Launch returns has no process yet (Pid 0), and its cgroup has a path
-// already: Start makes it and lets it run. It is for bundles of whose runtime Facts.OneStep is said.
+// already: Start makes it and lets it run. It is for bundles of whose runtime Facts.OneStep is
+// said.
 type Launcher interface {
 	Launch(ctx context.Context, b *Bundle, io IO, o Options) (Container, error)
 }

@@ -24,8 +24,8 @@ func String() string {
 	return of(stamp)
 }
 
-// of makes a version of a stamp. What is none itself becomes build metadata, as far as that may
-// have its characters.
+// of makes a version of a stamp. A stamp that is not a version becomes build metadata, as far as
+// that may have its characters.
 func of(stamp string) string {
 	if v := strings.TrimPrefix(stamp, "v"); semantic(v) {
 		return v

@@ -111,13 +111,13 @@ func TestLaunch(t *testing.T) {
 	c.prepare(t)
 	before := time.Now()
 	l := must(p.Launch(within(t), c.req))(t)
-	if l.PID <= 0 || l.Begun.Before(before) || l.Begun.After(time.Now()) {
+	if l.PID <= 0 || l.StartedAt.Before(before) || l.StartedAt.After(time.Now()) {
 		t.Errorf("launched %+v", l)
 	}
 	if _, err := p.Launch(within(t), c.req); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("second launch: %v, want already exists", err)
 	}
-	if exit := c.wait(t); exit.Code != 3 || exit.At.Before(l.Begun) {
+	if exit := c.wait(t); exit.Code != 3 || exit.At.Before(l.StartedAt) {
 		t.Errorf("exit %+v", exit)
 	}
 	c.delete(t)

@@ -38,20 +38,10 @@ func checkCommand() *cli.Command {
 }
 
 func checkNode(ctx context.Context, cmd *cli.Command) error {
-	if cmd.NArg() > 0 {
-		return fmt.Errorf("check: argument %q is not expected", cmd.Args().First())
-	}
-	if os.Geteuid() != 0 {
-		return errors.New("check: must run as root")
-	}
-	c, err := flagConfig(cmd)
-	if err != nil {
+	if err := checkRootAlone(cmd); err != nil {
 		return err
 	}
-	if cmd.String("log-level") == "" {
-		c.Log.Level = "error" // findings are the answer
-	}
-	logger, err := newLogger(cmd.Root().ErrWriter, c.Log)
+	c, logger, err := quietConfig(cmd)
 	if err != nil {
 		return err
 	}

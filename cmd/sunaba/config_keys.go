@@ -10,7 +10,7 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass/nearest"
 )
 
-// removedKeys says what became of keys that a configuration file once had. "*" is the name of a
+// removedKeys says what happened to keys that a configuration file once had. "*" is the name of a
 // handler.
 var removedKeys = map[string]string{
 	"images.parallel_fetches":    "removed: all pulls together fetch 8 blobs at a time, or parallel_layers where that is more",

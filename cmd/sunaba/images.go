@@ -97,10 +97,10 @@ func withImages(ctx context.Context, cmd *cli.Command, action func(context.Conte
 }
 
 // errNoStore is that there are no images to look at.
-var errNoStore = errors.New("there is no image store")
+var errNoStore = errors.New("the image store does not exist")
 
-// findStore refuses a --root without a store, which may be a slip: what brings images makes one, in a
-// folder that is there or is the default.
+// findStore refuses a --root without a store, which may be a slip: what brings images makes one, in
+// a folder that is there or is the default.
 func findStore(p places, command string) error {
 	want := p.images()
 	if command == "pull" || command == "import" {

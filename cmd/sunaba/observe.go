@@ -69,7 +69,7 @@ type metricsServer struct {
 	server   *http.Server
 }
 
-// serveMetrics listens at once and answers until Close. An empty address is none: nil.
+// serveMetrics listens at once and answers until Close. For an empty address it returns nil.
 func serveMetrics(address string, server *server.Server, logger *slog.Logger) (*metricsServer, error) {
 	if address == "" {
 		return nil, nil

@@ -25,7 +25,7 @@ func runCommand() *cli.Command {
 			"and removed with everything it made. The file has one Pod, and the ConfigMaps, Secrets, PersistentVolumeClaims\n" +
 			"and RuntimeClasses that it uses. A Pod without a restartPolicy runs once. With --detach the objects are applied,\n" +
 			"and the Pod belongs to the server. Exit codes that are not the containers': 125 if sunaba failed, 126 if a program\n" +
-			"cannot be executed, 127 if there is none, 130 if the run was interrupted before anything ran.",
+			"cannot be executed, 127 if it does not exist, 130 if the run was interrupted before anything ran.",
 		UseShortOptionHandling: true,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "socket", Usage: "unix socket `FILE` of the server", Value: defaultPlaces().socket},
@@ -64,7 +64,7 @@ func runPod(ctx context.Context, cmd *cli.Command) error {
 		o.Reader, o.File = os.Stdin, "stdin"
 	}
 	if !slices.Contains([]string{pod.Any, pod.All, pod.None}, o.ExitCode) {
-		return fmt.Errorf("run: --exit-code=%s is none of any, all, none", o.ExitCode)
+		return fmt.Errorf("run: --exit-code=%s is not one of any, all, none", o.ExitCode)
 	}
 	if cmd.Bool("detach") {
 		for _, name := range []string{"handler", "keep", "exit-code", "config"} {
@@ -116,8 +116,8 @@ func runEmbedded(ctx context.Context, c config, o pod.Options, logger *slog.Logg
 	return code, err
 }
 
-// embedded serves in a folder of its own while use works. Then it removes the folder, unless something
-// of a pod is left.
+// embedded serves in a folder of its own while use works. Then it removes the folder, unless
+// something of a pod is left.
 func embedded(ctx context.Context, c config, dir string, logger *slog.Logger, use func(socket string) error) error {
 	p := embeddedPlaces(dir)
 	d, err := newDaemon(c, p, c.Log.Level == "debug", logger)

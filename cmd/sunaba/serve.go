@@ -66,12 +66,20 @@ func quietConfig(cmd *cli.Command) (config, *slog.Logger, error) {
 	return c, logger, err
 }
 
-func serve(ctx context.Context, cmd *cli.Command) error {
+// checkRootAlone refuses arguments, and users other than root.
+func checkRootAlone(cmd *cli.Command) error {
 	if cmd.NArg() > 0 {
-		return fmt.Errorf("serve: argument %q is not expected", cmd.Args().First())
+		return fmt.Errorf("%s: argument %q is not expected", cmd.Name, cmd.Args().First())
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("serve: must run as root")
+		return fmt.Errorf("%s: must run as root", cmd.Name)
+	}
+	return nil
+}
+
+func serve(ctx context.Context, cmd *cli.Command) error {
+	if err := checkRootAlone(cmd); err != nil {
+		return err
 	}
 	c, err := flagConfig(cmd)
 	if err != nil {

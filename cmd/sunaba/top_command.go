@@ -48,7 +48,7 @@ func showTop(ctx context.Context, cmd *cli.Command) (err error) {
 	return top.Run(ctx, c, o)
 }
 
-// terminalLines is the height of a terminal; false for what is none.
+// terminalLines is the height of a terminal; false for what is not one.
 func terminalLines(out any) (int, bool) {
 	f, ok := out.(*os.File)
 	if !ok {

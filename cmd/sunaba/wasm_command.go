@@ -117,7 +117,7 @@ func oneModule(ctx context.Context, cmd *cli.Command, name string, do func(*wasm
 		return do(m)
 	}
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("there is no file %q, and only root can look for an image", name)
+		return fmt.Errorf("file %q does not exist, and only root can look for an image", name)
 	}
 	dir, err := os.MkdirTemp("", "sunaba-module-")
 	if err != nil {

@@ -78,8 +78,8 @@ func (plain) Clone() credentials.TransportCredentials { return plain{} }
 
 func (plain) OverrideServerName(string) error { return nil }
 
-// process asks the kernel who connected. The name is read at once: later the process may have ended,
-// and its number be another's.
+// process asks the kernel who connected. The name is read at once: later the process may have
+// ended, and its number be another's.
 func process(conn *net.UnixConn) (Process, error) {
 	cred, err := unixsocket.Peer(conn)
 	if err != nil {

@@ -259,7 +259,7 @@ func TestOwnParentWeight(t *testing.T) {
 		{true, "cpu.weight", strconv.FormatUint(cgroup.Weight(uint64(1024*runtime.NumCPU())), 10)},
 	} {
 		dir := t.TempDir()
-		if err := weigh(dir, c.unified); err != nil {
+		if err := cgroup.Weigh(dir, c.unified, ownShares()); err != nil {
 			t.Errorf("without the cpu controller: %v", err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, c.file)); err == nil {
@@ -268,7 +268,7 @@ func TestOwnParentWeight(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, c.file), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := weigh(dir, c.unified); err != nil {
+		if err := cgroup.Weigh(dir, c.unified, ownShares()); err != nil {
 			t.Error(err)
 		}
 		if got, err := os.ReadFile(filepath.Join(dir, c.file)); err != nil || string(got) != c.want {

@@ -40,7 +40,7 @@ const maxPath = 2048
 // maxName is how long a file's name may be.
 const maxName = 255
 
-// Pod returns the parent of all cgroups of a pod: the given one, or, if there is none, one of our
+// Pod returns the parent of all cgroups of a pod: the given one, or, without one, one of our
 // own (owned), which is made before and removed after the pod.
 //
 // # Errors
@@ -90,7 +90,7 @@ func (l Layout) given(given string) (string, error) {
 
 func unprintable(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }
 
-// relative says of a name in a path that it is none by itself.
+// relative says whether a part of a path is "", "." or "..".
 func relative(name string) bool { return name == "" || name == "." || name == ".." }
 
 // idLength is how long the ids of containers are.

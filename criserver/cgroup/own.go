@@ -1,8 +1,7 @@
 package cgroup
 
 import (
-	"strconv"
-
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/host/systemd"
 )
 
@@ -21,10 +20,10 @@ func (m *Manager) LimitOwn(memory uint64) error {
 	if !group.Exists() {
 		return nil
 	}
-	return limitMemory(group.Dir("memory"), group.Unified(), memory)
+	return cgroup.LimitMemory(group.Dir("memory"), group.Unified(), memory)
 }
 
-// limitOwnSlice sets the limit of the slice, which is made unless there is none to set.
+// limitOwnSlice sets the limit of the slice, which it creates only to set one.
 func (m *Manager) limitOwnSlice(memory uint64) error {
 	if memory == 0 && !m.Group(ownSlice).Exists() {
 		return nil
@@ -33,16 +32,4 @@ func (m *Manager) limitOwnSlice(memory uint64) error {
 		return err
 	}
 	return systemd.LimitMemory(ownSlice, memory)
-}
-
-// limitMemory limits the memory of a cgroup by its directory, 0 is no limit.
-func limitMemory(dir string, unified bool, memory uint64) error {
-	name, value := "memory.limit_in_bytes", "-1"
-	if unified {
-		name, value = "memory.max", "max"
-	}
-	if memory > 0 {
-		value = strconv.FormatUint(memory, 10)
-	}
-	return set(dir, name, value)
 }

@@ -1,12 +1,7 @@
 package cgroup
 
 import (
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strconv"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/host/systemd"
@@ -27,44 +22,20 @@ func ownShares() uint64 {
 }
 
 // create creates a cgroup in every hierarchy, with whatever is missing above it. The folder of our
-// own pods gets its weight and its limit with its creation. One that exists keeps what it has: its owner may have
-// chosen it.
+// own pods gets its weight and its limit with its creation. One that exists keeps what it has: its
+// owner may have chosen it.
 func (m *Manager) create(group *cgroup.Group) error {
 	return group.CreateWith(func(path, dir string) error {
 		if path != ownParent {
 			return nil
 		}
 		if memory := m.ownMemory.Load(); memory > 0 {
-			if err := limitMemory(dir, group.Unified(), memory); err != nil {
+			if err := cgroup.LimitMemory(dir, group.Unified(), memory); err != nil {
 				return err
 			}
 		}
-		return weigh(dir, group.Unified())
+		return cgroup.Weigh(dir, group.Unified(), ownShares())
 	})
-}
-
-// weigh gives the directory of our own pods its weight.
-func weigh(dir string, unified bool) error {
-	name, value := "cpu.shares", ownShares()
-	if unified {
-		name, value = "cpu.weight", cgroup.Weight(value)
-	}
-	return set(dir, name, strconv.FormatUint(value, 10))
-}
-
-// set writes a file of a cgroup's directory. Only the hierarchy of its controller has it: it must
-// not be made where there is none.
-func set(dir, name, value string) error {
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = f.WriteString(value)
-	return err
 }
 
 // createOwnSlice creates the slice of our own pods with its weight. Each server does it once: the

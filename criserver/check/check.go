@@ -1,13 +1,10 @@
-// Package check compares what a server has on record with what is on the machine: processes,
-// mounts, pinned namespaces, addresses and rules of the network, cgroups, root filesystems,
-// compiled modules, and files in the server's folders.
+// Package check compares a server's records with what is on the machine: processes, mounts, pinned
+// namespaces, addresses and rules of the network, cgroups, root filesystems, compiled modules, and
+// files in the server's folders.
 //
-// # Beside a running server
-//
-// A check takes no lock and changes nothing, so a server may run meanwhile, and start and remove
-// pods. Every part of a pod is made after its record and removed before it; so the machine is
-// looked at first and the records are read before and after that. What still looks wrong is looked
-// at again a few times, and only what stays wrong is a finding.
+// A check takes no lock and changes nothing, so a server may run meanwhile. Every part of a pod is
+// made after its record and removed before it, so the records are read before and after the machine
+// is looked at. A fault is reported only if it is still found after a few more looks.
 package check
 
 import (

@@ -62,7 +62,7 @@ func (j *judge) files() {
 		}
 	}
 	if j.o.Served {
-		return // a write may be under way
+		return // a write may be in progress
 	}
 	for dir, names := range map[string][]string{
 		j.o.sandboxRecords(): j.records.sandboxes.Unfinished, j.o.containerRecords(): j.records.containers.Unfinished,

@@ -8,11 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/shims"
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/images"
 )
@@ -145,27 +145,14 @@ func (s *sight) seeCgroup(root, top string) error {
 			g = &group{}
 			s.cgroups[path] = g
 		}
-		for _, pid := range pidsIn(dir) {
+		pids, _ := cgroup.PidsIn(dir) // it may have been removed meanwhile
+		for _, pid := range pids {
 			if !slices.Contains(g.pids, pid) {
 				g.pids = append(g.pids, pid)
 			}
 		}
 		return nil
 	})
-}
-
-func pidsIn(cgroup string) []int {
-	data, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for f := range strings.FieldsSeq(string(data)) {
-		if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // pidsBelow are the processes in a cgroup and in all below it.

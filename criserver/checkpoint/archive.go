@@ -1,9 +1,9 @@
 // Package checkpoint writes checkpoints of running containers, and creates containers from
 // checkpoints.
 //
-// Service.Create is also the way to every other container: whether an image was made of a
-// checkpoint is known when it is found. Package container knows nothing of checkpoints except where
-// a container keeps the state that it starts from.
+// Service.Create creates every other container too: only the image tells whether it was made from a
+// checkpoint. Package container knows nothing of checkpoints except where a container keeps the
+// state that it starts from.
 //
 // # Archives
 //
@@ -19,9 +19,9 @@
 //	container.log     its log so far
 //	dump.log, stats-dump
 //
-// Tools also make an image of one, whose root filesystem is what the archive has and whose manifest
-// names the container in an annotation. A pod's checkpoint is a folder with one archive per
-// container, NAME.tar, and PodOptions.
+// Tools also make an image of an archive. Its root filesystem is the archive's content, and its
+// manifest names the container in an annotation. A pod's checkpoint is a folder with one archive
+// per container, NAME.tar, and PodOptions.
 package checkpoint
 
 import (
@@ -44,7 +44,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/unpack/extract"
 )
 
-// Names of what is in an archive.
+// Names of files in an archive.
 const (
 	ConfigFile  = "config.dump"
 	SpecFile    = "spec.dump"
@@ -61,7 +61,7 @@ const (
 type Config struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// RootfsImage is the image as the user named it, RootfsImageName a name people know it by,
+	// RootfsImage is the image as the user named it, RootfsImageName a readable name,
 	// RootfsImageRef its reference by digest, or its id.
 	RootfsImage     string    `json:"rootfsImage,omitempty"`
 	RootfsImageRef  string    `json:"rootfsImageRef,omitempty"`
@@ -96,7 +96,7 @@ func WriteJSON(file string, v any) error {
 //
 // # Errors
 //
-// ErrInvalidArgument if it is not there, is none, or is longer than such a file can be.
+// ErrInvalidArgument if it is missing, not JSON, or too long.
 func ReadJSON(file string, v any) error { return readJSON(file, maxDocument, v) }
 
 func readJSON(file string, limit int64, v any) error {
@@ -110,15 +110,15 @@ func readJSON(file string, limit int64, v any) error {
 	return nil
 }
 
-// Pack makes an archive of a folder. It is there whole and durably, readable by its owner only, or
-// not at all. What was at that place is replaced.
+// Pack makes an archive of a folder, readable by its owner only, and replaces the file at location.
+// The archive is written atomically and durably.
 //
 // # Errors
 //
-// ErrInvalidArgument if there is no folder for it, or a folder in its place.
+// ErrInvalidArgument if location is in no folder, or exists and is not a regular file.
 func Pack(ctx context.Context, dir, location string) error {
 	if info, err := os.Lstat(location); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("write archive %q: something else is there: %w", location, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("write archive %q: it exists and is not a regular file: %w", location, errdefs.ErrInvalidArgument)
 	}
 	f, err := durable.Create(location)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -174,12 +174,12 @@ func writeTar(ctx context.Context, dir string, w io.Writer) error {
 	return errors.Join(err, out.Close())
 }
 
-// Unpack lays out an archive in an empty folder. The archive may be compressed, and comes from
-// anywhere: nothing but folders and regular files below dir is made, and no more than limit bytes.
+// Unpack extracts an archive into an empty folder. The archive may be compressed, and is untrusted:
+// only folders and regular files below dir are created, and no more than limit bytes.
 //
 // # Errors
 //
-// ErrInvalidArgument if it is no archive of a container, or larger.
+// ErrInvalidArgument if it is not an archive of a container, or larger.
 func Unpack(ctx context.Context, location, dir string, limit int64) error {
 	err := layOut(ctx, location, dir, newBudget(limit))
 	if err == nil {
@@ -191,7 +191,7 @@ func Unpack(ctx context.Context, location, dir string, limit int64) error {
 	return nil
 }
 
-// whole says what an archive that is laid out in a folder lacks.
+// whole says what is missing from an extracted archive.
 func whole(dir string) error {
 	for _, name := range []string{ConfigFile, SpecFile, filepath.Join(StateDir, "inventory.img")} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
@@ -201,13 +201,13 @@ func whole(dir string) error {
 	return nil
 }
 
-// Copy lays out in an empty folder what a container starts from, of an archive that lies in another
-// folder: the root filesystem of an image that was made of one. That may come from anywhere, and
-// have other files too.
+// Copy copies what a container starts from into an empty folder, from an extracted archive in
+// another folder: the root filesystem of an image that was made from one. That is untrusted, and
+// may have other files too.
 //
 // # Errors
 //
-// ErrInvalidArgument if it is no archive of a container, or longer than limit bytes.
+// ErrInvalidArgument if it is not an archive of a container, or longer than limit bytes.
 func Copy(ctx context.Context, from, dir string, limit int64) error {
 	left := newBudget(limit)
 	in, err := os.OpenRoot(from)

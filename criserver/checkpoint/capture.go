@@ -28,7 +28,7 @@ type Captured struct {
 }
 
 // Capture writes down the state of running containers of one sandbox, as it was at one moment: all
-// of them are paused before the first is captured, and go on after the last one was, whatever
+// of them are paused before the first is captured, and continue after the last one was, whatever
 // happens. keep is called then.
 //
 // # Errors

@@ -14,19 +14,17 @@ import (
 
 // Create makes a container in a sandbox and returns its id. Its process does not exist yet.
 //
-// The image is the variant that the sandbox's handler wants; if only another one is there it is
-// fetched now. A request that repeats a running one (the client gave up and asks again) joins it.
+// The image is the variant for the sandbox's handler, which is fetched if only another one is
+// present. A request that repeats a running one (the client gave up and retries) joins it. An image
+// that is the absolute path of a checkpoint's archive, or was made from one, makes a container that
+// starts from that checkpoint: Start resumes its processes, and the configuration's program is
+// ignored. Its base image is fetched, with the node's own credentials, if it is missing.
 //
 // # Errors
 //
 // ErrNotFound for an unknown sandbox or image, ErrFailedPrecondition if the sandbox is not ready,
-// ErrInvalidArgument for a configuration that cannot be, ErrAlreadyExists with the id of the
-// container of the same name. On error nothing is left.
-//
-// An image that is the absolute path of a checkpoint's archive, or was made of one, makes a
-// container that starts from there: Start takes up its processes where they were, and what the
-// configuration says of the program counts for nothing. The image that it stood on is fetched, with
-// the node's own credentials, if it is missing.
+// ErrInvalidArgument for an invalid configuration, ErrAlreadyExists with the id of the container of
+// the same name. On error the container is removed.
 func (s *Service) Create(ctx context.Context, sandboxID string, config *runtime.ContainerConfig) (string, error) {
 	return s.create(ctx, sandboxID, config, archiveOf(config), false)
 }

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
-	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/singleflight"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -54,9 +54,9 @@ type Compiler struct {
 	mu    sync.Mutex
 	busy  int             // compilations that the parent is there for
 	count int             // of all so far
-	known map[string]bool // modules that were compiled, or could not be
+	known map[string]bool // modules that were compiled or refused
 
-	flights flight.Group[struct{}] // of Ready
+	flights singleflight.Group[struct{}] // of Ready
 }
 
 const (
@@ -154,7 +154,7 @@ func (c *Compiler) Drop(ctx context.Context, digest string) error {
 	return client.DropCompiled(ctx, c.o.Shim, c.o.Cache, digest)
 }
 
-// isKnown says whether the module was compiled, or could not be, by this server.
+// isKnown says whether this server has compiled the module, or failed to.
 func (c *Compiler) isKnown(digest string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

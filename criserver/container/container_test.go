@@ -21,7 +21,7 @@ import (
 func records(t *testing.T) *Manager {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	store, err := state.Open(t.TempDir(), logger, state.CheckContainer)
+	store, err := state.Open(t.TempDir(), logger, state.CheckContainer, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestTheEndIsKept(t *testing.T) {
 func TestTheEndIsKeptWithoutADisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	logger := slog.New(slog.DiscardHandler)
-	store, err := state.Open(dir, logger, state.CheckContainer)
+	store, err := state.Open(dir, logger, state.CheckContainer, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,7 +123,7 @@ func (d *Draft) Commit(ctx context.Context) (string, error) {
 		d.undo(ctx)
 		return "", err
 	}
-	m.o.Logger.Info("container is created", "container", rec.ID, "name", rec.Config.Value.GetMetadata().GetName(),
+	m.o.Logger.Info("container created", "container", rec.ID, "name", rec.Config.Value.GetMetadata().GetName(),
 		"sandbox", rec.SandboxID, "image", rec.ImageName)
 	return rec.ID, nil
 }

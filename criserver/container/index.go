@@ -27,7 +27,7 @@ func newIndex(records *state.Store[state.Container]) *index {
 //
 // # Errors
 //
-// ErrNotFound; ErrInvalidArgument if several ids begin so.
+// ErrNotFound; ErrInvalidArgument if several ids start so.
 func (x *index) Get(id string) (state.Container, error) {
 	full, err := x.records.Resolve(id)
 	if err != nil {
@@ -99,7 +99,7 @@ func (x *index) idempotent(id string) (state.Container, *Container, error) {
 	return rec, c, err
 }
 
-// alive returns the living side of a container, nil if there is none.
+// alive returns the living side of a container, nil without one.
 func (x *index) alive(id string) *Container {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -150,10 +150,10 @@ func (c *Container) exit(e ending) {
 		r.ExitCode, r.FinishedAt, r.Reason, r.Message = e.code, e.at, e.reason, e.message
 		switch {
 		case !r.StartedAt.IsZero():
-		case r.BegunAt.IsZero() || e.reason == reasonStartError:
-			r.StartedAt = e.at // it never began: both times are the same
+		case r.StartAttemptedAt.IsZero() || e.reason == reasonStartError:
+			r.StartedAt = e.at // it never started: both times are the same
 		default:
-			r.StartedAt = r.BegunAt
+			r.StartedAt = r.StartAttemptedAt
 		}
 	}
 	_, err := c.move(state.Exited, set)

@@ -9,19 +9,18 @@
 //	   │                    │                  │▲                          ▲
 //	   │                    │     shim silent  ▼│ shim answers again       │
 //	   │                    │               Unknown ───────────────────────┤
-//	   │                    └─ could not be started ───────────────────────┘
+//	   │                    └─ failed to start ────────────────────────────┘
 //	   └─ not made: nothing is left
 //
 // Start and Remove, and changes of resources, exclude one another by Container.claim; a stop waits
 // for a start to end.
 //
-// # Who notices the end
+// # Exit
 //
-// Each running container has one watcher. When its process ends the watcher first makes the status
-// durable (exit code, time, reason), then deletes the task from the shim, then tells those who
-// wait. If the shim dies instead, the watcher waits until the sandbox has cleaned up after it and
-// takes the exit that the shim wrote beside the bundle, or, if it wrote none, ends the container as
-// Unknown with code 255.
+// Each running container has one watcher. When the process exits, the watcher makes the status
+// durable (exit code, time, reason), then deletes the task from the shim, then tells the waiters.
+// If the shim dies instead, the watcher waits until the sandbox has cleaned up, and takes the exit
+// that the shim wrote beside the bundle. Without one the container ends as Unknown with code 255.
 package container
 
 import (
@@ -63,8 +62,7 @@ type Options struct {
 	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none
 	// turns CDI devices off.
 	CDISpecDirs []string
-	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not
-	// named.
+	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not named.
 	LogLimits map[string]stdio.Limits
 	// OptimizeGo says whether the functions of Go's guests are rewritten where neither container
 	// nor pod says it.
@@ -87,7 +85,7 @@ type Manager struct {
 
 // New loads the records of containers. Nothing is touched before Adopt.
 func New(o Options) (*Manager, error) {
-	records, err := state.OpenFollowed(o.Records, o.Logger, state.CheckContainer, o.Follow)
+	records, err := state.Open(o.Records, o.Logger, state.CheckContainer, o.Follow)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +115,7 @@ func New(o Options) (*Manager, error) {
 	return m, nil
 }
 
-// Close ends the watching of containers, which go on.
+// Close ends the watching of containers, which continue.
 func (m *Manager) Close() { m.cancel() }
 
 // name is what no two containers may share.
@@ -179,7 +177,7 @@ type Running struct {
 //
 // # Errors
 //
-// ErrNotFound; ErrFailedPrecondition if it does not run or its shim is gone.
+// ErrNotFound; ErrFailedPrecondition if it does not run or its shim has exited.
 func (m *Manager) Reach(id string) (Running, error) {
 	rec, c, err := m.find(id)
 	if err != nil {

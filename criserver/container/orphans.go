@@ -24,9 +24,9 @@ func (m *Manager) RemoveOrphans(ctx context.Context) {
 	known := map[string]bool{}
 	for _, rec := range m.records.List() {
 		if err == nil && m.halfRemoved(rec, keys) {
-			m.o.Logger.Warn("remove the rest of a container", "container", rec.ID)
+			m.o.Logger.Warn("removing half-removed container", "container", rec.ID)
 			if err := m.Remove(ctx, rec.ID); err != nil {
-				m.o.Logger.Error("failed to remove the rest of a container", "container", rec.ID, "error", err)
+				m.o.Logger.Error("failed to remove half-removed container", "container", rec.ID, "error", err)
 			}
 			continue
 		}

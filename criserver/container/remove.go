@@ -47,7 +47,7 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 	if perr == nil {
 		m.names.Release(name(rec.Config.Value, pod.Config.Value), rec.ID)
 	}
-	m.o.Logger.Info("container is removed", "container", rec.ID)
+	m.o.Logger.Info("container removed", "container", rec.ID)
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container)
 	}
 	for _, key := range rec.Keys() {
 		err := m.o.Images.RemoveRootFS(ctx, key)
-		if durable.Full(err) { // its record goes with the next start, as an orphan's; what it held is gone
+		if durable.Full(err) { // the next start removes its record as an orphan's; what it held is released
 			m.o.Logger.Warn("failed to remove root filesystem", "container", rec.ID, "key", key, "error", err)
 			continue
 		}

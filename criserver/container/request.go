@@ -87,7 +87,7 @@ func (r Request) intent(sb *sandbox.Sandbox, img images.Image, leaf func(id stri
 }
 
 // pidNamespace finds the PID namespace that a container joins because it is another container's, ""
-// if there is none.
+// without one.
 func (r Request) pidNamespace(all *index) (string, error) {
 	if _, _, pid := spec.Modes(r.Config, r.Pod.Config.Value); pid != runtime.NamespaceMode_TARGET {
 		return "", nil

@@ -24,7 +24,7 @@ import (
 // # Errors
 //
 // ErrFailedPrecondition if the container is not Created or its sandbox not ready. Any other error
-// means that it could not be started: it is Exited then, with reason StartError, code 128 and the
+// means that it failed to start: it is Exited then, with reason StartError, code 128 and the
 // error as its message.
 func (m *Manager) Start(ctx context.Context, id string) error {
 	_, c, err := m.find(id)
@@ -54,7 +54,7 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	started, err := m.startTask(ctx, t, sb, rec)
 	err = errors.Join(err, <-recorded)
 	if err == nil {
-		_, err = m.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.PID, r.StartedAt = started.PID, started.Begun }))
+		_, err = m.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.PID, r.StartedAt = started.PID, started.StartedAt }))
 	}
 	if err != nil {
 		t.drop(ctx)
@@ -72,7 +72,7 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 			m.o.Logger.Warn("failed to remove the state that a container started from", "container", rec.ID, "error", err)
 		}
 	}
-	m.o.Logger.Info("container is started", "container", rec.ID, "pid", started.PID)
+	m.o.Logger.Info("container started", "container", rec.ID, "pid", started.PID)
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (c *Container) recordStart() <-chan error {
 	now := time.Now()
 	go func() {
 		_, err := c.records.Update(c.ID, func(r state.Container) (state.Container, error) {
-			r.BegunAt = now
+			r.StartAttemptedAt = now
 			return r, nil
 		})
 		done <- err

@@ -71,7 +71,7 @@ type stopping struct {
 	*Container
 	sandbox    *sandbox.Sandbox
 	rec        state.Container
-	shim       *client.Client // nil = there is none, or it is silent
+	shim       *client.Client // nil = none, or it is silent
 	sharesPIDs bool           // see Manager.sharesPIDs
 }
 
@@ -154,7 +154,7 @@ const codeKilled = 128 + int32(syscall.SIGKILL)
 // is only silent is ended without it.
 func (s stopping) withoutShim(ctx context.Context) error {
 	select {
-	case <-s.sandbox.Gone():
+	case <-s.sandbox.Cleaned():
 	default:
 		if now, err := s.records.Get(s.ID); err == nil && now.Phase == state.Unknown {
 			return s.endSilent(ctx, fmt.Errorf("no connection to the shim: %w", errdefs.ErrUnavailable))

@@ -30,7 +30,7 @@ func (c *Container) vacateUnstarted(ctx context.Context, sb *sandbox.Sandbox, re
 func (c *Container) task(shim *client.Client) task { return task{shim: shim, id: c.ID, log: c.log} }
 
 // start makes the task in the shim and starts it. On error the task may be left. The time is that
-// just before the process began: it may have ended when this returns.
+// just before the process started: it may have ended when this returns.
 func (t task) start(ctx context.Context, req client.CreateRequest) (client.Launched, error) {
 	l, err := t.launch(ctx, req)
 	if errdefs.IsAlreadyExists(err) {
@@ -50,7 +50,7 @@ func (t task) start(ctx context.Context, req client.CreateRequest) (client.Launc
 // that cannot be started.
 const relaunches = 3
 
-// relaunch finds out what has become of a launch whose shim died before it answered, and launches
+// relaunch finds out what has happened to a launch whose shim died before it answered, and launches
 // again what has not started. A shim that has no successor answers as before.
 func (t task) relaunch(ctx context.Context, req client.CreateRequest, lost error) (client.Launched, error) {
 	st, err := t.shim.State(ctx, req.ID, "")
@@ -59,11 +59,11 @@ func (t task) relaunch(ctx context.Context, req client.CreateRequest, lost error
 		return client.Launched{}, lost
 	case err == nil && st.Status != client.StatusCreated:
 		d, err := t.shim.Details(ctx, req.ID)
-		return client.Launched{PID: st.PID, Begun: d.StartedAt}, err
+		return client.Launched{PID: st.PID, StartedAt: d.StartedAt}, err
 	case err != nil && !errdefs.IsNotFound(err):
 		return client.Launched{}, err
 	}
-	t.log.Warn("the shim has died while it started a container; it is started again")
+	t.log.Warn("shim died while it started a container; starting it again")
 	t.drop(ctx)
 	return t.launch(ctx, req)
 }

@@ -32,7 +32,7 @@ func (w watcher) watch(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
 // watchSandbox waits until nothing of a dead shim is left, and ends the container then.
 func (w watcher) watchSandbox(c *Container, sb *sandbox.Sandbox) {
 	select {
-	case <-sb.Gone():
+	case <-sb.Cleaned():
 		c.lost(sb)
 	case <-w.ctx.Done():
 	}
@@ -59,7 +59,7 @@ func (w watcher) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
 	default:
 		c.exit(toEnding(*d.Exit))
 	}
-	c.log.Info("container has ended")
+	c.log.Info("container exited")
 	c.over()
 	if _, err := shim.Delete(ctx, c.ID, ""); err != nil && !errdefs.IsNotFound(err) {
 		c.log.Warn("failed to delete task", "error", err)

@@ -1,21 +1,16 @@
-// Package events tells CRI clients what becomes of pods and containers, as it happens.
+// Package events tells CRI clients what happens to pods and containers, as it happens.
 //
-// # How events come about
-//
-// The hub follows the durable records: it is told of every change after it is on the disk, under
-// the lock of that record, and keeps a view of all records by itself. An event is made from that
-// view under the hub's own lock. So the events of one container come in their order (CREATED,
-// STARTED, STOPPED, DELETED), no event shows less than an earlier one did, and none is sent before
-// a crash could no longer take it back.
+// The hub follows the durable records: it is told of every change after it is on disk, under the
+// lock of that record, and keeps a view of all records. It makes an event from that view under its
+// own lock. So the events of one container come in order (CREATED, STARTED, STOPPED, DELETED), no
+// event shows less than an earlier one, and no crash takes back what an event has told.
 //
 // A sandbox's own events carry its id as the container id. The last one, DELETED, still has its
-// status: a kubelet does not look at an event without one.
+// status: a kubelet ignores an event without one.
 //
-// # Subscribers
-//
-// Any number may listen, each with a queue of its own. One whose queue is full is ended with an
-// error, for it would miss events without knowing. Without a subscriber, events are kept for a
-// while, for the kubelet that is just starting again; the first to subscribe gets them.
+// Each subscriber has a queue. One whose queue is full is ended with an error, because it would
+// miss events without knowing. Without a subscriber, events are kept for a while, for a kubelet
+// that is restarting; the first subscriber gets them.
 package events
 
 import (

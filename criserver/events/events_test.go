@@ -41,10 +41,10 @@ func newNode(t *testing.T, dir string) *node {
 	})
 	n := &node{t: t, hub: hub}
 	var err error
-	if n.sandboxes, err = state.OpenFollowed(dir+"/sandboxes", quiet, nil, hub.Sandbox); err != nil {
+	if n.sandboxes, err = state.Open(dir+"/sandboxes", quiet, nil, hub.Sandbox); err != nil {
 		t.Fatal(err)
 	}
-	if n.containers, err = state.OpenFollowed(dir+"/containers", quiet, nil, hub.Container); err != nil {
+	if n.containers, err = state.Open(dir+"/containers", quiet, nil, hub.Container); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -1,17 +1,11 @@
-// Package metrics gives out what pods and containers use as the metrics that a kubelet serves below
-// /metrics/cadvisor: the names, labels and units of cAdvisor, so that dashboards made for other
-// runtimes show these pods too. It is pure: readings come from package stats.
-//
-// # Labels
+// Package metrics turns readings of package stats into the metrics that a kubelet serves below
+// /metrics/cadvisor, with cAdvisor's names, labels and units, so that dashboards made for other
+// runtimes show these pods too. It is pure.
 //
 // Every metric has the labels container, id (the cgroup), image, name (the CRI id), namespace and
 // pod, as a kubelet gives them to cAdvisor's metrics; those of a whole pod have an empty container
-// and image. More of them stand in the table of families.
-//
-// # Values
-//
-// The CRI has whole numbers only: seconds are rounded down. A timestamp of 0 says, as the CRI
-// defines it, that a metric was read for this very answer.
+// and image. The table of families has the others. The CRI has whole numbers only: seconds are
+// rounded down. A timestamp of 0 says, by the CRI, that a metric was read for this very answer.
 package metrics
 
 import (

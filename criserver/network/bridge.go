@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/sysctl"
 )
 
 const (
@@ -51,7 +53,7 @@ func bridgeMAC(name string) net.HardwareAddr {
 	return append(net.HardwareAddr{0x5a, 0x5a}, sum[:4]...) // locally administered, unicast
 }
 
-// findBridge returns the bridge, nil when there is none.
+// findBridge returns the bridge, nil without one.
 //
 // # Errors
 //
@@ -91,13 +93,13 @@ func ensureBridge(h *netlink.Handle, name string, gateways []netip.Prefix) (link
 	// Loopback addresses of the node may go out here, for host ports on 127.0.0.1; the firewall
 	// guards the way back. Pods' router advertisements are not for the node, and no address is
 	// worth waiting for.
-	settings := [][2]string{{"ipv4/conf/" + name + "/route_localnet", "1"}}
+	settings := [][2]string{{"net/ipv4/conf/" + name + "/route_localnet", "1"}}
 	if slices.ContainsFunc(gateways, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
-		v6 := "ipv6/conf/" + name
+		v6 := "net/ipv6/conf/" + name
 		settings = append(settings, [2]string{v6 + "/disable_ipv6", "0"}, [2]string{v6 + "/accept_ra", "0"}, [2]string{v6 + "/accept_dad", "0"})
 	}
 	for _, s := range settings {
-		if err := setNetSysctl(s[0], s[1]); err != nil {
+		if err := setSysctl(s[0], s[1]); err != nil {
 			return nil, made, err
 		}
 	}
@@ -218,18 +220,14 @@ func dump[T any](list func() ([]T, error)) ([]T, error) {
 	return list()
 }
 
-// setNetSysctl writes a sysctl below /proc/sys/net unless it has the value.
-func setNetSysctl(name, value string) error {
-	path := filepath.Join("/proc/sys/net", name)
-	have, err := os.ReadFile(path)
-	if err == nil && strings.TrimSpace(string(have)) == value {
-		return nil
-	}
-	if err == nil {
-		err = os.WriteFile(path, []byte(value), 0)
+// setSysctl sets a kernel parameter unless it has the value.
+func setSysctl(name, value string) error {
+	have, err := sysctl.Read(name)
+	if err == nil && have != value {
+		err = sysctl.Write(name, value)
 	}
 	if err != nil {
-		return fmt.Errorf("set %s to %s: %w", path, value, err)
+		return fmt.Errorf("set %s to %s: %w", name, value, err)
 	}
 	return nil
 }
@@ -238,36 +236,31 @@ func setNetSysctl(name, value string) error {
 // advertisements, it would stop listening to them as a router: those links are told to listen all
 // the same.
 func forwardPackets(v6 bool) error {
-	if err := setNetSysctl("ipv4/ip_forward", "1"); err != nil {
+	if err := setSysctl("net/ipv4/ip_forward", "1"); err != nil {
 		return err
 	}
 	if !v6 {
 		return nil
 	}
-	const all = "ipv6/conf/all/forwarding"
-	if have, err := os.ReadFile(filepath.Join("/proc/sys/net", all)); err == nil && strings.TrimSpace(string(have)) == "1" {
+	const all = "net/ipv6/conf/all/forwarding"
+	if sysctl.Is(all, "1") {
 		return nil
 	}
-	listens, err := filepath.Glob("/proc/sys/net/ipv6/conf/*/accept_ra")
-	if err != nil {
+	links, err := os.ReadDir("/proc/sys/net/ipv6/conf")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("list links: %w", err)
 	}
-	for _, path := range listens {
-		if link := filepath.Base(filepath.Dir(path)); link == "all" || link == "default" {
-			continue
+	for _, link := range links {
+		name := "net/ipv6/conf/" + link.Name() + "/accept_ra"
+		if link.Name() == "all" || link.Name() == "default" || !sysctl.Is(name, "1") {
+			continue // no link, a link that was just deleted, or one that does not listen
 		}
-		if have, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(have)) != "1" {
-			continue // a link that has just gone, or that does not listen
-		}
-		if err := os.WriteFile(path, []byte("2"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("set %s to 2: %w", path, err)
+		if err := sysctl.Write(name, "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("set %s to 2: %w", name, err)
 		}
 	}
-	return setNetSysctl(all, "1")
+	return setSysctl(all, "1")
 }
 
 // hasIPv6 reports whether the node's kernel speaks IPv6.
-func hasIPv6() bool {
-	off, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/disable_ipv6")
-	return err == nil && strings.TrimSpace(string(off)) == "0"
-}
+func hasIPv6() bool { return sysctl.Is("net/ipv6/conf/all/disable_ipv6", "0") }

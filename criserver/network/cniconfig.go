@@ -34,7 +34,7 @@ func (c cniConfig) list() (*libcni.NetworkConfigList, error) {
 	return list, nil
 }
 
-// findConfig reads the first CNI configuration of a directory; found is false when there is none. A
+// findConfig reads the first CNI configuration of a directory; found is false without one. A
 // first file that is broken is an error, not a reason to take the next one: pods would end up in
 // the wrong network.
 func findConfig(dir string) (conf cniConfig, found bool, err error) {

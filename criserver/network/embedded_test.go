@@ -163,9 +163,9 @@ func TestPodWithoutIPv6(t *testing.T) {
 	if r := w.setup(n, w.pod(o, nil)); len(r.IPs) != 1 || !r.IPs[0].Is4() {
 		t.Errorf("addresses %v with subnet none: want one IPv4 address", r.IPs)
 	}
-	const off6 = "ipv6/conf/all/disable_ipv6"
-	must(t, setNetSysctl(off6, "1"))
-	t.Cleanup(func() { must(t, setNetSysctl(off6, "0")) })
+	const off6 = "net/ipv6/conf/all/disable_ipv6"
+	must(t, setSysctl(off6, "1"))
+	t.Cleanup(func() { must(t, setSysctl(off6, "0")) })
 	o = w.options("c")
 	n = w.start(o)
 	must(t, n.Status(t.Context()))
@@ -181,9 +181,9 @@ func TestPodWithoutIPv6(t *testing.T) {
 // becomes a router.
 func TestForwardingKeepsRouterAdvertisements(t *testing.T) {
 	newWorld(t)
-	must(t, setNetSysctl("ipv6/conf/all/forwarding", "0"))
-	must(t, setNetSysctl("ipv6/conf/up0/accept_ra", "1"))
-	must(t, setNetSysctl("ipv6/conf/lo/accept_ra", "0"))
+	must(t, setSysctl("net/ipv6/conf/all/forwarding", "0"))
+	must(t, setSysctl("net/ipv6/conf/up0/accept_ra", "1"))
+	must(t, setSysctl("net/ipv6/conf/lo/accept_ra", "0"))
 	before, err := os.ReadFile("/proc/sys/net/ipv6/conf/default/accept_ra")
 	must(t, err)
 	must(t, forwardPackets(true))

@@ -167,9 +167,9 @@ func (e *embedded) ensureRules(g ground, first bool) {
 	}
 }
 
-// forgetFlows makes the kernel forget UDP flows through the lease's host ports: they would go on to
-// where they went before, because no packet of theirs is a first one. A kernel that cannot is left
-// alone.
+// forgetFlows makes the kernel forget UDP flows through the lease's host ports: they would continue
+// to where they went before, because no packet of theirs is a first one. A kernel that cannot is
+// left alone.
 func (e *embedded) forgetFlows(l lease.Lease) {
 	for _, p := range l.Ports {
 		if p.Protocol != "udp" {

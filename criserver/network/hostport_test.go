@@ -28,7 +28,7 @@ func TestHostPorts(t *testing.T) {
 	for _, filtered := range []string{"0", "1"} {
 		t.Run("bridge-nf-call="+filtered, func(t *testing.T) {
 			for _, name := range []string{"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
-				if err := setNetSysctl(name, filtered); err != nil && !errors.Is(err, os.ErrNotExist) {
+				if err := setSysctl("net/"+name, filtered); err != nil && !errors.Is(err, os.ErrNotExist) {
 					t.Fatal(err)
 				}
 			}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
+	"github.com/sunaba-project/sunaba/host/sysctl"
 )
 
 // podInterface is the name of a pod's link inside the pod.
@@ -137,12 +137,11 @@ func (v veth) configureInside() ([]netip.Addr, error) {
 // at once. It reports whether the link takes IPv6 addresses at all; a sysctl of the pod may have
 // turned that off.
 func readyIPv6() (bool, error) {
-	conf := "ipv6/conf/" + podInterface
-	off, err := os.ReadFile(filepath.Join("/proc/sys/net", conf, "disable_ipv6"))
-	if err != nil || strings.TrimSpace(string(off)) != "0" {
+	conf := "net/ipv6/conf/" + podInterface
+	if !sysctl.Is(conf+"/disable_ipv6", "0") {
 		return false, nil
 	}
-	return true, errors.Join(setNetSysctl(conf+"/accept_ra", "0"), setNetSysctl(conf+"/accept_dad", "0"))
+	return true, errors.Join(setSysctl(conf+"/accept_ra", "0"), setSysctl(conf+"/accept_dad", "0"))
 }
 
 // disarm takes the pod's addresses off its link, so that they can go to another pod even if

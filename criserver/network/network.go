@@ -5,12 +5,11 @@
 // # Life of a pod's network
 //
 // The caller pins a network namespace (package netns), and calls Setup once for it. Setup returns
-// when the pod is reachable and everything that Teardown will need is durable; on an error it has
-// undone what it did. The caller keeps Result and hands it to Teardown, which may be called any
-// number of times, with the namespace alive or gone. A pod is torn down by what set it up, even if
-// the node changed from one kind of network to the other in between. After a start of the daemon GC
-// takes away what a crash left behind. Close ends nothing but our own use: pods keep their network
-// while no daemon runs.
+// when the pod is reachable and everything that Teardown needs is durable; on error it has undone
+// its changes. The caller keeps Result and passes it to Teardown, which is idempotent and does not
+// need the namespace. A pod is torn down by the kind of network that set it up, even if the node
+// has switched to the other kind since. When the daemon starts, GC removes what a crash left. Close
+// keeps the pods' network: it stays while no daemon runs.
 package network
 
 import (
@@ -48,27 +47,26 @@ type DNS struct{ Servers, Searches, Options []string }
 // Result is what Setup made.
 type Result struct {
 	IPs []netip.Addr // the primary address first
-	// Raw is what Teardown needs; the caller stores it and gives it back unread.
+	// Raw is what Teardown needs; the caller stores it and passes it back unread.
 	Raw       json.RawMessage
 	Interface string // the pod's interface
 }
 
 // Network connects pods. It is safe for concurrent use; calls for one pod must not overlap.
 type Network interface {
-	// Setup connects the pod. It undoes what it did when it fails, and is durable before it
-	// returns.
+	// Setup connects the pod. It undoes what it did when it fails, and is durable before it returns.
 	//
 	// # Errors
 	//
-	// ErrInvalidArgument for a port mapping that cannot be, ErrNotFound without the network
+	// ErrInvalidArgument for an invalid port mapping, ErrNotFound without the network
 	// namespace, ErrAlreadyExists for a host port that another pod holds, ErrResourceExhausted when
-	// there is no address left, ErrFailedPrecondition when the kernel lacks what a host port needs,
+	// no address is left, ErrFailedPrecondition when the kernel lacks what a host port needs,
 	// ErrUnavailable when the network is not ready.
 	Setup(ctx context.Context, p Pod) (Result, error)
-	// Teardown disconnects the pod. It is idempotent and works with the network namespace gone. A
-	// zero Result (the pod's Setup may or may not have completed) is fine.
+	// Teardown disconnects the pod. It is idempotent and does not need the network namespace. A zero
+	// Result is accepted, whether the pod's Setup has completed or not.
 	Teardown(ctx context.Context, p Pod, r Result) error
-	// Status returns nil when pods can be connected, otherwise what is missing. It mends what it
+	// Status returns nil when pods can be connected, otherwise what is missing. It repairs what it
 	// can.
 	Status(ctx context.Context) error
 	// GC removes what belongs to pods of ours that are not in keep, the ids of the sandboxes that
@@ -87,7 +85,7 @@ type Ranged interface {
 	//
 	// # Errors
 	//
-	// ErrInvalidArgument for a range that cannot be.
+	// ErrInvalidArgument for an invalid range.
 	UseRange(prefixes []string) error
 }
 
@@ -106,8 +104,8 @@ type Options struct {
 	Use Use
 	// StateDir keeps durable choices and leases; it is made.
 	StateDir string
-	// SandboxesDir is where the pods' directories are: of pods that are not kept, GC takes away the
-	// pins below SandboxesDir/<id>/ns when a network namespace is among them. "" = none.
+	// SandboxesDir is where the pods' directories are: for pods that are not kept, GC removes the pins
+	// below SandboxesDir/<id>/ns if a network namespace is among them. "" = none.
 	SandboxesDir string
 	Embedded     EmbeddedOptions
 	Logger       *slog.Logger

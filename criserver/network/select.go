@@ -33,8 +33,8 @@ type switching struct {
 	embedded     *embedded
 }
 
-// New opens the node's network and claims the embedded network's bridge for this process. It changes
-// nothing in the kernel, see Starter.
+// New opens the node's network and claims the embedded network's bridge for this process. It
+// changes nothing in the kernel, see Starter.
 //
 // # Errors
 //

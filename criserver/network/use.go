@@ -29,8 +29,8 @@ const (
 // Uses are the values of Use.
 func Uses() []string { return []string{string(UseAuto), string(UseAlways), string(UseNever)} }
 
-// Starter is a Network that makes what pods share. Before Start, or a first Setup or Status, nothing
-// of it is in the kernel, so that a server that fails to start leaves nothing.
+// Starter is a Network that makes what pods share. Before Start, or a first Setup or Status,
+// nothing of it is in the kernel, so that a server that fails to start leaves nothing.
 type Starter interface {
 	// Start makes it now, where pods need it. What it could not make is logged, and the next Setup
 	// or Status tries again.
@@ -48,13 +48,13 @@ type Announced interface {
 // announcedFile is in StateDir once a network was announced.
 const announcedFile = "announced"
 
-// checkUse refuses a value that is none of Uses.
+// checkUse refuses a value that is not one of Uses.
 func checkUse(u Use) error {
 	switch u {
 	case "", UseAuto, UseAlways, UseNever:
 		return nil
 	}
-	return fmt.Errorf("use of the embedded network %q is none of %q: %w", u, Uses(), errdefs.ErrInvalidArgument)
+	return fmt.Errorf("use of the embedded network %q is not one of %q: %w", u, Uses(), errdefs.ErrInvalidArgument)
 }
 
 // Start implements Starter.

@@ -49,7 +49,7 @@ type entry struct {
 type program struct {
 	path  string
 	info  os.FileInfo
-	error string // why there is none
+	error string // why it is missing
 }
 
 func (p program) same(q program) bool {
@@ -136,7 +136,7 @@ func (b *Book) startTrial(e *entry) {
 			e.report.Problem = err.Error()
 		}
 		if e.report.Problem != before {
-			b.o.Logger.Log(b.ctx, level(err), "OCI runtime is tried", "runtime", path, "version", e.report.Version, "problem", e.report.Problem)
+			b.o.Logger.Log(b.ctx, level(err), "OCI runtime tested", "runtime", path, "version", e.report.Version, "problem", e.report.Problem)
 		}
 	})
 }
@@ -147,9 +147,6 @@ func level(err error) slog.Level {
 	}
 	return slog.LevelInfo
 }
-
-// Settle waits until the trials that are under way are over.
-func (b *Book) Settle() { b.all.Wait() }
 
 // Close ends the trials.
 func (b *Book) Close() error {

@@ -72,14 +72,14 @@ func TestInstalledLater(t *testing.T) {
 	if r := b.Of(path); r.Missing || r.Problem != "" || r.Version != "fake 1" {
 		t.Errorf("installed: %+v", r)
 	}
-	b.Settle()
+	b.all.Wait()
 	if r := b.Of(path); r.Problem != "" {
 		t.Errorf("after its trial: %+v", r)
 	}
 	empty(t, trials)
 	script(t, path, fake(dir, "22", "echo it breaks here >&2; echo with a stack >&2; exit 1"))
 	b.Of(path)
-	b.Settle()
+	b.all.Wait()
 	if r := b.Of(path); r.Missing || r.Version != "fake 22" || r.Problem != "it breaks here" ||
 		r.Text("h") != fmt.Sprintf("OCI runtime %q of handler %q makes no container here: it breaks here", path, "h") {
 		t.Errorf("replaced by a broken one: %+v, %s", r, r.Text("h"))
@@ -107,7 +107,7 @@ func TestTrialIsRepeated(t *testing.T) {
 	path := script(t, filepath.Join(dir, "runtime"), fake(dir, "1", "[ -e "+dir+"/mended ] || { echo not yet >&2; exit 1; }"))
 	b := Open(Options{Trials: filepath.Join(dir, "trials"), Cgroups: groups(t), Logger: log}, []string{path})
 	defer b.Close()
-	b.Settle()
+	b.all.Wait()
 	if r := b.Of(path); r.Problem != "not yet" {
 		t.Fatalf("%+v", r)
 	}
@@ -115,7 +115,7 @@ func TestTrialIsRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Of(path)
-	b.Settle()
+	b.all.Wait()
 	if r := b.Of(path); r.Problem != "not yet" {
 		t.Errorf("it was tried again at once: %+v", r)
 	}
@@ -124,7 +124,7 @@ func TestTrialIsRepeated(t *testing.T) {
 	e.tried = time.Now().Add(-2 * retryTime)
 	e.mu.Unlock()
 	b.Of(path)
-	b.Settle()
+	b.all.Wait()
 	if r := b.Of(path); r.Problem != "" {
 		t.Errorf("mended: %+v", r)
 	}
@@ -179,7 +179,7 @@ func TestTrialOfRunc(t *testing.T) {
 	trials := filepath.Join(t.TempDir(), "trials")
 	b := Open(Options{Trials: trials, Cgroups: groups(t), Logger: log}, []string{"runc"})
 	defer b.Close()
-	b.Settle()
+	b.all.Wait()
 	if r := b.Of("runc"); r.Problem != "" || r.Missing || !strings.HasPrefix(r.Version, "runc ") || !filepath.IsAbs(r.Path) {
 		t.Errorf("%+v\n%s", r, said)
 	}

@@ -126,8 +126,7 @@ func (b *Book) remove(path, dir string) error {
 	if entries, _ := os.ReadDir(filepath.Join(dir, "state")); len(entries) > 0 {
 		err = b.run(ctx, path, dir, "delete", "--force")
 	}
-	// A runtime that was killed on its way has made its cgroup, and processes in it, before its
-	// state.
+	// A runtime that was killed on its way has made its cgroup, and processes in it, before its state.
 	leaf := b.leaf(dir)
 	_, eerr := b.o.Cgroups.EndAll(ctx, leaf)
 	err = errors.Join(err, eerr, b.o.Cgroups.RemoveLeaf(leaf))

@@ -38,9 +38,8 @@ func (a Amounts) Plus(b Amounts) Amounts {
 type Sample struct {
 	At          time.Time
 	MemoryBytes int64
-	CPU         time.Duration // used since the pod began
-	// CPUMillis is the rate since the sample before, in thousandths of a core; 0 for a first
-	// sample.
+	CPU         time.Duration // used since the pod started
+	// CPUMillis is the rate since the sample before, in thousandths of a core; 0 for a first sample.
 	CPUMillis int64
 }
 

@@ -44,7 +44,7 @@ func NewShimCollector(handlers []Handler, shims func(context.Context) []SharedSh
 		cpu:      describe("shared_shim_cpu_seconds_total", "CPU time of the shared shim and its supervisor, divided among the pods in their overhead."),
 		restarts: describe("shared_shim_restarts_total", "Shared shims that have died and that the supervisor has replaced."),
 		adopted:  describe("shared_shim_adopted_containers_total", "Containers that shims took over from the ones that died before them."),
-		lost:     describe("shared_shim_lost_containers_total", "Containers that shims could not take over, and have ended."),
+		lost:     describe("shared_shim_lost_containers_total", "Containers that shims failed to adopt, and that have ended."),
 	}
 }
 

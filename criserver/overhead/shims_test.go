@@ -27,7 +27,7 @@ sunaba_shared_shim_adopted_containers_total{handler="runc"} 5
 # HELP sunaba_shared_shim_cpu_seconds_total CPU time of the shared shim and its supervisor, divided among the pods in their overhead.
 # TYPE sunaba_shared_shim_cpu_seconds_total counter
 sunaba_shared_shim_cpu_seconds_total{handler="runc"} 1.5
-# HELP sunaba_shared_shim_lost_containers_total Containers that shims could not take over, and have ended.
+# HELP sunaba_shared_shim_lost_containers_total Containers that shims failed to adopt, and that have ended.
 # TYPE sunaba_shared_shim_lost_containers_total counter
 sunaba_shared_shim_lost_containers_total{handler="runc"} 1
 # HELP sunaba_shared_shim_memory_bytes Memory of the shared shim and of its supervisor: proportional set size, divided among the pods in their overhead.

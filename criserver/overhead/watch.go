@@ -24,7 +24,7 @@ type Pod struct {
 type Options struct {
 	// Pods are the pods that run now.
 	Pods func() []Pod
-	// Measure returns what a pod costs now. ErrNotFound for one that has just gone.
+	// Measure returns what a pod costs now. ErrNotFound for one that was just removed.
 	Measure func(ctx context.Context, id string) (memoryBytes int64, cpu time.Duration, err error)
 	// Every is the time between two samples of a pod.
 	Every time.Duration

@@ -34,7 +34,7 @@ func (g group) create() error {
 }
 
 // remove removes the cgroup, and kills what is still in the sandbox's own except its shim; the
-// connection is nil if there is none.
+// connection is nil without one.
 func (g group) remove(ctx context.Context, shim *client.Client) error {
 	if !g.rec.CgroupOwned {
 		return g.removeLeaves()
@@ -52,7 +52,7 @@ func (g group) kill(ctx context.Context, shim *client.Client) error {
 		return fmt.Errorf("kill processes %q, which outlived their sandbox: %w", names, err)
 	}
 	if len(names) > 0 {
-		g.o.Logger.Warn("processes outlived their sandbox; they are killed", "sandbox", g.rec.ID, "names", names)
+		g.o.Logger.Warn("killing processes that outlived their sandbox", "sandbox", g.rec.ID, "names", names)
 	}
 	return nil
 }

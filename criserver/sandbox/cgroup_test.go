@@ -57,7 +57,7 @@ func TestOutlivedProcessesAreKilled(t *testing.T) {
 	if err := g.kill(late, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("without time: %v, want that the context has ended", err)
 	}
-	if strings.Contains(log.String(), "are killed") {
+	if strings.Contains(log.String(), "killing processes") {
 		t.Errorf("nothing was killed, and the log says: %s", log.String())
 	}
 	select {
@@ -70,7 +70,7 @@ func TestOutlivedProcessesAreKilled(t *testing.T) {
 		t.Error(err)
 	}
 	<-ended
-	if !strings.Contains(log.String(), "are killed") || !strings.Contains(log.String(), "sleep") {
+	if !strings.Contains(log.String(), "killing processes") || !strings.Contains(log.String(), "sleep") {
 		t.Errorf("a process was killed, and the log says: %s", log.String())
 	}
 }

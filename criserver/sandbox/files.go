@@ -143,7 +143,7 @@ func resolvConf(config *runtime.PodSandboxConfig, ownNetwork bool) (string, erro
 	return HostResolv(ownNetwork)
 }
 
-// HostResolv is the host's /etc/resolv.conf, "" if there is none, as a pod can use it: one with a
+// HostResolv is the host's /etc/resolv.conf, "" without one, as a pod can use it: one with a
 // network of its own does not reach a stub on the host's loopback.
 func HostResolv(ownNetwork bool) (string, error) {
 	data, err := regular.ReadConfigured(hostResolv, maxResolv)

@@ -1,18 +1,15 @@
 // Package sandbox runs pod sandboxes: the namespaces, network, cgroup, files and shim that the
 // containers of a pod share.
 //
-// # Life of a sandbox
+// Run makes a sandbox by one list of steps, each of which can be undone from the sandbox's record
+// alone. The first step writes that record as an intent, the last one as ready. If a step fails or
+// the server dies, the steps are undone, now or at the next start of the server. Stop undoes all
+// except the record and the folders, Remove the rest; both are idempotent. A sandbox whose shim or
+// pause process dies becomes NotReady and waits for Stop.
 //
-// Run makes a sandbox in the order of one list of steps, each of which can be undone from the
-// sandbox's record alone. The first step writes that record as an intent, the last one as ready;
-// whatever fails or dies in between is undone, now or at the next start of the server. Stop undoes
-// everything but the record and the folders, Remove the rest; both are idempotent. A sandbox whose
-// shim or pause process dies becomes NotReady by itself and waits for Stop.
-//
-// Its shim comes from package shims, which alone knows whether other sandboxes have the same.
-//
-// The namespaces are pinned by bind mounts, so a sandbox needs no process of its own but the shim;
-// where its containers share a PID namespace, a pause process holds that.
+// Package shims alone knows whether other sandboxes have the same shim. Bind mounts pin the
+// namespaces, so a sandbox needs no process except the shim; if its containers share a PID
+// namespace, a pause process holds that.
 package sandbox
 
 import (
@@ -83,7 +80,7 @@ type Manager struct {
 
 // New loads the records of sandboxes. Nothing is touched before Recover.
 func New(o Options) (*Manager, error) {
-	records, err := state.OpenFollowed(o.Records, o.Logger, state.CheckSandbox, o.Follow)
+	records, err := state.Open(o.Records, o.Logger, state.CheckSandbox, o.Follow)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +121,7 @@ func name(config *runtime.PodSandboxConfig) string {
 //
 // # Errors
 //
-// ErrNotFound; ErrInvalidArgument if several ids begin so.
+// ErrNotFound; ErrInvalidArgument if several ids start so.
 func (m *Manager) Get(id string) (state.Sandbox, error) {
 	full, err := m.records.Resolve(id)
 	if err != nil {
@@ -221,7 +218,7 @@ func (m *Manager) drop(id string) {
 	m.mu.Unlock()
 }
 
-// Close ends the connections to the shims, which go on.
+// Close ends the connections to the shims, which continue.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	boxes := make([]*Sandbox, 0, len(m.boxes))
@@ -241,7 +238,7 @@ func (m *Manager) ShimReports(ctx context.Context) []shims.Report { return m.shi
 // limit is how long cleaning up may take that nobody waits for.
 const limit = 10 * time.Second
 
-// Aside returns a context for undoing: it goes on for a while when the request has been given up.
+// Aside returns a context for undoing: it continues for a while when the request has been given up.
 func Aside(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }

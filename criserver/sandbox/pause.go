@@ -26,7 +26,7 @@ type pause struct {
 	pid int
 }
 
-// PID is the process, 0 if there is none.
+// PID is the process, 0 without one.
 func (p *pause) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

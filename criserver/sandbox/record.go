@@ -13,7 +13,7 @@ import (
 type record struct {
 	id    string
 	store *state.Store[state.Sandbox]
-	first state.Sandbox // the record to begin with
+	first state.Sandbox // the record to start with
 }
 
 func (r *record) get() (state.Sandbox, error) { return r.store.Get(r.id) }

@@ -20,7 +20,7 @@ type Found int
 const (
 	// Living is a sandbox whose shim answers.
 	Living Found = iota
-	// Ended is a sandbox whose shim is gone (also by a reboot) and cleaned up after.
+	// Ended is a sandbox whose shim has exited (also by a reboot) and cleaned up after.
 	Ended
 	// Silent is a sandbox whose shim is there but does not answer. It is left alone until it is
 	// stopped.
@@ -30,9 +30,9 @@ const (
 // recoverAtOnce is how many sandboxes are looked at side by side.
 const recoverAtOnce = 16
 
-// Recover finds out what became of every sandbox while no server ran, and calls each for it, which
-// does the same for its containers. Sandboxes are handled side by side; each has 10 seconds, and
-// none keeps another from being recovered. It ends with the folders that belong to no sandbox.
+// Recover finds out what happened to every sandbox while no server ran, and calls each for it,
+// which does the same for its containers. Sandboxes are handled side by side; each has 10 seconds,
+// and none keeps another from being recovered. It ends with the folders that belong to no sandbox.
 func (m *Manager) Recover(ctx context.Context, each func(context.Context, state.Sandbox, *Sandbox, Found)) {
 	var all sync.WaitGroup
 	turn := make(chan struct{}, recoverAtOnce)
@@ -104,11 +104,11 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(c
 
 var errInterrupted = errors.New("the server ended before the sandbox was made")
 
-// find looks for the shim and, if it is gone, cleans up after it.
+// find looks for the shim and, if it has exited, cleans up after it.
 func (s *Sandbox) find(ctx context.Context, rec state.Sandbox) Found {
 	if rec.Phase == state.Stopped {
 		s.gate.shutNow()
-		s.shim.markGone()
+		s.shim.markCleaned()
 		return Ended
 	}
 	if rec.BootID == s.manager.o.BootID {

@@ -17,8 +17,8 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// step is one part of a sandbox. do makes it; undo removes it, or whatever of it there is, and may
-// be called any number of times.
+// step is one part of a sandbox. do creates it; undo removes it, also if it is incomplete, and is
+// idempotent.
 type step struct {
 	name     string
 	do, undo func(context.Context) error
@@ -61,18 +61,17 @@ func (s *Sandbox) withRecord(part func(context.Context, state.Sandbox) error) fu
 //
 // # Errors
 //
-// ErrInvalidArgument for an unknown handler or a configuration that cannot be;
+// ErrInvalidArgument for an unknown handler or an invalid configuration;
 // ErrFailedPrecondition if the handler's OCI runtime is missing; ErrAlreadyExists with the id of
-// the sandbox of the same name; else what went wrong, with the name of the step. On error nothing
-// is left. If that could not be managed, a NotReady sandbox stays, for the client to stop and
-// remove.
+// the sandbox of the same name; otherwise the cause with the name of the step. On error the sandbox
+// is removed. If that fails, a NotReady sandbox stays, for the client to stop and remove.
 func (m *Manager) Run(ctx context.Context, config *runtime.PodSandboxConfig, handler string) (string, error) {
 	return m.run(ctx, config, handler, &runtime.RunPodSandboxRequest{Config: config, RuntimeHandler: handler}, nil)
 }
 
-// Restore is Run for a sandbox that is there only when fill, which is given its id, has made what
-// it is to hold. Until then its name is taken, and only a request that repeats this one joins it.
-// If fill fails, the sandbox is removed, as Remove does with end and remove.
+// Restore is Run for a sandbox that becomes visible only after fill, which is given its id, has
+// created its containers. Until then its name is reserved, and only a repeated request joins it. If
+// fill fails, the sandbox is removed, as Remove does with end and remove.
 func (m *Manager) Restore(ctx context.Context, r *runtime.RestorePodRequest, fill, end, remove func(ctx context.Context, id string) error) (string, error) {
 	return m.run(ctx, r.GetConfig(), r.GetRuntimeHandler(), r, func(ctx context.Context, id string) error {
 		err := fill(ctx, id)
@@ -165,11 +164,11 @@ func (m *Manager) make(ctx context.Context, rec state.Sandbox) error {
 		return err
 	}
 	s.watch()
-	s.log.Info("sandbox is ready", "pod", name(rec.Config.Value), "handler", rec.HandlerName)
+	s.log.Info("sandbox started", "pod", name(rec.Config.Value), "handler", rec.HandlerName)
 	return nil
 }
 
-// do goes through steps from first to last and returns those that were tried.
+// do runs steps from first to last and returns those that were tried.
 func do(ctx context.Context, log *slog.Logger, steps []step) ([]step, error) {
 	for i, st := range steps {
 		started := time.Now()
@@ -185,7 +184,7 @@ func do(ctx context.Context, log *slog.Logger, steps []step) ([]step, error) {
 	return steps, nil
 }
 
-// undo goes through steps from last to first. Each is undone even if another could not be.
+// undo undoes steps from last to first, each of them also after an error of another.
 func undo(ctx context.Context, log *slog.Logger, steps []step) error {
 	var errs []error
 	for _, st := range slices.Backward(steps) {
@@ -198,8 +197,7 @@ func undo(ctx context.Context, log *slog.Logger, steps []step) error {
 	return errors.Join(errs...)
 }
 
-// fail undoes a sandbox that could not be made. If that does not succeed either, it stays as
-// NotReady.
+// fail undoes a sandbox whose creation failed. If that fails too, it stays as NotReady.
 func (s *Sandbox) fail(ctx context.Context, cause error, lasting, working []step) {
 	ctx, cancel := Aside(ctx)
 	defer cancel()

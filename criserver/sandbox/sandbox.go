@@ -56,14 +56,14 @@ func (s *Sandbox) Use() (shim *client.Client, release func(), err error) {
 	return shim, sync.OnceFunc(s.gate.leave), nil
 }
 
-// Shim returns the sandbox's shim, nil if there is none (any more). Unlike Use it is not in the way
+// Shim returns the sandbox's shim, nil without one (any more). Unlike Use it is not in the way
 // of Stop.
 func (s *Sandbox) Shim() *client.Client { return s.shim.get() }
 
-// Gone is closed when the shim has ended and everything that ran under it was cleaned up.
-func (s *Sandbox) Gone() <-chan struct{} { return s.shim.gone }
+// Cleaned is closed when the shim has ended and everything that ran under it was cleaned up.
+func (s *Sandbox) Cleaned() <-chan struct{} { return s.shim.cleaned }
 
-// PausePID is the pause process, 0 if there is none.
+// PausePID is the pause process, 0 without one.
 func (s *Sandbox) PausePID() int { return s.pause.PID() }
 
 // Namespaces are the paths of the pinned namespaces, for a container's specification; "" is the

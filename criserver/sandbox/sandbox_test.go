@@ -581,7 +581,7 @@ func TestShimDeath(t *testing.T) {
 	}
 	w.phase(m, id, state.NotReady)
 	select {
-	case <-s.Gone():
+	case <-s.Cleaned():
 	case <-time.After(patience):
 		t.Error("nobody was told")
 	}

@@ -223,7 +223,7 @@ func TestTheSupervisorsDeath(t *testing.T) {
 	if err := syscall.Kill(c.PID(), syscall.SIGKILL); err != nil && err != syscall.ESRCH { // it may end with its supervisor
 		t.Fatal(err)
 	}
-	<-s.Gone()
+	<-s.Cleaned()
 	w.phase(m, a, state.NotReady)
 	w.phase(m, b, state.NotReady)
 	if _, _, err := s.Use(); !errdefs.IsFailedPrecondition(err) {

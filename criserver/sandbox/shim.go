@@ -13,10 +13,10 @@ import (
 
 // shimHold is a sandbox's hold on its shim: the connection, and who watches it.
 type shimHold struct {
-	shims *shims.Set
-	gone  chan struct{} // closed when the shim has exited and what it left was cleaned up
-	// markGone closes gone. It may be called more than once.
-	markGone func()
+	shims   *shims.Set
+	cleaned chan struct{} // closed when the shim has exited and what it left was cleaned up
+	// markCleaned closes cleaned. It may be called more than once.
+	markCleaned func()
 
 	releasing sync.Mutex // held while the shim is released
 	released  bool       // and nothing is left of it
@@ -27,12 +27,12 @@ type shimHold struct {
 }
 
 func newShimHold(all *shims.Set) *shimHold {
-	h := &shimHold{shims: all, gone: make(chan struct{})}
-	h.markGone = sync.OnceFunc(func() { close(h.gone) })
+	h := &shimHold{shims: all, cleaned: make(chan struct{})}
+	h.markCleaned = sync.OnceFunc(func() { close(h.cleaned) })
 	return h
 }
 
-// get returns the connection, nil if there is none.
+// get returns the connection, nil without one.
 func (h *shimHold) get() *client.Client {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,7 +45,7 @@ func (h *shimHold) set(shim *client.Client) {
 	h.shim = shim
 }
 
-// watch returns the connection, nil if there is none, and a context that ends with unwatch.
+// watch returns the connection, nil without one, and a context that ends with unwatch.
 func (h *shimHold) watch() (context.Context, *client.Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.mu.Lock()
@@ -69,7 +69,7 @@ func (h *shimHold) endWatch() {
 	}
 }
 
-// take returns the connection, nil if there is none, and removes it from the sandbox. No
+// take returns the connection, nil without one, and removes it from the sandbox. No
 // watch can start after that.
 func (h *shimHold) take() *client.Client {
 	h.mu.Lock()
@@ -92,7 +92,7 @@ func (h *shimHold) detach() {
 func (h *shimHold) release(ctx context.Context, rec state.Sandbox) error {
 	h.releasing.Lock()
 	defer h.releasing.Unlock()
-	defer h.markGone()
+	defer h.markCleaned()
 	if h.released {
 		return nil
 	}

@@ -10,18 +10,19 @@ import (
 )
 
 // Stop ends a sandbox: no more containers are started in it, end (which is given the sandbox's full
-// id) ends those that run, and everything it had is undone but its record and folders. It is
-// idempotent, and no error for an id that is not there.
+// id) ends those that run, and everything it had is removed, except its record and folders. It is
+// idempotent, and an unknown id is no error.
 //
 // # Errors
 //
-// What could not be undone; the sandbox is NotReady then too, and Stop may be called again.
+// Those of the parts whose removal failed. The sandbox is NotReady then too, and Stop may be
+// repeated.
 func (m *Manager) Stop(ctx context.Context, id string, end func(ctx context.Context, id string) error) error {
 	return m.ending(ctx, id, func(s *Sandbox, rec state.Sandbox) error { return s.stop(ctx, rec, end) })
 }
 
 // ending calls do with a sandbox, under its lock: no other request stops or removes it meanwhile.
-// If there is none it does nothing.
+// Without a sandbox it does nothing.
 func (m *Manager) ending(ctx context.Context, id string, do func(*Sandbox, state.Sandbox) error) error {
 	rec, err := m.Get(id)
 	var s *Sandbox

@@ -88,8 +88,8 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return err
 }
 
-// identified refuses a request about one pod or container that says not which. To go on would be to
-// remove nothing and call it done: what is removed already may be removed again.
+// identified refuses a request about one pod or container that says not which. To continue would be
+// to remove nothing and call it done: what is removed already may be removed again.
 func identified(req any) error {
 	var field, id string
 	switch r := req.(type) {

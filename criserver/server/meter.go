@@ -22,8 +22,7 @@ type meter struct {
 	o      Options
 	// engines are those of running guests.
 	engines *engines
-	// imagesDevice names the device that images and containers' layers are on; it is looked for
-	// once.
+	// imagesDevice names the device that images and containers' layers are on; it is looked for once.
 	imagesDevice func() string
 }
 

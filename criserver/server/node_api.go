@@ -104,7 +104,7 @@ func (a *nodeAPI) nodeFeatures() *runtime.RuntimeFeatures {
 	return &runtime.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true, UserNamespacesHostNetwork: hostNetwork}
 }
 
-// features of a handler: what the kernel has, and the handler's OCI runtime. Where there is none, a
+// features of a handler: what the kernel has, and the handler's OCI runtime. Without one, a
 // handler of type wasm runs guests only, and they need none.
 func (a *nodeAPI) features(h runtimeclass.Handler) *runtime.RuntimeHandlerFeatures {
 	oci := a.o.Runtime(h.Binary)

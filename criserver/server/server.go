@@ -128,8 +128,8 @@ func New(o Options) *Server {
 	return s
 }
 
-// Recover finds out what became of pods and containers while no server ran and removes what belongs
-// to none. Until it has returned, every request is answered with Unavailable.
+// Recover finds out what happened to pods and containers while no server ran and removes what
+// belongs to none. Until it has returned, every request is answered with Unavailable.
 func (s *Server) Recover(ctx context.Context) {
 	started := time.Now()
 	s.o.Sandboxes.Recover(ctx, func(ctx context.Context, _ state.Sandbox, sb *sandbox.Sandbox, found sandbox.Found) {
@@ -143,7 +143,7 @@ func (s *Server) Recover(ctx context.Context) {
 	s.ready.Store(true)
 	ctx, s.unwatch = context.WithCancel(context.WithoutCancel(ctx))
 	go s.overheads.Run(ctx)
-	s.o.Logger.Info("recovered", "sandboxes", len(s.o.Sandboxes.List()), "containers", len(s.o.Containers.List()), "took", time.Since(started))
+	s.o.Logger.Info("pods and containers restored", "sandboxes", len(s.o.Sandboxes.List()), "containers", len(s.o.Containers.List()), "took", time.Since(started))
 }
 
 // Collectors give what pods cost beyond their containers' own work, and the shims that they share,
@@ -165,7 +165,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// stopLimit is how long running requests may go on when the server is told to stop.
+// stopLimit is how long running requests may continue when the server is told to stop.
 const stopLimit = 5 * time.Second
 
 // Stop ends the server. Pods and containers run on.

@@ -37,7 +37,8 @@ type Output struct {
 	Code           int32
 }
 
-// ExecSync runs a command in a running container and returns its output. timeout 0 is none.
+// ExecSync runs a command in a running container and returns its output. timeout 0 means no
+// timeout.
 //
 // # Errors
 //
@@ -73,7 +74,7 @@ type execution struct {
 	id, execID string
 }
 
-// The prefixes of commands' ids, by what becomes of them when the server dies: see Manager.Adopt.
+// The prefixes of commands' ids, by what happens to them when the server dies: see Manager.Adopt.
 const (
 	syncPrefix   = "sync-"
 	streamPrefix = "exec-"

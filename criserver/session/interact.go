@@ -18,16 +18,14 @@ import (
 )
 
 // Exec runs a command in a running container for a client that takes part, and returns its exit
-// code.
-//
-// If the client leaves (ctx ends) the command's input ends and its output is dropped; with a
-// terminal it is told by SIGHUP, as when a terminal is closed. It is not killed otherwise.
+// code. If the client leaves (ctx ends) the command's input ends and its output is dropped; with a
+// terminal it gets SIGHUP. It is not killed otherwise.
 //
 // # Errors
 //
 // ErrNotFound, ErrFailedPrecondition if the container does not run, the context's, or why the
-// command could not be started. A command that ends with a code other than 0 is no error; nor is
-// one that is not there (127) or cannot be executed (126), where the runtime says so.
+// command failed to start. A command that ends with a code other than 0 is no error; nor is one
+// that does not exist (127) or cannot be executed (126), where the runtime says so.
 func (m *Manager) Exec(ctx context.Context, id string, cmd []string, s Streams) (int32, error) {
 	r, err := m.containers.Reach(id)
 	if err != nil {

@@ -30,7 +30,7 @@ type shared struct {
 	pods          map[string]time.Duration // those that hold it, and the CPU time that each is charged with
 	charged       time.Duration            // what the shim has used of that
 	history       client.History           // as it was told last
-	accountBroken bool                     // its CPU time could not be read; it is logged once
+	accountBroken bool                     // its CPU time cannot be read; it is logged once
 	waiting       bool                     // pods of an earlier server are still reacquiring it: none is charged before all have
 }
 
@@ -157,7 +157,7 @@ func (s *shared) connection() *client.Client {
 	return s.client
 }
 
-// living returns the connection, nil if there is none or shim and supervisor are gone.
+// living returns the connection, nil without one or shim and supervisor have exited.
 func (s *shared) living() *client.Client {
 	c := s.connection()
 	if c == nil {
@@ -171,7 +171,7 @@ func (s *shared) living() *client.Client {
 	}
 }
 
-// get returns the connection to the shim, which is started if there is none. A shim that did not
+// get returns the connection to the shim, which it starts if it does not run. A shim that did not
 // answer an earlier request may answer now.
 func (s *shared) get(ctx context.Context) (*client.Client, error) {
 	if c := s.living(); c != nil {
@@ -220,7 +220,7 @@ func (s *shared) start(ctx context.Context) (_ *client.Client, err error) {
 	s.mu.Lock()
 	s.client, s.charged, s.waiting, s.history = c, 0, false, client.History{}
 	s.mu.Unlock()
-	s.o.Logger.Info("shim of a handler is started", "handler", s.handler, "shim", c.PID(), "supervisor", c.Supervisor())
+	s.o.Logger.Info("shared shim started", "handler", s.handler, "shim", c.PID(), "supervisor", c.Supervisor())
 	return c, nil
 }
 
@@ -233,7 +233,7 @@ func (s *shared) options() client.StartOptions {
 
 // succeeded is told that a successor of the shim answers.
 func (s *shared) succeeded(pid int) {
-	s.o.Logger.Error("the shim of a handler has died; its successor has taken over its containers", "handler", s.handler, "shim", pid)
+	s.o.Logger.Error("shared shim died; its successor adopted its containers", "handler", s.handler, "shim", pid)
 }
 
 // said is the end of the shim's log.

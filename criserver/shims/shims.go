@@ -7,14 +7,14 @@
 //
 // # A shared shim
 //
-// There is at most one for each handler. It is started when the first pod acquires it, and ended
-// when the last one releases it. Acquire and Release exclude one another. So a pod that comes while
-// the last one leaves gets a new shim, and two that come at once get one. Server and shim are
-// independent of one another: a new server finds the shim by its folder.
+// There is at most one for each handler. It is started when the first pod acquires it, and stopped
+// when the last one releases it. Acquire and Release exclude one another: a pod that acquires while
+// the last one releases gets a new shim, and two that acquire at once share one. The shim outlives
+// the server: a new server finds it by its folder.
 //
-// When the shim dies, its supervisor starts a successor, which adopts the containers. The
-// connection is made again, and only the log tells of it. When the supervisor is gone too, the pods
-// are lost, and each sandbox cleans up after itself.
+// When the shim dies, its supervisor starts a successor, which adopts the containers. The server
+// connects again, and only the log mentions it. If the supervisor has exited too, the pods are
+// lost, and each sandbox cleans up after itself.
 package shims
 
 import (
@@ -42,22 +42,21 @@ type Shims interface {
 	// # Errors
 	//
 	// ErrUnavailable with the end of the shim's log if it does not answer; the context's. The pod
-	// holds no shim then, and nothing is left of one that was started.
+	// holds no shim then, and a shim that was started is removed.
 	Acquire(ctx context.Context, pod state.Sandbox) (*client.Client, error)
 	// Reacquire is Acquire for a pod that an earlier server ran. No shim is started.
 	//
 	// # Errors
 	//
-	// ErrNotFound if the shim is gone. After any other error the shim does not answer; the pod
+	// ErrNotFound if the shim has exited. After any other error the shim does not answer; the pod
 	// holds it nevertheless.
 	Reacquire(ctx context.Context, pod state.Sandbox) (*client.Client, error)
-	// Release ends everything that the shim runs for the pod, and removes what it leaves. A shim
-	// that no pod holds any more is ended. The connection must not be used afterwards. It is nil if
-	// there is none: then the shim is gone or does not answer. Release may be repeated after an
-	// error.
+	// Release ends everything that the shim runs for the pod, and removes its leftovers. A shim that
+	// no pod holds any more is stopped. The connection is nil if the shim has exited or does not
+	// answer, and must not be used afterwards. Release may be repeated after an error.
 	Release(ctx context.Context, pod state.Sandbox, shim *client.Client) error
-	// Cost returns the processes that the pod pays for because it has this shim. The connection is
-	// nil if there is none.
+	// Cost returns the processes whose cost the pod carries because it has this shim. The connection
+	// may be nil.
 	Cost(pod state.Sandbox, shim *client.Client) []Process
 }
 
@@ -80,7 +79,7 @@ const namespace = "k8s.io"
 
 // Options configure New.
 type Options struct {
-	Layout           // Shared may be gone after a reboot
+	Layout           // Shared may be missing after a reboot
 	Binary    string // shim binary
 	WasmCache string
 	Debug     bool // shims log at debug level
@@ -157,9 +156,10 @@ func (s *Set) Disconnect(shim *client.Client) {
 	}
 }
 
-// Reconnect connects to the shared shims that an earlier server ran for these pods, side by side.
-// It comes before Reacquire: a shim that was killed too answers when its successor has adopted all
-// containers, which takes longer than a request of one pod may. Reacquire returns the errors.
+// Reconnect connects to the shared shims that an earlier server ran for these pods, in parallel. It
+// is called before Reacquire: if a shim was killed too, its successor answers only after it has
+// adopted all containers, which takes longer than a request of one pod may. Reacquire returns the
+// errors.
 func (s *Set) Reconnect(ctx context.Context, pods []state.Sandbox) {
 	ctx, cancel := context.WithTimeout(ctx, reconnectLimit)
 	defer cancel()
@@ -176,8 +176,8 @@ func (s *Set) Reconnect(ctx context.Context, pods []state.Sandbox) {
 	all.Wait()
 }
 
-// Tidy is called when all pods of an earlier server have reacquired their shims. It ends shared
-// shims that no pod holds: the server died before it could.
+// Tidy is called when all pods of an earlier server have reacquired their shims. It stops shared
+// shims that no pod holds, because the server died before it stopped them.
 func (s *Set) Tidy(ctx context.Context) error {
 	entries, err := os.ReadDir(s.o.Shared)
 	if err != nil {
@@ -194,7 +194,7 @@ func (s *Set) Tidy(ctx context.Context) error {
 			return errors.Join(append(errs, err)...)
 		}
 		if one.count() == 0 {
-			s.o.Logger.Warn("end a shim that no pod has", "handler", e.Name())
+			s.o.Logger.Warn("ending unreferenced shim", "handler", e.Name())
 			if _, err := one.find(ctx); err != nil && !errdefs.IsNotFound(err) {
 				s.o.Logger.Warn("failed to connect to shim", "handler", e.Name(), "error", err)
 			}
@@ -213,7 +213,7 @@ func (s *Set) Tidy(ctx context.Context) error {
 // Layout says where the shims work.
 func (s *Set) Layout() Layout { return s.o.Layout }
 
-// Sweep removes what a shim has left in the folder of a pod that is on no record.
+// Sweep removes a shim's leftovers in the folder of an unrecorded pod.
 func (s *Set) Sweep(ctx context.Context, id string) error { return s.o.cleanUp(ctx, id) }
 
 // Close ends the connections to the shared shims, which run on.
@@ -225,7 +225,7 @@ func (s *Set) Close() {
 	}
 }
 
-// cleanUp kills a shim that works in a pod's folder, and removes what it has left there.
+// cleanUp kills a shim that works in a pod's folder, and removes its leftovers there.
 func (o Options) cleanUp(ctx context.Context, id string) error {
 	return client.Cleanup(ctx, o.Binary, namespace, o.Dir(id), id)
 }

@@ -26,7 +26,7 @@ var (
 //
 // # Errors
 //
-// ErrInvalidArgument, beginning with the field below the message.
+// ErrInvalidArgument, starting with the field below the message.
 func CheckAmounts(r *runtime.LinuxContainerResources) error {
 	shares, period, quota := r.GetCpuShares(), r.GetCpuPeriod(), r.GetCpuQuota()
 	memory, swap := r.GetMemoryLimitInBytes(), r.GetMemorySwapLimitInBytes()

@@ -150,7 +150,7 @@ func idMapping(m *runtime.IDMapping) specs.LinuxIDMapping {
 }
 
 // IDMappings say who users and groups of a user namespace are outside it; both
-// begin with the namespace's root.
+// start with the namespace's root.
 type IDMappings struct{ UID, GID specs.LinuxIDMapping }
 
 // checkUserNamespace: a pod has the host's user namespace, which no options at

@@ -36,7 +36,7 @@ func OOMScoreAdj(wish int, host Host) int { return min(max(wish, host.MinOOMScor
 //
 // # Errors
 //
-// ErrInvalidArgument, beginning with the field below linux.resources.
+// ErrInvalidArgument, starting with the field below linux.resources.
 func Resources(r *runtime.LinuxContainerResources, host Host) (*specs.LinuxResources, error) {
 	if err := CheckAmounts(r); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// errRROUnsupported begins with the word by which clients know this refusal.
+// errRROUnsupported starts with the word by which clients know this refusal.
 var errRROUnsupported = fmt.Errorf("RROUnsupported: kernel or runtime handler has no recursive read-only mounts: %w", errdefs.ErrFailedPrecondition)
 
 // What a container may not see or change in the kernel's file systems unless

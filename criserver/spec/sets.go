@@ -16,7 +16,7 @@ const maxList = 4 << 10
 //
 // # Errors
 //
-// ErrInvalidArgument, beginning with the field below the message.
+// ErrInvalidArgument, starting with the field below the message.
 func CheckSets(r *runtime.LinuxContainerResources, host Host) error {
 	for _, set := range []struct{ field, list, online string }{
 		{"cpuset_cpus", r.GetCpusetCpus(), host.CPUs}, {"cpuset_mems", r.GetCpusetMems(), host.MemoryNodes},

@@ -1,14 +1,9 @@
 // Package spec translates the CRI's words into an OCI runtime specification.
 //
-// It is pure: everything it needs to know about the host, the image and the sandbox stands in its
-// Input, and the same input gives the same specification. The facts about the host are collected by
-// package facts beside it. What a request may not ask for is refused with an error that names the
-// container and the field.
-//
-// # Errors
-//
-// ErrInvalidArgument for what no runtime could do, ErrFailedPrecondition for what this host or
-// sandbox cannot, ErrNotImplemented for what this runtime does not do.
+// It is pure: its Input has all facts about the host (collected by package facts), the image and
+// the sandbox. Errors name the container and the field: ErrInvalidArgument for what no runtime can
+// do, ErrFailedPrecondition for what this host or sandbox cannot, ErrNotImplemented for what this
+// runtime does not do.
 package spec
 
 import (
@@ -132,8 +127,7 @@ type Host struct {
 	// SwapAccounting says that the memory controller limits swap, Hugetlb that
 	// there is a hugetlb controller. Without them such limits are left out.
 	SwapAccounting, Hugetlb bool
-	// CPUs and MemoryNodes are those that are online, as lists like "0-3,8"; "" if that is not
-	// known.
+	// CPUs and MemoryNodes are those that are online, as lists like "0-3,8"; "" if that is not known.
 	CPUs, MemoryNodes string
 	// MinOOMScoreAdj is the lowest oom_score_adj that may be set, -1000 with
 	// CAP_SYS_RESOURCE. Lower wishes are raised to it.

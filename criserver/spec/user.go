@@ -33,18 +33,17 @@ func checkUser(sc *runtime.LinuxContainerSecurityContext) error {
 
 // ResolveUser says who a container's first process runs as: the security context's user, else the
 // image's, else root. Names are looked up in /etc/passwd and /etc/group of fsys, the container's
-// root filesystem; nil where it has none. fsys must open only regular files, and must not lead out
-// of that root (regular.Tree).
+// root filesystem, which is nil without one. fsys must open only regular files, and must not lead
+// out of that root (regular.Tree).
 //
-// Without a group the image's is taken if the user is the image's (kubelets
-// name that user in the security context, but not its group), else the user's
-// own from passwd, else 0. The
-// supplementary groups are that group, with policy Merge those that name the
-// user in /etc/group, and those of the security context.
+// Without a group the image's is used if the user is the image's (kubelets name that user in the
+// security context, but not its group), else the user's own from passwd, else 0. The supplementary
+// groups are that group, with policy Merge those that list the user in /etc/group, and those of the
+// security context.
 //
 // # Errors
 //
-// ErrInvalidArgument for a user or group that is not known or cannot be.
+// ErrInvalidArgument for an unknown or invalid user or group.
 func ResolveUser(fsys fs.FS, image ocispec.ImageConfig, sc *runtime.LinuxContainerSecurityContext) (User, error) {
 	if err := checkUser(sc); err != nil {
 		return User{}, err

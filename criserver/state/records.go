@@ -33,7 +33,7 @@ const (
 	Created Phase = "created"
 	// Running is a container whose process was started.
 	Running Phase = "running"
-	// Exited is a container whose process has ended or could not be started.
+	// Exited is a container whose process has ended or failed to start.
 	Exited Phase = "exited"
 	// Unknown is a container whose shim does not answer. It is never written to the disk.
 	Unknown Phase = "unknown"
@@ -101,7 +101,7 @@ type Sandbox struct {
 	HandlerName string `json:"handlerName"`
 	HandlerType string `json:"handlerType"`
 	Binary      string `json:"binary,omitempty"`
-	// ShimScope is the handler's at that time, runtimeclass.ScopePod where there is none.
+	// ShimScope is the handler's at that time, runtimeclass.ScopePod without one.
 	ShimScope runtimeclass.Scope `json:"shimScope,omitempty"`
 
 	// CgroupParent is the parent of all cgroups of the pod; CgroupOwned says that the server made
@@ -110,7 +110,7 @@ type Sandbox struct {
 	CgroupOwned  bool   `json:"cgroupOwned,omitempty"`
 
 	Network Network `json:"network"`
-	// ProcessLabel is the pod's SELinux label, "" where there are none.
+	// ProcessLabel is the pod's SELinux label, "" without any.
 	ProcessLabel string `json:"processLabel,omitempty"`
 
 	// Restoring says that containers from a checkpoint are still being made in it. After a restart
@@ -157,19 +157,18 @@ type Container struct {
 	User         User          `json:"user"`
 	// FromCheckpoint says that its processes are not run anew: Start takes them up where they were.
 	FromCheckpoint bool `json:"fromCheckpoint,omitempty"`
-	// Unstartable is why its program cannot be executed, as far as the image tells: its start says
-	// so.
+	// Unstartable is why its program cannot be executed, as far as the image tells: its start says so.
 	Unstartable string `json:"unstartable,omitempty"`
 	// ProcessLabel is the SELinux label of a container that has one of its own, not its pod's.
 	ProcessLabel string `json:"processLabel,omitempty"`
 
-	PID        int       `json:"pid,omitempty"`
-	BegunAt    time.Time `json:"begunAt,omitzero"` // when a start was attempted: from then on its process may have run
-	StartedAt  time.Time `json:"startedAt,omitzero"`
-	FinishedAt time.Time `json:"finishedAt,omitzero"`
-	ExitCode   int32     `json:"exitCode"`
-	Reason     string    `json:"reason,omitempty"`
-	Message    string    `json:"message,omitempty"`
+	PID              int       `json:"pid,omitempty"`
+	StartAttemptedAt time.Time `json:"begunAt,omitzero"` // when a start was attempted: from then on its process may have run
+	StartedAt        time.Time `json:"startedAt,omitzero"`
+	FinishedAt       time.Time `json:"finishedAt,omitzero"`
+	ExitCode         int32     `json:"exitCode"`
+	Reason           string    `json:"reason,omitempty"`
+	Message          string    `json:"message,omitempty"`
 
 	// StopSent is when the stop signal was sent: a repeated StopContainer, also after a restart of
 	// the server, does not send it again.

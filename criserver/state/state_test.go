@@ -33,7 +33,7 @@ func sandbox(id string) Sandbox {
 
 func open(t *testing.T, dir string) *Store[Sandbox] {
 	t.Helper()
-	s, err := Open(dir, quiet(), CheckSandbox)
+	s, err := Open(dir, quiet(), CheckSandbox, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

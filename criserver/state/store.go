@@ -1,19 +1,13 @@
 // Package state keeps what the CRI server must know after a crash, a restart or a reboot: one JSON
 // file for each sandbox and each container.
 //
-// # Life of a record
-//
 // Create writes the record as an intent, before anything of the pod or container exists. Update
-// replaces it as a whole, under the record's own lock, and returns once the new version is on the
-// disk: written to a temporary file, synced, renamed over the old one, and the folder synced. A
-// reader therefore finds either the old or the new version, never a mixture, whatever moment the
-// power fails. Delete ends the record's life and is idempotent.
-//
-// # Damage
+// replaces it under the record's own lock, atomically, and returns once the new version is on disk.
+// Delete is idempotent.
 //
 // Open loads every record. A file that cannot be read as a record (torn by a broken disk, written
-// by a newer version) is moved aside as NAME.damaged, logged and left for a person to look at; it
-// never keeps the server from starting.
+// by a newer version) is renamed to NAME.damaged, logged and left for a person to look at; it never
+// keeps the server from starting.
 package state
 
 import (
@@ -58,9 +52,9 @@ type Store[R any] struct {
 type entry[R any] struct {
 	write sync.Mutex // held over a whole Update, Delete
 
-	mu   sync.RWMutex // guards the two below
-	rec  R
-	gone bool
+	mu      sync.RWMutex // guards the two below
+	rec     R
+	deleted bool
 }
 
 // Follower is told of every record: of those that Open finds (before is nil), and of every change
@@ -77,13 +71,8 @@ type envelope struct {
 
 // Open reads all records in dir, which it creates if it is missing. Files that are damaged are
 // moved aside and logged. The id of a record is its file's name; check, if not nil, may refuse a
-// record (a damaged one again).
-func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) error) (*Store[R], error) {
-	return OpenFollowed(dir, logger, check, nil)
-}
-
-// OpenFollowed is Open with a follower, which may be nil.
-func OpenFollowed[R any](dir string, logger *slog.Logger, check func(id string, rec R) error, follow Follower[R]) (*Store[R], error) {
+// record (a damaged one again). follow may be nil.
+func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) error, follow Follower[R]) (*Store[R], error) {
 	if follow == nil {
 		follow = func(before, after *R) {}
 	}
@@ -169,7 +158,7 @@ func (s *Store[R]) Create(id string, rec R) error {
 	s.mu.Unlock()
 	if err := s.write(id, rec); err != nil {
 		e.mu.Lock()
-		e.gone = true
+		e.deleted = true
 		e.mu.Unlock()
 		os.Remove(s.path(id)) // the rename may have succeeded and only the sync of the folder not
 		s.forget(id)
@@ -205,9 +194,9 @@ func (s *Store[R]) change(id string, change func(R) (R, error), write func(strin
 	e.write.Lock()
 	defer e.write.Unlock()
 	e.mu.RLock()
-	old, gone := e.rec, e.gone
+	old, deleted := e.rec, e.deleted
 	e.mu.RUnlock()
-	if gone {
+	if deleted {
 		return zero, fmt.Errorf("record %q: %w", id, errdefs.ErrNotFound)
 	}
 	next, err := change(old)
@@ -233,7 +222,7 @@ func (s *Store[R]) Get(id string) (R, error) {
 	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if e.gone {
+	if e.deleted {
 		return zero, fmt.Errorf("record %q: %w", id, errdefs.ErrNotFound)
 	}
 	return e.rec, nil
@@ -254,8 +243,8 @@ func (s *Store[R]) Delete(id string) error {
 		return fmt.Errorf("remove record %q: %w", id, err)
 	}
 	e.mu.Lock()
-	last, again := e.rec, e.gone
-	e.gone = true
+	last, again := e.rec, e.deleted
+	e.deleted = true
 	e.mu.Unlock()
 	s.forget(id)
 	if !again {

@@ -21,8 +21,7 @@ type Part struct {
 	// Name is "shim", "supervisor" (of a shim that several pods share), "pause", "prewarmed" (a
 	// process that waits to become a guest's) or "engine" (of a guest).
 	Name string
-	// Container is the guest's container, "" for the others and for a prewarmed one that has none
-	// yet.
+	// Container is the guest's container, "" for the others and for a prewarmed one that has none yet.
 	Container string
 	PID       int
 	// LinearBase and LinearSize are where a guest's own memory lies in its process: that is the
@@ -30,8 +29,7 @@ type Part struct {
 	LinearBase, LinearSize uint64
 	// CPU is what the part used, as far as the pod's own cgroup does not show it.
 	CPU time.Duration
-	// Pods is how many pods share the process, which is divided among them; 0 = it is the pod's
-	// own.
+	// Pods is how many pods share the process, which is divided among them; 0 = it is the pod's own.
 	Pods int
 }
 

@@ -1,6 +1,6 @@
-// Command batch is a job with a beginning and an end: it counts primes, hashes what it reads, prints a
-// line for each step and ends with the exit code that it is told. One source makes a Linux program and
-// a WASI preview 1 guest:
+// Command batch is a job with a beginning and an end: it counts primes, hashes what it reads,
+// prints a line for each step and ends with the exit code that it is told. One source makes a Linux
+// program and a WASI preview 1 guest:
 //
 //	CGO_ENABLED=0 GOOS=linux go build -o batch .
 //	GOOS=wasip1 GOARCH=wasm go build -o batch.wasm .

@@ -51,7 +51,7 @@ func run() error {
 }
 
 // listen takes the listener that the runtime opened and announced with LISTEN_FDS, the first at
-// file descriptor 3, and opens one itself where there is none.
+// file descriptor 3, and opens one itself without one.
 func listen(address string) (net.Listener, error) {
 	if os.Getenv("LISTEN_FDS") == "" {
 		return net.Listen("tcp", address)

@@ -52,7 +52,8 @@ func Paths(name, cwd string, env []string) []string {
 // IsWasm says of the first bytes of a file that it is WebAssembly.
 func IsWasm(head []byte) bool { return bytes.HasPrefix(head, []byte(WasmMagic)) }
 
-// WasmHeader is how many bytes of a WebAssembly file tell what it is: the magic number and a version.
+// WasmHeader is how many bytes of a WebAssembly file tell what it is: the magic number and a
+// version.
 const WasmHeader = 8
 
 // IsComponent says of the first bytes of a file that it is a WebAssembly component.
@@ -89,7 +90,7 @@ func IsScript(head []byte) bool { return bytes.HasPrefix(head, []byte("#!")) }
 const maxScriptLine = 256
 
 // ScriptInterpreter reads the interpreter of a script from its first bytes as the kernel does, ""
-// if there is none.
+// without one.
 func ScriptInterpreter(head []byte) string {
 	if !IsScript(head) {
 		return ""
@@ -127,7 +128,7 @@ func order(head []byte) binary.ByteOrder {
 const maxHeaders = 64 << 10
 
 // ELFInterpreter reads the name of the interpreter that the kernel loads beside an ELF program, ""
-// if there is none or the kernel refuses the program by itself. head are the first bytes of f.
+// without one or the kernel refuses the program by itself. head are the first bytes of f.
 func ELFInterpreter(f io.ReaderAt, head []byte) string {
 	if len(head) <= elf.EI_CLASS {
 		return ""
@@ -159,7 +160,7 @@ func ELFInterpreter(f io.ReaderAt, head []byte) string {
 }
 
 // segment returns the segment of an ELF program that holds its interpreter's name, in either class;
-// an empty one if there is none.
+// an empty one without one.
 func segment[P any](f io.ReaderAt, order binary.ByteOrder, at int64, entry, count uint16, kind func(P) uint32) P {
 	var none P
 	if at < 0 || int(entry) != binary.Size(none) || int(count)*int(entry) > maxHeaders {

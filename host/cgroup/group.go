@@ -83,7 +83,7 @@ func (g *Group) Exists() bool {
 	return err == nil
 }
 
-// membership is the one directory that stands for who is in the group, "" if there is none.
+// membership is the one directory that stands for who is in the group, "" without one.
 func (g *Group) membership() string {
 	for _, controller := range []string{"memory", "pids", "devices", systemdHierarchy} {
 		if dir := g.Dir(controller); dir != "" {

@@ -65,7 +65,7 @@ func kill(ctx context.Context, g *Group, list func() ([]int, error), keep []int)
 		}
 		if kept || !killAtOnce(g) {
 			for _, fd := range fds {
-				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+				_ = process.Signal(fd, unix.SIGKILL) // those that are left are listed again
 			}
 		}
 		_ = g.Thaw() // a process that version 1 has frozen would not exit

@@ -20,7 +20,7 @@ type Mounts struct {
 	Unified string
 	// V1 holds the mount point of every version 1 controller; named ones as "name=systemd".
 	V1 map[string]string
-	// Hybrid is the mount point of version 2 beside version 1, "" if there is none. Nothing is
+	// Hybrid is the mount point of version 2 beside version 1, "" without one. Nothing is
 	// limited there, but OCI runtimes create their containers' cgroups in it too, and crun only if
 	// those above exist.
 	Hybrid string

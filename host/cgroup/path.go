@@ -55,8 +55,8 @@ func Path(cgroupsPath string, systemd bool) string {
 	return filepath.Join(Slice(slice), name)
 }
 
-// IsSlice says whether systemd knows a name as that of a slice (systemd.slice(5)): each dash but that
-// of the root slice "-.slice" stands between two names, and a slice is no template.
+// IsSlice says whether systemd knows a name as that of a slice (systemd.slice(5)): each dash but
+// that of the root slice "-.slice" stands between two names, and a slice is no template.
 func IsSlice(unit string) bool {
 	name, ok := strings.CutSuffix(unit, sliceSuffix)
 	if name == "-" {

@@ -34,9 +34,21 @@ func (g *Group) PidsInAny() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
+// PidsIn lists the processes of a group by its directory, without those of the groups below it.
+func PidsIn(dir string) ([]int, error) {
+	text, err := kernelfile.Read(filepath.Join(dir, "cgroup.procs"))
+	var pids []int
+	for field := range strings.FieldsSeq(text) {
+		if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, err
+}
+
 // pidsBelow appends the processes of a directory and of those below it.
 func pidsBelow(pids []int, dir string) ([]int, error) {
-	text, err := kernelfile.Read(filepath.Join(dir, "cgroup.procs"))
+	own, err := PidsIn(dir)
 	switch {
 	case Missing(err): // the group was removed meanwhile
 		return pids, nil
@@ -44,11 +56,7 @@ func pidsBelow(pids []int, dir string) ([]int, error) {
 	case err != nil:
 		return pids, err
 	}
-	for field := range strings.FieldsSeq(text) {
-		if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
-			pids = append(pids, pid)
-		}
-	}
+	pids = append(pids, own...)
 	info, err := os.Stat(dir)
 	if err != nil {
 		return pids, ignoreMissing(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/sunaba-project/sunaba/host/kernelfile"
 )
 
-// Max is what Number returns for a limit of version 2 that is "max": there is none.
+// Max is what Number returns for a limit of version 2 that is "max": unlimited.
 const Max = math.MaxUint64
 
 // Number reads one of the group's files that holds one number. The controller matters on version 1

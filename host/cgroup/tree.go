@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/process"
 )
 
 // Tree is processes that belong together, by descent. They are stopped when they are added, so that
@@ -36,7 +38,7 @@ func (t *Tree) Has(pid int) bool {
 	return held
 }
 
-// Grow adds the processes of a group that belong, until there is none that is not in the tree. An
+// Grow adds the processes of a group that belong, until all of them are in the tree. An
 // ended context ends the search.
 func (t *Tree) Grow(ctx context.Context, group *Group, belongs func(pid int, from Descent) bool) error {
 	for grown := true; grown && ctx.Err() == nil; {
@@ -73,7 +75,7 @@ func (t *Tree) Grow(ctx context.Context, group *Group, belongs func(pid int, fro
 func (t *Tree) Kill() error {
 	var errs []error
 	for pid, fd := range t.held {
-		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := process.Signal(fd, unix.SIGKILL); err != nil {
 			errs = append(errs, fmt.Errorf("kill process %d: %w", pid, err))
 		}
 		unix.Close(fd)
@@ -88,7 +90,7 @@ func (t *Tree) hold(pid, fd int) error {
 		t.held = make(map[int]int)
 	}
 	t.held[pid] = fd
-	if err := unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := process.Signal(fd, unix.SIGSTOP); err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)
 	}
 	return nil

@@ -28,7 +28,7 @@ func Kill(ctx context.Context, pid int, meant func() bool) error {
 	if meant != nil && !meant() {
 		return nil
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := Signal(fd, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
 	if err := Wait(ctx, fd); err != nil {
@@ -37,13 +37,26 @@ func Kill(ctx context.Context, pid int, meant func() bool) error {
 	return nil
 }
 
+// Signal sends a signal to the process of a pidfd. One that has ended is no error.
+func Signal(pidfd int, sig unix.Signal) error {
+	if err := unix.PidfdSendSignal(pidfd, sig, nil, 0); !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
+}
+
 // poll is how long a wait does not look at its context, in milliseconds.
 const poll = 100
 
-// Wait returns when the process of a pidfd has ended. Its parent need not have waited for it.
+// Wait returns when the process of a pidfd has ended. Its parent need not have waited for it. With
+// a context that never ends it does not wake in between.
 func Wait(ctx context.Context, pidfd int) error {
+	timeout := poll
+	if ctx.Done() == nil {
+		timeout = -1
+	}
 	for ctx.Err() == nil {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, poll)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, timeout)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return err
 		}

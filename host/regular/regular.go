@@ -1,6 +1,6 @@
-// Package regular opens and reads files that others name or write: what is no regular file is
-// refused before it is opened, so that no pipe, device or socket can hold or change anything, and
-// what is read has a bound.
+// Package regular opens and reads files that others name or write. Anything other than a regular
+// file is refused before it is opened, so that no pipe, device or socket can block or change
+// anything, and reads are bounded.
 package regular
 
 import (
@@ -21,13 +21,13 @@ import (
 //
 // # Errors
 //
-// Of class ErrInvalidArgument for what is no regular file; else those of the file system.
+// ErrInvalidArgument if it is not a regular file; otherwise those of the file system.
 func Open(name string) (*os.File, error) {
 	return open(unix.AT_FDCWD, name, name, &unix.OpenHow{})
 }
 
-// OpenIn opens a file of the tree at root for reading. Links are followed as a process whose root
-// this is would: none leads out.
+// OpenIn opens a file of the tree at root for reading. Links are followed as by a process with this
+// root: none leads out of it.
 //
 // # Errors
 //
@@ -41,11 +41,11 @@ func OpenIn(root, name string) (*os.File, error) {
 	return openAt(dir, name)
 }
 
-// First opens the first of these files of the tree at root that is there, as OpenIn does.
+// First opens the first of these files that exists in the tree at root, as OpenIn does.
 //
 // # Errors
 //
-// ErrNotFound if none of them is a regular file; else those of the file system.
+// ErrNotFound if none of them is a regular file; otherwise those of the file system.
 func First(root string, names []string) (*os.File, error) {
 	dir, err := openRoot(root)
 	if err != nil {
@@ -82,7 +82,7 @@ func openAt(root int, name string) (*os.File, error) {
 	return open(root, path.Clean("/"+name), name, &unix.OpenHow{Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// open looks at what is there before it opens it: the opening of a pipe waits, and that of a device
+// open checks the type of the file before it opens it: opening a pipe waits, and opening a device
 // may do anything.
 func open(dir int, at, name string, how *unix.OpenHow) (*os.File, error) {
 	how.Flags = unix.O_PATH | unix.O_CLOEXEC
@@ -131,7 +131,7 @@ func retry(call func() (int, error)) (int, error) {
 //
 // # Errors
 //
-// Those of Open; of class ErrInvalidArgument for a longer file.
+// Those of Open; ErrInvalidArgument for a longer file.
 func Read(name string, limit int64) ([]byte, error) {
 	f, err := Open(name)
 	if err != nil {
@@ -141,12 +141,12 @@ func Read(name string, limit int64) ([]byte, error) {
 	return ReadAll(f, name, limit)
 }
 
-// ReadConfigured is Read for a file that the node's configuration names, or that stands where it
-// says: what is wrong with it is not the fault of a request.
+// ReadConfigured is Read for a file that the node's configuration names: a fault of it is not the
+// request's.
 //
 // # Errors
 //
-// Those of the file system; of class ErrFailedPrecondition for what is no regular file, or longer.
+// Those of the file system; ErrFailedPrecondition if it is not a regular file, or longer.
 func ReadConfigured(name string, limit int64) ([]byte, error) {
 	data, err := Read(name, limit)
 	if errdefs.IsInvalidArgument(err) {
@@ -168,8 +168,7 @@ func (t Tree) Open(name string) (fs.File, error) {
 	return f, nil
 }
 
-// ReadAll reads what r has, if that is no longer than limit; name is for the error, of class
-// ErrInvalidArgument.
+// ReadAll reads r to its end. More than limit bytes are ErrInvalidArgument; name is for that error.
 func ReadAll(r io.Reader, name string, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {

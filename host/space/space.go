@@ -48,8 +48,8 @@ func Free(dir string) (int64, error) {
 	return int64(st.Bavail) * int64(st.Bsize), nil
 }
 
-// Empty removes what is in a directory. The directory itself stays: on a full disk it could not be
-// made again. One that is not there is no error.
+// Empty removes what is in a directory. The directory itself stays: on a full disk it cannot be
+// created again. A missing directory is no error.
 func Empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

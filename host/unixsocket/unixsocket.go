@@ -57,8 +57,8 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// Peer asks the kernel for the process at the other end of a connection, or for who listens there: as
-// it was when the connection was made.
+// Peer asks the kernel for the process at the other end of a connection, or for who listens there:
+// as it was when the connection was made.
 func Peer(conn *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

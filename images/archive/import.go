@@ -126,13 +126,13 @@ func (a *Archiver) importRoot(ctx context.Context, l *layout.Layout, root layout
 	m, leave := a.o.Meters.Join("import "+n.Full+" "+root.Desc.Digest.String(), req.Progress)
 	defer leave()
 	m.Update(func(p *progress.Progress) { *p = progress.Progress{Phase: "resolve"} })
-	began := time.Now()
+	started := time.Now()
 	target, err := a.o.Importer.Import(ctx, l, n, root.Desc, handlers, m)
 	if err != nil {
 		return target, err
 	}
 	m.Update(func(p *progress.Progress) { p.Phase = "done" })
-	a.o.Logger.Info("image imported", "image", n.Full, "digest", root.Desc.Digest, "took", time.Since(began).Round(time.Millisecond))
+	a.o.Logger.Info("image imported", "image", n.Full, "digest", root.Desc.Digest, "took", time.Since(started).Round(time.Millisecond))
 	return target, nil
 }
 
@@ -168,7 +168,7 @@ func hasTag(ref string) bool {
 //
 // # Errors
 //
-// Those of the files that could not be imported; the others are.
+// Those of the files whose import failed; the others are imported.
 func (a *Archiver) Preload(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

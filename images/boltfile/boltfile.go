@@ -48,15 +48,11 @@ func Ensure(path string, prepare func() error, logger *slog.Logger) error {
 func PutAside(path string, damage error, logger *slog.Logger) error {
 	aside := fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000000000Z"))
 	if err := os.Rename(path, aside); err != nil {
-		return fmt.Errorf("put damaged file aside: %w", err)
+		return fmt.Errorf("move damaged file aside: %w", err)
 	}
 	logger.Error("file is damaged, put aside", "file", path, "aside", aside, "damage", damage)
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("put damaged file aside: %w", err)
-	}
-	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
-		return fmt.Errorf("put damaged file aside: %w", err)
+	if err := durable.Sync(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("move damaged file aside: %w", err)
 	}
 	return nil
 }

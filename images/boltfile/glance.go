@@ -13,8 +13,9 @@ import (
 // tries is how often a copy that was caught in the middle of a change is taken anew.
 const tries = 5
 
-// Glance calls read with the path of a copy of a database, again with a new copy when it ends with an
-// error. It takes no lock and changes nothing: another process may have the database open. The copy is in memory, so a full disk is no hindrance, and gone when Read returns.
+// Glance calls read with the path of a copy of a database, again with a new copy when it ends with
+// an error. It takes no lock and changes nothing: another process may have the database open. The
+// copy is in memory, so a full disk is no hindrance, and gone when Read returns.
 //
 // # Errors
 //

@@ -81,7 +81,7 @@ func (c *Catalog) Answer(nameOrID string) (id string, ok bool) {
 	return "", false
 }
 
-// AnswerOf returns the id that a target goes by: the one that it has gone by, else the default
+// AnswerOf returns the id that a target goes by: the one that it had, else the default
 // handler's variant, else any other's.
 func (c *Catalog) AnswerOf(t store.Target) string {
 	if t.Has(t.Answer) {
@@ -256,7 +256,7 @@ type Image struct {
 	// Checkpoint names the container whose checkpoint the image is: its files are
 	// those of a checkpoint's archive. "" for an image that can be run.
 	Checkpoint string
-	// Program is the module at the entrypoint of an image with files, "" if there is none.
+	// Program is the module at the entrypoint of an image with files, "" without one.
 	Program digest.Digest
 	// Created is when the image was built; zero if it does not say.
 	Created time.Time

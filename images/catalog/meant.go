@@ -39,7 +39,7 @@ func Meant(st *store.State, image, userSpecified string, h variant.Handler) ([]s
 	if err != nil {
 		return nil, err
 	}
-	n, _ := reference.Parse(userSpecified) // the zero name, if it is none, means nothing
+	n, _ := reference.Parse(userSpecified) // the zero name, if it is not one, means nothing
 	specified := make(map[digest.Digest]bool)
 	for _, t := range st.Named(n.Full) {
 		specified[t.Digest] = true

@@ -24,17 +24,17 @@ import (
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
-// Damage is something that an image consists of and that is not as it came.
+// Damage is a damaged part of an image.
 type Damage struct {
-	// Image is the id, Names what leads to it.
+	// Image is the id, Names are its references.
 	Image string   `json:"image"`
 	Names []string `json:"names"`
 	// What is wrong, in words.
 	What []string `json:"what"`
-	// Repaired is set once the image was fetched again and is whole.
+	// Repaired is set once the image was fetched again and is complete.
 	Repaired bool `json:"repaired,omitempty"`
-	// Dropped is set once the image was forgotten, because it could not be
-	// fetched; Why says why. A pull brings it anew.
+	// Dropped is set once the image's record was deleted because fetching it failed; Why says why. A
+	// pull fetches it again.
 	Dropped bool   `json:"dropped,omitempty"`
 	Why     string `json:"why,omitempty"`
 }
@@ -43,7 +43,7 @@ type Damage struct {
 type Report struct {
 	Images  int      `json:"images"`
 	Damaged []Damage `json:"damaged"`
-	// Records are breaches of the records' own rules: a defect of this program.
+	// Records are violations of the records' own rules: a bug of this program.
 	Records []string `json:"records,omitempty"`
 }
 
@@ -66,12 +66,12 @@ func New(d *disk.Disk, collector *retain.Collector, fetcher Fetcher, logger *slo
 	return &Checker{disk: d, collector: collector, fetcher: fetcher, logger: logger}
 }
 
-// Check reads everything that images consist of, and compares it with what came
-// and was unpacked. With repair, what is damaged is fetched again, once, by the
-// names that the images have, without credentials but the node's own; what
-// cannot be fetched is dropped, so that the next pull brings it.
+// Check reads all parts of all images, and compares them with their digests and fingerprints. With
+// repair, damaged images are fetched again, once, by their names, with no credentials except the
+// node's own. The record of an image that cannot be fetched is deleted, so that the next pull
+// fetches it.
 //
-// Containers that run keep what they have, damaged as it is.
+// Running containers keep the damaged files.
 func (k *Checker) Check(ctx context.Context, repair bool) (Report, error) {
 	st := k.disk.DB.State()
 	r := Report{Images: len(st.Images), Damaged: []Damage{}, Records: st.Check()}
@@ -129,7 +129,7 @@ func (c *checking) blob(ctx context.Context, d ocispec.Descriptor) error {
 	return once(c.blobs, d.Digest, func() error { return c.disk.Content.Verify(ctx, d) })
 }
 
-// documents are the documents of an image, and those that lead to it.
+// documents are the documents of an image, with the indexes that list it.
 func documents(st *store.State, img store.Image) []ocispec.Descriptor {
 	docs := []ocispec.Descriptor{img.Manifest, img.Config}
 	for _, t := range st.Holding(img.ID) {
@@ -165,7 +165,7 @@ func (c *checking) image(ctx context.Context, st *store.State, img store.Image) 
 	return what, nil
 }
 
-// add takes an error for a damage, or hands it on.
+// add records an error as a damage, or returns it.
 func add(ctx context.Context, what []string, err error) ([]string, error) {
 	switch {
 	case err == nil:
@@ -197,7 +197,7 @@ func (c *checking) condemn(ctx context.Context) error {
 	return nil
 }
 
-// repair fetches a damaged image again, or drops it.
+// repair fetches a damaged image again, or deletes its record.
 func (k *Checker) repair(ctx context.Context, d *Damage) error {
 	err := k.refetch(ctx, d.Image)
 	if err == nil {
@@ -216,10 +216,10 @@ func (k *Checker) repair(ctx context.Context, d *Damage) error {
 	return nil
 }
 
-// refetch brings what an image lacks from where one of its names leads to.
+// refetch fetches the missing parts of an image by one of its names.
 func (k *Checker) refetch(ctx context.Context, id string) error {
 	st := k.disk.DB.State()
-	last := error(errdefs.ErrNotFound) // an image without a name: there is none
+	last := error(errdefs.ErrNotFound) // for an image without a name
 	for _, t := range st.Holding(id) {
 		for _, e := range t.Entries {
 			if t.Images[e.Digest] != id {
@@ -233,8 +233,8 @@ func (k *Checker) refetch(ctx context.Context, id string) error {
 	return last
 }
 
-// DropDamaged drops the records of images that a glance finds damaged, at the
-// start: of which something is missing, or a document is not what it was.
+// DropDamaged deletes, at server start, the records of images whose damage is cheap to see: a part
+// is missing, or a document does not match its digest.
 func (k *Checker) DropDamaged(ctx context.Context) error {
 	st := k.disk.DB.State()
 	c := newChecking(k.disk)
@@ -264,10 +264,10 @@ func (k *Checker) DropDamaged(ctx context.Context) error {
 // openFile holds the boot during which a process opened the store, until it closes it.
 const openFile = "open"
 
-// Begin writes down that this process has the store open. If the machine went down while another
-// had, or layers were restored without their records, everything is to be read in the background:
-// why says so.
-func (k *Checker) Begin() (why string, err error) {
+// Start records that this process has the store open. If the machine went down while another
+// process had, or if layers were restored without their records, everything has to be read in the
+// background: why says so.
+func (k *Checker) Start() (why string, err error) {
 	file := filepath.Join(k.disk.Root, openFile)
 	id, err := boot.ID()
 	if err != nil {
@@ -275,14 +275,14 @@ func (k *Checker) Begin() (why string, err error) {
 	}
 	before, err := os.ReadFile(file)
 	if err != nil && !os.IsNotExist(err) {
-		return "", fmt.Errorf("read who had the image store open: %w", err)
+		return "", fmt.Errorf("read which boot had the image store open: %w", err)
 	}
 	if strings.TrimSpace(string(before)) != id {
 		err := durable.Write(file, []byte(id+"\n"), 0o600)
 		if durable.Full(err) {
 			k.logger.Warn("failed to prepare the check of images after a power loss: free disk space and restart the server", "error", err)
 		} else if err != nil {
-			return "", fmt.Errorf("write who has the image store open: %w", err)
+			return "", fmt.Errorf("record that the image store is open: %w", err)
 		}
 	}
 	k.recorded = true
@@ -296,19 +296,19 @@ func (k *Checker) Begin() (why string, err error) {
 	return "", nil
 }
 
-// End takes back what Begin has written down.
+// End deletes the record that Start wrote.
 func (k *Checker) End() error {
 	if !k.recorded {
 		return nil
 	}
 	// On a full disk nothing was written.
 	if err := os.Remove(filepath.Join(k.disk.Root, openFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("write that the image store is closed: %w", err)
+		return fmt.Errorf("record that the image store is closed: %w", err)
 	}
 	return nil
 }
 
-// InBackground reads all images after what may have damaged them, which why says, until ctx ends.
+// InBackground checks all images until ctx ends. why says what may have damaged them.
 func (k *Checker) InBackground(ctx context.Context, why string) {
 	k.logger.Info(why, "images", len(k.disk.DB.State().Images))
 	r, err := k.Check(ctx, true)

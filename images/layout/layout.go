@@ -47,7 +47,7 @@ type Layout struct {
 
 // files is where the files of a layout are.
 type files interface {
-	// open opens a regular file; fs.ErrNotExist if there is none.
+	// open opens a regular file; fs.ErrNotExist without one.
 	open(name string) (io.ReadSeekCloser, int64, error)
 	Close() error
 }

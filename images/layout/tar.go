@@ -57,7 +57,7 @@ func openTar(ctx context.Context, name, spool string) (files, error) {
 }
 
 // decompressor returns a reader of what a compressed file holds, nil for one that
-// is plain; the file is at its beginning then.
+// is plain; the file is at its start then.
 func decompressor(f io.ReadSeeker) (io.ReadCloser, error) {
 	magic := make([]byte, 4)
 	n, err := io.ReadFull(f, magic)

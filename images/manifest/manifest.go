@@ -56,7 +56,7 @@ func checkpointAnnotations() []string {
 	}
 }
 
-// CheckpointOf names the container that an image is the checkpoint of, "" if it is none.
+// CheckpointOf names the container that an image is the checkpoint of, "" if it is not one.
 func (d Document) CheckpointOf() string {
 	for _, key := range checkpointAnnotations() {
 		if name := d.Annotations[key]; name != "" {
@@ -317,7 +317,8 @@ type Walk struct {
 	bytes   int64
 }
 
-// CheckDocument refuses the descriptor of a manifest, an index or a configuration that is too large.
+// CheckDocument refuses the descriptor of a manifest, an index or a configuration that is too
+// large.
 //
 // # Errors
 //

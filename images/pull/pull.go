@@ -23,12 +23,12 @@ import (
 	"github.com/sunaba-project/sunaba/images/access"
 	"github.com/sunaba-project/sunaba/images/catalog"
 	"github.com/sunaba-project/sunaba/images/disk"
-	"github.com/sunaba-project/sunaba/images/flight"
 	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/reference"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/retain"
+	"github.com/sunaba-project/sunaba/images/singleflight"
 	"github.com/sunaba-project/sunaba/images/store"
 	"github.com/sunaba-project/sunaba/images/transfer"
 	"github.com/sunaba-project/sunaba/images/variant"
@@ -56,10 +56,10 @@ type Options struct {
 	Logger     *slog.Logger
 }
 
-// Puller brings images into an image store.
+// Puller fetches images into an image store.
 type Puller struct {
 	Options
-	pulls flight.Group[pulled]
+	pulls singleflight.Group[pulled]
 
 	mu      sync.Mutex
 	refused map[digest.Digest]error // manifests that cannot run, by this process
@@ -83,34 +83,34 @@ type Request struct {
 	// match of every configured handler.
 	Handler string
 	Auth    registry.Credentials
-	// Namespace is that of the pod that the pull is for; "" is no pod's. See access.Guard.Permit.
+	// Namespace is that of the pod that the pull is for; "" for none. See access.Guard.Permit.
 	Namespace string
 	// Progress, when set, is called from one goroutine at a time, a few times a
 	// second, and must not block.
 	Progress func(progress.Progress)
 }
 
-// Pull brings an image in and answers the variant for the handler; without one, the best match of
-// every configured handler is fetched, and the default handler's is answered, else the first
-// handler's that has one. What is present is not fetched again: then a pull is one request, for the
-// manifest. Equal pulls at the same time are one.
+// Pull fetches an image and returns the variant for the handler. Without a handler, the best match
+// of every configured handler is fetched, and the default handler's variant is returned, or that of
+// the first handler that has one. Present content is not fetched again: then a pull is one request,
+// for the manifest. Equal concurrent pulls are deduplicated.
 //
-// An image that the registry gives to the request's credentials alone is fetched for every handler,
-// whichever asks: a pod of another comes without a pull, and the credentials are not kept.
+// An image that needs the request's credentials is fetched for every handler: a pod of another
+// handler has no pull of its own, and credentials are not kept.
 //
-// A tag that has moved points to the new image for the handlers that have a
-// variant of it now; the old image stays, without the tag.
+// A tag that has moved then points to the new image for the handlers that have a variant of it; the
+// old image stays, without the tag.
 //
 // A pull for every handler passes over a variant that cannot run, such as a
 // WebAssembly component, if another handler has one that can.
 //
 // # Errors
 //
-// ErrInvalidArgument for a reference that is none (without touching the network), an unknown
+// ErrInvalidArgument for a reference that is not one (without touching the network), an unknown
 // handler, and content that cannot run here; a *NoMatchError (ErrFailedPrecondition) when no
-// handler asked for takes the image; ErrNotFound, ErrUnauthenticated, ErrPermissionDenied from the
-// registry; ErrDataLoss for content that is not what it should be; the context's error. The text of
-// an unreachable registry begins with registry.UnavailablePrefix.
+// requested handler runs the image; ErrNotFound, ErrUnauthenticated, ErrPermissionDenied from the
+// registry; ErrDataLoss for content that does not match its digest; the context's error. The text
+// of an unreachable registry starts with registry.UnavailablePrefix.
 func (p *Puller) Pull(ctx context.Context, req Request) (catalog.Image, error) {
 	n, err := reference.Parse(req.Ref)
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *Puller) unfit(n reference.Name, handlers variant.Handlers) error {
 	return nil
 }
 
-// pulled is what a pull brought.
+// pulled is the result of a pull.
 type pulled struct {
 	access.Pulled
 	image catalog.Image
@@ -167,13 +167,13 @@ type pulled struct {
 func fingerprint(c registry.Credentials) string {
 	data, err := json.Marshal(c)
 	if err != nil {
-		panic(err) // six strings
+		panic(err) // strings always encode
 	}
 	return fmt.Sprintf("%x", sha256.Sum256(data))
 }
 
 func (p *Puller) pull(ctx context.Context, n reference.Name, handlers variant.Handlers, remote *registry.Repository, m *progress.Meter) (pulled, error) {
-	began := time.Now()
+	started := time.Now()
 	m.Update(func(p *progress.Progress) { *p = progress.Progress{Phase: "resolve"} })
 	desc, err := remote.Resolve(ctx)
 	if err != nil {
@@ -203,7 +203,7 @@ func (p *Puller) pull(ctx context.Context, n reference.Name, handlers variant.Ha
 		return pulled{}, err
 	}
 	hosts := slices.Sorted(maps.Keys(byHost(remote.Served())))
-	p.Logger.Info("image pulled", "image", n.Full, "id", img.ID, "servers", hosts, "took", time.Since(began).Round(time.Millisecond))
+	p.Logger.Info("image pulled", "image", n.Full, "id", img.ID, "servers", hosts, "took", time.Since(started).Round(time.Millisecond))
 	return pulled{image: img, Pulled: access.Pulled{
 		IDs: shownImages(target), Hidden: x.hidden, Access: remote.Access(), Credentials: x.credentials,
 	}}, nil
@@ -225,7 +225,7 @@ func (p *Puller) setRefusal(manifest digest.Digest, err error) {
 	p.refused[manifest] = err
 }
 
-// maxRefusals bounds what is remembered of images that cannot run.
+// maxRefusals bounds how many images that cannot run are remembered.
 const maxRefusals = 256
 
 // FetchVariant fetches a manifest that a known target has an entry for, without

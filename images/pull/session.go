@@ -30,7 +30,7 @@ type session struct {
 	credentials string                           // whose they are, "" for none or the node's
 	manifests   map[digest.Digest]store.Manifest // facts of those that were brought in
 	hidden      []string                         // new images that have not been shown in full
-	leftOut     bool                             // a variant was, and what came of it is of no use
+	leftOut     bool                             // a variant was, and its result is not needed
 }
 
 func (p *Puller) session(from transfer.Source, repo string, root digest.Digest, m *progress.Meter) *session {

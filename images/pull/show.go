@@ -65,7 +65,7 @@ func (x *session) show(ctx context.Context, entry ocispec.Descriptor, m manifest
 
 // prove fetches content, compares it and keeps nothing.
 func (x *session) prove(ctx context.Context, one content) error {
-	x.p.Logger.Info("content that is present is fetched to see whether this repository holds it", "repository", x.repo, "digest", one.blob.Digest)
+	x.p.Logger.Info("fetching content again to verify that this repository has it", "repository", x.repo, "digest", one.blob.Digest)
 	r, err := x.Source.Fetch(ctx, one.blob, 0)
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 )
 
 // Fingerprint tells the credentials given to Client.Repository apart from others for the same
-// registry, without giving them away to who does not know the salt. It is "" if there are none.
+// registry, without giving them away to who does not know the salt. It is "" without any.
 func (r *Repository) Fingerprint(salt []byte) string {
 	for _, l := range r.logins {
 		if l.Given {

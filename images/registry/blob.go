@@ -18,7 +18,7 @@ var errNoRanges = errors.New("the server does not give parts of a blob")
 
 // Fetch opens a manifest or blob from an offset on. The content is not verified here, but its
 // length is: the reader ends with io.EOF only at desc.Size, or where every try ended. A transfer
-// that breaks off is gone on with, so that an error of the reader is one that remains. While other
+// that breaks off is continued, so that an error of the reader is one that remains. While other
 // blobs wait, a blob comes by turns.
 //
 // # Errors
@@ -211,7 +211,7 @@ func (s *stream) take(p []byte) (int, error) {
 	return 0, err
 }
 
-// surplus is what is to be said at the end: io.EOF, unless the server goes on.
+// surplus is what is to be said at the end: io.EOF, unless the server continues.
 func (s *stream) surplus() error {
 	if s.body == nil || !s.open || s.end < s.desc.Size {
 		return io.EOF

@@ -23,26 +23,26 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// UnavailablePrefix is how the text of an error begins when the registry cannot
-// be reached or is in trouble. The kubelet compares it (evalCRIPullErr).
+// UnavailablePrefix starts the text of an error when the registry is unreachable or broken. The
+// kubelet compares it (evalCRIPullErr).
 const UnavailablePrefix = "RegistryUnavailable: "
 
 var errStalled = errors.New("the transfer stalled")
 
-// Error is an error of a registry, made fit to be shown: its text holds neither
-// credentials nor query strings, which may be signed.
+// Error is an error of a registry that may be shown: its text holds neither credentials nor query
+// strings, which may be signed.
 //
 // Its classes (errors.Is): ErrNotFound; ErrUnauthenticated for 401; ErrPermissionDenied for 403;
-// ErrResourceExhausted for 429 and a server that wants to be left alone for too long; ErrDataLoss
-// for an answer whose length is not what the manifest says; the context's error if that ended the
-// request. An unavailable registry has no class: the kubelet needs the bare text.
+// ErrResourceExhausted for 429 and a Retry-After that is too long; ErrDataLoss for an answer whose
+// length is not the manifest's; the context's error if that ended the request. An unavailable
+// registry has no class: the kubelet needs the bare text.
 type Error struct {
 	text        string
 	class       error
 	unavailable bool
 }
 
-// Error returns the text. If Unavailable, it begins with UnavailablePrefix.
+// Error returns the text. If Unavailable, it starts with UnavailablePrefix.
 func (e *Error) Error() string {
 	if e.unavailable {
 		return UnavailablePrefix + e.text
@@ -53,17 +53,17 @@ func (e *Error) Error() string {
 // Unwrap returns the error's class, nil if it has none.
 func (e *Error) Unwrap() error { return e.class }
 
-// Unavailable reports whether the registry could not be reached, broke off, or
-// answered with a 5xx status.
+// Unavailable reports whether the registry was unreachable, closed the connection, or answered with
+// a 5xx status.
 func (e *Error) Unavailable() bool { return e.unavailable }
 
-// IsUnavailable says of an error that the registry could not be reached, see Error.Unavailable.
+// IsUnavailable says whether an error is an Error that is Unavailable.
 func IsUnavailable(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.unavailable
 }
 
-// Describe puts words in front of an error, keeping UnavailablePrefix foremost.
+// Describe puts words in front of an error, after UnavailablePrefix.
 func Describe(doing string, err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.unavailable {
@@ -74,7 +74,7 @@ func Describe(doing string, err error) error {
 }
 
 // wrap turns an error of the transport or of containerd's resolver into an
-// Error. Nothing of the original is reachable from it but the class.
+// Error. Of the original only the class is reachable from it.
 func (r *Repository) wrap(ctx context.Context, doing string, err error) error {
 	var done *Error
 	if errors.As(err, &done) {
@@ -121,11 +121,11 @@ func classify(err error) (class error, unavailable bool) {
 	return nil, isNetwork(err)
 }
 
-// statusError is an answer that is none of those hoped for.
+// statusError is an answer with an unexpected status.
 type statusError struct {
 	code    int
 	status  string // with the number
-	host    string // who answered
+	host    string // the server that answered
 	details string // of the answer's body
 	// manifest is set for an answer about a manifest: a repository and a tag or digest of it.
 	manifest bool
@@ -195,7 +195,7 @@ func mayPass(err error) bool {
 	return isNetwork(err)
 }
 
-// isDial reports whether no connection came about.
+// isDial reports whether connecting failed.
 func isDial(err error) bool {
 	var dns *net.DNSError
 	var op *net.OpError
@@ -216,8 +216,8 @@ func classOfStatus(code int) (class error, unavailable bool) {
 	return nil, code >= 500
 }
 
-// isNetwork reports whether an error says that the other side is not there or
-// went away. A certificate that does not verify is not such an error.
+// isNetwork reports whether an error says that the server is unreachable or closed the connection.
+// A certificate that does not verify is not such an error.
 func isNetwork(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	if errors.As(err, &certificate) {
@@ -240,7 +240,7 @@ func isNetwork(err error) bool {
 	return false
 }
 
-// explain shortens what need not be said in containerd's or net/http's words.
+// explain shortens texts of containerd and net/http.
 func explain(err error) string {
 	var own *statusError
 	var theirs remoteerrors.ErrUnexpectedStatus
@@ -278,8 +278,8 @@ func redact(text string, secrets []string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
-// quiet keeps containerd's own log lines, which quote requests and answers, out
-// of everything: what matters comes back as an error.
+// quiet discards containerd's own log lines, which quote requests and answers: what matters is
+// returned as an error.
 func quiet(ctx context.Context) context.Context {
 	silent := logrus.New()
 	silent.SetOutput(io.Discard)

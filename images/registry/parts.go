@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// partPool lends the memory for parts that wait for those before them.
+// partPool hands out the memory for parts that wait for those before them.
 type partPool struct {
 	size   int64
 	tokens chan struct{}
@@ -21,7 +21,7 @@ func newPartPool(size, memory int64) *partPool {
 	return &partPool{size: size, tokens: make(chan struct{}, max(1, memory/size))}
 }
 
-// get lends a buffer once there is one, or none to who cannot wait for it.
+// get hands out a buffer once there is one, or none to who cannot wait for it.
 func (p *partPool) get(ctx context.Context, hungry <-chan struct{}) ([]byte, error) {
 	select {
 	case p.tokens <- struct{}{}:
@@ -71,7 +71,7 @@ type part struct {
 }
 
 // parts reads a blob in order, while those parts that come next are fetched into memory, as much as
-// the pool lends. Buffers are taken in the order of the parts, so that somebody can always go on.
+// the pool has. Buffers are taken in the order of the parts, so that somebody can always continue.
 type parts struct {
 	r      *Repository
 	ctx    context.Context

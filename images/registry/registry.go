@@ -2,22 +2,21 @@
 //
 // A Repository is one reference seen with one set of credentials. It knows the servers that may
 // have its content, mirrors first and the registry itself last (see Options), and asks them in that
-// order. Authorization is containerd's implementation of the token protocol; the requests
-// themselves, what is done about bad links and who may see which credentials are this package's.
+// order. Authorization is containerd's implementation of the token protocol; requests, retries and
+// the choice of credentials are this package's.
 //
 // # Bad links
 //
 // A request that fails for a reason that may pass (no connection, a connection that breaks off or
 // stalls, 408, 429, 5xx) is retried, after a jittered, exponentially growing pause or when the
-// server's Retry-After says. A blob continues at the byte where it broke off, as long as bytes
-// come.
+// server's Retry-After says. A blob continues at the byte where its transfer ended, as long as each
+// try brings bytes.
 //
 // # Credentials
 //
-// Nothing is remembered between two calls of Client.Repository, so that credentials that were
-// refused once do not stand in the way of the next. A pull's credentials are sent to the registry
-// itself and its token server alone: not to a mirror, and not to where a request is redirected.
-// Mirrors have the credentials that the node's own file holds for them.
+// Credentials are not kept between two calls of Client.Repository: a refused one does not affect
+// the next call. A pull's credentials are sent only to the registry itself and its token server:
+// not to mirrors or redirect targets. Mirrors get the credentials of the node's own file.
 package registry
 
 import (
@@ -52,7 +51,7 @@ const (
 	DefaultRangeMemory    = 32 << 20
 )
 
-// Credentials are what a pull brings along.
+// Credentials are those of one pull.
 type Credentials = credentials.Credentials
 
 // Options configures a Client. The zero value of every field has a meaning.
@@ -65,10 +64,10 @@ type Options struct {
 	Mirrors map[string][]hosts.Mirror
 	// HostsDir is a directory in the layout of containerd's certs.d: for a
 	// registry, a folder "HOST", "HOST_PORT_" or "_default" with a hosts.toml or
-	// certificates. It is read anew for every pull. "" is none.
+	// certificates. It is read anew for every pull. "" means none.
 	HostsDir string
 	// CredentialsFile is the node's Docker configuration, whose credentials are used where a pull
-	// brings none. It is read anew for every pull; one that does not exist is empty. "" is none.
+	// brings none. It is read anew for every pull; one that does not exist is empty. "" means none.
 	CredentialsFile string
 
 	// ConnectTimeout bounds the making of a connection and TLS's part of it.
@@ -77,8 +76,7 @@ type Options struct {
 	StallTimeout time.Duration
 	// Retries is how often in a row a request is retried; negative is never.
 	Retries int
-	// MaxRetryAfter is how long a server may ask to be left alone before that
-	// is taken as a refusal.
+	// MaxRetryAfter is the longest Retry-After that is waited for; a longer one counts as a refusal.
 	MaxRetryAfter time.Duration
 
 	// MaxFetches is how many blobs are fetched at a time, by all pulls together:
@@ -159,7 +157,7 @@ func New(o Options) *Client {
 	return c
 }
 
-// Close gives idle connections back.
+// Close closes idle connections.
 func (c *Client) Close() {
 	c.turns.stop()
 	c.mu.Lock()
@@ -259,7 +257,7 @@ func (r *Repository) useLogin() {
 	}
 }
 
-// nextLogin goes on to the next of the node's logins, if there is one.
+// nextLogin switches to the next of the node's logins, if there is one.
 func (r *Repository) nextLogin() bool {
 	if len(r.logins) < 2 {
 		return false
@@ -273,17 +271,16 @@ func (r *Repository) nextLogin() bool {
 type Access int
 
 const (
-	// Open is a repository that did not ask for the credentials that there are,
-	// or let us in without any.
+	// Open is a repository that did not ask for credentials, or needs none.
 	Open Access = iota
-	// ByNode is one that saw the node's credentials.
+	// ByNode is one that accepted the node's credentials.
 	ByNode
-	// ByPull is one that saw the credentials given to Client.Repository.
+	// ByPull is one that accepted the credentials given to Client.Repository.
 	ByPull
 )
 
-// Access returns whose credentials the servers have asked for and accepted so
-// far. It means something after Resolve.
+// Access returns whose credentials the servers have asked for and accepted so far. It is valid
+// after Resolve.
 func (r *Repository) Access() Access {
 	access := Open
 	for _, e := range r.endpoints {
@@ -315,14 +312,14 @@ func (r *Repository) noteServed(d digest.Digest, e *endpoint) {
 	r.served[d] = e.Host
 }
 
-// Refuse takes note that what was fetched as d is not that. It reports whether
-// there is another server to ask; the one that served it is not asked again.
+// Refuse records that the content fetched as d does not match it. The server that served it is not
+// used again. Refuse reports whether another server is left.
 func (r *Repository) Refuse(d digest.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	host, ok := r.served[d]
 	if !ok {
-		return false // nobody served it
+		return false // no server served it
 	}
 	left := false
 	for _, e := range r.endpoints {
@@ -334,7 +331,7 @@ func (r *Repository) Refuse(d digest.Digest) bool {
 	}
 	delete(r.served, d)
 	if left {
-		r.client.options.Logger.Warn("a mirror served wrong content; another server is asked", "host", host, "digest", d)
+		r.client.options.Logger.Warn("mirror served wrong content; trying another server", "host", host, "digest", d)
 	}
 	return left
 }

@@ -42,12 +42,12 @@ func (c call) fits(e *endpoint) bool {
 //
 // That of the last endpoint, which is the registry itself.
 func (r *Repository) do(ctx context.Context, c call) (*http.Response, *endpoint, error) {
-	hopeless := make(map[*endpoint]bool)
+	failed := make(map[*endpoint]bool)
 	for try := 0; ; try++ {
 		var last error
 		again, told := false, false
 		for _, e := range r.order(c) {
-			if hopeless[e] {
+			if failed[e] {
 				continue
 			}
 			resp, err := r.ask(ctx, e, c)
@@ -73,7 +73,7 @@ func (r *Repository) do(ctx context.Context, c call) (*http.Response, *endpoint,
 				again = true
 				told = told || answered && s.again
 			} else {
-				hopeless[e] = true
+				failed[e] = true
 			}
 		}
 		switch {
@@ -258,7 +258,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// why is what ended the request, nil if it goes on.
+// why is what ended the request, nil if it continues.
 func (b *body) why() error { return context.Cause(b.ctx) }
 
 func (b *body) Close() error {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// How long a blob's transfer goes on while others wait.
+// How long a blob's transfer continues while others wait.
 const (
 	// turnTime is for one that takes more than its share, or is slow; longTurn for any other.
 	turnTime = 15 * time.Second

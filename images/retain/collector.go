@@ -37,8 +37,8 @@ const (
 type Garbage struct {
 	Blobs  int `json:"blobs"`
 	Layers int `json:"layers"`
-	// Modules counts those whose compiled code is kept. It is none of the last day, and none that a
-	// guest runs.
+	// Modules counts those whose compiled code is kept, except code that was used in the last day or
+	// that a guest runs.
 	Modules int `json:"modules"`
 	// Bytes are what they take on disk.
 	Bytes int64 `json:"bytes"`
@@ -121,8 +121,8 @@ func (c *Collector) forgetUnneeded(ctx context.Context, grace time.Duration) err
 	return errors.Join(err, c.disk.Content.Sweep(ctx, blobs, grace), c.disk.Content.SweepIngests(ResumeGrace))
 }
 
-// DropUnneeded drops blobs, and what has come of them, that no image, no container and no pull
-// needs.
+// DropUnneeded drops unreferenced blobs, and what was unpacked from them: no image, container or
+// pull needs them.
 func (c *Collector) DropUnneeded(ctx context.Context, blobs []digest.Digest) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

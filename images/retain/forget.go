@@ -39,13 +39,13 @@ func (c *Collector) departUnneeded(ctx context.Context) error {
 		return nil
 	}
 	return c.forget(ctx, func(programs map[digest.Digest]bool) ([]digest.Digest, error) {
-		var gone []digest.Digest
+		var deleted []digest.Digest
 		for d := range maps.Keys(c.disk.DB.State().Prepared) {
 			if !programs[digest.Digest(d)] {
-				gone = append(gone, digest.Digest(d))
+				deleted = append(deleted, digest.Digest(d))
 			}
 		}
-		return gone, nil
+		return deleted, nil
 	})
 }
 
@@ -56,11 +56,11 @@ func (c *Collector) dropStray(ctx context.Context) error {
 	}
 	return c.forget(ctx, func(programs map[digest.Digest]bool) ([]digest.Digest, error) {
 		stray, err := c.modules.stray(ctx, programs)
-		var gone []digest.Digest
+		var deleted []digest.Digest
 		for _, p := range stray {
-			gone = append(gone, p.Digest)
+			deleted = append(deleted, p.Digest)
 		}
-		return gone, err
+		return deleted, err
 	})
 }
 
@@ -89,9 +89,9 @@ func (c *Collector) choose(ctx context.Context, choose func(map[digest.Digest]bo
 	if err != nil {
 		return nil, err
 	}
-	gone, err := choose(programs(c.disk.DB.State(), roots))
+	deleted, err := choose(programs(c.disk.DB.State(), roots))
 	leaving := make(map[digest.Digest]func())
-	for _, d := range gone {
+	for _, d := range deleted {
 		if done, ok := c.modules.leave(d); ok {
 			leaving[d] = done
 		}

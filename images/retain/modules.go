@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 
-	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/singleflight"
 	"github.com/sunaba-project/sunaba/images/store"
 )
 
@@ -39,7 +39,7 @@ type Modules struct {
 	ModuleOptions
 	moduleUse
 	db       *store.DB
-	arrivals flight.Group[struct{}]
+	arrivals singleflight.Group[struct{}]
 
 	mu    sync.Mutex
 	known map[digest.Digest]bool // modules that Arrived has accepted
@@ -53,12 +53,11 @@ func NewModules(db *store.DB, o ModuleOptions) *Modules {
 // Wait returns when no module is being prepared. Call it after the last Arrive.
 func (ms *Modules) Wait() { ms.arrivals.Wait() }
 
-// Arrive tells Arrived about a module, once per content. started is called first if
-// that takes its time.
+// Arrive passes a module to Arrived, once per content. started is called first if that takes long.
 //
 // # Errors
 //
-// Those of class ErrInvalidArgument; the others concern the next start of the module only, and are
+// Those of class ErrInvalidArgument. Others affect only the next start of the module, and are
 // logged.
 func (ms *Modules) Arrive(ctx context.Context, d digest.Digest, path string, started func()) error {
 	if ms.Arrived == nil || ms.isKnown(d) {
@@ -109,8 +108,7 @@ func (ms *Modules) setKnown(d digest.Digest, known bool) {
 	}
 }
 
-// setPrepared writes down that there may be something to be removed when a module departs, or that
-// there is not.
+// setPrepared records whether compiled code may have to be removed with a module.
 func (ms *Modules) setPrepared(d digest.Digest, is bool) error {
 	err := ms.db.Update(func(tx *store.Tx) error { tx.SetPrepared(d, is); return nil })
 	if err != nil {
@@ -119,15 +117,16 @@ func (ms *Modules) setPrepared(d digest.Digest, is bool) error {
 	return nil
 }
 
-// stray returns what is kept of modules that no image, no container and no pull needs, that no
-// process runs and that has not been used for a day, by digest. What departs by itself is among it.
+// stray returns by digest the compiled code of unreferenced modules: no image, container or pull
+// needs them, no process runs them, and they have not been used for a day. Modules that are being
+// removed are included.
 func (ms *Modules) stray(ctx context.Context, programs map[digest.Digest]bool) ([]Prepared, error) {
 	if ms.Prepared == nil {
 		return nil, nil
 	}
 	all, err := ms.Prepared(ctx)
 	if err != nil {
-		return nil, errors.Join(errors.New("look for compiled modules that nothing needs"), err)
+		return nil, errors.Join(errors.New("find unreferenced compiled modules"), err)
 	}
 	brought := ms.db.State().Prepared
 	return slices.DeleteFunc(all, func(p Prepared) bool {
@@ -177,8 +176,8 @@ func (u *moduleUse) isHeld(d digest.Digest) bool {
 	return u.held[d] > 0
 }
 
-// leave marks a module as departing until done is called. false: a pull holds it, or it is
-// departing already.
+// leave marks a module as being removed until done is called. It returns false if a pull holds it,
+// or if it is being removed already.
 func (u *moduleUse) leave(d digest.Digest) (done func(), ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -229,7 +229,7 @@ func (r *Roots) ReadModuleOf(ctx context.Context, img catalog.Image, read func(M
 			return fmt.Errorf("image %s: %w: %w", img.ID, err, ErrNoModule)
 		}
 		defer f.Close()
-		command := append(append([]string{}, img.Config.Entrypoint...), img.Config.Cmd...)[0]
+		command := program.Command(img.Config)[0]
 		head := make([]byte, len(binfmt.WasmMagic))
 		if n, err := f.ReadAt(head, 0); !binfmt.IsWasm(head[:n]) {
 			if err != nil && !errors.Is(err, io.EOF) {

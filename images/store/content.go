@@ -18,7 +18,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Content keeps blobs by digest. A blob is there only whole, verified and synced to disk.
+// Content keeps blobs by digest. A stored blob is complete, verified and synced to disk.
 //
 // What a pull needs is pinned while it runs, so that Sweep leaves it alone.
 type Content struct {
@@ -29,13 +29,13 @@ type Content struct {
 	pins map[digest.Digest]int
 
 	ingestMu sync.Mutex
-	ingests  map[digest.Digest]*ingest // under way
+	ingests  map[digest.Digest]*ingest // in progress
 	started  chan struct{}             // closed, and made anew, when an ingest starts
-	passing  map[digest.Digest]bool    // whole and verified by this process, and still where ingests are
+	passing  map[digest.Digest]bool    // complete and verified by this process, still in the folder of ingests
 }
 
-// OpenContent opens a store below a directory. Ingests of an earlier process
-// that did not end are kept: the next Ingest of the blob goes on with them.
+// OpenContent opens a store below a directory. Unfinished ingests of an earlier process are kept:
+// the next Ingest of the blob continues them.
 func OpenContent(root string) (*Content, error) {
 	// Probes for fs-verity that a killed process left.
 	probes, err := filepath.Glob(filepath.Join(root, ".fsverity-check-*"))
@@ -60,12 +60,12 @@ func OpenContent(root string) (*Content, error) {
 	return c, c.prepareIngests()
 }
 
-// Path returns where a blob lies, if it is there. The digest must be valid.
+// Path returns the path of a blob, whether it is stored or not. The digest must be valid.
 func (c *Content) Path(d digest.Digest) string {
 	return filepath.Join(c.root, "blobs", d.Algorithm().String(), d.Encoded())
 }
 
-// Has reports whether a blob is there with the size that is expected.
+// Has reports whether a blob is stored with the expected size.
 func (c *Content) Has(ctx context.Context, desc ocispec.Descriptor) bool {
 	info, err := c.store.Info(ctx, desc.Digest)
 	return err == nil && info.Size == desc.Size
@@ -85,7 +85,7 @@ func (c *Content) Document(ctx context.Context, desc ocispec.Descriptor) ([]byte
 //
 // # Errors
 //
-// ErrNotFound if it is not there.
+// ErrNotFound if it is not stored.
 func (c *Content) Open(_ context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	f, err := os.Open(c.Path(desc.Digest))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,8 +97,8 @@ func (c *Content) Open(_ context.Context, desc ocispec.Descriptor) (io.ReadClose
 	return f, nil
 }
 
-// damaged reports whether a stored blob is not what its digest says, as after a
-// loss of power on a filesystem that does not keep its promises.
+// damaged reports whether a stored blob does not match its digest, as after a power cut on a file
+// system that lost synced data.
 func (c *Content) damaged(desc ocispec.Descriptor) bool {
 	r, err := c.Open(context.Background(), desc)
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *Content) delete(ctx context.Context, d digest.Digest) error {
 	return nil
 }
 
-// Pin keeps blobs from Sweep and Drop, whether they are there yet or not, until unpin is called.
+// Pin keeps blobs from Sweep and Drop, also those not stored yet, until unpin is called.
 func (c *Content) Pin(ds ...digest.Digest) (unpin func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,8 +144,8 @@ func (c *Content) Drop(ctx context.Context, d digest.Digest) error {
 	return errors.Join(c.delete(ctx, d), c.removeIngest(filepath.Base(c.ingestPath(d))))
 }
 
-// Sweep deletes the blobs that are neither pinned nor kept, except those that
-// came in less than grace ago.
+// Sweep deletes the blobs that are neither pinned nor kept, except those stored less than grace
+// ago.
 func (c *Content) Sweep(ctx context.Context, keep map[digest.Digest]bool, grace time.Duration) error {
 	var errs []error
 	err := c.store.Walk(ctx, func(info content.Info) error {
@@ -160,8 +160,7 @@ func (c *Content) Sweep(ctx context.Context, keep map[digest.Digest]bool, grace 
 	return errors.Join(errs...)
 }
 
-// Usage returns what all blobs take on disk, in bytes and files, with those that
-// have not come in whole.
+// Usage returns the disk usage of all blobs, in bytes and files, including unfinished ones.
 func (c *Content) Usage(ctx context.Context) (bytes, inodes int64, err error) {
 	if bytes, inodes, err = c.ingestUsage(); err != nil {
 		return 0, 0, err

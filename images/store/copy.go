@@ -66,7 +66,7 @@ func (d *DB) tryWriteCopy() error {
 //
 // # Errors
 //
-// fs.ErrNotExist if there is none. ErrDataLoss if it is damaged.
+// fs.ErrNotExist without one. ErrDataLoss if it is damaged.
 func readCopy(path string) (*copied, digest.Digest, error) {
 	data, err := regular.Read(path, maxCopy+1<<10)
 	if err != nil {
@@ -90,8 +90,7 @@ func readCopy(path string) (*copied, digest.Digest, error) {
 	return c, sum, nil
 }
 
-// restored returns the copy for a database that is new; nil if there is none, or none that can be
-// used.
+// restored returns the copy for a database that is new; nil without one, or none that can be used.
 func (d *DB) restored() *copied {
 	c, _, err := readCopy(d.copyPath)
 	switch {

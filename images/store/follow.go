@@ -12,17 +12,16 @@ import (
 )
 
 // Follow opens a blob that is there or comes in, and waits for one that does neither until ctx
-// ends: somebody has to Ingest it. The reader gives the bytes as they come, before they are
-// verified, but io.EOF only once the blob is there: who keeps what was made of the bytes only after
-// io.EOF keeps nothing that is wrong.
+// ends: somebody has to Ingest it. The reader returns the bytes as they come, before they are
+// verified, and io.EOF only once the blob is verified. A caller that keeps its results only after
+// io.EOF keeps nothing wrong.
 //
 // An Ingest that ends with an error leaves the reader waiting for the next one.
 //
 // # Errors
 //
-// ErrAborted from the reader if the blob turned out to be corrupt after some of
-// it was read: what was made of it is worth nothing, and who wants to goes on
-// with a new Follow. Else the context's error.
+// ErrAborted from the reader if the blob proved corrupt after some of it was read: the caller
+// discards its results and may retry with a new Follow. Otherwise the context's error.
 func (c *Content) Follow(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	f := &follower{c: c, ctx: ctx, desc: desc}
 	return f, f.find()
@@ -39,8 +38,8 @@ type follower struct {
 	anew   int
 }
 
-// find opens the blob, or what there is of it. If something has been read, it
-// must be the beginning of what is found.
+// find opens the blob or the part of it that has come in. Bytes that were read before must be its
+// start.
 func (f *follower) find() error {
 	for {
 		f.c.ingestMu.Lock()

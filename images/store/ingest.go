@@ -21,11 +21,11 @@ import (
 // Opener opens a blob's content from an offset on.
 type Opener func(ctx context.Context, offset int64) (io.ReadCloser, error)
 
-// ingest is the coming in of one blob. Its bytes are in a file named for the
-// blob; what is there counts for nothing until the digest has been checked.
+// ingest is the transfer of one blob into the store. Its bytes are in a file named for the blob,
+// and are not content of the store until the digest has been verified.
 type ingest struct {
 	path    string
-	passing bool          // it becomes no content of the store
+	passing bool          // it does not become content of the store
 	done    chan struct{} // closed when it has ended
 
 	mu      sync.Mutex
@@ -33,7 +33,7 @@ type ingest struct {
 	anew    int           // how often it was started from nothing
 	size    int64         // bytes in the file
 	ended   bool          // done is closed
-	err     error         // why it ended, nil for a blob that is there
+	err     error         // why it ended, nil for a stored blob
 	changed chan struct{} // closed, and made anew, when any of these changes
 }
 
@@ -51,25 +51,25 @@ func (c *Content) ingestPath(d digest.Digest) string {
 	return filepath.Join(c.ingestDir(), d.Algorithm().String()+"-"+d.Encoded())
 }
 
-// Ingest brings a blob in through open, unless it is there. Of concurrent calls for one digest one
-// works and the others wait; should it fail, the next goes on by its own means.
+// Ingest reads a blob through open into the store, unless it is stored already. Of concurrent calls
+// for one digest one works and the others wait; if it fails, the next caller continues with its own
+// open.
 //
-// What came in before an error of open or of its reader is kept, also for the process after this
-// one: the next Ingest opens the content where it ended. The digest is checked over everything;
-// where an older part turns out to be wrong, the blob is fetched once more from the start.
+// Bytes that came before an error of open or of its reader are kept, also across a restart: the
+// next Ingest opens the content at that offset. The digest is verified over the whole blob; if an
+// older part proves wrong, the blob is fetched once more from the start.
 //
 // # Errors
 //
-// ErrDataLoss if the content is not what its digest and size say; nothing of it
-// is kept. syscall.ENOSPC for a disk that is full; nothing is kept either. Else
-// the error of open and of its reader.
+// ErrDataLoss if the content does not match its digest and size, and syscall.ENOSPC for a full
+// disk: nothing is kept then. Otherwise the error of open or of its reader.
 func (c *Content) Ingest(ctx context.Context, desc ocispec.Descriptor, open Opener) error {
 	return c.bring(ctx, desc, open, false)
 }
 
-// IngestPassing is Ingest for a blob that is of use only until something has been made of it:
-// Follow gives it, and Drop takes it away, but it is no content of the store. It is not brought to
-// disk; the process after this one takes it for the part of a blob that it finds, and verifies it.
+// IngestPassing is Ingest for a blob that is needed only until it is unpacked: Follow reads it and
+// Drop deletes it, but it does not become content of the store. It is not synced to disk. After a
+// restart it counts as a part of a blob, which the next Ingest verifies.
 func (c *Content) IngestPassing(ctx context.Context, desc ocispec.Descriptor, open Opener) error {
 	return c.bring(ctx, desc, open, true)
 }
@@ -78,7 +78,7 @@ func (c *Content) bring(ctx context.Context, desc ocispec.Descriptor, open Opene
 	if err := desc.Digest.Validate(); err != nil || desc.Size < 0 {
 		return fmt.Errorf("descriptor %q of size %d is invalid: %w", desc.Digest, desc.Size, errdefs.ErrInvalidArgument)
 	}
-	in, err := c.beginIngest(ctx, desc.Digest)
+	in, err := c.startIngest(ctx, desc.Digest)
 	if err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func (c *Content) bring(ctx context.Context, desc ocispec.Descriptor, open Opene
 	return err
 }
 
-// beginIngest waits until nobody else is bringing in the blob.
-func (c *Content) beginIngest(ctx context.Context, d digest.Digest) (*ingest, error) {
+// startIngest waits until no other call ingests the blob.
+func (c *Content) startIngest(ctx context.Context, d digest.Digest) (*ingest, error) {
 	for {
 		c.ingestMu.Lock()
 		running, ok := c.ingests[d]
@@ -116,7 +116,7 @@ func (c *Content) endIngest(d digest.Digest, in *ingest, err error) {
 	c.ingestMu.Unlock()
 	in.update(func() {
 		if in.file != nil {
-			in.file.Close() // everything was written and synced, or is worth nothing
+			in.file.Close() // everything was written and synced, or is discarded
 			in.file = nil
 		}
 		in.ended, in.err = true, err
@@ -152,7 +152,7 @@ func (c *Content) ingest(ctx context.Context, in *ingest, desc ocispec.Descripto
 	return err
 }
 
-// worthKeeping reports whether a later ingest should go on with the file.
+// worthKeeping reports whether a later ingest should continue with the file.
 func worthKeeping(in *ingest, err error) bool {
 	in.mu.Lock()
 	empty := in.size == 0
@@ -163,8 +163,7 @@ func worthKeeping(in *ingest, err error) bool {
 	return !durable.Full(err)
 }
 
-// ingestOnce goes on with an ingest where it stands. It reports whether there
-// was something to go on with.
+// ingestOnce continues an ingest at the end of its file. It reports whether the file held bytes.
 func (c *Content) ingestOnce(ctx context.Context, in *ingest, desc ocispec.Descriptor, open Opener) (resumed bool, err error) {
 	f, err := os.OpenFile(in.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -193,8 +192,8 @@ func (c *Content) ingestOnce(ctx context.Context, in *ingest, desc ocispec.Descr
 	return offset > 0, c.commit(f, in, desc, digest.NewDigest(desc.Digest.Algorithm(), sum))
 }
 
-// digested adds what the file holds to the sum and leaves the file at its end.
-// A file that is longer than the blob is started anew.
+// digested adds the file's bytes to the sum and leaves the file at its end. A file that is longer
+// than the blob is truncated.
 func digested(f *os.File, desc ocispec.Descriptor, sum hash.Hash) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -206,8 +205,7 @@ func digested(f *os.File, desc ocispec.Descriptor, sum hash.Hash) (int64, error)
 	return io.Copy(sum, f)
 }
 
-// receive writes what comes behind the offset. What has been written when an
-// error ends it is brought to disk.
+// receive appends the bytes that come. If an error ends it, the bytes written so far are synced.
 func (c *Content) receive(ctx context.Context, in *ingest, f *os.File, desc ocispec.Descriptor, sum hash.Hash, open Opener, offset int64) error {
 	r, err := open(ctx, offset)
 	if err != nil {
@@ -249,7 +247,7 @@ func (c *Content) isPassing(d digest.Digest) bool {
 	return c.passing[d]
 }
 
-// commit makes a blob of a file whose content came whole.
+// commit makes a complete file a blob of the store.
 func (c *Content) commit(f *os.File, in *ingest, desc ocispec.Descriptor, got digest.Digest) error {
 	if got != desc.Digest {
 		return errors.Join(&corruptError{fmt.Errorf("blob %s is corrupt: its digest is %s: %w", desc.Digest, got, errdefs.ErrDataLoss)}, f.Truncate(0))
@@ -282,8 +280,8 @@ func (c *Content) commit(f *os.File, in *ingest, desc ocispec.Descriptor, got di
 	return nil
 }
 
-// corruptError is what came of a blob and is not it. The class ErrDataLoss alone
-// says less: a context may end with such an error about another blob.
+// corruptError says that content does not match its digest. ErrDataLoss alone would not say so: a
+// context may end with such an error about another blob.
 type corruptError struct{ error }
 
 // Unwrap returns the error itself.

@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// prepareIngests makes room for ingests, and removes what is none.
+// prepareIngests creates the folder of ingests, and removes other files from it.
 func (c *Content) prepareIngests() error {
 	for _, dir := range []string{c.ingestDir(), filepath.Join(c.root, "blobs", string(digest.Canonical))} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -34,7 +34,7 @@ func (c *Content) prepareIngests() error {
 }
 
 // SweepIngests removes parts of blobs that nobody has continued for
-// so long. What is under way or pinned stays.
+// so long. What is in progress or pinned stays.
 func (c *Content) SweepIngests(grace time.Duration) error {
 	entries, err := os.ReadDir(c.ingestDir())
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *Content) dropPart(name string) error {
 	return c.removeIngest(name)
 }
 
-// removeIngest removes an ingest's file, unless it is under way. The caller holds mu.
+// removeIngest removes an ingest's file, unless it is in progress. The caller holds mu.
 func (c *Content) removeIngest(name string) error {
 	c.ingestMu.Lock()
 	defer c.ingestMu.Unlock()

@@ -35,7 +35,7 @@ type Image struct {
 	// Program is the digest of the WebAssembly module that the command of a filesystem image names,
 	// "" if it names none.
 	Program digest.Digest `json:"program,omitempty"`
-	// Checkpoint names the container that the image is the checkpoint of, "" if it is none.
+	// Checkpoint names the container that the image is the checkpoint of, "" if it is not one.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	// Size is the size of configuration and layers as transferred, in bytes.
 	Size    int64     `json:"size"`

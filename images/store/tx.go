@@ -10,7 +10,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Tx is a change of records that is under way: its State is the one that will be. What is changed
+// Tx is a change of records that is in progress: its State is the one that will be. What is changed
 // is copied before, so that the State from before stays as it is; records are replaced, never
 // written into.
 type Tx struct {

@@ -19,7 +19,7 @@ type Room struct {
 
 	mu     sync.Mutex
 	pulls  int
-	before int64 // what images took when the first of them began, and what has been added since
+	before int64 // what images took when the first of them started, and what has been added since
 	taken  int64 // by running transfers
 }
 

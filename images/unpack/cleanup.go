@@ -49,7 +49,7 @@ func (s *records) deleteFolders(dirs []string) error {
 // removed are the directories that belong to no snapshot. The snapshotter's Cleanup removes the
 // same, but no folders that are nested deeper than a process may have files open.
 func (s *records) removed(ctx context.Context) ([]string, error) {
-	// A snapshot's directory is made in the transaction that records it: none is under way in this
+	// A snapshot's directory is made in the transaction that records it: none is in progress in this
 	// one, which changes nothing.
 	ctx, tx, err := s.meta.TransactionContext(ctx, true)
 	if err != nil {

@@ -10,11 +10,16 @@ import (
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"golang.org/x/sys/unix"
+
+	hostmount "github.com/sunaba-project/sunaba/host/mount"
 )
 
 // MaxLayers is how many layers an image may have: overlayfs puts a writable
 // directory upon 500 others (OVL_MAX_STACK), whatever the kernel.
 const MaxLayers = 500
+
+// readFlags are the mount options of what is mounted for reading.
+var readFlags = []string{"ro", "nodev", "nosuid", "noexec"}
 
 // mountPoints are directories that layers are mounted at for reading.
 type mountPoints struct{ mounts string }
@@ -64,7 +69,7 @@ func split(mounts []mount.Mount) (top string, below []mount.Mount, ok bool) {
 
 // upon is an overlay of one directory upon another, for reading.
 func upon(top, below string) []mount.Mount {
-	return []mount.Mount{{Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + top + ":" + below, "ro", "nodev", "nosuid", "noexec"}}}
+	return []mount.Mount{{Type: "overlay", Source: "overlay", Options: append([]string{"lowerdir=" + top + ":" + below}, readFlags...)}}
 }
 
 // readOnly makes overlay mounts without a writable directory: that becomes the
@@ -78,7 +83,7 @@ func readOnly(mounts []mount.Mount) []mount.Mount {
 			if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
 				upper = dir + ":"
 			} else if !strings.HasPrefix(o, "workdir=") && !strings.HasPrefix(o, "uidmap=") && !strings.HasPrefix(o, "gidmap=") {
-				options = append(options, o) // who files belong to in a container is no matter here
+				options = append(options, o) // who files belong to in a container does not matter here
 			}
 		}
 		for j, o := range options {
@@ -86,7 +91,7 @@ func readOnly(mounts []mount.Mount) []mount.Mount {
 				options[j] = "lowerdir=" + upper + dirs
 			}
 		}
-		out[i].Options = append(options, "ro", "nodev", "nosuid", "noexec")
+		out[i].Options = append(options, readFlags...)
 	}
 	return out
 }
@@ -114,63 +119,19 @@ func (s mountPoints) removeMounts() error {
 	return errors.Join(errs...)
 }
 
-// mountAll is mount.All, also for overlays of so many layers that their names do
-// not fit into the one page that mount(2) takes.
+// mountAll is mount.All, also for overlays of so many layers that their names do not fit into the
+// one page that mount(2) takes.
 func mountAll(mounts []mount.Mount, target string) error {
 	if len(mounts) != 1 || mounts[0].Type != "overlay" || len(strings.Join(mounts[0].Options, ",")) < os.Getpagesize() {
 		return mount.All(mounts, target)
 	}
-	err := mountMany(mounts[0].Options, target)
+	flags, data, err := hostmount.ParseOptions(mounts[0].Options)
+	if err != nil {
+		return err
+	}
+	err = hostmount.Overlay(data, flags, target)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
 		return mount.All(mounts, target) // a kernel before 6.8; the names may fit below their common folder
 	}
 	return err
-}
-
-// mountMany mounts an overlay by handing its layers over one by one.
-func mountMany(options []string, target string) error {
-	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("open overlay: %w", err)
-	}
-	defer unix.Close(fd)
-	flags := 0
-	for _, o := range options {
-		name, value, _ := strings.Cut(o, "=")
-		switch {
-		case name == "lowerdir":
-			for dir := range strings.SplitSeq(value, ":") {
-				if err := unix.FsconfigSetString(fd, "lowerdir+", dir); err != nil {
-					return fmt.Errorf("add layer %q: %w", dir, err)
-				}
-			}
-		case name == "ro":
-			flags |= unix.MOUNT_ATTR_RDONLY
-		case name == "nodev":
-			flags |= unix.MOUNT_ATTR_NODEV
-		case name == "nosuid":
-			flags |= unix.MOUNT_ATTR_NOSUID
-		case name == "noexec":
-			flags |= unix.MOUNT_ATTR_NOEXEC
-		case value == "":
-			err = unix.FsconfigSetFlag(fd, name)
-		default:
-			err = unix.FsconfigSetString(fd, name, value)
-		}
-		if err != nil {
-			return fmt.Errorf("set mount option %q: %w", o, err)
-		}
-	}
-	if err := unix.FsconfigCreate(fd); err != nil {
-		return fmt.Errorf("create overlay: %w", err)
-	}
-	m, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, flags)
-	if err != nil {
-		return fmt.Errorf("create mount: %w", err)
-	}
-	defer unix.Close(m)
-	if err := unix.MoveMount(m, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount at %q: %w", target, err)
-	}
-	return nil
 }

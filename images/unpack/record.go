@@ -66,7 +66,7 @@ func writeRecord(dir string, r record) error {
 //
 // # Errors
 //
-// fs.ErrNotExist if there is none; any other says why the folder cannot be used.
+// fs.ErrNotExist without one; any other says why the folder cannot be used.
 func readRecord(dir string) (r record, err error) {
 	path := filepath.Join(dir, recordFile)
 	data, err := regular.Read(path, maxRecord)

@@ -40,7 +40,7 @@ func (s *records) layersDir() string { return filepath.Join(s.root, "snapshots")
 
 // openRecords opens the records of the layers. If they are damaged, they are put aside. Those, and
 // lost ones, are restored from the folders of the layers. What cannot be restored is put aside, and
-// containers go on with what they have mounted.
+// containers continue with what they have mounted.
 func (s *records) openRecords(ctx context.Context) error {
 	if err := boltfile.Ensure(s.recordsFile(), nil, s.logger); err != nil {
 		return err

@@ -186,7 +186,7 @@ func (s *records) rebuildRecords(ctx context.Context, layers []folder, last uint
 	return durable.Sync(s.root)
 }
 
-// setLastID makes storage, which numbers snapshots itself, go on after an id.
+// setLastID makes storage, which numbers snapshots itself, continue after an id.
 func setLastID(file string, last uint64) error {
 	db, err := bolt.Open(file, 0o600, &bolt.Options{NoSync: true, NoStatistics: true, Timeout: time.Second})
 	if err != nil {

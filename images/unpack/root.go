@@ -44,7 +44,7 @@ func MapLabels(uidmap, gidmap string) map[string]string {
 
 // Prepare makes a root upon a chain under a key, or finds it again, and returns
 // what is to be mounted. Labels are limited to what containerd allows for
-// snapshots; their names must begin with "sunaba/", or be those of MapLabels.
+// snapshots; their names must start with "sunaba/", or be those of MapLabels.
 //
 // # Errors
 //

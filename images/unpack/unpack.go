@@ -1,14 +1,12 @@
 // Package unpack lays images out on overlayfs: one directory per layer, shared by all images that
 // start with the same layers, and one writable directory per container.
 //
-// # Life of a layer
-//
 // Stage writes a layer into a directory of its own, several at a time and in any order. Commit
-// brings the layers of an image to disk and makes them known, in one record, under their chain ids
-// (the digest of a layer and all below it). A layer that is known is complete and on disk. It stays
-// as long as an image or a container needs it; Sweep removes the rest. Check finds out whether it
-// still is what was unpacked. Each layer's folder says what the records of the store say about it:
-// should these be damaged or lost, layers are restored.
+// syncs the layers of an image and records them in one transaction under their chain ids (the
+// digest of a layer and all below it). A recorded layer is complete and on disk. It stays as long
+// as an image or a container needs it; Sweep removes the rest. Check verifies it. Each layer's
+// folder repeats its record, so that layers are restored if the store's records are damaged or
+// lost.
 package unpack
 
 import (
@@ -31,11 +29,11 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/host/space"
-	"github.com/sunaba-project/sunaba/images/flight"
+	"github.com/sunaba-project/sunaba/images/singleflight"
 	"github.com/sunaba-project/sunaba/images/unpack/extract"
 )
 
-// Keys of snapshots that are not layers begin with what they are for.
+// Keys of snapshots that are not layers start with what they are for.
 const (
 	rootPrefix = "root/"
 	workPrefix = "work/"
@@ -54,7 +52,7 @@ type Store struct {
 	roots
 	staging
 
-	stages     flight.Group[struct{}]
+	stages     singleflight.Group[struct{}]
 	committing sync.Mutex // one Commit at a time
 }
 
@@ -118,8 +116,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// fullButUsed says that overlayfs could not be tried because the disk is full, and that it worked
-// when the store was made.
+// fullButUsed says that trying overlayfs failed because the disk is full, and that it worked when
+// the store was created.
 func (s *Store) fullButUsed(err error) bool {
 	_, missing := os.Stat(s.recordsFile())
 	return missing == nil && durable.Full(err)

@@ -59,7 +59,7 @@ func Order(in []Handler) (Handlers, error) {
 //
 // # Errors
 //
-// ErrInvalidArgument if there is none of that name.
+// ErrInvalidArgument if no handler has that name.
 func (hs Handlers) Get(name string) (Handler, error) {
 	if name == "" {
 		return hs[0], nil

@@ -66,15 +66,14 @@ func platformList(ps []ocispec.Platform) string {
 }
 
 // Select chooses from the entries of an index the one for the first platform of want that any entry
-// can serve. Among the entries that serve a platform the nearest wins, by the rules of
-// github.com/containerd/platforms: arm/v7 takes v7, v6, v5; amd64/v3 takes v3, v2, v1; then the
-// 32-bit sibling. An entry that needs features of the system (os.features) serves only a platform
-// that has them. Of equals the one that is bound to no version of the system (os.version), or to
-// the very one that is wanted, is nearer; then the first in the index wins.
+// serves. Of several the nearest wins, by the rules of github.com/containerd/platforms: arm/v7
+// takes v7, v6, v5; amd64/v3 takes v3, v2, v1; then the 32-bit sibling. An entry that needs
+// features of the system (os.features) serves only a platform that has them. Of equals the one with
+// no version of the system (os.version), or with the wanted one, is nearer; then the first in the
+// index wins.
 //
-// Entries that cannot run are passed over: attestations and other artifacts,
-// unknown/unknown, and entries without a platform (the caller fills that in
-// beforehand, as it replaces nested indexes by their entries).
+// Entries that cannot run are passed over: attestations and other artifacts, unknown/unknown, and
+// entries without a platform (the caller fills that in before).
 //
 // # Errors
 //

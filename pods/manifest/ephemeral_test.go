@@ -7,6 +7,8 @@ import (
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sunaba-project/sunaba/pods/manifest/validation"
 )
 
 // EP1, EP2: what a debug container may have.
@@ -71,7 +73,7 @@ func TestSplitFieldPath(t *testing.T) {
 		"metadata.labels['a.b/c']": {"metadata.labels", "a.b/c"}, "metadata.name": {"metadata.name", ""},
 		"metadata.labels['a'": {"metadata.labels['a'", ""}, "metadata.annotations['']": {"metadata.annotations", ""},
 	} {
-		if field, key, _ := SplitFieldPath(path); field != want[0] || key != want[1] {
+		if field, key, _ := validation.SplitFieldPath(path); field != want[0] || key != want[1] {
 			t.Errorf("%s is %q, %q", path, field, key)
 		}
 	}

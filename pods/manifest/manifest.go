@@ -115,7 +115,3 @@ type Container = validation.Container
 // Containers are a Pod's init containers, sidecars among them, and then its app containers, in
 // order. They are the Pod's own, not copies.
 func Containers(pod *corev1.Pod) []Container { return validation.Containers(pod) }
-
-// SplitFieldPath splits "metadata.labels['app']" into "metadata.labels", "app" and true. A path
-// without a key is returned as it is, with false.
-func SplitFieldPath(path string) (field, key string, ok bool) { return validation.SplitFieldPath(path) }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/host/sysctl"
 )
 
 // safeSysctls are those that every pod may set: they are of a namespace and harm nobody else.
@@ -37,7 +39,7 @@ func CheckSysctls(pod *corev1.Pod, unsafe []string) error {
 	}
 	allowed := append(safeSysctls(), unsafe...)
 	for _, s := range pod.Spec.SecurityContext.Sysctls {
-		name := dots(s.Name)
+		name := sysctl.Dotted(s.Name)
 		if !matches(allowed, name) {
 			return classed(errdefs.ErrFailedPrecondition, "forbidden sysctl: %q not allowlisted", name)
 		}
@@ -59,21 +61,12 @@ func CheckSysctls(pod *corev1.Pod, unsafe []string) error {
 
 func matches(patterns []string, name string) bool {
 	for _, p := range patterns {
-		prefix, open := strings.CutSuffix(dots(p), "*")
+		prefix, open := strings.CutSuffix(sysctl.Dotted(p), "*")
 		if name == prefix || open && strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}
 	return false
-}
-
-// dots is a sysctl's name with dots between its parts. A name whose first separator is a slash has
-// slashes between them, and its dots are of a part.
-func dots(name string) string {
-	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
-		return name
-	}
-	return strings.NewReplacer(".", "/", "/", ".").Replace(name)
 }
 
 func sysctls(pod *corev1.Pod) map[string]string {
@@ -82,7 +75,7 @@ func sysctls(pod *corev1.Pod) map[string]string {
 	}
 	out := map[string]string{}
 	for _, s := range pod.Spec.SecurityContext.Sysctls {
-		out[dots(s.Name)] = s.Value
+		out[sysctl.Dotted(s.Name)] = s.Value
 	}
 	return out
 }

@@ -3,8 +3,8 @@ package nearest
 
 import "strings"
 
-// Of is the known word that the fewest changes of letters make of a wrong one, "" if none of them is
-// near: more than a third of the letters differ. Of two that are as near, it is the first.
+// Of is the known word that the fewest changes of letters make of a wrong one, "" if none of them
+// is near: more than a third of the letters differ. Of two that are as near, it is the first.
 func Of(wrong string, known []string) string {
 	best, least := "", max(1, len(wrong)/3)+1
 	for _, k := range known {

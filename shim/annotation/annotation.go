@@ -1,7 +1,7 @@
 // Package annotation has what a caller tells the shim of a sandbox or a container beside the OCI
-// configuration: Facts. They travel in the configuration's annotations, which is all that containerd
-// passes on, and which a shim that takes over finds in the bundle. Nobody else reads or writes these
-// annotations.
+// configuration: Facts. They travel in the configuration's annotations, which is all that
+// containerd passes on, and which a shim that takes over finds in the bundle. Nobody else reads or
+// writes these annotations.
 package annotation
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
-// Names of the annotations. The first two are containerd's own, so that bundles of both callers read
-// alike; StopSignal is the image's, as containerd's clients pass it on.
+// Names of the annotations. The first two are containerd's own, so that bundles of both callers
+// read alike; StopSignal is the image's, as containerd's clients pass it on.
 const (
 	ContainerType = "io.kubernetes.cri.container-type" // sandbox or container
 	SandboxID     = "io.kubernetes.cri.sandbox-id"
@@ -64,7 +64,7 @@ type Facts struct {
 
 // Module is a WebAssembly module in a file of its own.
 type Module struct {
-	Path   string // on the host, absolute; "" = there is none
+	Path   string // on the host, absolute; "" = none
 	Digest string // "" = not known
 	Name   string // of the file in its image; "" = not known
 }

@@ -15,8 +15,8 @@ const (
 	MethodDetails   = "Details"
 	MethodAttach    = "Attach"
 	MethodPrepare   = "Prepare"
-	MethodUnprepare = "Unprepare" // takes the PrepareRequest's pod, answers when what was prepared is gone
-	MethodVacate    = "Vacate"    // takes the PrepareRequest's cgroup, answers when what was prepared there is gone
+	MethodUnprepare = "Unprepare" // takes the PrepareRequest's pod, answers when the prepared process has exited
+	MethodVacate    = "Vacate"    // takes the PrepareRequest's cgroup, answers when the prepared process there has exited
 	MethodLaunch    = "Launch"    // takes the Task API's CreateTaskRequest, answers with Launched
 	MethodHistory   = "History"   // takes nothing, answers with History
 )
@@ -54,11 +54,11 @@ type Details struct {
 	Execs      []string      `json:"execs,omitempty"`      // ids of further processes that were not deleted
 }
 
-// History is what has become of the shims that a supervisor has started, one after the other.
+// History is what has happened to the shims that a supervisor has started, one after the other.
 type History struct {
 	Shims   int `json:"shims"`   // how many, the one that answers among them
 	Adopted int `json:"adopted"` // containers that one of them took over from the one before, each time
-	Lost    int `json:"lost"`    // containers that could not be taken over, and were ended
+	Lost    int `json:"lost"`    // containers whose adoption failed, and were ended
 }
 
 // AttachRequest asks to take part in the streams of a container's init process by FIFOs whose other
@@ -73,8 +73,8 @@ type AttachRequest struct {
 
 // Launched is a container that was created and started.
 type Launched struct {
-	PID   int       `json:"pid"`
-	Begun time.Time `json:"begun"` // just before the process started: it may have exited already
+	PID       int       `json:"pid"`
+	StartedAt time.Time `json:"begun"` // just before the process started: it may have exited already
 }
 
 // PrepareRequest tells a shim which namespaces of the pod its next container will join, by their

@@ -27,8 +27,9 @@ const killedByUs = 128 + uint32(unix.SIGKILL)
 
 // Delete cleans up after a container whose shim is dead, from its bundle directory alone: it kills
 // what runs, removes the OCI runtime's state and the cgroup, and unmounts the root. Every step is
-// tried whatever became of the others, and all of it may be repeated. It returns how the container
-// ended, as its shim wrote down or killed now, and the pid that it had, 0 if that is not known.
+// tried whatever happened to the others, and all of it may be repeated. It returns how the
+// container ended, as its shim wrote down or killed now, and the pid that it had, 0 if that is not
+// known.
 func Delete(ctx context.Context, dir, id string) (exit api.Exit, pid int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deleteTime)
 	defer cancel()

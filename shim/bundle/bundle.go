@@ -37,12 +37,21 @@ type Task struct {
 	Cgroup        string `json:"cgroup,omitempty"` // path below the hierarchies' mount points
 
 	// What a successor of the shim needs to know besides, where there will be one.
-	Stage   Stage     `json:"stage,omitempty"`
-	Request []byte    `json:"request,omitempty"` // the Task API's CreateTaskRequest
-	PID     int       `json:"pid,omitempty"`     // init's; 0 = it is not there yet
-	Began   time.Time `json:"began,omitzero"`    // when init was released to run
-	Paused  bool      `json:"paused,omitempty"`  // or is about to be
-	Told    []int     `json:"told,omitempty"`    // signals that init was sent, each once
+	Stage     Stage     `json:"stage,omitempty"`
+	Request   []byte    `json:"request,omitempty"`  // the Task API's CreateTaskRequest
+	PID       int       `json:"pid,omitempty"`      // init's; 0 = it is not there yet
+	StartedAt time.Time `json:"startedAt,omitzero"` // when init was released to run
+	Paused    bool      `json:"paused,omitempty"`   // or is about to be
+	Told      []int     `json:"told,omitempty"`     // signals that init was sent, each once
+}
+
+// taskVersion is the format version of TaskName.
+const taskVersion = 1
+
+// taskRecord is what the file holds.
+type taskRecord struct {
+	Version int `json:"version"`
+	Task
 }
 
 // Stage is how far a container has come.
@@ -120,18 +129,29 @@ func UpdateTask(dir string, change func(*Task)) error {
 }
 
 func writeTask(dir string, t Task) error {
-	data, err := json.Marshal(t)
+	data, err := json.Marshal(taskRecord{taskVersion, t})
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", TaskName, err)
 	}
 	return durable.Replace(filepath.Join(dir, TaskName), data, 0o600)
 }
 
-// ReadTask returns what WriteTask recorded. ErrNotFound when the shim did not come so far.
+// ReadTask returns what WriteTask recorded.
+//
+// # Errors
+//
+// ErrNotFound when the shim did not come so far, ErrFailedPrecondition for another format version.
 func ReadTask(dir string) (Task, error) {
-	var t Task
-	err := readJSON(filepath.Join(dir, TaskName), &t)
-	return t, err
+	var r taskRecord
+	path := filepath.Join(dir, TaskName)
+	if err := readJSON(path, &r); err != nil {
+		return Task{}, err
+	}
+	if r.Version != taskVersion {
+		return Task{}, fmt.Errorf("read %q: it has format version %d, and this release reads %d: end the container's processes, remove the file and retry: %w",
+			path, r.Version, taskVersion, errdefs.ErrFailedPrecondition)
+	}
+	return r.Task, nil
 }
 
 // WritePid records init's pid.

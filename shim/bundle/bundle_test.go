@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/api"
 )
@@ -53,6 +52,19 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+func TestTaskOfAnotherFormat(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, TaskName)
+	for _, text := range []string{`{"engine":"runc"}`, `{"version":2,"engine":"runc"}`} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ReadTask(dir); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove the file") {
+			t.Errorf("%s is %+v, %v", text, got, err)
+		}
+	}
+}
+
 func TestHalfWrittenExitIsNone(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, ExitName), []byte(`{"code":1`), 0o600); err != nil {
@@ -60,33 +72,6 @@ func TestHalfWrittenExitIsNone(t *testing.T) {
 	}
 	if e, ok := ReadExit(dir); ok {
 		t.Errorf("exit %+v", e)
-	}
-}
-
-func TestParseOptions(t *testing.T) {
-	for name, c := range map[string]struct {
-		options string
-		flags   uintptr
-		data    string
-		refused bool
-	}{
-		"nothing":       {"", 0, "", false},
-		"flags":         {"ro nosuid nodev noexec", unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "", false},
-		"the last wins": {"ro rw noexec exec", 0, "", false},
-		"overlay":       {"index=off lowerdir=/a:/b userxattr ro", unix.MS_RDONLY, "index=off,lowerdir=/a:/b,userxattr", false},
-		"bind":          {"rbind ro", unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY, "", false},
-		"loop device":   {"loop", 0, "", true},
-	} {
-		flags, data, err := parseOptions(strings.Fields(c.options))
-		if c.refused {
-			if !errdefs.IsNotImplemented(err) {
-				t.Errorf("%s: %v", name, err)
-			}
-			continue
-		}
-		if err != nil || flags != c.flags || strings.Join(data, ",") != c.data {
-			t.Errorf("%s: %#x %q %v", name, flags, data, err)
-		}
 	}
 }
 

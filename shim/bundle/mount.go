@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	hostmount "github.com/sunaba-project/sunaba/host/mount"
@@ -16,53 +15,6 @@ import (
 
 // Mount is one mount of a root filesystem or of an image.
 type Mount = hostmount.Mount
-
-// flagOptions are the mount options that are flags of mount(2); all others are the file system's
-// own.
-var flagOptions = map[string]struct {
-	clear bool
-	flag  uintptr
-}{
-	"async":         {true, unix.MS_SYNCHRONOUS},
-	"atime":         {true, unix.MS_NOATIME},
-	"bind":          {false, unix.MS_BIND},
-	"defaults":      {false, 0},
-	"dev":           {true, unix.MS_NODEV},
-	"diratime":      {true, unix.MS_NODIRATIME},
-	"dirsync":       {false, unix.MS_DIRSYNC},
-	"exec":          {true, unix.MS_NOEXEC},
-	"noatime":       {false, unix.MS_NOATIME},
-	"nodev":         {false, unix.MS_NODEV},
-	"nodiratime":    {false, unix.MS_NODIRATIME},
-	"noexec":        {false, unix.MS_NOEXEC},
-	"norelatime":    {true, unix.MS_RELATIME},
-	"nostrictatime": {true, unix.MS_STRICTATIME},
-	"nosuid":        {false, unix.MS_NOSUID},
-	"rbind":         {false, unix.MS_BIND | unix.MS_REC},
-	"relatime":      {false, unix.MS_RELATIME},
-	"ro":            {false, unix.MS_RDONLY},
-	"rw":            {true, unix.MS_RDONLY},
-	"strictatime":   {false, unix.MS_STRICTATIME},
-	"suid":          {true, unix.MS_NOSUID},
-	"sync":          {false, unix.MS_SYNCHRONOUS},
-}
-
-// parseOptions splits options into mount(2)'s flags and data.
-func parseOptions(options []string) (flags uintptr, data []string, err error) {
-	for _, o := range options {
-		switch f, ok := flagOptions[o]; {
-		case ok && f.clear:
-			flags &^= f.flag
-		case ok:
-			flags |= f.flag
-		case o == "loop":
-			return 0, nil, fmt.Errorf("mount option %q: %w", o, errdefs.ErrNotImplemented)
-		default:
-			data = append(data, o)
-		}
-	}
-	return flags, data, nil
-}
 
 // MountRoot mounts a bundle's root filesystem at its rootfs directory, which it makes if need be,
 // and returns that directory. userns is the user namespace that the container joins, "" for none:
@@ -94,7 +46,7 @@ func mount(m Mount, root string) error {
 	if m.Target != "" {
 		target = filepath.Join(root, filepath.Join("/", m.Target))
 	}
-	flags, data, err := parseOptions(m.Options)
+	flags, data, err := hostmount.ParseOptions(m.Options)
 	if err != nil {
 		return err
 	}
@@ -114,7 +66,7 @@ func mount(m Mount, root string) error {
 	case len(strings.Join(data, ",")) < os.Getpagesize():
 		err = call(data)
 	case kind == "overlay" && (short == nil || len(strings.Join(short, ",")) >= os.Getpagesize()):
-		err = mountMany(data, flags, target)
+		err = hostmount.Overlay(data, flags, target)
 	default:
 		err = mountShort(data, call)
 	}
@@ -149,65 +101,7 @@ func mountShort(data []string, call func(data []string) error) (err error) {
 	return err
 }
 
-// attributes are mount(2)'s flags as fsmount(2) names them.
-var attributes = map[uintptr]int{
-	unix.MS_RDONLY: unix.MOUNT_ATTR_RDONLY, unix.MS_NOSUID: unix.MOUNT_ATTR_NOSUID, unix.MS_NODEV: unix.MOUNT_ATTR_NODEV,
-	unix.MS_NOEXEC: unix.MOUNT_ATTR_NOEXEC, unix.MS_NOATIME: unix.MOUNT_ATTR_NOATIME, unix.MS_STRICTATIME: unix.MOUNT_ATTR_STRICTATIME,
-	unix.MS_NODIRATIME: unix.MOUNT_ATTR_NODIRATIME,
-}
-
-// mountMany mounts an overlay of so many lower directories that no way of naming them fits into one
-// page: they are handed over one by one, which needs Linux 6.8.
-func mountMany(data []string, flags uintptr, target string) error {
-	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("open overlay: %w", err)
-	}
-	defer unix.Close(fd)
-	for _, o := range data {
-		name, value, _ := strings.Cut(o, "=")
-		switch {
-		case name == "lowerdir":
-			for dir := range strings.SplitSeq(value, ":") {
-				err := unix.FsconfigSetString(fd, "lowerdir+", dir)
-				if errors.Is(err, unix.EINVAL) {
-					err = fmt.Errorf("%w: overlays of so many layers need Linux 6.8: %w", err, errdefs.ErrNotImplemented)
-				}
-				if err != nil {
-					return fmt.Errorf("add layer %q: %w", dir, err)
-				}
-			}
-		case value == "":
-			err = unix.FsconfigSetFlag(fd, name)
-		default:
-			err = unix.FsconfigSetString(fd, name, value)
-		}
-		if err != nil {
-			return fmt.Errorf("set mount option %q: %w", o, err)
-		}
-	}
-	if err := unix.FsconfigCreate(fd); err != nil {
-		return fmt.Errorf("create overlay of %d options: %w", len(data), err)
-	}
-	attr := 0
-	for flag, a := range attributes {
-		if flags&flag != 0 {
-			attr |= a
-		}
-	}
-	m, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, attr)
-	if err != nil {
-		return fmt.Errorf("create mount: %w", err)
-	}
-	defer unix.Close(m)
-	if err := unix.MoveMount(m, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount overlay at %q: %w", target, err)
-	}
-	return nil
-}
-
-// shorten names the lower directories below their common one, which it returns, "" when there is
-// none.
+// shorten names the lower directories below their common one, which it returns, "" without one.
 func shorten(data []string) (short []string, dir string) {
 	for i, o := range data {
 		list, ok := strings.CutPrefix(o, "lowerdir=")

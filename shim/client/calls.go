@@ -111,7 +111,7 @@ func (c *Client) Start(ctx context.Context, id, execID string) (int, error) {
 	return int(resp.Pid), nil
 }
 
-// Kill signals a process, with all every process of the container. ErrNotFound when it is gone.
+// Kill signals a process, with all every process of the container. ErrNotFound when it is removed.
 func (c *Client) Kill(ctx context.Context, id, execID string, sig syscall.Signal, all bool) error {
 	call := c.call
 	if sig == syscall.SIGKILL { // any other may be meant to be heard once
@@ -252,7 +252,7 @@ func (c *Client) Details(ctx context.Context, id string) (Details, error) {
 	return decoded[Details](&resp, fmt.Sprintf("details of container %q", id))
 }
 
-// History returns what has become of the shims that the supervisor has started.
+// History returns what has happened to the shims that the supervisor has started.
 // ErrFailedPrecondition for a shim without a supervisor.
 func (c *Client) History(ctx context.Context) (History, error) {
 	var resp wrapperspb.StringValue

@@ -31,11 +31,10 @@ type StartOptions struct {
 	Dir       string
 	WasmCache string // compiled module cache; "" = the shim's default
 	Debug     bool
-	// Supervised has the shim started by a supervisor, which outlives it, starts a successor when
-	// it dies, and hands that its containers. ID is not used: such a shim is for any number of
-	// pods. The process that is started, placed and named in Dir/shim.pid is the supervisor. The
-	// pid of the shim changes with each successor. As long as the supervisor lives, the socket
-	// refuses nobody.
+	// Supervised has the shim started by a supervisor, which outlives it, starts a successor when it
+	// dies, and hands that its containers. ID is not used: such a shim is for any number of pods. The
+	// process that is started, placed and named in Dir/shim.pid is the supervisor. The pid of the shim
+	// changes with each successor. As long as the supervisor lives, the socket refuses nobody.
 	Supervised bool
 	// Succeeded, unless nil, is called with the pid of each successor once it answers.
 	Succeeded func(pid int)
@@ -50,8 +49,8 @@ type StartOptions struct {
 // Client asks one shim. It is safe for concurrent use.
 //
 // The connection to a supervised shim is made again when the shim has died and has a successor.
-// Calls wait for that. A call that was under way is ErrUnavailable if it must not be made twice
-// (Launch, Create, Start, Exec, a signal other than SIGKILL): State then says what has become of
+// Calls wait for that. A call that was in progress is ErrUnavailable if it must not be made twice
+// (Launch, Create, Start, Exec, a signal other than SIGKILL): State then says what has happened to
 // it.
 type Client struct{ Connection }
 
@@ -111,7 +110,7 @@ type Exit = api.Exit
 // Details is what a shim says of a container beyond the Task API.
 type Details = api.Details
 
-// History is what has become of the shims that a supervisor has started.
+// History is what has happened to the shims that a supervisor has started.
 type History = api.History
 
 // Status of a process in the Task API.

@@ -20,8 +20,7 @@ type CompileOptions struct {
 	CacheDir string
 	Module   string // path; "" = compile nothing, read what is kept
 	Digest   string // "sha256:…" of the module
-	// OptimizeGo has the functions of a Go module rewritten, as they are for the pods that ask for
-	// it.
+	// OptimizeGo has the functions of a Go module rewritten, as they are for the pods that ask for it.
 	OptimizeGo bool
 	// Born and Place are as in StartOptions.
 	Born  func(attr *syscall.SysProcAttr) (release func(), err error)

@@ -25,7 +25,7 @@ import (
 // A connection to the shim of one pod ends once, with the shim. The connection to a supervised shim
 // is made again when it has broken: the supervisor holds the listening socket, so that succeeds at
 // once, and calls wait until the successor answers. It ends when nobody listens any more. Calls
-// that were under way are repeated if they may be.
+// that were in progress are repeated if they may be.
 type Connection struct {
 	pid        atomic.Int64
 	supervisor int    // pid
@@ -164,7 +164,7 @@ func (c *Connection) ExplainMissing(err error) error {
 	return err
 }
 
-// current returns the connection, and waits while there is none.
+// current returns the connection, and waits until there is one.
 //
 // # Errors
 //

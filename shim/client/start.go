@@ -165,7 +165,7 @@ func clearSocket(ctx context.Context, sock string) error {
 }
 
 // Connect reaches the shim that works in dir, after a restart of the daemon.
-// ErrNotFound when it is gone, ErrUnavailable when it does not answer.
+// ErrNotFound when it has exited, ErrUnavailable when it does not answer.
 func Connect(ctx context.Context, dir string) (*Client, error) {
 	return reach(ctx, dir, &Client{Connection{done: make(chan struct{})}})
 }

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Message is a message in the making. As in proto3, what is 0, empty or false is left out, except for
-// messages.
+// Message is a message in the making. As in proto3, what is 0, empty or false is left out, except
+// for messages.
 type Message []byte
 
 // Number appends a field of any integer type that is not negative, or a bool.

@@ -112,7 +112,7 @@ func adoptExec(t *testing.T, m *mortal) {
 	}
 	execute("dies with its shim", Program{Kind: Sleep})
 	m.die()
-	w.await("what was executed is gone", func() bool {
+	w.await("the executed process has exited", func() bool {
 		pids, err := m.Pids(within(t), w.id)
 		return err == nil && len(pids) == 1
 	})
@@ -124,7 +124,7 @@ func adoptExec(t *testing.T, m *mortal) {
 	w.ends(137)
 }
 
-// adoptEnded has a program end by itself: it is frozen before its input ends, and let go on when
+// adoptEnded has a program end by itself: it is frozen before its input ends, and continued when
 // the shim stands still.
 func adoptEnded(t *testing.T, m *mortal) {
 	w := m.run(Program{Kind: Cat, Code: 42})

@@ -118,7 +118,7 @@ type ward struct {
 	before        *Snapshot
 }
 
-// create makes a container, which is gone without a trace when the test ends.
+// create makes a container, which is removed when the test ends.
 func (m *mortal) create(p Program) *ward {
 	m.t.Helper()
 	b := m.h.Bundle(m.t, NewID(), p)

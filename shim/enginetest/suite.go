@@ -251,7 +251,7 @@ func testPause(t *testing.T, h Harness) {
 	}
 	time.Sleep(50 * time.Millisecond)
 	if c.streams.stdout.has("frozen") {
-		t.Error("a paused program went on")
+		t.Error("a paused program continued")
 	}
 	if err := c.Resume(within(t)); err != nil {
 		t.Fatal(err)

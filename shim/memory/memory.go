@@ -60,9 +60,9 @@ func GiveBackSoon() (settled, asked func()) {
 }
 
 // GiveBackHeapAfter returns a function to be called with each piece of work of a server, which may
-// have as much garbage as GOGC says while it works. When it was not called for so long, free heap is
-// returned to the kernel, and there may be little garbage until it is called again. The pages of the
-// program stay: a server's next call is not to wait for them.
+// have as much garbage as GOGC says while it works. When it was not called for so long, free heap
+// is returned to the kernel, and there may be little garbage until it is called again. The pages of
+// the program stay: a server's next call is not to wait for them.
 func GiveBackHeapAfter(rest time.Duration) (worked func()) {
 	usual := debug.SetGCPercent(busyPercent)
 	debug.SetGCPercent(usual)
@@ -107,7 +107,7 @@ func (m *saver) asked() {
 	time.AfterFunc(askedTime, func() { m.giveBack(false) })
 }
 
-// giveBack gives memory back; when work is under way, only at the end of that.
+// giveBack gives memory back; when work is in progress, only at the end of that.
 func (m *saver) giveBack(settled bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

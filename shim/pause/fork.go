@@ -31,7 +31,7 @@ type jump struct {
 	argv, envv **byte
 	root       *byte
 	signals    unix.Sigset_t // empty
-	report     uintptr       // pipe for two numbers: the process's pid, and why it could not be what it should
+	report     uintptr       // pipe for two numbers: the process's pid, and why its setup failed
 	number     int32
 }
 

@@ -63,7 +63,7 @@ func (e *Engine) runtime(bundleDir string, o shim.Options) *runc.Runc {
 	r := &runc.Runc{
 		Command: o.Binary, Root: o.Root, SystemdCgroup: o.SystemdCgroup,
 		Log: filepath.Join(bundleDir, logName), LogFormat: runc.JSON, Debug: e.options.Debug,
-		PdeathSignal: syscall.SIGKILL, // whoever cleans up after a dead shim must not race with what it began
+		PdeathSignal: syscall.SIGKILL, // whoever cleans up after a dead shim must not race with what it started
 		Setpgid:      true,            // what it starts can be told from all else, see killTree
 	}
 	if r.Command == "" {

@@ -105,7 +105,7 @@ func (c *copier) move(fd int, broken *bool) (more, again bool) {
 	}
 }
 
-// ready says whether a FIFO has bytes, or had a writer that is gone. Reading one that
+// ready says whether a FIFO has bytes, or had a writer that closed it. Reading one that
 // nobody opened for writing yet would look like its end.
 func ready(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}

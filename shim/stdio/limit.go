@@ -92,7 +92,7 @@ func newMeter(l Limits, size int64, now time.Time) *meter {
 	return &meter{limits: l, size: size, credit: float64(l.Burst), at: now}
 }
 
-// admits says whether a line that begins with a record of n bytes is kept.
+// admits says whether a line that starts with a record of n bytes is kept.
 func (m *meter) admits(now time.Time, n int) bool {
 	if m.isFull(n) {
 		return false

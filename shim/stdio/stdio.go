@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Scheme begins the name of a CRI log file: cri:///var/log/pods/…/0.log.
+// Scheme starts the name of a CRI log file: cri:///var/log/pods/…/0.log.
 const Scheme = "cri://"
 
 // Loose is the prefix of the name of a FIFO for output whose reader may leave: pipe:///path. What
@@ -38,10 +38,9 @@ type Config struct {
 	Limits                Limits // of the log file of Scheme
 	UID, GID              uint32 // owner and group of the pipes, so that a program may open its own streams anew; 0 = as they are
 	Logger                *slog.Logger
-	InputEnds             func() // called before our end of the process's input is closed, so that copies of it can be; nil = there are none
+	InputEnds             func() // called before our end of the process's input is closed, so that copies of it can be; nil = none
 
-	// For a log address that names a program: whose output it takes, and who starts it and reaps
-	// it.
+	// For a log address that names a program: whose output it takes, and who starts it and reaps it.
 	ID, Namespace string
 	Run           func(*exec.Cmd) (Program, error)
 }
@@ -246,7 +245,7 @@ func (s *Streams) CloseStdin() {
 }
 
 // Reopen opens the log file anew, after its old one was renamed. No line is lost, doubled or torn.
-// On error lines go on to the old file and no new file is made. ErrFailedPrecondition without a
+// On error lines continue to the old file and no new file is made. ErrFailedPrecondition without a
 // log file, or when its last line has been written.
 func (s *Streams) Reopen() error {
 	if s.file == nil {

@@ -96,7 +96,7 @@ func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartRe
 	err = p.start(ctx, func(starts bool) error { return c.starting(p, starts) }, func() {
 		pid := uint32(p.engine.Pid())
 		if p.id == "" {
-			t.s.note(c.started(p.began), "record start", r.ID)
+			t.s.note(c.started(p.startedAt), "record start", r.ID)
 			t.s.publish(events.Start(r.ID, pid))
 			if c.startMakesInit { // create could not do it
 				t.s.note(bundle.WritePid(c.path, int(pid)), "record pid", r.ID)

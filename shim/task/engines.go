@@ -61,7 +61,7 @@ func (all engines) each(call func(shim.Preparer) error) error {
 	return errors.Join(errs...)
 }
 
-// vacate has the engines leave the cgroup of a container that is none of theirs.
+// vacate has the engines leave the cgroup of a container that is not one of theirs.
 func (all engines) vacate(cgroup string) {
 	if cgroup == "" {
 		return

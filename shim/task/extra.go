@@ -115,7 +115,7 @@ func (t taskAPI) launch(ctx context.Context, r *task.CreateTaskRequest) (*text, 
 		t.s.note(cleanup, "delete a container that failed to start", r.ID)
 		return nil, err
 	}
-	return encoded(api.Launched{PID: int(started.Pid), Begun: at})
+	return encoded(api.Launched{PID: int(started.Pid), StartedAt: at})
 }
 
 func decode(req *text, to any) error {

@@ -30,11 +30,11 @@ type process struct {
 	engine   shim.Process
 	finished chan struct{} // closed when the exit has been recorded
 
-	mu    sync.Mutex // held across every step, so that no exit overtakes its start
-	state state
-	exit  shim.Exit
-	began time.Time
-	told  []int // signals that were sent, each once
+	mu        sync.Mutex // held across every step, so that no exit overtakes its start
+	state     state
+	exit      shim.Exit
+	startedAt time.Time
+	told      []int // signals that were sent, each once
 }
 
 func newProcess(id string, p shim.Process, s *stdio.Streams, names stdio.Config) *process {
@@ -52,11 +52,11 @@ func (p *process) start(ctx context.Context, record func(starts bool) error, sta
 	if err := record(true); err != nil {
 		return err
 	}
-	began := time.Now() // before it can end
+	startedAt := time.Now() // before it can end
 	if err := p.engine.Start(ctx); err != nil {
 		return errors.Join(err, record(false))
 	}
-	p.state, p.began = running, began
+	p.state, p.startedAt = running, startedAt
 	p.connect()
 	started()
 	return nil
@@ -99,7 +99,7 @@ func (p *process) describe(d *shim.Details) {
 	if d.PID == 0 {
 		d.PID = p.engine.Pid()
 	}
-	d.StartedAt, d.Told = p.began, slices.Clone(p.told)
+	d.StartedAt, d.Told = p.startedAt, slices.Clone(p.told)
 }
 
 // alive calls fn unless the process has ended.

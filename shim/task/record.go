@@ -64,7 +64,7 @@ func (c *container) starting(p *process, starts bool) error {
 }
 
 // started records that init runs, for a successor.
-func (c *container) started(began time.Time) error {
+func (c *container) started(startedAt time.Time) error {
 	pid := c.init.engine.Pid()
 	var errs []error
 	if c.startMakesInit { // else it is watched since it is there, and may be over by now
@@ -73,7 +73,7 @@ func (c *container) started(began time.Time) error {
 	if c.init.names.Terminal {
 		errs = append(errs, c.keepStreams(false))
 	}
-	errs = append(errs, c.progress(func(t *bundle.Task) { t.Stage, t.PID, t.Began = bundle.Started, pid, began }))
+	errs = append(errs, c.progress(func(t *bundle.Task) { t.Stage, t.PID, t.StartedAt = bundle.Started, pid, startedAt }))
 	return errors.Join(errs...)
 }
 

@@ -37,7 +37,7 @@ type Options struct {
 	Supervisor  shim.Supervisor // nil = the containers end with the shim
 	// Remove, with a Supervisor, ends a container and removes what its bundle tells of it.
 	Remove  func(dir, id string) (shim.Exit, error)
-	Run     func(*exec.Cmd) (stdio.Program, error) // programs for output; nil = there are none
+	Run     func(*exec.Cmd) (stdio.Program, error) // programs for output; nil = none
 	Settled func()                                 // after work: memory can be given back; or nil
 	Asked   func()                                 // after what containerd asks each second; or nil
 	Done    func()                                 // once, when no container is left; Serve sets it

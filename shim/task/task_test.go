@@ -298,7 +298,7 @@ func TestLaunchThatCannotStartLeavesNothing(t *testing.T) {
 	tasks, events = newService(&fake{handles: true})
 	answer, err := tasks.launch(t.Context(), request)
 	var l api.Launched
-	if err != nil || json.Unmarshal([]byte(answer.GetValue()), &l) != nil || l.PID != os.Getpid() || l.Begun.IsZero() {
+	if err != nil || json.Unmarshal([]byte(answer.GetValue()), &l) != nil || l.PID != os.Getpid() || l.StartedAt.IsZero() {
 		t.Errorf("launch: %v, %v", answer, err)
 	}
 	if want := []string{"/tasks/create", "/tasks/start"}; !slices.Equal(events.topics, want) {

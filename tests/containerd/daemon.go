@@ -124,7 +124,7 @@ func (d *Daemon) environment() []string {
 // Pid is the daemon's.
 func (d *Daemon) Pid() int { return d.process.Process.Pid }
 
-// Signal ends the daemon by a signal. What it runs goes on.
+// Signal ends the daemon by a signal. What it runs continues.
 func (d *Daemon) Signal(signal syscall.Signal) error {
 	if err := d.process.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

@@ -147,7 +147,7 @@ func compare(w io.Writer, results []result) {
 }
 
 // counterpart is the result of a variant that was tested with the server it is compared with, false
-// if there is none.
+// without one.
 func counterpart(ours result, results []result) (result, bool) {
 	i := slices.IndexFunc(results, func(r result) bool { return !tested(r.server) && r.variant == ours.variant })
 	if !tested(ours.server) || i < 0 {

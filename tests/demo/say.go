@@ -26,7 +26,7 @@ type demo struct {
 	missed          int // goals
 }
 
-// heading begins an act.
+// heading starts an act.
 func (d *demo) heading(format string, args ...any) {
 	fmt.Fprintf(d.out, "\n== "+format+"\n", args...)
 }

@@ -66,7 +66,7 @@ type ending struct {
 // memoryPages bounds a guest's memory: 2 GiB.
 const memoryPages = 32768
 
-// epoch is the moment at which every run begins: the first of January 2026.
+// epoch is the moment at which every run starts: the first of January 2026.
 const epoch = 1767225600 * int64(time.Second)
 
 // rootAge is how long before its child a root may have been made.

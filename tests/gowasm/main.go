@@ -53,7 +53,7 @@ type options struct {
 func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("gowasm", flag.ContinueOnError)
 	flags.StringVar(&o.run, "run", "", "compare only modules whose names match this regular expression")
-	flags.DurationVar(&o.time, "time", 0, "begin with no module after this time (0 = compare all)")
+	flags.DurationVar(&o.time, "time", 0, "start with no module after this time (0 = compare all)")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of generated programs, and of the order if there is a limit of time")
 	flags.IntVar(&o.generated, "generated", 40, "how many programs to generate")
 	flags.IntVar(&o.jobs, "jobs", runtime.NumCPU(), "modules at a time")

@@ -127,7 +127,7 @@ func await(pattern string, known []string) int {
 
 const options = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE
 
-// seize begins to watch every thread; new ones are watched from their start.
+// seize starts to watch every thread; new ones are watched from their start.
 func (w *watcher) seize() error {
 	for again := true; again; {
 		again = false
@@ -172,7 +172,7 @@ func (w *watcher) done(tid int) bool {
 	return false
 }
 
-// stopped looks at a thread that stands still and lets it go on.
+// stopped looks at a thread that stands still and lets it continue.
 func (w *watcher) stopped(tid int, status unix.WaitStatus) {
 	signal, event := status.StopSignal(), int(status)>>16
 	deliver := 0
@@ -188,7 +188,7 @@ func (w *watcher) stopped(tid int, status unix.WaitStatus) {
 	_ = ptrace(unix.PTRACE_SYSCALL, tid, 0, uintptr(deliver)) // it may be dead
 }
 
-// info is what the kernel says of a system call; it is the beginning of its struct
+// info is what the kernel says of a system call; it is the start of its struct
 // ptrace_syscall_info.
 type info struct {
 	op   uint8

@@ -232,8 +232,8 @@ func Uplink(nodeIP string) error {
 	return nil
 }
 
-// Hide puts an empty file system over each folder that a kubelet writes to at a fixed place, in this
-// mount namespace.
+// Hide puts an empty file system over each folder that a kubelet writes to at a fixed place, in
+// this mount namespace.
 func Hide(dirs ...string) error {
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

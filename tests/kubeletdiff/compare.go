@@ -60,11 +60,11 @@ func compare(c diffCase, agent, kubelet observation) []found {
 	return list
 }
 
-// samePrefix says that one of two lists of times goes on where the other was cut off.
+// samePrefix says that one of two lists of times continues where the other was cut off.
 func samePrefix(a, b string) bool { return strings.HasPrefix(a, b) || strings.HasPrefix(b, a) }
 
-// sameDelay says whether two delays before a restart are the same: a kubelet looks once a second and
-// on its own ticks, so its own are longer, in milliseconds.
+// sameDelay says whether two delays before a restart are the same: a kubelet looks once a second
+// and on its own ticks, so its own are longer, in milliseconds.
 func sameDelay(agent, kubelet int) bool { return agent <= kubelet+300 && kubelet-agent <= 2700 }
 
 var (

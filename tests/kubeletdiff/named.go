@@ -16,7 +16,7 @@ var named = []struct{ keys, row string }{
 	{`container\.[^.]+\.linux\.resources\.hugepageLimits.*`, inner + "limits of huge pages are sent where a controller keeps them"},
 	{`container\.[^.]+\.mounts\[.+\]\.image\.annotations\..+`, inner + "annotations of the Pod that a kubelet sends with an image"},
 	{`event Warning Unhealthy .*(connection refused|connection reset by peer|EOF).*`, "the first probe of a container"},
-	{`event Warning Unhealthy .*errored and resulted in unknown state.*`, inner + "a probe that is under way when the container ends"},
+	{`event Warning Unhealthy .*errored and resulted in unknown state.*`, inner + "a probe that is in progress when the container ends"},
 	{`(sandbox|container\.[^.]+)\.linux\.securityContext\.namespaceOptions\.usernsOptions\.mode`, inner + "NODE is what no mode means"},
 }
 

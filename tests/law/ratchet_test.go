@@ -40,6 +40,8 @@ type ratchet struct {
 	Total int `json:"production_lines"`
 	// Wide is the number of comment lines of all Go files that are wider than 100 characters.
 	Wide int `json:"wide_comment_lines"`
+	// Dialect is the number of wordings in comments, texts and documents that have a plain word.
+	Dialect int `json:"dialect"`
 	// Receivers are the methods of the types that have more than mostMethods.
 	Receivers map[string]int `json:"methods"`
 	// Packages are the production lines of the packages that have more than mostLines.
@@ -47,7 +49,8 @@ type ratchet struct {
 }
 
 // present is the ratchet as the project is now.
-func present(files []*source.File) ratchet {
+func present(t *testing.T, files []*source.File) ratchet {
+	t.Helper()
 	production := source.Production(files)
 	r := ratchet{Receivers: map[string]int{}, Packages: map[string]int{}}
 	for name, methods := range source.Methods(production) {
@@ -66,6 +69,7 @@ func present(files []*source.File) ratchet {
 	for _, f := range files {
 		r.Wide += f.Wide
 	}
+	r.Dialect = roundUp(len(hits(t, files)))
 	r.Total, r.Wide = roundUp(r.Total), roundUp(r.Wide)
 	return r
 }
@@ -74,7 +78,7 @@ func roundUp(n int) int { return (n + step - 1) / step * step }
 
 func TestRatchet(t *testing.T) {
 	file := filepath.Join(root(t), "tests", "law", "ratchet.json")
-	now := present(sources(t))
+	now := present(t, sources(t))
 	if *update {
 		data, err := json.MarshalIndent(now, "", "  ")
 		if err != nil {
@@ -95,6 +99,7 @@ func TestRatchet(t *testing.T) {
 	}
 	judge(t, "production lines", listed.Total, now.Total, 0)
 	judge(t, "comment lines wider than 100 characters", listed.Wide, now.Wide, 0)
+	judge(t, "wordings that have a plain word (go test ./tests/law -run TestDialect -list -v)", listed.Dialect, now.Dialect, 0)
 	judgeAll(t, "methods of ", listed.Receivers, now.Receivers, mostMethods)
 	judgeAll(t, "lines of ", listed.Packages, now.Packages, mostLines)
 }

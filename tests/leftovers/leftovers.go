@@ -27,7 +27,7 @@ type Scope struct {
 	SkipFile func(path string) bool
 }
 
-// Snapshot is a sorted list of what was there, one line each, which begins with its kind.
+// Snapshot is a sorted list of what was there, one line each, which starts with its kind.
 type Snapshot []string
 
 // Take looks at the machine.

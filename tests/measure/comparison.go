@@ -12,7 +12,7 @@ import (
 type Comparison struct{ rows [][]string }
 
 // Add adds a line: what was measured, ours, the other's, and the goal with whether it was met; text
-// "" is none.
+// "" means none.
 func (t *Comparison) Add(what, ours, others, ratio, goal string, met bool) {
 	verdict := ""
 	if goal != "" {

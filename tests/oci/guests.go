@@ -130,6 +130,6 @@ func Renamed(module []byte, name string) []byte {
 //go:embed testdata/component.wasm
 var component []byte
 
-// Component is a command of WASI 0.2 as a component, testdata/component.c: it prints words, ends with a
-// code, traps or serves TCP.
+// Component is a command of WASI 0.2 as a component, testdata/component.c: it prints words, ends
+// with a code, traps or serves TCP.
 func Component() []byte { return slices.Clone(component) }

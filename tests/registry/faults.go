@@ -174,7 +174,7 @@ func Length(more int64) Action {
 	}
 }
 
-// Endless sends the body and goes on without an end, and without saying so.
+// Endless sends the body and continues without an end, and without saying so.
 func Endless() Action {
 	return func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
 		through(func(w *writer, p []byte) (int, error) { return w.pass(p) }, func(h http.Header) { h.Del("Content-Length") })(w, r, next)

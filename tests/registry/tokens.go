@@ -105,7 +105,7 @@ func (s *TokenServer) authenticate(r *http.Request) (user, how string, ok bool) 
 	return user, "basic", user != "" && s.Users[user] == password
 }
 
-// token makes a signed token. Nobody in particular may pull what begins with
+// token makes a signed token. Nobody in particular may pull what starts with
 // "public/"; users may do everything.
 func (s *TokenServer) token(user, scope string) (string, error) {
 	var access []map[string]any

@@ -22,7 +22,7 @@ type Suite struct {
 // End is how a suite ended.
 type End struct {
 	Suite    string
-	Code     int           // exit code; -1 when it could not be started or was killed
+	Code     int           // exit code; -1 when it failed to start or was killed
 	Why      string        // "" when it simply exited
 	Took     time.Duration // by the machine's clock
 	LeftOver []string      // what is on the machine that was not there before it

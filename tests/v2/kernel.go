@@ -38,7 +38,7 @@ func (s *settings) kept(name string, key []byte, text string, make func(folder s
 	return folder, nil
 }
 
-// kernel is the file of the kernel, built when there is none of this configuration.
+// kernel is the file of the kernel, built without one of this configuration.
 func (s *settings) kernel(ctx context.Context) (string, error) {
 	script := filepath.Join(s.root, "tests/v2/kernel.sh")
 	var key []byte

@@ -85,7 +85,8 @@ func parts(root string) ([]part, error) {
 		}
 	}
 	all = append(all,
-		// All points at which the daemon is killed while it runs pods from manifests. One processor has enough of two.
+		// All points at which the daemon is killed while it runs pods from manifests. One processor has
+		// enough of two.
 		part{name: "recovery-pods", folder: "tests/recovery/pods", flags: []string{"-most", "0", "-workers", "2"}},
 		part{name: "recovery-rest", folder: "tests/recovery", tests: []string{"TestPowerCut", "TestReboot", "TestDamageAndOrphans", "TestHalfRemovedContainers"}},
 		part{name: "limits", folder: "tests/scenario", tests: limits, short: true, within: true},

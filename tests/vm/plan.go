@@ -42,7 +42,7 @@ type share struct{ Tag, Path string }
 // event is one line of what a machine says. Exactly one of its parts is set.
 type event struct {
 	Fact  *suites.Fact `json:",omitempty"` // about the machine, before the first suite
-	Begin string       `json:",omitempty"` // a suite begins
+	Begin string       `json:",omitempty"` // a suite starts
 	Line  *line        `json:",omitempty"` // it said something
 	File  *kept        `json:",omitempty"` // one of the files it keeps
 	Build *builds.Job  `json:",omitempty"` // it wants something compiled

@@ -44,7 +44,7 @@ func Listen(path string, s *images.Service, logger *slog.Logger) (*Server, error
 	return srv, nil
 }
 
-// Close ends requests that are under way and stops to serve.
+// Close ends requests that are in progress and stops to serve.
 func (s *Server) Close() error {
 	err := s.http.Close()
 	if served := <-s.served; !errors.Is(served, http.ErrServerClosed) {

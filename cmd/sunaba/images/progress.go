@@ -28,7 +28,7 @@ type Progress struct {
 	name string
 
 	mu    sync.Mutex
-	bars  *mpb.Progress // nil where there are none
+	bars  *mpb.Progress // nil without any
 	spin  *mpb.Bar      // while a module is compiled
 	parts map[digest.Digest]*mpb.Bar
 	phase string

@@ -367,7 +367,7 @@ func TestCopyCommands(t *testing.T) {
 				}
 			}
 			return 0
-		}}, asked: "tar cf - -C . ./x", fails: "goes on after its end"},
+		}}, asked: "tar cf - -C . ./x", fails: "data follows its end"},
 	} {
 		n := newNode(t)
 		n.url = serveStreams(t, tt.runs...)

@@ -24,8 +24,8 @@ const startLook = 100 * time.Millisecond
 //
 // # Errors
 //
-// ErrUnavailable if no server answers; ErrFailedPrecondition if it runs no pods from manifests; those
-// of a manifest; an error with the reason if the pod cannot start.
+// ErrUnavailable if no server answers; ErrFailedPrecondition if it runs no pods from manifests;
+// those of a manifest; an error with the reason if the pod cannot start.
 func Detach(ctx context.Context, o Options) error {
 	data, err := readInput(o)
 	if err != nil {

@@ -25,9 +25,9 @@ const (
 	sameSignal = 300 * time.Millisecond
 )
 
-// withHangup ends the context also when the terminal or the reader of the output is gone. Without
-// it, either would end this process and leave the pod. A program that was started to outlive its
-// terminal (nohup) goes on.
+// withHangup ends the context also when the terminal is closed or the reader of the output has
+// exited. Without it, either would end this process and leave the pod. A program that was started
+// to outlive its terminal (nohup) continues.
 func withHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)
@@ -153,7 +153,7 @@ func (e *ending) end(ctx context.Context, grace int64) error {
 	e.since = time.Now()
 	err := e.agent.Delete(ctx, e.key.Namespace, e.key.Name, "", grace)
 	if errdefs.IsNotFound(err) {
-		return nil // it is gone already
+		return nil // it is deleted already
 	}
 	return err
 }
@@ -199,8 +199,8 @@ func (e *ending) code(s *server, err error) (int, error) {
 	return code, nil
 }
 
-// hopeless are the reasons of containers that wait for what does not come by itself.
-var hopeless = []string{
+// permanent are the waiting reasons of containers that do not end by themselves.
+var permanent = []string{
 	images.ErrImagePull, images.ImagePullBackOff, images.ErrImageNeverPull, images.InvalidImageName, images.ImageInspectError,
 	images.RegistryUnavailable, images.SignatureValidationFailed, "CreateContainerConfigError", "CreateContainerError",
 }
@@ -212,7 +212,7 @@ func blocked(pod *corev1.Pod, events []*corev1.Event) error {
 		for _, c := range list {
 			w, started := c.State.Waiting, c.State.Waiting == nil || c.RestartCount > 0 || c.LastTerminationState.Terminated != nil
 			ran = ran || started
-			if w != nil && !started && slices.Contains(hopeless, w.Reason) {
+			if w != nil && !started && slices.Contains(permanent, w.Reason) {
 				return fmt.Errorf("container %s: %s: %s", c.Name, w.Reason, w.Message)
 			}
 		}

@@ -134,8 +134,8 @@ func unlocked(path string) (bool, error) {
 	return err == nil && !locked, err
 }
 
-// Clear removes from a server the pods of runs that were killed, with their logs and volumes; say is
-// called for each. Pods that it cannot remove are in the error.
+// Clear removes from a server the pods of runs that were killed, with their logs and volumes; say
+// is called for each. Pods that it cannot remove are in the error.
 func Clear(ctx context.Context, client *dial.Client, socket string, say func(format string, args ...any)) error {
 	list, err := client.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
 	if err != nil {
@@ -218,7 +218,8 @@ func clearFolder(lock string) error {
 	return removeLock(lock)
 }
 
-// clearVolumes removes the volumes of a pod whose containers are gone, and what is mounted for them.
+// clearVolumes removes the volumes of a pod whose containers are removed, and what is mounted for
+// them.
 func clearVolumes(dir, uid string) error {
 	if _, err := os.Lstat(memoryIn(dir)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -230,7 +231,8 @@ func clearVolumes(dir, uid string) error {
 	return errors.Join(v.TearDown(uid), v.Close())
 }
 
-// The folders of a run: of its pod's record and volumes, of volumes in memory, of claims and of logs.
+// The folders of a run: of its pod's record and volumes, of volumes in memory, of claims and of
+// logs.
 func podsIn(dir string) string   { return filepath.Join(dir, "pods") }
 func memoryIn(dir string) string { return filepath.Join(dir, "memory") }
 func claimsIn(dir string) string { return filepath.Join(dir, "claims") }

@@ -96,7 +96,7 @@ func (r *rotated) rotate() error {
 	return os.Remove(oldest)
 }
 
-// current is the file to read from, nil while there is none.
+// current is the file to read from, nil without one.
 func (r *rotated) current() (*os.File, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *rotated) current() (*os.File, error) {
 }
 
 // next closes the file that is being read if it was rotated, after what came into it before that;
-// more says that there is a file to go on with.
+// more says that there is a file to continue with.
 func (r *rotated) next(read func(io.Reader) error) (more bool, err error) {
 	r.mu.Lock()
 	file, name := r.file, r.reading

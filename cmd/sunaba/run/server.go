@@ -43,7 +43,7 @@ type container struct {
 	id, name string
 	attempt  uint32
 	log      *follower
-	began    time.Time
+	started  time.Time
 	ended    bool
 }
 
@@ -89,12 +89,12 @@ func (s *server) PodSandboxStatus(ctx context.Context, q *runtime.PodSandboxStat
 
 // RunPodSandbox makes the pod's sandbox.
 func (s *server) RunPodSandbox(ctx context.Context, q *runtime.RunPodSandboxRequest) (*runtime.RunPodSandboxResponse, error) {
-	began := time.Now()
+	started := time.Now()
 	resp, err := s.Client.RunPodSandbox(ctx, q)
 	if err != nil {
 		return resp, err
 	}
-	took := time.Since(began)
+	took := time.Since(started)
 	where := "in the host's network"
 	status, err := s.PodSandboxStatus(ctx, &runtime.PodSandboxStatusRequest{PodSandboxId: resp.GetPodSandboxId()})
 	if ip := status.GetStatus().GetNetwork().GetIp(); ip != "" {
@@ -108,7 +108,7 @@ func (s *server) RunPodSandbox(ctx context.Context, q *runtime.RunPodSandboxRequ
 
 // CreateContainer creates a container and shows its output from then on.
 func (s *server) CreateContainer(ctx context.Context, q *runtime.CreateContainerRequest) (*runtime.CreateContainerResponse, error) {
-	began := time.Now()
+	started := time.Now()
 	resp, err := s.Client.CreateContainer(ctx, q)
 	if err != nil {
 		return resp, err
@@ -118,7 +118,7 @@ func (s *server) CreateContainer(ctx context.Context, q *runtime.CreateContainer
 	if pod := s.pod; len(pod.Spec.InitContainers)+len(pod.Spec.Containers) > 1 {
 		prefix = meta.GetName()
 	}
-	c := &container{id: resp.GetContainerId(), name: meta.GetName(), attempt: meta.GetAttempt(), began: began}
+	c := &container{id: resp.GetContainerId(), name: meta.GetName(), attempt: meta.GetAttempt(), started: started}
 	log := &rotated{
 		path: filepath.Join(q.GetSandboxConfig().GetLogDirectory(), q.GetConfig().GetLogPath()), max: maxLog,
 		reopen: func() error {
@@ -144,7 +144,7 @@ func (s *server) StartContainer(ctx context.Context, q *runtime.StartContainerRe
 		if c.attempt > 0 {
 			restart = fmt.Sprintf(" (restart %d)", c.attempt)
 		}
-		s.say("container %s started in %s%s", c.name, short(time.Since(c.began)), restart)
+		s.say("container %s started in %s%s", c.name, short(time.Since(c.started)), restart)
 	}
 	return resp, err
 }
@@ -297,11 +297,11 @@ func startCode(message string) int {
 // PullImage pulls an image and shows how far it is. The server's socket for images tells that; a
 // server that has none, and a pull with credentials, are without.
 func (s *server) PullImage(ctx context.Context, q *runtime.PullImageRequest) (*runtime.PullImageResponse, error) {
-	name, began := q.GetImage().GetImage(), time.Now()
+	name, started := q.GetImage().GetImage(), time.Now()
 	s.say("pulling %s", name)
 	resp, err := s.pull(ctx, q)
 	if err == nil {
-		s.say("pulled %s in %s (%.19s)", name, short(time.Since(began)), resp.GetImageRef())
+		s.say("pulled %s in %s (%.19s)", name, short(time.Since(started)), resp.GetImageRef())
 	}
 	return resp, err
 }

@@ -1,5 +1,5 @@
-// Package usage says what is wrong with a command line, on one line: an unknown command or flag, with
-// the known one that is nearest to it.
+// Package usage says what is wrong with a command line, on one line: an unknown command or flag,
+// with the known one that is nearest to it.
 package usage
 
 import (
@@ -12,9 +12,9 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass/nearest"
 )
 
-// Guard makes a tree of commands refuse what it does not know by an error of one line, instead of the
-// whole help; a command that says by itself what is wrong with its flags keeps doing so. Call it
-// once, before the command runs.
+// Guard makes a tree of commands refuse what it does not know by an error of one line, instead of
+// the whole help; a command that says by itself what is wrong with its flags keeps doing so. Call
+// it once, before the command runs.
 func Guard(cmd *cli.Command) { guard(cmd, cmd.Name) }
 
 func guard(cmd *cli.Command, path string) {
@@ -58,8 +58,8 @@ func wrongFlag(cmd *cli.Command, path string, err error) error {
 	return fmt.Errorf("%s: %s (%s --help)", strings.TrimPrefix(path, "sunaba "), lower(err.Error()), path)
 }
 
-// UnknownFlag is the flag that the parser does not know, as it is written, and the known one that is
-// nearest to it, "" if none is; both are "" for another error.
+// UnknownFlag is the flag that the parser does not know, as it is written, and the known one that
+// is nearest to it, "" if none is; both are "" for another error.
 func UnknownFlag(cmd *cli.Command, err error) (flag, near string) {
 	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !unknown {
@@ -103,5 +103,5 @@ func unknown(path, what, name, near string) error {
 	if near != "" {
 		text += fmt.Sprintf("; did you mean %q?", near)
 	}
-	return fmt.Errorf("%s (%s --help lists what there is)", text, path)
+	return fmt.Errorf("%s (see %s --help)", text, path)
 }

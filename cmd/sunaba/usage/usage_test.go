@@ -23,12 +23,12 @@ func program(out io.Writer) *cli.Command {
 // What is not known is told on one line, with the nearest that is.
 func TestGuard(t *testing.T) {
 	for line, want := range map[string]string{
-		"serv":             `unknown command "serv"; did you mean "serve"? (sunaba --help lists what there is)`,
-		"bananas":          `unknown command "bananas" (sunaba --help lists what there is)`,
-		"images lst":       `images: unknown command "lst"; did you mean "list"? (sunaba images --help lists what there is)`,
-		"serve --rot x":    `serve: unknown flag "--rot"; did you mean "--root"? (sunaba serve --help lists what there is)`,
+		"serv":             `unknown command "serv"; did you mean "serve"? (see sunaba --help)`,
+		"bananas":          `unknown command "bananas" (see sunaba --help)`,
+		"images lst":       `images: unknown command "lst"; did you mean "list"? (see sunaba images --help)`,
+		"serve --rot x":    `serve: unknown flag "--rot"; did you mean "--root"? (see sunaba serve --help)`,
 		"serve --n x":      "serve: invalid value \"x\" for flag -n",
-		"images list -zzz": `images list: unknown flag "--zzz" (sunaba images list --help lists what there is)`,
+		"images list -zzz": `images list: unknown flag "--zzz" (see sunaba images list --help)`,
 	} {
 		var out strings.Builder
 		cmd := program(&out)

@@ -90,7 +90,7 @@ type Compiled struct {
 	Present bool    `json:"present"` // it was there already
 	Seconds float64 `json:"seconds"` // that compiling took
 
-	Go gowasm.Result `json:"go,omitzero"` // what became of its functions, if it is one of Go's and that was asked for
+	Go gowasm.Result `json:"go,omitzero"` // what happened to its functions, if it is one of Go's and that was asked for
 }
 
 // Compile makes sure that a module is in the node's cache.

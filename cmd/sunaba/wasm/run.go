@@ -22,8 +22,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/engine"
 )
 
-// exitStart is the exit code when there was nothing to run, as of a container that could not be
-// started. Codes of signals are counted from it.
+// exitStart is the exit code when there was nothing to run, as of a container that failed to start.
+// Codes of signals are counted from it.
 const exitStart = 128
 
 // RunOptions is what a module is run with.
@@ -40,7 +40,7 @@ type RunOptions struct {
 	Systemd     bool  // systemd makes the cgroups
 	StopWait    bool  // a guest that cannot hear a stop has its grace period too
 	Grace       time.Duration
-	Stdin       *os.File // nil = there is none
+	Stdin       *os.File // nil = none
 	Stdout      *os.File
 	Stderr      *os.File
 	Notes       io.Writer // for people

@@ -118,7 +118,7 @@ func steps(w io.Writer, l inspect.Light) {
 	}
 }
 
-// rewriting says what became of the functions of a module of Go's.
+// rewriting says what happened to the functions of a module of Go's.
 func rewriting(r gowasm.Result) string {
 	if r.Declined != "" {
 		return "not: " + clean(r.Declined)

@@ -59,7 +59,7 @@ func cdiDevices(config *runtime.ContainerConfig) ([]string, error) {
 // # Errors
 //
 // ErrInvalidArgument for names that are none, and for a guest; ErrFailedPrecondition for devices
-// that no specification has, with what is wrong with those that could not be read.
+// that no specification has, with what is wrong with those that cannot be read.
 func injectCDI(config *runtime.ContainerConfig, guest bool, dirs []string, s *specs.Spec) error {
 	names, err := cdiDevices(config)
 	if err != nil || len(names) == 0 {
@@ -92,7 +92,7 @@ func injectCDI(config *runtime.ContainerConfig, guest bool, dirs []string, s *sp
 // maxSpecFile bounds a CDI specification.
 const maxSpecFile = 16 << 20
 
-// checkSpecFiles refuses specifications that could not be read to their end.
+// checkSpecFiles refuses specifications that cannot be read to their end.
 func checkSpecFiles(dirs []string) error {
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)

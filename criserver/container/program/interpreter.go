@@ -61,8 +61,7 @@ func (s Search) uninterpreted(p Program) string {
 }
 
 // interpreter returns the program that the kernel executes instead of a script, or that it loads
-// beside an ELF program; "" if there is none, or the file is such that the kernel refuses it by
-// itself.
+// beside an ELF program; "" without one, or the file is such that the kernel refuses it by itself.
 func (p Program) interpreter(root string) (name string, script bool) {
 	if binfmt.IsScript(p.head) {
 		return binfmt.ScriptInterpreter(p.head), true

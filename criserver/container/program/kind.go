@@ -73,7 +73,7 @@ func (p Program) kind() string {
 	return "is neither an ELF program nor a script"
 }
 
-// text says whether a file begins as text does; the head may end within a character.
+// text says whether a file starts as text does; the head may end within a character.
 func (p Program) text() bool {
 	head := p.head
 	for i := 0; i < utf8.UTFMax && len(head) > 0 && !utf8.Valid(head); i++ {

@@ -28,7 +28,7 @@ type Program struct {
 	head []byte // of a regular file
 }
 
-// Wasm says whether the file begins as a WebAssembly module does.
+// Wasm says whether the file starts as a WebAssembly module does.
 func (p Program) Wasm() bool { return binfmt.IsWasm(p.head) }
 
 // LookUp reads what a name stands for in a root, as the container sees it: no link leads out.
@@ -83,7 +83,7 @@ func below(root, at string) string { return path.Join("/", strings.TrimPrefix(at
 //
 // # Errors
 //
-// ErrNotFound if there is none.
+// ErrNotFound without one.
 func First(root string, names []string) (Program, error) {
 	f, err := regular.First(root, names)
 	if err != nil {

@@ -25,9 +25,13 @@ type entry struct {
 	Free *freed  `json:"free,omitempty"`
 }
 
+// journalVersion is the format version of the journal.
+const journalVersion = 1
+
 type opened struct {
-	Boot string `json:"boot"`
-	Next uint64 `json:"next"`
+	Version int    `json:"version"`
+	Boot    string `json:"boot"`
+	Next    uint64 `json:"next"`
 }
 
 // freed ends a pod's lease, or, in a rewritten journal, says when addresses without a lease were
@@ -60,20 +64,40 @@ func openJournal(path, boot string) (*journal, []entry, error) {
 		}
 		return nil, nil, fmt.Errorf("lock leases %q: %w", path, err)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		lock.Close()
-		return nil, nil, fmt.Errorf("read leases: %w", err)
-	}
-	entries, size, err := decode(data)
-	if err != nil && len(entries) > 0 && entries[0].Open != nil && entries[0].Open.Boot != boot {
-		err = nil // a power loss wrote a part of what was not synced; its leases ended with that boot
-	}
+	entries, size, err := readJournal(path, boot)
 	if err != nil {
 		lock.Close()
-		return nil, nil, fmt.Errorf("read leases %q: %w", path, err)
+		return nil, nil, err
 	}
 	return &journal{path: path, lock: lock, size: size, lines: len(entries)}, entries, nil
+}
+
+// readJournal reads the sound lines of a journal, with their size. A missing one has none.
+func readJournal(path, boot string) ([]entry, int64, error) {
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, 0, fmt.Errorf("read leases: %w", err)
+	}
+	entries, size, err := decode(data)
+	if err := judge(entries, boot, err); err != nil {
+		return nil, 0, fmt.Errorf("read leases %q: %w", path, err)
+	}
+	return entries, size, nil
+}
+
+// judge says why a journal with these first entries cannot be used. err is where decoding ended.
+func judge(entries []entry, boot string, err error) error {
+	if len(entries) == 0 || entries[0].Open == nil {
+		return err
+	}
+	switch open := entries[0].Open; {
+	case open.Boot != boot:
+		return nil // its leases ended with that boot; a power loss may have written a part of it
+	case open.Version != journalVersion:
+		return fmt.Errorf("it has format version %d, and this release reads %d: stop all pods, remove the file and start the server again: %w",
+			open.Version, journalVersion, errdefs.ErrFailedPrecondition)
+	}
+	return err
 }
 
 // decode reads all lines but a torn last one, and tells their size. With a bad line before others

@@ -88,7 +88,7 @@ func Open(path string, o Options) (*Book, error) {
 	size, lines := j.size, j.lines
 	err = j.rewrite(b.entries())
 	if durable.Full(err) {
-		// One of this boot can be gone on with. One of another says nothing, and is rewritten
+		// One of this boot can be continued. One of another says nothing, and is rewritten
 		// before a lease is given.
 		j.size, j.lines = size, lines
 		if b.behind = !b.continues(entries); b.behind {
@@ -145,7 +145,7 @@ func (b *Book) replay(entries []entry) {
 
 // entries is the shortest journal that says what the book says.
 func (b *Book) entries() []entry {
-	out := []entry{{Open: &opened{Boot: b.o.Boot, Next: b.next}}}
+	out := []entry{{Open: &opened{Version: journalVersion, Boot: b.o.Boot, Next: b.next}}}
 	for _, l := range b.all() {
 		out = append(out, entry{Take: &l, Next: b.next})
 	}

@@ -1,10 +1,7 @@
 package lease
 
 import (
-	"errors"
-	"fmt"
 	"net/netip"
-	"os"
 	"time"
 )
 
@@ -12,21 +9,11 @@ import (
 // lock and changes nothing, so another process may have the book open. A book that is not there has
 // no leases. boot is as in Options.
 func Read(path, boot string) ([]Lease, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	entries, _, err := readJournal(path, boot)
+	if err != nil || entries == nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read leases: %w", err)
-	}
-	entries, _, err := decode(data)
 	b := &Book{o: Options{Boot: boot}, leases: map[string]Lease{}, holder: map[netip.Addr]string{}, freed: map[netip.Addr]time.Time{}}
 	b.replay(entries)
-	if err != nil && len(entries) > 0 && entries[0].Open != nil && entries[0].Open.Boot != boot {
-		err = nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read leases %q: %w", path, err)
-	}
 	return b.all(), nil
 }

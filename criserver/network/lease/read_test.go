@@ -4,8 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/containerd/errdefs"
 )
 
 // Read says what the open book says, and changes nothing.
@@ -45,5 +48,29 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := Read(path, "boot"); err == nil {
 		t.Error("a damaged book was read")
+	}
+}
+
+// A journal of another format is refused while its leases count, by who owns it and by who reads it.
+func TestAnotherFormat(t *testing.T) {
+	for _, version := range []int{0, journalVersion + 1} {
+		path := filepath.Join(t.TempDir(), "leases")
+		line, err := encode(entry{Open: &opened{Version: version, Boot: "boot", Next: 7}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, line, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, opening := Open(path, Options{Boot: "boot"})
+		_, reading := Read(path, "boot")
+		for _, err := range []error{opening, reading} {
+			if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove the file") {
+				t.Errorf("version %d: %v", version, err)
+			}
+		}
+		if b := open(t, path, &clock{now: time.Now()}, "another boot"); len(b.All()) != 0 {
+			t.Errorf("version %d after a reboot: %v", version, b.All())
+		}
 	}
 }

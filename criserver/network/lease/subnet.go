@@ -39,7 +39,7 @@ func (s Subnets) String() string {
 	return strings.Join(names, " and ")
 }
 
-// last is the highest index for a pod that exists in every subnet, 0 when there is none.
+// last is the highest index for a pod that exists in every subnet, 0 without one.
 func (s Subnets) last() uint64 {
 	last := uint64(0)
 	for _, p := range s.Prefixes() {

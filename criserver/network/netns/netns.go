@@ -1,16 +1,15 @@
 // Package netns makes the namespaces that the containers of a pod share (network, IPC, UTS), gives
 // them their hostname and sysctls, and keeps them alive without a process by bind mounts.
 //
-// Life of a pin: [PinNamespaces] makes dir/net, dir/ipc and dir/uts, or nothing at all; other
-// processes join them by these paths; [UnpinNamespaces] takes away whatever of it is there. The
-// kernel ends a namespace in the background once its last process has exited and its pin is
-// removed, and a network namespace takes its links along.
+// [PinNamespaces] makes dir/net, dir/ipc and dir/uts, or none of them; other processes join them by
+// these paths; [UnpinNamespaces] removes those that exist. The kernel ends a namespace in the
+// background once its last process has exited and its pin is removed, with a network namespace's
+// links.
 //
-// The pins are mounts in the mount namespace of the caller. The root mount is often private, so
-// that they are not seen in mount namespaces that existed before: a process that shall open them
-// must share the caller's mount namespace or have been cloned from it afterwards. The other side of
-// this: a process that lives on in a copy of the mount namespace, without having left the old root,
-// keeps a pinned namespace alive after its unpinning.
+// The pins are mounts in the caller's mount namespace. The root mount is often private, so mount
+// namespaces that existed before do not see them: a process that opens them must share the caller's
+// mount namespace or be cloned from it afterwards. A process in a copy of the mount namespace that
+// has not left the old root keeps a namespace alive after its unpinning.
 package netns
 
 import (

@@ -88,7 +88,7 @@ func TestPinNamespaces(t *testing.T) {
 		"net.ipv4.tcp_syncookies": "0", "net.ipv4.ip_unprivileged_port_start": "80", "kernel.domainname": "example",
 		"net.ipv4.ping_group_range": "0\t2147483647", "kernel.hostname": "my-pod",
 	} {
-		if got := inside(t, dir, "cat", filepath.Join(procSys, strings.ReplaceAll(name, ".", "/"))); got != want {
+		if got := inside(t, dir, "cat", filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))); got != want {
 			t.Errorf("%s = %q, want %q", name, got, want)
 		}
 	}

@@ -16,8 +16,6 @@ import (
 	rules "github.com/sunaba-project/sunaba/host/sysctl"
 )
 
-const procSys = "/proc/sys"
-
 // netDefaults hold in every network namespace of a pod unless the pod says otherwise: its own ports
 // below 1024 and its own pings are no concern of the node's. containerd and CRI-O set the same two.
 var netDefaults = map[string]string{
@@ -113,19 +111,14 @@ func (s sysctl) late() bool {
 
 // set writes the sysctl in the namespaces of the thread.
 func (s sysctl) set() error {
-	f, err := os.OpenFile(filepath.Join(procSys, s.path), os.O_WRONLY|os.O_TRUNC, 0)
-	if err == nil {
-		_, err = f.WriteString(s.value)
-		err = errors.Join(err, f.Close())
-	}
+	err := rules.Write(s.path, s.value)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, os.ErrNotExist) && s.optional:
 		return nil
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		// In a network namespace of its own the kernel hides or write-protects what is not
-		// namespaced.
+		// In a network namespace of its own the kernel hides or write-protects what is not namespaced.
 		return fmt.Errorf("sysctl %q: unknown or not namespaced in this kernel: %w", s.name, errdefs.ErrInvalidArgument)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ERANGE), errors.Is(err, unix.EISDIR):
 		return fmt.Errorf("sysctl %q: the kernel refuses the value %q: %w", s.name, s.value, errdefs.ErrInvalidArgument)

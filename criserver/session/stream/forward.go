@@ -123,7 +123,7 @@ func (f *forwarder) PortForward(ctx context.Context, sandboxID, _ string, port i
 }
 
 // exchange copies in both directions. The end of the client's side is passed on, and the port may
-// go on sending as long as it likes; the end of the port's side is the end soon after.
+// continue sending as long as it likes; the end of the port's side is the end soon after.
 func exchange(ctx context.Context, conn *net.TCPConn, stream io.ReadWriteCloser) error {
 	sent, received := make(chan error, 1), make(chan error, 1)
 	go func() {

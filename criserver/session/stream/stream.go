@@ -1,15 +1,11 @@
 // Package stream serves what the CRI answers with an address: exec, attach and port forwarding.
 //
-// # Life of a session
-//
 // A CRI request is kept under a token, whose address the client gets. The kubelet connects to it,
-// mostly on behalf of its own client, and upgrades the connection: SPDY or WebSocket, exec and
-// attach in the protocols channel.k8s.io up to v4 and, over WebSocket, v5; port forwarding in
-// portforward.k8s.io, also tunnelled through a WebSocket. A token is good for one connection,
-// within a minute. Nothing else is asked of a client, so the server listens on the loopback address
-// unless it is told otherwise.
-//
-// A session's context ends when its client disconnects.
+// mostly for its own client, and upgrades the connection: SPDY or WebSocket, exec and attach in the
+// protocols channel.k8s.io up to v4 and, over WebSocket, v5; port forwarding in
+// portforward.k8s.io, also tunnelled through a WebSocket. A token is valid for one connection,
+// within a minute. There is no other authentication, so the server listens on the loopback address
+// by default. A session's context ends when its client disconnects.
 package stream
 
 import (
@@ -200,7 +196,7 @@ func (s *Server) Attach(r *runtime.AttachRequest) (*runtime.AttachResponse, erro
 //
 // # Errors
 //
-// ErrInvalidArgument for a port that is none; ErrResourceExhausted if too many clients have not
+// ErrInvalidArgument for a port that is not one; ErrResourceExhausted if too many clients have not
 // connected yet.
 func (s *Server) PortForward(r *runtime.PortForwardRequest) (*runtime.PortForwardResponse, error) {
 	for _, port := range r.GetPort() {

@@ -21,8 +21,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/regular"
 )
 
-// Paths looks up paths of the host. A file system whose server is gone can hold
-// a question for ever, and nothing can end that; so no request waits longer than
+// Paths looks up paths of the host. A file system whose server is unreachable can
+// block a call forever, and nothing can interrupt it; so no request waits longer than
 // Patience, and each question is asked once at a time. The zero value is ready.
 type Paths struct {
 	Patience time.Duration // 0 is 10 s
@@ -189,7 +189,7 @@ func propagation(table []*mountinfo.Info, path string) (shared, slave bool) {
 }
 
 // Devices looks up the devices at the host paths of a container's devices; a directory stands for
-// all devices below it. Paths where there is none are left out, and spec refuses them.
+// all devices below it. Paths without a device are left out, and spec refuses them.
 //
 // # Errors
 //

@@ -73,7 +73,7 @@ func sample1(g *cgroup.Group, s *Sample, memory map[string]uint64) error {
 	throttle := optionalTable(g, "cpu", "cpu.stat")
 	s.Periods, s.ThrottledPeriods, s.Throttled = throttle["nr_periods"], throttle["nr_throttled"], time.Duration(throttle["throttled_time"])
 	s.Shares, s.Period = optional(g, "cpu", "cpu.shares"), optional(g, "cpu", "cpu.cfs_period_us")
-	s.Quota = optional(g, "cpu", "cpu.cfs_quota_us") // -1 does not parse and is none
+	s.Quota = optional(g, "cpu", "cpu.cfs_quota_us") // -1 means no quota and does not parse
 
 	s.Cache, s.Mapped = memory["total_cache"], memory["total_mapped_file"]
 	s.OwnFaults, s.OwnMajor = memory["pgfault"], memory["pgmajfault"]

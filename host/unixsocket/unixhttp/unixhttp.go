@@ -12,8 +12,8 @@ import (
 	"github.com/sunaba-project/sunaba/host/unixsocket"
 )
 
-// Connect returns a client of the server at a socket, whose path may be of any length, once a server
-// was seen to listen there. The caller closes its idle connections.
+// Connect returns a client of the server at a socket, whose path may be of any length, once a
+// server was seen to listen there. The caller closes its idle connections.
 //
 // # Errors
 //

@@ -49,8 +49,8 @@ type Keychain struct {
 	logger *slog.Logger
 }
 
-// Open reads the node's file, a Docker configuration; "" is none. One that cannot be read is as if
-// it were empty, and logged: it must not keep public images away.
+// Open reads the node's file, a Docker configuration; "" means none. One that cannot be read is as
+// if it were empty, and logged: it must not keep public images away.
 func Open(file string, logger *slog.Logger) *Keychain {
 	k := &Keychain{logger: logger}
 	if file == "" {

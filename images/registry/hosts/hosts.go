@@ -35,7 +35,7 @@ func (h Config) HasSettings() bool { return !h.TLS.none() || h.DialTimeout != 0 
 type Sources struct {
 	// Mirrors are asked before what Dir names for a registry.
 	Mirrors map[string][]Mirror
-	// Dir is a directory in the layout of containerd's certs.d; "" is none.
+	// Dir is a directory in the layout of containerd's certs.d; "" means none.
 	Dir string
 	// Insecure lists registries spoken to over plain HTTP, as "host" (any port) or "host:port".
 	Insecure []string
@@ -142,7 +142,7 @@ func Check(root string) error {
 // defaultHost is the folder for registries that have none of their own.
 const defaultHost = "_default"
 
-// hostDir returns the folder for a registry, "" if there is none. A port is
+// hostDir returns the folder for a registry, "" without one. A port is
 // written "_5000_", or as it is.
 func hostDir(root, domain string) (string, error) {
 	if root == "" {
@@ -168,7 +168,7 @@ func hostDir(root, domain string) (string, error) {
 // maxFile bounds the files of the configuration: hosts.toml and certificates.
 const maxFile = 4 << 20
 
-// readHostDir reads a registry's folder: its hosts.toml, or where there is none
+// readHostDir reads a registry's folder: its hosts.toml, or without one
 // the certificates that lie in it, as Docker has them. The last of what it
 // returns is the server, without a host if that is the registry itself.
 func readHostDir(dir string) ([]Config, error) {

@@ -15,7 +15,7 @@ import (
 type Mirror struct {
 	Scheme string // "http" or "https"
 	Host   string // "host" or "host:port"
-	Prefix string // what its repositories' names begin with before the registry's own, "" for nothing
+	Prefix string // what its repositories' names start with before the registry's own, "" for nothing
 }
 
 // ParseMirror reads an endpoint of the form "http(s)://HOST[:PORT][/PREFIX]".

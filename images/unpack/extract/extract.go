@@ -131,8 +131,8 @@ func (i *input) open() (io.ReadCloser, error) {
 	return stream, nil
 }
 
-// decompressed is what comes of it. An error that is not the blob's own says that the blob is
-// malformed.
+// decompressed is the decompressed stream. An error that is not the blob's own says that the blob
+// is malformed.
 type decompressed struct {
 	io.Reader
 	in *input

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/sunaba-project/sunaba/host/sysctl"
 	"github.com/sunaba-project/sunaba/pods/manifest/fields"
 )
 
@@ -58,29 +59,12 @@ func checkSysctls(p *fields.Problems, path string, sysctls []corev1.Sysctl) {
 			p.Value(at, s.Name, "is no name of a sysctl, as kernel.shmmax or net/ipv4/conf/eth0.1/forwarding")
 			continue
 		}
-		name := dotted(s.Name)
+		name := sysctl.Dotted(s.Name)
 		if names[name] {
 			p.Value(at, s.Name, "stands there twice")
 		}
 		names[name] = true
 	}
-}
-
-// dotted is a sysctl's name with dots between its parts: when the first separator is a slash, dots
-// belong to a part, which then has a slash for each.
-func dotted(name string) string {
-	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
-		return name
-	}
-	return strings.Map(func(r rune) rune {
-		switch r {
-		case '.':
-			return '/'
-		case '/':
-			return '.'
-		}
-		return r
-	}, name)
 }
 
 // checkSecurity checks a container's security context (SE3, SE4, SE9).

@@ -4,6 +4,7 @@
 package handoff
 
 import (
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -28,12 +29,15 @@ type Supervisor interface {
 
 // Keys of what is kept of a container, after its id.
 const (
-	keyBundle  = "/bundle"       // note: the bundle's path; there from before anything is made until everything is removed
+	keyBundle  = "/bundle"       // note: the format version and the bundle's path; there from before anything is made until everything is removed
 	keyStdin   = "/init/stdin"   // our end of init's input, by itself: the input ends when no process has it
 	keyStreams = "/init/streams" // the other ends; note: their names
 	keyExec    = "/exec/"        // note: the pid of a process that was executed
 	keyBox     = "/box/"         // the engine's
 )
+
+// Version is the format version of what is kept of a container. It stands before the bundle's path.
+const Version = 1
 
 // keyHistory is the key of what earlier shims have done. It has no slash: it is no container's.
 const keyHistory = "history"
@@ -76,7 +80,9 @@ func (h *Handoff) drop(key string) error {
 }
 
 // Open records that there may be something of a container.
-func (h *Handoff) Open(id, bundle string) error { return h.keep(id+keyBundle, []byte(bundle)) }
+func (h *Handoff) Open(id, bundle string) error {
+	return h.keep(id+keyBundle, fmt.Append(nil, Version, " ", bundle))
+}
 
 // Close drops all that is kept of a container.
 func (h *Handoff) Close(id string) error { return h.drop(id + "/") }

@@ -127,6 +127,9 @@ func TestSuccessorGetsFilesAndRecords(t *testing.T) {
 		t.Fatalf("left %+v, want containers a and ab", left)
 	}
 	a := left[0]
+	if a.Version != Version {
+		t.Errorf("format version %d, want %d", a.Version, Version)
+	}
 	if a.Bundle != "/bundles/a" || !slices.Equal(a.Execs, []int{18}) || len(a.Streams) != 3 || len(a.Box) != 1 {
 		t.Fatalf("left of a: %+v", a)
 	}
@@ -190,6 +193,18 @@ func TestWithoutASupervisor(t *testing.T) {
 		)
 		if name == "none" && (h.Remains() != nil || h.Box("a") != nil || h.History() != (api.History{})) {
 			t.Error("something is left without a supervisor")
+		}
+	}
+}
+
+func TestRemainsOfAnotherFormat(t *testing.T) {
+	for note, want := range map[string]Remains{
+		"/bundles/a b":   {Bundle: "/bundles/a b"},
+		"2 /bundles/a b": {Bundle: "/bundles/a b", Version: 2},
+	} {
+		var r Remains
+		if r.add(keyBundle, supervisor.Kept{Note: []byte(note)}); r.Bundle != want.Bundle || r.Version != want.Version {
+			t.Errorf("%q is %+v", note, r)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 type Remains struct {
 	ID      string
 	Bundle  string
+	Version int // the format version, 0 = unknown
 	Streams map[string]*os.File
 	Execs   []int // pids of what was executed
 	Box     map[string]supervisor.Kept
@@ -42,6 +43,10 @@ func (r *Remains) add(key string, k supervisor.Kept) {
 	switch {
 	case key == keyBundle:
 		r.Bundle = string(k.Note)
+		version, path, _ := strings.Cut(r.Bundle, " ")
+		if n, err := strconv.Atoi(version); err == nil {
+			r.Version, r.Bundle = n, path
+		}
 	case key == keyStdin && len(k.Files) == 1:
 		r.Streams[stdio.EndStdin] = k.Files[0]
 	case key == keyStreams:

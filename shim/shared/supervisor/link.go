@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is what a shim gave its supervisor.
+// Kept is a note with files that a shim gave its supervisor.
 type Kept struct {
 	Key   string
 	Note  []byte
@@ -25,9 +25,9 @@ type Link struct {
 	life int
 
 	mu      sync.Mutex
-	exits   map[int]Exit        // that nobody has asked for yet
+	exits   map[int]Exit        // not asked for yet
 	waiting map[int][]chan Exit // for exits that are to come
-	gone    bool                // the supervisor is
+	closed  bool                // the supervisor has exited
 }
 
 // Open takes the link that the shim was started with, and returns when everything that an earlier
@@ -35,7 +35,7 @@ type Link struct {
 //
 // # Errors
 //
-// ErrUnavailable when the supervisor is gone.
+// ErrUnavailable when the supervisor has exited.
 func Open(f *os.File) (*Link, error) {
 	conn, err := connection(f)
 	if err != nil {
@@ -100,24 +100,24 @@ func (l *Link) Keep(key string, note []byte, files ...*os.File) error {
 	return l.say("keep "+key, message{Keep: key, Note: note, fds: fds})
 }
 
-// Drop has the supervisor close what it holds under a key; with a slash at its end, under all that
-// begin with it. There need not be anything.
+// Drop has the supervisor close what it holds under a key; a key with a slash at its end stands for
+// all that start with it. A missing key is no error.
 func (l *Link) Drop(key string) error { return l.say("drop "+key, message{Drop: key}) }
 
-// Watch has the supervisor remember how a child of this process ends, should this process die
-// before it has recorded that. It has not been reaped.
+// Watch has the supervisor record the exit of a child of this process, in case this process dies
+// before it has recorded it. The child has not been reaped.
 func (l *Link) Watch(pid int) error {
 	return l.say(fmt.Sprint("watch process ", pid), message{Watch: pid})
 }
 
-// Claim is Watch for a process that was an earlier shim's and that this may not have watched. Exit
-// gets how it ended, with code Unknown if it is gone and nobody knows.
+// Claim is Watch for a process of an earlier shim, which that shim may not have watched. Exit
+// reports its exit, with code Unknown if it has exited and the exit was not recorded.
 func (l *Link) Claim(pid int) error {
 	return l.say(fmt.Sprint("watch process ", pid), message{Claim: pid})
 }
 
-// Report tells the supervisor how a child of this process has ended, before it is reaped: so there
-// is no moment at which nobody knows.
+// Report tells the supervisor how a child of this process has exited, before it is reaped, so that
+// the exit is never known to this process alone.
 func (l *Link) Report(e Exit) error {
 	return l.say(fmt.Sprint("remember the end of process ", e.PID), message{Exit: &e})
 }
@@ -130,7 +130,7 @@ func (l *Link) Forget(pid int) error {
 	return l.say(fmt.Sprint("forget process ", pid), message{Forget: pid})
 }
 
-// say sends a message. ErrUnavailable when the supervisor is gone.
+// say sends a message. ErrUnavailable when the supervisor has exited.
 func (l *Link) say(what string, m message) error {
 	err := send(l.conn, m)
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
@@ -142,8 +142,8 @@ func (l *Link) say(what string, m message) error {
 	return nil
 }
 
-// Exit returns a channel that gets how a process that an earlier shim had watched ended, or will
-// end, and is closed then. When the supervisor is gone, it is closed without.
+// Exit returns a channel that receives the exit of a process that an earlier shim watched, and is
+// closed then. When the supervisor has exited, it is closed without an exit.
 func (l *Link) Exit(pid int) <-chan Exit {
 	c := make(chan Exit, 1)
 	l.mu.Lock()
@@ -153,7 +153,7 @@ func (l *Link) Exit(pid int) <-chan Exit {
 	case known:
 		c <- e
 		close(c)
-	case l.gone:
+	case l.closed:
 		close(c)
 	default:
 		l.waiting[pid] = append(l.waiting[pid], c)
@@ -161,7 +161,7 @@ func (l *Link) Exit(pid int) <-chan Exit {
 	return c
 }
 
-// listen hears of exits until the supervisor or the link is gone.
+// listen receives exits until the supervisor has exited or the link has ended.
 func (l *Link) listen(packets *receiver) {
 	for {
 		m, err := packets.next()
@@ -183,7 +183,7 @@ func (l *Link) listen(packets *receiver) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.gone = true
+	l.closed = true
 	for _, waiting := range l.waiting {
 		for _, c := range waiting {
 			close(c)
@@ -192,5 +192,5 @@ func (l *Link) listen(packets *receiver) {
 	l.waiting = nil
 }
 
-// Close ends the link. What is kept stays kept.
+// Close closes the link. The supervisor keeps what it holds.
 func (l *Link) Close() error { return l.conn.Close() }

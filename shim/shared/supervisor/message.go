@@ -16,7 +16,7 @@ import (
 type message struct {
 	Keep   string `json:"keep,omitempty"`   // both ways: the files and the note under this key, in place of earlier ones
 	Note   []byte `json:"note,omitempty"`   // with Keep
-	Drop   string `json:"drop,omitempty"`   // to the supervisor: close what is under this key; with a slash at its end: under all that begin with it
+	Drop   string `json:"drop,omitempty"`   // to the supervisor: close what is under this key; with a slash at its end: under all that start with it
 	Watch  int    `json:"watch,omitempty"`  // to the supervisor: remember how this process ends, if it ends as a child of the supervisor
 	Claim  int    `json:"claim,omitempty"`  // to the supervisor: the same of a process whose shim is dead; an Exit answers if it has ended
 	Forget int    `json:"forget,omitempty"` // to the supervisor: no longer
@@ -34,7 +34,7 @@ type Exit struct {
 	At   time.Time `json:"at"`   // when it was noticed
 }
 
-// Unknown is the code of a process that is gone, and nobody saw it end.
+// Unknown is the code of a process that has exited without an exit record.
 const Unknown = 255
 
 // Bounds of one packet.
@@ -93,7 +93,7 @@ func newReceiver(conn *net.UnixConn) *receiver {
 	return &receiver{conn: conn, data: make([]byte, maxMessage), rights: make([]byte, unix.CmsgSpace(4*maxFiles))}
 }
 
-// next takes the next packet. io.EOF when the other side is gone.
+// next takes the next packet. io.EOF when the other side has exited.
 func (in *receiver) next() (message, error) {
 	n, r, flags, _, err := in.conn.ReadMsgUnix(in.data, in.rights)
 	if errors.Is(err, unix.ECONNRESET) { // the other side died with something unread: that is told once, before what it had said

@@ -1,14 +1,14 @@
-// Package supervisor is the parent of a shim that may die without its containers: it holds what
-// cannot be had again (the shim's ends of the containers' pipes, terminals and links), is the next
-// to reap processes whose shim is dead, and starts a successor, to which it hands both.
+// Package supervisor is the parent of a shim that may die without its containers: it holds files
+// that cannot be opened again (the shim's ends of the containers' pipes, terminals and links),
+// reaps processes whose shim is dead, and starts a successor, to which it hands both.
 //
 // A process that Linux has to hand to a new parent goes to the nearest subreaper among its
 // ancestors. As long as the shim lives that is the shim, thereafter the supervisor, also for
 // processes that had ended and were not reaped. So the supervisor does nothing as long as the shim
 // lives.
 //
-// It is a process of its own because it must not die of what a shim may die of. It reads no
-// container's output and no request of a client.
+// It is a process of its own so that what kills a shim does not kill it: it reads no container's
+// output and no client's request.
 package supervisor
 
 import (
@@ -36,8 +36,7 @@ type Options struct {
 	// Pause is how long a shim has to live before its successor is started at once. One that does
 	// not is given a successor after Pause.
 	Pause time.Duration
-	// Settled is called after there was something to do: soon is a good moment to give memory back.
-	// It may be nil.
+	// Settled is called when work is done: a good moment to return memory. It may be nil.
 	Settled func()
 	Logger  *slog.Logger
 }
@@ -129,14 +128,14 @@ func (k *supervisor) live() (unix.WaitStatus, error) {
 			}
 		case sig := <-k.ends:
 			if status == nil {
-				_ = unix.Kill(pid, sig.(unix.Signal)) // it is there: nobody else reaps it
+				_ = unix.Kill(pid, sig.(unix.Signal)) // it exists: only this process reaps it
 			}
 		}
 	}
 	return *status, nil
 }
 
-// listen takes a shim's messages until it is gone.
+// listen takes a shim's messages until it has exited.
 func listen(conn *net.UnixConn, in chan<- message, log *slog.Logger) {
 	defer close(in)
 	packets := newReceiver(conn)
@@ -186,7 +185,7 @@ func (k *supervisor) drop(key string) {
 	}
 }
 
-// reap collects everything that has ended. It returns the status of the shim if that is among it.
+// reap reaps all children that have exited. It returns the status of the shim if that is one.
 func (k *supervisor) reap(shim int, out *outbox) (status *unix.WaitStatus) {
 	for {
 		var s unix.WaitStatus
@@ -217,7 +216,7 @@ func (k *supervisor) handOver(out *outbox) {
 	out.put(message{Ready: true, Life: k.exits.life})
 }
 
-// release closes what is kept: nobody will ask for it any more.
+// release closes what is kept, when no successor will need it.
 func (k *supervisor) release() {
 	for _, m := range k.kept {
 		m.close()
@@ -263,7 +262,7 @@ func (o *outbox) close() {
 	o.over = true
 	o.nudge()
 	o.mu.Unlock()
-	_ = o.conn.SetWriteDeadline(time.Unix(1, 0)) // the shim is gone
+	_ = o.conn.SetWriteDeadline(time.Unix(1, 0)) // the shim has exited
 	<-o.done
 }
 
@@ -286,7 +285,7 @@ func (o *outbox) run() {
 		}
 		for _, m := range next {
 			if err := send(o.conn, m); err != nil {
-				return // the shim is gone; its successor is told all of it
+				return // the shim has exited; its successor is told all of it
 			}
 		}
 	}

@@ -8,7 +8,7 @@ type frameAnalysis struct {
 	*controlFlow
 	module *goModule
 	size   int64 // how far the stack pointer is lowered at most: the size of the frame
-	end    int64 // the end of the highest access by the stack pointer, unknownOffset = there is none
+	end    int64 // the end of the highest access by the stack pointer, unknownOffset = none
 
 	offsetAt []int64 // the stack pointer at the start of each block, unknownOffset = not yet known
 	edits    map[int]edit

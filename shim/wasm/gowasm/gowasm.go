@@ -17,7 +17,6 @@ package gowasm
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -76,26 +75,17 @@ func optimize(sections []format.Section, wazero error) ([]format.Section, Result
 // ErrNotGo.
 func Rewrite(module []byte) ([]byte, Result, error) {
 	sections, err := format.Split(module)
-	if err != nil {
-		return nil, Result{}, fmt.Errorf("%w: %w", ErrNotGo, err)
-	}
-	if !isGo(sections) {
-		return nil, Result{}, ErrNotGo
-	}
 	m, ok := readGoModule(sections)
-	if !ok {
+	if err != nil || !ok || !isGo(sections) {
 		return nil, Result{}, ErrNotGo
 	}
 	m.serves = true
-	rewritten, ok := m.rewrite(sections)
-	if !ok {
-		return nil, Result{}, ErrNotGo
+	if rewritten, ok := m.rewrite(sections); ok {
+		if _, result, ok := verifyBodies(sections, bodiesOf(rewritten)); ok {
+			return format.Join(rewritten), result, nil
+		}
 	}
-	_, result, ok := verifyBodies(sections, bodiesOf(rewritten))
-	if !ok {
-		return nil, Result{}, ErrNotGo
-	}
-	return format.Join(rewritten), result, nil
+	return nil, Result{}, ErrNotGo
 }
 
 // rewrite rewrites all functions of a module and verifies none.
@@ -120,9 +110,8 @@ func rewriteVerified(sections []format.Section) ([]format.Section, Result, bool)
 	return withBodies(sections, kept), result, true
 }
 
-// verifyBodies returns of each body the rewritten form if it is shown to do the same, and
-// otherwise the form that it had. It returns false for a module that the verifier does not
-// understand.
+// verifyBodies returns of each body the rewritten form if it is shown to do the same, and otherwise
+// the form that it had. It returns false for a module that the verifier does not understand.
 func verifyBodies(sections []format.Section, rewritten [][]byte) (kept [][]byte, result Result, ok bool) {
 	before := bodiesOf(sections)
 	kept = slices.Clone(before)

@@ -67,7 +67,7 @@ func (w *fastPath) addressAt(i, end int) (key int64, last int, is bool) {
 }
 
 // writeAddress writes an address that is wrapped from a local or a word of the frame, and returns
-// its last instruction. It returns false if there is none at i.
+// its last instruction. It returns false without one at i.
 func (w *fastPath) writeAddress(i, end int) (last int, is bool) {
 	key, last, is := w.addressAt(i, end)
 	if !is {

@@ -42,7 +42,7 @@ type Report struct {
 	Features  []string            `json:"features,omitempty"`  // the target_features section
 	Component *Component          `json:"component,omitempty"`
 	Light     Light               `json:"light"`
-	Go        *gowasm.Result      `json:"go,omitempty"` // what became of the functions of a module of Go's, where that was asked for
+	Go        *gowasm.Result      `json:"go,omitempty"` // what happened to the functions of a module of Go's, where that was asked for
 	Refused   []string            `json:"refused"`      // why no guest can be made of it; empty = one can
 	Notes     []string            `json:"notes,omitempty"`
 	Checked   bool                `json:"compiled"` // what compiling it shows is in Light and Refused

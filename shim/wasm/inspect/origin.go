@@ -8,8 +8,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// origin adds what the custom sections say of the toolchain, or what names let guess. The core modules
-// of a component have a section of each kind each.
+// origin adds what the custom sections say of the toolchain, or what names let guess. The core
+// modules of a component have a section of each kind each.
 func (r *Report) origin(sections []format.Section) {
 	var names format.Names
 	for _, s := range sections {

@@ -38,7 +38,7 @@ func SendFiles(to *os.File, files []*os.File) error {
 	return nil
 }
 
-// ReceiveFiles takes n descriptors, which close on exec. On error there are none.
+// ReceiveFiles takes n descriptors, which close on exec. On error it returns none.
 func ReceiveFiles(from *os.File, n int) ([]int, error) {
 	conn, err := from.SyscallConn()
 	if err != nil {

@@ -111,8 +111,7 @@ type Config struct {
 	// is what the process may take beside it where there is one.
 	Memory uint64 `json:"memory,omitempty"`
 	Engine uint64 `json:"engine,omitempty"`
-	// NoStdin tells that the container has no standard input: its end cannot tell the guest to
-	// stop.
+	// NoStdin tells that the container has no standard input: its end cannot tell the guest to stop.
 	NoStdin bool `json:"noStdin,omitempty"`
 	// StopWait lets a guest that cannot hear Interrupt run on; without it such a guest ends with
 	// StopCode.

@@ -109,7 +109,7 @@ func ReceiveConfig(from *os.File) (c Config, err error) {
 	return c, nil
 }
 
-// packet waits for the next packet and returns it. As long as there is none it has no buffer.
+// packet waits for the next packet and returns it. While it waits it has no buffer.
 func packet(from *os.File, flags int) ([]byte, error) {
 	n, err := receive(from, nil, unix.MSG_PEEK|unix.MSG_TRUNC)
 	if err != nil {

@@ -78,7 +78,7 @@ func exit(ctx context.Context, mod api.Module, code uint32) {
 	panic(sys.NewExitError(code))
 }
 
-// Signals of the specification by what becomes of a process without a handler: the number of the
+// Signals of the specification by what happens to a process without a handler: the number of the
 // Linux signal that ends it, or one of these.
 const (
 	signalIgnored = -1

@@ -43,12 +43,18 @@ func timeout(s *wasi.Socket, name int) *time.Duration {
 	return nil
 }
 
-func sockSetsockopt(h *wasip1.Host, mem api.Memory, p []uint64) error {
+// socketAndOption reads what both calls are given first.
+func socketAndOption(h *wasip1.Host, p []uint64) (*wasi.Socket, int, error) {
 	s, err := h.Socket(p[0])
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	name, err := option(p[1], p[2])
+	return s, name, err
+}
+
+func sockSetsockopt(h *wasip1.Host, mem api.Memory, p []uint64) error {
+	s, name, err := socketAndOption(h, p)
 	if err != nil {
 		return err
 	}
@@ -82,11 +88,7 @@ func setTimeout(limit *time.Duration, value []byte) error {
 }
 
 func sockGetsockopt(h *wasip1.Host, mem api.Memory, p []uint64) error {
-	s, err := h.Socket(p[0])
-	if err != nil {
-		return err
-	}
-	name, err := option(p[1], p[2])
+	s, name, err := socketAndOption(h, p)
 	if err != nil {
 		return err
 	}

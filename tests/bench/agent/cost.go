@@ -115,7 +115,7 @@ func wakes(pid int) (sum int, err error) {
 	return sum, nil
 }
 
-// spent is what is used while something goes on for so long.
+// spent is what is used while something continues for so long.
 func (m *machine) spent(length time.Duration, meanwhile func(context.Context) error) (used, error) {
 	before, err := m.look()
 	if err != nil {

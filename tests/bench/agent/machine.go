@@ -161,7 +161,8 @@ func (m *machine) listed() ([]corev1.Pod, error) {
 	return api.Objects[corev1.Pod](m.ctx, m.client, pods, api.Query{})
 }
 
-// awaitReady waits until so many pods are ready. It asks seldom, since answers cost the server time.
+// awaitReady waits until so many pods are ready. It asks seldom, since answers cost the server
+// time.
 func (m *machine) awaitReady(count int) error {
 	return m.until(fmt.Sprintf("%d pods are ready", count), 200*time.Millisecond, func() (bool, error) {
 		pods, err := m.listed()

@@ -87,7 +87,7 @@ func quoted(list []string) string {
 
 func (m *machine) folder() string { return filepath.Join(m.Options.Dir, "manifests") }
 
-// put renames files into the folder of manifests, and returns when it began to.
+// put renames files into the folder of manifests, and returns when it started to.
 func (m *machine) put(files map[string]string) (time.Time, error) {
 	var temps []string
 	for name, text := range files {

@@ -1,6 +1,6 @@
 // Command components measures components of WASI 0.2: how long one takes to start beside the module
-// that it was made of, how long lowering takes, and how long CPython takes to start beside wasmtime.
-// `make bench-components` runs it.
+// that it was made of, how long lowering takes, and how long CPython takes to start beside
+// wasmtime. `make bench-components` runs it.
 package main
 
 import (

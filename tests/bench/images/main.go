@@ -85,7 +85,7 @@ func (b *bench) run(ctx context.Context, only string) (err error) {
 }
 
 // measure pulls a workload's image with both servers in turn, so that what else
-// goes on meets both.
+// continues meets both.
 func (b *bench) measure(ctx context.Context, w workload) error {
 	ref, size, err := b.registry.push(w.name, w.layers)
 	if err != nil {

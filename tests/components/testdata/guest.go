@@ -1,5 +1,5 @@
-// What a program in Go does with WASI 0.2 through the adapter. It stays small: Go grows its memory over
-// the state that the adapter keeps there, also under wasmtime.
+// What a program in Go does with WASI 0.2 through the adapter. It stays small: Go grows its memory
+// over the state that the adapter keeps there, also under wasmtime.
 package main
 
 import (

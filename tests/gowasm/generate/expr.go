@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// variable picks a variable of a kind; "" = there is none.
+// variable picks a variable of a kind; "" = none.
 func (g *generator) variable(k kind) string {
 	var names []string
 	for _, v := range g.scope {

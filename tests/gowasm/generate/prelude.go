@@ -1,6 +1,6 @@
 package generate
 
-// prelude is what every program begins with.
+// prelude is what every program starts with.
 const prelude = `package main
 
 import (

@@ -37,7 +37,7 @@ type Job struct {
 // Built is the host's answer.
 type Built struct {
 	ID   int
-	File string // name in the folder of what the host built; "" if there is none
+	File string // name in the folder of what the host built; "" without one
 	Said string // by the compiler
 	Why  string // there is no file
 }

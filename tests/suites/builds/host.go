@@ -27,7 +27,7 @@ type result struct {
 	built Built
 }
 
-// Do does a job, or waits for the same job that is under way, and returns its answer.
+// Do does a job, or waits for the same job that is in progress, and returns its answer.
 func (h *Host) Do(j Job) Built {
 	h.mu.Lock()
 	if h.done == nil {

@@ -142,7 +142,7 @@ func TestUnpackRefuses(t *testing.T) {
 		"too deep":          {[]entry{{kind: tar.TypeReg, name: "x" + strings.Repeat("/d", maxDepth)}}, errdefs.ErrInvalidArgument, "does not lead into the target", ""},
 		"too long a name":   {[]entry{{kind: tar.TypeReg, name: "x" + strings.Repeat("/"+long, 21)}}, errdefs.ErrInvalidArgument, "does not lead into the target", ""},
 		"hard link out":     {[]entry{{kind: tar.TypeLink, name: "x/evil", link: "../outside/secret"}}, errdefs.ErrInvalidArgument, "does not lead into the target", ""},
-		"hard link to none": {[]entry{{kind: tar.TypeLink, name: "x/evil", link: "x/none"}}, errdefs.ErrInvalidArgument, "is no file of the archive", ""},
+		"hard link to none": {[]entry{{kind: tar.TypeLink, name: "x/evil", link: "x/none"}}, errdefs.ErrInvalidArgument, "is not a file of the archive", ""},
 		"its own link":      {[]entry{{kind: tar.TypeSymlink, name: "x/s", link: "../outside"}, {kind: tar.TypeReg, name: "x/s/evil"}}, nil, "", "x x/s x/s/evil"},
 		"pipe, device, socket": {[]entry{
 			{kind: tar.TypeFifo, name: "x/p"}, {kind: tar.TypeChar, name: "x/c"}, {kind: tar.TypeBlock, name: "x/b"}, {kind: '7', name: "x/s"}, {kind: tar.TypeReg, name: "x/good", text: "g"},
@@ -150,7 +150,7 @@ func TestUnpackRefuses(t *testing.T) {
 		"many pipes":  {[]entry{{kind: '7', name: "x/1"}, {kind: '7', name: "x/2"}, {kind: '7', name: "x/3"}, {kind: '7', name: "x/4"}, {kind: '7', name: "x/5"}, {kind: '7', name: "x/6"}}, errdefs.ErrInvalidArgument, "of type '7' and 1 more", ""},
 		"more bytes":  {[]entry{{kind: tar.TypeReg, name: "x/a", text: strings.Repeat("a", 60)}, {kind: tar.TypeReg, name: "x/b", text: strings.Repeat("b", 41)}}, errdefs.ErrResourceExhausted, "more than 100 bytes", "x x/a"},
 		"file folder": {[]entry{{kind: tar.TypeReg, name: "x"}, {kind: tar.TypeDir, name: "x"}}, os.ErrExist, `make folder "x"`, "x"},
-		"folder file": {[]entry{{kind: tar.TypeDir, name: "x"}, {kind: tar.TypeReg, name: "x"}}, nil, "there is a folder of that name", "x"},
+		"folder file": {[]entry{{kind: tar.TypeDir, name: "x"}, {kind: tar.TypeReg, name: "x"}}, nil, "a folder has that name", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := t.TempDir()

@@ -1,6 +1,6 @@
-// Package archive makes tar archives of files here and unpacks those of containers. What a
-// container sends is a stranger's: nothing of it may land outside the target, follow a link out of
-// it, be anything but a folder or a regular file, or fill the disk.
+// Package archive makes tar archives of local files and unpacks those of containers. An archive of a
+// container is untrusted: it must not write outside the target, follow a link out of it, create
+// anything except folders and regular files, or fill the disk.
 package archive
 
 import (
@@ -26,15 +26,15 @@ const (
 	maxFiles = 1 << 20
 	maxName  = 4 << 10
 	maxDepth = 255
-	// maxRest bounds what may follow an archive's end, in bytes: tar fills up blocks.
+	// maxRest bounds the bytes after an archive's end: tar pads blocks.
 	maxRest = 1 << 20
-	// maxRefused is how many files that are refused an error names.
+	// maxRefused is how many refused files an error names.
 	maxRefused = 5
 )
 
 // Target says where an archive is unpacked.
 type Target struct {
-	// Dir is a folder that is there. Nothing outside of it is changed.
+	// Dir is an existing folder. Nothing outside of it is changed.
 	Dir string
 	// From is the name below which all files of the archive are; it becomes As, "." for Dir itself.
 	From, As string
@@ -42,20 +42,19 @@ type Target struct {
 	Limit int64
 	// Plain gives files the permissions that new ones have, instead of the archive's.
 	Plain bool
-	// Note is told what is left out.
+	// Note is called with what is left out.
 	Note func(text string)
 }
 
 // Unpack unpacks a tar archive and returns how many files and folders it has made. Links are left
-// out; hard links within the archive are made. A file that is there is replaced at once, or stays
-// as it is. Permissions are at most rwx, for all that the umask allows; owners and times are not
-// the archive's.
+// out; hard links within the archive are created. An existing file is replaced atomically.
+// Permissions are at most rwx, and the umask applies; owners and times are not the archive's.
 //
 // # Errors
 //
-// ErrInvalidArgument for an archive that is none, whose names lead out, or which has devices, pipes
-// or sockets: those are left out, the rest is there. ErrResourceExhausted if it is too long. The
-// context's and those of the file system.
+// ErrInvalidArgument if it is not an archive, if its names lead out of the target, or if it has
+// devices, pipes or sockets: those are left out, the rest is unpacked. ErrResourceExhausted if it is
+// too large. The context's and those of the file system.
 func Unpack(ctx context.Context, r io.Reader, t Target) (int, error) {
 	root, err := os.OpenRoot(t.Dir)
 	if err != nil {
@@ -83,7 +82,7 @@ func Unpack(ctx context.Context, r io.Reader, t Target) (int, error) {
 		}
 	}
 	if n, err := io.Copy(io.Discard, io.LimitReader(r, maxRest+1)); err != nil || n > maxRest {
-		return u.made, errors.Join(err, fmt.Errorf("read archive: it goes on after its end: %w", errdefs.ErrInvalidArgument))
+		return u.made, errors.Join(err, fmt.Errorf("read archive: data follows its end: %w", errdefs.ErrInvalidArgument))
 	}
 	return u.made, u.refusedFiles()
 }
@@ -120,7 +119,7 @@ func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// refuse remembers a file that is no file.
+// refuse records a file that is not unpacked.
 func (u *unpacker) refuse(header *tar.Header) {
 	if len(u.refused) == maxRefused {
 		u.more++
@@ -144,7 +143,7 @@ func (u *unpacker) refusedFiles() error {
 	return fmt.Errorf("only folders and regular files are copied: %s: %w", text, errdefs.ErrInvalidArgument)
 }
 
-// place is where a name of the archive is below the target's folder.
+// place is the path of a name of the archive below the target's folder.
 func (u *unpacker) place(name string) (string, error) {
 	parts := strings.Split(strings.TrimSuffix(name, "/"), "/")
 	bad := len(name) > maxName || len(parts) > maxDepth || strings.HasPrefix(name, "/") || strings.ContainsRune(name, 0) || slices.Contains(parts, "..")
@@ -214,19 +213,19 @@ func (u *unpacker) file(name string, header *tar.Header, content io.Reader) erro
 	})
 }
 
-// link makes another name of a file that is there.
+// link creates another name of an unpacked file.
 func (u *unpacker) link(name, to string) error {
 	old, err := u.place(to)
 	if err != nil {
 		return err
 	}
 	if info, err := u.root.Lstat(old); err != nil || !info.Mode().IsRegular() {
-		return fmt.Errorf("link %q: %q is no file of the archive: %w", name, to, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("link %q: %q is not a file of the archive: %w", name, to, errdefs.ErrInvalidArgument)
 	}
 	return u.replace(name, func(temporary string) error { return u.root.Link(old, temporary) })
 }
 
-// replace has a file made under a temporary name beside its own, and gives it that.
+// replace creates a file under a temporary name and renames it.
 func (u *unpacker) replace(name string, create func(temporary string) error) error {
 	info, err := u.root.Lstat(name)
 	switch {
@@ -234,9 +233,9 @@ func (u *unpacker) replace(name string, create func(temporary string) error) err
 	case err != nil:
 		return fmt.Errorf("write %q: %w", name, err)
 	case info.IsDir():
-		return fmt.Errorf("write %q: there is a folder of that name", name)
+		return fmt.Errorf("write %q: a folder has that name", name)
 	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
-		return fmt.Errorf("write %q: what is there is neither a file nor a link", name)
+		return fmt.Errorf("write %q: it exists and is neither a file nor a link", name)
 	}
 	dir := path.Dir(name)
 	if err := u.root.MkdirAll(dir, 0o755); err != nil {

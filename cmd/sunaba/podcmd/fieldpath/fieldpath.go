@@ -56,9 +56,6 @@ func Field(text string) (*Path, error) {
 	return p, nil
 }
 
-// String is the path as it was given.
-func (p *Path) String() string { return p.text }
-
 // Print is the template's text for an object in JSON.
 func (p *Path) Print(raw json.RawMessage) ([]byte, error) {
 	object, err := Decode(raw)

@@ -1,5 +1,5 @@
-// Command tiny is a CNI plugin for the tests: a veth pair with one IPv4 address, an attachment file per pod, and a log of
-// every call. Its configuration says where it works and where it fails.
+// Command tiny is a CNI plugin for the tests: a veth pair with one IPv4 address, an attachment file
+// per pod, and a log of every call. Its configuration says where it works and where it fails.
 package main
 
 import (

@@ -86,8 +86,7 @@ func New(sections []format.Section) (*Module, error) {
 // otherwise why not. It must not be called by two goroutines at once.
 func (m *Module) Function(n int, rewritten []byte) (err error) {
 	defer func() {
-		// The bodies have not been validated: one that pops more operands than there are ends
-		// here.
+		// The bodies have not been validated: one that pops more operands than there are ends here.
 		if p := recover(); p != nil {
 			if _, bounds := p.(runtime.Error); !bounds {
 				panic(p)

@@ -46,7 +46,7 @@ func newProof(m *Module, before, after *function) *proof {
 	return w
 }
 
-// run returns nil if both do the same, and otherwise why this could not be shown.
+// run returns nil if both do the same, and otherwise why the proof failed.
 func (w *proof) run() error {
 	w.start()
 	for {

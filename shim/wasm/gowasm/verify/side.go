@@ -170,8 +170,7 @@ func (w *proof) decide(s *side, x *state, yes, no exit) (*event, error) {
 	if n, ok := w.v.isConstant(asked); ok {
 		truth, known = n != 0, true
 	}
-	// Both exits are for the stack without the operand; a branch that is not taken keeps all
-	// operands.
+	// Both exits are for the stack without the operand; a branch that is not taken keeps all operands.
 	if not {
 		yes, no = no, yes
 	}

@@ -20,7 +20,7 @@ const (
 	endHold    = ".hold"      // after stdout or stderr: our reading end of a FIFO
 )
 
-// Ends are the files that a successor of this process needs to go on with the streams, by names
+// Ends are the files that a successor of this process needs to continue with the streams, by names
 // that Adopt knows: pipes, FIFOs and the terminal, once it is known. A log file is opened anew.
 func (s *Streams) Ends() map[string]*os.File {
 	ends := map[string]*os.File{}
@@ -133,7 +133,7 @@ func (s *Streams) adoptInput(take func(string) *os.File) {
 	case fifo != nil:
 		s.stdin = newCopier("stdin", fifo, &fileSink{File: to, keep: s.cfg.Terminal, ends: s.cfg.InputEnds}, true)
 	case !s.cfg.Terminal:
-		to.Close() // the caller's end is gone
+		to.Close() // the caller has closed its end
 	}
 }
 

@@ -1,6 +1,7 @@
 package reaper
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/process"
 	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 )
 
@@ -27,7 +29,7 @@ func NewSupervised(k Supervisor) (*Reaper, error) { return start(k) }
 
 // Adopt returns the process with this pid, which was the child of an earlier shim with the same
 // supervisor and never becomes one of this process. It may have ended meanwhile. When the
-// supervisor is gone, it ends with supervisor.Unknown whenever it does.
+// supervisor has exited, it ends with supervisor.Unknown whenever it does.
 func (r *Reaper) Adopt(pid int) (*Child, error) {
 	if r.supervisor == nil {
 		return nil, errors.New("adopt process: there is no supervisor")
@@ -63,7 +65,9 @@ func (r *Reaper) Guard(pid int) error {
 func (r *Reaper) follow(c *Child) {
 	e, known := <-r.supervisor.Exit(c.Pid)
 	if !known {
-		c.gone()
+		if c.handle != nil {
+			_ = process.Wait(context.Background(), int(c.handle.Fd())) // nobody knows how it ended
+		}
 		e = supervisor.Exit{Code: supervisor.Unknown, At: time.Now()}
 	}
 	r.mu.Lock()
@@ -73,19 +77,6 @@ func (r *Reaper) follow(c *Child) {
 		c.handle.Close()
 	}
 	close(c.done)
-}
-
-// gone waits for the end of a process without learning how it was.
-func (c *Child) gone() {
-	if c.handle == nil {
-		return
-	}
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.handle.Fd()), Events: unix.POLLIN}}, -1)
-		if n > 0 || err != unix.EINTR {
-			return
-		}
-	}
 }
 
 // signalAdopted sends a signal to whom it is meant for, whoever has the pid. The caller holds r.mu.

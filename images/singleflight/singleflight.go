@@ -1,8 +1,8 @@
-// Package flight lets everybody who asks for the same piece of work share one run of it.
+// Package singleflight lets everybody who asks for the same piece of work share one run of it.
 //
 // A run has a context of its own. It ends when no caller waits for it any more, so that
 // one impatient caller does not take the result away from the others, and nobody works for nobody.
-package flight
+package singleflight
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type run[T any] struct {
 }
 
 // Do returns the result of fn, or of the run of the same key that is already
-// under way. When ctx ends first its error is returned at once; a run that
+// in progress. When ctx ends first its error is returned at once; a run that
 // nobody waits for any more is cancelled and its key is free again.
 func (g *Group[T]) Do(ctx context.Context, key string, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
@@ -43,7 +43,7 @@ func (g *Group[T]) Do(ctx context.Context, key string, fn func(context.Context) 
 	}
 }
 
-// Wait returns when no run is under way. Call it after the last Do.
+// Wait returns when no run is in progress. Call it after the last Do.
 func (g *Group[T]) Wait() { g.all.Wait() }
 
 func (g *Group[T]) join(ctx context.Context, key string, fn func(context.Context) (T, error)) *run[T] {

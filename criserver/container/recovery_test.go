@@ -37,7 +37,7 @@ func TestAdoptCreatedWithoutItsShim(t *testing.T) {
 			living := m.put(t, "c", state.Created)
 			if c.begun {
 				if _, err := m.records.Update("c", func(r state.Container) (state.Container, error) {
-					r.BegunAt = begun
+					r.StartAttemptedAt = begun
 					return r, nil
 				}); err != nil {
 					t.Fatal(err)

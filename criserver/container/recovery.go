@@ -14,7 +14,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
-// Adopt finds out what became of a sandbox's containers while no server ran; it is for
+// Adopt finds out what happened to a sandbox's containers while no server ran; it is for
 // sandbox.Manager.Recover.
 func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.Found) {
 	a := adoption{Manager: m, sandbox: sb}
@@ -40,19 +40,19 @@ type adoption struct {
 func (a adoption) dropStrangers(ctx context.Context) {
 	bundles, err := filepath.Glob(filepath.Join(a.sandbox.Dir, "*", build.ConfigFile))
 	if err != nil {
-		a.o.Logger.Error("failed to look for containers that are not on record", "sandbox", a.sandbox.ID, "error", err)
+		a.o.Logger.Error("failed to list unrecorded containers", "sandbox", a.sandbox.ID, "error", err)
 	}
 	for _, file := range bundles {
 		id := filepath.Base(filepath.Dir(file))
 		if _, err := a.records.Get(id); id == a.sandbox.ID || !errdefs.IsNotFound(err) {
 			continue
 		}
-		a.o.Logger.Warn("remove a container that is not on record", "container", id, "sandbox", a.sandbox.ID)
+		a.o.Logger.Warn("removing unrecorded container", "container", id, "sandbox", a.sandbox.ID)
 		if shim := a.sandbox.Shim(); shim != nil {
 			task{shim: shim, id: id, log: a.o.Logger.With("container", id)}.drop(ctx)
 		}
 		if err := a.sandbox.RemoveBundle(id); err != nil {
-			a.o.Logger.Error("failed to remove a container that is not on record", "container", id, "error", err)
+			a.o.Logger.Error("failed to remove unrecorded container", "container", id, "error", err)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (a adoption) adopt(ctx context.Context, rec state.Container, found sandbox.
 	switch {
 	case rec.Phase == state.Creating:
 		if err := a.forget(ctx, c, rec); err != nil {
-			c.log.Error("failed to remove a container that was not made", "error", err)
+			c.log.Error("failed to remove unfinished container", "error", err)
 		}
 	case found == sandbox.Living:
 		a.living(ctx, c, rec)
@@ -82,12 +82,14 @@ func (a adoption) adopt(ctx context.Context, rec state.Container, found sandbox.
 
 // mayRun says of a container that is Created on record that the server which started it died before
 // it wrote that it runs.
-func mayRun(rec state.Container) bool { return rec.Phase == state.Created && !rec.BegunAt.IsZero() }
+func mayRun(rec state.Container) bool {
+	return rec.Phase == state.Created && !rec.StartAttemptedAt.IsZero()
+}
 
 // suspect makes a container Unknown that runs, or may.
 func (c *Container) suspect(rec state.Container) error {
 	if mayRun(rec) {
-		if _, err := c.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.StartedAt = r.BegunAt })); err != nil {
+		if _, err := c.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.StartedAt = r.StartAttemptedAt })); err != nil {
 			return err
 		}
 	}

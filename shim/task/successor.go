@@ -32,12 +32,12 @@ func (s successor) adoptAll(ctx context.Context) {
 	for _, r := range s.handoff.Remains() {
 		switch err := s.adopt(ctx, r); {
 		case errors.Is(err, errUnanswered):
-			s.options.Logger.Info("remove container", "container", r.ID, "reason", err)
+			s.options.Logger.Info("removing unfinished container", "container", r.ID, "reason", err)
 			s.endRemains(r, "")
 		case err != nil:
 			s.history.Lost++
 			s.note(err, "adopt container", r.ID)
-			s.endRemains(r, "the shim died, and its successor could not take over: "+err.Error())
+			s.endRemains(r, "the shim died, and its successor failed to adopt the container: "+err.Error())
 		default:
 			s.history.Adopted++
 		}
@@ -53,6 +53,10 @@ var errUnanswered = errors.New("its creation was not over")
 // adopt adopts one container. errUnanswered if its caller was never told of it. On error nothing
 // has changed.
 func (s successor) adopt(ctx context.Context, left *handoff.Remains) error {
+	if left.Bundle != "" && left.Version != handoff.Version {
+		return fmt.Errorf("what the shim left of container %q has format version %d, and this release reads %d: create the container again",
+			left.ID, left.Version, handoff.Version)
+	}
 	t, err := bundle.ReadTask(left.Bundle)
 	if errdefs.IsNotFound(err) || err == nil && t.Stage == "" {
 		return errUnanswered
@@ -115,7 +119,7 @@ func (s successor) readopt(ctx context.Context, left *handoff.Remains, r createR
 	}
 	c := newContainer(b, ec, streams, r, s.handoff)
 	c.startMakesInit = false
-	c.init.began, c.init.told = t.Began, t.Told
+	c.init.startedAt, c.init.told = t.StartedAt, t.Told
 	if t.Stage != bundle.Created {
 		c.init.state = running
 	}
@@ -166,10 +170,10 @@ func (s successor) resume(ctx context.Context, c *container, left *handoff.Remai
 		}
 	}
 	if t.Stage == bundle.Starting {
-		if t.Began.IsZero() {
-			c.init.began = time.Now()
+		if t.StartedAt.IsZero() {
+			c.init.startedAt = time.Now()
 		}
-		s.note(c.started(c.init.began), "record start", c.id)
+		s.note(c.started(c.init.startedAt), "record start", c.id)
 	}
 	go s.watchInit(c)
 }
