@@ -142,7 +142,7 @@ func (l *loop) run(ctx context.Context) error {
 	})
 	defer l.prober.Close()
 	objects := make(chan error, 1)
-	go func() { objects <- l.o.Desired.Run(ctx, func() { l.post(l.plan.sync) }) }()
+	go func() { objects <- l.o.Desired.Run(ctx, l.objectsChanged) }()
 	l.work.Go(func() { l.listObjects(ctx) })
 	watch := &watcher{l}
 	l.spawn(watch.run)
@@ -176,6 +176,12 @@ func (l *loop) run(ctx context.Context) error {
 		failure = <-objects
 	}
 	return failure
+}
+
+// objectsChanged wakes those who watch, whatever kind of object it was, and has pods follow.
+func (l *loop) objectsChanged() {
+	l.views.Signal()
+	l.post(l.plan.sync)
 }
 
 // listObjects waits for the first listing of the folders. What the node has left is known before

@@ -145,6 +145,7 @@ func (s *service) deleteClaim(r api.DeleteRequest) error {
 	if err := s.volumes.RemoveClaim(r.Namespace, r.Name); err != nil {
 		return fmt.Errorf("the claim is deleted and its data is not: %w", err)
 	}
+	s.Signal()
 	return nil
 }
 

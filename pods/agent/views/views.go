@@ -59,7 +59,10 @@ func (v *Views) Watch() <-chan struct{} {
 func (v *Views) Listen(on bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.listening = on
+	if v.listening != on {
+		v.listening = on
+		v.wake()
+	}
 }
 
 // Put shows a pod, and what is waited for with it, and says whether that changed anything.
