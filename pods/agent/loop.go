@@ -16,6 +16,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/pace"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/tidy"
+	"github.com/sunaba-project/sunaba/pods/agent/verdicts"
 	"github.com/sunaba-project/sunaba/pods/agent/views"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/imagegc"
@@ -178,8 +179,10 @@ func (l *loop) run(ctx context.Context) error {
 	return failure
 }
 
-// objectsChanged wakes those who watch, whatever kind of object it was, and has pods follow.
+// objectsChanged tells of files, wakes those who watch, whatever kind of object it was, and has
+// pods follow.
 func (l *loop) objectsChanged() {
+	verdicts.Record(l.events, l.o.Desired.Verdicts(), l.o.now())
 	l.views.Signal()
 	l.post(l.plan.sync)
 }
@@ -292,40 +295,13 @@ func (l *loop) arm(timer *time.Timer) {
 
 // event records one about a pod, or about one of its containers.
 func (l *loop) event(pod *corev1.Pod, container, kind, reason, message string) {
-	ref := corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, FieldPath: fieldPath(pod, container),
-	}
-	l.events.Record(events.Event{Object: ref, Type: kind, Reason: reason, Message: message}, l.o.now())
+	l.events.Record(events.Event{Object: events.About(pod, container), Type: kind, Reason: reason, Message: message}, l.o.now())
 }
 
 // nodeEvent records one about the node.
 func (l *loop) nodeEvent(kind, reason, message string) {
 	ref := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: l.o.Node.Name}
 	l.events.Record(events.Event{Object: ref, Type: kind, Reason: reason, Message: message}, l.o.now())
-}
-
-// fieldPath names a container as events do.
-func fieldPath(pod *corev1.Pod, name string) string {
-	field := ""
-	for _, c := range pod.Spec.InitContainers {
-		if c.Name == name {
-			field = "initContainers"
-		}
-	}
-	for _, c := range pod.Spec.Containers {
-		if c.Name == name {
-			field = "containers"
-		}
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		if c.Name == name {
-			field = "ephemeralContainers"
-		}
-	}
-	if field == "" {
-		return ""
-	}
-	return fmt.Sprintf("spec.%s{%s}", field, name)
 }
 
 // pause waits, and says whether the agent still runs.

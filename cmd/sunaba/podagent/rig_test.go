@@ -82,15 +82,14 @@ func (d *dial) Alarm(ctx context.Context, f func()) error {
 
 // rig is a node whose objects and commands are real, and on whose CRI server nothing runs.
 type rig struct {
-	t           *testing.T
-	dir         string
-	ignore      []string
-	dial        *dial
-	set         *desired.Set
-	agent       *agent.Agent
-	client      *api.Client
-	stop        func()
-	description string // of the node's socket
+	t      *testing.T
+	dir    string
+	ignore []string
+	dial   *dial
+	set    *desired.Set
+	agent  *agent.Agent
+	client *api.Client
+	stop   func()
 }
 
 func newRig(t *testing.T) *rig {
@@ -199,10 +198,10 @@ func list[T any](r *rig, name string) []T {
 	return all
 }
 
-// happened are the events about manifests: "REASON FILE: MESSAGE (xCOUNT)".
-func (r *rig) happened(reasons ...string) []string {
+// happened are the events about manifests: "TYPE REASON FILE: MESSAGE", with "again" if counted.
+func (r *rig) happened() []string {
 	r.t.Helper()
-	lines := []string{}
+	var lines []string
 	for _, e := range list[corev1.Event](r, "events") {
 		if e.InvolvedObject.Kind == api.KindManifest {
 			count := ""
