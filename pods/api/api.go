@@ -86,6 +86,8 @@ type Manifest struct {
 	Objects         int       `json:"objects"`
 	Since           time.Time `json:"since"`
 	Message         string    `json:"message,omitempty"`
+	// Notes are what is ignored of it.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // ApplyRequest is a manifest to apply.

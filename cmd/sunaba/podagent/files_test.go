@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/desired"
 )
 
@@ -68,6 +69,58 @@ func TestFileEvents(t *testing.T) {
 	r.file("a.yaml", strings.ReplaceAll(configText, "VALUE", "other"))
 	r.start()
 	r.until("loaded", func() bool { last := r.happened(); return last[len(last)-1] == loaded+" again" })
+}
+
+// A.1, B.1, B.3: what is ignored in a file is said, by events and with the file, also while the
+// version that ignores it goes on in the place of one that is refused, and after a new start.
+func TestNothingIsIgnoredInSilence(t *testing.T) {
+	r := newRig(t)
+	r.ignore = []string{"NetworkPolicy"}
+	text := configText + "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: wall}\nspec: {}\n" +
+		"---\napiVersion: v1\nkind: Namespace\nmetadata: {name: prod}\n" +
+		"---\napiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {nodeName: elsewhere, enableServiceLinks: true, containers: [{name: app, image: 'app:1'}]}\n"
+	notes := []string{
+		"document 2, networkpolicy default/wall: is ignored: its kind is on [pods] ignore_kinds",
+		"document 3, namespace prod: is ignored: this kind has no effect on one node",
+		"document 4, pod default/web: spec.enableServiceLinks: has no effect on one node",
+	}
+	shown := func() bool {
+		files := list[api.Manifest](r, "manifests")
+		return len(files) == 1 && files[0].Objects == 2 && slices.Equal(files[0].Notes, notes)
+	}
+	r.file("a.yaml", text)
+	r.start()
+	r.until("the notes", shown)
+	want := []string{"Normal ManifestLoaded a.yaml: Loaded 2 objects"}
+	for _, n := range notes {
+		want = append(want, "Normal Ignored a.yaml: "+n)
+	}
+	r.expect(want...)
+	r.file("a.yaml", text+"edited: true\n")
+	r.until("refused", func() bool { return list[api.Manifest](r, "manifests")[0].Status == api.ManifestRefused })
+	if !shown() {
+		t.Errorf("with a refused edit: %+v", list[api.Manifest](r, "manifests"))
+	}
+	r.stop()
+	r.start()
+	if !shown() {
+		t.Errorf("after a new start: %+v", list[api.Manifest](r, "manifests"))
+	}
+}
+
+// A file whose fields have no effect by the thousand says so in a few lines and events.
+func TestManyIgnored(t *testing.T) {
+	r := newRig(t)
+	r.file("a.yaml", configText+strings.Repeat("---\napiVersion: v1\nkind: Namespace\nmetadata: {name: prod}\n", 300))
+	r.start()
+	r.until("the events", func() bool { return len(r.happened()) == 22 })
+	if last := r.happened()[21]; last != "Normal Ignored a.yaml: More is ignored, see: sunaba describe manifest/a.yaml" {
+		t.Errorf("the last event: %s", last)
+	}
+	notes := list[api.Manifest](r, "manifests")[0].Notes
+	if len(notes) != 101 || notes[100] != "200 more are not listed" {
+		t.Errorf("%d notes, the last is %q", len(notes), notes[len(notes)-1])
+	}
 }
 
 // unread says that a file was not read since the start.

@@ -91,7 +91,7 @@ func (s *service) Manifests() []api.Manifest {
 	states := map[desired.Status]string{desired.Loaded: api.ManifestLoaded, desired.Refused: api.ManifestRefused, desired.Gone: api.ManifestGone}
 	list := []api.Manifest{}
 	for _, f := range s.set.Files() {
-		list = append(list, api.Manifest{File: f.Path, Status: states[f.Status], Objects: f.Objects, Since: f.Since, Message: f.Message})
+		list = append(list, api.Manifest{File: f.Path, Status: states[f.Status], Objects: f.Objects, Since: f.Since, Message: f.Message, Notes: f.Notes})
 	}
 	return list
 }

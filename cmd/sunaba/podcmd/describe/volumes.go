@@ -216,6 +216,10 @@ func Manifest(out io.Writer, m *api.Manifest, about []corev1.Event, now time.Tim
 		w.line(0, "Message:")
 		w.listed(1, []string{m.Message})
 	}
+	if len(m.Notes) > 0 {
+		w.line(0, "Ignored:")
+		w.listed(1, m.Notes)
+	}
 	if err := w.flush(out); err != nil || len(about) == 0 {
 		return err
 	}
