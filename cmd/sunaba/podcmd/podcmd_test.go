@@ -437,3 +437,25 @@ func TestWaitForWhatIsNotThereYet(t *testing.T) {
 		t.Errorf("%v, %q", err, out)
 	}
 }
+
+// wait judges conditions as kubectl does: a pod that is being deleted counts by its condition (it
+// is /readyz that leaves it out), and a condition from before the last edit does not count.
+func TestWaitJudgesAsKubectl(t *testing.T) {
+	n := newNode(t)
+	deleted, edited := pod("deleted", "u1", corev1.ConditionTrue), pod("edited", "u2", corev1.ConditionTrue)
+	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	edited.Generation, edited.Status.ObservedGeneration = 2, 1
+	n.agent.set(deleted, edited)
+	if out, _, err := n.run(t.Context(), "", "wait", "pod/deleted", "--for=condition=Ready", "--timeout=0"); err != nil || out != "pod/deleted condition met\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+	if out, _, err := n.run(t.Context(), "", "wait", "pod/edited", "--for=condition=Ready", "--timeout=0"); err == nil || out != "" {
+		t.Errorf("%v, %q", err, out)
+	}
+	edited = pod("edited", "u2", corev1.ConditionTrue)
+	edited.Generation, edited.Status.ObservedGeneration = 2, 2
+	n.agent.set(deleted, edited)
+	if out, _, err := n.run(t.Context(), "", "wait", "pod/edited", "--for=condition=Ready", "--timeout=0"); err != nil || out != "pod/edited condition met\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+}
