@@ -46,9 +46,30 @@ func (s *service) Objects(kind string) []metav1.Object {
 			list = append(list, shown(e))
 		}
 	}
+	if kind == manifest.KindClaim {
+		list = append(list, s.released()...)
+	}
 	slices.SortFunc(list, func(a, b metav1.Object) int {
 		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 	})
+	return list
+}
+
+// claimReleased is the phase of a claim that is not wanted any more and whose data is still there:
+// Kubernetes' word for a volume whose claim is gone.
+const claimReleased corev1.PersistentVolumeClaimPhase = "Released"
+
+// released are the claims whose file is gone and whose data stays until they are deleted (VO17).
+func (s *service) released() (list []metav1.Object) {
+	for _, c := range s.volumes.ClaimsWithData() {
+		if _, wanted := s.set.Claim(c.Namespace, c.Name); !wanted {
+			list = append(list, &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name},
+				Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: c.Name},
+				Status:     corev1.PersistentVolumeClaimStatus{Phase: claimReleased},
+			})
+		}
+	}
 	return list
 }
 
@@ -134,12 +155,14 @@ func (s *service) Debug(ctx context.Context, r api.DebugRequest) error {
 	return s.Agent.Debug(ctx, r.Namespace, r.Name, *container)
 }
 
-// deleteClaim deletes a claim that no pod uses, and its data.
+// deleteClaim deletes a claim that no pod uses, and its data, also if only that is left.
 func (s *service) deleteClaim(r api.DeleteRequest) error {
 	if err := s.volumes.ClaimUnused(r.Namespace, r.Name); err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	if err := s.set.Delete(r.Key); err != nil {
+	err := s.set.Delete(r.Key)
+	kept := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+	if err != nil && !(errdefs.IsNotFound(err) && slices.Contains(s.volumes.ClaimsWithData(), kept)) {
 		return err
 	}
 	if err := s.volumes.RemoveClaim(r.Namespace, r.Name); err != nil {

@@ -1,8 +1,15 @@
 package podagent
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/containerd/errdefs"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/manifest"
@@ -70,4 +77,50 @@ func TestWatchNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.next(nodes, "MODIFIED till-4 MemoryPressure=True Ready=True")
+}
+
+// VO17: the data of a claim whose file is gone is shown, and deleted when the claim is.
+func TestReleasedClaim(t *testing.T) {
+	r := newRig(t)
+	r.file("a.yaml", claimText)
+	r.start()
+	data := filepath.Join(r.dir, "pods", "claims", "default", "db", "table")
+	r.must(os.MkdirAll(filepath.Dir(data), 0o777)) // as the first pod's start
+	r.must(os.WriteFile(data, []byte("kept"), 0o600))
+	phase := func() string {
+		text := ""
+		for _, c := range list[corev1.PersistentVolumeClaim](r, "pvc") {
+			text += c.Namespace + "/" + c.Name + " " + string(c.Status.Phase) + ";"
+		}
+		return text
+	}
+	r.until("bound", func() bool { return phase() == "default/db Bound;" })
+	db := api.DeleteRequest{Key: manifest.Key{Kind: manifest.KindClaim, Namespace: "default", Name: "db"}}
+	if err := r.client.Delete(t.Context(), db); !errdefs.IsFailedPrecondition(err) || phase() != "default/db Bound;" {
+		t.Errorf("a claim of a file: %v, %s", err, phase())
+	}
+	claims := r.watch("pvc")
+	r.file("a.yaml", "")
+	r.next(claims, "MODIFIED db")
+	if phase() != "default/db Released;" {
+		t.Errorf("without its file: %s", phase())
+	}
+	user := filepath.Join(r.dir, "pods", "11111111-2222-3333-4444-555555555555", "volumes")
+	r.must(os.MkdirAll(user, 0o700))
+	r.must(os.Symlink(filepath.Dir(data), filepath.Join(user, "v")))
+	if err := r.client.Delete(t.Context(), db); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("data that a pod uses: %v", err)
+	}
+	r.must(os.RemoveAll(filepath.Dir(user)))
+	if _, err := os.Stat(data); err != nil {
+		t.Error(err)
+	}
+	r.must(r.client.Delete(t.Context(), db))
+	r.next(claims, "DELETED db")
+	if _, err := os.Stat(filepath.Dir(data)); !errors.Is(err, fs.ErrNotExist) || phase() != "" {
+		t.Errorf("after it was deleted: %v, %s", err, phase())
+	}
+	if err := r.client.Delete(t.Context(), db); !errdefs.IsNotFound(err) {
+		t.Errorf("a claim without data: %v", err)
+	}
 }
