@@ -70,6 +70,8 @@ type loop struct {
 	listed, wanted bool
 	// shuttingDown says that the node is, for others than the loop.
 	shuttingDown atomic.Bool
+	// withdrawn says that no pod is wanted any more, whatever the objects say.
+	withdrawn atomic.Bool
 	// freed says that a pod ceased to hold resources, which others may wait for.
 	freed bool
 	ready sync.Once

@@ -116,6 +116,31 @@ func (a *Agent) Delete(ctx context.Context, namespace, name string, uid types.UI
 	return err
 }
 
+// DeleteAll ends all pods as Delete does, also those of files, and does not wait for their end.
+// None is made until another agent runs, whatever is wanted: files and applied objects stay (B.10).
+//
+// # Errors
+//
+// The context's.
+func (a *Agent) DeleteAll(ctx context.Context, grace int64) error {
+	l := a.l
+	return l.ask(ctx, func() error {
+		l.withdrawn.Store(true)
+		for _, p := range l.pods {
+			if grace >= 0 {
+				l.plan.graces[p.key()] = grace
+			}
+		}
+		l.o.Logger.Info("all pods are deleted by request; none is made until the server is started again")
+		l.nodeEvent(corev1.EventTypeNormal, "PodsWithdrawn", "All pods are deleted by request; none is made until the server is started again")
+		l.plan.sync()
+		return nil
+	})
+}
+
+// Withdrawn says whether DeleteAll was called.
+func (a *Agent) Withdrawn() bool { return a.l.withdrawn.Load() }
+
 // Restart orders a restart of a pod's containers, or of one of them, in the same sandbox, and does
 // not wait for it. Back-offs are over.
 //

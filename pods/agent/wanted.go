@@ -51,7 +51,7 @@ func (l *planner) sync() {
 	for i := range entries {
 		e := &entries[i]
 		raw := e.Pod()
-		if raw == nil || l.foreign(node, e) {
+		if raw == nil || l.foreign(node, e) || l.withdrawn.Load() {
 			continue
 		}
 		wanted[e.Key] = i

@@ -119,6 +119,9 @@ func (s *service) Manifests() []api.Manifest {
 
 // Apply makes or changes objects.
 func (s *service) Apply(_ context.Context, r api.ApplyRequest) (api.ApplyResult, error) {
+	if s.Withdrawn() && !r.DryRun {
+		return api.ApplyResult{}, fmt.Errorf("apply: all pods were deleted with --manifests, and none is made until the server is started again: %w", errdefs.ErrFailedPrecondition)
+	}
 	done, notes, err := s.set.Apply(r.File, r.Data, r.Namespace, r.DryRun)
 	result := api.ApplyResult{Applied: []api.Applied{}, Notes: notes}
 	for _, d := range done {
@@ -127,17 +130,19 @@ func (s *service) Apply(_ context.Context, r api.ApplyRequest) (api.ApplyResult,
 	return result, err
 }
 
-// Delete orders the deletion of an applied object.
+// Delete orders the deletion of an applied object, or of all pods.
 func (s *service) Delete(ctx context.Context, r api.DeleteRequest) error {
-	if r.Kind == manifest.KindClaim {
-		return s.deleteClaim(r)
-	}
-	if r.Kind != manifest.KindPod {
-		return s.set.Delete(r.Key)
-	}
 	grace := int64(-1)
 	if r.GraceSeconds != nil {
 		grace = *r.GraceSeconds
+	}
+	switch {
+	case r.Manifests:
+		return s.DeleteAll(ctx, grace)
+	case r.Kind == manifest.KindClaim:
+		return s.deleteClaim(r)
+	case r.Kind != manifest.KindPod:
+		return s.set.Delete(r.Key)
 	}
 	return s.Agent.Delete(ctx, r.Namespace, r.Name, r.UID, grace)
 }

@@ -124,3 +124,24 @@ func TestReleasedClaim(t *testing.T) {
 		t.Errorf("a claim without data: %v", err)
 	}
 }
+
+// B.10: after all pods were deleted, nothing that would have no effect is applied.
+func TestDeleteAll(t *testing.T) {
+	r := newRig(t)
+	r.file("a.yaml", configText)
+	r.start()
+	r.until("loaded", func() bool { return len(list[any](r, "cm")) == 1 })
+	r.must(r.client.Delete(t.Context(), api.DeleteRequest{Manifests: true}))
+	request := api.ApplyRequest{File: "b.yaml", Data: []byte(secretText)}
+	if _, err := r.client.Apply(t.Context(), request); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("apply: %v", err)
+	}
+	if files := list[api.Manifest](r, "manifests"); len(files) != 1 || files[0].Objects != 1 {
+		t.Errorf("files %+v", files)
+	}
+	r.stop()
+	r.start()
+	if _, err := r.client.Apply(t.Context(), request); err != nil {
+		t.Errorf("apply after a new start: %v", err)
+	}
+}
