@@ -46,6 +46,7 @@ type CRI interface {
 type Desired interface {
 	Run(ctx context.Context, changed func()) error
 	Listed() <-chan struct{}
+	Verdicts() []desired.Verdict
 	Objects() []desired.Entry
 	Get(manifest.Key) (desired.Entry, bool)
 	Delete(manifest.Key) error

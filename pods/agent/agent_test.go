@@ -248,6 +248,49 @@ func TestDeleteKilled(t *testing.T) {
 	}
 }
 
+// B.10: all pods end with grace and nothing of them is left; what is wanted stays, and is made
+// again by the next agent only.
+func TestDeleteAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.server.programs = func(string, uint32) program { return program{after: -1, deaf: true} }
+		pod := func(name string) string {
+			return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {terminationGracePeriodSeconds: 20, containers: [{name: " + name + ", image: 'app:1'}]}\n---\n"
+		}
+		w.wishes.set(t, pod("a")+pod("b"))
+		w.start()
+		w.runs("a#0", "b#0")
+		began := time.Now()
+		if err := w.agent.DeleteAll(t.Context(), -1); err != nil {
+			t.Fatal(err)
+		}
+		w.gone()
+		if took := time.Since(began); took < 20*time.Second || took > 22*time.Second {
+			t.Errorf("took %v, want the 20 s of the pods", took)
+		}
+		if len(w.wishes.Objects()) != 2 {
+			t.Errorf("wanted are %v", w.wishes.Objects())
+		}
+		w.wishes.set(t, pod("a")+pod("b")+pod("c"))
+		w.settle(time.Hour)
+		if len(w.agent.Pods()) != 0 || len(w.server.running()) != 0 {
+			t.Errorf("pods were made again\n%s", w.describe())
+		}
+		w.stop()
+		w.start()
+		w.runs("a#0", "b#0", "c#0")
+		began = time.Now()
+		if err := w.agent.DeleteAll(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+		w.gone()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("took %v, want the 3 s that were ordered", took)
+		}
+		w.stop()
+	})
+}
+
 // GC5, E.3: sandboxes with the agent's mark and without a record are ended, others are left alone.
 func TestOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

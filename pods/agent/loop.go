@@ -16,6 +16,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/pace"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/tidy"
+	"github.com/sunaba-project/sunaba/pods/agent/verdicts"
 	"github.com/sunaba-project/sunaba/pods/agent/views"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/imagegc"
@@ -69,6 +70,8 @@ type loop struct {
 	listed, wanted bool
 	// shuttingDown says that the node is, for others than the loop.
 	shuttingDown atomic.Bool
+	// withdrawn says that no pod is wanted any more, whatever the objects say.
+	withdrawn atomic.Bool
 	// freed says that a pod ceased to hold resources, which others may wait for.
 	freed bool
 	ready sync.Once
@@ -142,7 +145,7 @@ func (l *loop) run(ctx context.Context) error {
 	})
 	defer l.prober.Close()
 	objects := make(chan error, 1)
-	go func() { objects <- l.o.Desired.Run(ctx, func() { l.post(l.plan.sync) }) }()
+	go func() { objects <- l.o.Desired.Run(ctx, l.objectsChanged) }()
 	l.work.Go(func() { l.listObjects(ctx) })
 	watch := &watcher{l}
 	l.spawn(watch.run)
@@ -176,6 +179,14 @@ func (l *loop) run(ctx context.Context) error {
 		failure = <-objects
 	}
 	return failure
+}
+
+// objectsChanged tells of files, wakes those who watch, whatever kind of object it was, and has
+// pods follow.
+func (l *loop) objectsChanged() {
+	verdicts.Record(l.events, l.o.Desired.Verdicts(), l.o.now())
+	l.views.Signal()
+	l.post(l.plan.sync)
 }
 
 // listObjects waits for the first listing of the folders. What the node has left is known before
@@ -286,40 +297,13 @@ func (l *loop) arm(timer *time.Timer) {
 
 // event records one about a pod, or about one of its containers.
 func (l *loop) event(pod *corev1.Pod, container, kind, reason, message string) {
-	ref := corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, FieldPath: fieldPath(pod, container),
-	}
-	l.events.Record(events.Event{Object: ref, Type: kind, Reason: reason, Message: message}, l.o.now())
+	l.events.Record(events.Event{Object: events.About(pod, container), Type: kind, Reason: reason, Message: message}, l.o.now())
 }
 
 // nodeEvent records one about the node.
 func (l *loop) nodeEvent(kind, reason, message string) {
 	ref := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: l.o.Node.Name}
 	l.events.Record(events.Event{Object: ref, Type: kind, Reason: reason, Message: message}, l.o.now())
-}
-
-// fieldPath names a container as events do.
-func fieldPath(pod *corev1.Pod, name string) string {
-	field := ""
-	for _, c := range pod.Spec.InitContainers {
-		if c.Name == name {
-			field = "initContainers"
-		}
-	}
-	for _, c := range pod.Spec.Containers {
-		if c.Name == name {
-			field = "containers"
-		}
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		if c.Name == name {
-			field = "ephemeralContainers"
-		}
-	}
-	if field == "" {
-		return ""
-	}
-	return fmt.Sprintf("spec.%s{%s}", field, name)
 }
 
 // pause waits, and says whether the agent still runs.

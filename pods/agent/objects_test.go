@@ -65,6 +65,8 @@ func (w *wishes) Listed() <-chan struct{} {
 	return listed
 }
 
+func (w *wishes) Verdicts() []desired.Verdict { return nil }
+
 func (w *wishes) Objects() []desired.Entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()

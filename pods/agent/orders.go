@@ -40,8 +40,12 @@ func (a *Agent) Next(uid types.UID) (text string, until time.Time) { return a.l.
 // Events are the recorded events, from the oldest to the newest.
 func (a *Agent) Events() []*corev1.Event { return a.l.events.List(a.l.o.now()) }
 
-// Watch is closed when a pod or an event has changed since the call.
+// Watch is closed when a pod, an event, an object or file of Desired, the health or a condition of
+// the node, or what Signal was called for has changed since the call.
 func (a *Agent) Watch() <-chan struct{} { return a.l.views.Watch() }
+
+// Signal wakes those who watch, for what is shown beside the agent's own.
+func (a *Agent) Signal() { a.l.views.Signal() }
 
 // Summary is the state in words: "6 pods, 5 ready".
 func (a *Agent) Summary() string {
@@ -51,6 +55,7 @@ func (a *Agent) Summary() string {
 
 // Reload judges waiting pods anew: RuntimeClasses or handlers may have changed.
 func (a *Agent) Reload(ctx context.Context) error {
+	a.Signal()
 	return a.l.ask(ctx, func() error {
 		for _, p := range a.l.ordered() {
 			p.changed = true
@@ -110,6 +115,31 @@ func (a *Agent) Delete(ctx context.Context, namespace, name string, uid types.UI
 	}
 	return err
 }
+
+// DeleteAll ends all pods as Delete does, also those of files, and does not wait for their end.
+// None is made until another agent runs, whatever is wanted: files and applied objects stay (B.10).
+//
+// # Errors
+//
+// The context's.
+func (a *Agent) DeleteAll(ctx context.Context, grace int64) error {
+	l := a.l
+	return l.ask(ctx, func() error {
+		l.withdrawn.Store(true)
+		for _, p := range l.pods {
+			if grace >= 0 {
+				l.plan.graces[p.key()] = grace
+			}
+		}
+		l.o.Logger.Info("all pods are deleted by request; none is made until the server is started again")
+		l.nodeEvent(corev1.EventTypeNormal, "PodsWithdrawn", "All pods are deleted by request; none is made until the server is started again")
+		l.plan.sync()
+		return nil
+	})
+}
+
+// Withdrawn says whether DeleteAll was called.
+func (a *Agent) Withdrawn() bool { return a.l.withdrawn.Load() }
 
 // Restart orders a restart of a pod's containers, or of one of them, in the same sandbox, and does
 // not wait for it. Back-offs are over.
@@ -188,7 +218,13 @@ func (a *Agent) Health() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), healthTime)
 	defer cancel()
-	if a.l.ask(ctx, func() error { return nil }) != nil {
+	turns := func() error {
+		if ctx.Err() != nil { // late: who was told otherwise looks again
+			a.Signal()
+		}
+		return nil
+	}
+	if a.l.ask(ctx, turns) != nil {
 		return stuck()
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/admission"
 	"github.com/sunaba-project/sunaba/pods/agent/identity"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
+	"github.com/sunaba-project/sunaba/pods/agent/verdicts"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
 	"github.com/sunaba-project/sunaba/pods/manifest"
@@ -50,7 +51,7 @@ func (l *planner) sync() {
 	for i := range entries {
 		e := &entries[i]
 		raw := e.Pod()
-		if raw == nil || l.foreign(node, e) {
+		if raw == nil || l.foreign(node, e) || l.withdrawn.Load() {
 			continue
 		}
 		wanted[e.Key] = i
@@ -91,7 +92,7 @@ func (l *planner) foreign(node admission.Node, e *desired.Entry) bool {
 	}
 	if id := version(e); !l.told[id] {
 		l.told[id] = true
-		l.event(e.Pod(), "", corev1.EventTypeNormal, "Ignored", fmt.Sprintf("the pod is for node %q, this is node %q", e.Pod().Spec.NodeName, node.Name))
+		l.event(e.Pod(), "", corev1.EventTypeNormal, verdicts.Ignored, fmt.Sprintf("the pod is for node %q, this is node %q", e.Pod().Spec.NodeName, node.Name))
 	}
 	return true
 }

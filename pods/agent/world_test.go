@@ -21,7 +21,6 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
-	"github.com/sunaba-project/sunaba/pods/agent/views"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
 	"github.com/sunaba-project/sunaba/pods/translate"
@@ -222,7 +221,7 @@ func (w *world) happened(name, event string) bool { return slices.Contains(w.rea
 // ready says whether a pod is ready.
 func (w *world) ready(name string) bool {
 	p, found := w.agent.Pod("default", name)
-	return found && views.Ready(p)
+	return found && cycle.Ready(p)
 }
 
 // gone waits until nothing is left of any pod, neither in the server nor on the disk.

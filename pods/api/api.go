@@ -86,6 +86,8 @@ type Manifest struct {
 	Objects         int       `json:"objects"`
 	Since           time.Time `json:"since"`
 	Message         string    `json:"message,omitempty"`
+	// Notes are what is ignored of it.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // ApplyRequest is a manifest to apply.
@@ -127,6 +129,9 @@ type DeleteRequest struct {
 	UID types.UID
 	// GraceSeconds takes the place of a pod's grace period; nil leaves it.
 	GraceSeconds *int64
+	// Manifests asks, without a key, for the end of all pods, also of those of files. None is made
+	// until the server is started again; files and applied objects stay.
+	Manifests bool
 }
 
 // RestartRequest names a pod, and one of its containers or none for all.

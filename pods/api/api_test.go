@@ -343,6 +343,9 @@ func TestChangesThatAreRefused(t *testing.T) {
 			t.Errorf("grace %d: %v", grace, err)
 		}
 	}
+	if err := c.Delete(t.Context(), DeleteRequest{Key: key, Manifests: true}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("all pods and one of them: %v", err)
+	}
 	for _, kind := range []string{"", "Event", "Manifest", "Node"} {
 		if err := c.Delete(t.Context(), DeleteRequest{Key: manifest.Key{Kind: kind, Name: "x"}}); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("kind %q: %v", kind, err)

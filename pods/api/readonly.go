@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
 
@@ -62,17 +63,11 @@ func unready(a Agent) []string {
 		}
 	}
 	for _, p := range a.Pods() {
-		if p.Spec.RestartPolicy == corev1.RestartPolicyAlways && !ready(p) {
+		if p.Spec.RestartPolicy == corev1.RestartPolicyAlways && !cycle.Ready(p) {
 			missing = append(missing, fmt.Sprintf("pod %s/%s: not Ready", p.Namespace, p.Name))
 		}
 	}
 	return missing
-}
-
-func ready(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // readOnly lets only what reads pass. If the address is a loopback one, requests must name one too:

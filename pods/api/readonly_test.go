@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sunaba-project/sunaba/host/unixsocket"
 )
@@ -112,6 +113,11 @@ func TestReady(t *testing.T) {
 	base := "http://" + listenReadOnly(t, Options{Agent: f})
 	if code, body := request(t, "GET", base+"/readyz", "", ""); code != 200 || body != "ok" {
 		t.Errorf("%d %q", code, body)
+	}
+	// CO7: its condition goes on following the probes.
+	f.pods[1].DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	if code, body := request(t, "GET", base+"/readyz", "", ""); code != 503 || body != "pod default/web: not Ready\n" {
+		t.Errorf("with a pod that is being deleted: %d %q", code, body)
 	}
 }
 

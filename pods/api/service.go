@@ -140,7 +140,7 @@ func (s *service) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := FindResource(req.Kind); !ok || req.Kind == KindEvent || req.Kind == KindManifest || req.Kind == KindNode {
+	if _, ok := FindResource(req.Kind); req.Manifests && (req.Key != manifest.Key{} || req.UID != "") || !req.Manifests && (!ok || req.Kind == KindEvent || req.Kind == KindManifest || req.Kind == KindNode) {
 		return fmt.Errorf("delete %q: objects of kind %q cannot be deleted: %w", req.Name, req.Kind, errdefs.ErrInvalidArgument)
 	}
 	if g := req.GraceSeconds; g != nil && (*g < 0 || *g >= maxGrace) {

@@ -115,3 +115,14 @@ func containersReady(n *step, st *corev1.PodStatus) corev1.PodCondition {
 func names(what string, list []string) string {
 	return fmt.Sprintf("containers with %s status: [%s]", what, strings.Join(list, " "))
 }
+
+// Ready says whether a pod counts as ready; one that is being deleted does not, whatever its
+// condition says (CO7).
+func Ready(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
+		}
+	}
+	return false
+}

@@ -35,6 +35,10 @@ type book struct {
 	applied map[manifest.Key]Entry
 	bytes   int64 // of all loaded files
 	dirty   bool  // the snapshot is not up to date
+	// first are files that stood in their folder when it was first listed, and of which no verdict
+	// was told yet; told are the verdicts that wait to be fetched.
+	first map[string]bool
+	told  []Verdict
 }
 
 // trouble is a message and when it began.
@@ -51,7 +55,6 @@ type file struct {
 	since  time.Time
 	// message is why it is refused, without what goes on instead.
 	message string
-	notes   []string
 	// missing says that the folder was listed and does not have it.
 	missing bool
 	// waits are objects that stand elsewhere, for which it is refused.
@@ -65,6 +68,7 @@ type version struct {
 	taken   time.Time
 	folder  uint64 // the inode of the folder in which it was
 	entries []Entry
+	notes   []string // what is ignored in it
 }
 
 // openBook reads the records below o.Store. Versions of files in other folders are forgotten.
@@ -73,7 +77,7 @@ func openBook(o Options, folders []string) (*book, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	b := &book{
-		options: o, logger: o.Logger, folders: folders, recheck: func(string) {}, changed: make(chan struct{}, 1),
+		options: o, logger: o.Logger, folders: folders, recheck: func(string) {}, changed: make(chan struct{}, 1), first: map[string]bool{},
 		files: map[string]*file{}, broken: map[string]trouble{}, owners: map[manifest.Key]*file{}, applied: map[manifest.Key]Entry{},
 	}
 	for _, dir := range []string{b.manifests(), b.appliedDir()} {
@@ -163,6 +167,7 @@ func (b *book) forget(path string) {
 		b.bytes -= f.good.size
 	}
 	delete(b.files, path)
+	delete(b.first, path)
 	freed := b.disown(f, nil)
 	b.dirty = true
 	b.logger.Info("manifest is gone", "file", path, "objects", len(freed))

@@ -37,7 +37,8 @@ type File struct {
 	Since time.Time
 	// Message is why the file is not Loaded, and what goes on instead. At most 1200 bytes.
 	Message string
-	// Notes are what is ignored in the file's good version.
+	// Notes are what is ignored in the file's good version: "document 2, service default/web: is
+	// ignored: …". At most 100, and then how many more there are.
 	Notes []string
 }
 
@@ -67,7 +68,7 @@ func (s *Set) Files() []File {
 }
 
 func (b *book) state(f *file, broken bool, now time.Time) File {
-	out := File{Path: f.path, Status: f.status, Since: f.since, Message: f.message, Notes: slices.Clone(f.notes)}
+	out := File{Path: f.path, Status: f.status, Since: f.since, Message: f.message}
 	goesOn := ""
 	if f.good != nil {
 		for _, e := range f.good.entries {
@@ -75,6 +76,7 @@ func (b *book) state(f *file, broken bool, now time.Time) File {
 				out.Objects++
 			}
 		}
+		out.Notes = slices.Clone(f.good.notes)
 		goesOn = fmt.Sprintf("the version of %s goes on", duration.HumanDuration(max(0, now.Sub(f.good.taken))))
 	}
 	switch {

@@ -64,6 +64,9 @@ func (f *folder) list(now time.Time) {
 		f.lose(err, now)
 		return
 	}
+	if f.ino == 0 {
+		f.book.setFirst(f.path, names)
+	}
 	f.dev, f.ino, f.lost = d.dev, d.ino, false
 	f.book.setBroken(f.path, "")
 	there := make(map[string]bool, len(names))

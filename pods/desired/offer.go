@@ -51,11 +51,12 @@ func (b *book) offer(path string, c content) (again bool) {
 		b.refuseLocked(f, err)
 		return false
 	}
-	v := &version{hash: hash, size: int64(len(c.data)), taken: time.Now(), folder: c.folder, entries: b.entries(objects, fileSource(path))}
+	v := &version{hash: hash, size: int64(len(c.data)), taken: time.Now(), folder: c.folder, entries: b.entries(objects, fileSource(path)), notes: shortNotes(path, notes)}
 	if f.good != nil && f.good.hash == hash && sameKeys(f.good.entries, v.entries) {
 		// The bytes that were accepted in an earlier run: what another release of the program would
 		// make of them does not replace what runs.
-		b.loaded(f, notes)
+		f.good.notes = v.notes
+		b.loaded(f, true)
 		return false
 	}
 	if err := b.record(path, v); err != nil {
@@ -63,7 +64,7 @@ func (b *book) offer(path string, c content) (again bool) {
 		return true
 	}
 	b.take(f, v)
-	b.loaded(f, notes)
+	b.loaded(f, false)
 	b.logger.Info("manifest loaded", "file", path, "objects", len(v.entries), "hash", hash)
 	return false
 }
@@ -102,15 +103,17 @@ func (b *book) refuseLocked(f *file, err error) {
 	if f.status == Refused && f.message == message {
 		return
 	}
-	f.status, f.message, f.since, f.notes = Refused, message, time.Now(), nil
+	f.status, f.message, f.since = Refused, message, time.Now()
 	b.dirty = true
+	b.tell(f, true)
 	b.logger.Warn("failed to load manifest", "file", f.path, "last_good_version", f.good != nil, "error", err)
 }
 
-// loaded notes that a file's good version is its present content.
-func (b *book) loaded(f *file, notes []string) {
-	f.status, f.message, f.since, f.notes, f.waits = Loaded, "", f.good.taken, notes, nil
+// loaded notes that a file's good version is its present content, and whether it was before.
+func (b *book) loaded(f *file, same bool) {
+	f.status, f.message, f.since, f.waits = Loaded, "", f.good.taken, nil
 	b.dirty = true
+	b.tell(f, same)
 }
 
 // take makes a recorded version that in force.

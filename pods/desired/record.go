@@ -39,6 +39,7 @@ type versionRecord struct {
 	Taken   time.Time      `json:"taken"`
 	Folder  uint64         `json:"folder,omitempty"`
 	Objects []objectRecord `json:"objects"`
+	Notes   []string       `json:"notes,omitempty"`
 }
 
 // appliedRecord is one applied object, on disk.
@@ -65,7 +66,7 @@ func recordName(path string) string {
 }
 
 func encodeVersion(path string, v *version) ([]byte, error) {
-	r := versionRecord{Version: recordVersion, File: path, Hash: v.hash, Size: v.size, Taken: v.taken, Folder: v.folder}
+	r := versionRecord{Version: recordVersion, File: path, Hash: v.hash, Size: v.size, Taken: v.taken, Folder: v.folder, Notes: v.notes}
 	for _, e := range v.entries {
 		o, err := encodeEntry(e)
 		if err != nil {
@@ -89,7 +90,7 @@ func decodeVersion(name string, data []byte) (*file, error) {
 	if recordName(r.File) != name {
 		return nil, fmt.Errorf("is the record of %q under another name: %w", r.File, errdefs.ErrInvalidArgument)
 	}
-	v := &version{hash: r.Hash, size: r.Size, taken: r.Taken, folder: r.Folder}
+	v := &version{hash: r.Hash, size: r.Size, taken: r.Taken, folder: r.Folder, notes: r.Notes}
 	for _, o := range r.Objects {
 		e, err := decodeEntry(o, r.File, fileSource(r.File))
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/sunaba-project/sunaba/host/mount"
@@ -104,6 +105,28 @@ func (m *Manager) claimUsers(dir string) ([]string, error) {
 		}
 	}
 	return users, nil
+}
+
+// ClaimsWithData are the claims that have a folder, by namespace and name, whether they are still
+// wanted or not.
+func (m *Manager) ClaimsWithData() []types.NamespacedName {
+	var claims []types.NamespacedName
+	namespaces, err := os.ReadDir(m.o.Claims)
+	for _, namespace := range namespaces {
+		names, nerr := os.ReadDir(filepath.Join(m.o.Claims, namespace.Name()))
+		if nerr != nil && namespace.IsDir() && !errors.Is(nerr, fs.ErrNotExist) {
+			err = errors.Join(err, nerr)
+		}
+		for _, name := range names {
+			if _, bad := m.checkedClaimDir(namespace.Name(), name.Name()); bad == nil && name.IsDir() {
+				claims = append(claims, types.NamespacedName{Namespace: namespace.Name(), Name: name.Name()})
+			}
+		}
+	}
+	if err != nil {
+		m.o.Logger.Warn("failed to list the folders of claims", "error", err)
+	}
+	return claims
 }
 
 // ClaimUnused is nil if no pod has the claim among its volumes.

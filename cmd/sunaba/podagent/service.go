@@ -46,9 +46,30 @@ func (s *service) Objects(kind string) []metav1.Object {
 			list = append(list, shown(e))
 		}
 	}
+	if kind == manifest.KindClaim {
+		list = append(list, s.released()...)
+	}
 	slices.SortFunc(list, func(a, b metav1.Object) int {
 		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 	})
+	return list
+}
+
+// claimReleased is the phase of a claim that is not wanted any more and whose data is still there:
+// Kubernetes' word for a volume whose claim is gone.
+const claimReleased corev1.PersistentVolumeClaimPhase = "Released"
+
+// released are the claims whose file is gone and whose data stays until they are deleted (VO17).
+func (s *service) released() (list []metav1.Object) {
+	for _, c := range s.volumes.ClaimsWithData() {
+		if _, wanted := s.set.Claim(c.Namespace, c.Name); !wanted {
+			list = append(list, &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name},
+				Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: c.Name},
+				Status:     corev1.PersistentVolumeClaimStatus{Phase: claimReleased},
+			})
+		}
+	}
 	return list
 }
 
@@ -91,13 +112,16 @@ func (s *service) Manifests() []api.Manifest {
 	states := map[desired.Status]string{desired.Loaded: api.ManifestLoaded, desired.Refused: api.ManifestRefused, desired.Gone: api.ManifestGone}
 	list := []api.Manifest{}
 	for _, f := range s.set.Files() {
-		list = append(list, api.Manifest{File: f.Path, Status: states[f.Status], Objects: f.Objects, Since: f.Since, Message: f.Message})
+		list = append(list, api.Manifest{File: f.Path, Status: states[f.Status], Objects: f.Objects, Since: f.Since, Message: f.Message, Notes: f.Notes})
 	}
 	return list
 }
 
 // Apply makes or changes objects.
 func (s *service) Apply(_ context.Context, r api.ApplyRequest) (api.ApplyResult, error) {
+	if s.Withdrawn() && !r.DryRun {
+		return api.ApplyResult{}, fmt.Errorf("apply: all pods were deleted with --manifests, and none is made until the server is started again: %w", errdefs.ErrFailedPrecondition)
+	}
 	done, notes, err := s.set.Apply(r.File, r.Data, r.Namespace, r.DryRun)
 	result := api.ApplyResult{Applied: []api.Applied{}, Notes: notes}
 	for _, d := range done {
@@ -106,17 +130,19 @@ func (s *service) Apply(_ context.Context, r api.ApplyRequest) (api.ApplyResult,
 	return result, err
 }
 
-// Delete orders the deletion of an applied object.
+// Delete orders the deletion of an applied object, or of all pods.
 func (s *service) Delete(ctx context.Context, r api.DeleteRequest) error {
-	if r.Kind == manifest.KindClaim {
-		return s.deleteClaim(r)
-	}
-	if r.Kind != manifest.KindPod {
-		return s.set.Delete(r.Key)
-	}
 	grace := int64(-1)
 	if r.GraceSeconds != nil {
 		grace = *r.GraceSeconds
+	}
+	switch {
+	case r.Manifests:
+		return s.DeleteAll(ctx, grace)
+	case r.Kind == manifest.KindClaim:
+		return s.deleteClaim(r)
+	case r.Kind != manifest.KindPod:
+		return s.set.Delete(r.Key)
 	}
 	return s.Agent.Delete(ctx, r.Namespace, r.Name, r.UID, grace)
 }
@@ -134,17 +160,20 @@ func (s *service) Debug(ctx context.Context, r api.DebugRequest) error {
 	return s.Agent.Debug(ctx, r.Namespace, r.Name, *container)
 }
 
-// deleteClaim deletes a claim that no pod uses, and its data.
+// deleteClaim deletes a claim that no pod uses, and its data, also if only that is left.
 func (s *service) deleteClaim(r api.DeleteRequest) error {
 	if err := s.volumes.ClaimUnused(r.Namespace, r.Name); err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	if err := s.set.Delete(r.Key); err != nil {
+	err := s.set.Delete(r.Key)
+	kept := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+	if err != nil && !(errdefs.IsNotFound(err) && slices.Contains(s.volumes.ClaimsWithData(), kept)) {
 		return err
 	}
 	if err := s.volumes.RemoveClaim(r.Namespace, r.Name); err != nil {
 		return fmt.Errorf("the claim is deleted and its data is not: %w", err)
 	}
+	s.Signal()
 	return nil
 }
 

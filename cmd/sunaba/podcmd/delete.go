@@ -28,6 +28,7 @@ func deleteCommand() *cli.Command {
 		Flags: []cli.Flag{
 			objects.NamespaceFlag(), objects.SelectorFlag(), filesFlag("`FILE` or folder whose objects are deleted; - is stdin"),
 			&cli.BoolFlag{Name: "all", Usage: "all objects of the kind in the namespace"},
+			&cli.BoolFlag{Name: "manifests", Usage: "with --all and no kind: end all pods, also those of files, until the server is started again; files and applied objects stay"},
 			&cli.Int64Flag{Name: "grace-period", Usage: "`SECONDS` that a pod has to end; -1 is its own", Value: -1},
 			&cli.BoolFlag{Name: "now", Usage: "the same as --grace-period=1"},
 			&cli.BoolFlag{Name: "force", Usage: "end pods at once, with --grace-period=0"},
@@ -77,11 +78,10 @@ func deleteAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	if cmd.Duration("timeout") < 0 {
 		return fmt.Errorf("delete: --timeout %s is less than 0", cmd.Duration("timeout"))
 	}
-	found, errs := doomed(ctx, cmd, c)
-	word := "deleted"
-	if g != nil && *g == 0 {
-		word = "force deleted"
+	if cmd.Bool("manifests") {
+		return deleteManifests(ctx, cmd, c, g)
 	}
+	found, errs := doomed(ctx, cmd, c)
 	var ordered []object
 	for _, o := range found {
 		err := c.Delete(ctx, api.DeleteRequest{
@@ -95,13 +95,7 @@ func deleteAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 			continue
 		}
 		ordered = append(ordered, o)
-		text := fmt.Sprintf("%s %q %s", o.QualifiedName(), o.Name, word)
-		if cmd.String("output") == formatName {
-			text = o.String()
-		} else if o.Namespaced {
-			text += " from " + o.namespace + " namespace"
-		}
-		if _, err := fmt.Fprintln(cmd.Root().Writer, text); err != nil {
+		if err := tellDeleted(cmd, o, g); err != nil {
 			return err
 		}
 	}
@@ -109,6 +103,45 @@ func deleteAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 		errs = append(errs, waitGone(ctx, c, ordered, cmd.Duration("timeout")))
 	}
 	return errors.Join(errs...)
+}
+
+// tellDeleted prints that the deletion of an object was ordered.
+func tellDeleted(cmd *cli.Command, o object, grace *int64) error {
+	word := "deleted"
+	if grace != nil && *grace == 0 {
+		word = "force deleted"
+	}
+	text := fmt.Sprintf("%s %q %s", o.QualifiedName(), o.Name, word)
+	if cmd.String("output") == formatName {
+		text = o.String()
+	} else if o.Namespaced {
+		text += " from " + o.namespace + " namespace"
+	}
+	_, err := fmt.Fprintln(cmd.Root().Writer, text)
+	return err
+}
+
+// deleteManifests ends all pods of all namespaces, before Sunaba is taken off the machine.
+func deleteManifests(ctx context.Context, cmd *cli.Command, c *api.Client, grace *int64) error {
+	if !cmd.Bool("all") || cmd.NArg() > 0 || cmd.IsSet("filename") || cmd.IsSet("selector") || cmd.IsSet("namespace") {
+		return errors.New("delete: --manifests wants --all, and neither names, -f, -l nor -n: it ends all pods")
+	}
+	found, err := find(ctx, c, objects.Pod(""), api.Query{})
+	if err != nil {
+		return err
+	}
+	if err := c.Delete(ctx, api.DeleteRequest{Manifests: true, GraceSeconds: grace}); err != nil {
+		return err
+	}
+	for _, o := range found {
+		if err := tellDeleted(cmd, o, grace); err != nil {
+			return err
+		}
+	}
+	if !cmd.Bool("wait") {
+		return nil
+	}
+	return waitGone(ctx, c, found, cmd.Duration("timeout"))
 }
 
 // doomed are the objects that the arguments, the selector or the files mean.

@@ -26,7 +26,7 @@ func describeCommand() *cli.Command {
 		Name:      "describe",
 		Usage:     "say all that is known of objects, with what is waited for and the last events",
 		ArgsUsage: "KIND [NAME...] | KIND/NAME...",
-		Flags:     []cli.Flag{objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag(), &cli.BoolFlag{Name: "show-events", Usage: "print events of pods", Value: true}},
+		Flags:     []cli.Flag{objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag(), &cli.BoolFlag{Name: "show-events", Usage: "print events of pods and manifests", Value: true}},
 		Action:    objects.WithAgent(describeAll),
 	}
 }
@@ -120,9 +120,22 @@ func describeOne(ctx context.Context, c *api.Client, out io.Writer, r api.Resour
 	case api.KindEvent:
 		return as(raw, func(v *corev1.Event) error { return describe.Event(out, v, now) })
 	case api.KindManifest:
-		return as(raw, func(v *api.Manifest) error { return describe.Manifest(out, v, now) })
+		return as(raw, func(v *api.Manifest) error { return describeManifest(ctx, c, out, v, now, events) })
 	}
 	return fmt.Errorf("describe %s: there is nothing to say", r.Plural)
+}
+
+// describeManifest asks for the events of a manifest file too.
+func describeManifest(ctx context.Context, c *api.Client, out io.Writer, m *api.Manifest, now time.Time, events bool) error {
+	var about []corev1.Event
+	if r, _ := api.FindResource("events"); events {
+		all, err := api.Objects[corev1.Event](ctx, c, r, api.Query{})
+		if err != nil {
+			return err
+		}
+		about = describe.ManifestEvents(all, m.File)
+	}
+	return describe.Manifest(out, m, about, now)
 }
 
 // describeNode asks for the pods and events of a node too.

@@ -62,7 +62,7 @@ func (a *agent) Apply(_ context.Context, r api.ApplyRequest) (api.ApplyResult, e
 func (a *agent) Delete(_ context.Context, r api.DeleteRequest) error {
 	a.mu.Lock()
 	a.deleted = append(a.deleted, r)
-	pods := slices.DeleteFunc(slices.Clone(a.pods), func(p *corev1.Pod) bool { return p.UID == r.UID })
+	pods := slices.DeleteFunc(slices.Clone(a.pods), func(p *corev1.Pod) bool { return p.UID == r.UID || r.Manifests })
 	a.mu.Unlock()
 	if a.fails == nil {
 		time.AfterFunc(10*time.Millisecond, func() { a.set(pods...) })
@@ -410,6 +410,27 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// B.10: delete --all --manifests ends the pods of all namespaces, and waits for that.
+func TestDeleteManifests(t *testing.T) {
+	n := newNode(t)
+	for _, line := range []string{"delete --manifests", "delete pods --all --manifests", "delete --all --manifests -l a=b", "delete --all --manifests -n prod", "delete --all --manifests -f x"} {
+		if _, _, err := n.run(t.Context(), "", strings.Fields(line)...); err == nil || len(n.agent.deleted) != 0 {
+			t.Errorf("%s: %v, %v", line, err, n.agent.deleted)
+		}
+	}
+	other := pod("other", "u9", corev1.ConditionTrue)
+	other.Namespace = "prod"
+	n.agent.set(pod("web", "u2", corev1.ConditionTrue), other)
+	out, _, err := n.run(t.Context(), "", "delete", "--all", "--manifests", "--now")
+	if want := "pod \"web\" deleted from default namespace\npod \"other\" deleted from prod namespace\n"; err != nil || out != want {
+		t.Errorf("%v, %q", err, out)
+	}
+	r := n.agent.deleted
+	if len(r) != 1 || !r[0].Manifests || r[0].Key != (manifest.Key{}) || *r[0].GraceSeconds != 1 || len(n.agent.Pods()) != 0 {
+		t.Errorf("asked %+v, and %d pods are left", r, len(n.agent.Pods()))
+	}
+}
+
 func TestDeleteOfWhatStandsInAFile(t *testing.T) {
 	n := newNode(t)
 	n.agent.fails = errors.Join(errors.New("pod default/web stands in /etc/sunaba/manifests/web.yaml: edit or remove it there"), errdefs.ErrFailedPrecondition)
@@ -434,6 +455,28 @@ func TestWaitForWhatIsNotThereYet(t *testing.T) {
 		n.agent.set(pod("new", "u9", ready))
 	}
 	if err := <-done; err != nil || out != "pod/new condition met\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+}
+
+// wait judges conditions as kubectl does: a pod that is being deleted counts by its condition (it
+// is /readyz that leaves it out), and a condition from before the last edit does not count.
+func TestWaitJudgesAsKubectl(t *testing.T) {
+	n := newNode(t)
+	deleted, edited := pod("deleted", "u1", corev1.ConditionTrue), pod("edited", "u2", corev1.ConditionTrue)
+	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	edited.Generation, edited.Status.ObservedGeneration = 2, 1
+	n.agent.set(deleted, edited)
+	if out, _, err := n.run(t.Context(), "", "wait", "pod/deleted", "--for=condition=Ready", "--timeout=0"); err != nil || out != "pod/deleted condition met\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+	if out, _, err := n.run(t.Context(), "", "wait", "pod/edited", "--for=condition=Ready", "--timeout=0"); err == nil || out != "" {
+		t.Errorf("%v, %q", err, out)
+	}
+	edited = pod("edited", "u2", corev1.ConditionTrue)
+	edited.Generation, edited.Status.ObservedGeneration = 2, 2
+	n.agent.set(deleted, edited)
+	if out, _, err := n.run(t.Context(), "", "wait", "pod/edited", "--for=condition=Ready", "--timeout=0"); err != nil || out != "pod/edited condition met\n" {
 		t.Errorf("%v, %q", err, out)
 	}
 }

@@ -97,12 +97,19 @@ func (g goal) met(raw json.RawMessage) (bool, error) {
 		return g.hasValue(raw)
 	}
 	var o struct {
+		Metadata struct {
+			Generation int64 `json:"generation"`
+		} `json:"metadata"`
 		Status struct {
-			Conditions []corev1.PodCondition `json:"conditions"`
+			ObservedGeneration int64                 `json:"observedGeneration"`
+			Conditions         []corev1.PodCondition `json:"conditions"`
 		} `json:"status"`
 	}
+	// A pod that is being deleted counts by its condition, as kubectl has it; /readyz leaves it out.
 	return json.Unmarshal(raw, &o) == nil && slices.ContainsFunc(o.Status.Conditions, func(c corev1.PodCondition) bool {
-		return strings.EqualFold(string(c.Type), g.condition) && strings.EqualFold(string(c.Status), g.value)
+		seen := cmp.Or(c.ObservedGeneration, o.Status.ObservedGeneration)
+		return strings.EqualFold(string(c.Type), g.condition) && strings.EqualFold(string(c.Status), g.value) &&
+			(seen == 0 || seen >= o.Metadata.Generation)
 	}), nil
 }
 

@@ -73,7 +73,8 @@ func Open(path, host string, now time.Time, changed func()) *Store {
 		if e == nil || now.Sub(e.LastTimestamp.Time) > keepFor || len(s.byKey) == capacity {
 			continue
 		}
-		s.serial++
+		version, _ := strconv.ParseUint(e.ResourceVersion, 10, 64)
+		s.serial = max(s.serial+1, version) // what comes is newer than all of them
 		s.byKey[keyOf(e.InvolvedObject, e.Type, e.Reason, e.Message)] = e
 	}
 	return s
@@ -85,7 +86,7 @@ func keyOf(o corev1.ObjectReference, kind, reason, message string) same {
 
 // Record keeps an event that happened now, or counts it if the same is kept.
 func (s *Store) Record(e Event, now time.Time) {
-	e.Message = shorten(e.Message)
+	e.Message = Shorten(e.Message)
 	s.mu.Lock()
 	k := keyOf(e.Object, e.Type, e.Reason, e.Message)
 	at := metav1.NewTime(now.Truncate(time.Second))
@@ -175,6 +176,16 @@ func (s *Store) List(now time.Time) []*corev1.Event {
 	return list
 }
 
+// Newest is the newest event about an object among those of some reasons, nil without one.
+func (s *Store) Newest(o corev1.ObjectReference, now time.Time, reasons ...string) *corev1.Event {
+	for _, e := range slices.Backward(s.List(now)) {
+		if e.InvolvedObject == o && slices.Contains(reasons, e.Reason) {
+			return e
+		}
+	}
+	return nil
+}
+
 // Flush writes the events to the store's file, if they changed since the last call.
 func (s *Store) Flush(now time.Time) error {
 	s.mu.Lock()
@@ -194,8 +205,8 @@ func (s *Store) Flush(now time.Time) error {
 	return nil
 }
 
-// shorten cuts a message to the length that is kept, at the border of a character.
-func shorten(text string) string {
+// Shorten cuts a message to the length that is kept, at the border of a character.
+func Shorten(text string) string {
 	if len(text) <= maxMessage {
 		return text
 	}

@@ -84,3 +84,32 @@ func TestLongMessage(t *testing.T) {
 		t.Errorf("message of %d bytes ends with %q", len(got), got[len(got)-8:])
 	}
 }
+
+// What happens after a new start is newer than what was kept, also in the same second; Newest tells
+// which of some reasons was the last about an object.
+func TestNewest(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	s := Open(path, "node", now, nil)
+	for _, reason := range []string{"a", "b", "a", "b", "a", "b"} {
+		e := event("web", "m")
+		e.Reason = reason
+		s.Record(e, now)
+	}
+	if err := s.Flush(now); err != nil {
+		t.Fatal(err)
+	}
+	s = Open(path, "node", now, nil)
+	e := event("web", "m")
+	e.Reason = "a"
+	s.Record(e, now)
+	e.Reason = "c"
+	s.Record(e, now)
+	if last := s.Newest(e.Object, now, "a", "b"); last == nil || last.Reason != "a" || last.Count != 4 {
+		t.Errorf("the newest is %+v", last)
+	}
+	e.Object.FieldPath = "another"
+	if last := s.Newest(e.Object, now, "a", "b", "c"); last != nil {
+		t.Errorf("of another object: %+v", last)
+	}
+}

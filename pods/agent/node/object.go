@@ -110,7 +110,8 @@ type Conditions struct {
 	last map[corev1.NodeConditionType]corev1.NodeCondition
 }
 
-// Keep gives conditions their times, where they have none.
+// Keep gives conditions their times, where they have none. The time at which one was seen moves
+// with what it says, or every heartbeat: those who watch the node are told of news.
 func (k *Conditions) Keep(list []corev1.NodeCondition, now time.Time) []corev1.NodeCondition {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -128,11 +129,11 @@ func (k *Conditions) Keep(list []corev1.NodeCondition, now time.Time) []corev1.N
 				c.LastTransitionTime = at
 			}
 		}
-		if c.LastHeartbeatTime.IsZero() {
+		switch {
+		case !changed && before.Message == c.Message && now.Sub(before.LastHeartbeatTime.Time) < heartbeat:
 			c.LastHeartbeatTime = before.LastHeartbeatTime
-			if changed || before.Message != c.Message || now.Sub(before.LastHeartbeatTime.Time) >= heartbeat {
-				c.LastHeartbeatTime = at
-			}
+		case c.LastHeartbeatTime.IsZero():
+			c.LastHeartbeatTime = at
 		}
 		k.last[c.Type] = c
 		out = append(out, c)

@@ -63,6 +63,12 @@ func TestConditionTimes(t *testing.T) {
 	if got := k.Keep([]corev1.NodeCondition{given}, start)[0]; got != given {
 		t.Errorf("times that were given: %+v", got)
 	}
+	// What is measured every few seconds and stays is no news to those who watch the node.
+	again, later := given, time.Unix(18, 0)
+	again.LastHeartbeatTime.Time = later
+	if got := k.Keep([]corev1.NodeCondition{again}, later)[0]; got != given {
+		t.Errorf("the same condition 10 s later: %+v", got)
+	}
 }
 
 // NC2, NC3: what is read of the node is what is shown of it.

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sunaba-project/sunaba/pods/cycle"
 )
 
 // Views are what others see of the pods. The zero value has none.
@@ -59,7 +61,10 @@ func (v *Views) Watch() <-chan struct{} {
 func (v *Views) Listen(on bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.listening = on
+	if v.listening != on {
+		v.listening = on
+		v.wake()
+	}
 }
 
 // Put shows a pod, and what is waited for with it, and says whether that changed anything.
@@ -105,7 +110,7 @@ func (v *Views) Summary() (text string, changed bool) {
 	defer v.mu.Unlock()
 	ready := 0
 	for _, one := range v.pods {
-		if Ready(one.pod) {
+		if cycle.Ready(one.pod) {
 			ready++
 		}
 	}
@@ -113,16 +118,6 @@ func (v *Views) Summary() (text string, changed bool) {
 	changed = text != v.summary
 	v.summary = text
 	return text, changed
-}
-
-// Ready says whether a pod is ready; one that is being deleted is not (CO7).
-func Ready(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
-		}
-	}
-	return false
 }
 
 // Pods are all pods, sorted by namespace and name.

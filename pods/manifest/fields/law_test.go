@@ -2,7 +2,9 @@ package fields
 
 import (
 	"fmt"
+	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -239,5 +241,35 @@ func TestEmptyListsAreNotJudged(t *testing.T) {
 func TestAllLawsOnce(t *testing.T) {
 	if n := testing.AllocsPerRun(10, func() { AllLaws() }); n != 0 {
 		t.Errorf("%v allocations for the laws", n)
+	}
+}
+
+// docs/pods.md names each field that is refused, where it says what is, and each without effect.
+func TestRefusedFieldsAreDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/pods.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(data), "\n## What is refused\n")
+	section, _, found := strings.Cut(section, "\n## ")
+	if !found {
+		t.Fatal("docs/pods.md has no section about what is refused")
+	}
+	for _, l := range laws {
+		for _, r := range l.refused {
+			// Volumes of networks and clouds, and what no debug container has, are named together;
+			// required affinities in words.
+			if r.advice == mountIt || r.advice == noDebug || r.advice == nearPods {
+				continue
+			}
+			if !regexp.MustCompile("\\b" + r.field + "\\b").MatchString(section) {
+				t.Errorf("%s of %s is refused, and docs/pods.md does not say so", r.field, l.typ)
+			}
+		}
+		for name := range strings.FieldsSeq(l.void) {
+			if !l.dropped && l.typ != "ClusterTrustBundleProjection" && name != "serviceAccount" && !strings.HasPrefix(name, "preferred") && !strings.Contains(section, "`"+name+"`") {
+				t.Errorf("%s of %s has no effect, and docs/pods.md does not say so", name, l.typ)
+			}
+		}
 	}
 }

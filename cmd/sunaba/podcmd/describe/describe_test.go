@@ -152,6 +152,14 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
+// about is an event about a manifest file.
+func about(path, reason string) corev1.Event {
+	return corev1.Event{
+		InvolvedObject: corev1.ObjectReference{Kind: "Manifest", Name: "old.yaml", FieldPath: path}, Type: "Warning", Reason: reason, Message: "one two",
+		FirstTimestamp: metav1.NewTime(clock().Add(-12 * time.Second)), Count: 1, Source: corev1.EventSource{Component: "sunaba"},
+	}
+}
+
 func TestOtherKinds(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "x", Namespace: "default", Labels: map[string]string{"a": "b"}}
 	for _, tt := range []struct {
@@ -166,8 +174,9 @@ func TestOtherKinds(t *testing.T) {
 			return Secret(b, &corev1.Secret{ObjectMeta: meta, Type: "Opaque", Data: map[string][]byte{"password": []byte("hunter2")}})
 		}, "Name:         x\nNamespace:    default\nLabels:       a=b\nAnnotations:  <none>\n\nType:  Opaque\n\nData\n====\npassword:  7 bytes\n"},
 		{"manifest", func(b *bytes.Buffer) error {
-			return Manifest(b, &api.Manifest{File: "/etc/m/old.yaml", Status: "Refused", Since: clock().Add(-12 * time.Second), Message: "one\ntwo"}, clock())
-		}, "File:     /etc/m/old.yaml\nStatus:   Refused\nObjects:  0\nSince:    Fri, 31 Dec 1999 23:59:48 +0000 (12s)\nMessage:\n  one\n  two\n"},
+			return Manifest(b, &api.Manifest{File: "/etc/m/old.yaml", Status: "Refused", Since: clock().Add(-12 * time.Second), Message: "one\ntwo", Notes: []string{"document 1, namespace prod: is ignored", "1 more"}}, ManifestEvents([]corev1.Event{about("/etc/m/old.yaml", "ManifestRefused"), about("/srv/old.yaml", "ManifestLoaded")}, "/etc/m/old.yaml"), clock())
+		}, "File:     /etc/m/old.yaml\nStatus:   Refused\nObjects:  0\nSince:    Fri, 31 Dec 1999 23:59:48 +0000 (12s)\nMessage:\n  one\n  two\nIgnored:\n  document 1, namespace prod: is ignored\n  1 more\n" +
+			"Events:\n  Type     Reason           Age   From    Message\n  ----     ------           ----  ----    -------\n  Warning  ManifestRefused  12s   sunaba  one two\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var b bytes.Buffer

@@ -189,8 +189,20 @@ func Event(out io.Writer, e *corev1.Event, now time.Time) error {
 	return w.flush(out)
 }
 
-// Manifest writes a manifest file, with the whole of what is wrong with it.
-func Manifest(out io.Writer, m *api.Manifest, now time.Time) error {
+// ManifestEvents are those about a manifest file.
+func ManifestEvents(all []corev1.Event, path string) []corev1.Event {
+	var list []corev1.Event
+	for _, e := range all {
+		if e.InvolvedObject.Kind == api.KindManifest && e.InvolvedObject.FieldPath == path {
+			e.InvolvedObject.FieldPath = "" // it is said above
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// Manifest writes a manifest file, with the whole of what is wrong with it, and its events.
+func Manifest(out io.Writer, m *api.Manifest, about []corev1.Event, now time.Time) error {
 	w := &writer{}
 	w.line(0, "File:\t%s", m.File)
 	w.line(0, "Status:\t%s", m.Status)
@@ -200,9 +212,16 @@ func Manifest(out io.Writer, m *api.Manifest, now time.Time) error {
 	}
 	if m.Message == "" {
 		w.line(0, "Message:\t<none>")
-		return w.flush(out)
+	} else {
+		w.line(0, "Message:")
+		w.listed(1, []string{m.Message})
 	}
-	w.line(0, "Message:")
-	w.listed(1, []string{m.Message})
-	return w.flush(out)
+	if len(m.Notes) > 0 {
+		w.line(0, "Ignored:")
+		w.listed(1, m.Notes)
+	}
+	if err := w.flush(out); err != nil || len(about) == 0 {
+		return err
+	}
+	return events(out, about, now)
 }

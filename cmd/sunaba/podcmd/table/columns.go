@@ -188,7 +188,14 @@ func AccessModes(modes []corev1.PersistentVolumeAccessMode) string {
 }
 
 func manifestRow(m *api.Manifest, now time.Time) []string {
-	return []string{filepath.Base(m.File), m.Status, strconv.Itoa(m.Objects), age(m.Since, now), m.Message}
+	message := m.Message
+	if n := len(m.Notes); n > 0 && message == "" {
+		message = "ignored: " + m.Notes[0]
+		if n > 1 {
+			message += fmt.Sprintf(" (and %d more)", n-1)
+		}
+	}
+	return []string{filepath.Base(m.File), m.Status, strconv.Itoa(m.Objects), age(m.Since, now), message}
 }
 
 func eventRow(e *corev1.Event, now time.Time, o Options) []string {

@@ -74,10 +74,14 @@ func TestTables(t *testing.T) {
 		}},
 		{"manifests", "manifests", Options{Namespace: true, Labels: true}, []any{
 			&api.Manifest{File: "/etc/m/web.yaml", Status: "Loaded", Objects: 3, Since: ago(31 * time.Second).Time},
-			&api.Manifest{File: "/etc/m/old.yaml", Status: "Refused", Since: ago(12 * time.Second).Time, Message: "document 2: unknown field"},
+			&api.Manifest{File: "/etc/m/a.yaml", Status: "Loaded", Objects: 1, Since: ago(31 * time.Second).Time, Notes: []string{"document 1: one"}},
+			&api.Manifest{File: "/etc/m/b.yaml", Status: "Loaded", Objects: 1, Since: ago(31 * time.Second).Time, Notes: []string{"document 1: one", "two", "three"}},
+			&api.Manifest{File: "/etc/m/old.yaml", Status: "Refused", Notes: []string{"of the last good version"}, Since: ago(12 * time.Second).Time, Message: "document 2: unknown field"},
 		}, []string{
 			"FILE       STATUS    OBJECTS   SINCE   MESSAGE",
 			"web.yaml   Loaded    3         31s     ",
+			"a.yaml     Loaded    1         31s     ignored: document 1: one",
+			"b.yaml     Loaded    1         31s     ignored: document 1: one (and 2 more)",
 			"old.yaml   Refused   0         12s     document 2: unknown field",
 		}},
 		{"events of get", "events", Options{}, []any{event}, []string{
