@@ -116,9 +116,10 @@ bench-components: setup-tests build
 	$(GO) run ./tests/bench/components -bin $(BIN) $(BENCH_FLAGS)
 
 # What the agent, which runs the pods of manifests, costs above the bare CRI calls on the same server: memory, probes, starts,
-# restarts, synced writes and the program's size. BENCH_FLAGS='-only starts,writes -rounds 10' does a part.
+# restarts, synced writes and the program's size. BENCH_FLAGS='-only starts,writes -rounds 10' does a part. It is compared with a
+# standalone kubelet too if that was built: make $(KUBELET)/bin/kubelet, ten minutes.
 bench-agent: setup build
-	$(GO) run ./tests/bench/agent -bin $(BIN) $(BENCH_FLAGS)
+	$(GO) run ./tests/bench/agent -bin $(BIN) $(if $(wildcard $(KUBELET)/bin/kubelet),-kubelet $(KUBELET)/bin/kubelet) $(BENCH_FLAGS)
 
 # Lists and stats of a node with 100 pods of 3 containers.
 bench-lists: setup build

@@ -72,7 +72,7 @@ func TestStart(t *testing.T) {
 		}
 		// E.4 allows 6 for a pod; this one has two init containers and a sidecar more than its
 		// target.
-		if w.synced > 8 {
+		if w.synced > 5 {
 			t.Errorf("%d synced writes of records for one start", w.synced)
 		}
 		w.settle(time.Minute)
@@ -102,7 +102,7 @@ func TestWrites(t *testing.T) {
 		started := w.synced
 		w.runs("app#3")
 		w.settle(time.Minute)
-		if restarts := w.synced - started; started > 6 || restarts > 3 {
+		if restarts := w.synced - started; started > 1 || restarts > 3 { // beside the version of its file
 			t.Errorf("%d synced writes for the start, %d for 3 restarts", started, restarts)
 		}
 		w.stop()

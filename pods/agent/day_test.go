@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/volumes"
 )
 
@@ -39,6 +40,7 @@ type day struct {
 	mount map[string]wall
 	made  map[string]*made
 	byID  map[string]*made
+	asked map[string]*runtime.CreateContainerRequest // containers that were not started yet, by id
 	// How much was judged.
 	tries, failures, restarts, refused int
 }
@@ -225,11 +227,11 @@ func (d *day) begin() {
 	o := d.options()
 	o.CRI, o.Volumes, o.ParallelPulls = &flaky{d.server, d}, shaky{d.files, d}, 2
 	o.Settings.CrashLoopMax = crashLongest
-	o.Write = func(path string, data []byte, sync bool) error {
+	o.Write = func(path string, data []byte, mode records.Mode) error {
 		if err := d.full(); err != nil {
 			return err
 		}
-		return d.write(path, data, sync)
+		return d.write(path, data, mode)
 	}
 	d.startWith(o)
 }
@@ -387,7 +389,7 @@ func TestFlapping(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &day{
 					world: newWorld(t), dice: rand.New(rand.NewPCG(seed, 1)),
-					pulls: map[string]wall{}, mount: map[string]wall{}, made: map[string]*made{}, byID: map[string]*made{},
+					pulls: map[string]wall{}, mount: map[string]wall{}, made: map[string]*made{}, byID: map[string]*made{}, asked: map[string]*runtime.CreateContainerRequest{},
 				}
 				d.server.programs, d.server.fail, d.server.images = d.does, d.fails, map[string]bool{}
 				d.server.delay["PullImage"] = 3 * time.Second

@@ -227,6 +227,9 @@ func (l *evictor) lookAround(now time.Time) {
 // await waits for so many workers, for as long as a look has patience, and says whether the agent
 // still runs.
 func (l *evictor) await(done <-chan struct{}, count int) bool {
+	if count == 0 { // even a timer that is stopped wakes the process at its time
+		return l.ctx.Err() == nil
+	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for ; count > 0; count-- {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
@@ -455,11 +456,11 @@ func TestEvictionOnFullDisk(t *testing.T) {
 		d.set(pressure.NodeFS, 50)
 		o := w.watched(d, pressure.NodeFS)
 		full := func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.readings[pressure.NodeFS].Available == 0 }
-		o.Write = func(path string, data []byte, sync bool) error {
+		o.Write = func(path string, data []byte, mode records.Mode) error {
 			if full() {
 				return unix.ENOSPC
 			}
-			return w.write(path, data, sync)
+			return w.write(path, data, mode)
 		}
 		w.startWith(o)
 		w.runs("web#0")
@@ -490,11 +491,11 @@ func TestStatusOnFullDisk(t *testing.T) {
 		}
 		w.wishes.set(t, eater("web", "restartPolicy: OnFailure, ")+eater("other", ""))
 		o := w.options()
-		o.Write = func(path string, data []byte, sync bool) error {
+		o.Write = func(path string, data []byte, mode records.Mode) error {
 			if full.Load() {
 				return unix.ENOSPC
 			}
-			return w.write(path, data, sync)
+			return w.write(path, data, mode)
 		}
 		w.startWith(o)
 		w.runs("web#0", "other#0")

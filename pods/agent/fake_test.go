@@ -42,8 +42,8 @@ type server struct {
 	pulls, most int // at the moment, and at once at most
 	// memory and layers are what containers use, by name, in bytes.
 	memory, layers map[string]int64
-	// asked checks that the attempt of a sandbox (name "") or a container is on record before it is
-	// made.
+	// asked checks that the attempt of a sandbox (name "") is on record before it is made, or that of a
+	// container before it is started.
 	asked func(uid, name string, attempt uint32)
 }
 
@@ -249,7 +249,6 @@ func (s *server) CreateContainer(ctx context.Context, r *runtime.CreateContainer
 	if err := s.enter(ctx, "CreateContainer", m.GetName()); err != nil {
 		return nil, err
 	}
-	s.asked(r.SandboxConfig.Metadata.Uid, m.Name, m.Attempt)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sandbox := s.sandboxes[r.PodSandboxId]
@@ -285,6 +284,7 @@ func (s *server) StartContainer(ctx context.Context, r *runtime.StartContainerRe
 	if err := s.enter(ctx, "StartContainer", c.Metadata.Name); err != nil {
 		return nil, err
 	}
+	s.asked(c.uid, c.Metadata.Name, c.Metadata.Attempt)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.State != runtime.ContainerState_CONTAINER_CREATED {

@@ -67,11 +67,20 @@ func (f *flaky) CreateContainer(ctx context.Context, r *runtime.CreateContainerR
 	if err != nil {
 		return a, err
 	}
-	f.d.make(r, a.ContainerId)
+	f.d.mu.Lock()
+	f.d.asked[a.ContainerId] = r
+	f.d.mu.Unlock()
 	return a, f.lost("CreateContainer")
 }
 
 func (f *flaky) StartContainer(ctx context.Context, r *runtime.StartContainerRequest) (*runtime.StartContainerResponse, error) {
+	f.d.mu.Lock()
+	asked := f.d.asked[r.ContainerId]
+	delete(f.d.asked, r.ContainerId)
+	f.d.mu.Unlock()
+	if asked != nil {
+		f.d.make(asked, r.ContainerId)
+	}
 	a, err := f.server.StartContainer(ctx, r)
 	if err != nil {
 		return a, err
@@ -143,14 +152,14 @@ func (d *day) tried(walls map[string]wall, key string, err error, first, longest
 	d.failures++
 }
 
-// make judges the making of a container: it comes after its back-off, which grows, and its attempt
-// never started before.
+// make judges the start of a container, before it: it comes after its back-off, which grows, and its
+// attempt never started before. By then the attempt is on record.
 func (d *day) make(r *runtime.CreateContainerRequest, id string) {
 	uid, name, attempt := r.SandboxConfig.Metadata.Uid, r.Config.Metadata.Name, r.Config.Metadata.Attempt
 	data, err := os.ReadFile(filepath.Join(d.dir, "pods", uid, "pod.json"))
 	var rec records.Record
 	if err == nil {
-		err = json.Unmarshal(data, &rec)
+		err = json.Unmarshal(records.Last(data), &rec)
 	}
 	if err != nil || rec.Containers[name] == nil {
 		d.t.Errorf("container %s was made without a record: %v", name, err)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/pods/agent/records"
 )
 
 // AD4, AD5, AD6: pods wait for the node, for their gates and for room, and are tried again when
@@ -151,6 +153,7 @@ func TestRecordsBroken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		good = append(records.Last(good), '\n')
 		if err := os.WriteFile(path, good[:len(good)/2], 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +207,7 @@ func TestDiskFull(t *testing.T) {
 		w := newWorld(t)
 		full := true
 		o := w.options()
-		o.Write = func(path string, data []byte, sync bool) error {
+		o.Write = func(path string, data []byte, mode records.Mode) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if full {

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/translate"
@@ -88,9 +89,9 @@ func TestRoomMeanwhile(t *testing.T) {
 func roomMeanwhile(t *testing.T, later time.Duration) {
 	w := newWorld(t)
 	o := w.options()
-	o.Write = func(path string, data []byte, sync bool) error {
+	o.Write = func(path string, data []byte, mode records.Mode) error {
 		time.Sleep(time.Second)
-		return w.write(path, data, sync)
+		return w.write(path, data, mode)
 	}
 	w.server.programs = func(name string, _ uint32) program {
 		if name == "a" {
@@ -135,6 +136,42 @@ func TestSandboxThere(t *testing.T) {
 		}
 		if d := l.worker.Do(t.Context(), j); d.Reason.Reason == "" || d.Delay != time.Second {
 			t.Errorf("an attempt that cannot be seen yet: %+v", d.Result)
+		}
+		w.stop()
+	})
+}
+
+// E.2: a container that is started again is created while its record is written. It is started, and
+// its restart is shown, when that is done.
+func TestStartWaitsForRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.server.programs = func(_ string, attempt uint32) program {
+			if attempt == 0 {
+				return program{after: time.Second, code: 1}
+			}
+			return program{after: -1}
+		}
+		full := make(chan struct{})
+		o := w.options()
+		o.Write = func(path string, data []byte, mode records.Mode) error {
+			if mode.Sync && strings.Contains(string(data), `"attempt":1`) {
+				<-full
+			}
+			return w.write(path, data, mode)
+		}
+		w.wishes.set(t, one)
+		w.startWith(o)
+		w.settle(time.Minute)
+		if made, restarts := w.server.count("CreateContainer app"), w.restarts("app"); made != 2 || restarts != 0 {
+			t.Errorf("%d containers were made, %d restarts are shown", made, restarts)
+		}
+		w.runs()
+		close(full)
+		w.runs("app#1")
+		w.settle(time.Second)
+		if restarts := w.restarts("app"); restarts != 1 {
+			t.Errorf("%d restarts are shown", restarts)
 		}
 		w.stop()
 	})

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/translate"
 )
 
@@ -56,9 +57,9 @@ func TestDeletedWhileWaiting(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				o := w.options()
-				o.Write = func(path string, data []byte, sync bool) error {
+				o.Write = func(path string, data []byte, mode records.Mode) error {
 					time.Sleep(time.Second)
-					return w.write(path, data, sync)
+					return w.write(path, data, mode)
 				}
 				w.wishes.set(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: big}\nspec: {containers: [{name: app, image: 'app:1', resources: {requests: {cpu: 100}}}]}\n")
 				w.startWith(o)

@@ -13,15 +13,16 @@ import (
 type recorder struct{ *loop }
 
 // save writes the record of a pod durably, in a worker, and goes on when it is written: no action
-// is begun before. What cannot be written is tried again for as long as it takes. Only a pod that
+// is begun before that could not be begun anew; the start of a container waits for recorded. What cannot be written is tried again for as long as it takes. Only a pod that
 // is purged from a full disk ends before that is on record: nothing else makes room for the record.
 // If the agent is killed meanwhile, the pod is found to run, and evicted again.
-func (l *recorder) save(p *pod) {
+func (l *recorder) save(p *pod) (recorded <-chan struct{}) {
+	written := make(chan struct{})
 	p.saving, p.must, p.noteAt, p.notedAt = true, false, time.Time{}, l.o.now()
 	data, err := records.Encode(p.rec)
 	if err != nil { // a pod that cannot be written as JSON was not read as JSON either
 		l.o.Logger.Error("failed to encode pod record", "pod", p.uid(), "error", err)
-		return
+		return written
 	}
 	about, purged := p.rec.Pod, p.rec.Purge
 	l.work.Go(func() {
@@ -40,6 +41,9 @@ func (l *recorder) save(p *pod) {
 				return
 			}
 		}
+		if err == nil {
+			close(written)
+		}
 		l.post(func() {
 			p.saving, p.stuck = false, false
 			if p.saveAt = (time.Time{}); err != nil {
@@ -48,6 +52,7 @@ func (l *recorder) save(p *pod) {
 			l.steps.saved(p)
 		})
 	})
+	return written
 }
 
 // stuck shows what became of a pod whose record cannot be written, though it is not on record.

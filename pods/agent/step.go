@@ -76,7 +76,11 @@ func (l *stepper) step(p *pod) {
 	}
 	switch {
 	case p.decision.Save || p.must:
-		l.records.save(p)
+		// What is ordered is on record, and a sandbox is stopped when nothing runs in it.
+		deleted := p.rec.Deletion != nil && !p.must
+		l.begin(p, l.records.save(p), func(a cycle.Action) bool {
+			return a.Verb == cycle.StartContainer || deleted && a.Verb == cycle.StopSandbox
+		})
 	case p.decision.Dirty && p.noteAt.IsZero():
 		p.noteAt = now
 		if next := p.notedAt.Add(noteEvery); next.After(now) {
@@ -132,10 +136,7 @@ func keepCounts(shown, now *corev1.PodStatus) {
 // shown.
 func (l *stepper) saved(p *pod) {
 	now := l.o.now()
-	for _, a := range p.decision.Actions {
-		l.begin(p, a)
-	}
-	p.decision.Actions = nil
+	l.begin(p, nil, func(cycle.Action) bool { return true })
 	l.resizes.applyResize(p)
 	if !p.noteAt.IsZero() && !p.noteAt.After(now) {
 		l.records.note(p)
@@ -158,11 +159,26 @@ func (l *stepper) saved(p *pod) {
 	}
 }
 
-// begin executes an action in a worker, whose result comes back to the loop.
-func (l *stepper) begin(p *pod, a cycle.Action) {
+// begin executes actions of the last decision. recorded is closed when the pod's record is written,
+// nil if it is.
+func (l *stepper) begin(p *pod, recorded <-chan struct{}, now func(cycle.Action) bool) {
+	var later []cycle.Action
+	for _, a := range p.decision.Actions {
+		if now(a) {
+			l.execute(p, a, recorded)
+		} else {
+			later = append(later, a)
+		}
+	}
+	p.decision.Actions = later
+}
+
+// execute executes an action in a worker, whose result comes back to the loop.
+func (l *stepper) execute(p *pod, a cycle.Action, recorded <-chan struct{}) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	p.cancel[a.Subject] = cancel
 	j := l.job(p, a)
+	j.Recorded = recorded
 	l.work.Go(func() {
 		done := l.worker.Do(ctx, j)
 		cancel()

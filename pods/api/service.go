@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -210,7 +211,7 @@ func answer(w http.ResponseWriter, v any, err error) {
 		refuse(w, err)
 		return
 	}
-	data, err := json.Marshal(v)
+	data, err := encode(v)
 	if err != nil {
 		refuse(w, fmt.Errorf("encode answer: %w", err))
 		return
@@ -219,6 +220,28 @@ func answer(w http.ResponseWriter, v any, err error) {
 	if _, err := w.Write(data); err != nil {
 		panic(http.ErrAbortHandler) // the client is to see that the end is missing
 	}
+}
+
+// encode is json.Marshal, which would read all objects of a list again.
+func encode(v any) ([]byte, error) {
+	l, ok := v.(*list)
+	if !ok {
+		return json.Marshal(v)
+	}
+	head, err := json.Marshal(list{TypeMeta: l.TypeMeta, Items: []json.RawMessage{}})
+	if err != nil {
+		return nil, err
+	}
+	data, tail := bytes.NewBuffer(nil), []byte("]}")
+	data.Write(bytes.TrimSuffix(head, tail))
+	for i, one := range l.Items {
+		if i > 0 {
+			data.WriteByte(',')
+		}
+		data.Write(one)
+	}
+	data.Write(tail)
+	return data.Bytes(), nil
 }
 
 // refuse answers with an error.

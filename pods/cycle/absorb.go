@@ -153,24 +153,28 @@ func containersRan(n *step) bool {
 
 // observeAll joins what the CRI has with the record.
 func observeAll(n *step) {
-	observeSandboxes(n)
 	forgetRemoved(n)
 	n.items = items(n.r)
-	for i := range n.o.Containers {
-		o := &n.o.Containers[i]
-		c := n.r.Containers[o.Name]
-		if c == nil || o.Attempt < c.Attempt && c.Asked {
-			continue
-		}
-		if !c.Asked || o.Attempt > c.Attempt { // the record is older than the container
-			c.Asked, c.Attempt, c.ID, c.Gone = true, o.Attempt, "", nil
-			n.save()
-		}
-	}
 	for _, it := range n.items {
 		observeContainer(n, it)
 	}
 }
+
+// observeAttempts takes over containers that the record does not know. The first attempt is not
+// written before it is made; others are written before they are started. So one that was only
+// created was not counted: it is removed, and made again.
+func observeAttempts(n *step) {
+	for i := range n.o.Containers {
+		o := &n.o.Containers[i]
+		if c := n.r.Containers[o.Name]; c != nil && unknown(c, o) && o.State != StateCreated {
+			c.Asked, c.Attempt, c.ID, c.Gone = true, o.Attempt, "", nil
+			n.save()
+		}
+	}
+}
+
+// unknown says that a container is of an attempt that is not on record.
+func unknown(c *Container, o *Observation) bool { return !c.Asked || o.Attempt > c.Attempt }
 
 // forgetRemoved drops what Live has on containers and sandboxes that are removed.
 func forgetRemoved(n *step) {

@@ -12,12 +12,15 @@ const postStartError = "PostStartHookError"
 
 // Next decides what is to be done now. It may be called at any time and any number of times: what
 // was started is not started again, and what the record says but Observed does not show is done again.
-// The record is changed. If Save is set it must be written before the actions are started.
+// The record is changed. If Save is set it must be written before the actions are started; only a
+// container may be created meanwhile, and started when the record is written.
 func Next(r *Record, o Observed, now time.Time, s Settings) Decision {
 	d := Decision{}
 	n := &step{r: r, o: &o, now: now, s: &s, d: &d}
 	prepareRecord(n)
 	takeResults(n)
+	observeSandboxes(n)
+	observeAttempts(n)
 	checkBoot(n)
 	observeAll(n)
 	admitPod(n)
@@ -195,7 +198,7 @@ func sandboxReady(n *step) bool {
 	switch {
 	case r.Sandboxes == 0:
 		r.Sandboxes = 1
-		n.save()
+		n.dirty() // a record without a sandbox stands for this one too (observeSandboxes)
 	case r.SandboxID != "":
 		r.Sandbox, r.Sandboxes, r.SandboxID = r.Sandbox+1, r.Sandboxes+1, ""
 		n.save()

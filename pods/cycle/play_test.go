@@ -64,7 +64,11 @@ func (w *world) settle() {
 		if i > 200 {
 			w.fatalf("never settles")
 		}
+		dies := w.early
 		w.next(false)
+		if dies && !w.early { // the next agent starts
+			continue
+		}
 		if !w.finish() && len(w.results) == 0 || w.over {
 			return
 		}

@@ -139,10 +139,11 @@ func isCrash(n *step, it *item) bool {
 	return it.c.Restart == nil && !it.c.Now && (it.kind != initial || n.fresh(it))
 }
 
-// twinRuns says that another container of the same name may run still.
+// twinRuns says that another container of the same name may run still, or that one is there which a
+// start that was not recorded has left.
 func twinRuns(n *step, it *item) bool {
 	for i := range n.o.Containers {
-		if o := &n.o.Containers[i]; o.Name == it.name && n.live(o) {
+		if o := &n.o.Containers[i]; o.Name == it.name && (n.live(o) || o.State == StateCreated && unknown(it.c, o)) {
 			return true
 		}
 	}
@@ -217,12 +218,19 @@ func startContainer(n *step, it *item, delayed bool) {
 	c.Asked, c.Sandbox, c.Image = true, n.r.Sandbox, it.spec.Image
 	c.ID, c.Gone, c.Started, c.Ready = "", nil, "", ""
 	c.PostStart, c.PreStop, c.Kill, c.Restart, c.Pull, c.Now = Hook{}, Hook{}, nil, nil, false, false
-	if *c != before {
+	switch {
+	case *c == before:
+	case !before.Asked: // see observeAttempts
+		n.dirty()
+	default:
 		n.save()
 	}
 	if it.kind == app && !n.r.Initialized {
 		n.r.Initialized = true
-		n.save()
+		n.dirty()
+		if len(n.r.Pod.Spec.InitContainers) > 0 { // they would run again
+			n.save()
+		}
 	}
 	it.obs = nil
 	n.act(Action{Verb: StartContainer, Subject: it.name, Container: it.name, Attempt: c.Attempt, SandboxID: n.sandbox.ID})

@@ -123,6 +123,9 @@ func (s *script) do(f []string) {
 	case "max":
 		s.set.CrashLoopMax = s.duration(arg(1))
 		return
+	case "early":
+		s.early = true
+		return
 	case "lazy":
 		s.lazy = true
 		return

@@ -43,6 +43,7 @@ type world struct {
 	phases     []corev1.PodPhase
 	noStart    bool
 	lazy       bool // what may be written later is never written
+	early      bool // the agent dies when it asks for a container next, before that is written
 }
 
 // box is a container of the world.
@@ -122,6 +123,9 @@ func (w *world) next(crash bool) {
 	w.results, w.changed = nil, false
 	d := Next(w.r, o, w.now, w.set)
 	after, _ := json.Marshal(w.r)
+	if w.dies(d, crash) {
+		return
+	}
 	if string(before) != string(after) && !d.Save && !d.Dirty {
 		w.fatalf("the record changed without Save or Dirty:\n%s\n%s", before, after)
 	}
@@ -148,6 +152,29 @@ func (w *world) next(crash bool) {
 		}
 	}
 	w.again(o)
+}
+
+// dies has the agent die before the record is written: containers that it asked for are created
+// perhaps, and none of them is started.
+func (w *world) dies(d Decision, crash bool) bool {
+	var asked []Action
+	for _, a := range d.Actions {
+		if a.Verb == StartContainer {
+			asked = append(asked, a)
+		}
+	}
+	if !(w.early && len(asked) > 0 || crash && w.random.Intn(2) == 0) {
+		return false
+	}
+	w.early = false
+	for _, a := range asked {
+		w.startBox(a)
+		if c := w.newest(a.Container); c != nil && c.Attempt == a.Attempt {
+			c.State, c.Started, c.ends = StateCreated, time.Time{}, time.Time{}
+		}
+	}
+	w.reload()
+	return true
 }
 
 // again checks that a second call at the same time asks for nothing that was asked for, and that

@@ -50,8 +50,12 @@ type seen struct {
 	deleted bool
 }
 
-// batch is how many files are read before the set is published.
-const batch = 64
+// The set is published after so many files, or after slice: each is written durably before it is in
+// the set, and the objects of the first need not wait for the last.
+const (
+	batch = 64
+	slice = 20 * time.Millisecond
+)
 
 func newFolder(path string, b *book, o Options) *folder {
 	return &folder{
@@ -239,7 +243,10 @@ func (f *folder) step(now time.Time) {
 		return
 	}
 	slices.Sort(due)
-	for _, name := range due[:min(len(due), batch)] {
+	for i, name := range due[:min(len(due), batch)] {
+		if i > 0 && time.Since(now) > slice {
+			return
+		}
 		f.check(d, name, now)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/pods/agent"
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
+	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
 	"github.com/sunaba-project/sunaba/pods/translate"
@@ -223,7 +224,7 @@ func (r *runner) agentOptions() (agent.Options, error) {
 	return agent.Options{
 		Desired: set, Volumes: vols, Root: podsIn(r.dir), EventsFile: filepath.Join(r.dir, "events"), Logs: logsIn(r.dir), RunMark: r.mark,
 		// A run does not outlive the machine, and one that was killed is removed by its lock.
-		Write: func(path string, data []byte, _ bool) error { return durable.Replace(path, data, 0o600) },
+		Write: func(path string, data []byte, _ records.Mode) error { return durable.Replace(path, data, 0o600) },
 		Node:  f.Node, Labels: f.Labels, Classes: func() []nodev1.RuntimeClass { return nil },
 		Handlers: func() []string { return named(r.client.Handlers()) },
 		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: f.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: host.RecursiveReadOnly},

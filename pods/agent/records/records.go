@@ -1,5 +1,9 @@
-// Package records keeps what the agent decided about pods in one JSON file for each pod, so that
-// the agent can be killed at any instruction and go on.
+// Package records keeps what the agent decided about pods in one file for each pod, so that the
+// agent can be killed at any instruction and go on.
+//
+// A file has one record in each line, as JSON: the last whole line counts. So a change is one
+// synced write of a few kilobytes, where replacing a file takes two, of the file and of its folder.
+// What a crash left of a line is no record. A file that has grown is replaced by its last line.
 package records
 
 import (
@@ -12,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -32,6 +37,8 @@ const (
 	maxRecord = 32 << 20
 	// maxBroken is how many unreadable records are kept.
 	maxBroken = 100
+	// maxFile is how large a file grows before it is replaced.
+	maxFile = 64 << 10
 )
 
 // Record is the file of one pod: the cycle's record, and what the agent itself must know.
@@ -59,15 +66,27 @@ type Broken struct {
 	Err       error
 }
 
-// Write replaces a file as a whole. With sync it is durable before it returns, else a power cut may
-// lose it.
-type Write func(path string, data []byte, sync bool) error
+// Mode says how a file is written.
+type Mode struct {
+	// Append adds to the file, which is there, else it is replaced as a whole.
+	Append bool
+	// Sync makes what was written durable before the write returns, else a power cut may lose it.
+	Sync bool
+}
+
+// Write writes a file.
+type Write func(path string, data []byte, mode Mode) error
 
 // Store is the folder of all records. Its methods may be called at the same time for different
 // pods.
 type Store struct {
 	dir   string
 	write Write
+
+	mu sync.Mutex
+	// sizes are those of files that this process has written, by UID. What a crash may have left at
+	// the end of another one must not become part of a line.
+	sizes map[string]int
 }
 
 // Open returns the store in dir, which is made if it is not there. A nil write is package
@@ -77,16 +96,21 @@ func Open(dir string, write Write) (*Store, error) {
 		return nil, fmt.Errorf("create folder of pod records: %w", err)
 	}
 	if write == nil {
-		write = replaceFile
+		write = writeFile
 	}
-	return &Store{dir, write}, nil
+	return &Store{dir: dir, write: write, sizes: map[string]int{}}, nil
 }
 
 // Replace writes another file of the agent as records are written.
-func (s *Store) Replace(path string, data []byte, sync bool) error { return s.write(path, data, sync) }
+func (s *Store) Replace(path string, data []byte, sync bool) error {
+	return s.write(path, data, Mode{Sync: sync})
+}
 
-func replaceFile(path string, data []byte, sync bool) error {
-	if sync {
+func writeFile(path string, data []byte, m Mode) error {
+	switch {
+	case m.Append:
+		return durable.Append(path, data, m.Sync)
+	case m.Sync:
 		return durable.Write(path, data, 0o600)
 	}
 	return durable.Replace(path, data, 0o600)
@@ -143,7 +167,22 @@ func read(path, uid string) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decode(data, path, uid)
+	return decode(Last(data), path, uid)
+}
+
+// Last is the record of a file that counts: the last line that is whole. All is returned of a file
+// without any.
+func Last(file []byte) []byte {
+	for rest := file; ; {
+		end := bytes.LastIndexByte(rest, '\n')
+		if end < 0 {
+			return file
+		}
+		rest = rest[:end]
+		if line := rest[bytes.LastIndexByte(rest, '\n')+1:]; json.Valid(line) {
+			return line
+		}
+	}
 }
 
 // Copy is a record that shares nothing with another one.
@@ -222,19 +261,55 @@ func modified(e os.DirEntry) time.Time {
 	return info.ModTime()
 }
 
-// Encode is the content of a record's file.
+// Encode is a record's line.
 func Encode(r *Record) ([]byte, error) {
 	r.Version = cycle.RecordVersion
 	data, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode record of pod %q: %w", r.UID(), err)
 	}
-	return data, nil
+	return append(data, '\n'), nil
 }
 
-// Write replaces the record of a pod. Without sync a power cut may lose what changed: that is for
+// Write writes the record of a pod. Without sync a power cut may lose what changed: that is for
 // what can be observed anew.
 func (s *Store) Write(uid string, data []byte, sync bool) error {
+	size := s.size(uid)
+	if size > 0 && size+len(data) <= maxFile {
+		if err := s.write(filepath.Join(s.dir, uid, fileName), data, Mode{Append: true, Sync: sync}); err != nil {
+			s.setSize(uid, 0) // part of it may be there, and an error of a sync is told once
+			return err
+		}
+		s.setSize(uid, size+len(data))
+		return nil
+	}
+	s.setSize(uid, 0)
+	err := s.replace(uid, data, sync)
+	if err == nil && sync { // else the name of the file may be lost with what is added to it
+		s.setSize(uid, len(data))
+	}
+	return err
+}
+
+func (s *Store) size(uid string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sizes[uid]
+}
+
+// setSize notes the size of a file; 0 has the next write replace it.
+func (s *Store) setSize(uid string, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if size > 0 {
+		s.sizes[uid] = size
+	} else {
+		delete(s.sizes, uid)
+	}
+}
+
+// replace writes the file of a record anew, with its folder.
+func (s *Store) replace(uid string, data []byte, sync bool) error {
 	dir := filepath.Join(s.dir, uid)
 	if err := os.Mkdir(dir, 0o700); err == nil {
 		if err := durable.Sync(s.dir); err != nil {
@@ -243,12 +318,13 @@ func (s *Store) Write(uid string, data []byte, sync bool) error {
 	} else if !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("create folder of pod %q: %w", uid, err)
 	}
-	return s.write(filepath.Join(dir, fileName), data, sync)
+	return s.write(filepath.Join(dir, fileName), data, Mode{Sync: sync})
 }
 
 // Remove deletes the record of a pod, durably, and its folder if that is empty. One that is not
 // there is no error.
 func (s *Store) Remove(uid string) error {
+	s.setSize(uid, 0)
 	dir := filepath.Join(s.dir, uid)
 	if err := os.Remove(filepath.Join(dir, fileName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove record of pod %q: %w", uid, err)

@@ -1,6 +1,7 @@
 package records
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +64,89 @@ func TestRoundTrip(t *testing.T) {
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 		t.Errorf("%d entries are left, %v", len(entries), err)
 	}
+}
+
+// E.4: a change is one synced write, added to the file. The last whole line counts, whatever a crash
+// left after it, and a file that has grown is replaced.
+func TestLines(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, a, fileName)
+	var modes []Mode
+	var refuse error
+	open := func() *Store {
+		s, err := Open(dir, func(path string, data []byte, m Mode) error {
+			modes = append(modes, m)
+			return errors.Join(refuse, writeFile(path, data, m))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	handler := func(name string) []byte {
+		r := record(a)
+		r.Handler = name
+		data, err := Encode(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	is := func(s *Store, name string) {
+		t.Helper()
+		all, broken, err := s.Load()
+		if err != nil || len(broken) != 0 || len(all) != 1 || all[0].Handler != name {
+			t.Fatalf("%d records, %v, %v; want handler %s", len(all), broken, err, name)
+		}
+	}
+	write := func(s *Store, name string, sync bool, want Mode) {
+		t.Helper()
+		modes = nil
+		if err := s.Write(a, handler(name), sync); (err == nil) != (refuse == nil) || len(modes) != 1 || modes[0] != want {
+			t.Fatalf("%v, written as %+v, want %+v", err, modes, want)
+		}
+	}
+	s := open()
+	write(s, "one", true, Mode{Sync: true})
+	write(s, "two", true, Mode{Append: true, Sync: true})
+	write(s, "three", false, Mode{Append: true})
+	is(s, "three")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, tail := range map[string]string{
+		"half a line": string(handler("four")[:100]), "nothing of it": strings.Repeat("\x00", 50),
+		"its last page": strings.Repeat("\x00", 50) + string(handler("four")[50:]),
+	} {
+		if err := os.WriteFile(path, append(whole, tail...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s = open()
+		is(s, "three")
+		write(s, what, true, Mode{Sync: true}) // what the crash left is no part of it
+		is(open(), what)
+	}
+	refuse = errors.New("no room")
+	write(s, "lost", true, Mode{Append: true, Sync: true})
+	refuse = nil
+	write(s, "after", true, Mode{Sync: true})
+	for range 2 * maxFile / len(handler("more")) {
+		if err := s.Write(a, handler("more"), true); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Size() > maxFile {
+			t.Fatalf("%v, %v", info.Size(), err)
+		}
+	}
+	is(s, "more")
+	// The name of a file that was replaced without a sync may be lost, and what is added with it.
+	if err := s.Remove(a); err != nil {
+		t.Fatal(err)
+	}
+	write(s, "note", false, Mode{})
+	write(s, "saved", true, Mode{Sync: true})
+	write(s, "more", true, Mode{Append: true, Sync: true})
 }
 
 // E.2: unreadable records are set aside, a newer version refuses the start and moves nothing.

@@ -49,7 +49,7 @@ func (w *Worker) startContainer(ctx context.Context, j Job, d *Done) error {
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer func() { leave() }()
 	release, err := w.prepare(&j, c, &o, shown)
 	if err != nil {
 		return err
@@ -61,12 +61,39 @@ func (w *Worker) startContainer(ctx context.Context, j Job, d *Done) error {
 	}
 	w.hold(string(j.Pod.UID), id, release)
 	d.ID = id
+	if leave, err = w.recorded(ctx, j, leave); err != nil {
+		return err
+	}
 	if _, err = w.o.CRI.StartContainer(ctx, &runtime.StartContainerRequest{ContainerId: id}); err != nil {
 		err = &stepError{reason: runError, error: err}
 	} else {
 		w.o.Tell(j.Pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
 	}
 	return errors.Join(err, w.look(ctx, j.SandboxID, d, nil))
+}
+
+// recorded waits until the pod's record is written, without the slot that leave gives back: a full
+// disk may take long. The slot is taken again after it.
+func (w *Worker) recorded(ctx context.Context, j Job, leave func()) (func(), error) {
+	if j.Recorded == nil {
+		return leave, nil
+	}
+	select {
+	case <-j.Recorded:
+		return leave, nil
+	default:
+	}
+	leave()
+	select {
+	case <-j.Recorded:
+	case <-ctx.Done():
+		return func() {}, ctx.Err()
+	}
+	leave, err := w.enter(ctx)
+	if err != nil {
+		return func() {}, err
+	}
+	return leave, nil
 }
 
 // image gets the image of a container by its pull policy.

@@ -22,37 +22,47 @@ var replaced = map[string]string{
 
 // size compares the program with one that has neither an agent nor its commands.
 func (b *bench) size(ctx context.Context) error {
-	overlay, err := b.overlay()
+	with, without, err := sizes(ctx, b.dir)
 	if err != nil {
 		return err
 	}
-	var sizes []float64
+	more := with - without
+	b.table.Add("program, MB, with an agent and without", fmt.Sprintf("%.2f", with), fmt.Sprintf("%.2f", without), fmt.Sprintf("+%.2f", more), "≤ +2.5", more <= 2.5)
+	return nil
+}
+
+// sizes builds the program with an agent and its commands, and without, in a folder for this, and
+// returns their sizes in MB.
+func sizes(ctx context.Context, dir string) (with, without float64, err error) {
+	overlay, err := writeOverlay(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	var both [2]float64
 	for i, more := range [][]string{nil, {"-overlay", overlay}} {
-		program := filepath.Join(b.dir, fmt.Sprint("program", i))
+		program := filepath.Join(dir, fmt.Sprint("program", i))
 		args := append([]string{"build", "-trimpath", "-tags", node.Tags, "-ldflags=-s -w", "-o", program}, more...)
 		build := exec.CommandContext(ctx, "go", append(args, "./cmd/sunaba")...)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if said, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, said)
+			return 0, 0, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, said)
 		}
 		info, err := os.Stat(program)
 		if err != nil {
-			return err
+			return 0, 0, err
 		}
-		sizes = append(sizes, float64(info.Size())/1e6)
+		both[i] = float64(info.Size()) / 1e6
 	}
-	more := sizes[0] - sizes[1]
-	b.table.Add("program, MB, with an agent and without", fmt.Sprintf("%.2f", sizes[0]), fmt.Sprintf("%.2f", sizes[1]), fmt.Sprintf("+%.2f", more), "≤ +2.5", more <= 2.5)
-	return nil
+	return both[0], both[1], nil
 }
 
-// overlay writes the file that has the go command replace packages.
-func (b *bench) overlay() (string, error) {
+// writeOverlay writes the file that has the go command replace packages.
+func writeOverlay(dir string) (string, error) {
 	files := map[string]string{}
-	for dir, with := range replaced {
-		sources, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	for folder, with := range replaced {
+		sources, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil || len(sources) == 0 {
-			return "", fmt.Errorf("%s: no source files (run it in the project's folder): %v", dir, err)
+			return "", fmt.Errorf("%s: no source files (run it in the project's folder): %v", folder, err)
 		}
 		for _, path := range sources {
 			if path, err = filepath.Abs(path); err != nil {
@@ -60,7 +70,7 @@ func (b *bench) overlay() (string, error) {
 			}
 			files[path] = ""
 		}
-		path, err := filepath.Abs(filepath.Join(dir, "without.go"))
+		path, err := filepath.Abs(filepath.Join(folder, "without.go"))
 		if err != nil {
 			return "", err
 		}
@@ -72,6 +82,6 @@ func (b *bench) overlay() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(b.dir, "overlay.json")
+	path := filepath.Join(dir, "overlay.json")
 	return path, os.WriteFile(path, data, 0o600)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 
 	"github.com/urfave/cli/v3"
@@ -42,6 +43,10 @@ func StateFlag(state string) cli.Flag {
 	return &cli.StringFlag{Name: "state", Usage: "`DIR` of the server's state, in which the agent's socket is", Value: state}
 }
 
+// shortLived is how far the heap of a command grows before it is collected, in percent: up to 20 MiB,
+// more than a list of 100 pods takes. Most commands have ended by then.
+const shortLived = 500
+
 // WithAgent calls an action with the agent of --state.
 func WithAgent(action func(context.Context, *cli.Command, *api.Client) error) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) (err error) {
@@ -53,6 +58,7 @@ func WithAgent(action func(context.Context, *cli.Command, *api.Client) error) cl
 			return err
 		}
 		defer func() { err = errors.Join(err, c.Close()) }()
+		debug.SetGCPercent(shortLived)
 		return action(ctx, cmd, c)
 	}
 }
