@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/pods/imagegc"
 )
 
@@ -78,5 +79,17 @@ func TestConfigValues(t *testing.T) {
 	}
 	if p, err := c.Images.policy(); p != (imagegc.Policy{High: 85, Low: 80, MinAge: 2 * time.Minute}) || err != nil { // GC1
 		t.Errorf("removal of images: %+v, %v", p, err)
+	}
+}
+
+// SE6: the key of the default profile reaches the node that containers are translated for.
+func TestConfigSeccompDefault(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		c := Default()
+		c.SeccompDefault = c.SeccompDefault || on
+		f, err := Facts(c, t.TempDir(), spec.Host{})
+		if err != nil || f.Node.SeccompDefault != on {
+			t.Errorf("%v: %v, %v", on, f.Node.SeccompDefault, err)
+		}
 	}
 }
