@@ -23,6 +23,8 @@ const retryResize = 10 * time.Second
 type resize struct {
 	// wanted are the new resources of containers that do not fit yet.
 	wanted map[string]corev1.ResourceRequirements
+	// since is when they first had to wait.
+	since time.Time
 	// again says that it is to be looked whether they fit, busy that a worker applies some, retry
 	// when the next one is to.
 	again bool
@@ -68,18 +70,52 @@ func (l *resizer) resizeLater(p *pod, pod *corev1.Pod, names []string) {
 	}
 }
 
-// tryResize takes over resources that wait, if they fit now, and applies those that are taken over.
-func (l *resizer) tryResize(node admission.Node, p *pod) {
-	p.resize.again = p.saving || p.resize.busy // what is being applied would count for these too
-	if len(p.resize.wanted) == 0 || p.resize.again || p.rec.Pending != nil || p.rec.Final != nil || p.rec.Deletion != nil {
-		return
-	}
+// waitsForResize says that a pod has resources that are to be taken over.
+func (p *pod) waitsForResize() bool {
+	return len(p.resize.wanted) > 0 && p.rec.Pending == nil && p.rec.Final == nil && p.rec.Deletion == nil
+}
+
+// resizedPod is a pod with the resources that it waits for.
+func (p *pod) resizedPod() *corev1.Pod {
 	pod := p.rec.Pod.DeepCopy()
 	for name, wanted := range p.resize.wanted {
 		if c, _ := worker.Container(pod, name); c != nil {
 			c.Resources = wanted
 		}
 	}
+	return pod
+}
+
+// tryAll judges the resizes that wait in their order (RE15). Where the record of a pod is being
+// written, those after it wait for that, so that none takes its room.
+func (l *resizer) tryAll(node admission.Node) {
+	var waiting []*pod
+	order := map[*pod]admission.Resize{}
+	for _, p := range l.ordered() {
+		if p.waitsForResize() {
+			waiting = append(waiting, p)
+			order[p] = admission.Resize{Old: p.rec.Pod, New: p.resizedPod(), Since: p.resize.since}
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b *pod) int { return order[a].Before(order[b]) })
+	for _, p := range waiting {
+		l.tryResize(node, p)
+		if p.saving && p.resize.again {
+			return
+		}
+	}
+}
+
+// tryResize takes over resources that wait, if they fit now, and applies those that are taken over.
+func (l *resizer) tryResize(node admission.Node, p *pod) {
+	if !p.waitsForResize() {
+		return
+	}
+	p.resize.again = p.saving || p.resize.busy // what is being applied would count for these too
+	if p.resize.again {
+		return
+	}
+	pod := p.resizedPod()
 	if now, ever := node.Fits(pod, l.admission.holders(p)); !now {
 		l.postpone(p, ever)
 		return
@@ -96,7 +132,7 @@ func (l *resizer) tryResize(node admission.Node, p *pod) {
 		}
 	}
 	slices.Sort(p.rec.Resizing)
-	p.resize.wanted, p.resize.pending = nil, nil
+	p.resize.wanted, p.resize.pending, p.resize.since = nil, nil, time.Time{}
 	p.rec.Pod, p.must = pod, true
 	if len(restart) > 0 {
 		slices.Sort(restart)
@@ -115,6 +151,9 @@ func (l *resizer) postpone(p *pod, ever bool) {
 	}
 	if p.resize.pending != nil && p.resize.pending.Reason == reason {
 		return
+	}
+	if p.resize.pending == nil {
+		p.resize.since = l.o.now()
 	}
 	p.resize.pending = condition(corev1.PodResizePending, reason, message, l.o.now())
 	l.event(p.rec.Pod, "", corev1.EventTypeWarning, event, message)

@@ -154,7 +154,7 @@ func (l *stepper) saved(p *pod) {
 		l.step(p)
 	}
 	if p.resize.again && !p.saving {
-		l.resizes.tryResize(l.admission.node(), p)
+		l.resizes.tryAll(l.admission.node())
 	}
 }
 
