@@ -147,6 +147,24 @@ func TestResizeRefused(t *testing.T) {
 		if !strings.Contains(message, "below what is in use") {
 			t.Errorf("condition %q", message)
 		}
+		limits := func() string { // ST8
+			s := w.pod("web").Status
+			return fmt.Sprint(w.pod("web").Spec.Containers[0].Resources.Limits.Cpu(), s.ContainerStatuses[0].Resources.Limits.Cpu(), s.Resources.Limits.Cpu())
+		}
+		if got := limits(); got != "900m 500m 500m" {
+			t.Errorf("limits of spec and statuses %s while the resize is refused", got)
+		}
+		w.stop()
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		if got := limits(); got != "900m 500m 500m" {
+			t.Errorf("limits of spec and statuses %s after a restart of the agent", got)
+		}
+		w.server.mu.Lock()
+		w.server.fail = nil
+		w.server.mu.Unlock()
+		w.until("applied", func() bool { return limits() == "900m 900m 900m" })
 		w.wishes.set(t, "")
 		w.gone()
 		w.stop()

@@ -127,6 +127,9 @@ func (l *resizer) tryResize(node admission.Node, p *pod) {
 		if c != nil && old != nil && desired.ResizeRestarts(c, &old.Resources, &c.Resources) {
 			restart = append(restart, name)
 		}
+		if entry := p.rec.Containers[name]; entry != nil && old != nil && entry.InForce == nil {
+			entry.InForce = old.Resources.DeepCopy()
+		}
 		if !slices.Contains(p.rec.Resizing, name) {
 			p.rec.Resizing = append(p.rec.Resizing, name)
 		}
@@ -191,8 +194,15 @@ func (l *resizer) applyResize(p *pod) {
 	in, names := l.steps.input(p, sandbox.Attempt), slices.Clone(p.rec.Resizing)
 	p.resize.progress = condition(corev1.PodResizeInProgress, "", "", l.o.now())
 	l.work.Go(func() {
-		err := l.worker.Resize(l.ctx, in, sandbox.ID, ids)
-		l.post(func() { l.resized(p, names, err) })
+		applied, err := l.worker.Resize(l.ctx, in, sandbox.ID, ids)
+		l.post(func() {
+			for _, name := range applied {
+				if c := p.rec.Containers[name]; c != nil && c.ID == ids[name] {
+					c.InForce, p.must = nil, true
+				}
+			}
+			l.resized(p, names, err)
+		})
 	})
 }
 

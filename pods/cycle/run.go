@@ -216,7 +216,7 @@ func startContainer(n *step, it *item, delayed bool) {
 	}
 	c.Asked, c.Sandbox, c.Image = true, n.r.Sandbox, it.spec.Image
 	c.ID, c.Gone, c.Started, c.Ready = "", nil, "", ""
-	c.PostStart, c.PreStop, c.Kill, c.Restart, c.Pull, c.Now = Hook{}, Hook{}, nil, nil, false, false
+	c.PostStart, c.PreStop, c.Kill, c.Restart, c.Pull, c.InForce, c.Now = Hook{}, Hook{}, nil, nil, false, nil, false
 	if *c != before {
 		n.save()
 	}
