@@ -146,8 +146,8 @@ type Container struct {
 type Hook struct {
 	// ID is the container of which it is.
 	ID string `json:"id,omitempty"`
-	// Begun counts how often it was asked for.
-	Begun int `json:"begun,omitempty"`
+	// Begun says that it was asked for.
+	Begun bool `json:"asked,omitempty"`
 	// Over says that it ended, whatever its result.
 	Over bool `json:"over,omitempty"`
 }
