@@ -173,6 +173,7 @@ func (e Eviction) thresholds(memory int64) (pressure.Thresholds, error) {
 		}
 		list[one.signal] = t
 	}
+	list[pressure.LogFS], list[pressure.LogInodes] = list[pressure.NodeFS], list[pressure.NodeInodes] // EX3
 	if e.MemoryAvailable == "" {
 		list[pressure.Memory] = pressure.DefaultMemory(memory)
 	}

@@ -1,12 +1,14 @@
 package podagent
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/pods/imagegc"
+	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
 func TestConfigCheck(t *testing.T) {
@@ -91,5 +93,14 @@ func TestConfigSeccompDefault(t *testing.T) {
 		if err != nil || f.Node.SeccompDefault != on {
 			t.Errorf("%v: %v, %v", on, f.Node.SeccompDefault, err)
 		}
+	}
+}
+
+// EX3: logs with a file system of their own have the thresholds of nodefs.
+func TestConfigLogThresholds(t *testing.T) {
+	list, err := Default().Eviction.thresholds(0)
+	full := pressure.Readings{pressure.LogFS: {Available: 9, Capacity: 100}, pressure.LogInodes: {Available: 4, Capacity: 100}}
+	if met := list.Met(full); err != nil || !slices.Equal(met, []pressure.Signal{pressure.LogFS, pressure.LogInodes}) {
+		t.Errorf("%v, %v", met, err)
 	}
 }

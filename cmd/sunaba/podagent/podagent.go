@@ -162,7 +162,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 	if err != nil {
 		return agent.Options{}, err
 	}
-	eviction, err := evictionOptions(o, c.Eviction, facts)
+	eviction, err := evictionOptions(o, c.Eviction, c.Logs, facts)
 	if err != nil {
 		return agent.Options{}, err
 	}
@@ -200,7 +200,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 	}, nil
 }
 
-func evictionOptions(o Options, c Eviction, facts node.Facts) (agent.Eviction, error) {
+func evictionOptions(o Options, c Eviction, logs string, facts node.Facts) (agent.Eviction, error) {
 	thresholds, err := c.thresholds(facts.Node.Memory)
 	if err != nil {
 		return agent.Eviction{}, err
@@ -209,7 +209,10 @@ func evictionOptions(o Options, c Eviction, facts node.Facts) (agent.Eviction, e
 	if err != nil {
 		return agent.Eviction{}, err
 	}
-	measure, err := gauges.Open(o.pods(), o.Images)
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return agent.Eviction{}, fmt.Errorf("make folder of logs: %w", err)
+	}
+	measure, err := gauges.Open(o.pods(), o.Images, logs)
 	if err != nil {
 		return agent.Eviction{}, err
 	}
