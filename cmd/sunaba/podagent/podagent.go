@@ -264,10 +264,11 @@ func (r *Runner) inhibit(ctx context.Context) {
 	r.running.Go(func() { inhibit.New(o).Run(ctx) })
 }
 
-// Reload lists the folders again and judges pods anew that wait for a class or a handler.
-func (r *Runner) Reload(ctx context.Context) {
+// Reload lists the folders again, and judges pods anew that wait for a class, a handler or a label.
+// labels are those that the configuration gives the node now.
+func (r *Runner) Reload(ctx context.Context, labels map[string]string) {
 	r.set.Reload()
-	if err := r.agent.Reload(ctx); err != nil {
+	if err := r.agent.Reload(ctx, r.service.node.relabel(labels)); err != nil {
 		r.logger.Error("failed to judge waiting pods anew", "error", err)
 	}
 }
