@@ -200,3 +200,29 @@ func TestExamplePodLater(t *testing.T) {
 	}
 	m.gone("later", "later.yaml", "later-class.yaml")
 }
+
+// Hooks and probes of a guest run another module of its image: postStart waits for the first beat,
+// preStop drains the worker, so that its stop is an end of its own.
+func TestExamplePodProbes(t *testing.T) {
+	m := startExamples(t, "probes")
+	data := bytes.ReplaceAll(world.Manifest(m.T, "probes/pod.yaml"), []byte("runtimeClassName: sunaba-wasm"), []byte("runtimeClassName: wasm"))
+	data = bytes.ReplaceAll(data, []byte("periodSeconds: 5"), []byte("periodSeconds: 1"))
+	if err := os.WriteFile(filepath.Join(m.manifests(), "pod.yaml"), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m.ready("worker")
+	m.command("restart", "worker")
+	// The order to drain stays in the emptyDir: the next worker ends at once too.
+	p := m.becomes("worker", "drained twice", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	c := p.Status.ContainerStatuses[0]
+	if last := c.LastTerminationState.Terminated; c.RestartCount != 1 || last == nil || last.ExitCode != 0 {
+		t.Errorf("the worker that was stopped: %+v", c)
+	}
+	if got, want := m.logs("-p", "worker"), "worker: up\nworker: drained\n"; got != want {
+		t.Errorf("it said %q, want %q", got, want)
+	}
+	if events := m.command("events", "--for", "pod/worker"); strings.Contains(events, "Failed") || strings.Contains(events, "Unhealthy") {
+		t.Errorf("events:\n%s", events)
+	}
+	m.gone("worker", "pod.yaml")
+}
