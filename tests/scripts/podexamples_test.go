@@ -153,8 +153,8 @@ func TestExamplePodJob(t *testing.T) {
 	m.gone("job", "job.yaml")
 }
 
-// A device without a network: an image that is never pulled must be imported, one that is present
-// is used without asking the registry.
+// A device without a network: an image that is never pulled must be imported, by a command or from the
+// folder of preloaded ones, and is used without asking the registry (IM12).
 func TestExamplePodOffline(t *testing.T) {
 	m := startExamples(t, "greeter", "busybox")
 	m.place("offline.yaml")
@@ -166,11 +166,30 @@ func TestExamplePodOffline(t *testing.T) {
 		t.Errorf("describe says nothing of it: %s", said)
 	}
 	m.gone("offline", "offline.yaml")
-	for _, name := range []string{"greeter", "busybox"} {
-		m.Pull(world.Registry.Host+"/sunaba/"+name+":v1", "")
+	preload := filepath.Join(m.Root, "preload")
+	if err := os.MkdirAll(preload, 0o755); err != nil {
+		t.Fatal(err)
 	}
+	archives := map[string]string{"greeter": filepath.Join(t.TempDir(), "greeter.tar"), "busybox": filepath.Join(preload, "busybox.tar")}
+	images := func(args ...string) {
+		t.Helper()
+		if code, _, errs := m.Sunaba(append([]string{"images", args[0], "--root", m.Root, "--state", m.State}, args[1:]...)...); code != 0 {
+			t.Fatalf("images %q ends with %d and %q", args, code, errs)
+		}
+	}
+	for name, archive := range archives {
+		ref := world.Registry.Host + "/sunaba/" + name + ":v1"
+		m.Pull(ref, "")
+		images("export", "-o", archive, ref)
+		images("remove", ref)
+	}
+	images("import", archives["greeter"])
+	m.Restart() // imports what is preloaded
 	m.place("offline.yaml")
 	m.ready("offline")
+	if events := m.command("events", "--for", "pod/offline"); strings.Contains(events, "Pulling") || strings.Count(events, "already present") != 2 {
+		t.Errorf("the registry was asked:\n%s", events)
+	}
 	p := m.pod("offline")
 	if got, want := m.Get("http://"+p.Status.PodIP+":8080/"), "Hello from wasip1/wasm on offline\n"; got != want {
 		t.Errorf("answer %q, want %q", got, want)

@@ -1,6 +1,7 @@
 package podagent
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -102,5 +103,28 @@ func TestConfigLogThresholds(t *testing.T) {
 	full := pressure.Readings{pressure.LogFS: {Available: 9, Capacity: 100}, pressure.LogInodes: {Available: 4, Capacity: 100}}
 	if met := list.Met(full); err != nil || !slices.Equal(met, []pressure.Signal{pressure.LogFS, pressure.LogInodes}) {
 		t.Errorf("%v, %v", met, err)
+	}
+}
+
+// RE18: there are no static managers of CPUs, memory and topology, and no key for one.
+func TestConfigHasNoManagers(t *testing.T) {
+	var keys func(reflect.Type)
+	seen := 0
+	keys = func(table reflect.Type) {
+		for i := range table.NumField() {
+			name := table.Field(i).Tag.Get("toml")
+			for _, word := range []string{"manager", "topology", "numa", "cpuset"} {
+				if strings.Contains(name, word) {
+					t.Errorf("key %q", name)
+				}
+			}
+			if seen++; table.Field(i).Type.Kind() == reflect.Struct {
+				keys(table.Field(i).Type)
+			}
+		}
+	}
+	keys(reflect.TypeFor[Config]())
+	if seen < 30 {
+		t.Errorf("only %d keys", seen)
 	}
 }
