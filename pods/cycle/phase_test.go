@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PH3: the phase of every pair of containers, in every state and under every policy, beside what the
-// rule says in its own order.
+// PH3: the phase of every pair of containers, in every state and under every policy, beside what
+// the rule says in its own order.
 func TestPhaseOfPairs(t *testing.T) {
 	// waits was never started: its start fails for good. over0 and over1 ended twice, so that
 	// whatever is restarted waits in its back-off.

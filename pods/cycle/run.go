@@ -306,8 +306,9 @@ func imagePulled(n *step, it *item) bool {
 	return false
 }
 
-// runPostStart runs the hook of a container that was just started (HK2): at least once, and again if
-// the agent ended during it (HK12), so that no container counts as started whose hook never ended.
+// runPostStart runs the hook of a container that was just started (HK2): at least once, and again
+// if the agent ended during it (HK12), so that no container counts as started whose hook never
+// ended.
 func runPostStart(n *step, it *item) {
 	c, id := it.c, it.obs.ID
 	if it.spec.Lifecycle == nil || it.spec.Lifecycle.PostStart == nil || it.obs.State != StateRunning {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// AD7: objects are in the order of the names of their files, then of their places in them, whichever
-// file came first; applied ones follow by name.
+// AD7: objects are in the order of the names of their files, then of their places in them,
+// whichever file came first; applied ones follow by name.
 func TestOrderOfObjects(t *testing.T) {
 	n := newNode(t).start()
 	n.put("b.yaml", pod("z", "i:1"), pod("a", "i:1"))

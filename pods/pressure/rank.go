@@ -30,8 +30,8 @@ type Candidate struct {
 // Rank sorts the candidates, the first to be evicted first, and leaves critical ones out (EX6):
 // those that take more than they request, then those of the lowest priority, then those that take
 // the most above their request. Inodes and processes have no requests: they go by priority, then by
-// number. What is not known comes first, as a kubelet has it. apart is as of OverLimit, logsApart says
-// the same of logs.
+// number. What is not known comes first, as a kubelet has it. apart is as of OverLimit, logsApart
+// says the same of logs.
 func Rank(s Signal, all []Candidate, apart, logsApart bool) []Candidate {
 	type ranked struct {
 		Candidate

@@ -17,8 +17,8 @@ import (
 	"github.com/sunaba-project/sunaba/pods/cycle"
 )
 
-// PR25: probes that succeed cost no line of the log, no event and no process, not even for debugging;
-// exec's command is all that is run.
+// PR25: probes that succeed cost no line of the log, no event and no process, not even for
+// debugging; exec's command is all that is run.
 func TestSuccessIsQuiet(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()

@@ -58,8 +58,9 @@ func (c *podsClient) limits(name string) limited {
 }
 
 // A pod's limits are the kernel's, on the pod and on its container, with each version of cgroups.
-// The number of processes has none (RE19). They follow an edit of the manifest while the container runs; less memory than it uses waits until
-// it uses less, and kills nothing (RE4, RE5, RE7, RE9, RE10, RE15).
+// The number of processes has none (RE19). They follow an edit of the manifest while the container
+// runs; less memory than it uses waits until it uses less, and kills nothing (RE4, RE5, RE7, RE9,
+// RE10, RE15).
 func TestPodCgroups(t *testing.T) {
 	dir := world.NodeDir(t)
 	m := startPodsIn(t, dir, anyDisk)

@@ -153,8 +153,8 @@ func TestExamplePodJob(t *testing.T) {
 	m.gone("job", "job.yaml")
 }
 
-// A device without a network: an image that is never pulled must be imported, by a command or from the
-// folder of preloaded ones, and is used without asking the registry (IM12).
+// A device without a network: an image that is never pulled must be imported, by a command or from
+// the folder of preloaded ones, and is used without asking the registry (IM12).
 func TestExamplePodOffline(t *testing.T) {
 	m := startExamples(t, "greeter", "busybox")
 	m.place("offline.yaml")

@@ -17,8 +17,8 @@ import (
 )
 
 // guestNotes are the notes about a pod's guests that have no other probes than TCP ones on ports
-// that are open before they start. Without an answer of the CRI server there are none: what is known
-// of the pod is shown all the same.
+// that are open before they start. Without an answer of the CRI server there are none: what is
+// known of the pod is shown all the same.
 func guestNotes(ctx context.Context, c *api.Client, p *corev1.Pod) []string {
 	asked := describe.TCPOnly(p)
 	if len(asked) == 0 {

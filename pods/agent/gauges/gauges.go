@@ -30,8 +30,8 @@ type Gauges struct {
 	unified bool
 }
 
-// Open returns gauges for a node whose pods' volumes are in one folder, images and layers in another
-// one, and logs in a third. All must exist.
+// Open returns gauges for a node whose pods' volumes are in one folder, images and layers in
+// another one, and logs in a third. All must exist.
 //
 // # Errors
 //

@@ -196,8 +196,8 @@ func (l *life) judgeBackOff() {
 	}
 }
 
-// judgeHooks wants two instances of the sidecar, by the edit, and hooks of each: once, and once more
-// for each kill at most.
+// judgeHooks wants two instances of the sidecar, by the edit, and hooks of each: once, and once
+// more for each kill at most.
 func (l *life) judgeHooks() {
 	sides, most := l.runs("side"), 1
 	for _, deaths := range l.deathIn {

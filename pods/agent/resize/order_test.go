@@ -1,4 +1,4 @@
-package admission
+package resize
 
 import (
 	"testing"
@@ -11,9 +11,12 @@ import (
 // RE15: the order in which resizes that wait are judged.
 func TestResizeOrder(t *testing.T) {
 	at := time.Unix(1000, 0)
-	resize := func(old, wanted string, since time.Time, change func(*corev1.Pod)) Resize {
+	resize := func(old, wanted string, since time.Time, change func(*corev1.Pod)) Waiting {
 		sized := func(cpu string) *corev1.Pod {
-			p := pod(change)
+			p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}}
+			if change != nil {
+				change(p)
+			}
 			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("1Mi"),
 			}
@@ -22,13 +25,13 @@ func TestResizeOrder(t *testing.T) {
 			}
 			return p
 		}
-		return Resize{Old: sized(old), New: sized(wanted), Since: since}
+		return Waiting{Old: sized(old), New: sized(wanted), Since: since}
 	}
 	priority := func(n int32) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.Priority = &n } }
 	guaranteed := func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{} }
 	for _, tt := range []struct {
 		name        string
-		first, last Resize
+		first, last Waiting
 	}{
 		{"no more before priority", resize("2", "1", time.Time{}, nil), resize("1", "2", at, priority(5))},
 		{"the same is no more", resize("1", "1", time.Time{}, nil), resize("1", "2", at, priority(5))},

@@ -1,4 +1,6 @@
-package admission
+// Package resize keeps what is under way with the resources of one pod's containers (RE15). It is
+// pure.
+package resize
 
 import (
 	"cmp"
@@ -6,11 +8,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/pods/agent/admission"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// Resize is a resize that waits.
-type Resize struct {
+// Waiting is a resize that waits.
+type Waiting struct {
 	// Old is the pod with the resources it has, New with those it is to have.
 	Old, New *corev1.Pod
 	// Since is when it first had to wait; zero if it was not judged yet.
@@ -20,10 +23,10 @@ type Resize struct {
 // Before says which of two resizes is judged first, as a kubelet does (RE15): one that requests no
 // more than before, then the pod of higher priority, then the Guaranteed one, then the one that
 // waits longer. It is negative for r, 0 if none of these tells them apart.
-func (r Resize) Before(other Resize) int {
+func (r Waiting) Before(other Waiting) int {
 	return cmp.Or(
 		-yes(!r.grows(), !other.grows()),
-		Before(r.New, other.New),
+		admission.Before(r.New, other.New),
 		-yes(guaranteed(r.New), guaranteed(other.New)),
 		-yes(!r.Since.IsZero(), !other.Since.IsZero()),
 		r.Since.Compare(other.Since),
@@ -31,7 +34,7 @@ func (r Resize) Before(other Resize) int {
 }
 
 // grows says whether more CPU or memory is requested than before.
-func (r Resize) grows() bool {
+func (r Waiting) grows() bool {
 	old, wanted := runtimeclass.EffectiveRequests(r.Old, r.Old.Spec.Overhead), runtimeclass.EffectiveRequests(r.New, r.New.Spec.Overhead)
 	return wanted.Cpu().Cmp(*old.Cpu()) > 0 || wanted.Memory().Cmp(*old.Memory()) > 0
 }
