@@ -187,8 +187,8 @@ func TestExamplePodOffline(t *testing.T) {
 	m.Restart() // imports what is preloaded
 	m.place("offline.yaml")
 	m.ready("offline")
-	if events := m.command("events", "--for", "pod/offline"); strings.Contains(events, "Pulling") || strings.Count(events, "already present") != 2 {
-		t.Errorf("the registry was asked:\n%s", events)
+	if said := m.command("describe", "pod/offline"); strings.Contains(said, "Pulling") || strings.Count(said, "already present") != 2 {
+		t.Errorf("the registry was asked:\n%s", said)
 	}
 	p := m.pod("offline")
 	if got, want := m.Get("http://"+p.Status.PodIP+":8080/"), "Hello from wasip1/wasm on offline\n"; got != want {
