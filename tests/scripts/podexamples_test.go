@@ -198,6 +198,9 @@ func TestExamplePodOffline(t *testing.T) {
 		t.Errorf("the tools say %q", got)
 	}
 	m.gone("offline", "offline.yaml")
+	if err := os.RemoveAll(preload); err != nil {
+		t.Error(err)
+	}
 }
 
 // A pod whose class is not there fails with a reason, and is made anew when the class comes.
@@ -221,7 +224,8 @@ func TestExamplePodLater(t *testing.T) {
 }
 
 // Hooks and probes of a guest run another module of its image: postStart waits for the first beat,
-// preStop drains the worker, so that its stop is an end of its own.
+// preStop drains the worker, so that its stop is an end of its own and not a kill after its grace
+// period.
 func TestExamplePodProbes(t *testing.T) {
 	m := startExamples(t, "probes")
 	data := bytes.ReplaceAll(world.Manifest(m.T, "probes/pod.yaml"), []byte("runtimeClassName: sunaba-wasm"), []byte("runtimeClassName: wasm"))
@@ -229,19 +233,20 @@ func TestExamplePodProbes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(m.manifests(), "pod.yaml"), data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	m.ready("worker")
+	m.ready("worker") // not before its hook is over
+	if events := m.command("events", "--for", "pod/worker"); strings.Contains(events, "Warning") {
+		t.Errorf("events:\n%s", events)
+	}
 	m.command("restart", "worker")
-	// The order to drain stays in the emptyDir: the next worker ends at once too.
-	p := m.becomes("worker", "drained twice", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	// The order to drain stays in the emptyDir: the next worker ends at once, before its hook.
+	p := m.becomes("worker", "restarted", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	c := p.Status.ContainerStatuses[0]
 	if last := c.LastTerminationState.Terminated; c.RestartCount != 1 || last == nil || last.ExitCode != 0 {
 		t.Errorf("the worker that was stopped: %+v", c)
 	}
-	if got, want := m.logs("-p", "worker"), "worker: up\nworker: drained\n"; got != want {
-		t.Errorf("it said %q, want %q", got, want)
-	}
-	if events := m.command("events", "--for", "pod/worker"); strings.Contains(events, "Failed") || strings.Contains(events, "Unhealthy") {
-		t.Errorf("events:\n%s", events)
+	log, err := os.ReadFile(filepath.Join(m.podLogs(), "default_worker_"+string(p.UID), "worker", "0.log"))
+	if err != nil || !strings.Contains(string(log), "worker: up\n") || !strings.HasSuffix(string(log), "worker: drained\n") {
+		t.Errorf("it said %q, %v", log, err)
 	}
 	m.gone("worker", "pod.yaml")
 }
