@@ -51,8 +51,8 @@ const appArmorProfile = "sunaba-default"
 const restTime = 5 * time.Second
 
 // places are the folders and the socket that make one server: several run side by side with
-// different ones.
-type places struct{ root, state, socket string }
+// different ones. config is the file of the configuration, "" without.
+type places struct{ root, state, socket, config string }
 
 // defaultPlaces are those of a machine's one server.
 func defaultPlaces() places {
@@ -69,15 +69,16 @@ type daemon struct {
 	logger   *slog.Logger
 	classes  *classBook
 	network  network.Network
-	pods     *podagent.Runner // nil without [pods] manifests
-	close    []func() error   // from first made to last
+	pods     *podagent.Runner  // nil without [pods] manifests
+	labels   map[string]string // of the node, as they were read last
+	close    []func() error    // from first made to last
 }
 
 // newDaemon wires a server: everything that one part is told about another stands here. Nothing is
 // changed on the machine but that folders are made and the socket listens.
 func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, err error) {
 	takeOverLibraries(logger)
-	d := &daemon{places: p, logger: logger}
+	d := &daemon{places: p, logger: logger, labels: c.Pods.NodeLabels}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())

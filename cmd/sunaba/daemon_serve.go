@@ -69,9 +69,15 @@ func (d *daemon) reload(ctx context.Context) {
 	} else {
 		d.logger.Info("RuntimeClasses reloaded")
 	}
-	if d.pods != nil {
-		d.pods.Reload(ctx)
+	if d.pods == nil {
+		return
 	}
+	if c, err := readConfig(d.places.config); err != nil {
+		d.logger.Error("failed to reload the labels of the node, the previous ones stay", "error", err)
+	} else {
+		d.labels = c.Pods.NodeLabels
+	}
+	d.pods.Reload(ctx, d.labels)
 }
 
 // status tells systemd how the pods are.

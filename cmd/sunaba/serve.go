@@ -89,7 +89,7 @@ func serve(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	p := places{root: cmd.String("root"), state: cmd.String("state"), socket: cmd.String("socket")}
+	p := places{root: cmd.String("root"), state: cmd.String("state"), socket: cmd.String("socket"), config: cmd.String("config")}
 	if err := p.absolute(); err != nil {
 		return err
 	}
@@ -107,7 +107,11 @@ func serve(ctx context.Context, cmd *cli.Command) error {
 
 // absolute makes the places independent of the working folder: shims have another.
 func (p *places) absolute() error {
-	for _, path := range []*string{&p.root, &p.state, &p.socket} {
+	all := []*string{&p.root, &p.state, &p.socket}
+	if p.config != "" {
+		all = append(all, &p.config)
+	}
+	for _, path := range all {
 		full, err := filepath.Abs(*path)
 		if err != nil {
 			return fmt.Errorf("find folder %q: %w", *path, err)

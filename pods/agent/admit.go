@@ -38,9 +38,7 @@ func (l *admitter) admit(node admission.Node, order map[manifest.Key]int) {
 	for _, p := range waiting {
 		l.judge(node, p)
 	}
-	for _, p := range l.ordered() {
-		l.resizes.tryResize(node, p)
-	}
+	l.resizes.tryAll(node)
 }
 
 // judge admits one pod, lets it wait or fails it.

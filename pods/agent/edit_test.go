@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -146,6 +147,24 @@ func TestResizeRefused(t *testing.T) {
 		if !strings.Contains(message, "below what is in use") {
 			t.Errorf("condition %q", message)
 		}
+		limits := func() string { // ST8
+			s := w.pod("web").Status
+			return fmt.Sprint(w.pod("web").Spec.Containers[0].Resources.Limits.Cpu(), s.ContainerStatuses[0].Resources.Limits.Cpu(), s.Resources.Limits.Cpu())
+		}
+		if got := limits(); got != "900m 500m 500m" {
+			t.Errorf("limits of spec and statuses %s while the resize is refused", got)
+		}
+		w.stop()
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		if got := limits(); got != "900m 500m 500m" {
+			t.Errorf("limits of spec and statuses %s after a restart of the agent", got)
+		}
+		w.server.mu.Lock()
+		w.server.fail = nil
+		w.server.mu.Unlock()
+		w.until("applied", func() bool { return limits() == "900m 900m 900m" })
 		w.wishes.set(t, "")
 		w.gone()
 		w.stop()
@@ -169,6 +188,55 @@ func TestResizeTwice(t *testing.T) {
 			t.Errorf("the second was applied %d times\n%s", n, w.describe())
 		}
 		w.runs("app#0")
+		w.stop()
+	})
+}
+
+// RE15: resizes that wait are taken over by priority, then QoS, then time, whatever their pods'
+// UIDs are.
+func TestResizeOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		pod := func(name, spec, cpu, limits string) string {
+			return fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  %s\n  terminationGracePeriodSeconds: 1\n"+
+				"  containers: [{name: %s, image: \"app:1\", resources: {requests: {cpu: %s, memory: 1Mi}%s}}]\n", name, spec, name, cpu, limits)
+		}
+		size := map[string]string{"late": "100m", "first": "100m", "equal": "100m", "early": "100m", "full": "1500m"}
+		wish := func() {
+			text := ""
+			for _, name := range []string{"late", "first", "equal", "early", "full"} {
+				switch cpu := size[name]; {
+				case cpu == "":
+				case name == "first":
+					text += pod(name, "priority: 7", cpu, "")
+				case name == "equal":
+					text += pod(name, "", cpu, fmt.Sprintf(", limits: {cpu: %s, memory: 1Mi}", cpu))
+				default:
+					text += pod(name, "", cpu, "")
+				}
+			}
+			w.wishes.set(t, text)
+		}
+		wish()
+		w.start()
+		w.runs("late#0", "first#0", "equal#0", "early#0", "full#0")
+		for _, name := range []string{"early", "late", "equal", "first"} {
+			size[name] = "1100m"
+			wish()
+			w.settle(time.Second)
+		}
+		gone := "full"
+		for _, next := range []string{"first", "equal", "early", "late"} {
+			delete(size, gone)
+			wish()
+			w.settle(5 * time.Second)
+			for name := range size {
+				if got := w.pod(name).Spec.Containers[0].Resources.Requests.Cpu().String(); (got == "1100m") != (name == next) {
+					t.Errorf("without %s: %s requests %s\n%s", gone, name, got, w.describe())
+				}
+			}
+			gone = next
+		}
 		w.stop()
 	})
 }

@@ -102,7 +102,8 @@ func (l *evictor) choose(s pressure.Signal, readings pressure.Readings, uses *sy
 			candidates = append(candidates, c)
 		}
 	}
-	ranked := pressure.Rank(s, candidates, l.apart())
+	_, logsApart := readings[pressure.LogFS]
+	ranked := pressure.Rank(s, candidates, l.apart(), logsApart)
 	if len(ranked) == 0 {
 		l.o.Logger.Warn("no pod can be evicted", "resource", s.Resource())
 		return

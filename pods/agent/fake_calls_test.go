@@ -73,6 +73,7 @@ func (s *server) ImageStatus(ctx context.Context, r *runtime.ImageStatusRequest)
 		if err := s.enter(ctx, "ImageStatus", name); err != nil {
 			return nil, err
 		}
+		s.handled("ImageStatus", r.GetImage())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,6 +90,7 @@ func (s *server) PullImage(ctx context.Context, r *runtime.PullImageRequest) (*r
 	s.most = max(s.most, s.pulls)
 	s.mu.Unlock()
 	defer func() { s.mu.Lock(); s.pulls--; s.mu.Unlock() }()
+	s.handled("PullImage", r.GetImage())
 	if err := s.enter(ctx, "PullImage", name); err != nil {
 		return nil, err
 	}
@@ -96,4 +98,11 @@ func (s *server) PullImage(ctx context.Context, r *runtime.PullImageRequest) (*r
 	defer s.mu.Unlock()
 	s.images[name] = true
 	return &runtime.PullImageResponse{ImageRef: name}, nil
+}
+
+// handled notes for which handler an image was asked for.
+func (s *server) handled(call string, image *runtime.ImageSpec) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handlers = append(s.handlers, call+" "+image.GetImage()+" "+image.GetRuntimeHandler())
 }

@@ -39,7 +39,8 @@ type server struct {
 	fail        func(call, subject string) error
 	delay       map[string]time.Duration
 	calls       []string
-	pulls, most int // at the moment, and at once at most
+	pulls, most int      // at the moment, and at once at most
+	handlers    []string // calls about images of containers, with the handler
 	// memory and layers are what containers use, by name, in bytes.
 	memory, layers map[string]int64
 	// asked checks that the attempt of a sandbox (name "") is on record before it is made, or that of a
@@ -112,7 +113,7 @@ func (s *server) statuses(sandbox string) []*runtime.ContainerStatus {
 		if c.sandbox == sandbox {
 			h := c.ContainerStatus
 			list = append(list, &runtime.ContainerStatus{Id: h.Id, Metadata: h.Metadata, State: h.State, CreatedAt: h.CreatedAt, StartedAt: h.StartedAt,
-				FinishedAt: h.FinishedAt, ExitCode: h.ExitCode, Reason: h.Reason, Image: h.Image, ImageRef: h.ImageRef, LogPath: h.LogPath, Labels: h.Labels, Annotations: h.Annotations})
+				FinishedAt: h.FinishedAt, ExitCode: h.ExitCode, Reason: h.Reason, Message: h.Message, Image: h.Image, ImageRef: h.ImageRef, LogPath: h.LogPath, Labels: h.Labels, Annotations: h.Annotations})
 		}
 	}
 	return list

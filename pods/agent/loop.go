@@ -15,6 +15,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/images"
 	"github.com/sunaba-project/sunaba/pods/agent/pace"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
+	"github.com/sunaba-project/sunaba/pods/agent/resize"
 	"github.com/sunaba-project/sunaba/pods/agent/tidy"
 	"github.com/sunaba-project/sunaba/pods/agent/verdicts"
 	"github.com/sunaba-project/sunaba/pods/agent/views"
@@ -123,7 +124,7 @@ func (l *loop) load() error {
 	}
 	for _, rec := range all {
 		p := newPod(rec)
-		p.resize = resizing(rec)
+		p.resize = resize.Of(rec)
 		l.pods[p.uid()] = p
 		if first := rec.UserNamespace; first != 0 {
 			if err := l.ranges.Keep(p.uid(), first); err != nil {

@@ -201,6 +201,28 @@ func TestMountFails(t *testing.T) {
 	})
 }
 
+// AD4: a label that the node gets by a reload admits the pod that waits for it at once.
+func TestLabelAppears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.wishes.set(t, strings.ReplaceAll(one, "spec:", "spec:\n  nodeSelector: {rack: '8'}"))
+		w.start()
+		w.settle(time.Minute)
+		if got := w.server.running(); len(got) != 0 {
+			t.Errorf("running %v without the label", got)
+		}
+		before := time.Now()
+		if err := w.agent.Reload(t.Context(), map[string]string{"rack": "8"}); err != nil {
+			t.Fatal(err)
+		}
+		w.runs("app#0")
+		if d := time.Since(before); d > 0 {
+			t.Errorf("started after %s", d)
+		}
+		w.stop()
+	})
+}
+
 // A record that cannot be written holds the pod: nothing is done before it is.
 func TestDiskFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

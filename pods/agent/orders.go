@@ -53,10 +53,12 @@ func (a *Agent) Summary() string {
 	return text
 }
 
-// Reload judges waiting pods anew: RuntimeClasses or handlers may have changed.
-func (a *Agent) Reload(ctx context.Context) error {
+// Reload judges waiting pods anew: RuntimeClasses or handlers may have changed. labels are those of
+// the node from now on (AD4).
+func (a *Agent) Reload(ctx context.Context, labels map[string]string) error {
 	a.Signal()
 	return a.l.ask(ctx, func() error {
+		a.l.o.Labels = labels
 		for _, p := range a.l.ordered() {
 			p.changed = true
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/pods/agent/observe"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
+	"github.com/sunaba-project/sunaba/pods/agent/resize"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
@@ -38,7 +39,7 @@ type pod struct {
 	holding bool
 	// mountDelay is the last pause after a failure of the volumes.
 	mountDelay time.Duration
-	resize     resize
+	resize     resize.State
 
 	limited limited
 

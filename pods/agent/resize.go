@@ -5,101 +5,57 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sunaba-project/sunaba/pods/agent/admission"
-	"github.com/sunaba-project/sunaba/pods/agent/records"
-	"github.com/sunaba-project/sunaba/pods/agent/worker"
+	"github.com/sunaba-project/sunaba/pods/agent/resize"
 	"github.com/sunaba-project/sunaba/pods/cycle"
-	"github.com/sunaba-project/sunaba/pods/desired"
-	"github.com/sunaba-project/sunaba/pods/manifest"
 )
 
 // retryResize is the pause after the server refused a resize, as one below what is in use.
 const retryResize = 10 * time.Second
 
-// resize is what is under way with the resources of a pod's containers (RE15).
-type resize struct {
-	// wanted are the new resources of containers that do not fit yet.
-	wanted map[string]corev1.ResourceRequirements
-	// again says that it is to be looked whether they fit, busy that a worker applies some, retry
-	// when the next one is to.
-	again bool
-	busy  bool
-	retry time.Time
-	// pending and progress are the conditions, nil if they are not there.
-	pending, progress *corev1.PodCondition
-}
-
-// resizer changes the resources of running pods.
+// resizer changes the resources of running pods (RE15).
 type resizer struct{ *loop }
 
-// resizing is what the record of a pod says about resources that were not taken over when the agent
-// ended.
-func resizing(rec *records.Record) resize {
-	var r resize
-	for _, c := range manifest.Containers(rec.Manifest) {
-		have, _ := worker.Container(rec.Pod, c.Name)
-		if have == nil || equality.Semantic.DeepEqual(have.Resources, c.Resources) {
-			continue
+// tryAll judges the resizes that wait in their order. Where the record of a pod is being written,
+// those after it wait for that, so that none takes its room.
+func (l *resizer) tryAll(node admission.Node) {
+	var waiting []*pod
+	order := map[*pod]resize.Waiting{}
+	for _, p := range l.ordered() {
+		if p.resize.Waits(p.rec) {
+			waiting = append(waiting, p)
+			order[p] = p.resize.Waiting(p.rec)
 		}
-		if r.wanted == nil {
-			r.wanted = map[string]corev1.ResourceRequirements{}
-		}
-		r.wanted[c.Name] = c.Resources
 	}
-	return r
-}
-
-// resizeLater keeps the old resources of containers in a pod's new form until they fit.
-func (l *resizer) resizeLater(p *pod, pod *corev1.Pod, names []string) {
-	for _, name := range names {
-		c, _ := worker.Container(pod, name)
-		old, _ := worker.Container(p.rec.Pod, name)
-		if c == nil || old == nil {
-			continue
+	slices.SortStableFunc(waiting, func(a, b *pod) int { return order[a].Before(order[b]) })
+	for _, p := range waiting {
+		l.try(node, p)
+		if p.saving && p.resize.Again {
+			return
 		}
-		if p.resize.wanted == nil {
-			p.resize.wanted = map[string]corev1.ResourceRequirements{}
-		}
-		p.resize.wanted[name] = *c.Resources.DeepCopy()
-		c.Resources = *old.Resources.DeepCopy()
 	}
 }
 
-// tryResize takes over resources that wait, if they fit now, and applies those that are taken over.
-func (l *resizer) tryResize(node admission.Node, p *pod) {
-	p.resize.again = p.saving || p.resize.busy // what is being applied would count for these too
-	if len(p.resize.wanted) == 0 || p.resize.again || p.rec.Pending != nil || p.rec.Final != nil || p.rec.Deletion != nil {
+// try takes over resources that wait, if they fit now, and applies those that are taken over.
+func (l *resizer) try(node admission.Node, p *pod) {
+	if !p.resize.Waits(p.rec) {
 		return
 	}
-	pod := p.rec.Pod.DeepCopy()
-	for name, wanted := range p.resize.wanted {
-		if c, _ := worker.Container(pod, name); c != nil {
-			c.Resources = wanted
-		}
-	}
-	if now, ever := node.Fits(pod, l.admission.holders(p)); !now {
-		l.postpone(p, ever)
+	p.resize.Again = p.saving || p.resize.Busy // what is being applied would count for these too
+	if p.resize.Again {
 		return
 	}
-	var restart []string
-	for name := range p.resize.wanted {
-		c, _ := worker.Container(pod, name)
-		old, _ := worker.Container(p.rec.Pod, name)
-		if c != nil && old != nil && desired.ResizeRestarts(c, &old.Resources, &c.Resources) {
-			restart = append(restart, name)
+	w := p.resize.Waiting(p.rec)
+	if now, ever := node.Fits(w.New, l.admission.holders(p)); !now {
+		if event, message := p.resize.Postpone(ever, l.o.now()); event != "" {
+			l.event(p.rec.Pod, "", corev1.EventTypeWarning, event, message)
+			l.steps.step(p)
 		}
-		if !slices.Contains(p.rec.Resizing, name) {
-			p.rec.Resizing = append(p.rec.Resizing, name)
-		}
+		return
 	}
-	slices.Sort(p.rec.Resizing)
-	p.resize.wanted, p.resize.pending = nil, nil
-	p.rec.Pod, p.must = pod, true
-	if len(restart) > 0 {
-		slices.Sort(restart)
+	p.must = true
+	if restart := p.resize.Take(p.rec, w); len(restart) > 0 {
 		if err := p.rec.Restart(restart, cycle.Reason{Reason: "Resize", Message: "Container resized, will be restarted"}); err != nil {
 			l.o.Logger.Warn("failed to restart resized containers", "pod", p.uid(), "error", err)
 		}
@@ -107,33 +63,13 @@ func (l *resizer) tryResize(node admission.Node, p *pod) {
 	l.steps.step(p)
 }
 
-// postpone notes that a resize must wait, for good or for room.
-func (l *resizer) postpone(p *pod, ever bool) {
-	reason, event, message := corev1.PodReasonDeferred, "ResizeDeferred", "Node didn't have enough resource for the pod's new requests"
-	if !ever {
-		reason, event, message = corev1.PodReasonInfeasible, "ResizeInfeasible", "Node didn't have enough capacity for the pod's new requests"
-	}
-	if p.resize.pending != nil && p.resize.pending.Reason == reason {
-		return
-	}
-	p.resize.pending = condition(corev1.PodResizePending, reason, message, l.o.now())
-	l.event(p.rec.Pod, "", corev1.EventTypeWarning, event, message)
-	l.steps.step(p)
-}
-
-func condition(kind corev1.PodConditionType, reason, message string, now time.Time) *corev1.PodCondition {
-	return &corev1.PodCondition{
-		Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-	}
-}
-
 // applyResize gives running containers the resources of the pod's record, in a worker. Containers
 // that do not run get them when they are created.
 func (l *resizer) applyResize(p *pod) {
-	if p.resize.busy || p.saving || l.o.now().Before(p.resize.retry) {
+	if p.resize.Busy || p.saving || l.o.now().Before(p.resize.Retry) {
 		return
 	}
-	p.resize.retry = time.Time{}
+	p.resize.Retry = time.Time{}
 	if len(p.rec.Resizing) == 0 {
 		return
 	}
@@ -148,24 +84,31 @@ func (l *resizer) applyResize(p *pod) {
 		p.rec.Resizing = nil
 		return
 	}
-	p.resize.busy = true
+	p.resize.Busy = true
 	in, names := l.steps.input(p, sandbox.Attempt), slices.Clone(p.rec.Resizing)
-	p.resize.progress = condition(corev1.PodResizeInProgress, "", "", l.o.now())
+	p.resize.Progress = resize.Condition(corev1.PodResizeInProgress, "", "", l.o.now())
 	l.work.Go(func() {
-		err := l.worker.Resize(l.ctx, in, sandbox.ID, ids)
-		l.post(func() { l.resized(p, names, err) })
+		applied, err := l.worker.Resize(l.ctx, in, sandbox.ID, ids)
+		l.post(func() {
+			for _, name := range applied {
+				if c := p.rec.Containers[name]; c != nil && c.ID == ids[name] {
+					c.InForce, p.must = nil, true
+				}
+			}
+			l.resized(p, names, err)
+		})
 	})
 }
 
 // resized takes in the end of a resize.
 func (l *resizer) resized(p *pod, names []string, err error) {
-	p.resize.busy = false
+	p.resize.Busy = false
 	if err != nil {
-		p.resize.retry = l.o.now().Add(retryResize)
-		p.resize.progress = condition(corev1.PodResizeInProgress, corev1.PodReasonError, err.Error(), l.o.now())
+		p.resize.Retry = l.o.now().Add(retryResize)
+		p.resize.Progress = resize.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, err.Error(), l.o.now())
 		l.event(p.rec.Pod, "", corev1.EventTypeWarning, "ResizeError", err.Error())
 	} else {
-		p.resize.retry, p.resize.progress = time.Time{}, nil
+		p.resize.Retry, p.resize.Progress = time.Time{}, nil
 		p.rec.Resizing = slices.DeleteFunc(p.rec.Resizing, func(name string) bool { return slices.Contains(names, name) })
 		p.must = true
 	}

@@ -142,7 +142,7 @@ func (l *stepper) saved(p *pod) {
 		l.records.note(p)
 	}
 	l.show(p)
-	next := pace.Earliest(p.decision.Wake, p.noteAt, p.saveAt, p.resize.retry)
+	next := pace.Earliest(p.decision.Wake, p.noteAt, p.saveAt, p.resize.Retry)
 	if soonest := now.Add(leastPause); !next.IsZero() && next.Before(soonest) {
 		next = soonest // nothing that is due already may turn the loop without end
 	}
@@ -154,8 +154,8 @@ func (l *stepper) saved(p *pod) {
 	case p.again:
 		l.step(p)
 	}
-	if p.resize.again && !p.saving {
-		l.resizes.tryResize(l.admission.node(), p)
+	if p.resize.Again && !p.saving {
+		l.resizes.tryAll(l.admission.node())
 	}
 }
 
@@ -289,7 +289,7 @@ func (l *stepper) probeFailed(e probes.Event) {
 // show makes the view of a pod of its record and what was decided last.
 func (l *stepper) show(p *pod) {
 	next, until := p.decision.Waiting, p.decision.Wake
-	if len(p.resize.wanted) > 0 {
+	if len(p.resize.Wanted) > 0 {
 		next = strings.TrimPrefix(next+"; room for new resources", "; ")
 	}
 	if back := l.evictor.back(p); !back.IsZero() {
@@ -303,7 +303,7 @@ func (l *stepper) showAs(p *pod, status corev1.PodStatus, next string, until tim
 	shown := *p.rec.Pod
 	shown.TypeMeta.APIVersion, shown.TypeMeta.Kind = "v1", "Pod"
 	shown.Status = status
-	for _, c := range []*corev1.PodCondition{p.resize.pending, p.resize.progress} {
+	for _, c := range []*corev1.PodCondition{p.resize.Pending, p.resize.Progress} {
 		if c != nil {
 			shown.Status.Conditions = append(shown.Status.Conditions[:len(shown.Status.Conditions):len(shown.Status.Conditions)], *c)
 		}

@@ -187,7 +187,7 @@ func (l *planner) takeOver(p *pod, e *desired.Entry, edit desired.Edit) {
 	if edit.Spec {
 		pod.Generation++
 	}
-	l.resizes.resizeLater(p, pod, edit.Resize)
+	p.resize.Later(p.rec, pod, edit.Resize)
 	p.rec.Manifest = e.Pod()
 	p.rec.Edit(pod)
 	l.inputs.refreshVolumes(p)

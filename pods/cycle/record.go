@@ -135,6 +135,9 @@ type Container struct {
 	Restart *Reason `json:"restart,omitempty"`
 	// Pull says that the image is pulled before the container is stopped for Restart.
 	Pull bool `json:"pull,omitempty"`
+	// InForce are the resources of the present container while those of the pod are not applied to it
+	// yet; nil if it has those.
+	InForce *corev1.ResourceRequirements `json:"inForce,omitempty"`
 	// Now says that the next start waits for no back-off: the container ran when the node stopped.
 	Now bool `json:"now,omitempty"`
 }
@@ -143,8 +146,8 @@ type Container struct {
 type Hook struct {
 	// ID is the container of which it is.
 	ID string `json:"id,omitempty"`
-	// Begun counts how often it was asked for.
-	Begun int `json:"begun,omitempty"`
+	// Begun says that it was asked for.
+	Begun bool `json:"asked,omitempty"`
 	// Over says that it ended, whatever its result.
 	Over bool `json:"over,omitempty"`
 }

@@ -217,7 +217,7 @@ func startContainer(n *step, it *item, delayed bool) {
 	}
 	c.Asked, c.Sandbox, c.Image = true, n.r.Sandbox, it.spec.Image
 	c.ID, c.Gone, c.Started, c.Ready = "", nil, "", ""
-	c.PostStart, c.PreStop, c.Kill, c.Restart, c.Pull, c.Now = Hook{}, Hook{}, nil, nil, false, false
+	c.PostStart, c.PreStop, c.Kill, c.Restart, c.Pull, c.InForce, c.Now = Hook{}, Hook{}, nil, nil, false, nil, false
 	switch {
 	case *c == before:
 	case !before.Asked: // see observeAttempts
@@ -314,8 +314,9 @@ func imagePulled(n *step, it *item) bool {
 	return false
 }
 
-// runPostStart runs the hook of a container that was just started (HK2, HK12): at most twice, if
-// the agent ended during it.
+// runPostStart runs the hook of a container that was just started (HK2): at least once, and again
+// if the agent ended during it (HK12), so that no container counts as started whose hook never
+// ended.
 func runPostStart(n *step, it *item) {
 	c, id := it.c, it.obs.ID
 	if it.spec.Lifecycle == nil || it.spec.Lifecycle.PostStart == nil || it.obs.State != StateRunning {
@@ -332,10 +333,6 @@ func runPostStart(n *step, it *item) {
 		return
 	}
 	n.save()
-	if c.PostStart.Begun++; c.PostStart.Begun > 2 {
-		c.PostStart.Over = true
-		updateReady(n, it)
-		return
-	}
+	c.PostStart.Begun = true
 	n.act(Action{Verb: RunPostStart, Subject: subject, Container: it.name, ID: id})
 }

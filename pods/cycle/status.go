@@ -38,7 +38,10 @@ func podStatus(n *step) corev1.PodStatus {
 	// A pod that was never accepted has no containers, as with a kubelet.
 	rejected := r.Pending != nil || r.Final != nil && r.Sandboxes == 0
 	if !rejected || containersRan(n) {
-		setResources(r.Pod, &st)
+		setResources(inForce(n), &st)
+		if requests := runtimeclass.EffectiveRequests(r.Pod, r.Pod.Spec.Overhead); len(requests) > 0 {
+			st.AllocatedResources = requests
+		}
 		for _, it := range n.items {
 			cs := containerStatus(n, it, limit)
 			switch it.kind {
@@ -67,12 +70,38 @@ func podStatus(n *step) corev1.PodStatus {
 func setResources(pod *corev1.Pod, st *corev1.PodStatus) {
 	requests := runtimeclass.EffectiveRequests(pod, pod.Spec.Overhead)
 	limits := runtimeclass.EffectiveLimits(pod, pod.Spec.Overhead)
-	if len(requests) > 0 {
-		st.AllocatedResources = requests
-	}
 	if len(requests)+len(limits) > 0 {
-		st.Resources = &corev1.ResourceRequirements{Requests: requests.DeepCopy(), Limits: limits}
+		st.Resources = &corev1.ResourceRequirements{Requests: requests, Limits: limits}
 	}
+}
+
+// inForce is the pod with the resources that its containers have, if a resize of them is still to
+// be applied (ST8).
+func inForce(n *step) *corev1.Pod {
+	pod := n.r.Pod
+	for _, it := range n.items {
+		if r := resourcesInForce(it); r != &it.spec.Resources {
+			if pod == n.r.Pod {
+				pod = pod.DeepCopy()
+			}
+			for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+				for i := range list {
+					if list[i].Name == it.name {
+						list[i].Resources = *r
+					}
+				}
+			}
+		}
+	}
+	return pod
+}
+
+// resourcesInForce are those of a container: its own while it runs with others than the pod's.
+func resourcesInForce(it *item) *corev1.ResourceRequirements {
+	if it.c.InForce != nil && it.obs != nil && it.obs.State == StateRunning && it.exited() == nil {
+		return it.c.InForce
+	}
+	return &it.spec.Resources
 }
 
 // setAddresses are the node's and the pod's.
@@ -119,7 +148,7 @@ func containerStatus(n *step, it *item, limit int) corev1.ContainerStatus {
 		if it.kind == initial {
 			cs.Ready = cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0
 		}
-		cs.Resources = it.spec.Resources.DeepCopy()
+		cs.Resources = resourcesInForce(it).DeepCopy()
 		cs.AllocatedResources = it.spec.Resources.Requests.DeepCopy()
 	} else {
 		cs.Ready = false

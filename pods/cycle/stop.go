@@ -182,8 +182,8 @@ func cancelHook(n *step, it *item) {
 	n.cancel("hook/"+it.name, RunPreStop)
 }
 
-// runPreStop runs the hook before a stop and says that it is to be waited for. It starts at most
-// twice, if the agent ended during it (HK12).
+// runPreStop runs the hook before a stop and says that it is to be waited for. It starts
+// again if the agent ended during it (HK12), within the same grace period.
 func runPreStop(n *step, it *item, k Kill) bool {
 	if it.spec.Lifecycle == nil || it.spec.Lifecycle.PreStop == nil || it.obs.State != StateRunning {
 		return false
@@ -198,7 +198,7 @@ func runPreStop(n *step, it *item, k Kill) bool {
 	case h.Over:
 		return false
 	case !n.now.Before(k.Deadline): // out of time
-		if h.Begun > 0 {
+		if h.Begun {
 			n.once("prestop/"+it.name, k.ID, corev1.EventTypeWarning, "FailedPreStopHook", it.name, "PreStopHook failed")
 		}
 		n.cancel(subject, "")
@@ -208,12 +208,8 @@ func runPreStop(n *step, it *item, k Kill) bool {
 	case busy:
 		n.wake(k.Deadline, string(a.Verb)+" of "+it.name)
 		return true
-	case h.Begun >= 2:
-		h.Over = true
-		n.save()
-		return false
 	}
-	h.Begun++
+	h.Begun = true
 	n.save()
 	n.act(Action{Verb: RunPreStop, Subject: subject, Container: it.name, ID: k.ID, Deadline: k.Deadline})
 	n.wake(k.Deadline, "RunPreStop of "+it.name)

@@ -39,6 +39,7 @@ type world struct {
 	immortal   map[string]bool
 	over       bool
 	preStops   map[string]int
+	reloads    int
 	restarts   map[string]int32
 	phases     []corev1.PodPhase
 	noStart    bool
@@ -91,6 +92,7 @@ func (w *world) save() {
 
 // reload is the death of the agent: what was under way is lost, with or without effect.
 func (w *world) reload() {
+	w.reloads++
 	for _, a := range w.under {
 		if w.random != nil && w.random.Intn(2) == 0 {
 			w.effect(a)
@@ -231,7 +233,7 @@ func (w *world) begin(a Action) {
 		w.fatalf("started after the end: %+v", a)
 	}
 	if a.Verb == RunPreStop {
-		if w.preStops[a.ID]++; w.preStops[a.ID] > 2 {
+		if w.preStops[a.ID]++; w.preStops[a.ID] > 1+w.reloads {
 			w.fatalf("preStop of %s began %d times", a.ID, w.preStops[a.ID])
 		}
 	}

@@ -79,5 +79,14 @@ func (u *Use) disk(layers, others bool) Room {
 	return room
 }
 
+// logs are what the logs of containers take.
+func (u *Use) logs() Room {
+	var room Room
+	for _, c := range u.Containers {
+		room.add(c.Logs)
+	}
+	return room
+}
+
 // bytes is an amount as messages have it.
 func bytes(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.BinarySI) }

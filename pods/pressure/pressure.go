@@ -19,6 +19,8 @@ const (
 	ImageInodes
 	NodeFS
 	NodeInodes
+	LogFS // of the pods' logs, where they have a file system of their own
+	LogInodes
 	PIDs
 )
 
@@ -33,6 +35,8 @@ var signals = []struct {
 	ImageInodes: {"inodes", corev1.NodeDiskPressure, resource.DecimalSI},
 	NodeFS:      {corev1.ResourceEphemeralStorage, corev1.NodeDiskPressure, resource.BinarySI},
 	NodeInodes:  {"inodes", corev1.NodeDiskPressure, resource.DecimalSI},
+	LogFS:       {corev1.ResourceEphemeralStorage, corev1.NodeDiskPressure, resource.BinarySI},
+	LogInodes:   {"inodes", corev1.NodeDiskPressure, resource.DecimalSI},
 	PIDs:        {"pids", corev1.NodePIDPressure, resource.DecimalSI},
 }
 

@@ -72,7 +72,7 @@ func TestMet(t *testing.T) { // EX1, EX3
 		full[Signal(i)] = Reading{Available: 9, Capacity: 100}
 	}
 	// The disk of images comes before that of pods: they may be one.
-	if got := all.Met(full); !slices.Equal(got, []Signal{Memory, ImageFS, ImageInodes, NodeFS, NodeInodes, PIDs}) {
+	if got := all.Met(full); !slices.Equal(got, []Signal{Memory, ImageFS, ImageInodes, NodeFS, NodeInodes, LogFS, LogInodes, PIDs}) {
 		t.Errorf("met %v", got)
 	}
 	enough := Readings{Memory: {10, 100}, NodeFS: {11, 100}, PIDs: {9, 100}}
@@ -182,13 +182,29 @@ func TestRank(t *testing.T) { // EX6
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			var names []string
-			for _, c := range Rank(tt.signal, tt.pods, tt.apart) {
+			for _, c := range Rank(tt.signal, tt.pods, tt.apart, false) {
 				names = append(names, c.Pod.Name)
 			}
 			if got := strings.Join(names, " "); got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// EX6: where logs have a file system of their own, only they count on it, and they do not on the
+// pods'.
+func TestRankLogsApart(t *testing.T) {
+	talker, writer := candidate("talker", "", 0, 0), candidate("writer", "", 0, 0)
+	talker.Use = &Use{Containers: []ContainerUse{{Logs: Room{Bytes: 9 * mi, Inodes: 2}}}}
+	writer.Use = &Use{Containers: []ContainerUse{{Logs: Room{Bytes: mi, Inodes: 9}}}, Volumes: map[string]Room{"v": {Bytes: 4 * mi, Inodes: 4}}}
+	for signal, want := range map[Signal]string{LogFS: "talker", LogInodes: "writer", NodeFS: "writer", NodeInodes: "writer"} {
+		if got := Rank(signal, []Candidate{writer, talker}, false, true)[0].Pod.Name; got != want {
+			t.Errorf("signal %d: %s first, want %s", signal, got, want)
+		}
+	}
+	if got := Rank(NodeFS, []Candidate{writer, talker}, false, false)[0].Pod.Name; got != "talker" {
+		t.Errorf("together: %s first", got)
 	}
 }
 

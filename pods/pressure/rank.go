@@ -30,8 +30,9 @@ type Candidate struct {
 // Rank sorts the candidates, the first to be evicted first, and leaves critical ones out (EX6):
 // those that take more than they request, then those of the lowest priority, then those that take
 // the most above their request. Inodes and processes have no requests: they go by priority, then by
-// number. What is not known comes first, as a kubelet has it. apart is as of OverLimit.
-func Rank(s Signal, all []Candidate, apart bool) []Candidate {
+// number. What is not known comes first, as a kubelet has it. apart is as of OverLimit, logsApart
+// says the same of logs.
+func Rank(s Signal, all []Candidate, apart, logsApart bool) []Candidate {
 	type ranked struct {
 		Candidate
 		known, modest bool // modest: within its request
@@ -44,7 +45,7 @@ func Rank(s Signal, all []Candidate, apart bool) []Candidate {
 		}
 		r := ranked{Candidate: c}
 		if c.Use != nil {
-			used, request := take(s, c, apart)
+			used, request := take(s, c, apart, logsApart)
 			r.known, r.modest, r.excess = true, used <= request, used-request
 		}
 		if s.Resource() == "inodes" || s == PIDs {
@@ -66,16 +67,22 @@ func Rank(s Signal, all []Candidate, apart bool) []Candidate {
 }
 
 // take is what a pod takes of what a signal is about, and its request.
-func take(s Signal, c Candidate, apart bool) (used, request int64) {
+func take(s Signal, c Candidate, apart, logsApart bool) (used, request int64) {
 	requests := runtimeclass.EffectiveRequests(c.Pod, c.Pod.Spec.Overhead)
 	image := s == ImageFS || s == ImageInodes
 	room := c.Use.disk(!apart || image, !apart || !image)
+	switch logs := c.Use.logs(); {
+	case s == LogFS || s == LogInodes:
+		room = logs
+	case logsApart && (!apart || !image):
+		room.add(Room{-logs.Bytes, -logs.Inodes})
+	}
 	switch s {
 	case Memory:
 		return c.Use.Memory, requests.Memory().Value()
-	case ImageFS, NodeFS:
+	case ImageFS, NodeFS, LogFS:
 		return room.Bytes, requests.StorageEphemeral().Value()
-	case ImageInodes, NodeInodes:
+	case ImageInodes, NodeInodes, LogInodes:
 		return room.Inodes, 0
 	case PIDs:
 		return c.Use.Processes, 0

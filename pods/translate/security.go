@@ -192,11 +192,15 @@ func capabilities(own *corev1.Capabilities) *runtime.Capability {
 	return out
 }
 
-// seccomp is a seccomp profile; none is Unconfined. A Localhost one is a file below the node's
+// seccomp is a seccomp profile; none is Unconfined, or RuntimeDefault with the node's
+// SeccompDefault, a kubelet's seccompDefault (SE6). A Localhost one is a file below the node's
 // folder of profiles.
 func seccomp(node Node, p *corev1.SeccompProfile) (*runtime.SecurityProfile, error) {
 	const field = "securityContext.seccompProfile"
-	if p == nil {
+	switch {
+	case p == nil && node.SeccompDefault:
+		return &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_RuntimeDefault}, nil
+	case p == nil:
 		return &runtime.SecurityProfile{ProfileType: runtime.SecurityProfile_Unconfined}, nil
 	}
 	out, err := profile(field, string(p.Type), p.LocalhostProfile)

@@ -184,6 +184,26 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
+// SE6: with the node's default profile a container that names none is confined, and one that does
+// keeps its own.
+func TestSeccompDefault(t *testing.T) {
+	const unconfined = "securityContext: {seccompProfile: {type: Unconfined}}"
+	for _, tt := range []struct{ spec, container, want string }{
+		{"", "", "RuntimeDefault "},
+		{unconfined, "", "Unconfined "},
+		{"", unconfined, "Unconfined "},
+		{"", "securityContext: {seccompProfile: {type: Localhost, localhostProfile: p.json}}", "Localhost /s/p.json"},
+	} {
+		pod := specPod(t, tt.spec, tt.container)
+		in := input(pod)
+		in.Node.SeccompDefault, in.Node.SeccompProfiles = true, "/s"
+		config, err := Container(in, &pod.Spec.Containers[0], ContainerInput{Image: &runtime.Image{}})
+		if err != nil || profileText(config.GetLinux().GetSecurityContext().GetSeccomp()) != tt.want {
+			t.Errorf("%q %q: %v, %v, want %q", tt.spec, tt.container, config.GetLinux().GetSecurityContext().GetSeccomp(), err, tt.want)
+		}
+	}
+}
+
 func profileText(p *runtime.SecurityProfile) string {
 	if p == nil {
 		return "nil"

@@ -23,6 +23,8 @@ type Node struct {
 	// SeccompProfiles is the folder below which localhostProfile names a file. Without one (sunaba
 	// run) the profile is an absolute path.
 	SeccompProfiles string
+	// SeccompDefault says that containers without a profile have the server's default one.
+	SeccompDefault bool
 	// Resolv is the node's resolv.conf for dnsPolicy Default; the zero value leaves it to the
 	// server.
 	Resolv Resolv

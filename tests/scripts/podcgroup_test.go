@@ -58,8 +58,9 @@ func (c *podsClient) limits(name string) limited {
 }
 
 // A pod's limits are the kernel's, on the pod and on its container, with each version of cgroups.
-// They follow an edit of the manifest while the container runs; less memory than it uses waits until
-// it uses less, and kills nothing (RE4, RE5, RE7, RE9, RE10, RE15).
+// The number of processes has none (RE19). They follow an edit of the manifest while the container
+// runs; less memory than it uses waits until it uses less, and kills nothing (RE4, RE5, RE7, RE9,
+// RE10, RE15).
 func TestPodCgroups(t *testing.T) {
 	dir := world.NodeDir(t)
 	m := startPodsIn(t, dir, anyDisk)
@@ -101,6 +102,12 @@ spec:
 		}
 	}
 	c.await("memory is in use", func() bool { _, err := os.Stat(filepath.Join(shared, "full")); return err == nil })
+	pod, container := c.groups("sized")
+	for _, group := range []string{pod, container} {
+		if got := c.file(group, "pids/pids.max", "pids.max"); got != "max" {
+			t.Errorf("pids.max of %s is %s", group, got)
+		}
+	}
 	becomes("at first", limited{fmt.Sprint(64 << 20), fmt.Sprint(64 << 20), quota(20000)})
 	write("sized", "{limits: {cpu: 400m, memory: 96Mi}}", program)
 	becomes("more", limited{fmt.Sprint(96 << 20), fmt.Sprint(96 << 20), quota(40000)})

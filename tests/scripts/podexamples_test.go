@@ -153,8 +153,8 @@ func TestExamplePodJob(t *testing.T) {
 	m.gone("job", "job.yaml")
 }
 
-// A device without a network: an image that is never pulled must be imported, one that is present
-// is used without asking the registry.
+// A device without a network: an image that is never pulled must be imported, by a command or from
+// the folder of preloaded ones, and is used without asking the registry (IM12).
 func TestExamplePodOffline(t *testing.T) {
 	m := startExamples(t, "greeter", "busybox")
 	m.place("offline.yaml")
@@ -166,11 +166,33 @@ func TestExamplePodOffline(t *testing.T) {
 		t.Errorf("describe says nothing of it: %s", said)
 	}
 	m.gone("offline", "offline.yaml")
-	for _, name := range []string{"greeter", "busybox"} {
-		m.Pull(world.Registry.Host+"/sunaba/"+name+":v1", "")
+	preload := filepath.Join(m.Root, "preload")
+	if err := os.MkdirAll(preload, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	archives := map[string]string{"greeter": filepath.Join(t.TempDir(), "greeter.tar"), "busybox": filepath.Join(preload, "busybox.tar")}
+	images := func(args ...string) {
+		t.Helper()
+		if code, _, errs := m.Sunaba(append([]string{"images", args[0], "--root", m.Root, "--state", m.State}, args[1:]...)...); code != 0 {
+			t.Fatalf("images %q ends with %d and %q", args, code, errs)
+		}
+	}
+	for name, archive := range archives {
+		ref := world.Registry.Host + "/sunaba/" + name + ":v1"
+		m.Pull(ref, "")
+		images("export", "-o", archive, ref)
+		images("remove", ref)
+	}
+	images("import", archives["greeter"])
+	m.Restart() // imports what is preloaded
+	if !node.Within(node.Patience, func() bool { code, _, _ := m.Sunaba("get", "--state", m.State, "pods"); return code == 0 }) {
+		t.Fatal("the server does not run pods again")
 	}
 	m.place("offline.yaml")
 	m.ready("offline")
+	if said := m.command("describe", "pod/offline"); strings.Contains(said, "Pulling") || strings.Count(said, "already present") != 2 {
+		t.Errorf("the registry was asked:\n%s", said)
+	}
 	p := m.pod("offline")
 	if got, want := m.Get("http://"+p.Status.PodIP+":8080/"), "Hello from wasip1/wasm on offline\n"; got != want {
 		t.Errorf("answer %q, want %q", got, want)
@@ -179,6 +201,9 @@ func TestExamplePodOffline(t *testing.T) {
 		t.Errorf("the tools say %q", got)
 	}
 	m.gone("offline", "offline.yaml")
+	if err := os.RemoveAll(preload); err != nil {
+		t.Error(err)
+	}
 }
 
 // A pod whose class is not there fails with a reason, and is made anew when the class comes.
@@ -199,4 +224,28 @@ func TestExamplePodLater(t *testing.T) {
 		t.Errorf("answer %q, want %q", got, want)
 	}
 	m.gone("later", "later.yaml", "later-class.yaml")
+}
+
+// Hooks and probes of a guest run another module of its image: postStart waits for the first beat,
+// preStop drains the worker, so that its stop is an end of its own and not a kill after its grace
+// period.
+func TestExamplePodProbes(t *testing.T) {
+	m := startExamples(t, "probes")
+	data := bytes.ReplaceAll(world.Manifest(m.T, "probes/pod.yaml"), []byte("runtimeClassName: sunaba-wasm"), []byte("runtimeClassName: wasm"))
+	data = bytes.ReplaceAll(data, []byte("periodSeconds: 5"), []byte("periodSeconds: 1"))
+	if err := os.WriteFile(filepath.Join(m.manifests(), "pod.yaml"), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m.ready("worker") // not before its hook is over
+	if events := m.command("events", "--for", "pod/worker"); strings.Contains(events, "Warning") {
+		t.Errorf("events:\n%s", events)
+	}
+	m.command("restart", "worker")
+	// The order to drain stays in the emptyDir: the next worker ends at once, before its hook.
+	p := m.becomes("worker", "restarted", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	c := p.Status.ContainerStatuses[0]
+	if last := c.LastTerminationState.Terminated; c.RestartCount != 1 || last == nil || last.ExitCode != 0 || last.Reason != "Completed" {
+		t.Errorf("the worker that was stopped: %+v", c)
+	}
+	m.gone("worker", "pod.yaml")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,15 +94,24 @@ func (m pods) endPods() {
 }
 
 func (m pods) daemonCommand(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: daemon kill|start")
+	const usage = "usage: daemon kill|start|reload, or daemon rack NUMBER"
+	if neg || len(args) == 0 {
+		ts.Fatalf(usage)
 	}
 	switch args[0] {
+	case "reload":
+		ts.Check(syscall.Kill(m.DaemonPID(), syscall.SIGHUP))
+	case "rack": // the node's label, for the next reload
+		file := m.ConfigFile
+		text, err := os.ReadFile(file)
+		ts.Check(err)
+		changed := regexp.MustCompile(`("example.com/rack" = ")[^"]*`).ReplaceAllString(string(text), "${1}"+args[1])
+		ts.Check(os.WriteFile(file, []byte(changed), 0o600))
 	case "kill":
 		ts.Check(m.SignalDaemon(syscall.SIGKILL))
 	case "start":
 		ts.Check(m.StartDaemon(m.T.Context()))
 	default:
-		ts.Fatalf("usage: daemon kill|start")
+		ts.Fatalf(usage)
 	}
 }

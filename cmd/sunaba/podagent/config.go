@@ -22,22 +22,23 @@ import (
 // Config is the table [pods] of the configuration: about pods that run from manifests, without a
 // kubelet. What its fields mean is written in default.toml.
 type Config struct {
-	Manifests     []string          `toml:"manifests"`
-	NodeName      string            `toml:"node_name"`
-	NodeLabels    map[string]string `toml:"node_labels"`
-	MaxPods       int               `toml:"max_pods"`
-	IgnoreKinds   []string          `toml:"ignore_kinds"`
-	CrashLoopMax  string            `toml:"crash_loop_max"`
-	ParallelPulls int               `toml:"parallel_pulls"`
-	PullFallback  bool              `toml:"pull_fallback"`
-	ClusterDNS    []string          `toml:"cluster_dns"`
-	ClusterDomain string            `toml:"cluster_domain"`
-	Logs          string            `toml:"logs"`
-	LogMaxSize    string            `toml:"log_max_size"`
-	LogMaxFiles   int               `toml:"log_max_files"`
-	Seccomp       string            `toml:"seccomp_profiles"`
-	UnsafeSysctls []string          `toml:"unsafe_sysctls"`
-	Listen        string            `toml:"listen"`
+	Manifests      []string          `toml:"manifests"`
+	NodeName       string            `toml:"node_name"`
+	NodeLabels     map[string]string `toml:"node_labels"`
+	MaxPods        int               `toml:"max_pods"`
+	IgnoreKinds    []string          `toml:"ignore_kinds"`
+	CrashLoopMax   string            `toml:"crash_loop_max"`
+	ParallelPulls  int               `toml:"parallel_pulls"`
+	PullFallback   bool              `toml:"pull_fallback"`
+	ClusterDNS     []string          `toml:"cluster_dns"`
+	ClusterDomain  string            `toml:"cluster_domain"`
+	Logs           string            `toml:"logs"`
+	LogMaxSize     string            `toml:"log_max_size"`
+	LogMaxFiles    int               `toml:"log_max_files"`
+	Seccomp        string            `toml:"seccomp_profiles"`
+	SeccompDefault bool              `toml:"seccomp_default"`
+	UnsafeSysctls  []string          `toml:"unsafe_sysctls"`
+	Listen         string            `toml:"listen"`
 
 	ReservedCPU              string `toml:"reserved_cpu"`
 	ReservedMemory           string `toml:"reserved_memory"`
@@ -172,6 +173,7 @@ func (e Eviction) thresholds(memory int64) (pressure.Thresholds, error) {
 		}
 		list[one.signal] = t
 	}
+	list[pressure.LogFS], list[pressure.LogInodes] = list[pressure.NodeFS], list[pressure.NodeInodes] // EX3
 	if e.MemoryAvailable == "" {
 		list[pressure.Memory] = pressure.DefaultMemory(memory)
 	}

@@ -1,11 +1,15 @@
 package podagent
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/pods/imagegc"
+	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
 func TestConfigCheck(t *testing.T) {
@@ -78,5 +82,49 @@ func TestConfigValues(t *testing.T) {
 	}
 	if p, err := c.Images.policy(); p != (imagegc.Policy{High: 85, Low: 80, MinAge: 2 * time.Minute}) || err != nil { // GC1
 		t.Errorf("removal of images: %+v, %v", p, err)
+	}
+}
+
+// SE6: the key of the default profile reaches the node that containers are translated for.
+func TestConfigSeccompDefault(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		c := Default()
+		c.SeccompDefault = c.SeccompDefault || on
+		f, err := Facts(c, t.TempDir(), spec.Host{})
+		if err != nil || f.Node.SeccompDefault != on {
+			t.Errorf("%v: %v, %v", on, f.Node.SeccompDefault, err)
+		}
+	}
+}
+
+// EX3: logs with a file system of their own have the thresholds of nodefs.
+func TestConfigLogThresholds(t *testing.T) {
+	list, err := Default().Eviction.thresholds(0)
+	full := pressure.Readings{pressure.LogFS: {Available: 9, Capacity: 100}, pressure.LogInodes: {Available: 4, Capacity: 100}}
+	if met := list.Met(full); err != nil || !slices.Equal(met, []pressure.Signal{pressure.LogFS, pressure.LogInodes}) {
+		t.Errorf("%v, %v", met, err)
+	}
+}
+
+// RE18: there are no static managers of CPUs, memory and topology, and no key for one.
+func TestConfigHasNoManagers(t *testing.T) {
+	var keys func(reflect.Type)
+	seen := 0
+	keys = func(table reflect.Type) {
+		for i := range table.NumField() {
+			name := table.Field(i).Tag.Get("toml")
+			for _, word := range []string{"manager", "topology", "numa", "cpuset"} {
+				if strings.Contains(name, word) {
+					t.Errorf("key %q", name)
+				}
+			}
+			if seen++; table.Field(i).Type.Kind() == reflect.Struct {
+				keys(table.Field(i).Type)
+			}
+		}
+	}
+	keys(reflect.TypeFor[Config]())
+	if seen < 30 {
+		t.Errorf("only %d keys", seen)
 	}
 }

@@ -26,7 +26,8 @@ func Facts(c Config, root string, host spec.Host) (node.Facts, error) {
 	}
 	maps.Copy(f.Labels, c.NodeLabels)
 	n := &f.Node
-	n.ClusterDNS, n.ClusterDomain, n.SeccompProfiles = c.ClusterDNS, c.ClusterDomain, c.Seccomp
+	n.ClusterDNS, n.ClusterDomain = c.ClusterDNS, c.ClusterDomain
+	n.SeccompProfiles, n.SeccompDefault = c.Seccomp, c.SeccompDefault
 	if !host.Hugetlb {
 		n.HugePageSizes = nil
 	}

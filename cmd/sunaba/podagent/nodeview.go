@@ -2,7 +2,9 @@ package podagent
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +35,9 @@ type nodeView struct {
 		Status(context.Context, *runtime.StatusRequest) (*runtime.StatusResponse, error)
 	}
 	kept node.Conditions
+	// fixed are the labels that every node has, labels all.
+	fixed  map[string]string
+	labels atomic.Pointer[map[string]string]
 }
 
 func newNodeView(o Options, facts node.Facts, a *agent.Agent) (*nodeView, error) {
@@ -44,7 +49,17 @@ func newNodeView(o Options, facts node.Facts, a *agent.Agent) (*nodeView, error)
 	if err != nil {
 		return nil, err
 	}
-	return &nodeView{facts: facts, uid: types.UID(mark), created: created, agent: a, cri: o.CRI}, nil
+	v := &nodeView{facts: facts, uid: types.UID(mark), created: created, agent: a, cri: o.CRI, fixed: node.Labels(facts.Node.Name)}
+	v.relabel(o.Config.NodeLabels)
+	return v, nil
+}
+
+// relabel gives the node these labels beside those that every node has, and answers all.
+func (v *nodeView) relabel(labels map[string]string) map[string]string {
+	all := maps.Clone(v.fixed)
+	maps.Copy(all, labels)
+	v.labels.Store(&all)
+	return all
 }
 
 // object is the node now.
@@ -54,7 +69,9 @@ func (v *nodeView) object() *corev1.Node {
 	status, err := v.cri.Status(ctx, &runtime.StatusRequest{})
 	// Ready is the last one, as a kubelet's.
 	conditions := append(slices.Clip(v.agent.Conditions()), node.Ready(node.Health{Agent: v.agent.Health(), Failed: err, Status: status, ShuttingDown: v.agent.ShuttingDown()}))
-	return v.facts.Object(node.Seen{
+	facts := v.facts
+	facts.Labels = *v.labels.Load()
+	return facts.Object(node.Seen{
 		UID: v.uid, Created: v.created, Version: version.String(), Runtime: "sunaba", Status: status, Conditions: v.kept.Keep(conditions, time.Now()),
 	})
 }

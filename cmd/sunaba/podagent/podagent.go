@@ -162,7 +162,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 	if err != nil {
 		return agent.Options{}, err
 	}
-	eviction, err := evictionOptions(o, c.Eviction, facts)
+	eviction, err := evictionOptions(o, c.Eviction, c.Logs, facts)
 	if err != nil {
 		return agent.Options{}, err
 	}
@@ -200,7 +200,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 	}, nil
 }
 
-func evictionOptions(o Options, c Eviction, facts node.Facts) (agent.Eviction, error) {
+func evictionOptions(o Options, c Eviction, logs string, facts node.Facts) (agent.Eviction, error) {
 	thresholds, err := c.thresholds(facts.Node.Memory)
 	if err != nil {
 		return agent.Eviction{}, err
@@ -209,7 +209,10 @@ func evictionOptions(o Options, c Eviction, facts node.Facts) (agent.Eviction, e
 	if err != nil {
 		return agent.Eviction{}, err
 	}
-	measure, err := gauges.Open(o.pods(), o.Images)
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return agent.Eviction{}, fmt.Errorf("make folder of logs: %w", err)
+	}
+	measure, err := gauges.Open(o.pods(), o.Images, logs)
 	if err != nil {
 		return agent.Eviction{}, err
 	}
@@ -261,10 +264,11 @@ func (r *Runner) inhibit(ctx context.Context) {
 	r.running.Go(func() { inhibit.New(o).Run(ctx) })
 }
 
-// Reload lists the folders again and judges pods anew that wait for a class or a handler.
-func (r *Runner) Reload(ctx context.Context) {
+// Reload lists the folders again, and judges pods anew that wait for a class, a handler or a label.
+// labels are those that the configuration gives the node now.
+func (r *Runner) Reload(ctx context.Context, labels map[string]string) {
 	r.set.Reload()
-	if err := r.agent.Reload(ctx); err != nil {
+	if err := r.agent.Reload(ctx, r.service.node.relabel(labels)); err != nil {
 		r.logger.Error("failed to judge waiting pods anew", "error", err)
 	}
 }

@@ -106,7 +106,7 @@ func describeOne(ctx context.Context, c *api.Client, out io.Writer, r api.Resour
 		if d.Pod == nil {
 			return fmt.Errorf("describe pod %q: the server's answer has no pod", pod.Name)
 		}
-		return describe.Pod(out, d, now, events)
+		return describe.Pod(out, d, now, events, guestNotes(ctx, c, d.Pod)...)
 	case manifest.KindConfigMap:
 		return as(raw, func(v *corev1.ConfigMap) error { return describe.ConfigMap(out, v) })
 	case manifest.KindSecret:

@@ -116,6 +116,7 @@ type node struct {
 
 	mu         sync.Mutex
 	containers map[string]*runtime.ContainerStatus
+	infos      map[string]string // what a verbose status says, by container
 	exec       []*runtime.ExecRequest
 	attach     []*runtime.AttachRequest
 	url        string
@@ -173,7 +174,11 @@ func (n *node) ContainerStatus(_ context.Context, r *runtime.ContainerStatusRequ
 	if s == nil {
 		return nil, status.Errorf(codes.NotFound, "no container %q", r.GetContainerId())
 	}
-	return &runtime.ContainerStatusResponse{Status: s}, nil
+	resp := &runtime.ContainerStatusResponse{Status: s}
+	if r.GetVerbose() {
+		resp.Info = map[string]string{"info": n.infos[s.Id]}
+	}
+	return resp, nil
 }
 
 func (n *node) Exec(_ context.Context, r *runtime.ExecRequest) (*runtime.ExecResponse, error) {

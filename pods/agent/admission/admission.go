@@ -113,11 +113,10 @@ func (n Node) Judge(pod *corev1.Pod, others []*corev1.Pod) Verdict {
 			return failed(AppArmorMissing, rejected+err.Error())
 		}
 	}
-	why := n.lacks(v.Pod, others)
-	if refusal := pressure.Refuse(v.Pod, n.Pressure); refusal != "" {
-		why = append(why, refusal)
+	if refusal := pressure.Refuse(v.Pod, n.Pressure); refusal != "" { // EX10; a kubelet looks at it first too
+		return Verdict{Pending: &cycle.Reason{Reason: Unschedulable, Message: refusal}}
 	}
-	if len(why) > 0 {
+	if why := n.lacks(v.Pod, others); len(why) > 0 {
 		slices.Sort(why)
 		return Verdict{Pending: &cycle.Reason{
 			Reason: Unschedulable, Message: "0/1 nodes are available: 1 " + strings.Join(why, ", 1 ") + ".",

@@ -22,6 +22,7 @@ import (
 type Gauges struct {
 	pods, images string
 	apart        bool
+	logs         string // "" unless they have a file system of their own
 	proc         string
 	// memory is the folder of the root cgroup of the memory controller, "" without; unified says
 	// that it is of version 2.
@@ -29,19 +30,21 @@ type Gauges struct {
 	unified bool
 }
 
-// Open returns gauges for a node whose pods' volumes are in one folder, and images and layers in
-// another one. Both must exist.
+// Open returns gauges for a node whose pods' volumes are in one folder, images and layers in
+// another one, and logs in a third. All must exist.
 //
 // # Errors
 //
 // Those of the file system.
-func Open(pods, images string) (*Gauges, error) {
+func Open(pods, images, logs string) (*Gauges, error) {
 	g := &Gauges{pods: pods, images: images, proc: "/proc"}
-	var a, b unix.Stat_t
-	if err := errors.Join(unix.Stat(pods, &a), unix.Stat(images, &b)); err != nil {
-		return nil, fmt.Errorf("find file systems of pods and images: %w", err)
+	var a, b, c unix.Stat_t
+	if err := errors.Join(unix.Stat(pods, &a), unix.Stat(images, &b), unix.Stat(logs, &c)); err != nil {
+		return nil, fmt.Errorf("find file systems of pods, images and logs: %w", err)
 	}
-	g.apart = a.Dev != b.Dev
+	if g.apart = a.Dev != b.Dev; c.Dev != a.Dev {
+		g.logs = logs
+	}
 	if m, err := cgroup.Find(); err == nil { // without cgroups, the kernel's own estimate is taken
 		g.unified = m.Unified != ""
 		g.memory = m.Unified
@@ -58,24 +61,32 @@ func (g *Gauges) Apart() bool { return g.apart }
 // Read measures everything. What could not be measured is left out, and named in the error.
 func (g *Gauges) Read() (pressure.Readings, error) {
 	readings := pressure.Readings{}
-	return readings, errors.Join(
+	var logs error
+	if g.logs != "" {
+		logs = room(readings, g.logs, pressure.LogFS, pressure.LogInodes)
+	}
+	return readings, errors.Join(logs,
 		g.readMemory(readings), room(readings, g.pods, pressure.NodeFS, pressure.NodeInodes),
 		room(readings, g.images, pressure.ImageFS, pressure.ImageInodes), g.processes(readings),
 	)
 }
 
-// Settle writes out both file systems, because some count removed files as free only then.
+// Settle writes out the file systems, because some count removed files as free only then.
 func (g *Gauges) Settle() error {
+	dirs := []string{g.pods}
+	if g.apart {
+		dirs = append(dirs, g.images)
+	}
+	if g.logs != "" {
+		dirs = append(dirs, g.logs)
+	}
 	var errs []error
-	for _, dir := range []string{g.pods, g.images} {
+	for _, dir := range dirs {
 		f, err := os.Open(dir)
 		if err == nil {
 			err = errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 		}
 		errs = append(errs, err)
-		if !g.apart {
-			break
-		}
 	}
 	return errors.Join(errs...)
 }

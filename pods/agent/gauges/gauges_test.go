@@ -26,11 +26,11 @@ func write(t *testing.T, path, text string) {
 // EX3: a file system of its own for the images; what is written shows, and what is removed.
 func TestDisks(t *testing.T) {
 	small, pods := disk.New(t, t.TempDir(), 32), t.TempDir()
-	g, err := Open(pods, small)
+	g, err := Open(pods, small, pods)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if together, err := Open(pods, pods); err != nil || together.Apart() || !g.Apart() {
+	if together, err := Open(pods, pods, pods); err != nil || together.Apart() || !g.Apart() {
 		t.Errorf("apart: %v, %v", g.Apart(), err)
 	}
 	read := func() pressure.Readings {
@@ -66,8 +66,33 @@ func TestDisks(t *testing.T) {
 	if got := read()[image].Available; before[image].Available-got > 64<<10 {
 		t.Errorf("%d bytes are still missing", before[image].Available-got)
 	}
-	if _, err := Open(pods, filepath.Join(pods, "gone")); err == nil {
+	if _, err := Open(pods, filepath.Join(pods, "gone"), pods); err == nil {
 		t.Error("a folder that is not there")
+	}
+}
+
+// EX3: nodefs is the file system of the logs too, where they have one of their own.
+func TestLogsApart(t *testing.T) {
+	small, pods := disk.New(t, t.TempDir(), 32), t.TempDir()
+	g, err := Open(pods, pods, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(small, "0.log"), bytes.Repeat([]byte{1}, 30<<20), 0o600)); err != nil && !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	if err := g.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := g.Read()
+	if err != nil || r[pressure.LogFS].Capacity > 32<<20 || r[pressure.LogFS].Available > 4<<20 || r[pressure.LogInodes].Capacity == 0 || r[pressure.NodeFS].Capacity <= 32<<20 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if g, err = Open(pods, small, pods); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = g.Read(); err != nil || len(r) == 0 || r[pressure.LogFS] != (pressure.Reading{}) {
+		t.Errorf("together with pods: %+v, %v", r, err)
 	}
 }
 
@@ -112,7 +137,7 @@ func TestMemoryAndProcesses(t *testing.T) {
 
 // EX3: the numbers of this machine can be.
 func TestThisMachine(t *testing.T) {
-	g, err := Open(t.TempDir(), t.TempDir())
+	g, err := Open(t.TempDir(), t.TempDir(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +166,7 @@ func TestAlarm(t *testing.T) {
 	if err := none.Alarm(t.Context(), func() {}); !errdefs.IsNotImplemented(err) {
 		t.Errorf("without pressure stall information: %v", err)
 	}
-	g, err := Open(dir, dir)
+	g, err := Open(dir, dir, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +179,7 @@ func TestAlarm(t *testing.T) {
 }
 
 func BenchmarkRead(b *testing.B) {
-	g, err := Open(b.TempDir(), b.TempDir())
+	g, err := Open(b.TempDir(), b.TempDir(), b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}

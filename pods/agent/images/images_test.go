@@ -25,6 +25,7 @@ type store struct {
 	mu         sync.Mutex
 	here       map[string]bool
 	pulls      []string // image and user
+	handlers   []string // of pulls
 	busy, most int      // pulls at once
 	took       time.Duration
 	fail       func(user string) error
@@ -43,6 +44,7 @@ func (s *store) ImageStatus(_ context.Context, r *runtime.ImageStatusRequest) (*
 func (s *store) PullImage(ctx context.Context, r *runtime.PullImageRequest) (*runtime.PullImageResponse, error) {
 	s.mu.Lock()
 	s.pulls = append(s.pulls, r.Image.Image+" "+r.GetAuth().GetUsername())
+	s.handlers = append(s.handlers, r.Image.RuntimeHandler)
 	s.busy++
 	s.most = max(s.most, s.busy)
 	fail := s.fail
@@ -68,10 +70,11 @@ func (s *store) PullImage(ctx context.Context, r *runtime.PullImageRequest) (*ru
 
 // asker asks for images and keeps what it was told.
 type asker struct {
-	m    *Manager
-	pod  *corev1.Pod
-	mu   sync.Mutex
-	told []string
+	m       *Manager
+	pod     *corev1.Pod
+	handler string
+	mu      sync.Mutex
+	told    []string
 }
 
 func newAsker(m *Manager, uid string, secrets ...string) *asker {
@@ -83,7 +86,7 @@ func newAsker(m *Manager, uid string, secrets ...string) *asker {
 }
 
 func (a *asker) ask(ctx context.Context, image string, policy corev1.PullPolicy) *Error {
-	_, err := a.m.Ensure(ctx, Request{Pod: a.pod, Image: image, Policy: policy, Tell: func(kind, reason, message string) {
+	_, err := a.m.Ensure(ctx, Request{Pod: a.pod, Image: image, Handler: a.handler, Policy: policy, Tell: func(kind, reason, message string) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.told = append(a.told, kind+" "+reason+": "+message)
@@ -321,6 +324,52 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("%q tells a secret", text)
 		}
 	}
+}
+
+// IM10: an image that came with one pod's secret is there for others, unless their policy asks.
+func TestImageOfASecret(t *testing.T) {
+	s := &store{here: map[string]bool{}, fail: func(user string) error {
+		if user != "team" {
+			return errdefs.ErrUnauthenticated
+		}
+		return nil
+	}}
+	found := secret("one", `{"auths": {"registry.example": {"username": "team", "password": "x"}}}`)
+	m := manager(s, Options{Secret: func(_, name string) (*corev1.Secret, bool) { return found, name == "one" }})
+	const image = "registry.example/team/app:1"
+	if err := newAsker(m, "1", "one").ask(t.Context(), image, corev1.PullIfNotPresent); err != nil {
+		t.Fatal(err)
+	}
+	other := newAsker(m, "2")
+	if err := other.ask(t.Context(), image, corev1.PullIfNotPresent); err != nil || len(s.pulls) != 1 {
+		t.Errorf("without the secret: %v, pulls %q", err, s.pulls)
+	}
+	if err := newAsker(m, "3").ask(t.Context(), image, corev1.PullAlways); err == nil || err.Reason != ErrImagePull {
+		t.Errorf("Always without the secret: %v", err)
+	}
+}
+
+// IM11: a pull is for the handler of its pod; two handlers share none.
+func TestHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{here: map[string]bool{}, took: time.Second}
+		m := manager(s, Options{Parallel: 2})
+		var all sync.WaitGroup
+		for _, handler := range []string{"runc", "wasm", "wasm"} {
+			a := newAsker(m, handler)
+			a.handler = handler
+			all.Go(func() {
+				if err := a.ask(t.Context(), "a", corev1.PullAlways); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		slices.Sort(s.handlers)
+		if !slices.Equal(s.handlers, []string{"runc", "wasm"}) {
+			t.Errorf("pulls for %q", s.handlers)
+		}
+	})
 }
 
 // IM9: which entries of a docker configuration are for which image.

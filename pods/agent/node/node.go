@@ -76,10 +76,13 @@ func Read(o Options) (Facts, error) {
 			return f, fmt.Errorf("read facts of node %q: %w", f.Node.Name, err)
 		}
 	}
-	f.Labels = map[string]string{
-		corev1.LabelHostname: f.Node.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
-	}
+	f.Labels = Labels(f.Node.Name)
 	return f, nil
+}
+
+// Labels are those that every node of this name has.
+func Labels(name string) map[string]string {
+	return map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH}
 }
 
 func (o Options) name(f *Facts) error {

@@ -12,19 +12,19 @@ import (
 
 // Resize applies the resources of a pod to a sandbox and to containers, whose ids are by name: its
 // cgroup first, so that its containers find room. Where that has less room than the containers
-// still have, they come first.
+// still have, they come first. It answers which containers have theirs, also with an error.
 //
 // # Errors
 //
 // Less memory than is in use, of which nothing is applied: the kernel would kill for it with cgroup
 // version 2, and version 1 refuses it (RE15; the text is a kubelet's).
-func (w *Worker) Resize(ctx context.Context, in translate.Input, sandbox string, ids map[string]string) error {
+func (w *Worker) Resize(ctx context.Context, in translate.Input, sandbox string, ids map[string]string) (applied []string, err error) {
 	config, _, err := translate.Sandbox(in)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := w.fitsUse(ctx, in, sandbox, config.GetLinux(), ids); err != nil {
-		return err
+		return nil, err
 	}
 	whole := func() error {
 		_, err := w.o.CRI.UpdatePodSandboxResources(ctx, &runtime.UpdatePodSandboxResourcesRequest{
@@ -38,16 +38,17 @@ func (w *Worker) Resize(ctx context.Context, in translate.Input, sandbox string,
 		if _, err := w.o.CRI.UpdateContainerResources(ctx, &runtime.UpdateContainerResourcesRequest{
 			ContainerId: id, Linux: translate.Resources(in, c),
 		}); err != nil {
-			return fmt.Errorf("resize container %q: %w", name, err)
+			return applied, fmt.Errorf("resize container %q: %w", name, err)
 		}
+		applied = append(applied, name)
 	}
 	if early == nil {
-		return nil
+		return applied, nil
 	}
 	if err := whole(); err != nil {
-		return fmt.Errorf("resize pod: %w", err)
+		return applied, fmt.Errorf("resize pod: %w", err)
 	}
-	return nil
+	return applied, nil
 }
 
 // fitsUse is nil if the new limits of memory are not below what a pod and its containers use now.

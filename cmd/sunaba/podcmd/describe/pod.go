@@ -17,10 +17,13 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// Pod writes a pod. now is for ages; events is whether those are written.
-func Pod(out io.Writer, d api.Description, now time.Time, showEvents bool) error {
+// Pod writes a pod. now is for ages; events is whether those are written. Each note has a line.
+func Pod(out io.Writer, d api.Description, now time.Time, showEvents bool, notes ...string) error {
 	w := &writer{}
 	head(w, d, now)
+	for _, note := range notes {
+		w.line(0, "Note:\t%s", note)
+	}
 	p := d.Pod
 	if p.Spec.Resources != nil {
 		w.line(0, "Resources:")
