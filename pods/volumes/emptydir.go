@@ -53,7 +53,7 @@ func (m *Manager) setUpEmptyDir(p places, v *corev1.Volume) error {
 		if err != nil {
 			return err
 		}
-		return makeFolder(path, group.Folder(mode), group)
+		return makeFolder(path, group.Folder(mode), group, m.counted(p.pod))
 	case corev1.StorageMediumMemory:
 		mode, err := emptyDirMode(e, onMemory)
 		if err != nil {
@@ -74,8 +74,25 @@ func emptyDirMode(e *corev1.EmptyDirVolumeSource, otherwise uint32) (uint32, err
 	return uint32(*e.Mode), nil
 }
 
-// makeFolder makes a folder with exactly this mode and group, unless it is there.
-func makeFolder(path string, mode uint32, group tree.Group) error {
+// counted makes the folder of an emptyDir a project of its own, where the file system has project
+// quotas, so that its use is not measured by a walk. As with a kubelet that is for pods with users
+// of their own alone: the owner of a file in the machine's user namespace can take it out of a
+// project.
+func (m *Manager) counted(pod *corev1.Pod) func(dir string) error {
+	return func(dir string) error {
+		if !hasOwnUsers(pod) {
+			return nil
+		}
+		_, err := m.projects.Assign(dir)
+		return err
+	}
+}
+
+func hasOwnUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
+
+// makeFolder makes a folder with exactly this mode and group, unless it is there. What is done
+// before sees it first.
+func makeFolder(path string, mode uint32, group tree.Group, before ...func(dir string) error) error {
 	info, err := os.Lstat(path)
 	if err == nil && !info.IsDir() {
 		return fmt.Errorf("make folder %q: something else has its name: %w", path, errdefs.ErrFailedPrecondition)
@@ -91,7 +108,12 @@ func makeFolder(path string, mode uint32, group tree.Group) error {
 	if err != nil {
 		return err
 	}
-	err = group.Own(unfinished)
+	for _, do := range before {
+		err = errors.Join(err, do(unfinished))
+	}
+	if err == nil {
+		err = group.Own(unfinished)
+	}
 	if err == nil {
 		err = unix.Chmod(unfinished, mode) // after chown, which clears bits
 	}

@@ -10,13 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/host/quota"
 	"github.com/sunaba-project/sunaba/host/space"
 )
 
 // Usage measures the volumes of a pod that wanted names, by volume: of those on the node's disk that
 // end with the pod, which are emptyDirs and ConfigMaps. What is mounted in a volume is not counted.
-// Project quotas are not used: the trees are walked, and a volume whose last look took long is not
-// looked at again before ten times that has passed; then the answer is that of the last look.
+// An emptyDir that is a project of its own is asked of the file system, at once (host/quota). Other
+// trees are walked, and a volume whose last look took long is not looked at again before ten times
+// that has passed; until then the answer is that of the last look.
 //
 // # Errors
 //
@@ -32,7 +34,7 @@ func (m *Manager) Usage(ctx context.Context, pod *corev1.Pod, wanted func(*corev
 		if v.EmptyDir == nil && v.ConfigMap == nil || inMemory(v) || !wanted(v) {
 			continue
 		}
-		use, err := m.usage.of(ctx, p.uid, m.source(p, v))
+		use, err := m.used(ctx, p, v)
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
@@ -42,6 +44,16 @@ func (m *Manager) Usage(ctx context.Context, pod *corev1.Pod, wanted func(*corev
 		uses[v.Name] = use
 	}
 	return uses, nil
+}
+
+func (m *Manager) used(ctx context.Context, p places, v *corev1.Volume) (space.Use, error) {
+	path := m.source(p, v)
+	if v.EmptyDir != nil && hasOwnUsers(p.pod) {
+		if use, counted, err := quota.Used(path); counted || err != nil {
+			return use, err
+		}
+	}
+	return m.usage.of(ctx, p.uid, path)
 }
 
 // measured keeps the last looks at volumes, by UID and path.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/tests/disk"
 )
 
 func all(*corev1.Volume) bool { return true }
@@ -103,5 +104,37 @@ func TestUsageIsNotMeasuredAllTheTime(t *testing.T) {
 	}
 	if got := inodes(); got != 2 {
 		t.Errorf("not measured again after 10 seconds: %d", got)
+	}
+}
+
+// The folder of an emptyDir is a project of its own where the file system has them, for a pod with
+// users of its own: others could take their files out of it.
+func TestUsageByProject(t *testing.T) { // VO5
+	n := newNode(t)
+	n.options.Dir = filepath.Join(disk.WithProjects(t, t.TempDir(), 64), "pods")
+	n.Manager = n.manager()
+	for _, own := range []bool{true, false} {
+		pod := podWith(emptyDir("e"))
+		pod.Spec.HostUsers = ptr(!own)
+		n.setUp(pod)
+		dir := filepath.Join(n.options.Dir, uid, "volumes/e")
+		write(t, filepath.Join(dir, "f"), "content")
+		open, err := os.Open(filepath.Join(dir, "f"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(open.Name()); err != nil {
+			t.Fatal(err)
+		}
+		want := int64(1) // by a walk
+		if own {
+			want = 2 // what is deleted and open counts
+		}
+		if uses, err := n.Usage(t.Context(), pod, all); err != nil || uses["e"].Inodes != want {
+			t.Errorf("own users %t: %+v, %v", own, uses, err)
+		}
+		if err := errors.Join(open.Close(), n.TearDown(uid)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

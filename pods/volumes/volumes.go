@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/sunaba-project/sunaba/host/mount"
+	"github.com/sunaba-project/sunaba/host/quota"
 )
 
 // Objects answers the objects that volumes show. It is asked at each SetUp and Refresh.
@@ -53,10 +54,11 @@ type Options struct {
 // Manager of the same folders continues the work of the old one. It may be used by several
 // goroutines; calls for one pod wait for each other.
 type Manager struct {
-	o      Options
-	locks  locks
-	claims sync.Mutex // held while it is found out who uses a claim
-	usage  measured
+	o        Options
+	locks    locks
+	claims   sync.Mutex // held while it is found out who uses a claim
+	usage    measured
+	projects quota.Giver
 }
 
 // New makes the folders, and mounts the tmpfs at Options.Memory unless one is mounted there

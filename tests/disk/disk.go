@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -16,17 +17,39 @@ import (
 // the folder. options are more of mkfs.ext4's.
 func New(t *testing.T, parent string, mib int64, options ...string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "disk")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, mib<<20)); err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp(parent, "disk-")
+	dir, err := mounted(t, parent, mib, "loop", options...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{append(append([]string{"mkfs.ext4", "-q", "-F", "-m", "0"}, options...), file), {"mount", "-o", "loop", file, dir}} {
+	return dir
+}
+
+// WithProjects is New with project quotas. The test is skipped on a kernel without them.
+func WithProjects(t *testing.T, parent string, mib int64) string {
+	t.Helper()
+	dir, err := mounted(t, parent, mib, "loop,prjquota", "-O", "quota,project", "-E", "quotatype=prjquota")
+	if err != nil && strings.Contains(err.Error(), "wrong fs type") {
+		t.Skip("this kernel has no project quotas: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func mounted(t *testing.T, parent string, mib int64, how string, options ...string) (string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "disk")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, mib<<20)); err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(parent, "disk-")
+	if err != nil {
+		return "", err
+	}
+	for _, args := range [][]string{append(append([]string{"mkfs.ext4", "-q", "-F", "-m", "0"}, options...), file), {"mount", "-o", how, file, dir}} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v: %s", args, err, out)
+			return "", fmt.Errorf("%v: %w: %s", args, err, out)
 		}
 	}
 	t.Cleanup(func() {
@@ -35,7 +58,7 @@ func New(t *testing.T, parent string, mib int64, options ...string) string {
 			_ = unix.Unmount(dir, unix.MNT_DETACH)
 		}
 	})
-	return dir
+	return dir, nil
 }
 
 // TakeBytes takes the last byte of a disk, and returns how to give all of it back.

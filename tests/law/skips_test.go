@@ -18,6 +18,7 @@ var skips = map[string]string{
 	"adoptPaused":                  "an engine need not pause",
 	"TestCage":                     "Landlock is of the kernel",
 	"TestDocument":                 "the document lists the system calls of one architecture",
+	"WithProjects":                 "project quotas are of the kernel",
 	"build":                        "AssemblyScript's compiler comes from npm's registry, which need not be in reach",
 	"buildRust":                    "tests/setup.sh unpacks Rust's compiler from Debian's archive, which need not be in reach",
 	"cGuest":                       "clang with wasi-libc is a package of the distribution",

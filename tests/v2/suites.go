@@ -45,6 +45,9 @@ var podTests = []string{"TestPodCgroups", "TestDiskPressure"}
 // cgroupPackages are those whose tests are about cgroups and what lives in them.
 var cgroupPackages = []string{"host/cgroup", "criserver/cgroup", "criserver/sandbox", "criserver/container", "criserver/stats", "shim/runc"}
 
+// quotaPackages are those with tests of project quotas, which this machine's kernel may not have.
+var quotaPackages = []string{"host/quota", "pods/volumes"}
+
 // slowPackages are those whose tests take longest without systemd. They start before what is short,
 // or one machine would wait for the other at the end.
 var slowPackages = []string{"shim/wasm/engine", "shim/runc", "images"}
@@ -168,7 +171,7 @@ func (s *settings) jobs(b *suites.Builder) ([]job, error) {
 		if !onKernel(name) || !s.selected.MatchString(name) {
 			continue
 		}
-		if s.short && (!slices.Contains(cgroupPackages, name) || name == "shim/runc") {
+		if s.short && (!slices.Contains(slices.Concat(cgroupPackages, quotaPackages), name) || name == "shim/runc") {
 			continue // the others' tests see little of cgroups; runc's take long, and the scenarios of limits run runc too
 		}
 		one, err := b.Tests(name)
@@ -198,7 +201,7 @@ func onKernel(name string) bool {
 	if strings.HasPrefix(name, "shim/wasm/") {
 		return name == "shim/wasm/cage" || name == "shim/wasm/engine"
 	}
-	return slices.Contains([]string{"host", "shim", "criserver", "images"}, strings.SplitN(name, "/", 2)[0])
+	return slices.Contains(quotaPackages, name) || slices.Contains([]string{"host", "shim", "criserver", "images"}, strings.SplitN(name, "/", 2)[0])
 }
 
 // driverOf is the cgroup driver of a machine.
