@@ -24,7 +24,7 @@ export GOARM       := 7
 # Package version makes a semantic version of it, in both binaries.
 LDFLAGS := -s -w -X github.com/sunaba-project/sunaba/version.stamp=$(VERSION)
 # no_grpc drops the gRPC halves of containerd's API: the shim binary's size is every pod's overhead. The other two drop text/template and
-# html/template: with them the linker keeps every exported method, and sunaba grows by a fifth. tests/node/build.go has the same tags.
+# html/template: with them the linker keeps every exported method, and sunaba grows by a fifth. tests/binaries has the same tags.
 TAGS    := grpcnotrace,no_grpc,urfave_cli_no_template
 BUILD   := $(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)"
 
@@ -91,7 +91,8 @@ LONGEST := ./tests/scenario ./tests/scripts ./tests/hostile ./shim/wasm/engine .
            ./tests/containerd ./shim/runc ./tests/gowasm ./images
 
 # Many tests run binaries that they build, which the cache of results knows nothing of (-count=1). Those of tests/machine would switch this
-# machine off: they run in others (v2-test).
+# machine off: they run in others (v2-test). The binaries are those of `build`.
+test: export SUNABA_TEST_BINARIES := $(abspath $(BIN))
 test: setup-tests tools build $(CONTAINERD)/bin/runc
 	$(GO) test -count=1 -p 3 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v /tests/machine$$)
 

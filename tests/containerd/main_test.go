@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/binaries"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -78,7 +78,7 @@ func provide(folder string) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%q: %w\n%s", cmd.Args, err, out)
 	}
-	return node.BuildOne(filepath.Join(folder, "bin"), "containerd-shim-sunaba-v1")
+	return binaries.Provide(filepath.Join(folder, "bin"), binaries.Shim)
 }
 
 // world is what all tests share: nothing in it changes after TestMain.

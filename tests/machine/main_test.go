@@ -14,7 +14,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/binaries"
 	"github.com/sunaba-project/sunaba/tests/oci"
 	"github.com/sunaba-project/sunaba/tests/suites"
 )
@@ -40,7 +40,7 @@ func build(t *testing.T, folder string) (busybox, guest string) {
 	registry, err := oci.Serve("127.0.0.1:0")
 	check(t, err)
 	t.Cleanup(func() { registry.Close() })
-	check(t, node.Build(folder))
+	check(t, binaries.Provide(folder, binaries.Sunaba, binaries.Shim))
 	image, err := oci.Busybox(oci.Host(), v1.Config{})
 	check(t, err)
 	busybox, err = registry.Push(ctx, "busybox:1", image)

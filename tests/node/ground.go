@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/tests/binaries"
 )
 
 // Ground is where a test binary runs nodes: a network and a mount namespace of its own, so that
@@ -25,8 +27,8 @@ type Ground struct {
 	Inside func(folder string) int
 }
 
-// Enter is called twice in the life of a test binary, by its TestMain: it builds both binaries and
-// starts the program again in new namespaces; there it calls Inside. The folder goes when the
+// Enter is called twice in the life of a test binary, by its TestMain: it provides both binaries
+// and starts the program again in new namespaces; there it calls Inside. The folder goes when the
 // program has ended.
 func (g Ground) Enter() int {
 	variable := "SUNABA_" + strings.ToUpper(g.Name) + "_FOLDER"
@@ -53,7 +55,7 @@ func (g Ground) outside(variable string) (int, error) {
 		return 1, err
 	}
 	defer os.RemoveAll(folder)
-	if err := Build(filepath.Join(folder, "bin")); err != nil {
+	if err := binaries.Provide(filepath.Join(folder, "bin"), binaries.Sunaba, binaries.Shim); err != nil {
 		return 1, err
 	}
 	if g.Outside != nil {
