@@ -72,7 +72,7 @@ func (g Ground) outside(variable string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	return runParts(folder, variable, parts)
+	return runParts(folder, variable, parts, os.Stdout)
 }
 
 // Again is this program once more, in a network and a mount namespace of its own.

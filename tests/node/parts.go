@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -50,15 +49,20 @@ func (g Ground) parts() ([][]string, error) {
 	}
 	// Without a log of what the tests read, go test does not keep their result.
 	args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool { return strings.HasPrefix(arg, "-test.testlogfile=") })
-	var parts [][]string
+	return divide(names, n, args), nil
+}
+
+// divide gives each of n processes its tests: neighbours, which often take equally long, to different
+// ones.
+func divide(names []string, n int, args []string) (parts [][]string) {
 	for i := range min(n, len(names)) {
 		var own []string
-		for at := i; at < len(names); at += n { // neighbours of one file take as long as each other
+		for at := i; at < len(names); at += n {
 			own = append(own, names[at])
 		}
 		parts = append(parts, append([]string{"-test.run=^(" + strings.Join(own, "|") + ")$"}, args...))
 	}
-	return parts, nil
+	return parts
 }
 
 // testNames are the names of what -test.run chooses from, in the order in which it runs.
@@ -75,8 +79,8 @@ func testNames() ([]string, error) {
 
 // runParts starts this program once for each part and returns the greatest exit code. The first
 // part's output is printed as it comes, each other's in one piece.
-func runParts(folder, variable string, parts [][]string) (code int, err error) {
-	said := make([]bytes.Buffer, len(parts))
+func runParts(folder, variable string, parts [][]string, out io.Writer) (code int, err error) {
+	said := make([]*os.File, len(parts)) // files, so that nobody waits for a process that a test has left
 	running := make([]*exec.Cmd, len(parts))
 	for i, args := range parts {
 		own := filepath.Join(folder, fmt.Sprint(i+1))
@@ -84,9 +88,13 @@ func runParts(folder, variable string, parts [][]string) (code int, err error) {
 			return 1, err
 		}
 		cmd := Again(args, variable+"="+own)
-		cmd.Stdin = os.Stdin
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, out, out
 		if i > 0 {
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, &said[i], &said[i]
+			if said[i], err = os.Create(filepath.Join(own, "output")); err != nil {
+				return 1, err
+			}
+			defer said[i].Close()
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, said[i], said[i]
 		}
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 		if err := cmd.Start(); err != nil {
@@ -96,8 +104,13 @@ func runParts(folder, variable string, parts [][]string) (code int, err error) {
 	}
 	for i, cmd := range running {
 		ended := cmd.Wait()
-		if _, err := io.Copy(os.Stdout, &said[i]); err != nil {
-			return 1, err
+		if i > 0 {
+			if _, err := said[i].Seek(0, io.SeekStart); err != nil {
+				return 1, err
+			}
+			if _, err := io.Copy(out, said[i]); err != nil {
+				return 1, err
+			}
 		}
 		var exit *exec.ExitError
 		if errors.As(ended, &exit) {
