@@ -60,6 +60,9 @@ func (g Ground) outside(variable string) (int, error) {
 		return 1, err
 	}
 	defer os.RemoveAll(folder)
+	if err := os.Chmod(folder, 0o711); err != nil { // containers of other users pass through it
+		return 1, err
+	}
 	if err := binaries.Provide(filepath.Join(folder, "bin"), binaries.Sunaba, binaries.Shim); err != nil {
 		return 1, err
 	}
