@@ -24,9 +24,11 @@ export GOARM       := 7
 # Package version makes a semantic version of it, in both binaries.
 LDFLAGS := -s -w -X github.com/sunaba-project/sunaba/version.stamp=$(VERSION)
 # no_grpc drops the gRPC halves of containerd's API: the shim binary's size is every pod's overhead. The other two drop text/template and
-# html/template: with them the linker keeps every exported method, and sunaba grows by a fifth. tests/node/build.go has the same tags.
+# html/template: with them the linker keeps every exported method, and sunaba grows by a fifth. tests/binaries has the same tags.
 TAGS    := grpcnotrace,no_grpc,urfave_cli_no_template
-BUILD   := $(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)"
+# What is compiled with other flags is compiled twice: checks and tests have those of the build.
+FLAGS   := -trimpath -tags $(TAGS)
+BUILD   := $(GO) build $(FLAGS) -ldflags "$(LDFLAGS)"
 
 .PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
         test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test fuzz \
@@ -44,17 +46,16 @@ check-format:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted (gofmt -w):"; echo "$$out"; exit 1; }
 
 check-vet:
-	$(GO) vet ./...
-	$(GO) vet -tags $(TAGS) ./cmd/...
+	$(GO) vet $(FLAGS) ./...
 	GOOS=wasip1 GOARCH=wasm $(GO) vet ./examples/...
 
 # Every check but SA1019: clients still send the CRI fields that are marked as deprecated, so they are read.
 check-staticcheck: $(TOOLS)/bin/staticcheck
-	$(TOOLS)/bin/staticcheck -checks "all,-SA1019" ./...
+	GOFLAGS="$(GOFLAGS) -trimpath" $(TOOLS)/bin/staticcheck -tags $(TAGS) -checks "all,-SA1019" ./...
 	GOOS=wasip1 GOARCH=wasm $(TOOLS)/bin/staticcheck -checks "all,-SA1019" ./examples/greeter ./examples/batch ./examples/page
 
 check-law:
-	$(GO) test -count=1 ./tests/law
+	$(GO) test $(FLAGS) -count=1 ./tests/law
 
 check-modules:
 	$(GO) mod verify
@@ -91,79 +92,80 @@ LONGEST := ./tests/scenario ./tests/scripts ./tests/hostile ./shim/wasm/engine .
            ./tests/containerd ./shim/runc ./tests/gowasm ./images
 
 # Many tests run binaries that they build, which the cache of results knows nothing of (-count=1). Those of tests/machine would switch this
-# machine off: they run in others (v2-test).
+# machine off: they run in others (v2-test). The binaries are those of `build`; `go vet` is a target of its own.
+test: export SUNABA_TEST_BINARIES := $(abspath $(BIN))
 test: setup-tests tools build $(CONTAINERD)/bin/runc
-	$(GO) test -count=1 -p 3 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v /tests/machine$$)
+	$(GO) test $(FLAGS) -vet=off -count=1 -p 3 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v /tests/machine$$)
 
 demo: setup tools build
-	$(GO) run ./tests/demo -bin $(BIN) -crictl $(TOOLS)/bin/crictl
+	$(GO) run $(FLAGS) ./tests/demo -bin $(BIN) -crictl $(TOOLS)/bin/crictl
 
 # Pods have shims of their own here, so that their memory can be told apart. BENCH_FLAGS='-crowd 60' starts so many pods at once instead.
 bench-pods: setup tools build
-	$(GO) run ./tests/bench -bin $(BIN) $(BENCH_FLAGS)
+	$(GO) run $(FLAGS) ./tests/bench -bin $(BIN) $(BENCH_FLAGS)
 
 # Pulls beside containerd's, on the same registry: time, and the daemon's memory. BENCH_FLAGS='-rounds 10 -only small' does a part.
 bench-images: setup build $(CONTAINERD)/bin/containerd
-	$(GO) run ./tests/bench/images -bin $(BIN) -containerd $(CONTAINERD)/bin $(BENCH_FLAGS)
+	$(GO) run $(FLAGS) ./tests/bench/images -bin $(BIN) -containerd $(CONTAINERD)/bin $(BENCH_FLAGS)
 
 # Guests beside wasmtime's, stock wazero's and beside Linux programs: starts, memory, requests, what 200 idle ones cost. BENCH_FLAGS='-only http'
 # does a part (starts, http, idle).
 bench-wasm: setup build $(WASMTIME)/bin/wasmtime-host
-	$(GO) run ./tests/bench/wasm -bin $(BIN) -wasmtime $(WASMTIME)/bin/wasmtime-host $(BENCH_FLAGS)
+	$(GO) run $(FLAGS) ./tests/bench/wasm -bin $(BIN) -wasmtime $(WASMTIME)/bin/wasmtime-host $(BENCH_FLAGS)
 
 # Components of WASI 0.2: starts beside modules of preview 1 and beside wasmtime, and lowering.
 bench-components: setup-tests build
-	$(GO) run ./tests/bench/components -bin $(BIN) $(BENCH_FLAGS)
+	$(GO) run $(FLAGS) ./tests/bench/components -bin $(BIN) $(BENCH_FLAGS)
 
 # What the agent, which runs the pods of manifests, costs above the bare CRI calls on the same server: memory, probes, starts,
 # restarts, synced writes and the program's size. BENCH_FLAGS='-only starts,writes -rounds 10' does a part. It is compared with a
 # standalone kubelet too if that was built: make $(KUBELET)/bin/kubelet, ten minutes.
 bench-agent: setup build
-	$(GO) run ./tests/bench/agent -bin $(BIN) $(if $(wildcard $(KUBELET)/bin/kubelet),-kubelet $(KUBELET)/bin/kubelet) $(BENCH_FLAGS)
+	$(GO) run $(FLAGS) ./tests/bench/agent -bin $(BIN) $(if $(wildcard $(KUBELET)/bin/kubelet),-kubelet $(KUBELET)/bin/kubelet) $(BENCH_FLAGS)
 
 # Lists and stats of a node with 100 pods of 3 containers.
 bench-lists: setup build
-	$(GO) run ./tests/bench -bin $(BIN) -lists 100
+	$(GO) run $(FLAGS) ./tests/bench -bin $(BIN) -lists 100
 
 # Pods with a shim of their own beside pods that share one: calls by turns, and the memory of the shims of 100 idle pods.
 bench-scopes: setup build
-	$(GO) run ./tests/bench -bin $(BIN) -scopes 100
+	$(GO) run $(FLAGS) ./tests/bench -bin $(BIN) -scopes 100
 
 # Kubernetes' conformance tests, one node per variant; CRITEST_FLAGS='-variants runc -focus REGEXP' runs a part.
 critest: setup tools build $(TOOLS)/bin/critest
-	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest $(CRITEST_FLAGS)
+	$(GO) run $(FLAGS) ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest $(CRITEST_FLAGS)
 
 # The same against containerd with runc, and where the two differ. Its binaries come from a module of their own.
 critest-diff: setup tools build $(TOOLS)/bin/critest $(CONTAINERD)/bin/containerd $(CONTAINERD)/bin/runc
-	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest -containerd $(CONTAINERD)/bin \
+	$(GO) run $(FLAGS) ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest -containerd $(CONTAINERD)/bin \
 	  -variants runc,websocket $(CRITEST_FLAGS)
 
 # The same manifests under the agent and under a standalone kubelet, whose build takes ten minutes, and where the two differ.
 # KUBELETDIFF_FLAGS='-run REGEXP -v' runs a part and prints the named differences too.
 kubelet-diff: setup build $(KUBELET)/bin/kubelet
-	$(GO) run ./tests/kubeletdiff -bin $(BIN) -kubelet $(KUBELET)/bin/kubelet $(KUBELETDIFF_FLAGS)
+	$(GO) run $(FLAGS) ./tests/kubeletdiff -bin $(BIN) -kubelet $(KUBELET)/bin/kubelet $(KUBELETDIFF_FLAGS)
 
 # Records what kubectl 1.36 prints for the command lines of cmd/sunaba/podcmd/testdata/lines.txt, from the objects beside them and the
 # tables of Kubernetes' own API server, and where our commands differ; `make test` compares with the record.
 kubectl-diff: $(KUBELET)/bin/kubectl $(KUBELET)/bin/tables
-	$(GO) test -count=1 -run 'TestKubectl$$' ./cmd/sunaba/podcmd -args -kubectl $(abspath $(KUBELET)/bin/kubectl) -tables $(abspath $(KUBELET)/bin/tables)
+	$(GO) test $(FLAGS) -count=1 -run 'TestKubectl$$' ./cmd/sunaba/podcmd -args -kubectl $(abspath $(KUBELET)/bin/kubectl) -tables $(abspath $(KUBELET)/bin/tables)
 	git diff --stat -- cmd/sunaba/podcmd/testdata
 
 # The same themes for guests of the wasm handler; ends with how many specs passed, failed and were skipped.
 criwasm: setup
-	$(GO) test -count=1 -v ./tests/criwasm
+	$(GO) test $(FLAGS) -count=1 -v ./tests/criwasm
 
 # The shim as a plugin of Debian's containerd and of the newest; then critest against containerd with our shim and with its
 # own: what passes with its own has to pass with ours.
 containerd-test: setup tools build $(TOOLS)/bin/critest $(CONTAINERD)/bin/containerd $(CONTAINERD)/bin/runc
-	$(GO) test -count=1 -timeout 20m -v ./tests/containerd
-	$(GO) run ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest -containerd $(CONTAINERD)/bin -plugin \
+	$(GO) test $(FLAGS) -count=1 -timeout 20m -v ./tests/containerd
+	$(GO) run $(FLAGS) ./tests/critest -bin $(BIN) -critest $(TOOLS)/bin/critest -containerd $(CONTAINERD)/bin -plugin \
 	  -variants runc $(CRITEST_FLAGS)
 
 # What an OCI runtime has to do, with each one that can be had here; prints a table. `make test` does the same with those
 # that it has.
 runtimes-test: runtimes
-	$(GO) test -count=1 -v -timeout 20m -run 'TestRuntimes$$' ./tests/scenario
+	$(GO) test $(FLAGS) -count=1 -v -timeout 20m -run 'TestRuntimes$$' ./tests/scenario
 
 # The OCI runtimes beside Debian's: runc as Go modules, the newest crun of Debian, gVisor as a Go module, youki where cargo and
 # a current Rust are. One that cannot be had is named, and left out.
@@ -173,7 +175,7 @@ runtimes: setup $(CONTAINERD)/bin/runc $(RUNC13)/bin/runc $(RUNSC)/bin/runsc
 # A folder of WASI preview 1 programs in wasi-testsuite's form (NAME.wasm beside NAME.json), and a table of what passed.
 wasi-suite:
 	@[ -n "$(DIR)" ] || { echo "wasi-suite: say where: make wasi-suite DIR=.../wasi-testsuite/tests" >&2; exit 1; }
-	@out=$$(WASI_TESTSUITE="$(abspath $(DIR))" $(GO) test -count=1 -v -run 'TestSuite$$' ./shim/wasm/wasip1); code=$$?; \
+	@out=$$(WASI_TESTSUITE="$(abspath $(DIR))" $(GO) test $(FLAGS) -count=1 -v -run 'TestSuite$$' ./shim/wasm/wasip1); code=$$?; \
 	  echo "$$out" | grep -v '^ *--- PASS\|^=== '; exit $$code
 
 # Every fuzz target for FUZZ_TIME each; FUZZ='Decode|Parse' takes those whose names match. `make test` runs their seeds.
@@ -189,25 +191,27 @@ fuzz:
 
 # Programs of Go's on stock wazero and with their functions rewritten: the standard library's tests, GOROOT/test, the compiler's tests
 # and generated programs. Without GOWASM_FLAGS as many as ten minutes allow, in the order of a seed; GOWASM_FLAGS='-time 0' is all of it,
-# '-run REGEXP -seed N' a part. What stock wazero does is kept in .cache/gowasm.
-gowasm-diff:
-	$(GO) run ./tests/gowasm -time 10m $(GOWASM_FLAGS)
+# '-run REGEXP -seed N' a part. What stock wazero does is kept in .cache/gowasm. Then the guests that `make test` compiles in fewer ways,
+# with each step of compiling left out.
+gowasm-diff: setup
+	$(GO) run $(FLAGS) ./tests/gowasm -time 10m $(GOWASM_FLAGS)
+	$(GO) test $(FLAGS) -count=1 -timeout 45m -run 'BothWays$$' ./shim/wasm/engine -every
 
 # The daemon and shims are killed before chosen system calls, one line per point. RECOVERY_FLAGS='-seed 7', or
 # '-every' for a kill before every single step, which takes a while.
 recovery: setup
-	$(GO) test -count=1 -v -timeout 2h ./tests/recovery $(RECOVERY_FLAGS)
-	$(GO) test -count=1 -v -timeout 2h ./tests/recovery/pods $(RECOVERY_PODS_FLAGS)
+	$(GO) test $(FLAGS) -count=1 -v -timeout 2h ./tests/recovery $(RECOVERY_FLAGS)
+	$(GO) test $(FLAGS) -count=1 -v -timeout 2h ./tests/recovery/pods $(RECOVERY_PODS_FLAGS)
 
 # The suites with cgroup version 2, in User-Mode Linux; V2_FLAGS='-run REGEXP' runs a part, V2_FLAGS=-short what
 # continuous integration runs.
 v2-test: setup-tests tools $(TOOLS)/bin/critest
-	$(GO) run ./tests/v2 $(V2_FLAGS)
+	$(GO) run $(FLAGS) ./tests/v2 $(V2_FLAGS)
 
 # What needs Debian's own kernel, criu, huge pages or several processors: the suites in a virtual machine, which takes hours
 # where the processor's virtualization cannot be used; VM_FLAGS='-run REGEXP' runs a part.
 vm-test: setup tools $(TOOLS)/bin/critest
-	$(GO) run ./tests/vm $(VM_FLAGS)
+	$(GO) run $(FLAGS) ./tests/vm $(VM_FLAGS)
 
 # --- pinned tools, a module of their own -----------------------------------------------------------
 

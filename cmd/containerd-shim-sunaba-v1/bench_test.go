@@ -13,18 +13,15 @@ import (
 	"time"
 
 	"github.com/sunaba-project/sunaba/shim/enginetest"
+	"github.com/sunaba-project/sunaba/tests/binaries"
 )
 
-// build makes the shim binary as the release is made: its size is what is measured.
+// build provides the shim binary as the release is made: its size is what is measured.
 func build(t testing.TB) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "containerd-shim-sunaba-v1")
-	cmd := exec.Command("go", "build", "-tags", "no_grpc", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return binary
+	folder := t.TempDir()
+	check(t, binaries.Provide(folder, binaries.Shim))
+	return filepath.Join(folder, binaries.Shim)
 }
 
 // smaps reads figures of a process's memory in KiB.

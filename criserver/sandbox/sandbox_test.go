@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -26,12 +25,13 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/criserver/stats"
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/tests/binaries"
 )
 
 // patience is how long is waited for what is to come. It only bounds a failure.
 const patience = time.Minute
 
-// shimBinary is built once for all tests.
+// shimBinary is one for all tests.
 var shimBinary string
 
 func TestMain(m *testing.M) { os.Exit(withShim(m)) }
@@ -47,13 +47,11 @@ func withShim(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	shimBinary = filepath.Join(dir, "containerd-shim-sunaba-v1")
-	cmd := exec.Command("go", "build", "-tags", "no_grpc", "-o", shimBinary, "../../cmd/containerd-shim-sunaba-v1")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Printf("build the shim: %v\n%s", err, out)
+	if err := binaries.Provide(dir, binaries.Shim); err != nil {
+		fmt.Println(err)
 		return 1
 	}
+	shimBinary = filepath.Join(dir, binaries.Shim)
 	return m.Run()
 }
 

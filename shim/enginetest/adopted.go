@@ -37,11 +37,6 @@ func RunAdopted(t *testing.T, h Harness, binary string) {
 	}
 }
 
-// BuildShim are the arguments with which go builds the shim's binary.
-func BuildShim(binary string) []string {
-	return []string{"build", "-tags", "no_grpc", "-o", binary, "github.com/sunaba-project/sunaba/cmd/containerd-shim-sunaba-v1"}
-}
-
 func adoptCreated(_ *testing.T, m *mortal) {
 	w := m.create(Program{Kind: Exit, Code: 42})
 	for range 2 {

@@ -18,6 +18,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 	"github.com/sunaba-project/sunaba/shim/runc"
+	"github.com/sunaba-project/sunaba/tests/binaries"
 )
 
 // inside says that this test process is alone in a mount namespace.
@@ -62,15 +63,13 @@ func harness(t *testing.T, engine *runc.Engine, binary string) enginetest.Harnes
 // adoption has shims die.
 func adoption(t *testing.T, binary string) {
 	enginetest.NeedRoot(t)
-	shim := filepath.Join(t.TempDir(), "shim")
-	build := exec.Command("go", enginetest.BuildShim(shim)...)
-	build.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the shim: %v: %s", err, out)
+	bin := t.TempDir()
+	if err := binaries.Provide(bin, binaries.Shim); err != nil {
+		t.Fatal(err)
 	}
 	h := harness(t, nil, binary)
 	h.Options.Binary = binary // the engine of the shim has another default
-	enginetest.RunAdopted(t, h, shim)
+	enginetest.RunAdopted(t, h, filepath.Join(bin, binaries.Shim))
 }
 
 func TestRunc(t *testing.T) { conformance(t, "runc") }

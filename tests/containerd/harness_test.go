@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	containers "github.com/containerd/containerd/api/services/containers/v1"
-	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/sunaba-project/sunaba/tests/leftovers"
@@ -31,8 +29,7 @@ type bench struct {
 	*Daemon
 	t         *testing.T
 	namespace string
-	tasks     tasks.TasksClient
-	records   containers.ContainersClient
+	tasks     tasksClient
 	cgroups   []string
 	before    leftovers.Snapshot
 	booted    int // length of the daemon's log when it was ready
@@ -73,7 +70,7 @@ func newBenchOf(t *testing.T, o Options) *bench {
 	}
 	b := &bench{
 		Daemon: d, t: t, namespace: namespace,
-		tasks: tasks.NewTasksClient(d.Conn), records: containers.NewContainersClient(d.Conn),
+		tasks:   tasksOf(d.Conn),
 		cgroups: []string{namespace}, // pods are told to be there too
 	}
 	t.Cleanup(b.end)

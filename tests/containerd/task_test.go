@@ -49,9 +49,9 @@ func (b *bench) task(id string, flags []string, ref string, args ...string) *tas
 	b.t.Helper()
 	command := append([]string{"containers", "create", "--runtime", ours}, flags...)
 	b.ctr(append(append(command, ref, id), args...)...)
-	record := must(b.records.Get(b.ctx(), &containers.GetContainerRequest{ID: id}))(b.t).Container
+	record := must(containerOf(b.Conn)(b.ctx(), &containers.GetContainerRequest{ID: id}))(b.t).Container
 	k := &task{bench: b, id: id, dir: filepath.Join(b.Dir, "fifos", id), output: make(chan string, 1)}
-	k.mounts = must(snapshots.NewSnapshotsClient(b.Conn).Mounts(b.ctx(), &snapshots.MountsRequest{
+	k.mounts = must(mountsOf(b.Conn)(b.ctx(), &snapshots.MountsRequest{
 		Snapshotter: record.Snapshotter, Key: record.SnapshotKey,
 	}))(b.t).Mounts
 	check(b.t, os.MkdirAll(k.dir, 0o700))
@@ -163,12 +163,11 @@ const topicReady = "/tasks/ready"
 func (b *bench) listen() *listener {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx())
-	client := events.NewEventsClient(b.Conn)
-	stream := must(client.Subscribe(ctx, &events.SubscribeRequest{Filters: []string{`namespace==` + b.namespace + `,topic~="^/tasks/"`}}))(b.t)
+	stream := must(subscribe(ctx, b.Conn, &events.SubscribeRequest{Filters: []string{`namespace==` + b.namespace + `,topic~="^/tasks/"`}}))(b.t)
 	l := &listener{bench: b, stop: cancel, ready: make(chan struct{}), done: make(chan struct{})}
 	go l.hear(stream)
 	b.eventually("events are heard", func() bool { // a subscription has no answer
-		must(client.Publish(b.ctx(), &events.PublishRequest{Topic: topicReady, Event: &anypb.Any{TypeUrl: "containerd.events.TaskStart"}}))(b.t)
+		must(publisherOf(b.Conn)(b.ctx(), &events.PublishRequest{Topic: topicReady, Event: &anypb.Any{TypeUrl: "containerd.events.TaskStart"}}))(b.t)
 		select {
 		case <-l.ready:
 			return true
@@ -179,7 +178,7 @@ func (b *bench) listen() *listener {
 	return l
 }
 
-func (l *listener) hear(stream events.Events_SubscribeClient) {
+func (l *listener) hear(stream *eventStream) {
 	defer close(l.done)
 	for first := true; ; {
 		e, err := stream.Recv()

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sunaba-project/sunaba/tests/binaries"
 	"github.com/sunaba-project/sunaba/tests/law/source"
-	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 const module = source.Module
@@ -113,7 +113,7 @@ func TestTagsAreTheMakefiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if line := "\nTAGS    := " + node.Tags + "\n"; !strings.Contains(string(data), line) {
-		t.Errorf("the Makefile has no line %q: tests/node builds other binaries than make does", strings.TrimSpace(line))
+	if line := "\nTAGS    := " + binaries.Tags + "\n"; !strings.Contains(string(data), line) {
+		t.Errorf("the Makefile has no line %q: tests/binaries builds other binaries than make does", strings.TrimSpace(line))
 	}
 }

@@ -9,12 +9,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/binaries"
 	"github.com/sunaba-project/sunaba/tests/oci"
 	"github.com/sunaba-project/sunaba/tests/suites"
 )
@@ -40,18 +39,12 @@ func build(t *testing.T, folder string) (busybox, guest string) {
 	registry, err := oci.Serve("127.0.0.1:0")
 	check(t, err)
 	t.Cleanup(func() { registry.Close() })
-	check(t, node.Build(folder))
+	check(t, binaries.Provide(folder, binaries.Sunaba, binaries.Shim))
 	image, err := oci.Busybox(oci.Host(), v1.Config{})
 	check(t, err)
 	busybox, err = registry.Push(ctx, "busybox:1", image)
 	check(t, err)
-	source, err := filepath.Abs("../criwasm/testdata/guest.c")
-	check(t, err)
-	module, err := oci.BuildC(ctx, source)
-	check(t, err)
-	layer, err := oci.Layer(oci.Program("guest.wasm", module), oci.Dir("tmp", 0o1777))
-	check(t, err)
-	image, err = oci.Image(oci.Wasip1, v1.Config{Entrypoint: []string{"/guest.wasm"}}, layer)
+	image, err = oci.PackedC(ctx, "../criwasm/testdata/guest.c", oci.Dir("tmp", 0o1777))
 	check(t, err)
 	guest, err = registry.Push(ctx, "guest:1", image)
 	check(t, err)

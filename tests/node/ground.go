@@ -1,16 +1,18 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/tests/binaries"
 )
 
 // Ground is where a test binary runs nodes: a network and a mount namespace of its own, so that
@@ -18,16 +20,18 @@ import (
 type Ground struct {
 	// Name is a short word; it names the folder.
 	Name string
+	// Tests, if not nil, runs the program's tests: they are divided among several processes, each in a
+	// folder and in namespaces of its own, unless the flags choose tests.
+	Tests func() int
 	// Outside makes what needs the machine's network, before the namespaces are. It may be nil.
 	Outside func(folder string) error
 	// Inside is called in the namespaces, with the loopback device up; folder/bin holds the two
-	// binaries. What it returns is the program's exit code.
+	// binaries. What it returns is the program's exit code. All processes have their folders in one.
 	Inside func(folder string) int
 }
 
-// Enter is called twice in the life of a test binary, by its TestMain: it builds both binaries and
-// starts the program again in new namespaces; there it calls Inside. The folder goes when the
-// program has ended.
+// Enter is called by a test binary's TestMain: it provides both binaries and starts the program
+// again in new namespaces; there it calls Inside. The folder goes when the program has ended.
 func (g Ground) Enter() int {
 	variable := "SUNABA_" + strings.ToUpper(g.Name) + "_FOLDER"
 	if folder := os.Getenv(variable); folder != "" {
@@ -36,6 +40,9 @@ func (g Ground) Enter() int {
 			return 1
 		}
 		return g.Inside(folder)
+	}
+	if os.Getenv(namesVariable) != "" {
+		return g.Tests()
 	}
 	code, err := g.outside(variable)
 	if err != nil {
@@ -53,7 +60,10 @@ func (g Ground) outside(variable string) (int, error) {
 		return 1, err
 	}
 	defer os.RemoveAll(folder)
-	if err := Build(filepath.Join(folder, "bin")); err != nil {
+	if err := os.Chmod(folder, 0o711); err != nil { // containers of other users pass through it
+		return 1, err
+	}
+	if err := binaries.Provide(filepath.Join(folder, "bin"), binaries.Sunaba, binaries.Shim); err != nil {
 		return 1, err
 	}
 	if g.Outside != nil {
@@ -61,18 +71,11 @@ func (g Ground) outside(variable string) (int, error) {
 			return 1, err
 		}
 	}
-	again := Again(os.Args[1:], variable+"="+folder)
-	again.Stdin = os.Stdin
-	again.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	err = again.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return max(exit.ExitCode(), 1), nil
-	}
+	parts, err := g.parts()
 	if err != nil {
 		return 1, err
 	}
-	return 0, nil
+	return runParts(folder, variable, parts, os.Stdout)
 }
 
 // Again is this program once more, in a network and a mount namespace of its own.
@@ -82,6 +85,24 @@ func Again(args []string, env ...string) *exec.Cmd {
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	return cmd
+}
+
+// Apart calls a function on a thread in a network and a mount namespace of its own, and waits for
+// it.
+func Apart(call func()) (err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespaces
+		if err = unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err == nil {
+			err = Loopback()
+		}
+		if err == nil {
+			call()
+		}
+	}()
+	<-done
+	return err
 }
 
 // Loopback sets up the loopback device of the calling thread's network namespace.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sunaba-project/sunaba/tests/binaries"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
@@ -41,12 +42,12 @@ func (b *Builder) Tool(name string, args ...string) (string, error) {
 }
 
 // Build runs a go command ("build", "test") that makes one static binary.
-func (b *Builder) Build(command, to string, pkg ...string) error {
-	args := []string{command, "-trimpath", "-ldflags=-s -w", "-o", to}
+func (b *Builder) Build(command, to, pkg string) error {
+	args := []string{command, "-trimpath", "-tags=" + binaries.Tags, "-ldflags=-s -w", "-o", to}
 	if command == "test" {
 		args = append(args, "-c")
 	}
-	_, err := b.Tool("go", append(args, pkg...)...)
+	_, err := b.Tool("go", append(args, pkg)...)
 	return err
 }
 
@@ -116,6 +117,6 @@ func (b *Builder) once(name string, build func(to string) error) error {
 func (b *Builder) binaries() error {
 	bin := filepath.Join(b.Out, "bin")
 	return errors.Join(
-		b.Build("build", filepath.Join(bin, "sunaba"), "-tags="+node.Tags, "./cmd/sunaba"),
-		b.Build("build", filepath.Join(bin, "containerd-shim-sunaba-v1"), "-tags="+node.Tags, "./cmd/containerd-shim-sunaba-v1"))
+		b.Build("build", filepath.Join(bin, binaries.Sunaba), "./cmd/sunaba"),
+		b.Build("build", filepath.Join(bin, binaries.Shim), "./cmd/containerd-shim-sunaba-v1"))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/enginetest"
+	"github.com/sunaba-project/sunaba/tests/binaries"
 )
 
 // TestEngine runs the conformance suite with guests of both toolchains, with the steps that make a
@@ -36,10 +37,12 @@ func TestEngine(t *testing.T) {
 
 // TestSuccessor runs the suite of guests whose shim dies.
 func TestSuccessor(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "shim")
-	shared.run(t, []string{"GOFLAGS=-buildvcs=false"}, "go", enginetest.BuildShim(binary)...)
+	bin := t.TempDir()
+	if err := binaries.Provide(bin, binaries.Shim); err != nil {
+		t.Fatal(err)
+	}
 	for _, guest := range []string{"suite", "gosuite"} {
-		t.Run(guest, func(t *testing.T) { enginetest.RunAdopted(t, harness(guest, nil), binary) })
+		t.Run(guest, func(t *testing.T) { enginetest.RunAdopted(t, harness(guest, nil), filepath.Join(bin, binaries.Shim)) })
 	}
 }
 

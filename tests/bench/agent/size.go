@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/binaries"
 )
 
 // replaced are the packages through which the program has an agent and its commands, with what is
@@ -41,7 +41,7 @@ func sizes(ctx context.Context, dir string) (with, without float64, err error) {
 	var both [2]float64
 	for i, more := range [][]string{nil, {"-overlay", overlay}} {
 		program := filepath.Join(dir, fmt.Sprint("program", i))
-		args := append([]string{"build", "-trimpath", "-tags", node.Tags, "-ldflags=-s -w", "-o", program}, more...)
+		args := append([]string{"build", "-trimpath", "-tags", binaries.Tags, "-ldflags=-s -w", "-o", program}, more...)
 		build := exec.CommandContext(ctx, "go", append(args, "./cmd/sunaba")...)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if said, err := build.CombinedOutput(); err != nil {
