@@ -42,8 +42,8 @@ type server struct {
 	pulls, most int // at the moment, and at once at most
 	// memory and layers are what containers use, by name, in bytes.
 	memory, layers map[string]int64
-	// asked checks that the attempt of a sandbox (name "") is on record before it is made, or that of a
-	// container before it is started.
+	// asked checks that the attempt of a sandbox (name "") is on record before it is made, or that
+	// of a container before it is started.
 	asked func(uid, name string, attempt uint32)
 }
 

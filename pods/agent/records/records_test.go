@@ -66,8 +66,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// E.4: a change is one synced write, added to the file. The last whole line counts, whatever a crash
-// left after it, and a file that has grown is replaced.
+// E.4: a change is one synced write, added to the file. The last whole line counts, whatever a
+// crash left after it, and a file that has grown is replaced.
 func TestLines(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, a, fileName)
