@@ -1,4 +1,4 @@
-// Package durable replaces small files as a whole, adds to files, and says whether a disk is full.
+// Package durable replaces small files as a whole, and says whether a disk is full.
 package durable
 
 import (
@@ -77,23 +77,6 @@ func Write(path string, data []byte, mode os.FileMode) error {
 func Replace(path string, data []byte, mode os.FileMode) error {
 	if err := replace(path, data, mode, false); err != nil {
 		return fmt.Errorf("write %q: %w", path, err)
-	}
-	return nil
-}
-
-// Append adds to the end of a file, which must be there. With sync it is durable before it returns,
-// if the file's name is. After an error, and after a crash, a part of it may be there.
-func Append(path string, data []byte, sync bool) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	if err == nil {
-		_, err = f.Write(data)
-		if err == nil && sync {
-			err = unix.Fdatasync(int(f.Fd()))
-		}
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("add to %q: %w", path, err)
 	}
 	return nil
 }

@@ -92,27 +92,6 @@ func TestFile(t *testing.T) {
 	}
 }
 
-func TestAppend(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	if err := Append(path, []byte("x"), true); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("adding to a file that is not there: %v", err)
-	}
-	if err := Write(path, []byte("first\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, sync := range []bool{true, false} {
-		if err := Append(path, []byte("more\n"), sync); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != "first\nmore\nmore\n" {
-		t.Errorf("content %q, %v", got, err)
-	}
-	if err := Append("/dev/full", []byte("x"), false); !Full(err) {
-		t.Errorf("a full device: %v", err)
-	}
-}
-
 func TestFull(t *testing.T) {
 	for err, want := range map[error]bool{
 		&os.PathError{Err: unix.ENOSPC}: true, fmt.Errorf("write: %w", unix.EDQUOT): true, unix.EIO: false, nil: false,

@@ -43,8 +43,8 @@ type server struct {
 	handlers    []string // calls about images of containers, with the handler
 	// memory and layers are what containers use, by name, in bytes.
 	memory, layers map[string]int64
-	// asked checks that the attempt of a sandbox (name "") is on record before it is made, or that of a
-	// container before it is started.
+	// asked checks that the attempt of a sandbox (name "") is on record before it is made, or that
+	// of a container before it is started.
 	asked func(uid, name string, attempt uint32)
 }
 

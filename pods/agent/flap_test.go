@@ -152,8 +152,8 @@ func (d *day) tried(walls map[string]wall, key string, err error, first, longest
 	d.failures++
 }
 
-// make judges the start of a container, before it: it comes after its back-off, which grows, and its
-// attempt never started before. By then the attempt is on record.
+// make judges the start of a container, before it: it comes after its back-off, which grows, and
+// its attempt never started before. By then the attempt is on record.
 func (d *day) make(r *runtime.CreateContainerRequest, id string) {
 	uid, name, attempt := r.SandboxConfig.Metadata.Uid, r.Config.Metadata.Name, r.Config.Metadata.Attempt
 	data, err := os.ReadFile(filepath.Join(d.dir, "pods", uid, "pod.json"))

@@ -13,9 +13,10 @@ import (
 type recorder struct{ *loop }
 
 // save writes the record of a pod durably, in a worker, and goes on when it is written: no action
-// is begun before that could not be begun anew; the start of a container waits for recorded. What cannot be written is tried again for as long as it takes. Only a pod that
-// is purged from a full disk ends before that is on record: nothing else makes room for the record.
-// If the agent is killed meanwhile, the pod is found to run, and evicted again.
+// is begun before that could not be begun anew; the start of a container waits for recorded. What
+// cannot be written is tried again for as long as it takes. Only a pod that is purged from a full
+// disk ends before that is on record: nothing else makes room for the record. If the agent is
+// killed meanwhile, the pod is found to run, and evicted again.
 func (l *recorder) save(p *pod) (recorded <-chan struct{}) {
 	written := make(chan struct{})
 	p.saving, p.must, p.noteAt, p.notedAt = true, false, time.Time{}, l.o.now()

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -155,7 +156,12 @@ func (w *world) write(path string, data []byte, mode records.Mode) error {
 		}
 	}
 	if mode.Append {
-		return durable.Append(path, data, false)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(data)
+		return errors.Join(err, f.Close())
 	}
 	return durable.Replace(path, data, 0o600)
 }

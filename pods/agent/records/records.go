@@ -109,11 +109,28 @@ func (s *Store) Replace(path string, data []byte, sync bool) error {
 func writeFile(path string, data []byte, m Mode) error {
 	switch {
 	case m.Append:
-		return durable.Append(path, data, m.Sync)
+		return appendFile(path, data, m.Sync)
 	case m.Sync:
 		return durable.Write(path, data, 0o600)
 	}
 	return durable.Replace(path, data, 0o600)
+}
+
+// appendFile adds to a file, which must be there. With sync that is durable before it returns, if the
+// file's name is. After an error a part of it may be there.
+func appendFile(path string, data []byte, sync bool) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = f.Write(data)
+		if err == nil && sync {
+			err = unix.Fdatasync(int(f.Fd()))
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("add to %q: %w", path, err)
+	}
+	return nil
 }
 
 // Load reads all records, sorted by UID. Those that cannot be read are moved to the folder "broken"

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 )
 
@@ -66,8 +67,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// E.4: a change is one synced write, added to the file. The last whole line counts, whatever a crash
-// left after it, and a file that has grown is replaced.
+// E.4: a change is one synced write, added to the file. The last whole line counts, whatever a
+// crash left after it, and a file that has grown is replaced.
 func TestLines(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, a, fileName)
@@ -147,6 +148,16 @@ func TestLines(t *testing.T) {
 	write(s, "note", false, Mode{})
 	write(s, "saved", true, Mode{Sync: true})
 	write(s, "more", true, Mode{Append: true, Sync: true})
+}
+
+// Nothing is added to a file that is not there, or to a full disk.
+func TestAppend(t *testing.T) {
+	if err := appendFile(filepath.Join(t.TempDir(), "file"), []byte("x"), true); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if err := appendFile("/dev/full", []byte("x"), false); !durable.Full(err) {
+		t.Errorf("a full device: %v", err)
+	}
 }
 
 // E.2: unreadable records are set aside, a newer version refuses the start and moves nothing.

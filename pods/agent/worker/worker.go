@@ -82,8 +82,8 @@ type Job struct {
 	Logs map[string]string
 	// Ended is closed when the container of a hook ends.
 	Ended <-chan struct{}
-	// Recorded is closed when the pod's record is written, without which no container is started; nil
-	// if it is.
+	// Recorded is closed when the pod's record is written, without which no container is started;
+	// nil if it is.
 	Recorded <-chan struct{}
 }
 

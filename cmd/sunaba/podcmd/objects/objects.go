@@ -43,7 +43,7 @@ func StateFlag(state string) cli.Flag {
 	return &cli.StringFlag{Name: "state", Usage: "`DIR` of the server's state, in which the agent's socket is", Value: state}
 }
 
-// shortLived is how far the heap of a command grows before it is collected, in percent: up to 20 MiB,
+// shortLived is how far the heap of a command grows before it is collected, in percent: to 20 MiB,
 // more than a list of 100 pods takes. Most commands have ended by then.
 const shortLived = 500
 
