@@ -105,6 +105,11 @@ func (t Tools) FromPlainC(ctx context.Context, file, component string) error {
 	return nil
 }
 
+// FromText makes the component that a file of the text format says.
+func (t Tools) FromText(ctx context.Context, file, component string) error {
+	return run(ctx, "", nil, t.wasmTools(), "parse", file, "-o", component)
+}
+
 // FromPython makes a component of a Python file, with CPython in it.
 func (t Tools) FromPython(ctx context.Context, file, component string) error {
 	dir, base := filepath.Split(file)

@@ -16,16 +16,32 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/cage"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/guest"
 	"github.com/sunaba-project/sunaba/tests/components"
 )
 
-// TestMain makes the test binary the program that runs lowered components.
+// TestMain makes the test binary have the shim's faces, and one that runs a component.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "lowered" {
-		os.Exit(runLowered(os.Args[2:]))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "guest":
+			os.Exit(guest.Main(os.Args[2:]))
+		case "compile":
+			os.Exit(compile.Main(os.Args[2:]))
+		case inPodFace:
+			os.Exit(runInPod(os.Args[2:]))
+		}
+	}
+	if os.Getuid() != 0 {
+		panic("these tests need root")
 	}
 	os.Exit(m.Run())
 }
+
+// inPodFace is the face that runs a component as a pod does.
+const inPodFace = "in-pod"
 
 // tools finds the tools, without which nothing is compared.
 func tools(t testing.TB) components.Tools {
@@ -104,11 +120,19 @@ type outcome struct {
 	folder         string
 }
 
-// play runs a component with a folder of its own.
+// play runs a component with a root folder of its own, that belongs to the user who runs guests.
 func (r row) play(t *testing.T, command ...string) outcome {
 	t.Helper()
-	home := t.TempDir()
-	before := []string{"--dir", home + "::/home"}
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "home"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{root, filepath.Join(root, "home")} {
+		if err := os.Chown(dir, cage.Nobody, cage.Nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := []string{"--dir", root + "::/", "--env", "PWD=/"}
 	for _, e := range r.env {
 		before = append(before, "--env", e)
 	}
@@ -124,7 +148,7 @@ func (r row) play(t *testing.T, command ...string) outcome {
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), tree(t, home)}
+	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), tree(t, root)}
 }
 
 // tree writes down a folder: names, kinds, permissions, contents.
@@ -166,7 +190,8 @@ func tree(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// TestAsUnderWasmtime runs components here and under wasmtime: same output, exit code and files.
+// TestAsUnderWasmtime runs components as pods do and under wasmtime: same output, exit code and
+// files.
 func TestAsUnderWasmtime(t *testing.T) {
 	all, dir := tools(t), t.TempDir()
 	made := map[string]func() (string, error){}
@@ -192,7 +217,7 @@ func TestAsUnderWasmtime(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := r.play(t, all.Wasmtime(), "run", component)
-			got := r.play(t, self, "lowered", component)
+			got := r.play(t, self, inPodFace, component)
 			trapped := r.trap && got.code == 134 && want.code == 1 // wasmtime's code where the host ends a guest
 			if got.code != want.code && !trapped {
 				t.Errorf("exit code %d, under wasmtime %d\n%s", got.code, want.code, got.stderr)
