@@ -12,10 +12,10 @@ import (
 	"github.com/sunaba-project/sunaba/shim/enginetest"
 )
 
-// TestEngine runs the conformance suite with guests of both toolchains, with the steps that make a
+// TestEngine runs the conformance suite with guests of both toolchains and a component, with the steps that make a
 // start light and without, and with a prewarmed process.
 func TestEngine(t *testing.T) {
-	for _, guest := range []string{"suite", "gosuite"} {
+	for _, guest := range []string{"suite", "gosuite", "component"} {
 		for _, v := range variants {
 			t.Run(guest+"/"+v.name, func(t *testing.T) { conform(t, guest, shared.engineWith(t, v.skip)) })
 		}
@@ -38,7 +38,7 @@ func TestEngine(t *testing.T) {
 func TestSuccessor(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "shim")
 	shared.run(t, []string{"GOFLAGS=-buildvcs=false"}, "go", enginetest.BuildShim(binary)...)
-	for _, guest := range []string{"suite", "gosuite"} {
+	for _, guest := range []string{"suite", "gosuite", "component"} {
 		t.Run(guest, func(t *testing.T) { enginetest.RunAdopted(t, harness(guest, nil), binary) })
 	}
 }
