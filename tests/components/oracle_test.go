@@ -47,13 +47,19 @@ const inPodFace = "in-pod"
 func tools(t testing.TB) components.Tools {
 	t.Helper()
 	all, err := components.Find("../..")
+	need(t, err)
+	return all
+}
+
+// need skips a test without a tool.
+func need(t testing.TB, err error) {
+	t.Helper()
 	if errors.Is(err, components.ErrMissing) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
 }
 
 // guests are the components that are compared.
@@ -61,10 +67,11 @@ var guests = map[string]struct {
 	make func(components.Tools, context.Context, string, string) error
 	file string
 }{
-	"c":      {components.Tools.FromC, "testdata/guest.c"},
-	"go":     {components.Tools.FromGo, "testdata/guest.go"},
-	"python": {components.Tools.FromPython, "testdata/guest.py"},
-	"tour":   {components.Tools.FromPlainC, "../../shim/wasm/wasip2/testdata/tour.c"},
+	"c":          {components.Tools.FromC, "testdata/guest.c"},
+	"go":         {components.Tools.FromGo, "testdata/guest.go"},
+	"javascript": {components.Tools.FromJavaScript, "testdata/guest.js"},
+	"python":     {components.Tools.FromPython, "testdata/guest.py"},
+	"tour":       {components.Tools.FromPlainC, "../../shim/wasm/wasip2/testdata/tour.c"},
 }
 
 // row is one run of a guest.
@@ -100,6 +107,7 @@ var rows = []row{
 	{guest: "c", name: "abort", args: "abort", trap: true},
 	{guest: "c", name: "unknown command", args: "nothing"},
 	{guest: "go", name: "go", args: "a b", env: []string{"A=1"}, stdin: "one\ntwo\nthree"},
+	{guest: "javascript", name: "javascript", args: "a b", env: []string{"A=1"}, stdin: "one\ntwo three\n"},
 	{guest: "python", name: "python", args: "a b", env: []string{"A=1"}, stdin: "one\ntwo three\n"},
 	{guest: "tour", name: "tour", env: []string{"A=1"}, stdin: "input"},
 	{guest: "tour", name: "tour: error", args: "error"},
@@ -213,9 +221,7 @@ func TestAsUnderWasmtime(t *testing.T) {
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) {
 			component, err := made[r.guest]()
-			if err != nil {
-				t.Fatal(err)
-			}
+			need(t, err)
 			want := r.play(t, all.Wasmtime(), "run", component)
 			got := r.play(t, self, inPodFace, component)
 			trapped := r.trap && got.code == 134 && want.code == 1 // wasmtime's code where the host ends a guest
