@@ -42,6 +42,9 @@ func Examples() []Example {
 		{"quantiles", guestExample(module{"quantiles.wasm", func(ctx context.Context, examples string) ([]byte, error) {
 			return BuildRust(ctx, filepath.Join(examples, "quantiles/quantiles.rs"))
 		}})},
+		{"spool", packed(Wasip2, module{"spool.wasm", func(ctx context.Context, examples string) ([]byte, error) {
+			return BuildComponent(ctx, filepath.Join(examples, "spool/spool.c"))
+		}})},
 		{"busybox", func(context.Context, string) (v1.Image, v1.ImageIndex, error) {
 			image, err := Busybox(Host(), v1.Config{})
 			return image, nil, err
@@ -80,6 +83,11 @@ type module struct {
 // guestExample is an image of platform wasip1/wasm with modules, the first of which is its
 // entrypoint.
 func guestExample(modules ...module) func(context.Context, string) (v1.Image, v1.ImageIndex, error) {
+	return packed(Wasip1, modules...)
+}
+
+// packed is guestExample for a platform.
+func packed(platform v1.Platform, modules ...module) func(context.Context, string) (v1.Image, v1.ImageIndex, error) {
 	return func(ctx context.Context, examples string) (v1.Image, v1.ImageIndex, error) {
 		var files []File
 		for _, m := range modules {
@@ -93,7 +101,7 @@ func guestExample(modules ...module) func(context.Context, string) (v1.Image, v1
 		if err != nil {
 			return nil, nil, err
 		}
-		image, err := Image(Wasip1, v1.Config{Entrypoint: []string{"/" + modules[0].name}}, layer)
+		image, err := Image(platform, v1.Config{Entrypoint: []string{"/" + modules[0].name}}, layer)
 		return image, nil, err
 	}
 }
