@@ -29,21 +29,26 @@ func BuildC(ctx context.Context, file string) ([]byte, error) {
 	return build(ctx, dir, nil, "clang", "--target=wasm32-wasi", "-O2", "-Wl,--strip-all", base, "-o")
 }
 
-// BuildComponent compiles one C file as BuildC does and makes a component of it by the adapter for
-// commands; ErrNoCompiler without what tests/components.sh fetches into .cache/components of the
-// folder that holds go.mod.
+// BuildComponent compiles one C file as BuildC does and makes a component of it; ErrNoCompiler
+// without what Adapted needs.
 func BuildComponent(ctx context.Context, file string) ([]byte, error) {
 	cache, err := findAbove(filepath.Dir(file), ".cache/components")
 	if err != nil {
 		return nil, fmt.Errorf("build %q: %w", file, err)
 	}
-	tools, err := components.Find(filepath.Join(cache, "../.."))
-	if err != nil {
-		return nil, fmt.Errorf("build %q: %w: %w", file, ErrNoCompiler, err)
-	}
 	module, err := BuildC(ctx, file)
 	if err != nil {
 		return nil, err
+	}
+	return Adapted(ctx, module, filepath.Join(cache, "../.."))
+}
+
+// Adapted makes a component of a preview 1 module by the adapter for commands; ErrNoCompiler
+// without what tests/components.sh fetches for the checkout whose root folder is given.
+func Adapted(ctx context.Context, module []byte, root string) ([]byte, error) {
+	tools, err := components.Find(root)
+	if err != nil {
+		return nil, fmt.Errorf("make component: %w: %w", ErrNoCompiler, err)
 	}
 	temp, err := os.MkdirTemp("", "sunaba-build-")
 	if err != nil {
@@ -55,7 +60,7 @@ func BuildComponent(ctx context.Context, file string) ([]byte, error) {
 		return nil, err
 	}
 	if err := tools.Adapt(ctx, from, to); err != nil {
-		return nil, fmt.Errorf("build %q: %w", file, err)
+		return nil, fmt.Errorf("make component: %w", err)
 	}
 	return os.ReadFile(to)
 }
