@@ -146,15 +146,16 @@ func (r row) play(t *testing.T, command ...string) outcome {
 	}
 	component := command[len(command)-1]
 	args := append(append(command[1:len(command)-1:len(command)-1], before...), component)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	const patience = 5 * time.Minute // wasmtime compiles SpiderMonkey and CPython in each run
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], append(args, strings.Fields(r.args)...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(r.stdin), &stdout, &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
+	if ctx.Err() != nil || err != nil && !errors.As(err, &exit) {
+		t.Fatal(ctx.Err(), err)
 	}
 	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), tree(t, root)}
 }
