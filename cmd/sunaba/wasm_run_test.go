@@ -20,6 +20,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
 // comesWithin is how long what must come may take.
@@ -37,6 +38,7 @@ func TestWasmRun(t *testing.T) {
 	if err := os.Chown(shared, 1234, 1234); err != nil {
 		t.Fatal(err)
 	}
+	runs := b.file("runs.wasm", oci.Component())
 	t.Setenv("SUNABA_TEST_VALUE", "inherited")
 	for _, c := range []struct {
 		name           string
@@ -63,6 +65,13 @@ func TestWasmRun(t *testing.T) {
 		{"memory", []string{"--memory", "64Mi", probe, "grow"}, 0, "grow=63", ""},
 		{"too little memory", []string{"--memory", "1Mi", probe, "grow"}, 128, "", "memory"},
 		{"missing import", []string{b.file("lacking.wasm", cGuest(t, "lacking"))}, 128, "", `import "env"."launch_missiles" is missing`},
+		{"component that runs", []string{runs, "say", "two", "words"}, 0, "two words\n", ""},
+		{"component's exit code", []string{runs, "exit", "7"}, 7, "", ""},
+		{"component's trap", []string{runs, "trap"}, 134, "", "wasm error: unreachable"},
+		{"component's variable", []string{"--env", "A=1,2", runs, "env", "A"}, 0, "1,2\n", ""},
+		{"component's directory", []string{"--dir", shared + ":/d:ro", "--user", "1234:5", runs, "read", "/d/file"}, 0, "content\n", ""},
+		{"component's read-only directory", []string{"--dir", shared + ":/d:ro", "--user", "1234:5", runs, "write", "/d/other"}, 1, "read-only\n", ""},
+		{"component's memory", []string{"--memory", "32Mi", runs, "fill", "64"}, 3, "then no more\n", ""},
 		{"component", []string{b.file("component.wasm", []byte("\x00asm\x0d\x00\x01\x00"))}, 128, "", "component"},
 		{"no file", []string{"nowhere.wasm"}, 1, "", "neither a file nor an image"},
 		{"nothing", []string{}, 1, "", "want a module"},

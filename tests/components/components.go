@@ -15,7 +15,7 @@ import (
 var ErrMissing = errors.New("a tool is missing: run tests/components.sh")
 
 // Tools are the tools of one checkout.
-type Tools struct{ python, crates, pins string }
+type Tools struct{ python, crates, javascript, pins string }
 
 // Find finds the tools of the checkout whose root folder is given.
 //
@@ -28,7 +28,10 @@ func Find(root string) (Tools, error) {
 		return Tools{}, err
 	}
 	cache := filepath.Join(root, ".cache/components")
-	t := Tools{python: filepath.Join(cache, "python"), crates: filepath.Join(cache, "crates"), pins: filepath.Join(root, "tests/tools-components")}
+	t := Tools{
+		python: filepath.Join(cache, "python"), crates: filepath.Join(cache, "crates"), javascript: filepath.Join(cache, "javascript"),
+		pins: filepath.Join(root, "tests/tools-components"),
+	}
 	for _, path := range []string{t.Wasmtime(), t.wasmTools(), t.componentizePython(), t.adapter(), t.wit()} {
 		if _, err := os.Stat(path); err != nil {
 			return Tools{}, fmt.Errorf("find %q: %w", path, ErrMissing)
@@ -105,12 +108,34 @@ func (t Tools) FromPlainC(ctx context.Context, file, component string) error {
 	return nil
 }
 
+// FromText makes the component that a file of the text format says.
+func (t Tools) FromText(ctx context.Context, file, component string) error {
+	return run(ctx, "", nil, t.wasmTools(), "parse", file, "-o", component)
+}
+
 // FromPython makes a component of a Python file, with CPython in it.
 func (t Tools) FromPython(ctx context.Context, file, component string) error {
 	dir, base := filepath.Split(file)
 	module := base[:len(base)-len(filepath.Ext(base))]
 	return run(ctx, dir, []string{"PYTHONPATH=" + t.python, "PYTHONDONTWRITEBYTECODE=1"},
 		"python3", t.componentizePython(), "-d", t.wit(), "-w", command, "componentize", module, "-o", component)
+}
+
+// FromJavaScript makes a component of a file in JavaScript, with SpiderMonkey in it.
+//
+// # Errors
+//
+// ErrMissing without node, or without what comes from npm.
+func (t Tools) FromJavaScript(ctx context.Context, file, component string) error {
+	const script = "componentize.mjs"
+	_, err := exec.LookPath("node")
+	if err == nil {
+		_, err = os.Stat(filepath.Join(t.javascript, "node_modules/@bytecodealliance/componentize-js"))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrMissing, err)
+	}
+	return run(ctx, t.javascript, nil, "node", script, file, t.wit(), command, component)
 }
 
 // run runs a command.

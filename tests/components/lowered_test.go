@@ -7,81 +7,63 @@ import (
 	"os"
 	"strings"
 
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/experimental"
-	"github.com/tetratelabs/wazero/sys"
-	"golang.org/x/sys/unix"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
-	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
+	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
+	"github.com/sunaba-project/sunaba/shim/reaper"
+	"github.com/sunaba-project/sunaba/shim/wasm/engine"
 )
 
-// runLowered runs a component in this process, and returns its exit code: 134 for a trap, as
-// wasmtime's. It takes wasmtime's flags --env and --dir.
-func runLowered(args []string) int {
-	code, err := lowered(context.Background(), args)
+// runInPod runs a component as a pod's container does, with the engine of this process and its
+// guest and compile faces, and returns its exit code: 134 for a trap, as wasmtime's. It takes
+// wasmtime's flags --env, and --dir for the container's root.
+func runInPod(args []string) int {
+	code, err := inPod(context.Background(), args)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
+		return 128
 	}
 	return code
 }
 
-func lowered(ctx context.Context, args []string) (int, error) {
-	config := wasip2.Config{Stdin: 0, Stdout: 1, Stderr: 2}
+func inPod(ctx context.Context, args []string) (code int, err error) {
+	id := fmt.Sprintf("sunaba-components-%d", os.Getpid())
+	spec := &specs.Spec{
+		Version: specs.Version,
+		Process: &specs.Process{Cwd: "/"},
+		Linux: &specs.Linux{CgroupsPath: "/" + id, Namespaces: []specs.LinuxNamespace{
+			{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+			{Type: specs.NetworkNamespace, Path: "/proc/self/ns/net"}, // making one takes long
+		}},
+	}
+	bundle := &shim.Bundle{ID: id, Namespace: "test", Path: "/", Spec: spec}
 	for ; len(args) > 1 && strings.HasPrefix(args[0], "--"); args = args[2:] {
 		if args[0] == "--env" {
-			config.Env = append(config.Env, args[1])
+			spec.Process.Env = append(spec.Process.Env, args[1])
 			continue
 		}
-		part := strings.Split(args[1], "::")
-		fd, err := unix.Open(part[0], unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return 128, fmt.Errorf("open %q: %w", part[0], err)
-		}
-		config.Preopens = append(config.Preopens, wasip2.Preopen{FD: fd, Name: part[1]})
+		bundle.Rootfs, _, _ = strings.Cut(args[1], "::")
 	}
-	file, err := os.ReadFile(args[0])
+	spec.Process.Args = args
+	bundle.Facts = annotation.Facts{Module: annotation.Module{Path: args[0]}}
+	r, err := reaper.New()
 	if err != nil {
-		return 128, err
+		return 0, err
 	}
-	config.Args = args
-	merged, err := lower.Lower(file)
+	defer r.Close()
+	e, err := engine.New(engine.Options{CacheDir: os.Getenv("SUNABA_COMPONENTS_CACHE")}, r)
 	if err != nil {
-		return 128, err
+		return 0, err
 	}
-	h, err := wasip2.New(config)
+	c, err := e.Create(ctx, bundle, shim.IO{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, shim.Options{})
 	if err != nil {
-		return 128, err
+		return 0, err
 	}
-	defer h.Close()
-	cache, err := wazero.NewCompilationCacheWithDir(os.Getenv("SUNABA_COMPONENTS_CACHE"))
-	if err != nil {
-		return 128, err
+	defer func() { err = errors.Join(err, c.Delete(ctx)) }()
+	if err := c.Init().Start(ctx); err != nil {
+		return 0, err
 	}
-	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCompilationCache(cache).
-		WithCoreFeatures(api.CoreFeaturesV2|experimental.CoreFeaturesTailCall|experimental.CoreFeaturesExtendedConst))
-	defer r.Close(ctx)
-	compiled, err := r.CompileModule(ctx, merged.Module)
-	if err != nil {
-		return 128, err
-	}
-	var imports []wasip2.Import
-	for _, f := range compiled.ImportedFunctions() {
-		module, name, _ := f.Import()
-		imports = append(imports, wasip2.ParseImport(module, name))
-	}
-	if err := h.Instantiate(ctx, r, imports); err != nil {
-		return 128, err
-	}
-	_, err = r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig())
-	var exit *sys.ExitError
-	switch {
-	case err == nil:
-		return 0, nil
-	case errors.As(err, &exit):
-		return int(exit.ExitCode()), nil
-	default:
-		return 134, err
-	}
+	<-c.Init().Exited()
+	return int(c.Init().Exit().Code), nil
 }

@@ -16,28 +16,50 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/cage"
+	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/guest"
 	"github.com/sunaba-project/sunaba/tests/components"
 )
 
-// TestMain makes the test binary the program that runs lowered components.
+// TestMain makes the test binary have the shim's faces, and one that runs a component.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "lowered" {
-		os.Exit(runLowered(os.Args[2:]))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "guest":
+			os.Exit(guest.Main(os.Args[2:]))
+		case "compile":
+			os.Exit(compile.Main(os.Args[2:]))
+		case inPodFace:
+			os.Exit(runInPod(os.Args[2:]))
+		}
+	}
+	if os.Getuid() != 0 {
+		panic("these tests need root")
 	}
 	os.Exit(m.Run())
 }
+
+// inPodFace is the face that runs a component as a pod does.
+const inPodFace = "in-pod"
 
 // tools finds the tools, without which nothing is compared.
 func tools(t testing.TB) components.Tools {
 	t.Helper()
 	all, err := components.Find("../..")
+	need(t, err)
+	return all
+}
+
+// need skips a test without a tool.
+func need(t testing.TB, err error) {
+	t.Helper()
 	if errors.Is(err, components.ErrMissing) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
 }
 
 // guests are the components that are compared.
@@ -45,10 +67,11 @@ var guests = map[string]struct {
 	make func(components.Tools, context.Context, string, string) error
 	file string
 }{
-	"c":      {components.Tools.FromC, "testdata/guest.c"},
-	"go":     {components.Tools.FromGo, "testdata/guest.go"},
-	"python": {components.Tools.FromPython, "testdata/guest.py"},
-	"tour":   {components.Tools.FromPlainC, "../../shim/wasm/wasip2/testdata/tour.c"},
+	"c":          {components.Tools.FromC, "testdata/guest.c"},
+	"go":         {components.Tools.FromGo, "testdata/guest.go"},
+	"javascript": {components.Tools.FromJavaScript, "testdata/guest.js"},
+	"python":     {components.Tools.FromPython, "testdata/guest.py"},
+	"tour":       {components.Tools.FromPlainC, "../../shim/wasm/wasip2/testdata/tour.c"},
 }
 
 // row is one run of a guest.
@@ -84,6 +107,7 @@ var rows = []row{
 	{guest: "c", name: "abort", args: "abort", trap: true},
 	{guest: "c", name: "unknown command", args: "nothing"},
 	{guest: "go", name: "go", args: "a b", env: []string{"A=1"}, stdin: "one\ntwo\nthree"},
+	{guest: "javascript", name: "javascript", args: "a b", env: []string{"A=1"}, stdin: "one\ntwo three\n"},
 	{guest: "python", name: "python", args: "a b", env: []string{"A=1"}, stdin: "one\ntwo three\n"},
 	{guest: "tour", name: "tour", env: []string{"A=1"}, stdin: "input"},
 	{guest: "tour", name: "tour: error", args: "error"},
@@ -104,27 +128,36 @@ type outcome struct {
 	folder         string
 }
 
-// play runs a component with a folder of its own.
+// play runs a component with a root folder of its own, that belongs to the user who runs guests.
 func (r row) play(t *testing.T, command ...string) outcome {
 	t.Helper()
-	home := t.TempDir()
-	before := []string{"--dir", home + "::/home"}
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "home"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{root, filepath.Join(root, "home")} {
+		if err := os.Chown(dir, cage.Nobody, cage.Nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := []string{"--dir", root + "::/", "--env", "PWD=/"}
 	for _, e := range r.env {
 		before = append(before, "--env", e)
 	}
 	component := command[len(command)-1]
 	args := append(append(command[1:len(command)-1:len(command)-1], before...), component)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	const patience = 5 * time.Minute // wasmtime compiles SpiderMonkey and CPython in each run
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], append(args, strings.Fields(r.args)...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(r.stdin), &stdout, &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
+	if ctx.Err() != nil || err != nil && !errors.As(err, &exit) {
+		t.Fatal(ctx.Err(), err)
 	}
-	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), tree(t, home)}
+	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), tree(t, root)}
 }
 
 // tree writes down a folder: names, kinds, permissions, contents.
@@ -166,7 +199,8 @@ func tree(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// TestAsUnderWasmtime runs components here and under wasmtime: same output, exit code and files.
+// TestAsUnderWasmtime runs components as pods do and under wasmtime: same output, exit code and
+// files.
 func TestAsUnderWasmtime(t *testing.T) {
 	all, dir := tools(t), t.TempDir()
 	made := map[string]func() (string, error){}
@@ -188,11 +222,9 @@ func TestAsUnderWasmtime(t *testing.T) {
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) {
 			component, err := made[r.guest]()
-			if err != nil {
-				t.Fatal(err)
-			}
+			need(t, err)
 			want := r.play(t, all.Wasmtime(), "run", component)
-			got := r.play(t, self, "lowered", component)
+			got := r.play(t, self, inPodFace, component)
 			trapped := r.trap && got.code == 134 && want.code == 1 // wasmtime's code where the host ends a guest
 			if got.code != want.code && !trapped {
 				t.Errorf("exit code %d, under wasmtime %d\n%s", got.code, want.code, got.stderr)

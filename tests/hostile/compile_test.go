@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -107,15 +108,25 @@ func (n *target) noCompilers() {
 }
 
 // slowModules are images of modules that take seconds to compile, each with a digest of its own.
+// Every second one is a component of WASI 0.2, if what makes one is there.
 func (n *target) slowModules(count int) (refs []string) {
 	n.t.Helper()
 	dir, err := filepath.Abs("../../examples/greeter")
 	n.check(err)
 	module, err := oci.BuildGo(n.t.Context(), dir, oci.Wasip1)
 	n.check(err)
+	component, err := oci.Adapted(n.t.Context(), module, "../..")
+	if errors.Is(err, oci.ErrNoCompiler) {
+		component, err = module, nil
+	}
+	n.check(err)
 	for i := range count {
 		name := fmt.Sprint(n.t.Name(), i)
-		image, err := oci.Artifact(oci.Renamed(module, name))
+		program := module
+		if i%2 == 1 {
+			program = component
+		}
+		image, err := oci.Artifact(oci.Renamed(program, name))
 		refs = append(refs, n.push("slow:"+name, image, err))
 	}
 	return refs

@@ -23,7 +23,7 @@ var skips = map[string]string{
 	"buildRust":                    "tests/setup.sh unpacks Rust's compiler from Debian's archive, which need not be in reach",
 	"cGuest":                       "clang with wasi-libc is a package of the distribution",
 	"nameServer":                   "a port that is free for UDP need not be for TCP",
-	"tools":                        "wasmtime and the tools of components come from PyPI and crates.io, which need not be in reach",
+	"need":                         "wasmtime and the tools of components come from PyPI, crates.io and npm, which need not be in reach",
 	"TestSuite":                    "the suite of the WASI subgroup is not part of the project: make wasi-suite",
 	"TestCheckpoint":               "CRIU does not work with every kernel",
 	"needCRIU":                     "CRIU does not work with every kernel",

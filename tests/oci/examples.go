@@ -42,6 +42,9 @@ func Examples() []Example {
 		{"quantiles", guestExample(module{"quantiles.wasm", func(ctx context.Context, examples string) ([]byte, error) {
 			return BuildRust(ctx, filepath.Join(examples, "quantiles/quantiles.rs"))
 		}})},
+		{"spool", packed(Wasip2, module{"spool.wasm", func(ctx context.Context, examples string) ([]byte, error) {
+			return BuildComponent(ctx, filepath.Join(examples, "spool/spool.c"))
+		}})},
 		{"busybox", func(context.Context, string) (v1.Image, v1.ImageIndex, error) {
 			image, err := Busybox(Host(), v1.Config{})
 			return image, nil, err
@@ -80,6 +83,11 @@ type module struct {
 // guestExample is an image of platform wasip1/wasm with modules, the first of which is its
 // entrypoint.
 func guestExample(modules ...module) func(context.Context, string) (v1.Image, v1.ImageIndex, error) {
+	return packed(Wasip1, modules...)
+}
+
+// packed is guestExample for a platform.
+func packed(platform v1.Platform, modules ...module) func(context.Context, string) (v1.Image, v1.ImageIndex, error) {
 	return func(ctx context.Context, examples string) (v1.Image, v1.ImageIndex, error) {
 		var files []File
 		for _, m := range modules {
@@ -89,7 +97,7 @@ func guestExample(modules ...module) func(context.Context, string) (v1.Image, v1
 			}
 			files = append(files, Program(m.name, program))
 		}
-		image, err := Packed(Wasip1, files[0], files[1:]...)
+		image, err := Packed(platform, files[0], files[1:]...)
 		return image, nil, err
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/sunaba-project/sunaba/tests/components"
 )
 
 // BuildGo compiles the Go program in the package folder dir for one platform, without cgo, and
@@ -25,6 +27,42 @@ func BuildGo(ctx context.Context, dir string, platform v1.Platform) ([]byte, err
 func BuildC(ctx context.Context, file string) ([]byte, error) {
 	dir, base := filepath.Split(file)
 	return build(ctx, dir, nil, "clang", "--target=wasm32-wasi", "-O2", "-Wl,--strip-all", base, "-o")
+}
+
+// BuildComponent compiles one C file as BuildC does and makes a component of it; ErrNoCompiler
+// without what Adapted needs.
+func BuildComponent(ctx context.Context, file string) ([]byte, error) {
+	cache, err := findAbove(filepath.Dir(file), ".cache/components")
+	if err != nil {
+		return nil, fmt.Errorf("build %q: %w", file, err)
+	}
+	module, err := BuildC(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	return Adapted(ctx, module, filepath.Join(cache, "../.."))
+}
+
+// Adapted makes a component of a preview 1 module by the adapter for commands; ErrNoCompiler
+// without what tests/components.sh fetches for the checkout whose root folder is given.
+func Adapted(ctx context.Context, module []byte, root string) ([]byte, error) {
+	tools, err := components.Find(root)
+	if err != nil {
+		return nil, fmt.Errorf("make component: %w: %w", ErrNoCompiler, err)
+	}
+	temp, err := os.MkdirTemp("", "sunaba-build-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(temp)
+	from, to := filepath.Join(temp, "module"), filepath.Join(temp, "component")
+	if err := os.WriteFile(from, module, 0o600); err != nil {
+		return nil, err
+	}
+	if err := tools.Adapt(ctx, from, to); err != nil {
+		return nil, fmt.Errorf("make component: %w", err)
+	}
+	return os.ReadFile(to)
 }
 
 // ErrNoCompiler is for a language whose compiler tests/setup.sh could not install.
@@ -144,6 +182,5 @@ func Renamed(module []byte, name string) []byte {
 //go:embed testdata/component.wasm
 var component []byte
 
-// Component is a command of WASI 0.2 as a component, testdata/component.c: it prints words, ends
-// with a code, traps or serves TCP.
+// Component is a command of WASI 0.2 as a component, testdata/component.c, which says what it does.
 func Component() []byte { return slices.Clone(component) }

@@ -28,6 +28,7 @@ func TestExampleJobs(t *testing.T) {
 		{"batch-pod.yaml", []string{"batch"}, 7, []string{"primes: 9592 primes below 100000\n", "primes: line 5\n"}},
 		{"tally/pod.yaml", []string{"tally", "busybox"}, 0, []string{"      3 the\n      2 is\n      2 sand\n     14 words, 9 of them different, in 2 files\n"}},
 		{"filter/pod.yaml", []string{"filter", "busybox"}, 0, []string{"[address] GET /?to=[mail] 200\n", "filter: 2 masked\n"}},
+		{"spool/pod.yaml", []string{"spool", "busybox"}, 0, []string{"spool: one: 1b02ac95878a55ab\n", "spool: two: bc03dc1b5b3ca056\n"}},
 		{"quantiles/pod.yaml", []string{"quantiles", "busybox"}, 0, []string{"count 200\nmean 100.500\np50 100\np90 180\np99 198\n"}},
 	} {
 		t.Run(filepath.Dir(filepath.Join("examples", c.manifest)), func(t *testing.T) {

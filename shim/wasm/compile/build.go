@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/sunaba-project/sunaba/host/binfmt"
@@ -310,8 +311,11 @@ func compileModule(dir string, module []byte, config wazero.RuntimeConfig) error
 	return fmt.Errorf("%w: it exports no function _start, so it is no command", errRefused)
 }
 
+// features are version 2 of WebAssembly, and of version 3 tail calls and constants that are computed.
+const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst
+
 // Configure returns the configuration of wazero with which modules are compiled and run. Both
 // sides must agree: a cached entry is not validated again.
 func Configure(config wazero.RuntimeConfig) wazero.RuntimeConfig {
-	return config.WithDebugInfoEnabled(false)
+	return config.WithDebugInfoEnabled(false).WithCoreFeatures(features)
 }

@@ -131,7 +131,7 @@ func (p *planner) instantiate(i *CoreInstance) {
 	imports, ok := format.Imports(sections)
 	exports, also := format.Exports(sections)
 	if !ok || !also {
-		p.refuse("the core module at byte %d is not valid: its imports or exports cannot be read", i.Module.Offset)
+		p.refuse("the core module at byte %d %s", i.Module.Offset, unreadable(sections))
 	}
 	kinds := make(map[string]byte, len(exports))
 	for _, e := range exports {

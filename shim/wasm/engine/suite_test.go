@@ -13,10 +13,10 @@ import (
 	"github.com/sunaba-project/sunaba/tests/binaries"
 )
 
-// TestEngine runs the conformance suite with guests of both toolchains, with the steps that make a
+// TestEngine runs the conformance suite with guests of both toolchains and a component, with the steps that make a
 // start light and without, and with a prewarmed process.
 func TestEngine(t *testing.T) {
-	for _, guest := range []string{"suite", "gosuite"} {
+	for _, guest := range []string{"suite", "gosuite", "component"} {
 		for _, v := range variants {
 			t.Run(guest+"/"+v.name, func(t *testing.T) { conform(t, guest, shared.engineWith(t, v.skip)) })
 		}
@@ -41,7 +41,7 @@ func TestSuccessor(t *testing.T) {
 	if err := binaries.Provide(bin, binaries.Shim); err != nil {
 		t.Fatal(err)
 	}
-	for _, guest := range []string{"suite", "gosuite"} {
+	for _, guest := range []string{"suite", "gosuite", "component"} {
 		t.Run(guest, func(t *testing.T) { enginetest.RunAdopted(t, harness(guest, nil), filepath.Join(bin, binaries.Shim)) })
 	}
 }

@@ -6,7 +6,6 @@ package lower
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/tetratelabs/wazero/api"
@@ -35,6 +34,9 @@ func Lower(file []byte) (*merge.Result, error) {
 func Decoded(c *component.Component) (*merge.Result, error) {
 	plan, err := c.Plan()
 	if err != nil {
+		return nil, err
+	}
+	if err := checkServed(c, plan); err != nil {
 		return nil, err
 	}
 	l := lowerer{reallocs: map[component.CoreExportRef]string{}}
@@ -113,7 +115,7 @@ func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 	}
 	signature, err := wasip2.Lookup(h.Interface, name)
 	if err != nil {
-		return nil, refusal("it imports %q of %q, which is not provided: functions of WASI 0.2's wasi:cli/command are", name, h.Interface)
+		return nil, refusal("it imports %q of %q, which has no such function", name, h.Interface)
 	}
 	switch {
 	case h.Options.Async:
@@ -149,8 +151,7 @@ func (l *lowerer) realloc(r component.CoreExportRef) string {
 // start adds a module whose _start does what a host does that runs the component.
 func (l *lowerer) start(plan *component.Plan) error {
 	for _, e := range plan.Exports {
-		bare, version, _ := strings.Cut(e.Interface, "@")
-		if bare != "wasi:cli/run" || e.Name != "run" || !strings.HasPrefix(version, "0.2.") {
+		if !isRun(e) {
 			continue
 		}
 		if e.Options.Async {
@@ -168,7 +169,7 @@ func (l *lowerer) start(plan *component.Plan) error {
 		l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: startName, Of: merge.Export{Instance: len(l.in.Instances) - 1, Name: startName}})
 		return nil
 	}
-	return refusal("it exports no wasi:cli/run of WASI 0.2, so it is no command; HTTP services do not run yet")
+	return refusal("it exports no wasi:cli/run of WASI 0.2, so it is no command")
 }
 
 func refusal(text string, args ...any) error {

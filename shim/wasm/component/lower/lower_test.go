@@ -128,11 +128,13 @@ func TestLowered(t *testing.T) {
 // What is refused is named. A variant differs from the component by one replacement.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct{ file, old, new, want string }{
-		"no such function":  {two, "get-arguments", "get-argumentz", `imports "get-argumentz" of "wasi:cli/environment@0.2.3", which is not provided`},
-		"no such interface": {two, "wasi:cli/environment@", "wasi:cli/environmenu@", `"wasi:cli/environmenu@0.2.3", which is not provided`},
+		"no such function":  {two, "get-arguments", "get-argumentz", `imports "get-argumentz" of "wasi:cli/environment@0.2.3", which has no such function`},
+		"no such interface": {two, "wasi:cli/environment@", "wasi:cli/environmenu@", `imports "wasi:cli/environmenu@0.2.3", which is not served: of wasi:cli the interfaces environment, exit, stderr, `},
+		"time zones":        {two, "wasi:cli/environment@", "wasi:clocks/timezone@", `imports "wasi:clocks/timezone@0.2.3", which is not served: of wasi:clocks the interfaces monotonic-clock, wall-clock are`},
+		"package":           {two, "wasi:cli/environment@", "wasi:http/a-long-one@", `imports "wasi:http/a-long-one@0.2.3", which is not served: of WASI 0.2 the packages wasi:cli, wasi:clocks, wasi:filesystem, wasi:io, wasi:random, wasi:sockets are`},
 		"not of WASI":       {two, "wasi:cli/environment@", "spin:cli/environment@", `imports "spin:cli/environment@0.2.3", which is not of WASI`},
 		"0.3":               {two, "wasi:cli/environment@0.2.3", "wasi:cli/environment@0.3.0", "components of WASI 0.3 do not run yet"},
-		"command of 0.3":    {two, "wasi:cli/run@0.2.3", "wasi:cli/run@0.3.0", "exports no wasi:cli/run of WASI 0.2"},
+		"command of 0.3":    {two, "wasi:cli/run@0.2.3", "wasi:cli/run@0.3.0", "made for the world wasi:cli/command@0.3.0; components for wasi:cli/command@0.2 run"},
 		"no command":        {two, "wasi:cli/run@0.2.3", "wasi:cli/ron@0.2.3", "exports neither wasi:cli/run nor"},
 		"UTF-16":            {two, lowering + "\x00", lowering + "\x01", "with strings that are not UTF-8"},
 		"no allocator":      {two, "\x03\x00\x04\x00", "\x03\x00\x05\x00", "without the option realloc"},

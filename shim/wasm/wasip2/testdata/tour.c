@@ -378,6 +378,8 @@ __attribute__((export_name("wasi:cli/run@0.2.12#run"))) u32 run(void) {
 	root = preopen[0];
 	say("preopens"), number(words[1]), say(" "), print((char *)preopen[1], preopen[2]);
 	get_flags(root, small), number(small[1]);
+	open_at(root, 1, P("home"), 2, 33, words); // in a pod the preopen is the whole root, and no path leads out of that
+	if (!(words[0] & 0xff)) root = words[1];
 	get_arguments(words);
 	u32 *args = (u32 *)words[0];
 	if (words[1] > 1) {

@@ -1,0 +1,67 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/component"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
+)
+
+// checkServed refuses a component for a world that is not served, and one whose core modules import
+// from interfaces that are not: all of them, by name.
+func checkServed(c *component.Component, plan *component.Plan) error {
+	var reasons []string
+	if !slices.ContainsFunc(plan.Exports, isRun) {
+		reasons = append(reasons, fmt.Sprintf("it is made for the world %s; components for wasi:cli/command@0.2 run, and HTTP services and components of WASI 0.3 do not yet", c.World()))
+	}
+	seen := map[string]bool{}
+	for _, p := range plan.Instances {
+		for _, b := range p.Imports {
+			if b.Host == nil || b.Host.Interface == "" || seen[b.Host.Interface] {
+				continue
+			}
+			seen[b.Host.Interface] = true
+			if why := unserved(b.Host.Interface); why != "" {
+				reasons = append(reasons, fmt.Sprintf("it imports %q, which is not served: %s", b.Host.Interface, why))
+			}
+		}
+	}
+	if len(reasons) > 0 {
+		return &component.RefusedError{Reasons: reasons}
+	}
+	return nil
+}
+
+// isRun says whether an export is the function by which a command of WASI 0.2 runs.
+func isRun(e component.Lifted) bool {
+	bare, version, _ := strings.Cut(e.Interface, "@")
+	return bare == "wasi:cli/run" && e.Name == "run" && strings.HasPrefix(version, "0.2.")
+}
+
+// unserved says what is served in place of an interface that is not, "" if it is.
+func unserved(name string) string {
+	i, ok := component.ParseInterface(name)
+	if !ok || i.Release() == "0.3" {
+		return "components of WASI 0.3 do not run yet"
+	}
+	var packages, siblings []string
+	for _, served := range wasip2.Interfaces() {
+		pkg, one, _ := strings.Cut(served, "/")
+		if pkg == i.Package {
+			siblings = append(siblings, one)
+		}
+		if !slices.Contains(packages, pkg) {
+			packages = append(packages, pkg)
+		}
+	}
+	switch {
+	case slices.Contains(siblings, i.Name):
+		return ""
+	case len(siblings) == 0:
+		return "of WASI 0.2 the packages " + strings.Join(packages, ", ") + " are"
+	default:
+		return "of " + i.Package + " the interfaces " + strings.Join(siblings, ", ") + " are"
+	}
+}

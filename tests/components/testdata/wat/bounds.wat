@@ -1,0 +1,14 @@
+;; exit 134
+;; A load behind the end of the memory.
+(component
+  (import "wasi:cli/exit@0.2.12" (instance $exit (export "exit-with-code" (func (param "status-code" u8)))))
+  (core func $end (canon lower (func $exit "exit-with-code")))
+  (core instance $host (export "end" (func $end)))
+  (core module $m
+    (import "host" "end" (func $end (param i32)))
+    (memory 1)
+    (func (export "run") (result i32) (i32.load (i32.const 65533))))
+  (core instance $main (instantiate $m (with "host" (instance $host))))
+  (func $run (result (result)) (canon lift (core func $main "run")))
+  (instance $exports (export "run" (func $run)))
+  (export "wasi:cli/run@0.2.12" (instance $exports)))

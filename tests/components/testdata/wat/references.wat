@@ -1,0 +1,16 @@
+;; refused: typed function references
+;; A call by a typed reference.
+(component
+  (import "wasi:cli/exit@0.2.12" (instance $exit (export "exit-with-code" (func (param "status-code" u8)))))
+  (core func $end (canon lower (func $exit "exit-with-code")))
+  (core instance $host (export "end" (func $end)))
+  (core module $m
+    (import "host" "end" (func $end (param i32)))
+    (type $f (func (result i32)))
+    (elem declare func $zero)
+    (func $zero (type $f) (i32.const 0))
+    (func (export "run") (result i32) (call_ref $f (ref.func $zero))))
+  (core instance $main (instantiate $m (with "host" (instance $host))))
+  (func $run (result (result)) (canon lift (core func $main "run")))
+  (instance $exports (export "run" (func $run)))
+  (export "wasi:cli/run@0.2.12" (instance $exports)))

@@ -1,0 +1,31 @@
+;; exit 123
+;; A table of one module, filled by another: by an active segment, by table.init, by table.set.
+(component
+  (import "wasi:cli/exit@0.2.12" (instance $exit (export "exit-with-code" (func (param "status-code" u8)))))
+  (core func $end (canon lower (func $exit "exit-with-code")))
+  (core instance $host (export "end" (func $end)))
+  (core module $first
+    (table (export "table") 8 funcref)
+    (func (export "call") (param i32) (result i32) (call_indirect (result i32) (local.get 0))))
+  (core module $m
+    (import "host" "end" (func $end (param i32)))
+    (import "first" "table" (table 8 funcref))
+    (import "first" "call" (func $call (param i32) (result i32)))
+    (elem (i32.const 1) func $hundred)
+    (elem $passive func $one $twenty)
+    (elem declare func $three)
+    (func $hundred (result i32) (i32.const 100))
+    (func $one (result i32) (i32.const 1))
+    (func $twenty (result i32) (i32.const 20))
+    (func $three (result i32) (i32.const 3))
+    (func (export "run") (result i32)
+      (table.init $passive (i32.const 4) (i32.const 1) (i32.const 1))
+      (elem.drop $passive)
+      (table.set (i32.const 7) (ref.func $three))
+      (call $end (i32.add (call $call (i32.const 1)) (i32.add (call $call (i32.const 4)) (call $call (i32.const 7)))))
+      (i32.const 0)))
+  (core instance $one (instantiate $first))
+  (core instance $main (instantiate $m (with "host" (instance $host)) (with "first" (instance $one))))
+  (func $run (result (result)) (canon lift (core func $main "run")))
+  (instance $exports (export "run" (func $run)))
+  (export "wasi:cli/run@0.2.12" (instance $exports)))
