@@ -13,6 +13,7 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
@@ -66,14 +67,20 @@ func lowered(ctx context.Context, args []string) (int, error) {
 	if err != nil {
 		return 128, err
 	}
-	var imports []wasip2.Import
+	var imports []canonical.Import
 	for _, f := range compiled.ImportedFunctions() {
 		module, name, _ := f.Import()
-		imports = append(imports, wasip2.ParseImport(module, name))
+		imports = append(imports, canonical.ParseImport(module, name))
 	}
-	if err := h.Instantiate(ctx, r, imports); err != nil {
+	if err := canonical.Provide(ctx, r, imports, wasip2.World()); err != nil {
 		return 128, err
 	}
+	i, err := h.NewInstance()
+	if err != nil {
+		return 128, err
+	}
+	defer i.Close()
+	ctx = canonical.With(ctx, i.ABI())
 	_, err = r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig())
 	var exit *sys.ExitError
 	switch {

@@ -7,6 +7,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
@@ -61,13 +62,17 @@ func (p *process) openHost2(imports []api.FunctionDefinition) error {
 	if err != nil {
 		return fmt.Errorf("make host: %w", err)
 	}
-	g.host = h
-	wanted := make([]wasip2.Import, len(imports))
+	i, err := h.NewInstance()
+	if err != nil {
+		return fmt.Errorf("make host: %w", err)
+	}
+	g.host, g.ctx = i, canonical.With(g.ctx, i.ABI())
+	wanted := make([]canonical.Import, len(imports))
 	for n, f := range imports {
 		module, name, _ := f.Import()
-		wanted[n] = wasip2.ParseImport(module, name)
+		wanted[n] = canonical.ParseImport(module, name)
 	}
-	if err := h.Instantiate(g.ctx, g.runtime, wanted); err != nil {
+	if err := canonical.Provide(g.ctx, g.runtime, wanted, wasip2.World()); err != nil {
 		return faultf(link.Invalid, "%w", err)
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 
 	"github.com/tetratelabs/wazero/sys"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
-	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
 // processors are enough for the guest and the link. Until the module is loaded there is one.
@@ -128,7 +128,7 @@ func (p *process) ending(err error) (code uint32, text string) {
 	if _, after, found := strings.Cut(name, "wasm error: "); found {
 		name = after
 	}
-	var trap *wasip2.Trap
+	var trap *canonical.Trap
 	if errors.As(err, &trap) {
 		name = trap.Error()
 	} else if function := trapped(stack); function != "" {

@@ -1,6 +1,6 @@
 // Package lower makes one core module of a component that is a command of WASI 0.2, so that it is
 // compiled, cached and started as any other module is: it exports _start, and imports the functions
-// of package wasip2 by the names that wasip2.ImportName gives them.
+// of package wasip2 by the names that canonical.ImportName gives them.
 package lower
 
 import (
@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/component"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/merge"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
@@ -111,10 +112,11 @@ func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 	if i, ok := component.ParseInterface(h.Interface); ok && i.Release() == "0.3" {
 		return nil, refusal("it imports %q of %q; components of WASI 0.3 do not run yet", name, h.Interface)
 	}
-	signature, err := wasip2.Lookup(h.Interface, name)
+	function, err := canonical.Find(h.Interface, name, wasip2.World())
 	if err != nil {
 		return nil, refusal("it imports %q of %q, which is not provided: functions of WASI 0.2's wasi:cli/command are", name, h.Interface)
 	}
+	signature := function.Signature()
 	switch {
 	case h.Options.Async:
 		return nil, refusal("it lowers %q of %q as an asynchronous function; components of WASI 0.3 do not run yet", name, h.Interface)
@@ -130,7 +132,7 @@ func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 		realloc = l.realloc(*h.Options.Realloc)
 	}
 	return merge.Host{
-		Module: h.Interface, Name: wasip2.ImportName(name, realloc),
+		Module: h.Interface, Name: canonical.ImportName(name, realloc),
 		Type: format.FuncType{Params: b.Params, Results: b.Results},
 	}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -46,11 +47,11 @@ func TestLower(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var imports []wasip2.Import
+	var imports []canonical.Import
 	var names []string
 	for _, f := range compiled.ImportedFunctions() {
 		module, name, _ := f.Import()
-		imports = append(imports, wasip2.ParseImport(module, name))
+		imports = append(imports, canonical.ParseImport(module, name))
 		names = append(names, module+" "+name)
 	}
 	slices.Sort(names)
@@ -64,9 +65,15 @@ func TestLower(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	if err := host.Instantiate(ctx, r, imports); err != nil {
+	instance, err := host.NewInstance()
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer instance.Close()
+	if err := canonical.Provide(ctx, r, imports, wasip2.World()); err != nil {
+		t.Fatal(err)
+	}
+	ctx = canonical.With(ctx, instance.ABI())
 	module, err := r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithStartFunctions())
 	if err != nil {
 		t.Fatal(err)
@@ -101,12 +108,13 @@ func TestLowered(t *testing.T) {
 	reallocs := 0
 	for _, f := range compiled.ImportedFunctions() {
 		module, name, _ := f.Import()
-		i := wasip2.ParseImport(module, name)
-		signature, err := wasip2.Lookup(i.Interface, i.Function)
+		i := canonical.ParseImport(module, name)
+		function, err := canonical.Find(i.Interface, i.Function, wasip2.World())
 		if err != nil {
 			t.Error(err)
 			continue
 		}
+		signature := function.Signature()
 		if !slices.Equal(signature.Params, f.ParamTypes()) || !slices.Equal(signature.Results, f.ResultTypes()) {
 			t.Errorf("%s %s has another signature", module, name)
 		}
@@ -210,10 +218,15 @@ func FuzzLower(f *testing.F) {
 		}
 		for _, f := range compiled.ImportedFunctions() {
 			module, name, _ := f.Import()
-			i := wasip2.ParseImport(module, name)
-			want, err := wasip2.Lookup(i.Interface, i.Function)
-			if err != nil || !slices.Equal(want.Params, f.ParamTypes()) || !slices.Equal(want.Results, f.ResultTypes()) {
+			i := canonical.ParseImport(module, name)
+			function, err := canonical.Find(i.Interface, i.Function, wasip2.World())
+			if err != nil {
 				t.Errorf("imports %q of %q, %v", name, module, err)
+				continue
+			}
+			want := function.Signature()
+			if !slices.Equal(want.Params, f.ParamTypes()) || !slices.Equal(want.Results, f.ResultTypes()) {
+				t.Errorf("imports %q of %q with another signature", name, module)
 			}
 			if realloc := compiled.ExportedFunctions()[i.Options.Realloc]; want.Realloc && (realloc == nil || !slices.Equal(realloc.ParamTypes(), slices.Repeat([]api.ValueType{api.ValueTypeI32}, 4))) {
 				t.Errorf("%q of %q has no allocator", name, module)
