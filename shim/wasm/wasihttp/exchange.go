@@ -68,13 +68,19 @@ func (w *writer) head(r *outgoingResponse) {
 	w.WriteHeader(r.status)
 }
 
-// copy sends the body until its end, which it returns: nil for a complete one.
-func (w *writer) copy(body *outgoing, gone <-chan struct{}) error {
+// goneGrace is how long a body may pause whose client sends nothing more: it has closed the connection,
+// or only its half of it.
+const goneGrace = time.Second
+
+// copy sends the body until its end, which it returns: nil for a complete one. gone tells that the client
+// sends nothing more, over that the time of the request is over.
+func (w *writer) copy(body *outgoing, gone, over <-chan struct{}) error {
 	chunk := chunks.Get().(*[16 << 10]byte)
 	defer chunks.Put(chunk)
 	pause := time.NewTimer(lull)
 	defer pause.Stop()
 	unsent := true // the head
+	var left <-chan time.Time
 	for {
 		n, err := body.pipe.tryRead(chunk[:])
 		switch {
@@ -85,6 +91,9 @@ func (w *writer) copy(body *outgoing, gone <-chan struct{}) error {
 			if !unsent {
 				unsent = true
 				pause.Reset(lull)
+			}
+			if left != nil {
+				left = time.After(goneGrace)
 			}
 			continue
 		case err == io.EOF:
@@ -100,7 +109,11 @@ func (w *writer) copy(body *outgoing, gone <-chan struct{}) error {
 				return err
 			}
 		case <-gone:
+			gone, left = nil, time.After(goneGrace)
+		case <-left:
 			return errUnread
+		case <-over:
+			return ErrDeadline
 		}
 	}
 }

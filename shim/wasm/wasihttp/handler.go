@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -57,6 +58,9 @@ type Handler struct {
 	guests sync.WaitGroup
 }
 
+// writeGrace is how long the last of a response may take beyond the time of the request.
+const writeGrace = time.Second
+
 // Wait returns when every guest has. No request may be under way.
 func (h *Handler) Wait() { h.guests.Wait() }
 
@@ -84,13 +88,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	to := &writer{ResponseWriter: w, control: http.NewResponseController(w)}
-	ctx, cancel := r.Context(), context.CancelFunc(func() {})
+	over, cancel := context.WithoutCancel(r.Context()), context.CancelFunc(func() {})
+	queue := r.Context()
 	if h.Limits.Time > 0 {
-		ctx, cancel = context.WithTimeoutCause(ctx, h.Limits.Time, ErrDeadline)
-		_ = to.control.SetWriteDeadline(time.Now().Add(h.Limits.Time)) // a writer without deadlines has none
+		over, cancel = context.WithTimeout(over, h.Limits.Time)
+		var leave context.CancelFunc
+		queue, leave = context.WithTimeout(queue, h.Limits.Time)
+		defer leave()
+		_ = to.control.SetWriteDeadline(time.Now().Add(h.Limits.Time + writeGrace)) // a writer without deadlines has none
 	}
 	defer cancel()
-	guest, err := h.Instances.Take(ctx)
+	guest, err := h.Instances.Take(queue)
 	if err != nil {
 		h.refuse(w, r, http.StatusServiceUnavailable, err)
 		return
@@ -101,7 +109,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		body.reader = http.NoBody
 	}
-	h.answer(ctx, to, r, h.start(guest, r, body), guest)
+	h.answer(over, to, r, h.start(guest, r, body))
 	to.settle(body, r.ContentLength)
 }
 
@@ -109,9 +117,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) start(guest Guest, r *http.Request, body *incoming) *exchange {
 	e := newExchange()
 	body.limit, body.over = h.Limits.Body, func(err error) { e.answer(nil, err) }
+	deadline := time.AfterFunc(math.MaxInt64, func() { guest.Stop(ErrDeadline) })
+	if h.Limits.Time > 0 {
+		deadline.Reset(h.Limits.Time)
+	}
 	h.guests.Add(1)
 	go func() {
 		defer h.guests.Done()
+		defer deadline.Stop()
 		err := run(guest, &incomingRequest{http: r, body: body}, &responseOutparam{e})
 		e.finish(err)
 		guest.Release(err)
@@ -131,17 +144,11 @@ func run(guest Guest, request *incomingRequest, out *responseOutparam) (err erro
 }
 
 // answer waits for the guest's response and sends it.
-func (h *Handler) answer(ctx context.Context, w *writer, r *http.Request, e *exchange, guest Guest) {
-	deadline := context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); cause == ErrDeadline {
-			guest.Stop(cause)
-		}
-	})
-	defer deadline()
+func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *exchange) {
 	select {
 	case <-e.answered:
-	case <-ctx.Done():
-		e.answer(nil, context.Cause(ctx))
+	case <-over.Done():
+		e.answer(nil, ErrDeadline)
 		<-e.answered
 	}
 	if e.response == nil {
@@ -152,13 +159,11 @@ func (h *Handler) answer(ctx context.Context, w *writer, r *http.Request, e *exc
 	if e.response.body == nil {
 		return
 	}
-	if err := w.copy(e.response.body, ctx.Done()); err != nil {
+	if err := w.copy(e.response.body, r.Context().Done(), over.Done()); err != nil {
 		e.response.body.pipe.closeRead(errUnread)
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
+		_ = w.control.Flush() // the client is to see what there was
 		h.log(r, fmt.Errorf("send response: %w", err))
-		panic(http.ErrAbortHandler) // the client is to see that the response is not complete
+		panic(http.ErrAbortHandler) // and that it is not complete
 	}
 	w.trailers(e.response.body.trailers)
 }
@@ -200,24 +205,18 @@ const (
 // has not come to its end, the connection cannot be used again: what follows would be taken for a
 // request.
 func (w *writer) settle(body *incoming, length int64) {
-	unread := false
-	body.start.Do(func() {
-		unread = true
-		close(body.done)
-	})
-	if body.reader == http.NoBody {
+	body.start.Do(func() { body.finish(code(ConnectionTerminated)) })
+	switch {
+	case body.reader == http.NoBody:
 		return
-	}
-	if unread {
-		if length > 0 && length <= leftovers {
-			_ = w.control.SetReadDeadline(time.Now().Add(leftoversTime))
-			if n, err := io.Copy(io.Discard, body.reader); err == nil && n == length {
-				return
-			}
-		}
-	} else {
+	case body.begun.Load():
 		body.pipe.closeRead(errUnread)
 		if body.finished.IsSet() && body.err == nil {
+			return
+		}
+	case length > 0 && length <= leftovers:
+		_ = w.control.SetReadDeadline(time.Now().Add(leftoversTime))
+		if n, err := io.Copy(io.Discard, body.reader); err == nil && n == length {
 			return
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
@@ -26,6 +27,7 @@ type incoming struct {
 
 	pipe     *pipe
 	start    sync.Once
+	begun    atomic.Bool   // it was read of
 	done     chan struct{} // closed when nothing reads any more
 	finished wasi.Event    // the end was reached: err and fields are valid
 	err      error
@@ -39,6 +41,7 @@ func newIncoming(reader io.Reader, trailers func() http.Header, code func(error)
 // begin starts reading.
 func (in *incoming) begin() {
 	in.start.Do(func() {
+		in.begun.Store(true)
 		if in.reader == http.NoBody {
 			in.finish(nil)
 			return
