@@ -1,6 +1,7 @@
 package wasihttp
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -39,7 +40,7 @@ func (e *exchange) finish(err error) {
 	if r := e.response; r != nil && r.body != nil {
 		end := io.EOF
 		if err != nil {
-			end = errAborted
+			end = fmt.Errorf("%w: %w", errAborted, err)
 		}
 		r.body.pipe.closeWrite(end)
 	}
