@@ -90,6 +90,9 @@ func (m *Memory) lay(size uint64) error {
 		return errors.New("image was mapped elsewhere")
 	}
 	m.laid = true
+	if m.pool.options.Seats == 0 {
+		i.File.Close() // it is not needed again
+	}
 	return nil
 }
 

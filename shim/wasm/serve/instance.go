@@ -56,18 +56,9 @@ func (c *Component) Instantiate() (*Instance, error) {
 	return i, nil
 }
 
-func (i *Instance) start(c *Component) (err error) {
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case *linear.StartError:
-			err = fmt.Errorf("instantiate module: %w", r)
-		default:
-			panic(r)
-		}
-	}()
-	i.module, err = c.Runtime.InstantiateModule(i.ctx, c.Compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
-	if err != nil {
+func (i *Instance) start(c *Component) error {
+	var err error
+	if i.module, err = linear.Instantiate(i.ctx, c.Runtime, c.Compiled); err != nil {
 		return fmt.Errorf("instantiate module: %w", err)
 	}
 	if i.handle = i.module.ExportedFunction(lower.HandleName); i.handle == nil {
