@@ -60,12 +60,14 @@ func Get[T Resource](c *Call, handle uint64) T {
 
 // Take takes a handle from the guest, which has given it away, and returns what it stood for: that
 // is the caller's to drop.
-func Take[T Resource](c *Call, handle uint64) T {
+func Take[T Resource](c *Call, handle uint64) T { return take[T](c, handle, "given away") }
+
+func take[T Resource](c *Call, handle uint64, how string) T {
 	r := Get[T](c, handle)
 	t, index := &c.Instance.handles, uint32(handle)
 	s := t.slots[index]
 	if s.children > 0 {
-		Trapf("handle index %d given away or dropped: the resource has children", index)
+		Trapf("handle index %d %s: the resource has children", index, how)
 	}
 	if s.parent != 0 {
 		t.slots[s.parent].children--
@@ -77,7 +79,7 @@ func Take[T Resource](c *Call, handle uint64) T {
 
 // Drop is the function [resource-drop] of a type.
 func Drop[T Resource](c *Call, p []uint64, _ uint32) error {
-	Take[T](c, p[0]).Drop()
+	take[T](c, p[0], "dropped").Drop()
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasmedge"
@@ -62,18 +63,24 @@ func (p *process) openHost2(imports []api.FunctionDefinition) error {
 	if err != nil {
 		return fmt.Errorf("make host: %w", err)
 	}
-	i, err := h.NewInstance()
-	if err != nil {
-		return fmt.Errorf("make host: %w", err)
-	}
-	g.host, g.ctx = i, canonical.With(g.ctx, i.ABI())
 	wanted := make([]canonical.Import, len(imports))
 	for n, f := range imports {
 		module, name, _ := f.Import()
 		wanted[n] = canonical.ParseImport(module, name)
 	}
-	if err := canonical.Provide(g.ctx, g.runtime, wanted, wasip2.World()); err != nil {
+	if err := canonical.Provide(g.ctx, g.runtime, wanted, wasip2.World(), wasihttp.World()); err != nil {
 		return faultf(link.Invalid, "%w", err)
 	}
+	if p.answers() {
+		g.http = p.newHTTPGuest(h)
+		g.host = g.http
+		return nil
+	}
+	i, err := h.NewInstance()
+	if err != nil {
+		return fmt.Errorf("make host: %w", err)
+	}
+	i.ABI().Extension = p.client()
+	g.host, g.ctx = i, canonical.With(g.ctx, i.ABI())
 	return nil
 }

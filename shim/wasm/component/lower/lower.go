@@ -1,6 +1,6 @@
-// Package lower makes one core module of a component that is a command of WASI 0.2, so that it is
-// compiled, cached and started as any other module is: it exports _start, and imports the functions
-// of package wasip2 by the names that canonical.ImportName gives them.
+// Package lower makes one core module of a component of WASI 0.2 that is a command or answers HTTP
+// requests, so that it is compiled, cached and started as any other module is: it exports _start or
+// HandleName, or both, and imports the functions of packages wasip2 and wasihttp by the names that canonical.ImportName gives them.
 package lower
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/component"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/merge"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -99,7 +100,7 @@ func (l *lowerer) instance(p component.Planned, name string) error {
 	return nil
 }
 
-// host is the function of package wasip2 that an import is bound to.
+// host is the function of package wasip2 or wasihttp that an import is bound to.
 func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 	h, name := b.Host, b.Host.Name
 	switch h.Op {
@@ -112,9 +113,9 @@ func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 	if i, ok := component.ParseInterface(h.Interface); ok && i.Release() == "0.3" {
 		return nil, refusal("it imports %q of %q; components of WASI 0.3 do not run yet", name, h.Interface)
 	}
-	function, err := canonical.Find(h.Interface, name, wasip2.World())
+	function, err := canonical.Find(h.Interface, name, wasip2.World(), wasihttp.World())
 	if err != nil {
-		return nil, refusal("it imports %q of %q, which is not provided: functions of WASI 0.2's wasi:cli/command are", name, h.Interface)
+		return nil, refusal("it imports %q of %q, which is not provided: functions of WASI 0.2's wasi:cli/command and wasi:http/proxy are", name, h.Interface)
 	}
 	signature := function.Signature()
 	switch {
@@ -148,29 +149,44 @@ func (l *lowerer) realloc(r component.CoreExportRef) string {
 	return name
 }
 
-// start adds a module whose _start does what a host does that runs the component.
+// start adds what a host calls: a module whose _start does what a host does that runs the component,
+// and one whose HandleName does what a host does that has a request answered.
 func (l *lowerer) start(plan *component.Plan) error {
+	found := false
 	for _, e := range plan.Exports {
 		bare, version, _ := strings.Cut(e.Interface, "@")
-		if bare != "wasi:cli/run" || e.Name != "run" || !strings.HasPrefix(version, "0.2.") {
+		if !strings.HasPrefix(version, "0.2.") {
+			continue
+		}
+		switch {
+		case bare == "wasi:cli/run" && e.Name == "run":
+		case bare == "wasi:http/incoming-handler" && e.Name == "handle":
+		default:
 			continue
 		}
 		if e.Options.Async {
 			return refusal("it lifts %q of %q as an asynchronous function; components of WASI 0.3 do not run yet", e.Name, e.Interface)
 		}
-		const run, post, exit = "run", "post-return", "exit"
-		imports := map[merge.ImportName]merge.Source{
-			{Module: run, Name: run}:   export(e.Core),
-			{Module: exit, Name: exit}: merge.Host{Module: "wasi:cli/exit@0.2.0", Name: exit, Type: format.FuncType{Params: []api.ValueType{api.ValueTypeI32}}},
-		}
+		found = true
+		const exit = "exit"
+		imports := map[merge.ImportName]merge.Source{{Module: e.Name, Name: e.Name}: export(e.Core)}
 		if e.Options.PostReturn != nil {
-			imports[merge.ImportName{Module: post, Name: post}] = export(*e.Options.PostReturn)
+			imports[merge.ImportName{Module: "post-return", Name: "post-return"}] = export(*e.Options.PostReturn)
 		}
-		l.in.Instances = append(l.in.Instances, merge.Instance{Name: "run", Module: starter(e.Options.PostReturn != nil), Imports: imports})
-		l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: startName, Of: merge.Export{Instance: len(l.in.Instances) - 1, Name: startName}})
-		return nil
+		module, as := handler(e.Options.PostReturn != nil), HandleName
+		if e.Name == "run" {
+			module, as = starter(e.Options.PostReturn != nil), startName
+			imports[merge.ImportName{Module: exit, Name: exit}] = merge.Host{
+				Module: "wasi:cli/exit@0.2.0", Name: exit, Type: format.FuncType{Params: []api.ValueType{api.ValueTypeI32}},
+			}
+		}
+		l.in.Instances = append(l.in.Instances, merge.Instance{Name: e.Name, Module: module, Imports: imports})
+		l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: as, Of: merge.Export{Instance: len(l.in.Instances) - 1, Name: as}})
 	}
-	return refusal("it exports no wasi:cli/run of WASI 0.2, so it is no command; HTTP services do not run yet")
+	if !found {
+		return refusal("it exports neither wasi:cli/run nor wasi:http/incoming-handler of WASI 0.2, so it is no command and answers no requests")
+	}
+	return nil
 }
 
 func refusal(text string, args ...any) error {

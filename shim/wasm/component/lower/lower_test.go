@@ -140,7 +140,7 @@ func TestRefused(t *testing.T) {
 		"no such interface": {two, "wasi:cli/environment@", "wasi:cli/environmenu@", `"wasi:cli/environmenu@0.2.3", which is not provided`},
 		"not of WASI":       {two, "wasi:cli/environment@", "spin:cli/environment@", `imports "spin:cli/environment@0.2.3", which is not of WASI`},
 		"0.3":               {two, "wasi:cli/environment@0.2.3", "wasi:cli/environment@0.3.0", "components of WASI 0.3 do not run yet"},
-		"command of 0.3":    {two, "wasi:cli/run@0.2.3", "wasi:cli/run@0.3.0", "exports no wasi:cli/run of WASI 0.2"},
+		"command of 0.3":    {two, "wasi:cli/run@0.2.3", "wasi:cli/run@0.3.0", "exports neither wasi:cli/run nor wasi:http/incoming-handler of WASI 0.2"},
 		"no command":        {two, "wasi:cli/run@0.2.3", "wasi:cli/ron@0.2.3", "exports neither wasi:cli/run nor"},
 		"UTF-16":            {two, lowering + "\x00", lowering + "\x01", "with strings that are not UTF-8"},
 		"no allocator":      {two, "\x03\x00\x04\x00", "\x03\x00\x05\x00", "without the option realloc"},
