@@ -3,6 +3,7 @@ package wasihttp
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -121,7 +122,7 @@ func (f *fields) set(name string, values []string) error {
 	switch {
 	case err != nil:
 		return err
-	case !allValid(values):
+	case !allValid(name, values):
 		return invalidSyntax
 	case f.frozen:
 		return immutable
@@ -150,7 +151,7 @@ func (f *fields) add(name, value string) error {
 	switch {
 	case err != nil:
 		return err
-	case !validValue(value):
+	case !allValid(name, []string{value}):
 		return invalidSyntax
 	case f.frozen:
 		return immutable
@@ -225,21 +226,21 @@ func (f *fields) count() int {
 
 // contentLength is the length that the fields announce, -1 for none.
 func (f *fields) contentLength() (int64, error) {
-	e := f.find("content-length")
-	if e == nil {
-		return -1, nil
+	if e := f.find(contentLength); e != nil {
+		return parseLength(e.values[0])
 	}
-	n := int64(0)
-	for _, c := range []byte(e.values[0]) {
-		if c < '0' || c > '9' || n > (1<<63-1-9)/10 {
-			return 0, invalidSyntax
-		}
-		n = n*10 + int64(c-'0')
-	}
-	if e.values[0] == "" {
+	return -1, nil
+}
+
+const contentLength = "content-length"
+
+// parseLength reads the value of content-length: digits, no sign.
+func parseLength(s string) (int64, error) {
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil || s[0] == '+' {
 		return 0, invalidSyntax
 	}
-	return n, nil
+	return int64(n), nil
 }
 
 // validName reports whether a name is a token of RFC 9110.
@@ -268,9 +269,13 @@ func validValue(value string) bool {
 	return true
 }
 
-func allValid(values []string) bool {
+// allValid reports whether a field may have these values.
+func allValid(name string, values []string) bool {
 	for _, v := range values {
 		if !validValue(v) {
+			return false
+		}
+		if _, err := parseLength(v); name == contentLength && err != nil {
 			return false
 		}
 	}

@@ -143,8 +143,8 @@ func TestRequestsOfGuests(t *testing.T) {
 		valid bool
 		all   []string
 	}{
-		{"path-with-query", true, []string{"/", "", "/a?b=c&d", "*", "/ü%20", "?q"}},
-		{"path-with-query", false, []string{"/a b", "/a#b", "a", "/\n", "/" + strings.Repeat("a", maxTarget)}},
+		{"path-with-query", true, []string{"/", "", "/a?b=c&d", "/ü%20", "?q"}},
+		{"path-with-query", false, []string{"/a b", "/a#b", "a", "*", "/\n", "/" + strings.Repeat("a", maxTarget)}},
 		{"authority", true, []string{"host", "host:80", "1.2.3.4:1", "[::1]", "[::1]:8080", "a-b.c_d"}},
 		{"authority", false, []string{"", "host:", "host:x", "host:99999", "a b", "a/b", "user@host", "[::1", "[]", "ho\nst", ":80", "a:1:2"}},
 	} {
@@ -192,10 +192,6 @@ func TestRequestsOfGuests(t *testing.T) {
 	g.trap(t, "unexpected discriminant 3", method+"set-scheme", r, 1, 3, 0, 0)
 	if g.own(method+"body", r) == 0 || g.own(method+"body", r) != 0 {
 		t.Error("the body is given out once")
-	}
-	wrong := g.do(types+"[constructor]outgoing-request", g.fields("content-length", "many"))
-	if g.own(method+"body", wrong) != 0 {
-		t.Error("a body for a content-length that is no number")
 	}
 	options := g.do(types + "[constructor]request-options")
 	for _, name := range []string{"connect", "first-byte", "between-bytes"} {

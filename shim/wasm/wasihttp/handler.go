@@ -221,6 +221,12 @@ func (w *writer) settle(body *incoming, length int64) {
 		}
 	}
 	w.closeAfterwards()
+	select {
+	case <-body.done: // what has arrived is taken, so that closing does not reset the connection
+		_ = w.control.SetReadDeadline(time.Now().Add(leftoversTime))
+		_, _ = io.CopyN(io.Discard, body.reader, leftovers)
+	default:
+	}
 	_ = w.control.SetReadDeadline(time.Unix(1, 0)) // what reads, net/http's own end of the request too, stops
 	<-body.done
 }

@@ -86,13 +86,12 @@ func validAuthority(s string) bool {
 	return fits(s) && host != ""
 }
 
-// validPath reports whether s is a path with a query as HTTP has it in a request: it starts with a
-// slash or is an asterisk, and has no fragment.
+// validPath reports whether s is a path with a query: it has no fragment.
 func validPath(s string) bool {
 	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c == 0x7f || strings.IndexByte("#<>\"\\^`{|}", c) >= 0 && c != '"' && c != '{' && c != '}' {
+		if c := s[i]; c <= ' ' || c == 0x7f || strings.IndexByte("#<>\\^`|", c) >= 0 {
 			return false
 		}
 	}
-	return fits(s) && (s == "" || s == "*" || s[0] == '/' || s[0] == '?')
+	return fits(s) && (s == "" || s[0] == '/' || s[0] == '?')
 }

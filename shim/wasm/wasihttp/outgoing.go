@@ -81,24 +81,25 @@ func (s *bodyWriter) Write(i *wasip2.Instance, b []byte) error {
 	if s.closed {
 		return wasip2.ErrClosed
 	}
+	var long error
 	if s.of.written += int64(len(b)); s.of.size >= 0 && s.of.written > s.of.size {
+		long = sized(s.of.wrong, uint64(s.of.written))
+		b = b[:max(int64(len(b))-(s.of.written-s.of.size), 0)]
 		s.closed = true
-		return sized(s.of.wrong, uint64(s.of.written))
 	}
-	for {
+	for len(b) > 0 {
 		n, err := s.of.pipe.tryWrite(b)
 		if err != nil {
 			return wasip2.ErrClosed
 		}
-		if b = b[n:]; len(b) == 0 {
-			return nil
+		if b = b[n:]; n > 0 {
+			continue
 		}
-		if subscription, _ := s.WaitsFor(); n == 0 {
-			if err := i.Wait(subscription); err != nil {
-				return err
-			}
+		if err := i.Wait(wasi.Subscription{Event: &s.of.pipe.writable}); err != nil {
+			return err
 		}
 	}
+	return long
 }
 
 // Flush is that of wasip2.OutputStream. The other side of the pipe is never idle.
