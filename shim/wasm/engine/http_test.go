@@ -112,7 +112,7 @@ func TestComponentAnswersHTTP(t *testing.T) {
 			}
 			io.WriteString(send, "after")
 			send.Close()
-			if got := <-echoed; got != "before aftermap[X-End:[yes]]<nil>" {
+			if got := <-echoed; got != "before aftermap[X-End:[yes]] <nil>" {
 				t.Errorf("a request under way at a stop: %q", got)
 			}
 			if exit := ended(t, c.Init()); exit.Code != 0 {
