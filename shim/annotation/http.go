@@ -68,8 +68,8 @@ func (h HTTP) Time() time.Duration {
 	return h.Timeout
 }
 
-// ReadHTTP reads the annotations of HTTP by their names; value returns "" for one that there is not.
-// It returns the name of the one that cannot be read, too.
+// ReadHTTP reads the annotations of HTTP by their names; value returns "" for one that there is
+// not. It returns the name of the one that cannot be read, too.
 //
 // # Errors
 //

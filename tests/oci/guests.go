@@ -130,13 +130,13 @@ func Renamed(module []byte, name string) []byte {
 //go:embed testdata/http.wasm
 var httpComponent []byte
 
-// HTTPComponent is a component of WASI 0.2 that answers HTTP requests, testdata/http.c: what each path
-// does is told there.
+// HTTPComponent is a component of WASI 0.2 that answers HTTP requests, testdata/http.c: what each
+// path does is told there.
 func HTTPComponent() []byte { return slices.Clone(httpComponent) }
 
 //go:embed testdata/component.wasm
 var component []byte
 
-// Component is a command of WASI 0.2 as a component, testdata/component.c: it prints words, ends with a
-// code, traps or serves TCP.
+// Component is a command of WASI 0.2 as a component, testdata/component.c: it prints words, ends
+// with a code, traps or serves TCP.
 func Component() []byte { return slices.Clone(component) }

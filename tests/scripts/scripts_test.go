@@ -15,7 +15,8 @@ import (
 )
 
 // The scripts of testdata drive a node with the real crictl and with `sunaba run`. $BUSYBOX,
-// $BATCH, $GREETER, $GUEST, $ARTIFACT, $COMPONENT, $COMPONENT_ARTIFACT and $HTTP_COMPONENT are image references; $HOST is the registry.
+// $BATCH, $GREETER, $GUEST, $ARTIFACT, $COMPONENT, $COMPONENT_ARTIFACT and $HTTP_COMPONENT are
+// image references; $HOST is the registry.
 func TestScripts(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(world.Tools, "crictl")); err != nil {
 		t.Fatalf("crictl is not built: run `make tools`: %v", err)

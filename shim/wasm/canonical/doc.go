@@ -1,6 +1,7 @@
 // Package canonical is the canonical ABI of the component model, as far as the host functions of a
-// lowered component need it: flat values, memory of the guest, handles, canonical options and traps.
-// Which functions there are is told by a World; the packages that speak a WASI version have one.
+// lowered component need it: flat values, memory of the guest, handles, canonical options and
+// traps. Which functions there are is told by a World; the packages that speak a WASI version have
+// one.
 //
 // # Life of an Instance
 //
@@ -13,13 +14,14 @@
 // # Names
 //
 // An import is named as a component names it: module "wasi:io/streams@0.2.12", function
-// "[method]output-stream.write" or "[resource-drop]output-stream". Every 0.2.x is served by the same
-// functions, also mixed in one guest; functions that came with a later 0.2.x are there for all.
+// "[method]output-stream.write" or "[resource-drop]output-stream". Every 0.2.x is served by the
+// same functions, also mixed in one guest; functions that came with a later 0.2.x are there for
+// all.
 //
 // # Handles
 //
-// An instance has one table of handles for all types of resources, numbered from 1; the number given
-// back last is given out first, as in wasmtime. There are at most maxHandles.
+// An instance has one table of handles for all types of resources, numbered from 1; the number
+// given back last is given out first, as in wasmtime. There are at most maxHandles.
 //
 // # Traps
 //

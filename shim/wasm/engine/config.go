@@ -56,8 +56,8 @@ func initConfig(b *shim.Bundle, entry compile.Entry, io shim.IO) (link.Config, [
 // httpPort is where a component answers requests that is told of no port.
 const httpPort = 8080
 
-// httpListener is where a component answers requests: on the port that its annotation names, else on
-// the first of its container, else on httpPort.
+// httpListener is where a component answers requests: on the port that its annotation names, else
+// on the first of its container, else on httpPort.
 func httpListener(f annotation.Facts) annotation.Listener {
 	l := annotation.Listener{Name: "http", Port: httpPort}
 	if len(f.Listeners) > 0 {

@@ -128,7 +128,8 @@ func TestComponentAnswersHTTP(t *testing.T) {
 	}
 }
 
-// Without a port that its container names a component answers on 8080, or where its annotation says.
+// Without a port that its container names a component answers on 8080, or where its annotation
+// says.
 func TestPortsOfHTTP(t *testing.T) {
 	for _, c := range []struct {
 		facts     annotation.HTTP

@@ -21,8 +21,8 @@ type host interface {
 	Hears() bool
 }
 
-// openHost makes what the host functions work on, and the functions that the guest imports: a module
-// has those of preview 1, a lowered component those of WASI 0.2.
+// openHost makes what the host functions work on, and the functions that the guest imports: a
+// module has those of preview 1, a lowered component those of WASI 0.2.
 func (p *process) openHost(imports []api.FunctionDefinition) error {
 	if p.config.Load.Component {
 		return p.openHost2(imports)

@@ -39,8 +39,8 @@ func (p *process) newHTTPGuest(h *wasip2.Host) *httpGuest {
 	}}
 }
 
-// try makes an instance, so that what is wrong with the component is known before it is created. The
-// first request gets it.
+// try makes an instance, so that what is wrong with the component is known before it is created.
+// The first request gets it.
 func (h *httpGuest) try() error {
 	var err error
 	if h.first, err = h.component.Instantiate(); err != nil {

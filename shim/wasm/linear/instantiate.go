@@ -7,8 +7,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// Instantiate makes an instance of a module without a name, and runs none of its exports. The context
-// has the allocator.
+// Instantiate makes an instance of a module without a name, and runs none of its exports. The
+// context has the allocator.
 //
 // # Errors
 //

@@ -1,6 +1,7 @@
-// Package linear gives the instances of one module their linear memories: parts of one reservation of
-// address space that never moves. A part is opened page by page as its guest grows it, and given to
-// another instance when its guest has ended. All of them together keep to one ceiling, which may move.
+// Package linear gives the instances of one module their linear memories: parts of one reservation
+// of address space that never moves. A part is opened page by page as its guest grows it, and given
+// to another instance when its guest has ended. All of them together keep to one ceiling, which may
+// move.
 package linear
 
 import (
@@ -78,7 +79,8 @@ func (p *Pool) SetCeiling(bytes uint64) {
 // SetImage gives memories that are made from now on what they hold at the start.
 func (p *Pool) SetImage(i Image) { p.image = i }
 
-// StartError is what instantiating a module panics with that gets no memory: wazero has no other way.
+// StartError is what instantiating a module panics with that gets no memory: wazero has no other
+// way.
 type StartError struct {
 	Err   error
 	Image bool // the image is at fault
@@ -115,8 +117,8 @@ func (p *Pool) Allocate(_, most uint64) experimental.LinearMemory {
 // seats is how many parts the arena has.
 func (p *Pool) seats() int { return int(uint64(len(p.arena)) / p.most) }
 
-// reserve takes the address space. Where it is crowded there are fewer parts, and then smaller ones:
-// growing ends earlier.
+// reserve takes the address space. Where it is crowded there are fewer parts, and then smaller
+// ones: growing ends earlier.
 func (p *Pool) reserve(most uint64) error {
 	most = max(min(most, maxLinear), wasmPage)
 	if bits.UintSize == 32 {
@@ -168,7 +170,8 @@ func (p *Pool) Seats() int {
 // Used is the size of all memories that are in use, in bytes.
 func (p *Pool) Used() uint64 { return p.used.Load() }
 
-// fullFor is how long after a memory could not grow the end of a guest is taken for the end of that.
+// fullFor is how long after a memory could not grow the end of a guest is taken for the end of
+// that.
 const fullFor = time.Second
 
 // Full says whether a memory could not grow for a bound a moment ago.

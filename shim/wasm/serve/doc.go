@@ -10,12 +10,12 @@
 //
 // # Ends
 //
-// Drain takes the connections that have arrived, stops listening, and returns when all requests have
-// been answered and all guests have returned.
+// Drain takes the connections that have arrived, stops listening, and returns when all requests
+// have been answered and all guests have returned.
 //
 // # Limits
 //
-// A guest that was ended and continues to compute cannot be stopped: Options.Overrun is called, which
-// ends the process. The number of connections is bounded, as are the sizes of heads and how long
-// they take.
+// A guest that was ended and continues to compute cannot be stopped: Options.Overrun is called,
+// which ends the process. The number of connections is bounded, as are the sizes of heads and how
+// long they take.
 package serve

@@ -27,9 +27,8 @@
 //
 // # Waiting
 //
-// A guest that waits sleeps in the kernel, in ppoll or epoll, and never in Go's poller, unless it waits
-// for events of this process alone. The
-// kernel's non-blocking mode is set on listeners and on sockets that the guest made. For everything
-// else it exists in the File's flags alone, because the open files of the standard streams are
-// shared with other processes.
+// A guest that waits sleeps in the kernel, in ppoll or epoll, and never in Go's poller, unless it
+// waits for events of this process alone. The kernel's non-blocking mode is set on listeners and on
+// sockets that the guest made. For everything else it exists in the File's flags alone, because the
+// open files of the standard streams are shared with other processes.
 package wasi

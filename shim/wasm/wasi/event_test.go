@@ -65,8 +65,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsAreNoInterrupt: an event that is not waited for any more wakes nothing, and an Interrupt
-// is not lost beside one.
+// TestEventsAreNoInterrupt: an event that is not waited for any more wakes nothing, and an
+// Interrupt is not lost beside one.
 func TestEventsAreNoInterrupt(t *testing.T) {
 	for _, parks := range []bool{false, true} {
 		s, _, _ := newSystem(t)

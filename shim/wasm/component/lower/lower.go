@@ -1,6 +1,7 @@
 // Package lower makes one core module of a component of WASI 0.2 that is a command or answers HTTP
 // requests, so that it is compiled, cached and started as any other module is: it exports _start or
-// HandleName, or both, and imports the functions of packages wasip2 and wasihttp by the names that canonical.ImportName gives them.
+// HandleName, or both, and imports the functions of packages wasip2 and wasihttp by the names that
+// canonical.ImportName gives them.
 package lower
 
 import (
@@ -149,8 +150,8 @@ func (l *lowerer) realloc(r component.CoreExportRef) string {
 	return name
 }
 
-// start adds what a host calls: a module whose _start does what a host does that runs the component,
-// and one whose HandleName does what a host does that has a request answered.
+// start adds what a host calls: a module whose _start does what a host does that runs the
+// component, and one whose HandleName does what a host does that has a request answered.
 func (l *lowerer) start(plan *component.Plan) error {
 	found := false
 	for _, e := range plan.Exports {
