@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "lowered" {
 		os.Exit(runLowered(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		os.Exit(serveLowered(os.Args[2]))
+	}
 	os.Exit(m.Run())
 }
 
@@ -47,8 +50,15 @@ var guests = map[string]struct {
 }{
 	"c":      {components.Tools.FromC, "testdata/guest.c"},
 	"go":     {components.Tools.FromGo, "testdata/guest.go"},
-	"python": {components.Tools.FromPython, "testdata/guest.py"},
-	"tour":   {components.Tools.FromPlainC, "../../shim/wasm/wasip2/testdata/tour.c"},
+	"python": {of(components.Tools.FromPython, components.Command), "testdata/guest.py"},
+	"tour":   {of(components.Tools.FromPlainC, components.Command), "../../shim/wasm/wasip2/testdata/tour.c"},
+}
+
+// of binds a way to make components to a world.
+func of(make func(components.Tools, context.Context, string, string, string) error, world string) func(components.Tools, context.Context, string, string) error {
+	return func(t components.Tools, ctx context.Context, file, component string) error {
+		return make(t, ctx, world, file, component)
+	}
 }
 
 // row is one run of a guest.

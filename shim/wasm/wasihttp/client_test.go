@@ -155,10 +155,10 @@ func TestRequestsAreSent(t *testing.T) {
 	g := client(t, t.TempDir(), ClientConfig{})
 	const tail = " closed[x-last: end]"
 	for _, c := range []struct{ method, path, body, want string }{
-		{"GET", "/a//b?c=%20d&e", "", "200 []GET /a//b?c=%20d&e " + host + " 1 [1 2] 0 0 <nil> map[]" + tail},
-		{"GET", "//a", "", "200 []GET //a " + host + " 1 [1 2] 0 0 <nil> map[]" + tail},
-		{"BREW", "", "", "200 []BREW / " + host + " 1 [1 2] 0 0 <nil> map[]" + tail},
-		{"POST", "/", strings.Repeat("x", 300000), "200 []POST / " + host + " 1 [1 2] -1 300000 <nil> map[X-After:[trailer]]" + tail},
+		{"GET", "/a//b?c=%20d&e", "", "200 [trailer: X-Last]GET /a//b?c=%20d&e " + host + " 1 [1 2] 0 0 <nil> map[]" + tail},
+		{"GET", "//a", "", "200 [trailer: X-Last]GET //a " + host + " 1 [1 2] 0 0 <nil> map[]" + tail},
+		{"BREW", "", "", "200 [trailer: X-Last]BREW / " + host + " 1 [1 2] 0 0 <nil> map[]" + tail},
+		{"POST", "/", strings.Repeat("x", 300000), "200 [trailer: X-Last]POST / " + host + " 1 [1 2] -1 300000 <nil> map[X-After:[trailer]]" + tail},
 		{"GET", "/redirect", "", `302 [content-length: 33 content-type: text/html; charset=utf-8 location: /elsewhere]<a href="/elsewhere">Found</a>.` + "\n\n closed[]"},
 		{"GET", "/half", "", "200 [content-length: 10 content-type: text/plain; charset=utf-8]half HTTP-response-incomplete[HTTP-response-incomplete]"},
 	} {

@@ -1,6 +1,7 @@
 package wasihttp
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -66,6 +67,17 @@ func fieldsOf(header http.Header) *fields {
 	}
 	slices.SortFunc(f.list, func(a, b field) int { return strings.Compare(a.name, b.name) })
 	return f
+}
+
+// headersOf is fieldsOf of headers that announce these trailers, which net/http has taken out of them. It
+// is called before the body is read: trailers arrive in the same map.
+func headersOf(header, trailers http.Header) *fields {
+	if len(trailers) == 0 {
+		return fieldsOf(header)
+	}
+	all := maps.Clone(header)
+	all["Trailer"] = []string{strings.Join(slices.Sorted(maps.Keys(trailers)), ", ")}
+	return fieldsOf(all)
 }
 
 // cost is what a field counts in maxFields.

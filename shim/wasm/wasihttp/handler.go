@@ -117,6 +117,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) start(guest Guest, r *http.Request, body *incoming) *exchange {
 	e := newExchange()
 	body.limit, body.over = h.Limits.Body, func(err error) { e.answer(nil, err) }
+	request := &incomingRequest{http: r, body: body}
+	if len(r.Trailer) > 0 {
+		request.headers = headersOf(r.Header, r.Trailer)
+	}
 	deadline := time.AfterFunc(math.MaxInt64, func() { guest.Stop(ErrDeadline) })
 	if h.Limits.Time > 0 {
 		deadline.Reset(h.Limits.Time)
@@ -125,7 +129,7 @@ func (h *Handler) start(guest Guest, r *http.Request, body *incoming) *exchange 
 	go func() {
 		defer h.guests.Done()
 		defer deadline.Stop()
-		err := run(guest, &incomingRequest{http: r, body: body}, &responseOutparam{e})
+		err := run(guest, request, &responseOutparam{e})
 		e.finish(err)
 		guest.Release(err)
 	}()

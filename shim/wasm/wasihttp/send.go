@@ -183,7 +183,7 @@ func responseGet(c *canonical.Call, p []uint64, out uint32) error {
 		f.body.Close()
 	}
 	c.Put8(out+futureInner, 0)
-	c.Put32(out+futureResult, c.Add(&incomingResponse{status: f.http.StatusCode, headers: fieldsOf(f.http.Header), body: in}, 0))
+	c.Put32(out+futureResult, c.Add(&incomingResponse{status: f.http.StatusCode, headers: headersOf(f.http.Header, f.http.Trailer), body: in}, 0))
 	return nil
 }
 

@@ -77,7 +77,7 @@ func (b *bench) starts(ctx context.Context) error {
 // python compares CPython here and under wasmtime, which has compiled it ahead of time.
 func (b *bench) python(ctx context.Context) error {
 	component, compiled := filepath.Join(b.dir, "python.wasm"), filepath.Join(b.dir, "python.cwasm")
-	if err := b.tools.FromPython(ctx, sources+"hello.py", component); err != nil {
+	if err := b.tools.FromPython(ctx, components.Command, sources+"hello.py", component); err != nil {
 		return err
 	}
 	if out, err := exec.CommandContext(ctx, b.tools.Wasmtime(), "compile", "-o", compiled, component).CombinedOutput(); err != nil {

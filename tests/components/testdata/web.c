@@ -274,13 +274,13 @@ static void fields(void) {
 
 static void parts(void) {
 	u32 r = new_request(new_fields());
-	static const char *paths[] = {"/", "", "/a?b=c&d", "*", "/%20", "/a b", "/a#b", "/\n", "?q"};
+	static const char *paths[] = {"/", "", "/a?b=c&d", "*", "/%20", "/a b", "/\n", "?q"};
 	for (u32 i = 0; i < sizeof paths / sizeof *paths; i++) text("path "), text(paths[i]), line("", set_path(r, 1, paths[i], length(paths[i])));
 	static const char *hosts[] = {"host", "host:80", "1.2.3.4:1", "[::1]", "[::1]:8080", "a-b.c_d", "", "host:x", "host:99999", "host:", "a b", "a/b", "[::1", "ho\nst"};
 	for (u32 i = 0; i < sizeof hosts / sizeof *hosts; i++) text("authority "), text(hosts[i]), line("", set_authority(r, 1, hosts[i], length(hosts[i])));
-	static const char *names[] = {"ws+x", "1x", "a b", "http", ""};
-	for (u32 i = 0; i < 5; i++) text("scheme "), text(names[i]), line("", set_scheme(r, 1, 2, names[i], length(names[i])));
-	for (u32 i = 0; i < 5; i++) text("method "), text(names[i]), line("", set_method(r, 9, names[i], length(names[i])));
+	static const char *names[] = {"ws+x", "a b", "http"};
+	for (u32 i = 0; i < 3; i++) text("scheme "), text(names[i]), line("", set_scheme(r, 1, 2, names[i], length(names[i])));
+	for (u32 i = 0; i < 3; i++) text("method "), text(names[i]), line("", set_method(r, 9, names[i], length(names[i])));
 	line("no path", set_path(r, 0, 0, 0)), line("no scheme", set_scheme(r, 0, 0, 0, 0)), line("no authority", set_authority(r, 0, 0, 0));
 	outgoing_body(r, words), line("body", words[0] & 0xff);
 	outgoing_body(r, words), line("body again", words[0] & 0xff);
