@@ -2,6 +2,7 @@ package linear
 
 import (
 	"context"
+	"crypto/rand"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -23,5 +24,7 @@ func Instantiate(ctx context.Context, r wazero.Runtime, compiled wazero.Compiled
 			panic(r)
 		}
 	}()
-	return r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	// Without a source of random numbers, which nothing here asks it for, wazero seeds one each time.
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(rand.Reader)
+	return r.InstantiateModule(ctx, compiled, config)
 }
