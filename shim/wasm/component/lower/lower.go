@@ -153,7 +153,7 @@ func (l *lowerer) realloc(r component.CoreExportRef) string {
 // start adds what a host calls: a module whose _start does what a host does that runs the
 // component, and one whose HandleName does what a host does that has a request answered.
 func (l *lowerer) start(plan *component.Plan) error {
-	found := false
+	found := map[string]bool{}
 	for _, e := range plan.Exports {
 		bare, version, _ := strings.Cut(e.Interface, "@")
 		if !strings.HasPrefix(version, "0.2.") {
@@ -165,10 +165,13 @@ func (l *lowerer) start(plan *component.Plan) error {
 		default:
 			continue
 		}
+		if found[e.Name] { // another version of it
+			continue
+		}
 		if e.Options.Async {
 			return refusal("it lifts %q of %q as an asynchronous function; components of WASI 0.3 do not run yet", e.Name, e.Interface)
 		}
-		found = true
+		found[e.Name] = true
 		const exit = "exit"
 		imports := map[merge.ImportName]merge.Source{{Module: e.Name, Name: e.Name}: export(e.Core)}
 		if e.Options.PostReturn != nil {
@@ -184,7 +187,7 @@ func (l *lowerer) start(plan *component.Plan) error {
 		l.in.Instances = append(l.in.Instances, merge.Instance{Name: e.Name, Module: module, Imports: imports})
 		l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: as, Of: merge.Export{Instance: len(l.in.Instances) - 1, Name: as}})
 	}
-	if !found {
+	if len(found) == 0 {
 		return refusal("it exports neither wasi:cli/run nor wasi:http/incoming-handler of WASI 0.2, so it is no command and answers no requests")
 	}
 	return nil

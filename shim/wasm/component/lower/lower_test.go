@@ -13,6 +13,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -31,6 +32,7 @@ const (
 	two       = "testdata/two.wasm"
 	signature = "testdata/signature.wasm"
 	adapted   = "../testdata/hello.wasm"
+	proxy     = "../../../../tests/oci/testdata/http.wasm"
 )
 
 // Start functions run in the order of the instances, each lowering has its own allocator, and
@@ -167,10 +169,10 @@ const lowering = "\x01\x00\x00\x03"
 
 // Wherever it is cut or changed, a component is lowered or refused with a text.
 func TestDamaged(t *testing.T) {
-	for _, path := range []string{two, signature, adapted} {
+	for _, path := range []string{two, signature, adapted, proxy} {
 		file := read(t, path)
 		for i := range file {
-			if path == adapted && i%7 != 0 {
+			if (path == adapted || path == proxy) && i%7 != 0 {
 				continue
 			}
 			try(t, file[:i])
@@ -198,7 +200,7 @@ func try(t *testing.T, file []byte) []byte {
 
 // What can be lowered and is valid is a command that imports what is served, with that signature.
 func FuzzLower(f *testing.F) {
-	for _, path := range []string{two, signature, adapted} {
+	for _, path := range []string{two, signature, adapted, proxy} {
 		f.Add(read(f, path))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
@@ -213,13 +215,11 @@ func FuzzLower(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if compiled.ExportedFunctions()[startName] == nil {
-			t.Error("no command")
-		}
+		checkEntries(t, compiled)
 		for _, f := range compiled.ImportedFunctions() {
 			module, name, _ := f.Import()
 			i := canonical.ParseImport(module, name)
-			function, err := canonical.Find(i.Interface, i.Function, wasip2.World())
+			function, err := canonical.Find(i.Interface, i.Function, wasip2.World(), wasihttp.World())
 			if err != nil {
 				t.Errorf("imports %q of %q, %v", name, module, err)
 				continue
@@ -233,6 +233,41 @@ func FuzzLower(f *testing.F) {
 			}
 		}
 	})
+}
+
+// checkEntries looks for a function that guests are run by, and at its type.
+func checkEntries(t *testing.T, compiled wazero.CompiledModule) {
+	t.Helper()
+	start, handle := compiled.ExportedFunctions()[startName], compiled.ExportedFunctions()[HandleName]
+	if start == nil && handle == nil {
+		t.Error("it is no command and answers no requests")
+	}
+	if start != nil && len(start.ParamTypes())+len(start.ResultTypes()) != 0 {
+		t.Error("_start takes or returns something")
+	}
+	two := []api.ValueType{api.ValueTypeI32, api.ValueTypeI32}
+	if handle != nil && (!slices.Equal(handle.ParamTypes(), two) || len(handle.ResultTypes()) != 0) {
+		t.Error("the handler has another type")
+	}
+}
+
+// A component of wasi:http/proxy exports a function that takes a request, and is no command.
+func TestHandler(t *testing.T) {
+	lowered, err := Lower(read(t, proxy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
+	defer r.Close(ctx)
+	compiled, err := r.CompileModule(ctx, lowered.Module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEntries(t, compiled)
+	if exports := compiled.ExportedFunctions(); exports[HandleName] == nil || exports[startName] != nil {
+		t.Errorf("exports %v", exports)
+	}
 }
 
 // BenchmarkLower is for a component of 18 kB.
