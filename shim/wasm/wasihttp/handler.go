@@ -109,8 +109,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		body.reader = http.NoBody
 	}
-	h.answer(over, to, r, h.start(guest, r, body))
-	to.settle(body, r.ContentLength)
+	complete := h.answer(over, to, r, h.start(guest, r, body))
+	if to.settle(body); !complete {
+		panic(http.ErrAbortHandler) // the client is to see it
+	}
 }
 
 // start runs the guest.
@@ -147,8 +149,8 @@ func run(guest Guest, request *incomingRequest, out *responseOutparam) (err erro
 	return guest.Handle(guest.Context(), i.Add(request, 0), i.Add(out, 0))
 }
 
-// answer waits for the guest's response and sends it.
-func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *exchange) {
+// answer waits for the guest's response and sends it. It reports whether the response is complete.
+func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *exchange) bool {
 	select {
 	case <-e.answered:
 	case <-over.Done():
@@ -157,19 +159,20 @@ func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *ex
 	}
 	if e.response == nil {
 		h.fail(w, r, e.err)
-		return
+		return true
 	}
 	w.head(e.response)
 	if e.response.body == nil {
-		return
+		return true
 	}
 	if err := w.copy(e.response.body, r.Context().Done(), over.Done()); err != nil {
 		e.response.body.pipe.closeRead(errUnread)
-		_ = w.control.Flush() // the client is to see what there was
 		h.log(r, fmt.Errorf("send response: %w", err))
-		panic(http.ErrAbortHandler) // and that it is not complete
+		_ = w.control.Flush() // the client is to see what there was
+		return false
 	}
 	w.trailers(e.response.body.trailers)
+	return true
 }
 
 // fail answers in the place of a guest that has not.
@@ -208,29 +211,21 @@ const (
 // settle ends what reads the request's body, before net/http reads the next request. Where the body
 // has not come to its end, the connection cannot be used again: what follows would be taken for a
 // request.
-func (w *writer) settle(body *incoming, length int64) {
+func (w *writer) settle(body *incoming) {
 	body.start.Do(func() { body.finish(code(ConnectionTerminated)) })
-	switch {
-	case body.reader == http.NoBody:
+	body.pipe.closeRead(errUnread)
+	if body.reader == http.NoBody || body.begun.Load() && body.finished.IsSet() && body.err == nil {
 		return
-	case body.begun.Load():
-		body.pipe.closeRead(errUnread)
-		if body.finished.IsSet() && body.err == nil {
-			return
-		}
-	case length > 0 && length <= leftovers:
-		_ = w.control.SetReadDeadline(time.Now().Add(leftoversTime))
-		if n, err := io.Copy(io.Discard, body.reader); err == nil && n == length {
-			return
-		}
 	}
-	w.closeAfterwards()
 	select {
-	case <-body.done: // what has arrived is taken, so that closing does not reset the connection
+	case <-body.done: // what has arrived is taken: closing would reset the connection
 		_ = w.control.SetReadDeadline(time.Now().Add(leftoversTime))
-		_, _ = io.CopyN(io.Discard, body.reader, leftovers)
+		if _, err := io.CopyN(io.Discard, body.reader, leftovers); err == io.EOF {
+			return
+		}
 	default:
 	}
+	w.closeAfterwards()
 	_ = w.control.SetReadDeadline(time.Unix(1, 0)) // what reads, net/http's own end of the request too, stops
 	<-body.done
 }

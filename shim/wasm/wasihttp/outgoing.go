@@ -18,8 +18,8 @@ type outgoing struct {
 	pipe     *pipe
 	size     int64 // that content-length announces, -1 for none
 	written  int64
-	wrong    Case // what a body of another size is
-	trailers http.Header
+	wrong    Case        // what a body of another size is
+	trailers http.Header // for who has read the end of the pipe
 }
 
 // newOutgoing makes the body that goes with these headers.

@@ -166,9 +166,3 @@ func (p *pipe) Write(b []byte) (int, error) {
 		<-p.moved
 	}
 }
-
-// Close is for net/http, which closes the body of a request that it has sent or given up.
-func (p *pipe) Close() error {
-	p.closeRead(errUnread)
-	return nil
-}

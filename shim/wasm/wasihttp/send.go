@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -117,10 +118,32 @@ func (r *outgoingRequest) build() (*http.Request, error) {
 		request.Header["User-Agent"] = nil // else net/http names itself
 	}
 	if r.body != nil && r.body.size != 0 {
-		request.Body, request.ContentLength, request.Trailer = r.body.pipe, r.body.size, r.body.trailers
-		announce(request.Trailer, request.Header["Trailer"])
+		trailers := http.Header{}
+		announce(trailers, request.Header["Trailer"])
+		request.Body, request.ContentLength, request.Trailer = &sentBody{r.body, trailers}, r.body.size, trailers
 	}
 	return request, nil
+}
+
+// sentBody is the body of a request for net/http, which reads the trailers behind the end of the body,
+// and before that their names.
+type sentBody struct {
+	of       *outgoing
+	trailers http.Header // the request's
+}
+
+func (b *sentBody) Read(p []byte) (int, error) {
+	n, err := b.of.pipe.Read(p)
+	if err == io.EOF {
+		maps.Copy(b.trailers, b.of.trailers)
+	}
+	return n, err
+}
+
+// Close is called when the request was sent or given up.
+func (b *sentBody) Close() error {
+	b.of.pipe.closeRead(errUnread)
+	return nil
 }
 
 // setTarget makes u send this path with its query, byte for byte.
