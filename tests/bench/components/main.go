@@ -1,7 +1,6 @@
 // Command components measures components of WASI 0.2: how long one takes to start beside the module
-// that it was made of, how long lowering takes, how long CPython takes to start beside wasmtime, and how
-// one answers HTTP requests beside `wasmtime serve`.
-// `make bench-components` runs it.
+// that it was made of, how long lowering takes, how long CPython takes to start beside wasmtime,
+// and how one answers HTTP requests beside `wasmtime serve`. `make bench-components` runs it.
 package main
 
 import (
