@@ -90,8 +90,8 @@ func (t Tools) FromGo(ctx context.Context, file, component string) error {
 	return t.Adapt(ctx, module, component)
 }
 
-// FromPlainC makes a component of a C file that imports the functions of a world itself, by their core
-// names, without a library.
+// FromPlainC makes a component of a C file that imports the functions of a world itself, by their
+// core names, without a library.
 func (t Tools) FromPlainC(ctx context.Context, world, file, component string) error {
 	module, embedded := component+".module", component+".embedded"
 	defer os.Remove(module)

@@ -20,7 +20,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
-// serveLowered serves a component in this process, until it is killed, and says where as wasmtime does.
+// serveLowered serves a component in this process, until it is killed, and says where as wasmtime
+// does.
 func serveLowered(file string) int {
 	if err := served(context.Background(), file); err != nil {
 		fmt.Fprintln(os.Stderr, err)

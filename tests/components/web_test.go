@@ -154,8 +154,8 @@ func upstream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Last", "end")
 }
 
-// TestServesAsUnderWasmtime serves components of wasi:http/proxy here and by `wasmtime serve`, and sends
-// both the same requests.
+// TestServesAsUnderWasmtime serves components of wasi:http/proxy here and by `wasmtime serve`, and
+// sends both the same requests.
 func TestServesAsUnderWasmtime(t *testing.T) {
 	all, dir := tools(t), t.TempDir()
 	component := filepath.Join(dir, "web.wasm")

@@ -70,8 +70,8 @@ func (p *Instances) Take(ctx context.Context) (wasihttp.Guest, error) {
 	return &guest{Instance: i, from: p}, nil
 }
 
-// instance makes an instance, unless there is a spare one. Where others have all the memory, it waits
-// until one of them gives its back.
+// instance makes an instance, unless there is a spare one. Where others have all the memory, it
+// waits until one of them gives its back.
 func (p *Instances) instance(ctx context.Context) (*Instance, error) {
 	for {
 		i, released := p.lend()
@@ -98,8 +98,8 @@ func (p *Instances) instance(ctx context.Context) (*Instance, error) {
 	}
 }
 
-// lend counts a request in, and returns the spare instance, nil for none, and what is closed when the
-// next one is given back.
+// lend counts a request in, and returns the spare instance, nil for none, and what is closed when
+// the next one is given back.
 func (p *Instances) lend() (spare *Instance, released <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

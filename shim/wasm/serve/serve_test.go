@@ -240,8 +240,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryIsWaitedFor where other instances have all of it, and an instance that has none by itself
-// is an error.
+// TestMemoryIsWaitedFor where other instances have all of it, and an instance that has none by
+// itself is an error.
 func TestMemoryIsWaitedFor(t *testing.T) {
 	b := serve(t, Options{}, wasihttp.Limits{}, 0)
 	b.memory.SetCeiling(6 << 16) // room for three

@@ -158,7 +158,8 @@ func (g *guest) try(name string, params ...uint64) (uint64, error) {
 	return uint64(api.DecodeU32(results[0])), nil // the other half is garbage
 }
 
-// do calls a function that does not trap. It panics if it does: a guest's goroutine is not the test's.
+// do calls a function that does not trap. It panics if it does: a guest's goroutine is not the
+// test's.
 func (g *guest) do(name string, params ...uint64) uint64 {
 	v, err := g.try(name, params...)
 	if err != nil {
@@ -268,8 +269,8 @@ func (g *guest) write(stream uint64, s string) bool {
 	return true
 }
 
-// finish drops the stream of an outgoing-body, 0 for none, and finishes it, with trailers or without.
-// It reports whether that succeeded.
+// finish drops the stream of an outgoing-body, 0 for none, and finishes it, with trailers or
+// without. It reports whether that succeeded.
 func (g *guest) finish(body, stream uint64, trailers ...string) bool {
 	if stream != 0 {
 		g.do("io/streams#[resource-drop]output-stream", stream)
@@ -318,8 +319,8 @@ func (g *guest) await(subscribe string, handle uint64) {
 	g.do("io/poll#[resource-drop]pollable", pollable)
 }
 
-// trailers waits for the trailers of an incoming-body whose stream was dropped: their entries, or how
-// it has ended.
+// trailers waits for the trailers of an incoming-body whose stream was dropped: their entries, or
+// how it has ended.
 func (g *guest) trailers(body uint64) []string {
 	future := g.do(types+"[static]incoming-body.finish", body)
 	defer func() { g.do(types+"[resource-drop]future-trailers", future) }()

@@ -38,8 +38,8 @@ var rootFiles = []string{
 
 // ClientConfig says what guests see of names and authorities.
 type ClientConfig struct {
-	// Root is a descriptor of the guest's "/", -1 for none. It stays the caller's, and open until the
-	// Client is closed.
+	// Root is a descriptor of the guest's "/", -1 for none. It stays the caller's, and open until
+	// the Client is closed.
 	Root int
 	// CertFile is the guest's SSL_CERT_FILE, "" for none.
 	CertFile string
@@ -47,8 +47,8 @@ type ClientConfig struct {
 	Fallback func() []byte
 }
 
-// Client sends the requests of guests. All instances of a container share it and its connections. It
-// is the Extension of their canonical.Instance; without one, requests are denied.
+// Client sends the requests of guests. All instances of a container share it and its connections.
+// It is the Extension of their canonical.Instance; without one, requests are denied.
 type Client struct {
 	config    ClientConfig
 	transport *http.Transport
@@ -105,8 +105,8 @@ func (cl *Client) dialTLS(ctx context.Context, _, address string) (net.Conn, err
 	return secure, nil
 }
 
-// connect tries the addresses of a host, one after another. The time that is left is shared by those
-// that were not tried yet.
+// connect tries the addresses of a host, one after another. The time that is left is shared by
+// those that were not tried yet.
 func (cl *Client) connect(ctx context.Context, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

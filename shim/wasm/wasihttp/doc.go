@@ -4,10 +4,11 @@
 // # A request
 //
 // Handler takes a guest from Instances, gives it an incoming-request and a response-outparam, and
-// calls its export wasi:http/incoming-handler#handle in a goroutine of its own. The goroutine of the
-// connection waits for response-outparam.set, sends the head, and then the body while the guest writes
-// it. Bodies pass through a pipe of 64 KiB: who is faster waits. A part of a body that the guest has
-// written is sent when more than a buffer is there, or when nothing has followed for a millisecond.
+// calls its export wasi:http/incoming-handler#handle in a goroutine of its own. The goroutine of
+// the connection waits for response-outparam.set, sends the head, and then the body while the guest
+// writes it. Bodies pass through a pipe of 64 KiB: who is faster waits. A part of a body that the
+// guest has written is sent when more than a buffer is there, or when nothing has followed for a
+// millisecond.
 //
 // # Answers in the guest's place
 //
@@ -17,15 +18,15 @@
 //   - 503 if too many requests wait for an instance;
 //   - 504 if the guest has not answered in Limits.Time.
 //
-// Where the head has left already, the connection is closed instead, so that the client sees that the
-// response is not complete. So it is where the guest drops an outgoing-body without finishing it. A body
-// that is still open when the guest returns is complete, as under wasmtime.
+// Where the head has left already, the connection is closed instead, so that the client sees that
+// the response is not complete. So it is where the guest drops an outgoing-body without finishing
+// it. A body that is still open when the guest returns is complete, as under wasmtime.
 //
 // # Fields
 //
 // Names are in lower case. Headers that arrive are sorted by name. Fields of the connection
-// (forbiddenNames) are neither shown nor taken. Fields of requests and responses cannot be changed. A
-// guest traps whose fields are larger than maxFields.
+// (forbiddenNames) are neither shown nor taken. Fields of requests and responses cannot be changed.
+// A guest traps whose fields are larger than maxFields.
 //
 // # Outgoing requests
 //

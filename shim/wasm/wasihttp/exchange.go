@@ -32,8 +32,8 @@ func (e *exchange) answer(response *outgoingResponse, err error) {
 	})
 }
 
-// finish is the guest's end. A body that it has left open ends complete if the guest has returned: it
-// can have nothing more to say, and wasmtime ends it so.
+// finish is the guest's end. A body that it has left open ends complete if the guest has returned:
+// it can have nothing more to say, and wasmtime ends it so.
 func (e *exchange) finish(err error) {
 	e.failed = err
 	e.answer(nil, err)
@@ -69,12 +69,12 @@ func (w *writer) head(r *outgoingResponse) {
 	w.WriteHeader(r.status)
 }
 
-// goneGrace is how long a body may pause whose client sends nothing more: it has closed the connection,
-// or only its half of it.
+// goneGrace is how long a body may pause whose client sends nothing more: it has closed the
+// connection, or only its half of it.
 const goneGrace = time.Second
 
-// copy sends the body until its end, which it returns: nil for a complete one. gone tells that the client
-// sends nothing more, over that the time of the request is over.
+// copy sends the body until its end, which it returns: nil for a complete one. gone tells that the
+// client sends nothing more, over that the time of the request is over.
 func (w *writer) copy(body *outgoing, gone, over <-chan struct{}) error {
 	chunk := chunks.Get().(*[16 << 10]byte)
 	defer chunks.Put(chunk)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// What a fields resource may hold: the bytes of its names and values, and for each of them what keeping
-// it costs. A guest that adds more traps.
+// What a fields resource may hold: the bytes of its names and values, and for each of them what
+// keeping it costs. A guest that adds more traps.
 const (
 	maxFields = 128 << 10
 	nameCost  = 32
@@ -69,8 +69,8 @@ func fieldsOf(header http.Header) *fields {
 	return f
 }
 
-// headersOf is fieldsOf of headers that announce these trailers, which net/http has taken out of them. It
-// is called before the body is read: trailers arrive in the same map.
+// headersOf is fieldsOf of headers that announce these trailers, which net/http has taken out of
+// them. It is called before the body is read: trailers arrive in the same map.
 func headersOf(header, trailers http.Header) *fields {
 	if len(trailers) == 0 {
 		return fieldsOf(header)

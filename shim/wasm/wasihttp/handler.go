@@ -35,8 +35,8 @@ type Guest interface {
 	Context() context.Context
 	// Handle calls the export wasi:http/incoming-handler#handle, and returns when the guest has.
 	Handle(ctx context.Context, request, out uint32) error
-	// Stop ends the guest at its next call of a host function, or in the one that it waits in. It may
-	// be called from any goroutine, and after Release.
+	// Stop ends the guest at its next call of a host function, or in the one that it waits in. It
+	// may be called from any goroutine, and after Release.
 	Stop(reason error)
 	// Release gives the guest back. err is what Handle has returned.
 	Release(err error)

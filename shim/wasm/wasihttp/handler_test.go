@@ -519,8 +519,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// FuzzRequest sends any bytes to a server whose guest reads all it can. Nothing panics or hangs, and
-// what net/http takes for one request arrives as that.
+// FuzzRequest sends any bytes to a server whose guest reads all it can. Nothing panics or hangs,
+// and what net/http takes for one request arrives as that.
 func FuzzRequest(f *testing.F) {
 	for _, s := range []string{
 		"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "POST /x?y HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc",

@@ -15,8 +15,8 @@ const pipeSize = 64 << 10
 var errUnread = errors.New("nobody reads the body any more")
 
 // pipe carries a body between a guest, which asks and never blocks here, and a goroutine of the
-// HTTP side, which may wait in Read, Write and Await. Each side has one end. Either end may be closed
-// from any goroutine.
+// HTTP side, which may wait in Read, Write and Await. Each side has one end. Either end may be
+// closed from any goroutine.
 type pipe struct {
 	readable, writable wasi.Event // for the guest; set where an answer is more than "not yet"
 
@@ -115,7 +115,8 @@ func (p *pipe) closeWrite(end error) {
 	}
 }
 
-// closeRead tells the writer, with this error, that nothing is read any more. The last error counts.
+// closeRead tells the writer, with this error, that nothing is read any more. The last error
+// counts.
 func (p *pipe) closeRead(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -125,8 +125,8 @@ func (r *outgoingRequest) build() (*http.Request, error) {
 	return request, nil
 }
 
-// sentBody is the body of a request for net/http, which reads the trailers behind the end of the body,
-// and before that their names.
+// sentBody is the body of a request for net/http, which reads the trailers behind the end of the
+// body, and before that their names.
 type sentBody struct {
 	of       *outgoing
 	trailers http.Header // the request's
