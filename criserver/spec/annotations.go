@@ -82,8 +82,15 @@ func (in *Input) facts() (annotation.Facts, error) {
 	if f.OptimizeGo, err = in.optimizeGo(); err != nil {
 		return f, err
 	}
-	f.Listeners, err = listeners(in.Container, in.Sandbox)
-	return f, err
+	if f.Listeners, err = listeners(in.Container, in.Sandbox); err != nil {
+		return f, err
+	}
+	var name string
+	f.HTTP, name, err = annotation.ReadHTTP(func(name string) string { return own(in.Container, in.Sandbox, name) })
+	if err != nil {
+		return f, invalid("annotations["+name+"]", "%v", err)
+	}
+	return f, nil
 }
 
 // passed adds the annotations that match one of the patterns, but none of those

@@ -387,3 +387,19 @@ func TestOptimizeGo(t *testing.T) {
 		}
 	}
 }
+
+// TestHTTPAnnotations are passed on for guests, and refused by their names.
+func TestHTTPAnnotations(t *testing.T) {
+	in := base()
+	in.Handler = runtimeclass.WASM
+	in.Sandbox.Annotations = map[string]string{annotation.HTTPTimeout: "5s", annotation.HTTPInstances: "one"}
+	in.Container.Annotations = map[string]string{annotation.HTTPTimeout: "1m"}
+	s, err := Container(in)
+	if err != nil || s.Annotations[annotation.HTTPTimeout] != "1m0s" || s.Annotations[annotation.HTTPInstances] != "one" {
+		t.Errorf("%v, %v", s.Annotations, err)
+	}
+	in.Container.Annotations[annotation.HTTPPort] = "70000"
+	if _, err := Container(in); err == nil || !strings.Contains(err.Error(), "annotations["+annotation.HTTPPort+"]") {
+		t.Errorf("error %v", err)
+	}
+}

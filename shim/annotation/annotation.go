@@ -54,6 +54,7 @@ type Facts struct {
 
 	Module     Module // the guest's, when its image is a lone module
 	Listeners  []Listener
+	HTTP       HTTP
 	OptimizeGo bool   // the functions of Go's guests are rewritten
 	StopWait   bool   // a guest that cannot hear a stop waits out the grace period
 	StopSignal string // by its name or number, for a guest, beside the usual ones
@@ -109,7 +110,11 @@ func Read(annotations map[string]string) (Facts, error) {
 	default:
 		return Facts{}, fmt.Errorf("annotation %s: %q is neither true nor false: %w", OptimizeGo, word, errdefs.ErrInvalidArgument)
 	}
+	var name string
 	var err error
+	if f.HTTP, name, err = ReadHTTP(func(name string) string { return annotations[name] }); err != nil {
+		return Facts{}, fmt.Errorf("annotation %s: %w", name, err)
+	}
 	if f.LogLimits, err = stdio.ParseLimits(annotations[LogLimits]); err != nil {
 		return Facts{}, fmt.Errorf("annotation %s: %w", LogLimits, err)
 	}
@@ -120,7 +125,7 @@ func Read(annotations map[string]string) (Facts, error) {
 // file of the host or changes how the shim works is for a server to say: it is passed over.
 func ReadOfPod(annotations map[string]string) (Facts, error) {
 	told := map[string]string{}
-	for _, name := range []string{ContainerType, SandboxID, StopSignal, Listen, OptimizeGo, StopWait} {
+	for _, name := range append([]string{ContainerType, SandboxID, StopSignal, Listen, OptimizeGo, StopWait}, HTTPNames()...) {
 		told[name] = annotations[name]
 	}
 	return Read(told)
@@ -142,6 +147,7 @@ func (f Facts) Annotations() map[string]string {
 		LogLimits:     f.LogLimits.String(),
 		OneStep:       word(f.OneStep),
 	}
+	f.HTTP.annotations(all)
 	if f.Sandbox {
 		all[ContainerType] = sandbox
 	}

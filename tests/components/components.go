@@ -56,8 +56,11 @@ func (t Tools) adapter() string {
 // wit is the folder of the WIT packages of WASI 0.2.
 func (t Tools) wit() string { return filepath.Join(t.crates, "wasip2/wit") }
 
-// command is the world of WASI 0.2 in that folder.
-const command = "wasi:cli/command@0.2.12"
+// The worlds of WASI 0.2 in that folder.
+const (
+	Command = "wasi:cli/command@0.2.12"
+	Proxy   = "wasi:http/proxy@0.2.12"
+)
 
 // Adapt makes a component of the preview 1 module in the file module, by the adapter.
 func (t Tools) Adapt(ctx context.Context, module, component string) error {
@@ -90,15 +93,15 @@ func (t Tools) FromGo(ctx context.Context, file, component string) error {
 	return t.Adapt(ctx, module, component)
 }
 
-// FromPlainC makes a component of a C file that imports the functions of wasi:cli/command itself,
-// by their core names, without a library.
-func (t Tools) FromPlainC(ctx context.Context, file, component string) error {
+// FromPlainC makes a component of a C file that imports the functions of a world itself, by their
+// core names, without a library.
+func (t Tools) FromPlainC(ctx context.Context, world, file, component string) error {
 	module, embedded := component+".module", component+".embedded"
 	defer os.Remove(module)
 	defer os.Remove(embedded)
 	for _, step := range [][]string{
 		{"clang", "--target=wasm32", "-O1", "-nostdlib", "-Wl,--no-entry", "-o", module, file},
-		{t.wasmTools(), "component", "embed", t.wit(), "--world", command, module, "-o", embedded},
+		{t.wasmTools(), "component", "embed", t.wit(), "--world", world, module, "-o", embedded},
 		{t.wasmTools(), "component", "new", embedded, "-o", component},
 	} {
 		if err := run(ctx, "", nil, step...); err != nil {
@@ -113,12 +116,12 @@ func (t Tools) FromText(ctx context.Context, file, component string) error {
 	return run(ctx, "", nil, t.wasmTools(), "parse", file, "-o", component)
 }
 
-// FromPython makes a component of a Python file, with CPython in it.
-func (t Tools) FromPython(ctx context.Context, file, component string) error {
+// FromPython makes a component of a world of a Python file, with CPython in it.
+func (t Tools) FromPython(ctx context.Context, world, file, component string) error {
 	dir, base := filepath.Split(file)
 	module := base[:len(base)-len(filepath.Ext(base))]
 	return run(ctx, dir, []string{"PYTHONPATH=" + t.python, "PYTHONDONTWRITEBYTECODE=1"},
-		"python3", t.componentizePython(), "-d", t.wit(), "-w", command, "componentize", module, "-o", component)
+		"python3", t.componentizePython(), "-d", t.wit(), "-w", world, "componentize", module, "-o", component)
 }
 
 // FromJavaScript makes a component of a file in JavaScript, with SpiderMonkey in it.
@@ -135,7 +138,7 @@ func (t Tools) FromJavaScript(ctx context.Context, file, component string) error
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrMissing, err)
 	}
-	return run(ctx, t.javascript, nil, "node", script, file, t.wit(), command, component)
+	return run(ctx, t.javascript, nil, "node", script, file, t.wit(), Command, component)
 }
 
 // run runs a command.

@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 	if os.Getuid() != 0 {
 		panic("these tests need root")
 	}
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		os.Exit(serveLowered(os.Args[2]))
+	}
 	os.Exit(m.Run())
 }
 
@@ -70,8 +73,15 @@ var guests = map[string]struct {
 	"c":          {components.Tools.FromC, "testdata/guest.c"},
 	"go":         {components.Tools.FromGo, "testdata/guest.go"},
 	"javascript": {components.Tools.FromJavaScript, "testdata/guest.js"},
-	"python":     {components.Tools.FromPython, "testdata/guest.py"},
-	"tour":       {components.Tools.FromPlainC, "../../shim/wasm/wasip2/testdata/tour.c"},
+	"python":     {of(components.Tools.FromPython, components.Command), "testdata/guest.py"},
+	"tour":       {of(components.Tools.FromPlainC, components.Command), "../../shim/wasm/wasip2/testdata/tour.c"},
+}
+
+// of binds a way to make components to a world.
+func of(make func(components.Tools, context.Context, string, string, string) error, world string) func(components.Tools, context.Context, string, string) error {
+	return func(t components.Tools, ctx context.Context, file, component string) error {
+		return make(t, ctx, world, file, component)
+	}
 }
 
 // row is one run of a guest.

@@ -35,6 +35,8 @@ var walls = []struct{ from, to, reason string }{
 	{"shim/wasm/wasi", "shim/wasm/wasip1", "the operations stand below every ABI"},
 	{"shim/wasm/wasi", "shim/wasm/wasmedge", "the operations stand below every ABI"},
 	{"shim/wasm/wasi", "shim/wasm/wasip2", "the operations stand below every ABI"},
+	{"shim/wasm/canonical", "shim/wasm/wasip2", "how functions are lowered does not depend on which ones there are"},
+	{"shim/wasm/wasip2", "shim/wasm/wasihttp", "wasi:http stands on the rest of WASI 0.2, never the other way round"},
 	{"shim/wasm/wasip2", "shim/wasm/wasip1", "two ABIs over the same operations: what both need belongs in wasi"},
 	{"shim/wasm/wasip1", "shim/wasm/wasip2", "two ABIs over the same operations: what both need belongs in wasi"},
 	{"shim/wasm/wasip1", "shim/wasm/wasmedge", "an extension knows what it extends, never the other way round"},

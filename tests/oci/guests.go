@@ -179,6 +179,13 @@ func Renamed(module []byte, name string) []byte {
 	return slices.Concat(module, []byte{0, byte(len(body))}, body)
 }
 
+//go:embed testdata/http.wasm
+var httpComponent []byte
+
+// HTTPComponent is a component of WASI 0.2 that answers HTTP requests, testdata/http.c: what each
+// path does is told there.
+func HTTPComponent() []byte { return slices.Clone(httpComponent) }
+
 //go:embed testdata/component.wasm
 var component []byte
 

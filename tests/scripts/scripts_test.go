@@ -15,7 +15,8 @@ import (
 )
 
 // The scripts of testdata drive a node with the real crictl and with `sunaba run`. $BUSYBOX,
-// $BATCH, $GREETER, $GUEST, $ARTIFACT, $COMPONENT and $COMPONENT_ARTIFACT are image references; $HOST is the registry.
+// $BATCH, $GREETER, $GUEST, $ARTIFACT, $COMPONENT, $COMPONENT_ARTIFACT and $HTTP_COMPONENT are
+// image references; $HOST is the registry.
 func TestScripts(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(world.Tools, "crictl")); err != nil {
 		t.Fatalf("crictl is not built: run `make tools`: %v", err)
@@ -56,6 +57,7 @@ func environment(m stage.Machine, env *testscript.Env) error {
 		"ARTIFACT":                   world.Artifact,
 		"COMPONENT":                  world.Component,
 		"COMPONENT_ARTIFACT":         world.ComponentArtifact,
+		"HTTP_COMPONENT":             world.HTTPComponent,
 		"CRI_CONFIG_FILE":            filepath.Join(env.WorkDir, "crictl.yaml"),
 		"CONTAINER_RUNTIME_ENDPOINT": "unix://" + m.Socket,
 		"IMAGE_SERVICE_ENDPOINT":     "unix://" + m.Socket,

@@ -37,6 +37,7 @@ type World struct {
 	TwoLayers         string // an artifact with two modules, which is refused
 	Component         string // wasip2/wasm: oci.Component, and examples/c beside it
 	ComponentArtifact string // the same component as a WebAssembly artifact
+	HTTPComponent     string // an artifact: oci.HTTPComponent
 	NoCommand         string // an artifact that is a component without exports
 	Hostile           string // wasip1/wasm with symbolic links that lead out of the image
 	Broken            string // wasip1/wasm with an entrypoint that begins like a module and is none
@@ -164,6 +165,10 @@ func (w *World) push(ctx context.Context) error {
 	}
 	image, err = oci.Artifact(oci.Component())
 	if err := push(&w.ComponentArtifact, "component:artifact", image, err); err != nil {
+		return err
+	}
+	image, err = oci.Artifact(oci.HTTPComponent())
+	if err := push(&w.HTTPComponent, "component:http", image, err); err != nil {
 		return err
 	}
 	image, err = guest(oci.Wasip1,

@@ -17,6 +17,9 @@ func component(w io.Writer, r inspect.Report) {
 		world = "none of WASI's"
 	}
 	line(w, "world", world)
+	if c.HTTP {
+		line(w, "serves", "HTTP, on the container's first TCP port, or 8080 without one")
+	}
 	content(w, r)
 	steps(w, r.Light)
 	if len(c.Async) > 0 {

@@ -42,12 +42,15 @@ func compileInto(dir string, module []byte, skip Steps) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
+	if !component && exportsHandler(sections) {
+		return fmt.Errorf("%w: it exports %q, which is for components", errRefused, lower.HandleName)
+	}
 	lean, names := format.Strip(sections)
 	if names == nil {
 		names = format.ExportNames(lean) // better than numbers, in the stack of a trap
 	}
 	b := builder{dir: dir, skip: skip, whole: sections, lean: lean, names: names}
-	b.facts.Load.Component = component
+	b.facts.Load.Component, b.facts.Load.HTTP = component, component && exportsHandler(sections)
 	b.facts.StartFunction = format.Find(lean, format.SectionStart) != nil
 	if err := b.light(); err != nil {
 		return err
@@ -304,7 +307,7 @@ func compileModule(dir string, module []byte, config wazero.RuntimeConfig) error
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
 	for _, f := range compiled.ExportedFunctions() {
-		if slices.Contains(f.ExportNames(), "_start") {
+		if slices.ContainsFunc(f.ExportNames(), isEntry) {
 			return nil
 		}
 	}
@@ -313,6 +316,15 @@ func compileModule(dir string, module []byte, config wazero.RuntimeConfig) error
 
 // features are version 2 of WebAssembly, and of version 3 tail calls and constants that are computed.
 const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst
+
+// isEntry says whether a function of this name is one that guests are run by.
+func isEntry(name string) bool { return name == "_start" || name == lower.HandleName }
+
+// exportsHandler says whether a component that was lowered answers HTTP requests.
+func exportsHandler(sections []format.Section) bool {
+	exports, _ := format.Exports(sections)
+	return slices.ContainsFunc(exports, func(e format.Export) bool { return e.Name == lower.HandleName && e.Kind == format.KindFunction })
+}
 
 // Configure returns the configuration of wazero with which modules are compiled and run. Both
 // sides must agree: a cached entry is not validated again.

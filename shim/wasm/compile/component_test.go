@@ -5,10 +5,13 @@ import (
 	"context"
 	"encoding/binary"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
 )
 
 const (
@@ -39,6 +42,30 @@ func TestComponent(t *testing.T) {
 		if again, err := Open(o.CacheDir, e.Digest, 0); err != nil || again.Load != e.Load {
 			t.Errorf("%+v, %v", again, err)
 		}
+	}
+}
+
+// A component that answers requests needs no _start. A module is no such component, whatever it
+// exports.
+func TestHTTPComponent(t *testing.T) {
+	o := Options{CacheDir: t.TempDir()}
+	e, err := Ensure(context.Background(), o, "../../../tests/oci/testdata/http.wasm", "")
+	if err != nil || !e.Load.HTTP || !e.Load.Component || e.Load.Bare != Native() {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if e, err := Ensure(context.Background(), o, twoModules, ""); err != nil || e.Load.HTTP {
+		t.Errorf("a command: %+v, %v", e, err)
+	}
+	lowered, err := lower.Lower(readComponent(t, "../../../tests/oci/testdata/http.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "module.wasm")
+	if err := os.WriteFile(name, lowered.Module, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Ensure(context.Background(), o, name, ""); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "is for components") {
+		t.Errorf("a module with its exports: %v", err)
 	}
 }
 

@@ -66,6 +66,9 @@ type Load struct {
 	// Component says that the module was made of a component, and imports WASI 0.2 by the names that
 	// package wasip2 has for it.
 	Component bool `json:"component,omitempty"`
+	// HTTP says that it is a component that answers HTTP requests: the module exports
+	// lower.HandleName.
+	HTTP bool `json:"http,omitempty"`
 }
 
 // facts is what a child reports beside its files, in the file factsName.

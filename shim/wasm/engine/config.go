@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/wasm/cage"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
@@ -42,7 +44,38 @@ func initConfig(b *shim.Bundle, entry compile.Entry, io shim.IO) (link.Config, [
 		c.Hostname = b.Spec.Hostname
 	}
 	c.Listen = b.Facts.Listeners
+	if entry.Load.HTTP {
+		c.Listen, c.HTTP = []annotation.Listener{httpListener(b.Facts)}, b.Facts.HTTP
+		if b.Spec.Linux != nil {
+			c.Processors = processors(b.Spec.Linux.Resources)
+		}
+	}
 	return c, trees, nil
+}
+
+// httpPort is where a component answers requests that is told of no port.
+const httpPort = 8080
+
+// httpListener is where a component answers requests: on the port that its annotation names, else
+// on the first of its container, else on httpPort.
+func httpListener(f annotation.Facts) annotation.Listener {
+	l := annotation.Listener{Name: "http", Port: httpPort}
+	if len(f.Listeners) > 0 {
+		l = f.Listeners[0]
+	}
+	if f.HTTP.Port != 0 {
+		l.Port = f.HTTP.Port
+	}
+	l.Optional = false // without it there is no server
+	return l
+}
+
+// processors is how many processors a limit of CPU time allows to use at once, 0 = no limit.
+func processors(r *specs.LinuxResources) int {
+	if r == nil || r.CPU == nil || r.CPU.Quota == nil || r.CPU.Period == nil || *r.CPU.Quota <= 0 || *r.CPU.Period == 0 {
+		return 0
+	}
+	return int(min((uint64(*r.CPU.Quota)+*r.CPU.Period-1) / *r.CPU.Period, math.MaxInt16))
 }
 
 // processConfig is what every guest process of a container has.

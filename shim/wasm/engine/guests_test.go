@@ -39,6 +39,7 @@ var sources = map[string]string{
 	"filter":    "../../../examples/filter/assembly/index.ts",
 	"program":   "../wasip1/testdata/program",
 	"component": "../../../tests/oci/testdata/component.wasm",
+	"http":      "../../../tests/oci/testdata/http.wasm",
 	"adapted":   "../component/testdata/hello.wasm", // bare as a component
 	"bare":      "../component/testdata/hello.c",
 }

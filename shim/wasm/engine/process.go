@@ -212,7 +212,7 @@ func (p *process) Start(ctx context.Context) error {
 		return err
 	}
 	c := p.container
-	if len(c.bundle.Facts.Listeners) == 0 || c.paused.Load() {
+	if len(c.bundle.Facts.Listeners) == 0 && !c.entry.Load.HTTP || c.paused.Load() {
 		return nil
 	}
 	select {

@@ -14,14 +14,21 @@ import (
 )
 
 // engineReserve is what the engine itself may take beside the guest's memory and what it keeps of
-// its compiled module, in bytes.
-const engineReserve = 16 << 20
+// its compiled module, in bytes. httpReserve is what it takes beyond that for connections and the
+// instances that answer their requests.
+const (
+	engineReserve = 16 << 20
+	httpReserve   = 16 << 20
+)
 
 // enginePart is what the engine may take of memory in a container that runs a module, in bytes. The
 // container's limit is the guest's alone: its cgroup is limited to both, and the pod's overhead has
 // the engine's part.
 func enginePart(entry compile.Entry) uint64 {
 	part := engineReserve + uint64(max(entry.Size-int64(entry.Load.CodeSize)-int64(entry.Load.ImageSize), 0))
+	if entry.Load.HTTP {
+		part += httpReserve
+	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(entry.Dir, &st); err == nil && st.Flags&unix.ST_NOEXEC != 0 {
 		part += entry.Load.CodeSize // no mapping for all guests: each has a copy

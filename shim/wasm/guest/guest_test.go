@@ -3,7 +3,6 @@ package guest
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -97,65 +96,14 @@ func TestPlaceMakesWhatIsMissingInside(t *testing.T) {
 	}
 }
 
-func TestMemoryGrowsToItsCeiling(t *testing.T) {
-	m := newMemory(8 * wasmPage)
-	linear := m.Allocate(0, math.MaxUint32+1)
-	first := linear.Reallocate(2 * wasmPage)
-	if len(first) != 2*wasmPage || m.err != nil {
-		t.Fatalf("%d bytes, %v", len(first), m.err)
-	}
-	first[2*wasmPage-1] = 7
-	grown := linear.Reallocate(8 * wasmPage)
-	if len(grown) != 8*wasmPage || &grown[0] != &first[0] || grown[2*wasmPage-1] != 7 {
-		t.Error("memory moved or is short")
-	}
-	grown[8*wasmPage-1] = 1
-	if linear.Reallocate(9*wasmPage) != nil {
-		t.Error("it grew beyond its ceiling")
-	}
-	m.setCeiling(9 * wasmPage)
-	if linear.Reallocate(9*wasmPage) == nil {
-		t.Error("it does not grow to the new ceiling")
-	}
-	m.setCeiling(0)
-	if linear.Reallocate(20*wasmPage) == nil {
-		t.Error("it does not grow without a ceiling")
-	}
-	if linear.Reallocate(uint64(len(m.reservation))+wasmPage) != nil {
-		t.Error("it grew beyond its reservation")
-	}
-}
-
-// TestEndForLackOfMemory tells guests that end because their memory could not grow from those that
-// end otherwise.
+// TestEndForLackOfMemory tells codes of guests that end because their memory could not grow from
+// others.
 func TestEndForLackOfMemory(t *testing.T) {
-	m := newMemory(wasmPage)
-	linear := m.Allocate(0, 4*wasmPage)
-	linear.Reallocate(wasmPage)
-	if m.full(exitTrap) {
-		t.Error("a trap without a refusal")
-	}
-	linear.Reallocate(2 * wasmPage)
 	for code, want := range map[uint32]bool{exitTrap: true, 2: true, 0: false, 1: false, 3: false} {
-		if m.full(code) != want {
-			t.Errorf("code %d after a refusal: %t", code, !want)
+		if forMemory(code) != want {
+			t.Errorf("code %d: %t", code, !want)
 		}
 	}
-	m.refused = m.refused.Add(-2 * fullFor)
-	if m.full(exitTrap) {
-		t.Error("a trap long after a refusal")
-	}
-}
-
-func TestMemoryThatDoesNotFitIsAnError(t *testing.T) {
-	m := newMemory(wasmPage)
-	linear := m.Allocate(0, 4*wasmPage)
-	defer func() {
-		if said := recover(); said == nil || said != m.err {
-			t.Errorf("stopped with %v, error %v", said, m.err)
-		}
-	}()
-	t.Errorf("%d bytes", len(linear.Reallocate(2*wasmPage)))
 }
 
 func TestEnding(t *testing.T) {

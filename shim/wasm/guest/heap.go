@@ -38,3 +38,9 @@ func settleHeap(moduleSize int) {
 		debug.SetMemoryLimit(limit)
 	}
 }
+
+// serveHeap has garbage collected in proportion to what is in use: each request makes some.
+func serveHeap() {
+	debug.SetGCPercent(100)
+	debug.FreeOSMemory()
+}

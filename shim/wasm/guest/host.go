@@ -2,12 +2,16 @@ package guest
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/tetratelabs/wazero/api"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasmedge"
@@ -19,8 +23,8 @@ type host interface {
 	Hears() bool
 }
 
-// openHost makes what the host functions work on, and the functions that the guest imports: a module
-// has those of preview 1, a lowered component those of WASI 0.2.
+// openHost makes what the host functions work on, and the functions that the guest imports: a
+// module has those of preview 1, a lowered component those of WASI 0.2.
 func (p *process) openHost(imports []api.FunctionDefinition) error {
 	if p.config.Load.Component {
 		return p.openHost2(imports)
@@ -61,14 +65,26 @@ func (p *process) openHost2(imports []api.FunctionDefinition) error {
 	if err != nil {
 		return fmt.Errorf("make host: %w", err)
 	}
-	g.host = h
-	wanted := make([]wasip2.Import, len(imports))
+	wanted := make([]canonical.Import, len(imports))
 	for n, f := range imports {
 		module, name, _ := f.Import()
-		wanted[n] = wasip2.ParseImport(module, name)
+		wanted[n] = canonical.ParseImport(module, name)
 	}
-	if err := h.Instantiate(g.ctx, g.runtime, wanted); err != nil {
+	if err := canonical.Provide(g.ctx, g.runtime, wanted, wasip2.World(), wasihttp.World()); err != nil {
 		return faultf(link.Invalid, "%w", err)
 	}
+	if p.answers() {
+		g.http = p.newHTTPGuest(h)
+		g.host = g.http
+		return nil
+	}
+	i, err := h.NewInstance()
+	if err != nil {
+		return fmt.Errorf("make host: %w", err)
+	}
+	if slices.ContainsFunc(wanted, func(i canonical.Import) bool { return strings.HasPrefix(i.Module, "wasi:http/") }) {
+		i.ABI().Extension = p.client()
+	}
+	g.host, g.ctx = i, canonical.With(g.ctx, i.ABI())
 	return nil
 }

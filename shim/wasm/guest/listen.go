@@ -44,6 +44,9 @@ func bindPorts(wanted []annotation.Listener) ([]port, error) {
 // listen opens the announced listeners. A guest that was created holds none: it may never start,
 // and a sibling may.
 func (p *process) listen() error {
+	if h := p.guest.http; h != nil {
+		return h.listen(p.guest.ports)
+	}
 	host, announced := p.guest.host.(*wasip1.Host)
 	if !announced {
 		return nil

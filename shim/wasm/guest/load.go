@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"unsafe"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/linear"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
@@ -27,17 +27,18 @@ type guest struct {
 
 	ctx      context.Context
 	host     host
-	memory   *memory
+	memory   *linear.Pool
 	runtime  wazero.Runtime
 	compiled wazero.CompiledModule
 	module   api.Module
+	http     *httpGuest // of a component that answers requests, nil for others
 }
 
 // load reads the module from its entry, checks its imports, and instantiates it unless that would
 // run its code already.
 func (p *process) load() error {
 	g := &p.guest
-	g.memory = newMemory(p.config.Memory)
+	g.memory = linear.New(p.memoryOptions())
 	if err := p.openImage(); err != nil {
 		return err
 	}
@@ -76,7 +77,20 @@ func (p *process) load() error {
 	if p.config.StartFunction {
 		return nil
 	}
+	if g.http != nil {
+		return g.http.try()
+	}
 	return g.instantiate()
+}
+
+// memoryOptions are how large the guest's linear memory may become. One that answers requests has a
+// memory for each instance.
+func (p *process) memoryOptions() linear.Options {
+	o := linear.Options{Ceiling: p.config.Memory}
+	if p.answers() {
+		o.Seats, o.Each = p.config.HTTP.Seats(), p.config.HTTP.Memory
+	}
+	return o
 }
 
 // openRuntime makes the runtime, which looks for machine code in a directory that a compiled module
@@ -94,32 +108,29 @@ func (g *guest) openRuntime(cache string) error {
 }
 
 // instantiate makes the module's memory and tables. From then on this process gets no new code.
-func (g *guest) instantiate() (err error) {
-	defer func() {
-		if g.memory.err != nil {
-			_ = recover() // the panic of memory.initial
-			err = faultf(link.Precondition, "instantiate module: %w", g.memory.err)
-		}
-	}()
-	module, err := g.runtime.InstantiateModule(g.ctx, g.compiled,
-		wazero.NewModuleConfig().WithName("").WithStartFunctions())
-	if g.memory.imageErr != nil {
-		return faultf(link.Stale, "instantiate module: %w", g.memory.imageErr)
-	}
+func (g *guest) instantiate() error {
+	module, err := linear.Instantiate(g.ctx, g.runtime, g.compiled)
 	if err != nil {
-		return faultf(link.Invalid, "instantiate module: %w", err)
+		return uninstantiated(err)
+	}
+	if module.ExportedFunction("_start") == nil { // a component that answers requests may have none
+		return faultf(link.Invalid, "run module: it exports no function _start, so it is no command")
 	}
 	g.module = module
 	return nil
 }
 
-// linear is where the reservation of linear memory lies.
-func (g *guest) linear() (base, size uint64) {
-	r := g.memory.reservation
-	if len(r) == 0 {
-		return 0, 0
+// uninstantiated is the class of an error that a module could not be instantiated for.
+func uninstantiated(err error) error {
+	var memory *linear.StartError
+	switch {
+	case !errors.As(err, &memory):
+		return faultf(link.Invalid, "instantiate module: %w", err)
+	case memory.Image:
+		return faultf(link.Stale, "instantiate module: %w", err)
+	default:
+		return faultf(link.Precondition, "instantiate module: %w", err)
 	}
-	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(r)))), uint64(len(r))
 }
 
 // mapFile maps a file read-only, so that all guests of a module share its pages. The mapping stays:

@@ -30,7 +30,7 @@ func (p *process) prepare() error {
 			return fmt.Errorf("set host name: %w", err)
 		}
 	}
-	if !c.Load.Component { // which makes its listeners itself, perhaps on these ports
+	if !c.Load.Component || c.Load.HTTP { // any other component makes its listeners itself, perhaps on these ports
 		if p.guest.ports, err = bindPorts(c.Listen); err != nil {
 			return err
 		}

@@ -9,24 +9,41 @@ import (
 
 	"github.com/tetratelabs/wazero/sys"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
-	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
 // processors are enough for the guest and the link. Until the module is loaded there is one.
 const processors = 2
 
+// processors is how many this process may use from its start on. What answers requests may use all
+// that the container has.
+func (p *process) processors() int {
+	if p.guest.http == nil {
+		return processors
+	}
+	n := runtime.NumCPU()
+	if p.config.Processors > 0 {
+		n = min(n, p.config.Processors)
+	}
+	return max(n, processors)
+}
+
 // run reports that the guest is ready, waits for the engine to let it start, and returns the exit
 // code of this process when it has ended.
 func (p *process) run() int {
-	runtime.GOMAXPROCS(processors)
+	runtime.GOMAXPROCS(p.processors())
 	if err := p.callLists().seal.Install(); err != nil {
 		return p.fail(err)
 	}
 	if err := p.report(link.Created); err != nil {
 		return exitNoLink
 	}
-	settleHeap(p.guest.size)
+	if p.guest.http != nil {
+		serveHeap()
+	} else {
+		settleHeap(p.guest.size)
+	}
 	if !p.awaitStart() {
 		return exitNoLink
 	}
@@ -38,15 +55,22 @@ func (p *process) run() int {
 		return exitNoLink
 	}
 	code, text := p.ending(p.calling())
-	if m := p.guest.memory; m != nil && m.full(code) {
+	if m := p.guest.memory; m != nil && forMemory(code) && m.Full() {
 		return p.endFull(code, text)
 	}
 	return p.end(code, text)
 }
 
+// forMemory says whether a guest that ends with this code may do so because its memory could not
+// grow: by a trap, as what C, C++ and Rust make of it, or as Go's runtime.
+func forMemory(code uint32) bool {
+	const outOfMemory = 2 // Go's
+	return code == exitTrap || code == outOfMemory
+}
+
 func (p *process) report(kind link.Kind) error {
 	m := link.Message{Kind: kind, EngineCPU: cpuTime(), Hears: p.guest.host.Hears(), Shared: p.guest.shared}
-	m.LinearBase, m.LinearSize = p.guest.linear()
+	m.LinearBase, m.LinearSize = p.guest.memory.Reservation()
 	return link.Send(p.link, m)
 }
 
@@ -64,7 +88,7 @@ func (p *process) awaitStart() bool {
 			p.end(link.StopCode, "")
 			return false
 		case link.Ceiling:
-			p.guest.memory.setCeiling(m.Bytes)
+			p.guest.memory.SetCeiling(m.Bytes)
 		}
 	}
 }
@@ -78,7 +102,7 @@ func (p *process) obey() {
 		}
 		switch m.Kind {
 		case link.Ceiling:
-			p.guest.memory.setCeiling(m.Bytes)
+			p.guest.memory.SetCeiling(m.Bytes)
 		case link.Interrupt:
 			p.interrupt()
 		}
@@ -98,6 +122,9 @@ func (p *process) interrupt() {
 // call runs the guest to its end.
 func (p *process) call() error {
 	g := &p.guest
+	if g.http != nil {
+		return g.http.serve()
+	}
 	if g.module == nil { // its start function is code of its own
 		if err := g.instantiate(); err != nil {
 			return err
@@ -122,17 +149,23 @@ func (p *process) ending(err error) (code uint32, text string) {
 		fmt.Fprintln(os.Stderr, err)
 		return exitTrap, err.Error()
 	}
-	stack := p.name(strings.TrimSpace(err.Error()))
+	stack, name := p.trapText(err)
 	fmt.Fprintln(os.Stderr, stack)
-	name, _, _ := strings.Cut(stack, "\n")
+	return exitTrap, "wasm trap: " + name
+}
+
+// trapText is the stack of a trap, and its name with that of the function.
+func (p *process) trapText(err error) (stack, name string) {
+	stack = p.name(strings.TrimSpace(err.Error()))
+	name, _, _ = strings.Cut(stack, "\n")
 	if _, after, found := strings.Cut(name, "wasm error: "); found {
 		name = after
 	}
-	var trap *wasip2.Trap
+	var trap *canonical.Trap
 	if errors.As(err, &trap) {
 		name = trap.Error()
 	} else if function := trapped(stack); function != "" {
 		name += ", in " + function
 	}
-	return exitTrap, "wasm trap: " + name
+	return stack, name
 }

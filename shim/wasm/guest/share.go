@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/linear"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
@@ -27,7 +28,7 @@ func (p *process) openImage() error {
 		f.Close()
 		return faultf(link.Stale, "image of memory is short")
 	}
-	p.guest.memory.image = image{file: f, at: l.ImageAt, size: l.ImageSize}
+	p.guest.memory.SetImage(linear.Image{File: f, At: l.ImageAt, Size: l.ImageSize})
 	return nil
 }
 

@@ -9,7 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/linear"
 )
+
+const wasmPage = 64 << 10
 
 func TestCodeIsMapped(t *testing.T) {
 	want := bytes.Repeat([]byte{0xcc}, 2*wasmPage)
@@ -57,18 +60,18 @@ func TestImageIsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &process{}
-	p.guest.cache, p.guest.memory = dir, newMemory(0)
+	p.guest.cache, p.guest.memory = dir, linear.New(linear.Options{})
 	p.config.Load = compile.Load{ImageAt: wasmPage, ImageSize: wasmPage}
 	if err := p.openImage(); err != nil {
 		t.Fatal(err)
 	}
-	linear := p.guest.memory.Allocate(0, 8*wasmPage)
-	got := linear.Reallocate(3 * wasmPage)
-	if p.guest.memory.imageErr != nil || !bytes.Equal(got[wasmPage:2*wasmPage], content) || got[0] != 0 || got[2*wasmPage] != 0 {
-		t.Fatalf("memory is not the image: %v", p.guest.memory.imageErr)
+	memory := p.guest.memory.Allocate(0, 8*wasmPage)
+	got := memory.Reallocate(3 * wasmPage)
+	if !bytes.Equal(got[wasmPage:2*wasmPage], content) || got[0] != 0 || got[2*wasmPage] != 0 {
+		t.Fatal("memory is not the image")
 	}
 	got[wasmPage] = 9
-	if grown := linear.Reallocate(4 * wasmPage); grown[wasmPage] != 9 || grown[wasmPage+1] != 7 || grown[3*wasmPage] != 0 {
+	if grown := memory.Reallocate(4 * wasmPage); grown[wasmPage] != 9 || grown[wasmPage+1] != 7 || grown[3*wasmPage] != 0 {
 		t.Error("growing changed the memory")
 	}
 	if after, err := os.ReadFile(filepath.Join(dir, compile.ImageName)); err != nil || !bytes.Equal(after, content) {
@@ -78,7 +81,7 @@ func TestImageIsMemory(t *testing.T) {
 
 func TestImageThatDoesNotFitIsAnError(t *testing.T) {
 	p := &process{}
-	p.guest.cache, p.guest.memory = t.TempDir(), newMemory(0)
+	p.guest.cache, p.guest.memory = t.TempDir(), linear.New(linear.Options{})
 	p.config.Load = compile.Load{ImageAt: 2 * wasmPage, ImageSize: wasmPage}
 	if err := p.openImage(); err == nil {
 		t.Error("an image that is not there was opened")
@@ -96,10 +99,13 @@ func TestImageThatDoesNotFitIsAnError(t *testing.T) {
 	if err := p.openImage(); err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if err, ok := recover().(*linear.StartError); !ok || !err.Image {
+			t.Errorf("an image beyond the memory: %v", err)
+		}
+	}()
 	p.guest.memory.Allocate(0, 8*wasmPage).Reallocate(2 * wasmPage)
-	if p.guest.memory.imageErr == nil {
-		t.Error("an image beyond the memory was mapped")
-	}
+	t.Error("an image beyond the memory was mapped")
 }
 
 func TestNamesInStacks(t *testing.T) {

@@ -17,6 +17,8 @@ type Component struct {
 	Imports []Interface  `json:"imports"`
 	Exports []Interface  `json:"exports"`
 	Modules []CoreModule `json:"modules"`
+	// HTTP says that a container of it answers HTTP requests.
+	HTTP bool `json:"http,omitempty"`
 	// Components is how many components there are within it, at all depths.
 	Components int `json:"components"`
 	// CoreInstances is how many instances of core modules it makes.
@@ -105,6 +107,8 @@ func (r *Report) lowered(c *component.Component) {
 		r.refuse("the module made of it is not valid: %v", err)
 		return
 	}
+	exports, _ := format.Exports(sections)
+	r.Component.HTTP = slices.ContainsFunc(exports, func(e format.Export) bool { return e.Name == lower.HandleName })
 	r.obstacles = compile.FindObstacles(sections)
 	r.Light = r.expected()
 }

@@ -101,6 +101,10 @@ type Config struct {
 
 	Hostname string                `json:"hostname,omitempty"` // "" leaves the UTS namespace alone
 	Listen   []annotation.Listener `json:"listen,omitempty"`
+	// HTTP is how a component answers requests, on the listeners of Listen.
+	HTTP annotation.HTTP `json:"http,omitzero"`
+	// Processors is how many processors the container may use, 0 = not known.
+	Processors int `json:"processors,omitempty"`
 
 	UID     uint32   `json:"uid"`
 	GID     uint32   `json:"gid"`

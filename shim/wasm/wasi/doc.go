@@ -8,8 +8,8 @@
 // New makes the System of one guest. Its Stdio, Listener and Preopen make Files of host descriptors
 // that the guest starts with. The guest opens others through them, and runs on one thread.
 // Interrupt, from any thread, asks the guest to end by what it can notice: see there. The ABI
-// closes the guest's Files and then the System. One process runs one guest, and nothing of a System
-// is shared with another.
+// closes the guest's Files and then the System. Systems share nothing with each other except what
+// descriptors they are given.
 //
 // # Errors
 //
@@ -27,8 +27,8 @@
 //
 // # Waiting
 //
-// A guest that waits sleeps in the kernel, in ppoll or epoll, and never in Go's poller. The
-// kernel's non-blocking mode is set on listeners and on sockets that the guest made. For everything
-// else it exists in the File's flags alone, because the open files of the standard streams are
-// shared with other processes.
+// A guest that waits sleeps in the kernel, in ppoll or epoll, and never in Go's poller, unless it
+// waits for events of this process alone. The kernel's non-blocking mode is set on listeners and on
+// sockets that the guest made. For everything else it exists in the File's flags alone, because the
+// open files of the standard streams are shared with other processes.
 package wasi

@@ -97,3 +97,26 @@ func (d *Dir) openHost(path string, flags int, o OpenOptions) (int, error) {
 	}
 	return fd, err
 }
+
+// ReadFile reads a regular file, as much of it as limit says, nil if it cannot.
+func (d *Dir) ReadFile(path string, limit int64) []byte {
+	f, err := d.Open(path, OpenOptions{Read: true, Follow: true, Flags: Nonblock})
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if f.Type() != TypeRegularFile || f.Stat(&st) != nil {
+		return nil
+	}
+	content := make([]byte, min(st.Size, limit))
+	n := 0
+	for n < len(content) {
+		m, err := f.Read(Buffers{}.Add(content[n:]))
+		if err != nil || m == 0 {
+			break
+		}
+		n += m
+	}
+	return content[:n]
+}

@@ -2,11 +2,12 @@ package wasi
 
 import "golang.org/x/sys/unix"
 
-// Subscription is one thing that Poll waits for: a clock, or a file that has something to read or
-// room to write. The caller sets Err for one that is wrong; Poll returns it at once.
+// Subscription is one thing that Poll waits for: a clock, a file that has something to read or room
+// to write, or an event. The caller sets Err for one that is wrong; Poll returns it at once.
 type Subscription struct {
-	File  *File // nil for a clock
+	File  *File // nil for a clock or an event
 	Write bool
+	Event *Event
 	Due   int64 // a clock's time of System.Monotonic
 
 	// Answers of Poll.
@@ -46,6 +47,9 @@ type poller struct {
 func (s *System) Poll(subs []Subscription) (int, error) {
 	p := &s.poller
 	p.subscribe(subs)
+	if s.joinEvents(subs) {
+		defer s.leaveEvents(subs)
+	}
 	for {
 		woken, err := p.sleep(subs)
 		if err != nil {
@@ -91,7 +95,7 @@ func (p *poller) subscribe(subs []Subscription) {
 
 // sleep waits until one of subs may have something to say, and tells whether Interrupt ended it.
 func (p *poller) sleep(subs []Subscription) (bool, error) {
-	due, polls := int64(Forever), false
+	due, polls, events := int64(Forever), false, false
 	for i := range subs {
 		s := &subs[i]
 		switch {
@@ -99,6 +103,11 @@ func (p *poller) sleep(subs []Subscription) (bool, error) {
 			due = 0
 		case s.File != nil:
 			polls = true
+		case s.Event != nil:
+			events = true
+			if s.Event.IsSet() {
+				due = 0
+			}
 		default:
 			due = min(due, s.Due)
 		}
@@ -113,11 +122,11 @@ func (p *poller) sleep(subs []Subscription) (bool, error) {
 		} else if due == Forever {
 			left = Forever
 		}
-		woken, seen, err := p.pause(polls, left)
+		woken, seen, err := p.pause(polls, events || p.sys.Parks, left)
 		if err != nil && err != unix.EINTR {
 			return false, err
 		}
-		if woken || seen || due != Forever && p.sys.Monotonic() >= due {
+		if woken || seen || events && anySet(subs) || due != Forever && p.sys.Monotonic() >= due {
 			return woken, nil
 		}
 	}
@@ -130,7 +139,13 @@ func (p *poller) always(f *File) bool {
 
 // pause sleeps once, for at most left nanoseconds. It tells whether Interrupt rang, and whether a
 // subscribed descriptor is ready.
-func (p *poller) pause(polls bool, left int64) (woken, seen bool, err error) {
+func (p *poller) pause(polls, parks bool, left int64) (woken, seen bool, err error) {
+	if err := p.sys.waiter.canceled(); err != nil {
+		return false, false, err
+	}
+	if !polls && parks {
+		return p.sys.waiter.park(left) == wakeInterrupt, false, p.sys.waiter.canceled()
+	}
 	if !polls {
 		why, err := p.sys.waiter.await(-1, 0, timespec(left))
 		return why == wakeInterrupt, false, err
@@ -142,8 +157,7 @@ func (p *poller) pause(polls bool, left int64) (woken, seen bool, err error) {
 	for i := range p.events[:n] {
 		event := &p.events[i]
 		if int(event.Fd) == p.sys.waiter.bell {
-			p.sys.waiter.muffle()
-			woken = true
+			woken = p.sys.waiter.muffle() == wakeInterrupt
 			continue
 		}
 		f := p.watched[event.Fd]
@@ -173,6 +187,8 @@ func (p *poller) answer(subs []Subscription, woken bool) int {
 			switch {
 			case s.Err != nil:
 				s.Ready = true
+			case s.Event != nil:
+				s.Ready = s.Event.IsSet()
 			case s.File == nil:
 				s.Ready = s.Due <= now || pass == 1 && woken
 			default:

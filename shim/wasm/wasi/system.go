@@ -16,10 +16,14 @@ type Fallbacks struct {
 	TimesByName bool // utimensat takes no empty path (before 5.11)
 }
 
-// System is what one guest has of its host. A guest has one thread; Interrupt and Hears may be
-// called from others.
+// System is what one guest has of its host. A guest has one thread; Interrupt, Cancel and Hears may
+// be called from others.
 type System struct {
 	Fallbacks Fallbacks
+
+	// Parks has waits for clocks alone sleep without a thread, as those for events do. It is for a
+	// process with many guests: with one, a thread wakes faster.
+	Parks bool
 
 	epoch  time.Time
 	waiter waiter
@@ -45,7 +49,7 @@ func New() (*System, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make event descriptor: %w", err)
 	}
-	s.waiter.bell = bell
+	s.waiter.bell, s.waiter.alarm = bell, make(chan struct{}, 1)
 	return s, nil
 }
 
@@ -67,6 +71,7 @@ func (s *System) Interrupt() {
 		return
 	}
 	s.waiter.interrupted.Store(true)
+	s.waiter.rung.Store(true)
 	for l, listening := range s.listeners {
 		if listening {
 			l.stopListening()

@@ -13,29 +13,41 @@ const (
 	wakeReady     wake = iota // the descriptor is ready, or broken
 	wakeTimeout               // the time is over
 	wakeInterrupt             // System.Interrupt
+	wakeEvent                 // an Event, perhaps one that is not waited for any more
 )
 
-// waiter waits for one descriptor at a time, and is woken by Interrupt.
+// waiter waits for one descriptor at a time, and is woken by Interrupt, Cancel and events.
 type waiter struct {
-	bell        int // eventfd that Interrupt rings
-	interrupted atomic.Bool
+	bell        int           // eventfd that wakes a thread
+	alarm       chan struct{} // wakes a wait without one
+	interrupted atomic.Bool   // Interrupt was called
+	rung        atomic.Bool   // it has rung, and no wait has heard it
+	cancelled   atomic.Bool
 	polls       [2]unix.PollFd // scratch space
 }
 
 // ring wakes a wait, or the next one.
 func (w *waiter) ring() {
+	select {
+	case w.alarm <- struct{}{}:
+	default: // it rings already
+	}
 	_, _ = unix.Write(w.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
-// muffle takes the bell's ring.
-func (w *waiter) muffle() {
+// muffle takes the bell's ring, and tells what it was for.
+func (w *waiter) muffle() wake {
 	var b [8]byte
 	unix.Read(w.bell, b[:])
+	return w.heard()
 }
 
 // await sleeps in the kernel until fd is ready for events, or wait is over (nil: forever). A fd of
 // -1 only sleeps. An Interrupt since the last wait ends it at once, once.
 func (w *waiter) await(fd int, events int16, wait *unix.Timespec) (wake, error) {
+	if err := w.canceled(); err != nil {
+		return wakeTimeout, err
+	}
 	w.polls = [2]unix.PollFd{{Fd: int32(w.bell), Events: unix.POLLIN}, {Fd: int32(fd), Events: events}}
 	n, err := unix.Ppoll(w.polls[:], wait, nil)
 	switch {
@@ -46,8 +58,7 @@ func (w *waiter) await(fd int, events int16, wait *unix.Timespec) (wake, error) 
 	case w.polls[1].Revents != 0:
 		return wakeReady, nil
 	}
-	w.muffle()
-	return wakeInterrupt, nil
+	return w.muffle(), w.canceled()
 }
 
 // block waits for one descriptor. It answers EAGAIN in non-blocking mode and after the guest's own

@@ -13,6 +13,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
@@ -22,7 +23,8 @@ const out = 0x100
 // guest is a lowered component that calls what a test says, and its Host.
 type guest struct {
 	testing.TB
-	host *Host
+	host *Instance
+	ctx  context.Context
 	mod  api.Module
 	mem  api.Memory
 	next uint32 // where put writes
@@ -31,31 +33,43 @@ type guest struct {
 // newGuest makes one with a directory as "/", whose file descriptors are closed with the test.
 func newGuest(t testing.TB, config Config, own ...wasitest.Own) *guest {
 	t.Helper()
-	h, err := New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { h.Close() })
+	i := newInstance(t, config)
 	var functions []wasitest.Lowered
-	var imports []Import
+	var imports []canonical.Import
 	for _, f := range command(t) {
 		if strings.HasPrefix(f.Module, "wasi:clocks/timezone@") {
 			continue
 		}
 		functions = append(functions, f)
-		imports = append(imports, Import{Module: f.Module, Name: f.Name, Options: Options{Realloc: wasitest.ReallocName}})
+		imports = append(imports, canonical.Import{Module: f.Module, Name: f.Name, Options: canonical.Options{Realloc: wasitest.ReallocName}})
 	}
-	ctx := context.Background()
+	ctx := canonical.With(context.Background(), i.ABI())
 	r := wasitest.Runtime(ctx)
 	t.Cleanup(func() { r.Close(ctx) })
-	if err := h.Instantiate(ctx, r, imports); err != nil {
+	if err := canonical.Provide(ctx, r, imports, World()); err != nil {
 		t.Fatal(err)
 	}
 	mod, err := r.InstantiateWithConfig(ctx, wasitest.Component(functions, 32, own...), wazero.NewModuleConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &guest{TB: t, host: h, mod: mod, mem: mod.Memory(), next: 0x1000}
+	return &guest{TB: t, host: i, ctx: ctx, mod: mod, mem: mod.Memory(), next: 0x1000}
+}
+
+// newInstance makes one of a host of its own, both closed with the test.
+func newInstance(t testing.TB, config Config) *Instance {
+	t.Helper()
+	h, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	i, err := h.NewInstance()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(i.Close)
+	return i
 }
 
 // files is a guest with a directory as "/".
@@ -80,7 +94,7 @@ func (g *guest) try(name string, params ...uint64) (uint64, error) {
 	if f == nil {
 		g.Fatalf("no function %s", name)
 	}
-	results, err := f.Call(context.Background(), params...)
+	results, err := f.Call(g.ctx, params...)
 	if err != nil || len(results) == 0 {
 		return 0, err
 	}
@@ -104,11 +118,10 @@ func (g *guest) do(name string, params ...uint64) uint64 {
 func (g *guest) trap(want, name string, params ...uint64) {
 	g.Helper()
 	_, err := g.try(name, params...)
-	var trap *Trap
+	var trap *canonical.Trap
 	if !errors.As(err, &trap) || !strings.Contains(trap.Text, want) || trap.Import != short(name) {
 		g.Errorf("%s%v: got %v, want a trap with %q", name, params, err, want)
 	}
-	g.host.leaving = false
 }
 
 // result is the error-code that a function has returned in out, with its payload at offset; ok for

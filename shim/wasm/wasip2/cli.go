@@ -4,78 +4,80 @@ import (
 	"strings"
 
 	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 )
 
-var environmentFunctions = []function{
-	{name: "get-environment", params: "i", answer: pointer, reallocs: true, call: getEnvironment},
-	{name: "get-arguments", params: "i", answer: pointer, reallocs: true, call: getArguments},
-	{name: "initial-cwd", params: "i", answer: answer{size: 12, align: 4}, reallocs: true, call: initialCwd},
+var environmentFunctions = []canonical.Function{
+	{Name: "get-environment", Params: "i", Answer: canonical.Pointer, Reallocs: true, Call: getEnvironment},
+	{Name: "get-arguments", Params: "i", Answer: canonical.Pointer, Reallocs: true, Call: getArguments},
+	{Name: "initial-cwd", Params: "i", Answer: canonical.Answer{Size: 12, Align: 4}, Reallocs: true, Call: initialCwd},
 }
 
-var exitFunctions = []function{
-	{name: "exit", params: "i", call: exit},
-	{name: "exit-with-code", params: "i", call: exitWithCode},
+var exitFunctions = []canonical.Function{
+	{Name: "exit", Params: "i", Call: exit},
+	{Name: "exit-with-code", Params: "i", Call: exitWithCode},
 }
 
-func getEnvironment(c *call, _ []uint64, out uint32) error {
-	at := c.putList(out, len(c.host.config.Env), 16, 4)
-	for _, v := range c.host.config.Env {
+func getEnvironment(c *canonical.Call, _ []uint64, out uint32) error {
+	at := c.PutList(out, len(Of(c).host.config.Env), 16, 4)
+	for _, v := range Of(c).host.config.Env {
 		name, value, _ := strings.Cut(v, "=")
-		c.putText(at, name)
-		c.putText(at+8, value)
+		c.PutText(at, name)
+		c.PutText(at+8, value)
 		at += 16
 	}
 	return nil
 }
 
-func getArguments(c *call, _ []uint64, out uint32) error {
-	at := c.putList(out, len(c.host.config.Args), 8, 4)
-	for _, a := range c.host.config.Args {
-		c.putText(at, a)
+func getArguments(c *canonical.Call, _ []uint64, out uint32) error {
+	at := c.PutList(out, len(Of(c).host.config.Args), 8, 4)
+	for _, a := range Of(c).host.config.Args {
+		c.PutText(at, a)
 		at += 8
 	}
 	return nil
 }
 
-func initialCwd(c *call, _ []uint64, out uint32) error {
-	dir, known := c.host.variable("PWD")
-	c.putBool(out, known)
+func initialCwd(c *canonical.Call, _ []uint64, out uint32) error {
+	dir, known := Of(c).host.variable("PWD")
+	c.PutBool(out, known)
 	if known {
-		c.putText(out+4, dir)
+		c.PutText(out+4, dir)
 	}
 	return nil
 }
 
-func exit(c *call, p []uint64, _ uint32) error {
-	c.exit(discriminant(p[0], 2)) // an error is 1
+func exit(c *canonical.Call, p []uint64, _ uint32) error {
+	exitWith(c, canonical.Discriminant(p[0], 2)) // an error is 1
 	return nil
 }
 
-func exitWithCode(c *call, p []uint64, _ uint32) error {
-	c.exit(uint32(uint8(p[0])))
+func exitWithCode(c *canonical.Call, p []uint64, _ uint32) error {
+	exitWith(c, uint32(uint8(p[0])))
 	return nil
 }
 
 // exit ends the guest with an exit code.
-func (c *call) exit(code uint32) {
-	_ = c.mod.CloseWithExitCode(c.ctx, code)
+func exitWith(c *canonical.Call, code uint32) {
+	_ = c.Module.CloseWithExitCode(c.Context, code)
 	// Nothing of the guest may run after this: compilers put a trap behind the call.
 	panic(sys.NewExitError(code))
 }
 
 // getStdin gives the guest another stream of its standard input.
-func getStdin(c *call, p []uint64, _ uint32) error {
-	p[0] = uint64(c.host.handles.add(&input{node: c.host.stdio[0].use()}, 0))
+func getStdin(c *canonical.Call, p []uint64, _ uint32) error {
+	p[0] = uint64(c.Add(&input{node: Of(c).stdio[0].use()}, 0))
 	return nil
 }
 
-func getStdout(c *call, p []uint64, _ uint32) error {
-	p[0] = uint64(c.host.handles.add(newOutput(c.host.stdio[1], asOpened, 0), 0))
+func getStdout(c *canonical.Call, p []uint64, _ uint32) error {
+	p[0] = uint64(c.Add(NewOutputStream(newOutput(Of(c).stdio[1], asOpened, 0)), 0))
 	return nil
 }
 
-func getStderr(c *call, p []uint64, _ uint32) error {
-	p[0] = uint64(c.host.handles.add(newOutput(c.host.stdio[2], asOpened, 0), 0))
+func getStderr(c *canonical.Call, p []uint64, _ uint32) error {
+	p[0] = uint64(c.Add(NewOutputStream(newOutput(Of(c).stdio[2], asOpened, 0)), 0))
 	return nil
 }
 
@@ -86,27 +88,27 @@ type (
 	terminalOutput struct{}
 )
 
-func (*terminalInput) drop()  {}
-func (*terminalOutput) drop() {}
+func (*terminalInput) Drop()  {}
+func (*terminalOutput) Drop() {}
 
-func getTerminalStdin(c *call, _ []uint64, out uint32) error {
-	return c.putTerminal(out, 0, &terminalInput{})
+func getTerminalStdin(c *canonical.Call, _ []uint64, out uint32) error {
+	return putTerminal(c, out, 0, &terminalInput{})
 }
 
-func getTerminalStdout(c *call, _ []uint64, out uint32) error {
-	return c.putTerminal(out, 1, &terminalOutput{})
+func getTerminalStdout(c *canonical.Call, _ []uint64, out uint32) error {
+	return putTerminal(c, out, 1, &terminalOutput{})
 }
 
-func getTerminalStderr(c *call, _ []uint64, out uint32) error {
-	return c.putTerminal(out, 2, &terminalOutput{})
+func getTerminalStderr(c *canonical.Call, _ []uint64, out uint32) error {
+	return putTerminal(c, out, 2, &terminalOutput{})
 }
 
 // putTerminal writes the terminal that a standard stream is, if it is one.
-func (c *call) putTerminal(out uint32, stream int, r resource) error {
-	if c.host.stdio[stream].file.Terminal() {
-		c.putOption(out, r)
+func putTerminal(c *canonical.Call, out uint32, stream int, r canonical.Resource) error {
+	if Of(c).stdio[stream].file.Terminal() {
+		c.PutOption(out, r)
 		return nil
 	}
-	c.put8(out, 0)
+	c.Put8(out, 0)
 	return nil
 }

@@ -3,6 +3,7 @@ package wasip2
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 )
 
@@ -26,7 +27,7 @@ type descriptor struct {
 	flags descriptorFlags
 }
 
-func (d *descriptor) drop() { d.node.release() }
+func (d *descriptor) Drop() { d.node.release() }
 
 // file is what is open, unless it is a directory: it has no contents (EBADF, as in wasmtime).
 func (d *descriptor) file() (*wasi.File, error) {
@@ -37,40 +38,39 @@ func (d *descriptor) file() (*wasi.File, error) {
 }
 
 // getDirectories gives the guest a new descriptor of each preopen.
-func getDirectories(c *call, _ []uint64, out uint32) error {
-	h := c.host
-	at := c.putList(out, len(h.given), 12, 4)
-	for i, d := range h.given {
-		c.put32(at, h.handles.add(&descriptor{node: d.node.use(), flags: d.flags}, 0))
-		c.putText(at+4, h.config.Preopens[i].Name)
+func getDirectories(c *canonical.Call, _ []uint64, out uint32) error {
+	at := c.PutList(out, len(Of(c).given), 12, 4)
+	for n, d := range Of(c).given {
+		c.Put32(at, c.Add(&descriptor{node: d.node.use(), flags: d.flags}, 0))
+		c.PutText(at+4, Of(c).host.config.Preopens[n].Name)
 		at += 12
 	}
 	return nil
 }
 
-func readViaStream(c *call, p []uint64, out uint32) error {
-	d := get[*descriptor](c.host, p[0])
+func readViaStream(c *canonical.Call, p []uint64, out uint32) error {
+	d := canonical.Get[*descriptor](c, p[0])
 	if d.node.file.Kind() == wasi.KindDirectory {
 		return unix.EISDIR
 	}
-	c.put32(out, c.host.handles.add(&input{node: d.node.use(), at: true, offset: int64(p[1])}, 0))
+	c.Put32(out, c.Add(&input{node: d.node.use(), at: true, offset: int64(p[1])}, 0))
 	return nil
 }
 
-func writeViaStream(c *call, p []uint64, out uint32) error {
-	return c.writeVia(p[0], atOffset, int64(p[1]), out)
+func writeViaStream(c *canonical.Call, p []uint64, out uint32) error {
+	return writeVia(c, p[0], atOffset, int64(p[1]), out)
 }
 
-func appendViaStream(c *call, p []uint64, out uint32) error {
-	return c.writeVia(p[0], atEnd, 0, out)
+func appendViaStream(c *canonical.Call, p []uint64, out uint32) error {
+	return writeVia(c, p[0], atEnd, 0, out)
 }
 
-func (c *call) writeVia(handle uint64, mode outputMode, offset int64, out uint32) error {
-	d := get[*descriptor](c.host, handle)
+func writeVia(c *canonical.Call, handle uint64, mode outputMode, offset int64, out uint32) error {
+	d := canonical.Get[*descriptor](c, handle)
 	if _, err := d.file(); err != nil {
 		return err
 	}
-	c.put32(out, c.host.handles.add(newOutput(d.node, mode, offset), 0))
+	c.Put32(out, c.Add(NewOutputStream(newOutput(d.node, mode, offset)), 0))
 	return nil
 }
 
@@ -79,9 +79,9 @@ var advices = [...]int{
 	unix.FADV_NORMAL, unix.FADV_SEQUENTIAL, unix.FADV_RANDOM, unix.FADV_WILLNEED, unix.FADV_DONTNEED, unix.FADV_NOREUSE,
 }
 
-func advise(c *call, p []uint64, _ uint32) error {
-	f, err := get[*descriptor](c.host, p[0]).file()
-	advice := advices[discriminant(p[3], uint32(len(advices)))]
+func advise(c *canonical.Call, p []uint64, _ uint32) error {
+	f, err := canonical.Get[*descriptor](c, p[0]).file()
+	advice := advices[canonical.Discriminant(p[3], uint32(len(advices)))]
 	if err != nil {
 		return err
 	}
@@ -91,26 +91,26 @@ func advise(c *call, p []uint64, _ uint32) error {
 	return f.Advise(int64(p[1]), int64(p[2]), advice)
 }
 
-func syncData(c *call, p []uint64, _ uint32) error {
-	return get[*descriptor](c.host, p[0]).node.file.Datasync()
+func syncData(c *canonical.Call, p []uint64, _ uint32) error {
+	return canonical.Get[*descriptor](c, p[0]).node.file.Datasync()
 }
 
-func syncAll(c *call, p []uint64, _ uint32) error {
-	return get[*descriptor](c.host, p[0]).node.file.Sync()
+func syncAll(c *canonical.Call, p []uint64, _ uint32) error {
+	return canonical.Get[*descriptor](c, p[0]).node.file.Sync()
 }
 
-func getFlags(c *call, p []uint64, out uint32) error {
-	c.put8(out, uint8(get[*descriptor](c.host, p[0]).flags))
+func getFlags(c *canonical.Call, p []uint64, out uint32) error {
+	c.Put8(out, uint8(canonical.Get[*descriptor](c, p[0]).flags))
 	return nil
 }
 
-func getType(c *call, p []uint64, out uint32) error {
-	c.put8(out, fileTypes[get[*descriptor](c.host, p[0]).node.file.Type()])
+func getType(c *canonical.Call, p []uint64, out uint32) error {
+	c.Put8(out, fileTypes[canonical.Get[*descriptor](c, p[0]).node.file.Type()])
 	return nil
 }
 
-func setSize(c *call, p []uint64, _ uint32) error {
-	f, err := get[*descriptor](c.host, p[0]).file()
+func setSize(c *canonical.Call, p []uint64, _ uint32) error {
+	f, err := canonical.Get[*descriptor](c, p[0]).file()
 	if err != nil {
 		return err
 	}
@@ -121,41 +121,41 @@ func setSize(c *call, p []uint64, _ uint32) error {
 }
 
 // descriptorReadAt is descriptor.read. It tells the end by a flag.
-func descriptorReadAt(c *call, p []uint64, out uint32) error {
-	d := get[*descriptor](c.host, p[0])
+func descriptorReadAt(c *canonical.Call, p []uint64, out uint32) error {
+	d := canonical.Get[*descriptor](c, p[0])
 	f, err := d.file()
 	if err != nil {
 		return err
 	}
-	b := c.host.scratch(p[1])
-	n, err := f.ReadAt(c.host.buffers[:0].Add(b), int64(p[2]))
+	b := Of(c).scratch(p[1])
+	n, err := f.ReadAt(Of(c).buffers[:0].Add(b), int64(p[2]))
 	if err != nil {
 		return err
 	}
-	c.putBytes(out, b[:n])
-	c.putBool(out+8, n == 0)
+	c.PutBytes(out, b[:n])
+	c.PutBool(out+8, n == 0)
 	return nil
 }
 
 // descriptorWriteAt is descriptor.write.
-func descriptorWriteAt(c *call, p []uint64, out uint32) error {
-	d := get[*descriptor](c.host, p[0])
-	b := c.list(p[1], p[2], 1, 1)
+func descriptorWriteAt(c *canonical.Call, p []uint64, out uint32) error {
+	d := canonical.Get[*descriptor](c, p[0])
+	b := c.List(p[1], p[2], 1, 1)
 	f, err := d.file()
 	if err != nil {
 		return err
 	}
-	n, err := f.WriteAt(c.host.buffers[:0].Add(b), int64(p[3]))
+	n, err := f.WriteAt(Of(c).buffers[:0].Add(b), int64(p[3]))
 	if err != nil {
 		return err
 	}
-	c.put64(out, uint64(n))
+	c.Put64(out, uint64(n))
 	return nil
 }
 
-func isSameObject(c *call, p []uint64, _ uint32) error {
+func isSameObject(c *canonical.Call, p []uint64, _ uint32) error {
 	var a, b unix.Stat_t
-	one, other := get[*descriptor](c.host, p[0]), get[*descriptor](c.host, p[1])
+	one, other := canonical.Get[*descriptor](c, p[0]), canonical.Get[*descriptor](c, p[1])
 	if err := one.node.file.Stat(&a); err != nil {
 		return err
 	}

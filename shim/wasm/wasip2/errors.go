@@ -3,36 +3,38 @@ package wasip2
 import (
 	"errors"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
 )
 
-// errClosed is the stream-error closed.
-var errClosed = errors.New("stream is closed")
+// ErrClosed is the stream-error closed.
+var ErrClosed = errors.New("stream is closed")
 
-// ioError is the resource error of wasi:io.
-type ioError struct{ cause error }
+// IOError is the resource error of wasi:io.
+type IOError struct{ Cause error }
 
-func (*ioError) drop() {}
+// Drop implements canonical.Resource.
+func (*IOError) Drop() {}
 
-var errorFunctions = []function{
-	{name: "[method]error.to-debug-string", params: "ii", answer: pointer, reallocs: true, call: errorText},
-	{name: "[resource-drop]error", params: "i", call: drop[*ioError]},
+var errorFunctions = []canonical.Function{
+	{Name: "[method]error.to-debug-string", Params: "ii", Answer: canonical.Pointer, Reallocs: true, Call: errorText},
+	{Name: "[resource-drop]error", Params: "i", Call: canonical.Drop[*IOError]},
 }
 
-func errorText(c *call, p []uint64, out uint32) error {
-	c.putText(out, get[*ioError](c.host, p[0]).cause.Error())
+func errorText(c *canonical.Call, p []uint64, out uint32) error {
+	c.PutText(out, canonical.Get[*IOError](c, p[0]).Cause.Error())
 	return nil
 }
 
 // filesystemErrorCode is the error-code of a stream that works on a file.
-func filesystemErrorCode(c *call, p []uint64, out uint32) error {
-	e := get[*ioError](c.host, p[0])
+func filesystemErrorCode(c *canonical.Call, p []uint64, out uint32) error {
+	e := canonical.Get[*IOError](c, p[0])
 	var connection streamFailure
-	if errors.As(e.cause, &connection) {
-		c.put8(out, 0)
+	if errors.As(e.Cause, &connection) {
+		c.Put8(out, 0)
 		return nil
 	}
-	c.put8(out, 1)
-	c.put8(out+1, uint8(codes.OfFile(e.cause)))
+	c.Put8(out, 1)
+	c.Put8(out+1, uint8(codes.OfFile(e.Cause)))
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
-	"github.com/tetratelabs/wazero/api"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
@@ -51,7 +51,7 @@ func TestEveryFunctionOfTheWorld(t *testing.T) {
 		} else {
 			functions++
 		}
-		got, err := Lookup(f.Module, f.Name)
+		got, err := canonical.Find(f.Module, f.Name, World())
 		if slices.Contains(unserved, bare) {
 			if !errdefs.IsNotFound(err) {
 				t.Errorf("%s %s: %v", f.Module, f.Name, err)
@@ -62,8 +62,8 @@ func TestEveryFunctionOfTheWorld(t *testing.T) {
 			t.Errorf("%s %s: %v", f.Module, f.Name, err)
 			continue
 		}
-		if !slices.Equal(got.Params, types(f.Params)) || !slices.Equal(got.Results, types(f.Results)) {
-			t.Errorf("%s %s: got %v → %v, want %s → %s", f.Module, f.Name, names(got.Params), names(got.Results), f.Params, f.Results)
+		if got.Params != f.Params || got.Results != f.Results {
+			t.Errorf("%s %s: got %v → %v, want %s → %s", f.Module, f.Name, got.Params, got.Results, f.Params, f.Results)
 		}
 	}
 	if functions != 126 || resources != 14 {
@@ -71,18 +71,11 @@ func TestEveryFunctionOfTheWorld(t *testing.T) {
 	}
 	for iface, list := range interfaces {
 		for _, f := range list {
-			if !specified[iface+" "+f.name] {
-				t.Errorf("%s %s is served, and in no specification", iface, f.name)
+			if !specified[iface+" "+f.Name] {
+				t.Errorf("%s %s is served, and in no specification", iface, f.Name)
 			}
 		}
 	}
-}
-
-func names(types []api.ValueType) (all []string) {
-	for _, t := range types {
-		all = append(all, api.ValueTypeName(t))
-	}
-	return all
 }
 
 func TestVersions(t *testing.T) {
@@ -90,7 +83,7 @@ func TestVersions(t *testing.T) {
 		"0.2.0": true, "0.2.9": true, "0.2.12": true, "0.2.100": true,
 		"": false, "0.2": false, "0.3.0": false, "0.2.0-rc-2023-12-05": false, "0.2.": false, "1.2.0": false,
 	} {
-		_, err := Lookup("wasi:cli/exit@"+version, "exit")
+		_, err := canonical.Find("wasi:cli/exit@"+version, "exit", World())
 		if want && err != nil || !want && !errors.Is(err, errdefs.ErrNotFound) {
 			t.Errorf("%q: %v", version, err)
 		}
@@ -98,7 +91,7 @@ func TestVersions(t *testing.T) {
 	for _, f := range [][2]string{
 		{"wasi:cli/exit@0.2.0", "leave"}, {"wasi:http/types@0.2.0", "exit"}, {"spin:key-value/store@0.2.0", "get"},
 	} {
-		if _, err := Lookup(f[0], f[1]); !errors.Is(err, errdefs.ErrNotFound) {
+		if _, err := canonical.Find(f[0], f[1], World()); !errors.Is(err, errdefs.ErrNotFound) {
 			t.Errorf("%s: %v", f, err)
 		}
 	}

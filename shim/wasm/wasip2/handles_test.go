@@ -11,6 +11,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/sys"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
@@ -46,7 +47,7 @@ func TestHandles(t *testing.T) {
 // TestHandlesAreBounded by a trap.
 func TestHandlesAreBounded(t *testing.T) {
 	g := newGuest(t, Config{Stdin: -1, Stdout: -1, Stderr: -1})
-	for range maxHandles {
+	for range canonical.MaxHandles {
 		g.do("clocks/monotonic-clock#subscribe-instant", 0)
 	}
 	g.trap("more than 65536 handles", "clocks/monotonic-clock#subscribe-instant", 0)
@@ -93,16 +94,13 @@ func TestRealloc(t *testing.T) {
 		{"calls", "wasi:cli/stdin@0.2.0#get-stdin: called by a realloc, which must not call imports"},
 		{"missing", "realloc \"missing\" is no export"},
 	} {
-		h, err := New(Config{Args: []string{"prog", "ä"}, Stdin: -1, Stdout: -1, Stderr: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		i := newInstance(t, Config{Args: []string{"prog", "ä"}, Stdin: -1, Stdout: -1, Stderr: -1})
 		arguments := wasitest.Lowered{Module: "wasi:cli/environment@0.2.0", Name: "get-arguments", Params: "i"}
-		ctx := context.Background()
+		ctx := canonical.With(context.Background(), i.ABI())
 		r := wasitest.Runtime(ctx)
-		imports := []Import{{Module: stdin.Module, Name: stdin.Name},
-			{Module: arguments.Module, Name: arguments.Name, Options: Options{Realloc: c.realloc}}}
-		if err := h.Instantiate(ctx, r, imports); err != nil {
+		imports := []canonical.Import{{Module: stdin.Module, Name: stdin.Name},
+			{Module: arguments.Module, Name: arguments.Name, Options: canonical.Options{Realloc: c.realloc}}}
+		if err := canonical.Provide(ctx, r, imports, World()); err != nil {
 			t.Fatal(err)
 		}
 		mod, err := r.InstantiateWithConfig(ctx, wasitest.Component([]wasitest.Lowered{stdin, arguments}, 4, own...), wazero.NewModuleConfig())
@@ -117,35 +115,29 @@ func TestRealloc(t *testing.T) {
 			t.Errorf("the list is at %d: not the realloc that the import names", at)
 		}
 		r.Close(ctx)
-		h.Close()
 	}
 }
 
-// TestInstantiateRefuses what it cannot serve.
-func TestInstantiateRefuses(t *testing.T) {
-	h, err := New(Config{Stdin: -1, Stdout: -1, Stderr: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+// TestProvideRefuses what it cannot serve.
+func TestProvideRefuses(t *testing.T) {
 	ctx := context.Background()
 	r := wasitest.Runtime(ctx)
 	defer r.Close(ctx)
-	arguments := Import{Module: "wasi:cli/environment@0.2.0", Name: "get-arguments"}
-	if err := h.Instantiate(ctx, r, []Import{arguments}); !errors.Is(err, errdefs.ErrInvalidArgument) {
+	arguments := canonical.Import{Module: "wasi:cli/environment@0.2.0", Name: "get-arguments"}
+	if err := canonical.Provide(ctx, r, []canonical.Import{arguments}, World()); !errors.Is(err, errdefs.ErrInvalidArgument) {
 		t.Errorf("no realloc: %v", err)
 	}
 	one, two := arguments, arguments
 	one.Options.Realloc, two.Options.Realloc = "one", "two"
-	if err := h.Instantiate(ctx, r, []Import{one, two}); !errors.Is(err, errdefs.ErrInvalidArgument) {
+	if err := canonical.Provide(ctx, r, []canonical.Import{one, two}, World()); !errors.Is(err, errdefs.ErrInvalidArgument) {
 		t.Errorf("two options: %v", err)
 	}
-	if err := h.Instantiate(ctx, r, []Import{{Module: "env", Name: "f"}}); !errors.Is(err, errdefs.ErrNotFound) {
+	if err := canonical.Provide(ctx, r, []canonical.Import{{Module: "env", Name: "f"}}, World()); !errors.Is(err, errdefs.ErrNotFound) {
 		t.Errorf("another module: %v", err)
 	}
 	// Under two names it can be there twice.
 	two.Interface, two.Function, two.Name = two.Module, two.Name, "get-arguments.2"
-	if err := h.Instantiate(ctx, r, []Import{one, one, two}); err != nil {
+	if err := canonical.Provide(ctx, r, []canonical.Import{one, one, two}, World()); err != nil {
 		t.Error(err)
 	}
 	if got := len(r.Module(one.Module).ExportedFunctionDefinitions()); got != 2 {
@@ -164,7 +156,11 @@ func TestNewRefuses(t *testing.T) {
 		"file": {Preopens: []Preopen{{FD: int(file.Fd()), Name: "/"}}}, "name": {Preopens: []Preopen{{Name: ""}}},
 	} {
 		c.Stdin, c.Stdout, c.Stderr = -1, -1, -1
-		if _, err := New(c); !errors.Is(err, errdefs.ErrInvalidArgument) {
+		h, err := New(c)
+		if err == nil {
+			_, err = h.NewInstance()
+		}
+		if !errors.Is(err, errdefs.ErrInvalidArgument) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -190,15 +186,10 @@ func TestExit(t *testing.T) {
 		"exit 256 + 3": {[]wasitest.Own{{Export: name, Results: "i", Body: []byte{0x41, 0x83, 0x02, 0x10, 1, 0}}}, 3},
 	} {
 		t.Run(title, func(t *testing.T) {
-			h, err := New(Config{Stdin: -1, Stdout: -1, Stderr: -1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer h.Close()
-			ctx := context.Background()
+			ctx := canonical.With(context.Background(), newInstance(t, Config{Stdin: -1, Stdout: -1, Stderr: -1}).ABI())
 			r := wasitest.Runtime(ctx)
 			defer r.Close(ctx)
-			if err := h.Instantiate(ctx, r, []Import{{Module: exit.Module, Name: exit.Name}, {Module: withCode.Module, Name: withCode.Name}}); err != nil {
+			if err := canonical.Provide(ctx, r, []canonical.Import{{Module: exit.Module, Name: exit.Name}, {Module: withCode.Module, Name: withCode.Name}}, World()); err != nil {
 				t.Fatal(err)
 			}
 			mod, err := r.InstantiateWithConfig(ctx, wasitest.Component([]wasitest.Lowered{exit, withCode}, 4, c.own...), wazero.NewModuleConfig())

@@ -6,10 +6,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 )
 
-// maxRead is how much one read of a guest's moves, in bytes.
-const maxRead = 64 << 10
-
-// input is the resource input-stream.
+// input is an input-stream of an open file.
 type input struct {
 	node   *node
 	at     bool  // it has an offset of its own, else it reads where the open file stands
@@ -17,27 +14,27 @@ type input struct {
 	closed bool
 }
 
-func (s *input) drop() { s.node.release() }
+// Drop implements canonical.Resource.
+func (s *input) Drop() { s.node.release() }
 
-// waitsFor is what makes the stream ready, false for one that always is.
-func (s *input) waitsFor() (wasi.Subscription, bool) {
+// WaitsFor implements Waiter.
+func (s *input) WaitsFor() (wasi.Subscription, bool) {
 	return wasi.Subscription{File: s.node.file}, !s.closed && s.node.file.Kind() != wasi.KindFile
 }
 
-// read reads at most n bytes, without waiting unless block is set. The bytes are valid until the
-// next read. None without an error are none so far.
-func (s *input) read(h *Host, n uint64, block bool) ([]byte, error) {
+// Read implements InputStream.
+func (s *input) Read(i *Instance, n uint64, block bool) ([]byte, error) {
 	if s.closed {
-		return nil, errClosed
+		return nil, ErrClosed
 	}
 	if n == 0 {
-		if subscription, waits := s.waitsFor(); block && waits {
-			return nil, h.wait(subscription)
+		if subscription, waits := s.WaitsFor(); block && waits {
+			return nil, i.Wait(subscription)
 		}
 		return nil, nil
 	}
-	b := h.scratch(n)
-	count, err := s.transfer(h.buffers[:0].Add(b), block)
+	b := i.scratch(n)
+	count, err := s.transfer(i.buffers[:0].Add(b), block)
 	switch {
 	case err == unix.EAGAIN && !block:
 		return nil, nil
@@ -46,7 +43,7 @@ func (s *input) read(h *Host, n uint64, block bool) ([]byte, error) {
 		return nil, s.node.failed(err)
 	case count == 0:
 		s.closed = true
-		return nil, errClosed
+		return nil, ErrClosed
 	}
 	return b[:count], nil
 }
@@ -73,28 +70,4 @@ func (s *input) transfer(b wasi.Buffers, block bool) (int, error) {
 	n, err := f.Read(b)
 	_ = f.SetFlags(flags) // Nonblock is known to File only, and cannot fail
 	return n, err
-}
-
-func inputRead(c *call, p []uint64, out uint32) error         { return readTo(c, p, out, false) }
-func inputBlockingRead(c *call, p []uint64, out uint32) error { return readTo(c, p, out, true) }
-
-func readTo(c *call, p []uint64, out uint32, block bool) error {
-	b, err := get[*input](c.host, p[0]).read(c.host, p[1], block)
-	if err != nil {
-		return err
-	}
-	c.putBytes(out, b)
-	return nil
-}
-
-func inputSkip(c *call, p []uint64, out uint32) error         { return skip(c, p, out, false) }
-func inputBlockingSkip(c *call, p []uint64, out uint32) error { return skip(c, p, out, true) }
-
-func skip(c *call, p []uint64, out uint32, block bool) error {
-	b, err := get[*input](c.host, p[0]).read(c.host, p[1], block)
-	if err != nil {
-		return err
-	}
-	c.put64(out, uint64(len(b)))
-	return nil
 }

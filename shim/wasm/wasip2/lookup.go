@@ -3,6 +3,7 @@ package wasip2
 import (
 	"net/netip"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi/dns"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/address"
@@ -22,52 +23,52 @@ type resolveAddressStream struct {
 	err       error
 }
 
-func (*resolveAddressStream) drop() {}
+func (*resolveAddressStream) Drop() {}
 
-func (*resolveAddressStream) waitsFor() (wasi.Subscription, bool) { return wasi.Subscription{}, false }
+func (*resolveAddressStream) WaitsFor() (wasi.Subscription, bool) { return wasi.Subscription{}, false }
 
-func resolveAddresses(c *call, p []uint64, out uint32) error {
-	get[*network](c.host, p[0])
-	b := c.text(p[1], p[2])
+func resolveAddresses(c *canonical.Call, p []uint64, out uint32) error {
+	canonical.Get[*network](c, p[0])
+	b := c.Text(p[1], p[2])
 	if len(b) > maxName || !dns.IsName(string(b)) {
 		return codes.InvalidArgument
 	}
-	c.put32(out, c.host.handles.add(&resolveAddressStream{name: string(b)}, 0))
+	c.Put32(out, c.Add(&resolveAddressStream{name: string(b)}, 0))
 	return nil
 }
 
-func resolveNextAddress(c *call, p []uint64, out uint32) error {
-	s := get[*resolveAddressStream](c.host, p[0])
+func resolveNextAddress(c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[*resolveAddressStream](c, p[0])
 	if !s.looked {
 		s.looked = true
-		s.addresses, s.err = c.host.resolve(s.name)
+		s.addresses, s.err = Of(c).resolve(s.name)
 	}
 	if s.err != nil {
 		return s.err
 	}
 	if len(s.addresses) == 0 {
-		c.put8(out, 0)
+		c.Put8(out, 0)
 		return nil
 	}
 	ip := s.addresses[0]
 	s.addresses = s.addresses[1:]
 	// option<ip-address>: its discriminant, that of the address 2 bytes behind it, the address.
-	c.put8(out, 1)
+	c.Put8(out, 1)
 	if ip.Is4() {
 		b := ip.As4()
-		c.put8(out+2, address.V4)
-		c.mem.Write(out+4, b[:])
+		c.Put8(out+2, address.V4)
+		c.Memory.Write(out+4, b[:])
 		return nil
 	}
-	c.put8(out+2, address.V6)
+	c.Put8(out+2, address.V6)
 	groups := address.Groups(ip)
-	c.mem.Write(out+4, groups[:])
+	c.Memory.Write(out+4, groups[:])
 	return nil
 }
 
 // resolve looks a name up in the files of the guest and by the servers that they name.
-func (h *Host) resolve(name string) ([]netip.Addr, error) {
-	answer, err := dns.Resolver{System: h.system, Root: h.root()}.Lookup(name, "", dns.Hints{})
+func (i *Instance) resolve(name string) ([]netip.Addr, error) {
+	answer, err := dns.Resolver{System: i.system, Root: i.root()}.Lookup(name, "", dns.Hints{})
 	switch err {
 	case nil:
 		return answer.Addresses, nil
@@ -80,10 +81,10 @@ func (h *Host) resolve(name string) ([]netip.Addr, error) {
 }
 
 // root is the guest's "/", nil for none.
-func (h *Host) root() *wasi.Dir {
-	for i, p := range h.config.Preopens {
+func (i *Instance) root() *wasi.Dir {
+	for n, p := range i.host.config.Preopens {
 		if p.Name == "/" {
-			if dir, err := h.given[i].node.file.AsDir(); err == nil {
+			if dir, err := i.given[n].node.file.AsDir(); err == nil {
 				return dir
 			}
 		}
@@ -91,9 +92,9 @@ func (h *Host) root() *wasi.Dir {
 	return nil
 }
 
-var lookupFunctions = []function{
-	{name: "resolve-addresses", params: "iiii", answer: code8(4, 4), call: resolveAddresses},
-	{name: "[method]resolve-address-stream.resolve-next-address", params: "ii", answer: code8(20, 2), call: resolveNextAddress},
-	{name: "[method]resolve-address-stream.subscribe", params: "i", results: "i", call: subscribe[*resolveAddressStream]},
-	{name: "[resource-drop]resolve-address-stream", params: "i", call: drop[*resolveAddressStream]},
+var lookupFunctions = []canonical.Function{
+	{Name: "resolve-addresses", Params: "iiii", Answer: code8(4, 4), Call: resolveAddresses},
+	{Name: "[method]resolve-address-stream.resolve-next-address", Params: "ii", Answer: code8(20, 2), Call: resolveNextAddress},
+	{Name: "[method]resolve-address-stream.subscribe", Params: "i", Results: "i", Call: Subscribe[*resolveAddressStream]},
+	{Name: "[resource-drop]resolve-address-stream", Params: "i", Call: canonical.Drop[*resolveAddressStream]},
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/address"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
@@ -19,45 +20,45 @@ func (f streamFailure) Unwrap() error { return f.error }
 // network is the resource of that name. A guest has the network of its pod.
 type network struct{}
 
-func (*network) drop() {}
+func (*network) Drop() {}
 
-func instanceNetwork(c *call, p []uint64, _ uint32) error {
-	p[0] = uint64(c.host.handles.add(&network{}, 0))
+func instanceNetwork(c *canonical.Call, p []uint64, _ uint32) error {
+	p[0] = uint64(c.Add(&network{}, 0))
 	return nil
 }
 
 // networkErrorCode is the error-code of a stream that is a connection.
-func networkErrorCode(c *call, p []uint64, out uint32) error {
+func networkErrorCode(c *canonical.Call, p []uint64, out uint32) error {
 	var failure streamFailure
-	if !errors.As(get[*ioError](c.host, p[0]).cause, &failure) {
-		c.put8(out, 0)
+	if !errors.As(canonical.Get[*IOError](c, p[0]).Cause, &failure) {
+		c.Put8(out, 0)
 		return nil
 	}
-	c.put8(out, 1)
-	c.put8(out+1, c.code(codes.OfSocket(failure)))
+	c.Put8(out, 1)
+	putCode(c, out+1, codes.OfSocket(failure))
 	return nil
 }
 
-var networkFunctions = []function{
-	{name: "network-error-code", params: "ii", answer: answer{size: 2, align: 1}, call: networkErrorCode},
-	{name: "[resource-drop]network", params: "i", call: drop[*network]},
+var networkFunctions = []canonical.Function{
+	{Name: "network-error-code", Params: "ii", Answer: canonical.Answer{Size: 2, Align: 1}, Call: networkErrorCode},
+	{Name: "[resource-drop]network", Params: "i", Call: canonical.Drop[*network]},
 }
 
 // address reads an ip-socket-address from its flat parameters.
-func (c *call) address(p []uint64) netip.AddrPort {
-	discriminant(p[0], 2)
+func readAddress(c *canonical.Call, p []uint64) netip.AddrPort {
+	canonical.Discriminant(p[0], 2)
 	return address.FromFlat(p)
 }
 
 // putAddress writes an ip-socket-address.
-func (c *call) putAddress(at uint32, a netip.AddrPort) {
+func putAddress(c *canonical.Call, at uint32, a netip.AddrPort) {
 	b := address.Bytes(a)
-	c.mem.Write(at, b[:])
+	c.Memory.Write(at, b[:])
 }
 
 // newSocket makes a socket of the guest's, which never waits. One of IPv6 takes no IPv4.
-func (h *Host) newSocket(family, kind int) (*wasi.Socket, error) {
-	s, err := h.system.Socket(family, kind)
+func (i *Instance) newSocket(family, kind int) (*wasi.Socket, error) {
+	s, err := i.system.Socket(family, kind)
 	if err != nil {
 		return nil, codes.OfSocket(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi/beneath"
 )
@@ -23,9 +24,9 @@ const (
 func follows(flags uint64) bool { return uint32(flags)&symlinkFollow != 0 }
 
 // pathOf returns the directory of a path function and the path.
-func (c *call) pathOf(handle, at, length uint64) (*wasi.Dir, string, error) {
-	d := get[*descriptor](c.host, handle)
-	path, err := c.path(at, length)
+func pathOf(c *canonical.Call, handle, at, length uint64) (*wasi.Dir, string, error) {
+	d := canonical.Get[*descriptor](c, handle)
+	path, err := readPath(c, at, length)
 	if err != nil {
 		return nil, "", err
 	}
@@ -33,8 +34,8 @@ func (c *call) pathOf(handle, at, length uint64) (*wasi.Dir, string, error) {
 	return dir, path, err
 }
 
-func openAt(c *call, p []uint64, out uint32) error {
-	dir, path, err := c.pathOf(p[0], p[2], p[3])
+func openAt(c *canonical.Call, p []uint64, out uint32) error {
+	dir, path, err := pathOf(c, p[0], p[2], p[3])
 	if err != nil {
 		return err
 	}
@@ -61,9 +62,9 @@ func openAt(c *call, p []uint64, out uint32) error {
 	// What may be changed below a directory is the kernel's to say, and flag and deed are to agree.
 	flags &^= descriptorMutate
 	if f.Kind() == wasi.KindDirectory {
-		flags |= descriptorMutate & get[*descriptor](c.host, p[0]).flags
+		flags |= descriptorMutate & canonical.Get[*descriptor](c, p[0]).flags
 	}
-	c.put32(out, c.host.handles.add(&descriptor{node: &node{file: f, users: 1}, flags: flags}, 0))
+	c.Put32(out, c.Add(&descriptor{node: &node{file: f, users: 1}, flags: flags}, 0))
 	return nil
 }
 
@@ -82,9 +83,9 @@ func syncs(flags descriptorFlags) (f wasi.Flags) {
 }
 
 // onPath is a function of a directory and a path in it that answers nothing.
-func onPath(do func(*wasi.Dir, string) error) func(*call, []uint64, uint32) error {
-	return func(c *call, p []uint64, _ uint32) error {
-		dir, path, err := c.pathOf(p[0], p[1], p[2])
+func onPath(do func(*wasi.Dir, string) error) func(*canonical.Call, []uint64, uint32) error {
+	return func(c *canonical.Call, p []uint64, _ uint32) error {
+		dir, path, err := pathOf(c, p[0], p[1], p[2])
 		if err != nil {
 			return err
 		}
@@ -92,9 +93,9 @@ func onPath(do func(*wasi.Dir, string) error) func(*call, []uint64, uint32) erro
 	}
 }
 
-func linkAt(c *call, p []uint64, _ uint32) error {
-	from, path, err := c.pathOf(p[0], p[2], p[3])
-	to, newPath, newErr := c.pathOf(p[4], p[5], p[6])
+func linkAt(c *canonical.Call, p []uint64, _ uint32) error {
+	from, path, err := pathOf(c, p[0], p[2], p[3])
+	to, newPath, newErr := pathOf(c, p[4], p[5], p[6])
 	if err != nil {
 		return err
 	}
@@ -104,9 +105,9 @@ func linkAt(c *call, p []uint64, _ uint32) error {
 	return from.Link(path, follows(p[1]), to, newPath)
 }
 
-func renameAt(c *call, p []uint64, _ uint32) error {
-	from, path, err := c.pathOf(p[0], p[1], p[2])
-	to, newPath, newErr := c.pathOf(p[3], p[4], p[5])
+func renameAt(c *canonical.Call, p []uint64, _ uint32) error {
+	from, path, err := pathOf(c, p[0], p[1], p[2])
+	to, newPath, newErr := pathOf(c, p[3], p[4], p[5])
 	if err != nil {
 		return err
 	}
@@ -116,9 +117,9 @@ func renameAt(c *call, p []uint64, _ uint32) error {
 	return from.Rename(path, to, newPath)
 }
 
-func symlinkAt(c *call, p []uint64, _ uint32) error {
-	text, textErr := c.path(p[1], p[2])
-	dir, path, err := c.pathOf(p[0], p[3], p[4])
+func symlinkAt(c *canonical.Call, p []uint64, _ uint32) error {
+	text, textErr := readPath(c, p[1], p[2])
+	dir, path, err := pathOf(c, p[0], p[3], p[4])
 	if err != nil {
 		return err
 	}
@@ -128,8 +129,8 @@ func symlinkAt(c *call, p []uint64, _ uint32) error {
 	return dir.Symlink(text, path)
 }
 
-func readlinkAt(c *call, p []uint64, out uint32) error {
-	dir, path, err := c.pathOf(p[0], p[1], p[2])
+func readlinkAt(c *canonical.Call, p []uint64, out uint32) error {
+	dir, path, err := pathOf(c, p[0], p[1], p[2])
 	if err != nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func readlinkAt(c *call, p []uint64, out uint32) error {
 	if !utf8.Valid(buffer[:n]) {
 		return unix.EILSEQ
 	}
-	c.putBytes(out, buffer[:n])
+	c.PutBytes(out, buffer[:n])
 	return nil
 }
 
@@ -152,27 +153,27 @@ type entries struct {
 	ended  bool
 }
 
-func (e *entries) drop() { e.node.release() }
+func (e *entries) Drop() { e.node.release() }
 
-func readDirectory(c *call, p []uint64, out uint32) error {
-	d := get[*descriptor](c.host, p[0])
+func readDirectory(c *canonical.Call, p []uint64, out uint32) error {
+	d := canonical.Get[*descriptor](c, p[0])
 	if _, err := d.node.file.AsDir(); err != nil {
 		return err
 	}
-	c.put32(out, c.host.handles.add(&entries{node: d.node.use()}, 0))
+	c.Put32(out, c.Add(&entries{node: d.node.use()}, 0))
 	return nil
 }
 
-func readDirectoryEntry(c *call, p []uint64, out uint32) error {
-	e := get[*entries](c.host, p[0])
+func readDirectoryEntry(c *canonical.Call, p []uint64, out uint32) error {
+	e := canonical.Get[*entries](c, p[0])
 	filetype, name, found, err := e.next()
 	if err != nil {
 		return err
 	}
-	c.putBool(out, found)
+	c.PutBool(out, found)
 	if found {
-		c.put8(out+4, fileTypes[filetype])
-		c.putBytes(out+8, name)
+		c.Put8(out+4, fileTypes[filetype])
+		c.PutBytes(out+8, name)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/address"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
@@ -13,12 +14,12 @@ import (
 
 // aSocket is what both kinds of sockets have.
 type aSocket interface {
-	resource
+	canonical.Resource
 	sock() *wasi.Socket
 }
 
-func addressFamily[T aSocket](c *call, p []uint64, _ uint32) error {
-	v4 := get[T](c.host, p[0]).sock().Family() == unix.AF_INET
+func addressFamily[T aSocket](c *canonical.Call, p []uint64, _ uint32) error {
+	v4 := canonical.Get[T](c, p[0]).sock().Family() == unix.AF_INET
 	if p[0] = address.V6; v4 {
 		p[0] = address.V4
 	}
@@ -65,73 +66,73 @@ const (
 	mostBuffer  = math.MaxInt32 / 2
 )
 
-func getHops[T aSocket](c *call, p []uint64, out uint32) error {
-	s := get[T](c.host, p[0]).sock()
+func getHops[T aSocket](c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[T](c, p[0]).sock()
 	n, err := hops(s).of(s)
-	c.put8(out, uint8(n))
+	c.Put8(out, uint8(n))
 	return err
 }
 
-func setHops[T aSocket](c *call, p []uint64, _ uint32) error {
-	s := get[T](c.host, p[0]).sock()
+func setHops[T aSocket](c *canonical.Call, p []uint64, _ uint32) error {
+	s := canonical.Get[T](c, p[0]).sock()
 	return hops(s).set(s, uint64(uint8(p[1])), math.MaxUint8)
 }
 
 // getBuffer reads the size of a buffer. Linux doubles what is set, for its own bookkeeping.
-func getBuffer[T aSocket](o option) func(*call, []uint64, uint32) error {
-	return func(c *call, p []uint64, out uint32) error {
-		n, err := o.of(get[T](c.host, p[0]).sock())
-		c.put64(out, n/2)
+func getBuffer[T aSocket](o option) func(*canonical.Call, []uint64, uint32) error {
+	return func(c *canonical.Call, p []uint64, out uint32) error {
+		n, err := o.of(canonical.Get[T](c, p[0]).sock())
+		c.Put64(out, n/2)
 		return err
 	}
 }
 
-func setBuffer[T aSocket](o option) func(*call, []uint64, uint32) error {
-	return func(c *call, p []uint64, _ uint32) error {
-		return o.set(get[T](c.host, p[0]).sock(), p[1], mostBuffer)
+func setBuffer[T aSocket](o option) func(*canonical.Call, []uint64, uint32) error {
+	return func(c *canonical.Call, p []uint64, _ uint32) error {
+		return o.set(canonical.Get[T](c, p[0]).sock(), p[1], mostBuffer)
 	}
 }
 
 // getSeconds reads an option of seconds as nanoseconds.
-func getSeconds(o option) func(*call, []uint64, uint32) error {
-	return func(c *call, p []uint64, out uint32) error {
-		n, err := o.of(get[*tcpSocket](c.host, p[0]).socket)
-		c.put64(out, n*uint64(time.Second))
+func getSeconds(o option) func(*canonical.Call, []uint64, uint32) error {
+	return func(c *canonical.Call, p []uint64, out uint32) error {
+		n, err := o.of(canonical.Get[*tcpSocket](c, p[0]).socket)
+		c.Put64(out, n*uint64(time.Second))
 		return err
 	}
 }
 
 // setSeconds rounds up.
-func setSeconds(o option) func(*call, []uint64, uint32) error {
-	return func(c *call, p []uint64, _ uint32) error {
+func setSeconds(o option) func(*canonical.Call, []uint64, uint32) error {
+	return func(c *canonical.Call, p []uint64, _ uint32) error {
 		seconds := p[1] / uint64(time.Second)
 		if p[1]%uint64(time.Second) != 0 {
 			seconds++
 		}
-		return o.set(get[*tcpSocket](c.host, p[0]).socket, seconds, mostSeconds)
+		return o.set(canonical.Get[*tcpSocket](c, p[0]).socket, seconds, mostSeconds)
 	}
 }
 
-func getKeepAlive(c *call, p []uint64, out uint32) error {
-	n, err := keepAlive.of(get[*tcpSocket](c.host, p[0]).socket)
-	c.putBool(out, n != 0)
+func getKeepAlive(c *canonical.Call, p []uint64, out uint32) error {
+	n, err := keepAlive.of(canonical.Get[*tcpSocket](c, p[0]).socket)
+	c.PutBool(out, n != 0)
 	return err
 }
 
-func setKeepAlive(c *call, p []uint64, _ uint32) error {
+func setKeepAlive(c *canonical.Call, p []uint64, _ uint32) error {
 	on := 0
 	if uint32(p[1]) != 0 {
 		on = 1
 	}
-	return codes.OfSocket(get[*tcpSocket](c.host, p[0]).socket.SetInt(keepAlive.level, keepAlive.name, on))
+	return codes.OfSocket(canonical.Get[*tcpSocket](c, p[0]).socket.SetInt(keepAlive.level, keepAlive.name, on))
 }
 
-func getCount(c *call, p []uint64, out uint32) error {
-	n, err := keepAliveCount.of(get[*tcpSocket](c.host, p[0]).socket)
-	c.put32(out, uint32(n))
+func getCount(c *canonical.Call, p []uint64, out uint32) error {
+	n, err := keepAliveCount.of(canonical.Get[*tcpSocket](c, p[0]).socket)
+	c.Put32(out, uint32(n))
 	return err
 }
 
-func setCount(c *call, p []uint64, _ uint32) error {
-	return keepAliveCount.set(get[*tcpSocket](c.host, p[0]).socket, uint64(uint32(p[1])), mostProbes)
+func setCount(c *canonical.Call, p []uint64, _ uint32) error {
+	return keepAliveCount.set(canonical.Get[*tcpSocket](c, p[0]).socket, uint64(uint32(p[1])), mostProbes)
 }

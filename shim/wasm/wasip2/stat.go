@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 )
 
@@ -24,77 +25,77 @@ var fileTypes = [...]uint8{
 }
 
 // putStat writes a descriptor-stat.
-func (c *call) putStat(out uint32, st *unix.Stat_t) {
-	c.put8(out, fileTypes[wasi.TypeOf(st)])
-	c.put64(out+8, uint64(st.Nlink))
-	c.put64(out+16, uint64(st.Size))
+func putStat(c *canonical.Call, out uint32, st *unix.Stat_t) {
+	c.Put8(out, fileTypes[wasi.TypeOf(st)])
+	c.Put64(out+8, uint64(st.Nlink))
+	c.Put64(out+16, uint64(st.Size))
 	for i, t := range []unix.Timespec{st.Atim, st.Mtim, st.Ctim} {
 		at := out + 24 + 24*uint32(i)
 		seconds := int64(t.Sec)
-		c.putBool(at, seconds >= 0) // a datetime knows no time before 1970
-		c.putDatetime(at+8, uint64(max(seconds, 0)), uint32(t.Nsec))
+		c.PutBool(at, seconds >= 0) // a datetime knows no time before 1970
+		putDatetime(c, at+8, uint64(max(seconds, 0)), uint32(t.Nsec))
 	}
 }
 
-func stat(c *call, p []uint64, out uint32) error {
+func stat(c *canonical.Call, p []uint64, out uint32) error {
 	var st unix.Stat_t
-	if err := get[*descriptor](c.host, p[0]).node.file.Stat(&st); err != nil {
+	if err := canonical.Get[*descriptor](c, p[0]).node.file.Stat(&st); err != nil {
 		return err
 	}
-	c.putStat(out, &st)
+	putStat(c, out, &st)
 	return nil
 }
 
-func statAt(c *call, p []uint64, out uint32) error {
+func statAt(c *canonical.Call, p []uint64, out uint32) error {
 	var st unix.Stat_t
-	if err := c.lookUp(p, &st); err != nil {
+	if err := lookUp(c, p, &st); err != nil {
 		return err
 	}
-	c.putStat(out, &st)
+	putStat(c, out, &st)
 	return nil
 }
 
 // lookUp reads a descriptor, path-flags and a path from p, and fills in st of what they name.
-func (c *call) lookUp(p []uint64, st *unix.Stat_t) error {
-	dir, path, err := c.pathOf(p[0], p[2], p[3])
+func lookUp(c *canonical.Call, p []uint64, st *unix.Stat_t) error {
+	dir, path, err := pathOf(c, p[0], p[2], p[3])
 	if err != nil {
 		return err
 	}
 	return dir.StatAt(path, follows(p[1]), st)
 }
 
-func metadataHash(c *call, p []uint64, out uint32) error {
+func metadataHash(c *canonical.Call, p []uint64, out uint32) error {
 	var st unix.Stat_t
-	if err := get[*descriptor](c.host, p[0]).node.file.Stat(&st); err != nil {
+	if err := canonical.Get[*descriptor](c, p[0]).node.file.Stat(&st); err != nil {
 		return err
 	}
-	c.putHash(out, &st)
+	putHash(c, out, &st)
 	return nil
 }
 
-func metadataHashAt(c *call, p []uint64, out uint32) error {
+func metadataHashAt(c *canonical.Call, p []uint64, out uint32) error {
 	var st unix.Stat_t
-	if err := c.lookUp(p, &st); err != nil {
+	if err := lookUp(c, p, &st); err != nil {
 		return err
 	}
-	c.putHash(out, &st)
+	putHash(c, out, &st)
 	return nil
 }
 
 // putHash writes a metadata-hash-value. C libraries take it for the number of an inode, so it
 // depends on the file's identity alone, as in wasmtime.
-func (c *call) putHash(out uint32, st *unix.Stat_t) {
+func putHash(c *canonical.Call, out uint32, st *unix.Stat_t) {
 	identity := binary.LittleEndian.AppendUint64(nil, uint64(st.Dev))
 	identity = binary.LittleEndian.AppendUint64(identity, st.Ino)
 	hash := fnv.New128a()
 	hash.Write(identity)
 	sum := hash.Sum(nil)
-	c.put64(out, binary.BigEndian.Uint64(sum[8:]))
-	c.put64(out+8, binary.BigEndian.Uint64(sum))
+	c.Put64(out, binary.BigEndian.Uint64(sum[8:]))
+	c.Put64(out+8, binary.BigEndian.Uint64(sum))
 }
 
-func setTimes(c *call, p []uint64, _ uint32) error {
-	d := get[*descriptor](c.host, p[0])
+func setTimes(c *canonical.Call, p []uint64, _ uint32) error {
+	d := canonical.Get[*descriptor](c, p[0])
 	times, err := timestamps(p[1:])
 	if err != nil {
 		return err
@@ -102,8 +103,8 @@ func setTimes(c *call, p []uint64, _ uint32) error {
 	return d.node.file.SetTimes(&times)
 }
 
-func setTimesAt(c *call, p []uint64, _ uint32) error {
-	dir, path, err := c.pathOf(p[0], p[2], p[3])
+func setTimesAt(c *canonical.Call, p []uint64, _ uint32) error {
+	dir, path, err := pathOf(c, p[0], p[2], p[3])
 	times, timesErr := timestamps(p[4:])
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ const (
 func timestamps(p []uint64) (times [2]unix.Timespec, err error) {
 	for i := range times {
 		t, given := &times[i], p[3*i:]
-		switch discriminant(given[0], timeCases) {
+		switch canonical.Discriminant(given[0], timeCases) {
 		case timeNoChange:
 			t.Nsec = unix.UTIME_OMIT
 		case timeNow:

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/address"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
@@ -55,11 +56,11 @@ type tcpSocket struct {
 	out     *output // of a connection
 }
 
-func (s *tcpSocket) drop()              { s.node.release() }
+func (s *tcpSocket) Drop()              { s.node.release() }
 func (s *tcpSocket) sock() *wasi.Socket { return s.socket }
 
-// waitsFor is the end of the operation in progress, or a connection.
-func (s *tcpSocket) waitsFor() (wasi.Subscription, bool) {
+// WaitsFor is the end of the operation in progress, or a connection.
+func (s *tcpSocket) WaitsFor() (wasi.Subscription, bool) {
 	switch s.state {
 	case tcpConnecting:
 		return wasi.Subscription{File: s.node.file, Write: true}, s.failure == nil
@@ -74,23 +75,23 @@ func newTCP(socket *wasi.Socket, state tcpState) *tcpSocket {
 }
 
 // streams gives the guest the two streams of a connection, as children of its socket.
-func (s *tcpSocket) streams(h *Host, parent uint32) (in, out uint32) {
+func (s *tcpSocket) streams(i *Instance, parent uint32) (in, out uint32) {
 	s.in, s.out = &input{node: s.node.use()}, newOutput(s.node, asOpened, 0)
-	return h.handles.add(s.in, parent), h.handles.add(s.out, parent)
+	return i.abi.Add(s.in, parent), i.abi.Add(NewOutputStream(s.out), parent)
 }
 
-func createTCP(c *call, p []uint64, out uint32) error {
-	socket, err := c.host.newSocket(address.Family(discriminant(p[0], 2)), unix.SOCK_STREAM)
+func createTCP(c *canonical.Call, p []uint64, out uint32) error {
+	socket, err := Of(c).newSocket(address.Family(canonical.Discriminant(p[0], 2)), unix.SOCK_STREAM)
 	if err != nil {
 		return err
 	}
-	c.put32(out, c.host.handles.add(newTCP(socket, tcpUnbound), 0))
+	c.Put32(out, c.Add(newTCP(socket, tcpUnbound), 0))
 	return nil
 }
 
-func tcpStartBind(c *call, p []uint64, _ uint32) error {
-	s, to := get[*tcpSocket](c.host, p[0]), c.address(p[2:])
-	get[*network](c.host, p[1])
+func tcpStartBind(c *canonical.Call, p []uint64, _ uint32) error {
+	s, to := canonical.Get[*tcpSocket](c, p[0]), readAddress(c, p[2:])
+	canonical.Get[*network](c, p[1])
 	if s.state != tcpUnbound {
 		return s.state.wrong()
 	}
@@ -118,13 +119,13 @@ func (s *tcpSocket) finish(from, to tcpState) error {
 	return nil
 }
 
-func tcpFinishBind(c *call, p []uint64, _ uint32) error {
-	return get[*tcpSocket](c.host, p[0]).finish(tcpBinding, tcpBound)
+func tcpFinishBind(c *canonical.Call, p []uint64, _ uint32) error {
+	return canonical.Get[*tcpSocket](c, p[0]).finish(tcpBinding, tcpBound)
 }
 
-func tcpStartConnect(c *call, p []uint64, _ uint32) error {
-	s, to := get[*tcpSocket](c.host, p[0]), c.address(p[2:])
-	get[*network](c.host, p[1])
+func tcpStartConnect(c *canonical.Call, p []uint64, _ uint32) error {
+	s, to := canonical.Get[*tcpSocket](c, p[0]), readAddress(c, p[2:])
+	canonical.Get[*network](c, p[1])
 	if s.state != tcpUnbound && s.state != tcpBound {
 		return s.state.wrong()
 	}
@@ -142,8 +143,8 @@ func tcpStartConnect(c *call, p []uint64, _ uint32) error {
 	return nil
 }
 
-func tcpFinishConnect(c *call, p []uint64, out uint32) error {
-	s := get[*tcpSocket](c.host, p[0])
+func tcpFinishConnect(c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[*tcpSocket](c, p[0])
 	if s.state != tcpConnecting {
 		return codes.NotInProgress
 	}
@@ -162,14 +163,14 @@ func tcpFinishConnect(c *call, p []uint64, out uint32) error {
 		return codes.OfConnect(err)
 	}
 	s.state = tcpConnected
-	in, stream := s.streams(c.host, uint32(p[0]))
-	c.put32(out, in)
-	c.put32(out+4, stream)
+	in, stream := s.streams(Of(c), uint32(p[0]))
+	c.Put32(out, in)
+	c.Put32(out+4, stream)
 	return nil
 }
 
-func tcpStartListen(c *call, p []uint64, _ uint32) error {
-	s := get[*tcpSocket](c.host, p[0])
+func tcpStartListen(c *canonical.Call, p []uint64, _ uint32) error {
+	s := canonical.Get[*tcpSocket](c, p[0])
 	if s.state != tcpBound {
 		return s.state.wrong()
 	}
@@ -181,12 +182,12 @@ func tcpStartListen(c *call, p []uint64, _ uint32) error {
 	return nil
 }
 
-func tcpFinishListen(c *call, p []uint64, _ uint32) error {
-	return get[*tcpSocket](c.host, p[0]).finish(tcpStartingToListen, tcpListening)
+func tcpFinishListen(c *canonical.Call, p []uint64, _ uint32) error {
+	return canonical.Get[*tcpSocket](c, p[0]).finish(tcpStartingToListen, tcpListening)
 }
 
-func tcpAccept(c *call, p []uint64, out uint32) error {
-	s := get[*tcpSocket](c.host, p[0])
+func tcpAccept(c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[*tcpSocket](c, p[0])
 	if !s.state.listens() {
 		return codes.InvalidState
 	}
@@ -199,48 +200,48 @@ func tcpAccept(c *call, p []uint64, out uint32) error {
 		return codes.OfSocket(err)
 	}
 	conn := newTCP(socket, tcpConnected)
-	handle := c.host.handles.add(conn, 0)
-	in, stream := conn.streams(c.host, handle)
-	c.put32(out, handle)
-	c.put32(out+4, in)
-	c.put32(out+8, stream)
+	handle := c.Add(conn, 0)
+	in, stream := conn.streams(Of(c), handle)
+	c.Put32(out, handle)
+	c.Put32(out+4, in)
+	c.Put32(out+8, stream)
 	return nil
 }
 
-func tcpLocalAddress(c *call, p []uint64, out uint32) error {
-	s := get[*tcpSocket](c.host, p[0])
+func tcpLocalAddress(c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[*tcpSocket](c, p[0])
 	if s.state == tcpUnbound || s.state == tcpClosed {
 		return codes.InvalidState
 	}
 	a, err := s.socket.LocalAddr()
 	if err == nil {
-		c.putAddress(out, a)
+		putAddress(c, out, a)
 	}
 	return codes.OfSocket(err)
 }
 
-func tcpRemoteAddress(c *call, p []uint64, out uint32) error {
-	s := get[*tcpSocket](c.host, p[0])
+func tcpRemoteAddress(c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[*tcpSocket](c, p[0])
 	if s.state != tcpConnected {
 		return codes.InvalidState
 	}
 	a, err := s.socket.PeerAddr()
 	if err == nil {
-		c.putAddress(out, a)
+		putAddress(c, out, a)
 	}
 	return codes.OfSocket(err)
 }
 
-func tcpIsListening(c *call, p []uint64, _ uint32) error {
-	s := get[*tcpSocket](c.host, p[0])
+func tcpIsListening(c *canonical.Call, p []uint64, _ uint32) error {
+	s := canonical.Get[*tcpSocket](c, p[0])
 	if p[0] = 0; s.state.listens() {
 		p[0] = 1
 	}
 	return nil
 }
 
-func tcpSetBacklog(c *call, p []uint64, _ uint32) error {
-	s := get[*tcpSocket](c.host, p[0])
+func tcpSetBacklog(c *canonical.Call, p []uint64, _ uint32) error {
+	s := canonical.Get[*tcpSocket](c, p[0])
 	if p[1] == 0 {
 		return codes.InvalidArgument
 	}
@@ -264,8 +265,8 @@ const (
 	shutdownSend    = unix.SHUT_WR
 )
 
-func tcpShutdown(c *call, p []uint64, _ uint32) error {
-	s, how := get[*tcpSocket](c.host, p[0]), int(discriminant(p[1], 3))
+func tcpShutdown(c *canonical.Call, p []uint64, _ uint32) error {
+	s, how := canonical.Get[*tcpSocket](c, p[0]), int(canonical.Discriminant(p[1], 3))
 	if s.state != tcpConnected {
 		return codes.InvalidState
 	}
@@ -284,34 +285,34 @@ func tcpShutdown(c *call, p []uint64, _ uint32) error {
 // flat are the flat parameters of a network or an option, and an ip-socket-address: 13 of them.
 const flat = "iiiiiiiiiiiii"
 
-var tcpFunctions = []function{
-	{name: "[method]tcp-socket.start-bind", params: "i" + flat + "i", answer: fails, call: tcpStartBind},
-	{name: "[method]tcp-socket.finish-bind", params: "ii", answer: fails, call: tcpFinishBind},
-	{name: "[method]tcp-socket.start-connect", params: "i" + flat + "i", answer: fails, call: tcpStartConnect},
-	{name: "[method]tcp-socket.finish-connect", params: "ii", answer: code8(8, 4), call: tcpFinishConnect},
-	{name: "[method]tcp-socket.start-listen", params: "ii", answer: fails, call: tcpStartListen},
-	{name: "[method]tcp-socket.finish-listen", params: "ii", answer: fails, call: tcpFinishListen},
-	{name: "[method]tcp-socket.accept", params: "ii", answer: code8(12, 4), call: tcpAccept},
-	{name: "[method]tcp-socket.local-address", params: "ii", answer: code8(address.Size, address.Align), call: tcpLocalAddress},
-	{name: "[method]tcp-socket.remote-address", params: "ii", answer: code8(address.Size, address.Align), call: tcpRemoteAddress},
-	{name: "[method]tcp-socket.is-listening", params: "i", results: "i", call: tcpIsListening},
-	{name: "[method]tcp-socket.address-family", params: "i", results: "i", call: addressFamily[*tcpSocket]},
-	{name: "[method]tcp-socket.set-listen-backlog-size", params: "iIi", answer: fails, call: tcpSetBacklog},
-	{name: "[method]tcp-socket.keep-alive-enabled", params: "ii", answer: fails, call: getKeepAlive},
-	{name: "[method]tcp-socket.set-keep-alive-enabled", params: "iii", answer: fails, call: setKeepAlive},
-	{name: "[method]tcp-socket.keep-alive-idle-time", params: "ii", answer: code8(8, 8), call: getSeconds(keepAliveIdle)},
-	{name: "[method]tcp-socket.set-keep-alive-idle-time", params: "iIi", answer: fails, call: setSeconds(keepAliveIdle)},
-	{name: "[method]tcp-socket.keep-alive-interval", params: "ii", answer: code8(8, 8), call: getSeconds(keepAliveInterval)},
-	{name: "[method]tcp-socket.set-keep-alive-interval", params: "iIi", answer: fails, call: setSeconds(keepAliveInterval)},
-	{name: "[method]tcp-socket.keep-alive-count", params: "ii", answer: code8(4, 4), call: getCount},
-	{name: "[method]tcp-socket.set-keep-alive-count", params: "iii", answer: fails, call: setCount},
-	{name: "[method]tcp-socket.hop-limit", params: "ii", answer: fails, call: getHops[*tcpSocket]},
-	{name: "[method]tcp-socket.set-hop-limit", params: "iii", answer: fails, call: setHops[*tcpSocket]},
-	{name: "[method]tcp-socket.receive-buffer-size", params: "ii", answer: code8(8, 8), call: getBuffer[*tcpSocket](receiveBuffer)},
-	{name: "[method]tcp-socket.set-receive-buffer-size", params: "iIi", answer: fails, call: setBuffer[*tcpSocket](receiveBuffer)},
-	{name: "[method]tcp-socket.send-buffer-size", params: "ii", answer: code8(8, 8), call: getBuffer[*tcpSocket](sendBuffer)},
-	{name: "[method]tcp-socket.set-send-buffer-size", params: "iIi", answer: fails, call: setBuffer[*tcpSocket](sendBuffer)},
-	{name: "[method]tcp-socket.subscribe", params: "i", results: "i", call: subscribe[*tcpSocket]},
-	{name: "[method]tcp-socket.shutdown", params: "iii", answer: fails, call: tcpShutdown},
-	{name: "[resource-drop]tcp-socket", params: "i", call: drop[*tcpSocket]},
+var tcpFunctions = []canonical.Function{
+	{Name: "[method]tcp-socket.start-bind", Params: "i" + flat + "i", Answer: fails, Call: tcpStartBind},
+	{Name: "[method]tcp-socket.finish-bind", Params: "ii", Answer: fails, Call: tcpFinishBind},
+	{Name: "[method]tcp-socket.start-connect", Params: "i" + flat + "i", Answer: fails, Call: tcpStartConnect},
+	{Name: "[method]tcp-socket.finish-connect", Params: "ii", Answer: code8(8, 4), Call: tcpFinishConnect},
+	{Name: "[method]tcp-socket.start-listen", Params: "ii", Answer: fails, Call: tcpStartListen},
+	{Name: "[method]tcp-socket.finish-listen", Params: "ii", Answer: fails, Call: tcpFinishListen},
+	{Name: "[method]tcp-socket.accept", Params: "ii", Answer: code8(12, 4), Call: tcpAccept},
+	{Name: "[method]tcp-socket.local-address", Params: "ii", Answer: code8(address.Size, address.Align), Call: tcpLocalAddress},
+	{Name: "[method]tcp-socket.remote-address", Params: "ii", Answer: code8(address.Size, address.Align), Call: tcpRemoteAddress},
+	{Name: "[method]tcp-socket.is-listening", Params: "i", Results: "i", Call: tcpIsListening},
+	{Name: "[method]tcp-socket.address-family", Params: "i", Results: "i", Call: addressFamily[*tcpSocket]},
+	{Name: "[method]tcp-socket.set-listen-backlog-size", Params: "iIi", Answer: fails, Call: tcpSetBacklog},
+	{Name: "[method]tcp-socket.keep-alive-enabled", Params: "ii", Answer: fails, Call: getKeepAlive},
+	{Name: "[method]tcp-socket.set-keep-alive-enabled", Params: "iii", Answer: fails, Call: setKeepAlive},
+	{Name: "[method]tcp-socket.keep-alive-idle-time", Params: "ii", Answer: code8(8, 8), Call: getSeconds(keepAliveIdle)},
+	{Name: "[method]tcp-socket.set-keep-alive-idle-time", Params: "iIi", Answer: fails, Call: setSeconds(keepAliveIdle)},
+	{Name: "[method]tcp-socket.keep-alive-interval", Params: "ii", Answer: code8(8, 8), Call: getSeconds(keepAliveInterval)},
+	{Name: "[method]tcp-socket.set-keep-alive-interval", Params: "iIi", Answer: fails, Call: setSeconds(keepAliveInterval)},
+	{Name: "[method]tcp-socket.keep-alive-count", Params: "ii", Answer: code8(4, 4), Call: getCount},
+	{Name: "[method]tcp-socket.set-keep-alive-count", Params: "iii", Answer: fails, Call: setCount},
+	{Name: "[method]tcp-socket.hop-limit", Params: "ii", Answer: fails, Call: getHops[*tcpSocket]},
+	{Name: "[method]tcp-socket.set-hop-limit", Params: "iii", Answer: fails, Call: setHops[*tcpSocket]},
+	{Name: "[method]tcp-socket.receive-buffer-size", Params: "ii", Answer: code8(8, 8), Call: getBuffer[*tcpSocket](receiveBuffer)},
+	{Name: "[method]tcp-socket.set-receive-buffer-size", Params: "iIi", Answer: fails, Call: setBuffer[*tcpSocket](receiveBuffer)},
+	{Name: "[method]tcp-socket.send-buffer-size", Params: "ii", Answer: code8(8, 8), Call: getBuffer[*tcpSocket](sendBuffer)},
+	{Name: "[method]tcp-socket.set-send-buffer-size", Params: "iIi", Answer: fails, Call: setBuffer[*tcpSocket](sendBuffer)},
+	{Name: "[method]tcp-socket.subscribe", Params: "i", Results: "i", Call: Subscribe[*tcpSocket]},
+	{Name: "[method]tcp-socket.shutdown", Params: "iii", Answer: fails, Call: tcpShutdown},
+	{Name: "[resource-drop]tcp-socket", Params: "i", Call: canonical.Drop[*tcpSocket]},
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/sys"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
@@ -32,27 +33,23 @@ func runTour(t *testing.T, module []byte, dir string, args ...string) (string, e
 	output, outEnd := pipe(t)
 	input.WriteString("input")
 	input.Close()
-	h, err := New(Config{
+	i := newInstance(t, Config{
 		Args: append([]string{"tour.wasm"}, args...), Env: []string{"A=1"}, Stdin: fd(t, in), Stdout: fd(t, outEnd), Stderr: -1,
 		Preopens: []Preopen{{FD: wasitest.OpenDir(t, dir), Name: "/home"}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	ctx := context.Background()
+	ctx := canonical.With(context.Background(), i.ABI())
 	r := wasitest.Runtime(ctx)
 	defer r.Close(ctx)
 	compiled, err := r.CompileModule(ctx, module)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var imports []Import
+	var imports []canonical.Import
 	for _, f := range compiled.ImportedFunctions() {
 		module, name, _ := f.Import()
-		imports = append(imports, Import{Module: module, Name: name, Options: Options{Realloc: "cabi_realloc"}})
+		imports = append(imports, canonical.Import{Module: module, Name: name, Options: canonical.Options{Realloc: "cabi_realloc"}})
 	}
-	if err := h.Instantiate(ctx, r, imports); err != nil {
+	if err := canonical.Provide(ctx, r, imports, World()); err != nil {
 		t.Fatal(err)
 	}
 	mod, err := r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig())
@@ -134,7 +131,7 @@ func TestTrapsOfTheTour(t *testing.T) {
 		"random":   "67108865 random bytes",
 	} {
 		_, err := runTour(t, module, t.TempDir(), arg)
-		var trap *Trap
+		var trap *canonical.Trap
 		if !errors.As(err, &trap) || !strings.Contains(trap.Error(), want) {
 			t.Errorf("%s: %v", arg, err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/address"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
@@ -20,24 +21,24 @@ type udpSocket struct {
 	streams        int            // that there are
 }
 
-func (s *udpSocket) drop()              { s.node.release() }
+func (s *udpSocket) Drop()              { s.node.release() }
 func (s *udpSocket) sock() *wasi.Socket { return s.socket }
 
-// waitsFor is nothing: no operation of the socket itself takes time.
-func (s *udpSocket) waitsFor() (wasi.Subscription, bool) { return wasi.Subscription{}, false }
+// WaitsFor is nothing: no operation of the socket itself takes time.
+func (s *udpSocket) WaitsFor() (wasi.Subscription, bool) { return wasi.Subscription{}, false }
 
-func createUDP(c *call, p []uint64, out uint32) error {
-	socket, err := c.host.newSocket(address.Family(discriminant(p[0], 2)), unix.SOCK_DGRAM)
+func createUDP(c *canonical.Call, p []uint64, out uint32) error {
+	socket, err := Of(c).newSocket(address.Family(canonical.Discriminant(p[0], 2)), unix.SOCK_DGRAM)
 	if err != nil {
 		return err
 	}
-	c.put32(out, c.host.handles.add(&udpSocket{node: &node{file: &socket.File, users: 1}, socket: socket}, 0))
+	c.Put32(out, c.Add(&udpSocket{node: &node{file: &socket.File, users: 1}, socket: socket}, 0))
 	return nil
 }
 
-func udpStartBind(c *call, p []uint64, _ uint32) error {
-	s, to := get[*udpSocket](c.host, p[0]), c.address(p[2:])
-	get[*network](c.host, p[1])
+func udpStartBind(c *canonical.Call, p []uint64, _ uint32) error {
+	s, to := canonical.Get[*udpSocket](c, p[0]), readAddress(c, p[2:])
+	canonical.Get[*network](c, p[1])
 	switch {
 	case s.binding:
 		return codes.ConcurrencyConflict
@@ -54,8 +55,8 @@ func udpStartBind(c *call, p []uint64, _ uint32) error {
 	return nil
 }
 
-func udpFinishBind(c *call, p []uint64, _ uint32) error {
-	s := get[*udpSocket](c.host, p[0])
+func udpFinishBind(c *canonical.Call, p []uint64, _ uint32) error {
+	s := canonical.Get[*udpSocket](c, p[0])
 	if !s.binding {
 		return codes.NotInProgress
 	}
@@ -63,15 +64,15 @@ func udpFinishBind(c *call, p []uint64, _ uint32) error {
 	return nil
 }
 
-func udpStream(c *call, p []uint64, out uint32) error {
-	s := get[*udpSocket](c.host, p[0])
+func udpStream(c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[*udpSocket](c, p[0])
 	var to netip.AddrPort
-	if discriminant(p[1], 2) == 1 {
-		to = c.address(p[2:])
+	if canonical.Discriminant(p[1], 2) == 1 {
+		to = readAddress(c, p[2:])
 	}
 	switch {
 	case s.streams > 0:
-		trapf("the socket has streams that were not dropped")
+		canonical.Trapf("the socket has streams that were not dropped")
 	case !s.bound:
 		return codes.InvalidState
 	}
@@ -94,8 +95,8 @@ func udpStream(c *call, p []uint64, out uint32) error {
 	}
 	s.streams = 2
 	in, stream := datagrams{s.node.use(), s}, datagrams{s.node.use(), s}
-	c.put32(out, c.host.handles.add(&incomingDatagramStream{in}, uint32(p[0])))
-	c.put32(out+4, c.host.handles.add(&outgoingDatagramStream{datagrams: stream}, uint32(p[0])))
+	c.Put32(out, c.Add(&incomingDatagramStream{in}, uint32(p[0])))
+	c.Put32(out+4, c.Add(&outgoingDatagramStream{datagrams: stream}, uint32(p[0])))
 	return nil
 }
 
@@ -107,24 +108,24 @@ func (s *udpSocket) sendable(to netip.AddrPort) error {
 	return address.Reachable(to)
 }
 
-func udpLocalAddress(c *call, p []uint64, out uint32) error {
-	s := get[*udpSocket](c.host, p[0])
+func udpLocalAddress(c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[*udpSocket](c, p[0])
 	if !s.binding && !s.bound {
 		return codes.InvalidState
 	}
 	a, err := s.socket.LocalAddr()
 	if err == nil {
-		c.putAddress(out, a)
+		putAddress(c, out, a)
 	}
 	return codes.OfSocket(err)
 }
 
-func udpRemoteAddress(c *call, p []uint64, out uint32) error {
-	s := get[*udpSocket](c.host, p[0])
+func udpRemoteAddress(c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[*udpSocket](c, p[0])
 	if !s.remote.IsValid() {
 		return codes.InvalidState
 	}
-	c.putAddress(out, s.remote)
+	putAddress(c, out, s.remote)
 	return nil
 }
 
@@ -134,14 +135,14 @@ type datagrams struct {
 	of   *udpSocket
 }
 
-func (s datagrams) drop() {
+func (s datagrams) Drop() {
 	s.of.streams--
 	s.node.release()
 }
 
 type incomingDatagramStream struct{ datagrams }
 
-func (s *incomingDatagramStream) waitsFor() (wasi.Subscription, bool) {
+func (s *incomingDatagramStream) WaitsFor() (wasi.Subscription, bool) {
 	return wasi.Subscription{File: s.node.file}, true
 }
 
@@ -161,11 +162,11 @@ type received struct {
 }
 
 // receive takes what is there, at most so many.
-func (s *incomingDatagramStream) receive(h *Host, most uint64) ([]received, error) {
+func (s *incomingDatagramStream) receive(i *Instance, most uint64) ([]received, error) {
 	var all []received
 	for range min(most, maxDatagrams) {
-		b := h.scratch(maxDatagram)
-		n, _, from, err := s.of.socket.ReceiveFrom(h.buffers[:0].Add(b), 0)
+		b := i.scratch(maxDatagram)
+		n, _, from, err := s.of.socket.ReceiveFrom(i.buffers[:0].Add(b), 0)
 		switch {
 		case err == unix.EAGAIN:
 			return all, nil
@@ -179,15 +180,15 @@ func (s *incomingDatagramStream) receive(h *Host, most uint64) ([]received, erro
 	return all, nil
 }
 
-func udpReceive(c *call, p []uint64, out uint32) error {
-	all, err := get[*incomingDatagramStream](c.host, p[0]).receive(c.host, p[1])
+func udpReceive(c *canonical.Call, p []uint64, out uint32) error {
+	all, err := canonical.Get[*incomingDatagramStream](c, p[0]).receive(Of(c), p[1])
 	if err != nil {
 		return err
 	}
-	at := c.putList(out, len(all), incomingSize, incomingAlign)
+	at := c.PutList(out, len(all), incomingSize, incomingAlign)
 	for _, d := range all {
-		c.putBytes(at, d.data)
-		c.putAddress(at+8, d.from)
+		c.PutBytes(at, d.data)
+		putAddress(c, at+8, d.from)
 		at += incomingSize
 	}
 	return nil
@@ -198,24 +199,24 @@ type outgoingDatagramStream struct {
 	permit uint64 // what may be sent before the next check-send
 }
 
-func (s *outgoingDatagramStream) waitsFor() (wasi.Subscription, bool) {
+func (s *outgoingDatagramStream) WaitsFor() (wasi.Subscription, bool) {
 	return wasi.Subscription{File: s.node.file, Write: true}, true
 }
 
-func udpCheckSend(c *call, p []uint64, out uint32) error {
-	s := get[*outgoingDatagramStream](c.host, p[0])
+func udpCheckSend(c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[*outgoingDatagramStream](c, p[0])
 	if s.permit = 0; s.of.socket.HasRoom() {
 		s.permit = maxDatagrams
 	}
-	c.put64(out, s.permit)
+	c.Put64(out, s.permit)
 	return nil
 }
 
-func udpSend(c *call, p []uint64, out uint32) error {
-	s := get[*outgoingDatagramStream](c.host, p[0])
-	list := c.list(p[1], p[2], outgoingSize, outgoingAlign)
+func udpSend(c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[*outgoingDatagramStream](c, p[0])
+	list := c.List(p[1], p[2], outgoingSize, outgoingAlign)
 	if n := uint64(len(list) / outgoingSize); n > s.permit {
-		trapf("%d datagrams sent where check-send permits %d", n, s.permit)
+		canonical.Trapf("%d datagrams sent where check-send permits %d", n, s.permit)
 	}
 	sent := uint64(0)
 	for ; len(list) > 0; list = list[outgoingSize:] {
@@ -232,22 +233,22 @@ func udpSend(c *call, p []uint64, out uint32) error {
 		sent++
 	}
 	s.permit -= sent
-	c.put64(out, sent)
+	c.Put64(out, sent)
 	return nil
 }
 
 // send sends one datagram.
-func (s *outgoingDatagramStream) send(c *call, d []byte) error {
-	data := c.list(uint64(binary.LittleEndian.Uint32(d)), uint64(binary.LittleEndian.Uint32(d[4:])), 1, 1)
-	b := c.host.buffers[:0].Add(data)
-	if discriminant(uint64(d[8]), 2) == 0 {
+func (s *outgoingDatagramStream) send(c *canonical.Call, d []byte) error {
+	data := c.List(uint64(binary.LittleEndian.Uint32(d)), uint64(binary.LittleEndian.Uint32(d[4:])), 1, 1)
+	b := Of(c).buffers[:0].Add(data)
+	if canonical.Discriminant(uint64(d[8]), 2) == 0 {
 		if !s.of.remote.IsValid() {
 			return codes.InvalidArgument
 		}
 		_, err := s.of.socket.Send(b)
 		return err
 	}
-	discriminant(uint64(d[12]), 2)
+	canonical.Discriminant(uint64(d[12]), 2)
 	to := address.FromMemory(d[12:])
 	if err := s.of.sendable(to); err != nil {
 		return err
@@ -263,26 +264,26 @@ func (s *outgoingDatagramStream) send(c *call, d []byte) error {
 	return err
 }
 
-var udpFunctions = []function{
-	{name: "[method]udp-socket.start-bind", params: "i" + flat + "i", answer: fails, call: udpStartBind},
-	{name: "[method]udp-socket.finish-bind", params: "ii", answer: fails, call: udpFinishBind},
-	{name: "[method]udp-socket.stream", params: "i" + flat + "i", answer: code8(8, 4), call: udpStream},
-	{name: "[method]udp-socket.local-address", params: "ii", answer: code8(address.Size, address.Align), call: udpLocalAddress},
-	{name: "[method]udp-socket.remote-address", params: "ii", answer: code8(address.Size, address.Align), call: udpRemoteAddress},
-	{name: "[method]udp-socket.address-family", params: "i", results: "i", call: addressFamily[*udpSocket]},
-	{name: "[method]udp-socket.unicast-hop-limit", params: "ii", answer: fails, call: getHops[*udpSocket]},
-	{name: "[method]udp-socket.set-unicast-hop-limit", params: "iii", answer: fails, call: setHops[*udpSocket]},
-	{name: "[method]udp-socket.receive-buffer-size", params: "ii", answer: code8(8, 8), call: getBuffer[*udpSocket](receiveBuffer)},
-	{name: "[method]udp-socket.set-receive-buffer-size", params: "iIi", answer: fails, call: setBuffer[*udpSocket](receiveBuffer)},
-	{name: "[method]udp-socket.send-buffer-size", params: "ii", answer: code8(8, 8), call: getBuffer[*udpSocket](sendBuffer)},
-	{name: "[method]udp-socket.set-send-buffer-size", params: "iIi", answer: fails, call: setBuffer[*udpSocket](sendBuffer)},
-	{name: "[method]udp-socket.subscribe", params: "i", results: "i", call: subscribe[*udpSocket]},
-	{name: "[resource-drop]udp-socket", params: "i", call: drop[*udpSocket]},
-	{name: "[method]incoming-datagram-stream.receive", params: "iIi", answer: code8(8, 4), reallocs: true, call: udpReceive},
-	{name: "[method]incoming-datagram-stream.subscribe", params: "i", results: "i", call: subscribe[*incomingDatagramStream]},
-	{name: "[resource-drop]incoming-datagram-stream", params: "i", call: drop[*incomingDatagramStream]},
-	{name: "[method]outgoing-datagram-stream.check-send", params: "ii", answer: code8(8, 8), call: udpCheckSend},
-	{name: "[method]outgoing-datagram-stream.send", params: "iiii", answer: code8(8, 8), call: udpSend},
-	{name: "[method]outgoing-datagram-stream.subscribe", params: "i", results: "i", call: subscribe[*outgoingDatagramStream]},
-	{name: "[resource-drop]outgoing-datagram-stream", params: "i", call: drop[*outgoingDatagramStream]},
+var udpFunctions = []canonical.Function{
+	{Name: "[method]udp-socket.start-bind", Params: "i" + flat + "i", Answer: fails, Call: udpStartBind},
+	{Name: "[method]udp-socket.finish-bind", Params: "ii", Answer: fails, Call: udpFinishBind},
+	{Name: "[method]udp-socket.stream", Params: "i" + flat + "i", Answer: code8(8, 4), Call: udpStream},
+	{Name: "[method]udp-socket.local-address", Params: "ii", Answer: code8(address.Size, address.Align), Call: udpLocalAddress},
+	{Name: "[method]udp-socket.remote-address", Params: "ii", Answer: code8(address.Size, address.Align), Call: udpRemoteAddress},
+	{Name: "[method]udp-socket.address-family", Params: "i", Results: "i", Call: addressFamily[*udpSocket]},
+	{Name: "[method]udp-socket.unicast-hop-limit", Params: "ii", Answer: fails, Call: getHops[*udpSocket]},
+	{Name: "[method]udp-socket.set-unicast-hop-limit", Params: "iii", Answer: fails, Call: setHops[*udpSocket]},
+	{Name: "[method]udp-socket.receive-buffer-size", Params: "ii", Answer: code8(8, 8), Call: getBuffer[*udpSocket](receiveBuffer)},
+	{Name: "[method]udp-socket.set-receive-buffer-size", Params: "iIi", Answer: fails, Call: setBuffer[*udpSocket](receiveBuffer)},
+	{Name: "[method]udp-socket.send-buffer-size", Params: "ii", Answer: code8(8, 8), Call: getBuffer[*udpSocket](sendBuffer)},
+	{Name: "[method]udp-socket.set-send-buffer-size", Params: "iIi", Answer: fails, Call: setBuffer[*udpSocket](sendBuffer)},
+	{Name: "[method]udp-socket.subscribe", Params: "i", Results: "i", Call: Subscribe[*udpSocket]},
+	{Name: "[resource-drop]udp-socket", Params: "i", Call: canonical.Drop[*udpSocket]},
+	{Name: "[method]incoming-datagram-stream.receive", Params: "iIi", Answer: code8(8, 4), Reallocs: true, Call: udpReceive},
+	{Name: "[method]incoming-datagram-stream.subscribe", Params: "i", Results: "i", Call: Subscribe[*incomingDatagramStream]},
+	{Name: "[resource-drop]incoming-datagram-stream", Params: "i", Call: canonical.Drop[*incomingDatagramStream]},
+	{Name: "[method]outgoing-datagram-stream.check-send", Params: "ii", Answer: code8(8, 8), Call: udpCheckSend},
+	{Name: "[method]outgoing-datagram-stream.send", Params: "iiii", Answer: code8(8, 8), Call: udpSend},
+	{Name: "[method]outgoing-datagram-stream.subscribe", Params: "i", Results: "i", Call: Subscribe[*outgoingDatagramStream]},
+	{Name: "[resource-drop]outgoing-datagram-stream", Params: "i", Call: canonical.Drop[*outgoingDatagramStream]},
 }

@@ -1,6 +1,6 @@
 // Command components measures components of WASI 0.2: how long one takes to start beside the module
-// that it was made of, how long lowering takes, and how long CPython takes to start beside
-// wasmtime. `make bench-components` runs it.
+// that it was made of, how long lowering takes, how long CPython takes to start beside wasmtime,
+// and how one answers HTTP requests beside `wasmtime serve`. `make bench-components` runs it.
 package main
 
 import (
@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
@@ -26,6 +28,7 @@ type bench struct {
 	out    io.Writer
 	bin    string
 	rounds int
+	only   string
 	dir    string
 	tools  components.Tools
 	table  measure.Comparison
@@ -35,7 +38,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	b := &bench{out: stdout}
 	flags.StringVar(&b.bin, "bin", "bin", "folder of the two binaries")
-	flags.IntVar(&b.rounds, "rounds", 30, "of what is done one after another")
+	flags.IntVar(&b.rounds, "rounds", 30, "of what is done one after another; HTTP is asked in a third as many")
+	flags.StringVar(&b.only, "only", "", "parts to run: starts, python, http, with commas between them; all when empty")
 	return measure.Command(flags, args[1:], stderr, b.run)
 }
 
@@ -47,8 +51,14 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	for _, part := range []func(context.Context) error{b.starts, b.python} {
-		if err := part(ctx); err != nil {
+	for _, part := range []struct {
+		name string
+		run  func(context.Context) error
+	}{{"starts", b.starts}, {"python", b.python}, {"http", b.http}} {
+		if b.only != "" && !slices.Contains(strings.Split(b.only, ","), part.name) {
+			continue
+		}
+		if err := part.run(ctx); err != nil {
 			return err
 		}
 	}
@@ -77,7 +87,7 @@ func (b *bench) starts(ctx context.Context) error {
 // python compares CPython here and under wasmtime, which has compiled it ahead of time.
 func (b *bench) python(ctx context.Context) error {
 	component, compiled := filepath.Join(b.dir, "python.wasm"), filepath.Join(b.dir, "python.cwasm")
-	if err := b.tools.FromPython(ctx, sources+"hello.py", component); err != nil {
+	if err := b.tools.FromPython(ctx, components.Command, sources+"hello.py", component); err != nil {
 		return err
 	}
 	if out, err := exec.CommandContext(ctx, b.tools.Wasmtime(), "compile", "-o", compiled, component).CombinedOutput(); err != nil {

@@ -1,6 +1,7 @@
-// Package lower makes one core module of a component that is a command of WASI 0.2, so that it is
-// compiled, cached and started as any other module is: it exports _start, and imports the functions
-// of package wasip2 by the names that wasip2.ImportName gives them.
+// Package lower makes one core module of a component of WASI 0.2 that is a command or answers HTTP
+// requests, so that it is compiled, cached and started as any other module is: it exports _start or
+// HandleName, or both, and imports the functions of packages wasip2 and wasihttp by the names that
+// canonical.ImportName gives them.
 package lower
 
 import (
@@ -10,9 +11,11 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/component"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/merge"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -100,7 +103,7 @@ func (l *lowerer) instance(p component.Planned, name string) error {
 	return nil
 }
 
-// host is the function of package wasip2 that an import is bound to.
+// host is the function of package wasip2 or wasihttp that an import is bound to.
 func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 	h, name := b.Host, b.Host.Name
 	switch h.Op {
@@ -113,10 +116,11 @@ func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 	if i, ok := component.ParseInterface(h.Interface); ok && i.Release() == "0.3" {
 		return nil, refusal("it imports %q of %q; components of WASI 0.3 do not run yet", name, h.Interface)
 	}
-	signature, err := wasip2.Lookup(h.Interface, name)
+	function, err := canonical.Find(h.Interface, name, wasip2.World(), wasihttp.World())
 	if err != nil {
 		return nil, refusal("it imports %q of %q, which has no such function", name, h.Interface)
 	}
+	signature := function.Signature()
 	switch {
 	case h.Options.Async:
 		return nil, refusal("it lowers %q of %q as an asynchronous function; components of WASI 0.3 do not run yet", name, h.Interface)
@@ -132,7 +136,7 @@ func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 		realloc = l.realloc(*h.Options.Realloc)
 	}
 	return merge.Host{
-		Module: h.Interface, Name: wasip2.ImportName(name, realloc),
+		Module: h.Interface, Name: canonical.ImportName(name, realloc),
 		Type: format.FuncType{Params: b.Params, Results: b.Results},
 	}, nil
 }
@@ -148,28 +152,34 @@ func (l *lowerer) realloc(r component.CoreExportRef) string {
 	return name
 }
 
-// start adds a module whose _start does what a host does that runs the component.
+// start adds what a host calls: a module whose _start does what a host does that runs the
+// component, and one whose HandleName does what a host does that has a request answered.
 func (l *lowerer) start(plan *component.Plan) error {
+	found := map[string]bool{}
 	for _, e := range plan.Exports {
-		if !isRun(e) {
+		if !isEntry(e) || found[e.Name] { // another version of it
 			continue
 		}
 		if e.Options.Async {
 			return refusal("it lifts %q of %q as an asynchronous function; components of WASI 0.3 do not run yet", e.Name, e.Interface)
 		}
-		const run, post, exit = "run", "post-return", "exit"
-		imports := map[merge.ImportName]merge.Source{
-			{Module: run, Name: run}:   export(e.Core),
-			{Module: exit, Name: exit}: merge.Host{Module: "wasi:cli/exit@0.2.0", Name: exit, Type: format.FuncType{Params: []api.ValueType{api.ValueTypeI32}}},
-		}
+		found[e.Name] = true
+		const exit = "exit"
+		imports := map[merge.ImportName]merge.Source{{Module: e.Name, Name: e.Name}: export(e.Core)}
 		if e.Options.PostReturn != nil {
-			imports[merge.ImportName{Module: post, Name: post}] = export(*e.Options.PostReturn)
+			imports[merge.ImportName{Module: "post-return", Name: "post-return"}] = export(*e.Options.PostReturn)
 		}
-		l.in.Instances = append(l.in.Instances, merge.Instance{Name: "run", Module: starter(e.Options.PostReturn != nil), Imports: imports})
-		l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: startName, Of: merge.Export{Instance: len(l.in.Instances) - 1, Name: startName}})
-		return nil
+		module, as := handler(e.Options.PostReturn != nil), HandleName
+		if e.Name == "run" {
+			module, as = starter(e.Options.PostReturn != nil), startName
+			imports[merge.ImportName{Module: exit, Name: exit}] = merge.Host{
+				Module: "wasi:cli/exit@0.2.0", Name: exit, Type: format.FuncType{Params: []api.ValueType{api.ValueTypeI32}},
+			}
+		}
+		l.in.Instances = append(l.in.Instances, merge.Instance{Name: e.Name, Module: module, Imports: imports})
+		l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: as, Of: merge.Export{Instance: len(l.in.Instances) - 1, Name: as}})
 	}
-	return refusal("it exports no wasi:cli/run of WASI 0.2, so it is no command")
+	return nil
 }
 
 func refusal(text string, args ...any) error {

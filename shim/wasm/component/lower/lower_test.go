@@ -12,6 +12,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -30,6 +32,7 @@ const (
 	two       = "testdata/two.wasm"
 	signature = "testdata/signature.wasm"
 	adapted   = "../testdata/hello.wasm"
+	proxy     = "../../../../tests/oci/testdata/http.wasm"
 )
 
 // Start functions run in the order of the instances, each lowering has its own allocator, and
@@ -46,11 +49,11 @@ func TestLower(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var imports []wasip2.Import
+	var imports []canonical.Import
 	var names []string
 	for _, f := range compiled.ImportedFunctions() {
 		module, name, _ := f.Import()
-		imports = append(imports, wasip2.ParseImport(module, name))
+		imports = append(imports, canonical.ParseImport(module, name))
 		names = append(names, module+" "+name)
 	}
 	slices.Sort(names)
@@ -64,9 +67,15 @@ func TestLower(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	if err := host.Instantiate(ctx, r, imports); err != nil {
+	instance, err := host.NewInstance()
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer instance.Close()
+	if err := canonical.Provide(ctx, r, imports, wasip2.World()); err != nil {
+		t.Fatal(err)
+	}
+	ctx = canonical.With(ctx, instance.ABI())
 	module, err := r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithStartFunctions())
 	if err != nil {
 		t.Fatal(err)
@@ -101,12 +110,13 @@ func TestLowered(t *testing.T) {
 	reallocs := 0
 	for _, f := range compiled.ImportedFunctions() {
 		module, name, _ := f.Import()
-		i := wasip2.ParseImport(module, name)
-		signature, err := wasip2.Lookup(i.Interface, i.Function)
+		i := canonical.ParseImport(module, name)
+		function, err := canonical.Find(i.Interface, i.Function, wasip2.World())
 		if err != nil {
 			t.Error(err)
 			continue
 		}
+		signature := function.Signature()
 		if !slices.Equal(signature.Params, f.ParamTypes()) || !slices.Equal(signature.Results, f.ResultTypes()) {
 			t.Errorf("%s %s has another signature", module, name)
 		}
@@ -131,11 +141,11 @@ func TestRefused(t *testing.T) {
 		"no such function":  {two, "get-arguments", "get-argumentz", `imports "get-argumentz" of "wasi:cli/environment@0.2.3", which has no such function`},
 		"no such interface": {two, "wasi:cli/environment@", "wasi:cli/environmenu@", `imports "wasi:cli/environmenu@0.2.3", which is not served: of wasi:cli the interfaces environment, exit, stderr, `},
 		"time zones":        {two, "wasi:cli/environment@", "wasi:clocks/timezone@", `imports "wasi:clocks/timezone@0.2.3", which is not served: of wasi:clocks the interfaces monotonic-clock, wall-clock are`},
-		"package":           {two, "wasi:cli/environment@", "wasi:http/a-long-one@", `imports "wasi:http/a-long-one@0.2.3", which is not served: of WASI 0.2 the packages wasi:cli, wasi:clocks, wasi:filesystem, wasi:io, wasi:random, wasi:sockets are`},
+		"package":           {two, "wasi:cli/environment@", "wasi:logs/a-long-one@", `imports "wasi:logs/a-long-one@0.2.3", which is not served: of WASI 0.2 the packages wasi:cli, wasi:clocks, wasi:filesystem, wasi:http, wasi:io, wasi:random, wasi:sockets are`},
 		"not of WASI":       {two, "wasi:cli/environment@", "spin:cli/environment@", `imports "spin:cli/environment@0.2.3", which is not of WASI`},
 		"0.3":               {two, "wasi:cli/environment@0.2.3", "wasi:cli/environment@0.3.0", "components of WASI 0.3 do not run yet"},
-		"command of 0.3":    {two, "wasi:cli/run@0.2.3", "wasi:cli/run@0.3.0", "made for the world wasi:cli/command@0.3.0; components for wasi:cli/command@0.2 run"},
-		"no command":        {two, "wasi:cli/run@0.2.3", "wasi:cli/ron@0.2.3", "exports neither wasi:cli/run nor"},
+		"command of 0.3":    {two, "wasi:cli/run@0.2.3", "wasi:cli/run@0.3.0", "made for the world wasi:cli/command@0.3.0; components for wasi:cli/command@0.2 and wasi:http/proxy@0.2 run"},
+		"no command":        {two, "wasi:cli/run@0.2.3", "wasi:cli/ron@0.2.3", "components for wasi:cli/command@0.2 and wasi:http/proxy@0.2 run"},
 		"UTF-16":            {two, lowering + "\x00", lowering + "\x01", "with strings that are not UTF-8"},
 		"no allocator":      {two, "\x03\x00\x04\x00", "\x03\x00\x05\x00", "without the option realloc"},
 		"signature":         {signature, "", "", `imports "get-stdin" of "wasi:cli/stdin@0.2.3" with another signature than WASI 0.2 has`},
@@ -161,10 +171,10 @@ const lowering = "\x01\x00\x00\x03"
 
 // Wherever it is cut or changed, a component is lowered or refused with a text.
 func TestDamaged(t *testing.T) {
-	for _, path := range []string{two, signature, adapted} {
+	for _, path := range []string{two, signature, adapted, proxy} {
 		file := read(t, path)
 		for i := range file {
-			if path == adapted && i%7 != 0 {
+			if (path == adapted || path == proxy) && i%7 != 0 {
 				continue
 			}
 			try(t, file[:i])
@@ -192,7 +202,7 @@ func try(t *testing.T, file []byte) []byte {
 
 // What can be lowered and is valid is a command that imports what is served, with that signature.
 func FuzzLower(f *testing.F) {
-	for _, path := range []string{two, signature, adapted} {
+	for _, path := range []string{two, signature, adapted, proxy} {
 		f.Add(read(f, path))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
@@ -207,21 +217,59 @@ func FuzzLower(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if compiled.ExportedFunctions()[startName] == nil {
-			t.Error("no command")
-		}
+		checkEntries(t, compiled)
 		for _, f := range compiled.ImportedFunctions() {
 			module, name, _ := f.Import()
-			i := wasip2.ParseImport(module, name)
-			want, err := wasip2.Lookup(i.Interface, i.Function)
-			if err != nil || !slices.Equal(want.Params, f.ParamTypes()) || !slices.Equal(want.Results, f.ResultTypes()) {
+			i := canonical.ParseImport(module, name)
+			function, err := canonical.Find(i.Interface, i.Function, wasip2.World(), wasihttp.World())
+			if err != nil {
 				t.Errorf("imports %q of %q, %v", name, module, err)
+				continue
+			}
+			want := function.Signature()
+			if !slices.Equal(want.Params, f.ParamTypes()) || !slices.Equal(want.Results, f.ResultTypes()) {
+				t.Errorf("imports %q of %q with another signature", name, module)
 			}
 			if realloc := compiled.ExportedFunctions()[i.Options.Realloc]; want.Realloc && (realloc == nil || !slices.Equal(realloc.ParamTypes(), slices.Repeat([]api.ValueType{api.ValueTypeI32}, 4))) {
 				t.Errorf("%q of %q has no allocator", name, module)
 			}
 		}
 	})
+}
+
+// checkEntries looks for a function that guests are run by, and at its type.
+func checkEntries(t *testing.T, compiled wazero.CompiledModule) {
+	t.Helper()
+	start, handle := compiled.ExportedFunctions()[startName], compiled.ExportedFunctions()[HandleName]
+	if start == nil && handle == nil {
+		t.Error("it is no command and answers no requests")
+	}
+	if start != nil && len(start.ParamTypes())+len(start.ResultTypes()) != 0 {
+		t.Error("_start takes or returns something")
+	}
+	two := []api.ValueType{api.ValueTypeI32, api.ValueTypeI32}
+	if handle != nil && (!slices.Equal(handle.ParamTypes(), two) || len(handle.ResultTypes()) != 0) {
+		t.Error("the handler has another type")
+	}
+}
+
+// A component of wasi:http/proxy exports a function that takes a request, and is no command.
+func TestHandler(t *testing.T) {
+	lowered, err := Lower(read(t, proxy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
+	defer r.Close(ctx)
+	compiled, err := r.CompileModule(ctx, lowered.Module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEntries(t, compiled)
+	if exports := compiled.ExportedFunctions(); exports[HandleName] == nil || exports[startName] != nil {
+		t.Errorf("exports %v", exports)
+	}
 }
 
 // BenchmarkLower is for a component of 18 kB.

@@ -2,10 +2,12 @@ package lower
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/component"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -13,8 +15,8 @@ import (
 // from interfaces that are not: all of them, by name.
 func checkServed(c *component.Component, plan *component.Plan) error {
 	var reasons []string
-	if !slices.ContainsFunc(plan.Exports, isRun) {
-		reasons = append(reasons, fmt.Sprintf("it is made for the world %s; components for wasi:cli/command@0.2 run, and HTTP services and components of WASI 0.3 do not yet", c.World()))
+	if !slices.ContainsFunc(plan.Exports, isEntry) {
+		reasons = append(reasons, fmt.Sprintf("it is made for the world %s; components for wasi:cli/command@0.2 and wasi:http/proxy@0.2 run, and those of WASI 0.3 do not yet", c.World()))
 	}
 	seen := map[string]bool{}
 	for _, p := range plan.Instances {
@@ -34,10 +36,19 @@ func checkServed(c *component.Component, plan *component.Plan) error {
 	return nil
 }
 
-// isRun says whether an export is the function by which a command of WASI 0.2 runs.
-func isRun(e component.Lifted) bool {
+// isEntry says whether an export is a function by which a component of WASI 0.2 runs: that of a
+// command, or of one that answers HTTP requests.
+func isEntry(e component.Lifted) bool {
 	bare, version, _ := strings.Cut(e.Interface, "@")
-	return bare == "wasi:cli/run" && e.Name == "run" && strings.HasPrefix(version, "0.2.")
+	return strings.HasPrefix(version, "0.2.") &&
+		(bare == "wasi:cli/run" && e.Name == "run" || bare == "wasi:http/incoming-handler" && e.Name == "handle")
+}
+
+// served are the interfaces that components may import, without their versions, sorted.
+func served() []string {
+	all := maps.Clone(wasip2.World().Interfaces)
+	maps.Copy(all, wasihttp.World().Interfaces)
+	return slices.Sorted(maps.Keys(all))
 }
 
 // unserved says what is served in place of an interface that is not, "" if it is.
@@ -47,8 +58,8 @@ func unserved(name string) string {
 		return "components of WASI 0.3 do not run yet"
 	}
 	var packages, siblings []string
-	for _, served := range wasip2.Interfaces() {
-		pkg, one, _ := strings.Cut(served, "/")
+	for _, name := range served() {
+		pkg, one, _ := strings.Cut(name, "/")
 		if pkg == i.Package {
 			siblings = append(siblings, one)
 		}

@@ -200,23 +200,5 @@ func (r Resolver) readFile(path string) string {
 	if r.Root == nil {
 		return ""
 	}
-	f, err := r.Root.Open(path, wasi.OpenOptions{Read: true, Follow: true, Flags: wasi.Nonblock})
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if f.Type() != wasi.TypeRegularFile || f.Stat(&st) != nil {
-		return ""
-	}
-	content := make([]byte, min(st.Size, maxConfigFile))
-	n := 0
-	for n < len(content) {
-		m, err := f.Read(wasi.Buffers{}.Add(content[n:]))
-		if err != nil || m == 0 {
-			break
-		}
-		n += m
-	}
-	return string(content[:n])
+	return string(r.Root.ReadFile(path, maxConfigFile))
 }

@@ -1,4 +1,4 @@
-package wasip2
+package canonical
 
 import (
 	"context"
@@ -8,9 +8,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
-	"golang.org/x/sys/unix"
-
-	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
 )
 
 // Options are the canonical options of one lowered function. The memory is the one that the guest's
@@ -45,22 +42,21 @@ func ParseImport(module, name string) Import {
 
 // binding is a function for one import of the guest.
 type binding struct {
-	*function
-	host    *Host
+	*Function
 	options Options
 	name    string // for traps
 }
 
-// Instantiate defines in r the modules that these imports name. Imports of others are passed over.
+// Provide defines in r the modules that these imports name, of functions of these worlds.
 //
 // # Errors
 //
 // ErrNotFound for a function that is not served, ErrInvalidArgument for one that needs the option
 // realloc and has none.
-func (h *Host) Instantiate(ctx context.Context, r wazero.Runtime, imports []Import) error {
+func Provide(ctx context.Context, r wazero.Runtime, imports []Import, worlds ...World) error {
 	modules := map[string]map[string]*binding{}
 	for _, i := range imports {
-		b, err := h.bind(i)
+		b, err := bind(i, worlds)
 		if err != nil {
 			return fmt.Errorf("provide import %q.%q: %w", i.Module, i.Name, err)
 		}
@@ -75,7 +71,7 @@ func (h *Host) Instantiate(ctx context.Context, r wazero.Runtime, imports []Impo
 	for module, bindings := range modules {
 		builder := r.NewHostModuleBuilder(module)
 		for name, b := range bindings {
-			builder = builder.NewFunctionBuilder().WithGoModuleFunction(b, types(b.params), types(b.results)).Export(name)
+			builder = builder.NewFunctionBuilder().WithGoModuleFunction(b, types(b.Params), types(b.Results)).Export(name)
 		}
 		if _, err := builder.Instantiate(ctx); err != nil {
 			return fmt.Errorf("define module %q: %w", module, err)
@@ -85,19 +81,19 @@ func (h *Host) Instantiate(ctx context.Context, r wazero.Runtime, imports []Impo
 }
 
 // bind finds the function of an import.
-func (h *Host) bind(i Import) (*binding, error) {
+func bind(i Import, worlds []World) (*binding, error) {
 	iface, name := i.Module, i.Name
 	if i.Interface != "" {
 		iface, name = i.Interface, i.Function
 	}
-	f, err := lookup(iface, name)
+	f, err := Find(iface, name, worlds...)
 	if err != nil {
 		return nil, err
 	}
-	if f.reallocs && i.Options.Realloc == "" {
+	if f.Reallocs && i.Options.Realloc == "" {
 		return nil, fmt.Errorf("use canonical options: realloc is missing: %w", errdefs.ErrInvalidArgument)
 	}
-	return &binding{function: f, host: h, options: i.Options, name: iface + "#" + name}, nil
+	return &binding{Function: f, options: i.Options, name: iface + "#" + name}, nil
 }
 
 // Call is a call of the guest's: see api.GoModuleFunction.
@@ -109,53 +105,46 @@ func (b *binding) Call(ctx context.Context, mod api.Module, stack []uint64) {
 			t := *r
 			t.Import = b.name
 			panic(&t)
-		default: // the guest's exit, or its end in realloc
+		default: // the guest's exit, its end in realloc, or the error of End
 			panic(r)
 		}
 	}()
-	if b.host.leaving {
-		trapf("called by a realloc, which must not call imports")
-	}
-	c := b.host.enter(ctx, mod, b)
-	var out uint32
-	if b.answer.size > 0 {
-		out = uint32(stack[len(b.params)-1])
-		if out%b.answer.align != 0 {
-			trapf("result pointer %#x is not aligned to %d", out, b.answer.align)
-		}
-		c.view(out, uint64(b.answer.size))
-	}
-	err := b.call(c, stack, out+b.answer.payload)
+	i := From(ctx)
 	switch {
-	case b.answer.fails == traps:
+	case i == nil:
+		Trapf("called by no instance")
+	case i.leaving:
+		Trapf("called by a realloc, which must not call imports")
+	}
+	i.mayGoOn()
+	i.call = Call{Instance: i, Context: ctx, Module: mod, Memory: mod.Memory(), bound: b}
+	c := &i.call
+	var out uint32
+	if b.Answer.Size > 0 {
+		out = uint32(stack[len(b.Params)-1])
+		if out%b.Answer.Align != 0 {
+			Trapf("result pointer %#x is not aligned to %d", out, b.Answer.Align)
+		}
+		c.View(out, uint64(b.Answer.Size))
+	}
+	err := b.Function.Call(c, stack, out+b.Answer.Payload)
+	i.mayGoOn()
+	switch {
+	case b.Answer.Fail == nil:
 		if err != nil {
-			trapf("%v", err)
+			Trapf("%v", err)
 		}
 	case err == nil:
-		c.put8(out, 0)
-	case b.answer.fails == failsCode:
-		c.put8(out, 1)
-		c.put8(out+b.answer.payload, c.code(err))
+		c.Put8(out, 0)
 	default:
-		c.put8(out, 1)
-		c.putStreamError(out+b.answer.payload, err)
+		c.Put8(out, 1)
+		b.Answer.Fail(c, out+b.Answer.Payload, err)
 	}
 }
 
-// code is the error-code of an error, which the sockets have their own numbers for.
-func (c *call) code(err error) uint8 {
-	if code, own := err.(codes.Socket); own {
-		return uint8(code)
+// mayGoOn ends the guest whose instance was ended.
+func (i *Instance) mayGoOn() {
+	if err := i.ended.Load(); err != nil {
+		panic(*err)
 	}
-	return uint8(codes.OfFile(err))
-}
-
-// putStreamError writes a stream-error. A pipe whose other end is gone is closed.
-func (c *call) putStreamError(at uint32, err error) {
-	if err == errClosed || err == unix.EPIPE {
-		c.put8(at, 1)
-		return
-	}
-	c.put8(at, 0)
-	c.put32(at+4, c.host.handles.add(&ioError{cause: err}, 0))
 }

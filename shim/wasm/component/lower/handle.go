@@ -1,0 +1,39 @@
+package lower
+
+import (
+	"encoding/binary"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
+)
+
+// HandleName is the export of a component that answers HTTP requests: a function that takes the
+// handles of an incoming-request and a response-outparam.
+const HandleName = "wasi:http/incoming-handler#handle"
+
+// handler is a core module that exports HandleName: it passes its parameters on to "handle", and
+// then calls "post-return" if the component has one.
+func handler(postReturn bool) []byte {
+	const (
+		i32        = 0x7f
+		form       = 0x60
+		handleType = 0 // [i32 i32] -> []
+		postType   = 1 // [] -> []
+		opCall     = 0x10
+		opLocalGet = 0x20
+		opEnd      = 0x0b
+	)
+	imports := [][]byte{function("handle", handleType)}
+	body := []byte{0, opLocalGet, 0, opLocalGet, 1, opCall, 0}
+	if postReturn {
+		imports = append(imports, function("post-return", postType))
+		body = append(body, opCall, 1)
+	}
+	body = append(body, opEnd)
+	return format.Join([]format.Section{
+		format.NewSection(format.SectionType, vector([]byte{form, 2, i32, i32, 0}, []byte{form, 0, 0})),
+		format.NewSection(format.SectionImport, vector(imports...)),
+		format.NewSection(format.SectionFunction, vector([]byte{handleType})),
+		format.NewSection(format.SectionExport, vector(append(name(HandleName), format.KindFunction, byte(len(imports))))),
+		format.NewSection(format.SectionCode, vector(append(binary.AppendUvarint(nil, uint64(len(body))), body...))),
+	})
+}

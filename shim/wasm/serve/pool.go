@@ -1,0 +1,214 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/linear"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
+)
+
+// Defaults of Options, and how long a guest that was ended may take to notice.
+const (
+	DefaultConcurrency = 100
+	DefaultQueue       = 1000
+	noticeTime         = 2 * time.Second
+)
+
+// Options are how a component's instances are used.
+type Options struct {
+	Kept        bool // one instance for all requests, else each has its own
+	Concurrency int  // instances at a time, 0 = DefaultConcurrency
+	Queue       int  // requests that wait for one, 0 = DefaultQueue
+
+	// Overrun is called when a guest that was ended continues to compute.
+	Overrun func(reason error)
+}
+
+// Instances lends instances of one component to requests. It implements wasihttp.Instances.
+type Instances struct {
+	component *Component
+	options   Options
+	seats     chan struct{} // has one for each instance that may be lent
+	waiting   atomic.Int64
+
+	mu       sync.Mutex
+	spare    *Instance     // a fresh one, or the kept one
+	lent     int           // how many requests have one, or have one made
+	released chan struct{} // closed when the next one is given back
+}
+
+var _ wasihttp.Instances = (*Instances)(nil)
+
+// NewInstances makes them. first, if it is not nil, is the instance of the first request.
+func NewInstances(c *Component, first *Instance, o Options) *Instances {
+	if o.Concurrency <= 0 {
+		o.Concurrency = DefaultConcurrency
+	}
+	if o.Kept {
+		o.Concurrency = 1
+	}
+	if o.Queue <= 0 {
+		o.Queue = DefaultQueue
+	}
+	return &Instances{component: c, options: o, spare: first, seats: make(chan struct{}, o.Concurrency), released: make(chan struct{})}
+}
+
+// Take implements wasihttp.Instances.
+func (p *Instances) Take(ctx context.Context) (wasihttp.Guest, error) {
+	if err := p.enter(ctx); err != nil {
+		return nil, err
+	}
+	i, err := p.instance(ctx)
+	if err != nil {
+		<-p.seats
+		return nil, err
+	}
+	return &guest{Instance: i, from: p}, nil
+}
+
+// instance makes an instance, unless there is a spare one. Where others have all the memory, it
+// waits until one of them gives its back.
+func (p *Instances) instance(ctx context.Context) (*Instance, error) {
+	for {
+		i, released := p.lend()
+		if i != nil {
+			return i, nil
+		}
+		i, err := p.component.Instantiate()
+		if err == nil {
+			return i, nil
+		}
+		alone := p.back(nil)
+		if alone {
+			p.tell() // those that took this one for an instance, and wait for its memory
+		}
+		var memory *linear.StartError
+		if alone || !errors.As(err, &memory) {
+			return nil, err
+		}
+		select {
+		case <-released:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// lend counts a request in, and returns the spare instance, nil for none, and what is closed when
+// the next one is given back.
+func (p *Instances) lend() (spare *Instance, released <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lent++
+	spare, p.spare = p.spare, nil
+	return spare, p.released
+}
+
+// back counts a request out, with the instance that is kept, and reports whether it was the last.
+func (p *Instances) back(kept *Instance) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lent--
+	if kept != nil {
+		p.spare = kept
+	}
+	return p.lent == 0
+}
+
+// tell wakes who waits for memory.
+func (p *Instances) tell() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.released)
+	p.released = make(chan struct{})
+}
+
+// enter waits for a seat. Goroutines that wait for a channel are served in their order.
+func (p *Instances) enter(ctx context.Context) error {
+	select {
+	case p.seats <- struct{}{}:
+		return nil
+	default:
+	}
+	if p.waiting.Add(1) > int64(p.options.Queue) {
+		p.waiting.Add(-1)
+		return wasihttp.ErrBusy
+	}
+	defer p.waiting.Add(-1)
+	select {
+	case p.seats <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Close closes the spare instance. No request may be under way.
+func (p *Instances) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spare != nil {
+		p.spare.Close()
+		p.spare = nil
+	}
+}
+
+// guest is an instance that is lent.
+type guest struct {
+	*Instance
+	from *Instances
+
+	mu       sync.Mutex
+	released bool
+	watchdog *time.Timer
+}
+
+// Context implements wasihttp.Guest.
+func (g *guest) Context() context.Context { return g.ctx }
+
+// Handle implements wasihttp.Guest.
+func (g *guest) Handle(ctx context.Context, request, out uint32) error {
+	_, err := g.handle.Call(ctx, uint64(request), uint64(out))
+	return err
+}
+
+// Stop implements wasihttp.Guest.
+func (g *guest) Stop(reason error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.released || g.watchdog != nil {
+		return
+	}
+	g.wasi.End(reason)
+	g.watchdog = time.AfterFunc(noticeTime, func() {
+		g.mu.Lock()
+		overrun := !g.released
+		g.mu.Unlock()
+		if overrun && g.from.options.Overrun != nil {
+			g.from.options.Overrun(reason)
+		}
+	})
+}
+
+// Release implements wasihttp.Guest.
+func (g *guest) Release(err error) {
+	g.mu.Lock()
+	g.released = true
+	ended := g.watchdog != nil
+	if ended {
+		g.watchdog.Stop()
+	}
+	g.mu.Unlock()
+	kept := g.Instance
+	if !g.from.options.Kept || err != nil || ended {
+		g.Close()
+		kept = nil
+	}
+	g.from.back(kept)
+	g.from.tell()
+	<-g.from.seats
+}

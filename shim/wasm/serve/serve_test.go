@@ -1,0 +1,450 @@
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
+	"github.com/sunaba-project/sunaba/shim/wasm/linear"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
+)
+
+// bench is a server of tests/oci's component http.wasm.
+type bench struct {
+	*testing.T
+	url    string
+	server *Server
+	memory *linear.Pool
+	served chan error
+	access *lines
+}
+
+// lines are what was written, for several goroutines.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) all() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func serve(t *testing.T, o Options, limits wasihttp.Limits, each uint64) *bench {
+	t.Helper()
+	file, err := os.ReadFile("../../../tests/oci/testdata/http.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lowered, err := lower.Lower(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, memory: linear.New(linear.Options{Seats: DefaultConcurrency, Each: each}), served: make(chan error, 1), access: &lines{}}
+	ctx := experimental.WithMemoryAllocator(context.Background(), b.memory)
+	r := wasitest.Runtime(ctx)
+	t.Cleanup(func() { r.Close(ctx) })
+	compiled, err := r.CompileModule(ctx, lowered.Module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var imports []canonical.Import
+	for _, f := range compiled.ImportedFunctions() {
+		module, name, _ := f.Import()
+		imports = append(imports, canonical.ParseImport(module, name))
+	}
+	if err := canonical.Provide(ctx, r, imports, wasip2.World(), wasihttp.World()); err != nil {
+		t.Fatal(err)
+	}
+	host, err := wasip2.New(wasip2.Config{Stdin: -1, Stdout: -1, Stderr: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { host.Close() })
+	c := &Component{Context: ctx, Runtime: r, Compiled: compiled, Host: host}
+	first, err := c.Instantiate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.url = "http://" + l.Addr().String()
+	instances := NewInstances(c, first, o)
+	b.server = NewServer(l.(*net.TCPListener), &wasihttp.Handler{Instances: instances, Limits: limits}, b.access)
+	go func() { b.served <- b.server.Serve() }()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		b.server.Drain()
+		if err := <-b.served; err != nil {
+			t.Error(err)
+		}
+		instances.Close()
+		if n := b.memory.Used(); n != 0 {
+			t.Errorf("%d bytes of memory are in use at the end", n)
+		}
+	})
+	return b
+}
+
+// get returns the status and the body of a response.
+func (b *bench) get(path string) string {
+	b.Helper()
+	r, err := http.Get(b.url + path)
+	if errors.Is(err, io.EOF) {
+		return "broken off"
+	}
+	if err != nil {
+		return err.Error()
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return "broken off"
+	}
+	return strings.TrimSpace(fmt.Sprint(r.StatusCode, " ", string(body)))
+}
+
+func (b *bench) want(path, want string) {
+	b.Helper()
+	if got := b.get(path); got != want {
+		b.Errorf("%s: got %q, want %q", path, got, want)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 0)
+	b.want("/hello", "200 hello")
+	b.want("/other?x=%0a", "404")
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	for range 3 {
+		r, err := http.Post(b.url+"/echo", "text/plain", bytes.NewReader(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r.Body)
+		if err != nil || !bytes.Equal(got, content) || r.Trailer.Get("X-End") != "yes" || r.Header.Get("Content-Type") != "text/plain" {
+			t.Errorf("%d bytes, trailer %v, header %v, %v", len(got), r.Trailer, r.Header, err)
+		}
+	}
+	if log := b.access.all(); !strings.Contains(log, "GET /hello 200 6 ") || !strings.Contains(log, "GET /other 404 0 ") || !strings.Contains(log, "POST /echo 200 1048576 ") {
+		t.Errorf("access log %q", log)
+	}
+}
+
+// TestEchoStreams has a part of the response before the request has ended.
+func TestEchoStreams(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 0)
+	body, send := io.Pipe()
+	request, err := http.NewRequest("POST", b.url+"/echo", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go io.WriteString(send, "first\n")
+	r, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	read := bufio.NewReader(r.Body)
+	if line, err := read.ReadString('\n'); line != "first\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	go func() { io.WriteString(send, "second\n"); send.Close() }()
+	if rest, err := io.ReadAll(read); string(rest) != "second\n" || err != nil {
+		t.Errorf("got %q, %v", rest, err)
+	}
+}
+
+// TestFailures are those of their requests alone.
+func TestFailures(t *testing.T) {
+	const failed = "500 Internal Server Error"
+	for _, o := range []Options{{}, {Kept: true}} {
+		b := serve(t, o, wasihttp.Limits{}, 0)
+		for path, want := range map[string]string{
+			"/nothing": failed, "/error": failed, "/trap": failed, "/exit": failed, "/late": "broken off",
+		} {
+			b.want(path, want)
+			b.want("/hello", "200 hello")
+		}
+	}
+}
+
+func TestStateOfInstances(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 0)
+	for range 3 {
+		b.want("/count", "200 1")
+	}
+	b = serve(t, Options{Kept: true}, wasihttp.Limits{}, 0)
+	b.want("/count", "200 1")
+	b.want("/count", "200 2")
+	b.get("/trap")
+	b.want("/count", "200 1")
+}
+
+func TestDeadline(t *testing.T) {
+	b := serve(t, Options{Kept: true}, wasihttp.Limits{Time: 100 * time.Millisecond}, 0)
+	for range 3 {
+		wasitest.Took(t, 100*time.Millisecond, func() { b.want("/sleep", "504 Gateway Timeout") })
+		b.want("/count", "200 1")
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 40<<16)
+	for range 3 {
+		b.want("/grow", "200 40")
+	}
+}
+
+// TestQueueIsBounded refuses what would wait behind too many.
+func TestQueueIsBounded(t *testing.T) {
+	b := serve(t, Options{Concurrency: 1, Queue: 1}, wasihttp.Limits{Time: time.Second}, 0)
+	answers := make(chan string, 8)
+	for range 8 {
+		go func() { answers <- b.get("/sleep") }()
+	}
+	counts := map[string]int{}
+	for range 8 {
+		answer, _, _ := strings.Cut(<-answers, " ")
+		counts[answer]++
+	}
+	// The second one waits behind the first, whose time is over when its own is.
+	if counts["503"] < 6 || counts["504"] < 1 || counts["503"]+counts["504"] != 8 {
+		t.Errorf("answers %v", counts)
+	}
+}
+
+// TestMemoryIsWaitedFor where other instances have all of it, and an instance that has none by
+// itself is an error.
+func TestMemoryIsWaitedFor(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 0)
+	b.memory.SetCeiling(6 << 16) // room for three
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() { b.want("/hello", "200 hello") })
+	}
+	all.Wait()
+	b.memory.SetCeiling(1)
+	b.want("/hello", "503 Service Unavailable")
+	for range 8 {
+		all.Go(func() { b.want("/hello", "503 Service Unavailable") })
+	}
+	all.Wait()
+	b.memory.SetCeiling(0)
+	b.want("/hello", "200 hello")
+}
+
+// TestManyAtOnce shares few instances.
+func TestManyAtOnce(t *testing.T) {
+	b := serve(t, Options{Concurrency: 8}, wasihttp.Limits{}, 0)
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() {
+			if got := b.get("/count"); got != "200 1" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestDrain answers what has arrived, and nothing else.
+func TestDrain(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 0)
+	body, send := io.Pipe()
+	done := make(chan string)
+	go func() {
+		r, err := http.Post(b.url+"/echo", "text/plain", body)
+		if err != nil {
+			done <- err.Error()
+			return
+		}
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		done <- fmt.Sprint(string(text), " ", err)
+	}()
+	io.WriteString(send, "before ")
+	for b.server.isBusy() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	b.server.Drain()
+	b.server.Drain()
+	for {
+		c, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+		if err != nil {
+			break
+		}
+		c.Close()
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case err := <-b.served:
+		t.Fatalf("it has ended with a request under way: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	io.WriteString(send, "after")
+	send.Close()
+	if got := <-done; got != "before after <nil>" {
+		t.Errorf("got %q", got)
+	}
+	err := <-b.served
+	b.served <- err // for the end of the test
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// isBusy is how many requests are under way.
+func (s *Server) isBusy() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.busy
+}
+
+// TestListenerDrains hands out what has arrived when it was told to drain.
+func TestListenerDrains(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inner.Close()
+	l := newListener(inner.(*net.TCPListener), 2)
+	for range 3 {
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	first, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(l.places) != 1 {
+		t.Errorf("%d places are taken", len(l.places))
+	}
+	l.drain()
+	second, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	third := make(chan error)
+	go func() { c, err := l.Accept(); _ = c; third <- err }()
+	select {
+	case err := <-third:
+		t.Errorf("a third connection with two places: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	first.Close()
+	first.Close()
+	if err := <-third; err != nil {
+		t.Error(err)
+	}
+	second.Close()
+	if _, err := l.Accept(); err != errDrained {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestHTTP2 without TLS.
+func TestHTTP2(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 0)
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: &http.Transport{Protocols: protocols}}
+	defer client.CloseIdleConnections()
+	r, err := client.Get(b.url + "/hello")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if text, err := io.ReadAll(r.Body); string(text) != "hello\n" || err != nil || r.ProtoMajor != 2 {
+		t.Errorf("%q by %s, %v", text, r.Proto, err)
+	}
+}
+
+// TestNoHandler is an error of the module.
+func TestNoHandler(t *testing.T) {
+	ctx := context.Background()
+	r := wasitest.Runtime(ctx)
+	defer r.Close(ctx)
+	compiled, err := r.CompileModule(ctx, wasitest.Component(nil, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := wasip2.New(wasip2.Config{Stdin: -1, Stdout: -1, Stderr: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	c := &Component{Context: ctx, Runtime: r, Compiled: compiled, Host: host}
+	if _, err := c.Instantiate(); err != ErrNoHandler {
+		t.Errorf("error %v", err)
+	}
+}
+
+// BenchmarkInstantiate makes an instance, as each request has one, and closes it.
+func BenchmarkInstantiate(b *testing.B) {
+	file, err := os.ReadFile("../../../tests/oci/testdata/http.wasm")
+	if err != nil {
+		b.Fatal(err)
+	}
+	lowered, err := lower.Lower(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := experimental.WithMemoryAllocator(context.Background(), linear.New(linear.Options{Seats: 1}))
+	r := wazero.NewRuntime(ctx)
+	defer r.Close(ctx)
+	compiled, err := r.CompileModule(ctx, lowered.Module)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var imports []canonical.Import
+	for _, f := range compiled.ImportedFunctions() {
+		module, name, _ := f.Import()
+		imports = append(imports, canonical.ParseImport(module, name))
+	}
+	if err := canonical.Provide(ctx, r, imports, wasip2.World(), wasihttp.World()); err != nil {
+		b.Fatal(err)
+	}
+	host, err := wasip2.New(wasip2.Config{Stdin: -1, Stdout: -1, Stderr: -1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer host.Close()
+	c := &Component{Context: ctx, Runtime: r, Compiled: compiled, Host: host}
+	for b.Loop() {
+		i, err := c.Instantiate()
+		if err != nil {
+			b.Fatal(err)
+		}
+		i.Close()
+	}
+}

@@ -1,0 +1,105 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Bounds of connections.
+const (
+	headTime = 10 * time.Second
+	idleTime = 120 * time.Second
+	maxHead  = 64 << 10
+)
+
+// quietTime is how long no request is under way before memory is given back to the system.
+const quietTime = 10 * time.Second
+
+// Handler answers requests.
+type Handler interface {
+	http.Handler
+	Wait() // returns when what ServeHTTP has started has ended; no request may be under way
+}
+
+// Server serves one handler.
+type Server struct {
+	http     *http.Server
+	handler  Handler
+	listener *listener
+	access   *accessLog // nil = none
+
+	mu    sync.Mutex
+	busy  int // requests under way
+	quiet *time.Timer
+	drain sync.Once
+}
+
+// NewServer makes a server on a listener, which it closes. Access is where a line for each request
+// is written, nil for nowhere.
+func NewServer(l *net.TCPListener, h Handler, access io.Writer) *Server {
+	s := &Server{handler: h, listener: newListener(l, maxConns)}
+	if access != nil {
+		s.access = &accessLog{to: access}
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s.http = &http.Server{
+		Handler: s, ReadHeaderTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead, Protocols: protocols,
+		ErrorLog: log.New(io.Discard, "", 0), // what clients do wrong
+	}
+	s.quiet = time.AfterFunc(quietTime, debug.FreeOSMemory)
+	return s
+}
+
+// Serve returns when Drain has let everything end, with nil, or an error that the listener gave.
+func (s *Server) Serve() error {
+	err := s.http.Serve(s.listener)
+	if s.listener.draining.Load() && (errors.Is(err, errDrained) || errors.Is(err, net.ErrClosed)) {
+		_ = s.http.Shutdown(context.Background()) // it waits for every request
+		s.handler.Wait()
+		s.quiet.Stop()
+		return nil
+	}
+	return fmt.Errorf("accept connections: %w", err)
+}
+
+// Drain makes Serve end: see the package. It may be called at any time, and again.
+func (s *Server) Drain() { s.drain.Do(s.listener.drain) }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.begin()
+	defer s.end()
+	if s.access == nil {
+		s.handler.ServeHTTP(w, r)
+		return
+	}
+	m := &meter{ResponseWriter: w, began: time.Now()}
+	defer s.access.write(r, m) // also where the response is broken off by a panic
+	s.handler.ServeHTTP(m, r)
+}
+
+func (s *Server) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy++; s.busy == 1 {
+		s.quiet.Stop()
+	}
+}
+
+func (s *Server) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy--; s.busy == 0 {
+		s.quiet.Reset(quietTime)
+	}
+}

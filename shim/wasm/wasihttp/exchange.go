@@ -1,0 +1,134 @@
+package wasihttp
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// exchange is one request and what a guest answers to it.
+type exchange struct {
+	once     sync.Once
+	answered chan struct{} // closed when response or err is there
+	response *outgoingResponse
+	err      error
+
+	returned chan struct{} // closed when the guest has returned
+	failed   error         // why it has failed, then
+}
+
+func newExchange() *exchange {
+	return &exchange{answered: make(chan struct{}), returned: make(chan struct{})}
+}
+
+// answer is the guest's answer, or an error in its place. The first one counts.
+func (e *exchange) answer(response *outgoingResponse, err error) {
+	e.once.Do(func() {
+		e.response, e.err = response, err
+		close(e.answered)
+	})
+}
+
+// finish is the guest's end. A body that it has left open ends complete if the guest has returned:
+// it can have nothing more to say, and wasmtime ends it so.
+func (e *exchange) finish(err error) {
+	e.failed = err
+	e.answer(nil, err)
+	if r := e.response; r != nil && r.body != nil {
+		end := io.EOF
+		if err != nil {
+			end = fmt.Errorf("%w: %w", errAborted, err)
+		}
+		r.body.pipe.closeWrite(end)
+	}
+	close(e.returned)
+}
+
+// lull is how long a body may pause before what was written of it is sent.
+const lull = time.Millisecond
+
+// writer sends a guest's response.
+type writer struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	sent    func(int) // counts bytes, nil = nobody counts
+}
+
+// head makes the head of the response, which is sent with the body or after a lull.
+func (w *writer) head(r *outgoingResponse) {
+	header := w.Header()
+	for name, values := range r.headers.header() {
+		header[name] = values
+	}
+	if _, typed := header["Content-Type"]; !typed {
+		header["Content-Type"] = nil // else net/http guesses one
+	}
+	w.WriteHeader(r.status)
+}
+
+// goneGrace is how long a body may pause whose client sends nothing more: it has closed the
+// connection, or only its half of it.
+const goneGrace = time.Second
+
+// copy sends the body until its end, which it returns: nil for a complete one. gone tells that the
+// client sends nothing more, over that the time of the request is over.
+func (w *writer) copy(body *outgoing, gone, over <-chan struct{}) error {
+	chunk := chunks.Get().(*[16 << 10]byte)
+	defer chunks.Put(chunk)
+	pause := time.NewTimer(lull)
+	defer pause.Stop()
+	unsent := true // the head
+	var left <-chan time.Time
+	for {
+		n, err := body.pipe.tryRead(chunk[:])
+		switch {
+		case n > 0:
+			if _, err := w.Write(chunk[:n]); err != nil && err != http.ErrBodyNotAllowed {
+				return err
+			}
+			if !unsent {
+				unsent = true
+				pause.Reset(lull)
+			}
+			if left != nil {
+				left = time.After(goneGrace)
+			}
+			continue
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		select {
+		case <-body.pipe.moved:
+		case <-pause.C:
+			unsent = false
+			if err := w.control.Flush(); err != nil {
+				return err
+			}
+		case <-gone:
+			gone, left = nil, time.After(goneGrace)
+		case <-left:
+			return errUnread
+		case <-over:
+			return ErrDeadline
+		}
+	}
+}
+
+// trailers adds those of a complete body.
+func (w *writer) trailers(trailers http.Header) {
+	for name, values := range trailers {
+		w.Header()[http.TrailerPrefix+name] = values
+	}
+}
+
+// closeAfterwards makes net/http close the connection behind the response. It has no function for
+// that once the head was sent, except what it does for a body that is too large.
+func (w *writer) closeAfterwards() {
+	limited := http.MaxBytesReader(w.ResponseWriter, io.NopCloser(strings.NewReader("x")), 0)
+	_, _ = io.Copy(io.Discard, limited)
+}

@@ -1,0 +1,295 @@
+package wasihttp
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// What a fields resource may hold: the bytes of its names and values, and for each of them what
+// keeping it costs. A guest that adds more traps.
+const (
+	maxFields = 128 << 10
+	nameCost  = 32
+	valueCost = 40
+)
+
+// maxName bounds the name of a field, in bytes.
+const maxName = 1<<16 - 1
+
+// headerError is the variant header-error.
+type headerError uint8
+
+const (
+	invalidSyntax headerError = iota
+	forbidden
+	immutable
+)
+
+func (e headerError) Error() string {
+	return [...]string{"invalid syntax", "forbidden", "immutable"}[e]
+}
+
+// forbiddenNames are of fields that belong to one connection, which is the host's.
+var forbiddenNames = []string{
+	"connection", "host", "http2-settings", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
+	"transfer-encoding", "upgrade",
+}
+
+func isForbidden(name string) bool { return slices.Contains(forbiddenNames, name) }
+
+// field is a name, in lower case, and its values.
+type field struct {
+	name   string
+	values []string
+}
+
+// fields is the resource of that name. Names are in the order in which they were added, each once.
+type fields struct {
+	list   []field
+	size   int  // as maxFields counts it
+	frozen bool // it cannot be changed
+}
+
+func (*fields) Drop() {}
+
+// fieldsOf makes fields that cannot be changed of what has arrived. Headers of HTTP have lost their
+// order, so they are sorted by name.
+func fieldsOf(header http.Header) *fields {
+	f := &fields{list: make([]field, 0, len(header)), frozen: true}
+	for name, values := range header {
+		if name = strings.ToLower(name); len(values) > 0 && !isForbidden(name) {
+			f.list = append(f.list, field{name, values})
+			f.size += cost(name, values)
+		}
+	}
+	slices.SortFunc(f.list, func(a, b field) int { return strings.Compare(a.name, b.name) })
+	return f
+}
+
+// headersOf is fieldsOf of headers that announce these trailers, which net/http has taken out of
+// them. It is called before the body is read: trailers arrive in the same map.
+func headersOf(header, trailers http.Header) *fields {
+	if len(trailers) == 0 {
+		return fieldsOf(header)
+	}
+	all := maps.Clone(header)
+	all["Trailer"] = []string{strings.Join(slices.Sorted(maps.Keys(trailers)), ", ")}
+	return fieldsOf(all)
+}
+
+// cost is what a field counts in maxFields.
+func cost(name string, values []string) int {
+	n := nameCost + len(name)
+	for _, v := range values {
+		n += valueCost + len(v)
+	}
+	return n
+}
+
+// header is for net/http.
+func (f *fields) header() http.Header {
+	h := make(http.Header, len(f.list)+2)
+	for _, e := range f.list {
+		h[http.CanonicalHeaderKey(e.name)] = slices.Clip(e.values)
+	}
+	return h
+}
+
+// find returns the field of that name, nil for none.
+func (f *fields) find(name string) *field {
+	for i := range f.list {
+		if f.list[i].name == name {
+			return &f.list[i]
+		}
+	}
+	return nil
+}
+
+// get returns the values of a name.
+func (f *fields) get(name string) []string {
+	if e := f.find(strings.ToLower(name)); e != nil {
+		return e.values
+	}
+	return nil
+}
+
+// editable returns the name as it is kept, if the field may be changed.
+func (f *fields) editable(name string) (string, error) {
+	switch lower := strings.ToLower(name); {
+	case !validName(name):
+		return "", invalidSyntax
+	case isForbidden(lower):
+		return "", forbidden
+	default:
+		return lower, nil
+	}
+}
+
+// set replaces the values of a name. With none it has no field afterwards.
+func (f *fields) set(name string, values []string) error {
+	name, err := f.editable(name)
+	switch {
+	case err != nil:
+		return err
+	case !allValid(name, values):
+		return invalidSyntax
+	case f.frozen:
+		return immutable
+	case len(values) == 0:
+		f.remove(name)
+		return nil
+	}
+	e := f.find(name)
+	if e == nil {
+		if err := f.grow(cost(name, values)); err != nil {
+			return err
+		}
+		f.list = append(f.list, field{name, values})
+		return nil
+	}
+	if err := f.grow(cost(name, values) - cost(name, e.values)); err != nil {
+		return err
+	}
+	e.values = values
+	return nil
+}
+
+// add appends a value.
+func (f *fields) add(name, value string) error {
+	name, err := f.editable(name)
+	switch {
+	case err != nil:
+		return err
+	case !allValid(name, []string{value}):
+		return invalidSyntax
+	case f.frozen:
+		return immutable
+	}
+	e := f.find(name)
+	if e == nil {
+		if err := f.grow(cost(name, []string{value})); err != nil {
+			return err
+		}
+		f.list = append(f.list, field{name, []string{value}})
+		return nil
+	}
+	if err := f.grow(valueCost + len(value)); err != nil {
+		return err
+	}
+	e.values = append(e.values, value)
+	return nil
+}
+
+// delete removes a name.
+func (f *fields) delete(name string) error {
+	name, err := f.editable(name)
+	switch {
+	case err != nil:
+		return err
+	case f.frozen:
+		return immutable
+	}
+	f.remove(name)
+	return nil
+}
+
+func (f *fields) remove(name string) {
+	if e := f.find(name); e != nil {
+		f.size -= cost(name, e.values)
+		f.list = slices.DeleteFunc(f.list, func(e field) bool { return e.name == name })
+	}
+}
+
+// grow counts more bytes.
+func (f *fields) grow(by int) error {
+	if by > 0 && f.size+by > maxFields {
+		return errFieldsFull
+	}
+	f.size += by
+	return nil
+}
+
+// freeze makes the fields those of a request or a response, which cannot be changed.
+func (f *fields) freeze() *fields {
+	f.frozen = true
+	return f
+}
+
+// clone is a copy that can be changed.
+func (f *fields) clone() *fields {
+	c := &fields{list: slices.Clone(f.list), size: f.size}
+	for i := range c.list {
+		c.list[i].values = slices.Clone(c.list[i].values)
+	}
+	return c
+}
+
+// count is the number of entries.
+func (f *fields) count() int {
+	n := 0
+	for _, e := range f.list {
+		n += len(e.values)
+	}
+	return n
+}
+
+// contentLength is the length that the fields announce, -1 for none.
+func (f *fields) contentLength() (int64, error) {
+	if e := f.find(contentLength); e != nil {
+		return parseLength(e.values[0])
+	}
+	return -1, nil
+}
+
+const contentLength = "content-length"
+
+// parseLength reads the value of content-length: digits, no sign.
+func parseLength(s string) (int64, error) {
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil || s[0] == '+' {
+		return 0, invalidSyntax
+	}
+	return int64(n), nil
+}
+
+// validName reports whether a name is a token of RFC 9110.
+func validName(name string) bool {
+	if name == "" || len(name) > maxName {
+		return false
+	}
+	for i := range len(name) {
+		if !isToken(name[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isToken(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+func validValue(value string) bool {
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// allValid reports whether a field may have these values.
+func allValid(name string, values []string) bool {
+	for _, v := range values {
+		if !validValue(v) {
+			return false
+		}
+		if _, err := parseLength(v); name == contentLength && err != nil {
+			return false
+		}
+	}
+	return true
+}

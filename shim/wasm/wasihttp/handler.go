@@ -1,0 +1,231 @@
+package wasihttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+)
+
+// ErrBusy is returned by Instances.Take where too many requests wait already.
+var ErrBusy = errors.New("too many requests wait for an instance")
+
+// Reasons why a request fails, for Handler.Log.
+var (
+	ErrNoResponse = errors.New("the guest has returned without a response")
+	ErrDeadline   = errors.New("the time of the request is over")
+)
+
+// Instances lends guests to requests.
+type Instances interface {
+	// Take waits for a guest until ctx ends. ErrBusy where too many wait already.
+	Take(ctx context.Context) (Guest, error)
+}
+
+// Guest is an instance of a component, lent to one request.
+type Guest interface {
+	// Context is what the guest's functions are called with. It has a canonical.Instance.
+	Context() context.Context
+	// Handle calls the export wasi:http/incoming-handler#handle, and returns when the guest has.
+	Handle(ctx context.Context, request, out uint32) error
+	// Stop ends the guest at its next call of a host function, or in the one that it waits in. It
+	// may be called from any goroutine, and after Release.
+	Stop(reason error)
+	// Release gives the guest back. err is what Handle has returned.
+	Release(err error)
+}
+
+// Limits bound one request; 0 is no limit.
+type Limits struct {
+	Time time.Duration // from the arrival of its head to the end of the response and of the guest
+	Body int64         // of the request, in bytes
+}
+
+// Handler answers each request by a guest.
+type Handler struct {
+	Instances Instances
+	Limits    Limits
+	// Log is told why a request has failed. It may be nil.
+	Log func(request *http.Request, err error)
+
+	guests sync.WaitGroup
+}
+
+// writeGrace is how long the last of a response may take beyond the time of the request.
+const writeGrace = time.Second
+
+// Wait returns when every guest has. No request may be under way.
+func (h *Handler) Wait() { h.guests.Wait() }
+
+func (h *Handler) log(r *http.Request, err error) {
+	if h.Log != nil {
+		h.Log(r, err)
+	}
+}
+
+// refuse answers a request without a guest's response.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, err error) {
+	h.log(r, err)
+	http.Error(w, http.StatusText(status), status)
+}
+
+// ServeHTTP answers one request. When it returns, the guest may still run: what it does after its
+// response is its own business, until the time of the request is over.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !utf8.ValidString(r.RequestURI) || !utf8.ValidString(r.Host) {
+		h.refuse(w, r, http.StatusBadRequest, errors.New("the request's target is not UTF-8"))
+		return
+	}
+	if h.Limits.Body > 0 && r.ContentLength > h.Limits.Body {
+		h.refuse(w, r, http.StatusRequestEntityTooLarge, sized(RequestBodySize, uint64(r.ContentLength)))
+		return
+	}
+	to := &writer{ResponseWriter: w, control: http.NewResponseController(w)}
+	over, cancel := context.WithoutCancel(r.Context()), context.CancelFunc(func() {})
+	queue := r.Context()
+	if h.Limits.Time > 0 {
+		over, cancel = context.WithTimeout(over, h.Limits.Time)
+		var leave context.CancelFunc
+		queue, leave = context.WithTimeout(queue, h.Limits.Time)
+		defer leave()
+		_ = to.control.SetWriteDeadline(time.Now().Add(h.Limits.Time + writeGrace)) // a writer without deadlines has none
+	}
+	defer cancel()
+	guest, err := h.Instances.Take(queue)
+	if err != nil {
+		h.refuse(w, r, http.StatusServiceUnavailable, err)
+		return
+	}
+	body := newIncoming(r.Body, func() http.Header { return r.Trailer }, requestCode)
+	if r.ContentLength != 0 {
+		_ = to.control.EnableFullDuplex() // HTTP/2 has it anyway
+	} else {
+		body.reader = http.NoBody
+	}
+	complete := h.answer(over, to, r, h.start(guest, r, body))
+	if to.settle(body); !complete {
+		panic(http.ErrAbortHandler) // the client is to see it
+	}
+}
+
+// start runs the guest.
+func (h *Handler) start(guest Guest, r *http.Request, body *incoming) *exchange {
+	e := newExchange()
+	body.limit, body.over = h.Limits.Body, func(err error) { e.answer(nil, err) }
+	request := &incomingRequest{http: r, body: body}
+	if len(r.Trailer) > 0 {
+		request.headers = headersOf(r.Header, r.Trailer)
+	}
+	deadline := time.AfterFunc(math.MaxInt64, func() { guest.Stop(ErrDeadline) })
+	if h.Limits.Time > 0 {
+		deadline.Reset(h.Limits.Time)
+	}
+	h.guests.Add(1)
+	go func() {
+		defer h.guests.Done()
+		defer deadline.Stop()
+		err := run(guest, request, &responseOutparam{e})
+		e.finish(err)
+		guest.Release(err)
+	}()
+	return e
+}
+
+// run gives the guest its request, and waits for its end.
+func run(guest Guest, request *incomingRequest, out *responseOutparam) (err error) {
+	defer func() {
+		if trap, ok := recover().(*canonical.Trap); ok {
+			err = trap // an instance that is kept has too many handles
+		}
+	}()
+	i := canonical.From(guest.Context())
+	return guest.Handle(guest.Context(), i.Add(request, 0), i.Add(out, 0))
+}
+
+// answer waits for the guest's response and sends it. It reports whether the response is complete.
+func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *exchange) bool {
+	select {
+	case <-e.answered:
+	case <-over.Done():
+		e.answer(nil, ErrDeadline)
+		<-e.answered
+	}
+	if e.response == nil {
+		h.fail(w, r, e.err)
+		return true
+	}
+	w.head(e.response)
+	if e.response.body == nil {
+		return true
+	}
+	if err := w.copy(e.response.body, r.Context().Done(), over.Done()); err != nil {
+		e.response.body.pipe.closeRead(errUnread)
+		h.log(r, fmt.Errorf("send response: %w", err))
+		_ = w.control.Flush() // the client is to see what there was
+		return false
+	}
+	w.trailers(e.response.body.trailers)
+	return true
+}
+
+// fail answers in the place of a guest that has not.
+func (h *Handler) fail(w *writer, r *http.Request, err error) {
+	status := http.StatusInternalServerError
+	var refused ErrorCode
+	switch {
+	case err == nil:
+		err = ErrNoResponse
+	case errors.Is(err, ErrDeadline):
+		status = http.StatusGatewayTimeout
+	case errors.As(err, &refused) && refused.Case == RequestBodySize && h.Limits.Body > 0 && refused.Number == uint64(h.Limits.Body):
+		status = http.StatusRequestEntityTooLarge
+	}
+	h.refuse(w, r, status, err)
+}
+
+// requestCode is the error-code of a body of a request that has not arrived as a whole.
+func requestCode(err error) error {
+	if isEOF(err) {
+		return code(ConnectionTerminated)
+	}
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return code(ConnectionReadTimeout)
+	}
+	return code(ProtocolError)
+}
+
+// What settle still reads of a body that no guest wants, so that the connection can be used again.
+const (
+	leftovers     = 64 << 10
+	leftoversTime = 100 * time.Millisecond
+)
+
+// settle ends what reads the request's body, before net/http reads the next request. Where the body
+// has not come to its end, the connection cannot be used again: what follows would be taken for a
+// request.
+func (w *writer) settle(body *incoming) {
+	body.start.Do(func() { body.finish(code(ConnectionTerminated)) })
+	body.pipe.closeRead(errUnread)
+	if body.reader == http.NoBody || body.begun.Load() && body.finished.IsSet() && body.err == nil {
+		return
+	}
+	select {
+	case <-body.done: // what has arrived is taken: closing would reset the connection
+		_ = w.control.SetReadDeadline(time.Now().Add(leftoversTime))
+		if _, err := io.CopyN(io.Discard, body.reader, leftovers); err == io.EOF {
+			return
+		}
+	default:
+	}
+	w.closeAfterwards()
+	_ = w.control.SetReadDeadline(time.Unix(1, 0)) // what reads, net/http's own end of the request too, stops
+	<-body.done
+}

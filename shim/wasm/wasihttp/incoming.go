@@ -1,0 +1,229 @@
+package wasihttp
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
+)
+
+// errDiscard tells the reader of a body that only its trailers are wanted.
+var errDiscard = errors.New("only the trailers are wanted")
+
+// incoming is the body of a request or a response that arrives. Nothing is read of it before the
+// guest asks; then a goroutine reads ahead, as much as the pipe holds.
+type incoming struct {
+	reader   io.Reader
+	trailers func() http.Header // valid once the reader is at its end
+	code     func(error) error  // the error-code of an error of the reader
+	limit    int64              // of the body, in bytes, 0 = none
+	over     func(error)        // called with the error-code when the body passes the limit
+	release  func()             // the guest has given it up, nil = nothing is to be done
+
+	pipe     *pipe
+	start    sync.Once
+	begun    atomic.Bool   // it was read of
+	done     chan struct{} // closed when nothing reads any more
+	finished wasi.Event    // the end was reached: err and fields are valid
+	err      error
+	fields   *fields // the trailers, nil for none
+}
+
+func newIncoming(reader io.Reader, trailers func() http.Header, code func(error) error) *incoming {
+	return &incoming{reader: reader, trailers: trailers, code: code, pipe: newPipe(), done: make(chan struct{})}
+}
+
+// begin starts reading.
+func (in *incoming) begin() {
+	in.start.Do(func() {
+		in.begun.Store(true)
+		if in.reader == http.NoBody {
+			in.finish(nil)
+			return
+		}
+		go in.pump()
+	})
+}
+
+// chunks are the buffers of pumps.
+var chunks = sync.Pool{New: func() any { return new([16 << 10]byte) }}
+
+// pump reads the body, to its end unless the guest gives it up.
+func (in *incoming) pump() {
+	chunk := chunks.Get().(*[16 << 10]byte)
+	defer chunks.Put(chunk)
+	for total := int64(0); ; {
+		n, err := in.reader.Read(chunk[:])
+		if total += int64(n); in.limit > 0 && total > in.limit {
+			err := sized(RequestBodySize, uint64(in.limit))
+			in.over(err)
+			in.finish(err)
+			return
+		}
+		if n > 0 {
+			if _, gone := in.pipe.Write(chunk[:n]); gone == errUnread {
+				close(in.done)
+				return
+			}
+		}
+		switch {
+		case err == io.EOF:
+			in.finish(nil)
+			return
+		case err != nil:
+			in.finish(in.code(err))
+			return
+		}
+	}
+}
+
+// finish ends the body: completely, or with an error-code.
+func (in *incoming) finish(err error) {
+	end := io.EOF
+	if in.err = err; err != nil {
+		end = err
+	} else if f := fieldsOf(in.trailers()); len(f.list) > 0 {
+		in.fields = f
+	}
+	in.pipe.closeWrite(end)
+	in.finished.Set()
+	close(in.done)
+}
+
+// abandon gives the body up.
+func (in *incoming) abandon() {
+	in.pipe.closeRead(errUnread)
+	in.start.Do(func() { close(in.done) })
+	if in.release != nil {
+		in.release()
+	}
+}
+
+// incomingBody is the resource of that name.
+type incomingBody struct {
+	of     *incoming
+	stream bool // it was given out
+}
+
+func (b *incomingBody) Drop() { b.of.abandon() }
+
+// bodyReader is the input-stream of an incoming-body.
+type bodyReader struct {
+	of     *incoming
+	buffer []byte
+	closed bool // its end was told
+}
+
+// maxRead is how much one read of a guest's moves, in bytes.
+const maxRead = 16 << 10
+
+// WaitsFor is bytes in the pipe, or its end.
+func (s *bodyReader) WaitsFor() (wasi.Subscription, bool) {
+	return wasi.Subscription{Event: &s.of.pipe.readable}, !s.closed
+}
+
+// Read is that of wasip2.InputStream.
+func (s *bodyReader) Read(i *wasip2.Instance, n uint64, block bool) ([]byte, error) {
+	if s.closed {
+		return nil, wasip2.ErrClosed
+	}
+	if s.buffer == nil {
+		s.buffer = make([]byte, maxRead)
+	}
+	for {
+		got, err := s.of.pipe.tryRead(s.buffer[:min(n, maxRead)])
+		switch {
+		case err == io.EOF:
+			s.closed = true
+			return nil, wasip2.ErrClosed
+		case err != nil:
+			s.closed = true
+			return nil, err
+		case got > 0, !block, n == 0 && s.of.pipe.readable.IsSet():
+			return s.buffer[:got], nil
+		}
+		if err := i.Wait(wasi.Subscription{Event: &s.of.pipe.readable}); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Drop leaves the rest where it is: the trailers may still be asked for.
+func (*bodyReader) Drop() {}
+
+// futureTrailers is the resource of that name.
+type futureTrailers struct {
+	of    *incoming
+	taken bool
+}
+
+func (f *futureTrailers) Drop() { f.of.abandon() }
+
+func (f *futureTrailers) WaitsFor() (wasi.Subscription, bool) {
+	return wasi.Subscription{Event: &f.of.finished}, true
+}
+
+func bodyStream(c *canonical.Call, p []uint64, out uint32) error {
+	b := canonical.Get[*incomingBody](c, p[0])
+	if b.stream {
+		return errOnce
+	}
+	b.stream = true
+	b.of.begin()
+	c.Put32(out, c.Add(&bodyReader{of: b.of}, uint32(p[0])))
+	return nil
+}
+
+func bodyFinish(c *canonical.Call, p []uint64, _ uint32) error {
+	b := canonical.Take[*incomingBody](c, p[0])
+	b.of.pipe.closeRead(errDiscard)
+	b.of.begin()
+	p[0] = uint64(c.Add(&futureTrailers{of: b.of}, 0))
+	return nil
+}
+
+// Layout of option<result<result<T, error-code>>> for a T that is no larger than an error-code.
+const (
+	futureSize   = 16 + 8 + codeSize
+	futureOuter  = 8
+	futureInner  = 16
+	futureResult = 24
+)
+
+// answerFuture writes what a future says before its value: not yet, or already taken. It reports
+// whether the value is to be written.
+func answerFuture(c *canonical.Call, out uint32, ready bool, taken *bool) bool {
+	c.PutBool(out, ready)
+	if !ready {
+		return false
+	}
+	c.PutBool(out+futureOuter, *taken)
+	if *taken {
+		return false
+	}
+	*taken = true
+	return true
+}
+
+func trailersGet(c *canonical.Call, p []uint64, out uint32) error {
+	f := canonical.Get[*futureTrailers](c, p[0])
+	if !answerFuture(c, out, f.of.finished.IsSet(), &f.taken) {
+		return nil
+	}
+	if f.of.err != nil {
+		c.Put8(out+futureInner, 1)
+		putCode(c, out+futureResult, f.of.err)
+		return nil
+	}
+	c.Put8(out+futureInner, 0)
+	c.PutBool(out+futureResult, f.of.fields != nil)
+	if f.of.fields != nil {
+		c.Put32(out+futureResult+4, c.Add(f.of.fields, 0))
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package wasihttp
+
+import (
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
+)
+
+// errAborted ends a body that the guest has not finished.
+var errAborted = errors.New("the guest has not finished the body")
+
+// outgoing is the body of a request or a response that a guest writes.
+type outgoing struct {
+	pipe     *pipe
+	size     int64 // that content-length announces, -1 for none
+	written  int64
+	wrong    Case        // what a body of another size is
+	trailers http.Header // for who has read the end of the pipe
+}
+
+// newOutgoing makes the body that goes with these headers.
+func newOutgoing(headers *fields, wrong Case) (*outgoing, error) {
+	size, err := headers.contentLength()
+	if err != nil {
+		return nil, err
+	}
+	return &outgoing{pipe: newPipe(), size: size, wrong: wrong, trailers: http.Header{}}, nil
+}
+
+// finish ends the body. The trailers are there before its end is.
+func (o *outgoing) finish(trailers *fields) error {
+	if o.size >= 0 && o.written != o.size {
+		o.pipe.closeWrite(errAborted)
+		return sized(o.wrong, uint64(o.written))
+	}
+	if trailers != nil {
+		for name, values := range trailers.header() {
+			o.trailers[name] = values
+		}
+	}
+	o.pipe.closeWrite(io.EOF)
+	return nil
+}
+
+// outgoingBody is the resource of that name.
+type outgoingBody struct {
+	of     *outgoing
+	stream bool // it was given out
+}
+
+func (b *outgoingBody) Drop() { b.of.pipe.closeWrite(errAborted) }
+
+// bodyWriter is the output-stream of an outgoing-body.
+type bodyWriter struct {
+	of     *outgoing
+	closed bool // what was written is not what content-length announces
+}
+
+func (*bodyWriter) Drop() {}
+
+// WaitsFor is room in the pipe.
+func (s *bodyWriter) WaitsFor() (wasi.Subscription, bool) {
+	return wasi.Subscription{Event: &s.of.pipe.writable}, !s.closed
+}
+
+// Check is that of wasip2.OutputStream.
+func (s *bodyWriter) Check() (uint64, error) {
+	room, err := s.of.pipe.room()
+	if s.closed || err != nil {
+		return 0, wasip2.ErrClosed
+	}
+	return uint64(room), nil
+}
+
+// Write is that of wasip2.OutputStream.
+func (s *bodyWriter) Write(i *wasip2.Instance, b []byte) error {
+	if s.closed {
+		return wasip2.ErrClosed
+	}
+	var long error
+	if s.of.written += int64(len(b)); s.of.size >= 0 && s.of.written > s.of.size {
+		long = sized(s.of.wrong, uint64(s.of.written))
+		b = b[:max(int64(len(b))-(s.of.written-s.of.size), 0)]
+		s.closed = true
+	}
+	for len(b) > 0 {
+		n, err := s.of.pipe.tryWrite(b)
+		if err != nil {
+			return wasip2.ErrClosed
+		}
+		if b = b[n:]; n > 0 {
+			continue
+		}
+		if err := i.Wait(wasi.Subscription{Event: &s.of.pipe.writable}); err != nil {
+			return err
+		}
+	}
+	return long
+}
+
+// Flush is that of wasip2.OutputStream. The other side of the pipe is never idle.
+func (s *bodyWriter) Flush(*wasip2.Instance, bool) error {
+	_, err := s.Check()
+	return err
+}
+
+func bodyWrite(c *canonical.Call, p []uint64, out uint32) error {
+	b := canonical.Get[*outgoingBody](c, p[0])
+	if b.stream {
+		return errOnce
+	}
+	b.stream = true
+	c.Put32(out, c.Add(wasip2.NewOutputStream(&bodyWriter{of: b.of}), uint32(p[0])))
+	return nil
+}
+
+func outgoingFinish(c *canonical.Call, p []uint64, _ uint32) error {
+	b := canonical.Take[*outgoingBody](c, p[0])
+	var trailers *fields
+	if canonical.Discriminant(p[1], 2) == 1 {
+		trailers = canonical.Take[*fields](c, p[2])
+	}
+	return b.of.finish(trailers)
+}

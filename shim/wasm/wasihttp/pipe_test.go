@@ -1,0 +1,173 @@
+package wasihttp
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestPipeCarriesEverything between a side that waits and one that asks, in both directions, in
+// pieces of all sizes.
+func TestPipeCarriesEverything(t *testing.T) {
+	for seed := range uint64(40) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		want := make([]byte, random.IntN(1<<20))
+		for i := range want {
+			want[i] = byte(random.Uint32())
+		}
+		p, most := newPipe(), 1+random.IntN(100000)
+		var wait sync.WaitGroup
+		wait.Go(func() { // asks
+			random := rand.New(rand.NewPCG(seed, 2))
+			for rest := want; len(rest) > 0; {
+				n, err := p.tryWrite(rest[:min(len(rest), 1+random.IntN(most))])
+				if err != nil {
+					t.Error(err)
+				}
+				if rest = rest[n:]; n == 0 {
+					waitFor(t, p.writable.IsSet)
+				}
+			}
+			p.closeWrite(io.EOF)
+		})
+		got, err := io.ReadAll(p)
+		if wait.Wait(); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("seed %d, to the side that waits: %d of %d bytes, %v", seed, len(got), len(want), err)
+		}
+
+		p = newPipe()
+		wait.Go(func() { // waits
+			random := rand.New(rand.NewPCG(seed, 3))
+			for rest := want; len(rest) > 0; {
+				n, err := p.Write(rest[:min(len(rest), 1+random.IntN(most))])
+				if err != nil {
+					t.Error(err)
+				}
+				rest = rest[n:]
+			}
+			p.closeWrite(errAborted)
+		})
+		got = nil
+		chunk := make([]byte, most)
+		for {
+			n, err := p.tryRead(chunk)
+			if got = append(got, chunk[:n]...); err != nil {
+				if err != errAborted {
+					t.Error(err)
+				}
+				break
+			}
+			if n == 0 {
+				waitFor(t, p.readable.IsSet)
+			}
+		}
+		if wait.Wait(); !bytes.Equal(got, want) {
+			t.Fatalf("seed %d, to the side that asks: %d of %d bytes", seed, len(got), len(want))
+		}
+	}
+}
+
+// waitFor polls, as a test may.
+func waitFor(t *testing.T, ready func() bool) {
+	for deadline := time.Now().Add(time.Minute); !ready(); time.Sleep(10 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			t.Error("nothing happens")
+			return
+		}
+	}
+}
+
+func TestPipeIsBounded(t *testing.T) {
+	p := newPipe()
+	if n, err := p.tryWrite(make([]byte, 2*pipeSize)); n != pipeSize || err != nil || len(p.ring) != pipeSize {
+		t.Errorf("%d, %v, a ring of %d", n, err, len(p.ring))
+	}
+	if n, err := p.tryWrite([]byte{1}); n != 0 || err != nil || p.writable.IsSet() || !p.readable.IsSet() {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := p.tryRead(make([]byte, 5)); n != 5 || err != nil || !p.writable.IsSet() {
+		t.Errorf("%d, %v", n, err)
+	}
+	if room, err := p.room(); room != 5 || err != nil {
+		t.Errorf("%d, %v", room, err)
+	}
+}
+
+// TestPipeEnds on either side, and wakes the other.
+func TestPipeEnds(t *testing.T) {
+	broken := errors.New("broken")
+	p := newPipe()
+	p.tryWrite([]byte("rest"))
+	p.closeWrite(broken)
+	p.closeWrite(io.EOF)
+	if got, err := io.ReadAll(p); string(got) != "rest" || err != broken || !p.readable.IsSet() {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := p.tryWrite([]byte("more")); err != io.ErrClosedPipe {
+		t.Error(err)
+	}
+
+	p = newPipe()
+	written := make(chan error)
+	go func() {
+		_, err := p.Write(make([]byte, 3*pipeSize))
+		written <- err
+	}()
+	waitFor(t, func() bool { n, _ := p.room(); return n == 0 })
+	p.closeRead(errUnread)
+	if err := <-written; err != errUnread || !p.writable.IsSet() {
+		t.Error(err)
+	}
+	if _, err := p.room(); err != errUnread {
+		t.Error(err)
+	}
+
+	p = newPipe()
+	read := make(chan error)
+	go func() {
+		_, err := p.Read(make([]byte, 1))
+		read <- err
+	}()
+	time.Sleep(5 * time.Millisecond)
+	p.closeWrite(broken)
+	if err := <-read; err != broken {
+		t.Error(err)
+	}
+}
+
+// FuzzPipe compares a pipe with a buffer.
+func FuzzPipe(f *testing.F) {
+	f.Add([]byte{10, 200, 30, 150})
+	f.Add([]byte{255, 127, 255, 127, 1, 2, 255})
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		p, next := newPipe(), byte(0)
+		var model []byte
+		for _, step := range steps {
+			size := int(step&0x7f) * int(step&0x7f) * 5
+			b := make([]byte, size)
+			if step&0x80 == 0 {
+				for i := range b {
+					b[i], next = next, next+1
+				}
+				n, err := p.tryWrite(b)
+				if want := min(size, pipeSize-len(model)); n != want || err != nil {
+					t.Fatalf("wrote %d of %d, %v; want %d", n, size, err, want)
+				}
+				model, next = append(model, b[:n]...), next-byte(size-n)
+			} else {
+				n, err := p.tryRead(b)
+				if err != nil || !bytes.Equal(b[:n], model[:n]) || n != min(size, len(model)) {
+					t.Fatalf("read %d of %d, %v", n, size, err)
+				}
+				model = model[n:]
+			}
+			if p.readable.IsSet() != (len(model) > 0) || p.writable.IsSet() != (len(model) < pipeSize) {
+				t.Fatalf("with %d bytes: readable %v, writable %v", len(model), p.readable.IsSet(), p.writable.IsSet())
+			}
+		}
+	})
+}

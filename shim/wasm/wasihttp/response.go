@@ -1,0 +1,95 @@
+package wasihttp
+
+import "github.com/sunaba-project/sunaba/shim/wasm/canonical"
+
+// outgoingResponse is the resource of that name.
+type outgoingResponse struct {
+	status  int
+	headers *fields
+	body    *outgoing // nil: the guest has not asked for it
+}
+
+func (r *outgoingResponse) Drop() {
+	if r.body != nil {
+		r.body.pipe.closeRead(errUnread)
+	}
+}
+
+func newOutgoingResponse(c *canonical.Call, p []uint64, _ uint32) error {
+	headers := canonical.Take[*fields](c, p[0])
+	p[0] = uint64(c.Add(&outgoingResponse{status: 200, headers: headers.freeze()}, 0))
+	return nil
+}
+
+func responseStatus(c *canonical.Call, p []uint64, _ uint32) error {
+	p[0] = uint64(canonical.Get[*outgoingResponse](c, p[0]).status)
+	return nil
+}
+
+func setStatus(c *canonical.Call, p []uint64, _ uint32) error {
+	r, status := canonical.Get[*outgoingResponse](c, p[0]), int(uint16(p[1]))
+	answerPlain(p, status >= 100 && status <= 999, func() { r.status = status })
+	return nil
+}
+
+func responseHeaders(c *canonical.Call, p []uint64, _ uint32) error {
+	p[0] = uint64(c.Add(canonical.Get[*outgoingResponse](c, p[0]).headers, 0))
+	return nil
+}
+
+func responseBody(c *canonical.Call, p []uint64, out uint32) error {
+	r := canonical.Get[*outgoingResponse](c, p[0])
+	if r.body != nil {
+		return errOnce
+	}
+	return giveBody(c, out, &r.body, r.headers, ResponseBodySize)
+}
+
+// responseOutparam is the resource of that name: where the answer to one request goes.
+type responseOutparam struct{ to *exchange }
+
+func (*responseOutparam) Drop() {}
+
+func outparamSet(c *canonical.Call, p []uint64, _ uint32) error {
+	out := canonical.Take[*responseOutparam](c, p[0])
+	if canonical.Discriminant(p[1], 2) == 1 {
+		out.to.answer(nil, readCode(c, p[2:9]))
+		return nil
+	}
+	out.to.answer(canonical.Take[*outgoingResponse](c, p[2]), nil)
+	return nil
+}
+
+// incomingResponse is the resource of that name.
+type incomingResponse struct {
+	status  int
+	headers *fields
+	body    *incoming
+	taken   bool // the body was consumed
+}
+
+func (r *incomingResponse) Drop() {
+	if !r.taken {
+		r.body.abandon()
+	}
+}
+
+func incomingStatus(c *canonical.Call, p []uint64, _ uint32) error {
+	p[0] = uint64(canonical.Get[*incomingResponse](c, p[0]).status)
+	return nil
+}
+
+func incomingHeaders(c *canonical.Call, p []uint64, _ uint32) error {
+	p[0] = uint64(c.Add(canonical.Get[*incomingResponse](c, p[0]).headers, 0))
+	return nil
+}
+
+func incomingConsume(c *canonical.Call, p []uint64, out uint32) error {
+	r := canonical.Get[*incomingResponse](c, p[0])
+	if r.taken {
+		return errOnce
+	}
+	r.taken = true
+	c.Put32(out, c.Add(&incomingBody{of: r.body}, 0))
+	return nil
+}
