@@ -218,6 +218,23 @@ func TestFurtherProcessOfHTTP(t *testing.T) {
 	b.want("/hello", "200 hello")
 }
 
+// A component sends requests in the network of its pod.
+func TestHTTPFromAComponent(t *testing.T) {
+	b := newHTTPBench(t, annotation.HTTP{}, 8080)
+	start(t, b.create().Init())
+	b.want("/fetch", "200 1006") // connection-refused
+	l := b.pod.listen(t, "127.0.0.1:8099")
+	defer l.Close()
+	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/from" {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	}))
+	for range 3 {
+		b.want("/fetch", "200 418")
+	}
+}
+
 // What its container's limit has no room for is an error of Create.
 func TestHTTPThatDoesNotFit(t *testing.T) {
 	limit := int64(64 << 10)

@@ -2,6 +2,8 @@ package guest
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/tetratelabs/wazero/api"
@@ -80,7 +82,9 @@ func (p *process) openHost2(imports []api.FunctionDefinition) error {
 	if err != nil {
 		return fmt.Errorf("make host: %w", err)
 	}
-	i.ABI().Extension = p.client()
+	if slices.ContainsFunc(wanted, func(i canonical.Import) bool { return strings.HasPrefix(i.Module, "wasi:http/") }) {
+		i.ABI().Extension = p.client()
+	}
 	g.host, g.ctx = i, canonical.With(g.ctx, i.ABI())
 	return nil
 }

@@ -2,10 +2,12 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/linear"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 )
 
@@ -33,8 +35,10 @@ type Instances struct {
 	seats     chan struct{} // has one for each instance that may be lent
 	waiting   atomic.Int64
 
-	mu    sync.Mutex
-	spare *Instance // a fresh one, or the kept one
+	mu       sync.Mutex
+	spare    *Instance     // a fresh one, or the kept one
+	lent     int           // how many requests have one, or have one made
+	released chan struct{} // closed when the next one is given back
 }
 
 var _ wasihttp.Instances = (*Instances)(nil)
@@ -50,7 +54,7 @@ func NewInstances(c *Component, first *Instance, o Options) *Instances {
 	if o.Queue <= 0 {
 		o.Queue = DefaultQueue
 	}
-	return &Instances{component: c, options: o, spare: first, seats: make(chan struct{}, o.Concurrency)}
+	return &Instances{component: c, options: o, spare: first, seats: make(chan struct{}, o.Concurrency), released: make(chan struct{})}
 }
 
 // Take implements wasihttp.Instances.
@@ -58,15 +62,69 @@ func (p *Instances) Take(ctx context.Context) (wasihttp.Guest, error) {
 	if err := p.enter(ctx); err != nil {
 		return nil, err
 	}
-	i := p.takeSpare()
-	if i == nil {
-		var err error
-		if i, err = p.component.Instantiate(); err != nil {
-			<-p.seats
-			return nil, err
-		}
+	i, err := p.instance(ctx)
+	if err != nil {
+		<-p.seats
+		return nil, err
 	}
 	return &guest{Instance: i, from: p}, nil
+}
+
+// instance makes an instance, unless there is a spare one. Where others have all the memory, it
+// waits until one of them gives its back.
+func (p *Instances) instance(ctx context.Context) (*Instance, error) {
+	for {
+		i, released := p.lend()
+		if i != nil {
+			return i, nil
+		}
+		i, err := p.component.Instantiate()
+		if err == nil {
+			return i, nil
+		}
+		alone := p.back(nil)
+		if alone {
+			p.tell() // those that took this one for an instance, and wait for its memory
+		}
+		var memory *linear.StartError
+		if alone || !errors.As(err, &memory) {
+			return nil, err
+		}
+		select {
+		case <-released:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// lend counts a request in, and returns the spare instance, nil for none, and what is closed when
+// the next one is given back.
+func (p *Instances) lend() (spare *Instance, released <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lent++
+	spare, p.spare = p.spare, nil
+	return spare, p.released
+}
+
+// back counts a request out, with the instance that is kept, and reports whether it was the last.
+func (p *Instances) back(kept *Instance) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lent--
+	if kept != nil {
+		p.spare = kept
+	}
+	return p.lent == 0
+}
+
+// tell wakes who waits for memory.
+func (p *Instances) tell() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.released)
+	p.released = make(chan struct{})
 }
 
 // enter waits for a seat. Goroutines that wait for a channel are served in their order.
@@ -89,18 +147,13 @@ func (p *Instances) enter(ctx context.Context) error {
 	}
 }
 
-func (p *Instances) takeSpare() *Instance {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	i := p.spare
-	p.spare = nil
-	return i
-}
-
 // Close closes the spare instance. No request may be under way.
 func (p *Instances) Close() {
-	if i := p.takeSpare(); i != nil {
-		i.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spare != nil {
+		p.spare.Close()
+		p.spare = nil
 	}
 }
 
@@ -150,12 +203,12 @@ func (g *guest) Release(err error) {
 		g.watchdog.Stop()
 	}
 	g.mu.Unlock()
-	if p := g.from; p.options.Kept && err == nil && !ended {
-		p.mu.Lock()
-		p.spare = g.Instance
-		p.mu.Unlock()
-	} else {
+	kept := g.Instance
+	if !g.from.options.Kept || err != nil || ended {
 		g.Close()
+		kept = nil
 	}
+	g.from.back(kept)
+	g.from.tell()
 	<-g.from.seats
 }

@@ -240,6 +240,26 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
+// TestMemoryIsWaitedFor where other instances have all of it, and an instance that has none by
+// itself is an error.
+func TestMemoryIsWaitedFor(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 0)
+	b.memory.SetCeiling(6 << 16) // room for three
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() { b.want("/hello", "200 hello") })
+	}
+	all.Wait()
+	b.memory.SetCeiling(1)
+	b.want("/hello", "503 Service Unavailable")
+	for range 8 {
+		all.Go(func() { b.want("/hello", "503 Service Unavailable") })
+	}
+	all.Wait()
+	b.memory.SetCeiling(0)
+	b.want("/hello", "200 hello")
+}
+
 // TestManyAtOnce shares few instances.
 func TestManyAtOnce(t *testing.T) {
 	b := serve(t, Options{Concurrency: 8}, wasihttp.Limits{}, 0)

@@ -6,8 +6,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 )
 
-// output is an output-stream of an open file. What is written is with the kernel when the call returns:
-// there is nothing to flush.
+// output is an output-stream of an open file. What is written is with the kernel when the call
+// returns: there is nothing to flush.
 type output struct {
 	node   *node
 	mode   outputMode

@@ -14,6 +14,8 @@
 //	/sleep     waits for an hour, /spin computes for ever
 //	/grow      takes memory until there is no more, and says how many pages it has
 //	/exit      ends with a code
+//	/fetch     asks 127.0.0.1:8099 for /from and says with which status it answers, or 1000 and the
+//	           number of an error-code
 typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -36,6 +38,14 @@ IMPORT(TYPES, "[method]incoming-request.path-with-query") void path_with_query(u
 IMPORT(TYPES, "[method]incoming-request.consume") void consume(u32, u32 *);
 IMPORT(TYPES, "[method]incoming-body.stream") void stream(u32, u32 *);
 IMPORT(TYPES, "[resource-drop]incoming-body") void drop_body(u32);
+IMPORT(TYPES, "[constructor]outgoing-request") u32 new_request(u32);
+IMPORT(TYPES, "[method]outgoing-request.set-scheme") u32 set_scheme(u32, u32, u32, const char *, u32);
+IMPORT(TYPES, "[method]outgoing-request.set-authority") u32 set_authority(u32, u32, const char *, u32);
+IMPORT(TYPES, "[method]outgoing-request.set-path-with-query") u32 set_path(u32, u32, const char *, u32);
+IMPORT(TYPES, "[method]future-incoming-response.subscribe") u32 subscribe_response(u32);
+IMPORT(TYPES, "[method]future-incoming-response.get") void get_response(u32, u64 *);
+IMPORT(TYPES, "[method]incoming-response.status") u32 response_status(u32);
+IMPORT("wasi:http/outgoing-handler" VERSION, "handle") void send(u32, u32, u32, u64 *);
 IMPORT(TYPES, "[constructor]outgoing-response") u32 new_response(u32);
 IMPORT(TYPES, "[method]outgoing-response.set-status-code") u32 set_status(u32, u32);
 IMPORT(TYPES, "[method]outgoing-response.body") void response_body(u32, u32 *);
@@ -56,7 +66,7 @@ __attribute__((export_name("cabi_realloc"))) void *cabi_realloc(void *old, u32 o
 }
 
 static u32 words[8], requests;
-static u64 answer[5];
+static u64 answer[7];
 static u8 small[2];
 
 static u32 length(const char *s) {
@@ -120,6 +130,20 @@ static void echo(u32 request, u32 out) {
 	finish(body, 1, trailers, answer);
 }
 
+static void fetch(u32 out) {
+	u32 request = new_request(new_fields());
+	set_scheme(request, 1, 0, 0, 0); // http
+	set_authority(request, 1, "127.0.0.1:8099", 14);
+	set_path(request, 1, "/from", 5);
+	send(request, 0, 0, answer);
+	if (answer[0] & 0xff) return number(out, 1000 + (answer[1] & 0xff));
+	u32 future = answer[1];
+	block(subscribe_response(future));
+	get_response(future, answer);
+	if (answer[2] & 0xff) return number(out, 1000 + (answer[3] & 0xff));
+	number(out, response_status(answer[3]));
+}
+
 __attribute__((export_name("wasi:http/incoming-handler" VERSION "#handle"))) void handle(u32 request, u32 out) {
 	requests++;
 	path_with_query(request, words);
@@ -143,6 +167,7 @@ __attribute__((export_name("wasi:http/incoming-handler" VERSION "#handle"))) voi
 		while (__builtin_wasm_memory_grow(0, 1) != -1);
 		number(out, __builtin_wasm_memory_size(0));
 	}
+	else if (IS("/fetch")) fetch(out);
 	else if (IS("/exit")) end(1);
 	else finish(respond(out, 404), 0, 0, answer);
 }

@@ -38,8 +38,8 @@ func TestHandlerPassesOn(t *testing.T) {
 	}
 }
 
-// TestStarter does what a host does with the result of wasi:cli/run: nothing for ok, exit with 1 for
-// an error, a trap for what is neither. The function post-return is called before the exit.
+// TestStarter does what a host does with the result of wasi:cli/run: nothing for ok, exit with 1
+// for an error, a trap for what is neither. The function post-return is called before the exit.
 func TestStarter(t *testing.T) {
 	for _, c := range []struct {
 		result uint32
