@@ -161,6 +161,11 @@ func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *ex
 		h.fail(w, r, e.err)
 		return true
 	}
+	if e.response.status < http.StatusOK { // net/http would take it for one of several heads
+		e.response.Drop()
+		h.fail(w, r, fmt.Errorf("the guest has answered with status %d", e.response.status))
+		return true
+	}
 	w.head(e.response)
 	if e.response.body == nil {
 		return true

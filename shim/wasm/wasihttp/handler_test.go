@@ -179,6 +179,8 @@ func TestAnswersInTheGuestsPlace(t *testing.T) {
 			g.do(types+"[static]response-outparam.set", to, 1, uint64(LoopDetected), 0, 0, 0, 0, 0, 0)
 		case "/dropped":
 			g.do(types+"[resource-drop]response-outparam", to)
+		case "/switch":
+			g.say(g.respond(to, 101), "upgraded")
 		case "/twice":
 			g.say(g.respond(to, 200), "once")
 			g.respond(to, 201)
@@ -241,6 +243,7 @@ func TestAnswersInTheGuestsPlace(t *testing.T) {
 		{"/error", "", 500, "Internal Server Error\n", "loop-detected"},
 		{"/dropped", "", 500, "Internal Server Error\n", ErrNoResponse.Error()},
 		{"/twice", "", 200, "once", ""},
+		{"/switch", "", 500, "Internal Server Error\n", "status 101"},
 		{"/sleep", "", 504, "Gateway Timeout\n", ErrDeadline.Error()},
 		{"/late", "", 200, "some and unexpected EOF", ErrDeadline.Error()},
 		{"/unfinished", "", 200, "some", ""},
