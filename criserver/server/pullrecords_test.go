@@ -148,11 +148,7 @@ func behindPassword(t *testing.T) (ref string, private, away *atomic.Bool) {
 	}
 	t.Cleanup(func() { registry.Close() })
 	variant := func(platform v1.Platform, file oci.File) oci.Variant {
-		layer, err := oci.Layer(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		image, err := oci.Image(platform, v1.Config{Entrypoint: []string{"/" + file.Name}}, layer)
+		image, err := oci.Packed(platform, file)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -193,7 +193,7 @@ func pushImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	image, err = packed(oci.Host(), "pause", program)
+	image, err = oci.Packed(oci.Host(), oci.Program("pause", program))
 	if err := push(&world.pause, "pause:3.9", image, err); err != nil {
 		return err
 	}
@@ -208,11 +208,11 @@ func pushImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	image, err = packed(oci.Wasip1, "greeter.wasm", module)
+	image, err = oci.Packed(oci.Wasip1, oci.Program("greeter.wasm", module))
 	if err := push(&world.server, "greeter:wasm", image, err); err != nil {
 		return err
 	}
-	image, err = packed(oci.Wasip2, "app.wasm", oci.Component())
+	image, err = oci.Packed(oci.Wasip2, oci.Program("app.wasm", oci.Component()))
 	if err := push(&world.wasip2, "component:v1", image, err); err != nil {
 		return err
 	}
@@ -228,20 +228,11 @@ func pushImages(ctx context.Context) error {
 		"guest:wasi":   {&world.wasi, v1.Platform{OS: "wasi", Architecture: "wasm"}},
 		"guest:linux":  {&world.asLinux, oci.Host()},
 	} {
-		image, err := packed(kind.platform, "guest.wasm", module)
+		image, err := oci.Packed(kind.platform, oci.Program("guest.wasm", module))
 		if err := push(kind.to, path, image, err); err != nil {
 			return err
 		}
 	}
 	image, err = oci.Artifact(module)
 	return push(&world.artifact, "artifact:1", image, err)
-}
-
-// packed is an image of one program, its entrypoint.
-func packed(platform v1.Platform, name string, program []byte) (v1.Image, error) {
-	layer, err := oci.Layer(oci.Program(name, program))
-	if err != nil {
-		return nil, err
-	}
-	return oci.Image(platform, v1.Config{Entrypoint: []string{"/" + name}}, layer)
 }

@@ -55,19 +55,7 @@ func prepare(ctx context.Context, folder string) error {
 	if world.busybox, err = world.registry.Push(ctx, "busybox:1", busybox); err != nil {
 		return err
 	}
-	source, err := filepath.Abs("../../examples/c/guest.c")
-	if err != nil {
-		return err
-	}
-	module, err := oci.BuildC(ctx, source)
-	if err != nil {
-		return err
-	}
-	layer, err := oci.Layer(oci.Program("guest.wasm", module))
-	if err != nil {
-		return err
-	}
-	guest, err := oci.Image(oci.Wasip1, v1.Config{Entrypoint: []string{"/guest.wasm"}}, layer)
+	guest, err := oci.PackedC(ctx, "../../examples/c/guest.c")
 	if err != nil {
 		return err
 	}

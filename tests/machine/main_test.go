@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -45,13 +44,7 @@ func build(t *testing.T, folder string) (busybox, guest string) {
 	check(t, err)
 	busybox, err = registry.Push(ctx, "busybox:1", image)
 	check(t, err)
-	source, err := filepath.Abs("../criwasm/testdata/guest.c")
-	check(t, err)
-	module, err := oci.BuildC(ctx, source)
-	check(t, err)
-	layer, err := oci.Layer(oci.Program("guest.wasm", module), oci.Dir("tmp", 0o1777))
-	check(t, err)
-	image, err = oci.Image(oci.Wasip1, v1.Config{Entrypoint: []string{"/guest.wasm"}}, layer)
+	image, err = oci.PackedC(ctx, "../criwasm/testdata/guest.c", oci.Dir("tmp", 0o1777))
 	check(t, err)
 	guest, err = registry.Push(ctx, "guest:1", image)
 	check(t, err)

@@ -14,15 +14,7 @@ import (
 // Workloads pushes and pulls what is measured: busybox under runc, and under wasm the C guest whose
 // source is at guestSource.
 func Workloads(ctx context.Context, registry *oci.Registry, n *node.Node, guestSource string) ([]Workload, error) {
-	module, err := oci.BuildC(ctx, guestSource)
-	if err != nil {
-		return nil, err
-	}
-	layer, err := oci.Layer(oci.Program("guest.wasm", module))
-	if err != nil {
-		return nil, err
-	}
-	guest, err := oci.Image(oci.Wasip1, v1.Config{Entrypoint: []string{"/guest.wasm"}}, layer)
+	guest, err := oci.PackedC(ctx, guestSource)
 	if err != nil {
 		return nil, err
 	}

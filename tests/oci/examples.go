@@ -89,11 +89,7 @@ func guestExample(modules ...module) func(context.Context, string) (v1.Image, v1
 			}
 			files = append(files, Program(m.name, program))
 		}
-		layer, err := Layer(files...)
-		if err != nil {
-			return nil, nil, err
-		}
-		image, err := Image(Wasip1, v1.Config{Entrypoint: []string{"/" + modules[0].name}}, layer)
+		image, err := Packed(Wasip1, files[0], files[1:]...)
 		return image, nil, err
 	}
 }

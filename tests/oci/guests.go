@@ -94,6 +94,24 @@ func build(ctx context.Context, dir string, env []string, command ...string) ([]
 	return os.ReadFile(output)
 }
 
+// Packed is an image of a program, which is its entrypoint, and of other files.
+func Packed(platform v1.Platform, program File, others ...File) (v1.Image, error) {
+	layer, err := Layer(append([]File{program}, others...)...)
+	if err != nil {
+		return nil, err
+	}
+	return Image(platform, v1.Config{Entrypoint: []string{"/" + program.Name}}, layer)
+}
+
+// PackedC compiles one C file and packs the guest, with other files.
+func PackedC(ctx context.Context, file string, others ...File) (v1.Image, error) {
+	module, err := BuildC(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	return Packed(Wasip1, Program("guest.wasm", module), others...)
+}
+
 // ExampleIndex builds the Go example in dir for linux/amd64, linux/arm64 and wasip1/wasm and packs
 // it as an index; name is the program's name in the image.
 func ExampleIndex(ctx context.Context, dir, name string) (v1.ImageIndex, error) {
@@ -107,11 +125,7 @@ func ExampleIndex(ctx context.Context, dir, name string) (v1.ImageIndex, error) 
 		if platform.Architecture == "wasm" {
 			file += ".wasm"
 		}
-		layer, err := Layer(Program(file, program))
-		if err != nil {
-			return nil, err
-		}
-		image, err := Image(platform, v1.Config{Entrypoint: []string{"/" + file}}, layer)
+		image, err := Packed(platform, Program(file, program))
 		if err != nil {
 			return nil, err
 		}

@@ -78,12 +78,8 @@ func prepare(folder string) error {
 	if world.registry, err = oci.Serve("127.0.0.1:0"); err != nil {
 		return err
 	}
-	source, err := filepath.Abs("../criwasm/testdata/guest.c")
-	if err != nil {
-		return err
-	}
 	ctx := context.Background()
-	if world.module, err = oci.BuildC(ctx, source); err != nil {
+	if world.module, err = oci.BuildC(ctx, "../criwasm/testdata/guest.c"); err != nil {
 		return err
 	}
 	if world.busybox, err = push(ctx, "runc", "shared"); err != nil {
@@ -98,11 +94,7 @@ func push(ctx context.Context, handler, name string) (string, error) {
 	var image v1.Image
 	var err error
 	if handler == "wasm" {
-		var layer v1.Layer
-		layer, err = oci.Layer(oci.Program("guest.wasm", oci.Renamed(world.module, name)), oci.Dir("tmp", 0o1777))
-		if err == nil {
-			image, err = oci.Image(oci.Wasip1, v1.Config{Entrypoint: []string{"/guest.wasm"}}, layer)
-		}
+		image, err = oci.Packed(oci.Wasip1, oci.Program("guest.wasm", oci.Renamed(world.module, name)), oci.Dir("tmp", 0o1777))
 	} else {
 		image, err = oci.Busybox(oci.Host(), v1.Config{}, oci.Text("name", name))
 	}

@@ -95,15 +95,7 @@ func (m *machine) close() (err error) {
 
 // push makes the images and pulls them.
 func (m *machine) push() error {
-	module, err := oci.BuildC(m.ctx, "tests/criwasm/testdata/guest.c")
-	if err != nil {
-		return err
-	}
-	layer, err := oci.Layer(oci.Program("guest.wasm", module))
-	if err != nil {
-		return err
-	}
-	guest, err := oci.Image(oci.Wasip1, v1.Config{Entrypoint: []string{"/guest.wasm"}}, layer)
+	guest, err := oci.PackedC(m.ctx, "tests/criwasm/testdata/guest.c")
 	if err != nil {
 		return err
 	}

@@ -89,19 +89,7 @@ func prepare(folder string) error {
 			return err
 		}
 	}
-	source, err := filepath.Abs("../../criwasm/testdata/guest.c")
-	if err != nil {
-		return err
-	}
-	module, err := oci.BuildC(ctx, source)
-	if err != nil {
-		return err
-	}
-	layer, err := oci.Layer(oci.Program("guest.wasm", module), oci.Dir("tmp", 0o1777))
-	if err != nil {
-		return err
-	}
-	image, err := oci.Image(oci.Wasip1, v1.Config{Entrypoint: []string{"/guest.wasm"}}, layer)
+	image, err := oci.PackedC(ctx, "../../criwasm/testdata/guest.c", oci.Dir("tmp", 0o1777))
 	if err != nil {
 		return err
 	}
