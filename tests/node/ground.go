@@ -1,11 +1,11 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -20,16 +20,20 @@ import (
 type Ground struct {
 	// Name is a short word; it names the folder.
 	Name string
+	// Tests runs the program's tests. It is needed with Processes.
+	Tests func() int
+	// Processes is in how many processes at most the tests run side by side, each in a folder and in
+	// namespaces of its own. It is one where the flags choose tests.
+	Processes int
 	// Outside makes what needs the machine's network, before the namespaces are. It may be nil.
 	Outside func(folder string) error
 	// Inside is called in the namespaces, with the loopback device up; folder/bin holds the two
-	// binaries. What it returns is the program's exit code.
+	// binaries. What it returns is the program's exit code. All processes have their folders in one.
 	Inside func(folder string) int
 }
 
-// Enter is called twice in the life of a test binary, by its TestMain: it provides both binaries
-// and starts the program again in new namespaces; there it calls Inside. The folder goes when the
-// program has ended.
+// Enter is called by a test binary's TestMain: it provides both binaries and starts the program
+// again in new namespaces; there it calls Inside. The folder goes when the program has ended.
 func (g Ground) Enter() int {
 	variable := "SUNABA_" + strings.ToUpper(g.Name) + "_FOLDER"
 	if folder := os.Getenv(variable); folder != "" {
@@ -38,6 +42,9 @@ func (g Ground) Enter() int {
 			return 1
 		}
 		return g.Inside(folder)
+	}
+	if os.Getenv(namesVariable) != "" {
+		return g.Tests()
 	}
 	code, err := g.outside(variable)
 	if err != nil {
@@ -55,6 +62,9 @@ func (g Ground) outside(variable string) (int, error) {
 		return 1, err
 	}
 	defer os.RemoveAll(folder)
+	if err := os.Chmod(folder, 0o711); err != nil { // containers of other users pass through it
+		return 1, err
+	}
 	if err := binaries.Provide(filepath.Join(folder, "bin"), binaries.Sunaba, binaries.Shim); err != nil {
 		return 1, err
 	}
@@ -63,18 +73,11 @@ func (g Ground) outside(variable string) (int, error) {
 			return 1, err
 		}
 	}
-	again := Again(os.Args[1:], variable+"="+folder)
-	again.Stdin = os.Stdin
-	again.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	err = again.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return max(exit.ExitCode(), 1), nil
-	}
+	parts, err := g.parts()
 	if err != nil {
 		return 1, err
 	}
-	return 0, nil
+	return runParts(folder, variable, parts, os.Stdout)
 }
 
 // Again is this program once more, in a network and a mount namespace of its own.
@@ -84,6 +87,23 @@ func Again(args []string, env ...string) *exec.Cmd {
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	return cmd
+}
+
+// Apart calls a function on a thread in a network and a mount namespace of its own, and waits for it.
+func Apart(call func()) (err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespaces
+		if err = unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err == nil {
+			err = Loopback()
+		}
+		if err == nil {
+			call()
+		}
+	}()
+	<-done
+	return err
 }
 
 // Loopback sets up the loopback device of the calling thread's network namespace.

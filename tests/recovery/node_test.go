@@ -62,14 +62,7 @@ type machine struct {
 // alone calls use with a node in a network and a mount namespace of its own, and takes the node
 // away.
 func alone(t *testing.T, kind setting, use func(m *machine)) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with its namespaces
-		if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
-			t.Error(err)
-			return
-		}
+	err := node.Apart(func() {
 		m, err := begin(t, kind)
 		if err != nil {
 			t.Error(err)
@@ -86,8 +79,10 @@ func alone(t *testing.T, kind setting, use func(m *machine)) {
 			m.problem("close the node: %v, left: %q", err, forced)
 		}
 		m.noCgroups()
-	}()
-	<-done
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // beside calls a function in another goroutine, in the node's namespaces too.
@@ -121,7 +116,7 @@ const (
 const cniConfig = `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "tiny", "dir": %q, "capabilities": {"portMappings": true}}]}`
 
 func begin(t *testing.T, kind setting) (*machine, error) {
-	if err := errors.Join(node.Loopback(), world.registry.Join()); err != nil {
+	if err := world.registry.Join(); err != nil {
 		return nil, err
 	}
 	var spaces []*os.File

@@ -21,7 +21,7 @@ func TestCheckOfCompiledModules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.pull(world.Guest)
+	m.PullAndCompile(world.Guest, "")
 	p := m.run("wasm")
 	alive := p.begin(containerConfig(world.Guest, "idle"))
 	alive.says("idle")

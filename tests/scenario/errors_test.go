@@ -185,7 +185,7 @@ func TestCancelledPull(t *testing.T) {
 	if grpcstatus.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("%v, want DeadlineExceeded", err)
 	}
-	m.pull(world.Greeter)
+	m.PullAndCompile(world.Greeter, "")
 }
 
 // Labels and annotations come back as they were given.

@@ -22,7 +22,7 @@ func (m *machine) imageStatus(image string) *runtime.Image {
 // credentials and maybe no registry.
 func TestPullWithoutHandlerServesEveryHandler(t *testing.T) {
 	m := start(t)
-	id := m.pull(world.Batch)
+	id := m.PullAndCompile(world.Batch, "")
 	if image := m.imageStatus(world.Batch); image.GetId() != id {
 		t.Errorf("the pull answered %s, the status says %s", id, image.GetId())
 	}
@@ -114,7 +114,7 @@ func TestWasmImageUnderRunc(t *testing.T) {
 
 func TestRemoveImage(t *testing.T) {
 	m := start(t)
-	m.pull(world.Batch)
+	m.PullAndCompile(world.Batch, "")
 	for range 2 { // removing is idempotent
 		if _, err := m.RemoveImage(t.Context(), &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: world.Batch}}); err != nil {
 			t.Fatal(err)

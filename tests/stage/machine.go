@@ -37,7 +37,8 @@ type = "wasm"
 // be there that was not there when it became ready.
 type Machine struct {
 	*node.Watched
-	T *testing.T
+	T       *testing.T
+	modules modules
 }
 
 // NodeDir makes a folder for a node.
@@ -64,7 +65,7 @@ func (w *World) Start(t *testing.T, dir, tables string, more ...string) Machine 
 			t.Error(err)
 		}
 	})
-	return Machine{watched, t}
+	return Machine{watched, t, w.modules}
 }
 
 // Restart kills the daemon and starts it again.
@@ -78,8 +79,27 @@ func (m Machine) Restart() {
 	}
 }
 
-// Pull pulls an image for a handler; without one as crictl does.
+// Pull pulls an image for a handler; without one as crictl does. Modules that a node of this package
+// has compiled of it are not compiled again.
 func (m Machine) Pull(ref, handler string) string {
+	m.T.Helper()
+	folder := filepath.Join(m.Root, "wasm")
+	if err := m.modules.give(ref, folder); err != nil {
+		m.T.Fatal(err)
+	}
+	before, err := entries(folder)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+	id := m.PullAndCompile(ref, handler)
+	if err := m.modules.take(ref, folder, before); err != nil {
+		m.T.Fatal(err)
+	}
+	return id
+}
+
+// PullAndCompile is Pull for tests of what the node itself compiles.
+func (m Machine) PullAndCompile(ref, handler string) string {
 	m.T.Helper()
 	answer, err := m.PullImage(m.T.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: ref, RuntimeHandler: handler}})
 	if err != nil {

@@ -42,7 +42,12 @@ type World struct {
 	Broken            string // wasip1/wasm with an entrypoint that begins like a module and is none
 
 	examples string
+	modules  modules
 }
+
+// processes is in how many processes the scenarios of a package run at most: they wait more than
+// they compute, but other packages run beside them.
+const processes = 3
 
 // Main runs a package's scenarios as root in a network and a mount namespace of their own, so that
 // every link, rule and mount that they see is theirs. name is a short word; tests is the folder
@@ -52,7 +57,7 @@ func Main(m *testing.M, name, tests string, world *World) int {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	return node.Ground{
-		Name: name,
+		Name: name, Tests: m.Run, Processes: processes,
 		Outside: func(string) error {
 			if out, err := exec.Command("make", "-s", "-C", filepath.Join(tests, ".."), "tools").CombinedOutput(); err != nil {
 				return fmt.Errorf("build crictl: %w\n%s", err, out)
@@ -75,6 +80,7 @@ func (w *World) prepare(folder, tests string) error {
 	if err != nil {
 		return err
 	}
+	w.modules = modules(filepath.Join(filepath.Dir(folder), "modules"))
 	w.Folder, w.Bin, w.Tools, w.examples = folder, filepath.Join(folder, "bin"), filepath.Join(tests, "tools/bin"), filepath.Join(tests, "../examples")
 	if err := node.HideUnified(filepath.Join(folder, "cgroup")); err != nil {
 		return err
@@ -136,7 +142,6 @@ func (w *World) push(ctx context.Context) error {
 			return err
 		}
 	}
-	var layer v1.Layer
 	image, err := guest(oci.Wasip1)
 	if err := push(&w.Guest, "guest:v1", image, err); err != nil {
 		return err
@@ -157,10 +162,7 @@ func (w *World) push(ctx context.Context) error {
 	if err := push(&w.NoCommand, "guest:library", image, err); err != nil {
 		return err
 	}
-	if layer, err = oci.Layer(oci.Program("app.wasm", oci.Component()), oci.Program("guest.wasm", module)); err != nil {
-		return err
-	}
-	image, err = oci.Image(oci.Wasip2, v1.Config{Entrypoint: []string{"/app.wasm"}}, layer)
+	image, err = oci.Packed(oci.Wasip2, oci.Program("app.wasm", oci.Component()), oci.Program("guest.wasm", module))
 	if err := push(&w.Component, "component:v1", image, err); err != nil {
 		return err
 	}
@@ -174,10 +176,7 @@ func (w *World) push(ctx context.Context) error {
 	if err := push(&w.Hostile, "guest:hostile", image, err); err != nil {
 		return err
 	}
-	if layer, err = oci.Layer(oci.Program("guest.wasm", []byte("\x00asm\x01\x00\x00\x00this is no section"))); err != nil {
-		return err
-	}
-	image, err = oci.Image(oci.Wasip1, v1.Config{Entrypoint: []string{"/guest.wasm"}}, layer)
+	image, err = oci.Packed(oci.Wasip1, oci.Program("guest.wasm", []byte("\x00asm\x01\x00\x00\x00this is no section")))
 	return push(&w.Broken, "guest:broken", image, err)
 }
 

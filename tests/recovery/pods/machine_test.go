@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/pods/api"
@@ -31,14 +29,7 @@ func (m *machine) podLogs() string { return filepath.Join(m.Options.Dir, "pod-lo
 // alone calls use with a node in a network and a mount namespace of its own, and takes the node
 // away.
 func alone(t *testing.T, config string, use func(m *machine)) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with its namespaces
-		if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
-			t.Error(err)
-			return
-		}
+	err := node.Apart(func() {
 		m, err := begin(t, config)
 		if err != nil {
 			t.Error(err)
@@ -48,12 +39,14 @@ func alone(t *testing.T, config string, use func(m *machine)) {
 		if err := errors.Join(m.client.Close(), m.Finish()); err != nil {
 			t.Error(err)
 		}
-	}()
-	<-done
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func begin(t *testing.T, config string) (*machine, error) {
-	if err := errors.Join(node.Loopback(), world.registry.Join()); err != nil {
+	if err := world.registry.Join(); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp(world.folder, "node-")

@@ -1,0 +1,133 @@
+package node
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// namesVariable is set for a process that only prints the names of the tests.
+const namesVariable = "SUNABA_TEST_NAMES"
+
+// alone are the flags of tests with which one process runs them all: those that choose tests, and
+// those with a file that several processes would write.
+var alone = []string{"run", "list", "bench", "fuzz", "coverprofile", "cpuprofile", "memprofile", "blockprofile", "mutexprofile", "trace"}
+
+// parts are the arguments of the processes that run the tests, in the order in which their output
+// is printed.
+func (g Ground) parts() ([][]string, error) {
+	if !flag.Parsed() {
+		flag.Parse()
+	}
+	n := min(g.Processes, runtime.NumCPU())
+	for _, name := range alone {
+		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != f.DefValue {
+			n = 1
+		}
+	}
+	if n <= 1 {
+		return [][]string{os.Args[1:]}, nil
+	}
+	names, err := testNames()
+	if err != nil {
+		return nil, err
+	}
+	// Without a log of what the tests read, go test does not keep their result.
+	args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool { return strings.HasPrefix(arg, "-test.testlogfile=") })
+	return divide(names, n, args), nil
+}
+
+// divide gives each of n processes its tests: neighbours, which often take equally long, to different
+// ones.
+func divide(names []string, n int, args []string) (parts [][]string) {
+	for i := range min(n, len(names)) {
+		var own []string
+		for at := i; at < len(names); at += n {
+			own = append(own, names[at])
+		}
+		parts = append(parts, append([]string{"-test.run=^(" + strings.Join(own, "|") + ")$"}, args...))
+	}
+	return parts
+}
+
+// testNames are the names of what -test.run chooses from, in the order in which it runs.
+func testNames() ([]string, error) {
+	cmd := exec.Command("/proc/self/exe", "-test.list=^(Test|Fuzz|Example)")
+	cmd.Env = append(os.Environ(), namesVariable+"=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the tests: %w", err)
+	}
+	return strings.Fields(string(out)), nil
+}
+
+// runParts starts this program once for each part and returns the greatest exit code. The first
+// part's output is printed as it comes, each other's in one piece.
+func runParts(folder, variable string, parts [][]string, out io.Writer) (code int, err error) {
+	said := make([]*os.File, len(parts)) // files, so that nobody waits for a process that a test has left
+	running := make([]*exec.Cmd, len(parts))
+	for i, args := range parts {
+		own := filepath.Join(folder, fmt.Sprint(i+1))
+		if err := linkFiles(filepath.Join(folder, "bin"), filepath.Join(own, "bin")); err != nil {
+			return 1, err
+		}
+		cmd := Again(args, variable+"="+own)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, out, out
+		if i > 0 {
+			if said[i], err = os.Create(filepath.Join(own, "output")); err != nil {
+				return 1, err
+			}
+			defer said[i].Close()
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, said[i], said[i]
+		}
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+		if err := cmd.Start(); err != nil {
+			return 1, err // what was started ends with this process
+		}
+		running[i] = cmd
+	}
+	for i, cmd := range running {
+		ended := cmd.Wait()
+		if i > 0 {
+			if _, err := said[i].Seek(0, io.SeekStart); err != nil {
+				return 1, err
+			}
+			if _, err := io.Copy(out, said[i]); err != nil {
+				return 1, err
+			}
+		}
+		var exit *exec.ExitError
+		if errors.As(ended, &exit) {
+			code = max(code, exit.ExitCode(), 1)
+		} else if ended != nil {
+			return 1, ended
+		}
+	}
+	return code, nil
+}
+
+// linkFiles gives the files of a folder names in another one, which it makes.
+func linkFiles(from, to string) error {
+	files, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := os.Link(filepath.Join(from, f.Name()), filepath.Join(to, f.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
