@@ -145,12 +145,18 @@ func TestCodeThatIsRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, c.guest, c.args...)
-			e, err := New(Options{Self: os.Getenv("SUNABA_SHIM"), CacheDir: t.TempDir(), Skip: c.skip}, shared.reaper)
+			module, cache := filepath.Join(b.bundle.Rootfs, "app.wasm"), t.TempDir()
+			made, err := shared.engineWith(t, c.skip).ensure(context.Background(), module, "", c.skip|compile.StepFold)
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.engine = e
-			entry, err := e.ensure(context.Background(), filepath.Join(b.bundle.Rootfs, "app.wasm"), "", c.skip|compile.StepFold)
+			if err := os.CopyFS(filepath.Join(cache, filepath.Base(made.Dir)), os.DirFS(made.Dir)); err != nil {
+				t.Fatal(err)
+			}
+			if b.engine, err = New(Options{Self: os.Getenv("SUNABA_SHIM"), CacheDir: cache, Skip: c.skip}, shared.reaper); err != nil {
+				t.Fatal(err)
+			}
+			entry, err := b.engine.ensure(context.Background(), module, made.Digest, c.skip|compile.StepFold)
 			if err != nil {
 				t.Fatal(err)
 			}
