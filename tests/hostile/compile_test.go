@@ -2,6 +2,8 @@ package hostile
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,7 +30,8 @@ var compilations = min(max(2, goruntime.NumCPU()/2), 8)
 
 // compilers are the processes that compile modules: those that are started by the daemon, and the
 // locked-in ones that these start.
-func compilers(t *testing.T) (started, inner []int) {
+func (n *target) compilers() (started, inner []int) {
+	t := n.t
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -54,27 +57,29 @@ func compilers(t *testing.T) (started, inner []int) {
 	return started, inner
 }
 
-// compilerGroups are the cgroups of compilations, in all hierarchies.
-func compilerGroups(t *testing.T) (all []string) {
-	t.Helper()
-	for _, pattern := range []string{"sunaba/compiler-*", "*/sunaba/compiler-*", "sunaba.slice/sunaba-compiler*", "*/sunaba.slice/sunaba-compiler*"} {
-		found, err := filepath.Glob("/sys/fs/cgroup/" + pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+// compilerGroups are the cgroups of the server's compilations, in all hierarchies. Their name tells
+// them from those of other servers of this machine.
+func (n *target) compilerGroups() (all []string) {
+	n.t.Helper()
+	sum := sha256.Sum256([]byte(n.Root))
+	group := node.Layout().Path(node.Layout().CompilerParent(hex.EncodeToString(sum[:4])))
+	for _, hierarchy := range []string{"", "/*"} {
+		found, err := filepath.Glob("/sys/fs/cgroup" + hierarchy + group)
+		n.check(err)
 		all = append(all, found...)
 	}
 	return all
 }
 
 // checkCompilers looks at what runs at this moment.
-func checkCompilers(t *testing.T) (inner []int) {
+func (n *target) checkCompilers() (inner []int) {
+	t := n.t
 	t.Helper()
-	_, inner = compilers(t)
+	_, inner = n.compilers()
 	if len(inner) > compilations {
 		t.Errorf("%d modules are compiled at a time", len(inner))
 	}
-	for _, dir := range compilerGroups(t) {
+	for _, dir := range n.compilerGroups() {
 		for _, name := range []string{"memory.usage_in_bytes", "memory.current"} {
 			data, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
@@ -89,14 +94,15 @@ func checkCompilers(t *testing.T) (inner []int) {
 }
 
 // noCompilers waits until nothing compiles any more, and wants nothing of it left.
-func noCompilers(t *testing.T) {
+func (n *target) noCompilers() {
+	t := n.t
 	t.Helper()
 	if !node.Within(node.Patience, func() bool {
-		started, inner := compilers(t)
-		return len(started)+len(inner)+len(compilerGroups(t)) == 0
+		started, inner := n.compilers()
+		return len(started)+len(inner)+len(n.compilerGroups()) == 0
 	}) {
-		started, inner := compilers(t)
-		t.Errorf("what compiles is left: %v, %v, %q", started, inner, compilerGroups(t))
+		started, inner := n.compilers()
+		t.Errorf("what compiles is left: %v, %v, %q", started, inner, n.compilerGroups())
 	}
 }
 
@@ -139,17 +145,17 @@ func TestManyCompilations(t *testing.T) {
 	var all sync.WaitGroup
 	n.pulls(some, &all, refs[:compilations+3]...)
 	n.pulls(ctx, &all, refs[compilations+3:]...)
-	if !node.Within(node.Patience, func() bool { return len(checkCompilers(t)) == compilations }) {
-		t.Fatal("too few modules are compiled at a time")
+	if !node.Within(node.Patience, func() bool { return len(n.checkCompilers()) == compilations && len(n.compilerGroups()) > 0 }) {
+		t.Fatalf("too few modules are compiled at a time, in the cgroups %q", n.compilerGroups())
 	}
 	giveUp()
 	for range 50 {
-		checkCompilers(t)
+		n.checkCompilers()
 		time.Sleep(10 * time.Millisecond)
 	}
 	cancel()
 	all.Wait()
-	noCompilers(t)
+	n.noCompilers()
 }
 
 // TestCompilationForTwo pulls one module twice: what one gives up is for the other, and ends with
@@ -166,7 +172,7 @@ func TestCompilationForTwo(t *testing.T) {
 	n.pulls(second, &two, ref)
 	var child int
 	if !node.Within(node.Patience, func() bool {
-		inner := checkCompilers(t)
+		inner := n.checkCompilers()
 		if len(inner) == 1 {
 			child = inner[0]
 		}
@@ -177,12 +183,12 @@ func TestCompilationForTwo(t *testing.T) {
 	giveUpFirst()
 	one.Wait()
 	time.Sleep(50 * time.Millisecond)
-	if inner := checkCompilers(t); len(inner) != 1 || inner[0] != child {
+	if inner := n.checkCompilers(); len(inner) != 1 || inner[0] != child {
 		t.Errorf("after the first has given up %v compile, and not %d", inner, child)
 	}
 	giveUpSecond()
 	two.Wait()
-	noCompilers(t)
+	n.noCompilers()
 }
 
 // TestCompilationWithoutServer kills the daemon while it has modules compiled: they end, and the
@@ -196,16 +202,16 @@ func TestCompilationWithoutServer(t *testing.T) {
 			_, _ = n.PullImage(t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: ref, RuntimeHandler: "wasm"}})
 		})
 	}
-	if !node.Within(node.Patience, func() bool { return len(checkCompilers(t)) == compilations }) {
+	if !node.Within(node.Patience, func() bool { return len(n.checkCompilers()) == compilations }) {
 		t.Fatal("too few modules are compiled at a time")
 	}
 	n.check(n.SignalDaemon(syscall.SIGKILL))
 	all.Wait()
 	n.check(n.StartDaemon(t.Context()))
-	noCompilers(t)
+	n.noCompilers()
 	again, stop := context.WithTimeout(t.Context(), node.Slow(node.Patience))
 	defer stop()
 	n.pulls(again, &all, refs[0])
 	all.Wait()
-	noCompilers(t)
+	n.noCompilers()
 }

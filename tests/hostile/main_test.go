@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(node.Ground{Name: "hostile", Inside: func(folder string) int { return runInside(m, folder) }}.Enter())
+	os.Exit(node.Ground{Name: "hostile", Tests: m.Run, Inside: func(folder string) int { return runInside(m, folder) }}.Enter())
 }
 
 // world is what all tests share: nothing in it changes after TestMain.

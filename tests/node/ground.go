@@ -20,11 +20,9 @@ import (
 type Ground struct {
 	// Name is a short word; it names the folder.
 	Name string
-	// Tests runs the program's tests. It is needed with Processes.
+	// Tests, if not nil, runs the program's tests: they are divided among several processes, each in a
+	// folder and in namespaces of its own, unless the flags choose tests.
 	Tests func() int
-	// Processes is in how many processes at most the tests run side by side, each in a folder and in
-	// namespaces of its own. It is one where the flags choose tests.
-	Processes int
 	// Outside makes what needs the machine's network, before the namespaces are. It may be nil.
 	Outside func(folder string) error
 	// Inside is called in the namespaces, with the loopback device up; folder/bin holds the two

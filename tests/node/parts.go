@@ -14,6 +14,10 @@ import (
 	"syscall"
 )
 
+// mostProcesses run tests side by side: scenarios wait more than they compute, but other packages run
+// beside them.
+const mostProcesses = 3
+
 // namesVariable is set for a process that only prints the names of the tests.
 const namesVariable = "SUNABA_TEST_NAMES"
 
@@ -24,10 +28,13 @@ var alone = []string{"run", "list", "bench", "fuzz", "coverprofile", "cpuprofile
 // parts are the arguments of the processes that run the tests, in the order in which their output
 // is printed.
 func (g Ground) parts() ([][]string, error) {
-	if !flag.Parsed() {
-		flag.Parse()
+	n := 1
+	if g.Tests != nil {
+		if !flag.Parsed() {
+			flag.Parse()
+		}
+		n = min(mostProcesses, runtime.NumCPU())
 	}
-	n := min(g.Processes, runtime.NumCPU())
 	for _, name := range alone {
 		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != f.DefValue {
 			n = 1

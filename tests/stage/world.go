@@ -45,10 +45,6 @@ type World struct {
 	modules  modules
 }
 
-// processes is in how many processes the scenarios of a package run at most: they wait more than
-// they compute, but other packages run beside them.
-const processes = 3
-
 // Main runs a package's scenarios as root in a network and a mount namespace of their own, so that
 // every link, rule and mount that they see is theirs. name is a short word; tests is the folder
 // tests of the project, as seen from the package's.
@@ -57,7 +53,7 @@ func Main(m *testing.M, name, tests string, world *World) int {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	return node.Ground{
-		Name: name, Tests: m.Run, Processes: processes,
+		Name: name, Tests: m.Run,
 		Outside: func(string) error {
 			if out, err := exec.Command("make", "-s", "-C", filepath.Join(tests, ".."), "tools").CombinedOutput(); err != nil {
 				return fmt.Errorf("build crictl: %w\n%s", err, out)
