@@ -20,7 +20,12 @@ import (
 // ready is the node's RuntimeReady, and what it tells of its handlers.
 func (m *machine) ready() (condition *runtime.RuntimeCondition, info string) {
 	m.t.Helper()
-	answer, err := m.Status(m.t.Context(), &runtime.StatusRequest{Verbose: true}, grpc.WaitForReady(true))
+	var answer *runtime.StatusResponse
+	var err error
+	node.Within(node.Patience, func() bool {
+		answer, err = m.Status(m.t.Context(), &runtime.StatusRequest{Verbose: true}, grpc.WaitForReady(true))
+		return grpcstatus.Code(err) != codes.Unavailable // until it has been started
+	})
 	if err != nil {
 		m.t.Fatal(err)
 	}
