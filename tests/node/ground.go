@@ -87,7 +87,8 @@ func Again(args []string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// Apart calls a function on a thread in a network and a mount namespace of its own, and waits for it.
+// Apart calls a function on a thread in a network and a mount namespace of its own, and waits for
+// it.
 func Apart(call func()) (err error) {
 	done := make(chan struct{})
 	go func() {

@@ -14,8 +14,8 @@ import (
 	"syscall"
 )
 
-// mostProcesses run tests side by side: scenarios wait more than they compute, but other packages run
-// beside them.
+// mostProcesses run tests side by side: scenarios wait more than they compute, but other packages
+// run beside them.
 const mostProcesses = 3
 
 // namesVariable is set for a process that only prints the names of the tests.
@@ -52,8 +52,8 @@ func (g Ground) parts() ([][]string, error) {
 	return divide(names, n, args), nil
 }
 
-// divide gives each of n processes its tests: neighbours, which often take equally long, to different
-// ones.
+// divide gives each of n processes its tests: neighbours, which often take equally long, to
+// different ones.
 func divide(names []string, n int, args []string) (parts [][]string) {
 	for i := range min(n, len(names)) {
 		var own []string

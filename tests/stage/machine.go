@@ -79,8 +79,8 @@ func (m Machine) Restart() {
 	}
 }
 
-// Pull pulls an image for a handler; without one as crictl does. Modules that a node of this package
-// has compiled of it are not compiled again.
+// Pull pulls an image for a handler; without one as crictl does. Modules that a node of this
+// package has compiled of it are not compiled again.
 func (m Machine) Pull(ref, handler string) string {
 	m.T.Helper()
 	folder := filepath.Join(m.Root, "wasm")

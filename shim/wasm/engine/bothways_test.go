@@ -31,8 +31,8 @@ type variant struct {
 	skip compile.Steps
 }
 
-// every is for all variants with every guest. Without it some guests of Go's have all steps and none
-// alone: each is compiled for seconds, and "gosuite" and those of other languages have all variants.
+// every has each step left out with every guest. Without it, that is so with "gosuite" and with
+// guests in other languages than Go: the others of Go's take seconds for each.
 var every = flag.Bool("every", false, "leave out each step with every guest")
 
 // eachStep are all steps, and each left out, beside Go's functions as they are, which is what
