@@ -193,7 +193,7 @@ fuzz:
 # and generated programs. Without GOWASM_FLAGS as many as ten minutes allow, in the order of a seed; GOWASM_FLAGS='-time 0' is all of it,
 # '-run REGEXP -seed N' a part. What stock wazero does is kept in .cache/gowasm. Then the guests that `make test` compiles in fewer ways,
 # with each step of compiling left out.
-gowasm-diff: setup
+gowasm-diff: setup-tests
 	$(GO) run $(FLAGS) ./tests/gowasm -time 10m $(GOWASM_FLAGS)
 	$(GO) test $(FLAGS) -count=1 -timeout 45m -run 'BothWays$$' ./shim/wasm/engine -every
 
