@@ -54,7 +54,8 @@ func NewServer(l *net.TCPListener, h Handler, access io.Writer) *Server {
 	protocols.SetUnencryptedHTTP2(true)
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead, Protocols: protocols,
-		ErrorLog: log.New(io.Discard, "", 0), // what clients do wrong
+		ErrorLog:                     log.New(io.Discard, "", 0), // what clients do wrong
+		DisableGeneralOptionsHandler: true,                       // the guest answers OPTIONS *
 	}
 	s.quiet = time.AfterFunc(quietTime, debug.FreeOSMemory)
 	return s
