@@ -102,14 +102,18 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 	if err := Clear(ctx, c, o.Socket, r.say); err != nil {
 		o.Logger.Warn("failed to remove what a sunaba run that was killed has left", "error", err)
 	}
-	if r.dir, err = os.MkdirTemp("", dirPrefix); err != nil {
-		return 1, fmt.Errorf("make directory for logs and volumes: %w", err)
+	if r.dir, err = filepath.Abs(filepath.Join(os.TempDir(), dirPrefix+string(r.pod.UID))); err != nil {
+		return 1, fmt.Errorf("find directory for logs and volumes: %w", err)
 	}
+	// The lock names the directory before it is made: a run may be killed in between.
 	release, err := r.own()
 	if err != nil {
-		return 1, errors.Join(err, os.RemoveAll(r.dir))
+		return 1, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		return 1, fmt.Errorf("make directory for logs and volumes: %w", err)
+	}
 	ctx, r.hangup = withHangup(ctx)
 	defer r.hangup()
 	code, err := r.run(ctx)
