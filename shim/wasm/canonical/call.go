@@ -92,7 +92,7 @@ func (c *Call) PutList(out uint32, count int, size, align uint32) uint32 {
 	return at
 }
 
-// Put8, Put16, Put32 and Put64 write into an area that was checked before.
+// Put8 writes into an area that was checked before.
 func (c *Call) Put8(at uint32, v uint8) { c.Memory.WriteByte(at, v) }
 
 // Put16 is Put8 of 2 bytes.

@@ -28,7 +28,6 @@ type httpGuest struct {
 	process   *process
 	component *serve.Component
 	first     *serve.Instance // that it was tried with
-	listener  *net.TCPListener
 	server    *serve.Server
 }
 

@@ -54,7 +54,6 @@ const lull = time.Millisecond
 type writer struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	sent    func(int) // counts bytes, nil = nobody counts
 }
 
 // head makes the head of the response, which is sent with the body or after a lull.
