@@ -128,7 +128,9 @@ func (r *rig) start() {
 		SubUIDs:  filepath.Join(r.dir, "subuid"), SubGIDs: filepath.Join(r.dir, "subgid"), Logger: logger,
 	})
 	r.must(err)
-	service := &service{Agent: a, node: &nodeView{facts: facts, uid: "node", agent: a, cri: idle{}}, set: set, volumes: vols}
+	view := &nodeView{facts: facts, uid: "node", agent: a, cri: idle{}, fixed: node.Labels("till-4")}
+	view.relabel(nil)
+	service := &service{Agent: a, node: view, set: set, volumes: vols}
 	server, err := api.Listen(filepath.Join(r.dir, "state", api.SocketName), api.Options{Agent: service, Shutdown: a, Logger: logger})
 	r.must(err)
 	r.set, r.agent = set, a
@@ -220,7 +222,7 @@ func (r *rig) watch(name string) <-chan string {
 	r.t.Helper()
 	told, listed := make(chan string, 64), make(chan struct{})
 	go func() {
-		_ = r.client.Watch(r.t.Context(), kind(r.t, name), api.Query{}, func(c api.Change) error {
+		err := r.client.Watch(r.t.Context(), kind(r.t, name), api.Query{}, func(c api.Change) error {
 			if c.Type == api.Listed {
 				close(listed)
 				return nil
@@ -256,6 +258,12 @@ func (r *rig) watch(name string) <-chan string {
 			told <- line
 			return nil
 		})
+		select {
+		case <-listed:
+		default:
+			r.t.Errorf("watch %s: %v", name, err)
+			close(listed)
+		}
 	}()
 	<-listed
 	return told

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -52,14 +53,15 @@ func (w *Worker) Resize(ctx context.Context, in translate.Input, sandbox string,
 }
 
 // fitsUse is nil if the new limits of memory are not below what a pod and its containers use now.
-// Use is never above the present limit: one that stays or grows is not refused.
+// Use is never above the present limit: one that stays or grows is not refused. A server that does
+// not tell the use checks by itself: containerd tells none of a pod without a cgroup parent.
 func (w *Worker) fitsUse(ctx context.Context, in translate.Input, sandbox string, pod *runtime.LinuxPodSandboxConfig, ids map[string]string) error {
 	resp, err := w.o.CRI.PodSandboxStats(ctx, &runtime.PodSandboxStatsRequest{PodSandboxId: sandbox})
-	if err != nil {
-		return fmt.Errorf("read memory usage: %w", err)
+	if ctx.Err() != nil {
+		return fmt.Errorf("read memory usage: %w", errors.Join(err, ctx.Err()))
 	}
 	var errs []error
-	stats := resp.GetStats().GetLinux()
+	stats := resp.GetStats().GetLinux() // nil with an error
 	limit := pod.GetResources().GetMemoryLimitInBytes()
 	if limit > 0 {
 		limit += pod.GetOverhead().GetMemoryLimitInBytes()

@@ -57,22 +57,14 @@ func unserved(name string) string {
 	if !ok || i.Release() == "0.3" {
 		return "components of WASI 0.3 do not run yet"
 	}
-	var packages, siblings []string
+	var siblings []string
 	for _, name := range served() {
-		pkg, one, _ := strings.Cut(name, "/")
-		if pkg == i.Package {
+		if pkg, one, _ := strings.Cut(name, "/"); pkg == i.Package {
 			siblings = append(siblings, one)
 		}
-		if !slices.Contains(packages, pkg) {
-			packages = append(packages, pkg)
-		}
 	}
-	switch {
-	case slices.Contains(siblings, i.Name):
+	if slices.Contains(siblings, i.Name) {
 		return ""
-	case len(siblings) == 0:
-		return "of WASI 0.2 the packages " + strings.Join(packages, ", ") + " are"
-	default:
-		return "of " + i.Package + " the interfaces " + strings.Join(siblings, ", ") + " are"
 	}
+	return "of " + i.Package + " the interfaces " + strings.Join(siblings, ", ") + " are"
 }
