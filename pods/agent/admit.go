@@ -79,7 +79,7 @@ func (l *admitter) judge(node admission.Node, p *pod) {
 
 // takeRange reserves the user ids of a pod with a user namespace (SE11).
 func (l *admitter) takeRange(p *pod, pod *corev1.Pod) *cycle.Reason {
-	if p.rec.UserNamespace != 0 || pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+	if p.rec.UserNamespace != 0 || !translate.OwnUsers(pod) {
 		return nil
 	}
 	first, err := l.ranges.Take(p.uid())

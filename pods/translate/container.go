@@ -119,7 +119,7 @@ func mounts(in Input, c *corev1.Container, o ContainerInput) []*runtime.Mount {
 
 // mapped is a mount with the pod's user namespace, if it has one.
 func mapped(in Input, m *runtime.Mount) *runtime.Mount {
-	if !ownUsers(in.Pod) {
+	if !OwnUsers(in.Pod) {
 		return m
 	}
 	ids := userNamespace(in)

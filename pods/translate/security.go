@@ -15,12 +15,12 @@ import (
 // UserNamespaceLength is the number of ids of a pod with hostUsers false.
 const UserNamespaceLength = 65536
 
-// ownUsers says whether the pod has users of its own.
-func ownUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
+// OwnUsers says whether the pod has users of its own.
+func OwnUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
 
 // userNamespace is nil for a pod with the node's users.
 func userNamespace(in Input) *runtime.UserNamespace {
-	if !ownUsers(in.Pod) {
+	if !OwnUsers(in.Pod) {
 		return nil
 	}
 	ids := func() []*runtime.IDMapping {
@@ -31,7 +31,7 @@ func userNamespace(in Input) *runtime.UserNamespace {
 
 func namespaceOptions(in Input) (*runtime.NamespaceOption, error) {
 	spec := &in.Pod.Spec
-	if ownUsers(in.Pod) && in.UserNamespace == 0 {
+	if OwnUsers(in.Pod) && in.UserNamespace == 0 {
 		return nil, classed(errdefs.ErrFailedPrecondition, "spec.hostUsers: pod %q has no range of ids assigned", podName(in.Pod))
 	}
 	o := &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER, UsernsOptions: userNamespace(in)}
@@ -139,7 +139,7 @@ func hiddenPaths(sc *runtime.LinuxContainerSecurityContext, in Input, mount *cor
 		return nil
 	case *mount != corev1.UnmaskedProcMount:
 		return invalid("securityContext.procMount", "%q is not known", *mount)
-	case !ownUsers(in.Pod):
+	case !OwnUsers(in.Pod):
 		return invalid("securityContext.procMount", "Unmasked needs spec.hostUsers: false")
 	}
 	return nil

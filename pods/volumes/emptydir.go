@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/pods/translate"
 	"github.com/sunaba-project/sunaba/pods/volumes/tree"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
@@ -80,15 +81,13 @@ func emptyDirMode(e *corev1.EmptyDirVolumeSource, otherwise uint32) (uint32, err
 // project.
 func (m *Manager) counted(pod *corev1.Pod) func(dir string) error {
 	return func(dir string) error {
-		if !hasOwnUsers(pod) {
+		if !translate.OwnUsers(pod) {
 			return nil
 		}
 		_, err := m.projects.Assign(dir)
 		return err
 	}
 }
-
-func hasOwnUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
 
 // makeFolder makes a folder with exactly this mode and group, unless it is there. What is done
 // before sees it first.

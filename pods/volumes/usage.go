@@ -12,6 +12,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/quota"
 	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/pods/translate"
 )
 
 // Usage measures the volumes of a pod that wanted names, by volume: of those on the node's disk that
@@ -48,7 +49,7 @@ func (m *Manager) Usage(ctx context.Context, pod *corev1.Pod, wanted func(*corev
 
 func (m *Manager) used(ctx context.Context, p places, v *corev1.Volume) (space.Use, error) {
 	path := m.source(p, v)
-	if v.EmptyDir != nil && hasOwnUsers(p.pod) {
+	if v.EmptyDir != nil && translate.OwnUsers(p.pod) {
 		if use, counted, err := quota.Used(path); counted || err != nil {
 			return use, err
 		}
