@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -86,11 +87,23 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// Signal sends sig to every process of the group and returns how many there were.
+// Signal sends sig to every process of the group and returns how many there were. SIGKILL reaches
+// them as one: none of them sees another one end, and none starts a process that is not killed.
 func (g *Group) Signal(sig unix.Signal) (int, error) {
 	pids, err := g.Pids()
 	if err != nil {
 		return 0, err
+	}
+	if sig == unix.SIGKILL && !slices.Contains(pids, os.Getpid()) {
+		if killAtOnce(g) {
+			return len(pids), nil
+		}
+		if !g.Unified() && hold(g) {
+			defer g.Thaw() // whoever has the signal does nothing more then but end
+			if pids, err = g.Pids(); err != nil {
+				return 0, err
+			}
+		}
 	}
 	var errs []error
 	n := 0
@@ -105,3 +118,23 @@ func (g *Group) Signal(sig unix.Signal) (int, error) {
 	}
 	return n, errors.Join(errs...)
 }
+
+// hold freezes the group for the time that signals are sent and waits for up to holdLimit until all
+// have stopped. It returns whether the group is to be thawed. A group with a thread of this process
+// is not frozen: the Go runtime may have to wait for that thread.
+func hold(g *Group) bool {
+	if all, err := g.PidsInAny(); err != nil || slices.Contains(all, os.Getpid()) || g.Freeze() != nil {
+		return false
+	}
+	for end := time.Now().Add(holdLimit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		state, err := kernelfile.ReadRecord(g.File("freezer", "freezer.state"))
+		if err != nil || strings.TrimSpace(state) == "FROZEN" {
+			break
+		}
+	}
+	return true
+}
+
+// holdLimit bounds the wait for a process that the kernel cannot stop now, such as one that waits
+// for a disk.
+const holdLimit = 100 * time.Millisecond

@@ -260,6 +260,50 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
+// SIGKILL for all ends a group whose processes start others all the time: one signal after the other
+// would miss what was started since they were listed.
+func TestKilledAsOne(t *testing.T) {
+	for range 10 {
+		g := created(t)
+		cmd := exec.Command("/bin/sh", "-c", `read in_the_group
+			i=0
+			while [ $i -lt 20 ]; do
+				while :; do sleep 1000 & kill -9 $!; wait $!; done 2>/dev/null &
+				i=$((i+1))
+			done
+			echo ready
+			wait`)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := startIn(t, g, cmd)
+		if _, err := fmt.Fprintln(in, "go"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fscanln(out, new(string)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+		if n, err := g.Signal(unix.SIGKILL); err != nil || n < 20 {
+			t.Errorf("signalled %d, %v", n, err)
+		}
+		_ = cmd.Wait()
+		left := []int{1}
+		for end := time.Now().Add(10 * time.Second); len(left) > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if left, err = g.Pids(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(left) > 0 {
+			t.Errorf("%d processes were missed, the kill that tries again ends them: %v", len(left), g.Kill(t.Context()))
+		}
+		if g.Frozen() {
+			t.Error("the group is frozen")
+		}
+	}
+}
+
 // The kernel's kill for lack of memory is seen by who watches, and counted.
 func TestOutOfMemory(t *testing.T) {
 	g := created(t)
