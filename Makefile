@@ -1,5 +1,5 @@
 # Sunaba: `make demo` shows the main job, `make test` runs every test, `make check` is all that is
-# checked without running a pod. `make` alone builds the two binaries.
+# checked without running a pod. `make` alone builds the two binaries and what is installed with them.
 
 SHELL       := /bin/sh
 GO          ?= go
@@ -12,6 +12,7 @@ WASMTIME    := tests/tools-wasmtime
 RUNC13      := tests/tools-runc13
 RUNSC       := tests/tools-runsc
 KUBELET     := tests/tools-kubelet
+PACKAGING   := packaging
 CRICTL_V     := 1.36.0
 CONTAINERD_V := 2.4.2
 KUBELET_V    := 1.36.0
@@ -30,13 +31,53 @@ TAGS    := grpcnotrace,no_grpc,urfave_cli_no_template
 FLAGS   := -trimpath -tags $(TAGS)
 BUILD   := $(GO) build $(FLAGS) -ldflags "$(LDFLAGS)"
 
-.PHONY: build check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
+.PHONY: all build share install uninstall dist check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
         test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test fuzz \
         v2-test vm-test clean
+
+all: build share
 
 build:
 	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
 	$(BUILD) -o $(BIN)/containerd-shim-sunaba-v1 ./cmd/containerd-shim-sunaba-v1
+
+# --- what is installed, and what is published ------------------------------------------------------
+
+PREFIX  ?= /usr/local
+# Where systemd finds the unit of the administrator's own programs; a package has its own place.
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+# The date of all that is published: that of the commit, or that of the changelog where there is no checkout.
+DATE    ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)
+
+# Man pages and completions, made by the program itself.
+share: build
+	mkdir -p $(BIN)/share/completion
+	for shell in bash zsh fish; do $(BIN)/sunaba completion $$shell > $(BIN)/share/completion/$$shell || exit 1; done
+	rm -rf $(BIN)/share/man
+	cd $(PACKAGING) && $(GO) run $(FLAGS) ./man -program $(abspath $(BIN))/sunaba -out $(abspath $(BIN))/share/man -date "$$(date -u -d @$(DATE) +%F)"
+
+# After `make`, and as root without a Go toolchain: both programs, a unit for systemd, man pages, completions, and a
+# configuration where there is none. It starts nothing. DESTDIR comes before all paths.
+install:
+	$(PACKAGING)/install.sh install "$(DESTDIR)" $(PREFIX) $(UNITDIR) $(BIN) $(BIN)/share
+
+# Leaves /etc/sunaba, images, records and pods.
+uninstall:
+	$(PACKAGING)/install.sh remove "$(DESTDIR)" $(PREFIX) $(UNITDIR)
+
+# Archives and packages for Debian and Fedora of all architectures, with checksums and lists of what is in them. The same
+# commit makes the same bytes. DIST_ARCHES=amd64 makes a part.
+DIST        ?= $(BIN)/dist
+DIST_ARCHES ?= $(ARCHES)
+dist: share
+	rm -rf $(DIST)
+	@for arch in $(DIST_ARCHES); do \
+	  echo "build linux/$$arch"; \
+	  GOOS=linux GOARCH=$$arch $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/sunaba ./cmd/containerd-shim-sunaba-v1 || exit 1; \
+	done
+	cd $(PACKAGING) && $(GO) run $(FLAGS) ./dist -version "$$($(abspath $(BIN))/sunaba version | cut -d' ' -f2)" -date $(DATE) \
+	  -programs $(abspath $(BIN))/cross -share $(abspath $(BIN))/share -out $(abspath $(DIST)) \
+	  -only "$$(echo $(DIST_ARCHES) | tr ' ' ,)"
 
 # --- what is checked without running a pod --------------------------------------------------------
 
@@ -48,6 +89,7 @@ check-format:
 check-vet:
 	$(GO) vet $(FLAGS) ./...
 	GOOS=wasip1 GOARCH=wasm $(GO) vet ./examples/...
+	cd $(PACKAGING) && $(GO) vet $(FLAGS) ./...
 
 # Every check but SA1019: clients still send the CRI fields that are marked as deprecated, so they are read.
 check-staticcheck: $(TOOLS)/bin/staticcheck
@@ -66,6 +108,7 @@ check-modules:
 	cd $(RUNC13) && $(GO) mod verify && $(GO) mod tidy -diff
 	cd $(RUNSC) && $(GO) mod verify && $(GO) mod tidy -diff
 	cd $(KUBELET) && $(GO) mod verify && $(GO) mod tidy -diff
+	cd $(PACKAGING) && $(GO) mod verify && $(GO) mod tidy -diff
 
 check-cross:
 	@for arch in $(ARCHES); do \
@@ -95,6 +138,7 @@ LONGEST := ./tests/scenario ./tests/scripts ./tests/hostile ./shim/wasm/engine .
 # machine off: they run in others (v2-test). The binaries are those of `build`; `go vet` is a target of its own.
 test: export SUNABA_TEST_BINARIES := $(abspath $(BIN))
 test: setup-tests tools build $(CONTAINERD)/bin/runc
+	cd $(PACKAGING) && $(GO) test $(FLAGS) -vet=off -count=1 ./...
 	$(GO) test $(FLAGS) -vet=off -count=1 -p 3 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v /tests/machine$$)
 
 demo: setup tools build

@@ -132,13 +132,23 @@ func defaultHandlers() map[string]handlerConfig {
 	}
 }
 
-// readConfig reads and checks a configuration file; "" is the default configuration.
-func readConfig(file string) (config, error) {
+// standardConfig is the configuration file of those that name none.
+const standardConfig = "/etc/sunaba/config.toml"
+
+// readConfig reads and checks a configuration file; "" is the standard one if that exists, and the
+// default configuration if it does not.
+func readConfig(file string) (config, error) { return readConfigOr(file, standardConfig) }
+
+func readConfigOr(file, standard string) (config, error) {
 	c := defaultConfig()
-	if file == "" {
-		return c, nil
+	named := file != ""
+	if !named {
+		file = standard
 	}
 	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return c, nil
+	}
 	if err != nil {
 		return c, fmt.Errorf("read configuration: %w", err)
 	}

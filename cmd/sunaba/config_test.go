@@ -26,6 +26,29 @@ func TestDefaultFileIsTheDefault(t *testing.T) {
 	}
 }
 
+// Who names no file has the standard one, if there is one; a file that is named exists.
+func TestStandardFile(t *testing.T) {
+	standard := filepath.Join(t.TempDir(), "config.toml")
+	if c, err := readConfigOr("", standard); err != nil || !reflect.DeepEqual(c, defaultConfig()) {
+		t.Errorf("without a file: %v, error %v", c, err)
+	}
+	if err := os.WriteFile(standard, []byte("[network]\nbridge = \"mine\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := readConfigOr("", standard); err != nil || c.Network.Bridge != "mine" {
+		t.Errorf("bridge %q, error %v", c.Network.Bridge, err)
+	}
+	if _, err := readConfigOr(standard+".not", standard); err == nil {
+		t.Error("a file that is named and not there is read")
+	}
+	if err := os.WriteFile(standard, []byte("bridge = 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readConfigOr("", standard); err == nil || !strings.Contains(err.Error(), standard+":1") {
+		t.Errorf("a standard file that is wrong: %v", err)
+	}
+}
+
 // Every field stands in the documented default, with a comment of its own or that of its neighbours
 // above.
 func TestDefaultFileShowsEveryField(t *testing.T) {

@@ -29,7 +29,7 @@ func runCommand() *cli.Command {
 		UseShortOptionHandling: true,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "socket", Usage: "unix socket `FILE` of the server", Value: defaultPlaces().socket},
-			&cli.StringFlag{Name: "config", Usage: "configuration `FILE` of a server that is started for the pod"},
+			&cli.StringFlag{Name: "config", Usage: "configuration `FILE` of a server that is started for the pod; without it " + standardConfig + ", if it exists"},
 			&cli.StringFlag{Name: "handler", Usage: "runtime handler `NAME`, before that of the pod's RuntimeClass"},
 			&cli.StringSliceFlag{Name: "runtimeclass", Usage: "`FILE` with RuntimeClasses; may be repeated"},
 			&cli.StringFlag{Name: "exit-code", Usage: "end with the first failed container's (any), only if all failed (all), or with 0 (none): `WHOSE`", Value: pod.Any},

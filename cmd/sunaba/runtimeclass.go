@@ -48,7 +48,7 @@ func runtimeClassCommand() *cli.Command {
 					"answers, the handlers are those of --config. Ends with 1 if something is wrong with a class or a handler.",
 				Flags: []cli.Flag{
 					classFlag(), socketFlag(),
-					&cli.StringFlag{Name: "config", Usage: "configuration `FILE`, for a node without a server"},
+					&cli.StringFlag{Name: "config", Usage: "configuration `FILE`, for a node without a server; without it " + standardConfig + ", if it exists"},
 					&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 				},
 				Action: listClasses,

@@ -16,7 +16,7 @@ import (
 func placeFlags() []cli.Flag {
 	p := defaultPlaces()
 	return []cli.Flag{
-		&cli.StringFlag{Name: "config", Usage: "configuration `FILE`; without it, the defaults hold"},
+		&cli.StringFlag{Name: "config", Usage: "configuration `FILE`; without it " + standardConfig + " if it exists, else the defaults hold"},
 		&cli.StringFlag{Name: "root", Usage: "`FOLDER` of what outlives a reboot: images, records", Value: p.root},
 		&cli.StringFlag{Name: "state", Usage: "`FOLDER` of what does not: running pods", Value: p.state},
 		&cli.StringFlag{Name: "socket", Usage: "unix socket `FILE` to serve CRI on", Value: p.socket},

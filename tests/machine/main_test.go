@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bin is where the documented unit has the binaries, which are there in every boot.
+// bin is where the unit of tests has the binaries, which are there in every boot.
 const bin = "/usr/local/bin"
 
 // build builds the binaries into a folder, and pushes the images of all pods: busybox and a guest.
@@ -82,6 +82,12 @@ func try(name string, args ...string) (string, error) {
 		err = fmt.Errorf("%s %q: %w: %s%s", name, args, err, said.Bytes(), out)
 	}
 	return string(bytes.TrimSpace(out)), err
+}
+
+// combined runs a command and returns all that it prints.
+func combined(name string, args ...string) (string, error) {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	return string(out), err
 }
 
 // journald is what a unit has said in this boot.

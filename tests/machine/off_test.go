@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -126,7 +125,7 @@ spec:
     - {name: app, image: $BUSYBOX, command: [sh, -c, "[ -s /kept/made ] && exec sleep 100000"], volumeMounts: [{name: kept, mountPath: /kept}]}
 `
 
-// The machine is switched off and on, with systemd, logind and the unit of docs/pods.md: in order,
+// The machine is switched off and on, with systemd, logind and the unit that is installed: in order,
 // which gives pods their time, and by cuts of its power at rest, while pods start, and while the
 // server starts after a boot. Each boot runs this test from its beginning (SD1 to SD3, SD5, SD7,
 // RB2, RB3, RE7).
@@ -218,20 +217,14 @@ func turnOn(t *testing.T) *machine {
 	return m
 }
 
-var unitText = regexp.MustCompile(`(?s)/etc/systemd/system/sunaba\.service` + "`" + `:\n(.*?)\n[^\s]`)
-
-// place writes what is on no disk of its own here: binaries and the unit, as docs/pods.md has it.
+// place writes what is on no disk of its own here: binaries and the unit, as it is installed.
 func (m *machine) place() {
 	for _, name := range []string{"sunaba", "containerd-shim-sunaba-v1"} {
 		run(m.t, "cp", filepath.Join(disk, "bin", name), bin)
 	}
-	page, err := os.ReadFile("../../docs/pods.md")
+	unit, err := os.ReadFile("../../packaging/sunaba.service")
 	check(m.t, err)
-	found := unitText.FindSubmatch(page)
-	if found == nil {
-		m.t.Fatal("docs/pods.md has no unit")
-	}
-	check(m.t, os.WriteFile("/etc/systemd/system/sunaba.service", []byte(strings.ReplaceAll(string(found[1]), "\n    ", "\n")), 0o644))
+	check(m.t, os.WriteFile("/etc/systemd/system/sunaba.service", []byte(strings.ReplaceAll(string(unit), "@BINDIR@", bin)), 0o644))
 	run(m.t, "systemctl", "daemon-reload")
 }
 

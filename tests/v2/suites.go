@@ -100,6 +100,7 @@ func parts(root string) ([]part, error) {
 	}
 	// Machines of their own, which these switch off and on, and use up.
 	all = append(all, part{name: "machine-off", folder: "tests/machine", tests: []string{"TestOff"}, systemd: true, short: true},
+		part{name: "machine-install", folder: "tests/machine", tests: []string{"TestInstall"}, systemd: true, short: true},
 		part{name: "machine-memory", folder: "tests/machine", tests: []string{"TestMemoryPressure", "TestReservedMemory"}})
 	for _, folder := range cgroupPackages {
 		all = append(all, part{name: folder, folder: folder, systemd: true})

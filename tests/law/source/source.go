@@ -151,7 +151,7 @@ func (f *File) measure() {
 	}
 }
 
-// Production returns the files that ship: without tests, examples, and test support. Test support
+// Production returns the files that ship: without tests, examples, what makes packages, and test support. Test support
 // is a package that no command reaches by its imports and that a test does import.
 func Production(files []*File) []*File {
 	support := testSupport(files)
@@ -166,7 +166,7 @@ func Production(files []*File) []*File {
 
 // aside says whether a file lies in a folder that does not ship.
 func aside(f *File) bool {
-	return strings.HasPrefix(f.Path, "tests/") || strings.HasPrefix(f.Path, "examples/")
+	return strings.HasPrefix(f.Path, "tests/") || strings.HasPrefix(f.Path, "examples/") || strings.HasPrefix(f.Path, "packaging/")
 }
 
 // testSupport returns the folders of packages that only tests import.

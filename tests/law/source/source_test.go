@@ -50,6 +50,7 @@ func TestProductionIsWhatShips(t *testing.T) {
 		"fresh/f.go":           "package fresh\n",
 		"tests/t/t.go":         imports("t", "a"),
 		"examples/e/e.go":      "package main\n",
+		"packaging/p/p.go":     "package main\n",
 		"a/testdata/x.go":      "package x\n",
 		".hidden/x.go":         "package x\n",
 		"tests/tools/bin/x.go": "package x\n",
