@@ -5,10 +5,12 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	notify "github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/version"
 )
@@ -23,10 +25,8 @@ func (d *daemon) Serve(ctx context.Context, ready func()) error {
 	if err := d.images.Preload(ctx, d.preload); err != nil && ctx.Err() == nil {
 		d.logger.Warn("failed to preload some images", "error", err)
 	}
-	if d.pods != nil {
-		if err := d.pods.Start(context.WithoutCancel(ctx)); err != nil {
-			return errors.Join(err, d.end(served))
-		}
+	if err := d.startPods(context.WithoutCancel(ctx)); err != nil {
+		return errors.Join(err, d.end(served))
 	}
 	ready()
 	reload := make(chan os.Signal, 1)
@@ -43,6 +43,26 @@ func (d *daemon) Serve(ctx context.Context, ready func()) error {
 			return d.end(served)
 		}
 	}
+}
+
+// startPods runs the pods of manifests; without those it serves the commands about pods of others.
+func (d *daemon) startPods(ctx context.Context) error {
+	if d.pods != nil {
+		return d.pods.Start(ctx)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	w, err := podagent.Watch(podagent.WatchOptions{
+		State: d.places.state, Socket: d.places.socket, StreamCertificate: d.streamCertificate, CRI: d.server.Local(),
+		NodeName: strings.ToLower(host), Classes: d.classes.all, Logger: d.logger,
+	})
+	if err != nil {
+		return err
+	}
+	d.close = append(d.close, w.Close)
+	return nil
 }
 
 // startNetwork makes what pods share of the network, once nothing of the start can fail any more.

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/completion"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/cripod"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/criserver/errtext"
@@ -38,7 +39,7 @@ func run(args []string, out, errOut io.Writer) int {
 		Commands: slices.Concat([]*cli.Command{
 			serveCommand(), configCommand(), runCommand(), checkCommand(), imagesCommand(), runtimeClassCommand(), topCommand(places.TopPods()),
 			overheadCommand(), wasmCommand(), versionCommand(),
-		}, completion.Commands(places.Complete), podcmd.Commands(places)),
+		}, cripod.Commands(socketFlag), completion.Commands(places.Complete), podcmd.Commands(places)),
 	}
 	usage.Guard(cmd)
 	return exitCode(cmd.Run(ctx, args), ctx.Err() != nil, errOut)

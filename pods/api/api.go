@@ -167,6 +167,8 @@ type ServerInfo struct {
 	// StreamCertificate is the absolute path of the certificate with which its streams are served,
 	// in PEM; "" if they are not encrypted or it is not told.
 	StreamCertificate string `json:"streamCertificate,omitempty"`
+	// Manifests is whether it runs pods of manifests, not only shows those of others.
+	Manifests bool `json:"manifests,omitempty"`
 }
 
 // Description is a pod with what is known about it besides.

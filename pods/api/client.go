@@ -32,7 +32,7 @@ type Client struct{ http *http.Client }
 func Connect(ctx context.Context, path string) (*Client, error) {
 	client, err := unixhttp.Connect(ctx, path)
 	if unixhttp.NoServer(err) {
-		return nil, fmt.Errorf("no server runs pods on %q: start \"sunaba serve\" with [pods] manifests in its configuration, or give --state: %w", path, errdefs.ErrUnavailable)
+		return nil, fmt.Errorf("no server answers on %q: start one with \"sunaba serve\", or give --state: %w", path, errdefs.ErrUnavailable)
 	}
 	if err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
+	"github.com/sunaba-project/sunaba/pods/foreign"
 	"github.com/sunaba-project/sunaba/pods/translate"
 	"github.com/sunaba-project/sunaba/pods/volumes"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -38,6 +39,7 @@ type Runner struct {
 	volumes *volumes.Manager
 	agent   *agent.Agent
 	service *service
+	others  *foreign.View
 	config  Config
 	socket  string // of the commands
 	info    api.ServerInfo
@@ -107,6 +109,7 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	info.Manifests = true
 	events, err := os.OpenFile(o.events(), os.O_CREATE|os.O_RDONLY, 0o600) // a server's files are there when it is ready
 	if err != nil {
 		return nil, fmt.Errorf("make file of events: %w", err)
@@ -149,7 +152,8 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	return &Runner{
-		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), info: info, usage: func(ctx context.Context) ([]api.ContainerUsage, error) { return usage(ctx, o.CRI) }, logger: o.Logger, stop: func() {},
+		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols},
+		others: newOthers(o.CRI, facts.Node.Name, o.Classes), config: c, socket: filepath.Join(o.State, api.SocketName), info: info, usage: func(ctx context.Context) ([]api.ContainerUsage, error) { return usage(ctx, o.CRI) }, logger: o.Logger, stop: func() {},
 	}, nil
 }
 
@@ -223,7 +227,9 @@ func evictionOptions(o Options, c Eviction, logs string, facts node.Facts) (agen
 // listed.
 func (r *Runner) Start(ctx context.Context) error {
 	options := api.Options{Agent: r.service, Shutdown: r.agent, Metrics: r.agent.ProbeMetrics, Server: r.info, Usage: r.usage, Logger: r.logger}
-	local, err := api.Listen(r.socket, options)
+	commands := options
+	commands.Agent = &shared{r.service, r.others, r.logger}
+	local, err := api.Listen(r.socket, commands)
 	if err != nil {
 		return err
 	}
@@ -276,6 +282,7 @@ func (r *Runner) Reload(ctx context.Context, labels map[string]string) {
 // Close ends what Start began. Pods run on.
 func (r *Runner) Close() error {
 	r.stop()
+	r.others.Close()
 	r.running.Wait()
 	var errs []error
 	for _, s := range r.servers {

@@ -358,7 +358,7 @@ func TestCommands(t *testing.T) {
 		{line: "logs -f --all-containers web --max-log-requests=2", fails: "you are attempting to follow 3 log streams, but maximum allowed concurrency is 2"},
 		{line: "exec web", fails: "you must specify at least one command"},
 		{line: "exec web -c init -- ls", fails: `container "init" in pod "web" does not run`},
-		{line: "get pods --state /none", fails: "no server runs pods on"},
+		{line: "get pods --state /none", fails: "no server answers on"},
 	} {
 		t.Run(tt.line, func(t *testing.T) {
 			n := newNode(t)

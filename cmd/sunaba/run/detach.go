@@ -44,14 +44,16 @@ func Detach(ctx context.Context, o Options) error {
 		return err
 	}
 	a, err := api.Connect(ctx, filepath.Join(state, api.SocketName))
-	if errdefs.IsUnavailable(err) {
-		return fmt.Errorf("run: the server on %q runs no pods from manifests: start it with [pods] manifests in its configuration, or run without --detach: %w",
-			o.Socket, errdefs.ErrFailedPrecondition)
-	}
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
+	if info, err := a.Server(ctx); err != nil {
+		return err
+	} else if !info.Manifests {
+		return fmt.Errorf("run: the server on %q runs no pods from manifests: start it with [pods] manifests in its configuration, or run without --detach: %w",
+			o.Socket, errdefs.ErrFailedPrecondition)
+	}
 	for _, file := range o.RuntimeClassFiles {
 		classes, err := os.ReadFile(file)
 		if err != nil {

@@ -156,7 +156,7 @@ func (l *appliedLife) command(args ...string) {
 func (l *appliedLife) again(args ...string) {
 	within(nil, func() bool {
 		l.command(args...)
-		return l.failed == nil || !strings.Contains(l.failed.Error(), "no server runs pods on")
+		return l.failed == nil || !strings.Contains(l.failed.Error(), "no server answers on")
 	})
 }
 

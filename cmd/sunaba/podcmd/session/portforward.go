@@ -28,8 +28,6 @@ const (
 	maxForwards = 128
 	// acceptPause is the pause after an error of a listener, as when there are too many open files.
 	acceptPause = 100 * time.Millisecond
-	// podUIDLabel is the label of a sandbox that names its pod.
-	podUIDLabel = "io.kubernetes.pod.uid"
 )
 
 func (p commands) portForwardCommand() *cli.Command {
@@ -248,15 +246,18 @@ func (f *forwarder) forward(ctx context.Context, port uint16, conn net.Conn) err
 // ask asks for where the pod's port is reached. The pod's sandbox may be another one than before.
 func (f *forwarder) ask(ctx context.Context, port uint16) (string, error) {
 	list, err := f.server.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{Filter: &runtime.PodSandboxFilter{
-		State:         &runtime.PodSandboxStateValue{State: runtime.PodSandboxState_SANDBOX_READY},
-		LabelSelector: map[string]string{podUIDLabel: string(f.pod.UID)},
+		State: &runtime.PodSandboxStateValue{State: runtime.PodSandboxState_SANDBOX_READY},
 	}})
 	if err != nil {
 		return "", dial.Native(err)
 	}
-	if len(list.GetItems()) == 0 {
+	at := slices.IndexFunc(list.GetItems(), func(s *runtime.PodSandbox) bool {
+		m := s.GetMetadata()
+		return m.GetUid() == string(f.pod.UID) && m.GetName() == f.pod.Name && m.GetNamespace() == f.pod.Namespace
+	})
+	if at < 0 {
 		return "", fmt.Errorf("pod %q has no sandbox that is ready", f.pod.Name)
 	}
-	resp, err := f.server.PortForward(ctx, &runtime.PortForwardRequest{PodSandboxId: list.GetItems()[0].GetId(), Port: []int32{int32(port)}})
+	resp, err := f.server.PortForward(ctx, &runtime.PortForwardRequest{PodSandboxId: list.GetItems()[at].GetId(), Port: []int32{int32(port)}})
 	return resp.GetUrl(), dial.Native(err)
 }
