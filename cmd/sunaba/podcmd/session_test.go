@@ -34,10 +34,15 @@ func (n *node) Attach(_ context.Context, r *runtime.AttachRequest) (*runtime.Att
 }
 
 func (n *node) ListPodSandbox(_ context.Context, r *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error) {
-	if uid := r.GetFilter().GetLabelSelector()["io.kubernetes.pod.uid"]; uid != "u2" || r.GetFilter().GetState().GetState() != runtime.PodSandboxState_SANDBOX_READY {
+	if r.GetFilter().GetState().GetState() != runtime.PodSandboxState_SANDBOX_READY {
 		return &runtime.ListPodSandboxResponse{}, nil
 	}
-	return &runtime.ListPodSandboxResponse{Items: []*runtime.PodSandbox{{Id: "box"}}}, nil
+	box := func(id, namespace, name, uid string) *runtime.PodSandbox {
+		return &runtime.PodSandbox{Id: id, Metadata: &runtime.PodSandboxMetadata{Namespace: namespace, Name: name, Uid: uid}}
+	}
+	return &runtime.ListPodSandboxResponse{Items: []*runtime.PodSandbox{
+		box("other", "default", "web-2", "u1"), box("elsewhere", "other", "web", "u2"), box("box", "default", "web", "u2"),
+	}}, nil
 }
 
 func (n *node) PortForward(_ context.Context, r *runtime.PortForwardRequest) (*runtime.PortForwardResponse, error) {
