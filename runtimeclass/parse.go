@@ -191,7 +191,7 @@ func Find(classes []nodev1.RuntimeClass, name string) (nodev1.RuntimeClass, erro
 		}
 		have = append(have, rc.Name)
 	}
-	known := "there are none"
+	known := "no handler is configured"
 	if len(have) > 0 {
 		known = "there are: " + strings.Join(have, ", ")
 	}

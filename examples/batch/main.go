@@ -1,4 +1,4 @@
-// Command batch is a job with a beginning and an end: it counts primes, hashes what it reads,
+// Command batch is a job that runs to completion: it counts primes, hashes what it reads,
 // prints a line for each step and ends with the exit code that it is told. One source makes a Linux
 // program and a WASI preview 1 guest:
 //

@@ -75,7 +75,7 @@ func (x *session) prove(ctx context.Context, one content) error {
 	tee := io.TeeReader(io.LimitReader(r, one.blob.Size), sum)
 	if one.diff != "" {
 		err := x.p.Disk.Layers.Verify(ctx, tee, one.diff)
-		if errdefs.IsInvalidArgument(err) { // of this repository's making: the image is none the worse for it
+		if errdefs.IsInvalidArgument(err) { // of this repository's making: the image itself is sound
 			return fmt.Errorf("blob %s is corrupt: %s: %w", one.blob.Digest, err.Error(), errdefs.ErrDataLoss)
 		}
 		if err != nil {

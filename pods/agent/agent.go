@@ -169,7 +169,7 @@ func New(o Options) (*Agent, error) {
 	return &Agent{l}, nil
 }
 
-// Run runs the pods until the context ends, which is no error. What runs then goes on running. It
+// Run runs the pods until the context ends, which is no error. What runs then keeps running. It
 // may be called once.
 //
 // # Errors

@@ -40,7 +40,7 @@ type Eviction struct {
 
 // Gauges measure the node.
 type Gauges interface {
-	// Read measures what has a threshold. What could not be measured is left out, and named in the
+	// Read measures what has a threshold. What failed to be measured is left out, and named in the
 	// error.
 	Read() (pressure.Readings, error)
 	// Settle returns when what was removed from the disk counts as free.
@@ -114,7 +114,7 @@ func (p *pod) active() bool {
 	return r.Pending == nil && r.Final == nil && !r.Done && r.Deletion == nil && r.Interrupted == nil && p.seen.Live()
 }
 
-// start begins to look around.
+// start starts the first measurement.
 func (l *evictor) start() {
 	for _, p := range l.pods {
 		if p.rec.Evicted != nil {

@@ -12,9 +12,9 @@ import (
 // recorder writes and removes the records of pods.
 type recorder struct{ *loop }
 
-// save writes the record of a pod durably, in a worker, and goes on when it is written: no action
-// is begun before that could not be begun anew; the start of a container waits for recorded. What
-// cannot be written is tried again for as long as it takes. Only a pod that is purged from a full
+// save writes the record of a pod durably, in a worker, and continues when it is written: no action
+// is started before that could not be started anew; the start of a container waits for recorded. What
+// cannot be written is retried for as long as it takes. Only a pod that is purged from a full
 // disk ends before that is on record: nothing else makes room for the record. If the agent is
 // killed meanwhile, the pod is found to run, and evicted again.
 func (l *recorder) save(p *pod) (recorded <-chan struct{}) {
@@ -56,7 +56,7 @@ func (l *recorder) save(p *pod) (recorded <-chan struct{}) {
 	return written
 }
 
-// stuck shows what became of a pod whose record cannot be written, though it is not on record.
+// stuck shows the state of a pod whose record cannot be written, though it is not on record.
 func (l *recorder) stuck(p *pod) {
 	if p.saving && l.pods[p.uid()] == p {
 		p.stuck = true
@@ -76,7 +76,7 @@ func (l *recorder) note(p *pod) {
 	}
 }
 
-// remove removes the last traces of a pod that is over, then begins its successor.
+// remove removes the last traces of a pod that is over, then starts its successor.
 func (l *recorder) remove(p *pod) {
 	p.saving = true
 	l.schedule.set(p, time.Time{})

@@ -15,7 +15,7 @@ import (
 // terminator ends the pods when the node shuts down (C.25).
 type terminator struct {
 	*loop
-	// now is the shutdown that is under way or over, nil while there is none.
+	// now is the shutdown in progress or over, nil before one.
 	now *course
 	// next is when turn is to be called at the latest; zero for never.
 	next time.Time
@@ -34,7 +34,7 @@ type course struct {
 
 // Shutdown ends all pods because the node shuts down, and returns when they are over or their time
 // is, which is Options.Shutdown. No pod is admitted from then on. Called again it waits for the
-// same shutdown. When the context ends, the shutdown goes on.
+// same shutdown. When the context ends, the shutdown continues.
 //
 // # Errors
 //
@@ -83,7 +83,7 @@ func (a *Agent) CancelShutdown(ctx context.Context) error {
 // ShuttingDown says whether Shutdown was called and not taken back.
 func (a *Agent) ShuttingDown() bool { return a.l.shuttingDown.Load() }
 
-// begin begins a shutdown, unless one is under way or over.
+// begin starts a shutdown, unless one is in progress or over.
 func (t *terminator) begin() {
 	if t.now != nil {
 		return
@@ -137,7 +137,7 @@ func (t *terminator) resume(p *pod) {
 	t.steps.step(p)
 }
 
-// turn goes on with the shutdown. It is called after everything that happens.
+// turn continues the shutdown. It is called after everything that happens.
 func (t *terminator) turn() {
 	c := t.now
 	if c == nil || c.finished {

@@ -39,7 +39,7 @@ type Agent interface {
 	// Apply makes or changes the objects of a manifest, all or none of them.
 	Apply(ctx context.Context, r ApplyRequest) (ApplyResult, error)
 	// Delete orders the deletion of an applied object and does not wait for its end. It is
-	// ErrNotFound if there is none, ErrFailedPrecondition if it stands in a file or its UID
+	// ErrNotFound if the object does not exist, ErrFailedPrecondition if it stands in a file or its UID
 	// differs.
 	Delete(ctx context.Context, r DeleteRequest) error
 	// Restart orders a restart of a pod's containers and does not wait for it.

@@ -103,7 +103,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, q Query, changed func(Ch
 	}
 }
 
-// Describe is a pod with its events. It is ErrNotFound if there is none.
+// Describe is a pod with its events. It fails with ErrNotFound if the pod does not exist.
 func (c *Client) Describe(ctx context.Context, namespace, name string) (Description, error) {
 	return call[Description](ctx, c, http.MethodGet, "describe/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), nil)
 }

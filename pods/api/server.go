@@ -105,7 +105,7 @@ func serve(l net.Listener, path string, h http.Handler, o Options) *Server {
 // Addr is the address on which it listens.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Close ends requests that are under way and stops to serve.
+// Close ends active requests and stops serving.
 func (s *Server) Close() error {
 	err := s.http.Close()
 	if served := <-s.served; !errors.Is(served, http.ErrServerClosed) {

@@ -135,7 +135,7 @@ func volumesUp(n *step) bool {
 	return false
 }
 
-// newestSandbox is the sandbox with the highest attempt, nil if there is none.
+// newestSandbox is the sandbox with the highest attempt, nil if the pod has no sandbox.
 func newestSandbox(n *step) *Sandbox {
 	var found *Sandbox
 	for i := range n.o.Sandboxes {
@@ -156,7 +156,7 @@ func sandboxLost(n *step) string {
 	}
 	switch {
 	case s == nil:
-		return "there is none"
+		return "it does not exist"
 	case !s.Ready:
 		return "the newest is not ready"
 	case ready > 1:

@@ -179,7 +179,7 @@ type Decision struct {
 	// Cancel are subjects whose running actions are to be cancelled. They have results as others.
 	Cancel []string
 	// Save says that the record was changed so that it must be written before the actions are
-	// executed and the status is shown. StartContainer may begin meanwhile: it may create the
+	// executed and the status is shown. StartContainer may start meanwhile: it may create the
 	// container, and start it when the record is written.
 	Save bool
 	// Dirty says that the record was changed in parts that may be lost: conditions, readiness, ids.

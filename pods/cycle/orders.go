@@ -198,7 +198,7 @@ func (r *Record) AddEphemeral(c corev1.EphemeralContainer) error {
 // fullName is NAMESPACE/NAME.
 func (r *Record) fullName() string { return r.Pod.Namespace + "/" + r.Pod.Name }
 
-// container is the record of a container, made if there is none.
+// container is the record of a container, created if it does not exist.
 func (r *Record) container(name string) *Container {
 	if r.Containers == nil {
 		r.Containers = map[string]*Container{}

@@ -128,7 +128,7 @@ type Container struct {
 	// PostStart and PreStop are the hooks of the present container.
 	PostStart Hook `json:"postStart,omitzero"`
 	PreStop   Hook `json:"preStop,omitzero"`
-	// Kill is a kill of the container that is under way.
+	// Kill is the container's kill in progress.
 	Kill *Kill `json:"kill,omitempty"`
 	// Restart asks for a stop and a new start whatever the policy: an edit of the image, the command
 	// restart, a new sandbox.

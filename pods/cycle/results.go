@@ -150,7 +150,7 @@ func takeFailure(n *step, res Result) {
 }
 
 // takeHookResult takes in the end of a hook: of postStart, failing kills the container (HK3); of
-// preStop, the stop goes on (HK6).
+// preStop, the stop continues (HK6).
 func takeHookResult(n *step, res Result) {
 	c := n.r.container(res.Container)
 	h := &c.PostStart

@@ -94,7 +94,7 @@ func startApps(n *step) {
 	}
 }
 
-// startingUp says that a container's start or its postStart hook is under way.
+// startingUp says that a container's start or its postStart hook is in progress.
 func startingUp(n *step, it *item) bool {
 	if a, busy := n.running(it.name); busy && a.Verb == StartContainer {
 		return true

@@ -25,7 +25,7 @@ type item struct {
 	kind kind
 	spec *corev1.Container
 	c    *Container
-	// obs is the present attempt's container in the CRI, nil if there is none.
+	// obs is the present attempt's container in the CRI, nil if it has none.
 	obs *Observation
 }
 
@@ -85,7 +85,7 @@ func (n *step) act(a Action) {
 	n.r.Live.Running[a.Subject] = a
 }
 
-// running is the action of a subject that is under way.
+// running is the action of a subject that is in progress.
 func (n *step) running(subject string) (Action, bool) {
 	a, ok := n.r.Live.Running[subject]
 	return a, ok
@@ -98,7 +98,7 @@ func (n *step) cancel(subject string, except Verb) {
 	}
 }
 
-// free says that an action of the subject may start: none is under way and no failure waits.
+// free says that an action of the subject may start: none is in progress and no failure waits.
 func (n *step) free(subject, what string) bool {
 	if a, ok := n.running(subject); ok {
 		if n.d.Waiting == "" {

@@ -41,7 +41,7 @@ type book struct {
 	told  []Verdict
 }
 
-// trouble is a message and when it began.
+// trouble is a message and when it first applied.
 type trouble struct {
 	message string
 	since   time.Time
@@ -53,7 +53,7 @@ type file struct {
 	good   *version // nil before there is one
 	status Status
 	since  time.Time
-	// message is why it is refused, without what goes on instead.
+	// message is why it is refused, without what stays in use instead.
 	message string
 	// missing says that the folder was listed and does not have it.
 	missing bool
@@ -152,7 +152,7 @@ func (b *book) setAside(path string, cause error) {
 	b.logger.Error("failed to read a record of desired objects", "path", path, "moved_to", dir, "error", errors.Join(cause, err))
 }
 
-// forget drops a file that is gone, and its record.
+// forget drops a file that was removed, and its record.
 func (b *book) forget(path string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,7 +162,7 @@ func (b *book) forget(path string) {
 	}
 	if f.good != nil {
 		if err := b.unrecord(path); err != nil {
-			b.logger.Error("failed to remove the record of a manifest that is gone", "file", path, "error", err)
+			b.logger.Error("failed to remove the record of a deleted manifest", "file", path, "error", err)
 		}
 		b.bytes -= f.good.size
 	}
@@ -170,7 +170,7 @@ func (b *book) forget(path string) {
 	delete(b.first, path)
 	freed := b.disown(f, nil)
 	b.dirty = true
-	b.logger.Info("manifest is gone", "file", path, "objects", len(freed))
+	b.logger.Info("manifest was deleted", "file", path, "objects", len(freed))
 	b.free(freed)
 }
 
@@ -232,7 +232,7 @@ func (b *book) setBroken(folder, message string) {
 		return
 	}
 	b.broken[folder] = trouble{message, time.Now()}
-	b.logger.Warn("failed to list a folder of manifests; its objects go on as they are", "folder", folder, "error", errors.New(message))
+	b.logger.Warn("failed to list a folder of manifests; its objects stay as they are", "folder", folder, "error", errors.New(message))
 }
 
 // known are the files of a folder that have a state, with the inodes of the folders in which their

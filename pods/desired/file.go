@@ -20,9 +20,9 @@ type Status string
 const (
 	// Loaded: its objects are those of its present content.
 	Loaded Status = "Loaded"
-	// Refused: its present content is not taken. The last good version goes on, if there is one.
+	// Refused: its present content is not taken. The last good version stays in use, if there is one.
 	Refused Status = "Refused"
-	// Gone: it is not there, and its objects go on until that is certain.
+	// Gone: it does not exist, and its objects keep running until that is certain.
 	Gone Status = "Gone"
 )
 
@@ -33,9 +33,9 @@ type File struct {
 	Status Status
 	// Objects is how many objects of it are in the set.
 	Objects int
-	// Since is when Status or its cause began.
+	// Since is when Status or its cause last changed.
 	Since time.Time
-	// Message is why the file is not Loaded, and what goes on instead. At most 1200 bytes.
+	// Message is why the file is not Loaded, and what stays in use instead. At most 1200 bytes.
 	Message string
 	// Notes are what is ignored in the file's good version: "document 2, service default/web: is
 	// ignored: …". At most 100, and then how many more there are.
@@ -77,7 +77,7 @@ func (b *book) state(f *file, broken bool, now time.Time) File {
 			}
 		}
 		out.Notes = slices.Clone(f.good.notes)
-		goesOn = fmt.Sprintf("the version of %s goes on", duration.HumanDuration(max(0, now.Sub(f.good.taken))))
+		goesOn = fmt.Sprintf("the version of %s stays in use", duration.HumanDuration(max(0, now.Sub(f.good.taken))))
 	}
 	switch {
 	case broken:

@@ -24,7 +24,7 @@ type folder struct {
 	names map[string]bool // files that are to be read again; "" for all
 	asked chan struct{}
 
-	watcher *watcher // nil if there is none: then listings tell everything
+	watcher *watcher // nil without inotify: then listings tell everything
 	wd      int32    // of the folder
 	parent  int32    // of the nearest folder above one that does not exist
 	waitFor string   // the name in it that is waited for
@@ -32,7 +32,7 @@ type folder struct {
 	files    map[string]*seen
 	homes    []uint64 // inodes of the folder in earlier runs
 	dev, ino uint64   // of the folder when it was last listed in this run
-	lost     bool     // it could not be listed
+	lost     bool     // listing it failed
 	nextList time.Time
 }
 
@@ -275,7 +275,7 @@ func (f *folder) check(d *directory, name string, now time.Time) {
 		}
 		return
 	case errors.Is(err, fs.ErrNotExist):
-		s.whole, s.due, s.peek = false, time.Time{}, true // what became of it
+		s.whole, s.due, s.peek = false, time.Time{}, true // to see its new state
 		return
 	}
 	s.stamp, s.due, s.whole, s.tries = st, time.Time{}, false, 0

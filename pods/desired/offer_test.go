@@ -32,7 +32,7 @@ func TestLastGoodVersion(t *testing.T) {
 		!strings.Contains(f.Message, "imagePolicy") || strings.Contains(f.Message, "invalid argument") || strings.Contains(f.Message, "\n") {
 		t.Errorf("objects %v, file %+v", n.have(), f)
 	}
-	if f := n.file("new.yaml"); strings.Contains(f.Message, "goes on") {
+	if f := n.file("new.yaml"); strings.Contains(f.Message, "stays in use") {
 		t.Errorf("file %+v", f)
 	}
 	n.start()
@@ -202,7 +202,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	n.put("a.yaml", pod("a", "i:2"))
 	n.until("refused", n.is("a.yaml", Refused, "has no room"))
-	if f := n.file("a.yaml"); !n.has("pod default/a i:1 a.yaml")() || !strings.Contains(f.Message, "no space left on device") || !strings.Contains(f.Message, "goes on") {
+	if f := n.file("a.yaml"); !n.has("pod default/a i:1 a.yaml")() || !strings.Contains(f.Message, "no space left on device") || !strings.Contains(f.Message, "stays in use") {
 		t.Errorf("objects %v, file %+v", n.have(), f)
 	}
 	_, _, err := n.Apply("x.yaml", []byte(pod("b", "i:1")), "", false)

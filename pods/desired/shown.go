@@ -105,11 +105,11 @@ func (f *Fixed) Listed() <-chan struct{} {
 	return listed
 }
 
-// Delete deletes an object. Nobody is told: whoever deletes it goes on from there.
+// Delete deletes an object. Nobody is notified: whoever deletes it does the rest.
 //
 // # Errors
 //
-// ErrNotFound if there is none.
+// ErrNotFound if the object does not exist.
 func (f *Fixed) Delete(key manifest.Key) error {
 	for {
 		old := f.now.Load()

@@ -14,7 +14,7 @@ type Verdict struct {
 	Status Status
 	// Again says that an earlier run may have come to the same verdict about the same bytes.
 	Again bool
-	// Message is why the file is refused, LastGood says that an earlier version of it goes on.
+	// Message is why the file is refused, LastGood says that an earlier version of it stays in use.
 	Message  string
 	LastGood bool
 	// Objects is how many objects a loaded file has, Notes are File's.
@@ -44,7 +44,7 @@ func (s *Set) Verdicts() []Verdict {
 func (f *Fixed) Verdicts() []Verdict { return nil }
 
 // tell has Verdicts tell of a file's present state. same says that it may be that of the same bytes
-// in an earlier run, if the file stood there when this one began.
+// in an earlier run, if the file existed when this one started.
 func (b *book) tell(f *file, same bool) {
 	v := Verdict{Path: f.path, Status: f.status, Again: same && b.first[f.path], Message: f.message}
 	delete(b.first, f.path)

@@ -208,7 +208,7 @@ func (c *Collector) free(ctx context.Context, before Space, missing int64) (free
 	return freed, x.failure(missing)
 }
 
-// enter waits until no other collection is under way.
+// enter waits until no other collection runs.
 func (c *Collector) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case c.turn <- struct{}{}:

@@ -18,7 +18,7 @@ type pass struct {
 	choose  func(Policy, time.Time) []Image
 	removed int
 	bytes   int64 // the sizes of the removed images
-	// tried are the images whose removal was asked for, by id, with what came of it.
+	// tried are the images whose removal was requested, by id, with the result.
 	tried map[string]error
 }
 
@@ -57,7 +57,7 @@ func (x *pass) remove(ctx context.Context) (tried bool, err error) {
 	return tried, err
 }
 
-// errors are those of the images that could not be removed.
+// errors are those of the images whose removal failed.
 func (x *pass) errors() error {
 	var list []error
 	for _, id := range slices.Sorted(maps.Keys(x.tried)) {

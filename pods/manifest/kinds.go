@@ -14,7 +14,7 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
-// verdict is what becomes of a kind.
+// verdict says how a kind is treated.
 type verdict int
 
 const (
@@ -80,7 +80,7 @@ var replaced = map[string]map[string]string{
 	"apiextensions.k8s.io/v1beta1":      {"*": "apiextensions.k8s.io/v1"},
 }
 
-// judge says what becomes of a kind, and the text of a note or an error.
+// judge says how a kind is treated, and the text of a note or an error.
 func judge(m metav1.TypeMeta, ignore []string) (verdict, string) {
 	switch {
 	case m.Kind == "":
@@ -100,7 +100,7 @@ func judge(m metav1.TypeMeta, ignore []string) (verdict, string) {
 	if version := takenKinds[m.Kind]; version != "" && group(version) == group(m.APIVersion) {
 		return refusedKind, fmt.Sprintf("apiVersion: %s: is not known for this kind; write %s", fields.Quote(m.APIVersion), version)
 	}
-	const goOn = "put it on [pods] ignore_kinds to go on without"
+	const goOn = "put it on [pods] ignore_kinds to ignore it"
 	if advice := instead[m.APIVersion+" "+m.Kind]; advice != "" {
 		return refusedKind, "this kind has no effect here: " + advice + "; or " + goOn
 	}

@@ -20,11 +20,11 @@ const (
 	forgetAfter  = 2 * longestPause
 )
 
-// Eviction is one of a pod. It is on record before the pod is stopped, and goes on to the pod that
+// Eviction is one of a pod. It is on record before the pod is stopped, and passes to the pod that
 // is made in its place.
 type Eviction struct {
 	At time.Time `json:"at"`
-	// Pause is the back-off that it began, Until when the pod is made anew at the earliest.
+	// Pause is the back-off that it started, Until when the pod is made anew at the earliest.
 	Pause time.Duration `json:"pause"`
 	Until time.Time     `json:"until"`
 	// Condition is that of the node for which the pod was evicted; "" if it broke a limit of its own.
@@ -53,7 +53,7 @@ func (e *Eviction) Shift(now time.Time) {
 	}
 }
 
-// Over says whether the pod may be made anew: its pause is over and the pressure is gone.
+// Over says whether the pod may be made anew: its pause is over and the pressure has ended.
 func (e *Eviction) Over(c *Conditions, now time.Time) bool {
 	return !now.Before(e.Until) && (e.Condition == "" || !c.Holds(e.Condition))
 }

@@ -49,10 +49,10 @@ func (s Signal) Condition() corev1.NodeConditionType { return signals[s].conditi
 // Disk says whether the signal is about a file system.
 func (s Signal) Disk() bool { return s.Condition() == corev1.NodeDiskPressure }
 
-// Reading is what there is of something, and how much of it is free: bytes, inodes or processes.
+// Reading is the total of a resource, and how much of it is free: bytes, inodes or processes.
 type Reading struct{ Available, Capacity int64 }
 
-// Readings are what was measured at one time. A signal that could not be measured is left out.
+// Readings are what was measured at one time. A signal that failed to be measured is left out.
 type Readings map[Signal]Reading
 
 // Room is what files take.

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Threshold is the least that is to be available: an amount, or a share of what there is. The zero
-// value is none.
+// Threshold is the least that is to be available: an amount, or a share of the total. The zero
+// value is no threshold.
 type Threshold struct {
 	amount resource.Quantity
 	share  float32 // as a kubelet's, so that its texts have the same numbers

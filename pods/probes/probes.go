@@ -38,7 +38,7 @@ func (k Kind) spec(c *corev1.Container) *corev1.Probe {
 
 // Exec runs a command in a container and returns what it wrote and its exit code. An error of the
 // class DeadlineExceeded says that the command took longer than the timeout; any other that it
-// could not be run.
+// failed to run.
 type Exec func(ctx context.Context, containerID string, command []string, timeout time.Duration) (
 	stdout, stderr []byte, exit int32, err error)
 

@@ -16,7 +16,7 @@ const (
 	// runs may always run one, so that slow probes of some pods hold up no other pod's.
 	atOnce    = 64
 	atOncePod = 8
-	// tries is how often a probe is tried that could not be carried out.
+	// tries is how often a probe is tried that fails to run.
 	tries = 3
 )
 
@@ -131,7 +131,7 @@ func (p *Prober) execute(b *probe, now time.Time) {
 	})
 }
 
-// attempt carries out a probe, and again if it could not be carried out.
+// attempt runs a probe, and again if it failed to run.
 func attempt(ctx context.Context, check check, containerID string, limit time.Duration) outcome {
 	var out outcome
 	for range tries {
@@ -215,7 +215,7 @@ const (
 	unknown
 )
 
-// outcome is the end of a probe. With an error the probe could not be carried out.
+// outcome is the end of a probe. With an error the probe failed to run.
 type outcome struct {
 	verdict verdict
 	output  string

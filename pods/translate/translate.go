@@ -50,7 +50,7 @@ type Objects interface {
 type Input struct {
 	Pod  *corev1.Pod
 	Node Node
-	// Objects may be nil if there are none.
+	// Objects may be nil if the pod names none.
 	Objects Objects
 	// Handler is the name of the pod's runtime handler, "" for the server's default.
 	Handler string

@@ -37,7 +37,7 @@ const userNamespaceLength = 65536
 // SetUp must have been successful. The parts of volumes that subPath names are found now: what
 // changes later in the volume under that name is not seen by the container.
 //
-// The caller calls release once, when the container is removed, or when it could not be created. If
+// The caller calls release once, when the container is removed, or when its creation failed. If
 // the daemon ends before, the next Mounts for the container or TearDown does that. While an attempt
 // of a container is there, Mounts is not called for the next one.
 //
@@ -76,7 +76,7 @@ type mountBuilder struct {
 	p  places
 	c  *corev1.Container
 	in MountInput
-	// dir holds the places of subPath mounts, "" as long as there is none.
+	// dir holds the places of subPath mounts, "" before the first.
 	dir string
 }
 

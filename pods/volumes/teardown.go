@@ -15,7 +15,7 @@ import (
 //
 // # Errors
 //
-// ErrInvalidArgument for a UID that is none, ErrFailedPrecondition if somebody mounts there all the
+// ErrInvalidArgument for an invalid UID, ErrFailedPrecondition if somebody mounts there all the
 // time; else those of the file system. Then the rest is removed by the next call.
 func (m *Manager) TearDown(uid string) error {
 	p, err := m.placesFor(uid)

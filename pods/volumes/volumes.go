@@ -101,7 +101,7 @@ func (m *Manager) Close() error {
 	return mount.Detach(m.o.Memory)
 }
 
-// SetUpError says which volume of a pod could not be made. Its text is that of the event
+// SetUpError says which volume of a pod failed to be set up. Its text is that of the event
 // FailedMount.
 type SetUpError struct {
 	Volume string
@@ -117,7 +117,7 @@ func (e *SetUpError) Unwrap() error { return e.Err }
 
 // SetUp makes all volumes of a pod, also those that no container mounts; what is there already is
 // left as it is, and content from objects is brought up to date. It is called before each start of
-// the pod's sandbox, in particular after a reboot, when what was in memory is gone.
+// the pod's sandbox, in particular after a reboot, when what was in memory is lost.
 //
 // # Errors
 //

@@ -44,7 +44,7 @@ func (e *Engine) Handles(ctx context.Context, b *shim.Bundle) (bool, error) {
 }
 
 // Create implements shim.Engine. The process exists in its namespaces and cgroup; it is the user's
-// program already, because there is none: Start has nothing to add.
+// program already, because no program is executed: Start has nothing to add.
 func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, o shim.Options) (shim.Container, error) {
 	path := shim.CgroupPath(b.Spec, o.SystemdCgroup)
 	var group *cgroup.Group

@@ -64,7 +64,7 @@ func (d *demo) verdict(took time.Duration) string {
 	return fmt.Sprintf("Everything worked, %s. %d goals were missed, marked with ! above: is other work on this machine?", rest, d.missed)
 }
 
-// play is the demo from beginning to end.
+// play is the whole demo.
 func (d *demo) play() error {
 	for _, act := range []func() error{d.packImages, d.startNode, d.pullOnce} {
 		if err := act(); err != nil {

@@ -94,7 +94,7 @@ func (s *suite) runSome(ctx context.Context, file string, rewrite bool, programs
 		all.Programs = append(all.Programs, last)
 	}
 	for i := range all.Programs {
-		// A program that did not begin has written nothing.
+		// A program that did not start has written nothing.
 		all.Programs[i].Output, err = os.ReadFile(j.Runs[i].Output)
 		if err != nil && !os.IsNotExist(err) {
 			return results{}, err

@@ -9,7 +9,7 @@ import (
 )
 
 // steadyFS is a tree that looks the same in every run: its files have numbers in the order in which
-// the guest meets them, and what was made or changed since the run began is from its first moment.
+// the guest meets them, and what was made or changed since the run started is from its first moment.
 type steadyFS struct {
 	experimentalsys.FS
 	numbers  map[sys.Inode]sys.Inode

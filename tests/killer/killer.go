@@ -126,7 +126,7 @@ func (k *Killer) listen(out io.Reader, ready chan<- struct{}) {
 	}
 }
 
-// Ended is closed when the victim is gone.
+// Ended is closed when the victim has ended.
 func (k *Killer) Ended() <-chan struct{} { return k.ended }
 
 // Leave lets the victim go, if it lives, and returns what it did.

@@ -79,7 +79,7 @@ func (w *watcher) run() error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.ECHILD):
-			return nil // all are gone
+			return nil // all have ended
 		case err != nil:
 			return fmt.Errorf("wait for threads of %d: %w", w.order.PID, err)
 		}
@@ -142,7 +142,7 @@ func (w *watcher) seize() error {
 			}
 			err = ptrace(unix.PTRACE_SEIZE, tid, 0, options)
 			if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EPERM) && w.done(tid) {
-				continue // it has ended, or began while its maker was watched
+				continue // it has ended, or started while its maker was watched
 			}
 			if err != nil {
 				return fmt.Errorf("watch thread %d: %w", tid, err)
@@ -157,7 +157,7 @@ func (w *watcher) seize() error {
 	return nil
 }
 
-// done says whether there is nothing to do about a thread that could not be seized: this process
+// done says whether there is nothing to do about a thread that ptrace failed to seize: this process
 // watches it already, or it has ended and only its remains are there.
 func (w *watcher) done(tid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))

@@ -174,7 +174,7 @@ func (r *running) observeEnd(ctx context.Context, before []corev1.Pod) error {
 	return r.observeHost(n, stream)
 }
 
-// kept is the folder of the case's logs, which are gone with the pod where they were.
+// kept is the folder of the case's logs, which are removed with the pod where they existed.
 func (r *running) kept() string {
 	return filepath.Join(filepath.Dir(r.logs), "kept", r.title, r.diffCase.name)
 }

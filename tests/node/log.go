@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// LogLine is one line of a log in CRI format. Tag is F, or P where the text goes on in the next
+// LogLine is one line of a log in CRI format. Tag is F, or P where the text continues in the next
 // line.
 type LogLine struct {
 	At                time.Time
 	Stream, Tag, Text string
 }
 
-// ReadLog reads a container's log, but for a last line that is still being written. A log that is
+// ReadLog reads a container's log, except a last line that is still being written. A log that is
 // not there has no lines.
 //
 // # Errors
 //
-// A line that is none of such a log; what came before it is returned too.
+// A line that is not of such a log; what came before it is returned too.
 func ReadLog(path string) ([]LogLine, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

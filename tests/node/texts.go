@@ -46,7 +46,7 @@ func Worded(code codes.Code, text string) error {
 		}
 	}
 	if strings.TrimSpace(text) == "" {
-		return fmt.Errorf("there are none")
+		return fmt.Errorf("it is empty")
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func (t *texts) hear(where string, code codes.Code, text string) {
 	}
 }
 
-// intercept hears the errors of requests, and the message of a container that could not be started.
+// intercept hears the errors of requests, and the message of a container that failed to start.
 func (t *texts) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, conn, options...)
 	if ctx.Err() == nil && err != nil { // otherwise the client itself may have made it

@@ -108,7 +108,7 @@ func Status(code int, retryAfter string) Action {
 func Cut(n int64) Action {
 	return through(func(w *writer, p []byte) (int, error) {
 		if w.at+int64(len(p)) > n {
-			w.ResponseWriter.Write(p[:n-w.at]) // the connection goes, whatever comes of it
+			w.ResponseWriter.Write(p[:n-w.at]) // the connection is closed next, whatever this returns
 			w.flush()
 			panic(http.ErrAbortHandler)
 		}
@@ -116,11 +116,11 @@ func Cut(n int64) Action {
 	}, nil)
 }
 
-// Stall sends n bytes of the body and then nothing, until the client has gone.
+// Stall sends n bytes of the body and then nothing, until the client has closed the connection.
 func Stall(n int64) Action {
 	return through(func(w *writer, p []byte) (int, error) {
 		if w.at+int64(len(p)) > n {
-			w.ResponseWriter.Write(p[:n-w.at]) // nobody minds what comes of it
+			w.ResponseWriter.Write(p[:n-w.at]) // an error changes nothing
 			w.flush()
 			<-w.gone
 			panic(http.ErrAbortHandler)

@@ -40,7 +40,7 @@ type World struct {
 	HTTPComponent     string // an artifact: oci.HTTPComponent
 	NoCommand         string // an artifact that is a component without exports
 	Hostile           string // wasip1/wasm with symbolic links that lead out of the image
-	Broken            string // wasip1/wasm with an entrypoint that begins like a module and is none
+	Broken            string // wasip1/wasm with an entrypoint that starts like a module and is not one
 
 	examples string
 	modules  modules
@@ -181,7 +181,7 @@ func (w *World) push(ctx context.Context) error {
 	return push(&w.Broken, "guest:broken", image, err)
 }
 
-// Need stores examples in the registry. Where a compiler could not be installed the test is skipped.
+// Need stores examples in the registry. Where a compiler is missing the test is skipped.
 func (w *World) Need(t *testing.T, names ...string) {
 	t.Helper()
 	for _, e := range oci.Examples() {

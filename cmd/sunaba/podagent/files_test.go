@@ -32,12 +32,12 @@ func TestFileEvents(t *testing.T) {
 	loaded := "Normal ManifestLoaded a.yaml: Loaded 1 objects"
 	r.expect(loaded)
 	r.file("a.yaml", configText+"edited: true\n")
-	refused := `Warning ManifestRefused a.yaml: document 1, configmap default/page: unknown field "edited" (line 5); the last good version goes on`
+	refused := `Warning ManifestRefused a.yaml: document 1, configmap default/page: unknown field "edited" (line 5); the last good version stays in use`
 	r.expect(loaded, refused)
 	r.file("new.yaml", "kind: [\n")
 	r.until("the new one", func() bool { return len(r.happened()) == 3 })
 	fresh := r.happened()[2]
-	if !strings.HasPrefix(fresh, "Warning ManifestRefused new.yaml: document 1: ") || strings.Contains(fresh, "goes on") || strings.Contains(fresh, r.dir) {
+	if !strings.HasPrefix(fresh, "Warning ManifestRefused new.yaml: document 1: ") || strings.Contains(fresh, "stays in use") || strings.Contains(fresh, r.dir) {
 		t.Errorf("event %q", fresh)
 	}
 	all := []string{loaded, refused, fresh}

@@ -279,7 +279,7 @@ func (r *Runner) Reload(ctx context.Context, labels map[string]string) {
 	}
 }
 
-// Close ends what Start began. Pods run on.
+// Close stops what Start started. Pods keep running.
 func (r *Runner) Close() error {
 	r.stop()
 	r.others.Close()

@@ -43,7 +43,7 @@ func ReserveMemory(cgroups Cgroups, state string, memory uint64) error {
 }
 
 // enforce limits all pods of the server to an amount of memory, in bytes, and returns the node's
-// event about it, as a kubelet's; without a limit there is none.
+// event about it, as a kubelet's; without a limit it records no event.
 func enforce(o Options, memory uint64) []agent.NodeEvent {
 	err := ReserveMemory(o.Cgroups, o.State, memory)
 	if err != nil {

@@ -56,10 +56,10 @@ func (s *service) Objects(kind string) []metav1.Object {
 }
 
 // claimReleased is the phase of a claim that is not wanted any more and whose data is still there:
-// Kubernetes' word for a volume whose claim is gone.
+// Kubernetes' word for a volume whose claim was deleted.
 const claimReleased corev1.PersistentVolumeClaimPhase = "Released"
 
-// released are the claims whose file is gone and whose data stays until they are deleted (VO17).
+// released are the claims whose file was removed and whose data stays until they are deleted (VO17).
 func (s *service) released() (list []metav1.Object) {
 	for _, c := range s.volumes.ClaimsWithData() {
 		if _, wanted := s.set.Claim(c.Namespace, c.Name); !wanted {

@@ -40,7 +40,7 @@ func applyCommand() *cli.Command {
 			case "server", "none":
 				return server(ctx, cmd)
 			default:
-				return fmt.Errorf("apply: --dry-run=%s is none of client, server, none", where)
+				return fmt.Errorf("apply: --dry-run=%s: must be client, server or none", where)
 			}
 		},
 	}

@@ -19,7 +19,7 @@ import (
 const defaultNamespace = "default"
 
 // Complete completes a word of a command of this package, also with the names that the server
-// tells. Where there is no server, there are none.
+// tells. Without a server it suggests nothing.
 func (p Places) Complete(ctx context.Context, r completion.Request) []completion.Candidate {
 	if r.Command.Category != category {
 		return nil

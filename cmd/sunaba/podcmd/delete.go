@@ -32,7 +32,7 @@ func deleteCommand() *cli.Command {
 			&cli.Int64Flag{Name: "grace-period", Usage: "`SECONDS` that a pod has to end; -1 is its own", Value: -1},
 			&cli.BoolFlag{Name: "now", Usage: "the same as --grace-period=1"},
 			&cli.BoolFlag{Name: "force", Usage: "end pods at once, with --grace-period=0"},
-			&cli.BoolFlag{Name: "wait", Usage: "end when the objects are gone", Value: true},
+			&cli.BoolFlag{Name: "wait", Usage: "wait until the objects are deleted", Value: true},
 			&cli.DurationFlag{Name: "timeout", Usage: "`TIME` to wait; 0 is as long as it takes"},
 			outputFlag("print as `FORMAT`: name"),
 			&cli.BoolFlag{Name: "ignore-not-found", Usage: "an object that is not there is no error"},
@@ -263,7 +263,7 @@ func objectsOf(d document) ([]object, error) {
 	return all, nil
 }
 
-// waitGone waits until objects are gone; those of the same name that come after them do not count.
+// waitGone waits until objects are deleted; those of the same name that come after them do not count.
 func waitGone(ctx context.Context, c *api.Client, all []object, timeout time.Duration) error {
 	if timeout > 0 {
 		var cancel context.CancelFunc

@@ -26,7 +26,7 @@ func eventsCommand() *cli.Command {
 			objects.NamespaceFlag(), objects.AllNamespacesFlag(), outputFlag("print as `FORMAT`: " + formatTexts),
 			&cli.StringFlag{Name: "for", Usage: "only events of `KIND/NAME`"},
 			&cli.StringSliceFlag{Name: "types", Usage: "only events of `TYPE`s: Normal, Warning"},
-			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "go on with what happens"},
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "after listing, watch for new events"},
 			&cli.BoolFlag{Name: "no-headers", Usage: "print rows only"},
 		},
 		Action: objects.WithAgent(events),

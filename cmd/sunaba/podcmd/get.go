@@ -25,7 +25,7 @@ func getCommand() *cli.Command {
 		Flags: []cli.Flag{
 			objects.NamespaceFlag(), objects.AllNamespacesFlag(), objects.SelectorFlag(), objects.FieldSelectorFlag(),
 			outputFlag("print as `FORMAT`: " + formatTexts), sortFlag(),
-			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "go on with what changes"},
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "after listing, watch for changes"},
 			&cli.BoolFlag{Name: "watch-only", Usage: "print only what changes"},
 			&cli.BoolFlag{Name: "output-watch-events", Usage: "print with --watch whether an object was ADDED, MODIFIED or DELETED"},
 			&cli.BoolFlag{Name: "ignore-not-found", Usage: "an object that is not there is no error"},
@@ -156,7 +156,7 @@ func (o output) tables(out io.Writer, cmd *cli.Command, groups []group, now time
 	return nil
 }
 
-// watch prints what there is and then what changes, until ctx ends.
+// watch prints the objects and then what changes, until ctx ends.
 func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t objects.Target, o output, out io.Writer) error {
 	q := objects.Query(cmd, t.Resource)
 	q.Name, q.Values = t.Name, o.values()

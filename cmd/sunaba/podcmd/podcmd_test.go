@@ -308,7 +308,7 @@ func TestCommands(t *testing.T) {
 		{line: "events --for pods", fails: "--for must be in resource/name form"},
 		{line: "apply -f -", stdin: "kind: Pod", out: "pod/web configured\nruntimeclass.node.k8s.io/wasm created\n", errs: "Warning: spec.affinity has no effect\n"},
 		{line: "apply -f - --dry-run=server", stdin: "kind: Pod", out: "pod/web configured (server dry run)\nruntimeclass.node.k8s.io/wasm created (server dry run)\n"},
-		{line: "apply -f - --dry-run=maybe", fails: "--dry-run=maybe is none of"},
+		{line: "apply -f - --dry-run=maybe", fails: "--dry-run=maybe: must be"},
 		{line: "apply x", fails: "want manifests as -f FILE"},
 		{line: "apply -f /none", fails: "read manifest"},
 		{line: "restart web pod/feed -c app", out: "pod/web restarted\npod/feed restarted\n"},

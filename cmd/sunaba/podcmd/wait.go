@@ -27,7 +27,7 @@ const (
 func waitCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "wait",
-		Usage:       "wait until pods are as they should be, or objects are gone",
+		Usage:       "wait until pods are as they should be, or objects are deleted",
 		ArgsUsage:   "KIND NAME... | KIND/NAME...",
 		Description: "Objects that are named and not there yet are waited for. Ends with 1 after the time is over.",
 		Flags: []cli.Flag{
@@ -59,7 +59,7 @@ func goalOf(text string) (goal, error) {
 	case verb == "jsonpath":
 		return jsonPathGoal(rest)
 	case verb != "condition" || !given || rest == "":
-		return goal{}, fmt.Errorf("wait: --for=%s is none of condition=TYPE[=STATUS], jsonpath={FIELD}[=VALUE], create, delete", text)
+		return goal{}, fmt.Errorf("wait: --for=%s: must be one of condition=TYPE[=STATUS], jsonpath={FIELD}[=VALUE], create, delete", text)
 	}
 	name, value, _ := strings.Cut(rest, "=")
 	return goal{verb: verb, condition: name, value: cmp.Or(value, "true")}, nil

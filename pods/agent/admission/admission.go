@@ -36,7 +36,7 @@ const (
 	nodeCriticalPriority = 2000001000
 )
 
-// rejected begins the messages of pods that a kubelet rejects.
+// rejected is the prefix of the messages of pods that a kubelet rejects.
 const rejected = "Pod was rejected: "
 
 // NodeShutdown is the reason for which no pod is admitted while the node shuts down (SD6).
@@ -74,7 +74,7 @@ type Node struct {
 	Exclusive func(namespace, claim string) bool
 }
 
-// Verdict is what becomes of a pod.
+// Verdict is the decision about a pod.
 type Verdict struct {
 	// Pod is the pod with the effects of its class and its priority; Handler is the runtime
 	// handler, "" for the server's default. Both are set if neither Pending nor Final is.

@@ -56,7 +56,7 @@ type Store struct {
 	dirty  bool
 }
 
-// Open returns a store that goes on with what the file at path holds, if it can be read: events are
+// Open returns a store that continues with what the file at path holds, if it can be read: events are
 // no more than a memory aid. host is the node's name, changed is called after each change.
 func Open(path, host string, now time.Time, changed func()) *Store {
 	s := &Store{path: path, host: host, changed: changed, byKey: map[same]*corev1.Event{}}

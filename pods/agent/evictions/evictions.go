@@ -1,5 +1,5 @@
 // Package evictions keeps the last evictions of deleted pods that are to be made anew, so that
-// the pods in their places go on with the back-off, also if the agent is killed in between.
+// their replacements keep the back-off, also if the agent is killed in between.
 package evictions
 
 import (

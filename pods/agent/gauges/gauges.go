@@ -58,7 +58,7 @@ func Open(pods, images, logs string) (*Gauges, error) {
 // Apart says whether images and layers have a file system of their own.
 func (g *Gauges) Apart() bool { return g.apart }
 
-// Read measures everything. What could not be measured is left out, and named in the error.
+// Read measures everything. What failed to be measured is left out, and named in the error.
 func (g *Gauges) Read() (pressure.Readings, error) {
 	readings := pressure.Readings{}
 	var logs error
@@ -103,7 +103,7 @@ func room(into pressure.Readings, dir string, bytes, inodes pressure.Signal) err
 	return nil
 }
 
-// readMemory measures memory as a kubelet does: what there is, less what the root cgroup uses, but
+// readMemory measures memory as a kubelet does: the total, less what the root cgroup uses, but
 // not files that were not used lately (EX3). Without a cgroup the kernel's estimate counts.
 func (g *Gauges) readMemory(into pressure.Readings) error {
 	text, err := kernelfile.Read(filepath.Join(g.proc, "meminfo"))

@@ -27,7 +27,7 @@ const markFile = "agent"
 //
 // # Errors
 //
-// ErrDataLoss for a file that holds something else: what carries the old mark would be nobody's.
+// ErrDataLoss for a file that holds something else: what carries the old mark would be unowned.
 func Mark(dir string) (string, error) {
 	path := filepath.Join(dir, markFile)
 	data, err := regular.Read(path, 128)

@@ -35,7 +35,7 @@ type Ranges struct {
 // # Errors
 //
 // ErrFailedPrecondition if what the files name is no use: uids and gids must be one same range,
-// begin at a multiple of 65536 that is not 0, and hold a multiple of 65536 ids.
+// start at a multiple of 65536 that is not 0, and hold a multiple of 65536 ids.
 func OpenRanges(subuid, subgid string, pods int) (*Ranges, error) {
 	users, found, err := subordinates(subuid)
 	if err != nil {

@@ -162,7 +162,7 @@ func inspectError(ctx context.Context, r Request, err error) error {
 	return &Error{Reason: ImageInspectError, Message: text, Retry: firstPause, cause: err}
 }
 
-// pullError tells of a failed pull and begins the pause after it.
+// pullError reports a failed pull and starts the back-off after it.
 func (m *Manager) pullError(r Request, key pauseKey, err error) error {
 	reason, message := ErrImagePull, m.text(err)
 	for _, known := range []struct{ reason, because string }{

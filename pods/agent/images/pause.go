@@ -42,7 +42,7 @@ func (m *Manager) pausing(key pauseKey) (time.Duration, string) {
 	return p.until().Sub(now), p.last
 }
 
-// failed begins the pause after a failure and returns its length.
+// failed starts the back-off after a failure and returns its length.
 func (m *Manager) failed(key pauseKey, why string) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -44,8 +44,8 @@ func (m *Manager) pull(ctx context.Context, r Request) (*runtime.Image, error) {
 }
 
 // Prefetch pulls an image that is not here before the container that wants it is started (SO4).
-// That asks by Ensure and joins a pull under way. Nothing is tried here during a pause, and a
-// failure begins one.
+// That asks by Ensure and joins an active pull. Nothing is tried here during a pause, and a
+// failure starts one.
 func (m *Manager) Prefetch(ctx context.Context, r Request) {
 	if r.Policy == corev1.PullNever {
 		return

@@ -92,7 +92,7 @@ func Images(pod *corev1.Pod) []string {
 	return names
 }
 
-// Changed are the keys of objects whose hash is another one than before, or that came or are gone.
+// Changed are the keys of objects whose hash is another one than before, or that were added or removed.
 func Changed(before, now map[string]string) map[string]bool {
 	changed := map[string]bool{}
 	for key, hash := range now {

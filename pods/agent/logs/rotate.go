@@ -1,5 +1,5 @@
 // Package logs keeps the logs of pods in bounds: it rotates those of running containers, compresses
-// older parts and removes what is left of containers and pods that are gone.
+// older parts and removes what is left of removed containers and pods.
 package logs
 
 import (

@@ -1,4 +1,4 @@
-// Package node reads what there is to know of this node: its name, addresses and what pods may
+// Package node reads the facts about this node: its name, addresses and what pods may
 // request of it.
 package node
 
@@ -61,7 +61,7 @@ type Facts struct {
 //
 // # Errors
 //
-// ErrInvalidArgument for a name that is none, or if more is reserved than there is; else those of
+// ErrInvalidArgument for an invalid name, or if more is reserved than there is; else those of
 // the files.
 func Read(o Options) (Facts, error) {
 	if o.proc == "" {
@@ -99,7 +99,7 @@ func (o Options) name(f *Facts) error {
 	return nil
 }
 
-// capacity reads what there is of everything, and takes off what is reserved.
+// capacity reads the total of each resource, and takes off what is reserved.
 func (o Options) capacity(f *Facts) error {
 	memory, err := o.memory()
 	if err != nil {

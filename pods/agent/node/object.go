@@ -19,7 +19,7 @@ type Seen struct {
 	Created time.Time
 	// Version is this program's. Runtime is the name of the CRI server.
 	Version, Runtime string
-	// Status is the CRI server's answer to Status, nil if there is none.
+	// Status is the CRI server's answer to Status, nil if it gave none.
 	Status     *cri.StatusResponse
 	Conditions []corev1.NodeCondition
 }

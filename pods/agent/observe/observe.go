@@ -76,7 +76,7 @@ func (o *Pod) Take(s *runtime.PodSandboxStatus, containers []*runtime.ContainerS
 }
 
 // TakeAll is take for an answer that was asked for in an earlier turn: what was known then and is
-// not in it is gone.
+// not in it was removed.
 func (o *Pod) TakeAll(asked uint64, s *runtime.PodSandboxStatus, containers []*runtime.ContainerStatus, now time.Time) {
 	o.Take(s, containers)
 	for id, c := range o.Containers {

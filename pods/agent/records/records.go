@@ -1,5 +1,5 @@
 // Package records keeps what the agent decided about pods in one file for each pod, so that the
-// agent can be killed at any instruction and go on.
+// agent can be killed at any instruction and continue.
 //
 // A file has one record in each line, as JSON: the last whole line counts. So a change is one
 // synced write of a few kilobytes, where replacing a file takes two, of the file and of its folder.
@@ -59,7 +59,7 @@ type Record struct {
 // UID is that of the pod.
 func (r *Record) UID() string { return string(r.Pod.UID) }
 
-// Broken is a record that could not be read.
+// Broken is a record that failed to be read.
 type Broken struct {
 	// UID is the name of its folder, Path is where the file was moved.
 	UID, Path string

@@ -1,4 +1,4 @@
-// Package resize keeps what is under way with the resources of one pod's containers (RE15). It is
+// Package resize keeps the resizes in progress of one pod's containers (RE15). It is
 // pure.
 package resize
 

@@ -14,7 +14,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
 
-// State is what is under way with the resources of a pod's containers.
+// State is the resize in progress of a pod's containers.
 type State struct {
 	// Wanted are the new resources of containers that do not fit yet.
 	Wanted map[string]corev1.ResourceRequirements

@@ -27,11 +27,11 @@ type Order struct {
 	Grace time.Duration
 }
 
-// Plan is the course of one shutdown. The zero value is none.
+// Plan is the course of one shutdown. The zero value is no shutdown.
 type Plan struct {
 	graces  Graces
 	group   group
-	since   time.Time // when the group's time began
+	since   time.Time // when the group's time started
 	ordered map[string]bool
 }
 
@@ -43,7 +43,7 @@ const (
 	none
 )
 
-// Begin begins a shutdown.
+// Begin starts a shutdown.
 func Begin(g Graces, now time.Time) *Plan {
 	return &Plan{graces: g, since: now, ordered: map[string]bool{}}
 }

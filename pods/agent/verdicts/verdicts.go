@@ -39,7 +39,7 @@ func eventsOf(ref corev1.ObjectReference, v desired.Verdict, last *corev1.Event)
 	if v.Status == desired.Refused {
 		e := events.Event{Object: ref, Type: corev1.EventTypeWarning, Reason: Refused, Message: v.Message}
 		if v.LastGood {
-			e.Message += "; the last good version goes on"
+			e.Message += "; the last good version stays in use"
 		}
 		if v.Again && last != nil && last.Reason == e.Reason && last.Message == events.Shorten(e.Message) {
 			return nil

@@ -70,7 +70,7 @@ func (w *Worker) handle(ctx context.Context, j Job, c *corev1.Container, h *core
 	case h.Sleep != nil:
 		return probes.HookSleep(ctx, h.Sleep, j.Ended)
 	}
-	return fmt.Errorf("the handler is none of exec, httpGet and sleep: %w", errdefs.ErrInvalidArgument)
+	return fmt.Errorf("the handler is not exec, httpGet or sleep: %w", errdefs.ErrInvalidArgument)
 }
 
 // hookExec runs a command in the container. Its output is in no log, but in the error.

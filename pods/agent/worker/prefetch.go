@@ -51,7 +51,7 @@ func laterContainers(pod *corev1.Pod, name string, attempt uint32) []corev1.Cont
 	return nil
 }
 
-// fetch notes how to end the pulls ahead of a pod, and says whether none are under way.
+// fetch notes how to end the pulls ahead of a pod, and says whether no pull is active.
 func (w *Worker) fetch(uid string, cancel context.CancelFunc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/volumes"
 )
 
-// soon is when something is tried again that another request does at the moment.
+// soon is when something is retried that another request does at the moment.
 const soon = time.Second
 
 // CRI are the calls that are needed of a CRI server. Its errors are of errdefs' classes.
@@ -299,7 +299,7 @@ func (w *Worker) removeOne(ctx context.Context, id, path string, d *Done) error 
 	return logs.RemoveFile(path)
 }
 
-// tearDown removes the files of a pod whose containers and sandboxes are gone. Its cgroup was
+// tearDown removes the files of a pod whose containers and sandboxes were removed. Its cgroup was
 // removed with the sandbox.
 func (w *Worker) tearDown(j Job) error {
 	w.Release(string(j.Pod.UID))

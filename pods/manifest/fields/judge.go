@@ -9,14 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// rule is what becomes of one field.
+// rule says how one field is treated.
 type rule struct {
 	verdict verdict
 	advice  string
 	dropped bool
 }
 
-// verdict is what becomes of a field.
+// verdict says how a field is treated.
 type verdict int
 
 const (

@@ -1,6 +1,6 @@
 package fields
 
-// law says what becomes of the fields of one type of the API: each is in exactly one of its lists.
+// law says how the fields of one type of the API are treated: each is in exactly one of its lists.
 // Types that stand inline in another have a law of their own.
 type law struct {
 	typ string

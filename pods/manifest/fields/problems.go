@@ -1,4 +1,4 @@
-// Package fields says what becomes of each field of the API in a manifest, and collects what is
+// Package fields says how each field of the API in a manifest is treated, and collects what is
 // wrong with the fields of one object.
 package fields
 
@@ -77,7 +77,7 @@ func (p *Problems) Required(path, value string) bool {
 	return value != ""
 }
 
-// OneOf refuses a value that is none of those that are known.
+// OneOf refuses an unknown value.
 func OneOf[T ~string](p *Problems, path string, value T, known ...T) {
 	var names []string
 	for _, k := range known {

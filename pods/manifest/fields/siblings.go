@@ -8,7 +8,7 @@ import (
 )
 
 // near is the field of a type that an unknown field at a path most likely stands for, as a path; ""
-// if there is none.
+// if no path is close enough.
 func near(t reflect.Type, path string) string {
 	parent, last := "", path
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {

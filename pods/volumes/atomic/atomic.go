@@ -80,7 +80,7 @@ func (w Writer) Write(c Content) (changed bool, err error) {
 	return changed, errors.Join(w.link(root, c), w.sweep(root, current))
 }
 
-// currentFolder is the folder that ..data leads to, "" if there is none.
+// currentFolder is the folder that ..data leads to, "" if the link does not exist.
 func currentFolder(root *os.Root) (string, error) {
 	target, err := root.Readlink(dataLink)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EINVAL) {

@@ -97,7 +97,7 @@ func Warm() {
 	_ = castagnoli()
 }
 
-// Ensure returns the entry of the module at path, and compiles the module if there is none.
+// Ensure returns the entry of the module at path, and compiles the module if the cache has no entry.
 // digest, if known, is "sha256:…" of the module: if there is an entry for it the module is not
 // read; otherwise it must match.
 //

@@ -96,7 +96,7 @@ func findCode(module wazero.CompiledModule) (p codeFields, err error) {
 	return codeFields{code, offsets}, nil
 }
 
-// field returns a field of the structure that v is or refers to, no value if there is none.
+// field returns a field of the structure that v is or refers to, no value if it has no such field.
 func field(v reflect.Value, name string) reflect.Value {
 	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
 		v = v.Elem()

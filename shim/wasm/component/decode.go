@@ -113,7 +113,7 @@ func (r *reader) section(s *scope, id byte, at int) {
 func (r *reader) module(s *scope) {
 	m := &Module{Offset: r.at(), Bytes: r.Rest}
 	if err := binfmt.CheckModule(m.Bytes[:min(len(m.Bytes), binfmt.WasmHeader)]); err != nil {
-		r.d.fail(m.Offset, "a core module is none")
+		r.d.fail(m.Offset, "a core module is not a component")
 	}
 	r.d.spend(m.Offset, &r.d.modules, 1, maxModules, "core modules")
 	s.of.Modules = append(s.of.Modules, m)

@@ -203,7 +203,7 @@ func TestNotValid(t *testing.T) {
 		"cut":              {build([]byte{1, 100, 0}), "at byte 9: a section is longer"},
 		"count":            {build(raw(sectionType, number(1000))), "1000 definitions in 0 bytes"},
 		"left":             {build(raw(sectionType, cat(vec([]byte{0x70, 0x7d}), []byte{1, 2}))), "a section has 2 bytes too many"},
-		"no module":        {build(raw(sectionCoreModule, build())), "a core module is none"},
+		"no module":        {build(raw(sectionCoreModule, build())), "a core module is not a component"},
 		"index":            {build(coreInstance), "core module 0 is not defined there: there are 0"},
 		"kind":             {build(section(sectionType, []byte{0x40, 0, 1, 0}, []byte{0x70, 0})), "a func is no type of values"},
 		"own of no":        {build(section(sectionType, []byte{0x70, 0x7d}, []byte{0x69, 0})), "a list is not a resource"},

@@ -153,7 +153,7 @@ func (c *Component) refuseInstances(refuse func(string, ...any)) {
 	}
 }
 
-// runs is where a component that is more than a list of names begins, -1 if it is not.
+// runs is where a component that is more than a list of names starts, -1 if it is not.
 func (c *Component) runs() int {
 	if len(c.CoreInstances) > 0 || len(c.Canons) > 0 {
 		return c.Offset

@@ -105,7 +105,7 @@ func (p *process) receive() error {
 	}
 	for i, stream := range p.config.Streams {
 		if stream < unix.Stdin || stream > unix.Stderr {
-			return fmt.Errorf("take over stream %d: there is none", stream)
+			return fmt.Errorf("take over stream %d: it does not exist", stream)
 		}
 		if err := unix.Dup3(files[i], stream, 0); err != nil {
 			return fmt.Errorf("take over stream %d: %w", stream, err)

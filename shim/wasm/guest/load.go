@@ -120,7 +120,7 @@ func (g *guest) instantiate() error {
 	return nil
 }
 
-// uninstantiated is the class of an error that a module could not be instantiated for.
+// uninstantiated is the class of an error that fails the instantiation of a module.
 func uninstantiated(err error) error {
 	var memory *linear.StartError
 	switch {

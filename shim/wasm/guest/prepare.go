@@ -53,7 +53,7 @@ func (p *process) setUmask(mask uint32) error {
 		return nil
 	}
 	// Threads that are parted have one each. All must get the same answer, which is the mask that
-	// they began with.
+	// they started with.
 	if err := cage.AllThreads(unix.SYS_UMASK, uintptr(mask), 0, 0); err != nil {
 		return fmt.Errorf("set umask: %w", err)
 	}

@@ -20,7 +20,7 @@ const (
 	maxHead  = 64 << 10
 )
 
-// quietTime is how long no request is under way before memory is given back to the system.
+// quietTime is how long no request is active before memory is given back to the system.
 const quietTime = 10 * time.Second
 
 // Handler answers requests.

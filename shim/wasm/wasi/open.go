@@ -9,7 +9,7 @@ type OpenOptions struct {
 	Create      bool // a regular file, if there is nothing
 	Exclusive   bool // with Create: fail if there is something
 	Truncate    bool
-	Directory   bool // fail if it is none
+	Directory   bool // fail if it is not a directory
 	Flags       Flags
 }
 

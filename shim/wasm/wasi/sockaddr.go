@@ -37,7 +37,7 @@ func (a *sockaddr) set(domain int, to netip.AddrPort) (uint32, error) {
 	return 0, unix.EAFNOSUPPORT
 }
 
-// get reads the address, the zero one if there is none of IP.
+// get reads the address, the zero one if it is not one of IP.
 func (a *sockaddr) get() netip.AddrPort {
 	var ip netip.Addr
 	switch a.raw.Addr.Family {

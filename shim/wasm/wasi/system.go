@@ -55,7 +55,7 @@ func New() (*System, error) {
 
 // Interrupt asks the guest to end. From now on its listeners refuse connections (those that had
 // arrived are still handed out, then Accept is EINVAL) and its standard input ends behind what lies
-// in it. A call that is blocked at this moment returns, or if there is none, the next one that
+// in it. A call that is blocked at this moment returns, or if no call is blocked, the next one that
 // would block:
 //
 //   - Poll with those listeners and the standard input ready, else with its clocks as if they had struck;

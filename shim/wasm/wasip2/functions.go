@@ -71,7 +71,7 @@ func putCode(c *canonical.Call, at uint32, err error) {
 	c.Put8(at, uint8(codes.OfFile(err)))
 }
 
-// putStreamError writes a stream-error. A pipe whose other end is gone is closed.
+// putStreamError writes a stream-error. A pipe whose other end has closed gives closed.
 func putStreamError(c *canonical.Call, at uint32, err error) {
 	if err == ErrClosed || err == unix.EPIPE {
 		c.Put8(at, 1)

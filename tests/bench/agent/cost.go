@@ -93,7 +93,7 @@ func (m *machine) look() (u used, err error) {
 	return u, nil
 }
 
-// wakes is how often the threads of a process have waited and gone on.
+// wakes is how often the threads of a process have waited and been woken.
 func wakes(pid int) (sum int, err error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil {

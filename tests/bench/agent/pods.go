@@ -131,7 +131,7 @@ func (m *machine) removeAll() error {
 			return err
 		}
 	}
-	return m.until("all pods are gone", 100*time.Millisecond, func() (bool, error) {
+	return m.until("all pods are removed", 100*time.Millisecond, func() (bool, error) {
 		pods, err := m.listed()
 		if err != nil || len(pods) > 0 {
 			return false, err

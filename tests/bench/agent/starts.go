@@ -82,13 +82,13 @@ func (m *machine) fromFile(name string, s shape) (started, gone time.Duration, e
 	return first.Sub(begun), gone, err
 }
 
-// remove removes a file and waits until its pod is gone; the server has no other.
+// remove removes a file and waits until its pod is removed; the server has no other.
 func (m *machine) remove(name string) (time.Duration, error) {
 	begun := time.Now()
 	if err := os.Remove(filepath.Join(m.folder(), name+".yaml")); err != nil {
 		return 0, err
 	}
-	err := m.until("pod "+name+" is gone", 5*time.Millisecond, func() (bool, error) {
+	err := m.until("pod "+name+" is removed", 5*time.Millisecond, func() (bool, error) {
 		list, err := m.ListPodSandbox(m.ctx, &cri.ListPodSandboxRequest{})
 		if err != nil || len(list.GetItems()) > 0 {
 			return false, err

@@ -86,7 +86,7 @@ func (b *bench) quiet(ctx context.Context, n *node.Node, registry *oci.Registry)
 		guests, shims = append(guests, p.process), append(shims, p.shim)
 	}
 	fmt.Fprintf(b.out, "idle: %d HTTP guests, watched for %v\n", b.idle, b.watch)
-	if err := wait(ctx, 12*time.Second); err != nil { // the processes that were at hand for a next container are gone
+	if err := wait(ctx, 12*time.Second); err != nil { // the prewarmed processes have ended
 		return err
 	}
 	var used [2][]float64
@@ -145,7 +145,7 @@ func times(ctx context.Context, pids []int) ([]float64, error) {
 func cpuTime(pid int) (time.Duration, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(threads) == 0 {
-		return 0, fmt.Errorf("read the times of process %d: it is gone (%v)", pid, err)
+		return 0, fmt.Errorf("read the times of process %d: it has ended (%v)", pid, err)
 	}
 	var sum time.Duration
 	for _, path := range threads {

@@ -151,7 +151,7 @@ func (s *server) signal(sig unix.Signal) error {
 	return unix.Kill(s.pod.process, sig)
 }
 
-// turn has one client ask for that long, and notes what comes of it if it counts.
+// turn has one client ask for that long, and records the result if it counts.
 func (s *server) turn(client int, length time.Duration, counts bool) error {
 	if err := s.resume(); err != nil {
 		return err
@@ -181,6 +181,6 @@ func (s *server) close() {
 		a.close()
 	}
 	if s.pod != nil {
-		_ = s.resume() // it is gone if something went wrong
+		_ = s.resume() // it has ended if something went wrong
 	}
 }

@@ -88,7 +88,7 @@ func (s *starter) ready(ctx context.Context) (*running, error) {
 	return s.guest(ctx)
 }
 
-// guest starts a container: its namespaces (but for the network's, which a pod has before), its
+// guest starts a container: its namespaces (except the network's, which a pod has before), its
 // cgroup, its mounts and the process that locks itself in are in the time.
 func (s *starter) guest(ctx context.Context) (*running, error) {
 	group := s.nextGroup()

@@ -46,7 +46,7 @@ func (t *spans) add(p *running) {
 }
 
 // starts compares guests with wasmtime's processes: the time until the first byte that they write,
-// and the memory of idle ones. A guest's time is that of its container: with a process at hand, as
+// and the memory of idle ones. A guest's time is that of its container: with a prewarmed process, as
 // pods have one, and with one that is forked for it.
 func (b *bench) starts(ctx context.Context) error {
 	if _, err := os.Stat(b.wasmtime); err != nil {
@@ -145,7 +145,7 @@ func (s *starter) measure(ctx context.Context) (f found, err error) {
 		times *spans
 	}{{s.guest, &f.Forked}, {s.peer, &f.Wasmtime}, {s.ready, &f.AtHand}}
 	if cgroups.IsCgroup2UnifiedMode() {
-		kinds = kinds[:2] // no process is ever at hand
+		kinds = kinds[:2] // no process is ever prewarmed
 	}
 	for round := -2; round < s.rounds; round++ {
 		for _, k := range kinds {

@@ -5,7 +5,7 @@ import "fmt"
 // depth is how deep statements nest.
 const depth = 3
 
-// block writes statements. What they declare is gone after it.
+// block writes statements. What they declare ends with it.
 func (g *generator) block(n int) {
 	before := g.scope
 	g.scope = g.scope[:len(g.scope):len(g.scope)]

@@ -51,7 +51,7 @@ func (f *File) Imports() []string {
 	return all
 }
 
-// Import returns the path of the package that the file knows by name; "" is none. Without a name in
+// Import returns the path of the package that the file knows by name; "" if it knows no such package. Without a name in
 // the import itself, a package's name is taken for the last part of its path that is no version.
 func (f *File) Import(name string) string {
 	for _, spec := range f.AST.Imports {

@@ -123,7 +123,7 @@ func (w *writer) header(info fs.FileInfo, as, link string) error {
 		return err
 	}
 	h.Name, h.Uname, h.Gname, h.Format = as, "", "", tar.FormatGNU
-	// GNU's format has them where others have the beginning of the name, as which busybox takes them.
+	// GNU's format has them where others have the start of the name, as which busybox takes them.
 	h.AccessTime, h.ChangeTime = time.Time{}, time.Time{}
 	return w.tar.WriteHeader(h)
 }

@@ -21,7 +21,7 @@ import (
 // maxTries bounds how often the file that follows is looked for while logs are being rotated.
 const maxTries = 20
 
-// advance goes on to the file that follows if the log was rotated. What was written to the old one
+// advance continues with the file that follows if the log was rotated. What was written to the old one
 // until then is read first: its writer changes files at once, so that nothing comes after.
 func (r *reader) advance(ctx context.Context) (bool, error) {
 	own, err := r.file.Stat()
@@ -132,7 +132,7 @@ func (r *reader) successor(own os.FileInfo) (string, error) {
 	return filepath.Join(dir, names[after]), nil
 }
 
-// firstTime is the time of a file's first record, zero if there is none.
+// firstTime is the time of a file's first record, zero if the file has none.
 func firstTime(path string) time.Time {
 	f, err := regular.Open(path)
 	if err != nil {

@@ -47,7 +47,7 @@ type Size struct{ Width, Height uint16 }
 // # Errors
 //
 // ErrUnavailable if the server cannot be reached or ends the connection before the command ends;
-// ErrUnknown with its text if the command could not be run; those of Stdout and Stderr.
+// ErrUnknown with its text if the command failed to run; those of Stdout and Stderr.
 func Run(ctx context.Context, url string, trusted *tls.Config, s Streams) (int, error) {
 	ws, err := dial(ctx, url, trusted)
 	if ctx.Err() != nil {

@@ -251,7 +251,7 @@ type beginning struct {
 	most int
 }
 
-// Write keeps what there is room for.
+// Write keeps what fits.
 func (b *beginning) Write(p []byte) (int, error) {
 	if free := b.most - b.Len(); free > 0 {
 		b.Buffer.Write(p[:min(free, len(p))])

@@ -144,7 +144,7 @@ func (d *debugging) end(ctx context.Context) (corev1.ContainerStatus, error) {
 	defer cancel()
 	s, err := d.wait(ending, func(s corev1.ContainerState) bool { return s.Terminated != nil })
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("container %q goes on without its streams: \"sunaba attach %s -c %s\" takes part in it again", d.name, d.pod.Name, d.name)
+		err = fmt.Errorf("container %q runs on without its streams: \"sunaba attach %s -c %s\" takes part in it again", d.name, d.pod.Name, d.name)
 	}
 	return s, err
 }

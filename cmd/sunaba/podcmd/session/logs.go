@@ -32,7 +32,7 @@ func (p commands) logsCommand() *cli.Command {
 		ArgsUsage: "POD [CONTAINER] | -l SELECTOR",
 		Flags: []cli.Flag{
 			objects.NamespaceFlag(), objects.SelectorFlag(), criFlag(),
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the container is over"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "stream the log until the container ends"},
 			&cli.BoolFlag{Name: "previous", Aliases: []string{"p"}, Usage: "logs of the container before the last restart"},
 			containerFlag(),
 			&cli.BoolFlag{Name: "all-containers", Usage: "logs of all containers"},
@@ -44,7 +44,7 @@ func (p commands) logsCommand() *cli.Command {
 			&cli.BoolFlag{Name: "prefix", Usage: "print the pod and the container before each line"},
 			&cli.Int64Flag{Name: "limit-bytes", Usage: "end each log after `N` bytes; 0 is no limit"},
 			&cli.IntFlag{Name: "max-log-requests", Usage: "follow at most `N` logs at once", Value: mostFollowed},
-			&cli.BoolFlag{Name: "ignore-errors", Usage: "print the error of a log, and go on with the others"},
+			&cli.BoolFlag{Name: "ignore-errors", Usage: "print the error of a log, and continue with the others"},
 			&cli.DurationFlag{Name: "pod-running-timeout", Usage: "with -f, wait for `TIME` until the container runs", Value: untilRunning},
 		},
 		Action: objects.WithAgent(p.logs),

@@ -22,7 +22,7 @@ const None = "<none>"
 // come later stand below the first ones.
 type Printer struct {
 	out    io.Writer
-	header []string // nil once it was printed, or if there is none
+	header []string // nil once it was printed, or if the table has no header
 	widths []int
 }
 

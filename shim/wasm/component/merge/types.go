@@ -37,7 +37,7 @@ func checkReferenceType(t byte) error {
 		return err
 	}
 	if t != typeFuncref && t != typeExternref {
-		return invalid("value type 0x%02x is none of references", t)
+		return invalid("value type 0x%02x is not a reference type", t)
 	}
 	return nil
 }
