@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -283,6 +284,43 @@ func TestResizeBelowUse(t *testing.T) {
 		w.settle(time.Second)
 		w.wishes.set(t, limited("200Mi"))
 		w.until("more is given", func() bool { return w.server.count("UpdateContainerResources 50000") == 2 })
+		w.stop()
+	})
+}
+
+// RE15: less memory is not given while the server fails to say how much is in use; one that has no
+// such call is not asked.
+func TestResizeUseUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		limited := func(memory string) string { return strings.ReplaceAll(one, "cpu: 500m", "cpu: 500m, memory: "+memory) }
+		failing := func(err error) {
+			w.server.mu.Lock()
+			defer w.server.mu.Unlock()
+			w.server.fail = func(call, _ string) error {
+				if call == "PodSandboxStats" {
+					return err
+				}
+				return nil
+			}
+		}
+		failing(errors.New("no cgroup"))
+		w.wishes.set(t, limited("100Mi"))
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		w.wishes.set(t, limited("40Mi"))
+		w.until("the condition says why", func() bool {
+			return slices.ContainsFunc(w.pod("web").Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodResizeInProgress && strings.Contains(c.Message, "read memory usage: no cgroup")
+			})
+		})
+		if n := w.server.count("UpdateContainerResources 50000"); n != 0 {
+			t.Errorf("limits were changed %d times", n)
+		}
+		failing(errdefs.ErrNotImplemented)
+		w.until("resized", func() bool { return w.server.count("UpdateContainerResources 50000") == 1 })
+		w.runs("app#0")
 		w.stop()
 	})
 }

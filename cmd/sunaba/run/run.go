@@ -171,7 +171,10 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 			err = errors.Join(err, vols.Close())
 		}
 	}()
-	s := newServer(r)
+	s, err := newServer(ctx, r)
+	if err != nil {
+		return 1, err
+	}
 	options.CRI = s
 	a, err := agent.New(options)
 	if err != nil {
