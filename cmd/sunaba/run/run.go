@@ -46,6 +46,9 @@ type Options struct {
 	// Pods is what the configuration says about pods. What Seccomp is not set to is below Root.
 	Pods podagent.Config
 	Root string
+	// UserRanges is the folder of the locks of user ids, one for all runs of the machine. SubUIDs and
+	// SubGIDs are files that name those for pods.
+	UserRanges, SubUIDs, SubGIDs string
 	// ExitCode says whose exit codes count: Any, All or None.
 	ExitCode string
 	// Stdout and Stderr get what the containers write there; Stderr gets the progress too, one line
@@ -164,6 +167,14 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	options, err := r.agentOptions()
 	if err != nil {
 		return 1, err
+	}
+	if translate.OwnUsers(r.pod) {
+		users, release, err := r.userRange(ctx)
+		if err != nil {
+			return 1, err
+		}
+		defer func() { err = errors.Join(err, release()) }()
+		options.Users = users
 	}
 	vols := options.Volumes.(*volumes.Manager)
 	defer func() {
