@@ -325,6 +325,50 @@ func TestResizeUseUnknown(t *testing.T) {
 	})
 }
 
+// BO9, BO10: a network that is watched is not asked at times: the sandbox is made when the network
+// is told to be ready. One that is not watched is asked every second.
+func TestNetworkReady(t *testing.T) {
+	for _, watched := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.tellsNetwork = watched
+			ready := false
+			w.server.fail = func(call, _ string) error {
+				w.server.mu.Lock()
+				defer w.server.mu.Unlock()
+				if call == "RunPodSandbox" && !ready {
+					return fmt.Errorf("no CNI configuration: %w", errdefs.ErrUnavailable)
+				}
+				return nil
+			}
+			w.wishes.set(t, one)
+			w.start()
+			w.settle(4500 * time.Millisecond)
+			tries := 0
+			w.server.mu.Lock()
+			for _, call := range w.server.calls {
+				if strings.HasPrefix(call, "RunPodSandbox") {
+					tries++
+				}
+			}
+			ready = true
+			w.server.mu.Unlock()
+			if want := map[bool]int{true: 1, false: 5}[watched]; tries != want {
+				t.Errorf("watched %v: %d tries in 4.5 s, want %d", watched, tries, want)
+			}
+			told := time.Now()
+			if err := w.agent.Reload(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			w.runs("app#0")
+			if took := time.Since(told); took > 50*time.Millisecond {
+				t.Errorf("watched %v: running %s after the network was ready", watched, took)
+			}
+			w.stop()
+		})
+	}
+}
+
 const configured = `
 apiVersion: v1
 kind: ConfigMap

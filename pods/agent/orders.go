@@ -53,16 +53,23 @@ func (a *Agent) Summary() string {
 	return text
 }
 
-// Reload judges waiting pods anew: RuntimeClasses or handlers may have changed. labels are those of
-// the node from now on (AD4).
+// Reload judges waiting pods anew, and retries what failed: RuntimeClasses, handlers or the network
+// may have changed. labels are those of the node from now on (AD4), unless they are nil.
 func (a *Agent) Reload(ctx context.Context, labels map[string]string) error {
 	a.Signal()
 	return a.l.ask(ctx, func() error {
-		a.l.o.Labels = labels
+		if labels != nil {
+			a.l.o.Labels = labels
+		}
 		for _, p := range a.l.ordered() {
 			p.changed = true
 		}
 		a.l.plan.sync()
+		for _, p := range a.l.ordered() {
+			if p.changed && a.l.listed && a.l.wanted { // what failed is retried
+				a.l.steps.step(p)
+			}
+		}
 		return nil
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent/inhibit"
 	"github.com/sunaba-project/sunaba/criserver/errtext"
+	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/host/systemd/logind"
@@ -42,6 +43,7 @@ type Runner struct {
 	socket  string // of the commands
 	info    api.ServerInfo
 	usage   func(context.Context) ([]api.ContainerUsage, error)
+	network network.Watched
 	logger  *slog.Logger
 
 	stop    context.CancelFunc
@@ -61,7 +63,9 @@ type Options struct {
 	Socket, StreamCertificate string
 	CRI                       server.Local
 	// Stops are the requests of other processes to the CRI server that stop what runs.
-	Stops    func(context.Context, func(server.Stop))
+	Stops func(context.Context, func(server.Stop))
+	// Network watches what makes the network ready; nil if nothing does.
+	Network  network.Watched
 	Cgroups  Cgroups
 	Handlers *runtimeclass.Table
 	Host     spec.Host
@@ -149,7 +153,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	return &Runner{
-		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), info: info, usage: func(ctx context.Context) ([]api.ContainerUsage, error) { return usage(ctx, o.CRI) }, logger: o.Logger, stop: func() {},
+		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), info: info, usage: func(ctx context.Context) ([]api.ContainerUsage, error) { return usage(ctx, o.CRI) }, network: o.Network, logger: o.Logger, stop: func() {},
 	}, nil
 }
 
@@ -184,7 +188,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 			}
 			return names
 		},
-		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: facts.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: o.Host.RecursiveReadOnly},
+		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: facts.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: o.Host.RecursiveReadOnly, NetworkWatched: o.Network != nil},
 		BootID:   o.BootID, ParallelPulls: c.ParallelPulls, PullFallback: c.PullFallback, LogLimits: limits,
 		ImageGC: removal, ImageBudget: o.ImageBudget,
 		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, AppArmor: o.Host.AppArmor, UserAgent: "sunaba-" + version.String(),
@@ -243,6 +247,9 @@ func (r *Runner) Start(ctx context.Context) error {
 		}
 	})
 	r.inhibit(ctx)
+	if r.network != nil {
+		r.running.Go(func() { r.watchNetwork(ctx) })
+	}
 	select {
 	case <-r.set.Listed():
 	case <-ctx.Done():
@@ -262,6 +269,18 @@ func (r *Runner) inhibit(ctx context.Context) {
 		o.DropIns = logind.DropIns
 	}
 	r.running.Go(func() { inhibit.New(o).Run(ctx) })
+}
+
+// watchNetwork has pods retried that waited for the network, as soon as it may be ready.
+func (r *Runner) watchNetwork(ctx context.Context) {
+	err := r.network.Watch(ctx, func() {
+		if err := r.agent.Reload(ctx, nil); err != nil && ctx.Err() == nil {
+			r.logger.Error("failed to judge waiting pods anew", "error", err)
+		}
+	})
+	if err != nil {
+		r.logger.Warn("failed to watch the network, pods that wait for it are retried from time to time", "error", err)
+	}
 }
 
 // Reload lists the folders again, and judges pods anew that wait for a class, a handler or a label.
