@@ -153,7 +153,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	return &Runner{
-		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols}, config: c, socket: filepath.Join(o.State, api.SocketName), info: info, usage: func(ctx context.Context) ([]api.ContainerUsage, error) { return usage(ctx, o.CRI) }, network: o.Network, logger: o.Logger, stop: func() {},
+		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols, classes: o.Classes, handlers: options.Handlers}, config: c, socket: filepath.Join(o.State, api.SocketName), info: info, usage: func(ctx context.Context) ([]api.ContainerUsage, error) { return usage(ctx, o.CRI) }, network: o.Network, logger: o.Logger, stop: func() {},
 	}, nil
 }
 
