@@ -226,7 +226,7 @@ func evictionOptions(o Options, c Eviction, logs string, facts node.Facts) (agen
 // Start runs the pods and serves the commands about them. It returns when the manifests were
 // listed.
 func (r *Runner) Start(ctx context.Context) error {
-	options := api.Options{Agent: r.service, Shutdown: r.agent, Metrics: r.agent.ProbeMetrics, Server: r.info, Usage: r.usage, Logger: r.logger}
+	options := api.Options{Agent: r.service, Shutdown: r.agent, Metrics: r.agent.Metrics, Server: r.info, Usage: r.usage, Logger: r.logger}
 	local, err := api.Listen(r.socket, options)
 	if err != nil {
 		return err
