@@ -292,6 +292,9 @@ func (r *Runner) Reload(ctx context.Context, labels map[string]string) {
 	}
 }
 
+// Health is an error if the agent does not turn.
+func (r *Runner) Health() error { return r.agent.Health() }
+
 // Close ends what Start began. Pods run on.
 func (r *Runner) Close() error {
 	r.stop()
