@@ -183,8 +183,9 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 		Overhead: server.OverheadOptions{Every: every, All: c.Metrics.Address != "", Patience: patience, Class: d.classes.class},
 	})
 	if len(c.Pods.Manifests) > 0 {
+		watched, _ := net.(network.Watched)
 		d.pods, err = podagent.New(podagent.Options{
-			Config: c.Pods, Root: p.root, State: p.state, Images: p.images(), Socket: p.socket, StreamCertificate: c.Stream.TLSCertFile, CRI: d.server.Local(), Stops: d.server.Stops, Cgroups: cgroups, Handlers: handlers, Host: host, BootID: bootID,
+			Config: c.Pods, Root: p.root, State: p.state, Images: p.images(), Socket: p.socket, StreamCertificate: c.Stream.TLSCertFile, CRI: d.server.Local(), Stops: d.server.Stops, Network: watched, Cgroups: cgroups, Handlers: handlers, Host: host, BootID: bootID,
 			Classes: d.classes.all, ImageBudget: c.Images.BudgetMiB << 20, Changed: d.status, Logger: logger,
 		})
 		if errdefs.IsFailedPrecondition(err) { // the records are a newer release's: the CRI server is of use nevertheless

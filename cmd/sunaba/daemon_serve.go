@@ -3,14 +3,19 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 
 	notify "github.com/coreos/go-systemd/v22/daemon"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/watchdog"
+	"github.com/sunaba-project/sunaba/criserver/client"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/version"
 )
@@ -29,6 +34,9 @@ func (d *daemon) Serve(ctx context.Context, ready func()) error {
 		return errors.Join(err, d.end(served))
 	}
 	ready()
+	watching, stopWatchdog := context.WithCancel(ctx)
+	defer stopWatchdog()
+	d.watchdog(watching)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
@@ -62,6 +70,38 @@ func (d *daemon) startPods(ctx context.Context) error {
 		return err
 	}
 	d.close = append(d.close, w.Close)
+	return nil
+}
+
+// watchdog answers that of systemd, if it asks, until the context ends.
+func (d *daemon) watchdog(ctx context.Context) {
+	within, err := notify.SdWatchdogEnabled(false)
+	if err != nil {
+		d.logger.Warn("failed to read what systemd wants of a watchdog", "error", err)
+	}
+	if within <= 0 {
+		return
+	}
+	go watchdog.Run(ctx, watchdog.Options{
+		Within: within, Live: d.live, Logger: d.logger,
+		Notify: func(state string) error { _, err := notify.SdNotify(false, state); return err },
+	})
+}
+
+// live is an error if the server does not answer on its socket, or the agent does not turn. The
+// network's state is not asked for: a new start would not mend it.
+func (d *daemon) live(ctx context.Context) error {
+	conn, err := dial.Dial(d.places.socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := client.New(conn).ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{}); err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	if d.pods != nil {
+		return d.pods.Health()
+	}
 	return nil
 }
 

@@ -16,6 +16,9 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/network"
 )
 
+// userRanges is the folder of the locks of runs' user ids, which are the machine's.
+const userRanges = "/run/sunaba-run-users"
+
 func runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
@@ -58,6 +61,7 @@ func runPod(ctx context.Context, cmd *cli.Command) error {
 		Socket: cmd.String("socket"), File: cmd.Args().First(), Handler: cmd.String("handler"),
 		RuntimeClassFiles: cmd.StringSlice("runtimeclass"), Keep: cmd.Bool("keep"), ExitCode: cmd.String("exit-code"),
 		Pods: c.Pods, Root: defaultPlaces().root,
+		UserRanges: userRanges, SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid",
 		Stdout: cmd.Root().Writer, Stderr: cmd.Root().ErrWriter, Logger: logger,
 	}
 	if o.File == "-" {

@@ -98,6 +98,8 @@ type Options struct {
 	ImageBudget int64
 	// SubUIDs and SubGIDs are the files that name ranges for pods' user namespaces.
 	SubUIDs, SubGIDs string
+	// Users are the ranges for pods' user namespaces instead, unless it is nil.
+	Users *identity.Ranges
 	// UnsafeSysctls are names of sysctls, or prefixes that end with an asterisk, that pods may set
 	// beside the safe ones.
 	UnsafeSysctls []string
@@ -158,9 +160,11 @@ func New(o Options) (*Agent, error) {
 			return nil, err
 		}
 	}
-	ranges, err := identity.OpenRanges(o.SubUIDs, o.SubGIDs, int(o.Node.Allocatable.Pods().Value()))
-	if err != nil {
-		return nil, err
+	ranges := o.Users
+	if ranges == nil {
+		if ranges, err = identity.OpenRanges(o.SubUIDs, o.SubGIDs, int(o.Node.Allocatable.Pods().Value())); err != nil {
+			return nil, err
+		}
 	}
 	l, err := newLoop(o, store, ranges, mark)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -285,6 +286,87 @@ func TestResizeBelowUse(t *testing.T) {
 		w.until("more is given", func() bool { return w.server.count("UpdateContainerResources 50000") == 2 })
 		w.stop()
 	})
+}
+
+// RE15: less memory is not given while the server fails to say how much is in use; one that has no
+// such call is not asked.
+func TestResizeUseUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		limited := func(memory string) string { return strings.ReplaceAll(one, "cpu: 500m", "cpu: 500m, memory: "+memory) }
+		failing := func(err error) {
+			w.server.mu.Lock()
+			defer w.server.mu.Unlock()
+			w.server.fail = func(call, _ string) error {
+				if call == "PodSandboxStats" {
+					return err
+				}
+				return nil
+			}
+		}
+		failing(errors.New("no cgroup"))
+		w.wishes.set(t, limited("100Mi"))
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		w.wishes.set(t, limited("40Mi"))
+		w.until("the condition says why", func() bool {
+			return slices.ContainsFunc(w.pod("web").Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodResizeInProgress && strings.Contains(c.Message, "read memory usage: no cgroup")
+			})
+		})
+		if n := w.server.count("UpdateContainerResources 50000"); n != 0 {
+			t.Errorf("limits were changed %d times", n)
+		}
+		failing(errdefs.ErrNotImplemented)
+		w.until("resized", func() bool { return w.server.count("UpdateContainerResources 50000") == 1 })
+		w.runs("app#0")
+		w.stop()
+	})
+}
+
+// BO9, BO10: a network that is watched is not asked at times: the sandbox is made when the network
+// is told to be ready. One that is not watched is asked every second.
+func TestNetworkReady(t *testing.T) {
+	for _, watched := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.tellsNetwork = watched
+			ready := false
+			w.server.fail = func(call, _ string) error {
+				w.server.mu.Lock()
+				defer w.server.mu.Unlock()
+				if call == "RunPodSandbox" && !ready {
+					return fmt.Errorf("no CNI configuration: %w", errdefs.ErrUnavailable)
+				}
+				return nil
+			}
+			w.wishes.set(t, one)
+			w.start()
+			w.settle(4500 * time.Millisecond)
+			tries := 0
+			w.server.mu.Lock()
+			for _, call := range w.server.calls {
+				if strings.HasPrefix(call, "RunPodSandbox") {
+					tries++
+				}
+			}
+			ready = true
+			w.server.mu.Unlock()
+			if want := map[bool]int{true: 1, false: 5}[watched]; tries != want {
+				t.Errorf("watched %v: %d tries in 4.5 s, want %d", watched, tries, want)
+			}
+			told := time.Now()
+			if err := w.agent.Reload(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			w.runs("app#0")
+			if took := time.Since(told); took > 50*time.Millisecond {
+				t.Errorf("watched %v: running %s after the network was ready", watched, took)
+			}
+			w.stop()
+		})
+	}
 }
 
 const configured = `

@@ -18,7 +18,7 @@ func TestProbeMetrics(t *testing.T) {
 		w.settle(10 * time.Second)
 		read := func() string {
 			var b strings.Builder
-			if err := w.agent.ProbeMetrics(&b); err != nil {
+			if err := w.agent.Metrics(&b); err != nil {
 				t.Fatal(err)
 			}
 			return b.String()

@@ -53,16 +53,23 @@ func (a *Agent) Summary() string {
 	return text
 }
 
-// Reload judges waiting pods anew: RuntimeClasses or handlers may have changed. labels are those of
-// the node from now on (AD4).
+// Reload judges waiting pods anew, and retries what failed: RuntimeClasses, handlers or the network
+// may have changed. labels are those of the node from now on (AD4), unless they are nil.
 func (a *Agent) Reload(ctx context.Context, labels map[string]string) error {
 	a.Signal()
 	return a.l.ask(ctx, func() error {
-		a.l.o.Labels = labels
+		if labels != nil {
+			a.l.o.Labels = labels
+		}
 		for _, p := range a.l.ordered() {
 			p.changed = true
 		}
 		a.l.plan.sync()
+		for _, p := range a.l.ordered() {
+			if p.changed && a.l.listed && a.l.wanted { // what failed is retried
+				a.l.steps.step(p)
+			}
+		}
 		return nil
 	})
 }
@@ -194,19 +201,19 @@ func (a *Agent) Debug(ctx context.Context, namespace, name string, c corev1.Ephe
 	})
 }
 
-// ProbeMetrics writes how the pods' probes ended, in the text format of Prometheus.
+// Metrics writes how long pods took to start and how their probes ended, in the text format of Prometheus.
 //
 // # Errors
 //
 // ErrUnavailable if the loop does not turn; the writer's.
-func (a *Agent) ProbeMetrics(w io.Writer) error {
+func (a *Agent) Metrics(w io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), healthTime)
 	defer cancel()
 	var counts []probes.Count
 	if err := a.l.ask(ctx, func() error { counts = a.l.prober.Counts(); return nil }); err != nil {
 		return stuck()
 	}
-	return probes.WriteMetrics(w, counts)
+	return errors.Join(a.l.views.WriteStarts(w), probes.WriteMetrics(w, counts))
 }
 
 // Health is nil if the loop turns and the CRI server's events are followed.

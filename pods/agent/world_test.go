@@ -43,6 +43,8 @@ type world struct {
 	files  *files
 	boot   string
 	labels map[string]string
+	// tellsNetwork says that the network is watched.
+	tellsNetwork bool
 	// written counts the writes of records; killAt is the write at which the agent is killed,
 	// before it if before is set, else after it.
 	written, killAt int
@@ -100,7 +102,7 @@ func (w *world) options() Options {
 			},
 		},
 		Labels: w.labels, Classes: func() []nodev1.RuntimeClass { return nil }, Handlers: func() []string { return []string{"runc", "wasm"} },
-		Settings: cycle.Settings{CrashLoopMax: time.Second, HostIPs: []string{"192.0.2.4"}, Runtime: "sunaba"}, BootID: w.boot,
+		Settings: cycle.Settings{CrashLoopMax: time.Second, HostIPs: []string{"192.0.2.4"}, Runtime: "sunaba", NetworkWatched: w.tellsNetwork}, BootID: w.boot,
 		ParallelPulls: 1, LogLimits: logs.Limits{Size: 100, Files: 3}, UserAgent: "sunaba-test",
 		SubUIDs: filepath.Join(w.dir, "subuid"), SubGIDs: filepath.Join(w.dir, "subgid"),
 		Logger: slog.New(slog.DiscardHandler), Write: w.write,

@@ -39,6 +39,8 @@ type Settings struct {
 	Runtime string
 	// RecursiveReadOnly says that the node can mount recursively read-only.
 	RecursiveReadOnly bool
+	// NetworkWatched says that Observed.Changed comes when the network may have become ready.
+	NetworkWatched bool
 }
 
 // Observed is what the agent knows of a pod at one time. Sandboxes and Containers were listed after

@@ -109,7 +109,7 @@ func takeFailure(n *step, res Result) {
 	switch {
 	case res.Delay > 0:
 		delay = res.Delay
-	case res.Reason.Reason == "NetworkNotReady":
+	case res.Reason.Reason == "NetworkNotReady" && !n.s.NetworkWatched:
 		delay = time.Second
 	case res.Verb == StopContainer || res.Verb == StopSandbox || res.Verb == RemoveContainer ||
 		res.Verb == RemoveSandbox || res.Verb == TearDown:

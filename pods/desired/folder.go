@@ -11,6 +11,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/inotify"
+)
+
+// What is watched. CREATE tells of links, which nobody closes.
+const (
+	folderEvents = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_DELETE_SELF |
+		unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
+	parentEvents = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ONLYDIR
 )
 
 // folder watches one folder of manifests. What is below asked is of the goroutine of run alone.
@@ -24,10 +33,10 @@ type folder struct {
 	names map[string]bool // files that are to be read again; "" for all
 	asked chan struct{}
 
-	watcher *watcher // nil without inotify: then listings tell everything
-	wd      int32    // of the folder
-	parent  int32    // of the nearest folder above one that does not exist
-	waitFor string   // the name in it that is waited for
+	watcher *inotify.Watcher // nil if there is none: then listings tell everything
+	wd      int32            // of the folder
+	parent  int32            // of the nearest folder above one that does not exist
+	waitFor string           // the name in it that is waited for
 
 	files    map[string]*seen
 	homes    []uint64 // inodes of the folder in earlier runs
@@ -60,7 +69,7 @@ const (
 func newFolder(path string, b *book, o Options) *folder {
 	return &folder{
 		path: path, book: b, times: o.times, logger: b.logger, names: map[string]bool{}, asked: make(chan struct{}, 1),
-		wd: none, parent: none, files: map[string]*seen{},
+		wd: inotify.None, parent: inotify.None, files: map[string]*seen{},
 	}
 }
 
@@ -77,13 +86,13 @@ func (f *folder) ask(name string) {
 
 // run watches until the context ends. It calls listed once, after the first listing.
 func (f *folder) run(ctx context.Context, listed func()) {
-	var notices chan []notice
-	w, err := openWatcher()
+	var notices chan []inotify.Notice
+	w, err := inotify.Open()
 	if err != nil {
 		f.logger.Warn("failed to watch a folder of manifests; it is listed from time to time only", "folder", f.path, "error", err)
 	} else {
-		f.watcher, notices = w, w.notices
-		defer w.close()
+		f.watcher, notices = w, w.Notices
+		defer w.Close()
 	}
 	names, homes := f.book.known(f.path)
 	f.homes = homes
@@ -159,27 +168,27 @@ func (f *folder) next() time.Time {
 }
 
 // handle takes one event. It only notes what to do.
-func (f *folder) handle(n notice, now time.Time) {
+func (f *folder) handle(n inotify.Notice, now time.Time) {
 	switch {
-	case n.mask&unix.IN_Q_OVERFLOW != 0, n.wd == f.parent && n.name == f.waitFor:
+	case n.Mask&unix.IN_Q_OVERFLOW != 0, n.WD == f.parent && n.Name == f.waitFor:
 		f.nextList = now
 		return
-	case n.wd != f.wd:
+	case n.WD != f.wd:
 		return
-	case n.mask&unix.IN_IGNORED != 0:
-		f.wd, f.nextList = none, now
+	case n.Mask&unix.IN_IGNORED != 0:
+		f.wd, f.nextList = inotify.None, now
 		return
-	case n.mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_UNMOUNT) != 0, f.lost, n.name == "..data":
+	case n.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_UNMOUNT) != 0, f.lost, n.Name == "..data":
 		f.nextList = now // "..data" is what Kubernetes' trees of links are switched with
 		return
-	case n.mask&unix.IN_ISDIR != 0, !manifestName(n.name):
+	case n.Mask&unix.IN_ISDIR != 0, !manifestName(n.Name):
 		return
 	}
-	s := f.files[n.name]
-	if n.mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0 {
+	s := f.files[n.Name]
+	if n.Mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0 {
 		if s != nil && s.gone.IsZero() {
 			s.deleted = true
-			f.missing(n.name, s, now)
+			f.missing(n.Name, s, now)
 		}
 		return
 	}
@@ -189,10 +198,10 @@ func (f *folder) handle(n notice, now time.Time) {
 			return
 		}
 		s = &seen{}
-		f.files[n.name] = s
+		f.files[n.Name] = s
 	}
-	if n.mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0 {
-		f.found(n.name, s)
+	if n.Mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0 {
+		f.found(n.Name, s)
 		s.due, s.whole, s.tries = now, true, 0
 		return
 	}

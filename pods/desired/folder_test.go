@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/inotify"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 )
 
@@ -431,7 +432,7 @@ func TestListingsAlone(t *testing.T) {
 	if !n.has("pod default/b i:1 b.yaml", "pod default/c i:1 c.yaml")() {
 		t.Errorf("a file that is gone: %v", n.have())
 	}
-	if f.handle(notice{wd: -1, mask: unix.IN_Q_OVERFLOW}, now); !f.nextList.Equal(now) {
+	if f.handle(inotify.Notice{WD: -1, Mask: unix.IN_Q_OVERFLOW}, now); !f.nextList.Equal(now) {
 		t.Error("an overflow of the queue does not have the folder listed")
 	}
 	if usual().relist != 20*time.Second || usual().gone != time.Second {

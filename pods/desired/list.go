@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/sunaba-project/sunaba/host/inotify"
 )
 
 // judge takes what a name stands for: it sets when the file is to be read.
@@ -136,14 +138,14 @@ func (f *folder) watch(d *directory) {
 	if f.watcher == nil {
 		return
 	}
-	f.watcher.remove(f.parent)
-	f.parent = none
-	wd, err := f.watcher.add(fmt.Sprintf("/proc/self/fd/%d", d.Fd()), folderEvents)
+	f.watcher.Remove(f.parent)
+	f.parent = inotify.None
+	wd, err := f.watcher.Add(fmt.Sprintf("/proc/self/fd/%d", d.Fd()), folderEvents)
 	if err != nil {
 		f.logger.Warn("failed to watch a folder of manifests; it is listed from time to time only", "folder", f.path, "error", err)
 	}
 	if wd != f.wd {
-		f.watcher.remove(f.wd)
+		f.watcher.Remove(f.wd)
 		f.wd = wd
 	}
 }
@@ -153,11 +155,11 @@ func (f *folder) await(now time.Time) {
 	if f.watcher == nil {
 		return
 	}
-	f.watcher.remove(f.wd)
-	f.watcher.remove(f.parent)
-	f.wd, f.parent = none, none
+	f.watcher.Remove(f.wd)
+	f.watcher.Remove(f.parent)
+	f.wd, f.parent = inotify.None, inotify.None
 	for path := f.path; path != filepath.Dir(path); path = filepath.Dir(path) {
-		wd, err := f.watcher.add(filepath.Dir(path), parentEvents)
+		wd, err := f.watcher.Add(filepath.Dir(path), parentEvents)
 		if err != nil {
 			continue
 		}

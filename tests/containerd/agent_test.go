@@ -19,7 +19,8 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sunaba-project/sunaba/criserver/client"
+	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/criserver/client/foreign"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/pods/agent"
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
@@ -89,8 +90,10 @@ func (m *manifests) start() {
 		},
 	})
 	check(m.t, err)
+	server, err := foreign.New(m.ctx(), m.Conn)
+	check(m.t, err)
 	m.agent, err = agent.New(agent.Options{
-		CRI: client.New(m.Conn), Desired: m.set, Volumes: m.volumes, Root: m.root, EventsFile: filepath.Join(m.state, "events"), Logs: filepath.Join(m.Dir, "podlogs"),
+		CRI: server, Desired: m.set, Volumes: m.volumes, Root: m.root, EventsFile: filepath.Join(m.state, "events"), Logs: filepath.Join(m.Dir, "podlogs"),
 		Node: m.facts.Node, Labels: m.facts.Labels, Classes: func() []nodev1.RuntimeClass { return nil },
 		Handlers: func() []string { return []string{"", "runc", "sunaba-wasm"} },
 		Settings: cycle.Settings{CrashLoopMax: time.Second, HostIPs: m.facts.Node.IPs, Runtime: "containerd"}, BootID: "boot-1",
@@ -235,8 +238,39 @@ func (m *manifests) edited() {
 		r, err := m.ExecSync(m.ctx(), &runtime.ExecSyncRequest{ContainerId: strings.TrimPrefix(before.ContainerID, "containerd://"), Cmd: []string{"cat", "/www/page"}})
 		return err == nil && string(r.Stdout) == "changed"
 	})
+	m.tooLittle()
 	if after := m.now("web"); after.UID != web.UID || of(after, "server").RestartCount != before.RestartCount {
 		m.t.Errorf("an edit of a ConfigMap and of resources restarted: %s", m.describe(after))
+	}
+}
+
+// tooLittle asks for less memory than the server says is in use, which is not applied; then for more.
+func (m *manifests) tooLittle() {
+	m.t.Helper()
+	memory := func(amount string) string {
+		return strings.NewReplacer("hello", "changed", "cpu: 100m", "cpu: 200m", "32Mi", amount, "# edit", "").Replace(manifestTexts["web"])
+	}
+	m.write("web.yaml", memory("64Ki"))
+	m.become("web", "refused a limit below its use", func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodResizeInProgress && strings.Contains(c.Message, `attempting to set container "server" memory limit (65536) below current usage (`) &&
+				strings.Contains(c.Message, "attempting to set pod memory limit (65536) below current usage (")
+		})
+	})
+	m.write("web.yaml", memory("48Mi"))
+	m.become("web", "resized to more memory", func(p *corev1.Pod) bool {
+		c := of(p, "server")
+		return c.Resources != nil && c.Resources.Limits.Memory().String() == "48Mi"
+	})
+	cgroups := must(cgroup.New("cgroupfs"))(m.t)
+	parent, _, err := cgroups.Pod(strings.ReplaceAll(string(m.now("web").UID), "-", ""), "")
+	check(m.t, err)
+	name := "memory.limit_in_bytes"
+	if cgroups.Unified != "" {
+		name = "memory.max"
+	}
+	if limit := must(cgroups.Group(parent).Number("memory", name))(m.t); limit != 48<<20 {
+		m.t.Errorf("the cgroup of the pod is limited to %d bytes", limit)
 	}
 }
 
@@ -279,7 +313,7 @@ func (m *manifests) containerdRestarts() {
 	})
 }
 
-// removed removes all files: nothing is left in the server, and no file of a pod.
+// removed removes all files: nothing is left in the server, and no file or cgroup of a pod.
 func (m *manifests) removed() {
 	m.t.Helper()
 	var uids []string
@@ -298,6 +332,13 @@ func (m *manifests) removed() {
 	}
 	if list := must(m.ListContainers(m.ctx(), &runtime.ListContainersRequest{}))(m.t).Containers; len(list) != 0 {
 		m.t.Errorf("containers are left: %v", list)
+	}
+	for _, root := range must(cgroup.New("cgroupfs"))(m.t).Roots() {
+		for _, uid := range uids {
+			if left := glob(m.t, filepath.Join(root, "sunaba", "*"+strings.ReplaceAll(uid, "-", "")+"*")); len(left) != 0 {
+				m.t.Errorf("cgroups are left: %q", left)
+			}
+		}
 	}
 	for _, dir := range []string{m.root, filepath.Join(m.state, "volumes"), filepath.Join(m.Dir, "podlogs")} {
 		check(m.t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {

@@ -32,15 +32,25 @@ type Client struct {
 	Node *runtime.StatusResponse
 }
 
-// Connect asks the server at a unix socket, whose path may be of any length, for its status, so
-// that it answers. It is ErrUnavailable if no server does.
-func Connect(ctx context.Context, socket string) (*Client, error) {
+// Dial returns a connection to a unix socket, whose path may be of any length. It connects with the
+// first call.
+func Dial(socket string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithContextDialer(unixsocket.Dial))
 	if err != nil {
 		return nil, fmt.Errorf("connect to %q: %w", socket, err)
+	}
+	return conn, nil
+}
+
+// Connect asks the server at a unix socket for its status, so
+// that it answers. It is ErrUnavailable if no server does.
+func Connect(ctx context.Context, socket string) (*Client, error) {
+	conn, err := Dial(socket)
+	if err != nil {
+		return nil, err
 	}
 	c := &Client{RuntimeServiceClient: runtime.NewRuntimeServiceClient(conn), Images: runtime.NewImageServiceClient(conn), Conn: conn}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent/inhibit"
 	"github.com/sunaba-project/sunaba/criserver/errtext"
+	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/host/systemd/logind"
@@ -44,6 +45,7 @@ type Runner struct {
 	socket  string // of the commands
 	info    api.ServerInfo
 	usage   func(context.Context) ([]api.ContainerUsage, error)
+	network network.Watched
 	logger  *slog.Logger
 
 	stop    context.CancelFunc
@@ -63,7 +65,9 @@ type Options struct {
 	Socket, StreamCertificate string
 	CRI                       server.Local
 	// Stops are the requests of other processes to the CRI server that stop what runs.
-	Stops    func(context.Context, func(server.Stop))
+	Stops func(context.Context, func(server.Stop))
+	// Network watches what makes the network ready; nil if nothing does.
+	Network  network.Watched
 	Cgroups  Cgroups
 	Handlers *runtimeclass.Table
 	Host     spec.Host
@@ -152,8 +156,8 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	return &Runner{
-		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols},
-		others: newOthers(o.CRI, facts.Node.Name, o.Classes), config: c, socket: filepath.Join(o.State, api.SocketName), info: info, usage: func(ctx context.Context) ([]api.ContainerUsage, error) { return usage(ctx, o.CRI) }, logger: o.Logger, stop: func() {},
+		set: set, volumes: vols, agent: a, service: &service{Agent: a, node: view, set: set, volumes: vols, classes: o.Classes, handlers: options.Handlers},
+		others: newOthers(o.CRI, facts.Node.Name, o.Classes), config: c, socket: filepath.Join(o.State, api.SocketName), info: info, usage: func(ctx context.Context) ([]api.ContainerUsage, error) { return usage(ctx, o.CRI) }, network: o.Network, logger: o.Logger, stop: func() {},
 	}, nil
 }
 
@@ -188,7 +192,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 			}
 			return names
 		},
-		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: facts.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: o.Host.RecursiveReadOnly},
+		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: facts.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: o.Host.RecursiveReadOnly, NetworkWatched: o.Network != nil},
 		BootID:   o.BootID, ParallelPulls: c.ParallelPulls, PullFallback: c.PullFallback, LogLimits: limits,
 		ImageGC: removal, ImageBudget: o.ImageBudget,
 		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, AppArmor: o.Host.AppArmor, UserAgent: "sunaba-" + version.String(),
@@ -226,7 +230,7 @@ func evictionOptions(o Options, c Eviction, logs string, facts node.Facts) (agen
 // Start runs the pods and serves the commands about them. It returns when the manifests were
 // listed.
 func (r *Runner) Start(ctx context.Context) error {
-	options := api.Options{Agent: r.service, Shutdown: r.agent, Metrics: r.agent.ProbeMetrics, Server: r.info, Usage: r.usage, Logger: r.logger}
+	options := api.Options{Agent: r.service, Shutdown: r.agent, Metrics: r.agent.Metrics, Server: r.info, Usage: r.usage, Logger: r.logger}
 	commands := options
 	commands.Agent = &shared{r.service, r.others, r.logger}
 	local, err := api.Listen(r.socket, commands)
@@ -249,6 +253,9 @@ func (r *Runner) Start(ctx context.Context) error {
 		}
 	})
 	r.inhibit(ctx)
+	if r.network != nil {
+		r.running.Go(func() { r.watchNetwork(ctx) })
+	}
 	select {
 	case <-r.set.Listed():
 	case <-ctx.Done():
@@ -270,6 +277,18 @@ func (r *Runner) inhibit(ctx context.Context) {
 	r.running.Go(func() { inhibit.New(o).Run(ctx) })
 }
 
+// watchNetwork has pods retried that waited for the network, as soon as it may be ready.
+func (r *Runner) watchNetwork(ctx context.Context) {
+	err := r.network.Watch(ctx, func() {
+		if err := r.agent.Reload(ctx, nil); err != nil && ctx.Err() == nil {
+			r.logger.Error("failed to judge waiting pods anew", "error", err)
+		}
+	})
+	if err != nil {
+		r.logger.Warn("failed to watch the network, pods that wait for it are retried from time to time", "error", err)
+	}
+}
+
 // Reload lists the folders again, and judges pods anew that wait for a class, a handler or a label.
 // labels are those that the configuration gives the node now.
 func (r *Runner) Reload(ctx context.Context, labels map[string]string) {
@@ -278,6 +297,9 @@ func (r *Runner) Reload(ctx context.Context, labels map[string]string) {
 		r.logger.Error("failed to judge waiting pods anew", "error", err)
 	}
 }
+
+// Health is an error if the agent does not turn.
+func (r *Runner) Health() error { return r.agent.Health() }
 
 // Close stops what Start started. Pods keep running.
 func (r *Runner) Close() error {

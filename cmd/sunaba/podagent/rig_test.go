@@ -130,7 +130,12 @@ func (r *rig) start() {
 	r.must(err)
 	view := &nodeView{facts: facts, uid: "node", agent: a, cri: idle{}, fixed: node.Labels("till-4")}
 	view.relabel(nil)
-	service := &service{Agent: a, node: view, set: set, volumes: vols}
+	service := &service{
+		Agent: a, node: view, set: set, volumes: vols, handlers: func() []string { return []string{"runc", "wasm"} },
+		classes: func() []nodev1.RuntimeClass {
+			return []nodev1.RuntimeClass{{ObjectMeta: metav1.ObjectMeta{Name: "light"}, Handler: "wasm"}, {ObjectMeta: metav1.ObjectMeta{Name: "wasm"}, Handler: "wasm"}}
+		},
+	}
 	server, err := api.Listen(filepath.Join(r.dir, "state", api.SocketName), api.Options{Agent: service, Shutdown: a, Logger: logger})
 	r.must(err)
 	r.set, r.agent = set, a

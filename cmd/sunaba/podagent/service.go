@@ -27,6 +27,9 @@ type service struct {
 	node    *nodeView
 	set     *desired.Set
 	volumes *volumes.Manager
+	// classes are the RuntimeClasses of the node's configuration, handlers the names of its handlers.
+	classes  func() []nodev1.RuntimeClass
+	handlers func() []string
 }
 
 // Next is what is waited for with a pod.
@@ -49,9 +52,32 @@ func (s *service) Objects(kind string) []metav1.Object {
 	if kind == manifest.KindClaim {
 		list = append(list, s.released()...)
 	}
+	if kind == manifest.KindRuntimeClass {
+		list = append(list, s.configured()...)
+	}
 	slices.SortFunc(list, func(a, b metav1.Object) int {
 		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 	})
+	return list
+}
+
+// configured are the classes that no manifest has: those of the node's configuration, and the
+// handlers, whose own names are classes too. They have no age.
+func (s *service) configured() (list []metav1.Object) {
+	have := map[string]bool{}
+	for _, c := range s.set.Classes() {
+		have[c.Name] = true
+	}
+	all := s.classes()
+	for _, name := range s.handlers() {
+		all = append(all, nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: name})
+	}
+	for i := range all {
+		if c := &all[i]; !have[c.Name] {
+			have[c.Name] = true
+			list = append(list, c.DeepCopy())
+		}
+	}
 	return list
 }
 
@@ -142,7 +168,12 @@ func (s *service) Delete(ctx context.Context, r api.DeleteRequest) error {
 	case r.Kind == manifest.KindClaim:
 		return s.deleteClaim(r)
 	case r.Kind != manifest.KindPod:
-		return s.set.Delete(r.Key)
+		err := s.set.Delete(r.Key)
+		own := func(c metav1.Object) bool { return c.GetName() == r.Name }
+		if errdefs.IsNotFound(err) && r.Kind == manifest.KindRuntimeClass && slices.ContainsFunc(s.configured(), own) {
+			return fmt.Errorf("delete RuntimeClass %q: it is of the node's configuration: change it there: %w", r.Name, errdefs.ErrFailedPrecondition)
+		}
+		return err
 	}
 	return s.Agent.Delete(ctx, r.Namespace, r.Name, r.UID, grace)
 }

@@ -2,14 +2,17 @@ package podagent
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/manifest"
@@ -143,5 +146,29 @@ func TestDeleteAll(t *testing.T) {
 	r.start()
 	if _, err := r.client.Apply(t.Context(), request); err != nil {
 		t.Errorf("apply after a new start: %v", err)
+	}
+}
+
+// B.5: the node's own classes and its handlers are listed beside those of manifests, which come
+// first where both have a name. They have no age, and cannot be deleted.
+func TestConfiguredClasses(t *testing.T) {
+	r := newRig(t)
+	r.file("class.yaml", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: light}\nhandler: runc\n")
+	r.start()
+	r.until("the class", func() bool { return len(r.set.Classes()) == 1 })
+	var got []string
+	for _, c := range list[nodev1.RuntimeClass](r, "runtimeclasses") {
+		got = append(got, fmt.Sprintf("%s %s %v", c.Name, c.Handler, c.CreationTimestamp.IsZero()))
+	}
+	if want := []string{"light runc false", "runc runc true", "wasm wasm true"}; !slices.Equal(got, want) {
+		t.Errorf("classes %q, want %q", got, want)
+	}
+	err := r.client.Delete(t.Context(), api.DeleteRequest{Key: manifest.Key{Kind: manifest.KindRuntimeClass, Name: "wasm"}})
+	if !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("a handler is deleted: %v", err)
+	}
+	err = r.client.Delete(t.Context(), api.DeleteRequest{Key: manifest.Key{Kind: manifest.KindRuntimeClass, Name: "none"}})
+	if !errdefs.IsNotFound(err) {
+		t.Errorf("a class that is not there is deleted: %v", err)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/desired"
 	"github.com/sunaba-project/sunaba/pods/manifest"
-	"github.com/sunaba-project/sunaba/pods/pressure"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -56,18 +55,6 @@ func readObjects(o Options) (*objects, error) {
 	s, err := parseObjects(o.File, data)
 	if err != nil {
 		return nil, err
-	}
-	if users := s.pod.Spec.HostUsers; users != nil && !*users {
-		return nil, fmt.Errorf("%s: pod %q: spec.hostUsers: false is not supported by a run in the foreground, whose user ids another pod may have: use run -d: %w",
-			o.File, s.pod.Name, errdefs.ErrInvalidArgument)
-	}
-	if volumes, storage := pressure.Limited(s.pod); volumes || storage {
-		field := "a limit of ephemeral-storage"
-		if volumes {
-			field = "sizeLimit of an emptyDir on the disk"
-		}
-		return nil, fmt.Errorf("%s: pod %q: %s is not watched by a run in the foreground: remove it, or use run -d: %w",
-			o.File, s.pod.Name, field, errdefs.ErrInvalidArgument)
 	}
 	more, err := classes.Read(o.RuntimeClassFiles)
 	if err != nil {

@@ -38,21 +38,6 @@ func checkError(t *testing.T, err error, want string) {
 	}
 }
 
-// What only an agent of a node watches, a run in the foreground refuses.
-func TestDiskLimitsAreRefused(t *testing.T) {
-	for _, tt := range []struct{ pod, want string }{
-		{"volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]", "sizeLimit of an emptyDir on the disk is not watched by a run in the foreground"},
-		{"volumes: [{name: v, emptyDir: {sizeLimit: 1Mi, medium: Memory}}]", ""},
-		{"resources: {limits: {cpu: 1}}", ""},
-	} {
-		_, err := readObjects(Options{File: "f.yaml", Reader: strings.NewReader(spec(tt.pod))})
-		checkError(t, err, tt.want)
-	}
-	limited := strings.Replace(spec(""), "name: c,", "name: c, resources: {limits: {ephemeral-storage: 1Gi}},", 1)
-	_, err := readObjects(Options{File: "f.yaml", Reader: strings.NewReader(limited)})
-	checkError(t, err, `f.yaml: pod "p": a limit of ephemeral-storage is not watched`)
-}
-
 func TestParseObjects(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"one pod", spec(""), ""},
@@ -142,8 +127,6 @@ func TestReadObjects(t *testing.T) {
 	}
 	_, err = readObjects(Options{File: write("both.yaml", spec("")+"---\n"+class), RuntimeClassFiles: []string{classes}})
 	checkError(t, err, `RuntimeClass "light" is defined in the files of --runtimeclass too`)
-	_, err = readObjects(Options{File: write("users.yaml", spec("hostUsers: false"))})
-	checkError(t, err, "spec.hostUsers: false is not supported by a run in the foreground")
 	_, err = readObjects(Options{File: "long", Reader: strings.NewReader(strings.Repeat("#", manifest.MaxFile+1))})
 	checkError(t, err, "is larger than")
 	if _, err = readObjects(Options{File: filepath.Join(dir, "none")}); !os.IsNotExist(unwrapped(err)) {

@@ -145,6 +145,10 @@ func Clear(ctx context.Context, client *dial.Client, socket string, say func(for
 	if err != nil {
 		return err
 	}
+	server, err := criOf(ctx, client)
+	if err != nil {
+		return err
+	}
 	var errs []error
 	known := map[string]bool{}
 	for _, pod := range list.GetItems() {
@@ -156,7 +160,7 @@ func Clear(ctx context.Context, client *dial.Client, socket string, say func(for
 			continue
 		}
 		say("removing pod %s (%.13s), whose sunaba run was killed", name, pod.GetId())
-		if err := clearPod(ctx, client, pod.GetId(), filepath.Join(folder, uid)); err != nil {
+		if err := clearPod(ctx, server, pod.GetId(), filepath.Join(folder, uid)); err != nil {
 			errs = append(errs, fmt.Errorf("remove pod %q of a sunaba run that was killed: %w", name, err))
 		}
 	}
@@ -185,14 +189,12 @@ func sweep(folder string, known map[string]bool) error {
 	return errors.Join(append(errs, err)...)
 }
 
-func clearPod(ctx context.Context, client *dial.Client, id, lock string) error {
-	if _, err := client.StopPodSandbox(ctx, &runtime.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
-		if err := dial.Native(err); !errdefs.IsNotFound(err) {
-			return err
-		}
+func clearPod(ctx context.Context, server cri, id, lock string) error {
+	if _, err := server.StopPodSandbox(ctx, &runtime.StopPodSandboxRequest{PodSandboxId: id}); err != nil && !errdefs.IsNotFound(err) {
+		return err
 	}
-	if _, err := client.RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
-		return dial.Native(err)
+	if _, err := server.RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+		return err
 	}
 	return clearFolder(lock)
 }

@@ -46,6 +46,9 @@ type Options struct {
 	// Pods is what the configuration says about pods. What Seccomp is not set to is below Root.
 	Pods podagent.Config
 	Root string
+	// UserRanges is the folder of the locks of user ids, one for all runs of the machine. SubUIDs and
+	// SubGIDs are files that name those for pods.
+	UserRanges, SubUIDs, SubGIDs string
 	// ExitCode says whose exit codes count: Any, All or None.
 	ExitCode string
 	// Stdout and Stderr get what the containers write there; Stderr gets the progress too, one line
@@ -165,13 +168,24 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
+	if translate.OwnUsers(r.pod) {
+		users, release, err := r.userRange(ctx)
+		if err != nil {
+			return 1, err
+		}
+		defer func() { err = errors.Join(err, release()) }()
+		options.Users = users
+	}
 	vols := options.Volumes.(*volumes.Manager)
 	defer func() {
 		if !r.Keep {
 			err = errors.Join(err, vols.Close())
 		}
 	}()
-	s := newServer(r)
+	s, err := newServer(ctx, r)
+	if err != nil {
+		return 1, err
+	}
 	options.CRI = s
 	a, err := agent.New(options)
 	if err != nil {

@@ -17,17 +17,20 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/criserver/client"
+	"github.com/sunaba-project/sunaba/criserver/client/foreign"
 	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/pods/agent"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 // server is the CRI server as the run's agent calls it: it tells what is done, shows the output of
 // containers and notes how they ended.
 type server struct {
-	client.Client
+	cri
 	*runner
 	state string // folder of the server's state, "" if it does not say
 
@@ -36,6 +39,20 @@ type server struct {
 	ends       map[string]*runtime.ContainerStatus // the last end of each, by name
 	told       sync.WaitGroup
 	away       time.Time // since when the server does not answer; zero if it does
+}
+
+// cri is a server that an agent drives.
+type cri interface {
+	agent.CRI
+	ContainerStatus(context.Context, *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error)
+}
+
+// criOf are the calls of a server. One that is not ours makes no cgroups of pods.
+func criOf(ctx context.Context, c *dial.Client) (cri, error) {
+	if c.Config().StateDir != "" {
+		return client.New(c.Conn), nil
+	}
+	return foreign.New(ctx, c.Conn)
 }
 
 // container is one that was created.
@@ -47,13 +64,17 @@ type container struct {
 	ended    bool
 }
 
-func newServer(r *runner) *server {
-	return &server{runner: r, Client: client.New(r.client.Conn), state: r.client.Config().StateDir, ends: map[string]*runtime.ContainerStatus{}}
+func newServer(ctx context.Context, r *runner) (*server, error) {
+	c, err := criOf(ctx, r.client)
+	if err != nil {
+		return nil, err
+	}
+	return &server{runner: r, cri: c, state: r.client.Config().StateDir, ends: map[string]*runtime.ContainerStatus{}}, nil
 }
 
 // Events tells the agent what happens.
 func (s *server) Events(ctx context.Context, f func(*runtime.ContainerEventResponse)) error {
-	err := s.Client.Events(ctx, func(e *runtime.ContainerEventResponse) {
+	err := s.cri.Events(ctx, func(e *runtime.ContainerEventResponse) {
 		if e == nil {
 			s.setAway(time.Time{})
 		}
@@ -82,7 +103,7 @@ func (s *server) awaySince() time.Time {
 
 // PodSandboxStatus asks for a sandbox and its containers.
 func (s *server) PodSandboxStatus(ctx context.Context, q *runtime.PodSandboxStatusRequest) (*runtime.PodSandboxStatusResponse, error) {
-	resp, err := s.Client.PodSandboxStatus(ctx, q)
+	resp, err := s.cri.PodSandboxStatus(ctx, q)
 	s.see(resp.GetContainersStatuses())
 	return resp, err
 }
@@ -90,7 +111,7 @@ func (s *server) PodSandboxStatus(ctx context.Context, q *runtime.PodSandboxStat
 // RunPodSandbox makes the pod's sandbox.
 func (s *server) RunPodSandbox(ctx context.Context, q *runtime.RunPodSandboxRequest) (*runtime.RunPodSandboxResponse, error) {
 	started := time.Now()
-	resp, err := s.Client.RunPodSandbox(ctx, q)
+	resp, err := s.cri.RunPodSandbox(ctx, q)
 	if err != nil {
 		return resp, err
 	}
@@ -109,7 +130,7 @@ func (s *server) RunPodSandbox(ctx context.Context, q *runtime.RunPodSandboxRequ
 // CreateContainer creates a container and shows its output from then on.
 func (s *server) CreateContainer(ctx context.Context, q *runtime.CreateContainerRequest) (*runtime.CreateContainerResponse, error) {
 	started := time.Now()
-	resp, err := s.Client.CreateContainer(ctx, q)
+	resp, err := s.cri.CreateContainer(ctx, q)
 	if err != nil {
 		return resp, err
 	}
@@ -138,7 +159,7 @@ func (s *server) CreateContainer(ctx context.Context, q *runtime.CreateContainer
 
 // StartContainer starts a container.
 func (s *server) StartContainer(ctx context.Context, q *runtime.StartContainerRequest) (*runtime.StartContainerResponse, error) {
-	resp, err := s.Client.StartContainer(ctx, q)
+	resp, err := s.cri.StartContainer(ctx, q)
 	if c := s.find(q.GetContainerId()); c != nil && err == nil {
 		restart := ""
 		if c.attempt > 0 {
@@ -154,7 +175,7 @@ func (s *server) RemoveContainer(ctx context.Context, q *runtime.RemoveContainer
 	if c := s.find(q.GetContainerId()); c != nil {
 		s.finishLog(c)
 	}
-	resp, err := s.Client.RemoveContainer(ctx, q)
+	resp, err := s.cri.RemoveContainer(ctx, q)
 	if err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -222,7 +243,7 @@ func (s *server) stopAll(grace time.Duration) {
 			if err != nil {
 				s.Logger.Warn("failed to stop container", "container", c.name, "error", err)
 			}
-			if resp, err := s.client.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: c.id}); err == nil {
+			if resp, err := s.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: c.id}); err == nil {
 				s.see([]*runtime.ContainerStatus{resp.GetStatus()})
 			}
 		})
@@ -319,5 +340,5 @@ func (s *server) pull(ctx context.Context, q *runtime.PullImageRequest) (*runtim
 			return &runtime.PullImageResponse{ImageRef: img.ID}, err
 		}
 	}
-	return s.Client.PullImage(ctx, q)
+	return s.cri.PullImage(ctx, q)
 }

@@ -102,3 +102,38 @@ func TestKeep(t *testing.T) {
 		t.Errorf("range %d beside a kept one, %v", got, err)
 	}
 }
+
+// Highest takes the last range that is free, and hands out no other.
+func TestHighest(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	all, err := OpenRanges(none, none, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := all.Highest(func(first uint32) (bool, error) { return first != 3*RangeLength, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, err := r.Take("a"); err != nil || first != 2*RangeLength {
+		t.Errorf("range %d, %v", first, err)
+	}
+	if first, err := r.Take("b"); !errdefs.IsResourceExhausted(err) {
+		t.Errorf("a second range: %d, %v", first, err)
+	}
+	if _, err := all.Highest(func(uint32) (bool, error) { return false, nil }); !errdefs.IsResourceExhausted(err) {
+		t.Errorf("none is free: %v", err)
+	}
+	if whole, err := OpenRanges(none, none, 1<<20); err != nil {
+		t.Error(err)
+	} else if _, err := whole.Highest(func(first uint32) (bool, error) { return first == 65534*RangeLength, errIfLast(first) }); err != nil {
+		t.Errorf("the highest range of all: %v", err)
+	}
+}
+
+// errIfLast is an error for the range that has user id -1.
+func errIfLast(first uint32) error {
+	if first == 65535*RangeLength {
+		return errdefs.ErrOutOfRange
+	}
+	return nil
+}

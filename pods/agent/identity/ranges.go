@@ -105,6 +105,26 @@ func (r *Ranges) Take(uid string) (uint32, error) {
 	return 0, fmt.Errorf("take range of user ids for pod %q: all %d are in use: %w", uid, r.count, errdefs.ErrResourceExhausted)
 }
 
+// Highest returns a Ranges of one range, the highest that is free. An agent takes the lowest first,
+// so that what runs beside it and takes the highest does not meet it.
+//
+// # Errors
+//
+// ErrResourceExhausted if none is free; those of free.
+func (r *Ranges) Highest(free func(first uint32) (bool, error)) (*Ranges, error) {
+	for i := r.count; i > 0; i-- {
+		n := r.first + i - 1
+		is, err := free(n * RangeLength)
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			return &Ranges{first: n, count: 1, used: map[uint32]string{}}, nil
+		}
+	}
+	return nil, fmt.Errorf("find range of user ids: all %d are in use: %w", r.count, errdefs.ErrResourceExhausted)
+}
+
 // Keep reserves a range that a pod has had since before.
 //
 // # Errors

@@ -24,6 +24,7 @@ type Views struct {
 	changed   chan struct{}
 	listening bool
 	summary   string
+	starts    starts
 }
 
 // view is one pod as it is shown.
@@ -31,6 +32,8 @@ type view struct {
 	pod   *corev1.Pod
 	next  string
 	until time.Time
+	// since is when a pod was shown first that has not started yet, zero for others.
+	since time.Time
 }
 
 // Signal wakes those who watch.
@@ -73,7 +76,7 @@ func (v *Views) Put(pod *corev1.Pod, next string, until time.Time) bool {
 	defer v.mu.Unlock()
 	old, known := v.pods[pod.UID]
 	if known && sameView(old.pod, pod) {
-		v.pods[pod.UID] = view{old.pod, next, until}
+		v.pods[pod.UID] = view{old.pod, next, until, old.since}
 		return false
 	}
 	v.version++
@@ -81,7 +84,15 @@ func (v *Views) Put(pod *corev1.Pod, next string, until time.Time) bool {
 	if v.pods == nil {
 		v.pods = map[types.UID]view{}
 	}
-	v.pods[pod.UID] = view{pod, next, until}
+	since := old.since
+	if !known && pod.Status.Phase == corev1.PodPending && time.Since(pod.CreationTimestamp.Time) < newPod {
+		since = time.Now()
+	}
+	if !since.IsZero() && started(pod) {
+		v.starts.take(time.Since(since))
+		since = time.Time{}
+	}
+	v.pods[pod.UID] = view{pod, next, until, since}
 	v.wake()
 	return true
 }

@@ -2,9 +2,9 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
+	"github.com/containerd/errdefs"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -53,15 +53,18 @@ func (w *Worker) Resize(ctx context.Context, in translate.Input, sandbox string,
 }
 
 // fitsUse is nil if the new limits of memory are not below what a pod and its containers use now.
-// Use is never above the present limit: one that stays or grows is not refused. A server that does
-// not tell the use checks by itself: containerd tells none of a pod without a cgroup parent.
+// Use is never above the present limit: one that stays or grows is not refused. Only a server that
+// has no such call is not asked; where the use cannot be read, nothing is known to fit it.
 func (w *Worker) fitsUse(ctx context.Context, in translate.Input, sandbox string, pod *runtime.LinuxPodSandboxConfig, ids map[string]string) error {
 	resp, err := w.o.CRI.PodSandboxStats(ctx, &runtime.PodSandboxStatsRequest{PodSandboxId: sandbox})
-	if ctx.Err() != nil {
-		return fmt.Errorf("read memory usage: %w", errors.Join(err, ctx.Err()))
+	if errdefs.IsNotImplemented(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read memory usage: %w", err)
 	}
 	var errs []error
-	stats := resp.GetStats().GetLinux() // nil with an error
+	stats := resp.GetStats().GetLinux()
 	limit := pod.GetResources().GetMemoryLimitInBytes()
 	if limit > 0 {
 		limit += pod.GetOverhead().GetMemoryLimitInBytes()

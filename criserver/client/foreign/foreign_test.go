@@ -1,0 +1,158 @@
+package foreign
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// uid is that of no pod of the machine.
+const uid = "00000000-5a5a-4a5a-8a5a-00000000f0e1"
+
+// server is a CRI server as containerd 1.6: it names no cgroup driver and limits no sandbox.
+type server struct {
+	runtime.UnimplementedRuntimeServiceServer
+	parent string
+	fail   error
+	pods   []*runtime.PodSandbox
+}
+
+func (s *server) RunPodSandbox(_ context.Context, q *runtime.RunPodSandboxRequest) (*runtime.RunPodSandboxResponse, error) {
+	if s.parent = q.GetConfig().GetLinux().GetCgroupParent(); s.fail != nil {
+		return nil, s.fail
+	}
+	id := string(rune('a' + len(s.pods)))
+	s.pods = append(s.pods, &runtime.PodSandbox{Id: id, Metadata: q.GetConfig().GetMetadata()})
+	return &runtime.RunPodSandboxResponse{PodSandboxId: id}, nil
+}
+
+func (s *server) ListPodSandbox(context.Context, *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error) {
+	return &runtime.ListPodSandboxResponse{Items: s.pods}, nil
+}
+
+func (s *server) PodSandboxStatus(_ context.Context, q *runtime.PodSandboxStatusRequest) (*runtime.PodSandboxStatusResponse, error) {
+	for _, p := range s.pods {
+		if p.Id == q.PodSandboxId {
+			return &runtime.PodSandboxStatusResponse{Status: &runtime.PodSandboxStatus{Id: p.Id, Metadata: p.Metadata}, Timestamp: 1}, nil
+		}
+	}
+	return nil, status.Error(codes.NotFound, "no such sandbox")
+}
+
+func (s *server) ListContainers(context.Context, *runtime.ListContainersRequest) (*runtime.ListContainersResponse, error) {
+	return &runtime.ListContainersResponse{}, nil
+}
+
+func (s *server) StopPodSandbox(context.Context, *runtime.StopPodSandboxRequest) (*runtime.StopPodSandboxResponse, error) {
+	return &runtime.StopPodSandboxResponse{}, nil
+}
+
+func (s *server) RemovePodSandbox(_ context.Context, q *runtime.RemovePodSandboxRequest) (*runtime.RemovePodSandboxResponse, error) {
+	var rest []*runtime.PodSandbox
+	for _, p := range s.pods {
+		if p.Id != q.PodSandboxId {
+			rest = append(rest, p)
+		}
+	}
+	s.pods = rest
+	return &runtime.RemovePodSandboxResponse{}, nil
+}
+
+func connect(t *testing.T, s *server) Server {
+	t.Helper()
+	listener, g := bufconn.Listen(1<<20), grpc.NewServer()
+	runtime.RegisterRuntimeServiceServer(g, s)
+	go func() { _ = g.Serve(listener) }()
+	t.Cleanup(g.Stop)
+	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	c, err := New(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func request(uid string) *runtime.RunPodSandboxRequest {
+	return &runtime.RunPodSandboxRequest{Config: &runtime.PodSandboxConfig{
+		Metadata: &runtime.PodSandboxMetadata{Name: "web", Uid: uid},
+		Linux:    &runtime.LinuxPodSandboxConfig{Resources: &runtime.LinuxContainerResources{MemoryLimitInBytes: 64 << 20}},
+	}}
+}
+
+// A pod's cgroup is made before its first sandbox, with the limits of the pod, and removed with its
+// last one.
+func TestCgroupOfPod(t *testing.T) {
+	s := &server{}
+	c := connect(t, s)
+	dirs := func() (there int) {
+		for _, root := range c.cgroups.Roots() {
+			if _, err := os.Stat(filepath.Join(root, s.parent)); err == nil {
+				there++
+			}
+		}
+		return there
+	}
+	t.Cleanup(func() {
+		if parent, err := c.parent(uid); err == nil {
+			_ = c.remove(parent)
+		}
+	})
+	limited := func(want uint64) {
+		t.Helper()
+		name := "memory.limit_in_bytes"
+		if c.cgroups.Unified != "" {
+			name = "memory.max"
+		}
+		if got, err := c.cgroups.Group(s.parent).Number("memory", name); err != nil || got != want {
+			t.Errorf("the pod is limited to %d, %v, want %d", got, err, want)
+		}
+	}
+	one, err := c.RunPodSandbox(t.Context(), request(uid))
+	if err != nil || s.parent == "" || dirs() != len(c.cgroups.Roots()) {
+		t.Fatalf("%v: parent %q in %d hierarchies", err, s.parent, dirs())
+	}
+	limited(64 << 20)
+	two, err := c.RunPodSandbox(t.Context(), request(uid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.UpdatePodSandboxResources(t.Context(), &runtime.UpdatePodSandboxResourcesRequest{
+		PodSandboxId: two.PodSandboxId, Resources: &runtime.LinuxContainerResources{MemoryLimitInBytes: 32 << 20},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	limited(32 << 20)
+	for i, id := range []string{one.PodSandboxId, two.PodSandboxId, two.PodSandboxId} {
+		if _, err := c.RemovePodSandbox(t.Context(), &runtime.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+			t.Fatal(err)
+		}
+		if gone := dirs() == 0; gone != (i > 0) {
+			t.Errorf("after removal %d the cgroup is there: %v", i, !gone)
+		}
+	}
+	s.fail = errors.New("no network")
+	if _, err := c.RunPodSandbox(t.Context(), request(uid)); err == nil || dirs() != 0 {
+		t.Errorf("%v: the cgroup of a sandbox that was not made is there", err)
+	}
+	for _, bad := range []string{"", "../x", "-", "a/b"} {
+		if _, err := c.RunPodSandbox(t.Context(), request(bad)); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("UID %q: %v", bad, err)
+		}
+	}
+}
