@@ -96,7 +96,7 @@ func serve(t *testing.T, o Options, limits wasihttp.Limits, each uint64) *bench 
 	}
 	b.url = "http://" + l.Addr().String()
 	instances := NewInstances(c, first, o)
-	b.server = NewServer(l.(*net.TCPListener), &wasihttp.Handler{Instances: instances, Limits: limits}, b.access)
+	b.server = NewServer(l.(*net.TCPListener), &wasihttp.Handler{Instances: instances, Limits: limits}, b.access, func() {})
 	go func() { b.served <- b.server.Serve() }()
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
