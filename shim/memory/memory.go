@@ -3,15 +3,10 @@
 package memory
 
 import (
-	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Tune makes the Go runtime a small one.
@@ -35,7 +30,7 @@ const (
 // used.
 func GiveBack() {
 	giveBackHeap(idlePercent)
-	unmapProgram()
+	UnmapProgram()
 }
 
 func giveBackHeap(percent int) {
@@ -119,51 +114,4 @@ func (m *saver) giveBack(settled bool) {
 	if !m.busy {
 		m.give()
 	}
-}
-
-// unmapProgram lets the process forget the pages of its code and constants that it has looked at.
-// They are clean pages of a file: nothing is lost, and a page that is needed is mapped again by its
-// next use.
-func unmapProgram() {
-	parts := programParts()
-	for _, p := range parts { // last, and by itself: whatever runs from here on is mapped again
-		_, _, _ = unix.RawSyscall(unix.SYS_MADVISE, p.start, p.length, unix.MADV_DONTNEED)
-	}
-}
-
-// part is a range of addresses.
-type part struct{ start, length uintptr }
-
-func programParts() []part {
-	program, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		return nil
-	}
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		return nil
-	}
-	var parts []part
-	for line := range strings.Lines(string(maps)) {
-		if p, ok := programPart(strings.TrimSuffix(line, "\n"), program); ok {
-			parts = append(parts, p)
-		}
-	}
-	return parts
-}
-
-// programPart reads a line of a maps file: whether it is a part of the program that is never
-// written.
-func programPart(line, program string) (part, bool) {
-	fields := strings.Fields(line)
-	if len(fields) < 6 || fields[5] != program || len(fields[1]) != 4 || fields[1][1] != '-' || fields[1][3] != 'p' {
-		return part{}, false
-	}
-	low, high, found := strings.Cut(fields[0], "-")
-	from, err1 := strconv.ParseUint(low, 16, strconv.IntSize)
-	to, err2 := strconv.ParseUint(high, 16, strconv.IntSize)
-	if !found || err1 != nil || err2 != nil || to <= from {
-		return part{}, false
-	}
-	return part{uintptr(from), uintptr(to - from)}, true
 }

@@ -3,7 +3,15 @@ package guest
 import (
 	"runtime"
 	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/memory"
 )
+
+// settled is how long after its start a guest has done most of what it does once.
+const settled = 200 * time.Millisecond
 
 // Sizes in bytes.
 const (
@@ -25,8 +33,11 @@ func limitHeap(memory, engine uint64) {
 }
 
 // settleHeap gives back what loading a module of this size needed and sets when garbage is
-// collected from now on. Few host functions make any.
-func settleHeap(moduleSize int) {
+// collected from now on. Few host functions make any; each request that is answered does.
+func settleHeap(moduleSize int, answers bool) {
+	if answers {
+		debug.SetGCPercent(100)
+	}
 	limit := int64(smallHeap)
 	if moduleSize >= worthCollecting {
 		debug.FreeOSMemory()
@@ -34,13 +45,22 @@ func settleHeap(moduleSize int) {
 		runtime.ReadMemStats(&m)
 		limit = int64(m.Sys-m.HeapReleased) + headroom
 	}
-	if limit < debug.SetMemoryLimit(-1) {
+	if !answers && limit < debug.SetMemoryLimit(-1) {
 		debug.SetMemoryLimit(limit)
 	}
 }
 
-// serveHeap has garbage collected in proportion to what is in use: each request makes some.
-func serveHeap() {
-	debug.SetGCPercent(100)
+// unmap lets the process forget what it has looked at of files that are mapped: this program, and
+// machine code that guests share. Starting looks at most of them.
+func (g *guest) unmap() {
+	if g.shared {
+		_ = unix.Madvise(g.code, unix.MADV_DONTNEED)
+	}
+	memory.UnmapProgram()
+}
+
+// rest is what a server does that has been idle for a while.
+func (g *guest) rest() {
 	debug.FreeOSMemory()
+	g.unmap()
 }

@@ -22,6 +22,7 @@ type guest struct {
 	root   *tree  // the container's tree
 	cache  string // directory of the compiled module, in this process's root
 	shared bool   // the machine code is one for all guests of the module
+	code   []byte // that machine code, mapped
 	size   int    // of the module, in bytes
 	ports  []port // of the announced listeners
 

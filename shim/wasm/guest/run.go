@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/tetratelabs/wazero/sys"
 
@@ -39,11 +40,7 @@ func (p *process) run() int {
 	if err := p.report(link.Created); err != nil {
 		return exitNoLink
 	}
-	if p.guest.http != nil {
-		serveHeap()
-	} else {
-		settleHeap(p.guest.size)
-	}
+	settleHeap(p.guest.size, p.guest.http != nil)
 	if !p.awaitStart() {
 		return exitNoLink
 	}
@@ -51,6 +48,7 @@ func (p *process) run() int {
 		return p.fail(err)
 	}
 	go p.obey()
+	time.AfterFunc(settled, p.guest.unmap)
 	if err := p.report(link.Started); err != nil {
 		return exitNoLink
 	}

@@ -57,7 +57,7 @@ func (p *process) share() error {
 	if err != nil {
 		return faultf(link.Stale, "link machine code: %w", err)
 	}
-	p.guest.shared = shared
+	p.guest.code, p.guest.shared = code, shared
 	return nil
 }
 

@@ -4,9 +4,10 @@
 // # Instances
 //
 // By default each request has an instance of its own, made from the same compiled module and memory
-// image, and closed when the guest has returned. With Options.Kept there is one instance for all
-// requests, one at a time; one that has trapped, has exited or was ended is replaced. Requests wait
-// for an instance in the order in which they came, at most Options.Queue of them: more are refused.
+// image, and closed when the guest has returned. While none is under way, that of the next request
+// is made ahead. With Options.Kept there is one instance for all requests, one at a time; one that
+// has trapped, has exited or was ended is replaced. Requests wait for an instance in the order in
+// which they came, at most Options.Queue of them: more are refused.
 //
 // # Ends
 //

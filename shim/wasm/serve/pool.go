@@ -208,7 +208,28 @@ func (g *guest) Release(err error) {
 		g.Close()
 		kept = nil
 	}
-	g.from.back(kept)
+	alone := g.from.back(kept)
 	g.from.tell()
 	<-g.from.seats
+	if alone && !g.from.options.Kept {
+		g.from.prepare()
+	}
+}
+
+// prepare makes the instance of the next request where none is under way: then it waits for
+// nothing, and takes memory from nobody. Where there is none for it, the request tries again.
+func (p *Instances) prepare() {
+	p.mu.Lock()
+	if p.lent > 0 || p.spare != nil {
+		p.mu.Unlock()
+		return
+	}
+	p.lent++
+	p.mu.Unlock()
+	i, err := p.component.Instantiate()
+	if err != nil {
+		i = nil
+	}
+	p.back(i)
+	p.tell() // who waits for memory takes it
 }

@@ -28,6 +28,7 @@ import (
 
 // bench is a server of tests/oci's component http.wasm.
 type bench struct {
+	instances *Instances
 	*testing.T
 	url    string
 	server *Server
@@ -95,8 +96,8 @@ func serve(t *testing.T, o Options, limits wasihttp.Limits, each uint64) *bench 
 		t.Fatal(err)
 	}
 	b.url = "http://" + l.Addr().String()
-	instances := NewInstances(c, first, o)
-	b.server = NewServer(l.(*net.TCPListener), &wasihttp.Handler{Instances: instances, Limits: limits}, b.access)
+	b.instances = NewInstances(c, first, o)
+	b.server = NewServer(l.(*net.TCPListener), &wasihttp.Handler{Instances: b.instances, Limits: limits}, b.access, func() {})
 	go func() { b.served <- b.server.Serve() }()
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
@@ -104,7 +105,7 @@ func serve(t *testing.T, o Options, limits wasihttp.Limits, each uint64) *bench 
 		if err := <-b.served; err != nil {
 			t.Error(err)
 		}
-		instances.Close()
+		b.instances.Close()
 		if n := b.memory.Used(); n != 0 {
 			t.Errorf("%d bytes of memory are in use at the end", n)
 		}
@@ -207,6 +208,29 @@ func TestStateOfInstances(t *testing.T) {
 	b.want("/count", "200 1")
 }
 
+// TestInstanceIsMadeAhead while nothing is asked: it has its memory, and it is a fresh one.
+func TestInstanceIsMadeAhead(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 0)
+	for range 3 {
+		b.want("/count", "200 1")
+		for end := time.Now().Add(10 * time.Second); !b.ahead(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("at rest there is no instance for the next request")
+			}
+		}
+	}
+	b.memory.SetCeiling(1)
+	b.want("/count", "200 1")
+	b.want("/count", "503 Service Unavailable")
+}
+
+// ahead says whether nothing is asked and the next request has its instance.
+func (b *bench) ahead() bool {
+	b.instances.mu.Lock()
+	defer b.instances.mu.Unlock()
+	return b.instances.lent == 0 && b.instances.spare != nil
+}
+
 func TestDeadline(t *testing.T) {
 	b := serve(t, Options{Kept: true}, wasihttp.Limits{Time: 100 * time.Millisecond}, 0)
 	for range 3 {
@@ -251,7 +275,11 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 	}
 	all.Wait()
 	b.memory.SetCeiling(1)
-	b.want("/hello", "503 Service Unavailable")
+	if answer := b.get("/hello"); answer == "200 hello" { // of the instance that was made ahead
+		b.want("/hello", "503 Service Unavailable")
+	} else if answer != "503 Service Unavailable" {
+		t.Errorf("without memory the answer is %q", answer)
+	}
 	for range 8 {
 		all.Go(func() { b.want("/hello", "503 Service Unavailable") })
 	}

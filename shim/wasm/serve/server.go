@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -20,7 +20,7 @@ const (
 	maxHead  = 64 << 10
 )
 
-// quietTime is how long no request is active before memory is given back to the system.
+// quietTime is how long no request is active before the server rests.
 const quietTime = 10 * time.Second
 
 // Handler answers requests.
@@ -43,8 +43,9 @@ type Server struct {
 }
 
 // NewServer makes a server on a listener, which it closes. Access is where a line for each request
-// is written, nil for nowhere.
-func NewServer(l *net.TCPListener, h Handler, access io.Writer) *Server {
+// is written, nil for nowhere. rest is called when there has been no request for a while, to give
+// memory back.
+func NewServer(l *net.TCPListener, h Handler, access io.Writer, rest func()) *Server {
 	s := &Server{handler: h, listener: newListener(l, maxConns)}
 	if access != nil {
 		s.access = &accessLog{to: access}
@@ -57,7 +58,7 @@ func NewServer(l *net.TCPListener, h Handler, access io.Writer) *Server {
 		ErrorLog:                     log.New(io.Discard, "", 0), // what clients do wrong
 		DisableGeneralOptionsHandler: true,                       // the guest answers OPTIONS *
 	}
-	s.quiet = time.AfterFunc(quietTime, debug.FreeOSMemory)
+	s.quiet = time.AfterFunc(math.MaxInt64, rest) // after the first request
 	return s
 }
 
