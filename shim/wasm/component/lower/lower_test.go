@@ -12,8 +12,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
-	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -142,8 +142,7 @@ func TestRefused(t *testing.T) {
 		"no such interface": {two, "wasi:cli/environment@", "wasi:cli/environmenu@", `imports "wasi:cli/environmenu@0.2.3", which is not served: of wasi:cli the interfaces environment, exit, stderr, `},
 		"time zones":        {two, "wasi:cli/environment@", "wasi:clocks/timezone@", `imports "wasi:clocks/timezone@0.2.3", which is not served: of wasi:clocks the interfaces monotonic-clock, wall-clock are`},
 		"not of WASI":       {two, "wasi:cli/environment@", "spin:cli/environment@", `imports "spin:cli/environment@0.2.3", which is not of WASI`},
-		"0.3":               {two, "wasi:cli/environment@0.2.3", "wasi:cli/environment@0.3.0", "components of WASI 0.3 do not run yet"},
-		"command of 0.3":    {two, "wasi:cli/run@0.2.3", "wasi:cli/run@0.3.0", "made for the world wasi:cli/command@0.3.0; components for wasi:cli/command@0.2 and wasi:http/proxy@0.2 run"},
+		"time zones of 0.3": {two, "wasi:cli/environment@0.2.3", "wasi:clocks/timezones@0.3.", "imports \"wasi:clocks/timezones@0.3.\", which is not served: of wasi:clocks the interfaces monotonic-clock, system-clock, types are"},
 		"no command":        {two, "wasi:cli/run@0.2.3", "wasi:cli/ron@0.2.3", "exports neither wasi:cli/run nor"},
 		"UTF-16":            {two, lowering + "\x00", lowering + "\x01", "with strings that are not UTF-8"},
 		"no allocator":      {two, "\x03\x00\x04\x00", "\x03\x00\x05\x00", "without the option realloc"},
@@ -220,12 +219,15 @@ func FuzzLower(f *testing.F) {
 		for _, f := range compiled.ImportedFunctions() {
 			module, name, _ := f.Import()
 			i := canonical.ParseImport(module, name)
-			function, err := canonical.Find(i.Interface, i.Function, wasip2.World(), wasihttp.World())
+			function, err := canonical.Find(i.Interface, i.Function, append(worlds(), async.World())...)
 			if err != nil {
 				t.Errorf("imports %q of %q, %v", name, module, err)
 				continue
 			}
 			want := function.Signature()
+			if i.Options.Async {
+				want = function.AsyncSignature()
+			}
 			if !slices.Equal(want.Params, f.ParamTypes()) || !slices.Equal(want.Results, f.ResultTypes()) {
 				t.Errorf("imports %q of %q with another signature", name, module)
 			}
