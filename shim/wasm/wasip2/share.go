@@ -32,10 +32,13 @@ func Stat(c *canonical.Call, p []uint64, st *unix.Stat_t) error {
 // StatAt reads a descriptor, path-flags and a path from p, and fills in st of what they name.
 func StatAt(c *canonical.Call, p []uint64, st *unix.Stat_t) error { return lookUp(c, p, st) }
 
-// OpenAt is open-at, of which get-flags says that what is below a directory may be changed only if that
-// was asked for, as WASI 0.3 has it.
+// OpenAt is open-at with the flags of WASI 0.3: what is created can be written to, and that what is
+// below a directory may be changed is told only if it was asked for.
 func OpenAt(c *canonical.Call, p []uint64, out uint32) error {
-	asked := descriptorFlags(p[5])
+	asked, create := descriptorFlags(p[5]), uint32(p[4])&openCreate != 0
+	if create && asked&descriptorWrite == 0 {
+		p[5] |= uint64(descriptorRead | descriptorWrite)
+	}
 	if err := openAt(c, p, out); err != nil {
 		return err
 	}

@@ -8,5 +8,6 @@
 // A stream of a file, of a standard stream or of a connection moves data when the guest asks for it.
 // What can be done at once is done within the call. Functions of files never wait.
 //
-// A file that was shared out as a stream is closed with the last of its descriptor and its streams.
+// A file or socket that was shared out as a stream is closed with the last of its resource and its
+// streams. A name is looked up within the call, which waits, as that of 0.2 does.
 package wasip3

@@ -45,6 +45,9 @@ var interfaces = sync.OnceValue(func() map[string][]canonical.Function {
 
 		"wasi:filesystem/preopens": {like("wasi:filesystem/preopens", "get-directories", "get-directories")},
 		"wasi:filesystem/types":    filesystemFunctions(),
+
+		"wasi:sockets/types":          append(tcpFunctions(), udpFunctions()...),
+		"wasi:sockets/ip-name-lookup": {{Name: "resolve-addresses", Params: "iii", Async: true, Answer: lookupCode(8, 4), Reallocs: true, Call: resolveAddresses}},
 	}
 })
 

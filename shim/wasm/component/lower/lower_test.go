@@ -33,6 +33,7 @@ const (
 	signature = "testdata/signature.wasm"
 	adapted   = "../testdata/hello.wasm"
 	proxy     = "../../../../tests/oci/testdata/http.wasm"
+	tasks     = "../../wasip3/testdata/async.wasm"
 )
 
 // Start functions run in the order of the instances, each lowering has its own allocator, and
@@ -169,10 +170,10 @@ const lowering = "\x01\x00\x00\x03"
 
 // Wherever it is cut or changed, a component is lowered or refused with a text.
 func TestDamaged(t *testing.T) {
-	for _, path := range []string{two, signature, adapted, proxy} {
+	for _, path := range []string{two, signature, adapted, proxy, tasks} {
 		file := read(t, path)
 		for i := range file {
-			if (path == adapted || path == proxy) && i%7 != 0 {
+			if (path == adapted || path == proxy || path == tasks) && i%7 != 0 {
 				continue
 			}
 			try(t, file[:i])
@@ -200,7 +201,7 @@ func try(t *testing.T, file []byte) []byte {
 
 // What can be lowered and is valid is a command that imports what is served, with that signature.
 func FuzzLower(f *testing.F) {
-	for _, path := range []string{two, signature, adapted, proxy} {
+	for _, path := range []string{two, signature, adapted, proxy, tasks} {
 		f.Add(read(f, path))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
