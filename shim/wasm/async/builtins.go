@@ -111,7 +111,7 @@ func builtIn(name string) (*canonical.Function, error) {
 		ofEnds(op, rest, set)
 	}
 	if f.Call == nil {
-		return nil, fmt.Errorf("find canonical built-in %q: there is none of that name: %w", name, errdefs.ErrNotFound)
+		return nil, fmt.Errorf("find canonical built-in %q: it does not exist: %w", name, errdefs.ErrNotFound)
 	}
 	return &f, nil
 }

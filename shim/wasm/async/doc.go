@@ -14,7 +14,7 @@
 //
 // A stream or future has an end of the guest's and one of the host's, or both are the guest's. The
 // host's are a Source, a Sink and a Promise. They move data when the guest asks for it, within its
-// call if that needs no wait; other requests are work that goes on while the guest waits. There are
+// call if that needs no wait; other requests are work that continues while the guest waits. There are
 // no goroutines: everything happens on the guest's thread.
 //
 // # Names
@@ -25,5 +25,5 @@
 // # Limits
 //
 // Waitables and sets are in the instance's table of handles, which has canonical.MaxHandles places.
-// What goes on belongs to a handle of the table. A text of an error context has at most maxText bytes.
+// What continues belongs to a handle of the table. A text of an error context has at most maxText bytes.
 package async

@@ -76,7 +76,7 @@ func (s *shared) WaitsFor() (wasi.Subscription, bool) {
 	return s.sink.WaitsFor()
 }
 
-// step goes on with the copy that waits for the host's end.
+// step continues the copy that waits for the host's end.
 func (s *shared) step() bool {
 	c := s.pending
 	if c == nil {

@@ -42,7 +42,7 @@ type shared struct {
 	tasks   *Tasks
 	element Element
 	future  bool
-	dropped bool      // one end is gone
+	dropped bool      // one end was dropped
 	pending *transfer // of a guest's end, that waits for the other end
 
 	// The end of the host's, if there is one.
@@ -192,7 +192,7 @@ func (k kind) move(async bool) func(*canonical.Call, []uint64, uint32) error {
 		}
 		e.state = copying
 		e.transfer = &transfer{end: e, call: *c, at: at, length: length}
-		e.of.begin(e.transfer)
+		e.of.start(e.transfer)
 		switch {
 		case e.pending != nil:
 		case async:
@@ -215,8 +215,8 @@ func (e *end) await(c *canonical.Call) error {
 	return e.of.tasks.until(c, func() bool { return e.pending != nil })
 }
 
-// begin begins a copy.
-func (s *shared) begin(c *transfer) {
+// start starts a copy.
+func (s *shared) start(c *transfer) {
 	switch {
 	case s.dropped:
 		c.tells(copyDropped)

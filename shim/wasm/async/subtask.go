@@ -14,9 +14,9 @@ type Operation interface {
 // Going is the Error of an operation, which nobody sees.
 type Going struct{}
 
-func (Going) Error() string { return "operation goes on" }
+func (Going) Error() string { return "operation continues" }
 
-// running is an operation that goes on.
+// running is an operation that continues.
 type running struct {
 	Operation
 	call canonical.Call
@@ -94,7 +94,7 @@ func (s *subtask) resolve(state uint32) {
 	}
 }
 
-// blocked is what a built-in returns for what goes on.
+// blocked is what a built-in returns for what continues.
 const blocked = 0xffff_ffff
 
 func subtaskCancel(async bool) func(*canonical.Call, []uint64, uint32) error {
@@ -133,7 +133,7 @@ type Timer struct {
 
 // WaitsFor implements Work.
 func (t *Timer) WaitsFor() (wasi.Subscription, bool) {
-	t.rang = true // what waits is asked to go on when it is over, or the guest is to look around
+	t.rang = true // what waits is asked to continue when it is over, or the guest is to look around
 	return wasi.Subscription{Due: t.Due}, true
 }
 

@@ -39,13 +39,13 @@ func Of(c *canonical.Call) *Tasks {
 	return t
 }
 
-// Work is what goes on while the guest waits.
+// Work is what continues while the guest waits.
 type Work interface {
-	// WaitsFor is what it waits for, false if it can go on at once.
+	// WaitsFor is what it waits for, false if it can continue at once.
 	WaitsFor() (wasi.Subscription, bool)
 }
 
-// work is Work that this package goes on with.
+// work is Work that this package continues.
 type work interface {
 	Work
 	step() (ended bool)
@@ -59,8 +59,8 @@ func (t *Tasks) remove(w work) {
 	}
 }
 
-// goOn goes on with what can. If wait is set and nothing can, it sleeps until something does.
-func (t *Tasks) goOn(wait bool) error {
+// progress continues what can be. If wait is set and nothing can, it sleeps until something does.
+func (t *Tasks) progress(wait bool) error {
 	if len(t.work) == 0 {
 		if wait {
 			canonical.Trapf("deadlock: it waits for what nothing will tell")
@@ -93,13 +93,13 @@ func (t *Tasks) goOn(wait bool) error {
 	return nil
 }
 
-// until goes on until something is the case.
+// until continues until something is the case.
 func (t *Tasks) until(c *canonical.Call, is func() bool) error {
 	for !is() {
 		if err := c.Instance.Ended(); err != nil {
 			panic(err)
 		}
-		if err := t.goOn(true); err != nil {
+		if err := t.progress(true); err != nil {
 			return err
 		}
 	}
@@ -132,11 +132,11 @@ func next(c *canonical.Call, p []uint64, _ uint32) error {
 	var err error
 	switch packed & (1<<codeBits - 1) {
 	case codeYield:
-		err = t.goOn(false)
+		err = t.progress(false)
 	case codeWait:
 		e, err = t.wait(c, canonical.Get[*waitableSet](c, uint64(packed>>codeBits)))
 	default:
-		canonical.Trapf("a callback returned the code %d, which is none", packed&(1<<codeBits-1))
+		canonical.Trapf("a callback returned the code %d, which is not known", packed&(1<<codeBits-1))
 	}
 	p[0] = uint64(e.code)<<60 | uint64(e.index)<<32 | uint64(e.payload)
 	return err
@@ -206,9 +206,9 @@ func backpressure(by int) func(*canonical.Call, []uint64, uint32) error {
 	}
 }
 
-// yield lets what can go on do so. No host cancels the task meanwhile.
+// yield lets what can continue do so. No host cancels the task meanwhile.
 func yield(c *canonical.Call, p []uint64, _ uint32) error {
-	err := of(c).goOn(false)
+	err := of(c).progress(false)
 	p[0] = 0
 	return err
 }

@@ -3,20 +3,20 @@ package canonical
 import "encoding/binary"
 
 // Operation is what a function does that takes time: Function.Call returns it in place of an error.
-// It is asked to go on until it ends.
+// It is asked to continue until it ends.
 type Operation interface {
 	error
 
-	// Step goes on as far as it can without waiting, and tells whether it has ended. out is as in
+	// Step continues as far as it can without waiting, and tells whether it has ended. out is as in
 	// Function.Call, and so is the error.
 	Step(c *Call, out uint32) (ended bool, err error)
 	// Cancel ends it before its end: nothing of it is told to the guest.
 	Cancel()
 }
 
-// Tasks goes on with operations.
+// Tasks continues operations.
 type Tasks interface {
-	// Start goes on with an operation after the call, and calls end when it has ended. It returns the
+	// Start continues an operation after the call, and calls end when it has ended. It returns the
 	// handle of a subtask that tells of that.
 	Start(c *Call, o Operation, out uint32, end func(c *Call, err error)) uint32
 	// Wait returns when an operation has ended, with its error.

@@ -13,7 +13,7 @@ type Instance struct {
 	// world to it does. Both are set before the first call.
 	Owner, Extension any
 
-	// Tasks goes on with operations, nil where no function is asynchronous.
+	// Tasks continues operations, nil where no function is asynchronous.
 	Tasks Tasks
 
 	handles  table

@@ -24,7 +24,7 @@ type Function struct {
 	Stored uint32
 
 	// Call does it: p are the flat parameters, and p[0] takes the flat result. out is the address of
-	// the payload in memory. An error is one of Answer.Fail, or a trap; an Operation is what goes on
+	// the payload in memory. An error is one of Answer.Fail, or a trap; an Operation is what continues
 	// after the call.
 	Call func(c *Call, p []uint64, out uint32) error
 }

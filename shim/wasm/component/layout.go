@@ -80,6 +80,6 @@ func flags(n int) Layout {
 // up is the next multiple of a power of two.
 func up(n, align uint64) uint64 { return (n + align - 1) &^ (align - 1) }
 
-// IsNumber says whether a value of the type is a number: of what is none, streams and futures of
-// one instance cannot pass values to themselves. A bool is none, and neither is a char.
+// IsNumber says whether a value of the type is a number: an instance can pass no other
+// values to itself through streams and futures. Neither a bool nor a char counts as one.
 func (t *Type) IsNumber() bool { return t.Kind >= S8 && t.Kind <= F64 }

@@ -71,7 +71,7 @@ func tcpBind(c *canonical.Call, p []uint64, _ uint32) error {
 	return err
 }
 
-// connecting is a connect that goes on.
+// connecting is a connect that continues.
 type connecting struct {
 	async.Going
 	of      *tcpSocket
@@ -151,7 +151,7 @@ func (l connections) WaitsFor() (wasi.Subscription, bool) {
 	return wasi.Subscription{File: &l.of.File}, true
 }
 
-// Read implements async.Source. A connection that fails before it is accepted is none.
+// Read implements async.Source. A connection that fails before it is accepted is left out.
 func (l connections) Read(c *canonical.Call, at, n uint32) (uint32, error) {
 	for i := range n {
 		socket, err := l.of.Accept(wasi.Nonblock)
@@ -173,7 +173,7 @@ func (l connections) Close() { l.of.release() }
 
 // received is a stream of what a connection receives.
 type received struct {
-	of      *shared // nil if there is none to receive from
+	of      *shared // nil if it cannot receive
 	outcome *outcome
 	failure error
 }
@@ -235,7 +235,7 @@ func (r *received) Close() {
 
 // sent is a stream of what a connection sends.
 type sent struct {
-	of      *shared // nil if there is none to send by
+	of      *shared // nil if it cannot send
 	outcome *outcome
 	failure error
 }

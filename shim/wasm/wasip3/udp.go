@@ -93,8 +93,8 @@ type udpOperation struct {
 	to   netip.AddrPort
 }
 
-// begin has the operation go on, with a use of the socket.
-func (o *udpOperation) begin() error {
+// start has the operation continue, with a use of the socket.
+func (o *udpOperation) start() error {
 	o.of.use()
 	return o
 }
@@ -169,7 +169,7 @@ func udpSend(c *canonical.Call, p []uint64, _ uint32) error {
 		}
 	}
 	o.data = append([]byte{}, data...)
-	return o.begin()
+	return o.start()
 }
 
 func udpReceive(c *canonical.Call, p []uint64, _ uint32) error {
@@ -177,7 +177,7 @@ func udpReceive(c *canonical.Call, p []uint64, _ uint32) error {
 	if !s.bound {
 		return codes.InvalidState
 	}
-	return (&udpOperation{of: s}).begin()
+	return (&udpOperation{of: s}).start()
 }
 
 func udpLocal(c *canonical.Call, p []uint64, out uint32) error {

@@ -8,7 +8,7 @@ import (
 )
 
 // looper is a core module that exports _start for an asynchronous run: it calls "run" and then, as
-// long as its answer says that it goes on, "callback" with the next event, and in the end "exit" with
+// long as its answer says that it continues, "callback" with the next event, and in the end "exit" with
 // an error if the task has returned one.
 func looper() []byte {
 	const (
