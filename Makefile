@@ -219,7 +219,7 @@ runtimes: setup $(CONTAINERD)/bin/runc $(RUNC13)/bin/runc $(RUNSC)/bin/runsc
 # A folder of WASI preview 1 programs in wasi-testsuite's form (NAME.wasm beside NAME.json), and a table of what passed.
 wasi-suite:
 	@[ -n "$(DIR)" ] || { echo "wasi-suite: say where: make wasi-suite DIR=.../wasi-testsuite/tests" >&2; exit 1; }
-	@out=$$(WASI_TESTSUITE="$(abspath $(DIR))" $(GO) test $(FLAGS) -count=1 -v -run 'TestSuite$$' ./shim/wasm/wasip1); code=$$?; \
+	@out=$$(WASI_TESTSUITE="$(abspath $(DIR))" $(GO) test $(FLAGS) -count=1 -v -run 'TestSuite$$' ./shim/wasm/wasip1 ./shim/wasm/wasip3); code=$$?; \
 	  echo "$$out" | grep -v '^ *--- PASS\|^=== '; exit $$code
 
 # Every fuzz target for FUZZ_TIME each; FUZZ='Decode|Parse' takes those whose names match. `make test` runs their seeds.

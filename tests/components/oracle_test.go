@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -74,6 +75,7 @@ var guests = map[string]struct {
 	"go":         {components.Tools.FromGo, "testdata/guest.go"},
 	"javascript": {components.Tools.FromJavaScript, "testdata/guest.js"},
 	"python":     {of(components.Tools.FromPython, components.Command), "testdata/guest.py"},
+	"async":      {components.Tools.FromText, "../../shim/wasm/wasip3/testdata/async.wat"},
 	"tour":       {of(components.Tools.FromPlainC, components.Command), "../../shim/wasm/wasip2/testdata/tour.c"},
 }
 
@@ -90,7 +92,8 @@ type row struct {
 	args        string
 	env         []string
 	stdin       string
-	trap        bool // standard error is the runtime's own, and not compared
+	flags       []string // of wasmtime
+	trap        bool     // standard error is the runtime's own, and not compared
 }
 
 var rows = []row{
@@ -119,6 +122,7 @@ var rows = []row{
 	{guest: "go", name: "go", args: "a b", env: []string{"A=1"}, stdin: "one\ntwo\nthree"},
 	{guest: "javascript", name: "javascript", args: "a b", env: []string{"A=1"}, stdin: "one\ntwo three\n"},
 	{guest: "python", name: "python", args: "a b", env: []string{"A=1"}, stdin: "one\ntwo three\n"},
+	{guest: "async", name: "WASI 0.3", flags: []string{"-W", "component-model-async", "-S", "p3"}},
 	{guest: "tour", name: "tour", env: []string{"A=1"}, stdin: "input"},
 	{guest: "tour", name: "tour: error", args: "error"},
 	{guest: "tour", name: "tour: child of a dropped stream", args: "children", trap: true},
@@ -233,7 +237,7 @@ func TestAsUnderWasmtime(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			component, err := made[r.guest]()
 			need(t, err)
-			want := r.play(t, all.Wasmtime(), "run", component)
+			want := r.play(t, slices.Concat([]string{all.Wasmtime(), "run"}, r.flags, []string{component})...)
 			got := r.play(t, self, inPodFace, component)
 			trapped := r.trap && got.code == 134 && want.code == 1 // wasmtime's code where the host ends a guest
 			if got.code != want.code && !trapped {

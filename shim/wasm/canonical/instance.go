@@ -13,11 +13,15 @@ type Instance struct {
 	// world to it does. Both are set before the first call.
 	Owner, Extension any
 
+	// Tasks continues operations, nil where no function is asynchronous.
+	Tasks Tasks
+
 	handles  table
 	reallocs map[string]api.Function // by the name of the guest's export
 	leaving  bool                    // the guest's realloc runs: it must not call imports
 	ended    atomic.Pointer[error]   // why no host function runs any more
 	call     Call                    // scratch space: an instance has one call at a time
+	flat     [maxParams]uint64       // likewise, of parameters that are in memory
 }
 
 // carrier is a context that has an instance.

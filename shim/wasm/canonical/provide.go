@@ -14,6 +14,7 @@ import (
 // module has, and strings are UTF-8.
 type Options struct {
 	Realloc string // the export of the guest's module that allocates memory for results, "" = none
+	Async   bool   // it is lowered asynchronously
 }
 
 // Import is an import of a lowered component's module. Module and Name are as the module has them.
@@ -25,26 +26,35 @@ type Import struct {
 	Options             Options
 }
 
+// asyncPrefix marks the name of a function that is lowered asynchronously.
+const asyncPrefix = "[async-lower]"
+
 // ImportName is the name by which a lowered component's module imports a function that was lowered
-// with this realloc, an export of the module ("" = none). ParseImport is its inverse.
-func ImportName(function, realloc string) string {
-	if realloc == "" {
+// with these options, of which Realloc is an export of the module. ParseImport is its inverse.
+func ImportName(function string, o Options) string {
+	if o.Async {
+		function = asyncPrefix + function
+	}
+	if o.Realloc == "" {
 		return function
 	}
-	return function + "#" + realloc // names of functions have no "#"
+	return function + "#" + o.Realloc // names of functions have no "#"
 }
 
 // ParseImport tells what is imported by a name that ImportName made.
 func ParseImport(module, name string) Import {
 	function, realloc, _ := strings.Cut(name, "#")
-	return Import{Module: module, Name: name, Interface: module, Function: function, Options: Options{Realloc: realloc}}
+	function, async := strings.CutPrefix(function, asyncPrefix)
+	return Import{Module: module, Name: name, Interface: module, Function: function, Options: Options{Realloc: realloc, Async: async}}
 }
 
 // binding is a function for one import of the guest.
 type binding struct {
 	*Function
-	options Options
-	name    string // for traps
+	options   Options
+	name      string // for traps
+	signature Signature
+	spill     spill // of parameters that are in memory, nil for flat ones
 }
 
 // Provide defines in r the modules that these imports name, of functions of these worlds.
@@ -63,7 +73,7 @@ func Provide(ctx context.Context, r wazero.Runtime, imports []Import, worlds ...
 		if modules[i.Module] == nil {
 			modules[i.Module] = map[string]*binding{}
 		}
-		if other := modules[i.Module][i.Name]; other != nil && *other != *b {
+		if other := modules[i.Module][i.Name]; other != nil && (other.name != b.name || other.options != b.options) {
 			return fmt.Errorf("provide import %q.%q: it is there twice with different options: %w", i.Module, i.Name, errdefs.ErrInvalidArgument)
 		}
 		modules[i.Module][i.Name] = b
@@ -71,7 +81,7 @@ func Provide(ctx context.Context, r wazero.Runtime, imports []Import, worlds ...
 	for module, bindings := range modules {
 		builder := r.NewHostModuleBuilder(module)
 		for name, b := range bindings {
-			builder = builder.NewFunctionBuilder().WithGoModuleFunction(b, types(b.Params), types(b.Results)).Export(name)
+			builder = builder.NewFunctionBuilder().WithGoModuleFunction(b, b.signature.Params, b.signature.Results).Export(name)
 		}
 		if _, err := builder.Instantiate(ctx); err != nil {
 			return fmt.Errorf("define module %q: %w", module, err)
@@ -93,7 +103,17 @@ func bind(i Import, worlds []World) (*binding, error) {
 	if f.Reallocs && i.Options.Realloc == "" {
 		return nil, fmt.Errorf("use canonical options: realloc is missing: %w", errdefs.ErrInvalidArgument)
 	}
-	return &binding{Function: f, options: i.Options, name: iface + "#" + name}, nil
+	b := &binding{Function: f, options: i.Options, name: iface + "#" + name, signature: f.Signature()}
+	if i.Options.Async {
+		if !f.Async {
+			return nil, fmt.Errorf("use canonical options: it is no asynchronous function: %w", errdefs.ErrInvalidArgument)
+		}
+		b.signature = f.AsyncSignature()
+		if len(f.flat()) > maxFlat {
+			b.spill = parseSpill(f.Spill)
+		}
+	}
+	return b, nil
 }
 
 // Call is a call of the guest's: see api.GoModuleFunction.
@@ -119,16 +139,34 @@ func (b *binding) Call(ctx context.Context, mod api.Module, stack []uint64) {
 	i.mayGoOn()
 	i.call = Call{Instance: i, Context: ctx, Module: mod, Memory: mod.Memory(), bound: b}
 	c := &i.call
+	if b.options.Async {
+		b.callAsync(c, stack)
+		return
+	}
 	var out uint32
 	if b.Answer.Size > 0 {
-		out = uint32(stack[len(b.Params)-1])
-		if out%b.Answer.Align != 0 {
-			Trapf("result pointer %#x is not aligned to %d", out, b.Answer.Align)
-		}
-		c.View(out, uint64(b.Answer.Size))
+		out = b.pointer(c, stack[len(b.Params)-1], b.Answer.Size, b.Answer.Align)
 	}
 	err := b.Function.Call(c, stack, out+b.Answer.Payload)
+	if o, goes := err.(Operation); goes {
+		err = i.Tasks.Wait(c, o, out+b.Answer.Payload)
+	}
 	i.mayGoOn()
+	b.answer(c, out, err)
+}
+
+// pointer checks where a result is to be written.
+func (b *binding) pointer(c *Call, at uint64, size, align uint32) uint32 {
+	out := uint32(at)
+	if out%align != 0 {
+		Trapf("result pointer %#x is not aligned to %d", out, align)
+	}
+	c.View(out, uint64(size))
+	return out
+}
+
+// answer writes how the function ended, beside its payload.
+func (b *binding) answer(c *Call, out uint32, err error) {
 	switch {
 	case b.Answer.Fail == nil:
 		if err != nil {

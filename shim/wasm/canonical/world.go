@@ -16,8 +16,16 @@ type Function struct {
 	Answer          Answer // what the last parameter points to
 	Reallocs        bool   // it needs the canonical option realloc
 
+	// Async says that its type is asynchronous: it may be lowered so. Spill is then the layout of its
+	// parameters (see spill), if they are more than four flat ones, and Stored the size of its flat
+	// result in memory.
+	Async  bool
+	Spill  string
+	Stored uint32
+
 	// Call does it: p are the flat parameters, and p[0] takes the flat result. out is the address of
-	// the payload in memory. An error is one of Answer.Fail, or a trap.
+	// the payload in memory. An error is one of Answer.Fail, or a trap; an Operation is what continues
+	// after the call.
 	Call func(c *Call, p []uint64, out uint32) error
 }
 
@@ -45,10 +53,25 @@ func Result(size, align uint32, fail func(c *Call, at uint32, err error)) Answer
 	return Answer{Size: total, Align: align, Payload: align, Fail: fail}
 }
 
-// World is a set of interfaces of WASI 0.2, by their names without a version.
+// World is a set of interfaces of a release of WASI, by their names without a version.
 type World struct {
 	Name       string // "wasi:cli/command@0.2"
+	Release    string // "0.2", also for ""
 	Interfaces map[string][]Function
+
+	// Make makes a function of the module BuiltIns. A world that has it has no interfaces.
+	Make func(name string) (*Function, error)
+}
+
+// BuiltIns is the module that the canonical built-ins are imported from. No interface has its name.
+const BuiltIns = "sunaba:canon"
+
+// Of is the release that the world is of.
+func (w *World) Of() string {
+	if w.Release == "" {
+		return "0.2"
+	}
+	return w.Release
 }
 
 // Signature is how a lowered function is imported.
@@ -62,6 +85,30 @@ func (f *Function) Signature() Signature {
 	return Signature{Params: types(f.Params), Results: types(f.Results), Realloc: f.Reallocs}
 }
 
+// maxFlat is how many flat parameters an asynchronous lowering passes; more are in memory.
+const maxFlat = 4
+
+// AsyncSignature is that of the function when it is lowered asynchronously: where parameters and
+// result are in memory, and it returns the state of a subtask.
+func (f *Function) AsyncSignature() Signature {
+	params := f.flat()
+	if len(params) > maxFlat {
+		params = "i"
+	}
+	if f.Answer.Size > 0 || f.Results != "" {
+		params += "i"
+	}
+	return Signature{Params: types(params), Results: types("i"), Realloc: f.Reallocs}
+}
+
+// flat are the flat parameters without the pointer to the result.
+func (f *Function) flat() string {
+	if f.Answer.Size > 0 {
+		return f.Params[:len(f.Params)-1]
+	}
+	return f.Params
+}
+
 // Find returns a function of one of the worlds, by the names that a component has for it:
 // "wasi:io/streams@0.2.12" and "[method]output-stream.write", for instance.
 //
@@ -70,15 +117,22 @@ func (f *Function) Signature() Signature {
 // ErrNotFound for what is not served, with a text that says why.
 func Find(iface, name string, worlds ...World) (*Function, error) {
 	bare, version, _ := strings.Cut(iface, "@")
-	var names []string
+	var names, releases []string
 	for _, w := range worlds {
+		if w.Make != nil {
+			if iface == BuiltIns {
+				return w.Make(name)
+			}
+			continue
+		}
 		functions, known := w.Interfaces[bare]
 		if !known {
 			names = append(names, w.Name)
 			continue
 		}
-		if !served(version) {
-			return nil, fmt.Errorf("find interface %q: only its versions 0.2.x are served: %w", iface, errdefs.ErrNotFound)
+		if !served(version, w.Of()) {
+			releases = append(releases, w.Of()+".x")
+			continue
 		}
 		for i := range functions {
 			if functions[i].Name == name {
@@ -87,12 +141,15 @@ func Find(iface, name string, worlds ...World) (*Function, error) {
 		}
 		return nil, fmt.Errorf("find function %q of interface %q: it has none of that name: %w", name, iface, errdefs.ErrNotFound)
 	}
+	if len(releases) > 0 {
+		return nil, fmt.Errorf("find interface %q: only its versions %s are served: %w", iface, strings.Join(releases, " and "), errdefs.ErrNotFound)
+	}
 	return nil, fmt.Errorf("find interface %q: it is not part of %s: %w", iface, strings.Join(names, " or "), errdefs.ErrNotFound)
 }
 
-// served reports whether a version is a 0.2.x. Release candidates had other functions.
-func served(version string) bool {
-	patch, ok := strings.CutPrefix(version, "0.2.")
+// served reports whether a version is one of a release. Release candidates had other functions.
+func served(version, release string) bool {
+	patch, ok := strings.CutPrefix(version, release+".")
 	if !ok {
 		return false
 	}

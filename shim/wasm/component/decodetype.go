@@ -8,7 +8,7 @@ func primitives() map[byte]*Type {
 	}
 	all[0x64] = &Type{Kind: ErrorContext}
 	for _, t := range all {
-		t.flat = t.flatten()
+		t.flat, t.layout = t.flatten(), t.layOut()
 	}
 	return all
 }
@@ -103,7 +103,7 @@ func (r typeReader) measure(t *Type) {
 	if (t.Kind == Record || t.Kind == Variant || t.Kind == Tuple || t.Kind == Flags || t.Kind == Enum) && len(t.Fields) == 0 {
 		r.d.fail(t.Offset, "a %s without parts", t.Kind)
 	}
-	t.flat = t.flatten()
+	t.flat, t.layout = t.flatten(), t.layOut()
 }
 
 func (t *Type) deeper(part *Type) {

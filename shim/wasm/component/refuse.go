@@ -38,8 +38,10 @@ func (i Interface) Release() string {
 }
 
 // World is the world of WASI that a component is made for, by what it exports: "wasi:cli/command",
-// "wasi:http/proxy" (0.2), "wasi:http/service" (0.3), each with its version; "" for another one.
+// "wasi:http/proxy" (0.2), "wasi:http/service" (0.3), each with its version; "" for another one. One
+// of WASI 0.3 comes first: C libraries that are made for 0.2 add an empty command of that.
 func (c *Component) World() string {
+	first := ""
 	for _, e := range c.Exports {
 		i, ok := ParseInterface(e.Name)
 		if !ok || e.Item.Sort != SortInstance {
@@ -55,11 +57,15 @@ func (c *Component) World() string {
 		case release == "0.3" && i.Package == "wasi:http" && i.Name == "handler":
 			world = "wasi:http/service"
 		}
-		if world != "" {
+		switch {
+		case world == "":
+		case i.Release() == "0.3":
 			return world + "@" + i.Version
+		case first == "":
+			first = world + "@" + i.Version
 		}
 	}
-	return ""
+	return first
 }
 
 // maxRefusals is how many reasons are told.

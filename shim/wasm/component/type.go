@@ -88,6 +88,7 @@ type Type struct {
 	imported bool
 	exports  map[string]*Extern
 	flat     []byte // core types of a value, as many as maxFlat+1
+	layout   Layout // of a value
 	depth    int
 }
 

@@ -9,11 +9,13 @@ import (
 	"github.com/tetratelabs/wazero/api"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip3"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasmedge"
 )
 
@@ -24,7 +26,7 @@ type host interface {
 }
 
 // openHost makes what the host functions work on, and the functions that the guest imports: a
-// module has those of preview 1, a lowered component those of WASI 0.2.
+// module has those of preview 1, a lowered component those of WASI 0.2 and 0.3.
 func (p *process) openHost(imports []api.FunctionDefinition) error {
 	if p.config.Load.Component {
 		return p.openHost2(imports)
@@ -70,7 +72,7 @@ func (p *process) openHost2(imports []api.FunctionDefinition) error {
 		module, name, _ := f.Import()
 		wanted[n] = canonical.ParseImport(module, name)
 	}
-	if err := canonical.Provide(g.ctx, g.runtime, wanted, wasip2.World(), wasihttp.World()); err != nil {
+	if err := canonical.Provide(g.ctx, g.runtime, wanted, wasip2.World(), wasihttp.World(), wasip3.World(), async.World()); err != nil {
 		return faultf(link.Invalid, "%w", err)
 	}
 	if p.answers() {
@@ -82,6 +84,7 @@ func (p *process) openHost2(imports []api.FunctionDefinition) error {
 	if err != nil {
 		return fmt.Errorf("make host: %w", err)
 	}
+	i.ABI().Tasks = async.New(i.System())
 	if slices.ContainsFunc(wanted, func(i canonical.Import) bool { return strings.HasPrefix(i.Module, "wasi:http/") }) {
 		i.ABI().Extension = p.client()
 	}

@@ -58,7 +58,7 @@ func (g *guest) checkImports(imports []api.FunctionDefinition) error {
 		d := have[name]
 		switch {
 		case have == nil:
-			return faultf(link.Invalid, "import %q.%q is missing: there is no host module %q; WASI preview 1 is what is provided, and WASI 0.2 for components", module, name, module)
+			return faultf(link.Invalid, "import %q.%q is missing: there is no host module %q; WASI preview 1 is what is provided, and WASI 0.2 and 0.3 for components", module, name, module)
 		case d == nil:
 			return faultf(link.Invalid, "import %q.%q is missing: host module %q has no such function", module, name, module)
 		case !slices.Equal(d.ParamTypes(), f.ParamTypes()) || !slices.Equal(d.ResultTypes(), f.ResultTypes()):

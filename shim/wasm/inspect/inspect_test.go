@@ -62,7 +62,7 @@ func TestRefusals(t *testing.T) {
 		{"command", format.Join(command), KindModule, nil},
 		{"component", hello(t), KindComponent, nil},
 		{"component of a later WASI", bytes.ReplaceAll(hello(t), []byte("wasi:cli/stdout@0.2.12"), []byte("wasi:cli/stdout@0.3.12")), KindComponent,
-			[]string{`imports "wasi:cli/stdout@0.3.12", which is not served: components of WASI 0.3 do not run yet`}},
+			[]string{`imports "get-stdout" of "wasi:cli/stdout@0.3.12", which has no such function`}},
 		{"empty component", []byte("\x00asm\x0d\x00\x01\x00"), KindComponent, []string{"exports neither wasi:cli/run"}},
 		{"damaged component", []byte("\x00asm\x0d\x00\x01\x00and so on"), KindComponent, []string{"component is not valid at byte"}},
 		{"text", []byte("#!/bin/sh\nexit\n"), KindOther, []string{"not a WebAssembly module"}},

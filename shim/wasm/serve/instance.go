@@ -8,6 +8,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
 	"github.com/sunaba-project/sunaba/shim/wasm/linear"
@@ -47,7 +48,7 @@ func (c *Component) Instantiate() (*Instance, error) {
 		return nil, fmt.Errorf("make host: %w", err)
 	}
 	w.System().Parks = true
-	w.ABI().Extension = c.Extension
+	w.ABI().Extension, w.ABI().Tasks = c.Extension, async.New(w.System())
 	i := &Instance{wasi: w, ctx: canonical.With(c.Context, w.ABI())}
 	if err := i.start(c); err != nil {
 		i.Close()

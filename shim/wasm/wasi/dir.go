@@ -37,9 +37,19 @@ func (d *Dir) Mkdir(path string) error {
 	return d.alter(path, func(at beneath.Place) error { return unix.Mkdirat(at.Dir, at.Name, 0o777) })
 }
 
-// Rmdir removes an empty directory.
+// Rmdir removes an empty directory. A link with a slash behind it that leads out of this directory is
+// refused as such (EPERM), and not because it is none.
 func (d *Dir) Rmdir(path string) error {
-	return d.alter(path, func(at beneath.Place) error { return unix.Unlinkat(at.Dir, at.Name, unix.AT_REMOVEDIR) })
+	return d.alter(path, func(at beneath.Place) error {
+		err := unix.Unlinkat(at.Dir, at.Name, unix.AT_REMOVEDIR)
+		if err == unix.ENOTDIR && at.Slash != "" {
+			var st unix.Stat_t
+			if d.StatAt(path, true, &st) == unix.EPERM {
+				return unix.EPERM
+			}
+		}
+		return err
+	})
 }
 
 // Unlink removes what is not a directory.

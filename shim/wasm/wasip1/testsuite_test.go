@@ -23,6 +23,9 @@ func TestSuite(t *testing.T) {
 		t.Skip("WASI_TESTSUITE is not set")
 	}
 	programs := findPrograms(t, folder)
+	if len(programs) == 0 {
+		t.Skipf("no programs of preview 1 below %s", folder)
+	}
 	var table strings.Builder
 	passed := map[bool]int{}
 	for _, program := range programs {
@@ -57,8 +60,8 @@ func findPrograms(t *testing.T, folder string) []string {
 		}
 		return err
 	})
-	if err != nil || len(programs) == 0 {
-		t.Fatalf("no programs below %s: %v", folder, err)
+	if err != nil {
+		t.Fatalf("find programs below %s: %v", folder, err)
 	}
 	return programs
 }

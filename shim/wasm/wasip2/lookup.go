@@ -29,19 +29,28 @@ func (*resolveAddressStream) WaitsFor() (wasi.Subscription, bool) { return wasi.
 
 func resolveAddresses(c *canonical.Call, p []uint64, out uint32) error {
 	canonical.Get[*network](c, p[0])
-	b := c.Text(p[1], p[2])
-	if len(b) > maxName || !dns.IsName(string(b)) {
-		return codes.InvalidArgument
+	name, err := ReadName(c, p[1], p[2])
+	if err != nil {
+		return err
 	}
-	c.Put32(out, c.Add(&resolveAddressStream{name: string(b)}, 0))
+	c.Put32(out, c.Add(&resolveAddressStream{name: name}, 0))
 	return nil
+}
+
+// ReadName copies a name that is to be looked up out of guest memory.
+func ReadName(c *canonical.Call, at, length uint64) (string, error) {
+	b := c.Text(at, length)
+	if len(b) > maxName || !dns.IsName(string(b)) {
+		return "", codes.InvalidArgument
+	}
+	return string(b), nil
 }
 
 func resolveNextAddress(c *canonical.Call, p []uint64, out uint32) error {
 	s := canonical.Get[*resolveAddressStream](c, p[0])
 	if !s.looked {
 		s.looked = true
-		s.addresses, s.err = Of(c).resolve(s.name)
+		s.addresses, s.err = Of(c).Resolve(s.name)
 	}
 	if s.err != nil {
 		return s.err
@@ -52,22 +61,31 @@ func resolveNextAddress(c *canonical.Call, p []uint64, out uint32) error {
 	}
 	ip := s.addresses[0]
 	s.addresses = s.addresses[1:]
-	// option<ip-address>: its discriminant, that of the address 2 bytes behind it, the address.
+	// option<ip-address>: its discriminant, and the address 2 bytes behind it.
 	c.Put8(out, 1)
-	if ip.Is4() {
-		b := ip.As4()
-		c.Put8(out+2, address.V4)
-		c.Memory.Write(out+4, b[:])
-		return nil
-	}
-	c.Put8(out+2, address.V6)
-	groups := address.Groups(ip)
-	c.Memory.Write(out+4, groups[:])
+	PutIP(c, out+2, ip)
 	return nil
 }
 
-// resolve looks a name up in the files of the guest and by the servers that they name.
-func (i *Instance) resolve(name string) ([]netip.Addr, error) {
+// PutIP writes an ip-address: its discriminant, and the numbers 2 bytes behind it.
+func PutIP(c *canonical.Call, at uint32, ip netip.Addr) {
+	if ip.Is4() {
+		b := ip.As4()
+		c.Put8(at, address.V4)
+		c.Memory.Write(at+2, b[:])
+		return
+	}
+	c.Put8(at, address.V6)
+	groups := address.Groups(ip)
+	c.Memory.Write(at+2, groups[:])
+}
+
+// Resolve looks a name up in the files of the guest and by the servers that they name.
+//
+// # Errors
+//
+// A codes.Socket.
+func (i *Instance) Resolve(name string) ([]netip.Addr, error) {
 	answer, err := dns.Resolver{System: i.system, Root: i.root()}.Lookup(name, "", dns.Hints{})
 	switch err {
 	case nil:

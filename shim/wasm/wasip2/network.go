@@ -56,8 +56,8 @@ func putAddress(c *canonical.Call, at uint32, a netip.AddrPort) {
 	c.Memory.Write(at, b[:])
 }
 
-// newSocket makes a socket of the guest's, which never waits. One of IPv6 takes no IPv4.
-func (i *Instance) newSocket(family, kind int) (*wasi.Socket, error) {
+// NewSocket makes a socket of the guest's, which never waits. One of IPv6 takes no IPv4.
+func (i *Instance) NewSocket(family, kind int) (*wasi.Socket, error) {
 	s, err := i.system.Socket(family, kind)
 	if err != nil {
 		return nil, codes.OfSocket(err)

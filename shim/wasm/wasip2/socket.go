@@ -12,14 +12,14 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
 )
 
-// aSocket is what both kinds of sockets have.
-type aSocket interface {
+// Socket is a resource that is a socket.
+type Socket interface {
 	canonical.Resource
-	sock() *wasi.Socket
+	Sock() *wasi.Socket
 }
 
-func addressFamily[T aSocket](c *canonical.Call, p []uint64, _ uint32) error {
-	v4 := canonical.Get[T](c, p[0]).sock().Family() == unix.AF_INET
+func addressFamily[T Socket](c *canonical.Call, p []uint64, _ uint32) error {
+	v4 := canonical.Get[T](c, p[0]).Sock().Family() == unix.AF_INET
 	if p[0] = address.V6; v4 {
 		p[0] = address.V4
 	}
@@ -66,73 +66,73 @@ const (
 	mostBuffer  = math.MaxInt32 / 2
 )
 
-func getHops[T aSocket](c *canonical.Call, p []uint64, out uint32) error {
-	s := canonical.Get[T](c, p[0]).sock()
+func getHops[T Socket](c *canonical.Call, p []uint64, out uint32) error {
+	s := canonical.Get[T](c, p[0]).Sock()
 	n, err := hops(s).of(s)
 	c.Put8(out, uint8(n))
 	return err
 }
 
-func setHops[T aSocket](c *canonical.Call, p []uint64, _ uint32) error {
-	s := canonical.Get[T](c, p[0]).sock()
+func setHops[T Socket](c *canonical.Call, p []uint64, _ uint32) error {
+	s := canonical.Get[T](c, p[0]).Sock()
 	return hops(s).set(s, uint64(uint8(p[1])), math.MaxUint8)
 }
 
 // getBuffer reads the size of a buffer. Linux doubles what is set, for its own bookkeeping.
-func getBuffer[T aSocket](o option) func(*canonical.Call, []uint64, uint32) error {
+func getBuffer[T Socket](o option) func(*canonical.Call, []uint64, uint32) error {
 	return func(c *canonical.Call, p []uint64, out uint32) error {
-		n, err := o.of(canonical.Get[T](c, p[0]).sock())
+		n, err := o.of(canonical.Get[T](c, p[0]).Sock())
 		c.Put64(out, n/2)
 		return err
 	}
 }
 
-func setBuffer[T aSocket](o option) func(*canonical.Call, []uint64, uint32) error {
+func setBuffer[T Socket](o option) func(*canonical.Call, []uint64, uint32) error {
 	return func(c *canonical.Call, p []uint64, _ uint32) error {
-		return o.set(canonical.Get[T](c, p[0]).sock(), p[1], mostBuffer)
+		return o.set(canonical.Get[T](c, p[0]).Sock(), p[1], mostBuffer)
 	}
 }
 
 // getSeconds reads an option of seconds as nanoseconds.
-func getSeconds(o option) func(*canonical.Call, []uint64, uint32) error {
+func getSeconds[T Socket](o option) func(*canonical.Call, []uint64, uint32) error {
 	return func(c *canonical.Call, p []uint64, out uint32) error {
-		n, err := o.of(canonical.Get[*tcpSocket](c, p[0]).socket)
+		n, err := o.of(canonical.Get[T](c, p[0]).Sock())
 		c.Put64(out, n*uint64(time.Second))
 		return err
 	}
 }
 
 // setSeconds rounds up.
-func setSeconds(o option) func(*canonical.Call, []uint64, uint32) error {
+func setSeconds[T Socket](o option) func(*canonical.Call, []uint64, uint32) error {
 	return func(c *canonical.Call, p []uint64, _ uint32) error {
 		seconds := p[1] / uint64(time.Second)
 		if p[1]%uint64(time.Second) != 0 {
 			seconds++
 		}
-		return o.set(canonical.Get[*tcpSocket](c, p[0]).socket, seconds, mostSeconds)
+		return o.set(canonical.Get[T](c, p[0]).Sock(), seconds, mostSeconds)
 	}
 }
 
-func getKeepAlive(c *canonical.Call, p []uint64, out uint32) error {
-	n, err := keepAlive.of(canonical.Get[*tcpSocket](c, p[0]).socket)
+func getKeepAlive[T Socket](c *canonical.Call, p []uint64, out uint32) error {
+	n, err := keepAlive.of(canonical.Get[T](c, p[0]).Sock())
 	c.PutBool(out, n != 0)
 	return err
 }
 
-func setKeepAlive(c *canonical.Call, p []uint64, _ uint32) error {
+func setKeepAlive[T Socket](c *canonical.Call, p []uint64, _ uint32) error {
 	on := 0
 	if uint32(p[1]) != 0 {
 		on = 1
 	}
-	return codes.OfSocket(canonical.Get[*tcpSocket](c, p[0]).socket.SetInt(keepAlive.level, keepAlive.name, on))
+	return codes.OfSocket(canonical.Get[T](c, p[0]).Sock().SetInt(keepAlive.level, keepAlive.name, on))
 }
 
-func getCount(c *canonical.Call, p []uint64, out uint32) error {
-	n, err := keepAliveCount.of(canonical.Get[*tcpSocket](c, p[0]).socket)
+func getCount[T Socket](c *canonical.Call, p []uint64, out uint32) error {
+	n, err := keepAliveCount.of(canonical.Get[T](c, p[0]).Sock())
 	c.Put32(out, uint32(n))
 	return err
 }
 
-func setCount(c *canonical.Call, p []uint64, _ uint32) error {
-	return keepAliveCount.set(canonical.Get[*tcpSocket](c, p[0]).socket, uint64(uint32(p[1])), mostProbes)
+func setCount[T Socket](c *canonical.Call, p []uint64, _ uint32) error {
+	return keepAliveCount.set(canonical.Get[T](c, p[0]).Sock(), uint64(uint32(p[1])), mostProbes)
 }

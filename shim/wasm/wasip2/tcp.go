@@ -57,7 +57,7 @@ type tcpSocket struct {
 }
 
 func (s *tcpSocket) Drop()              { s.node.release() }
-func (s *tcpSocket) sock() *wasi.Socket { return s.socket }
+func (s *tcpSocket) Sock() *wasi.Socket { return s.socket }
 
 // WaitsFor is the end of the operation in progress, or a connection.
 func (s *tcpSocket) WaitsFor() (wasi.Subscription, bool) {
@@ -81,7 +81,7 @@ func (s *tcpSocket) streams(i *Instance, parent uint32) (in, out uint32) {
 }
 
 func createTCP(c *canonical.Call, p []uint64, out uint32) error {
-	socket, err := Of(c).newSocket(address.Family(canonical.Discriminant(p[0], 2)), unix.SOCK_STREAM)
+	socket, err := Of(c).NewSocket(address.Family(canonical.Discriminant(p[0], 2)), unix.SOCK_STREAM)
 	if err != nil {
 		return err
 	}
@@ -298,14 +298,14 @@ var tcpFunctions = []canonical.Function{
 	{Name: "[method]tcp-socket.is-listening", Params: "i", Results: "i", Call: tcpIsListening},
 	{Name: "[method]tcp-socket.address-family", Params: "i", Results: "i", Call: addressFamily[*tcpSocket]},
 	{Name: "[method]tcp-socket.set-listen-backlog-size", Params: "iIi", Answer: fails, Call: tcpSetBacklog},
-	{Name: "[method]tcp-socket.keep-alive-enabled", Params: "ii", Answer: fails, Call: getKeepAlive},
-	{Name: "[method]tcp-socket.set-keep-alive-enabled", Params: "iii", Answer: fails, Call: setKeepAlive},
-	{Name: "[method]tcp-socket.keep-alive-idle-time", Params: "ii", Answer: code8(8, 8), Call: getSeconds(keepAliveIdle)},
-	{Name: "[method]tcp-socket.set-keep-alive-idle-time", Params: "iIi", Answer: fails, Call: setSeconds(keepAliveIdle)},
-	{Name: "[method]tcp-socket.keep-alive-interval", Params: "ii", Answer: code8(8, 8), Call: getSeconds(keepAliveInterval)},
-	{Name: "[method]tcp-socket.set-keep-alive-interval", Params: "iIi", Answer: fails, Call: setSeconds(keepAliveInterval)},
-	{Name: "[method]tcp-socket.keep-alive-count", Params: "ii", Answer: code8(4, 4), Call: getCount},
-	{Name: "[method]tcp-socket.set-keep-alive-count", Params: "iii", Answer: fails, Call: setCount},
+	{Name: "[method]tcp-socket.keep-alive-enabled", Params: "ii", Answer: fails, Call: getKeepAlive[*tcpSocket]},
+	{Name: "[method]tcp-socket.set-keep-alive-enabled", Params: "iii", Answer: fails, Call: setKeepAlive[*tcpSocket]},
+	{Name: "[method]tcp-socket.keep-alive-idle-time", Params: "ii", Answer: code8(8, 8), Call: getSeconds[*tcpSocket](keepAliveIdle)},
+	{Name: "[method]tcp-socket.set-keep-alive-idle-time", Params: "iIi", Answer: fails, Call: setSeconds[*tcpSocket](keepAliveIdle)},
+	{Name: "[method]tcp-socket.keep-alive-interval", Params: "ii", Answer: code8(8, 8), Call: getSeconds[*tcpSocket](keepAliveInterval)},
+	{Name: "[method]tcp-socket.set-keep-alive-interval", Params: "iIi", Answer: fails, Call: setSeconds[*tcpSocket](keepAliveInterval)},
+	{Name: "[method]tcp-socket.keep-alive-count", Params: "ii", Answer: code8(4, 4), Call: getCount[*tcpSocket]},
+	{Name: "[method]tcp-socket.set-keep-alive-count", Params: "iii", Answer: fails, Call: setCount[*tcpSocket]},
 	{Name: "[method]tcp-socket.hop-limit", Params: "ii", Answer: fails, Call: getHops[*tcpSocket]},
 	{Name: "[method]tcp-socket.set-hop-limit", Params: "iii", Answer: fails, Call: setHops[*tcpSocket]},
 	{Name: "[method]tcp-socket.receive-buffer-size", Params: "ii", Answer: code8(8, 8), Call: getBuffer[*tcpSocket](receiveBuffer)},

@@ -22,13 +22,13 @@ type udpSocket struct {
 }
 
 func (s *udpSocket) Drop()              { s.node.release() }
-func (s *udpSocket) sock() *wasi.Socket { return s.socket }
+func (s *udpSocket) Sock() *wasi.Socket { return s.socket }
 
 // WaitsFor is nothing: no operation of the socket itself takes time.
 func (s *udpSocket) WaitsFor() (wasi.Subscription, bool) { return wasi.Subscription{}, false }
 
 func createUDP(c *canonical.Call, p []uint64, out uint32) error {
-	socket, err := Of(c).newSocket(address.Family(canonical.Discriminant(p[0], 2)), unix.SOCK_DGRAM)
+	socket, err := Of(c).NewSocket(address.Family(canonical.Discriminant(p[0], 2)), unix.SOCK_DGRAM)
 	if err != nil {
 		return err
 	}

@@ -1,22 +1,24 @@
 // Package lower makes one core module of a component of WASI 0.2 that is a command or answers HTTP
-// requests, so that it is compiled, cached and started as any other module is: it exports _start or
-// HandleName, or both, and imports the functions of packages wasip2 and wasihttp by the names that
-// canonical.ImportName gives them.
+// requests, or of a command of WASI 0.3, so that it is compiled, cached and started as any other
+// module is: it exports _start or HandleName, or both, and imports the functions of packages wasip2,
+// wasip3 and wasihttp by the names that canonical.ImportName gives them, and the built-ins of package
+// async. The loop that calls the callback of an asynchronous function is part of the module.
 package lower
 
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/component"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/merge"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
-	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
-	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
 // Lower makes the module. It takes time in proportion to the file. The module has to be validated
@@ -103,7 +105,7 @@ func (l *lowerer) instance(p component.Planned, name string) error {
 	return nil
 }
 
-// host is the function of package wasip2 or wasihttp that an import is bound to.
+// host is the function of a world that an import is bound to.
 func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 	h, name := b.Host, b.Host.Name
 	switch h.Op {
@@ -111,32 +113,34 @@ func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 	case component.ResourceDrop:
 		name = "[resource-drop]" + name
 	default:
-		return nil, refusal("it uses %s, which WASI 0.2 does not need; components of WASI 0.3 do not run yet", h.Op)
+		return l.builtIn(b)
 	}
-	if i, ok := component.ParseInterface(h.Interface); ok && i.Release() == "0.3" {
-		return nil, refusal("it imports %q of %q; components of WASI 0.3 do not run yet", name, h.Interface)
-	}
-	function, err := canonical.Find(h.Interface, name, wasip2.World(), wasihttp.World())
+	function, err := canonical.Find(h.Interface, name, worlds()...)
 	if err != nil {
 		return nil, refusal("it imports %q of %q, which has no such function", name, h.Interface)
 	}
 	signature := function.Signature()
+	if h.Options.Async {
+		if !function.Async {
+			return nil, refusal("it lowers %q of %q as an asynchronous function, which it is not", name, h.Interface)
+		}
+		signature = function.AsyncSignature()
+	}
 	switch {
-	case h.Options.Async:
-		return nil, refusal("it lowers %q of %q as an asynchronous function; components of WASI 0.3 do not run yet", name, h.Interface)
 	case h.Options.Encoding != component.UTF8:
 		return nil, refusal("it lowers %q of %q with strings that are not UTF-8", name, h.Interface)
 	case signature.Realloc && h.Options.Realloc == nil:
 		return nil, refusal("it lowers %q of %q without the option realloc", name, h.Interface)
 	case string(signature.Params) != string(b.Params) || string(signature.Results) != string(b.Results):
-		return nil, refusal("it imports %q of %q with another signature than WASI 0.2 has", name, h.Interface)
+		i, _ := component.ParseInterface(h.Interface)
+		return nil, refusal("it imports %q of %q with another signature than WASI %s has", name, h.Interface, i.Release())
 	}
-	realloc := ""
+	options := canonical.Options{Async: h.Options.Async}
 	if signature.Realloc {
-		realloc = l.realloc(*h.Options.Realloc)
+		options.Realloc = l.realloc(*h.Options.Realloc)
 	}
 	return merge.Host{
-		Module: h.Interface, Name: canonical.ImportName(name, realloc),
+		Module: h.Interface, Name: canonical.ImportName(name, options),
 		Type: format.FuncType{Params: b.Params, Results: b.Results},
 	}, nil
 }
@@ -153,32 +157,50 @@ func (l *lowerer) realloc(r component.CoreExportRef) string {
 }
 
 // start adds what a host calls: a module whose _start does what a host does that runs the
-// component, and one whose HandleName does what a host does that has a request answered.
+// component, and one whose HandleName does what a host does that has a request answered. Of two
+// commands, the one of WASI 0.3 is run: what makes it adds an empty one of 0.2.
 func (l *lowerer) start(plan *component.Plan) error {
-	found := map[string]bool{}
+	found := map[string]component.Lifted{}
 	for _, e := range plan.Exports {
-		if !isEntry(e) || found[e.Name] { // another version of it
-			continue
+		if before, twice := found[e.Name]; isEntry(e) && (!twice || release(before) == "0.2" && release(e) == "0.3") {
+			found[e.Name] = e
 		}
-		if e.Options.Async {
-			return refusal("it lifts %q of %q as an asynchronous function; components of WASI 0.3 do not run yet", e.Name, e.Interface)
-		}
-		found[e.Name] = true
-		const exit = "exit"
-		imports := map[merge.ImportName]merge.Source{{Module: e.Name, Name: e.Name}: export(e.Core)}
-		if e.Options.PostReturn != nil {
-			imports[merge.ImportName{Module: "post-return", Name: "post-return"}] = export(*e.Options.PostReturn)
-		}
-		module, as := handler(e.Options.PostReturn != nil), HandleName
-		if e.Name == "run" {
-			module, as = starter(e.Options.PostReturn != nil), startName
-			imports[merge.ImportName{Module: exit, Name: exit}] = merge.Host{
-				Module: "wasi:cli/exit@0.2.0", Name: exit, Type: format.FuncType{Params: []api.ValueType{api.ValueTypeI32}},
-			}
-		}
-		l.in.Instances = append(l.in.Instances, merge.Instance{Name: e.Name, Module: module, Imports: imports})
-		l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: as, Of: merge.Export{Instance: len(l.in.Instances) - 1, Name: as}})
 	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if err := l.entry(found[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry adds the module that calls one export.
+func (l *lowerer) entry(e component.Lifted) error {
+	imports := map[merge.ImportName]merge.Source{{Module: e.Name, Name: e.Name}: export(e.Core)}
+	builtIn := func(name string, t format.FuncType) {
+		imports[merge.ImportName{Module: name, Name: name}] = merge.Host{Module: canonical.BuiltIns, Name: name, Type: t}
+	}
+	if e.Options.PostReturn != nil {
+		imports[merge.ImportName{Module: "post-return", Name: "post-return"}] = export(*e.Options.PostReturn)
+	}
+	module, as := handler(e.Options.PostReturn != nil), HandleName
+	if e.Name == "run" {
+		module, as = starter(e.Options.PostReturn != nil), startName
+		imports[merge.ImportName{Module: exitName, Name: exitName}] = merge.Host{
+			Module: "wasi:cli/exit@0.2.0", Name: exitName, Type: format.FuncType{Params: []api.ValueType{api.ValueTypeI32}},
+		}
+	}
+	switch {
+	case e.Options.Async && release(e) != "0.3":
+		return refusal("it lifts %q of %q as an asynchronous function, which it is not", e.Name, e.Interface)
+	case e.Options.Async:
+		module = looper()
+		imports[merge.ImportName{Module: callbackName, Name: callbackName}] = export(*e.Options.Callback)
+		builtIn(async.Next, format.FuncType{Params: []api.ValueType{api.ValueTypeI32}, Results: []api.ValueType{api.ValueTypeI64}})
+		builtIn(async.Finish, format.FuncType{Results: []api.ValueType{api.ValueTypeI32}})
+	}
+	l.in.Instances = append(l.in.Instances, merge.Instance{Name: e.Name, Module: module, Imports: imports})
+	l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: as, Of: merge.Export{Instance: len(l.in.Instances) - 1, Name: as}})
 	return nil
 }
 

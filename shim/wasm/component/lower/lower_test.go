@@ -12,8 +12,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
-	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -33,6 +33,7 @@ const (
 	signature = "testdata/signature.wasm"
 	adapted   = "../testdata/hello.wasm"
 	proxy     = "../../../../tests/oci/testdata/http.wasm"
+	tasks     = "../../wasip3/testdata/async.wasm"
 )
 
 // Start functions run in the order of the instances, each lowering has its own allocator, and
@@ -142,8 +143,7 @@ func TestRefused(t *testing.T) {
 		"no such interface": {two, "wasi:cli/environment@", "wasi:cli/environmenu@", `imports "wasi:cli/environmenu@0.2.3", which is not served: of wasi:cli the interfaces environment, exit, stderr, `},
 		"time zones":        {two, "wasi:cli/environment@", "wasi:clocks/timezone@", `imports "wasi:clocks/timezone@0.2.3", which is not served: of wasi:clocks the interfaces monotonic-clock, wall-clock are`},
 		"not of WASI":       {two, "wasi:cli/environment@", "spin:cli/environment@", `imports "spin:cli/environment@0.2.3", which is not of WASI`},
-		"0.3":               {two, "wasi:cli/environment@0.2.3", "wasi:cli/environment@0.3.0", "components of WASI 0.3 do not run yet"},
-		"command of 0.3":    {two, "wasi:cli/run@0.2.3", "wasi:cli/run@0.3.0", "made for the world wasi:cli/command@0.3.0; components for wasi:cli/command@0.2 and wasi:http/proxy@0.2 run"},
+		"time zones of 0.3": {two, "wasi:cli/environment@0.2.3", "wasi:clocks/timezones@0.3.", "imports \"wasi:clocks/timezones@0.3.\", which is not served: of wasi:clocks the interfaces monotonic-clock, system-clock, types are"},
 		"no command":        {two, "wasi:cli/run@0.2.3", "wasi:cli/ron@0.2.3", "exports neither wasi:cli/run nor"},
 		"UTF-16":            {two, lowering + "\x00", lowering + "\x01", "with strings that are not UTF-8"},
 		"no allocator":      {two, "\x03\x00\x04\x00", "\x03\x00\x05\x00", "without the option realloc"},
@@ -170,10 +170,10 @@ const lowering = "\x01\x00\x00\x03"
 
 // Wherever it is cut or changed, a component is lowered or refused with a text.
 func TestDamaged(t *testing.T) {
-	for _, path := range []string{two, signature, adapted, proxy} {
+	for _, path := range []string{two, signature, adapted, proxy, tasks} {
 		file := read(t, path)
 		for i := range file {
-			if (path == adapted || path == proxy) && i%7 != 0 {
+			if (path == adapted || path == proxy || path == tasks) && i%7 != 0 {
 				continue
 			}
 			try(t, file[:i])
@@ -201,7 +201,7 @@ func try(t *testing.T, file []byte) []byte {
 
 // What can be lowered and is valid is a command that imports what is served, with that signature.
 func FuzzLower(f *testing.F) {
-	for _, path := range []string{two, signature, adapted, proxy} {
+	for _, path := range []string{two, signature, adapted, proxy, tasks} {
 		f.Add(read(f, path))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
@@ -220,12 +220,15 @@ func FuzzLower(f *testing.F) {
 		for _, f := range compiled.ImportedFunctions() {
 			module, name, _ := f.Import()
 			i := canonical.ParseImport(module, name)
-			function, err := canonical.Find(i.Interface, i.Function, wasip2.World(), wasihttp.World())
+			function, err := canonical.Find(i.Interface, i.Function, append(worlds(), async.World())...)
 			if err != nil {
 				t.Errorf("imports %q of %q, %v", name, module, err)
 				continue
 			}
 			want := function.Signature()
+			if i.Options.Async {
+				want = function.AsyncSignature()
+			}
 			if !slices.Equal(want.Params, f.ParamTypes()) || !slices.Equal(want.Results, f.ResultTypes()) {
 				t.Errorf("imports %q of %q with another signature", name, module)
 			}

@@ -9,6 +9,12 @@ import (
 // startName is the export of a command.
 const startName = "_start"
 
+// Names of what the modules import that call a component, beside the function of the component.
+const (
+	exitName     = "exit"
+	callbackName = "callback"
+)
+
 // starter is a core module that exports _start: it calls "run", then "post-return" if the component
 // has one, and then "exit" with an error if run returned one. A result that is neither ok nor an
 // error is a trap.
@@ -29,7 +35,7 @@ func starter(postReturn bool) []byte {
 		opTrap     = 0x00
 		opEnd      = 0x0b
 	)
-	imports := [][]byte{function("run", runType), function("exit", takesType)}
+	imports := [][]byte{function("run", runType), function(exitName, takesType)}
 	body := []byte{1, 1, i32, opCall, 0, opLocalSet, 0}
 	body = append(body, opLocalGet, 0, opConst, 1, opGreater, opIf, noResult, opTrap, opEnd)
 	if postReturn {

@@ -12,8 +12,8 @@ type File uint8
 
 // The specification's error codes, in its order.
 const (
-	codeAccess File = iota
-	codeWouldBlock
+	codeAccess     File = iota
+	WouldBlockFile      // no code of WASI 0.3
 	codeAlready
 	codeBadDescriptor
 	codeBusy
@@ -55,7 +55,7 @@ const (
 // code for too many open files: they are a lack of memory for them.
 var files = map[unix.Errno]File{
 	unix.EACCES:          codeAccess,
-	unix.EAGAIN:          codeWouldBlock,
+	unix.EAGAIN:          WouldBlockFile,
 	unix.EALREADY:        codeAlready,
 	unix.EBADF:           codeBadDescriptor,
 	unix.EBUSY:           codeBusy,
