@@ -53,7 +53,7 @@ func TestImagesPack(t *testing.T) {
 		b.file("page", []byte("content\n"))
 
 		has(t, b.images(0, "pack", hello, "example.org/hello:v1", "--file", filepath.Join(b.dir, "page")+":/srv/page", "--env", "A=1,2", "--cmd", "one"),
-			"example.org/hello:v1", "wasip1/wasm", "rootfs")
+			"example.org/hello:v1: compile, ", " KiB\n", "wasip1/wasm", "rootfs")
 		has(t, b.images(0, "inspect", "example.org/hello:v1"), `"/hello.wasm"`, `"one"`, `"A=1,2"`)
 		has(t, first(b.call(3, "run", "--env", "CODE=3", "example.org/hello:v1", "a")), "hello a\n")
 		has(t, first(b.call(0, "compile", "example.org/hello:v1")), "was there already") // since it was packed
