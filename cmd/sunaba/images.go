@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/modulepod"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/registry"
@@ -29,7 +30,7 @@ func imagesCommand() *cli.Command {
 	}
 	return &cli.Command{
 		Name:  "images",
-		Usage: "pull, list, inspect, remove, import, export and check images",
+		Usage: "pull, pack, list, inspect, remove, import, export and check images",
 		Description: "Uses the server that runs with the same --state. If none runs, the store below --root is used directly, and no\n" +
 			"server can start meanwhile.",
 		Commands: []*cli.Command{
@@ -38,7 +39,8 @@ func imagesCommand() *cli.Command {
 			sub("list|ls", "list the images that are present", " ", listImages, jsonFlag),
 			sub("inspect", "show all that is known of an image, in JSON", "NAME or ID", inspectImage, handlerFlag),
 			sub("remove|rm", "remove images with all their names", "NAME or ID...", removeImages, jsonFlag),
-			sub("import", "import an OCI layout or a Docker archive", "FOLDER or FILE (- is stdin)", importImages, jsonFlag, handlerFlag,
+			modulepod.PackCommand(withImages, append(append(placeFlags()[:3:3], logFlags()...), jsonFlag, handlerFlag)...),
+			sub("import", "import an OCI layout, a Docker archive or a WebAssembly module", "FOLDER or FILE (- is stdin) [NAME]", importImages, jsonFlag, handlerFlag,
 				&cli.StringFlag{Name: "name", Usage: "`REFERENCE` for what has no name of its own, or just a tag"}),
 			sub("export", "write images as an OCI layout, which docker load reads too", "NAME or ID...", exportImages,
 				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write, a folder if it ends with /; - is stdout", Value: "-"}),
@@ -103,7 +105,7 @@ var errNoStore = errors.New("the image store does not exist")
 // a folder that is there or is the default.
 func findStore(p places, command string) error {
 	want := p.images()
-	if command == "pull" || command == "import" {
+	if command == "pull" || command == "import" || command == "pack" {
 		if p.root == defaultPlaces().root {
 			return nil
 		}
@@ -206,12 +208,15 @@ func removeImages(ctx context.Context, cmd *cli.Command, store control.Store) er
 }
 
 func importImages(ctx context.Context, cmd *cli.Command, store control.Store) error {
-	file, err := argument(cmd)
+	file, name, err := modulepod.ImportArguments(cmd)
 	if err != nil {
 		return err
 	}
+	if modulepod.IsModule(file) {
+		return modulepod.Import(ctx, cmd, store, file, name)
+	}
 	progress := show.NewProgress(cmd.Root().ErrWriter, file)
-	req := images.ImportRequest{Path: file, Name: cmd.String("name"), Handler: cmd.String("handler"), Progress: progress.Show}
+	req := images.ImportRequest{Path: file, Name: name, Handler: cmd.String("handler"), Progress: progress.Show}
 	if file == "-" {
 		req.Path, req.Reader = "", os.Stdin
 	}

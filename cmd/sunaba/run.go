@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/modulepod"
 	pod "github.com/sunaba-project/sunaba/cmd/sunaba/run"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/criserver/network"
@@ -22,12 +23,13 @@ const userRanges = "/run/sunaba-run-users"
 func runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
-		Usage:     "run the Pod of one manifest in the foreground and end with its exit code",
-		ArgsUsage: "FILE (- is stdin)",
+		Usage:     "run the Pod of one manifest, or a module as a pod, in the foreground and end with its exit code",
+		ArgsUsage: "FILE (- is stdin) or [--] MODULE [ARGUMENT...]",
 		Description: "Uses the server on --socket. If none listens there, one is started for this pod alone, in a temporary folder,\n" +
 			"and removed with everything it made. The file has one Pod, and the ConfigMaps, Secrets, PersistentVolumeClaims\n" +
 			"and RuntimeClasses that it uses. A Pod without a restartPolicy runs once. With --detach the objects are applied,\n" +
-			"and the Pod belongs to the server. Exit codes that are not the containers': 125 if sunaba failed, 126 if a program\n" +
+			"and the Pod belongs to the server. A WebAssembly module is packed as an image and runs as a pod with one container;\n" +
+			"arguments of its own that look like flags follow \"--\". Exit codes that are not the containers': 125 if sunaba failed, 126 if a program\n" +
 			"cannot be executed, 127 if it does not exist, 130 if the run was interrupted before anything ran.",
 		UseShortOptionHandling: true,
 		Flags: append([]cli.Flag{
@@ -38,7 +40,8 @@ func runCommand() *cli.Command {
 			&cli.StringFlag{Name: "exit-code", Usage: "end with the first failed container's (any), only if all failed (all), or with 0 (none): `WHOSE`", Value: pod.Any},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "apply the objects and end when the pod runs; needs a server that runs pods from manifests"},
 			&cli.BoolFlag{Name: "keep", Usage: "leave the pod at the end (needs a server that runs)"},
-		}, logFlags()...),
+		}, append(modulepod.RunFlags(), logFlags()...)...),
+		DisableSliceFlagSeparator: true,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			err := runPod(ctx, cmd)
 			if cmd.Bool("detach") {
@@ -50,8 +53,9 @@ func runCommand() *cli.Command {
 }
 
 func runPod(ctx context.Context, cmd *cli.Command) error {
-	if cmd.NArg() != 1 {
-		return errors.New("run: want one manifest")
+	module, err := modulepod.PodOf(cmd)
+	if err != nil {
+		return err
 	}
 	c, logger, err := quietConfig(cmd)
 	if err != nil {
@@ -82,10 +86,14 @@ func runPod(ctx context.Context, cmd *cli.Command) error {
 		return errors.New("run: must run as root: it makes the volumes of the pod")
 	}
 	code := 0
+	use := pod.Run
+	if module != nil {
+		use = module.Run
+	}
 	if listens(o.Socket) {
-		code, err = pod.Run(ctx, o)
+		code, err = use(ctx, o)
 	} else {
-		code, err = runEmbedded(ctx, c, o, logger)
+		code, err = runEmbedded(ctx, c, o, use, logger)
 	}
 	if err != nil {
 		return err
@@ -97,7 +105,9 @@ func runPod(ctx context.Context, cmd *cli.Command) error {
 }
 
 // runEmbedded runs a pod in a server of its own, which leaves nothing behind.
-func runEmbedded(ctx context.Context, c config, o pod.Options, logger *slog.Logger) (code int, err error) {
+func runEmbedded(
+	ctx context.Context, c config, o pod.Options, run func(context.Context, pod.Options) (int, error), logger *slog.Logger,
+) (code int, err error) {
 	if o.Keep {
 		return 1, fmt.Errorf("run: --keep needs a server, and none listens on %q", o.Socket)
 	}
@@ -114,7 +124,7 @@ func runEmbedded(ctx context.Context, c config, o pod.Options, logger *slog.Logg
 	fmt.Fprintf(o.Stderr, "sunaba: no server listens on %s: starting one for this pod\n", o.Socket)
 	err = embedded(ctx, c, dir, logger, func(socket string) (err error) {
 		o.Socket = socket
-		code, err = pod.Run(ctx, o)
+		code, err = run(ctx, o)
 		return err
 	})
 	return code, err

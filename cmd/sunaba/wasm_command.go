@@ -88,7 +88,7 @@ func wasmNode(cmd *cli.Command) (config, wasm.Node, error) {
 	if err != nil {
 		return c, wasm.Node{}, err
 	}
-	n := wasm.Node{Shim: shim, Cache: p.wasm(), OptimizeGo: c.Wasm.OptimizeGo}
+	n := wasm.Node{Shim: shim, Cache: p.wasm(), OptimizeGo: c.Wasm.OptimizeGo, Notes: cmd.Root().ErrWriter}
 	if cmd.IsSet(optimizeFlag) {
 		n.OptimizeGo = cmd.Bool(optimizeFlag)
 	}

@@ -20,6 +20,8 @@ type Progress struct {
 	Layers, LayersDone int
 	// Bytes of BytesTotal have been fetched.
 	Bytes, BytesTotal int64
+	// Compiling is the size of the module that is compiled, in bytes.
+	Compiling int64
 	// Parts are the layers, in the order of the image.
 	Parts []Part
 }

@@ -137,7 +137,11 @@ func (x *session) arrive(ctx context.Context, d digest.Digest, path string) erro
 		return err
 	}
 	return x.p.Modules.Arrive(ctx, d, path, func() {
-		x.Meter.Update(func(p *progress.Progress) { p.Phase = "compile" })
+		var size int64
+		if info, err := os.Stat(path); err == nil { // it only tells how long this will take
+			size = info.Size()
+		}
+		x.Meter.Update(func(p *progress.Progress) { p.Phase, p.Compiling = "compile", size })
 	})
 }
 

@@ -38,13 +38,14 @@ type Progress struct {
 // NewProgress shows progress on a writer.
 func NewProgress(out io.Writer, name string) *Progress {
 	p := &Progress{out: out, name: name, parts: map[digest.Digest]*mpb.Bar{}}
-	if isTerminal(out) {
+	if IsTerminal(out) {
 		p.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(40), mpb.WithRefreshRate(120*time.Millisecond))
 	}
 	return p
 }
 
-func isTerminal(w io.Writer) bool {
+// IsTerminal says of a writer that it is a terminal.
+func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
@@ -61,7 +62,7 @@ func (p *Progress) Show(now images.Progress) {
 		p.line(now)
 		return
 	}
-	p.compiling(now.Phase)
+	p.compiling(now)
 	for _, part := range now.Parts {
 		bar, ok := p.parts[part.Digest]
 		if !ok {
@@ -79,12 +80,12 @@ func (p *Progress) Show(now images.Progress) {
 }
 
 // compiling shows that a module is compiled, and for how long already.
-func (p *Progress) compiling(phase string) {
+func (p *Progress) compiling(now images.Progress) {
 	switch {
-	case phase == "compile" && p.spin == nil:
-		p.spin = p.bars.AddSpinner(1, mpb.PrependDecorators(decor.Name(compileName+" ")),
+	case now.Phase == "compile" && p.spin == nil:
+		p.spin = p.bars.AddSpinner(1, mpb.PrependDecorators(decor.Name(compileName+" "+units.Bytes(now.Compiling)+" ")),
 			mpb.AppendDecorators(decor.OnComplete(decor.Elapsed(decor.ET_STYLE_GO), "done")))
-	case phase != "compile" && p.spin != nil:
+	case now.Phase != "compile" && p.spin != nil:
 		p.spin.SetCurrent(1)
 	}
 }
@@ -101,6 +102,8 @@ func (p *Progress) line(now images.Progress) {
 	switch now.Phase {
 	case "fetch", "unpack":
 		fmt.Fprintf(p.out, "%s: %s, %d of %d layers, %s of %s\n", p.name, now.Phase, now.LayersDone, now.Layers, units.Bytes(now.Bytes), units.Bytes(now.BytesTotal))
+	case "compile":
+		fmt.Fprintf(p.out, "%s: %s, %s\n", p.name, now.Phase, units.Bytes(now.Compiling))
 	default:
 		fmt.Fprintf(p.out, "%s: %s\n", p.name, now.Phase)
 	}

@@ -172,7 +172,7 @@ func Garbage(w io.Writer, g images.Garbage, dryRun, asJSON bool) error {
 func Export(stdout io.Writer, to string, write func(io.Writer) error) error {
 	switch {
 	case to == "-":
-		if isTerminal(stdout) {
+		if IsTerminal(stdout) {
 			return errors.New("images export: an archive is nothing for a terminal; say where to with --output")
 		}
 		return write(stdout)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"debug/buildinfo"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"time"
@@ -27,6 +25,8 @@ type Node struct {
 	Cache string // of compiled modules
 	// OptimizeGo has the functions of Go's modules rewritten.
 	OptimizeGo bool
+	// Notes gets what is told while a module is compiled; nil = nothing is.
+	Notes io.Writer
 }
 
 // Check refuses a shim with another engine than this program's: the names of its entries would be
@@ -63,7 +63,7 @@ func engineVersion(info *debug.BuildInfo) string {
 }
 
 // Inspect says all that is known of a module. Unless sectionsOnly, what compiling it shows is part
-// of that: the node's entry is looked at, or one that is made in a temporary folder.
+// of that: the node's entry is looked at, and made if there is none.
 func (n Node) Inspect(ctx context.Context, m *Module, sectionsOnly bool) (inspect.Report, error) {
 	r := inspect.Module(m.Bytes)
 	if sectionsOnly || r.Kind != inspect.KindModule {
@@ -73,12 +73,14 @@ func (n Node) Inspect(ctx context.Context, m *Module, sectionsOnly bool) (inspec
 	if err == nil {
 		return r, r.Compiled(e, nil)
 	}
-	dir, err := os.MkdirTemp("", "sunaba-inspect-")
-	if err != nil {
-		return r, fmt.Errorf("make folder to compile in: %w", err)
-	}
-	e, err = compile.Ensure(ctx, compile.Options{CacheDir: dir, Self: n.Shim, Skip: compile.Without(n.OptimizeGo)}, m.Path, m.Digest)
-	return r, errors.Join(r.Compiled(e, err), os.RemoveAll(dir))
+	e, err = n.ensure(ctx, m)
+	return r, r.Compiled(e, err)
+}
+
+// ensure compiles a module into the node's cache, and says so while it takes long.
+func (n Node) ensure(ctx context.Context, m *Module) (compile.Entry, error) {
+	defer tellCompiling(n.Notes, m.Source.Name, int64(len(m.Bytes)), tellTimes())()
+	return compile.Ensure(ctx, compile.Options{CacheDir: n.Cache, Self: n.Shim, Skip: compile.Without(n.OptimizeGo)}, m.Path, m.Digest)
 }
 
 // Compiled is a module that is in the node's cache.
@@ -99,7 +101,7 @@ func (n Node) Compile(ctx context.Context, m *Module) (Compiled, error) {
 	e, err := compile.Open(n.Cache, m.Digest, compile.Without(n.OptimizeGo))
 	if c.Present = err == nil; !c.Present {
 		start := time.Now()
-		if e, err = compile.Ensure(ctx, compile.Options{CacheDir: n.Cache, Self: n.Shim, Skip: compile.Without(n.OptimizeGo)}, m.Path, m.Digest); err != nil {
+		if e, err = n.ensure(ctx, m); err != nil {
 			return c, fmt.Errorf("compile %q: %w", m.Source.Name, err)
 		}
 		c.Seconds = time.Since(start).Seconds()

@@ -77,7 +77,13 @@ func (n Node) Run(ctx context.Context, o RunOptions) (code int, err error) {
 	if err := sweep(); err != nil {
 		return exitStart, err
 	}
+	var size int64
+	if info, err := os.Stat(o.File); err == nil { // the engine says what is wrong with it
+		size = info.Size()
+	}
+	told := tellCompiling(o.Notes, o.Name, size, tellTimes())
 	c, err := e.Create(ctx, bundle, shim.IO{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr}, shim.Options{})
+	told()
 	if err != nil {
 		return unstarted(ctx, signals), err
 	}
