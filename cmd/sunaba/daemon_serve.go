@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	notify "github.com/coreos/go-systemd/v22/daemon"
@@ -58,13 +57,9 @@ func (d *daemon) startPods(ctx context.Context) error {
 	if d.pods != nil {
 		return d.pods.Start(ctx)
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return err
-	}
 	w, err := podagent.Watch(podagent.WatchOptions{
 		State: d.places.state, Socket: d.places.socket, StreamCertificate: d.streamCertificate, CRI: d.server.Local(),
-		NodeName: strings.ToLower(host), Classes: d.classes.all, Logger: d.logger,
+		Classes: d.classes.all, Logger: d.logger,
 	})
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func Commands(socket func() cli.Flag) []*cli.Command {
 			Name:        "stop",
 			Usage:       "stop pods with all their containers, or containers",
 			ArgsUsage:   "POD|NAMESPACE/POD|ID...",
-			Description: "Pods of manifests end by \"sunaba delete\". ID is the beginning of a pod's or a container's.",
+			Description: "Pods of manifests end by \"sunaba delete\". ID is that of a pod or a container, or its first characters.",
 			Flags: []cli.Flag{
 				socket(), grace,
 				&cli.BoolFlag{Name: "force", Usage: "stop also what a kubelet manages"},
@@ -45,7 +45,7 @@ func Commands(socket func() cli.Flag) []*cli.Command {
 			Name:        "rm",
 			Usage:       "remove pods with all their containers, or containers",
 			ArgsUsage:   "POD|NAMESPACE/POD|ID...",
-			Description: "Pods of manifests end by \"sunaba delete\". ID is the beginning of a pod's or a container's.",
+			Description: "Pods of manifests end by \"sunaba delete\". ID is that of a pod or a container, or its first characters.",
 			Flags: []cli.Flag{
 				socket(), grace,
 				&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "stop what runs first, and remove also what a kubelet manages"},

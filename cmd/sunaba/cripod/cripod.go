@@ -15,7 +15,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/foreign"
 )
 
-// shortest is how many characters of an id name what they begin.
+// shortest is the least number of characters of an id that name its pod or container.
 const shortest = 4
 
 // node is what a server has.
@@ -63,8 +63,8 @@ func podName(p *runtime.PodSandbox) string {
 	return m.GetNamespace() + "/" + m.GetName()
 }
 
-// find is what an argument names: a pod by "[NAMESPACE/]NAME" or the beginning of its id, a
-// container by the beginning of its id. A name may be that of several sandboxes of one pod.
+// find is what an argument names: a pod by "[NAMESPACE/]NAME" or its id, a container by its id. The
+// first characters of an id are enough. A name may be that of several sandboxes of one pod.
 func (n *node) find(arg string) ([]target, error) {
 	var found []target
 	namespace, name, cut := strings.Cut(arg, "/")
@@ -98,7 +98,7 @@ func (n *node) find(arg string) ([]target, error) {
 	case 1:
 		return found, nil
 	}
-	return nil, fmt.Errorf("%q is the beginning of %d ids", arg, len(found))
+	return nil, fmt.Errorf("%d ids start with %q", len(found), arg)
 }
 
 // mayEnd refuses what somebody else manages, who would make it again.

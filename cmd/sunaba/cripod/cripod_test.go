@@ -41,7 +41,7 @@ func TestFind(t *testing.T) {
 		"bbbb":            `pod "kube-system/dns"`,
 		"eeee1":           `container "app" of pod "web"`,
 		"aaaa3333":        `container "dns" of pod "kube-system/dns"`,
-		"aaaa":            `error: "aaaa" is the beginning of 3 ids`,
+		"aaaa":            `error: 3 ids start with "aaaa"`,
 		"dns":             `error: no pod or container is called "dns"`,
 		"bbb":             `error: no pod or container is called "bbb"`,
 		"other/web":       `error: no pod or container is called "other/web"`,

@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -29,7 +31,7 @@ func newOthers(cri foreign.CRI, nodeName string, classes func() []nodev1.Runtime
 	return foreign.New(foreign.Options{CRI: cri, NodeName: nodeName, Class: func(handler string) string { return classOf(classes(), handler) }})
 }
 
-// classOf is the one RuntimeClass of a handler, or the handler where there is none or several.
+// classOf is the one RuntimeClass of a handler, or the handler if it has no class or several.
 func classOf(all []nodev1.RuntimeClass, handler string) string {
 	name, n := handler, 0
 	for _, c := range all {
@@ -133,7 +135,6 @@ type WatchOptions struct {
 	// Options.
 	State, Socket, StreamCertificate string
 	CRI                              foreign.CRI
-	NodeName                         string
 	Classes                          func() []nodev1.RuntimeClass
 	Logger                           *slog.Logger
 }
@@ -146,11 +147,15 @@ type Watcher struct {
 
 // Watch starts to serve. The caller closes it.
 func Watch(o WatchOptions) (*Watcher, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
 	info, err := Options{Socket: o.Socket, StreamCertificate: o.StreamCertificate}.info()
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{others: newOthers(o.CRI, o.NodeName, o.Classes), classes: o.Classes, logger: o.Logger}
+	w := &watcher{others: newOthers(o.CRI, strings.ToLower(host), o.Classes), classes: o.Classes, logger: o.Logger}
 	served, err := api.Listen(filepath.Join(o.State, api.SocketName), api.Options{Agent: w, Server: info, Logger: o.Logger})
 	if err != nil {
 		return nil, err
@@ -227,6 +232,6 @@ func (w *watcher) Debug(_ context.Context, r api.DebugRequest) error {
 }
 
 func (w *watcher) refuse(verb, namespace, name string) error {
-	err := fmt.Errorf("%s pod %q: there is none: %w", verb, namespace+"/"+name, errdefs.ErrNotFound)
+	err := fmt.Errorf("%s pod %q: no such pod: %w", verb, namespace+"/"+name, errdefs.ErrNotFound)
 	return explain(err, verb, w.others, w.logger, namespace, name)
 }
