@@ -61,12 +61,11 @@ type (
 
 // See the packages that these come from.
 const (
-	Module                = catalog.Module
-	MaxModule             = pull.MaxModule
-	VerifyNever           = access.Never
-	VerifyPrivate         = access.Private
-	VerifyAlways          = access.Always
-	DefaultParallelLayers = pull.DefaultParallelLayers
+	Module        = catalog.Module
+	MaxModule     = pull.MaxModule
+	VerifyNever   = access.Never
+	VerifyPrivate = access.Private
+	VerifyAlways  = access.Always
 )
 
 // Options configures a Service.
@@ -76,8 +75,6 @@ type Options struct {
 	// Handlers are the configured handlers; exactly one is the default.
 	Handlers []HandlerPlatforms
 	Registry registry.Options
-	// ParallelLayers is how many layers one pull fetches at a time; 0 means DefaultParallelLayers.
-	ParallelLayers int
 	// Verification says who may use an image that is present; "" is VerifyNever.
 	Verification Verification
 	// Arrived is called when a WebAssembly module is new in the store, with its

@@ -13,7 +13,8 @@ import (
 // removedKeys says what happened to keys that a configuration file once had. "*" is the name of a
 // handler.
 var removedKeys = map[string]string{
-	"images.parallel_fetches":    "removed: all pulls together fetch 8 blobs at a time, or parallel_layers where that is more",
+	"images.parallel_fetches":    "removed: all pulls together fetch 8 blobs at a time",
+	"images.parallel_layers":     "removed: one pull fetches 4 layers at a time, and all pulls together 8",
 	"images.range_threshold_mib": "removed: a blob of at least 32 MiB is fetched in parts",
 	"images.range_size_mib":      "removed: the parts of a blob have 4 MiB",
 	"images.range_memory_mib":    "removed: the parts of blobs that wait take at most 32 MiB",

@@ -283,8 +283,8 @@ func imageOptions(
 ) images.Options {
 	o := images.Options{
 		Root: p.images(), Registry: remotes, Logger: logger,
-		ParallelLayers: c.Images.ParallelLayers, Verification: images.Verification(c.Images.PullVerification),
-		KeepLayers: c.Images.KeepLayers, Budget: c.Images.BudgetMiB << 20, MaxLayerSize: c.Images.MaxLayerMiB << 20, Pinned: c.Images.Pinned,
+		Verification: images.Verification(c.Images.PullVerification),
+		KeepLayers:   c.Images.KeepLayers, Budget: c.Images.BudgetMiB << 20, MaxLayerSize: c.Images.MaxLayerMiB << 20, Pinned: c.Images.Pinned,
 		Arrived: modules.Compile, Departed: modules.Drop,
 	}
 	for _, h := range handlers.All() {

@@ -14,7 +14,6 @@ type imagesConfig struct {
 	HostsDir           string              `toml:"hosts_dir"`
 	CredentialsFile    string              `toml:"credentials_file"`
 	PullVerification   string              `toml:"pull_verification"`
-	ParallelLayers     int                 `toml:"parallel_layers"`
 	StallTimeout       string              `toml:"stall_timeout"`
 	KeepLayers         bool                `toml:"keep_layers"`
 	BudgetMiB          int64               `toml:"budget_mib"`
@@ -30,7 +29,6 @@ func defaultImages() imagesConfig {
 		HostsDir:           "/etc/containerd/certs.d",
 		CredentialsFile:    "/var/lib/kubelet/config.json",
 		PullVerification:   string(images.VerifyNever),
-		ParallelLayers:     images.DefaultParallelLayers,
 		StallTimeout:       "1m",
 		MaxLayerMiB:        64 << 10,
 		Pinned:             []string{},
@@ -40,15 +38,12 @@ func defaultImages() imagesConfig {
 
 // registry makes the options of the registry client.
 func (c imagesConfig) registry() (registry.Options, error) {
-	o := registry.Options{
-		Insecure: c.InsecureRegistries, HostsDir: c.HostsDir, CredentialsFile: c.CredentialsFile,
-		MaxFetches: max(registry.DefaultMaxFetches, c.ParallelLayers),
-	}
+	o := registry.Options{Insecure: c.InsecureRegistries, HostsDir: c.HostsDir, CredentialsFile: c.CredentialsFile}
 	for _, n := range []struct {
 		name         string
 		value, least int64
 	}{
-		{"parallel_layers", int64(c.ParallelLayers), 1}, {"budget_mib", c.BudgetMiB, 0}, {"max_layer_mib", c.MaxLayerMiB, 1},
+		{"budget_mib", c.BudgetMiB, 0}, {"max_layer_mib", c.MaxLayerMiB, 1},
 	} {
 		if n.value < n.least {
 			return o, fmt.Errorf("images.%s is %d, and %d is the least", n.name, n.value, n.least)

@@ -96,7 +96,7 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 
 func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(x.p.ParallelLayers)
+	work.SetLimit(parallelLayers)
 	ingest := x.IngestPassing
 	if x.p.KeepLayers {
 		ingest = x.Ingest
@@ -115,7 +115,7 @@ func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 // together. Before, while nothing of it is on disk yet, it drops what they came in as.
 func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 	work, staging := errgroup.WithContext(ctx)
-	work.SetLimit(x.p.ParallelLayers)
+	work.SetLimit(parallelLayers)
 	all := make([]unpack.Layer, len(layers))
 	for i, l := range layers {
 		all[i] = l.layer

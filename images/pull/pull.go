@@ -34,9 +34,8 @@ import (
 	"github.com/sunaba-project/sunaba/images/variant"
 )
 
-// DefaultParallelLayers is how many layers of an image are fetched at a time,
-// unless Options say otherwise. As many are unpacked at a time.
-const DefaultParallelLayers = 4
+// parallelLayers is how many layers one pull fetches at a time. As many are unpacked at a time.
+const parallelLayers = 4
 
 // Options configures a Puller.
 type Options struct {
@@ -49,8 +48,6 @@ type Options struct {
 	Registry  *registry.Client
 	Meters    *progress.Meters
 	Room      *transfer.Room
-	// ParallelLayers is how many layers one pull fetches at a time; 0 means DefaultParallelLayers.
-	ParallelLayers int
 	// KeepLayers keeps layers as they were transferred.
 	KeepLayers bool
 	Logger     *slog.Logger
@@ -67,9 +64,6 @@ type Puller struct {
 
 // New returns a Puller.
 func New(o Options) *Puller {
-	if o.ParallelLayers <= 0 {
-		o.ParallelLayers = DefaultParallelLayers
-	}
 	return &Puller{Options: o, refused: make(map[digest.Digest]error)}
 }
 

@@ -21,7 +21,7 @@ import (
 const maxAnswer = 256 << 20
 
 // Client uses an agent through its socket. Its methods may be called at the same time.
-type Client struct{ http *http.Client }
+type Client struct{ http *unixhttp.Client }
 
 // Connect connects to an agent's socket, whose path may be of any length. The caller closes the
 // client.
@@ -31,7 +31,7 @@ type Client struct{ http *http.Client }
 // ErrUnavailable if no agent serves there.
 func Connect(ctx context.Context, path string) (*Client, error) {
 	client, err := unixhttp.Connect(ctx, path)
-	if unixhttp.NoServer(err) {
+	if errdefs.IsUnavailable(err) {
 		return nil, fmt.Errorf("no server answers on %q: start one with \"sunaba serve\", or give --state: %w", path, errdefs.ErrUnavailable)
 	}
 	if err != nil {
@@ -41,10 +41,7 @@ func Connect(ctx context.Context, path string) (*Client, error) {
 }
 
 // Close closes the connections.
-func (c *Client) Close() error {
-	c.http.CloseIdleConnections()
-	return nil
-}
+func (c *Client) Close() error { return c.http.Close() }
 
 // List is a list of objects. Each is JSON, with its kind.
 type List struct {

@@ -204,7 +204,7 @@ func TestPythonServesAsUnderWasmtime(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("SUNABA_COMPONENTS_CACHE", t.TempDir())
-	theirs := web(t, all.Wasmtime(), "serve", "-Scli", "--addr", "127.0.0.1:0", component)
+	theirs := web(t, append(wasmtime(all, "serve", "python"), "-Scli", "--addr", "127.0.0.1:0", component)...)
 	ours := web(t, self, "serve", component)
 	for _, e := range []exchange{{line: "GET /a?b", headers: []string{"x-a: 1"}}, {line: "POST /c", headers: []string{"content-length: 3"}, body: "abc"}} {
 		differ(t, e.line, e.play(t, ours, strings.NewReplacer()), e.play(t, theirs, strings.NewReplacer()))

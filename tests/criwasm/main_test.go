@@ -20,7 +20,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(node.Ground{Name: "criwasm", Inside: func(folder string) int { return runInside(m, folder) }}.Enter())
+	os.Exit(node.Ground{Name: "criwasm", Inside: oci.WithRegistry(&world.registry, prepare, func() int {
+		code := m.Run()
+		fmt.Printf("criwasm: %d passed, %d failed, %d skipped\n", world.passed, world.failed, world.skipped)
+		return code
+	})}.Enter())
 }
 
 // world is what all specs share: nothing in it changes after TestMain, but the counts.
@@ -37,23 +41,8 @@ var world struct {
 	passed, failed, skipped int
 }
 
-func runInside(m *testing.M, folder string) int {
-	if err := prepare(folder); err != nil {
-		fmt.Println("prepare the wasm suite:", err)
-		return 1
-	}
-	defer world.registry.Close()
-	code := m.Run()
-	fmt.Printf("criwasm: %d passed, %d failed, %d skipped\n", world.passed, world.failed, world.skipped)
-	return code
-}
-
 func prepare(folder string) error {
 	world.folder = folder
-	var err error
-	if world.registry, err = oci.Serve("127.0.0.1:0"); err != nil {
-		return err
-	}
 	ctx := context.Background()
 	source, err := filepath.Abs("testdata/guest.c")
 	if err != nil {

@@ -7,7 +7,6 @@ package hostile
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -19,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(node.Ground{Name: "hostile", Tests: m.Run, Inside: func(folder string) int { return runInside(m, folder) }}.Enter())
+	os.Exit(node.Ground{Name: "hostile", Tests: m.Run, Inside: oci.WithRegistry(&world.registry, prepare, m.Run)}.Enter())
 }
 
 // world is what all tests share: nothing in it changes after TestMain.
@@ -30,22 +29,10 @@ var world struct {
 	guest       string // examples/c as an image of platform wasip1/wasm
 }
 
-func runInside(m *testing.M, folder string) int {
-	if err := prepare(context.Background(), folder); err != nil {
-		fmt.Println("prepare the hostile tests:", err)
-		return 1
-	}
-	defer world.registry.Close()
-	return m.Run()
-}
-
-func prepare(ctx context.Context, folder string) error {
+func prepare(folder string) error {
+	ctx := context.Background()
 	world.folder, world.bin = folder, filepath.Join(folder, "bin")
 	if err := node.HideUnified(filepath.Join(folder, "cgroup")); err != nil {
-		return err
-	}
-	var err error
-	if world.registry, err = oci.Serve("127.0.0.1:0"); err != nil {
 		return err
 	}
 	busybox, err := oci.Busybox(oci.Host(), v1.Config{})

@@ -27,6 +27,24 @@ type Registry struct {
 	requests []string
 }
 
+// WithRegistry returns what node.Ground calls in its namespaces: it serves a registry, has prepare
+// store images in it, and returns what run does. It says so and returns 1 if that fails.
+func WithRegistry(registry **Registry, prepare func(folder string) error, run func() int) func(folder string) int {
+	return func(folder string) int {
+		served, err := Serve("127.0.0.1:0")
+		if err == nil {
+			defer served.Close()
+			*registry = served
+			err = prepare(folder)
+		}
+		if err != nil {
+			fmt.Println("prepare the tests:", err)
+			return 1
+		}
+		return run()
+	}
+}
+
 // Serve starts a registry on address, "127.0.0.1:0" for a free port.
 func Serve(address string) (*Registry, error) {
 	listener, err := net.Listen("tcp", address)

@@ -52,14 +52,7 @@ func TestMain(m *testing.M) {
 			}
 			return nil
 		},
-		Inside: func(folder string) int {
-			if err := prepare(folder); err != nil {
-				fmt.Println("prepare the recovery tests:", err)
-				return 1
-			}
-			defer world.registry.Close()
-			return m.Run()
-		},
+		Inside: oci.WithRegistry(&world.registry, prepare, m.Run),
 	}.Enter())
 }
 
@@ -74,11 +67,8 @@ var world struct {
 
 func prepare(folder string) error {
 	world.folder, world.bin = folder, filepath.Join(folder, "bin")
-	var err error
-	if world.registry, err = oci.Serve("127.0.0.1:0"); err != nil {
-		return err
-	}
 	ctx := context.Background()
+	var err error
 	if world.module, err = oci.BuildC(ctx, "../criwasm/testdata/guest.c"); err != nil {
 		return err
 	}

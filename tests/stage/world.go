@@ -61,14 +61,7 @@ func Main(m *testing.M, name, tests string, world *World) int {
 			}
 			return nil
 		},
-		Inside: func(folder string) int {
-			if err := world.prepare(folder, tests); err != nil {
-				fmt.Println("prepare the scenarios:", err)
-				return 1
-			}
-			defer world.Registry.Close()
-			return m.Run()
-		},
+		Inside: oci.WithRegistry(&world.Registry, func(folder string) error { return world.prepare(folder, tests) }, m.Run),
 	}.Enter()
 }
 
@@ -80,9 +73,6 @@ func (w *World) prepare(folder, tests string) error {
 	w.modules = modules(filepath.Join(filepath.Dir(folder), "modules"))
 	w.Folder, w.Bin, w.Tools, w.examples = folder, filepath.Join(folder, "bin"), filepath.Join(tests, "tools/bin"), filepath.Join(tests, "../examples")
 	if err := node.HideUnified(filepath.Join(folder, "cgroup")); err != nil {
-		return err
-	}
-	if w.Registry, err = oci.Serve("127.0.0.1:0"); err != nil {
 		return err
 	}
 	return w.push(context.Background())

@@ -12,14 +12,12 @@ import (
 	"net/url"
 	"path/filepath"
 
-	"github.com/containerd/errdefs"
-
 	"github.com/sunaba-project/sunaba/host/unixsocket/unixhttp"
 	"github.com/sunaba-project/sunaba/images"
 )
 
 // Client uses the store of a server.
-type Client struct{ http *http.Client }
+type Client struct{ http *unixhttp.Client }
 
 var _ Store = (*Client)(nil)
 
@@ -30,9 +28,6 @@ var _ Store = (*Client)(nil)
 // ErrUnavailable if no server listens there.
 func Connect(ctx context.Context, path string) (*Client, error) {
 	client, err := unixhttp.Connect(ctx, path)
-	if unixhttp.NoServer(err) {
-		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrUnavailable)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -40,10 +35,7 @@ func Connect(ctx context.Context, path string) (*Client, error) {
 }
 
 // Close closes the connections.
-func (c *Client) Close() error {
-	c.http.CloseIdleConnections()
-	return nil
-}
+func (c *Client) Close() error { return c.http.Close() }
 
 func (c *Client) post(ctx context.Context, what string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://images/"+what, body)

@@ -6,12 +6,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/sunaba-project/sunaba/host/unixsocket"
 )
 
 func TestConnect(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
-	if _, err := Connect(t.Context(), path); !NoServer(err) {
+	if _, err := Connect(t.Context(), path); !errdefs.IsUnavailable(err) {
 		t.Fatalf("no socket: %v", err)
 	}
 	l, err := unixsocket.Listen(path, 0o600)
@@ -24,7 +26,7 @@ func TestConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.CloseIdleConnections()
+	defer c.Close()
 	resp, err := c.Get("http://any/name")
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +36,7 @@ func TestConnect(t *testing.T) {
 		t.Errorf("answer %q, %v", text, err)
 	}
 	s.Close()
-	if _, err := Connect(t.Context(), path); !NoServer(err) {
+	if _, err := Connect(t.Context(), path); !errdefs.IsUnavailable(err) {
 		t.Errorf("a server that ended: %v", err)
 	}
 }

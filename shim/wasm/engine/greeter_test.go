@@ -37,7 +37,7 @@ func TestGreeterBothWays(t *testing.T) {
 	if n := strings.Count(said, "\n"); n < 30 {
 		t.Fatalf("the Linux program says %q", said)
 	}
-	bothWays(t, some(eachStep()), func(compile.Steps) (*bench, string) {
+	bothWays(t, some(eachStep(), "light", "rewritten"), func(compile.Steps) (*bench, string) {
 		p := newPod(t)
 		b := newBench(t, "greeter")
 		b.inPod(p)

@@ -25,7 +25,6 @@ package pods
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -52,17 +51,7 @@ func TestMain(m *testing.M) {
 		os.Exit(killer.Main())
 	}
 	flag.Parse()
-	os.Exit(node.Ground{
-		Name: "podrecovery",
-		Inside: func(folder string) int {
-			if err := prepare(folder); err != nil {
-				fmt.Println("prepare the recovery tests of pods:", err)
-				return 1
-			}
-			defer world.registry.Close()
-			return m.Run()
-		},
-	}.Enter())
+	os.Exit(node.Ground{Name: "podrecovery", Inside: oci.WithRegistry(&world.registry, prepare, m.Run)}.Enter())
 }
 
 // world is what all workers share: nothing in it changes after TestMain.
@@ -75,10 +64,6 @@ var world struct {
 
 func prepare(folder string) error {
 	world.folder, world.bin = folder, filepath.Join(folder, "bin")
-	var err error
-	if world.registry, err = oci.Serve("127.0.0.1:0"); err != nil {
-		return err
-	}
 	ctx := context.Background()
 	for ref, name := range map[*string]string{&world.first: "first", &world.second: "second"} {
 		image, err := oci.Busybox(oci.Host(), v1.Config{}, oci.Text("name", name))
