@@ -33,7 +33,7 @@ const (
 )
 
 // burst is how long what belongs to one change may take: an installer writes several plugins.
-const burst = 100 * time.Millisecond
+const burst = 20 * time.Millisecond
 
 // Watch implements Watched.
 func (s *switching) Watch(ctx context.Context, changed func()) error {

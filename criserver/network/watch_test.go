@@ -53,7 +53,7 @@ func TestWatch(t *testing.T) {
 	select {
 	case <-told:
 		t.Error("a file beside the folder is told of")
-	case <-time.After(4 * burst):
+	case <-time.After(20 * burst):
 	}
 	cancel()
 	must(t, <-ended)
@@ -64,7 +64,7 @@ func quiet(told <-chan struct{}) {
 	for {
 		select {
 		case <-told:
-		case <-time.After(3 * burst):
+		case <-time.After(15 * burst):
 			return
 		}
 	}
