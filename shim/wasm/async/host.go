@@ -120,19 +120,33 @@ func (s *shared) close() {
 
 // spliced is what moves from a source to a sink, without the guest.
 type spliced struct {
+	tasks *Tasks
 	from  Bytes
 	to    Sink
 	bytes []byte // that are not written yet
 	room  []byte
 }
 
+// maxSplices bounds how many an instance has at a time, since they have no handle.
+const maxSplices = 100
+
 func (t *Tasks) splice(from Source, to Sink) {
 	bytes, ok := from.(Bytes)
 	if !ok {
 		canonical.Trapf("a stream of the host's is given back, and cannot be")
 	}
-	s := &spliced{from: bytes, to: to, room: make([]byte, 16<<10)}
-	t.add(s)
+	if t.splices == maxSplices {
+		canonical.Trapf("more than %d streams from the host to the host", maxSplices)
+	}
+	t.splices++
+	t.add(&spliced{tasks: t, from: bytes, to: to, room: make([]byte, 16<<10)})
+}
+
+// close ends the moving.
+func (s *spliced) close() {
+	s.tasks.splices--
+	s.from.Close()
+	s.to.Close()
 }
 
 // WaitsFor implements Work.
@@ -147,17 +161,14 @@ func (s *spliced) step() bool {
 	if len(s.bytes) == 0 {
 		n, err := s.from.ReadBytes(s.room)
 		if s.bytes = s.room[:n]; err != nil {
-			s.from.Close()
-			s.to.Close()
-			return true
+			s.close()
 		}
-		return false
+		return err != nil
 	}
 	n, err := s.to.Write(s.bytes)
 	s.bytes = s.bytes[n:]
 	if err != nil {
-		s.from.Close()
-		s.to.Close()
+		s.close()
 	}
 	return err != nil
 }
@@ -190,7 +201,7 @@ func (p *Promise) Keep(store func(c *canonical.Call, at uint32)) {
 // tell tells a guest that waits.
 func (p *Promise) tell() {
 	c := p.of.pending
-	if c == nil || !p.kept {
+	if c == nil || !p.kept || p.of.tasks.closed {
 		return
 	}
 	p.store(&c.call, c.at)

@@ -22,11 +22,21 @@ type running struct {
 	call canonical.Call
 	out  uint32
 	end  func(c *canonical.Call, err error)
+	over bool // it has ended, or was cancelled
+}
+
+// cancel cancels the operation, once.
+func (r *running) cancel() {
+	if !r.over {
+		r.over = true
+		r.Cancel()
+	}
 }
 
 func (r *running) step() bool {
 	ended, err := r.Step(&r.call, r.out)
 	if ended {
+		r.over = true
 		r.end(&r.call, err)
 	}
 	return ended
@@ -46,7 +56,7 @@ func (s *subtask) Drop() {
 	s.join(nil)
 	if s.running != nil {
 		s.tasks.remove(s.running)
-		s.running.Cancel()
+		s.running.cancel()
 	}
 }
 
@@ -108,7 +118,7 @@ func subtaskCancel(async bool) func(*canonical.Call, []uint64, uint32) error {
 		}
 		if r := s.running; r != nil {
 			s.tasks.remove(r)
-			r.Cancel()
+			r.cancel()
 			s.resolve(canonical.SubtaskCancelled)
 		}
 		p[0] = uint64(s.tell().payload)

@@ -21,11 +21,27 @@ type Tasks struct {
 	subs     []wasi.Subscription
 	context  [2]uint64
 	pressure uint32
+	splices  int      // in work
+	closed   bool     // the guest is told of nothing more
 	result   []uint64 // of the task, nil until it has returned
 }
 
 // New makes the Tasks of an instance, which sleeps in this System.
 func New(system *wasi.System) *Tasks { return &Tasks{system: system} }
+
+// Close implements canonical.Tasks.
+func (t *Tasks) Close() {
+	t.closed = true
+	for _, w := range t.work {
+		switch w := w.(type) {
+		case *running:
+			w.cancel()
+		case *spliced:
+			w.close()
+		}
+	}
+	t.work = nil
+}
 
 // of is the Tasks of the instance that a call is one of.
 func of(c *canonical.Call) *Tasks { return Of(c) }

@@ -68,6 +68,9 @@ func (i *Instance) Ended() error {
 
 // Close drops the handles that are left. No call may run or follow.
 func (i *Instance) Close() {
+	if i.Tasks != nil {
+		i.Tasks.Close()
+	}
 	i.handles.clear()
 	i.reallocs, i.call = nil, Call{}
 }

@@ -59,6 +59,10 @@ type World struct {
 	Release    string // "0.2", also for ""
 	Interfaces map[string][]Function
 
+	// Load, if it is set, makes the Interfaces when a function of the release is looked for: a guest
+	// that imports none of it starts without them.
+	Load func() map[string][]Function
+
 	// Make makes a function of the module BuiltIns. A world that has it has no interfaces.
 	Make func(name string) (*Function, error)
 }
@@ -72,6 +76,14 @@ func (w *World) Of() string {
 		return "0.2"
 	}
 	return w.Release
+}
+
+// All are the interfaces.
+func (w *World) All() map[string][]Function {
+	if w.Load != nil {
+		return w.Load()
+	}
+	return w.Interfaces
 }
 
 // Signature is how a lowered function is imported.
@@ -125,7 +137,10 @@ func Find(iface, name string, worlds ...World) (*Function, error) {
 			}
 			continue
 		}
-		functions, known := w.Interfaces[bare]
+		if w.Load != nil && !served(version, w.Of()) {
+			continue
+		}
+		functions, known := w.All()[bare]
 		if !known {
 			names = append(names, w.Name)
 			continue

@@ -10,7 +10,7 @@ import (
 
 // World is what a component gets as wasi:cli/command@0.3.
 func World() canonical.World {
-	return canonical.World{Name: "wasi:cli/command@0.3", Release: "0.3", Interfaces: interfaces()}
+	return canonical.World{Name: "wasi:cli/command@0.3", Release: "0.3", Load: interfaces}
 }
 
 // interfaces are the functions of each interface, by its name without the version.

@@ -13,14 +13,17 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2/codes"
 )
 
-// maxDatagram is the largest datagram, in bytes.
-const maxDatagram = 64 << 10
+const (
+	maxDatagram = 64 << 10        // the largest datagram, in bytes
+	maxWaiting  = 4 * maxDatagram // bytes that wait to be sent by one socket
+)
 
 // udpSocket is the resource of that name.
 type udpSocket struct {
 	*shared
 	bound  bool
 	remote netip.AddrPort // that it is connected to, zero for none
+	waits  int            // bytes that wait to be sent
 }
 
 // Drop implements canonical.Resource.
@@ -115,12 +118,15 @@ func (o *udpOperation) Step(c *canonical.Call, out uint32) (bool, error) {
 	if err == unix.EAGAIN {
 		return false, nil
 	}
-	o.of.release()
+	o.Cancel()
 	return true, err
 }
 
 // Cancel implements canonical.Operation.
-func (o *udpOperation) Cancel() { o.of.release() }
+func (o *udpOperation) Cancel() {
+	o.of.waits -= len(o.data)
+	o.of.release()
+}
 
 func (o *udpOperation) send() (err error) {
 	b := wasi.Buffers{}.Add(o.data)
@@ -168,7 +174,11 @@ func udpSend(c *canonical.Call, p []uint64, _ uint32) error {
 			o.to = netip.AddrPort{} // where it is connected to
 		}
 	}
+	if s.waits+len(data) > maxWaiting {
+		return codes.OutOfMemory
+	}
 	o.data = append([]byte{}, data...)
+	s.waits += len(data)
 	return o.start()
 }
 

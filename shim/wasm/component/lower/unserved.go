@@ -62,7 +62,7 @@ func served(release string) []string {
 	all := map[string]bool{}
 	for _, w := range worlds() {
 		if w.Of() == release {
-			for name := range w.Interfaces {
+			for name := range w.All() {
 				all[name] = true
 			}
 		}
