@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"os"
+	"path"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -52,7 +53,8 @@ func wasmCommand() *cli.Command {
 				Flags: with(
 					handlerFlag, optimize,
 					&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "`NAME=VALUE`, or NAME for the one that this command has; may be repeated"},
-					&cli.StringSliceFlag{Name: "dir", Usage: "`HOST[:GUEST][:ro]`, a directory or file that the guest sees; may be repeated"},
+					&cli.StringSliceFlag{Name: "dir", Usage: "`HOST[:GUEST][:ro]`, a directory or file that the guest sees; may be repeated. A directory \".\" is the guest's root"},
+					&cli.StringFlag{Name: "workdir", Usage: "working `DIRECTORY` of the guest", Value: "/"},
 					&cli.StringSliceFlag{Name: "listen", Usage: "`[ADDRESS:]PORT` that is open before the guest starts, from descriptor 3 on; may be repeated"},
 					&cli.BoolFlag{Name: "host-network", Usage: "let the guest use the node's network"},
 					&cli.StringFlag{Name: "memory", Usage: "memory `LIMIT`, such as 64Mi"},
@@ -233,8 +235,11 @@ const leastMemory = 1 << 20
 func runOptions(cmd *cli.Command) (o wasm.RunOptions, err error) {
 	o = wasm.RunOptions{
 		Args: cmd.Args().Tail(), HostNetwork: cmd.Bool("host-network"),
-		Grace: cmd.Duration("grace"), StopWait: cmd.Bool("stop-wait"),
+		Workdir: cmd.String("workdir"), Grace: cmd.Duration("grace"), StopWait: cmd.Bool("stop-wait"),
 		Stdin: openStream(os.Stdin), Stdout: openStream(os.Stdout), Stderr: openStream(os.Stderr), Notes: cmd.Root().ErrWriter,
+	}
+	if !path.IsAbs(o.Workdir) {
+		return o, fmt.Errorf("--workdir %q is not absolute", o.Workdir)
 	}
 	if text := cmd.String("memory"); text != "" {
 		limit, err := resource.ParseQuantity(text)

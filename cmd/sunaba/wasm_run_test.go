@@ -92,6 +92,32 @@ func TestWasmRun(t *testing.T) {
 			b.checkNothingLeft()
 		})
 	}
+	t.Run("relative directories", func(t *testing.T) {
+		b := &wasmBench{t: t, dir: b.dir, places: b.places}
+		t.Chdir(shared)
+		b.file("shared/deep/file", []byte("deep\n"))
+		for _, c := range []struct {
+			args []string
+			want string
+		}{
+			{[]string{"--dir", ".", "--user", "1234", probe, "read:file", "read:/deep/file", "write:other"}, "read:file=content\nread:/deep/file=deep\nwrite:other=ok\n"},
+			{[]string{"--dir", ".:ro", "--user", "1234", probe, "read:file", "write:none"}, "read:file=content\nwrite:none=Read-only file system\n"},
+			{[]string{"--dir", "deep", "--listen", "127.0.0.1:39871", "--workdir", "/deep", probe, "read:deep/file", "env:PWD"}, "read:deep/file=deep\nenv:PWD=/deep\n"},
+			{[]string{"--dir", ".", "--host-network", "--user", "1234", probe, "list:/"}, "list:/=4\n"}, // deep, file, new, other: no mount points
+		} {
+			stdout, _ := b.call(0, append([]string{"run"}, c.args...)...)
+			if stdout != c.want {
+				t.Errorf("%q: %q, want %q", c.args, stdout, c.want)
+			}
+		}
+		if _, err := os.Stat("other"); err != nil || os.Remove("other") != nil {
+			t.Errorf("what the guest wrote: %v", err)
+		}
+		has(t, second(b.call(128, "run", "--dir", ".", "--dir", "/tmp:/tmp", hello)), "is the guest's root")
+		has(t, second(b.call(1, "run", "--dir", "..", hello)), "leads out of the working directory")
+		has(t, second(b.call(1, "run", "--workdir", "x", hello)), "not absolute")
+		b.checkNothingLeft()
+	})
 	if info, err := os.Stat(filepath.Join(shared, "new")); err != nil || info.Sys().(*syscall.Stat_t).Uid != 1234 {
 		t.Errorf("the new file: %v", err)
 	}

@@ -63,6 +63,11 @@ func PodOf(cmd *cli.Command) (*Pod, error) {
 	if p.Dirs, err = wasm.ParseDirs(cmd.StringSlice("dir")); err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
+	for _, d := range p.Dirs {
+		if d.Destination == "/" {
+			return nil, errors.New("run: a pod's root is that of its image: give the directory a path, as in --dir .:/work --workdir /work")
+		}
+	}
 	if p.User, err = wasm.ParseUser(cmd.String("user")); err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}

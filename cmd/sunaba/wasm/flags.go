@@ -43,7 +43,8 @@ func ParseEnv(texts []string) ([]string, error) {
 }
 
 // ParseDirs reads HOST:GUEST, or HOST for what is to have the same path in the guest, with :ro
-// behind it for what is only to be read.
+// behind it for what is only to be read. A relative HOST alone has this path from the guest's root,
+// which "." becomes: programs find it there by the same relative path.
 func ParseDirs(texts []string) ([]specs.Mount, error) {
 	var mounts []specs.Mount
 	for _, text := range texts {
@@ -56,14 +57,21 @@ func ParseDirs(texts []string) ([]specs.Mount, error) {
 		if host == "" {
 			return nil, fmt.Errorf("directory %q is not HOST, HOST:GUEST or either with :ro: %w", text, errdefs.ErrInvalidArgument)
 		}
+		relative := !filepath.IsAbs(host) && guest == "" && !strings.Contains(rest, ":")
+		if relative && !filepath.IsLocal(host) {
+			return nil, fmt.Errorf("directory %q leads out of the working directory: say where the guest has it, as in %s:/work: %w", text, host, errdefs.ErrInvalidArgument)
+		}
+		if relative {
+			guest = path.Join("/", host)
+		}
 		host, err := filepath.Abs(host)
 		if err != nil {
 			return nil, err
 		}
-		if !strings.Contains(rest, ":") {
+		if !relative && !strings.Contains(rest, ":") {
 			guest = host
 		}
-		if !path.IsAbs(guest) || path.Clean(guest) == "/" {
+		if !path.IsAbs(guest) || path.Clean(guest) == "/" && !relative {
 			return nil, fmt.Errorf("directory %q: %q is not an absolute path below the guest's root, which is an empty directory: %w", text, guest, errdefs.ErrInvalidArgument)
 		}
 		if _, err := os.Stat(host); err != nil {

@@ -1,6 +1,8 @@
 package wasm
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -17,6 +19,13 @@ func TestParse(t *testing.T) {
 	mount := func(to, how string) specs.Mount {
 		return specs.Mount{Type: "bind", Source: "/tmp", Destination: to, Options: []string{"rbind", how}}
 	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	relative := func(from, to, how string) specs.Mount {
+		return specs.Mount{Type: "bind", Source: filepath.Join(here, from), Destination: to, Options: []string{"rbind", how}}
+	}
 	for _, c := range []struct {
 		parse func(...string) (any, error)
 		texts []string
@@ -28,6 +37,10 @@ func TestParse(t *testing.T) {
 		{dirs, []string{"/tmp:/a", "/tmp:/b/../c/:ro", "/tmp/:/d:rw"}, []specs.Mount{mount("/a", "rw"), mount("/c", "ro"), mount("/d", "rw")}},
 		{dirs, []string{"/tmp", "/tmp/../tmp:ro"}, []specs.Mount{mount("/tmp", "rw"), mount("/tmp", "ro")}},
 		{dirs, []string{"/"}, nil},
+		{dirs, []string{".", "testdata:ro", "./testdata/../testdata"}, []specs.Mount{relative(".", "/", "rw"), relative("testdata", "/testdata", "ro"), relative("testdata", "/testdata", "rw")}},
+		{dirs, []string{".:/work"}, []specs.Mount{relative(".", "/work", "rw")}},
+		{dirs, []string{".."}, nil},
+		{dirs, []string{".:/"}, nil},
 		{dirs, []string{""}, nil},
 		{dirs, []string{"/tmp:"}, nil},
 		{dirs, []string{"/tmp:relative"}, nil},

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -32,7 +34,8 @@ type RunOptions struct {
 	File        string
 	Args        []string // its arguments, after its own name
 	Env         []string
-	Dirs        []specs.Mount
+	Dirs        []specs.Mount // one that is mounted at / is the root itself, and the only one
+	Workdir     string        // "" is /
 	Listen      []Listener
 	HostNetwork bool  // it is in the node's network; else in one of its own, of which nothing leads out
 	Memory      int64 // limit in bytes, 0 = none
@@ -165,10 +168,14 @@ func (o RunOptions) bundle() (*shim.Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
+	root, err := o.root()
+	if err != nil {
+		return nil, err
+	}
 	id := runName(os.Getpid())
 	spec := &specs.Spec{
 		Version:  specs.Version,
-		Process:  &specs.Process{Args: append([]string{o.Name}, o.Args...), Env: o.Env, Cwd: "/"},
+		Process:  &specs.Process{Args: append([]string{o.Name}, o.Args...), Env: o.Env, Cwd: cmp.Or(o.Workdir, "/")},
 		Hostname: "sunaba",
 		Mounts:   o.Dirs,
 		Linux: &specs.Linux{
@@ -181,9 +188,15 @@ func (o RunOptions) bundle() (*shim.Bundle, error) {
 	if o.Systemd {
 		spec.Linux.CgroupsPath = "system.slice:sunaba:" + strconv.Itoa(os.Getpid())
 	}
-	if o.HostNetwork {
+	b := &shim.Bundle{ID: id, Namespace: "sunaba", Path: "/", Spec: spec}
+	if root != nil {
+		b.Rootfs, spec.Mounts = root.Source, nil
+		spec.Root = &specs.Root{Path: root.Source, Readonly: slices.Contains(root.Options, "ro")}
+	}
+	switch {
+	case o.HostNetwork && root == nil: // no mount points are made in a folder of the user's
 		spec.Mounts = append(spec.Mounts, names()...)
-	} else {
+	case !o.HostNetwork:
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
 	}
 	if o.Memory > 0 {
@@ -192,8 +205,23 @@ func (o RunOptions) bundle() (*shim.Bundle, error) {
 	if o.User != nil {
 		spec.Process.User = specs.User{UID: o.User.UID, GID: o.User.GID}
 	}
-	facts := annotation.Facts{Module: annotation.Module{Path: file}, Listeners: o.Listen, StopWait: o.StopWait}
-	return &shim.Bundle{ID: id, Namespace: "sunaba", Path: "/", Spec: spec, Facts: facts}, nil
+	b.Facts = annotation.Facts{Module: annotation.Module{Path: file}, Listeners: o.Listen, StopWait: o.StopWait}
+	return b, nil
+}
+
+// root is the folder that is the guest's root, nil without one.
+func (o RunOptions) root() (*specs.Mount, error) {
+	for i := range o.Dirs {
+		if o.Dirs[i].Destination != "/" {
+			continue
+		}
+		if len(o.Dirs) > 1 {
+			return nil, fmt.Errorf("the directory %q is the guest's root, and no other can be in it: say where the guest has it, as in .:/work: %w",
+				o.Dirs[i].Source, errdefs.ErrInvalidArgument)
+		}
+		return &o.Dirs[i], nil
+	}
+	return nil, nil
 }
 
 // names are the node's files by which names are resolved in its network.
