@@ -10,10 +10,11 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
+	"github.com/sunaba-project/sunaba/shim/wasm/format/rustname"
 )
 
 // name puts the functions' names into a stack trace: a module that was loaded without them has only
-// their numbers there, each at the start of a line.
+// their numbers there, each at the start of a line. Rust's names are shown as their author wrote them.
 func (p *process) name(stack string) string {
 	if !p.config.Load.Names {
 		return stack
@@ -30,7 +31,7 @@ func (p *process) name(stack string) string {
 		if err != nil {
 			return call
 		}
-		function := names.Function(uint32(index))
+		function := rustname.Demangle(names.Function(uint32(index)))
 		if function == "" {
 			function = "$" + number
 		}

@@ -111,12 +111,12 @@ func TestImageThatDoesNotFitIsAnError(t *testing.T) {
 func TestNamesInStacks(t *testing.T) {
 	p := &process{}
 	p.guest.cache = t.TempDir()
-	names := "\x04name\x00\x02\x01m" + "\x01\x0a\x02\x03\x02go\x0c\x03a.b"
+	names := "\x04name\x00\x02\x01m" + "\x01\x2c\x03\x03\x02go\x0c\x03a.b\x0e\x20" + "_ZN3app4work17h0123456789abcdefE"
 	if err := os.WriteFile(filepath.Join(p.guest.cache, compile.NamesName), []byte(names), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	const stack = "wasm error: $3(\nwasm stack trace:\n\t.$3(i32,i64) i32\n\twasi_snapshot_preview1.fd_read(i32)\n\t.$12()\n\t.$13()"
-	const want = "wasm error: $3(\nwasm stack trace:\n\tm.go(i32,i64) i32\n\twasi_snapshot_preview1.fd_read(i32)\n\tm.a.b()\n\tm.$13()"
+	const stack = "wasm error: $3(\nwasm stack trace:\n\t.$3(i32,i64) i32\n\twasi_snapshot_preview1.fd_read(i32)\n\t.$12()\n\t.$13()\n\t.$14(i32)"
+	const want = "wasm error: $3(\nwasm stack trace:\n\tm.go(i32,i64) i32\n\twasi_snapshot_preview1.fd_read(i32)\n\tm.a.b()\n\tm.$13()\n\tm.app::work(i32)"
 	if got := p.name(stack); got != stack {
 		t.Errorf("names that are in the module: %q", got)
 	}
