@@ -61,19 +61,18 @@ func defaultPlaces() places {
 
 // daemon is a CRI server with all its parts.
 type daemon struct {
-	places   places
-	server   *server.Server
-	listener net.Listener
-	images   *images.Service
-	preload  string // folder of images to import
-	logger   *slog.Logger
-	classes  *classBook
-	network  network.Network
-	pods     *podagent.Runner // nil without [pods] manifests
-	// streamCertificate is the file of the certificate of streams, "" without.
-	streamCertificate string
-	labels            map[string]string // of the node, as they were read last
-	close             []func() error    // from first made to last
+	places      places
+	server      *server.Server
+	listener    net.Listener
+	images      *images.Service
+	preload     string // folder of images to import
+	logger      *slog.Logger
+	classes     *classBook
+	network     network.Network
+	pods        *podagent.Runner  // nil without [pods] manifests
+	certificate string            // file of that of the streams, "" without
+	labels      map[string]string // of the node, as they were read last
+	close       []func() error    // from first made to last
 }
 
 // newDaemon wires a server: everything that one part is told about another stands here. Nothing is
@@ -196,7 +195,7 @@ func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, 
 	} else if err := podagent.ReserveMemory(cgroups, p.state, 0); err != nil {
 		logger.Error("failed to take away the memory limit of all pods", "error", err)
 	}
-	d.streamCertificate = c.Stream.TLSCertFile
+	d.certificate = c.Stream.TLSCertFile
 	control, err := control.Listen(p.control(), store, logger)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func (d *daemon) startPods(ctx context.Context) error {
 		return d.pods.Start(ctx)
 	}
 	w, err := podagent.Watch(podagent.WatchOptions{
-		State: d.places.state, Socket: d.places.socket, StreamCertificate: d.streamCertificate, CRI: d.server.Local(),
+		State: d.places.state, Socket: d.places.socket, StreamCertificate: d.certificate, CRI: d.server.Local(),
 		Classes: d.classes.all, Logger: d.logger,
 	})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package async is the asynchronous part of the canonical ABI, for guests that are lifted with a
 // callback: tasks, subtasks, sets of waitables, streams, futures and error contexts, by
-// design/mvp/CanonicalABI.md and definitions.py of github.com/WebAssembly/component-model. World has
-// its built-ins, which a lowered component imports from canonical.BuiltIns.
+// design/mvp/CanonicalABI.md and definitions.py of github.com/WebAssembly/component-model. World
+// has its built-ins, which a lowered component imports from canonical.BuiltIns.
 //
 // # Life of a task
 //
@@ -14,16 +14,18 @@
 //
 // A stream or future has an end of the guest's and one of the host's, or both are the guest's. The
 // host's are a Source, a Sink and a Promise. They move data when the guest asks for it, within its
-// call if that needs no wait; other requests are work that continues while the guest waits. There are
-// no goroutines: everything happens on the guest's thread.
+// call if that needs no wait; other requests are work that continues while the guest waits. There
+// are no goroutines: everything happens on the guest's thread.
 //
 // # Names
 //
-// The name of a built-in has what it needs to know of the canonical definition: "stream.read:1.1.n:a"
-// is the asynchronous reading of a stream of numbers of 1 byte, aligned to 1. See Name.
+// The name of a built-in has what it needs to know of the canonical definition:
+// "stream.read:1.1.n:a" is the asynchronous reading of a stream of numbers of 1 byte, aligned to 1.
+// See Name.
 //
 // # Limits
 //
 // Waitables and sets are in the instance's table of handles, which has canonical.MaxHandles places.
-// What continues belongs to a handle of the table. A text of an error context has at most maxText bytes.
+// What continues belongs to a handle of the table. A text of an error context has at most maxText
+// bytes.
 package async

@@ -57,10 +57,10 @@ const (
 	ThreadParallelism   Operation = 0x42
 )
 
-// operation is the name of an operation, and what follows its byte: a letter for each part. t the index of a type, r a
-// resource, o options, a whether it is asynchronous, c whether it can be cancelled, s whether it is
-// shared, m a memory, v a core type of values, n a number, f a core type of functions, b a table, R a
-// result.
+// operation is the name of an operation, and what follows its byte: a letter for each part. t the
+// index of a type, r a resource, o options, a whether it is asynchronous, c whether it can be
+// cancelled, s whether it is shared, m a memory, v a core type of values, n a number, f a core type
+// of functions, b a table, R a result.
 type operation struct{ name, parts string }
 
 // operations are all but Lift and Lower, which are like no other.
