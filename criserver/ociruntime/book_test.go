@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,13 +32,27 @@ features) exit 1 ;;
 esac`, dir, version, create)
 }
 
-func noCgroups(t *testing.T) {
+// noCgroups wants that no cgroup of a trial is left but those of before. Servers of other tests make
+// trials meanwhile, and remove them.
+func noCgroups(t *testing.T, before []string) {
 	t.Helper()
-	for _, pattern := range []string{"/sys/fs/cgroup/sunaba-trial-*", "/sys/fs/cgroup/*/sunaba-trial-*"} {
-		if left, _ := filepath.Glob(pattern); len(left) > 0 {
-			t.Errorf("cgroups left: %q", left)
-		}
+	left := trialCgroups()
+	for end := time.Now().Add(20 * time.Second); len(left) > 0 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		now := trialCgroups()
+		left = slices.DeleteFunc(left, func(dir string) bool { return slices.Contains(before, dir) || !slices.Contains(now, dir) })
 	}
+	if len(left) > 0 {
+		t.Errorf("cgroups left: %q", left)
+	}
+}
+
+func trialCgroups() []string {
+	var all []string
+	for _, pattern := range []string{"/sys/fs/cgroup/sunaba-trial-*", "/sys/fs/cgroup/*/sunaba-trial-*"} {
+		found, _ := filepath.Glob(pattern)
+		all = append(all, found...)
+	}
+	return all
 }
 
 func groups(t *testing.T) *cgroup.Manager {
@@ -132,6 +147,7 @@ func TestTrialIsRepeated(t *testing.T) {
 
 // TestSweep removes a trial whose server was killed, with the container that was made.
 func TestSweep(t *testing.T) {
+	before := trialCgroups()
 	dir := t.TempDir()
 	log, said := logger()
 	trials := filepath.Join(dir, "trials")
@@ -163,7 +179,7 @@ func TestSweep(t *testing.T) {
 	defer b.Close()
 	empty(t, trials)
 	<-ended
-	noCgroups(t)
+	noCgroups(t, before)
 	asked, err := os.ReadFile(filepath.Join(dir, "asked"))
 	if err != nil || !strings.Contains(string(asked), "delete --force sunaba-trial-1") {
 		t.Errorf("%v: %s\n%s", err, asked, said)
@@ -172,6 +188,7 @@ func TestSweep(t *testing.T) {
 
 // TestTrialOfRunc has the real one make a container.
 func TestTrialOfRunc(t *testing.T) {
+	before := trialCgroups()
 	if os.Geteuid() != 0 {
 		t.Fatal("a container needs root")
 	}
@@ -184,5 +201,5 @@ func TestTrialOfRunc(t *testing.T) {
 		t.Errorf("%+v\n%s", r, said)
 	}
 	empty(t, trials)
-	noCgroups(t)
+	noCgroups(t, before)
 }
