@@ -191,7 +191,7 @@ func Find(classes []nodev1.RuntimeClass, name string) (nodev1.RuntimeClass, erro
 		}
 		have = append(have, rc.Name)
 	}
-	known := "no handler is configured"
+	known := "no RuntimeClass is known"
 	if len(have) > 0 {
 		known = "there are: " + strings.Join(have, ", ")
 	}

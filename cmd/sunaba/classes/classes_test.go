@@ -128,7 +128,7 @@ func TestAdmitRefuses(t *testing.T) {
 		{"no pod", light, "p.yaml: no Pod in it"},
 		{"another kind", "apiVersion: v1\nkind: Service\n", `p.yaml:1: kind "Service" of "v1"`},
 		{"unknown field", strings.Replace(web, "image: i", "imge: i", 1), `p.yaml:1: unknown field "spec.containers[0].imge"`},
-		{"unknown class", web, `p.yaml:1: pod "web": spec.runtimeClassName: find RuntimeClass "light" (there are none)`},
+		{"unknown class", web, `p.yaml:1: pod "web": spec.runtimeClassName: find RuntimeClass "light" (no RuntimeClass is known)`},
 		{"second is refused", light + "---\n" + web + "---\n" + strings.Replace(web, "spec:\n", "spec:\n  overhead: {memory: 1Mi}\n", 1),
 			`p.yaml:16: pod "web": spec.overhead: the pod has memory 1Mi and RuntimeClass "light" declares cpu 5m, memory 8Mi`},
 		{"class twice", light + "---\n" + light + "---\n" + web, `p.yaml:8: RuntimeClass "light" is defined twice`},
