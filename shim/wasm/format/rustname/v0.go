@@ -88,7 +88,7 @@ func (p *parser) base62() int {
 		default:
 			p.bad = true
 		}
-		n = min(n, 1<<56) // only hidden ones are larger
+		n = min(n, 1<<24) // an int of 32 bits holds what comes next; only hidden numbers are larger
 	}
 }
 
