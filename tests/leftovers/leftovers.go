@@ -44,16 +44,32 @@ func Take(scope Scope) (Snapshot, error) {
 	return slices.Compact(found), nil
 }
 
-// Since returns the lines of s that before does not have.
+// Since returns the lines of s that before does not have. A process stays the same when it executes
+// another program, as a shell does with its last command, and whatever its state.
 func (s Snapshot) Since(before Snapshot) []string {
+	known := map[string]bool{}
+	for _, line := range before {
+		known[identity(line)] = true
+	}
 	var fresh []string
 	for _, line := range s {
-		if _, known := slices.BinarySearch(before, line); !known {
+		if !known[identity(line)] {
 			fresh = append(fresh, line)
 		}
 	}
 	return fresh
 }
+
+// identity is a line, of a process only its id and when it was started.
+func identity(line string) string {
+	if strings.HasPrefix(line, processPrefix) {
+		line, _, _ = strings.Cut(line, " (")
+	}
+	return line
+}
+
+// processPrefix starts the lines of processes.
+const processPrefix = "process "
 
 // below says whether path is one of dirs or lies in one.
 func below(path string, dirs []string) bool {
@@ -115,13 +131,14 @@ func belongs(pid int, scope Scope) bool {
 	return false
 }
 
-// status reads a process's state and its parent from /proc/PID/stat, "" if it has another form.
-func status(stat string) (state, parent string) {
+// status reads a process's state, its parent and when it was started, in clock ticks since the boot,
+// from /proc/PID/stat, "" if that has another form.
+func status(stat string) (state, parent, started string) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 2 {
-		return "", ""
+	if len(fields) < 20 {
+		return "", "", ""
 	}
-	return fields[0], fields[1]
+	return fields[0], fields[1], fields[19]
 }
 
 func processes(scope Scope) ([]string, error) {
@@ -139,11 +156,11 @@ func processes(scope Scope) ([]string, error) {
 		if err != nil {
 			continue
 		}
-		state, parent := status(string(stat))
+		state, parent, started := status(string(stat))
 		if state == "Z" && parent == "1" {
 			continue // it has ended, and the machine's init has it: some take seconds to take notice
 		}
-		lines = append(lines, fmt.Sprintf("process %d (%s) %s", pid, state, strings.ReplaceAll(strings.TrimRight(string(cmdline), "\x00"), "\x00", " ")))
+		lines = append(lines, fmt.Sprintf(processPrefix+"%d since %s (%s) %s", pid, started, state, strings.ReplaceAll(strings.TrimRight(string(cmdline), "\x00"), "\x00", " ")))
 	}
 	return lines, nil
 }

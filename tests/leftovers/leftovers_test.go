@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,5 +58,16 @@ func TestEachKindIsSeen(t *testing.T) {
 		if !strings.Contains(fresh, want) {
 			t.Errorf("%q is not among\n%s", want, fresh)
 		}
+	}
+}
+
+// A shell that executes its last command is no new process; one with the same id that was started
+// later is.
+func TestSinceKnowsProcesses(t *testing.T) {
+	before := Snapshot{"link a (veth)", "process 7 since 100 (R) sh -c echo idle; sleep 1000"}
+	now := Snapshot{"link a (bridge)", "process 7 since 100 (S) sleep 1000", "process 7 since 200 (S) sleep 1000", "process 8 since 100 (S) sleep 1000"}
+	want := []string{"link a (bridge)", "process 7 since 200 (S) sleep 1000", "process 8 since 100 (S) sleep 1000"}
+	if got := now.Since(before); !slices.Equal(got, want) {
+		t.Errorf("new are %q, want %q", got, want)
 	}
 }
