@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"io"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -66,9 +67,9 @@ type Harness struct {
 	launcher shim.Launcher // nil = containers are created
 }
 
-// CgroupParent is the cgroup that test containers' groups are in. A bundle's cgroupsPath is
-// CgroupParent + "/" + id.
-const CgroupParent = "/sunaba-enginetest"
+// CgroupParent is the cgroup that the groups of this process's test containers are in: tests of
+// other packages, which run meanwhile, remove theirs. A bundle's cgroupsPath is CgroupParent + "/" + id.
+var CgroupParent = "/sunaba-enginetest-" + strconv.Itoa(os.Getpid())
 
 // NewID returns an id of the form the CRI server gives.
 func NewID() string {
