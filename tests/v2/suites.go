@@ -94,10 +94,12 @@ func parts(root string) ([]part, error) {
 		part{name: "recovery-rest", folder: "tests/recovery", tests: []string{"TestPowerCut", "TestReboot", "TestDamageAndOrphans", "TestHalfRemovedContainers"}},
 		part{name: "limits", folder: "tests/scenario", tests: limits, short: true, within: true},
 		part{name: "limits", folder: "tests/scenario", tests: limits, systemd: true, short: true})
-	for _, systemd := range []bool{false, true} {
+	all = append(all,
 		// Without systemd these run as a part of the scripts.
-		all = append(all, part{name: "pods", folder: "tests/scripts", tests: podTests, systemd: systemd, short: systemd, within: !systemd})
-	}
+		part{name: "pods", folder: "tests/scripts", tests: podTests, within: true},
+		part{name: "pods", folder: "tests/scripts", tests: podTests[:1], systemd: true, short: true},
+		// A full disk takes long here, and the same runs in `make test`.
+		part{name: "pods-pressure", folder: "tests/scripts", tests: podTests[1:], systemd: true})
 	// Machines of their own, which these switch off and on, and use up.
 	all = append(all, part{name: "machine-off", folder: "tests/machine", tests: []string{"TestOff"}, systemd: true, short: true},
 		part{name: "machine-install", folder: "tests/machine", tests: []string{"TestInstall"}, systemd: true, short: true},
