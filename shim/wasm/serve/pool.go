@@ -36,9 +36,10 @@ type Instances struct {
 	waiting   atomic.Int64
 
 	mu       sync.Mutex
-	spare    *Instance     // a fresh one, or the kept one
-	lent     int           // how many requests have one, or have one made
-	released chan struct{} // closed when the next one is given back
+	spare    *Instance      // a fresh one, or the kept one
+	coming   chan *Instance // gets the one that is being made, if no request has taken it out
+	lent     int            // how many requests have one, or have one made
+	released chan struct{}  // closed when the next one is given back
 }
 
 var _ wasihttp.Instances = (*Instances)(nil)
@@ -74,7 +75,10 @@ func (p *Instances) Take(ctx context.Context) (wasihttp.Guest, error) {
 // waits until one of them gives its back.
 func (p *Instances) instance(ctx context.Context) (*Instance, error) {
 	for {
-		i, released := p.lend()
+		i, coming, released := p.lend()
+		if i == nil && coming != nil {
+			i = <-coming
+		}
 		if i != nil {
 			return i, nil
 		}
@@ -98,14 +102,15 @@ func (p *Instances) instance(ctx context.Context) (*Instance, error) {
 	}
 }
 
-// lend counts a request in, and returns the spare instance, nil for none, and what is closed when
-// the next one is given back.
-func (p *Instances) lend() (spare *Instance, released <-chan struct{}) {
+// lend counts a request in, and returns the spare instance, nil for none, what gets the one that is
+// being made, nil for none, and what is closed when the next one is given back.
+func (p *Instances) lend() (spare *Instance, coming <-chan *Instance, released <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lent++
 	spare, p.spare = p.spare, nil
-	return spare, p.released
+	coming, p.coming = p.coming, nil
+	return spare, coming, p.released
 }
 
 // back counts a request out, with the instance that is kept, and reports whether it was the last.
@@ -217,19 +222,29 @@ func (g *guest) Release(err error) {
 }
 
 // prepare makes the instance of the next request where none is under way: then it waits for
-// nothing, and takes memory from nobody. Where there is none for it, the request tries again.
+// nothing, and takes memory from nobody. A request that comes meanwhile waits for it, since two
+// instances would share what is meant for one. Where there is no memory for it, the request tries
+// again.
 func (p *Instances) prepare() {
+	coming := make(chan *Instance, 1)
 	p.mu.Lock()
-	if p.lent > 0 || p.spare != nil {
+	if p.lent > 0 || p.spare != nil || p.coming != nil {
 		p.mu.Unlock()
 		return
 	}
 	p.lent++
+	p.coming = coming
 	p.mu.Unlock()
 	i, err := p.component.Instantiate()
 	if err != nil {
 		i = nil
 	}
-	p.back(i)
-	p.tell() // who waits for memory takes it
+	p.mu.Lock()
+	p.lent--
+	if p.coming == coming {
+		p.coming, p.spare = nil, i
+	}
+	p.mu.Unlock()
+	coming <- i // a request that waits for it counts itself
+	p.tell()    // who waits for memory takes it
 }

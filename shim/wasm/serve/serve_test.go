@@ -224,6 +224,24 @@ func TestInstanceIsMadeAhead(t *testing.T) {
 	b.want("/count", "503 Service Unavailable")
 }
 
+// TestRequestWaitsForInstanceThatIsMade ahead: no second one takes memory beside it.
+func TestRequestWaitsForInstanceThatIsMade(t *testing.T) {
+	b := serve(t, Options{Concurrency: 1}, wasihttp.Limits{}, 0)
+	one := b.memory.Used()
+	var released sync.WaitGroup
+	for range 1000 {
+		g, err := b.instances.Take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used := b.memory.Used(); used != one {
+			t.Errorf("one request has %d bytes of memory, an instance starts with %d", used, one)
+		}
+		released.Go(func() { g.Release(nil) }) // which makes the next one, once it has given its seat away
+	}
+	released.Wait()
+}
+
 // ahead says whether nothing is asked and the next request has its instance.
 func (b *bench) ahead() bool {
 	b.instances.mu.Lock()
