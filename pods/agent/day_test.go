@@ -290,9 +290,10 @@ func (d *day) counted() {
 
 // play lets a day pass, and then the weather clear and all pods be deleted.
 func (d *day) play() {
-	d.wish(0)
 	d.begin()
+	d.settle(time.Second)
 	empty := entries(d.agent.l)
+	d.wish(0)
 	var heap, routines []int
 	for turn := range 24 * 12 {
 		d.mu.Lock()

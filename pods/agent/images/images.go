@@ -127,15 +127,17 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (*runtime.Image, error)
 		return nil, &Error{Reason: ErrImageNeverPull, Message: text}
 	}
 	key := pauseKey{r.Pod.UID, r.Image}
-	if left, last := m.pausing(key); left > 0 {
-		text := fmt.Sprintf("Back-off pulling image %q", r.Image)
-		r.Tell(corev1.EventTypeNormal, "BackOff", text)
-		return nil, &Error{Reason: ImagePullBackOff, Message: text + ": " + last, Retry: left}
+	f, got, err := m.pull(ctx, r)
+	if f != nil {
+		defer m.leave(f)
 	}
-	got, err := m.pull(ctx, r)
 	if err == nil {
 		m.succeeded(key)
 		return got, nil
+	}
+	if pausing := (*Error)(nil); errors.As(err, &pausing) {
+		r.Tell(corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", r.Image))
+		return nil, err
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -144,7 +146,7 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (*runtime.Image, error)
 		r.Tell(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("registry cannot be reached; using the image that is here (%s)", here.GetId()))
 		return here, nil
 	}
-	return nil, m.pullError(r, key, err)
+	return nil, m.pullError(r, f, err)
 }
 
 // inspectError is that of a name that the server refuses, or of a question that it did not answer.
@@ -162,8 +164,9 @@ func inspectError(ctx context.Context, r Request, err error) error {
 	return &Error{Reason: ImageInspectError, Message: text, Retry: firstPause, cause: err}
 }
 
-// pullError reports a failed pull and starts the back-off after it.
-func (m *Manager) pullError(r Request, key pauseKey, err error) error {
+// pullError reports a failed pull and starts the back-off after it. f is nil for one that was not
+// tried.
+func (m *Manager) pullError(r Request, f *flight, err error) error {
 	reason, message := ErrImagePull, m.text(err)
 	for _, known := range []struct{ reason, because string }{
 		{RegistryUnavailable, "the registry is unavailable"}, {SignatureValidationFailed, "the signature validation failed"},
@@ -174,7 +177,7 @@ func (m *Manager) pullError(r Request, key pauseKey, err error) error {
 		}
 	}
 	r.Tell(corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", r.Image, message))
-	left := m.failed(key, reason+": "+message)
+	left := m.failed(f, pauseKey{r.Pod.UID, r.Image}, reason+": "+message)
 	return &Error{Reason: reason, Message: message, Retry: min(left, shown), cause: err}
 }
 

@@ -191,6 +191,25 @@ func TestFailedPrefetch(t *testing.T) {
 	})
 }
 
+// IM4: a request that comes while another one fails neither tries again nor lengthens the pause.
+func TestFailureOfMany(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			s := &store{here: map[string]bool{}, fail: func(string) error { return errors.New("no route") }}
+			a := newAsker(manager(s, Options{}), "1")
+			for range 10 {
+				go a.m.Prefetch(t.Context(), Request{Pod: a.pod, Image: "a", Tell: func(string, string, string) {}})
+				go a.ask(t.Context(), "a", corev1.PullIfNotPresent)
+			}
+			synctest.Wait()
+			err := a.ask(t.Context(), "a", corev1.PullIfNotPresent)
+			if err == nil || err.Reason != ImagePullBackOff || err.Retry != firstPause || len(s.pulls) != 1 || len(a.m.flights) != 0 {
+				t.Errorf("%+v after %d pulls, %d of which are left", err, len(s.pulls), len(a.m.flights))
+			}
+		})
+	}
+}
+
 // IM3: a name that cannot be is not asked for, and not tried again.
 func TestInvalidName(t *testing.T) {
 	s := &store{here: map[string]bool{}}

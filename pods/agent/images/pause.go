@@ -1,6 +1,7 @@
 package images
 
 import (
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -30,24 +31,40 @@ type pause struct {
 
 func (p pause) until() time.Time { return p.since.Add(p.delay) }
 
-// pausing is how long the pause still lasts, and the failure before it.
-func (m *Manager) pausing(key pauseKey) (time.Duration, string) {
+// backOff is the error of a pull during a pause, nil at other times.
+func (m *Manager) backOff(r Request) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.pausing(r)
+}
+
+// pausing is backOff while m.mu is held.
+func (m *Manager) pausing(r Request) error {
+	key := pauseKey{r.Pod.UID, r.Image}
 	p, now := m.pauses[key], m.o.Now()
 	if now.Before(p.since) { // the clock was set back: a pause is never longer than its own length
 		p.since = now
 		m.pauses[key] = p
 	}
-	return p.until().Sub(now), p.last
+	if left := p.until().Sub(now); left > 0 {
+		return &Error{Reason: ImagePullBackOff, Message: fmt.Sprintf("Back-off pulling image %q: %s", r.Image, p.last), Retry: left}
+	}
+	return nil
 }
 
-// failed starts the back-off after a failure and returns its length.
-func (m *Manager) failed(key pauseKey, why string) time.Duration {
+// failed starts the back-off after a failure and returns its length. A flight starts one for each
+// pod, however many of its containers waited.
+func (m *Manager) failed(f *flight, key pauseKey, why string) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.o.Now()
 	p := m.pauses[key]
+	if f != nil {
+		if f.paused[key] && p.delay > 0 {
+			return p.delay
+		}
+		f.paused[key] = true
+	}
 	switch {
 	case p.delay == 0 || now.Sub(p.since) > forgetAfter:
 		p.delay = firstPause

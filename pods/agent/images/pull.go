@@ -12,11 +12,16 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// flight is a pull for all who wait for the same image with the same credentials.
+// flight is a pull for all who wait for the same image with the same credentials. One that failed
+// can be joined until all who waited for it have left: by then its pauses stand.
 type flight struct {
-	cancel  context.CancelFunc
-	waiters int // below Manager.mu, as joined: whether a second one came
+	key    string
+	cancel context.CancelFunc
+	// Below Manager.mu: how many wait, whether a second one came, and for whom the failure started
+	// a pause.
+	waiters int
 	joined  bool
+	paused  map[pauseKey]bool
 
 	done chan struct{}
 	id   string // set before done is closed, as err and took
@@ -24,23 +29,30 @@ type flight struct {
 	took time.Duration
 }
 
-// pull pulls an image, or waits for one who does already, and tells how it went.
-func (m *Manager) pull(ctx context.Context, r Request) (*runtime.Image, error) {
+// pull pulls an image, or waits for one who does already, and tells how it went. The caller leaves
+// the flight, which is nil if there was none.
+func (m *Manager) pull(ctx context.Context, r Request) (*flight, *runtime.Image, error) {
+	if err := m.backOff(r); err != nil {
+		return nil, nil, err
+	}
 	began := m.o.Now()
 	r.Tell(corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
-	f, err := m.await(ctx, r, m.credentials(r))
+	f, err := m.join(ctx, r, m.credentials(r))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if err := f.wait(ctx); err != nil {
+		return f, nil, err
 	}
 	got, err := m.status(ctx, r, f.id)
 	if err == nil && got == nil {
 		err = fmt.Errorf("image %q was removed after it was pulled: %w", r.Image, errdefs.ErrNotFound)
 	}
 	if err != nil {
-		return nil, err
+		return f, nil, err
 	}
 	r.Tell(corev1.EventTypeNormal, "Pulled", pulledText(r, f, m.o.Now().Sub(began), got))
-	return got, nil
+	return f, got, nil
 }
 
 // Prefetch pulls an image that is not here before the container that wants it is started (SO4).
@@ -51,17 +63,28 @@ func (m *Manager) Prefetch(ctx context.Context, r Request) {
 		return
 	}
 	here, err := m.status(ctx, r, r.Image)
-	key := pauseKey{r.Pod.UID, r.Image}
-	if left, _ := m.pausing(key); err != nil || here != nil || left > 0 {
+	if err != nil || here != nil || m.backOff(r) != nil {
 		return
 	}
 	r.Tell(corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
-	f, err := m.await(ctx, r, m.credentials(r))
-	if f == nil || f.joined { // who joined tells
+	f, err := m.join(ctx, r, m.credentials(r))
+	if err != nil {
 		return
 	}
+	defer m.leave(f)
+	err = f.wait(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	joined := m.joined(f) // and who joined tells
 	if err != nil {
-		_ = m.pullError(r, key, err)
+		if joined {
+			r.Tell = func(string, string, string) {}
+		}
+		_ = m.pullError(r, f, err)
+		return
+	}
+	if joined {
 		return
 	}
 	if got, err := m.status(ctx, r, f.id); err == nil && got != nil {
@@ -74,39 +97,64 @@ func pulledText(r Request, f *flight, waited time.Duration, got *runtime.Image) 
 		r.Image, f.took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), got.GetSize())
 }
 
-// await joins the flight of an image, or starts it, and waits for its end. A flight that nobody
-// waits for any more is cancelled.
-func (m *Manager) await(ctx context.Context, r Request, auths []*runtime.AuthConfig) (*flight, error) {
+// join joins the flight of an image, or starts it. The caller leaves it.
+//
+// # Errors
+//
+// An *Error during a pause.
+func (m *Manager) join(ctx context.Context, r Request, auths []*runtime.AuthConfig) (*flight, error) {
 	key, err := flightKey(r, auths)
 	if err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.pausing(r); err != nil { // the failure of another flight came meanwhile
+		return nil, err
+	}
 	f := m.flights[key]
 	if f == nil {
 		fctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		f = &flight{cancel: cancel, done: make(chan struct{})}
+		f = &flight{key: key, cancel: cancel, paused: map[pauseKey]bool{}, done: make(chan struct{})}
 		m.flights[key] = f
-		go m.fly(fctx, f, key, r, auths)
+		go m.fly(fctx, f, r, auths)
 	}
 	f.joined = f.waiters > 0
 	f.waiters++
-	m.mu.Unlock()
-	defer func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if f.waiters--; f.waiters == 0 {
-			f.cancel()
-			if m.flights[key] == f {
-				delete(m.flights, key)
-			}
-		}
-	}()
+	return f, nil
+}
+
+// wait waits for the end of a flight.
+func (f *flight) wait(ctx context.Context) error {
 	select {
 	case <-f.done:
-		return f, f.err
+		return f.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
+	}
+}
+
+// joined says whether more than one waited for a flight.
+func (m *Manager) joined(f *flight) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return f.joined
+}
+
+// leave leaves a flight. One for which nobody waits any more is cancelled.
+func (m *Manager) leave(f *flight) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f.waiters--; f.waiters == 0 {
+		f.cancel()
+		m.land(f)
+	}
+}
+
+// land has who comes from now on pull anew. m.mu is held.
+func (m *Manager) land(f *flight) {
+	if m.flights[f.key] == f {
+		delete(m.flights, f.key)
 	}
 }
 
@@ -121,13 +169,13 @@ func flightKey(r Request, auths []*runtime.AuthConfig) (string, error) {
 
 // fly pulls when a slot is free, with one after the other of the credentials and at last with the
 // server's own.
-func (m *Manager) fly(ctx context.Context, f *flight, key string, r Request, auths []*runtime.AuthConfig) {
+func (m *Manager) fly(ctx context.Context, f *flight, r Request, auths []*runtime.AuthConfig) {
 	defer func() {
-		m.mu.Lock()
-		if m.flights[key] == f { // who comes from now on pulls anew
-			delete(m.flights, key)
+		if f.err == nil {
+			m.mu.Lock()
+			m.land(f)
+			m.mu.Unlock()
 		}
-		m.mu.Unlock()
 		close(f.done)
 	}()
 	select {
