@@ -46,10 +46,10 @@ type day struct {
 }
 
 // chance draws whether something fails in bad weather.
-func (d *day) chance(bad bool, p float64) bool {
+func (d *day) chance(bad *bool, p float64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return bad && d.dice.Float64() < p
+	return *bad && d.dice.Float64() < p
 }
 
 func (d *day) draw(n int) int {

@@ -48,7 +48,7 @@ type made struct {
 
 // lost has the answer of a call that arrived reach nobody, at times.
 func (f *flaky) lost(call string) error {
-	if f.d.chance(f.d.sick, 0.1) {
+	if f.d.chance(&f.d.sick, 0.1) {
 		return fmt.Errorf("the answer of %s was lost: %w", call, errdefs.ErrUnavailable)
 	}
 	return nil
@@ -219,19 +219,19 @@ func (d *day) start(id string) {
 func (d *day) fails(call, _ string) error {
 	switch call {
 	case "PullImage":
-		if d.chance(d.registry, 1) {
+		if d.chance(&d.registry, 1) {
 			return fmt.Errorf("the registry does not answer: %w", errdefs.ErrUnavailable)
 		}
 	case "RunPodSandbox":
-		if d.chance(d.network, 1) {
+		if d.chance(&d.network, 1) {
 			return fmt.Errorf("no address: %w", errdefs.ErrUnavailable)
 		}
 	case "Events", "ListPodSandbox":
-		if d.chance(d.sick, 0.7) {
+		if d.chance(&d.sick, 0.7) {
 			return errdefs.ErrUnavailable
 		}
 	}
-	if d.chance(d.sick, 0.2) {
+	if d.chance(&d.sick, 0.2) {
 		return fmt.Errorf("%s failed: %w", call, errdefs.ErrInternal)
 	}
 	return nil
@@ -239,7 +239,7 @@ func (d *day) fails(call, _ string) error {
 
 // full is the error of a disk that is full at the moment, nil of one that is not.
 func (d *day) full() error {
-	if d.chance(d.disk, 1) {
+	if d.chance(&d.disk, 1) {
 		d.mu.Lock()
 		d.refused++
 		d.mu.Unlock()

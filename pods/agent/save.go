@@ -25,16 +25,16 @@ func (l *recorder) save(p *pod) (recorded <-chan struct{}) {
 		l.o.Logger.Error("failed to encode pod record", "pod", p.uid(), "error", err)
 		return written
 	}
-	about, purged := p.rec.Pod, p.rec.Purge
+	uid, about, purged := p.uid(), p.rec.Pod, p.rec.Purge // the record may be edited meanwhile
 	l.work.Go(func() {
 		var err error
 		for told := false; ; told = true {
-			err = l.store.Write(p.uid(), data, true)
+			err = l.store.Write(uid, data, true)
 			if err == nil || purged && durable.Full(err) {
 				break
 			}
 			if !told {
-				l.o.Logger.Error("failed to write pod record", "pod", p.uid(), "error", err)
+				l.o.Logger.Error("failed to write pod record", "pod", uid, "error", err)
 				l.event(about, "", corev1.EventTypeWarning, "FailedSync", "pod waits until its record can be written: "+err.Error())
 				l.post(func() { l.stuck(p) })
 			}
@@ -80,24 +80,25 @@ func (l *recorder) note(p *pod) {
 func (l *recorder) remove(p *pod) {
 	p.saving = true
 	l.schedule.set(p, time.Time{})
+	uid := p.uid()
 	evicted := func() error { return nil }
 	if e := p.rec.Evicted; e != nil {
 		evicted = l.evictor.history.Put(p.key(), p.rec.Source, e)
 	}
 	l.work.Go(func() {
 		if err := evicted(); err != nil { // a full disk has no room for it, and must be emptied
-			l.o.Logger.Warn("failed to write the eviction of a pod, its back-off starts anew if the server is killed now", "pod", p.uid(), "error", err)
+			l.o.Logger.Warn("failed to write the eviction of a pod, its back-off starts anew if the server is killed now", "pod", uid, "error", err)
 			if l.ctx.Err() != nil {
 				return
 			}
 		}
 		for told := false; ; told = true {
-			err := l.store.Remove(p.uid())
+			err := l.store.Remove(uid)
 			if err == nil {
 				break
 			}
 			if !told {
-				l.o.Logger.Error("failed to remove pod record", "pod", p.uid(), "error", err)
+				l.o.Logger.Error("failed to remove pod record", "pod", uid, "error", err)
 			}
 			if !l.pause(retryWrite) {
 				return
