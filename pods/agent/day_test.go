@@ -160,6 +160,11 @@ func (d *day) wish(turn int) {
 	case 3:
 		text = strings.ReplaceAll(text, "policy: OnFailure,", fmt.Sprintf("policy: OnFailure, hostname: %q,", fmt.Sprint("h", turn)))
 	}
+	d.want(text)
+}
+
+// want has other objects be there.
+func (d *day) want(text string) {
 	d.mu.Lock()
 	clear(d.mount) // what was missing may be there: it is tried at once
 	d.mu.Unlock()
@@ -315,12 +320,12 @@ func (d *day) play() {
 	d.mu.Lock()
 	d.registry, d.network, d.disk, d.sick = false, false, false, false
 	d.mu.Unlock()
-	d.wishes.set(d.t, dayPods+daySecret)
+	d.want(dayPods + daySecret)
 	d.settle(10 * time.Minute)
 	if !d.ready("key") {
 		d.t.Errorf("the pod that nothing ails is not ready when all is well again\n%s", d.describe())
 	}
-	d.wishes.set(d.t, "")
+	d.want("")
 	d.settle(5 * time.Minute) // the sweep
 	d.gone()
 	for path, n := range entries(d.agent.l) {
