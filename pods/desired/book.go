@@ -57,6 +57,8 @@ type file struct {
 	message string
 	// missing says that the folder was listed and does not have it.
 	missing bool
+	// full is the hash of the content that is refused because the disk is full, and was told to be.
+	full string
 	// waits are objects that stand elsewhere, for which it is refused.
 	waits []manifest.Key
 }

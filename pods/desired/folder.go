@@ -54,6 +54,8 @@ type seen struct {
 	whole bool
 	tries int // readings that found it being written
 	peek  bool
+	// pause is what was waited last before it was read again because the disk was full.
+	pause time.Duration
 	// gone is since when it is missing; deleted says that an event told so.
 	gone    time.Time
 	deleted bool
@@ -202,7 +204,7 @@ func (f *folder) handle(n inotify.Notice, now time.Time) {
 	}
 	if n.Mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0 {
 		f.found(n.Name, s)
-		s.due, s.whole, s.tries = now, true, 0
+		s.due, s.whole, s.tries, s.pause = now, true, 0, 0
 		return
 	}
 	s.peek = true
@@ -292,7 +294,12 @@ func (f *folder) check(d *directory, name string, now time.Time) {
 		f.book.refuse(path, err)
 		return
 	}
-	if f.book.offer(path, content{data, d.ino}) {
-		s.stamp = stamp{}
+	if !f.book.offer(path, content{data, d.ino}) {
+		s.pause = 0
+		return
 	}
+	// Until the next listing a disk that was full for a moment would keep the pod away. A disk that
+	// stays full is asked less and less often.
+	s.pause = min(max(2*s.pause, f.times.young), f.times.relist)
+	s.stamp, s.due = stamp{}, now.Add(s.pause)
 }

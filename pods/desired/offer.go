@@ -60,7 +60,13 @@ func (b *book) offer(path string, c content) (again bool) {
 		return false
 	}
 	if err := b.record(path, v); err != nil {
-		b.refuseLocked(f, space.Explain(b.options.Store, err))
+		full := durable.Full(err)
+		if !full || f.full != hash { // or it is told again with each attempt
+			b.refuseLocked(f, space.Explain(b.options.Store, err))
+		}
+		if full {
+			f.full = hash
+		}
 		return true
 	}
 	b.take(f, v)
@@ -99,6 +105,7 @@ func (b *book) refuse(path string, err error) {
 }
 
 func (b *book) refuseLocked(f *file, err error) {
+	f.full = ""
 	message := reason(f.path, err)
 	if f.status == Refused && f.message == message {
 		return
@@ -111,7 +118,7 @@ func (b *book) refuseLocked(f *file, err error) {
 
 // loaded notes that a file's good version is its present content, and whether it was before.
 func (b *book) loaded(f *file, same bool) {
-	f.status, f.message, f.since, f.waits = Loaded, "", f.good.taken, nil
+	f.status, f.message, f.since, f.full, f.waits = Loaded, "", f.good.taken, "", nil
 	b.dirty = true
 	b.tell(f, same)
 }

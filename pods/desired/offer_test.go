@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,11 +186,19 @@ func TestPullPolicyIsSetOnce(t *testing.T) {
 	}
 }
 
-// An edit that cannot be recorded is not acted on, and tried again.
+// An edit or a new file that cannot be recorded is not acted on, and tried again before the next
+// listing, in pauses that grow.
 func TestFullDisk(t *testing.T) {
 	n := newNode(t)
 	n.options.times = usual()
-	n.options.times.relist = 100 * time.Millisecond
+	n.options.times.relist, n.options.times.young = time.Hour, 10*time.Millisecond
+	var late atomic.Int32
+	n.options.parse = func(file string, data []byte, o manifest.Options) ([]manifest.Object, []string, error) {
+		if filepath.Base(file) == "late.yaml" {
+			late.Add(1)
+		}
+		return manifest.Parse(file, data, o)
+	}
 	n.check(os.Mkdir(n.options.Store, 0o700))
 	n.check(unix.Mount("store", n.options.Store, "tmpfs", 0, "size=64k"))
 	t.Cleanup(func() { _ = unix.Unmount(n.options.Store, unix.MNT_DETACH) })
@@ -212,9 +221,25 @@ func TestFullDisk(t *testing.T) {
 	if len(n.have()) != 1 {
 		t.Errorf("objects %v", n.have())
 	}
+	n.put("late.yaml", pod("late", "i:1"))
+	n.until("refused", n.is("late.yaml", Refused, "has no room"))
+	refused := n.file("late.yaml")
+	n.until("tried again", func() bool { return late.Load() > 3 })
+	time.Sleep(time.Second)
+	if f := n.file("late.yaml"); f.Since != refused.Since || f.Message != refused.Message {
+		t.Errorf("told as %+v, and again as %+v", refused, f)
+	}
+	if got := late.Load(); got > 12 { // 10 ms, 20 ms, 40 ms, …: 7 in the first second, 10 in ten
+		t.Errorf("read %d times", got)
+	}
 	n.check(os.Remove(filler))
-	n.until("tried again", n.has("pod default/a i:2 a.yaml"))
-	n.until("loaded", n.is("a.yaml", Loaded, ""))
+	n.until("loaded", n.has("pod default/a i:2 a.yaml", "pod default/late i:1 late.yaml"))
+	n.until("told", func() bool { return n.file("a.yaml").Status == Loaded && n.file("late.yaml").Status == Loaded })
+	read := late.Load()
+	time.Sleep(300 * time.Millisecond)
+	if got := late.Load(); got != read {
+		t.Errorf("read %d times more when it was loaded", got-read)
+	}
 }
 
 // A quiet folder writes nothing, and what says the same is not an edit.
