@@ -107,6 +107,15 @@ func (m *Manager) claimUsers(dir string) ([]string, error) {
 	return users, nil
 }
 
+// claimUnused is ErrFailedPrecondition, naming a pod, if a pod has a link to a claim's folder.
+func (m *Manager) claimUnused(dir string) error {
+	users, err := m.claimUsers(dir)
+	if err == nil && len(users) > 0 {
+		err = fmt.Errorf("pod with UID %s uses it: %w", users[0], errdefs.ErrFailedPrecondition)
+	}
+	return err
+}
+
 // ClaimsWithData are the claims that have a folder, by namespace and name, whether they are still
 // wanted or not.
 func (m *Manager) ClaimsWithData() []types.NamespacedName {
@@ -141,11 +150,7 @@ func (m *Manager) ClaimUnused(namespace, name string) error {
 	}
 	m.claims.Lock()
 	defer m.claims.Unlock()
-	users, err := m.claimUsers(dir)
-	if err == nil && len(users) > 0 {
-		err = fmt.Errorf("pod with UID %s uses it: %w", users[0], errdefs.ErrFailedPrecondition)
-	}
-	if err != nil {
+	if err := m.claimUnused(dir); err != nil {
 		return fmt.Errorf("persistentvolumeclaim \"%s/%s\": %w", namespace, name, err)
 	}
 	return nil
@@ -164,12 +169,8 @@ func (m *Manager) RemoveClaim(namespace, name string) error {
 	}
 	m.claims.Lock()
 	defer m.claims.Unlock()
-	users, err := m.claimUsers(dir)
-	if err == nil && len(users) > 0 {
-		err = fmt.Errorf("pod with UID %s uses it: %w", users[0], errdefs.ErrFailedPrecondition)
-	}
 	var mounts []string
-	if err == nil {
+	if err = m.claimUnused(dir); err == nil {
 		mounts, err = mount.Below(dir)
 	}
 	if err == nil && len(mounts) > 0 {
