@@ -72,12 +72,12 @@ func getStdin(c *canonical.Call, p []uint64, _ uint32) error {
 }
 
 func getStdout(c *canonical.Call, p []uint64, _ uint32) error {
-	p[0] = uint64(c.Add(NewOutputStream(newOutput(Of(c).stdio[1], asOpened, 0)), 0))
+	p[0] = uint64(c.Add(NewOutputStream(newOutput(Of(c).stdio[1], Place{})), 0))
 	return nil
 }
 
 func getStderr(c *canonical.Call, p []uint64, _ uint32) error {
-	p[0] = uint64(c.Add(NewOutputStream(newOutput(Of(c).stdio[2], asOpened, 0)), 0))
+	p[0] = uint64(c.Add(NewOutputStream(newOutput(Of(c).stdio[2], Place{})), 0))
 	return nil
 }
 

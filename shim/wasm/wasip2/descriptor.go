@@ -53,24 +53,24 @@ func readViaStream(c *canonical.Call, p []uint64, out uint32) error {
 	if d.node.file.Kind() == wasi.KindDirectory {
 		return unix.EISDIR
 	}
-	c.Put32(out, c.Add(&input{node: d.node.use(), at: true, offset: int64(p[1])}, 0))
+	c.Put32(out, c.Add(&input{node: d.node.use(), place: AtOffset(int64(p[1]))}, 0))
 	return nil
 }
 
 func writeViaStream(c *canonical.Call, p []uint64, out uint32) error {
-	return writeVia(c, p[0], atOffset, int64(p[1]), out)
+	return writeVia(c, p[0], AtOffset(int64(p[1])), out)
 }
 
 func appendViaStream(c *canonical.Call, p []uint64, out uint32) error {
-	return writeVia(c, p[0], atEnd, 0, out)
+	return writeVia(c, p[0], AtEnd(), out)
 }
 
-func writeVia(c *canonical.Call, handle uint64, mode outputMode, offset int64, out uint32) error {
+func writeVia(c *canonical.Call, handle uint64, place Place, out uint32) error {
 	d := canonical.Get[*descriptor](c, handle)
 	if _, err := d.file(); err != nil {
 		return err
 	}
-	c.Put32(out, c.Add(NewOutputStream(newOutput(d.node, mode, offset)), 0))
+	c.Put32(out, c.Add(NewOutputStream(newOutput(d.node, place)), 0))
 	return nil
 }
 

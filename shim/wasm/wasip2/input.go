@@ -9,8 +9,7 @@ import (
 // input is an input-stream of an open file.
 type input struct {
 	node   *node
-	at     bool  // it has an offset of its own, else it reads where the open file stands
-	offset int64 // of the next byte
+	place  Place
 	closed bool
 }
 
@@ -34,7 +33,7 @@ func (s *input) Read(i *Instance, n uint64, block bool) ([]byte, error) {
 		return nil, nil
 	}
 	b := i.scratch(n)
-	count, err := s.transfer(i.buffers[:0].Add(b), block)
+	count, err := s.place.Read(s.node.file, i.buffers[:0].Add(b), func(b wasi.Buffers) (int, error) { return s.read(b, block) })
 	switch {
 	case err == unix.EAGAIN && !block:
 		return nil, nil
@@ -48,17 +47,9 @@ func (s *input) Read(i *Instance, n uint64, block bool) ([]byte, error) {
 	return b[:count], nil
 }
 
-// transfer reads once.
-func (s *input) transfer(b wasi.Buffers, block bool) (int, error) {
+// read reads once where the open file stands.
+func (s *input) read(b wasi.Buffers, block bool) (int, error) {
 	f := s.node.file
-	if s.at {
-		n, err := f.ReadAt(b, s.offset)
-		if err != unix.ESPIPE || f.Kind() == wasi.KindFile {
-			s.offset += int64(n)
-			return n, err
-		}
-		s.at = false // a pipe or a terminal that was opened by its path
-	}
 	flags := f.Flags()
 	how := flags &^ wasi.Nonblock
 	if !block {

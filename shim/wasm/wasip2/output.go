@@ -10,23 +10,11 @@ import (
 // returns: there is nothing to flush.
 type output struct {
 	node   *node
-	mode   outputMode
-	offset int64 // of the next byte, with atOffset
+	place  Place
 	closed bool
 }
 
-// outputMode is where a stream writes.
-type outputMode uint8
-
-const (
-	asOpened outputMode = iota // where the open file stands
-	atOffset
-	atEnd
-)
-
-func newOutput(n *node, mode outputMode, offset int64) *output {
-	return &output{node: n.use(), mode: mode, offset: offset}
-}
+func newOutput(n *node, place Place) *output { return &output{node: n.use(), place: place} }
 
 // Drop implements canonical.Resource.
 func (s *output) Drop() { s.node.release() }
@@ -57,7 +45,7 @@ func (s *output) Write(i *Instance, b []byte) error {
 		return ErrClosed
 	}
 	for len(b) > 0 {
-		n, err := s.transfer(i.buffers[:0].Add(b))
+		n, err := s.place.Write(s.node.file, i.buffers[:0].Add(b), s.node.file.Write)
 		if err == nil && n == 0 {
 			err = unix.EIO // the kernel takes nothing and says nothing
 		}
@@ -68,27 +56,6 @@ func (s *output) Write(i *Instance, b []byte) error {
 		b = b[n:]
 	}
 	return nil
-}
-
-// transfer writes once.
-func (s *output) transfer(b wasi.Buffers) (int, error) {
-	f := s.node.file
-	seekable := f.Kind() == wasi.KindFile
-	switch {
-	case s.mode == atOffset:
-		n, err := f.WriteAt(b, s.offset)
-		if err != unix.ESPIPE || seekable {
-			s.offset += int64(n)
-			return n, err
-		}
-		s.mode = asOpened // a pipe or a terminal that was opened by its path
-	case s.mode == atEnd && seekable && f.Flags()&wasi.Append == 0:
-		// It stays: WriteAt lifts it, and nothing else writes into a file that was opened by path.
-		if err := f.SetFlags(f.Flags() | wasi.Append); err != nil {
-			return 0, err
-		}
-	}
-	return f.Write(b)
 }
 
 // Flush implements OutputStream.

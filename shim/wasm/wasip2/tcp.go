@@ -76,7 +76,7 @@ func newTCP(socket *wasi.Socket, state tcpState) *tcpSocket {
 
 // streams gives the guest the two streams of a connection, as children of its socket.
 func (s *tcpSocket) streams(i *Instance, parent uint32) (in, out uint32) {
-	s.in, s.out = &input{node: s.node.use()}, newOutput(s.node, asOpened, 0)
+	s.in, s.out = &input{node: s.node.use()}, newOutput(s.node, Place{})
 	return i.abi.Add(s.in, parent), i.abi.Add(NewOutputStream(s.out), parent)
 }
 

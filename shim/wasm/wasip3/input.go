@@ -17,8 +17,7 @@ const maxMove = 1 << 20
 // input is a stream of an open file that the guest reads.
 type input struct {
 	shared  wasip2.Shared
-	at      bool  // it has an offset of its own, else it reads where the open file stands
-	offset  int64 // of the next byte
+	place   wasip2.Place
 	outcome *outcome
 	failure error // what it ended with
 }
@@ -53,15 +52,9 @@ func (s *input) ReadBytes(b []byte) (int, error) {
 // transfer reads once.
 func (s *input) transfer(b wasi.Buffers) (int, error) {
 	f := s.shared.File()
-	if s.at {
-		n, err := f.ReadAt(b, s.offset)
-		if err != unix.ESPIPE || f.Kind() == wasi.KindFile {
-			s.offset += int64(n)
-			return n, err
-		}
-		s.at = false // a pipe or a terminal that was opened by its path
-	}
-	return without(f, func() (int, error) { return f.Read(b) })
+	return s.place.Read(f, b, func(b wasi.Buffers) (int, error) {
+		return without(f, func() (int, error) { return f.Read(b) })
+	})
 }
 
 // without does something with a file without waiting.
@@ -93,7 +86,7 @@ func readStdin(c *canonical.Call, _ []uint64, out uint32) error {
 }
 
 func readViaStream(c *canonical.Call, p []uint64, out uint32) error {
-	s := &input{shared: wasip2.ShareDescriptor(c, p[0]), at: true, offset: int64(p[1]), outcome: fileOutcome()}
+	s := &input{shared: wasip2.ShareDescriptor(c, p[0]), place: wasip2.AtOffset(int64(p[1])), outcome: fileOutcome()}
 	giveInput(c, out, s)
 	return nil
 }

@@ -9,20 +9,10 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
-// mode is where a stream writes.
-type mode uint8
-
-const (
-	asOpened mode = iota // where the open file stands
-	atOffset
-	atEnd
-)
-
 // output is a stream that the guest writes into an open file.
 type output struct {
 	shared  wasip2.Shared
-	mode    mode
-	offset  int64 // of the next byte, with atOffset
+	place   wasip2.Place
 	outcome *outcome
 	failure error // what it ended with
 }
@@ -49,24 +39,12 @@ func (s *output) Write(b []byte) (int, error) {
 // transfer writes once.
 func (s *output) transfer(b wasi.Buffers) (int, error) {
 	f := s.shared.File()
-	seekable := f.Kind() == wasi.KindFile
-	switch {
-	case f.Kind() == wasi.KindDirectory:
+	if f.Kind() == wasi.KindDirectory {
 		return 0, unix.EBADF
-	case s.mode == atOffset:
-		n, err := f.WriteAt(b, s.offset)
-		if err != unix.ESPIPE || seekable {
-			s.offset += int64(n)
-			return n, err
-		}
-		s.mode = asOpened // a pipe or a terminal that was opened by its path
-	case s.mode == atEnd && seekable && f.Flags()&wasi.Append == 0:
-		// It stays: WriteAt lifts it, and nothing else writes into a file that was opened by path.
-		if err := f.SetFlags(f.Flags() | wasi.Append); err != nil {
-			return 0, err
-		}
 	}
-	return without(f, func() (int, error) { return f.Write(b) })
+	return s.place.Write(f, b, func(b wasi.Buffers) (int, error) {
+		return without(f, func() (int, error) { return f.Write(b) })
+	})
 }
 
 // Close implements async.Sink.
@@ -89,11 +67,11 @@ func writeStdio(number int) func(*canonical.Call, []uint64, uint32) error {
 }
 
 func writeViaStream(c *canonical.Call, p []uint64, _ uint32) error {
-	drain(c, p, p[1], &output{shared: wasip2.ShareDescriptor(c, p[0]), mode: atOffset, offset: int64(p[2]), outcome: fileOutcome()})
+	drain(c, p, p[1], &output{shared: wasip2.ShareDescriptor(c, p[0]), place: wasip2.AtOffset(int64(p[2])), outcome: fileOutcome()})
 	return nil
 }
 
 func appendViaStream(c *canonical.Call, p []uint64, _ uint32) error {
-	drain(c, p, p[1], &output{shared: wasip2.ShareDescriptor(c, p[0]), mode: atEnd, outcome: fileOutcome()})
+	drain(c, p, p[1], &output{shared: wasip2.ShareDescriptor(c, p[0]), place: wasip2.AtEnd(), outcome: fileOutcome()})
 	return nil
 }
