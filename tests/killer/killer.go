@@ -1,7 +1,7 @@
 // Package killer ends a process with SIGKILL at a chosen place of its work: just before its Nth
 // system call that others can see (a file made, renamed or synced, a mount, a message sent, a
 // process started). The process is not changed for that; it is watched as a debugger does, by a
-// helper, which is this program with Main as its face.
+// helper, which is this program once more: its main function calls Serve first.
 //
 // # Life of a killer
 //
@@ -68,8 +68,12 @@ type line struct {
 	Failed string `json:",omitempty"`
 }
 
-// Asked says whether this program was started as a helper; its main function calls Main then.
-func Asked() bool { return os.Getenv(face) != "" }
+// Serve ends this program with the work of a helper, if it was started as one.
+func Serve() {
+	if os.Getenv(face) != "" {
+		os.Exit(help())
+	}
+}
 
 // Send starts watching. It returns when every thread of the victim is watched, or, where the order
 // awaits one, at once.

@@ -13,9 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if Asked() {
-		os.Exit(Main())
-	}
+	Serve()
 	if dir := os.Getenv("SUNABA_KILLER_VICTIM"); dir != "" {
 		work(dir)
 		os.Exit(0)

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Main is the helper's main function.
-func Main() int {
+// help does a helper's work, and returns its exit code.
+func help() int {
 	var o Order
 	say := &speaker{out: json.NewEncoder(os.Stdout)}
 	if err := json.Unmarshal([]byte(os.Getenv(face)), &o); err != nil {

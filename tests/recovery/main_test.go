@@ -39,9 +39,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if killer.Asked() {
-		os.Exit(killer.Main())
-	}
+	killer.Serve()
 	flag.Parse()
 	os.Exit(node.Ground{
 		Name: "recovery",

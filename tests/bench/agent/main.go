@@ -25,9 +25,7 @@ import (
 const inside = "SUNABA_BENCH_AGENT"
 
 func main() {
-	if killer.Asked() {
-		os.Exit(killer.Main())
-	}
+	killer.Serve()
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }
 

@@ -47,9 +47,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if killer.Asked() {
-		os.Exit(killer.Main())
-	}
+	killer.Serve()
 	flag.Parse()
 	os.Exit(node.Ground{Name: "podrecovery", Inside: oci.WithRegistry(&world.registry, prepare, m.Run)}.Enter())
 }
