@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sunaba-project/sunaba/tests/commandline"
 	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
@@ -25,7 +26,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	lists := flags.Int("lists", 0, "pods on the node while lists and stats are measured, instead of all else")
 	scopes := flags.Int("scopes", 0, "pods at once whose shims are compared: one for each pod, and one for all; instead of all else")
 	crowd := flags.Int("crowd", 0, "pods that start at once, ten times under each handler; instead of all else")
-	return measure.Command(flags, args[1:], stderr, func(ctx context.Context) error {
+	return commandline.Run("bench", flags, args[1:], stderr, func(ctx context.Context) error {
 		return bench(ctx, stdout, *bin, counts{*pods, *idle, *lists, *scopes, *crowd})
 	})
 }

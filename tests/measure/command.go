@@ -2,33 +2,11 @@ package measure
 
 import (
 	"cmp"
-	"context"
 	"errors"
-	"flag"
-	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
-	"syscall"
 )
-
-// Command runs a benchmark's command line until it is done or interrupted, and returns its exit
-// code.
-func Command(flags *flag.FlagSet, args []string, stderr io.Writer, run func(context.Context) error) int {
-	flags.SetOutput(stderr)
-	if err := flags.Parse(args); err != nil {
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx); err != nil {
-		fmt.Fprintln(stderr, "bench:", err)
-		return 1
-	}
-	return 0
-}
 
 // Prepare makes the given paths absolute and returns a new folder, which processes that are not
 // root may pass. why is what needs root.

@@ -19,15 +19,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/sunaba-project/sunaba/tests/commandline"
 	"github.com/sunaba-project/sunaba/tests/suites"
 	"github.com/sunaba-project/sunaba/tests/suites/builds"
 )
@@ -53,7 +52,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	flags.SetOutput(stderr)
 	s := settings{stdout: stdout}
 	flags.StringVar(&s.root, "root", ".", "the project's `FOLDER`")
 	flags.StringVar(&s.report, "report", ".cache/v2", "`FOLDER` for the suites' binaries and logs")
@@ -65,22 +63,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&s.again, "again", false, "run a suite that fails once more, and name it in the report")
 	pattern := flags.String("run", "", "run only the suites whose name this `REGEXP` matches")
 	inside := flags.String("inside", "", "run the suite of this `FOLDER`: what a machine does")
-	if err := flags.Parse(args[1:]); err != nil {
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := error(nil)
-	if *inside != "" {
-		err = runInside(ctx, *inside)
-	} else {
-		err = s.outside(ctx, *pattern)
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "v2:", err)
-		return 1
-	}
-	return 0
+	return commandline.Run("v2", flags, args[1:], stderr, func(ctx context.Context) error {
+		if *inside != "" {
+			return runInside(ctx, *inside)
+		}
+		return s.outside(ctx, *pattern)
+	})
 }
 
 // complete makes the paths absolute and checks what a machine needs of this one.

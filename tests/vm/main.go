@@ -21,14 +21,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/sunaba-project/sunaba/tests/commandline"
 	"github.com/sunaba-project/sunaba/tests/suites"
 	"github.com/sunaba-project/sunaba/tests/suites/builds"
 )
@@ -55,7 +54,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	flags.SetOutput(stderr)
 	s := settings{stdout: stdout}
 	flags.StringVar(&s.root, "root", ".", "the project's `FOLDER`")
 	flags.StringVar(&s.cache, "cache", ".cache/vm", "`FOLDER` for the root file system and the report")
@@ -65,23 +63,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	more := flags.String("flags", "", "give the suites' tests these `FLAGS` too, like '-only wasm/StartContainer' for those of recovery")
 	pattern := flags.String("run", "", "run only the suites whose name this `REGEXP` matches")
 	face := flags.Bool("inside", false, "run the suites: what the machine's unit does")
-	if err := flags.Parse(args[1:]); err != nil {
-		return 2
-	}
-	s.flags = strings.Fields(*more)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var err error
-	if *face {
-		err = inside(ctx)
-	} else {
-		err = s.outside(ctx, *pattern)
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "vm:", err)
-		return 1
-	}
-	return 0
+	return commandline.Run("vm", flags, args[1:], stderr, func(ctx context.Context) error {
+		s.flags = strings.Fields(*more)
+		if *face {
+			return inside(ctx)
+		}
+		return s.outside(ctx, *pattern)
+	})
 }
 
 // outside makes what the machine needs, runs it and reports.

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sunaba-project/sunaba/tests/commandline"
 	"github.com/sunaba-project/sunaba/tests/killer"
 	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/node"
@@ -52,7 +53,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.DurationVar(&b.watch, "watch", time.Minute, "how long processor time is counted")
 	flags.DurationVar(&b.quiet, "quiet", time.Minute, "how long synced writes are counted while nothing happens")
 	only := flags.String("only", "", "parts to run, with commas between them; all when empty: "+strings.Join(names(b.parts()), ", "))
-	return measure.Command(flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, args[1:], *only) })
+	return commandline.Run("bench", flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, args[1:], *only) })
 }
 
 // part is one subject.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
+	"github.com/sunaba-project/sunaba/tests/commandline"
 	"github.com/sunaba-project/sunaba/tests/components"
 	"github.com/sunaba-project/sunaba/tests/measure"
 )
@@ -40,7 +41,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&b.bin, "bin", "bin", "folder of the two binaries")
 	flags.IntVar(&b.rounds, "rounds", 30, "of what is done one after another; HTTP is asked in a third as many")
 	flags.StringVar(&b.only, "only", "", "parts to run: starts, python, http, with commas between them; all when empty")
-	return measure.Command(flags, args[1:], stderr, b.run)
+	return commandline.Run("bench", flags, args[1:], stderr, b.run)
 }
 
 func (b *bench) run(ctx context.Context) (err error) {

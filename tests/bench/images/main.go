@@ -17,6 +17,7 @@ import (
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/tests/commandline"
 	"github.com/sunaba-project/sunaba/tests/measure"
 )
 
@@ -29,7 +30,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&b.containerd, "containerd", "tests/tools-containerd/bin", "folder of containerd's")
 	flags.IntVar(&b.rounds, "rounds", 5, "cold pulls of each image by each server")
 	only := flags.String("only", "", "the one image to pull: layers, small or large")
-	return measure.Command(flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, *only) })
+	return commandline.Run("bench", flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, *only) })
 }
 
 type bench struct {

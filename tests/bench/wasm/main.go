@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sunaba-project/sunaba/tests/commandline"
 	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
@@ -52,7 +53,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.DurationVar(&b.turn, "turn", time.Second, "length of a turn")
 	flags.IntVar(&b.conns, "conns", 16, "keep-alive connections")
 	only := flags.String("only", "", "parts to run: starts, http, idle, with commas between them; all when empty")
-	return measure.Command(flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, *only) })
+	return commandline.Run("bench", flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, *only) })
 }
 
 func (b *bench) run(ctx context.Context, only string) (err error) {

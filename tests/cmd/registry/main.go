@@ -11,9 +11,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
+	"github.com/sunaba-project/sunaba/tests/commandline"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -21,19 +20,9 @@ func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	flags.SetOutput(stderr)
 	address := flags.String("listen", "127.0.0.1:5000", "loopback `ADDRESS` to serve on")
 	examples := flags.String("examples", "examples", "`FOLDER` of the examples' sources")
-	if err := flags.Parse(args[1:]); err != nil {
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := serve(ctx, stdout, *address, *examples); err != nil {
-		fmt.Fprintln(stderr, "registry:", err)
-		return 1
-	}
-	return 0
+	return commandline.Run("registry", flags, args[1:], stderr, func(ctx context.Context) error { return serve(ctx, stdout, *address, *examples) })
 }
 
 func serve(ctx context.Context, stdout io.Writer, address, examples string) error {
