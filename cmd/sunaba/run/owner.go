@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -31,11 +30,8 @@ import (
 // maxOwner bounds the content of such a file: the folder of the run's logs and volumes.
 const maxOwner = 4096
 
-// unnamed starts the name of a lock that is being made, and unnamedTime is how long that may take.
-const (
-	unnamed     = ".new-"
-	unnamedTime = time.Minute
-)
+// unnamed starts the name of a lock that is being made.
+const unnamed = ".new-"
 
 // owner is the lock of a run.
 type owner struct {
@@ -44,12 +40,21 @@ type owner struct {
 }
 
 // own locks the file of a run whose logs and volumes are in dir.
-func own(socket, uid, dir string) (*owner, error) {
+func own(socket, uid, dir string) (o *owner, err error) {
 	folder, err := locks(socket)
 	if err != nil {
 		return nil, err
 	}
-	// It gets its name once it is locked, so that none is seen that is not.
+	for range 10 { // a sweep may take it for that of a run that was killed, until it is locked
+		if o, err = ownIn(folder, uid, dir); !errors.Is(err, durable.ErrLocked) && !errors.Is(err, fs.ErrNotExist) {
+			return o, err
+		}
+	}
+	return nil, err
+}
+
+// ownIn is one try. The file gets its name once it is locked, so that none is seen that is not.
+func ownIn(folder, uid, dir string) (*owner, error) {
 	f, err := createIn(folder)
 	if err != nil {
 		return nil, fmt.Errorf("make lock: %w", err)
@@ -175,18 +180,30 @@ func sweep(folder string, known map[string]bool) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		info, infoErr := e.Info()
-		if infoErr != nil || known[e.Name()] || strings.HasPrefix(e.Name(), unnamed) && time.Since(info.ModTime()) < unnamedTime {
-			continue
+		if !known[e.Name()] {
+			errs = append(errs, sweepLock(filepath.Join(folder, e.Name())))
 		}
-		path := filepath.Join(folder, e.Name())
-		orphan, err := unlocked(path)
-		if err == nil && orphan {
-			err = clearFolder(path)
-		}
-		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, err)...)
+}
+
+// sweepLock removes one that nobody holds. It holds it meanwhile, so that no run comes to.
+func sweepLock(path string) error {
+	f, err := regular.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	switch err := durable.Lock(f); {
+	case errors.Is(err, durable.ErrLocked):
+		return nil
+	case err != nil:
+		return err
+	}
+	return clearFolder(path)
 }
 
 func clearPod(ctx context.Context, server cri, id, lock string) error {
