@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/pelletier/go-toml/v2"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/configfile"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/images"
@@ -155,43 +155,27 @@ func readConfigOr(file, standard string) (config, error) {
 	return parseConfig(file, data)
 }
 
-func parseConfig(file string, data []byte) (config, error) {
+func parseConfig(name string, data []byte) (config, error) {
+	file := configFile(name, data)
 	c := defaultConfig()
 	c.Handlers = nil
-	dec := toml.NewDecoder(strings.NewReader(string(data))).DisallowUnknownFields()
-	if err := dec.Decode(&c); err != nil {
-		return c, locate(file, err)
+	if err := file.Decode(&c); err != nil {
+		return c, err
 	}
 	if len(c.Handlers) == 0 {
 		c.Handlers = defaultHandlers()
 	}
-	if err := c.check(); err != nil {
-		return c, fmt.Errorf("%s: %w", file, err)
-	}
-	return c, nil
+	return c, file.Locate(c.check())
 }
 
-// locate puts file and line before each of the decoder's complaints.
-func locate(file string, err error) error {
-	var missing *toml.StrictMissingError
-	if errors.As(err, &missing) {
-		var all []error
-		for _, e := range missing.Errors {
-			line, _ := e.Position()
-			all = append(all, fmt.Errorf("%s:%d: %s", file, line, unknownKey(e.Key())))
-		}
-		return errors.Join(all...)
-	}
-	var bad *toml.DecodeError
-	if errors.As(err, &bad) {
-		line, _ := bad.Position()
-		return fmt.Errorf("%s:%d: %s", file, line, strings.TrimPrefix(bad.Error(), "toml: "))
-	}
-	return fmt.Errorf("%s: %w", file, err)
+func configFile(name string, data []byte) configfile.File {
+	return configfile.File{Name: name, Data: data, Removed: removedKeys}
 }
 
-// check refuses values that the parts would refuse later or not understand.
+// check refuses values that the parts would refuse later or not understand, all at once. Each text
+// begins with a key.
 func (c config) check() error {
+	var errs []error
 	for _, f := range []struct {
 		name, value string
 		known       []string
@@ -203,43 +187,23 @@ func (c config) check() error {
 		{"images.pull_verification", c.Images.PullVerification, images.Verifications()},
 	} {
 		if !slices.Contains(f.known, f.value) {
-			return fmt.Errorf("%s is %q, not one of %s", f.name, f.value, strings.Join(f.known, ", "))
+			errs = append(errs, fmt.Errorf("%s is %q, not one of %s", f.name, f.value, strings.Join(f.known, ", ")))
 		}
 	}
 	if len(c.Network.Bridge) > 15 {
-		return fmt.Errorf("network.bridge %q is longer than 15 characters", c.Network.Bridge)
-	}
-	if err := network.Check(networkOptions(c, defaultPlaces(), nil)); err != nil {
-		return fmt.Errorf("network: %w", err)
-	}
-	if _, err := c.Images.registry(); err != nil {
-		return err
-	}
-	if err := c.checkLogs(); err != nil {
-		return err
-	}
-	if err := c.Stream.check(); err != nil {
-		return err
-	}
-	if _, err := c.Overhead.interval(); err != nil {
-		return err
-	}
-	if err := c.Metrics.check(); err != nil {
-		return err
-	}
-	if err := c.Wasm.check(); err != nil {
-		return err
-	}
-	if err := c.Pods.Check(); err != nil {
-		return err
+		errs = append(errs, fmt.Errorf("network.bridge %q is longer than 15 characters", c.Network.Bridge))
+	} else if err := network.Check(networkOptions(c, defaultPlaces(), nil)); err != nil {
+		errs = append(errs, fmt.Errorf("network: %w", err))
 	}
 	for _, dir := range c.Devices.CDISpecDirs {
 		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("devices.cdi_spec_dirs: %q is not an absolute path", dir)
+			errs = append(errs, fmt.Errorf("devices.cdi_spec_dirs: %q is not an absolute path", dir))
 		}
 	}
-	_, err := c.handlers("")
-	return err
+	_, imagesErr := c.Images.registry()
+	_, overheadErr := c.Overhead.interval()
+	_, handlersErr := c.handlers("")
+	return errors.Join(append(errs, imagesErr, c.checkLogs(), c.Stream.check(), overheadErr, c.Metrics.check(), c.Wasm.check(), c.Pods.Check(), handlersErr)...)
 }
 
 func (c config) checkLogs() error {

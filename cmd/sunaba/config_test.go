@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/configfile"
 	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 
@@ -88,18 +89,18 @@ func TestConfigErrorsNameTheirPlace(t *testing.T) {
 		{"unknown field of a handler", "[handlers.x]\ntype = \"oci\"\nbin = \"y\"\ndefault = true\n", `f.toml:3: unknown field "handlers.x.bin"; the nearest known one is "handlers.x.binary"`},
 		{"wrong type", "\n[log]\nlevel = 3\n", "f.toml:3: "},
 		{"no TOML", "a = \n", "f.toml:1: "},
-		{"level", "[log]\nlevel = \"loud\"\n", `f.toml: log.level is "loud", not one of debug, info, warn, error`},
-		{"driver", "cgroup_driver = \"x\"\n", `f.toml: cgroup_driver is "x"`},
-		{"log rate", "[logs]\nrate_kib = -1\n", `f.toml: logs.rate_kib is -1`},
-		{"log size", "[logs]\nmax_size_mib = 10000000\n", `f.toml: logs.max_size_mib is 10000000`},
-		{"log rate of a handler", "[handlers.a]\ntype = \"wasm\"\ndefault = true\n[handlers.a.logs]\nrate_kib = -1\n", `f.toml: handlers.a.logs.rate_kib is -1`},
-		{"bridge", "[network]\nbridge = \"a-name-that-is-too-long\"\n", "longer than 15"},
-		{"bridge that is no name", "[network]\nbridge = \"a/b\"\n", `f.toml: network: bridge "a/b": not a name of a link`},
-		{"subnet", "[network]\nsubnet_v4 = \"10.0.0.0/33\"\n", `f.toml: network: `},
-		{"embedded network", "[network]\nembedded = \"no\"\n", `f.toml: network.embedded is "no", not one of auto, always, never`},
-		{"mirror", "[images.mirrors]\n\"r.io\" = [\"m.lan\"]\n", `f.toml: images.mirrors."r.io": parse mirror "m.lan"`},
-		{"verification", "[images]\npull_verification = \"x\"\n", `f.toml: images.pull_verification is "x", not one of never, when-private, always`},
-		{"duration", "[images]\nstall_timeout = \"5\"\n", `f.toml: images.stall_timeout is "5"`},
+		{"level", "[log]\nlevel = \"loud\"\n", `f.toml:2: log.level is "loud", not one of debug, info, warn, error`},
+		{"driver", "cgroup_driver = \"x\"\n", `f.toml:1: cgroup_driver is "x"`},
+		{"log rate", "[logs]\nrate_kib = -1\n", `f.toml:2: logs.rate_kib is -1`},
+		{"log size", "[logs]\nmax_size_mib = 10000000\n", `f.toml:2: logs.max_size_mib is 10000000`},
+		{"log rate of a handler", "[handlers.a]\ntype = \"wasm\"\ndefault = true\n[handlers.a.logs]\nrate_kib = -1\n", `f.toml:5: handlers.a.logs.rate_kib is -1`},
+		{"bridge", "[network]\nbridge = \"a-name-that-is-too-long\"\n", `f.toml:2: network.bridge "a-name-that-is-too-long" is longer than 15`},
+		{"bridge that is no name", "[network]\nbridge = \"a/b\"\n", `f.toml:1: network: bridge "a/b": not a name of a link`},
+		{"subnet", "[network]\nsubnet_v4 = \"10.0.0.0/33\"\n", `f.toml:1: network: `},
+		{"embedded network", "[network]\nembedded = \"no\"\n", `f.toml:2: network.embedded is "no", not one of auto, always, never`},
+		{"mirror", "[images.mirrors]\n\"r.io\" = [\"m.lan\"]\n", `f.toml:2: images.mirrors."r.io": parse mirror "m.lan"`},
+		{"verification", "[images]\npull_verification = \"x\"\n", `f.toml:2: images.pull_verification is "x", not one of never, when-private, always`},
+		{"duration", "[images]\nstall_timeout = \"5\"\n", `f.toml:2: images.stall_timeout is "5"`},
 		{"removed field", "[images]\nretries = 3\n", `f.toml:2: images.retries: removed: what may succeed later is retried 5 times`},
 		{"removed field of a handler", "[handlers.a]\ntype = \"wasm\"\ndefault = true\n[handlers.a.logs]\nburst_kib = 1\n",
 			`f.toml:5: handlers.a.logs.burst_kib: removed: `},
@@ -107,16 +108,21 @@ func TestConfigErrorsNameTheirPlace(t *testing.T) {
 			"f.toml:1: unknown field \"shmi\"; the nearest known one is \"shim\"\nf.toml:3: wasm.cache: removed: "},
 		{"field of another table", "level = \"debug\"\n", `f.toml:1: unknown field "level"; the nearest known one is "log.level"`},
 		{"field of all handlers", "shim_scope = \"node\"\n", `the nearest known one is "handlers.NAME.shim_scope"`},
-		{"no room for layers", "[images]\nmax_layer_mib = 0\n", `f.toml: images.max_layer_mib is 0, and 1 is the least`},
+		{"no room for layers", "[images]\nmax_layer_mib = 0\n", `f.toml:2: images.max_layer_mib is 0, and 1 is the least`},
 		{"removed number", "[images]\nparallel_layers = 6\n", `f.toml:2: images.parallel_layers: removed: one pull fetches 4 layers at a time`},
-		{"mirrored host", "[images.mirrors]\nlibrary = [\"https://m.lan\"]\n", `f.toml: images.mirrors: "library" is not the host`},
-		{"CDI folder", "[devices]\ncdi_spec_dirs = [\"cdi\"]\n", `f.toml: devices.cdi_spec_dirs: "cdi" is not`},
+		{"mirrored host", "[images.mirrors]\nlibrary = [\"https://m.lan\"]\n", `f.toml:1: images.mirrors: "library" is not the host`},
+		{"CDI folder", "[devices]\ncdi_spec_dirs = [\"cdi\"]\n", `f.toml:2: devices.cdi_spec_dirs: "cdi" is not`},
 		{"annotation pattern", "[handlers.x]\ntype = \"oci\"\ndefault = true\npod_annotations = [\"[\"]\n", `handler "x": annotation pattern "["`},
 		{"handler name", "[handlers.Foo_1]\ntype = \"oci\"\ndefault = true\n", `"Foo_1"`},
 		{"handler type", "[handlers.x]\ntype = \"vm\"\ndefault = true\n", `"vm"`},
 		{"shim scope", "[handlers.x]\ntype = \"oci\"\ndefault = true\nshim_scope = \"all\"\n", `shim scope "all" is not known (known: "pod", "node")`},
+		{"several values", "[stream]\nport = 70000 # above\n\n[log]\nformat = \"x\"\n[metrics]\naddress = \"y\"\n",
+			"f.toml:5: log.format is \"x\", not one of text, json\nf.toml:2: stream.port 70000 is not between 0 and 65535\nf.toml:7: metrics.address \"y\" is not \"HOST:PORT\""},
+		{"inline table", "pods = {max_pods = 0}\n", "f.toml:1: pods.max_pods is 0"},
+		{"dotted key", "log.format = \"text\"\nlog.level = \"x\"\n", "f.toml:2: log.level is "},
+		{"field that the file lacks", "[log]\n[stream]\ntls_key_file = \"/k\"\n", "f.toml:2: stream.tls_cert_file and stream.tls_key_file need one another"},
 		{"no default", "[handlers.x]\ntype = \"oci\"\n", "default"},
-		{"platform", "[handlers.x]\ntype = \"oci\"\ndefault = true\nplatforms = [\"a b\"]\n", `handlers.x: parse platform "a b"`},
+		{"platform", "[handlers.x]\ntype = \"oci\"\ndefault = true\nplatforms = [\"a b\"]\n", `f.toml:1: handlers.x: parse platform "a b"`},
 	} {
 		_, err := parseConfig("f.toml", []byte(c.file))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -145,7 +151,7 @@ func TestConfigKeepsDefaultsThatAFileLeavesOut(t *testing.T) {
 
 // A removed key is none that a file may have, and its text is about a table that there is.
 func TestRemovedKeysAreUnknown(t *testing.T) {
-	known := knownKeys()
+	known := configfile.Keys(config{})
 	for key := range removedKeys {
 		if slices.Contains(known, key) {
 			t.Errorf("%s is removed and known", key)
@@ -232,7 +238,10 @@ func TestConfigCheckIsAsStrictAsServe(t *testing.T) {
 	if code := run([]string{"sunaba", "config", "check", file}, &out, &errOut); code != 1 || out.Len() > 0 {
 		t.Errorf("code %d, printed %q", code, out.String())
 	}
-	for _, want := range []string{file, "shim: find shim", "overhead.classes: ", "/none/classes", "stream.tls_cert_file: open /none/c", "stream.address: listen tcp 192.0.2.1"} {
+	for _, want := range []string{
+		file + ":1: shim: find shim", file + ":3: overhead.classes: ", "/none/classes",
+		file + ":6: stream.tls_cert_file: open /none/c", file + ":5: stream.address: listen tcp 192.0.2.1",
+	} {
 		if !strings.Contains(errOut.String(), want) {
 			t.Errorf("%q does not tell of %q", errOut.String(), want)
 		}

@@ -98,14 +98,16 @@ func configCommand() *cli.Command {
 					if cmd.NArg() != 1 {
 						return errors.New("config check: want one file")
 					}
-					c, err := readConfig(cmd.Args().First())
+					name := cmd.Args().First()
+					c, err := readConfig(name)
 					if err != nil {
 						return err
 					}
 					if err := c.tryHere(); err != nil {
-						return fmt.Errorf("%s: %w", cmd.Args().First(), err)
+						data, _ := os.ReadFile(name) // it was read a moment ago
+						return configFile(name, data).Locate(err)
 					}
-					_, err = fmt.Fprintf(cmd.Root().Writer, "%s: ok\n", cmd.Args().First())
+					_, err = fmt.Fprintf(cmd.Root().Writer, "%s: ok\n", name)
 					return err
 				},
 			},
