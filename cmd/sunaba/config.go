@@ -173,7 +173,7 @@ func configFile(name string, data []byte) configfile.File {
 }
 
 // check refuses values that the parts would refuse later or not understand, all at once. Each text
-// begins with a key.
+// starts with a key.
 func (c config) check() error {
 	var errs []error
 	for _, f := range []struct {

@@ -51,7 +51,7 @@ func (f File) Decode(c any) error {
 }
 
 // Locate puts the file's name before each of the errors that are joined in err, and the line of the
-// key with which the error's text begins. For a key that the file leaves out it is that of its table.
+// key with which the error's text starts. For a key that the file leaves out it is that of its table.
 func (f File) Locate(err error) error {
 	if err == nil {
 		return nil
@@ -72,7 +72,7 @@ func (f File) Locate(err error) error {
 // keyPart is one part of a key, and what ends it.
 var keyPart = regexp.MustCompile(`^(?:"([^"]*)"|([A-Za-z0-9_-]+))(\.?)`)
 
-// startKey is the key with which a text begins.
+// startKey is the key with which a text starts.
 func startKey(text string) (key []string) {
 	for {
 		part := keyPart.FindStringSubmatch(text)

@@ -10,7 +10,7 @@ import (
 	"github.com/sunaba-project/sunaba/runtimeclass/nearest"
 )
 
-// unknownKey is the text about a key that is none of the known ones.
+// unknownKey is the text about a key that is not known.
 func (f File) unknownKey(key, known []string) string {
 	name := strings.Join(key, ".")
 	if removed := f.Removed[strings.Join(general(key), ".")]; removed != "" {

@@ -30,7 +30,7 @@ type flight struct {
 }
 
 // pull pulls an image, or waits for one who does already, and tells how it went. The caller leaves
-// the flight, which is nil if there was none.
+// the flight, which is nil if it never joined one.
 func (m *Manager) pull(ctx context.Context, r Request) (*flight, *runtime.Image, error) {
 	if err := m.backOff(r); err != nil {
 		return nil, nil, err

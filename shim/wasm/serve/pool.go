@@ -152,7 +152,7 @@ func (p *Instances) enter(ctx context.Context) error {
 	}
 }
 
-// Close closes the spare instance. No request may be under way.
+// Close closes the spare instance. No request may be running.
 func (p *Instances) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,7 +221,7 @@ func (g *guest) Release(err error) {
 	}
 }
 
-// prepare makes the instance of the next request where none is under way: then it waits for
+// prepare makes the instance of the next request where no other one runs: then it waits for
 // nothing, and takes memory from nobody. A request that comes meanwhile waits for it, since two
 // instances would share what is meant for one. Where there is no memory for it, the request tries
 // again.
