@@ -145,13 +145,18 @@ func (l *lowerer) host(b component.Bound) (merge.Source, error) {
 	}, nil
 }
 
+// allocator is the type of the option realloc: old address, old size, alignment and new size.
+var allocator = format.FuncType{
+	Params: []api.ValueType{api.ValueTypeI32, api.ValueTypeI32, api.ValueTypeI32, api.ValueTypeI32}, Results: []api.ValueType{api.ValueTypeI32},
+}
+
 // realloc is the name by which the merged module exports an allocator.
 func (l *lowerer) realloc(r component.CoreExportRef) string {
 	name, known := l.reallocs[r]
 	if !known {
 		name = fmt.Sprintf("realloc%d", len(l.reallocs))
 		l.reallocs[r] = name
-		l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: name, Of: export(r)})
+		l.in.Exports = append(l.in.Exports, merge.FinalExport{Name: name, Of: export(r), Type: &allocator})
 	}
 	return name
 }

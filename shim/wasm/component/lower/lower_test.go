@@ -147,6 +147,7 @@ func TestRefused(t *testing.T) {
 		"no command":        {two, "wasi:cli/run@0.2.3", "wasi:cli/ron@0.2.3", "exports neither wasi:cli/run nor"},
 		"UTF-16":            {two, lowering + "\x00", lowering + "\x01", "with strings that are not UTF-8"},
 		"no allocator":      {two, "\x03\x00\x04\x00", "\x03\x00\x05\x00", "without the option realloc"},
+		"allocator's type":  {two, "\x60\x04\x7f\x7f\x7f\x7f\x01\x7f", "\x60\x04\x7e\x7f\x7f\x7f\x01\x7f", `export "realloc-a": its type is (i64 i32 i32 i32)`},
 		"signature":         {signature, "", "", `imports "get-stdin" of "wasi:cli/stdin@0.2.3" with another signature than WASI 0.2 has`},
 		"core module":       {two, "\x0d\x00\x01\x00\x07", "\x01\x00\x00\x00\x07", "it is a core module"},
 		"bad core module":   {two, "\x00asm\x01\x00\x00\x00\x01", "\x00asm\x01\x00\x00\x00\x21", "is not valid"},

@@ -60,7 +60,7 @@ func generate(seed uint64) Input {
 			continue
 		}
 		names[name] = true
-		g.in.Exports = append(g.in.Exports, FinalExport{name, o.Export})
+		g.in.Exports = append(g.in.Exports, FinalExport{Name: name, Of: o.Export})
 	}
 	return g.in
 }

@@ -243,8 +243,26 @@ func (m *merger) export(in Input) error {
 		case names[e.Name]:
 			return &LinkError{mod.name, ImportName{Name: e.Of.Name}, fmt.Sprintf("another is exported as %q", e.Name)}
 		}
+		at := mod.space(i.kind)[i.index]
+		if e.Type != nil {
+			if problem := m.mismatch(i.kind, at, *e.Type); problem != "" {
+				return &LinkError{mod.name, ImportName{Name: e.Of.Name}, problem}
+			}
+		}
 		names[e.Name] = true
-		m.exports = append(m.exports, export{e.Name, i.kind, mod.space(i.kind)[i.index]})
+		m.exports = append(m.exports, export{e.Name, i.kind, at})
 	}
 	return nil
+}
+
+// mismatch says why an item is not a function of a type, "" if it is.
+func (m *merger) mismatch(kind byte, at uint32, want format.FuncType) string {
+	if kind != format.KindFunction {
+		return fmt.Sprintf("a function is needed, and it is a %s", format.KindName(kind))
+	}
+	have, need := m.typeList[m.functions[at]], string(encodeType(want))
+	if have != need {
+		return fmt.Sprintf("its type is %s, and %s is needed", typeText(have), typeText(need))
+	}
+	return ""
 }

@@ -52,6 +52,7 @@ type ImportName struct{ Module, Name string }
 type FinalExport struct {
 	Name string
 	Of   Export
+	Type *format.FuncType // of the function that it has to be; nil = anything
 }
 
 // Source is what an import is bound to: Export, Host, Trap or Constant.
