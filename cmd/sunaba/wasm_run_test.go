@@ -76,6 +76,7 @@ func TestWasmRun(t *testing.T) {
 		{"no file", []string{"nowhere.wasm"}, 1, "", "neither a file nor an image"},
 		{"nothing", []string{}, 1, "", "want a module"},
 		{"bad memory", []string{"--memory", "lots", hello}, 1, "", `memory "lots"`},
+		{"too small memory", []string{"--memory", "1", hello}, 1, "", "--memory 1 is 1 B, and no guest starts with less than 1.0 MiB: give a unit, such as 64Mi"},
 		{"bad directory", []string{"--dir", ":/x", hello}, 1, "", "HOST:GUEST"},
 		{"no directory", []string{"--dir", "/nowhere:/x", hello}, 1, "", "no such file"},
 		{"whole root", []string{"--dir", shared + ":/", hello}, 1, "", "below the guest's root"},

@@ -62,7 +62,7 @@ func usedRanges(ctx context.Context, client *dial.Client) (map[uint32]bool, erro
 			continue // removed meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("look at sandbox %q: %w", pod.GetId(), err)
+			return nil, fmt.Errorf("look at pod \"%s/%s\": %w", pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), err)
 		}
 		for _, ids := range status.GetStatus().GetLinux().GetNamespaces().GetOptions().GetUsernsOptions().GetUids() {
 			for id := uint64(ids.GetHostId()); id < uint64(ids.GetHostId())+uint64(ids.GetLength()); id += identity.RangeLength {
