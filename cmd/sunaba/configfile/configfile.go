@@ -36,9 +36,10 @@ func (f File) Decode(c any) error {
 	var missing *toml.StrictMissingError
 	if errors.As(err, &missing) {
 		var all []error
+		known := Keys(c)
 		for _, e := range missing.Errors {
 			line, _ := e.Position()
-			all = append(all, fmt.Errorf("%s:%d: %s", f.Name, line, f.unknownKey(e.Key(), Keys(c))))
+			all = append(all, fmt.Errorf("%s:%d: %s", f.Name, line, f.unknownKey(e.Key(), known)))
 		}
 		return errors.Join(all...)
 	}

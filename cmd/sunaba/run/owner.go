@@ -45,7 +45,9 @@ func own(socket, uid, dir string) (o *owner, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for range 10 { // a sweep may take it for that of a run that was killed, until it is locked
+	// Others make and remove the folder too, and until the file is locked, a sweep may take it for
+	// that of a run that was killed.
+	for range 10 {
 		if o, err = ownIn(folder, uid, dir); !errors.Is(err, durable.ErrLocked) && !errors.Is(err, fs.ErrNotExist) {
 			return o, err
 		}
@@ -55,7 +57,10 @@ func own(socket, uid, dir string) (o *owner, err error) {
 
 // ownIn is one try. The file gets its name once it is locked, so that none is seen that is not.
 func ownIn(folder, uid, dir string) (*owner, error) {
-	f, err := createIn(folder)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, fmt.Errorf("make lock: %w", err)
+	}
+	f, err := os.CreateTemp(folder, unnamed)
 	if err != nil {
 		return nil, fmt.Errorf("make lock: %w", err)
 	}
@@ -71,19 +76,6 @@ func ownIn(folder, uid, dir string) (*owner, error) {
 	}
 	o.path = filepath.Join(folder, uid)
 	return o, nil
-}
-
-// createIn makes a file in a folder that others make and remove too.
-func createIn(folder string) (f *os.File, err error) {
-	for range 10 {
-		if err := os.MkdirAll(folder, 0o700); err != nil {
-			return nil, err
-		}
-		if f, err = os.CreateTemp(folder, unnamed); !errors.Is(err, fs.ErrNotExist) {
-			return f, err
-		}
-	}
-	return nil, err
 }
 
 // locks is the folder of the locks of a server's runs.

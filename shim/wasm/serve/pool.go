@@ -228,7 +228,7 @@ func (g *guest) Release(err error) {
 func (p *Instances) prepare() {
 	coming := make(chan *Instance, 1)
 	p.mu.Lock()
-	if p.lent > 0 || p.spare != nil || p.coming != nil {
+	if p.lent > 0 || p.spare != nil { // whoever makes one already is counted in lent
 		p.mu.Unlock()
 		return
 	}
@@ -241,7 +241,7 @@ func (p *Instances) prepare() {
 	}
 	p.mu.Lock()
 	p.lent--
-	if p.coming == coming {
+	if p.coming != nil {
 		p.coming, p.spare = nil, i
 	}
 	p.mu.Unlock()
