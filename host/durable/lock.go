@@ -14,6 +14,16 @@ var ErrLocked = errors.New("locked by another process")
 // else has it locked. The kernel gives the lock back when the process ends, however it ends.
 func Lock(f *os.File) error { return flock(f, unix.LOCK_EX) }
 
+// WaitLock locks an open file as Lock does, and waits until whoever has it locked is done: it is
+// for locks that are held for a moment.
+func WaitLock(f *os.File) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
 // Locked reports whether another open file holds the lock of f. Several may ask at a time.
 func Locked(f *os.File) (bool, error) {
 	if err := flock(f, unix.LOCK_SH); errors.Is(err, ErrLocked) {

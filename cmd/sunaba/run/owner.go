@@ -30,9 +30,6 @@ import (
 // maxOwner bounds the content of such a file: the folder of the run's logs and volumes.
 const maxOwner = 4096
 
-// unnamed starts the name of a lock that is being made.
-const unnamed = ".new-"
-
 // owner is the lock of a run.
 type owner struct {
 	file *os.File
@@ -40,42 +37,68 @@ type owner struct {
 }
 
 // own locks the file of a run whose logs and volumes are in dir.
-func own(socket, uid, dir string) (o *owner, err error) {
+func own(socket, uid, dir string) (*owner, error) {
 	folder, err := locks(socket)
 	if err != nil {
 		return nil, err
 	}
-	// Others make and remove the folder too, and until the file is locked, a sweep may take it for
-	// that of a run that was killed.
-	for range 10 {
-		if o, err = ownIn(folder, uid, dir); !errors.Is(err, durable.ErrLocked) && !errors.Is(err, fs.ErrNotExist) {
-			return o, err
-		}
+	f, err := lockNew(folder, uid)
+	if err != nil {
+		return nil, err
 	}
-	return nil, err
+	o := &owner{file: f, path: filepath.Join(folder, uid)}
+	if _, err := f.WriteString(dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("write lock: %w", err), o.release())
+	}
+	return o, nil
 }
 
-// ownIn is one try. The file gets its name once it is locked, so that none is seen that is not.
-func ownIn(folder, uid, dir string) (*owner, error) {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+// lockNew makes a locked file in a folder, which it makes if it is not there. The last run that
+// ends removes the folder: each try after the first is for one that did so meanwhile.
+func lockNew(folder, name string) (f *os.File, err error) {
+	if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
 		return nil, fmt.Errorf("make lock: %w", err)
 	}
-	f, err := os.CreateTemp(folder, unnamed)
+	for range 100 {
+		if err = os.Mkdir(folder, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
+			err = inFolder(folder, func(in *os.Root) error {
+				f, err = in.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+				if err != nil {
+					return err
+				}
+				if err := durable.Lock(f); err != nil {
+					return errors.Join(err, f.Close(), in.Remove(name))
+				}
+				return nil
+			})
+		}
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return nil, fmt.Errorf("make lock: %w", err)
+}
+
+// inFolder calls f while no other process is in the folder of locks. Between its making and its
+// lock, a file would be taken for that of a run that was killed.
+func inFolder(folder string, f func(*os.Root) error) error {
+	in, err := os.OpenRoot(folder)
 	if err != nil {
-		return nil, fmt.Errorf("make lock: %w", err)
+		return err
 	}
-	o := &owner{file: f, path: f.Name()}
-	if err = durable.Lock(f); err == nil {
-		_, err = f.WriteString(dir)
-	}
-	if err == nil {
-		err = os.Rename(o.path, filepath.Join(folder, uid))
-	}
+	defer in.Close()
+	self, err := in.Open(".")
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %q: %w", o.path, err), o.release())
+		return err
 	}
-	o.path = filepath.Join(folder, uid)
-	return o, nil
+	defer self.Close()
+	if err := durable.WaitLock(self); err != nil {
+		return err
+	}
+	return f(in)
 }
 
 // locks is the folder of the locks of a server's runs.
@@ -179,20 +202,22 @@ func sweep(folder string, known map[string]bool) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// sweepLock removes one that nobody holds. It holds it meanwhile, so that no run comes to.
+// sweepLock removes one that nobody holds. It holds it meanwhile, against other sweeps.
 func sweepLock(path string) error {
-	f, err := regular.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	var f *os.File
+	err := inFolder(filepath.Dir(path), func(*os.Root) (err error) {
+		if f, err = regular.Open(path); err != nil {
+			return err
+		}
+		return durable.Lock(f)
+	})
+	if f != nil {
+		defer f.Close()
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, durable.ErrLocked) {
 		return nil
 	}
 	if err != nil {
-		return err
-	}
-	defer f.Close()
-	switch err := durable.Lock(f); {
-	case errors.Is(err, durable.ErrLocked):
-		return nil
-	case err != nil:
 		return err
 	}
 	return clearFolder(path)

@@ -6,13 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // TestSweepOfLocks leaves those of runs that live, and nothing of those that were killed, also
-// before their lock had its name.
+// before anything was written to their lock.
 func TestSweepOfLocks(t *testing.T) {
 	dir := t.TempDir()
 	socket, folder := filepath.Join(dir, "sunaba.sock"), filepath.Join(dir, "runs")
@@ -20,13 +21,13 @@ func TestSweepOfLocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"killed", unnamed + "1", unnamed + "2"} {
+	for _, name := range []string{"killed1", "killed2"} {
 		made := filepath.Join(dir, dirPrefix+name)
 		if err := errors.Join(os.Mkdir(made, 0o700), os.WriteFile(filepath.Join(folder, name), []byte(made), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(folder, unnamed+"3"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "killed3"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := sweep(folder, nil); err != nil {
@@ -45,47 +46,64 @@ func TestSweepOfLocks(t *testing.T) {
 	}
 }
 
-// TestRunsBesideSweeps have locks that stay, whatever moment a sweep comes in.
+// TestRunsBesideSweeps have locks that stay, whatever moment a sweep or another run's end comes in.
 func TestRunsBesideSweeps(t *testing.T) {
 	dir := t.TempDir()
 	socket, folder := filepath.Join(dir, "sunaba.sock"), filepath.Join(dir, "runs")
-	stop, swept := make(chan struct{}), make(chan error, 1)
-	go func() {
-		for {
-			select {
-			case <-stop:
-				swept <- nil
-				return
-			default:
+	ended, errs := make(chan struct{}), make(chan error, 5)
+	for range 2 {
+		go func() {
+			for {
+				select {
+				case <-ended:
+					errs <- nil
+					return
+				default:
+				}
+				if err := sweep(folder, nil); err != nil {
+					errs <- err
+					return
+				}
 			}
-			if err := sweep(folder, nil); err != nil {
-				swept <- err
-				return
-			}
-		}
-	}()
-	for i := range 1000 {
-		o, err := own(socket, fmt.Sprint("run", i), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := os.Open(o.path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if locked, err := durable.Locked(other); err != nil || !locked {
-			t.Fatalf("locked %v, %v", locked, err)
-		}
-		other.Close()
-		if err := o.release(); err != nil {
-			t.Fatal(err)
-		}
+		}()
 	}
-	close(stop)
-	if err := <-swept; err != nil {
-		t.Error(err)
+	var runs sync.WaitGroup
+	for k := range 3 {
+		runs.Go(func() {
+			for i := range 500 {
+				if err := runBeside(socket, fmt.Sprint("run", k, "-", i)); err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		})
+	}
+	runs.Wait()
+	close(ended)
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
 	}
 	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the folder of locks is left: %v", err)
 	}
+}
+
+// runBeside has a lock for a moment, and looks whether it is one.
+func runBeside(socket, uid string) error {
+	o, err := own(socket, uid, "")
+	if err != nil {
+		return err
+	}
+	other, err := os.Open(o.path)
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	if locked, err := durable.Locked(other); err != nil || !locked {
+		return fmt.Errorf("%s is locked: %v, %v", uid, locked, err)
+	}
+	return o.release()
 }
