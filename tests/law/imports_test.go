@@ -56,6 +56,7 @@ var walls = []struct{ from, to, reason string }{
 var testImports = []struct{ from, to, reason string }{
 	{"criserver/container", "shim/api", "a shim that the test plays answers with the Task API's types"},
 	{"criserver/container", "shim/bundle", "a shim that the test plays reads the bundle that it is given"},
+	{"shim/wasm/wasip3", "shim/wasm/wasihttp", "wasi-testsuite's programs are of both"},
 }
 
 func TestImportLaw(t *testing.T) {

@@ -40,20 +40,7 @@ func NewStream(c *canonical.Call, element Element, from Source) uint32 {
 }
 
 // Drain takes the readable end of a stream of bytes from the guest and has the sink read it.
-func Drain(c *canonical.Call, handle uint64, to Sink) {
-	s := take(c, handle, kind{element: Byte})
-	switch {
-	case s.source != nil: // it was the host's own
-		s.tasks.splice(s.source, to)
-	case s.dropped:
-		to.Close()
-	default:
-		s.sink = to
-		if s.pending != nil && !s.step() {
-			s.tasks.add(s)
-		}
-	}
-}
+func Drain(c *canonical.Call, handle uint64, to Sink) { TakeStream(c, handle).Drain(to) }
 
 // take takes a readable end from the guest.
 func take(c *canonical.Call, handle uint64, k kind) *shared {
@@ -171,40 +158,4 @@ func (s *spliced) step() bool {
 		s.close()
 	}
 	return err != nil
-}
-
-// Promise is the writable end of a future that the guest reads. Its zero value is not kept yet.
-type Promise struct {
-	kept  bool
-	store func(c *canonical.Call, at uint32)
-	of    *shared // nil before Give
-}
-
-// Give gives the guest the readable end.
-func (p *Promise) Give(c *canonical.Call, element Element) uint32 {
-	p.of = &shared{tasks: of(c), element: element, future: true, promise: p}
-	return p.of.give(c, false)
-}
-
-// Keep has the future have a value, which store writes where the guest wants it. The first one
-// counts.
-func (p *Promise) Keep(store func(c *canonical.Call, at uint32)) {
-	if p.kept {
-		return
-	}
-	p.kept, p.store = true, store
-	if p.of != nil {
-		p.tell()
-	}
-}
-
-// tell tells a guest that waits.
-func (p *Promise) tell() {
-	c := p.of.pending
-	if c == nil || !p.kept || p.of.tasks.closed {
-		return
-	}
-	p.store(&c.call, c.at)
-	c.progress = 1
-	p.of.ended(copyCompleted)
 }

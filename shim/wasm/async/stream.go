@@ -46,9 +46,10 @@ type shared struct {
 	pending *transfer // of a guest's end, that waits for the other end
 
 	// The end of the host's, if there is one.
-	source  Source
-	sink    Sink
-	promise *Promise
+	source   Source
+	sink     Sink
+	promise  *Promise
+	receiver *receiver // nil when it has its value
 }
 
 // end is the resource of an end of the guest's.
@@ -115,6 +116,11 @@ func (e *end) Drop() {
 	if s.pending != nil && s.pending.end == e {
 		s.cease()
 	}
+	s.drop()
+}
+
+// drop tells the other end that this one is closed.
+func (s *shared) drop() {
 	if s.dropped {
 		return
 	}
@@ -124,6 +130,10 @@ func (e *end) Drop() {
 		s.source.Close()
 	case s.sink != nil:
 		s.sink.Close()
+	case s.promise != nil:
+		s.promise.drop()
+	case s.receiver != nil:
+		s.received(nil, false)
 	case s.pending != nil:
 		s.ended(copyDropped)
 	}
@@ -223,6 +233,8 @@ func (s *shared) start(c *transfer) {
 	case s.promise != nil:
 		s.pending = c
 		s.promise.tell()
+	case s.receiver != nil:
+		s.lift(c)
 	case s.source != nil || s.sink != nil:
 		s.pending = c
 		if !s.step() {

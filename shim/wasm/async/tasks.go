@@ -75,23 +75,27 @@ func (t *Tasks) remove(w work) {
 	}
 }
 
-// progress continues what can be. If wait is set and nothing can, it sleeps until something does.
-func (t *Tasks) progress(wait bool) error {
-	if len(t.work) == 0 {
+// progress continues what can be, of all work or of this. If wait is set and nothing can, it sleeps
+// until something does.
+func (t *Tasks) progress(wait bool, only func(work) bool) error {
+	all := slices.Clone(t.work)
+	if only != nil {
+		all = slices.DeleteFunc(all, func(w work) bool { return !only(w) })
+	}
+	if len(all) == 0 {
 		if wait {
 			canonical.Trapf("deadlock: it waits for what nothing will tell")
 		}
 		return nil
 	}
 	t.subs = t.subs[:0]
-	for _, w := range t.work {
+	for _, w := range all {
 		s, waits := w.WaitsFor()
 		if !waits {
 			s = wasi.Subscription{} // a time that is over
 		}
 		t.subs = append(t.subs, s)
 	}
-	all := slices.Clone(t.work)
 	if !wait {
 		t.subs = append(t.subs, wasi.Subscription{})
 	}
@@ -102,7 +106,7 @@ func (t *Tasks) progress(wait bool) error {
 		return fmt.Errorf("wait for events: %w", err)
 	}
 	for n, w := range all {
-		if t.subs[n].Ready && w.step() {
+		if t.subs[n].Ready && slices.Contains(t.work, w) && w.step() { // one may end another
 			t.remove(w)
 		}
 	}
@@ -115,7 +119,7 @@ func (t *Tasks) until(c *canonical.Call, is func() bool) error {
 		if err := c.Instance.Ended(); err != nil {
 			panic(err)
 		}
-		if err := t.progress(true); err != nil {
+		if err := t.progress(true, nil); err != nil {
 			return err
 		}
 	}
@@ -148,7 +152,7 @@ func next(c *canonical.Call, p []uint64, _ uint32) error {
 	var err error
 	switch packed & (1<<codeBits - 1) {
 	case codeYield:
-		err = t.progress(false)
+		err = t.progress(false, nil)
 	case codeWait:
 		e, err = t.wait(c, canonical.Get[*waitableSet](c, uint64(packed>>codeBits)))
 	default:
@@ -224,7 +228,7 @@ func backpressure(by int) func(*canonical.Call, []uint64, uint32) error {
 
 // yield lets what can continue do so. No host cancels the task meanwhile.
 func yield(c *canonical.Call, p []uint64, _ uint32) error {
-	err := of(c).progress(false)
+	err := of(c).progress(false, nil)
 	p[0] = 0
 	return err
 }

@@ -109,7 +109,7 @@ func setWait(c *canonical.Call, p []uint64, _ uint32) error {
 func setPoll(c *canonical.Call, p []uint64, _ uint32) error {
 	s := canonical.Get[*waitableSet](c, p[0])
 	if !s.ready() {
-		if err := of(c).progress(false); err != nil {
+		if err := of(c).progress(false, nil); err != nil {
 			return err
 		}
 	}

@@ -72,7 +72,7 @@ func (p *process) openHost2(imports []api.FunctionDefinition) error {
 		module, name, _ := f.Import()
 		wanted[n] = canonical.ParseImport(module, name)
 	}
-	if err := canonical.Provide(g.ctx, g.runtime, wanted, wasip2.World(), wasihttp.World(), wasip3.World(), async.World()); err != nil {
+	if err := canonical.Provide(g.ctx, g.runtime, wanted, wasip2.World(), wasihttp.World(), wasip3.World(), wasihttp.Service(), async.World()); err != nil {
 		return faultf(link.Invalid, "%w", err)
 	}
 	if p.answers() {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi/dns"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
 )
 
 const (
@@ -68,7 +69,7 @@ func NewClient(config ClientConfig) *Client {
 		MaxIdleConnsPerHost:    8,
 		IdleConnTimeout:        30 * time.Second,
 		ExpectContinueTimeout:  time.Second,
-		MaxResponseHeaderBytes: maxFields,
+		MaxResponseHeaderBytes: fields.Max,
 	}
 	return cl
 }

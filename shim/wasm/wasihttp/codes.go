@@ -211,9 +211,38 @@ func readCode(c *canonical.Call, flat []uint64) ErrorCode {
 	}
 	if p.hasText {
 		if e.HasText = canonical.Discriminant(slots[p.textSlot], 2) == 1; e.HasText {
-			text := c.Text(slots[p.textSlot+1], slots[p.textSlot+2])
-			e.Text = string(text[:min(len(text), maxCodeText)])
+			e.Text = codeText(c, slots[p.textSlot+1], slots[p.textSlot+2])
 		}
 	}
 	return e
+}
+
+// loadCode reads an error-code in memory.
+func loadCode(c *canonical.Call, at uint32) ErrorCode {
+	b := c.View(at, codeSize)
+	e := ErrorCode{Case: Case(canonical.Discriminant(uint64(b[0]), uint32(len(cases))))}
+	p := cases[e.Case].payload
+	b = b[codePayload:]
+	if p.wrapped && canonical.Discriminant(uint64(b[0]), 2) == 0 {
+		return e
+	}
+	if p.width > 0 {
+		if e.HasNumber = canonical.Discriminant(uint64(b[p.number]), 2) == 1; e.HasNumber {
+			for i := range p.width {
+				e.Number |= uint64(b[p.number+p.width+i]) << (8 * i)
+			}
+		}
+	}
+	if p.hasText {
+		if e.HasText = canonical.Discriminant(uint64(b[p.text]), 2) == 1; e.HasText {
+			e.Text = codeText(c, word(b[p.text:], 1), word(b[p.text:], 2))
+		}
+	}
+	return e
+}
+
+// codeText reads the text of an error-code.
+func codeText(c *canonical.Call, at, length uint64) string {
+	text := c.Text(at, length)
+	return string(text[:min(len(text), maxCodeText)])
 }

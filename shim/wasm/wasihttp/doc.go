@@ -26,7 +26,7 @@
 //
 // Names are in lower case. Headers that arrive are sorted by name. Fields of the connection
 // (forbiddenNames) are neither shown nor taken. Fields of requests and responses cannot be changed.
-// A guest traps whose fields are larger than maxFields.
+// A guest traps whose fields are larger than fields.Max.
 //
 // # Outgoing requests
 //

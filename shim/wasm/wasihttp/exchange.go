@@ -2,6 +2,7 @@ package wasihttp
 
 import (
 	"fmt"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 	"io"
 	"net/http"
 	"strings"
@@ -42,7 +43,7 @@ func (e *exchange) finish(err error) {
 		if err != nil {
 			end = fmt.Errorf("%w: %w", errAborted, err)
 		}
-		r.body.pipe.closeWrite(end)
+		r.body.pipe.CloseWrite(end)
 	}
 	close(e.returned)
 }
@@ -59,7 +60,7 @@ type writer struct {
 // head makes the head of the response, which is sent with the body or after a lull.
 func (w *writer) head(r *outgoingResponse) {
 	header := w.Header()
-	for name, values := range r.headers.header() {
+	for name, values := range r.headers.Header() {
 		header[name] = values
 	}
 	if _, typed := header["Content-Type"]; !typed {
@@ -82,7 +83,7 @@ func (w *writer) copy(body *outgoing, gone, over <-chan struct{}) error {
 	unsent := true // the head
 	var left <-chan time.Time
 	for {
-		n, err := body.pipe.tryRead(chunk[:])
+		n, err := body.pipe.TryRead(chunk[:])
 		switch {
 		case n > 0:
 			if _, err := w.Write(chunk[:n]); err != nil && err != http.ErrBodyNotAllowed {
@@ -102,7 +103,7 @@ func (w *writer) copy(body *outgoing, gone, over <-chan struct{}) error {
 			return err
 		}
 		select {
-		case <-body.pipe.moved:
+		case <-body.pipe.Moved:
 		case <-pause.C:
 			unsent = false
 			if err := w.control.Flush(); err != nil {
@@ -111,7 +112,7 @@ func (w *writer) copy(body *outgoing, gone, over <-chan struct{}) error {
 		case <-gone:
 			gone, left = nil, time.After(goneGrace)
 		case <-left:
-			return errUnread
+			return pipe.ErrUnread
 		case <-over:
 			return ErrDeadline
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -37,7 +38,7 @@ func typeFunctions() []canonical.Function {
 		{Name: "[method]fields.append", Params: "iiiiii", Answer: headerNone, Call: fieldsAppend},
 		{Name: "[method]fields.entries", Params: "ii", Answer: canonical.Pointer, Reallocs: true, Call: fieldsEntries},
 		{Name: "[method]fields.clone", Params: "i", Results: "i", Call: fieldsClone},
-		{Name: "[resource-drop]fields", Params: "i", Call: canonical.Drop[*fields]},
+		{Name: "[resource-drop]fields", Params: "i", Call: canonical.Drop[*fields.Fields]},
 
 		{Name: "[method]incoming-request.method", Params: "ii", Answer: maybeText, Reallocs: true, Call: requestMethod},
 		{Name: "[method]incoming-request.path-with-query", Params: "ii", Answer: maybeText, Reallocs: true, Call: requestPath},
@@ -49,15 +50,15 @@ func typeFunctions() []canonical.Function {
 
 		{Name: "[constructor]outgoing-request", Params: "i", Results: "i", Call: newOutgoingRequest},
 		{Name: "[method]outgoing-request.body", Params: "ii", Answer: plainOwn, Call: outgoingRequestBody},
-		{Name: "[method]outgoing-request.method", Params: "ii", Answer: maybeText, Reallocs: true, Call: outgoingMethod},
+		{Name: "[method]outgoing-request.method", Params: "ii", Answer: maybeText, Reallocs: true, Call: headMethod},
 		{Name: "[method]outgoing-request.set-method", Params: "iiii", Results: "i", Call: setMethod},
-		{Name: "[method]outgoing-request.path-with-query", Params: "ii", Answer: maybeText, Reallocs: true, Call: getText(outgoingPath)},
-		{Name: "[method]outgoing-request.set-path-with-query", Params: "iiii", Results: "i", Call: setText(outgoingPath, validPath)},
-		{Name: "[method]outgoing-request.scheme", Params: "ii", Answer: maybeScheme, Reallocs: true, Call: outgoingScheme},
+		{Name: "[method]outgoing-request.path-with-query", Params: "ii", Answer: maybeText, Reallocs: true, Call: getText(headPath)},
+		{Name: "[method]outgoing-request.set-path-with-query", Params: "iiii", Results: "i", Call: setText(headPath, validPath)},
+		{Name: "[method]outgoing-request.scheme", Params: "ii", Answer: maybeScheme, Reallocs: true, Call: headScheme},
 		{Name: "[method]outgoing-request.set-scheme", Params: "iiiii", Results: "i", Call: setScheme},
-		{Name: "[method]outgoing-request.authority", Params: "ii", Answer: maybeText, Reallocs: true, Call: getText(outgoingAuthority)},
-		{Name: "[method]outgoing-request.set-authority", Params: "iiii", Results: "i", Call: setText(outgoingAuthority, validAuthority)},
-		{Name: "[method]outgoing-request.headers", Params: "i", Results: "i", Call: outgoingHeaders},
+		{Name: "[method]outgoing-request.authority", Params: "ii", Answer: maybeText, Reallocs: true, Call: getText(headAuthority)},
+		{Name: "[method]outgoing-request.set-authority", Params: "iiii", Results: "i", Call: setText(headAuthority, validAuthority)},
+		{Name: "[method]outgoing-request.headers", Params: "i", Results: "i", Call: headHeaders},
 		{Name: "[resource-drop]outgoing-request", Params: "i", Call: canonical.Drop[*outgoingRequest]},
 
 		{Name: "[constructor]request-options", Results: "i", Call: newRequestOptions},

@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -77,7 +78,7 @@ func TestFieldsOfGuests(t *testing.T) {
 		if g.do(types+"[method]fields."+function, append(params, out)...); g.u8(out) == 0 {
 			return "ok"
 		}
-		return headerError(g.u8(out + 1)).Error()
+		return fields.Error(g.u8(out + 1)).Error()
 	}
 	for _, c := range [][]string{
 		{"ok", "set", "x", "2", "3"}, {"ok", "append", "Y", ""}, {"ok", "delete", "accept"}, {"ok", "delete", "nothing"},
@@ -91,10 +92,10 @@ func TestFieldsOfGuests(t *testing.T) {
 	same(t, "changed", g.entries(f), []string{"x: 2", "x: 3", "y: "})
 	same(t, "the copy", g.entries(copied), []string{"accept: a", "accept: b", "x: 1"})
 
-	for pair, want := range map[string]headerError{"a\n": invalidSyntax, "connection": forbidden} {
+	for pair, want := range map[string]fields.Error{"a\n": fields.InvalidSyntax, "connection": fields.Forbidden} {
 		at, n := g.list(2, pair, "v")
-		if g.do(types+"[static]fields.from-list", at, n, out); g.u8(out) != 1 || headerError(g.u8(out+4)) != want {
-			t.Errorf("%q: %d, %v", pair, g.u8(out), headerError(g.u8(out+4)))
+		if g.do(types+"[static]fields.from-list", at, n, out); g.u8(out) != 1 || fields.Error(g.u8(out+4)) != want {
+			t.Errorf("%q: %d, %v", pair, g.u8(out), fields.Error(g.u8(out+4)))
 		}
 	}
 	response := g.do(types+"[constructor]outgoing-response", f)
@@ -117,7 +118,7 @@ func TestFieldsOfGuests(t *testing.T) {
 		g.do(types+"[method]fields.append", f, name, length, big, size, out)
 	}
 	g.trap(t, "fields of more than", types+"[method]fields.append", f, name, length, big, size, out)
-	g.trap(t, "fields of more than", types+"[static]fields.from-list", lists, maxEntries+1, out)
+	g.trap(t, "fields of more than", types+"[static]fields.from-list", lists, fields.MaxEntries+1, out)
 }
 
 // TestRequestsOfGuests are made and refused by their parts.
@@ -209,5 +210,13 @@ func TestRequestsOfGuests(t *testing.T) {
 		if got := g.do(types+"[method]outgoing-response.set-status-code", response, status); got != want {
 			t.Errorf("status %d: %d", status, got)
 		}
+	}
+}
+
+// same compares two lists.
+func same[T comparable](t testing.TB, what string, got, want []T) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 )
 
 // ErrBusy is returned by Instances.Take where too many requests wait already.
@@ -121,7 +123,7 @@ func (h *Handler) start(guest Guest, r *http.Request, body *incoming) *exchange 
 	body.limit, body.over = h.Limits.Body, func(err error) { e.answer(nil, err) }
 	request := &incomingRequest{http: r, body: body}
 	if len(r.Trailer) > 0 {
-		request.headers = headersOf(r.Header, r.Trailer)
+		request.headers = fields.OfHeaders(r.Header, r.Trailer)
 	}
 	deadline := time.AfterFunc(math.MaxInt64, func() { guest.Stop(ErrDeadline) })
 	if h.Limits.Time > 0 {
@@ -171,7 +173,7 @@ func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *ex
 		return true
 	}
 	if err := w.copy(e.response.body, r.Context().Done(), over.Done()); err != nil {
-		e.response.body.pipe.closeRead(errUnread)
+		e.response.body.pipe.CloseRead(pipe.ErrUnread)
 		h.log(r, fmt.Errorf("send response: %w", err))
 		_ = w.control.Flush() // the client is to see what there was
 		return false
@@ -218,7 +220,7 @@ const (
 // request.
 func (w *writer) settle(body *incoming) {
 	body.start.Do(func() { body.finish(code(ConnectionTerminated)) })
-	body.pipe.closeRead(errUnread)
+	body.pipe.CloseRead(pipe.ErrUnread)
 	if body.reader == http.NoBody || body.begun.Load() && body.finished.IsSet() && body.err == nil {
 		return
 	}

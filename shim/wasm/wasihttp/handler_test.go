@@ -567,3 +567,13 @@ func FuzzRequest(f *testing.F) {
 		}
 	})
 }
+
+// waitFor polls, as a test may.
+func waitFor(t *testing.T, ready func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ready(); time.Sleep(10 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing happens")
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -25,17 +27,17 @@ type incoming struct {
 	over     func(error)        // called with the error-code when the body passes the limit
 	release  func()             // the guest has given it up, nil = nothing is to be done
 
-	pipe     *pipe
+	pipe     *pipe.Pipe
 	start    sync.Once
 	begun    atomic.Bool   // it was read of
 	done     chan struct{} // closed when nothing reads any more
 	finished wasi.Event    // the end was reached: err and fields are valid
 	err      error
-	fields   *fields // the trailers, nil for none
+	fields   *fields.Fields // the trailers, nil for none
 }
 
 func newIncoming(reader io.Reader, trailers func() http.Header, code func(error) error) *incoming {
-	return &incoming{reader: reader, trailers: trailers, code: code, pipe: newPipe(), done: make(chan struct{})}
+	return &incoming{reader: reader, trailers: trailers, code: code, pipe: pipe.New(), done: make(chan struct{})}
 }
 
 // begin starts reading.
@@ -66,8 +68,8 @@ func (in *incoming) pump() {
 			return
 		}
 		if n > 0 {
-			if _, gone := in.pipe.Write(chunk[:n]); gone == errUnread {
-				close(in.done)
+			if _, gone := in.pipe.Write(chunk[:n]); gone == pipe.ErrUnread {
+				in.finish(code(ConnectionTerminated)) // for who asks in spite of that
 				return
 			}
 		}
@@ -87,17 +89,17 @@ func (in *incoming) finish(err error) {
 	end := io.EOF
 	if in.err = err; err != nil {
 		end = err
-	} else if f := fieldsOf(in.trailers()); len(f.list) > 0 {
+	} else if f := fields.Of(in.trailers()); f.Count() > 0 {
 		in.fields = f
 	}
-	in.pipe.closeWrite(end)
+	in.pipe.CloseWrite(end)
 	in.finished.Set()
 	close(in.done)
 }
 
 // abandon gives the body up.
 func (in *incoming) abandon() {
-	in.pipe.closeRead(errUnread)
+	in.pipe.CloseRead(pipe.ErrUnread)
 	in.start.Do(func() { close(in.done) })
 	if in.release != nil {
 		in.release()
@@ -124,7 +126,7 @@ const maxRead = 16 << 10
 
 // WaitsFor is bytes in the pipe, or its end.
 func (s *bodyReader) WaitsFor() (wasi.Subscription, bool) {
-	return wasi.Subscription{Event: &s.of.pipe.readable}, !s.closed
+	return wasi.Subscription{Event: &s.of.pipe.Readable}, !s.closed
 }
 
 // Read is that of wasip2.InputStream.
@@ -136,7 +138,7 @@ func (s *bodyReader) Read(i *wasip2.Instance, n uint64, block bool) ([]byte, err
 		s.buffer = make([]byte, maxRead)
 	}
 	for {
-		got, err := s.of.pipe.tryRead(s.buffer[:min(n, maxRead)])
+		got, err := s.of.pipe.TryRead(s.buffer[:min(n, maxRead)])
 		switch {
 		case err == io.EOF:
 			s.closed = true
@@ -144,10 +146,10 @@ func (s *bodyReader) Read(i *wasip2.Instance, n uint64, block bool) ([]byte, err
 		case err != nil:
 			s.closed = true
 			return nil, err
-		case got > 0, !block, n == 0 && s.of.pipe.readable.IsSet():
+		case got > 0, !block, n == 0 && s.of.pipe.Readable.IsSet():
 			return s.buffer[:got], nil
 		}
-		if err := i.Wait(wasi.Subscription{Event: &s.of.pipe.readable}); err != nil {
+		if err := i.Wait(wasi.Subscription{Event: &s.of.pipe.Readable}); err != nil {
 			return nil, err
 		}
 	}
@@ -181,7 +183,7 @@ func bodyStream(c *canonical.Call, p []uint64, out uint32) error {
 
 func bodyFinish(c *canonical.Call, p []uint64, _ uint32) error {
 	b := canonical.Take[*incomingBody](c, p[0])
-	b.of.pipe.closeRead(errDiscard)
+	b.of.pipe.CloseRead(errDiscard)
 	b.of.begin()
 	p[0] = uint64(c.Add(&futureTrailers{of: b.of}, 0))
 	return nil

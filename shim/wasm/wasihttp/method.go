@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
 )
 
 // maxTarget bounds a method, a scheme, an authority and a path of a guest's request, in bytes.
@@ -52,7 +53,7 @@ func putOptionalText(c *canonical.Call, at uint32, s string, some bool) {
 // fits reports whether a part of a request is not too long.
 func fits(s string) bool { return len(s) <= maxTarget }
 
-func validMethod(s string) bool { return fits(s) && validName(s) }
+func validMethod(s string) bool { return fits(s) && fields.ValidName(s) }
 
 // validScheme follows RFC 3986.
 func validScheme(s string) bool {
@@ -64,6 +65,25 @@ func validScheme(s string) bool {
 	}
 	return s != "" && len(s) <= 64
 }
+
+// validUserinfo follows RFC 3986.
+func validUserinfo(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("/?#@\\<>^`{|}[]\"", c) >= 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// validAuthority3 is what WASI 0.3 takes: also with a userinfo.
+func validAuthority3(s string) bool {
+	at := strings.LastIndexByte(s, '@')
+	return validAuthority(s[at+1:]) && (at < 0 || validUserinfo(s[:at])) && fits(s)
+}
+
+// validPath3 is what WASI 0.3 takes: also what is relative.
+func validPath3(s string) bool { return validPath("/"+s) && fits(s) }
 
 // validAuthority reports whether s is a host, with a port or without.
 func validAuthority(s string) bool {

@@ -1,6 +1,7 @@
 package wasihttp
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -22,7 +23,10 @@ func (t timeout) or(other time.Duration) time.Duration {
 }
 
 // requestOptions is the resource of that name.
-type requestOptions struct{ connect, firstByte, betweenBytes timeout }
+type requestOptions struct {
+	connect, firstByte, betweenBytes timeout
+	frozen                           bool // it cannot be changed
+}
 
 func (*requestOptions) Drop() {}
 
@@ -51,6 +55,30 @@ func setTimeout(of func(*requestOptions) *timeout) func(*canonical.Call, []uint6
 		p[0] = 0
 		return nil
 	}
+}
+
+// errImmutable is for a change of options that cannot be changed.
+var errImmutable = errors.New("the options are those of a request")
+
+// changeTimeout is setTimeout of WASI 0.3.
+func changeTimeout(of func(*requestOptions) *timeout) func(*canonical.Call, []uint64, uint32) error {
+	set := setTimeout(of)
+	return func(c *canonical.Call, p []uint64, out uint32) error {
+		if canonical.Get[*requestOptions](c, p[0]).frozen {
+			return errImmutable
+		}
+		return set(c, p, out)
+	}
+}
+
+// putOptionsError writes a request-options-error, which is always that of errImmutable.
+func putOptionsError(c *canonical.Call, at uint32, _ error) { c.Put8(at, 1) }
+
+func optionsClone(c *canonical.Call, p []uint64, _ uint32) error {
+	o := *canonical.Get[*requestOptions](c, p[0])
+	o.frozen = false
+	p[0] = uint64(c.Add(&o, 0))
+	return nil
 }
 
 func connectTimeout(o *requestOptions) *timeout      { return &o.connect }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -15,34 +17,35 @@ var errAborted = errors.New("the guest has not finished the body")
 
 // outgoing is the body of a request or a response that a guest writes.
 type outgoing struct {
-	pipe     *pipe
+	pipe     *pipe.Pipe
 	size     int64 // that content-length announces, -1 for none
 	written  int64
 	wrong    Case        // what a body of another size is
 	trailers http.Header // for who has read the end of the pipe
+	failed   error       // why it has no end, of a guest of WASI 0.3
 }
 
 // newOutgoing makes the body that goes with these headers.
-func newOutgoing(headers *fields, wrong Case) (*outgoing, error) {
-	size, err := headers.contentLength()
+func newOutgoing(headers *fields.Fields, wrong Case) (*outgoing, error) {
+	size, err := headers.ContentLength()
 	if err != nil {
 		return nil, err
 	}
-	return &outgoing{pipe: newPipe(), size: size, wrong: wrong, trailers: http.Header{}}, nil
+	return &outgoing{pipe: pipe.New(), size: size, wrong: wrong, trailers: http.Header{}}, nil
 }
 
 // finish ends the body. The trailers are there before its end is.
-func (o *outgoing) finish(trailers *fields) error {
+func (o *outgoing) finish(trailers *fields.Fields) error {
 	if o.size >= 0 && o.written != o.size {
-		o.pipe.closeWrite(errAborted)
+		o.pipe.CloseWrite(errAborted)
 		return sized(o.wrong, uint64(o.written))
 	}
 	if trailers != nil {
-		for name, values := range trailers.header() {
+		for name, values := range trailers.Header() {
 			o.trailers[name] = values
 		}
 	}
-	o.pipe.closeWrite(io.EOF)
+	o.pipe.CloseWrite(io.EOF)
 	return nil
 }
 
@@ -52,7 +55,7 @@ type outgoingBody struct {
 	stream bool // it was given out
 }
 
-func (b *outgoingBody) Drop() { b.of.pipe.closeWrite(errAborted) }
+func (b *outgoingBody) Drop() { b.of.pipe.CloseWrite(errAborted) }
 
 // bodyWriter is the output-stream of an outgoing-body.
 type bodyWriter struct {
@@ -64,12 +67,12 @@ func (*bodyWriter) Drop() {}
 
 // WaitsFor is room in the pipe.
 func (s *bodyWriter) WaitsFor() (wasi.Subscription, bool) {
-	return wasi.Subscription{Event: &s.of.pipe.writable}, !s.closed
+	return wasi.Subscription{Event: &s.of.pipe.Writable}, !s.closed
 }
 
 // Check is that of wasip2.OutputStream.
 func (s *bodyWriter) Check() (uint64, error) {
-	room, err := s.of.pipe.room()
+	room, err := s.of.pipe.Room()
 	if s.closed || err != nil {
 		return 0, wasip2.ErrClosed
 	}
@@ -88,14 +91,14 @@ func (s *bodyWriter) Write(i *wasip2.Instance, b []byte) error {
 		s.closed = true
 	}
 	for len(b) > 0 {
-		n, err := s.of.pipe.tryWrite(b)
+		n, err := s.of.pipe.TryWrite(b)
 		if err != nil {
 			return wasip2.ErrClosed
 		}
 		if b = b[n:]; n > 0 {
 			continue
 		}
-		if err := i.Wait(wasi.Subscription{Event: &s.of.pipe.writable}); err != nil {
+		if err := i.Wait(wasi.Subscription{Event: &s.of.pipe.Writable}); err != nil {
 			return err
 		}
 	}
@@ -120,9 +123,9 @@ func bodyWrite(c *canonical.Call, p []uint64, out uint32) error {
 
 func outgoingFinish(c *canonical.Call, p []uint64, _ uint32) error {
 	b := canonical.Take[*outgoingBody](c, p[0])
-	var trailers *fields
+	var trailers *fields.Fields
 	if canonical.Discriminant(p[1], 2) == 1 {
-		trailers = canonical.Take[*fields](c, p[2])
+		trailers = canonical.Take[*fields.Fields](c, p[2])
 	}
 	return b.of.finish(trailers)
 }

@@ -5,14 +5,16 @@ import (
 	"strings"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 )
 
 // incomingRequest is the resource of that name.
 type incomingRequest struct {
 	http    *http.Request
 	body    *incoming
-	headers *fields // once they were asked for
-	taken   bool    // the body was consumed
+	headers *fields.Fields // once they were asked for
+	taken   bool           // the body was consumed
 }
 
 func (r *incomingRequest) Drop() {
@@ -56,7 +58,7 @@ func requestAuthority(c *canonical.Call, p []uint64, out uint32) error {
 func requestHeaders(c *canonical.Call, p []uint64, _ uint32) error {
 	r := canonical.Get[*incomingRequest](c, p[0])
 	if r.headers == nil {
-		r.headers = fieldsOf(r.http.Header)
+		r.headers = fields.Of(r.http.Header)
 	}
 	p[0] = uint64(c.Add(r.headers, 0))
 	return nil
@@ -72,13 +74,29 @@ func requestConsume(c *canonical.Call, p []uint64, out uint32) error {
 	return nil
 }
 
+// head is what a request says before its body.
+type head struct {
+	method                  string
+	path, scheme, authority optional
+	headers                 *fields.Fields
+}
+
+// first is the head.
+func (h *head) first() *head { return h }
+
+// headed is a resource that has a head.
+type headed interface {
+	canonical.Resource
+	first() *head
+}
+
+// headOf is the head of the request of a handle.
+func headOf(c *canonical.Call, handle uint64) *head { return canonical.Get[headed](c, handle).first() }
+
 // outgoingRequest is the resource of that name.
 type outgoingRequest struct {
-	method            string
-	path              optional
-	scheme, authority optional
-	headers           *fields
-	body              *outgoing // nil: the guest has not asked for it
+	head
+	body *outgoing // nil: the guest has not asked for it
 }
 
 // optional is an option<string>.
@@ -89,13 +107,13 @@ type optional struct {
 
 func (r *outgoingRequest) Drop() {
 	if r.body != nil {
-		r.body.pipe.closeRead(errUnread)
+		r.body.pipe.CloseRead(pipe.ErrUnread)
 	}
 }
 
 func newOutgoingRequest(c *canonical.Call, p []uint64, _ uint32) error {
-	headers := canonical.Take[*fields](c, p[0])
-	p[0] = uint64(c.Add(&outgoingRequest{method: methods[0], headers: headers.freeze()}, 0))
+	headers := canonical.Take[*fields.Fields](c, p[0])
+	p[0] = uint64(c.Add(&outgoingRequest{head: head{method: methods[0], headers: headers.Freeze()}}, 0))
 	return nil
 }
 
@@ -108,7 +126,7 @@ func outgoingRequestBody(c *canonical.Call, p []uint64, out uint32) error {
 }
 
 // giveBody makes the body of a request or a response, and gives the guest its handle.
-func giveBody(c *canonical.Call, out uint32, to **outgoing, headers *fields, wrong Case) error {
+func giveBody(c *canonical.Call, out uint32, to **outgoing, headers *fields.Fields, wrong Case) error {
 	body, err := newOutgoing(headers, wrong)
 	if err != nil {
 		return err
@@ -118,13 +136,13 @@ func giveBody(c *canonical.Call, out uint32, to **outgoing, headers *fields, wro
 	return nil
 }
 
-func outgoingMethod(c *canonical.Call, p []uint64, out uint32) error {
-	putVariant(c, out, methods, canonical.Get[*outgoingRequest](c, p[0]).method)
+func headMethod(c *canonical.Call, p []uint64, out uint32) error {
+	putVariant(c, out, methods, headOf(c, p[0]).method)
 	return nil
 }
 
 func setMethod(c *canonical.Call, p []uint64, _ uint32) error {
-	r := canonical.Get[*outgoingRequest](c, p[0])
+	r := headOf(c, p[0])
 	method := readVariant(c, p[1:4], methods)
 	answerPlain(p, validMethod(method), func() { r.method = method })
 	return nil
@@ -139,18 +157,18 @@ func answerPlain(p []uint64, ok bool, then func()) {
 }
 
 // getText is the function that returns an option<string> of a request.
-func getText(of func(*outgoingRequest) *optional) func(*canonical.Call, []uint64, uint32) error {
+func getText(of func(*head) *optional) func(*canonical.Call, []uint64, uint32) error {
 	return func(c *canonical.Call, p []uint64, out uint32) error {
-		o := of(canonical.Get[*outgoingRequest](c, p[0]))
+		o := of(headOf(c, p[0]))
 		putOptionalText(c, out, o.text, o.some)
 		return nil
 	}
 }
 
 // setText is the function that sets an option<string> of a request.
-func setText(of func(*outgoingRequest) *optional, valid func(string) bool) func(*canonical.Call, []uint64, uint32) error {
+func setText(of func(*head) *optional, valid func(string) bool) func(*canonical.Call, []uint64, uint32) error {
 	return func(c *canonical.Call, p []uint64, _ uint32) error {
-		o, to := of(canonical.Get[*outgoingRequest](c, p[0])), optional{}
+		o, to := of(headOf(c, p[0])), optional{}
 		if to.some = canonical.Discriminant(p[1], 2) == 1; to.some {
 			to.text = readText(c, p[2], p[3])
 		}
@@ -159,11 +177,11 @@ func setText(of func(*outgoingRequest) *optional, valid func(string) bool) func(
 	}
 }
 
-func outgoingPath(r *outgoingRequest) *optional      { return &r.path }
-func outgoingAuthority(r *outgoingRequest) *optional { return &r.authority }
+func headPath(h *head) *optional      { return &h.path }
+func headAuthority(h *head) *optional { return &h.authority }
 
-func outgoingScheme(c *canonical.Call, p []uint64, out uint32) error {
-	o := canonical.Get[*outgoingRequest](c, p[0]).scheme
+func headScheme(c *canonical.Call, p []uint64, out uint32) error {
+	o := headOf(c, p[0]).scheme
 	c.PutBool(out, o.some)
 	if o.some {
 		putVariant(c, out+4, schemes, o.text)
@@ -172,7 +190,7 @@ func outgoingScheme(c *canonical.Call, p []uint64, out uint32) error {
 }
 
 func setScheme(c *canonical.Call, p []uint64, _ uint32) error {
-	r, to := canonical.Get[*outgoingRequest](c, p[0]), optional{}
+	r, to := headOf(c, p[0]), optional{}
 	if to.some = canonical.Discriminant(p[1], 2) == 1; to.some {
 		to.text = readVariant(c, p[2:5], schemes)
 	}
@@ -180,7 +198,7 @@ func setScheme(c *canonical.Call, p []uint64, _ uint32) error {
 	return nil
 }
 
-func outgoingHeaders(c *canonical.Call, p []uint64, _ uint32) error {
-	p[0] = uint64(c.Add(canonical.Get[*outgoingRequest](c, p[0]).headers, 0))
+func headHeaders(c *canonical.Call, p []uint64, _ uint32) error {
+	p[0] = uint64(c.Add(headOf(c, p[0]).headers, 0))
 	return nil
 }

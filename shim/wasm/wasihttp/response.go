@@ -1,23 +1,27 @@
 package wasihttp
 
-import "github.com/sunaba-project/sunaba/shim/wasm/canonical"
+import (
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
+)
 
 // outgoingResponse is the resource of that name.
 type outgoingResponse struct {
 	status  int
-	headers *fields
+	headers *fields.Fields
 	body    *outgoing // nil: the guest has not asked for it
 }
 
 func (r *outgoingResponse) Drop() {
 	if r.body != nil {
-		r.body.pipe.closeRead(errUnread)
+		r.body.pipe.CloseRead(pipe.ErrUnread)
 	}
 }
 
 func newOutgoingResponse(c *canonical.Call, p []uint64, _ uint32) error {
-	headers := canonical.Take[*fields](c, p[0])
-	p[0] = uint64(c.Add(&outgoingResponse{status: 200, headers: headers.freeze()}, 0))
+	headers := canonical.Take[*fields.Fields](c, p[0])
+	p[0] = uint64(c.Add(&outgoingResponse{status: 200, headers: headers.Freeze()}, 0))
 	return nil
 }
 
@@ -63,7 +67,7 @@ func outparamSet(c *canonical.Call, p []uint64, _ uint32) error {
 // incomingResponse is the resource of that name.
 type incomingResponse struct {
 	status  int
-	headers *fields
+	headers *fields.Fields
 	body    *incoming
 	taken   bool // the body was consumed
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 )
 
 // futureResponse is the resource future-incoming-response.
@@ -47,7 +49,7 @@ func handle(c *canonical.Call, p []uint64, out uint32) error {
 		options = *canonical.Take[*requestOptions](c, p[2])
 	}
 	cl, _ := c.Instance.Extension.(*Client)
-	f, err := cl.send(request, options)
+	f, err := cl.send(&request.head, request.body, options)
 	if err != nil {
 		request.Drop()
 		return err
@@ -57,11 +59,11 @@ func handle(c *canonical.Call, p []uint64, out uint32) error {
 }
 
 // send starts a request.
-func (cl *Client) send(from *outgoingRequest, options requestOptions) (*futureResponse, error) {
+func (cl *Client) send(from *head, body *outgoing, options requestOptions) (*futureResponse, error) {
 	if cl == nil {
 		return nil, code(RequestDenied)
 	}
-	request, err := from.build()
+	request, err := from.build(body)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +100,7 @@ func (cl *Client) send(from *outgoingRequest, options requestOptions) (*futureRe
 }
 
 // build makes what net/http sends.
-func (r *outgoingRequest) build() (*http.Request, error) {
+func (r *head) build(body *outgoing) (*http.Request, error) {
 	scheme := schemes[1] // without one, as wasmtime has it
 	if r.scheme.some {
 		scheme = r.scheme.text
@@ -110,17 +112,17 @@ func (r *outgoingRequest) build() (*http.Request, error) {
 		return nil, code(RequestURIInvalid)
 	}
 	request := &http.Request{Method: r.method, URL: &url.URL{Scheme: scheme, Host: r.authority.text}, Host: r.authority.text,
-		Header: r.headers.header(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+		Header: r.headers.Header(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	if err := setTarget(request.URL, r.path.text); err != nil {
 		return nil, code(RequestURIInvalid)
 	}
 	if _, named := request.Header["User-Agent"]; !named {
 		request.Header["User-Agent"] = nil // else net/http names itself
 	}
-	if r.body != nil && r.body.size != 0 {
+	if body != nil && body.size != 0 {
 		trailers := http.Header{}
 		announce(trailers, request.Header["Trailer"])
-		request.Body, request.ContentLength, request.Trailer = &sentBody{r.body, trailers}, r.body.size, trailers
+		request.Body, request.ContentLength, request.Trailer = &sentBody{body, trailers}, body.size, trailers
 	}
 	return request, nil
 }
@@ -142,7 +144,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 
 // Close is called when the request was sent or given up.
 func (b *sentBody) Close() error {
-	b.of.pipe.closeRead(errUnread)
+	b.of.pipe.CloseRead(pipe.ErrUnread)
 	return nil
 }
 
@@ -168,7 +170,7 @@ func announce(trailers http.Header, header []string) {
 	for _, line := range header {
 		for name := range strings.SplitSeq(line, ",") {
 			switch name = http.CanonicalHeaderKey(strings.TrimSpace(name)); {
-			case !validName(name), name == "Transfer-Encoding", name == "Trailer", name == "Content-Length":
+			case !fields.ValidName(name), name == "Transfer-Encoding", name == "Trailer", name == "Content-Length":
 			default:
 				trailers[name] = nil
 			}
@@ -206,7 +208,7 @@ func responseGet(c *canonical.Call, p []uint64, out uint32) error {
 		f.body.Close()
 	}
 	c.Put8(out+futureInner, 0)
-	c.Put32(out+futureResult, c.Add(&incomingResponse{status: f.http.StatusCode, headers: headersOf(f.http.Header, f.http.Trailer), body: in}, 0))
+	c.Put32(out+futureResult, c.Add(&incomingResponse{status: f.http.StatusCode, headers: fields.OfHeaders(f.http.Header, f.http.Trailer), body: in}, 0))
 	return nil
 }
 

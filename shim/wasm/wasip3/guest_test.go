@@ -12,6 +12,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip3"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
@@ -60,7 +61,7 @@ func (g *guest) run(t testing.TB) (uint32, error) {
 		module, name, _ := f.Import()
 		imports = append(imports, canonical.ParseImport(module, name))
 	}
-	if err := canonical.Provide(ctx, r, imports, wasip2.World(), wasip3.World(), async.World()); err != nil {
+	if err := canonical.Provide(ctx, r, imports, wasip2.World(), wasip3.World(), wasihttp.Service(), async.World()); err != nil {
 		return 1, err
 	}
 	m, err := r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())

@@ -40,7 +40,7 @@ func checkServed(c *component.Component, plan *component.Plan) error {
 
 // worlds are what components get.
 func worlds() []canonical.World {
-	return []canonical.World{wasip2.World(), wasihttp.World(), wasip3.World()}
+	return []canonical.World{wasip2.World(), wasihttp.World(), wasip3.World(), wasihttp.Service()}
 }
 
 // release is that of WASI that an export is of.

@@ -1,4 +1,5 @@
-package wasihttp
+// Package pipe carries bodies between guests and HTTP.
+package pipe
 
 import (
 	"errors"
@@ -8,40 +9,46 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 )
 
-// pipeSize is how much of a body is under way between a guest and a connection, in bytes, at most.
-const pipeSize = 64 << 10
+// Size is how much of a body is under way between a guest and a connection, in bytes, at most.
+const Size = 64 << 10
 
-// errUnread is what a writer gets whose reader is gone.
-var errUnread = errors.New("nobody reads the body any more")
+// ErrUnread is what a writer gets whose reader is gone.
+var ErrUnread = errors.New("nobody reads the body any more")
 
-// pipe carries a body between a guest, which asks and never blocks here, and a goroutine of the
+// Pipe carries a body between a guest, which asks and never blocks here, and a goroutine of the
 // HTTP side, which may wait in Read, Write and Await. Each side has one end. Either end may be
 // closed from any goroutine.
-type pipe struct {
-	readable, writable wasi.Event // for the guest; set where an answer is more than "not yet"
+type Pipe struct {
+	Readable, Writable wasi.Event // for the guest; set where an answer is more than "not yet"
+	Settled            wasi.Event // the reader has read the end, or is gone
 
-	moved chan struct{} // something changed: for the HTTP side, which waits here
+	Moved chan struct{} // something changed: for the HTTP side, which waits here
 
 	mu    sync.Mutex
-	ring  []byte // grows up to pipeSize
+	ring  []byte // grows up to Size
 	start int    // of what was written and not read
 	n     int
 	end   error // the writer's: io.EOF for a complete body; nil = more may come
 	gone  error // the reader's: nil = it reads
+	whole bool  // the reader has read a complete body
 }
 
-func newPipe() *pipe {
-	p := &pipe{moved: make(chan struct{}, 1)}
-	p.writable.Set()
+func New() *Pipe {
+	p := &Pipe{Moved: make(chan struct{}, 1)}
+	p.Writable.Set()
 	return p
 }
 
-// tryRead reads what is there. Without an error, 0 bytes are none so far. What was written before
+// TryRead reads what is there. Without an error, 0 bytes are none so far. What was written before
 // the end is read before the end's error is told.
-func (p *pipe) tryRead(b []byte) (int, error) {
+func (p *Pipe) TryRead(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.n == 0 {
+		if p.end != nil {
+			p.whole = p.whole || p.end == io.EOF && p.gone == nil
+			p.Settled.Set()
+		}
 		return 0, p.end
 	}
 	n := copy(b, p.ring[p.start:min(p.start+p.n, len(p.ring))])
@@ -56,8 +63,8 @@ func (p *pipe) tryRead(b []byte) (int, error) {
 	return n, nil
 }
 
-// tryWrite writes what there is room for.
-func (p *pipe) tryWrite(b []byte) (int, error) {
+// TryWrite writes what there is room for.
+func (p *Pipe) TryWrite(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -66,7 +73,7 @@ func (p *pipe) tryWrite(b []byte) (int, error) {
 	case p.end != nil:
 		return 0, io.ErrClosedPipe
 	}
-	b = b[:min(len(b), pipeSize-p.n)]
+	b = b[:min(len(b), Size-p.n)]
 	p.reserve(p.n + len(b))
 	if len(b) > 0 {
 		at := (p.start + p.n) % len(p.ring)
@@ -78,7 +85,7 @@ func (p *pipe) tryWrite(b []byte) (int, error) {
 }
 
 // reserve makes the ring hold n bytes.
-func (p *pipe) reserve(n int) {
+func (p *Pipe) reserve(n int) {
 	size := max(len(p.ring), 2<<10)
 	for size < n {
 		size *= 2
@@ -92,8 +99,8 @@ func (p *pipe) reserve(n int) {
 	p.ring, p.start = ring, 0
 }
 
-// room is how much tryWrite takes.
-func (p *pipe) room() (int, error) {
+// Room is how much TryWrite takes.
+func (p *Pipe) Room() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -102,11 +109,11 @@ func (p *pipe) room() (int, error) {
 	case p.end != nil:
 		return 0, io.ErrClosedPipe
 	}
-	return pipeSize - p.n, nil
+	return Size - p.n, nil
 }
 
-// closeWrite ends the body: with io.EOF where it is complete. The first end counts.
-func (p *pipe) closeWrite(end error) {
+// CloseWrite ends the body: with io.EOF where it is complete. The first end counts.
+func (p *Pipe) CloseWrite(end error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.end == nil {
@@ -115,23 +122,31 @@ func (p *pipe) closeWrite(end error) {
 	}
 }
 
-// closeRead tells the writer, with this error, that nothing is read any more. The last error
+// CloseRead tells the writer, with this error, that nothing is read any more. The last error
 // counts.
-func (p *pipe) closeRead(err error) {
+func (p *Pipe) CloseRead(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone != err {
 		p.gone, p.ring, p.start, p.n = err, nil, 0, 0
+		p.Settled.Set()
 		p.told()
 	}
 }
 
+// Whole is whether a complete body was read, valid when it is settled.
+func (p *Pipe) Whole() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.whole
+}
+
 // told tells both sides of a change. The caller holds mu.
-func (p *pipe) told() {
-	set(&p.readable, p.n > 0 || p.end != nil)
-	set(&p.writable, p.n < pipeSize || p.end != nil || p.gone != nil)
+func (p *Pipe) told() {
+	set(&p.Readable, p.n > 0 || p.end != nil)
+	set(&p.Writable, p.n < Size || p.end != nil || p.gone != nil)
 	select {
-	case p.moved <- struct{}{}:
+	case p.Moved <- struct{}{}:
 	default:
 	}
 }
@@ -147,23 +162,23 @@ func set(e *wasi.Event, to bool) {
 }
 
 // Read waits for bytes or the end.
-func (p *pipe) Read(b []byte) (int, error) {
+func (p *Pipe) Read(b []byte) (int, error) {
 	for {
-		if n, err := p.tryRead(b); n > 0 || err != nil || len(b) == 0 {
+		if n, err := p.TryRead(b); n > 0 || err != nil || len(b) == 0 {
 			return n, err
 		}
-		<-p.moved
+		<-p.Moved
 	}
 }
 
 // Write waits until all is written, or the reader is gone.
-func (p *pipe) Write(b []byte) (int, error) {
+func (p *Pipe) Write(b []byte) (int, error) {
 	written := 0
 	for {
-		n, err := p.tryWrite(b[written:])
+		n, err := p.TryWrite(b[written:])
 		if written += n; err != nil || written == len(b) {
 			return written, err
 		}
-		<-p.moved
+		<-p.Moved
 	}
 }

@@ -1,6 +1,9 @@
-package wasihttp
+// Package fields are the headers and trailers of HTTP as a guest of wasi:http has them: in its
+// order, with names in lower case, and bounded.
+package fields
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -11,24 +14,30 @@ import (
 // What a fields resource may hold: the bytes of its names and values, and for each of them what
 // keeping it costs. A guest that adds more traps.
 const (
-	maxFields = 128 << 10
+	Max       = 128 << 10
 	nameCost  = 32
 	valueCost = 40
 )
 
-// maxName bounds the name of a field, in bytes.
-const maxName = 1<<16 - 1
+// ErrFull is a guest's whose fields are larger than Max.
+var ErrFull = fmt.Errorf("fields of more than %d bytes", Max)
 
-// headerError is the variant header-error.
-type headerError uint8
+// MaxEntries bounds the lists that a guest hands in: more of them do not fit into Max.
+const MaxEntries = Max/valueCost + 1
+
+// MaxName bounds the name of a field, in bytes.
+const MaxName = 1<<16 - 1
+
+// Error is the variant header-error.
+type Error uint8
 
 const (
-	invalidSyntax headerError = iota
-	forbidden
-	immutable
+	InvalidSyntax Error = iota
+	Forbidden
+	Immutable
 )
 
-func (e headerError) Error() string {
+func (e Error) Error() string {
 	return [...]string{"invalid syntax", "forbidden", "immutable"}[e]
 }
 
@@ -46,19 +55,19 @@ type field struct {
 	values []string
 }
 
-// fields is the resource of that name. Names are in the order in which they were added, each once.
-type fields struct {
+// Fields is the resource of that name. Names are in the order in which they were added, each once.
+type Fields struct {
 	list   []field
-	size   int  // as maxFields counts it
+	size   int  // as Max counts it
 	frozen bool // it cannot be changed
 }
 
-func (*fields) Drop() {}
+func (*Fields) Drop() {}
 
-// fieldsOf makes fields that cannot be changed of what has arrived. Headers of HTTP have lost their
+// Of makes fields that cannot be changed of what has arrived. Headers of HTTP have lost their
 // order, so they are sorted by name.
-func fieldsOf(header http.Header) *fields {
-	f := &fields{list: make([]field, 0, len(header)), frozen: true}
+func Of(header http.Header) *Fields {
+	f := &Fields{list: make([]field, 0, len(header)), frozen: true}
 	for name, values := range header {
 		if name = strings.ToLower(name); len(values) > 0 && !isForbidden(name) {
 			f.list = append(f.list, field{name, values})
@@ -69,18 +78,18 @@ func fieldsOf(header http.Header) *fields {
 	return f
 }
 
-// headersOf is fieldsOf of headers that announce these trailers, which net/http has taken out of
+// OfHeaders is Of of headers that announce these trailers, which net/http has taken out of
 // them. It is called before the body is read: trailers arrive in the same map.
-func headersOf(header, trailers http.Header) *fields {
+func OfHeaders(header, trailers http.Header) *Fields {
 	if len(trailers) == 0 {
-		return fieldsOf(header)
+		return Of(header)
 	}
 	all := maps.Clone(header)
 	all["Trailer"] = []string{strings.Join(slices.Sorted(maps.Keys(trailers)), ", ")}
-	return fieldsOf(all)
+	return Of(all)
 }
 
-// cost is what a field counts in maxFields.
+// cost is what a field counts in Max.
 func cost(name string, values []string) int {
 	n := nameCost + len(name)
 	for _, v := range values {
@@ -89,8 +98,8 @@ func cost(name string, values []string) int {
 	return n
 }
 
-// header is for net/http.
-func (f *fields) header() http.Header {
+// Header is for net/http.
+func (f *Fields) Header() http.Header {
 	h := make(http.Header, len(f.list)+2)
 	for _, e := range f.list {
 		h[http.CanonicalHeaderKey(e.name)] = slices.Clip(e.values)
@@ -98,8 +107,17 @@ func (f *fields) header() http.Header {
 	return h
 }
 
+// Entries calls back for each entry, in order.
+func (f *Fields) Entries(each func(name, value string)) {
+	for _, e := range f.list {
+		for _, v := range e.values {
+			each(e.name, v)
+		}
+	}
+}
+
 // find returns the field of that name, nil for none.
-func (f *fields) find(name string) *field {
+func (f *Fields) find(name string) *field {
 	for i := range f.list {
 		if f.list[i].name == name {
 			return &f.list[i]
@@ -108,8 +126,8 @@ func (f *fields) find(name string) *field {
 	return nil
 }
 
-// get returns the values of a name.
-func (f *fields) get(name string) []string {
+// Get returns the values of a name.
+func (f *Fields) Get(name string) []string {
 	if e := f.find(strings.ToLower(name)); e != nil {
 		return e.values
 	}
@@ -117,27 +135,27 @@ func (f *fields) get(name string) []string {
 }
 
 // editable returns the name as it is kept, if the field may be changed.
-func (f *fields) editable(name string) (string, error) {
+func (f *Fields) editable(name string) (string, error) {
 	switch lower := strings.ToLower(name); {
-	case !validName(name):
-		return "", invalidSyntax
+	case !ValidName(name):
+		return "", InvalidSyntax
 	case isForbidden(lower):
-		return "", forbidden
+		return "", Forbidden
 	default:
 		return lower, nil
 	}
 }
 
-// set replaces the values of a name. With none it has no field afterwards.
-func (f *fields) set(name string, values []string) error {
+// Set replaces the values of a name. With none it has no field afterwards.
+func (f *Fields) Set(name string, values []string) error {
 	name, err := f.editable(name)
 	switch {
 	case err != nil:
 		return err
 	case !allValid(name, values):
-		return invalidSyntax
+		return InvalidSyntax
 	case f.frozen:
-		return immutable
+		return Immutable
 	case len(values) == 0:
 		f.remove(name)
 		return nil
@@ -157,16 +175,16 @@ func (f *fields) set(name string, values []string) error {
 	return nil
 }
 
-// add appends a value.
-func (f *fields) add(name, value string) error {
+// Add appends a value.
+func (f *Fields) Add(name, value string) error {
 	name, err := f.editable(name)
 	switch {
 	case err != nil:
 		return err
 	case !allValid(name, []string{value}):
-		return invalidSyntax
+		return InvalidSyntax
 	case f.frozen:
-		return immutable
+		return Immutable
 	}
 	e := f.find(name)
 	if e == nil {
@@ -183,20 +201,20 @@ func (f *fields) add(name, value string) error {
 	return nil
 }
 
-// delete removes a name.
-func (f *fields) delete(name string) error {
+// Delete removes a name.
+func (f *Fields) Delete(name string) error {
 	name, err := f.editable(name)
 	switch {
 	case err != nil:
 		return err
 	case f.frozen:
-		return immutable
+		return Immutable
 	}
 	f.remove(name)
 	return nil
 }
 
-func (f *fields) remove(name string) {
+func (f *Fields) remove(name string) {
 	if e := f.find(name); e != nil {
 		f.size -= cost(name, e.values)
 		f.list = slices.DeleteFunc(f.list, func(e field) bool { return e.name == name })
@@ -204,31 +222,31 @@ func (f *fields) remove(name string) {
 }
 
 // grow counts more bytes.
-func (f *fields) grow(by int) error {
-	if by > 0 && f.size+by > maxFields {
-		return errFieldsFull
+func (f *Fields) grow(by int) error {
+	if by > 0 && f.size+by > Max {
+		return ErrFull
 	}
 	f.size += by
 	return nil
 }
 
-// freeze makes the fields those of a request or a response, which cannot be changed.
-func (f *fields) freeze() *fields {
+// Freeze makes the fields those of a request or a response, which cannot be changed.
+func (f *Fields) Freeze() *Fields {
 	f.frozen = true
 	return f
 }
 
-// clone is a copy that can be changed.
-func (f *fields) clone() *fields {
-	c := &fields{list: slices.Clone(f.list), size: f.size}
+// Clone is a copy that can be changed.
+func (f *Fields) Clone() *Fields {
+	c := &Fields{list: slices.Clone(f.list), size: f.size}
 	for i := range c.list {
 		c.list[i].values = slices.Clone(c.list[i].values)
 	}
 	return c
 }
 
-// count is the number of entries.
-func (f *fields) count() int {
+// Count is the number of entries.
+func (f *Fields) Count() int {
 	n := 0
 	for _, e := range f.list {
 		n += len(e.values)
@@ -236,8 +254,8 @@ func (f *fields) count() int {
 	return n
 }
 
-// contentLength is the length that the fields announce, -1 for none.
-func (f *fields) contentLength() (int64, error) {
+// ContentLength is the length that the fields announce, -1 for none.
+func (f *Fields) ContentLength() (int64, error) {
 	if e := f.find(contentLength); e != nil {
 		return parseLength(e.values[0])
 	}
@@ -250,14 +268,14 @@ const contentLength = "content-length"
 func parseLength(s string) (int64, error) {
 	n, err := strconv.ParseUint(s, 10, 63)
 	if err != nil || s[0] == '+' {
-		return 0, invalidSyntax
+		return 0, InvalidSyntax
 	}
 	return int64(n), nil
 }
 
-// validName reports whether a name is a token of RFC 9110.
-func validName(name string) bool {
-	if name == "" || len(name) > maxName {
+// ValidName reports whether a name is a token of RFC 9110.
+func ValidName(name string) bool {
+	if name == "" || len(name) > MaxName {
 		return false
 	}
 	for i := range len(name) {

@@ -1,4 +1,4 @@
-package wasihttp
+package pipe
 
 import (
 	"bytes"
@@ -19,27 +19,27 @@ func TestPipeCarriesEverything(t *testing.T) {
 		for i := range want {
 			want[i] = byte(random.Uint32())
 		}
-		p, most := newPipe(), 1+random.IntN(100000)
+		p, most := New(), 1+random.IntN(100000)
 		var wait sync.WaitGroup
 		wait.Go(func() { // asks
 			random := rand.New(rand.NewPCG(seed, 2))
 			for rest := want; len(rest) > 0; {
-				n, err := p.tryWrite(rest[:min(len(rest), 1+random.IntN(most))])
+				n, err := p.TryWrite(rest[:min(len(rest), 1+random.IntN(most))])
 				if err != nil {
 					t.Error(err)
 				}
 				if rest = rest[n:]; n == 0 {
-					waitFor(t, p.writable.IsSet)
+					waitFor(t, p.Writable.IsSet)
 				}
 			}
-			p.closeWrite(io.EOF)
+			p.CloseWrite(io.EOF)
 		})
 		got, err := io.ReadAll(p)
 		if wait.Wait(); err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("seed %d, to the side that waits: %d of %d bytes, %v", seed, len(got), len(want), err)
 		}
 
-		p = newPipe()
+		p = New()
 		wait.Go(func() { // waits
 			random := rand.New(rand.NewPCG(seed, 3))
 			for rest := want; len(rest) > 0; {
@@ -49,20 +49,20 @@ func TestPipeCarriesEverything(t *testing.T) {
 				}
 				rest = rest[n:]
 			}
-			p.closeWrite(errAborted)
+			p.CloseWrite(errBroken)
 		})
 		got = nil
 		chunk := make([]byte, most)
 		for {
-			n, err := p.tryRead(chunk)
+			n, err := p.TryRead(chunk)
 			if got = append(got, chunk[:n]...); err != nil {
-				if err != errAborted {
+				if err != errBroken {
 					t.Error(err)
 				}
 				break
 			}
 			if n == 0 {
-				waitFor(t, p.readable.IsSet)
+				waitFor(t, p.Readable.IsSet)
 			}
 		}
 		if wait.Wait(); !bytes.Equal(got, want) {
@@ -82,17 +82,17 @@ func waitFor(t *testing.T, ready func() bool) {
 }
 
 func TestPipeIsBounded(t *testing.T) {
-	p := newPipe()
-	if n, err := p.tryWrite(make([]byte, 2*pipeSize)); n != pipeSize || err != nil || len(p.ring) != pipeSize {
+	p := New()
+	if n, err := p.TryWrite(make([]byte, 2*Size)); n != Size || err != nil || len(p.ring) != Size {
 		t.Errorf("%d, %v, a ring of %d", n, err, len(p.ring))
 	}
-	if n, err := p.tryWrite([]byte{1}); n != 0 || err != nil || p.writable.IsSet() || !p.readable.IsSet() {
+	if n, err := p.TryWrite([]byte{1}); n != 0 || err != nil || p.Writable.IsSet() || !p.Readable.IsSet() {
 		t.Errorf("%d, %v", n, err)
 	}
-	if n, err := p.tryRead(make([]byte, 5)); n != 5 || err != nil || !p.writable.IsSet() {
+	if n, err := p.TryRead(make([]byte, 5)); n != 5 || err != nil || !p.Writable.IsSet() {
 		t.Errorf("%d, %v", n, err)
 	}
-	if room, err := p.room(); room != 5 || err != nil {
+	if room, err := p.Room(); room != 5 || err != nil {
 		t.Errorf("%d, %v", room, err)
 	}
 }
@@ -100,40 +100,40 @@ func TestPipeIsBounded(t *testing.T) {
 // TestPipeEnds on either side, and wakes the other.
 func TestPipeEnds(t *testing.T) {
 	broken := errors.New("broken")
-	p := newPipe()
-	p.tryWrite([]byte("rest"))
-	p.closeWrite(broken)
-	p.closeWrite(io.EOF)
-	if got, err := io.ReadAll(p); string(got) != "rest" || err != broken || !p.readable.IsSet() {
+	p := New()
+	p.TryWrite([]byte("rest"))
+	p.CloseWrite(broken)
+	p.CloseWrite(io.EOF)
+	if got, err := io.ReadAll(p); string(got) != "rest" || err != broken || !p.Readable.IsSet() {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := p.tryWrite([]byte("more")); err != io.ErrClosedPipe {
+	if _, err := p.TryWrite([]byte("more")); err != io.ErrClosedPipe {
 		t.Error(err)
 	}
 
-	p = newPipe()
+	p = New()
 	written := make(chan error)
 	go func() {
-		_, err := p.Write(make([]byte, 3*pipeSize))
+		_, err := p.Write(make([]byte, 3*Size))
 		written <- err
 	}()
-	waitFor(t, func() bool { n, _ := p.room(); return n == 0 })
-	p.closeRead(errUnread)
-	if err := <-written; err != errUnread || !p.writable.IsSet() {
+	waitFor(t, func() bool { n, _ := p.Room(); return n == 0 })
+	p.CloseRead(ErrUnread)
+	if err := <-written; err != ErrUnread || !p.Writable.IsSet() {
 		t.Error(err)
 	}
-	if _, err := p.room(); err != errUnread {
+	if _, err := p.Room(); err != ErrUnread {
 		t.Error(err)
 	}
 
-	p = newPipe()
+	p = New()
 	read := make(chan error)
 	go func() {
 		_, err := p.Read(make([]byte, 1))
 		read <- err
 	}()
 	time.Sleep(5 * time.Millisecond)
-	p.closeWrite(broken)
+	p.CloseWrite(broken)
 	if err := <-read; err != broken {
 		t.Error(err)
 	}
@@ -144,7 +144,7 @@ func FuzzPipe(f *testing.F) {
 	f.Add([]byte{10, 200, 30, 150})
 	f.Add([]byte{255, 127, 255, 127, 1, 2, 255})
 	f.Fuzz(func(t *testing.T, steps []byte) {
-		p, next := newPipe(), byte(0)
+		p, next := New(), byte(0)
 		var model []byte
 		for _, step := range steps {
 			size := int(step&0x7f) * int(step&0x7f) * 5
@@ -153,21 +153,23 @@ func FuzzPipe(f *testing.F) {
 				for i := range b {
 					b[i], next = next, next+1
 				}
-				n, err := p.tryWrite(b)
-				if want := min(size, pipeSize-len(model)); n != want || err != nil {
+				n, err := p.TryWrite(b)
+				if want := min(size, Size-len(model)); n != want || err != nil {
 					t.Fatalf("wrote %d of %d, %v; want %d", n, size, err, want)
 				}
 				model, next = append(model, b[:n]...), next-byte(size-n)
 			} else {
-				n, err := p.tryRead(b)
+				n, err := p.TryRead(b)
 				if err != nil || !bytes.Equal(b[:n], model[:n]) || n != min(size, len(model)) {
 					t.Fatalf("read %d of %d, %v", n, size, err)
 				}
 				model = model[n:]
 			}
-			if p.readable.IsSet() != (len(model) > 0) || p.writable.IsSet() != (len(model) < pipeSize) {
-				t.Fatalf("with %d bytes: readable %v, writable %v", len(model), p.readable.IsSet(), p.writable.IsSet())
+			if p.Readable.IsSet() != (len(model) > 0) || p.Writable.IsSet() != (len(model) < Size) {
+				t.Fatalf("with %d bytes: readable %v, writable %v", len(model), p.Readable.IsSet(), p.Writable.IsSet())
 			}
 		}
 	})
 }
+
+var errBroken = errors.New("broken")

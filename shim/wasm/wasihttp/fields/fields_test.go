@@ -1,4 +1,4 @@
-package wasihttp
+package fields
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 )
 
 // listing is what fields hold, as "name: value" in order.
-func (f *fields) listing() (all []string) {
+func (f *Fields) listing() (all []string) {
 	for _, e := range f.list {
 		for _, v := range e.values {
 			all = append(all, e.name+": "+v)
@@ -19,22 +19,22 @@ func (f *fields) listing() (all []string) {
 }
 
 func TestFieldsKeepOrderAndFoldNames(t *testing.T) {
-	f := &fields{}
+	f := &Fields{}
 	for _, e := range [][2]string{{"X-B", "1"}, {"a", "2"}, {"x-b", "3"}, {"C", ""}} {
-		if err := f.add(e[0], e[1]); err != nil {
+		if err := f.Add(e[0], e[1]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	same(t, "entries", f.listing(), []string{"x-b: 1", "x-b: 3", "a: 2", "c: "})
-	same(t, "get", f.get("X-b"), []string{"1", "3"})
-	c := f.clone()
-	if err := f.set("x-B", []string{"4"}); err != nil {
+	same(t, "get", f.Get("X-b"), []string{"1", "3"})
+	c := f.Clone()
+	if err := f.Set("x-B", []string{"4"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.delete("A"); err != nil {
+	if err := f.Delete("A"); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.set("c", nil); err != nil {
+	if err := f.Set("c", nil); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "after changes", f.listing(), []string{"x-b: 4"})
@@ -45,61 +45,61 @@ func TestFieldsKeepOrderAndFoldNames(t *testing.T) {
 }
 
 func TestFieldsRefuse(t *testing.T) {
-	frozen := (&fields{}).freeze()
+	frozen := (&Fields{}).Freeze()
 	for _, c := range []struct {
-		f           *fields
+		f           *Fields
 		name, value string
 		want        error
 	}{
-		{&fields{}, "ok", "tab\tand ünicode\xff", nil},
-		{&fields{}, "", "x", invalidSyntax},
-		{&fields{}, "sp ace", "x", invalidSyntax},
-		{&fields{}, "ü", "x", invalidSyntax},
-		{&fields{}, strings.Repeat("n", maxName+1), "x", invalidSyntax},
-		{&fields{}, "ok", "new\nline", invalidSyntax},
-		{&fields{}, "ok", "nul\x00", invalidSyntax},
-		{&fields{}, "ok", "del\x7f", invalidSyntax},
-		{&fields{}, "Transfer-Encoding", "chunked", forbidden},
-		{&fields{}, "HOST", "x", forbidden},
-		{&fields{}, "connection", "close", forbidden},
-		{&fields{}, "Content-Length", "10", nil},
-		{&fields{}, "Content-Length", "ten", invalidSyntax},
-		{frozen, "ok", "x", immutable},
-		{frozen, "host", "x", forbidden},
-		{frozen, "b a d", "x", invalidSyntax},
+		{&Fields{}, "ok", "tab\tand ünicode\xff", nil},
+		{&Fields{}, "", "x", InvalidSyntax},
+		{&Fields{}, "sp ace", "x", InvalidSyntax},
+		{&Fields{}, "ü", "x", InvalidSyntax},
+		{&Fields{}, strings.Repeat("n", MaxName+1), "x", InvalidSyntax},
+		{&Fields{}, "ok", "new\nline", InvalidSyntax},
+		{&Fields{}, "ok", "nul\x00", InvalidSyntax},
+		{&Fields{}, "ok", "del\x7f", InvalidSyntax},
+		{&Fields{}, "Transfer-Encoding", "chunked", Forbidden},
+		{&Fields{}, "HOST", "x", Forbidden},
+		{&Fields{}, "connection", "close", Forbidden},
+		{&Fields{}, "Content-Length", "10", nil},
+		{&Fields{}, "Content-Length", "ten", InvalidSyntax},
+		{frozen, "ok", "x", Immutable},
+		{frozen, "host", "x", Forbidden},
+		{frozen, "b a d", "x", InvalidSyntax},
 	} {
-		if err := c.f.add(c.name, c.value); err != c.want {
+		if err := c.f.Add(c.name, c.value); err != c.want {
 			t.Errorf("add %.20q: %q: %v, want %v", c.name, c.value, err, c.want)
 		}
-		if err := c.f.set(c.name, []string{"1", c.value}); err != c.want {
+		if err := c.f.Set(c.name, []string{"1", c.value}); err != c.want {
 			t.Errorf("set %.20q: %q: %v, want %v", c.name, c.value, err, c.want)
 		}
 	}
-	if err := frozen.delete("ok"); err != immutable {
+	if err := frozen.Delete("ok"); err != Immutable {
 		t.Errorf("delete: %v", err)
 	}
-	if err := (&fields{}).delete("upgrade"); err != forbidden {
+	if err := (&Fields{}).Delete("upgrade"); err != Forbidden {
 		t.Errorf("delete: %v", err)
 	}
 }
 
 // TestFieldsAreBounded in all, however they are added.
 func TestFieldsAreBounded(t *testing.T) {
-	for name, add := range map[string]func(f *fields, i int) error{
-		"same name":   func(f *fields, _ int) error { return f.add("a", "") },
-		"other names": func(f *fields, i int) error { return f.add(fmt.Sprint("a", i), "") },
-		"large value": func(f *fields, _ int) error { return f.add("a", strings.Repeat("v", 10000)) },
-		"larger set": func(f *fields, i int) error {
-			return f.set("a", slices.Repeat([]string{"value"}, 100*i))
+	for name, add := range map[string]func(f *Fields, i int) error{
+		"same name":   func(f *Fields, _ int) error { return f.Add("a", "") },
+		"other names": func(f *Fields, i int) error { return f.Add(fmt.Sprint("a", i), "") },
+		"large value": func(f *Fields, _ int) error { return f.Add("a", strings.Repeat("v", 10000)) },
+		"larger set": func(f *Fields, i int) error {
+			return f.Set("a", slices.Repeat([]string{"value"}, 100*i))
 		},
 	} {
-		f, n := &fields{}, 0
+		f, n := &Fields{}, 0
 		for ; add(f, n) == nil; n++ {
-			if f.size > maxFields || n > maxFields {
+			if f.size > Max || n > Max {
 				t.Fatalf("%s: %d bytes in %d fields", name, f.size, n)
 			}
 		}
-		if err := add(f, n); err != errFieldsFull {
+		if err := add(f, n); err != ErrFull {
 			t.Errorf("%s: %v", name, err)
 		}
 		size := 0
@@ -113,18 +113,18 @@ func TestFieldsAreBounded(t *testing.T) {
 }
 
 func TestFieldsOfHeaders(t *testing.T) {
-	f := fieldsOf(http.Header{"X-B": {"2", "1"}, "Accept": {"*/*"}, "Connection": {"close"}, "Te": {"trailers"}, "None": nil})
+	f := Of(http.Header{"X-B": {"2", "1"}, "Accept": {"*/*"}, "Connection": {"close"}, "Te": {"trailers"}, "None": nil})
 	same(t, "entries", f.listing(), []string{"accept: */*", "te: trailers", "x-b: 2", "x-b: 1"})
-	if err := f.add("a", "b"); err != immutable {
+	if err := f.Add("a", "b"); err != Immutable {
 		t.Error(err)
 	}
-	same(t, "header", f.header()["X-B"], []string{"2", "1"})
+	same(t, "header", f.Header()["X-B"], []string{"2", "1"})
 }
 
 func TestContentLength(t *testing.T) {
 	for text, want := range map[string]int64{"0": 0, "12": 12, "9223372036854775807": 9223372036854775807, "+5": -2, "-5": -2, "": -2, "5 ": -2,
 		"0x5": -2, "9999999999999999999": -2} {
-		got, err := (&fields{list: []field{{"content-length", []string{text}}}}).contentLength()
+		got, err := (&Fields{list: []field{{"content-length", []string{text}}}}).ContentLength()
 		if err != nil {
 			got = -2
 		}
@@ -132,7 +132,7 @@ func TestContentLength(t *testing.T) {
 			t.Errorf("%q: %d, %v", text, got, err)
 		}
 	}
-	if n, err := (&fields{}).contentLength(); n != -1 || err != nil {
+	if n, err := (&Fields{}).ContentLength(); n != -1 || err != nil {
 		t.Error(n, err)
 	}
 }
@@ -143,15 +143,15 @@ func FuzzFields(f *testing.F) {
 		f.Add(s[0], s[1], s[1])
 	}
 	f.Fuzz(func(t *testing.T, name, first, second string) {
-		all := &fields{}
-		if all.add(name, first) != nil || all.add(name, second) != nil {
+		all := &Fields{}
+		if all.Add(name, first) != nil || all.Add(name, second) != nil {
 			return
 		}
 		if isForbidden(strings.ToLower(name)) {
 			t.Fatalf("%q was accepted", name)
 		}
 		var text strings.Builder
-		if err := all.header().Write(&text); err != nil {
+		if err := all.Header().Write(&text); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSuffix(text.String(), "\r\n"), "\r\n")
@@ -163,12 +163,12 @@ func FuzzFields(f *testing.F) {
 				t.Errorf("got %q, want %q", lines[i], want)
 			}
 		}
-		again := fieldsOf(all.header())
+		again := Of(all.Header())
 		same(t, "read again", again.listing(), all.listing())
 		if again.size != all.size {
 			t.Errorf("size %d, then %d", all.size, again.size)
 		}
-		if err := all.delete(name); err != nil || all.size != 0 || len(all.list) != 0 {
+		if err := all.Delete(name); err != nil || all.size != 0 || len(all.list) != 0 {
 			t.Errorf("delete: %v, size %d", err, all.size)
 		}
 	})
