@@ -43,7 +43,7 @@ func compileInto(dir string, module []byte, skip Steps) error {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
 	if !component && exportsHandler(sections) {
-		return fmt.Errorf("%w: it exports %q, which is for components", errRefused, lower.HandleName)
+		return fmt.Errorf("%w: it exports a function that answers HTTP requests, which is for components", errRefused)
 	}
 	lean, names := format.Strip(sections)
 	if names == nil {
@@ -318,12 +318,12 @@ func compileModule(dir string, module []byte, config wazero.RuntimeConfig) error
 const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst
 
 // isEntry says whether a function of this name is one that guests are run by.
-func isEntry(name string) bool { return name == "_start" || name == lower.HandleName }
+func isEntry(name string) bool { return name == "_start" || lower.IsHandle(name) }
 
 // exportsHandler says whether a component that was lowered answers HTTP requests.
 func exportsHandler(sections []format.Section) bool {
 	exports, _ := format.Exports(sections)
-	return slices.ContainsFunc(exports, func(e format.Export) bool { return e.Name == lower.HandleName && e.Kind == format.KindFunction })
+	return slices.ContainsFunc(exports, func(e format.Export) bool { return lower.IsHandle(e.Name) && e.Kind == format.KindFunction })
 }
 
 // Configure returns the configuration of wazero with which modules are compiled and run. Both

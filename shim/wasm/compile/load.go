@@ -63,11 +63,11 @@ type Load struct {
 	CodeSum  uint32 `json:"codeSum,omitempty"`
 	// Names says that the functions' names are in the file NamesName and not in the module.
 	Names bool `json:"names,omitempty"`
-	// Component says that the module was made of a component, and imports WASI 0.2 by the names that
-	// package wasip2 has for it.
+	// Component says that the module was made of a component, and imports WASI by the names that
+	// packages wasip2 and wasip3 have for it.
 	Component bool `json:"component,omitempty"`
 	// HTTP says that it is a component that answers HTTP requests: the module exports
-	// lower.HandleName.
+	// lower.HandleName or lower.HandlerName.
 	HTTP bool `json:"http,omitempty"`
 }
 

@@ -108,7 +108,7 @@ func (r *Report) lowered(c *component.Component) {
 		return
 	}
 	exports, _ := format.Exports(sections)
-	r.Component.HTTP = slices.ContainsFunc(exports, func(e format.Export) bool { return e.Name == lower.HandleName })
+	r.Component.HTTP = slices.ContainsFunc(exports, func(e format.Export) bool { return lower.IsHandle(e.Name) })
 	r.obstacles = compile.FindObstacles(sections)
 	r.Light = r.expected()
 }

@@ -32,10 +32,11 @@ type Instance struct {
 	ctx    context.Context
 	module api.Module
 	handle api.Function
+	async  bool // handle is of WASI 0.3
 }
 
 // ErrNoHandler says that a module has no function that answers requests.
-var ErrNoHandler = errors.New("the module exports no " + lower.HandleName)
+var ErrNoHandler = errors.New("the module exports neither " + lower.HandleName + " nor " + lower.HandlerName)
 
 // Instantiate makes an instance.
 //
@@ -62,7 +63,9 @@ func (i *Instance) start(c *Component) error {
 	if i.module, err = linear.Instantiate(i.ctx, c.Runtime, c.Compiled); err != nil {
 		return fmt.Errorf("instantiate module: %w", err)
 	}
-	if i.handle = i.module.ExportedFunction(lower.HandleName); i.handle == nil {
+	if i.handle = i.module.ExportedFunction(lower.HandlerName); i.handle != nil {
+		i.async = true
+	} else if i.handle = i.module.ExportedFunction(lower.HandleName); i.handle == nil {
 		return ErrNoHandler
 	}
 	return nil

@@ -175,9 +175,12 @@ type guest struct {
 // Context implements wasihttp.Guest.
 func (g *guest) Context() context.Context { return g.ctx }
 
+// Async implements wasihttp.Guest.
+func (g *guest) Async() bool { return g.async }
+
 // Handle implements wasihttp.Guest.
-func (g *guest) Handle(ctx context.Context, request, out uint32) error {
-	_, err := g.handle.Call(ctx, uint64(request), uint64(out))
+func (g *guest) Handle(ctx context.Context, handles ...uint64) error {
+	_, err := g.handle.Call(ctx, handles...)
 	return err
 }
 

@@ -363,13 +363,15 @@ type lent struct {
 func (l *lent) Context() context.Context { return l.ctx }
 func (l *lent) Stop(reason error)        { l.instance.End(reason) }
 
-func (l *lent) Handle(_ context.Context, request, to uint32) (err error) {
+func (l *lent) Async() bool { return false }
+
+func (l *lent) Handle(_ context.Context, handles ...uint64) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = r.(error)
 		}
 	}()
-	l.of.play(l.guest, uint64(request), uint64(to))
+	l.of.play(l.guest, handles[0], handles[1])
 	return nil
 }
 

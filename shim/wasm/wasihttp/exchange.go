@@ -33,15 +33,18 @@ func (e *exchange) answer(response *outgoingResponse, err error) {
 	})
 }
 
-// finish is the guest's end. A body that it has left open ends complete if the guest has returned:
-// it can have nothing more to say, and wasmtime ends it so.
+// finish is the guest's end. A body of WASI 0.2 that it has left open ends complete if the guest has
+// returned: it can have nothing more to say, and wasmtime ends it so.
 func (e *exchange) finish(err error) {
 	e.failed = err
 	e.answer(nil, err)
 	if r := e.response; r != nil && r.body != nil {
 		end := io.EOF
-		if err != nil {
+		switch {
+		case err != nil:
 			end = fmt.Errorf("%w: %w", errAborted, err)
+		case r.body.strict:
+			end = errAborted
 		}
 		r.body.pipe.CloseWrite(end)
 	}

@@ -35,8 +35,11 @@ type Instances interface {
 type Guest interface {
 	// Context is what the guest's functions are called with. It has a canonical.Instance.
 	Context() context.Context
-	// Handle calls the export wasi:http/incoming-handler#handle, and returns when the guest has.
-	Handle(ctx context.Context, request, out uint32) error
+	// Async says whether it answers requests as WASI 0.3 has it.
+	Async() bool
+	// Handle calls the export wasi:http/incoming-handler#handle with a request and a response-outparam,
+	// or wasi:http/handler#handle of WASI 0.3 with a request, and returns when the guest has.
+	Handle(ctx context.Context, handles ...uint64) error
 	// Stop ends the guest at its next call of a host function, or in the one that it waits in. It
 	// may be called from any goroutine, and after Release.
 	Stop(reason error)
@@ -133,7 +136,7 @@ func (h *Handler) start(guest Guest, r *http.Request, body *incoming) *exchange 
 	go func() {
 		defer h.guests.Done()
 		defer deadline.Stop()
-		err := run(guest, request, &responseOutparam{e})
+		err := run(guest, request, e)
 		e.finish(err)
 		guest.Release(err)
 	}()
@@ -141,14 +144,18 @@ func (h *Handler) start(guest Guest, r *http.Request, body *incoming) *exchange 
 }
 
 // run gives the guest its request, and waits for its end.
-func run(guest Guest, request *incomingRequest, out *responseOutparam) (err error) {
+func run(guest Guest, request *incomingRequest, e *exchange) (err error) {
 	defer func() {
 		if trap, ok := recover().(*canonical.Trap); ok {
-			err = trap // an instance that is kept has too many handles
+			err = trap // an instance that is kept has too many handles, or what it left is not as it must be
 		}
 	}()
-	i := canonical.From(guest.Context())
-	return guest.Handle(guest.Context(), i.Add(request, 0), i.Add(out, 0))
+	ctx := guest.Context()
+	i := canonical.From(ctx)
+	if guest.Async() {
+		return runAsync(guest, i, request, e)
+	}
+	return guest.Handle(ctx, uint64(i.Add(request, 0)), uint64(i.Add(&responseOutparam{e}, 0)))
 }
 
 // answer waits for the guest's response and sends it. It reports whether the response is complete.

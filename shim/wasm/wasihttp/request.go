@@ -29,23 +29,31 @@ func requestMethod(c *canonical.Call, p []uint64, out uint32) error {
 }
 
 func requestPath(c *canonical.Call, p []uint64, out uint32) error {
-	r := canonical.Get[*incomingRequest](c, p[0]).http
-	target := r.RequestURI
-	if !strings.HasPrefix(target, "/") { // a whole URI, or the authority of CONNECT
-		target = r.URL.RequestURI()
-	}
-	putOptionalText(c, out, target, r.Method != http.MethodConnect)
+	path := canonical.Get[*incomingRequest](c, p[0]).path()
+	putOptionalText(c, out, path.text, path.some)
 	return nil
 }
 
-func requestScheme(c *canonical.Call, p []uint64, out uint32) error {
-	r := canonical.Get[*incomingRequest](c, p[0])
-	scheme := schemes[0]
-	if r.http.TLS != nil {
-		scheme = schemes[1]
+// path is what the request is for.
+func (r *incomingRequest) path() optional {
+	target := r.http.RequestURI
+	if !strings.HasPrefix(target, "/") { // a whole URI, or the authority of CONNECT
+		target = r.http.URL.RequestURI()
 	}
+	return optional{r.http.Method != http.MethodConnect, target}
+}
+
+// scheme is that of the connection.
+func (r *incomingRequest) scheme() string {
+	if r.http.TLS != nil {
+		return schemes[1]
+	}
+	return schemes[0]
+}
+
+func requestScheme(c *canonical.Call, p []uint64, out uint32) error {
 	c.Put8(out, 1)
-	putVariant(c, out+4, schemes, scheme)
+	putVariant(c, out+4, schemes, canonical.Get[*incomingRequest](c, p[0]).scheme())
 	return nil
 }
 
@@ -56,12 +64,16 @@ func requestAuthority(c *canonical.Call, p []uint64, out uint32) error {
 }
 
 func requestHeaders(c *canonical.Call, p []uint64, _ uint32) error {
-	r := canonical.Get[*incomingRequest](c, p[0])
+	p[0] = uint64(c.Add(canonical.Get[*incomingRequest](c, p[0]).fields(), 0))
+	return nil
+}
+
+// fields are the headers.
+func (r *incomingRequest) fields() *fields.Fields {
 	if r.headers == nil {
 		r.headers = fields.Of(r.http.Header)
 	}
-	p[0] = uint64(c.Add(r.headers, 0))
-	return nil
+	return r.headers
 }
 
 func requestConsume(c *canonical.Call, p []uint64, out uint32) error {

@@ -6,9 +6,21 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// HandleName is the export of a component that answers HTTP requests: a function that takes the
-// handles of an incoming-request and a response-outparam.
-const HandleName = "wasi:http/incoming-handler#handle"
+// Exports of a component that answers HTTP requests.
+const (
+	// HandleName is that of WASI 0.2: a function that takes the handles of an incoming-request and a
+	// response-outparam.
+	HandleName = "wasi:http/incoming-handler#handle"
+	// HandlerName is that of WASI 0.3: a function that takes the handle of a request. The response is
+	// what its task has returned.
+	HandlerName = "wasi:http/handler#handle"
+)
+
+// IsHandle says whether an export is a function that answers HTTP requests.
+func IsHandle(export string) bool { return export == HandleName || export == HandlerName }
+
+// handleName is what both are called in their interfaces.
+const handleName = "handle"
 
 // handler is a core module that exports HandleName: it passes its parameters on to "handle", and
 // then calls "post-return" if the component has one.

@@ -7,10 +7,11 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// looper is a core module that exports _start for an asynchronous run: it calls "run" and then, as
-// long as its answer says that it continues, "callback" with the next event, and in the end "exit" with
-// an error if the task has returned one.
-func looper() []byte {
+// looper is a core module that exports _start for an asynchronous run, or HandlerName for an
+// asynchronous handle: it calls "run" or "handle" and then, as long as its answer says that it
+// continues, "callback" with the next event. In the end _start calls "exit" with an error if the task
+// has returned one; what a handle has returned the host was told by task.return.
+func looper(entry string) []byte {
 	const (
 		i32        = 0x7f
 		i64        = 0x7e
@@ -20,7 +21,8 @@ func looper() []byte {
 		nextType   = 2 // [i32] -> [i64]
 		exitType   = 3 // [i32] -> []
 		startType  = 4 // [] -> []
-		run        = 0 // functions, in the order of imports
+		handleType = 5 // [i32] -> [i32]
+		run        = 0 // functions, in the order of imports; or handle
 		callback   = 1
 		next       = 2
 		finish     = 3
@@ -43,38 +45,46 @@ func looper() []byte {
 		opShift    = 0x88 // i64.shr_u
 		opWrap     = 0xa7 // i32.wrap_i64
 		noResult   = 0x40
-		packed     = 0 // locals
-		event      = 1
 		codeShift  = 60
 		indexShift = 32
 		codeMask   = 0x0f
 	)
-	body := []byte{
-		2, 1, i32, 1, i64,
+	packed, event := byte(0), byte(1) // locals, behind the parameters
+	runs, as, exported := byte(runType), startName, byte(startType)
+	body := []byte{2, 1, i32, 1, i64}
+	if entry == handleName {
+		packed, event = 1, 2
+		runs, as, exported = handleType, HandlerName, exitType
+		body = append(body, opLocalGet, 0)
+	}
+	body = append(body,
 		opCall, run, opLocalSet, packed,
 		opBlock, noResult, opLoop, noResult,
 		opLocalGet, packed, opConst32, codeMask, opAnd, opZero, opBranchIf, 1,
 		opLocalGet, packed, opCall, next, opLocalSet, event,
-		opLocalGet, event, opConst64, codeShift, opShift, opWrap,
-	}
+		opLocalGet, event, opConst64, codeShift, opShift, opWrap)
 	// The index has 28 bits: what is above them is the code.
 	body = append(body, opLocalGet, event, opConst64, indexShift, opShift, opWrap, opConst32)
 	body = append(body, 0xff, 0xff, 0xff, 0xff, 0x00) // 1<<28 - 1
 	body = append(body, opAnd, opLocalGet, event, opWrap, opCall, callback, opLocalSet, packed)
 	body = append(body, opBranch, 0, opEnd, opEnd)
 	body = append(body, opCall, finish, opLocalSet, packed)
-	body = append(body, opLocalGet, packed, opConst32, 1, opGreater, opIf, noResult, opTrap, opEnd)
-	body = append(body, opLocalGet, packed, opIf, noResult, opConst32, 1, opCall, exit, opEnd, opEnd)
 	imports := [][]byte{
-		function("run", runType), function(callbackName, backType), function(async.Next, nextType),
-		function(async.Finish, runType), function(exitName, exitType),
+		function(entry, runs), function(callbackName, backType), function(async.Next, nextType), function(async.Finish, runType),
 	}
+	if entry != handleName {
+		imports = append(imports, function(exitName, exitType))
+		body = append(body, opLocalGet, packed, opConst32, 1, opGreater, opIf, noResult, opTrap, opEnd)
+		body = append(body, opLocalGet, packed, opIf, noResult, opConst32, 1, opCall, exit, opEnd)
+	}
+	body = append(body, opEnd)
 	return format.Join([]format.Section{
 		format.NewSection(format.SectionType, vector(
-			[]byte{form, 0, 1, i32}, []byte{form, 3, i32, i32, i32, 1, i32}, []byte{form, 1, i32, 1, i64}, []byte{form, 1, i32, 0}, []byte{form, 0, 0})),
+			[]byte{form, 0, 1, i32}, []byte{form, 3, i32, i32, i32, 1, i32}, []byte{form, 1, i32, 1, i64}, []byte{form, 1, i32, 0}, []byte{form, 0, 0},
+			[]byte{form, 1, i32, 1, i32})),
 		format.NewSection(format.SectionImport, vector(imports...)),
-		format.NewSection(format.SectionFunction, vector([]byte{startType})),
-		format.NewSection(format.SectionExport, vector(append(name(startName), format.KindFunction, byte(len(imports))))),
+		format.NewSection(format.SectionFunction, vector([]byte{exported})),
+		format.NewSection(format.SectionExport, vector(append(name(as), format.KindFunction, byte(len(imports))))),
 		format.NewSection(format.SectionCode, vector(append(binary.AppendUvarint(nil, uint64(len(body))), body...))),
 	})
 }

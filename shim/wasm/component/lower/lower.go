@@ -1,6 +1,6 @@
-// Package lower makes one core module of a component of WASI 0.2 that is a command or answers HTTP
-// requests, or of a command of WASI 0.3, so that it is compiled, cached and started as any other
-// module is: it exports _start or HandleName, or both, and imports the functions of packages wasip2,
+// Package lower makes one core module of a component of WASI 0.2 or 0.3 that is a command or answers
+// HTTP requests, so that it is compiled, cached and started as any other module is: it exports _start
+// or HandleName or HandlerName, or _start and one of them, and imports the functions of packages wasip2,
 // wasip3 and wasihttp by the names that canonical.ImportName gives them, and the built-ins of package
 // async. The loop that calls the callback of an asynchronous function is part of the module.
 package lower
@@ -162,8 +162,9 @@ func (l *lowerer) realloc(r component.CoreExportRef) string {
 }
 
 // start adds what a host calls: a module whose _start does what a host does that runs the
-// component, and one whose HandleName does what a host does that has a request answered. Of two
-// commands, the one of WASI 0.3 is run: what makes it adds an empty one of 0.2.
+// component, and one whose HandleName or HandlerName does what a host does that has a request
+// answered. Of two commands or handlers, the one of WASI 0.3 is run: what makes it adds an empty one
+// of 0.2.
 func (l *lowerer) start(plan *component.Plan) error {
 	found := map[string]component.Lifted{}
 	for _, e := range plan.Exports {
@@ -189,7 +190,7 @@ func (l *lowerer) entry(e component.Lifted) error {
 		imports[merge.ImportName{Module: "post-return", Name: "post-return"}] = export(*e.Options.PostReturn)
 	}
 	module, as := handler(e.Options.PostReturn != nil), HandleName
-	if e.Name == "run" {
+	if e.Name != handleName {
 		module, as = starter(e.Options.PostReturn != nil), startName
 		imports[merge.ImportName{Module: exitName, Name: exitName}] = merge.Host{
 			Module: "wasi:cli/exit@0.2.0", Name: exitName, Type: format.FuncType{Params: []api.ValueType{api.ValueTypeI32}},
@@ -198,8 +199,12 @@ func (l *lowerer) entry(e component.Lifted) error {
 	switch {
 	case e.Options.Async && release(e) != "0.3":
 		return refusal("it lifts %q of %q as an asynchronous function, which it is not", e.Name, e.Interface)
+	case e.Name == handleName && release(e) == "0.3" && !e.Options.Async:
+		return refusal("it lifts %q of %q as a synchronous function, which is not served", e.Name, e.Interface)
 	case e.Options.Async:
-		module = looper()
+		if module = looper(e.Name); e.Name == handleName {
+			as = HandlerName
+		}
 		imports[merge.ImportName{Module: callbackName, Name: callbackName}] = export(*e.Options.Callback)
 		builtIn(async.Next, format.FuncType{Params: []api.ValueType{api.ValueTypeI32}, Results: []api.ValueType{api.ValueTypeI64}})
 		builtIn(async.Finish, format.FuncType{Results: []api.ValueType{api.ValueTypeI32}})

@@ -18,7 +18,7 @@ import (
 func checkServed(c *component.Component, plan *component.Plan) error {
 	var reasons []string
 	if !slices.ContainsFunc(plan.Exports, isEntry) {
-		reasons = append(reasons, fmt.Sprintf("it is made for the world %s; components for wasi:cli/command@0.2 and @0.3 and for wasi:http/proxy@0.2 run, and those for wasi:http/service@0.3 do not yet", c.World()))
+		reasons = append(reasons, fmt.Sprintf("it is made for the world %s; components for wasi:cli/command@0.2 and @0.3, wasi:http/proxy@0.2 and wasi:http/service@0.3 run", c.World()))
 	}
 	seen := map[string]bool{}
 	for _, p := range plan.Instances {
@@ -50,11 +50,12 @@ func release(e component.Lifted) string {
 }
 
 // isEntry says whether an export is a function by which a component runs: that of a command, or of
-// one of WASI 0.2 that answers HTTP requests.
+// one that answers HTTP requests.
 func isEntry(e component.Lifted) bool {
 	bare, _, _ := strings.Cut(e.Interface, "@")
 	return release(e) != "" && bare == "wasi:cli/run" && e.Name == "run" ||
-		release(e) == "0.2" && bare == "wasi:http/incoming-handler" && e.Name == "handle"
+		release(e) == "0.2" && bare == "wasi:http/incoming-handler" && e.Name == handleName ||
+		release(e) == "0.3" && bare == "wasi:http/handler" && e.Name == handleName
 }
 
 // served are the interfaces of a release that components may import, without their versions, sorted.
