@@ -202,14 +202,19 @@ func responseGet(c *canonical.Call, p []uint64, out uint32) error {
 		putCode(c, out+futureResult, f.err)
 		return nil
 	}
+	c.Put8(out+futureInner, 0)
+	c.Put32(out+futureResult, c.Add(&incomingResponse{status: f.http.StatusCode, headers: fields.OfHeaders(f.http.Header, f.http.Trailer), body: f.incoming()}, 0))
+	return nil
+}
+
+// incoming is the body of the response that has arrived.
+func (f *futureResponse) incoming() *incoming {
 	in := newIncoming(f.body, func() http.Header { return f.http.Trailer }, func(err error) error { return receiveCode(f.body.ctx, err) })
 	in.release = func() {
 		f.end()
 		f.body.Close()
 	}
-	c.Put8(out+futureInner, 0)
-	c.Put32(out+futureResult, c.Add(&incomingResponse{status: f.http.StatusCode, headers: fields.OfHeaders(f.http.Header, f.http.Trailer), body: in}, 0))
-	return nil
+	return in
 }
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }

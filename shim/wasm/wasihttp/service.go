@@ -38,7 +38,10 @@ func putHeaderError3(c *canonical.Call, at uint32, err error) {
 
 // service are the functions of each interface.
 var service = sync.OnceValue(func() map[string][]canonical.Function {
-	return map[string][]canonical.Function{"wasi:http/types": messageFunctions()}
+	return map[string][]canonical.Function{
+		"wasi:http/types":  messageFunctions(),
+		"wasi:http/client": {{Name: "send", Params: "ii", Async: true, Answer: coded, Reallocs: true, Call: clientSend}},
+	}
 })
 
 func messageFunctions() []canonical.Function {

@@ -29,46 +29,69 @@ type guest struct {
 // exitTrap is the exit code of a guest that trapped.
 const exitTrap = 134
 
-// run runs the component and returns its exit code, and the error of a trap.
-func (g *guest) run(t testing.TB) (uint32, error) {
+// made is a guest's compiled module, and the host of its instances.
+type made struct {
+	context  context.Context
+	runtime  wazero.Runtime
+	compiled wazero.CompiledModule
+	host     *wasip2.Host
+}
+
+// make lowers and compiles the component.
+func (g *guest) make(t testing.TB) (*made, error) {
 	lowered, err := lower.Lower(g.file)
 	if err != nil {
-		return 1, err
+		return nil, err
 	}
 	h, err := wasip2.New(wasip2.Config{
 		Args: g.args, Env: g.env, Stdin: int(g.stdio[0].Fd()), Stdout: int(g.stdio[1].Fd()), Stderr: int(g.stdio[2].Fd()),
 		Preopens: []wasip2.Preopen{{FD: wasitest.OpenDir(t, g.root), Name: "fs-tests.dir"}},
 	})
 	if err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	m := &made{context: ctx, runtime: wasitest.Runtime(ctx), host: h}
+	if m.compiled, err = m.runtime.CompileModule(ctx, lowered.Module); err != nil {
+		m.close()
+		return nil, err
+	}
+	var imports []canonical.Import
+	for _, f := range m.compiled.ImportedFunctions() {
+		module, name, _ := f.Import()
+		imports = append(imports, canonical.ParseImport(module, name))
+	}
+	if err := canonical.Provide(ctx, m.runtime, imports, wasip2.World(), wasip3.World(), wasihttp.Service(), async.World()); err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *made) close() {
+	m.runtime.Close(m.context)
+	m.host.Close()
+}
+
+// run runs the component and returns its exit code, and the error of a trap.
+func (g *guest) run(t testing.TB) (uint32, error) {
+	m, err := g.make(t)
+	if err != nil {
 		return 1, err
 	}
-	defer h.Close()
-	i, err := h.NewInstance()
+	defer m.close()
+	i, err := m.host.NewInstance()
 	if err != nil {
 		return 1, err
 	}
 	defer i.Close()
 	i.ABI().Tasks = async.New(i.System())
-	ctx := canonical.With(context.Background(), i.ABI())
-	r := wasitest.Runtime(ctx)
-	defer r.Close(ctx)
-	compiled, err := r.CompileModule(ctx, lowered.Module)
-	if err != nil {
-		return 1, err
-	}
-	var imports []canonical.Import
-	for _, f := range compiled.ImportedFunctions() {
-		module, name, _ := f.Import()
-		imports = append(imports, canonical.ParseImport(module, name))
-	}
-	if err := canonical.Provide(ctx, r, imports, wasip2.World(), wasip3.World(), wasihttp.Service(), async.World()); err != nil {
-		return 1, err
-	}
-	m, err := r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	ctx := canonical.With(m.context, i.ABI())
+	module, err := m.runtime.InstantiateModule(ctx, m.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		return exitTrap, err
 	}
-	_, err = m.ExportedFunction("_start").Call(ctx)
+	_, err = module.ExportedFunction("_start").Call(ctx)
 	var exit *sys.ExitError
 	switch {
 	case errors.As(err, &exit):

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/serve"
 )
 
 // operation is a step of a program of wasi-testsuite's.
@@ -22,12 +24,20 @@ type operation struct {
 	ID       string            `json:"id"`
 	Payload  string            `json:"payload"`
 	ExitCode int               `json:"exit_code"`
+
+	// Of a request.
+	Method   string            `json:"method"`
+	Path     string            `json:"path"`
+	Headers  map[string]string `json:"headers"`
+	Body     string            `json:"body"`
+	Response answer            `json:"response"`
 }
 
 // program is what the file beside a program says.
 type program struct {
 	Root       string      `json:"root"`
 	World      string      `json:"world"`
+	Servers    []server    `json:"servers"`
 	Operations []operation `json:"operations"`
 }
 
@@ -73,16 +83,16 @@ func runProgram(t *testing.T, path string) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if p.World != "" {
-		t.Fatalf("the world %s is not served", p.World)
-	}
 	root := t.TempDir()
 	if p.Root != "" {
 		if err := os.CopyFS(root, os.DirFS(filepath.Join(filepath.Dir(path), p.Root))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	run := &played{T: t, guest: guest{root: root}, path: path}
+	run := &played{T: t, guest: guest{root: root}, path: path, service: p.World == "wasi:http/service"}
+	for _, s := range p.Servers {
+		run.env = append(run.env, "HTTP_SERVER_"+strings.ToUpper(s.Name)+"="+s.start(t))
+	}
 	for _, o := range p.Operations {
 		run.do(o)
 	}
@@ -93,6 +103,9 @@ type played struct {
 	*testing.T
 	guest
 	path           string
+	service        bool
+	url            string        // of a service
+	server         *serve.Server // likewise
 	stdin          *os.File
 	stdout, stderr *bufio.Reader
 	ended          chan uint32
@@ -132,6 +145,10 @@ func (p *played) do(o operation) {
 	case "send":
 		_, err := io.WriteString(p.connections[o.ID], o.Payload)
 		p.must(err)
+	case "request":
+		p.request(o)
+	case "kill":
+		p.server.Drain()
 	case "recv":
 		p.expect(p.connections[o.ID], o.Payload)
 	default:
@@ -165,6 +182,10 @@ func (p *played) run(o operation) {
 	p.stderr, theirs[2] = p.pipe()
 	p.stdio = theirs
 	p.ended = make(chan uint32, 1)
+	if p.service {
+		p.serve()
+		return
+	}
 	go func() {
 		code, err := p.guest.run(p.T)
 		if err != nil {

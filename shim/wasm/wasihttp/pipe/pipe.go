@@ -134,6 +134,14 @@ func (p *Pipe) CloseRead(err error) {
 	}
 }
 
+// Accept is for a reader that has what it needs without the body.
+func (p *Pipe) Accept() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.whole = true
+	p.Settled.Set()
+}
+
 // Whole is whether a complete body was read, valid when it is settled.
 func (p *Pipe) Whole() bool {
 	p.mu.Lock()
