@@ -18,15 +18,17 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
 	"github.com/sunaba-project/sunaba/shim/wasm/linear"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip3"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
-// bench is a server of tests/oci's component http.wasm.
+// bench is a server of a component: of tests/oci's http.wasm, or of testdata/service.wasm.
 type bench struct {
 	instances *Instances
 	*testing.T
@@ -57,7 +59,12 @@ func (l *lines) all() string {
 
 func serve(t *testing.T, o Options, limits wasihttp.Limits, each uint64) *bench {
 	t.Helper()
-	file, err := os.ReadFile("../../../tests/oci/testdata/http.wasm")
+	return serveFile(t, "../../../tests/oci/testdata/http.wasm", o, limits, each)
+}
+
+func serveFile(t *testing.T, name string, o Options, limits wasihttp.Limits, each uint64) *bench {
+	t.Helper()
+	file, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +85,7 @@ func serve(t *testing.T, o Options, limits wasihttp.Limits, each uint64) *bench 
 		module, name, _ := f.Import()
 		imports = append(imports, canonical.ParseImport(module, name))
 	}
-	if err := canonical.Provide(ctx, r, imports, wasip2.World(), wasihttp.World()); err != nil {
+	if err := canonical.Provide(ctx, r, imports, wasip2.World(), wasihttp.World(), wasip3.World(), wasihttp.Service(), async.World()); err != nil {
 		t.Fatal(err)
 	}
 	host, err := wasip2.New(wasip2.Config{Stdin: -1, Stdout: -1, Stderr: -1})

@@ -174,7 +174,6 @@ func (b *contents) send(headers *fields.Fields, wrong Case) (*outgoing, error) {
 	if err != nil {
 		return nil, code(ProtocolError)
 	}
-	to.strict = true
 	if sent := b.sent; sent != nil {
 		sent.KeepWhen(async.Happening{Event: &to.pipe.Settled}, func() { keepOutcome(sent, to.outcome()) })
 	}

@@ -33,18 +33,15 @@ func (e *exchange) answer(response *outgoingResponse, err error) {
 	})
 }
 
-// finish is the guest's end. A body of WASI 0.2 that it has left open ends complete if the guest has
-// returned: it can have nothing more to say, and wasmtime ends it so.
+// finish is the guest's end. A body that it has left open ends complete if the guest has returned:
+// it can have nothing more to say, and wasmtime ends it so.
 func (e *exchange) finish(err error) {
 	e.failed = err
 	e.answer(nil, err)
 	if r := e.response; r != nil && r.body != nil {
 		end := io.EOF
-		switch {
-		case err != nil:
+		if err != nil {
 			end = fmt.Errorf("%w: %w", errAborted, err)
-		case r.body.strict:
-			end = errAborted
 		}
 		r.body.pipe.CloseWrite(end)
 	}
@@ -122,8 +119,12 @@ func (w *writer) copy(body *outgoing, gone, over <-chan struct{}) error {
 	}
 }
 
-// trailers adds those of a complete body.
+// trailers adds those of a complete body. Behind a head that has a length net/http sends none, and it
+// gives a short body one whose head it has not sent yet.
 func (w *writer) trailers(trailers http.Header) {
+	if len(trailers) > 0 {
+		_ = w.control.Flush() // what writes the rest sees its error
+	}
 	for name, values := range trailers {
 		w.Header()[http.TrailerPrefix+name] = values
 	}

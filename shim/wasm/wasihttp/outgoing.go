@@ -22,7 +22,6 @@ type outgoing struct {
 	written  int64
 	wrong    Case        // what a body of another size is
 	trailers http.Header // for who has read the end of the pipe
-	strict   bool        // it is of WASI 0.3, whose end is that of its trailers
 	failed   error       // why it has no end, of WASI 0.3
 }
 
