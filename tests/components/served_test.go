@@ -12,12 +12,14 @@ import (
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
 	"github.com/sunaba-project/sunaba/shim/wasm/linear"
 	"github.com/sunaba-project/sunaba/shim/wasm/serve"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip3"
 )
 
 // serveLowered serves a component in this process, until it is killed, and says where as wasmtime
@@ -54,7 +56,7 @@ func served(ctx context.Context, file string) error {
 		module, name, _ := f.Import()
 		imports = append(imports, canonical.ParseImport(module, name))
 	}
-	if err := canonical.Provide(ctx, r, imports, wasip2.World(), wasihttp.World()); err != nil {
+	if err := canonical.Provide(ctx, r, imports, wasip2.World(), wasihttp.World(), wasip3.World(), wasihttp.Service(), async.World()); err != nil {
 		return err
 	}
 	host, err := wasip2.New(wasip2.Config{Stdin: -1, Stdout: 1, Stderr: 2})

@@ -210,3 +210,38 @@ func TestPythonServesAsUnderWasmtime(t *testing.T) {
 		differ(t, e.line, e.play(t, ours, strings.NewReplacer()), e.play(t, theirs, strings.NewReplacer()))
 	}
 }
+
+// TestServiceServesAsUnderWasmtime is the same with a service of WASI 0.3.
+func TestServiceServesAsUnderWasmtime(t *testing.T) {
+	all, component := tools(t), filepath.Join(t.TempDir(), "service.wasm")
+	if err := all.FromText(t.Context(), "../../shim/wasm/serve/testdata/service.wat", component); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SUNABA_COMPONENTS_CACHE", t.TempDir())
+	theirs := web(t, all.Wasmtime(), "serve", "-W", "component-model-async", "-W", "component-model-more-async-builtins", "-S", "p3",
+		"--max-instance-reuse-count", "1", "--addr", "127.0.0.1:0", component)
+	ours := web(t, self, "serve", component)
+	body := strings.Repeat("echo", 50000)
+	for _, e := range []exchange{
+		{line: "GET /hello", headers: []string{"te: trailers"}}, {line: "GET /open"}, {line: "GET /count"}, {line: "GET /count"}, {line: "GET /big"},
+		{line: "HEAD /hello"}, {line: "GET /trap"}, {line: "GET /nothing"}, {line: "GET /failed"}, {line: "GET /restless"},
+		{line: "GET /abort", loose: true}, {line: "GET /late", breaks: true},
+		{line: "POST /echo", headers: []string{"content-length: 200000", "te: trailers"}, body: body},
+		{line: "POST /pass", headers: []string{"content-length: 200000", "te: trailers"}, body: body},
+		{line: "POST /unread", headers: []string{"content-length: 200000"}, body: body},
+		{line: "POST /echo", headers: []string{chunked}, body: "3\r\nabc\r\n5;x=y\r\ndefgh\r\n0\r\n\r\n"}, // theirs leaves out trailers that are not announced
+		{line: "POST /echo", headers: []string{chunked}, body: "0\r\n\r\n"},
+	} {
+		t.Run(e.line, func(t *testing.T) {
+			want := e.play(t, theirs, strings.NewReplacer())
+			if e.breaks {
+				want = "broken off"
+			}
+			differ(t, "response", e.play(t, ours, strings.NewReplacer()), want)
+		})
+	}
+}

@@ -21,9 +21,9 @@ func World() canonical.World {
 	return canonical.World{Name: "canonical built-ins", Make: builtIn}
 }
 
-// Name is the name of a built-in with what belongs to it: of a copy and its cancelling whether it is
-// asynchronous, of all of a stream or future the element, of context the slot, of task.return the
-// flat values.
+// Name is the name of a built-in with what belongs to it: of a copy and its cancelling whether it
+// is asynchronous, of all of a stream or future the element, of context the slot, of task.return
+// the flat values.
 type Name struct {
 	Op      string // as the specification has it
 	Element *Element

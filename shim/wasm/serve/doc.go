@@ -1,5 +1,6 @@
-// Package serve runs a component of wasi:http/proxy or wasi:http/service as an HTTP server: it makes
-// instances of the component for requests, and serves HTTP/1.1, and HTTP/2 without TLS, on a listener.
+// Package serve runs a component of wasi:http/proxy or wasi:http/service as an HTTP server: it
+// makes instances of the component for requests, and serves HTTP/1.1, and HTTP/2 without TLS, on a
+// listener.
 //
 // # Instances
 //

@@ -17,9 +17,10 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
 )
 
-// serveService serves testdata/service.wasm, which is service.wat by wasm-tools 1.262.0: parse, then
-// strip -a. wasmtime serves it by -W component-model-async -W component-model-more-async-builtins -S
-// p3, with --max-instance-reuse-count 1 for an instance for each request.
+// serveService serves testdata/service.wasm, which is service.wat by wasm-tools 1.262.0: parse,
+// then strip -a. wasmtime serves it by -W component-model-async -W
+// component-model-more-async-builtins -S p3, with --max-instance-reuse-count 1 for an instance for
+// each request.
 func serveService(t *testing.T, o Options, limits wasihttp.Limits) *bench {
 	t.Helper()
 	return serveFile(t, "testdata/service.wasm", o, limits, 0)
@@ -71,8 +72,8 @@ func TestServiceAnswers(t *testing.T) {
 	}
 }
 
-// TestServiceEchoStreams passes on what has come of a body whose rest is not there, though the guest
-// has ended.
+// TestServiceEchoStreams passes on what has come of a body whose rest is not there, though the
+// guest has ended.
 func TestServiceEchoStreams(t *testing.T) {
 	b := serveService(t, Options{}, wasihttp.Limits{})
 	body, send := io.Pipe()

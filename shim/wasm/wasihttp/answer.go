@@ -5,8 +5,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 )
 
-// runAsync is run of a guest of WASI 0.3. What it has given away of the request's body is sent after
-// its end too.
+// runAsync is run of a guest of WASI 0.3. What it has given away of the request's body is sent
+// after its end too.
 func runAsync(guest Guest, i *canonical.Instance, from *incomingRequest, e *exchange) error {
 	tasks := i.Tasks.(*async.Tasks)
 	tasks.Returned = e.taskReturned

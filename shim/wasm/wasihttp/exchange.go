@@ -119,8 +119,8 @@ func (w *writer) copy(body *outgoing, gone, over <-chan struct{}) error {
 	}
 }
 
-// trailers adds those of a complete body. Behind a head that has a length net/http sends none, and it
-// gives a short body one whose head it has not sent yet.
+// trailers adds those of a complete body. Behind a head that has a length net/http sends none, and
+// it gives a short body one whose head it has not sent yet.
 func (w *writer) trailers(trailers http.Header) {
 	if len(trailers) > 0 {
 		_ = w.control.Flush() // what writes the rest sees its error

@@ -37,8 +37,9 @@ type Guest interface {
 	Context() context.Context
 	// Async says whether it answers requests as WASI 0.3 has it.
 	Async() bool
-	// Handle calls the export wasi:http/incoming-handler#handle with a request and a response-outparam,
-	// or wasi:http/handler#handle of WASI 0.3 with a request, and returns when the guest has.
+	// Handle calls the export wasi:http/incoming-handler#handle with a request and a
+	// response-outparam, or wasi:http/handler#handle of WASI 0.3 with a request, and returns when the
+	// guest has.
 	Handle(ctx context.Context, handles ...uint64) error
 	// Stop ends the guest at its next call of a host function, or in the one that it waits in. It
 	// may be called from any goroutine, and after Release.
@@ -146,8 +147,12 @@ func (h *Handler) start(guest Guest, r *http.Request, body *incoming) *exchange 
 // run gives the guest its request, and waits for its end.
 func run(guest Guest, request *incomingRequest, e *exchange) (err error) {
 	defer func() {
-		if trap, ok := recover().(*canonical.Trap); ok {
-			err = trap // an instance that is kept has too many handles, or what it left is not as it must be
+		switch r := recover().(type) {
+		case nil:
+		case *canonical.Trap:
+			err = r // an instance that is kept has too many handles, or what it left is not as it must be
+		default:
+			panic(r)
 		}
 	}()
 	ctx := guest.Context()

@@ -9,8 +9,8 @@ import (
 
 // looper is a core module that exports _start for an asynchronous run, or HandlerName for an
 // asynchronous handle: it calls "run" or "handle" and then, as long as its answer says that it
-// continues, "callback" with the next event. In the end _start calls "exit" with an error if the task
-// has returned one; what a handle has returned the host was told by task.return.
+// continues, "callback" with the next event. In the end _start calls "exit" with an error if the
+// task has returned one; what a handle has returned the host was told by task.return.
 func looper(entry string) []byte {
 	const (
 		i32        = 0x7f

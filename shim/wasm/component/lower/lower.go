@@ -1,8 +1,9 @@
-// Package lower makes one core module of a component of WASI 0.2 or 0.3 that is a command or answers
-// HTTP requests, so that it is compiled, cached and started as any other module is: it exports _start
-// or HandleName or HandlerName, or _start and one of them, and imports the functions of packages wasip2,
-// wasip3 and wasihttp by the names that canonical.ImportName gives them, and the built-ins of package
-// async. The loop that calls the callback of an asynchronous function is part of the module.
+// Package lower makes one core module of a component of WASI 0.2 or 0.3 that is a command or
+// answers HTTP requests, so that it is compiled, cached and started as any other module is: it
+// exports _start or HandleName or HandlerName, or _start and one of them, and imports the functions
+// of packages wasip2, wasip3 and wasihttp by the names that canonical.ImportName gives them, and
+// the built-ins of package async. The loop that calls the callback of an asynchronous function is
+// part of the module.
 package lower
 
 import (
@@ -163,8 +164,8 @@ func (l *lowerer) realloc(r component.CoreExportRef) string {
 
 // start adds what a host calls: a module whose _start does what a host does that runs the
 // component, and one whose HandleName or HandlerName does what a host does that has a request
-// answered. Of two commands or handlers, the one of WASI 0.3 is run: what makes it adds an empty one
-// of 0.2.
+// answered. Of two commands or handlers, the one of WASI 0.3 is run: what makes it adds an empty
+// one of 0.2.
 func (l *lowerer) start(plan *component.Plan) error {
 	found := map[string]component.Lifted{}
 	for _, e := range plan.Exports {

@@ -58,7 +58,8 @@ func isEntry(e component.Lifted) bool {
 		release(e) == "0.3" && bare == "wasi:http/handler" && e.Name == handleName
 }
 
-// served are the interfaces of a release that components may import, without their versions, sorted.
+// served are the interfaces of a release that components may import, without their versions,
+// sorted.
 func served(release string) []string {
 	all := map[string]bool{}
 	for _, w := range worlds() {

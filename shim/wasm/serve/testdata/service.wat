@@ -196,7 +196,7 @@
         (then
           (local.set $n (i32.const 64))
           (loop $more
-            (call $write (i32.const 0) (i32.const 65536))
+            (call $write (i32.const 65536) (i32.const 65536))
             (br_if $more (local.tee $n (i32.sub (local.get $n) (i32.const 1))))))
         (else (call $write (i32.const 1024) (i32.const 6))))
       (if (i32.eq (local.get $what) (i32.const 0x6f)) (then (return (i32.const 0)))) ;; o
