@@ -15,7 +15,9 @@
 // A stream or future has an end of the guest's and one of the host's, or both are the guest's. The
 // host's are a Source, a Sink and a Promise. They move data when the guest asks for it, within its
 // call if that needs no wait; other requests are work that continues while the guest waits. There
-// are no goroutines: everything happens on the guest's thread.
+// are no goroutines: everything happens on the guest's thread. A Readable is an end that was given
+// to the host and is not read yet: it can be given back. What the host moves from one of its own
+// ends to another continues after the end of the task, by Settle.
 //
 // # Names
 //

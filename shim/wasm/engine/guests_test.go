@@ -40,6 +40,7 @@ var sources = map[string]string{
 	"program":   "../wasip1/testdata/program",
 	"component": "../../../tests/oci/testdata/component.wasm",
 	"http":      "../../../tests/oci/testdata/http.wasm",
+	"service":   "../serve/testdata/service.wasm",
 	"adapted":   "../component/testdata/hello.wasm", // bare as a component
 	"bare":      "../component/testdata/hello.c",
 }

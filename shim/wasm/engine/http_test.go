@@ -29,8 +29,13 @@ type httpBench struct {
 
 func newHTTPBench(t *testing.T, facts annotation.HTTP, port uint16) *httpBench {
 	t.Helper()
+	return benchOf(t, "http", facts, port)
+}
+
+func benchOf(t *testing.T, guest string, facts annotation.HTTP, port uint16) *httpBench {
+	t.Helper()
 	p := newPod(t)
-	b := newBench(t, "http")
+	b := newBench(t, guest)
 	b.inPod(p)
 	b.bundle.Facts.HTTP = facts
 	return &httpBench{bench: b, t: t, pod: p, url: fmt.Sprintf("http://127.0.0.1:%d", port)}
@@ -126,6 +131,66 @@ func TestComponentAnswersHTTP(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A service of WASI 0.3 is served as one of 0.2 is.
+func TestServiceAnswersHTTP(t *testing.T) {
+	for _, w := range walks {
+		t.Run(w.name, func(t *testing.T) {
+			b := benchOf(t, "service", annotation.HTTP{}, 8080)
+			b.engine = shared.engineWith(t, w.skip)
+			c := b.create()
+			start(t, c.Init())
+			b.want("/trap", "500 Internal Server Error")
+			b.want("/nothing", "500 Internal Server Error")
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() { b.want("/count", "200 1ello") })
+			}
+			all.Wait()
+			body, send := io.Pipe()
+			echoed := make(chan string)
+			go func() {
+				r, err := b.client().Post(b.url+"/echo", "text/plain", body)
+				if err != nil {
+					echoed <- err.Error()
+					return
+				}
+				defer r.Body.Close()
+				text, err := io.ReadAll(r.Body)
+				echoed <- fmt.Sprint(string(text), err)
+			}()
+			io.WriteString(send, "before ")
+			time.Sleep(100 * time.Millisecond)
+			signal(t, c.Init(), unix.SIGTERM)
+			time.Sleep(100 * time.Millisecond)
+			stillRuns(t, c.Init()) // though the guest has returned
+			io.WriteString(send, "after")
+			send.Close()
+			if got := <-echoed; got != "before after<nil>" {
+				t.Errorf("a request under way at a stop: %q", got)
+			}
+			if exit := ended(t, c.Init()); exit.Code != 0 {
+				t.Errorf("exit %+v", exit)
+			}
+			if log := b.stdout.all(); !strings.Contains(log, "GET /trap 500 ") || !strings.Contains(log, "POST /echo 200 12 ") {
+				t.Errorf("access log %q", log)
+			}
+			if log := b.stderr.all(); !strings.Contains(log, "sunaba: answer GET /trap: wasm error: unreachable") || !strings.Contains(log, "sunaba: answer GET /nothing: ") {
+				t.Errorf("log %q", log)
+			}
+		})
+	}
+}
+
+// A time limit, and one instance for all requests, are as of 0.2 too.
+func TestLimitsOfService(t *testing.T) {
+	b := benchOf(t, "service", annotation.HTTP{Kept: true, Timeout: 200 * time.Millisecond}, 8080)
+	start(t, b.create().Init())
+	b.want("/count", "200 1ello")
+	b.want("/count", "200 2ello")
+	b.want("/sleep", "504 Gateway Timeout")
+	b.want("/count", "200 1ello")
 }
 
 // Without a port that its container names a component answers on 8080, or where its annotation

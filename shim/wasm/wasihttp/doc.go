@@ -1,5 +1,5 @@
-// Package wasihttp is the ABI of wasi:http@0.2 for a lowered component: what it adds to the world
-// wasi:cli/command, and the http.Handler that answers requests by guests.
+// Package wasihttp is the ABI of wasi:http@0.2 (World) and @0.3 (Service) for a lowered component:
+// what it adds to the world wasi:cli/command, and the http.Handler that answers requests by guests.
 //
 // # A request
 //
@@ -9,6 +9,10 @@
 // writes it. Bodies pass through a pipe of 64 KiB: who is faster waits. A part of a body that the
 // guest has written is sent when more than a buffer is there, or when nothing has followed for a
 // millisecond.
+//
+// A guest of WASI 0.3 gets a request, and its task returns the response: see runAsync. Bodies are
+// streams and trailers futures, which the host reads or writes on the guest's thread (contents), by
+// the same pipes.
 //
 // # Answers in the guest's place
 //
@@ -26,7 +30,7 @@
 //
 // Names are in lower case. Headers that arrive are sorted by name. Fields of the connection
 // (forbiddenNames) are neither shown nor taken. Fields of requests and responses cannot be changed.
-// A guest traps whose fields are larger than fields.Max.
+// A guest of WASI 0.2 traps whose fields are larger than fields.Max; one of 0.3 gets size-exceeded.
 //
 // # Outgoing requests
 //
