@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/tetratelabs/wazero/sys"
@@ -134,5 +135,25 @@ func TestListenEnv(t *testing.T) {
 	got := listenEnv([]wasip1.Listener{{Name: "http"}, {Name: "a:b"}})
 	if want := []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=http:a_b"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestTrapped(t *testing.T) {
+	for stack, want := range map[string]string{
+		"":               "",
+		"wasm error: x":  "",
+		"a\n\tm.f(i32)":  "m.f",
+		"a\n\t.f() i32":  "f",
+		"a\n\t\n\tm.f()": "m.f",
+		"a\n\t m.f()\n\tm.<T as (u8, B)>::g(i32,i64) i32\n\tm.h()": "m.<T as (u8, B)>::g",
+		"a\n\tm.f(i32":           "",
+		"a\n\t()":                "",
+		"a\n\t(())":              "(",
+		"a\n\tm.\x01()\n\tm.g()": "",
+		"a\n\t" + strings.Repeat("x", 257) + "()": "",
+	} {
+		if got := trapped(stack); got != want {
+			t.Errorf("%q: got %q, want %q", stack, got, want)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package guest
 import (
 	"os"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -24,19 +23,26 @@ func (p *process) name(stack string) string {
 		return stack
 	}
 	names := format.ReadNames(content)
-	frame := regexp.MustCompile(`(?m)^\t\.\$[0-9]+\(`)
-	return frame.ReplaceAllStringFunc(stack, func(call string) string {
-		number := call[len("\t.$") : len(call)-len("(")]
-		index, err := strconv.ParseUint(number, 10, 32)
-		if err != nil {
-			return call
-		}
-		function := rustname.Demangle(names.Function(uint32(index)))
-		if function == "" {
-			function = "$" + number
-		}
-		return "\t" + names.Module + "." + function + "("
-	})
+	var named strings.Builder
+	for line := range strings.SplitAfterSeq(stack, "\n") {
+		named.WriteString(nameFrame(line, names))
+	}
+	return named.String()
+}
+
+// nameFrame names the function of a line of the form "\t.$number(", if it is one.
+func nameFrame(line string, names format.Names) string {
+	call, numbered := strings.CutPrefix(line, "\t.$")
+	number, rest, called := strings.Cut(call, "(")
+	index, err := strconv.ParseUint(number, 10, 32)
+	if !numbered || !called || err != nil {
+		return line
+	}
+	function := rustname.Demangle(names.Function(uint32(index)))
+	if function == "" {
+		function = "$" + number
+	}
+	return "\t" + names.Module + "." + function + "(" + rest
 }
 
 // maxName is how long a function's name in a message may be.
@@ -46,9 +52,24 @@ const maxName = 256
 // shown: "\tmodule.function(i32,i64) i32", of which the module's name is left out where it is
 // empty.
 func trapped(stack string) string {
-	frame := regexp.MustCompile(`(?m)^\t(\S.*?)\([a-z0-9,]*\)`).FindStringSubmatch(stack)
-	if frame == nil || len(frame[1]) > maxName || strings.ContainsFunc(frame[1], func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return ""
+	for line := range strings.SplitSeq(stack, "\n") {
+		call, indented := strings.CutPrefix(line, "\t")
+		if !indented || call == "" || strings.ContainsRune(" \t\f\r", rune(call[0])) {
+			continue
+		}
+		for at := 1; at < len(call); at++ {
+			if call[at] != '(' || !strings.HasPrefix(strings.TrimLeft(call[at+1:], signature), ")") {
+				continue
+			}
+			name := call[:at]
+			if len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+				return ""
+			}
+			return strings.TrimPrefix(name, ".")
+		}
 	}
-	return strings.TrimPrefix(frame[1], ".")
+	return ""
 }
+
+// signature are the characters of which the parameters of a function in a stack trace are.
+const signature = "abcdefghijklmnopqrstuvwxyz0123456789,"

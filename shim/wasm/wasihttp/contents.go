@@ -1,7 +1,7 @@
 package wasihttp
 
 import (
-	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/async"
@@ -223,7 +223,7 @@ func (s *bodySink) Close() {
 		}
 		if err != nil {
 			s.to.failed = err
-			s.to.pipe.CloseWrite(errors.Join(errAborted, err))
+			s.to.pipe.CloseWrite(fmt.Errorf("%w: %w", errAborted, err))
 		}
 	})
 }
