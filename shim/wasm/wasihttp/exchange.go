@@ -2,12 +2,13 @@ package wasihttp
 
 import (
 	"fmt"
-	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 )
 
 // exchange is one request and what a guest answers to it.
