@@ -73,7 +73,11 @@ func List(cacheDir string) ([]Kept, error) {
 	if err := findMounted(all); err != nil {
 		return nil, err
 	}
-	return slices.SortedFunc(maps.Values(all), func(a, b Kept) int { return strings.Compare(a.Digest, b.Digest) }), nil
+	var kept []Kept
+	for _, digest := range slices.Sorted(maps.Keys(all)) {
+		kept = append(kept, all[digest])
+	}
+	return kept, nil
 }
 
 // sizeOf returns the sum of the sizes of the files in a directory.
