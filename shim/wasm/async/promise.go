@@ -13,6 +13,9 @@ type Promise struct {
 	// Dropped, if it is set, is called once when nobody reads the future any more, read or not.
 	Dropped func()
 
+	// Arrives says that what keeps it comes in any case: if the host reads the future, Settle waits.
+	Arrives bool
+
 	kept  bool
 	value any // for the host
 	store func(c *canonical.Call, at uint32)
@@ -117,7 +120,7 @@ func ownWork(w work) bool {
 	case *spliced:
 		return true
 	case *due:
-		return w.of.of.receiver != nil
+		return w.of.Arrives && w.of.of.receiver != nil
 	}
 	return false
 }
