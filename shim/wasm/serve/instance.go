@@ -43,10 +43,7 @@ var ErrNoHandler = errors.New("the module exports no " + lower.HandleName)
 //
 // A linear.StartError where there is no memory for it.
 func (c *Component) Instantiate() (*Instance, error) {
-	w, err := c.Host.NewInstance()
-	if err != nil {
-		return nil, fmt.Errorf("make host: %w", err)
-	}
+	w := c.Host.NewLazyInstance()
 	w.System().Parks = true
 	w.ABI().Extension, w.ABI().Tasks = c.Extension, async.New(w.System())
 	i := &Instance{wasi: w, ctx: canonical.With(c.Context, w.ABI())}
