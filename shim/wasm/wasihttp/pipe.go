@@ -26,8 +26,9 @@ type pipe struct {
 	ring  []byte // grows up to pipeSize
 	start int    // of what was written and not read
 	n     int
-	end   error // the writer's: io.EOF for a complete body; nil = more may come
-	gone  error // the reader's: nil = it reads
+	large func() // called once, when a quarter of the room is taken
+	end   error  // the writer's: io.EOF for a complete body; nil = more may come
+	gone  error  // the reader's: nil = it reads
 }
 
 func newPipe() *pipe {
@@ -74,7 +75,23 @@ func (p *pipe) tryWrite(b []byte) (int, error) {
 	}
 	p.n += len(b)
 	p.told()
+	p.tellLarge()
 	return len(b), nil
+}
+
+// whenLarge has f called as soon as a quarter of the room is taken.
+func (p *pipe) whenLarge(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.large = f
+	p.tellLarge()
+}
+
+func (p *pipe) tellLarge() {
+	if p.large != nil && p.n >= pipeSize/4 {
+		p.large()
+		p.large = nil
+	}
 }
 
 // reserve makes the ring hold n bytes.
