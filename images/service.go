@@ -104,7 +104,7 @@ func assemble(o Options, d *disk.Disk, handlers variant.Handlers, pins *catalog.
 	s.puller = pull.New(pull.Options{
 		Disk: d, Handlers: handlers, Catalog: s.catalog, Guard: s.guard, Collector: s.collector, Modules: modules,
 		Registry: registry.New(o.Registry), Meters: &progress.Meters{}, Room: transfer.NewRoom(d, o.Budget),
-		KeepLayers: o.KeepLayers, Logger: o.Logger,
+		KeepLayers: o.KeepLayers, Pulled: o.Pulled, Logger: o.Logger,
 	})
 	s.archiver = archive.New(archive.Options{
 		Disk: d, Handlers: handlers, Catalog: s.catalog, Collector: s.collector, Registry: s.puller.Registry, Meters: s.puller.Meters,

@@ -90,7 +90,7 @@ func withImages(ctx context.Context, cmd *cli.Command, action func(context.Conte
 	if err != nil {
 		return err
 	}
-	store, _, err := openImages(c, p, handlers, shim, logger)
+	store, _, err := openImages(c, p, handlers, shim, nil, logger)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func TestImagesCommand(t *testing.T) {
 			if err := d.claim(); err != nil {
 				t.Fatal(err)
 			}
-			store, _, err := openImages(conf, p, handlers, shim, d.logger)
+			store, _, err := openImages(conf, p, handlers, shim, nil, d.logger)
 			if err != nil {
 				t.Fatal(err)
 			}
