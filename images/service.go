@@ -157,6 +157,14 @@ func (s *Service) Remove(ctx context.Context, nameOrID string) error {
 	return s.collector.Remove(ctx, nameOrID)
 }
 
+// Tag gives an image that is present more names. See catalog.Catalog.Tag.
+func (s *Service) Tag(_ context.Context, source string, names []string) error {
+	recording := s.collector.Recording()
+	recording.Lock()
+	defer recording.Unlock()
+	return s.catalog.Tag(source, names)
+}
+
 // GC removes what no image, no container and no running pull needs. See retain.Collector.GC.
 func (s *Service) GC(ctx context.Context, dryRun bool) (Garbage, error) {
 	return s.collector.GC(ctx, dryRun)
