@@ -58,7 +58,7 @@ func (o Options) Images() *cli.Command {
 	formats := listFormats().Flag
 	return &cli.Command{
 		Name:  "images",
-		Usage: "pull, push, pack, list, tag, inspect, remove, import, export and check images",
+		Usage: "pull, pack, list, tag, inspect, remove, import, export and check images",
 		Description: "Uses the server that runs with the same --state. If none runs, the store below --root is used directly, and no\n" +
 			"server can start meanwhile.",
 		Commands: []*cli.Command{

@@ -14,7 +14,8 @@ type exchange struct {
 	once     sync.Once
 	response *outgoingResponse
 	err      error
-	at       time.Time // when the response came, if it has a body
+	at       time.Time   // when the response came, if it has a body
+	pause    *time.Timer // until it is sent at latest, then
 
 	tell     func()        // closes answered
 	answered chan struct{} // closed when response or err is there, and it is time to send it
@@ -38,7 +39,7 @@ func (e *exchange) answer(response *outgoingResponse, err error) {
 		}
 		e.at = time.Now()
 		response.body.pipe.whenLarge(e.tell)
-		time.AfterFunc(lull, e.tell)
+		e.pause = time.AfterFunc(lull, e.tell)
 	})
 }
 
@@ -52,6 +53,7 @@ func (e *exchange) finish(err error) {
 			end = fmt.Errorf("%w: %w", errAborted, err)
 		}
 		r.body.pipe.closeWrite(end)
+		e.pause.Stop()
 	}
 	e.tell()
 }
