@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 )
 
@@ -49,7 +50,7 @@ func runtimeClassCommand() *cli.Command {
 				Flags: []cli.Flag{
 					classFlag(), socketFlag(),
 					&cli.StringFlag{Name: "config", Usage: "configuration `FILE`, for a node without a server; without it " + standardConfig + ", if it exists"},
-					listFormats().Flag(), &cli.BoolFlag{Name: "json", Usage: "print JSON"},
+					output.OfTable().Flag(), &cli.BoolFlag{Name: "json", Usage: "print JSON"},
 				},
 				Action: listClasses,
 			},
@@ -81,7 +82,7 @@ func admit(_ context.Context, cmd *cli.Command) error {
 }
 
 func listClasses(ctx context.Context, cmd *cli.Command) error {
-	format, err := listFormats().Of(cmd)
+	format, err := output.OfTable().Of(cmd)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func topCommand(commands ...*cli.Command) *cli.Command {
 			socketFlag(),
 			&cli.DurationFlag{Name: "every", Usage: "`TIME` between two looks", Value: 2 * time.Second},
 			&cli.BoolFlag{Name: "once", Usage: "print one table and end, as without a terminal and with json and yaml"},
-			listFormats().Flag(),
+			output.OfTable().Flag(),
 		},
 		Commands: commands,
 		Action:   showTop,
@@ -35,7 +35,7 @@ func showTop(ctx context.Context, cmd *cli.Command) (err error) {
 	if every := cmd.Duration("every"); every < 100*time.Millisecond {
 		return fmt.Errorf("top: --every %s is less than 100ms", every)
 	}
-	format, err := listFormats().Of(cmd)
+	format, err := output.OfTable().Of(cmd)
 	if err != nil {
 		return err
 	}
@@ -53,9 +53,6 @@ func showTop(ctx context.Context, cmd *cli.Command) (err error) {
 	}
 	return top.Run(ctx, c, o)
 }
-
-// listFormats are those of lists that have one table.
-func listFormats() output.Formats { return output.Formats{output.Table, output.JSON, output.YAML} }
 
 // terminalLines is the height of a terminal; false for what is not one.
 func terminalLines(out any) (int, bool) {

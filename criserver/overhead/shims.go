@@ -72,7 +72,7 @@ func (c *shimCollector) Collect(out chan<- prometheus.Metric) {
 		put(c.count, prometheus.GaugeValue, float64(n), handler, string(runtimeclass.ScopePod))
 	}
 	for _, s := range c.shims(context.Background()) {
-		put(c.count, prometheus.GaugeValue, float64(1), s.Handler, string(runtimeclass.ScopeNode))
+		put(c.count, prometheus.GaugeValue, 1, s.Handler, string(runtimeclass.ScopeNode))
 		put(c.pods, prometheus.GaugeValue, float64(s.Pods), s.Handler)
 		for process, bytes := range s.Memory {
 			put(c.memory, prometheus.GaugeValue, float64(bytes), s.Handler, process)

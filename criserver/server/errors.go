@@ -17,6 +17,7 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/sunaba-project/sunaba/criserver/errtext"
+	"github.com/sunaba-project/sunaba/criserver/servermetrics"
 	"github.com/sunaba-project/sunaba/host/durable"
 )
 
@@ -47,10 +48,8 @@ func class(err error) string {
 		return said.Error()
 	case st.Code() == codes.ResourceExhausted && durable.Full(err):
 		return fullDisk
-	case st.Code() > codes.Unauthenticated: // none of gRPC's
-		return codes.Unknown.String()
 	}
-	return st.Code().String()
+	return servermetrics.CodeName(st.Code())
 }
 
 // saying is the spoken error that a text starts with, nil for none.

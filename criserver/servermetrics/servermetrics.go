@@ -4,7 +4,6 @@
 package servermetrics
 
 import (
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -112,19 +111,20 @@ func (s *Set) Request(method string, code codes.Code, err error, took time.Durat
 	if !ok {
 		name = other
 	}
-	s.requests.WithLabelValues(name, codeName(code)).Inc()
+	s.requests.WithLabelValues(name, CodeName(code)).Inc()
 	s.requestTimes.WithLabelValues(name).Observe(took.Seconds())
 	if err != nil {
 		s.errors.WithLabelValues(s.class(err)).Inc()
 	}
 }
 
-// codeName is a code's name. A code that gRPC does not have may come from elsewhere in an error.
-func codeName(code codes.Code) string {
-	if name := code.String(); !strings.ContainsRune(name, '(') {
-		return name
+// CodeName is a code's name. A code that gRPC does not have may come from elsewhere in an error: it
+// is Unknown.
+func CodeName(code codes.Code) string {
+	if code > codes.Unauthenticated { // the last one
+		code = codes.Unknown
 	}
-	return codes.Unknown.String()
+	return code.String()
 }
 
 // Pull counts a pull, for which so many bytes were fetched.

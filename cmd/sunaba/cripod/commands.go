@@ -24,7 +24,7 @@ func Commands(socket func() cli.Flag) []*cli.Command {
 				socket(),
 				&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "also those that do not run"},
 				&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print ids only"},
-				formats().Flag(),
+				output.OfTable().Flag(),
 			},
 			UseShortOptionHandling: true,
 			Action:                 withServer(listContainers),
@@ -58,8 +58,6 @@ func Commands(socket func() cli.Flag) []*cli.Command {
 	}
 }
 
-func formats() output.Formats { return output.Formats{output.Table, output.JSON, output.YAML} }
-
 // withServer calls an action with the server of --socket.
 func withServer(action func(context.Context, *cli.Command, *dial.Client) error) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) (err error) {
@@ -76,7 +74,7 @@ func listContainers(ctx context.Context, cmd *cli.Command, c *dial.Client) error
 	if cmd.NArg() > 0 {
 		return fmt.Errorf("ps: argument %q is not expected", cmd.Args().First())
 	}
-	format, err := formats().Of(cmd)
+	format, err := output.OfTable().Of(cmd)
 	if err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func pullImage(ctx context.Context, cmd *cli.Command, store control.Store) error
 	if err != nil {
 		return err
 	}
-	return showBrought(ctx, cmd, store, format, ref, img)
+	return show.Brought(ctx, cmd, store, format, ref, img)
 }
 
 // credentials are those of --creds.
@@ -148,19 +148,6 @@ func credentials(cmd *cli.Command) (auth registry.Credentials, err error) {
 		auth.Password = strings.TrimRight(string(password), "\r\n")
 	}
 	return auth, nil
-}
-
-// showBrought shows images that came, each with the other variants that bear its names or, for a
-// pull, ref; with --handler, those alone.
-func showBrought(ctx context.Context, cmd *cli.Command, store control.Store, format, ref string, brought ...images.Image) error {
-	if cmd.String("handler") == "" && len(brought) > 0 {
-		all, err := store.List(ctx)
-		if err != nil {
-			return err
-		}
-		brought = show.WithVariants(all, ref, brought)
-	}
-	return show.Images(cmd.Root().Writer, brought, format)
 }
 
 func listImages(ctx context.Context, cmd *cli.Command, store control.Store) error {
@@ -254,7 +241,7 @@ func importImages(ctx context.Context, cmd *cli.Command, store control.Store) er
 	if ctx.Err() != nil {
 		return fmt.Errorf("import %q: %w", file, ctx.Err())
 	}
-	return errors.Join(err, showBrought(ctx, cmd, store, format, "", imgs...))
+	return errors.Join(err, show.Brought(ctx, cmd, store, format, "", imgs...))
 }
 
 func exportImages(ctx context.Context, cmd *cli.Command, store control.Store) error {

@@ -2,13 +2,16 @@ package images
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
+	"github.com/urfave/cli/v3"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	"github.com/sunaba-project/sunaba/images"
 	own "github.com/sunaba-project/sunaba/images/reference"
 )
@@ -38,9 +41,22 @@ func sorted(imgs []images.Image) []row {
 	return rows
 }
 
-// WithVariants returns the images of all that bear the reference or, where that is "", a name of
+// Brought shows images that came, each with the other variants that bear its names or, for a
+// pull, ref; with --handler, those alone.
+func Brought(ctx context.Context, cmd *cli.Command, store control.Store, format, ref string, brought ...images.Image) error {
+	if cmd.String("handler") == "" && len(brought) > 0 {
+		all, err := store.List(ctx)
+		if err != nil {
+			return err
+		}
+		brought = withVariants(all, ref, brought)
+	}
+	return Images(cmd.Root().Writer, brought, format)
+}
+
+// withVariants returns the images of all that bear the reference or, where that is "", a name of
 // the images that came. Those that came stay, whatever they are called.
-func WithVariants(all []images.Image, ref string, came []images.Image) []images.Image {
+func withVariants(all []images.Image, ref string, came []images.Image) []images.Image {
 	bears := func(img, of images.Image) bool {
 		if n, err := own.Parse(ref); ref != "" && err == nil {
 			return slices.Contains(img.RepoTags, n.Full) || slices.Contains(img.RepoDigests, n.Full)

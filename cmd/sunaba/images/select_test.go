@@ -117,7 +117,7 @@ func TestWithVariants(t *testing.T) {
 		{"b@sha256:" + strings.Repeat("a", 64), all[:1], 2},
 		{"", nil, 0},
 	} {
-		got := WithVariants(all, tt.ref, tt.came)
+		got := withVariants(all, tt.ref, tt.came)
 		if len(got) != tt.want || len(tt.came) > 0 && !slices.ContainsFunc(got, func(i images.Image) bool { return i.ID == tt.came[0].ID }) {
 			t.Errorf("%q: %d images, want %d", tt.ref, len(got), tt.want)
 		}

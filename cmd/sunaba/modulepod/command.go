@@ -151,14 +151,7 @@ func storePacked(ctx context.Context, cmd *cli.Command, store control.Store, img
 	if strings.HasSuffix(img.Name(), ":latest") {
 		fmt.Fprintln(cmd.Root().ErrWriter, "sunaba: pods pull the tag latest anew, unless their imagePullPolicy is IfNotPresent or Never: another tag is simpler")
 	}
-	if cmd.String("handler") == "" {
-		all, err := store.List(ctx)
-		if err != nil {
-			return err
-		}
-		imgs = show.WithVariants(all, "", imgs)
-	}
-	return show.Images(cmd.Root().Writer, imgs, format)
+	return show.Brought(ctx, cmd, store, format, "", imgs...)
 }
 
 // Import packs a module and stores it, under a name of its file's if it gets none.

@@ -24,6 +24,9 @@ const (
 // Formats are those that a command knows, its usual one first.
 type Formats []string
 
+// OfTable are those of a list that has one table.
+func OfTable() Formats { return Formats{Table, JSON, YAML} }
+
 // Flag is -o.
 func (f Formats) Flag() cli.Flag {
 	return &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "print as `FORMAT`: " + f.texts(), Value: f[0]}
