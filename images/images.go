@@ -28,6 +28,7 @@ package images
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/sunaba-project/sunaba/images/access"
 	"github.com/sunaba-project/sunaba/images/archive"
@@ -84,6 +85,10 @@ type Options struct {
 	// Departed is called with the digest of a module that Arrived was called for, once no image, no
 	// container and no pull needs it. A failure is retried, by the next process too.
 	Departed func(ctx context.Context, digest string) error
+	// Pulled is called at the end of each pull with the bytes that it fetched; it may be nil. Equal
+	// pulls at one time are one. The text of an unreachable registry starts with
+	// registry.UnavailablePrefix.
+	Pulled func(took time.Duration, bytes int64, err error)
 	// Prepared returns what is kept of modules beside the store, so that GC finds what no image has
 	// brought. Departed removes it.
 	Prepared func(ctx context.Context) ([]Prepared, error)

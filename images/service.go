@@ -104,7 +104,7 @@ func assemble(o Options, d *disk.Disk, handlers variant.Handlers, pins *catalog.
 	s.puller = pull.New(pull.Options{
 		Disk: d, Handlers: handlers, Catalog: s.catalog, Guard: s.guard, Collector: s.collector, Modules: modules,
 		Registry: registry.New(o.Registry), Meters: &progress.Meters{}, Room: transfer.NewRoom(d, o.Budget),
-		KeepLayers: o.KeepLayers, Logger: o.Logger,
+		KeepLayers: o.KeepLayers, Pulled: o.Pulled, Logger: o.Logger,
 	})
 	s.archiver = archive.New(archive.Options{
 		Disk: d, Handlers: handlers, Catalog: s.catalog, Collector: s.collector, Registry: s.puller.Registry, Meters: s.puller.Meters,
@@ -155,6 +155,14 @@ func (s *Service) Pull(ctx context.Context, req PullRequest) (Image, error) {
 // Remove removes an image with all its names. See retain.Collector.Remove.
 func (s *Service) Remove(ctx context.Context, nameOrID string) error {
 	return s.collector.Remove(ctx, nameOrID)
+}
+
+// Tag gives an image that is present more names. See catalog.Catalog.Tag.
+func (s *Service) Tag(_ context.Context, source string, names []string) error {
+	recording := s.collector.Recording()
+	recording.Lock()
+	defer recording.Unlock()
+	return s.catalog.Tag(source, names)
 }
 
 // GC removes what no image, no container and no running pull needs. See retain.Collector.GC.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -78,7 +79,9 @@ func (p places) sandboxes() string { return filepath.Join(p.state, "sandboxes") 
 func (p places) shims() string     { return filepath.Join(p.state, "shims") }
 
 // openImages opens the image store below --root, and what compiles its modules.
-func openImages(c config, p places, handlers *runtimeclass.Table, shim string, logger *slog.Logger) (*images.Service, *compiler.Compiler, error) {
+func openImages(
+	c config, p places, handlers *runtimeclass.Table, shim string, pulled func(took time.Duration, bytes int64, err error), logger *slog.Logger,
+) (*images.Service, *compiler.Compiler, error) {
 	remotes, err := c.Images.registry()
 	if err != nil {
 		return nil, nil, err
@@ -99,6 +102,7 @@ func openImages(c config, p places, handlers *runtimeclass.Table, shim string, l
 	}
 	o := imageOptions(c, p, handlers, remotes, modules, logger)
 	o.Prepared = func(ctx context.Context) ([]images.Prepared, error) { return prepared(ctx, shim, p.wasm()) }
+	o.Pulled = pulled
 	store, err := images.Open(o)
 	return store, modules, err
 }

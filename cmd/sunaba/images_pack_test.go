@@ -71,7 +71,7 @@ func TestImagesPack(t *testing.T) {
 		// Both worlds, of a folder, and of an image that is present.
 		both := filepath.Join(b.dir, "both.tar")
 		has(t, b.images(0, "pack", hello, "example.org/both:v1", "--with-linux", filepath.Join(b.dir, "linux"), "-o", both), "example.org/both:v1@sha256:", both)
-		b.images(0, "import", both)
+		has(t, b.images(0, "import", both), "wasip1/wasm", "linux/") // both variants
 		guest, linux := b.inspected("example.org/both:v1", "wasm"), b.inspected("example.org/both:v1", "runc")
 		if guest.Platform != "wasip1/wasm" || !strings.HasPrefix(linux.Platform, "linux/") {
 			t.Errorf("platforms %q and %q", guest.Platform, linux.Platform)

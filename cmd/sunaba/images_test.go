@@ -64,7 +64,7 @@ func TestImagesCommand(t *testing.T) {
 			if err := d.claim(); err != nil {
 				t.Fatal(err)
 			}
-			store, _, err := openImages(conf, p, handlers, shim, d.logger)
+			store, _, err := openImages(conf, p, handlers, shim, nil, d.logger)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,6 +112,15 @@ func TestImagesCommand(t *testing.T) {
 		if err := json.Unmarshal([]byte(call(0, "list", "--json")), &listed); err != nil || len(listed) != 1 || listed[0].Tags[0] != "example.org/app:v1" {
 			t.Fatalf("%+v, %v", listed, err)
 		}
+		contains(call(0, "list", "-o", "yaml"), "- digests:", "handlers:\n  - runc")
+		if names := call(0, "list", "-o", "name", "--filter", "reference=example.org/*"); names != "example.org/app:v1\n" {
+			t.Errorf("names %q", names)
+		}
+		if ids := call(0, "list", "-q", "--filter", "dangling=false"); ids != listed[0].ID+"\n" {
+			t.Errorf("ids %q", ids)
+		}
+		contains(call(1, "list", "--filter", "size=1"), "filters are reference=PATTERN")
+		contains(call(1, "pull", "-o", "xml", "127.0.0.1:1/x"), "table, wide, name, json or yaml")
 		contains(call(0, "inspect", listed[0].ID[7:20]), `"manifest": "sha256:`, `"platform": "linux/`)
 		contains(call(0, "check"), "1 images, 0 damaged")
 		contains(call(0, "gc", "--dry-run"), "would remove 0 blobs, 0 layers and 0 compiled modules")
@@ -127,6 +136,17 @@ func TestImagesCommand(t *testing.T) {
 			contains(call(1, "remove", "example.org/app:v1"), "not found")
 			contains(call(0, "import", from), "example.org/app:v1")
 		}
+		contains(call(0, "tag", "example.org/app:v1", "example.org/second:v1", "third"), "tagged example.org/second:v1\ntagged third\n")
+		contains(call(0, "inspect", "-o", "yaml", "third"), "- docker.io/library/third:latest", "- example.org/app:v1")
+		contains(call(1, "tag", "example.org/app:v1"), "at least one new name")
+		contains(call(1, "tag", "example.org/app:v1", "x@sha256:"+strings.Repeat("a", 64)), "a digest cannot be given")
+		contains(call(1, "tag", "absent", "x"), `tag image "absent": not found`)
+		var out bytes.Buffer
+		if code := run([]string{"sunaba", "rmi", "--root", p.root, "--state", p.state, "--config", file, "example.org/app:v1"}, &out, &out); code != 0 {
+			t.Errorf("rmi: exit code %d, %s", code, &out)
+		}
+		contains(out.String(), "removed example.org/app:v1")
+		call(0, "import", to)
 		layers, err := filepath.Glob(filepath.Join(p.root, "images", "layers", "snapshots", "*", "fs"))
 		if err != nil || len(layers) == 0 {
 			t.Fatalf("layers %q, %v", layers, err)

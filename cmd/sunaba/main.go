@@ -37,7 +37,7 @@ func run(args []string, out, errOut io.Writer) int {
 		ErrWriter:      errOut,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		Commands: slices.Concat([]*cli.Command{
-			serveCommand(), configCommand(), runCommand(), checkCommand(), imagesCommand(), runtimeClassCommand(), topCommand(places.TopPods()),
+			serveCommand(), configCommand(), runCommand(), checkCommand(), imageCommands().Images(), imageCommands().Rmi(), runtimeClassCommand(), topCommand(places.TopPods()),
 			overheadCommand(), wasmCommand(), versionCommand(),
 		}, cripod.Commands(socketFlag), completion.Commands(places.Complete), podcmd.Commands(places)),
 	}

@@ -1,23 +1,13 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"net"
-	"net/http"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	nodev1 "k8s.io/api/node/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
-	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -61,47 +51,4 @@ func (b *classBook) class(handler string, declared *runtime.LinuxContainerResour
 		MemoryBytes: declared.GetMemoryLimitInBytes(), CPUShares: declared.GetCpuShares(),
 		CPUQuota: declared.GetCpuQuota(), CPUPeriod: declared.GetCpuPeriod(),
 	})
-}
-
-// metricsServer answers Prometheus.
-type metricsServer struct {
-	listener net.Listener
-	server   *http.Server
-}
-
-// serveMetrics listens at once and answers until Close. For an empty address it returns nil.
-func serveMetrics(address string, server *server.Server, logger *slog.Logger) (*metricsServer, error) {
-	if address == "" {
-		return nil, nil
-	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("serve metrics: %w", err)
-	}
-	registry := prometheus.NewRegistry()
-	for _, c := range append(server.Collectors(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
-		if err := registry.Register(c); err != nil {
-			return nil, errors.Join(fmt.Errorf("serve metrics: %w", err), l.Close())
-		}
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)}))
-	m := &metricsServer{listener: l, server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}
-	go func() {
-		if err := m.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("metrics server failed", "error", err)
-		}
-	}()
-	logger.Info("serving metrics", "address", l.Addr().String())
-	return m, nil
-}
-
-// Close ends the server; it may be nil.
-func (m *metricsServer) Close() error {
-	if m == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	return m.server.Shutdown(ctx)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 )
 
@@ -49,7 +50,7 @@ func runtimeClassCommand() *cli.Command {
 				Flags: []cli.Flag{
 					classFlag(), socketFlag(),
 					&cli.StringFlag{Name: "config", Usage: "configuration `FILE`, for a node without a server; without it " + standardConfig + ", if it exists"},
-					&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+					output.OfTable().Flag(), &cli.BoolFlag{Name: "json", Usage: "print JSON"},
 				},
 				Action: listClasses,
 			},
@@ -81,6 +82,10 @@ func admit(_ context.Context, cmd *cli.Command) error {
 }
 
 func listClasses(ctx context.Context, cmd *cli.Command) error {
+	format, err := output.OfTable().Of(cmd)
+	if err != nil {
+		return err
+	}
 	all, err := classes.Read(cmd.StringSlice("runtimeclass"))
 	if err != nil {
 		return err
@@ -105,11 +110,7 @@ func listClasses(ctx context.Context, cmd *cli.Command) error {
 		handlers[i].Examine(ctx, shim)
 	}
 	rows := classes.Rows(all, handlers, pods)
-	print := classes.Print
-	if cmd.Bool("json") {
-		print = classes.PrintJSON
-	}
-	if err := print(cmd.Root().Writer, rows); err != nil {
+	if err := classes.Print(cmd.Root().Writer, rows, format); err != nil {
 		return err
 	}
 	for _, r := range rows {

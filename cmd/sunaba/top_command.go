@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/top"
 )
 
@@ -22,7 +23,8 @@ func topCommand(commands ...*cli.Command) *cli.Command {
 		Flags: []cli.Flag{
 			socketFlag(),
 			&cli.DurationFlag{Name: "every", Usage: "`TIME` between two looks", Value: 2 * time.Second},
-			&cli.BoolFlag{Name: "once", Usage: "print one table and end, as without a terminal"},
+			&cli.BoolFlag{Name: "once", Usage: "print one table and end, as without a terminal and with json and yaml"},
+			output.OfTable().Flag(),
 		},
 		Commands: commands,
 		Action:   showTop,
@@ -33,13 +35,17 @@ func showTop(ctx context.Context, cmd *cli.Command) (err error) {
 	if every := cmd.Duration("every"); every < 100*time.Millisecond {
 		return fmt.Errorf("top: --every %s is less than 100ms", every)
 	}
+	format, err := output.OfTable().Of(cmd)
+	if err != nil {
+		return err
+	}
 	c, err := dial.Connect(ctx, cmd.String("socket"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	o := top.Options{Out: cmd.Root().Writer, Every: cmd.Duration("every")}
-	if _, ok := terminalLines(cmd.Root().Writer); ok && !cmd.Bool("once") {
+	o := top.Options{Out: cmd.Root().Writer, Every: cmd.Duration("every"), Format: format}
+	if _, ok := terminalLines(cmd.Root().Writer); ok && !cmd.Bool("once") && format == output.Table {
 		o.Lines = func() int {
 			lines, _ := terminalLines(cmd.Root().Writer)
 			return lines

@@ -272,7 +272,7 @@ func (b *wasmBench) serveImages() {
 	if err := d.claim(); err != nil {
 		b.t.Fatal(err)
 	}
-	store, _, err := openImages(conf, d.places, handlers, conf.Shim, d.logger)
+	store, _, err := openImages(conf, d.places, handlers, conf.Shim, nil, d.logger)
 	if err != nil {
 		b.t.Fatal(err)
 	}

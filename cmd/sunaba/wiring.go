@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/metrics"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent"
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/checkpoint"
@@ -20,6 +21,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/selinux"
 	"github.com/sunaba-project/sunaba/criserver/server"
+	"github.com/sunaba-project/sunaba/criserver/servermetrics"
 	"github.com/sunaba-project/sunaba/criserver/session"
 	"github.com/sunaba-project/sunaba/criserver/session/stream"
 	"github.com/sunaba-project/sunaba/criserver/spec"
@@ -55,6 +57,7 @@ type wiring struct {
 	selinux  *selinux.Labels
 	runtimes *ociruntime.Book
 	bootID   string
+	metrics  *servermetrics.Set // nil where nobody collects them
 
 	modules     *compiler.Compiler
 	events      *events.Hub
@@ -74,6 +77,9 @@ func (w *wiring) inspectNode() (err error) {
 	}
 	if w.handlers, err = c.handlers(findOCIRuntime()); err != nil {
 		return err
+	}
+	if c.Metrics.Address != "" {
+		w.metrics = server.NewMetrics(w.handlers)
 	}
 	if w.cgroups, err = cgroup.New(c.CgroupDriver); err != nil {
 		return err
@@ -101,7 +107,7 @@ func (w *wiring) openImages() (err error) {
 	if why := gowasm.Declined(); why != "" {
 		w.logger.Warn("failed to find a wazero version that was checked, Go modules are not rewritten and machine code is not shared: wasm.optimize_go and its annotation have no effect", "reason", why)
 	}
-	if w.images, w.modules, err = openImages(w.config, w.places, w.handlers, w.shim, w.logger); err != nil {
+	if w.images, w.modules, err = openImages(w.config, w.places, w.handlers, w.shim, w.metrics.Pull, w.logger); err != nil {
 		return err
 	}
 	w.close = append(w.close, w.images.Close)
@@ -124,8 +130,8 @@ func (w *wiring) openSandboxes() (err error) {
 		Handlers: w.handlers, Network: w.network, Cgroups: w.cgroups, Host: w.host, Runtime: w.runtimes.Of, Labels: w.selinux,
 		Records: filepath.Join(p.root, "state", "sandboxes"), Files: filepath.Join(p.root, "sandboxes"), State: p.sandboxes(), Shims: p.shims(),
 		Shim: w.shim, WasmCache: p.wasm(), Debug: w.debug, BootID: w.bootID, Logger: w.logger,
-		Follow: func(before, after *state.Sandbox) { w.worked(); w.events.Sandbox(before, after) },
-		CPU:    cpuTime(w.cgroups),
+		Follow: func(before, after *state.Sandbox) { w.worked(); w.events.Sandbox(before, after) }, Started: w.metrics.PodStart,
+		CPU: cpuTime(w.cgroups),
 	})
 	return err
 }
@@ -136,7 +142,7 @@ func (w *wiring) openContainers() (err error) {
 		Sandboxes: w.sandboxes, Images: w.images, Modules: w.modules, Handlers: w.handlers, Cgroups: w.cgroups, Host: w.host, Runtime: w.runtimes.Of, Labels: w.selinux,
 		Records: filepath.Join(p.root, "state", "containers"), Volumes: filepath.Join(p.root, "volumes"),
 		CDISpecDirs: c.Devices.CDISpecDirs, LogLimits: c.logLimits(), OptimizeGo: c.Wasm.OptimizeGo,
-		Follow: func(before, after *state.Container) { w.worked(); w.events.Container(before, after) }, Logger: w.logger,
+		Follow: func(before, after *state.Container) { w.worked(); w.events.Container(before, after) }, Started: w.metrics.ContainerStart, Logger: w.logger,
 	})
 	if err != nil {
 		return err
@@ -169,7 +175,7 @@ func (w *wiring) makeServer() error {
 	w.server = server.New(server.Options{
 		Version: version.String(), Handlers: w.handlers, Images: w.images, Network: w.network, Cgroups: w.cgroups, Host: w.host, Runtime: w.runtimes.Of,
 		Sandboxes: w.sandboxes, Containers: w.containers, Checkpoints: w.checkpoints, Sessions: w.sessions, Events: w.events, Streams: w.streams,
-		Root: w.places.root, State: w.places.state, ImagesDir: w.places.images(), Logger: w.logger,
+		Root: w.places.root, State: w.places.state, ImagesDir: w.places.images(), Metrics: w.metrics, Logger: w.logger,
 		Overhead: server.OverheadOptions{Every: every, All: w.config.Metrics.Address != "", Patience: patience, Class: w.classes.class},
 	})
 	return nil
@@ -204,7 +210,7 @@ func (w *wiring) listen() error {
 		return err
 	}
 	w.close = append(w.close, control.Close)
-	metrics, err := serveMetrics(w.config.Metrics.Address, w.server, w.logger)
+	metrics, err := metrics.Serve(w.config.Metrics.Address, w.server.Collectors(), w.logger)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -69,7 +70,9 @@ type Options struct {
 	OptimizeGo bool
 	// Follow is told of every change of a record; see state.Follower. It may be nil.
 	Follow state.Follower[state.Container]
-	Logger *slog.Logger
+	// Started is told of each start of a container and whether it failed; it may be nil.
+	Started func(handler string, took time.Duration, err error)
+	Logger  *slog.Logger
 }
 
 // Manager holds all containers.

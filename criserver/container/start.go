@@ -26,7 +26,7 @@ import (
 // ErrFailedPrecondition if the container is not Created or its sandbox not ready. Any other error
 // means that it failed to start: it is Exited then, with reason StartError, code 128 and the
 // error as its message.
-func (m *Manager) Start(ctx context.Context, id string) error {
+func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	_, c, err := m.find(id)
 	if err != nil {
 		return err
@@ -36,6 +36,7 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 		return err
 	}
 	defer end()
+	defer func(at time.Time) { m.tellStart(rec, at, err) }(time.Now())
 	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
 	if err != nil {
 		return fmt.Errorf("start container %q: %w", rec.Config.Value.GetMetadata().GetName(), err)
@@ -74,6 +75,16 @@ func (m *Manager) Start(ctx context.Context, id string) error {
 	}
 	m.o.Logger.Info("container started", "container", rec.ID, "pid", started.PID)
 	return nil
+}
+
+// tellStart tells whoever counts them of a container's start.
+func (m *Manager) tellStart(rec state.Container, at time.Time, err error) {
+	if m.o.Started == nil {
+		return
+	}
+	took := time.Since(at)
+	pod, _ := m.o.Sandboxes.Get(rec.SandboxID) // of a pod that was removed meanwhile no handler is known
+	m.o.Started(pod.HandlerName, took, err)
 }
 
 // recordStart writes, beside the caller, that the container's process may run from now on, and says

@@ -15,7 +15,7 @@ func TestMetricsOfShims(t *testing.T) {
 			Handler: "runc", Pods: 3, Memory: map[string]uint64{"shim": 4096, "supervisor": 1024}, CPU: 1500 * time.Millisecond,
 			Restarts: 2, Adopted: 5, Lost: 1,
 		}}
-	})
+	}, func() map[string]int { return map[string]int{"wasm": 4} })
 	want := `
 # HELP sunaba_handler_info 1 for each runtime handler, with its type and whether its new pods share a shim (node) or not (pod).
 # TYPE sunaba_handler_info gauge
@@ -40,6 +40,10 @@ sunaba_shared_shim_pods{handler="runc"} 3
 # HELP sunaba_shared_shim_restarts_total Shared shims that have died and that the supervisor has replaced.
 # TYPE sunaba_shared_shim_restarts_total counter
 sunaba_shared_shim_restarts_total{handler="runc"} 2
+# HELP sunaba_shims Shims that run: those of pods that have their own (pod), and the one that the handler's pods share (node).
+# TYPE sunaba_shims gauge
+sunaba_shims{handler="runc",shim_scope="node"} 1
+sunaba_shims{handler="wasm",shim_scope="pod"} 4
 `
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -60,7 +60,9 @@ type Options struct {
 	BootID string
 	// Follow is told of every change of a record; see state.Follower. It may be nil.
 	Follow state.Follower[state.Sandbox]
-	Logger *slog.Logger
+	// Started is told of each start of a sandbox and whether it failed; it may be nil.
+	Started func(handler string, took time.Duration, err error)
+	Logger  *slog.Logger
 }
 
 // Manager holds all sandboxes.

@@ -135,7 +135,11 @@ func (m *Manager) run(
 		return "", fmt.Errorf("read sandbox configuration: %w", err)
 	}
 	return m.names.Create(ctx, name(config), string(request.ProtoReflect().Descriptor().Name())+string(same), func(ctx context.Context) (string, error) {
+		started := time.Now()
 		err := m.make(ctx, rec)
+		if m.o.Started != nil {
+			m.o.Started(rec.HandlerName, time.Since(started), err)
+		}
 		if err == nil && fill != nil {
 			err = fill(ctx, id)
 		}

@@ -17,6 +17,7 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/sunaba-project/sunaba/criserver/errtext"
+	"github.com/sunaba-project/sunaba/criserver/servermetrics"
 	"github.com/sunaba-project/sunaba/host/durable"
 )
 
@@ -36,16 +37,39 @@ var spoken = []error{
 	crierrors.ErrRROUnsupported, crierrors.ErrImageVolumeMountFailed,
 }
 
+// fullDisk is the class of what failed because a disk is full.
+const fullDisk = "DiskFull"
+
+// class names an error's class, for metrics: that of its gRPC code, or what the code does not tell.
+func class(err error) string {
+	st := status.Convert(toStatus(err))
+	switch said := saying(st.Message()); {
+	case st.Code() == codes.Unknown && said != nil:
+		return said.Error()
+	case st.Code() == codes.ResourceExhausted && durable.Full(err):
+		return fullDisk
+	}
+	return servermetrics.CodeName(st.Code())
+}
+
+// saying is the spoken error that a text starts with, nil for none.
+func saying(text string) error {
+	for _, s := range spoken {
+		if strings.HasPrefix(text, s.Error()) {
+			return s
+		}
+	}
+	return nil
+}
+
 // toStatus gives an error its gRPC code.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
 	}
 	text := errtext.Of(err)
-	for _, s := range spoken {
-		if strings.HasPrefix(text, s.Error()) {
-			return status.Error(codes.Unknown, text)
-		}
+	if saying(text) != nil {
+		return status.Error(codes.Unknown, text)
 	}
 	for _, class := range classes {
 		if errors.Is(err, class) {
@@ -72,9 +96,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		s.stops.see(ctx, req)
 		resp, err = handle(ctx, req)
 	}
-	err = toStatus(err)
-	s.log(ctx, info.FullMethod, started, err)
-	return resp, err
+	return resp, s.done(ctx, info.FullMethod, started, err)
 }
 
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
@@ -83,9 +105,15 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	if err == nil {
 		err = handle(srv, stream)
 	}
-	err = toStatus(err)
-	s.log(stream.Context(), info.FullMethod, started, err)
-	return err
+	return s.done(stream.Context(), info.FullMethod, started, err)
+}
+
+// done logs and counts a request that ended, and returns what it is answered with.
+func (s *Server) done(ctx context.Context, method string, started time.Time, err error) error {
+	answer := toStatus(err)
+	s.log(ctx, method, started, answer)
+	s.o.Metrics.Request(method, status.Code(answer), err, time.Since(started))
+	return answer
 }
 
 // identified refuses a request about one pod or container that says not which. To continue would be

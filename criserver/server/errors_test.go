@@ -66,6 +66,27 @@ func TestErrorsBecomeCodes(t *testing.T) {
 	}
 }
 
+// The class of an error is of few: its code's name, or what the code does not tell.
+func TestErrorsHaveClasses(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{nil, "OK"},
+		{errors.New("no class"), "Unknown"},
+		{fmt.Errorf("find: %w", errdefs.ErrNotFound), "NotFound"},
+		{fmt.Errorf("RegistryUnavailable: dial: %w", errdefs.ErrUnavailable), "RegistryUnavailable"},
+		{errors.New("SignatureValidationFailed: x"), "SignatureValidationFailed"},
+		{fmt.Errorf("write: %w", unix.ENOSPC), "DiskFull"},
+		{errdefs.ErrResourceExhausted, "ResourceExhausted"},
+		{status.Error(codes.Code(4711), "of a shim"), "Unknown"},
+	} {
+		if got := class(c.err); got != c.want {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
+	}
+}
+
 func TestNoAnswerBeforeRecovery(t *testing.T) {
 	s := &Server{o: Options{Logger: slog.New(slog.DiscardHandler)}}
 	info := &grpc.UnaryServerInfo{FullMethod: "/runtime.v1.RuntimeService/Version"}

@@ -28,6 +28,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/servermetrics"
 	"github.com/sunaba-project/sunaba/criserver/session"
 	"github.com/sunaba-project/sunaba/criserver/session/stream"
 	"github.com/sunaba-project/sunaba/criserver/spec"
@@ -55,6 +56,7 @@ type Options struct {
 	// layers are written.
 	Root, State, ImagesDir string
 	Overhead               OverheadOptions
+	Metrics                *servermetrics.Set // nil = nobody collects them
 	Logger                 *slog.Logger
 }
 
@@ -146,10 +148,17 @@ func (s *Server) Recover(ctx context.Context) {
 	s.o.Logger.Info("pods and containers restored", "sandboxes", len(s.o.Sandboxes.List()), "containers", len(s.o.Containers.List()), "took", time.Since(started))
 }
 
-// Collectors give what pods cost beyond their containers' own work, and the shims that they share,
-// to Prometheus.
+// Collectors give what the server does, what pods cost beyond their containers' own work, and the
+// pods' shims, to Prometheus.
 func (s *Server) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{s.overheads.Collector(), shimCollector(s.o)}
+	return append(s.o.Metrics.Collectors(), s.overheads.Collector(), shimCollector(s.o))
+}
+
+// NewMetrics returns what counts a server's requests, for Options.Metrics, and pulls and starts.
+func NewMetrics(handlers *runtimeclass.Table) *servermetrics.Set {
+	return servermetrics.New(servermetrics.Options{
+		Services: []grpc.ServiceDesc{runtime.RuntimeService_ServiceDesc, runtime.ImageService_ServiceDesc}, Handlers: handlers, Class: class,
+	})
 }
 
 // Serve answers requests until Stop is called.

@@ -9,6 +9,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/criserver/stats"
+	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
 // newWatch watches the overhead of all ready sandboxes.
@@ -56,7 +57,21 @@ func shimCollector(o Options) prometheus.Collector {
 			out = append(out, s)
 		}
 		return out
-	})
+	}, func() map[string]int { return ownShims(o) })
+}
+
+// ownShims counts the shims of pods that have their own, by handler.
+func ownShims(o Options) map[string]int {
+	count := map[string]int{}
+	for _, rec := range o.Sandboxes.List() {
+		if rec.ShimScope == runtimeclass.ScopeNode {
+			continue
+		}
+		if s, err := o.Sandboxes.Sandbox(rec.ID); err == nil && s.Shim() != nil {
+			count[rec.HandlerName]++
+		}
+	}
+	return count
 }
 
 func (m *meter) pricedPod(rec state.Sandbox) overhead.Pod {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 
 	"github.com/containerd/containerd/v2/core/images"
@@ -14,6 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/images/catalog"
 	"github.com/sunaba-project/sunaba/images/layout"
 	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/reference"
@@ -62,27 +62,9 @@ func (a *Archiver) Export(ctx context.Context, names []string) (_ *Export, err e
 // add prepares what a name or id stands for.
 func (e *Export) add(ctx context.Context, nameOrID string) error {
 	st := e.a.o.Disk.DB.State()
-	var target store.Target
-	var name string
-	if n, err := reference.Parse(nameOrID); err == nil {
-		if named := st.Named(n.Full); len(named) > 0 {
-			target, name = named[0], n.Full
-		}
-	}
-	if name == "" {
-		if !reference.IsIDPrefix(nameOrID) {
-			return errdefs.ErrNotFound
-		}
-		img, err := st.ByID(nameOrID)
-		if err != nil {
-			return err
-		}
-		target = st.Holding(img.ID)[0]
-		target.Images = maps.Clone(target.Images) // those of the state are not to be changed
-		maps.DeleteFunc(target.Images, func(_ digest.Digest, id string) bool { return id != img.ID })
-		if name = target.Name(); len(st.TagsOf(img.ID)) > 0 {
-			name = st.TagsOf(img.ID)[0]
-		}
+	target, name, err := catalog.Lookup(st, nameOrID)
+	if err != nil {
+		return err
 	}
 	remote, err := e.a.o.Registry.Repository(ctx, target.Name(), registry.Credentials{})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/variant"
 )
 
-// Catalog reads the records of images.
+// Catalog reads the records of images, and gives them names.
 type Catalog struct {
 	db       *store.DB
 	handlers variant.Handlers

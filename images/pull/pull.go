@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -50,7 +51,9 @@ type Options struct {
 	Room      *transfer.Room
 	// KeepLayers keeps layers as they were transferred.
 	KeepLayers bool
-	Logger     *slog.Logger
+	// Pulled is told of each pull that has ended; it may be nil.
+	Pulled func(took time.Duration, bytes int64, err error)
+	Logger *slog.Logger
 }
 
 // Puller fetches images into an image store.
@@ -122,7 +125,7 @@ func (p *Puller) Pull(ctx context.Context, req Request) (catalog.Image, error) {
 	m, leave := p.Meters.Join(key, req.Progress)
 	defer leave()
 	got, err := p.pulls.Do(ctx, key, func(ctx context.Context) (pulled, error) {
-		return p.pull(ctx, n, handlers, remote, m)
+		return p.counted(ctx, n, handlers, remote, m)
 	})
 	if err == nil {
 		err = p.Guard.Grant(got.Pulled, req.Namespace)
@@ -166,7 +169,25 @@ func fingerprint(c registry.Credentials) string {
 	return fmt.Sprintf("%x", sha256.Sum256(data))
 }
 
-func (p *Puller) pull(ctx context.Context, n reference.Name, handlers variant.Handlers, remote *registry.Repository, m *progress.Meter) (pulled, error) {
+// counted is pull, of which Options.Pulled is told.
+func (p *Puller) counted(ctx context.Context, n reference.Name, handlers variant.Handlers, remote *registry.Repository, m *progress.Meter) (pulled, error) {
+	started := time.Now()
+	var fetched atomic.Int64
+	got, err := p.pull(ctx, n, handlers, remote, m, &fetched)
+	if p.Pulled != nil {
+		var told error
+		if err != nil {
+			told = registry.Describe("pull image", err)
+		}
+		p.Pulled(time.Since(started), fetched.Load(), told)
+	}
+	return got, err
+}
+
+// pull adds the bytes that it fetches to fetched.
+func (p *Puller) pull(
+	ctx context.Context, n reference.Name, handlers variant.Handlers, remote *registry.Repository, m *progress.Meter, fetched *atomic.Int64,
+) (pulled, error) {
 	started := time.Now()
 	m.Update(func(p *progress.Progress) { *p = progress.Progress{Phase: "resolve"} })
 	desc, err := remote.Resolve(ctx)
@@ -180,6 +201,7 @@ func (p *Puller) pull(ctx context.Context, n reference.Name, handlers variant.Ha
 		return pulled{}, fmt.Errorf("the registry answered %s: %w", desc.Digest, errdefs.ErrDataLoss)
 	}
 	x := p.session(remote, n.Repo, desc.Digest, m)
+	x.Fetched = fetched
 	x.credentials = remote.Fingerprint(p.Disk.DB.Salt())
 	defer x.Close()
 	var others variant.Handlers

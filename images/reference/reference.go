@@ -45,3 +45,16 @@ var hexPrefix = regexp.MustCompile(`^(sha256:)?[0-9a-f]{4,64}$`)
 // IsIDPrefix reports whether s may be the prefix of an image id, with or
 // without its algorithm. Fewer than four digits are not taken as an id.
 func IsIDPrefix(s string) bool { return hexPrefix.MatchString(s) }
+
+// ParseTag reads a reference that is to name something new: it has a tag, "latest" if it says none.
+//
+// # Errors
+//
+// ErrInvalidArgument, also for a reference with a digest: that is content's own name.
+func ParseTag(ref string) (Name, error) {
+	n, err := Parse(ref)
+	if err == nil && n.Digest != "" {
+		err = fmt.Errorf("image reference %q: a digest cannot be given as a name, a tag can: %w", ref, errdefs.ErrInvalidArgument)
+	}
+	return n, err
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -36,6 +37,8 @@ type Transfer struct {
 	Source Source
 	// Meter counts bytes; nil = they are not counted.
 	Meter *progress.Meter
+	// Fetched adds up the bytes that were read of the source; nil = they are not added up.
+	Fetched *atomic.Int64
 	// Shown is what the source has shown that it holds.
 	Shown Shown
 
@@ -121,7 +124,7 @@ func (x *Transfer) ingest(ctx context.Context, into func(context.Context, ocispe
 				return nil, err
 			}
 			count(offset - came)
-			return &countedReader{r, func(n int64) { own += n; count(n) }}, nil
+			return &countedReader{r, func(n int64) { own += n; count(n); x.fetched(n) }}, nil
 		})
 		if err == nil {
 			x.Shown.Note(desc, own)
@@ -131,6 +134,12 @@ func (x *Transfer) ingest(ctx context.Context, into func(context.Context, ocispe
 			return err
 		}
 		count(-came)
+	}
+}
+
+func (x *Transfer) fetched(n int64) {
+	if x.Fetched != nil {
+		x.Fetched.Add(n)
 	}
 }
 

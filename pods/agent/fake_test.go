@@ -250,6 +250,7 @@ func (s *server) CreateContainer(ctx context.Context, r *runtime.CreateContainer
 	if err := s.enter(ctx, "CreateContainer", m.GetName()); err != nil {
 		return nil, err
 	}
+	does := s.programs(m.Name, m.Attempt) // takes the lock of its test: before that of the server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sandbox := s.sandboxes[r.PodSandboxId]
@@ -269,7 +270,7 @@ func (s *server) CreateContainer(ctx context.Context, r *runtime.CreateContainer
 			Image: &runtime.ImageSpec{Image: r.Config.Image.UserSpecifiedImage}, ImageRef: "sha256:" + r.Config.Image.Image,
 			LogPath: filepath.Join(r.SandboxConfig.LogDirectory, r.Config.LogPath), Labels: r.Config.Labels, Annotations: r.Config.Annotations,
 		},
-		sandbox: r.PodSandboxId, uid: sandbox.Metadata.Uid, program: s.programs(m.Name, m.Attempt), ended: make(chan struct{}),
+		sandbox: r.PodSandboxId, uid: sandbox.Metadata.Uid, program: does, ended: make(chan struct{}),
 	}
 	s.tell(r.PodSandboxId, id, runtime.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtime.CreateContainerResponse{ContainerId: id}, nil

@@ -70,9 +70,12 @@ func unready(a Agent) []string {
 	return missing
 }
 
-// readOnly lets only what reads pass. If the address is a loopback one, requests must name one too:
-// a web page whose name was made to lead here must not read what stands here.
-func readOnly(h http.Handler, local bool) http.Handler {
+// ReadOnly lets only what reads pass to a handler that is served on an address. If that is a
+// loopback one, requests must name one too: a web page whose name was made to lead here must not
+// read what stands here.
+func ReadOnly(h http.Handler, served net.Addr) http.Handler {
+	tcp, ok := served.(*net.TCPAddr)
+	local := ok && tcp.IP.IsLoopback()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:

@@ -82,11 +82,7 @@ func ListenReadOnly(address string, o Options) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	observe(mux, o)
-	local := false
-	if tcp, ok := l.Addr().(*net.TCPAddr); ok {
-		local = tcp.IP.IsLoopback()
-	}
-	return serve(l, "", readOnly(mux, local), o), nil
+	return serve(l, "", ReadOnly(mux, l.Addr()), o), nil
 }
 
 func serve(l net.Listener, path string, h http.Handler, o Options) *Server {

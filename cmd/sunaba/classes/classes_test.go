@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/criserver/stats"
 )
@@ -159,7 +160,7 @@ func TestPrintWithAndWithoutAServer(t *testing.T) {
 			"memory 3.0 MiB (1 pod)"},
 	} {
 		var out strings.Builder
-		if err := Print(&out, Rows(nil, handlers, c.pods)); err != nil {
+		if err := Print(&out, Rows(nil, handlers, c.pods), output.Table); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")

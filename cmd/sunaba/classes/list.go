@@ -3,7 +3,6 @@ package classes
 import (
 	"context"
 	"debug/buildinfo"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	nodev1 "k8s.io/api/node/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/criserver/ociruntime"
 	"github.com/sunaba-project/sunaba/runtimeclass"
@@ -119,8 +119,11 @@ func measured(pods []Pod, handler, class string) []int64 {
 	return all
 }
 
-// Print writes the list as a table, and below it what is wrong.
-func Print(out io.Writer, rows []Row) error {
+// Print writes the list in a format of output; below a table stands what is wrong.
+func Print(out io.Writer, rows []Row, format string) error {
+	if output.ForPrograms(format) {
+		return output.Encode(out, rows, format)
+	}
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CLASS\tHANDLER\tTYPE\tSHIM\tENGINE\tPLATFORMS\tFEATURES\tDECLARED OVERHEAD\tMEASURED NOW")
 	var problems []string
@@ -152,13 +155,6 @@ func shimOf(h Handler) string {
 		return ""
 	}
 	return "per " + h.ShimScope
-}
-
-// PrintJSON writes the list for programs.
-func PrintJSON(out io.Writer, rows []Row) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(rows)
 }
 
 func dash(s string) string {

@@ -115,6 +115,12 @@ func (c *Client) Remove(ctx context.Context, nameOrID string) error {
 	return err
 }
 
+// Tag is images.Service.Tag.
+func (c *Client) Tag(ctx context.Context, source string, names []string) error {
+	_, err := call[struct{}](ctx, c, "tag", request{Name: source, Names: names}, nil)
+	return err
+}
+
 // Check is images.Service.Check.
 func (c *Client) Check(ctx context.Context, repair bool) (images.CheckReport, error) {
 	return call[images.CheckReport](ctx, c, "check", request{Repair: repair}, nil)

@@ -23,6 +23,7 @@ type Store interface {
 	List(ctx context.Context) ([]images.Image, error)
 	Find(ctx context.Context, nameOrID, handler string) (images.Image, error)
 	Remove(ctx context.Context, nameOrID string) error
+	Tag(ctx context.Context, source string, names []string) error
 	Import(ctx context.Context, req images.ImportRequest) ([]images.Image, error)
 	ExportTo(ctx context.Context, names []string, w io.Writer) error
 	ReadModule(ctx context.Context, nameOrID, handler string, read func(images.ModuleFile, io.Reader) error) error

@@ -76,6 +76,9 @@ func handler(s *images.Service) http.Handler {
 	handle(mux, "remove", func(ctx context.Context, r request, _ func(images.Progress)) (struct{}, error) {
 		return struct{}{}, s.Remove(ctx, r.Name)
 	})
+	handle(mux, "tag", func(ctx context.Context, r request, _ func(images.Progress)) (struct{}, error) {
+		return struct{}{}, s.Tag(ctx, r.Name, r.Names)
+	})
 	handle(mux, "check", func(ctx context.Context, r request, _ func(images.Progress)) (images.CheckReport, error) {
 		return s.Check(ctx, r.Repair)
 	})

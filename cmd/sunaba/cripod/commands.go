@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 )
 
 // Commands are the commands, for the top level of the command line. socket is the flag --socket.
@@ -23,7 +24,7 @@ func Commands(socket func() cli.Flag) []*cli.Command {
 				socket(),
 				&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "also those that do not run"},
 				&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print ids only"},
-				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "print as `FORMAT`: table, json or yaml", Value: Table},
+				output.OfTable().Flag(),
 			},
 			UseShortOptionHandling: true,
 			Action:                 withServer(listContainers),
@@ -73,13 +74,17 @@ func listContainers(ctx context.Context, cmd *cli.Command, c *dial.Client) error
 	if cmd.NArg() > 0 {
 		return fmt.Errorf("ps: argument %q is not expected", cmd.Args().First())
 	}
+	format, err := output.OfTable().Of(cmd)
+	if err != nil {
+		return err
+	}
 	list, err := List(ctx, c, cmd.Bool("all"))
 	if err != nil {
 		return fmt.Errorf("ps: %w", err)
 	}
 	out := cmd.Root().Writer
 	if !cmd.Bool("quiet") {
-		return Print(out, list, cmd.String("output"), time.Now())
+		return Print(out, list, format, time.Now())
 	}
 	for _, one := range list {
 		if _, err := fmt.Fprintln(out, one.ID); err != nil {

@@ -3,8 +3,6 @@ package cripod
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -13,9 +11,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
 )
 
@@ -62,35 +60,17 @@ func stateText(s runtime.ContainerState) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// Formats of Print.
-const (
-	Table = "table"
-	JSON  = "json"
-	YAML  = "yaml"
-)
-
 // Print prints a list in a format.
 func Print(out io.Writer, list []Container, format string, now time.Time) error {
-	switch format {
-	case JSON, YAML:
-		data, err := json.MarshalIndent(list, "", "  ")
-		if err == nil && format == YAML {
-			data, err = yaml.JSONToYAML(data)
-		}
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(out, strings.TrimSuffix(string(data), "\n"))
-		return err
-	case Table:
-		rows := [][]string{}
-		for _, c := range list {
-			rows = append(rows, []string{
-				c.ID[:min(12, len(c.ID))], c.Name, c.Namespace, c.Pod, c.Handler, c.Image, c.State, strconv.FormatUint(uint64(c.Restarts), 10),
-				duration.HumanDuration(now.Sub(c.Created)),
-			})
-		}
-		return table.NewPrinter(out, []string{"ID", "NAME", "NAMESPACE", "POD", "HANDLER", "IMAGE", "STATE", "RESTARTS", "AGE"}).Print(rows)
+	if output.ForPrograms(format) {
+		return output.Encode(out, list, format)
 	}
-	return fmt.Errorf("-o %q is not table, json or yaml", format)
+	rows := [][]string{}
+	for _, c := range list {
+		rows = append(rows, []string{
+			c.ID[:min(12, len(c.ID))], c.Name, c.Namespace, c.Pod, c.Handler, c.Image, c.State, strconv.FormatUint(uint64(c.Restarts), 10),
+			duration.HumanDuration(now.Sub(c.Created)),
+		})
+	}
+	return table.NewPrinter(out, []string{"ID", "NAME", "NAMESPACE", "POD", "HANDLER", "IMAGE", "STATE", "RESTARTS", "AGE"}).Print(rows)
 }

@@ -2,11 +2,11 @@
 package images
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/platforms"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images"
@@ -54,34 +55,70 @@ func view(img images.Image) image {
 // list is a list that is shown even if it is empty.
 func list(s []string) []string { return append([]string{}, s...) }
 
-func encode(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// Images shows a list of images.
-func Images(w io.Writer, imgs []images.Image, asJSON bool) error {
-	if asJSON {
-		views := []image{}
-		for _, img := range imgs {
-			views = append(views, view(img))
+// Images shows images in a format of output, sorted by name; of one name, those built last come
+// first.
+func Images(w io.Writer, imgs []images.Image, format string) error {
+	rows := sorted(imgs)
+	if output.ForPrograms(format) {
+		views, seen := []image{}, map[string]bool{}
+		for _, r := range rows {
+			if !seen[r.ID] {
+				views = append(views, view(r.Image))
+			}
+			seen[r.ID] = true
 		}
-		return encode(w, views)
+		return output.Encode(w, views, format)
+	}
+	if format == output.Name {
+		var names []string
+		for _, r := range rows {
+			names = append(names, r.name)
+		}
+		return lines(w, names)
 	}
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tID\tPLATFORM\tHANDLERS\tKIND\tSIZE\tPINNED")
-	for _, img := range imgs {
-		names := img.RepoTags
-		if len(names) == 0 {
-			names = img.RepoDigests
+	head := "NAME\tID\tPLATFORM\tHANDLERS\tKIND\tSIZE\tPINNED"
+	if format == output.Wide {
+		head += "\tCREATED\tMANIFEST"
+	}
+	fmt.Fprintln(t, head)
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s", r.name, shortID(r.ID), platforms.FormatAll(r.Platform),
+			orDash(strings.Join(r.Handlers, ",")), r.Kind, units.Bytes(r.Size), yes(r.Pinned))
+		if format == output.Wide {
+			fmt.Fprintf(t, "\t%s\t%s", created(r.Image), r.Manifest.Digest)
 		}
-		for _, name := range names {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, shortID(img.ID), platforms.FormatAll(img.Platform),
-				orDash(strings.Join(img.Handlers, ",")), img.Kind, units.Bytes(img.Size), yes(img.Pinned))
-		}
+		fmt.Fprintln(t)
 	}
 	return t.Flush()
+}
+
+func created(img images.Image) string {
+	if img.Created.IsZero() {
+		return "-"
+	}
+	return img.Created.UTC().Format(time.DateTime)
+}
+
+// IDs prints the ids of images.
+func IDs(w io.Writer, imgs []images.Image) error {
+	var ids []string
+	for _, r := range sorted(imgs) {
+		if !slices.Contains(ids, r.ID) {
+			ids = append(ids, r.ID)
+		}
+	}
+	return lines(w, ids)
+}
+
+// lines prints each text once; equal ones stand together or not at all.
+func lines(w io.Writer, texts []string) error {
+	for _, text := range slices.Compact(texts) {
+		if _, err := fmt.Fprintln(w, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func shortID(id string) string {
@@ -103,8 +140,8 @@ func yes(b bool) string {
 	return "-"
 }
 
-// Inspect shows all that is known of an image.
-func Inspect(w io.Writer, img images.Image) error {
+// Inspect shows all that is known of an image, as JSON or YAML.
+func Inspect(w io.Writer, img images.Image, format string) error {
 	v := view(img)
 	v.Config, v.Component, v.Served = &img.Config, img.Component, map[string][]string{}
 	for host, digests := range img.Served {
@@ -112,13 +149,13 @@ func Inspect(w io.Writer, img images.Image) error {
 			v.Served[host] = append(v.Served[host], d.String())
 		}
 	}
-	return encode(w, v)
+	return output.Encode(w, v, format)
 }
 
 // Names says what was done with names.
 func Names(w io.Writer, done string, names []string, asJSON bool) error {
 	if asJSON {
-		return encode(w, map[string][]string{done: list(names)})
+		return output.Encode(w, map[string][]string{done: list(names)}, output.JSON)
 	}
 	for _, n := range names {
 		if _, err := fmt.Fprintln(w, done, n); err != nil {
@@ -131,7 +168,7 @@ func Names(w io.Writer, done string, names []string, asJSON bool) error {
 // Report shows what a check has found.
 func Report(w io.Writer, r images.CheckReport, asJSON bool) error {
 	if asJSON {
-		return encode(w, r)
+		return output.Encode(w, r, output.JSON)
 	}
 	for _, d := range r.Damaged {
 		fmt.Fprintf(w, "%s (%s):\n", shortID(d.Image), strings.Join(d.Names, ", "))
@@ -157,7 +194,7 @@ func Report(w io.Writer, r images.CheckReport, asJSON bool) error {
 // Garbage says what was removed, or would be.
 func Garbage(w io.Writer, g images.Garbage, dryRun, asJSON bool) error {
 	if asJSON {
-		return encode(w, g)
+		return output.Encode(w, g, output.JSON)
 	}
 	verb := "removed"
 	if dryRun {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/wasm"
 	"github.com/sunaba-project/sunaba/images/layout"
 	"github.com/sunaba-project/sunaba/images/pack"
@@ -103,7 +104,11 @@ func packModule(ctx context.Context, cmd *cli.Command, withStore WithStore) erro
 		if to != "" {
 			return writePacked(ctx, cmd, img, to)
 		}
-		return storePacked(ctx, cmd, store, img)
+		format := output.Table
+		if cmd.Bool("json") {
+			format = output.JSON
+		}
+		return storePacked(ctx, cmd, store, img, format)
 	}
 	if to != "" && linuxImage == "" {
 		return made(nil)
@@ -137,8 +142,8 @@ func writePacked(ctx context.Context, cmd *cli.Command, img *pack.Image, to stri
 	return err
 }
 
-// storePacked stores an image and shows it.
-func storePacked(ctx context.Context, cmd *cli.Command, store control.Store, img *pack.Image) error {
+// storePacked stores an image and shows its variants.
+func storePacked(ctx context.Context, cmd *cli.Command, store control.Store, img *pack.Image, format string) error {
 	imgs, err := Store(ctx, store, img, cmd.String("handler"), show.NewProgress(cmd.Root().ErrWriter, img.Name()))
 	if err != nil {
 		return err
@@ -146,11 +151,11 @@ func storePacked(ctx context.Context, cmd *cli.Command, store control.Store, img
 	if strings.HasSuffix(img.Name(), ":latest") {
 		fmt.Fprintln(cmd.Root().ErrWriter, "sunaba: pods pull the tag latest anew, unless their imagePullPolicy is IfNotPresent or Never: another tag is simpler")
 	}
-	return show.Images(cmd.Root().Writer, imgs, cmd.Bool("json"))
+	return show.Brought(ctx, cmd, store, format, "", imgs...)
 }
 
 // Import packs a module and stores it, under a name of its file's if it gets none.
-func Import(ctx context.Context, cmd *cli.Command, store control.Store, file, name string) error {
+func Import(ctx context.Context, cmd *cli.Command, store control.Store, file, name, format string) error {
 	if name == "" {
 		name = Name(file)
 	}
@@ -159,7 +164,7 @@ func Import(ctx context.Context, cmd *cli.Command, store control.Store, file, na
 		return err
 	}
 	defer img.Close()
-	return storePacked(ctx, cmd, store, img)
+	return storePacked(ctx, cmd, store, img, format)
 }
 
 // ImportArguments are what to import and the name for it, of the flag or of the second argument.

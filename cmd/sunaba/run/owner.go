@@ -60,19 +60,7 @@ func lockNew(folder, name string) (f *os.File, err error) {
 		return nil, fmt.Errorf("make lock: %w", err)
 	}
 	for range 100 {
-		if err = os.Mkdir(folder, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
-			err = inFolder(folder, func(in *os.Root) error {
-				f, err = in.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-				if err != nil {
-					return err
-				}
-				if err := durable.Lock(f); err != nil {
-					return errors.Join(err, f.Close(), in.Remove(name))
-				}
-				return nil
-			})
-		}
-		if err == nil {
+		if f, err = lockIn(folder, name); err == nil {
 			return f, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -80,6 +68,23 @@ func lockNew(folder, name string) (f *os.File, err error) {
 		}
 	}
 	return nil, fmt.Errorf("make lock: %w", err)
+}
+
+// lockIn is one try.
+func lockIn(folder, name string) (f *os.File, err error) {
+	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	err = inFolder(folder, func(in *os.Root) error {
+		if f, err = in.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err != nil {
+			return err
+		}
+		if err := durable.Lock(f); err != nil {
+			return errors.Join(err, f.Close(), in.Remove(name))
+		}
+		return nil
+	})
+	return f, err
 }
 
 // inFolder calls f while no other process is in the folder of locks. Between its making and its

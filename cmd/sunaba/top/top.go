@@ -17,6 +17,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 )
@@ -27,18 +28,22 @@ type Options struct {
 	Every time.Duration
 	// Lines is the terminal's height, asked before each table; nil prints one table and ends.
 	Lines func() int
+	// Format is one of output, for what is printed once.
+	Format string
 }
 
 // Row is a pod.
 type Row struct {
-	Namespace, Name, Handler string
-	CPU                      float64 // cores; below 0 before a second sample
-	Memory                   uint64  // what the pod costs in all: Own and Measured
-	Own                      uint64  // what its containers use themselves
-	Declared                 overhead.Amounts
-	Measured                 uint64
-	Verdict                  overhead.Verdict
-	Restarts                 uint32
+	Namespace string           `json:"namespace"`
+	Name      string           `json:"name"`
+	Handler   string           `json:"handler"`
+	CPU       float64          `json:"cpuCores"`              // below 0 before a second sample
+	Memory    uint64           `json:"memoryBytes"`           // what the pod costs in all: Own and Measured
+	Own       uint64           `json:"containersMemoryBytes"` // what its containers use themselves
+	Declared  overhead.Amounts `json:"declaredOverhead"`
+	Measured  uint64           `json:"measuredOverheadBytes"`
+	Verdict   overhead.Verdict `json:"verdict"`
+	Restarts  uint32           `json:"restarts"`
 }
 
 const (
@@ -63,6 +68,9 @@ func Run(ctx context.Context, c *dial.Client, o Options) error {
 		rows, err := Read(ctx, c, meter)
 		if err != nil {
 			return err
+		}
+		if output.ForPrograms(o.Format) {
+			return output.Encode(o.Out, append([]Row{}, rows...), o.Format)
 		}
 		return Print(o.Out, rows)
 	}

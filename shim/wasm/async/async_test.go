@@ -79,10 +79,7 @@ var builtIns = []string{
 
 func newGuest(t *testing.T, from *source, to *sink, promise *Promise) *guest {
 	t.Helper()
-	system, err := wasi.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	system := wasi.New()
 	t.Cleanup(system.Close)
 	world := canonical.World{Name: "test", Interfaces: map[string][]canonical.Function{iface: {
 		{Name: "source", Results: "i", Call: func(c *canonical.Call, p []uint64, _ uint32) error {
@@ -127,6 +124,7 @@ func newGuest(t *testing.T, from *source, to *sink, promise *Promise) *guest {
 	if err := canonical.Provide(g.ctx, r, imports, world, World()); err != nil {
 		t.Fatal(err)
 	}
+	var err error
 	if g.mod, err = r.InstantiateWithConfig(g.ctx, wasitest.Component(functions, 4), wazero.NewModuleConfig()); err != nil {
 		t.Fatal(err)
 	}

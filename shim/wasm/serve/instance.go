@@ -44,10 +44,7 @@ var ErrNoHandler = errors.New("the module exports neither " + lower.HandleName +
 //
 // A linear.StartError where there is no memory for it.
 func (c *Component) Instantiate() (*Instance, error) {
-	w, err := c.Host.NewInstance()
-	if err != nil {
-		return nil, fmt.Errorf("make host: %w", err)
-	}
+	w := c.Host.NewLazyInstance()
 	w.System().Parks = true
 	w.ABI().Extension, w.ABI().Tasks = c.Extension, async.New(w.System())
 	i := &Instance{wasi: w, ctx: canonical.With(c.Context, w.ABI())}

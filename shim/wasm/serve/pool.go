@@ -86,10 +86,7 @@ func (p *Instances) instance(ctx context.Context) (*Instance, error) {
 		if err == nil {
 			return i, nil
 		}
-		alone := p.back(nil)
-		if alone {
-			p.tell() // those that took this one for an instance, and wait for its memory
-		}
+		alone := p.failed(released)
 		var memory *linear.StartError
 		if alone || !errors.As(err, &memory) {
 			return nil, err
@@ -113,7 +110,8 @@ func (p *Instances) lend() (spare *Instance, coming <-chan *Instance, released <
 	return spare, coming, p.released
 }
 
-// back counts a request out, with the instance that is kept, and reports whether it was the last.
+// back counts a request out that has given its memory back, with the instance that is kept, and
+// reports whether it was the last.
 func (p *Instances) back(kept *Instance) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,13 +119,25 @@ func (p *Instances) back(kept *Instance) bool {
 	if kept != nil {
 		p.spare = kept
 	}
+	p.tell()
 	return p.lent == 0
 }
 
-// tell wakes who waits for memory.
-func (p *Instances) tell() {
+// failed counts a request out that found no memory, and reports whether nobody else had any: nor
+// since it was counted in, which released tells.
+func (p *Instances) failed(released <-chan struct{}) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.lent--
+	if p.lent > 0 || p.released != released {
+		return false
+	}
+	p.tell() // those that took this one for an instance, and wait for its memory
+	return true
+}
+
+// tell wakes who waits for memory. The caller holds mu.
+func (p *Instances) tell() {
 	close(p.released)
 	p.released = make(chan struct{})
 }
@@ -217,7 +227,6 @@ func (g *guest) Release(err error) {
 		kept = nil
 	}
 	alone := g.from.back(kept)
-	g.from.tell()
 	<-g.from.seats
 	if alone && !g.from.options.Kept {
 		g.from.prepare()
@@ -247,7 +256,7 @@ func (p *Instances) prepare() {
 	if p.coming != nil {
 		p.coming, p.spare = nil, i
 	}
+	p.tell() // who waits for memory takes it
 	p.mu.Unlock()
 	coming <- i // a request that waits for it counts itself
-	p.tell()    // who waits for memory takes it
 }

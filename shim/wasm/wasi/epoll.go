@@ -65,7 +65,11 @@ func (p *poller) open() error {
 	if err != nil {
 		return err
 	}
-	bell := p.sys.waiter.bell
+	bell, err := p.sys.waiter.bell.descriptor()
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
 	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(bell)}
 	if err := unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, bell, &event); err != nil {
 		unix.Close(fd)

@@ -134,3 +134,28 @@ func TestEventsOfMany(t *testing.T) {
 	soon(t, e.Set)
 	all.Wait()
 }
+
+// TestBellBeforeItIsMade is heard by the first wait that needs a descriptor, whenever it rang.
+func TestBellBeforeItIsMade(t *testing.T) {
+	s := New()
+	s.Cancel()
+	if _, err := s.waiter.await(-1, 0, nil); err != unix.ECANCELED {
+		t.Errorf("a wait after Cancel: %v", err)
+	}
+	s.Close()
+	for n := range 500 {
+		s := New()
+		var ringing sync.WaitGroup
+		ringing.Go(s.Interrupt)
+		if n%2 == 0 {
+			ringing.Wait()
+		}
+		wait := unix.Timespec{Sec: 10}
+		if why, err := s.waiter.await(-1, 0, &wait); why != wakeInterrupt || err != nil {
+			t.Fatalf("round %d: woken by %d, %v", n, why, err)
+		}
+		ringing.Wait()
+		s.Close()
+		s.waiter.ring() // by an event that comes too late: there is nothing to ring
+	}
+}

@@ -156,7 +156,7 @@ func (p *poller) pause(polls, parks bool, left int64) (woken, seen bool, err err
 	}
 	for i := range p.events[:n] {
 		event := &p.events[i]
-		if int(event.Fd) == p.sys.waiter.bell {
+		if int(event.Fd) == p.sys.waiter.bell.fd {
 			woken = p.sys.waiter.muffle() == wakeInterrupt
 			continue
 		}

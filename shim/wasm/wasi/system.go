@@ -1,7 +1,6 @@
 package wasi
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -42,15 +41,11 @@ type System struct {
 }
 
 // New makes the System of a guest.
-func New() (*System, error) {
+func New() *System {
 	s := &System{epoch: time.Now(), listeners: map[*Socket]bool{}}
 	s.poller = poller{sys: s, epoll: -1}
-	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("make event descriptor: %w", err)
-	}
-	s.waiter.bell, s.waiter.alarm = bell, make(chan struct{}, 1)
-	return s, nil
+	s.waiter.bell.fd, s.waiter.alarm = -1, make(chan struct{}, 1)
+	return s
 }
 
 // Interrupt asks the guest to end. From now on its listeners refuse connections (those that had
@@ -98,8 +93,7 @@ func (s *System) Close() {
 		return
 	}
 	s.closed = true
-	unix.Close(s.waiter.bell)
-	s.waiter.bell = -1
+	s.waiter.bell.close()
 	s.poller.close()
 }
 

@@ -1,6 +1,7 @@
 package wasi
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,7 @@ const (
 
 // waiter waits for one descriptor at a time, and is woken by Interrupt, Cancel and events.
 type waiter struct {
-	bell        int           // eventfd that wakes a thread
+	bell        bell          // wakes a thread
 	alarm       chan struct{} // wakes a wait without one
 	interrupted atomic.Bool   // Interrupt was called
 	rung        atomic.Bool   // it has rung, and no wait has heard it
@@ -32,13 +33,60 @@ func (w *waiter) ring() {
 	case w.alarm <- struct{}{}:
 	default: // it rings already
 	}
-	_, _ = unix.Write(w.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	w.bell.ring()
+}
+
+// bell is an eventfd, made for the first wait that needs a descriptor: most guests that answer one
+// request have none.
+type bell struct {
+	mu   sync.Mutex
+	fd   int  // -1 until it is made
+	rung bool // before that
+}
+
+// descriptor is readable once the bell has rung. Only the guest's thread asks.
+func (b *bell) descriptor() (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fd >= 0 {
+		return b.fd, nil
+	}
+	rings := uint(0)
+	if b.rung {
+		rings = 1
+	}
+	fd, err := unix.Eventfd(rings, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return -1, err
+	}
+	b.fd = fd
+	return fd, nil
+}
+
+// ring makes it readable.
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fd < 0 {
+		b.rung = true
+		return
+	}
+	_, _ = unix.Write(b.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+}
+
+func (b *bell) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fd >= 0 {
+		unix.Close(b.fd)
+		b.fd = -1
+	}
 }
 
 // muffle takes the bell's ring, and tells what it was for.
 func (w *waiter) muffle() wake {
 	var b [8]byte
-	unix.Read(w.bell, b[:])
+	unix.Read(w.bell.fd, b[:])
 	return w.heard()
 }
 
@@ -48,7 +96,11 @@ func (w *waiter) await(fd int, events int16, wait *unix.Timespec) (wake, error) 
 	if err := w.canceled(); err != nil {
 		return wakeTimeout, err
 	}
-	w.polls = [2]unix.PollFd{{Fd: int32(w.bell), Events: unix.POLLIN}, {Fd: int32(fd), Events: events}}
+	bell, err := w.bell.descriptor()
+	if err != nil {
+		return wakeTimeout, err
+	}
+	w.polls = [2]unix.PollFd{{Fd: int32(bell), Events: unix.POLLIN}, {Fd: int32(fd), Events: events}}
 	n, err := unix.Ppoll(w.polls[:], wait, nil)
 	switch {
 	case err != nil:

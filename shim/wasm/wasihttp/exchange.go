@@ -14,30 +14,40 @@ import (
 // exchange is one request and what a guest answers to it.
 type exchange struct {
 	once     sync.Once
-	answered chan struct{} // closed when response or err is there
 	response *outgoingResponse
 	err      error
+	at       time.Time   // when the response came, if it has a body
+	pause    *time.Timer // until it is sent at latest, then
 
-	returned chan struct{} // closed when the guest has returned
-	failed   error         // why it has failed, then
+	tell     func()        // closes answered
+	answered chan struct{} // closed when response or err is there, and it is time to send it
 }
 
 func newExchange() *exchange {
-	return &exchange{answered: make(chan struct{}), returned: make(chan struct{})}
+	e := &exchange{answered: make(chan struct{})}
+	e.tell = sync.OnceFunc(func() { close(e.answered) })
+	return e
 }
 
-// answer is the guest's answer, or an error in its place. The first one counts.
+// answer is the guest's answer, or an error in its place. The first one counts. Most guests return
+// soon after it: who sends the response is woken once, when all of it is there, or at latest when
+// its body makes a pause.
 func (e *exchange) answer(response *outgoingResponse, err error) {
 	e.once.Do(func() {
 		e.response, e.err = response, err
-		close(e.answered)
+		if response == nil || response.body == nil {
+			e.tell()
+			return
+		}
+		e.at = time.Now()
+		response.body.pipe.WhenLarge(e.tell)
+		e.pause = time.AfterFunc(lull, e.tell)
 	})
 }
 
 // finish is the guest's end. A body that it has left open ends complete if the guest has returned:
 // it can have nothing more to say, and wasmtime ends it so.
 func (e *exchange) finish(err error) {
-	e.failed = err
 	e.answer(nil, err)
 	if r := e.response; r != nil && r.body != nil {
 		end := io.EOF
@@ -45,8 +55,9 @@ func (e *exchange) finish(err error) {
 			end = fmt.Errorf("%w: %w", errAborted, err)
 		}
 		r.body.pipe.CloseWrite(end)
+		e.pause.Stop()
 	}
-	close(e.returned)
+	e.tell()
 }
 
 // lull is how long a body may pause before what was written of it is sent.
@@ -74,12 +85,13 @@ func (w *writer) head(r *outgoingResponse) {
 // connection, or only its half of it.
 const goneGrace = time.Second
 
-// copy sends the body until its end, which it returns: nil for a complete one. gone tells that the
-// client sends nothing more, over that the time of the request is over.
-func (w *writer) copy(body *outgoing, gone, over <-chan struct{}) error {
+// copy sends the body until its end, which it returns: nil for a complete one. at is when the
+// response came, gone tells that the client sends nothing more, over that the time of the request
+// is over.
+func (w *writer) copy(body *outgoing, at time.Time, gone, over <-chan struct{}) error {
 	chunk := chunks.Get().(*[16 << 10]byte)
 	defer chunks.Put(chunk)
-	pause := time.NewTimer(lull)
+	pause := time.NewTimer(lull - time.Since(at))
 	defer pause.Stop()
 	unsent := true // the head
 	var left <-chan time.Time

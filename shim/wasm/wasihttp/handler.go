@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -139,6 +140,7 @@ func (h *Handler) start(guest Guest, r *http.Request, body *incoming) *exchange 
 		defer deadline.Stop()
 		err := run(guest, request, e)
 		e.finish(err)
+		runtime.Gosched() // the response first: this thread is awake
 		guest.Release(err)
 	}()
 	return e
@@ -184,7 +186,7 @@ func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *ex
 	if e.response.body == nil {
 		return true
 	}
-	if err := w.copy(e.response.body, r.Context().Done(), over.Done()); err != nil {
+	if err := w.copy(e.response.body, e.at, r.Context().Done(), over.Done()); err != nil {
 		e.response.body.pipe.CloseRead(pipe.ErrUnread)
 		h.log(r, fmt.Errorf("send response: %w", err))
 		_ = w.control.Flush() // the client is to see what there was

@@ -57,10 +57,7 @@ func New(config Config) (*Host, error) {
 			}
 		}
 	}
-	var err error
-	if h.system, err = wasi.New(); err != nil {
-		return nil, err
-	}
+	h.system = wasi.New()
 	if err := h.fill(); err != nil {
 		for _, d := range h.table.open {
 			if d.file.Kind() == wasi.KindListener && d.preopen {

@@ -67,17 +67,23 @@ func exitWith(c *canonical.Call, code uint32) {
 
 // getStdin gives the guest another stream of its standard input.
 func getStdin(c *canonical.Call, p []uint64, _ uint32) error {
-	p[0] = uint64(c.Add(&input{node: Of(c).stdio[0].use()}, 0))
+	stream, err := Of(c).stream(0)
+	if err != nil {
+		return err
+	}
+	p[0] = uint64(c.Add(&input{node: stream.use()}, 0))
 	return nil
 }
 
-func getStdout(c *canonical.Call, p []uint64, _ uint32) error {
-	p[0] = uint64(c.Add(NewOutputStream(newOutput(Of(c).stdio[1], Place{})), 0))
-	return nil
-}
+func getStdout(c *canonical.Call, p []uint64, _ uint32) error { return getOutput(c, p, 1) }
+func getStderr(c *canonical.Call, p []uint64, _ uint32) error { return getOutput(c, p, 2) }
 
-func getStderr(c *canonical.Call, p []uint64, _ uint32) error {
-	p[0] = uint64(c.Add(NewOutputStream(newOutput(Of(c).stdio[2], Place{})), 0))
+func getOutput(c *canonical.Call, p []uint64, number int) error {
+	stream, err := Of(c).stream(number)
+	if err != nil {
+		return err
+	}
+	p[0] = uint64(c.Add(NewOutputStream(newOutput(stream, Place{})), 0))
 	return nil
 }
 
@@ -104,8 +110,12 @@ func getTerminalStderr(c *canonical.Call, _ []uint64, out uint32) error {
 }
 
 // putTerminal writes the terminal that a standard stream is, if it is one.
-func putTerminal(c *canonical.Call, out uint32, stream int, r canonical.Resource) error {
-	if Of(c).stdio[stream].file.Terminal() {
+func putTerminal(c *canonical.Call, out uint32, number int, r canonical.Resource) error {
+	stream, err := Of(c).stream(number)
+	if err != nil {
+		return err
+	}
+	if stream.file.Terminal() {
 		c.PutOption(out, r)
 		return nil
 	}

@@ -39,8 +39,12 @@ func (d *descriptor) file() (*wasi.File, error) {
 
 // getDirectories gives the guest a new descriptor of each preopen.
 func getDirectories(c *canonical.Call, _ []uint64, out uint32) error {
-	at := c.PutList(out, len(Of(c).given), 12, 4)
-	for n, d := range Of(c).given {
+	given, err := Of(c).preopens()
+	if err != nil {
+		return err
+	}
+	at := c.PutList(out, len(given), 12, 4)
+	for n, d := range given {
 		c.Put32(at, c.Add(&descriptor{node: d.node.use(), flags: d.flags}, 0))
 		c.PutText(at+4, Of(c).host.config.Preopens[n].Name)
 		at += 12

@@ -15,8 +15,8 @@ type Instance struct {
 	abi    canonical.Instance
 	host   *Host
 	system *wasi.System
-	stdio  [3]*node
-	given  []*descriptor // of each of the host's preopens
+	stdio  [3]*node      // nil before they are opened
+	given  []*descriptor // of each of the host's preopens, opened when given is not nil
 	seed   *[2]uint64    // insecure-seed's answer, once it was asked for
 
 	// Scratch space, so that calls make no garbage.
@@ -31,40 +31,63 @@ type Instance struct {
 //
 // ErrInvalidArgument for a descriptor of the configuration that is not what it is said to be.
 func (h *Host) NewInstance() (*Instance, error) {
-	i := &Instance{host: h, buffers: make(wasi.Buffers, 0, 1)}
-	i.abi.Owner = i
-	var err error
-	if i.system, err = wasi.New(); err != nil {
-		return nil, err
+	i := h.NewLazyInstance()
+	_, err := i.stream(0)
+	if err == nil {
+		_, err = i.preopens()
 	}
-	if err := i.fill(); err != nil {
+	if err != nil {
 		i.Close()
 		return nil, err
 	}
 	return i, nil
 }
 
-// fill opens everything that an instance starts with.
-func (i *Instance) fill() error {
-	files, _, err := i.system.Stdio(i.host.config.Stdin, i.host.config.Stdout, i.host.config.Stderr)
-	if err != nil {
-		return err
+// NewLazyInstance makes the WASI of an instance that opens standard streams and preopens when the
+// guest first asks for them, which then fails where NewInstance would. It is for guests that answer
+// one request: most of these never ask. Hears does not know of a standard input before.
+func (h *Host) NewLazyInstance() *Instance {
+	i := &Instance{host: h, system: wasi.New(), buffers: make(wasi.Buffers, 0, 1)}
+	i.abi.Owner = i
+	return i
+}
+
+// stream is a standard stream, by its number.
+func (i *Instance) stream(number int) (*node, error) {
+	if i.stdio[0] == nil {
+		files, _, err := i.system.Stdio(i.host.config.Stdin, i.host.config.Stdout, i.host.config.Stderr)
+		if err != nil {
+			return nil, err
+		}
+		for n, f := range files {
+			i.stdio[n] = &node{file: f, users: 1}
+		}
 	}
-	for n, f := range files {
-		i.stdio[n] = &node{file: f, users: 1}
+	return i.stdio[number], nil
+}
+
+// preopens are the descriptors of the host's preopens, in their order.
+func (i *Instance) preopens() ([]*descriptor, error) {
+	if i.given != nil {
+		return i.given, nil
 	}
+	given := make([]*descriptor, 0, len(i.host.config.Preopens))
 	for _, p := range i.host.config.Preopens {
 		dir, err := i.system.Preopen(p)
 		if err != nil {
-			return fmt.Errorf("take preopen %q: %w", p.Name, err)
+			for _, d := range given {
+				d.Drop()
+			}
+			return nil, fmt.Errorf("take preopen %q: %w", p.Name, err)
 		}
 		flags := descriptorRead | descriptorMutate
 		if p.ReadOnly {
 			flags = descriptorRead
 		}
-		i.given = append(i.given, &descriptor{node: &node{file: &dir.File, users: 1}, flags: flags})
+		given = append(given, &descriptor{node: &node{file: &dir.File, users: 1}, flags: flags})
 	}
-	return nil
+	i.given = given
+	return given, nil
 }
 
 // Of is the WASI of the instance that a call is one of.

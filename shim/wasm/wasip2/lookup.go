@@ -100,9 +100,13 @@ func (i *Instance) Resolve(name string) ([]netip.Addr, error) {
 
 // root is the guest's "/", nil for none.
 func (i *Instance) root() *wasi.Dir {
+	given, err := i.preopens()
+	if err != nil {
+		return nil
+	}
 	for n, p := range i.host.config.Preopens {
 		if p.Name == "/" {
-			if dir, err := i.given[n].node.file.AsDir(); err == nil {
+			if dir, err := given[n].node.file.AsDir(); err == nil {
 				return dir
 			}
 		}

@@ -22,7 +22,13 @@ func ShareDescriptor(c *canonical.Call, handle uint64) Shared {
 }
 
 // ShareStdio is another use of a standard stream, by its number.
-func (i *Instance) ShareStdio(number int) Shared { return Shared{i.stdio[number].use()} }
+func (i *Instance) ShareStdio(number int) (Shared, error) {
+	stream, err := i.stream(number)
+	if err != nil {
+		return Shared{}, err
+	}
+	return Shared{stream.use()}, nil
+}
 
 // Stat fills in st of a descriptor.
 func Stat(c *canonical.Call, p []uint64, st *unix.Stat_t) error {

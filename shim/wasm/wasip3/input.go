@@ -81,7 +81,11 @@ func giveInput(c *canonical.Call, out uint32, s *input) {
 }
 
 func readStdin(c *canonical.Call, _ []uint64, out uint32) error {
-	giveInput(c, out, &input{shared: wasip2.Of(c).ShareStdio(0), outcome: cliOutcome()})
+	stdin, err := wasip2.Of(c).ShareStdio(0)
+	if err != nil {
+		return err
+	}
+	giveInput(c, out, &input{shared: stdin, outcome: cliOutcome()})
 	return nil
 }
 

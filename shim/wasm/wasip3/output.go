@@ -61,7 +61,11 @@ func drain(c *canonical.Call, p []uint64, stream uint64, s *output) {
 
 func writeStdio(number int) func(*canonical.Call, []uint64, uint32) error {
 	return func(c *canonical.Call, p []uint64, _ uint32) error {
-		drain(c, p, p[0], &output{shared: wasip2.Of(c).ShareStdio(number), outcome: cliOutcome()})
+		stream, err := wasip2.Of(c).ShareStdio(number)
+		if err != nil {
+			return err
+		}
+		drain(c, p, p[0], &output{shared: stream, outcome: cliOutcome()})
 		return nil
 	}
 }

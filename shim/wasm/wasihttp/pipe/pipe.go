@@ -28,9 +28,10 @@ type Pipe struct {
 	ring  []byte // grows up to Size
 	start int    // of what was written and not read
 	n     int
-	end   error // the writer's: io.EOF for a complete body; nil = more may come
-	gone  error // the reader's: nil = it reads
-	whole bool  // the reader has read a complete body
+	large func() // called once, when a quarter of the room is taken
+	end   error  // the writer's: io.EOF for a complete body; nil = more may come
+	gone  error  // the reader's: nil = it reads
+	whole bool   // the reader has read a complete body
 }
 
 func New() *Pipe {
@@ -81,7 +82,23 @@ func (p *Pipe) TryWrite(b []byte) (int, error) {
 	}
 	p.n += len(b)
 	p.told()
+	p.tellLarge()
 	return len(b), nil
+}
+
+// WhenLarge has f called as soon as a quarter of the room is taken.
+func (p *Pipe) WhenLarge(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.large = f
+	p.tellLarge()
+}
+
+func (p *Pipe) tellLarge() {
+	if p.large != nil && p.n >= Size/4 {
+		p.large()
+		p.large = nil
+	}
 }
 
 // reserve makes the ring hold n bytes.
