@@ -165,6 +165,34 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestUnreadBodies never become requests, though the access log stands between the handler and
+// net/http.
+func TestUnreadBodies(t *testing.T) {
+	for name, b := range map[string]*bench{"0.2": serve(t, Options{}, wasihttp.Limits{}, 0), "0.3": serveService(t, Options{}, wasihttp.Limits{})} {
+		for _, head := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			conn.SetDeadline(time.Now().Add(10 * time.Second))
+			fmt.Fprintf(conn, "POST /hello HTTP/1.1\r\nHost: h\r\n%s\r\n\r\n", head)
+			answers := bufio.NewReader(conn)
+			r, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := io.ReadAll(r.Body); string(text) != "hello\n" || err != nil {
+				t.Errorf("%s, %s: got %q, %v", name, head, text, err)
+			}
+			io.WriteString(conn, "GET /hello?smuggled HTTP/1.1\r\nHost: h\r\n\r\n")
+			if more, _ := io.ReadAll(answers); len(more) > 0 {
+				t.Errorf("%s, %s: the body is taken for a request: %q", name, head, more)
+			}
+		}
+	}
+}
+
 // TestEchoStreams has a part of the response before the request has ended.
 func TestEchoStreams(t *testing.T) {
 	b := serve(t, Options{}, wasihttp.Limits{}, 0)

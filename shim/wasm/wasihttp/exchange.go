@@ -144,8 +144,17 @@ func (w *writer) trailers(trailers http.Header) {
 }
 
 // closeAfterwards makes net/http close the connection behind the response. It has no function for
-// that once the head was sent, except what it does for a body that is too large.
+// that once the head was sent, except what it does for a body that is too large, which only its own
+// writer does.
 func (w *writer) closeAfterwards() {
-	limited := http.MaxBytesReader(w.ResponseWriter, io.NopCloser(strings.NewReader("x")), 0)
+	to := w.ResponseWriter
+	for {
+		around, wraps := to.(interface{ Unwrap() http.ResponseWriter })
+		if !wraps {
+			break
+		}
+		to = around.Unwrap()
+	}
+	limited := http.MaxBytesReader(to, io.NopCloser(strings.NewReader("x")), 0)
 	_, _ = io.Copy(io.Discard, limited)
 }
