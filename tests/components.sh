@@ -42,10 +42,11 @@ crates() {
 
 # npm fills a folder with componentize-js; no script of a package runs.
 javascript() {
-	cp "$pins/package.json" "$pins/package-lock.json" "$pins/componentize.mjs" "$to/javascript.new/" &&
+	cp "$pins/package.json" "$pins/package-lock.json" "$to/javascript.new/" &&
 		npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --prefix "$to/javascript.new"
 }
 
 fetched python requirements.txt python3 pypi
 fetched crates Cargo.lock cargo crates
 fetched javascript package-lock.json npm javascript
+[ ! -d "$to/javascript" ] || cp "$pins/componentize.mjs" "$to/javascript/"

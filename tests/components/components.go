@@ -3,12 +3,14 @@
 package components
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // ErrMissing is for a tool that tests/components.sh could not fetch.
@@ -124,13 +126,49 @@ func (t Tools) FromPython(ctx context.Context, world, file, component string) er
 		"python3", t.componentizePython(), "-d", t.wit(), "-w", world, "componentize", module, "-o", component)
 }
 
-// FromJavaScript makes a component of a file in JavaScript, with SpiderMonkey in it.
+// FromJavaScript makes a component of Command of a file in JavaScript, with SpiderMonkey in it.
 //
 // # Errors
 //
 // ErrMissing without node, or without what comes from npm.
 func (t Tools) FromJavaScript(ctx context.Context, file, component string) error {
-	const script = "componentize.mjs"
+	return t.javaScript(ctx, file, t.wit(), Command, component)
+}
+
+// FromFetchEvent makes a component of a file in JavaScript that answers requests by the event
+// "fetch", of the world in a WIT file. The engine has the interfaces of WASI 0.2.10.
+//
+// # Errors
+//
+// As FromJavaScript.
+func (t Tools) FromFetchEvent(ctx context.Context, world, file, component string) error {
+	wit := component + ".wit"
+	defer os.RemoveAll(wit)
+	if err := os.MkdirAll(filepath.Join(wit, "deps"), 0o755); err != nil {
+		return err
+	}
+	packages, err := filepath.Glob(filepath.Join(t.wit(), "deps/*.wit"))
+	if err != nil {
+		return err
+	}
+	for _, from := range append(packages, world) {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(wit, "deps", filepath.Base(from))
+		if from == world {
+			to = filepath.Join(wit, filepath.Base(from))
+		}
+		if err := os.WriteFile(to, bytes.ReplaceAll(text, []byte("0.2.12"), []byte("0.2.10")), 0o644); err != nil {
+			return err
+		}
+	}
+	name := strings.TrimSuffix(filepath.Base(world), ".wit")
+	return t.javaScript(ctx, file, wit, name, component, "http", "fetch-event")
+}
+
+func (t Tools) javaScript(ctx context.Context, file, wit, world, component string, features ...string) error {
 	_, err := exec.LookPath("node")
 	if err == nil {
 		_, err = os.Stat(filepath.Join(t.javascript, "node_modules/@bytecodealliance/componentize-js"))
@@ -138,7 +176,7 @@ func (t Tools) FromJavaScript(ctx context.Context, file, component string) error
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrMissing, err)
 	}
-	return run(ctx, t.javascript, nil, "node", script, file, t.wit(), Command, component)
+	return run(ctx, t.javascript, nil, append([]string{"node", "componentize.mjs", file, wit, world, component}, features...)...)
 }
 
 // run runs a command.

@@ -1,8 +1,11 @@
 package components_test
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,6 +61,80 @@ func TestNotes(t *testing.T) {
 			if err != nil || answer.StatusCode != c.status || string(body) != c.want+"\n" || answer.Header.Get("Content-Type") != "application/json" {
 				t.Errorf("%s: %s %s: %d %q %v, want %d %q", name, c.method, c.target, answer.StatusCode, body, err, c.status, c.want)
 			}
+		}
+	}
+}
+
+// TestMask has the example in JavaScript stand before a server, here and under wasmtime.
+func TestMask(t *testing.T) {
+	all, component := tools(t), filepath.Join(t.TempDir(), "mask.wasm")
+	example, err := filepath.Abs("../../examples/mask")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = all.FromFetchEvent(t.Context(), filepath.Join(example, "mask.wit"), filepath.Join(example, "mask.js"), component)
+	if errors.Is(err, components.ErrMissing) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("all of it ", 7000) + "ann@example.org" + strings.Repeat(" and more", 7000)
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", r.Header.Get("X-Type"))
+		w.Header().Set("X-Behind", r.Method+" "+r.RequestURI)
+		w.WriteHeader(http.StatusAccepted)
+		w.Write(body)
+	}))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SUNABA_COMPONENTS_CACHE", t.TempDir())
+	t.Setenv("UPSTREAM", behind.URL)
+	servers := map[string]string{
+		"here": web(t, self, "serve", component), "wasmtime": web(t, all.Wasmtime(), "serve", "-Scli", "-Sinherit-env", "--addr", "127.0.0.1:0", component),
+	}
+	ask := func(target, kind, text string) map[string]string {
+		got := map[string]string{}
+		for name, address := range servers {
+			r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+address+target, strings.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("X-Type", kind)
+			answer, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			if err != nil {
+				t.Fatalf("%s: %s: %v", name, target, err)
+			}
+			got[name] = fmt.Sprint(answer.StatusCode, " ", answer.Header.Get("X-Behind"), " ", answer.Header.Get("X-Filter"), " ", string(body))
+		}
+		return got
+	}
+	for _, c := range []struct{ target, kind, text, want string }{
+		{"/a?b=%20", "text/plain", "to ann.b@example.org or bob@example.com.\n", "202 POST /a?b=%20 mask to *** or ***.\n"},
+		{"/a", "application/octet-stream", "ann@example.org\n", "202 POST /a mask ann@example.org\n"},
+		{"/a", "text/plain", "", "202 POST /a mask "},
+		{"/a", "text/plain", "日本 ann@example.org", "202 POST /a mask 日本 ***"},
+		{"/a", "text/plain", long, "202 POST /a mask " + strings.ReplaceAll(long, "ann@example.org", "***")},
+		{"/admin/a", "text/plain", "", "403   not for everybody\n"},
+	} {
+		for name, got := range ask(c.target, c.kind, c.text) {
+			if got != c.want {
+				t.Errorf("%s: %s, %s, %d bytes: got %.100q, want %.100q", name, c.target, c.kind, len(c.text), got, c.want)
+			}
+		}
+	}
+	behind.Close()
+	for name, got := range ask("/a", "text/plain", "") {
+		if !strings.HasPrefix(got, "502   the server does not answer: ") {
+			t.Errorf("%s, without a server: %q", name, got)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func served(ctx context.Context, file string) error {
 	if err := canonical.Provide(ctx, r, imports, wasip2.World(), wasihttp.World(), wasip3.World(), wasihttp.Service(), async.World()); err != nil {
 		return err
 	}
-	host, err := wasip2.New(wasip2.Config{Stdin: -1, Stdout: 1, Stderr: 2})
+	host, err := wasip2.New(wasip2.Config{Env: os.Environ(), Stdin: -1, Stdout: 1, Stderr: 2})
 	if err != nil {
 		return err
 	}

@@ -1,16 +1,16 @@
-// Makes a component of WASI 0.2's command of a file in JavaScript:
+// Makes a component of WASI 0.2 of a file in JavaScript:
 //
-//	node componentize.mjs FILE WIT WORLD COMPONENT
+//	node componentize.mjs FILE WIT WORLD COMPONENT [FEATURE...]
 //
-// It runs in the folder in which npm has installed package.json.
+// Without the features http and fetch-event it imports nothing of wasi:http. It runs in the folder in which npm has installed package.json.
 import { writeFile } from 'node:fs/promises';
 import { componentize } from '@bytecodealliance/componentize-js';
 
-const [file, wit, world, out] = process.argv.slice(2);
+const [file, wit, world, out, ...features] = process.argv.slice(2);
 const made = await componentize({
 	sourcePath: file,
 	witPath: wit,
 	worldName: world,
-	disableFeatures: ['http', 'fetch-event'], // which would import wasi:http
+	disableFeatures: ['http', 'fetch-event'].filter((f) => !features.includes(f)),
 });
 await writeFile(out, made.component);
