@@ -1,7 +1,6 @@
 package components_test
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -72,13 +71,7 @@ func TestMask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = all.FromFetchEvent(t.Context(), filepath.Join(example, "mask.wit"), filepath.Join(example, "mask.js"), component)
-	if errors.Is(err, components.ErrMissing) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	need(t, all.FromFetchEvent(t.Context(), filepath.Join(example, "mask.wit"), filepath.Join(example, "mask.js"), component))
 	long := strings.Repeat("all of it ", 7000) + "ann@example.org" + strings.Repeat(" and more", 7000)
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
