@@ -23,9 +23,8 @@ import (
 
 const (
 	folder    = "sunaba-support/" // where everything stands in the archive
-	serverLog = "logs/server.log"
-	maxPart   = 8 << 20  // bytes of one file
-	maxBundle = 64 << 20 // bytes of all files together
+	maxPart   = 8 << 20           // bytes of one file
+	maxBundle = 64 << 20          // bytes of all files together
 	maxFiles  = 20000
 	partTime  = 30 * time.Second // for one file; what takes longer is left out
 )
@@ -33,9 +32,8 @@ const (
 // Node is the node that a bundle is about.
 type Node struct {
 	Root, State, Socket string
-
-	ConfigFile string
-	ConfigKeys map[string]bool // those whose values are shown
+	ConfigFile          string
+	ConfigKeys          map[string]bool // those whose values are shown
 	// Unknown is why it is not known which files have secrets, "" if it is: no texts are shown then.
 	Unknown string
 
@@ -48,14 +46,15 @@ type Node struct {
 
 	Unit, LogFile string // where the server's log is: LogFile, else the journal of Unit
 	WithPodLogs   bool
-	Within        time.Duration // for one file; 0 is partTime
+
+	within time.Duration // partTime, except in tests
 }
 
-// file is a file of the bundle.
-type file struct {
-	name    string
-	size    int
-	removed int
+// item is a file of the bundle. write returns how many values it left out.
+type item struct {
+	name  string
+	text  bool // what it writes may have secrets
+	write func(context.Context, io.Writer) (removed int, err error)
 }
 
 // bundle is an archive that is being written.
@@ -63,168 +62,175 @@ type bundle struct {
 	node    Node
 	secrets *secrets
 	tar     *tar.Writer
-	room    int64
-	files   []file
-	faults  []string
+	room    int
+	files   int
+	listed  strings.Builder // the files
+	missing strings.Builder
 }
 
 // write writes the archive and returns its index.
 //
 // # Errors
 //
-// The context's, and those of out. What cannot be read is in the index.
+// Those of out. What cannot be read is in the index.
 func (n Node) write(ctx context.Context, out io.Writer) (index string, err error) {
-	if n.Within == 0 {
-		n.Within = partTime
+	if n.within == 0 {
+		n.within = partTime
 	}
 	compressed := gzip.NewWriter(out)
 	b := &bundle{node: n, tar: tar.NewWriter(compressed), room: maxBundle}
-	b.secrets = b.learn(ctx)
-	for _, t := range n.texts() {
-		if err := b.addText(ctx, t.name, t.write); err != nil {
-			return "", err
-		}
-	}
-	for _, s := range n.sources(b.fault) {
-		if s.keys == nil {
-			continue
-		}
-		for _, name := range s.files(s.pattern) {
-			if err := b.addDocuments(ctx, s, name); err != nil {
-				return "", err
-			}
-		}
-	}
-	for _, l := range n.logs(b.fault) {
-		if err := b.addText(ctx, l.name, l.write); err != nil {
-			return "", err
-		}
-	}
+	b.secrets = n.learn(ctx)
 	if b.secrets.blind != "" {
-		b.faults = append(b.faults, "texts and logs are left out: "+b.secrets.blind)
+		b.fault("texts and logs", errors.New(b.secrets.blind))
 	}
-	index = b.index()
-	if err := b.add("index.txt", []byte(index), 0); err != nil {
+	for _, i := range b.items() {
+		if err := b.make(ctx, i); err != nil {
+			return "", err
+		}
+	}
+	index = "BYTES REMOVED FILE\n" + b.listed.String() + b.missing.String()
+	if err := b.add("index.txt", []byte(index)); err != nil {
 		return "", err
 	}
 	return index, errors.Join(b.tar.Close(), compressed.Close())
 }
 
-// learn reads all documents for what must not be in texts. It gives up after some time: then no
-// texts are shown.
-func (b *bundle) learn(ctx context.Context) *secrets {
-	found := make(chan *secrets, 1)
-	go func() {
-		s := newSecrets()
-		s.blind = b.node.Unknown
+// items are all files, in the order in which they have room.
+func (b *bundle) items() []item {
+	n := b.node
+	all := []item{
+		{"versions.txt", true, n.writeVersions},
+		{"check.txt", true, func(ctx context.Context, w io.Writer) (int, error) { return 0, n.Check(ctx, w) }},
+		{"server.txt", true, n.writeServer},
+	}
+	for _, s := range n.sources(b.fault) {
+		for _, name := range s.files() {
+			if s.keys == nil {
+				break
+			}
+			all = append(all, item{s.as + strings.TrimSuffix(name, ".json") + ".json", false, func(_ context.Context, w io.Writer) (int, error) {
+				docs, removed, err := s.read(name, b.secrets)
+				return removed, errors.Join(err, encode(w, docs))
+			}})
+		}
+	}
+	return append(append(all, item{"logs/server.log", true, n.writeLog}), n.logs(b.fault)...)
+}
+
+// timed runs f with a time limit; ok is false if it did not return. It is left behind then.
+func timed[T any](ctx context.Context, limit time.Duration, f func(context.Context) T) (result T, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	done := make(chan T, 1)
+	go func() { done <- f(ctx) }()
+	select {
+	case result = <-done:
+		return result, true
+	case <-ctx.Done():
+		return result, false
+	}
+}
+
+// learn reads all documents for what must not be in texts.
+func (n Node) learn(ctx context.Context) *secrets {
+	s, ok := timed(ctx, n.within, func(ctx context.Context) *secrets {
+		s := newSecrets(n.Unknown)
 		note := func(name string, err error) {
 			if errors.Is(err, errUnknown) && s.blind == "" {
-				s.blind = fmt.Sprintf("%q %s, and what it has that must not be in them is not known", name, reason(err))
+				s.blind = fmt.Sprintf("%q may have values that must not be in them: %s", name, reason(err))
 			}
 		}
-		for _, source := range b.node.sources(note) {
-			for _, name := range source.files(source.pattern) {
-				if ctx.Err() != nil {
-					return
-				}
+		for _, source := range n.sources(note) {
+			for _, name := range source.files() {
 				if _, _, err := source.read(name, s); err != nil {
 					note(filepath.Join(source.dir, name), err)
+				}
+				if ctx.Err() != nil {
+					s.blind = ctx.Err().Error()
+					return s
 				}
 			}
 		}
 		s.seal()
-		found <- s
-	}()
-	select {
-	case s := <-found:
 		return s
-	case <-ctx.Done():
-	case <-time.After(b.node.Within):
+	})
+	if !ok {
+		s = newSecrets("it took too long to find what must not be in them")
+		s.seal()
 	}
-	s := newSecrets()
-	s.blind = "it took too long to find what must not be in them"
-	s.seal()
 	return s
 }
 
-// fault notes what is missing. It is told only by what fails, not by what it has.
+// fault notes what is missing.
 func (b *bundle) fault(name string, err error) {
-	if len(b.faults) < 1000 && !errors.Is(err, fs.ErrNotExist) {
-		b.faults = append(b.faults, quoted(name)+": "+reason(err))
+	if b.missing.Len() < maxPart/8 && !errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(&b.missing, "missing: %s: %s\n", quoted(name), reason(err))
 	}
 }
 
-// part is what was made for a file of the bundle.
-type part struct {
-	data    []byte
-	removed int
-	err     error
-}
-
-// within runs make in the time that a file has. What does not return is left behind.
-func (b *bundle) within(ctx context.Context, make func(context.Context) part) (part, error) {
-	limited, cancel := context.WithTimeout(ctx, b.node.Within)
-	defer cancel()
-	done := newChannel(func() part { return make(limited) })
-	select {
-	case p := <-done:
-		return p, context.Cause(ctx)
-	case <-limited.Done():
-		return part{err: fmt.Errorf("took longer than %v", b.node.Within)}, context.Cause(ctx)
-	}
-}
-
-func newChannel(f func() part) <-chan part {
-	done := make(chan part, 1)
-	go func() { done <- f() }()
-	return done
-}
-
-// addDocuments adds what is shown of a file of documents.
-func (b *bundle) addDocuments(ctx context.Context, s source, name string) error {
-	p, err := b.within(ctx, func(context.Context) part {
-		docs, removed, err := s.read(name, b.secrets)
-		if err != nil {
-			return part{err: err}
-		}
-		data, err := encode(docs)
-		return part{data, removed, err}
-	})
-	if err != nil {
-		return err
-	}
-	if p.err != nil {
-		b.fault(filepath.Join(s.dir, name), p.err)
+// make makes a file and adds it, if there is room.
+func (b *bundle) make(ctx context.Context, i item) error {
+	if i.text && b.secrets.blind != "" {
 		return nil
 	}
-	return b.add(s.as+strings.TrimSuffix(name, ".json")+".json", p.data, p.removed)
-}
-
-// addText adds a text without what is known to be secret.
-func (b *bundle) addText(ctx context.Context, name string, write func(context.Context, io.Writer) error) error {
-	if b.secrets.blind != "" {
-		return nil
-	}
-	p, err := b.within(ctx, func(ctx context.Context) part {
+	var data []byte
+	var removed int
+	err, ok := timed(ctx, b.node.within, func(ctx context.Context) (err error) {
 		var w tail
-		err := write(ctx, &w)
-		text, n := b.secrets.clean(string(w.bytes()))
-		return part{[]byte(text), n, err}
-	})
-	if err != nil {
+		removed, err = i.write(ctx, &w)
+		data = w.lines()
+		if i.text {
+			text, n := b.secrets.clean(string(data))
+			data, removed = []byte(text), removed+n
+			if err != nil {
+				text, _ = b.secrets.clean(reason(err))
+				err = errors.New(text)
+			}
+		} else if w.cut {
+			return fmt.Errorf("longer than %d bytes", maxPart)
+		}
 		return err
+	})
+	switch {
+	case !ok:
+		b.fault(i.name, fmt.Errorf("took longer than %v", b.node.within))
+		return nil
+	case err != nil:
+		b.fault(i.name, err)
 	}
 	switch {
-	case p.err != nil:
-		text, _ := b.secrets.clean(reason(p.err))
-		b.fault(name, errors.New(text))
-	case len(p.data) == 0 && name == serverLog:
-		b.fault(name, errors.New("it is empty: is the server's log elsewhere? (--unit, --log-file)"))
+	case len(data) == 0 || err != nil && !i.text:
+		return nil
+	case len(data) > b.room || b.files == maxFiles:
+		b.fault(i.name, errors.New("there is no room for it"))
+		return nil
 	}
-	return b.add(name, p.data, p.removed)
+	b.room -= len(data)
+	b.files++
+	fmt.Fprintln(&b.listed, len(data), removed, quoted(i.name))
+	return b.add(i.name, data)
 }
 
-// tail keeps the last whole lines of what is written, at most maxPart bytes.
+func (b *bundle) add(name string, data []byte) error {
+	h := &tar.Header{Name: folder + name, Mode: 0o600, Size: int64(len(data)), ModTime: time.Now().Truncate(time.Second)}
+	if err := b.tar.WriteHeader(h); err != nil {
+		return fmt.Errorf("write %q: %w", name, err)
+	}
+	if _, err := b.tar.Write(data); err != nil {
+		return fmt.Errorf("write %q: %w", name, err)
+	}
+	return nil
+}
+
+// quoted is a name in a list, on one line.
+func quoted(name string) string {
+	if q := strconv.Quote(name); len(q) != len(name)+2 {
+		return q
+	}
+	return name
+}
+
+// tail keeps the end of what is written, at most 2*maxPart bytes.
 type tail struct {
 	data []byte
 	cut  bool
@@ -239,54 +245,13 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (t *tail) bytes() []byte {
-	data, cut := t.data, t.cut
-	if len(data) > maxPart {
-		data, cut = data[len(data)-maxPart:], true
+// lines are the last whole lines, at most maxPart bytes: before them may be the end of a secret.
+func (t *tail) lines() []byte {
+	if len(t.data) > maxPart {
+		t.data, t.cut = t.data[len(t.data)-maxPart:], true
 	}
-	if cut { // in the first line may be the end of a secret
-		_, data, _ = bytes.Cut(data, []byte("\n"))
+	if t.cut {
+		_, t.data, _ = bytes.Cut(t.data, []byte("\n"))
 	}
-	return data
-}
-
-// add adds a file, if there is room.
-func (b *bundle) add(name string, data []byte, removed int) error {
-	switch {
-	case len(data) == 0:
-		return nil
-	case len(data) > maxPart || int64(len(data)) > b.room || len(b.files) >= maxFiles:
-		b.fault(name, fmt.Errorf("left out, there is no room for its %d bytes", len(data)))
-		return nil
-	}
-	b.room -= int64(len(data))
-	b.files = append(b.files, file{name, len(data), removed})
-	if err := b.tar.WriteHeader(&tar.Header{Name: folder + name, Mode: 0o600, Size: int64(len(data)), ModTime: time.Now().Truncate(time.Second)}); err != nil {
-		return fmt.Errorf("write %q: %w", name, err)
-	}
-	if _, err := b.tar.Write(data); err != nil {
-		return fmt.Errorf("write %q: %w", name, err)
-	}
-	return nil
-}
-
-// index lists the files, and what is missing.
-func (b *bundle) index() string {
-	var w strings.Builder
-	fmt.Fprintln(&w, "BYTES REMOVED FILE")
-	for _, f := range b.files {
-		fmt.Fprintln(&w, f.size, f.removed, quoted(f.name))
-	}
-	for _, f := range b.faults {
-		fmt.Fprintln(&w, "missing:", f)
-	}
-	return w.String()
-}
-
-// quoted is a name in a list, on one line.
-func quoted(name string) string {
-	if q := strconv.Quote(name); len(q) != len(name)+2 {
-		return q
-	}
-	return name
+	return t.data
 }

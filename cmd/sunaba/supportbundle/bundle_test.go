@@ -176,7 +176,7 @@ func plant(t *testing.T, n Node, s map[string]string, encoded func(string) strin
 }
 
 func TestClean(t *testing.T) {
-	s := newSecrets()
+	s := newSecrets("")
 	for _, v := range []string{"correct horse battery", "hunter2", "abcd", "abc", "12345", "info", "web", "/usr/bin/tool --key=Zm9vYmFyYmF6", "https://me:pa55w@db.example/x"} {
 		s.add(v)
 	}
@@ -246,7 +246,7 @@ func TestHostileFiles(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"fifo.json: is not a regular file", "zero.json: is not", "link.json: is not", "deep.json: cannot be decoded", "broken.json: cannot be decoded",
-		"two.json: cannot be decoded", "hosts.toml: cannot be decoded", "wide.json: left out"} {
+		"two.json: cannot be decoded", "hosts.toml.json: cannot be decoded", "wide.json: longer than"} {
 		if !strings.Contains(index, want) {
 			t.Errorf("the index does not say %q:\n%s", want, index)
 		}
@@ -259,7 +259,7 @@ func TestHostileFiles(t *testing.T) {
 	if strings.Contains(index, "\nmissing: forged") {
 		t.Errorf("a name makes a line:\n%s", index)
 	}
-	if size := len(files["logs/shims/runc/shim.log"]); size > shimLog || size < shimLog/2 {
+	if size := len(files["logs/shims/runc/shim.log"]); size > logEnd || size < logEnd/2 {
 		t.Errorf("%d bytes of a log", size)
 	}
 }
@@ -285,7 +285,7 @@ func TestBlind(t *testing.T) {
 				put(t, filepath.Join(n.Root, "state/sandboxes", fmt.Sprint(i)), fmt.Sprintf(`["%d%s"]`, i, strings.Repeat("x", maxDocument-100)))
 			}
 		},
-		"no time": func(t *testing.T, n *Node) { n.Within = time.Nanosecond },
+		"no time": func(t *testing.T, n *Node) { n.within = time.Nanosecond },
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -293,7 +293,7 @@ func TestBlind(t *testing.T) {
 			put(t, n.LogFile, "some line\n")
 			change(t, &n)
 			files, index := read(t, n)
-			if files["logs/server.log"] != "" || files["check.txt"] != "" || !strings.Contains(index, "texts and logs are left out: ") {
+			if files["logs/server.log"] != "" || files["check.txt"] != "" || !strings.Contains(index, "missing: texts and logs: ") {
 				t.Errorf("%v\n%s", files, index)
 			}
 		})
@@ -302,7 +302,7 @@ func TestBlind(t *testing.T) {
 
 func TestWhatHangsIsLeftOut(t *testing.T) {
 	n := newNode(t)
-	n.Within = 50 * time.Millisecond
+	n.within = 50 * time.Millisecond
 	put(t, n.LogFile, "some line\n")
 	n.Check = func(context.Context, io.Writer) error { select {} }
 	files, index := read(t, n)

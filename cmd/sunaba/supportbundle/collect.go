@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,12 +36,16 @@ type tree struct {
 	fault  func(name string, err error)
 }
 
+func (t tree) open(name string) (*os.File, error) {
+	if t.follow {
+		return regular.Open(filepath.Join(t.dir, name))
+	}
+	return regular.OpenIn(t.dir, name)
+}
+
 // Open implements fs.FS.
 func (t tree) Open(name string) (fs.File, error) {
-	f, err := regular.OpenIn(t.dir, name)
-	if t.follow {
-		f, err = regular.Open(filepath.Join(t.dir, name))
-	}
+	f, err := t.open(name)
 	if err != nil {
 		return nil, err // not f, which would be a file that is nil
 	}
@@ -50,109 +53,80 @@ func (t tree) Open(name string) (fs.File, error) {
 }
 
 // ReadDir implements fs.ReadDirFS, for fs.Glob. A missing folder is empty.
-func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
-	entries, err := t.list(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
-		return nil, nil
-	case err != nil:
-		t.fault(filepath.Join(t.dir, name), fmt.Errorf("%w: %w", errUnknown, err))
-	case len(entries) == maxEntries:
-		t.fault(filepath.Join(t.dir, name), fmt.Errorf("%w: only %d names are looked at", errUnknown, maxEntries))
+func (t tree) ReadDir(name string) (entries []fs.DirEntry, err error) {
+	dir := filepath.Join(t.dir, name)
+	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0) // a pipe is refused, not waited for
+	if err == nil {
+		defer d.Close()
+		entries, err = d.ReadDir(maxEntries)
+	}
+	if len(entries) == maxEntries {
+		err = fmt.Errorf("only %d names are looked at", maxEntries)
+	}
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+		t.fault(dir, fmt.Errorf("%w: %w", errUnknown, err))
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, nil
 }
 
-func (t tree) list(name string) ([]fs.DirEntry, error) {
-	const how = os.O_RDONLY | unix.O_DIRECTORY // a pipe is refused, not waited for
-	var d *os.File
-	if t.follow {
-		var err error
-		if d, err = os.OpenFile(filepath.Join(t.dir, name), how, 0); err != nil {
-			return nil, err
-		}
-	} else {
-		root, err := os.OpenRoot(t.dir)
-		if err != nil {
-			return nil, err
-		}
-		defer root.Close()
-		if d, err = root.OpenFile(name, how, 0); err != nil {
-			return nil, err
-		}
-	}
-	defer d.Close()
-	entries, err := d.ReadDir(maxEntries)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return entries, err
+// source is a group of files.
+type source struct {
+	tree
+	pattern string
+	as      string // folder in the bundle
+	// How they are documents:
+	decode decoder
+	keys   map[string]bool // nil: only what must not be shown is taken from them
+	most   int64
 }
 
-// files are the names of the regular files that match a pattern.
-func (t tree) files(pattern string) []string {
-	names, _ := fs.Glob(t, pattern) // the pattern is right
+// files are the names of the regular files, without what is told to fault.
+func (s source) files() []string {
+	names, _ := fs.Glob(s.tree, s.pattern) // the pattern is right
 	return slices.DeleteFunc(names, func(name string) bool {
-		info, err := os.Lstat(filepath.Join(t.dir, name))
-		if err != nil || info.Mode().IsRegular() || t.follow && info.Mode()&fs.ModeSymlink != 0 {
+		file := filepath.Join(s.dir, name)
+		info, err := os.Lstat(file)
+		if err != nil || info.Mode().IsRegular() || s.follow && info.Mode()&fs.ModeSymlink != 0 {
 			return false
 		}
 		if !info.IsDir() {
-			t.fault(filepath.Join(t.dir, name), errors.New("is not a regular file"))
+			s.fault(file, errors.New("is not a regular file"))
 		}
 		return true
 	})
 }
 
-// source is a group of files with documents.
-type source struct {
-	tree
-	pattern string
-	as      string // folder in the bundle
-	decode  func(name string, data []byte) ([]any, error)
-	keys    map[string]bool // nil: only what must not be shown is taken from them
-	most    int64
-}
-
-func (n Node) sources(fault func(string, error)) []source {
-	root, state := tree{dir: n.Root, fault: fault}, tree{dir: n.State, fault: fault}
-	all := []source{
-		{root, "state/sandboxes/*", "records/", decodeJSON, recordKeys, maxDocument},
-		{root, "state/containers/*", "records/", decodeJSON, recordKeys, maxDocument},
-		{root, "pods/*/pod.json", "records/", decodeLast, recordKeys, maxDocument},
-		{root, "pods/manifests/*", "records/", decodeJSON, recordKeys, maxDocument},
-		{root, "pods/applied/*", "records/", decodeJSON, recordKeys, maxDocument},
-		{root, "pods/broken/*", "records/", decodeLast, recordKeys, maxDocument},
-		{state, "pods/events", "records/", decodeJSON, recordKeys, maxDocument},
+func (n Node) sources(fault func(string, error)) (all []source) {
+	for _, pattern := range []string{"state/sandboxes/*", "state/containers/*", "pods/*/pod.json", "pods/manifests/*", "pods/applied/*", "pods/broken/*"} {
+		all = append(all, source{tree{n.Root, false, fault}, pattern, "records/", decodeLast, recordKeys, maxDocument})
 	}
-	outside := func(dir, pattern, as string, decode func(string, []byte) ([]any, error), keys map[string]bool, most int64) {
-		if dir != "" {
-			all = append(all, source{tree{dir, true, fault}, pattern, as, decode, keys, most})
+	all = append(all, source{tree{n.State, false, fault}, "pods/events", "records/", decodeLast, recordKeys, maxDocument})
+	one := func(file, as string, decode decoder, keys map[string]bool, most int64) {
+		if file != "" {
+			all = append(all, source{tree{filepath.Dir(file), true, fault}, literal.Replace(filepath.Base(file)), as, decode, keys, most})
 		}
 	}
-	outside(filepath.Dir(n.ConfigFile), literal(filepath.Base(n.ConfigFile)), "config/", decodeTOML, n.ConfigKeys, maxTOML)
-	outside(n.HostsDir, "*/hosts.toml", "config/hosts/", decodeTOML, hostsKeys, maxTOML)
-	if n.Credentials != "" {
-		outside(filepath.Dir(n.Credentials), literal(filepath.Base(n.Credentials)), "", decodeJSON, nil, maxDocument)
+	one(n.ConfigFile, "config/", decodeTOML, n.ConfigKeys, maxTOML)
+	one(n.Credentials, "", decodeJSON, nil, maxDocument)
+	if n.HostsDir != "" {
+		all = append(all, source{tree{n.HostsDir, true, fault}, "*/hosts.toml", "config/hosts/", decodeTOML, hostsKeys, maxTOML})
 	}
 	for _, dir := range n.Manifests {
 		for _, pattern := range []string{"*.yaml", "*.yml", "*.json"} {
-			outside(dir, pattern, "manifests"+filepath.Clean("/"+dir)+"/", decodeYAML, recordKeys, maxDocument)
+			all = append(all, source{tree{dir, true, fault}, pattern, "manifests" + filepath.Clean("/"+dir) + "/", decodeYAML, recordKeys, maxDocument})
 		}
 	}
 	return all
 }
 
-// literal is a name as a pattern.
-func literal(name string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
-}
+// literal makes a pattern of a name.
+var literal = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
 // read decodes a file, and returns what is shown of it and how many values are not. All words of a
 // file that is no document are secrets.
 func (s source) read(file string, secrets *secrets) (docs []any, removed int, err error) {
-	f, err := s.Open(file)
+	f, err := s.open(file)
 	if err == nil {
 		defer f.Close()
 		var data []byte
@@ -191,6 +165,9 @@ func reason(err error) string {
 	return strings.TrimSuffix(err.Error(), ": "+errdefs.ErrInvalidArgument.Error())
 }
 
+// decoder decodes a file, which may have several documents.
+type decoder func(name string, data []byte) ([]any, error)
+
 func decodeJSON(_ string, data []byte) ([]any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -204,7 +181,7 @@ func decodeJSON(_ string, data []byte) ([]any, error) {
 	return []any{doc}, nil
 }
 
-// decodeLast decodes the record of a pod that counts.
+// decodeLast decodes a record, or the line of a pod's records that counts.
 func decodeLast(name string, data []byte) ([]any, error) { return decodeJSON(name, records.Last(data)) }
 
 func decodeTOML(_ string, data []byte) ([]any, error) {
@@ -214,10 +191,8 @@ func decodeTOML(_ string, data []byte) ([]any, error) {
 }
 
 func decodeYAML(name string, data []byte) ([]any, error) {
-	if path.Ext(name) == ".json" {
-		if docs, err := decodeJSON(name, data); err == nil {
-			return docs, nil
-		}
+	if docs, err := decodeJSON(name, data); err == nil {
+		return docs, nil
 	}
 	var docs []any
 	for _, d := range runtimeclass.Documents(name, data) {

@@ -45,9 +45,8 @@ func Command(flags []cli.Flag, look func(*cli.Command) (Node, error)) *cli.Comma
 			if file == "-" && images.IsTerminal(out) {
 				return errors.New("support-bundle: an archive is nothing for a terminal; say where to with --output")
 			}
-			index, err := "", error(nil)
+			index := ""
 			if file == "-" {
-				file = "standard output"
 				index, err = n.stream(ctx, out)
 			} else {
 				index, err = n.writeFile(ctx, file, cmd.Bool("force"))
@@ -55,13 +54,13 @@ func Command(flags []cli.Flag, look func(*cli.Command) (Node, error)) *cli.Comma
 			if err != nil {
 				return fmt.Errorf("write support bundle: %w", err)
 			}
-			_, err = fmt.Fprintf(cmd.Root().ErrWriter, "%s%s written. Look through it before you hand it on.\n", index, file)
+			_, err = fmt.Fprintf(cmd.Root().ErrWriter, "%swritten to %s: look through it before you hand it on\n", index, file)
 			return err
 		},
 	}
 }
 
-// stream is write for an output that may block: it returns when the context ends.
+// stream writes the bundle and returns when the context ends, also where out blocks.
 func (n Node) stream(ctx context.Context, out io.Writer) (index string, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -70,9 +69,9 @@ func (n Node) stream(ctx context.Context, out io.Writer) (index string, err erro
 	}()
 	select {
 	case <-done:
-		return index, err
+		return index, errors.Join(err, ctx.Err())
 	case <-ctx.Done():
-		return "", context.Cause(ctx)
+		return "", ctx.Err()
 	}
 }
 
@@ -90,11 +89,7 @@ func (n Node) writeFile(ctx context.Context, file string, force bool) (index str
 	if err != nil {
 		return "", err
 	}
-	index, err = n.write(ctx, f)
-	if err == nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
+	if index, err = n.stream(ctx, f); err != nil {
 		return "", errors.Join(err, f.Discard())
 	}
 	return index, f.Commit()

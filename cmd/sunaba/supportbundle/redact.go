@@ -3,9 +3,9 @@ package supportbundle
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -99,7 +99,7 @@ func (r *redactor) value(v any, key string, known bool, depth int) any {
 		return v
 	case map[string]any:
 		m := map[string]any{}
-		for _, k := range sorted(v) {
+		for k := range v {
 			m[r.key(k)] = r.member(v, k, known, known && named[key], depth)
 		}
 		shown = m
@@ -177,25 +177,15 @@ func (r *redactor) url(text string) string {
 	return short + "/" + removed
 }
 
-func sorted(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 // encode writes documents, one after the other.
-func encode(docs []any) ([]byte, error) {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
+func encode(w io.Writer, docs []any) error {
+	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", " ")
 	for _, d := range docs {
 		if err := e.Encode(d); err != nil {
-			return nil, fmt.Errorf("encode document: %w", err)
+			return fmt.Errorf("encode document: %w", err)
 		}
 	}
-	return []byte(b.String()), nil
+	return nil
 }

@@ -43,9 +43,9 @@ const (
 	maxSecrets  = 32 << 20 // bytes of all values together
 )
 
-func newSecrets() *secrets {
-	// Values that flags often have, and words that every log has.
-	return &secrets{values: map[string]bool{}, shown: words("true false null none info warn error debug INFO WARN ERROR DEBUG sunaba")}
+func newSecrets(blind string) *secrets {
+	// What flags often have, and words that every log has, is not secret.
+	return &secrets{blind: blind, values: map[string]bool{}, shown: words("true false null none info warn error debug INFO WARN ERROR DEBUG sunaba")}
 }
 
 // show keeps a value in texts: documents show it anyway.
@@ -114,7 +114,7 @@ func split(text string) []string {
 
 func (s *secrets) put(value string) {
 	value = strings.TrimSpace(value)
-	if len(value) < shortest || len(value) < shortNumber && strings.Trim(value, "0123456789") == "" || s.values[value] || s.blind != "" {
+	if len(value) < shortest || len(value) < shortNumber && strings.Trim(value, "0123456789") == "" || s.values[value] || s.blind != "" || s.index != nil {
 		return
 	}
 	if s.bytes += len(value); s.bytes > maxSecrets {
