@@ -2,8 +2,8 @@
 // may be secret.
 //
 // Documents (records, manifests, the configuration) are decoded, and of their values only those are
-// shown whose keys are known: see redactor. What is removed from them is removed from texts, such as
-// logs, as far as it can be found in them: see secrets.
+// shown whose keys are known: see redactor. What is removed from them is removed from texts, such
+// as logs, as far as it can be found in them: see secrets.
 package supportbundle
 
 import (

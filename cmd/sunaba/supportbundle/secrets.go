@@ -138,8 +138,8 @@ func (s *secrets) seal() {
 	}
 }
 
-// forms are how a text may have a value: as it is, quoted, quoted twice, in JSON, in a URL, in base64
-// alone or before something else.
+// forms are how a text may have a value: as it is, quoted, quoted twice, in JSON, in a URL, in
+// base64 alone or before something else.
 func forms(value string) []form {
 	inner := func(quoted string) string { return quoted[1 : len(quoted)-1] }
 	once := inner(strconv.Quote(value))
