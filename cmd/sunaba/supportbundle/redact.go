@@ -59,9 +59,9 @@ var recordKeys = words(`
 // hostsKeys are those of a hosts.toml.
 var hostsKeys = words("server host capabilities ca client skip_verify override_path dial_timeout")
 
-// named are the keys whose value may be an object with keys that somebody chose: what is below them
-// is looked at as if they were known.
-var named = words("handlers mirrors host containers")
+// named are the keys of objects whose keys somebody chose: objects there are looked at as if their
+// keys were known.
+var named = words("handlers host containers")
 
 // ownWords are the reasons with which a message is what a container wrote.
 var ownWords = words("Completed Error OOMKilled Unhealthy FailedPostStartHook FailedPreStopHook")
@@ -75,7 +75,7 @@ func words(list string) map[string]bool {
 }
 
 var (
-	plain   = regexp.MustCompile(`^[A-Za-z0-9._/:+*%\[\]-]{0,512}(@sha256:[0-9a-f]{64})?$`)
+	plain   = regexp.MustCompile(`^[A-Za-z0-9._/:+*%{}\[\]-]{0,512}(@sha256:[0-9a-f]{64})?$`)
 	hostRef = regexp.MustCompile(`^[A-Za-z0-9.:\[\]_-]{1,253}$`)
 )
 
@@ -100,7 +100,7 @@ func (r *redactor) value(v any, key string, known bool, depth int) any {
 	case map[string]any:
 		m := map[string]any{}
 		for k := range v {
-			m[r.key(k)] = r.member(v, k, known, known && named[key], depth)
+			m[r.key(k)] = r.member(v, k, key, known, depth)
 		}
 		shown = m
 	case []any:
@@ -118,17 +118,24 @@ func (r *redactor) value(v any, key string, known bool, depth int) any {
 	return shown
 }
 
-// member returns what is shown of a member of an object. "value" is an object of a record, or what
-// an environment variable is set to.
-func (r *redactor) member(v map[string]any, k string, known, chosen bool, depth int) any {
-	_, object := v[k].(map[string]any)
-	text, isText := v[k].(string)
-	if reason, _ := v["reason"].(string); known && isText && (k == "message" && !ownWords[reason] || k == "unstartable") {
-		cleaned, n := r.secrets.clean(text)
-		r.removed += n
-		return cleaned
+// member returns what is shown of a member of the object that parent names. "value" is an object of
+// a record, or what an environment variable is set to.
+func (r *redactor) member(v map[string]any, k, parent string, known bool, depth int) any {
+	switch one := v[k].(type) {
+	case map[string]any:
+		known = known && (r.keys[k] || k == "value" || named[parent])
+	case string:
+		reason, _ := v["reason"].(string)
+		if known && (k == "message" && !ownWords[reason] || k == "unstartable") {
+			cleaned, n := r.secrets.clean(one)
+			r.removed += n
+			return cleaned
+		}
+		known = known && r.keys[k]
+	default:
+		known = known && (r.keys[k] || parent == "mirrors")
 	}
-	return r.value(v[k], k, known && (chosen || r.keys[k] || k == "value" && object), depth+1)
+	return r.value(v[k], k, known, depth+1)
 }
 
 func (r *redactor) key(k string) string {

@@ -203,21 +203,14 @@ func (s *secrets) match(text string, at int) int {
 			n++
 		}
 		rest := text[at+n:]
-		whole := n == len(f.text) && (n >= anywhere || !wordEnd(text[:at]) && (f.open || !wordStart(rest)))
+		within := at > 0 && inWord(text[at-1]) || !f.open && rest != "" && inWord(rest[0])
+		whole := n == len(f.text) && (n >= anywhere || !within)
 		cut := n < len(f.text) && (rest == "" || rest[0] == '\n' || strings.HasPrefix(rest, "…") || strings.HasPrefix(rest, "..."))
 		if n > longest && (whole || cut) {
 			longest = n
 		}
 	}
 	return longest
-}
-
-func wordEnd(text string) bool {
-	return text != "" && inWord(text[len(text)-1])
-}
-
-func wordStart(text string) bool {
-	return text != "" && inWord(text[0])
 }
 
 // inWord says whether a byte is one of a word: a letter of English, a digit or "_".
