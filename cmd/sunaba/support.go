@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -30,9 +31,13 @@ func supportNode(cmd *cli.Command) (supportbundle.Node, error) {
 	c, fault := readConfig(p.config)
 	if fault != nil { // what it says is of use as far as it can be decoded
 		data, err := os.ReadFile(n.ConfigFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			return n, fault
+		}
 		c = defaultConfig()
 		if errors.Join(err, toml.Unmarshal(data, &c)) != nil {
-			n.Unknown = "the configuration cannot be decoded, which names files that have secrets"
+			at, _, _ := strings.Cut(fault.Error(), ": ") // what follows may quote it
+			n.Unknown = at + ": the configuration cannot be decoded, which names files that have secrets"
 		}
 	}
 	for _, key := range configfile.Keys(c) {

@@ -99,7 +99,7 @@ func (n Node) write(ctx context.Context, out io.Writer) (index string, err error
 func (b *bundle) items() []item {
 	n := b.node
 	all := []item{
-		{"versions.txt", true, n.writeVersions},
+		{"versions.txt", false, n.writeVersions},
 		{"check.txt", true, func(ctx context.Context, w io.Writer) (int, error) { return 0, n.Check(ctx, w) }},
 		{"server.txt", true, n.writeServer},
 	}
@@ -186,7 +186,8 @@ func (b *bundle) make(ctx context.Context, i item) error {
 				text, _ = b.secrets.clean(reason(err))
 				err = errors.New(text)
 			}
-		} else if w.cut {
+		} else if w.cut { // a part of a document is none
+			data = nil
 			return fmt.Errorf("longer than %d bytes", maxPart)
 		}
 		return err
@@ -199,7 +200,7 @@ func (b *bundle) make(ctx context.Context, i item) error {
 		b.fault(i.name, err)
 	}
 	switch {
-	case len(data) == 0 || err != nil && !i.text:
+	case len(data) == 0:
 		return nil
 	case len(data) > b.room || b.files == maxFiles:
 		b.fault(i.name, errors.New("there is no room for it"))
