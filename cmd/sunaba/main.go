@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/completion"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/cripod"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/supportbundle"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/version"
@@ -37,7 +38,7 @@ func run(args []string, out, errOut io.Writer) int {
 		ErrWriter:      errOut,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		Commands: slices.Concat([]*cli.Command{
-			serveCommand(), configCommand(), runCommand(), checkCommand(), imageCommands().Images(), imageCommands().Rmi(), runtimeClassCommand(), topCommand(places.TopPods()),
+			serveCommand(), configCommand(), runCommand(), checkCommand(), supportbundle.Command(placeFlags(), supportNode), imageCommands().Images(), imageCommands().Rmi(), runtimeClassCommand(), topCommand(places.TopPods()),
 			overheadCommand(), wasmCommand(), versionCommand(),
 		}, cripod.Commands(socketFlag), completion.Commands(places.Complete), podcmd.Commands(places)),
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/host/regular"
 )
 
 const (
@@ -109,9 +110,13 @@ func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) e
 	return s, nil
 }
 
+// maxRecord bounds a record's file, in bytes: a request has 16 MiB at most, and JSON writes a byte
+// of it in up to six.
+const maxRecord = 256 << 20
+
 func (s *Store[R]) load(id string) (R, error) {
 	var rec R
-	data, err := os.ReadFile(s.path(id))
+	data, err := regular.Read(s.path(id), maxRecord)
 	if err != nil {
 		return rec, fmt.Errorf("read record %q: %w", id, err)
 	}
