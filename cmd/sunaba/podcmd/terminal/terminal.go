@@ -47,6 +47,12 @@ type terminal struct {
 	before *unix.Termios
 }
 
+// Is says whether a reader is a terminal.
+func Is(in io.Reader) bool {
+	_, ok := terminalOf(in)
+	return ok
+}
+
 // terminalOf finds out whether a reader is a terminal.
 func terminalOf(in any) (*terminal, bool) {
 	f, ok := in.(*os.File)
