@@ -28,9 +28,9 @@ type Attachment struct {
 }
 
 // Attach lets somebody take part until it closes its ends, the streams end, or it is maxBehind
-// bytes behind with reading: neither the process nor its log ever waits for it, except for the first
-// one with AwaitAttach. Any number may be attached at once. A stream that the process does not have, or that has ended, is left alone: the
-// caller sees its end.
+// bytes behind with reading: neither the process nor its log ever waits for it, except for the
+// first attacher with AwaitAttach. Any number may be attached at once. A stream that the process
+// does not have, or that has ended, is left alone: the caller sees its end.
 //
 // # Errors
 //

@@ -43,8 +43,8 @@ func (g *gate) open() {
 	}
 }
 
-// begin is called when there may be output.
-func (g *gate) begin() {
+// start is called when there may be output.
+func (g *gate) start() {
 	if g != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()

@@ -35,7 +35,7 @@ const Attachable = "attach:"
 type Config struct {
 	Stdin, Stdout, Stderr string
 	Terminal              bool   // one pty for all three; Stderr is not used
-	AwaitAttach           bool   // output that can be attached to waits for the first attacher, and for that one while it does not read
+	AwaitAttach           bool   // output waits for the first attacher, also while that one does not read
 	Limits                Limits // of the log file of Scheme
 	UID, GID              uint32 // owner and group of the pipes, so that a program may open its own streams anew; 0 = as they are
 	Logger                *slog.Logger
@@ -225,7 +225,7 @@ func (s *Streams) start(console *os.File) {
 	if s.stdin != nil {
 		go s.stdin.run()
 	}
-	s.gate.begin()
+	s.gate.start()
 	go func() {
 		s.gate.wait()
 		for _, c := range s.outputs[min(1, len(s.outputs)):] {

@@ -177,7 +177,7 @@ func (term *terminal) code() int {
 	return term.cmd.ProcessState.ExitCode()
 }
 
-// A `sunaba run -it` is its program's: keys, size and exit code. The terminal is as before afterwards.
+// A `sunaba run -it` is its program's: keys, size and exit code. It restores the terminal's mode.
 func TestRunTerminal(t *testing.T) {
 	m := start(t)
 	m.pull(world.Busybox)

@@ -26,9 +26,9 @@ import (
 // leaveTime is how long the streams of a container that was removed may take to end.
 const leaveTime = 2 * time.Second
 
-// attached is the container of a run whose streams are the command's own, with -i and -t. Its output
-// waits in the shim until the command is attached, so that nothing of it is missed. A container that
-// is started again is attached to again. A nil one is none.
+// attached is the container of a run whose streams are the command's own, with -i and -t. Its
+// output waits in the shim until the command is attached, so that nothing of it is missed. The
+// command attaches again to a container that is restarted. nil stands for a run without -i and -t.
 type attached struct {
 	*runner
 	name    string
@@ -43,7 +43,7 @@ type attached struct {
 	mu      sync.Mutex
 	over    chan struct{} // closed when the present streams have ended; nil without any
 	restore func() error  // gives the terminal back; nil if it has its own mode
-	why     error         // why the run cannot go on
+	why     error         // what ends the run
 }
 
 // newAttached chooses the container that takes part in the command's streams, and gives it what it
@@ -109,8 +109,8 @@ func (a *attached) is(c *runtime.ContainerConfig) bool {
 	return true
 }
 
-// begin says that the container is being started.
-func (a *attached) begin() {
+// expect says that the container is being started.
+func (a *attached) expect() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.over = make(chan struct{})
@@ -130,7 +130,7 @@ func (a *attached) start(id, name string, startErr error) {
 		case errors.Is(err, syscall.EPIPE): // nobody reads the output any more
 			a.hangup()
 			err = nil
-		case errdefs.IsUnknown(err): // the server tells: the container has closed its outputs, and may run on
+		case errdefs.IsUnknown(err): // the container has closed its outputs, and may still run
 			a.say("container %s: %v", name, err)
 			err = nil
 		case err != nil:
@@ -182,7 +182,7 @@ func (a *attached) giveBack() error {
 	return restore()
 }
 
-// end says that the streams have ended, and why if the run cannot go on without.
+// end says that the streams have ended; why is not nil if that ends the run.
 func (a *attached) end(why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -204,7 +204,7 @@ func (a *attached) news() <-chan struct{} {
 	return a.tell
 }
 
-// failure is why the run cannot go on, nil if it can.
+// failure is what ends the run, nil if nothing does.
 func (a *attached) failure() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -172,7 +172,7 @@ func (s *server) shown(c *container, to io.Writer) io.Writer {
 func (s *server) StartContainer(ctx context.Context, q *runtime.StartContainerRequest) (*runtime.StartContainerResponse, error) {
 	c := s.find(q.GetContainerId())
 	if c != nil && c.attached {
-		s.attached.begin()
+		s.attached.expect()
 	}
 	resp, err := s.cri.StartContainer(ctx, q)
 	if c != nil && err == nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
 )
 
-// Open returns streams for a command in a container: those given, without in unless stdin is wanted.
-// If tty is wanted too and in is a terminal, every key is passed on as it is typed, which isTerminal
-// says. The caller calls done, which gives the terminal back.
+// Open returns streams for a command in a container: those given, without in unless stdin is
+// wanted. If tty is wanted too and in is a terminal, every key is passed on as it is typed, which
+// isTerminal says. The caller calls done, which gives the terminal back.
 func Open(in io.Reader, out, errs io.Writer, stdin, tty bool) (s execstream.Streams, isTerminal bool, done func() error, err error) {
 	s, done = execstream.Streams{Stdout: out, Stderr: errs}, func() error { return nil }
 	if !stdin {
@@ -38,7 +38,7 @@ func Open(in io.Reader, out, errs io.Writer, stdin, tty bool) (s execstream.Stre
 	return s, true, func() error { stop(); return term.restore() }, nil
 }
 
-// NoTerminal tells that a terminal was asked for and stdin is none.
+// NoTerminal says why a command gets no terminal although one was requested.
 const NoTerminal = "Unable to use a TTY - input is not a terminal or the right kind of file"
 
 // terminal is the terminal that stdin is.
