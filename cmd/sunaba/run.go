@@ -29,7 +29,8 @@ func runCommand() *cli.Command {
 			"and removed with everything it made. The file has one Pod, and the ConfigMaps, Secrets, PersistentVolumeClaims\n" +
 			"and RuntimeClasses that it uses. A Pod without a restartPolicy runs once. With --detach the objects are applied,\n" +
 			"and the Pod belongs to the server. A WebAssembly module is packed as an image and runs as a pod with one container;\n" +
-			"arguments of its own that look like flags follow \"--\". Exit codes that are not the containers': 125 if sunaba failed, 126 if a program\n" +
+			"arguments of its own that look like flags follow \"--\". With -i and -t this command's streams are the container's,\n" +
+			"and with -it keys like Ctrl-C are the program's. Exit codes that are not the containers': 125 if sunaba failed, 126 if a program\n" +
 			"cannot be executed, 127 if it does not exist, 130 if the run was interrupted before anything ran.",
 		UseShortOptionHandling: true,
 		Flags: append([]cli.Flag{
@@ -40,7 +41,7 @@ func runCommand() *cli.Command {
 			&cli.StringFlag{Name: "exit-code", Usage: "end with the first failed container's (any), only if all failed (all), or with 0 (none): `WHOSE`", Value: pod.Any},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "apply the objects and end when the pod runs; needs a server that runs pods from manifests"},
 			&cli.BoolFlag{Name: "keep", Usage: "leave the pod at the end (needs a server that runs)"},
-		}, append(modulepod.RunFlags(), logFlags()...)...),
+		}, slices.Concat(pod.StreamFlags(), modulepod.RunFlags(), logFlags())...),
 		DisableSliceFlagSeparator: true,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			err := runPod(ctx, cmd)
@@ -70,6 +71,9 @@ func runPod(ctx context.Context, cmd *cli.Command) error {
 	}
 	if o.File == "-" {
 		o.Reader, o.File = os.Stdin, "stdin"
+	}
+	if err := o.SetStreams(cmd); err != nil {
+		return err
 	}
 	if !slices.Contains([]string{pod.Any, pod.All, pod.None}, o.ExitCode) {
 		return fmt.Errorf("run: --exit-code=%s is not one of any, all, none", o.ExitCode)

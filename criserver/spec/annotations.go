@@ -71,6 +71,8 @@ func (in *Input) facts() (annotation.Facts, error) {
 		StopWait:  own(in.Container, in.Sandbox, annotation.StopWait) == "true",
 		LogLimits: in.LogLimits,
 		OneStep:   in.OneStep && !in.Guest,
+
+		AwaitAttach: in.Container.GetAnnotations()[annotation.AwaitAttach] == "true",
 	}
 	if in.Guest {
 		f.Program = annotation.Wasm

@@ -30,6 +30,7 @@ const (
 	StopWait      = "io.sunaba.stop-wait"
 	LogLimits     = "io.sunaba.log-limits"
 	OneStep       = "io.sunaba.one-step"
+	AwaitAttach   = "io.sunaba.await-attach"
 )
 
 // Values of ContainerType.
@@ -61,6 +62,9 @@ type Facts struct {
 
 	LogLimits stdio.Limits
 	OneStep   bool // the OCI runtime can make and start it in one step and loses no exit
+	// AwaitAttach has the output wait for somebody who attaches, and for that one while it does not
+	// read.
+	AwaitAttach bool
 }
 
 // Module is a WebAssembly module in a file of its own.
@@ -94,6 +98,7 @@ func Read(annotations map[string]string) (Facts, error) {
 		StopWait:    annotations[StopWait] == "true",
 		StopSignal:  annotations[StopSignal],
 		OneStep:     annotations[OneStep] == "true",
+		AwaitAttach: annotations[AwaitAttach] == "true",
 	}
 	if f.Module.Path != "" && !filepath.IsAbs(f.Module.Path) {
 		return Facts{}, fmt.Errorf("annotation %s: path %q is not absolute: %w", ModulePath, f.Module.Path, errdefs.ErrInvalidArgument)
@@ -146,6 +151,7 @@ func (f Facts) Annotations() map[string]string {
 		StopSignal:    f.StopSignal,
 		LogLimits:     f.LogLimits.String(),
 		OneStep:       word(f.OneStep),
+		AwaitAttach:   word(f.AwaitAttach),
 	}
 	f.HTTP.annotations(all)
 	if f.Sandbox {

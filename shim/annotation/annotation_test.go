@@ -17,7 +17,7 @@ func TestFactsStayWhatTheyAre(t *testing.T) {
 		Module:     Module{Path: "/m.wasm", Digest: "sha256:1", Name: "m.wasm"},
 		Listeners:  []Listener{{Name: "http", Port: 65535}, {Name: "own", Address: "::1", Port: 1, Optional: true}},
 		HTTP:       HTTP{Port: 80, Kept: true, Timeout: -1, Memory: 1 << 20, Body: 3, Concurrency: 4, NoAccessLog: true},
-		OptimizeGo: true, StopWait: true, StopSignal: "SIGUSR2", LogLimits: stdio.Limits{Rate: 1, Burst: 2, Size: 3}, OneStep: true,
+		OptimizeGo: true, StopWait: true, StopSignal: "SIGUSR2", LogLimits: stdio.Limits{Rate: 1, Burst: 2, Size: 3}, OneStep: true, AwaitAttach: true,
 	}
 	for _, f := range []Facts{all, {}, {Sandbox: true, SandboxID: "pod"}} {
 		if got, err := Read(f.Annotations()); err != nil || !reflect.DeepEqual(got, f) {
@@ -35,7 +35,7 @@ func TestFactsStayWhatTheyAre(t *testing.T) {
 func TestAnnotationsOfAPodsAuthor(t *testing.T) {
 	annotations := map[string]string{
 		ContainerType: "sandbox", SandboxID: "pod", StopSignal: "SIGUSR2", Listen: `[{"name":"a","port":1}]`, OptimizeGo: "true", StopWait: "true",
-		HandlerType: "oci", Program: "wasm", ModulePath: "/etc/shadow", ModuleDigest: "x", ModuleName: "y", LogLimits: "nonsense", OneStep: "true", HTTPPort: "81",
+		HandlerType: "oci", Program: "wasm", ModulePath: "/etc/shadow", ModuleDigest: "x", ModuleName: "y", LogLimits: "nonsense", OneStep: "true", AwaitAttach: "true", HTTPPort: "81",
 	}
 	want := Facts{Sandbox: true, SandboxID: "pod", StopSignal: "SIGUSR2", Listeners: []Listener{{Name: "a", Port: 1}}, OptimizeGo: true, StopWait: true, HTTP: HTTP{Port: 81}}
 	if got, err := ReadOfPod(annotations); err != nil || !reflect.DeepEqual(got, want) {

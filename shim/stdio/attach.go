@@ -28,9 +28,9 @@ type Attachment struct {
 }
 
 // Attach lets somebody take part until it closes its ends, the streams end, or it is maxBehind
-// bytes behind with reading: neither the process nor its log ever waits for it. Any number may be
-// attached at once. A stream that the process does not have, or that has ended, is left alone: the
-// caller sees its end.
+// bytes behind with reading: neither the process nor its log ever waits for it, except for the
+// first attacher with AwaitAttach. Any number may be attached at once. A stream that the process
+// does not have, or that has ended, is left alone: the caller sees its end.
 //
 // # Errors
 //
@@ -63,6 +63,12 @@ func (s *Streams) Attach(a Attachment) error {
 	for _, l := range made {
 		l.tie(made)
 	}
+	if len(made) > 0 && s.gate.take() {
+		for _, l := range made {
+			l.hold()
+		}
+		s.gate.open()
+	}
 	if a.Stdin == "" || s.input == nil {
 		return nil
 	}
@@ -87,6 +93,7 @@ type tap struct {
 // Write implements sink.
 func (t *tap) Write(p []byte) (int, error) {
 	n, err := t.sink.Write(p)
+	t.room()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	staying := t.listeners[:0]
@@ -136,6 +143,9 @@ type listener struct {
 	queue []byte
 	ended bool        // no more will come
 	gone  bool        // nobody wants any more
+	first bool        // it is not let go for being behind
+	holds bool        // the output waits for it
+	less  *sync.Cond  // of mu: there is less in the queue, or the output waits no more
 	tied  []*listener // of the same attacher
 }
 
@@ -149,6 +159,7 @@ func newListener(path string, ended func(), log *slog.Logger) (*listener, error)
 		return nil, fmt.Errorf("open FIFO: %w", err)
 	}
 	l := &listener{file: file, log: log, wake: make(chan struct{}, 1)}
+	l.less = sync.NewCond(&l.mu)
 	go l.watch()
 	go func() {
 		l.pass()
@@ -164,7 +175,7 @@ func (l *listener) offer(p []byte) bool {
 	switch {
 	case l.gone:
 		return false
-	case len(l.queue)+len(p) > maxBehind:
+	case len(l.queue)+len(p) > maxBehind && !l.first:
 		l.log.Warn("reader detached: it is too slow", "behind", len(l.queue))
 		l.leave()
 		for _, other := range l.tied {
@@ -209,6 +220,7 @@ func (l *listener) leave() {
 	l.gone, l.queue = true, nil
 	_ = l.file.SetWriteDeadline(time.Unix(1, 0)) // closed already is as good
 	l.nudge()
+	l.less.Broadcast()
 }
 
 func (l *listener) nudge() {
@@ -225,6 +237,7 @@ func (l *listener) pass() {
 		l.mu.Lock()
 		next, over := l.queue, l.ended || l.gone
 		l.queue = nil
+		l.less.Broadcast()
 		l.mu.Unlock()
 		if len(next) == 0 {
 			if over {

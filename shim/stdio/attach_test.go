@@ -287,3 +287,89 @@ func TestLooseReaderLeaves(t *testing.T) {
 	wait(t, "write", done)
 	wait(t, "drain", s.Drained())
 }
+
+// Output that awaits an attacher is not read before one comes, then all of it reaches that one,
+// however late it reads.
+func TestAwaitAttach(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "0.log")
+	s := open(t, Config{Stdout: Scheme + log, Stderr: Scheme + log, AwaitAttach: true})
+	_, stdout, stderr := child(t, s)
+	stderr.Close()
+	s.Start(nil)
+	line := strings.Repeat("x", 999) + "\n"
+	const lines = 5000
+	wrote := make(chan struct{})
+	go func() {
+		defer close(wrote)
+		for range lines {
+			io.WriteString(stdout, line)
+		}
+		stdout.Close()
+	}()
+	time.Sleep(20 * time.Millisecond)
+	if text := read(t, log); text != "" {
+		t.Errorf("the log has %d bytes before anybody has attached", len(text))
+	}
+	r := hear(t, s)
+	select {
+	case <-wrote:
+		t.Error("the program did not wait for a reader that does not read")
+	case <-time.After(50 * time.Millisecond):
+	}
+	got, err := io.ReadAll(r)
+	if err != nil || string(got) != strings.Repeat(line, lines) {
+		t.Errorf("got %d bytes of %d, %v", len(got), lines*len(line), err)
+	}
+	wait(t, "drain", s.Drained())
+	if out, _ := parse(t, read(t, log)); out != strings.Repeat(line, lines) {
+		t.Errorf("the log has %d bytes of %d", len(out), lines*len(line))
+	}
+}
+
+// An attacher that output waits for may leave, and the streams may be closed: the program and its
+// log do not wait then.
+func TestAwaitedAttacherLeaves(t *testing.T) {
+	for name, end := range map[string]func(s *Streams, r *os.File){
+		"leaves": func(_ *Streams, r *os.File) { r.Close() },
+		"closed": func(s *Streams, _ *os.File) { s.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "0.log")
+			s := open(t, Config{Stdout: Scheme + log, AwaitAttach: true})
+			_, stdout, _ := child(t, s)
+			s.Start(nil)
+			r := hear(t, s)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				io.WriteString(stdout, strings.Repeat("y", 4<<20))
+				stdout.Close()
+			}()
+			select {
+			case <-done:
+				t.Error("the program did not wait")
+			case <-time.After(50 * time.Millisecond):
+			}
+			end(s, r)
+			wait(t, "write", done)
+			wait(t, "drain", s.Drained())
+		})
+	}
+}
+
+// Without an attacher, closing ends the waiting, and what was written is in the log.
+func TestNobodyAttaches(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "0.log")
+	s := open(t, Config{Stdout: Scheme + log, AwaitAttach: true})
+	_, stdout, _ := child(t, s)
+	s.Awaited() // nothing is started: there is no output to wait with
+	s.Start(nil)
+	fmt.Fprintln(stdout, "unheard")
+	stdout.Close()
+	s.Close()
+	s.Awaited()
+	wait(t, "drain", s.Drained())
+	if out, _ := parse(t, read(t, log)); out != "unheard\n" {
+		t.Errorf("the log has %q", out)
+	}
+}

@@ -35,6 +35,7 @@ const Attachable = "attach:"
 type Config struct {
 	Stdin, Stdout, Stderr string
 	Terminal              bool   // one pty for all three; Stderr is not used
+	AwaitAttach           bool   // output waits for the first attacher, also while that one does not read
 	Limits                Limits // of the log file of Scheme
 	UID, GID              uint32 // owner and group of the pipes, so that a program may open its own streams anew; 0 = as they are
 	Logger                *slog.Logger
@@ -57,6 +58,7 @@ type Streams struct {
 	input   *input  // instead of stdin, if it is Attachable
 	outputs []*copier
 	taps    map[string]*tap // by stream, the outputs that can be attached to
+	gate    *gate           // nil = output does not wait
 	console *os.File
 
 	file    *logFile
@@ -70,6 +72,9 @@ type Streams struct {
 // Open makes the streams. It waits for a reader on output FIFOs, as containerd's callers expect.
 func Open(ctx context.Context, cfg Config) (_ *Streams, err error) {
 	s := &Streams{log: cfg.Logger, cfg: cfg, drained: make(chan struct{})}
+	if cfg.AwaitAttach {
+		s.gate = newGate()
+	}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -220,7 +225,9 @@ func (s *Streams) start(console *os.File) {
 	if s.stdin != nil {
 		go s.stdin.run()
 	}
+	s.gate.start()
 	go func() {
+		s.gate.wait()
 		for _, c := range s.outputs[min(1, len(s.outputs)):] {
 			go c.run()
 		}
@@ -261,6 +268,7 @@ func (s *Streams) Drained() <-chan struct{} { return s.drained }
 func (s *Streams) Close() {
 	s.end.Do(func() {
 		s.closeChild()
+		s.rush()
 		s.once.Do(func() { // never started
 			for _, c := range s.outputs {
 				c.abandon()

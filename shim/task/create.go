@@ -72,7 +72,7 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 	if err != nil {
 		return nil, err
 	}
-	r.streams.Limits = b.Facts.LogLimits
+	r.streams.Limits, r.streams.AwaitAttach = b.Facts.LogLimits, b.Facts.AwaitAttach
 	engine, err := s.engines.choose(ctx, b)
 	if err != nil {
 		return nil, err

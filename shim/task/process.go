@@ -120,8 +120,10 @@ func (p *process) end(exit shim.Exit, announce func()) {
 	close(p.finished)
 }
 
-// drain waits until the output has been passed on, but not for ever.
+// drain waits until the output has been passed on, but not for ever. The limit counts once output
+// does not wait for an attacher any more.
 func (p *process) drain(limit time.Duration) {
+	p.streams.Awaited()
 	select {
 	case <-p.streams.Drained():
 	case <-time.After(limit):

@@ -86,6 +86,8 @@ func (r *runner) follow(ctx context.Context, a *agent.Agent, s *server) (*ending
 			}
 		case <-again:
 			err = e.interrupt(live)
+		case <-e.attached.news():
+			err = e.lost(live)
 		case <-tick.C:
 			away := s.awaySince()
 			if !away.IsZero() && !waiting {
@@ -121,7 +123,7 @@ func (e *ending) look(ctx context.Context) (over bool, err error) {
 			return false, e.end(ctx, -1)
 		}
 		return !e.since.IsZero(), nil
-	case !e.since.IsZero():
+	case !e.since.IsZero(), e.attached.busy():
 		return false, nil
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		e.made, e.status = true, pod.Status
@@ -156,6 +158,17 @@ func (e *ending) end(ctx context.Context, grace int64) error {
 		return nil // it is deleted already
 	}
 	return err
+}
+
+// lost ends a run whose connection with its container is lost.
+func (e *ending) lost(ctx context.Context) error {
+	why := e.attached.failure()
+	if why == nil || e.why != nil || !e.since.IsZero() {
+		return nil
+	}
+	e.say("%v", why)
+	e.why = why
+	return e.end(ctx, -1)
 }
 
 // interrupt stops the pod: with grace first, at once when asked again. One signal may both end a

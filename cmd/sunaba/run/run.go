@@ -55,6 +55,11 @@ type Options struct {
 	// each, starting with "sunaba: "; on a terminal, pulls have a bar for each layer.
 	Stdout, Stderr io.Writer
 	Logger         *slog.Logger
+	// Interactive connects Stdin with a container, TTY gives that one a terminal. Container names it;
+	// without, it is the one that other commands take.
+	Interactive, TTY bool
+	Container        string
+	Stdin            io.Reader
 	// Keep leaves the pod, its containers and its log files as they are at the end.
 	Keep bool
 }
@@ -99,6 +104,9 @@ func Run(ctx context.Context, o Options) (exitCode int, err error) {
 		return 1, err
 	}
 	r := &runner{Options: o, terminal: terminal, client: c, objects: set}
+	if r.attached, err = newAttached(ctx, r); err != nil {
+		return 1, err
+	}
 	for _, n := range set.notes {
 		r.say("warning: %s", n)
 	}
@@ -141,6 +149,8 @@ type runner struct {
 	mark   string
 	hangup func() // ends the run as an interrupt does
 	made   bool   // something of the pod is or was there
+
+	attached *attached // nil without a container that takes part in the command's streams
 }
 
 // own marks the pod as one that ends with this process, unless it is to be kept.
@@ -159,7 +169,7 @@ func (r *runner) own() (release func() error, err error) {
 }
 
 func (r *runner) say(format string, args ...any) {
-	fmt.Fprintf(r.Stderr, "sunaba: "+format+"\n", args...)
+	fmt.Fprintf(r.Stderr, "sunaba: "+format+r.attached.lineEnd(), args...)
 }
 
 // run has an agent run the pod to its end. On an error the exit code is not 0.

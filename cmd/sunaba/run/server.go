@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -62,6 +63,7 @@ type container struct {
 	log      *follower
 	started  time.Time
 	ended    bool
+	attached bool // its streams are the command's
 }
 
 func newServer(ctx context.Context, r *runner) (*server, error) {
@@ -130,6 +132,7 @@ func (s *server) RunPodSandbox(ctx context.Context, q *runtime.RunPodSandboxRequ
 // CreateContainer creates a container and shows its output from then on.
 func (s *server) CreateContainer(ctx context.Context, q *runtime.CreateContainerRequest) (*runtime.CreateContainerResponse, error) {
 	started := time.Now()
+	attached := s.attached.is(q.GetConfig())
 	resp, err := s.cri.CreateContainer(ctx, q)
 	if err != nil {
 		return resp, err
@@ -139,7 +142,7 @@ func (s *server) CreateContainer(ctx context.Context, q *runtime.CreateContainer
 	if pod := s.pod; len(pod.Spec.InitContainers)+len(pod.Spec.Containers) > 1 {
 		prefix = meta.GetName()
 	}
-	c := &container{id: resp.GetContainerId(), name: meta.GetName(), attempt: meta.GetAttempt(), started: started}
+	c := &container{id: resp.GetContainerId(), name: meta.GetName(), attempt: meta.GetAttempt(), started: started, attached: attached}
 	log := &rotated{
 		path: filepath.Join(q.GetSandboxConfig().GetLogDirectory(), q.GetConfig().GetLogPath()), max: maxLog,
 		reopen: func() error {
@@ -150,22 +153,37 @@ func (s *server) CreateContainer(ctx context.Context, q *runtime.CreateContainer
 		},
 		problem: func(text string) { s.say("container %s: %s", c.name, text) },
 	}
-	c.log = follow(log, prefix, s.Stdout, s.Stderr, s.hangup)
+	c.log = follow(log, prefix, s.shown(c, s.Stdout), s.shown(c, s.Stderr), s.hangup)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.containers = append(s.containers, c)
 	return resp, nil
 }
 
+// shown is where the log of a container is shown: not at all if its streams are the command's.
+func (s *server) shown(c *container, to io.Writer) io.Writer {
+	if c.attached {
+		return io.Discard
+	}
+	return to
+}
+
 // StartContainer starts a container.
 func (s *server) StartContainer(ctx context.Context, q *runtime.StartContainerRequest) (*runtime.StartContainerResponse, error) {
+	c := s.find(q.GetContainerId())
+	if c != nil && c.attached {
+		s.attached.expect()
+	}
 	resp, err := s.cri.StartContainer(ctx, q)
-	if c := s.find(q.GetContainerId()); c != nil && err == nil {
+	if c != nil && err == nil {
 		restart := ""
 		if c.attempt > 0 {
 			restart = fmt.Sprintf(" (restart %d)", c.attempt)
 		}
 		s.say("container %s started in %s%s", c.name, short(time.Since(c.started)), restart)
+	}
+	if c != nil && c.attached {
+		s.attached.start(c.id, c.name, err)
 	}
 	return resp, err
 }
@@ -208,6 +226,9 @@ func (s *server) see(statuses []*runtime.ContainerStatus) {
 }
 
 func (s *server) sayEnd(c *container, status *runtime.ContainerStatus) {
+	if c.attached {
+		s.attached.wait()
+	}
 	s.finishLog(c)
 	ran := time.Duration(status.GetFinishedAt() - status.GetStartedAt())
 	text := fmt.Sprintf("container %s ended with code %d", c.name, status.GetExitCode())
@@ -253,6 +274,7 @@ func (s *server) stopAll(grace time.Duration) {
 
 // drain writes what the logs still hold and ends following them.
 func (s *server) drain() {
+	s.attached.leave()
 	s.told.Wait()
 	s.mu.Lock()
 	all := slices.Clone(s.containers)

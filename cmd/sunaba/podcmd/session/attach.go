@@ -12,6 +12,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/terminal"
 )
 
 const attachNote = `All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt.
@@ -60,7 +61,7 @@ func attachTo(ctx context.Context, cmd *cli.Command, server *criServer, in runni
 		fmt.Fprintf(root.ErrWriter, "Unable to use a TTY - container %s did not allocate one\n", in.container.Name)
 		tty = false
 	}
-	streams, typed, done, err := openStreams(root, stdin, tty)
+	streams, typed, done, err := terminal.Open(root.Reader, root.Writer, root.ErrWriter, stdin, tty)
 	if err != nil {
 		return false, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/terminal"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 )
 
@@ -43,8 +44,9 @@ func ownCode(action cli.ActionFunc) cli.ActionFunc {
 }
 
 func exec(ctx context.Context, cmd *cli.Command, server *criServer, in running) (code int, err error) {
+	root := cmd.Root()
 	stdin, tty := cmd.Bool("stdin"), cmd.Bool("tty")
-	streams, isTerminal, done, err := openStreams(cmd.Root(), stdin, tty)
+	streams, isTerminal, done, err := terminal.Open(root.Reader, root.Writer, root.ErrWriter, stdin, tty)
 	if err != nil {
 		return 0, err
 	}

@@ -143,7 +143,7 @@ func (p commands) printLogs(ctx context.Context, cmd *cli.Command, c *api.Client
 	for i := range pods {
 		names := objects.ContainerNames(&pods[i])
 		if !cmd.Bool("all-containers") {
-			name, err := pickContainer(&pods[i], container, notes)
+			name, err := objects.PickContainer(&pods[i], container, notes)
 			if err != nil {
 				return err
 			}

@@ -103,7 +103,7 @@ func findRunning(ctx context.Context, cmd *cli.Command, c *api.Client, namespace
 	if err != nil {
 		return running{}, err
 	}
-	container, err := pickContainer(pod, cmd.String("container"), cmd.Root().ErrWriter)
+	container, err := objects.PickContainer(pod, cmd.String("container"), cmd.Root().ErrWriter)
 	if err != nil {
 		return running{}, fmt.Errorf("%s: %w", cmd.Name, err)
 	}

@@ -1,31 +1,33 @@
-package session
+// Package terminal connects the program's own streams, and the terminal that stdin may be, with a
+// command in a container.
+package terminal
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 
-	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
 )
 
-// openStreams are the program's own streams, for a command in a container: stdin if it is wanted,
-// and if tty is wanted too and stdin is a terminal, every key as it is typed, which isTerminal
-// says. The caller calls done, which gives the terminal back.
-func openStreams(root *cli.Command, stdin, tty bool) (s execstream.Streams, isTerminal bool, done func() error, err error) {
-	s, done = execstream.Streams{Stdout: root.Writer, Stderr: root.ErrWriter}, func() error { return nil }
+// Open returns streams for a command in a container: those given, without in unless stdin is
+// wanted. If tty is wanted too and in is a terminal, every key is passed on as it is typed, which
+// isTerminal says. The caller calls done, which gives the terminal back.
+func Open(in io.Reader, out, errs io.Writer, stdin, tty bool) (s execstream.Streams, isTerminal bool, done func() error, err error) {
+	s, done = execstream.Streams{Stdout: out, Stderr: errs}, func() error { return nil }
 	if !stdin {
 		return s, false, done, nil
 	}
-	s.Stdin = root.Reader
+	s.Stdin = in
 	if !tty {
 		return s, false, done, nil
 	}
-	term, ok := terminalOf(root.Reader)
+	term, ok := terminalOf(in)
 	if !ok {
-		fmt.Fprintln(root.ErrWriter, "Unable to use a TTY - input is not a terminal or the right kind of file")
+		fmt.Fprintln(errs, NoTerminal)
 		return s, false, done, nil
 	}
 	if err := term.raw(); err != nil {
@@ -36,10 +38,19 @@ func openStreams(root *cli.Command, stdin, tty bool) (s execstream.Streams, isTe
 	return s, true, func() error { stop(); return term.restore() }, nil
 }
 
+// NoTerminal says why a command gets no terminal although one was requested.
+const NoTerminal = "Unable to use a TTY - input is not a terminal or the right kind of file"
+
 // terminal is the terminal that stdin is.
 type terminal struct {
 	fd     int
 	before *unix.Termios
+}
+
+// Is says whether a reader is a terminal.
+func Is(in io.Reader) bool {
+	_, ok := terminalOf(in)
+	return ok
 }
 
 // terminalOf finds out whether a reader is a terminal.

@@ -1,0 +1,257 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/oci"
+)
+
+// run is `sunaba run` with the node's server, or with one of its own.
+type streamRun struct {
+	name   string
+	server []string // flags that say which server
+	what   func(t *testing.T, mode ...string) []string
+}
+
+// streamRuns are a Linux container of a manifest and a module, each with both kinds of servers.
+func (m *machine) streamRuns(t *testing.T) []streamRun {
+	t.Helper()
+	module, err := oci.BuildC(t.Context(), "testdata/streams.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	config, file := filepath.Join(dir, "config.toml"), filepath.Join(dir, "streams.wasm")
+	text := fmt.Sprintf("[network]\nconf_dir = %q\n[handlers.runc]\ntype = \"oci\"\nbinary = \"runc\"\ndefault = true\n[handlers.wasm]\ntype = \"wasm\"\n", filepath.Join(m.Options.Dir, "cni"))
+	if err := errors.Join(os.WriteFile(config, []byte(text), 0o644), os.WriteFile(file, module, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	guest := func(_ *testing.T, mode ...string) []string { return append([]string{file, "--"}, mode...) }
+	linux := func(t *testing.T, mode ...string) []string {
+		return []string{streamPod(t, map[string]string{"cat": "cat; exit ${1:-0}", "say": "echo said; echo aside >&2; exit 3",
+			"prompt": `printf "> "; while read -r line; do [ "$line" = quit ] && exit 6; printf "got %s\n> " "$line"; done`}[mode[0]], mode[1:]...)}
+	}
+	here, own := []string{"--socket", m.Socket}, []string{"--socket", filepath.Join(dir, "none.sock"), "--config", config}
+	return []streamRun{{"linux", here, linux}, {"guest", here, guest}, {"linux, own server", own, linux}, {"guest, own server", own, guest}}
+}
+
+// streamPod is a manifest of a pod whose container runs a script.
+func streamPod(t *testing.T, script string, args ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "pod.yaml")
+	var quoted []string
+	for _, a := range args {
+		quoted = append(quoted, strconv.Quote(a))
+	}
+	text := fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: streams}, spec: {restartPolicy: Never, terminationGracePeriodSeconds: 3, containers: ["+
+		"{name: c, image: %q, command: [sh, -c, %q, sh, %s]}]}}", world.Busybox, strings.ReplaceAll(script, "$", "$$"), strings.Join(quoted, ","))
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func (r streamRun) command(t *testing.T, flags string, mode ...string) *exec.Cmd {
+	args := append(append([]string{"run"}, r.server...), flags)
+	return exec.CommandContext(t.Context(), filepath.Join(world.Bin, "sunaba"), append(args, r.what(t, mode...)...)...)
+}
+
+// run runs it to its end.
+func (r streamRun) run(t *testing.T, stdin io.Reader, flags string, mode ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	cmd := r.command(t, flags, mode...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
+	cmd.WaitDelay = time.Second // a command that ends need not have read its input
+	done := time.AfterFunc(node.Patience, func() { cmd.Process.Kill() })
+	defer done.Stop()
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// What goes through a `sunaba run -i` is not changed, and nothing is lost at its start or end.
+func TestRunPipes(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	data := make([]byte, 3<<20)
+	rand.Read(data)
+	copy(data[1<<20:], strings.Repeat("a line\r\n\r\r\n", 1<<15))
+	for _, r := range m.streamRuns(t) {
+		t.Run(r.name, func(t *testing.T) {
+			if code, out, errs := r.run(t, bytes.NewReader(data), "-i", "cat", "4"); code != 4 || out != string(data) {
+				t.Errorf("code %d, %d bytes of %d, the same: %v\n%s", code, len(out), len(data), out == string(data), errs)
+			}
+			if code, out, errs := r.run(t, strings.NewReader("no line"), "-i", "cat"); code != 0 || out != "no line" {
+				t.Errorf("code %d, %q\n%s", code, out, errs)
+			}
+			// It ends without reading, and at once.
+			code, out, errs := r.run(t, bytes.NewReader(data), "-i", "say")
+			if code != 3 || out != "said\n" || !strings.Contains(errs, "aside\n") {
+				t.Errorf("code %d, %q\n%s", code, out, errs)
+			}
+			if code, out, errs := r.run(t, nil, "-t", "say"); code != 3 || !strings.Contains(out, "said\r\n") && !strings.Contains(out, "said\n") {
+				t.Errorf("-t: code %d, %q\n%s", code, out, errs)
+			}
+			code, out, errs = r.run(t, strings.NewReader("one\nquit\nthree\n"), "-it", "prompt")
+			if code != 6 || out != "> got one\n> " || !strings.Contains(errs, "Unable to use a TTY") {
+				t.Errorf("-it without a terminal: code %d, %q\n%s", code, out, errs)
+			}
+		})
+	}
+}
+
+// Output that is read late is not lost, however much it is.
+func TestRunSlowReader(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	for _, r := range m.streamRuns(t)[:2] {
+		t.Run(r.name, func(t *testing.T) {
+			cmd := r.command(t, "-i", "cat")
+			cmd.Stdin = io.LimitReader(zeros{}, 64<<20)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			buf, total := make([]byte, 1<<20), 0
+			for pause := 300 * time.Millisecond; ; pause = 0 {
+				n, err := out.Read(buf)
+				total += n
+				if err != nil {
+					break
+				}
+				if total > 1<<20 {
+					time.Sleep(pause)
+				}
+			}
+			if err := cmd.Wait(); err != nil || total != 64<<20 {
+				t.Errorf("%v, %d bytes", err, total)
+			}
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// mode is the mode of the terminal, as it was set last.
+func (term *terminal) mode() unix.Termios {
+	term.t.Helper()
+	var mode *unix.Termios
+	var err error
+	raw := must(term.master.SyscallConn())
+	if cerr := raw.Control(func(fd uintptr) { mode, err = unix.IoctlGetTermios(int(fd), unix.TCGETS) }); cerr != nil || err != nil {
+		term.t.Fatal(cerr, err)
+	}
+	return *mode
+}
+
+// code is the exit code of what runs under the terminal.
+func (term *terminal) code() int {
+	term.t.Helper()
+	term.ends()
+	return term.cmd.ProcessState.ExitCode()
+}
+
+// A `sunaba run -it` is its program's: keys, size and exit code. It restores the terminal's mode.
+func TestRunTerminal(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	for _, r := range m.streamRuns(t) {
+		t.Run(r.name, func(t *testing.T) {
+			held := openTerminal(t, exec.CommandContext(t.Context(), "true"), 99, 44)
+			before := held.mode()
+			held.ends()
+			term := openTerminal(t, r.command(t, "-it", "prompt"), 99, 44)
+			term.shows("> ")
+			if term.mode().Lflag&(unix.ISIG|unix.ICANON|unix.ECHO) != 0 {
+				t.Error("keys are not passed on as they are typed")
+			}
+			term.types("hello\r")
+			term.shows("got hello\r\n")
+			term.types("quit\r")
+			if code := term.code(); code != 6 {
+				t.Errorf("exit code %d:\n%s", code, term.text())
+			}
+			if term.mode() != before {
+				t.Errorf("the terminal's mode is %+v, was %+v", term.mode(), before)
+			}
+		})
+	}
+	here := streamRun{server: []string{"--socket", m.Socket}, what: func(t *testing.T, script ...string) []string { return []string{streamPod(t, script[0])} }}
+	t.Run("keys and size", func(t *testing.T) {
+		term := openTerminal(t, here.command(t, "-it", `trap "echo interrupted" INT; until stty size | grep -q "44 99"; do usleep 10000; done; echo sized;
+			until stty size | grep -q "22 77"; do usleep 10000; done; echo sized again; while :; do read -r line && exit 7; done`), 99, 44)
+		term.shows("sized\r\n")
+		term.resize(77, 22)
+		if err := term.cmd.Process.Signal(syscall.SIGWINCH); err != nil {
+			t.Fatal(err)
+		}
+		term.shows("sized again")
+		term.types("\x03")
+		term.shows("interrupted")
+		term.types("\r")
+		if code := term.code(); code != 7 {
+			t.Errorf("exit code %d:\n%s", code, term.text())
+		}
+	})
+	for name, signal := range map[string]syscall.Signal{"terminated": syscall.SIGTERM, "hung up": syscall.SIGHUP} {
+		t.Run(name, func(t *testing.T) {
+			term := openTerminal(t, here.command(t, "-it", `trap "echo asked; exit 9" TERM; echo ready; while :; do usleep 10000; done`), 99, 44)
+			before := term.mode()
+			term.shows("ready")
+			if err := term.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			code := term.code()
+			if code != 9 || !strings.Contains(term.text(), "asked\r\n") || term.mode() != before {
+				t.Errorf("exit code %d, the terminal's mode is as before: %v\n%s", code, term.mode() == before, term.text())
+			}
+		})
+	}
+	t.Run("server killed", func(t *testing.T) {
+		term := openTerminal(t, here.command(t, "-it", "echo ready; while :; do usleep 10000; done"), 99, 44)
+		before := term.mode()
+		term.shows("ready")
+		if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		term.shows("the connection with container \"c\" is lost")
+		if !node.Within(node.Patience, func() bool { return term.mode() == before }) {
+			t.Error("the terminal's mode is not as before")
+		}
+		if err := m.StartDaemon(context.WithoutCancel(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if code := term.code(); code != 125 {
+			t.Errorf("exit code %d:\n%s", code, term.text())
+		}
+		if pods := m.Pods(); len(pods) > 0 {
+			t.Errorf("pods %q are left", pods)
+		}
+	})
+}
