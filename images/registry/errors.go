@@ -129,6 +129,7 @@ type statusError struct {
 	details string // of the answer's body
 	// manifest is set for an answer about a manifest: a repository and a tag or digest of it.
 	manifest bool
+	push     bool // it is about a push
 	again    bool // it said when to try again
 	wait     time.Duration
 	most     time.Duration // set once wait is longer than that
@@ -140,15 +141,18 @@ func (e *statusError) Error() string {
 		text += " (" + e.details + ")"
 	}
 	if e.most > 0 {
-		return fmt.Sprintf("%s and asks to be left alone for %s, which is longer than the %s that a pull waits", text, e.wait.Round(time.Second), e.most)
+		return fmt.Sprintf("%s and asks to be left alone for %s, which is longer than the %s that is waited", text, e.wait.Round(time.Second), e.most)
 	}
 	switch e.code {
 	case http.StatusUnauthorized:
 		text += ": credentials are needed or were refused"
 	case http.StatusForbidden:
 		text += ": these credentials may not pull it"
+		if e.push {
+			text = strings.TrimSuffix(text, "pull it") + "push there"
+		}
 	case http.StatusNotFound:
-		if e.manifest {
+		if e.manifest && !e.push {
 			text = "the registry has no such repository or tag (" + strings.TrimPrefix(text, "the registry ") + ")"
 		}
 	case http.StatusTooManyRequests:
