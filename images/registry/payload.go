@@ -14,7 +14,7 @@ type payload struct {
 	open      func() (io.ReadCloser, error)
 }
 
-// attach makes the payload the body of a request; nil is none.
+// attach makes the payload the body of a request; a nil payload leaves it without one.
 func (p *payload) attach(req *http.Request) error {
 	if p == nil {
 		return nil

@@ -13,12 +13,12 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// pushing is the context of a push: tokens are asked for with the right to push.
 // withPull asks for tokens that may pull from another repository too.
 func withPull(ctx context.Context, repository string) context.Context {
 	return docker.ContextWithAppendPullRepositoryScope(ctx, repository)
 }
 
+// pushing is the context of a push: tokens are asked for with the right to push.
 func (r *Repository) pushing(ctx context.Context) context.Context {
 	return docker.WithScope(ctx, "repository:"+r.path+":pull,push")
 }
@@ -67,6 +67,20 @@ func (r *Repository) HasManifest(ctx context.Context, desc ocispec.Descriptor) (
 		err = r.wrap(ctx, fmt.Sprintf("ask %q for %s", r.ref, desc.Digest), err)
 	}
 	return has, err
+}
+
+// TagIs reports whether the repository has a manifest or an index under the reference's tag, by the
+// digest that the registry answers with.
+func (r *Repository) TagIs(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
+	resp, _, err := r.do(r.pushing(ctx), call{method: http.MethodHead, path: "manifests/" + r.tag, accept: acceptManifests, push: true})
+	if code, ok := statusOf(err); ok && code == http.StatusNotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, r.wrap(ctx, fmt.Sprintf("ask for %q", r.ref), err)
+	}
+	resp.Body.Close()
+	return resp.Header.Get("Docker-Content-Digest") == desc.Digest.String(), nil
 }
 
 func (r *Repository) has(ctx context.Context, kind string, desc ocispec.Descriptor) (bool, error) {

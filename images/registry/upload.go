@@ -134,7 +134,7 @@ type upload struct {
 }
 
 // start opens a session, unless the registry mounts the blob from another repository: then it is
-// done. from is "" if there is none.
+// done. from is "" for no other repository.
 func (u *upload) start(blob digest.Digest, from string) (done bool, err error) {
 	c := call{method: http.MethodPost, path: "blobs/uploads/", push: true}
 	ctx := u.ctx
@@ -305,7 +305,7 @@ func (b *sending) part(from, to int64) *payload {
 	}}
 }
 
-// errLocal says that content could not be read here.
+// errLocal says that reading content on this node failed.
 var errLocal = errors.New("read what is to be pushed")
 
 // partReader counts the bytes that a request takes.
