@@ -37,6 +37,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/disk"
 	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/pull"
+	"github.com/sunaba-project/sunaba/images/push"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/retain"
 	"github.com/sunaba-project/sunaba/images/rootfs"
@@ -48,6 +49,8 @@ type (
 	Image            = catalog.Image
 	HandlerPlatforms = variant.Handler
 	PullRequest      = pull.Request
+	PushRequest      = push.Request
+	Pushed           = push.Result
 	Progress         = progress.Progress
 	ImportRequest    = archive.Request
 	Export           = archive.Export

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
@@ -262,7 +263,8 @@ func explain(err error) string {
 
 var urls = regexp.MustCompile(`https?://[^\s"'<>]+`)
 
-// redact takes query strings, user information and secrets out of a text and makes one line of it.
+// redact takes query strings, user information and secrets out of a text and makes one line of it,
+// in which what a terminal would obey is escaped.
 func redact(text string, secrets []string) string {
 	text = urls.ReplaceAllStringFunc(text, func(s string) string {
 		tail := ""
@@ -279,7 +281,16 @@ func redact(text string, secrets []string) string {
 	for _, s := range secrets {
 		text = strings.ReplaceAll(text, s, "***")
 	}
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	var out strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) {
+			fmt.Fprintf(&out, "\\x%02x", r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
 }
 
 // quiet discards containerd's own log lines, which quote requests and answers: what matters is
