@@ -20,9 +20,9 @@
 //
 // # Packages
 //
-// A Service opens the store and calls pull, retain, archive, check and rootfs. They use catalog
-// (which images exist), access (who may use them), transfer (content from one source) and disk
-// (records, blobs and layers).
+// A Service opens the store and calls pull, push, retain, archive, check and rootfs. They use
+// catalog (which images exist), access (who may use them), transfer (content from one source) and
+// disk (records, blobs and layers).
 package images
 
 import (
