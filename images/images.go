@@ -20,9 +20,9 @@
 //
 // # Packages
 //
-// A Service opens the store and calls pull, retain, archive, check and rootfs. They use catalog
-// (which images exist), access (who may use them), transfer (content from one source) and disk
-// (records, blobs and layers).
+// A Service opens the store and calls pull, push, retain, archive, check and rootfs. They use
+// catalog (which images exist), access (who may use them), transfer (content from one source) and
+// disk (records, blobs and layers).
 package images
 
 import (
@@ -37,6 +37,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/disk"
 	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/pull"
+	"github.com/sunaba-project/sunaba/images/push"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/retain"
 	"github.com/sunaba-project/sunaba/images/rootfs"
@@ -48,6 +49,8 @@ type (
 	Image            = catalog.Image
 	HandlerPlatforms = variant.Handler
 	PullRequest      = pull.Request
+	PushRequest      = push.Request
+	Pushed           = push.Result
 	Progress         = progress.Progress
 	ImportRequest    = archive.Request
 	Export           = archive.Export

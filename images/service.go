@@ -14,6 +14,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/disk"
 	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/pull"
+	"github.com/sunaba-project/sunaba/images/push"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/retain"
 	"github.com/sunaba-project/sunaba/images/rootfs"
@@ -32,6 +33,7 @@ type Service struct {
 	guard     *access.Guard
 	collector *retain.Collector
 	puller    *pull.Puller
+	pusher    *push.Pusher
 	archiver  *archive.Archiver
 	checker   *check.Checker
 
@@ -106,6 +108,9 @@ func assemble(o Options, d *disk.Disk, handlers variant.Handlers, pins *catalog.
 		Registry: registry.New(o.Registry), Meters: &progress.Meters{}, Room: transfer.NewRoom(d, o.Budget),
 		KeepLayers: o.KeepLayers, Pulled: o.Pulled, Logger: o.Logger,
 	})
+	s.pusher = push.New(push.Options{
+		Disk: d, Collector: s.collector, Registry: s.puller.Registry, Room: s.puller.Room, Logger: o.Logger,
+	})
 	s.archiver = archive.New(archive.Options{
 		Disk: d, Handlers: handlers, Catalog: s.catalog, Collector: s.collector, Registry: s.puller.Registry, Meters: s.puller.Meters,
 		Room: s.puller.Room, Importer: s.puller, Pins: pins, Logger: o.Logger,
@@ -155,6 +160,16 @@ func (s *Service) Pull(ctx context.Context, req PullRequest) (Image, error) {
 // Remove removes an image with all its names. See retain.Collector.Remove.
 func (s *Service) Remove(ctx context.Context, nameOrID string) error {
 	return s.collector.Remove(ctx, nameOrID)
+}
+
+// Untag takes a name from an image, and removes one that has no other. See retain.Collector.Untag.
+func (s *Service) Untag(ctx context.Context, nameOrID string, force bool) (removed bool, err error) {
+	return s.collector.Untag(ctx, nameOrID, force)
+}
+
+// Push sends an image to a registry. See push.Pusher.Push.
+func (s *Service) Push(ctx context.Context, req PushRequest) (Pushed, error) {
+	return s.pusher.Push(ctx, req)
 }
 
 // Tag gives an image that is present more names. See catalog.Catalog.Tag.

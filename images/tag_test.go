@@ -103,3 +103,71 @@ func TestTagRefuses(t *testing.T) {
 		t.Errorf("one bad name, and another was given: %v", err)
 	}
 }
+
+// A name is taken alone from an image that has others; the last one takes the image with it. An id
+// of an image with several names is refused unless it is forced.
+func TestUntag(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	appIndex(t, r, "app", "v1", "1")
+	one, two, three := r.host+"/app:v1", "example.org/mine:1", "example.org/mine:2"
+	s.mustPull(one, "")
+	if err := s.Tag(t.Context(), one, []string{two, three}); err != nil {
+		t.Fatal(err)
+	}
+	id := s.mustFind(one, "runc").ID
+	untag := func(name string, force, want bool) {
+		t.Helper()
+		if removed, err := s.Untag(t.Context(), name, force); err != nil || removed != want {
+			t.Errorf("untag %s: removed %v, %v; want %v", name, removed, err, want)
+		}
+		s.check()
+	}
+	untag(one, false, false)
+	img := s.mustFind(two, "runc")
+	if _, err := s.Find(t.Context(), one, ""); !errdefs.IsNotFound(err) || img.ID != id {
+		t.Errorf("%s leads somewhere: %v", one, err)
+	}
+	for _, name := range slices.Concat(img.RepoTags, img.RepoDigests) {
+		if strings.HasPrefix(name, r.host) {
+			t.Errorf("the image still has the name %s", name)
+		}
+	}
+	for _, name := range []string{id, img.RepoDigests[0]} {
+		if _, err := s.Untag(t.Context(), name, false); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "2 names") || !strings.Contains(err.Error(), "--force") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	untag(two, false, false)
+	if got := s.mustFind(three, "wasm"); len(got.RepoTags) != 1 || len(got.RepoDigests) != 1 {
+		t.Errorf("its names are %q and %q", got.RepoTags, got.RepoDigests)
+	}
+	// A variant that has a name of its own stays when the others lose their last one.
+	if err := s.Tag(t.Context(), id, []string{"example.org/linux:1"}); err != nil {
+		t.Fatal(err)
+	}
+	untag(three, false, true)
+	if list, err := s.List(t.Context()); err != nil || len(list) != 1 || list[0].ID != id {
+		t.Errorf("left are %+v, %v", list, err)
+	}
+	if err := s.Tag(t.Context(), id, []string{"example.org/linux:2"}); err != nil {
+		t.Fatal(err)
+	}
+	untag(id, true, true)
+	if n := s.blobs(); n != 0 {
+		t.Errorf("%d blobs are left", n)
+	}
+	if _, err := s.Untag(t.Context(), one, false); !errdefs.IsNotFound(err) {
+		t.Errorf("what is not there: %v", err)
+	}
+	// CRI's RemoveImage takes all names, as before.
+	s.mustPull(one, "")
+	if err := s.Tag(t.Context(), one, []string{two}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := s.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("left are %+v, %v", list, err)
+	}
+}

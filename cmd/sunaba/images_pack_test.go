@@ -117,6 +117,45 @@ func TestImagesPackWithLinuxImage(t *testing.T) {
 	}
 }
 
+// What pack stores is pushed, with a server and without one, and another node pulls and runs the
+// same; what is not pushed says why.
+func TestImagesPush(t *testing.T) {
+	for _, served := range []bool{false, true} {
+		registry, err := oci.Serve("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer registry.Close()
+		b, other := newWasmBench(t), newWasmBench(t)
+		if served {
+			b.serveImages()
+		}
+		hello, ref := b.file("hello.wasm", cGuest(t, "hello")), registry.Host+"/hello:v1"
+		b.images(0, "pack", hello, "example.org/hello:v1")
+		digest := b.inspected("example.org/hello:v1", "wasm").Manifest
+		has(t, b.images(0, "push", "example.org/hello:v1", ref), "example.org/hello:v1: push, ", "pushed "+ref+"@"+digest+": 2 blobs sent (", "0 mounted, 0 present already")
+		if told := b.images(0, "push", "example.org/hello:v1", ref, "-o", "name"); !strings.HasSuffix(told, "\n"+ref+"@"+digest+"\n") {
+			t.Errorf("-o name prints %q", told)
+		}
+		has(t, b.images(0, "push", "example.org/hello:v1", "docker://"+ref, "-o", "json"), `"digest": "`+digest+`"`, `"sent": 0`, `"present": 2`)
+		other.images(0, "pull", ref)
+		if got := other.inspected(ref, "wasm").Manifest; got != digest {
+			t.Errorf("pulled %s, pushed %s", got, digest)
+		}
+		has(t, first(other.call(0, "run", ref, "a")), "hello a\n")
+
+		b.images(0, "tag", "example.org/hello:v1", registry.Host+"/copy:v1")
+		has(t, b.images(0, "push", registry.Host+"/copy:v1"), "pushed "+registry.Host+"/copy:v1@"+digest)
+		has(t, b.images(1, "push", "example.org/absent:v1"), `push image "example.org/absent:v1": not found`)
+		has(t, b.images(1, "push", "example.org/hello:v1", "127.0.0.1:1/x"), "RegistryUnavailable: push image")
+		has(t, b.images(1, "push", "example.org/hello:v1", "a:-x"), "a:-x")
+		has(t, b.images(1, "push", b.inspected("example.org/hello:v1", "wasm").ID), "give one")
+		has(t, b.images(1, "push"), "want an image and perhaps a name")
+		has(t, b.images(1, "push", "a", "b", "c"), "not 3 arguments")
+		has(t, b.images(1, "push", "a", "-o", "wide"), "table, name, json or yaml")
+	}
+}
+
 // What pack writes is pushed to a registry by another program and pulled from there: the digest is
 // the one that pack told.
 func TestImagesPackPushed(t *testing.T) {

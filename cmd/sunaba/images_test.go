@@ -145,7 +145,16 @@ func TestImagesCommand(t *testing.T) {
 		if code := run([]string{"sunaba", "rmi", "--root", p.root, "--state", p.state, "--config", file, "example.org/app:v1"}, &out, &out); code != 0 {
 			t.Errorf("rmi: exit code %d, %s", code, &out)
 		}
-		contains(out.String(), "removed example.org/app:v1")
+		contains(out.String(), "untagged example.org/app:v1")
+		contains(call(1, "remove", listed[0].ID), "it has 2 names (docker.io/library/third:latest, example.org/second:v1)", "--force")
+		contains(call(0, "rm", "--json", "third"), `"removed": []`, `"untagged": [`)
+		contains(call(0, "rmi", "example.org/second:v1"), "removed example.org/second:v1")
+		call(0, "import", to)
+		call(0, "tag", "example.org/app:v1", "second")
+		contains(call(0, "remove", "-f", listed[0].ID), "removed "+listed[0].ID)
+		if left := call(0, "list", "-q"); left != "" {
+			t.Errorf("left: %s", left)
+		}
 		call(0, "import", to)
 		layers, err := filepath.Glob(filepath.Join(p.root, "images", "layers", "snapshots", "*", "fs"))
 		if err != nil || len(layers) == 0 {
@@ -169,7 +178,7 @@ func TestImagesOfNoStore(t *testing.T) {
 		t.Fatal("must run as root")
 	}
 	dir := t.TempDir()
-	for _, command := range []string{"list", "gc", "check", "remove x", "inspect x", "export x", "pull x", "import x"} {
+	for _, command := range []string{"list", "gc", "check", "remove x", "inspect x", "export x", "pull x", "import x", "push x"} {
 		var out, errOut strings.Builder
 		args := append([]string{"sunaba", "images"}, strings.Fields(command)...)
 		code := run(append(args, "--root", filepath.Join(dir, "slip"), "--state", filepath.Join(dir, "state")), &out, &errOut)

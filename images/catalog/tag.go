@@ -60,12 +60,9 @@ func (c *Catalog) Tag(source string, names []string) error {
 		wanted = append(wanted, n)
 	}
 	err := c.db.Update(func(tx *store.Tx) error {
-		from, name, err := Lookup(tx.State, source)
+		from, _, err := Subject(tx.State, source)
 		if err != nil {
 			return err
-		}
-		if n, err := reference.Parse(source); err != nil || n.Full != name {
-			from = alone(from)
 		}
 		for _, n := range wanted {
 			c.point(tx, n, from)
@@ -76,6 +73,23 @@ func (c *Catalog) Tag(source string, names []string) error {
 		return fmt.Errorf("tag image %q: %w", source, err)
 	}
 	return nil
+}
+
+// Subject returns what a name or an id stands for where it is given to others: of an id that one
+// image's manifest, without the index that names it. full is the full name, "" for an id.
+//
+// # Errors
+//
+// Those of Lookup.
+func Subject(st *store.State, nameOrID string) (t store.Target, full string, err error) {
+	t, name, err := Lookup(st, nameOrID)
+	if err != nil {
+		return t, "", err
+	}
+	if n, err := reference.Parse(nameOrID); err == nil && n.Full == name {
+		return t, name, nil
+	}
+	return alone(t), "", nil
 }
 
 // alone is what the manifest of an image stands for, without the index that names it.

@@ -78,6 +78,16 @@ func (d *Disk) Intact(ctx context.Context, img store.Image) bool {
 		(img.Chain == "" || d.Layers.Whole(ctx, img.Chain))
 }
 
+// HasLayers reports whether the layers of an image are there as they were transferred.
+func (d *Disk) HasLayers(ctx context.Context, img store.Image) bool {
+	for _, l := range img.Layers {
+		if !d.Content.Has(ctx, l) {
+			return false
+		}
+	}
+	return true
+}
+
 // Usage is the room that something takes on the filesystem of Path.
 type Usage struct {
 	Path          string

@@ -47,6 +47,7 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 		return store.Image{}, fmt.Errorf("the manifest has %d layers and the configuration %d: %w", len(m.Layers), len(c.RootFS.DiffIDs), errdefs.ErrInvalidArgument)
 	}
 	img := describe(entry, m, c, module)
+	img.Kept = x.kept
 	x.manifests[entry.Digest] = store.Manifest{Title: title(m, module)}
 	// Pinned before it is looked for, so that no sweep removes it in between.
 	if module {
@@ -56,10 +57,17 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 	}
 	if known, ok := x.p.Disk.DB.State().Images[img.ID]; ok {
 		x.Pin(known.Manifest.Digest, known.Config.Digest)
+		for _, l := range known.Layers {
+			if x.keeps() {
+				x.Pin(l.Digest)
+			}
+		}
+		img.Kept = img.Kept || known.Kept
 		if err := x.hold(ctx, known.Modules()...); err != nil {
 			return store.Image{}, err
 		}
-		if _, still := x.p.Disk.DB.State().Images[img.ID]; still && x.p.Disk.Intact(ctx, known) {
+		if _, still := x.p.Disk.DB.State().Images[img.ID]; still && x.p.Disk.Intact(ctx, known) && (!x.keeps() || x.p.Disk.HasLayers(ctx, known)) {
+			known.Kept = img.Kept
 			return known, x.show(ctx, entry, m, c, module)
 		}
 	}

@@ -60,17 +60,24 @@ func (x *session) rootFS(ctx context.Context, img *store.Image, blobs []ocispec.
 // pendingLayer is a layer to fetch and unpack.
 type pendingLayer struct {
 	blob  ocispec.Descriptor
-	layer unpack.Layer
-	unpin func() // of the blob
+	layer unpack.Layer // without a chain: it is unpacked, and its blob is to be kept
+	unpin func()       // of the blob
 	// opened is set once this session's blob, and not another pull's, is unpacked.
 	opened *atomic.Bool
 }
 
-// missing returns the layers that are not unpacked, or known to be damaged.
+// missing returns the layers that are not unpacked, or known to be damaged, and those whose blobs
+// are missing if they are to be kept.
 func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs []digest.Digest) []pendingLayer {
 	var out []pendingLayer
 	chains := identity.ChainIDs(slices.Clone(diffs))
 	for i, chain := range chains {
+		if x.p.Disk.Layers.Has(ctx, chain) && x.keeps() {
+			if !x.p.Disk.Content.Has(ctx, blobs[i]) {
+				out = append(out, pendingLayer{blob: blobs[i]})
+			}
+			continue
+		}
 		if x.p.Disk.Layers.Has(ctx, chain) {
 			// Of an earlier try; the layer came otherwise.
 			if err := x.p.Disk.Content.DropPart(blobs[i].Digest); err != nil {
@@ -98,11 +105,17 @@ func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(parallelLayers)
 	ingest := x.IngestPassing
-	if x.p.KeepLayers {
+	if x.keeps() {
 		ingest = x.Ingest
 	}
 	for _, l := range layers {
-		work.Go(func() error { return ingest(ctx, l.blob, x.Count(l.blob.Digest)) })
+		work.Go(func() error {
+			err := ingest(ctx, l.blob, x.Count(l.blob.Digest))
+			if err == nil && l.layer.Chain == "" {
+				x.done(l.blob)
+			}
+			return err
+		})
 	}
 	if err := work.Wait(); err != nil {
 		return err
@@ -116,9 +129,12 @@ func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 	work, staging := errgroup.WithContext(ctx)
 	work.SetLimit(parallelLayers)
-	all := make([]unpack.Layer, len(layers))
-	for i, l := range layers {
-		all[i] = l.layer
+	var all []unpack.Layer
+	for _, l := range layers {
+		if l.layer.Chain == "" {
+			continue
+		}
+		all = append(all, l.layer)
 		work.Go(func() error {
 			err := x.p.Disk.Layers.Stage(staging, l.layer)
 			if errdefs.IsAborted(err) { // the blob was corrupt and came anew, see store.Follow
@@ -130,7 +146,7 @@ func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 			if l.opened.Load() {
 				x.Shown.NoteUnpacked(l.layer.Diff)
 			}
-			x.Meter.Part(l.blob.Digest, func(p *progress.Progress, part *progress.Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
+			x.done(l.blob)
 			return nil
 		})
 	}
@@ -141,10 +157,15 @@ func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 	return x.p.Disk.Layers.Commit(ctx, all)
 }
 
+// done tells that all is done with a layer or module.
+func (x *session) done(blob ocispec.Descriptor) {
+	x.Meter.Part(blob.Digest, func(p *progress.Progress, part *progress.Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
+}
+
 // dropBlobs drops the blobs of layers that are unpacked, unless they are to be
 // kept: to bring them to disk would take as long again as their files do.
 func (x *session) dropBlobs(ctx context.Context, layers []pendingLayer) {
-	if x.p.KeepLayers {
+	if x.keeps() {
 		return
 	}
 	for _, l := range layers {

@@ -56,7 +56,7 @@ func (x *session) module(ctx context.Context, img *store.Image) error {
 	if err := binfmt.CheckWasm(header); err != nil {
 		return fmt.Errorf("layer %s: %w", layer.Digest, err)
 	}
-	x.Meter.Part(layer.Digest, func(p *progress.Progress, part *progress.Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
+	x.done(layer)
 	return x.arrive(ctx, img.Module.Digest, x.p.Disk.Content.Path(img.Module.Digest))
 }
 

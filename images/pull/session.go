@@ -27,6 +27,7 @@ type session struct {
 	root   digest.Digest   // what the reference stands for
 	layers []digest.Digest // blobs that are of no use once unpacked
 
+	kept        bool                             // layers stay, whatever Options.KeepLayers says: it came from an archive
 	credentials string                           // whose they are, "" for none or the node's
 	manifests   map[digest.Digest]store.Manifest // facts of those that were brought in
 	hidden      []string                         // new images that have not been shown in full
@@ -49,6 +50,7 @@ func (p *Puller) session(from transfer.Source, repo string, root digest.Digest, 
 // Those of Pull.
 func (p *Puller) Import(ctx context.Context, from transfer.Source, n reference.Name, root ocispec.Descriptor, handlers variant.Handlers, m *progress.Meter) (store.Target, error) {
 	x := p.session(from, n.Repo, root.Digest, m)
+	x.kept = true
 	defer x.Close()
 	target, err := x.bringIn(ctx, n, root, handlers, nil)
 	if err != nil {
@@ -85,9 +87,9 @@ func isForGood(err error) bool {
 // before it is recorded anew; then it is fetched.
 func (x *session) bringIn(ctx context.Context, n reference.Name, desc ocispec.Descriptor, handlers, others variant.Handlers) (store.Target, error) {
 	full := n.WithDigest(desc.Digest)
-	t, ok := x.p.complete(ctx, full, handlers)
+	t, ok := x.complete(ctx, full, handlers)
 	if ok && len(others) > 0 {
-		_, ok = x.p.complete(ctx, full, others)
+		_, ok = x.complete(ctx, full, others)
 	}
 	if ok {
 		if err := x.record(ctx, n, t, nil); !errdefs.IsUnavailable(err) {
@@ -177,8 +179,18 @@ func (x *session) variant(ctx context.Context, c variant.Choice) (store.Image, e
 	return x.image(ctx, c.Manifest)
 }
 
+// keeps reports whether layers stay as they were transferred.
+func (x *session) keeps() bool { return x.kept || x.p.KeepLayers }
+
+// has reports whether all of a known image is here, and its layers as they were transferred if they
+// are to stay so.
+func (x *session) has(ctx context.Context, img store.Image) bool {
+	return x.p.Disk.Intact(ctx, img) && (!x.keeps() || x.p.Disk.HasLayers(ctx, img)) && (img.Kept || !x.kept)
+}
+
 // complete returns a target that is known and whose variants for the handlers are all here.
-func (p *Puller) complete(ctx context.Context, name string, handlers variant.Handlers) (store.Target, bool) {
+func (x *session) complete(ctx context.Context, name string, handlers variant.Handlers) (store.Target, bool) {
+	p := x.p
 	st := p.Disk.DB.State()
 	t, ok := st.Targets[name]
 	if !ok {
@@ -188,7 +200,7 @@ func (p *Puller) complete(ctx context.Context, name string, handlers variant.Han
 	for _, c := range variant.Choices(t.Entries, handlers) {
 		id, ok := t.Images[c.Manifest.Digest]
 		switch {
-		case ok && p.Disk.Intact(ctx, st.Images[id]) && (t.Manifests[c.Manifest.Digest].Shown || !p.Guard.Verifies()):
+		case ok && x.has(ctx, st.Images[id]) && (t.Manifests[c.Manifest.Digest].Shown || !p.Guard.Verifies()):
 			present++
 		case p.refusal(c.Manifest.Digest) == nil:
 			return t, false
@@ -235,7 +247,7 @@ func (x *session) record(ctx context.Context, n reference.Name, t store.Target, 
 		return fmt.Errorf("record image: %w", err)
 	}
 	x.Recorded()
-	if x.p.KeepLayers {
+	if x.keeps() {
 		return nil
 	}
 	var errs []error

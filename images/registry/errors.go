@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
@@ -129,6 +130,7 @@ type statusError struct {
 	details string // of the answer's body
 	// manifest is set for an answer about a manifest: a repository and a tag or digest of it.
 	manifest bool
+	push     bool // it is about a push
 	again    bool // it said when to try again
 	wait     time.Duration
 	most     time.Duration // set once wait is longer than that
@@ -140,15 +142,18 @@ func (e *statusError) Error() string {
 		text += " (" + e.details + ")"
 	}
 	if e.most > 0 {
-		return fmt.Sprintf("%s and asks to be left alone for %s, which is longer than the %s that a pull waits", text, e.wait.Round(time.Second), e.most)
+		return fmt.Sprintf("%s and asks to be left alone for %s, which is longer than the %s that is waited", text, e.wait.Round(time.Second), e.most)
 	}
 	switch e.code {
 	case http.StatusUnauthorized:
 		text += ": credentials are needed or were refused"
 	case http.StatusForbidden:
 		text += ": these credentials may not pull it"
+		if e.push {
+			text = strings.TrimSuffix(text, "pull it") + "push there"
+		}
 	case http.StatusNotFound:
-		if e.manifest {
+		if e.manifest && !e.push {
 			text = "the registry has no such repository or tag (" + strings.TrimPrefix(text, "the registry ") + ")"
 		}
 	case http.StatusTooManyRequests:
@@ -258,7 +263,8 @@ func explain(err error) string {
 
 var urls = regexp.MustCompile(`https?://[^\s"'<>]+`)
 
-// redact takes query strings, user information and secrets out of a text and makes one line of it.
+// redact takes query strings, user information and secrets out of a text and makes one line of it,
+// in which what a terminal would obey is escaped.
 func redact(text string, secrets []string) string {
 	text = urls.ReplaceAllStringFunc(text, func(s string) string {
 		tail := ""
@@ -275,7 +281,16 @@ func redact(text string, secrets []string) string {
 	for _, s := range secrets {
 		text = strings.ReplaceAll(text, s, "***")
 	}
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	var out strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) {
+			fmt.Fprintf(&out, "\\x%02x", r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
 }
 
 // quiet discards containerd's own log lines, which quote requests and answers: what matters is

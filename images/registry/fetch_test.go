@@ -170,7 +170,7 @@ func TestFetchOverBadLinks(t *testing.T) {
 		{name: "503 with a date", requests: 2, serve: once(status(503, time.Now().Add(20*time.Second).UTC().Format(http.TimeFormat))),
 			naps: func(d time.Duration) bool { return d > 10*time.Second && d < 22*time.Second }},
 		{name: "429 for ever", requests: 6, serve: always(status(429, "")), class: errdefs.IsResourceExhausted, text: "asked too often"},
-		{name: "429 for too long", requests: 1, serve: always(status(429, "3600")), class: errdefs.IsResourceExhausted, text: "which is longer than the 2m0s that a pull waits"},
+		{name: "429 for too long", requests: 1, serve: always(status(429, "3600")), class: errdefs.IsResourceExhausted, text: "which is longer than the 2m0s that is waited"},
 		{name: "401", requests: 1, serve: always(status(401, "")), class: errdefs.IsUnauthorized, naps: none},
 		{name: "403", requests: 1, serve: always(status(403, "")), class: errdefs.IsPermissionDenied, naps: none},
 		{name: "404", requests: 1, serve: always(status(404, "")), class: errdefs.IsNotFound, naps: none},

@@ -1,4 +1,4 @@
-// Package registry fetches manifests and blobs from image registries.
+// Package registry fetches manifests and blobs from image registries, and pushes them.
 //
 // A Repository is one reference seen with one set of credentials. It knows the servers that may
 // have its content, mirrors first and the registry itself last (see Options), and asks them in that
@@ -11,6 +11,12 @@
 // stalls, 408, 429, 5xx) is retried, after a jittered, exponentially growing pause or when the
 // server's Retry-After says. A blob continues at the byte where its transfer ended, as long as each
 // try brings bytes.
+//
+// # Pushes
+//
+// A push asks the registry itself, no mirror. A blob of one chunk is one request; a larger one
+// continues at the byte that the registry has. What an upload's address leads to at another server
+// sees neither credentials nor configured headers.
 //
 // # Credentials
 //
@@ -49,6 +55,7 @@ const (
 	DefaultRangeThreshold = 32 << 20
 	DefaultRangeSize      = 4 << 20
 	DefaultRangeMemory    = 32 << 20
+	DefaultChunk          = 64 << 20
 )
 
 // Credentials are those of one pull.
@@ -86,6 +93,8 @@ type Options struct {
 	// parts of RangeSize bytes, several at a time; negative is never. Parts that
 	// wait for those before them take RangeMemory bytes at most, in all.
 	RangeThreshold, RangeSize, RangeMemory int64
+	// Chunk is how many bytes of a blob one request uploads.
+	Chunk int64
 
 	// Sleep waits between tries; nil is the real clock. It returns the
 	// context's error if that ends first.
@@ -118,6 +127,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.RangeMemory <= 0 {
 		o.RangeMemory = DefaultRangeMemory
+	}
+	if o.Chunk <= 0 {
+		o.Chunk = DefaultChunk
 	}
 	if o.Sleep == nil {
 		o.Sleep = sleep

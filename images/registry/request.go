@@ -25,11 +25,20 @@ type call struct {
 	ranged bool
 	from   int64 // with ranged: the first and the last byte
 	to     int64
+
+	// push marks the requests of a push: the registry itself is asked, no mirror.
+	push  bool
+	at    *url.URL   // the address of an upload, in place of path
+	query url.Values // with path
+	send  *payload   // nil for a request without a body
 }
 
 // fits reports whether an endpoint may be asked.
 func (c call) fits(e *endpoint) bool {
-	if c.digest == "" {
+	switch {
+	case c.push:
+		return e.Primary
+	case c.digest == "":
 		return e.Resolve
 	}
 	return e.Pull
@@ -119,16 +128,36 @@ func (r *Repository) order(c call) []*endpoint {
 	return append(now, later...)
 }
 
-// ask makes one request, and a second one if credentials are asked for. The answer is a success.
+// ask makes one request, and a second one if credentials are asked for. The answer is a success;
+// that to a request with a body has none itself.
 func (r *Repository) ask(ctx context.Context, e *endpoint, c call) (*http.Response, error) {
+	if c.send == nil {
+		return r.exchange(ctx, e, c)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c.send = c.send.watched(func() { cancel(errStalled) }, r.client.options.StallTimeout)
+	resp, err := r.exchange(ctx, e, c)
+	switch {
+	case err == nil:
+		resp.Body.Close()
+	case errors.Is(context.Cause(ctx), errStalled):
+		err = errStalled
+	}
+	return resp, err
+}
+
+func (r *Repository) exchange(ctx context.Context, e *endpoint, c call) (*http.Response, error) {
 	var refusals []*http.Response
 	for {
 		req, err := r.request(ctx, e, c)
 		if err != nil {
 			return nil, err
 		}
-		if err := e.auth.authorize(ctx, req); err != nil {
-			return nil, err
+		if e.is(req.URL) { // else it is the address of an upload at another server
+			if err := e.auth.authorize(ctx, req); err != nil {
+				return nil, err
+			}
 		}
 		resp, err := e.send(req, c)
 		if err != nil {
@@ -138,8 +167,11 @@ func (r *Repository) ask(ctx context.Context, e *endpoint, c call) (*http.Respon
 		if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 			return resp, nil
 		}
+		slow := time.AfterFunc(r.client.options.StallTimeout, func() { resp.Body.Close() })
 		failure := newStatusError(resp)
+		slow.Stop()
 		resp.Body.Close()
+		failure.push = c.push
 		if resp.StatusCode != http.StatusUnauthorized || !e.is(resp.Request.URL) {
 			return nil, failure
 		}
@@ -157,16 +189,21 @@ func (r *Repository) ask(ctx context.Context, e *endpoint, c call) (*http.Respon
 func (e *endpoint) is(u *url.URL) bool { return u.Scheme == e.Scheme && u.Host == e.Host }
 
 func (r *Repository) request(ctx context.Context, e *endpoint, c call) (*http.Request, error) {
-	u := url.URL{Scheme: e.Scheme, Host: e.Host, Path: strings.TrimSuffix(e.Path, "/") + "/" + r.path + "/" + c.path}
+	u := url.URL{Scheme: e.Scheme, Host: e.Host, Path: strings.TrimSuffix(e.Path, "/") + "/" + r.path + "/" + c.path, RawQuery: c.query.Encode()}
 	if e.ns != "" {
-		u.RawQuery = url.Values{"ns": {e.ns}}.Encode()
+		u.RawQuery = strings.TrimPrefix(u.RawQuery+"&"+url.Values{"ns": {e.ns}}.Encode(), "&")
+	}
+	if c.at != nil {
+		u = *c.at
 	}
 	req, err := http.NewRequestWithContext(ctx, c.method, u.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", c.method, c.path, err)
 	}
-	for k, v := range e.Header {
-		req.Header[http.CanonicalHeaderKey(k)] = v
+	if e.is(&u) {
+		for k, v := range e.Header {
+			req.Header[http.CanonicalHeaderKey(k)] = v
+		}
 	}
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", userAgent)
@@ -177,13 +214,16 @@ func (r *Repository) request(ctx context.Context, e *endpoint, c call) (*http.Re
 	if c.ranged {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", c.from, c.to))
 	}
-	return req, nil
+	return req, c.send.attach(req)
 }
 
 // send sends a request and follows redirects. Another server sees neither
 // credentials nor the headers that are configured for this one.
 func (e *endpoint) send(req *http.Request, c call) (*http.Response, error) {
 	client := e.client
+	if !e.is(req.URL) {
+		client = e.elsewhere
+	}
 	for hops := 0; ; hops++ {
 		resp, err := client.Do(req)
 		if err != nil {
@@ -202,6 +242,9 @@ func (e *endpoint) send(req *http.Request, c call) (*http.Response, error) {
 		if err := mayFollow(req.URL, to, c, hops); err != nil {
 			return nil, err
 		}
+		if c.push && req.Method != http.MethodHead && resp.StatusCode != http.StatusTemporaryRedirect && resp.StatusCode != http.StatusPermanentRedirect {
+			return nil, fmt.Errorf("the registry redirects an upload by %s, which would lose its content: %w", resp.Status, errdefs.ErrFailedPrecondition)
+		}
 		next, err := http.NewRequestWithContext(req.Context(), req.Method, to.String(), nil)
 		if err != nil {
 			return nil, fmt.Errorf("follow redirect: %w", err)
@@ -211,11 +254,14 @@ func (e *endpoint) send(req *http.Request, c call) (*http.Response, error) {
 		} else {
 			client = e.elsewhere
 			next.Header.Set("User-Agent", userAgent)
-			for _, k := range []string{"Accept", "Range"} {
+			for _, k := range []string{"Accept", "Range", "Content-Type", "Content-Range"} {
 				if v := req.Header.Get(k); v != "" {
 					next.Header.Set(k, v)
 				}
 			}
+		}
+		if err := c.send.attach(next); err != nil {
+			return nil, err
 		}
 		req = next
 	}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,7 +58,7 @@ type Collector struct {
 }
 
 // NewCollector returns the collector of an image store. With keepLayers the blobs of layers are
-// needed for as long as their images are.
+// needed for as long as their images are, else those of images that say so.
 func NewCollector(d *disk.Disk, modules *Modules, keepLayers bool, logger *slog.Logger) *Collector {
 	return &Collector{disk: d, modules: modules, keepLayers: keepLayers, logger: logger}
 }
@@ -158,7 +159,7 @@ func (c *Collector) needed(roots []unpack.Root) (blobs, chains map[digest.Digest
 		if img.Chain != "" {
 			chains[img.Chain] = true
 		}
-		if !c.keepLayers {
+		if !c.keepLayers && !img.Kept {
 			continue
 		}
 		for _, l := range img.Layers {
@@ -197,6 +198,58 @@ func (c *Collector) Remove(ctx context.Context, nameOrID string) error {
 	if len(removed) == 0 {
 		return nil
 	}
+	return c.free(ctx, nameOrID, removed)
+}
+
+// Untag takes a tag from the images that it leads to, and removes those that have no other name. A
+// digest or an id removes the image with all its names: one that has several only with force.
+// removed says that an image was removed.
+//
+// # Errors
+//
+// ErrNotFound; ErrInvalidArgument for the prefix of an id that fits several; ErrFailedPrecondition
+// for a digest or an id of an image with several names.
+func (c *Collector) Untag(ctx context.Context, nameOrID string, force bool) (removed bool, err error) {
+	var gone []store.Image
+	err = c.disk.DB.Update(func(tx *store.Tx) error {
+		ids, err := idsOf(tx.State, nameOrID)
+		switch {
+		case err != nil:
+			return err
+		case len(ids) == 0:
+			return errdefs.ErrNotFound
+		}
+		n, err := reference.Parse(nameOrID)
+		if _, isTag := tx.Tags[n.Full]; err == nil && isTag {
+			ids = tx.Untag(n.Full)
+		} else if err := onlyName(tx.State, ids); err != nil && !force {
+			return err
+		}
+		for _, id := range ids {
+			gone = append(gone, tx.Images[id])
+		}
+		tx.Forget(ids...)
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("remove image %q: %w", nameOrID, err)
+	}
+	return len(gone) > 0, c.free(ctx, nameOrID, gone)
+}
+
+// onlyName refuses images with several tags.
+func onlyName(st *store.State, ids []string) error {
+	for _, id := range ids {
+		if tags := st.TagsOf(id); len(tags) > 1 {
+			return fmt.Errorf("it has %d names (%s): remove it by name, or with all of them by --force: %w",
+				len(tags), strings.Join(tags[:min(3, len(tags))], ", "), errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
+}
+
+// free frees what removed images took.
+func (c *Collector) free(ctx context.Context, nameOrID string, removed []store.Image) error {
 	for _, img := range removed {
 		for _, d := range img.Modules() {
 			c.modules.setKnown(d, false)

@@ -86,6 +86,51 @@ func (tx *Tx) SetPrepared(module digest.Digest, is bool) {
 	}
 }
 
+// Untag removes a tag, with the digests of its repository that no other tag of it leads to, and
+// returns the ids of the images that have no other name. They have to be forgotten.
+func (tx *Tx) Untag(name string) (nameless []string) {
+	tag := tx.Tags[name]
+	tx.tags.remove(name)
+	named := make(map[string]bool) // those that have another name
+	for _, p := range tag.Points {
+		for _, id := range p.Images {
+			if tx.namedBeside(id, tag.Repo) {
+				named[id] = true
+			} else if !slices.Contains(nameless, id) {
+				nameless = append(nameless, id)
+			}
+		}
+	}
+	for full, t := range tx.Targets {
+		if t.Repo != tag.Repo {
+			continue
+		}
+		left := t.without(func(id string) bool { return named[id] && !tx.tagged(t, id) })
+		switch {
+		case len(left.Images) == 0:
+			tx.targets.remove(full)
+		case len(left.Images) < len(t.Images):
+			tx.targets.put(full, left)
+		}
+	}
+	return nameless
+}
+
+// tagged reports whether a tag leads to an image through a target.
+func (tx *Tx) tagged(t Target, id string) bool {
+	for _, tag := range tx.Tags {
+		if tag.Repo == t.Repo && slices.ContainsFunc(tag.Points, func(p Point) bool { return p.Digest == t.Digest && slices.Contains(p.Images, id) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// namedBeside reports whether an image has a tag, or a digest in another repository.
+func (tx *Tx) namedBeside(id, repo string) bool {
+	return len(tx.TagsOf(id)) > 0 || slices.ContainsFunc(tx.Holding(id), func(t Target) bool { return t.Repo != repo })
+}
+
 // Forget removes images and every name that led only to them.
 func (tx *Tx) Forget(ids ...string) {
 	gone := func(id string) bool { return slices.Contains(ids, id) }

@@ -87,12 +87,29 @@ func (c *Content) Document(ctx context.Context, desc ocispec.Descriptor) ([]byte
 //
 // ErrNotFound if it is not stored.
 func (c *Content) Open(_ context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	return c.open(desc)
+}
+
+func (c *Content) open(desc ocispec.Descriptor) (*os.File, error) {
 	f, err := os.Open(c.Path(desc.Digest))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errdefs.ErrNotFound
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open blob %s: %w", desc.Digest, err)
+	}
+	return f, nil
+}
+
+// OpenFrom opens a blob for reading from an offset on. Its errors are those of Open.
+func (c *Content) OpenFrom(_ context.Context, desc ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	f, err := c.open(desc)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("open blob %s at %d: %w", desc.Digest, offset, err)
 	}
 	return f, nil
 }

@@ -28,6 +28,9 @@ type Image struct {
 	// Layers are the layers as transferred, the lowest first. They need not be
 	// in the store: what counts is unpacked.
 	Layers []ocispec.Descriptor `json:"layers,omitempty"`
+	// Kept says that Layers stay in the store for as long as the image does: no registry is known to
+	// have them.
+	Kept bool `json:"kept,omitempty"`
 	// Module is the WebAssembly module of an artifact, as it runs, else nil.
 	Module *ocispec.Descriptor `json:"module,omitempty"`
 	// Component is what an artifact's configuration says of its component, nil if it says nothing.

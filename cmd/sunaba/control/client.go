@@ -115,6 +115,20 @@ func (c *Client) Remove(ctx context.Context, nameOrID string) error {
 	return err
 }
 
+// Untag is images.Service.Untag.
+func (c *Client) Untag(ctx context.Context, nameOrID string, force bool) (removed bool, err error) {
+	return call[bool](ctx, c, "untag", request{Name: nameOrID, Force: force}, nil)
+}
+
+// Push is images.Service.Push.
+func (c *Client) Push(ctx context.Context, req images.PushRequest) (images.Pushed, error) {
+	auth, err := json.Marshal(req.Auth)
+	if err != nil {
+		return images.Pushed{}, err
+	}
+	return call[images.Pushed](ctx, c, "push", request{Name: req.Source, Dest: req.Dest, All: req.All, Auth: auth}, req.Progress)
+}
+
 // Tag is images.Service.Tag.
 func (c *Client) Tag(ctx context.Context, source string, names []string) error {
 	_, err := call[struct{}](ctx, c, "tag", request{Name: source, Names: names}, nil)

@@ -23,6 +23,8 @@ type Store interface {
 	List(ctx context.Context) ([]images.Image, error)
 	Find(ctx context.Context, nameOrID, handler string) (images.Image, error)
 	Remove(ctx context.Context, nameOrID string) error
+	Untag(ctx context.Context, nameOrID string, force bool) (removed bool, err error)
+	Push(ctx context.Context, req images.PushRequest) (images.Pushed, error)
 	Tag(ctx context.Context, source string, names []string) error
 	Import(ctx context.Context, req images.ImportRequest) ([]images.Image, error)
 	ExportTo(ctx context.Context, names []string, w io.Writer) error
@@ -41,7 +43,11 @@ type request struct {
 	Path      string `json:"path,omitempty"`
 	Repair    bool   `json:"repair,omitempty"`
 	DryRun    bool   `json:"dry_run,omitempty"`
-	// Auth are the credentials of a pull.
+	Force     bool   `json:"force,omitempty"`
+	// Dest is the name to push as; All refuses to push a part of the variants.
+	Dest string `json:"dest,omitempty"`
+	All  bool   `json:"all,omitempty"`
+	// Auth are the credentials of a pull or a push.
 	Auth []byte `json:"auth,omitempty"`
 }
 

@@ -59,11 +59,9 @@ func (s *Server) Close() error {
 func handler(s *images.Service) http.Handler {
 	mux := http.NewServeMux()
 	handle(mux, "pull", func(ctx context.Context, r request, p func(images.Progress)) (images.Image, error) {
-		var auth registry.Credentials
-		if len(r.Auth) > 0 {
-			if err := json.Unmarshal(r.Auth, &auth); err != nil {
-				return images.Image{}, fmt.Errorf("read credentials: %w", errdefs.ErrInvalidArgument)
-			}
+		auth, err := r.credentials()
+		if err != nil {
+			return images.Image{}, err
 		}
 		return s.Pull(ctx, images.PullRequest{Ref: r.Name, Handler: r.Handler, Namespace: r.Namespace, Auth: auth, Progress: p})
 	})
@@ -75,6 +73,16 @@ func handler(s *images.Service) http.Handler {
 	})
 	handle(mux, "remove", func(ctx context.Context, r request, _ func(images.Progress)) (struct{}, error) {
 		return struct{}{}, s.Remove(ctx, r.Name)
+	})
+	handle(mux, "untag", func(ctx context.Context, r request, _ func(images.Progress)) (bool, error) {
+		return s.Untag(ctx, r.Name, r.Force)
+	})
+	handle(mux, "push", func(ctx context.Context, r request, p func(images.Progress)) (images.Pushed, error) {
+		auth, err := r.credentials()
+		if err != nil {
+			return images.Pushed{}, err
+		}
+		return s.Push(ctx, images.PushRequest{Source: r.Name, Dest: r.Dest, All: r.All, Auth: auth, Progress: p})
 	})
 	handle(mux, "tag", func(ctx context.Context, r request, _ func(images.Progress)) (struct{}, error) {
 		return struct{}{}, s.Tag(ctx, r.Name, r.Names)
@@ -97,6 +105,14 @@ func handler(s *images.Service) http.Handler {
 	mux.HandleFunc("POST /export", func(w http.ResponseWriter, q *http.Request) { export(s, w, q) })
 	mux.HandleFunc("POST /module", func(w http.ResponseWriter, q *http.Request) { readModule(s, w, q) })
 	return mux
+}
+
+// credentials are those of a request, none if it has none.
+func (r request) credentials() (auth registry.Credentials, err error) {
+	if len(r.Auth) > 0 && json.Unmarshal(r.Auth, &auth) != nil {
+		err = fmt.Errorf("read credentials: %w", errdefs.ErrInvalidArgument)
+	}
+	return auth, err
 }
 
 // handle serves one kind of request.

@@ -58,7 +58,7 @@ func (o Options) Images() *cli.Command {
 	formats := listFormats().Flag
 	return &cli.Command{
 		Name:  "images",
-		Usage: "pull, pack, list, tag, inspect, remove, import, export and check images",
+		Usage: "pull, push, pack, list, tag, inspect, remove, import, export and check images",
 		Description: "Uses the server that runs with the same --state. If none runs, the store below --root is used directly, and no\n" +
 			"server can start meanwhile.",
 		Commands: []*cli.Command{
@@ -66,7 +66,8 @@ func (o Options) Images() *cli.Command {
 			o.list(),
 			o.command("inspect", "show all that is known of an image", "NAME or ID", inspectImage, inspectFormats().Flag(), handlerFlag()),
 			o.command("tag", "give an image more names; a name that another image has moves", "NAME or ID NAME[:TAG]...", tagImage, jsonFlag()),
-			o.command("remove|rm|rmi", "remove images with all their names", "NAME or ID...", removeImages, jsonFlag()),
+			o.remove("remove|rm|rmi"),
+			o.push(),
 			modulepod.PackCommand(o.WithStore, append(o.Flags[:len(o.Flags):len(o.Flags)], jsonFlag(), handlerFlag())...),
 			o.command("import", "import an OCI layout, a Docker archive or a WebAssembly module", "FOLDER or FILE (- is stdin) [NAME]", importImages,
 				formats(), jsonFlag(), handlerFlag(), &cli.StringFlag{Name: "name", Usage: "`REFERENCE` for what has no name of its own, or just a tag"}),
@@ -82,7 +83,15 @@ func (o Options) Images() *cli.Command {
 
 // Rmi is images remove, for the top level.
 func (o Options) Rmi() *cli.Command {
-	return o.command("rmi", "remove images with all their names, as images remove does", "NAME or ID...", removeImages, jsonFlag())
+	return o.remove("rmi")
+}
+
+func (o Options) remove(names string) *cli.Command {
+	c := o.command(names, "take names from images, and remove images that have no other name", "NAME or ID...", removeImages, jsonFlag(),
+		&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "remove an image that is given by id with all its names"})
+	c.Description = "A name is taken from all variants that have it; what has no other name is removed. An id or a digest removes the\n" +
+		"image: with several names it needs --force. Containers keep what they run from."
+	return c
 }
 
 func (o Options) list() *cli.Command {
@@ -196,7 +205,11 @@ func tagImage(ctx context.Context, cmd *cli.Command, store control.Store) error 
 	if err := store.Tag(ctx, cmd.Args().First(), names); err != nil {
 		return err
 	}
-	return show.Names(cmd.Root().Writer, "tagged", names, cmd.Bool("json"))
+	var done []show.Done
+	for _, name := range names {
+		done = append(done, show.Done{Verb: "tagged", Name: name})
+	}
+	return show.AllDone(cmd.Root().Writer, []string{"tagged"}, done, cmd.Bool("json"))
 }
 
 func removeImages(ctx context.Context, cmd *cli.Command, store control.Store) error {
@@ -204,19 +217,19 @@ func removeImages(ctx context.Context, cmd *cli.Command, store control.Store) er
 		return errors.New("remove images: want a name or an id")
 	}
 	var errs []error
-	var removed []string
+	var done []show.Done
 	for _, name := range cmd.Args().Slice() {
-		_, err := store.Find(ctx, name, "")
-		if err == nil {
-			err = store.Remove(ctx, name)
-		}
-		if err != nil {
+		removed, err := store.Untag(ctx, name, cmd.Bool("force"))
+		switch {
+		case err != nil:
 			errs = append(errs, err)
-			continue
+		case removed:
+			done = append(done, show.Done{Verb: "removed", Name: name})
+		default:
+			done = append(done, show.Done{Verb: "untagged", Name: name})
 		}
-		removed = append(removed, name)
 	}
-	return errors.Join(append(errs, show.Names(cmd.Root().Writer, "removed", removed, cmd.Bool("json")))...)
+	return errors.Join(append(errs, show.AllDone(cmd.Root().Writer, []string{"removed", "untagged"}, done, cmd.Bool("json")))...)
 }
 
 func importImages(ctx context.Context, cmd *cli.Command, store control.Store) error {

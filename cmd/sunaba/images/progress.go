@@ -100,6 +100,8 @@ func (p *Progress) line(now images.Progress) {
 	}
 	p.phase, p.last = now.Phase, time.Now()
 	switch now.Phase {
+	case "push":
+		fmt.Fprintf(p.out, "%s: %s, %d of %d blobs, %s of %s\n", p.name, now.Phase, now.LayersDone, now.Layers, units.Bytes(now.Bytes), units.Bytes(now.BytesTotal))
 	case "fetch", "unpack":
 		fmt.Fprintf(p.out, "%s: %s, %d of %d layers, %s of %s\n", p.name, now.Phase, now.LayersDone, now.Layers, units.Bytes(now.Bytes), units.Bytes(now.BytesTotal))
 	case "compile":

@@ -152,17 +152,45 @@ func Inspect(w io.Writer, img images.Image, format string) error {
 	return output.Encode(w, v, format)
 }
 
-// Names says what was done with names.
-func Names(w io.Writer, done string, names []string, asJSON bool) error {
+// Done is what was done with a name.
+type Done struct{ Verb, Name string }
+
+// AllDone says what was done with names: for programs by verb, each of verbs even if it is empty.
+func AllDone(w io.Writer, verbs []string, done []Done, asJSON bool) error {
 	if asJSON {
-		return output.Encode(w, map[string][]string{done: list(names)}, output.JSON)
+		names := map[string][]string{}
+		for _, verb := range verbs {
+			names[verb] = []string{}
+		}
+		for _, d := range done {
+			names[d.Verb] = append(names[d.Verb], d.Name)
+		}
+		return output.Encode(w, names, output.JSON)
 	}
-	for _, n := range names {
-		if _, err := fmt.Fprintln(w, done, n); err != nil {
+	for _, d := range done {
+		if _, err := fmt.Fprintln(w, d.Verb, d.Name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Pushed says what a push did.
+func Pushed(w io.Writer, p images.Pushed, format string) error {
+	name, _, isDigest := strings.Cut(p.Name, "@")
+	if !isDigest {
+		name = p.Name
+	}
+	switch {
+	case output.ForPrograms(format):
+		return output.Encode(w, p, format)
+	case format == output.Name:
+		_, err := fmt.Fprintf(w, "%s@%s\n", name, p.Digest)
+		return err
+	}
+	_, err := fmt.Fprintf(w, "pushed %s@%s: %d blobs sent (%s), %d mounted, %d present already\n",
+		name, p.Digest, p.Sent, units.Bytes(p.Bytes), p.Mounted, p.Present)
+	return err
 }
 
 // Report shows what a check has found.
