@@ -186,7 +186,7 @@ func (b *bundle) make(ctx context.Context, i item) error {
 				text, _ = b.secrets.clean(reason(err))
 				err = errors.New(text)
 			}
-		} else if w.cut { // a part of a document is none
+		} else if w.cut { // a part of a document cannot be decoded
 			data = nil
 			return fmt.Errorf("longer than %d bytes", maxPart)
 		}

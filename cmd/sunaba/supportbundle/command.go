@@ -24,7 +24,7 @@ func Command(flags []cli.Flag, look func(*cli.Command) (Node, error)) *cli.Comma
 		Description: "Versions, the configuration, what \"sunaba check\" finds, records, manifests, and the logs of the server and of shims, as a\n" +
 			"tar file with gzip. The server may run or not, and nothing is changed. Values of environment variables, arguments,\n" +
 			"annotations, labels, Secrets, ConfigMaps and credentials are left out, of logs too where they are found. What went in\n" +
-			"and what could not be read is printed, and is in index.txt. Look through it before you hand it on.",
+			"and what cannot be read is printed, and is in index.txt. Look through it before you hand it on.",
 		Flags: append(flags,
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write; - is stdout; without it, sunaba-support-TIME.tar.gz here"},
 			&cli.BoolFlag{Name: "force", Usage: "replace FILE if it exists"},

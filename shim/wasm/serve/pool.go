@@ -172,7 +172,7 @@ func (p *Instances) Close() {
 	}
 }
 
-// guest is an instance that is lent.
+// guest is an instance that answers a request.
 type guest struct {
 	*Instance
 	from *Instances

@@ -32,7 +32,7 @@ type Instances interface {
 	Take(ctx context.Context) (Guest, error)
 }
 
-// Guest is an instance of a component, lent to one request.
+// Guest is an instance of a component, for one request.
 type Guest interface {
 	// Context is what the guest's functions are called with. It has a canonical.Instance.
 	Context() context.Context

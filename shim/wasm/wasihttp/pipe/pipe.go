@@ -12,7 +12,7 @@ import (
 // Size is how much of a body is under way between a guest and a connection, in bytes, at most.
 const Size = 64 << 10
 
-// ErrUnread is what a writer gets whose reader is gone.
+// ErrUnread is what a writer gets whose reader has closed its end.
 var ErrUnread = errors.New("nobody reads the body any more")
 
 // Pipe carries a body between a guest, which asks and never blocks here, and a goroutine of the
@@ -20,7 +20,7 @@ var ErrUnread = errors.New("nobody reads the body any more")
 // closed from any goroutine.
 type Pipe struct {
 	Readable, Writable wasi.Event // for the guest; set where an answer is more than "not yet"
-	Settled            wasi.Event // the reader has read the end, or is gone
+	Settled            wasi.Event // the reader has read the end, or closed its own
 
 	Moved chan struct{} // something changed: for the HTTP side, which waits here
 
@@ -64,7 +64,7 @@ func (p *Pipe) TryRead(b []byte) (int, error) {
 	return n, nil
 }
 
-// TryWrite writes what there is room for.
+// TryWrite writes as much as the pipe has room for.
 func (p *Pipe) TryWrite(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +196,7 @@ func (p *Pipe) Read(b []byte) (int, error) {
 	}
 }
 
-// Write waits until all is written, or the reader is gone.
+// Write waits until all is written, or the reader has closed its end.
 func (p *Pipe) Write(b []byte) (int, error) {
 	written := 0
 	for {
