@@ -139,7 +139,7 @@ func TestPushFetchesLayersThatWereNotKept(t *testing.T) {
 	r.server.Close()
 	other := newTestRegistry(t)
 	_, err := s.Push(t.Context(), PushRequest{Source: ref, Dest: other.host + "/app:v3"})
-	if err == nil || !strings.Contains(err.Error(), "push image \""+ref) || !strings.Contains(err.Error(), "pull the image again with images.keep_layers = true") {
+	if err == nil || !strings.Contains(err.Error(), "push image \""+ref) || !strings.Contains(err.Error(), "or pull it again with images.keep_layers = true") {
 		t.Errorf("without its registry: %v", err)
 	}
 	if sent := changes(other.asked()); len(sent) > 0 {

@@ -334,6 +334,9 @@ func TestPreloadAndPinned(t *testing.T) {
 			t.Errorf("%s is not pinned", name)
 		}
 	}
+	if n := edge.blobs(); n != 4 { // manifests and configurations: the layers are in the archives
+		t.Errorf("%d blobs, want 4", n)
+	}
 	if img := s.mustFind(r.host+"/three:v1", ""); img.Pinned {
 		t.Error("pinned without a pattern")
 	}

@@ -45,7 +45,7 @@ type Options struct {
 
 // Importer brings in what an archive has of an image, as a pull does. A pull.Puller is one.
 type Importer interface {
-	Import(ctx context.Context, from transfer.Source, n reference.Name, root ocispec.Descriptor, handlers variant.Handlers, m *progress.Meter) (store.Target, error)
+	Import(ctx context.Context, from transfer.Source, n reference.Name, root ocispec.Descriptor, handlers variant.Handlers, keep bool, m *progress.Meter) (store.Target, error)
 }
 
 // Archiver imports and exports images.
@@ -67,6 +67,8 @@ type Request struct {
 	Handler string
 	// Progress is as in pull.Request, for one image after the other.
 	Progress func(progress.Progress)
+
+	preload bool // the archive stays where it is: layers need not be kept as it has them
 }
 
 // Import brings in the images of an OCI layout or a Docker archive, as Pull does with those of a
@@ -127,7 +129,7 @@ func (a *Archiver) importRoot(ctx context.Context, l *layout.Layout, root layout
 	defer leave()
 	m.Update(func(p *progress.Progress) { *p = progress.Progress{Phase: "resolve"} })
 	started := time.Now()
-	target, err := a.o.Importer.Import(ctx, l, n, root.Desc, handlers, m)
+	target, err := a.o.Importer.Import(ctx, l, n, root.Desc, handlers, !req.preload, m)
 	if err != nil {
 		return target, err
 	}
@@ -184,7 +186,7 @@ func (a *Archiver) Preload(ctx context.Context, dir string) error {
 		if err != nil || strings.HasPrefix(e.Name(), ".") || !info.IsDir() && !info.Mode().IsRegular() {
 			continue // gone, hidden, or nothing that holds images
 		}
-		imgs, err := a.Import(ctx, Request{Path: file})
+		imgs, err := a.Import(ctx, Request{Path: file, preload: true})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

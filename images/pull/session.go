@@ -27,7 +27,7 @@ type session struct {
 	root   digest.Digest   // what the reference stands for
 	layers []digest.Digest // blobs that are of no use once unpacked
 
-	kept        bool                             // layers stay, whatever Options.KeepLayers says: it came from an archive
+	kept        bool                             // layers stay, whatever Options.KeepLayers says: they came from an archive
 	credentials string                           // whose they are, "" for none or the node's
 	manifests   map[digest.Digest]store.Manifest // facts of those that were brought in
 	hidden      []string                         // new images that have not been shown in full
@@ -43,14 +43,15 @@ func (p *Puller) session(from transfer.Source, repo string, root digest.Digest, 
 	return x
 }
 
-// Import brings in what an archive has of a name, for the handlers, and records it.
+// Import brings in what an archive has of a name, for the handlers, and records it. keep says that
+// its layers stay as they were transferred, whatever Options.KeepLayers says.
 //
 // # Errors
 //
 // Those of Pull.
-func (p *Puller) Import(ctx context.Context, from transfer.Source, n reference.Name, root ocispec.Descriptor, handlers variant.Handlers, m *progress.Meter) (store.Target, error) {
+func (p *Puller) Import(ctx context.Context, from transfer.Source, n reference.Name, root ocispec.Descriptor, handlers variant.Handlers, keep bool, m *progress.Meter) (store.Target, error) {
 	x := p.session(from, n.Repo, root.Digest, m)
-	x.kept = true
+	x.kept = keep
 	defer x.Close()
 	target, err := x.bringIn(ctx, n, root, handlers, nil)
 	if err != nil {

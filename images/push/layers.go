@@ -127,6 +127,6 @@ func (r *run) fetch(ctx context.Context, b ocispec.Descriptor) error {
 		}
 		last = err
 	}
-	return fmt.Errorf("layer %s is not kept compressed, and fetching it again failed (%w); pull the image again with images.keep_layers = true: %w",
+	return fmt.Errorf("layer %s is not kept compressed, and fetching it again failed (%w); import the image, or pull it again with images.keep_layers = true: %w",
 		b.Digest, last, errdefs.ErrFailedPrecondition)
 }

@@ -100,20 +100,20 @@ func (cl *Client) send(from *head, body *outgoing, options requestOptions) (*fut
 }
 
 // build makes what net/http sends.
-func (r *head) build(body *outgoing) (*http.Request, error) {
+func (h *head) build(body *outgoing) (*http.Request, error) {
 	scheme := schemes[1] // without one, as wasmtime has it
-	if r.scheme.some {
-		scheme = r.scheme.text
+	if h.scheme.some {
+		scheme = h.scheme.text
 	}
 	switch {
 	case scheme != schemes[0] && scheme != schemes[1]:
 		return nil, code(ProtocolError)
-	case !r.authority.some:
+	case !h.authority.some:
 		return nil, code(RequestURIInvalid)
 	}
-	request := &http.Request{Method: r.method, URL: &url.URL{Scheme: scheme, Host: r.authority.text}, Host: r.authority.text,
-		Header: r.headers.Header(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
-	if err := setTarget(request.URL, r.path.text); err != nil {
+	request := &http.Request{Method: h.method, URL: &url.URL{Scheme: scheme, Host: h.authority.text}, Host: h.authority.text,
+		Header: h.headers.Header(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	if err := setTarget(request.URL, h.path.text); err != nil {
 		return nil, code(RequestURIInvalid)
 	}
 	if _, named := request.Header["User-Agent"]; !named {
