@@ -5,13 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/tests/binaries"
 )
 
@@ -90,18 +90,14 @@ func Again(args []string, env ...string) *exec.Cmd {
 // Apart calls a function on a thread in a network and a mount namespace of its own, and waits for
 // it.
 func Apart(call func()) (err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with its namespaces
+	thread.Run(func() {
 		if err = unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err == nil {
 			err = Loopback()
 		}
 		if err == nil {
 			call()
 		}
-	}()
-	<-done
+	})
 	return err
 }
 

@@ -17,10 +17,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/thread"
 )
 
 // Names of the pins below the directory given to [PinNamespaces].
@@ -249,20 +250,9 @@ func DoFile(ns *os.File, fn func() error) error {
 
 // onThread calls fn on a thread of its own, which ends with it: whatever fn does to the thread's
 // namespaces is seen by no other thread.
-func onThread(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
-		if unix.Gettid() != unix.Getpid() {
-			done <- fn()
-			return
-		}
-		// The main thread cannot end, and /proc/self shows its namespaces. It waits here while
-		// another one works.
-		done <- onThread(fn)
-		runtime.UnlockOSThread()
-	}()
-	return <-done
+func onThread(fn func() error) (err error) {
+	thread.Run(func() { err = fn() })
+	return err
 }
 
 // loopbackUp sets the link lo of the thread's network namespace up; the kernel adds its addresses.

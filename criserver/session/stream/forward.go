@@ -8,19 +8,18 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	goruntime "runtime"
 	"slices"
 	"strconv"
 	"time"
 
 	"golang.org/x/net/websocket"
-	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/sunaba-project/sunaba/criserver/network/netns"
 )
 
 const (
@@ -110,11 +109,11 @@ func (f *forwarder) PortForward(ctx context.Context, sandboxID, _ string, port i
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(f.client, cancel)()
-	netns, err := f.server.o.NetNS(sandboxID)
+	ns, err := f.server.o.NetNS(sandboxID)
 	if err != nil {
 		return err
 	}
-	conn, err := dial(ctx, netns, port)
+	conn, err := dial(ctx, ns, port)
 	if err != nil {
 		return err
 	}
@@ -152,51 +151,29 @@ func exchange(ctx context.Context, conn *net.TCPConn, stream io.ReadWriteCloser)
 //
 // One address is tried after the other by the thread that has entered the namespace: what Go does
 // side by side it does on other threads.
-func dial(ctx context.Context, netns string, port int32) (*net.TCPConn, error) {
+func dial(ctx context.Context, ns string, port int32) (conn *net.TCPConn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
-	type result struct {
-		conn *net.TCPConn
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		if netns != "" {
-			if err := enterForGood(netns); err != nil {
-				done <- result{err: err}
-				return
-			}
-		}
-		var r result
+	connect := func() error {
+		var errs []error
 		for _, loopback := range []string{"127.0.0.1", "::1"} {
 			var d net.Dialer
-			conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(loopback, strconv.Itoa(int(port))))
+			c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(loopback, strconv.Itoa(int(port))))
 			if err == nil {
-				done <- result{conn: conn.(*net.TCPConn)}
-				return
+				conn = c.(*net.TCPConn)
+				return nil
 			}
-			r.err = errors.Join(r.err, err)
+			errs = append(errs, err)
 		}
-		done <- r
-	}()
-	r := <-done
-	if r.err != nil {
-		return nil, fmt.Errorf("connect to port %d of the pod: %w", port, r.err)
+		return errors.Join(errs...)
 	}
-	return r.conn, nil
-}
-
-// enterForGood moves the calling goroutine's thread into a network namespace, and lets nothing else
-// run on it: the thread ends with the goroutine.
-func enterForGood(netns string) error {
-	goruntime.LockOSThread()
-	f, err := os.Open(netns)
+	if ns == "" {
+		err = connect()
+	} else {
+		err = netns.Do(ns, connect)
+	}
 	if err != nil {
-		return fmt.Errorf("open network namespace: %w", err)
+		return nil, fmt.Errorf("connect to port %d of the pod: %w", port, err)
 	}
-	defer f.Close()
-	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter network namespace %q: %w", netns, err)
-	}
-	return nil
+	return conn, nil
 }

@@ -644,15 +644,11 @@ func TestPortForwardInNamespace(t *testing.T) {
 	path := filepath.Join(dir, netns.NetFile)
 	for _, address := range []string{"127.0.0.1:7777", "[::1]:7778"} {
 		var l net.Listener
-		opened := make(chan error)
-		go func() { // its thread ends with it
-			err := enterForGood(path)
-			if err == nil {
-				l, err = net.Listen("tcp", address)
-			}
-			opened <- err
-		}()
-		if err := <-opened; err != nil {
+		err := netns.Do(path, func() (err error) {
+			l, err = net.Listen("tcp", address)
+			return err
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
@@ -677,5 +673,40 @@ func TestPortForwardInNamespace(t *testing.T) {
 	}
 	if _, err := dial(t.Context(), filepath.Join(dir, "none"), 7777); err == nil {
 		t.Error("a namespace that is not there was entered")
+	}
+}
+
+// TestForwardedNamespacesEnd finds no thread of this process in a pod's network namespace after
+// connections to it: one that stays keeps the namespace, and with it the pod's link.
+func TestForwardedNamespacesEnd(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ns")
+	if err := netns.PinNamespaces(dir, netns.PinOptions{Net: true}); err != nil {
+		t.Fatal(err)
+	}
+	defer netns.UnpinNamespaces(dir)
+	pod, err := os.Stat(filepath.Join(dir, netns.NetFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 { // each on a thread that happens to be free, the main one too
+		if _, err := dial(t.Context(), filepath.Join(dir, netns.NetFile), 7777); err == nil {
+			t.Fatal("somebody listens")
+		}
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for inside := -1; inside != 0; time.Sleep(10 * time.Millisecond) {
+		threads, err := filepath.Glob("/proc/self/task/*/ns/net")
+		if err != nil || len(threads) == 0 {
+			t.Fatal("no threads", err)
+		}
+		inside = 0
+		for _, thread := range threads {
+			if at, err := os.Stat(thread); err == nil && os.SameFile(at, pod) {
+				inside++
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d threads stay in the namespace", inside)
+		}
 	}
 }
