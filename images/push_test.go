@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -236,19 +237,23 @@ func TestPushOfAPartOfAnIndex(t *testing.T) {
 func TestPushHoldsWhatItSends(t *testing.T) {
 	dest := newTestRegistry(t)
 	s, ref, index := imported(t, dest)
+	var once sync.Once
 	removed := false
+	remove := func() {
+		removed = true
+		if _, err := s.Untag(t.Context(), ref, false); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.GC(t.Context(), false); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Find(t.Context(), ref, ""); !errdefs.IsNotFound(err) {
+			t.Errorf("after its removal: %v", err)
+		}
+	}
 	dest.setFront(func(w http.ResponseWriter, q *http.Request) bool {
-		if !removed && q.Method == http.MethodPost {
-			removed = true
-			if _, err := s.Untag(t.Context(), ref, false); err != nil {
-				t.Error(err)
-			}
-			if _, err := s.GC(t.Context(), false); err != nil {
-				t.Error(err)
-			}
-			if _, err := s.Find(t.Context(), ref, ""); !errdefs.IsNotFound(err) {
-				t.Errorf("after its removal: %v", err)
-			}
+		if q.Method == http.MethodPost {
+			once.Do(remove)
 		}
 		return false
 	})
@@ -293,8 +298,11 @@ func TestPushInterrupted(t *testing.T) {
 func TestPushRefused(t *testing.T) {
 	dest, stranger := newTestRegistry(t), newTestRegistry(t)
 	s, ref, _ := imported(t, dest)
+	var mu sync.Mutex
 	var secrets []string
 	stranger.setFront(func(_ http.ResponseWriter, q *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
 		secrets = append(secrets, q.Header.Get("Authorization"))
 		return false
 	})

@@ -67,18 +67,15 @@ func (w *plan) gather(ctx context.Context, source string) (err error) {
 	if _, err := seen.Visit(w.target.Root); err != nil {
 		return err
 	}
-	doc, err := w.read(ctx, w.target.Root)
+	doc, root, err := w.read(ctx, w.target.Root)
 	if err != nil {
 		return err
 	}
+	w.root = root
 	if doc.IsIndex() {
-		err = errors.Join(w.index(ctx, seen, doc, w.target.Root.Digest, 0), w.unlisted(ctx))
-	} else {
-		err = w.image(doc)
+		return errors.Join(w.index(ctx, seen, doc, w.target.Root.Digest, 0), w.unlisted(ctx))
 	}
-	w.root, w.documents = w.documents[0], w.documents[1:]
-	slices.Reverse(w.documents) // what is named was read after what names it
-	return err
+	return w.image(doc)
 }
 
 func (w *plan) pin(d digest.Digest) { w.unpin = append(w.unpin, w.p.Disk.Content.Pin(d)) }
@@ -114,18 +111,20 @@ func (w *plan) close(ctx context.Context) {
 	}
 }
 
-// read reads a document of this node and adds it to the plan.
-func (w *plan) read(ctx context.Context, desc ocispec.Descriptor) (manifest.Document, error) {
+// read reads a document of this node.
+func (w *plan) read(ctx context.Context, desc ocispec.Descriptor) (doc manifest.Document, d document, err error) {
 	w.pin(desc.Digest)
+	if err := manifest.CheckDocument(desc); err != nil {
+		return doc, d, err
+	}
 	data, err := w.p.Disk.Content.Document(ctx, desc)
 	if err != nil {
-		return manifest.Document{}, err
+		return doc, d, err
 	}
-	doc, err := manifest.Parse(desc, data)
-	if err != nil {
-		return doc, err
+	if doc, err = manifest.Parse(desc, data); err != nil {
+		return doc, d, err
 	}
-	d := document{ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}, data}
+	d = document{ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}, data}
 	switch {
 	case d.desc.MediaType != "":
 	case doc.MediaType != "":
@@ -135,8 +134,7 @@ func (w *plan) read(ctx context.Context, desc ocispec.Descriptor) (manifest.Docu
 	default:
 		d.desc.MediaType = ocispec.MediaTypeImageManifest
 	}
-	w.documents = append(w.documents, d)
-	return doc, nil
+	return doc, d, nil
 }
 
 // index adds what an index names.
@@ -149,7 +147,7 @@ func (w *plan) index(ctx context.Context, seen *manifest.Walk, doc manifest.Docu
 	}
 	for _, e := range doc.Manifests {
 		_, here := w.target.Images[e.Digest]
-		isIndex := !here && images.IsIndexType(e.MediaType) && w.p.Disk.Content.Has(ctx, e)
+		isIndex := !here && images.IsIndexType(e.MediaType) && !manifest.DescribesOther(e) && w.p.Disk.Content.Has(ctx, e)
 		if !here && !isIndex {
 			w.missing = append(w.missing, e)
 			continue
@@ -161,7 +159,7 @@ func (w *plan) index(ctx context.Context, seen *manifest.Walk, doc manifest.Docu
 		if !fresh {
 			continue
 		}
-		inner, err := w.read(ctx, e)
+		inner, d, err := w.read(ctx, e)
 		switch {
 		case err != nil:
 		case inner.IsIndex():
@@ -172,6 +170,7 @@ func (w *plan) index(ctx context.Context, seen *manifest.Walk, doc manifest.Docu
 		if err != nil {
 			return err
 		}
+		w.documents = append(w.documents, d) // behind those that it names
 	}
 	return nil
 }
@@ -183,13 +182,14 @@ func (w *plan) unlisted(ctx context.Context) error {
 		if !here || slices.ContainsFunc(w.documents, func(d document) bool { return d.desc.Digest == e.Digest }) {
 			continue
 		}
-		doc, err := w.read(ctx, manifest.Bare(e))
+		doc, d, err := w.read(ctx, manifest.Bare(e))
 		if err == nil {
 			err = w.image(doc)
 		}
 		if err != nil {
 			return err
 		}
+		w.documents = append(w.documents, d)
 	}
 	return nil
 }
@@ -228,16 +228,21 @@ func names(missing []ocispec.Descriptor) []string {
 	return out
 }
 
-// reduce makes the plan one of the variants that are on this node alone: of one its manifest, of
-// several an index with their entries as the image's own index has them.
-func (w *plan) reduce() error {
+// reduce makes the plan one of the variants that are on this node and of those elsewhere that the
+// registry has: of one here alone its manifest, of several an index with their entries as the
+// image's own index has them.
+func (w *plan) reduce(elsewhere []ocispec.Descriptor) error {
 	var leaves []document
+	var names []string // of all, by digest
 	for _, d := range w.documents {
 		if !images.IsIndexType(d.desc.MediaType) {
-			leaves = append(leaves, d)
+			leaves, names = append(leaves, d), append(names, d.desc.Digest.String())
 		}
 	}
-	if len(leaves) == 1 {
+	for _, e := range elsewhere {
+		names = append(names, e.Digest.String())
+	}
+	if len(names) == 1 {
 		w.root, w.documents = leaves[0], nil
 		return nil
 	}
@@ -268,10 +273,9 @@ func (w *plan) reduce() error {
 		}
 	}
 	var kept []json.RawMessage
-	for _, d := range leaves {
-		kept = append(kept, entries[d.desc.Digest.String()])
+	for _, name := range names {
+		kept = append(kept, entries[name])
 	}
-	slices.Reverse(kept) // as the index has them
 	var index map[string]json.RawMessage
 	if err := json.Unmarshal(w.root.data, &index); err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sunaba-project/sunaba/images/disk"
+	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/reference"
 	"github.com/sunaba-project/sunaba/images/registry"
@@ -160,27 +161,33 @@ func destination(given, own string) (reference.Name, error) {
 
 // settle decides what is pushed of an index with entries that are not on this node.
 func (r *run) settle(ctx context.Context) error {
+	var elsewhere, absent, variants []ocispec.Descriptor
 	for _, e := range r.missing {
 		has, err := r.remote.HasManifest(ctx, e)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if has {
+		case has:
+			elsewhere = append(elsewhere, e)
 			continue
+		case !manifest.DescribesOther(e):
+			variants = append(variants, e)
 		}
-		left := names(r.missing)
-		if r.req.All {
-			const most = 5
-			text := strings.Join(left[:min(most, len(left))], ", ")
-			if len(left) > most {
-				text = fmt.Sprintf("%s and %d more", text, len(left)-most)
-			}
-			return fmt.Errorf("variants of it are neither on this node nor in the registry: %s: %w", text, errdefs.ErrFailedPrecondition)
-		}
-		r.result.Omitted = left
-		return r.reduce()
+		absent = append(absent, e)
 	}
-	return nil
+	if left := names(variants); r.req.All && len(left) > 0 {
+		const most = 5
+		text := strings.Join(left[:min(most, len(left))], ", ")
+		if len(left) > most {
+			text = fmt.Sprintf("%s and %d more", text, len(left)-most)
+		}
+		return fmt.Errorf("variants of it are neither on this node nor in the registry: %s: %w", text, errdefs.ErrFailedPrecondition)
+	}
+	if len(absent) == 0 {
+		return nil
+	}
+	r.result.Omitted = names(absent)
+	return r.reduce(elsewhere)
 }
 
 // sendBlobs makes the repository have all blobs.

@@ -190,10 +190,13 @@ func (u *upload) ask(c call) (*http.Response, error) {
 func (u *upload) content(b *sending) error {
 	pos := int64(0)
 	if b.Desc.Size > b.chunk {
+		best := pos // what the registry has had at most
 		for failures := 0; pos < b.Desc.Size; {
 			next, err := u.patch(b, pos)
 			if err == nil {
-				pos, failures = next, 0
+				if pos = next; pos > best {
+					best, failures = pos, 0
+				}
 				continue
 			}
 			code, _ := statusOf(err)
@@ -204,12 +207,8 @@ func (u *upload) content(b *sending) error {
 				return err
 			}
 			failures++
-			before := pos
 			if pos, err = u.position(b.Desc.Size); err != nil {
 				return err
-			}
-			if pos > before {
-				failures = 0
 			}
 			b.count(pos)
 		}
@@ -241,7 +240,7 @@ func (u *upload) patch(b *sending, pos int64) (int64, error) {
 	if err := u.follow(resp); err != nil {
 		return 0, err
 	}
-	if have, ok := received(resp); ok && (have <= pos || have > end) {
+	if have, ok := received(resp); ok && (have <= pos || have > end || end-pos >= 8*(have-pos)) {
 		return 0, fmt.Errorf("the registry has bytes up to %d of an upload where those from %d to %d were sent: %w", have, pos, end, errdefs.ErrDataLoss)
 	} else if ok {
 		end = have

@@ -237,12 +237,18 @@ func (c *Collector) Untag(ctx context.Context, nameOrID string, force bool) (rem
 	return len(gone) > 0, c.free(ctx, nameOrID, gone)
 }
 
-// onlyName refuses images with several tags.
+// onlyName refuses images with several names: tags, and digests in repositories without one.
 func onlyName(st *store.State, ids []string) error {
 	for _, id := range ids {
-		if tags := st.TagsOf(id); len(tags) > 1 {
+		names := slices.Clone(st.TagsOf(id))
+		for _, t := range st.Holding(id) {
+			if !slices.ContainsFunc(names, func(name string) bool { return st.Tags[name].Repo == t.Repo || name == t.Name() }) {
+				names = append(names, t.Name())
+			}
+		}
+		if len(names) > 1 {
 			return fmt.Errorf("it has %d names (%s): remove it by name, or with all of them by --force: %w",
-				len(tags), strings.Join(tags[:min(3, len(tags))], ", "), errdefs.ErrFailedPrecondition)
+				len(names), strings.Join(names[:min(3, len(names))], ", "), errdefs.ErrFailedPrecondition)
 		}
 	}
 	return nil

@@ -62,14 +62,18 @@ func Command(flags []cli.Flag, look func(*cli.Command) (Node, error)) *cli.Comma
 
 // stream writes the bundle and returns when the context ends, also where out blocks.
 func (n Node) stream(ctx context.Context, out io.Writer) (index string, err error) {
-	done := make(chan struct{})
+	type written struct {
+		index string
+		err   error
+	}
+	done := make(chan written, 1)
 	go func() {
-		defer close(done)
-		index, err = n.write(ctx, out)
+		index, err := n.write(ctx, out)
+		done <- written{index, err}
 	}()
 	select {
-	case <-done:
-		return index, errors.Join(err, ctx.Err())
+	case w := <-done:
+		return w.index, errors.Join(w.err, ctx.Err())
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}

@@ -64,7 +64,7 @@ var hostsKeys = words("server host capabilities ca client skip_verify override_p
 var named = words("handlers host containers")
 
 // ownWords are the reasons with which a message is what a container wrote.
-var ownWords = words("Completed Error OOMKilled Unhealthy FailedPostStartHook FailedPreStopHook")
+var ownWords = words("Completed Error OOMKilled Unknown Unhealthy ProbeWarning FailedPostStartHook FailedPreStopHook")
 
 func words(list string) map[string]bool {
 	set := map[string]bool{}
